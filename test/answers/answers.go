@@ -1,5 +1,5 @@
-// Package answers writes golden files of answers to many combinations of inputs. Rows with the same answers become one line, so that a
-// change shows the combinations whose answers changed, and no others.
+// Package answers writes golden files of results for many combinations of inputs. Rows with the same results become one line, so that a
+// diff shows exactly the combinations whose results changed.
 package answers
 
 import (
@@ -12,13 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Row is one combination, a label for each dimension, with its answers.
+// Row is one combination, a label for each dimension, with its results.
 type Row struct {
 	Labels []string
 	Answer string
 }
 
-// File is a golden file in the making.
+// File is a golden file under construction.
 type File struct{ text strings.Builder }
 
 // Printf adds text.
@@ -31,7 +31,7 @@ func (f *File) Add(rows []Row) {
 	}
 }
 
-// Check compares the file with the one that is stored, or stores it.
+// Check compares the file with the stored one, or stores it.
 func (f *File) Check(t *testing.T, name string, store bool) {
 	t.Helper()
 	got := f.text.String()
@@ -50,7 +50,8 @@ func (f *File) Check(t *testing.T, name string, store bool) {
 	}
 }
 
-// collapse joins values of a dimension that have the same rows, from the last dimension to the first. All values of one are "any".
+// collapse joins values of a dimension that have the same rows, from the last dimension to the first. "any" stands for all values of a
+// dimension.
 func collapse(rows []Row) []Row {
 	if len(rows[0].Labels) == 0 {
 		return rows[:1]

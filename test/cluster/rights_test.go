@@ -35,7 +35,7 @@ import (
 	"github.com/storageclient/operator/test/patience"
 )
 
-// spare are rights that the run need not use, and why they are granted all the same.
+// spare contains the rights that the run may leave unused, with the reason for granting them.
 var spare = map[string]string{
 	"list configmaps in storage-client-system":                                                 streamed,
 	"list mutatingwebhookconfigurations.admissionregistration.k8s.io storage-client-webhook":   streamed,
@@ -70,13 +70,14 @@ const (
 	failed   = "failures are remembered where a node fails; in this run none does"
 )
 
-// site is what the manager needs around it to use all of its rights: volumes and an application, somebody who scrapes it, its webhooks.
+// site contains the objects and clients that make the manager use all of its rights: volumes and an application, a metrics scraper,
+// webhooks.
 type site struct{ metricsAddress, webhookPort string }
 
 const (
 	boundVolume = "share-3"
 	boundServer = "account3.file.core.windows.net"
-	// The application of test/demo/workload.yaml, and a budget that lets its pods be evicted one by one.
+	// The application of test/demo/workload.yaml, with a budget that permits evicting its pods one by one.
 	appReplicas, appMinAvailable = 4, 3
 )
 
@@ -111,7 +112,7 @@ func prepareUse(t *testing.T, s *sandbox.Sandbox) *site {
 				VolumeAttributes: map[string]string{"protocol": "nfs", "server": boundServer},
 			}},
 		}},
-		// No service of the sandbox leads to the manager: the configurations concern nothing, and only want their caBundle.
+		// No service of the sandbox leads to the manager. The configurations match no requests, and only lack their caBundle.
 		&admissionregistrationv1.ValidatingWebhookConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: "storage-client-webhook"},
 			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
@@ -167,7 +168,8 @@ func (*site) declareVolumes(profile *v1alpha1.StorageClientProfile) {
 	profile.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromString("100%")), SoakSeconds: ptr.To[int32](25), OnNoEvidence: v1alpha1.NoEvidenceProceed}
 }
 
-// failMount lets a kubelet tell of a mount that failed, without the volume's name: the manager asks for the pod, which is gone.
+// failMount creates a kubelet event about a failed mount, without the volume's name. The manager requests the pod, which no longer
+// exists.
 func (*site) failMount(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	awaitCondition(t, s, "options on the bound volume", func(ctx context.Context) (bool, error) {
@@ -187,7 +189,7 @@ func (*site) failMount(t *testing.T, s *sandbox.Sandbox) {
 	}
 }
 
-// refuseEvictions waits until the application's budget, which allows no eviction, holds up a drain, and then loosens it.
+// refuseEvictions waits until the application's budget, which permits no eviction, blocks a drain. It then relaxes the budget.
 func (*site) refuseEvictions(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	awaitCondition(t, s, "a drain that the budget holds up", func(ctx context.Context) (bool, error) {
@@ -209,7 +211,7 @@ func setBudget(t *testing.T, s *sandbox.Sandbox, minAvailable int) {
 	}
 }
 
-// scrapeMetrics reads the manager's metrics as Prometheus would.
+// scrapeMetrics reads the manager's metrics in the same way as Prometheus.
 func (u *site) scrapeMetrics(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "scraper"}}
@@ -222,7 +224,7 @@ func (u *site) scrapeMetrics(t *testing.T, s *sandbox.Sandbox) {
 		t.Fatal(err)
 	}
 	get.Header.Set("Authorization", "Bearer "+request.Status.Token)
-	// The manager's certificate is its own, and the address is this machine's.
+	// The manager's certificate is self-signed, and the address belongs to this machine.
 	scraper := &http.Client{Timeout: patience.Of(time.Minute), Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	response, err := scraper.Do(get)
 	if err != nil {
@@ -234,7 +236,7 @@ func (u *site) scrapeMetrics(t *testing.T, s *sandbox.Sandbox) {
 	}
 }
 
-// checkRights compares what config/rbac grants the manager with what it asked of the API server, by that one's audit log.
+// checkRights compares the rights of the manager in config/rbac with its requests in the API server's audit log.
 func checkRights(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	granted, err := rights.OfAccount(listRoles(t, s), v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment)

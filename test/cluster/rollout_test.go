@@ -34,13 +34,13 @@ const (
 	manyNodes  = 200
 	manyBudget = 20
 	kills      = 10
-	// Four applications with pods on all nodes; each may lose two at a time, which is less than a wave of drains asks for.
+	// Four applications with pods on all nodes. Each may lose two pods at a time, which is less than a wave of drains needs.
 	apps, replicas, minAvailable = 4, 100, 98
-	// seedVariable repeats the kills of an earlier run.
+	// seedVariable is the environment variable that repeats the kills of an earlier run.
 	seedVariable = "SCO_SEED"
 )
 
-// TestTwoHundredNodesWhileManagersAreKilled needs what "make test-rollout" builds.
+// TestTwoHundredNodesWhileManagersAreKilled needs the files that "make test-rollout" builds.
 func TestTwoHundredNodesWhileManagersAreKilled(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	ctx := t.Context()
@@ -94,7 +94,7 @@ func TestTwoHundredNodesWhileManagersAreKilled(t *testing.T) {
 	logUsage(t, s)
 }
 
-// managers are two processes that fight over one lease.
+// managers are two processes that compete for one lease.
 type managers struct {
 	sandbox   *sandbox.Sandbox
 	processes [2]*controlplane.Process
@@ -126,7 +126,7 @@ func (m *managers) startManager(ctx context.Context, i int) error {
 	return err
 }
 
-// awaitClaim waits until nodes begin to be disrupted: before that, a kill has little to interrupt.
+// awaitClaim waits until the first nodes are disrupted. Before that, a kill interrupts little.
 func (m *managers) awaitClaim(ctx context.Context) {
 	key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
 	for ctx.Err() == nil {
@@ -138,9 +138,9 @@ func (m *managers) awaitClaim(ctx context.Context) {
 	}
 }
 
-// killAtRandom kills the leader, and at times the other one, at random moments, and starts the killed one again at once.
-// The waits begin when a leader is there, or most of the kills would hit managers that wait for the lease. It ends early
-// when the context does, and returns how many were killed.
+// killAtRandom kills the leader, and sometimes the other manager, at random times, and immediately restarts the killed one. Each wait
+// starts when there is a leader. Otherwise most kills would hit managers that wait for the lease. It returns early when the context is
+// done, and returns the number of kills.
 func (m *managers) killAtRandom(ctx context.Context, t *testing.T) int {
 	began := time.Now()
 	for kill := range kills {
@@ -165,7 +165,7 @@ func (m *managers) killAtRandom(ctx context.Context, t *testing.T) int {
 	return kills
 }
 
-// keepRunning starts managers again that end by themselves: with the loss of a lease, for one.
+// keepRunning restarts managers that exit, for example after the loss of a lease.
 func (m *managers) keepRunning(ctx context.Context) {
 	for ctx.Err() == nil {
 		m.awaitLeader(ctx)
@@ -173,13 +173,13 @@ func (m *managers) keepRunning(ctx context.Context) {
 	}
 }
 
-// awaitLeader returns which process holds the lease, by what it said itself: it ends with the loss of the lease. A
-// manager that has ended by itself is started again, as its Deployment would.
+// awaitLeader returns which process holds the lease, based on its own log. A process exits when it loses the lease. It restarts a manager
+// that has exited, as its Deployment would.
 func (m *managers) awaitLeader(ctx context.Context) int {
 	for ctx.Err() == nil {
 		for i, process := range m.processes {
 			if !process.Running() {
-				_ = m.startManager(ctx, i) // tried again in a moment
+				_ = m.startManager(ctx, i) // tried again later
 				continue
 			}
 			if log, err := process.Log(); err == nil && strings.Contains(log, "Successfully acquired lease") {
@@ -282,7 +282,7 @@ func checkHistory(t *testing.T, recorder *history.Recorder) {
 	}
 }
 
-// checkRefusals makes sure that the budgets were put to the test: the API server had to refuse evictions.
+// checkRefusals checks that the budgets had an effect: the API server must have rejected evictions.
 func checkRefusals(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	writes, err := s.Plane.Writes()

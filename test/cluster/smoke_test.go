@@ -1,6 +1,6 @@
 //go:build kwok
 
-// Package cluster plays rollouts with many simulated nodes against a real control plane.
+// Package cluster simulates rollouts on many nodes against a real control plane.
 package cluster
 
 import (
@@ -35,11 +35,11 @@ import (
 const (
 	nodes  = 20
 	budget = 4
-	// timeout bounds each half of a test; on two cores one takes about half a minute, or four with two hundred nodes.
+	// timeout is the maximum duration of each half of a test. On two cores one takes about half a minute, or four minutes with 200 nodes.
 	timeout = 12 * time.Minute
 )
 
-// TestTwentyNodesAreRebootedWithinBudgetAndPutBack needs what "make test" builds.
+// TestTwentyNodesAreRebootedWithinBudgetAndPutBack needs the files that "make test" builds.
 func TestTwentyNodesAreRebootedWithinBudgetAndPutBack(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	ctx := t.Context()
@@ -82,7 +82,7 @@ func TestTwentyNodesAreRebootedWithinBudgetAndPutBack(t *testing.T) {
 	checkFlows(t, s)
 }
 
-// checkFlows asks the API server whether it has dispatched requests by the FlowSchemas of the manifests.
+// checkFlows checks that the API server has dispatched requests by the FlowSchemas of the manifests.
 func checkFlows(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(s.Plane.Config)
@@ -109,7 +109,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// startSandbox fills in where everything is.
+// startSandbox sets the paths in the options and starts a sandbox.
 func startSandbox(t *testing.T, options sandbox.Options) *sandbox.Sandbox {
 	t.Helper()
 	options.Binaries, options.Dir = requireEnv(t, "SCO_BINARIES"), t.TempDir()
@@ -164,7 +164,7 @@ func awaitCondition(t *testing.T, s *sandbox.Sandbox, what string, done func(con
 	t.Logf("%s: %.0f s", what, time.Since(began).Seconds())
 }
 
-// checkMachines looks at the simulated hosts themselves.
+// checkMachines reads the values from the simulated hosts.
 func checkMachines(t *testing.T, s *sandbox.Sandbox, boots int, value string) {
 	t.Helper()
 	for _, name := range s.Names {
@@ -202,7 +202,7 @@ func checkNodes(t *testing.T, s *sandbox.Sandbox) {
 	}
 }
 
-// checkSmokeHistory judges by watches of the test's own, and so does not rely on the manager's word.
+// checkSmokeHistory checks the rollout with the test's watches, independent of the manager.
 func checkSmokeHistory(t *testing.T, recorder *history.Recorder) {
 	t.Helper()
 	verdict := recorder.Judge(history.Rules{Budget: budget})

@@ -39,8 +39,8 @@ import (
 	"github.com/storageclient/operator/test/patience"
 )
 
-// TestUninstallLeavesNothing plays hack/uninstall.sh, as "make uninstall" runs it: with a node that cannot be reached, and again when it
-// can. Needs what "make test-uninstall" builds.
+// TestUninstallLeavesNothing runs hack/uninstall.sh like "make uninstall": with an unreachable node, and again when the node is
+// reachable. It needs the files that "make test-uninstall" builds.
 func TestUninstallLeavesNothing(t *testing.T) {
 	s, hosts := tunedSandbox(t, 3)
 	ctx, cutOff := t.Context(), s.Names[2]
@@ -81,7 +81,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	awaitNothingOfOurs(t, s)
 }
 
-// A node that is gone for good would hold the operator for ever; FORCE=1 leaves such a node as it is, and nothing else.
+// A node that is permanently gone would block the uninstallation. FORCE=1 skips such a node, and only that node.
 func TestUninstallByForceLeavesTheNodeThatCannotBeReached(t *testing.T) {
 	s, hosts := tunedSandbox(t, 2)
 	reachable, cutOff := s.Names[0], s.Names[1]
@@ -100,7 +100,8 @@ func TestUninstallByForceLeavesTheNodeThatCannotBeReached(t *testing.T) {
 	awaitNothingOfOurs(t, s)
 }
 
-// What a manager that was ended in the midst has left is left to the script: trials and clones, and what it keeps on Nodes.
+// The script must remove the objects that a manager left when it was stopped during its work: trials and clones, and its changes on
+// Nodes.
 func TestUninstallTakesWhatAnEndedManagerHasLeft(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	ctx := t.Context()
@@ -180,7 +181,8 @@ func TestUninstallTakesWhatAnEndedManagerHasLeft(t *testing.T) {
 	}
 }
 
-// tunedSandbox is a cluster with a profile whose nodes and volume are Ready, and what the machines' files were before it.
+// tunedSandbox starts a cluster with a profile whose nodes and volume are Ready. It also returns the original fingerprints of the
+// machines' files.
 func tunedSandbox(t *testing.T, nodes int) (*sandbox.Sandbox, map[string]map[string]string) {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard())
@@ -222,7 +224,7 @@ func tunedSandbox(t *testing.T, nodes int) (*sandbox.Sandbox, map[string]map[str
 	return s, hosts
 }
 
-// uninstall runs hack/uninstall.sh with the manifest of all that the sandbox installs.
+// uninstall runs hack/uninstall.sh with the manifest of all objects that the sandbox installs.
 func uninstall(t *testing.T, s *sandbox.Sandbox, env ...string) (string, error) {
 	t.Helper()
 	binaries := requireEnv(t, "SCO_BINARIES")
@@ -259,8 +261,8 @@ func uninstall(t *testing.T, s *sandbox.Sandbox, env ...string) (string, error) 
 	return string(output), err
 }
 
-// checkRestored compares a machine's files with those before the operator. One is left where the profile does not ask for a restoring
-// reboot: the journal, with the boot argument that the running kernel still has, and nothing else.
+// checkRestored compares a machine's files with those before the operator. The journal remains if the profile does not request a reboot
+// to restore. It then contains only the kernel argument of the running kernel.
 func checkRestored(t *testing.T, s *sandbox.Sandbox, name string, before map[string]string) {
 	t.Helper()
 	const journal = "var/lib/storage-client/journal/journal.json"
@@ -275,7 +277,7 @@ func checkRestored(t *testing.T, s *sandbox.Sandbox, name string, before map[str
 	}
 }
 
-// fingerprints are what stands in a machine's files that last.
+// fingerprints returns hashes of a machine's persistent files.
 func fingerprints(t *testing.T, root string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -302,7 +304,8 @@ func fingerprints(t *testing.T, root string) map[string]string {
 	return found
 }
 
-// awaitNothingOfOurs looks through all objects that the API server has. What is gone with its namespace or owner takes a moment.
+// awaitNothingOfOurs waits until no object in the API server belongs to the operator. Objects that are deleted with their namespace or
+// owner take a moment.
 func awaitNothingOfOurs(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	var left []string
@@ -314,7 +317,7 @@ func awaitNothingOfOurs(t *testing.T, s *sandbox.Sandbox) {
 	t.Errorf("objects with something of ours: %v", left)
 }
 
-// findOurs names every object that speaks of us, whoever it belongs to; who wrote what, and what was told, is no trace.
+// findOurs returns the name of every object that refers to the operator, whatever its owner. Field managers and events do not count.
 func findOurs(t *testing.T, s *sandbox.Sandbox) []string {
 	t.Helper()
 	api, err := discovery.NewDiscoveryClientForConfig(s.Plane.Config)
@@ -339,7 +342,7 @@ func findOurs(t *testing.T, s *sandbox.Sandbox) []string {
 			objects.SetGroupVersionKind(version.WithKind(kind.Kind + "List"))
 			if err := s.Client.List(t.Context(), objects); err != nil {
 				if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-					continue // a definition that has just gone
+					continue // a definition that was just deleted
 				}
 				t.Fatal(err)
 			}

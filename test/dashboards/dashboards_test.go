@@ -1,6 +1,6 @@
-// Package dashboards holds the dashboards of config/components/dashboards against the metrics that manager and agents serve. What they
-// are evaluated on is recorded here, from the collectors themselves where other packages can run them, and otherwise by the rows of
-// docs/reference.md, which are read out of the source. "make alerts" evaluates the queries.
+// Package dashboards compares the dashboards of config/components/dashboards with the metrics of manager and agents. It records metrics
+// from the collectors if other packages can run them. Other metrics come from the rows of docs/reference.md, which is generated from the
+// source. "make alerts" evaluates the queries.
 package dashboards
 
 import (
@@ -18,7 +18,7 @@ import (
 
 const dir = "../../config/components/dashboards"
 
-// dashboard is one of Grafana, as far as it matters here.
+// dashboard contains the relevant fields of a Grafana dashboard.
 type dashboard struct {
 	UID        string `json:"uid"`
 	Title      string `json:"title"`
@@ -66,7 +66,7 @@ func readDashboards(t *testing.T) map[string]dashboard {
 	return found
 }
 
-// served are the metrics of docs/reference.md with their labels, and whose they are.
+// served returns the metrics of docs/reference.md with their labels and their sources.
 func served(t *testing.T) map[string]metric {
 	t.Helper()
 	content, err := os.ReadFile("../../docs/reference.md")
@@ -99,7 +99,7 @@ type metric struct {
 
 var name = regexp.MustCompile(`storageclient_\w+`)
 
-// Each metric is on a dashboard: one that is renamed, or that is new, has to be brought there.
+// A renamed or new metric must be added to a dashboard.
 func TestEveryMetricIsOnADashboard(t *testing.T) {
 	shown := map[string]bool{}
 	for _, d := range readDashboards(t) {

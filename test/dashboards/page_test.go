@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// docs/monitoring.md tells of each alert, how severe it is and how long it waits, in the order of the rules.
+// docs/monitoring.md describes each alert with its severity and duration, in the order of the rules.
 func TestThePageTellsOfEachAlert(t *testing.T) {
 	content, err := os.ReadFile("../../config/components/prometheus/alerts.yaml")
 	if err != nil {
@@ -48,7 +48,7 @@ func TestThePageTellsOfEachAlert(t *testing.T) {
 	}
 }
 
-// It tells of each dashboard, too.
+// The page also describes each dashboard.
 func TestThePageTellsOfEachDashboard(t *testing.T) {
 	page, err := os.ReadFile("../../docs/monitoring.md")
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 	"github.com/storageclient/operator/controllers/metrics"
 )
 
-// series is what Prometheus has scraped: each line's name and labels, and whether it counts up.
+// series contains the series that Prometheus has scraped: the name and labels of each line, and whether it is a counter.
 type series map[string]bool
 
 func (s series) add(name string, labels map[string]string, counts bool) {
@@ -40,7 +40,7 @@ func (s series) add(name string, labels map[string]string, counts bool) {
 	s[name+"{"+strings.Join(pairs, ",")+"}"] = counts
 }
 
-// gather adds what collectors tell a scraper, with the labels that the scraper adds.
+// gather adds the metrics of collectors, with the labels that the scraper adds.
 func (s series) gather(t *testing.T, scraped map[string]string, collectors ...prometheus.Collector) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -69,7 +69,7 @@ func (s series) gather(t *testing.T, scraped map[string]string, collectors ...pr
 	}
 }
 
-// record has the manager's and the agent's collectors report a cluster in which everything is to be seen once.
+// record runs the manager's and the agent's collectors for a cluster in which every state occurs once.
 func record(t *testing.T) series {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -128,7 +128,7 @@ func record(t *testing.T) series {
 		if known[family] {
 			continue
 		}
-		// Of collectors that only their own package can run.
+		// Series of collectors that only their own packages can run.
 		labels := map[string]string{"pod": "manager-a"}
 		if m.agent {
 			labels = map[string]string{"pod": "agent-a", "node": node.Name}
@@ -152,12 +152,12 @@ func (mounted) Superblocks() ([]mounts.Superblock, error) {
 	}}, nil
 }
 
-// Grafana's own words, and the labels that variables choose by: everything.
+// Grafana's macros, and the variables of label filters, which select everything.
 var variables = strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$profile", ".*", "$node", ".*", "$server", ".*", "$volume", ".*")
 
 var labelValues = regexp.MustCompile(`^label_values\((.+), (\w+)\)$`)
 
-// expectations are expressions that are 1 where a query has a result that is a number, and is labelled as its legend says.
+// expectations returns expressions whose result is 1 if a query returns a number with the labels of its legend.
 func expectations(t *testing.T, d dashboard) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -184,7 +184,7 @@ func expectations(t *testing.T, d dashboard) map[string]string {
 	return found
 }
 
-// evaluate has promtool evaluate expressions half an hour after the first scrape, each of which is to be 1.
+// evaluate runs promtool on expressions half an hour after the first scrape. The result of each must be 1.
 func evaluate(t *testing.T, recorded series, expressions map[string]string) (string, error) {
 	t.Helper()
 	type sample struct {
@@ -235,7 +235,7 @@ func TestEveryQueryHasAResult(t *testing.T) {
 	}
 }
 
-// A metric that is renamed, or a state or label that is, is noticed.
+// The test must detect renamed metrics, states and labels.
 func TestAQueryOfSomethingElseHasNone(t *testing.T) {
 	recorded := record(t)
 	for _, query := range []string{

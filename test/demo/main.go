@@ -1,5 +1,5 @@
-// Command demo shows the operator's main job on this machine, in a minute and without a cluster: a real control plane,
-// the real manager with the rights that the manifests give it, and the agent's own loop on simulated machines.
+// Command demo shows the operator's main job on this machine, in a minute and without a cluster. It runs a real control plane, the real
+// manager with the rights in its manifests, and the agent's loop on simulated machines.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/storageclient/operator/test/reaper"
 )
 
-// bootTime is how long a simulated boot takes.
+// bootTime is the duration of a simulated boot.
 const bootTime = 3 * time.Second
 
 func main() {

@@ -25,15 +25,15 @@ import (
 
 const (
 	pollInterval = 300 * time.Millisecond
-	// timeout bounds each act; on two cores the longest takes about half a minute.
+	// timeout is the maximum duration of each act. On two cores the longest takes about half a minute.
 	timeout = 4 * time.Minute
 )
 
-// demo is a sandbox that prints what happens in it.
+// demo is a sandbox that prints its events.
 type demo struct {
 	*sandbox.Sandbox
 	began time.Time
-	// printed is the last line of each node.
+	// printed contains the last printed line of each node.
 	printed map[string]string
 }
 
@@ -41,7 +41,7 @@ func (d *demo) printLine(who, format string, args ...any) {
 	fmt.Printf("%5.1fs  %-8s %s\n", time.Since(d.began).Seconds(), who, fmt.Sprintf(format, args...))
 }
 
-// playStory is the story: apply, watch, prove, delete.
+// playStory runs the acts: apply, watch, prove, delete.
 func (d *demo) playStory(ctx context.Context) error {
 	profile, err := d.applyProfile(ctx)
 	if err != nil {
@@ -66,8 +66,7 @@ func (d *demo) playStory(ctx context.Context) error {
 	return d.proveRestored(ctx)
 }
 
-// applyProfile applies the profile of document A as an overlay for a demo would patch it: in a hurry, and allowed to
-// reboot.
+// applyProfile applies the profile of document A with the changes of a demo overlay: short waits, and reboots permitted.
 func (d *demo) applyProfile(ctx context.Context) (*v1alpha1.StorageClientProfile, error) {
 	file := filepath.Join("config", "profiles", "azure-files-large-directories", "profile.yaml")
 	data, err := os.ReadFile(file)
@@ -128,7 +127,7 @@ func (d *demo) isReady(ctx context.Context, name string) (bool, error) {
 		return false, fmt.Errorf("the profile is stalled: %s: %s", stalled.Reason, stalled.Message)
 	}
 	ready := meta.IsStatusConditionTrue(profile.Status.Conditions, v1alpha1.ConditionReady)
-	// Ready speaks of what the nodes carry; the last one is still to be uncordoned then.
+	// Ready is based on the values of the nodes. The last node is uncordoned later.
 	counts := profile.Status.Nodes
 	return ready && profile.Status.ObservedGeneration == profile.Generation && counts.UpToDate == int32(len(d.Names)) && counts.Disrupted == 0, nil
 }
@@ -141,7 +140,7 @@ func (d *demo) isGone(ctx context.Context, name string) (bool, error) {
 	return false, err
 }
 
-// proveTuned reads everything back, past the operator's own word: machines, Nodes and volumes.
+// proveTuned reads all values from machines, Nodes and volumes, independent of the operator.
 func (d *demo) proveTuned(ctx context.Context, name string) error {
 	fmt.Printf("\nProfile %s is Ready after %.0f s. What changed, read back from the machines and the API:\n\n", name, time.Since(d.began).Seconds())
 	fmt.Printf("  %-8s %-6s %-26s %-12s %s\n", "NODE", "BOOTS", "ON THE KERNEL'S COMMAND LINE", "INODE HASH", "BACK IN SERVICE")
@@ -186,7 +185,7 @@ func (d *demo) proveNode(ctx context.Context, name string) (string, error) {
 	return fmt.Sprintf("%-8s %-6s %-28s %-12s %s", name, "1 more", "ihash_entries=16777216", "128 MiB", "yes"), nil
 }
 
-// proveRestored checks that nothing of ours is left.
+// proveRestored checks that no changes of the operator remain.
 func (d *demo) proveRestored(ctx context.Context) error {
 	var left []error
 	for _, name := range d.Names {

@@ -1,4 +1,4 @@
-// Package drivers compares what this project makes of in-tree volumes with what the kubelet makes of them.
+// Package drivers compares how this project and the kubelet interpret in-tree volumes.
 package drivers
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 )
 
-// In-tree volumes that the kubelet hands to a CSI driver are what they are once it has translated them.
+// The kubelet hands some in-tree volumes to a CSI driver. The project must treat them like the result of the kubelet's translation.
 func TestInTreeVolumesAreReadAsTranslated(t *testing.T) {
 	for name, source := range map[string]corev1.PersistentVolumeSource{
 		"Azure Files": {AzureFile: &corev1.AzureFilePersistentVolumeSource{

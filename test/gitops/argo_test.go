@@ -142,7 +142,7 @@ func TestTheConfigMapHoldsTheSameActions(t *testing.T) {
 	}
 }
 
-// The ApplicationSet is played as far as its own fields go: each pool becomes an Application, in a step that takes it.
+// The test simulates the fields of the ApplicationSet: each pool becomes an Application, in a step that selects it.
 func TestTheApplicationSetMakesAnApplicationOfEachPool(t *testing.T) {
 	content := read(t, "../../config/argocd/applicationset.yaml")
 	var set struct {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// A StorageClientNode has no health script: kstatus goes by the conditions that its agent reports.
+// A StorageClientNode has no health script. kstatus is based on the conditions that its agent reports.
 func TestANodeThatFailedIsNotCurrent(t *testing.T) {
 	for name, test := range map[string]struct {
 		ready, stalled string

@@ -23,8 +23,8 @@ import (
 // kustomizeController is the name of Flux's controller, and its field manager.
 const kustomizeController = "kustomize-controller"
 
-// takenOver are the field managers that kustomize-controller takes fields over from, in internal/controller/kustomization_controller.go of
-// v1.9.6. Each name is the beginning of one.
+// takenOver contains the field managers whose fields kustomize-controller takes over, from
+// internal/controller/kustomization_controller.go of v1.9.6. Each name is a prefix.
 var takenOver = []ssa.FieldManager{
 	{Name: "kubectl", OperationType: metav1.ManagedFieldsOperationApply},
 	{Name: "kubectl", OperationType: metav1.ManagedFieldsOperationUpdate},
@@ -32,7 +32,7 @@ var takenOver = []ssa.FieldManager{
 	{Name: kustomizeController, OperationType: metav1.ManagedFieldsOperationUpdate},
 }
 
-// testdata/owners.yaml holds annotations and managed fields as the plugin leaves them (cmd/kubectl-storageclient/owner_test.go). Flux's own
+// testdata/owners.yaml contains annotations and managed fields that the plugin sets (cmd/kubectl-storageclient/owner_test.go). Flux's
 // code applies the profile over them.
 func TestFluxLeavesWhatThePluginSets(t *testing.T) {
 	var left map[string]struct {
@@ -88,7 +88,7 @@ func ownersOf(t *testing.T, entries []metav1.ManagedFieldsEntry, annotation stri
 	return owners
 }
 
-// profile is what Git has.
+// profile returns the profile in Git.
 func profile() *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "tuning.storageclient.dev/v1alpha1", "kind": "StorageClientProfile",
@@ -96,7 +96,8 @@ func profile() *unstructured.Unstructured {
 	}}
 }
 
-// schema is that of a profile, as far as Flux and the plugin write it. As for every kind, the API server knows the fields of the metadata.
+// schema is the schema of a profile for the fields that Flux and the plugin write. The API server knows the metadata fields of every
+// kind.
 const schema = `{"profile": {
 	"type": "object", "x-kubernetes-group-version-kind": [{"group": "tuning.storageclient.dev", "version": "v1alpha1", "kind": "StorageClientProfile"}],
 	"properties": {

@@ -1,5 +1,5 @@
-// Package gitops holds the health of a profile, as Argo CD's script and as kstatus (Flux, Helm) see it, against states
-// that the integration tests produce and compare (test/integration/gitops_test.go). It is a module of its own: its libraries are no concern of the operator.
+// Package gitops compares the health of a profile, as Argo CD's script and kstatus (Flux, Helm) report it, for states from the
+// integration tests (test/integration/gitops_test.go). It is a separate module, so that the operator does not depend on its libraries.
 package gitops
 
 import (
@@ -16,7 +16,7 @@ import (
 
 const dir = "../../config/argocd/resource_customizations/tuning.storageclient.dev/StorageClientProfile"
 
-// healthTests is Argo CD's own form of health_test.yaml.
+// healthTests has the form of Argo CD's health_test.yaml.
 type healthTests struct {
 	Tests []struct {
 		InputPath    string `json:"inputPath"`
@@ -27,7 +27,7 @@ type healthTests struct {
 	} `json:"tests"`
 }
 
-// kstatusOf is what kstatus must say of each state.
+// kstatusOf contains the expected kstatus result for each state.
 var kstatusOf = map[string]status.Status{
 	"testdata/new.yaml":              status.InProgressStatus,
 	"testdata/healthy.yaml":          status.CurrentStatus,
@@ -91,7 +91,7 @@ func readObject(t *testing.T, file string) *unstructured.Unstructured {
 		t.Fatal(err)
 	}
 	object := &unstructured.Unstructured{}
-	// Not plain JSON: kstatus wants whole numbers whole.
+	// Not plain JSON: kstatus requires integers.
 	if err := object.UnmarshalJSON(data); err != nil {
 		t.Fatal(err)
 	}
@@ -113,8 +113,8 @@ func runHealth(t *testing.T, script string, object *unstructured.Unstructured) (
 	return table.RawGetString("status").String(), table.RawGetString("message").String()
 }
 
-// runLua runs a script with the libraries that Argo CD opens: base, package, table, and of os what tells the time. There is no
-// string library.
+// runLua runs a script with the libraries that Argo CD opens: base, package, table, and the time functions of os. There is no string
+// library.
 func runLua(t *testing.T, script string, object *unstructured.Unstructured) *lua.LTable {
 	t.Helper()
 	l := lua.NewState(lua.Options{SkipOpenLibs: true})

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// judgement is what the engines make of a state: Argo CD by its script, kstatus by itself, and Flux by the expressions of
+// judgement contains the health of a state from each engine: Argo CD with its script, kstatus, and Flux with the expressions of
 // config/flux.
 type judgement struct {
 	argo          string
@@ -29,15 +29,15 @@ var (
 	done   = judgement{"Healthy", status.CurrentStatus, status.CurrentStatus}
 	stuck  = judgement{"Degraded", status.FailedStatus, status.FailedStatus}
 	goesOn = judgement{"Progressing", status.InProgressStatus, status.InProgressStatus}
-	// asks goes on when somebody has approved, or the window opens.
+	// asks continues after an approval, or when the window opens.
 	asks = judgement{"Suspended", status.InProgressStatus, status.InProgressStatus}
-	// held and planned begin nothing because somebody said so. kstatus has no word for that.
+	// held and planned do not start because of a user's setting. kstatus has no status for that.
 	held    = judgement{"Suspended", status.InProgressStatus, status.FailedStatus}
 	planned = judgement{"Suspended", status.InProgressStatus, status.CurrentStatus}
 	leaves  = judgement{"Progressing", status.TerminatingStatus, status.InProgressStatus}
 )
 
-// judgementOf says for every reason that the API has a constant for what the engines are to make of a profile that shows it.
+// judgementOf contains the expected health from the engines, for each reason constant of the API.
 var judgementOf = map[string]judgement{
 	"ReasonPending": goesOn, "ReasonRollingOut": goesOn, "ReasonWaitingForBudget": goesOn,
 	"ReasonUpToDate": done, "ReasonReadyWithExceptions": done, "ReasonNothingMatched": done, "ReasonStaleMounts": done,
@@ -73,7 +73,7 @@ var judgementOf = map[string]judgement{
 	"VolumeReasonRestored": leaves, "VolumeReasonReleased": leaves,
 }
 
-// states are the conditions for each reason, as controllers/profile/status writes them down.
+// states returns the conditions for each reason from controllers/profile/status.
 func states(t *testing.T) map[string]*unstructured.Unstructured {
 	t.Helper()
 	out := map[string]*unstructured.Unstructured{}
@@ -130,7 +130,7 @@ func TestEveryReasonIsJudged(t *testing.T) {
 	}
 }
 
-// Where nothing is on its way, nobody waits for nothing: only a person's word, which kstatus cannot tell, leaves it in progress.
+// An engine must not wait for a profile without progress. The exception is a wait for a user, which kstatus can only show as in progress.
 func TestNoStateThatIsAtRestIsInProgress(t *testing.T) {
 	for name, object := range states(t) {
 		conditions := map[string]string{}
@@ -153,7 +153,7 @@ func TestNoStateThatIsAtRestIsInProgress(t *testing.T) {
 	}
 }
 
-// fluxEvaluators are Flux's own, for the Kustomizations of config/flux. Those are read as Flux's API has them.
+// fluxEvaluators returns Flux's evaluators for the Kustomizations of config/flux, which are parsed with Flux's API types.
 func fluxEvaluators(t *testing.T) map[string]*cel.StatusEvaluator {
 	t.Helper()
 	out := map[string]*cel.StatusEvaluator{}
@@ -179,7 +179,7 @@ func fluxEvaluators(t *testing.T) map[string]*cel.StatusEvaluator {
 	return out
 }
 
-// reasonsOfAPI are the names of the API's constants for reasons, as its source has them, but for those of the condition on Nodes: no
+// reasonsOfAPI returns the names of the reason constants in the source of the API. It skips the reasons of Node conditions, because no
 // engine applies Nodes.
 func reasonsOfAPI(t *testing.T) []string {
 	t.Helper()

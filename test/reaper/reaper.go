@@ -1,8 +1,8 @@
-// Package reaper cleans up after a test run, even if the run is killed: it ends the processes that the run has started, unmounts
-// what it has mounted in its temporary directory, and removes that directory.
+// Package reaper cleans up after a test run, even if the run is killed: it ends the processes that the run has started, unmounts the file
+// systems in its temporary directory, and removes that directory.
 //
-// A second process does this: a run that is killed cannot do it itself, and envtest starts its programs in process groups of their
-// own, without a signal for the death of their parent.
+// This needs a second process, because a killed run cannot clean up. envtest starts its programs in separate process groups, without a
+// signal for the death of their parent.
 package reaper
 
 import (
@@ -29,48 +29,48 @@ import (
 )
 
 const (
-	// runVariable marks all processes of a run: they inherit the environment.
+	// runVariable marks all processes of a run, which inherit the environment.
 	runVariable = "SCO_TEST_RUN"
-	// orderVariable marks the reaper itself, and contains its order.
+	// orderVariable marks the reaper, and contains its order.
 	orderVariable = "SCO_TEST_REAPER"
-	// dirPrefix starts the names of the runs' temporary directories.
+	// dirPrefix is the prefix of the runs' temporary directories.
 	dirPrefix = "storage-client-run-"
-	// ownerFile in such a directory names the process of the run.
+	// ownerFile is the file in such a directory that names the process of the run.
 	ownerFile = ".owner"
-	// lookEvery is the interval between looks at the ancestors of a run.
+	// lookEvery is the interval between checks of the ancestors of a run.
 	lookEvery = time.Second
-	// quietLooks is the number of looks in a row that must find no process of the run.
+	// quietLooks is the number of consecutive checks that must find no process of the run.
 	quietLooks = 10
-	// endsWithin bounds the wait for killed processes.
+	// endsWithin is the maximum wait for killed processes.
 	endsWithin = 20 * time.Second
 )
 
-// order is what a reaper has to do.
+// order is the task of a reaper.
 type order struct {
 	// Run is the value of runVariable.
 	Run string
 	// Owner is the process of the run.
 	Owner process
-	// Ancestors are the processes above it: if one of them ends, the run has been cut off, and ends too.
+	// Ancestors are the processes above it. If one of them exits, the run was interrupted, and the reaper ends it.
 	Ancestors []process
 	// Remove lists the directories to remove.
 	Remove []string
 }
 
-// process is a process by its id and its start time, because ids are used again.
+// process is a process by its ID and its start time, because the kernel reuses IDs.
 type process struct {
 	ID    int
 	Began string
 }
 
-// environmentBefore is the environment without what Start has added.
+// environmentBefore is the environment without the additions of Start.
 var environmentBefore []string
 
 // alive is open in the reaper for reading. The kernel closes it when this process ends.
 var alive *os.File //nolint:unused // only held: the file would be closed with the last reference
 
-// Environ returns the environment without what Start has added. A program that replaces this process needs it: for the reaper, the run
-// ends with the replacement, and the program can start a reaper of its own.
+// Environ returns the environment without the additions of Start. A program that replaces this process needs it: for the reaper, the run
+// ends with the replacement, and the program can start its own reaper.
 func Environ() []string {
 	if environmentBefore == nil {
 		return os.Environ()
@@ -78,8 +78,8 @@ func Environ() []string {
 	return environmentBefore
 }
 
-// Start starts the reaper of this process, and makes a temporary directory for the run. Call it before anything else is started or
-// made. The reaper also removes the given directories. Later calls do nothing.
+// Start starts the reaper of this process, and creates a temporary directory for the run. Call it before you start or create anything
+// that must be cleaned up. The reaper also removes the given directories. Later calls have no effect.
 func Start(remove ...string) error {
 	return once(remove)
 }
@@ -107,7 +107,7 @@ func start(remove []string) error {
 	if err != nil {
 		return err
 	}
-	// Programs that the run starts as other users, such as those of apt, must reach their files in it.
+	// Programs that the run starts as other users, such as the programs of apt, must reach their files in it.
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func start(remove []string) error {
 	return errors.Join(os.Setenv(runVariable, o.Run), os.Setenv("TMPDIR", dir), cmd.Process.Release())
 }
 
-// init makes a process that start has started the reaper, before it does anything else.
+// init turns a process that Start has started into the reaper, before any other code runs.
 func init() {
 	text := os.Getenv(orderVariable)
 	if text == "" {
@@ -158,7 +158,7 @@ func init() {
 	os.Exit(0)
 }
 
-// awaitEnd returns after the run has ended, and ends it if it has been cut off.
+// awaitEnd returns after the run has finished. It ends an interrupted run.
 func (o order) awaitEnd(alive io.Reader) {
 	ended := make(chan struct{})
 	go func() {
@@ -177,8 +177,8 @@ func (o order) awaitEnd(alive io.Reader) {
 	}
 }
 
-// endProcesses kills the processes of the run until none has been found for a while: one may just have started another, whose
-// environment cannot be read until the kernel has loaded its program.
+// endProcesses kills the processes of the run until several checks find none. A process may just have started another one, whose
+// environment is unreadable until the kernel has loaded its program.
 func (o order) endProcesses() {
 	quiet := 0
 	for deadline := time.Now().Add(endsWithin); quiet < quietLooks && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
@@ -192,7 +192,7 @@ func (o order) endProcesses() {
 	}
 }
 
-// marked returns the processes that have a variable in their environment. Ended ones have none.
+// marked returns the processes that have a variable in their environment. Finished processes have no environment.
 func marked(variable string) []process {
 	var found []process
 	names, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -212,8 +212,8 @@ func marked(variable string) []process {
 	return found
 }
 
-// ancestors returns the processes above one, up to the leader of its session and without it: a login shell may end before what
-// it has started.
+// ancestors returns the processes above a process, up to but without the leader of its session. A login shell may exit before its
+// children.
 func ancestors(id int) []process {
 	var found []process
 	for {
@@ -262,7 +262,7 @@ func find(id int) (process, error) {
 	return process{ID: id, Began: fields[statBegan]}, nil
 }
 
-// runs reports whether the process has not ended. One that is not waited for yet has ended.
+// runs reports whether the process is still running. A zombie does not count.
 func (p process) runs() bool {
 	fields, err := stat(p.ID)
 	return err == nil && fields[statBegan] == p.Began && fields[statState] != "Z"
@@ -274,7 +274,7 @@ func (p process) kill() {
 	}
 }
 
-// removeStale removes the directories of runs whose reaper was killed, too.
+// removeStale also removes the directories of runs whose reaper was killed.
 func removeStale(parent string) {
 	dirs, _ := filepath.Glob(filepath.Join(parent, dirPrefix+"*"))
 	for _, dir := range dirs {
@@ -286,7 +286,7 @@ func removeStale(parent string) {
 	}
 }
 
-// removeDir removes a directory. It unmounts everything below it first, so that it deletes nothing that was only mounted there.
+// removeDir removes a directory. It first unmounts all file systems below it, so that it does not delete their content.
 func removeDir(dir string) error {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runTest makes this program a run that a test cuts off.
+// runTest makes this program a run that a test interrupts.
 const runTest = "SCO_REAPER_TEST"
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// beReplaced is a run that starts a program and then replaces itself by another one, which outlives the run.
+// beReplaced acts as a run that starts a program and then replaces itself by another program, which outlives the run.
 func beReplaced() error {
 	if err := Start(); err != nil {
 		return err
@@ -48,12 +48,13 @@ func beReplaced() error {
 	return syscall.Exec("/bin/sh", []string{"sh", "-c", script, strconv.Itoa(child.Process.Pid), os.TempDir()}, Environ())
 }
 
-// beRun starts a program as envtest does, prints its process id and the temporary directory, and ends with its input.
+// beRun starts a program in the same way as envtest, prints its process ID and the temporary directory, and exits at the end of its
+// input.
 func beRun() error {
 	if err := Start(os.Getenv(runTest)); err != nil {
 		return err
 	}
-	// The shell starts one more, in another session.
+	// The shell starts another process, in another session.
 	child := exec.CommandContext(context.Background(), "sh", "-c", "setsid sleep 1000 & echo $!; wait")
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdout, err := child.StdoutPipe()
@@ -81,16 +82,16 @@ func beRun() error {
 	return err
 }
 
-// run is what a test knows of a run.
+// run contains the test's data about a run.
 type run struct {
 	cmd       *exec.Cmd
 	processes []process
 	tmp       string
-	// also is a directory that the run wants removed, kept is one whose content it has mounted.
+	// also is a directory that the run registers for removal. kept is a directory whose content it has mounted.
 	also, kept string
 }
 
-// startRun starts a run below the given command, and returns when it has started everything.
+// startRun starts a run below the given command, and returns when it has started all processes.
 func startRun(t *testing.T, above ...string) run {
 	t.Helper()
 	r := run{also: filepath.Join(t.TempDir(), "also"), kept: t.TempDir()}
@@ -133,7 +134,7 @@ func startRun(t *testing.T, above ...string) run {
 	return r
 }
 
-// awaitNothingLeft returns when nothing of the run is left. The test's own timeout bounds it.
+// awaitNothingLeft returns when no trace of the run remains. The timeout of the test limits the wait.
 func (r run) awaitNothingLeft(t *testing.T) {
 	t.Helper()
 	left := func() bool {
@@ -169,7 +170,7 @@ func TestNothingIsLeftOfARun(t *testing.T) {
 	}
 }
 
-// The go command ends before the test that it has started.
+// The go command exits before the test that it has started.
 func TestNothingIsLeftOfARunWhoseParentIsKilled(t *testing.T) {
 	r := startRun(t, "sh", "-c", `"$@"; true`, "sh")
 	ids := marked(runTest + "=" + r.also)

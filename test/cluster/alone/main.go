@@ -1,6 +1,6 @@
-// Command alone measures what the manager's own binary uses, CPU and memory, beside an API server of which only objects and watches are
-// played, by the same process that plays the agents' writes. Nothing else takes part, so that a change of the manager shows on a machine that
-// has other work. What a real control plane adds is for package scale.
+// Command alone measures the CPU and memory of the manager's binary. One process simulates the objects and watches of an API server, and
+// the agents' writes. No other process takes part, so changes of the manager are visible even on a busy machine. Package scale measures
+// the cost of a real control plane.
 package main
 
 import (
@@ -57,7 +57,7 @@ func main() {
 	}
 }
 
-// world is what is measured.
+// world is the measured system.
 type world struct {
 	settings
 	*server
@@ -124,7 +124,7 @@ func (w *world) startManager(ctx context.Context, server, dir string) error {
 	return w.awaitAnswer(ctx)
 }
 
-// awaitAnswer waits until the manager can be asked for a profile.
+// awaitAnswer waits until the manager serves requests for a profile.
 func (w *world) awaitAnswer(ctx context.Context) error {
 	for {
 		if connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", w.address); err == nil {
@@ -180,7 +180,7 @@ func (w *world) play(ctx context.Context, part string) error {
 	return nil
 }
 
-// profile takes the first seconds of a part.
+// profile saves a CPU profile of the first seconds of a part.
 func (w *world) profile(ctx context.Context, part string) error {
 	seconds := 20
 	if part == "profiles" || part == "tuning" {
@@ -206,12 +206,12 @@ func (w *world) fetch(ctx context.Context, what, file string) error {
 	return os.WriteFile(filepath.Join(w.profileDir, file), data, 0o600)
 }
 
-// awaitQuiet waits until nobody has written for five seconds.
+// awaitQuiet waits until there have been no writes for five seconds.
 func (w *world) awaitQuiet(ctx context.Context) error {
 	return w.await(ctx, func() bool { return time.Since(w.lastWrite) > 5*time.Second })
 }
 
-// await asks with the lock held.
+// await polls done with the lock held.
 func (w *world) await(ctx context.Context, done func() bool) error {
 	for {
 		w.mutex.Lock()
@@ -228,7 +228,7 @@ func (w *world) await(ctx context.Context, done func() bool) error {
 	}
 }
 
-// profileNow is what a profile has now. The lock is held.
+// profileNow returns the current profile. The lock must be held.
 func (w *world) profileNow(name string) *v1alpha1.StorageClientProfile {
 	profile := &v1alpha1.StorageClientProfile{}
 	if o := w.kinds[prefixOf(v1alpha1.GroupVersion)+"storageclientprofiles"].objects["/"+name]; o != nil {

@@ -18,7 +18,7 @@ type fields = map[string]any
 
 var client = prefixOf(v1alpha1.GroupVersion)
 
-// add stores a new object, as somebody else's write.
+// add stores a new object like a write of another client.
 func (s *server) add(path string, content any) {
 	raw, err := json.Marshal(content)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *server) add(path string, content any) {
 	}
 }
 
-// edit changes an object. The lock is held.
+// edit changes an object. The lock must be held.
 func (s *server) edit(path, key string, change func(fields)) {
 	k := s.kinds[path]
 	o := k.objects[key]
@@ -54,7 +54,7 @@ func (s *server) edit(path, key string, change func(fields)) {
 
 func named(name string) fields { return fields{"name": name} }
 
-// fill adds what there is before the manager starts.
+// fill adds the objects that exist before the manager starts.
 func (w *world) fill() {
 	for _, name := range []string{v1alpha1.ManagerNamespace, v1alpha1.AgentNamespace} {
 		w.add("/api/v1/namespaces", fields{"metadata": named(name)})
@@ -138,7 +138,7 @@ func (w *world) changeLive(ctx context.Context) error {
 	return w.change(ctx, func(spec fields) { spec["node"].(fields)["sysctls"].(fields)["vm.dirty_ratio"] = "40" })
 }
 
-// addProfiles adds profiles of which each declares for a pool what the nodes have, with a rule for volumes.
+// addProfiles adds profiles with rules for volumes. Each profile declares the current settings for a pool.
 func (w *world) addProfiles(ctx context.Context) error {
 	for i := range w.profiles {
 		w.add(client+"storageclientprofiles", fields{
@@ -160,7 +160,7 @@ func (w *world) addProfiles(ctx context.Context) error {
 	})
 }
 
-// agents play what the agents of all nodes write, and their Pods.
+// agents simulates the writes of the agents of all nodes, and their Pods.
 type agents struct {
 	server *server
 	mounts []v1alpha1.MountStatus
@@ -182,7 +182,7 @@ func newAgents(s *server, mounts int) *agents {
 	return a
 }
 
-// see is told of each write, with the server's lock held.
+// see is called for each write, with the server's lock held.
 func (a *agents) see(k *kind, o *object) {
 	if k.resource != "storageclientnodes" && k.resource != "nodes" {
 		return
@@ -214,7 +214,7 @@ func (a *agents) run(ctx context.Context) {
 	}
 }
 
-// look reports whether it wrote.
+// look processes a node and reports whether it wrote.
 func (a *agents) look(name string) bool {
 	s := a.server
 	s.mutex.Lock()

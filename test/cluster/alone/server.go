@@ -26,41 +26,41 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// server is an API server of which only what a client sees is there: objects as JSON, versions, watches. It decides nothing, admits all, and
-// knows no users.
+// server simulates the part of an API server that a client sees: objects as JSON, versions, watches. It admits all requests, and has no
+// users.
 type server struct {
-	// delay is how long a write takes.
+	// delay is the duration of a write.
 	delay time.Duration
-	// wrote is told of each write, with the lock held.
+	// wrote is called for each write, with the lock held.
 	wrote func(k *kind, o *object)
 
 	mutex   sync.Mutex
 	version int
 	kinds   map[string]*kind
-	// writes counts those of clients, by verb and kind.
+	// writes contains the number of writes by clients, by verb and kind.
 	writes    map[string]int
 	lastWrite time.Time
 }
 
-// kind is all objects of one.
+// kind contains all objects of one kind.
 type kind struct {
 	schema.GroupVersionKind
 	resource   string
 	namespaced bool
 	objects    map[string]*object
-	// log holds the latest changes, the first of which is the one with the number first.
+	// log contains the latest changes. first is the number of the first one.
 	log   []change
 	first int
 	// changed is closed at the next change.
 	changed chan struct{}
 }
 
-// object is one version of an object. It is never changed.
+// object is one version of an object. It is immutable.
 type object struct {
 	key     string
 	version int
 	raw     []byte
-	// metadata is it as PartialObjectMetadata.
+	// metadata returns the object as PartialObjectMetadata.
 	metadata func() []byte
 }
 
@@ -106,14 +106,14 @@ func prefixOf(gv schema.GroupVersion) string {
 	return "/apis/" + gv.Group + "/" + gv.Version + "/"
 }
 
-// request is where a request goes.
+// request is the target of a request.
 type request struct {
 	*kind
 
 	namespace, name, subresource string
 }
 
-// find takes a path apart.
+// find parses a path.
 func (s *server) find(path string) (request, bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	group := 3
@@ -178,7 +178,7 @@ func fail(w http.ResponseWriter, code int, reason metav1.StatusReason, message s
 	})
 }
 
-// discover says which kinds there are.
+// discover serves the list of kinds.
 func (s *server) discover(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch req.URL.Path {
@@ -216,7 +216,7 @@ func (s *server) groups() metav1.APIGroupList {
 	return out
 }
 
-// selection is which objects a list or watch asks for, and of what kind.
+// selection describes the requested objects of a list or watch, and their kind.
 type selection struct {
 	request
 
@@ -244,7 +244,7 @@ func (sel selection) show(o *object) []byte {
 	return o.raw
 }
 
-// current are the objects by their keys.
+// current returns the objects by their keys.
 func (sel selection) current() []*object {
 	var out []*object
 	for _, key := range slices.Sorted(maps.Keys(sel.objects)) {
@@ -278,7 +278,7 @@ func (s *server) list(w http.ResponseWriter, req *http.Request, r request) {
 	_, _ = w.Write([]byte("]}"))
 }
 
-// watch sends changes until the client goes away, and before them all there is where it asks for that.
+// watch sends changes until the client disconnects. If requested, it first sends all existing objects.
 func (s *server) watch(w http.ResponseWriter, req *http.Request, r request) {
 	sel, query := selectionOf(req, r), req.URL.Query()
 	since, _ := strconv.Atoi(query.Get("resourceVersion"))
@@ -342,7 +342,7 @@ func bookmark(sel selection, version int) []byte {
 	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d","annotations":{%q:"true"}}}`, kind, gv, version, metav1.InitialEventsAnnotationKey)
 }
 
-// tryWrite answers as a fence does that holds.
+// tryWrite responds like a fence that denies the write.
 func (s *server) tryWrite(w http.ResponseWriter, req *http.Request, r request) {
 	body, _ := io.ReadAll(req.Body)
 	own := slices.ContainsFunc(slices.Concat(slices.Collect(maps.Values(req.Header))...), func(v string) bool { return v == r.name })
@@ -466,7 +466,7 @@ func patched(form types.PatchType, before *object, body []byte, r request) (map[
 	return next, nil
 }
 
-// merge is RFC 7386.
+// merge implements RFC 7386.
 func merge(into, patch map[string]any) map[string]any {
 	for key, value := range patch {
 		below, isMap := value.(map[string]any)
@@ -486,7 +486,7 @@ func merge(into, patch map[string]any) map[string]any {
 	return into
 }
 
-// put stores an object. The lock is held.
+// put stores an object. The lock must be held.
 func (s *server) put(k *kind, before *object, next map[string]any) (*object, error) {
 	s.version++
 	metadata, _ := next["metadata"].(map[string]any)

@@ -1,5 +1,5 @@
-// Package apps is what runs on the nodes of a measurement: about one pod on each, whose evictions budgets count, and none of which has to
-// wait for another.
+// Package apps contains the applications on the nodes of a measurement. There is about one pod on each node. Budgets count the evictions,
+// and no eviction has to wait for another.
 package apps
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/storageclient/operator/test/cluster/history"
 )
 
-// DrainTime is how long a pod with the label stops=slowly takes to end (stages.yaml of package controlplane).
+// DrainTime is the time in which a pod with the label stops=slowly ends (stages.yaml of package controlplane).
 const DrainTime = 10 * time.Second
 
-// podsPerApp keeps evictions of a wave from meeting at one PodDisruptionBudget: each time two do, the API server itself
-// waits for half a second (EvictionsRetry in its pod storage), and a wave of hundreds would measure that.
+// podsPerApp keeps the evictions of a wave from conflicting at one PodDisruptionBudget. For each conflict the API server itself waits for
+// half a second (EvictionsRetry in its pod storage). With hundreds of evictions, the measurement would mostly contain these waits.
 const podsPerApp = 10
 
-// PodsByApp are the names of the applications, with the pods of each, for so many nodes.
+// PodsByApp returns the names of the applications with the numbers of their pods.
 func PodsByApp(nodes int) map[string]int {
 	out := map[string]int{}
 	for i := range nodes {
@@ -34,8 +34,8 @@ func PodsByApp(nodes int) map[string]int {
 	return out
 }
 
-// Add adds the applications. Every eviction is counted by a PodDisruptionBudget: the end of a wave holds all pods of some applications.
-// They are bare ReplicaSets: a Deployment over each would have the controller manager write as much again, on processors that all share.
+// Add adds the applications. A PodDisruptionBudget counts every eviction: the end of a wave includes all pods of some applications. They
+// are plain ReplicaSets. A Deployment for each would double the writes of the controller manager, on processors that all processes share.
 func Add(ctx context.Context, c client.Client, nodes int) error {
 	for app, pods := range PodsByApp(nodes) {
 		for _, object := range objectsOf(app, pods) {

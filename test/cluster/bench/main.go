@@ -1,9 +1,9 @@
-// Command bench measures rollouts over simulated nodes against the shortest time that their profile allows, with a real
-// control plane, real evictions and the real manager. It does not take the manager's word: times come from watches of its
-// own, writes from the API server's audit log, CPU and memory from /proc.
+// Command bench measures rollouts over simulated nodes and compares them with the shortest time that their profile permits. Control
+// plane, evictions and manager are real. The data is independent of the manager: times come from its own watches, writes from the API
+// server's audit log, CPU and memory from /proc.
 //
-// The bound is the canary's disruption and then full waves. It leaves out zones, which go one after the other, pods that a
-// PodDisruptionBudget keeps, and whatever the manager, the API server and the agents take: that is what the ratio shows.
+// The bound consists of the canary's disruption and full waves. It excludes zones, which the manager processes one after the other, pods
+// that a PodDisruptionBudget protects, and the time of the manager, the API server and the agents. The ratio shows that difference.
 // Control plane, nodes and manager share the machine that the table names.
 package main
 
@@ -28,9 +28,9 @@ import (
 type run struct {
 	nodes, budget int
 	boot          time.Duration
-	// zones is how many zones the nodes are in. Of several, one is finished after the other, which the bound knows nothing of.
+	// zones is the number of zones of the nodes. The manager processes zones one after the other, which the bound ignores.
 	zones int
-	// pprof is where the manager serves the Go profiler; empty: nowhere.
+	// pprof is the address of the manager's Go profiler. Empty disables it.
 	pprof string
 }
 

@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	// timeout bounds each part of a measurement.
+	// timeout is the maximum duration of each step of a measurement.
 	timeout      = 30 * time.Minute
 	pollInterval = time.Second
-	// quietBefore is for how long nobody has written before the reboots are approved.
+	// quietBefore is the time without writes before the approval of the reboots.
 	quietBefore = 15 * time.Second
 )
 
-// bench is one measurement under way.
+// bench is one measurement in progress.
 type bench struct {
 	*sandbox.Sandbox
 	run
@@ -39,8 +39,8 @@ type bench struct {
 	manager  *controlplane.Process
 }
 
-// measureRollout starts a cluster, lets the agents stage a boot argument on all nodes, and takes the time from the approval of
-// the reboots to the return of the last node.
+// measureRollout starts a cluster, lets the agents stage a kernel argument on all nodes, and measures the time from the approval of the
+// reboots to the return of the last node.
 func measureRollout(ctx context.Context, options sandbox.Options, next run) (r result, err error) {
 	r = result{run: next, load: measure.LoadAverage()}
 	if options.Dir, err = os.MkdirTemp("", "storage-client-bench-"); err != nil {
@@ -69,7 +69,7 @@ func measureRollout(ctx context.Context, options sandbox.Options, next run) (r r
 	return r, b.collectResult(ctx, &r)
 }
 
-// prepareCluster brings the cluster to where only the approval is missing.
+// prepareCluster prepares everything except for the approval.
 func (b *bench) prepareCluster(ctx context.Context) error {
 	if err := apps.Add(ctx, b.Client, b.nodes); err != nil {
 		return err
@@ -93,7 +93,7 @@ func (b *bench) prepareCluster(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	// What is forecast is staged, and said of every node, before the measurement begins.
+	// Before the measurement, the forecast must be staged, and reported for every node.
 	if err := b.awaitCondition(ctx, "the last write before the approval", func(context.Context) (bool, error) {
 		last, err := b.Plane.LastWrite(controlplane.Manager, controlplane.Agent)
 		return time.Since(last) > quietBefore, err
@@ -142,7 +142,7 @@ func (b *bench) rollOut(ctx context.Context, r *result) error {
 	return nil
 }
 
-// collectResult judges what was recorded.
+// collectResult evaluates the recorded data.
 func (b *bench) collectResult(ctx context.Context, r *result) error {
 	if err := b.Plane.AwaitAudit(ctx); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (b *bench) collectResult(ctx context.Context, r *result) error {
 	return nil
 }
 
-// profileOf reboots each node once. Nothing soaks or settles, so that the bound is that of drains and boots.
+// profileOf returns a profile that reboots each node once. It has no soak or settle time, so that the bound consists of drains and boots.
 func profileOf(budget int) *v1alpha1.StorageClientProfile {
 	return &v1alpha1.StorageClientProfile{
 		ObjectMeta: metav1.ObjectMeta{Name: "bench"},

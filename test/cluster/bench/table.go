@@ -13,28 +13,28 @@ import (
 	"github.com/storageclient/operator/test/cluster/measure"
 )
 
-// The profile's own waits. They are part of the bound.
+// The waits in the profile. They are part of the bound.
 const (
 	canaryNodes   = 1
 	soakSeconds   = 0
 	settleSeconds = 0
 )
 
-// result is what one measurement found.
+// result is the result of one measurement.
 type result struct {
 	run
 	load               string
 	approved, returned time.Time
 	verdict            history.Verdict
 	manager, agents    measure.Requests
-	// cpu is the manager's during the rollout, totalCPU that and what it took to stage.
+	// cpu is the manager's CPU time during the rollout, totalCPU also includes the staging.
 	cpu, totalCPU time.Duration
 	peakBytes     int64
 }
 
 func (r result) makespan() time.Duration { return r.returned.Sub(r.approved) }
 
-// lowerBound is the shortest time that the profile allows: the canary and its soak, and then waves of the budget's size.
+// lowerBound returns the shortest time that the profile permits: the canary and its soak, and then waves of the budget's size.
 func (r result) lowerBound() time.Duration {
 	disruption := apps.DrainTime + r.boot + settleSeconds*time.Second
 	waves := (r.nodes - canaryNodes + r.budget - 1) / r.budget
@@ -89,7 +89,7 @@ func printTable(results []result) {
 	}
 }
 
-// leg is a part of a disruption. The bound knows only "drain" and "boot": all else is overhead.
+// leg is a part of a disruption. The bound contains only "drain" and "boot". All other legs are overhead.
 type leg struct {
 	name     string
 	from, to func(*history.Disruption) time.Time
@@ -112,7 +112,7 @@ func (l leg) durations(r result) []time.Duration {
 	return times
 }
 
-// idleTimes is for how long each place in the budget was free before it was claimed again. All wait for the canary's.
+// idleTimes returns the times for which each place in the budget was free until the next claim. All places wait for the canary's.
 func idleTimes(r result) []time.Duration {
 	var claimed, released []time.Time
 	for _, disruption := range r.verdict.Completed() {

@@ -22,8 +22,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// auditPolicy logs, without bodies and once they are answered, all requests of some users and everybody's writes. Leases
-// of others are heartbeats, and most of all writes.
+// auditPolicy logs all requests of some users and the writes of all users, without bodies and after the response. It skips other leases:
+// these are heartbeats, and would be most of the writes.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -38,27 +38,27 @@ rules:
 - level: Metadata
 `
 
-// Manager is the user that the manager is to the API server.
+// Manager is the user name of the manager in the API server.
 const Manager = "system:serviceaccount:" + v1alpha1.ManagerNamespace + ":" + v1alpha1.ManagerDeployment
 
-// Agent is the user that all agents are.
+// Agent is the user name of all agents.
 const Agent = "system:serviceaccount:" + v1alpha1.AgentNamespace + ":" + v1alpha1.AgentServiceAccount
 
-// Request is one request that the API server has answered, or a watch that it has begun to.
+// Request is one completed request, or a watch that the API server has started.
 type Request struct {
-	// User is who made it.
+	// User is the user who made the request.
 	User string
-	// Verb, Group, Resource, Subresource, Namespace and Name are what it was. Name may be empty where it is about several objects.
+	// Verb, Group, Resource, Subresource, Namespace and Name describe the request. Name may be empty for requests about several objects.
 	Verb, Group, Resource, Subresource, Namespace, Name string
-	// Code is the HTTP status of the answer.
+	// Code is the HTTP status of the response.
 	Code int
-	// Forbidden is true where no role allowed it.
+	// Forbidden is true if no role permitted the request.
 	Forbidden bool
-	// DryRun is true where it was only asked what would be.
+	// DryRun is true if the request only tested a change.
 	DryRun bool
-	// Live is true for a list or a get that the watch cache may not answer: it has no resource version of 0.
+	// Live means a list or a get that the watch cache must not serve: it has no resource version of 0.
 	Live bool
-	// At is when it came.
+	// At is the time when the request arrived.
 	At time.Time
 }
 
@@ -76,13 +76,13 @@ func (p *ControlPlane) configureAudit(users []string) error {
 		Set("audit-log-path", p.auditLog()).
 		Set("audit-log-mode", "batch").
 		Set("audit-log-batch-max-wait", "2s").
-		Set("audit-log-maxsize", "10240") // MiB; a second file would not be read
+		Set("audit-log-maxsize", "10240") // MiB; Requests reads only the first file
 	return nil
 }
 
 func (p *ControlPlane) auditLog() string { return filepath.Join(p.dir, "audit.log") }
 
-// Writes are the writes so far, but for those to Leases and those of the last seconds, as the API server's audit log has them. Needs
+// Writes returns the writes in the API server's audit log so far. It skips writes to Leases, and may lack the last seconds. It needs
 // Options.Audit.
 func (p *ControlPlane) Writes() ([]Request, error) {
 	requests, err := p.Requests()
@@ -91,23 +91,23 @@ func (p *ControlPlane) Writes() ([]Request, error) {
 	}), err
 }
 
-// IsRead reports whether a request changes nothing, by its verb.
+// IsRead reports whether a request has a read-only verb.
 func (r Request) IsRead() bool { return r.Verb == "get" || r.Verb == "list" || r.Verb == "watch" }
 
-// ManagerRequests are all requests for objects that the manager has made so far, with the same reservation.
+// ManagerRequests returns all requests of the manager for objects so far, with the same limits.
 func (p *ControlPlane) ManagerRequests() ([]Request, error) {
 	requests, err := p.Requests()
 	return slices.DeleteFunc(requests, func(r Request) bool { return r.User != Manager || r.Resource == "" }), err
 }
 
-// Requests are all requests that the audit log has so far, with the same reservation.
+// Requests returns all requests in the audit log so far, with the same limits.
 func (p *ControlPlane) Requests() ([]Request, error) {
 	requests, _, err := p.requestsFrom(0)
 	return requests, err
 }
 
-// AwaitAudit returns when the audit log contains all requests that have been answered so far: it makes one itself, and waits for that.
-// Needs Options.Audit.
+// AwaitAudit returns when the audit log contains all requests that are already completed. It makes one request itself, and waits for it
+// in the log. It needs Options.Audit.
 func (p *ControlPlane) AwaitAudit(ctx context.Context) error {
 	clients, err := kubernetes.NewForConfig(p.Config)
 	if err != nil {
@@ -125,7 +125,7 @@ func (p *ControlPlane) AwaitAudit(ctx context.Context) error {
 	})
 }
 
-// LastWrite is when one of these users wrote last, but for Leases and what was only tried, with the same reservation; zero before the first.
+// LastWrite returns the time of the last write by these users, without Leases and dry runs, with the same limits. Zero if there is none.
 func (p *ControlPlane) LastWrite(users ...string) (time.Time, error) {
 	requests, end, err := p.requestsFrom(p.read)
 	p.read = end
@@ -137,7 +137,7 @@ func (p *ControlPlane) LastWrite(users ...string) (time.Time, error) {
 	return p.lastWrite, err
 }
 
-// requestsFrom reads the audit log from an offset on, and returns the one behind the last whole line.
+// requestsFrom reads the audit log from an offset, and returns the offset after the last complete line.
 func (p *ControlPlane) requestsFrom(offset int64) (requests []Request, end int64, err error) {
 	file, err := os.Open(p.auditLog())
 	if err != nil {
@@ -189,10 +189,10 @@ func parseRequest(line []byte) ([]Request, error) {
 	switch as := event.Impersonated; {
 	case as == nil:
 	case user != Manager:
-		// The harness plays somebody.
+		// The test harness impersonates a user.
 		user = as.Username
 	default:
-		// What was asked is the other user's request; this one's is to be that user.
+		// The request belongs to the impersonated user. The actual user needs the right to impersonate.
 		return impersonations(user, as.Username, as.Extra), nil
 	}
 	object := event.ObjectRef
@@ -204,7 +204,7 @@ func parseRequest(line []byte) ([]Request, error) {
 	}}, nil
 }
 
-// impersonations are what a user needs to be a service account with extras, as the API server asks for it
+// impersonations returns the requests that the API server checks when a user impersonates a service account with extras
 // (kubernetes.io/docs/reference/access-authn-authz/authentication, "User impersonation").
 func impersonations(user, account string, extras map[string][]string) []Request {
 	parts := strings.Split(account, ":")

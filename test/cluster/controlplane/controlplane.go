@@ -1,5 +1,5 @@
-// Package controlplane starts a control plane on this machine without any right: etcd, kube-apiserver,
-// kube-controller-manager and kube-scheduler are the real ones. Pods are played by kwok.
+// Package controlplane starts a control plane on this machine without root. etcd, kube-apiserver, kube-controller-manager and
+// kube-scheduler are real. kwok simulates pods.
 package controlplane
 
 import (
@@ -15,57 +15,57 @@ import (
 	"github.com/storageclient/operator/test/patience"
 )
 
-// NodeAnnotation on a Node makes kwok play its pods and renew its lease.
+// NodeAnnotation on a Node makes kwok simulate its pods and renew its lease.
 const NodeAnnotation = "kwok.x-k8s.io/node"
 
-// startTimeout bounds the start of etcd and of the API server, each. It takes seconds on a machine with nothing else to do.
+// startTimeout is the maximum time for the start of etcd, and of the API server. An idle machine takes seconds.
 const startTimeout = 2 * time.Minute
 
 //go:embed stages.yaml
 var stages []byte
 
-// Leases are renewed a sixteenth as often as kubelets do it, and may be that much older: with a thousand nodes they would
-// be most of what the API server does. A simulated boot reports the Node as not Ready by itself.
+// kwok renews leases a sixteenth as often as kubelets, and they may be that much older. With a thousand nodes, leases would otherwise be
+// most of the API server's load. A simulated boot reports the Node as not Ready without them.
 const (
 	leaseSeconds = 640
 	gracePeriod  = "800s"
 )
 
-// Options say where the programs are.
+// Options contains the paths and the audit settings.
 type Options struct {
 	// Binaries holds etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok.
 	Binaries string
 	// Dir takes logs, keys and the kubeconfig. It must exist.
 	Dir string
-	// Audit lets the API server log every write and who made it, for Writes.
+	// Audit lets the API server log every write with its user, for Writes.
 	Audit bool
-	// AuditReads are users beside the manager and the agents whose reads are logged, too.
+	// AuditReads contains users whose reads are logged, in addition to the manager and the agents.
 	AuditReads []string
 }
 
 // ControlPlane is a running control plane.
 type ControlPlane struct {
-	// Config is an administrator's way to the API server.
+	// Config is an administrator's client configuration.
 	Config *rest.Config
-	// Kubeconfig is the same, as a file.
+	// Kubeconfig is the same as a file.
 	Kubeconfig string
 
 	dir         string
 	environment *envtest.Environment
 	processes   []*Process
-	// read is how far LastWrite has read the audit log, lastWrite what it found.
+	// read is the offset up to which LastWrite has read the audit log, lastWrite the result.
 	read      int64
 	lastWrite time.Time
 }
 
-// Start starts everything and returns once the API server answers. What was started is stopped again on an error.
+// Start starts all processes and returns once the API server responds. If it fails, it stops the processes again.
 func Start(options Options) (*ControlPlane, error) {
 	p := &ControlPlane{
 		dir:         options.Dir,
 		Kubeconfig:  filepath.Join(options.Dir, "kubeconfig"),
 		environment: &envtest.Environment{BinaryAssetsDirectory: options.Binaries, ControlPlaneStartTimeout: patience.Of(startTimeout)},
 	}
-	// The controllers speak under the names of their own service accounts, whose tokens the API server must sign.
+	// The controllers use their own service accounts, so the API server must sign tokens.
 	p.environment.ControlPlane.GetAPIServer().Configure().Set("authorization-mode", "RBAC")
 	if options.Audit {
 		if err := p.configureAudit(options.AuditReads); err != nil {
@@ -121,7 +121,7 @@ func (p *ControlPlane) startAll(options Options) error {
 	return nil
 }
 
-// AddAdministrator writes the kubeconfig of somebody who has all rights, and whom the audit log tells from others.
+// AddAdministrator writes the kubeconfig of a user with all rights and a unique name in the audit log.
 func (p *ControlPlane) AddAdministrator(name, file string) error {
 	admin, err := p.environment.AddUser(envtest.User{Name: name, Groups: []string{"system:masters"}}, nil)
 	if err != nil {
@@ -134,13 +134,13 @@ func (p *ControlPlane) AddAdministrator(name, file string) error {
 	return os.WriteFile(file, kubeconfig, 0o600)
 }
 
-// Run starts a program, with its output in a file of the control plane's directory that is named after it. It ends with
-// the control plane, and with this process, whatever becomes of it.
+// Run starts a program, with its output in a file of the control plane's directory that is named after it. The program ends with the
+// control plane, and with this process in any case.
 func (p *ControlPlane) Run(argv ...string) (*Process, error) {
 	return p.RunAs(filepath.Base(argv[0]), argv...)
 }
 
-// RunAs is Run under another name. A name that has run before goes on in the same file.
+// RunAs does the same as Run under another name. A reused name appends to the same file.
 func (p *ControlPlane) RunAs(name string, argv ...string) (*Process, error) {
 	process, err := startProcess(name, filepath.Join(p.dir, name+".log"), argv)
 	if err != nil {
@@ -150,10 +150,10 @@ func (p *ControlPlane) RunAs(name string, argv ...string) (*Process, error) {
 	return process, nil
 }
 
-// Processes are those beside etcd and the API server, in the order of their start, ended ones included.
+// Processes returns the processes except for etcd and the API server, in the order of their start. It includes finished processes.
 func (p *ControlPlane) Processes() []*Process { return p.processes }
 
-// Stop ends everything, what was started last first.
+// Stop stops all processes, the last one first.
 func (p *ControlPlane) Stop() error {
 	for i := len(p.processes) - 1; i >= 0; i-- {
 		p.processes[i].terminate()

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// stopTimeout is how long a process may take to end before it is killed.
+// stopTimeout is the maximum time for a process to exit before it is killed.
 const stopTimeout = 10 * time.Second
 
-// Process is a program that was started beside the control plane.
+// Process is a program that runs next to the control plane.
 type Process struct {
-	// Name is what it was started as.
+	// Name is the name from the start.
 	Name string
 
 	log  string
@@ -45,21 +45,21 @@ func startProcess(name, file string, argv []string) (*Process, error) {
 	go func() {
 		defer close(process.done)
 		defer log.Close()
-		_ = cmd.Wait() // how it ended stands in its log
+		_ = cmd.Wait() // its log contains the result
 	}()
 	return process, nil
 }
 
-// Kill ends the process at once, as a crash would.
+// Kill kills the process, which has the effect of a crash.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // it may have ended already
+	_ = p.cmd.Process.Kill() // the process may have exited already
 	<-p.done
 }
 
-// Done is closed when the process has ended.
+// Done is closed when the process has exited.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Running reports whether the process has not ended.
+// Running reports whether the process is still running.
 func (p *Process) Running() bool {
 	select {
 	case <-p.done:
@@ -70,7 +70,7 @@ func (p *Process) Running() bool {
 }
 
 func (p *Process) terminate() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // the process may have exited already
 	select {
 	case <-p.done:
 	case <-time.After(stopTimeout):
@@ -78,7 +78,7 @@ func (p *Process) terminate() {
 	}
 }
 
-// Log is what this process, and not a former one of its name, has written.
+// Log returns the output of this process, without that of earlier processes of its name.
 func (p *Process) Log() (string, error) {
 	data, err := os.ReadFile(p.log)
 	if err != nil {
@@ -87,28 +87,28 @@ func (p *Process) Log() (string, error) {
 	return string(data[min(p.from, int64(len(data))):]), nil
 }
 
-// Usage is what a process has used since its start.
+// Usage contains the resources that a process has used since its start.
 type Usage struct {
 	// CPU is user and system time.
 	CPU time.Duration
 	// PeakBytes is the largest resident set (VmHWM).
 	PeakBytes int64
-	// AnonymousBytes is what is resident now of memory that no file backs (RssAnon).
+	// AnonymousBytes is the resident memory that is not backed by a file (RssAnon).
 	AnonymousBytes int64
 }
 
-// Usage reads what a running process has used.
+// Usage returns the resource usage of the process, which must be running.
 func (p *Process) Usage() (Usage, error) { return UsageOf(p.cmd.Process.Pid) }
 
-// UsageOf reads what a running process has used, from /proc.
+// UsageOf returns the resource usage of a running process from /proc.
 func UsageOf(pid int) (Usage, error) {
-	// The kernel counts in hundredths of a second towards user space, on every architecture that Go runs on.
+	// The kernel reports hundredths of a second to user space, on every architecture that Go supports.
 	const tick = 10 * time.Millisecond
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return Usage{}, err
 	}
-	// The second field is the program's name in parentheses, and may hold blanks.
+	// The second field is the program's name in parentheses, which may contain blanks.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	var usage Usage
 	for _, field := range fields[11:13] {

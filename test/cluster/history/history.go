@@ -1,6 +1,5 @@
-// Package history records a cluster by watches of its own and judges afterwards, without the manager's word, whether
-// a rollout kept its rules. All objects live in one etcd, so that their resource versions put the events of different
-// watches into the one order in which they happened.
+// Package history records a cluster by its own watches. It then checks, without data from the manager, whether a rollout followed its
+// rules. All objects are in one etcd, so their resource versions define the order of events from different watches.
 package history
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// AppLabel tells the applications apart whose pods are recorded.
+// AppLabel identifies the applications whose pods are recorded.
 const AppLabel = "app"
 
 // Recorder follows Nodes, pods of applications, and the claims.
@@ -31,7 +30,7 @@ type Recorder struct {
 	watches []watch.Interface
 }
 
-// change is what one event says. One of node, pod and claims is set.
+// change is the content of one event. One of node, pod and claims is set.
 type change struct {
 	revision int64
 	at       time.Time
@@ -52,7 +51,7 @@ type podState struct {
 
 type claims struct{ nodes map[string]bool }
 
-// Record begins with what is there now.
+// Record starts with the current state.
 func Record(ctx context.Context, c client.WithWatch) (*Recorder, error) {
 	r := &Recorder{}
 	for _, follow := range []struct {
@@ -76,7 +75,7 @@ func Record(ctx context.Context, c client.WithWatch) (*Recorder, error) {
 	return r, nil
 }
 
-// Stop ends the recording.
+// Stop stops the recording.
 func (r *Recorder) Stop() {
 	r.mu.Lock()
 	watches := r.watches
@@ -136,7 +135,7 @@ func changeOf(event watch.Event) (*change, error) {
 func nodeOf(node *corev1.Node, ended bool) *nodeState {
 	return &nodeState{
 		name: node.Name, bootID: node.Status.NodeInfo.BootID, cordoned: node.Spec.Unschedulable, ended: ended,
-		// Before its first report a Node has no condition, and is no disruption of anybody's.
+		// A Node without conditions has not reported yet, and is not a disruption.
 		registered: len(node.Status.Conditions) > 0,
 		ready: slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
@@ -153,7 +152,7 @@ func podOf(pod *corev1.Pod, ended bool) *podState {
 	}
 }
 
-// inOrder is everything so far in the order in which it happened.
+// inOrder returns all changes so far in the order of their occurrence.
 func (r *Recorder) inOrder() ([]change, []error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

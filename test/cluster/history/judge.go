@@ -6,38 +6,38 @@ import (
 	"time"
 )
 
-// maxProblems bounds what is said of one kind of run: the first of many breaches tells most.
+// maxProblems is the maximum number of reported problems of one kind. The first ones explain most.
 const maxProblems = 20
 
-// Rules are what a rollout has to keep.
+// Rules are the rules that a rollout must follow.
 type Rules struct {
-	// Budget is how many nodes may be out of service at a time.
+	// Budget is the number of nodes that may be out of service at the same time.
 	Budget int
-	// MinHealthy holds the least number of healthy pods by application, as its PodDisruptionBudget has it. It counts from
-	// the first moment on at which Replicas of them are healthy.
+	// MinHealthy contains the minimum number of healthy pods by application, as in its PodDisruptionBudget. It applies from the first
+	// moment with Replicas healthy pods.
 	MinHealthy, Replicas map[string]int
 }
 
-// Verdict is what became of a cluster.
+// Verdict is the result for a cluster.
 type Verdict struct {
-	// Problems are breaches of the rules, in the order of their happening.
+	// Problems are violations of the rules, in the order of their occurrence.
 	Problems []string
-	// MostOut is the largest number of nodes that were claimed, cordoned or not Ready at a time.
+	// MostOut is the largest number of nodes that were claimed, cordoned or not Ready at the same time.
 	MostOut int
-	// Claims, Cordons and Boots count by node. A boot is a change of the boot ID.
+	// Claims, Cordons and Boots are counts by node. A boot is a change of the boot ID.
 	Claims, Cordons, Boots map[string]int
 	// Disruptions are the disruptions, in the order of their claims.
 	Disruptions []*Disruption
-	// StillOut are the nodes that are out of service at the end.
+	// StillOut contains the nodes that are out of service at the end.
 	StillOut []string
 }
 
-// Disruption is one disruption of a node: when it reached which point, as the watches heard of it. Times that it never
-// reached are zero.
+// Disruption is one disruption of a node, with the times of its steps from the watch events. The time of a step that it never reached is
+// zero.
 type Disruption struct {
 	Node                                                        string
 	Claimed, Cordoned, Empty, Down, Back, Uncordoned, Unclaimed time.Time
-	// Pods is how many pods of applications were on the node when it was cordoned.
+	// Pods is the number of application pods on the node when it was cordoned.
 	Pods int
 }
 
@@ -53,7 +53,7 @@ type judge struct {
 	disruptions map[string]*Disruption
 }
 
-// Judge replays what was recorded so far.
+// Judge evaluates the recorded history so far.
 func (r *Recorder) Judge(rules Rules) Verdict {
 	changes, errs := r.inOrder()
 	j := &judge{
@@ -85,7 +85,7 @@ func (j *judge) addProblem(format string, args ...any) {
 	}
 }
 
-// nodesOut are the nodes that use up budget.
+// nodesOut returns the nodes that use the budget.
 func (j *judge) nodesOut() map[string]bool {
 	out := map[string]bool{}
 	for name, claimed := range j.claimed {
@@ -195,7 +195,7 @@ func (j *judge) podChanged(pod *podState, at time.Time) {
 	}
 }
 
-// markEmpty remembers when the last pod left a cordoned node.
+// markEmpty records the time when the last pod left a cordoned node.
 func (j *judge) markEmpty(name string, at time.Time) {
 	disruption, node := j.disruptions[name], j.nodes[name]
 	if disruption != nil && node != nil && node.cordoned && j.podsOn(name) == 0 {
@@ -213,7 +213,7 @@ func (j *judge) podsOn(node string) int {
 	return count
 }
 
-// Completed are the disruptions that took a node down and brought it back into service.
+// Completed returns the disruptions that rebooted a node and returned it to service.
 func (v Verdict) Completed() []*Disruption {
 	return slices.DeleteFunc(slices.Clone(v.Disruptions), func(disruption *Disruption) bool { return disruption.Back.IsZero() || disruption.Unclaimed.IsZero() })
 }

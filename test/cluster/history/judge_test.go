@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// tape is a history in the making: each event is a revision later than the one before.
+// tape is a history under construction: each event has a later revision than the previous one.
 type tape []change
 
 func (t *tape) add(next change) {
@@ -111,7 +111,7 @@ func TestJudge(t *testing.T) {
 			tape.node("b", "1", nil)
 			tape.pod("p", "a", false, false)
 			test.play(&tape)
-			// Watches deliver in an order of their own.
+			// The order of events from different watches is random.
 			slices.Reverse(tape)
 			verdict := (&Recorder{changes: tape}).Judge(Rules{
 				Budget: 1, MinHealthy: map[string]int{"app": 1}, Replicas: map[string]int{"app": 2},

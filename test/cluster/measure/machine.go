@@ -1,4 +1,5 @@
-// Package measure is what the measurements of this directory share: on what they were made, and who asked the API server for what.
+// Package measure contains the common parts of the measurements in this directory: a description of the machine, and counts of API
+// requests by user.
 package measure
 
 import (
@@ -9,7 +10,7 @@ import (
 	"strings"
 )
 
-// Machine is what a measurement was made on.
+// Machine describes the machine of a measurement.
 type Machine struct {
 	CPU    string `json:"cpu"`
 	CPUs   int    `json:"cpus"`
@@ -56,7 +57,7 @@ func cpuModel() string {
 	return "an unknown CPU"
 }
 
-// LoadAverage is the machine's, of 1, 5 and 15 minutes.
+// LoadAverage returns the load average of the machine, of 1, 5 and 15 minutes.
 func LoadAverage() string {
 	data, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// WriteReport writes figures as JSON to one file, and their tables to another.
+// WriteReport writes values as JSON to one file, and their tables to another.
 func WriteReport(output, markdown string, figures any, tables string) error {
 	data, err := json.MarshalIndent(figures, "", " ")
 	if err != nil {

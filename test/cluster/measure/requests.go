@@ -11,21 +11,22 @@ import (
 	"github.com/storageclient/operator/test/cluster/controlplane"
 )
 
-// Requests are how many requests somebody made, by what they were.
+// Requests contains the numbers of a user's requests by type.
 type Requests struct {
-	// Writes are those that change something of ours: all but those that stand apart.
+	// Writes is the number of writes, except for the separate counts below.
 	Writes int `json:"writes"`
-	// Evictions of pods, asked for by a drain, and DryRuns, of evictions and by the fence, stand apart.
+	// Evictions is the number of evictions by drains, DryRuns the number of dry runs by drains and the fence. Both are separate from
+	// Writes.
 	Evictions int `json:"evictions"`
 	DryRuns   int `json:"dryRuns"`
-	// Lists, Gets and Watches are reads. LivePodLists are lists of pods that the watch cache may not answer.
+	// Lists, Gets and Watches are reads. LivePodLists are lists of pods that the watch cache must not serve.
 	Lists        int `json:"lists"`
 	Gets         int `json:"gets"`
 	Watches      int `json:"watches"`
 	LivePodLists int `json:"livePodLists"`
-	// Conflicts are those of the writes that were refused since somebody else was faster.
+	// Conflicts is the number of writes that were rejected because of a concurrent write.
 	Conflicts int `json:"conflicts"`
-	// Kinds counts by verb, object and answer.
+	// Kinds counts by verb, object and response.
 	Kinds map[string]int `json:"kinds"`
 }
 
@@ -71,7 +72,7 @@ func (q *Requests) add(r controlplane.Request) {
 	q.Kinds[kind]++
 }
 
-// Table lists the kinds, those that are most first, a line each, with how many come to each of so many nodes.
+// Table lists the kinds by descending count, one in each line, with the count for each of the given number of nodes.
 func (q Requests) Table(nodes int) string {
 	kinds := slices.SortedFunc(maps.Keys(q.Kinds), func(a, b string) int {
 		return cmp.Or(q.Kinds[b]-q.Kinds[a], cmp.Compare(a, b))

@@ -1,5 +1,5 @@
-// Command page brings what "make bench-scale" and "make bench-peers" have written into docs/scale.md, between its markers, and draws the
-// plots beside it.
+// Command page writes the results of "make bench-scale" and "make bench-peers" into docs/scale.md, between its markers, and draws the
+// plots next to it.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// measured is what the plots need of dist/scale.json.
+// measured contains the data in dist/scale.json that the plots use.
 type measured struct {
 	Runs []struct {
 		Nodes      int  `json:"nodes"`
@@ -39,15 +39,15 @@ func main() {
 	}
 }
 
-// images are the plots as the page shows them.
+// images contains the plots in the form of the page.
 const images = `
 
 ![CPU time of the manager](scale/cpu.svg)
 ![Memory of the manager](scale/memory.svg)
 ![Seconds](scale/seconds.svg)`
 
-// fill replaces what is between a section's markers by the tables of a measurement and what belongs below them; one that has not been
-// made leaves what is there.
+// fill replaces the content of a section by the tables of a measurement and the text below them. Without a measurement, it keeps the
+// content.
 func fill(page, section, file, below string) error {
 	tables, err := os.ReadFile(strings.TrimSuffix(file, ".json") + ".md")
 	if errors.Is(err, os.ErrNotExist) {

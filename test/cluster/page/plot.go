@@ -12,7 +12,7 @@ import (
 // point is a figure at a number of nodes.
 type point struct{ nodes, value float64 }
 
-// Sizes of a plot, in pixels. The names of the lines stand to the right of them.
+// Sizes of a plot, in pixels. The names of the lines are to the right of the plot.
 const (
 	width, height            = 860, 360
 	left, right, top, bottom = 60, 320, 36, 40
@@ -58,7 +58,7 @@ func drawLines(title string, lines map[string][]point) string {
 	return out.String()
 }
 
-// roundUp is the next number that a scale of four parts can end with.
+// roundUp returns the next number that is a suitable end of a scale with four parts.
 func roundUp(value float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(value)))
 	for _, step := range []float64{1, 2, 4, 8} {

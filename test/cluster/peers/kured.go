@@ -21,9 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// kured runs one process for each node, as its DaemonSet would, each in namespaces of its own for mounts and processes: it reads its token
-// at a fixed place, and asks process 1's mounts for the reboot command, which here only leaves a file. The end of the process at the reboot
-// and its start after it, and the sentinel file, are played.
+// kured runs one process for each node, as its DaemonSet would. Each process has its own mount and process namespaces: it reads its token
+// from a fixed path, and enters the mounts of process 1 for the reboot command. Here this command only creates a file. The harness
+// simulates the end of the process at the reboot, its restart, and the sentinel file.
 type kured struct {
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
@@ -31,7 +31,7 @@ type kured struct {
 
 const (
 	kuredNamespace = "kube-system"
-	// kuredPeriod is how often it looks at the sentinel and for the lock. Its default is an hour.
+	// kuredPeriod is the interval between its checks of the sentinel and the lock. Its default is an hour.
 	kuredPeriod = time.Minute
 )
 
@@ -55,7 +55,7 @@ func (k *kured) prepare(ctx context.Context, w *world) error {
 	labels := map[string]string{"app": "kured"}
 	for _, object := range []client.Object{
 		&corev1.ServiceAccount{ObjectMeta: meta},
-		// It holds the lock, in an annotation; its pods are the processes.
+		// The annotation of this DaemonSet is the lock. The processes replace its pods.
 		&appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
@@ -94,7 +94,7 @@ func (k *kured) prepare(ctx context.Context, w *world) error {
 
 func (*kured) path(w *world, name string) string { return filepath.Join(w.dir, "kured", name) }
 
-// startProcesses starts the processes, which find nothing to do yet.
+// startProcesses starts the processes, which have no work yet.
 func (k *kured) startProcesses(ctx context.Context, w *world) error {
 	if os.Getuid() != 0 {
 		return errors.New("kured's processes need mount namespaces of their own, and so root")
@@ -110,11 +110,11 @@ func (k *kured) startProcesses(ctx context.Context, w *world) error {
 	return nil
 }
 
-// inPod puts a process where kured expects to be.
+// inPod gives a process the environment of kured's pod.
 const inPod = `mount --make-rprivate / && mount -t tmpfs none /run && mkdir -p /run/secrets/kubernetes.io/serviceaccount &&
 cp "$SECRETS"/* /run/secrets/kubernetes.io/serviceaccount/ && mount -t proc proc /proc && exec "$@"`
 
-// playNode runs the process of a node until it asks for a reboot, plays that, and runs the next one.
+// playNode runs the process of a node until it requests a reboot, simulates the reboot, and starts the next process.
 func (k *kured) playNode(ctx context.Context, w *world, node string, number int) error {
 	server, err := url.Parse(w.Plane.Config.Host)
 	if err != nil {
@@ -140,7 +140,7 @@ func (k *kured) playNode(ctx context.Context, w *world, node string, number int)
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
 		err := awaitFile(ctx, asked, ended)
-		_ = cmd.Process.Kill() // the machine goes down, or the measurement is over
+		_ = cmd.Process.Kill() // the machine shuts down, or the measurement is over
 		if err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ func (k *kured) playNode(ctx context.Context, w *world, node string, number int)
 	return ctx.Err()
 }
 
-// awaitFile waits until a file is there. A process that ends before is an error.
+// awaitFile waits until a file exists. It returns an error if the process exits before.
 func awaitFile(ctx context.Context, file string, ended <-chan error) error {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -172,7 +172,7 @@ func awaitFile(ctx context.Context, file string, ended <-chan error) error {
 	}
 }
 
-// begin has every node say that it needs a reboot.
+// begin marks every node as in need of a reboot.
 func (k *kured) begin(_ context.Context, w *world) error {
 	for _, node := range w.Names {
 		if err := os.WriteFile(k.path(w, node+".required"), nil, 0o600); err != nil {

@@ -1,7 +1,8 @@
-// Command peers has this operator and others do the same job on the same simulated cluster: every node needs one reboot, so many may be out
-// at a time. Peers are built from their public source trees, see "make bench-peers". Boots and pods are simulated, the programs are the
-// real ones: one process of kured for each node, with the node's identity, NodeWright's operator with its pods played. What is simulated of
-// a peer is in its file here, and named in the table.
+// Command peers runs the same job with this operator and others on the same simulated cluster. Every node needs one reboot, and a budget
+// limits the nodes out of service. "make bench-peers" builds the peers from their public source trees.
+//
+// Boots and pods are simulated, the programs are real. kured has one process for each node, with the node's identity. The pods of
+// NodeWright's operator are simulated. The file of each peer contains the simulated parts, and the table names them.
 package main
 
 import (

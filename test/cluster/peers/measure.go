@@ -18,19 +18,19 @@ import (
 	"github.com/storageclient/operator/test/cluster/sandbox"
 )
 
-// contender does the job.
+// contender is a program that reboots the nodes.
 type contender interface {
 	name() string
-	// prepare brings it to where begin only has to ask for the reboots.
+	// prepare sets up everything before begin, which only requests the reboots.
 	prepare(ctx context.Context, w *world) error
 	begin(ctx context.Context, w *world) error
-	// stop ends what Sandbox.Stop does not.
+	// stop stops the parts that Sandbox.Stop does not stop.
 	stop()
-	// users are who it is to the API server.
+	// users returns the contender's user names in the API server.
 	users() []string
-	// describe says what of it is simulated, and how it was set up.
+	// describe returns the simulated parts and the setup.
 	describe() string
-	// says is what it tells of a node that has not come back.
+	// says returns the contender's report about a node that has not come back.
 	says(ctx context.Context, w *world, lost string) string
 }
 
@@ -44,20 +44,20 @@ type world struct {
 	progress      func(format string, args ...any)
 }
 
-// result is what one contender took.
+// result is the result of one contender.
 type result struct {
 	Name  string `json:"name"`
 	Setup string `json:"setup"`
-	// Failure says why there is no result.
+	// Failure is the reason why there is no result.
 	Failure string `json:"failure,omitempty"`
 	Load    string `json:"load"`
-	// Done is how many nodes were rebooted and in service again, after Seconds; Bound is the shortest time.
+	// Done is the number of nodes that were rebooted and returned to service, after Seconds. Bound is the shortest possible time.
 	Done    int     `json:"done"`
 	Seconds float64 `json:"seconds"`
 	Bound   float64 `json:"bound"`
-	// MostOut is how many nodes were out at the worst moment.
+	// MostOut is the largest number of nodes that were out at the same time.
 	MostOut int `json:"mostOut"`
-	// Boots is how many boots there were, Problems what the watches saw of pods below their budget and the like.
+	// Boots is the number of boots. Problems contains the violations that the watches recorded, such as too few healthy pods.
 	Boots    int      `json:"boots"`
 	Problems []string `json:"problems,omitempty"`
 	// Writes, Reads, Evictions and DryRuns are requests to the API server.
@@ -65,11 +65,11 @@ type result struct {
 	Reads     int `json:"reads"`
 	Evictions int `json:"evictions"`
 	DryRuns   int `json:"dryRuns"`
-	// Loss is what happened where the first node that went down did not come back.
+	// Loss is the result of a run in which the first node that shut down did not come back.
 	Loss loss `json:"loss"`
 }
 
-// loss is a run of which the first nodes do not come back.
+// loss is a run in which the first nodes do not come back.
 type loss struct {
 	Nodes, Budget, Done, StillOut, MostOut int
 	Seconds                                float64
@@ -157,12 +157,12 @@ func playJob(ctx context.Context, s settings, c contender, r *result) error {
 	ended := time.Now()
 	r.Seconds = ended.Sub(began).Seconds()
 	r.Bound = float64((w.nodes+w.budget-1)/w.budget) * (apps.DrainTime + s.BootTime).Seconds()
-	// What comes after the last node is part of the writes, and the audit log is written in batches.
+	// The writes after the last node belong to the part, and the audit log is written in batches.
 	time.Sleep(20 * time.Second)
 	verdict := recorder.Judge(history.Rules{Budget: w.budget, Replicas: apps.PodsByApp(w.nodes)})
 	r.MostOut = verdict.MostOut
 	for _, problem := range verdict.Problems {
-		// Claims are this operator's own.
+		// Only this operator has claims.
 		if !strings.Contains(problem, "without a claim") {
 			r.Problems = append(r.Problems, problem)
 		}
@@ -184,7 +184,7 @@ func playJob(ctx context.Context, s settings, c contender, r *result) error {
 	return nil
 }
 
-// playLoss has the first node that goes down stay away.
+// playLoss runs a cluster whose first node to shut down does not come back.
 func playLoss(ctx context.Context, s settings, c contender, r *result) error {
 	w, stop, err := start(ctx, s, c, lossNodes, lossBudget)
 	if err != nil {
@@ -237,7 +237,7 @@ func (w *world) bootIDs(ctx context.Context) (map[string]string, error) {
 	return out, err
 }
 
-// done counts the nodes that have booted and are in service again.
+// done returns the number of nodes that have booted and are in service again.
 func (w *world) done(ctx context.Context) (count int, err error) {
 	list := &corev1.NodeList{}
 	if err := w.Client.List(ctx, list); err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/storageclient/operator/test/cluster/sandbox"
 )
 
-// nodewright runs NodeWright's operator (formerly Skyhook). The pods that it makes for each step on a node are played: the steps of its
-// package do nothing and succeed after a second, and the pod of its interrupt reboots the node and succeeds once that is back.
+// nodewright runs NodeWright's operator (formerly Skyhook). The harness simulates its pods for each step on a node. The steps of its
+// package succeed after a second without any work. The pod of its interrupt reboots the node and succeeds once the node is back.
 type nodewright struct {
 	cancel context.CancelFunc
 	wait   sync.WaitGroup
@@ -28,7 +28,7 @@ type nodewright struct {
 const (
 	nodewrightNamespace = "skyhook"
 	interruptLabel      = "skyhook.nvidia.com/interrupt"
-	// stepTime is how long a pod's step takes.
+	// stepTime is the duration of a step's pod.
 	stepTime = time.Second
 )
 
@@ -78,7 +78,7 @@ func (n *nodewright) prepare(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	time.Sleep(5 * time.Second) // it has nothing to do yet
+	time.Sleep(5 * time.Second) // it has no work yet
 	return nil
 }
 
@@ -97,7 +97,7 @@ func (n *nodewright) begin(ctx context.Context, w *world) error {
 	return w.Client.Create(ctx, skyhook)
 }
 
-// playPods is the kubelet of the operator's pods.
+// playPods simulates the kubelet for the operator's pods.
 func (n *nodewright) playPods(ctx context.Context, w *world) {
 	seen := map[types.UID]bool{}
 	for ctx.Err() == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/storageclient/operator/test/cluster/sandbox"
 )
 
-// ours is this operator: the real manager, the agents' writes played (package scale holds them against the real agents).
+// ours is this operator: the real manager, with simulated writes of the agents. Package scale compares these with the real agents.
 type ours struct {
 	profile *v1alpha1.StorageClientProfile
 }
@@ -83,7 +83,7 @@ func (o *ours) says(ctx context.Context, w *world, lost string) string {
 	return strings.Join(said, "; ")
 }
 
-// nodeSays is what a Node itself shows of a node that has not come back, for contenders that say nothing more.
+// nodeSays returns the state of a Node that has not come back, for contenders without their own report.
 func nodeSays(ctx context.Context, w *world, lost string) string {
 	node := &corev1.Node{}
 	if err := w.Client.Get(ctx, client.ObjectKey{Name: lost}, node); err != nil {

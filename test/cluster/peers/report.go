@@ -7,7 +7,7 @@ import (
 	"github.com/storageclient/operator/test/cluster/measure"
 )
 
-// report is all that was measured.
+// report contains all measured values.
 type report struct {
 	Machine     measure.Machine `json:"machine"`
 	Nodes       int             `json:"nodes"`

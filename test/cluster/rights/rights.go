@@ -1,4 +1,4 @@
-// Package rights compares what roles grant with what was used of it.
+// Package rights compares the rights that roles grant with their use.
 package rights
 
 import (
@@ -12,17 +12,17 @@ import (
 	"github.com/storageclient/operator/test/cluster/controlplane"
 )
 
-// Right is one thing that a role grants.
+// Right is one permission of a role.
 type Right struct {
-	// Verb, Group and Resource are what it is; a subresource follows a slash.
+	// Verb, Group and Resource are the operation and its kind. A subresource follows a slash.
 	Verb, Group, Resource string
-	// Name is the one object that it is about; empty: all.
+	// Name is the name of the only object. Empty for all objects.
 	Name string
-	// Namespace is where it holds; empty: everywhere, and for objects of the cluster.
+	// Namespace is the namespace of the right. Empty for all namespaces and for cluster-scoped objects.
 	Namespace string
 }
 
-// String reads as a sentence would: patch nodes/status, get configmaps NAME in NAMESPACE, create leases.coordination.k8s.io in NAMESPACE.
+// String returns a form like: patch nodes/status, get configmaps NAME in NAMESPACE, create leases.coordination.k8s.io in NAMESPACE.
 func (r Right) String() string {
 	resource, subresource, _ := strings.Cut(r.Resource, "/")
 	text := r.Verb + " " + resource
@@ -41,7 +41,7 @@ func (r Right) String() string {
 	return text
 }
 
-// Granted lists the rights of rules that hold in a namespace, or everywhere.
+// Granted lists the rights that rules grant in a namespace, or everywhere.
 func Granted(namespace string, rules ...rbacv1.PolicyRule) []Right {
 	var granted []Right
 	for _, rule := range rules {
@@ -62,7 +62,7 @@ func Granted(namespace string, rules ...rbacv1.PolicyRule) []Right {
 	return granted
 }
 
-// OfAccount lists what bindings among the objects grant a service account through roles among them.
+// OfAccount lists the rights that the given bindings and roles grant to a service account.
 func OfAccount(objects []client.Object, namespace, name string) ([]Right, error) {
 	rules := map[rbacv1.RoleRef]map[string][]rbacv1.PolicyRule{}
 	for _, object := range objects {
@@ -111,13 +111,13 @@ func with(all map[string][]rbacv1.PolicyRule, namespace string, rules []rbacv1.P
 	return all
 }
 
-// allows says whether the right is enough for a request.
+// allows reports whether the right permits a request.
 func (r Right) allows(request controlplane.Request) bool {
 	return r.Verb == request.Verb && r.Group == request.Group && r.Resource == resourceOf(request) &&
 		(r.Name == "" || r.Name == request.Name) && (r.Namespace == "" || r.Namespace == request.Namespace)
 }
 
-// bounds counts what keeps the right small.
+// bounds counts the restrictions of the right.
 func (r Right) bounds() int {
 	bounds := 0
 	for _, bound := range []string{r.Name, r.Namespace} {
@@ -135,7 +135,7 @@ func resourceOf(request controlplane.Request) string {
 	return request.Resource + "/" + request.Subresource
 }
 
-// Compare says which rights nothing has used, but for the spare ones, by what they read as, and which requests no right allows.
+// Compare returns the unused rights, without the spare ones by their String, and the requests that no right permits.
 func Compare(granted []Right, requests []controlplane.Request, spare map[string]string) []string {
 	var problems []string
 	used := map[Right]bool{}
@@ -170,7 +170,7 @@ func Compare(granted []Right, requests []controlplane.Request, spare map[string]
 	return slices.Compact(problems)
 }
 
-// smallest is the right with the closest bounds that allows a request: a wider one is not needed for it.
+// smallest returns the most restricted right that permits a request, so that a broader right counts as unused.
 func smallest(granted []Right, request controlplane.Request) (Right, bool) {
 	var found Right
 	allowed := false

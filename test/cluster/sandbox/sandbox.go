@@ -1,5 +1,5 @@
-// Package sandbox is a cluster to try the operator in, on this machine and without any right: a real control plane,
-// pods played by kwok, nodes played by package simnode, and the manager's own binary with the rights of its manifests.
+// Package sandbox starts a cluster for the operator on this machine, without root: a real control plane, pods simulated by kwok, nodes
+// simulated by package simnode, and the manager's binary with the rights of its manifests.
 package sandbox
 
 import (
@@ -39,35 +39,36 @@ import (
 const (
 	// PoolLabel is the label by which profiles select the sandbox's nodes.
 	PoolLabel = "agentpool"
-	// Pool is its value.
+	// Pool is the value of PoolLabel.
 	Pool = "azfiles"
-	// PoolNumberLabel numbers the pools that the nodes are spread over, from 0 on.
+	// PoolNumberLabel contains the number of a node's pool, starting from 0.
 	PoolNumberLabel = "sandbox-pool"
-	// defaultZones is how many zones the nodes are spread over unless told otherwise.
+	// defaultZones is the default number of zones.
 	defaultZones = 3
 	// readyTimeout bounds the wait for new Nodes.
 	readyTimeout = 2 * time.Minute
 )
 
-// Options say what to start.
+// Options are the options for Start.
 type Options struct {
 	controlplane.Options
-	// Root is the repository's root, where config is.
+	// Root is the root of the repository, which contains config.
 	Root string
-	// Manager is the manager's binary.
+	// Manager is the path of the manager's binary.
 	Manager string
-	// Nodes is how many nodes there are.
+	// Nodes is the number of nodes.
 	Nodes int
-	// Zones is how many zones they are spread over; 0 means 3.
+	// Zones is the number of zones over which the nodes are spread. Default 3.
 	Zones int
-	// BootTime is how long a simulated boot takes.
+	// BootTime is the duration of a simulated boot.
 	BootTime time.Duration
-	// Light has nodes of which only the writes are played, for thousands of them: Fleet is nil then. Mounts is how many each reports.
+	// Light simulates only the API writes of nodes, for thousands of them. Fleet is nil then. Mounts is the number of mounts that each
+	// node reports.
 	Light  bool
 	Mounts int
-	// Pools is how many pools the nodes are spread over, by their label PoolNumberLabel; 0: one.
+	// Pools is the number of pools over which the nodes are spread, by their label PoolNumberLabel. Default 1.
 	Pools int
-	// Progress takes a line for each step of the start. May be nil.
+	// Progress is called for each step of the start. May be nil.
 	Progress func(format string, args ...any)
 }
 
@@ -77,12 +78,12 @@ type Sandbox struct {
 	Client client.WithWatch
 	// Plane is the control plane.
 	Plane *controlplane.ControlPlane
-	// Fleet holds the machines; nil where nodes are light.
+	// Fleet holds the machines. Nil if the nodes are light.
 	Fleet *simnode.Fleet
 	// Names are the nodes' names, in the order of their creation.
 	Names []string
 
-	// Light holds the nodes of which only the writes are played; nil where there are machines.
+	// Light simulates the API writes of nodes. Nil if the nodes are machines.
 	Light *simnode.LightFleet
 
 	options   Options
@@ -90,7 +91,7 @@ type Sandbox struct {
 	fleetDone chan struct{}
 }
 
-// Start starts control plane and nodes and installs the operator's manifests.
+// Start starts the control plane and the nodes, and installs the operator's manifests.
 func Start(ctx context.Context, options Options) (*Sandbox, error) {
 	if options.Progress == nil {
 		options.Progress = func(string, ...any) {}
@@ -134,7 +135,7 @@ func (s *Sandbox) setUp(ctx context.Context) error {
 	s.stopFleet, s.fleetDone = stop, make(chan struct{})
 	go func() {
 		defer close(s.fleetDone)
-		// The only error is that of a handler on a stopped informer.
+		// The only possible error comes from a handler on a stopped informer.
 		if s.Light != nil {
 			_ = s.Light.Run(fleetCtx)
 			return
@@ -144,7 +145,7 @@ func (s *Sandbox) setUp(ctx context.Context) error {
 	return s.awaitSchedulable(ctx)
 }
 
-// Stop ends everything.
+// Stop stops all processes.
 func (s *Sandbox) Stop() error {
 	if s.stopFleet != nil {
 		s.stopFleet()
@@ -222,7 +223,7 @@ func (s *Sandbox) addNodes(ctx context.Context) error {
 	return nil
 }
 
-// registerNodes adds the nodes, a few at a time: the answers of the API server are what takes time.
+// registerNodes adds several nodes in parallel, because most of the time is spent on responses of the API server.
 func (s *Sandbox) registerNodes(ctx context.Context) error {
 	const registering = 8
 	next, errs := make(chan int), make(chan error)
@@ -284,7 +285,7 @@ func nodeObject(name string, zone int) *corev1.Node {
 	}
 }
 
-// awaitSchedulable waits until the controller manager has taken the taints of new Nodes off.
+// awaitSchedulable waits until the controller manager has removed the taints from new Nodes.
 func (s *Sandbox) awaitSchedulable(ctx context.Context) error {
 	return wait.PollUntilContextTimeout(ctx, time.Second/2, patience.Of(readyTimeout), true, func(ctx context.Context) (bool, error) {
 		nodes := &corev1.NodeList{}
@@ -296,8 +297,8 @@ func (s *Sandbox) awaitSchedulable(ctx context.Context) error {
 	})
 }
 
-// relaxedGC and managerGC are GOGC: of what plays the cluster, so that more of the processors is left to what is looked at,
-// and of the manager, the usual one. managerMemory is the limit of its container in config/manager, in bytes: it keeps to that by itself.
+// relaxedGC and managerGC are values of GOGC. The processes that simulate the cluster use relaxedGC, which leaves more CPU time to the
+// measured processes. The manager uses the default. managerMemory is the limit of its container in config/manager, in bytes.
 const (
 	relaxedGC     = 400
 	managerGC     = 100
@@ -309,7 +310,7 @@ func (s *Sandbox) StartManager(ctx context.Context, flags ...string) (*controlpl
 	return s.StartManagerAs(ctx, "manager", flags...)
 }
 
-// StartManagerAs is StartManager for one of several managers.
+// StartManagerAs does the same as StartManager for one of several managers.
 func (s *Sandbox) StartManagerAs(ctx context.Context, name string, flags ...string) (*controlplane.Process, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](6 * 3600)}}
@@ -328,12 +329,12 @@ func (s *Sandbox) StartManagerAs(ctx context.Context, name string, flags ...stri
 	}
 	return s.Plane.RunAs(name, append([]string{
 		"env", fmt.Sprintf("GOGC=%d", managerGC), fmt.Sprintf("CONTAINER_MEMORY_LIMIT=%d", managerMemory), s.options.Manager, "--kubeconfig=" + kubeconfig, "--health-probe-bind-address=0",
-		// The profiles say how fast live changes go.
+		// The profiles set the pace of live changes.
 		"--min-live-soak=0s", "--max-concurrent-live=100%",
 	}, flags...)...)
 }
 
-// ManagerLog is the end of what each manager that runs has logged.
+// ManagerLog returns the end of each running manager's log.
 func (s *Sandbox) ManagerLog() string {
 	const most = 15
 	var end []string

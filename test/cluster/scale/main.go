@@ -1,6 +1,7 @@
-// Command scale measures what the manager costs at several sizes: CPU and memory by /proc, requests by the API server's audit log, seconds
-// by its own watch. The control plane is real; up to a number of nodes the agents are too, beyond it only what they write is played, and the
-// smallest size is measured both ways so that the two can be compared. The tables go to the terminal, a JSON file and a Markdown file.
+// Command scale measures the cost of the manager at several sizes: CPU and memory from /proc, requests from the API server's audit log,
+// seconds by its own watch. The control plane is real. Up to a number of nodes the agents are real, too. For more nodes, only their
+// writes are simulated. The smallest size is measured both ways for comparison. The tables go to the terminal, a JSON file and a Markdown
+// file.
 package main
 
 import (

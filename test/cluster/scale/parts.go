@@ -26,19 +26,19 @@ import (
 )
 
 const (
-	// rebootLabel is on the nodes that are rebooted.
+	// rebootLabel is the label of the nodes to reboot.
 	rebootLabel = "scale-reboots"
 	profileName = "scale"
-	// firstManager is the name of the manager that runs from the beginning.
+	// firstManager is the name of the first manager.
 	firstManager = "manager"
 )
 
 var declaredOptions = []v1alpha1.MountOption{"nconnect=4", "nocto", "actimeo=30"}
 
-// rebooting is how many nodes are rebooted.
+// rebooting returns the number of nodes to reboot.
 func (w *world) rebooting() int { return max(w.Nodes/100, 1) }
 
-// addSurroundings adds volumes, of which nine in ten have what will be declared, and a pod on each node that will be rebooted.
+// addSurroundings adds volumes, of which nine in ten already have the declared options, and a pod on each node to reboot.
 func (w *world) addSurroundings(ctx context.Context) error {
 	w.progress("adding %d volumes", w.Volumes)
 	if err := inParallel(w.Volumes, func(i int) error { return w.Client.Create(ctx, volumeObject(i)) }); err != nil {
@@ -116,7 +116,7 @@ func (w *world) startTuning(ctx context.Context) error {
 	})
 }
 
-// firstSysctls are two, or as many as the run says.
+// firstSysctls returns two sysctls, or the number in the run.
 func (w *world) firstSysctls() map[string]v1alpha1.SettingText {
 	out := map[string]v1alpha1.SettingText{"vm.dirty_ratio": "30", "net.core.rmem_max": "16777216"}
 	for len(out) < w.Settings {
@@ -150,7 +150,7 @@ func (w *world) editProfile(ctx context.Context) error {
 		func(p *v1alpha1.StorageClientProfile) bool { return isDone(p, w.Nodes) })
 }
 
-// rebootSome has a second profile declare a boot argument on one node in a hundred.
+// rebootSome declares a kernel argument for one node in a hundred in a second profile.
 func (w *world) rebootSome(ctx context.Context) error {
 	profile := &v1alpha1.StorageClientProfile{
 		ObjectMeta: metav1.ObjectMeta{Name: "scale-boot"},
@@ -195,7 +195,7 @@ func (w *world) startManager(ctx context.Context, name string) error {
 	return err
 }
 
-// restartManager kills the manager and starts it again, and has it answer an edit.
+// restartManager kills and restarts the manager, and waits until it has processed an edit.
 func (w *world) restartManager(ctx context.Context) error {
 	w.managers[0].Kill()
 	w.managers = nil
@@ -208,7 +208,7 @@ func (w *world) restartManager(ctx context.Context) error {
 	return w.answerEdit(ctx, 2)
 }
 
-// failOver kills the leader while a second manager waits, and has that one answer an edit.
+// failOver kills the leader while a second manager waits, and waits until that manager has processed an edit.
 func (w *world) failOver(ctx context.Context) error {
 	if err := w.startManager(ctx, "manager-2"); err != nil {
 		return err
@@ -218,7 +218,7 @@ func (w *world) failOver(ctx context.Context) error {
 	return w.answerEdit(ctx, 3)
 }
 
-// dropLease spares the wait for the lease of a manager that was killed: what is measured is the restart.
+// dropLease deletes the lease of a killed manager, so that the measurement does not include the wait for it.
 func (w *world) dropLease(ctx context.Context) error {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerLease}}
 	return client.IgnoreNotFound(w.Client.Delete(ctx, lease))
@@ -229,8 +229,8 @@ func (w *world) answerEdit(ctx context.Context, settle int32) error {
 		func(p *v1alpha1.StorageClientProfile) bool { return isDone(p, w.Nodes) })
 }
 
-// addProfiles adds profiles, of which each declares for a pool what the nodes have, with a rule for volumes. By their names they come after
-// the first, whose settings these stay: no node changes.
+// addProfiles adds profiles with rules for volumes. Each profile declares the current settings for a pool. Their names sort after the
+// first profile, so its settings stay effective, and no node changes.
 func (w *world) addProfiles(ctx context.Context) error {
 	err := inParallel(w.settings.profiles, func(i int) error {
 		return w.Client.Create(ctx, &v1alpha1.StorageClientProfile{
@@ -260,7 +260,7 @@ func (w *world) addProfiles(ctx context.Context) error {
 	})
 }
 
-// inParallel does something for each number below n, a few at a time.
+// inParallel calls a function for each number below n, several at a time.
 func inParallel(n int, do func(i int) error) error {
 	const atATime = 16
 	var group sync.WaitGroup
@@ -285,7 +285,7 @@ func findChild(name string) (int, error) {
 	for _, file := range stats {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended
+			continue // the process has exited
 		}
 		pid, rest, _ := strings.Cut(string(data), " (")
 		program, rest, _ := strings.Cut(rest, ") ")

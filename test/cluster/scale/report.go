@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/test/cluster/measure"
 )
 
-// report is all that was measured.
+// report contains all measured values.
 type report struct {
 	Machine        measure.Machine `json:"machine"`
 	VolumesPerNode int             `json:"volumesPerNode"`
@@ -19,11 +19,11 @@ func (r report) write(output, markdown string) error {
 	return measure.WriteReport(output, markdown, r, r.markdown())
 }
 
-// column is one figure of a part.
+// column is one value of a part.
 type column struct {
 	name  string
 	value func(run, part) float64
-	// sloped is true where it is said how it grows with the nodes.
+	// sloped is true if the report includes the growth with the number of nodes.
 	sloped bool
 }
 
@@ -40,7 +40,7 @@ var columns = []column{
 	{"seconds", func(_ run, p part) float64 { return p.Seconds }, true},
 }
 
-// markdown has a table for each part, a row for each size and a last one that says how figures grow.
+// markdown returns a table for each part, with a row for each size and a last row for the growth.
 func (r report) markdown() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "`make bench-scale` on %s, %d CPUs, Linux %s, %s, commit %s, load before %s.\n", r.Machine.CPU, r.Machine.CPUs, r.Machine.Kernel, r.Machine.Go,
@@ -101,7 +101,8 @@ func (r report) partNames() []string {
 	return names
 }
 
-// slope is that of the line through the logarithms, over the sizes with light agents: 1 grows with the nodes, 2 with their square.
+// slope returns the slope of the line through the logarithms, over the sizes with light agents. 1 means linear growth with the number of
+// nodes, 2 quadratic growth.
 func (r report) slope(name string, c column) string {
 	var n, sumX, sumY, sumXX, sumXY float64
 	for _, run := range r.Runs {

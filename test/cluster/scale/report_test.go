@@ -11,7 +11,7 @@ func TestASlopeIsThePowerOfTheNodes(t *testing.T) {
 		square := float64(nodes) * float64(nodes)
 		r.Runs = append(r.Runs,
 			run{Nodes: nodes, Parts: []part{{Name: "p", ManagerCPU: square, APIServerCPU: float64(nodes)}}},
-			// Real agents, and what only measures memory, are no part of the line.
+			// The line excludes real agents and runs that only measure memory.
 			run{Nodes: nodes, RealAgents: true, Parts: []part{{Name: "p", ManagerCPU: 1, APIServerCPU: 1}}},
 			run{Nodes: nodes, Mounts: 128, Parts: []part{{Name: "p", ManagerCPU: 1, APIServerCPU: 1}}})
 	}

@@ -18,35 +18,36 @@ import (
 )
 
 const (
-	// bootTime is how long a boot of a simulated node takes.
+	// bootTime is the duration of a simulated boot.
 	bootTime = 20 * time.Second
-	// timeout bounds each part.
+	// timeout is the maximum duration of each part.
 	timeout = 20 * time.Minute
-	// quietFor is for how long nobody writes before a part counts as over. What agents hold back for ten seconds belongs to it.
+	// quietFor is the time without writes after which a part counts as finished. It must exceed the ten seconds for which agents delay
+	// reports.
 	quietFor = 15 * time.Second
-	// idleFor is for how long nothing is done to the cluster in the part "idle".
+	// idleFor is the duration of the part "idle", during which the cluster does not change.
 	idleFor = 60 * time.Second
-	// auditLag is by when the audit log has a request: it is written in batches of two seconds.
+	// auditLag is the maximum delay of the audit log, which is written in batches of two seconds.
 	auditLag = 4 * time.Second
 )
 
 // run is one size.
 type run struct {
 	Nodes int `json:"nodes"`
-	// RealAgents is true where the agents' own loop runs on simulated machines.
+	// RealAgents is true if the real loop of the agent runs on simulated machines.
 	RealAgents bool `json:"realAgents"`
-	// Mounts and Settings are how much each node reports, where only the memory that this takes is measured; 0: the usual parts.
+	// Mounts and Settings are the numbers that each node reports in a run that only measures their memory. 0 runs the usual parts.
 	Mounts   int    `json:"mounts,omitempty"`
 	Settings int    `json:"settings,omitempty"`
 	Load     string `json:"load"`
-	// Volumes is how many volumes there are.
+	// Volumes is the number of volumes.
 	Volumes int    `json:"volumes"`
 	Parts   []part `json:"parts"`
-	// Webhook is how long the webhook took to answer, beside all volumes.
+	// Webhook contains the response times of the webhook while all volumes exist.
 	Webhook *latencies `json:"webhook,omitempty"`
 }
 
-// latencies are of calls over HTTPS, in milliseconds.
+// latencies contains the latencies of calls over HTTPS, in milliseconds.
 type latencies struct {
 	Calls  int     `json:"calls"`
 	Median float64 `json:"median"`
@@ -63,16 +64,16 @@ func (r run) String() string {
 	return fmt.Sprintf("%d nodes", r.Nodes)
 }
 
-// part is one thing that is done to the cluster, and what it took.
+// part is one change of the cluster, and its cost.
 type part struct {
 	Name string `json:"name"`
-	// Touched is how many nodes it is about: writes are counted per node by them.
+	// Touched is the number of affected nodes. Writes per node are based on it.
 	Touched int     `json:"touched"`
 	Seconds float64 `json:"seconds"`
-	// ManagerCPU and APIServerCPU are CPU time, in seconds.
+	// ManagerCPU and APIServerCPU are CPU times, in seconds.
 	ManagerCPU   float64 `json:"managerCPU"`
 	APIServerCPU float64 `json:"apiServerCPU"`
-	// PeakMiB is the manager's largest resident set so far, MiB what it is at the end.
+	// PeakMiB is the manager's largest resident set so far, MiB the one at the end.
 	PeakMiB int64            `json:"peakMiB"`
 	MiB     int64            `json:"mib"`
 	Manager measure.Requests `json:"manager"`
@@ -81,7 +82,7 @@ type part struct {
 	from, done, to time.Time
 }
 
-// world is one size under way.
+// world is one size in progress.
 type world struct {
 	*sandbox.Sandbox
 	*run
@@ -89,7 +90,7 @@ type world struct {
 	managers []*controlplane.Process
 	profile  *v1alpha1.StorageClientProfile
 	apiPID   int
-	// webhookPort is the first manager's, the next one is a second manager's.
+	// webhookPort is the port of the first manager. The next port belongs to the second manager.
 	webhookPort int
 	progress    func(format string, args ...any)
 }
@@ -120,7 +121,7 @@ func measureSize(ctx context.Context, s settings, next run) (_ run, err error) {
 	return next, w.countRequests()
 }
 
-// playParts plays what is to be measured, one after another.
+// playParts runs the measured parts one after the other.
 func (w *world) playParts(ctx context.Context) error {
 	if w.Mounts > 0 {
 		return w.play(ctx, "first tuning", w.Nodes, w.startTuning)
@@ -152,7 +153,7 @@ func (w *world) playParts(ctx context.Context) error {
 	return nil
 }
 
-// play does one thing, waits until nobody writes any more, and notes what it took.
+// play makes one change, waits until there are no more writes, and records the cost.
 func (w *world) play(ctx context.Context, name string, touched int, do func(context.Context) error) error {
 	w.progress("%s", name)
 	p := part{Name: name, Touched: touched, from: time.Now()}
@@ -173,7 +174,7 @@ func (w *world) play(ctx context.Context, name string, touched int, do func(cont
 		return err
 	}
 	if len(w.managers) > 0 && !slices.Contains(former, w.managers[0]) {
-		// A manager that was started in this part has used nothing before, and what became of the others is theirs.
+		// A manager that started in this part has no earlier usage. The usage of stopped managers does not count.
 		before = controlplane.Usage{}
 	}
 	p.Seconds = p.done.Sub(p.from).Seconds()
@@ -184,7 +185,7 @@ func (w *world) play(ctx context.Context, name string, touched int, do func(cont
 	return nil
 }
 
-// usage adds up what all managers have used, and the peak of the one that used most.
+// usage returns the total usage of all managers, with the peak of the largest one.
 func (w *world) usage() (managers, api controlplane.Usage, err error) {
 	for _, process := range w.managers {
 		if !process.Running() {
@@ -202,8 +203,8 @@ func (w *world) usage() (managers, api controlplane.Usage, err error) {
 	return managers, api, err
 }
 
-// awaitQuiet waits until neither manager nor agents have written for a while: what they write after the part has what it waited for
-// belongs to it, but not to its seconds.
+// awaitQuiet waits until neither the manager nor the agents have written for a while. Writes after the awaited state belong to the part,
+// but do not extend its duration.
 func (w *world) awaitQuiet(ctx context.Context, p *part) error {
 	for {
 		select {
@@ -222,7 +223,7 @@ func (w *world) awaitQuiet(ctx context.Context, p *part) error {
 	}
 }
 
-// countRequests counts each part's requests once the cluster has been measured.
+// countRequests counts each part's requests after the measurement of the cluster.
 func (w *world) countRequests() error {
 	requests, err := w.Plane.Requests()
 	if err != nil {
@@ -243,7 +244,7 @@ func (w *world) await(ctx context.Context, what string, done func(context.Contex
 	return nil
 }
 
-// change edits the profile, and waits until its status speaks of that and satisfies.
+// change edits the profile, and waits until its status refers to the edit and is as expected.
 func (w *world) change(ctx context.Context, what string, edit func(*v1alpha1.StorageClientProfile), satisfied func(*v1alpha1.StorageClientProfile) bool) error {
 	if err := w.Client.Get(ctx, client.ObjectKeyFromObject(w.profile), w.profile); err != nil {
 		return err

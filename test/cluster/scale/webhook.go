@@ -25,10 +25,11 @@ import (
 	"github.com/storageclient/operator/controllers/webhook"
 )
 
-// webhookCalls is how many new volumes the webhook is asked about.
+// webhookCalls is the number of webhook calls about new volumes.
 const webhookCalls = 2000
 
-// addWebhook adds what the manager keeps a certificate in and for. Nothing of the sandbox leads to the manager: the measurement asks itself.
+// addWebhook adds the objects for which the manager keeps a certificate. No service of the sandbox leads to the manager, so the
+// measurement calls the webhook directly.
 func (w *world) addWebhook(ctx context.Context) error {
 	var err error
 	if w.webhookPort, err = freePort(ctx); err != nil {
@@ -72,10 +73,10 @@ func freePort(ctx context.Context) (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
-// askWebhook asks the webhook over HTTPS about new volumes, one after the other, and notes how long the answers took.
+// askWebhook calls the webhook over HTTPS about new volumes, one after the other, and records the response times.
 func (w *world) askWebhook(ctx context.Context) error {
 	asker := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the certificate is for the service, which is not there
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the certificate is for the service, which does not exist here
 	}}
 	if err := w.await(ctx, "the webhook to answer", func(ctx context.Context) (bool, error) {
 		_, err := w.askOnce(ctx, asker, 0)

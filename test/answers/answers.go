@@ -46,7 +46,7 @@ func (f *File) Check(t *testing.T, name string, store bool) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s has other answers, run with -update if the new ones are right (-want +got):\n%s", name, diff)
+		t.Errorf("%s differs, run with -update if the new results are correct (-want +got):\n%s", name, diff)
 	}
 }
 

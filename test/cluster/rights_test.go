@@ -192,7 +192,7 @@ func (*site) failMount(t *testing.T, s *sandbox.Sandbox) {
 // refuseEvictions waits until the application's budget, which permits no eviction, blocks a drain. It then relaxes the budget.
 func (*site) refuseEvictions(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
-	awaitCondition(t, s, "a drain that the budget holds up", func(ctx context.Context) (bool, error) {
+	awaitCondition(t, s, "a drain that the budget blocks", func(ctx context.Context) (bool, error) {
 		clientNodes := &v1alpha1.StorageClientNodeList{}
 		err := s.Client.List(ctx, clientNodes)
 		return slices.ContainsFunc(clientNodes.Items, func(n v1alpha1.StorageClientNode) bool {

@@ -75,7 +75,7 @@ func TestTwoHundredNodesWhileManagersAreKilled(t *testing.T) {
 	})
 	stopKilling()
 	if got := <-killed; got != kills {
-		t.Errorf("the rollout was over after %d of %d kills", got, kills)
+		t.Errorf("the rollout finished after %d of %d kills", got, kills)
 	}
 	checkMachines(t, s, 2, "16777216")
 	awaitCondition(t, s, "all pods to run", func(ctx context.Context) (bool, error) { return allApplicationsRun(ctx, s) })
@@ -83,7 +83,7 @@ func TestTwoHundredNodesWhileManagersAreKilled(t *testing.T) {
 	if err := s.Client.Delete(ctx, profile); err != nil {
 		t.Fatal(err)
 	}
-	awaitCondition(t, s, "the profile to go", func(ctx context.Context) (bool, error) {
+	awaitCondition(t, s, "the profile to be deleted", func(ctx context.Context) (bool, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})
@@ -158,7 +158,7 @@ func (m *managers) killAtRandom(ctx context.Context, t *testing.T) int {
 		m.processes[victim].Kill()
 		t.Logf("%4.0f s: killed manager %d, leader: %v", time.Since(began).Seconds(), victim+1, !other)
 		if err := m.startManager(ctx, victim); err != nil {
-			t.Errorf("start manager %d again: %v", victim+1, err)
+			t.Errorf("restart manager %d: %v", victim+1, err)
 			return kill + 1
 		}
 	}
@@ -252,7 +252,7 @@ func checkNothingClaimed(t *testing.T, s *sandbox.Sandbox) {
 		t.Fatal(err)
 	}
 	if len(claims.Data) > 0 || len(objects.Items) > 0 {
-		t.Errorf("left are claims %v and %d StorageClientNodes", claims.Data, len(objects.Items))
+		t.Errorf("remaining claims %v and %d StorageClientNodes, want none", claims.Data, len(objects.Items))
 	}
 }
 
@@ -263,18 +263,18 @@ func checkHistory(t *testing.T, recorder *history.Recorder) {
 		rules.MinHealthy[appName(i)], rules.Replicas[appName(i)] = minAvailable, replicas
 	}
 	verdict := recorder.Judge(rules)
-	t.Logf("at most %d nodes were out of service at a time, the budget was %d; %d claims for %d nodes",
+	t.Logf("got at most %d nodes out of service at the same time, the budget is %d; %d claims for %d nodes",
 		verdict.MostOut, manyBudget, len(verdict.Disruptions), len(verdict.Claims))
 	for _, problem := range verdict.Problems {
 		t.Error(problem)
 	}
 	if len(verdict.Cordons) != manyNodes || len(verdict.Boots) != manyNodes || verdict.MostOut < manyBudget/2 {
-		t.Errorf("%d nodes were cordoned and %d booted, want %d; at most %d at a time were out of service",
+		t.Errorf("got %d cordoned and %d booted nodes, want %d; at most %d were out of service at the same time",
 			len(verdict.Cordons), len(verdict.Boots), manyNodes, verdict.MostOut)
 	}
 	for node, boots := range verdict.Boots {
 		if boots != 1 {
-			t.Errorf("%s was booted %d times", node, boots)
+			t.Errorf("got %[2]d boots of %[1]s, want one", node, boots)
 		}
 	}
 	if len(verdict.StillOut) > 0 {
@@ -299,9 +299,9 @@ func checkRefusals(t *testing.T, s *sandbox.Sandbox) {
 			refused++
 		}
 	}
-	t.Logf("evictions: %d granted, %d refused for a PodDisruptionBudget", granted, refused)
+	t.Logf("evictions: %d permitted, %d rejected by a PodDisruptionBudget", granted, refused)
 	if granted == 0 || refused == 0 {
-		t.Errorf("%d evictions were granted and %d refused, want some of both", granted, refused)
+		t.Errorf("got %d permitted and %d rejected evictions, want some of both", granted, refused)
 	}
 }
 

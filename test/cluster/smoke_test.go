@@ -71,7 +71,7 @@ func TestTwentyNodesAreRebootedWithinBudgetAndPutBack(t *testing.T) {
 	if err := s.Client.Delete(ctx, profile); err != nil {
 		t.Fatal(err)
 	}
-	awaitCondition(t, s, "the profile to go", func(ctx context.Context) (bool, error) {
+	awaitCondition(t, s, "the profile to be deleted", func(ctx context.Context) (bool, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})
@@ -130,7 +130,7 @@ func requireEnv(t *testing.T, variable string) string {
 	t.Helper()
 	value := os.Getenv(variable)
 	if value == "" {
-		t.Fatalf("%s is not set: run \"make test\", which builds what this test needs", variable)
+		t.Fatalf("%s is not set: run \"make test\", which builds the files for this test", variable)
 	}
 	return value
 }
@@ -170,18 +170,18 @@ func checkMachines(t *testing.T, s *sandbox.Sandbox, boots int, value string) {
 	for _, name := range s.Names {
 		machine := s.Fleet.Machine(name)
 		if machine.Boots() != boots {
-			t.Errorf("%s booted %d times, want %d", name, machine.Boots(), boots)
+			t.Errorf("%s: got %d boots, want %d", name, machine.Boots(), boots)
 		}
 		cmdline, err := machine.Read("/proc/cmdline")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := argument(cmdline, "ihash_entries"); got != value {
-			t.Errorf("%s runs with ihash_entries=%q, want %q", name, got, value)
+			t.Errorf("%s: got ihash_entries=%q, want %q", name, got, value)
 		}
 		wantSysctl := map[bool]string{true: "16777216", false: "212992"}[value != ""]
 		if got, err := machine.Read("/proc/sys/net/core/rmem_max"); err != nil || got != wantSysctl {
-			t.Errorf("%s has net.core.rmem_max %q (%v), want %q", name, got, err, wantSysctl)
+			t.Errorf("%s: got net.core.rmem_max %q (%v), want %q", name, got, err, wantSysctl)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func checkNodes(t *testing.T, s *sandbox.Sandbox) {
 			return c.Type == v1alpha1.TunedNodeCondition
 		})
 		if node.Spec.Unschedulable || node.Labels[v1alpha1.ManagedLabel] != "" || node.Annotations[v1alpha1.DisruptionAnnotation] != "" || ours {
-			t.Errorf("something of ours is left on Node %s: %v %v", node.Name, node.ObjectMeta, node.Status.Conditions)
+			t.Errorf("changes of the operator remain on Node %s: %v %v", node.Name, node.ObjectMeta, node.Status.Conditions)
 		}
 	}
 }
@@ -206,12 +206,12 @@ func checkNodes(t *testing.T, s *sandbox.Sandbox) {
 func checkSmokeHistory(t *testing.T, recorder *history.Recorder) {
 	t.Helper()
 	verdict := recorder.Judge(history.Rules{Budget: budget})
-	t.Logf("at most %d nodes were out of service at a time, the budget was %d", verdict.MostOut, budget)
+	t.Logf("got at most %d nodes out of service at the same time, the budget is %d", verdict.MostOut, budget)
 	for _, problem := range verdict.Problems {
 		t.Error(problem)
 	}
 	if len(verdict.Cordons) != nodes || len(verdict.StillOut) > 0 || verdict.MostOut < 2 {
-		t.Errorf("%d nodes were cordoned, want %d; at most %d at a time; still out: %v",
+		t.Errorf("got %d cordoned nodes, want %d; at most %d at the same time; still out: %v",
 			len(verdict.Cordons), nodes, verdict.MostOut, verdict.StillOut)
 	}
 }

@@ -49,19 +49,19 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	}
 	output, err := uninstall(t, s, "TIMEOUT=20")
 	if err == nil || !strings.Contains(output, "The operator stays") {
-		t.Fatalf("want it to stay, since a node is not restored; got %v:\n%s", err, output)
+		t.Fatalf("got error %v, want an error and \"The operator stays\" while a node is not restored:\n%s", err, output)
 	}
 	if last := output[strings.LastIndex(output, "Not restored after"):]; !strings.Contains(last, cutOff) || strings.Contains(last, s.Names[0]) {
-		t.Errorf("it should wait for %s alone: %s", cutOff, last)
+		t.Errorf("want only a wait for %s, got: %s", cutOff, last)
 	}
 	if got := fingerprints(t, s.Fleet.Machine(cutOff).Root()); cmp.Equal(hosts[cutOff], got) {
-		t.Errorf("%s could not be reached, and is restored", cutOff)
+		t.Errorf("the unreachable node %s was restored", cutOff)
 	}
 	daemonSets := &metav1.PartialObjectMetadata{}
 	daemonSets.SetGroupVersionKind(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"})
 	agents := client.ObjectKey{Namespace: v1alpha1.AgentNamespace, Name: v1alpha1.AgentDaemonSet}
 	if err := s.Client.Get(ctx, agents, daemonSets); err != nil || daemonSets.DeletionTimestamp != nil {
-		t.Fatalf("the agents are gone before all is restored: %v", err)
+		t.Fatalf("the agents were deleted before all nodes were restored: %v", err)
 	}
 
 	if err := s.Fleet.Reconnect(ctx, cutOff); err != nil {
@@ -76,7 +76,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	}
 	volume := &corev1.PersistentVolume{}
 	if err := s.Client.Get(ctx, client.ObjectKey{Name: "share"}, volume); err != nil || !slices.Equal(volume.Spec.MountOptions, []string{"hard"}) {
-		t.Errorf("the volume has %v: %v", volume.Spec.MountOptions, err)
+		t.Errorf("got mount options %v of the volume (%v)", volume.Spec.MountOptions, err)
 	}
 	awaitNothingOfOurs(t, s)
 }
@@ -163,7 +163,7 @@ func TestUninstallTakesWhatAnEndedManagerHasLeft(t *testing.T) {
 		t.Fatalf("%v:\n%s", err, output)
 	}
 	if err := s.Client.Get(ctx, client.ObjectKeyFromObject(theirs), theirs); err != nil || theirs.DeletionTimestamp != nil {
-		t.Errorf("a volume that is none of ours went because of its label: %v", err)
+		t.Errorf("a volume that the operator does not manage was deleted because of its label: %v", err)
 	}
 	if err := s.Client.Delete(ctx, theirs); err != nil {
 		t.Fatal(err)
@@ -177,7 +177,7 @@ func TestUninstallTakesWhatAnEndedManagerHasLeft(t *testing.T) {
 		reasons[condition.Reason] = true
 	}
 	if reasons[ours] || !reasons[somebody] {
-		t.Errorf("the Node has the conditions %v, which ought to have %s's and not ours", node.Status.Conditions, somebody)
+		t.Errorf("got Node conditions %v, want the condition of %s, and none of the operator", node.Status.Conditions, somebody)
 	}
 }
 
@@ -269,11 +269,11 @@ func checkRestored(t *testing.T, s *sandbox.Sandbox, name string, before map[str
 	after := fingerprints(t, s.Fleet.Machine(name).Root())
 	delete(after, journal)
 	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("files of %s (-before the operator +after it):\n%s", name, diff)
+		t.Errorf("files of %s (-before +after the operator):\n%s", name, diff)
 	}
 	left, err := s.Fleet.Machine(name).Read("/" + journal)
 	if err != nil || !strings.Contains(left, "kernelArgument/ihash_entries") || strings.Contains(left, "sysctl/") {
-		t.Errorf("the journal of %s is to hold the boot argument in force, and nothing else: %v\n%s", name, err, left)
+		t.Errorf("the journal of %s must contain only the effective kernel argument: got error %v, journal\n%s", name, err, left)
 	}
 }
 
@@ -314,7 +314,7 @@ func awaitNothingOfOurs(t *testing.T, s *sandbox.Sandbox) {
 			return
 		}
 	}
-	t.Errorf("objects with something of ours: %v", left)
+	t.Errorf("objects that still refer to the operator: %v", left)
 }
 
 // findOurs returns the name of every object that refers to the operator, whatever its owner. Field managers and events do not count.

@@ -86,7 +86,7 @@ func served(t *testing.T) map[string]metric {
 		metrics[row[1]] = m
 	}
 	if len(metrics) < 40 {
-		t.Fatalf("docs/reference.md has %d metrics only", len(metrics))
+		t.Fatalf("docs/reference.md has only %d metrics", len(metrics))
 	}
 	return metrics
 }
@@ -120,17 +120,17 @@ func TestEveryMetricIsOnADashboard(t *testing.T) {
 func TestPanelsStandBesideEachOther(t *testing.T) {
 	for file, d := range readDashboards(t) {
 		if d.UID != "storage-client-"+file {
-			t.Errorf("%s: its UID is %s", file, d.UID)
+			t.Errorf("%s: got UID %s", file, d.UID)
 		}
 		taken := map[[2]int]string{}
 		for i, p := range d.Panels {
 			if p.ID != i+1 || p.Title == "" || len(p.Targets) == 0 {
-				t.Errorf("%s: panel %d has the ID %d, the title %q and %d queries", file, i+1, p.ID, p.Title, len(p.Targets))
+				t.Errorf("%s: panel %d: got ID %d, title %q, %d queries", file, i+1, p.ID, p.Title, len(p.Targets))
 			}
 			for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 				for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 					if other := taken[[2]int{x, y}]; other != "" || x >= 24 {
-						t.Fatalf("%s: panel %q stands on %q or out of the grid", file, p.Title, other)
+						t.Fatalf("%s: panel %q overlaps %q or is outside the grid", file, p.Title, other)
 					}
 					taken[[2]int{x, y}] = p.Title
 				}

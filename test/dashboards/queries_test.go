@@ -167,7 +167,7 @@ func expectations(t *testing.T, d dashboard) map[string]string {
 		}
 		parts := labelValues.FindStringSubmatch(v.Definition)
 		if parts == nil {
-			t.Errorf("%s: variable %s: what is %q?", d.Title, v.Name, v.Definition)
+			t.Errorf("%s: variable %s: unknown definition %q", d.Title, v.Name, v.Definition)
 			continue
 		}
 		found["variable "+v.Name] = fmt.Sprintf(`count(count by (%[2]s) (%[1]s) and on (%[2]s) %[1]s{%[2]s!=""}) > bool 0`, parts[1], parts[2])
@@ -227,7 +227,7 @@ func TestEveryQueryHasAResult(t *testing.T) {
 	for file, d := range readDashboards(t) {
 		expressions := expectations(t, d)
 		if len(expressions) < len(d.Panels) {
-			t.Errorf("%s: %d panels, and %d expressions", file, len(d.Panels), len(expressions))
+			t.Errorf("%s: got %d panels and %d expressions", file, len(d.Panels), len(expressions))
 		}
 		if out, err := evaluate(t, recorded, expressions); err != nil {
 			t.Errorf("%s: %v\n%s", file, err, out)
@@ -242,10 +242,10 @@ func TestAQueryOfSomethingElseHasNone(t *testing.T) {
 		`max(storageclient_knots)`, `max(storageclient_nodes{state="silenced"})`, `sum(rate(storageclient_mount_read_bytes_total{share=~".+"}[5m]))`,
 	} {
 		if out, err := evaluate(t, recorded, map[string]string{query: fmt.Sprintf("count((%[1]s) == (%[1]s)) > bool 0", query)}); err == nil {
-			t.Errorf("%s has a result: %s", query, out)
+			t.Errorf("%s: got a result, want none: %s", query, out)
 		}
 	}
 	if out, err := evaluate(t, recorded, map[string]string{"": `count(count by (volume) (storageclient_nodes) unless count(storageclient_nodes)) > bool 0`}); err == nil {
-		t.Errorf("a legend by a label that is not there passes: %s", out)
+		t.Errorf("got no error for a legend with a missing label: %s", out)
 	}
 }

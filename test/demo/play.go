@@ -61,7 +61,7 @@ func (d *demo) playStory(ctx context.Context) error {
 		return err
 	}
 	if err := d.watchNodes(ctx, profile, d.isGone); err != nil {
-		return fmt.Errorf("waiting for the profile to go: %w", err)
+		return fmt.Errorf("waiting for the deletion of the profile: %w", err)
 	}
 	return d.proveRestored(ctx)
 }
@@ -179,7 +179,7 @@ func (d *demo) proveNode(ctx context.Context, name string) (string, error) {
 	granted := strings.Contains(machine.Log(), "Inode-cache hash table entries: 16777216 ")
 	service := !node.Spec.Unschedulable && node.Annotations[v1alpha1.DisruptionAnnotation] == ""
 	if passed != 1 || !granted || !service || machine.Boots() != 2 {
-		return "", fmt.Errorf("node %s: command line %q, log %q, unschedulable %v, boots %d: not what the profile says",
+		return "", fmt.Errorf("node %s: command line %q, log %q, unschedulable %v, boots %d: not as in the profile",
 			name, cmdline, machine.Log(), node.Spec.Unschedulable, machine.Boots())
 	}
 	return fmt.Sprintf("%-8s %-6s %-28s %-12s %s", name, "1 more", "ihash_entries=16777216", "128 MiB", "yes"), nil
@@ -212,7 +212,7 @@ func (d *demo) proveRestored(ctx context.Context) error {
 		left = append(left, fmt.Errorf("volume share-1: options %s", got))
 	}
 	if err := errors.Join(left...); err != nil {
-		return fmt.Errorf("not put back: %w", err)
+		return fmt.Errorf("not restored: %w", err)
 	}
 	d.printLine("", "profile gone: boot arguments are out of the menus, volumes have their own options, Nodes are clean.\n"+
 		"               The running kernels keep the hash until their next boot; restoreReboot: true would boot them now")

@@ -93,7 +93,7 @@ func expectInvalid(ctx SpecContext) {
 	removeValidation(ctx)
 	expectCreationRefused(ctx, malformed)
 	for _, bad := range beyondShape {
-		eventually(ctx, time.Minute, bad.name+" is let in", func(g Gomega) { g.Expect(api.Create(ctx, bad.profile())).To(Succeed()) })
+		eventually(ctx, time.Minute, bad.name+" is created", func(g Gomega) { g.Expect(api.Create(ctx, bad.profile())).To(Succeed()) })
 	}
 	for _, bad := range beyondShape {
 		eventually(ctx, time.Minute, bad.name+" is stalled", func(g Gomega) {
@@ -119,7 +119,7 @@ func expectConflict(ctx SpecContext) {
 		mountOption: "actimeo=60"}.profile()
 	Expect(api.Create(ctx, rival)).To(Succeed())
 	for _, name := range []string{rival.Name, profileName} {
-		eventually(ctx, 2*time.Minute, "profile "+name+" tells of the conflict", func(g Gomega) {
+		eventually(ctx, 2*time.Minute, "profile "+name+" reports the conflict", func(g Gomega) {
 			profile := getProfile(ctx, g, name)
 			conflict := conditionOf(g, profile, v1alpha1.ConditionConflict)
 			g.Expect(conflict.Status).To(Equal(metav1.ConditionTrue))

@@ -22,7 +22,7 @@ func expectClamped(ctx SpecContext) {
 	m := nodes.Small
 	began, boots, was := time.Now(), bootsNow()[m.Name], factsOf(ctx, m)
 	mustKubectl(ctx, "create", "-f", "testdata/clamped.yaml")
-	eventually(ctx, podStart, "the profile is Ready but for an exception of the node", func(g Gomega) {
+	eventually(ctx, podStart, "the profile is Ready with an exception for the node", func(g Gomega) {
 		profile := getProfile(ctx, g, clamped)
 		ready := conditionOf(g, profile, v1alpha1.ConditionReady)
 		g.Expect(ready.Reason).To(Equal(v1alpha1.ReasonReadyWithExceptions), ready.Message)

@@ -69,9 +69,9 @@ func expectCloneTrials(ctx SpecContext) {
 		}
 		Expect(pass.Phases[0].Operations).To(ContainElement(And(HaveField("Name", "QUERY_DIRECTORY"), HaveField("Count", BeNumerically(">", 0)))))
 	}
-	Expect(string(ended.Status.Verdict)).To(Equal("Undecided"), "three rounds decide nothing: %s", tellTrial(ended))
+	Expect(string(ended.Status.Verdict)).To(Equal("Undecided"), "verdict after three rounds: %s", tellTrial(ended))
 	expectNoClone(ctx)
-	Expect(podsOf(ctx)).To(Equal(pods), "no pod restarts")
+	Expect(podsOf(ctx)).To(Equal(pods), "pods, and their restart counts")
 	Expect(driverMounts(ctx, nodes.Nodes[0], "cifs", "smb-tried|globalmount")).To(Equal(mounted))
 	deleteTrialProfiles(ctx)
 }

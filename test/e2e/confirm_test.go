@@ -63,18 +63,18 @@ func expectConfirmed(ctx SpecContext) {
 	}
 	eventually(ctx, podStart, "the value is effective on one node", isTried)
 	first := m
-	By(m.Name + " has it: its power is cut")
+	By(m.Name + " has the value: cutting its power")
 	Expect(nodes.PowerCycle(m)).To(Succeed())
 	eventually(ctx, podStart, m.Name+" is back with the old value", func(g Gomega) { g.Expect(portsOf(ctx, g, m)).To(BeEmpty()) })
 	expectNoFileHolds(ctx, m)
 
-	eventually(ctx, podStart, "it tries once more", isTried)
-	Expect(m).To(BeIdenticalTo(first), "another node has it")
+	eventually(ctx, podStart, "the node tries once more", isTried)
+	Expect(m).To(BeIdenticalTo(first), "node that tried the value")
 	tried := time.Now()
-	By("it cannot reach the API server: " + m.Name)
+	By("the node cannot reach the API server: " + m.Name)
 	_, err := m.Run(ctx, "timeout 3 bash -c 'exec 3<>/dev/tcp/$(ip route show default | cut -d\" \" -f3)/22'")
-	Expect(err).To(HaveOccurred(), "new connections work")
-	eventually(ctx, putBackWithin, "it has restored the old value", func(g Gomega) { g.Expect(portsOf(ctx, g, m)).To(BeEmpty()) })
+	Expect(err).To(HaveOccurred(), "error of a new connection")
+	eventually(ctx, putBackWithin, "the node has restored the old value", func(g Gomega) { g.Expect(portsOf(ctx, g, m)).To(BeEmpty()) })
 	By("after " + time.Since(tried).Round(time.Second).String())
 
 	eventually(ctx, podStart, "the setting has failed, with a reason", func(g Gomega) {

@@ -154,7 +154,7 @@ func startDrivers(ctx context.Context, dir string) {
 			Expect(err).NotTo(HaveOccurred())
 		}
 	}
-	eventually(ctx, 2*time.Minute, "both kubelets know both drivers", func(g Gomega) {
+	eventually(ctx, 2*time.Minute, "both drivers are registered with both kubelets", func(g Gomega) {
 		for _, m := range nodes.Nodes {
 			known := mustKubectl(ctx, "get", "csinode", m.Name, "-o", "jsonpath={.spec.drivers[*].name}")
 			g.Expect(strings.Fields(known)).To(ConsistOf(nfsDriver, smbDriver), m.Name)
@@ -173,7 +173,7 @@ func claimProvisioned(ctx context.Context, name, class string) {
 	Expect(api.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: evident}, Spec: corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, StorageClassName: &class, Resources: corev1.VolumeResourceRequirements{Requests: evidentSize},
 	}})).To(Succeed())
-	eventually(ctx, podStart, class+" has a volume for "+name, func(g Gomega) {
+	eventually(ctx, podStart, "class "+class+" has provisioned a volume for "+name, func(g Gomega) {
 		g.Expect(volumeOf(ctx, g, name)).NotTo(BeEmpty())
 	})
 }
@@ -211,8 +211,8 @@ func expectShownByClones(ctx context.Context, pods map[string]string) {
 			g.Expect(list).To(Equal("vers=4.2,hard,actimeo=30,nconnect=4"), name)
 		}
 	})
-	Expect(seen).To(And(HaveKey(smbDriver+" "), HaveKey(nfsDriver+" "+nodesOnlyAddress), Not(HaveKey(nfsDriver+" "+cluster.ServerAddress))), "clones that were seen")
-	Expect(podsOf(ctx)).To(Equal(pods), "no pod restarts")
+	Expect(seen).To(And(HaveKey(smbDriver+" "), HaveKey(nfsDriver+" "+nodesOnlyAddress), Not(HaveKey(nfsDriver+" "+cluster.ServerAddress))), "observed clones")
+	Expect(podsOf(ctx)).To(Equal(pods), "pods, and their restart counts")
 	for _, name := range []string{"smb-old", "nfs-closed"} {
 		By(name + ": " + getVolume(ctx, Default, name).Annotations[v1alpha1.MountOptionsStepAnnotation])
 	}
@@ -284,9 +284,9 @@ func expectRefusedByDriver(ctx context.Context, pods map[string]string) {
 		}
 	})
 	By(conditionOf(Default, getProfile(ctx, Default, csiDrivers), v1alpha1.ConditionStalled).Message)
-	Expect(podsOf(ctx)).To(Equal(pods), "no pod restarts")
+	Expect(podsOf(ctx)).To(Equal(pods), "pods, and their restart counts")
 	expectNoClone(ctx)
-	eventually(ctx, 2*time.Minute, "a new volume keeps its own list", func(g Gomega) {
+	eventually(ctx, 2*time.Minute, "a new volume keeps its original mount options", func(g Gomega) {
 		tried := evidentVolume("smb-tried", csiSMB("smb-tried"), smbOptions, "")
 		g.Expect(api.Create(ctx, tried, client.DryRunAll)).To(Succeed())
 		g.Expect(tried.Spec.MountOptions).To(Equal(smbOptions))

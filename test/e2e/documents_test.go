@@ -63,7 +63,7 @@ func expectDocumentsApplied(ctx SpecContext) {
 	p := rows
 	boots := len(watched.boots(p.node.Name))
 	p.said = strings.Split(mustKubectl(ctx, "create", "-f", "testdata/documents-profile.yaml"), "\n")
-	eventually(ctx, 2*podStart, "the node waits for its reboot, and the volumes have their lists", func(g Gomega) {
+	eventually(ctx, 2*podStart, "the node waits for its reboot, and the volumes have their mount options", func(g Gomega) {
 		profile := getProfile(ctx, g, documents)
 		g.Expect(conditionOf(g, profile, v1alpha1.ConditionReady).Reason).To(Equal(v1alpha1.ReasonRebootPending))
 		g.Expect(profile.Status.Volumes.UpToDate).To(Equal(int32(len(documentsVolumes))))
@@ -74,7 +74,7 @@ func expectDocumentsApplied(ctx SpecContext) {
 		p.advice[said.ID] = strings.TrimPrefix(p.advice[said.ID]+" | "+said.Text, " | ")
 	}
 	p.listen(ctx)
-	Expect(watched.boots(p.node.Name)).To(HaveLen(boots), "nothing was rebooted without an approval")
+	Expect(watched.boots(p.node.Name)).To(HaveLen(boots), "boots before the approval")
 	Expect(p.wrongAt(applied)).To(BeEmpty())
 }
 
@@ -99,7 +99,7 @@ func expectDocumentsPersisted(ctx SpecContext) {
 
 func expectDocumentsHealed(ctx SpecContext) {
 	rows.heal(ctx, rows.drift(), "all of it but tuned", healing)
-	By("tuned stopped by hand: it takes a minute to start under emulation, and its own sysctls give way to those declared")
+	By("tuned was stopped by hand: it starts in a minute under emulation, and the declared sysctls override its own")
 	rows.heal(ctx, "systemctl stop tuned", "tuned", tunedHealing)
 	Expect(rows.wrongAt(healed)).To(BeEmpty())
 }
@@ -115,8 +115,8 @@ func expectDocumentsUndone(ctx SpecContext) {
 		Expect(volume.Spec.MountOptions).To(Equal(p.volumes[name]), "of PersistentVolume %s", volume.Name)
 		Expect(ours(volume.Annotations)).To(BeEmpty(), "of PersistentVolume %s", volume.Name)
 	}
-	Expect(linesBeyond(p.etc[before], p.etc[undone])).To(BeEmpty(), "below /etc before, and no more")
-	Expect(linesBeyond(p.etc[undone], p.etc[before])).To(BeEmpty(), "below /etc now, and not before")
+	Expect(linesBeyond(p.etc[before], p.etc[undone])).To(BeEmpty(), "lines that are missing below /etc")
+	Expect(linesBeyond(p.etc[undone], p.etc[before])).To(BeEmpty(), "lines that were added below /etc")
 	Expect(p.failures()).To(BeEmpty())
 }
 
@@ -202,7 +202,7 @@ func expectSixteen(ctx SpecContext) {
 	p := rows
 	mustKubectl(ctx, "patch", "storageclientprofile", documents, "--type=json",
 		`-p=[{"op": "replace", "path": "/spec/volumes/2/mountOptions/1", "value": "nconnect=16"}]`)
-	eventually(ctx, 3*time.Minute, "the volume asks for 16 connections, and the node for no limit of slots", func(g Gomega) {
+	eventually(ctx, 3*time.Minute, "the volume declares 16 connections, and the node no slot limit", func(g Gomega) {
 		g.Expect(getVolume(ctx, g, documents+"-eda").Spec.MountOptions).To(ContainElement("nconnect=16"))
 		scn := getSCN(ctx, g, p.node.Name)
 		g.Expect(scn.Status.Hash).To(Equal(scn.Spec.Hash))
@@ -277,7 +277,7 @@ func (p *proof) await(ctx context.Context, at phase, within time.Duration) {
 	for deadline := time.Now().Add(within); ; time.Sleep(5 * time.Second) {
 		p.observe(ctx, at, false)
 		if wrong := p.wrongAt(at); len(wrong) == 0 || time.Now().After(deadline) {
-			By(fmt.Sprintf("%s: %d values are not as they should be: %s", at, len(wrong), strings.Join(wrong, "; ")))
+			By(fmt.Sprintf("%s: %d unexpected values: %s", at, len(wrong), strings.Join(wrong, "; ")))
 			return
 		}
 	}

@@ -229,13 +229,13 @@ func expectFirstWaits(ctx context.Context, pods map[string]string) {
 			}
 			g.Expect(list).To(Equal(own), name)
 		}
-		g.Expect(written).To(HaveLen(1), "volumes that have the list")
+		g.Expect(written).To(HaveLen(1), "volumes with the mount options")
 		first = written[0]
 		reconciling := conditionOf(g, getProfile(ctx, g, evident), v1alpha1.ConditionReconciling)
 		g.Expect(reconciling.Reason).To(Equal(v1alpha1.ReasonWaitingForEvidence), reconciling.Message)
 		g.Expect(reconciling.Message).To(ContainSubstring(evident + "/" + first))
 	}
-	eventually(ctx, 3*time.Minute, "one volume has the list, and the profile says whose mount it waits for", waits)
+	eventually(ctx, 3*time.Minute, "one volume has the mount options, and the profile reports which mount it waits for", waits)
 	By(conditionOf(Default, getProfile(ctx, Default, evident), v1alpha1.ConditionReconciling).Message)
 	Consistently(waits).WithContext(ctx).WithTimeout(30 * time.Second).WithPolling(5 * time.Second).Should(Succeed())
 
@@ -243,13 +243,13 @@ func expectFirstWaits(ctx context.Context, pods map[string]string) {
 	mustKubectl(ctx, "delete", "pod", "-n", evident, first)
 	createPod(ctx, first, nodes.Nodes[slices.Index([]string{"a", "b", "c"}, first)%2].Name)
 	waitUntilAllRun(ctx, first)
-	eventually(ctx, 4*time.Minute, "the others have the list too", func(g Gomega) {
+	eventually(ctx, 4*time.Minute, "the other volumes also have the mount options", func(g Gomega) {
 		g.Expect(slices.Collect(maps.Values(optionsOf(ctx, g, "a", "b", "c")))).To(HaveEach(declared))
 	})
 	after := podsOf(ctx)
 	delete(after, first)
 	delete(pods, first)
-	Expect(after).To(Equal(pods), "pods of the others, and how often they have restarted")
+	Expect(after).To(Equal(pods), "pods of the other volumes, and their restart counts")
 }
 
 // plantMishaps creates volumes and pods that cannot mount them. The volumes have the declared options before their pods exist.
@@ -263,12 +263,12 @@ func plantMishaps(ctx context.Context) {
 			own = []string{"vers=4.2", "hard", "retry=0"}
 		}
 		createEvident(ctx, m.name, m.source, own, node)
-		eventually(ctx, time.Minute, m.name+" has its list, from the webhook or soon after", func(g Gomega) {
+		eventually(ctx, time.Minute, m.name+" has its mount options, from the webhook or soon after", func(g Gomega) {
 			g.Expect(getVolume(ctx, g, m.name).Spec.MountOptions).To(Equal(m.declared()), m.name)
 		})
 		createPod(ctx, m.name, node, missing[m.name]...)
 	}
-	eventually(ctx, 8*time.Minute, "every pod's event tells its own reason", func(g Gomega) {
+	eventually(ctx, 8*time.Minute, "every pod's event contains the expected reason", func(g Gomega) {
 		told := failedMountsTold(ctx, g)
 		for _, m := range mishaps() {
 			g.Expect(told[m.name]).To(ContainElement(ContainSubstring(m.told)), m.name)
@@ -345,7 +345,7 @@ func expectAcquitted(ctx context.Context, pods map[string]string) {
 		g.Expect(seen).To(HaveKey("unexported"))
 		g.Expect(seen).To(HaveKey("other-file-system"))
 	}
-	eventually(ctx, 4*time.Minute, "the two failures whose texts leave it open are tried with the volumes' own lists", suspected)
+	eventually(ctx, 4*time.Minute, "both failures with an unknown cause are retried with the original mount options", suspected)
 	eventually(ctx, acquittedWithin, "every volume has its mount options again, and the profile continues", func(g Gomega) {
 		untouched(g)
 		for _, m := range mishaps() {
@@ -358,9 +358,9 @@ func expectAcquitted(ctx context.Context, pods map[string]string) {
 		stalled := meta.FindStatusCondition(getProfile(ctx, g, evident).Status.Conditions, v1alpha1.ConditionStalled)
 		g.Expect(stalled == nil || stalled.Status != metav1.ConditionTrue).To(BeTrue(), "%+v", stalled)
 	})
-	Expect(slices.Sorted(maps.Keys(seen))).To(Equal([]string{"other-file-system", "unexported"}), "volumes whose list was taken back for a while")
+	Expect(slices.Sorted(maps.Keys(seen))).To(Equal([]string{"other-file-system", "unexported"}), "volumes whose mount options were reverted for a while")
 	after := podsOf(ctx)
-	Expect(after).To(Equal(pods), "pods, and how often they have restarted")
+	Expect(after).To(Equal(pods), "pods, and their restart counts")
 	for _, m := range mishaps() {
 		mustKubectl(ctx, "delete", "pod", "-n", evident, m.name, "--wait=false")
 		mustKubectl(ctx, "delete", "persistentvolumeclaim", "-n", evident, m.name, "--wait=false")
@@ -382,13 +382,13 @@ func expectCured(ctx context.Context) {
 	expectFromWebhook(ctx, late, "alignwrite")
 	Expect(api.Create(ctx, late)).To(Succeed())
 	createPod(ctx, "late", nodes.Nodes[1].Name)
-	eventually(ctx, 8*time.Minute, "the new volume has its own list back, and its pod runs", func(g Gomega) {
+	eventually(ctx, 8*time.Minute, "the new volume has its original mount options again, and its pod runs", func(g Gomega) {
 		g.Expect(getVolume(ctx, g, "late").Spec.MountOptions).To(Equal(evidentOptions))
 		var pod corev1.Pod
 		g.Expect(api.Get(ctx, client.ObjectKey{Namespace: evident, Name: "late"}, &pod)).To(Succeed())
 		g.Expect(pod.Status.Phase).To(Equal(corev1.PodRunning), "%+v", pod.Status.Conditions)
 	})
-	eventually(ctx, 2*time.Minute, "the profile is stalled, and says which volume could not be mounted with what", func(g Gomega) {
+	eventually(ctx, 2*time.Minute, "the profile is stalled, and names the volume and the failed mount options", func(g Gomega) {
 		stalled := conditionOf(g, getProfile(ctx, g, evident), v1alpha1.ConditionStalled)
 		g.Expect(stalled.Status).To(Equal(metav1.ConditionTrue), stalled.Message)
 		g.Expect(stalled.Message).To(And(ContainSubstring("late"), ContainSubstring("incorrect mount option")))
@@ -401,7 +401,7 @@ func expectCured(ctx context.Context) {
 // expectFromWebhook waits until the webhook adds an option to a new volume.
 func expectFromWebhook(ctx context.Context, volume *corev1.PersistentVolume, option string) {
 	GinkgoHelper()
-	eventually(ctx, time.Minute, "the webhook knows that the profile declares "+option, func(g Gomega) {
+	eventually(ctx, time.Minute, "the webhook adds the profile's option "+option, func(g Gomega) {
 		tried := volume.DeepCopy()
 		g.Expect(api.Create(ctx, tried, client.DryRunAll)).To(Succeed())
 		g.Expect(tried.Spec.MountOptions).To(ContainElement(option))
@@ -414,11 +414,11 @@ func expectStrippedRestored(ctx context.Context) {
 	GinkgoHelper()
 	mustKubectl(ctx, "patch", "storageclientprofile", evident, "--type=json", `-p=[{"op": "replace", "path": "/spec/volumes/0/mountOptions", "value": ["actimeo=30"]}]`)
 	declared := strings.Join(slices.Concat(evidentOptions, declaredOptions), ",")
-	eventually(ctx, 4*time.Minute, "all volumes have the list that works", func(g Gomega) {
+	eventually(ctx, 4*time.Minute, "all volumes have the mount options that work", func(g Gomega) {
 		g.Expect(slices.Collect(maps.Values(optionsOf(ctx, g, "a", "b", "c", "late")))).To(HaveEach(declared))
 	})
 	strip(ctx, "b")
-	eventually(ctx, 2*time.Minute, "the record stands on the volume again", func(g Gomega) {
+	eventually(ctx, 2*time.Minute, "the original options are recorded on the volume again", func(g Gomega) {
 		volume := getVolume(ctx, g, "b")
 		g.Expect(volume.Annotations).To(HaveKeyWithValue(v1alpha1.OriginalMountOptionsAnnotation, `["vers=4.2","hard"]`))
 		g.Expect(strings.Join(volume.Spec.MountOptions, ",")).To(Equal(declared))

@@ -68,7 +68,7 @@ func expectStopped(ctx SpecContext) {
 
 	untouched := func(g Gomega) { expectOthersUntouched(ctx, g, began, boots) }
 	// The agent may have reached the last nodes only during the boot of the first one.
-	eventually(ctx, podStart, "every other node reports why it waits", untouched)
+	eventually(ctx, podStart, "every other node reports the reason for its wait", untouched)
 	Consistently(untouched).WithContext(ctx).WithTimeout(20 * time.Second).WithPolling(5 * time.Second).Should(Succeed())
 }
 
@@ -125,12 +125,12 @@ func panics(m *cluster.Machine) int {
 func expectRecovered(ctx SpecContext) {
 	failedBoot := getNode(ctx, Default, victim.Name).Status.NodeInfo.BootID
 	Expect(nodes.PowerCycle(victim)).To(Succeed())
-	eventually(ctx, podStart, victim.Name+" is Ready, its agent reports, and it is kept out of service as failed", func(g Gomega) {
+	eventually(ctx, podStart, victim.Name+" is Ready, its agent reports, and it stays out of service as failed", func(g Gomega) {
 		state := stateOf(getNode(ctx, g, victim.Name))
 		g.Expect(state.ready && state.cordoned && state.disrupted).To(BeTrue(), state.String())
 		scn := getSCN(ctx, g, victim.Name)
 		g.Expect(scn.Status.BootID).To(And(Equal(state.bootID), Not(Equal(failedBoot))))
-		g.Expect(scn.Spec.RebootPermit).To(BeNil(), "a permit is good for one boot")
+		g.Expect(scn.Spec.RebootPermit).To(BeNil(), "a permit is valid for one boot")
 		g.Expect(scn.Status.Rollout.Phase).To(Equal(v1alpha1.RolloutFailed))
 		g.Expect(scn.Status.Rollout.Reason).To(Equal("RebootWithoutEffect"))
 		g.Expect(scn.Status.Rollout.Message).To(ContainSubstring("kernelArgument/rdinit"))
@@ -139,7 +139,7 @@ func expectRecovered(ctx SpecContext) {
 	Expect(panics(victim)).To(Equal(1), "on the console of %s", victim.Name)
 	Expect(factsOf(ctx, victim)["cmdline"]).To(Equal(original.facts[victim.Name]["cmdline"]), "of %s", victim.Name)
 	stalled := conditionOf(Default, getProfile(ctx, Default, failingName), v1alpha1.ConditionStalled)
-	Expect(stalled.Status).To(Equal(metav1.ConditionTrue), "a node that came back without what it was to have is no success")
+	Expect(stalled.Status).To(Equal(metav1.ConditionTrue), "a node that came back without its desired values has failed")
 
 	mustKubectl(ctx, "delete", "storageclientprofile", failingName, "--wait=false")
 	waitUntilGone(ctx, podStart, failingName)
@@ -155,6 +155,6 @@ func expectHostsAsBefore(ctx context.Context) {
 		for _, section := range []string{"sysctls", "slots", "etc", "grub", "menu", "trial", "cmdline"} {
 			Expect(now[section]).To(Equal(original.facts[m.Name][section]), "%s of %s", section, m.Name)
 		}
-		Expect(now["ours"]).To(BeEmpty(), "files of ours on %s", m.Name)
+		Expect(now["ours"]).To(BeEmpty(), "files of the operator on %s", m.Name)
 	}
 }

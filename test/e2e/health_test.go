@@ -119,7 +119,7 @@ iptables -I INPUT -p tcp --sport 2049 --dport $port -j DROP`,
 			lines := strings.Split(strings.TrimSpace(out), "\n")
 			Expect(lines).To(HaveLen(2), "the agent of %s was in uninterruptible sleep", node.Name)
 			Expect(lines[0]).To(Equal("active"))
-			By(node.Name + ": looked at the agent's threads " + lines[1] + " times")
+			By(node.Name + ": checked the agent's threads " + lines[1] + " times")
 		}
 		eventually(ctx, podStart, "the agents' logs are read", func(g Gomega) {
 			logs, err := kubectl(ctx, "logs", "-n", v1alpha1.AgentNamespace, "-l", "app.kubernetes.io/component=node-agent", "--tail=-1", "--prefix")
@@ -254,7 +254,7 @@ func playOutage(ctx context.Context, o outage) {
 	}()
 	named := string(o.protocol) + " server " + o.server + " "
 	var told v1alpha1.ServerStatus
-	eventually(ctx, toldWithin+o.unasked, o.name+": it is told", func(g Gomega) {
+	eventually(ctx, toldWithin+o.unasked, o.name+": the outage is reported", func(g Gomega) {
 		condition := storageReachable(ctx, g, o.node.Name)
 		g.Expect(condition.Status).To(Equal(corev1.ConditionFalse), condition.Message)
 		g.Expect(condition.Message).To(ContainSubstring(named))
@@ -262,7 +262,7 @@ func playOutage(ctx context.Context, o outage) {
 		g.Expect(o.states).To(ContainElement(told.State), "%+v", told)
 		g.Expect(o.reasons).To(ContainElement(told.Reason), "%+v", told)
 	})
-	By(fmt.Sprintf("%s: told after %.0f s: %s, %s: %s", o.name, time.Since(began).Seconds(), told.State, told.Reason, storageReachable(ctx, Default, o.node.Name).Message))
+	By(fmt.Sprintf("%s: reported after %.0f s: %s, %s: %s", o.name, time.Since(began).Seconds(), told.State, told.Reason, storageReachable(ctx, Default, o.node.Name).Message))
 	if o.volume != "" {
 		Expect(told.Volumes).To(ContainElement(o.volume))
 		Expect(told.PodUIDs).NotTo(BeEmpty())
@@ -270,7 +270,7 @@ func playOutage(ctx context.Context, o outage) {
 	run(ctx, o.on, o.end)
 	ended = true
 	back := time.Now()
-	eventually(ctx, clearedWithin, o.name+": it is over", func(g Gomega) {
+	eventually(ctx, clearedWithin, o.name+": the report is cleared", func(g Gomega) {
 		g.Expect(storageReachable(ctx, g, o.node.Name).Message).NotTo(ContainSubstring(named))
 	})
 	By(fmt.Sprintf("%s: cleared after %.0f s", o.name, time.Since(back).Seconds()))
@@ -308,7 +308,7 @@ systemd-run --quiet --collect --unit=health-work /usr/local/sbin/health-work /mn
 		events := mustKubectl(ctx, "get", "events", "-A", "-o", "jsonpath={range .items[*]}{.reason}{\"\\t\"}{.message}{\"\\n\"}{end}")
 		g.Expect(events).To(And(ContainSubstring("StorageClientNamesake"), ContainSubstring("StorageClientForgotten")))
 	})
-	By(fmt.Sprintf("two nodes of one name: told after %.0f s", time.Since(began).Seconds()))
+	By(fmt.Sprintf("duplicate client ID: reported after %.0f s", time.Since(began).Seconds()))
 }
 
 // expectIdentity applies a profile with a client ID, stops the NFS service, and reboots the node. The drain must report its cause. After
@@ -342,11 +342,11 @@ func expectIdentity(ctx SpecContext) {
 		g.Expect(rollout.Message).To(And(ContainSubstring("NFS server "+cluster.ServerAddress), ContainSubstring("Pod "+unhealthy+"/slow")))
 		message = rollout.Message
 	})
-	By(fmt.Sprintf("the drain says after %.0f s: %s", time.Since(stopped).Seconds(), message))
+	By(fmt.Sprintf("the drain reports after %.0f s: %s", time.Since(stopped).Seconds(), message))
 	run(ctx, nodes.Server, "systemctl start nfs-server")
 	started = true
 	name := "storage-client-" + string(getNode(ctx, Default, node.Name).UID)
-	eventually(ctx, rebootAll, node.Name+" has booted with its identity", func(g Gomega) {
+	eventually(ctx, rebootAll, node.Name+" has booted with its client ID", func(g Gomega) {
 		g.Expect(getSCN(ctx, g, node.Name).Status.Rollout.Phase).To(Equal(v1alpha1.RolloutUpToDate))
 		g.Expect(readIdentity(ctx, g, node)).To(Equal(name))
 	})
@@ -390,7 +390,7 @@ func expectIdentityUndone(ctx SpecContext) {
 	node := nodes.Nodes[0]
 	mustKubectl(ctx, "delete", "storageclientprofile", identity, "--wait=false")
 	waitUntilGone(ctx, rebootAll, identity)
-	eventually(ctx, podStart, "it is in service without a client ID", func(g Gomega) {
+	eventually(ctx, podStart, "the node is in service without a client ID", func(g Gomega) {
 		g.Expect(stateOf(getNode(ctx, g, node.Name)).available()).To(BeTrue())
 		g.Expect(readIdentity(ctx, g, node)).To(BeEmpty())
 	})
@@ -407,7 +407,7 @@ func serverOf(ctx context.Context, g Gomega, o outage) v1alpha1.ServerStatus {
 			return s
 		}
 	}
-	g.Expect(o.server).To(BeEmpty(), "no such server on %s", o.node.Name)
+	g.Expect(o.server).To(BeEmpty(), "server in the report of %s", o.node.Name)
 	return v1alpha1.ServerStatus{}
 }
 
@@ -418,7 +418,7 @@ func storageReachable(ctx context.Context, g Gomega, node string) corev1.NodeCon
 			return c
 		}
 	}
-	g.Expect(node).To(BeEmpty(), "no condition on %s", node)
+	g.Expect(node).To(BeEmpty(), "condition on %s", node)
 	return corev1.NodeCondition{}
 }
 
@@ -479,7 +479,7 @@ for i in $(seq %[3]d); do
 done
 systemd-run --quiet --unit=recorder recorder -o /run/healthy.gz -for %[4]s $(cat /run/recorded)`, cluster.ServerAddress, cluster.ServerExport, recordedMounts, recordedFor))
 	time.Sleep(recordedFor)
-	eventually(ctx, podStart, "the recorder of "+node.Name+" has ended", func(g Gomega) {
+	eventually(ctx, podStart, "the recorder of "+node.Name+" has finished", func(g Gomega) {
 		out, err := node.Run(ctx, "systemctl is-active recorder || true; systemctl is-failed recorder || true; base64 /run/healthy.gz")
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(out).To(HavePrefix("inactive\ninactive\n"))

@@ -58,7 +58,7 @@ func expectHostBusy(ctx context.Context, m *cluster.Machine) {
 	permit := getSCN(ctx, Default, m.Name).Spec.RebootPermit.ID
 	_, err := m.Run(ctx, "systemctl stop "+packageManager)
 	Expect(err).NotTo(HaveOccurred())
-	eventually(ctx, time.Minute, m.Name+" goes down with the permit that waited", func(g Gomega) {
+	eventually(ctx, time.Minute, m.Name+" reboots with the withheld permit", func(g Gomega) {
 		reboot := getSCN(ctx, g, m.Name).Status.Reboot
 		g.Expect(reboot).To(And(HaveField("PermitID", permit), HaveField("Phase", v1alpha1.RebootStarted)))
 	})

@@ -36,7 +36,7 @@ func expectPassedOver(ctx SpecContext) {
 	mustKubectl(ctx, "label", "node", kept.Name, keeperLabel+"=true", "--overwrite")
 	mustKubectl(ctx, "create", "-f", "testdata/in-vain.yaml")
 	var keeper corev1.Pod
-	eventually(ctx, podStart, "the pod that is kept runs on "+kept.Name, func(g Gomega) {
+	eventually(ctx, podStart, "the protected pod runs on "+kept.Name, func(g Gomega) {
 		keeper = keeperPod(ctx, g)
 		g.Expect(isReady(keeper)).To(BeTrue())
 		g.Expect(keeper.Spec.NodeName).To(Equal(kept.Name))
@@ -54,7 +54,7 @@ func expectPassedOver(ctx SpecContext) {
 		g.Expect(watched.outOfService(kept.Name, began)).To(BeEmpty(), "%s is left in service", kept.Name)
 		g.Expect(watched.boots(kept.Name)).To(HaveLen(boots[kept.Name]), "boot IDs of %s", kept.Name)
 	}
-	eventually(ctx, podStart, kept.Name+" is passed over, with budget and pod named", passedOver)
+	eventually(ctx, podStart, kept.Name+" is skipped, and the reason names budget and pod", passedOver)
 	By(kept.Name + ": " + getSCN(ctx, Default, kept.Name).Status.Rollout.Message)
 	eventually(ctx, rebootAll, other.Name+" is rebooted as the canary", func(g Gomega) {
 		passedOver(g)
@@ -68,7 +68,7 @@ func expectPassedOver(ctx SpecContext) {
 	mustKubectl(ctx, "delete", "storageclientprofile", inVain, "--wait=false")
 	waitUntilGone(ctx, rebootAll, inVain)
 	expectInService(ctx)
-	Expect(keeperPod(ctx, Default).UID).To(Equal(keeper.UID), "the pod outlives a rollout that never took its node")
+	Expect(keeperPod(ctx, Default).UID).To(Equal(keeper.UID), "the pod still runs after the rollout, because its node was skipped")
 	Expect(watched.boots(kept.Name)).To(HaveLen(boots[kept.Name]), "boot IDs of %s", kept.Name)
 }
 
@@ -78,7 +78,7 @@ func firstInTurn(ctx context.Context) (first, last *cluster.Machine) {
 	GinkgoHelper()
 	var lease coordinationv1.Lease
 	Expect(api.Get(ctx, client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerLease}, &lease)).To(Succeed())
-	Expect(lease.Spec.HolderIdentity).NotTo(BeNil(), "no manager leads")
+	Expect(lease.Spec.HolderIdentity).NotTo(BeNil(), "holder of the manager's lease")
 	pod, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
 	var leader corev1.Pod
 	Expect(api.Get(ctx, client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: pod}, &leader)).To(Succeed())

@@ -35,7 +35,7 @@ var (
 func expectFirstMountTuned(ctx SpecContext) {
 	mustKubectl(ctx, "create", "-f", "testdata/fresh.yaml")
 	expectOptions(ctx, Default, freshName, slices.Concat(freshOptions, profileOptions))
-	By("the manager itself has not written the volume: its options came with its creation")
+	By("the manager has not written the volume: the webhook added its options at the creation")
 	Expect(getVolume(ctx, Default, freshName).ManagedFields).NotTo(ContainElement(HaveField("Manager", v1alpha1.VolumesFieldManager)))
 	waitUntilRunning(ctx, freshName)
 	expectTunedMount(ctx, nodes.Nodes[1], freshName, "vers=4.2")
@@ -45,7 +45,7 @@ func expectFirstMountTuned(ctx SpecContext) {
 // expectCaughtUp creates a volume together with its pod while no manager runs.
 func expectCaughtUp(ctx SpecContext) {
 	scaleManagers(ctx, 0)
-	By("a profile is not admitted without validation, but a volume is")
+	By("without the webhook, a profile is denied, and a volume is admitted")
 	_, err := kubectl(ctx, "create", "-f", "testdata/failing-boot.yaml")
 	Expect(err).To(MatchError(ContainSubstring("failed calling webhook")))
 	mustKubectl(ctx, "create", "-f", "testdata/late.yaml")
@@ -58,7 +58,7 @@ func expectCaughtUp(ctx SpecContext) {
 	By("the managers return, with permission for the kernel argument of the last profile")
 	admitFailingArgument(ctx)
 	scaleManagers(ctx, 2)
-	eventually(ctx, 3*time.Minute, "the volume has its options, and the running pod's mount is told to be stale", func(g Gomega) {
+	eventually(ctx, 3*time.Minute, "the volume has its options, and the running pod's mount is reported as stale", func(g Gomega) {
 		expectOptions(ctx, g, lateName, slices.Concat(lateOptions, profileOptions))
 		effective := conditionOf(g, getProfile(ctx, g, profileName), v1alpha1.ConditionMountsEffective)
 		g.Expect(effective.Status).To(Equal(metav1.ConditionFalse), effective.Message)

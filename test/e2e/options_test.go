@@ -121,7 +121,7 @@ func expectMountOptions(ctx SpecContext) {
 	node := nodes.Small
 	DeferCleanup(cleanUpMountOptions, node, NodeTimeout(patience.Of(4*time.Minute)))
 	for _, p := range []mountoptions.Protocol{mountoptions.NFS, mountoptions.XFS, mountoptions.SMB} {
-		Expect(untried(p)).To(BeEmpty(), "options of %s that no case is about", p)
+		Expect(untried(p)).To(BeEmpty(), "options of %s without a case", p)
 	}
 	mustKubectl(ctx, "create", "namespace", mountOptions)
 	Expect(api.Create(ctx, &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: mountOptions},
@@ -130,18 +130,18 @@ func expectMountOptions(ctx SpecContext) {
 	var judged []*judgement
 	nfs := variantsOf(mountoptions.NFS)
 	exportVariants(ctx, nfs)
-	By(fmt.Sprintf("%d lists of NFS, mounted by hand on %s: what does its kernel refuse?", len(nfs.all), node.Name))
+	By(fmt.Sprintf("%d NFS option lists, mounted by hand on %s: which does its kernel reject?", len(nfs.all), node.Name))
 	try(ctx, node, nfs, func(v *variant) string {
 		return fmt.Sprintf("mount -t nfs -o %s %s:/srv/mount-options/%s /mnt/mount-options", strings.Join(v.list, ","), v.server(), v.volume())
 	})
 	nfsTogether := nfs.together()
-	By(fmt.Sprintf("what it takes, as %d lists, mounted by the kubelet through PersistentVolumes", len(nfsTogether.all)))
+	By(fmt.Sprintf("the accepted options, as %d lists, mounted by the kubelet through PersistentVolumes", len(nfsTogether.all)))
 	exportVariants(ctx, nfsTogether)
 	mountByKubelet(ctx, node, nfsTogether)
 	judged = append(judged, judge(nfs, nfsTogether))
 
 	xfs := variantsOf(mountoptions.XFS)
-	By(fmt.Sprintf("%d lists of XFS, mounted by hand", len(xfs.all)))
+	By(fmt.Sprintf("%d XFS option lists, mounted by hand", len(xfs.all)))
 	_, err := node.Run(ctx, `
 mkdir -p /var/lib/mount-options
 cd /var/lib/mount-options
@@ -155,11 +155,11 @@ losetup --find --show one >one.device
 	})
 	xfsTogether := xfs.together()
 	makeDisks(ctx, node, xfsTogether)
-	By(fmt.Sprintf("what it takes, as %d lists, mounted by the kubelet through local volumes", len(xfsTogether.all)))
+	By(fmt.Sprintf("the accepted options, as %d lists, mounted by the kubelet through local volumes", len(xfsTogether.all)))
 	mountByKubelet(ctx, node, xfsTogether)
 	judged = append(judged, judge(xfs, xfsTogether))
 
-	By("SMB, only mounted by hand: the kubelet has no plugin for it")
+	By("SMB, mounted only by hand: the kubelet has no plugin for it")
 	serveSMB(ctx)
 	smb := variantsOf(mountoptions.SMB)
 	try(ctx, node, smb, func(v *variant) string {
@@ -392,7 +392,7 @@ func readReported(ctx context.Context, node *cluster.Machine, v *variants) {
 			at := slices.IndexFunc(mounts, func(m v1alpha1.MountStatus) bool {
 				return m.Volume == one.volume() && strings.Contains(m.MountPoint, "/pods/")
 			})
-			g.Expect(at).To(BeNumerically(">=", 0), "no mount of %s is reported", one.volume())
+			g.Expect(at).To(BeNumerically(">=", 0), "mount of %s in the report", one.volume())
 			one.reported = mounts[at].Options
 		}
 	})

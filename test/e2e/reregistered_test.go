@@ -41,7 +41,7 @@ func expectRemembered(ctx SpecContext) {
 	eventually(ctx, podStart, lost.Name+" counts as lost, and the profile has stopped", func(g Gomega) { expectLost(ctx, g, lost) })
 
 	Expect(nodes.PowerCycle(lost)).To(Succeed())
-	eventually(ctx, podStart, lost.Name+" has registered anew, and its agent reports", func(g Gomega) {
+	eventually(ctx, podStart, lost.Name+" has registered again, and its agent reports", func(g Gomega) {
 		node := getNode(ctx, g, lost.Name)
 		g.Expect(node.UID).NotTo(Equal(former))
 		g.Expect(stateOf(node).available()).To(BeTrue(), stateOf(node).String())
@@ -64,7 +64,7 @@ func expectRemembered(ctx SpecContext) {
 			g.Expect(stateOf(getNode(ctx, g, m.Name)).available()).To(BeTrue(), m.Name)
 		}
 	}
-	eventually(ctx, time.Minute, "nothing is disrupted", untouched)
+	eventually(ctx, time.Minute, "no node is disrupted", untouched)
 	Consistently(untouched).WithContext(ctx).WithTimeout(time.Minute).WithPolling(5 * time.Second).Should(Succeed())
 	Expect(panics(lost)).To(Equal(hung[lost.Name]+1), "on the console of %s", lost.Name)
 

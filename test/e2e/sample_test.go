@@ -159,7 +159,7 @@ sleep 5`)
 		mounts++
 		p.keep(m.Sample)
 		if p.readAheadKiB != 0 {
-			Expect(m.ReadAheadKiB).To(Equal(p.readAheadKiB), "planted, and read back by the sample")
+			Expect(m.ReadAheadKiB).To(Equal(p.readAheadKiB), "read-ahead in the sample")
 		}
 		fmt.Fprintf(GinkgoWriter, "%s, %.0f s: %s\n", p.name, time.Since(began).Seconds(), m.Verdict.Summary)
 		for _, f := range m.Verdict.Findings {
@@ -167,7 +167,7 @@ sleep 5`)
 			fmt.Fprintf(GinkgoWriter, "  %s: %s\n", f.Rule, f.Seen)
 		}
 	}
-	Expect(mounts).To(Equal(1), "the mount was sampled: %s", text)
+	Expect(mounts).To(Equal(1), "mounts in the sample: %s", text)
 	return rules
 }
 

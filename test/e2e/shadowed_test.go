@@ -59,9 +59,9 @@ func expectShadowed(ctx SpecContext) {
 	expectInService(ctx)
 	expectShadowInForce(ctx, m)
 	Expect(getSCN(ctx, Default, m.Name).Status.Rollout.Phase).To(Equal(v1alpha1.RolloutUpToDate))
-	Expect(watched.outOfService(m.Name, began)).NotTo(BeEmpty(), "the node was drained for the boot argument")
+	Expect(watched.outOfService(m.Name, began)).NotTo(BeEmpty(), "the node was drained for the kernel argument")
 
-	By("the file is removed, and with it the exception: no node reboots for that")
+	By("removing the file clears the exception without a reboot")
 	_, err = m.Run(ctx, "rm "+siteFile)
 	Expect(err).NotTo(HaveOccurred())
 	eventually(ctx, 3*time.Minute, "the profile is up to date", func(g Gomega) {
@@ -72,7 +72,7 @@ func expectShadowed(ctx SpecContext) {
 
 	mustKubectl(ctx, "delete", "storageclientprofile", shadowed, "--wait=false")
 	waitUntilGone(ctx, rebootAll, shadowed)
-	Expect(watched.boots(m.Name)).To(HaveLen(boots+2), "a reboot takes the boot argument back")
+	Expect(watched.boots(m.Name)).To(HaveLen(boots+2), "boots, including the one that removes the kernel argument")
 	expectInService(ctx)
 	now := factsOf(ctx, m)
 	for _, section := range []string{"sysctls", "cmdline", "inodeHash", "etc", "ours"} {
@@ -93,7 +93,7 @@ func expectShadowInForce(ctx context.Context, m *cluster.Machine) {
 	Expect(setting.State).To(Equal(v1alpha1.SettingShadowed), setting.Message)
 	Expect(setting.Observed).To(Equal(shadowWant))
 	Expect(setting.Message).To(And(ContainSubstring(siteFile), ContainSubstring(siteRmemMax)))
-	Expect(setting.Drift).To(BeNil(), "what a boot brings is no drift")
+	Expect(setting.Drift).To(BeNil(), "drift after a boot")
 	console, err := m.Run(ctx, "journalctl --boot --output=cat --unit=systemd-sysctl.service; cat "+siteFile)
 	Expect(err).NotTo(HaveOccurred())
 	By(m.Name + ": " + console)

@@ -112,7 +112,7 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 			normal, recovery := f.menuEntries()
 			Expect(normal).To(HaveEach(ContainSubstring(" ihash_entries=16777216")), "on %s", m.Name)
 			Expect(recovery).To(HaveEach(Not(ContainSubstring("ihash_entries"))), "on %s", m.Name)
-			Expect(f["trial"]).To(BeEmpty(), "on %s: the argument is the default once the node is back", m.Name)
+			Expect(f["trial"]).To(BeEmpty(), "trial entry on %s after the node is back", m.Name)
 		}
 	})
 
@@ -365,7 +365,7 @@ func expectBootsSince(before map[string]boots, count int) {
 func expectReboots(count int) {
 	GinkgoHelper()
 	expectBootsSince(original.boots, count)
-	Expect(watched.unavailableTogether()).To(BeEmpty(), "nodes out of service together")
+	Expect(watched.unavailableTogether()).To(BeEmpty(), "nodes out of service at the same time")
 	if small := nodes.Small; small != nil {
 		Expect(bootsNow()[small.Name]).To(Equal(original.boots[small.Name]), "boots of %s", small.Name)
 		Expect(watched.outOfService(small.Name, time.Time{})).To(BeEmpty(), "%s is left in service", small.Name)
@@ -414,7 +414,7 @@ func expectHostAsBefore(name string, now facts) {
 	for _, section := range []string{"sysctls", "slots", "etc", "grub", "menu", "cmdline", "inodeHash"} {
 		Expect(now[section]).To(Equal(original.facts[name][section]), "%s of %s", section, name)
 	}
-	Expect(now["ours"]).To(BeEmpty(), "files of ours on %s", name)
+	Expect(now["ours"]).To(BeEmpty(), "files of the operator on %s", name)
 }
 
 func getProfile(ctx context.Context, g Gomega, name string) *v1alpha1.StorageClientProfile {

@@ -130,12 +130,12 @@ var _ = ReportAfterSuite("phases", func(report Report) {
 			fmt.Printf("%8.0f  %s: %s\n", spec.RunTime.Seconds(), spec.FullText(), spec.State)
 		}
 	}
-	fmt.Printf("%8.0f  altogether\n", report.RunTime.Seconds())
+	fmt.Printf("%8.0f  total\n", report.RunTime.Seconds())
 	if rows != nil {
 		fmt.Print(rows.table())
 	}
 	if watched != nil {
-		fmt.Printf("\nWhat happened to the nodes:\n%s", watched)
+		fmt.Printf("\nChanges of the nodes:\n%s", watched)
 	}
 })
 
@@ -143,7 +143,7 @@ var _ = ReportAfterSuite("phases", func(report Report) {
 func eventually(ctx context.Context, within time.Duration, what string, check func(g Gomega)) {
 	GinkgoHelper()
 	By("waiting until " + what)
-	Eventually(check).WithContext(ctx).WithTimeout(patience.Of(within)).WithPolling(2*time.Second).Should(Succeed(), "waited until %s", what)
+	Eventually(check).WithContext(ctx).WithTimeout(patience.Of(within)).WithPolling(2*time.Second).Should(Succeed(), "waiting until %s", what)
 }
 
 // kubectl runs kubectl as an administrator.

@@ -89,7 +89,7 @@ dd if=/dev/urandom of=data/2 bs=1M count=8 2>/dev/null`)
 	}
 	left, err := nodes.Server.Run(ctx, "ls -A "+cluster.ServerExport+"/writable")
 	Expect(err).NotTo(HaveOccurred())
-	Expect(strings.TrimSpace(left)).To(BeEmpty(), "of the work that writes")
+	Expect(strings.TrimSpace(left)).To(BeEmpty(), "files of the workload that writes")
 	deleteTrialProfiles(ctx)
 }
 

@@ -62,13 +62,13 @@ func expectUpgraded(ctx SpecContext) {
 	Expect(agentDaemonSet(ctx).UID).To(Equal(daemonSet), "the agents' DaemonSet is the same")
 	Expect(hashes).NotTo(BeEmpty())
 	for name, asked := range hashes {
-		Expect(hashesNow(ctx)).To(HaveKeyWithValue(name, asked), "what an unchanged profile asks of a node")
+		Expect(hashesNow(ctx)).To(HaveKeyWithValue(name, asked), "hashes of a node with an unchanged profile")
 	}
 	expectBootsSince(original.boots, 1)
-	Expect(watched.unavailableTogether()).To(BeEmpty(), "nodes out of service together")
+	Expect(watched.unavailableTogether()).To(BeEmpty(), "nodes out of service at the same time")
 	expectUpgradeInForce(ctx)
 
-	By("it is downgraded")
+	By("the operator is downgraded")
 	hashes = hashesNow(ctx)
 	Expect(hashes).To(HaveLen(len(nodes.Members())))
 	before := bootsNow()
@@ -82,7 +82,7 @@ func expectUpgraded(ctx SpecContext) {
 	tellUpgrade(ctx, "downgraded")
 	expectUpgradeInForce(ctx)
 
-	By("it is upgraded again")
+	By("the operator is upgraded again")
 	began = time.Now()
 	installVersion(ctx, manifest, false)
 	waitForAgents(ctx, false)
@@ -92,10 +92,10 @@ func expectUpgraded(ctx SpecContext) {
 	tellUpgrade(ctx, "upgraded again")
 	expectUpgradeInForce(ctx)
 
-	By("it is removed by hack/uninstall.sh")
+	By("the operator is removed by hack/uninstall.sh")
 	uninstall(ctx, manifest)
 	expectBootsSince(original.boots, 2)
-	Expect(watched.unavailableTogether()).To(BeEmpty(), "nodes out of service together")
+	Expect(watched.unavailableTogether()).To(BeEmpty(), "nodes out of service at the same time")
 	for _, m := range nodes.Members() {
 		expectNodeAsBefore(ctx, m.Name)
 		expectHostAsBefore(m.Name, factsOf(ctx, m))
@@ -116,7 +116,7 @@ const (
 // expectChart installs the operator with Helm as in docs/install.md, and uninstalls it as in docs/upgrade.md.
 func expectChart(ctx SpecContext) {
 	if os.Getenv(helmVariable) == "" {
-		Skip("No Helm was built, so that the chart is NOT tried: set SCO_E2E_LABELS")
+		Skip("Helm was not built: the chart is NOT tried. Set SCO_E2E_LABELS")
 	}
 	startApp(ctx)
 	rememberOriginals(ctx)
@@ -136,7 +136,7 @@ func expectChart(ctx SpecContext) {
 	expectUndisturbed(ctx, began, before, hashes)
 	expectUpgradeInForce(ctx)
 
-	By("it is removed: the profiles first, then the release; the definitions stay")
+	By("the operator is removed: the profiles first, then the release; the definitions stay")
 	mustKubectl(ctx, "delete", "storageclientprofile", upgraded, "--wait=false")
 	waitUntilGone(ctx, rebootAll, upgraded)
 	eventually(ctx, podStart, "no StorageClientNode is left", func(g Gomega) {
@@ -298,14 +298,14 @@ func uninstall(ctx context.Context, manifest string) {
 	Expect(err).NotTo(HaveOccurred(), "%s", out)
 	operatorInstalled = false
 	var left v1alpha1.StorageClientNodeList
-	Expect(api.List(ctx, &left)).NotTo(Succeed(), "the definitions have gone")
+	Expect(api.List(ctx, &left)).NotTo(Succeed(), "the definitions must be deleted")
 	expectNamespacesGone(ctx)
 }
 
 func expectNamespacesGone(ctx context.Context) {
 	GinkgoHelper()
 	for _, name := range []string{v1alpha1.ManagerNamespace, v1alpha1.AgentNamespace, v1alpha1.TrialNamespace} {
-		eventually(ctx, podStart, "namespace "+name+" has gone", func(g Gomega) {
+		eventually(ctx, podStart, "namespace "+name+" is gone", func(g Gomega) {
 			g.Expect(client.IgnoreNotFound(api.Get(ctx, types.NamespacedName{Name: name}, &corev1.Namespace{}))).To(Succeed())
 			g.Expect(api.Get(ctx, types.NamespacedName{Name: name}, &corev1.Namespace{})).NotTo(Succeed())
 		})

@@ -49,12 +49,12 @@ var sysctls = map[string]v1alpha1.SettingText{
 func TestFootprint(t *testing.T) {
 	agent := os.Getenv("SCO_AGENT")
 	if agent == "" {
-		t.Fatal("SCO_AGENT names no node-agent: run make bench-footprint")
+		t.Fatal("SCO_AGENT must be the path of a node-agent: run make bench-footprint")
 	}
 	size := compressed(t, agent)
 	t.Logf("image, compressed:              %8.1f MB, at most %d", float64(size)/1e6, maxImage/1_000_000)
 	if size > maxImage {
-		t.Errorf("the image takes %d bytes, more than %d", size, maxImage)
+		t.Errorf("got an image of %d bytes, want at most %d", size, maxImage)
 	}
 
 	dir := hosttest.CopyHost(t, "debian-12")
@@ -62,7 +62,7 @@ func TestFootprint(t *testing.T) {
 	t.Logf("agent, anonymous memory:        %8.1f MB, at most %d, while it is idle with a watch open", float64(used.AnonymousBytes)/1e6, maxAnonymous/1_000_000)
 	t.Logf("agent, CPU:                     %8d ms in %s while nothing changes", used.CPU.Milliseconds(), idle)
 	if used.AnonymousBytes > maxAnonymous {
-		t.Errorf("the agent holds %d bytes of anonymous memory, more than %d", used.AnonymousBytes, maxAnonymous)
+		t.Errorf("got %d bytes of anonymous memory of the agent, want at most %d", used.AnonymousBytes, maxAnonymous)
 	}
 
 	profile := filepath.Join(t.TempDir(), "profile.yaml")
@@ -147,7 +147,7 @@ func watchIdle(t *testing.T, agent, dir string) controlplane.Usage {
 	time.Sleep(idle)
 	after := usageOf(t, cmd.Process.Pid)
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(clientNode), clientNode); err != nil || clientNode.ResourceVersion != version {
-		t.Errorf("the status was written while nothing changed: resourceVersion %s, then %s (%v)", version, clientNode.ResourceVersion, err)
+		t.Errorf("the status was written without a change: resourceVersion %s, then %s (%v)", version, clientNode.ResourceVersion, err)
 	}
 	after.CPU -= before.CPU
 	return after

@@ -90,7 +90,7 @@ func TestActionsSetOneAnnotationAndNothingElse(t *testing.T) {
 			result := &unstructured.Unstructured{Object: got.(map[string]any)}
 			annotations := result.GetAnnotations()
 			if annotated && annotations["example.com/kept"] != "x" {
-				t.Errorf("%s drops what others annotated: %v", action, annotations)
+				t.Errorf("%s removes the annotations of other users: %v", action, annotations)
 			}
 			delete(annotations, "example.com/kept")
 			var ours []string
@@ -98,7 +98,7 @@ func TestActionsSetOneAnnotationAndNothingElse(t *testing.T) {
 				ours = append(ours, key+"="+annotations[key])
 			}
 			if line := strings.Join(ours, " "); !regexp.MustCompile("^" + want + "$").MatchString(line) {
-				t.Errorf("%s sets %q, want %s", action, line, want)
+				t.Errorf("%s: got %q, want %s", action, line, want)
 			}
 			before := fromLua(toLua(lua.NewState(), object.Object))
 			for _, o := range []map[string]any{got.(map[string]any), before.(map[string]any)} {
@@ -133,7 +133,7 @@ func TestTheConfigMapHoldsTheSameActions(t *testing.T) {
 	}
 	scripts, err := filepath.Glob(filepath.Join(dir, "actions", "*", "action.lua"))
 	if err != nil || len(scripts) != len(got.Definitions) {
-		t.Fatalf("%d actions, %d in argocd-cm.yaml (%v)", len(scripts), len(got.Definitions), err)
+		t.Fatalf("got %d actions, and %d in argocd-cm.yaml (%v)", len(scripts), len(got.Definitions), err)
 	}
 	for _, d := range got.Definitions {
 		if d.Action != read(t, filepath.Join(dir, "actions", d.Name, "action.lua")) {
@@ -194,7 +194,7 @@ func TestTheApplicationSetMakesAnApplicationOfEachPool(t *testing.T) {
 				takes = takes && slices.Contains(e.Values, application.GetLabels()[e.Key]) == (e.Operator == "In")
 			}
 			if takes != (i == wantStep) {
-				t.Errorf("stage %s: step %d takes it: %t", stage, i, takes)
+				t.Errorf("stage %s: step %d selects it: %t", stage, i, takes)
 			}
 		}
 	}

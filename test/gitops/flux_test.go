@@ -68,7 +68,7 @@ func TestFluxLeavesWhatThePluginSets(t *testing.T) {
 		})
 	}
 	if kept < 8 || removed < 1 {
-		t.Errorf("%d annotations were to be kept and %d to be removed, want 8 and 1 at least", kept, removed)
+		t.Errorf("got %d annotations to keep and %d to remove, want at least 8 and 1", kept, removed)
 	}
 }
 

@@ -44,7 +44,7 @@ func TestEachStateHasItsHealth(t *testing.T) {
 	tests := readTests(t)
 	files, err := filepath.Glob(filepath.Join(dir, "testdata", "*.yaml"))
 	if err != nil || len(files) != len(tests.Tests) || len(files) != len(kstatusOf) {
-		t.Fatalf("%d states, %d health tests, %d for kstatus (%v): each state needs one of both", len(files), len(tests.Tests), len(kstatusOf), err)
+		t.Fatalf("got %d states, %d health tests, %d for kstatus (%v): each state needs one of both", len(files), len(tests.Tests), len(kstatusOf), err)
 	}
 	script := read(t, filepath.Join(dir, "health.lua"))
 	for _, test := range tests.Tests {
@@ -52,11 +52,11 @@ func TestEachStateHasItsHealth(t *testing.T) {
 			object := readObject(t, filepath.Join(dir, test.InputPath))
 			health, message := runHealth(t, script, object)
 			if health != test.HealthStatus.Status || message != test.HealthStatus.Message {
-				t.Errorf("Argo CD says %s: %q, want %s: %q", health, message, test.HealthStatus.Status, test.HealthStatus.Message)
+				t.Errorf("got %s: %q from Argo CD, want %s: %q", health, message, test.HealthStatus.Status, test.HealthStatus.Message)
 			}
 			result, err := status.Compute(object)
 			if err != nil || result.Status != kstatusOf[test.InputPath] {
-				t.Errorf("kstatus says %v (%v), want %s", result, err, kstatusOf[test.InputPath])
+				t.Errorf("got %v (%v) from kstatus, want %s", result, err, kstatusOf[test.InputPath])
 			}
 		})
 	}

@@ -106,7 +106,7 @@ func TestEveryReasonIsJudged(t *testing.T) {
 			want, found := judgementOf[name]
 			object := all[name]
 			if !found || object == nil {
-				t.Fatalf("judged: %t, with a state: %t; add a row here, and a state in controllers/profile/status/states_test.go", found, object != nil)
+				t.Fatalf("got a row here: %t, a state: %t; add a row here, and a state in controllers/profile/status/states_test.go", found, object != nil)
 			}
 			var got judgement
 			got.argo, _ = runHealth(t, script, object)
@@ -126,7 +126,7 @@ func TestEveryReasonIsJudged(t *testing.T) {
 		})
 	}
 	if len(judgementOf) != len(reasonsOfAPI(t)) {
-		t.Errorf("%d reasons are judged, the API has %d", len(judgementOf), len(reasonsOfAPI(t)))
+		t.Errorf("got %d reasons, the API has %d", len(judgementOf), len(reasonsOfAPI(t)))
 	}
 }
 
@@ -138,7 +138,7 @@ func TestNoStateThatIsAtRestIsInProgress(t *testing.T) {
 		for _, c := range list {
 			condition, isMap := c.(map[string]any)
 			if !isMap {
-				t.Fatalf("%s: a condition is %T", name, c)
+				t.Fatalf("%s: got a condition of type %T", name, c)
 			}
 			conditions[condition["type"].(string)] = condition["status"].(string)
 		}
@@ -148,7 +148,7 @@ func TestNoStateThatIsAtRestIsInProgress(t *testing.T) {
 		result, err := status.Compute(object)
 		health, _ := runHealth(t, read(t, filepath.Join(dir, "health.lua")), object)
 		if err != nil || result.Status == status.InProgressStatus || health == "Progressing" {
-			t.Errorf("%s is at rest, and kstatus says %v (%v), Argo CD %s", name, result, err, health)
+			t.Errorf("%s makes no progress: got %v from kstatus (%v), %s from Argo CD", name, result, err, health)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func fluxEvaluators(t *testing.T) map[string]*cel.StatusEvaluator {
 		spec := kustomization.Spec
 		if spec.Prune || !spec.Wait || len(spec.HealthCheckExprs) != 1 || spec.HealthCheckExprs[0].Kind != "StorageClientProfile" ||
 			spec.HealthCheckExprs[0].APIVersion != "tuning.storageclient.dev/v1alpha1" {
-			t.Fatalf("%s: %+v", kustomization.Name, spec)
+			t.Fatalf("%s: got %+v", kustomization.Name, spec)
 		}
 		evaluator, err := cel.NewStatusEvaluator(&spec.HealthCheckExprs[0].HealthCheckExpressions)
 		if err != nil {
@@ -174,7 +174,7 @@ func fluxEvaluators(t *testing.T) map[string]*cel.StatusEvaluator {
 		out[kustomization.Name] = evaluator
 	}
 	if len(out) != 2 {
-		t.Fatalf("%d Kustomizations", len(out))
+		t.Fatalf("got %d Kustomizations", len(out))
 	}
 	return out
 }
@@ -207,7 +207,7 @@ func reasonsOfAPI(t *testing.T) []string {
 	}
 	slices.Sort(names)
 	if len(names) < 50 {
-		t.Fatalf("only %d reasons are found: %v", len(names), names)
+		t.Fatalf("got only %d reasons: %v", len(names), names)
 	}
 	return names
 }

@@ -250,7 +250,7 @@ func meets(object client.Object, p *metav1.Preconditions) bool {
 func (c *Client) Patch(ctx context.Context, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	var options client.PatchOptions
 	if options.ApplyOptions(opts); len(options.DryRun) > 0 {
-		return fmt.Errorf("patch %T so: %w", object, errUnsupported)
+		return fmt.Errorf("patch %T with these options: %w", object, errUnsupported)
 	}
 	return c.patch(ctx, object, patch, false)
 }

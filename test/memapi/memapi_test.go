@@ -86,7 +86,7 @@ func TestAWriteThatMeetsAnotherVersionIsAConflict(t *testing.T) {
 		node = getNode(t, c)
 		Change(s, "somebody", node, func(n *corev1.Node) { n.Labels = map[string]string{"x": "y"} })
 		if err := write(c, node); !apierrors.IsConflict(err) {
-			t.Errorf("%s after somebody's write: %v, want a conflict", name, err)
+			t.Errorf("%s after another client's write: got %v, want a conflict", name, err)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestAnUpdateMeetsTheVersionItWasMadeFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "c"}}); !apierrors.IsAlreadyExists(err) {
-		t.Errorf("created twice: %v", err)
+		t.Errorf("second creation: got %v", err)
 	}
 	stale := config.DeepCopy()
 	config.Data["a"] = "2"
@@ -106,10 +106,10 @@ func TestAnUpdateMeetsTheVersionItWasMadeFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.Update(t.Context(), stale); !apierrors.IsConflict(err) {
-		t.Errorf("an update of an old version: %v, want a conflict", err)
+		t.Errorf("update of an old version: got %v, want a conflict", err)
 	}
 	if got := s.Get(ConfigMaps, "d", "c").(*corev1.ConfigMap).Data["a"]; got != "2" {
-		t.Errorf("stored is %q, want 2", got)
+		t.Errorf("got stored value %q, want 2", got)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestAPatchWithoutTheVersionMergesIntoWhatIsThere(t *testing.T) {
 	}
 	got := s.Get(ClientNodes, "", "n").(*v1alpha1.StorageClientNode)
 	if got.Spec.RebootPermit == nil || got.Spec.Hash != "h" || got.Status.Hash != "h" || got.Generation != 3 {
-		t.Errorf("stored is %+v", got)
+		t.Errorf("got stored object %+v", got)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestObjectAndStatusAreWrittenSeparately(t *testing.T) {
 	}
 	stored := s.Get(ClientNodes, "", "n").(*v1alpha1.StorageClientNode)
 	if stored.Spec.Hash != "spec" || stored.Status.Hash != "" || stored.Generation != 2 {
-		t.Errorf("after a patch of the object: %+v", stored)
+		t.Errorf("after a patch of the object: got %+v", stored)
 	}
 	next = stored.DeepCopy()
 	next.Spec.Hash, next.Status.Hash = "other", "status"
@@ -149,14 +149,14 @@ func TestObjectAndStatusAreWrittenSeparately(t *testing.T) {
 	}
 	stored = s.Get(ClientNodes, "", "n").(*v1alpha1.StorageClientNode)
 	if stored.Spec.Hash != "spec" || stored.Status.Hash != "status" || stored.Generation != 2 {
-		t.Errorf("after a patch of the status: %+v", stored)
+		t.Errorf("after a patch of the status: got %+v", stored)
 	}
 	version := stored.ResourceVersion
 	if err := c.Status().Patch(t.Context(), stored.DeepCopy(), locked(stored)); err != nil {
 		t.Fatal(err)
 	}
 	if now := s.Get(ClientNodes, "", "n").GetResourceVersion(); now != version {
-		t.Errorf("a write that changes nothing made version %s of %s", now, version)
+		t.Errorf("write without a change: got version %s, want %s", now, version)
 	}
 }
 
@@ -177,12 +177,12 @@ func TestConditionsAreMergedByType(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(target.Status.Conditions) != step.want || target.Status.Conditions[0].Status != corev1.ConditionTrue {
-			t.Errorf("after %s: %+v", step.patch, target.Status.Conditions)
+			t.Errorf("after %s: got %+v", step.patch, target.Status.Conditions)
 		}
 	}
 	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))
 	if err := c.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, label); err != nil || getNode(t, c).Labels["a"] != "b" {
-		t.Errorf("a label: %v, %v", getNode(t, c).Labels, err)
+		t.Errorf("label: got %v, %v", getNode(t, c).Labels, err)
 	}
 }
 
@@ -194,11 +194,11 @@ func TestAnObjectIsRemovedWithItsLastFinalizer(t *testing.T) {
 	}
 	stored := s.Get(Profiles, "", "p").(*v1alpha1.StorageClientProfile)
 	if stored.DeletionTimestamp == nil || stored.Generation != 2 {
-		t.Errorf("while it is being deleted: %+v", stored.ObjectMeta)
+		t.Errorf("during the deletion: got %+v", stored.ObjectMeta)
 	}
 	Change(s, "test", stored, func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil })
 	if s.Get(Profiles, "", "p") != nil {
-		t.Error("it stays without a finalizer")
+		t.Error("the object still exists without a finalizer")
 	}
 }
 
@@ -216,13 +216,13 @@ func TestListsSelect(t *testing.T) {
 	} {
 		var pods corev1.PodList
 		if err := c.List(t.Context(), &pods, test.options...); err != nil || len(pods.Items) != test.want {
-			t.Errorf("%s: %d pods, %v, want %d", name, len(pods.Items), err, test.want)
+			t.Errorf("%s: got %d pods, %v, want %d", name, len(pods.Items), err, test.want)
 		}
 	}
 	var versions metav1.PartialObjectMetadataList
 	versions.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
 	if err := c.List(t.Context(), &versions); err != nil || len(versions.Items) != 1 || versions.Items[0].ResourceVersion == "" {
-		t.Errorf("versions: %+v, %v", versions.Items, err)
+		t.Errorf("got versions %+v, %v", versions.Items, err)
 	}
 }
 
@@ -241,7 +241,7 @@ func TestUnsupportedRequestsFail(t *testing.T) {
 		"a status":   c.Status().Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, client.RawPatch(types.StrategicMergePatchType, []byte(`{"status":{"phase":"x"}}`))),
 	} {
 		if err == nil {
-			t.Errorf("%s is answered", name)
+			t.Errorf("%s: got no error", name)
 		}
 	}
 	var _ runtime.Object = node
@@ -261,13 +261,13 @@ func TestAnEvictionUsesTheBudget(t *testing.T) {
 	}
 	s, c := newServer()
 	if err := evict(c, true); err != nil || s.Get(Pods, "d", "a").GetDeletionTimestamp() != nil || budget(s).Status.DisruptionsAllowed != 1 {
-		t.Errorf("a dry run changes something, or fails: %v", err)
+		t.Errorf("a dry run made a change, or failed: %v", err)
 	}
 	if err := evict(c, false); err != nil || s.Get(Pods, "d", "a").GetDeletionTimestamp() == nil || budget(s).Status.DisruptionsAllowed != 0 {
-		t.Errorf("an eviction: %v", err)
+		t.Errorf("eviction: got %v", err)
 	}
 	if err := evict(c, false); err != nil {
-		t.Errorf("an eviction of a pod that leaves: %v", err)
+		t.Errorf("eviction of a terminating pod: got %v", err)
 	}
 	for name, change := range map[string]func(*policyv1.PodDisruptionBudget){
 		"that is used up":            func(b *policyv1.PodDisruptionBudget) { b.Status.DisruptionsAllowed = 0 },
@@ -276,7 +276,7 @@ func TestAnEvictionUsesTheBudget(t *testing.T) {
 		s, c = newServer()
 		Change(s, "test", budget(s), change)
 		if err := evict(c, false); !apierrors.IsTooManyRequests(err) {
-			t.Errorf("a budget %s: %v", name, err)
+			t.Errorf("budget %s: got %v", name, err)
 		}
 	}
 	s, c = newServer()
@@ -284,18 +284,18 @@ func TestAnEvictionUsesTheBudget(t *testing.T) {
 	second.Name, second.UID = "second", ""
 	s.Add("test", second)
 	if err := evict(c, false); !apierrors.IsInternalError(err) {
-		t.Errorf("two budgets: %v", err)
+		t.Errorf("two budgets: got %v", err)
 	}
 	pod := s.Get(Pods, "d", "a").(*corev1.Pod).DeepCopy()
 	s.Remove("test", pod)
 	eviction := &policyv1.Eviction{}
 	if err := c.SubResource("eviction").Create(t.Context(), pod, eviction); !apierrors.IsNotFound(err) {
-		t.Errorf("a pod that is gone: %v", err)
+		t.Errorf("missing pod: got %v", err)
 	}
 	fresh := s.Add("test", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "a"}})
 	eviction.DeleteOptions = &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}
 	if err := c.SubResource("eviction").Create(t.Context(), pod, eviction); !apierrors.IsConflict(err) || fresh.GetDeletionTimestamp() != nil {
-		t.Errorf("a pod of the same name: %v", err)
+		t.Errorf("pod of the same name: got %v", err)
 	}
 }
 
@@ -307,26 +307,26 @@ func TestACacheSeesThePastKindByKind(t *testing.T) {
 	Change(s, "kubelet", node, func(n *corev1.Node) { n.Labels = map[string]string{"a": "2"} })
 	Change(s, "agent", clientNode, func(n *v1alpha1.StorageClientNode) { n.Status.Hash = "h" })
 	if got := getNode(t, cached); got.Labels != nil || cached.Cache.Behind(Nodes) != 2 {
-		t.Errorf("the cache is ahead: %v", got.Labels)
+		t.Errorf("got %v, want the state before the change", got.Labels)
 	}
 	cached.Cache.Advance(Nodes, 1)
 	if got := getNode(t, cached); got.Labels["a"] != "1" || getClientNode(t, cached).Status.Hash != "" {
-		t.Errorf("one change later the cache has %v", got.Labels)
+		t.Errorf("after one change: got %v", got.Labels)
 	}
 	next := getNode(t, cached).DeepCopy()
 	next.Spec.Unschedulable = true
 	if err := cached.Patch(t.Context(), next, locked(getNode(t, cached))); !apierrors.IsConflict(err) {
-		t.Errorf("a write of what the cache has: %v, want a conflict", err)
+		t.Errorf("write of the cached object: got %v, want a conflict", err)
 	}
 	cached.Cache.Sync()
 	if got := getNode(t, cached); got.Labels["a"] != "2" || getClientNode(t, cached).Status.Hash != "h" {
-		t.Errorf("the cache ends with %v", got.Labels)
+		t.Errorf("after all changes: got %v", got.Labels)
 	}
 	cached.ReadsOwnWrites = true
 	next = getNode(t, cached)
 	next.Spec.Unschedulable = true
 	if err := cached.Patch(t.Context(), next, locked(getNode(t, cached))); err != nil || !getNode(t, cached).Spec.Unschedulable {
-		t.Errorf("a client does not read what it wrote: %v", err)
+		t.Errorf("a client does not read its own writes: %v", err)
 	}
 }
 
@@ -345,24 +345,24 @@ func TestCallsHaveTheirFate(t *testing.T) {
 		next := node.DeepCopy()
 		next.Spec.Unschedulable = true
 		if err := c.Patch(t.Context(), next, locked(node)); (err == nil) != (fate == Answered) {
-			t.Errorf("fate %d: %v", fate, err)
+			t.Errorf("fate %d: got %v", fate, err)
 		}
 		stored := func() bool { return s.Get(Nodes, "", "n").(*corev1.Node).Spec.Unschedulable }
 		if stored() != want.now {
-			t.Errorf("fate %d: took effect %t, want %t", fate, stored(), want.now)
+			t.Errorf("fate %d: got effect %t, want %t", fate, stored(), want.now)
 		}
 		if s.RunLate(); stored() != want.later {
-			t.Errorf("fate %d: took effect in the end %t, want %t", fate, stored(), want.later)
+			t.Errorf("fate %d: got final effect %t, want %t", fate, stored(), want.later)
 		}
 		if len(calls) != 1 || calls[0] != (Call{Verb: "patch", Kind: Nodes, Name: "n"}) {
-			t.Errorf("calls: %+v", calls)
+			t.Errorf("got calls %+v", calls)
 		}
 	}
 	_, c := newServer()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := c.Get(ended, client.ObjectKey{Name: "n"}, &corev1.Node{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("a call after its end: %v", err)
+		t.Errorf("call after the end of its context: got %v", err)
 	}
 }
 
@@ -374,6 +374,6 @@ func TestEveryChangeIsObserved(t *testing.T) {
 	Change(s, "kubelet", node, func(n *corev1.Node) { n.Labels = map[string]string{"a": "1"} })
 	s.Delete("cloud", node)
 	if len(seen) != 2 || seen[0].Actor != "kubelet" || seen[0].After.GetLabels()["a"] != "1" || seen[1].After != nil {
-		t.Errorf("observed: %+v", seen)
+		t.Errorf("got observed writes %+v", seen)
 	}
 }

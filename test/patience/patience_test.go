@@ -32,6 +32,6 @@ func TestTheFactorIsTheUsersOrTheMeasuredOneWithinLimits(t *testing.T) {
 
 func TestABoundIsMultiplied(t *testing.T) {
 	if got, want := Of(2*time.Second), time.Duration(2*Slowness()*float64(time.Second)); got != want || want < 2*time.Second {
-		t.Errorf("two seconds become %s, want %s", got, want)
+		t.Errorf("got %s for two seconds, want %s", got, want)
 	}
 }

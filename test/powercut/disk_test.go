@@ -17,12 +17,12 @@ func TestACutLosesOnlyWhatWasNotFlushed(t *testing.T) {
 		d.write(3*block+100, []byte("newer.."))
 		seen := make([]byte, 6)
 		if d.read(6*block-2, seen); string(seen) != "cached" {
-			t.Fatalf("before the cut %q is read", seen)
+			t.Fatalf("before the cut: got %q", seen)
 		}
 		d.cut(rand.New(rand.NewPCG(seed, 0)))
 		old := make([]byte, 7)
 		if d.read(3*block+100, old); string(old) != "flushed" && string(old) != "newer.." {
-			t.Fatalf("after the cut %q is read", old)
+			t.Fatalf("after the cut: got %q", old)
 		}
 		d.read(6*block-2, seen)
 		switch {
@@ -33,6 +33,6 @@ func TestACutLosesOnlyWhatWasNotFlushed(t *testing.T) {
 		}
 	}
 	if kept == 0 || lost == 0 || kept+lost != 100 {
-		t.Errorf("of 100 cuts %d kept a write that was not flushed, %d lost it or a part", kept, lost)
+		t.Errorf("100 cuts: got %d with an unflushed write, %d without it or a part", kept, lost)
 	}
 }

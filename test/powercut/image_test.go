@@ -25,7 +25,7 @@ func TestThePrototypeOfATree(t *testing.T) {
 	got, err := protoOf(dir)
 	want := strings.ReplaceAll("/none\n0 0\nd--755 0 0\nb ---644 0 0 DIR/b\netc d--755 0 0\na ---600 0 0 DIR/etc/a\nl l--777 0 0 ../b\n$\n$\n", "DIR", dir)
 	if err != nil || got != want {
-		t.Errorf("%v, got\n%s\nwant\n%s", err, got, want)
+		t.Errorf("got error %v,\n%s\nwant\n%s", err, got, want)
 	}
 }
 
@@ -41,6 +41,6 @@ func TestTheTreeOfADisk(t *testing.T) {
 	}
 	found, err := filepath.Glob(filepath.Join(host, "pristine-host", "boot/loader/entries", "*.conf"))
 	if err != nil || len(found) != 2 {
-		t.Errorf("entries %v, %v", found, err)
+		t.Errorf("got entries %v, %v", found, err)
 	}
 }

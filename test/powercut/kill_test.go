@@ -79,7 +79,7 @@ func TestKills(t *testing.T) {
 			}
 			t.Logf("%d kills, %d of them during a change; %d changes started", *kills, inTheMiddle, said.Doing)
 			if inTheMiddle < *kills/4 {
-				t.Errorf("only %d of %d kills came in the middle of a change", inTheMiddle, *kills)
+				t.Errorf("got only %d of %d kills during a change", inTheMiddle, *kills)
 			}
 		})
 	}
@@ -113,7 +113,7 @@ func runUntilKilled(ctx context.Context, root string, said *machine.State, wait 
 	}
 	_ = child.Wait() // It was killed, or has reported its error.
 	if !isChecked {
-		err = errors.Join(err, errors.New("it ended before it had checked anything"))
+		err = errors.Join(err, errors.New("the process exited before its first check"))
 	}
 	return err
 }

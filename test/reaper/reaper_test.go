@@ -129,7 +129,7 @@ func startRun(t *testing.T, above ...string) run {
 		r.processes = append(r.processes, p)
 	}
 	if len(r.processes) != 2 || !strings.Contains(r.tmp, dirPrefix) {
-		t.Fatalf("the run has started %v, and its directory is %q", r.processes, r.tmp)
+		t.Fatalf("got processes %v and directory %q of the run", r.processes, r.tmp)
 	}
 	return r
 }
@@ -145,7 +145,7 @@ func (r run) awaitNothingLeft(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if _, err := os.Stat(filepath.Join(r.kept, "precious")); err != nil {
-		t.Errorf("what was mounted is removed: %v", err)
+		t.Errorf("the content of the mount was removed: %v", err)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestNothingIsLeftOfARunWhoseParentIsKilled(t *testing.T) {
 	r.awaitNothingLeft(t)
 	for _, p := range ids {
 		if p.ID != r.cmd.Process.Pid && p.runs() {
-			t.Errorf("process %d of the run is left", p.ID)
+			t.Errorf("process %d of the run still exists", p.ID)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestAProgramThatReplacesARunOutlivesIt(t *testing.T) {
 	run.Env = append(os.Environ(), runTest+"=replaced", "TMPDIR="+tmp)
 	run.Stderr = os.Stderr
 	if out, err := run.Output(); err != nil || string(out) != tmp+"\n" {
-		t.Errorf("it prints %q, and ends with %v", out, err)
+		t.Errorf("got output %q, error %v", out, err)
 	}
 }
 
@@ -245,6 +245,6 @@ func TestOnlyMarkedProcessesAreKilled(t *testing.T) {
 	}
 	order{Run: "ours"}.endProcesses()
 	if !p.runs() {
-		t.Error("a process of another run is killed")
+		t.Error("a process of another run was killed")
 	}
 }

@@ -138,7 +138,7 @@ func (w *world) awaitAnswer(ctx context.Context) error {
 	}
 }
 
-var errUnknown = errors.New("no such part")
+var errUnknown = errors.New("unknown part")
 
 func (w *world) play(ctx context.Context, part string) error {
 	do, known := map[string]func(context.Context) error{

@@ -342,7 +342,7 @@ func bookmark(sel selection, version int) []byte {
 	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d","annotations":{%q:"true"}}}`, kind, gv, version, metav1.InitialEventsAnnotationKey)
 }
 
-// tryWrite responds like a fence that denies the write.
+// tryWrite responds like a fence: it permits only status writes by the agent of the node.
 func (s *server) tryWrite(w http.ResponseWriter, req *http.Request, r request) {
 	body, _ := io.ReadAll(req.Body)
 	own := slices.ContainsFunc(slices.Concat(slices.Collect(maps.Values(req.Header))...), func(v string) bool { return v == r.name })
@@ -428,7 +428,7 @@ func decodeBody(contentType string, body []byte) (map[string]any, error) {
 func checkVersion(next map[string]any, before *object) error {
 	metadata, _ := next["metadata"].(map[string]any)
 	if version, given := metadata["resourceVersion"].(string); given && version != "" && version != strconv.Itoa(before.version) {
-		return fmt.Errorf("version %s is not %d", version, before.version)
+		return fmt.Errorf("got version %s, want %d", version, before.version)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func measureRollout(ctx context.Context, options sandbox.Options, next run) (r r
 		return r, fmt.Errorf("%w\nthe end of the manager's log:\n%s", err, b.ManagerLog())
 	}
 	defer b.recorder.Stop()
-	options.Progress("the boot argument is staged on %d nodes; approving the reboots, %d at a time", next.nodes, next.budget)
+	options.Progress("the kernel argument is staged on %d nodes; approving the reboots, %d at a time", next.nodes, next.budget)
 	if err := b.rollOut(ctx, &r); err != nil {
 		return r, fmt.Errorf("%w\nthe end of the manager's log:\n%s", err, b.ManagerLog())
 	}
@@ -87,7 +87,7 @@ func (b *bench) prepareCluster(ctx context.Context) error {
 	if err := b.Client.Create(ctx, b.profile); err != nil {
 		return err
 	}
-	if err := b.awaitCondition(ctx, "the boot argument to be staged", func(ctx context.Context) (bool, error) {
+	if err := b.awaitCondition(ctx, "the kernel argument to be staged", func(ctx context.Context) (bool, error) {
 		err := b.Client.Get(ctx, client.ObjectKeyFromObject(b.profile), b.profile)
 		return int(b.profile.Status.Plan.NodesToReboot) == b.nodes && b.profile.Status.Plan.Hash != "", err
 	}); err != nil {

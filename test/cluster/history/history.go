@@ -101,7 +101,7 @@ func (r *Recorder) readWatch(w watch.Interface, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.watches != nil {
-		r.errs = append(r.errs, fmt.Errorf("watch %s: ended before the recording did", what))
+		r.errs = append(r.errs, fmt.Errorf("watch %s: ended before the recording", what))
 	}
 }
 

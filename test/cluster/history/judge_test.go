@@ -140,6 +140,6 @@ func TestJudgeCounts(t *testing.T) {
 		t.Errorf("got %+v", verdict)
 	}
 	if !maps.Equal(verdict.Cordons, map[string]int{"a": 3}) || !maps.Equal(verdict.Boots, map[string]int{"a": 1}) {
-		t.Errorf("cordons %v, boots %v", verdict.Cordons, verdict.Boots)
+		t.Errorf("got cordons %v, boots %v", verdict.Cordons, verdict.Boots)
 	}
 }

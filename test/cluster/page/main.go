@@ -51,7 +51,7 @@ const images = `
 func fill(page, section, file, below string) error {
 	tables, err := os.ReadFile(strings.TrimSuffix(file, ".json") + ".md")
 	if errors.Is(err, os.ErrNotExist) {
-		fmt.Printf("%s stays as it is: there is no %s\n", section, file)
+		fmt.Printf("%s is unchanged: no file %s\n", section, file)
 		return nil
 	}
 	if err != nil {

@@ -21,18 +21,18 @@ func TestFillReplacesWhatIsBetweenTheMarkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if data, _ := os.ReadFile(page); string(data) != before {
-		t.Errorf("nothing was measured, and the page is\n%s", data)
+		t.Errorf("without a measurement, got the page\n%s", data)
 	}
 	write(tables, "\n| new |\n\n")
 	if err := fill(page, "scale", filepath.Join(dir, "scale.json"), "\nbelow"); err != nil {
 		t.Fatal(err)
 	}
 	if data, _ := os.ReadFile(page); string(data) != "# Page\n<!-- scale -->\n| new |\nbelow\n<!-- /scale -->\nend\n" {
-		t.Errorf("the page is\n%s", data)
+		t.Errorf("got the page\n%s", data)
 	}
 	write(page, "no markers")
 	if err := fill(page, "scale", filepath.Join(dir, "scale.json"), "\nbelow"); err == nil {
-		t.Error("a page without markers is taken")
+		t.Error("got no error for a page without markers")
 	}
 }
 
@@ -40,7 +40,7 @@ func TestDrawLinesEndsTheScaleAboveTheLargestValue(t *testing.T) {
 	plot := drawLines("a < b", map[string][]point{"live": {{500, 3}, {5000, 30}}})
 	for _, want := range []string{">40</text>", ">500</text>", ">5000</text>", "a &lt; b"} {
 		if !strings.Contains(plot, want) {
-			t.Errorf("the plot has no %s:\n%s", want, plot)
+			t.Errorf("got a plot without %s:\n%s", want, plot)
 		}
 	}
 }

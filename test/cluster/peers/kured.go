@@ -97,7 +97,7 @@ func (*kured) path(w *world, name string) string { return filepath.Join(w.dir, "
 // startProcesses starts the processes, which have no work yet.
 func (k *kured) startProcesses(ctx context.Context, w *world) error {
 	if os.Getuid() != 0 {
-		return errors.New("kured's processes need mount namespaces of their own, and so root")
+		return errors.New("kured's processes need their own mount namespaces, which require root")
 	}
 	ctx, k.cancel = context.WithCancel(ctx)
 	for i, node := range w.Names {
@@ -166,7 +166,7 @@ func awaitFile(ctx context.Context, file string, ended <-chan error) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-ended:
-			return fmt.Errorf("the process has ended: %w", err)
+			return fmt.Errorf("the process has exited: %w", err)
 		case <-tick.C:
 		}
 	}

@@ -139,7 +139,7 @@ func playJob(ctx context.Context, s settings, c contender, r *result) error {
 		return err
 	}
 	defer recorder.Stop()
-	w.progress("asking for the reboots")
+	w.progress("requesting the reboots")
 	began := time.Now()
 	if err := c.begin(ctx, w); err != nil {
 		return err
@@ -197,12 +197,12 @@ func playLoss(ctx context.Context, s settings, c contender, r *result) error {
 	}
 	defer recorder.Stop()
 	w.Light.LoseFirst()
-	w.progress("asking for the reboots; the first node that goes down stays away")
+	w.progress("requesting the reboots; the first node that shuts down does not come back")
 	began := time.Now()
 	if err := c.begin(ctx, w); err != nil {
 		return err
 	}
-	err = w.await(ctx, "what becomes of it", s.lossPatience, func(ctx context.Context) (bool, error) {
+	err = w.await(ctx, "the result of the loss", s.lossPatience, func(ctx context.Context) (bool, error) {
 		done, err := w.done(ctx)
 		if err == nil {
 			r.Loss.Done = done

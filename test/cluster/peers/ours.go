@@ -51,7 +51,7 @@ func (o *ours) prepare(ctx context.Context, w *world) error {
 	if err := w.Client.Create(ctx, o.profile); err != nil {
 		return err
 	}
-	return w.await(ctx, "the boot argument to be staged", 10*time.Minute, func(ctx context.Context) (bool, error) {
+	return w.await(ctx, "the kernel argument to be staged", 10*time.Minute, func(ctx context.Context) (bool, error) {
 		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(o.profile), o.profile); err != nil {
 			return false, err
 		}

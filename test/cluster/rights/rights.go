@@ -96,7 +96,7 @@ func OfAccount(objects []client.Object, namespace, name string) ([]Right, error)
 			of = ""
 		}
 		if rules[ref][of] == nil {
-			return nil, fmt.Errorf("binding %s of namespace %q: there is no %s %s", object.GetName(), where, ref.Kind, ref.Name)
+			return nil, fmt.Errorf("binding %s of namespace %q: no %s %s", object.GetName(), where, ref.Kind, ref.Name)
 		}
 		granted = append(granted, Granted(where, rules[ref][of]...)...)
 	}

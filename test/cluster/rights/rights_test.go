@@ -96,7 +96,7 @@ func TestOfAccount(t *testing.T) {
 		t.Error(diff)
 	}
 	if _, err := OfAccount([]client.Object{binding("a", "m")}, "ns", "m"); err == nil {
-		t.Error("a binding of no role passes")
+		t.Error("got no error for a binding without a role")
 	}
 }
 

@@ -248,7 +248,7 @@ func (w *world) addProfiles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return w.await(ctx, "all profiles to be judged", func(ctx context.Context) (bool, error) {
+	return w.await(ctx, "all profiles to be evaluated", func(ctx context.Context) (bool, error) {
 		profiles := &v1alpha1.StorageClientProfileList{}
 		err := w.Client.List(ctx, profiles)
 		for i := range profiles.Items {
@@ -294,5 +294,5 @@ func findChild(name string) (int, error) {
 			return strconv.Atoi(pid)
 		}
 	}
-	return 0, fmt.Errorf("no process %s below this one", name)
+	return 0, fmt.Errorf("this process has no child %s", name)
 }

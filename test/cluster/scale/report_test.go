@@ -16,9 +16,9 @@ func TestASlopeIsThePowerOfTheNodes(t *testing.T) {
 			run{Nodes: nodes, Mounts: 128, Parts: []part{{Name: "p", ManagerCPU: 1, APIServerCPU: 1}}})
 	}
 	if cpu, api := r.slope("p", columns[0]), r.slope("p", columns[1]); cpu != "2.00" || api != "1.00" {
-		t.Errorf("slopes %s and %s, want 2.00 and 1.00", cpu, api)
+		t.Errorf("got slopes %s and %s, want 2.00 and 1.00", cpu, api)
 	}
 	if table := r.markdown(); !strings.Contains(table, "| grows with the nodes' power of | 2.00 | 1.00 |") {
-		t.Errorf("the slopes are not in the table:\n%s", table)
+		t.Errorf("got a table without the slopes:\n%s", table)
 	}
 }

@@ -78,7 +78,7 @@ func (w *world) askWebhook(ctx context.Context) error {
 	asker := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the certificate is for the service, which does not exist here
 	}}
-	if err := w.await(ctx, "the webhook to answer", func(ctx context.Context) (bool, error) {
+	if err := w.await(ctx, "the webhook to respond", func(ctx context.Context) (bool, error) {
 		_, err := w.askOnce(ctx, asker, 0)
 		return err == nil, nil
 	}); err != nil {

@@ -147,7 +147,7 @@ func (c *Cluster) Acquire() error {
 		return err
 	}
 	if err := stopAll(c.dirs.pids()); err != nil {
-		return fmt.Errorf("end an earlier run: %w", err)
+		return fmt.Errorf("stop an earlier run: %w", err)
 	}
 	if err := os.RemoveAll(c.dirs.Run); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (c *Cluster) takeLock() error {
 		return err
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return errors.Join(fmt.Errorf("lock %s, is another run under way: %w", lock.Name(), err), lock.Close())
+		return errors.Join(fmt.Errorf("lock %s (another run may be in progress): %w", lock.Name(), err), lock.Close())
 	}
 	c.lock = lock
 	return nil

@@ -80,7 +80,7 @@ func (c *Cluster) waitForNodes(ctx context.Context) error {
 		}
 		for _, m := range c.Members() {
 			if !strings.Contains(out, m.Name+"=True ") {
-				return fmt.Errorf("%s is not Ready, the API server knows %q, see %s", m.Name, out, m.ConsolePath())
+				return fmt.Errorf("%s is not Ready: the API server returns %q, see %s", m.Name, out, m.ConsolePath())
 			}
 		}
 		return nil

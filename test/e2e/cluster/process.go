@@ -49,7 +49,7 @@ func (c *Cluster) stop(name string) error {
 	p := []process{c.started[name]}
 	signalAll(p, syscall.SIGTERM)
 	if !gone(p, stopGrace) {
-		return fmt.Errorf("%s does not end", name)
+		return fmt.Errorf("%s does not exit", name)
 	}
 	delete(c.started, name)
 	return nil
@@ -103,7 +103,7 @@ func stopAll(dir string) error {
 	if !gone(all, stopGrace) {
 		signalAll(all, syscall.SIGKILL)
 		if !gone(all, stopGrace) {
-			return fmt.Errorf("processes recorded in %s do not end", dir)
+			return fmt.Errorf("processes recorded in %s do not exit", dir)
 		}
 	}
 	return os.RemoveAll(dir)
@@ -123,7 +123,7 @@ func gone(all []process, timeout time.Duration) bool {
 	return poll(ctx, 100*time.Millisecond, func() error {
 		for _, p := range all {
 			if p.running() {
-				return fmt.Errorf("process %d runs", p.pid)
+				return fmt.Errorf("process %d is still running", p.pid)
 			}
 		}
 		return nil
@@ -151,7 +151,7 @@ func (c *Cluster) poll(ctx context.Context, every time.Duration, check func() er
 	err := poll(ctx, every, func() error {
 		for name, p := range c.started {
 			if !p.running() {
-				ended = fmt.Errorf("%s has ended, see %s", name, c.dirs.Logs())
+				ended = fmt.Errorf("%s has exited, see %s", name, c.dirs.Logs())
 				return nil
 			}
 		}

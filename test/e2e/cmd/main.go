@@ -81,7 +81,7 @@ func load(ctx context.Context, c *cluster.Cluster, images []string) error {
 func node(ctx context.Context, c *cluster.Cluster, number, script string) error {
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 1 || n > len(c.Machines()) {
-		return fmt.Errorf("there is no machine %q", number)
+		return fmt.Errorf("unknown machine %q", number)
 	}
 	if err := c.Join(); err != nil {
 		return err

@@ -21,7 +21,7 @@ func TestCompareFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := m.CompareFiles(); (err != nil) != isFound {
-			t.Errorf("beside %s: %v", name, err)
+			t.Errorf("next to %s: %v", name, err)
 		}
 	}
 }

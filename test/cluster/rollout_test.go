@@ -307,11 +307,11 @@ func checkRefusals(t *testing.T, s *sandbox.Sandbox) {
 
 func logUsage(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
-	own, err := controlplane.UsageOf(os.Getpid())
+	self, err := controlplane.UsageOf(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("this process with %d agents: %.0f s CPU, %d MiB at most", manyNodes, own.CPU.Seconds(), own.PeakBytes>>20)
+	t.Logf("this process with %d agents: %.0f s CPU, %d MiB at most", manyNodes, self.CPU.Seconds(), self.PeakBytes>>20)
 	for _, process := range s.Plane.Processes() {
 		if usage, err := process.Usage(); err == nil && process.Running() {
 			t.Logf("%s: %.0f s CPU, %d MiB at most", process.Name, usage.CPU.Seconds(), usage.PeakBytes>>20)

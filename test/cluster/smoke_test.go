@@ -193,10 +193,10 @@ func checkNodes(t *testing.T, s *sandbox.Sandbox) {
 		t.Fatal(err)
 	}
 	for _, node := range list.Items {
-		ours := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		hasCondition := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == v1alpha1.TunedNodeCondition
 		})
-		if node.Spec.Unschedulable || node.Labels[v1alpha1.ManagedLabel] != "" || node.Annotations[v1alpha1.DisruptionAnnotation] != "" || ours {
+		if node.Spec.Unschedulable || node.Labels[v1alpha1.ManagedLabel] != "" || node.Annotations[v1alpha1.DisruptionAnnotation] != "" || hasCondition {
 			t.Errorf("changes of the operator remain on Node %s: %v %v", node.Name, node.ObjectMeta, node.Status.Conditions)
 		}
 	}

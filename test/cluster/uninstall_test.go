@@ -78,7 +78,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 	if err := s.Client.Get(ctx, client.ObjectKey{Name: "share"}, volume); err != nil || !slices.Equal(volume.Spec.MountOptions, []string{"hard"}) {
 		t.Errorf("got mount options %v of the volume (%v)", volume.Spec.MountOptions, err)
 	}
-	awaitNothingOfOurs(t, s)
+	awaitNoReferences(t, s)
 }
 
 // A node that is permanently gone would block the uninstallation. FORCE=1 skips such a node, and only that node.
@@ -97,7 +97,7 @@ func TestUninstallByForceLeavesTheNodeThatCannotBeReached(t *testing.T) {
 		t.Errorf("files of %s changed (-before +after):\n%s", cutOff, diff)
 	}
 	checkRestored(t, s, reachable, hosts[reachable])
-	awaitNothingOfOurs(t, s)
+	awaitNoReferences(t, s)
 }
 
 // The script must remove the objects that a manager left when it was stopped during its work: trials and clones, and its changes on
@@ -111,12 +111,12 @@ func TestUninstallTakesWhatAnEndedManagerHasLeft(t *testing.T) {
 	if err := s.Client.Patch(ctx, node, client.RawPatch(types.MergePatchType, labelled)); err != nil {
 		t.Fatal(err)
 	}
-	const ours, somebody = "StorageClientRollout", "Somebody"
+	const managed, foreign = "StorageClientRollout", "Somebody"
 	conditions := []corev1.NodeCondition{
 		{Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.NodeReasonTuned},
 		{Type: v1alpha1.StorageReachableNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.StorageReasonReachable},
-		{Type: corev1.NodeMaintenanceInProgress, Status: corev1.ConditionTrue, Reason: ours},
-		{Type: corev1.NodeDrained, Status: corev1.ConditionTrue, Reason: somebody},
+		{Type: corev1.NodeMaintenanceInProgress, Status: corev1.ConditionTrue, Reason: managed},
+		{Type: corev1.NodeDrained, Status: corev1.ConditionTrue, Reason: foreign},
 	}
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": conditions}})
 	if err != nil {
@@ -168,7 +168,7 @@ func TestUninstallTakesWhatAnEndedManagerHasLeft(t *testing.T) {
 	if err := s.Client.Delete(ctx, theirs); err != nil {
 		t.Fatal(err)
 	}
-	awaitNothingOfOurs(t, s)
+	awaitNoReferences(t, s)
 	if err := s.Client.Get(ctx, client.ObjectKeyFromObject(node), node); err != nil {
 		t.Fatal(err)
 	}
@@ -176,8 +176,8 @@ func TestUninstallTakesWhatAnEndedManagerHasLeft(t *testing.T) {
 	for _, condition := range node.Status.Conditions {
 		reasons[condition.Reason] = true
 	}
-	if reasons[ours] || !reasons[somebody] {
-		t.Errorf("got Node conditions %v, want the condition of %s, and none of the operator", node.Status.Conditions, somebody)
+	if reasons[managed] || !reasons[foreign] {
+		t.Errorf("got Node conditions %v, want the condition of %s, and none of the operator", node.Status.Conditions, foreign)
 	}
 }
 
@@ -304,21 +304,21 @@ func fingerprints(t *testing.T, root string) map[string]string {
 	return found
 }
 
-// awaitNothingOfOurs waits until no object in the API server belongs to the operator. Objects that are deleted with their namespace or
+// awaitNoReferences waits until no object in the API server belongs to the operator. Objects that are deleted with their namespace or
 // owner take a moment.
-func awaitNothingOfOurs(t *testing.T, s *sandbox.Sandbox) {
+func awaitNoReferences(t *testing.T, s *sandbox.Sandbox) {
 	t.Helper()
 	var left []string
 	for end := time.Now().Add(patience.Of(time.Minute)); time.Now().Before(end); time.Sleep(time.Second) {
-		if left = findOurs(t, s); len(left) == 0 {
+		if left = findReferences(t, s); len(left) == 0 {
 			return
 		}
 	}
 	t.Errorf("objects that still refer to the operator: %v", left)
 }
 
-// findOurs returns the name of every object that refers to the operator, whatever its owner. Field managers and events do not count.
-func findOurs(t *testing.T, s *sandbox.Sandbox) []string {
+// findReferences returns the name of every object that refers to the operator, whatever its owner. Field managers and events do not count.
+func findReferences(t *testing.T, s *sandbox.Sandbox) []string {
 	t.Helper()
 	api, err := discovery.NewDiscoveryClientForConfig(s.Plane.Config)
 	if err != nil {

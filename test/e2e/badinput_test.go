@@ -101,7 +101,7 @@ func expectInvalid(ctx SpecContext) {
 			stalled := conditionOf(g, profile, v1alpha1.ConditionStalled)
 			g.Expect(stalled.Status).To(Equal(metav1.ConditionTrue))
 			g.Expect(stalled.Reason).To(Equal(v1alpha1.ReasonInvalid))
-			expectTold(g, stalled.Message, bad)
+			expectReported(g, stalled.Message, bad)
 			g.Expect(conditionOf(g, profile, v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionFalse))
 		})
 	}
@@ -150,10 +150,10 @@ func expectCreationRefused(ctx context.Context, bad badInput) {
 	// A policy returns Forbidden, the schema and the webhook return Invalid.
 	Expect(apierrors.IsInvalid(err) || (bad.drain != nil && apierrors.IsForbidden(err))).To(BeTrue(), "%s: %v", bad.name, err)
 	By(err.Error())
-	expectTold(Default, err.Error(), bad)
+	expectReported(Default, err.Error(), bad)
 }
 
-func expectTold(g Gomega, text string, bad badInput) {
+func expectReported(g Gomega, text string, bad badInput) {
 	GinkgoHelper()
 	for _, told := range bad.told {
 		g.Expect(text).To(ContainSubstring(told), bad.name)

@@ -20,7 +20,7 @@ const clamped = "clamped"
 func expectClamped(ctx SpecContext) {
 	installOperator(ctx)
 	m := nodes.Small
-	began, boots, was := time.Now(), bootsNow()[m.Name], factsOf(ctx, m)
+	began, boots, previous := time.Now(), bootsNow()[m.Name], factsOf(ctx, m)
 	mustKubectl(ctx, "create", "-f", "testdata/clamped.yaml")
 	eventually(ctx, podStart, "the profile is Ready with an exception for the node", func(g Gomega) {
 		profile := getProfile(ctx, g, clamped)
@@ -40,13 +40,13 @@ func expectClamped(ctx SpecContext) {
 	By("checking on the machine: the argument is neither booted nor staged, and all other settings are effective")
 	f := factsOf(ctx, m)
 	for _, section := range []string{"cmdline", "inodeHash", "grub", "menu"} {
-		Expect(f[section]).To(Equal(was[section]), "%s of %s", section, m.Name)
+		Expect(f[section]).To(Equal(previous[section]), "%s of %s", section, m.Name)
 	}
 	Expect(sysctls(f["sysctls"])).To(HaveKeyWithValue("vm.dirty_background_ratio", "5"))
 
 	mustKubectl(ctx, "delete", "storageclientprofile", clamped, "--wait=false")
 	waitUntilGone(ctx, podStart, clamped)
-	Expect(factsOf(ctx, m)["etc"]).To(Equal(was["etc"]))
+	Expect(factsOf(ctx, m)["etc"]).To(Equal(previous["etc"]))
 	Expect(bootsNow()[m.Name]).To(Equal(boots), "boots of %s", m.Name)
 	Expect(watched.outOfService(m.Name, began)).To(BeEmpty())
 }

@@ -22,8 +22,8 @@ const (
 	// connections work. The catalogue does not contain it.
 	reservedPorts = "net.ipv4.ip_local_reserved_ports"
 	allPorts      = "1-65535"
-	// putBackWithin is the agent's deadline, plus the time to read the value from the machine.
-	putBackWithin = 55 * time.Second
+	// revertedWithin is the agent's deadline, plus the time to read the value from the machine.
+	revertedWithin = 55 * time.Second
 )
 
 // portsOf reads the effective value from the machine itself.
@@ -74,7 +74,7 @@ func expectConfirmed(ctx SpecContext) {
 	By("the node cannot reach the API server: " + m.Name)
 	_, err := m.Run(ctx, "timeout 3 bash -c 'exec 3<>/dev/tcp/$(ip route show default | cut -d\" \" -f3)/22'")
 	Expect(err).To(HaveOccurred(), "error of a new connection")
-	eventually(ctx, putBackWithin, "the node has restored the old value", func(g Gomega) { g.Expect(portsOf(ctx, g, m)).To(BeEmpty()) })
+	eventually(ctx, revertedWithin, "the node has restored the old value", func(g Gomega) { g.Expect(portsOf(ctx, g, m)).To(BeEmpty()) })
 	By("after " + time.Since(tried).Round(time.Second).String())
 
 	eventually(ctx, podStart, "the setting has failed, with a reason", func(g Gomega) {

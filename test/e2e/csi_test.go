@@ -75,13 +75,13 @@ func expectDrivers(ctx SpecContext) {
 	expectRefusedByDriver(ctx, pods)
 	expectNewOfDrivers(ctx, other)
 
-	own := map[string][]string{"nfs-old": evidentOptions, "nfs-closed": evidentOptions, "nfs-new": evidentOptions, "smb-old": smbOptions, "smb-older": smbOptions, "smb-new": smbOptions}
+	originals := map[string][]string{"nfs-old": evidentOptions, "nfs-closed": evidentOptions, "nfs-new": evidentOptions, "smb-old": smbOptions, "smb-older": smbOptions, "smb-new": smbOptions}
 	for _, age := range []string{"old", "new"} {
-		own[volumeOf(ctx, Default, "nfs-provisioned-"+age)], own[volumeOf(ctx, Default, "smb-provisioned-"+age)] = evidentOptions, smbOptions
+		originals[volumeOf(ctx, Default, "nfs-provisioned-"+age)], originals[volumeOf(ctx, Default, "smb-provisioned-"+age)] = evidentOptions, smbOptions
 	}
 	mustKubectl(ctx, "delete", "storageclientprofile", csiDrivers, "--wait=false")
 	waitUntilGone(ctx, podStart, csiDrivers)
-	for name, options := range own {
+	for name, options := range originals {
 		volume := getVolume(ctx, Default, name)
 		Expect(volume.Spec.MountOptions).To(Equal(options), name)
 		Expect(ours(volume.Annotations)).To(BeEmpty(), name)

@@ -112,7 +112,7 @@ func volumeValues(values map[string]string, name string, f facts) {
 // slotsOf returns the limits of the connections to an address. If it has no connections, its mounts use the connections of another
 // address. NFSv4.1 and later detect that addresses belong to the same server.
 func slotsOf(transports, address string) string {
-	var own, all []string
+	var limits, all []string
 	for line := range strings.Lines(transports) {
 		words := strings.Fields(line)
 		if len(words) != 3 || words[1] != "dst_port=2049" {
@@ -121,14 +121,14 @@ func slotsOf(transports, address string) string {
 		limit := strings.TrimPrefix(words[2], "max_num_slots=")
 		all = append(all, limit)
 		if words[0] == address {
-			own = append(own, limit)
+			limits = append(limits, limit)
 		}
 	}
-	if len(own) == 0 {
-		own = all
+	if len(limits) == 0 {
+		limits = all
 	}
-	slices.Sort(own)
-	return strings.Join(slices.Compact(own), " and ")
+	slices.Sort(limits)
+	return strings.Join(slices.Compact(limits), " and ")
 }
 
 // hashLine is the start of the line in the kernel log that contains the size of the inode hash.

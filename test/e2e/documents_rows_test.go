@@ -183,9 +183,9 @@ func (p *proof) expected(i item, at phase) (string, bool) {
 // wrong describes the difference between an item's value and the expected value in a phase. Empty if there is none.
 func (p *proof) wrong(i item, at phase) string {
 	want, held := p.expected(i, at)
-	values, asked := p.values[at]
+	values, observed := p.values[at]
 	switch got := values[i.name]; {
-	case !asked || !held || got == want:
+	case !observed || !held || got == want:
 		return ""
 	case slices.Contains(probeKeys, i.name) && got == "":
 		return "" // the probe runs after all other values are correct
@@ -230,17 +230,17 @@ func (p *proof) failures() []string {
 	for _, r := range documentRows {
 		for _, rule := range r.rules {
 			if p.advice[rule] == "" {
-				found = append(found, r.id+": the profile's advice has no "+rule)
+				found = append(found, r.id+": the profile's advice lacks "+rule)
 			}
 		}
 		for _, rule := range r.knows {
 			if titleOf(rule) == "" {
-				found = append(found, r.id+": there is no rule "+rule)
+				found = append(found, r.id+": unknown rule "+rule)
 			}
 		}
 		for _, part := range r.says {
 			if p.saying(part) == "" {
-				found = append(found, r.id+": the operator does not say: "+part)
+				found = append(found, r.id+": the operator does not report: "+part)
 			}
 		}
 	}
@@ -284,7 +284,7 @@ func (p *proof) table() string {
 			fmt.Fprintf(&text, "     rule %s, which this profile gives no reason for: %s\n", rule, titleOf(rule))
 		}
 		for _, part := range r.says {
-			fmt.Fprintf(&text, "     said: %s\n", cmp.Or(p.saying(part), "NOT SAID: "+part))
+			fmt.Fprintf(&text, "     reported: %s\n", cmp.Or(p.saying(part), "NOT REPORTED: "+part))
 		}
 		if r.other != "" {
 			fmt.Fprintf(&text, "     %s\n", r.other)

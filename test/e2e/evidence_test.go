@@ -29,9 +29,9 @@ const (
 	evident = "evidence"
 	// Unreachable addresses of the server machine: one rejects packets, one drops them, and no machine has the third.
 	refusingAddress, droppingAddress, absentAddress = "10.99.0.61", "10.99.0.62", "10.99.0.63"
-	// acquittedWithin is the maximum time until innocent mount options return. Pods must first fail with the original options, five
+	// restoredWithin is the maximum time until innocent mount options return. Pods must first fail with the original options, five
 	// minutes after these are restored (retryWithin in controllers/volume).
-	acquittedWithin = 12 * time.Minute
+	restoredWithin = 12 * time.Minute
 )
 
 var (
@@ -41,11 +41,11 @@ var (
 
 // mishap is a volume whose pod cannot mount it. The cause is not a mount option.
 type mishap struct {
-	name   string
-	source corev1.PersistentVolumeSource
-	own    []string
-	// told is the cause in the event.
-	told string
+	name     string
+	source   corev1.PersistentVolumeSource
+	original []string
+	// cause is part of the message of the event.
+	cause string
 	// disk means a local volume. The disk rule declares noatime for it.
 	disk bool
 }
@@ -63,20 +63,22 @@ func nfsSource(server, path string) corev1.PersistentVolumeSource {
 func mishaps() []mishap {
 	xfs := "xfs"
 	return []mishap{
-		{name: "server-down", source: nfsSource(refusingAddress, "/srv/evidence/a"), told: "Connection refused"},
-		{name: "firewall", source: nfsSource(droppingAddress, "/srv/evidence/a"), told: "timed out"},
-		{name: "no-host", source: nfsSource(absentAddress, "/srv/evidence/a"), told: "No route to host"},
-		{name: "no-directory", source: nfsSource(cluster.ServerAddress, "/srv/evidence/missing"), told: "No such file or directory"},
-		{name: "unexported", source: nfsSource(cluster.ServerAddress, "/srv/unexported"), own: []string{"vers=3", "nolock"}, told: "access denied by server"},
-		{name: "no-name", source: nfsSource("filer.invalid", "/srv/evidence/a"), told: "Resource temporarily unavailable"},
+		{name: "server-down", source: nfsSource(refusingAddress, "/srv/evidence/a"), cause: "Connection refused"},
+		{name: "firewall", source: nfsSource(droppingAddress, "/srv/evidence/a"), cause: "timed out"},
+		{name: "no-host", source: nfsSource(absentAddress, "/srv/evidence/a"), cause: "No route to host"},
+		{name: "no-directory", source: nfsSource(cluster.ServerAddress, "/srv/evidence/missing"), cause: "No such file or directory"},
+		{name: "unexported", source: nfsSource(cluster.ServerAddress, "/srv/unexported"), original: []string{"vers=3", "nolock"},
+			cause: "access denied by server"},
+		{name: "no-name", source: nfsSource("filer.invalid", "/srv/evidence/a"), cause: "Resource temporarily unavailable"},
 		{name: "no-driver", source: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "file.csi.azure.com", VolumeHandle: "group#account#share",
-			VolumeAttributes: map[string]string{"server": cluster.ServerAddress, "protocol": "nfs"}}}, own: []string{"hard"}, told: "not found in the list of registered CSI drivers"},
-		{name: "no-secret", source: nfsSource(cluster.ServerAddress, "/srv/evidence/a"), told: `secret "missing" not found`},
-		{name: "other-file-system", source: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/dev/loop7", FSType: &xfs}}, own: []string{}, disk: true,
-			told: "wrong fs type"},
-		{name: "no-disk", source: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/mnt/no-disk", FSType: &xfs}}, own: []string{}, disk: true,
-			told: "does not exist"},
-		{name: "no-configmap", source: nfsSource(cluster.ServerAddress, "/srv/evidence/a"), told: `configmap "missing" not found`},
+			VolumeAttributes: map[string]string{"server": cluster.ServerAddress, "protocol": "nfs"}}}, original: []string{"hard"},
+			cause: "not found in the list of registered CSI drivers"},
+		{name: "no-secret", source: nfsSource(cluster.ServerAddress, "/srv/evidence/a"), cause: `secret "missing" not found`},
+		{name: "other-file-system", source: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/dev/loop7", FSType: &xfs}},
+			original: []string{}, disk: true, cause: "wrong fs type"},
+		{name: "no-disk", source: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/mnt/no-disk", FSType: &xfs}},
+			original: []string{}, disk: true, cause: "does not exist"},
+		{name: "no-configmap", source: nfsSource(cluster.ServerAddress, "/srv/evidence/a"), cause: `configmap "missing" not found`},
 	}
 }
 
@@ -218,7 +220,7 @@ func optionsOf(ctx context.Context, g Gomega, names ...string) map[string]string
 // expectFirstWaits expects that one volume is written, and that the others wait until its pod restarts.
 func expectFirstWaits(ctx context.Context, pods map[string]string) {
 	GinkgoHelper()
-	own, declared := strings.Join(evidentOptions, ","), strings.Join(slices.Concat(evidentOptions, declaredOptions), ",")
+	original, declared := strings.Join(evidentOptions, ","), strings.Join(slices.Concat(evidentOptions, declaredOptions), ",")
 	first := ""
 	waits := func(g Gomega) {
 		var written []string
@@ -227,7 +229,7 @@ func expectFirstWaits(ctx context.Context, pods map[string]string) {
 				written = append(written, name)
 				continue
 			}
-			g.Expect(list).To(Equal(own), name)
+			g.Expect(list).To(Equal(original), name)
 		}
 		g.Expect(written).To(HaveLen(1), "volumes with the mount options")
 		first = written[0]
@@ -258,48 +260,48 @@ func plantMishaps(ctx context.Context) {
 	mustKubectl(ctx, "create", "-f", "testdata/evidence-driver.yaml")
 	node := nodes.Nodes[0].Name
 	for _, m := range mishaps() {
-		own := m.own
-		if own == nil {
-			own = []string{"vers=4.2", "hard", "retry=0"}
+		original := m.original
+		if original == nil {
+			original = []string{"vers=4.2", "hard", "retry=0"}
 		}
-		createEvident(ctx, m.name, m.source, own, node)
+		createEvident(ctx, m.name, m.source, original, node)
 		eventually(ctx, time.Minute, m.name+" has its mount options, from the webhook or soon after", func(g Gomega) {
 			g.Expect(getVolume(ctx, g, m.name).Spec.MountOptions).To(Equal(m.declared()), m.name)
 		})
 		createPod(ctx, m.name, node, missing[m.name]...)
 	}
 	eventually(ctx, 8*time.Minute, "every pod's event contains the expected reason", func(g Gomega) {
-		told := failedMountsTold(ctx, g)
+		messages := failedMountMessages(ctx, g)
 		for _, m := range mishaps() {
-			g.Expect(told[m.name]).To(ContainElement(ContainSubstring(m.told)), m.name)
+			g.Expect(messages[m.name]).To(ContainElement(ContainSubstring(m.cause)), m.name)
 		}
 	})
 }
 
 // declared returns the volume's options with the declared ones.
 func (m mishap) declared() []string {
-	own := m.own
-	if own == nil {
-		own = []string{"vers=4.2", "hard", "retry=0"}
+	original := m.original
+	if original == nil {
+		original = []string{"vers=4.2", "hard", "retry=0"}
 	}
 	if m.disk {
-		return append(slices.Clone(own), "noatime")
+		return append(slices.Clone(original), "noatime")
 	}
-	return slices.Concat(own, declaredOptions)
+	return slices.Concat(original, declaredOptions)
 }
 
-// failedMountsTold returns the messages of all events of failed mounts, by pod.
-func failedMountsTold(ctx context.Context, g Gomega) map[string][]string {
+// failedMountMessages returns the messages of all events of failed mounts, by pod.
+func failedMountMessages(ctx context.Context, g Gomega) map[string][]string {
 	GinkgoHelper()
 	var events corev1.EventList
 	g.Expect(api.List(ctx, &events, client.InNamespace(evident))).To(Succeed())
-	told := map[string][]string{}
+	messages := map[string][]string{}
 	for _, e := range events.Items {
 		if e.Reason == "FailedMount" {
-			told[e.InvolvedObject.Name] = append(told[e.InvolvedObject.Name], e.Message)
+			messages[e.InvolvedObject.Name] = append(messages[e.InvolvedObject.Name], e.Message)
 		}
 	}
-	return told
+	return messages
 }
 
 // expectForgedIgnored creates forged kubelet events which claim that running pods could not mount. Any user who can edit the namespace
@@ -346,7 +348,7 @@ func expectAcquitted(ctx context.Context, pods map[string]string) {
 		g.Expect(seen).To(HaveKey("other-file-system"))
 	}
 	eventually(ctx, 4*time.Minute, "both failures with an unknown cause are retried with the original mount options", suspected)
-	eventually(ctx, acquittedWithin, "every volume has its mount options again, and the profile continues", func(g Gomega) {
+	eventually(ctx, restoredWithin, "every volume has its mount options again, and the profile continues", func(g Gomega) {
 		untouched(g)
 		for _, m := range mishaps() {
 			volume := getVolume(ctx, g, m.name)
@@ -358,7 +360,7 @@ func expectAcquitted(ctx context.Context, pods map[string]string) {
 		stalled := meta.FindStatusCondition(getProfile(ctx, g, evident).Status.Conditions, v1alpha1.ConditionStalled)
 		g.Expect(stalled == nil || stalled.Status != metav1.ConditionTrue).To(BeTrue(), "%+v", stalled)
 	})
-	Expect(slices.Sorted(maps.Keys(seen))).To(Equal([]string{"other-file-system", "unexported"}), "volumes whose mount options were reverted for a while")
+	Expect(slices.Sorted(maps.Keys(seen))).To(Equal([]string{"other-file-system", "unexported"}), "volumes with reverted mount options")
 	after := podsOf(ctx)
 	Expect(after).To(Equal(pods), "pods, and their restart counts")
 	for _, m := range mishaps() {

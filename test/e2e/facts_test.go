@@ -41,18 +41,18 @@ func factsOf(ctx context.Context, m *cluster.Machine) facts {
 func allFacts(ctx context.Context) map[string]facts {
 	GinkgoHelper()
 	var mu sync.Mutex
-	var asked sync.WaitGroup
+	var group sync.WaitGroup
 	all := map[string]facts{}
 	for _, m := range nodes.Members() {
-		asked.Go(func() {
+		group.Go(func() {
 			defer GinkgoRecover()
-			told := factsOf(ctx, m)
+			found := factsOf(ctx, m)
 			mu.Lock()
 			defer mu.Unlock()
-			all[m.Name] = told
+			all[m.Name] = found
 		})
 	}
-	asked.Wait()
+	group.Wait()
 	Expect(all).To(HaveLen(len(nodes.Members())))
 	return all
 }

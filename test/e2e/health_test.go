@@ -28,9 +28,9 @@ const (
 	// identity is the name of the profile that sets an NFSv4 client ID, and the label of its nodes.
 	identity      = "identity"
 	identityLabel = "e2e.local/identity"
-	// toldWithin is the maximum time until an unresponsive server is reported, from the first pending request. clearedWithin is the
+	// reportedWithin is the maximum time until an unresponsive server is reported, from the first pending request. clearedWithin is the
 	// maximum time until the report is cleared, once the server is back.
-	toldWithin, clearedWithin = 120 * time.Second, 60 * time.Second
+	reportedWithin, clearedWithin = 120 * time.Second, 60 * time.Second
 	// flappingWithin is the maximum time until a duplicate NFSv4 client ID is reported. knfsd expires the first client after a lease.
 	flappingWithin = 10 * time.Minute
 	// tunnelAddress is the address of a tunnel on the node, as with EFS and Azure Files.
@@ -253,19 +253,19 @@ func playOutage(ctx context.Context, o outage) {
 		}
 	}()
 	named := string(o.protocol) + " server " + o.server + " "
-	var told v1alpha1.ServerStatus
-	eventually(ctx, toldWithin+o.unasked, o.name+": the outage is reported", func(g Gomega) {
+	var status v1alpha1.ServerStatus
+	eventually(ctx, reportedWithin+o.unasked, o.name+": the outage is reported", func(g Gomega) {
 		condition := storageReachable(ctx, g, o.node.Name)
 		g.Expect(condition.Status).To(Equal(corev1.ConditionFalse), condition.Message)
 		g.Expect(condition.Message).To(ContainSubstring(named))
-		told = serverOf(ctx, g, o)
-		g.Expect(o.states).To(ContainElement(told.State), "%+v", told)
-		g.Expect(o.reasons).To(ContainElement(told.Reason), "%+v", told)
+		status = serverOf(ctx, g, o)
+		g.Expect(o.states).To(ContainElement(status.State), "%+v", status)
+		g.Expect(o.reasons).To(ContainElement(status.Reason), "%+v", status)
 	})
-	By(fmt.Sprintf("%s: reported after %.0f s: %s, %s: %s", o.name, time.Since(began).Seconds(), told.State, told.Reason, storageReachable(ctx, Default, o.node.Name).Message))
+	By(fmt.Sprintf("%s: reported after %.0f s: %s, %s: %s", o.name, time.Since(began).Seconds(), status.State, status.Reason, storageReachable(ctx, Default, o.node.Name).Message))
 	if o.volume != "" {
-		Expect(told.Volumes).To(ContainElement(o.volume))
-		Expect(told.PodUIDs).NotTo(BeEmpty())
+		Expect(status.Volumes).To(ContainElement(o.volume))
+		Expect(status.PodUIDs).NotTo(BeEmpty())
 	}
 	run(ctx, o.on, o.end)
 	ended = true
@@ -334,7 +334,7 @@ func expectIdentity(ctx SpecContext) {
 	}()
 	mustKubectl(ctx, "patch", "storageclientprofile", identity, "--type=merge", `--patch={"spec":{"rollout":{"reboot":{"policy":"Automatic"}}}}`)
 	var message string
-	eventually(ctx, toldWithin, "the drain names server and pod", func(g Gomega) {
+	eventually(ctx, reportedWithin, "the drain names server and pod", func(g Gomega) {
 		rollout := getSCN(ctx, g, node.Name).Status.Rollout
 		g.Expect(rollout).NotTo(BeNil())
 		g.Expect(rollout.Phase).To(Equal(v1alpha1.RolloutDraining), rollout.Message)

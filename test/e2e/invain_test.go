@@ -30,46 +30,46 @@ const (
 // must name budget and pod, and the other node becomes the canary.
 func expectPassedOver(ctx SpecContext) {
 	installOperator(ctx)
-	kept, other := firstInTurn(ctx)
-	boots := map[string]int{kept.Name: len(watched.boots(kept.Name)), other.Name: len(watched.boots(other.Name))}
+	blocked, other := firstInTurn(ctx)
+	boots := map[string]int{blocked.Name: len(watched.boots(blocked.Name)), other.Name: len(watched.boots(other.Name))}
 	DeferCleanup(cleanUpInVain, NodeTimeout(patience.Of(5*time.Minute)))
-	mustKubectl(ctx, "label", "node", kept.Name, keeperLabel+"=true", "--overwrite")
+	mustKubectl(ctx, "label", "node", blocked.Name, keeperLabel+"=true", "--overwrite")
 	mustKubectl(ctx, "create", "-f", "testdata/in-vain.yaml")
 	var keeper corev1.Pod
-	eventually(ctx, podStart, "the protected pod runs on "+kept.Name, func(g Gomega) {
+	eventually(ctx, podStart, "the protected pod runs on "+blocked.Name, func(g Gomega) {
 		keeper = keeperPod(ctx, g)
 		g.Expect(isReady(keeper)).To(BeTrue())
-		g.Expect(keeper.Spec.NodeName).To(Equal(kept.Name))
+		g.Expect(keeper.Spec.NodeName).To(Equal(blocked.Name))
 	})
 	began := time.Now()
-	mustKubectl(ctx, "label", "node", kept.Name, other.Name, inVainLabel+"=true", "--overwrite")
+	mustKubectl(ctx, "label", "node", blocked.Name, other.Name, inVainLabel+"=true", "--overwrite")
 	mustKubectl(ctx, "create", "-f", "testdata/in-vain-profile.yaml")
 
-	passedOver := func(g Gomega) {
-		rollout := getSCN(ctx, g, kept.Name).Status.Rollout
+	expectSkipped := func(g Gomega) {
+		rollout := getSCN(ctx, g, blocked.Name).Status.Rollout
 		g.Expect(rollout).NotTo(BeNil())
 		g.Expect(rollout.Phase).To(Equal(v1alpha1.RolloutWaiting), rollout.Message)
 		g.Expect(rollout.Message).To(And(ContainSubstring(keeperBudget), ContainSubstring(keeper.Name)))
 		g.Expect(keeperPod(ctx, g).UID).To(Equal(keeper.UID), "the pod was evicted in vain")
-		g.Expect(watched.outOfService(kept.Name, began)).To(BeEmpty(), "%s is left in service", kept.Name)
-		g.Expect(watched.boots(kept.Name)).To(HaveLen(boots[kept.Name]), "boot IDs of %s", kept.Name)
+		g.Expect(watched.outOfService(blocked.Name, began)).To(BeEmpty(), "%s is left in service", blocked.Name)
+		g.Expect(watched.boots(blocked.Name)).To(HaveLen(boots[blocked.Name]), "boot IDs of %s", blocked.Name)
 	}
-	eventually(ctx, podStart, kept.Name+" is skipped, and the reason names budget and pod", passedOver)
-	By(kept.Name + ": " + getSCN(ctx, Default, kept.Name).Status.Rollout.Message)
+	eventually(ctx, podStart, blocked.Name+" is skipped, and the reason names budget and pod", expectSkipped)
+	By(blocked.Name + ": " + getSCN(ctx, Default, blocked.Name).Status.Rollout.Message)
 	eventually(ctx, rebootAll, other.Name+" is rebooted as the canary", func(g Gomega) {
-		passedOver(g)
+		expectSkipped(g)
 		g.Expect(watched.boots(other.Name)).To(HaveLen(boots[other.Name] + 1))
 		g.Expect(getSCN(ctx, g, other.Name).Status.Rollout.Phase).To(Equal(v1alpha1.RolloutUpToDate))
 		g.Expect(stateOf(getNode(ctx, g, other.Name)).available()).To(BeTrue())
 		g.Expect(getProfile(ctx, g, inVain).Status.Nodes.UpToDate).To(Equal(int32(1)))
 	})
-	Consistently(passedOver).WithContext(ctx).WithTimeout(30 * time.Second).WithPolling(5 * time.Second).Should(Succeed())
+	Consistently(expectSkipped).WithContext(ctx).WithTimeout(30 * time.Second).WithPolling(5 * time.Second).Should(Succeed())
 
 	mustKubectl(ctx, "delete", "storageclientprofile", inVain, "--wait=false")
 	waitUntilGone(ctx, rebootAll, inVain)
 	expectInService(ctx)
 	Expect(keeperPod(ctx, Default).UID).To(Equal(keeper.UID), "the pod still runs after the rollout, because its node was skipped")
-	Expect(watched.boots(kept.Name)).To(HaveLen(boots[kept.Name]), "boot IDs of %s", kept.Name)
+	Expect(watched.boots(blocked.Name)).To(HaveLen(boots[blocked.Name]), "boot IDs of %s", blocked.Name)
 }
 
 // firstInTurn returns the first node of the rollout, and the other one. The node of the leading manager is last. If the leader is on

@@ -272,9 +272,9 @@ try() {
 	}
 }
 
-func (v *variant) take(answer string) {
+func (v *variant) take(output string) {
 	var stats, mounts []string
-	for line := range strings.Lines(answer) {
+	for line := range strings.Lines(output) {
 		kind, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch kind {
 		case "refused":
@@ -287,7 +287,7 @@ func (v *variant) take(answer string) {
 	}
 	v.observed = joined(stats, mounts)
 	if v.refusal == "" && len(v.observed) == 0 {
-		v.refusal = "mount tells of no error, and nothing is mounted: " + answer
+		v.refusal = "mount reported no error, but mounted no file system: " + output
 	}
 }
 
@@ -456,10 +456,10 @@ type result struct {
 }
 
 const (
-	told      = "compared"
+	compared  = "compared"
 	limited   = "compared, granted less"
 	notShown  = "not shown by the kernel"
-	refused   = "refused by the kernel"
+	refused   = "rejected by the kernel"
 	falseOld  = "FALSE STALE"
 	falseGood = "FALSE EFFECTIVE"
 	unproven  = "compared, no other mount"
@@ -486,7 +486,7 @@ func (j *judgement) judgeTogether(together *variants) {
 		for _, shown := range [][]string{one.observed, one.reported} {
 			for _, d := range j.protocol.Compare(one.list, shown) {
 				if !d.Limited {
-					j.stale = append(j.stale, fmt.Sprintf("a volume with %s: %s is %q, wanted %q: %s; shown: %s",
+					j.stale = append(j.stale, fmt.Sprintf("a volume with %s: %s is %q, want %q: %s; shown: %s",
 						strings.Join(one.list, ","), d.Option, d.Observed, d.Desired, d.Message, strings.Join(shown, ",")))
 				}
 			}
@@ -497,7 +497,7 @@ func (j *judgement) judgeTogether(together *variants) {
 func judgeOne(c optionCase, v *variants) (verdict, note string) {
 	with := v.of(c.wanted())
 	hidden := slices.Contains(c.protocol.Unverifiable(c.wanted()), c.option)
-	verdict = told
+	verdict = compared
 	if hidden {
 		verdict = notShown
 	}
@@ -506,7 +506,7 @@ func judgeOne(c optionCase, v *variants) (verdict, note string) {
 	}
 	if with.refusal == "" {
 		for _, d := range c.protocol.Compare(c.wanted(), with.observed) {
-			note = fmt.Sprintf("%s is %q, wanted %q: %s", d.Option, d.Observed, d.Desired, d.Message)
+			note = fmt.Sprintf("%s is %q, want %q: %s", d.Option, d.Observed, d.Desired, d.Message)
 			if !d.Limited {
 				return falseOld, note + "; shown: " + strings.Join(with.observed, ",")
 			}
@@ -514,16 +514,16 @@ func judgeOne(c optionCase, v *variants) (verdict, note string) {
 		}
 	}
 	if c.noOther != "" {
-		return cmp.Or(map[bool]string{true: unproven}[verdict == told], verdict), cmp.Or(note, c.noOther)
+		return cmp.Or(map[bool]string{true: unproven}[verdict == compared], verdict), cmp.Or(note, c.noOther)
 	}
 	without := v.of(c.without())
 	switch {
-	case without.refusal != "" && verdict == told:
-		return unproven, fmt.Sprintf("%v is refused: %s", without.list, without.refusal)
+	case without.refusal != "" && verdict == compared:
+		return unproven, fmt.Sprintf("%v is rejected: %s", without.list, without.refusal)
 	case without.refusal != "" || hidden || verdict == refused && isDefault(c):
 		return verdict, note
 	case len(c.protocol.Compare(c.claimed(), without.observed)) == 0:
-		return falseGood, fmt.Sprintf("a mount with %v is taken for one with it; shown: %s", without.list, strings.Join(without.observed, ","))
+		return falseGood, fmt.Sprintf("a mount with %v counts as a mount with the option; shown: %s", without.list, strings.Join(without.observed, ","))
 	}
 	return verdict, note
 }
@@ -557,11 +557,11 @@ func (j *judgement) String() string {
 		names[r.name()] = true
 		fmt.Fprintf(&text, "  %-32s %-24s %s\n", r.option, r.verdict, r.note)
 	}
-	fmt.Fprintf(&text, "%s: %d options known, %d values tried, %d accepted, %d refused by the kernel; %d compared and told apart, %d of them granted less, "+
+	fmt.Fprintf(&text, "%s: %d options known, %d values tried, %d accepted, %d rejected by the kernel; %d compared and distinguished, %d of them granted less, "+
 		"%d compared without another mount, %d not shown by the kernel; false stale %d, false effective %d\n", j.protocol, len(names), len(j.results),
-		len(j.results)-counts[refused], counts[refused], counts[told]+counts[limited], counts[limited], counts[unproven], counts[notShown], counts[falseOld], counts[falseGood])
+		len(j.results)-counts[refused], counts[refused], counts[compared]+counts[limited], counts[limited], counts[unproven], counts[notShown], counts[falseOld], counts[falseGood])
 	if j.volumes > 0 {
-		fmt.Fprintf(&text, "%s: %d PersistentVolumes with %d options mounted by the kubelet; false stale by the kernel's words or the agent's %d\n",
+		fmt.Fprintf(&text, "%s: %d PersistentVolumes with %d options mounted by the kubelet; false stale in the report of the kernel or the agent %d\n",
 			j.protocol, j.volumes, j.options, len(j.stale))
 		for _, wrong := range j.stale {
 			fmt.Fprintf(&text, "  %s\n", wrong)

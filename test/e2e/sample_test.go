@@ -116,16 +116,16 @@ echo '/srv/slow *(rw,sync,no_root_squash,no_subtree_check,insecure,fsid=82)' >>/
 systemctl stop nfs-server
 echo 1048576 >/proc/fs/nfsd/max_block_size
 systemctl start nfs-server`)
-	var told, wrong []string
+	var lines, wrong []string
 	for _, p := range plantedBottlenecks() {
 		By(p.name)
 		found := p.sample(ctx)
-		told = append(told, fmt.Sprintf("%-45s %s", p.name, strings.Join(found, " ")))
+		lines = append(lines, fmt.Sprintf("%-45s %s", p.name, strings.Join(found, " ")))
 		if !slices.Equal(found, p.rules) {
 			wrong = append(wrong, fmt.Sprintf("%s: found %q, want %q", p.name, found, p.rules))
 		}
 	}
-	AddReportEntry("samples", strings.Join(told, "\n"))
+	AddReportEntry("samples", strings.Join(lines, "\n"))
 	Expect(wrong).To(BeEmpty())
 }
 

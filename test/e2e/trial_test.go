@@ -187,9 +187,9 @@ func expectFewerGetAttrs(ctx context.Context) {
 	trial := &trials.Items[0]
 	keepTrial("fewer-getattrs", trial)
 	Expect(string(trial.Status.Verdict)).To(Equal("Better"), tellTrial(trial))
-	asked := resultOf(trial, "Repeated", "GETATTR")
-	Expect(perListing(asked.Before)).To(BeNumerically(">=", 1000), tellTrial(trial))
-	Expect(perListing(asked.After)).To(BeNumerically("<", 10), tellTrial(trial))
+	getAttrs := resultOf(trial, "Repeated", "GETATTR")
+	Expect(perListing(getAttrs.Before)).To(BeNumerically(">=", 1000), tellTrial(trial))
+	Expect(perListing(getAttrs.After)).To(BeNumerically("<", 10), tellTrial(trial))
 	Expect(api.Delete(ctx, trial)).To(Succeed())
 }
 

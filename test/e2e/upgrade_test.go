@@ -61,8 +61,8 @@ func expectUpgraded(ctx SpecContext) {
 	waitForAgents(ctx, false)
 	Expect(agentDaemonSet(ctx).UID).To(Equal(daemonSet), "the agents' DaemonSet is the same")
 	Expect(hashes).NotTo(BeEmpty())
-	for name, asked := range hashes {
-		Expect(hashesNow(ctx)).To(HaveKeyWithValue(name, asked), "hashes of a node with an unchanged profile")
+	for name, previous := range hashes {
+		Expect(hashesNow(ctx)).To(HaveKeyWithValue(name, previous), "hashes of a node with an unchanged profile")
 	}
 	expectBootsSince(original.boots, 1)
 	Expect(watched.unavailableTogether()).To(BeEmpty(), "nodes out of service at the same time")
@@ -79,7 +79,7 @@ func expectUpgraded(ctx SpecContext) {
 	removeLaterFiles(ctx)
 	expectUndisturbed(ctx, began, before, hashes)
 	Expect(agentDaemonSet(ctx).UID).To(Equal(daemonSet))
-	tellUpgrade(ctx, "downgraded")
+	describeUpgrade(ctx, "downgraded")
 	expectUpgradeInForce(ctx)
 
 	By("the operator is upgraded again")
@@ -89,7 +89,7 @@ func expectUpgraded(ctx SpecContext) {
 	waitUntilUpgradedReady(ctx)
 	expectUndisturbed(ctx, began, before, hashes)
 	Expect(getVolume(ctx, Default, appName).Spec.MountOptions).To(Equal(volume.Spec.MountOptions))
-	tellUpgrade(ctx, "upgraded again")
+	describeUpgrade(ctx, "upgraded again")
 	expectUpgradeInForce(ctx)
 
 	By("the operator is removed by hack/uninstall.sh")
@@ -219,10 +219,10 @@ type nodeHashes struct{ settings, boot string }
 // hashesNow returns the hashes of the nodes that the rollout has reached.
 func hashesNow(ctx context.Context) map[string]nodeHashes {
 	GinkgoHelper()
-	var asked v1alpha1.StorageClientNodeList
-	Expect(api.List(ctx, &asked)).To(Succeed())
+	var list v1alpha1.StorageClientNodeList
+	Expect(api.List(ctx, &list)).To(Succeed())
 	found := map[string]nodeHashes{}
-	for _, clientNode := range asked.Items {
+	for _, clientNode := range list.Items {
 		Expect(clientNode.Spec.Hash).NotTo(BeEmpty())
 		found[clientNode.Name] = nodeHashes{settings: clientNode.Spec.Hash, boot: clientNode.Spec.BootHash}
 	}
@@ -271,21 +271,21 @@ func removeLaterFiles(ctx context.Context) {
 	}
 }
 
-// tellUpgrade prints the operator's status of the profile and its nodes.
-func tellUpgrade(ctx context.Context, when string) {
+// describeUpgrade prints the operator's status of the profile and its nodes.
+func describeUpgrade(ctx context.Context, when string) {
 	GinkgoHelper()
-	var told []string
+	var lines []string
 	for _, c := range getProfile(ctx, Default, upgraded).Status.Conditions {
-		told = append(told, fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+		lines = append(lines, fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message))
 	}
 	for _, m := range nodes.Members() {
 		status := getSCN(ctx, Default, m.Name).Status
-		told = append(told, fmt.Sprintf("%s: %+v", m.Name, status.Rollout))
+		lines = append(lines, fmt.Sprintf("%s: %+v", m.Name, status.Rollout))
 		for _, setting := range status.Settings {
-			told = append(told, fmt.Sprintf("  %s = %s: %s %s", setting.Key, setting.Observed, setting.State, setting.Message))
+			lines = append(lines, fmt.Sprintf("  %s = %s: %s %s", setting.Key, setting.Observed, setting.State, setting.Message))
 		}
 	}
-	By(when + ":\n  " + strings.Join(told, "\n  "))
+	By(when + ":\n  " + strings.Join(lines, "\n  "))
 }
 
 // uninstall runs hack/uninstall.sh.

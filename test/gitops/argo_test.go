@@ -93,11 +93,11 @@ func TestActionsSetOneAnnotationAndNothingElse(t *testing.T) {
 				t.Errorf("%s removes the annotations of other users: %v", action, annotations)
 			}
 			delete(annotations, "example.com/kept")
-			var ours []string
+			var changed []string
 			for _, key := range slices.Sorted(maps.Keys(annotations)) {
-				ours = append(ours, key+"="+annotations[key])
+				changed = append(changed, key+"="+annotations[key])
 			}
-			if line := strings.Join(ours, " "); !regexp.MustCompile("^" + want + "$").MatchString(line) {
+			if line := strings.Join(changed, " "); !regexp.MustCompile("^" + want + "$").MatchString(line) {
 				t.Errorf("%s: got %q, want %s", action, line, want)
 			}
 			before := fromLua(toLua(lua.NewState(), object.Object))

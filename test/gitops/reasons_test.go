@@ -28,9 +28,9 @@ type judgement struct {
 var (
 	done   = judgement{"Healthy", status.CurrentStatus, status.CurrentStatus}
 	stuck  = judgement{"Degraded", status.FailedStatus, status.FailedStatus}
-	goesOn = judgement{"Progressing", status.InProgressStatus, status.InProgressStatus}
-	// asks continues after an approval, or when the window opens.
-	asks = judgement{"Suspended", status.InProgressStatus, status.InProgressStatus}
+	active = judgement{"Progressing", status.InProgressStatus, status.InProgressStatus}
+	// waits continues after an approval, or when the window opens.
+	waits = judgement{"Suspended", status.InProgressStatus, status.InProgressStatus}
 	// held and planned do not start because of a user's setting. kstatus has no status for that.
 	held    = judgement{"Suspended", status.InProgressStatus, status.FailedStatus}
 	planned = judgement{"Suspended", status.InProgressStatus, status.CurrentStatus}
@@ -39,10 +39,10 @@ var (
 
 // judgementOf contains the expected health from the engines, for each reason constant of the API.
 var judgementOf = map[string]judgement{
-	"ReasonPending": goesOn, "ReasonRollingOut": goesOn, "ReasonWaitingForBudget": goesOn,
+	"ReasonPending": active, "ReasonRollingOut": active, "ReasonWaitingForBudget": active,
 	"ReasonUpToDate": done, "ReasonReadyWithExceptions": done, "ReasonNothingMatched": done, "ReasonStaleMounts": done,
 	"ReasonNotPaused": done, "ReasonIdle": done, "ReasonProgressing": done, "ReasonNoConflict": done, "ReasonAllEffective": done,
-	"ReasonWaitingForEvidence": asks, "ReasonWaitingForWindow": asks, "ReasonWaitingForApproval": asks,
+	"ReasonWaitingForEvidence": waits, "ReasonWaitingForWindow": waits, "ReasonWaitingForApproval": waits,
 	"ReasonPlanMode": planned, "ReasonPausedByField": held, "ReasonPausedByAnnotation": held,
 	"ReasonExceptions": stuck, "ReasonRebootPending": stuck, "ReasonInvalid": stuck, "ReasonFailureThreshold": stuck, "ReasonNodesFailed": stuck,
 	"ReasonFenceMissing": stuck, "ReasonConfigMapImmutable": stuck, "ReasonSettingConflict": stuck, "ReasonVolumeConflict": stuck,
@@ -51,23 +51,23 @@ var judgementOf = map[string]judgement{
 	"RolloutReasonNothingToDo": done, "RolloutReasonRestoredAtNextBoot": done, "RolloutReasonEffectiveAtNextBoot": done,
 	"RolloutReasonSettingsFailed": done, "RolloutReasonNodePaused": done, "RolloutReasonNodeIgnored": done,
 	"RolloutReasonNeverDisrupt": done, "RolloutReasonRebootPolicyNever": done,
-	"RolloutReasonApplying": goesOn, "RolloutReasonAgentSilent": goesOn, "RolloutReasonSettingsChanging": goesOn,
-	"RolloutReasonNodeUnavailable": goesOn, "RolloutReasonNodeDeleting": goesOn, "RolloutReasonNodeLeaving": goesOn,
-	"RolloutReasonNodeInMaintenance": goesOn, "RolloutReasonCordonedByOthers": goesOn, "RolloutReasonCordonLost": goesOn,
-	"RolloutReasonProfileGone": goesOn, "RolloutReasonWaitingForBudget": goesOn, "RolloutReasonWaitingForZone": goesOn,
-	"RolloutReasonWaitingForCanary": goesOn, "RolloutReasonLastControlPlaneNode": goesOn, "RolloutReasonWaitingForControlPlane": goesOn,
-	"RolloutReasonManagerNodeLast": goesOn, "RolloutReasonClaimed": goesOn, "RolloutReasonLeavingLoadBalancers": goesOn,
-	"RolloutReasonDraining": goesOn, "RolloutReasonDrainBlocked": goesOn, "RolloutReasonDrainError": goesOn, "RolloutReasonBackingOff": goesOn,
-	"RolloutReasonWaitingForPods": goesOn, "RolloutReasonMountsBusy": goesOn, "RolloutReasonDrainTimedOut": goesOn, "RolloutReasonStorageUnreachable": goesOn,
-	"RolloutReasonPermitGiven": goesOn, "RolloutReasonHostBusy": goesOn, "RolloutReasonRebootStarted": goesOn, "RolloutReasonPermitRefused": goesOn,
-	"RolloutReasonWithdrawingPermit": goesOn, "RolloutReasonWaitingForNode": goesOn, "RolloutReasonSettling": goesOn, "RolloutReasonAccepted": goesOn,
-	"RolloutReasonWaitingForApproval": asks, "RolloutReasonWaitingForWindow": asks,
+	"RolloutReasonApplying": active, "RolloutReasonAgentSilent": active, "RolloutReasonSettingsChanging": active,
+	"RolloutReasonNodeUnavailable": active, "RolloutReasonNodeDeleting": active, "RolloutReasonNodeLeaving": active,
+	"RolloutReasonNodeInMaintenance": active, "RolloutReasonCordonedByOthers": active, "RolloutReasonCordonLost": active,
+	"RolloutReasonProfileGone": active, "RolloutReasonWaitingForBudget": active, "RolloutReasonWaitingForZone": active,
+	"RolloutReasonWaitingForCanary": active, "RolloutReasonLastControlPlaneNode": active, "RolloutReasonWaitingForControlPlane": active,
+	"RolloutReasonManagerNodeLast": active, "RolloutReasonClaimed": active, "RolloutReasonLeavingLoadBalancers": active,
+	"RolloutReasonDraining": active, "RolloutReasonDrainBlocked": active, "RolloutReasonDrainError": active, "RolloutReasonBackingOff": active,
+	"RolloutReasonWaitingForPods": active, "RolloutReasonMountsBusy": active, "RolloutReasonDrainTimedOut": active, "RolloutReasonStorageUnreachable": active,
+	"RolloutReasonPermitGiven": active, "RolloutReasonHostBusy": active, "RolloutReasonRebootStarted": active, "RolloutReasonPermitRefused": active,
+	"RolloutReasonWithdrawingPermit": active, "RolloutReasonWaitingForNode": active, "RolloutReasonSettling": active, "RolloutReasonAccepted": active,
+	"RolloutReasonWaitingForApproval": waits, "RolloutReasonWaitingForWindow": waits,
 	"RolloutReasonWindowsDisjoint": stuck, "RolloutReasonCanaryFailed": stuck, "RolloutReasonFailureThreshold": stuck, "RolloutReasonConfigMapImmutable": stuck,
 	"RolloutReasonRebootWithoutEffect": stuck, "RolloutReasonRebootTimedOut": stuck, "RolloutReasonAttemptsUsedUp": stuck, "RolloutReasonNodeLost": stuck,
 
 	"VolumeReasonNotSelected": done, "VolumeReasonIgnored": done, "VolumeReasonHeld": done, "VolumeReasonUpToDate": done,
 	"VolumeReasonKeepsOwnValue": done, "VolumeReasonDeclaredElsewhere": done,
-	"VolumeReasonOptionsMerged": goesOn,
+	"VolumeReasonOptionsMerged": active,
 	"VolumeReasonConflict":      stuck, "VolumeReasonLegacyAnnotation": stuck, "VolumeReasonWrongProtocol": stuck, "VolumeReasonNoClass": stuck, "VolumeReasonNoMount": stuck,
 	"VolumeReasonInvalidOptions": stuck, "VolumeReasonFailedMount": stuck,
 	"VolumeReasonRestored": leaves, "VolumeReasonReleased": leaves,

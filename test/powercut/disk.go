@@ -124,11 +124,11 @@ func (d *disk) serve(conn net.Conn) error {
 		if request.Magic != nbdRequest {
 			return errors.New("no NBD request")
 		}
-		var answer []byte
+		var response []byte
 		switch request.Type {
 		case nbdRead:
-			answer = make([]byte, request.Length)
-			d.read(request.At, answer)
+			response = make([]byte, request.Length)
+			d.read(request.At, response)
 		case nbdWrite:
 			data := make([]byte, request.Length)
 			if _, err := io.ReadFull(conn, data); err != nil {
@@ -145,7 +145,7 @@ func (d *disk) serve(conn net.Conn) error {
 		head := binary.BigEndian.AppendUint32(nil, nbdSimpleReply)
 		head = binary.BigEndian.AppendUint32(head, 0)
 		head = binary.BigEndian.AppendUint64(head, request.Handle)
-		if _, err := conn.Write(append(head, answer...)); err != nil {
+		if _, err := conn.Write(append(head, response...)); err != nil {
 			return err
 		}
 	}

@@ -87,22 +87,22 @@ type run struct {
 	cmd       *exec.Cmd
 	processes []process
 	tmp       string
-	// also is a directory that the run registers for removal. kept is a directory whose content it has mounted.
-	also, kept string
+	// also is a directory that the run registers for removal. mounted is a directory whose content it has mounted.
+	also, mounted string
 }
 
 // startRun starts a run below the given command, and returns when it has started all processes.
 func startRun(t *testing.T, above ...string) run {
 	t.Helper()
-	r := run{also: filepath.Join(t.TempDir(), "also"), kept: t.TempDir()}
-	for _, name := range []string{filepath.Join(r.also, "disk"), filepath.Join(r.kept, "precious")} {
+	r := run{also: filepath.Join(t.TempDir(), "also"), mounted: t.TempDir()}
+	for _, name := range []string{filepath.Join(r.also, "disk"), filepath.Join(r.mounted, "precious")} {
 		if err := os.MkdirAll(name, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
 	argv := append(slices.Clone(above), os.Args[0])
 	r.cmd = exec.CommandContext(t.Context(), argv[0], argv[1:]...)
-	r.cmd.Env = append(os.Environ(), runTest+"="+r.also, "SCO_REAPER_TEST_MOUNT="+r.kept, "TMPDIR="+t.TempDir())
+	r.cmd.Env = append(os.Environ(), runTest+"="+r.also, "SCO_REAPER_TEST_MOUNT="+r.mounted, "TMPDIR="+t.TempDir())
 	r.cmd.Stderr = os.Stderr
 	if _, err := r.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func (r run) awaitNothingLeft(t *testing.T) {
 	for left() {
 		time.Sleep(10 * time.Millisecond)
 	}
-	if _, err := os.Stat(filepath.Join(r.kept, "precious")); err != nil {
+	if _, err := os.Stat(filepath.Join(r.mounted, "precious")); err != nil {
 		t.Errorf("the content of the mount was removed: %v", err)
 	}
 }

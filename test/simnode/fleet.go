@@ -207,13 +207,13 @@ func (f *Fleet) agentConfig(ctx context.Context, pod *corev1.Pod) (*rest.Config,
 		ExpirationSeconds: ptr.To[int64](tokenSeconds),
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
 	}}
-	answer, err := f.client.CoreV1().ServiceAccounts(pod.Namespace).
+	response, err := f.client.CoreV1().ServiceAccounts(pod.Namespace).
 		CreateToken(ctx, v1alpha1.AgentServiceAccount, request, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("request a token for Pod %s: %w", pod.Name, err)
 	}
 	config := rest.AnonymousClientConfig(f.config)
-	config.BearerToken = answer.Status.Token
+	config.BearerToken = response.Status.Token
 	config.QPS, config.Burst = 20, 50
 	return config, nil
 }

@@ -345,8 +345,8 @@ func bookmark(sel selection, version int) []byte {
 // tryWrite responds like a fence: it permits only status writes by the agent of the node.
 func (s *server) tryWrite(w http.ResponseWriter, req *http.Request, r request) {
 	body, _ := io.ReadAll(req.Body)
-	own := slices.ContainsFunc(slices.Concat(slices.Collect(maps.Values(req.Header))...), func(v string) bool { return v == r.name })
-	if r.subresource == "status" && own && !bytes.Contains(body, []byte(`"rollout"`)) {
+	isOwner := slices.ContainsFunc(slices.Concat(slices.Collect(maps.Values(req.Header))...), func(v string) bool { return v == r.name })
+	if r.subresource == "status" && isOwner && !bytes.Contains(body, []byte(`"rollout"`)) {
 		s.mutex.Lock()
 		o := r.objects[r.key()]
 		s.mutex.Unlock()
@@ -434,14 +434,14 @@ func checkVersion(next map[string]any, before *object) error {
 }
 
 func patched(form types.PatchType, before *object, body []byte, r request) (map[string]any, error) {
-	var patch, was, next map[string]any
+	var patch, previous, next map[string]any
 	if err := json.Unmarshal(body, &patch); err != nil {
 		return nil, err
 	}
 	if err := checkVersion(patch, before); err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(before.raw, &was); err != nil {
+	if err := json.Unmarshal(before.raw, &previous); err != nil {
 		return nil, err
 	}
 	if form == types.StrategicMergePatchType {
@@ -453,15 +453,15 @@ func patched(form types.PatchType, before *object, body []byte, r request) (map[
 			return nil, err
 		}
 	} else {
-		next = merge(maps.Clone(was), patch)
+		next = merge(maps.Clone(previous), patch)
 	}
 	switch {
 	case r.subresource == "status":
 		status := next["status"]
-		next = was
+		next = previous
 		next["status"] = status
-	case r.Kind != "ConfigMap" && was["status"] != nil:
-		next["status"] = was["status"]
+	case r.Kind != "ConfigMap" && previous["status"] != nil:
+		next["status"] = previous["status"]
 	}
 	return next, nil
 }
@@ -505,11 +505,11 @@ func (s *server) put(k *kind, before *object, next map[string]any) (*object, err
 		metadata["creationTimestamp"] = time.Now().UTC().Format(time.RFC3339)
 	} else {
 		event = "MODIFIED"
-		var was map[string]any
-		if err := json.Unmarshal(before.raw, &was); err != nil {
+		var previous map[string]any
+		if err := json.Unmarshal(before.raw, &previous); err != nil {
 			return nil, err
 		}
-		if generation, ok := metadata["generation"].(float64); ok && !reflect.DeepEqual(was["spec"], next["spec"]) {
+		if generation, ok := metadata["generation"].(float64); ok && !reflect.DeepEqual(previous["spec"], next["spec"]) {
 			metadata["generation"] = generation + 1
 		}
 	}

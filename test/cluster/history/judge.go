@@ -121,7 +121,7 @@ func (j *judge) claimsChanged(now map[string]bool, at time.Time) {
 			continue
 		}
 		if node := j.nodes[name]; node != nil && node.cordoned {
-			j.addProblem("the claim of %s went while it was cordoned", name)
+			j.addProblem("the claim of %s was released while it was cordoned", name)
 		}
 		if disruption := j.disruptions[name]; disruption != nil {
 			disruption.Unclaimed = at
@@ -155,13 +155,13 @@ func (j *judge) nodeChanged(node *nodeState, at time.Time) {
 	if before.ready && !node.ready {
 		setOnce(&disruption.Down, at)
 		if left := j.podsOn(node.name); left > 0 {
-			j.addProblem("%s went down with %d pods of applications on it", node.name, left)
+			j.addProblem("%s shut down with %d application pods", node.name, left)
 		}
 	}
 	if before.bootID != "" && node.bootID != before.bootID {
 		j.Boots[node.name]++
 		if !node.cordoned {
-			j.addProblem("%s was booted and not cordoned", node.name)
+			j.addProblem("%s was booted without a cordon", node.name)
 		}
 	}
 	if !before.ready && node.ready {
@@ -186,12 +186,12 @@ func (j *judge) podChanged(pod *podState, at time.Time) {
 			j.healthy[pod.app]++
 		}
 	}
-	healthy, least := j.healthy[pod.app], j.rules.MinHealthy[pod.app]
+	healthy, minimum := j.healthy[pod.app], j.rules.MinHealthy[pod.app]
 	if healthy == j.rules.Replicas[pod.app] {
 		j.full[pod.app] = true
 	}
-	if j.full[pod.app] && healthy < least {
-		j.addProblem("application %s had %d healthy pods, its PodDisruptionBudget says %d", pod.app, healthy, least)
+	if j.full[pod.app] && healthy < minimum {
+		j.addProblem("application %s had %d healthy pods, its PodDisruptionBudget requires %d", pod.app, healthy, minimum)
 	}
 }
 

@@ -46,7 +46,7 @@ func TestJudge(t *testing.T) {
 		play func(*tape)
 		want []string
 	}{
-		"a rollout by the rules has no problem": {
+		"a rollout that follows the rules has no problem": {
 			play: func(t *tape) {
 				t.claim("a")
 				t.node("a", "1", cordoned)
@@ -62,7 +62,7 @@ func TestJudge(t *testing.T) {
 			play: func(t *tape) { t.claim("a"); t.claim("a", "b") },
 			want: []string{"claims for [b] make 2 nodes out of service, the budget is 1: [a b]"},
 		},
-		"a node that is out of service without us uses the budget up": {
+		"a node that is out of service for another reason uses the budget": {
 			play: func(t *tape) {
 				t.node("b", "1", func(n *nodeState) { n.ready = false })
 				t.claim("a")
@@ -77,7 +77,7 @@ func TestJudge(t *testing.T) {
 		},
 		"a claim released before the uncordon is found": {
 			play: func(t *tape) { t.claim("a"); t.node("a", "1", cordoned); t.claim() },
-			want: []string{"the claim of a went while it was cordoned"},
+			want: []string{"the claim of a was released while it was cordoned"},
 		},
 		"a reboot under a pod is found": {
 			play: func(t *tape) {
@@ -86,22 +86,22 @@ func TestJudge(t *testing.T) {
 				t.pod("p", "a", false, false)
 				t.node("a", "1", down)
 			},
-			want: []string{"a went down with 1 pods of applications on it"},
+			want: []string{"a shut down with 1 application pods"},
 		},
 		"a boot of a node in service is found": {
 			play: func(t *tape) { t.node("a", "2", nil) },
-			want: []string{"a was booted and not cordoned"},
+			want: []string{"a was booted without a cordon"},
 		},
-		"a pod too few is found": {
+		"a missing pod is found": {
 			play: func(t *tape) {
 				t.pod("p", "a", true, false)
 				t.pod("q", "b", true, false)
 				t.pod("p", "a", false, false)
 				t.pod("q", "b", false, false)
 			},
-			want: []string{"application app had 0 healthy pods, its PodDisruptionBudget says 1"},
+			want: []string{"application app had 0 healthy pods, its PodDisruptionBudget requires 1"},
 		},
-		"an application that is being started has no pod too few": {
+		"a starting application has no missing pod": {
 			play: func(t *tape) { t.pod("q", "b", false, false) },
 		},
 	} {

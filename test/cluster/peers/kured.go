@@ -120,7 +120,7 @@ func (k *kured) playNode(ctx context.Context, w *world, node string, number int)
 	if err != nil {
 		return err
 	}
-	asked := k.path(w, node+".reboot")
+	requested := k.path(w, node+".reboot")
 	log, err := os.Create(k.path(w, node+".log"))
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (k *kured) playNode(ctx context.Context, w *world, node string, number int)
 	for ctx.Err() == nil {
 		cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child=KILL", "--", "sh", "-c", inPod, "sh",
 			w.settings.kured, "--node-id="+node, "--ds-namespace="+kuredNamespace, "--ds-name=kured", fmt.Sprintf("--concurrency=%d", w.budget),
-			"--period="+kuredPeriod.String(), "--reboot-sentinel="+k.path(w, node+".required"), "--reboot-command=/usr/bin/touch "+asked,
+			"--period="+kuredPeriod.String(), "--reboot-sentinel="+k.path(w, node+".required"), "--reboot-command=/usr/bin/touch "+requested,
 			"--metrics-host=127.0.0.1", fmt.Sprintf("--metrics-port=%d", 21000+number))
 		cmd.Env = append(os.Environ(), "SECRETS="+k.path(w, "secrets"), "KUBERNETES_SERVICE_HOST="+server.Hostname(), "KUBERNETES_SERVICE_PORT="+server.Port())
 		cmd.Stdout, cmd.Stderr = log, log
@@ -139,12 +139,12 @@ func (k *kured) playNode(ctx context.Context, w *world, node string, number int)
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
-		err := awaitFile(ctx, asked, ended)
+		err := awaitFile(ctx, requested, ended)
 		_ = cmd.Process.Kill() // the machine shuts down, or the measurement is over
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(os.Remove(asked), os.Remove(k.path(w, node+".required"))); err != nil {
+		if err := errors.Join(os.Remove(requested), os.Remove(k.path(w, node+".required"))); err != nil {
 			return err
 		}
 		if err := w.Light.Reboot(ctx, node); err != nil {

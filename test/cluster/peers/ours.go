@@ -74,13 +74,13 @@ func (o *ours) says(ctx context.Context, w *world, lost string) string {
 	if err := w.Client.Get(ctx, client.ObjectKeyFromObject(o.profile), o.profile); err != nil {
 		return err.Error()
 	}
-	said := []string{fmt.Sprintf("the node: %s %s: %s", clientNode.Status.Rollout.Phase, clientNode.Status.Rollout.Reason, clientNode.Status.Rollout.Message)}
+	texts := []string{fmt.Sprintf("the node: %s %s: %s", clientNode.Status.Rollout.Phase, clientNode.Status.Rollout.Reason, clientNode.Status.Rollout.Message)}
 	for _, condition := range o.profile.Status.Conditions {
 		if condition.Type == v1alpha1.ConditionStalled || condition.Type == v1alpha1.ConditionReconciling && condition.Status == metav1.ConditionTrue {
-			said = append(said, fmt.Sprintf("the profile: %s=%s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message))
+			texts = append(texts, fmt.Sprintf("the profile: %s=%s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message))
 		}
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(texts, "; ")
 }
 
 // nodeSays returns the state of a Node that has not come back, for contenders without their own report.

@@ -142,12 +142,12 @@ func Compare(granted []Right, requests []controlplane.Request, spare map[string]
 	for _, request := range requests {
 		right, allowed := smallest(granted, request)
 		used[right] = allowed
-		asked := Right{Verb: request.Verb, Group: request.Group, Resource: resourceOf(request), Name: request.Name, Namespace: request.Namespace}
+		needed := Right{Verb: request.Verb, Group: request.Group, Resource: resourceOf(request), Name: request.Name, Namespace: request.Namespace}
 		switch {
 		case request.Forbidden:
-			problems = append(problems, fmt.Sprintf("refused: %s (%d)", asked, request.Code))
+			problems = append(problems, fmt.Sprintf("rejected: %s (%d)", needed, request.Code))
 		case !allowed:
-			problems = append(problems, "used, and granted by none of the roles: "+asked.String())
+			problems = append(problems, "used, but not granted by any role: "+needed.String())
 		}
 	}
 	texts := map[string]bool{}
@@ -158,12 +158,12 @@ func Compare(granted []Right, requests []controlplane.Request, spare map[string]
 			problems = append(problems, "granted without bounds: "+text)
 		}
 		if spare[text] == "" && !used[right] {
-			problems = append(problems, "granted and never used: "+text)
+			problems = append(problems, "granted, but never used: "+text)
 		}
 	}
 	for text := range spare {
 		if !texts[text] {
-			problems = append(problems, "in the table of rights that a run need not use, and not granted: "+text)
+			problems = append(problems, "spare, but not granted: "+text)
 		}
 	}
 	slices.Sort(problems)

@@ -23,45 +23,45 @@ func TestCompare(t *testing.T) {
 		spare    map[string]string
 		want     []string
 	}{
-		"all that is granted is used": {
+		"all granted rights are used": {
 			granted:  append(Granted("", rule("", "nodes/status", nil, "patch")), Granted("ns", rule("", "configmaps", []string{"budget"}, "get"))...),
 			requests: []controlplane.Request{patchStatus, getBudget},
 		},
 		"a subresource is not the resource": {
 			granted: Granted("", rule("", "nodes", nil, "patch")), requests: []controlplane.Request{patchStatus},
-			want: []string{"granted and never used: patch nodes", "used, and granted by none of the roles: patch nodes/status n1"},
+			want: []string{"granted, but never used: patch nodes", "used, but not granted by any role: patch nodes/status n1"},
 		},
 		"another verb is not used": {
 			granted: Granted("", rule("", "nodes/status", nil, "patch", "update")), requests: []controlplane.Request{patchStatus},
-			want: []string{"granted and never used: update nodes/status"},
+			want: []string{"granted, but never used: update nodes/status"},
 		},
 		"another group is not used": {
 			granted: Granted("", rule("", "nodes/status", nil, "patch"), rule("apps", "nodes/status", nil, "patch")), requests: []controlplane.Request{patchStatus},
-			want: []string{"granted and never used: patch nodes.apps/status"},
+			want: []string{"granted, but never used: patch nodes.apps/status"},
 		},
-		"each name counts for itself": {
+		"each name is a separate right": {
 			granted: Granted("ns", rule("", "configmaps", []string{"budget", "other"}, "get")), requests: []controlplane.Request{getBudget},
-			want: []string{"granted and never used: get configmaps other in ns"},
+			want: []string{"granted, but never used: get configmaps other in ns"},
 		},
-		"a right in another namespace allows nothing": {
+		"a right in another namespace does not count": {
 			granted: Granted("elsewhere", rule("", "configmaps", nil, "get")), requests: []controlplane.Request{getBudget},
-			want: []string{"granted and never used: get configmaps in elsewhere", "used, and granted by none of the roles: get configmaps budget in ns"},
+			want: []string{"granted, but never used: get configmaps in elsewhere", "used, but not granted by any role: get configmaps budget in ns"},
 		},
-		"a wide right is not used where a narrow one does": {
+		"a broad right is unused if a narrow one suffices": {
 			granted:  append(Granted("", rule("", "configmaps", nil, "get")), Granted("ns", rule("", "configmaps", []string{"budget"}, "get"))...),
-			requests: []controlplane.Request{getBudget}, want: []string{"granted and never used: get configmaps"},
+			requests: []controlplane.Request{getBudget}, want: []string{"granted, but never used: get configmaps"},
 		},
-		"a spare right need not be used, and must be granted": {
+		"a spare right may be unused, but must be granted": {
 			granted: Granted("", rule("", "nodes/status", nil, "patch", "update")), requests: []controlplane.Request{patchStatus},
 			spare: map[string]string{"update nodes/status": "a reason", "delete nodes": "another one"},
-			want:  []string{"in the table of rights that a run need not use, and not granted: delete nodes"},
+			want:  []string{"spare, but not granted: delete nodes"},
 		},
-		"what was refused is told once": {
+		"a rejected request is reported once": {
 			granted: Granted("ns", rule("", "configmaps", []string{"budget"}, "get")),
 			requests: []controlplane.Request{
 				getBudget, {Verb: "list", Resource: "secrets", Code: 403, Forbidden: true}, {Verb: "list", Resource: "secrets", Code: 403, Forbidden: true},
 			},
-			want: []string{"refused: list secrets (403)"},
+			want: []string{"rejected: list secrets (403)"},
 		},
 		"without bounds": {
 			granted: Granted("", rule("", "*", nil, "get")), spare: map[string]string{"get *": "a reason"},

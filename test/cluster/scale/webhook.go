@@ -130,8 +130,8 @@ func (w *world) askOnce(ctx context.Context, asker *http.Client, i int) (time.Du
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	took := time.Since(began)
-	var answer admissionv1.AdmissionReview
-	if err != nil || json.Unmarshal(body, &answer) != nil || answer.Response == nil || len(answer.Response.Patch) == 0 {
+	var reply admissionv1.AdmissionReview
+	if err != nil || json.Unmarshal(body, &reply) != nil || reply.Response == nil || len(reply.Response.Patch) == 0 {
 		return 0, fmt.Errorf("the webhook does not merge options into a new volume: %s, %s, %w", response.Status, body, err)
 	}
 	return took, nil

@@ -39,8 +39,8 @@ const (
 	timeout = 12 * time.Minute
 )
 
-// TestTwentyNodesAreRebootedWithinBudgetAndPutBack needs the files that "make test" builds.
-func TestTwentyNodesAreRebootedWithinBudgetAndPutBack(t *testing.T) {
+// TestTwentyNodesAreRebootedWithinBudgetAndRestored needs the files that "make test" builds.
+func TestTwentyNodesAreRebootedWithinBudgetAndRestored(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	ctx := t.Context()
 	s := startSandbox(t, sandbox.Options{Options: controlplane.Options{Audit: true}, Nodes: nodes, BootTime: time.Second})

@@ -82,7 +82,7 @@ func TestUninstallLeavesNothing(t *testing.T) {
 }
 
 // A node that is permanently gone would block the uninstallation. FORCE=1 skips such a node, and only that node.
-func TestUninstallByForceLeavesTheNodeThatCannotBeReached(t *testing.T) {
+func TestUninstallByForceSkipsAnUnreachableNode(t *testing.T) {
 	s, hosts := tunedSandbox(t, 2)
 	reachable, cutOff := s.Names[0], s.Names[1]
 	if err := s.Fleet.Disconnect(t.Context(), cutOff); err != nil {
@@ -102,7 +102,7 @@ func TestUninstallByForceLeavesTheNodeThatCannotBeReached(t *testing.T) {
 
 // The script must remove the objects that a manager left when it was stopped during its work: trials and clones, and its changes on
 // Nodes.
-func TestUninstallTakesWhatAnEndedManagerHasLeft(t *testing.T) {
+func TestUninstallRemovesTheObjectsOfAStoppedManager(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	ctx := t.Context()
 	s := startSandbox(t, sandbox.Options{Nodes: 1, BootTime: time.Second})

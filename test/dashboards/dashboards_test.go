@@ -117,7 +117,7 @@ func TestEveryMetricIsOnADashboard(t *testing.T) {
 	}
 }
 
-func TestPanelsStandBesideEachOther(t *testing.T) {
+func TestPanelsDoNotOverlap(t *testing.T) {
 	for file, d := range readDashboards(t) {
 		if d.UID != "storage-client-"+file {
 			t.Errorf("%s: got UID %s", file, d.UID)

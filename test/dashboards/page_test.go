@@ -10,7 +10,7 @@ import (
 )
 
 // docs/monitoring.md describes each alert with its severity and duration, in the order of the rules.
-func TestThePageTellsOfEachAlert(t *testing.T) {
+func TestThePageDescribesEachAlert(t *testing.T) {
 	content, err := os.ReadFile("../../config/components/prometheus/alerts.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestThePageTellsOfEachAlert(t *testing.T) {
 }
 
 // The page also describes each dashboard.
-func TestThePageTellsOfEachDashboard(t *testing.T) {
+func TestThePageDescribesEachDashboard(t *testing.T) {
 	page, err := os.ReadFile("../../docs/monitoring.md")
 	if err != nil {
 		t.Fatal(err)

@@ -236,7 +236,7 @@ func TestEveryQueryHasAResult(t *testing.T) {
 }
 
 // The test must detect renamed metrics, states and labels.
-func TestAQueryOfSomethingElseHasNone(t *testing.T) {
+func TestAQueryOfAnUnknownMetricHasNoResult(t *testing.T) {
 	recorded := record(t)
 	for _, query := range []string{
 		`max(storageclient_knots)`, `max(storageclient_nodes{state="silenced"})`, `sum(rate(storageclient_mount_read_bytes_total{share=~".+"}[5m]))`,

@@ -127,7 +127,7 @@ func expectMountOptions(ctx SpecContext) {
 	Expect(api.Create(ctx, &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: mountOptions},
 		Spec: v1alpha1.StorageClientProfileSpec{NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelHostname: node.Name}}}})).To(Succeed())
 
-	var judged []*judgement
+	var judgements []*judgement
 	nfs := variantsOf(mountoptions.NFS)
 	exportVariants(ctx, nfs)
 	By(fmt.Sprintf("%d NFS option lists, mounted by hand on %s: which does its kernel reject?", len(nfs.all), node.Name))
@@ -138,7 +138,7 @@ func expectMountOptions(ctx SpecContext) {
 	By(fmt.Sprintf("the accepted options, as %d lists, mounted by the kubelet through PersistentVolumes", len(nfsTogether.all)))
 	exportVariants(ctx, nfsTogether)
 	mountByKubelet(ctx, node, nfsTogether)
-	judged = append(judged, judge(nfs, nfsTogether))
+	judgements = append(judgements, evaluate(nfs, nfsTogether))
 
 	xfs := variantsOf(mountoptions.XFS)
 	By(fmt.Sprintf("%d XFS option lists, mounted by hand", len(xfs.all)))
@@ -157,7 +157,7 @@ losetup --find --show one >one.device
 	makeDisks(ctx, node, xfsTogether)
 	By(fmt.Sprintf("the accepted options, as %d lists, mounted by the kubelet through local volumes", len(xfsTogether.all)))
 	mountByKubelet(ctx, node, xfsTogether)
-	judged = append(judged, judge(xfs, xfsTogether))
+	judgements = append(judgements, evaluate(xfs, xfsTogether))
 
 	By("SMB, mounted only by hand: the kubelet has no plugin for it")
 	serveSMB(ctx)
@@ -165,10 +165,10 @@ losetup --find --show one >one.device
 	try(ctx, node, smb, func(v *variant) string {
 		return "mount -t cifs -o " + strings.Join(append([]string{"username=share,password=share"}, v.list...), ",") + " //" + cluster.ServerAddress + "/share /mnt/mount-options"
 	})
-	judged = append(judged, judge(smb, nil))
+	judgements = append(judgements, evaluate(smb, nil))
 
 	var wrong []string
-	for _, j := range judged {
+	for _, j := range judgements {
 		wrong = append(wrong, j.wrong()...)
 	}
 	Expect(wrong).To(BeEmpty())
@@ -465,22 +465,22 @@ const (
 	unproven  = "compared, no other mount"
 )
 
-// judge compares each case with the mount that has the option and with the mount that does not. It prints the table.
-func judge(v, together *variants) *judgement {
+// evaluate compares each case with the mount that has the option and with the mount that does not. It prints the table.
+func evaluate(v, together *variants) *judgement {
 	j := &judgement{protocol: v.protocol}
 	for _, c := range casesOf(v.protocol) {
 		verdict, note := judgeOne(c, v)
 		j.results = append(j.results, result{c, verdict, note})
 	}
 	if together != nil {
-		j.judgeTogether(together)
+		j.evaluateTogether(together)
 	}
 	fmt.Print(j)
 	return j
 }
 
-// judgeTogether compares the kubelet's mounts with their lists, as the kernel and the agent report them.
-func (j *judgement) judgeTogether(together *variants) {
+// evaluateTogether compares the kubelet's mounts with their lists, as the kernel and the agent report them.
+func (j *judgement) evaluateTogether(together *variants) {
 	for _, one := range together.all {
 		j.volumes, j.options = j.volumes+1, j.options+len(one.options)
 		for _, shown := range [][]string{one.observed, one.reported} {

@@ -18,7 +18,7 @@ import (
 
 const prefix = "tuning.storageclient.dev/"
 
-func TestActionsAreOfferedWhereTheyDoSomething(t *testing.T) {
+func TestActionsAreOfferedOnlyIfTheyHaveAnEffect(t *testing.T) {
 	script := read(t, filepath.Join(dir, "actions", "discovery.lua"))
 	for name, test := range map[string]struct {
 		state  string
@@ -70,7 +70,7 @@ func hashOf(o *unstructured.Unstructured) string {
 	return hash
 }
 
-func TestActionsSetOneAnnotationAndNothingElse(t *testing.T) {
+func TestActionsChangeOnlyOneAnnotation(t *testing.T) {
 	waiting := filepath.Join(dir, "testdata", "waiting-approval.yaml")
 	for action, want := range map[string]string{
 		"approve": prefix + "approved-plan=" + regexp.QuoteMeta(hashOf(readObject(t, waiting))),

@@ -34,7 +34,7 @@ var takenOver = []ssa.FieldManager{
 
 // testdata/owners.yaml contains annotations and managed fields that the plugin sets (cmd/kubectl-storageclient/owner_test.go). Flux's
 // code applies the profile over them.
-func TestFluxLeavesWhatThePluginSets(t *testing.T) {
+func TestFluxKeepsTheAnnotationsOfThePlugin(t *testing.T) {
 	var left map[string]struct {
 		Annotations   map[string]string           `json:"annotations"`
 		ManagedFields []metav1.ManagedFieldsEntry `json:"managedFields"`

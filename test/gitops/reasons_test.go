@@ -98,7 +98,7 @@ func states(t *testing.T) map[string]*unstructured.Unstructured {
 	return out
 }
 
-func TestEveryReasonIsJudged(t *testing.T) {
+func TestEveryReasonHasAHealth(t *testing.T) {
 	script, all := read(t, filepath.Join(dir, "health.lua")), states(t)
 	evaluators := fluxEvaluators(t)
 	for _, name := range reasonsOfAPI(t) {
@@ -131,7 +131,7 @@ func TestEveryReasonIsJudged(t *testing.T) {
 }
 
 // An engine must not wait for a profile without progress. The exception is a wait for a user, which kstatus can only show as in progress.
-func TestNoStateThatIsAtRestIsInProgress(t *testing.T) {
+func TestNoIdleStateIsInProgress(t *testing.T) {
 	for name, object := range states(t) {
 		conditions := map[string]string{}
 		list, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")

@@ -60,7 +60,7 @@ func locked(from client.Object) client.Patch {
 	return client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{})
 }
 
-func TestAWriteThatMeetsAnotherVersionIsAConflict(t *testing.T) {
+func TestAWriteOfAnotherVersionIsAConflict(t *testing.T) {
 	for name, write := range map[string]func(*Client, *corev1.Node) error{
 		"a patch": func(c *Client, node *corev1.Node) error {
 			next := node.DeepCopy()
@@ -114,7 +114,7 @@ func TestAnUpdateMeetsTheVersionItWasMadeFrom(t *testing.T) {
 }
 
 // A patch without the version changes the fields that it contains, and keeps the later writes of others.
-func TestAPatchWithoutTheVersionMergesIntoWhatIsThere(t *testing.T) {
+func TestAPatchWithoutTheVersionMergesIntoTheStoredObject(t *testing.T) {
 	s, c := newServer()
 	clientNode := getClientNode(t, c)
 	Change(s, "agent", clientNode, func(n *v1alpha1.StorageClientNode) { n.Status.Hash = "h" })

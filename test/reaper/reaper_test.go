@@ -149,7 +149,7 @@ func (r run) awaitNothingLeft(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftOfARun(t *testing.T) {
+func TestARunIsCleanedUp(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, run){
 		"that is killed": func(t *testing.T, r run) {
 			if err := r.cmd.Process.Kill(); err != nil {
@@ -171,7 +171,7 @@ func TestNothingIsLeftOfARun(t *testing.T) {
 }
 
 // The go command exits before the test that it has started.
-func TestNothingIsLeftOfARunWhoseParentIsKilled(t *testing.T) {
+func TestARunWhoseParentIsKilledIsCleanedUp(t *testing.T) {
 	r := startRun(t, "sh", "-c", `"$@"; true`, "sh")
 	ids := marked(runTest + "=" + r.also)
 	if err := r.cmd.Process.Kill(); err != nil {

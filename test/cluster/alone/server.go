@@ -153,7 +153,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		s.mutex.Lock()
 		o := r.objects[r.key()]
 		s.mutex.Unlock()
-		answer(w, o, r)
+		respond(w, o, r)
 	case req.URL.Query().Get("dryRun") != "":
 		s.tryWrite(w, req, r)
 	default:
@@ -161,7 +161,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-func answer(w http.ResponseWriter, o *object, r request) {
+func respond(w http.ResponseWriter, o *object, r request) {
 	if o == nil {
 		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound, r.resource+" "+r.name+" not found")
 		return
@@ -350,7 +350,7 @@ func (s *server) tryWrite(w http.ResponseWriter, req *http.Request, r request) {
 		s.mutex.Lock()
 		o := r.objects[r.key()]
 		s.mutex.Unlock()
-		answer(w, o, r)
+		respond(w, o, r)
 		return
 	}
 	fail(w, http.StatusForbidden, metav1.StatusReasonForbidden,
@@ -372,7 +372,7 @@ func (s *server) write(w http.ResponseWriter, req *http.Request, r request) {
 	s.lastWrite = time.Now()
 	before := r.objects[r.key()]
 	if before == nil && req.Method != http.MethodPost {
-		answer(w, nil, r)
+		respond(w, nil, r)
 		return
 	}
 	var next map[string]any
@@ -387,7 +387,7 @@ func (s *server) write(w http.ResponseWriter, req *http.Request, r request) {
 		next, err = patched(types.PatchType(req.Header.Get("Content-Type")), before, body, r)
 	case http.MethodDelete:
 		s.delete(r.kind, before)
-		answer(w, before, r)
+		respond(w, before, r)
 		return
 	}
 	if err != nil {
@@ -405,7 +405,7 @@ func (s *server) write(w http.ResponseWriter, req *http.Request, r request) {
 		_, _ = w.Write(o.raw)
 		return
 	}
-	answer(w, o, r)
+	respond(w, o, r)
 }
 
 func decodeBody(contentType string, body []byte) (map[string]any, error) {
@@ -524,17 +524,17 @@ func (s *server) put(k *kind, before *object, next map[string]any) (*object, err
 		return out
 	})
 	k.objects[o.key] = o
-	s.tell(k, change{o, event})
+	s.notify(k, change{o, event})
 	return o, nil
 }
 
 func (s *server) delete(k *kind, o *object) {
 	delete(k.objects, o.key)
 	s.version++
-	s.tell(k, change{&object{key: o.key, version: s.version, raw: o.raw, metadata: o.metadata}, "DELETED"})
+	s.notify(k, change{&object{key: o.key, version: s.version, raw: o.raw, metadata: o.metadata}, "DELETED"})
 }
 
-func (s *server) tell(k *kind, c change) {
+func (s *server) notify(k *kind, c change) {
 	k.log = append(k.log, c)
 	if len(k.log) > maxLog {
 		k.log, k.first = slices.Clone(k.log[maxLog/2:]), k.first+maxLog/2

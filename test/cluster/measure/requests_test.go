@@ -9,7 +9,7 @@ import (
 	"github.com/storageclient/operator/test/cluster/controlplane"
 )
 
-func TestCountTellsWritesFromWhatStandsApart(t *testing.T) {
+func TestCountSeparatesWritesFromOtherRequests(t *testing.T) {
 	from := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	request := func(verb, resource, subresource string, code int) controlplane.Request {
 		return controlplane.Request{User: "u", Verb: verb, Resource: resource, Subresource: subresource, Code: code, At: from, Live: true}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestFillReplacesWhatIsBetweenTheMarkers(t *testing.T) {
+func TestFillReplacesTheTextBetweenTheMarkers(t *testing.T) {
 	dir := t.TempDir()
 	page, tables := filepath.Join(dir, "page.md"), filepath.Join(dir, "scale.md")
 	write := func(file, data string) {

@@ -34,8 +34,8 @@ func serve(socket, driver, endpoint string) error {
 	info = field(info, 3, endpoint)
 	info = field(info, 4, "1.0.0")
 	mux := http.NewServeMux()
-	mux.HandleFunc("/pluginregistration.Registration/GetInfo", func(w http.ResponseWriter, _ *http.Request) { answer(w, info) })
-	mux.HandleFunc("/pluginregistration.Registration/NotifyRegistrationStatus", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
+	mux.HandleFunc("/pluginregistration.Registration/GetInfo", func(w http.ResponseWriter, _ *http.Request) { respond(w, info) })
+	mux.HandleFunc("/pluginregistration.Registration/NotifyRegistrationStatus", func(w http.ResponseWriter, _ *http.Request) { respond(w, nil) })
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, Protocols: new(http.Protocols)}
 	server.Protocols.SetUnencryptedHTTP2(true)
 	return server.Serve(listener)
@@ -46,8 +46,8 @@ func field(message []byte, number byte, value string) []byte {
 	return append(append(message, number<<3|2, byte(len(value))), value...)
 }
 
-// answer writes a message in the form of gRPC: a length before it, the status in a trailer.
-func answer(w http.ResponseWriter, message []byte) {
+// respond writes a message in the form of gRPC: a length before it, the status in a trailer.
+func respond(w http.ResponseWriter, message []byte) {
 	w.Header().Set("Content-Type", "application/grpc")
 	w.Header().Set("Trailer", "Grpc-Status")
 	header := make([]byte, 5)

@@ -27,7 +27,7 @@ func main() {
 	options := sandbox.Options{Root: ".", BootTime: bootTime}
 	flag.StringVar(&options.Binaries, "binaries", "", "Directory with etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok.")
 	flag.StringVar(&options.Manager, "manager", "bin/manager", "The manager binary.")
-	flag.IntVar(&options.Nodes, "nodes", 6, "How many nodes to simulate.")
+	flag.IntVar(&options.Nodes, "nodes", 6, "Number of nodes to simulate.")
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard())
 	if err := runDemo(options); err != nil {

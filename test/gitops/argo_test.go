@@ -26,18 +26,18 @@ func TestActionsAreOfferedOnlyIfTheyHaveAnEffect(t *testing.T) {
 		want   []string
 	}{
 		"a plan that waits": {state: "waiting-approval.yaml", want: []string{"approve", "pause"}},
-		"one that is approved": {state: "waiting-approval.yaml", change: func(o *unstructured.Unstructured) {
+		"an approved plan": {state: "waiting-approval.yaml", change: func(o *unstructured.Unstructured) {
 			hash, _, _ := unstructured.NestedString(o.Object, "status", "plan", "hash")
 			o.SetAnnotations(map[string]string{prefix + "approved-plan": hash})
 		}, want: []string{"pause"}},
-		"one that is approved in Git": {state: "waiting-approval.yaml", change: func(o *unstructured.Unstructured) {
+		"a plan that is approved in Git": {state: "waiting-approval.yaml", change: func(o *unstructured.Unstructured) {
 			hash, _, _ := unstructured.NestedString(o.Object, "status", "plan", "hash")
 			_ = unstructured.SetNestedField(o.Object, hash, "spec", "rollout", "reboot", "approvedPlan")
 		}, want: []string{"pause"}},
-		"a plan that nobody reboots for": {state: "waiting-approval.yaml", change: func(o *unstructured.Unstructured) {
+		"a plan without reboots": {state: "waiting-approval.yaml", change: func(o *unstructured.Unstructured) {
 			_ = unstructured.SetNestedField(o.Object, "Never", "spec", "rollout", "reboot", "policy")
 		}, want: []string{"pause"}},
-		"a plan that the manager has not seen the latest edit of": {state: "unobserved.yaml", want: []string{"pause"}},
+		"a plan from before the latest edit": {state: "unobserved.yaml", want: []string{"pause"}},
 		"a pause": {state: "healthy.yaml", change: func(o *unstructured.Unstructured) {
 			o.SetAnnotations(map[string]string{prefix + "paused": "true", prefix + "approved-plan": hashOf(o)})
 		}, want: []string{"resume"}},

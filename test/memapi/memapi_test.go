@@ -84,7 +84,7 @@ func TestAWriteOfAnotherVersionIsAConflict(t *testing.T) {
 		}
 		s, c := newServer()
 		node = getNode(t, c)
-		Change(s, "somebody", node, func(n *corev1.Node) { n.Labels = map[string]string{"x": "y"} })
+		Change(s, "other", node, func(n *corev1.Node) { n.Labels = map[string]string{"x": "y"} })
 		if err := write(c, node); !apierrors.IsConflict(err) {
 			t.Errorf("%s after another client's write: got %v, want a conflict", name, err)
 		}

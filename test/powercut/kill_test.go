@@ -22,7 +22,7 @@ import (
 const killedRoot, killedState = "SCO_KILLED_ROOT", "SCO_KILLED_STATE"
 
 var (
-	kills    = flag.Int("kills", 100, "How often the agent is killed on each tree.")
+	kills    = flag.Int("kills", 100, "Number of kills of the agent on each tree.")
 	killSeed = flag.Uint64("kill-seed", rand.Uint64(), "Seed of the moments at which the agent is killed.")
 )
 

@@ -1,6 +1,6 @@
-// Command powercut repeatedly cuts the power of a virtual machine at random moments, while the agent in it changes settings on an ext4 or
-// XFS file system, with Debian's GRUB or with boot loader entries. After each cut the machine boots. It checks that every file is the old
-// or the new one, that finished changes are present, and that the journal can restore everything.
+// Command powercut repeatedly cuts the power of a virtual machine at random moments, while the agent in it changes settings. The file
+// system is ext4 or XFS, with Debian's GRUB or with boot loader entries. After each cut the machine boots. It checks that every file is
+// the old or the new one, that finished changes are present, and that the journal can restore everything.
 package main
 
 import (

@@ -205,10 +205,10 @@ func TestDirectoriesOfKilledReapersAreRemoved(t *testing.T) {
 		owner any
 		stays bool
 	}{
-		"of an ended run":                     {owner: process{ID: self.ID, Began: "1"}},
-		"of a run that goes on":               {owner: self, stays: true},
-		"of a run that has just made it":      {stays: true},
-		"of another program with a like name": {owner: "somebody", stays: true},
+		"of a finished run":                      {owner: process{ID: self.ID, Began: "1"}},
+		"of a running run":                       {owner: self, stays: true},
+		"of a run that has just created it":      {stays: true},
+		"of another program with a similar name": {owner: "someone-else", stays: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, err := os.MkdirTemp(parent, dirPrefix)

@@ -7,7 +7,7 @@ import (
 )
 
 // New makes a directory with a short path and removes it at the end of the test. The path of a Unix socket has at most 107 bytes
-// (unix(7)), and t.TempDir exceeds them in a long TMPDIR or in a test with a long name.
+// (unix(7)). t.TempDir exceeds that if TMPDIR or the name of the test is long.
 func New(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "sco")

@@ -32,7 +32,7 @@ import (
 const tokenSeconds = 3 * 3600
 
 // Fleet simulates the kubelets of simulated machines. It runs the loop of the agent on a machine while a pod of the agent's DaemonSet is
-// bound to its Node, with a token that is bound to that pod. It reports reboots to the API.
+// bound to its Node. The agent has a token that is bound to that pod. Fleet also reports reboots to the API.
 type Fleet struct {
 	config   *rest.Config
 	client   kubernetes.Interface

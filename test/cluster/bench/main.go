@@ -2,9 +2,9 @@
 // plane, evictions and manager are real. The data is independent of the manager: times come from its own watches, writes from the API
 // server's audit log, CPU and memory from /proc.
 //
-// The bound consists of the canary's disruption and full waves. It excludes zones, which the manager processes one after the other, pods
-// that a PodDisruptionBudget protects, and the time of the manager, the API server and the agents. The ratio shows that difference.
-// Control plane, nodes and manager share the machine that the table names.
+// The bound consists of the canary's disruption and full waves. It excludes zones, which the manager processes one after the other. It
+// also excludes pods that a PodDisruptionBudget protects, and the time of the manager, the API server and the agents. The ratio shows
+// that difference. Control plane, nodes and manager share the machine that the table names.
 package main
 
 import (
@@ -39,11 +39,11 @@ func main() {
 	options.Audit = true
 	var runs []run
 	limit := flag.Float64("ratio", 1.05, "The largest ratio of makespan to lower bound that passes.")
-	boot := flag.Duration("boot", 2*time.Minute, "How long a simulated boot takes, for the -run flags after it: a virtual machine's takes one to three minutes.")
-	zones := flag.Int("zones", 1, "How many zones the nodes are in, for the -run flags after it. Zones go one after the other, which the lower bound leaves out.")
+	boot := flag.Duration("boot", 2*time.Minute, "Duration of a simulated boot, for the -run flags after it. A virtual machine takes one to three minutes.")
+	zones := flag.Int("zones", 1, "Number of zones of the nodes, for the -run flags after it. Zones run one after the other, which the lower bound ignores.")
 	flag.StringVar(&options.Binaries, "binaries", "", "Directory with etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok.")
 	flag.StringVar(&options.Manager, "manager", "bin/manager", "The manager binary.")
-	pprof := flag.String("pprof", "", "Address that the manager serves the Go profiler at, e.g. 127.0.0.1:6060, for the -run flags after it.")
+	pprof := flag.String("pprof", "", "Address of the manager's Go profiler, e.g. 127.0.0.1:6060, for the -run flags after it.")
 	flag.Func("run", "NODES/BUDGET, e.g. 100/50: a measurement. May be given more than once.", func(text string) error {
 		next := run{boot: *boot, zones: *zones, pprof: *pprof}
 		if _, err := fmt.Sscanf(text, "%d/%d", &next.nodes, &next.budget); err != nil || next.budget < 1 || next.nodes < next.budget {

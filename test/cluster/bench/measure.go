@@ -39,7 +39,7 @@ type bench struct {
 	manager  *controlplane.Process
 }
 
-// measureRollout starts a cluster, lets the agents stage a kernel argument on all nodes, and measures the time from the approval of the
+// measureRollout starts a cluster and lets the agents stage a kernel argument on all nodes. It measures the time from the approval of the
 // reboots to the return of the last node.
 func measureRollout(ctx context.Context, options sandbox.Options, next run) (r result, err error) {
 	r = result{run: next, load: measure.LoadAverage()}

@@ -28,10 +28,10 @@ type measured struct {
 }
 
 func main() {
-	scale := flag.String("scale", "dist/scale.json", "What bench-scale has measured; its tables are in the Markdown file beside it.")
-	peers := flag.String("peers", "dist/peers.json", "What bench-peers has measured, likewise.")
-	page := flag.String("page", "docs/scale.md", "The page.")
-	plots := flag.String("plots", "docs/scale", "Where the plots go.")
+	scale := flag.String("scale", "dist/scale.json", "Results of bench-scale. The Markdown file next to it contains the tables.")
+	peers := flag.String("peers", "dist/peers.json", "Results of bench-peers, in the same form.")
+	page := flag.String("page", "docs/scale.md", "Page to update.")
+	plots := flag.String("plots", "docs/scale", "Directory for the plots.")
 	flag.Parse()
 	if err := errors.Join(fill(*page, "scale", *scale, images), fill(*page, "peers", *peers, ""), draw(*scale, *plots)); err != nil {
 		fmt.Fprintln(os.Stderr, "page:", err)

@@ -81,7 +81,7 @@ func TestOfAccount(t *testing.T) {
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list"}}}},
 		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "a"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}},
 		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "b"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}}}},
-		binding("a", "m"), binding("b", "somebody"),
+		binding("a", "m"), binding("b", "other"),
 		&rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "m"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "m"},
 			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "ns", Name: "m"}},

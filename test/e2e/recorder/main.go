@@ -28,7 +28,7 @@ func main() {
 
 func run() (err error) {
 	out := flag.String("o", "", "file for the samples: gzip, in each line JSON with the time and a list of servers")
-	lasts := flag.Duration("for", time.Minute, "how long")
+	lasts := flag.Duration("for", time.Minute, "duration")
 	flag.Parse()
 	fs, err := host.OpenFS("/")
 	if err != nil {

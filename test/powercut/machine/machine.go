@@ -219,8 +219,8 @@ func (m *Machine) Restore() error {
 	return nil
 }
 
-// Check checks that each file has its content from before or after the interrupted change, and that the journal contains the originals of
-// all values in the agent's files.
+// Check checks that each file has its content from before or after the interrupted change. The journal must contain the originals of all
+// values in the agent's files.
 func (m *Machine) Check() error {
 	var allowed []string
 	for n := m.Done; n <= m.Doing; n++ {

@@ -274,7 +274,7 @@ func checkHistory(t *testing.T, recorder *history.Recorder) {
 	}
 	for node, boots := range verdict.Boots {
 		if boots != 1 {
-			t.Errorf("got %[2]d boots of %[1]s, want one", node, boots)
+			t.Errorf("%s: got %d boots, want one", node, boots)
 		}
 	}
 	if len(verdict.StillOut) > 0 {

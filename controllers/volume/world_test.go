@@ -32,13 +32,13 @@ import (
 // errDied is the panic of a manager that dies.
 var errDied = errors.New("the manager died")
 
-// poison is the option that a server may refuse.
+// poison is the option that a server may reject.
 const poison = "nordirplus"
 
-// declaredLists are what profiles declare, by version.
+// declaredLists are the options that profiles declare, by version.
 var declaredLists = [][]string{{"nocto"}, {"nocto", poison}, {"nconnect=4", "nocto"}, {"noresvport"}}
 
-// world is a cluster in memory: what the API server holds, and the kubelets that mount volumes. It checks the invariants at
+// world is a cluster in memory: the objects of the API server, and the kubelets that mount volumes. It checks the invariants at
 // every write.
 type world struct {
 	now      time.Time
@@ -46,63 +46,63 @@ type world struct {
 	volumes  map[string]*simVolume
 	profiles map[string]*v1alpha1.StorageClientProfile
 	paused   bool
-	// mounts are the lists that volumes are mounted with: on the one node that has an agent, or, where bare is true, on one that has
-	// none. skew is by how much the clock of the former is ahead, and idle are the mounts that nobody has used yet.
+	// mounts contains the options that each volume is mounted with. The only node with an agent has the mount. If bare is true, a node
+	// without an agent has it. idle contains the mounts without any use yet. skew is the clock lead of the node with the agent.
 	mounts     map[string][]string
 	bare, idle map[string]bool
 	skew       time.Duration
-	// shown are the sets of options with which a volume was mounted while it carried a list of theirs.
-	shown map[string]bool
+	// mountedSets contains the option sets that worked: a volume was mounted with their options.
+	mountedSets map[string]bool
 	// failures are the events of failed mounts.
 	failures []failure
-	// failed are the failed mounts that there have ever been, as volume and kind, abandoned the volumes that no pod waited for at one time.
+	// failed contains all failed mounts since the start. abandoned contains the volumes that had no waiting pod at some time.
 	failed    map[failedOnce]bool
 	abandoned map[string]bool
-	// poisoned is whether mounts with that option fail, outspoken whether that is said to be for the options, and unwell are
-	// volumes that cannot be mounted with any list. mountedAt is when a volume was mounted last.
+	// If poisoned is set, mounts with the option poison fail. If outspoken is set, the error names the options as the cause.
+	// Volumes in unwell cannot be mounted with any options. mountedAt is the time of the last mount of a volume.
 	poisoned, outspoken bool
 	unwell              map[string]bool
 	mountedAt           map[string]time.Time
 	serial              int
-	// changes counts what anybody but a manager changed.
+	// changes counts the changes by users and other controllers.
 	changes int
 
-	// stripped is set once somebody took marks off: of these volumes, mounts count that have what is in force, whenever they were made.
+	// stripped is set after a user removes marks. Without a mark, every mount with the current options is evidence, whatever its age.
 	stripped bool
 	// pages are the ConfigMaps of the ledger.
 	pages      map[string]*corev1.ConfigMap
 	pageReader ledger.Reader
 
-	// canaries are the batches that began with an option set that nothing showed to work, with that set.
+	// canaries contains the batches that started with an unproven option set, and that set.
 	canaries map[string]string
 
 	verbose bool
-	// random is true in a schedule, in which more is left to chance than in a story.
+	// random is true in a schedule, which has more random events than a story.
 	random bool
 	log    []string
-	// lenient is set where two managers overlapped: of batches, nothing holds then.
+	// lenient is set after two managers overlap. The invariants of batches do not apply then.
 	lenient bool
-	// intrude is called before every read and write of a manager; nil: nothing happens there.
+	// intrude is called before every read and write of a manager. May be nil.
 	intrude func()
-	// concurrent is whether a pass writes several volumes at a time.
+	// concurrent is true if a pass writes several volumes at a time.
 	concurrent bool
 	mutex      sync.Mutex
 	broken     error
 }
 
-// simVolume is a volume with what the world knows of it.
+// simVolume is a volume with its history in the world.
 type simVolume struct {
 	pv *corev1.PersistentVolume
-	// own is the list that the volume had before we wrote it first, written the one that we wrote last.
+	// own contains the options before the operator's first write, written the options of its last write.
 	own, written []string
-	// carried is whether it carries, or carried, a list of ours that has neither been taken back nor let go, and profiles are those that
-	// it was written for. putBack is whether annotations that somebody took off were put back since.
+	// carried is true from a write by the operator until the volume is restored or released. profiles are the profiles of that write.
+	// putBack is true if the operator has restored annotations that a user removed.
 	carried  bool
 	profiles []string
 	putBack  bool
-	// lost is whether annotations and ledger were lost at one time: what a manager has read before, it may still know.
+	// lost is true if both annotations and ledger entry were lost at some time. A manager may still have an earlier read in memory.
 	lost bool
-	// manifest is the list that it was created with.
+	// manifest contains the options at creation.
 	manifest []string
 	// protected is true if a policy rejects every write of the operator.
 	protected bool
@@ -116,14 +116,14 @@ type failure struct {
 	plan.Failure
 }
 
-// kinds of failures.
+// The kinds of failures.
 const refusedOption, sickServer = "refused option", "sick server"
 
 func newWorld(seed uint64) *world {
 	return &world{
 		now: time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC), rng: rand.New(rand.NewPCG(seed, 0)),
 		volumes: map[string]*simVolume{}, profiles: map[string]*v1alpha1.StorageClientProfile{}, mounts: map[string][]string{}, canaries: map[string]string{},
-		pages: map[string]*corev1.ConfigMap{}, outspoken: true, unwell: map[string]bool{}, mountedAt: map[string]time.Time{}, bare: map[string]bool{}, idle: map[string]bool{}, shown: map[string]bool{},
+		pages: map[string]*corev1.ConfigMap{}, outspoken: true, unwell: map[string]bool{}, mountedAt: map[string]time.Time{}, bare: map[string]bool{}, idle: map[string]bool{}, mountedSets: map[string]bool{},
 		failed: map[failedOnce]bool{}, abandoned: map[string]bool{},
 	}
 }
@@ -166,7 +166,7 @@ func (w *world) addProfile(name string, list []string, change ...func(*v1alpha1.
 	return &p
 }
 
-// edited gives a profile that was changed in place a version of its own.
+// edited gives a profile that was changed in place a new version.
 func (w *world) edited(p *v1alpha1.StorageClientProfile) {
 	changed := p.DeepCopy()
 	changed.ResourceVersion = w.version()
@@ -192,7 +192,7 @@ func (w *world) change(v *simVolume, do func(*corev1.PersistentVolume)) {
 
 func (w *world) names() []string { return slices.Sorted(maps.Keys(w.volumes)) }
 
-// mount lets a kubelet mount a volume again, which binds it.
+// mount makes a kubelet mount a volume again, which binds the volume.
 func (w *world) mount(name string) {
 	v := w.volumes[name]
 	if isUnused(v.pv) {
@@ -218,12 +218,12 @@ func (w *world) mount(name string) {
 	}
 	w.mounts[name] = append([]string{}, list...)
 	if mark := judge.MarkOf(v.pv); mark != nil && judge.RecordOf(v.pv).HasAppliedOptions(v.pv) {
-		w.shown[mark.Set] = true
+		w.mountedSets[mark.Set] = true
 	}
 	w.bare[name], w.idle[name] = w.random && w.rng.IntN(3) == 0, w.random && w.rng.IntN(8) == 0
 }
 
-// create plays the API server with the webhook, which may be away.
+// create acts as the API server with the webhook, which may be unavailable.
 func (w *world) create(name string, webhook bool, options ...string) {
 	v := w.addVolume(name, options...)
 	w.changes++
@@ -294,16 +294,16 @@ func (w *world) clientNodes() []*v1alpha1.StorageClientNode {
 	return []*v1alpha1.StorageClientNode{node}
 }
 
-// connectionsOf is how many a mount opens.
+// connectionsOf returns the number of connections that a mount opens.
 func connectionsOf(list []string) int {
-	n, asked := mountoptions.Nconnect(list)
-	if !asked {
+	n, requested := mountoptions.Nconnect(list)
+	if !requested {
 		return 1
 	}
 	return n
 }
 
-// finishDeletions takes the finalizers off, as the profiles' controller does.
+// finishDeletions removes the finalizers, as the profile controller does.
 func (w *world) finishDeletions() {
 	for _, name := range slices.Sorted(maps.Keys(w.profiles)) {
 		p := w.profiles[name]
@@ -315,28 +315,28 @@ func (w *world) finishDeletions() {
 	}
 }
 
-// manager is one life of a manager.
+// manager is a manager from its start to its death.
 type manager struct {
 	*world
-	compiler  judge.Compiler
-	memory    *judge.Memory
-	refused   map[string]time.Time
-	inspected time.Time
-	kept      time.Time
-	ledger    *ledger.Ledger
-	// stale returns an earlier version of a volume, nil for one that the cache has not heard of.
+	compiler     judge.Compiler
+	memory       *judge.Memory
+	rejected     map[string]time.Time
+	inspected    time.Time
+	ledgerReadAt time.Time
+	ledger       *ledger.Ledger
+	// stale returns an earlier version of a volume, nil if the cache does not contain the volume.
 	stale func(*simVolume) *corev1.PersistentVolume
-	// changesBefore is world.changes when the pass began.
+	// changesBefore is world.changes at the start of the pass.
 	changesBefore int
-	// unmountable are the volumes whose lists were known not to be mountable when the pass inspected, with their batches.
+	// unmountable contains the volumes with a known failed mount at the last inspection, and the start of their batch.
 	unmountable map[string]time.Time
 	steps       int
-	// proven are the option sets that were seen to work before the pass wrote anything.
+	// proven contains the option sets with evidence before the first write of the pass.
 	proven map[string]bool
 }
 
 func newManager(w *world) *manager {
-	return &manager{world: w, memory: judge.NewMemory(), refused: map[string]time.Time{}}
+	return &manager{world: w, memory: judge.NewMemory(), rejected: map[string]time.Time{}}
 }
 
 // pass makes one pass and survives the death of the process.
@@ -355,7 +355,7 @@ func (m *manager) pass(workers int) (next time.Time, died bool) {
 	p := newPass(m)
 	p.decide = func(s plan.Snapshot) plan.Plan {
 		if plans++; plans > 2 {
-			m.fail("a pass makes %d plans", plans)
+			m.fail("got %d plans in one pass, want at most 2", plans)
 		}
 		return plan.For(s)
 	}
@@ -382,7 +382,7 @@ func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 	m.happen()
 	s := m.live()
 	s.Profiles = m.compiler.Compile(m.profileList(), catalogue.AllowList{}, m.paused, nil)
-	s.Memory, s.Rejected = m.memory, m.refused
+	s.Memory, s.Rejected = m.memory, m.rejected
 	m.ledger = s.Ledger
 	m.changesBefore, m.unmountable = m.changes, map[string]time.Time{}
 	if m.stale == nil {
@@ -410,24 +410,25 @@ func (m *manager) refresh(_ context.Context, cached plan.Snapshot) (fresh plan.S
 	for _, pv := range live {
 		newer = newer || before[pv.Name] != pv.ResourceVersion
 	}
-	cached.Volumes, cached.Ledger, m.kept = live, m.ledger, m.now
+	cached.Volumes, cached.Ledger, m.ledgerReadAt = live, m.ledger, m.now
 	return cached, newer, nil
 }
 
 func (m *manager) isLedgerDue() bool {
-	return m.kept.IsZero() || m.now.Sub(m.kept) >= plan.LedgerInterval
+	return m.ledgerReadAt.IsZero() || m.now.Sub(m.ledgerReadAt) >= plan.LedgerInterval
 }
 
-// writeLedger is the API server. It takes each page for the version that was read only.
+// writeLedger acts as the API server. It accepts a page only if its version is unchanged since the read.
 func (m *manager) writeLedger(_ context.Context, changes ledger.Changes) map[types.UID]error {
-	writes, unkept := m.ledger.Apply(changes)
+	writes, unsaved := m.ledger.Apply(changes)
 	failed := map[types.UID]error{}
-	for uid, why := range unkept {
-		failed[uid] = errors.New(why)
+	for uid, reason := range unsaved {
+		failed[uid] = errors.New(reason)
 	}
 	for _, w := range writes {
 		m.happen()
-		if now := m.pages[w.Page.Name]; (now == nil) != (w.Page.ResourceVersion == "") || now != nil && now.ResourceVersion != w.Page.ResourceVersion {
+		current := m.pages[w.Page.Name]
+		if (current == nil) != (w.Page.ResourceVersion == "") || current != nil && current.ResourceVersion != w.Page.ResourceVersion {
 			m.logf("conflict: %s", w.Page.Name)
 			for _, uid := range w.Volumes {
 				failed[uid] = apierrors.NewConflict(corev1.Resource("configmaps"), w.Page.Name, nil)
@@ -445,7 +446,7 @@ func (m *manager) writeLedger(_ context.Context, changes ledger.Changes) map[typ
 	return failed
 }
 
-// records are the records of sets of options as the ledger holds them.
+// records returns the records of the option sets in the ledger.
 func (w *world) records() map[string]*optionset.Record {
 	return optionset.Decode(w.readLedger().Sets())
 }
@@ -456,7 +457,7 @@ func (m *manager) isInspectionDue(every time.Duration) bool {
 	return m.inspected.IsZero() || m.now.Sub(m.inspected) >= every
 }
 
-// inspectRollbacks returns the observations of volumes with their original options. Sometimes no pod uses them any longer.
+// inspectRollbacks returns the observations of volumes with their original options. At random, a volume no longer has a pod.
 func (m *manager) inspectRollbacks(_ context.Context, inCure []plan.RollbackCheck) (map[string]plan.RollbackResult, error) {
 	m.happen()
 	out := map[string]plan.RollbackResult{}
@@ -506,7 +507,7 @@ func (m *manager) inspectEvidence(_ context.Context, awaited []plan.Awaited) (ma
 	return out, nil
 }
 
-// findComing picks volumes at random: that pods are about to mount them decides nothing but which goes first.
+// findComing returns random volumes for which pods are waiting. The selection affects only the order of the writes.
 func (m *manager) findComing(_ context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error) {
 	m.happen()
 	out := map[string]bool{}
@@ -518,7 +519,7 @@ func (m *manager) findComing(_ context.Context, candidates []*corev1.PersistentV
 	return out, nil
 }
 
-// failureOf is a failed mount of a volume since a time, one for its options rather than another.
+// failureOf returns a failed mount of a volume since a time. It prefers a failure with the options as the cause.
 func (w *world) failureOf(volume string, since time.Time) plan.Failure {
 	var out plan.Failure
 	for _, f := range w.failures {
@@ -529,10 +530,10 @@ func (w *world) failureOf(volume string, since time.Time) plan.Failure {
 	return out
 }
 
-func (m *manager) delayVolume(volume string)                       { m.refused[volume] = m.now.Add(rejectionRetryInterval) }
+func (m *manager) delayVolume(volume string)                       { m.rejected[volume] = m.now.Add(rejectionRetryInterval) }
 func (*manager) reportNotes(context.Context, map[string]plan.Note) {}
 
-// applyStep is the API server. It checks the invariants.
+// applyStep acts as the API server and checks the invariants.
 func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	if m.concurrent {
 		m.mutex.Lock()
@@ -558,7 +559,7 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 		return apierrors.NewNotFound(corev1.Resource("persistentvolumes"), step.Target().Name)
 	case !strings.Contains(string(data), `"resourceVersion":`+strconv.Quote(v.pv.ResourceVersion)):
 		if strings.Count(string(data), `"resourceVersion":"`) != 1 {
-			m.fail("a patch without its precondition: %s", data)
+			m.fail("patch without a resourceVersion: %s", data)
 		}
 		m.logf("conflict: %s", step)
 		return apierrors.NewConflict(corev1.Resource("persistentvolumes"), step.Target().Name, nil)
@@ -575,7 +576,7 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	return nil
 }
 
-// merged is a volume after a JSON merge patch.
+// merged returns a volume after a JSON merge patch.
 func merged(pv *corev1.PersistentVolume, data []byte) *corev1.PersistentVolume {
 	var patch struct {
 		Metadata struct {
@@ -606,37 +607,37 @@ var ours = []string{
 
 const trackedByFlux = "kustomize.toolkit.fluxcd.io/name"
 
-// checkBefore checks a step against the current state. Changes during the pass are no error of the step.
+// checkBefore checks a step against the current state. It skips the check if the state changed during the pass.
 func (m *manager) checkBefore(v *simVolume, step plan.Step) {
 	if m.changesBefore != m.changes || m.lenient {
 		return
 	}
 	name := v.pv.Name
 	if m.paused {
-		m.fail("%s is written while everything is paused", name)
+		m.fail("%s was written while all profiles were paused", name)
 	}
 	if v.pv.Annotations[v1alpha1.IgnoreAnnotation] == v1alpha1.True {
-		m.fail("%s is written although it is to be ignored", name)
+		m.fail("%s was written although it has the ignore annotation", name)
 	}
 	for _, carried := range judge.CarriedProfiles(v.pv) {
 		p := m.profiles[carried]
 		released := p != nil && p.DeletionTimestamp != nil && p.Spec.DeletionPolicy == v1alpha1.DeletionRetain
 		if p != nil && !released && (p.Spec.Paused || p.DeletionTimestamp == nil && p.Spec.Mode == v1alpha1.ModePlan) {
-			m.fail("%s is written while profile %s is held", name, carried)
+			m.fail("%s was written while profile %s was paused or in mode Plan", name, carried)
 		}
 	}
-	_, elsewhere := v.pv.Labels[trackedByFlux]
+	_, inGit := v.pv.Labels[trackedByFlux]
 	reportsOnly := func(profile string) bool {
 		p := m.profiles[profile]
 		return p == nil || p.Spec.Volumes[0].GitOpsOwned != v1alpha1.GitOpsPatch
 	}
 	if step, writes := step.(plan.WriteOptions); writes {
-		if elsewhere && slices.ContainsFunc(step.Verdict.Profiles, reportsOnly) {
-			m.fail("%s is declared elsewhere, and written", name)
+		if inGit && slices.ContainsFunc(step.Verdict.Profiles, reportsOnly) {
+			m.fail("%s was written although Git declares it", name)
 		}
 		for _, profile := range step.Verdict.Profiles {
 			if p := m.profiles[profile]; p == nil || p.DeletionTimestamp != nil || p.Spec.Paused || p.Spec.Mode == v1alpha1.ModePlan {
-				m.fail("%s is written for profile %s, which does not act", name, profile)
+				m.fail("%s was written for profile %s, which is deleted, paused or in mode Plan", name, profile)
 			} else if step.Mark != nil {
 				m.checkBatch(v, step, p)
 			}
@@ -645,18 +646,18 @@ func (m *manager) checkBefore(v *simVolume, step plan.Step) {
 			m.checkFailures(v, step)
 		}
 		if step.Mark == nil && !slices.Equal(step.Verdict.Options, v.pv.Spec.MountOptions) {
-			m.fail("the list of %s changes outside a batch", name)
+			m.fail("the options of %s changed outside a batch", name)
 		}
 	}
 }
 
-// checkBatch checks a write against the earlier ones that the volumes show, with a separate calculation.
+// checkBatch checks a write against the earlier writes, as the marks of the volumes show them, with a separate calculation.
 func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.StorageClientProfile) {
 	rollout, sets := p.Spec.WithDefaults().Rollout.Volumes, m.sets()
 	soak := time.Duration(*rollout.SoakSeconds) * time.Second
 	selected, mates, proven := 0, 0, false
 	if r := m.records()[step.Mark.Set]; r.Stops() {
-		m.fail("%s is written for profile %s after %s could not be mounted", v.pv.Name, p.Name, r.BlamedVolume())
+		m.fail("%s was written for profile %s after a failed mount of %s", v.pv.Name, p.Name, r.BlamedVolume())
 	}
 	members := map[int64][]*simVolume{}
 	over := map[int64]bool{}
@@ -683,30 +684,30 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 			proven = proven || over[since] && since != step.Mark.Since.Unix() && judge.MarkOf(u.pv).Set == step.Mark.Set && (isUnused(v.pv) || !isUnused(u.pv))
 		}
 		if since != step.Mark.Since.Unix() && !over[since] {
-			m.fail("%s is written for profile %s while the batch of %s soaks", v.pv.Name, p.Name, time.Unix(since, 0).UTC().Format(time.TimeOnly))
+			m.fail("%s was written for profile %s during the soak of the batch of %s", v.pv.Name, p.Name, time.Unix(since, 0).UTC().Format(time.TimeOnly))
 		}
 	}
-	if mates+1 > v1alpha1.ResolveShare(*rollout.MaxPerStep, selected) {
-		m.fail("a batch of profile %s has %d volumes, more than its share", p.Name, mates+1)
+	if limit := v1alpha1.ResolveShare(*rollout.MaxPerStep, selected); mates+1 > limit {
+		m.fail("got %d volumes in a batch of profile %s, want at most %d", mates+1, p.Name, limit)
 	}
 	proven = m.checkEvidence(v, step, p, sets) || proven && rollout.OnNoEvidence == v1alpha1.NoEvidenceProceed
-	// A volume that shows a set to work may be among those that are written.
+	// This pass may write the volume that proved the set.
 	set := fmt.Sprintf("%s:%s:%t", p.Name, step.Mark.Set, isUnused(v.pv))
 	m.proven[set] = m.proven[set] || proven
 	if !m.proven[set] && mates > 0 && !m.stripped {
-		m.fail("%s goes with a canary of profile %s", v.pv.Name, p.Name)
+		m.fail("%s was written in the same batch as a canary of profile %s", v.pv.Name, p.Name)
 	}
 	batch := fmt.Sprintf("%s %d", p.Name, step.Mark.Since.Unix())
-	if canary, is := m.canaries[batch]; is && mates > 0 && !m.proven[canary] && !m.stripped {
-		m.fail("%s goes with the canary of another option set of profile %s", v.pv.Name, p.Name)
+	if canary, ok := m.canaries[batch]; ok && mates > 0 && !m.proven[canary] && !m.stripped {
+		m.fail("%s was written in the same batch as the canary of another option set of profile %s", v.pv.Name, p.Name)
 	}
 	if !m.proven[set] {
 		m.canaries[batch] = set
 	}
 }
 
-// checkEvidence asks that no second volume gets a list of a set before the first was mounted with it, unless the profile says so. It
-// returns whether one was.
+// checkEvidence checks that no second volume gets the options of a set before a pod has mounted the first, unless the profile allows it.
+// It reports whether a volume was mounted with the set.
 func (m *manager) checkEvidence(v *simVolume, step plan.WriteOptions, p *v1alpha1.StorageClientProfile, sets map[string]string) bool {
 	set, carriers := step.Mark.Set, []string{}
 	for _, name := range m.names() {
@@ -716,34 +717,34 @@ func (m *manager) checkEvidence(v *simVolume, step plan.WriteOptions, p *v1alpha
 		}
 	}
 	waits := p.Spec.WithDefaults().Rollout.Volumes.OnNoEvidence == v1alpha1.NoEvidenceWait
-	if len(carriers) > 0 && !m.shown[set] && waits && !m.stripped {
-		m.fail("%s is written for profile %s, and none of %q has been mounted with the options", v.pv.Name, p.Name, carriers)
+	if len(carriers) > 0 && !m.mountedSets[set] && waits && !m.stripped {
+		m.fail("%s was written for profile %s before any of %q was mounted with the options", v.pv.Name, p.Name, carriers)
 	}
-	if evidence := step.Mark.Evidence; evidence != "" && !m.shown[set] && !m.stripped {
-		m.fail("%s is written because %s, and nothing was mounted with the options", v.pv.Name, evidence)
+	if evidence := step.Mark.Evidence; evidence != "" && !m.mountedSets[set] && !m.stripped {
+		m.fail("%s was written with evidence %q, but no volume was mounted with the options", v.pv.Name, evidence)
 	}
-	return m.shown[set]
+	return m.mountedSets[set]
 }
 
 func isUnused(pv *corev1.PersistentVolume) bool { return pv.Status.Phase == corev1.VolumeAvailable }
 
-// checkFailures asks that no list is written of a set that is known not to be mountable anywhere, however long ago that was written.
+// checkFailures checks that no volume gets the options of a set with a known failed mount, whatever the age of that batch.
 func (m *manager) checkFailures(v *simVolume, step plan.WriteOptions) {
 	for _, name := range m.names() {
 		u := m.volumes[name]
 		mark := judge.MarkOf(u.pv)
-		// What Git has come to declare is left alone, and what is to be ignored is not looked at.
-		_, elsewhere := u.pv.Labels[trackedByFlux]
-		if mark == nil || elsewhere || u.pv.Annotations[v1alpha1.IgnoreAnnotation] != "" || !judge.RecordOf(u.pv).HasAppliedOptions(u.pv) || len(m.actingOn(u)) == 0 {
+		// The manager skips volumes in Git and does not inspect ignored ones.
+		_, inGit := u.pv.Labels[trackedByFlux]
+		if mark == nil || inGit || u.pv.Annotations[v1alpha1.IgnoreAnnotation] != "" || !judge.RecordOf(u.pv).HasAppliedOptions(u.pv) || len(m.actingOn(u)) == 0 {
 			continue
 		}
 		if since, failed := m.unmountable[name]; failed && since.Equal(mark.Since) && mark.Set == step.Mark.Set {
-			m.fail("%s is written although %s is known not to be mountable with the same options", v.pv.Name, name)
+			m.fail("%s was written after a known failed mount of %s with the same options", v.pv.Name, name)
 		}
 	}
 }
 
-// sets are the sets of options that are declared for the volumes.
+// sets returns the option set that the profiles declare for each volume.
 func (w *world) sets() map[string]string {
 	s, servers, judged := w.live(), judge.NewServers(), map[string]*judge.Evaluation{}
 	for i := range s.Volumes {
@@ -758,7 +759,7 @@ func (w *world) sets() map[string]string {
 	return out
 }
 
-// actingOn are the profiles that select a volume and act.
+// actingOn returns the profiles that select a volume and are neither deleted, paused nor in mode Plan.
 func (w *world) actingOn(v *simVolume) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(w.profiles)) {
@@ -771,9 +772,9 @@ func (w *world) actingOn(v *simVolume) []string {
 	return out
 }
 
-// blameBefore returns the failed mount of a volume as it was recorded. If the page of the ledger was spoiled, the annotation holds it.
-func (w *world) blameBefore(was *optionset.Record, volume string) *optionset.Blame {
-	if b := was.BlameOf(volume); b != nil {
+// blameBefore returns the failed mount of a volume from a previous record. If the page of the ledger is damaged, the annotation contains it.
+func (w *world) blameBefore(previous *optionset.Record, volume string) *optionset.Blame {
+	if b := previous.BlameOf(volume); b != nil {
 		return b
 	}
 	v := w.volumes[volume]
@@ -781,7 +782,7 @@ func (w *world) blameBefore(was *optionset.Record, volume string) *optionset.Bla
 		return nil
 	}
 	f := judge.FailedMountOf(v.pv)
-	if f == nil || f.Set != was.Set {
+	if f == nil || f.Set != previous.Set {
 		return nil
 	}
 	r := &optionset.Record{Identity: f.Identity}
@@ -789,7 +790,7 @@ func (w *world) blameBefore(was *optionset.Record, volume string) *optionset.Bla
 	return r.BlameOf(volume)
 }
 
-// holdsCleared reports whether an annotation holds a failure as cleared, which was checked when it was learned.
+// holdsCleared reports whether an annotation contains a failure as cleared. An earlier step checked that result.
 func (w *world) holdsCleared(set, failure string) bool {
 	return slices.ContainsFunc(w.names(), func(name string) bool {
 		f := judge.FailedMountOf(w.volumes[name].pv)
@@ -797,33 +798,33 @@ func (w *world) holdsCleared(set, failure string) bool {
 	})
 }
 
-// checkRecords asks for what a change of the records rests on: that a kubelet saw the failure, and what the volume showed with its original
-// options after it had them. What failed is recorded until nothing declares it.
+// checkRecords checks the observations behind a change of the records. A failure needs a failed mount by a kubelet. A final result needs
+// an observation after the restore of the original options. A failure stays recorded as long as a profile declares its options.
 func (m *manager) checkRecords(before, after map[string]*optionset.Record) {
 	for set, r := range after {
-		was := before[set]
-		if was == nil {
-			was = &optionset.Record{Identity: r.Identity}
+		previous := before[set]
+		if previous == nil {
+			previous = &optionset.Record{Identity: r.Identity}
 		}
-		if r.Evidence != nil && was.Evidence == nil && !m.shown[set] && !m.stripped {
-			m.fail("set %s is recorded to work, and was not mounted: %s", set, r.Evidence.Text)
+		if r.Evidence != nil && previous.Evidence == nil && !m.mountedSets[set] && !m.stripped {
+			m.fail("the ledger has evidence for set %s, which was never mounted: %s", set, r.Evidence.Text)
 		}
 		for _, b := range r.Blames {
 			if !m.failed[failedOnce{b.Volume, b.Failure}] {
-				m.fail("a failed mount of %s is recorded that no kubelet saw: %+v", b.Volume, b)
+				m.fail("the ledger has a failed mount of %s that no kubelet reported: %+v", b.Volume, b)
 			}
-			known := m.blameBefore(was, b.Volume)
+			known := m.blameBefore(previous, b.Volume)
 			if b.Settled && b.Unclear && (known == nil || !known.Settled && (known.RevertedAt.IsZero() || !m.mountedAt[b.Volume].After(known.RevertedAt))) {
-				m.fail("the list that %s had is found to be the cause, and it has not been mounted with its own: %+v", b.Volume, b)
+				m.fail("the options of %s are recorded as the cause before a mount with its original options: %+v", b.Volume, b)
 			}
 		}
 		for _, kind := range r.Cleared {
 			again := func(f failure) bool {
-				b := m.blameBefore(was, f.volume)
+				b := m.blameBefore(previous, f.volume)
 				return b != nil && b.Failure == kind && f.Kind == kind && !b.RevertedAt.IsZero() && !f.at.Before(b.RevertedAt)
 			}
-			if was.Counts(kind) && !slices.ContainsFunc(m.failures, again) && !m.holdsCleared(set, kind) {
-				m.fail("failure %q of set %s is cleared, and nothing failed with the original options", kind, set)
+			if previous.Counts(kind) && !slices.ContainsFunc(m.failures, again) && !m.holdsCleared(set, kind) {
+				m.fail("failure %q of set %s is cleared without a failed mount with the original options", kind, set)
 			}
 		}
 	}
@@ -831,17 +832,17 @@ func (m *manager) checkRecords(before, after map[string]*optionset.Record) {
 		return
 	}
 	profiles := judge.Compile(m.profileList(), catalogue.AllowList{}, m.paused)
-	for set, was := range before {
-		for _, b := range was.Blames {
+	for set, previous := range before {
+		for _, b := range previous.Blames {
 			now, v := after[set].BlameOf(b.Volume), m.volumes[b.Volume]
 			switch {
-			case now != nil && (now.Settled || !b.Settled), !profiles.Declare(was):
+			case now != nil && (now.Settled || !b.Settled), !profiles.Declare(previous):
 			case b.Settled:
-				m.fail("%s is recorded to fail by %s, and is forgotten although it is declared", set, b.Volume)
+				m.fail("the failure of set %s on %s is no longer recorded although a profile declares the set", set, b.Volume)
 			case after[set].Stops() && after[set].Blames[0].Settled, v == nil || b.UID != "" && b.UID != v.pv.UID, m.abandoned[b.Volume], after[set] != nil && !after[set].Counts(b.Failure):
 			case judge.RecordOf(v.pv).IsWhole():
 			default:
-				m.fail("the failed mount of %s is forgotten, and nothing was learned of it", b.Volume)
+				m.fail("the failed mount of %s is no longer recorded, and has no result", b.Volume)
 			}
 		}
 	}
@@ -859,7 +860,7 @@ func (w *world) retains(v *simVolume, staying []string) bool {
 func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step plan.Step) {
 	name, record := v.pv.Name, judge.RecordOf(v.pv)
 	if slices.Equal(before.Spec.MountOptions, v.pv.Spec.MountOptions) && maps.Equal(before.Annotations, v.pv.Annotations) {
-		m.fail("%s is written in vain", name)
+		m.fail("a write did not change %s", name)
 	}
 	switch step := step.(type) {
 	case plan.WriteOptions:
@@ -868,11 +869,11 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 		case !v.carried:
 			v.own, v.putBack = before.Spec.MountOptions, false
 		case !judge.RecordOf(before).IsWhole() && v.putBack:
-			m.fail("the annotations of %s are put back a second time", name)
+			m.fail("the annotations of %s were restored a second time", name)
 		case !judge.RecordOf(before).IsWhole() && m.readLedger().EntryOf(before.UID).Pending: // the first write was not observed
 			v.own, v.putBack = before.Spec.MountOptions, false
 		case !judge.RecordOf(before).IsWhole() && !slices.Equal(before.Spec.MountOptions, v.written):
-			m.fail("%s is written although a user replaced it", name)
+			m.fail("%s was written although a user replaced it", name)
 		case !judge.RecordOf(before).IsWhole():
 			v.putBack = true
 		}
@@ -881,28 +882,28 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 			if slices.ContainsFunc(record.Original, func(o string) bool {
 				return !slices.Contains(before.Spec.MountOptions, o) && !slices.Contains(judge.RecordOf(before).Original, o)
 			}) {
-				m.fail("%s is said to have had %q of its own, and was %q", name, record.Original, before.Spec.MountOptions)
+				m.fail("got original options %q for %s, want only options of %q", record.Original, name, before.Spec.MountOptions)
 			}
 		}
 		v.written, v.carried, v.lost, v.profiles = v.pv.Spec.MountOptions, true, false, step.Verdict.Profiles
 		if record.Broken != "" || !slices.Equal(record.Original, v.own) || !slices.Equal(record.Applied, v.written) || !slices.Equal(record.Profiles, step.Verdict.Profiles) {
-			m.fail("%s remembers %+v, and had %q", name, record, v.own)
+			m.fail("got record %+v for %s, want original options %q", record, name, v.own)
 		}
 	case plan.RestoreOptions:
 		if !slices.Equal(v.pv.Spec.MountOptions, v.own) || !slices.Equal(before.Spec.MountOptions, v.written) {
-			m.fail("%s gets back %q for %q, and had %q before we wrote %q", name, v.pv.Spec.MountOptions, before.Spec.MountOptions, v.own, v.written)
+			m.fail("%s was restored from %q to %q, want from %q to %q", name, before.Spec.MountOptions, v.pv.Spec.MountOptions, v.written, v.own)
 		}
 		if failed := judge.FailedMountOf(v.pv); (failed == nil) != (step.FailedMount == nil) {
-			m.fail("%s remembers a failed mount as %+v", name, failed)
+			m.fail("got recorded failed mount %+v for %s, want %+v", failed, name, step.FailedMount)
 		}
 	case plan.ReleaseVolume:
 		if !slices.Equal(v.pv.Spec.MountOptions, before.Spec.MountOptions) {
-			m.fail("the list of %s changes with its release", name)
+			m.fail("the release of %s changed its options", name)
 		}
 	}
 	if _, records := step.(plan.RecordSet); records {
 		if !slices.Equal(v.pv.Spec.MountOptions, before.Spec.MountOptions) {
-			m.fail("the list of %s changes with what is learned of it", name)
+			m.fail("a write of the record of %s changed its options", name)
 		}
 		return
 	}
@@ -910,7 +911,7 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 		v.carried = false
 		for _, key := range ours {
 			if _, left := v.pv.Annotations[key]; left && key != v1alpha1.FailedMountOptionsAnnotation {
-				m.fail("%s keeps the annotation %s", name, key)
+				m.fail("%s still has annotation %s", name, key)
 			}
 		}
 	}

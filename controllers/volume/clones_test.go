@@ -15,7 +15,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 )
 
-// A clone that a probe created gets no options, not from the webhook either, and its nconnect blocks no volume.
+// A clone of a probe gets no options from the reconciler or the webhook. Its nconnect does not block other volumes.
 func TestAClonedVolumeIsIgnored(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto", "nconnect=4"})
 	clone := builders.NFSVolume([]string{"hard", "nconnect=8"}, builders.Named(v1alpha1.ClonePrefix+"1"), builders.Labelled(v1alpha1.TrialLabel, "1"))
@@ -23,7 +23,7 @@ func TestAClonedVolumeIsIgnored(t *testing.T) {
 	ctx := context.Background()
 	makeAPass(t, r)
 	if got := changed(t, r); !slices.Equal(got, []string{"pv00"}) {
-		t.Errorf("%q carry the options", got)
+		t.Errorf("got the options on %q, want only pv00", got)
 	}
 	var pv, cloned corev1.PersistentVolume
 	for name, object := range map[string]*corev1.PersistentVolume{"pv00": &pv, clone.Name: &cloned} {
@@ -32,15 +32,16 @@ func TestAClonedVolumeIsIgnored(t *testing.T) {
 		}
 	}
 	if !slices.Contains(pv.Spec.MountOptions, "nconnect=4") || !slices.Equal(cloned.Spec.MountOptions, []string{"hard", "nconnect=8"}) || len(cloned.Annotations) > 0 {
-		t.Errorf("the volume has %q, the clone %q and %v", pv.Spec.MountOptions, cloned.Spec.MountOptions, cloned.Annotations)
+		t.Errorf("got options %q on the volume, %q and annotations %v on the clone; want nconnect=4 on the volume, no change of the clone",
+			pv.Spec.MountOptions, cloned.Spec.MountOptions, cloned.Annotations)
 	}
 	verdict, stopped, err := (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).EvaluateNew(ctx, &cloned)
 	if err != nil || verdict.Action != judge.ActionNone || stopped != "" {
-		t.Errorf("a new clone: %v, %+v, %q", err, verdict, stopped)
+		t.Errorf("a new clone: got error %v, verdict %+v, stopped by %q; want no action", err, verdict, stopped)
 	}
-	// Who gives a volume of his own that label has not hidden it.
-	theirs := builders.NFSVolume([]string{"hard"}, builders.Named("theirs"), builders.Labelled(v1alpha1.TrialLabel, "1"))
-	if verdict, _, err = (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).EvaluateNew(ctx, theirs); err != nil || verdict.Action != judge.ActionWrite {
-		t.Errorf("a volume with the label: %v, %+v", err, verdict)
+	// A user cannot hide a volume from the operator with that label alone.
+	labelled := builders.NFSVolume([]string{"hard"}, builders.Named("theirs"), builders.Labelled(v1alpha1.TrialLabel, "1"))
+	if verdict, _, err = (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).EvaluateNew(ctx, labelled); err != nil || verdict.Action != judge.ActionWrite {
+		t.Errorf("a volume with the label: got error %v, verdict %+v; want action %s", err, verdict, judge.ActionWrite)
 	}
 }

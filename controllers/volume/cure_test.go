@@ -60,13 +60,13 @@ func TestRollbackResults(t *testing.T) {
 			pv := created("a", 0)
 			pv.Spec.ClaimRef.Name = "data"
 			r.APIReader = r.Client
-			inCure := []plan.RollbackCheck{{Volume: pv, Since: since, Failure: failed.kindOn(pv)}}
-			got, err := (&scope{Reconciler: r}).inspectRollbacks(context.Background(), inCure)
+			checks := []plan.RollbackCheck{{Volume: pv, Since: since, Failure: failed.kindOn(pv)}}
+			got, err := (&scope{Reconciler: r}).inspectRollbacks(context.Background(), checks)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got["a"] != test.want {
-				t.Errorf("it is said to be %q, want %q", got["a"], test.want)
+				t.Errorf("got result %q, want %q", got["a"], test.want)
 			}
 		})
 	}

@@ -49,7 +49,7 @@ func TestAFailureOutlivesItsVolumeAndItsAnnotation(t *testing.T) {
 				t.Fatal(err)
 			}
 			if judge.FailedMountOf(&pv) == nil {
-				t.Fatal("the failure is not remembered at all")
+				t.Fatal("got no recorded failure on pv00, want one")
 			}
 			if err := lose(ctx, r.Client, &pv); err != nil {
 				t.Fatal(err)
@@ -61,7 +61,7 @@ func TestAFailureOutlivesItsVolumeAndItsAnnotation(t *testing.T) {
 				makeAPass(t, r)
 			}
 			if got := changed(t, r); len(got) > 0 {
-				t.Errorf("%q carry the options, want none", got)
+				t.Errorf("got the options on %q, want none", got)
 			}
 			expectStopped(t, r.Client, true)
 
@@ -72,7 +72,7 @@ func TestAFailureOutlivesItsVolumeAndItsAnnotation(t *testing.T) {
 			clock.Step(time.Hour)
 			makeAPass(t, r)
 			if got := changed(t, r); len(got) != 1 {
-				t.Errorf("after the rules changed %q carry the options, want a canary", got)
+				t.Errorf("after the rules changed: got the options on %q, want one canary", got)
 			}
 			expectStopped(t, r.Client, false)
 			var pages corev1.ConfigMapList
@@ -82,7 +82,7 @@ func TestAFailureOutlivesItsVolumeAndItsAnnotation(t *testing.T) {
 			for _, page := range pages.Items {
 				for key := range page.Data {
 					if strings.HasPrefix(key, "failed.") {
-						t.Errorf("ConfigMap %s still remembers %s", page.Name, key)
+						t.Errorf("ConfigMap %s still contains %s", page.Name, key)
 					}
 				}
 			}
@@ -90,7 +90,7 @@ func TestAFailureOutlivesItsVolumeAndItsAnnotation(t *testing.T) {
 	}
 }
 
-// expectStopped checks the webhook's result for a new volume, and the profile's status.
+// expectStopped checks the webhook's result for a new volume, and the summary of the profile.
 func expectStopped(t *testing.T, c client.Client, want bool) {
 	t.Helper()
 	ctx := context.Background()
@@ -100,10 +100,10 @@ func expectStopped(t *testing.T, c client.Client, want bool) {
 	})
 	verdict, stopped, err := reader.EvaluateNew(ctx, newest)
 	if err != nil || verdict.Action != judge.ActionWrite || (stopped != "") != want {
-		t.Errorf("a new volume: %v, %s, stopped by %q, want stopped %t", err, verdict.Action, stopped, want)
+		t.Errorf("a new volume: got error %v, action %s, stopped by %q; want action %s, stopped %t", err, verdict.Action, stopped, judge.ActionWrite, want)
 	}
 	if want && !strings.Contains(stopped, "pv00") {
-		t.Errorf("a new volume is stopped by %q, want the volume named", stopped)
+		t.Errorf("a new volume: stopped by %q, want the name of pv00", stopped)
 	}
 	s, err := reader.Read(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ func expectStopped(t *testing.T, c client.Client, want bool) {
 	}
 	summary := plan.Summarize("p", s)
 	if diff := cmp.Diff(want, strings.Contains(summary.Stopped, "pv00 could not be mounted with [\"hard\",\"nocto\"]")); diff != "" {
-		t.Errorf("the profile says %q", summary.Stopped)
+		t.Errorf("got summary %q, want the failed mount of pv00: %t", summary.Stopped, want)
 	}
 }
 
@@ -130,17 +130,17 @@ func TestANewVolumeDoesNotGetOptionsThatAProbeRejected(t *testing.T) {
 	}
 	key := plan.ProbeCandidates(s)[0].ProbeKey
 	for _, test := range []struct {
-		verdict           plan.ProbeVerdict
-		here, otherServer bool
+		verdict            plan.ProbeVerdict
+		filer, otherServer bool
 	}{{plan.ProbeRefused, true, false}, {plan.ProbeWorks, false, false}} {
 		probes[key] = plan.Probe{Verdict: test.verdict, Text: "a probe on n says no"}
 		clock.Step(time.Hour)
 		makeAPass(t, r)
-		for server, want := range map[string]bool{"filer": test.here, "other": test.otherServer} {
+		for server, want := range map[string]bool{"filer": test.filer, "other": test.otherServer} {
 			pv := builders.NFSVolume([]string{"hard"}, func(pv *corev1.PersistentVolume) { pv.Name, pv.UID, pv.Spec.NFS.Server = "newest", "newest", server })
 			_, stopped, err := (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).EvaluateNew(context.Background(), pv)
 			if err != nil || (stopped != "") != want || want && !strings.Contains(stopped, "a probe on n says no") {
-				t.Errorf("%s, a new volume of %s: %v, stopped by %q, want stopped %t", test.verdict, server, err, stopped, want)
+				t.Errorf("%s, a new volume of %s: got error %v, stopped by %q; want stopped %t", test.verdict, server, err, stopped, want)
 			}
 		}
 	}

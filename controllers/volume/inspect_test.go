@@ -29,7 +29,7 @@ func kubeletEvent(name, namespace, message string, first time.Time) *corev1.Even
 	}
 }
 
-// failingPod is bound to node n and waits for its volume, which the claim is bound to.
+// failingPod returns a pod on node n that waits for the volume of the claim.
 func failingPod(namespace, claim string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pod", UID: "u"},
@@ -44,7 +44,7 @@ func nodeN() *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: "boot"}}}
 }
 
-// mountedBy is the report of node n of a mount of volume a by a Pod.
+// mountedBy returns the StorageClientNode of node n, with a mount of volume a by a Pod.
 func mountedBy(pod string) *v1alpha1.StorageClientNode {
 	return &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: v1alpha1.StorageClientNodeStatus{
 		BootID: "boot", Mounts: []v1alpha1.MountStatus{{MountPoint: "/x", Volume: "a", PodUIDs: []string{"v", pod}}}}}
@@ -176,20 +176,20 @@ func TestFailedMounts(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, failed := got["a"]; failed != test.want {
-				t.Errorf("found %+v, want a failure: %v", got, test.want)
+				t.Errorf("got %+v, want a failure: %t", got, test.want)
 			}
 		})
 	}
 }
 
-// Of real texts, those count that speak of options, and those that leave it open.
+// A failed mount counts if its text names the options as the cause, or if the text leaves the cause open. All texts are real ones.
 func TestCauseOfAFailedMount(t *testing.T) {
 	since := noon.Add(-time.Minute)
 	const mount = `MountVolume.SetUp failed for volume "a" : mount failed: exit status 32 Output: mount.nfs: `
 	for name, test := range map[string]struct {
-		messages      []string
-		asksOtherwise bool
-		want          *plan.Failure
+		messages        []string
+		changesRequests bool
+		want            *plan.Failure
 	}{
 		"the server": {[]string{mount + "Connection refused"}, false, nil},
 		"unknown, a server that gets other requests": {[]string{mount + "Connection refused"}, true, &plan.Failure{Text: mount + "Connection refused"}},
@@ -205,11 +205,11 @@ func TestCauseOfAFailedMount(t *testing.T) {
 			objects = append(objects, kubeletEvent(fmt.Sprintf("e%d", i), "eda", message, since.Add(time.Second)))
 		}
 		r, _ := newReconciler(t, refusePathsAsNames, objects...)
-		// Another one, whose list has its server asked otherwise, has unreachable servers looked at.
+		// The options of another volume change the requests to its server. For that volume, unreachable servers count as failures.
 		another := created("b", 0)
 		another.Spec.ClaimRef.Name = "another"
 		got, err := inspectFailedMounts(context.Background(), r.Client, []plan.Watched{
-			{Volume: created("a", 0), Since: since, ChangesRequests: test.asksOtherwise}, {Volume: another, Since: since, ChangesRequests: true},
+			{Volume: created("a", 0), Since: since, ChangesRequests: test.changesRequests}, {Volume: another, Since: since, ChangesRequests: true},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -217,12 +217,12 @@ func TestCauseOfAFailedMount(t *testing.T) {
 		failure, failed := got["a"]
 		failure.Kind = ""
 		if failed != (test.want != nil) || failed && failure != *test.want {
-			t.Errorf("%s: found %+v", name, got)
+			t.Errorf("%s: got %+v, want %+v", name, got, test.want)
 		}
 	}
 }
 
-// Two volumes of one namespace, of which one Pod uses both, and which different batches have written.
+// One Pod uses two volumes of its namespace. Different batches wrote the volumes.
 func TestAFailedMountIsAttributedToItsVolumeAndBatch(t *testing.T) {
 	since := noon.Add(-time.Hour)
 	watched := []plan.Watched{{Volume: created("b", 0), Since: since.Add(30 * time.Minute)}, {Volume: created("a", 0), Since: since}}
@@ -250,7 +250,7 @@ func TestAFailedMountIsAttributedToItsVolumeAndBatch(t *testing.T) {
 			}
 			return c.Get(ctx, key, object, opts...)
 		}}
-		// The API server got it late.
+		// The API server received the event late.
 		event := kubeletEvent("e", "eda", test.message, since.Add(test.after))
 		event.CreationTimestamp = metav1.NewTime(since.Add(50 * time.Minute))
 		r, _ := newReconciler(t, count, pod.DeepCopy(), nodeN(), event)
@@ -259,15 +259,15 @@ func TestAFailedMountIsAttributedToItsVolumeAndBatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(test.want, slices.Sorted(maps.Keys(got))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
+			t.Errorf("%s: volumes with a failed mount (-want +got):\n%s", name, diff)
 		}
 		if nodes > 1 {
-			t.Errorf("%s: one node was read %d times", name, nodes)
+			t.Errorf("%s: got %d reads of one node, want at most 1", name, nodes)
 		}
 	}
 }
 
-// refusePathsAsNames answers as a real client does, which sends no request for a name that is not one step of a path.
+// refusePathsAsNames returns an error for a name that is not a single path element, as a real client does without a request.
 var refusePathsAsNames = interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 	if key.Name == "" || strings.Contains(key.Name, "/") {
 		return fmt.Errorf("invalid resource name %q", key.Name)
@@ -275,8 +275,8 @@ var refusePathsAsNames = interceptor.Funcs{Get: func(ctx context.Context, c clie
 	return c.Get(ctx, key, object, opts...)
 }}
 
-// The API server lets an event with an eventTime be of a pod of another namespace (legacyValidateEvent of kubernetes
-// pkg/apis/core/validation/events.go). All namespaces are read where many are watched.
+// The API server accepts an event with an eventTime about a pod in another namespace (legacyValidateEvent of kubernetes
+// pkg/apis/core/validation/events.go). If many namespaces are watched, the events of all namespaces are read.
 func TestAnEventOfAnotherNamespaceThanThePodsIsForged(t *testing.T) {
 	since := noon.Add(-time.Minute)
 	for namespace, want := range map[string]bool{"eda": true, "mallory": false} {
@@ -294,19 +294,19 @@ func TestAnEventOfAnotherNamespaceThanThePodsIsForged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (len(got) == 1) != want {
-			t.Errorf("in namespace %s: found %+v, want a failure: %v", namespace, got, want)
+			t.Errorf("in namespace %s: got %+v, want a failure: %t", namespace, got, want)
 		}
 	}
 }
 
-// Whoever may write events in a namespace may write thousands.
+// An attacker with the right to write events in a namespace can write thousands.
 func TestForgedEventsHideNoFailedMount(t *testing.T) {
 	since := noon.Add(-time.Minute)
 	objects := []client.Object{failingPod("eda", "web-data"), nodeN(), kubeletEvent("zz-real", "eda", namesNone, since.Add(time.Minute))}
 	for i := range 4 * maxPodLookups {
 		for kind, message := range []string{namesVolume, namesNone} {
 			forged := kubeletEvent(fmt.Sprintf("forged-%04d-%d", i, kind), "eda", message, since.Add(time.Second))
-			forged.InvolvedObject.Name = fmt.Sprintf("nobody-%d", i)
+			forged.InvolvedObject.Name = fmt.Sprintf("missing-%d", i)
 			objects = append(objects, forged)
 		}
 	}
@@ -316,7 +316,7 @@ func TestForgedEventsHideNoFailedMount(t *testing.T) {
 		requests++
 		return refusePathsAsNames.Get(ctx, c, key, object, opts...)
 	}
-	// The first page of anything is empty.
+	// The first page of each list is empty.
 	count.List = func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		requests++
 		if (&client.ListOptions{}).ApplyOptions(opts).Continue == "" {
@@ -334,14 +334,14 @@ func TestForgedEventsHideNoFailedMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(got["a"].Text, "Unable to attach") {
-		t.Errorf("found %+v, want the real one", got)
+		t.Errorf("got %+v, want the real failure", got)
 	}
 	if requests != 6 {
-		t.Errorf("%d requests, want two pages of events and two of pods, the node and its report", requests)
+		t.Errorf("got %d requests, want 6: two pages of events and two of pods, the Node and its StorageClientNode", requests)
 	}
 }
 
-// However many namespaces are watched, so many pods are read one by one, and then a namespace at a time.
+// The number of pods that are read one by one is limited, for any number of namespaces. After that, each request reads a namespace.
 func TestPodsOfManyNamespacesAreReadWithFewRequests(t *testing.T) {
 	since, gets := noon.Add(-time.Minute), 0
 	count := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
@@ -362,20 +362,20 @@ func TestPodsOfManyNamespacesAreReadWithFewRequests(t *testing.T) {
 	}
 	r, _ := newReconciler(t, count, objects...)
 	if _, err := inspectFailedMounts(context.Background(), r.Client, watched); err != nil || gets != maxPodLookups {
-		t.Errorf("%d pods were read one by one, want %d: %v", gets, maxPodLookups, err)
+		t.Errorf("got %d pods read one by one, error %v; want %d", gets, err, maxPodLookups)
 	}
 }
 
-// An event that cannot concern a watched volume costs no request.
+// An event that cannot be about a watched volume causes no request.
 func TestOnlyPodsThatMayUseAWatchedVolumeAreLookedUp(t *testing.T) {
 	since := noon.Add(-time.Minute)
-	var asked []string
+	var requested []string
 	count := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
-		asked = append(asked, key.String())
+		requested = append(requested, key.String())
 		return c.Get(ctx, key, object, opts...)
 	}, List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		if _, pods := list.(*corev1.PodList); pods {
-			asked = append(asked, "all pods")
+			requested = append(requested, "all pods")
 		}
 		return c.List(ctx, list, opts...)
 	}}
@@ -396,8 +396,8 @@ func TestOnlyPodsThatMayUseAWatchedVolumeAreLookedUp(t *testing.T) {
 	if _, err := inspectFailedMounts(context.Background(), r.Client, watched); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"eda/pod-3"}, asked); diff != "" {
-		t.Errorf("asked for (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]string{"eda/pod-3"}, requested); diff != "" {
+		t.Errorf("requested pods (-want +got):\n%s", diff)
 	}
 }
 
@@ -408,35 +408,35 @@ Mounting arguments: --description=Kubernetes transient mount for /var/lib/kubele
 Output: Running scope as unit: UNIT.scope
 mount: /m: wrong fs type, bad option, bad superblock on /dev/sdb, missing codepage or helper program, or other error.
        dmesg(1) may have more information afte`
-	told := func(prefix, pod, unit string) *failedMount {
+	reported := func(prefix, pod, unit string) *failedMount {
 		f, ok := readFailedMount(kubeletEvent("e", "eda", prefix+strings.NewReplacer("POD", pod, "UNIT", unit).Replace(text), time.Now()))
 		if !ok {
-			t.Fatal("no failed mount")
+			t.Fatal("got no failed mount, want one")
 		}
 		return f
 	}
 	list := func(list string) *failedMount {
-		f := told("", "74da6948-5643-4340-9a19-8080424ab025", "run-r74da6948564343409a198080424ab025")
+		f := reported("", "74da6948-5643-4340-9a19-8080424ab025", "run-r74da6948564343409a198080424ab025")
 		other, _ := readFailedMount(kubeletEvent("e", "eda", strings.Replace(f.message, "-t xfs -o noatime,defaults", list, 1), time.Now()))
 		return other
 	}
 	cut := func(pod, unit string) *failedMount {
-		f := told("", pod, unit)
+		f := reported("", pod, unit)
 		other, _ := readFailedMount(kubeletEvent("e", "eda", strings.TrimSuffix(f.message, "more information afte"), time.Now()))
 		return other
 	}
-	first := told("", "74da6948-5643-4340-9a19-8080424ab025", "run-r74da6948564343409a198080424ab025")
+	first := reported("", "74da6948-5643-4340-9a19-8080424ab025", "run-r74da6948564343409a198080424ab025")
 	for name, other := range map[string]*failedMount{
-		"another pod":          told("", "8056dae0-f341-4304-bcc2-165ede513223", "run-r74da6948564343409a198080424ab025"),
+		"another pod":          reported("", "8056dae0-f341-4304-bcc2-165ede513223", "run-r74da6948564343409a198080424ab025"),
 		"another list":         list("-t xfs -o defaults"),
-		"another unit":         told("", "74da6948-5643-4340-9a19-8080424ab025", "run-r8056dae0f3414304bcc2165ede513223"),
-		"a newer systemd's":    told("", "74da6948-5643-4340-9a19-8080424ab025", "run-p1742-i2042"),
+		"another unit":         reported("", "74da6948-5643-4340-9a19-8080424ab025", "run-r8056dae0f3414304bcc2165ede513223"),
+		"a newer systemd's":    reported("", "74da6948-5643-4340-9a19-8080424ab025", "run-p1742-i2042"),
 		"a shorter text":       cut("74da6948-5643-4340-9a19-8080424ab025", "run-r2ae4a2883afd45e5857b506283bf0302"),
-		"a count of the texts": told("(combined from similar events): ", "74da6948-5643-4340-9a19-8080424ab025", "run-r2ae4a2883afd45e5857b506283bf0302"),
+		"a count of the texts": reported("(combined from similar events): ", "74da6948-5643-4340-9a19-8080424ab025", "run-r2ae4a2883afd45e5857b506283bf0302"),
 	} {
 		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 		if other.kindOn(pv) != first.kindOn(pv) || other.failure != first.failure {
-			t.Errorf("%s is another failure:\n%s\n%s", name, other.failure, first.failure)
+			t.Errorf("%s: got another failure:\n%s\nwant\n%s", name, other.failure, first.failure)
 		}
 	}
 }
@@ -449,15 +449,15 @@ func TestFailureTextIsOneShortPrintableLine(t *testing.T) {
 		strings.Repeat("é", 1000):                   strings.Repeat("é", 126) + "…",
 	} {
 		if got := failureText(message); got != want {
-			t.Errorf("%q becomes %q, want %q", message, got, want)
+			t.Errorf("text of %q: got %q, want %q", message, got, want)
 		}
 	}
 }
 
 func TestManyNamespacesAreReadWithOneRequest(t *testing.T) {
-	var asked []string
+	var requested []string
 	r, _ := newReconciler(t, interceptor.Funcs{List: func(_ context.Context, _ client.WithWatch, _ client.ObjectList, opts ...client.ListOption) error {
-		asked = append(asked, (&client.ListOptions{}).ApplyOptions(opts).Namespace)
+		requested = append(requested, (&client.ListOptions{}).ApplyOptions(opts).Namespace)
 		return nil
 	}})
 	var volumes []plan.Watched
@@ -471,7 +471,7 @@ func TestManyNamespacesAreReadWithOneRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff([]string{"n0", "n1", ""}, asked); diff != "" {
+	if diff := cmp.Diff([]string{"n0", "n1", ""}, requested); diff != "" {
 		t.Errorf("namespaces (-want +got):\n%s", diff)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// passKilledAt makes a pass, and has the manager die before the read or write of a number. It returns whether there was one.
+// passKilledAt runs a pass and kills the manager before the read or write with the given number. It reports whether the manager died.
 func (s *story) passKilledAt(at int) (died bool) {
 	count := 0
 	s.intrude = func() {
@@ -44,8 +44,8 @@ func (s *story) ends() string {
 	return strings.Join(out, "; ")
 }
 
-// The ledger is written ahead of a volume, and settled after it. Whichever read or write is the last one of a manager, the next one comes to
-// the same end.
+// The ledger is written before a volume and settled after it. At whatever read or write a manager dies, the next manager gets the
+// same result.
 func TestAManagerDiesBetweenAnyTwoSteps(t *testing.T) {
 	fail := func(s *story, name string) { s.poisoned, s.outspoken = true, false; s.mount(name) }
 	toCanary := func(s *story) {
@@ -61,7 +61,7 @@ func TestAManagerDiesBetweenAnyTwoSteps(t *testing.T) {
 		s.until(90 * time.Second)
 	}
 	mountedLater := func(s *story) {
-		// This mount is too early where the manager died after it had written the volume.
+		// If the manager died after it wrote the volume, this mount is too early.
 		s.mount("a")
 		s.until(2 * time.Minute)
 		s.mount("a")
@@ -69,7 +69,7 @@ func TestAManagerDiesBetweenAnyTwoSteps(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		before, after func(*story)
-		// want is how it ends, and unseen if the manager died before it had recorded what only it could see. Empty if that cannot be.
+		// want is the result. unseen is the result if the manager died before it recorded a temporary observation. Empty if impossible.
 		want, unseen string
 	}{
 		"a failed mount is recorded, the volume restored, and that recorded": {
@@ -130,18 +130,18 @@ func TestAManagerDiesBetweenAnyTwoSteps(t *testing.T) {
 				}
 				test.after(s)
 				if got := s.ends(); got != want || s.broken != nil {
-					t.Fatalf("killed before step %d: %v\n%s, want\n%s\n%s", at, s.broken, got, want, strings.Join(s.log, "\n"))
+					t.Fatalf("killed before step %d: error %v\ngot %s\nwant %s\n%s", at, s.broken, got, want, strings.Join(s.log, "\n"))
 				}
 				if !died {
 					break
 				}
 				kills++
 			}
-			if kills < 6 { // reads of the cache, the volumes, the ledger and of what is live, and at least one write
-				t.Errorf("a manager was killed at %d steps", kills)
+			if kills < 6 { // reads of the cache, the volumes, the ledger and the observations, and at least one write
+				t.Errorf("got %d steps at which a manager was killed, want at least 6", kills)
 			}
 			if test.unseen != "" && (unseen == 0 || unseen == kills) {
-				t.Errorf("of %d managers, %d had recorded nothing", kills, unseen)
+				t.Errorf("got %d of %d managers without a record, want some but not all", unseen, kills)
 			}
 		})
 	}

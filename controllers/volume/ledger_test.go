@@ -36,7 +36,7 @@ var (
 	pageZero    = client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.VolumesConfigMapPrefix + "0"}
 )
 
-// Whoever dies between two writes leaves a ledger that knows the list.
+// If the manager dies between two writes, the ledger already contains the options.
 func TestTheLedgerRecordsOptionsBeforeAndAfterTheWrite(t *testing.T) {
 	var within *ledger.Entry
 	var c client.Client
@@ -48,21 +48,21 @@ func TestTheLedgerRecordsOptionsBeforeAndAfterTheWrite(t *testing.T) {
 	c = r.Client
 	makeAPass(t, r)
 	if within == nil || !within.Pending || len(within.Written) != 1 || !cmp.Equal(within.Written[0], hardAndFast) {
-		t.Errorf("before the write the ledger says %+v", within)
+		t.Errorf("before the write: got entry %+v, want a pending entry with the new options", within)
 	}
 	if e := entryOf(t, c, "uid-of-pv1"); !e.IsSettled(hardAndFast, []string{"fast"}) {
-		t.Errorf("after it, it says %+v", e)
+		t.Errorf("after the write: got entry %+v, want a settled one", e)
 	}
 	if err := c.Delete(context.Background(), fastProfile()); err != nil {
 		t.Fatal(err)
 	}
 	makeAPass(t, r)
 	if e := entryOf(t, c, "uid-of-pv1"); !within.Ending || e != nil {
-		t.Errorf("before the volume is restored the ledger says %+v, after it %+v", within, e)
+		t.Errorf("got entry %+v before the restore and %+v after it, want an ending one, then none", within, e)
 	}
 }
 
-// One write for each page before the volumes, and one after them.
+// The manager writes each page once before the volumes, and once after them.
 func TestManyVolumesAreOneWriteOfAPage(t *testing.T) {
 	const volumes = 60
 	var writes atomic.Int32
@@ -87,29 +87,29 @@ func TestManyVolumesAreOneWriteOfAPage(t *testing.T) {
 	}
 	r, _ := newReconciler(t, funcs, objects...)
 	if makeAPass(t, r); writes.Load() != 2 {
-		t.Errorf("%d volumes were restored with %d writes of the ledger, want 2", volumes, writes.Load())
+		t.Errorf("got %d writes of the ledger for the restore of %d volumes, want 2", writes.Load(), volumes)
 	}
 	r, _ = newReconciler(t, funcs, objects[0], fastProfile())
 	makeAPass(t, r)
 	writes.Store(0)
 	if makeAPass(t, r); writes.Load() != 0 {
-		t.Errorf("%d writes of the ledger while nothing changes", writes.Load())
+		t.Errorf("got %d writes of the ledger without a change, want none", writes.Load())
 	}
 }
 
-// Options are not written if the ledger cannot record them. Managed ones are restored all the same.
+// Options are not written if the ledger cannot record them. Managed volumes are still restored.
 func TestVolumesWithoutALedgerEntryAreNotWritten(t *testing.T) {
-	refuses := interceptor.Funcs{
+	rejects := interceptor.Funcs{
 		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
 			return apierrors.NewForbidden(corev1.Resource("configmaps"), o.GetName(), nil)
 		},
 	}
 	carrying := builders.NFSVolume(hardAndFast.Applied, builders.Named("old"), builders.Carrying(hardAndFast.Original, hardAndFast.Applied, "gone"), builders.Labelled("tier", "none"))
 	profile := byLabel("fast", "nocto")
-	r, _ := newReconciler(t, refuses, builders.NFSVolume([]string{"hard"}, builders.Named("new"), builders.Labelled("tier", "fast")), carrying, &profile)
+	r, _ := newReconciler(t, rejects, builders.NFSVolume([]string{"hard"}, builders.Named("new"), builders.Labelled("tier", "fast")), carrying, &profile)
 	_, err := r.Reconcile(context.Background(), reconcile.Request{})
 	if err == nil || !strings.Contains(err.Error(), "storage-client-volumes-0") {
-		t.Errorf("the pass says %v, want the page named", err)
+		t.Errorf("got error %v, want one with the name of the page", err)
 	}
 	lists := map[string]string{}
 	for _, name := range []string{"new", "old"} {
@@ -120,10 +120,10 @@ func TestVolumesWithoutALedgerEntryAreNotWritten(t *testing.T) {
 		lists[name] = strings.Join(pv.Spec.MountOptions, ",")
 	}
 	if diff := cmp.Diff(map[string]string{"new": "hard", "old": "hard"}, lists); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("options (-want +got):\n%s", diff)
 	}
 	if r.rejected["new"].IsZero() {
-		t.Error("the volume is not left alone for a while, and keeps others waiting as the canary")
+		t.Error("the volume has no retry delay and blocks the other volumes as the canary")
 	}
 }
 
@@ -134,17 +134,17 @@ func TestTheLedgerFollowsTheVolumes(t *testing.T) {
 	r, _ := newReconciler(t, interceptor.Funcs{}, created, fastProfile())
 	makeAPass(t, r)
 	if e := entryOf(t, r.Client, created.UID); !e.IsSettled(hardAndFast, []string{"fast"}) {
-		t.Errorf("of a volume that was created with our list the ledger says %+v", e)
+		t.Errorf("for a volume that was created with managed options: got entry %+v, want a settled one", e)
 	}
 	if err := r.Client.Delete(ctx, created); err != nil {
 		t.Fatal(err)
 	}
 	if makeAPass(t, r); entryOf(t, r.Client, created.UID) == nil {
-		t.Error("volumes and ledger are compared twice within a minute")
+		t.Error("volumes and ledger were compared twice within a minute, want once")
 	}
 	r.compared = r.compared.Add(-time.Minute)
 	if makeAPass(t, r); entryOf(t, r.Client, created.UID) != nil {
-		t.Error("a volume that is gone is not forgotten")
+		t.Error("the ledger still has the deleted volume")
 	}
 }
 
@@ -168,13 +168,13 @@ func TestAnImmutablePageIsReported(t *testing.T) {
 	r.pace = store.Pace{}
 	_, err := r.Reconcile(ctx, reconcile.Request{})
 	if err == nil || !strings.Contains(err.Error(), "ConfigMap storage-client-system/storage-client-volumes-0 is immutable; delete it") {
-		t.Errorf("the pass says %v", err)
+		t.Errorf("got error %v, want one for the immutable ConfigMap", err)
 	}
 	var pv corev1.PersistentVolume
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: "pv1"}, &pv); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"hard"}, pv.Spec.MountOptions); diff != "" {
-		t.Errorf("the volume (-want +got):\n%s", diff)
+		t.Errorf("options of the volume (-want +got):\n%s", diff)
 	}
 }

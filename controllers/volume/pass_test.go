@@ -28,7 +28,7 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// created ages a volume: one of age 1 is older than one of age 0.
+// created returns a volume with an age in minutes: age 1 is older than age 0.
 func created(name string, age int, more ...builders.VolumeOption) *corev1.PersistentVolume {
 	pv := builders.NFSVolume([]string{"hard"}, append([]builders.VolumeOption{builders.Named(name)}, more...)...)
 	pv.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour - time.Duration(age)*time.Minute))
@@ -41,7 +41,7 @@ func maxPerStep(limit intstr.IntOrString) builders.ProfileOption {
 	})
 }
 
-// fleetOf has so many volumes of the claims eda/pv00, eda/pv01 and so on, the oldest first.
+// fleetOf returns the given number of volumes, with the claims eda/pv00, eda/pv01 and so on, the oldest first.
 func fleetOf(count int) []client.Object {
 	var out []client.Object
 	for i := range count {
@@ -82,20 +82,20 @@ func TestAPassThatStartsABatchReadsVolumesLiveOnce(t *testing.T) {
 		}
 		return c.List(ctx, list, opts...)
 	}})
-	const perPass = 6 // profiles, volumes, the ledger, PersistentVolumeClaims, classes, client nodes
+	const perPass = 6 // profiles, volumes, the ledger, PersistentVolumeClaims, StorageClasses, StorageClientNodes
 	if result := makeAPass(t, r); result.RequeueAfter != 10*time.Second || cached != perPass || live != 1 {
-		t.Errorf("%d lists of the cache and %d live ones, want %d and 1; the next pass is due after %s", cached, live, perPass, result.RequeueAfter)
+		t.Errorf("got %d cached and %d live lists, next pass after %s; want %d and 1, 10s", cached, live, result.RequeueAfter, perPass)
 	}
 	if got := changed(t, r); !cmp.Equal(got, []string{"pv00"}) {
-		t.Errorf("%q are written, want the canary", got)
+		t.Errorf("got writes of %q, want only the canary", got)
 	}
 	cached = perPass
 	if makeAPass(t, r); cached != 2*perPass || live != 1 {
-		t.Errorf("%d lists of the cache and %d live ones while the canary soaks, want %d and 1", cached, live, 2*perPass)
+		t.Errorf("during the soak of the canary: got %d cached and %d live lists, want %d and 1", cached, live, 2*perPass)
 	}
 }
 
-// podOn is a pod of the claim eda/NAME that was bound to a node at one time and has started there, if a time is given for that.
+// podOn returns a pod with the claim eda/NAME, bound to a node at the given time. The pod is running if started is set.
 func podOn(node, volume string, bound, started time.Time) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "of-" + volume + "-on-" + node, CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour))}}
 	pod.Spec.NodeName = node
@@ -145,7 +145,7 @@ func TestBatchesContinueAfterSoakAndEvidence(t *testing.T) {
 	expect("after its soak", "pv00", "pv01", "pv02", "pv03", "pv04")
 }
 
-// Which pods show that a kubelet has mounted the canary with its list.
+// Only some pods are evidence that a kubelet has mounted the canary with its options.
 func TestAKubeletsMountIsEvidence(t *testing.T) {
 	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
 	agent := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
@@ -177,10 +177,10 @@ func TestAKubeletsMountIsEvidence(t *testing.T) {
 				}
 			}
 			clock.Step(10 * time.Minute)
-			makeAPass(t, r) // finds it
-			makeAPass(t, r) // goes on
+			makeAPass(t, r) // finds the evidence
+			makeAPass(t, r) // writes the next batch
 			if got := len(changed(t, r)) > 1; got != test.want {
-				t.Errorf("a second volume is written: %t, want %t", got, test.want)
+				t.Errorf("got a write of a second volume: %t, want %t", got, test.want)
 			}
 		})
 	}
@@ -191,7 +191,7 @@ func named(name string, pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// A pass takes a while, and what was mounted meanwhile was mounted with the list of before.
+// A pass takes time. A mount before the write has the previous options, even if the pass had already started.
 func TestAWriteIsDatedWhenItIsMade(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(1), &p)...)
@@ -208,29 +208,29 @@ func TestAWriteIsDatedWhenItIsMade(t *testing.T) {
 	}
 	mark := judge.MarkOf(&pv)
 	if mark == nil || !mark.Since.Equal(noon) || !mark.Written.Equal(clock.Now()) || !mark.Written.After(noon) {
-		t.Errorf("the mark is %+v, want the batch of %s, written at %s", mark, noon, clock.Now())
+		t.Errorf("got mark %+v, want the batch of %s, written at %s", mark, noon, clock.Now())
 	}
 }
 
-// A volume that a pod is about to mount shows soonest whether its options work.
+// A volume with a waiting pod gives the earliest evidence of whether its options work.
 func TestTheCanaryIsAVolumeThatAPodIsAboutToMount(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	pending := podOn("", "pv02", noon, time.Time{})
-	image := named("pulling", podOn("n2", "pv01", noon, noon)) // has started, and its phase lags behind
+	image := named("pulling", podOn("n2", "pv01", noon, noon)) // has started, but its phase is not yet updated
 	image.Status.Phase = corev1.PodPending
 	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(4), &p, pending, image)...)
 	r.Clock = testclock.NewFakeClock(noon)
 	makeAPass(t, r)
 	if got := changed(t, r); !cmp.Equal(got, []string{"pv02"}) {
-		t.Errorf("%q are written, want the one that a pod waits for", got)
+		t.Errorf("got writes of %q, want only the volume of the waiting pod", got)
 	}
 }
 
-// Who may write events in the namespace of one claim, as the built-in role "edit" may, writes one about a pod that does not exist,
-// or about a pod of his own that uses another claim.
+// An attacker with the built-in role "edit" can write events in the namespace of one claim. The event is about a pod that does not exist,
+// or about the attacker's own pod, which uses another claim.
 func TestAForgedEventStopsNothing(t *testing.T) {
 	const count = 5
-	for name, pod := range map[string]*corev1.Pod{"nobody's": nil, "his own": failingPod("mallory", "his")} {
+	for name, pod := range map[string]*corev1.Pod{"a missing pod": nil, "the attacker's pod": failingPod("mallory", "scratch")} {
 		t.Run(name, func(t *testing.T) {
 			objects := fleetOf(count)
 			objects[0].(*corev1.PersistentVolume).Spec.ClaimRef.Namespace = "mallory"
@@ -245,7 +245,7 @@ func TestAForgedEventStopsNothing(t *testing.T) {
 			r.Clock = clock
 			makeAPass(t, r)
 			if diff := cmp.Diff([]string{"pv00"}, changed(t, r)); diff != "" {
-				t.Fatalf("the canary (-want +got):\n%s", diff)
+				t.Fatalf("canary (-want +got):\n%s", diff)
 			}
 			clock.Step(20 * time.Second)
 			forged := kubeletEvent("forged", "mallory", `volume "pv00" PLEASE call +1-555`, clock.Now())
@@ -255,12 +255,12 @@ func TestAForgedEventStopsNothing(t *testing.T) {
 			clock.Step(20 * time.Second)
 			makeAPass(t, r)
 			if diff := cmp.Diff([]string{"pv00"}, changed(t, r)); diff != "" {
-				t.Errorf("while the canary soaks (-want +got):\n%s", diff)
+				t.Errorf("written volumes during the soak of the canary (-want +got):\n%s", diff)
 			}
 			clock.Step(time.Hour)
 			makeAPass(t, r)
 			if diff := cmp.Diff([]string{"pv00", "pv01"}, changed(t, r)); diff != "" {
-				t.Errorf("after the soak (-want +got):\n%s", diff)
+				t.Errorf("written volumes after the soak (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -279,12 +279,12 @@ func TestAFailedMountOfTheCanaryIsRevertedAndStopsTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	takeEvents(recorder)
-	// Nobody looked while it soaked: the manager was away.
+	// The manager was not running during the soak.
 	clock.Step(time.Hour)
 	fresh := &Reconciler{Client: r.Client, Recorder: r.Recorder, Clock: r.Clock, ManagerNamespace: r.ManagerNamespace}
 	makeAPass(t, fresh)
 	if got := changed(t, r); len(got) > 0 {
-		t.Errorf("%q carry the options, want none", got)
+		t.Errorf("got the options on %q, want none", got)
 	}
 	var pv corev1.PersistentVolume
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: "pv00"}, &pv); err != nil {
@@ -300,16 +300,17 @@ func TestAFailedMountOfTheCanaryIsRevertedAndStopsTheRest(t *testing.T) {
 	}
 	want.Since, want.Failure = clock.Now(), judge.FailedMountOf(&pv).Failure
 	if diff := cmp.Diff(want, judge.FailedMountOf(&pv)); diff != "" || judge.HasRecord(&pv) || len(pv.Annotations) != 1 {
-		t.Errorf("annotations are %q (-want +got):\n%s", pv.Annotations, diff)
+		t.Errorf("got annotations %q, want only the failed mount (-want +got):\n%s", pv.Annotations, diff)
 	}
 	if diff := cmp.Diff([]string{"hard"}, pv.Spec.MountOptions); diff != "" {
 		t.Errorf("options (-want +got):\n%s", diff)
 	}
-	if told := strings.Join(takeEvents(recorder), "\n"); !strings.HasPrefix(told, "Warning VolumeFailedMount") || !strings.Contains(told, "incorrect mount option") {
-		t.Errorf("told %q", told)
+	reported := strings.Join(takeEvents(recorder), "\n")
+	if !strings.HasPrefix(reported, "Warning VolumeFailedMount") || !strings.Contains(reported, "incorrect mount option") {
+		t.Errorf("got events %q, want a warning VolumeFailedMount with the text of the kubelet", reported)
 	}
 	if result := makeAPass(t, fresh); result.RequeueAfter > time.Minute || result.RequeueAfter < passInterval {
-		t.Errorf("how it mounts with its own list is looked at after %s", result.RequeueAfter)
+		t.Errorf("got the next pass after %s, want between %s and 1m for the rollback check", result.RequeueAfter, passInterval)
 	}
 
 	p.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nocto", "actimeo=30"}
@@ -318,11 +319,11 @@ func TestAFailedMountOfTheCanaryIsRevertedAndStopsTheRest(t *testing.T) {
 	}
 	makeAPass(t, fresh)
 	if diff := cmp.Diff([]string{"pv00"}, changed(t, r)); diff != "" {
-		t.Errorf("after the rules changed (-want +got):\n%s", diff)
+		t.Errorf("written volumes after the rules changed (-want +got):\n%s", diff)
 	}
 }
 
-// verdictFor is the verdict on a volume where there is one profile.
+// verdictFor returns the verdict on a volume in a cluster with one profile.
 func verdictFor(p v1alpha1.StorageClientProfile, pv *corev1.PersistentVolume) judge.Verdict {
 	return judge.Volume(judge.Input{Volume: pv, Profiles: judge.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false)})
 }
@@ -338,7 +339,7 @@ func TestABatchStartsFromLiveReads(t *testing.T) {
 	clock := testclock.NewFakeClock(noon)
 	r.Clock = clock
 	makeAPass(t, r)
-	// Another manager has not heard of it yet.
+	// The cache of another manager does not contain the write yet.
 	late := &Reconciler{Recorder: r.Recorder, ManagerNamespace: r.ManagerNamespace, Clock: clock, APIReader: r.Client}
 	late.Client = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -360,7 +361,7 @@ func TestABatchStartsFromLiveReads(t *testing.T) {
 	clock.Step(time.Minute)
 	makeAPass(t, late)
 	if got := changed(t, r); !cmp.Equal(got, []string{"pv00"}) {
-		t.Errorf("%q are written while the canary soaks", got)
+		t.Errorf("during the soak of the canary: got writes of %q, want only the canary", got)
 	}
 }
 
@@ -374,15 +375,15 @@ func TestAVolumeThatRejectsWritesIsNoCanary(t *testing.T) {
 	r, _ := newReconciler(t, protected, append(fleetOf(3), ptr.To(builders.NFSProfile("p", []string{"nocto"})))...)
 	r.Clock = testclock.NewFakeClock(noon)
 	if _, err := r.Reconcile(context.Background(), reconcile.Request{}); !apierrors.IsForbidden(err) {
-		t.Errorf("the refusal is told as %v", err)
+		t.Errorf("got error %v, want Forbidden", err)
 	}
 	makeAPass(t, r)
 	if got := changed(t, r); !cmp.Equal(got, []string{"pv01"}) {
-		t.Errorf("%q are written, want the next in line", got)
+		t.Errorf("got writes of %q, want only the next volume", got)
 	}
 }
 
-// Steps that need not wait do not wait for events either.
+// Steps without a soak do not need events.
 func TestARestoreContinuesWhileEventsAreUnreadable(t *testing.T) {
 	denied := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		if _, ok := list.(*corev1.EventList); ok {
@@ -401,9 +402,9 @@ func TestARestoreContinuesWhileEventsAreUnreadable(t *testing.T) {
 	r, recorder := newReconciler(t, denied, canary, gone, created("next", 2), &p)
 	r.Clock = testclock.NewFakeClock(noon)
 	if _, err := r.Reconcile(context.Background(), reconcile.Request{}); !apierrors.IsForbidden(err) {
-		t.Errorf("the pass says %v", err)
+		t.Errorf("got error %v, want Forbidden", err)
 	}
 	if all := takeEvents(recorder); len(all) != 1 || !strings.Contains(all[0], v1alpha1.VolumeReasonRestored) {
-		t.Errorf("events are %q, want one volume restored, and no batch without events", all)
+		t.Errorf("got events %q, want one restore, and no batch while events are unreadable", all)
 	}
 }

@@ -52,7 +52,7 @@ func newReconciler(t *testing.T, funcs interceptor.Funcs, objects ...client.Obje
 	return &Reconciler{Client: c, Recorder: recorder, ManagerNamespace: v1alpha1.ManagerNamespace}, recorder
 }
 
-// makeAPass makes a pass, as if the last one were long ago.
+// makeAPass runs a pass without the minimum interval after the last one.
 func makeAPass(t *testing.T, r *Reconciler) ctrl.Result {
 	t.Helper()
 	r.pace = store.Pace{}
@@ -89,7 +89,7 @@ func TestReconcileWritesAndReportsOnce(t *testing.T) {
 		makeAPass(t, r)
 	}
 	if patches.Load() != 1 {
-		t.Errorf("%d patches, want 1", patches.Load())
+		t.Errorf("got %d patches, want 1", patches.Load())
 	}
 	want := []string{`Normal VolumeOptionsMerged mountOptions become ["hard","nconnect=4","nocto"] (were ["hard"]) by fast`}
 	if diff := cmp.Diff(want, takeEvents(recorder)); diff != "" {
@@ -107,7 +107,7 @@ func TestReconcileWritesAndReportsOnce(t *testing.T) {
 	mark := judge.MarkOf(&got)
 	delete(got.Annotations, v1alpha1.MountOptionsStepAnnotation)
 	if mark == nil || !mark.Since.Equal(noon) || mark.Set == "" || !mark.IsBatchOf("fast") {
-		t.Errorf("the mark of the step is %+v, want when it began and the set of options", mark)
+		t.Errorf("got mark %+v, want the start of the step and the option set", mark)
 	}
 	if diff := cmp.Diff(wantAnnotations, got.Annotations); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
@@ -121,7 +121,7 @@ func TestReconcileReportsAStateOnce(t *testing.T) {
 		makeAPass(t, r)
 	}
 	if all := takeEvents(recorder); len(all) != 1 {
-		t.Errorf("events are %q, want one", all)
+		t.Errorf("got events %q, want one", all)
 	}
 }
 
@@ -146,10 +146,10 @@ func TestReconcileRetriesAfterAConflict(t *testing.T) {
 	pv := builders.NFSVolume(nil)
 	r, recorder := newReconciler(t, conflicting, pv, fastProfile())
 	if result := makeAPass(t, r); result.RequeueAfter != passInterval {
-		t.Errorf("requeue after %s, want %s", result.RequeueAfter, passInterval)
+		t.Errorf("got the next pass after %s, want %s", result.RequeueAfter, passInterval)
 	}
 	if all := takeEvents(recorder); len(all) != 0 {
-		t.Errorf("events are %q, want none before the write", all)
+		t.Errorf("got events %q before the write, want none", all)
 	}
 }
 
@@ -170,21 +170,21 @@ func TestReconcileReadsClassClaimAndPause(t *testing.T) {
 		return got.Spec.MountOptions
 	}
 	if diff := cmp.Diff([]string{"nconnect=2"}, options()); diff != "" {
-		t.Errorf("options while everything is paused (-want +got):\n%s", diff)
+		t.Errorf("options while all profiles are paused (-want +got):\n%s", diff)
 	}
 	namespace.Annotations = nil
 	if err := r.Client.Update(context.Background(), namespace); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"nconnect=4"}, options()); diff != "" {
-		t.Errorf("options afterwards (-want +got):\n%s", diff)
+		t.Errorf("options after the pause (-want +got):\n%s", diff)
 	}
 	snapshot, err := (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).Read(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if s := plan.Summarize("fast", snapshot); s.Matched != 1 || s.UpToDate != 1 {
-		t.Errorf("summary is %+v, want the volume matched and up to date", s)
+		t.Errorf("got summary %+v, want the volume matched and up to date", s)
 	}
 }
 
@@ -211,12 +211,13 @@ func TestPassesAreSpaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (reads > before) != test.reads || !test.reads && result.RequeueAfter != test.wait {
-			t.Errorf("after %s: a pass was made: %v, the next is due after %s", test.after, reads > before, result.RequeueAfter)
+			t.Errorf("after %s: got a pass: %t, the next after %s; want a pass: %t, the next after %s", test.after, reads > before, result.RequeueAfter,
+				test.reads, test.wait)
 		}
 	}
 }
 
-// A pass takes no more steps than it may: what is to be restored meanwhile does not wait for thousands of writes.
+// A pass has a maximum number of steps, so that a restore does not wait for thousands of writes.
 func TestAPassIsBoundedAndRestoresFirst(t *testing.T) {
 	objects := []client.Object{fastProfile()}
 	for i := range maxSteps {
@@ -228,18 +229,18 @@ func TestAPassIsBoundedAndRestoresFirst(t *testing.T) {
 	recorder := events.NewFakeRecorder(2 * maxSteps)
 	r.Recorder = recorder
 	if result := makeAPass(t, r); result.RequeueAfter != passInterval {
-		t.Errorf("the next pass is due after %s", result.RequeueAfter)
+		t.Errorf("got the next pass after %s, want %s", result.RequeueAfter, passInterval)
 	}
 	if all := takeEvents(recorder); len(all) != maxSteps || slices.ContainsFunc(all, func(e string) bool { return !strings.Contains(e, v1alpha1.VolumeReasonRestored) }) {
-		t.Errorf("%d steps in a pass, want %d, all of them restores", len(all), maxSteps)
+		t.Errorf("got %d steps in a pass, want %d restores", len(all), maxSteps)
 	}
 	makeAPass(t, r)
 	if all := takeEvents(recorder); len(all) != 1 || !strings.Contains(all[0], v1alpha1.VolumeReasonOptionsMerged) {
-		t.Errorf("the next pass says %q", all)
+		t.Errorf("the next pass: got events %q, want one with reason %s", all, v1alpha1.VolumeReasonOptionsMerged)
 	}
 }
 
-// One volume that cannot be written keeps no other from it, and is left alone for a while.
+// A volume that rejects writes does not block other volumes. Its next write waits for the retry interval.
 func TestAFailedRestoreDoesNotBlockOtherVolumes(t *testing.T) {
 	var tried atomic.Int32
 	protected := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
@@ -249,24 +250,24 @@ func TestAFailedRestoreDoesNotBlockOtherVolumes(t *testing.T) {
 		}
 		return c.Patch(ctx, o, p, opts...)
 	}}
-	ours := builders.Carrying([]string{"hard"}, []string{"nocto"}, "gone")
-	r, recorder := newReconciler(t, protected, builders.NFSVolume([]string{"nocto"}, builders.Named("a"), ours), builders.NFSVolume([]string{"nocto"}, builders.Named("b"), ours))
+	managed := builders.Carrying([]string{"hard"}, []string{"nocto"}, "gone")
+	r, recorder := newReconciler(t, protected, builders.NFSVolume([]string{"nocto"}, builders.Named("a"), managed), builders.NFSVolume([]string{"nocto"}, builders.Named("b"), managed))
 	clock := testclock.NewFakeClock(noon)
 	r.Clock = clock
 	if _, err := r.Reconcile(context.Background(), reconcile.Request{}); !apierrors.IsForbidden(err) {
-		t.Errorf("the refusal is told as %v", err)
+		t.Errorf("got error %v, want Forbidden", err)
 	}
 	if all := takeEvents(recorder); len(all) != 1 || !strings.Contains(all[0], v1alpha1.VolumeReasonRestored) {
-		t.Errorf("events are %q, want b restored", all)
+		t.Errorf("got events %q, want the restore of b", all)
 	}
 	clock.Step(time.Second)
 	// Its options are still managed, and watched.
 	if result := makeAPass(t, r); tried.Load() != 1 || result.RequeueAfter != time.Minute {
-		t.Errorf("written %d times, and the next pass is due after %s", tried.Load(), result.RequeueAfter)
+		t.Errorf("got %d writes of a, next pass after %s; want 1 write, 1m", tried.Load(), result.RequeueAfter)
 	}
 	clock.Step(rejectionRetryInterval)
 	if _, err := r.Reconcile(context.Background(), reconcile.Request{}); !apierrors.IsForbidden(err) || tried.Load() != 2 {
-		t.Errorf("written %d times, and told as %v", tried.Load(), err)
+		t.Errorf("after the retry interval: got %d writes of a, error %v; want 2 writes, Forbidden", tried.Load(), err)
 	}
 }
 

@@ -15,12 +15,12 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 )
 
-// What the cache has of a volume is what the API server has, where both name the same version: nothing else is read.
+// If the versions are equal, the cached volume is current. Only other volumes are read from the API server.
 func TestVolumesAreReadLiveIfTheCacheIsStale(t *testing.T) {
 	clone := created(v1alpha1.ClonePrefix+"1", 1)
 	clone.Labels = map[string]string{v1alpha1.TrialLabel: "t"}
 	if !match.IsClone(clone) {
-		t.Fatal("the volume is no clone")
+		t.Fatal("got no clone, want the volume recognized as one")
 	}
 	var mutex sync.Mutex
 	var read []string
@@ -49,19 +49,19 @@ func TestVolumesAreReadLiveIfTheCacheIsStale(t *testing.T) {
 	}
 	got, newer, err := (&scope{Reconciler: r}).refreshVolumes(ctx, cached)
 	if err != nil || !newer {
-		t.Fatalf("%v, newer %t", err, newer)
+		t.Fatalf("got error %v, newer %t; want no error and newer volumes", err, newer)
 	}
 	options := map[string][]string{}
 	for _, pv := range got {
 		options[pv.Name] = pv.Spec.MountOptions
 	}
 	if diff := cmp.Diff(map[string][]string{"same": {"hard"}, "changed": {"nocto"}, "new": {"hard"}}, options); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("options (-want +got):\n%s", diff)
 	}
 	if slices.Sort(read); !slices.Equal(read, []string{"changed", "gone", "new", v1alpha1.ClonePrefix + "1"}) {
-		t.Errorf("read %q", read)
+		t.Errorf("got reads of %q, want only the changed, deleted and new volumes and the clone", read)
 	}
 	if _, newer, err := (&scope{Reconciler: r}).refreshVolumes(ctx, got); err != nil || newer {
-		t.Errorf("what has just been read is outdated: %t, %v", newer, err)
+		t.Errorf("right after a read: got newer %t, error %v; want no newer volumes", newer, err)
 	}
 }

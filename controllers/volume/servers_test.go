@@ -31,14 +31,14 @@ func ofPhase(phase corev1.PersistentVolumePhase) builders.VolumeOption {
 	return func(pv *corev1.PersistentVolume) { pv.Status.Phase = phase }
 }
 
-// byLabel has one rule for NFS volumes with the label tier=NAME.
+// byLabel returns a profile with one rule for NFS volumes with the label tier=NAME.
 func byLabel(name string, options ...string) v1alpha1.StorageClientProfile {
 	return builders.NFSProfile(name, options, builders.Ruled(func(r *v1alpha1.VolumeRule) {
 		r.Selector.VolumeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": name}}
 	}))
 }
 
-// Volumes of one server get one nconnect, or none of it is written.
+// All volumes of one server get the same nconnect. If their values differ, no volume gets one.
 func TestVolumesOfOneServer(t *testing.T) {
 	pv := func(name, tier string, options []string, more ...builders.VolumeOption) *corev1.PersistentVolume {
 		return builders.NFSVolume(options, append([]builders.VolumeOption{builders.Named(name), builders.Labelled("tier", tier)}, more...)...)
@@ -93,34 +93,34 @@ func TestVolumesOfOneServer(t *testing.T) {
 			}
 			r, recorder := newReconciler(t, interceptor.Funcs{}, append(objects, four.DeepCopy(), eight.DeepCopy())...)
 			makeAPass(t, r)
-			told := map[string]string{}
+			reported := map[string]string{}
 			for _, e := range takeEvents(recorder) {
 				for _, name := range slices.Sorted(maps.Keys(test.want)) {
 					if test.want[name] != "" && strings.Contains(e, test.want[name]) {
-						told[name] = e
+						reported[name] = e
 					}
 				}
 			}
 			conflicts := 0
 			for _, v := range test.volumes {
-				want, asked := test.want[v.Name]
+				want, isChecked := test.want[v.Name]
 				note := r.noteOf(t, v.Name)
-				if asked && (want == "") == strings.Contains(note.Message, "nconnect differs") || !strings.Contains(note.Message, want) {
-					t.Errorf("%s is noted %q, want %q", v.Name, note.Message, want)
+				if isChecked && (want == "") == strings.Contains(note.Message, "nconnect differs") || !strings.Contains(note.Message, want) {
+					t.Errorf("note of %s: got %q, want %q", v.Name, note.Message, want)
 				}
 				if want == "" {
 					continue
 				}
 				conflicts++
-				if told[v.Name] == "" {
-					t.Errorf("no event of %s says %q", v.Name, want)
+				if reported[v.Name] == "" {
+					t.Errorf("got no event of %s with %q, want one", v.Name, want)
 				}
 				var got corev1.PersistentVolume
 				if err := r.Client.Get(context.Background(), client.ObjectKey{Name: v.Name}, &got); err != nil {
 					t.Fatal(err)
 				}
 				if diff := cmp.Diff(v.Spec.MountOptions, got.Spec.MountOptions); diff != "" {
-					t.Errorf("%s is written:\n%s", v.Name, diff)
+					t.Errorf("options of %s (-want +got):\n%s", v.Name, diff)
 				}
 			}
 			if _, ok := test.want["b"]; !ok {
@@ -131,7 +131,7 @@ func TestVolumesOfOneServer(t *testing.T) {
 				blocked += int(plan.Summarize(profile, snapshotOf(test.volumes, four, eight)).Blocked)
 			}
 			if blocked != conflicts {
-				t.Errorf("%d volumes are blocked in the profiles' status, want %d", blocked, conflicts)
+				t.Errorf("got %d blocked volumes in the summaries of the profiles, want %d", blocked, conflicts)
 			}
 		})
 	}
@@ -153,7 +153,7 @@ func snapshotOf(volumes []*corev1.PersistentVolume, list ...v1alpha1.StorageClie
 	return s
 }
 
-// The record of requests follows the volumes.
+// The values of the servers follow created and deleted volumes.
 func TestServersFollow(t *testing.T) {
 	four := profileNamed("four", "nconnect=4")
 	four.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{SoakSeconds: ptr.To[int32](0)}
@@ -169,20 +169,20 @@ func TestServersFollow(t *testing.T) {
 		return pv.Spec.MountOptions
 	}
 	if got := options("a"); len(got) > 0 {
-		t.Fatalf("a has %v beside nconnect=8", got)
+		t.Fatalf("next to a volume with nconnect=8: got options %v on a, want none", got)
 	}
 	if err := r.Client.Delete(ctx, builders.NFSVolume(nil, builders.Named("b"))); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"nconnect=4"}, options("a")); diff != "" {
-		t.Errorf("a, once b is gone: %s", diff)
+		t.Errorf("options of a after the deletion of b (-want +got):\n%s", diff)
 	}
 	if err := r.Client.Create(ctx, builders.NFSVolume([]string{"nconnect=2"}, builders.Named("c"), func(pv *corev1.PersistentVolume) { pv.ResourceVersion = "" })); err != nil {
 		t.Fatal(err)
 	}
 	makeAPass(t, r)
 	if note := r.noteOf(t, "a"); note.State != judge.StateBlocked {
-		t.Errorf("a does not notice the new volume c: %+v", note)
+		t.Errorf("after volume c was created: got note %+v on a, want state %s", note, judge.StateBlocked)
 	}
 }
 
@@ -200,13 +200,13 @@ func TestAPassListsOnceForAllVolumes(t *testing.T) {
 		objects = append(objects, builders.NFSVolume(wanted, builders.Named(fmt.Sprintf("pv%d", i)), onServer(fmt.Sprintf("filer%d", i%3)), builders.Carrying(nil, wanted, "fast")))
 	}
 	r, _ := newReconciler(t, counting, objects...)
-	// profiles, volumes, the ledger, PersistentVolumeClaims, classes, client nodes; and events, once a minute, and volumes and ledger live,
-	// as long as the ledger misses something
+	// Each pass lists profiles, volumes, the ledger, PersistentVolumeClaims, StorageClasses and StorageClientNodes. The first also
+	// lists events, once a minute, and reads volumes and ledger live, as long as the ledger is incomplete.
 	const perPass = 6
 	for _, more := range []int{3, 0} {
 		lists = 0
 		if result := makeAPass(t, r); lists != perPass+more || result.RequeueAfter > time.Minute {
-			t.Errorf("%d List calls for %d volumes, want %d; the next pass is due after %s", lists, volumes, perPass+more, result.RequeueAfter)
+			t.Errorf("got %d List calls for %d volumes, next pass after %s; want %d calls, at most 1m", lists, volumes, result.RequeueAfter, perPass+more)
 		}
 	}
 }

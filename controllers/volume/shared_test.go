@@ -44,12 +44,12 @@ func TestControllersShareEvaluations(t *testing.T) {
 	all.Wait()
 	for _, j := range judged {
 		if j == nil || j != judged[0] {
-			t.Fatal("readers that share a memory judge a volume anew")
+			t.Fatal("readers with a shared memory evaluate a volume again, want one evaluation")
 		}
 	}
 }
 
-// A reader that shares nothing, as that of the webhook, compiles the profiles once all the same.
+// A reader with its own memory, such as the webhook's, also compiles the profiles only once.
 func TestAReaderAloneCompilesOnce(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(1), &p)...)
@@ -63,11 +63,11 @@ func TestAReaderAloneCompilesOnce(t *testing.T) {
 		compiled = append(compiled, s.Profiles)
 	}
 	if compiled[0] != compiled[1] {
-		t.Error("each reading compiles all profiles anew")
+		t.Error("each read compiles all profiles again, want once")
 	}
 }
 
-// onlyVolumes has an informer of volumes alone.
+// onlyVolumes returns informers only for volumes.
 type onlyVolumes struct{ *informertest.FakeInformers }
 
 func (o onlyVolumes) GetInformer(ctx context.Context, object client.Object, options ...cache.InformerGetOption) (cache.Informer, error) {
@@ -110,7 +110,7 @@ func TestTheCacheMaintainsTheVolumeIndex(t *testing.T) {
 		{func(i *controllertest.FakeInformer) { i.Delete(pv) }, false},
 	} {
 		if c.do(informer); conflicts() != c.want {
-			t.Errorf("step %d: the new volume's nconnect is contested: %t, want %t", step, !c.want, c.want)
+			t.Errorf("step %d: got a contested nconnect: %t, want %t", step, !c.want, c.want)
 		}
 	}
 }

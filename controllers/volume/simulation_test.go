@@ -44,21 +44,21 @@ func scheduleFilter() func(seed uint64) bool {
 	}
 }
 
-// TestRandomSchedules plays random schedules with faults, and then asks for an end in which all is done and, once the profiles
-// are deleted, nothing of ours is left.
+// TestRandomSchedules plays random schedules with faults. All work must be complete at the end. After the deletion of the profiles, no
+// trace of the operator may remain.
 func TestRandomSchedules(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	var next atomic.Uint64
 	var wait sync.WaitGroup
 	next.Store(*firstSeed)
-	wanted := scheduleFilter()
+	isDue := scheduleFilter()
 	for range runtime.GOMAXPROCS(0) {
 		wait.Go(func() {
-			for seed := next.Add(1) - 1; wanted(seed) && !t.Failed(); seed = next.Add(1) - 1 {
+			for seed := next.Add(1) - 1; isDue(seed) && !t.Failed(); seed = next.Add(1) - 1 {
 				if w := play(seed, 1, false); w.broken != nil {
 					broken := w.broken
 					w = play(seed, 1, true)
-					t.Errorf("seed %d: %v; told again: %v\n%s", seed, broken, w.broken, strings.Join(w.log, "\n"))
+					t.Errorf("seed %d: %v; replayed with a log: %v\n%s", seed, broken, w.broken, strings.Join(w.log, "\n"))
 				}
 			}
 		})
@@ -68,8 +68,8 @@ func TestRandomSchedules(t *testing.T) {
 	t.Logf("played %d schedules, seeds %d to %d", played, *firstSeed, *firstSeed+played-1)
 }
 
-// TestSchedulesOfManyWorkers plays schedules in which a pass writes several volumes at a time. What is written first is left to
-// chance, so that a seed tells the beginning and not the whole.
+// TestSchedulesOfManyWorkers plays schedules in which a pass writes several volumes at a time. The order of the writes is random, so a
+// seed does not reproduce a whole schedule.
 func TestSchedulesOfManyWorkers(t *testing.T) {
 	const played = 50
 	for seed := *firstSeed; seed < *firstSeed+played; seed++ {
@@ -79,7 +79,7 @@ func TestSchedulesOfManyWorkers(t *testing.T) {
 	}
 }
 
-// play is one schedule: a while with faults, then a while without, at whose end all has to be done.
+// play plays one schedule: a time with faults, then a time without. All work must be complete at the end.
 func play(seed uint64, workers int, verbose bool) *world {
 	w := newWorld(seed)
 	w.verbose, w.random, w.concurrent = verbose, true, workers > 1
@@ -98,38 +98,38 @@ func play(seed uint64, workers int, verbose bool) *world {
 		p.DeletionTimestamp, p.Spec.DeletionPolicy = ptr.To(metav1.NewTime(w.now)), v1alpha1.DeletionRestore
 		w.edited(&p)
 	}
-	w.settle(m, workers, w.left)
+	w.settle(m, workers, w.traces)
 	return w
 }
 
-// settle runs without faults until all work is done, and checks that nothing is written after that.
+// settle runs without faults until all work is complete, and checks that no write follows.
 func (w *world) settle(m *manager, workers int, undone func() string) {
-	const most = 2000
+	const maxTurns = 2000
 	w.calm(m, workers)
 	for turn := 0; (undone() != "" || m.steps > 0) && w.broken == nil; turn++ {
-		if turn == most {
+		if turn == maxTurns {
 			for _, note := range plan.For(w.live()).Notes {
 				w.logf("%s: %s", note.Volume, note.Message)
 			}
-			w.fail("livelock: %s", undone())
+			w.fail("still pending after %d turns: %s", maxTurns, undone())
 		}
 		w.calm(m, workers)
 	}
 	w.now = w.now.Add(time.Hour)
-	_, _ = m.pass(workers) // what the last mount has shown is noted
+	_, _ = m.pass(workers) // records the result of the last mount
 	for range 3 {
 		w.now = w.now.Add(time.Hour)
 		if _, _ = m.pass(workers); m.steps > 0 {
-			w.fail("%d more steps were taken although all is done", m.steps)
+			w.fail("got %d more steps after all work was complete, want none", m.steps)
 		}
 	}
 	carried := slices.ContainsFunc(slices.Collect(maps.Values(w.volumes)), func(v *simVolume) bool { return v.carried })
 	if next, _ := m.pass(workers); w.broken == nil && !carried && !next.IsZero() || next.Sub(w.now) > time.Minute {
-		w.fail("the next pass is due at %s although all is done", next)
+		w.fail("got the next pass at %s after all work was complete, want none or at most a minute later", next)
 	}
 }
 
-// calm is a pass without faults, and the time until the next.
+// calm runs a pass without faults, and lets the time until the next pass elapse.
 func (w *world) calm(m *manager, workers int) {
 	next, _ := m.pass(workers)
 	w.finishDeletions()
@@ -190,22 +190,22 @@ func (w *world) anyProfile(p *v1alpha1.StorageClientProfile) {
 	}
 }
 
-// faults makes things happen at random.
+// faults causes random events.
 type faults struct {
 	*world
 	workers int
 	manager *manager
-	// old are former versions of the volumes.
+	// old contains earlier versions of the volumes.
 	old map[string][]*corev1.PersistentVolume
-	// passed is when the last pass was made: passes are spaced, and a manager does not start within a second.
+	// passed is the time of the last pass. Passes are spaced, and a manager needs more than a second to start.
 	passed time.Time
-	// nested is set while a second manager works inside a pass of the first.
+	// nested is set while a second manager runs a pass inside a pass of the first.
 	nested bool
 }
 
-// turn is one thing that happens in the world.
+// turn causes one event in the world.
 func (f *faults) turn() {
-	f.remember()
+	f.recordVersions()
 	f.finishDeletions()
 	switch f.rng.IntN(10) {
 	case 0, 1, 2, 3:
@@ -220,7 +220,7 @@ func (f *faults) turn() {
 	}
 }
 
-func (f *faults) remember() {
+func (f *faults) recordVersions() {
 	if f.old == nil {
 		f.old = map[string][]*corev1.PersistentVolume{}
 	}
@@ -230,7 +230,7 @@ func (f *faults) remember() {
 	}
 }
 
-// manage makes a pass, with a stale cache, and may die or be overtaken anywhere in it.
+// manage runs a pass, at random with a stale cache. At any step the manager may die, or another manager may run a pass.
 func (f *faults) manage() {
 	if f.manager == nil {
 		f.manager = newManager(f.world)
@@ -261,7 +261,7 @@ func (f *faults) manage() {
 	}
 }
 
-// within happens in the middle of a pass.
+// within causes an event in the middle of a pass.
 func (f *faults) within() {
 	switch f.rng.IntN(30) {
 	case 0:
@@ -274,14 +274,14 @@ func (f *faults) within() {
 		}
 		f.nested = true
 		f.logf("another manager makes a pass meanwhile")
-		f.changes++ // what the first has read no longer holds
+		f.changes++ // the reads of the first manager are outdated
 		other := newManager(f.world)
 		other.pass(1)
 		f.lenient, f.nested = f.lenient || other.steps > 0, false
 	}
 }
 
-// mishap is something that people do.
+// mishap causes a change by a user, or a fault of a server.
 func (f *faults) mishap() {
 	names := f.names()
 	v := f.volumes[names[f.rng.IntN(len(names))]]
@@ -336,7 +336,7 @@ func (f *faults) mishap() {
 	}
 }
 
-// strip takes our annotations off. What stands neither there nor in the ledger is lost for good.
+// strip removes the operator's annotations. Without a ledger entry, the record of the volume is lost.
 func (f *faults) strip(v *simVolume) {
 	f.stripped = true
 	f.change(v, func(pv *corev1.PersistentVolume) {
@@ -344,7 +344,7 @@ func (f *faults) strip(v *simVolume) {
 			delete(pv.Annotations, key)
 		}
 	})
-	// Nor does anybody know who put a list back that was about to be, or whether a first one was written that was.
+	// If the entry is pending or ending, the manager cannot know whether it made the first write or the restore itself.
 	if e := f.readLedger().EntryOf(v.pv.UID); e == nil || e.Broken != "" || e.Ending || e.Pending {
 		v.carried, v.lost = false, true
 	}
@@ -372,7 +372,7 @@ func (f *faults) spoil() {
 	f.changes++
 	for _, volume := range f.names() {
 		v := f.volumes[volume]
-		v.putBack = false // the ledger alone knows
+		v.putBack = false // only the ledger had recorded it
 		if e := f.readLedger().EntryOf(v.pv.UID); (e == nil || e.Broken != "") && !judge.RecordOf(v.pv).IsWhole() {
 			v.carried, v.lost = false, true
 		}
@@ -387,7 +387,7 @@ func toggle(set map[string]string, key, value string) {
 	set[key] = value
 }
 
-// edit changes, pauses or deletes a profile, or makes one.
+// edit changes, pauses, deletes or creates a profile.
 func (f *faults) edit() {
 	names := slices.Sorted(maps.Keys(f.profiles))
 	if len(names) < 2 && f.rng.IntN(2) == 0 {
@@ -423,7 +423,7 @@ func (f *faults) edit() {
 		p.DeletionTimestamp != nil, p.Spec.DeletionPolicy, p.Spec.Volumes[0].GitOpsOwned)
 }
 
-// heal ends all faults: people undo what they did.
+// heal ends all faults: the users revert their changes.
 func (w *world) heal() {
 	w.intrude, w.paused, w.poisoned = nil, false, false
 	clear(w.unwell)
@@ -438,7 +438,7 @@ func (w *world) heal() {
 	}
 	for _, p := range w.profileList() {
 		p.Spec.Paused, p.Spec.Mode = false, v1alpha1.ModeEnforce
-		// Another name of the rule is another version of the rules.
+		// A new name of the rule is a new version of the rules.
 		p.Spec.Volumes[0].Name += "-healed"
 		w.edited(&p)
 	}
@@ -454,41 +454,41 @@ func (w *world) undone() string {
 			return name + " is being deleted: " + strings.Join(sum.Unrestored, ", ")
 		}
 		if sum.IsOpen() {
-			return fmt.Sprintf("%s has %d of %d volumes, %d exceptions, %d blocked", name, sum.UpToDate, sum.Matched, sum.Exceptions, sum.Blocked)
+			return fmt.Sprintf("%s has %d of %d volumes up to date, %d exceptions, %d blocked", name, sum.UpToDate, sum.Matched, sum.Exceptions, sum.Blocked)
 		}
 	}
 	for _, v := range w.volumes {
 		if mark := judge.MarkOf(v.pv); mark != nil && w.now.Before(mark.Since.Add(2*time.Minute)) {
-			return v.pv.Name + " soaks"
+			return v.pv.Name + " is in its soak"
 		}
 	}
 	if plan.For(s).LedgerDue {
-		return "the ledger has missed something"
+		return "the ledger is due"
 	}
-	if inCure := plan.RequiredObservations(s).RollbackChecks; len(inCure) > 0 { // its pod may stop to wait at any time
-		return inCure[0].Volume.Name + " is in cure"
+	if checks := plan.RequiredObservations(s).RollbackChecks; len(checks) > 0 { // its pod may stop waiting at any time
+		return checks[0].Volume.Name + " is in a rollback check"
 	}
 	return ""
 }
 
-// left returns the remaining traces of the operator. Empty if there are none.
-func (w *world) left() string {
+// traces returns the remaining traces of the operator. Empty if there are none.
+func (w *world) traces() string {
 	if len(w.profiles) > 0 {
 		return fmt.Sprintf("%d profiles are being deleted", len(w.profiles))
 	}
 	for uid := range w.readLedger().Volumes() {
-		return fmt.Sprintf("the ledger holds %s", uid)
+		return fmt.Sprintf("the ledger still has volume %s", uid)
 	}
 	for key := range w.readLedger().Sets() {
-		return fmt.Sprintf("the ledger holds %s", key)
+		return fmt.Sprintf("the ledger still has option set %s", key)
 	}
 	for _, name := range w.names() {
 		if v := w.volumes[name]; v.carried && slices.Equal(v.pv.Spec.MountOptions, v.written) && !slices.Equal(v.own, v.written) {
-			return name + " has not been given back"
+			return name + " is not restored"
 		}
 		for _, key := range ours {
 			if _, there := w.volumes[name].pv.Annotations[key]; there {
-				return fmt.Sprintf("%s carries the annotation %s", name, key)
+				return fmt.Sprintf("%s still has annotation %s", name, key)
 			}
 		}
 	}

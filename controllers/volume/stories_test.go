@@ -21,13 +21,13 @@ import (
 
 var update = flag.Bool("update", false, "write the stories instead of comparing them")
 
-// story is a world in which nothing happens by chance.
+// story is a world without random events.
 type story struct {
 	*world
 	m *manager
 }
 
-// TestStories plays batches without chance and compares the whole narrative, so that a change of behaviour is read.
+// TestStories plays batches without random events and compares the whole log, so that a reviewer sees each change of behavior.
 func TestStories(t *testing.T) {
 	batchesOf := func(share string) func(*v1alpha1.StorageClientProfile) {
 		return func(p *v1alpha1.StorageClientProfile) {
@@ -35,7 +35,7 @@ func TestStories(t *testing.T) {
 		}
 	}
 	waiting := func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Volumes.OnNoEvidence = "" }
-	for name, tell := range map[string]func(*story){
+	for name, script := range map[string]func(*story){
 		"the canary first, then by age, a batch at a time": func(s *story) {
 			s.volumesByAge("a", "b", "c", "d", "e")
 			s.addProfile("eda", []string{"nocto"}, batchesOf("40%"))
@@ -201,7 +201,7 @@ func TestStories(t *testing.T) {
 			w := newWorld(7)
 			w.verbose = true
 			s := &story{world: w, m: newManager(w)}
-			tell(s)
+			script(s)
 			if w.broken != nil {
 				t.Error(w.broken)
 			}
@@ -217,7 +217,7 @@ func TestStories(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("the story is another one (-want +got), run with -update if that is right:\n%s", diff)
+				t.Errorf("log of the story (-want +got); if it is correct, run with -update:\n%s", diff)
 			}
 		})
 	}
@@ -244,7 +244,7 @@ func (s *story) deleteProfile(name string) {
 	s.editProfile(name, func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = ptr.To(metav1.NewTime(s.now)) })
 }
 
-// until runs passes for a while, each when it is due, and logs new reasons for which volumes wait.
+// until runs each pass when it is due, for the given time, and logs new reasons for waiting volumes.
 func (s *story) until(d time.Duration) {
 	for end := s.now.Add(d); s.now.Before(end); {
 		next, died := s.m.pass(1)
@@ -260,12 +260,12 @@ func (s *story) until(d time.Duration) {
 	}
 }
 
-// waits logs the reasons for which volumes wait.
+// waits logs new reasons for waiting volumes.
 func (s *story) waits() {
 	notes := plan.For(s.live()).Notes
 	for _, name := range s.names() {
-		why, _, waits := strings.Cut(notes[name].Message, "; then ")
-		if line := "  " + name + " waits: " + why; waits && !slices.ContainsFunc(s.log, func(told string) bool { return strings.HasSuffix(told, line) }) {
+		reason, _, waits := strings.Cut(notes[name].Message, "; then ")
+		if line := "  " + name + " waits: " + reason; waits && !slices.ContainsFunc(s.log, func(logged string) bool { return strings.HasSuffix(logged, line) }) {
 			s.logf("%s", line)
 		}
 	}

@@ -28,9 +28,10 @@ func TestCacheTransformKeepsTheRelevantFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := noteOf(); after.Reason != v1alpha1.VolumeReasonDeclaredElsewhere || before.Message != after.Message {
-		t.Errorf("declared by %q before and %q after the transform", before.Message, after.Message)
+		t.Errorf("got message %q before and %q (%s) after the transform, want the same message and reason %s", before.Message, after.Message, after.Reason,
+			v1alpha1.VolumeReasonDeclaredElsewhere)
 	}
 	if n := len(pv.ManagedFields); n != 1 {
-		t.Errorf("%d managed fields are left, want 1", n)
+		t.Errorf("got %d managed fields, want 1", n)
 	}
 }

@@ -27,12 +27,12 @@ func BenchmarkSummarize10000Volumes(b *testing.B) {
 	defer reportCPU(b)()
 	for b.Loop() {
 		if got := Summarize("fast", s); got.UpToDate != count {
-			b.Fatalf("%d volumes are up to date, want %d", got.UpToDate, count)
+			b.Fatalf("got %d volumes up to date, want %d", got.UpToDate, count)
 		}
 	}
 }
 
-// A pass over volumes of which nothing has changed since the last one, the usual pass.
+// The usual pass: no volume has changed since the last one.
 func BenchmarkPlan20000VolumesUnchanged(b *testing.B) {
 	const count = 20_000
 	s := benchSnapshot(count, 0)
@@ -42,7 +42,7 @@ func BenchmarkPlan20000VolumesUnchanged(b *testing.B) {
 	for b.Loop() {
 		// Managed options are checked once a minute. No other work is due.
 		if got := For(s); len(got.Steps) > 0 || !got.Next.Equal(s.Now.Add(watchInterval)) {
-			b.Fatalf("%d steps, and the next pass is due at %s", len(got.Steps), got.Next)
+			b.Fatalf("got %d steps, next pass at %s; want no steps, %s later", len(got.Steps), got.Next, watchInterval)
 		}
 	}
 }
@@ -56,12 +56,12 @@ func BenchmarkPlan20000VolumesWhile2000Soak(b *testing.B) {
 	defer reportCPU(b)()
 	for b.Loop() {
 		if got := For(s); len(got.Steps) > 0 {
-			b.Fatalf("%d steps", len(got.Steps))
+			b.Fatalf("got %d steps, want none", len(got.Steps))
 		}
 	}
 }
 
-// benchSnapshot has volumes that all carry their list, or so many that soak, and the rest waits.
+// benchSnapshot returns volumes with managed options. If soaking is positive, only that number of volumes has them, and the rest waits.
 func benchSnapshot(count, soaking int) Snapshot {
 	p := builders.NFSProfile("fast", []string{"nconnect=4", "nocto", "actimeo=30"})
 	wanted := []string{"hard", "nconnect=4", "nocto", "actimeo=30"}
@@ -114,7 +114,7 @@ func BenchmarkPlan20000VolumesAfterAnEdit(b *testing.B) {
 	}
 }
 
-// reportCPU reports the CPU time of an operation, which other work on the machine hardly changes.
+// reportCPU reports the CPU time of an operation. Other work on the machine hardly affects that time.
 func reportCPU(b *testing.B) func() {
 	used := func() time.Duration {
 		var usage syscall.Rusage

@@ -24,7 +24,7 @@ func TestTrialTarget(t *testing.T) {
 		profile v1alpha1.StorageClientProfile
 		volume  *corev1.PersistentVolume
 		want    []string
-		why     string
+		reason  string
 	}{
 		"a profile that acts":                 {builders.NFSProfile("p", []string{"nocto"}), created("a", 0), []string{"hard", "nocto"}, ""},
 		"one in mode Plan":                    {builders.NFSProfile("p", []string{"nocto"}, planned), created("a", 0), []string{"hard", "nocto"}, ""},
@@ -41,9 +41,9 @@ func TestTrialTarget(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := probedBy(other, test.volume)
-			target, why := s.TrialTarget(s.Volumes[0], &test.profile, catalogue.AllowList{})
-			if !slices.Equal(target.Options, test.want) || (why == "") != (test.why == "") || !strings.Contains(why, test.why) {
-				t.Errorf("%v, %q; want %v, %q", target.Options, why, test.want, test.why)
+			target, reason := s.TrialTarget(s.Volumes[0], &test.profile, catalogue.AllowList{})
+			if !slices.Equal(target.Options, test.want) || (reason == "") != (test.reason == "") || !strings.Contains(reason, test.reason) {
+				t.Errorf("got options %v, reason %q; want %v, %q", target.Options, reason, test.want, test.reason)
 			}
 		})
 	}
@@ -70,10 +70,10 @@ func TestVolumeOfClaim(t *testing.T) {
 				key: {ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "tools", UID: "1"}},
 			}}
 			if got := s.VolumeBoundTo(key); (got != nil) != test.found {
-				t.Errorf("found %v", got)
+				t.Errorf("got %v, want a volume: %t", got, test.found)
 			}
 			if s.VolumeBoundTo(types.NamespacedName{Namespace: "other", Name: "tools"}) != nil {
-				t.Error("found it for another namespace")
+				t.Error("got the volume for a claim in another namespace, want none")
 			}
 		})
 	}

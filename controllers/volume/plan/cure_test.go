@@ -23,7 +23,7 @@ import (
 func TestRollbackCheck(t *testing.T) {
 	type expected struct {
 		state optionset.State
-		// cleared is true if the failure does not count any more, again if the volume that failed gets the options in the end.
+		// cleared is true if the failure no longer counts. again is true if the volume finally gets the options again.
 		cleared, again, stopped bool
 	}
 	for name, test := range map[string]struct {
@@ -45,48 +45,48 @@ func TestRollbackCheck(t *testing.T) {
 			toCanary(b)
 			b.pass(failing("a", test.failed))
 			if !slices.Equal(b.volume("a").Spec.MountOptions, []string{"hard"}) {
-				t.Fatalf("a has %q", b.volume("a").Spec.MountOptions)
+				t.Fatalf("after the failure: got options %q on a, want the original ones", b.volume("a").Spec.MountOptions)
 			}
 			b.wait(10 * time.Second)
 			b.pass(nothingSeen)
-			inCure, next := RequiredObservations(b.snapshot()).RollbackChecks, For(b.snapshot()).Next
-			if len(inCure) != 1 || inCure[0].Volume.Name != "a" || next.After(b.now.Add(time.Minute)) || !inCure[0].Since.After(b.now.Add(-10*time.Second)) {
-				t.Errorf("on cure are %v, and the next plan is due at %s", inCure, next)
+			checks, next := RequiredObservations(b.snapshot()).RollbackChecks, For(b.snapshot()).Next
+			if len(checks) != 1 || checks[0].Volume.Name != "a" || next.After(b.now.Add(time.Minute)) || !checks[0].Since.After(b.now.Add(-10*time.Second)) {
+				t.Errorf("got rollback checks %v, next plan at %s; want a check of a, a plan within 1m", checks, next)
 			}
 			if test.cure != "" {
 				b.pass(cured("a", test.cure))
 			}
 			set := newPlanner(b.snapshot()).sets[b.set()]
 			if set.State("filer") != test.want.state || set.Counts(test.failed.Kind) == test.want.cleared {
-				t.Fatalf("recorded is %s: %+v", set.State("filer"), set)
+				t.Fatalf("got state %s (%+v), want %s, cleared: %t", set.State("filer"), set, test.want.state, test.want.cleared)
 			}
 			if after := RequiredObservations(b.snapshot()).RollbackChecks; len(after) == 1 != (test.cure == "") {
-				t.Errorf("on cure are %v", after)
+				t.Errorf("got rollback checks %v, want one: %t", after, test.cure == "")
 			}
 			sum := Summarize("p", b.snapshot())
 			if suspected := test.want.state == optionset.Suspected && !test.want.stopped; (sum.Stopped != "") != test.want.stopped || strings.Contains(sum.Batch, "until a pod shows") != suspected {
-				t.Errorf("stopped is %q, and waited for is %q", sum.Stopped, sum.Batch)
+				t.Errorf("got stopped %q, batch %q; want stopped: %t, a wait for a pod: %t", sum.Stopped, sum.Batch, test.want.stopped, suspected)
 			}
 			b.pass(nothingSeen)
 			if again := slices.Contains(b.volume("a").Spec.MountOptions, "nocto"); again != test.want.again {
-				t.Errorf("a has %q", b.volume("a").Spec.MountOptions)
+				t.Errorf("got options %q on a, want the declared ones: %t", b.volume("a").Spec.MountOptions, test.want.again)
 			}
 			if slices.Contains(b.volume("b").Spec.MountOptions, "nocto") {
-				t.Error("b has the options before anything shows them to work")
+				t.Error("got the options on b before any evidence")
 			}
 			if !test.want.again {
 				return
 			}
 			b.pass(failing("a", test.failed))
 			if reverted := !slices.Contains(b.volume("a").Spec.MountOptions, "nocto"); reverted == test.want.cleared {
-				t.Errorf("of a failure that was judged, a is reverted: %t", reverted)
+				t.Errorf("after the same failure again: got a revert of a: %t, want %t", reverted, !test.want.cleared)
 			}
 		})
 	}
 }
 
-// Without fresh reads a volume gets its original options back, and no page of the ledger is replaced by what a cache has of it. The
-// annotation has the next plan record the failure.
+// Without live reads, a volume still gets its original options back. No cached page replaces a page of the ledger. The next plan records
+// the failure from the annotation.
 func TestARestoreWithoutALiveReadRecordsNothing(t *testing.T) {
 	b := newBench(t)
 	toCanary(b)
@@ -94,32 +94,32 @@ func TestARestoreWithoutALiveReadRecordsNothing(t *testing.T) {
 	s.FailedMounts = map[string]Failure{"a": unclearFailure}
 	planned := For(s)
 	if !planned.NeedsFresh() {
-		t.Error("the failure would be recorded by the cache")
+		t.Error("got a plan that records the failure from the cache, want one that needs live reads")
 	}
 	planned = planned.WithoutFresh()
 	if len(planned.Steps) != 1 {
-		t.Fatalf("steps %v", planned.Steps)
+		t.Fatalf("got steps %v, want one", planned.Steps)
 	}
 	for key := range planned.ChangesBefore(planned.Steps) {
 		if optionset.IsKey(string(key)) {
-			t.Errorf("%s is written ahead", key)
+			t.Errorf("got a write of %s before the step, want none", key)
 		}
 	}
 	carryOut(t, planned.Steps[0], b.volumes)
 	for key := range ChangesAfter(planned.Steps, b.now) {
 		if optionset.IsKey(string(key)) {
-			t.Errorf("%s is written after", key)
+			t.Errorf("got a write of %s after the step, want none", key)
 		}
 	}
 	b.wait(10 * time.Second)
 	b.pass(nothingSeen)
 	b.strip("a")
 	if r := newPlanner(b.snapshot()).sets[b.set()]; r.State("filer") != optionset.Suspected || r.BlamedVolume() != "a" {
-		t.Errorf("then recorded is %s: %+v", r.State("filer"), r)
+		t.Errorf("got state %s (%+v), want %s by a", r.State("filer"), r, optionset.Suspected)
 	}
 }
 
-// The volume whose failure is found to be the options' fault ends what is open of others, whichever is read first.
+// If the options are the cause of one volume's failure, the open checks of the other volumes end. The order of the reads does not matter.
 func TestOneOfSeveralFailuresDecides(t *testing.T) {
 	for _, first := range []string{"b", "c"} {
 		b := newBench(t)
@@ -129,7 +129,7 @@ func TestOneOfSeveralFailuresDecides(t *testing.T) {
 			r.Next(optionset.Event{Kind: optionset.MountFailed, Blame: optionset.Blame{Volume: name, Failure: name, Unclear: name == "b"}, At: b.now})
 		}
 		b.keep(keptSet(r))
-		// The manager died after it had restored b. Meanwhile c got other options.
+		// The manager died after the restore of b. In the meantime c got other options.
 		pv := b.volume("b")
 		pv.Spec.MountOptions = []string{"hard"}
 		b.strip("b")
@@ -145,7 +145,7 @@ func TestOneOfSeveralFailuresDecides(t *testing.T) {
 		})
 		r = newPlanner(b.snapshot()).sets[b.set()]
 		if r.State("filer") != optionset.Disputed || r.BlamedVolume() != "c" || len(r.Blames) != 1 {
-			t.Errorf("with %s first: %s, %+v", first, r.State("filer"), r.Blames)
+			t.Errorf("with %s first: got state %s (%+v), want %s by c alone", first, r.State("filer"), r.Blames, optionset.Disputed)
 		}
 	}
 }
@@ -164,14 +164,14 @@ func TestAVolumeOfTheSameNameIsAnother(t *testing.T) {
 		b := newBench(t)
 		then(toCanary, failing("a", failure))(b)
 		b.volumes[0] = created("a", 1, bound, onServer("other"), func(pv *corev1.PersistentVolume) { pv.UID = "another" })
-		if inCure := RequiredObservations(b.snapshot()).RollbackChecks; len(inCure) > 0 {
-			t.Errorf("%s: in cure are %v", failure.Text, inCure)
+		if checks := RequiredObservations(b.snapshot()).RollbackChecks; len(checks) > 0 {
+			t.Errorf("%s: got rollback checks %v, want none", failure.Text, checks)
 		}
 		s := b.snapshot()
 		s.RollbackResults = map[string]RollbackResult{"a": RollbackWorked}
 		b.keep(For(s).Ledger)
 		if r := newPlanner(b.snapshot()).sets[b.set()]; r.State("filer") != want {
-			t.Errorf("%s: %s, %+v", failure.Text, r.State("filer"), r.Blames)
+			t.Errorf("%s: got state %s (%+v), want %s", failure.Text, r.State("filer"), r.Blames, want)
 		}
 	}
 }
@@ -186,10 +186,10 @@ func TestAnUnselectedVolumeIsStillObserved(t *testing.T) {
 	before := b.volume("a").DeepCopy()
 	b.pass(cured("a", RollbackUntested))
 	if r := newPlanner(b.snapshot()).sets[set]; r == nil || r.Stops() {
-		t.Errorf("recorded is %+v", r)
+		t.Errorf("got record %+v, want one that does not stop the set", r)
 	}
 	if diff := cmp.Diff(before, b.volume("a")); diff != "" {
-		t.Errorf("it is written:\n%s", diff)
+		t.Errorf("volume a (-want +got):\n%s", diff)
 	}
 }
 
@@ -201,13 +201,13 @@ func TestAFailureOfALongListIsExplained(t *testing.T) {
 		pv.Spec.MountOptions = append(pv.Spec.MountOptions, fmt.Sprintf("x-option-%024d", i))
 	}
 	then(toCanary, failing("a", namedFailure))(b)
-	if own := b.volume("a").Spec.MountOptions; len(own) != 301 || slices.Contains(own, "nocto") {
-		t.Errorf("restored are %d options", len(own))
+	if restored := b.volume("a").Spec.MountOptions; len(restored) != 301 || slices.Contains(restored, "nocto") {
+		t.Errorf("got %d restored options, want the 301 original ones", len(restored))
 	}
 	_, warned := judgeNew(b.snapshot(), created("new", 0))
 	for _, message := range []string{Summarize("p", b.snapshot()).Stopped, warned} {
 		if !strings.Contains(message, "a could not be mounted with the declared options (driver kubernetes.io/nfs, event: ") {
-			t.Errorf("the message is %q", message)
+			t.Errorf("got message %q, want one without the list of options", message)
 		}
 	}
 }
@@ -218,19 +218,19 @@ func TestHeldVolumesGetNoRollbackResult(t *testing.T) {
 	then(toCanary, failing("a", unclearFailure))(b)
 	s := b.snapshot()
 	if got := RequiredObservations(s).RollbackChecks; len(got) != 1 {
-		t.Fatalf("on cure are %v", got)
+		t.Fatalf("got rollback checks %v, want one", got)
 	}
 	s.Volumes[0].Annotations[v1alpha1.IgnoreAnnotation] = v1alpha1.True
 	s.RollbackResults = map[string]RollbackResult{"a": RollbackWorked}
-	if got, inCure := For(s), RequiredObservations(s).RollbackChecks; len(inCure)+len(got.Steps) > 0 {
-		t.Errorf("on cure are %v, and written is %v", inCure, got.Steps)
+	if got, checks := For(s), RequiredObservations(s).RollbackChecks; len(checks)+len(got.Steps) > 0 {
+		t.Errorf("an ignored volume: got rollback checks %v, steps %v; want none", checks, got.Steps)
 	}
 }
 
-// A list that failed for good goes from all volumes that have it, unless a mount has ever shown it to work.
+// Once options are known as the cause of a failure, all volumes lose them. Options with evidence of a mount stay.
 func TestFailingOptionsAreRemovedFromAllVolumes(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromString("50%")))
-	// settled is what an earlier release leaves on a volume.
+	// settled adds the annotation of an earlier release to a volume.
 	settled := func(settled bool) builders.VolumeOption {
 		return func(pv *corev1.PersistentVolume) {
 			failedFor(p)(pv)
@@ -239,18 +239,18 @@ func TestFailingOptionsAreRemovedFromAllVolumes(t *testing.T) {
 			pv.Annotations[v1alpha1.FailedMountOptionsAnnotation] = builders.JSON(failed)
 		}
 	}
-	shown := func(m *judge.Mark) { m.Evidence = "n has mounted b" }
+	withEvidence := func(m *judge.Mark) { m.Evidence = "n has mounted b" }
 	byHand := func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = append(pv.Spec.MountOptions, "noatime") }
-	// remembered is what an earlier release has in the ledger of a's failure, from the time on when the text spoke of options.
-	remembered := func() *ledger.Ledger {
+	// recorded is the ledger of an earlier release, with the failure of a. Its text names the options as the cause.
+	recorded := func() *ledger.Ledger {
 		failed := judge.FailedMountOf(created("a", 9, settled(true)))
 		failed.Volume, failed.Protocol = "a", v1alpha1.ProtocolNFS
 		page := corev1.ConfigMap{Data: map[string]string{"failed." + failed.Set: builders.JSON(map[string]any{"volume": "a", "written": []any{}, "failed": builders.JSON(failed)})}}
 		page.Name = v1alpha1.VolumesConfigMapPrefix + "0"
 		return ledger.Read([]corev1.ConfigMap{page})
 	}()
-	if len(remembered.Sets()) != 1 {
-		t.Fatalf("the ledger holds %v", remembered.Sets())
+	if len(recorded.Sets()) != 1 {
+		t.Fatalf("got sets %v in the ledger, want one", recorded.Sets())
 	}
 	for name, test := range map[string]struct {
 		volumes []*corev1.PersistentVolume
@@ -260,32 +260,32 @@ func TestFailingOptionsAreRemovedFromAllVolumes(t *testing.T) {
 		"no more at a time than the profile's share": {[]*corev1.PersistentVolume{
 			created("a", 9, settled(true)), created("b", 8, written(p, 600)), created("c", 7, written(p, 600)), created("d", 6, written(p, 600)),
 		}, []string{"b", "c"}, nil},
-		"not while the cause is unknown":            {[]*corev1.PersistentVolume{created("a", 9, settled(false)), created("b", 8, written(p, 600))}, nil, remembered},
-		"also after that volume is deleted":         {[]*corev1.PersistentVolume{created("b", 8, written(p, 600))}, []string{"b"}, remembered},
-		"not options that a mount has proven":       {[]*corev1.PersistentVolume{created("a", 9, settled(true)), created("b", 8, written(p, 600, shown)), created("c", 7, written(p, 600))}, nil, nil},
+		"not while the cause is unknown":            {[]*corev1.PersistentVolume{created("a", 9, settled(false)), created("b", 8, written(p, 600))}, nil, recorded},
+		"also after that volume is deleted":         {[]*corev1.PersistentVolume{created("b", 8, written(p, 600))}, []string{"b"}, recorded},
+		"not options that a mount has proven":       {[]*corev1.PersistentVolume{created("a", 9, settled(true)), created("b", 8, written(p, 600, withEvidence)), created("c", 7, written(p, 600))}, nil, nil},
 		"not options that a user has changed since": {[]*corev1.PersistentVolume{created("a", 9, settled(true)), created("b", 8, written(p, 600), byHand)}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := snapshotOf(test.volumes, p)
 			s.Now, s.Ledger = noon, test.ledger
 			next := For(s)
-			var back []string
+			var restored []string
 			for _, step := range next.Steps {
 				restore, ok := step.(RestoreOptions)
 				if !ok || restore.FailedMount != nil || !slices.Equal(restore.Options, []string{"hard"}) {
-					t.Errorf("step %s", step)
+					t.Errorf("got step %s, want a restore of the original options", step)
 					continue
 				}
-				back = append(back, step.Target().Name)
+				restored = append(restored, step.Target().Name)
 				if note := next.Notes[step.Target().Name]; note.Reason != v1alpha1.VolumeReasonFailedMount || !strings.HasPrefix(note.Message, "PersistentVolume a could not be mounted with the declared options") {
-					t.Errorf("%s is noted %+v", step.Target().Name, note)
+					t.Errorf("note of %s: got %+v, want the failed mount of a", step.Target().Name, note)
 				}
 			}
-			if !slices.Equal(back, test.want) {
-				t.Errorf("%q get their own lists back, want %q", back, test.want)
+			if !slices.Equal(restored, test.want) {
+				t.Errorf("got restores of %q, want %q", restored, test.want)
 			}
-			if left := len(test.volumes) - 1 - len(back); len(back) > 0 && left > 0 && next.Next.After(noon.Add(observeInterval)) {
-				t.Errorf("the next plan is due at %s", next.Next)
+			if left := len(test.volumes) - 1 - len(restored); len(restored) > 0 && left > 0 && next.Next.After(noon.Add(observeInterval)) {
+				t.Errorf("got the next plan at %s, want at most %s later", next.Next, observeInterval)
 			}
 			for _, step := range next.Steps {
 				carryOut(t, step, test.volumes)
@@ -294,7 +294,7 @@ func TestFailingOptionsAreRemovedFromAllVolumes(t *testing.T) {
 			s.Now, s.Ledger = noon.Add(observeInterval), test.ledger
 			for _, step := range For(s).Steps {
 				if BelongsToBatch(step) {
-					t.Errorf("then %s", step)
+					t.Errorf("in the next plan: got step %s, want no step of a batch", step)
 				}
 			}
 		})

@@ -19,7 +19,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 )
 
-// mountOf is a client node's mount of a volume as it looks with nocto, made some seconds before noon and used since.
+// mountOf returns a StorageClientNode with a used mount of a volume with nocto. The mount is the given number of seconds old at noon.
 func mountOf(volume string, secondsAgo int, change ...func(*v1alpha1.MountStatus)) *v1alpha1.StorageClientNode {
 	m := v1alpha1.MountStatus{
 		MountPoint: "/m", Volume: volume, Protocol: "NFSv4.1", Options: []string{"rw", "vers=4.1", "hard", "nocto"},
@@ -33,7 +33,7 @@ func mountOf(volume string, secondsAgo int, change ...func(*v1alpha1.MountStatus
 
 func unproven(m *judge.Mark) { m.Unproven = true }
 
-// bound binds a volume to a PersistentVolumeClaim of its own.
+// bound binds a volume to the PersistentVolumeClaim of the same name.
 func bound(pv *corev1.PersistentVolume) {
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "eda", Name: pv.Name}
 	pv.Status.Phase = corev1.VolumeBound
@@ -78,8 +78,8 @@ func TestEvidence(t *testing.T) {
 		coming   []string
 		want     []string
 		message  string
-		kept     string // the volume on which evidence is noted
-		evidence string // the mark of what is written
+		recorded string // the volume with the recorded evidence
+		evidence string // the evidence in the marks of the writes
 	}{
 		"a soak shows nothing":                   {volumes: with(canary), message: unmounted},
 		"however long it is":                     {volumes: with(created("a", 9, written(wait, 900_000, unproven))), message: unmounted},
@@ -93,40 +93,40 @@ func TestEvidence(t *testing.T) {
 		},
 		"nor one of another volume": {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("b", 300)}, message: unmounted},
 		"a mount made since does, and is recorded": {
-			volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 394)}, want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
+			volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 394)}, want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
 		},
 		"recorded evidence needs no mount": {
 			volumes: with(created("a", 9, written(wait, 400, unproven, func(m *judge.Mark) { m.Evidence = "seen" }))), want: []string{"b", "c"}, message: another, evidence: "seen",
 		},
 		"but not before the soak is over": {
 			volumes: with(created("a", 9, written(wait, 100, unproven))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 50)},
-			message: "StorageClientProfile p: canary PersistentVolume a soaks until 2026-11-21T12:03:20Z", kept: "a",
+			message: "StorageClientProfile p: canary PersistentVolume a soaks until 2026-11-21T12:03:20Z", recorded: "a",
 		},
 		"nor does a volume join the canary then": {
 			volumes: with(created("a", 9, written(wait, 20, unproven))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 10)},
-			message: "StorageClientProfile p: canary PersistentVolume a soaks until 2026-11-21T12:04:40Z", kept: "a",
+			message: "StorageClientProfile p: canary PersistentVolume a soaks until 2026-11-21T12:04:40Z", recorded: "a",
 		},
 		"a kubelet's mount does": {
 			volumes: with(canary), seen: map[string]Evidence{"a": {Text: "Pod eda/web on n2", Volume: "a", Written: noon.Add(-400 * time.Second)}},
-			want: []string{"b", "c"}, message: another, kept: "a", evidence: "Pod eda/web on n2",
+			want: []string{"b", "c"}, message: another, recorded: "a", evidence: "Pod eda/web on n2",
 		},
 		"but not one of an earlier write": {
 			volumes: with(canary), seen: map[string]Evidence{"a": {Text: "Pod eda/web on n2", Volume: "a", Written: noon.Add(-900 * time.Second)}}, message: unmounted,
 		},
 		"for a write of an earlier release, an effective mount is sufficient": {
 			volumes: with(created("a", 9, written(wait, 400))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
-			want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
+			want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
 		},
 		"and for the first releases, which wrote no marks": {
 			volumes: with(created("a", 9, noMark)), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
-			want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
+			want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
 		},
 		"but not if the node reports it as stale": {
 			volumes: with(created("a", 9, written(wait, 400))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.State = v1alpha1.MountStale })},
 			message: unmounted,
 		},
 		"a mount of a volume that was created with the options counts": {
-			volumes: with(created("a", 9, createdWith)), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300)}, want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
+			volumes: with(created("a", 9, createdWith)), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300)}, want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
 		},
 		"and is no canary": {volumes: with(created("a", 9, createdWith)), want: []string{"b"}, message: another},
 		"open connections count": {
@@ -137,11 +137,11 @@ func TestEvidence(t *testing.T) {
 		"and are evidence": {
 			profile: &connections, volumes: with(created("a", 9, carrying(connections, "hard", "nocto", "nconnect=4"))),
 			nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options, m.Connections = append(m.Options, "nconnect=4"), 4 })},
-			want:  []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
+			want:  []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
 		},
 		"for options that the kernel does not show, a mount that was made with them counts": {
 			profile: &hidden, volumes: with(created("a", 9, carrying(hidden, "hard", "retry=2"))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300)},
-			want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
+			want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
 		},
 		"and not by one from before": {
 			profile: &hidden, volumes: with(created("a", 9, carrying(hidden, "hard", "retry=2"))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 500)}, message: unmounted,
@@ -176,32 +176,32 @@ func TestEvidence(t *testing.T) {
 			got := For(snapshot)
 			batch, _ := stepsOf(got)
 			if diff := cmp.Diff(test.want, batch, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("written (-want +got):\n%s", diff)
+				t.Errorf("written volumes (-want +got):\n%s", diff)
 			}
 			message, _, _ := strings.Cut(got.Notes["d"].Message, "; then ")
 			if len(test.volumes) > 2 && !slices.Contains(test.want, "d") && message != test.message {
-				t.Errorf("message is %q, want %q", message, test.message)
+				t.Errorf("got message %q, want %q", message, test.message)
 			}
-			kept := ""
+			recorded := ""
 			for _, step := range got.Steps {
 				switch step := step.(type) {
 				case RecordSet:
-					kept = step.Target().Name
+					recorded = step.Target().Name
 				case WriteOptions:
 					if step.Mark.Evidence != test.evidence || step.Mark.Unproven != (test.evidence == "") {
-						t.Errorf("mark is %+v, want evidence %q", step.Mark, test.evidence)
+						t.Errorf("got mark %+v, want evidence %q", step.Mark, test.evidence)
 					}
 				}
 			}
-			if kept != test.kept {
-				t.Errorf("evidence is noted on %q, want %q", kept, test.kept)
+			if recorded != test.recorded {
+				t.Errorf("got recorded evidence on %q, want %q", recorded, test.recorded)
 			}
 		})
 	}
 }
 
-// Whether pods have mounted a volume is asked of those that carry a list of a set that nothing has shown to work, and of no more than
-// it takes; whether they are about to, of those that may be the first of their set.
+// A plan needs mount observations only for volumes with an unproven option set, and for a limited number of them. It needs the waiting
+// pods only for volumes that can be the canary of their set.
 func TestRequiredObservationsOfPods(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	volumes := []*corev1.PersistentVolume{
@@ -219,7 +219,7 @@ func TestRequiredObservationsOfPods(t *testing.T) {
 	for _, a := range got.Awaited {
 		awaited = append(awaited, a.Volume.Name)
 		if !a.After.Equal(a.Written.Add(clockTolerance)) {
-			t.Errorf("a mount of %s after %s counts, which was written at %s", a.Volume.Name, a.After, a.Written)
+			t.Errorf("%s, written at %s: got mounts that count from %s, want %s later", a.Volume.Name, a.Written, a.After, clockTolerance)
 		}
 	}
 	for _, pv := range got.Candidates {
@@ -228,10 +228,10 @@ func TestRequiredObservationsOfPods(t *testing.T) {
 	snapshot = snapshotOf(slices.Delete(slices.Clone(volumes), 3, 5), p)
 	snapshot.Now = noon
 	if got := RequiredObservations(snapshot).Awaited; len(got) > 0 {
-		t.Errorf("%d mounts are waited for although no volume waits", len(got))
+		t.Errorf("got %d awaited mounts without a waiting volume, want none", len(got))
 	}
 	if !slices.Equal(awaited, []string{"a", "x1", "x2"}) || !slices.Equal(candidates, []string{"b"}) {
-		t.Errorf("awaited are %q, and candidates %q", awaited, candidates)
+		t.Errorf("got awaited mounts of %q, candidates %q; want a, x1 and x2, candidate b", awaited, candidates)
 	}
 }
 
@@ -253,9 +253,9 @@ func TestSummaryReportsAwaitedMounts(t *testing.T) {
 	proceeds := *p.DeepCopy()
 	proceeds.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{OnNoEvidence: v1alpha1.NoEvidenceProceed}
 	if got := Summarize("p", snapshotOf(volumes, proceeds)).Evidence; got.Waiting != 0 {
-		t.Errorf("a profile that needs no mount waits for one: %+v", got)
+		t.Errorf("a profile with onNoEvidence Proceed: got %+v, want no wait", got)
 	}
 	if got := Summarize("p", snapshotOf(volumes[:1], p)).Evidence; got.Waiting != 0 {
-		t.Errorf("a profile with nothing left to write waits for a mount: %+v", got)
+		t.Errorf("a profile without pending writes: got %+v, want no wait", got)
 	}
 }

@@ -17,12 +17,12 @@ import (
 	"github.com/storageclient/operator/tuning/drivers"
 )
 
-// fieldVolume is a volume as one driver or plug-in of the field makes it, by its source, and what it is.
+// fieldVolume is a volume as a driver or in-tree plug-in creates it, with its expected protocol.
 type fieldVolume struct {
 	name   string
 	source corev1.PersistentVolumeSource
 	want   v1alpha1.VolumeProtocol
-	// blocked is part of why the volume takes no options, empty where it does.
+	// blocked is part of the reason for which the volume supports no mount options. Empty if it supports them.
 	blocked string
 }
 
@@ -45,7 +45,7 @@ const (
 	block = v1alpha1.ProtocolBlock
 )
 
-// field has the attributes that drivers return from CreateVolume, which a provisioner copies, with its own identity.
+// field contains volumes with the attributes that real drivers return from CreateVolume. A provisioner copies them and adds its identity.
 var field = []fieldVolume{
 	{"in-tree-nfs", corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "filer", Path: "/a"}}, nfs, ""},
 	{"in-tree-azure-file", corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{
@@ -112,7 +112,7 @@ func ruleFor(protocol v1alpha1.VolumeProtocol, options ...v1alpha1.MountOption) 
 	return v1alpha1.VolumeRule{Name: strings.ToLower(string(protocol)), Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{protocol}}, MountOptions: options}
 }
 
-// A rule for NFS and one for SMB select every volume of the field that is mounted so, and name those that they cannot give options.
+// A rule for NFS and one for SMB select every volume with these protocols. The verdict explains which volumes support no options.
 func TestRulesSelectVolumesOfEveryDriver(t *testing.T) {
 	s := fieldSnapshot(ruleFor(nfs, "actimeo=45"), ruleFor(smb, "actimeo=45"))
 	selected := map[string]judge.Verdict{}
@@ -125,34 +125,34 @@ func TestRulesSelectVolumesOfEveryDriver(t *testing.T) {
 		verdict, isSelected := selected[v.name]
 		switch {
 		case isSelected != (v.want == nfs || v.want == smb):
-			t.Errorf("%s: selected is %t, and it is %q", v.name, isSelected, v.want)
+			t.Errorf("%s: got selected %t, want %t (protocol %q)", v.name, isSelected, !isSelected, v.want)
 		case isSelected && v.blocked != "" && (verdict.State != judge.StateBlocked || !strings.Contains(verdict.Message, v.blocked)):
-			t.Errorf("%s: %s: %s", v.name, verdict.State, verdict.Message)
+			t.Errorf("%s: got %s: %s, want %s with %q", v.name, verdict.State, verdict.Message, judge.StateBlocked, v.blocked)
 		case isSelected && v.blocked == "" && v.name != "trident-nas" && (verdict.Action != judge.ActionWrite || !slices.Equal(verdict.Options, []string{"actimeo=45"})):
-			t.Errorf("%s: %s %v: %s", v.name, verdict.Action, verdict.Options, verdict.Message)
+			t.Errorf("%s: got action %s, options %v: %s; want %s of the declared option", v.name, verdict.Action, verdict.Options, verdict.Message, judge.ActionWrite)
 		}
 	}
-	// Without a version of its own, the backend's would be lost.
+	// The volume has no NFS version, so a write would drop the version of the backend.
 	if v := selected["trident-nas"]; v.State != judge.StateBlocked || !strings.Contains(v.Message, "nfsvers") {
-		t.Errorf("trident-nas: %s: %s", v.State, v.Message)
+		t.Errorf("trident-nas: got %s: %s, want %s with nfsvers", v.State, v.Message, judge.StateBlocked)
 	}
 	if out := Summarize("p", s).LeftOut; len(out) > 0 {
-		t.Errorf("left out: %v", out)
+		t.Errorf("got skipped drivers %v, want none", out)
 	}
 }
 
-// Rules by class reach volumes of clients that take other options, and name them.
+// A rule without a protocol also selects volumes of clients with other mount options. The verdict names these clients.
 func TestVolumesOfOtherClientsAreNamed(t *testing.T) {
 	rule := v1alpha1.VolumeRule{Name: "all", Selector: v1alpha1.VolumeSelector{AccessModes: []string{"ReadWriteMany"}}, MountOptions: []v1alpha1.MountOption{"actimeo=45"}}
 	for _, j := range fieldSnapshot(rule).evaluateAll() {
 		i := slices.IndexFunc(field, func(v fieldVolume) bool { return v.name == j.Volume.Name })
 		if v := field[i]; v.blocked != "" && (j.verdict.State != judge.StateBlocked || !strings.Contains(j.verdict.Message, v.blocked)) {
-			t.Errorf("%s: %s: %s", v.name, j.verdict.State, j.verdict.Message)
+			t.Errorf("%s: got %s: %s, want %s with %q", v.name, j.verdict.State, j.verdict.Message, judge.StateBlocked, v.blocked)
 		}
 	}
 }
 
-// Every row of the table has a volume here, so that a driver which is added is tried.
+// Every driver in the table has a volume here, so that a new driver is also tested.
 func TestTheFieldHasEveryDriver(t *testing.T) {
 	untried := map[string]bool{"kubernetes.io/iscsi": true, "kubernetes.io/fc": true, "kubernetes.io/local-volume": true, "kubernetes.io/host-path": true,
 		"kubernetes.io/cephfs": true, "kubernetes.io/glusterfs": true}
@@ -166,7 +166,7 @@ func TestTheFieldHasEveryDriver(t *testing.T) {
 			return name == d.Driver || strings.HasPrefix(d.Driver, "*.") && strings.HasSuffix(name, suffix) || strings.HasSuffix(d.Driver, "*") && strings.HasPrefix(name, prefix)
 		})
 		if !tried && !untried[d.Driver] {
-			t.Errorf("%s: no volume", d.Driver)
+			t.Errorf("got no volume of driver %s, want one in field", d.Driver)
 		}
 	}
 }
@@ -188,10 +188,10 @@ func TestVolumesOfUnknownDriversAreCountedAndNamed(t *testing.T) {
 	add("ignored", csiOf("nfs.example.com", "1")).Annotations = map[string]string{v1alpha1.IgnoreAnnotation: v1alpha1.True}
 	want := "[{nfs.example.com NFS 2 by-name-1} {csi.example.com NFS 1 by-options} {csi.other.example.com  1 by-nothing}]"
 	if got := fmt.Sprint(Summarize("p", s).LeftOut); got != want {
-		t.Errorf("left out: %s, want %s", got, want)
+		t.Errorf("skipped drivers: got %s, want %s", got, want)
 	}
 	if got := fmt.Sprint(PreviewVolumes([]string{"p"}, s).LeftOut["p"]); got != want {
-		t.Errorf("preview: %s, want %s", got, want)
+		t.Errorf("skipped drivers of the preview: got %s, want %s", got, want)
 	}
 	for name, rules := range map[string][]v1alpha1.VolumeRule{
 		"a rule without protocols means whatever it selects": {{Name: "a", Selector: v1alpha1.VolumeSelector{StorageClassNames: []string{"x"}}, MountOptions: []v1alpha1.MountOption{"hard"}}},
@@ -203,7 +203,7 @@ func TestVolumesOfUnknownDriversAreCountedAndNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s.Profiles = fieldSnapshot(rules...).Profiles
 			if got := Summarize("p", s).LeftOut; len(got) > 0 {
-				t.Errorf("left out: %v", got)
+				t.Errorf("got skipped drivers %v, want none", got)
 			}
 		})
 	}

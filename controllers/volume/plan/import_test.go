@@ -15,10 +15,10 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// earlier is the commit whose recordings are read as an upgrade finds them.
+// earlier is the commit of the recordings that an upgrade reads.
 const earlier = "bc1e4c0"
 
-// readRecording makes a cluster of a recording.
+// readRecording returns a cluster with the objects of a recording.
 func readRecording(t *testing.T, directory, way string) *bench {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", directory, fileName(way)))
@@ -43,7 +43,7 @@ func readRecording(t *testing.T, directory, way string) *bench {
 	return b
 }
 
-// stands are the states on both servers, and what else is known, for each way in which a set may stand.
+// stands contains, for each of the ways, the states on both servers, the blamed volumes, and whether the failure is cleared.
 var stands = map[string]struct {
 	filer, other optionset.State
 	blamed       []string
@@ -77,7 +77,7 @@ func TestRecordingsAreRead(t *testing.T) {
 		for _, way := range slices.Sorted(maps.Keys(ways)) {
 			want, known := stands[way]
 			if !known {
-				t.Errorf("%s is in no table", way)
+				t.Errorf("got no expected states for %s, want a row in stands", way)
 			}
 			b := readRecording(t, directory, way)
 			// A recorded state needs no annotation.
@@ -93,17 +93,18 @@ func TestRecordingsAreRead(t *testing.T) {
 				slices.Sort(blamed)
 				filer, other := r.State("filer"), r.State("other")
 				if when == "once the annotations are gone" {
-					// It is no longer known which volume has had the options since when.
+					// The start of the options on each volume is no longer known.
 					filer, other = asUntried(filer), asUntried(other)
 					want.filer, want.other = asUntried(want.filer), asUntried(want.other)
 				}
 				if filer != want.filer || other != want.other || !slices.Equal(blamed, want.blamed) || r.Counts(unclearFailure.Kind) == want.cleared {
-					t.Errorf("%s of %s, %s: %s and %s, blamed %q, cleared: %t", way, directory, when, filer, other, blamed, !r.Counts(unclearFailure.Kind))
+					t.Errorf("%s of %s, %s: got %s and %s, blamed %q, cleared: %t; want %+v", way, directory, when, filer, other, blamed,
+						!r.Counts(unclearFailure.Kind), want)
 				}
 				if next := For(b.snapshot()); when == "at first" {
 					b.keep(next.Ledger)
 				} else if when == "recorded" && next.LedgerDue {
-					t.Errorf("%s of %s: the ledger is due again: %v", way, directory, slices.Collect(maps.Keys(next.Ledger)))
+					t.Errorf("%s of %s: got more changes of the ledger: %v, want none", way, directory, slices.Collect(maps.Keys(next.Ledger)))
 				}
 				if when == "recorded" {
 					for _, pv := range b.volumes {
@@ -132,14 +133,14 @@ func TestABatchContinuesAfterAnUpgrade(t *testing.T) {
 		b.wait(time.Hour)
 		batch, _ := stepsOf(For(b.snapshot()))
 		if got := slices.Contains(batch, "x") && slices.Contains(batch, "y"); got != want {
-			t.Errorf("%s: %q are written, want all: %t", way, batch, want)
+			t.Errorf("%s: got writes of %q, want x and y: %t", way, batch, want)
 		}
 	}
 }
 
-// TestTheReleaseBeforeReadsRecordings holds what a manager of the release before made of the present recordings: testdata/earlier-reads.txt
-// was written by it. To do so again, check that commit out, add testdata/earlierreads_test.go.txt to its package plan as a test, and run
-// it with RECORDINGS and READS. That package needs this one's transitions_test.go, as it was before package optionset.
+// TestTheReleaseBeforeReadsRecordings checks how a manager of the previous release reads the current recordings. That manager wrote
+// testdata/earlier-reads.txt. To write the file again, check out that commit and add testdata/earlierreads_test.go.txt to its package plan
+// as a test. Then run the test with RECORDINGS and READS. It also needs transitions_test.go, in the version before package optionset.
 func TestTheReleaseBeforeReadsRecordings(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "earlier-reads.txt"))
 	if err != nil {
@@ -162,9 +163,9 @@ func TestTheReleaseBeforeReadsRecordings(t *testing.T) {
 		sum := sha256.Sum256(recorded)
 		lines, known := reads[fileName(way)+" "+hex.EncodeToString(sum[:])]
 		if !known {
-			t.Errorf("%s: the release before has not read the present recording", way)
+			t.Errorf("%s: got no result of the previous release for the current recording", way)
 		}
-		// Whatever stops a set in this release stops it there, and takes no list from volumes on which it works.
+		// A set that this release stops must also stop there. A set that works must stay on its volumes.
 		for _, line := range lines {
 			_, stopped, isState := strings.Cut(line, "new volumes stopped on: ")
 			stopped, _, _ = strings.Cut(stopped, ";")
@@ -173,7 +174,7 @@ func TestTheReleaseBeforeReadsRecordings(t *testing.T) {
 				isState && len(want.blamed) > 0 && stopped != "filer other",
 				len(want.blamed) > 0 && strings.HasPrefix(line, "  write"),
 				strings.HasPrefix(line, "  restore"), strings.HasPrefix(line, "  take back"):
-				t.Errorf("%s: there, %s", way, strings.TrimSpace(line))
+				t.Errorf("%s: got %q in the previous release, want its set stopped if %+v stops it, and no restore", way, strings.TrimSpace(line), want)
 			}
 		}
 	}

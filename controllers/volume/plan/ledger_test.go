@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// A cache may not have heard of a volume yet, or of what became of it: what the ledger missed is written by what the API server has.
+// A cache may lack a new volume or a change. Missing entries of the ledger are written only from live reads of the API server.
 func TestTheLedgerIsUpdatedFromLiveVolumesOnly(t *testing.T) {
 	page := corev1.ConfigMap{Data: map[string]string{"uid-of-gone": "{}"}}
 	page.Name = "storage-client-volumes-0"
@@ -24,15 +24,15 @@ func TestTheLedgerIsUpdatedFromLiveVolumesOnly(t *testing.T) {
 		Volumes: []*corev1.PersistentVolume{builders.NFSVolume([]string{"hard", "nocto"}, builders.Carrying([]string{"hard"}, []string{"hard", "nocto"}, "p"))}}
 	next := For(s)
 	if cached := next.WithoutFresh(); !cached.LedgerDue || len(cached.Ledger) > 0 || cached.Next.IsZero() {
-		t.Errorf("by the cache: due %t, changes %v, next %s", cached.LedgerDue, cached.Ledger, cached.Next)
+		t.Errorf("from the cache: got due %t, changes %v, next plan %s; want a due ledger, no changes and a next plan", cached.LedgerDue, cached.Ledger, cached.Next)
 	}
 	changed := slices.Sorted(maps.Keys(next.Ledger))
 	if !slices.Equal(changed, []types.UID{"uid-of-gone", "uid-of-pv1"}) {
-		t.Errorf("live: the ledger changes for %q", changed)
+		t.Errorf("from live reads: got changes for %q, want both volumes", changed)
 	}
 }
 
-// Evidence of many sets does not fill the ledger. What is recorded stays, and all failures are.
+// Evidence of many sets does not fill the ledger. Recorded sets stay, and all failures are recorded.
 func TestTheLedgerLimitsSetsWithEvidence(t *testing.T) {
 	s := snapshotOf(nil)
 	s.Ledger = ledger.Read(nil)
@@ -55,12 +55,12 @@ func TestTheLedgerLimitsSetsWithEvidence(t *testing.T) {
 		}
 	}
 	if evidence != maxSets || failures != 49 {
-		t.Errorf("recorded are %d and %d failures", evidence, failures)
+		t.Errorf("got %d sets with evidence and %d failures, want %d and 49", evidence, failures, maxSets)
 	}
 	if _, first := missed["set.s0000"]; !first {
-		t.Error("which are recorded is left to chance")
+		t.Error("got no record of the first set, want the sets recorded in order")
 	}
-	// Two managers may have recorded more than that together.
+	// Two managers together may exceed the limit.
 	missed["set.s1049"] = ledger.KeepSet(p.sets["s1049"].Encode()["set.s1049"])
 	writes, _ := p.Ledger.Apply(missed)
 	var pages []corev1.ConfigMap
@@ -69,6 +69,6 @@ func TestTheLedgerLimitsSetsWithEvidence(t *testing.T) {
 	}
 	p.Ledger, missed = ledger.Read(pages), ledger.Changes{}
 	if p.keepSets(missed); len(missed) > 0 {
-		t.Errorf("%d more are recorded", len(missed))
+		t.Errorf("got %d more recorded sets, want none", len(missed))
 	}
 }

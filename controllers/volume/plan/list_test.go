@@ -50,13 +50,13 @@ func TestList(t *testing.T) {
 			s.Now = time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
 			got, held := List(test.profile, s)
 			if diff := cmp.Diff(test.want, got, cmpopts.IgnoreFields(Listed{}, "Message", "Driver", "Exceptions")); diff != "" || held != test.held {
-				t.Errorf("held is %v; (-want +got):\n%s", held, diff)
+				t.Errorf("got held %t, want %t; list (-want +got):\n%s", held, test.held, diff)
 			}
 		})
 	}
 }
 
-// What a volume keeps of its own is an exception, though nothing more is to be written.
+// A kept original value is an exception, even if no write is pending.
 func TestListReportsKeptValues(t *testing.T) {
 	kept := []string{"nconnect=2", "nocto"}
 	volumes := []*corev1.PersistentVolume{
@@ -66,11 +66,11 @@ func TestListReportsKeptValues(t *testing.T) {
 	for _, profile := range []string{"fast", ""} {
 		listed, _ := List(profile, snapshotOf(volumes, fast))
 		if len(listed) != 2 || len(listed[0].Exceptions) != 0 || listed[0].Volume != "done" {
-			t.Fatalf("of %q: %+v", profile, listed)
+			t.Fatalf("list of %q: got %+v, want two volumes, the first without exceptions", profile, listed)
 		}
 		want := []string{"nconnect stays 2 (profile wants 4; onConflict: KeepVolume)"}
 		if diff := cmp.Diff(want, listed[1].Exceptions); diff != "" || !cmp.Equal(listed[1].Now, listed[1].Desired) {
-			t.Errorf("of %q: %+v (-want +got):\n%s", profile, listed[1], diff)
+			t.Errorf("list of %q: got %+v; exceptions (-want +got):\n%s", profile, listed[1], diff)
 		}
 	}
 }
@@ -81,10 +81,10 @@ func TestListReportsFailedMounts(t *testing.T) {
 	s.Now = noon
 	listed, _ := List("fast", s)
 	if want := `; it could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs, event: "exit status 32")`; len(listed) != 2 || !strings.HasSuffix(listed[0].Message, want) {
-		t.Errorf("%+v, want %q", listed, want)
+		t.Errorf("got %+v, want the message of a to end with %q", listed, want)
 	}
 	if strings.Contains(listed[1].Message, "exit status 32") {
-		t.Errorf("b, which nobody mounted: %q", listed[1].Message)
+		t.Errorf("message of b without a failed mount: got %q, want no failure", listed[1].Message)
 	}
 }
 
@@ -98,9 +98,9 @@ func TestListOfAllNamesEveryVolumeThatConcernsAProfile(t *testing.T) {
 		names = append(names, v.Volume)
 	}
 	if diff := cmp.Diff([]string{"a", "b"}, names); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("volumes (-want +got):\n%s", diff)
 	}
-	if none, held := List("fast", Snapshot{}); none != nil || held {
-		t.Errorf("what could not be read is listed: %v", none)
+	if got, held := List("fast", Snapshot{}); got != nil || held {
+		t.Errorf("list of an empty snapshot: got %v, held %t; want none", got, held)
 	}
 }

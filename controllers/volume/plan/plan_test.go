@@ -23,14 +23,14 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// created ages a volume: one of age 1 is older than one of age 0.
+// created returns a volume with an age in minutes: age 1 is older than age 0.
 func created(name string, age int, more ...builders.VolumeOption) *corev1.PersistentVolume {
 	pv := builders.NFSVolume([]string{"hard"}, append([]builders.VolumeOption{builders.Named(name)}, more...)...)
 	pv.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour - time.Duration(age)*time.Minute))
 	return pv
 }
 
-// written makes a volume one that was written some seconds before noon for the profile.
+// written makes a volume look as if the operator had written it for the profile, the given seconds before noon.
 func written(p v1alpha1.StorageClientProfile, secondsAgo int, change ...func(*judge.Mark)) builders.VolumeOption {
 	return func(pv *corev1.PersistentVolume) {
 		pv.Spec.MountOptions = []string{"hard", "nocto"}
@@ -43,7 +43,7 @@ func written(p v1alpha1.StorageClientProfile, secondsAgo int, change ...func(*ju
 	}
 }
 
-// verdictFor is the verdict on a volume where there is one profile.
+// verdictFor returns the verdict on a volume in a cluster with one profile.
 func verdictFor(p v1alpha1.StorageClientProfile, pv *corev1.PersistentVolume) judge.Verdict {
 	return judge.Volume(judge.Input{Volume: pv, Profiles: judge.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false)})
 }
@@ -61,15 +61,15 @@ func ofPhase(phase corev1.PersistentVolumePhase) builders.VolumeOption {
 	return func(pv *corev1.PersistentVolume) { pv.Status.Phase = phase }
 }
 
-// maxPerStep has a soak be enough.
+// maxPerStep sets the maximum number of volumes in a step. A soak is sufficient, without evidence.
 func maxPerStep(limit intstr.IntOrString) builders.ProfileOption {
 	return builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) {
 		s.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: &limit, OnNoEvidence: v1alpha1.NoEvidenceProceed}
 	})
 }
 
-// speaking are failed mounts of which the events speak of options, by volume.
-func speaking(texts map[string]string) map[string]Failure {
+// namingOptions returns failed mounts by volume. Their events name the options as the cause.
+func namingOptions(texts map[string]string) map[string]Failure {
 	out := map[string]Failure{}
 	for volume, text := range texts {
 		out[volume] = Failure{Text: text, Kind: text, NamesOptions: true}
@@ -78,18 +78,18 @@ func speaking(texts map[string]string) map[string]Failure {
 }
 
 // stepsOf returns the names of the volumes that are written in a batch, and of the reverted volumes.
-func stepsOf(p Plan) (batch, takenBack []string) {
+func stepsOf(p Plan) (batch, reverted []string) {
 	for _, step := range p.Steps {
 		restore, ok := step.(RestoreOptions)
 		switch {
 		case BelongsToBatch(step):
 			batch = append(batch, step.Target().Name)
 		case ok && restore.FailedMount != nil:
-			takenBack = append(takenBack, step.Target().Name)
+			reverted = append(reverted, step.Target().Name)
 		}
 	}
 	slices.Sort(batch)
-	return batch, takenBack
+	return batch, reverted
 }
 
 func TestBatches(t *testing.T) {
@@ -105,10 +105,10 @@ func TestBatches(t *testing.T) {
 		profiles []v1alpha1.StorageClientProfile
 		failed   map[string]string
 		want     []string
-		taken    []string
-		message  string // of the first volume that waits
+		reverted []string
+		message  string // of the first waiting volume
 		next     int    // seconds after noon
-		since    int    // seconds before noon that the batch began
+		since    int    // start of the batch, in seconds before noon
 	}{
 		"the oldest volume is the canary, and goes alone": {
 			volumes: []*corev1.PersistentVolume{created("a", 0), created("b", 2), created("c", 1)}, profiles: []v1alpha1.StorageClientProfile{p},
@@ -168,7 +168,7 @@ func TestBatches(t *testing.T) {
 		"a failed mount reverts the options and stops the rest": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("b", 3)},
 			profiles: []v1alpha1.StorageClientProfile{p}, failed: map[string]string{"a": "exit status 32"},
-			taken: []string{"a"}, message: "StorageClientProfile p: these options are stopped: PersistentVolume a could not be mounted with them", next: 60,
+			reverted: []string{"a"}, message: "StorageClientProfile p: these options are stopped: PersistentVolume a could not be mounted with them", next: 60,
 		},
 		"a reverted volume stops the rest too": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 3)},
@@ -201,7 +201,7 @@ func TestBatches(t *testing.T) {
 		"nor where one of its volumes could not be mounted": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)), created("c", 2)},
 			profiles: []v1alpha1.StorageClientProfile{p}, failed: map[string]string{"b": "exit status 32"},
-			taken: []string{"b"}, message: "StorageClientProfile p: these options are stopped: PersistentVolume b could not be mounted with them", next: 10,
+			reverted: []string{"b"}, message: "StorageClientProfile p: these options are stopped: PersistentVolume b could not be mounted with them", next: 10,
 		},
 		"two batches do not start in one second": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 0)), created("b", 3)},
@@ -215,31 +215,31 @@ func TestBatches(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			snapshot := snapshotOf(test.volumes, test.profiles...)
-			snapshot.Now, snapshot.FailedMounts = noon, speaking(test.failed)
+			snapshot.Now, snapshot.FailedMounts = noon, namingOptions(test.failed)
 			got := For(snapshot)
-			batch, taken := stepsOf(got)
+			batch, reverted := stepsOf(got)
 			if diff := cmp.Diff(test.want, batch, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("written (-want +got):\n%s", diff)
+				t.Errorf("written volumes (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(test.taken, taken, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("taken back (-want +got):\n%s", diff)
+			if diff := cmp.Diff(test.reverted, reverted, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("reverted volumes (-want +got):\n%s", diff)
 			}
 			var message string
 			for _, volume := range slices.Sorted(maps.Keys(got.Notes)) {
-				if why, _, waits := strings.Cut(got.Notes[volume].Message, "; then "); waits {
-					message = why
+				if reason, _, waits := strings.Cut(got.Notes[volume].Message, "; then "); waits {
+					message = reason
 					break
 				}
 			}
 			if message != test.message {
-				t.Errorf("message is %q, want %q", message, test.message)
+				t.Errorf("got message %q, want %q", message, test.message)
 			}
 			var next int
 			if !got.Next.IsZero() {
 				next = int(got.Next.Sub(noon).Seconds())
 			}
 			if next != test.next {
-				t.Errorf("the next plan is due after %d s, want %d s", next, test.next)
+				t.Errorf("got the next plan after %d s, want %d s", next, test.next)
 			}
 			for _, step := range got.Steps {
 				write, ok := step.(WriteOptions)
@@ -250,7 +250,7 @@ func TestBatches(t *testing.T) {
 				want := judge.MarkFor(write.Verdict, since)
 				want.Unproven = true
 				if !cmp.Equal(want, write.Mark) {
-					t.Errorf("mark of %s is %+v, want %+v", write.Target().Name, write.Mark, want)
+					t.Errorf("mark of %s: got %+v, want %+v", write.Target().Name, write.Mark, want)
 				}
 			}
 		})
@@ -273,7 +273,7 @@ func TestTheWatchNeverEnds(t *testing.T) {
 		changed.Spec.Volumes = append(changed.Spec.Volumes, rule)
 		return changed
 	}
-	elsewhere := v1alpha1.VolumeRule{Name: "smb", Selector: v1alpha1.VolumeSelector{StorageClassNames: []string{"other"}}, MountOptions: []v1alpha1.MountOption{"actimeo=30"}}
+	smbRule := v1alpha1.VolumeRule{Name: "smb", Selector: v1alpha1.VolumeSelector{StorageClassNames: []string{"other"}}, MountOptions: []v1alpha1.MountOption{"actimeo=30"}}
 	tests := map[string]struct {
 		volume  *corev1.PersistentVolume
 		profile v1alpha1.StorageClientProfile
@@ -282,7 +282,7 @@ func TestTheWatchNeverEnds(t *testing.T) {
 	}{
 		"a canary while it soaks":                    {created("a", 9, written(p, 20)), p, noon.Add(-20 * time.Second), true},
 		"a canary long after its soak":               {created("a", 9, written(p, 90_000)), p, noon.Add(-90_000 * time.Second), true},
-		"when another rule of the profile is edited": {created("a", 9, written(p, 20)), withRule(elsewhere), noon.Add(-20 * time.Second), true},
+		"when another rule of the profile is edited": {created("a", 9, written(p, 20)), withRule(smbRule), noon.Add(-20 * time.Second), true},
 		"when its rule is edited, while the volume still has the options": {
 			created("a", 9, written(p, 20)), builders.NFSProfile("p", []string{"nocto", "actimeo=30"}), noon.Add(-20 * time.Second), true,
 		},
@@ -298,23 +298,23 @@ func TestTheWatchNeverEnds(t *testing.T) {
 			snapshot.Now = noon
 			got, watched := For(snapshot), RequiredObservations(snapshot).Watched
 			if (len(watched) == 1) != test.watched {
-				t.Fatalf("watched are %v", watched)
+				t.Fatalf("got watched volumes %v, want one: %t", watched, test.watched)
 			}
 			if test.watched && !watched[0].Since.Equal(test.since) {
-				t.Errorf("watched since %s, want %s", watched[0].Since, test.since)
+				t.Errorf("got watched since %s, want %s", watched[0].Since, test.since)
 			}
 			if soon := noon.Add(time.Minute); test.watched && (got.Next.IsZero() || got.Next.After(soon)) {
-				t.Errorf("the next plan is due at %s, want by %s", got.Next, soon)
+				t.Errorf("got the next plan at %s, want at most %s", got.Next, soon)
 			}
 			if !test.watched {
 				return
 			}
-			snapshot.FailedMounts = speaking(map[string]string{"a": "an incorrect mount option was specified"})
+			snapshot.FailedMounts = namingOptions(map[string]string{"a": "an incorrect mount option was specified"})
 			failed := For(snapshot)
-			_, taken := stepsOf(failed)
+			_, reverted := stepsOf(failed)
 			held := test.profile.Spec.Paused
-			if held != (len(taken) == 0) || held && !strings.Contains(failed.Notes["a"].Message, `A pod could not mount the volume with hard,nocto: an incorrect mount option was specified`) {
-				t.Errorf("taken back are %q, and the note is %q", taken, failed.Notes["a"].Message)
+			if held != (len(reverted) == 0) || held && !strings.Contains(failed.Notes["a"].Message, `A pod could not mount the volume with hard,nocto: an incorrect mount option was specified`) {
+				t.Errorf("got reverted volumes %q and note %q, want a revert unless the profile is paused", reverted, failed.Notes["a"].Message)
 			}
 		})
 	}
@@ -323,12 +323,12 @@ func TestTheWatchNeverEnds(t *testing.T) {
 func TestNoPlanIsDueWithoutManagedVolumes(t *testing.T) {
 	snapshot := snapshotOf([]*corev1.PersistentVolume{created("a", 9)}, builders.NFSProfile("p", []string{"hard"}))
 	snapshot.Now = noon
-	if got, wanted := For(snapshot), RequiredObservations(snapshot); !wanted.IsEmpty() || !got.Next.IsZero() {
-		t.Errorf("watched are %v, and the next plan is due at %s", wanted.Watched, got.Next)
+	if got, required := For(snapshot), RequiredObservations(snapshot); !required.IsEmpty() || !got.Next.IsZero() {
+		t.Errorf("got watched volumes %v, next plan at %s; want none", required.Watched, got.Next)
 	}
 }
 
-// A list that failed stops the set of options that it was written for, and nothing else of the profile.
+// A failed mount stops only the option set of that write. The other sets of the profile continue.
 func TestAFailedMountStopsItsSetOfOptions(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	p.Spec.Volumes[0].Selector = v1alpha1.VolumeSelector{StorageClassNames: []string{"nfs"}}
@@ -339,31 +339,31 @@ func TestAFailedMountStopsItsSetOfOptions(t *testing.T) {
 	snapshot.Now = noon
 	got := For(snapshot)
 	if batch, _ := stepsOf(got); !slices.Equal(batch, []string{"g"}) {
-		t.Errorf("%q are written, want only that of the other rule", batch)
+		t.Errorf("got writes of %q, want only the volume of the other rule", batch)
 	}
 	if note := got.Notes["b"].Message; !strings.HasPrefix(note, "StorageClientProfile p: these options are stopped: PersistentVolume a could not be mounted with them") {
-		t.Errorf("b is noted %q", note)
+		t.Errorf("note of b: got %q, want the stopped options", note)
 	}
 	edited := *p.DeepCopy()
 	edited.Spec.Volumes[1].MountOptions = []v1alpha1.MountOption{"actimeo=60"}
 	snapshot = snapshotOf(volumes, edited)
 	snapshot.Now = noon
 	if batch, _ := stepsOf(For(snapshot)); !slices.Equal(batch, []string{"g"}) {
-		t.Errorf("%q are written after an edit of the other rule", batch)
+		t.Errorf("after an edit of the other rule: got writes of %q, want only g", batch)
 	}
 	if stopped := Summarize("p", snapshot).Stopped; !strings.HasPrefix(stopped, "PersistentVolume a could not be mounted") {
-		t.Errorf("stopped is %q", stopped)
+		t.Errorf("got stopped %q, want the failed mount of a", stopped)
 	}
 	edited.Spec.Volumes[0].Name = "again"
 	snapshot = snapshotOf(volumes, edited)
 	snapshot.Now = noon
 	if batch, _ := stepsOf(For(snapshot)); !slices.Equal(batch, []string{"a"}) {
-		t.Errorf("%q are written after the rule got another name", batch)
+		t.Errorf("after the rule got a new name: got writes of %q, want only a", batch)
 	}
 }
 
-// TestFailingOptionsReachAtMostTheCanaryAndOneBatch writes volume after volume as the plan says, with a manager that
-// forgets everything between any two looks, and lets every mount fail, or those from some time on.
+// TestFailingOptionsReachAtMostTheCanaryAndOneBatch applies plan after plan, each with a new manager. The mounts fail from a given
+// volume on.
 func TestFailingOptionsReachAtMostTheCanaryAndOneBatch(t *testing.T) {
 	const count, limit = 40, 4
 	for _, firstFailure := range []int{0, 1, 2, 5, 6, 17, count - 1, count} {
@@ -373,7 +373,7 @@ func TestFailingOptionsReachAtMostTheCanaryAndOneBatch(t *testing.T) {
 			for i := range count {
 				volumes = append(volumes, created(fmt.Sprintf("pv%02d", i), count-i))
 			}
-			clock, written, taken := noon, 0, map[string]bool{}
+			clock, written, reverted := noon, 0, map[string]bool{}
 			for range 4 * count {
 				snapshot := snapshotOf(volumes, p)
 				snapshot.Now, snapshot.FailedMounts = clock, map[string]Failure{}
@@ -383,13 +383,13 @@ func TestFailingOptionsReachAtMostTheCanaryAndOneBatch(t *testing.T) {
 					}
 				}
 				next := For(snapshot)
-				batch, back := stepsOf(next)
+				batch, restored := stepsOf(next)
 				if len(batch) > limit || (written == 0 && len(batch) > 1) {
-					t.Fatalf("%d volumes go at once after %d", len(batch), written)
+					t.Fatalf("after %d volumes: got a batch of %d, want at most %d, and one canary", written, len(batch), limit)
 				}
 				written += len(batch)
-				for _, name := range back {
-					taken[name] = true
+				for _, name := range restored {
+					reverted[name] = true
 				}
 				for _, step := range next.Steps {
 					carryOut(t, step, volumes)
@@ -397,14 +397,14 @@ func TestFailingOptionsReachAtMostTheCanaryAndOneBatch(t *testing.T) {
 				clock = clock.Add(150 * time.Second)
 			}
 			if written > firstFailure+limit || written <= firstFailure && firstFailure < count {
-				t.Errorf("%d volumes were written, want the %d good ones and no more than the batch of the first bad one", written, firstFailure)
+				t.Errorf("got %d written volumes, want the %d mountable ones and at most the batch of the first failure", written, firstFailure)
 			}
-			if len(taken) != written-firstFailure {
-				t.Errorf("%d volumes were put back, want %d", len(taken), written-firstFailure)
+			if len(reverted) != written-firstFailure {
+				t.Errorf("got %d reverted volumes, want %d", len(reverted), written-firstFailure)
 			}
 			for i, pv := range volumes {
 				if poisoned := slices.Contains(pv.Spec.MountOptions, "nocto"); poisoned != (i < firstFailure) && (poisoned || i < written) {
-					t.Errorf("%s has %q", pv.Name, pv.Spec.MountOptions)
+					t.Errorf("got options %q on %s, want nocto: %t", pv.Spec.MountOptions, pv.Name, i < firstFailure)
 				}
 			}
 		})
@@ -461,11 +461,11 @@ func TestAFailedMountIsRecordedUntilNoProfileDeclaresTheOptions(t *testing.T) {
 			pv := created("a", 0, failedFor(p))
 			s := snapshotOf([]*corev1.PersistentVolume{pv}, test.profiles...)
 			if d := s.evaluateAll()[0].verdict; d.Action != test.want {
-				t.Errorf("action is %s (%s), want %s", d.Action, d.Message, test.want)
+				t.Errorf("got action %s (%s), want %s", d.Action, d.Message, test.want)
 			}
 			deleting := len(test.profiles) == 1 && test.profiles[0].DeletionTimestamp != nil
 			if waits := len(Summarize("p", s).Unrestored) == 1; waits != (deleting || test.want == judge.ActionRelease) && test.want != judge.ActionWrite {
-				t.Errorf("a deletion waits for it: %v", waits)
+				t.Errorf("got a deletion that waits for the volume: %t, want %t", waits, !waits)
 			}
 		})
 	}
@@ -489,7 +489,7 @@ func TestSummaryReportsBatches(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := Summarize("p", snapshotOf(test.volumes, p))
 			if got.Batch != test.batch || got.Stopped != test.stopped {
-				t.Errorf("batch is %q, want %q; stopped is %q, want %q", got.Batch, test.batch, got.Stopped, test.stopped)
+				t.Errorf("got batch %q, stopped %q; want batch %q, stopped %q", got.Batch, got.Stopped, test.batch, test.stopped)
 			}
 		})
 	}

@@ -29,25 +29,25 @@ func TestPreviewVolumesReturnsOldAndNewOptions(t *testing.T) {
 		}
 		return out
 	}
-	t.Run("of the profiles that are asked for", func(t *testing.T) {
+	t.Run("of the requested profiles", func(t *testing.T) {
 		got := PreviewVolumes([]string{"fast"}, snapshotOf(volumes, fast))
 		if diff := cmp.Diff([]string{"pv-left of fast,gone: soft > hard,nconnect=4,nocto", "pv-new of fast: hard > hard,nconnect=4,nocto"}, describe(got.Changes)); diff != "" {
 			t.Errorf("changes (-want +got):\n%s", diff)
 		}
 		if diff := cmp.Diff([]string{"pv-git of fast:  > "}, describe(got.Exceptions)); diff != "" || got.Exceptions[0].Reason != v1alpha1.VolumeReasonDeclaredElsewhere {
-			t.Errorf("exceptions %+v (-want +got):\n%s", got.Exceptions, diff)
+			t.Errorf("got exceptions %+v (-want +got):\n%s", got.Exceptions, diff)
 		}
 		if diff := cmp.Diff([]string{"pv-annotated of fast: hard > hard"}, describe(got.Blocked)); diff != "" || got.Blocked[0].Reason != v1alpha1.VolumeReasonLegacyAnnotation {
-			t.Errorf("blocked %+v (-want +got):\n%s", got.Blocked, diff)
+			t.Errorf("got blocked volumes %+v (-want +got):\n%s", got.Blocked, diff)
 		}
 		if got.Matched != 5 || got.UpToDate != 1 || got.ChangedBy["fast"] != 2 {
-			t.Errorf("counts are %d matched, %d up to date, %v changed", got.Matched, got.UpToDate, got.ChangedBy)
+			t.Errorf("got %d matched, %d up to date, %v changed; want 5, 1, 2 by fast", got.Matched, got.UpToDate, got.ChangedBy)
 		}
 		if diff := cmp.Diff(map[string][]advice.Server{"fast": {{Name: "filer", Nconnect: 4}, {Name: "filer"}}}, got.Servers); diff != "" {
 			t.Errorf("servers (-want +got):\n%s", diff)
 		}
 	})
-	t.Run("a volume that a profile lets go gets its own list back", func(t *testing.T) {
+	t.Run("a volume that a profile releases gets its original options", func(t *testing.T) {
 		smb := fast
 		smb.Spec.Volumes = nil
 		got := PreviewVolumes([]string{"fast"}, snapshotOf(volumes, smb))
@@ -57,7 +57,7 @@ func TestPreviewVolumesReturnsOldAndNewOptions(t *testing.T) {
 	})
 	t.Run("others are left out", func(t *testing.T) {
 		if got := PreviewVolumes([]string{"other"}, snapshotOf(volumes, fast)); len(got.Changes)+len(got.Blocked)+got.Matched > 0 {
-			t.Errorf("preview of a profile without volumes is %+v", got)
+			t.Errorf("preview of a profile without volumes: got %+v, want it empty", got)
 		}
 	})
 }

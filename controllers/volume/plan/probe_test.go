@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// probedBy is a snapshot of volumes that a profile selects, at noon.
+// probedBy returns a snapshot at noon, with volumes that the profile selects.
 func probedBy(p v1alpha1.StorageClientProfile, volumes ...*corev1.PersistentVolume) Snapshot {
 	s := Snapshot{Now: noon, Profiles: judge.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false)}
 	for _, pv := range volumes {
@@ -41,7 +41,7 @@ func carryOutAll(t *testing.T, s *Snapshot, plan Plan) {
 	}
 }
 
-// targets are the volumes that are written of a plan.
+// targets returns the names of the volumes in the steps of a plan.
 func targets(p Plan) []string {
 	var out []string
 	for _, step := range p.Steps {
@@ -116,10 +116,10 @@ func TestVolumesWaitForTheProbe(t *testing.T) {
 				t.Errorf("steps (-want +got):\n%s\n%+v", diff, plan.Notes)
 			}
 			if test.probes != nil && plan.Next.IsZero() {
-				t.Error("nobody looks for the result")
+				t.Error("got no next plan, want one that reads the result")
 			}
 			if test.note != "" && test.probes != nil && !strings.Contains(plan.Notes["a"].Message, test.note) {
-				t.Errorf("note is %q", plan.Notes["a"].Message)
+				t.Errorf("note of a: got %q, want it to contain %q", plan.Notes["a"].Message, test.note)
 			}
 		})
 	}
@@ -132,7 +132,7 @@ func TestAProbeIsEvidenceForItsServer(t *testing.T) {
 	works := Probe{Verdict: ProbeWorks, Text: "a probe on n1 has mounted it"}
 	for name, test := range map[string]struct {
 		probes map[ProbeKey]Probe
-		// proven and unproven are what is written now.
+		// proven and unproven are the written volumes, with and without evidence.
 		proven, unproven []string
 	}{
 		"both servers":          {probes: map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: works}, proven: []string{"a"}},
@@ -147,23 +147,24 @@ func TestAProbeIsEvidenceForItsServer(t *testing.T) {
 				write, ok := step.(WriteOptions)
 				switch {
 				case !ok:
-					t.Errorf("step is %+v", step)
+					t.Errorf("got step %+v, want a write", step)
 				case write.Mark.Unproven:
 					unproven = append(unproven, write.Target().Name)
 				case write.Mark.Evidence != works.Text || !write.Mark.Probed:
-					t.Errorf("mark is %+v", write.Mark)
+					t.Errorf("got mark %+v, want the evidence of the probe", write.Mark)
 				default:
 					proven = append(proven, write.Target().Name)
 				}
 			}
 			if !slices.Equal(proven, test.proven) || !slices.Equal(unproven, test.unproven) {
-				t.Errorf("written with evidence: %v, want %v; without: %v, want %v", proven, test.proven, unproven, test.unproven)
+				t.Errorf("got writes of %v with evidence and %v without, want %v and %v", proven, unproven, test.proven, test.unproven)
 			}
 		})
 	}
 }
 
-// Of two servers, one was probed, and its volume written. The other's probe shows nothing: one of its own volumes has to be mounted.
+// A probe worked on one of two servers, and its volume is written. The probe of the other server is inconclusive, so a volume of that server
+// must be mounted.
 func TestAProbeDoesNotCountForAnotherServer(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	s := probedBy(p, created("a", 2), created("b", 1, onServer("other")), created("c", 0, onServer("other")))
@@ -178,24 +179,24 @@ func TestAProbeDoesNotCountForAnotherServer(t *testing.T) {
 		t.Fatalf("steps (-want +got):\n%s\n%+v", diff, plan.Notes)
 	}
 	if write := plan.Steps[0].(WriteOptions); !write.Mark.Unproven {
-		t.Errorf("mark is %+v", write.Mark)
+		t.Errorf("got mark %+v, want an unproven one", write.Mark)
 	}
 	carryOutAll(t, &s, plan)
 	s.Now = s.Now.Add(time.Hour)
 	awaited := RequiredObservations(s).Awaited
 	if plan = For(s); len(plan.Steps) > 0 || len(awaited) != 1 || awaited[0].Volume.Name != "b" {
-		t.Errorf("steps %v, awaited %+v", targets(plan), awaited)
+		t.Errorf("got steps %v, awaited mounts %+v; want no steps, a mount of b", targets(plan), awaited)
 	}
 	if want := "no pod has mounted PersistentVolume b"; !strings.Contains(plan.Notes["c"].Message, want) {
-		t.Errorf("note is %q, want %q in it", plan.Notes["c"].Message, want)
+		t.Errorf("note of c: got %q, want it to contain %q", plan.Notes["c"].Message, want)
 	}
 	s.ClientNodes = []*v1alpha1.StorageClientNode{mountOf("b", -3700)}
 	if diff := cmp.Diff([]string{"b", "c"}, targets(For(s))); diff != "" {
-		t.Errorf("steps once b is mounted, which is remembered (-want +got):\n%s", diff)
+		t.Errorf("steps after a mount of b, with the record of it (-want +got):\n%s", diff)
 	}
 }
 
-// A mount counts for the server that a probe was refused on, also if the options are known to work on another one.
+// A mount is also evidence for a server that rejected a probe, even if the options work on another server.
 func TestAMountClearsTheRejectionOfItsServer(t *testing.T) {
 	for server, want := range map[string]optionset.State{"other": optionset.Works, "third": optionset.Rejected} {
 		b := newBench(t)
@@ -209,10 +210,10 @@ func TestAMountClearsTheRejectionOfItsServer(t *testing.T) {
 		next := For(b.snapshot())
 		b.keep(next.Ledger)
 		if r = newPlanner(b.snapshot()).sets[b.set()]; r.State(server) != want || len(next.Steps) > 0 {
-			t.Errorf("%s: %s, steps %v", server, r.State(server), next.Steps)
+			t.Errorf("%s: got state %s, steps %v; want %s, no steps", server, r.State(server), next.Steps, want)
 		}
 		if later := For(b.snapshot()); later.LedgerDue {
-			t.Errorf("%s: the ledger is due again", server)
+			t.Errorf("%s: got a due ledger after it was written, want none", server)
 		}
 	}
 }
@@ -224,14 +225,14 @@ func TestSummaryReportsProbes(t *testing.T) {
 	s.Probes = map[ProbeKey]Probe{}
 	want := "Waiting for a probe of these options: an isolated mount from server " + key.Server
 	if got := Summarize("p", s); got.Batch != want || got.Stopped != "" {
-		t.Errorf("while it is probed: batch %q, stopped %q", got.Batch, got.Stopped)
+		t.Errorf("during the probe: got batch %q, stopped %q; want batch %q", got.Batch, got.Stopped, want)
 	}
 	s.Probes[key] = Probe{Verdict: ProbeRefused, Text: "a probe on n1 could not mount it"}
 	if got := Summarize("p", s); got.Stopped != "a probe on n1 could not mount it" {
-		t.Errorf("when it is refused: batch %q, stopped %q", got.Batch, got.Stopped)
+		t.Errorf("after a rejected probe: got batch %q, stopped %q; want the text of the probe in stopped", got.Batch, got.Stopped)
 	}
 	s.Probes[key] = Probe{Verdict: ProbeWorks, Text: "mounted"}
 	if got := Summarize("p", s); got.Batch != "" || got.Stopped != "" {
-		t.Errorf("when it works: batch %q, stopped %q", got.Batch, got.Stopped)
+		t.Errorf("after a probe that works: got batch %q, stopped %q; want neither", got.Batch, got.Stopped)
 	}
 }

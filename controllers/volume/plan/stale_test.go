@@ -7,7 +7,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Two mounts of one volume, of which one was made before the change.
+// One volume has several mounts, and only some of them are older than the change.
 func TestEachMountOfAVolumeIsCompared(t *testing.T) {
 	mount := func(point, options string) v1alpha1.MountStatus {
 		return v1alpha1.MountStatus{MountPoint: point, Volume: "pv1", Protocol: "NFSv4.1", Options: strings.Split(options, ","), State: v1alpha1.MountEffective}
@@ -17,7 +17,7 @@ func TestEachMountOfAVolumeIsCompared(t *testing.T) {
 	}}}}
 	got := StaleMounts([]Volume{{Name: "pv1", Wanted: []string{"nocto"}}}, nodes)
 	if len(got) != 2 || got[0].MountPoint != "/old" || got[1].MountPoint != "/older" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want the mounts /old and /older", got)
 	}
 }
 
@@ -38,7 +38,7 @@ func TestStaleMountsByProtocol(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := StaleMounts(volumes, []*v1alpha1.StorageClientNode{{Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{test.mount}}}})
 			if test.want == "" && len(got) > 0 || test.want != "" && (len(got) != 1 || !strings.Contains(got[0].Message, test.want)) {
-				t.Errorf("%+v, want %q", got, test.want)
+				t.Errorf("got %+v, want %q", got, test.want)
 			}
 		})
 	}

@@ -138,7 +138,7 @@ func TestConflictMessageNamesThreeVolumes(t *testing.T) {
 		{Volume: "c", Reason: v1alpha1.VolumeReasonDeclaredElsewhere, Message: "in Git"}}}
 	message, conflict := s.Conflict()
 	if want := "a: VolumeConflict: changed; b: VolumeConflict: changed; c: VolumeDeclaredElsewhere: in Git and 2 more"; message != want || !conflict {
-		t.Errorf("message is %q (%v), want %q", message, conflict, want)
+		t.Errorf("got message %q, conflict %t; want %q, true", message, conflict, want)
 	}
 }
 

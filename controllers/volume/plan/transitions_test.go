@@ -27,8 +27,8 @@ import (
 
 var update = flag.Bool("update", false, "write golden files instead of comparing them")
 
-// bench is a small cluster in which nothing happens by chance: the volumes a and b of server filer, c of server other, and one rule for
-// all of them. It carries plans out as a pass does, ledger included.
+// bench is a small cluster without random events: the volumes a and b of server filer, c of server other, and one rule for all of them.
+// It applies plans as a pass does, with the writes of the ledger.
 type bench struct {
 	t       *testing.T
 	now     time.Time
@@ -41,7 +41,7 @@ type bench struct {
 	log     []string
 }
 
-// seen is what a user would see now.
+// seen contains the current observations.
 type seen struct {
 	failures map[string]Failure
 	cures    map[string]RollbackResult
@@ -87,9 +87,9 @@ func (b *bench) ledger() *ledger.Ledger {
 }
 
 func (b *bench) keep(changes ledger.Changes) {
-	writes, unkept := b.ledger().Apply(changes)
-	if len(unkept) > 0 {
-		b.t.Fatalf("the ledger does not keep %v", unkept)
+	writes, unsaved := b.ledger().Apply(changes)
+	if len(unsaved) > 0 {
+		b.t.Fatalf("the ledger did not save %v", unsaved)
 	}
 	for _, w := range writes {
 		b.version++
@@ -101,19 +101,19 @@ func (b *bench) keep(changes ledger.Changes) {
 // pass plans with the requested observations, and applies the plan.
 func (b *bench) pass(now seen) {
 	s := b.snapshot()
-	asked := RequiredObservations(s)
+	required := RequiredObservations(s)
 	s.FailedMounts, s.RollbackResults, s.Evidence = map[string]Failure{}, map[string]RollbackResult{}, map[string]Evidence{}
-	for _, w := range asked.Watched {
+	for _, w := range required.Watched {
 		if failure, failed := now.failures[w.Volume.Name]; failed {
 			s.FailedMounts[w.Volume.Name] = failure
 		}
 	}
-	for _, c := range asked.RollbackChecks {
+	for _, c := range required.RollbackChecks {
 		if cure, known := now.cures[c.Volume.Name]; known {
 			s.RollbackResults[c.Volume.Name] = cure
 		}
 	}
-	for _, a := range asked.Awaited {
+	for _, a := range required.Awaited {
 		if a.Volume.Name == now.started {
 			s.Evidence[a.Set] = Evidence{Text: "Pod eda/web on n2 has started with " + a.Volume.Name, Volume: a.Volume.Name, Written: a.Written}
 		}
@@ -130,7 +130,7 @@ func (b *bench) pass(now seen) {
 
 func (b *bench) wait(d time.Duration) { b.now = b.now.Add(d) }
 
-// mount has a pod on the node with the agent mount a volume with the options that it has.
+// mount makes a pod on the node with the agent mount a volume with its current options.
 func (b *bench) mount(name string) {
 	pv := b.volume(name)
 	if pv == nil {
@@ -152,26 +152,26 @@ func (b *bench) probed(server string, verdict ProbeVerdict) {
 // stands returns the state after all pending changes.
 func (b *bench) stands() string {
 	s := b.snapshot()
-	var carriers, inCure []string
+	var carriers, checked []string
 	for _, pv := range s.Volumes {
 		if slices.Contains(pv.Spec.MountOptions, "nocto") {
 			carriers = append(carriers, pv.Name)
 		}
 	}
 	for _, c := range RequiredObservations(s).RollbackChecks {
-		inCure = append(inCure, c.Volume.Name)
+		checked = append(checked, c.Volume.Name)
 	}
 	var stopped []string
 	for _, server := range []string{"filer", "other"} {
 		newest := builders.NFSVolume([]string{"hard"}, builders.Named("newest"), onServer(server))
-		_, why := judgeNew(s, newest)
-		if why != "" {
+		_, reason := judgeNew(s, newest)
+		if reason != "" {
 			stopped = append(stopped, server)
 		}
 	}
 	sum := Summarize("p", s)
 	return fmt.Sprintf("  carriers: %s; in cure: %s; new volumes stopped on: %s; waiting for a mount: %d; stopped: %t; open: %t",
-		orNone(carriers), orNone(inCure), orNone(stopped), sum.Evidence.Waiting, sum.Stopped != "", strings.Contains(sum.Batch, "until a pod shows"))
+		orNone(carriers), orNone(checked), orNone(stopped), sum.Evidence.Waiting, sum.Stopped != "", strings.Contains(sum.Batch, "until a pod shows"))
 }
 
 func orNone(names []string) string {
@@ -200,7 +200,7 @@ func cured(name string, c RollbackResult) seen {
 	return seen{cures: map[string]RollbackResult{name: c}}
 }
 
-// written has the canary carry the list, and its soak be over.
+// toCanary writes the options to the canary and waits until the end of its soak.
 func toCanary(b *bench) {
 	b.pass(nothingSeen)
 	b.wait(2 * time.Minute)
@@ -216,7 +216,7 @@ func toWorks(b *bench) {
 	b.node.Status.Mounts = nil
 }
 
-// then adds a pass by what is seen.
+// then adds a pass with the given observations.
 func then(before func(*bench), now seen) func(*bench) {
 	return func(b *bench) {
 		before(b)
@@ -235,7 +235,7 @@ func probedTo(verdict ProbeVerdict) func(*bench) {
 	}
 }
 
-// ways are how a set of options comes to stand as it does.
+// ways contains, by name, the event sequences that lead an option set to each of its states.
 var ways = map[string]func(*bench){
 	"Untried":                           func(*bench) {},
 	"Probing":                           func(b *bench) { b.probes = map[ProbeKey]Probe{}; b.pass(nothingSeen) },
@@ -265,7 +265,7 @@ var ways = map[string]func(*bench){
 	"Written by a release that left no marks": func(b *bench) { b.mark("a", func(*corev1.PersistentVolume) *judge.Mark { return nil }) },
 }
 
-// mark has a volume carry the list as an earlier release left it.
+// mark gives a volume the options and annotations of an earlier release.
 func (b *bench) mark(name string, markOf func(*corev1.PersistentVolume) *judge.Mark) {
 	pv := b.volume(name)
 	mark := markOf(pv)
@@ -276,7 +276,7 @@ func (b *bench) mark(name string, markOf func(*corev1.PersistentVolume) *judge.M
 	}
 }
 
-// happenings are what may come to be known of a set of options.
+// happenings contains the possible events for an option set.
 var happenings = map[string]func(*bench) seen{
 	"nothing":                    func(*bench) seen { return nothingSeen },
 	"a probe works":              func(b *bench) seen { b.probed("filer", ProbeWorks); return nothingSeen },
@@ -328,8 +328,8 @@ func (b *bench) strip(name string) {
 	}
 }
 
-// TestTransitions pins what becomes of volumes for each way in which a set of options may stand, and for all that may come to be known
-// of it then: the event in one pass, and two passes in which nothing more happens.
+// TestTransitions records the result for the volumes, for each state of an option set and each possible event. The event happens in one
+// pass, and two passes without an event follow.
 func TestTransitions(t *testing.T) {
 	var lines []string
 	for _, way := range slices.Sorted(maps.Keys(ways)) {
@@ -366,11 +366,11 @@ func compareGolden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s is another one (-want +got), run with -update if that is right:\n%s", name, diff)
+		t.Errorf("%s (-want +got); if it is correct, run with -update:\n%s", name, diff)
 	}
 }
 
-// recording is what a cluster holds of a set of options.
+// recording contains the objects of a cluster that concern an option set.
 type recording struct {
 	Now     time.Time                     `json:"now"`
 	Profile v1alpha1.StorageClientProfile `json:"profile"`
@@ -378,7 +378,7 @@ type recording struct {
 	Pages   []*corev1.ConfigMap           `json:"pages"`
 }
 
-// TestRecordings holds what a cluster comes to hold for each way in which a set of options may stand. Another release reads that.
+// TestRecordings records the objects of the cluster for each state of an option set. Another release reads these recordings.
 func TestRecordings(t *testing.T) {
 	for _, way := range slices.Sorted(maps.Keys(ways)) {
 		b := newBench(t)

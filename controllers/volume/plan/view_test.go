@@ -17,8 +17,8 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// A profile that is held is judged as if it acted, and nothing that does not concern it is judged anew for that. Its summary must be the
-// one of a snapshot in which it does act, but for what keeps it from being released.
+// A view evaluates a held profile as if it were active, and evaluates only its volumes again. The summary must be the same as with an active
+// profile, except for the volumes that block its release.
 func TestAViewSummarizesAsIfEachHeldProfileActed(t *testing.T) {
 	differed := 0
 	for seed := range uint64(500) {
@@ -26,24 +26,24 @@ func TestAViewSummarizesAsIfEachHeldProfileActed(t *testing.T) {
 		s, profiles := randomSnapshot(chance)
 		view := NewView(s)
 		for i, p := range profiles {
-			got, want := view.Summarize(p.Name), summarizeAnew(s, profiles, i)
+			got, want := view.Summarize(p.Name), summarizeActive(s, profiles, i)
 			if _, held := s.Profiles.WithoutHold(p.Name); held {
 				differed++
 				// Unrestored volumes depend on the current profiles, and a held profile starts no batch.
 				want.Unrestored, want.Batch, got.Batch = unrestored(s, p.Name), "", ""
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Fatalf("seed %d, %s (-anew +view):\n%s", seed, p.Name, diff)
+				t.Fatalf("seed %d, %s (-want +got):\n%s", seed, p.Name, diff)
 			}
 		}
 	}
 	if differed < 100 {
-		t.Errorf("only %d profiles were held", differed)
+		t.Errorf("got %d held profiles, want at least 100", differed)
 	}
 }
 
-// summarizeAnew judges everything for one profile, with that acting.
-func summarizeAnew(s Snapshot, profiles []v1alpha1.StorageClientProfile, i int) Summary {
+// summarizeActive evaluates all volumes and returns the summary of one profile, with that profile active.
+func summarizeActive(s Snapshot, profiles []v1alpha1.StorageClientProfile, i int) Summary {
 	free := append([]v1alpha1.StorageClientProfile{}, profiles...)
 	free[i].Spec.Paused, free[i].Spec.Mode = false, v1alpha1.ModeEnforce
 	s.Profiles = judge.Compile(free, catalogue.AllowList{}, false)
@@ -72,7 +72,7 @@ func unrestored(s Snapshot, profile string) []string {
 	return names
 }
 
-// randomSnapshot has volumes of three servers, with and without managed options, and profiles, some of them held.
+// randomSnapshot returns volumes of three servers, with and without managed options, and profiles, some of them held.
 func randomSnapshot(chance *rand.Rand) (Snapshot, []v1alpha1.StorageClientProfile) {
 	var profiles []v1alpha1.StorageClientProfile
 	for i := range 2 + chance.IntN(3) {

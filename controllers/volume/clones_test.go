@@ -41,7 +41,8 @@ func TestAClonedVolumeIsIgnored(t *testing.T) {
 	}
 	// A user cannot hide a volume from the operator with that label alone.
 	labelled := builders.NFSVolume([]string{"hard"}, builders.Named("theirs"), builders.Labelled(v1alpha1.TrialLabel, "1"))
-	if verdict, _, err = (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).EvaluateNew(ctx, labelled); err != nil || verdict.Action != judge.ActionWrite {
+	verdict, _, err = (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).EvaluateNew(ctx, labelled)
+	if err != nil || verdict.Action != judge.ActionWrite {
 		t.Errorf("a volume with the label: got error %v, verdict %+v; want action %s", err, verdict, judge.ActionWrite)
 	}
 }

@@ -251,7 +251,8 @@ func TestAFailedRestoreDoesNotBlockOtherVolumes(t *testing.T) {
 		return c.Patch(ctx, o, p, opts...)
 	}}
 	managed := builders.Carrying([]string{"hard"}, []string{"nocto"}, "gone")
-	r, recorder := newReconciler(t, protected, builders.NFSVolume([]string{"nocto"}, builders.Named("a"), managed), builders.NFSVolume([]string{"nocto"}, builders.Named("b"), managed))
+	r, recorder := newReconciler(t, protected, builders.NFSVolume([]string{"nocto"}, builders.Named("a"), managed),
+		builders.NFSVolume([]string{"nocto"}, builders.Named("b"), managed))
 	clock := testclock.NewFakeClock(noon)
 	r.Clock = clock
 	if _, err := r.Reconcile(context.Background(), reconcile.Request{}); !apierrors.IsForbidden(err) {

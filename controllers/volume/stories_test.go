@@ -265,7 +265,8 @@ func (s *story) waits() {
 	notes := plan.For(s.live()).Notes
 	for _, name := range s.names() {
 		reason, _, waits := strings.Cut(notes[name].Message, "; then ")
-		if line := "  " + name + " waits: " + reason; waits && !slices.ContainsFunc(s.log, func(logged string) bool { return strings.HasSuffix(logged, line) }) {
+		line := "  " + name + " waits: " + reason
+		if waits && !slices.ContainsFunc(s.log, func(logged string) bool { return strings.HasSuffix(logged, line) }) {
 			s.logf("%s", line)
 		}
 	}

@@ -59,13 +59,13 @@ func TestVolumesFollowTheirClass(t *testing.T) {
 			pv := builders.NFSVolume(strings.Fields(test.own), test.more...)
 			v := Volume(Input{Volume: pv, Class: strings.Fields(strings.TrimPrefix(test.class, none)), HasClass: test.class != none, Profiles: profiles(test.profile)})
 			if v.State != test.state || !strings.Contains(v.Message, test.message) {
-				t.Errorf("%s: %s, want %s: %s", v.State, v.Message, test.state, test.message)
+				t.Errorf("got %s: %s, want %s: %s", v.State, v.Message, test.state, test.message)
 			}
 			if diff := cmp.Diff(strings.Fields(test.want), listAfter(pv, v), cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
+				t.Errorf("options (-want +got):\n%s", diff)
 			}
 			if v.Action == ActionWrite && !slices.Equal(v.Original, RecordOf(pv).Original) && !slices.Equal(v.Original, pv.Spec.MountOptions) {
-				t.Errorf("original is %v", v.Original)
+				t.Errorf("got original options %v, want the recorded or the current ones", v.Original)
 			}
 		})
 	}
@@ -76,7 +76,7 @@ func TestRestoreOfFollowedClass(t *testing.T) {
 	gone := builders.NFSProfile("fast", nil, followsClass, builders.Deleted)
 	v := Volume(Input{Volume: pv, Class: []string{"nconnect=8"}, HasClass: true, Profiles: profiles(gone)})
 	if diff := cmp.Diff([]string{"nconnect=4", "nocto"}, v.Options); v.Action != ActionRestore || diff != "" {
-		t.Errorf("%s: %s", v.Action, diff)
+		t.Errorf("got action %s, want %s; options (-want +got):\n%s", v.Action, ActionRestore, diff)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestDeclareWithFollowedClass(t *testing.T) {
 		true: {"other": nil, "nfs": {"nconnect=8"}}, false: {"other": nil, "nfs": {"nconnect=4"}},
 	} {
 		if got := profiles(profile).WithClasses(classes).Declare(failed); got != want {
-			t.Errorf("%v: declared is %t, want %t", classes, got, want)
+			t.Errorf("classes %v: got declared: %t, want %t", classes, got, want)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func TestEditedClassIsAnotherSet(t *testing.T) {
 		sets[Volume(Input{Volume: pv, Class: class, HasClass: true, Profiles: profiles(profile)}).Set] = true
 	}
 	if len(sets) != 2 {
-		t.Errorf("one set for two lists: %v", sets)
+		t.Errorf("got sets %v, want one for each version of the class", sets)
 	}
 }
 
@@ -113,10 +113,10 @@ func TestProfilesAreCompiledAgainForClasses(t *testing.T) {
 		}
 		before := compile("hard")
 		if again := compile("hard"); again != before {
-			t.Error("compiled again though nothing has changed")
+			t.Error("got new Profiles without a change, want the same ones")
 		}
 		if got := compile("soft") != before; got != want {
-			t.Errorf("compiled again: %t, want %t", got, want)
+			t.Errorf("got new Profiles: %t, want %t", got, want)
 		}
 	}
 }

@@ -22,17 +22,17 @@ func TestCompilerCompilesEachVersionOnce(t *testing.T) {
 	changed := builders.NFSProfile("fast", []string{"nconnect=8"})
 	changed.UID, changed.ResourceVersion = p.UID, p.ResourceVersion
 	if diff := cmp.Diff([]string{"nconnect=4"}, optionsOf(changed)); diff != "" {
-		t.Errorf("the same version is compiled again (-want +got):\n%s", diff)
+		t.Errorf("options of the same version (-want +got):\n%s", diff)
 	}
 	other := builders.NFSProfile("fast", []string{"nconnect=8"})
 	other.UID, other.ResourceVersion = p.UID, "2"
 	if diff := cmp.Diff([]string{"nconnect=8"}, optionsOf(other)); diff != "" {
-		t.Errorf("a new version is not compiled (-want +got):\n%s", diff)
+		t.Errorf("options of a new version (-want +got):\n%s", diff)
 	}
 	recreated := builders.NFSProfile("fast", []string{"nocto"})
 	recreated.UID, recreated.ResourceVersion = "b", "2"
 	if diff := cmp.Diff([]string{"nocto"}, optionsOf(recreated)); diff != "" {
-		t.Errorf("another profile of the name is not compiled (-want +got):\n%s", diff)
+		t.Errorf("options of a new profile with the same name (-want +got):\n%s", diff)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestCompilerReturnsTheSameUntilADeclarationChanges(t *testing.T) {
 			changed.ResourceVersion = "2"
 			test.change(&changed)
 			if got := c.Compile([]v1alpha1.StorageClientProfile{changed, q}, catalogue.AllowList{}, false, nil) == before; got != test.same {
-				t.Errorf("the same: %v, want %v", got, test.same)
+				t.Errorf("got the same Profiles: %t, want %t", got, test.same)
 			}
 		})
 	}
@@ -71,10 +71,10 @@ func TestCompilerReturnsTheSameUntilADeclarationChanges(t *testing.T) {
 	p := []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nconnect=4"}), builders.NFSProfile("q", nil)}
 	before := c.Compile(p, catalogue.AllowList{}, false, nil)
 	if c.Compile(p, catalogue.AllowList{}, true, nil) == before {
-		t.Error("a pause of everything changes nothing")
+		t.Error("got the same Profiles after a pause of all profiles, want new ones")
 	}
 	if all := c.Compile(p, catalogue.AllowList{}, true, nil); c.Compile(p[:1], catalogue.AllowList{}, true, nil) == all {
-		t.Error("a profile that is gone changes nothing")
+		t.Error("got the same Profiles after a profile was deleted, want new ones")
 	}
 }
 
@@ -103,14 +103,14 @@ func TestMemoryEvaluatesAgainAfterAChange(t *testing.T) {
 			before, changed := m.Evaluate(first), first
 			test.change(&changed)
 			if got := m.Evaluate(changed) == before; got != test.same {
-				t.Errorf("remembered: %v, want %v", got, test.same)
+				t.Errorf("got the cached evaluation: %t, want %t", got, test.same)
 			}
 			m.Limit(1)
 			for _, other := range []string{"b", "c"} {
 				m.Evaluate(Input{Volume: builders.NFSVolume(nil, builders.Named(other)), Profiles: p})
 			}
 			if m.Evaluate(changed) == before {
-				t.Error("a volume that is gone is remembered")
+				t.Error("got the cached evaluation of a deleted volume, want a new one")
 			}
 		})
 	}

@@ -19,7 +19,7 @@ func ofClass(name, class string, change ...builders.ProfileOption) v1alpha1.Stor
 	return p
 }
 
-// A volume is evaluated again only if a profile changes that selects it, selected it, or is carried by it.
+// A volume is evaluated again only if a related profile changes: one that selects it, selected it, or is in its annotations.
 func TestMemoryEvaluatesAgainOnlyAffectedVolumes(t *testing.T) {
 	plain, carrying := builders.NFSVolume(nil), builders.NFSVolume([]string{"nocto"}, builders.Carrying(nil, []string{"nocto"}, "gone"))
 	failed := builders.NFSVolume(nil, builders.Annotated(v1alpha1.FailedMountOptionsAnnotation, `{"set":"x"}`))
@@ -63,7 +63,7 @@ func TestMemoryEvaluatesAgainOnlyAffectedVolumes(t *testing.T) {
 			}
 			before := judge(first, false)
 			if got := judge(test.next, test.pauseAll); (got == before) != test.same {
-				t.Errorf("judged as before: %v, want %v", got == before, test.same)
+				t.Errorf("got the cached evaluation: %t, want %t", got == before, test.same)
 			}
 		})
 	}
@@ -112,15 +112,15 @@ func TestMemoryMatchesAFreshEvaluation(t *testing.T) {
 		for _, pv := range volumes {
 			in := Input{Volume: pv, Profiles: profiles}
 			want, got := Evaluate(in), memory.Evaluate(in)
-			if diff := cmp.Diff(want.Verdict, got.Verdict, told); diff != "" {
+			if diff := cmp.Diff(want.Verdict, got.Verdict, visibleFields); diff != "" {
 				t.Fatalf("round %d, %s (-want +got):\n%s", round, pv.Name, diff)
 			}
-			if diff := cmp.Diff(want.withCurrentNconnect(), got.withCurrentNconnect(), told); diff != "" {
-				t.Fatalf("round %d, %s, nconnect left as it is (-want +got):\n%s", round, pv.Name, diff)
+			if diff := cmp.Diff(want.withCurrentNconnect(), got.withCurrentNconnect(), visibleFields); diff != "" {
+				t.Fatalf("round %d, %s, with the current nconnect (-want +got):\n%s", round, pv.Name, diff)
 			}
 		}
 	}
 }
 
-// told compares the visible parts of a verdict.
-var told = cmpopts.IgnoreUnexported(Verdict{})
+// visibleFields limits a comparison to the exported fields of a verdict.
+var visibleFields = cmpopts.IgnoreUnexported(Verdict{})

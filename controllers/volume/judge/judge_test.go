@@ -356,13 +356,13 @@ func TestVerdict(t *testing.T) {
 			before := test.volume.DeepCopy()
 			d := Volume(Input{Volume: test.volume, VolumeClaim: builders.VolumeClaimOf(test.volume, nil), Class: test.class, Profiles: profiles(test.profiles...)})
 			if diff := cmp.Diff(test.want, outcomeOf(d), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("decision (-want +got), message %q:\n%s", d.Message, diff)
+				t.Errorf("verdict (-want +got), message %q:\n%s", d.Message, diff)
 			}
 			if !strings.Contains(d.Message, test.message) {
-				t.Errorf("message is %q, want it to contain %q", d.Message, test.message)
+				t.Errorf("got message %q, want it to contain %q", d.Message, test.message)
 			}
 			if diff := cmp.Diff(before, test.volume); diff != "" {
-				t.Errorf("Decide changed its input (-before +after):\n%s", diff)
+				t.Errorf("the evaluation changed its input (-before +after):\n%s", diff)
 			}
 		})
 	}
@@ -372,7 +372,7 @@ func TestVerdictHoldsEverythingWhileTheManagersNamespaceIsPaused(t *testing.T) {
 	pv := builders.NFSVolume([]string{"nocto"}, builders.Carrying(nil, []string{"nocto"}, "gone"))
 	d := Volume(Input{Volume: pv, Profiles: Compile(nil, catalogue.AllowList{}, true)})
 	if want := (outcome{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld}); !cmp.Equal(want, outcomeOf(d)) {
-		t.Errorf("decision: %s", cmp.Diff(want, outcomeOf(d)))
+		t.Errorf("verdict (-want +got):\n%s", cmp.Diff(want, outcomeOf(d)))
 	}
 }
 
@@ -406,7 +406,7 @@ func TestVerdictUsesTheBoundClaim(t *testing.T) {
 			pv := builders.NFSVolume(nil)
 			claim := test.claim(builders.VolumeClaimOf(pv, map[string]string{"role": "tools"}))
 			if d := Volume(Input{Volume: pv, VolumeClaim: claim, Profiles: profiles(byClaim)}); d.Action != test.want {
-				t.Errorf("action is %s (%s: %s), want %s", d.Action, d.Reason, d.Message, test.want)
+				t.Errorf("got action %s (%s: %s), want %s", d.Action, d.Reason, d.Message, test.want)
 			}
 		})
 	}

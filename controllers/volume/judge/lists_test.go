@@ -17,7 +17,7 @@ func verdictOf(pv *corev1.PersistentVolume, list ...v1alpha1.StorageClientProfil
 	return Volume(Input{Volume: pv, Profiles: profiles(list...)})
 }
 
-// carryOut makes a volume what a verdict makes of it.
+// carryOut applies a verdict to its volume.
 func carryOut(t *testing.T, pv *corev1.PersistentVolume, v Verdict) {
 	t.Helper()
 	annotations, err := AnnotationsWithout(nil)
@@ -38,7 +38,7 @@ func carryOut(t *testing.T, pv *corev1.PersistentVolume, v Verdict) {
 	}
 }
 
-// Users and drivers write several options into one entry, which mean what they mean one by one.
+// Users and drivers write several options into one entry. They have the same meaning as separate entries.
 func TestEntriesJoinedByCommas(t *testing.T) {
 	actimeo := builders.NFSProfile("fast", []string{"actimeo=600"})
 	for name, test := range map[string]struct {
@@ -63,19 +63,19 @@ func TestEntriesJoinedByCommas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(test.volume, actimeo)
 			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", v.Message, diff)
+				t.Errorf("verdict (-want +got), message %q:\n%s", v.Message, diff)
 			}
 			if carried := v.Carried["fast"]; v.Action == ActionWrite && !slices.Equal(carried, []string{"actimeo=600"}) {
-				t.Errorf("the profile is said to bring %q", carried)
+				t.Errorf("got options %q from the profile, want actimeo=600", carried)
 			}
 		})
 	}
 }
 
-// A rule that goes, or comes to report only, takes nothing away from what Restore promises.
+// Original options are restored as documented, even if the rule is deleted or changed to ReportOnly.
 func TestOptionsAreRestoredAfterThePatchingRuleIsGone(t *testing.T) {
 	patching := builders.NFSProfile("fast", []string{"nocto"}, patchGitOps)
-	elsewhere := builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{Servers: []string{"other"}}))
+	onOther := builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{Servers: []string{"other"}}))
 	reporting := builders.NFSProfile("fast", []string{"nocto"})
 	fluxed := func() *corev1.PersistentVolume {
 		pv := builders.NFSVolume([]string{"hard"}, builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app"))
@@ -95,7 +95,7 @@ func TestOptionsAreRestoredAfterThePatchingRuleIsGone(t *testing.T) {
 		with   []v1alpha1.StorageClientProfile
 		want   outcome
 	}{
-		"the rule goes from a living profile":                          {volume: fluxed(), with: []v1alpha1.StorageClientProfile{elsewhere}, want: restored("hard")},
+		"the rule goes from a living profile":                          {volume: fluxed(), with: []v1alpha1.StorageClientProfile{onOther}, want: restored("hard")},
 		"the profile is gone":                                          {volume: fluxed(), want: restored("hard")},
 		"the rule comes to report only: the record stays":              {volume: fluxed(), with: []v1alpha1.StorageClientProfile{reporting}, want: upToDate},
 		"the rule reports only, and then the profile is deleted":       {volume: fluxed(), with: []v1alpha1.StorageClientProfile{leaving}, want: restored("hard")},
@@ -109,13 +109,13 @@ func TestOptionsAreRestoredAfterThePatchingRuleIsGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(test.volume, test.with...)
 			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", v.Message, diff)
+				t.Errorf("verdict (-want +got), message %q:\n%s", v.Message, diff)
 			}
 		})
 	}
 }
 
-// Retain leaves a profile's options on the volume, also if another profile still selects it.
+// Retain leaves a profile's options on the volume, even if another profile still selects it.
 func TestRetainWithAnotherProfile(t *testing.T) {
 	carrying := func(original, applied []string, profiles ...string) *corev1.PersistentVolume {
 		return builders.NFSVolume(applied, builders.Carrying(original, applied, profiles...))
@@ -158,11 +158,11 @@ func TestRetainWithAnotherProfile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(test.volume, test.with...)
 			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", v.Message, diff)
+				t.Errorf("verdict (-want +got), message %q:\n%s", v.Message, diff)
 			}
 			carryOut(t, test.volume, v)
 			if again := verdictOf(test.volume, test.with...); again.State != StateUpToDate {
-				t.Errorf("afterwards it is %s: %s", again.State, again.Message)
+				t.Errorf("second evaluation: got %s: %s, want %s", again.State, again.Message, StateUpToDate)
 			}
 		})
 	}
@@ -197,20 +197,20 @@ func TestOptionsThatAnotherWebhookAdds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(test.volume, fast)
 			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", v.Message, diff)
+				t.Errorf("verdict (-want +got), message %q:\n%s", v.Message, diff)
 			}
 			if v.Action == ActionWrite && v.ChangesList(test.volume) {
-				t.Error("the list is changed for it")
+				t.Error("got changed options on the volume, want only a new record")
 			}
 			carryOut(t, test.volume, v)
 			if again := verdictOf(test.volume, fast); v.Action == ActionWrite && again.State != StateUpToDate {
-				t.Errorf("afterwards it is %s: %s", again.State, again.Message)
+				t.Errorf("second evaluation: got %s: %s, want %s", again.State, again.Message, StateUpToDate)
 			}
 		})
 	}
 }
 
-// Trident drops its backend's list as soon as a volume has one of its own.
+// Trident drops the options of its backend as soon as the volume has any mount options.
 func TestADriverWithBackendOptions(t *testing.T) {
 	of := func(protocol, fsType string) builders.VolumeOption {
 		return func(pv *corev1.PersistentVolume) {
@@ -251,16 +251,16 @@ func TestADriverWithBackendOptions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(test.volume, test.with)
 			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", v.Message, diff)
+				t.Errorf("verdict (-want +got), message %q:\n%s", v.Message, diff)
 			}
 			if !strings.Contains(v.Message, test.message) {
-				t.Errorf("the message is %q, want %q in it", v.Message, test.message)
+				t.Errorf("got message %q, want it to contain %q", v.Message, test.message)
 			}
 		})
 	}
 }
 
-// What to paste is in the words of the tool that declares the list.
+// The message contains a snippet in the format of the tool that declares the options.
 func TestTheRemedyIsForTheTool(t *testing.T) {
 	lastApplied := builders.Annotated(corev1.LastAppliedConfigAnnotation, `{"spec":{"mountOptions":["hard"]}}`)
 	apply := func(manager string) builders.VolumeOption {
@@ -296,11 +296,11 @@ func TestTheRemedyIsForTheTool(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(builders.NFSVolume([]string{"hard"}, test.sign), fast)
 			if v.Reason != v1alpha1.VolumeReasonDeclaredElsewhere {
-				t.Errorf("%s: %s", v.Reason, v.Message)
+				t.Errorf("got reason %s: %s, want %s", v.Reason, v.Message, v1alpha1.VolumeReasonDeclaredElsewhere)
 			}
 			for _, want := range test.want {
 				if !strings.Contains(v.Message, want) {
-					t.Errorf("the message is %q, want %q in it", v.Message, want)
+					t.Errorf("got message %q, want it to contain %q", v.Message, want)
 				}
 			}
 		})

@@ -14,43 +14,43 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// What is kept while volumes come, change and go is what a look at all of them would find.
+// After any number of created, changed and deleted volumes, the index is the same as after a full read.
 func TestTheVolumeIndexMatchesAFullRead(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	lists := [][]string{{"hard"}, {"hard", "nconnect=4"}, {"nconnect=8", "vers=4.1"}, {"nconnect=8", "vers=4.1", "proto=rdma"}}
-	now := map[string]corev1.PersistentVolume{}
-	kept := NewVolumeIndex(nil)
+	current := map[string]corev1.PersistentVolume{}
+	index := NewVolumeIndex(nil)
 	for step := range 5000 {
 		name := fmt.Sprintf("pv%02d", random.IntN(30))
 		if random.IntN(4) == 0 {
-			delete(now, name)
-			kept.Remove(name)
+			delete(current, name)
+			index.Remove(name)
 		} else {
 			pv := builders.NFSVolume(lists[random.IntN(len(lists))], func(pv *corev1.PersistentVolume) {
 				pv.Name = name
 				pv.Spec.NFS.Server = []string{"filer", "Other"}[random.IntN(2)]
 				pv.Status.Phase = []corev1.PersistentVolumePhase{corev1.VolumeBound, corev1.VolumeReleased}[random.IntN(2)]
 			})
-			now[name] = *pv
-			kept.Update(pv)
+			current[name] = *pv
+			index.Update(pv)
 		}
 		var all []*corev1.PersistentVolume
-		for _, pv := range now {
+		for _, pv := range current {
 			all = append(all, &pv)
 		}
 		read := NewVolumeIndex(all)
-		if diff := cmp.Diff(read, kept, cmp.AllowUnexported(VolumeIndex{}, demand{}, connection{}), cmp.FilterPath(isMutex, cmp.Ignore())); diff != "" {
-			t.Fatalf("step %d (-read +kept):\n%s", step, diff)
+		if diff := cmp.Diff(read, index, cmp.AllowUnexported(VolumeIndex{}, demand{}, connection{}), cmp.FilterPath(isMutex, cmp.Ignore())); diff != "" {
+			t.Fatalf("step %d (-want +got):\n%s", step, diff)
 		}
 	}
-	if len(kept.requests) == 0 {
-		t.Fatal("nothing was asked for")
+	if len(index.requests) == 0 {
+		t.Fatal("got no requests in the index, want some")
 	}
 }
 
 func isMutex(path cmp.Path) bool { return path.Last().String() == ".mutex" }
 
-// BenchmarkAmongOthers judges a new volume among 20,000 of one server.
+// BenchmarkAmongOthers evaluates a new volume next to 20,000 volumes of the same server.
 func BenchmarkAmongOthers(b *testing.B) {
 	volumes := make([]*corev1.PersistentVolume, 20000)
 	for i := range volumes {
@@ -65,7 +65,7 @@ func BenchmarkAmongOthers(b *testing.B) {
 	for b.Loop() {
 		v, stopped := EvaluateNew(Evaluate(Input{Volume: newest, Profiles: profiles}), others, func(string, string) *optionset.Record { return nil })
 		if v.Action != ActionWrite || stopped != "" {
-			b.Fatalf("%s, stopped by %q", v.Action, stopped)
+			b.Fatalf("got action %s, stopped by %q; want %s", v.Action, stopped, ActionWrite)
 		}
 	}
 }

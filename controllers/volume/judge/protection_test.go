@@ -128,10 +128,10 @@ func TestNoRuleMakesAVolumeWeaker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := Volume(Input{Volume: test.volume, Class: test.class, Profiles: profiles(append(test.more, test.profile)...)})
 			if diff := cmp.Diff(test.want, outcomeOf(d), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("decision (-want +got), message %q:\n%s", d.Message, diff)
+				t.Errorf("verdict (-want +got), message %q:\n%s", d.Message, diff)
 			}
 			if !strings.Contains(d.Message, test.message) {
-				t.Errorf("message is %q, want it to contain %q", d.Message, test.message)
+				t.Errorf("got message %q, want it to contain %q", d.Message, test.message)
 			}
 		})
 	}
@@ -141,20 +141,20 @@ func TestNoRuleMakesAVolumeWeaker(t *testing.T) {
 func TestAnOriginalThatIsWeakerIsRestored(t *testing.T) {
 	pv := builders.NFSVolume([]string{"sec=krb5p"}, builders.Carrying([]string{"sec=none", "rw"}, []string{"sec=krb5p"}, "p"))
 	if diff := cmp.Diff(restored("sec=none", "rw"), outcomeOf(Volume(Input{Volume: pv, Profiles: profiles()})), cmpopts.EquateEmpty()); diff != "" {
-		t.Error(diff)
+		t.Errorf("without a rule (-want +got):\n%s", diff)
 	}
-	// Once the rule no longer declares sec, the same holds of a volume that it still selects.
+	// A rule without sec also restores the original value, even if it still selects the volume.
 	d := Volume(Input{Volume: pv, Profiles: profiles(overVolume("p", "nocto"))})
 	if diff := cmp.Diff(written([]string{"sec=none", "rw"}, []string{"sec=none", "rw", "nocto"}, "p"), outcomeOf(d), cmpopts.EquateEmpty()); diff != "" {
-		t.Error(diff)
+		t.Errorf("with a rule without sec (-want +got):\n%s", diff)
 	}
 }
 
-// A weakened list is mended as any other change is: it waits for its batch.
+// The fix of weakened options is an ordinary change and waits for its batch.
 func TestRestoredProtectionIsAnOrdinaryBatch(t *testing.T) {
 	pv := builders.NFSVolume([]string{"sec=sys"}, builders.Carrying([]string{"sec=krb5p"}, []string{"sec=sys"}, "p"))
 	d := Volume(Input{Volume: pv, Profiles: profiles(overVolume("p", "sec=sys"))})
 	if d.Action != ActionWrite || !d.ChangesList(pv) {
-		t.Errorf("action %s, changes the list: %v, want a write that changes it", d.Action, d.ChangesList(pv))
+		t.Errorf("got action %s, changed options: %t; want %s, true", d.Action, d.ChangesList(pv), ActionWrite)
 	}
 }

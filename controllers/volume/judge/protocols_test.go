@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 )
 
-// sourced is a volume of the class "data" with another source than in-tree NFS.
+// sourced returns a volume of the class "data" with a source other than in-tree NFS.
 func sourced(options []string, source corev1.PersistentVolumeSource, more ...builders.VolumeOption) *corev1.PersistentVolume {
 	return builders.NFSVolume(options, append([]builders.VolumeOption{func(pv *corev1.PersistentVolume) {
 		pv.Spec.PersistentVolumeSource, pv.Spec.StorageClassName = source, "data"
@@ -195,10 +195,10 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := Volume(Input{Volume: test.volume, Profiles: profiles(test.profiles...)})
 			if diff := cmp.Diff(test.want, outcomeOf(d), cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("decision (-want +got), message %q:\n%s", d.Message, diff)
+				t.Errorf("verdict (-want +got), message %q:\n%s", d.Message, diff)
 			}
 			if !strings.Contains(d.Message, test.message) {
-				t.Errorf("message is %q, want it to contain %q", d.Message, test.message)
+				t.Errorf("got message %q, want it to contain %q", d.Message, test.message)
 			}
 		})
 	}
@@ -219,7 +219,7 @@ func TestMergesAreCachedByDriver(t *testing.T) {
 	} {
 		d := Volume(Input{Volume: sourced([]string{"acregmax=90"}, test.source), Profiles: all})
 		if diff := cmp.Diff(test.want, d.Options); diff != "" {
-			t.Errorf("%+v: %s: %s", test.source.CSI, d.Message, diff)
+			t.Errorf("%+v (-want +got), message %q:\n%s", test.source.CSI, d.Message, diff)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 )
 
-// Of another number of connections on the same server only nconnect is at issue.
+// If another volume of the server has a different number of connections, only nconnect stays unchanged.
 func TestAForeignNconnectWithholdsOnlyNconnect(t *testing.T) {
 	eight := builders.NFSProfile("fast", []string{"nconnect=8", "actimeo=600", "nocto"}, builders.Ruled(func(r *v1alpha1.VolumeRule) {
 		r.Selector = v1alpha1.VolumeSelector{StorageClassNames: []string{"nfs"}}
@@ -61,18 +61,18 @@ func TestAForeignNconnectWithholdsOnlyNconnect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			servers := NewServers()
-			ours := Evaluate(Input{Volume: test.volume, Profiles: profiles(test.with)})
-			servers.Add(ours)
+			evaluation := Evaluate(Input{Volume: test.volume, Profiles: profiles(test.with)})
+			servers.Add(evaluation)
 			servers.Add(Evaluate(Input{Volume: test.other, Profiles: profiles(test.with)}))
-			v := servers.Evaluate(ours)
+			v := servers.Evaluate(evaluation)
 			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", v.Message, diff)
+				t.Errorf("verdict (-want +got), message %q:\n%s", v.Message, diff)
 			}
 			if !strings.Contains(v.Message, test.message) || test.message == "mountOptions are as declared" && v.Message != test.message {
-				t.Errorf("the message is %q, want %q", v.Message, test.message)
+				t.Errorf("got message %q, want %q", v.Message, test.message)
 			}
-			if again := servers.Evaluate(ours); again.Message != v.Message {
-				t.Errorf("asked again: %q", again.Message)
+			if again := servers.Evaluate(evaluation); again.Message != v.Message {
+				t.Errorf("second evaluation: got message %q, want %q", again.Message, v.Message)
 			}
 		})
 	}

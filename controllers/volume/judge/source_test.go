@@ -137,7 +137,7 @@ func TestSelects(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			if got := Selects(&test.selector, pv, claim); got != test.want {
-				t.Errorf("selects is %v, want %v", got, test.want)
+				t.Errorf("got selected: %t, want %t", got, test.want)
 			}
 		})
 	}

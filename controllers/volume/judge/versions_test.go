@@ -21,7 +21,7 @@ func TestCompilerComparesWithTheVersionThatItCompiled(t *testing.T) {
 	optionsOf("nconnect=8", "1")
 	for _, version := range []string{"2", "3", "4"} {
 		if diff := cmp.Diff([]string{"nconnect=8"}, optionsOf("nconnect=8", version)); diff != "" {
-			t.Errorf("version %s (-want +got):\n%s", version, diff)
+			t.Errorf("options of version %s (-want +got):\n%s", version, diff)
 		}
 	}
 }
@@ -37,6 +37,6 @@ func TestCompilerKeepsNothingOfTheList(t *testing.T) {
 	list[0] = q
 	got := Volume(Input{Volume: builders.NFSVolume(nil), Profiles: c.Compile(list, catalogue.AllowList{}, false, nil)}).Options
 	if diff := cmp.Diff([]string{"nconnect=8"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("options (-want +got):\n%s", diff)
 	}
 }

@@ -22,19 +22,19 @@ var (
 
 func uid(i int) types.UID { return types.UID(fmt.Sprintf("0a1b2c3d-0000-4000-8000-%012d", i)) }
 
-// write carries changes out as the API server would.
+// write applies changes as the API server does.
 func write(t *testing.T, l *Ledger, changes Changes) *Ledger {
 	t.Helper()
-	l, unkept := tryWrite(t, l, changes)
-	if len(unkept) > 0 {
-		t.Fatalf("not kept: %v", unkept)
+	l, unsaved := tryWrite(t, l, changes)
+	if len(unsaved) > 0 {
+		t.Fatalf("got unsaved changes %v, want none", unsaved)
 	}
 	return l
 }
 
 func tryWrite(t *testing.T, l *Ledger, changes Changes) (*Ledger, map[types.UID]string) {
 	t.Helper()
-	writes, unkept := l.Apply(changes)
+	writes, unsaved := l.Apply(changes)
 	for _, w := range writes {
 		w.Page.ResourceVersion += "1"
 		l = l.With(w.Page)
@@ -43,10 +43,10 @@ func tryWrite(t *testing.T, l *Ledger, changes Changes) (*Ledger, map[types.UID]
 			size += len(key) + len(value)
 		}
 		if volumes := len(readPage(w.Page).entries); volumes > maxVolumes || size > maxBytes {
-			t.Errorf("%s has %d volumes and %d bytes", w.Page.Name, volumes, size)
+			t.Errorf("page %s: got %d volumes, %d bytes; want at most %d and %d", w.Page.Name, volumes, size, maxVolumes, maxBytes)
 		}
 	}
-	return l, unkept
+	return l, unsaved
 }
 
 func TestAnEntryRecallsTheOptionsOfItsVolume(t *testing.T) {
@@ -56,20 +56,20 @@ func TestAnEntryRecallsTheOptionsOfItsVolume(t *testing.T) {
 		current []string
 		want    *Lists
 	}{
-		"the list that was written":                   {settled, fast, &written},
-		"the original options, which a user restored": {settled, own, &written},
-		"another": {settled, []string{"soft"}, &written},
-		"one that was about to be written, and was":       {&Entry{Written: []Lists{written, next}}, faster, &next},
-		"one that was about to be written, and was not":   {&Entry{Written: []Lists{written, next}}, fast, &written},
-		"a first one, and was":                            {&Entry{Written: []Lists{written}, Pending: true}, fast, &written},
-		"a first one, and was not":                        {&Entry{Written: []Lists{written}, Pending: true}, own, nil},
-		"the own one was about to come back, and did":     {&Entry{Written: []Lists{written}, Ending: true}, own, nil},
-		"the own one was about to come back, and did not": {&Entry{Written: []Lists{written}, Ending: true}, fast, &written},
-		"nor did it, and somebody wrote another":          {&Entry{Written: []Lists{written}, Ending: true}, []string{"soft"}, &written},
+		"the list that was written":                     {settled, fast, &written},
+		"the original options, which a user restored":   {settled, own, &written},
+		"other options":                                 {settled, []string{"soft"}, &written},
+		"pending options that were written":             {&Entry{Written: []Lists{written, next}}, faster, &next},
+		"pending options that were not written":         {&Entry{Written: []Lists{written, next}}, fast, &written},
+		"a pending first write that happened":           {&Entry{Written: []Lists{written}, Pending: true}, fast, &written},
+		"a pending first write that did not happen":     {&Entry{Written: []Lists{written}, Pending: true}, own, nil},
+		"a pending restore that happened":               {&Entry{Written: []Lists{written}, Ending: true}, own, nil},
+		"a pending restore that did not happen":         {&Entry{Written: []Lists{written}, Ending: true}, fast, &written},
+		"a pending restore and other options of a user": {&Entry{Written: []Lists{written}, Ending: true}, []string{"soft"}, &written},
 	} {
 		got, found := test.entry.Recall(test.current)
 		if found != (test.want != nil) || found && !got.isSame(*test.want) {
-			t.Errorf("%s: got %v, %t", name, got, found)
+			t.Errorf("%s: got %v, %t, want %v", name, got, found, test.want)
 		}
 	}
 }
@@ -113,12 +113,12 @@ func TestPagesGrowWithTheVolumes(t *testing.T) {
 		few[uid(i)] = all[uid(i)]
 	}
 	if l = write(t, l, few); len(l.pages) != 1 {
-		t.Errorf("%d pages for 60 volumes, want 1", len(l.pages))
+		t.Errorf("got %d pages for 60 volumes, want 1", len(l.pages))
 	}
 	before := l.pages[0].object.Data
 	l = write(t, l, all)
 	if pages := len(l.pages); pages < 200 || pages > maxPages || len(l.at) != 20_000 {
-		t.Errorf("%d volumes on %d pages, want 20000 on 200 to %d", len(l.at), pages, maxPages)
+		t.Errorf("got %d volumes on %d pages, want 20000 on 200 to %d", len(l.at), pages, maxPages)
 	}
 	for key := range before {
 		if _, stays := l.pages[0].object.Data[key]; !stays {
@@ -127,21 +127,21 @@ func TestPagesGrowWithTheVolumes(t *testing.T) {
 	}
 	for i := range 20_000 {
 		if e := l.EntryOf(uid(i)); e == nil || e.Volume != fmt.Sprintf("pv%d", i) || !slices.Equal(e.Written[0].Original, own) {
-			t.Fatalf("of pv%d the ledger says %+v", i, e)
+			t.Fatalf("got entry %+v of pv%d, want its name and original options", e, i)
 		}
 	}
 	if lists := strings.Count(strings.Join(slices.Collect(maps.Keys(l.pages[3].object.Data)), " "), listPrefix); lists != 17 {
-		t.Errorf("a page has %d lists, want each of the 17 once", lists)
+		t.Errorf("got %d lists on a page, want each of the 17 once", lists)
 	}
 	writes, _ := l.Apply(all)
 	if len(writes) > 0 {
-		t.Errorf("%d pages are written in vain", len(writes))
+		t.Errorf("got %d page writes without a change, want none", len(writes))
 	}
 	for i := range 20_000 {
 		all[uid(i)] = Forget
 	}
 	if l = write(t, l, all); len(l.at) > 0 {
-		t.Errorf("%d volumes are not forgotten", len(l.at))
+		t.Errorf("got %d entries after the removal of all volumes, want none", len(l.at))
 	}
 }
 
@@ -150,20 +150,20 @@ func TestEntriesWithoutSpaceAreReported(t *testing.T) {
 	for i := range maxPages*maxVolumes + 5 {
 		all[uid(i)] = Settle("pv", written, nil)
 	}
-	l, unkept := tryWrite(t, l, all)
-	if len(unkept) != 5 || len(l.at) != maxPages*maxVolumes {
-		t.Errorf("%d volumes are kept and %d are not, want %d and 5", len(l.at), len(unkept), maxPages*maxVolumes)
+	l, unsaved := tryWrite(t, l, all)
+	if len(unsaved) != 5 || len(l.at) != maxPages*maxVolumes {
+		t.Errorf("got %d saved and %d unsaved volumes, want %d and 5", len(l.at), len(unsaved), maxPages*maxVolumes)
 	}
-	for _, why := range unkept {
-		if !strings.Contains(why, "no space left") || !strings.Contains(why, "30000 volumes") && !strings.Contains(why, "0 volumes") {
-			t.Errorf("it says %q", why)
+	for _, reason := range unsaved {
+		if !strings.Contains(reason, "no space left") || !strings.Contains(reason, "30000 volumes") && !strings.Contains(reason, "0 volumes") {
+			t.Errorf("got reason %q, want the missing space and the number of volumes", reason)
 		}
 	}
 	long := []string{strings.Repeat("x", maxBytes)}
 	l = write(t, Read(nil), Changes{uid(1): Settle("pv", written, nil)})
-	l, unkept = tryWrite(t, l, Changes{uid(1): Settle("pv", Lists{long, long}, nil), uid(2): Settle("pv", Lists{long, long}, nil)})
-	if len(unkept) != 2 || !l.EntryOf(uid(1)).IsSettled(written, nil) {
-		t.Errorf("not kept: %v; kept: %+v, want neither of the long ones, and what there was before", unkept, l.EntryOf(uid(1)))
+	l, unsaved = tryWrite(t, l, Changes{uid(1): Settle("pv", Lists{long, long}, nil), uid(2): Settle("pv", Lists{long, long}, nil)})
+	if len(unsaved) != 2 || !l.EntryOf(uid(1)).IsSettled(written, nil) {
+		t.Errorf("got unsaved volumes %v, entry %+v; want both long entries unsaved and the previous entry unchanged", unsaved, l.EntryOf(uid(1)))
 	}
 }
 
@@ -177,34 +177,35 @@ func TestADamagedPageIsReported(t *testing.T) {
 	}
 	key := keyOf(`["hard"]`)
 	for name, change := range map[string]func(*corev1.ConfigMap){
-		"an entry that is no JSON":   func(c *corev1.ConfigMap) { c.Data[string(uid(1))] = "{" },
-		"an entry that says nothing": func(c *corev1.ConfigMap) { c.Data[string(uid(1))] = "{}" },
-		"a list that was edited":     func(c *corev1.ConfigMap) { c.Data[key] = `["soft"]` },
-		"a list that is gone":        func(c *corev1.ConfigMap) { delete(c.Data, key) },
+		"an entry that is no JSON": func(c *corev1.ConfigMap) { c.Data[string(uid(1))] = "{" },
+		"an empty entry":           func(c *corev1.ConfigMap) { c.Data[string(uid(1))] = "{}" },
+		"a list that was edited":   func(c *corev1.ConfigMap) { c.Data[key] = `["soft"]` },
+		"a list that is gone":      func(c *corev1.ConfigMap) { delete(c.Data, key) },
 	} {
 		l := edit(change)
 		if e := l.EntryOf(uid(1)); e == nil || !strings.Contains(e.Broken, "key "+string(uid(1))+" of ConfigMap storage-client-system/storage-client-volumes-0 cannot be read") {
-			t.Errorf("%s: %+v", name, e)
+			t.Errorf("%s: got entry %+v, want one that names the unreadable key", name, e)
 		}
 		if e := l.EntryOf(uid(2)); e == nil || e.Broken != "" {
-			t.Errorf("%s: the other volume's entry is %+v", name, e)
+			t.Errorf("%s: got entry %+v of the other volume, want it readable", name, e)
 		}
 		before := l.pages[0].object.Data
 		l = write(t, l, Changes{uid(2): Settle("pv2", Lists{nil, fast}, nil)})
 		if after := l.pages[0].object.Data; after[string(uid(1))] != before[string(uid(1))] || name == "a list that was edited" && after[key] != before[key] || l.EntryOf(uid(1)).Broken == "" {
-			t.Errorf("%s: what cannot be read does not stay for whoever can", name)
+			t.Errorf("%s: got a changed or removed unreadable key, want it unchanged", name)
 		}
 		if l = write(t, l, Changes{uid(1): Settle("pv1", written, nil)}); !l.EntryOf(uid(1)).IsSettled(written, nil) {
-			t.Errorf("%s: the volume does not mend it: %+v", name, l.EntryOf(uid(1)))
+			t.Errorf("%s: after a write of the volume: got entry %+v, want a settled one", name, l.EntryOf(uid(1)))
 		}
 	}
 	l := edit(func(c *corev1.ConfigMap) { c.Immutable = ptr.To(true) })
-	l, unkept := tryWrite(t, l, Changes{uid(1): Settle("pv1", next, nil), uid(3): Settle("pv3", written, nil)})
-	if !strings.Contains(unkept[uid(1)], "ConfigMap storage-client-system/storage-client-volumes-0 is immutable; delete it") || len(unkept) != 1 {
-		t.Errorf("an immutable page: %v", unkept)
+	l, unsaved := tryWrite(t, l, Changes{uid(1): Settle("pv1", next, nil), uid(3): Settle("pv3", written, nil)})
+	if !strings.Contains(unsaved[uid(1)], "ConfigMap storage-client-system/storage-client-volumes-0 is immutable; delete it") || len(unsaved) != 1 {
+		t.Errorf("an immutable page: got unsaved volumes %v, want only the first, with the name of the page", unsaved)
 	}
 	if !l.EntryOf(uid(1)).IsSettled(written, nil) || l.EntryOf(uid(3)) == nil {
-		t.Errorf("an immutable page is written, or keeps new volumes from the next: %+v", l.EntryOf(uid(3)))
+		t.Errorf("an immutable page: got entries %+v and %+v, want the first unchanged and the new one on the next page",
+			l.EntryOf(uid(1)), l.EntryOf(uid(3)))
 	}
 }
 
@@ -215,11 +216,11 @@ func TestTwoEntriesOfAVolumeBecomeOne(t *testing.T) {
 	l := Read([]corev1.ConfigMap{*first, *second})
 	want := &Entry{Volume: "pv", Written: []Lists{written, next}, Profiles: []string{"p", "q"}, AnnotationsRestored: true}
 	if diff := cmp.Diff(want, l.EntryOf(uid(1)), cmpopts.IgnoreUnexported(Entry{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+		t.Errorf("entry (-want +got):\n%s", diff)
 	}
 	l = write(t, l, Changes{uid(1): Settle("pv", next, nil)})
 	if at := l.at[uid(1)]; len(at) != 1 || !l.EntryOf(uid(1)).IsSettled(next, nil) {
-		t.Errorf("it stands on the pages %v: %+v", at, l.EntryOf(uid(1)))
+		t.Errorf("got entry %+v on pages %v, want a settled one on one page", l.EntryOf(uid(1)), at)
 	}
 }
 
@@ -231,7 +232,7 @@ func TestOnlyPagesAreRead(t *testing.T) {
 		objects = append(objects, object)
 	}
 	if l := Read(objects); len(l.pages) > 0 {
-		t.Errorf("read %v", l.pages)
+		t.Errorf("got pages %v, want none", l.pages)
 	}
 }
 
@@ -240,11 +241,11 @@ func TestAPageIsReadAgainOnlyAfterAChange(t *testing.T) {
 	var r Reader
 	first := r.Read([]corev1.ConfigMap{*page}).EntryOf(uid(1))
 	if r.Read([]corev1.ConfigMap{*page}).EntryOf(uid(1)) != first {
-		t.Error("the same version is read twice")
+		t.Error("got a second read of the same version, want the cached entry")
 	}
 	changed := page.DeepCopy()
 	changed.ResourceVersion, changed.Data[string(uid(1))] = "another", "{"
 	if r.Read([]corev1.ConfigMap{*changed}).EntryOf(uid(1)).Broken == "" {
-		t.Error("another version is not read")
+		t.Error("got the cached entry for a new version, want a new read")
 	}
 }

@@ -22,9 +22,9 @@ func TestImport(t *testing.T) {
 		return e
 	}
 	named, settled := func(f *Failed) { f.Unclear = false }, func(f *Failed) { f.Unclear, f.Settled = false, true }
-	acquitted := func(f *Failed) { f.Unclear, f.Cleared = false, true }
+	cleared := func(f *Failed) { f.Unclear, f.Cleared = false, true }
 	nothingLearned := func(f *Failed) { f.Unclear, f.Cleared, f.Failure = false, true, "" }
-	// recorded is a failure as an earlier release has it in the ledger: it is settled from the start if the text names the options.
+	// recorded is a failure in the ledger of an earlier release. If the text names the options, it is settled from the start.
 	recorded := func() *Record {
 		return Decode(map[string]string{"failed.abc": `{"set":"abc","rules":["p/rule"],"driver":"kubernetes.io/nfs","failure":"denied","settled":true,"volume":"a"}`})["abc"]
 	}
@@ -57,13 +57,13 @@ func TestImport(t *testing.T) {
 		"one that names the options, too":                          {newRecord, []Earlier{failed(named)}, Suspected, Suspected, 1, false},
 		"a failure that is settled":                                {newRecord, []Earlier{failed(settled)}, Failing, Failing, 1, false},
 		"with evidence it is disputed":                             {newRecord, []Earlier{failed(settled), {Volume: "b", Evidence: "mounted"}}, Disputed, Disputed, 1, false},
-		"a failure that does not count":                            {newRecord, []Earlier{failed(acquitted)}, Untried, Untried, 0, true},
+		"a failure that does not count":                            {newRecord, []Earlier{failed(cleared)}, Untried, Untried, 0, true},
 		"nor one in a mark":                                        {newRecord, []Earlier{{Cleared: "denied"}}, Untried, Untried, 0, true},
 		"and then it is not a cause for another volume":            {newRecord, []Earlier{{Cleared: "denied"}, failed()}, Untried, Untried, 0, true},
 		"a failure without a result":                               {newRecord, []Earlier{failed(nothingLearned)}, Untried, Untried, 0, false},
 		"what the ledger has as settled stands":                    {recorded, nil, Failing, Failing, 1, false},
 		"but an open one on the volume continues":                  {recorded, []Earlier{failed(named)}, Suspected, Suspected, 1, false},
-		"and one that does not count ends it":                      {recorded, []Earlier{failed(acquitted)}, Untried, Untried, 0, true},
+		"and one that does not count ends it":                      {recorded, []Earlier{failed(cleared)}, Untried, Untried, 0, true},
 		"a failure that was cleared since is not open again":       {judged(OwnFailed), []Earlier{failed(func(f *Failed) { f.Failure = "another" })}, Untried, Untried, 0, true},
 		"nor is one without a result":                              {judged(NoPodWaits), []Earlier{failed()}, Untried, Untried, 0, false},
 		"but a later one is":                                       {judged(NoPodWaits), []Earlier{failed(func(f *Failed) { f.Since = later.Add(time.Second) })}, Suspected, Suspected, 1, false},
@@ -74,40 +74,41 @@ func TestImport(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := test.before()
-			for range 2 { // once more changes nothing
+			for range 2 { // a second import does not change the record
 				for _, e := range test.earlier {
 					r.Import(e)
 				}
 				if r.State(server) != test.server || r.State(another) != test.others || len(r.Blames) != test.blames || r.Counts("denied") == test.cleared {
-					t.Errorf("%s and %s: %+v", r.State(server), r.State(another), r)
+					t.Errorf("got states %s and %s (%+v), want %s and %s, %d failures, cleared: %t", r.State(server), r.State(another), r,
+						test.server, test.others, test.blames, test.cleared)
 				}
 			}
 			if r.State(server) == Suspected && !r.Blames[0].RevertedAt.Equal(test.earlier[0].Failed.Since) {
-				t.Errorf("it has its original options since %s", r.Blames[0].RevertedAt)
+				t.Errorf("got a revert at %s, want %s", r.Blames[0].RevertedAt, test.earlier[0].Failed.Since)
 			}
 		})
 	}
 }
 
-// An annotation may be edited, and then be of any length. A record that it is imported to finds room on a page.
+// A user can edit an annotation to any length. After the import, the record still fits on a page.
 func TestImportIsBounded(t *testing.T) {
 	long, r := strings.Repeat("long", maxBytes), newRecord()
 	r.Import(Earlier{Volume: "a", Server: server, Evidence: long, Cleared: long, Failed: &Failed{Blame: Blame{Options: []string{long}, Text: long, Failure: "denied " + long}}})
 	if entries := r.Encode(); len(entries) != 2 {
-		t.Fatalf("recorded are %d entries", len(entries))
+		t.Fatalf("got %d entries, want 2", len(entries))
 	}
 	for key, text := range r.Encode() {
 		if len(text) > maxBytes {
-			t.Errorf("%s has %d bytes", key, len(text))
+			t.Errorf("%s: got %d bytes, want at most %d", key, len(text), maxBytes)
 		}
 	}
 }
 
-// An entry that names no volume does not say whose mount failed: nothing could show whether the options are the cause.
+// An entry without a volume is useless: no volume can show whether the options are the cause.
 func TestAFailureOfNoVolumeIsSkipped(t *testing.T) {
 	for _, text := range []string{`{"set":"abc"}`, `{"set":"abc","message":"denied","settled":true}`, `{"set":"abc","volume":"","more":[{},{"message":"denied"}]}`} {
 		if r := Decode(map[string]string{"failed.abc": text})["abc"]; r.Stops() {
-			t.Errorf("%s stops the set: %+v", text, r.Blames)
+			t.Errorf("%s: got a stopped set (%+v), want none", text, r.Blames)
 		}
 	}
 }
@@ -123,6 +124,6 @@ func TestTheNewestJudgedVolumesAreRecorded(t *testing.T) {
 		}
 	}
 	if _, first := r.Closed["pv0"]; first || len(r.Closed) != maxJudged {
-		t.Errorf("judged are %v", r.Closed)
+		t.Errorf("got results of %v, want the newest %d", r.Closed, maxJudged)
 	}
 }

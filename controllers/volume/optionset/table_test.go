@@ -19,13 +19,13 @@ const (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// row is one of the table in the package's comment.
+// row is a row of the table in the package comment.
 type row struct {
 	from, events         []string
 	to, allowed, current string
 }
 
-// readTable reads the table from the package's comment.
+// readTable reads the table from the package comment.
 func readTable(t *testing.T) []row {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "doc.go", nil, parser.ParseComments|parser.PackageClauseOnly)
@@ -46,12 +46,12 @@ func readTable(t *testing.T) []row {
 		}
 	}
 	if len(out) < 20 {
-		t.Fatalf("the package's comment has a table of %d rows", len(out))
+		t.Fatalf("got %d rows in the table of the package comment, want at least 20", len(out))
 	}
 	return out
 }
 
-// traits are what may be known in addition to a state: that a volume has the options, that they work, that the text of a failure names them.
+// traits are facts in addition to a state: a volume has the options, the options work, the text of a failure names the options.
 type traits struct{ carried, evidence, named bool }
 
 func everyTrait() []traits {
@@ -73,7 +73,7 @@ func newRecord() *Record {
 	return &Record{Identity: Identity{Set: "abc", Rules: []string{"p/rule"}, Driver: "kubernetes.io/nfs", Protocol: "NFS"}}
 }
 
-// event is one of each kind that concerns the volume "a" and the server.
+// event returns an event of the given kind about the volume "a" and the server.
 func event(kind Kind, named bool) Event {
 	e := Event{Kind: kind, Server: server, At: noon, Blame: Blame{Volume: "a", Text: string(kind)}}
 	if kind == MountFailed {
@@ -82,7 +82,7 @@ func event(kind Kind, named bool) Event {
 	return e
 }
 
-// stand makes a record that is in a state. It returns nil where a state does not go with what else is known.
+// stand returns a record in the given state. It returns nil if the state is impossible with the traits.
 func stand(state State, with traits) *Record {
 	r := newRecord()
 	if with.carried {
@@ -103,7 +103,7 @@ func stand(state State, with traits) *Record {
 	return r
 }
 
-// rest is the state by what else is known.
+// rest returns the state that follows from the traits alone.
 func (with traits) rest() State {
 	switch {
 	case with.evidence:
@@ -114,8 +114,8 @@ func (with traits) rest() State {
 	return Untried
 }
 
-// isOf reports whether the row is about a state with what else is known. A row that names more comes before one that names less.
-func (r row) isOf(state State, with traits) (is bool, names int) {
+// matches reports whether the row applies to a state with traits. A row with more traits takes precedence.
+func (r row) matches(state State, with traits) (ok bool, names int) {
 	for _, from := range r.from {
 		base, rest, _ := strings.Cut(from, " ")
 		if base != string(state) && base != "any" {
@@ -132,10 +132,10 @@ func (r row) isOf(state State, with traits) (is bool, names int) {
 // findRow finds the row of an event in a state. Nil if there is none.
 func findRow(table []row, state State, with traits, kind Kind) *row {
 	var out *row
-	most := -1
+	maximum := -1
 	for i := range table {
-		if is, names := table[i].isOf(state, with); is && slices.Contains(table[i].events, string(kind)) && names > most {
-			out, most = &table[i], names
+		if ok, names := table[i].matches(state, with); ok && slices.Contains(table[i].events, string(kind)) && names > maximum {
+			out, maximum = &table[i], names
 		}
 	}
 	return out
@@ -148,7 +148,7 @@ func TestTable(t *testing.T) {
 	for _, r := range table {
 		if r.to != "rest" {
 			if known, found := allowed[State(r.to)]; found && known != Allowance(r.allowed) {
-				t.Errorf("the table allows %s and %s for %s", known, r.allowed, r.to)
+				t.Errorf("got two allowances for state %s in the table: %s and %s, want one", r.to, known, r.allowed)
 			}
 			allowed[State(r.to)] = Allowance(r.allowed)
 		}
@@ -170,16 +170,16 @@ func TestTable(t *testing.T) {
 				before := r.State(another)
 				r.Next(event(kind, with.named))
 				if got := r.State(server); got != want {
-					t.Errorf("%s, %+v, after %s: %s, want %s", state, with, kind, got, want)
+					t.Errorf("%s, %+v, after %s: got state %s, want %s", state, with, kind, got, want)
 				}
 				if got := r.MayWrite(server); got != allowed[want] {
-					t.Errorf("%s, %+v, after %s: new volumes %s, want %s", state, with, kind, got, allowed[want])
+					t.Errorf("%s, %+v, after %s: got allowance %s for new volumes, want %s", state, with, kind, got, allowed[want])
 				}
 				if row != nil && r.MustRestore(server) != (row.current == "restore") {
-					t.Errorf("%s, %+v, after %s: current volumes are restored: %t, want %s", state, with, kind, r.MustRestore(server), row.current)
+					t.Errorf("%s, %+v, after %s: got a restore of current volumes: %t, want %s", state, with, kind, r.MustRestore(server), row.current)
 				}
 				if strings.HasPrefix(string(kind), "Probe") && r.State(another) != before {
-					t.Errorf("%s, %+v: %s of a server is one of another", state, with, kind)
+					t.Errorf("%s, %+v, after %s: got state %s on another server, want %s", state, with, kind, r.State(another), before)
 				}
 			}
 		}
@@ -191,34 +191,34 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// What pods show counts only once the volume has its original options.
+// Observations of pods count only after the restore of the original options.
 func TestNothingIsShownBeforeTheRestore(t *testing.T) {
 	for _, kind := range []Kind{OwnMounted, OwnFailed, NoPodWaits} {
 		r := newRecord()
 		r.Next(event(MountFailed, true))
 		r.Next(event(kind, false))
 		if got := r.State(server); got != Suspected || r.Blames[0].Settled || len(r.Cleared) > 0 {
-			t.Errorf("after %s: %s, %+v", kind, got, r)
+			t.Errorf("after %s: got state %s (%+v), want %s without a result", kind, got, r, Suspected)
 		}
 	}
 	r := newRecord()
 	r.Next(event(MountFailed, false))
 	r.Next(event(VolumeGone, false))
 	if got := r.State(server); got != Untried {
-		t.Errorf("after a volume is gone before it was restored: %s", got)
+		t.Errorf("after a volume was deleted before its restore: got state %s, want %s", got, Untried)
 	}
 }
 
-// A failure that was there with the original options counts no more, and another one does.
+// A failure that also occurs with the original options no longer counts. Other failures still count.
 func TestAClearedFailureDoesNotCount(t *testing.T) {
 	r := stand(Suspected, traits{})
 	r.Next(event(OwnFailed, false))
 	if r.Counts("denied") || !r.Counts("refused") {
-		t.Errorf("cleared are %q", r.Cleared)
+		t.Errorf("got cleared failures %q, want only denied", r.Cleared)
 	}
 	r.Next(event(MountFailed, false))
 	if got := r.State(server); got != Untried {
-		t.Errorf("after the same failure: %s", got)
+		t.Errorf("after the same failure: got state %s, want %s", got, Untried)
 	}
 	for i := range 2 * maxCleared {
 		e := event(MountFailed, false)
@@ -228,7 +228,7 @@ func TestAClearedFailureDoesNotCount(t *testing.T) {
 		r.Next(event(OwnFailed, false))
 	}
 	if len(r.Cleared) != maxCleared || r.Counts(strings.Repeat("x", 2*maxCleared)) {
-		t.Errorf("%d failures are cleared: %q", len(r.Cleared), r.Cleared)
+		t.Errorf("got %d cleared failures %q, want the last %d", len(r.Cleared), r.Cleared, maxCleared)
 	}
 }
 
@@ -251,18 +251,18 @@ func TestSeveralVolumesFail(t *testing.T) {
 	r.Next(of(OwnFailed, "b"))
 	r.Next(of(NoPodWaits, "a"))
 	if r.State(server) != Suspected || r.BlamedVolume() != "c" {
-		t.Errorf("with one left: %s by %s", r.State(server), r.BlamedVolume())
+		t.Errorf("with one open failure: got state %s by %s, want %s by c", r.State(server), r.BlamedVolume(), Suspected)
 	}
 	if r.Next(of(OwnFailed, "c")); r.State(server) != Untried || !cmp.Equal(r.Cleared, []string{"failure of b", "failure of c"}) {
-		t.Errorf("with none left: %s, cleared %q", r.State(server), r.Cleared)
+		t.Errorf("without an open failure: got state %s, cleared %q; want %s, the failures of b and c", r.State(server), r.Cleared, Untried)
 	}
 	r = suspected()
 	if r.Next(of(OwnMounted, "b")); r.State(server) != Failing || r.BlamedVolume() != "b" || len(r.Blames) != 1 {
-		t.Errorf("once b mounts with its own: %s, %+v", r.State(server), r.Blames)
+		t.Errorf("after b mounts with its original options: got state %s (%+v), want %s by b alone", r.State(server), r.Blames, Failing)
 	}
 	for _, kind := range []Kind{MountFailed, OwnFailed, NoPodWaits, VolumeGone} {
 		if r.Next(of(kind, "b")); r.State(server) != Failing {
-			t.Errorf("then %s: %s", kind, r.State(server))
+			t.Errorf("after %s: got state %s, want %s", kind, r.State(server), Failing)
 		}
 	}
 	r = newRecord()
@@ -270,11 +270,11 @@ func TestSeveralVolumesFail(t *testing.T) {
 		r.Next(of(MountFailed, strings.Repeat("v", i+1)))
 	}
 	if len(r.Blames) != maxBlames {
-		t.Errorf("%d volumes are recorded, want %d", len(r.Blames), maxBlames)
+		t.Errorf("got %d recorded volumes, want %d", len(r.Blames), maxBlames)
 	}
 }
 
-// A record that is written and read is the same, but for what follows from the volumes.
+// A record is the same after a write and a read, except for the fields that are computed from the volumes.
 func TestEncodeAndDecode(t *testing.T) {
 	for _, state := range states {
 		for _, with := range everyTrait() {
@@ -287,17 +287,17 @@ func TestEncodeAndDecode(t *testing.T) {
 			r.probing, r.carried = nil, false
 			got := Decode(entries)
 			if len(got) != 1 || !cmp.Equal(r, got["abc"], cmp.AllowUnexported(Record{}), cmpopts.EquateEmpty()) {
-				t.Errorf("%s, %+v: %s", state, with, cmp.Diff(r, got["abc"], cmp.AllowUnexported(Record{}), cmpopts.EquateEmpty()))
+				t.Errorf("%s, %+v (-want +got):\n%s", state, with, cmp.Diff(r, got["abc"], cmp.AllowUnexported(Record{}), cmpopts.EquateEmpty()))
 			}
 			for key := range entries {
 				if !IsKey(key) || !slices.ContainsFunc([]string{server, another, "third"}, func(s string) bool { return slices.Contains(Keys("abc", s), key) }) {
-					t.Errorf("%s, %+v: key %s", state, with, key)
+					t.Errorf("%s, %+v: got key %s, want one of the set", state, with, key)
 				}
 			}
 		}
 	}
 	if entries := newRecord().Encode(); len(entries) > 0 {
-		t.Errorf("a record of nothing has %v", entries)
+		t.Errorf("got entries %v for an empty record, want none", entries)
 	}
 }
 
@@ -308,7 +308,7 @@ func TestUnreadableEntriesAreSkipped(t *testing.T) {
 			"no JSON": {key: "{"}, "nothing": {key: "{}"}, "another key": {key + "x": text}, "another prefix": {"x" + key: text},
 		} {
 			if got := Decode(entries); len(got) > 0 {
-				t.Errorf("%s, %s: %+v", key, name, got)
+				t.Errorf("%s, %s: got %+v, want none", key, name, got)
 			}
 		}
 	}
@@ -323,18 +323,18 @@ func TestEntriesAreBounded(t *testing.T) {
 	}
 	got := Decode(r.Encode())["abc"]
 	if got.Blames[0].Options != nil || got.Blames[1].Options != nil || got.Blames[1].Text != "kept" {
-		t.Errorf("recorded is %+v", got.Blames)
+		t.Errorf("got recorded failures %+v, want both without options", got.Blames)
 	}
 	if _, first := got.Worked["s"]; len(got.Worked) != maxWorked || !first {
-		t.Errorf("%d probes are recorded", len(got.Worked))
+		t.Errorf("got %d recorded probes, want the first %d", len(got.Worked), maxWorked)
 	}
 	got.Next(Event{Kind: ProbeWorked, Server: "late", Blame: Blame{Text: "works"}, At: noon.Add(time.Hour)})
 	if diff := cmp.Diff(r.Encode(), got.Encode()); got.State("late") == Works || diff != "" {
-		t.Errorf("another probe changes what is recorded:\n%s", diff)
+		t.Errorf("entries after another probe (-want +got):\n%s", diff)
 	}
 	for key, text := range r.Encode() {
 		if len(text) > 3*maxBytes {
-			t.Errorf("%s has %d bytes", key, len(text))
+			t.Errorf("%s: got %d bytes, want at most %d", key, len(text), 3*maxBytes)
 		}
 	}
 }

@@ -129,7 +129,8 @@ func TestRulesSelectVolumesOfEveryDriver(t *testing.T) {
 		case isSelected && v.blocked != "" && (verdict.State != judge.StateBlocked || !strings.Contains(verdict.Message, v.blocked)):
 			t.Errorf("%s: got %s: %s, want %s with %q", v.name, verdict.State, verdict.Message, judge.StateBlocked, v.blocked)
 		case isSelected && v.blocked == "" && v.name != "trident-nas" && (verdict.Action != judge.ActionWrite || !slices.Equal(verdict.Options, []string{"actimeo=45"})):
-			t.Errorf("%s: got action %s, options %v: %s; want %s of the declared option", v.name, verdict.Action, verdict.Options, verdict.Message, judge.ActionWrite)
+			t.Errorf("%s: got action %s, options %v: %s; want %s of the declared option", v.name, verdict.Action, verdict.Options, verdict.Message,
+				judge.ActionWrite)
 		}
 	}
 	// The volume has no NFS version, so a write would drop the version of the backend.

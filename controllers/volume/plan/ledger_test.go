@@ -24,7 +24,8 @@ func TestTheLedgerIsUpdatedFromLiveVolumesOnly(t *testing.T) {
 		Volumes: []*corev1.PersistentVolume{builders.NFSVolume([]string{"hard", "nocto"}, builders.Carrying([]string{"hard"}, []string{"hard", "nocto"}, "p"))}}
 	next := For(s)
 	if cached := next.WithoutFresh(); !cached.LedgerDue || len(cached.Ledger) > 0 || cached.Next.IsZero() {
-		t.Errorf("from the cache: got due %t, changes %v, next plan %s; want a due ledger, no changes and a next plan", cached.LedgerDue, cached.Ledger, cached.Next)
+		t.Errorf("from the cache: got due %t, changes %v, next plan %s; want a due ledger, no changes and a next plan", cached.LedgerDue,
+			cached.Ledger, cached.Next)
 	}
 	changed := slices.Sorted(maps.Keys(next.Ledger))
 	if !slices.Equal(changed, []types.UID{"uid-of-gone", "uid-of-pv1"}) {

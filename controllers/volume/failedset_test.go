@@ -100,7 +100,8 @@ func expectStopped(t *testing.T, c client.Client, want bool) {
 	})
 	verdict, stopped, err := reader.EvaluateNew(ctx, newest)
 	if err != nil || verdict.Action != judge.ActionWrite || (stopped != "") != want {
-		t.Errorf("a new volume: got error %v, action %s, stopped by %q; want action %s, stopped %t", err, verdict.Action, stopped, judge.ActionWrite, want)
+		t.Errorf("a new volume: got error %v, action %s, stopped by %q; want action %s, stopped %t", err, verdict.Action, stopped,
+			judge.ActionWrite, want)
 	}
 	if want && !strings.Contains(stopped, "pv00") {
 		t.Errorf("a new volume: stopped by %q, want the name of pv00", stopped)

@@ -92,38 +92,38 @@ func TestFailedMounts(t *testing.T) {
 		objects []client.Object
 		want    bool
 	}{
-		"one that names the volume":                  {[]client.Object{named(), pod(), nodeN()}, true},
-		"one of the second of the write":             {[]client.Object{event(namesVolume, 0), pod(), nodeN()}, true},
-		"one from before the write":                  {[]client.Object{event(namesVolume, -time.Second), pod(), nodeN()}, false},
-		"one that was there before, for another pod": {[]client.Object{earlier, event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, false},
-		"one that is said to have been there before, and was written after": {[]client.Object{
+		"an event that names the volume":                  {[]client.Object{named(), pod(), nodeN()}, true},
+		"an event in the same second as the write":        {[]client.Object{event(namesVolume, 0), pod(), nodeN()}, true},
+		"an event from before the write":                  {[]client.Object{event(namesVolume, -time.Second), pod(), nodeN()}, false},
+		"the same text before the write, for another pod": {[]client.Object{earlier, event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, false},
+		"an event with an earlier time that was created after the write": {[]client.Object{
 			event(of("0b0e3f0a"), -time.Hour, func(e *corev1.Event) {
 				e.Name, e.CreationTimestamp = "predated", metav1.NewTime(since.Add(2*time.Second))
 			}), event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, true},
-		"one that another source reported before": {[]client.Object{
+		"the same text before the write, from another source": {[]client.Object{
 			event(of("0b0e3f0a"), -time.Hour, func(e *corev1.Event) {
 				e.Name, e.Source.Component, e.ReportingController = "forged", "mallory", "mallory"
 			}),
 			event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, true},
-		"one that was reported before, without a pod": {[]client.Object{
+		"the same text before the write, without a pod": {[]client.Object{
 			event(of("0b0e3f0a"), -time.Hour, func(e *corev1.Event) { e.Name, e.InvolvedObject.UID = "forged", "" }),
 			event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, true},
-		"one that was reported before, without a node": {[]client.Object{
+		"the same text before the write, without a node": {[]client.Object{
 			event(of("0b0e3f0a"), -time.Hour, func(e *corev1.Event) { e.Name, e.Source.Host, e.ReportingInstance = "forged", "", "" }),
 			event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, true},
-		"another failure than the one from before": {[]client.Object{earlier, named(), pod(), nodeN()}, true},
-		"one that names another volume":            {[]client.Object{event(strings.Replace(namesVolume, `"a"`, `"kube-api-access"`, 1), time.Second), pod(), nodeN()}, false},
-		"one of another namespace": {[]client.Object{named(func(e *corev1.Event) { e.Namespace, e.InvolvedObject.Namespace = "b", "b" }),
+		"another text than before the write": {[]client.Object{earlier, named(), pod(), nodeN()}, true},
+		"an event that names another volume": {[]client.Object{event(strings.Replace(namesVolume, `"a"`, `"kube-api-access"`, 1), time.Second), pod(), nodeN()}, false},
+		"an event in another namespace": {[]client.Object{named(func(e *corev1.Event) { e.Namespace, e.InvolvedObject.Namespace = "b", "b" }),
 			failingPod("b", "web-data"), nodeN()}, false},
-		"one that is not of a pod": {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.Kind = "Node" }), pod(), nodeN()}, false},
-		"one of another reason":    {[]client.Object{named(func(e *corev1.Event) { e.Reason = "FailedAttachVolume" }), pod(), nodeN()}, false},
-		"one in the form of the new API": {[]client.Object{event(namesVolume, 0, func(e *corev1.Event) {
+		"an event about a Node":        {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.Kind = "Node" }), pod(), nodeN()}, false},
+		"an event with another reason": {[]client.Object{named(func(e *corev1.Event) { e.Reason = "FailedAttachVolume" }), pod(), nodeN()}, false},
+		"an event of the events.k8s.io API": {[]client.Object{event(namesVolume, 0, func(e *corev1.Event) {
 			e.FirstTimestamp, e.LastTimestamp, e.EventTime, e.Source = metav1.Time{}, metav1.Time{}, metav1.NewMicroTime(since), corev1.EventSource{}
 		}), pod(), nodeN()}, true},
-		"one without a name, of a pod that uses the volume": {[]client.Object{unnamed(), pod(), nodeN()}, true},
-		"one about another volume of such a pod":            {[]client.Object{unnamed(), pod(uses("other", "web-data")), nodeN()}, false},
-		"one of a pod that does not use the volume":         {[]client.Object{unnamed(), pod(uses("data", "scratch")), nodeN()}, false},
-		"one of a pod with an ephemeral volume": {[]client.Object{
+		"an event without the volume's name, about a pod that uses the volume": {[]client.Object{unnamed(), pod(), nodeN()}, true},
+		"an event about another volume of such a pod":                          {[]client.Object{unnamed(), pod(uses("other", "web-data")), nodeN()}, false},
+		"a pod that does not use the volume":                                   {[]client.Object{unnamed(), pod(uses("data", "scratch")), nodeN()}, false},
+		"a pod with an ephemeral volume": {[]client.Object{
 			event("volumes did not mount", time.Second, func(e *corev1.Event) { e.InvolvedObject.Name = "web" }),
 			pod(func(p *corev1.Pod) {
 				p.Name = "web"
@@ -131,36 +131,36 @@ func TestFailedMounts(t *testing.T) {
 			}), nodeN(),
 		}, true},
 
-		"one that names the volume, of a pod that is gone":                     {[]client.Object{named(), nodeN()}, false},
-		"one that names the volume, of a pod that does not use it":             {[]client.Object{named(), pod(uses("data", "scratch")), nodeN()}, false},
-		"one of an earlier pod of the name":                                    {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.UID = "v" }), pod(), nodeN()}, false},
-		"one that does not say which pod of the name":                          {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.UID = "" }), pod(), nodeN()}, false},
-		"one of a pod that no node runs":                                       {[]client.Object{named(func(e *corev1.Event) { e.Source.Host, e.ReportingInstance = "", "" }), pod(func(p *corev1.Pod) { p.Spec.NodeName = "" }), nodeN()}, false},
-		"one of a pod on a node that does not exist":                           {[]client.Object{named(), pod()}, false},
-		"one of another node than the pod's":                                   {[]client.Object{named(func(e *corev1.Event) { e.Source.Host = "m" }), pod(), nodeN()}, false},
-		"one that names no node":                                               {[]client.Object{named(func(e *corev1.Event) { e.Source.Host, e.ReportingInstance = "", "" }), pod(), nodeN()}, false},
-		"one that no kubelet sent":                                             {[]client.Object{named(func(e *corev1.Event) { e.Source.Component, e.ReportingController = "mallory", "mallory" }), pod(), nodeN()}, false},
-		"one with an impossible pod name":                                      {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.Name = "a/b" }), pod(), nodeN()}, false},
-		"one of a pod whose container started before, in this boot or another": {[]client.Object{named(), pod(running(-time.Hour)), nodeN()}, true},
-		"one of a pod whose container started before it was last seen":         {[]client.Object{named(), pod(running(30 * time.Minute)), nodeN()}, true},
-		"one of a pod whose container started since it was last seen":          {[]client.Object{named(), pod(running(2 * time.Hour)), nodeN()}, false},
-		"one of a pod whose container has ended since, and is to start again": {[]client.Object{named(), pod(func(p *corev1.Pod) {
+		"the volume's name, but a pod that is gone":                     {[]client.Object{named(), nodeN()}, false},
+		"the volume's name, but a pod that does not use it":             {[]client.Object{named(), pod(uses("data", "scratch")), nodeN()}, false},
+		"an event about an earlier pod of the same name":                {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.UID = "v" }), pod(), nodeN()}, false},
+		"an event without the UID of the pod":                           {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.UID = "" }), pod(), nodeN()}, false},
+		"a pod that no node runs":                                       {[]client.Object{named(func(e *corev1.Event) { e.Source.Host, e.ReportingInstance = "", "" }), pod(func(p *corev1.Pod) { p.Spec.NodeName = "" }), nodeN()}, false},
+		"a pod on a node that does not exist":                           {[]client.Object{named(), pod()}, false},
+		"an event from a node other than the pod's":                     {[]client.Object{named(func(e *corev1.Event) { e.Source.Host = "m" }), pod(), nodeN()}, false},
+		"an event without a node":                                       {[]client.Object{named(func(e *corev1.Event) { e.Source.Host, e.ReportingInstance = "", "" }), pod(), nodeN()}, false},
+		"an event that no kubelet sent":                                 {[]client.Object{named(func(e *corev1.Event) { e.Source.Component, e.ReportingController = "mallory", "mallory" }), pod(), nodeN()}, false},
+		"an event with an impossible pod name":                          {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.Name = "a/b" }), pod(), nodeN()}, false},
+		"a pod whose container started before, in this boot or another": {[]client.Object{named(), pod(running(-time.Hour)), nodeN()}, true},
+		"a pod whose container started before it was last seen":         {[]client.Object{named(), pod(running(30 * time.Minute)), nodeN()}, true},
+		"a pod whose container started since it was last seen":          {[]client.Object{named(), pod(running(2 * time.Hour)), nodeN()}, false},
+		"a pod whose container has finished since and will start again": {[]client.Object{named(), pod(func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(since.Add(2 * time.Hour))}}
 		}), nodeN()}, false},
-		"one of a pod whose init container started since": {[]client.Object{named(), pod(func(p *corev1.Pod) {
+		"a pod whose init container started since": {[]client.Object{named(), pod(func(p *corev1.Pod) {
 			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(since.Add(2 * time.Hour))}}}}
 		}), nodeN()}, false},
-		"one of a pod whose container started in the middle of a series": {[]client.Object{named(func(e *corev1.Event) {
+		"a pod whose container started in the middle of a series": {[]client.Object{named(func(e *corev1.Event) {
 			e.LastTimestamp, e.Series = metav1.Time{}, &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(since.Add(3 * time.Hour))}
 		}), pod(running(2 * time.Hour)), nodeN()}, true},
-		"one of a pod that has another volume mounted": {[]client.Object{named(), pod(), nodeN(), func() client.Object {
+		"a pod that has another volume mounted": {[]client.Object{named(), pod(), nodeN(), func() client.Object {
 			report := mountedBy("u")
 			report.Status.Mounts[0].Volume = "b"
 			return report
 		}()}, true},
-		"one of a pod that has the mount, as its node's agent says":      {[]client.Object{named(), pod(), nodeN(), mountedBy("u")}, false},
-		"one of a pod that lacks the mount that others on its node have": {[]client.Object{named(), pod(), nodeN(), mountedBy("w")}, true},
-		"one of a pod that had the mount before a boot": {[]client.Object{named(), pod(), nodeN(), func() client.Object {
+		"a pod whose mount the agent of its node reports":          {[]client.Object{named(), pod(), nodeN(), mountedBy("u")}, false},
+		"a pod without the mount that other pods on its node have": {[]client.Object{named(), pod(), nodeN(), mountedBy("w")}, true},
+		"a pod that had the mount before a boot": {[]client.Object{named(), pod(), nodeN(), func() client.Object {
 			report := mountedBy("u")
 			report.Status.BootID = "boot before"
 			return report
@@ -381,12 +381,12 @@ func TestOnlyPodsThatMayUseAWatchedVolumeAreLookedUp(t *testing.T) {
 	}}
 	old := kubeletEvent("old", "eda", namesNone, since.Add(-time.Second))
 	config := kubeletEvent("config", "eda", strings.Replace(namesVolume, `"a"`, `"config"`, 1), since.Add(time.Second))
-	elsewhere := kubeletEvent("elsewhere", "other", namesNone, since.Add(time.Second))
+	foreign := kubeletEvent("elsewhere", "other", namesNone, since.Add(time.Second))
 	recent := kubeletEvent("recent", "eda", namesNone, since.Add(time.Second))
-	for i, e := range []*corev1.Event{old, config, elsewhere, recent} {
+	for i, e := range []*corev1.Event{old, config, foreign, recent} {
 		e.InvolvedObject.Name = fmt.Sprintf("pod-%d", i)
 	}
-	r, _ := newReconciler(t, count, old, config, elsewhere, recent)
+	r, _ := newReconciler(t, count, old, config, foreign, recent)
 	watched := []plan.Watched{{Volume: created("a", 0), Since: since}}
 	for i := range maxNamespaces {
 		pv := created(fmt.Sprintf("b%d", i), 0)

@@ -156,12 +156,12 @@ func TestAKubeletsMountIsEvidence(t *testing.T) {
 	}{
 		"a pod that arrived and started on a node without an agent since": {[]client.Object{node("n2"), podOn("n2", "pv00", at(60), at(70))}, true},
 		"not a pod that has not started":                                  {[]client.Object{node("n2"), podOn("n2", "pv00", at(60), time.Time{})}, false},
-		"not one that the node got before":                                {[]client.Object{node("n2"), podOn("n2", "pv00", at(-60), at(70))}, false},
-		"not one that arrived within the clock tolerance":                 {[]client.Object{node("n2"), podOn("n2", "pv00", at(5), at(70))}, false},
-		"not one on a node whose agent reports mounts":                    {[]client.Object{node("n1"), agent, podOn("n1", "pv00", at(60), at(70))}, false},
-		"not one on a node that does not exist":                           {[]client.Object{podOn("n2", "pv00", at(60), at(70))}, false},
-		"not one of another volume":                                       {[]client.Object{node("n2"), podOn("n2", "pv01", at(60), at(70))}, false},
-		"not one on a node where another pod may have an older mount":     {[]client.Object{node("n2"), podOn("n2", "pv00", at(60), at(70)), named("old", podOn("n2", "pv00", at(-60), at(-50)))}, false},
+		"not a pod from before the write":                                 {[]client.Object{node("n2"), podOn("n2", "pv00", at(-60), at(70))}, false},
+		"not a pod that arrived within the clock tolerance":               {[]client.Object{node("n2"), podOn("n2", "pv00", at(5), at(70))}, false},
+		"not a pod on a node whose agent reports mounts":                  {[]client.Object{node("n1"), agent, podOn("n1", "pv00", at(60), at(70))}, false},
+		"not a pod on a node that does not exist":                         {[]client.Object{podOn("n2", "pv00", at(60), at(70))}, false},
+		"not a pod of another volume":                                     {[]client.Object{node("n2"), podOn("n2", "pv01", at(60), at(70))}, false},
+		"not a pod next to another pod that may have an older mount":      {[]client.Object{node("n2"), podOn("n2", "pv00", at(60), at(70)), named("old", podOn("n2", "pv00", at(-60), at(-50)))}, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

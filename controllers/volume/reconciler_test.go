@@ -211,8 +211,8 @@ func TestPassesAreSpaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (reads > before) != test.reads || !test.reads && result.RequeueAfter != test.wait {
-			t.Errorf("after %s: got a pass: %t, the next after %s; want a pass: %t, the next after %s", test.after, reads > before, result.RequeueAfter,
-				test.reads, test.wait)
+			t.Errorf("after %s: got a pass: %t, the next after %s; want a pass: %t, the next after %s", test.after, reads > before,
+				result.RequeueAfter, test.reads, test.wait)
 		}
 	}
 }

@@ -206,7 +206,8 @@ func TestAPassListsOnceForAllVolumes(t *testing.T) {
 	for _, more := range []int{3, 0} {
 		lists = 0
 		if result := makeAPass(t, r); lists != perPass+more || result.RequeueAfter > time.Minute {
-			t.Errorf("got %d List calls for %d volumes, next pass after %s; want %d calls, at most 1m", lists, volumes, result.RequeueAfter, perPass+more)
+			t.Errorf("got %d List calls for %d volumes, next pass after %s; want %d calls, at most 1m", lists, volumes,
+				result.RequeueAfter, perPass+more)
 		}
 	}
 }

@@ -454,7 +454,8 @@ func (w *world) undone() string {
 			return name + " is being deleted: " + strings.Join(sum.Unrestored, ", ")
 		}
 		if sum.IsOpen() {
-			return fmt.Sprintf("%s has %d of %d volumes up to date, %d exceptions, %d blocked", name, sum.UpToDate, sum.Matched, sum.Exceptions, sum.Blocked)
+			return fmt.Sprintf("%s has %d of %d volumes up to date, %d exceptions, %d blocked", name, sum.UpToDate, sum.Matched,
+				sum.Exceptions, sum.Blocked)
 		}
 	}
 	for _, v := range w.volumes {

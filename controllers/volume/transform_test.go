@@ -28,8 +28,8 @@ func TestCacheTransformKeepsTheRelevantFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := noteOf(); after.Reason != v1alpha1.VolumeReasonDeclaredElsewhere || before.Message != after.Message {
-		t.Errorf("got message %q before and %q (%s) after the transform, want the same message and reason %s", before.Message, after.Message, after.Reason,
-			v1alpha1.VolumeReasonDeclaredElsewhere)
+		t.Errorf("got message %q before and %q (%s) after the transform, want the same message and reason %s", before.Message,
+			after.Message, after.Reason, v1alpha1.VolumeReasonDeclaredElsewhere)
 	}
 	if n := len(pv.ManagedFields); n != 1 {
 		t.Errorf("got %d managed fields, want 1", n)

@@ -458,10 +458,10 @@ func (m *manager) isInspectionDue(every time.Duration) bool {
 }
 
 // inspectRollbacks returns the observations of volumes with their original options. At random, a volume no longer has a pod.
-func (m *manager) inspectRollbacks(_ context.Context, inCure []plan.RollbackCheck) (map[string]plan.RollbackResult, error) {
+func (m *manager) inspectRollbacks(_ context.Context, checks []plan.RollbackCheck) (map[string]plan.RollbackResult, error) {
 	m.happen()
 	out := map[string]plan.RollbackResult{}
-	for _, v := range inCure {
+	for _, v := range checks {
 		name, since := v.Volume.Name, v.Since
 		again := func(f failure) bool {
 			return f.volume == name && f.Kind == v.Failure && !f.at.Before(since.Add(retryWithin))
@@ -684,7 +684,8 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 			proven = proven || over[since] && since != step.Mark.Since.Unix() && judge.MarkOf(u.pv).Set == step.Mark.Set && (isUnused(v.pv) || !isUnused(u.pv))
 		}
 		if since != step.Mark.Since.Unix() && !over[since] {
-			m.fail("%s was written for profile %s during the soak of the batch of %s", v.pv.Name, p.Name, time.Unix(since, 0).UTC().Format(time.TimeOnly))
+			m.fail("%s was written for profile %s during the soak of the batch of %s", v.pv.Name, p.Name,
+				time.Unix(since, 0).UTC().Format(time.TimeOnly))
 		}
 	}
 	if limit := v1alpha1.ResolveShare(*rollout.MaxPerStep, selected); mates+1 > limit {

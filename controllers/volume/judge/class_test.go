@@ -26,7 +26,7 @@ func TestVolumesFollowTheirClass(t *testing.T) {
 	}
 	none := "none"
 	for name, test := range map[string]struct {
-		own     string
+		current string
 		more    []builders.VolumeOption
 		profile v1alpha1.StorageClientProfile
 		class   string
@@ -34,29 +34,29 @@ func TestVolumesFollowTheirClass(t *testing.T) {
 		state   State
 		message string
 	}{
-		"a volume as its class is":                       {"nconnect=4", nil, follow(""), "nconnect=4", "nconnect=4", StateUpToDate, ""},
+		"a volume with the options of its class":         {"nconnect=4", nil, follow(""), "nconnect=4", "nconnect=4", StateUpToDate, ""},
 		"a value that was edited":                        {"nconnect=4 hard", nil, follow(""), "nconnect=8 hard", "nconnect=8 hard", StatePending, "by fast and StorageClass nfs"},
 		"an option that is new":                          {"hard", nil, follow(""), "hard nocto", "hard nocto", StatePending, ""},
 		"entries with several options":                   {"hard,nconnect=4", nil, follow(""), "hard,nconnect=8", "hard nconnect=8", StatePending, ""},
-		"the profile's own options win":                  {"nconnect=4", nil, follow("nconnect=2 nocto"), "nconnect=8", "nconnect=2 nocto", StatePending, ""},
-		"an option that the class has no longer":         {"nconnect=4 nocto", []builders.VolumeOption{provisioned}, follow(""), "nconnect=4", "nconnect=4", StatePending, ""},
-		"a class that has none any longer":               {"nconnect=4", []builders.VolumeOption{provisioned}, follow(""), "", "", StatePending, ""},
-		"the class is not known to have had it":          {"nconnect=4 nocto", nil, follow(""), "nconnect=4", "nconnect=4 nocto", StateUpToDate, ""},
-		"what protects a volume stays":                   {"sec=krb5p nocto", []builders.VolumeOption{provisioned}, follow(""), "nconnect=4", "sec=krb5p nconnect=4", StatePending, ""},
+		"the options of the profile win":                 {"nconnect=4", nil, follow("nconnect=2 nocto"), "nconnect=8", "nconnect=2 nocto", StatePending, ""},
+		"an option that the class no longer has":         {"nconnect=4 nocto", []builders.VolumeOption{provisioned}, follow(""), "nconnect=4", "nconnect=4", StatePending, ""},
+		"a class that no longer has options":             {"nconnect=4", []builders.VolumeOption{provisioned}, follow(""), "", "", StatePending, ""},
+		"an option of unknown origin stays":              {"nconnect=4 nocto", nil, follow(""), "nconnect=4", "nconnect=4 nocto", StateUpToDate, ""},
+		"options that protect a volume stay":             {"sec=krb5p nocto", []builders.VolumeOption{provisioned}, follow(""), "nconnect=4", "sec=krb5p nconnect=4", StatePending, ""},
 		"the operator never weakens a mount":             {"sec=krb5p", []builders.VolumeOption{provisioned}, follow(""), "sec=sys", "sec=krb5p", StateUpToDate, "sec stays krb5p"},
-		"KeepVolume keeps what the volume has":           {"nconnect=4 nocto", []builders.VolumeOption{provisioned}, follow("", builders.OnConflict(v1alpha1.ConflictKeepVolume)), "nconnect=8 hard", "nconnect=4 nocto hard", StatePending, ""},
+		"KeepVolume keeps the values of the volume":      {"nconnect=4 nocto", []builders.VolumeOption{provisioned}, follow("", builders.OnConflict(v1alpha1.ConflictKeepVolume)), "nconnect=8 hard", "nconnect=4 nocto hard", StatePending, ""},
 		"an unknown option that both have":               {"weird hard", nil, follow(""), "weird hard nocto", "weird hard nocto", StatePending, ""},
 		"a class that is gone":                           {"nconnect=4", nil, follow("nocto"), none, "nconnect=4", StateBlocked, "StorageClass nfs does not exist"},
 		"a volume without a class":                       {"nconnect=4", []builders.VolumeOption{classless}, follow("nocto"), none, "nconnect=4", StateBlocked, "has no StorageClass"},
 		"an option of the class that no profile may set": {"hard", nil, follow(""), "hard suid", "hard", StateBlocked, "suid is rejected"},
 		"an unknown option of the class":                 {"hard", nil, follow(""), "hard nconect=8", "hard", StateBlocked, "Did you mean nconnect"},
-		"ours, and the class was edited": {"nconnect=8", []builders.VolumeOption{builders.Carrying([]string{"nconnect=4"}, []string{"nconnect=8"}, "fast")},
+		"a managed volume, and the class was edited": {"nconnect=8", []builders.VolumeOption{builders.Carrying([]string{"nconnect=4"}, []string{"nconnect=8"}, "fast")},
 			follow(""), "nconnect=2", "nconnect=2", StatePending, ""},
-		"ours, and the class is gone": {"nconnect=8", []builders.VolumeOption{builders.Carrying([]string{"nconnect=4"}, []string{"nconnect=8"}, "fast")},
+		"a managed volume, and the class is gone": {"nconnect=8", []builders.VolumeOption{builders.Carrying([]string{"nconnect=4"}, []string{"nconnect=8"}, "fast")},
 			follow(""), none, "nconnect=8", StateBlocked, "mountOptions stay"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pv := builders.NFSVolume(strings.Fields(test.own), test.more...)
+			pv := builders.NFSVolume(strings.Fields(test.current), test.more...)
 			v := Volume(Input{Volume: pv, Class: strings.Fields(strings.TrimPrefix(test.class, none)), HasClass: test.class != none, Profiles: profiles(test.profile)})
 			if v.State != test.state || !strings.Contains(v.Message, test.message) {
 				t.Errorf("got %s: %s, want %s: %s", v.State, v.Message, test.state, test.message)

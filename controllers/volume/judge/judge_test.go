@@ -74,7 +74,7 @@ var released = outcome{Action: ActionRelease, State: StatePending, Reason: v1alp
 func TestVerdict(t *testing.T) {
 	hard := []string{"hard"}
 	merged := []string{"hard", "nconnect=4", "nocto"}
-	ours := func(more ...builders.VolumeOption) *corev1.PersistentVolume {
+	managed := func(more ...builders.VolumeOption) *corev1.PersistentVolume {
 		return builders.NFSVolume(merged, append([]builders.VolumeOption{builders.Carrying(hard, merged, "fast")}, more...)...)
 	}
 	tests := map[string]struct {
@@ -96,13 +96,13 @@ func TestVerdict(t *testing.T) {
 			volume: builders.NFSVolume(merged), profiles: []v1alpha1.StorageClientProfile{fast}, want: upToDate,
 		},
 		"a volume with the declared options is unchanged": {
-			volume: ours(), profiles: []v1alpha1.StorageClientProfile{fast}, want: upToDate,
+			volume: managed(), profiles: []v1alpha1.StorageClientProfile{fast}, want: upToDate,
 		},
 		"a changed rule is merged into the original, not into the last options": {
-			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"actimeo=30"})},
+			volume: managed(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"actimeo=30"})},
 			want: written(hard, []string{"hard", "actimeo=30"}, "fast"),
 		},
-		"the volume's own value stays by default": {
+		"the value of the volume stays by default": {
 			volume: builders.NFSVolume([]string{"nconnect=2"}), profiles: []v1alpha1.StorageClientProfile{fast},
 			want:    written([]string{"nconnect=2"}, []string{"nconnect=2", "nocto"}, "fast"),
 			message: "nconnect stays 2 (profile wants 4; onConflict: KeepVolume)",
@@ -188,7 +188,7 @@ func TestVerdict(t *testing.T) {
 			volume: builders.NFSVolume(hard, builders.Labelled("app.kubernetes.io/managed-by", "somebody")), profiles: []v1alpha1.StorageClientProfile{fast},
 			want: written(hard, merged, "fast"),
 		},
-		"declared elsewhere with the wanted options is up to date": {
+		"options in Git that are as declared are up to date": {
 			volume: builders.NFSVolume(merged, builders.Labelled("argocd.argoproj.io/instance", "app")), profiles: []v1alpha1.StorageClientProfile{fast}, want: upToDate,
 		},
 		"declared elsewhere and gitOpsOwned Patch is written": {
@@ -215,11 +215,11 @@ func TestVerdict(t *testing.T) {
 			want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
 		},
 		"an unreadable annotation: unchanged": {
-			volume: ours(builders.Annotated(v1alpha1.OriginalMountOptionsAnnotation, "hard")), profiles: []v1alpha1.StorageClientProfile{fast},
+			volume: managed(builders.Annotated(v1alpha1.OriginalMountOptionsAnnotation, "hard")), profiles: []v1alpha1.StorageClientProfile{fast},
 			want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
 		},
 		"a missing annotation: unchanged": {
-			volume:   ours(func(pv *corev1.PersistentVolume) { delete(pv.Annotations, v1alpha1.OriginalMountOptionsAnnotation) }),
+			volume:   managed(func(pv *corev1.PersistentVolume) { delete(pv.Annotations, v1alpha1.OriginalMountOptionsAnnotation) }),
 			profiles: []v1alpha1.StorageClientProfile{fast},
 			want:     leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
 		},
@@ -229,33 +229,33 @@ func TestVerdict(t *testing.T) {
 		},
 
 		"restored when no rule selects it any longer": {
-			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{Servers: []string{"other"}}))},
+			volume: managed(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{Servers: []string{"other"}}))},
 			want: restored("hard"),
 		},
 		"restored when the profile is being deleted": {
-			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted)}, want: restored("hard"),
+			volume: managed(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted)}, want: restored("hard"),
 		},
 		"restored when the profile is being deleted from mode Plan": {
-			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, builders.InModePlan)}, want: restored("hard"),
+			volume: managed(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, builders.InModePlan)}, want: restored("hard"),
 		},
-		"restored when the profile is gone": {volume: ours(), want: restored("hard")},
+		"restored when the profile is gone": {volume: managed(), want: restored("hard")},
 		"restored to no options at all": {
 			volume: builders.NFSVolume([]string{"nocto"}, builders.Carrying(nil, []string{"nocto"}, "fast")), want: restored(),
 		},
 		"released with Retain": {
-			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, builders.Retaining)}, want: released,
+			volume: managed(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, builders.Retaining)}, want: released,
 		},
 		"released at once with Retain, paused or not": {
-			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, builders.Retaining, builders.Paused)}, want: released,
+			volume: managed(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, builders.Retaining, builders.Paused)}, want: released,
 		},
 		"released without a restore if another user changed it": {
 			volume: builders.NFSVolume([]string{"soft"}, builders.Carrying(hard, merged, "fast")), want: released,
 		},
 		"released without a restore if another tool manages it now": {
-			volume: ours(managedBy("argocd-controller", metav1.ManagedFieldsOperationApply, ownsOptions)), want: released,
+			volume: managed(managedBy("argocd-controller", metav1.ManagedFieldsOperationApply, ownsOptions)), want: released,
 		},
 		"restored if another tool manages it and the rule patches": {
-			volume: ours(builders.Labelled("argocd.argoproj.io/instance", "app")), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, patchGitOps)},
+			volume: managed(builders.Labelled("argocd.argoproj.io/instance", "app")), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, patchGitOps)},
 			want: restored("hard"),
 		},
 		"one of two profiles is deleted: the other's options stay, merged into the original": {
@@ -264,32 +264,32 @@ func TestVerdict(t *testing.T) {
 			want:     written(hard, []string{"hard", "nocto"}, "b"),
 		},
 
-		"mode Plan writes nothing": {
+		"mode Plan does not write": {
 			volume: builders.NFSVolume(hard), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.InModePlan)},
 			want: outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected},
 		},
 		"mode Plan later restores nothing either": {
-			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.InModePlan)},
+			volume: managed(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.InModePlan)},
 			want: outcome{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld},
 		},
 		"a paused profile's volume stays unchanged": {
-			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Paused)},
+			volume: managed(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Paused)},
 			want: outcome{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld},
 		},
 		"a paused profile is not restored while it is being deleted": {
-			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Paused, builders.Deleted)},
+			volume: managed(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Paused, builders.Deleted)},
 			want: outcome{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld},
 		},
-		"a profile without its finalizer writes nothing": {
+		"a profile without its finalizer does not write": {
 			volume:   builders.NFSVolume(hard),
 			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil })},
 			want:     outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected},
 		},
 		"an ignored volume is unchanged": {
-			volume: ours(builders.Annotated(v1alpha1.IgnoreAnnotation, "true")), want: outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonIgnored},
+			volume: managed(builders.Annotated(v1alpha1.IgnoreAnnotation, "true")), want: outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonIgnored},
 		},
 		"a volume that is being deleted is unchanged": {
-			volume: ours(func(pv *corev1.PersistentVolume) { pv.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }),
+			volume: managed(func(pv *corev1.PersistentVolume) { pv.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }),
 			want:   outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonIgnored},
 		},
 		"options for NFS are not written to SMB": {
@@ -341,7 +341,7 @@ func TestVerdict(t *testing.T) {
 				builders.NFSProfile("c", []string{"nconnect=2"}, priority(-1))},
 			want: leftAlone(v1alpha1.VolumeReasonConflict, "a", "b", "c"),
 		},
-		"the first of a profile's own rules wins": {
+		"the first rule of a profile wins": {
 			volume: builders.NFSVolume(hard),
 			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nconnect=4"}, builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) {
 				second := *s.Volumes[0].DeepCopy()

@@ -45,16 +45,16 @@ func TestEntriesJoinedByCommas(t *testing.T) {
 		volume *corev1.PersistentVolume
 		want   outcome
 	}{
-		"are taken apart where the list is written": {
+		"are split when the options are written": {
 			volume: builders.NFSVolume([]string{"hard,bg,nfsvers=3"}),
 			want:   written([]string{"hard,bg,nfsvers=3"}, []string{"hard", "bg", "nfsvers=3", "actimeo=600"}, "fast"),
 		},
-		"with options that no rule may ask for": {
+		"with options that no rule may set": {
 			volume: builders.NFSVolume([]string{"rw,port=2049,vers=4.1"}),
 			want:   written([]string{"rw,port=2049,vers=4.1"}, []string{"rw", "port=2049", "vers=4.1", "actimeo=600"}, "fast"),
 		},
-		"stay unchanged if nothing changes":             {volume: builders.NFSVolume([]string{"hard,actimeo=600"}), want: upToDate},
-		"stay where the volume's own value is the rule": {volume: builders.NFSVolume([]string{"hard,actimeo=30"}), want: keepsOwn},
+		"stay unchanged without a change":    {volume: builders.NFSVolume([]string{"hard,actimeo=600"}), want: upToDate},
+		"stay if the volume keeps its value": {volume: builders.NFSVolume([]string{"hard,actimeo=30"}), want: keepsOwn},
 		"are restored unchanged": {
 			volume: builders.NFSVolume([]string{"hard", "bg", "nocto"}, builders.Carrying([]string{"hard,bg"}, []string{"hard", "bg", "nocto"}, "gone")),
 			want:   written([]string{"hard,bg"}, []string{"hard", "bg", "actimeo=600"}, "fast"),
@@ -87,7 +87,7 @@ func TestOptionsAreRestoredAfterThePatchingRuleIsGone(t *testing.T) {
 	declaring := func(list string) builders.VolumeOption {
 		return builders.Annotated(corev1.LastAppliedConfigAnnotation, `{"spec":{"mountOptions":`+list+`}}`)
 	}
-	ours := func(more ...builders.VolumeOption) *corev1.PersistentVolume {
+	managed := func(more ...builders.VolumeOption) *corev1.PersistentVolume {
 		return builders.NFSVolume([]string{"hard", "nocto"}, append([]builders.VolumeOption{builders.Carrying([]string{"hard"}, []string{"hard", "nocto"}, "fast")}, more...)...)
 	}
 	for name, test := range map[string]struct {
@@ -99,10 +99,10 @@ func TestOptionsAreRestoredAfterThePatchingRuleIsGone(t *testing.T) {
 		"the profile is gone":                                          {volume: fluxed(), want: restored("hard")},
 		"the rule comes to report only: the record stays":              {volume: fluxed(), with: []v1alpha1.StorageClientProfile{reporting}, want: upToDate},
 		"the rule reports only, and then the profile is deleted":       {volume: fluxed(), with: []v1alpha1.StorageClientProfile{leaving}, want: restored("hard")},
-		"a manifest declares the applied options now: they stay":       {volume: ours(declaring(`["hard","nocto"]`)), want: released},
-		"a manifest that declares another list is not in the way":      {volume: ours(declaring(`["hard"]`)), want: restored("hard")},
-		"an apply manager declares the applied options now: they stay": {volume: ours(managedBy("kustomize-controller", metav1.ManagedFieldsOperationApply, ownsOptions)), want: released},
-		"a manifest that cannot be read may declare it: it stays":      {volume: ours(builders.Annotated(corev1.LastAppliedConfigAnnotation, "{")), want: released},
+		"a manifest declares the applied options now: they stay":       {volume: managed(declaring(`["hard","nocto"]`)), want: released},
+		"a manifest that declares another list is not in the way":      {volume: managed(declaring(`["hard"]`)), want: restored("hard")},
+		"an apply manager declares the applied options now: they stay": {volume: managed(managedBy("kustomize-controller", metav1.ManagedFieldsOperationApply, ownsOptions)), want: released},
+		"a manifest that cannot be read may declare it: it stays":      {volume: managed(builders.Annotated(corev1.LastAppliedConfigAnnotation, "{")), want: released},
 		"a user changed the options of a managed volume: they stay":    {volume: builders.NFSVolume([]string{"soft"}, builders.Carrying([]string{"hard"}, []string{"hard", "nocto"}, "fast"), builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app")), want: released},
 		"and Retain keeps the options of a managed volume":             {volume: fluxed(), with: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", nil, builders.Retaining)}, want: released},
 	} {
@@ -131,7 +131,7 @@ func TestRetainWithAnotherProfile(t *testing.T) {
 			with:   []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"actimeo=600"}, priority(100), builders.Retaining, builders.Deleted), builders.NFSProfile("b", []string{"nocto"})},
 			want:   written([]string{"hard", "actimeo=600"}, []string{"hard", "actimeo=600", "nocto"}, "b"),
 		},
-		"where its rule no longer matches, too": {
+		"even if its rule no longer matches": {
 			volume: carrying([]string{"hard"}, []string{"hard", "actimeo=600", "nocto"}, "a", "b"),
 			with: []v1alpha1.StorageClientProfile{
 				builders.NFSProfile("a", []string{"actimeo=600"}, builders.Retaining, builders.Selecting(v1alpha1.VolumeSelector{Servers: []string{"other"}})),
@@ -139,7 +139,7 @@ func TestRetainWithAnotherProfile(t *testing.T) {
 			},
 			want: written([]string{"hard", "actimeo=600"}, []string{"hard", "actimeo=600", "nocto"}, "b"),
 		},
-		"and nothing is reordered for it": {
+		"without a new order": {
 			volume: carrying([]string{"hard"}, []string{"hard", "nocto", "actimeo=600"}, "a", "b"),
 			with:   []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"actimeo=600"}, builders.Retaining, builders.Deleted), builders.NFSProfile("b", []string{"nocto"})},
 			want:   written([]string{"hard", "actimeo=600"}, []string{"hard", "nocto", "actimeo=600"}, "b"),
@@ -149,7 +149,7 @@ func TestRetainWithAnotherProfile(t *testing.T) {
 			with:   []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"actimeo=600"}, builders.Retaining, builders.Deleted), builders.NFSProfile("b", []string{"nconnect=4"}, useProfile)},
 			want:   written([]string{"hard", "nconnect=2", "actimeo=600"}, []string{"hard", "nconnect=4", "actimeo=600"}, "b"),
 		},
-		"what it replaced stays replaced": {
+		"a value that it replaced stays replaced": {
 			volume: carrying([]string{"hard", "nconnect=2"}, []string{"hard", "nconnect=8", "nocto"}, "a", "b"),
 			with:   []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"nconnect=8"}, useProfile, builders.Retaining, builders.Deleted), builders.NFSProfile("b", []string{"nocto"})},
 			want:   written([]string{"hard", "nconnect=8"}, []string{"hard", "nconnect=8", "nocto"}, "b"),
@@ -189,9 +189,9 @@ func TestOptionsThatAnotherWebhookAdds(t *testing.T) {
 		want   outcome
 	}{
 		"becomes an original option":                          {newVolume("hard", "nconnect=4", "nocto", "noresvport"), written([]string{"hard", "noresvport"}, []string{"hard", "nconnect=4", "nocto", "noresvport"}, "fast")},
-		"wherever it stands":                                  {newVolume("noresvport", "hard", "nconnect=4", "nocto"), written([]string{"hard", "noresvport"}, []string{"noresvport", "hard", "nconnect=4", "nocto"}, "fast")},
-		"no addition: nothing":                                {newVolume("hard", "nconnect=4", "nocto"), upToDate},
-		"something is taken away":                             {newVolume("hard", "nocto", "noresvport"), leftAlone(v1alpha1.VolumeReasonConflict, "fast")},
+		"at any position":                                     {newVolume("noresvport", "hard", "nconnect=4", "nocto"), written([]string{"hard", "noresvport"}, []string{"noresvport", "hard", "nconnect=4", "nocto"}, "fast")},
+		"no addition, no change":                              {newVolume("hard", "nconnect=4", "nocto"), upToDate},
+		"an option is removed":                                {newVolume("hard", "nocto", "noresvport"), leftAlone(v1alpha1.VolumeReasonConflict, "fast")},
 		"a volume that the operator wrote later is unchanged": {ofABatch, leftAlone(v1alpha1.VolumeReasonConflict, "fast")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -227,20 +227,20 @@ func TestADriverWithBackendOptions(t *testing.T) {
 		want    outcome
 		message string
 	}{
-		"an empty list of NFS stays empty where the rule names no version": {
+		"no options on NFS, and a rule without a version": {
 			volume: builders.NFSVolume(nil, of("file", "")), with: rule("nconnect=8", "hard"), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "fast"),
 			message: "driver csi.trident.netapp.io uses the options of its backend only if the volume has none; also declare nfsvers and all other options of the backend",
 		},
-		"and is written where it does": {
+		"no options on NFS, and a rule with a version": {
 			volume: builders.NFSVolume(nil, of("file", "")), with: rule("nfsvers=3", "hard"), want: written(nil, []string{"nfsvers=3", "hard"}, "fast"),
 		},
-		"a volume with options of its own has lost the backend's already": {
+		"a volume with options no longer has those of the backend": {
 			volume: builders.NFSVolume([]string{"hard"}, of("file", "")), with: rule("nconnect=8"), want: written([]string{"hard"}, []string{"hard", "nconnect=8"}, "fast"),
 		},
-		"an empty list of XFS stays empty without nouuid": {
+		"no options on XFS, and a rule without nouuid": {
 			volume: builders.NFSVolume(nil, of("block", "xfs")), with: rule("noatime"), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "fast"), message: "also declare nouuid",
 		},
-		"and is written with it": {
+		"no options on XFS, and a rule with nouuid": {
 			volume: builders.NFSVolume(nil, of("block", "xfs")), with: rule("noatime", "nouuid"), want: written(nil, []string{"noatime", "nouuid"}, "fast"),
 		},
 		"options that were originally empty count as empty": {

@@ -62,7 +62,7 @@ func TestNoRuleMakesAVolumeWeaker(t *testing.T) {
 			want:    written([]string{"uquota", "prjquota"}, []string{"uquota", "prjquota", "noatime"}, "p"),
 			message: "project quota stays prjquota (profile wants noquota; the operator never weakens a mount)",
 		},
-		"nor with KeepVolume, where both stood in one list": {
+		"nor with KeepVolume, if both were in one list": {
 			volume: sourced([]string{"gquota"}, xfs), profile: onClass("p", "noquota"),
 			want: outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonKeepsOwnValue, Profiles: []string{"p"}},
 		},
@@ -96,7 +96,7 @@ func TestNoRuleMakesAVolumeWeaker(t *testing.T) {
 		"stronger replaces": {
 			volume: nfs("sec=sys"), profile: overVolume("p", "sec=krb5p"), want: written([]string{"sec=sys"}, []string{"sec=krb5p"}, "p"),
 		},
-		"of two profiles the one that wins may not weaken": {
+		"the winning profile may not weaken a mount": {
 			volume: nfs("sec=krb5"), profile: overVolume("p", "nocto"), more: []v1alpha1.StorageClientProfile{overVolume("q", "sec=none")},
 			want:    written([]string{"sec=krb5"}, []string{"sec=krb5", "nocto"}, "p", "q"),
 			message: "sec stays krb5 (profile wants none; the operator never weakens a mount)",

@@ -72,7 +72,7 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 			volume:   sourced(nil, smb, builders.Labelled("argocd.argoproj.io/instance", "app")),
 			profiles: one(onClass("p", "nconnect=4")), want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"),
 		},
-		"a list for two protocols is blocked where one of them does not know it": {
+		"options for two protocols are blocked if one does not support them": {
 			volume: sourced(nil, azureSMB),
 			profiles: one(builders.NFSProfile("p", []string{"actimeo=30", "nconnect=4"}, builders.Selecting(v1alpha1.VolumeSelector{
 				Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB}}))),
@@ -140,11 +140,11 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 			want:     leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"), message: `unknown driver "disk.example.com"`,
 		},
 
-		"Azure Files over NFS takes what its driver does not touch": {
+		"Azure Files over NFS accepts options that its driver does not set": {
 			volume: sourced([]string{"noresvport"}, azureNFS), profiles: one(onClass("p", "nconnect=4", "actimeo=60")),
 			want: written([]string{"noresvport"}, []string{"noresvport", "nconnect=4", "actimeo=60"}, "p"),
 		},
-		"another version than that of the Azure Files driver is not written": {
+		"a version other than the Azure Files driver's is not written": {
 			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "nconnect=4", "vers=4.2")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
 			message: "vers=4.2: the driver adds its own version ([vers=4 minorversion=1]), and mount accepts only one",
 		},
@@ -158,7 +158,7 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "nfsvers=4.1", "nconnect=4")),
 			want: written(nil, []string{"nconnect=4"}, "p"), message: "the driver already sets: nfsvers=4.1",
 		},
-		"a version that is there already, and wrong, is the volume's own": {
+		"a wrong version of the volume stays": {
 			volume: sourced([]string{"vers=4.1"}, azureNFS), profiles: one(onClass("p", "nconnect=4")),
 			want: written([]string{"vers=4.1"}, []string{"vers=4.1", "nconnect=4"}, "p"),
 		},
@@ -166,17 +166,17 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "acregmax=90")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
 			message: "acregmax=90: does not take effect: with the options that the driver adds, or in its order, acregmax is 30",
 		},
-		"security that the driver's own overrides is not written": {
+		"security that the driver overrides is not written": {
 			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "sec=krb5")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "sec is sys",
 		},
 		"privileged ports that the driver turns off are not written": {
 			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "resvport")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "resvport is noresvport",
 		},
-		"what the attributes of csi-driver-nfs append wins": {
+		"options in the attributes of csi-driver-nfs win": {
 			volume: sourced(nil, nfs("nconnect=1,hard")), profiles: one(onClass("p", "nconnect=4")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
 			message: "nconnect is 1",
 		},
-		"what the attributes of csi-driver-nfs say as well is no matter": {
+		"equal options in the attributes of csi-driver-nfs do not matter": {
 			volume: sourced(nil, nfs("vers=4.1,nconnect=4")), profiles: one(onClass("p", "vers=4.1", "nconnect=4")),
 			want: written(nil, []string{"nconnect=4"}, "p"),
 		},

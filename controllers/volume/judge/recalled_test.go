@@ -45,7 +45,7 @@ func TestTheLedgerReplacesMissingAnnotations(t *testing.T) {
 		"also if annotations were removed twice":       {builders.NFSVolume(merged), entry(annotationsRestored), nil, restored("hard"), ""},
 		"Retain keeps the options":                     {builders.NFSVolume(merged), entry(), []v1alpha1.StorageClientProfile{retained}, released, "Retain"},
 		"a replaced volume is unchanged":               {builders.NFSVolume(soft), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, `Another user or controller replaced the volume: mountOptions are ["soft"], and the operator's annotations are gone`},
-		"also one with its original options":           {builders.NFSVolume(hard), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, "replaced the volume"},
+		"also a volume with its original options":      {builders.NFSVolume(hard), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, "replaced the volume"},
 		"and is not restored":                          {builders.NFSVolume(soft), entry(), nil, released, "another user or controller changed them"},
 		"it can be adopted":                            {builders.NFSVolume(soft), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, adopt},
 		"and is then adopted":                          {builders.NFSVolume(soft, builders.Carrying(soft, soft)), entry(annotationsRestored), []v1alpha1.StorageClientProfile{fast}, written(soft, []string{"soft", "nconnect=4", "nocto"}, "fast"), ""},

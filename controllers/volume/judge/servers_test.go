@@ -43,7 +43,7 @@ func TestAForeignNconnectWithholdsOnlyNconnect(t *testing.T) {
 			volume: builders.NFSVolume(all, builders.Carrying([]string{"hard"}, all, "fast")), other: foreign("nconnect=2"), with: eight,
 			want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"), message: dispute,
 		},
-		"a rule with only nconnect writes nothing": {
+		"a rule with only nconnect does not write": {
 			volume: builders.NFSVolume([]string{"hard"}), other: foreign("nconnect=2"), with: only, want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"), message: dispute,
 		},
 		"a volume without a number is reported and does not block": {

@@ -48,7 +48,7 @@ func TestSourceOf(t *testing.T) {
 			source: csiOf("file.csi.azure.com", "rg#account#share", nil),
 			want:   Source{Driver: "file.csi.azure.com", Protocol: v1alpha1.ProtocolSMB, Server: "account.file.core.windows.net"},
 		},
-		"Azure Files over NFS by a server of its own": {
+		"Azure Files over NFS with an explicit server": {
 			source: csiOf("file.csi.azure.com", "", map[string]string{"protocol": "NFS", "server": "private.endpoint"}),
 			want:   Source{Driver: "file.csi.azure.com", Protocol: v1alpha1.ProtocolNFS, Server: "private.endpoint"},
 		},

@@ -79,19 +79,19 @@ func TestAWriteIsRecordedBeforeAndAfter(t *testing.T) {
 		changes []Change
 		want    *Entry
 	}{
-		"a first write starts":           {[]Change{Begin("pv", nil, false, written, []string{"p"})}, &Entry{Volume: "pv", Written: []Lists{written}, Profiles: []string{"p"}, Pending: true}},
-		"it is done":                     {[]Change{Begin("pv", nil, false, written, []string{"p"}), Settle("pv", written, []string{"p"})}, &Entry{Volume: "pv", Written: []Lists{written}, Profiles: []string{"p"}}},
-		"it starts again with others":    {[]Change{Begin("pv", nil, false, written, nil), Begin("pv", nil, false, next, nil)}, &Entry{Volume: "pv", Written: []Lists{written, next}, Pending: true}},
-		"a second one starts":            {[]Change{Settle("pv", written, []string{"p"}), Begin("pv", &written, false, next, []string{"q"})}, &Entry{Volume: "pv", Written: []Lists{written, next}, Profiles: []string{"p", "q"}}},
-		"of an unknown volume":           {[]Change{Begin("pv", &written, false, next, []string{"q"})}, &Entry{Volume: "pv", Written: []Lists{written, next}, Profiles: []string{"q"}}},
-		"annotations are restored":       {[]Change{Settle("pv", written, nil), Begin("pv", nil, true, written, nil)}, &Entry{Volume: "pv", Written: []Lists{written}, AnnotationsRestored: true}},
-		"which stays recorded":           {[]Change{Settle("pv", written, nil), Begin("pv", nil, true, written, nil), Settle("pv", written, nil), Begin("pv", &written, false, next, nil), Settle("pv", next, nil)}, &Entry{Volume: "pv", Written: []Lists{next}, AnnotationsRestored: true}},
-		"until the record is removed":    {[]Change{Settle("pv", written, nil), Forget}, nil},
-		"an end starts":                  {[]Change{Settle("pv", written, nil), End("pv", &written, nil)}, &Entry{Volume: "pv", Written: []Lists{written}, Ending: true}},
-		"an end of an unknown volume":    {[]Change{End("pv", &written, []string{"p"})}, &Entry{Volume: "pv", Written: []Lists{written}, Profiles: []string{"p"}, Ending: true}},
-		"an end of nothing":              {[]Change{End("pv", nil, nil)}, nil},
-		"a write after an end":           {[]Change{Settle("pv", written, nil), End("pv", &written, nil), Begin("pv", nil, false, next, nil)}, &Entry{Volume: "pv", Written: []Lists{next}, Pending: true}},
-		"one that the end did not reach": {[]Change{Settle("pv", written, nil), End("pv", &written, nil), Begin("pv", &written, false, next, nil)}, &Entry{Volume: "pv", Written: []Lists{written, next}}},
+		"a first write starts":                     {[]Change{Begin("pv", nil, false, written, []string{"p"})}, &Entry{Volume: "pv", Written: []Lists{written}, Profiles: []string{"p"}, Pending: true}},
+		"it is done":                               {[]Change{Begin("pv", nil, false, written, []string{"p"}), Settle("pv", written, []string{"p"})}, &Entry{Volume: "pv", Written: []Lists{written}, Profiles: []string{"p"}}},
+		"it starts again with others":              {[]Change{Begin("pv", nil, false, written, nil), Begin("pv", nil, false, next, nil)}, &Entry{Volume: "pv", Written: []Lists{written, next}, Pending: true}},
+		"a second one starts":                      {[]Change{Settle("pv", written, []string{"p"}), Begin("pv", &written, false, next, []string{"q"})}, &Entry{Volume: "pv", Written: []Lists{written, next}, Profiles: []string{"p", "q"}}},
+		"of an unknown volume":                     {[]Change{Begin("pv", &written, false, next, []string{"q"})}, &Entry{Volume: "pv", Written: []Lists{written, next}, Profiles: []string{"q"}}},
+		"annotations are restored":                 {[]Change{Settle("pv", written, nil), Begin("pv", nil, true, written, nil)}, &Entry{Volume: "pv", Written: []Lists{written}, AnnotationsRestored: true}},
+		"which stays recorded":                     {[]Change{Settle("pv", written, nil), Begin("pv", nil, true, written, nil), Settle("pv", written, nil), Begin("pv", &written, false, next, nil), Settle("pv", next, nil)}, &Entry{Volume: "pv", Written: []Lists{next}, AnnotationsRestored: true}},
+		"until the record is removed":              {[]Change{Settle("pv", written, nil), Forget}, nil},
+		"an end starts":                            {[]Change{Settle("pv", written, nil), End("pv", &written, nil)}, &Entry{Volume: "pv", Written: []Lists{written}, Ending: true}},
+		"an end of an unknown volume":              {[]Change{End("pv", &written, []string{"p"})}, &Entry{Volume: "pv", Written: []Lists{written}, Profiles: []string{"p"}, Ending: true}},
+		"an end of nothing":                        {[]Change{End("pv", nil, nil)}, nil},
+		"a write after an end":                     {[]Change{Settle("pv", written, nil), End("pv", &written, nil), Begin("pv", nil, false, next, nil)}, &Entry{Volume: "pv", Written: []Lists{next}, Pending: true}},
+		"a write after an end that did not happen": {[]Change{Settle("pv", written, nil), End("pv", &written, nil), Begin("pv", &written, false, next, nil)}, &Entry{Volume: "pv", Written: []Lists{written, next}}},
 	} {
 		l := Read(nil)
 		for _, change := range test.changes {
@@ -184,7 +184,7 @@ func TestADamagedPageIsReported(t *testing.T) {
 	} {
 		l := edit(change)
 		if e := l.EntryOf(uid(1)); e == nil || !strings.Contains(e.Broken, "key "+string(uid(1))+" of ConfigMap storage-client-system/storage-client-volumes-0 cannot be read") {
-			t.Errorf("%s: got entry %+v, want one that names the unreadable key", name, e)
+			t.Errorf("%s: got entry %+v, want an error that names the unreadable key", name, e)
 		}
 		if e := l.EntryOf(uid(2)); e == nil || e.Broken != "" {
 			t.Errorf("%s: got entry %+v of the other volume, want it readable", name, e)

@@ -176,7 +176,8 @@ func TestTable(t *testing.T) {
 					t.Errorf("%s, %+v, after %s: got allowance %s for new volumes, want %s", state, with, kind, got, allowed[want])
 				}
 				if row != nil && r.MustRestore(server) != (row.current == "restore") {
-					t.Errorf("%s, %+v, after %s: got a restore of current volumes: %t, want %s", state, with, kind, r.MustRestore(server), row.current)
+					t.Errorf("%s, %+v, after %s: got a restore of current volumes: %t, want %s", state, with, kind, r.MustRestore(server),
+						row.current)
 				}
 				if strings.HasPrefix(string(kind), "Probe") && r.State(another) != before {
 					t.Errorf("%s, %+v, after %s: got state %s on another server, want %s", state, with, kind, r.State(another), before)

@@ -26,15 +26,15 @@ func TestTrialTarget(t *testing.T) {
 		want    []string
 		reason  string
 	}{
-		"a profile that acts":                 {builders.NFSProfile("p", []string{"nocto"}), created("a", 0), []string{"hard", "nocto"}, ""},
-		"one in mode Plan":                    {builders.NFSProfile("p", []string{"nocto"}, planned), created("a", 0), []string{"hard", "nocto"}, ""},
-		"one that is paused":                  {builders.NFSProfile("p", []string{"nocto"}, builders.Paused), created("a", 0), []string{"hard", "nocto"}, ""},
-		"one with options of another profile": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, written(other, 10)), []string{"hard", "nocto"}, ""},
-		"one that would write to read-only":   {builders.NFSProfile("p", []string{"rw", "nocto"}), created("a", 0, own("ro")), []string{"nocto", "ro"}, ""},
-		"one whose rules select other volumes": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, func(pv *corev1.PersistentVolume) {
+		"an active profile":          {builders.NFSProfile("p", []string{"nocto"}), created("a", 0), []string{"hard", "nocto"}, ""},
+		"a profile in mode Plan":     {builders.NFSProfile("p", []string{"nocto"}, planned), created("a", 0), []string{"hard", "nocto"}, ""},
+		"a paused profile":           {builders.NFSProfile("p", []string{"nocto"}, builders.Paused), created("a", 0), []string{"hard", "nocto"}, ""},
+		"options of another profile": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, written(other, 10)), []string{"hard", "nocto"}, ""},
+		"rw on a read-only volume":   {builders.NFSProfile("p", []string{"rw", "nocto"}), created("a", 0, own("ro")), []string{"nocto", "ro"}, ""},
+		"a profile whose rules select other volumes": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, func(pv *corev1.PersistentVolume) {
 			pv.Spec.NFS, pv.Spec.Local = nil, &corev1.LocalVolumeSource{Path: "/a"}
 		}), nil, "no rule of StorageClientProfile p selects the volume"},
-		"one with a forbidden option": {builders.NFSProfile("p", []string{"suid"}), created("a", 0), nil, "suid"},
+		"a profile with a forbidden option": {builders.NFSProfile("p", []string{"suid"}), created("a", 0), nil, "suid"},
 		"an ignored volume": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, func(pv *corev1.PersistentVolume) {
 			metav1.SetMetaDataAnnotation(&pv.ObjectMeta, v1alpha1.IgnoreAnnotation, v1alpha1.True)
 		}), nil, v1alpha1.IgnoreAnnotation},

@@ -94,7 +94,7 @@ func TestARestoreWithoutALiveReadRecordsNothing(t *testing.T) {
 	s.FailedMounts = map[string]Failure{"a": unclearFailure}
 	planned := For(s)
 	if !planned.NeedsFresh() {
-		t.Error("got a plan that records the failure from the cache, want one that needs live reads")
+		t.Error("got a plan that records the failure from the cache, want a need for live reads")
 	}
 	planned = planned.WithoutFresh()
 	if len(planned.Steps) != 1 {
@@ -186,7 +186,7 @@ func TestAnUnselectedVolumeIsStillObserved(t *testing.T) {
 	before := b.volume("a").DeepCopy()
 	b.pass(cured("a", RollbackUntested))
 	if r := newPlanner(b.snapshot()).sets[set]; r == nil || r.Stops() {
-		t.Errorf("got record %+v, want one that does not stop the set", r)
+		t.Errorf("got record %+v, want a record that does not stop the set", r)
 	}
 	if diff := cmp.Diff(before, b.volume("a")); diff != "" {
 		t.Errorf("volume a (-want +got):\n%s", diff)
@@ -207,7 +207,7 @@ func TestAFailureOfALongListIsExplained(t *testing.T) {
 	_, warned := judgeNew(b.snapshot(), created("new", 0))
 	for _, message := range []string{Summarize("p", b.snapshot()).Stopped, warned} {
 		if !strings.Contains(message, "a could not be mounted with the declared options (driver kubernetes.io/nfs, event: ") {
-			t.Errorf("got message %q, want one without the list of options", message)
+			t.Errorf("got message %q, want a message without the options", message)
 		}
 	}
 }

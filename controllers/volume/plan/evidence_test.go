@@ -81,18 +81,18 @@ func TestEvidence(t *testing.T) {
 		recorded string // the volume with the recorded evidence
 		evidence string // the evidence in the marks of the writes
 	}{
-		"a soak shows nothing":                   {volumes: with(canary), message: unmounted},
-		"however long it is":                     {volumes: with(created("a", 9, written(wait, 900_000, unproven))), message: unmounted},
-		"nor does a mount from before the write": {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 500)}, message: unmounted},
-		"nor one within the clock tolerance":     {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 395)}, message: unmounted},
-		"nor one of the future":                  {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", -6)}, message: unmounted},
-		"nor one of unknown age":                 {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since = nil })}, message: unmounted},
-		"nor one without completed operations":   {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Used = false })}, message: unmounted},
-		"nor one with other options": {
+		"a soak is no evidence":                    {volumes: with(canary), message: unmounted},
+		"nor is a long soak":                       {volumes: with(created("a", 9, written(wait, 900_000, unproven))), message: unmounted},
+		"nor is a mount from before the write":     {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 500)}, message: unmounted},
+		"nor a mount within the clock tolerance":   {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 395)}, message: unmounted},
+		"nor a mount of the future":                {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", -6)}, message: unmounted},
+		"nor a mount of unknown age":               {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since = nil })}, message: unmounted},
+		"nor a mount without completed operations": {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Used = false })}, message: unmounted},
+		"nor a mount with other options": {
 			volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options = m.Options[:3] })}, message: unmounted,
 		},
-		"nor one of another volume": {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("b", 300)}, message: unmounted},
-		"a mount made since does, and is recorded": {
+		"nor a mount of another volume": {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("b", 300)}, message: unmounted},
+		"a mount after the write is evidence, and is recorded": {
 			volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 394)}, want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
 		},
 		"recorded evidence needs no mount": {
@@ -153,7 +153,7 @@ func TestEvidence(t *testing.T) {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(wait, 400, unproven), ofPhase(corev1.VolumeReleased)), created("b", 3, ofPhase(corev1.VolumeAvailable))}, message: unmounted,
 		},
 		"a volume that a pod is about to mount is the canary": {volumes: with(), coming: []string{"c"}, want: []string{"c"}, message: another},
-		"then one that pods have mounted":                     {volumes: with(), nodes: []*v1alpha1.StorageClientNode{mountOf("d", 9000)}, want: []string{"d"}, message: another},
+		"then a volume that pods have mounted":                {volumes: with(), nodes: []*v1alpha1.StorageClientNode{mountOf("d", 9000)}, want: []string{"d"}, message: another},
 		"proven options are written by age": {
 			volumes: with(created("a", 9, written(wait, 400, unproven, func(m *judge.Mark) { m.Evidence = "seen" }))), coming: []string{"d"}, want: []string{"b", "c"}, message: another, evidence: "seen",
 		},

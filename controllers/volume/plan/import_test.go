@@ -174,7 +174,8 @@ func TestTheReleaseBeforeReadsRecordings(t *testing.T) {
 				isState && len(want.blamed) > 0 && stopped != "filer other",
 				len(want.blamed) > 0 && strings.HasPrefix(line, "  write"),
 				strings.HasPrefix(line, "  restore"), strings.HasPrefix(line, "  take back"):
-				t.Errorf("%s: got %q in the previous release, want its set stopped if %+v stops it, and no restore", way, strings.TrimSpace(line), want)
+				t.Errorf("%s: got %q in the previous release, want its set stopped if %+v stops it, and no restore", way,
+					strings.TrimSpace(line), want)
 			}
 		}
 	}

@@ -35,9 +35,9 @@ func TestList(t *testing.T) {
 		want    []Listed
 		held    bool
 	}{
-		"of one profile":        {"fast", []v1alpha1.StorageClientProfile{fast}, []Listed{done, git, pending}, false},
-		"of one that is paused": {"fast", []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", wanted, builders.Paused)}, []Listed{done, git, pending}, true},
-		"of another":            {"other", []v1alpha1.StorageClientProfile{fast}, nil, false},
+		"of one profile":      {"fast", []v1alpha1.StorageClientProfile{fast}, []Listed{done, git, pending}, false},
+		"of a paused profile": {"fast", []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", wanted, builders.Paused)}, []Listed{done, git, pending}, true},
+		"of another":          {"other", []v1alpha1.StorageClientProfile{fast}, nil, false},
 		"leftovers of a deleted profile": {
 			"gone", nil, []Listed{row("left", judge.StatePending, v1alpha1.VolumeReasonRestored, wanted, []string{"ro"}, "gone")}, false,
 		},
@@ -58,9 +58,9 @@ func TestList(t *testing.T) {
 
 // A kept original value is an exception, even if no write is pending.
 func TestListReportsKeptValues(t *testing.T) {
-	kept := []string{"nconnect=2", "nocto"}
+	keptOptions := []string{"nconnect=2", "nocto"}
 	volumes := []*corev1.PersistentVolume{
-		builders.NFSVolume(kept, builders.Named("keeps"), builders.Carrying([]string{"nconnect=2"}, kept, "fast")),
+		builders.NFSVolume(keptOptions, builders.Named("keeps"), builders.Carrying([]string{"nconnect=2"}, keptOptions, "fast")),
 		builders.NFSVolume([]string{"nconnect=4", "nocto"}, builders.Named("done"), builders.Carrying(nil, []string{"nconnect=4", "nocto"}, "fast")),
 	}
 	for _, profile := range []string{"fast", ""} {

@@ -122,7 +122,7 @@ func TestBatches(t *testing.T) {
 				created("bound", 1, ofPhase(corev1.VolumeBound))},
 			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"bound"}, message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
-		"and their soak shows nothing for others": {
+		"and their soak is no evidence for others": {
 			volumes: []*corev1.PersistentVolume{created("released", 9, ofPhase(corev1.VolumeReleased), written(p, 900)), created("b", 5, ofPhase(corev1.VolumeBound)),
 				created("c", 4, ofPhase(corev1.VolumeBound))},
 			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"b"}, message: "StorageClientProfile p: another batch comes first", next: 10,
@@ -198,7 +198,7 @@ func TestBatches(t *testing.T) {
 				created("s", 4, builders.CSI("nfs.csi.k8s.io", map[string]string{"server": "filer", "share": "/"}))},
 			profiles: []v1alpha1.StorageClientProfile{p}, message: "StorageClientProfile p: PersistentVolume b soaks until 2026-11-21T12:04:40Z", next: 10,
 		},
-		"nor where one of its volumes could not be mounted": {
+		"nor if one of its volumes could not be mounted": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)), created("c", 2)},
 			profiles: []v1alpha1.StorageClientProfile{p}, failed: map[string]string{"b": "exit status 32"},
 			reverted: []string{"b"}, message: "StorageClientProfile p: these options are stopped: PersistentVolume b could not be mounted with them", next: 10,
@@ -482,7 +482,7 @@ func TestSummaryReportsBatches(t *testing.T) {
 			batch: "canary PersistentVolume a soaks until 2026-11-21T12:04:50Z"},
 		"a later batch soaks": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("c", 3, written(p, 10)), created("b", 3, written(p, 10)), created("d", 1)},
 			batch: "PersistentVolumes b, c soak until 2026-11-21T12:04:50Z"},
-		"nothing is left to write": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 10))}},
+		"no volume is pending": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 10))}},
 		"a volume could not be mounted": {volumes: []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 1)},
 			stopped: `PersistentVolume a could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs, event: "exit status 32")`},
 	}

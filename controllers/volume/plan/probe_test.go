@@ -66,7 +66,7 @@ func TestProbeCandidates(t *testing.T) {
 		"nothing if the profile disables probes":                       {probedBy(never, created("a", 0)), nil},
 		"nothing for volumes with the declared options":                {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"hard", "nocto"} })), nil},
 		"nothing for a profile that is paused":                         {probedBy(builders.NFSProfile("p", []string{"nocto"}, builders.Paused), created("a", 0)), nil},
-		"one that can be probed before one that cannot":                {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.NFS.Path = "/a b" }), created("b", 0)), []string{"b filer:/data hard,nocto hard"}},
+		"a volume that can be probed is first":                         {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.NFS.Path = "/a b" }), created("b", 0)), []string{"b filer:/data hard,nocto hard"}},
 		"the options as the kubelet passes them":                       {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"vers=3", "hard"} })), []string{"a filer:/data hard,nocto,vers=3 hard,vers=3"}},
 		"a volume's readOnly, which the kubelet takes from pods alone": {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.NFS.ReadOnly = true })), []string{"a filer:/data hard,nocto hard"}},
 		"Kerberos has an obstacle":                                     {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"sec=krb5"} })), []string{"a filer:/data nocto,sec=krb5 sec=krb5: sec=krb5 needs the node's rpc.gssd"}},
@@ -98,7 +98,7 @@ func TestVolumesWaitForTheProbe(t *testing.T) {
 		note   string
 	}{
 		"without probes, the canary is written":           {nil, []string{"a"}, "then"},
-		"without a result, nothing is written":            {map[ProbeKey]Probe{}, nil, "Waiting for a probe of these options: an isolated mount from server filer; then "},
+		"without a result, no volume is written":          {map[ProbeKey]Probe{}, nil, "Waiting for a probe of these options: an isolated mount from server filer; then "},
 		"a result on one server is none on another one":   {map[ProbeKey]Probe{key: {Verdict: ProbeWorks}}, []string{key.Server}, ""},
 		"rejected options are not written":                {map[ProbeKey]Probe{key: {Verdict: ProbeRefused, Text: "it could not"}}, nil, ""},
 		"without a verdict, a mount must be the evidence": {map[ProbeKey]Probe{key: {Verdict: ProbeUnknown, Text: "no agent"}}, []string{key.Server}, ""},
@@ -116,7 +116,7 @@ func TestVolumesWaitForTheProbe(t *testing.T) {
 				t.Errorf("steps (-want +got):\n%s\n%+v", diff, plan.Notes)
 			}
 			if test.probes != nil && plan.Next.IsZero() {
-				t.Error("got no next plan, want one that reads the result")
+				t.Error("got no next plan, want a time for the next read of the result")
 			}
 			if test.note != "" && test.probes != nil && !strings.Contains(plan.Notes["a"].Message, test.note) {
 				t.Errorf("note of a: got %q, want it to contain %q", plan.Notes["a"].Message, test.note)
@@ -135,10 +135,10 @@ func TestAProbeIsEvidenceForItsServer(t *testing.T) {
 		// proven and unproven are the written volumes, with and without evidence.
 		proven, unproven []string
 	}{
-		"both servers":          {probes: map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: works}, proven: []string{"a"}},
-		"one server":            {probes: map[ProbeKey]Probe{{set, "filer"}: works}, proven: []string{"a"}},
-		"one without a verdict": {probes: map[ProbeKey]Probe{{set, "filer"}: {Verdict: ProbeUnknown}, {set, "other"}: works}, proven: []string{"b"}},
-		"nothing is probed":     {unproven: []string{"a"}},
+		"both servers":               {probes: map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: works}, proven: []string{"a"}},
+		"one server":                 {probes: map[ProbeKey]Probe{{set, "filer"}: works}, proven: []string{"a"}},
+		"a server without a verdict": {probes: map[ProbeKey]Probe{{set, "filer"}: {Verdict: ProbeUnknown}, {set, "other"}: works}, proven: []string{"b"}},
+		"no probes":                  {unproven: []string{"a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.Probes = test.probes

@@ -65,7 +65,7 @@ func TestSummarize(t *testing.T) {
 			}, builders.NFSProfile("fast", wanted, builders.Deleted), builders.NFSProfile("other", []string{"nocto"})),
 			want: Summary{},
 		},
-		"mode Plan counts what it would find": {
+		"mode Plan counts the pending changes": {
 			snapshot: snapshotOf([]*corev1.PersistentVolume{builders.NFSVolume(nil, builders.Named("pending")), builders.NFSVolume(wanted, builders.Named("done")), gitOps("git")}, builders.NFSProfile("fast", wanted, builders.InModePlan)),
 			want: Summary{Matched: 3, UpToDate: 1, Exceptions: 1, Servers: []advice.Server{fourEach, oneEach}, Volumes: []Volume{{Name: "done", Wanted: wanted}},
 				ExceptionExamples: []Note{{Volume: "git", Reason: v1alpha1.VolumeReasonDeclaredElsewhere}}},

@@ -49,7 +49,7 @@ func TestControllersShareEvaluations(t *testing.T) {
 	}
 }
 
-// A reader with its own memory, such as the webhook's, also compiles the profiles only once.
+// A reader without a shared memory, such as the webhook's, also compiles the profiles only once.
 func TestAReaderAloneCompilesOnce(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(1), &p)...)

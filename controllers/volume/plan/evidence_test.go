@@ -93,7 +93,8 @@ func TestEvidence(t *testing.T) {
 		},
 		"nor a mount of another volume": {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("b", 300)}, message: unmounted},
 		"a mount after the write is evidence, and is recorded": {
-			volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 394)}, want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
+			volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 394)}, want: []string{"b", "c"}, message: another,
+			recorded: "a", evidence: "n1 has mounted a",
 		},
 		"recorded evidence needs no mount": {
 			volumes: with(created("a", 9, written(wait, 400, unproven, func(m *judge.Mark) { m.Evidence = "seen" }))), want: []string{"b", "c"}, message: another, evidence: "seen",

@@ -133,7 +133,7 @@ func TestRulesSelectVolumesOfEveryDriver(t *testing.T) {
 				judge.ActionWrite)
 		}
 	}
-	// The volume has no NFS version, so a write would drop the version of the backend.
+	// Neither the volume nor the rule has an NFS version, so a write would drop the version of the backend.
 	if v := selected["trident-nas"]; v.State != judge.StateBlocked || !strings.Contains(v.Message, "nfsvers") {
 		t.Errorf("trident-nas: got %s: %s, want %s with nfsvers", v.State, v.Message, judge.StateBlocked)
 	}

@@ -98,7 +98,7 @@ func TestVolumesWaitForTheProbe(t *testing.T) {
 		note   string
 	}{
 		"without probes, the canary is written":           {nil, []string{"a"}, "then"},
-		"without a result, no volume is written":          {map[ProbeKey]Probe{}, nil, "Waiting for a probe of these options: an isolated mount from server filer; then "},
+		"without a result, no write":                      {map[ProbeKey]Probe{}, nil, "Waiting for a probe of these options: an isolated mount from server filer; then "},
 		"a result on one server is none on another one":   {map[ProbeKey]Probe{key: {Verdict: ProbeWorks}}, []string{key.Server}, ""},
 		"rejected options are not written":                {map[ProbeKey]Probe{key: {Verdict: ProbeRefused, Text: "it could not"}}, nil, ""},
 		"without a verdict, a mount must be the evidence": {map[ProbeKey]Probe{key: {Verdict: ProbeUnknown, Text: "no agent"}}, []string{key.Server}, ""},

@@ -14,7 +14,7 @@ type ailment struct {
 	effect v1alpha1.SettingEffect
 }
 
-// moduleAilments are what becomes of a live value, and of one that only a boot could bring.
+// moduleAilments are the possible ailments of a live value, and of a value that only a boot can apply.
 var moduleAilments = []ailment{
 	{v1alpha1.SettingFailed, v1alpha1.EffectLive}, {v1alpha1.SettingDrifted, v1alpha1.EffectLive}, {v1alpha1.SettingClamped, v1alpha1.EffectLive},
 	{v1alpha1.SettingUnsupported, v1alpha1.EffectLive}, {v1alpha1.SettingShadowed, v1alpha1.EffectLive}, {v1alpha1.SettingShadowed, v1alpha1.EffectReboot},
@@ -27,14 +27,14 @@ var argumentAilments = []ailment{
 	{v1alpha1.SettingClamped, v1alpha1.EffectReboot}, {v1alpha1.SettingUnsupported, v1alpha1.EffectReboot},
 }
 
-// isInTheWay reports whether a boot would not bring the setting, nor anything but somebody who undoes the ailment. The invariants go
-// by this, and not by the code that they are about.
+// isInTheWay reports whether a boot would not apply the setting, and only a user can remove the ailment. The invariants use this
+// function instead of the production code that they check.
 func isInTheWay(state v1alpha1.SettingState, effect v1alpha1.SettingEffect) bool {
 	boots := effect == v1alpha1.EffectReboot
 	return state == v1alpha1.SettingFailed || boots && (state == v1alpha1.SettingShadowed || state == v1alpha1.SettingDrifted)
 }
 
-// ail gives a setting of a node an ailment, or takes it away.
+// ail adds an ailment to a setting of a node, or removes it.
 func (w *world) ail(n *simNode, key string, a ailment) {
 	if n.machine.ailments[key] == a {
 		return
@@ -43,7 +43,7 @@ func (w *world) ail(n *simNode, key string, a ailment) {
 		w.narrate("%s: nothing is in the way of %s any more", n.Name, key)
 		delete(n.machine.ailments, key)
 		if isBootKey(key) && !n.machine.downUntil.IsZero() {
-			// What the machine can take from now on was not staged for the boot that it is in the middle of: another one is due.
+			// The current boot does not apply a setting that becomes possible during it: the node needs another boot.
 			n.machine.worsened++
 		}
 		return
@@ -53,7 +53,7 @@ func (w *world) ail(n *simNode, key string, a ailment) {
 	n.machine.worsened++
 }
 
-// ailAnything adds or removes a file of a user, a tool that changes values back, or a full disk.
+// ailAnything adds or removes a user's file, a tool that changes values back, or a full disk.
 func (w *world) ailAnything(n *simNode) {
 	p := w.profiles[w.profileNames[w.rng.IntN(len(w.profileNames))]]
 	key, choice := p.moduleKey(), moduleAilments
@@ -67,7 +67,8 @@ func (w *world) ailAnything(n *simNode) {
 	w.ail(n, key, choice[w.rng.IntN(len(choice))])
 }
 
-// bootAilments is what a boot changes: it brings what waited for it, and now and then something goes wrong in it.
+// bootAilments changes the ailments as a boot does: settings that waited for a boot become effective, and new ailments may
+// appear.
 func (w *world) bootAilments(n *simNode) {
 	for _, name := range w.profileNames {
 		key := w.profiles[name].moduleKey()
@@ -83,7 +84,7 @@ func (w *world) bootAilments(n *simNode) {
 	}
 }
 
-// endAilments has people undo what keeps nodes from being done. What is no more than an exception stays.
+// endAilments removes the ailments that keep nodes from finishing. Ailments that count as exceptions remain.
 func (w *world) endAilments(n *simNode) {
 	for _, name := range w.profileNames {
 		p := w.profiles[name]
@@ -96,7 +97,7 @@ func (w *world) endAilments(n *simNode) {
 	}
 }
 
-// inTheWay are the settings that would keep a node, as it was read, from being accepted after a boot.
+// inTheWay returns the settings that would prevent a node from being accepted after a boot. It uses the node as it was read.
 func inTheWay(n *plan.Node) []string {
 	if n.ClientNode == nil || n.ClientNode.Spec.Release || n.ClientNode.Status.Hash != n.ClientNode.Spec.Hash || n.ClientNode.Status.BootID != n.BootID {
 		return nil
@@ -111,8 +112,8 @@ func inTheWay(n *plan.Node) []string {
 	return keys
 }
 
-// checkAcceptance is the first half of invariant 16: no disruption starts on a node, and no node gets a permit, that would not be accepted
-// after its boot.
+// checkAcceptance is the first half of invariant 16. A node is disrupted or gets a permit only if it would be accepted after its
+// boot.
 func (m *manager) checkAcceptance(n *simNode, step plan.Step) {
 	seen := m.seen[n.Name]
 	if obstacles := inTheWay(&seen.Node); len(obstacles) > 0 {
@@ -120,7 +121,8 @@ func (m *manager) checkAcceptance(n *simNode, step plan.Step) {
 	}
 }
 
-// checkFailure is the other half: none that it accepted fails for its settings, unless something has become worse since.
+// checkFailure is the second half: an accepted node does not fail because of its settings, unless an ailment has become worse
+// since.
 func (m *manager) checkFailure(n *simNode, note v1alpha1.RolloutStatus) {
 	c := n.ClientNode
 	permit := c.Spec.RebootPermit
@@ -134,7 +136,7 @@ func (m *manager) checkFailure(n *simNode, note v1alpha1.RolloutStatus) {
 	}
 }
 
-// checkKept checks that no node continues to drain that would not be accepted.
+// checkKept checks that a drain stops if the node would not be accepted.
 func (w *world) checkKept() {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
@@ -143,7 +145,7 @@ func (w *world) checkKept() {
 			continue
 		}
 		if _, hash := w.wantedSettings(n); hash != n.ClientNode.Spec.BootHash {
-			continue // What was reported is of settings that are about to change.
+			continue // The report refers to settings that are about to change.
 		}
 		if obstacles := inTheWay(&n.Node); len(obstacles) > 0 {
 			w.fail("invariant 16: the drain of %s goes on, which would not be accepted: %v", name, obstacles)
@@ -151,7 +153,7 @@ func (w *world) checkKept() {
 	}
 }
 
-// reports returns true if the agent reports a setting of the node in one of these states.
+// reports returns true if the agent reports a setting of the node in one of the given states.
 func (n *simNode) reports(key string, states ...v1alpha1.SettingState) bool {
 	return n.ClientNode != nil && slices.ContainsFunc(n.ClientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool {
 		return s.Key == key && slices.Contains(states, s.State)
@@ -163,7 +165,7 @@ func (n *simNode) cannotTake(key string) bool {
 	return n.reports(key, v1alpha1.SettingClamped, v1alpha1.SettingUnsupported)
 }
 
-// keepsTaint reports whether another tool keeps changing a value of the node: it is in service without the taint only once that is over.
+// keepsTaint reports whether another tool keeps changing a value of the node. The taint remains until the tool stops.
 func (w *world) keepsTaint(n *simNode) bool {
 	return slices.ContainsFunc(w.profileNames, func(name string) bool { return n.reports(w.profiles[name].moduleKey(), v1alpha1.SettingDrifted) })
 }

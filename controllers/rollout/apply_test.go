@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// Each step was planned for an object that another client has changed since it was read.
+// Another client changes the object of each step between the read and the write.
 func TestAStepThatMeetsAnotherVersionIsAConflict(t *testing.T) {
 	const name = "a"
 	taint := corev1.Taint{Key: v1alpha1.UntunedTaint, Effect: corev1.TaintEffectNoSchedule}

@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// unreadable is a cluster that does not say which pods are on node a.
+// unreadable is a cluster that returns an error for the pods on node a.
 type unreadable struct{ *manager }
 
 func (u *unreadable) inspectPods(ctx context.Context, step plan.Drain) {
@@ -33,7 +33,7 @@ func (u *unreadable) drainNode(ctx context.Context, step plan.Drain) plan.DrainP
 	return u.manager.drainNode(ctx, step)
 }
 
-// TestADrainWhosePodsCannotBeReadTimesOut has node b come back meanwhile, which nothing of that keeps cordoned.
+// TestADrainWhosePodsCannotBeReadTimesOut also returns node b to service: the error on node a does not keep node b cordoned.
 func TestADrainWhosePodsCannotBeReadTimesOut(t *testing.T) {
 	w := newWorld(7)
 	w.quiet, w.calmly, w.budget = true, true, 2
@@ -65,7 +65,7 @@ func TestADrainWhosePodsCannotBeReadTimesOut(t *testing.T) {
 	}
 }
 
-// stuck does not respond until its context ends.
+// stuck responds only when its context ends.
 type stuck struct{ asked chan string }
 
 func (s *stuck) Evict(ctx context.Context, pod *corev1.Pod, _ *int64) error {
@@ -74,7 +74,7 @@ func (s *stuck) Evict(ctx context.Context, pod *corev1.Pod, _ *int64) error {
 	return ctx.Err()
 }
 
-// TestAPassWaitsForNoEviction has an eviction without a response, and a step that is due meanwhile.
+// TestAPassWaitsForNoEviction uses an eviction without a response, while another step is due.
 func TestAPassWaitsForNoEviction(t *testing.T) {
 	pods := &corev1.Pod{}
 	pods.Namespace, pods.Name, pods.UID, pods.Spec.NodeName = "eda", "web", "u", "a"
@@ -102,9 +102,9 @@ func TestAPassWaitsForNoEviction(t *testing.T) {
 	})
 }
 
-// TestPodsThatCannotBeReadAreNotGone has an API server that rejects lists of Pods.
+// TestPodsThatCannotBeReadAreNotGone uses an API server that rejects requests to list Pods.
 func TestPodsThatCannotBeReadAreNotGone(t *testing.T) {
-	s := scopeOf(t) // its reader knows no index of pods by node
+	s := scopeOf(t) // its reader has no index of pods by node
 	step := plan.Drain{OnNode: plan.OnNode{Node: "a"}}
 	if s.inspectPods(t.Context(), step); s.drains["a"] != nil {
 		t.Errorf("%+v; the drain, which is due, is to meet the error", s.drains["a"])

@@ -13,15 +13,15 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// simDrain is a node's drain in the background of a manager.
+// simDrain is the drain of a node in the background of a manager.
 type simDrain struct {
 	options v1alpha1.Drain
-	// asked is true while pods must be evicted, evicted is the number of evicted pods.
+	// asked is true while pods must be evicted. evicted is the number of evicted pods.
 	asked   bool
 	evicted int32
-	// refused are the pods whose latest eviction was rejected.
+	// refused contains the pods whose latest eviction was rejected.
 	refused sets.Set[string]
-	// nodeRV is the version of the Node that the manager knew when it last wanted the drain.
+	// nodeRV is the version of the Node when the manager last requested the drain.
 	nodeRV int
 }
 
@@ -62,7 +62,7 @@ func (m *manager) inspectPods(_ context.Context, step plan.Drain) {
 	}
 }
 
-// lookAhead finds pods whose budget would not let them go.
+// lookAhead returns the pods whose budget would reject an eviction.
 func (m *manager) lookAhead(_ context.Context, step plan.AddClaim) plan.DrainProgress {
 	defer m.turnOfWorker()()
 	m.intrudeAt("look ahead")
@@ -80,8 +80,8 @@ func (m *manager) lookAhead(_ context.Context, step plan.AddClaim) plan.DrainPro
 	return plan.DrainProgress{}
 }
 
-// checkInVain is the part of invariant 18 that is about evictions: none is in vain where nothing has changed since the look ahead. While
-// there are faults, anything may.
+// checkInVain is the part of invariant 18 about evictions. A drain evicts no pod without effect if the cluster is unchanged since
+// the look ahead. The check applies only while there are no faults.
 func (m *manager) checkInVain(n *simNode, step plan.Uncordon) {
 	evicted := m.evictedFrom(n.Name)
 	if note := n.ClientNode.Status.Rollout; note != nil {
@@ -96,7 +96,7 @@ func (m *manager) checkInVain(n *simNode, step plan.Uncordon) {
 	}
 }
 
-// keepDrains ends the drains of all other nodes.
+// keepDrains ends the drains of all nodes that are not in the set.
 func (m *manager) keepDrains(nodes sets.Set[string]) {
 	defer m.turnOfWorker()()
 	for name, drain := range m.drains[m.name] {
@@ -126,7 +126,7 @@ func (d *simDrain) progressOf(n *simNode) plan.DrainProgress {
 	return out
 }
 
-// runDrains has the managers' drains evict what may go.
+// runDrains evicts the pods that the managers' drains can evict.
 func (w *world) runDrains() {
 	for _, manager := range slices.Sorted(maps.Keys(w.drains)) {
 		for _, name := range slices.Sorted(maps.Keys(w.drains[manager])) {
@@ -156,7 +156,7 @@ func (w *world) evictPods(n *simNode, drain *simDrain) {
 	}
 }
 
-// checkEviction checks that pods are evicted only from claimed nodes. Changes by others after the manager's last read do not count.
+// checkEviction checks that only pods of claimed nodes are evicted. It ignores changes by others after the manager's last read.
 func (w *world) checkEviction(n *simNode, drain *simDrain) {
 	wait := time.Duration(drain.options.ExcludeFromLoadBalancersSeconds) * time.Second
 	switch {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// No node but "labelled" says by a label that it is one of the control plane.
+// Only node "labelled" has the label of a control-plane node.
 func TestAnEtcdMemberIsAControlPlaneNode(t *testing.T) {
 	pod := func(name, namespace, node string, static bool, labels map[string]string) *corev1.Pod {
 		out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}, Spec: corev1.PodSpec{NodeName: node}}

@@ -45,7 +45,7 @@ func TestABusyHostCausesAnEventAtItsStartAndAtTheTimeout(t *testing.T) {
 	}
 }
 
-// An event a node and step would be a fifth of all that a rollout writes.
+// One event per node and step would be a fifth of all writes of a rollout.
 func TestProgressIsReportedPerProfileAtMostOnceAMinute(t *testing.T) {
 	mark := v1alpha1.Disruption{Profile: "eda"}.Encode()
 	objects := []client.Object{&v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda"}}}

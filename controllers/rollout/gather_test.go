@@ -21,8 +21,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// TestARefreshReadsTheNodesThatAreStaleInTheCache has a cache that is behind with a Node, with a
-// StorageClientNode, with a node that is new and with one that is gone.
+// TestARefreshReadsTheNodesThatAreStaleInTheCache uses a stale cache. It has an old Node, an old StorageClientNode and a deleted
+// node, and lacks a new node.
 func TestARefreshReadsTheNodesThatAreStaleInTheCache(t *testing.T) {
 	pair := func(name string) []client.Object {
 		return []client.Object{
@@ -66,7 +66,7 @@ func TestARefreshReadsTheNodesThatAreStaleInTheCache(t *testing.T) {
 	if again := cached.news(); len(again.Nodes)+len(again.Gone) > 0 {
 		t.Errorf("the session is told again of %d nodes", len(again.Nodes))
 	}
-	// The namespace, whose annotation pauses everything, is read each time.
+	// Every refresh reads the namespace, because its annotation pauses all rollouts.
 	if diff := cmp.Diff(map[string]int{"node": 2, "object": 2, "gone": 2, "new": 2, v1alpha1.ManagerNamespace: 1}, read); diff != "" {
 		t.Errorf("read (-want +got):\n%s", diff)
 	}
@@ -88,7 +88,7 @@ func TestARefreshReadsTheNodesThatAreStaleInTheCache(t *testing.T) {
 	}
 }
 
-// TestAClaimOrMarkThatCannotBeReadCounts has values that a user wrote by hand.
+// TestAClaimOrMarkThatCannotBeReadCounts uses values that a user wrote by hand.
 func TestAClaimOrMarkThatCannotBeReadCounts(t *testing.T) {
 	since := metav1.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	s := scopeOf(t,
@@ -126,7 +126,7 @@ func change(t *testing.T, c client.Client, name string, object client.Object, ch
 	}
 }
 
-// A Node that takes the name of another one inherits neither its permit nor its note.
+// A new Node with the name of a deleted one inherits neither its permit nor its note.
 func TestTheStorageClientNodeOfAFormerNodeIsIgnored(t *testing.T) {
 	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "a", OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: "a", UID: "first"}}}}
 	s := &scope{clientNodes: map[string]*v1alpha1.StorageClientNode{"a": clientNode}}

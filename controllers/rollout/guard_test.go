@@ -70,7 +70,7 @@ func TestGuardsAreSetAndRemovedAndOtherKeysAreKept(t *testing.T) {
 				node.Annotations = map[string]string{}
 			}
 			setGuards(node, c.exclude)
-			setGuards(node, c.exclude) // a cordon that is made again
+			setGuards(node, c.exclude) // a second cordon
 			if c.meddle != nil {
 				c.meddle(node)
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// TestTaintsOfANodeThatIsLeaving gives a Node one taint next to a harmless one.
+// TestTaintsOfANodeThatIsLeaving adds one taint to a Node that also has a harmless one.
 func TestTaintsOfANodeThatIsLeaving(t *testing.T) {
 	for key, want := range map[string]bool{
 		"karpenter.sh/disrupted":                                 true,
@@ -56,7 +56,7 @@ func TestTaintsOfANodeThatIsLeaving(t *testing.T) {
 	}
 }
 
-// TestTheUntunedTaintNeverMarksANodeAsLeaving uses an unusual key for it.
+// TestTheUntunedTaintNeverMarksANodeAsLeaving uses an unusual key for the untuned taint.
 func TestTheUntunedTaintNeverMarksANodeAsLeaving(t *testing.T) {
 	s := scopeOf(t)
 	s.UntunedTaint = "ToBeDeletedByClusterAutoscaler"
@@ -66,7 +66,7 @@ func TestTheUntunedTaintNeverMarksANodeAsLeaving(t *testing.T) {
 	}
 }
 
-// TestTimeSinceWhichANodeIsLeaving is for what forgives nodes that are out of service for long.
+// TestTimeSinceWhichANodeIsLeaving tests the time from which nodes that are out of service for long stop counting.
 func TestTimeSinceWhichANodeIsLeaving(t *testing.T) {
 	since := metav1.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
@@ -93,7 +93,7 @@ func TestTimeSinceWhichANodeIsLeaving(t *testing.T) {
 	}
 }
 
-// The soak of a canary ends with the silence of its agent, and starts again after it.
+// The soak of a canary ends when its agent stops reporting, and starts again when the agent returns.
 func TestASilentAgentStartsAPass(t *testing.T) {
 	tuned := func(reason string) *corev1.Node {
 		return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: v1alpha1.TunedNodeCondition, Reason: reason}}}}

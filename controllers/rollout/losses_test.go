@@ -16,8 +16,8 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// TestAPoisonLosesNoMoreMachinesThanTheThreshold has a boot argument that no machine survives, and a cloud that replaces each
-// machine that has been down for ten minutes, under its name or under another.
+// TestAPoisonLosesNoMoreMachinesThanTheThreshold uses a kernel argument that prevents every boot. A cloud replaces each machine
+// that has been down for ten minutes, under its old or a new name.
 func TestAPoisonLosesNoMoreMachinesThanTheThreshold(t *testing.T) {
 	for _, renamed := range []bool{true, false} {
 		for _, threshold := range []int32{1, 3} {
@@ -48,16 +48,16 @@ func TestAPoisonLosesNoMoreMachinesThanTheThreshold(t *testing.T) {
 	}
 }
 
-// loss is a machine that went while it held a permit or had failed.
+// loss is a machine that was deleted while it had a permit or had failed.
 type loss struct {
 	name, uid, target string
-	// plans are the plan hashes of its profiles that it counts for.
+	// plans contains the plan hash of each profile for which the loss counts.
 	plans map[string]string
-	// held is set where it held a permit, marked where others had marked it for removal.
+	// held is true if it had a permit, marked if others had marked it for removal.
 	held, marked bool
 }
 
-// loseNode writes down what goes with a Node, if it is one of those that are to be remembered.
+// loseNode records the loss of a Node if the operator must record it too.
 func (w *world) loseNode(n *simNode) {
 	c, claim := n.ClientNode, w.claims[n.Name]
 	if c == nil {
@@ -68,7 +68,7 @@ func (w *world) loseNode(n *simNode) {
 	case c.Spec.RebootPermit != nil && claim.Permit != nil && claim.NodeUID == n.UID:
 		lost.held, lost.target, lost.marked = true, claim.Permit.BootHash, claim.Permit.Leaving != ""
 		maps.Copy(lost.plans, claim.Permit.Profiles)
-		// A manager may have seen the taint, and write it into the claim of a node that has just gone.
+		// A manager may have seen the taint and may write it into the claim of a node that has just been deleted.
 		lost.marked = lost.marked || n.Leaving != "" && n.machine.markedReady
 		if lost.marked && n.Leaving != "" && !n.machine.markedReady {
 			w.fail("invariant 17: the claim of %s says that others had marked it for removal; it was down when they did", n.Name)
@@ -85,7 +85,8 @@ func (w *world) loseNode(n *simNode) {
 	w.losses = append(w.losses, lost)
 }
 
-// isRemembered reports whether a failed node counts: not what is about to change, is to be retried, or had been marked for removal.
+// isRemembered reports whether a failed node must be recorded. A node does not count if it is about to change, has a pending
+// retry, or was marked for removal.
 func (w *world) isRemembered(n *simNode) bool {
 	_, wanted := w.wantedSettings(n)
 	marked := w.claims[n.Name].Permit != nil && w.claims[n.Name].Permit.Leaving != ""
@@ -93,8 +94,9 @@ func (w *world) isRemembered(n *simNode) bool {
 	return (n.ClientNode.Spec.Release || n.ClientNode.Spec.BootHash == wanted) && !marked && !retried
 }
 
-// checkLosses is invariant 17 wherever a process may die: every machine that was lost is remembered, or its claim tells of it; none
-// twice; and for what a profile asks, no more have gone with a permit than its threshold lets go, and then those that are out at once.
+// checkLosses is invariant 17, and must hold even if a process dies. Every lost machine has exactly one record, or a claim that
+// records its permit. The losses with a permit stay below the threshold of the profile, apart from machines that were out at the
+// same time.
 func (w *world) checkLosses() {
 	for name, failures := range w.failures {
 		for _, boot := range failures.Boots {
@@ -142,8 +144,9 @@ func isNamed(failures v1alpha1.ProfileFailures, lost *loss) bool {
 	return false
 }
 
-// checkThreshold checks that no disruption starts once as many nodes have failed as a profile allows, including deleted nodes. What went
-// after the last look does not count: nobody can know. Nor can anybody once the claims were lost.
+// checkThreshold checks that no disruption starts once the number of failed nodes has reached the limit of a profile. Deleted
+// nodes count. Losses after the last look do not count, and neither do losses whose claims were lost: the manager cannot know
+// them.
 func (m *manager) checkThreshold(step plan.AddClaim) {
 	if m.lenient {
 		return
@@ -168,7 +171,7 @@ func (m *manager) checkThreshold(step plan.AddClaim) {
 	}
 }
 
-// checkClaimedPermit checks that the claim records a permit before it is given.
+// checkClaimedPermit checks that the claim records a permit before the node gets it.
 func (m *manager) checkClaimedPermit(n *simNode) {
 	if claim := m.claims[n.Name]; !m.lenient && (claim.Permit == nil || claim.NodeUID != n.UID || claim.Permit.BootHash != target(n.ClientNode)) {
 		m.fail("invariant 17: permit for %s at %q, and its claim is %s", n.Name, target(n.ClientNode), claim.Encode())
@@ -180,7 +183,8 @@ func looksWell(n *plan.Node) bool {
 	return n.Ready && n.ClientNode != nil && !n.ClientNode.Status.RebootRequired && n.ClientNode.Status.BootID == n.BootID
 }
 
-// hasAll reports whether a node is well after all: Ready, with what it is to have in force, or nothing of ours.
+// hasAll reports whether a node is well after all. It must be Ready, with its desired values effective, or without any setting of
+// the operator.
 func hasAll(n *simNode) bool {
 	c := n.ClientNode
 	return n.Ready && !slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool {
@@ -189,7 +193,7 @@ func hasAll(n *simNode) bool {
 	})
 }
 
-// anyTroubled is a node that has a permit or has failed, else the given one.
+// anyTroubled returns a node that has a permit or has failed, or otherwise the given node.
 func (w *world) anyTroubled(n *simNode) *simNode {
 	for _, name := range w.nodeNames {
 		if other := w.nodes[name]; other.ClientNode != nil && (other.ClientNode.Spec.RebootPermit != nil || w.hasFailed(other)) {
@@ -199,7 +203,7 @@ func (w *world) anyTroubled(n *simNode) *simNode {
 	return n
 }
 
-// askForRetry is a user who requests a retry, of all nodes or of one.
+// askForRetry requests a retry of one node or of all nodes, as a user does.
 func (w *world) askForRetry(node string) {
 	w.serial++
 	value := fmt.Sprint(w.serial)
@@ -212,7 +216,7 @@ func (w *world) askForRetry(node string) {
 	w.allowAttempts(value)
 }
 
-// allowAttempts forgets what was held against nodes that are to be retried.
+// allowAttempts clears the failures of nodes that a retry names.
 func (w *world) allowAttempts(retry string) {
 	_, node, _ := strings.Cut(retry, "/")
 	for _, n := range w.nodes {
@@ -237,8 +241,8 @@ func (m *manager) writeFailures(_ context.Context, failures map[string]v1alpha1.
 	return nil
 }
 
-// checkForgotten is that nothing is forgotten but what a retry names, what the profile no longer asks for, and what a node that is
-// there says otherwise of. A retry that has been honoured takes what it names off the losses.
+// checkForgotten checks that a record is cleared only for one of three reasons: a retry, a change of the profile, or a node that
+// reports success. It also removes the losses that an honored retry names.
 func (m *manager) checkForgotten(next map[string]v1alpha1.ProfileFailures) {
 	for name, before := range m.failures {
 		asked := next[name].Retry != before.Retry
@@ -248,7 +252,7 @@ func (m *manager) checkForgotten(next map[string]v1alpha1.ProfileFailures) {
 				n, seen := m.nodes[failed.Name], m.seen[failed.Name]
 				there := n != nil && n.UID == failed.UID
 				if !there && seen != nil && seen.UID == failed.UID {
-					continue // It has gone since the last look, at which it may have been well: its claim tells of it.
+					continue // Deleted since the last look, at which it may have been well: its claim records the loss.
 				}
 				if there && seen != nil && looksWell(&seen.Node) {
 					continue

@@ -29,7 +29,7 @@ func lostNode(name string) v1alpha1.ProfileFailures {
 	}}}}
 }
 
-// TestFailuresAreWritten writes what is remembered where nothing was, and again where something is.
+// TestFailuresAreWritten writes failures to a ConfigMap without any, and then changes them.
 func TestFailuresAreWritten(t *testing.T) {
 	s := scopeOf(t, &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda", Annotations: map[string]string{v1alpha1.RetryAnnotation: "7/a"}}})
 	recorder := events.NewFakeRecorder(10)
@@ -105,7 +105,7 @@ func TestFailuresThatCannotBeReadAreKept(t *testing.T) {
 	}
 }
 
-// TestAClaimsPermitIsWrittenAndOtherClaimsAreKept changes one claim of two.
+// TestAClaimsPermitIsWrittenAndOtherClaimsAreKept changes one of two claims.
 func TestAClaimsPermitIsWrittenAndOtherClaimsAreKept(t *testing.T) {
 	claims := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap},
@@ -125,7 +125,7 @@ func TestAClaimsPermitIsWrittenAndOtherClaimsAreKept(t *testing.T) {
 	}
 }
 
-// forgetful is a manager that cannot write down failures.
+// forgetful is a manager that cannot write failures.
 type forgetful struct {
 	*manager
 	err error
@@ -135,7 +135,7 @@ func (f *forgetful) writeFailures(context.Context, map[string]v1alpha1.ProfileFa
 	return f.err
 }
 
-// TestNoFactIsRemovedBeforeItsFailureIsRecorded loses a node while failures cannot be written down.
+// TestNoFactIsRemovedBeforeItsFailureIsRecorded loses a node while the manager cannot write failures.
 func TestNoFactIsRemovedBeforeItsFailureIsRecorded(t *testing.T) {
 	for name, failure := range map[string]error{"a conflict": conflict("failures"), "an error": errors.New("immutable")} {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestNoFactIsRemovedBeforeItsFailureIsRecorded(t *testing.T) {
 	}
 }
 
-// TestFailuresOfNodesNotReadLiveAreNotRecorded has the plan change its mind about which nodes failed.
+// TestFailuresOfNodesNotReadLiveAreNotRecorded uses a plan whose failed nodes change between two runs.
 func TestFailuresOfNodesNotReadLiveAreNotRecorded(t *testing.T) {
 	w := newWorld(1)
 	for name, c := range map[string]struct {

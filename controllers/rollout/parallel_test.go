@@ -27,8 +27,8 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// TestWorkersWriteToOneCluster returns many nodes to service at once. All of them share one ConfigMap, and none may lose
-// what another has written to it.
+// TestWorkersWriteToOneCluster returns many nodes to service at once. All of them share one ConfigMap, and no worker may
+// overwrite the data of another.
 func TestWorkersWriteToOneCluster(t *testing.T) {
 	const nodes = 40
 	var names []string
@@ -85,7 +85,7 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 	}
 }
 
-// TestClaimsThatAreReleasedDuringAWriteAreOneWrite has all of them wait for one that is under way.
+// TestClaimsThatAreReleasedDuringAWriteAreOneWrite lets several releases wait for a write in progress.
 func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e"}
 	for name, overtaken := range map[string]bool{"all are given up": false, "or none, where somebody else was faster": true} {
@@ -162,7 +162,7 @@ func scopeOf(t *testing.T, objects ...client.Object) *scope {
 	})
 }
 
-// snapshotOf is a snapshot of nodes that nothing is declared for.
+// snapshotOf returns a snapshot of nodes for which no profile declares settings.
 func snapshotOf(nodes ...string) plan.Snapshot {
 	var out plan.Snapshot
 	for _, name := range nodes {
@@ -171,7 +171,7 @@ func snapshotOf(nodes ...string) plan.Snapshot {
 	return out
 }
 
-// stubborn is a cluster in which the permit of node b meets a conflict, and the cordon of node d.
+// stubborn is a cluster in which two writes meet a conflict: the permit of node b and the cordon of node d.
 type stubborn struct {
 	cluster
 	mutex sync.Mutex
@@ -238,7 +238,7 @@ func TestANodesStepsAreAppliedInOrderUntilOneFails(t *testing.T) {
 	}
 }
 
-// readerOfPods finds pods by their node.
+// readerOfPods returns a reader with an index of pods by node.
 func readerOfPods(t *testing.T, pods ...client.Object) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()

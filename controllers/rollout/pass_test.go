@@ -15,7 +15,7 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// counting counts what passes read and write.
+// counting counts the reads and writes of passes.
 type counting struct {
 	*manager
 	inspections, reads, drains, notes int
@@ -41,7 +41,7 @@ func (c *counting) writeNote(ctx context.Context, node string, status v1alpha1.R
 	return c.manager.writeNote(ctx, node, status)
 }
 
-// TestNodesWithOnlyTerminatingPodsAreNotRead looks at a node's drain until its last pod is gone.
+// TestNodesWithOnlyTerminatingPodsAreNotRead follows the drain of a node until its last pod is gone.
 func TestNodesWithOnlyTerminatingPodsAreNotRead(t *testing.T) {
 	w := newWorld(1)
 	w.quiet, w.calmly = true, true
@@ -69,7 +69,7 @@ func TestNodesWithOnlyTerminatingPodsAreNotRead(t *testing.T) {
 	for range 5 {
 		pass()
 	}
-	c.inspections, c.notes = 0, 0 // the first note, which names the pod, is written once the drain has lasted for a while
+	c.inspections, c.notes = 0, 0 // a drain gets its first note, which names the pod, after some time
 	for range 3 {
 		pass()
 	}
@@ -87,7 +87,7 @@ func TestNodesWithOnlyTerminatingPodsAreNotRead(t *testing.T) {
 	}
 }
 
-// TestAClaimThatWasNotAcceptedLeadsToNoSteps has another client write the claims between the read and the write.
+// Another client writes the claims between the read and the write.
 func TestAClaimThatWasNotAcceptedLeadsToNoSteps(t *testing.T) {
 	for name, overtaken := range map[string]bool{"taken": false, "overtaken": true} {
 		t.Run(name, func(t *testing.T) {
@@ -112,8 +112,8 @@ func TestAClaimThatWasNotAcceptedLeadsToNoSteps(t *testing.T) {
 	}
 }
 
-// TestANodeReadFromTheCacheIsNotClaimed has a cache in which a node is still down, which uses up the budget. Once it
-// has been read, another node could be claimed, which nobody has read: it is down by now.
+// The cache still has a node that was down, which uses up the budget. After a live read, the budget allows another node. That
+// node was not read, and is down by now.
 func TestANodeReadFromTheCacheIsNotClaimed(t *testing.T) {
 	w := newWorld(1)
 	w.quiet, w.calmly = true, true
@@ -121,7 +121,7 @@ func TestANodeReadFromTheCacheIsNotClaimed(t *testing.T) {
 	w.addProfile("eda", nil, "b")
 	w.followProfiles(b)
 	w.runAgent(b)
-	a.Guarded = true // a step for a, which has it read
+	a.Guarded = true // a step for node a, so that the pass reads it
 	cached := map[string]*simNode{"a": copyNode(a), "b": copyNode(b)}
 	cached["a"].Ready = false
 	w.makeUnready(b)
@@ -135,7 +135,7 @@ func TestANodeReadFromTheCacheIsNotClaimed(t *testing.T) {
 	}
 }
 
-// TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps has budget for another one, which belongs to the next pass.
+// The budget has room for another node, which belongs to the next pass.
 func TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps(t *testing.T) {
 	w := newWorld(1)
 	w.quiet, w.calmly, w.budget = true, true, 2
@@ -163,7 +163,7 @@ func TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps(t *testing.T) {
 	}
 }
 
-// TestBudgetFreedByANodeIsUsedInTheSamePass has a budget of one node, which must not wait for a second pass.
+// TestBudgetFreedByANodeIsUsedInTheSamePass has a budget of one node. The second node must not wait for a second pass.
 func TestBudgetFreedByANodeIsUsedInTheSamePass(t *testing.T) {
 	w := newWorld(1)
 	w.quiet, w.calmly = true, true
@@ -200,8 +200,7 @@ func (r *rethinking) news() plan.Snapshot {
 	return r.manager.news()
 }
 
-// TestStepsOfChangedRulesComeBeforeNewClaims has somebody pause a profile, one of whose nodes is drained, in the pass in which
-// another profile's node leaves its place.
+// A user pauses a profile while one of its nodes drains. In the same pass, a node of another profile leaves its place.
 func TestStepsOfChangedRulesComeBeforeNewClaims(t *testing.T) {
 	w := newWorld(1)
 	w.quiet, w.calmly, w.budget = true, true, 2
@@ -240,7 +239,7 @@ func TestStepsOfChangedRulesComeBeforeNewClaims(t *testing.T) {
 	t.Error("a has not come back while c is drained")
 }
 
-// TestRestAfterAPass: nodes wait for the pass after one that took steps.
+// Nodes wait for the pass after the one that made steps.
 func TestRestAfterAPass(t *testing.T) {
 	for _, c := range []struct {
 		gathered time.Duration
@@ -257,7 +256,7 @@ func TestRestAfterAPass(t *testing.T) {
 	}
 }
 
-// TestAPassWithStepsWritesFewNotesOfNodesInService has many nodes that wait while one is claimed.
+// TestAPassWithStepsWritesFewNotesOfNodesInService has many waiting nodes while one node is claimed.
 func TestAPassWithStepsWritesFewNotesOfNodesInService(t *testing.T) {
 	w := newWorld(1)
 	w.quiet, w.calmly = true, true
@@ -275,7 +274,7 @@ func TestAPassWithStepsWritesFewNotesOfNodesInService(t *testing.T) {
 	canary := w.nodes[names[len(names)-1]]
 	canary.ClientNode.Spec.Canary = true
 	c := &counting{manager: &manager{world: w, name: "m"}}
-	for i, want := range []int{maxNotesWithSteps, maxNotes} { // the node that is claimed has no new note yet
+	for i, want := range []int{maxNotesWithSteps, maxNotes} { // the claimed node has no new note yet
 		c.notes = 0
 		if _, unfinished, err := runPass(t.Context(), c, 1); err != nil || !unfinished {
 			t.Fatalf("pass %d: unfinished %t, error %v", i+1, unfinished, err)
@@ -289,7 +288,7 @@ func TestAPassWithStepsWritesFewNotesOfNodesInService(t *testing.T) {
 	}
 }
 
-// TestRulesAreReadAgainBeforeAClaimACordonAndAPermit pauses the rollout, and closes a window, in the middle of a pass.
+// Each case pauses the rollout or closes a window in the middle of a pass.
 func TestRulesAreReadAgainBeforeAClaimACordonAndAPermit(t *testing.T) {
 	for name, change := range map[string]func(w *world){
 		"a user pauses everything": func(w *world) { w.paused = true },
@@ -333,7 +332,7 @@ func TestRulesAreReadAgainBeforeAClaimACordonAndAPermit(t *testing.T) {
 	}
 }
 
-// TestOnePassLooksAheadAtFewNodes has budget for more.
+// The budget allows more nodes.
 func TestOnePassLooksAheadAtFewNodes(t *testing.T) {
 	const looked = 24
 	w := newWorld(1)
@@ -372,7 +371,7 @@ func TestOnePassLooksAheadAtFewNodes(t *testing.T) {
 	}
 }
 
-// TestAllControlPlaneNodesAreReadTogether is for steps on one of its nodes: what the cache says of the others may be a second old.
+// The steps concern one control-plane node. The cached state of the others may be a second old.
 func TestAllControlPlaneNodesAreReadTogether(t *testing.T) {
 	session := plan.NewSession(plan.Snapshot{Nodes: []plan.Node{
 		{Name: "cp-1", ControlPlane: true}, {Name: "worker-1"}, {Name: "cp-2", ControlPlane: true}, {Name: "worker-2"},

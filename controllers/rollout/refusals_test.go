@@ -15,7 +15,7 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// forbidding is a cluster that rejects the cordon of a node, as an admission policy may.
+// forbidding is a cluster that rejects the cordon of a node, as an admission policy may do.
 type forbidding struct {
 	*manager
 	on bool
@@ -28,7 +28,7 @@ func (f *forbidding) applyStep(ctx context.Context, step plan.Step) error {
 	return f.manager.applyStep(ctx, step)
 }
 
-// TestARejectedWriteIsReportedOnTheNodeOnce expects the error in the node's note, one event and one log line.
+// TestARejectedWriteIsReportedOnTheNodeOnce expects the error in the note of the node, one event and one log line.
 func TestARejectedWriteIsReportedOnTheNodeOnce(t *testing.T) {
 	w := newWorld(1)
 	w.quiet, w.calmly = true, true

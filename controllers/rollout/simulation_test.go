@@ -31,7 +31,7 @@ var (
 	firstSeed = flag.Uint64("seed", 1, "the seed of the first of them")
 )
 
-// leastSchedules is the number of schedules that are played without -schedules, however slow the machine is.
+// leastSchedules is the minimum number of schedules that the test plays without -schedules, even on a slow machine.
 const leastSchedules = 1000
 
 // isWanted returns a function that reports whether the schedule of a seed must be played.
@@ -46,7 +46,7 @@ func isWanted() func(seed uint64) bool {
 	}
 }
 
-// TestRandomSchedules plays random schedules with faults, and then requires an end without any trace of the operator.
+// TestRandomSchedules plays random schedules with faults. Each schedule must end without any trace of the operator.
 func TestRandomSchedules(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1600))
 	var next atomic.Uint64
@@ -64,12 +64,12 @@ func TestRandomSchedules(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	played := next.Load() - *firstSeed - uint64(runtime.GOMAXPROCS(0)) // each worker ends with a seed that it does not play
+	played := next.Load() - *firstSeed - uint64(runtime.GOMAXPROCS(0)) // each worker stops at a seed that it does not play
 	t.Logf("played %d schedules, seeds %d to %d", played, *firstSeed, *firstSeed+played-1)
 }
 
-// TestSchedulesOfManyWorkers plays schedules in which a pass deals with several nodes at a time. What happens first in a
-// pass is random, so that a seed determines only the start of the schedule.
+// TestSchedulesOfManyWorkers plays schedules in which a pass handles several nodes at a time. The order of events in a pass is
+// random, so a seed determines only the start of the schedule.
 func TestSchedulesOfManyWorkers(t *testing.T) {
 	const played = 400
 	for seed := *firstSeed; seed < *firstSeed+played; seed++ {
@@ -79,7 +79,7 @@ func TestSchedulesOfManyWorkers(t *testing.T) {
 	}
 }
 
-// play is one schedule: a while with faults, then a while without, at whose end all has to be done.
+// play plays one schedule: first a period with faults, then a period without faults, which must finish all work.
 func play(seed uint64, workers int, verbose bool) *world {
 	w := newWorld(seed)
 	w.workers, w.verbose = workers, verbose
@@ -115,7 +115,8 @@ func (w *world) addNodesAndProfiles() {
 	if w.rng.IntN(3) == 0 {
 		w.heat = 8
 	}
-	// In a third of the schedules, most nodes are of the control plane: three of them, and two out, take chance else.
+	// In a third of the schedules, most nodes are control-plane nodes. Three of them, with two out of service, would be rare
+	// otherwise.
 	plenty := [...]int{1, 1, 4}[w.rng.IntN(3)]
 	for _, name := range all {
 		n := w.addNode(name)
@@ -141,7 +142,7 @@ func (w *world) addNodesAndProfiles() {
 	}
 }
 
-// labelSets are the labels that nodes have: a zone, or none, and whether they are chosen for the canary.
+// labelSets are the possible labels of nodes: with or without a zone, and with or without the canary label.
 var labelSets = []map[string]string{
 	nil,
 	{corev1.LabelTopologyZone: "x"},
@@ -150,12 +151,12 @@ var labelSets = []map[string]string{
 	{corev1.LabelTopologyZone: "x", "canary": "yes"},
 }
 
-// anyLabels draws from more zones in some schedules than in others.
+// anyLabels returns random labels. Some schedules have more zones than others.
 func (w *world) anyLabels() map[string]string {
 	return labelSets[w.rng.IntN(1+w.zones)]
 }
 
-// windowSets are short, so that they open and close while things happen.
+// windowSets contains short windows, which open and close during a schedule.
 var windowSets = func() []windows.Set {
 	var out []windows.Set
 	for _, list := range [][]v1alpha1.Window{
@@ -214,16 +215,16 @@ func (w *world) anyRollout(r *v1alpha1.Rollout) {
 	}
 }
 
-// faults makes things happen at random.
+// faults adds random events to a world.
 type faults struct {
 	*world
-	// old are former versions of the nodes.
+	// old contains former versions of the nodes.
 	old map[string][]*simNode
-	// nested is set while a second manager works inside a pass of the first.
+	// nested is true while a second manager works inside a pass of the first.
 	nested bool
 }
 
-// takeTurn is one thing that happens in the world.
+// takeTurn runs one random event.
 func (f *faults) takeTurn() {
 	f.rememberOldNodes()
 	switch f.rng.IntN(10) {
@@ -263,7 +264,7 @@ func (f *faults) rememberOldNodes() {
 	}
 }
 
-// runManager makes a pass, with a stale cache, and may die or be overtaken anywhere in it.
+// runManager makes a pass with a stale cache. The manager may die or be overtaken at any read or write.
 func (f *faults) runManager(name string) {
 	m := &manager{world: f.world, name: name}
 	if f.rng.IntN(2) == 0 {
@@ -281,7 +282,7 @@ func (f *faults) runManager(name string) {
 	m.makePass()
 }
 
-// interruptPass may happen at any read or write of a pass.
+// interruptPass runs at reads and writes of a pass.
 func (f *faults) interruptPass() {
 	switch f.rng.IntN(f.heat) {
 	case 0:
@@ -305,7 +306,7 @@ func (f *faults) interruptPass() {
 	}
 }
 
-// makePass makes one pass and survives the death of the process.
+// makePass makes one pass. It returns normally even if the process of the manager dies.
 func (m *manager) makePass() (next time.Time) {
 	defer func() {
 		cause := recover()
@@ -332,7 +333,7 @@ func (m *manager) makePass() (next time.Time) {
 	return next
 }
 
-// causeMishap is something that people, machines and clouds do.
+// causeMishap runs one action of a user, a machine or a cloud.
 func (f *faults) causeMishap() {
 	name := f.nodeNames[f.rng.IntN(len(f.nodes))]
 	n := f.nodes[name]
@@ -455,7 +456,7 @@ func (f *faults) editProfiles() {
 	}
 }
 
-// scaleDown is an autoscaler that taints a node and deletes it after a while, or thinks better of it.
+// scaleDown is an autoscaler that taints a node. Later it deletes the node or removes the taint.
 func (f *faults) scaleDown(n *simNode) {
 	switch {
 	case n.Leaving == "":
@@ -465,7 +466,7 @@ func (f *faults) scaleDown(n *simNode) {
 		f.replaceNode(n)
 		return
 	default:
-		// Somebody may have uncordoned it meanwhile.
+		// A user may have uncordoned the node in the meantime.
 		n.Leaving = ""
 		n.meddled++
 		f.narrate("an autoscaler keeps %s after all", n.Name)
@@ -473,7 +474,7 @@ func (f *faults) scaleDown(n *simNode) {
 	n.nodeRV++
 }
 
-// deleteNode deletes a Node, with its objects, and makes a new one of the same name.
+// deleteNode deletes a Node with its objects, and may create a new Node of the same name.
 func (f *faults) deleteNode(n *simNode) {
 	if f.rng.IntN(3) > 0 {
 		return
@@ -504,7 +505,7 @@ func (w *world) replaceNode(n *simNode) {
 	fresh.Labels, fresh.Untuned = n.Labels, w.rng.IntN(2) == 0
 }
 
-// endFaults ends all faults: people undo what they did, and broken machines are replaced.
+// endFaults ends all faults: users undo their changes, and a cloud replaces broken machines.
 func (w *world) endFaults() {
 	w.quiet, w.paused, w.intrude = true, false, nil
 	w.narrate("the faults end")
@@ -535,7 +536,7 @@ func (w *world) endFaults() {
 	w.reconcilePeople()
 }
 
-// reconcilePeople makes the profiles such that all of them can be done: windows overlap, and at least one node is the canary.
+// reconcilePeople changes the profiles so that all of them can finish: windows overlap, and at least one node is the canary.
 func (w *world) reconcilePeople() {
 	var sets []windows.Set
 	for _, name := range w.profileNames {
@@ -554,7 +555,7 @@ func (w *world) reconcilePeople() {
 	}
 }
 
-// playCalmly plays a turn without faults: due steps follow, and time passes.
+// playCalmly plays a turn without faults: due steps run, and time passes.
 func (w *world) playCalmly() {
 	before := w.countWrites()
 	m := &manager{world: w, name: "m"}
@@ -569,7 +570,7 @@ func (w *world) playCalmly() {
 		w.followProfiles(n)
 		w.runAgent(n)
 		if w.hasFailed(n) && n.ClientNode.Spec.Release && n.ClientNode.Status.RebootRequired && n.machine.downUntil.IsZero() {
-			// No change of a profile can help a node that no profile selects any longer.
+			// A change of a profile cannot help a node that no profile selects any longer.
 			w.narrate("somebody reboots %s, which has failed", name)
 			w.makeUnready(n)
 			n.machine.downUntil, n.machine.boot = w.now.Add(time.Minute), bootWell
@@ -582,7 +583,7 @@ func (w *world) playCalmly() {
 	w.passTime(w.idleTime(next))
 }
 
-// countWrites is how often something was written.
+// countWrites returns the number of writes so far.
 func (w *world) countWrites() int {
 	sum := w.claimsRV + w.failuresRV
 	for _, n := range w.nodes {
@@ -591,7 +592,7 @@ func (w *world) countWrites() int {
 	return sum
 }
 
-// idleTime is how long nothing happens: until the manager wants to look again, or a machine, an agent or a pod comes or goes.
+// idleTime returns the time until the next event: the next pass, or the next change of a machine, an agent or a pod.
 func (w *world) idleTime(next time.Time) time.Duration {
 	const least, most = 5 * time.Second, time.Hour
 	end := w.now.Add(most)
@@ -618,8 +619,8 @@ func (w *world) idleTime(next time.Time) time.Duration {
 	return max(end.Sub(w.now), least)
 }
 
-// checkClosed is that a window that closes ends a drain, and takes a permit back that waits for its host. Only a node whose permit has
-// just been refused is left as it is for a moment.
+// checkClosed checks that a closing window ends a drain and withdraws a permit that waits for its host. A node may keep its state
+// for a moment after its agent has rejected a permit.
 func (w *world) checkClosed() {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
@@ -634,7 +635,7 @@ func (w *world) checkClosed() {
 	}
 }
 
-// noteReason is the reason of the node's note, empty where it has none yet.
+// noteReason returns the reason of the node's note, or an empty string without a note.
 func (n *simNode) noteReason() string {
 	if note := n.ClientNode.Status.Rollout; note != nil {
 		return note.Reason
@@ -642,7 +643,7 @@ func (n *simNode) noteReason() string {
 	return ""
 }
 
-// mayReboot reports whether the node's agent has a permit that does not wait for its host.
+// mayReboot reports whether the node's agent has a permit and does not wait for its host.
 func (n *simNode) mayReboot() bool {
 	permit, answer := n.ClientNode.Spec.RebootPermit, n.ClientNode.Status.Reboot
 	waits := permit != nil && answer != nil && answer.PermitID == permit.ID && answer.Phase == v1alpha1.RebootWaiting && permit.BootID == n.BootID

@@ -9,12 +9,12 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// outage is a time in which a storage server does not respond to a machine.
+// outage is a period in which a storage server does not respond to a machine.
 type outage struct{ since, until time.Time }
 
 func (o outage) lastsAt(now time.Time) bool { return now.Before(o.until) }
 
-// servers are what the agent reports.
+// servers returns the server status that the agent reports.
 func (o outage) servers(now time.Time) []v1alpha1.ServerStatus {
 	if o.until.IsZero() {
 		return nil
@@ -26,14 +26,14 @@ func (o outage) servers(now time.Time) []v1alpha1.ServerStatus {
 	return []v1alpha1.ServerStatus{s}
 }
 
-// losesStorage is a server, or the network to it, that goes down for a while.
+// losesStorage makes a server, or the network to it, unavailable for a while.
 func (w *world) losesStorage(n *simNode, d time.Duration) {
 	w.narrate("the storage server of %s does not answer", n.Name)
 	n.machine.storage = outage{since: w.now, until: w.now.Add(d)}
 }
 
-// checkStorage is the part of invariant 18 that is about storage: nothing begins on a node, and none gets a permit, whose server was
-// seen not to answer.
+// checkStorage is the part of invariant 18 about storage. A node is disrupted or gets a permit only if its storage server
+// responded at the last look.
 func (m *manager) checkStorage(n *simNode, step plan.Step) {
 	seen := m.seen[n.Name]
 	if seen.ClientNode == nil || seen.ClientNode.Status.BootID != seen.BootID {

@@ -19,7 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "write the stories instead of comparing them")
 
-// TestStories plays rollouts without chance and compares the whole narrative, so that a change of behaviour is read.
+// TestStories plays rollouts without random events and compares the whole narrative, so that every change of behavior is visible
+// in review.
 func TestStories(t *testing.T) {
 	for name, story := range map[string]func(*world){
 		"canary first, then by age, the manager's own node last": func(w *world) {
@@ -277,14 +278,14 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// expectInVain is how many pods were evicted by drains that timed out.
+// expectInVain checks the number of pods that were evicted by drains that timed out.
 func (w *world) expectInVain(want int32) {
 	if w.inVain != want {
 		w.fail("%d pods were evicted in vain, want %d", w.inVain, want)
 	}
 }
 
-// parseWindows are open at their times, which are in UTC; a story starts at 10:00.
+// parseWindows returns windows whose times are in UTC. A story starts at 10:00.
 func (w *world) parseWindows(list ...v1alpha1.Window) windows.Set {
 	set, err := windows.ParseSet(list)
 	if err != nil {
@@ -293,19 +294,19 @@ func (w *world) parseWindows(list ...v1alpha1.Window) windows.Set {
 	return set
 }
 
-// playUntil plays without faults for a while.
+// playUntil plays without faults for a given duration.
 func (w *world) playUntil(d time.Duration) {
 	for end := w.now.Add(d); w.now.Before(end); {
 		w.playCalmly()
 	}
 }
 
-// bootsAs decides how a machine's boots end.
+// bootsAs determines how the boots of a machine end.
 func (w *world) bootsAs(n *simNode, kind bootKind) {
 	n.machine.always = kind
 }
 
-// reportBefore lets an agent that is about to fall silent report once.
+// reportBefore lets an agent report once before it stops reporting.
 func (w *world) reportBefore(n *simNode) {
 	until := n.machine.silentUntil
 	n.machine.silentUntil = time.Time{}

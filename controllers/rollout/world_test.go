@@ -26,8 +26,7 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// world is a cluster in memory: what the API server holds, the machines behind it, and the agents on them. It checks
-// the invariants at every write.
+// world is a cluster in memory: the objects in the API server, the machines, and their agents. Every write checks the invariants.
 type world struct {
 	now      time.Time
 	rng      *rand.Rand
@@ -35,54 +34,55 @@ type world struct {
 	paused   bool
 	claims   map[string]v1alpha1.Disruption
 	claimsRV int
-	// failures are what is remembered of failed nodes.
+	// failures are the recorded failures of nodes, by profile.
 	failures   map[string]v1alpha1.ProfileFailures
 	failuresRV int
 	profiles   map[string]*simProfile
 	nodes      map[string]*simNode
 	wishes     map[string]*wish
-	// nodeNames and profileNames are sorted; neither set changes once it is filled.
+	// nodeNames and profileNames are sorted. Neither set changes once it is filled.
 	nodeNames, profileNames []string
 	serial                  int
-	// log is the narrative, kept where verbose is set.
+	// log is the narrative. It is recorded only if verbose is set.
 	verbose bool
 	log     []string
-	// lenient is set once the claims were lost, or a manager was overtaken by another.
+	// lenient is set once the claims were lost, or another manager has overtaken a manager.
 	lenient bool
-	// quiet ends all faults. Until then agents refuse one permit in refusals and wait with another one, three boots in ailing go wrong, and one thing
-	// in heat happens in the middle of a pass.
+	// quiet ends all faults. Until then, agents reject one permit in refusals and delay another, three boots in ailing fail, and
+	// one event in heat interrupts a pass.
 	quiet                  bool
 	refusals, ailing, heat int
-	// zones is how many sets of labels nodes have.
+	// zones is the number of label sets that nodes have.
 	zones int
-	// calmly leaves out what chance would add.
+	// calmly omits random events.
 	calmly bool
-	// workers is how many nodes a manager deals with at a time. One at a time, a schedule can be played again.
+	// workers is the number of nodes that a manager handles at a time. With one worker, a schedule can be replayed.
 	workers int
-	// intrude is called before every read and write of a manager; nil: nothing happens there.
+	// intrude runs before every read and write of a manager. It may be nil.
 	intrude func(where string)
-	// vain are the objects and targets whose settings were taken out again after a reboot without effect.
+	// vain contains the objects and targets whose settings were withheld after a reboot without effect.
 	vain sets.Set[string]
-	// broken is the first invariant that did not hold.
+	// broken is the first violation of an invariant.
 	broken error
-	// drains are those that managers have under way in the background, by manager and node.
+	// drains are the drains in progress in the background, by manager and node.
 	drains map[string]map[string]*simDrain
-	// inVain counts evictions of drains that timed out.
+	// inVain counts the evictions of drains that timed out.
 	inVain int32
-	// losses are the machines that went while they held a permit or had failed.
+	// losses are the machines that were deleted while they had a permit or had failed.
 	losses []*loss
-	// repairAfter is how long a machine is down before a cloud replaces it, zero: it never does; renames has it take another
-	// name.
+	// repairAfter is the time after which a cloud replaces a machine that is down. Zero means never. renames gives the new
+	// machine another name.
 	repairAfter time.Duration
 	renames     bool
 }
 
-// simProfile declares a boot argument, its name with a version, and a module parameter for the nodes whose names it lists.
+// simProfile declares a kernel argument and a module parameter for the listed nodes. The value of the kernel argument is the
+// version.
 type simProfile struct {
 	plan.Profile
 	version int
 	nodes   []string
-	// bootsAs is how boots with its argument end where chance plays no part.
+	// bootsAs determines how boots with this kernel argument end when they are not random.
 	bootsAs bootKind
 }
 
@@ -97,7 +97,7 @@ func (p *simProfile) settings() []v1alpha1.NodeSetting {
 	}
 }
 
-// rules are what a manager reads of a profile.
+// rules returns the profile as a manager reads it.
 func (p *simProfile) rules() plan.Profile {
 	out := p.Profile
 	if out.PlanHash = fmt.Sprintf("%s%d", p.Name, p.version); p.Deleting {
@@ -106,48 +106,48 @@ func (p *simProfile) rules() plan.Profile {
 	return out
 }
 
-// simNode is a Node, its StorageClientNode, and the machine.
+// simNode is a Node with its StorageClientNode and its machine.
 type simNode struct {
 	plan.Node
 	nodeRV, clientNodeRV int
-	// meddled counts what others did to the cordon: what a manager read before no longer holds. known is how much of
-	// it a manager has dealt with in a pass that it finished.
+	// meddled counts changes of the cordon by others: earlier reads of a manager are then out of date. known is the number of
+	// those changes that a manager has handled in a complete pass.
 	meddled, known int
 	machine        machine
 	pods           []simPod
-	// lookedQuietly is set where the last look before a claim was made when there were no more faults.
+	// lookedQuietly is true if the last look before a claim took place after the faults ended.
 	lookedQuietly bool
 }
 
 type machine struct {
-	// inForce is what the machine has booted with, staged what it will boot with.
+	// inForce contains the effective kernel arguments, and staged the arguments for the next boot.
 	inForce, staged map[string]string
-	// downUntil is when a boot ends; zero: it is up.
+	// downUntil is the end of the current boot. Zero if the machine is up.
 	downUntil time.Time
-	// registered is true once the kubelet has reported the boot, which is before the node is Ready.
+	// registered is true once the kubelet has reported the boot. The node becomes Ready later.
 	registered bool
 	boot       bootKind
-	// always is how boots end where chance plays no part.
+	// always determines how boots end when they are not random.
 	always bootKind
-	// silentUntil is when the agent comes back.
+	// silentUntil is the time from which the agent reports again.
 	silentUntil time.Time
-	// used holds the permits in the journal by the boot that they were used in.
+	// used contains the permits in the journal, with the boot that used each of them.
 	used map[string]string
-	// reboots counts them by permit.
+	// reboots counts the reboots by permit.
 	reboots map[string]int
-	// permits are those that were seen for a target.
+	// permits contains the permits that the node got, by target.
 	permits map[string]sets.Set[string]
-	// seen are the effective values at the agent's last report.
+	// seen contains the effective values in the agent's last report.
 	seen map[string]string
-	// mounted is until when a mount of a pod stays, busyUntil until when a package manager is at work.
+	// mounted is the end of a mount by a pod, busyUntil the end of the work of a package manager.
 	mounted, busyUntil time.Time
-	// storage is the time in which the machine's storage server does not respond: no pod terminates then.
+	// storage is the period in which the machine's storage server does not respond. No pod terminates in this period.
 	storage outage
-	// ailments are what keeps settings from their values, by key. worsened counts what has become worse, reportedWorse as of the
-	// agent's last report, worsenedThen as of the report that the last permit went by.
+	// ailments are the causes that keep settings from their values, by key. worsened counts the ailments that became worse,
+	// reportedWorse those in the agent's last report, and worsenedThen those in the report before the last permit.
 	ailments                              map[string]ailment
 	worsened, reportedWorse, worsenedThen int
-	// markedReady is set where the machine was Ready at some time while others had marked it for removal.
+	// markedReady is true if the machine was ever Ready while others had marked it for removal.
 	markedReady bool
 }
 
@@ -162,11 +162,11 @@ const (
 
 type simPod struct {
 	name string
-	// blockedUntil is when its budget lets it go, goneAt when it is gone once it has been evicted.
+	// blockedUntil is the time until which its budget rejects evictions. goneAt is the end of an evicted pod.
 	blockedUntil, goneAt time.Time
-	// unseen is set where no dry run shows what keeps it, for example if a webhook rejects dry runs.
+	// unseen is true if dry runs do not show the obstacle, for example because a webhook rejects dry runs.
 	unseen bool
-	// runsUntil is when a pod ends that runs to its end, zero for others.
+	// runsUntil is the end of a pod that runs to completion. Zero for other pods.
 	runsUntil time.Time
 }
 
@@ -229,7 +229,7 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// followProfiles does what controllers/node does: the StorageClientNode carries what the profiles declare, or is released.
+// followProfiles does the work of controllers/node: it writes the declared settings to the StorageClientNode, or releases it.
 func (w *world) followProfiles(n *simNode) {
 	if n.Deleting {
 		return
@@ -256,7 +256,8 @@ func (w *world) followProfiles(n *simNode) {
 	}
 }
 
-// withholdSettings takes what a permitted reboot did not bring out of the client node again, under the same hash, or puts it back.
+// withholdSettings removes settings that a permitted reboot did not apply from the StorageClientNode, or adds them again. The
+// hash stays the same.
 func (w *world) withholdSettings(n *simNode, settings []v1alpha1.NodeSetting) {
 	_, hash := w.wantedSettings(n)
 	keys := withheld(n, settings, hash)
@@ -271,13 +272,13 @@ func (w *world) withholdSettings(n *simNode, settings []v1alpha1.NodeSetting) {
 	w.changeSpec(n, func(s *v1alpha1.StorageClientNodeSpec) { s.Settings = kept })
 }
 
-// withheld calls the same code as the managers.
+// withheld calls the production code.
 func withheld(n *simNode, settings []v1alpha1.NodeSetting, hash string) []string {
 	clientNode := v1alpha1.StorageClientNode{Spec: n.ClientNode.Spec, Status: n.ClientNode.Status}
 	return fleet.WithheldSettings(&clientNode, nodesettings.Result{Settings: settings, Hash: hash, BootHash: hash})
 }
 
-// changeSpec writes the spec of a client node. What others have read of it stays as it was.
+// changeSpec writes the spec of a StorageClientNode. Earlier copies do not change.
 func (w *world) changeSpec(n *simNode, change func(*v1alpha1.StorageClientNodeSpec)) {
 	c := *n.ClientNode
 	change(&c.Spec)
@@ -286,7 +287,7 @@ func (w *world) changeSpec(n *simNode, change func(*v1alpha1.StorageClientNodeSp
 	n.clientNodeRV++
 }
 
-// removeClientNode deletes the client node of a node that is restored and no longer disrupted.
+// removeClientNode deletes the StorageClientNode of a node that is restored and no longer disrupted.
 func (w *world) removeClientNode(n *simNode) {
 	c := n.ClientNode
 	held := n.Mark != nil || c.Spec.RebootPermit != nil
@@ -309,14 +310,15 @@ func (w *world) removeClientNode(n *simNode) {
 	n.clientNodeRV++
 }
 
-// wish is what profiles declare for a node, as of their versions.
+// wish contains the settings that profiles declare for a node, and the profile versions.
 type wish struct {
 	versions int
 	settings []v1alpha1.NodeSetting
 	hash     string
 }
 
-// wantedSettings are the settings that the profiles declare for a node. They are cached: they are read often and change rarely.
+// wantedSettings returns the settings that the profiles declare for a node. They are cached because they are read often and
+// change rarely.
 func (w *world) wantedSettings(n *simNode) ([]v1alpha1.NodeSetting, string) {
 	versions := 0
 	for _, name := range w.profileNames {
@@ -349,7 +351,7 @@ func (w *world) mergeProfiles(n *simNode) *wish {
 	return out
 }
 
-// runAgent is one round of a node's agent.
+// runAgent runs a node's agent once.
 func (w *world) runAgent(n *simNode) {
 	if n.ClientNode == nil || !n.machine.downUntil.IsZero() || w.now.Before(n.machine.silentUntil) {
 		return
@@ -424,7 +426,7 @@ func (w *world) observeStatus(n *simNode) v1alpha1.StorageClientNodeStatus {
 	return status
 }
 
-// answerPermit decides on a permit as the agent does.
+// answerPermit responds to a permit as the agent does.
 func (w *world) answerPermit(n *simNode, permit *v1alpha1.RebootPermit, status v1alpha1.StorageClientNodeStatus) *v1alpha1.RebootStatus {
 	if boot, used := n.machine.used[permit.ID]; used {
 		if boot == n.BootID {
@@ -455,7 +457,7 @@ func (w *world) answerPermit(n *simNode, permit *v1alpha1.RebootPermit, status v
 }
 
 func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
-	// If a user has taken over the cordon, the permit is withdrawn when the agent responds, and not earlier.
+	// If a user has taken over the cordon, the permit is withdrawn only when the agent responds.
 	if n.meddled == n.known && !n.Unschedulable && !n.Deleting && n.Leaving == "" {
 		w.fail("invariant 2: %s reboots and is not cordoned", n.Name)
 	}
@@ -511,7 +513,7 @@ func (w *world) newBoot(n *simNode) {
 	}
 }
 
-// comeUp ends a machine's boot.
+// comeUp ends the boot of a machine.
 func (w *world) comeUp(n *simNode) {
 	if !n.machine.registered {
 		w.newBoot(n)
@@ -522,7 +524,7 @@ func (w *world) comeUp(n *simNode) {
 	w.narrate("machine %s is back as %s", n.Name, n.BootID)
 }
 
-// advanceBoot takes a machine's boot further, once its time has come.
+// advanceBoot moves the boot of a machine to its next stage when it is due.
 func (w *world) advanceBoot(n *simNode) {
 	switch {
 	case n.machine.downUntil.IsZero(), w.now.Before(n.machine.downUntil), n.machine.boot == bootNever:
@@ -533,7 +535,7 @@ func (w *world) advanceBoot(n *simNode) {
 	}
 }
 
-// passTime lets time pass: machines boot, pods go.
+// passTime lets time pass: machines boot, and pods terminate.
 func (w *world) passTime(d time.Duration) {
 	w.now = w.now.Add(d)
 	w.repairMachines()
@@ -553,7 +555,7 @@ func (w *world) passTime(d time.Duration) {
 
 func hasGone(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
-// repairMachines is a cloud that replaces machines which have been down for long.
+// repairMachines is a cloud that replaces machines that have been down for long.
 func (w *world) repairMachines() {
 	for _, name := range slices.Clone(w.nodeNames) {
 		n := w.nodes[name]
@@ -612,39 +614,39 @@ func (w *world) hasFailed(n *simNode) bool {
 		n.ClientNode.Status.Rollout.Phase == v1alpha1.RolloutFailed && n.ClientNode.Status.Rollout.BootHash == target(n.ClientNode)
 }
 
-// copyNode is a node as an API read returns it. Marks and StorageClientNodes are never changed in place.
+// copyNode returns a node as an API read does. Marks and StorageClientNodes are never changed in place.
 func copyNode(n *simNode) *simNode {
 	out := *n
 	out.pods, out.machine = nil, machine{}
 	return &out
 }
 
-// manager is one process of the operator: it keeps only the objects that it has read in its current pass.
+// manager is one process of the operator. It keeps only the objects that it has read in its current pass.
 type manager struct {
 	*world
-	// mutex is held while one of its workers reads or writes, dead set once the process has died.
+	// mutex is held while a worker reads or writes. dead is true once the process has died.
 	mutex sync.Mutex
 	dead  bool
 	name  string
-	// stale reads old versions from the cache.
+	// stale returns an old version of a node from the cache.
 	stale  func(*simNode) *simNode
 	seen   map[string]*simNode
 	seenRV int
-	// rules are the profiles, pausedThen the pause of everything, known the claims and wishesThen what is declared for each
-	// node, as they were read.
+	// rules, pausedThen, known and wishesThen contain the state at the last read: profiles, the general pause, claims and
+	// declared settings.
 	rules      map[string]plan.Profile
 	pausedThen bool
-	// ruledAt is when the rules were read last.
+	// ruledAt is the time of the last read of the rules.
 	ruledAt    time.Time
 	known      map[string]v1alpha1.Disruption
 	recalled   map[string]v1alpha1.ProfileFailures
 	recalledRV int
 	wishesThen map[string]wish
-	// lossesSeen is how many losses there were at the last live read of all nodes.
+	// lossesSeen is the number of losses at the last live read of all nodes.
 	lossesSeen int
-	// out are the nodes that were unavailable at the last live read of all, vacant those that served nothing.
+	// out contains the nodes that were unavailable at the last live read of all nodes, and vacant the nodes without workload.
 	out, vacant map[string]bool
-	// progress is how far drains are, as seen in this pass, reported the nodes as the planner knows them.
+	// progress is the progress of drains in this pass. reported contains the nodes as the planner knows them.
 	progress map[string]*plan.DrainProgress
 	reported map[string]plan.Node
 }
@@ -663,7 +665,7 @@ func (m *manager) intrudeAt(where string) {
 	}
 }
 
-// turnOfWorker begins a worker's read or write, which others may come before. Its result ends it.
+// turnOfWorker starts a read or write of a worker. Other workers may run first. The returned function ends it.
 func (m *manager) turnOfWorker() func() {
 	if m.workers > 1 {
 		runtime.Gosched()
@@ -687,7 +689,7 @@ func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 	return m.news(), nil
 }
 
-// news is what the planner does not know yet.
+// news returns the changes since the last snapshot for the planner.
 func (m *manager) news() plan.Snapshot {
 	s := m.currentSnapshot()
 	before := m.reported
@@ -740,7 +742,7 @@ func (m *manager) refreshNodes(_ context.Context, names sets.Set[string]) error 
 	return nil
 }
 
-// readCommon reads what is not about one node.
+// readCommon reads the state that does not belong to a single node.
 func (m *manager) readCommon() {
 	m.seenRV, m.known, m.pausedThen, m.ruledAt = m.claimsRV, maps.Clone(m.claims), m.paused, m.now
 	m.recalled, m.recalledRV = m.failures, m.failuresRV
@@ -754,7 +756,7 @@ func (m *manager) readCommon() {
 	}
 }
 
-// readRules reads what people have written down as it is now.
+// readRules reads the current rules that users have set.
 func (m *manager) readRules(_ context.Context, nodes []string) (plan.Rules, error) {
 	defer m.turnOfWorker()()
 	m.intrudeAt("rules")
@@ -801,7 +803,7 @@ func conflict(name string) error {
 	return apierrors.NewConflict(schema.GroupResource{Resource: "things"}, name, errors.New("changed"))
 }
 
-// nodeToWrite returns the node to write to, if it is as it was decided upon.
+// nodeToWrite returns the node to write to, if it has not changed since the decision.
 func (m *manager) nodeToWrite(name string, ofClientNode bool) (*simNode, error) {
 	n, seen := m.nodes[name], m.seen[name]
 	if n == nil || seen == nil || (ofClientNode && n.ClientNode == nil) {
@@ -813,7 +815,7 @@ func (m *manager) nodeToWrite(name string, ofClientNode bool) (*simNode, error) 
 	return n, nil
 }
 
-// rememberWrite remembers what the server made of a write, to the Node or to its StorageClientNode.
+// rememberWrite records the result of a write to a Node or its StorageClientNode.
 func (m *manager) rememberWrite(n *simNode, ofClientNode bool) {
 	seen, now := m.seen[n.Name], copyNode(n)
 	if ofClientNode {
@@ -834,7 +836,7 @@ func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {
 		return conflict("claims")
 	}
 	for _, step := range steps {
-		// A node that has just been deleted may be claimed, and is released by the next pass.
+		// A node that has just been deleted may be claimed. The next pass releases it.
 		if !step.Missing && m.nodes[step.Node] != nil {
 			m.checkBudget(step)
 			m.checkThreshold(step)
@@ -869,14 +871,14 @@ func (m *manager) checkBudget(step plan.AddClaim) {
 	}
 }
 
-// isDisrupted reports whether we have disrupted a node.
+// isDisrupted reports whether the rollout has disrupted a node.
 func (w *world) isDisrupted(n *simNode) bool {
 	_, claimed := w.claims[n.Name]
 	return claimed || n.Mark != nil
 }
 
-// isForgiven reports whether a profile, or for the cluster every profile of the node, minds a node no more that has been
-// unavailable for so long.
+// isForgiven reports whether a profile ignores a node that has been unavailable for long. Without a profile, it reports whether
+// all profiles of the node ignore it.
 func (m *manager) isForgiven(n *simNode, profile string) bool {
 	seen := m.seen[n.Name]
 	if seen == nil || seen.UnavailableSince == nil {
@@ -893,7 +895,7 @@ func (m *manager) isForgiven(n *simNode, profile string) bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, minds)
 }
 
-// profilesOf are the profiles that select a node, or that its client node carries settings of.
+// profilesOf returns the profiles that select a node or whose settings are in its StorageClientNode.
 func (w *world) profilesOf(n *simNode) []string {
 	var out []string
 	for _, name := range w.profileNames {
@@ -905,7 +907,7 @@ func (w *world) profilesOf(n *simNode) []string {
 	return out
 }
 
-// checkTurn is who may go when: windows, zones, the chosen canary, the control plane.
+// checkTurn checks the order of nodes: windows, zones, the selected canary and the control plane.
 func (m *manager) checkTurn(step plan.AddClaim) {
 	n := m.nodes[step.Node]
 	m.checkWindows(n, step)
@@ -925,7 +927,7 @@ func (m *manager) checkTurn(step plan.AddClaim) {
 	m.checkStorage(n, step)
 }
 
-// checkLeaving is that nothing begins on a node that others are about to take away. Nobody can know of a taint that came after
+// checkLeaving checks that no disruption starts on a node that others are about to remove. It ignores taints that are newer than
 // the last look.
 func (m *manager) checkLeaving(n *simNode, step plan.Step) {
 	if seen := m.seen[n.Name]; seen != nil && seen.Leaving != "" && n.Leaving != "" {
@@ -933,7 +935,7 @@ func (m *manager) checkLeaving(n *simNode, step plan.Step) {
 	}
 }
 
-// checkControlPlane is the part of invariant 18 that is about the control plane: none of its nodes is claimed while another is
+// checkControlPlane is the part of invariant 18 about the control plane. No control-plane node is claimed while another one is
 // out. Nodes that went down after the last read do not count.
 func (m *manager) checkControlPlane(n *simNode, step plan.Step) {
 	if !n.ControlPlane {
@@ -956,7 +958,8 @@ func (m *manager) checkControlPlane(n *simNode, step plan.Step) {
 	}
 }
 
-// isLastControlPlane reports whether no other control-plane node is in service, as the manager saw them: it is passed over.
+// isLastControlPlane reports whether a node is the only control-plane node in service, as the manager saw the nodes. The rollout
+// skips such a node.
 func (m *manager) isLastControlPlane(n *simNode) bool {
 	return n.ControlPlane && !slices.ContainsFunc(m.nodeNames, func(name string) bool {
 		other, seen := m.nodes[name], m.seen[name]
@@ -964,12 +967,12 @@ func (m *manager) isLastControlPlane(n *simNode) bool {
 	})
 }
 
-// isDown reports whether a node is out of service otherwise than by a cordon, which leaves its static pods alone.
+// isDown reports whether a node is out of service for a reason other than a cordon. A cordon does not affect its static pods.
 func isDown(n *plan.Node) bool {
 	return !n.Ready || n.Deleting || n.Leaving != ""
 }
 
-// checkWindows is the part of invariant 2 that is about windows.
+// checkWindows is the part of invariant 2 about windows.
 func (m *manager) checkWindows(n *simNode, step plan.Step) {
 	for _, profile := range n.budgetsNeeded(m.world) {
 		if open, _ := m.rules[profile].Windows.At(m.ruledAt); !open {
@@ -978,8 +981,8 @@ func (m *manager) checkWindows(n *simNode, step plan.Step) {
 	}
 }
 
-// checkZone is that no two zones of a profile are out of service together through our doing, for as long as the limits
-// of the profiles let a node be so.
+// checkZone checks that the rollout does not disrupt two zones of a profile at the same time. The check ends with the time limits
+// of the profiles.
 func (m *manager) checkZone(n, other *simNode, profile string) {
 	zone := func(n *simNode) string { return n.Labels[corev1.LabelTopologyZone] }
 	if zone(n) == zone(other) || m.vacant[n.Name] || m.vacant[other.Name] || !slices.Contains(m.profilesOf(other), profile) ||
@@ -1021,7 +1024,7 @@ func (m *manager) checkCanary(n, other *simNode, profile string) {
 	}
 }
 
-// budgetsNeeded are the profiles whose budgets a node needs.
+// budgetsNeeded returns the profiles whose budgets a node needs.
 func (n *simNode) budgetsNeeded(w *world) []string {
 	var out []string
 	for name, p := range w.profiles {
@@ -1133,7 +1136,7 @@ func (m *manager) releaseClaim(step plan.ReleaseClaim) error {
 	return nil
 }
 
-// checkPermit is invariants 2 and 3.
+// checkPermit checks invariants 2 and 3.
 func (m *manager) checkPermit(n *simNode, permit v1alpha1.RebootPermit) {
 	if m.seen[n.Name].meddled == n.meddled {
 		switch {
@@ -1162,7 +1165,7 @@ func (m *manager) checkPermit(n *simNode, permit v1alpha1.RebootPermit) {
 	}
 }
 
-// checkRules is the part of invariant 2 that people write down: pauses, approvals and policies.
+// checkRules is the part of invariant 2 about the rules that users set: pauses, approvals and policies.
 func (m *manager) checkRules(n *simNode) {
 	seen := m.seen[n.Name]
 	if m.pausedThen || seen.Paused || seen.NeverDisrupt {
@@ -1175,8 +1178,8 @@ func (m *manager) checkRules(n *simNode) {
 	}
 }
 
-// checkAllowed is the part of invariants 2 and 18 that is about when: what people have written down, and the clock, allow the step at the
-// moment at which it is sent. Of several workers, others may have been in between.
+// checkAllowed is the part of invariants 2 and 18 about timing. The rules of users and the windows must allow a step when it is
+// sent. With several workers, another one may have run in between.
 func (m *manager) checkAllowed(step plan.Step) {
 	n, seen := m.nodes[step.NodeName()], m.seen[step.NodeName()]
 	if m.workers > 1 || n == nil || seen == nil || n.ClientNode == nil || seen.nodeRV != n.nodeRV || seen.clientNodeRV != n.clientNodeRV {
@@ -1206,7 +1209,7 @@ func (m *manager) checkAllowed(step plan.Step) {
 	}
 }
 
-// checkClear is the rule for the withdrawal of a permit.
+// checkClear checks the rules for the withdrawal of a permit.
 func (m *manager) checkClear(n *simNode) {
 	c := n.ClientNode
 	permit := c.Spec.RebootPermit
@@ -1219,7 +1222,7 @@ func (m *manager) checkClear(n *simNode) {
 	}
 	answered := answer != nil && answer.PermitID == permit.ID
 	if answered && (answer.Phase == v1alpha1.RebootRefused || answer.Phase == v1alpha1.RebootWaiting) {
-		// It was not used: no attempt.
+		// The permit was not used, so it does not count as an attempt.
 		for _, given := range n.machine.permits {
 			given.Delete(permit.ID)
 		}
@@ -1229,7 +1232,7 @@ func (m *manager) checkClear(n *simNode) {
 	}
 }
 
-// checkUncordon is invariants 4 and 5, and that nothing is returned to service that may still go down.
+// checkUncordon checks invariants 4 and 5. A node that may still go down must not return to service.
 func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 	if n.Mark == nil {
 		m.fail("invariant 5: uncordon of %s, which the rollout has not cordoned", n.Name)
@@ -1263,7 +1266,7 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 	}
 }
 
-// check is what has to hold whenever no manager is in the middle of a pass.
+// check checks the invariants that hold while no manager is in the middle of a pass.
 func (w *world) check() {
 	w.checkLosses()
 	for _, name := range w.nodeNames {

@@ -14,12 +14,12 @@ import (
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 )
 
-// claimed binds the volume to a claim, and brings a trial of it.
+// claimed binds the volume to a claim, and adds a trial of the claim.
 func claimed(objects []client.Object) []client.Object {
 	for _, object := range objects {
 		switch o := object.(type) {
 		case *v1alpha1.StorageClientProfile:
-			// A volume that nothing is written to needs no probe.
+			// A volume in mode Plan needs no probe.
 			o.Spec.Mode = v1alpha1.ModePlan
 		case *corev1.PersistentVolume:
 			o.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "eda", Name: "data", UID: "c1"}
@@ -43,7 +43,7 @@ func (b bench) trial() *v1alpha1.StorageClientTrial {
 	return &trial
 }
 
-// playNode does what control plane, kubelet and agent do for a clone: one thing at a time.
+// playNode does one thing that the control plane, the kubelet or the agent does for a clone.
 func (b bench) playNode() {
 	b.t.Helper()
 	pv, volumeClaim, pod := b.clone()
@@ -84,7 +84,7 @@ func (b bench) playNode() {
 	}
 }
 
-// A trial of a volume of SMB from its first step to its verdict, by one manager, and by one that dies after each pass.
+// An SMB volume goes through a whole trial: once with one manager, and once with a manager that dies after each pass.
 func TestATrialByClonesThroughTheAPI(t *testing.T) {
 	for name, dies := range map[string]bool{"one manager": false, "one that dies after each pass": true} {
 		t.Run(name, func(t *testing.T) {
@@ -119,14 +119,14 @@ func TestATrialByClonesThroughTheAPI(t *testing.T) {
 	}
 }
 
-// anew is a manager that has just started.
+// anew returns a manager that has just started.
 func (b bench) anew() *Reconciler {
 	return &Reconciler{
 		Client: b.Client, APIReader: b.APIReader, Clock: b.Clock, ManagerNamespace: b.ManagerNamespace, AgentNamespace: b.AgentNamespace, Results: &Results{},
 	}
 }
 
-// A trial that is deleted while its clone is mounted leaves nothing.
+// A deleted trial leaves nothing, even if its clone is mounted.
 func TestADeletedTrialLeavesNoClone(t *testing.T) {
 	b := newBench(t, claimed(share(cluster()))...)
 	for made := false; !made; {
@@ -144,7 +144,7 @@ func TestADeletedTrialLeavesNoClone(t *testing.T) {
 	}
 }
 
-// The name under which a node has mounted the volume itself is one of its server.
+// The node itself has mounted the volume under one of the names of its server.
 func TestNoCloneIfTheKernelHasTheServerUnderAnotherName(t *testing.T) {
 	b := newBench(t, claimed(share(cluster()))...)
 	clientNode := b.clientNode()

@@ -26,7 +26,7 @@ import (
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 )
 
-// bench is a reconciler with an API server, on which others write too.
+// bench is a reconciler with an API server, to which other clients write too.
 type bench struct {
 	*Reconciler
 	t     *testing.T
@@ -56,8 +56,8 @@ func newBench(t *testing.T, objects ...client.Object) bench {
 	}, t, clock}
 }
 
-// expectNoWaitFor fails where later reads would wait for the cache to see a write in the namespace of clones. The manager caches nothing of
-// it: they would wait for good.
+// expectNoWaitFor fails if later reads would wait until the cache has seen a write in the namespace of clones. The manager does
+// not cache this namespace, so those reads would never return.
 func expectNoWaitFor(t *testing.T, object client.Object, waitsNot bool) {
 	t.Helper()
 	if _, isEvent := object.(*corev1.Event); !isEvent && object.GetNamespace() == v1alpha1.TrialNamespace && !waitsNot {
@@ -200,7 +200,7 @@ func TestTheNodeOfARunnerThatIsNotScheduledYet(t *testing.T) {
 	}
 }
 
-// share makes the volume one of SMB, and its rule one for it.
+// share changes the volume to SMB, and the profile's rule to match it.
 func share(objects []client.Object) []client.Object {
 	for _, object := range objects {
 		switch o := object.(type) {
@@ -214,7 +214,7 @@ func share(objects []client.Object) []client.Object {
 	return objects
 }
 
-// clone is the clone that there is, as the API server has it; what is missing is nil.
+// clone returns the current clone from the API server. Missing objects are nil.
 func (b bench) clone() (pv *corev1.PersistentVolume, volumeClaim *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
 	b.t.Helper()
 	var volumes corev1.PersistentVolumeList
@@ -235,7 +235,7 @@ func (b bench) clone() (pv *corev1.PersistentVolume, volumeClaim *corev1.Persist
 	return pv, volumeClaim, pod
 }
 
-// bind does what a control plane does for a claim.
+// bind binds a claim, as the control plane does.
 func (b bench) bind(volumeClaim *corev1.PersistentVolumeClaim) {
 	b.t.Helper()
 	volumeClaim.Status.Phase = corev1.ClaimBound
@@ -322,7 +322,7 @@ func TestACloneThroughTheAPI(t *testing.T) {
 	}
 }
 
-// tell writes an event of a failed mount.
+// tell creates an event of a failed mount.
 func (b bench) tell(pod *corev1.Pod, component, host, message string) {
 	b.t.Helper()
 	event := &corev1.Event{
@@ -334,7 +334,7 @@ func (b bench) tell(pod *corev1.Pod, component, host, message string) {
 	}
 }
 
-// A rejection by an admission controller of the cluster is reported, and the request is made once.
+// An admission controller rejects the clone. The rejection is reported, and the request is not repeated.
 func TestARejectedCloneIsReported(t *testing.T) {
 	b := newBench(t, share(cluster())...)
 	asked := 0

@@ -76,10 +76,10 @@ func budget(name, app string) *policyv1.PodDisruptionBudget {
 	}
 }
 
-// refusals answers evictions by the pod's name; nil, for the others, evicts.
+// refusals maps pod names to the error that their eviction returns. Pods without an entry are evicted.
 type refusals map[string]error
 
-// evictions records the requests.
+// evictions records the eviction requests.
 type evictions struct {
 	refuse refusals
 	mutex  sync.Mutex
@@ -95,7 +95,7 @@ func (e *evictions) Evict(_ context.Context, pod *corev1.Pod, grace *int64) erro
 	return e.refuse[pod.Name]
 }
 
-// newRunner is a runner that is started until the test ends.
+// newRunner returns a runner that runs until the test ends.
 func newRunner(t *testing.T, reader client.Reader, evictor Evictor) *Runner {
 	t.Helper()
 	r := &Runner{Drainer: Drainer{Reader: reader, Evictor: evictor}}
@@ -103,7 +103,7 @@ func newRunner(t *testing.T, reader client.Reader, evictor Evictor) *Runner {
 	return r
 }
 
-// drainOnce drains node a until its run is over, and reports how far it is.
+// drainOnce drains node a until the run has finished, and returns the progress.
 func drainOnce(t *testing.T, r *Runner, options v1alpha1.Drain) Result {
 	t.Helper()
 	if _, err := r.Drain(t.Context(), "a", options, 0); err != nil {
@@ -145,7 +145,7 @@ func TestInspect(t *testing.T) {
 		"none is left":                  {[]client.Object{pod("a", mirror)}, true, "All pods that had to leave are gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Without an Evictor, an eviction would be a panic.
+			// The Evictor is nil, so that an eviction panics.
 			got, due, err := newRunner(t, newReader(t, c.pods...), nil).Inspect(t.Context(), "a", options(nil))
 			if err != nil || due != c.due || !strings.HasPrefix(got.String(), c.want) {
 				t.Errorf("got %q, due %t, error %v; want %q, due %t", got, due, err, c.want, c.due)
@@ -270,7 +270,7 @@ func TestDrain(t *testing.T) {
 				"db":  apierrors.NewNotFound(pods, "db"),
 				"web": apierrors.NewConflict(pods, "web", errors.New("the UID in the precondition does not match")),
 			},
-			want:  Result{Remaining: []string{"eda/db", "eda/web"}}, // nothing keeps them, and the next read is without them
+			want:  Result{Remaining: []string{"eda/db", "eda/web"}}, // can be evicted; the next read no longer returns them
 			asked: []string{"db", "web"},
 		},
 	} {

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// askedReader notes with which resource versions pods were listed.
+// askedReader records the resource versions of the requests that list pods.
 type askedReader struct {
 	client.Reader
 
@@ -23,7 +23,7 @@ func (r *askedReader) List(ctx context.Context, list client.ObjectList, given ..
 	return r.Reader.List(ctx, list, given...)
 }
 
-// The read before a permit is consistent. The API server may return the progress of a drain from its cache.
+// The read before a permit is consistent. Reads that only report the progress of a drain may come from the API server's cache.
 func TestOnlyTheReadBeforeAPermitIsConsistent(t *testing.T) {
 	reader := &askedReader{Reader: newReader(t, manyPods(1)...)}
 	r := &Runner{Drainer: Drainer{Reader: reader, Evictor: &slow{}, DryRunEvictor: &slow{}}}

@@ -48,7 +48,7 @@ func TestLookAhead(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Without an Evictor, an eviction would be a panic.
+			// The Evictor is nil, so that an eviction panics.
 			d := &Drainer{Reader: newReader(t, c.objects...), DryRunEvictor: &evictions{refuse: refusals{"db": c.refuse}}}
 			got, err := d.LookAhead(t.Context(), "a", options(nil))
 			if err != nil || got.String() != c.want {

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// slow responds to an eviction after a while, and not at all if that is longer than the timeout.
+// slow responds to an eviction after a delay. If the delay is longer than the timeout, it does not respond.
 type slow struct {
 	takes time.Duration
 
@@ -53,7 +53,7 @@ func manyPods(count int) []client.Object {
 	return out
 }
 
-// start starts a runner as a manager does, in the bubble of a test.
+// start starts a runner in the synctest bubble of a test, as a manager does.
 func start(t *testing.T, reader client.Reader, evictor Evictor) (r *Runner, stop context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -63,7 +63,7 @@ func start(t *testing.T, reader client.Reader, evictor Evictor) (r *Runner, stop
 	return r, cancel
 }
 
-// mustDrain drains node a, and returns the time that the call took.
+// mustDrain drains node a and returns the duration of the call.
 func mustDrain(t *testing.T, r *Runner) (Result, time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -88,7 +88,7 @@ func TestDrainWaitsForNoEvictionAndEvictsFewAtOnce(t *testing.T) {
 			if _, due, err := r.Inspect(t.Context(), "a", options(nil)); err != nil || due {
 				t.Errorf("due %t, error %v, while a run is under way", due, err)
 			}
-			time.Sleep(time.Second) // of the bubble's clock
+			time.Sleep(time.Second) // on the clock of the bubble
 		}
 		r.Wait()
 		if took, want := time.Since(began), 70/maxEvictions*evictor.takes; took != want {
@@ -170,7 +170,7 @@ func TestEvictionsContinueThePreviousCount(t *testing.T) {
 	}
 }
 
-// TestAnUncountedBudgetCostsOneRequest has a server that requests a later attempt, as it does until a budget's pods are counted.
+// TestAnUncountedBudgetCostsOneRequest uses a server that asks clients to retry until it has counted the pods of a budget.
 func TestAnUncountedBudgetCostsOneRequest(t *testing.T) {
 	unseen := budget("web-pdb", "web")
 	unseen.Generation = 1

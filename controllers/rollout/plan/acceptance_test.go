@@ -14,7 +14,7 @@ import (
 
 const shadowedBy = `/etc/sysctl.d/zzz-site.conf sets it to "4096" and is read after /etc/sysctl.d/zz-storage-client.conf`
 
-// addSetting gives a node one more setting, with what its agent reports of it.
+// addSetting adds a setting to a node, with the status that its agent reports.
 func (f *fixture) addSetting(node string, status v1alpha1.SettingStatus) {
 	c := f.node(node).ClientNode
 	c.Spec.Settings = append(c.Spec.Settings, v1alpha1.NodeSetting{Key: status.Key, Profile: "eda"})
@@ -29,8 +29,8 @@ func moduleIs(state v1alpha1.SettingState, message string) v1alpha1.SettingStatu
 	return v1alpha1.SettingStatus{Key: "module/nfs/x", State: state, TakesEffect: v1alpha1.EffectReboot, Message: message}
 }
 
-// TestForAcceptance asks of every state of a setting whether it holds back a reboot that is due for another one, and whether it
-// fails the node after that reboot. Both are the same answer: no node is rebooted that would not be accepted.
+// TestForAcceptance checks two things for every state of a setting. Does it hold back a reboot that another setting needs? Does
+// it fail the node after that reboot? Both results must agree: a node is rebooted only if it would be accepted.
 func TestForAcceptance(t *testing.T) {
 	claimed := []string{"claim a for eda", "a: Claimed Claimed"}
 	settles := []string{"a: Settling Settling"}
@@ -117,7 +117,7 @@ func TestForAKernelArgumentThatNoBootApplies(t *testing.T) {
 	}
 }
 
-// What comes to be in the way during the drain gets no permit: the boot would only bring the failure.
+// An obstacle that appears during the drain prevents the permit: the boot would only cause the failure.
 func TestForADrainStopsIfTheNodeWouldNotBeAccepted(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fixture)
@@ -162,12 +162,12 @@ func TestForADrainStopsIfTheNodeWouldNotBeAccepted(t *testing.T) {
 	}
 }
 
-// An upgrade finds nodes as an earlier release left them.
+// At an upgrade, nodes are in a state that an earlier release has left.
 func TestForShadowedSettingsAtAnUpgrade(t *testing.T) {
 	f := cluster("a", "b")
 	f.finish("a", time.Hour)
 	f.addSetting("a", sysctlIs(v1alpha1.SettingShadowed, shadowedBy))
-	// b was cordoned for good by a release that did not accept it.
+	// An earlier release did not accept b and left it cordoned.
 	f.cordoned("b", time.Hour)
 	f.node("b").Maintenance = MaintenanceDrained
 	f.addNote("b", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
@@ -179,8 +179,8 @@ func TestForShadowedSettingsAtAnUpgrade(t *testing.T) {
 	}
 }
 
-// A removed boot argument that the boot configuration still has: the agent refuses the permit, so the node is not drained for it. After a boot
-// it is held against no node.
+// The boot configuration still has a kernel argument that was removed. The agent rejects the permit, so the node is not drained
+// for it. After a boot, it does not make a node fail.
 func TestForARemovedKernelArgumentThatCouldNotBeRestored(t *testing.T) {
 	unrestored := v1alpha1.SettingStatus{Key: "kernelArgument/dhash_entries", State: v1alpha1.SettingFailed, TakesEffect: v1alpha1.EffectReboot, Message: "cannot restore"}
 	f := cluster("a")
@@ -221,7 +221,7 @@ func TestForARemovedKernelArgumentThatCouldNotBeRestored(t *testing.T) {
 	}
 }
 
-// The untuned taint keeps pods off for as long as the condition Tuned is not True.
+// The untuned taint keeps pods off until the condition Tuned is True.
 func TestForTheTaintOfANodeWithExceptions(t *testing.T) {
 	for name, c := range map[string]struct {
 		status v1alpha1.SettingStatus
@@ -331,7 +331,7 @@ func TestForTheCanaryIsANodeThatWouldBeAccepted(t *testing.T) {
 	}
 }
 
-// The manager's own node is a canary here, as is b, which does not wait for it: a canary waits for no canary.
+// The node of the manager is a canary here, and so is b. b does not wait for it: a canary waits for no canary.
 func TestForTheManagersNodeGoesAfterTheOtherCanaries(t *testing.T) {
 	f := cluster("a", "b", "c")
 	for _, name := range []string{"b", "c"} {

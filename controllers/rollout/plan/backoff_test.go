@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// timeOut lets the drain of node a time out, and stores the note that follows.
+// timeOut lets the drain of node a time out and stores the resulting note.
 func timeOut(t *testing.T, f *fixture) v1alpha1.RolloutStatus {
 	t.Helper()
 	before := f.node("a").ClientNode.Status.Rollout
@@ -51,7 +51,7 @@ func TestForBacksOffTwiceAsLongAfterEachDrain(t *testing.T) {
 	}
 }
 
-// TestForAnAttemptIsCountedOnce has a manager die between the note and the uncordon.
+// TestForAnAttemptIsCountedOnce lets a manager die between the note and the uncordon.
 func TestForAnAttemptIsCountedOnce(t *testing.T) {
 	f := cluster("a")
 	f.cordoned("a", time.Hour)
@@ -89,7 +89,7 @@ func TestForABackOffEndsWithAChange(t *testing.T) {
 	}
 }
 
-// Which of its profiles need the boot follows from the agent's report. A report is no change of settings or options.
+// The agent's report determines which profiles need the boot. A new report does not change settings or options.
 func TestForABackOffDoesNotEndWithAReport(t *testing.T) {
 	f := cluster("a")
 	f.profile("web").Rollout.Drain.Force = true
@@ -127,7 +127,7 @@ func TestForANodeWhoseDrainTimedOutIsNoCanary(t *testing.T) {
 	if diff := cmp.Diff(want, lines(For(f.Snapshot), "a", "b", "c")); diff != "" {
 		t.Error(diff)
 	}
-	// Its time is over, and b, which is done, is evidence just as well.
+	// The back-off is over. Node b is done, and is equally good evidence.
 	f.Now = note.RetryAfter.Time
 	f.finish("b", time.Hour)
 	want = []string{"claim a for eda", "claim c for eda"}
@@ -142,7 +142,7 @@ func TestSkipNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		change  func(*fixture)
 		outlook DrainProgress
-		// until is the length of the pause, zero: none.
+		// until is the duration of the pause. Zero means no pause.
 		until time.Duration
 	}{
 		"nothing is known against it":        {func(*fixture) {}, DrainProgress{}, 0},
@@ -184,7 +184,7 @@ func TestForASkippedNodeIsNoCanary(t *testing.T) {
 	if diff := cmp.Diff(want, lines(For(f.Snapshot), "a")); diff != "" {
 		t.Error(diff)
 	}
-	// Its time is over while b, which has gone in its place, boots and then soaks.
+	// The back-off is over while b boots and then soaks. b had started instead.
 	f.Profiles[0].Rollout.Canary.SoakSeconds = ptr.To[int32](60)
 	f.Now = note.RetryAfter.Time
 	f.permitted("b", time.Minute)

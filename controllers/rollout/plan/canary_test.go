@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// x, which is younger and vacant, is claimed first. That makes it the canary of all nodes of the deleted profile, y among them.
+// x is younger and vacant, so it is claimed first. It becomes the canary of all nodes of the deleted profile, including y.
 func TestForANodeClaimedInThisPlanIsTheCanaryOfADeletedProfile(t *testing.T) {
 	f := cluster("y", "x")
 	f.profile("q")

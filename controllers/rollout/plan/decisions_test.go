@@ -75,7 +75,7 @@ func TestForDecisionsThatSchedulesDoNotMeet(t *testing.T) {
 	}
 }
 
-// The canary is node a, which soaks for ten minutes; node b is next.
+// The canary is node a, which soaks for ten minutes. Node b is next.
 func TestForAnUnhealthyCanaryIsNoEvidence(t *testing.T) {
 	const soak = 600
 	minute := func(n int) *time.Time { return ptr.To(noon.Add(-time.Duration(n) * time.Minute)) }
@@ -127,7 +127,7 @@ func TestForAnUnhealthyCanaryIsNoEvidence(t *testing.T) {
 	}
 }
 
-// failWithoutNeed has node a failed for a setting that has been taken out of what it is to have since.
+// failWithoutNeed makes node a fail because of a setting that has since been removed from its desired settings.
 func failWithoutNeed(f *fixture) {
 	f.finish("a", time.Hour)
 	f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Hour)

@@ -16,7 +16,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// remember has failed nodes remembered for profile eda at h1. A name with a slash gives the UID, else it is that of the fixture's node.
+// remember records failed nodes of profile eda at h1. A name with a slash gives the UID. The default is the UID of the fixture's
+// node.
 func (f *fixture) remember(names ...string) {
 	boot := v1alpha1.BootFailures{BootHash: "h1", Plan: "p1"}
 	for _, name := range names {
@@ -29,7 +30,7 @@ func (f *fixture) remember(names ...string) {
 	f.Failures = map[string]v1alpha1.ProfileFailures{"eda": {Boots: []v1alpha1.BootFailures{boot}}}
 }
 
-// take has a Node vanish, or another one in its place.
+// take deletes a Node, and can create another one with its name.
 func (f *fixture) take(name string, replaced bool) {
 	if replaced {
 		n := f.node(name)
@@ -39,7 +40,7 @@ func (f *fixture) take(name string, replaced bool) {
 	f.Nodes = slices.DeleteFunc(f.Nodes, func(n Node) bool { return n.Name == name })
 }
 
-// remembered is what a plan wants remembered, in lines; nil where nothing changes.
+// remembered returns the failures that a plan records, as lines. It returns nil if the plan does not change them.
 func remembered(p Plan) []string {
 	if p.Failures == nil {
 		return nil
@@ -66,7 +67,7 @@ func remembered(p Plan) []string {
 	return out
 }
 
-// failureRow is a row of the tables that follow: the steps, the note of b, and what is to be remembered.
+// failureRow is a row of the tables that follow: the steps, the note of b, and the recorded failures.
 type failureRow struct {
 	change     func(*fixture)
 	want       []string
@@ -94,7 +95,7 @@ func playFailures(t *testing.T, rows map[string]failureRow, build func() *fixtur
 	}
 }
 
-// TestForANodeThatIsGone has node a gone, or replaced by one of the same name.
+// TestForANodeThatIsGone deletes node a, or replaces it by a node of the same name.
 func TestForANodeThatIsGone(t *testing.T) {
 	build := func() *fixture { return cluster("a", "b") }
 	stopped, goesOn := "b: Waiting FailureThresholdReached", []string{"release the claim of a", "claim b for eda", "b: Claimed Claimed"}
@@ -233,7 +234,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 	}, build)
 }
 
-// TestForClaimsNoNodeInAPlanWithANewFailure has a node fail in the very plan that has room for another one.
+// TestForClaimsNoNodeInAPlanWithANewFailure has a node fail in a plan whose budget has room for another one.
 func TestForClaimsNoNodeInAPlanWithANewFailure(t *testing.T) {
 	f := cluster("a", "b")
 	f.permitted("a", 2*time.Hour)
@@ -251,7 +252,7 @@ func TestForClaimsNoNodeInAPlanWithANewFailure(t *testing.T) {
 	}
 }
 
-// TestForRecordedFailures has node a fail and recover, and checks the record.
+// TestForRecordedFailures lets node a fail and recover, and checks the record.
 func TestForRecordedFailures(t *testing.T) {
 	build := func() *fixture {
 		f := cluster("a", "b")
@@ -344,7 +345,7 @@ func TestForRecordedFailures(t *testing.T) {
 			},
 			stopped, nil,
 		},
-		// A retry.
+		// Retries.
 		"a retry resets the node before any failure is cleared": {
 			func(f *fixture) { f.Profiles[0].Retry = "1" }, []string{"b: Waiting WaitingForBudget"}, nil,
 		},
@@ -448,11 +449,11 @@ func TestForNamesTheNodesThatAreGone(t *testing.T) {
 	}
 }
 
-// TestForThePermitInAClaim has node a with a permit, and others about to take it away.
+// Node a has a permit, and others are about to remove the node.
 func TestForThePermitInAClaim(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fixture)
-		// want is the permit in the claim as it is to be, "same" where nothing is written.
+		// want is the expected permit in the claim. "same" means that the claim is not written.
 		want string
 	}{
 		"nothing new":                   {func(*fixture) {}, "same"},
@@ -617,7 +618,7 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 	})
 }
 
-// TestForAFailedNodeWhoseAgentRespondsLate has node a fail, and come back with its old boot.
+// TestForAFailedNodeWhoseAgentRespondsLate lets node a fail and return with its old boot.
 func TestForAFailedNodeWhoseAgentRespondsLate(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fixture)

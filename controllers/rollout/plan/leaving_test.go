@@ -13,7 +13,7 @@ import (
 
 const disrupted = "karpenter.sh/disrupted"
 
-// TestForANodeThatOthersAreAboutToRemove has node a with a taint of theirs.
+// TestForANodeThatOthersAreAboutToRemove sets a taint of another tool on node a.
 func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 	build := func() *fixture {
 		f := cluster("a")
@@ -163,7 +163,7 @@ func TestForNamesTheTaintOfANodeThatIsLeaving(t *testing.T) {
 	}
 }
 
-// TestForANodeThatIsLeavingUsesUpBudget has room for two of three nodes.
+// The budget allows two of three nodes.
 func TestForANodeThatIsLeavingUsesUpBudget(t *testing.T) {
 	f := cluster("a", "b", "c")
 	f.Budget = 2

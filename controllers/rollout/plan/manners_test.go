@@ -50,7 +50,7 @@ func TestForANodeUnderMaintenanceByAnotherController(t *testing.T) {
 	})
 }
 
-// Three nodes with a budget of one: the third is out of service, and no profile selects it.
+// Three nodes share a budget of one. The third is out of service, and no profile selects it.
 func TestForNodesOutsideAnyProfile(t *testing.T) {
 	const hour = time.Hour
 	for name, c := range map[string]struct {

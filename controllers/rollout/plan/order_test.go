@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/order"
 )
 
-// TestThePlannerFollowsTheSharedOrder plays a rollout with a budget of one node and holds its claims against order.InTurn.
+// TestThePlannerFollowsTheSharedOrder plays a rollout with a budget of one node and compares its claims with order.InTurn.
 func TestThePlannerFollowsTheSharedOrder(t *testing.T) {
 	f := cluster("a", "b", "c", "d", "e")
 	f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{

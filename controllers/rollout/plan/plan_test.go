@@ -19,7 +19,7 @@ var noon = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) metav1.Time { return metav1.Time{Time: noon.Add(-d)} }
 
-// fixture is a snapshot under construction: nodes a, b, c... that all wait for one kernel argument of profile eda.
+// fixture is a snapshot under construction. Its nodes a, b, c... all wait for one kernel argument of profile eda.
 type fixture struct{ Snapshot }
 
 func cluster(nodes ...string) *fixture {
@@ -34,7 +34,7 @@ func cluster(nodes ...string) *fixture {
 	return f
 }
 
-// waiting is a StorageClientNode whose agent has staged a kernel argument.
+// waiting returns a StorageClientNode whose agent has staged a kernel argument.
 func waiting(name string) *ClientNode {
 	key := "kernelArgument/ihash_entries"
 	return &ClientNode{
@@ -69,7 +69,7 @@ func (f *fixture) node(name string) *Node {
 	panic("no node " + name)
 }
 
-// finish makes a node carry its settings since a while.
+// finish makes the settings of a node effective since a given time.
 func (f *fixture) finish(name string, since time.Duration) {
 	status := &f.node(name).ClientNode.Status
 	status.RebootRequired, status.RebootRequiredBy = false, nil
@@ -88,7 +88,7 @@ func (f *fixture) addNote(name string, phase v1alpha1.RolloutPhase, reason strin
 	return status
 }
 
-// cordoned claims and cordons a node for us since a while.
+// cordoned makes the rollout claim and cordon a node a given time ago.
 func (f *fixture) cordoned(name string, since time.Duration) {
 	claim := v1alpha1.Disruption{Profile: "eda", BootHash: "h1", Since: ago(since)}
 	f.Claims[name] = claim
@@ -97,7 +97,7 @@ func (f *fixture) cordoned(name string, since time.Duration) {
 	f.addNote(name, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, since)
 }
 
-// permitted gives a cordoned node its permit.
+// permitted gives a permit to a cordoned node.
 func (f *fixture) permitted(name string, since time.Duration) {
 	f.cordoned(name, since)
 	n := f.node(name)
@@ -112,7 +112,7 @@ func (f *fixture) permitted(name string, since time.Duration) {
 	n.ClientNode.Generation, n.ClientNode.Status.ObservedGeneration = 4, 4
 }
 
-// rebooted brings a node back that had a permit.
+// rebooted finishes the reboot of a node that had a permit.
 func (f *fixture) rebooted(name string) {
 	n := f.node(name)
 	n.BootID = name + "-2"
@@ -121,7 +121,7 @@ func (f *fixture) rebooted(name string) {
 	status.Settings[0].State = v1alpha1.SettingInSync
 }
 
-// lines are the steps, and after them the notes of some nodes.
+// lines returns the steps of a plan, followed by the notes of the given nodes.
 func lines(p Plan, nodes ...string) []string {
 	var out []string
 	for _, s := range p.Steps {
@@ -770,7 +770,7 @@ func (f *fixture) addAnswer(name string, phase v1alpha1.RebootPhase) {
 	c.Status.Reboot = &v1alpha1.RebootStatus{PermitID: c.Spec.RebootPermit.ID, Phase: phase, Message: "busy"}
 }
 
-// changeHash gives a node other settings that require a reboot, which its agent has staged.
+// changeHash changes the settings of a node that require a reboot, and lets its agent stage them.
 func (f *fixture) changeHash(name, hash string) {
 	c := f.node(name).ClientNode
 	c.DesiredBootHash, c.Spec.BootHash, c.Spec.Hash, c.Status.Hash = hash, hash, hash, hash
@@ -971,7 +971,7 @@ func TestForTheManagersOwnNodeGoesLast(t *testing.T) {
 	}
 }
 
-// TestForControlPlane has three control-plane nodes, of which two would be enough for etcd, and a budget for all of them.
+// TestForControlPlane has three control-plane nodes. Two would be enough for etcd, and the budget allows all three.
 func TestForControlPlane(t *testing.T) {
 	build := func() *fixture {
 		f := cluster("a", "b", "c")
@@ -1108,7 +1108,7 @@ func TestForNamesTheControlPlaneNodeThatIsOutOfService(t *testing.T) {
 	}
 }
 
-// TestForTheManagersNodeGoesAfterAControlPlaneNode has one that waits for another control-plane node.
+// The control-plane node waits for another control-plane node.
 func TestForTheManagersNodeGoesAfterAControlPlaneNode(t *testing.T) {
 	f := cluster("a", "b", "c", "d")
 	for _, name := range []string{"a", "b", "c"} {

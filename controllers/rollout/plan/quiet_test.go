@@ -9,7 +9,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// A note about a state that is over within seconds is a needless write.
+// A note about a state that ends within seconds is a needless write.
 func TestForWritesNoNoteForAShortState(t *testing.T) {
 	draining := &DrainProgress{Reason: v1alpha1.RolloutReasonDraining, Message: "Waiting for Pod x/y to terminate"}
 	blocked := &DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Eviction of Pod x/y blocked by PodDisruptionBudget x/z"}
@@ -79,7 +79,7 @@ func TestForWritesNoNoteForAShortState(t *testing.T) {
 	}
 }
 
-// The agent's report shows that the reboot has started; a note would only repeat it.
+// The agent's report shows that the reboot has started. A note would only repeat it.
 func TestForKeepsTheNoteOfAPermitWhileTheNodeReboots(t *testing.T) {
 	f := cluster("a")
 	f.permitted("a", time.Minute)

@@ -42,7 +42,7 @@ func TestRecheck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a", "b")
 			f.cordoned("a", time.Minute)
-			// Another one of the control plane is out, of which the snapshot knows.
+			// Another control-plane node is out, and the snapshot contains it.
 			f.node("a").ControlPlane = true
 			rules := Rules{Now: noon, Profiles: []Profile{f.Profiles[0]}, DesiredBootHashes: map[string]string{"a": "h1"}}
 			c.change(&rules)

@@ -28,7 +28,7 @@ func TestWithRefusal(t *testing.T) {
 	}
 }
 
-// No decision rests on a refusal: the next note is without it.
+// The planner does not use the rejection of an earlier write: the next note omits it.
 func TestForLeavesARefusalOut(t *testing.T) {
 	f := cluster("a")
 	f.Paused = true
@@ -36,7 +36,7 @@ func TestForLeavesARefusalOut(t *testing.T) {
 	if note := For(f.Snapshot).Notes["a"]; note.Refusal != "" || note.Reason != v1alpha1.ReasonPausedByAnnotation {
 		t.Errorf("%+v", note)
 	}
-	// A note that is left as it is, but for that.
+	// A note that is otherwise unchanged.
 	f.node("a").ClientNode.Status.Hash, f.node("a").ApplyingSince = "h0", noon
 	if note, noted := For(f.Snapshot).Notes["a"]; !noted || note.Refusal != "" || note.Reason != v1alpha1.ReasonPausedByAnnotation {
 		t.Errorf("while the agent applies: noted %t, %+v", noted, note)

@@ -16,11 +16,11 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// TestAnUpdatedSessionEqualsANewOne changes something during a pass. Each change makes another plan.
+// TestAnUpdatedSessionEqualsANewOne makes a change during a pass. Each change leads to a different plan.
 func TestAnUpdatedSessionEqualsANewOne(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, change func(*fixture)
-		// nodes are those that have been read again.
+		// nodes are the nodes that were read again.
 		nodes []string
 	}{
 		"a node is cordoned by others, and uses up budget": {
@@ -161,7 +161,8 @@ func fmtDrains(s *Session) string {
 	return cmp.Diff(nil, due) + cmp.Diff(nil, sets.List(draining))
 }
 
-// TestFirstStepsAreThoseOfClaimedNodes has one node whose claim was taken, one whose claim was not, and one that is drained.
+// TestFirstStepsAreThoseOfClaimedNodes has three nodes: one with an accepted claim, one with a rejected claim, and one that
+// drains.
 func TestFirstStepsAreThoseOfClaimedNodes(t *testing.T) {
 	f := cluster("a", "b", "c")
 	f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", NodeUID: "node-a", Since: metav1.Time{Time: noon}}

@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// TestForRecordsTheTimeSinceWhichANodeHasItsSettings checks status.rollout.tuned, by which the live gate measures soaks.
+// TestForRecordsTheTimeSinceWhichANodeHasItsSettings checks status.rollout.tuned. The live gate measures soaks from it.
 func TestForRecordsTheTimeSinceWhichANodeHasItsSettings(t *testing.T) {
 	hourAgo := func(hash string) *v1alpha1.RolloutTuned {
 		return &v1alpha1.RolloutTuned{Hash: hash, Since: ago(time.Hour)}
@@ -71,7 +71,8 @@ func TestForRecordsTheTimeSinceWhichANodeHasItsSettings(t *testing.T) {
 	}
 }
 
-// The first note of a node waits for its settings to be confirmed, for as long as that usually takes: two writes would say less.
+// The first note of a node waits until its settings are confirmed, but only for the usual duration. Two writes would contain less
+// information.
 func TestForTheFirstNoteOfANodeWaitsForItsSettings(t *testing.T) {
 	for name, test := range map[string]struct {
 		since time.Duration
@@ -96,7 +97,8 @@ func TestForTheFirstNoteOfANodeWaitsForItsSettings(t *testing.T) {
 	}
 }
 
-// A live change costs three writes: the settings, the agent's report, and the note, which stands for the condition that names no settings.
+// A live change costs three writes: the settings, the agent's report, and the note. The note replaces a condition that names no
+// settings.
 func TestForALiveChangeCostsOneNote(t *testing.T) {
 	const key = "sysctl/net.core.rmem_max"
 	for name, prepare := range map[string]func(*fixture){

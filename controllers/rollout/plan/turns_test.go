@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/tuning/windows"
 )
 
-// row is a change of a fixture, and what For makes of it: steps, then the notes of the nodes that the table is about.
+// row is a change of a fixture and the resulting plan: its steps, and then the notes of the nodes that the table names.
 type row struct {
 	change func(*fixture)
 	want   []string
@@ -32,7 +32,7 @@ func playRows(t *testing.T, rows map[string]row, build func() *fixture, notes ..
 	}
 }
 
-// opens gives a profile a window; it is Tuesday noon.
+// opens adds a window to a profile. The current time is Tuesday noon.
 func (p *Profile) opens(schedule string, seconds int32) {
 	set, err := windows.ParseSet([]v1alpha1.Window{{Schedule: schedule, DurationSeconds: seconds}})
 	if err != nil {
@@ -41,7 +41,7 @@ func (p *Profile) opens(schedule string, seconds int32) {
 	p.Windows = set
 }
 
-// addProfile makes a node need its reboot for a second profile too.
+// addProfile makes a second profile require the reboot of a node too.
 func (f *fixture) addProfile(node, profile string) {
 	n := f.node(node)
 	key := "kernelArgument/" + profile
@@ -51,7 +51,7 @@ func (f *fixture) addProfile(node, profile string) {
 	n.ClientNode.Status.RebootRequiredBy = append(n.ClientNode.Status.RebootRequiredBy, key)
 }
 
-// setProfile makes a node another profile's.
+// setProfile assigns a node to another profile.
 func (f *fixture) setProfile(node, profile string) {
 	n := f.node(node)
 	n.Profiles, n.ClientNode.Spec.Settings[0].Profile = []string{profile}, profile

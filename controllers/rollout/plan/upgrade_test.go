@@ -11,8 +11,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// formerStatus is the status of a node as agent and manager of the release before wrote it: no setting has waitsFor, and the note has the
-// API server's answer in its message, and neither tuned nor refusal.
+// formerStatus is the status of a node as the agent and manager of the previous release wrote it. No setting has waitsFor. The
+// note has the response of the API server in its message, and has neither tuned nor refusal.
 const formerStatus = `{
 	"observedGeneration": 3, "hash": "h1", "bootID": "a-1", "rebootRequired": true, "rebootRequiredBy": ["kernelArgument/ihash_entries"],
 	"settings": [
@@ -25,8 +25,8 @@ const formerStatus = `{
 	}
 }`
 
-// The manager takes over what the release before wrote: the soak starts when it first sees the settings, and what the API server answered to
-// the former manager is asked again.
+// The manager adopts the status from the previous release. The soak starts when it first sees the settings, and it repeats the
+// request that the API server rejected.
 func TestForTakesOverFromTheReleaseBefore(t *testing.T) {
 	f := cluster("a")
 	f.Paused = true
@@ -47,7 +47,7 @@ func TestForTakesOverFromTheReleaseBefore(t *testing.T) {
 	if got, want := lines(For(f.Snapshot)), []string{"claim a for eda"}; !cmp.Equal(want, got) {
 		t.Errorf("the next steps are %q, want %q", got, want)
 	}
-	// The agent of the release before proves a setting that the note does not count yet.
+	// The agent of the previous release confirms a setting that the note does not count yet.
 	f.Paused = true
 	c.Status.Settings[1].State, c.Status.Settings[1].Message = v1alpha1.SettingPending, "set, proving over new connections until 12:00:00 UTC"
 	if note := For(f.Snapshot).Notes["a"]; note.Tuned != nil {

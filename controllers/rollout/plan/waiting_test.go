@@ -13,7 +13,7 @@ import (
 
 const aptLock = "/var/lib/dpkg/lock-frontend is locked by apt-get (process 1234)"
 
-// hostBusy gives a node a permit that its agent waits with.
+// hostBusy gives a permit to a node whose agent waits for its host.
 func (f *fixture) hostBusy(name string, since time.Duration) {
 	f.permitted(name, since)
 	f.addAnswer(name, v1alpha1.RebootWaiting)
@@ -135,7 +135,8 @@ func TestForNamesTheReasonOfABusyHost(t *testing.T) {
 	}
 }
 
-// A permit that was not used is no attempt, however often what takes it back is decided, as after a crash between two writes.
+// An unused permit is no attempt. The count stays the same if its withdrawal is decided twice, for example after a crash between
+// two writes.
 func TestForAnUnusedPermitIsNoAttempt(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fixture)
@@ -187,8 +188,8 @@ func TestForAnUnusedPermitIsNoAttempt(t *testing.T) {
 	}
 }
 
-// TestForRefusalsEndInService plays an agent that rejects every permit: each is followed by a pause, no node fails, and after as
-// long as a drain may take the node returns to service.
+// TestForRefusalsEndInService plays an agent that rejects every permit. A pause follows each rejection, and no node fails. After
+// the time limit of a drain, the node returns to service.
 func TestForRefusalsEndInService(t *testing.T) {
 	f := cluster("a")
 	f.cordoned("a", 0)

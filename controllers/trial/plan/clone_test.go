@@ -20,7 +20,7 @@ import (
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 )
 
-// share is a set of options for volumes of SMB, which only a clone can show.
+// share returns a candidate for an SMB volume, which only a clone can test.
 func share(set string) volumeplan.ProbeCandidate {
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
 		Name: "pv-" + set, Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": "smb"},
@@ -44,7 +44,7 @@ func share(set string) volumeplan.ProbeCandidate {
 
 func isOwn(clone *Clone) bool { return !slices.Contains(clone.Volume.Spec.MountOptions, "actimeo=30") }
 
-// mounts has a clone mounted, and its node report that.
+// mounts makes the mount of a clone succeed, and its node report it.
 func mounts(clone *Clone, n *Node) {
 	clone.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	n.ClientNode.Status.Mounts = append(n.ClientNode.Status.Mounts, v1alpha1.MountStatus{
@@ -58,7 +58,7 @@ func fails(message string) func(*Clone, *Node) {
 	}
 }
 
-// byList has the declared list end one way and the volume's own another.
+// byList uses a different outcome for clones with the declared mount options and for clones with the original mount options.
 func byList(declared, own func(*Clone, *Node)) func(*Clone, *Node) {
 	return func(clone *Clone, n *Node) {
 		if isOwn(clone) {
@@ -69,7 +69,7 @@ func byList(declared, own func(*Clone, *Node)) func(*Clone, *Node) {
 	}
 }
 
-// visitClones has the control plane bind claims, and kubelets and agents do their part.
+// visitClones does the work of the control plane, the kubelets and the agents: it binds claims and mounts clones.
 func (w *world) visitClones(s *Snapshot) {
 	if w.refused != "" {
 		s.Rejections = map[string]string{}
@@ -198,7 +198,7 @@ func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 		servers map[string][]v1alpha1.ServerStatus
 		want    string
 		text    string
-		// mount is one of the server: pv-s is mounted on n1, pv-t on n3.
+		// mount is another mount from the server. pv-s is mounted on n1, pv-t on n3.
 		mount v1alpha1.MountStatus
 	}{
 		"by its name":                        {servers: map[string][]v1alpha1.ServerStatus{"n1": has("Filer", "")}, want: "on n2"},
@@ -241,7 +241,7 @@ func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 	}
 }
 
-// A server that rejects the pod network, with any options, accepts the kubelet's mount.
+// The server rejects the pod network with any options, and accepts the kubelet's mount.
 func TestACloneFollowsAProbeWithoutAResult(t *testing.T) {
 	refuses := func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
 		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: "mount(2): operation not permitted", Own: &v1alpha1.TrialMount{Message: "mount(2): operation not permitted"}}
@@ -302,7 +302,7 @@ func TestSeveralClonesFewAtATime(t *testing.T) {
 	w := newWorld(t, "n1", "n2", "n3")
 	w.visit = func(clone *Clone, n *Node) {
 		mounts(clone, n)
-		// Each of another server.
+		// Each clone reports another server.
 		n.ClientNode.Status.Mounts[len(n.ClientNode.Status.Mounts)-1].Server = clone.Volume.Name
 	}
 	for _, set := range []string{"a", "b", "c", "d", "e"} {
@@ -380,7 +380,7 @@ func compareGolden(t *testing.T, path, got string) {
 	}
 }
 
-// The mounts of a deleted clone are reported for a while: they block the node only for that time.
+// The node reports the mounts of a deleted clone for a while, and is blocked only for that time.
 func TestACloneWaitsForMountsThatAreAboutToGo(t *testing.T) {
 	w, c := newWorld(t, "n1"), share("s")
 	w.nodes["n1"].ClientNode.Status.Servers = []v1alpha1.ServerStatus{{Server: "filer", Protocol: v1alpha1.ServerSMB}}
@@ -398,7 +398,7 @@ func TestACloneWaitsForMountsThatAreAboutToGo(t *testing.T) {
 	}
 }
 
-// A node that is busy with something else may try it later: seen on two nodes, one of which had mounts and the other an order.
+// A busy node may try the probe later. Two nodes are busy: one has mounts, the other one an order.
 func TestACloneWaitsForABusyNode(t *testing.T) {
 	w, c := newWorld(t, "n1", "n2"), share("s")
 	w.nodes["n1"].ClientNode.Status.Servers = []v1alpha1.ServerStatus{{Server: "filer", Protocol: v1alpha1.ServerSMB}}

@@ -21,7 +21,7 @@ import (
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
-// countAll has the agents respond to their requests.
+// countAll lets the agents respond to their requests.
 func (l *lab) countAll() {
 	for name, n := range l.nodes {
 		if n.ClientNode != nil && n.ClientNode.Spec.Sample != nil && l.count != nil {
@@ -30,7 +30,7 @@ func (l *lab) countAll() {
 	}
 }
 
-// newWatch is a lab whose nodes have pv-1 mounted, and count a listing on it.
+// newWatch returns a lab whose nodes have mounted pv-1 and count a directory listing on it.
 func newWatch(t *testing.T, names ...string) *lab {
 	l := newLab(t, names...)
 	for _, n := range l.nodes {
@@ -42,7 +42,7 @@ func newWatch(t *testing.T, names ...string) *lab {
 	return l
 }
 
-// observe adds a trial that mounts nothing.
+// observe adds a trial without mounts.
 func (l *lab) observe(name string, change ...func(*v1alpha1.StorageClientTrialSpec)) *v1alpha1.StorageClientTrial {
 	return l.add(name, append([]func(*v1alpha1.StorageClientTrialSpec){func(s *v1alpha1.StorageClientTrialSpec) {
 		s.Profile, s.Workload = "", v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadObserve}
@@ -53,7 +53,7 @@ func finished(asked v1alpha1.NodeSample, mounts ...v1alpha1.MountSample) *v1alph
 	return &v1alpha1.NodeSampleStatus{ID: asked.ID, Phase: v1alpha1.SampleFinished, Milliseconds: 60000, Mounts: mounts}
 }
 
-// listing is a minute of a directory that is listed again and again.
+// listing returns the sample of one minute in which a directory is listed repeatedly.
 func listing(getattrs int64) v1alpha1.MountSample {
 	return v1alpha1.MountSample{
 		MountPoint: "/m", Volume: "pv-1", Server: "filer", Export: "/e", Protocol: "NFSv4.1", Options: []string{"rw", "acregmin=3"}, MinRoundTripMicros: 1400,
@@ -61,7 +61,7 @@ func listing(getattrs int64) v1alpha1.MountSample {
 	}
 }
 
-// untilItEnds passes until the trial is over.
+// untilItEnds makes passes until the trial is over.
 func (l *lab) untilItEnds(trial *v1alpha1.StorageClientTrial, most int) {
 	l.t.Helper()
 	for range most {
@@ -74,7 +74,7 @@ func (l *lab) untilItEnds(trial *v1alpha1.StorageClientTrial, most int) {
 	l.t.Fatalf("it has not ended: %+v", trial.Status.Conditions)
 }
 
-// expectEnd checks the end of a trial, and that no node has a request left.
+// expectEnd checks the end of a trial, and that no node has a request.
 func (l *lab) expectEnd(trial *v1alpha1.StorageClientTrial, kind, reason, message string) {
 	l.t.Helper()
 	condition := meta.FindStatusCondition(trial.Status.Conditions, kind)
@@ -128,7 +128,7 @@ func TestContentOfASampleRequest(t *testing.T) {
 	l.step()
 	start := l.now
 	l.step()
-	// The window has to end before the trial's time is over: that leaves 90 s from its first pass on.
+	// The window must end before the trial times out. That leaves 90 s from its first pass.
 	want := &v1alpha1.NodeSample{ID: "uid-a", Seconds: 60, Volumes: []string{"pv-1"}, StartBefore: ptr.To(metav1.NewTime(trial.Status.StartTime.Add(90 * time.Second)))}
 	if diff := cmp.Diff(want, l.nodes["n1"].ClientNode.Spec.Sample); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -314,7 +314,7 @@ func TestATrialRequestsSamplesFromFewNodesWritableOnesFirst(t *testing.T) {
 	}
 }
 
-// One node responds at once; the cases check how long the trial waits for the other.
+// One node responds at once. The cases check how long the trial waits for the other one.
 func TestNodesThatATrialDoesNotWaitFor(t *testing.T) {
 	for name, test := range map[string]struct {
 		other func(l *lab, n2 *Node)
@@ -357,7 +357,7 @@ func TestNodesThatATrialDoesNotWaitFor(t *testing.T) {
 	}
 }
 
-// running has the agent of a node start, and not finish.
+// running lets the agent of a node start a sample without finishing it.
 func (l *lab) running(name string) {
 	counts := l.count
 	l.count = func(node string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
@@ -393,7 +393,7 @@ func TestProgressIsReported(t *testing.T) {
 	}
 }
 
-// The next step of a node depends on the result of the step before.
+// The next step of a node depends on the result of the previous one.
 func TestANodeGetsNoRequestWhileItIsWritten(t *testing.T) {
 	l := newWatch(t, "n1")
 	trial := l.observe("a")
@@ -407,7 +407,7 @@ func TestANodeGetsNoRequestWhileItIsWritten(t *testing.T) {
 	l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "actimeo=30")
 }
 
-// A manager of the release before wrote no phase. Existing results are not requested again, missing ones are.
+// A manager of the previous release wrote no phase. Existing results are not requested again, and missing results are.
 func TestASampleWithoutAPhase(t *testing.T) {
 	for name, test := range map[string]struct {
 		sample v1alpha1.TrialSample
@@ -424,7 +424,7 @@ func TestASampleWithoutAPhase(t *testing.T) {
 	}
 }
 
-// A deleted trial, a lost write and a restarted manager leave no request behind, and no sample is counted twice.
+// A deleted trial, a lost write and a restarted manager leave no request, and no sample counts twice.
 func TestObservingSurvives(t *testing.T) {
 	l := newWatch(t, "n1", "n2")
 	l.count = nil

@@ -19,20 +19,21 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 )
 
-// bay is a lab whose trials are of a volume of SMB: kubelets mount clones, and agents tell of it some time later.
+// bay is a lab with trials of an SMB volume. Kubelets mount clones, and agents report them some time later.
 type bay struct {
 	*lab
-	// refuses is what a kubelet says of the mount of a pass; empty: it mounts it. tells is what the Pod says at its end.
+	// refuses returns the kubelet's error for the mount of a pass; empty if it succeeds. tells returns the termination message of
+	// the Pod.
 	refuses func(pass string) string
 	tells   func(pass string) string
-	// mute is for Pods whose node's agent does not report them, stuck for those that never end.
+	// mute prevents the agents' reports of mounts. hangs makes Pods run forever.
 	mute, hangs bool
-	// theirs are nodes on which somebody mounts from the server once a clone is there.
+	// theirs contains nodes on which another user mounts from the server while a clone exists.
 	theirs map[string]bool
-	// mounted is when a clone was last mounted on a node; passes are those that were begun.
+	// mounted is the time of the last mount of a clone, by node. passes contains the started passes.
 	mounted map[string]time.Time
 	passes  []string
-	// lost is when the manager has forgotten all.
+	// lost is the time at which the manager lost its memory.
 	lost time.Time
 }
 
@@ -65,12 +66,12 @@ func measured(operation string, count int64) string {
 	return v1alpha1.ClonePass{Phases: []v1alpha1.TrialPassPhase{phase, again}}.Encode()
 }
 
-// passOf is the round and the arm of a clone.
+// passOf returns the round and the arm of a clone.
 func passOf(clone *Clone) string {
 	return strings.Join(strings.Split(strings.TrimPrefix(clone.Volume.Name, v1alpha1.ClonePrefix), "-")[1:], " ")
 }
 
-// mount is what kubelet, driver and agent have done by now.
+// mount sets the current results of kubelet, driver and agent.
 func (b *bay) mount(clone *Clone, n *Node) {
 	pass, age := passOf(clone), b.now.Sub(clone.Pod.CreationTimestamp.Time)
 	if age == 2*time.Second {
@@ -98,7 +99,7 @@ func (b *bay) mount(clone *Clone, n *Node) {
 	}
 }
 
-// report has an agent report the mounts of its node.
+// report sets the mounts that the agent of a node reports.
 func (b *bay) report(n *Node, volume string, list []string) {
 	seconds := "1"
 	if slices.Contains(list, "actimeo=30") {
@@ -111,7 +112,7 @@ func (b *bay) report(n *Node, volume string, list []string) {
 	}
 }
 
-// unmount has agents report the end of mounts that ended a while ago.
+// unmount lets agents report the end of mounts with a delay.
 func (b *bay) unmount() {
 	for name, last := range b.mounted {
 		if status := &b.nodes[name].ClientNode.Status; b.now.Sub(last) >= 8*time.Second {
@@ -183,7 +184,7 @@ func TestATrialByClones(t *testing.T) {
 	}
 }
 
-// The list of each pass is the one of its arm, exactly, and its Pod does what the trial says.
+// The volume of each pass has exactly the mount options of its arm, and its Pod follows the trial's spec.
 func TestObjectsOfAPass(t *testing.T) {
 	b := newBay(t, "n1")
 	user := int64(1000)
@@ -225,7 +226,7 @@ func TestAReadingWorkloadHasNoWritableClone(t *testing.T) {
 	}
 }
 
-// A manager may die, and lose what it writes, between any two steps.
+// A manager may die or lose a write between any two steps.
 func TestATrialByClonesThatLosesItsManagerOrAWrite(t *testing.T) {
 	for name, prepare := range map[string]func(*bay){
 		"a manager that dies after each pass": func(b *bay) { b.forgets = true },
@@ -246,7 +247,7 @@ func TestATrialByClonesThatLosesItsManagerOrAWrite(t *testing.T) {
 			expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 		})
 	}
-	// Between any two steps once, with all that is remembered lost.
+	// The manager loses its memory once, between any two steps.
 	for passes := range 60 {
 		b := newBay(t, "n1")
 		trial := b.add("a", rounds(1))
@@ -261,8 +262,8 @@ func TestATrialByClonesThatLosesItsManagerOrAWrite(t *testing.T) {
 	}
 }
 
-// Whatever writes fail, whenever the manager dies, whoever takes Pods and nodes away: there is one clone at a time, rounds are whole and of one
-// node, and nothing is left.
+// Writes fail, the manager dies, and other users delete Pods and nodes. There is at most one clone, each round is complete and on
+// one node, and nothing remains.
 func TestRandomSchedulesOfATrialByClones(t *testing.T) {
 	for seed := range uint64(300) {
 		b, random := newBay(t, "n1", "n2", "n3"), rand.New(rand.NewPCG(seed, 1))
@@ -271,7 +272,7 @@ func TestRandomSchedulesOfATrialByClones(t *testing.T) {
 		b.fails = func() bool { return chance(10) }
 		for trial.Status.CompletionTime == nil {
 			for _, clone := range b.clones {
-				// Somebody evicts the Pod, or a manager dies while it collects.
+				// A user evicts the Pod, or a manager dies while it deletes the clone.
 				if clone.Pod != nil && chance(1) {
 					clone.Pod = nil
 				}
@@ -305,7 +306,7 @@ func TestRandomSchedulesOfATrialByClones(t *testing.T) {
 	}
 }
 
-// A claim that was never made, after a crash in between.
+// The claim was never created, because of a crash.
 func TestACloneThatLacksItsClaimGetsIt(t *testing.T) {
 	b := newBay(t, "n1")
 	trial := b.add("a", rounds(1))
@@ -380,7 +381,7 @@ func TestHowATrialByClonesFails(t *testing.T) {
 	}
 }
 
-// A candidate whose pass is the first one is mounted before the original mount options.
+// The first pass belongs to the candidate, so its mount options come before the original ones.
 func TestACandidateThatComesFirst(t *testing.T) {
 	for name, test := range map[string]struct {
 		own           string
@@ -408,7 +409,7 @@ func TestACandidateThatComesFirst(t *testing.T) {
 	}
 }
 
-// A pass that counts for nothing is run again, and the voids of the ones before it are forgotten.
+// An invalid pass runs again, and its success resets the count of invalid passes.
 func TestAnInvalidPassRunsAgain(t *testing.T) {
 	b := newBay(t, "n1")
 	trial := b.add("a", rounds(3))
@@ -426,7 +427,7 @@ func TestAnInvalidPassRunsAgain(t *testing.T) {
 	}
 }
 
-// A mount that is reported next to a clone ends the pass at once, before it gets the clone's connections for long.
+// Another mount appears next to a clone. The pass ends at once, because the other mount would use the clone's connections.
 func TestACloneIsDeletedAtOnceAfterAnotherMount(t *testing.T) {
 	b := newBay(t, "n1", "n2")
 	trial := b.add("a", rounds(1))
@@ -512,7 +513,7 @@ func TestATrialByClonesThatEndsEarly(t *testing.T) {
 	})
 }
 
-// One trial at a time, of either route, and none while another one's clone is there.
+// Only one trial runs at a time, with either route. No trial starts while the clone of another one exists.
 func TestOneTrialAtATimeByClones(t *testing.T) {
 	b := newBay(t, "n1", "n2", "n3")
 	first, second := b.add("a", rounds(1)), b.add("b", rounds(1))
@@ -526,7 +527,7 @@ func TestOneTrialAtATimeByClones(t *testing.T) {
 	expectStatus(t, second, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 }
 
-// If a server rejects the pod network, or ports above 1023, the kubelet mounts.
+// If a server rejects the pod network or ports above 1023, the kubelet mounts the volume.
 func TestATrialWhoseServerRejectsTheRunnersNetwork(t *testing.T) {
 	mounted := []v1alpha1.TrialProof{{Type: v1alpha1.ProofTransports, Holds: true}}
 	for name, test := range map[string]struct {
@@ -593,7 +594,7 @@ func TestConnectionsOfAPassAreCounted(t *testing.T) {
 	}
 }
 
-// The result of a Pod is not trusted until it is validated.
+// The result of a Pod must be validated before use.
 func TestValidResultsOfAPod(t *testing.T) {
 	good := measured("QUERY_INFO", 3)
 	if told, err := decodePass(good); err != nil || len(told.Phases) != 2 || told.Phases[0].Operations[0].Count != 3 {

@@ -19,22 +19,22 @@ import (
 	"github.com/storageclient/operator/tuning/mountfailures"
 )
 
-// world is a cluster whose nodes do what steps ask of them.
+// world is a cluster whose nodes follow the steps.
 type world struct {
 	t          *testing.T
 	now        time.Time
 	memory     Memory
 	nodes      map[string]*Node
 	candidates []volumeplan.ProbeCandidate
-	// runners is false where no Pod of a trial runner comes, stuck where it does not become Ready.
+	// runners is false if no Pod of a trial runner is created. stuck is true if it does not become Ready.
 	runners, stuck bool
-	// answer returns an agent's response to an order; nil: none.
+	// answer returns an agent's response to an order. Nil means no response.
 	answer func(v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus
-	// clones are those that there are, visit is what becomes of one whose Pod has come to its node, refused says why none can be made.
+	// clones are the existing clones. visit changes a clone whose Pod is on its node. refused is the error for new clones.
 	clones  map[string]*Clone
 	visit   func(*Clone, *Node)
 	refused string
-	// unbound is true where no claim is ever bound.
+	// unbound prevents the binding of claims.
 	unbound bool
 	log     []string
 	servers map[string]string
@@ -68,7 +68,7 @@ func (w *world) profiles() *fleet.ProfileSet {
 	return fleet.NewProfileSet([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{})
 }
 
-// apply carries a step out that writes a node or a clone.
+// apply applies a step that writes a node or a clone.
 func (w *world) apply(step Step) {
 	w.t.Helper()
 	n := w.nodes[step.NodeName()]
@@ -123,7 +123,7 @@ func (w *world) apply(step Step) {
 	}
 }
 
-// pass plans once, and carries the steps out.
+// pass plans once and applies the steps.
 func (w *world) pass() Plan {
 	w.t.Helper()
 	s := Snapshot{Candidates: w.candidates, Profiles: w.profiles(), Memory: w.memory, Servers: w.servers, Now: w.now}
@@ -150,7 +150,7 @@ func (w *world) pass() Plan {
 	return next
 }
 
-// run makes passes until nothing is left to do, and returns what was decided of a candidate.
+// run makes passes until no work remains.
 func (w *world) run() {
 	w.t.Helper()
 	for range 600 {
@@ -376,7 +376,7 @@ func TestJudge(t *testing.T) {
 		message string
 		own     *v1alpha1.TrialMount
 		want    volumeplan.ProbeVerdict
-		// asksOtherwise is whether the list has another version, port or number of connections.
+		// asksOtherwise is true if the mount options have a different version, port or number of connections.
 		asksOtherwise bool
 	}{
 		"the kernel does not know an option":                       {unknownParameter, works, volumeplan.ProbeRefused, false},
@@ -406,12 +406,12 @@ func TestJudge(t *testing.T) {
 			if got.Verdict != test.want || !strings.Contains(got.Text, test.message) {
 				t.Errorf("got %+v, want %s", got, test.want)
 			}
-			// An agent of the release before names no cause: what is left open then counts against no list.
+			// An agent of the previous release reports no cause. The verdict then does not count against the mount options.
 			got = EvaluateProbe("n1", describeOrder(order), test.asksOtherwise, former)
 			if got.Verdict != test.want && !(test.want == volumeplan.ProbeRefused && got.Verdict == volumeplan.ProbeUnknown && !test.own.Succeeded) {
 				t.Errorf("of an agent of the release before: got %+v, want %s", got, test.want)
 			}
-			// The field decides, and not the words.
+			// The field decides, and the text of the message does not matter.
 			status.Message = "Der Server mag nicht"
 			if got := EvaluateProbe("n1", describeOrder(order), test.asksOtherwise, status); got.Verdict != test.want {
 				t.Errorf("in other words: got %+v, want %s", got, test.want)

@@ -12,10 +12,10 @@ import (
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
-// arms are those of a round.
+// arms are the arms of a round.
 var arms = []v1alpha1.TrialArm{v1alpha1.ArmBefore, v1alpha1.ArmAgain, v1alpha1.ArmAfter}
 
-// recordedTrials ran on virtual nodes (test/e2e, label trial), of two lists that mean the same.
+// recordedTrials returns trials from virtual nodes (test/e2e, label trial) with two equivalent sets of mount options.
 func recordedTrials(t *testing.T) []*v1alpha1.StorageClientTrial {
 	t.Helper()
 	files, err := filepath.Glob("testdata/same/*.json")
@@ -42,8 +42,8 @@ func recordedTrial(t *testing.T, name string) *v1alpha1.StorageClientTrial {
 	return trial
 }
 
-// On virtual nodes, actimeo=30 took the GETATTRs of a second listing of 5,000 files from 1,760 to 3,914 to one or none, while their number
-// in the first one swung between 0 and 3,961: the first look sees it, where 40 rounds were asked for.
+// On virtual nodes, a second listing of 5,000 files needed 1,760 to 3,914 GETATTRs, and at most one with actimeo=30. In the first
+// listing, the number varied between 0 and 3,961. The first evaluation sees the difference, although the spec requests 40 rounds.
 func TestARecordedTrialEndsAfterTheFirstRounds(t *testing.T) {
 	trial := recordedTrial(t, "testdata/fewer-getattrs.json")
 	before, after := trial.DeepCopy(), trial.DeepCopy()
@@ -58,7 +58,8 @@ func TestARecordedTrialEndsAfterTheFirstRounds(t *testing.T) {
 	}
 }
 
-// Trials of equal lists, and a thousand that are drawn from their rounds: at most one in a hundred is called Better or Worse.
+// The trials have equal mount options. Of a thousand trials with rounds drawn from them, at most one in a hundred ends with
+// Better or Worse.
 func TestRecordedTrialsOfEqualLists(t *testing.T) {
 	trials := recordedTrials(t)
 	for _, trial := range trials {
@@ -72,7 +73,7 @@ func TestRecordedTrialsOfEqualLists(t *testing.T) {
 	for i := range draws {
 		trial := resample(trials[i%len(trials)], random)
 		if i >= draws/2 {
-			// Nine rounds on these machines leave every time undecided.
+			// Nine rounds on these machines are not enough for a verdict about times.
 			trial.Spec.Goal.Metric = verdict.Operations
 		}
 		v := VerdictOf(trial)
@@ -95,7 +96,8 @@ func TestRecordedTrialsOfEqualLists(t *testing.T) {
 
 func isDifferent(v v1alpha1.TrialVerdict) bool { return v == "Better" || v == "Worse" }
 
-// resample draws as many rounds with replacement, and in each of them which pass is which arm's: the lists are equal.
+// resample draws the same number of rounds, with replacement. It also assigns the passes of a round to random arms, because the
+// mount options are equal.
 func resample(trial *v1alpha1.StorageClientTrial, random *rand.Rand) *v1alpha1.StorageClientTrial {
 	rounds := map[int32][]v1alpha1.TrialPass{}
 	for _, pass := range trial.Status.Passes {

@@ -20,16 +20,16 @@ import (
 type lab struct {
 	*world
 	trials []*v1alpha1.StorageClientTrial
-	// targets are what the trials come to, by name; lacks and impossible hold for all of them.
+	// lacks and impossible are the results for the targets of all trials.
 	lacks, impossible string
-	// resolve changes what they come to.
+	// resolve changes the target of a trial.
 	resolve func(*Trial)
-	// forgets has the manager die after each pass, loses drops every second write of a status.
+	// forgets clears the manager's memory after each pass. loses drops every second write of a status.
 	forgets, loses bool
-	// fails has a write fail, or the manager die before it; nil: none does.
+	// fails reports whether the next write fails, or the manager dies before it. Nil means no failure.
 	fails  func() bool
 	writes int
-	// count returns an agent's response to a sample request; nil: none.
+	// count returns an agent's response to a sample request. Nil means no response.
 	count func(node string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus
 }
 
@@ -39,7 +39,7 @@ func newLab(t *testing.T, names ...string) *lab {
 	return l
 }
 
-// measure responds to an order: GETATTR by mount options, the same time for all.
+// measure returns the response to an order. The GETATTR count depends on the mount options, and the time is always the same.
 func (l *lab) measure(order v1alpha1.NodeTrial, before, after int64) *v1alpha1.NodeTrialStatus {
 	if order.Kind == v1alpha1.TrialProbe {
 		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Succeeded: true}

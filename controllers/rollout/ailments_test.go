@@ -117,7 +117,7 @@ func inTheWay(n *plan.Node) []string {
 func (m *manager) checkAcceptance(n *simNode, step plan.Step) {
 	seen := m.seen[n.Name]
 	if obstacles := inTheWay(&seen.Node); len(obstacles) > 0 {
-		m.fail("invariant 16: %s, which would not be accepted: %v", step, obstacles)
+		m.fail("invariant 16: %s for a node that would not be accepted: %v", step, obstacles)
 	}
 }
 
@@ -132,7 +132,7 @@ func (m *manager) checkFailure(n *simNode, note v1alpha1.RolloutStatus) {
 	seen := m.seen[n.Name]
 	reported := seen.Ready && c.Status.BootID == seen.BootID && c.Status.Hash == c.Spec.Hash && c.Status.ObservedGeneration == c.Generation
 	if reported && n.machine.worsened == n.machine.worsenedThen {
-		m.fail("invariant 16: %s fails (%s) for what was no obstacle before: %s", n.Name, note.Reason, note.Message)
+		m.fail("invariant 16: %s failed (%s) although its state did not get worse after the permit: %s", n.Name, note.Reason, note.Message)
 	}
 }
 
@@ -148,7 +148,7 @@ func (w *world) checkKept() {
 			continue // The report refers to settings that are about to change.
 		}
 		if obstacles := inTheWay(&n.Node); len(obstacles) > 0 {
-			w.fail("invariant 16: the drain of %s goes on, which would not be accepted: %v", name, obstacles)
+			w.fail("invariant 16: the drain of %s continues although the node would not be accepted: %v", name, obstacles)
 		}
 	}
 }

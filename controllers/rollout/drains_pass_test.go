@@ -55,10 +55,10 @@ func TestADrainWhosePodsCannotBeReadTimesOut(t *testing.T) {
 	}
 	note := a.ClientNode.Status.Rollout
 	if !saidSo || note.Reason != v1alpha1.RolloutReasonDrainTimedOut || a.Unschedulable {
-		t.Errorf("the note named the error: %t; in the end: %s, cordoned %t", saidSo, note.Reason, a.Unschedulable)
+		t.Errorf("got a note with the error %t, last reason %s, cordoned %t; want a timeout after the error", saidSo, note.Reason, a.Unschedulable)
 	}
 	if b.Unschedulable || b.ClientNode.Status.Rollout.Phase != v1alpha1.RolloutUpToDate {
-		t.Errorf("b: cordoned %t, %s", b.Unschedulable, b.ClientNode.Status.Rollout.Phase)
+		t.Errorf("b: got cordoned %t, phase %s; want an uncordoned node that is up to date", b.Unschedulable, b.ClientNode.Status.Rollout.Phase)
 	}
 	if w.broken != nil {
 		t.Error(w.broken)
@@ -93,7 +93,7 @@ func TestAPassWaitsForNoEviction(t *testing.T) {
 		delete(s.drains, "a")
 		s.inspectPods(ctx, step)
 		if waiting := s.drains["a"]; waiting == nil || waiting.Gone || progress.Gone || time.Since(began) > 0 {
-			t.Errorf("progress %+v, and then %+v, after %s", progress, waiting, time.Since(began))
+			t.Errorf("got progress %+v, then %+v, after %s; want a drain in progress without delay", progress, waiting, time.Since(began))
 		}
 		stop()
 		if err := <-ended; err != nil {
@@ -107,10 +107,10 @@ func TestPodsThatCannotBeReadAreNotGone(t *testing.T) {
 	s := scopeOf(t) // its reader has no index of pods by node
 	step := plan.Drain{OnNode: plan.OnNode{Node: "a"}}
 	if s.inspectPods(t.Context(), step); s.drains["a"] != nil {
-		t.Errorf("%+v; the drain, which is due, is to meet the error", s.drains["a"])
+		t.Errorf("got drain %+v, want none: the due drain must report the error", s.drains["a"])
 	}
 	progress := s.drainNode(t.Context(), step)
 	if progress.Gone || progress.Reason != v1alpha1.RolloutReasonDrainError || !strings.Contains(progress.Message, "list Pods on a") {
-		t.Errorf("%+v", progress)
+		t.Errorf("got %+v, want reason DrainError", progress)
 	}
 }

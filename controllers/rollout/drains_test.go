@@ -92,7 +92,7 @@ func (m *manager) checkInVain(n *simNode, step plan.Uncordon) {
 	}
 	m.inVain += evicted
 	if n.lookedQuietly {
-		m.fail("invariant 18: %d pods of %s were evicted in vain", evicted, n.Name)
+		m.fail("invariant 18: evicted %d pods of %s without effect", evicted, n.Name)
 	}
 }
 
@@ -162,10 +162,10 @@ func (w *world) checkEviction(n *simNode, drain *simDrain) {
 	switch {
 	case drain.nodeRV != n.nodeRV:
 	case !n.Unschedulable || n.Mark == nil:
-		w.fail("invariant 5: node %s is drained and not cordoned by the rollout", n.Name)
+		w.fail("invariant 5: drain of %s, which the rollout has not cordoned", n.Name)
 	case w.now.Before(n.Mark.Since.Add(wait)):
-		w.fail("node %s is drained %s after its cordon, load balancers have %s", n.Name, w.now.Sub(n.Mark.Since.Time), wait)
+		w.fail("drain of %s started %s after its cordon, want the load balancer delay %s", n.Name, w.now.Sub(n.Mark.Since.Time), wait)
 	case n.Leaving != "":
-		w.fail("invariant 18: node %s is drained, which others are about to remove (taint %s)", n.Name, n.Leaving)
+		w.fail("invariant 18: drain of %s, which others are about to remove (taint %s)", n.Name, n.Leaving)
 	}
 }

@@ -58,17 +58,17 @@ func TestAnEtcdMemberIsAControlPlaneNode(t *testing.T) {
 	}
 	for name, want := range map[string]bool{"static": true, "labelled": true, "worker": false, "tenant": false} {
 		if got := refresh()[name]; got != want {
-			t.Errorf("%s: control plane %t, want %t", name, got, want)
+			t.Errorf("%s: got control plane %t, want %t", name, got, want)
 		}
 	}
 	if lists != 1 {
-		t.Errorf("pods were listed %d times within a moment, want once", lists)
+		t.Errorf("listed pods %d times within a moment, want once", lists)
 	}
 	if err := s.Create(t.Context(), pod("etcd-worker", metav1.NamespaceSystem, "worker", true, etcd)); err != nil {
 		t.Fatal(err)
 	}
 	s.Clock = testingclock.NewFakePassiveClock(s.Clock.Now().Add(etcdAge))
 	if s.Clock.Now().Sub(s.etcd.at) < time.Minute || !refresh()["worker"] {
-		t.Error("a new member was not noticed a minute later")
+		t.Error("new member not detected after a minute")
 	}
 }

@@ -67,18 +67,18 @@ func TestProgressIsReportedPerProfileAtMostOnceAMinute(t *testing.T) {
 	}
 	uncordon("a")
 	if next := s.reportProgress(); !next.IsZero() {
-		t.Errorf("the next event is due at %s, though all is told", next)
+		t.Errorf("next event is due at %s, want none after the last report", next)
 	}
 	uncordon("b", "c")
 	if next := s.reportProgress(); !next.Equal(clock.Now().Add(time.Minute)) {
-		t.Errorf("the next event is due at %s, want a minute later", next)
+		t.Errorf("next event is due at %s, want one a minute later", next)
 	}
 	clock.SetTime(clock.Now().Add(time.Minute))
 	uncordon("d", "e")
 	s.reportProgress()
 	clock.SetTime(clock.Now().Add(time.Minute))
 	if s.reportProgress(); len(s.progress) > 0 {
-		t.Errorf("%v is kept of a profile of which nothing is left to be told", s.progress)
+		t.Errorf("kept progress %v of a profile without further events", s.progress)
 	}
 	close(recorder.Events)
 	var got []string

@@ -61,10 +61,10 @@ func TestARefreshReadsTheNodesThatAreStaleInTheCache(t *testing.T) {
 		told.Insert(n.Name)
 	}
 	if want := sets.New("node", "object", "new"); !told.Equal(want) || !slices.Equal(news.Gone, []string{"gone"}) {
-		t.Errorf("the session is told of %v, and that %v are gone", sets.List(told), news.Gone)
+		t.Errorf("news: got nodes %v and deleted nodes %v, want node, object, new and gone", sets.List(told), news.Gone)
 	}
 	if again := cached.news(); len(again.Nodes)+len(again.Gone) > 0 {
-		t.Errorf("the session is told again of %d nodes", len(again.Nodes))
+		t.Errorf("second news: got %d nodes, want none", len(again.Nodes))
 	}
 	// Every refresh reads the namespace, because its annotation pauses all rollouts.
 	if diff := cmp.Diff(map[string]int{"node": 2, "object": 2, "gone": 2, "new": 2, v1alpha1.ManagerNamespace: 1}, read); diff != "" {
@@ -74,17 +74,17 @@ func TestARefreshReadsTheNodesThatAreStaleInTheCache(t *testing.T) {
 	for _, n := range got.Nodes {
 		names.Insert(n.Name)
 		if want := n.Name == "node"; n.Unschedulable != want {
-			t.Errorf("%s: unschedulable is %t", n.Name, n.Unschedulable)
+			t.Errorf("%s: got unschedulable %t, want %t", n.Name, n.Unschedulable, want)
 		}
 	}
 	if want := sets.New("same", "node", "object", "new"); !names.Equal(want) {
 		t.Errorf("got nodes %v, want %v", sets.List(names), sets.List(want))
 	}
 	if hash := cached.clientNodes["object"].Spec.Hash; hash != "newer" {
-		t.Errorf("the StorageClientNode is that of the cache, with hash %q", hash)
+		t.Errorf("got a stale StorageClientNode with hash %q, want newer", hash)
 	}
 	if cached.clientNodes["gone"] != nil || cached.clientNodes["new"] == nil {
-		t.Errorf("StorageClientNodes: gone %v, new %v", cached.clientNodes["gone"], cached.clientNodes["new"])
+		t.Errorf("StorageClientNodes: got gone %v, new %v; want only new", cached.clientNodes["gone"], cached.clientNodes["new"])
 	}
 }
 
@@ -105,13 +105,13 @@ func TestAClaimOrMarkThatCannotBeReadCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(got.Claims) != 2 || got.Claims["a"] != (v1alpha1.Disruption{}) || got.Claims["b"].Profile != "eda" || !got.Claims["b"].Since.Time.Equal(since.Time) {
-		t.Errorf("claims %v", got.Claims)
+		t.Errorf("got claims %v, want an empty one of a and the full one of b", got.Claims)
 	}
 	if mark := got.Nodes[0].Mark; mark == nil || *mark != (v1alpha1.Disruption{}) {
-		t.Errorf("mark %v", mark)
+		t.Errorf("got mark %v, want an empty one", mark)
 	}
 	if len(logged) != 1 || !strings.Contains(logged[0], `"Node"="a"`) || !strings.Contains(logged[0], "by hand") {
-		t.Errorf("logged %q", logged)
+		t.Errorf("got log %q, want one line about Node a", logged)
 	}
 }
 

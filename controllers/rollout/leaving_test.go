@@ -50,7 +50,7 @@ func TestTaintsOfANodeThatIsLeaving(t *testing.T) {
 				expected = key
 			}
 			if leaving := got.Nodes[0].Leaving; leaving != expected {
-				t.Errorf("leaving by taint %q, want %q", leaving, expected)
+				t.Errorf("got taint %q, want %q", leaving, expected)
 			}
 		})
 	}
@@ -62,7 +62,7 @@ func TestTheUntunedTaintNeverMarksANodeAsLeaving(t *testing.T) {
 	s.UntunedTaint = "ToBeDeletedByClusterAutoscaler"
 	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: s.UntunedTaint}}}}
 	if taint := leavingTaint(node, s.UntunedTaint); taint != nil {
-		t.Errorf("got %s", taint.Key)
+		t.Errorf("got taint %s, want none", taint.Key)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestTimeSinceWhichANodeIsLeaving(t *testing.T) {
 				t.Fatal(err)
 			}
 			if at := got.Nodes[0].UnavailableSince; (at != nil) != c.want || (c.want && !at.Equal(since.Time)) {
-				t.Errorf("unavailable since %v", at)
+				t.Errorf("got unavailable since %v, want a time: %t", at, c.want)
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func TestASilentAgentStartsAPass(t *testing.T) {
 		want          bool
 	}{"it begins": {well, silent, true}, "it ends": {silent, well, true}, "it lasts": {silent, silent, false}, "another reason": {well, failed, false}} {
 		if seen := nodeChanged(event.UpdateEvent{ObjectOld: c.before, ObjectNew: c.after}); seen != c.want {
-			t.Errorf("%s: a pass is made %t, want %t", name, seen, c.want)
+			t.Errorf("%s: got a pass %t, want %t", name, seen, c.want)
 		}
 	}
 	for _, node := range []*corev1.Node{silent, well} {
@@ -114,7 +114,7 @@ func TestASilentAgentStartsAPass(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := node == silent; got.Nodes[0].AgentSilent != want {
-			t.Errorf("silent %t, want %t", got.Nodes[0].AgentSilent, want)
+			t.Errorf("got silent %t, want %t", got.Nodes[0].AgentSilent, want)
 		}
 	}
 }
@@ -143,7 +143,7 @@ func TestTimeSinceWhichAnAgentAppliesSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := scopeOf(t)
 			if since := s.recordApplying(c.clientNode, "a"); since.IsZero() == c.want {
-				t.Errorf("since %s", since)
+				t.Errorf("got time %s, want one: %t", since, c.want)
 			}
 		})
 	}
@@ -170,7 +170,7 @@ func TestMaintainerOf(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 			if seen := nodeChanged(event.UpdateEvent{ObjectOld: &corev1.Node{}, ObjectNew: c.node}); c.want != "" && !seen {
-				t.Error("no pass is made when it comes")
+				t.Error("no pass after the condition was added")
 			}
 		})
 	}

@@ -41,7 +41,7 @@ func TestAPoisonLosesNoMoreMachinesThanTheThreshold(t *testing.T) {
 					t.Error(w.broken)
 				}
 				if len(w.losses) != int(threshold) {
-					t.Errorf("%d machines were lost, want %d", len(w.losses), threshold)
+					t.Errorf("lost %d machines, want %d", len(w.losses), threshold)
 				}
 			})
 		}
@@ -71,7 +71,7 @@ func (w *world) loseNode(n *simNode) {
 		// A manager may have seen the taint and may write it into the claim of a node that has just been deleted.
 		lost.marked = lost.marked || n.Leaving != "" && n.machine.markedReady
 		if lost.marked && n.Leaving != "" && !n.machine.markedReady {
-			w.fail("invariant 17: the claim of %s says that others had marked it for removal; it was down when they did", n.Name)
+			w.fail("invariant 17: got a claim of %s that is marked for removal; want no mark, because the node was down", n.Name)
 		}
 	case w.hasFailed(n) && w.isRemembered(n) && !hasAll(n):
 		for _, name := range w.profilesOf(n) {
@@ -103,7 +103,7 @@ func (w *world) checkLosses() {
 			seen := sets.New[string]()
 			for _, failed := range boot.Nodes {
 				if seen.Has(failed.UID) {
-					w.fail("invariant 17: %s is remembered twice for profile %s", failed.Name, name)
+					w.fail("invariant 17: two records of %s for profile %s", failed.Name, name)
 				}
 				seen.Insert(failed.UID)
 			}
@@ -123,13 +123,13 @@ func (w *world) checkLosses() {
 				continue
 			}
 			if claim := w.claims[lost.name]; claim.NodeUID != lost.uid && !isNamed(w.failures[profile], lost) {
-				w.fail("invariant 17: no record names %s (%s), lost to profile %s at %q", lost.name, lost.uid, profile, lost.target)
+				w.fail("invariant 17: no record of %s (%s), lost to profile %s at %q", lost.name, lost.uid, profile, lost.target)
 			}
 			if lost.held {
 				counts[profile+" "+lost.target]++
 			}
 			if most := int(*p.Rollout.FailureThreshold) - 1 + w.budget; counts[profile+" "+lost.target] > most {
-				w.fail("invariant 17: profile %s has lost more than %d machines at %q", profile, most, lost.target)
+				w.fail("invariant 17: profile %s lost more than %d machines at %q", profile, most, lost.target)
 			}
 		}
 	}
@@ -166,7 +166,7 @@ func (m *manager) checkThreshold(step plan.AddClaim) {
 			}
 		}
 		if len(failed) >= int(*m.rules[profile].Rollout.FailureThreshold) {
-			m.fail("invariant 17: %s although %v have failed", step, failed)
+			m.fail("invariant 17: %s although nodes %v have failed", step, failed)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func (m *manager) checkThreshold(step plan.AddClaim) {
 // checkClaimedPermit checks that the claim records a permit before the node gets it.
 func (m *manager) checkClaimedPermit(n *simNode) {
 	if claim := m.claims[n.Name]; !m.lenient && (claim.Permit == nil || claim.NodeUID != n.UID || claim.Permit.BootHash != target(n.ClientNode)) {
-		m.fail("invariant 17: permit for %s at %q, and its claim is %s", n.Name, target(n.ClientNode), claim.Encode())
+		m.fail("invariant 17: permit for %s at %q that its claim does not record: %s", n.Name, target(n.ClientNode), claim.Encode())
 	}
 }
 
@@ -263,7 +263,7 @@ func (m *manager) checkForgotten(next map[string]v1alpha1.ProfileFailures) {
 				case isNamed(next[name], &loss{uid: failed.UID, target: boot.BootHash}), boot.Plan != m.rules[name].PlanHash, over:
 				case asked && (retried == "" || retried == failed.Name):
 				default:
-					m.fail("invariant 17: %s is no longer remembered for profile %s at %q", failed.Name, name, boot.BootHash)
+					m.fail("invariant 17: record of %s for profile %s at %q is missing", failed.Name, name, boot.BootHash)
 				}
 			}
 		}

@@ -39,7 +39,7 @@ func TestFailuresAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(snapshot.Failures) > 0 || snapshot.Profiles[0].Retry != "7/a" {
-		t.Errorf("failures %v, retry %q", snapshot.Failures, snapshot.Profiles[0].Retry)
+		t.Errorf("got failures %v, retry %q; want no failures, retry 7/a", snapshot.Failures, snapshot.Profiles[0].Retry)
 	}
 	for _, next := range []map[string]v1alpha1.ProfileFailures{{"eda": lostNode("a")}, {"eda": lostNode("a"), "smb": lostNode("b")}, {"smb": lostNode("b")}} {
 		if err := s.writeFailures(t.Context(), next); err != nil {
@@ -91,7 +91,7 @@ func TestFailuresThatCannotBeReadAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !snapshot.UnreadFailures.Has("eda") || snapshot.UnreadFailures.Has("smb") {
-		t.Errorf("unread: %v", snapshot.UnreadFailures)
+		t.Errorf("got unread failures of %v, want eda only", snapshot.UnreadFailures)
 	}
 	if err := s.writeFailures(t.Context(), map[string]v1alpha1.ProfileFailures{"new": {Retry: "1"}}); err != nil {
 		t.Fatal(err)
@@ -155,14 +155,14 @@ func TestNoFactIsRemovedBeforeItsFailureIsRecorded(t *testing.T) {
 			w.passTime(time.Minute)
 			_, unfinished, err := runPass(t.Context(), &forgetful{&manager{world: w, name: "m"}, failure}, 1)
 			if !unfinished || (err != nil) != !apierrors.IsConflict(failure) {
-				t.Errorf("unfinished %t, error %v", unfinished, err)
+				t.Errorf("got unfinished %t, error %v; want true, and an error unless it is a conflict", unfinished, err)
 			}
 			if _, claimed := w.claims["b"]; claimed || w.claims["a"].Permit == nil {
-				t.Errorf("claims are %v, want that of a alone", w.claims)
+				t.Errorf("got claims %v, want a only", w.claims)
 			}
 			w.playCalmly()
 			if got := w.failures["eda"].Encode(); !strings.Contains(got, `"name":"a"`) || w.claims["a"].Permit != nil {
-				t.Errorf("once they can be written: failures are %s, claims %v", got, w.claims)
+				t.Errorf("after the write succeeds: got failures %s, claims %v; want a recorded and its permit removed", got, w.claims)
 			}
 			if w.broken != nil {
 				t.Error(w.broken)
@@ -193,13 +193,13 @@ func TestFailuresOfNodesNotReadLiveAreNotRecorded(t *testing.T) {
 			before := w.failuresRV
 			p.recordFailures(t.Context(), &c.change)
 			if written := w.failuresRV > before; written != c.written || p.unrecorded == c.written {
-				t.Errorf("written %t, nothing new may begin %t", written, p.unrecorded)
+				t.Errorf("got written %t, claims blocked %t; want written %t and the opposite", written, p.unrecorded, c.written)
 			}
 		})
 	}
 	p := newPass(nil, 1, plan.NewSession(plan.Snapshot{}))
 	p.plan.Failures = &plan.FailureChange{All: true}
 	if got := p.nodesToRead(); got != nil {
-		t.Errorf("a change about all nodes reads %v", got)
+		t.Errorf("got nodes %v to read for a change of all nodes, want all (nil)", got)
 	}
 }

@@ -60,7 +60,7 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 	p.applySteps(t.Context(), steps)
 	p.applyClaims(t.Context())
 	if p.skipped.Len() > 0 || len(p.errs) > 0 || p.unfinished {
-		t.Fatalf("behind: %v, errors: %v", p.skipped.UnsortedList(), p.errs)
+		t.Fatalf("got skipped %v, errors %v; want none", p.skipped.UnsortedList(), p.errs)
 	}
 	got := &corev1.ConfigMap{}
 	if err := s.Get(t.Context(), client.ObjectKeyFromObject(claims), got); err != nil {
@@ -80,7 +80,7 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		if node.Spec.Unschedulable || object.Spec.RebootPermit != nil || object.Status.Rollout == nil {
-			t.Errorf("%s: unschedulable %t, permit %v, note %v", name, node.Spec.Unschedulable, object.Spec.RebootPermit, object.Status.Rollout)
+			t.Errorf("%s: got unschedulable %t, permit %v, note %v", name, node.Spec.Unschedulable, object.Spec.RebootPermit, object.Status.Rollout)
 		}
 	}
 }
@@ -124,7 +124,7 @@ func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 			close(goOn)
 			for range names {
 				if err := <-failed; apierrors.IsConflict(err) != overtaken || (err != nil) != overtaken {
-					t.Errorf("got %v", err)
+					t.Errorf("got error %v, want a conflict: %t", err, overtaken)
 				}
 			}
 			got := &corev1.ConfigMap{}
@@ -140,7 +140,7 @@ func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 				writes = 0
 			}
 			if got.ResourceVersion != strconv.Itoa(first+writes) || len(got.Data) != len(before.Data)*(1-writes) {
-				t.Errorf("from version %s to %s, left %v; want %d write", before.ResourceVersion, got.ResourceVersion, got.Data, writes)
+				t.Errorf("got versions %s to %s, data %v; want %d write", before.ResourceVersion, got.ResourceVersion, got.Data, writes)
 			}
 		})
 	}
@@ -234,7 +234,7 @@ func TestANodesStepsAreAppliedInOrderUntilOneFails(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if !p.skipped.Equal(sets.New("b", "d")) || len(p.rejections) > 0 {
-		t.Errorf("behind %v, refused %v, want b and d to be left for the next pass", p.skipped, p.rejections)
+		t.Errorf("got skipped %v, rejected %v; want b and d skipped until the next pass", p.skipped, p.rejections)
 	}
 }
 

@@ -55,7 +55,7 @@ func TestNodesWithOnlyTerminatingPodsAreNotRead(t *testing.T) {
 		w.playCalmly()
 	}
 	if len(n.pods) == 0 || n.pods[0].goneAt.IsZero() {
-		t.Fatal("the pod has not been evicted")
+		t.Fatal("the pod was not evicted")
 	}
 	n.pods[0].goneAt = w.now.Add(time.Hour)
 	c := &counting{manager: &manager{world: w, name: "m"}}
@@ -74,13 +74,13 @@ func TestNodesWithOnlyTerminatingPodsAreNotRead(t *testing.T) {
 		pass()
 	}
 	if c.inspections != 3 || c.reads+c.drains+c.notes > 0 {
-		t.Errorf("while the pod ends: %d looks, %d nodes read, %d drains, %d notes; want 3 looks and nothing else",
+		t.Errorf("while the pod terminates: got %d inspections, %d nodes read, %d drains, %d notes; want only 3 inspections",
 			c.inspections, c.reads, c.drains, c.notes)
 	}
 	n.pods = nil
 	pass()
 	if c.reads != 1 || c.drains != 1 || n.ClientNode.Spec.RebootPermit == nil {
-		t.Errorf("once it is gone: %d nodes read, %d drains, permit %v", c.reads, c.drains, n.ClientNode.Spec.RebootPermit)
+		t.Errorf("after the pod has terminated: got %d nodes read, %d drains, permit %v", c.reads, c.drains, n.ClientNode.Spec.RebootPermit)
 	}
 	if w.broken != nil {
 		t.Error(w.broken)
@@ -106,7 +106,7 @@ func TestAClaimThatWasNotAcceptedLeadsToNoSteps(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, claimed := w.claims["a"]; claimed == overtaken || n.Unschedulable == overtaken {
-				t.Errorf("claimed %t, cordoned %t", claimed, n.Unschedulable)
+				t.Errorf("got claimed %t, cordoned %t; want %t for both", claimed, n.Unschedulable, !overtaken)
 			}
 		})
 	}
@@ -131,7 +131,7 @@ func TestANodeReadFromTheCacheIsNotClaimed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(w.claims) > 0 || !unfinished || a.Guarded {
-		t.Errorf("claims %v, unfinished %t, guards on a %t; want none, and another pass at once", w.claims, unfinished, a.Guarded)
+		t.Errorf("got claims %v, unfinished %t, guards on a %t; want no claims, no guards, and another pass at once", w.claims, unfinished, a.Guarded)
 	}
 }
 
@@ -156,10 +156,10 @@ func TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps(t *testing.T) {
 	p.plan.Steps = []plan.Step{plan.AddClaim{OnNode: plan.OnNode{Node: "a"}, Claim: v1alpha1.Disruption{Profile: "eda"}}}
 	p.claimNodes(t.Context())
 	if _, claimed := w.claims["b"]; claimed || !w.nodes["a"].Unschedulable || w.nodes["b"].Unschedulable {
-		t.Errorf("claims %v, cordoned: a %t, b %t; want a cordoned and b untouched", w.claims, w.nodes["a"].Unschedulable, w.nodes["b"].Unschedulable)
+		t.Errorf("got claims %v, a cordoned %t, b cordoned %t; want a only", w.claims, w.nodes["a"].Unschedulable, w.nodes["b"].Unschedulable)
 	}
 	if p.skipped.Len() > 0 {
-		t.Errorf("behind are %v, want none", p.skipped.UnsortedList())
+		t.Errorf("got skipped %v, want none", p.skipped.UnsortedList())
 	}
 }
 
@@ -177,7 +177,7 @@ func TestBudgetFreedByANodeIsUsedInTheSamePass(t *testing.T) {
 		_, b := w.claims["b"]
 		if before && !a {
 			if !b || !w.nodes["b"].Unschedulable {
-				t.Errorf("a has left its place: b is claimed %t, cordoned %t", b, w.nodes["b"].Unschedulable)
+				t.Errorf("after a is released: got b claimed %t, cordoned %t; want both", b, w.nodes["b"].Unschedulable)
 			}
 			if w.broken != nil {
 				t.Error(w.broken)
@@ -186,7 +186,7 @@ func TestBudgetFreedByANodeIsUsedInTheSamePass(t *testing.T) {
 		}
 		before = a
 	}
-	t.Error("a has not come back")
+	t.Error("a did not return to service")
 }
 
 // rethinking changes an object before a pass plans again with its own writes.
@@ -226,7 +226,7 @@ func TestStepsOfChangedRulesComeBeforeNewClaims(t *testing.T) {
 		}
 		if paused {
 			if _, b := w.claims["b"]; b || !unfinished || !w.nodes["c"].Unschedulable {
-				t.Errorf("b is claimed %t, unfinished %t, c is cordoned %t; want all of it left to the next pass", b, unfinished, w.nodes["c"].Unschedulable)
+				t.Errorf("got b claimed %t, unfinished %t, c cordoned %t; want the next pass to act", b, unfinished, w.nodes["c"].Unschedulable)
 			}
 			return
 		}
@@ -236,7 +236,7 @@ func TestStepsOfChangedRulesComeBeforeNewClaims(t *testing.T) {
 		}
 		w.passTime(5 * time.Second)
 	}
-	t.Error("a has not come back while c is drained")
+	t.Error("a did not return to service while c drained")
 }
 
 // Nodes wait for the pass after the one that made steps.
@@ -251,7 +251,7 @@ func TestRestAfterAPass(t *testing.T) {
 		{gathered: time.Second, stepping: true},
 	} {
 		if got := (&scope{readDuration: c.gathered, stepping: c.stepping}).restAfter(); got != c.want {
-			t.Errorf("read in %s, stepping %t: rests %s, want %s", c.gathered, c.stepping, got, c.want)
+			t.Errorf("read in %s, stepping %t: got rest %s, want %s", c.gathered, c.stepping, got, c.want)
 		}
 	}
 }
@@ -277,13 +277,13 @@ func TestAPassWithStepsWritesFewNotesOfNodesInService(t *testing.T) {
 	for i, want := range []int{maxNotesWithSteps, maxNotes} { // the claimed node has no new note yet
 		c.notes = 0
 		if _, unfinished, err := runPass(t.Context(), c, 1); err != nil || !unfinished {
-			t.Fatalf("pass %d: unfinished %t, error %v", i+1, unfinished, err)
+			t.Fatalf("pass %d: got unfinished %t, error %v; want true, nil", i+1, unfinished, err)
 		}
 		if c.notes != want {
-			t.Errorf("pass %d wrote %d notes, want %d", i+1, c.notes, want)
+			t.Errorf("pass %d: got %d notes, want %d", i+1, c.notes, want)
 		}
 		if canary.ClientNode.Status.Rollout == nil {
-			t.Errorf("pass %d left out the canary, for which others wait", i+1)
+			t.Errorf("pass %d: no note of the canary, for which others wait", i+1)
 		}
 	}
 }
@@ -322,7 +322,7 @@ func TestRulesAreReadAgainBeforeAClaimACordonAndAPermit(t *testing.T) {
 					}
 				}
 				if times <= asked || written {
-					t.Errorf("the rules were asked for %d times; written all the same: %t", times, written)
+					t.Errorf("got %d reads of the rules, written %t; want more reads and no write", times, written)
 				}
 				if w.broken != nil {
 					t.Error(w.broken)
@@ -360,11 +360,11 @@ func TestOnePassLooksAheadAtFewNodes(t *testing.T) {
 	}
 	_, unfinished, err := runPass(t.Context(), &manager{world: w, name: "m"}, 1)
 	if err != nil || !unfinished || looks != looked || len(w.claims) != looked-1 {
-		t.Errorf("%d looks, %d claims, unfinished %t, error %v", looks, len(w.claims), unfinished, err)
+		t.Errorf("got %d inspections, %d claims, unfinished %t, error %v; want %d inspections", looks, len(w.claims), unfinished, err, looked)
 	}
 	note := w.nodes["node-01"].ClientNode.Status.Rollout
 	if _, claimed := w.claims["node-01"]; claimed || note.Reason != v1alpha1.RolloutReasonDrainBlocked || note.RetryAfter == nil {
-		t.Errorf("node-01: claimed %t, %+v", claimed, note)
+		t.Errorf("node-01: got claimed %t, note %+v; want no claim and a later retry", claimed, note)
 	}
 	if w.broken != nil {
 		t.Error(w.broken)

@@ -49,18 +49,18 @@ func TestARejectedWriteIsReportedOnTheNodeOnce(t *testing.T) {
 			writes++
 		}
 		if err == nil && (next.IsZero() || next.After(w.now.Add(maxBackOff))) {
-			t.Errorf("it is not tried again before %s", next)
+			t.Errorf("next attempt at %s is too late", next)
 		}
 		w.passTime(time.Second)
 	}
 	note := *n.ClientNode.Status.Rollout
 	if errs != 1 || writes != 1 || !strings.Contains(note.Refusal, "forbidden") || note.Message != "Waiting for its turn" {
-		t.Errorf("%d errors, %d writes, %s: %s, refused: %s", errs, writes, note.Reason, note.Message, note.Refusal)
+		t.Errorf("got %d errors, %d writes, %s: %s, rejection %s; want one error and write", errs, writes, note.Reason, note.Message, note.Refusal)
 	}
 	f.on = false
 	w.playUntil(10 * time.Second)
 	if note := *n.ClientNode.Status.Rollout; note.Refusal != "" || !n.Unschedulable {
-		t.Errorf("cordoned %t, %s", n.Unschedulable, note.Message)
+		t.Errorf("got cordoned %t, message %s; want a cordon and no rejection", n.Unschedulable, note.Message)
 	}
 	if w.broken != nil {
 		t.Error(w.broken)

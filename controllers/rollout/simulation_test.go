@@ -629,7 +629,7 @@ func (w *world) checkClosed() {
 		}
 		for _, profile := range n.budgetsNeeded(w) {
 			if open, _ := w.profiles[profile].Windows.At(w.now); !open {
-				w.fail("invariant 2: the drain of %s goes on outside the windows of profile %s", name, profile)
+				w.fail("invariant 2: the drain of %s continues outside the windows of profile %s", name, profile)
 			}
 		}
 	}
@@ -657,7 +657,7 @@ func (w *world) checkGuards() {
 		_, claimed := w.claims[name]
 		permitted := n.ClientNode != nil && n.ClientNode.Spec.RebootPermit != nil
 		if n.Guarded && n.Mark == nil && !claimed && !permitted && !n.Deleting {
-			w.fail("invariant 5: guards are left on %s", name)
+			w.fail("invariant 5: guards remain on %s", name)
 		}
 	}
 }

@@ -41,7 +41,7 @@ func (m *manager) checkStorage(n *simNode, step plan.Step) {
 	}
 	for _, s := range seen.ClientNode.Status.Servers {
 		if s.State == v1alpha1.ServerSilent {
-			m.fail("invariant 18: %s, whose storage server %s does not answer", step, s.Server)
+			m.fail("invariant 18: %s, whose storage server %s does not respond", step, s.Server)
 		}
 	}
 }

@@ -281,7 +281,7 @@ func TestStories(t *testing.T) {
 // expectInVain checks the number of pods that were evicted by drains that timed out.
 func (w *world) expectInVain(want int32) {
 	if w.inVain != want {
-		w.fail("%d pods were evicted in vain, want %d", w.inVain, want)
+		w.fail("evicted %d pods without effect, want %d", w.inVain, want)
 	}
 }
 

@@ -459,12 +459,12 @@ func (w *world) answerPermit(n *simNode, permit *v1alpha1.RebootPermit, status v
 func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
 	// If a user has taken over the cordon, the permit is withdrawn only when the agent responds.
 	if n.meddled == n.known && !n.Unschedulable && !n.Deleting && n.Leaving == "" {
-		w.fail("invariant 2: %s reboots and is not cordoned", n.Name)
+		w.fail("invariant 2: reboot of %s, which is not cordoned", n.Name)
 	}
 	n.machine.used[permit.ID] = n.BootID
 	n.machine.reboots[permit.ID]++
 	if n.machine.reboots[permit.ID] > 1 {
-		w.fail("invariant 3: node %s rebooted twice with permit %s", n.Name, permit.ID)
+		w.fail("invariant 3: two reboots of %s with permit %s", n.Name, permit.ID)
 	}
 	n.machine.downUntil = w.now.Add(time.Duration(20+w.rng.IntN(200)) * time.Second)
 	n.machine.boot = n.machine.always
@@ -711,7 +711,7 @@ func (m *manager) news() plan.Snapshot {
 
 func (m *manager) shadow(session *plan.Session) {
 	if diff := shadow.Diff(session, m.currentSnapshot()); diff != "" {
-		m.fail("the session is not what a new one would be:\n%s", diff)
+		m.fail("the updated session differs from a new one:\n%s", diff)
 	}
 }
 
@@ -931,7 +931,7 @@ func (m *manager) checkTurn(step plan.AddClaim) {
 // the last look.
 func (m *manager) checkLeaving(n *simNode, step plan.Step) {
 	if seen := m.seen[n.Name]; seen != nil && seen.Leaving != "" && n.Leaving != "" {
-		m.fail("invariant 18: %s, which others are about to remove (taint %s)", step, n.Leaving)
+		m.fail("invariant 18: %s, a node that others are about to remove (taint %s)", step, n.Leaving)
 	}
 }
 
@@ -954,7 +954,7 @@ func (m *manager) checkControlPlane(n *simNode, step plan.Step) {
 		}
 	}
 	if others == 0 {
-		m.fail("invariant 18: %s, the only control-plane node", step)
+		m.fail("invariant 18: %s, the only control-plane node in service", step)
 	}
 }
 
@@ -1072,7 +1072,7 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	switch step := step.(type) {
 	case plan.Cordon:
 		if n.Unschedulable && n.Mark == nil {
-			m.fail("invariant 5: cordon of %s, which others have cordoned", n.Name)
+			m.fail("invariant 5: cordon of %s, which another user has cordoned", n.Name)
 		}
 		m.checkLeaving(n, step)
 		if n.ClientNode != nil && n.ClientNode.Spec.RebootPermit == nil {
@@ -1086,7 +1086,7 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 		n.Unschedulable, n.Mark, n.Guarded = false, nil, false
 	case plan.RemoveGuards:
 		if n.Mark != nil {
-			m.fail("guards of %s are removed while the rollout disrupts it", n.Name)
+			m.fail("removed guards of %s while the rollout disrupts it", n.Name)
 		}
 		n.Guarded = false
 	case plan.SetMaintenance:
@@ -1143,17 +1143,17 @@ func (m *manager) checkPermit(n *simNode, permit v1alpha1.RebootPermit) {
 		case !n.Unschedulable || n.Mark == nil:
 			m.fail("invariant 2: permit for %s, which is not cordoned by the rollout", n.Name)
 		case len(n.pods) > 0:
-			m.fail("invariant 2: permit for %s with %d pods", n.Name, len(n.pods))
+			m.fail("invariant 2: permit for %s, which has %d pods", n.Name, len(n.pods))
 		}
 	}
 	c := n.ClientNode
 	switch {
 	case permit.BootHash != c.Spec.BootHash, permit.BootID != c.Status.BootID, !c.Status.RebootRequired, len(c.Status.BusyMounts) > 0:
-		m.fail("invariant 2: permit for %s that is not right", n.Name)
+		m.fail("invariant 2: invalid permit for %s", n.Name)
 	case c.Spec.RebootPermit != nil:
-		m.fail("invariant 3: permit for %s, which has one", n.Name)
+		m.fail("invariant 3: second permit for %s", n.Name)
 	case m.vain.Has(c.UID + " " + target(c)):
-		m.fail("invariant 3: permit for %s at %q, which had no effect and has been taken out", n.Name, target(c))
+		m.fail("invariant 3: permit for %s at %q, which had no effect and was withheld", n.Name, target(c))
 	}
 	m.checkRules(n)
 	key := c.UID + " " + target(c)
@@ -1204,7 +1204,7 @@ func (m *manager) checkAllowed(step plan.Step) {
 	for _, name := range n.budgetsNeeded(m.world) {
 		p := m.profiles[name]
 		if open, _ := p.Windows.At(m.now); !open || p.Paused != "" || p.Inert != "" || p.Rollout.Reboot.Policy != v1alpha1.RebootAutomatic {
-			m.fail("invariant 2: %s against the rules of profile %s as they are", step, name)
+			m.fail("invariant 2: %s against the current rules of profile %s", step, name)
 		}
 	}
 }
@@ -1228,7 +1228,7 @@ func (m *manager) checkClear(n *simNode) {
 		}
 	}
 	if !answered && (c.Status.ObservedGeneration < c.Generation || c.Status.BootID != n.BootID) {
-		m.fail("permit of %s withdrawn before the agent has responded", n.Name)
+		m.fail("permit of %s withdrawn before the agent responded", n.Name)
 	}
 }
 
@@ -1243,7 +1243,7 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 	}
 	m.checkInVain(n, step)
 	if permit := c.Spec.RebootPermit; permit != nil && permit.BootID == n.BootID {
-		m.fail("invariant 2: uncordon of %s, which may reboot", n.Name)
+		m.fail("invariant 2: uncordon of %s, which may still reboot", n.Name)
 	}
 	if step.Reason != v1alpha1.RolloutReasonAccepted || m.seen[n.Name].clientNodeRV != n.clientNodeRV {
 		return
@@ -1257,11 +1257,11 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 		})
 	}
 	if !n.Ready || c.Status.BootID != n.BootID || due {
-		m.fail("invariant 4: %s is accepted and is not healthy", n.Name)
+		m.fail("invariant 4: accepted %s, which is not healthy", n.Name)
 	}
 	for _, s := range c.Spec.Settings {
 		if !c.Spec.Release && isBootKey(s.Key) && n.machine.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash && !n.cannotTake(s.Key) {
-			m.fail("invariant 4: %s is accepted without %s", n.Name, s.Key)
+			m.fail("invariant 4: accepted %s without %s", n.Name, s.Key)
 		}
 	}
 }

@@ -284,7 +284,7 @@ func TestDrain(t *testing.T) {
 			}
 			for _, pod := range slices.Concat(got.Remaining, got.WaitedFor) {
 				if !slices.Contains(named, pod) {
-					t.Errorf("%s is not among the names %v", pod, named)
+					t.Errorf("%s is missing in the names %v", pod, named)
 				}
 			}
 			if diff := cmp.Diff(c.asked, evictor.asked); diff != "" {
@@ -319,7 +319,7 @@ func TestPolicyEvictorEvictsOnlyThePodWithThisUID(t *testing.T) {
 	recording := interceptor.NewClient(newReader(t, web).(client.WithWatch), interceptor.Funcs{
 		SubResourceCreate: func(_ context.Context, _ client.Client, name string, _, body client.Object, _ ...client.SubResourceCreateOption) error {
 			if name != "eviction" {
-				t.Errorf("created %s", name)
+				t.Errorf("got subresource %s, want eviction", name)
 			}
 			got = body.(*policyv1.Eviction)
 			return nil

@@ -38,7 +38,7 @@ func TestOnlyTheReadBeforeAPermitIsConsistent(t *testing.T) {
 	} {
 		reader.asked = nil
 		if err := look.at(); err != nil || len(reader.asked) != 1 || reader.asked[0] != look.want {
-			t.Errorf("%s: lists of pods with resource versions %q, error %v; want %q", what, reader.asked, err, look.want)
+			t.Errorf("%s: got lists of pods with resource versions %q, error %v; want %q", what, reader.asked, err, look.want)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestLookAheadDoesNotWaitForASlowWebhook(t *testing.T) {
 		began := time.Now()
 		got, err := (&Drainer{Reader: reader, DryRunEvictor: &slow{takes: time.Minute}}).LookAhead(t.Context(), "a", options(nil))
 		if took := time.Since(began); err != nil || took != lookTimeout || !got.Done() {
-			t.Errorf("%s after %s, error %v; want no verdict after %s", got, took, err, lookTimeout)
+			t.Errorf("got %s after %s, error %v; want no obstacle after %s", got, took, err, lookTimeout)
 		}
 	})
 }
@@ -78,12 +78,12 @@ func TestDryRunsAreDryRuns(t *testing.T) {
 			asked := (&client.SubResourceCreateOptions{}).ApplyOptions(opts)
 			eviction := body.(*policyv1.Eviction)
 			if len(asked.DryRun) != 1 || asked.DryRun[0] != metav1.DryRunAll || len(eviction.DeleteOptions.DryRun) != 1 {
-				t.Errorf("options %v, eviction %v", asked.DryRun, eviction.DeleteOptions.DryRun)
+				t.Errorf("got options %v, eviction %v; want dry runs", asked.DryRun, eviction.DeleteOptions.DryRun)
 			}
 			return nil
 		},
 	})
 	if _, err := NewRunner(recording, recording).LookAhead(t.Context(), "a", options(nil)); err != nil || calls.Load() != 1 {
-		t.Errorf("%d calls, error %v", calls.Load(), err)
+		t.Errorf("got %d calls, error %v; want one, nil", calls.Load(), err)
 	}
 }

@@ -83,19 +83,19 @@ func TestDrainWaitsForNoEvictionAndEvictsFewAtOnce(t *testing.T) {
 		began := time.Now()
 		for range 3 {
 			if result, took := mustDrain(t, r); took != 0 || len(result.Remaining) != 70 {
-				t.Errorf("the answer took %s, %s", took, result)
+				t.Errorf("got a response after %s, %s; want 70 remaining pods at once", took, result)
 			}
 			if _, due, err := r.Inspect(t.Context(), "a", options(nil)); err != nil || due {
-				t.Errorf("due %t, error %v, while a run is under way", due, err)
+				t.Errorf("got due %t, error %v while a run is in progress; want false, nil", due, err)
 			}
 			time.Sleep(time.Second) // on the clock of the bubble
 		}
 		r.Wait()
 		if took, want := time.Since(began), 70/maxEvictions*evictor.takes; took != want {
-			t.Errorf("70 evictions of %s took %s, want %s", evictor.takes, took, want)
+			t.Errorf("70 evictions of %s: got %s, want %s", evictor.takes, took, want)
 		}
 		if evictor.calls != 70 || evictor.most != maxEvictions || r.Evicted("a") != 70 {
-			t.Errorf("%d calls, %d at once, %d evicted; want one run of 70, %d at once", evictor.calls, evictor.most, r.Evicted("a"), maxEvictions)
+			t.Errorf("got %d calls, %d at once, %d evicted; want 70, %d at once", evictor.calls, evictor.most, r.Evicted("a"), maxEvictions)
 		}
 	})
 }
@@ -111,11 +111,11 @@ func TestATimeoutOfTheAPIServerIsNamedAndEachRunEnds(t *testing.T) {
 		time.Sleep(evictionTimeout + time.Second)
 		result, took := mustDrain(t, r)
 		if want := "Pod eda/web-00 cannot be evicted: the API server did not respond within 35s"; took != 0 || !strings.HasPrefix(result.String(), want) {
-			t.Errorf("after %s: %s; want %s", took, result, want)
+			t.Errorf("got a response after %s: %s; want %s at once", took, result, want)
 		}
 		r.Wait()
 		if took := time.Since(began); took != runTimeout {
-			t.Errorf("the run took %s, want %s", took, runTimeout)
+			t.Errorf("got a run of %s, want %s", took, runTimeout)
 		}
 	})
 }
@@ -137,7 +137,7 @@ func TestNoPodIsEvictedAfterTheDrainStopsOrLeadershipIsLost(t *testing.T) {
 				end(r, stop)
 				r.Wait()
 				if evictor.calls != 3*maxEvictions || r.Evicted("a") != 0 && name == "another node alone is drained" {
-					t.Errorf("%d evictions were asked for, %d are counted; want %d and none", evictor.calls, r.Evicted("a"), 3*maxEvictions)
+					t.Errorf("got %d evictions, %d counted; want %d, none counted", evictor.calls, r.Evicted("a"), 3*maxEvictions)
 				}
 			})
 		})
@@ -152,7 +152,7 @@ func TestNoPodIsEvictedBeforeTheManagerLeads(t *testing.T) {
 	}
 	r.Wait()
 	if len(evictor.asked) > 0 {
-		t.Errorf("asked for %v", evictor.asked)
+		t.Errorf("got evictions of %v, want none", evictor.asked)
 	}
 }
 
@@ -163,10 +163,10 @@ func TestEvictionsContinueThePreviousCount(t *testing.T) {
 	}
 	r.Wait()
 	if got := r.Evicted("a"); got != 8 {
-		t.Errorf("%d evictions, want 7 and one more", got)
+		t.Errorf("got %d evictions, want 8", got)
 	}
 	if r.Keep(sets.New[string]()); r.Evicted("a") != 0 {
-		t.Error("a drain that is over counts on")
+		t.Error("got a count of a drain that is over, want none")
 	}
 }
 
@@ -181,10 +181,10 @@ func TestAnUncountedBudgetCostsOneRequest(t *testing.T) {
 	evictor := &refusing{err: errTryLater}
 	got := drainOnce(t, newRunner(t, newReader(t, append(pods, unseen)...), evictor), options(nil))
 	if len(got.Blocked) != len(pods) || !slices.Equal(got.Blocked[0].Budgets, []string{"eda/web-pdb"}) {
-		t.Errorf("got %s", got)
+		t.Errorf("got %s, want all pods blocked by eda/web-pdb", got)
 	}
 	if evictor.calls > maxEvictions {
-		t.Errorf("%d requests for one budget that nobody has counted, want those that were under way at once", evictor.calls)
+		t.Errorf("got %d requests for one uncounted budget, want only the first batch", evictor.calls)
 	}
 }
 
@@ -222,9 +222,9 @@ func TestNoPodIsEvictedWhileAnotherRunsToCompletion(t *testing.T) {
 	r := newRunner(t, newReader(t, pod("batch", ownedBy("batch/v1", "Job")), pod("web")), evictor)
 	got := drainOnce(t, r, options(nil))
 	if want := "Waiting for pod eda/batch to finish. Waiting for pod eda/web to terminate"; got.String() != want || len(evictor.asked) > 0 {
-		t.Errorf("%s; asked for %v", got, evictor.asked)
+		t.Errorf("got %q, evictions of %v; want %q, none", got, evictor.asked, want)
 	}
 	if _, due, err := r.Inspect(t.Context(), "a", options(nil)); err != nil || due {
-		t.Errorf("due %t, error %v", due, err)
+		t.Errorf("got due %t, error %v; want false, nil", due, err)
 	}
 }

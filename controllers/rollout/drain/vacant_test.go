@@ -49,6 +49,6 @@ func TestIsVacantReturnsReadErrors(t *testing.T) {
 	}).Build()
 	d := Drainer{Reader: silent}
 	if vacant, err := d.IsVacant(context.Background(), "a"); vacant || err == nil || !strings.Contains(err.Error(), "list Pods on a: no answer") {
-		t.Errorf("got %t, %v", vacant, err)
+		t.Errorf("got %t, %v; want false and an error", vacant, err)
 	}
 }

@@ -59,14 +59,14 @@ func TestForAcceptance(t *testing.T) {
 			f := cluster("a")
 			f.addSetting("a", c.status)
 			if diff := cmp.Diff(c.before, lines(For(f.Snapshot), "a")); diff != "" {
-				t.Errorf("before the claim:\n%s", diff)
+				t.Errorf("before the claim (-want +got):\n%s", diff)
 			}
 			f = cluster("a")
 			f.addSetting("a", c.status)
 			f.permitted("a", 5*time.Minute)
 			f.rebooted("a")
 			if diff := cmp.Diff(c.after, lines(For(f.Snapshot), "a")); diff != "" {
-				t.Errorf("after the boot:\n%s", diff)
+				t.Errorf("after the boot (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -77,13 +77,13 @@ func TestForNamesTheObstacleToABoot(t *testing.T) {
 	f.addSetting("a", moduleIs(v1alpha1.SettingShadowed, shadowedBy))
 	note := For(f.Snapshot).Notes["a"]
 	if !strings.Contains(note.Message, "module/nfs/x: "+shadowedBy) {
-		t.Errorf("before the claim: %s", note.Message)
+		t.Errorf("before the claim: got message %q, want %q in it", note.Message, shadowedBy)
 	}
 	f.permitted("a", 5*time.Minute)
 	f.rebooted("a")
 	note = For(f.Snapshot).Notes["a"]
 	if !strings.Contains(note.Message, "module/nfs/x: "+shadowedBy) {
-		t.Errorf("after the boot: %s", note.Message)
+		t.Errorf("after the boot: got message %q, want %q in it", note.Message, shadowedBy)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestForAKernelArgumentThatNoBootApplies(t *testing.T) {
 		t.Error(diff)
 	}
 	if !strings.Contains(p.Notes["a"].Message, "/etc/default/grub") {
-		t.Error(p.Notes["a"].Message)
+		t.Errorf("got message %q, want the file in it", p.Notes["a"].Message)
 	}
 	// A live value that failed needs no boot.
 	f = cluster("a")
@@ -191,7 +191,7 @@ func TestForARemovedKernelArgumentThatCouldNotBeRestored(t *testing.T) {
 		t.Errorf("before a boot (-want +got):\n%s", diff)
 	}
 	if !strings.HasSuffix(p.Notes["a"].Message, "kernelArgument/dhash_entries: cannot restore") {
-		t.Errorf("the note does not name it: %s", p.Notes["a"].Message)
+		t.Errorf("got message %q, want the kernel argument at its end", p.Notes["a"].Message)
 	}
 	f.cordoned("a", time.Minute)
 	if diff := cmp.Diff([]string{"a: Waiting SettingsFailed"}, lines(For(f.Snapshot), "a")[len(lines(For(f.Snapshot), "a"))-1:]); diff != "" {

@@ -34,15 +34,15 @@ func TestForBacksOffTwiceAsLongAfterEachDrain(t *testing.T) {
 	for range 9 {
 		note := timeOut(t, f)
 		if note.Phase != v1alpha1.RolloutWaiting || note.Reason != v1alpha1.RolloutReasonDrainTimedOut {
-			t.Fatalf("%+v", note)
+			t.Fatalf("got %+v, want a note about a drain that timed out", note)
 		}
 		got = append(got, note.RetryAfter.Sub(f.Now).String())
 		if again := For(f.Snapshot); again.Notes["a"].Reason != note.Reason || !again.Next.Equal(note.RetryAfter.Time) {
-			t.Errorf("meanwhile: %+v, next %s", again.Notes["a"], again.Next)
+			t.Errorf("before the retry: got %+v, next plan at %s; want the same note", again.Notes["a"], again.Next)
 		}
 		f.Now = note.RetryAfter.Time
 		if steps := lines(For(f.Snapshot)); len(steps) != 1 || steps[0] != "claim a for eda" {
-			t.Errorf("after that: %v", steps)
+			t.Errorf("at the retry: got %v, want a new claim", steps)
 		}
 		f.Now = noon
 	}
@@ -61,7 +61,7 @@ func TestForAnAttemptIsCountedOnce(t *testing.T) {
 	f.Now = f.Now.Add(time.Minute)
 	again := For(f.Snapshot).Notes["a"]
 	if again.DrainAttempts != 1 || !again.RetryAfter.Equal(note.RetryAfter) {
-		t.Errorf("attempts %d, until %s, before %s", again.DrainAttempts, again.RetryAfter, note.RetryAfter)
+		t.Errorf("got %d attempts, next at %s; want one attempt, next at %s", again.DrainAttempts, again.RetryAfter, note.RetryAfter)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestForABackOffEndsWithAChange(t *testing.T) {
 			f.node("a").ClientNode.DesiredBootHash = f.node("a").ClientNode.Spec.BootHash
 			note := For(f.Snapshot).Notes["a"]
 			if got := note.RetryAfter == nil && note.DrainAttempts == 0; got != c.ends {
-				t.Errorf("ended %t, want %t: %+v", got, c.ends, note)
+				t.Errorf("got back-off ended %t, want %t: %+v", got, c.ends, note)
 			}
 		})
 	}
@@ -100,7 +100,7 @@ func TestForABackOffDoesNotEndWithAReport(t *testing.T) {
 	timeOut(t, f)
 	node.ClientNode.Status.RebootRequiredBy = append(node.ClientNode.Status.RebootRequiredBy, "kernelArgument/nosmt")
 	if note := For(f.Snapshot).Notes["a"]; note.RetryAfter == nil || note.DrainAttempts != 1 {
-		t.Errorf("the back-off has ended: %+v", note)
+		t.Errorf("got %+v, want the back-off to continue", note)
 	}
 }
 
@@ -111,11 +111,11 @@ func TestForARetryEndsABackOff(t *testing.T) {
 	first := For(f.Snapshot)
 	note := first.Notes["a"]
 	if note.RetryAfter != nil || note.DrainAttempts != 0 || first.Failures != nil {
-		t.Fatalf("%+v, failures %+v; want the note to start anew, and the retry to be written down after that", note, first.Failures)
+		t.Fatalf("got %+v, failures %+v; want a new back-off first, and the record of the retry later", note, first.Failures)
 	}
 	f.node("a").ClientNode.Status.Rollout = &note
 	if second := For(f.Snapshot); second.Failures == nil || second.Failures.Profiles["eda"].Retry != "1/a" {
-		t.Errorf("failures %+v", second.Failures)
+		t.Errorf("got failures %+v, want retry 1/a recorded", second.Failures)
 	}
 }
 
@@ -159,17 +159,17 @@ func TestSkipNode(t *testing.T) {
 			c.change(f)
 			note, passed := NewSession(f.Snapshot).SkipNode("a", c.outlook)
 			if passed != (c.until > 0) {
-				t.Fatalf("passed over %t", passed)
+				t.Fatalf("got back-off %t, want %t", passed, c.until > 0)
 			}
 			if !passed {
 				return
 			}
 			if got := note.RetryAfter.Sub(noon); got != c.until || note.Reason != c.outlook.Reason || !strings.Contains(note.Message, c.outlook.Message) {
-				t.Errorf("until %s, %s: %s", got, note.Reason, note.Message)
+				t.Errorf("got back-off of %s, %s: %s", got, note.Reason, note.Message)
 			}
 			f.node("a").ClientNode.Status.Rollout = &note
 			if next := For(f.Snapshot); len(next.Steps) > 0 || next.Notes["a"].Message != note.Message {
-				t.Errorf("the next plan: %v, %+v", lines(next), next.Notes["a"])
+				t.Errorf("next plan: got %v, %+v; want no change", lines(next), next.Notes["a"])
 			}
 		})
 	}
@@ -189,7 +189,7 @@ func TestForASkippedNodeIsNoCanary(t *testing.T) {
 	f.Now = note.RetryAfter.Time
 	f.permitted("b", time.Minute)
 	if diff := cmp.Diff([]string{"a: Waiting WaitingForCanary"}, lines(For(f.Snapshot), "a")); diff != "" {
-		t.Error("while it boots:", diff)
+		t.Errorf("while b boots (-want +got):\n%s", diff)
 	}
 	f = cluster("a", "b")
 	f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1), SoakSeconds: ptr.To[int32](60)}
@@ -199,7 +199,7 @@ func TestForASkippedNodeIsNoCanary(t *testing.T) {
 		f.finish("b", since-f.Now.Sub(noon))
 		f.node("b").ClientNode.Status.Rollout.Attempts = 1
 		if got := lines(For(f.Snapshot), "a"); got[len(got)-1] != want {
-			t.Errorf("%s after b is done: %v, want %s", since, got, want)
+			t.Errorf("%s after b is done: got %v, want %s last", since, got, want)
 		}
 	}
 }

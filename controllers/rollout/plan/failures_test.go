@@ -86,10 +86,10 @@ func playFailures(t *testing.T, rows map[string]failureRow, build func() *fixtur
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(c.remembered, remembered(p)); diff != "" {
-				t.Errorf("remembered (-want +got):\n%s", diff)
+				t.Errorf("records (-want +got):\n%s", diff)
 			}
 			if after := fmt.Sprintf("%+v %+v", f.Failures, f.Claims); after != before {
-				t.Errorf("the snapshot was changed from\n%s to\n%s", before, after)
+				t.Errorf("the plan changed the snapshot from\n%s to\n%s", before, after)
 			}
 		})
 	}
@@ -240,14 +240,14 @@ func TestForClaimsNoNodeInAPlanWithANewFailure(t *testing.T) {
 	f.permitted("a", 2*time.Hour)
 	p := For(f.Snapshot)
 	if got := p.Notes["a"].Phase; got != v1alpha1.RolloutFailed {
-		t.Fatalf("node a is %s, want %s", got, v1alpha1.RolloutFailed)
+		t.Fatalf("node a: got phase %s, want %s", got, v1alpha1.RolloutFailed)
 	}
 	if got := p.Notes["b"].Reason; got != v1alpha1.RolloutReasonFailureThreshold {
-		t.Errorf("node b waits for %s, want %s", got, v1alpha1.RolloutReasonFailureThreshold)
+		t.Errorf("node b: got reason %s, want %s", got, v1alpha1.RolloutReasonFailureThreshold)
 	}
 	for _, step := range p.Steps {
 		if claim, ok := step.(AddClaim); ok && !claim.Missing {
-			t.Errorf("%s is claimed beside the failure", claim.Node)
+			t.Errorf("claimed %s in the same plan as the failure", claim.Node)
 		}
 	}
 }
@@ -424,7 +424,7 @@ func TestForARetriedNodeGetsAllItsAttempts(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got := p.Notes["a"].Attempts; got != 1 {
-		t.Errorf("attempt %d, want the first", got)
+		t.Errorf("got attempt %d, want the first", got)
 	}
 }
 
@@ -501,7 +501,7 @@ func TestForThePermitInAClaim(t *testing.T) {
 					if permit := step.Claim.Permit; permit != nil {
 						got = fmt.Sprintf("%s %v %q", permit.BootHash, permit.Profiles, permit.Leaving)
 						if step.Claim.NodeUID != "node-a" || step.Claim.Profile != "eda" {
-							t.Errorf("the claim is %s", step.Claim.Encode())
+							t.Errorf("got claim %s, want one of node-a for eda", step.Claim.Encode())
 						}
 					}
 				}
@@ -541,14 +541,14 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 		slices.SortStableFunc(nodes, func(a, b v1alpha1.FailedNode) int { return a.At.Compare(b.At.Time) })
 		p := For(f.Snapshot).Failures
 		if named, all, _ := count(p); named != 50 || all != 70 {
-			t.Fatalf("%d named of %d, want 50 of 70", named, all)
+			t.Fatalf("got %d names of %d failures, want 50 of 70", named, all)
 		}
 		if last := p.Profiles["eda"].Boots[0].Nodes[49].Name; last != "xxxxx-000" {
-			t.Errorf("the last is %s", last)
+			t.Errorf("got last name %s, want xxxxx-000", last)
 		}
 		f.Failures = p.Profiles
 		if again := For(f.Snapshot).Failures; again != nil {
-			t.Errorf("a second time: %v", remembered(Plan{Failures: again}))
+			t.Errorf("second plan: got changes %v, want none", remembered(Plan{Failures: again}))
 		}
 	})
 	t.Run("not those whose claims are still there", func(t *testing.T) {
@@ -559,15 +559,15 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 		}
 		p := For(f.Snapshot).Failures
 		if named, all, _ := count(p); named != 70 || all != 70 {
-			t.Fatalf("%d named of %d, want all of 70", named, all)
+			t.Fatalf("got %d names of %d failures, want all of 70", named, all)
 		}
 		f.Failures = p.Profiles
 		if again := For(f.Snapshot).Failures; again != nil {
-			t.Errorf("after a crash: %v", remembered(Plan{Failures: again}))
+			t.Errorf("after a crash: got changes %v, want none", remembered(Plan{Failures: again}))
 		}
 		f.Claims = nil
 		if named, all, _ := count(For(f.Snapshot).Failures); named != 50 || all != 70 {
-			t.Errorf("once the claims are released: %d named of %d, want 50 of 70", named, all)
+			t.Errorf("after the claims are released: got %d names of %d failures, want 50 of 70", named, all)
 		}
 	})
 	t.Run("not those that are there", func(t *testing.T) {
@@ -581,7 +581,7 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 		}
 		p := For(f.Snapshot).Failures
 		if named, all, _ := count(p); named != 60 || all != 60 {
-			t.Errorf("%d named of %d, want all of 60", named, all)
+			t.Errorf("got %d names of %d failures, want all of 60", named, all)
 		}
 	})
 	t.Run("all together are small", func(t *testing.T) {
@@ -593,7 +593,7 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 		}
 		named, all, bytes := count(For(f.Snapshot).Failures)
 		if bytes > 64<<10 || all != 21*50 || named == 0 {
-			t.Errorf("%d bytes, %d named of %d", bytes, named, all)
+			t.Errorf("got %d bytes, %d names of %d failures; want at most 64 KiB", bytes, named, all)
 		}
 	})
 	t.Run("boot hashes that no node is to have", func(t *testing.T) {
@@ -605,7 +605,7 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 		f.Failures["eda"] = failures
 		boots := For(f.Snapshot).Failures.Profiles["eda"].Boots
 		if len(boots) != 20 || boots[0].BootHash != "h1" || boots[1].BootHash != "11" {
-			t.Errorf("%d boot hashes, the first are %s and %s", len(boots), boots[0].BootHash, boots[1].BootHash)
+			t.Errorf("got %d boot hashes, first %s and %s; want 20, h1 and 11", len(boots), boots[0].BootHash, boots[1].BootHash)
 		}
 	})
 	t.Run("a long message is cut", func(t *testing.T) {
@@ -613,7 +613,7 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 		f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour).Message = strings.Repeat("ü", 1000)
 		message := For(f.Snapshot).Failures.Profiles["eda"].Boots[0].Nodes[0].Message
 		if n := len([]rune(message)); n > 160 || n < 100 {
-			t.Errorf("%d characters", n)
+			t.Errorf("got %d characters, want 100 to 160", n)
 		}
 	})
 }

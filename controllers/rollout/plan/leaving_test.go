@@ -159,7 +159,7 @@ func TestForNamesTheTaintOfANodeThatIsLeaving(t *testing.T) {
 	}
 	f.cordoned("a", time.Minute)
 	if got := For(f.Snapshot).Notes["a"].Message; !strings.HasPrefix(got, "Taint karpenter.sh/disrupted announces") || !strings.Contains(got, "uses up budget") {
-		t.Errorf("of a node that we have cordoned: %s", got)
+		t.Errorf("cordoned node: got message %q", got)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestForANodeThatIsLeavingUsesUpBudget(t *testing.T) {
 	f.Profiles[0].Rollout.IgnoreUnavailableAfterSeconds = 60
 	f.node("a").UnavailableSince = ptr.To(noon.Add(-time.Hour))
 	if diff := cmp.Diff([]string{"claim b for eda", "claim c for eda"}, lines(For(f.Snapshot))); diff != "" {
-		t.Errorf("it has been leaving for long: %s", diff)
+		t.Errorf("a node that has been leaving for long (-want +got):\n%s", diff)
 	}
 }
 

@@ -149,7 +149,7 @@ func TestForTheCordonExcludesTheNodeFromLoadBalancers(t *testing.T) {
 		steps := For(f.Snapshot).Steps
 		cordon, ok := steps[1].(Cordon)
 		if !ok || cordon.ExcludeFromLoadBalancers != (seconds > 0) {
-			t.Errorf("%d seconds: the second step is %+v", seconds, cordon)
+			t.Errorf("%d seconds: got second step %+v, want a cordon that matches the delay", seconds, cordon)
 		}
 		var begun []Step
 		for _, step := range steps[2:] {
@@ -158,7 +158,7 @@ func TestForTheCordonExcludesTheNodeFromLoadBalancers(t *testing.T) {
 			}
 		}
 		if len(begun) > 0 != (seconds == 0) {
-			t.Errorf("%d seconds: after the cordon %v", seconds, begun)
+			t.Errorf("%d seconds: got drains %v after the cordon, want one only without a delay", seconds, begun)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func TestForInspectsTheSamePodsOnceAnInterval(t *testing.T) {
 				t.Error(diff)
 			}
 			if next := got.Next.Sub(f.Now); next != c.next {
-				t.Errorf("the next pass is in %s, want %s", next, c.next)
+				t.Errorf("next plan: got in %s, want in %s", next, c.next)
 			}
 		})
 	}

@@ -23,7 +23,7 @@ func TestForANodeUnderMaintenanceByAnotherController(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if message := got.Notes["a"].Message; !strings.Contains(message, "condition MaintenanceInProgress, reason KernelUpdate") {
-			t.Errorf("message %q", message)
+			t.Errorf("got message %q, want the condition in it", message)
 		}
 	})
 	t.Run("it uses up budget", func(t *testing.T) {
@@ -97,10 +97,10 @@ func TestForNodesOutsideAnyProfile(t *testing.T) {
 			got := For(f.Snapshot)
 			note := got.Notes["a"]
 			if claimed := note.Phase == v1alpha1.RolloutClaimed; claimed != c.claims || !strings.Contains(note.Message, c.says) {
-				t.Errorf("a: %s %s %q, want it claimed: %t, or to hear %q", note.Phase, note.Reason, note.Message, c.claims, c.says)
+				t.Errorf("a: got %s %s %q, want claimed %t, message %q", note.Phase, note.Reason, note.Message, c.claims, c.says)
 			}
 			if c.countFor > 0 && strings.Contains(c.says, "stops counting") && !got.Next.Equal(noon.Add(50*time.Minute)) {
-				t.Errorf("the next pass is at %s, want when it stops counting", got.Next)
+				t.Errorf("next plan: got at %s, want when the node stops counting", got.Next)
 			}
 		})
 	}

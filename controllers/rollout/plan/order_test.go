@@ -38,6 +38,6 @@ func TestThePlannerFollowsTheSharedOrder(t *testing.T) {
 		}
 	}
 	if strings.Join(got, ", ") != strings.Join(want, ", ") {
-		t.Errorf("claimed %q\nforetold %q", got, want)
+		t.Errorf("got claims %q, want the order %q", got, want)
 	}
 }

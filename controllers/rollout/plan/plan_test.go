@@ -790,11 +790,11 @@ func TestForNamesTheNodesThatUseUpTheBudget(t *testing.T) {
 	}
 	f.Nodes[1].Ready = true
 	if got := lines(For(f.Snapshot)); !cmp.Equal(got, []string{"claim b for eda"}) {
-		t.Errorf("with room for one, got %q", got)
+		t.Errorf("budget for one more node: got %q, want claim b for eda", got)
 	}
 	f.Budget = 2
 	if got := For(f.Snapshot); len(got.Steps) > 0 || !strings.HasPrefix(got.Notes["d"].Message, "Reboot limit of the cluster reached (2 of 6 nodes): ") {
-		t.Errorf("the cluster's budget is used up, got %q and %q", lines(got), got.Notes["d"].Message)
+		t.Errorf("budget of the cluster used up: got steps %q, message %q", lines(got), got.Notes["d"].Message)
 	}
 }
 
@@ -815,7 +815,7 @@ func TestForKeepsTheEndOfALongQueueQuiet(t *testing.T) {
 	want := "Reboot limit of the cluster reached; at least 3 nodes ahead in the queue"
 	for _, name := range []string{"e", "f"} {
 		if diff := cmp.Diff(want, p.Notes[name].Message); diff != "" {
-			t.Errorf("%s: %s", name, diff)
+			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
 }
@@ -962,12 +962,12 @@ func TestForTheManagersOwnNodeGoesLast(t *testing.T) {
 	f.Budget = 2
 	f.node("b").ClientNode.DesiredBootHash = "h2"
 	if diff := cmp.Diff([]string{"a: Waiting ManagerNodeLast"}, lines(For(f.Snapshot), "a")); diff != "" {
-		t.Errorf("another node is about to need a reboot: %s", diff)
+		t.Errorf("another node is about to need a reboot (-want +got):\n%s", diff)
 	}
 	f.node("b").ClientNode.DesiredBootHash = "h1"
 	f.node("b").NeverDisrupt = true
 	if diff := cmp.Diff([]string{"claim a for eda"}, lines(For(f.Snapshot))); diff != "" {
-		t.Errorf("another node will not be rebooted: %s", diff)
+		t.Errorf("the other node will not be rebooted (-want +got):\n%s", diff)
 	}
 }
 
@@ -1278,10 +1278,10 @@ func TestForChangesNothingInTheSnapshot(t *testing.T) {
 	f := build()
 	first := lines(For(f.Snapshot), "a", "b", "c", "d")
 	if diff := cmp.Diff(build().Snapshot, f.Snapshot, cmp.AllowUnexported(Snapshot{})); diff != "" {
-		t.Errorf("For changed what it was given:\n%s", diff)
+		t.Errorf("For changed its snapshot (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(first, lines(For(f.Snapshot), "a", "b", "c", "d")); diff != "" {
-		t.Errorf("For decided otherwise the second time:\n%s", diff)
+		t.Errorf("second call of For (-want +got):\n%s", diff)
 	}
 }
 
@@ -1295,21 +1295,21 @@ func TestPermitID(t *testing.T) {
 		t.Errorf("permitTime(%s) = %s, want %s", id, got, noon)
 	}
 	if len(id) != 36 || id[14] != '7' || !strings.ContainsRune("89ab", rune(id[19])) {
-		t.Errorf("%s is no UUID of version 7", id)
+		t.Errorf("got ID %s, want a UUID of version 7", id)
 	}
 	if again := permitID(v, attempt); again != id {
-		t.Errorf("the same attempt has permits %s and %s", id, again)
+		t.Errorf("got permits %s and %s for the same attempt", id, again)
 	}
 	next := attempt
 	next.Attempts = 2
 	if permitID(v, next) == id {
-		t.Error("two attempts share a permit")
+		t.Error("got the same permit for two attempts")
 	}
 	f.node("a").BootID = "a-2"
 	if permitID(v, attempt) == id {
-		t.Error("two boots share a permit")
+		t.Error("got the same permit for two boots")
 	}
 	if got := permitTime("not-a-uuid"); !got.IsZero() {
-		t.Errorf("permitTime of a foreign id = %s", got)
+		t.Errorf("permitTime of a foreign ID = %s, want zero", got)
 	}
 }

@@ -73,7 +73,7 @@ func TestForWritesNoNoteForAShortState(t *testing.T) {
 				t.Error(diff)
 			}
 			if c.next > 0 && !got.Next.Equal(noon.Add(c.next)) || c.next == 0 && !got.Next.IsZero() {
-				t.Errorf("the next plan is made at %s, want %s after %s", got.Next, c.next, noon)
+				t.Errorf("next plan: got at %s, want %s after %s", got.Next, c.next, noon)
 			}
 		})
 	}
@@ -86,6 +86,6 @@ func TestForKeepsTheNoteOfAPermitWhileTheNodeReboots(t *testing.T) {
 	before := *f.node("a").ClientNode.Status.Rollout
 	f.addAnswer("a", v1alpha1.RebootStarted)
 	if note := For(f.Snapshot).Notes["a"]; !SameNote(note, before) {
-		t.Errorf("note %+v, want it as it was: %+v", note, before)
+		t.Errorf("got note %+v, want the previous one: %+v", note, before)
 	}
 }

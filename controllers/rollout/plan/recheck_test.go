@@ -61,11 +61,11 @@ func TestRecheckOfNodesThatHaveTheirPermitOrAreNotManaged(t *testing.T) {
 	f.node("b").ClientNode = nil
 	rules := Rules{Now: noon, Paused: true, Profiles: f.Profiles}
 	if reason, _ := NewSession(f.Snapshot).Recheck(rules, Cordon{OnNode: OnNode{"a"}}); reason != "" {
-		t.Errorf("a node that may go down is not cordoned again: %s", reason)
+		t.Errorf("cordon of a node that may go down: got rejection %q, want none", reason)
 	}
 	for _, node := range []string{"b", "gone"} {
 		if reason, _ := NewSession(f.Snapshot).Recheck(rules, AddClaim{OnNode: OnNode{node}}); reason == "" {
-			t.Errorf("%s may be claimed", node)
+			t.Errorf("claim of %s: got no rejection, want one", node)
 		}
 	}
 }

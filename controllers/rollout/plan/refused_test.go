@@ -16,7 +16,7 @@ func TestForClaimsNothingWhileAConfigMapIsImmutable(t *testing.T) {
 	next := For(f.Snapshot)
 	note := next.Notes["a"]
 	if len(next.Steps) > 0 || note.Reason != v1alpha1.RolloutReasonConfigMapImmutable || !strings.Contains(note.Message, "system/storage-client-rollout, which is immutable") {
-		t.Errorf("%v, %s: %s", lines(next), note.Reason, note.Message)
+		t.Errorf("got %v, %s: %s; want no steps, and the ConfigMap in the message", lines(next), note.Reason, note.Message)
 	}
 }
 
@@ -24,7 +24,7 @@ func TestWithRefusal(t *testing.T) {
 	note := v1alpha1.RolloutStatus{Message: "m"}
 	once := WithRefusal(note, errors.New(strings.Repeat("e", 2*MaxMessage)))
 	if twice := WithRefusal(once, errors.New("no")); utf8.RuneCountInString(once.Refusal) > MaxMessage || twice.Refusal != "no" || twice.Message != "m" {
-		t.Errorf("%d characters, then %+v", utf8.RuneCountInString(once.Refusal), twice)
+		t.Errorf("got %d characters, then %+v; want a short rejection, and then the new one", utf8.RuneCountInString(once.Refusal), twice)
 	}
 }
 
@@ -34,11 +34,11 @@ func TestForLeavesARefusalOut(t *testing.T) {
 	f.Paused = true
 	f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.ReasonPausedByAnnotation, time.Minute).Refusal = "forbidden"
 	if note := For(f.Snapshot).Notes["a"]; note.Refusal != "" || note.Reason != v1alpha1.ReasonPausedByAnnotation {
-		t.Errorf("%+v", note)
+		t.Errorf("got %+v, want a pause without the rejection", note)
 	}
 	// A note that is otherwise unchanged.
 	f.node("a").ClientNode.Status.Hash, f.node("a").ApplyingSince = "h0", noon
 	if note, noted := For(f.Snapshot).Notes["a"]; !noted || note.Refusal != "" || note.Reason != v1alpha1.ReasonPausedByAnnotation {
-		t.Errorf("while the agent applies: noted %t, %+v", noted, note)
+		t.Errorf("while the agent applies: got a note %t, %+v; want a pause without the rejection", noted, note)
 	}
 }

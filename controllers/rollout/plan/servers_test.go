@@ -34,10 +34,10 @@ func TestNoDrainStartsIfStorageDoesNotRespond(t *testing.T) {
 			c.change(f.node("a"))
 			note := For(f.Snapshot).Notes["a"]
 			if note.Reason != c.reason {
-				t.Errorf("%s: %s, want %s", note.Reason, note.Message, c.reason)
+				t.Errorf("got %s (%s), want %s", note.Reason, note.Message, c.reason)
 			}
 			if c.reason == v1alpha1.RolloutReasonStorageUnreachable && !strings.Contains(note.Message, "because the drain would hang: NFS server filer1") {
-				t.Errorf("the message does not say why: %s", note.Message)
+				t.Errorf("got message %q, want the reason in it", note.Message)
 			}
 		})
 	}
@@ -68,11 +68,11 @@ func TestADrainNamesTheServerAndThePodsThatWaitForIt(t *testing.T) {
 			got := For(f.Snapshot)
 			all := lines(got, "a")
 			if all[len(all)-1] != c.want[0] || !strings.Contains(got.Notes["a"].Message, c.says) {
-				t.Errorf("%v: %s", all, got.Notes["a"].Message)
+				t.Errorf("got %v (%s), want %s, %q", all, got.Notes["a"].Message, c.want[0], c.says)
 			}
 			for _, line := range all {
 				if strings.Contains(line, "permit") {
-					t.Errorf("a permit: %s", line)
+					t.Errorf("got %q, want no permit", line)
 				}
 			}
 		})
@@ -93,7 +93,7 @@ func TestACanaryWhoseStorageWentBeforeTheEndOfItsSoakIsNoEvidence(t *testing.T) 
 			f.finish("a", 2*time.Minute)
 			f.node("a").ClientNode.Status.Servers = []v1alpha1.ServerStatus{silentServer(noon.Add(-c.lost))}
 			if note := For(f.Snapshot).Notes["b"]; note.Reason != c.reason {
-				t.Errorf("%s: %s, want %s", note.Reason, note.Message, c.reason)
+				t.Errorf("got %s (%s), want %s", note.Reason, note.Message, c.reason)
 			}
 		})
 	}

@@ -118,13 +118,13 @@ func TestAnUpdatedSessionEqualsANewOne(t *testing.T) {
 			news.Nodes = slices.DeleteFunc(news.Nodes, func(n Node) bool { return !slices.Contains(c.nodes, n.Name) })
 			got.Update(news)
 			if !reflect.DeepEqual(want, got) {
-				t.Error("the sessions differ")
+				t.Error("the updated session differs from a new one")
 			}
 			if diff := cmp.Diff(want.Plan(), got.Plan()); diff != "" {
 				t.Errorf("(-new +updated):\n%s", diff)
 			}
 			if cmp.Equal(before, got.Plan()) {
-				t.Errorf("the change makes no other plan: %v", lines(before, "a", "b", "c"))
+				t.Errorf("got the same plan after the change: %v", lines(before, "a", "b", "c"))
 			}
 		})
 	}
@@ -146,13 +146,13 @@ func TestADecisionChangesNothingInItsSession(t *testing.T) {
 	s := build()
 	first, drains, steps := s.Plan(), fmtDrains(s), s.FirstSteps(sets.New("c")).Steps
 	if len(first.Steps) == 0 || drains == "" || len(steps) == 0 {
-		t.Fatalf("nothing is decided: %v, %q, %v", lines(first), drains, steps)
+		t.Fatalf("got no decisions: %v, %q, %v", lines(first), drains, steps)
 	}
 	if diff := cmp.Diff(first, s.Plan()); diff != "" || fmtDrains(s) != drains || !cmp.Equal(steps, s.FirstSteps(sets.New("c")).Steps) {
-		t.Errorf("the second time it is decided otherwise:\n%s", diff)
+		t.Errorf("second decision (-first +second):\n%s", diff)
 	}
 	if !reflect.DeepEqual(build(), s) {
-		t.Error("the session has changed")
+		t.Error("a decision changed the session")
 	}
 }
 
@@ -172,6 +172,6 @@ func TestFirstStepsAreThoseOfClaimedNodes(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if !got.Next.After(noon) {
-		t.Errorf("the next plan is at %s, want it when the pods are inspected again", got.Next)
+		t.Errorf("next plan: got at %s, want at the next inspection of the pods", got.Next)
 	}
 }

@@ -88,10 +88,10 @@ func TestForTheFirstNoteOfANodeWaitsForItsSettings(t *testing.T) {
 			}
 			p := For(f.Snapshot)
 			if note, noted := p.Notes["a"]; noted != test.noted || noted && (note.Tuned != nil) != (test.since == 0) {
-				t.Errorf("noted %t: %+v", noted, note)
+				t.Errorf("got a note %t: %+v", noted, note)
 			}
 			if !test.noted && !p.Next.Equal(noon.Add(applyingNoteDelay-test.since)) {
-				t.Errorf("the next pass is at %s", p.Next)
+				t.Errorf("next plan: got at %s, want %s after %s", p.Next, applyingNoteDelay-test.since, noon)
 			}
 		})
 	}
@@ -144,7 +144,7 @@ func TestForALiveChangeCostsOneNote(t *testing.T) {
 				}
 			}
 			if tuned := status.Rollout.Tuned; writes != 1 || tuned == nil || tuned.Hash != "h2" || !tuned.Since.Time.Equal(noon.Add(6*time.Second)) {
-				t.Errorf("%d writes, tuned %+v", writes, tuned)
+				t.Errorf("got %d writes, tuned %+v; want one write", writes, tuned)
 			}
 		})
 	}
@@ -154,14 +154,14 @@ func TestANoteIsWrittenForNewSettings(t *testing.T) {
 	note := v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate, Tuned: &v1alpha1.RolloutTuned{Hash: "h", Since: ago(time.Hour)}}
 	same := *note.DeepCopy()
 	if !SameNote(note, same) {
-		t.Error("a copy is another note")
+		t.Error("got a difference between a note and its copy")
 	}
 	for name, tuned := range map[string]*v1alpha1.RolloutTuned{
 		"other settings": {Hash: "g", Since: ago(time.Hour)}, "another time": {Hash: "h", Since: ago(time.Minute)}, "none": nil,
 	} {
 		other := note
 		if other.Tuned = tuned; SameNote(note, other) || SameNote(other, note) {
-			t.Errorf("%s: no other note", name)
+			t.Errorf("%s: got no difference between the notes", name)
 		}
 	}
 }

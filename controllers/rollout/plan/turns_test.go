@@ -151,13 +151,13 @@ func TestForPlansAgainWhenWindowsOpenAndClose(t *testing.T) {
 	closed := For(f.Snapshot)
 	want := "Outside the windows of StorageClientProfile eda, lab; the next one opens at 2026-09-01T13:00:00Z"
 	if got := closed.Notes["a"].Message; got != want || !closed.Next.Equal(noon.Add(time.Hour)) {
-		t.Errorf("asks again at %s and says %q, want %q", closed.Next, got, want)
+		t.Errorf("got next plan at %s, message %q; want message %q", closed.Next, got, want)
 	}
 	f.Now = noon.Add(time.Hour)
 	f.cordoned("a", -time.Hour)
 	f.Profiles[0].Rollout.Drain.ExcludeFromLoadBalancersSeconds = 7200
 	if open := For(f.Snapshot); !open.Next.Equal(noon.Add(2 * time.Hour)) {
-		t.Errorf("asks again at %s, want when the first of the windows closes", open.Next)
+		t.Errorf("next plan: got at %s, want when the first window closes", open.Next)
 	}
 }
 
@@ -348,11 +348,11 @@ func TestForNodesThatHaveBeenUnavailableForLong(t *testing.T) {
 	f := build()
 	want := "The node is out of service: not Ready; out of service since 2026-09-01T11:00:00Z and no longer counted in the budget of StorageClientProfile eda"
 	if diff := cmp.Diff(want, For(f.Snapshot).Notes["a"].Message); diff != "" {
-		t.Errorf("it is named (-want +got):\n%s", diff)
+		t.Errorf("message (-want +got):\n%s", diff)
 	}
 	f.Profiles[0].Rollout.IgnoreUnavailableAfterSeconds = 3660
 	if next := For(f.Snapshot).Next; !next.Equal(noon.Add(time.Minute)) {
-		t.Errorf("asks again at %s, want when the node no longer counts", next)
+		t.Errorf("next plan: got at %s, want when the node stops counting", next)
 	}
 }
 

@@ -45,12 +45,12 @@ func TestForTakesOverFromTheReleaseBefore(t *testing.T) {
 	}
 	f.Paused = false
 	if got, want := lines(For(f.Snapshot)), []string{"claim a for eda"}; !cmp.Equal(want, got) {
-		t.Errorf("the next steps are %q, want %q", got, want)
+		t.Errorf("next steps: got %q, want %q", got, want)
 	}
 	// The agent of the previous release confirms a setting that the note does not count yet.
 	f.Paused = true
 	c.Status.Settings[1].State, c.Status.Settings[1].Message = v1alpha1.SettingPending, "set, proving over new connections until 12:00:00 UTC"
 	if note := For(f.Snapshot).Notes["a"]; note.Tuned != nil {
-		t.Errorf("it soaks before it is proven: %+v", note.Tuned)
+		t.Errorf("got a soak since %+v, want none before the setting is confirmed", note.Tuned)
 	}
 }

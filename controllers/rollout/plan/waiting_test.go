@@ -130,7 +130,7 @@ func TestForNamesTheReasonOfABusyHost(t *testing.T) {
 		f := cluster("a")
 		f.hostBusy("a", since)
 		if message := For(f.Snapshot).Notes["a"].Message; !strings.Contains(message, aptLock) {
-			t.Errorf("%s after the permit: %s", since, message)
+			t.Errorf("%s after the permit: got message %q, want %q in it", since, message, aptLock)
 		}
 	}
 }
@@ -182,7 +182,7 @@ func TestForAnUnusedPermitIsNoAttempt(t *testing.T) {
 			f.permitted("a", 15*time.Minute)
 			c.change(f)
 			if got := For(f.Snapshot).Notes["a"].Attempts; got != c.want {
-				t.Errorf("%d attempts, want %d", got, c.want)
+				t.Errorf("got %d attempts, want %d", got, c.want)
 			}
 		})
 	}
@@ -220,12 +220,12 @@ func TestForRefusalsEndInService(t *testing.T) {
 	}
 	took, note := f.Now.Sub(began), *n.ClientNode.Status.Rollout
 	if took < 15*time.Minute || took > 18*time.Minute || note.Phase != v1alpha1.RolloutWaiting || note.Reason != v1alpha1.RolloutReasonPermitRefused || note.Attempts != 0 {
-		t.Errorf("after %s: %+v", took, note)
+		t.Errorf("after %s: got %+v, want a node in service after its rejected permit", took, note)
 	}
 	if permits.Len() < 10 || permits.Len() > 16 {
-		t.Errorf("%d permits within %s", permits.Len(), took)
+		t.Errorf("got %d permits within %s, want 10 to 16", permits.Len(), took)
 	}
 	if !strings.Contains(note.Message, "still mounted") {
-		t.Errorf("the note says %q", note.Message)
+		t.Errorf("got message %q, want the busy mount in it", note.Message)
 	}
 }

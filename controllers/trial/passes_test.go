@@ -102,18 +102,18 @@ func TestATrialByClonesThroughTheAPI(t *testing.T) {
 			}
 			status := b.trial().Status
 			if !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.TrialConditionComplete) || status.Rounds != 1 || len(status.Passes) != 3 || status.Route != v1alpha1.RouteClone {
-				t.Fatalf("status is %+v", status)
+				t.Fatalf("got status %+v, want one complete round by clones", status)
 			}
 			for _, pass := range status.Passes {
 				if want := map[v1alpha1.TrialArm]int64{v1alpha1.ArmAfter: 2}[pass.Arm]; pass.Phases[0].Operations[0].Count != max(want, 1) {
-					t.Errorf("%s counted %d", pass.Arm, pass.Phases[0].Operations[0].Count)
+					t.Errorf("%s: got count %d, want %d", pass.Arm, pass.Phases[0].Operations[0].Count, max(want, 1))
 				}
 			}
 			if len(seen) != 3 {
-				t.Errorf("clones were %v", seen)
+				t.Errorf("got clones %v, want 3", seen)
 			}
 			if pv, volumeClaim, pod := b.clone(); pv != nil || volumeClaim != nil || pod != nil {
-				t.Errorf("left are %v, %v, %v", pv, volumeClaim, pod)
+				t.Errorf("got %v, %v, %v; want no clone", pv, volumeClaim, pod)
 			}
 		})
 	}
@@ -140,7 +140,7 @@ func TestADeletedTrialLeavesNoClone(t *testing.T) {
 	}
 	b.pass()
 	if pv, volumeClaim, pod := b.clone(); pv != nil || volumeClaim != nil || pod != nil {
-		t.Errorf("left are %v, %v, %v", pv, volumeClaim, pod)
+		t.Errorf("got %v, %v, %v; want no clone", pv, volumeClaim, pod)
 	}
 }
 
@@ -157,9 +157,9 @@ func TestNoCloneIfTheKernelHasTheServerUnderAnotherName(t *testing.T) {
 		b.pass()
 	}
 	if pv, _, _ := b.clone(); pv != nil {
-		t.Errorf("%s is mounted beside the volume", pv.Name)
+		t.Errorf("got clone %s while the node has mounted the server, want none", pv.Name)
 	}
 	if status := b.trial().Status; len(status.Conditions) == 0 || !strings.Contains(status.Conditions[0].Message, "no mount of filer") {
-		t.Errorf("status is %+v", status)
+		t.Errorf("got status %+v, want the mount in the message", status)
 	}
 }

@@ -61,7 +61,7 @@ func newBench(t *testing.T, objects ...client.Object) bench {
 func expectNoWaitFor(t *testing.T, object client.Object, waitsNot bool) {
 	t.Helper()
 	if _, isEvent := object.(*corev1.Event); !isEvent && object.GetNamespace() == v1alpha1.TrialNamespace && !waitsNot {
-		t.Errorf("reads wait until the cache has seen %T %s, and never will", object, object.GetName())
+		t.Errorf("reads wait for %T %s, which is not in the cache, and never return", object, object.GetName())
 	}
 }
 
@@ -123,15 +123,15 @@ func cluster() []client.Object {
 func TestAProbeThroughTheAPI(t *testing.T) {
 	b := newBench(t, cluster()...)
 	if b.Results.All() == nil {
-		t.Error("before the first pass nothing would wait for a probe")
+		t.Error("got no results before the first pass, want an empty map, so that consumers wait for a probe")
 	}
 	b.pass()
 	if b.node().Labels[v1alpha1.TrialLabel] != v1alpha1.True {
-		t.Fatalf("labels are %v", b.node().Labels)
+		t.Fatalf("got labels %v, want the trial label", b.node().Labels)
 	}
 	b.pass()
 	if b.clientNode().Spec.Trial != nil {
-		t.Fatal("an order without a trial runner")
+		t.Fatal("got an order before the trial runner, want none")
 	}
 	if err := b.Create(t.Context(), pod(component)); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestAProbeThroughTheAPI(t *testing.T) {
 	clientNode := b.clientNode()
 	order := clientNode.Spec.Trial
 	if order == nil || order.Server != "filer" || order.Path != "/data" || order.Volume != "pv1" {
-		t.Fatalf("order is %+v", order)
+		t.Fatalf("got order %+v, want filer:/data of pv1", order)
 	}
 	clientNode.Status.Trial = &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Succeeded: true, Transports: 4}
 	if err := b.Status().Update(t.Context(), clientNode); err != nil {
@@ -148,20 +148,20 @@ func TestAProbeThroughTheAPI(t *testing.T) {
 	}
 	b.pass()
 	if b.clientNode().Spec.Trial != nil {
-		t.Error("the order is still there")
+		t.Error("got an order after the response, want none")
 	}
 	results := b.Results.All()
 	if len(results) != 1 {
-		t.Fatalf("results are %v", results)
+		t.Fatalf("got results %v, want one", results)
 	}
 	for key, probe := range results {
 		if key.Server != "filer" || probe.Verdict != volumeplan.ProbeWorks {
-			t.Errorf("%+v: %+v", key, probe)
+			t.Errorf("got %+v: %+v, want a working probe of filer", key, probe)
 		}
 	}
 	b.pass()
 	if _, labelled := b.node().Labels[v1alpha1.TrialLabel]; labelled {
-		t.Error("the label is still there")
+		t.Error("got the trial label after the result, want none")
 	}
 }
 
@@ -172,7 +172,7 @@ func TestAClaimedNodeGetsNoTrial(t *testing.T) {
 		b.pass()
 	}
 	if len(b.node().Labels) != 1 || len(b.Results.All()) > 0 {
-		t.Errorf("labels are %v, results %v", b.node().Labels, b.Results.All())
+		t.Errorf("got labels %v, results %v; want no trial", b.node().Labels, b.Results.All())
 	}
 }
 
@@ -182,7 +182,7 @@ func TestPassesAreSpaced(t *testing.T) {
 	b.clock.Step(-passEvery / 2)
 	result, err := b.Reconcile(t.Context(), reconcile.Request{})
 	if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > passEvery {
-		t.Errorf("result is %+v, %v", result, err)
+		t.Errorf("got %+v, %v; want a requeue within %s", result, err, passEvery)
 	}
 }
 
@@ -190,13 +190,13 @@ func TestTheNodeOfARunnerThatIsNotScheduledYet(t *testing.T) {
 	p := pod(component)
 	p.Spec.NodeName = ""
 	if got := nodeOf(p); got != "" {
-		t.Errorf("node is %q", got)
+		t.Errorf("got node %q, want none", got)
 	}
 	p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n1"}}}}},
 	}}}
 	if got := nodeOf(p); got != "n1" {
-		t.Errorf("node is %q", got)
+		t.Errorf("got node %q, want n1", got)
 	}
 }
 
@@ -263,18 +263,18 @@ func TestACloneThroughTheAPI(t *testing.T) {
 			b.pass()
 			_, volumeClaim, made := b.clone()
 			if volumeClaim == nil || made != nil {
-				t.Fatalf("claim %v, Pod %v", volumeClaim, made)
+				t.Fatalf("got claim %v, Pod %v; want the claim only", volumeClaim, made)
 			}
 			b.pass()
 			if _, _, made = b.clone(); made != nil {
-				t.Fatal("a Pod before its claim is bound")
+				t.Fatal("got a Pod before its claim is bound, want none")
 			}
 			b.bind(volumeClaim)
 			b.pass()
 			pv, _, made := b.clone()
 			if made == nil || made.Spec.NodeName != "n1" || made.Spec.Containers[0].Image != "registry/node-agent:1" ||
 				!slices.Equal(made.Spec.ImagePullSecrets, agent.Spec.ImagePullSecrets) {
-				t.Fatalf("Pod is %+v", made)
+				t.Fatalf("got Pod %+v, want one on n1 with the agent's image and pull secrets", made)
 			}
 			b.pass()
 			if refuses {
@@ -282,16 +282,16 @@ func TestACloneThroughTheAPI(t *testing.T) {
 				b.tell(made, kubelet, "n2", refused)
 				b.pass()
 				if _, _, still := b.clone(); still == nil {
-					t.Error("what no kubelet of that node has told counts")
+					t.Error("the clone failed because of an event from another component or node")
 				}
 				b.tell(made, kubelet, "n1", refused)
 				b.pass()
 				if left, _, _ := b.clone(); left != nil {
-					t.Fatal("the clone that failed is left")
+					t.Fatal("the failed clone remains")
 				}
 				b.pass()
 				if pv, volumeClaim, _ = b.clone(); pv == nil || len(pv.Spec.MountOptions) != 1 {
-					t.Fatalf("the volume's own list is not tried: %+v", pv)
+					t.Fatalf("got %+v, want a clone with the original mount options", pv)
 				}
 				b.bind(volumeClaim)
 				b.pass()
@@ -312,11 +312,11 @@ func TestACloneThroughTheAPI(t *testing.T) {
 				want = volumeplan.ProbeRefused
 			}
 			if got := b.verdict(); got.Verdict != want {
-				t.Errorf("verdict is %+v", got)
+				t.Errorf("got verdict %+v, want %s", got, want)
 			}
 			b.pass()
 			if left, _, _ := b.clone(); left != nil {
-				t.Error("the clone is left")
+				t.Error("the clone remains")
 			}
 		})
 	}
@@ -348,10 +348,10 @@ func TestARejectedCloneIsReported(t *testing.T) {
 		b.pass()
 	}
 	if got := b.verdict(); got.Verdict != volumeplan.ProbeUnknown || !strings.Contains(got.Text, "the API server rejected a clone of pv1: ") || !strings.Contains(got.Text, "not here") {
-		t.Errorf("verdict is %+v", got)
+		t.Errorf("got verdict %+v, want Unknown with the rejection", got)
 	}
 	if asked != 1 {
-		t.Errorf("asked %d times", asked)
+		t.Errorf("got %d requests, want one", asked)
 	}
 }
 

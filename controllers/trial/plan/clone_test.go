@@ -91,7 +91,7 @@ func (w *world) visitClones(s *Snapshot) {
 func (w *world) create(made Clone) {
 	if made.Volume != nil {
 		if w.clones[made.Volume.Name] != nil {
-			w.t.Errorf("%s is made twice", made.Volume.Name)
+			w.t.Errorf("created %s twice", made.Volume.Name)
 		}
 		made.Volume.CreationTimestamp, made.Volume.UID = metav1.NewTime(w.now), types.UID(made.Volume.Name+w.now.String())
 		w.clones[made.Volume.Name] = &Clone{Volume: made.Volume, VolumeClaim: made.VolumeClaim}
@@ -155,16 +155,16 @@ func TestResultsOfAClone(t *testing.T) {
 				w.pass()
 			}
 			if got := w.verdict(c); got.Verdict != test.want || !strings.Contains(got.Text, test.text) {
-				t.Errorf("verdict is %+v, want %s: %q", got, test.want, test.text)
+				t.Errorf("got verdict %+v, want %s: %q", got, test.want, test.text)
 			}
 			if took := w.now.Sub(begun); took > test.within {
-				t.Errorf("it took %s, want %s at most", took, test.within)
+				t.Errorf("got a verdict after %s, want at most %s", took, test.within)
 			}
 			w.run()
 			w.expectClean()
 			for name, n := range w.nodes {
 				if n.ClientNode.Spec.Trial != nil || slices.ContainsFunc(w.log, func(step string) bool { return strings.HasPrefix(step, "label") }) {
-					t.Errorf("%s was given an order: %v", name, w.log)
+					t.Errorf("%s: got an order or a label: %v", name, w.log)
 				}
 			}
 		})
@@ -231,10 +231,10 @@ func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 			w.run()
 			log := strings.Join(w.log, "\n")
 			if test.want == "" && len(w.log) > 0 || !strings.Contains(log, test.want) {
-				t.Errorf("steps are %s", log)
+				t.Errorf("got steps %s, want %q in them", log, test.want)
 			}
 			if got := w.verdict(c); (test.text == "") != (got.Verdict == volumeplan.ProbeWorks) || !strings.Contains(got.Text, test.text) {
-				t.Errorf("verdict is %+v", got)
+				t.Errorf("got verdict %+v, want %q in it", got, test.text)
 			}
 			w.expectClean()
 		})
@@ -258,7 +258,7 @@ func TestACloneFollowsAProbeWithoutAResult(t *testing.T) {
 			change(w)
 			w.run()
 			if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks || !strings.Contains(got.Text, "a clone of pv-s") {
-				t.Errorf("verdict is %+v, steps %v", got, w.log)
+				t.Errorf("got verdict %+v, steps %v; want a result of a clone", got, w.log)
 			}
 			w.expectClean()
 		})
@@ -272,7 +272,7 @@ func TestACloneFollowsAProbeWithoutAResult(t *testing.T) {
 		}
 		w.run()
 		if got := w.verdict(c); got.Verdict != volumeplan.ProbeRefused || strings.Contains(strings.Join(w.log, " "), "clone") {
-			t.Errorf("verdict is %+v, steps %v", got, w.log)
+			t.Errorf("got verdict %+v, steps %v; want Refused without a clone", got, w.log)
 		}
 	})
 }
@@ -289,7 +289,7 @@ func TestARestartedManagerContinuesWithClones(t *testing.T) {
 			w.memory = Memory{}
 			w.run()
 			if got := w.verdict(c).Verdict; got != want && want != "" || got == volumeplan.ProbeUnknown {
-				t.Errorf("after %d passes: verdict is %+v", passes, w.verdict(c))
+				t.Errorf("after %d passes: got verdict %+v", passes, w.verdict(c))
 			} else {
 				want = got
 			}
@@ -313,7 +313,7 @@ func TestSeveralClonesFewAtATime(t *testing.T) {
 	w.run()
 	for _, c := range w.candidates {
 		if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks {
-			t.Errorf("%s: %+v", c.Set, got)
+			t.Errorf("%s: got verdict %+v, want Works", c.Set, got)
 		}
 	}
 	w.expectClean()
@@ -324,7 +324,7 @@ func TestClonesThatCannotBeCreatedDelayNothing(t *testing.T) {
 	w.candidates, w.refused = []volumeplan.ProbeCandidate{c}, "quota exceeded"
 	w.run()
 	if got := w.verdict(c); got.Verdict != volumeplan.ProbeUnknown || got.Text != "the API server rejected a clone of pv-s: quota exceeded" {
-		t.Errorf("verdict is %+v", got)
+		t.Errorf("got verdict %+v, want Unknown with the rejection", got)
 	}
 	w.expectClean()
 }
@@ -358,7 +358,7 @@ func TestTheObjectsOfAClone(t *testing.T) {
 		compareGolden(t, path, string(got)+"\n")
 	}
 	if len(c.Volume.Labels) != 1 || c.Volume.Spec.MountOptions[0] != "vers=3.0" || len(c.Volume.Spec.MountOptions) != 1 {
-		t.Errorf("the volume itself has changed: %+v", c.Volume)
+		t.Errorf("got a changed volume: %+v", c.Volume)
 	}
 }
 
@@ -389,12 +389,12 @@ func TestACloneWaitsForMountsThatAreAboutToGo(t *testing.T) {
 		w.pass()
 	}
 	if got := w.verdict(c); got.Verdict != "" || len(w.log) > 0 {
-		t.Fatalf("verdict is %+v, steps %v", got, w.log)
+		t.Fatalf("got verdict %+v, steps %v; want none", got, w.log)
 	}
 	w.nodes["n1"].ClientNode.Status.Servers = nil
 	w.run()
 	if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks {
-		t.Errorf("verdict is %+v", got)
+		t.Errorf("got verdict %+v, want Works", got)
 	}
 }
 
@@ -408,11 +408,11 @@ func TestACloneWaitsForABusyNode(t *testing.T) {
 		w.pass()
 	}
 	if got := w.verdict(c); got.Verdict != "" {
-		t.Fatalf("verdict is %+v", got)
+		t.Fatalf("got verdict %+v, want none", got)
 	}
 	w.nodes["n2"].Writable = true
 	w.run()
 	if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks {
-		t.Errorf("verdict is %+v", got)
+		t.Errorf("got verdict %+v, want Works", got)
 	}
 }

@@ -71,7 +71,7 @@ func (l *lab) untilItEnds(trial *v1alpha1.StorageClientTrial, most int) {
 			return
 		}
 	}
-	l.t.Fatalf("it has not ended: %+v", trial.Status.Conditions)
+	l.t.Fatalf("the trial did not finish: %+v", trial.Status.Conditions)
 }
 
 // expectEnd checks the end of a trial, and that no node has a request.
@@ -79,14 +79,14 @@ func (l *lab) expectEnd(trial *v1alpha1.StorageClientTrial, kind, reason, messag
 	l.t.Helper()
 	condition := meta.FindStatusCondition(trial.Status.Conditions, kind)
 	if condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != reason || !strings.Contains(condition.Message, message) {
-		l.t.Errorf("%s is %+v, want %s: %s", kind, condition, reason, message)
+		l.t.Errorf("condition %s: got %+v, want %s: %s", kind, condition, reason, message)
 	}
 	if trial.Status.Verdict != "" || len(trial.Status.Passes) > 0 {
-		l.t.Errorf("nothing is compared, and there is %+v", trial.Status)
+		l.t.Errorf("got status %+v, want no comparison", trial.Status)
 	}
 	for name, n := range l.nodes {
 		if n.ClientNode != nil && n.ClientNode.Spec.Sample != nil {
-			l.t.Errorf("%s is asked still", name)
+			l.t.Errorf("%s still has a sample request", name)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func TestObservingRequestsSamplesAndRecommends(t *testing.T) {
 		t.Errorf("recommendations (-want +got):\n%s", diff)
 	}
 	if trial.Status.Volume != "pv-1" || len(trial.Status.Samples) != 2 || trial.Status.Samples[1].Node != "n2" || trial.Status.Samples[1].Milliseconds != 60000 {
-		t.Errorf("status is %+v", trial.Status)
+		t.Errorf("got status %+v, want samples of n1 and n2 for pv-1", trial.Status)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestContentOfASampleRequest(t *testing.T) {
 	l.step()
 	l.step()
 	if got := l.nodes["n1"].ClientNode.Spec.Sample.StartBefore.Time; !got.Equal(start.Add(sampleGrace)) {
-		t.Errorf("it may begin until %s", got)
+		t.Errorf("got the latest start %s, want %s", got, start.Add(sampleGrace))
 	}
 }
 
@@ -189,19 +189,19 @@ func TestHowObservingEnds(t *testing.T) {
 			l.expectEnd(trial, test.kind, test.reason, test.message)
 			told := trial.Status.Recommendations
 			if test.recommends != "" && (len(told) != 1 || told[0].Text != test.recommends || told[0].Rule != "" || told[0].Nodes != 1) {
-				t.Errorf("recommendations are %+v", told)
+				t.Errorf("got recommendations %+v, want %q", told, test.recommends)
 			}
 			if (test.kind == complete) != (len(told) > 0) {
-				t.Errorf("recommendations are %+v", told)
+				t.Errorf("got recommendations %+v, want some only for a complete trial", told)
 			}
 			for _, s := range trial.Status.Samples {
 				if (s.Phase == v1alpha1.SampleFinished) != (len(s.Mounts) > 0) || (s.Phase == v1alpha1.SampleFailed) != (s.Message != "") {
-					t.Errorf("phase %q of %+v", s.Phase, s)
+					t.Errorf("got phase %q of %+v", s.Phase, s)
 				}
 			}
 			for _, condition := range trial.Status.Conditions {
 				if len(condition.Message) > maxCondition {
-					t.Errorf("%d bytes: %s", len(condition.Message), condition.Message)
+					t.Errorf("got a message of %d bytes: %s", len(condition.Message), condition.Message)
 				}
 			}
 		})
@@ -216,13 +216,13 @@ func TestObservingAndMountingTrialsDoNotDelayEachOther(t *testing.T) {
 		l.step()
 	}
 	if l.nodes["n1"].ClientNode.Spec.Trial == nil {
-		t.Fatal("nothing is mounted")
+		t.Fatal("got no order, want one")
 	}
 	observing := l.observe("b")
 	l.untilItEnds(observing, 4)
 	l.expectEnd(observing, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 	if mounting.Status.CompletionTime != nil {
-		t.Error("the one that mounts has ended")
+		t.Error("the mounting trial finished, want it in progress")
 	}
 
 	l = newWatch(t, "n1")
@@ -231,7 +231,7 @@ func TestObservingAndMountingTrialsDoNotDelayEachOther(t *testing.T) {
 	mounting = l.add("b", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds = 3 })
 	l.untilItEnds(mounting, 40)
 	if l.nodes["n1"].ClientNode.Spec.Sample == nil {
-		t.Error("the one that counts is asked no more")
+		t.Error("the request of the observing trial is missing")
 	}
 }
 
@@ -243,11 +243,11 @@ func TestANodeCountsForOneTrialAtATime(t *testing.T) {
 		l.step()
 	}
 	if asked := l.nodes["n1"].ClientNode.Spec.Sample; asked == nil || asked.ID != "uid-a" {
-		t.Fatalf("asked is %+v", asked)
+		t.Fatalf("got request %+v, want one of uid-a", asked)
 	}
 	if got := meta.FindStatusCondition(second.Status.Conditions, v1alpha1.TrialConditionReconciling); got == nil || got.Reason != v1alpha1.TrialReasonWaiting ||
 		got.Message != "Waiting for n1: it is counting for another trial" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v, want the second trial to wait for n1", got)
 	}
 	l.count = func(_ string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
 		return finished(asked, listing(16387))
@@ -283,11 +283,11 @@ func TestTheNumberOfCountingNodesIsLimited(t *testing.T) {
 	for range 4 {
 		l.step()
 		if asked() > maxSamples {
-			t.Fatalf("%d nodes count", asked())
+			t.Fatalf("%d nodes count at the same time, want fewer", asked())
 		}
 	}
 	if asked() != maxSamples {
-		t.Errorf("%d nodes count", asked())
+		t.Errorf("got %d counting nodes, want %d", asked(), maxSamples)
 	}
 	l.count = func(_ string, a v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus { return finished(a, listing(16387)) }
 	for _, trial := range l.trials {
@@ -295,7 +295,7 @@ func TestTheNumberOfCountingNodesIsLimited(t *testing.T) {
 	}
 	for _, trial := range l.trials {
 		if l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, ""); trial.Status.Recommendations[0].Nodes != 10 {
-			t.Errorf("%+v", trial.Status.Recommendations)
+			t.Errorf("got %+v, want a recommendation of 10 nodes", trial.Status.Recommendations)
 		}
 	}
 }
@@ -310,7 +310,7 @@ func TestATrialRequestsSamplesFromFewNodesWritableOnesFirst(t *testing.T) {
 	trial := l.observe("a")
 	l.step()
 	if got := nodesOf(trial.Status.Samples); len(got) != v1alpha1.MaxTrialSamples || slices.Contains(got, "n00") || !slices.IsSorted(got) || trial.Status.NodesOmitted != 2 {
-		t.Errorf("asked are %v, left out %d", got, trial.Status.NodesOmitted)
+		t.Errorf("got samples of %v, %d omitted; want 2 omitted", got, trial.Status.NodesOmitted)
 	}
 }
 
@@ -347,11 +347,11 @@ func TestNodesThatATrialDoesNotWaitFor(t *testing.T) {
 			}
 			l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "actimeo=30")
 			if got := trial.Status.Samples[1].Message; !strings.HasPrefix(got, test.why) {
-				t.Errorf("it says %q", got)
+				t.Errorf("got message %q, want prefix %q", got, test.why)
 			}
 			took := trial.Status.CompletionTime.Sub(trial.Status.StartTime.Time)
 			if took < test.after || took > test.after+10*time.Second {
-				t.Errorf("it took %s", took)
+				t.Errorf("got a duration of %s, want %s", took, test.after)
 			}
 		})
 	}
@@ -386,10 +386,10 @@ func TestProgressIsReported(t *testing.T) {
 		"Waiting for n4: its agent is not Ready, it is ignored, or the rollout disrupts it"
 	condition := meta.FindStatusCondition(trial.Status.Conditions, v1alpha1.TrialConditionReconciling)
 	if condition == nil || condition.Message != want || condition.Reason != v1alpha1.TrialReasonRunning {
-		t.Errorf("%+v", condition)
+		t.Errorf("got %+v, want %s", condition, want)
 	}
 	if next := l.step(); len(next.Steps) > 0 || next.Busy {
-		t.Errorf("nothing has happened, and it writes or hurries: %+v", next)
+		t.Errorf("got %+v, want no steps without a change", next)
 	}
 }
 
@@ -402,7 +402,7 @@ func TestANodeGetsNoRequestWhileItIsWritten(t *testing.T) {
 	l.untilItEnds(trial, 20)
 	const waits = "report eda/a: Waiting: Waiting for n1: its StorageClientNode is being written"
 	if label := slices.Index(l.log, "label n1"); label < 0 || l.log[label+1] != waits || !slices.Contains(l.log[label+2:], "request a sample from n1: 60 s of pv-1") {
-		t.Errorf("want %q after the label, and the request later: %q", waits, l.log)
+		t.Errorf("want %q after the label, and a later request; got %q", waits, l.log)
 	}
 	l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "actimeo=30")
 }
@@ -419,7 +419,7 @@ func TestASampleWithoutAPhase(t *testing.T) {
 		"the field decides, if failed": {v1alpha1.TrialSample{Node: "n1", Phase: v1alpha1.SampleFailed}, true},
 	} {
 		if got := isSettled(test.sample); got != test.want {
-			t.Errorf("%s: settled %t, want %t", name, got, test.want)
+			t.Errorf("%s: got settled %t, want %t", name, got, test.want)
 		}
 	}
 }
@@ -434,7 +434,7 @@ func TestObservingSurvives(t *testing.T) {
 	l.trials = nil
 	l.step()
 	if got := l.log[len(l.log)-2:]; !slices.Equal(got, []string{"remove the sample request from n1", "remove the sample request from n2"}) {
-		t.Errorf("a trial that is deleted: %v", l.log)
+		t.Errorf("deleted trial: got %v, want both requests removed", l.log)
 	}
 
 	l = newWatch(t, "n1", "n2")
@@ -443,7 +443,7 @@ func TestObservingSurvives(t *testing.T) {
 	l.untilItEnds(trial, 20)
 	l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "actimeo=30")
 	if trial.Status.Recommendations[0].Nodes != 2 {
-		t.Errorf("an answer is lost: %+v", trial.Status)
+		t.Errorf("got status %+v, want the results of both nodes", trial.Status)
 	}
 }
 
@@ -456,12 +456,12 @@ func TestADisruptedNodeKeepsItsRequest(t *testing.T) {
 	l.trials, l.nodes["n1"].Writable = nil, false
 	l.step()
 	if l.nodes["n1"].ClientNode.Spec.Sample == nil {
-		t.Fatal("it was written")
+		t.Fatal("the request was removed while the rollout disrupts the node")
 	}
 	l.nodes["n1"].Writable = true
 	l.step()
 	if l.nodes["n1"].ClientNode.Spec.Sample != nil {
-		t.Error("it is asked still")
+		t.Error("the request remains after the disruption")
 	}
 }
 
@@ -484,11 +484,11 @@ func TestCountersFitIntoAStatus(t *testing.T) {
 	l.untilItEnds(trial, 5)
 	data, err := json.Marshal(trial.Status.Samples)
 	if err != nil || len(data) > maxSampleBytes+16<<10 {
-		t.Errorf("%d bytes, %v", len(data), err)
+		t.Errorf("got %d bytes, error %v", len(data), err)
 	}
 	for _, s := range trial.Status.Samples {
 		if len(s.Mounts) < 8 || len(s.Mounts)+int(s.MountsOmitted) != 32 {
-			t.Errorf("%s: %d mounts, %d left out", s.Node, len(s.Mounts), s.MountsOmitted)
+			t.Errorf("%s: got %d mounts, %d omitted; want at least 8 of 32", s.Node, len(s.Mounts), s.MountsOmitted)
 		}
 	}
 }
@@ -504,7 +504,7 @@ func TestEachRuleIsReportedOnceWithTheOptionsOfAllMounts(t *testing.T) {
 		mount("n3", "OpenAndClose", "vers=3"),
 	})
 	if len(told) != 2 || told[0].Nodes != 2 || !slices.Equal(told[0].Options, []string{"actimeo=30", "actimeo=60"}) || told[0].Text != "n2: seen on n2" || !told[1].ByHand {
-		t.Errorf("%+v", told)
+		t.Errorf("got %+v, want two recommendations", told)
 	}
 }
 
@@ -536,7 +536,7 @@ func TestVolumeOfAnObservingTrial(t *testing.T) {
 			}
 			got := Resolve(observing(test.began), volumes, nil, catalogue.AllowList{})
 			if got.Volume != test.volume || got.Missing != test.lacks || got.Impossible != test.impossible {
-				t.Errorf("volume %q, lacks %q, impossible %q", got.Volume, got.Missing, got.Impossible)
+				t.Errorf("got volume %q, missing %q, impossible %q; want %+v", got.Volume, got.Missing, got.Impossible, test)
 			}
 		})
 	}

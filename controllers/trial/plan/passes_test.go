@@ -77,7 +77,7 @@ func (b *bay) mount(clone *Clone, n *Node) {
 	if age == 2*time.Second {
 		b.passes = append(b.passes, pass)
 		if last, was := b.mounted[n.Node.Name]; was && b.now.Sub(last) < 8*time.Second && b.now.Sub(b.lost) > settle && !b.forgets {
-			b.t.Errorf("%s begins on %s, which has the mount of another pass", pass, n.Node.Name)
+			b.t.Errorf("%s starts on %s, which has the mount of another pass", pass, n.Node.Name)
 		}
 	}
 	if message := b.refuses(pass); message != "" {
@@ -126,7 +126,7 @@ func (b *bay) pass() Plan {
 	b.unmount()
 	next := b.step()
 	if len(b.clones) > 1 {
-		b.t.Errorf("%d clones at a time", len(b.clones))
+		b.t.Errorf("got %d clones at the same time, want one", len(b.clones))
 	}
 	return next
 }
@@ -139,7 +139,7 @@ func (b *bay) runPasses() {
 			return
 		}
 	}
-	b.t.Fatalf("it never ends:\n%s", strings.Join(b.log[max(0, len(b.log)-20):], "\n"))
+	b.t.Fatalf("the trial did not finish:\n%s", strings.Join(b.log[max(0, len(b.log)-20):], "\n"))
 }
 
 func rounds(n int32) func(*v1alpha1.StorageClientTrialSpec) {
@@ -152,10 +152,10 @@ func TestATrialByClones(t *testing.T) {
 	b.runPasses()
 	status := trial.Status
 	if status.Rounds != 3 || len(status.Passes) != 9 || status.Node != "n1" || status.Route != v1alpha1.RouteClone || status.Volume != "pv-1" {
-		t.Errorf("status is %+v", status)
+		t.Errorf("got status %+v, want 3 rounds on n1", status)
 	}
 	if !slices.Equal(status.Before, []string{"vers=3.0", "actimeo=1"}) || !slices.Equal(status.After, []string{"vers=3.0", "actimeo=30"}) {
-		t.Errorf("compared %v with %v", status.Before, status.After)
+		t.Errorf("got a comparison of %v with %v", status.Before, status.After)
 	}
 	var want []string
 	for _, p := range (Trial{StorageClientTrial: trial}).passesFrom(1, 3) {
@@ -170,17 +170,17 @@ func TestATrialByClones(t *testing.T) {
 			count = 1000
 		}
 		if pass.Node != "n1" || len(pass.Phases) != 2 || pass.Phases[1].Operations[0].Count != count || pass.Phases[0].BytesReceived != 7 {
-			t.Errorf("pass %+v", pass)
+			t.Errorf("got pass %+v", pass)
 		}
 	}
 	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 	for _, line := range b.log {
 		if strings.HasPrefix(line, "label") || strings.HasPrefix(line, "order") {
-			t.Errorf("the trial runner is asked: %s", line)
+			t.Errorf("got step %q, want none for the trial runner", line)
 		}
 	}
 	if took := b.now.Sub(status.StartTime.Time) / 9; took > 70*time.Second {
-		t.Errorf("a pass takes %s", took)
+		t.Errorf("got a pass of %s, want at most 70 s", took)
 	}
 }
 
@@ -205,12 +205,12 @@ func TestObjectsOfAPass(t *testing.T) {
 			t.Errorf("arguments (-want +got):\n%s", diff)
 		}
 		if *security.RunAsUser != 1000 || *security.RunAsGroup != 1000 || !*security.RunAsNonRoot || container.VolumeMounts[0].ReadOnly || container.ReadinessProbe != nil {
-			t.Errorf("Pod is %+v", clone.Pod.Spec)
+			t.Errorf("got Pod %+v, want write access as user 1000", clone.Pod.Spec)
 		}
 	}
 	b.runPasses()
 	if len(b.passes) != 3 {
-		t.Errorf("passes are %v", b.passes)
+		t.Errorf("got passes %v, want 3", b.passes)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestAReadingWorkloadHasNoWritableClone(t *testing.T) {
 	pod := r.passPod(r.originOf(r.nextPass(PassState{})), *b.nodes["n1"], &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "x", UID: "u"}})
 	container := pod.Spec.Containers[0]
 	if !container.VolumeMounts[0].ReadOnly || slices.Contains(container.Args, "--allow-writes") || *pod.Spec.SecurityContext.RunAsUser != v1alpha1.DefaultTrialUser {
-		t.Errorf("Pod is %+v", pod.Spec)
+		t.Errorf("got Pod %+v, want read access only", pod.Spec)
 	}
 }
 
@@ -239,10 +239,10 @@ func TestATrialByClonesThatLosesItsManagerOrAWrite(t *testing.T) {
 			prepare(b)
 			b.runPasses()
 			if runs := slices.Sorted(slices.Values(b.passes)); len(slices.Compact(slices.Clone(runs))) != len(runs) {
-				t.Errorf("passes are run twice: %v", runs)
+				t.Errorf("got repeated passes: %v", runs)
 			}
 			if trial.Status.Rounds != 3 || len(trial.Status.Passes) != 9 {
-				t.Errorf("%d rounds, %d passes", trial.Status.Rounds, len(trial.Status.Passes))
+				t.Errorf("got %d rounds, %d passes; want 3, 9", trial.Status.Rounds, len(trial.Status.Passes))
 			}
 			expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 		})
@@ -257,7 +257,7 @@ func TestATrialByClonesThatLosesItsManagerOrAWrite(t *testing.T) {
 		b.memory = Memory{}
 		b.runPasses()
 		if trial.Status.Rounds != 1 || len(trial.Status.Passes) != 3 {
-			t.Errorf("after %d passes: %d rounds, %d passes, %+v", passes, trial.Status.Rounds, len(trial.Status.Passes), trial.Status.Conditions)
+			t.Errorf("after %d passes: got %d rounds, %d passes, %+v", passes, trial.Status.Rounds, len(trial.Status.Passes), trial.Status.Conditions)
 		}
 	}
 }
@@ -295,13 +295,13 @@ func TestRandomSchedulesOfATrialByClones(t *testing.T) {
 		nodes := map[int32]string{}
 		for _, pass := range trial.Status.Passes {
 			if node, known := nodes[pass.Round]; known && node != pass.Node {
-				t.Errorf("seed %d: round %d is of %s and %s", seed, pass.Round, node, pass.Node)
+				t.Errorf("seed %d: got round %d on %s and %s, want one node", seed, pass.Round, node, pass.Node)
 			}
 			nodes[pass.Round] = pass.Node
 		}
 		condition := meta.FindStatusCondition(trial.Status.Conditions, v1alpha1.TrialConditionComplete)
 		if condition.Reason != v1alpha1.TrialReasonDecided && condition.Reason != v1alpha1.TrialReasonVoid || condition.Reason == v1alpha1.TrialReasonDecided && len(trial.Status.Passes) != 6 {
-			t.Errorf("seed %d: %s, %s, passes %+v", seed, condition.Reason, condition.Message, trial.Status.Passes)
+			t.Errorf("seed %d: got %s, %s, passes %+v", seed, condition.Reason, condition.Message, trial.Status.Passes)
 		}
 	}
 }
@@ -372,10 +372,10 @@ func TestHowATrialByClonesFails(t *testing.T) {
 			}
 			expectStatus(t, trial, v1alpha1.TrialConditionFailed, test.reason, test.words)
 			if message := trial.Status.Conditions[0].Message; test.not != "" && strings.Contains(message, test.not) {
-				t.Errorf("message is %q", message)
+				t.Errorf("got message %q, want it without %q", message, test.not)
 			}
 			if len(b.clones) > 0 {
-				t.Errorf("left are %v", slices.Sorted(maps.Keys(b.clones)))
+				t.Errorf("got clones %v, want none", slices.Sorted(maps.Keys(b.clones)))
 			}
 		})
 	}
@@ -423,7 +423,7 @@ func TestAnInvalidPassRunsAgain(t *testing.T) {
 	b.runPasses()
 	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 	if trial.Status.Rounds != 3 || len(b.passes) != 9*maxVoids {
-		t.Errorf("%d rounds, passes %v", trial.Status.Rounds, b.passes)
+		t.Errorf("got %d rounds, passes %v; want 3 rounds", trial.Status.Rounds, b.passes)
 	}
 }
 
@@ -436,7 +436,7 @@ func TestACloneIsDeletedAtOnceAfterAnotherMount(t *testing.T) {
 		b.pass()
 	}
 	if node := b.nodes["n1"].ClientNode.Status.Mounts; len(b.clones) > 0 && len(node) > 1 {
-		t.Errorf("the clone is still there:\n%s", strings.Join(b.log, "\n"))
+		t.Errorf("the clone remains after another mount:\n%s", strings.Join(b.log, "\n"))
 	}
 	b.theirs["n1"], b.hangs = false, false
 	b.runPasses()
@@ -456,23 +456,23 @@ func TestAPassLeavesANodeThatIsNeeded(t *testing.T) {
 			}
 			for _, clone := range b.clones {
 				if node := clone.Pod.Spec.NodeName; node != trial.Status.Passes[0].Node {
-					t.Fatalf("one round on %s and %s", node, trial.Status.Passes[0].Node)
+					t.Fatalf("got one round on %s and %s, want one node", node, trial.Status.Passes[0].Node)
 				}
 			}
 			used := b.nodes[trial.Status.Passes[0].Node]
 			need(used)
 			if b.pass(); len(b.clones) > 0 {
-				t.Error("the clone stays on it")
+				t.Error("the clone remains on the node")
 			}
 			b.runPasses()
 			expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 			for _, pass := range trial.Status.Passes {
 				if pass.Node == used.Node.Name {
-					t.Errorf("pass %d %s is of %s", pass.Round, pass.Arm, pass.Node)
+					t.Errorf("pass %d %s: got node %s, want the other one", pass.Round, pass.Arm, pass.Node)
 				}
 			}
 			if len(trial.Status.Passes) != 3 {
-				t.Errorf("passes are %+v", trial.Status.Passes)
+				t.Errorf("got passes %+v, want 3", trial.Status.Passes)
 			}
 		})
 	}
@@ -496,7 +496,7 @@ func TestATrialByClonesThatEndsEarly(t *testing.T) {
 			b.pass()
 		}
 		if b.pass(); len(b.clones) > 0 || len(trial.Status.Passes) > 2 {
-			t.Errorf("after its end: %d clones, passes %+v", len(b.clones), trial.Status.Passes)
+			t.Errorf("after the timeout: got %d clones, passes %+v", len(b.clones), trial.Status.Passes)
 		}
 		b.runPasses()
 		expectStatus(t, trial, v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonTimedOut, "No round finished within 60 s")
@@ -520,7 +520,7 @@ func TestOneTrialAtATimeByClones(t *testing.T) {
 	for first.Status.CompletionTime == nil {
 		b.pass()
 		if len(second.Status.Passes) > 0 {
-			t.Fatal("the second runs before the first has ended")
+			t.Fatal("the second trial started before the first finished")
 		}
 	}
 	b.runPasses()
@@ -565,7 +565,7 @@ func TestATrialWhoseServerRejectsTheRunnersNetwork(t *testing.T) {
 			trial := b.add("a", rounds(1))
 			b.runPasses()
 			if (trial.Status.Route == v1alpha1.RouteClone) != test.clones {
-				t.Errorf("route is %s, %v", trial.Status.Route, trial.Status.Conditions)
+				t.Errorf("got route %s, %v; want clones %t", trial.Status.Route, trial.Status.Conditions, test.clones)
 			}
 			if test.clones {
 				expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
@@ -586,10 +586,10 @@ func TestConnectionsOfAPassAreCounted(t *testing.T) {
 	for list, transports := range map[string]int32{"nconnect=4": 4, "hard": 1} {
 		wanted := expectedTransports(v1alpha1.ProtocolNFS, []string{list})
 		if _, err := told(transports).result(wanted); err != nil || wanted != transports {
-			t.Errorf("%s: %d wanted, %v", list, wanted, err)
+			t.Errorf("%s: got %d connections, %v; want %d", list, wanted, err, transports)
 		}
 		if _, err := told(transports + 1).result(wanted); err == nil {
-			t.Errorf("%s: another number counts", list)
+			t.Errorf("%s: another number of connections was accepted", list)
 		}
 	}
 }
@@ -598,7 +598,7 @@ func TestConnectionsOfAPassAreCounted(t *testing.T) {
 func TestValidResultsOfAPod(t *testing.T) {
 	good := measured("QUERY_INFO", 3)
 	if told, err := decodePass(good); err != nil || len(told.Phases) != 2 || told.Phases[0].Operations[0].Count != 3 {
-		t.Fatalf("%+v, %v", told, err)
+		t.Fatalf("got %+v, %v; want two phases", told, err)
 	}
 	many := make([]string, v1alpha1.MaxTrialOperations+1)
 	for i := range many {
@@ -624,12 +624,12 @@ func TestValidResultsOfAPod(t *testing.T) {
 		"more than Kubernetes":     replace(`{`, `{`+strings.Repeat(" ", v1alpha1.MaxClonePassBytes)),
 	} {
 		if told, err := decodePass(message); err == nil {
-			t.Errorf("%s: %+v counts", name, told)
+			t.Errorf("%s: got %+v, want an error", name, told)
 		}
 	}
 	long := v1alpha1.ClonePass{Failed: "a\nb\x1b[31m" + strings.Repeat("x", 2*v1alpha1.MaxClonePassText), Phases: []v1alpha1.TrialPassPhase{{Name: "First"}}}
 	told, err := decodePass(long.Encode())
 	if err != nil || told.Phases != nil || len(told.Failed) > v1alpha1.MaxClonePassText || strings.ContainsAny(told.Failed, "\n\x1b") {
-		t.Errorf("%+v, %v", told, err)
+		t.Errorf("got %+v, %v; want a short message without control characters", told, err)
 	}
 }

@@ -78,7 +78,7 @@ func (w *world) apply(step Step) {
 			delete(n.Node.Labels, v1alpha1.TrialLabel)
 			n.Runner = Runner{}
 			if n.ClientNode != nil && n.ClientNode.Spec.Trial != nil {
-				w.t.Errorf("%s loses its runner while it has an order", n.Node.Name)
+				w.t.Errorf("%s lost its runner while it has an order", n.Node.Name)
 			}
 			return
 		}
@@ -86,14 +86,14 @@ func (w *world) apply(step Step) {
 		n.Runner = Runner{Exists: w.runners, Ready: w.runners && !w.stuck}
 	case SetOrder:
 		if !n.Writable {
-			w.t.Errorf("%s is written, which the rollout has", n.Node.Name)
+			w.t.Errorf("order for %s, which the rollout disrupts", n.Node.Name)
 		}
 		if step.Order == nil {
 			n.ClientNode.Spec.Trial, n.ClientNode.Status.Trial = nil, nil
 			return
 		}
 		if n.ClientNode.Spec.Trial != nil || !isLabelled(n.Node) || n.Node.Spec.Unschedulable {
-			w.t.Errorf("order for %s, which is not to have one", n.Node.Name)
+			w.t.Errorf("second or invalid order for %s", n.Node.Name)
 		}
 		n.ClientNode.Spec.Trial = step.Order
 		if w.answer != nil {
@@ -101,14 +101,14 @@ func (w *world) apply(step Step) {
 		}
 	case SetSample:
 		if !n.Writable {
-			w.t.Errorf("%s is written, which the rollout has", n.Node.Name)
+			w.t.Errorf("sample request for %s, which the rollout disrupts", n.Node.Name)
 		}
 		if step.Sample == nil {
 			n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample = nil, nil
 			return
 		}
 		if n.ClientNode.Spec.Sample != nil {
-			w.t.Errorf("%s is asked, which is not to be", n.Node.Name)
+			w.t.Errorf("second sample request for %s", n.Node.Name)
 		}
 		n.ClientNode.Spec.Sample = step.Sample
 	case CreateClone:
@@ -119,7 +119,7 @@ func (w *world) apply(step Step) {
 			n.ClientNode.Status.Mounts = slices.DeleteFunc(n.ClientNode.Status.Mounts, func(m v1alpha1.MountStatus) bool { return m.Volume == step.Volume.Name })
 		}
 	default:
-		w.t.Errorf("step %s", step)
+		w.t.Errorf("unknown step %s", step)
 	}
 }
 
@@ -144,7 +144,7 @@ func (w *world) pass() Plan {
 		}
 	}
 	if ordered > maxNodes {
-		w.t.Errorf("%d trials at a time", ordered)
+		w.t.Errorf("got %d trials at the same time", ordered)
 	}
 	w.now = w.now.Add(2 * time.Second)
 	return next
@@ -158,7 +158,7 @@ func (w *world) run() {
 			return
 		}
 	}
-	w.t.Fatal("it never ends")
+	w.t.Fatal("work remains after 600 passes")
 }
 
 func (w *world) verdict(c volumeplan.ProbeCandidate) volumeplan.Probe {
@@ -169,11 +169,11 @@ func (w *world) expectClean() {
 	w.t.Helper()
 	for name, n := range w.nodes {
 		if isLabelled(n.Node) || n.ClientNode != nil && n.ClientNode.Spec.Trial != nil {
-			w.t.Errorf("something of a trial is left on %s", name)
+			w.t.Errorf("%s still has a label or an order", name)
 		}
 	}
 	if len(w.clones) > 0 {
-		w.t.Errorf("clones are left: %v", w.clones)
+		w.t.Errorf("got clones %v, want none", w.clones)
 	}
 }
 
@@ -186,13 +186,13 @@ func TestAProbeFromLabelToResult(t *testing.T) {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks || got.Text != "a probe on n1 has mounted filer:/e with vers=4.1,nconnect=4, over 4 connections" {
-		t.Errorf("verdict is %+v", got)
+		t.Errorf("got verdict %+v, want Works", got)
 	}
 	w.expectClean()
 	w.candidates = nil
 	w.run()
 	if len(w.memory.Results) > 0 {
-		t.Error("what nobody asks for any more is remembered")
+		t.Error("got results without candidates, want none")
 	}
 }
 
@@ -216,7 +216,7 @@ func TestFewTrialsAtATimeAndAllInTheEnd(t *testing.T) {
 	w.run()
 	for _, c := range w.candidates {
 		if w.verdict(c).Verdict != volumeplan.ProbeWorks {
-			t.Errorf("%s: %+v", c.Set, w.verdict(c))
+			t.Errorf("%s: got verdict %+v, want Works", c.Set, w.verdict(c))
 		}
 	}
 	w.expectClean()
@@ -235,7 +235,7 @@ func TestNodesThatGetNoTrial(t *testing.T) {
 			w.candidates = []volumeplan.ProbeCandidate{c}
 			w.run()
 			if w.verdict(c).Verdict != volumeplan.ProbeWorks || slices.ContainsFunc(w.log, func(step string) bool { return strings.Contains(step, "n1") }) {
-				t.Errorf("verdict is %+v, steps %v", w.verdict(c), w.log)
+				t.Errorf("got verdict %+v, steps %v; want Works without n1", w.verdict(c), w.log)
 			}
 		})
 	}
@@ -277,10 +277,10 @@ func TestASetThatCannotBeProbedIsReportedAndDelaysNothing(t *testing.T) {
 				w.pass()
 			}
 			if got := w.verdict(test.candidate); got.Verdict != volumeplan.ProbeUnknown || got.Text != test.want {
-				t.Errorf("verdict is %+v, want %q", got, test.want)
+				t.Errorf("got verdict %+v, want %q", got, test.want)
 			}
 			if took := w.now.Sub(begun); took > test.within+2*time.Second {
-				t.Errorf("it took %s", took)
+				t.Errorf("got a duration of %s, want at most %s", took, test.within+2*time.Second)
 			}
 			w.run()
 			w.expectClean()
@@ -299,7 +299,7 @@ func TestARestartedManagerContinuesExistingOrders(t *testing.T) {
 		w.memory = Memory{}
 		w.run()
 		if w.verdict(c).Verdict != volumeplan.ProbeWorks {
-			t.Errorf("after %d passes: verdict is %+v", passes, w.verdict(c))
+			t.Errorf("after %d passes: got verdict %+v, want Works", passes, w.verdict(c))
 		}
 		w.expectClean()
 	}
@@ -312,7 +312,7 @@ func TestAnOrderThatIsNotNeededIsRemoved(t *testing.T) {
 	w.pass()
 	w.pass()
 	if w.nodes["n1"].ClientNode.Spec.Trial == nil {
-		t.Fatalf("no order: %v", w.log)
+		t.Fatalf("got no order: %v", w.log)
 	}
 	w.candidates = nil
 	w.run()
@@ -329,7 +329,7 @@ func TestAProbeWritesNothingToADisruptedNode(t *testing.T) {
 		w.pass()
 	}
 	if w.nodes["n1"].ClientNode.Spec.Trial == nil || !isLabelled(w.nodes["n1"].Node) {
-		t.Error("the order was taken away while the rollout had the node")
+		t.Error("the order or label was removed while the rollout disrupts the node")
 	}
 	w.nodes["n1"].Writable = true
 	w.run()
@@ -346,12 +346,12 @@ func TestARejectedSetIsProbedAgainAndStaysRejectedUntilItWorks(t *testing.T) {
 	w.run()
 	first := w.verdict(c)
 	if first.Verdict != volumeplan.ProbeRefused {
-		t.Fatalf("verdict is %+v", first)
+		t.Fatalf("got verdict %+v, want Refused", first)
 	}
 	steps := len(w.log)
 	w.run()
 	if len(w.log) != steps {
-		t.Errorf("probed again at once: %v", w.log[steps:])
+		t.Errorf("got steps %v, want no second probe yet", w.log[steps:])
 	}
 	w.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
 		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialVoid, Message: "timed out"}
@@ -359,13 +359,13 @@ func TestARejectedSetIsProbedAgainAndStaysRejectedUntilItWorks(t *testing.T) {
 	w.now = w.now.Add(rejectedRetryDelay)
 	w.run()
 	if len(w.log) == steps || w.verdict(c) != first {
-		t.Errorf("a probe that shows nothing has lifted it: %+v", w.verdict(c))
+		t.Errorf("got verdict %+v after an inconclusive probe, want the first one", w.verdict(c))
 	}
 	w.answer = good
 	w.now = w.now.Add(rejectedRetryDelay)
 	w.run()
 	if w.verdict(c).Verdict != volumeplan.ProbeWorks {
-		t.Errorf("verdict is %+v", w.verdict(c))
+		t.Errorf("got verdict %+v, want Works", w.verdict(c))
 	}
 }
 
@@ -409,12 +409,12 @@ func TestJudge(t *testing.T) {
 			// An agent of the previous release reports no cause. The verdict then does not count against the mount options.
 			got = EvaluateProbe("n1", describeOrder(order), test.asksOtherwise, former)
 			if got.Verdict != test.want && !(test.want == volumeplan.ProbeRefused && got.Verdict == volumeplan.ProbeUnknown && !test.own.Succeeded) {
-				t.Errorf("of an agent of the release before: got %+v, want %s", got, test.want)
+				t.Errorf("previous agent release: got %+v, want %s", got, test.want)
 			}
 			// The field decides, and the text of the message does not matter.
 			status.Message = "Der Server mag nicht"
 			if got := EvaluateProbe("n1", describeOrder(order), test.asksOtherwise, status); got.Verdict != test.want {
-				t.Errorf("in other words: got %+v, want %s", got, test.want)
+				t.Errorf("another message text: got %+v, want %s", got, test.want)
 			}
 		})
 	}

@@ -20,7 +20,7 @@ func recordedTrials(t *testing.T) []*v1alpha1.StorageClientTrial {
 	t.Helper()
 	files, err := filepath.Glob("testdata/same/*.json")
 	if err != nil || len(files) < 9 {
-		t.Fatalf("%d recorded trials, %v", len(files), err)
+		t.Fatalf("got %d recorded trials, %v; want at least 9", len(files), err)
 	}
 	var trials []*v1alpha1.StorageClientTrial
 	for _, name := range files {
@@ -51,7 +51,7 @@ func TestARecordedTrialEndsAfterTheFirstRounds(t *testing.T) {
 	after.Status.Passes = slices.DeleteFunc(after.Status.Passes, func(p v1alpha1.TrialPass) bool { return p.Round > firstRounds })
 	after.Status.Rounds = firstRounds
 	if wanted, why := (Trial{StorageClientTrial: before}).decideRounds(&after.Status); wanted != firstRounds {
-		t.Errorf("%d rounds: %s", wanted, why)
+		t.Errorf("got %d rounds (%s), want %d", wanted, why, firstRounds)
 	}
 	if v := VerdictOf(after); v.Outcome != verdict.Better {
 		t.Error(v.Why)
@@ -64,7 +64,7 @@ func TestRecordedTrialsOfEqualLists(t *testing.T) {
 	trials := recordedTrials(t)
 	for _, trial := range trials {
 		if v := VerdictOf(trial); isDifferent(v1alpha1.TrialVerdict(v.Outcome)) {
-			t.Errorf("%s: %s", trial.Name, v.Why)
+			t.Errorf("%s: got a difference: %s", trial.Name, v.Why)
 		}
 	}
 	const draws = 1000
@@ -87,10 +87,10 @@ func TestRecordedTrialsOfEqualLists(t *testing.T) {
 	}
 	t.Logf("of %d trials %d are called Better or Worse, %d NoDifference", draws, different, decided)
 	if different > draws/100 {
-		t.Errorf("%d of %d are called Better or Worse", different, draws)
+		t.Errorf("got Better or Worse for %d of %d, want at most 1%%", different, draws)
 	}
 	if decided == 0 {
-		t.Error("none is decided: this shows nothing")
+		t.Error("got no verdict NoDifference, so the test proves nothing")
 	}
 }
 

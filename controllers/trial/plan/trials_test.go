@@ -111,7 +111,7 @@ func (l *lab) step() Plan {
 	}
 	l.countAll()
 	if labelled > maxTrials {
-		l.t.Errorf("%d trials at a time", labelled)
+		l.t.Errorf("got %d trials at the same time, want one", labelled)
 	}
 	l.now = l.now.Add(2 * time.Second)
 	return next
@@ -127,7 +127,7 @@ func (l *lab) report(step WriteStatus) {
 	for _, p := range step.Status.Passes {
 		key := fmt.Sprint(p.Round, p.Arm)
 		if seen[key] {
-			l.t.Errorf("round %s is there twice", key)
+			l.t.Errorf("got round %s twice", key)
 		}
 		seen[key] = true
 	}
@@ -140,17 +140,17 @@ func (l *lab) runTrials() {
 			return
 		}
 	}
-	l.t.Fatalf("it never ends:\n%s", strings.Join(l.log[max(0, len(l.log)-20):], "\n"))
+	l.t.Fatalf("the trial did not finish:\n%s", strings.Join(l.log[max(0, len(l.log)-20):], "\n"))
 }
 
 func expectStatus(t *testing.T, trial *v1alpha1.StorageClientTrial, condition, reason, words string) {
 	t.Helper()
 	c := meta.FindStatusCondition(trial.Status.Conditions, condition)
 	if c == nil || c.Status != metav1.ConditionTrue || c.Reason != reason || !strings.Contains(c.Message, words) || len(c.Message) > maxCondition {
-		t.Errorf("condition %s is %+v, want %s: %s", condition, c, reason, words)
+		t.Errorf("condition %s: got %+v, want %s: %s", condition, c, reason, words)
 	}
 	if len(trial.Status.Conditions) != 4 || trial.Status.ObservedGeneration != trial.Generation {
-		t.Errorf("conditions %+v, observedGeneration %d", trial.Status.Conditions, trial.Status.ObservedGeneration)
+		t.Errorf("got conditions %+v, observedGeneration %d", trial.Status.Conditions, trial.Status.ObservedGeneration)
 	}
 }
 
@@ -175,17 +175,17 @@ func TestATrialFromItsFirstStepToItsVerdict(t *testing.T) {
 	}
 	status := trial.Status
 	if status.Rounds != 3 || len(status.Passes) != 9 || status.Node != "n1" || status.Volume != "pv-1" || status.CompletionTime == nil || status.Passes[8].Node != "n1" {
-		t.Errorf("status is %+v", status)
+		t.Errorf("got status %+v, want 3 rounds on n1", status)
 	}
 	if !slices.Equal(status.Before, []string{"vers=4.1"}) || !slices.Equal(status.After, []string{"actimeo=30", "vers=4.1"}) {
-		t.Errorf("compared %v with %v", status.Before, status.After)
+		t.Errorf("got a comparison of %v with %v", status.Before, status.After)
 	}
 	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 	l.expectClean()
 	l.log = nil
 	l.step()
 	if len(l.log) > 0 {
-		t.Errorf("after its end: %v", l.log)
+		t.Errorf("got steps %v after the end, want none", l.log)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestContentOfAnOrder(t *testing.T) {
 		rounds, arms[p.Arm] = append(rounds, p.Round), true
 	}
 	if !slices.Equal(rounds, []int32{3, 3, 3}) || len(arms) != 3 {
-		t.Errorf("passes are %+v", order.Passes)
+		t.Errorf("got passes %+v, want 3 of each arm", order.Passes)
 	}
 	order.Passes = nil
 	want := &v1alpha1.NodeTrial{
@@ -230,10 +230,10 @@ func TestATrialThatLosesItsManagerOrAWrite(t *testing.T) {
 			l.runTrials()
 			orders := slices.DeleteFunc(slices.Clone(l.log), func(line string) bool { return !strings.HasPrefix(line, "order ") })
 			if slices.Sort(orders); len(slices.Compact(slices.Clone(orders))) != len(orders) {
-				t.Errorf("rounds are run twice:\n%s", strings.Join(orders, "\n"))
+				t.Errorf("got repeated rounds:\n%s", strings.Join(orders, "\n"))
 			}
 			if trial.Status.Rounds != 5 || len(trial.Status.Passes) != 15 {
-				t.Errorf("%d rounds, %d passes", trial.Status.Rounds, len(trial.Status.Passes))
+				t.Errorf("got %d rounds, %d passes; want 5, 15", trial.Status.Rounds, len(trial.Status.Passes))
 			}
 			expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 			l.expectClean()
@@ -272,7 +272,7 @@ func TestHowATrialFails(t *testing.T) {
 			expectStatus(t, trial, v1alpha1.TrialConditionFailed, test.reason, test.words)
 			expectStatus(t, trial, v1alpha1.TrialConditionStalled, test.reason, "")
 			if trial.Status.Verdict != "" {
-				t.Errorf("verdict %s", trial.Status.Verdict)
+				t.Errorf("got verdict %s, want none", trial.Status.Verdict)
 			}
 			l.expectClean()
 		})
@@ -289,12 +289,12 @@ func TestATrialLeavesANodeThatIsNeeded(t *testing.T) {
 	}
 	l.nodes["n1"].Node.Spec.Unschedulable = true
 	if l.step(); l.nodes["n1"].ClientNode.Spec.Trial != nil {
-		t.Error("a node that is cordoned keeps its order")
+		t.Error("a cordoned node keeps its order")
 	}
 	l.answer = measure
 	l.runTrials()
 	if trial.Status.Rounds != 2 || trial.Status.Node != "n2" {
-		t.Errorf("%d rounds on %s:\n%s", trial.Status.Rounds, trial.Status.Node, strings.Join(l.log, "\n"))
+		t.Errorf("got %d rounds on %s, want 2 on n2:\n%s", trial.Status.Rounds, trial.Status.Node, strings.Join(l.log, "\n"))
 	}
 	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 	l.expectClean()
@@ -315,7 +315,7 @@ func TestATrialWritesNothingToADisruptedNode(t *testing.T) {
 		l.step()
 	}
 	if trial.Status.CompletionTime != nil {
-		t.Fatalf("it ends: %+v", trial.Status.Conditions)
+		t.Fatalf("the trial finished, want it in progress: %+v", trial.Status.Conditions)
 	}
 	l.nodes["n1"].Node.Spec.Unschedulable, l.nodes["n1"].Writable = false, true
 	l.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus { return l.measure(order, 5, 5) }
@@ -347,10 +347,10 @@ func TestOneTrialAtATimeAndProbesFirst(t *testing.T) {
 		next := l.step()
 		begun = begun || first.Status.Rounds > 0
 		if begun && (l.memory.Results[c.ProbeKey].Text == "" || l.memory.Results[d.ProbeKey].Text == "") {
-			t.Fatal("a trial before probes")
+			t.Fatal("the trial started before the probes finished")
 		}
 		if first.Status.CompletionTime == nil && second.Status.Rounds > 0 {
-			t.Fatal("the second before the first has ended")
+			t.Fatal("the second trial started before the first finished")
 		}
 		if !next.Busy {
 			break
@@ -369,7 +369,7 @@ func TestATrialOnSelectedNodesOnly(t *testing.T) {
 	})
 	l.runTrials()
 	if trial.Status.Node != "n2" {
-		t.Errorf("it ran on %s", trial.Status.Node)
+		t.Errorf("got node %s, want n2", trial.Status.Node)
 	}
 }
 
@@ -379,7 +379,7 @@ func TestATimedOutTrialIsEvaluatedByItsRounds(t *testing.T) {
 	trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds, s.TimeoutSeconds = 40, &timeout })
 	l.runTrials()
 	if trial.Status.Rounds == 0 || trial.Status.Rounds >= 40 {
-		t.Errorf("%d rounds", trial.Status.Rounds)
+		t.Errorf("got %d rounds, want 1 to 39", trial.Status.Rounds)
 	}
 	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 	l.expectClean()
@@ -394,7 +394,7 @@ func TestOnlyCompleteRoundsCount(t *testing.T) {
 	}
 	for done, want := range map[int32]int{1: 3, 2: 0, 0: 0} {
 		if got := completeRounds(answer, done, "n1"); len(got) != want {
-			t.Errorf("after round %d: %d passes, want %d", done, len(got), want)
+			t.Errorf("after round %d: got %d passes, want %d", done, len(got), want)
 		}
 	}
 }
@@ -402,7 +402,7 @@ func TestOnlyCompleteRoundsCount(t *testing.T) {
 func TestNumbersInAStatus(t *testing.T) {
 	for n, want := range map[float64]string{0: "0", 1: "1", 0.00123456: "0.001235", 123456: "123500", 0.5: "0.5"} {
 		if got := decimal(n); got != want {
-			t.Errorf("%g is %q, want %q", n, got, want)
+			t.Errorf("decimal(%g) = %q, want %q", n, got, want)
 		}
 	}
 }
@@ -414,7 +414,7 @@ func TestTheNumberOfRoundsIsDecidedAfterTheFirstRounds(t *testing.T) {
 		before := trial.Status.Rounds
 		l.step()
 		if trial.Status.Rounds < firstRounds && trial.Status.RoundsWanted > firstRounds {
-			t.Fatalf("%d rounds wanted after %d", trial.Status.RoundsWanted, trial.Status.Rounds)
+			t.Fatalf("got %d planned rounds after %d, want no more yet", trial.Status.RoundsWanted, trial.Status.Rounds)
 		}
 		if before >= firstRounds && trial.Status.CompletionTime != nil {
 			break
@@ -422,6 +422,6 @@ func TestTheNumberOfRoundsIsDecidedAfterTheFirstRounds(t *testing.T) {
 	}
 	status := trial.Status
 	if status.Rounds < firstRounds || status.Rounds != status.RoundsWanted || status.RoundsReason == "" || status.Verdict != "Better" {
-		t.Errorf("%d rounds of %d (%s), verdict %s: %+v", status.Rounds, status.RoundsWanted, status.RoundsReason, status.Verdict, status.Conditions)
+		t.Errorf("got %d rounds of %d (%s), verdict %s: %+v", status.Rounds, status.RoundsWanted, status.RoundsReason, status.Verdict, status.Conditions)
 	}
 }

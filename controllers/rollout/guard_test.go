@@ -26,7 +26,7 @@ func TestGuardsAreSetAndRemovedAndOtherKeysAreKept(t *testing.T) {
 				list: `{"annotations":["` + clusterAutoscalerAnnotation + `","` + karpenterAnnotation + `"]}`,
 			}},
 		},
-		"a node that load balancers have to let go of": {
+		"a node that load balancers exclude": {
 			exclude: true,
 			during: metav1.ObjectMeta{
 				Annotations: map[string]string{
@@ -36,7 +36,7 @@ func TestGuardsAreSetAndRemovedAndOtherKeysAreKept(t *testing.T) {
 				Labels: map[string]string{corev1.LabelNodeExcludeBalancers: "true"},
 			},
 		},
-		"what others have set stays, whatever its value": {
+		"values of others stay": {
 			before: metav1.ObjectMeta{
 				Annotations: map[string]string{karpenterAnnotation: "false"}, Labels: map[string]string{corev1.LabelNodeExcludeBalancers: ""},
 			},
@@ -51,7 +51,7 @@ func TestGuardsAreSetAndRemovedAndOtherKeysAreKept(t *testing.T) {
 				Annotations: map[string]string{karpenterAnnotation: "false"}, Labels: map[string]string{corev1.LabelNodeExcludeBalancers: ""},
 			},
 		},
-		"values that others have changed stay, and a foreign key in the list is not removed": {
+		"values that others have changed stay, and so does a foreign key in the list": {
 			meddle: func(n *corev1.Node) {
 				n.Annotations[karpenterAnnotation] = "mine"
 				n.Annotations["example.com/x"] = "true"

@@ -73,9 +73,9 @@ func TestTimeSinceWhichANodeIsLeaving(t *testing.T) {
 		taint corev1.Taint
 		want  bool
 	}{
-		"the taint shows it":                     {corev1.Taint{Key: "karpenter.sh/disrupted", TimeAdded: &since}, true},
-		"it does not":                            {corev1.Taint{Key: "karpenter.sh/disrupted"}, false},
-		"another one does, which does not count": {corev1.Taint{Key: "team", TimeAdded: &since}, false},
+		"the taint shows it": {corev1.Taint{Key: "karpenter.sh/disrupted", TimeAdded: &since}, true},
+		"it does not":        {corev1.Taint{Key: "karpenter.sh/disrupted"}, false},
+		"another taint shows it and does not count": {corev1.Taint{Key: "team", TimeAdded: &since}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{
@@ -162,8 +162,8 @@ func TestMaintainerOf(t *testing.T) {
 		"a node without such a condition":   {&corev1.Node{}, ""},
 		"a condition of the operator":       {condition(maintenanceReason, corev1.ConditionTrue), ""},
 		"a condition of another controller": {condition("KernelUpdate", corev1.ConditionTrue), "KernelUpdate"},
-		"one that is over":                  {condition("KernelUpdate", corev1.ConditionFalse), ""},
-		"one without a reason":              {condition("", corev1.ConditionTrue), "unknown"},
+		"a condition that is False":         {condition("KernelUpdate", corev1.ConditionFalse), ""},
+		"a condition without a reason":      {condition("", corev1.ConditionTrue), "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := maintainerOf(c.node); got != c.want {

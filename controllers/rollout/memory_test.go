@@ -179,10 +179,10 @@ func TestFailuresOfNodesNotReadLiveAreNotRecorded(t *testing.T) {
 		change  plan.FailureChange
 		written bool
 	}{
-		"all are":                  {[]string{"a", "b"}, plan.FailureChange{Nodes: []string{"a"}}, true},
-		"one is not":               {[]string{"a"}, plan.FailureChange{Nodes: []string{"a", "b"}}, false},
-		"all nodes are to be":      {[]string{"a", "b"}, plan.FailureChange{All: true}, false},
-		"all nodes are, as wanted": {nil, plan.FailureChange{All: true, Nodes: []string{"a"}}, true},
+		"all failed nodes are read live":   {[]string{"a", "b"}, plan.FailureChange{Nodes: []string{"a"}}, true},
+		"one failed node is not read live": {[]string{"a"}, plan.FailureChange{Nodes: []string{"a", "b"}}, false},
+		"all nodes must be read live":      {[]string{"a", "b"}, plan.FailureChange{All: true}, false},
+		"all nodes are read live":          {nil, plan.FailureChange{All: true, Nodes: []string{"a"}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &manager{world: w, name: "m", recalledRV: w.failuresRV}

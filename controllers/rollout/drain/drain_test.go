@@ -142,7 +142,7 @@ func TestInspect(t *testing.T) {
 		"a pod that may be evicted":     {[]client.Object{pod("a", terminating), pod("b")}, true, "Waiting for pods eda/a, eda/b to terminate"},
 		"a Job that runs":               {[]client.Object{pod("a", jobs)}, false, "Waiting for pod eda/a to finish"},
 		"a pod that no drain may evict": {[]client.Object{pod("a", bare)}, false, "Pod eda/a has no controller"},
-		"none is left":                  {[]client.Object{pod("a", mirror)}, true, "All pods that had to leave are gone"},
+		"no pod is left":                {[]client.Object{pod("a", mirror)}, true, "All pods that had to leave are gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// The Evictor is nil, so that an eviction panics.
@@ -185,31 +185,31 @@ func TestDrain(t *testing.T) {
 			objects: []client.Object{pod("done", succeeded), pod("bare", bare, succeeded)},
 			options: options(nil),
 		},
-		"a pod of a Job is waited for, and no other is evicted before": {
+		"the drain waits for a pod of a Job before it evicts others": {
 			objects: []client.Object{pod("job", ownedBy("batch/v1", "Job"), scratch), pod("web")},
 			options: options(nil),
 			want:    Result{Remaining: []string{"eda/web"}, WaitedFor: []string{"eda/job"}},
 		},
-		"a pod of a Job is evicted where it is not to be waited for": {
+		"a pod of a Job is evicted if the drain must not wait for it": {
 			objects: []client.Object{pod("job", ownedBy("batch/v1", "Job"))},
 			options: options(func(d *v1alpha1.Drain) { d.WaitForJobs = ptr.To(false) }),
 			want:    Result{Remaining: []string{"eda/job"}},
 			asked:   []string{"job"},
 		},
-		"pods that the selector selects are waited for": {
+		"the drain waits for pods that the selector selects": {
 			objects: []client.Object{pod("sim"), pod("web")},
 			options: options(func(d *v1alpha1.Drain) {
 				d.WaitForPodSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "sim"}}
 			}),
 			want: Result{Remaining: []string{"eda/web"}, WaitedFor: []string{"eda/sim"}},
 		},
-		"an empty selector selects none": {
+		"an empty selector selects no pods": {
 			objects: []client.Object{pod("web")},
 			options: options(func(d *v1alpha1.Drain) { d.WaitForPodSelector = &metav1.LabelSelector{} }),
 			want:    Result{Remaining: []string{"eda/web"}},
 			asked:   []string{"web"},
 		},
-		"nothing is evicted while a pod without a controller keeps the drain from ending": {
+		"a pod without a controller blocks all evictions": {
 			objects: []client.Object{pod("bare", bare), pod("web")},
 			options: options(nil),
 			want: Result{
@@ -253,7 +253,7 @@ func TestDrain(t *testing.T) {
 			want:    Result{Remaining: []string{"eda/db"}},
 			asked:   []string{"db"},
 		},
-		"two budgets for a pod are named with what to do about them": {
+		"two budgets for a pod are named with the required action": {
 			objects: []client.Object{pod("db"), budget("one", "db"), budget("two", "db")},
 			options: options(nil),
 			refuse:  refusals{"db": apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget"))},
@@ -299,9 +299,9 @@ func TestDrainPassesTheGracePeriod(t *testing.T) {
 		seconds int32
 		want    *int64
 	}{
-		"-1 leaves the pod its own": {-1, nil},
-		"0 ends it at once":         {0, ptr.To[int64](0)},
-		"a number overrides it":     {30, ptr.To[int64](30)},
+		"-1 keeps the pod's grace period":           {-1, nil},
+		"0 stops the pod at once":                   {0, ptr.To[int64](0)},
+		"a number overrides the pod's grace period": {30, ptr.To[int64](30)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			evictor := &evictions{}

@@ -21,14 +21,14 @@ func TestIsVacant(t *testing.T) {
 	}{
 		"no pod":                                 {nil, true},
 		"a pod of a DaemonSet stays in any case": {[]client.Object{pod("agent", ownedBy("apps/v1", "DaemonSet"))}, true},
-		"a static pod too":                       {[]client.Object{pod("proxy", mirror)}, true},
+		"a static pod stays in any case":         {[]client.Object{pod("proxy", mirror)}, true},
 		"pods that have run to their end":        {[]client.Object{pod("done", succeeded), pod("failed", failed)}, true},
 		"a pod of another node":                  {[]client.Object{pod("web", elsewhere)}, true},
 		"a pod that runs":                        {[]client.Object{pod("web")}, false},
 		"a pod that is about to start":           {[]client.Object{pod("web", pending)}, false},
-		"one that still terminates":              {[]client.Object{pod("web", terminating)}, false},
-		"one of a Job":                           {[]client.Object{pod("job", ownedBy("batch/v1", "Job"))}, false},
-		"one without a controller":               {[]client.Object{pod("bare", bare)}, false},
+		"a pod that still terminates":            {[]client.Object{pod("web", terminating)}, false},
+		"a pod of a Job":                         {[]client.Object{pod("job", ownedBy("batch/v1", "Job"))}, false},
+		"a pod without a controller":             {[]client.Object{pod("bare", bare)}, false},
 		"a pod that runs next to pods that stay": {[]client.Object{pod("agent", ownedBy("apps/v1", "DaemonSet")), pod("web")}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -123,14 +123,14 @@ func TestForADrainStopsIfTheNodeWouldNotBeAccepted(t *testing.T) {
 		change func(*fixture)
 		want   []string
 	}{
-		"a setting fails meanwhile": {
+		"a setting fails during the drain": {
 			func(f *fixture) { f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, "read-only")) },
 			[]string{
 				"note a: Waiting SettingsFailed", "conditions of a: none", "uncordon a: SettingsFailed", "release the claim of a",
 				"a: Waiting SettingsFailed",
 			},
 		},
-		"another file that takes precedence appears meanwhile": {
+		"another file that takes precedence appears during the drain": {
 			func(f *fixture) { f.addSetting("a", sysctlIs(v1alpha1.SettingShadowed, shadowedBy)) },
 			[]string{
 				"claim of a: permit", "note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit",
@@ -277,7 +277,7 @@ func TestForTheCanaryIsANodeThatWouldBeAccepted(t *testing.T) {
 			},
 			next,
 		},
-		"a live value that fails after the boot does not take the evidence away": {
+		"a live value that fails after the boot does not remove the evidence": {
 			func(f *fixture) {
 				f.finish("a", time.Hour)
 				f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, ""))
@@ -294,11 +294,11 @@ func TestForTheCanaryIsANodeThatWouldBeAccepted(t *testing.T) {
 			},
 			[]string{"b: Waiting WaitingForCanary"},
 		},
-		"a shadowed setting is no reason to pass it over": {
+		"a canary with a shadowed setting is not skipped": {
 			func(f *fixture) { f.addSetting("a", sysctlIs(v1alpha1.SettingShadowed, shadowedBy)) },
 			[]string{"claim a for eda", "b: Waiting WaitingForCanary"},
 		},
-		"one that is on its way stays the canary whatever comes": {
+		"a disrupted canary stays the canary": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, ""))

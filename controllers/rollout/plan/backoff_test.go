@@ -70,11 +70,11 @@ func TestForABackOffEndsWithAChange(t *testing.T) {
 		change func(*fixture)
 		ends   bool
 	}{
-		"nothing changes":                       {func(*fixture) {}, false},
-		"something else of the profile changes": {func(f *fixture) { f.Profiles[0].Rollout.SettleSeconds = ptr.To[int32](77) }, false},
-		"other drain options":                   {func(f *fixture) { f.Profiles[0].Rollout.Drain.Force = true }, true},
-		"other live settings":                   {func(f *fixture) { f.node("a").ClientNode.Spec.Hash, f.node("a").ClientNode.Status.Hash = "h9", "h9" }, true},
-		"other settings that require a reboot":  {func(f *fixture) { f.changeHash("a", "h2") }, true},
+		"nothing changes":                      {func(*fixture) {}, false},
+		"another field of the profile changes": {func(f *fixture) { f.Profiles[0].Rollout.SettleSeconds = ptr.To[int32](77) }, false},
+		"other drain options":                  {func(f *fixture) { f.Profiles[0].Rollout.Drain.Force = true }, true},
+		"other live settings":                  {func(f *fixture) { f.node("a").ClientNode.Spec.Hash, f.node("a").ClientNode.Status.Hash = "h9", "h9" }, true},
+		"other settings that require a reboot": {func(f *fixture) { f.changeHash("a", "h2") }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a")
@@ -145,11 +145,11 @@ func TestSkipNode(t *testing.T) {
 		// until is the duration of the pause. Zero means no pause.
 		until time.Duration
 	}{
-		"nothing is known against it":        {func(*fixture) {}, DrainProgress{}, 0},
-		"a budget that does not allow":       {func(*fixture) {}, blocked, SkipPause},
-		"one that has not for three minutes": {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Minute) }, blocked, 3 * time.Minute},
-		"one that has not for hours":         {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Hour) }, blocked, BackOff},
-		"jobs":                               {func(*fixture) {}, jobs, BackOff},
+		"no obstacle is known":                                                 {func(*fixture) {}, DrainProgress{}, 0},
+		"a PodDisruptionBudget that allows no eviction":                        {func(*fixture) {}, blocked, SkipPause},
+		"a PodDisruptionBudget that has allowed no eviction for three minutes": {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Minute) }, blocked, 3 * time.Minute},
+		"a PodDisruptionBudget that has allowed no eviction for hours":         {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Hour) }, blocked, BackOff},
+		"jobs": {func(*fixture) {}, jobs, BackOff},
 		"jobs, and it has been skipped once": {func(f *fixture) {
 			f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, time.Hour)
 		}, jobs, 0},

@@ -23,7 +23,7 @@ func TestForDecisionsThatSchedulesDoNotMeet(t *testing.T) {
 			},
 			[]string{"a: Draining AgentSilent"},
 		},
-		"a failed node that is not Ready stays cordoned, whatever the profile says": {
+		"a failed node that is not Ready stays cordoned regardless of the profile": {
 			func(f *fixture) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Ready, f.node("a").Maintenance = false, MaintenanceDrained
@@ -32,7 +32,7 @@ func TestForDecisionsThatSchedulesDoNotMeet(t *testing.T) {
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},
-		"one that is Ready does not": {
+		"a failed node that is Ready returns to service": {
 			func(f *fixture) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceDrained
@@ -86,7 +86,7 @@ func TestForAnUnhealthyCanaryIsNoEvidence(t *testing.T) {
 	}{
 		"it has been well for long enough": {func(f *fixture) { f.finish("a", 10*time.Minute) }, goes},
 		"it soaks":                         {func(f *fixture) { f.finish("a", 9*time.Minute) }, waits},
-		"it has failed and reports no setting that is due, where nothing soaks": {func(f *fixture) {
+		"it has failed and reports no due setting, without a soak": {func(f *fixture) {
 			failWithoutNeed(f)
 			f.Profiles[0].Rollout.Canary.SoakSeconds = ptr.To[int32](0)
 		}, "b: Waiting CanaryFailed"},

@@ -102,7 +102,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 	lost := []string{"release the claim of a", stopped}
 	known := []string{"eda [h1 p1 a/node-a:NodeLost]"}
 	playFailures(t, map[string]failureRow{
-		"it was claimed and no more": {
+		"it was claimed and not cordoned": {
 			func(f *fixture) {
 				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", BootHash: "h1", NodeUID: "node-a"}
 				f.take("a", false)
@@ -148,7 +148,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 			},
 			goesOn, nil,
 		},
-		"a manager died after it had written it down": {
+		"a manager died after it had recorded the failure": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.take("a", false)
@@ -156,7 +156,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 			},
 			lost, nil,
 		},
-		"a manager died after it had written it down: it counts once": {
+		"a manager died after it had recorded the failure: it counts once": {
 			func(f *fixture) {
 				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](2)
 				f.permitted("a", time.Minute)
@@ -165,7 +165,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 			},
 			goesOn, nil,
 		},
-		"the profile declares other settings that require a reboot meanwhile": {
+		"the profile now declares other settings that require a reboot": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.take("a", false)
@@ -173,7 +173,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 			},
 			goesOn, nil,
 		},
-		"no other node is to have those settings: it counts once one is": {
+		"no other node needs those settings: the failure counts once one does": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.take("a", false)
@@ -182,7 +182,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 			},
 			goesOn, known,
 		},
-		"nor does what was remembered before": {
+		"an earlier record does not count while no node needs those settings": {
 			func(f *fixture) {
 				f.take("a", false)
 				f.remember("a")
@@ -202,21 +202,21 @@ func TestForANodeThatIsGone(t *testing.T) {
 			},
 			lost, []string{known[0], "lab [h1 p1 a/node-a:NodeLost]"},
 		},
-		"another one in its place had no part in it": {
+		"a new node of the same name: the failure of the old one stays": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.take("a", true)
 			},
 			lost, known,
 		},
-		"another one in its place inherits no claim": {
+		"a new node of the same name inherits no claim": {
 			func(f *fixture) {
 				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", BootHash: "h1", NodeUID: "node-a"}
 				f.take("a", true)
 			},
 			goesOn, nil,
 		},
-		"another one in its place uses up budget until the claim is released": {
+		"a new node of the same name uses up budget until the claim is released": {
 			func(f *fixture) {
 				f.Budget = 1
 				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", BootHash: "h1", NodeUID: "node-a"}
@@ -224,7 +224,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 			},
 			[]string{"release the claim of a", "b: Waiting WaitingForBudget"}, nil,
 		},
-		"a claim of a former release names no Node: it is the node's": {
+		"a claim of a former release names no UID: it belongs to the node": {
 			func(f *fixture) {
 				f.Budget = 1
 				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", BootHash: "h1"}
@@ -298,7 +298,7 @@ func TestForRecordedFailures(t *testing.T) {
 				f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonCordonLost, time.Minute)
 			}, stopped, nil,
 		},
-		"it is to have other settings": {
+		"its desired settings have changed": {
 			func(f *fixture) { f.node("a").ClientNode.DesiredBootHash = "h2" }, stopped, []string{},
 		},
 		"it has left the profile": {
@@ -349,7 +349,7 @@ func TestForRecordedFailures(t *testing.T) {
 		"a retry resets the node before any failure is cleared": {
 			func(f *fixture) { f.Profiles[0].Retry = "1" }, []string{"b: Waiting WaitingForBudget"}, nil,
 		},
-		"and is then honoured": {
+		"a retry is recorded after the reset": {
 			func(f *fixture) {
 				f.Profiles[0].Retry = "1"
 				f.node("a").ClientNode.Status.Rollout = nil
@@ -365,7 +365,7 @@ func TestForRecordedFailures(t *testing.T) {
 			},
 			stopped, nil,
 		},
-		"a retry forgets those that are gone, and those that are only counted": {
+		"a retry clears deleted nodes and nodes that are only counted": {
 			func(f *fixture) {
 				f.Profiles[0].Retry = "1"
 				f.take("a", false)
@@ -373,7 +373,7 @@ func TestForRecordedFailures(t *testing.T) {
 			},
 			[]string{"b: Waiting WaitingForBudget"}, []string{"eda retry 1"},
 		},
-		"a retry of one forgets no other": {
+		"a retry of one node clears no other node": {
 			func(f *fixture) {
 				f.Profiles[0].Retry = "2/a"
 				f.remember("a", "z")
@@ -382,7 +382,7 @@ func TestForRecordedFailures(t *testing.T) {
 			},
 			stopped, []string{"eda retry 2/a [h1 p1 z/node-z:x +3]"},
 		},
-		"nor those that are only counted": {
+		"a retry of one node does not clear nodes that are only counted": {
 			func(f *fixture) {
 				f.Profiles[0].Retry = "2/a"
 				f.Failures["eda"].Boots[0].More = 3
@@ -390,14 +390,14 @@ func TestForRecordedFailures(t *testing.T) {
 			},
 			stopped, []string{"eda retry 2/a [h1 p1 +3]"},
 		},
-		"a retry of another one forgets nothing": {
+		"a retry of another node clears no records": {
 			func(f *fixture) {
 				f.Profiles[0].Retry = "2/c"
 				f.Failures["eda"].Boots[0].Nodes[0].Reason = v1alpha1.RolloutReasonRebootTimedOut
 			},
 			stopped, []string{"eda retry 2/c [h1 p1 a/node-a:RebootTimedOut]"},
 		},
-		"a node whose permit stands has not come to its end: it stays failed": {
+		"a failed node with a permit stays failed": {
 			func(f *fixture) {
 				f.Profiles[0].Retry = "1"
 				f.permitted("a", time.Hour)
@@ -469,7 +469,7 @@ func TestForThePermitInAClaim(t *testing.T) {
 			},
 			"same",
 		},
-		"they think better of it": {
+		"others remove their mark": {
 			func(f *fixture) { f.Claims["a"].Permit.Leaving = disrupted }, `h1 map[eda:p1] ""`,
 		},
 		"others mark it after it has failed": {
@@ -551,7 +551,7 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 			t.Errorf("second plan: got changes %v, want none", remembered(Plan{Failures: again}))
 		}
 	})
-	t.Run("not those whose claims are still there", func(t *testing.T) {
+	t.Run("failures with a claim are all named", func(t *testing.T) {
 		f := cluster("a")
 		for i := range 70 {
 			name := fmt.Sprintf("x-%03d", i)
@@ -570,7 +570,7 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 			t.Errorf("after the claims are released: got %d names of %d failures, want 50 of 70", named, all)
 		}
 	})
-	t.Run("not those that are there", func(t *testing.T) {
+	t.Run("failures of existing nodes are all named", func(t *testing.T) {
 		var names []string
 		for i := range 60 {
 			names = append(names, fmt.Sprintf("n-%03d", i))
@@ -584,7 +584,7 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 			t.Errorf("got %d names of %d failures, want all of 60", named, all)
 		}
 	})
-	t.Run("all together are small", func(t *testing.T) {
+	t.Run("all failures together stay below the size limit", func(t *testing.T) {
 		f := many(50, 240)
 		for i := range 20 {
 			name := fmt.Sprintf("p%d", i)
@@ -596,7 +596,7 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 			t.Errorf("got %d bytes, %d names of %d failures; want at most 64 KiB", bytes, named, all)
 		}
 	})
-	t.Run("boot hashes that no node is to have", func(t *testing.T) {
+	t.Run("boot hashes that no node needs", func(t *testing.T) {
 		f := many(1, 1)
 		failures := f.Failures["eda"]
 		for i := range 30 {
@@ -625,7 +625,7 @@ func TestForAFailedNodeWhoseAgentRespondsLate(t *testing.T) {
 		want   []string
 	}{
 		"it stays failed, and cordoned": {func(*fixture) {}, []string{"clear the permit of a: x", "a: Failed x"}},
-		"or returns to service as it is, where the profile wants that": {
+		"it returns to service as it is, if the profile requires it": {
 			func(f *fixture) { f.Profiles[0].Rollout.OnNodeFailure = v1alpha1.FailureUncordon },
 			[]string{"clear the permit of a: x", "conditions of a: none", "uncordon a: x", "release the claim of a", "a: Failed x"},
 		},

@@ -17,14 +17,14 @@ func TestDrainInterval(t *testing.T) {
 		rest  *DrainProgress
 		want  time.Duration
 	}{
-		"few are looked at every second":                                     {3, blocked, blocked, time.Second},
-		"many take turns":                                                    {150, blocked, blocked, 3 * time.Second},
-		"very many no less often than every five seconds":                    {1000, blocked, blocked, 5 * time.Second},
-		"sooner while all that is left are pods that terminate":              {150, terminating, terminating, 1500 * time.Millisecond},
-		"one that is kept by something else goes at the ordinary pace":       {150, blocked, terminating, 3 * time.Second},
+		"a few nodes are inspected every second":                             {3, blocked, blocked, time.Second},
+		"many nodes are inspected in turn":                                   {150, blocked, blocked, 3 * time.Second},
+		"very many nodes are inspected at least every five seconds":          {1000, blocked, blocked, 5 * time.Second},
+		"nodes with only terminating pods are inspected sooner":              {150, terminating, terminating, 1500 * time.Millisecond},
+		"a blocked pod means the normal interval":                            {150, blocked, terminating, 3 * time.Second},
 		"empty nodes that wait for their mounts do not shorten the interval": {150, gone, gone, 3 * time.Second},
 		"empty nodes do not slow those down whose pods terminate":            {150, terminating, gone, 1500 * time.Millisecond},
-		"what has not been looked at yet goes at the ordinary pace too":      {150, nil, nil, 3 * time.Second},
+		"a node without an inspection has the normal interval":               {150, nil, nil, 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &planner{}

@@ -24,23 +24,23 @@ func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 	noted := append([]string{"claim of a: permit, and leaving (karpenter.sh/disrupted)"}, left...)
 	playRows(t, map[string]row{
 		"it is not claimed": {func(*fixture) {}, []string{"a: Waiting NodeLeaving"}},
-		"nor once it is not Ready either": {
+		"it is not claimed once it is not Ready either": {
 			func(f *fixture) { f.node("a").Ready = false }, []string{"a: Waiting NodeLeaving"},
 		},
-		"nor where they have cordoned it": {
+		"it is not claimed if the others have cordoned it": {
 			func(f *fixture) { f.node("a").Unschedulable = true }, []string{"a: Waiting NodeLeaving"},
 		},
-		"a claim that nothing has followed is released": {
+		"a claim without a cordon is released": {
 			func(f *fixture) { f.Claims["a"] = v1alpha1.Disruption{Profile: "eda"} },
 			[]string{"release the claim of a", "a: Waiting NodeLeaving"},
 		},
 		"the others drain it, and the cordon stays because they may rely on it": {
 			func(f *fixture) { f.cordoned("a", time.Minute) }, left,
 		},
-		"also after the time of a drain": {
+		"it stays cordoned after the time limit of a drain": {
 			func(f *fixture) { f.cordoned("a", time.Hour) }, left,
 		},
-		"also when its need goes away": {
+		"it stays cordoned if it no longer needs a reboot": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").ClientNode.Status.RebootRequired = false
@@ -61,7 +61,7 @@ func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 			},
 			append([]string{"claim a again for eda"}, left...),
 		},
-		"its permit stays, whatever the agent says": {
+		"its permit stays regardless of the agent's response": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.addAnswer("a", v1alpha1.RebootRefused)
@@ -82,7 +82,7 @@ func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 			},
 			noted,
 		},
-		"it does not come back from its reboot: a failure, whoever takes it away after that": {
+		"it does not return from its reboot: a failure, even if others remove it after that": {
 			func(f *fixture) {
 				f.permitted("a", 15*time.Minute)
 				f.addAnswer("a", v1alpha1.RebootStarted)
@@ -121,7 +121,7 @@ func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 			},
 			noted,
 		},
-		"it has failed, which is not forgotten": {
+		"its failure stays recorded": {
 			func(f *fixture) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceDrained
@@ -188,13 +188,13 @@ func TestForANodeThatIsLeavingIsNoCanary(t *testing.T) {
 	}
 	next, waits := []string{"claim b for eda", "b: Claimed Claimed"}, []string{"b: Waiting WaitingForCanary"}
 	playRows(t, map[string]row{
-		"the next one is":               {func(*fixture) {}, next},
-		"also if its drain has started": {func(f *fixture) { f.cordoned("a", time.Minute) }, next},
-		"also where it soaks":           {func(f *fixture) { f.finish("a", 30*time.Second) }, next},
-		"it has soaked before: what it shows stays": {
+		"the next node is the canary":                                     {func(*fixture) {}, next},
+		"the next node is the canary although the drain of a has started": {func(f *fixture) { f.cordoned("a", time.Minute) }, next},
+		"the next node is the canary although a soaks":                    {func(f *fixture) { f.finish("a", 30*time.Second) }, next},
+		"a has soaked before: its evidence stays": {
 			func(f *fixture) { f.finish("a", time.Minute) }, []string{"claim b for eda", "claim c for eda", "b: Claimed Claimed"},
 		},
-		"with a permit it is to show how the reboot ends": {
+		"with a permit, a stays the canary until its reboot ends": {
 			func(f *fixture) { f.permitted("a", time.Minute) },
 			append([]string{"claim of a: permit, and leaving (karpenter.sh/disrupted)"}, waits...),
 		},

@@ -20,20 +20,20 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 		change func(*fixture)
 		want   []string
 	}{
-		"load balancers get their time before the drain": {
+		"the drain waits for the load balancers": {
 			func(f *fixture) { excluded(f, 59*time.Second) }, []string{"a: Draining LeavingLoadBalancers"},
 		},
-		"then it is drained": {
+		"the drain starts after that time": {
 			func(f *fixture) { excluded(f, time.Minute) }, []string{"drain a", "a: Draining Draining"},
 		},
-		"that time is no part of the drain's": {
+		"the time for load balancers does not count for the drain": {
 			func(f *fixture) {
 				excluded(f, 15*time.Minute+59*time.Second)
 				f.node("a").Drain = blocked
 			},
 			[]string{"a: Draining DrainBlocked"},
 		},
-		"guards go with the uncordon, not before": {
+		"the uncordon removes the guards": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Guarded, f.Paused = true, true
@@ -60,7 +60,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			},
 			[]string{"remove the protection annotations of a", "a: UpToDate NothingToDo"},
 		},
-		"no node is rebooted for what no plan hash covers": {
+		"no node is rebooted for settings that no plan hash covers": {
 			func(f *fixture) {
 				client := f.node("a").ClientNode
 				client.Spec.Settings[0].Key, client.Status.Settings[0].Key = module, module
@@ -76,7 +76,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			},
 			[]string{"a: Settling Settling"},
 		},
-		"and the rollout waits until it is healthy": {
+		"a node that went down after its host rejected the reboot must become healthy": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.rebooted("a")
@@ -85,7 +85,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			},
 			[]string{"a: Draining WaitingForNode"},
 		},
-		"a failed node is not accepted once what had no effect has been taken out": {
+		"a failed node is not accepted after settings without effect were withheld": {
 			func(f *fixture) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceDrained
@@ -97,7 +97,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			},
 			[]string{"a: Failed RebootWithoutEffect"},
 		},
-		"nor after a change of the desired settings that has not reached it yet": {
+		"a failed node is not accepted after a change of settings that has not reached it": {
 			func(f *fixture) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceDrained
@@ -109,7 +109,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			},
 			[]string{"a: Failed RebootWithoutEffect"},
 		},
-		"whether or not it has been returned to service": {
+		"a failed node in service is not accepted after such a change": {
 			func(f *fixture) {
 				f.rebooted("a")
 				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
@@ -119,7 +119,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			},
 			[]string{"a: Failed RebootWithoutEffect"},
 		},
-		"not even where its permit is still there": {
+		"a failed node with a permit is not accepted after settings without effect were withheld": {
 			func(f *fixture) {
 				f.permitted("a", time.Hour)
 				f.rebooted("a")
@@ -170,11 +170,11 @@ func TestForInspectsTheSamePodsOnceAnInterval(t *testing.T) {
 		want   []string
 		next   time.Duration
 	}{
-		"pods that terminate are not looked at again at once": {v1alpha1.RolloutReasonDraining, 400 * time.Millisecond, []string{"a: Draining Draining"}, 100 * time.Millisecond},
-		"but at the next half second":                         {v1alpha1.RolloutReasonDraining, 500 * time.Millisecond, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
-		"pods that are kept wait for the next second":         {v1alpha1.RolloutReasonDrainBlocked, 900 * time.Millisecond, []string{"a: Draining DrainBlocked"}, 100 * time.Millisecond},
-		"and no longer": {v1alpha1.RolloutReasonDrainBlocked, time.Second, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
-		"an empty node whose agent has to answer is looked at": {v1alpha1.RolloutReasonMountsBusy, 0, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
+		"terminating pods are not inspected again at once":         {v1alpha1.RolloutReasonDraining, 400 * time.Millisecond, []string{"a: Draining Draining"}, 100 * time.Millisecond},
+		"terminating pods are inspected again after half a second": {v1alpha1.RolloutReasonDraining, 500 * time.Millisecond, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
+		"blocked pods are not inspected again within a second":     {v1alpha1.RolloutReasonDrainBlocked, 900 * time.Millisecond, []string{"a: Draining DrainBlocked"}, 100 * time.Millisecond},
+		"blocked pods are inspected again after a second":          {v1alpha1.RolloutReasonDrainBlocked, time.Second, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
+		"an empty node is inspected while its agent must respond":  {v1alpha1.RolloutReasonMountsBusy, 0, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a")

@@ -17,7 +17,7 @@ func TestForANodeUnderMaintenanceByAnotherController(t *testing.T) {
 		f.node("a").Maintainer = "KernelUpdate"
 		return f
 	}
-	t.Run("it is not claimed, and says why", func(t *testing.T) {
+	t.Run("it is not claimed, and its message contains the reason", func(t *testing.T) {
 		got := For(maintained().Snapshot)
 		if diff := cmp.Diff([]string{"claim b for eda", "a: Waiting NodeInMaintenance", "b: Claimed Claimed"}, lines(got, "a", "b")); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -66,23 +66,23 @@ func TestForNodesOutsideAnyProfile(t *testing.T) {
 		"then the rollout continues without it": {
 			countFor: hour, change: func(n *Node) { n.Ready, n.UnavailableSince = false, ptr.To(noon.Add(-hour)) }, claims: true,
 		},
-		"a cordon is the same": {
+		"the rollout also continues without a cordoned node": {
 			countFor: hour, change: func(n *Node) { n.Unschedulable, n.UnavailableSince = true, ptr.To(noon.Add(-hour)) }, claims: true,
 		},
-		"if the manager counts it until it is back, the message says so": {
+		"the message explains that the node counts until it is back": {
 			change: func(n *Node) { n.Ready, n.UnavailableSince = false, ptr.To(noon.Add(-100*hour)) },
 			says:   "c is not Ready; bring c back, or delete its Node if it will not return; no profile selects it; set the manager's --unmanaged-counts-for to continue without it",
 		},
 		"a node counts if the time since which it is out is unknown": {
 			countFor: hour, change: func(n *Node) { n.Ready = false }, says: "c is not Ready",
 		},
-		"one that we hold counts for ever": {
+		"a node that the rollout disrupts always counts": {
 			countFor: hour, change: func(n *Node) {
 				n.Ready, n.Unschedulable, n.Mark, n.UnavailableSince = false, true, &v1alpha1.Disruption{Profile: "eda"}, ptr.To(noon.Add(-100*hour))
 			},
 			says: "c is rebooting",
 		},
-		"one of a profile has the profile's own rule": {
+		"the rule of its profile applies to a node": {
 			countFor: hour, change: func(n *Node) {
 				n.Profiles, n.Unschedulable, n.UnavailableSince = []string{"eda"}, true, ptr.To(noon.Add(-100*hour))
 			},

@@ -154,13 +154,13 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 			},
 			[]string{"a: Applying Applying"},
 		},
-		"an agent that has not spoken since the boot is not believed": {
+		"the status of an agent that has not reported since the boot is ignored": {
 			func(f *fixture) { f.node("a").BootID = "a-2" }, []string{"a: Applying AgentSilent"},
 		},
 		"an agent whose Pod is not Ready cannot reboot": {
 			func(f *fixture) { f.node("a").AgentReady = false }, []string{"a: Waiting AgentSilent"},
 		},
-		"settings that are about to change are waited for": {
+		"the rollout waits for settings that are about to change": {
 			func(f *fixture) { f.node("a").ClientNode.DesiredBootHash = "h2" }, []string{"a: Applying SettingsChanging"},
 		},
 		"a setting that failed would fail the node after its boot": {
@@ -213,13 +213,13 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 		"the profile of the setting is gone": {
 			func(f *fixture) { f.Profiles = nil }, []string{"a: Waiting ProfileGone"},
 		},
-		"a node that failed at this boot hash is not tried again": {
+		"a node that failed at this boot hash gets no second attempt": {
 			func(f *fixture) {
 				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Hour)
 			},
 			[]string{"a: Failed RebootWithoutEffect"},
 		},
-		"a node that failed at another boot hash is tried": {
+		"a node that failed at another boot hash gets an attempt": {
 			func(f *fixture) { f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour).BootHash = "h0" },
 			[]string{"claim a for eda", "a: Claimed Claimed"},
 		},
@@ -230,14 +230,14 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 			},
 			[]string{"a: UpToDate NothingToDo"},
 		},
-		"a new generation that changes no setting, not seen yet, makes nothing of a node that is done": {
+		"a new generation that changes no setting, not seen yet, does not affect a finished node": {
 			func(f *fixture) {
 				f.finish("a", time.Hour)
 				f.node("a").ClientNode.Generation++
 			},
 			[]string{"a: UpToDate NothingToDo"},
 		},
-		"nor of one whose turn it is": {
+		"a new generation that changes no setting, not seen yet, does not delay a claim": {
 			func(f *fixture) { f.node("a").ClientNode.Generation++ },
 			[]string{"claim a for eda", "a: Claimed Claimed"},
 		},
@@ -251,7 +251,7 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 			},
 			[]string{"a: Waiting DrainTimedOut"},
 		},
-		"and is tried again after that": {
+		"a new attempt starts after the back-off": {
 			func(f *fixture) {
 				f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, BackOff)
 			},
@@ -264,28 +264,28 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 			},
 			[]string{"release the claim of a", "a: Waiting PausedByAnnotation"},
 		},
-		"a claim of a node that is gone is released": {
+		"a claim of a deleted node is released": {
 			func(f *fixture) {
 				f.finish("a", time.Hour)
 				f.Claims["z"] = v1alpha1.Disruption{}
 			},
 			[]string{"release the claim of z", "a: UpToDate NothingToDo"},
 		},
-		"the untuned taint goes once the node is tuned": {
+		"the untuned taint is removed once the node is tuned": {
 			func(f *fixture) {
 				f.finish("a", time.Hour)
 				f.node("a").Untuned = true
 			},
 			[]string{"remove the untuned taint of a", "a: UpToDate NothingToDo"},
 		},
-		"and not before": {
+		"the untuned taint stays until the node is tuned": {
 			func(f *fixture) {
 				f.node("a").Untuned = true
 				f.Paused = true
 			},
 			[]string{"a: Waiting PausedByAnnotation"},
 		},
-		"nor while the agent's Pod is not Ready, which leaves Tuned Unknown": {
+		"the untuned taint stays while the agent's Pod is not Ready, which leaves Tuned Unknown": {
 			func(f *fixture) {
 				f.finish("a", time.Hour)
 				f.node("a").Untuned, f.node("a").AgentReady = true, false
@@ -334,7 +334,7 @@ func TestForADisruptedNode(t *testing.T) {
 			func(f *fixture) { f.cordoned("a", time.Minute) },
 			[]string{"drain a", "a: Draining Draining"},
 		},
-		"a pod that is kept is named": {
+		"a blocked pod is named": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Drain = blocked
@@ -348,7 +348,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"note a: Waiting DrainTimedOut", "conditions of a: none", "uncordon a: DrainTimedOut", "release the claim of a", "a: Waiting DrainTimedOut"},
 		},
-		"the drain times out and is waited for": {
+		"the drain times out, and the rollout waits for it": {
 			func(f *fixture) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Drain = blocked
@@ -364,7 +364,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"a: Draining SettingsChanging"},
 		},
-		"its boot settings stay about to change for as long as a drain may take": {
+		"its boot settings are about to change until the drain times out": {
 			func(f *fixture) {
 				f.cordoned("a", 15*time.Minute)
 				f.node("a").Drain = gone
@@ -372,7 +372,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"note a: Waiting DrainTimedOut", "conditions of a: none", "uncordon a: DrainTimedOut", "release the claim of a", "a: Waiting DrainTimedOut"},
 		},
-		"pods are gone and a mount is not": {
+		"pods are gone and a mount remains": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Drain = gone
@@ -404,7 +404,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"claim of a: permit", "note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
 		},
-		"but where the profile minds": {
+		"the mount of a pod that stays delays the permit if the profile requires it": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Drain = gone
@@ -413,7 +413,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"a: Draining MountsBusy"},
 		},
-		"an agent that has not seen the object as it stands gets no permit": {
+		"an agent that has not seen the current object gets no permit": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Drain = gone
@@ -435,7 +435,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			append(release("WaitingForApproval"), "a: Waiting WaitingForApproval"),
 		},
-		"the need goes away": {
+		"the node no longer needs a reboot": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").ClientNode.Status.RebootRequired = false
@@ -457,7 +457,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"conditions of a: none", "uncordon a: CordonLost", "release the claim of a", "a:  "},
 		},
-		"its claim is missing: it counts again before anything else": {
+		"its claim is missing: the claim is added before other steps": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				delete(f.Claims, "a")
@@ -485,14 +485,14 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"a: Releasing NodeDeleting"},
 		},
-		"a silent agent is waited for as long as a drain may take": {
+		"the rollout waits for a silent agent until the drain times out": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").BootID = "a-9"
 			},
 			[]string{"a: Draining AgentSilent"},
 		},
-		"and no longer, whatever onTimeout says": {
+		"a silent agent ends the drain after its time limit regardless of onTimeout": {
 			func(f *fixture) {
 				f.cordoned("a", 15*time.Minute)
 				f.node("a").BootID = "a-9"
@@ -530,7 +530,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"a: Draining PermitRefused"},
 		},
-		"a permit that is not used is waited for": {
+		"the rollout waits for an unused permit": {
 			func(f *fixture) { f.permitted("a", time.Minute) },
 			[]string{"a: Rebooting PermitGiven"},
 		},
@@ -555,7 +555,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"clear the permit of a: WithdrawingPermit", "drain a", "claim of a: no permit", "conditions of a: Draining", "a: Draining Draining"},
 		},
-		"and not before": {
+		"a permit for other settings stays until the agent has responded": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.changeHash("a", "h2")
@@ -571,7 +571,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"note a: Releasing CordonLost", "cordon a", "a: Releasing CordonLost"},
 		},
-		"and given up once it has": {
+		"a user uncordons it, and the agent has responded: the rollout stops": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.node("a").ClientNode.Status.Rollout.Reason = v1alpha1.RolloutReasonCordonLost
@@ -581,7 +581,7 @@ func TestForADisruptedNode(t *testing.T) {
 				"uncordon a: CordonLost", "release the claim of a", "a: Waiting CordonLost",
 			},
 		},
-		"a reboot that has started is waited for, whatever has changed": {
+		"the rollout waits for a started reboot regardless of changes": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.changeHash("a", "h2")
@@ -620,7 +620,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"a: Settling Settling"},
 		},
-		"it is watched as one of its profiles says where the one that it was claimed for is gone": {
+		"another profile of the node sets the limits if the profile of the claim is gone": {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
@@ -640,7 +640,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"a: Rebooting WaitingForNode"},
 		},
-		"nor before every value has been read back": {
+		"it is not accepted before every value has been read back": {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
@@ -648,7 +648,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"a: Rebooting WaitingForNode"},
 		},
-		"an exception does not hold it": {
+		"an exception does not delay it": {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
@@ -656,7 +656,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"a: Settling Settling"},
 		},
-		"what waits for a mount does not hold it": {
+		"a setting that waits for a mount does not delay it": {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
@@ -709,7 +709,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"note a: Failed RebootTimedOut", "clear the permit of a: RebootTimedOut", "a: Failed RebootTimedOut"},
 		},
-		"it has booted late, and with its old entry": {
+		"it has booted late, with its old boot entry": {
 			func(f *fixture) {
 				f.permitted("a", 15*time.Minute)
 				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, 5*time.Minute)
@@ -727,7 +727,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},
-		"or is returned to service where the profile says so": {
+		"a failed node returns to service if the profile requires it": {
 			func(f *fixture) {
 				f.cordoned("a", time.Hour)
 				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
@@ -735,7 +735,7 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"conditions of a: none", "uncordon a: RebootTimedOut", "release the claim of a", "a: Failed RebootTimedOut"},
 		},
-		"a failed node that comes back well settles": {
+		"a failed node that is healthy after its boot settles": {
 			func(f *fixture) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceDrained
@@ -839,9 +839,9 @@ func TestForDoesNotCountNodesThatAreUnavailableForLong(t *testing.T) {
 		after int32
 		want  []string
 	}{
-		"never":                    {0, nil},
-		"not for so long":          {3601, nil},
-		"for longer than it minds": {3600, []string{"claim b for eda"}},
+		"never":               {0, nil},
+		"not for long enough": {3601, nil},
+		"for longer than the limit of the profile": {3600, []string{"claim b for eda"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f.Profiles[0].Rollout.IgnoreUnavailableAfterSeconds = c.after
@@ -860,13 +860,13 @@ func TestForCanary(t *testing.T) {
 		"the oldest node goes first, alone": {
 			func(*fixture) {}, []string{"claim a for eda", "b: Waiting WaitingForCanary"},
 		},
-		"others wait while it is on its way": {
+		"others wait while the canary is disrupted": {
 			func(f *fixture) { f.permitted("a", time.Minute) }, []string{"b: Waiting WaitingForCanary"},
 		},
-		"and while it soaks": {
+		"others wait while the canary soaks": {
 			func(f *fixture) { f.finish("a", 59*time.Second) }, []string{"b: Waiting WaitingForCanary"},
 		},
-		"then they go": {
+		"others follow after the soak": {
 			func(f *fixture) { f.finish("a", 60*time.Second) }, []string{"claim b for eda", "claim c for eda", "b: Claimed Claimed"},
 		},
 		"a failed canary stops all other nodes, regardless of the threshold": {
@@ -1008,7 +1008,7 @@ func TestForControlPlane(t *testing.T) {
 		},
 		"another one is not Ready":     {func(f *fixture) { f.node("b").Ready = false }, waits},
 		"another one is being deleted": {func(f *fixture) { f.node("b").Deleting = true }, waits},
-		"others have cordoned one that is Ready: it still votes": {
+		"others have cordoned one that is Ready: it still counts for etcd": {
 			func(f *fixture) { f.node("b").Unschedulable = true }, []string{"claim a for eda", "a: Claimed Claimed"},
 		},
 		"others have cordoned one that is not Ready": {
@@ -1032,7 +1032,7 @@ func TestForControlPlane(t *testing.T) {
 			func(f *fixture) { f.node("b").ControlPlane, f.node("b").Ready = false, false },
 			[]string{"claim a for eda", "a: Claimed Claimed"},
 		},
-		"another one goes down in the drain: the node is released": {
+		"another one goes down during the drain: the node is released": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("b").Ready = false
@@ -1145,23 +1145,23 @@ func TestForSeveralProfilesOnANode(t *testing.T) {
 		"on a tie the longer drain timeout leads": {
 			func(f *fixture) { f.Profiles[1].Rollout.Drain.TimeoutSeconds = ptr.To[int32](901) }, []string{"claim a for lab"},
 		},
-		"Never of one beats Automatic of the other": {
+		"Never takes precedence over Automatic": {
 			func(f *fixture) { f.Profiles[1].Rollout.Reboot.Policy = v1alpha1.RebootNever }, nil,
 		},
-		"OnApproval of one beats Automatic of the other": {
+		"OnApproval takes precedence over Automatic": {
 			func(f *fixture) { f.Profiles[1].Rollout.Reboot.Policy = v1alpha1.RebootOnApproval }, nil,
 		},
-		"one that is paused holds both": {
+		"a paused profile blocks both": {
 			func(f *fixture) { f.Profiles[1].Paused = v1alpha1.ReasonPausedByField }, nil,
 		},
-		"one that does not need the reboot has no say": {
+		"a profile that does not need the reboot is ignored": {
 			func(f *fixture) {
 				f.Profiles[1].Rollout.Reboot.Policy = v1alpha1.RebootNever
 				f.node("a").ClientNode.Status.RebootRequiredBy = []string{"kernelArgument/ihash_entries"}
 			},
 			[]string{"claim a for eda"},
 		},
-		"the budget of either holds the node": {
+		"the budget of either profile blocks the node": {
 			func(f *fixture) {
 				f.Nodes = append(f.Nodes, Node{Name: "z", Profiles: []string{"lab"}})
 				f.Profiles[1].Rollout.MaxUnavailable = ptr.To(intstr.FromInt32(1))

@@ -37,14 +37,14 @@ func TestForWritesNoNoteForAShortState(t *testing.T) {
 		"a blocked drain is reported at once": {
 			func(f *fixture) { cordoned(f, time.Second, blocked) }, []string{"a: Draining DrainBlocked"}, MinDrainInterval,
 		},
-		"pods that were inspected a moment ago are not inspected again, whatever the note says": {
+		"pods that were inspected a moment ago are not inspected again, regardless of the note": {
 			func(f *fixture) {
 				cordoned(f, time.Second, nil)
 				f.node("a").Inspected = noon
 			},
 			[]string{"a: Waiting WaitingForBudget"}, minTerminationInterval,
 		},
-		"settings that the agent has just been given": {
+		"settings that the agent has just received": {
 			func(f *fixture) { applying(f, applyingNoteDelay-time.Second) }, []string{"a: UpToDate "}, time.Second,
 		},
 		"settings that take longer": {

@@ -18,8 +18,8 @@ func TestRecheck(t *testing.T) {
 		change func(*Rules)
 		want   string
 	}{
-		"nothing has changed": {func(*Rules) {}, ""},
-		"a window that is open still": {
+		"the rules are unchanged": {func(*Rules) {}, ""},
+		"a window that is still open": {
 			func(r *Rules) { r.Profiles[0].Windows = closing }, "",
 		},
 		"a window that has closed in the meantime": {

@@ -22,11 +22,11 @@ func TestNoDrainStartsIfStorageDoesNotRespond(t *testing.T) {
 		change func(*Node)
 		reason string
 	}{
-		"a server is silent":          {func(*Node) {}, v1alpha1.RolloutReasonStorageUnreachable},
-		"requests are stuck":          {func(n *Node) { n.ClientNode.Status.Servers[0].State = v1alpha1.ServerStuck }, v1alpha1.RolloutReasonStorageUnreachable},
-		"it is idle":                  {func(n *Node) { n.ClientNode.Status.Servers[0].State = v1alpha1.ServerIdle }, v1alpha1.RolloutReasonClaimed},
-		"what was said before a boot": {func(n *Node) { n.BootID = "another" }, v1alpha1.RolloutReasonAgentSilent},
-		"while the Node is paused":    {func(n *Node) { n.Paused = true }, v1alpha1.RolloutReasonNodePaused},
+		"a server is silent":            {func(*Node) {}, v1alpha1.RolloutReasonStorageUnreachable},
+		"requests are stuck":            {func(n *Node) { n.ClientNode.Status.Servers[0].State = v1alpha1.ServerStuck }, v1alpha1.RolloutReasonStorageUnreachable},
+		"it is idle":                    {func(n *Node) { n.ClientNode.Status.Servers[0].State = v1alpha1.ServerIdle }, v1alpha1.RolloutReasonClaimed},
+		"a report from before the boot": {func(n *Node) { n.BootID = "another" }, v1alpha1.RolloutReasonAgentSilent},
+		"while the Node is paused":      {func(n *Node) { n.Paused = true }, v1alpha1.RolloutReasonNodePaused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a")
@@ -54,7 +54,7 @@ func TestADrainNamesTheServerAndThePodsThatWaitForIt(t *testing.T) {
 			time.Minute, DrainProgress{Reason: v1alpha1.RolloutReasonDraining, Message: "Waiting for pods eda/db, eda/web to terminate", Names: map[string]string{"u1": "eda/db", "u2": "eda/web"}},
 			[]string{"a: Draining StorageUnreachable"}, "(1 volume pv1; 2 pods); waiting for it: Pod eda/db. Waiting for pods eda/db, eda/web to terminate",
 		},
-		"nothing remains but a mount of the host": {time.Minute, DrainProgress{Gone: true}, []string{"a: Draining StorageUnreachable"}, "The node's shutdown would hang"},
+		"only a mount of the host remains": {time.Minute, DrainProgress{Gone: true}, []string{"a: Draining StorageUnreachable"}, "The node's shutdown would hang"},
 		"its time is over": {
 			20 * time.Minute, DrainProgress{Reason: v1alpha1.RolloutReasonDraining, Message: "Waiting", Names: map[string]string{"u1": "eda/db"}},
 			[]string{"a: Waiting StorageUnreachable"}, "The drain did not finish within 15m0s: NFS server filer1",

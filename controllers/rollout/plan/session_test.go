@@ -35,7 +35,7 @@ func TestAnUpdatedSessionEqualsANewOne(t *testing.T) {
 			before: func(f *fixture) { f.Budget = 1; f.Claims["c"] = v1alpha1.Disruption{Profile: "eda", NodeUID: "node-c"} },
 			change: func(f *fixture) { delete(f.Claims, "c") },
 		},
-		"a claim is taken, and other zones wait": {
+		"a claim is accepted, and other zones wait": {
 			before: func(f *fixture) {
 				f.node("a").Labels, f.node("b").Labels = map[string]string{corev1.LabelTopologyZone: "x"}, map[string]string{corev1.LabelTopologyZone: "y"}
 			},
@@ -74,11 +74,11 @@ func TestAnUpdatedSessionEqualsANewOne(t *testing.T) {
 			before: func(f *fixture) { f.Budget = 1 },
 			change: func(f *fixture) { f.node("a").Manager = true }, nodes: []string{"a"},
 		},
-		"a node has come": {
+		"a node was added": {
 			before: func(f *fixture) { f.Nodes = f.Nodes[:2] },
 			change: func(f *fixture) { f.Nodes = cluster("a", "b", "c").Nodes }, nodes: []string{"c"},
 		},
-		"a node has gone that had a permit": {
+		"a node with a permit was deleted": {
 			before: func(f *fixture) { f.permitted("a", time.Minute) },
 			change: func(f *fixture) { f.Nodes, f.Gone = f.Nodes[1:], []string{"a"} },
 		},
@@ -88,7 +88,7 @@ func TestAnUpdatedSessionEqualsANewOne(t *testing.T) {
 		},
 		"everything is paused":                          {change: func(f *fixture) { f.Paused = true }},
 		"a profile needs other":                         {change: func(f *fixture) { f.Profiles[0].Rollout.MaxUnavailable = ptr.To(intstr.FromInt32(1)) }},
-		"a profile whose settings are carried has gone": {change: func(f *fixture) { f.Profiles = nil }},
+		"a profile with effective settings was deleted": {change: func(f *fixture) { f.Profiles = nil }},
 		"a failure is recorded": {change: func(f *fixture) {
 			f.Failures = map[string]v1alpha1.ProfileFailures{"eda": {Boots: []v1alpha1.BootFailures{{BootHash: "h1", Plan: "p1", Nodes: []v1alpha1.FailedNode{{Name: "b", UID: "node-b"}}}}}}
 		}},

@@ -24,10 +24,10 @@ func TestForRecordsTheTimeSinceWhichANodeHasItsSettings(t *testing.T) {
 		change func(*fixture)
 		want   *v1alpha1.RolloutTuned
 	}{
-		"it has just reported them":       {nil, nil, fromNowOn},
-		"it has had them for an hour":     {hourAgo("h1"), nil, hourAgo("h1")},
-		"it had others for an hour":       {hourAgo("h0"), nil, fromNowOn},
-		"what waits for a boot is staged": {nil, func(f *fixture) { f.node("a").ClientNode = waiting("a"); f.Paused = true }, fromNowOn},
+		"it has just reported them":                 {nil, nil, fromNowOn},
+		"it has had them for an hour":               {hourAgo("h1"), nil, hourAgo("h1")},
+		"it had others for an hour":                 {hourAgo("h0"), nil, fromNowOn},
+		"a setting that waits for a boot is staged": {nil, func(f *fixture) { f.node("a").ClientNode = waiting("a"); f.Paused = true }, fromNowOn},
 		"a mount brings one": {nil, func(f *fixture) {
 			f.addSetting("a", v1alpha1.SettingStatus{Key: "x/y", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectNextMount})
 		}, fromNowOn},
@@ -36,22 +36,22 @@ func TestForRecordsTheTimeSinceWhichANodeHasItsSettings(t *testing.T) {
 		"it had one, which cannot be proven now": {
 			hourAgo("h1"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingPending, v1alpha1.WaitsForConnections)) }, nil,
 		},
-		"an agent of the release before says":     {nil, func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingPending, "")) }, nil},
-		"its agent is about to apply others":      {hourAgo("h1"), func(f *fixture) { f.node("a").ClientNode.Status.Hash = "h0" }, hourAgo("h1")},
-		"one drifted":                             {hourAgo("h1"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingDrifted, "")) }, nil},
-		"one failed":                              {hourAgo("h1"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingFailed, "")) }, nil},
-		"one failed, of others that it holds now": {hourAgo("h0"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingFailed, "")) }, nil},
-		"another file overrides it at each boot":  {hourAgo("h1"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingShadowed, "")) }, hourAgo("h1")},
+		"the agent of the previous release reports": {nil, func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingPending, "")) }, nil},
+		"its agent is about to apply others":        {hourAgo("h1"), func(f *fixture) { f.node("a").ClientNode.Status.Hash = "h0" }, hourAgo("h1")},
+		"one drifted":                               {hourAgo("h1"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingDrifted, "")) }, nil},
+		"one failed":                                {hourAgo("h1"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingFailed, "")) }, nil},
+		"one failed, of others that it holds now":   {hourAgo("h0"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingFailed, "")) }, nil},
+		"another file overrides it at each boot":    {hourAgo("h1"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingShadowed, "")) }, hourAgo("h1")},
 		"a removed one was not restored": {hourAgo("h1"), func(f *fixture) {
 			c := f.node("a").ClientNode
 			c.Status.Settings = append(c.Status.Settings, net(v1alpha1.SettingFailed, ""))
 		}, hourAgo("h1")},
-		"its agent restarts":                         {hourAgo("h1"), func(f *fixture) { f.node("a").AgentReady = false }, hourAgo("h1")},
-		"its agent restarts before it was noted":     {nil, func(f *fixture) { f.node("a").AgentReady = false }, nil},
-		"its agent has been silent for long":         {hourAgo("h1"), func(f *fixture) { f.node("a").AgentReady, f.node("a").AgentSilent = false, true }, nil},
-		"it has booted, and the agent is yet to say": {hourAgo("h1"), func(f *fixture) { f.node("a").BootID = "a-2" }, hourAgo("h1")},
-		"it has booted, and nothing was noted":       {nil, func(f *fixture) { f.node("a").BootID = "a-2" }, nil},
-		"it is being released":                       {hourAgo("h1"), func(f *fixture) { f.node("a").ClientNode.Spec.Release = true }, nil},
+		"its agent restarts":                            {hourAgo("h1"), func(f *fixture) { f.node("a").AgentReady = false }, hourAgo("h1")},
+		"its agent restarts before the first note":      {nil, func(f *fixture) { f.node("a").AgentReady = false }, nil},
+		"its agent has been silent for long":            {hourAgo("h1"), func(f *fixture) { f.node("a").AgentReady, f.node("a").AgentSilent = false, true }, nil},
+		"it has booted, and the agent has not reported": {hourAgo("h1"), func(f *fixture) { f.node("a").BootID = "a-2" }, hourAgo("h1")},
+		"it has booted without a note":                  {nil, func(f *fixture) { f.node("a").BootID = "a-2" }, nil},
+		"it is being released":                          {hourAgo("h1"), func(f *fixture) { f.node("a").ClientNode.Spec.Release = true }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a")

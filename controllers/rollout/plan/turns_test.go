@@ -66,27 +66,27 @@ func TestForWindows(t *testing.T) {
 		"no disruption starts while they are closed": {
 			func(f *fixture) { f.Profiles[0].opens("0 13 * * *", 3600) }, []string{"a: Waiting WaitingForWindow"},
 		},
-		"nor in the second in which they close": {
+		"no disruption starts in the second in which they close": {
 			func(f *fixture) { f.Profiles[0].opens("0 11 * * *", 3600) }, []string{"a: Waiting WaitingForWindow"},
 		},
 		"a disruption starts while a window is open, regardless of the time left": {
 			func(f *fixture) { f.Profiles[0].opens("0 11 * * *", 3601) }, []string{"claim a for eda", "a: Claimed Claimed"},
 		},
-		"a claim that was made before they closed is given up": {
+		"a claim from before they closed is released": {
 			func(f *fixture) {
 				f.Profiles[0].opens("0 13 * * *", 3600)
 				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda"}
 			},
 			[]string{"release the claim of a", "a: Waiting WaitingForWindow"},
 		},
-		"they close in the middle of a drain: the node is released": {
+		"they close during a drain: the node is released": {
 			func(f *fixture) {
 				f.cordoned("a", 5*time.Minute)
 				f.Profiles[0].opens("0 11 * * *", 3600)
 			},
 			release,
 		},
-		"while load balancers let go of the node: the same": {
+		"they close while load balancers exclude the node: the node is released": {
 			func(f *fixture) {
 				f.cordoned("a", time.Second)
 				f.Profiles[0].Rollout.Drain.ExcludeFromLoadBalancersSeconds = 60
@@ -94,7 +94,7 @@ func TestForWindows(t *testing.T) {
 			},
 			release,
 		},
-		"the node is empty at that moment: the same, it gets no permit": {
+		"they close when the node is empty: it gets no permit and is released": {
 			func(f *fixture) {
 				f.cordoned("a", 5*time.Minute)
 				f.node("a").Drain = &DrainProgress{Gone: true}
@@ -102,14 +102,14 @@ func TestForWindows(t *testing.T) {
 			},
 			release,
 		},
-		"what has its permit finishes": {
+		"a node with a permit finishes": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.Profiles[0].opens("0 13 * * *", 3600)
 			},
 			[]string{"a: Rebooting PermitGiven"},
 		},
-		"what is back settles": {
+		"a node that has rebooted settles": {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
@@ -133,7 +133,7 @@ func TestForWindows(t *testing.T) {
 			},
 			[]string{"a: Waiting WindowsDisjoint"},
 		},
-		"windows of a profile that does not need the reboot have no say": {
+		"windows of a profile that does not need the reboot are ignored": {
 			func(f *fixture) {
 				f.profile("lab").opens("0 13 * * *", 3600)
 				f.node("a").Profiles = []string{"eda", "lab"}
@@ -173,7 +173,7 @@ func TestForZonesInTurn(t *testing.T) {
 		"all nodes of a zone are claimed, and no others": {
 			func(*fixture) {}, []string{"claim a for eda", "claim d for eda", "b: Waiting WaitingForZone", "c: Waiting WaitingForZone"},
 		},
-		"then those of the next": {
+		"then all nodes of the next zone are claimed": {
 			func(f *fixture) { f.finish("a", time.Hour); f.finish("d", time.Hour) },
 			[]string{"claim b for eda", "b: Claimed Claimed", "c: Waiting WaitingForZone"},
 		},
@@ -185,19 +185,19 @@ func TestForZonesInTurn(t *testing.T) {
 			},
 			[]string{"claim c for eda", "b: UpToDate NothingToDo", "c: Claimed Claimed"},
 		},
-		"who is drained holds up the other zones": {
+		"a draining node delays the other zones": {
 			func(f *fixture) { f.finish("d", time.Hour); f.cordoned("a", ZonePatience-time.Second) },
 			[]string{"drain a", "b: Waiting WaitingForZone", "c: Waiting WaitingForZone"},
 		},
-		"but not for ever": {
+		"a draining node delays the other zones only for a limited time": {
 			func(f *fixture) { f.finish("d", time.Hour); f.cordoned("a", ZonePatience) },
 			[]string{"drain a", "claim b for eda", "b: Claimed Claimed", "c: Waiting WaitingForZone"},
 		},
-		"who reboots holds them up for longer": {
+		"a rebooting node delays the other zones for longer": {
 			func(f *fixture) { f.finish("d", time.Hour); f.permitted("a", ZonePatience) },
 			[]string{"b: Waiting WaitingForZone", "c: Waiting WaitingForZone"},
 		},
-		"who has failed does not": {
+		"a failed node does not delay the other zones": {
 			func(f *fixture) {
 				f.finish("d", time.Hour)
 				f.cordoned("a", time.Minute)
@@ -210,11 +210,11 @@ func TestForZonesInTurn(t *testing.T) {
 			},
 			[]string{"claim b for eda", "b: Claimed Claimed", "c: Waiting WaitingForCanary"},
 		},
-		"nor who cannot go": {
+		"a node that cannot be disrupted does not delay the other zones": {
 			func(f *fixture) { f.node("a").NeverDisrupt, f.node("d").Paused = true, true },
 			[]string{"claim b for eda", "b: Claimed Claimed", "c: Waiting WaitingForZone"},
 		},
-		"nor another profile's nodes": {
+		"nodes of another profile do not delay the other zones": {
 			func(f *fixture) {
 				f.profile("lab")
 				f.setProfile("a", "lab")
@@ -246,7 +246,7 @@ func TestForFairShares(t *testing.T) {
 			},
 			[]string{"claim c for lab"},
 		},
-		"and round": {
+		"a single slot returns to the first profile": {
 			func(f *fixture) {
 				f.Budget = 1
 				f.finish("a", 2*time.Minute)
@@ -256,7 +256,7 @@ func TestForFairShares(t *testing.T) {
 			},
 			[]string{"claim b for eda"},
 		},
-		"who holds a node waits for who holds none": {
+		"a profile with a disrupted node waits for a profile without one": {
 			func(f *fixture) {
 				f.Budget = 2
 				f.permitted("a", 10*time.Minute)
@@ -268,7 +268,7 @@ func TestForFairShares(t *testing.T) {
 		"on a tie the priority decides": {
 			func(f *fixture) { f.Budget, f.Profiles[1].Priority = 1, 1 }, []string{"claim c for lab"},
 		},
-		"who cannot go leaves its share": {
+		"a profile whose nodes cannot be disrupted leaves its share to others": {
 			func(f *fixture) { f.Budget, f.Profiles[1].Paused = 2, v1alpha1.ReasonPausedByField },
 			[]string{"claim a for eda", "claim b for eda"},
 		},
@@ -329,19 +329,19 @@ func TestForNodesThatHaveBeenUnavailableForLong(t *testing.T) {
 	}
 	playRows(t, map[string]row{
 		"do not count": {func(*fixture) {}, []string{"claim b for eda"}},
-		"count where we hold them": {
+		"count if the rollout disrupts them": {
 			func(f *fixture) { f.permitted("a", time.Minute) }, nil,
 		},
-		"count where they have failed": {
+		"count if they have failed": {
 			func(f *fixture) { f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour) }, nil,
 		},
-		"count in the cluster's budget as long as one profile minds": {
+		"count in the cluster's budget as long as they count in one profile": {
 			func(f *fixture) { f.profile("lab"); f.node("a").Profiles = []string{"eda", "lab"} }, nil,
 		},
 		"count if the time since which they are out is unknown": {
 			func(f *fixture) { f.node("a").UnavailableSince = nil }, nil,
 		},
-		"count where no profile is there to say so": {
+		"count without a profile": {
 			func(f *fixture) { f.node("a").Profiles = nil }, nil,
 		},
 	}, build)
@@ -366,13 +366,13 @@ func TestForAChosenCanary(t *testing.T) {
 		return f
 	}
 	playRows(t, map[string]row{
-		"goes first, whatever its age": {
+		"goes first regardless of its age": {
 			func(*fixture) {}, []string{"claim c for eda", "a: Waiting WaitingForCanary"},
 		},
 		"soaks": {
 			func(f *fixture) { f.finish("c", 59*time.Second) }, []string{"a: Waiting WaitingForCanary"},
 		},
-		"lets the others go": {
+		"finishes, and the others follow": {
 			func(f *fixture) { f.finish("c", time.Minute) },
 			[]string{"claim a for eda", "claim b for eda", "claim d for eda", "a: Claimed Claimed"},
 		},
@@ -394,7 +394,7 @@ func TestForAChosenCanary(t *testing.T) {
 			func(f *fixture) { f.node("c").NeverDisrupt = true; f.finish("b", 59*time.Second) },
 			[]string{"a: Waiting WaitingForCanary"},
 		},
-		"that gets other settings proves nothing": {
+		"that gets other settings is no evidence": {
 			func(f *fixture) {
 				f.changeHash("c", "h2")
 				f.finish("c", time.Hour)
@@ -421,8 +421,8 @@ func TestForTheLastControlPlaneNode(t *testing.T) {
 		"others have cordoned it, and it is Ready": {
 			func(f *fixture) { f.node("b").Unschedulable = true }, []string{"claim a for eda", "a: Claimed Claimed"},
 		},
-		"it is being deleted":        {func(f *fixture) { f.node("b").Deleting = true }, waits},
-		"we are about to disrupt it": {func(f *fixture) { f.node("b").NeverDisrupt = false; f.permitted("b", time.Minute) }, waits},
+		"it is being deleted":                {func(f *fixture) { f.node("b").Deleting = true }, waits},
+		"the rollout is about to disrupt it": {func(f *fixture) { f.node("b").NeverDisrupt = false; f.permitted("b", time.Minute) }, waits},
 		"it has failed": {
 			func(f *fixture) { f.addNote("b", v1alpha1.RolloutFailed, "x", time.Hour) }, waits,
 		},

@@ -41,38 +41,38 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 				"release the claim of a", "a: Waiting HostBusy",
 			},
 		},
-		"no disruption starts meanwhile": {
+		"no disruption starts during the back-off": {
 			func(f *fixture) {
 				f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonHostBusy, BackOff-time.Second)
 			},
 			[]string{"a: Waiting HostBusy"},
 		},
-		"and it is tried again after that": {
+		"a new attempt starts after the back-off": {
 			func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonHostBusy, BackOff) },
 			[]string{"claim a for eda", "a: Claimed Claimed"},
 		},
-		"a pause takes its permit back": {
+		"a pause withdraws its permit": {
 			func(f *fixture) {
 				f.hostBusy("a", time.Minute)
 				f.Paused = true
 			},
 			takenBack("PausedByAnnotation"),
 		},
-		"so does the end of the window": {
+		"the end of the window withdraws its permit": {
 			func(f *fixture) {
 				f.hostBusy("a", time.Minute)
 				f.Profiles[0].opens("0 2 * * *", 3600)
 			},
 			takenBack("WaitingForWindow"),
 		},
-		"and another control-plane node that is out": {
+		"another control-plane node that is out withdraws its permit": {
 			func(f *fixture) {
 				f.hostBusy("a", time.Minute)
 				f.node("a").ControlPlane = true
 			},
 			takenBack("LastControlPlaneNode"),
 		},
-		"a reboot that has started takes its time from then on": {
+		"the time limit of a reboot starts with the reboot": {
 			func(f *fixture) {
 				f.hostBusy("a", 15*time.Minute)
 				f.addNote("a", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonHostBusy, 15*time.Minute).Attempts = 1
@@ -80,7 +80,7 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 			},
 			[]string{"a: Rebooting RebootStarted"},
 		},
-		"and no longer": {
+		"a started reboot fails after its time limit": {
 			func(f *fixture) {
 				f.permitted("a", 29*time.Minute)
 				f.addNote("a", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted, 15*time.Minute).Attempts = 1
@@ -88,7 +88,7 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},
-		"as does one that has booted before anybody saw it start": {
+		"a reboot whose start was not observed": {
 			func(f *fixture) {
 				f.hostBusy("a", 16*time.Minute)
 				f.addNote("a", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonHostBusy, 16*time.Minute).Attempts = 1
@@ -107,7 +107,7 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 				"release the claim of a", "a: Waiting CordonLost",
 			},
 		},
-		"others are about to take it away: it needs no reboot": {
+		"others are about to remove it: it needs no reboot": {
 			func(f *fixture) {
 				f.hostBusy("a", 15*time.Minute)
 				f.node("a").Leaving = "karpenter.sh/disrupted"
@@ -168,8 +168,8 @@ func TestForAnUnusedPermitIsNoAttempt(t *testing.T) {
 				f.node("a").Leaving = "karpenter.sh/disrupted"
 			}, 0,
 		},
-		"but a permit whose reboot the host rejected is used up": {func(f *fixture) { f.addAnswer("a", v1alpha1.RebootFailed) }, 1},
-		"and a permit without a response may have been":          {func(f *fixture) { f.node("a").ClientNode.Status.ObservedGeneration = 3 }, 1},
+		"a permit whose reboot the host rejected is used up": {func(f *fixture) { f.addAnswer("a", v1alpha1.RebootFailed) }, 1},
+		"a permit without a response may be used up":         {func(f *fixture) { f.node("a").ClientNode.Status.ObservedGeneration = 3 }, 1},
 		"a permit with an unknown ID is counted as in the note": {
 			func(f *fixture) {
 				f.node("a").ClientNode.Spec.RebootPermit.ID = "x"

@@ -133,7 +133,7 @@ func TestResultsOfAClone(t *testing.T) {
 		text   string
 		within time.Duration
 	}{
-		"it is mounted, and shows the list": {mounts, volumeplan.ProbeWorks, "a probe on n1 has mounted a clone of pv-s with vers=3.0,actimeo=30, over 1 connection", 10 * time.Second},
+		"it is mounted with the mount options": {mounts, volumeplan.ProbeWorks, "a probe on n1 has mounted a clone of pv-s with vers=3.0,actimeo=30, over 1 connection", 10 * time.Second},
 		"mount rejects an option, and accepts the original mount options": {byList(fails(invalid), mounts), volumeplan.ProbeRefused,
 			"a probe on n1 could not mount a clone of pv-s with vers=3.0,actimeo=30: " + invalid, 30 * time.Second},
 		"mount rejects both": {fails(invalid), volumeplan.ProbeUnknown, "the original mount options do not work either", 30 * time.Second},
@@ -211,9 +211,9 @@ func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 			text: "all suitable nodes have mounts of filer, and a clone would share their connections"},
 		"by the name under which the kernel mounted it": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.9", "10.0.0.9:445")}, want: "on n2",
 			mount: v1alpha1.MountStatus{Volume: "pv-s", Server: "10.0.0.9", Protocol: "SMB3.0"}},
-		"where a node has other mounts under that name": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.9", "10.0.0.9:445"), "n2": has("10.0.0.9", "")}, want: "on n3",
+		"if a node has other mounts under that name": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.9", "10.0.0.9:445"), "n2": has("10.0.0.9", "")}, want: "on n3",
 			mount: v1alpha1.MountStatus{Volume: "pv-s", Server: "10.0.0.9", Protocol: "SMB3.0"}},
-		"a tunnel's end on a node is no name": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("127.0.0.1", "127.0.0.1:20049")}, want: "on n1",
+		"the local end of a tunnel is no name": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("127.0.0.1", "127.0.0.1:20049")}, want: "on n1",
 			mount: v1alpha1.MountStatus{Volume: "pv-t", Server: "127.0.0.1", Protocol: "SMB3.0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -263,7 +263,7 @@ func TestACloneFollowsAProbeWithoutAResult(t *testing.T) {
 			w.expectClean()
 		})
 	}
-	t.Run("a list that it has shown to fail needs no clone", func(t *testing.T) {
+	t.Run("mount options that the probe has shown to fail need no clone", func(t *testing.T) {
 		w, c := newWorld(t, "n1"), share("s")
 		c.Target.Obstacle = ""
 		w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, mounts

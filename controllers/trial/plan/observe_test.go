@@ -166,20 +166,20 @@ func TestHowObservingEnds(t *testing.T) {
 		kind, reason, message string
 		recommends            string
 	}{
-		"no node has it mounted": {func(l *lab) { l.nodes["n1"].ClientNode.Status.Mounts = nil }, 1, failed, v1alpha1.TrialReasonNotPossible, "No node that has an agent has volume pv-1 mounted", ""},
-		"none that is selected has": {func(l *lab) { l.trials[0].Spec.NodeSelector = map[string]v1alpha1.LabelText{"pool": "other"} }, 1, failed, v1alpha1.TrialReasonNotPossible,
+		"no node has mounted the volume": {func(l *lab) { l.nodes["n1"].ClientNode.Status.Mounts = nil }, 1, failed, v1alpha1.TrialReasonNotPossible, "No node that has an agent has volume pv-1 mounted", ""},
+		"no selected node has mounted the volume": {func(l *lab) { l.trials[0].Spec.NodeSelector = map[string]v1alpha1.LabelText{"pool": "other"} }, 1, failed, v1alpha1.TrialReasonNotPossible,
 			"and that nodeSelector selects", ""},
-		"the claim is not bound":           {func(l *lab) { l.lacks = "PersistentVolumeClaim projects is not there" }, 2000, failed, v1alpha1.TrialReasonTimedOut, "After 3600 s, PersistentVolumeClaim projects", ""},
-		"the claim loses its volume":       {func(l *lab) { l.step(); l.impossible = "the claim is no longer bound to volume pv-1" }, 2, failed, v1alpha1.TrialReasonNotPossible, "no longer bound to volume pv-1", ""},
-		"agents cannot count":              {fails, 4, failed, v1alpha1.TrialReasonTimedOut, "No node returned a sample: n1: counters cannot be read", ""},
-		"agents are silent":                {func(l *lab) { l.count = nil }, 200, failed, v1alpha1.TrialReasonTimedOut, "n1: its agent did not start in time", ""},
-		"nothing was mounted all the time": {counts(), 4, failed, v1alpha1.TrialReasonTimedOut, "n1: its mount appeared or disappeared within the window", ""},
-		"another volume is reported":       {counts(func() v1alpha1.MountSample { m := listing(16387); m.Volume = "pv-9"; return m }()), 4, failed, v1alpha1.TrialReasonTimedOut, "its mount appeared or disappeared", ""},
-		"the rollout holds the node":       {func(l *lab) { l.nodes["n1"].Writable = false }, 2000, failed, v1alpha1.TrialReasonTimedOut, "n1: too little time is left for a window", ""},
-		"little was done":                  {counts(listing(9)), 4, complete, v1alpha1.TrialReasonDecided, "Too few operations for a result", "Too few operations for a result: measure while the work runs, or for longer."},
-		"nothing stands out":               {counts(healthy), 4, complete, v1alpha1.TrialReasonDecided, "The mounts are healthy", "The mounts are healthy: no problems found, and no change is recommended."},
-		"the server is slow":               {counts(slow), 4, complete, v1alpha1.TrialReasonDecided, "No client setting will help (BusyServer): ", ""},
-		"only a user can decide":           {counts(opens), 4, complete, v1alpha1.TrialReasonDecided, "check with the owner of the programs", ""},
+		"the claim is not bound":                   {func(l *lab) { l.lacks = "PersistentVolumeClaim projects is not there" }, 2000, failed, v1alpha1.TrialReasonTimedOut, "After 3600 s, PersistentVolumeClaim projects", ""},
+		"the claim loses its volume":               {func(l *lab) { l.step(); l.impossible = "the claim is no longer bound to volume pv-1" }, 2, failed, v1alpha1.TrialReasonNotPossible, "no longer bound to volume pv-1", ""},
+		"agents cannot count":                      {fails, 4, failed, v1alpha1.TrialReasonTimedOut, "No node returned a sample: n1: counters cannot be read", ""},
+		"agents are silent":                        {func(l *lab) { l.count = nil }, 200, failed, v1alpha1.TrialReasonTimedOut, "n1: its agent did not start in time", ""},
+		"no mount existed during the whole window": {counts(), 4, failed, v1alpha1.TrialReasonTimedOut, "n1: its mount appeared or disappeared within the window", ""},
+		"another volume is reported":               {counts(func() v1alpha1.MountSample { m := listing(16387); m.Volume = "pv-9"; return m }()), 4, failed, v1alpha1.TrialReasonTimedOut, "its mount appeared or disappeared", ""},
+		"the rollout disrupts the node":            {func(l *lab) { l.nodes["n1"].Writable = false }, 2000, failed, v1alpha1.TrialReasonTimedOut, "n1: too little time is left for a window", ""},
+		"few operations were counted":              {counts(listing(9)), 4, complete, v1alpha1.TrialReasonDecided, "Too few operations for a result", "Too few operations for a result: measure while the work runs, or for longer."},
+		"no problem is found":                      {counts(healthy), 4, complete, v1alpha1.TrialReasonDecided, "The mounts are healthy", "The mounts are healthy: no problems found, and no change is recommended."},
+		"the server is slow":                       {counts(slow), 4, complete, v1alpha1.TrialReasonDecided, "No client setting will help (BusyServer): ", ""},
+		"only a user can decide":                   {counts(opens), 4, complete, v1alpha1.TrialReasonDecided, "check with the owner of the programs", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newWatch(t, "n1")
@@ -322,9 +322,9 @@ func TestNodesThatATrialDoesNotWaitFor(t *testing.T) {
 		why   string
 	}{
 		"a node that is gone":                      {func(l *lab, _ *Node) { delete(l.nodes, "n2") }, 0, "it is gone or no longer has an agent"},
-		"one whose agent has gone":                 {func(_ *lab, n *Node) { n.ClientNode = nil }, 0, "it is gone or no longer has an agent"},
-		"one that has it mounted no more":          {func(_ *lab, n *Node) { n.ClientNode.Status.Mounts = nil }, 0, "it no longer has the volume mounted"},
-		"one that the rollout holds":               {func(_ *lab, n *Node) { n.Writable = false }, sampleGrace, "its agent is not Ready, it is ignored, or the rollout disrupts it"},
+		"a node whose agent is gone":               {func(_ *lab, n *Node) { n.ClientNode = nil }, 0, "it is gone or no longer has an agent"},
+		"a node that has unmounted the volume":     {func(_ *lab, n *Node) { n.ClientNode.Status.Mounts = nil }, 0, "it no longer has the volume mounted"},
+		"a node that the rollout disrupts":         {func(_ *lab, n *Node) { n.Writable = false }, sampleGrace, "its agent is not Ready, it is ignored, or the rollout disrupts it"},
 		"an agent that is silent":                  {func(*lab, *Node) {}, sampleGrace + clockTolerance, "its agent did not start in time"},
 		"an agent that starts and does not finish": {func(l *lab, _ *Node) { l.running("n2") }, sampleGrace + clockTolerance + time.Minute, "its agent did not finish in time"},
 	} {
@@ -413,10 +413,10 @@ func TestASampleWithoutAPhase(t *testing.T) {
 		sample v1alpha1.TrialSample
 		want   bool
 	}{
-		"it may still come":            {v1alpha1.TrialSample{Node: "n1"}, false},
-		"a former manager has it":      {v1alpha1.TrialSample{Node: "n1", Mounts: []v1alpha1.MountSample{listing(1)}}, true},
-		"a former manager gave it up":  {v1alpha1.TrialSample{Node: "n1", Message: "its agent did not finish in time"}, true},
-		"the field decides, if failed": {v1alpha1.TrialSample{Node: "n1", Phase: v1alpha1.SampleFailed}, true},
+		"its response may still arrive":           {v1alpha1.TrialSample{Node: "n1"}, false},
+		"a result that a former manager recorded": {v1alpha1.TrialSample{Node: "n1", Mounts: []v1alpha1.MountSample{listing(1)}}, true},
+		"a former manager stopped waiting":        {v1alpha1.TrialSample{Node: "n1", Message: "its agent did not finish in time"}, true},
+		"the field decides, if failed":            {v1alpha1.TrialSample{Node: "n1", Phase: v1alpha1.SampleFailed}, true},
 	} {
 		if got := isSettled(test.sample); got != test.want {
 			t.Errorf("%s: got settled %t, want %t", name, got, test.want)
@@ -519,11 +519,11 @@ func TestVolumeOfAnObservingTrial(t *testing.T) {
 		bound, began              string
 		volume, lacks, impossible string
 	}{
-		"bound":                         {"pv-1", "", "pv-1", "", ""},
-		"bound, and being counted":      {"pv-1", "pv-1", "pv-1", "", ""},
-		"not bound":                     {"", "", "", "PersistentVolumeClaim tools does not exist or is not bound to a volume", ""},
-		"bound to another one by now":   {"pv-2", "pv-1", "", "", "the claim is no longer bound to volume pv-1"},
-		"gone while it was counted for": {"", "pv-1", "", "", "the claim is no longer bound to volume pv-1"},
+		"bound":                       {"pv-1", "", "pv-1", "", ""},
+		"bound while it is counted":   {"pv-1", "pv-1", "pv-1", "", ""},
+		"not bound":                   {"", "", "", "PersistentVolumeClaim tools does not exist or is not bound to a volume", ""},
+		"bound to another one by now": {"pv-2", "pv-1", "", "", "the claim is no longer bound to volume pv-1"},
+		"gone while it is counted":    {"", "pv-1", "", "", "the claim is no longer bound to volume pv-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pv := corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: test.bound}, Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound}}

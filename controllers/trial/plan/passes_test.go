@@ -347,21 +347,21 @@ func TestHowATrialByClonesFails(t *testing.T) {
 		"original mount options that the driver rejects": {func(b *bay) {
 			b.refuses = func(pass string) string { return arm("before", invalid)(pass) + arm("again", invalid)(pass) }
 		}, v1alpha1.TrialReasonNotPossible, "A clone could not be mounted with the original mount options: ", "After, round"},
-		"a server that is down":              {func(b *bay) { b.refuses = func(string) string { return down } }, v1alpha1.TrialReasonVoid, "Host is down", ""},
-		"work that fails":                    {tells(`{"failed":"no file to read"}`), v1alpha1.TrialReasonNotMounted, "round 1: no file to read", ""},
-		"a proof that is missing":            {tells(`{"void":"//filer/share has 2 connections"}`), v1alpha1.TrialReasonVoid, "3 passes in a row were invalid; the last one: //filer/share has 2 connections", ""},
-		"a Pod without a result":             {tells(""), v1alpha1.TrialReasonVoid, "finished without a result: Completed, exit code 0", ""},
-		"a Pod with an unreadable result":    {tells("hello"), v1alpha1.TrialReasonVoid, "returned an unreadable result", ""},
-		"an agent that reports no mount":     {func(b *bay) { b.mute = true }, v1alpha1.TrialReasonVoid, "the agent on n1 reports no mount of it", ""},
-		"a Pod that never starts":            {func(b *bay) { b.visit = nil }, v1alpha1.TrialReasonVoid, "did not start on n1 within 3m0s", ""},
-		"a claim that is never bound":        {func(b *bay) { b.unbound = true }, v1alpha1.TrialReasonVoid, "neither a bound claim nor a node for its Pod within 3m0s", ""},
-		"a Pod that never ends":              {func(b *bay) { b.hangs = true }, v1alpha1.TrialReasonVoid, "did not report its result", ""},
-		"another mount next to it":           {func(b *bay) { b.theirs["n1"] = true }, v1alpha1.TrialReasonVoid, "theirs was mounted on n1 next to a clone", ""},
-		"an API server that rejects a clone": {func(b *bay) { b.refused = "not here" }, v1alpha1.TrialReasonNotPossible, "The API server rejected a clone of pv-1: not here", ""},
-		"nodes that all have mounts of it":   {func(b *bay) { b.report(b.nodes["n1"], "theirs", nil) }, v1alpha1.TrialReasonTimedOut, "no mount of filer", ""},
-		"a driver that makes no clones":      {func(b *bay) { b.impossible = "volumes of driver x cannot be cloned" }, v1alpha1.TrialReasonNotPossible, "driver x", ""},
-		"impossible numbers":                 {tells(measured("QUERY_INFO", -1)), v1alpha1.TrialReasonVoid, "returned impossible numbers", ""},
-		"connections that were not counted":  {tells(strings.Replace(measured("QUERY_INFO", 1), "{", `{"transports":4,`, 1)), v1alpha1.TrialReasonVoid, "had 4 connections, but its mount options request 0", ""},
+		"a server that is down":               {func(b *bay) { b.refuses = func(string) string { return down } }, v1alpha1.TrialReasonVoid, "Host is down", ""},
+		"work that fails":                     {tells(`{"failed":"no file to read"}`), v1alpha1.TrialReasonNotMounted, "round 1: no file to read", ""},
+		"a proof that is missing":             {tells(`{"void":"//filer/share has 2 connections"}`), v1alpha1.TrialReasonVoid, "3 passes in a row were invalid; the last one: //filer/share has 2 connections", ""},
+		"a Pod without a result":              {tells(""), v1alpha1.TrialReasonVoid, "finished without a result: Completed, exit code 0", ""},
+		"a Pod with an unreadable result":     {tells("hello"), v1alpha1.TrialReasonVoid, "returned an unreadable result", ""},
+		"an agent that reports no mount":      {func(b *bay) { b.mute = true }, v1alpha1.TrialReasonVoid, "the agent on n1 reports no mount of it", ""},
+		"a Pod that never starts":             {func(b *bay) { b.visit = nil }, v1alpha1.TrialReasonVoid, "did not start on n1 within 3m0s", ""},
+		"a claim that is never bound":         {func(b *bay) { b.unbound = true }, v1alpha1.TrialReasonVoid, "neither a bound claim nor a node for its Pod within 3m0s", ""},
+		"a Pod that never ends":               {func(b *bay) { b.hangs = true }, v1alpha1.TrialReasonVoid, "did not report its result", ""},
+		"another mount next to it":            {func(b *bay) { b.theirs["n1"] = true }, v1alpha1.TrialReasonVoid, "theirs was mounted on n1 next to a clone", ""},
+		"an API server that rejects a clone":  {func(b *bay) { b.refused = "not here" }, v1alpha1.TrialReasonNotPossible, "The API server rejected a clone of pv-1: not here", ""},
+		"nodes that all have mounts of it":    {func(b *bay) { b.report(b.nodes["n1"], "theirs", nil) }, v1alpha1.TrialReasonTimedOut, "no mount of filer", ""},
+		"a driver without support for clones": {func(b *bay) { b.impossible = "volumes of driver x cannot be cloned" }, v1alpha1.TrialReasonNotPossible, "driver x", ""},
+		"impossible numbers":                  {tells(measured("QUERY_INFO", -1)), v1alpha1.TrialReasonVoid, "returned impossible numbers", ""},
+		"connections that were not counted":   {tells(strings.Replace(measured("QUERY_INFO", 1), "{", `{"transports":4,`, 1)), v1alpha1.TrialReasonVoid, "had 4 connections, but its mount options request 0", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBay(t, "n1")
@@ -445,8 +445,8 @@ func TestACloneIsDeletedAtOnceAfterAnotherMount(t *testing.T) {
 
 func TestAPassLeavesANodeThatIsNeeded(t *testing.T) {
 	for name, need := range map[string]func(*Node){
-		"it is cordoned":          func(n *Node) { n.Node.Spec.Unschedulable = true },
-		"the rollout has claimed": func(n *Node) { n.Writable = false },
+		"the node is cordoned":             func(n *Node) { n.Node.Spec.Unschedulable = true },
+		"the rollout has claimed the node": func(n *Node) { n.Writable = false },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBay(t, "n1", "n2")
@@ -501,7 +501,7 @@ func TestATrialByClonesThatEndsEarly(t *testing.T) {
 		b.runPasses()
 		expectStatus(t, trial, v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonTimedOut, "No round finished within 60 s")
 	})
-	t.Run("its volume is not the claim's any more", func(t *testing.T) {
+	t.Run("its claim has another volume", func(t *testing.T) {
 		b := newBay(t, "n1")
 		trial := b.add("a")
 		for len(b.passes) == 0 {
@@ -540,7 +540,7 @@ func TestATrialWhoseServerRejectsTheRunnersNetwork(t *testing.T) {
 		"both are denied":                            {status: v1alpha1.NodeTrialStatus{Message: "After, round 1: mount(2): operation not permitted", Own: &v1alpha1.TrialMount{Message: "x"}}, clones: true},
 		"the candidate alone is denied":              {status: v1alpha1.NodeTrialStatus{Message: "After, round 1: mount(2): operation not permitted", Own: &v1alpha1.TrialMount{Succeeded: true}}, reason: v1alpha1.TrialReasonNotMounted},
 		"the work fails":                             {status: v1alpha1.NodeTrialStatus{Message: "Again, round 1: no file to read", Proofs: mounted}, reason: v1alpha1.TrialReasonNotMounted},
-		"the kernel takes no such option":            {status: v1alpha1.NodeTrialStatus{Message: "Before, round 1: mount(2): invalid argument: nfs: Unknown parameter 'x'"}, reason: v1alpha1.TrialReasonNotMounted},
+		"the kernel does not support the option":     {status: v1alpha1.NodeTrialStatus{Message: "Before, round 1: mount(2): invalid argument: nfs: Unknown parameter 'x'"}, reason: v1alpha1.TrialReasonNotMounted},
 		"the agent rejects the order":                {status: v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialRefused, Message: "rejected by this node's agent"}, reason: v1alpha1.TrialReasonNotPossible},
 		"denied, and of a driver that is not cloned": {status: v1alpha1.NodeTrialStatus{Message: "Before, round 1: mount(2): operation not permitted"}, change: func(r *Trial) { r.Target.Clone.Obstacle = "no" }, reason: v1alpha1.TrialReasonNotMounted},
 	} {
@@ -606,22 +606,22 @@ func TestValidResultsOfAPod(t *testing.T) {
 	}
 	replace := func(old, by string) string { return strings.Replace(good, old, by, 1) }
 	for name, message := range map[string]string{
-		"nothing":                  "{}",
-		"an unknown field":         replace(`{`, `{"verdict":"Better",`),
-		"more than one":            good + good,
-		"a brace more":             good + "}",
-		"one phase":                replace(`"Repeated"`, `"First"`),
-		"an unknown phase":         replace(`"First"`, `"Third"`),
-		"an operation twice":       replace(`"operations":[`, `"operations":[{"name":"QUERY_INFO"},`),
-		"an operation with a tag":  replace(`"QUERY_INFO"`, `"<b>"`),
-		"one that is too long":     replace(`"QUERY_INFO"`, `"`+strings.Repeat("A", 25)+`"`),
-		"too many operations":      replace(`{"name":"QUERY_INFO","count":3}`, strings.Join(many, ",")),
-		"a count below zero":       measured("QUERY_INFO", -1),
-		"a count beyond reason":    measured("QUERY_INFO", maxPassCount+1),
-		"time that runs backwards": replace("900000", "-1"),
-		"time beyond the Pod's":    replace("900000", fmt.Sprint(int64(maxPassTime)+1)),
-		"a fraction of a unit":     replace(`"units":1000`, `"units":0.5`),
-		"more than Kubernetes":     replace(`{`, `{`+strings.Repeat(" ", v1alpha1.MaxClonePassBytes)),
+		"nothing":                    "{}",
+		"an unknown field":           replace(`{`, `{"verdict":"Better",`),
+		"more than one":              good + good,
+		"an extra brace":             good + "}",
+		"one phase":                  replace(`"Repeated"`, `"First"`),
+		"an unknown phase":           replace(`"First"`, `"Third"`),
+		"an operation twice":         replace(`"operations":[`, `"operations":[{"name":"QUERY_INFO"},`),
+		"an operation with a tag":    replace(`"QUERY_INFO"`, `"<b>"`),
+		"one that is too long":       replace(`"QUERY_INFO"`, `"`+strings.Repeat("A", 25)+`"`),
+		"too many operations":        replace(`{"name":"QUERY_INFO","count":3}`, strings.Join(many, ",")),
+		"a count below zero":         measured("QUERY_INFO", -1),
+		"a count beyond reason":      measured("QUERY_INFO", maxPassCount+1),
+		"time that runs backwards":   replace("900000", "-1"),
+		"time beyond the Pod's":      replace("900000", fmt.Sprint(int64(maxPassTime)+1)),
+		"a fraction of a unit":       replace(`"units":1000`, `"units":0.5`),
+		"more than Kubernetes keeps": replace(`{`, `{`+strings.Repeat(" ", v1alpha1.MaxClonePassBytes)),
 	} {
 		if told, err := decodePass(message); err == nil {
 			t.Errorf("%s: got %+v, want an error", name, told)

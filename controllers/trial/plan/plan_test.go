@@ -379,20 +379,20 @@ func TestJudge(t *testing.T) {
 		// asksOtherwise is true if the mount options have a different version, port or number of connections.
 		asksOtherwise bool
 	}{
-		"the kernel does not know an option":                       {unknownParameter, works, volumeplan.ProbeRefused, false},
-		"the kernel does not know it, and the server is shut":      {unknownParameter, fails("mount(2): permission denied"), volumeplan.ProbeRefused, false},
-		"the original mount options have the same flaw":            {unknownParameter, fails(unknownParameter), volumeplan.ProbeUnknown, false},
-		"the server has not that version":                          {"mount(2): protocol not supported", works, volumeplan.ProbeRefused, false},
-		"the server lets the pod network in with neither":          {"mount(2): operation not permitted", fails("mount(2): operation not permitted"), volumeplan.ProbeUnknown, false},
-		"the server accepts the original mount options":            {"mount(2): permission denied", works, volumeplan.ProbeRefused, false},
-		"no route, and the original mount options were not tried":  {"mount(2): no route to host", nil, volumeplan.ProbeUnknown, false},
-		"the server came up in between":                            {"mount(2): connection refused", works, volumeplan.ProbeUnknown, false},
-		"the server responds only with the original mount options": {"mount(2): connection refused", works, volumeplan.ProbeRefused, true},
-		"the server does not respond in either way":                {"mount(2): connection refused", fails("mount(2): connection refused"), volumeplan.ProbeUnknown, true},
-		"the server did not respond in time":                       {"mount(2): connection timed out", works, volumeplan.ProbeUnknown, false},
-		"the path is not there":                                    {"mount(2): no such file or directory", fails("mount(2): no such file or directory"), volumeplan.ProbeUnknown, false},
-		"an unknown message":                                       {"mount(2): input/output error", works, volumeplan.ProbeRefused, false},
-		"an unknown message, and the original mount options fail":  {"mount(2): input/output error", fails("mount(2): input/output error"), volumeplan.ProbeUnknown, false},
+		"the kernel does not know an option":                        {unknownParameter, works, volumeplan.ProbeRefused, false},
+		"the kernel does not know it, and the server denies access": {unknownParameter, fails("mount(2): permission denied"), volumeplan.ProbeRefused, false},
+		"the original mount options have the same flaw":             {unknownParameter, fails(unknownParameter), volumeplan.ProbeUnknown, false},
+		"the server does not support that version":                  {"mount(2): protocol not supported", works, volumeplan.ProbeRefused, false},
+		"the server rejects the pod network with both":              {"mount(2): operation not permitted", fails("mount(2): operation not permitted"), volumeplan.ProbeUnknown, false},
+		"the server accepts the original mount options":             {"mount(2): permission denied", works, volumeplan.ProbeRefused, false},
+		"no route, and the original mount options were not tried":   {"mount(2): no route to host", nil, volumeplan.ProbeUnknown, false},
+		"the server came up in between":                             {"mount(2): connection refused", works, volumeplan.ProbeUnknown, false},
+		"the server responds only with the original mount options":  {"mount(2): connection refused", works, volumeplan.ProbeRefused, true},
+		"the server does not respond in either way":                 {"mount(2): connection refused", fails("mount(2): connection refused"), volumeplan.ProbeUnknown, true},
+		"the server did not respond in time":                        {"mount(2): connection timed out", works, volumeplan.ProbeUnknown, false},
+		"the path is not there":                                     {"mount(2): no such file or directory", fails("mount(2): no such file or directory"), volumeplan.ProbeUnknown, false},
+		"an unknown message":                                        {"mount(2): input/output error", works, volumeplan.ProbeRefused, false},
+		"an unknown message, and the original mount options fail":   {"mount(2): input/output error", fails("mount(2): input/output error"), volumeplan.ProbeUnknown, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			order := orderFor(candidate("s", "filer"), time.Unix(1, 0))

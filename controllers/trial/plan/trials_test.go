@@ -257,7 +257,7 @@ func TestHowATrialFails(t *testing.T) {
 		"a proof that is missing":             {answer(v1alpha1.TrialVoid, "no proof of Transports: 1, the list asks for 4"), v1alpha1.TrialReasonVoid, "no proof of Transports"},
 		"an agent that rejects it":            {answer(v1alpha1.TrialRefused, "rejected by this node's agent: x"), v1alpha1.TrialReasonNotPossible, "rejected by"},
 		"no candidate":                        {func(l *lab) { l.impossible = "no rule of profile p selects the volume" }, v1alpha1.TrialReasonNotPossible, "no rule of profile p"},
-		"a claim that never comes":            {func(l *lab) { l.lacks = "no claim" }, v1alpha1.TrialReasonTimedOut, "no claim"},
+		"a claim that is never created":       {func(l *lab) { l.lacks = "no claim" }, v1alpha1.TrialReasonTimedOut, "no claim"},
 		"no trial runner":                     {func(l *lab) { l.runners = false }, v1alpha1.TrialReasonNotPossible, "created no Pod for Node"},
 		"a trial runner that is never Ready":  {func(l *lab) { l.stuck = true }, v1alpha1.TrialReasonNotPossible, "did not become Ready"},
 		"an agent that never responds":        {func(l *lab) { l.answer = nil }, v1alpha1.TrialReasonTimedOut, "Round 1 of 9 runs on n1"},

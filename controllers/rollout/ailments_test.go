@@ -34,8 +34,8 @@ func isInTheWay(state v1alpha1.SettingState, effect v1alpha1.SettingEffect) bool
 	return state == v1alpha1.SettingFailed || boots && (state == v1alpha1.SettingShadowed || state == v1alpha1.SettingDrifted)
 }
 
-// ail adds an ailment to a setting of a node, or removes it.
-func (w *world) ail(n *simNode, key string, a ailment) {
+// setAilment adds an ailment to a setting of a node, or removes it.
+func (w *world) setAilment(n *simNode, key string, a ailment) {
 	if n.machine.ailments[key] == a {
 		return
 	}
@@ -53,18 +53,18 @@ func (w *world) ail(n *simNode, key string, a ailment) {
 	n.machine.worsened++
 }
 
-// ailAnything adds or removes a user's file, a tool that changes values back, or a full disk.
-func (w *world) ailAnything(n *simNode) {
+// changeRandomAilment adds or removes a user's file, a tool that changes values back, or a full disk.
+func (w *world) changeRandomAilment(n *simNode) {
 	p := w.profiles[w.profileNames[w.rng.IntN(len(w.profileNames))]]
 	key, choice := p.moduleKey(), moduleAilments
 	if w.rng.IntN(4) == 0 {
 		key, choice = p.key(), argumentAilments
 	}
 	if w.rng.IntN(3) == 0 {
-		w.ail(n, key, ailment{})
+		w.setAilment(n, key, ailment{})
 		return
 	}
-	w.ail(n, key, choice[w.rng.IntN(len(choice))])
+	w.setAilment(n, key, choice[w.rng.IntN(len(choice))])
 }
 
 // bootAilments changes the ailments as a boot does: settings that waited for a boot become effective, and new ailments may
@@ -73,14 +73,14 @@ func (w *world) bootAilments(n *simNode) {
 	for _, name := range w.profileNames {
 		key := w.profiles[name].moduleKey()
 		if n.machine.ailments[key] == (ailment{v1alpha1.SettingPending, v1alpha1.EffectReboot}) {
-			w.ail(n, key, ailment{})
+			w.setAilment(n, key, ailment{})
 		}
 	}
 	if n.machine.boot != bootWell {
 		n.machine.worsened++
 	}
 	if !w.quiet && w.rng.IntN(6) == 0 {
-		w.ailAnything(n)
+		w.changeRandomAilment(n)
 	}
 }
 
@@ -91,7 +91,7 @@ func (w *world) endAilments(n *simNode) {
 		for _, key := range []string{p.key(), p.moduleKey()} {
 			ails := n.machine.ailments[key]
 			if isInTheWay(ails.state, ails.effect) || ails == (ailment{v1alpha1.SettingPending, v1alpha1.EffectReboot}) {
-				w.ail(n, key, ailment{})
+				w.setAilment(n, key, ailment{})
 			}
 		}
 	}
@@ -131,7 +131,7 @@ func (m *manager) checkFailure(n *simNode, note v1alpha1.RolloutStatus) {
 	}
 	seen := m.seen[n.Name]
 	reported := seen.Ready && c.Status.BootID == seen.BootID && c.Status.Hash == c.Spec.Hash && c.Status.ObservedGeneration == c.Generation
-	if reported && n.machine.worsened == n.machine.worsenedThen {
+	if reported && n.machine.worsened == n.machine.worsenedAtPermit {
 		m.fail("invariant 16: %s failed (%s) although its state did not get worse after the permit: %s", n.Name, note.Reason, note.Message)
 	}
 }
@@ -144,7 +144,7 @@ func (w *world) checkKept() {
 			n.noteReason() == v1alpha1.RolloutReasonPermitRefused || len(n.budgetsNeeded(w)) == 0 {
 			continue
 		}
-		if _, hash := w.wantedSettings(n); hash != n.ClientNode.Spec.BootHash {
+		if _, hash := w.desiredSettings(n); hash != n.ClientNode.Spec.BootHash {
 			continue // The report refers to settings that are about to change.
 		}
 		if obstacles := inTheWay(&n.Node); len(obstacles) > 0 {
@@ -160,8 +160,8 @@ func (n *simNode) reports(key string, states ...v1alpha1.SettingState) bool {
 	})
 }
 
-// cannotTake reports whether the agent reports a kernel argument as unsupported on the machine.
-func (n *simNode) cannotTake(key string) bool {
+// isUnsupported reports whether the agent reports a kernel argument as unsupported on the machine.
+func (n *simNode) isUnsupported(key string) bool {
 	return n.reports(key, v1alpha1.SettingClamped, v1alpha1.SettingUnsupported)
 }
 

@@ -35,9 +35,9 @@ func TestAStepThatMeetsAnotherVersionIsAConflict(t *testing.T) {
 			if _, err := s.readSnapshot(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			theirs, theirClientNode := &corev1.Node{}, &v1alpha1.StorageClientNode{}
-			change(t, s.Client, name, theirs, func() { theirs.Labels = map[string]string{"somebody": "else"} })
-			change(t, s.Client, name, theirClientNode, func() { theirClientNode.Labels = map[string]string{"somebody": "else"} })
+			other, otherClientNode := &corev1.Node{}, &v1alpha1.StorageClientNode{}
+			change(t, s.Client, name, other, func() { other.Labels = map[string]string{"somebody": "else"} })
+			change(t, s.Client, name, otherClientNode, func() { otherClientNode.Labels = map[string]string{"somebody": "else"} })
 			apply := func() error { return s.applyStep(t.Context(), step) }
 			if note, ok := step.(plan.WriteNote); ok {
 				apply = func() error { return s.writeNote(t.Context(), name, note.Note) }

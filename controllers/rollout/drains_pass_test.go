@@ -36,12 +36,12 @@ func (u *unreadable) drainNode(ctx context.Context, step plan.Drain) plan.DrainP
 // TestADrainWhosePodsCannotBeReadTimesOut also returns node b to service: the error on node a does not keep node b cordoned.
 func TestADrainWhosePodsCannotBeReadTimesOut(t *testing.T) {
 	w := newWorld(7)
-	w.quiet, w.calmly, w.budget = true, true, 2
+	w.quiet, w.deterministic, w.budget = true, true, 2
 	a, b := w.addNode("a"), w.addNode("b")
 	w.addProfile("eda", func(r *v1alpha1.Rollout) {
 		r.MaxUnavailable, r.Canary.Nodes = ptr.To(intstr.FromInt32(2)), ptr.To[int32](2)
 	}, "a", "b")
-	saidSo := false
+	errorNoted := false
 	for end := w.now.Add(16 * time.Minute); w.now.Before(end); w.passTime(5 * time.Second) {
 		if _, _, err := runPass(t.Context(), &unreadable{&manager{world: w, name: "m"}}, 1); err != nil {
 			t.Fatal(err)
@@ -51,11 +51,11 @@ func TestADrainWhosePodsCannotBeReadTimesOut(t *testing.T) {
 			w.runAgent(n)
 		}
 		note := a.ClientNode.Status.Rollout
-		saidSo = saidSo || note != nil && note.Phase == v1alpha1.RolloutDraining && note.Reason == v1alpha1.RolloutReasonDrainError
+		errorNoted = errorNoted || note != nil && note.Phase == v1alpha1.RolloutDraining && note.Reason == v1alpha1.RolloutReasonDrainError
 	}
 	note := a.ClientNode.Status.Rollout
-	if !saidSo || note.Reason != v1alpha1.RolloutReasonDrainTimedOut || a.Unschedulable {
-		t.Errorf("got a note with the error %t, last reason %s, cordoned %t; want a timeout after the error", saidSo, note.Reason, a.Unschedulable)
+	if !errorNoted || note.Reason != v1alpha1.RolloutReasonDrainTimedOut || a.Unschedulable {
+		t.Errorf("got a note with the error %t, last reason %s, cordoned %t; want a timeout after the error", errorNoted, note.Reason, a.Unschedulable)
 	}
 	if b.Unschedulable || b.ClientNode.Status.Rollout.Phase != v1alpha1.RolloutUpToDate {
 		t.Errorf("b: got cordoned %t, phase %s; want an uncordoned node that is up to date", b.Unschedulable, b.ClientNode.Status.Rollout.Phase)
@@ -66,10 +66,10 @@ func TestADrainWhosePodsCannotBeReadTimesOut(t *testing.T) {
 }
 
 // stuck responds only when its context ends.
-type stuck struct{ asked chan string }
+type stuck struct{ requests chan string }
 
 func (s *stuck) Evict(ctx context.Context, pod *corev1.Pod, _ *int64) error {
-	s.asked <- pod.Name
+	s.requests <- pod.Name
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -78,7 +78,7 @@ func (s *stuck) Evict(ctx context.Context, pod *corev1.Pod, _ *int64) error {
 func TestAPassWaitsForNoEviction(t *testing.T) {
 	pods := &corev1.Pod{}
 	pods.Namespace, pods.Name, pods.UID, pods.Spec.NodeName = "eda", "web", "u", "a"
-	evictor := &stuck{asked: make(chan string, 1)}
+	evictor := &stuck{requests: make(chan string, 1)}
 	s := scopeOf(t)
 	s.Drains = &drain.Runner{Drainer: drain.Drainer{Reader: readerOfPods(t, pods), Evictor: evictor}}
 	synctest.Test(t, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestAPassWaitsForNoEviction(t *testing.T) {
 		began := time.Now()
 		step := plan.Drain{OnNode: plan.OnNode{Node: "a"}, Options: v1alpha1.Drain{Force: true}}
 		progress := s.drainNode(ctx, step)
-		<-evictor.asked
+		<-evictor.requests
 		delete(s.drains, "a")
 		s.inspectPods(ctx, step)
 		if waiting := s.drains["a"]; waiting == nil || waiting.Gone || progress.Gone || time.Since(began) > 0 {

@@ -16,33 +16,33 @@ import (
 // simDrain is the drain of a node in the background of a manager.
 type simDrain struct {
 	options v1alpha1.Drain
-	// asked is true while pods must be evicted. evicted is the number of evicted pods.
-	asked   bool
-	evicted int32
-	// refused contains the pods whose latest eviction was rejected.
-	refused sets.Set[string]
+	// requested is true while pods must be evicted. evicted is the number of evicted pods.
+	requested bool
+	evicted   int32
+	// rejected contains the pods whose latest eviction was rejected.
+	rejected sets.Set[string]
 	// nodeRV is the version of the Node when the manager last requested the drain.
 	nodeRV int
 }
 
 func (m *manager) drainNode(_ context.Context, step plan.Drain) plan.DrainProgress {
 	defer m.turnOfWorker()()
-	m.intrudeAt("drain")
+	m.interruptAt("drain")
 	n := m.nodes[step.Node]
 	if n == nil {
 		m.progress[step.Node] = &plan.DrainProgress{Gone: true}
 		return *m.progress[step.Node]
 	}
-	own := m.drains[m.name]
-	if own == nil {
-		own = map[string]*simDrain{}
-		m.drains[m.name] = own
+	managerDrains := m.drains[m.name]
+	if managerDrains == nil {
+		managerDrains = map[string]*simDrain{}
+		m.drains[m.name] = managerDrains
 	}
-	if own[n.Name] == nil {
-		own[n.Name] = &simDrain{evicted: step.Evicted, refused: sets.New[string]()}
+	if managerDrains[n.Name] == nil {
+		managerDrains[n.Name] = &simDrain{evicted: step.Evicted, rejected: sets.New[string]()}
 	}
-	drain := own[n.Name]
-	drain.options, drain.asked, drain.nodeRV = step.Options, true, m.seen[n.Name].nodeRV
+	drain := managerDrains[n.Name]
+	drain.options, drain.requested, drain.nodeRV = step.Options, true, m.seen[n.Name].nodeRV
 	progress := drain.progressOf(n)
 	m.progress[n.Name] = &progress
 	return progress
@@ -51,12 +51,12 @@ func (m *manager) drainNode(_ context.Context, step plan.Drain) plan.DrainProgre
 // inspectPods records nothing while pods must be evicted and no run is in progress.
 func (m *manager) inspectPods(_ context.Context, step plan.Drain) {
 	defer m.turnOfWorker()()
-	m.intrudeAt("look")
+	m.interruptAt("look")
 	n, drain := m.nodes[step.Node], m.drains[m.name][step.Node]
 	if drain == nil {
 		drain = &simDrain{}
 	}
-	due := !drain.asked && n != nil && slices.ContainsFunc(n.pods, func(p simPod) bool { return p.goneAt.IsZero() })
+	due := !drain.requested && n != nil && slices.ContainsFunc(n.pods, func(p simPod) bool { return p.goneAt.IsZero() })
 	if n != nil && len(n.pods) > 0 && !due {
 		m.progress[n.Name] = new(drain.progressOf(n))
 	}
@@ -65,12 +65,12 @@ func (m *manager) inspectPods(_ context.Context, step plan.Drain) {
 // lookAhead returns the pods whose budget would reject an eviction.
 func (m *manager) lookAhead(_ context.Context, step plan.AddClaim) plan.DrainProgress {
 	defer m.turnOfWorker()()
-	m.intrudeAt("look ahead")
+	m.interruptAt("look ahead")
 	n := m.nodes[step.Node]
 	if n == nil {
 		return plan.DrainProgress{}
 	}
-	n.lookedQuietly = m.quiet && !slices.ContainsFunc(n.pods, func(p simPod) bool { return p.unseen })
+	n.lookedAfterFaults = m.quiet && !slices.ContainsFunc(n.pods, func(p simPod) bool { return p.unseen })
 	switch {
 	case slices.ContainsFunc(n.pods, func(p simPod) bool { return m.now.Before(p.blockedUntil) && !p.unseen }):
 		return plan.DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Eviction of Pod a/b blocked by PodDisruptionBudget a/c"}
@@ -80,9 +80,9 @@ func (m *manager) lookAhead(_ context.Context, step plan.AddClaim) plan.DrainPro
 	return plan.DrainProgress{}
 }
 
-// checkInVain is the part of invariant 18 about evictions. A drain evicts no pod without effect if the cluster is unchanged since
+// checkWastedEvictions is the part of invariant 18 about evictions. A drain evicts no pod without effect if the cluster is unchanged since
 // the look ahead. The check applies only while there are no faults.
-func (m *manager) checkInVain(n *simNode, step plan.Uncordon) {
+func (m *manager) checkWastedEvictions(n *simNode, step plan.Uncordon) {
 	evicted := m.evictedFrom(n.Name)
 	if note := n.ClientNode.Status.Rollout; note != nil {
 		evicted = max(evicted, note.Evictions)
@@ -90,8 +90,8 @@ func (m *manager) checkInVain(n *simNode, step plan.Uncordon) {
 	if step.Reason != v1alpha1.RolloutReasonDrainTimedOut || evicted == 0 {
 		return
 	}
-	m.inVain += evicted
-	if n.lookedQuietly {
+	m.wastedEvictions += evicted
+	if n.lookedAfterFaults {
 		m.fail("invariant 18: evicted %d pods of %s without effect", evicted, n.Name)
 	}
 }
@@ -120,7 +120,7 @@ func (d *simDrain) progressOf(n *simNode) plan.DrainProgress {
 	if slices.ContainsFunc(n.pods, func(p simPod) bool { return !p.runsUntil.IsZero() }) {
 		out.Reason, out.Message = v1alpha1.RolloutReasonWaitingForPods, "Waiting for pod a/job to finish"
 	}
-	if slices.ContainsFunc(n.pods, func(p simPod) bool { return d.refused.Has(p.name) }) {
+	if slices.ContainsFunc(n.pods, func(p simPod) bool { return d.rejected.Has(p.name) }) {
 		out.Reason, out.Message = v1alpha1.RolloutReasonDrainBlocked, "Eviction of Pod a/b blocked by PodDisruptionBudget a/c"
 	}
 	return out
@@ -130,8 +130,8 @@ func (d *simDrain) progressOf(n *simNode) plan.DrainProgress {
 func (w *world) runDrains() {
 	for _, manager := range slices.Sorted(maps.Keys(w.drains)) {
 		for _, name := range slices.Sorted(maps.Keys(w.drains[manager])) {
-			if drain, n := w.drains[manager][name], w.nodes[name]; n != nil && drain.asked {
-				drain.asked = false
+			if drain, n := w.drains[manager][name], w.nodes[name]; n != nil && drain.requested {
+				drain.requested = false
 				w.evictPods(n, drain)
 			}
 		}
@@ -145,10 +145,10 @@ func (w *world) evictPods(n *simNode, drain *simDrain) {
 	}
 	for i := range n.pods {
 		pod := &n.pods[i]
-		drain.refused.Delete(pod.name)
+		drain.rejected.Delete(pod.name)
 		switch {
 		case w.now.Before(pod.blockedUntil):
-			drain.refused.Insert(pod.name)
+			drain.rejected.Insert(pod.name)
 		case pod.goneAt.IsZero():
 			pod.goneAt = w.now.Add(time.Duration(w.rng.IntN(40)) * time.Second)
 			drain.evicted++

@@ -56,12 +56,12 @@ func TestARefreshReadsTheNodesThatAreStaleInTheCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, news := cached.currentSnapshot(), cached.news()
-	told := sets.New[string]()
+	reported := sets.New[string]()
 	for _, n := range news.Nodes {
-		told.Insert(n.Name)
+		reported.Insert(n.Name)
 	}
-	if want := sets.New("node", "object", "new"); !told.Equal(want) || !slices.Equal(news.Gone, []string{"gone"}) {
-		t.Errorf("news: got nodes %v and deleted nodes %v, want node, object, new and gone", sets.List(told), news.Gone)
+	if want := sets.New("node", "object", "new"); !reported.Equal(want) || !slices.Equal(news.Gone, []string{"gone"}) {
+		t.Errorf("news: got nodes %v and deleted nodes %v, want node, object, new and gone", sets.List(reported), news.Gone)
 	}
 	if again := cached.news(); len(again.Nodes)+len(again.Gone) > 0 {
 		t.Errorf("second news: got %d nodes, want none", len(again.Nodes))

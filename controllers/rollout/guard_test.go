@@ -16,7 +16,7 @@ func TestGuardsAreSetAndRemovedAndOtherKeysAreKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		before    metav1.ObjectMeta
 		exclude   bool
-		meddle    func(*corev1.Node)
+		change    func(*corev1.Node)
 		during    metav1.ObjectMeta
 		afterward metav1.ObjectMeta
 	}{
@@ -52,7 +52,7 @@ func TestGuardsAreSetAndRemovedAndOtherKeysAreKept(t *testing.T) {
 			},
 		},
 		"values that others have changed stay, and so does a foreign key in the list": {
-			meddle: func(n *corev1.Node) {
+			change: func(n *corev1.Node) {
 				n.Annotations[karpenterAnnotation] = "mine"
 				n.Annotations["example.com/x"] = "true"
 				n.Annotations[list] = `{"annotations":["` + clusterAutoscalerAnnotation + `","` + karpenterAnnotation + `","example.com/x"]}`
@@ -71,8 +71,8 @@ func TestGuardsAreSetAndRemovedAndOtherKeysAreKept(t *testing.T) {
 			}
 			setGuards(node, c.exclude)
 			setGuards(node, c.exclude) // a second cordon
-			if c.meddle != nil {
-				c.meddle(node)
+			if c.change != nil {
+				c.change(node)
 			}
 			if diff := cmp.Diff(c.during, node.ObjectMeta, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("during (-want +got):\n%s", diff)

@@ -23,7 +23,7 @@ func TestAPoisonLosesNoMoreMachinesThanTheThreshold(t *testing.T) {
 		for _, threshold := range []int32{1, 3} {
 			t.Run(fmt.Sprintf("renamed %t, threshold %d", renamed, threshold), func(t *testing.T) {
 				w := newWorld(1)
-				w.quiet, w.verbose, w.calmly = true, true, true
+				w.quiet, w.verbose, w.deterministic = true, true, true
 				w.repairAfter, w.renames = 10*time.Minute, renamed
 				var all []string
 				for i := range 40 {
@@ -35,7 +35,7 @@ func TestAPoisonLosesNoMoreMachinesThanTheThreshold(t *testing.T) {
 					w.addNode(name)
 				}
 				for end := w.now.Add(8 * time.Hour); w.now.Before(end); {
-					w.playCalmly()
+					w.playWithoutFaults()
 				}
 				if w.broken != nil {
 					t.Error(w.broken)
@@ -73,7 +73,7 @@ func (w *world) loseNode(n *simNode) {
 		if lost.marked && n.Leaving != "" && !n.machine.markedReady {
 			w.fail("invariant 17: got a claim of %s that is marked for removal; want no mark, because the node was down", n.Name)
 		}
-	case w.hasFailed(n) && w.isRemembered(n) && !hasAll(n):
+	case w.hasFailed(n) && w.mustBeRecorded(n) && !isHealthy(n):
 		for _, name := range w.profilesOf(n) {
 			if isNamed(w.failures[name], lost) {
 				lost.plans[name] = w.profiles[name].rules().PlanHash
@@ -85,10 +85,10 @@ func (w *world) loseNode(n *simNode) {
 	w.losses = append(w.losses, lost)
 }
 
-// isRemembered reports whether a failed node must be recorded. A node does not count if it is about to change, has a pending
+// mustBeRecorded reports whether a failed node must be recorded. A node does not count if it is about to change, has a pending
 // retry, or was marked for removal.
-func (w *world) isRemembered(n *simNode) bool {
-	_, wanted := w.wantedSettings(n)
+func (w *world) mustBeRecorded(n *simNode) bool {
+	_, wanted := w.desiredSettings(n)
 	marked := w.claims[n.Name].Permit != nil && w.claims[n.Name].Permit.Leaving != ""
 	retried := slices.ContainsFunc(w.profilesOf(n), func(name string) bool { return w.profiles[name].Retry != w.failures[name].Retry })
 	return (n.ClientNode.Spec.Release || n.ClientNode.Spec.BootHash == wanted) && !marked && !retried
@@ -178,23 +178,23 @@ func (m *manager) checkClaimedPermit(n *simNode) {
 	}
 }
 
-// looksWell reports whether a node was well at the last look.
-func looksWell(n *plan.Node) bool {
+// lookedHealthy reports whether a node was well at the last look.
+func lookedHealthy(n *plan.Node) bool {
 	return n.Ready && n.ClientNode != nil && !n.ClientNode.Status.RebootRequired && n.ClientNode.Status.BootID == n.BootID
 }
 
-// hasAll reports whether a node is well after all. It must be Ready, with its desired values effective, or without any setting of
+// isHealthy reports whether a node is well after all. It must be Ready, with its desired values effective, or without any setting of
 // the operator.
-func hasAll(n *simNode) bool {
+func isHealthy(n *simNode) bool {
 	c := n.ClientNode
 	return n.Ready && !slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool {
 		isThere := n.machine.inForce[s.Key] == s.Value || n.machine.seen[s.Key] == s.Value
-		return !c.Spec.Release && isBootKey(s.Key) && !isThere && !n.cannotTake(s.Key)
+		return !c.Spec.Release && isBootKey(s.Key) && !isThere && !n.isUnsupported(s.Key)
 	})
 }
 
-// anyTroubled returns a node that has a permit or has failed, or otherwise the given node.
-func (w *world) anyTroubled(n *simNode) *simNode {
+// pickTroubledNode returns a node that has a permit or has failed, or otherwise the given node.
+func (w *world) pickTroubledNode(n *simNode) *simNode {
 	for _, name := range w.nodeNames {
 		if other := w.nodes[name]; other.ClientNode != nil && (other.ClientNode.Spec.RebootPermit != nil || w.hasFailed(other)) {
 			return other
@@ -203,8 +203,8 @@ func (w *world) anyTroubled(n *simNode) *simNode {
 	return n
 }
 
-// askForRetry requests a retry of one node or of all nodes, as a user does.
-func (w *world) askForRetry(node string) {
+// requestRetry requests a retry of one node or of all nodes, as a user does.
+func (w *world) requestRetry(node string) {
 	w.serial++
 	value := fmt.Sprint(w.serial)
 	if w.rng.IntN(2) == 0 {
@@ -213,26 +213,26 @@ func (w *world) askForRetry(node string) {
 	name := w.profileNames[w.rng.IntN(len(w.profileNames))]
 	w.profiles[name].Retry = value
 	w.narrate("somebody asks profile %s to retry: %s", name, value)
-	w.allowAttempts(value)
+	w.clearAttempts(value)
 }
 
-// allowAttempts clears the failures of nodes that a retry names.
-func (w *world) allowAttempts(retry string) {
+// clearAttempts clears the failures of nodes that a retry names.
+func (w *world) clearAttempts(retry string) {
 	_, node, _ := strings.Cut(retry, "/")
 	for _, n := range w.nodes {
 		if n.ClientNode != nil && (node == "" || node == n.Name) {
 			n.machine.permits = map[string]sets.Set[string]{}
-			w.vain.Delete(n.ClientNode.UID + " " + target(n.ClientNode))
+			w.ineffective.Delete(n.ClientNode.UID + " " + target(n.ClientNode))
 		}
 	}
 }
 
 func (m *manager) writeFailures(_ context.Context, failures map[string]v1alpha1.ProfileFailures) error {
-	m.intrudeAt("failures")
+	m.interruptAt("failures")
 	if m.recalledRV != m.failuresRV {
 		return conflict("failures")
 	}
-	m.checkForgotten(failures)
+	m.checkClearedFailures(failures)
 	m.failuresRV++
 	m.failures, m.recalled, m.recalledRV = failures, failures, m.failuresRV
 	for _, name := range slices.Sorted(maps.Keys(failures)) {
@@ -241,11 +241,11 @@ func (m *manager) writeFailures(_ context.Context, failures map[string]v1alpha1.
 	return nil
 }
 
-// checkForgotten checks that a record is cleared only for one of three reasons: a retry, a change of the profile, or a node that
+// checkClearedFailures checks that a record is cleared only for one of three reasons: a retry, a change of the profile, or a node that
 // reports success. It also removes the losses that an honored retry names.
-func (m *manager) checkForgotten(next map[string]v1alpha1.ProfileFailures) {
+func (m *manager) checkClearedFailures(next map[string]v1alpha1.ProfileFailures) {
 	for name, before := range m.failures {
-		asked := next[name].Retry != before.Retry
+		retryRequested := next[name].Retry != before.Retry
 		_, retried, _ := strings.Cut(next[name].Retry, "/")
 		for _, boot := range before.Boots {
 			for _, failed := range boot.Nodes {
@@ -254,14 +254,14 @@ func (m *manager) checkForgotten(next map[string]v1alpha1.ProfileFailures) {
 				if !there && seen != nil && seen.UID == failed.UID {
 					continue // Deleted since the last look, at which it may have been well: its claim records the loss.
 				}
-				if there && seen != nil && looksWell(&seen.Node) {
+				if there && seen != nil && lookedHealthy(&seen.Node) {
 					continue
 				}
 				over := there && (!slices.Contains(m.profilesOf(n), name) ||
-					n.ClientNode != nil && (target(n.ClientNode) != boot.BootHash || !m.isRemembered(n) || hasAll(n)))
+					n.ClientNode != nil && (target(n.ClientNode) != boot.BootHash || !m.mustBeRecorded(n) || isHealthy(n)))
 				switch {
 				case isNamed(next[name], &loss{uid: failed.UID, target: boot.BootHash}), boot.Plan != m.rules[name].PlanHash, over:
-				case asked && (retried == "" || retried == failed.Name):
+				case retryRequested && (retried == "" || retried == failed.Name):
 				default:
 					m.fail("invariant 17: record of %s for profile %s at %q is missing", failed.Name, name, boot.BootHash)
 				}
@@ -272,7 +272,7 @@ func (m *manager) checkForgotten(next map[string]v1alpha1.ProfileFailures) {
 		if next[name].Retry == m.failures[name].Retry {
 			continue
 		}
-		m.allowAttempts(next[name].Retry)
+		m.clearAttempts(next[name].Retry)
 		_, retried, _ := strings.Cut(next[name].Retry, "/")
 		for _, lost := range m.losses[:m.lossesSeen] {
 			if retried == "" || retried == lost.name {

@@ -140,7 +140,7 @@ func TestNoFactIsRemovedBeforeItsFailureIsRecorded(t *testing.T) {
 	for name, failure := range map[string]error{"a conflict": conflict("failures"), "an error": errors.New("immutable")} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(1)
-			w.quiet, w.verbose, w.calmly = true, true, true
+			w.quiet, w.verbose, w.deterministic = true, true, true
 			w.addNode("a")
 			w.addNode("b")
 			w.addProfile("eda", func(r *v1alpha1.Rollout) { r.FailureThreshold = ptr.To[int32](2) }, "a", "b").bootsAs = bootNever
@@ -148,7 +148,7 @@ func TestNoFactIsRemovedBeforeItsFailureIsRecorded(t *testing.T) {
 				if w.claims["a"].Permit != nil {
 					break
 				}
-				w.playCalmly()
+				w.playWithoutFaults()
 			}
 			delete(w.nodes, "a")
 			w.nodeNames = []string{"b"}
@@ -160,7 +160,7 @@ func TestNoFactIsRemovedBeforeItsFailureIsRecorded(t *testing.T) {
 			if _, claimed := w.claims["b"]; claimed || w.claims["a"].Permit == nil {
 				t.Errorf("got claims %v, want a only", w.claims)
 			}
-			w.playCalmly()
+			w.playWithoutFaults()
 			if got := w.failures["eda"].Encode(); !strings.Contains(got, `"name":"a"`) || w.claims["a"].Permit != nil {
 				t.Errorf("after the write succeeds: got failures %s, claims %v; want a recorded and its permit removed", got, w.claims)
 			}

@@ -105,11 +105,11 @@ func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			began, goOn := make(chan struct{}), make(chan struct{})
+			began, proceed := make(chan struct{}), make(chan struct{})
 			go func() {
 				_, _ = s.changes.Do(claimChange{}, func([]claimChange) (struct{}, error) {
 					close(began)
-					<-goOn
+					<-proceed
 					return struct{}{}, nil
 				})
 			}()
@@ -121,7 +121,7 @@ func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 			for s.changes.Waiting() < len(names) {
 				time.Sleep(time.Millisecond)
 			}
-			close(goOn)
+			close(proceed)
 			for range names {
 				if err := <-failed; apierrors.IsConflict(err) != overtaken || (err != nil) != overtaken {
 					t.Errorf("got error %v, want a conflict: %t", err, overtaken)
@@ -174,14 +174,14 @@ func snapshotOf(nodes ...string) plan.Snapshot {
 // stubborn is a cluster in which two writes meet a conflict: the permit of node b and the cordon of node d.
 type stubborn struct {
 	cluster
-	mutex sync.Mutex
-	taken map[string][]string
+	mutex   sync.Mutex
+	applied map[string][]string
 }
 
 func (s *stubborn) applyStep(_ context.Context, step plan.Step) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.taken[step.NodeName()] = append(s.taken[step.NodeName()], step.String())
+	s.applied[step.NodeName()] = append(s.applied[step.NodeName()], step.String())
 	switch step.String() {
 	case "permit the reboot of b", "cordon d":
 		return conflict(step.NodeName())
@@ -192,7 +192,7 @@ func (s *stubborn) applyStep(_ context.Context, step plan.Step) error {
 func (s *stubborn) drainNode(_ context.Context, step plan.Drain) plan.DrainProgress {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.taken[step.Node] = append(s.taken[step.Node], step.String())
+	s.applied[step.Node] = append(s.applied[step.Node], step.String())
 	return plan.DrainProgress{}
 }
 
@@ -206,7 +206,7 @@ func (s *stubborn) addClaims(_ context.Context, steps []plan.AddClaim) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	for _, step := range steps {
-		s.taken["claims"] = append(s.taken["claims"], step.Node)
+		s.applied["claims"] = append(s.applied["claims"], step.Node)
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func TestANodesStepsAreAppliedInOrderUntilOneFails(t *testing.T) {
 		steps = append(steps, plan.AddClaim{OnNode: on}, plan.Cordon{OnNode: on}, plan.Drain{OnNode: on, AfterCordon: true},
 			plan.GivePermit{OnNode: on}, plan.Uncordon{OnNode: on})
 	}
-	c := &stubborn{taken: map[string][]string{}}
+	c := &stubborn{applied: map[string][]string{}}
 	p := newPass(c, DefaultWorkers, plan.NewSession(snapshotOf("a", "b", "c", "d")))
 	p.plan.Steps = steps
 	p.applySteps(t.Context(), steps)
@@ -230,7 +230,7 @@ func TestANodesStepsAreAppliedInOrderUntilOneFails(t *testing.T) {
 		"d":      {"cordon d"},
 		"claims": {"a", "c"},
 	}
-	if diff := cmp.Diff(want, c.taken); diff != "" {
+	if diff := cmp.Diff(want, c.applied); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if !p.skipped.Equal(sets.New("b", "d")) || len(p.rejections) > 0 {

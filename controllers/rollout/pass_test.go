@@ -44,7 +44,7 @@ func (c *counting) writeNote(ctx context.Context, node string, status v1alpha1.R
 // TestNodesWithOnlyTerminatingPodsAreNotRead follows the drain of a node until its last pod is gone.
 func TestNodesWithOnlyTerminatingPodsAreNotRead(t *testing.T) {
 	w := newWorld(1)
-	w.quiet, w.calmly = true, true
+	w.quiet, w.deterministic = true, true
 	n := w.addNode("a")
 	n.pods = []simPod{{name: "db"}}
 	w.addProfile("eda", nil, "a")
@@ -52,7 +52,7 @@ func TestNodesWithOnlyTerminatingPodsAreNotRead(t *testing.T) {
 		if len(n.pods) > 0 && !n.pods[0].goneAt.IsZero() {
 			break
 		}
-		w.playCalmly()
+		w.playWithoutFaults()
 	}
 	if len(n.pods) == 0 || n.pods[0].goneAt.IsZero() {
 		t.Fatal("the pod was not evicted")
@@ -92,12 +92,12 @@ func TestAClaimThatWasNotAcceptedLeadsToNoSteps(t *testing.T) {
 	for name, overtaken := range map[string]bool{"taken": false, "overtaken": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(1)
-			w.quiet, w.calmly = true, true
+			w.quiet, w.deterministic = true, true
 			n := w.addNode("a")
 			w.addProfile("eda", nil, "a")
 			w.followProfiles(n)
 			w.runAgent(n)
-			w.intrude = func(where string) {
+			w.interrupt = func(where string) {
 				if where == "claim" && overtaken {
 					w.claimsRV++
 				}
@@ -116,7 +116,7 @@ func TestAClaimThatWasNotAcceptedLeadsToNoSteps(t *testing.T) {
 // node was not read, and is down by now.
 func TestANodeReadFromTheCacheIsNotClaimed(t *testing.T) {
 	w := newWorld(1)
-	w.quiet, w.calmly = true, true
+	w.quiet, w.deterministic = true, true
 	a, b := w.addNode("a"), w.addNode("b")
 	w.addProfile("eda", nil, "b")
 	w.followProfiles(b)
@@ -138,7 +138,7 @@ func TestANodeReadFromTheCacheIsNotClaimed(t *testing.T) {
 // The budget has room for another node, which belongs to the next pass.
 func TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps(t *testing.T) {
 	w := newWorld(1)
-	w.quiet, w.calmly, w.budget = true, true, 2
+	w.quiet, w.deterministic, w.budget = true, true, 2
 	w.addProfile("eda", func(r *v1alpha1.Rollout) {
 		r.MaxUnavailable, r.Canary.Nodes = ptr.To(intstr.FromInt32(2)), ptr.To[int32](2)
 	}, "a", "b")
@@ -166,13 +166,13 @@ func TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps(t *testing.T) {
 // TestBudgetFreedByANodeIsUsedInTheSamePass has a budget of one node. The second node must not wait for a second pass.
 func TestBudgetFreedByANodeIsUsedInTheSamePass(t *testing.T) {
 	w := newWorld(1)
-	w.quiet, w.calmly = true, true
+	w.quiet, w.deterministic = true, true
 	w.addNode("a")
 	w.addNode("b")
 	w.addProfile("eda", func(r *v1alpha1.Rollout) { r.Canary.SoakSeconds = ptr.To[int32](0) }, "a", "b")
 	before := false
 	for range 100 {
-		w.playCalmly()
+		w.playWithoutFaults()
 		_, a := w.claims["a"]
 		_, b := w.claims["b"]
 		if before && !a {
@@ -203,7 +203,7 @@ func (r *rethinking) news() plan.Snapshot {
 // A user pauses a profile while one of its nodes drains. In the same pass, a node of another profile leaves its place.
 func TestStepsOfChangedRulesComeBeforeNewClaims(t *testing.T) {
 	w := newWorld(1)
-	w.quiet, w.calmly, w.budget = true, true, 2
+	w.quiet, w.deterministic, w.budget = true, true, 2
 	for _, name := range []string{"a", "b", "c"} {
 		w.addNode(name)
 	}
@@ -259,7 +259,7 @@ func TestRestAfterAPass(t *testing.T) {
 // TestAPassWithStepsWritesFewNotesOfNodesInService has many waiting nodes while one node is claimed.
 func TestAPassWithStepsWritesFewNotesOfNodesInService(t *testing.T) {
 	w := newWorld(1)
-	w.quiet, w.calmly = true, true
+	w.quiet, w.deterministic = true, true
 	var names []string
 	for i := range 2 * maxNotes {
 		n := w.addNode(string(rune('a'+i/26)) + string(rune('a'+i%26)))
@@ -294,34 +294,34 @@ func TestRulesAreReadAgainBeforeAClaimACordonAndAPermit(t *testing.T) {
 		"a user pauses everything": func(w *world) { w.paused = true },
 		"a window closes":          func(w *world) { w.now = w.now.Add(time.Hour) },
 	} {
-		for asked, step := range []string{"claim", "cordon a", "permit the reboot of a"} {
+		for readsBefore, step := range []string{"claim", "cordon a", "permit the reboot of a"} {
 			t.Run(name+", "+step, func(t *testing.T) {
 				w := newWorld(1)
-				w.quiet, w.calmly = true, true
+				w.quiet, w.deterministic = true, true
 				n := w.addNode("a")
 				w.addProfile("eda", nil, "a").Windows = w.parseWindows(v1alpha1.Window{Schedule: "0 10 * * *", DurationSeconds: 1800})
 				w.followProfiles(n)
 				w.runAgent(n)
 				times, written := 0, false
-				w.intrude = func(where string) {
+				w.interrupt = func(where string) {
 					if where == "rules" {
-						if times == asked {
+						if times == readsBefore {
 							change(w)
 						}
 						times++
 					}
-					written = written || times > asked && where == step
+					written = written || times > readsBefore && where == step
 				}
 				for range 8 {
 					if _, _, err := runPass(t.Context(), &manager{world: w, name: "m"}, 1); err != nil {
 						t.Fatal(err)
 					}
 					w.passTime(time.Second)
-					if times > asked {
+					if times > readsBefore {
 						break
 					}
 				}
-				if times <= asked || written {
+				if times <= readsBefore || written {
 					t.Errorf("got %d reads of the rules, written %t; want more reads and no write", times, written)
 				}
 				if w.broken != nil {
@@ -334,11 +334,11 @@ func TestRulesAreReadAgainBeforeAClaimACordonAndAPermit(t *testing.T) {
 
 // The budget allows more nodes.
 func TestOnePassLooksAheadAtFewNodes(t *testing.T) {
-	const looked = 24
+	const lookLimit = 24
 	w := newWorld(1)
-	w.quiet, w.calmly, w.budget = true, true, 2*looked
+	w.quiet, w.deterministic, w.budget = true, true, 2*lookLimit
 	var names []string
-	for i := range looked + 7 {
+	for i := range lookLimit + 7 {
 		n := w.addNode(fmt.Sprintf("node-%02d", i))
 		names = append(names, n.Name)
 		if i == 1 {
@@ -346,10 +346,10 @@ func TestOnePassLooksAheadAtFewNodes(t *testing.T) {
 		}
 	}
 	w.addProfile("eda", func(r *v1alpha1.Rollout) {
-		r.MaxUnavailable, r.Canary.Nodes = ptr.To(intstr.FromInt(2*looked)), ptr.To[int32](2*looked)
+		r.MaxUnavailable, r.Canary.Nodes = ptr.To(intstr.FromInt(2*lookLimit)), ptr.To[int32](2*lookLimit)
 	}, names...)
 	looks := 0
-	w.intrude = func(where string) {
+	w.interrupt = func(where string) {
 		if where == "look ahead" {
 			looks++
 		}
@@ -359,8 +359,8 @@ func TestOnePassLooksAheadAtFewNodes(t *testing.T) {
 		w.runAgent(w.nodes[name])
 	}
 	_, unfinished, err := runPass(t.Context(), &manager{world: w, name: "m"}, 1)
-	if err != nil || !unfinished || looks != looked || len(w.claims) != looked-1 {
-		t.Errorf("got %d inspections, %d claims, unfinished %t, error %v; want %d inspections", looks, len(w.claims), unfinished, err, looked)
+	if err != nil || !unfinished || looks != lookLimit || len(w.claims) != lookLimit-1 {
+		t.Errorf("got %d inspections, %d claims, unfinished %t, error %v; want %d inspections", looks, len(w.claims), unfinished, err, lookLimit)
 	}
 	note := w.nodes["node-01"].ClientNode.Status.Rollout
 	if _, claimed := w.claims["node-01"]; claimed || note.Reason != v1alpha1.RolloutReasonDrainBlocked || note.RetryAfter == nil {

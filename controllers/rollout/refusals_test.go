@@ -31,7 +31,7 @@ func (f *forbidding) applyStep(ctx context.Context, step plan.Step) error {
 // TestARejectedWriteIsReportedOnTheNodeOnce expects the error in the note of the node, one event and one log line.
 func TestARejectedWriteIsReportedOnTheNodeOnce(t *testing.T) {
 	w := newWorld(1)
-	w.quiet, w.calmly = true, true
+	w.quiet, w.deterministic = true, true
 	n := w.addNode("a")
 	w.addProfile("eda", nil, "a")
 	w.followProfiles(n)

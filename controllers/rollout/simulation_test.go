@@ -86,17 +86,17 @@ func play(seed uint64, workers int, verbose bool) *world {
 	w.addNodesAndProfiles()
 	faults := &faults{world: w}
 	for range 60 + w.rng.IntN(120) {
-		if faults.takeTurn(); w.broken != nil {
+		if faults.runEvent(); w.broken != nil {
 			return w
 		}
 	}
 	w.endFaults()
 	for range 3000 {
-		if w.playCalmly(); w.broken != nil || w.whyUnfinished() == "" {
+		if w.playWithoutFaults(); w.broken != nil || w.remainingWork() == "" {
 			return w
 		}
 	}
-	w.fail("livelock: %s", w.whyUnfinished())
+	w.fail("livelock: %s", w.remainingWork())
 	return w
 }
 
@@ -105,15 +105,15 @@ func (w *world) addNodesAndProfiles() {
 	for i := range 3 + w.rng.IntN(4) {
 		all = append(all, fmt.Sprintf("n%d", i))
 	}
-	w.budget, w.refusals, w.ailing, w.heat, w.zones = 1+w.rng.IntN(3), 12, 16, 40, w.rng.IntN(len(labelSets))
+	w.budget, w.rejectOneIn, w.failThreeBootsIn, w.interruptOneIn, w.zones = 1+w.rng.IntN(3), 12, 16, 40, w.rng.IntN(len(labelSets))
 	if w.rng.IntN(4) == 0 {
-		w.ailing = 5
+		w.failThreeBootsIn = 5
 	}
 	if w.rng.IntN(6) == 0 {
-		w.refusals = 1
+		w.rejectOneIn = 1
 	}
 	if w.rng.IntN(3) == 0 {
-		w.heat = 8
+		w.interruptOneIn = 8
 	}
 	// In a third of the schedules, most nodes are control-plane nodes. Three of them, with two out of service, would be rare
 	// otherwise.
@@ -137,7 +137,7 @@ func (w *world) addNodesAndProfiles() {
 	}
 	for _, name := range all {
 		if w.rng.IntN(3) == 0 {
-			w.ailAnything(w.nodes[name])
+			w.changeRandomAilment(w.nodes[name])
 		}
 	}
 }
@@ -224,9 +224,9 @@ type faults struct {
 	nested bool
 }
 
-// takeTurn runs one random event.
-func (f *faults) takeTurn() {
-	f.rememberOldNodes()
+// runEvent runs one random event.
+func (f *faults) runEvent() {
+	f.recordOldNodes()
 	switch f.rng.IntN(10) {
 	case 0, 1, 2, 3:
 		f.runManager("m")
@@ -254,7 +254,7 @@ func (f *faults) runAgents() {
 	}
 }
 
-func (f *faults) rememberOldNodes() {
+func (f *faults) recordOldNodes() {
 	if f.old == nil {
 		f.old = map[string][]*simNode{}
 	}
@@ -276,15 +276,15 @@ func (f *faults) runManager(name string) {
 			return versions[f.rng.IntN(len(versions))]
 		}
 	}
-	before := f.intrude
-	defer func() { f.intrude = before }()
-	f.intrude = func(string) { f.interruptPass() }
+	before := f.interrupt
+	defer func() { f.interrupt = before }()
+	f.interrupt = func(string) { f.interruptPass() }
 	m.makePass()
 }
 
 // interruptPass runs at reads and writes of a pass.
 func (f *faults) interruptPass() {
-	switch f.rng.IntN(f.heat) {
+	switch f.rng.IntN(f.interruptOneIn) {
 	case 0:
 		panic(errDied)
 	case 1:
@@ -323,7 +323,7 @@ func (m *manager) makePass() (next time.Time) {
 	if err == nil && !unfinished {
 		for name, n := range m.seen {
 			if live := m.nodes[name]; live != nil && live.ClientNode != nil && live.ClientNode.Spec.RebootPermit != nil {
-				live.known = n.meddled
+				live.known = n.cordonChanges
 			}
 		}
 	}
@@ -339,21 +339,21 @@ func (f *faults) causeMishap() {
 	n := f.nodes[name]
 	switch f.rng.IntN(25) {
 	case 24:
-		f.losesStorage(n, time.Duration(f.rng.IntN(1800))*time.Second)
+		f.failStorage(n, time.Duration(f.rng.IntN(1800))*time.Second)
 	case 22, 23:
-		f.ailAnything(n)
+		f.changeRandomAilment(n)
 	case 0:
 		f.narrate("somebody cordons or uncordons %s", name)
 		n.Unschedulable = !n.Unschedulable
 		if n.UnavailableSince = nil; n.Unschedulable || !n.Ready {
 			n.UnavailableSince = ptr.To(f.now)
 		}
-		n.meddled++
+		n.cordonChanges++
 		n.nodeRV++
 	case 1:
 		f.narrate("somebody takes the mark off %s", name)
 		n.Mark = nil
-		n.meddled++
+		n.cordonChanges++
 		n.nodeRV++
 	case 2:
 		f.narrate("the agent of %s falls silent", name)
@@ -407,20 +407,20 @@ func (f *faults) causeMishap() {
 	case 14:
 		f.scaleDown(n)
 	case 15, 16, 17:
-		if n = f.anyTroubled(n); !n.Ready || f.hasFailed(n) {
+		if n = f.pickTroubledNode(n); !n.Ready || f.hasFailed(n) {
 			f.renames = f.rng.IntN(2) == 0
 			f.repairMachine(n)
 		}
 	case 19:
-		if n = f.anyTroubled(n); f.rng.IntN(3) == 0 {
+		if n = f.pickTroubledNode(n); f.rng.IntN(3) == 0 {
 			f.narrate("%s is taken away without a word", n.Name)
 			f.replaceNode(n)
 		}
 	case 20:
-		f.scaleDown(f.anyTroubled(n))
+		f.scaleDown(f.pickTroubledNode(n))
 	case 21:
 		if f.rng.IntN(3) == 0 {
-			f.askForRetry(name)
+			f.requestRetry(name)
 		}
 	case 18:
 		if f.hasFailed(n) && n.ClientNode.Spec.RebootPermit == nil {
@@ -468,7 +468,7 @@ func (f *faults) scaleDown(n *simNode) {
 	default:
 		// A user may have uncordoned the node in the meantime.
 		n.Leaving = ""
-		n.meddled++
+		n.cordonChanges++
 		f.narrate("an autoscaler keeps %s after all", n.Name)
 	}
 	n.nodeRV++
@@ -482,7 +482,7 @@ func (f *faults) deleteNode(n *simNode) {
 	if !n.Deleting {
 		f.narrate("%s is being deleted", n.Name)
 		n.Deleting = true
-		n.meddled++
+		n.cordonChanges++
 		n.nodeRV++
 		return
 	}
@@ -507,7 +507,7 @@ func (w *world) replaceNode(n *simNode) {
 
 // endFaults ends all faults: users undo their changes, and a cloud replaces broken machines.
 func (w *world) endFaults() {
-	w.quiet, w.paused, w.intrude = true, false, nil
+	w.quiet, w.paused, w.interrupt = true, false, nil
 	w.narrate("the faults end")
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
@@ -517,7 +517,7 @@ func (w *world) endFaults() {
 		w.endAilments(n)
 		if n.Unschedulable && n.Mark == nil {
 			n.Unschedulable = false
-			n.meddled++
+			n.cordonChanges++
 		}
 		for i := range n.pods {
 			n.pods[i].blockedUntil = time.Time{}
@@ -528,8 +528,8 @@ func (w *world) endFaults() {
 		}
 		n.AgentReady = n.Ready
 		n.nodeRV++
-		taken := n.Leaving != "" && w.rng.IntN(2) == 0
-		if n.Leaving = ""; taken || n.Deleting || n.machine.boot == bootNever && !n.machine.downUntil.IsZero() {
+		isRemoved := n.Leaving != "" && w.rng.IntN(2) == 0
+		if n.Leaving = ""; isRemoved || n.Deleting || n.machine.boot == bootNever && !n.machine.downUntil.IsZero() {
 			w.replaceNode(n)
 		}
 	}
@@ -555,8 +555,8 @@ func (w *world) reconcilePeople() {
 	}
 }
 
-// playCalmly plays a turn without faults: due steps run, and time passes.
-func (w *world) playCalmly() {
+// playWithoutFaults plays a turn without faults: due steps run, and time passes.
+func (w *world) playWithoutFaults() {
 	before := w.countWrites()
 	m := &manager{world: w, name: "m"}
 	next := m.makePass()
@@ -662,11 +662,11 @@ func (w *world) checkGuards() {
 	}
 }
 
-// whyUnfinished returns the remaining work, empty if there is none.
-func (w *world) whyUnfinished() string {
+// remainingWork returns the remaining work, empty if there is none.
+func (w *world) remainingWork() string {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
-		settings, _ := w.wantedSettings(n)
+		settings, _ := w.desiredSettings(n)
 		switch {
 		case n.Mark != nil || n.Unschedulable:
 			return name + " is cordoned"
@@ -686,7 +686,7 @@ func (w *world) whyUnfinished() string {
 			return fmt.Sprintf("%s is not done: %+v", name, n.ClientNode.Status.Rollout)
 		}
 		for _, s := range settings {
-			if isBootKey(s.Key) && n.machine.inForce[s.Key] != s.Value && !n.cannotTake(s.Key) {
+			if isBootKey(s.Key) && n.machine.inForce[s.Key] != s.Value && !n.isUnsupported(s.Key) {
 				return name + " is without " + s.Key
 			}
 		}

@@ -26,8 +26,8 @@ func (o outage) servers(now time.Time) []v1alpha1.ServerStatus {
 	return []v1alpha1.ServerStatus{s}
 }
 
-// losesStorage makes a server, or the network to it, unavailable for a while.
-func (w *world) losesStorage(n *simNode, d time.Duration) {
+// failStorage makes a server, or the network to it, unavailable for a while.
+func (w *world) failStorage(n *simNode, d time.Duration) {
 	w.narrate("the storage server of %s does not answer", n.Name)
 	n.machine.storage = outage{since: w.now, until: w.now.Add(d)}
 }

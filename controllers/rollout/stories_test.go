@@ -54,7 +54,7 @@ func TestStories(t *testing.T) {
 			w.nodes["a"].pods = []simPod{{name: "web"}, {name: "db", blockedUntil: w.now.Add(1000 * time.Hour)}}
 			w.addProfile("eda", nil, "a", "b", "c")
 			w.playUntil(24 * time.Hour)
-			w.expectInVain(0)
+			w.expectWastedEvictions(0)
 		},
 		"a budget that no dry run shows is met less and less often": func(w *world) {
 			for _, name := range []string{"a", "b", "c"} {
@@ -63,7 +63,7 @@ func TestStories(t *testing.T) {
 			w.nodes["a"].pods = []simPod{{name: "db", unseen: true, blockedUntil: w.now.Add(1000 * time.Hour)}}
 			w.addProfile("eda", nil, "a", "b", "c")
 			w.playUntil(24 * time.Hour)
-			w.expectInVain(0)
+			w.expectWastedEvictions(0)
 		},
 		"jobs that run for days cost no eviction, and another node is the canary": func(w *world) {
 			for _, name := range []string{"a", "b", "c"} {
@@ -72,7 +72,7 @@ func TestStories(t *testing.T) {
 			w.nodes["a"].pods = []simPod{{name: "web"}, {name: "job", runsUntil: w.now.Add(1000 * time.Hour)}}
 			w.addProfile("eda", nil, "a", "b", "c")
 			w.playUntil(24 * time.Hour)
-			w.expectInVain(0)
+			w.expectWastedEvictions(0)
 		},
 		"where every node runs jobs, one waits for them": func(w *world) {
 			for _, name := range []string{"a", "b"} {
@@ -80,7 +80,7 @@ func TestStories(t *testing.T) {
 			}
 			w.addProfile("eda", nil, "a", "b")
 			w.playUntil(40 * time.Minute)
-			w.expectInVain(0)
+			w.expectWastedEvictions(0)
 		},
 		"somebody asks for a retry of a node that is left alone": func(w *world) {
 			n := w.addNode("a")
@@ -119,7 +119,7 @@ func TestStories(t *testing.T) {
 			w.playUntil(time.Minute)
 			w.narrate("somebody uncordons a")
 			n.Unschedulable = false
-			n.meddled++
+			n.cordonChanges++
 			n.nodeRV++
 			w.playUntil(25 * time.Minute)
 		},
@@ -180,8 +180,8 @@ func TestStories(t *testing.T) {
 			n := w.addNode("a")
 			w.addNode("b")
 			p := w.addProfile("eda", nil, "a", "b")
-			w.ail(n, p.moduleKey(), ailment{v1alpha1.SettingShadowed, v1alpha1.EffectLive})
-			w.ail(w.nodes["b"], p.moduleKey(), ailment{v1alpha1.SettingDrifted, v1alpha1.EffectLive})
+			w.setAilment(n, p.moduleKey(), ailment{v1alpha1.SettingShadowed, v1alpha1.EffectLive})
+			w.setAilment(w.nodes["b"], p.moduleKey(), ailment{v1alpha1.SettingDrifted, v1alpha1.EffectLive})
 			w.playUntil(20 * time.Minute)
 		},
 		"a node that would not be accepted is left in service, and another one is the canary": func(w *world) {
@@ -189,10 +189,10 @@ func TestStories(t *testing.T) {
 			w.addNode("b")
 			w.addNode("c")
 			p := w.addProfile("eda", nil, "a", "b", "c")
-			w.ail(n, p.moduleKey(), ailment{v1alpha1.SettingShadowed, v1alpha1.EffectReboot})
+			w.setAilment(n, p.moduleKey(), ailment{v1alpha1.SettingShadowed, v1alpha1.EffectReboot})
 			w.playUntil(20 * time.Minute)
 			w.narrate("somebody removes the file")
-			w.ail(n, p.moduleKey(), ailment{})
+			w.setAilment(n, p.moduleKey(), ailment{})
 			w.playUntil(10 * time.Minute)
 		},
 		"a setting that fails in the middle of a drain ends it before a reboot": func(w *world) {
@@ -200,9 +200,9 @@ func TestStories(t *testing.T) {
 			n.pods = []simPod{{name: "db", unseen: true, blockedUntil: w.now.Add(10 * time.Minute)}}
 			p := w.addProfile("eda", nil, "a")
 			w.playUntil(5 * time.Minute)
-			w.ail(n, p.moduleKey(), ailment{v1alpha1.SettingFailed, v1alpha1.EffectLive})
+			w.setAilment(n, p.moduleKey(), ailment{v1alpha1.SettingFailed, v1alpha1.EffectLive})
 			w.playUntil(10 * time.Minute)
-			w.ail(n, p.moduleKey(), ailment{})
+			w.setAilment(n, p.moduleKey(), ailment{})
 			w.playUntil(10 * time.Minute)
 		},
 		"a node whose storage server is silent is not drained, and another one is the canary": func(w *world) {
@@ -210,17 +210,17 @@ func TestStories(t *testing.T) {
 				w.addNode(name)
 			}
 			w.nodes["a"].pods = []simPod{{name: "web"}}
-			w.losesStorage(w.nodes["a"], 30*time.Minute)
+			w.failStorage(w.nodes["a"], 30*time.Minute)
 			w.addProfile("eda", nil, "a", "b", "c")
 			w.playUntil(40 * time.Minute)
-			w.expectInVain(0)
+			w.expectWastedEvictions(0)
 		},
 		"a storage server that falls silent in the middle of a drain is what the drain waits for": func(w *world) {
 			n := w.addNode("a")
 			n.pods = []simPod{{name: "web", unseen: true, blockedUntil: w.now.Add(2 * time.Minute)}}
 			w.addProfile("eda", nil, "a")
 			w.playUntil(time.Minute)
-			w.losesStorage(n, 25*time.Minute)
+			w.failStorage(n, 25*time.Minute)
 			w.playUntil(40 * time.Minute)
 		},
 		"a canary whose storage server falls silent while it soaks holds the others back": func(w *world) {
@@ -228,7 +228,7 @@ func TestStories(t *testing.T) {
 			w.addNode("b")
 			w.addProfile("eda", nil, "a", "b")
 			w.playUntil(2 * time.Minute)
-			w.losesStorage(w.nodes["a"], 10*time.Minute)
+			w.failStorage(w.nodes["a"], 10*time.Minute)
 			w.playUntil(20 * time.Minute)
 		},
 		"a machine that is lost under its permit stops the rollout until somebody asks for a retry": func(w *world) {
@@ -255,7 +255,7 @@ func TestStories(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(7)
-			w.quiet, w.verbose, w.calmly = true, true, true
+			w.quiet, w.verbose, w.deterministic = true, true, true
 			story(w)
 			if w.broken != nil {
 				t.Error(w.broken)
@@ -278,10 +278,10 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// expectInVain checks the number of pods that were evicted by drains that timed out.
-func (w *world) expectInVain(want int32) {
-	if w.inVain != want {
-		w.fail("evicted %d pods without effect, want %d", w.inVain, want)
+// expectWastedEvictions checks the number of pods that were evicted by drains that timed out.
+func (w *world) expectWastedEvictions(want int32) {
+	if w.wastedEvictions != want {
+		w.fail("evicted %d pods without effect, want %d", w.wastedEvictions, want)
 	}
 }
 
@@ -297,7 +297,7 @@ func (w *world) parseWindows(list ...v1alpha1.Window) windows.Set {
 // playUntil plays without faults for a given duration.
 func (w *world) playUntil(d time.Duration) {
 	for end := w.now.Add(d); w.now.Before(end); {
-		w.playCalmly()
+		w.playWithoutFaults()
 	}
 }
 

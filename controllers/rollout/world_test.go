@@ -35,11 +35,11 @@ type world struct {
 	claims   map[string]v1alpha1.Disruption
 	claimsRV int
 	// failures are the recorded failures of nodes, by profile.
-	failures   map[string]v1alpha1.ProfileFailures
-	failuresRV int
-	profiles   map[string]*simProfile
-	nodes      map[string]*simNode
-	wishes     map[string]*wish
+	failures     map[string]v1alpha1.ProfileFailures
+	failuresRV   int
+	profiles     map[string]*simProfile
+	nodes        map[string]*simNode
+	declarations map[string]*declaration
 	// nodeNames and profileNames are sorted. Neither set changes once it is filled.
 	nodeNames, profileNames []string
 	serial                  int
@@ -48,26 +48,26 @@ type world struct {
 	log     []string
 	// lenient is set once the claims were lost, or another manager has overtaken a manager.
 	lenient bool
-	// quiet ends all faults. Until then, agents reject one permit in refusals and delay another, three boots in ailing fail, and
-	// one event in heat interrupts a pass.
-	quiet                  bool
-	refusals, ailing, heat int
+	// quiet ends all faults. Until then, agents reject one permit in rejectOneIn and delay another. Three boots in failThreeBootsIn
+	// fail, and one read or write in interruptOneIn interrupts a pass.
+	quiet                                         bool
+	rejectOneIn, failThreeBootsIn, interruptOneIn int
 	// zones is the number of label sets that nodes have.
 	zones int
-	// calmly omits random events.
-	calmly bool
+	// deterministic omits random events.
+	deterministic bool
 	// workers is the number of nodes that a manager handles at a time. With one worker, a schedule can be replayed.
 	workers int
-	// intrude runs before every read and write of a manager. It may be nil.
-	intrude func(where string)
-	// vain contains the objects and targets whose settings were withheld after a reboot without effect.
-	vain sets.Set[string]
+	// interrupt runs before every read and write of a manager. It may be nil.
+	interrupt func(where string)
+	// ineffective contains the objects and targets whose settings were withheld after a reboot without effect.
+	ineffective sets.Set[string]
 	// broken is the first violation of an invariant.
 	broken error
 	// drains are the drains in progress in the background, by manager and node.
 	drains map[string]map[string]*simDrain
-	// inVain counts the evictions of drains that timed out.
-	inVain int32
+	// wastedEvictions counts the evictions of drains that timed out.
+	wastedEvictions int32
 	// losses are the machines that were deleted while they had a permit or had failed.
 	losses []*loss
 	// repairAfter is the time after which a cloud replaces a machine that is down. Zero means never. renames gives the new
@@ -110,13 +110,13 @@ func (p *simProfile) rules() plan.Profile {
 type simNode struct {
 	plan.Node
 	nodeRV, clientNodeRV int
-	// meddled counts changes of the cordon by others: earlier reads of a manager are then out of date. known is the number of
+	// cordonChanges counts changes of the cordon by others: earlier reads of a manager are then out of date. known is the number of
 	// those changes that a manager has handled in a complete pass.
-	meddled, known int
-	machine        machine
-	pods           []simPod
-	// lookedQuietly is true if the last look before a claim took place after the faults ended.
-	lookedQuietly bool
+	cordonChanges, known int
+	machine              machine
+	pods                 []simPod
+	// lookedAfterFaults is true if the last look before a claim took place after the faults ended.
+	lookedAfterFaults bool
 }
 
 type machine struct {
@@ -144,9 +144,9 @@ type machine struct {
 	// storage is the period in which the machine's storage server does not respond. No pod terminates in this period.
 	storage outage
 	// ailments are the causes that keep settings from their values, by key. worsened counts the ailments that became worse,
-	// reportedWorse those in the agent's last report, and worsenedThen those in the report before the last permit.
-	ailments                              map[string]ailment
-	worsened, reportedWorse, worsenedThen int
+	// reportedWorse the number in the agent's last report, and worsenedAtPermit the number in the report before the last permit.
+	ailments                                  map[string]ailment
+	worsened, reportedWorse, worsenedAtPermit int
 	// markedReady is true if the machine was ever Ready while others had marked it for removal.
 	markedReady bool
 }
@@ -172,17 +172,17 @@ type simPod struct {
 
 func newWorld(seed uint64) *world {
 	return &world{
-		now:      time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC),
-		rng:      rand.New(rand.NewPCG(seed, 0)),
-		budget:   1,
-		workers:  1,
-		claims:   map[string]v1alpha1.Disruption{},
-		failures: map[string]v1alpha1.ProfileFailures{},
-		profiles: map[string]*simProfile{},
-		nodes:    map[string]*simNode{},
-		wishes:   map[string]*wish{},
-		vain:     sets.New[string](),
-		drains:   map[string]map[string]*simDrain{},
+		now:          time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC),
+		rng:          rand.New(rand.NewPCG(seed, 0)),
+		budget:       1,
+		workers:      1,
+		claims:       map[string]v1alpha1.Disruption{},
+		failures:     map[string]v1alpha1.ProfileFailures{},
+		profiles:     map[string]*simProfile{},
+		nodes:        map[string]*simNode{},
+		declarations: map[string]*declaration{},
+		ineffective:  sets.New[string](),
+		drains:       map[string]map[string]*simDrain{},
 	}
 }
 
@@ -234,7 +234,7 @@ func (w *world) followProfiles(n *simNode) {
 	if n.Deleting {
 		return
 	}
-	settings, hash := w.wantedSettings(n)
+	settings, hash := w.desiredSettings(n)
 	managed := len(settings) > 0
 	switch {
 	case n.ClientNode == nil && managed:
@@ -259,7 +259,7 @@ func (w *world) followProfiles(n *simNode) {
 // withholdSettings removes settings that a permitted reboot did not apply from the StorageClientNode, or adds them again. The
 // hash stays the same.
 func (w *world) withholdSettings(n *simNode, settings []v1alpha1.NodeSetting) {
-	_, hash := w.wantedSettings(n)
+	_, hash := w.desiredSettings(n)
 	keys := withheld(n, settings, hash)
 	kept := slices.DeleteFunc(slices.Clone(settings), func(s v1alpha1.NodeSetting) bool { return slices.Contains(keys, s.Key) })
 	if len(kept) == len(n.ClientNode.Spec.Settings) {
@@ -267,7 +267,7 @@ func (w *world) withholdSettings(n *simNode, settings []v1alpha1.NodeSetting) {
 	}
 	if len(keys) > 0 {
 		w.narrate("%s is no longer given %v", n.Name, keys)
-		w.vain.Insert(n.ClientNode.UID + " " + target(n.ClientNode))
+		w.ineffective.Insert(n.ClientNode.UID + " " + target(n.ClientNode))
 	}
 	w.changeSpec(n, func(s *v1alpha1.StorageClientNodeSpec) { s.Settings = kept })
 }
@@ -310,16 +310,16 @@ func (w *world) removeClientNode(n *simNode) {
 	n.clientNodeRV++
 }
 
-// wish contains the settings that profiles declare for a node, and the profile versions.
-type wish struct {
+// declaration contains the settings that profiles declare for a node, and the profile versions.
+type declaration struct {
 	versions int
 	settings []v1alpha1.NodeSetting
 	hash     string
 }
 
-// wantedSettings returns the settings that the profiles declare for a node. They are cached because they are read often and
+// desiredSettings returns the settings that the profiles declare for a node. They are cached because they are read often and
 // change rarely.
-func (w *world) wantedSettings(n *simNode) ([]v1alpha1.NodeSetting, string) {
+func (w *world) desiredSettings(n *simNode) ([]v1alpha1.NodeSetting, string) {
 	versions := 0
 	for _, name := range w.profileNames {
 		if p := w.profiles[name]; p.Deleting {
@@ -328,17 +328,17 @@ func (w *world) wantedSettings(n *simNode) ([]v1alpha1.NodeSetting, string) {
 			versions = versions*10000 + p.version
 		}
 	}
-	known := w.wishes[n.Name]
+	known := w.declarations[n.Name]
 	if known == nil || known.versions != versions {
 		known = w.mergeProfiles(n)
 		known.versions = versions
-		w.wishes[n.Name] = known
+		w.declarations[n.Name] = known
 	}
 	return known.settings, known.hash
 }
 
-func (w *world) mergeProfiles(n *simNode) *wish {
-	out := &wish{}
+func (w *world) mergeProfiles(n *simNode) *declaration {
+	out := &declaration{}
 	var parts []string
 	for _, name := range w.profileNames {
 		p := w.profiles[name]
@@ -367,7 +367,7 @@ func (w *world) runAgent(n *simNode) {
 	}
 	status := w.observeStatus(n)
 	if permit := c.Spec.RebootPermit; permit != nil {
-		if status.Reboot = w.answerPermit(n, permit, status); status.Reboot.Phase == v1alpha1.RebootStarted {
+		if status.Reboot = w.respondToPermit(n, permit, status); status.Reboot.Phase == v1alpha1.RebootStarted {
 			status.ObservedGeneration, status.Reboot = c.Generation, &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootStarted}
 			w.reportStatus(n, status)
 			w.goDown(n, permit)
@@ -426,8 +426,8 @@ func (w *world) observeStatus(n *simNode) v1alpha1.StorageClientNodeStatus {
 	return status
 }
 
-// answerPermit responds to a permit as the agent does.
-func (w *world) answerPermit(n *simNode, permit *v1alpha1.RebootPermit, status v1alpha1.StorageClientNodeStatus) *v1alpha1.RebootStatus {
+// respondToPermit responds to a permit as the agent does.
+func (w *world) respondToPermit(n *simNode, permit *v1alpha1.RebootPermit, status v1alpha1.StorageClientNodeStatus) *v1alpha1.RebootStatus {
 	if boot, used := n.machine.used[permit.ID]; used {
 		if boot == n.BootID {
 			return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootFailed, Message: "used, not rebooted"}
@@ -446,7 +446,7 @@ func (w *world) answerPermit(n *simNode, permit *v1alpha1.RebootPermit, status v
 	case w.quiet:
 		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootStarted}
 	}
-	switch w.rng.IntN(w.refusals) {
+	switch w.rng.IntN(w.rejectOneIn) {
 	case 0:
 		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "a mount came in between"}
 	case 1:
@@ -458,7 +458,7 @@ func (w *world) answerPermit(n *simNode, permit *v1alpha1.RebootPermit, status v
 
 func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
 	// If a user has taken over the cordon, the permit is withdrawn only when the agent responds.
-	if n.meddled == n.known && !n.Unschedulable && !n.Deleting && n.Leaving == "" {
+	if n.cordonChanges == n.known && !n.Unschedulable && !n.Deleting && n.Leaving == "" {
 		w.fail("invariant 2: reboot of %s, which is not cordoned", n.Name)
 	}
 	n.machine.used[permit.ID] = n.BootID
@@ -474,7 +474,7 @@ func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
 		}
 	}
 	if !w.quiet {
-		switch w.rng.IntN(w.ailing) {
+		switch w.rng.IntN(w.failThreeBootsIn) {
 		case 0:
 			n.machine.boot = bootNever
 		case 1:
@@ -545,15 +545,15 @@ func (w *world) passTime(d time.Duration) {
 		w.advanceBoot(n)
 		n.machine.markedReady = n.Leaving != "" && (n.Ready || n.machine.markedReady)
 		n.pods = slices.DeleteFunc(n.pods, func(p simPod) bool {
-			return !n.machine.storage.lastsAt(w.now) && (hasGone(p.goneAt, w.now) || hasGone(p.runsUntil, w.now))
+			return !n.machine.storage.lastsAt(w.now) && (hasPassed(p.goneAt, w.now) || hasPassed(p.runsUntil, w.now))
 		})
-		if !w.calmly && !n.Unschedulable && n.Ready && w.rng.IntN(3) == 0 && len(n.pods) < 3 {
+		if !w.deterministic && !n.Unschedulable && n.Ready && w.rng.IntN(3) == 0 && len(n.pods) < 3 {
 			n.pods = append(n.pods, w.newPod())
 		}
 	}
 }
 
-func hasGone(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
+func hasPassed(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
 // repairMachines is a cloud that replaces machines that have been down for long.
 func (w *world) repairMachines() {
@@ -632,16 +632,16 @@ type manager struct {
 	stale  func(*simNode) *simNode
 	seen   map[string]*simNode
 	seenRV int
-	// rules, pausedThen, known and wishesThen contain the state at the last read: profiles, the general pause, claims and
+	// rules, pausedAtRead, known and declarationsAtRead contain the state at the last read: profiles, the general pause, claims and
 	// declared settings.
-	rules      map[string]plan.Profile
-	pausedThen bool
+	rules        map[string]plan.Profile
+	pausedAtRead bool
 	// ruledAt is the time of the last read of the rules.
-	ruledAt    time.Time
-	known      map[string]v1alpha1.Disruption
-	recalled   map[string]v1alpha1.ProfileFailures
-	recalledRV int
-	wishesThen map[string]wish
+	ruledAt            time.Time
+	known              map[string]v1alpha1.Disruption
+	recalled           map[string]v1alpha1.ProfileFailures
+	recalledRV         int
+	declarationsAtRead map[string]declaration
 	// lossesSeen is the number of losses at the last live read of all nodes.
 	lossesSeen int
 	// out contains the nodes that were unavailable at the last live read of all nodes, and vacant the nodes without workload.
@@ -654,13 +654,13 @@ type manager struct {
 // errDied ends a process in the middle of a pass.
 var errDied = errors.New("the manager died")
 
-func (m *manager) intrudeAt(where string) {
+func (m *manager) interruptAt(where string) {
 	if m.dead {
 		panic(errDied)
 	}
-	if m.intrude != nil {
+	if m.interrupt != nil {
 		m.dead = true
-		m.intrude(where)
+		m.interrupt(where)
 		m.dead = false
 	}
 }
@@ -675,7 +675,7 @@ func (m *manager) turnOfWorker() func() {
 }
 
 func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
-	m.intrudeAt("snapshot")
+	m.interruptAt("snapshot")
 	m.readCommon()
 	m.seen, m.vacant, m.progress, m.reported = map[string]*simNode{}, map[string]bool{}, map[string]*plan.DrainProgress{}, nil
 	for _, name := range m.nodeNames {
@@ -724,7 +724,7 @@ func (m *manager) currentNote(node string) v1alpha1.RolloutStatus {
 }
 
 func (m *manager) refreshNodes(_ context.Context, names sets.Set[string]) error {
-	m.intrudeAt("refresh")
+	m.interruptAt("refresh")
 	m.readCommon()
 	if names == nil {
 		m.lossesSeen = len(m.losses)
@@ -744,23 +744,23 @@ func (m *manager) refreshNodes(_ context.Context, names sets.Set[string]) error 
 
 // readCommon reads the state that does not belong to a single node.
 func (m *manager) readCommon() {
-	m.seenRV, m.known, m.pausedThen, m.ruledAt = m.claimsRV, maps.Clone(m.claims), m.paused, m.now
+	m.seenRV, m.known, m.pausedAtRead, m.ruledAt = m.claimsRV, maps.Clone(m.claims), m.paused, m.now
 	m.recalled, m.recalledRV = m.failures, m.failuresRV
-	m.rules, m.wishesThen = map[string]plan.Profile{}, map[string]wish{}
+	m.rules, m.declarationsAtRead = map[string]plan.Profile{}, map[string]declaration{}
 	for _, name := range m.profileNames {
 		m.rules[name] = m.profiles[name].rules()
 	}
 	for _, name := range m.nodeNames {
-		settings, hash := m.wantedSettings(m.nodes[name])
-		m.wishesThen[name] = wish{settings: settings, hash: hash}
+		settings, hash := m.desiredSettings(m.nodes[name])
+		m.declarationsAtRead[name] = declaration{settings: settings, hash: hash}
 	}
 }
 
 // readRules reads the current rules that users have set.
 func (m *manager) readRules(_ context.Context, nodes []string) (plan.Rules, error) {
 	defer m.turnOfWorker()()
-	m.intrudeAt("rules")
-	m.pausedThen, m.ruledAt = m.paused, m.now
+	m.interruptAt("rules")
+	m.pausedAtRead, m.ruledAt = m.paused, m.now
 	out := plan.Rules{Now: m.now, Paused: m.paused, DesiredBootHashes: map[string]string{}}
 	for _, name := range m.profileNames {
 		m.rules[name] = m.profiles[name].rules()
@@ -768,14 +768,14 @@ func (m *manager) readRules(_ context.Context, nodes []string) (plan.Rules, erro
 	}
 	for _, name := range nodes {
 		if n := m.nodes[name]; n != nil {
-			_, out.DesiredBootHashes[name] = m.wantedSettings(n)
+			_, out.DesiredBootHashes[name] = m.desiredSettings(n)
 		}
 	}
 	return out, nil
 }
 
 func (m *manager) currentSnapshot() plan.Snapshot {
-	s := plan.Snapshot{Now: m.now, Budget: m.budget, Paused: m.pausedThen, Claims: maps.Clone(m.known), Failures: m.recalled}
+	s := plan.Snapshot{Now: m.now, Budget: m.budget, Paused: m.pausedAtRead, Claims: maps.Clone(m.known), Failures: m.recalled}
 	for _, name := range m.profileNames {
 		s.Profiles = append(s.Profiles, m.rules[name])
 	}
@@ -789,9 +789,9 @@ func (m *manager) currentSnapshot() plan.Snapshot {
 		read.Profiles, read.Vacant, read.Evicted, read.Drain = profiles, m.vacant[name], m.evictedFrom(name), m.progress[name]
 		if n.ClientNode != nil {
 			c := *n.ClientNode
-			wish := m.wishesThen[name]
-			c.DesiredBootHash = wish.hash
-			c.Withheld = withheld(n, wish.settings, wish.hash)
+			declaration := m.declarationsAtRead[name]
+			c.DesiredBootHash = declaration.hash
+			c.Withheld = withheld(n, declaration.settings, declaration.hash)
 			read.ClientNode = &c
 		}
 		s.Nodes = append(s.Nodes, read)
@@ -815,8 +815,8 @@ func (m *manager) nodeToWrite(name string, ofClientNode bool) (*simNode, error) 
 	return n, nil
 }
 
-// rememberWrite records the result of a write to a Node or its StorageClientNode.
-func (m *manager) rememberWrite(n *simNode, ofClientNode bool) {
+// recordWrite records the result of a write to a Node or its StorageClientNode.
+func (m *manager) recordWrite(n *simNode, ofClientNode bool) {
 	seen, now := m.seen[n.Name], copyNode(n)
 	if ofClientNode {
 		seen.ClientNode, seen.clientNodeRV = now.ClientNode, now.clientNodeRV
@@ -831,7 +831,7 @@ func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {
 	for _, step := range steps {
 		m.checkAllowed(step)
 	}
-	m.intrudeAt("claim")
+	m.interruptAt("claim")
 	if m.seenRV != m.claimsRV {
 		return conflict("claims")
 	}
@@ -884,15 +884,15 @@ func (m *manager) isForgiven(n *simNode, profile string) bool {
 	if seen == nil || seen.UnavailableSince == nil {
 		return false
 	}
-	minds := func(name string) bool {
+	stillCounts := func(name string) bool {
 		after := m.rules[name].Rollout.IgnoreUnavailableAfterSeconds
 		return after == 0 || m.now.Before(seen.UnavailableSince.Add(time.Duration(after)*time.Second))
 	}
 	if profile != "" {
-		return !minds(profile)
+		return !stillCounts(profile)
 	}
 	all := m.profilesOf(n)
-	return len(all) > 0 && !slices.ContainsFunc(all, minds)
+	return len(all) > 0 && !slices.ContainsFunc(all, stillCounts)
 }
 
 // profilesOf returns the profiles that select a node or whose settings are in its StorageClientNode.
@@ -1011,8 +1011,8 @@ func (m *manager) checkCanary(n, other *simNode, profile string) {
 	if m.rules[profile].Rollout.Canary.NodeSelector == nil || n.Labels["canary"] != "" || other.Labels["canary"] == "" || other.ClientNode == nil {
 		return
 	}
-	_, wanted := m.wantedSettings(n)
-	_, same := m.wantedSettings(other)
+	_, wanted := m.desiredSettings(n)
+	_, same := m.desiredSettings(other)
 	note := other.ClientNode.Status.Rollout
 	left := note != nil && note.RetryAfter != nil
 	fit := !left && !isDown(&other.Node) && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil) &&
@@ -1037,7 +1037,7 @@ func (n *simNode) budgetsNeeded(w *world) []string {
 
 func (m *manager) writeNote(_ context.Context, node string, status v1alpha1.RolloutStatus) error {
 	defer m.turnOfWorker()()
-	m.intrudeAt("note")
+	m.interruptAt("note")
 	n, err := m.nodeToWrite(node, true)
 	if err != nil {
 		return err
@@ -1047,7 +1047,7 @@ func (m *manager) writeNote(_ context.Context, node string, status v1alpha1.Roll
 	c.Status.Rollout = &status
 	n.ClientNode = &c
 	n.clientNodeRV++
-	m.rememberWrite(n, true)
+	m.recordWrite(n, true)
 	m.narrate("%s: note %s: %s %s", m.name, node, status.Phase, status.Reason)
 	return nil
 }
@@ -1055,7 +1055,7 @@ func (m *manager) writeNote(_ context.Context, node string, status v1alpha1.Roll
 func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	defer m.turnOfWorker()()
 	m.checkAllowed(step)
-	m.intrudeAt(step.String())
+	m.interruptAt(step.String())
 	switch step := step.(type) {
 	case plan.ReleaseClaim:
 		return m.releaseClaim(step)
@@ -1100,7 +1100,7 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 		m.checkLeaving(n, step)
 		m.checkAcceptance(n, step)
 		m.checkStorage(n, step)
-		n.machine.worsenedThen = n.machine.reportedWorse
+		n.machine.worsenedAtPermit = n.machine.reportedWorse
 		m.changeSpec(n, func(s *v1alpha1.StorageClientNodeSpec) { s.RebootPermit = &step.Permit })
 	case plan.ClearPermit:
 		m.checkClear(n)
@@ -1109,7 +1109,7 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	if !permit && !spent {
 		n.nodeRV++
 	}
-	m.rememberWrite(n, permit || spent)
+	m.recordWrite(n, permit || spent)
 	return nil
 }
 
@@ -1138,7 +1138,7 @@ func (m *manager) releaseClaim(step plan.ReleaseClaim) error {
 
 // checkPermit checks invariants 2 and 3.
 func (m *manager) checkPermit(n *simNode, permit v1alpha1.RebootPermit) {
-	if m.seen[n.Name].meddled == n.meddled {
+	if m.seen[n.Name].cordonChanges == n.cordonChanges {
 		switch {
 		case !n.Unschedulable || n.Mark == nil:
 			m.fail("invariant 2: permit for %s, which is not cordoned by the rollout", n.Name)
@@ -1152,7 +1152,7 @@ func (m *manager) checkPermit(n *simNode, permit v1alpha1.RebootPermit) {
 		m.fail("invariant 2: invalid permit for %s", n.Name)
 	case c.Spec.RebootPermit != nil:
 		m.fail("invariant 3: second permit for %s", n.Name)
-	case m.vain.Has(c.UID + " " + target(c)):
+	case m.ineffective.Has(c.UID + " " + target(c)):
 		m.fail("invariant 3: permit for %s at %q, which had no effect and was withheld", n.Name, target(c))
 	}
 	m.checkRules(n)
@@ -1168,7 +1168,7 @@ func (m *manager) checkPermit(n *simNode, permit v1alpha1.RebootPermit) {
 // checkRules is the part of invariant 2 about the rules that users set: pauses, approvals and policies.
 func (m *manager) checkRules(n *simNode) {
 	seen := m.seen[n.Name]
-	if m.pausedThen || seen.Paused || seen.NeverDisrupt {
+	if m.pausedAtRead || seen.Paused || seen.NeverDisrupt {
 		m.fail("invariant 2: permit for %s, which must be skipped", n.Name)
 	}
 	for _, name := range n.budgetsNeeded(m.world) {
@@ -1216,12 +1216,12 @@ func (m *manager) checkClear(n *simNode) {
 	if permit == nil || n.BootID != permit.BootID {
 		return
 	}
-	answer := c.Status.Reboot
-	if answer != nil && answer.PermitID == permit.ID && answer.Phase == v1alpha1.RebootStarted {
+	response := c.Status.Reboot
+	if response != nil && response.PermitID == permit.ID && response.Phase == v1alpha1.RebootStarted {
 		m.fail("permit of %s withdrawn although the reboot has started", n.Name)
 	}
-	answered := answer != nil && answer.PermitID == permit.ID
-	if answered && (answer.Phase == v1alpha1.RebootRefused || answer.Phase == v1alpha1.RebootWaiting) {
+	answered := response != nil && response.PermitID == permit.ID
+	if answered && (response.Phase == v1alpha1.RebootRefused || response.Phase == v1alpha1.RebootWaiting) {
 		// The permit was not used, so it does not count as an attempt.
 		for _, given := range n.machine.permits {
 			given.Delete(permit.ID)
@@ -1241,7 +1241,7 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 	if c == nil {
 		return
 	}
-	m.checkInVain(n, step)
+	m.checkWastedEvictions(n, step)
 	if permit := c.Spec.RebootPermit; permit != nil && permit.BootID == n.BootID {
 		m.fail("invariant 2: uncordon of %s, which may still reboot", n.Name)
 	}
@@ -1260,7 +1260,7 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 		m.fail("invariant 4: accepted %s, which is not healthy", n.Name)
 	}
 	for _, s := range c.Spec.Settings {
-		if !c.Spec.Release && isBootKey(s.Key) && n.machine.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash && !n.cannotTake(s.Key) {
+		if !c.Spec.Release && isBootKey(s.Key) && n.machine.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash && !n.isUnsupported(s.Key) {
 			m.fail("invariant 4: accepted %s without %s", n.Name, s.Key)
 		}
 	}

@@ -97,7 +97,7 @@ func TestATrialByClonesThroughTheAPI(t *testing.T) {
 					seen[pv.Name] = pv.Spec.MountOptions
 				}
 				if dies {
-					b.Reconciler = b.anew()
+					b.Reconciler = b.restarted()
 				}
 			}
 			status := b.trial().Status
@@ -119,8 +119,8 @@ func TestATrialByClonesThroughTheAPI(t *testing.T) {
 	}
 }
 
-// anew returns a manager that has just started.
-func (b bench) anew() *Reconciler {
+// restarted returns a manager that has just started.
+func (b bench) restarted() *Reconciler {
 	return &Reconciler{
 		Client: b.Client, APIReader: b.APIReader, Clock: b.Clock, ManagerNamespace: b.ManagerNamespace, AgentNamespace: b.AgentNamespace, Results: &Results{},
 	}

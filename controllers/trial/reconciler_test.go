@@ -253,7 +253,7 @@ func (b bench) verdict() volumeplan.Probe {
 
 func TestACloneThroughTheAPI(t *testing.T) {
 	const refused = `MountVolume.MountDevice failed for volume "x" : mount error(22): Invalid argument`
-	for name, refuses := range map[string]bool{"the driver mounts it": false, "the driver refuses it": true} {
+	for name, rejects := range map[string]bool{"the driver mounts it": false, "the driver refuses it": true} {
 		t.Run(name, func(t *testing.T) {
 			agent := pod(agentpod.Component)
 			agent.Spec.Containers = []corev1.Container{{Name: "node-agent", Image: "registry/node-agent:1"}}
@@ -277,14 +277,14 @@ func TestACloneThroughTheAPI(t *testing.T) {
 				t.Fatalf("got Pod %+v, want one on n1 with the agent's image and pull secrets", made)
 			}
 			b.pass()
-			if refuses {
-				b.tell(made, "somebody", "n1", refused)
-				b.tell(made, kubelet, "n2", refused)
+			if rejects {
+				b.reportFailedMount(made, "somebody", "n1", refused)
+				b.reportFailedMount(made, kubelet, "n2", refused)
 				b.pass()
-				if _, _, still := b.clone(); still == nil {
+				if _, _, remaining := b.clone(); remaining == nil {
 					t.Error("the clone failed because of an event from another component or node")
 				}
-				b.tell(made, kubelet, "n1", refused)
+				b.reportFailedMount(made, kubelet, "n1", refused)
 				b.pass()
 				if left, _, _ := b.clone(); left != nil {
 					t.Fatal("the failed clone remains")
@@ -308,7 +308,7 @@ func TestACloneThroughTheAPI(t *testing.T) {
 			}
 			b.pass()
 			want := volumeplan.ProbeWorks
-			if refuses {
+			if rejects {
 				want = volumeplan.ProbeRefused
 			}
 			if got := b.verdict(); got.Verdict != want {
@@ -322,8 +322,8 @@ func TestACloneThroughTheAPI(t *testing.T) {
 	}
 }
 
-// tell creates an event of a failed mount.
-func (b bench) tell(pod *corev1.Pod, component, host, message string) {
+// reportFailedMount creates an event of a failed mount.
+func (b bench) reportFailedMount(pod *corev1.Pod, component, host, message string) {
 	b.t.Helper()
 	event := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: component + host}, Reason: failedMountReason, Message: message,
@@ -337,10 +337,10 @@ func (b bench) tell(pod *corev1.Pod, component, host, message string) {
 // An admission controller rejects the clone. The rejection is reported, and the request is not repeated.
 func TestARejectedCloneIsReported(t *testing.T) {
 	b := newBench(t, share(cluster())...)
-	asked := 0
+	requests := 0
 	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
 		Create: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.CreateOption) error {
-			asked++
+			requests++
 			return apierrors.NewForbidden(corev1.Resource("persistentvolumes"), object.GetName(), errors.New("not here"))
 		},
 	})
@@ -350,8 +350,8 @@ func TestARejectedCloneIsReported(t *testing.T) {
 	if got := b.verdict(); got.Verdict != volumeplan.ProbeUnknown || !strings.Contains(got.Text, "the API server rejected a clone of pv1: ") || !strings.Contains(got.Text, "not here") {
 		t.Errorf("got verdict %+v, want Unknown with the rejection", got)
 	}
-	if asked != 1 {
-		t.Errorf("got %d requests, want one", asked)
+	if requests != 1 {
+		t.Errorf("got %d requests, want one", requests)
 	}
 }
 

@@ -76,23 +76,23 @@ func budget(name, app string) *policyv1.PodDisruptionBudget {
 	}
 }
 
-// refusals maps pod names to the error that their eviction returns. Pods without an entry are evicted.
-type refusals map[string]error
+// rejections maps pod names to the error that their eviction returns. Pods without an entry are evicted.
+type rejections map[string]error
 
 // evictions records the eviction requests.
 type evictions struct {
-	refuse refusals
-	mutex  sync.Mutex
-	asked  []string
-	grace  *int64
+	reject    rejections
+	mutex     sync.Mutex
+	requested []string
+	grace     *int64
 }
 
 func (e *evictions) Evict(_ context.Context, pod *corev1.Pod, grace *int64) error {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
-	e.asked, e.grace = append(e.asked, pod.Name), grace
-	slices.Sort(e.asked)
-	return e.refuse[pod.Name]
+	e.requested, e.grace = append(e.requested, pod.Name), grace
+	slices.Sort(e.requested)
+	return e.reject[pod.Name]
 }
 
 // newRunner returns a runner that runs until the test ends.
@@ -156,20 +156,20 @@ func TestInspect(t *testing.T) {
 
 func TestDrain(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
-	refused := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+	rejected := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
 	for name, c := range map[string]struct {
-		objects []client.Object
-		options v1alpha1.Drain
-		refuse  refusals
-		want    Result
-		asked   []string
+		objects   []client.Object
+		options   v1alpha1.Drain
+		reject    rejections
+		want      Result
+		requested []string
 	}{
 		"an empty node is drained": {options: options(nil)},
 		"a pod is evicted and counts until it is gone": {
-			objects: []client.Object{pod("web"), pod("other", elsewhere)},
-			options: options(nil),
-			want:    Result{Remaining: []string{"eda/web"}},
-			asked:   []string{"web"},
+			objects:   []client.Object{pod("web"), pod("other", elsewhere)},
+			options:   options(nil),
+			want:      Result{Remaining: []string{"eda/web"}},
+			requested: []string{"web"},
 		},
 		"a pod that terminates is not evicted again, and counts": {
 			objects: []client.Object{pod("web", terminating)},
@@ -191,10 +191,10 @@ func TestDrain(t *testing.T) {
 			want:    Result{Remaining: []string{"eda/web"}, WaitedFor: []string{"eda/job"}},
 		},
 		"a pod of a Job is evicted if the drain must not wait for it": {
-			objects: []client.Object{pod("job", ownedBy("batch/v1", "Job"))},
-			options: options(func(d *v1alpha1.Drain) { d.WaitForJobs = ptr.To(false) }),
-			want:    Result{Remaining: []string{"eda/job"}},
-			asked:   []string{"job"},
+			objects:   []client.Object{pod("job", ownedBy("batch/v1", "Job"))},
+			options:   options(func(d *v1alpha1.Drain) { d.WaitForJobs = ptr.To(false) }),
+			want:      Result{Remaining: []string{"eda/job"}},
+			requested: []string{"job"},
 		},
 		"the drain waits for pods that the selector selects": {
 			objects: []client.Object{pod("sim"), pod("web")},
@@ -204,10 +204,10 @@ func TestDrain(t *testing.T) {
 			want: Result{Remaining: []string{"eda/web"}, WaitedFor: []string{"eda/sim"}},
 		},
 		"an empty selector selects no pods": {
-			objects: []client.Object{pod("web")},
-			options: options(func(d *v1alpha1.Drain) { d.WaitForPodSelector = &metav1.LabelSelector{} }),
-			want:    Result{Remaining: []string{"eda/web"}},
-			asked:   []string{"web"},
+			objects:   []client.Object{pod("web")},
+			options:   options(func(d *v1alpha1.Drain) { d.WaitForPodSelector = &metav1.LabelSelector{} }),
+			want:      Result{Remaining: []string{"eda/web"}},
+			requested: []string{"web"},
 		},
 		"a pod without a controller blocks all evictions": {
 			objects: []client.Object{pod("bare", bare), pod("web")},
@@ -218,10 +218,10 @@ func TestDrain(t *testing.T) {
 			},
 		},
 		"force evicts it": {
-			objects: []client.Object{pod("bare", bare)},
-			options: options(func(d *v1alpha1.Drain) { d.Force = true }),
-			want:    Result{Remaining: []string{"eda/bare"}},
-			asked:   []string{"bare"},
+			objects:   []client.Object{pod("bare", bare)},
+			options:   options(func(d *v1alpha1.Drain) { d.Force = true }),
+			want:      Result{Remaining: []string{"eda/bare"}},
+			requested: []string{"bare"},
 		},
 		"a pod with an emptyDir is kept": {
 			objects: []client.Object{pod("web", scratch)},
@@ -231,51 +231,51 @@ func TestDrain(t *testing.T) {
 			}},
 		},
 		"deleteEmptyDirData evicts it": {
-			objects: []client.Object{pod("web", scratch)},
-			options: options(func(d *v1alpha1.Drain) { d.DeleteEmptyDirData = true }),
-			want:    Result{Remaining: []string{"eda/web"}},
-			asked:   []string{"web"},
+			objects:   []client.Object{pod("web", scratch)},
+			options:   options(func(d *v1alpha1.Drain) { d.DeleteEmptyDirData = true }),
+			want:      Result{Remaining: []string{"eda/web"}},
+			requested: []string{"web"},
 		},
 		"the budget that keeps a pod is named, others are evicted": {
 			objects: []client.Object{pod("db"), pod("web"), budget("db-pdb", "db"), budget("web-pdb", "web")},
 			options: options(nil),
-			refuse:  refusals{"db": refused},
+			reject:  rejections{"db": rejected},
 			want: Result{
 				Remaining: []string{"eda/web"},
 				Blocked:   []Blocker{{Pod: "eda/db", Budgets: []string{"eda/db-pdb"}}},
 			},
-			asked: []string{"db", "web"},
+			requested: []string{"db", "web"},
 		},
 		"a server that only requests a later attempt blocks no drain": {
-			objects: []client.Object{pod("db")},
-			options: options(nil),
-			refuse:  refusals{"db": refused},
-			want:    Result{Remaining: []string{"eda/db"}},
-			asked:   []string{"db"},
+			objects:   []client.Object{pod("db")},
+			options:   options(nil),
+			reject:    rejections{"db": rejected},
+			want:      Result{Remaining: []string{"eda/db"}},
+			requested: []string{"db"},
 		},
 		"two budgets for a pod are named with the required action": {
 			objects: []client.Object{pod("db"), budget("one", "db"), budget("two", "db")},
 			options: options(nil),
-			refuse:  refusals{"db": apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget"))},
+			reject:  rejections{"db": apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget"))},
 			want: Result{Blocked: []Blocker{{
 				Pod: "eda/db", Budgets: []string{"eda/one", "eda/two"},
 				Reason: "a pod that several budgets select cannot be evicted; change a budget's selector, or delete a budget",
 			}}},
-			asked: []string{"db"},
+			requested: []string{"db"},
 		},
 		"a pod that is not found, or is another one by now, is gone": {
 			objects: []client.Object{pod("db"), pod("web")},
 			options: options(nil),
-			refuse: refusals{
+			reject: rejections{
 				"db":  apierrors.NewNotFound(pods, "db"),
 				"web": apierrors.NewConflict(pods, "web", errors.New("the UID in the precondition does not match")),
 			},
-			want:  Result{Remaining: []string{"eda/db", "eda/web"}}, // can be evicted; the next read no longer returns them
-			asked: []string{"db", "web"},
+			want:      Result{Remaining: []string{"eda/db", "eda/web"}}, // can be evicted; the next read no longer returns them
+			requested: []string{"db", "web"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			evictor := &evictions{refuse: c.refuse}
+			evictor := &evictions{reject: c.reject}
 			got := drainOnce(t, newRunner(t, newReader(t, c.objects...), evictor), c.options)
 			named := slices.Sorted(maps.Values(got.Names))
 			got.Names = nil
@@ -287,7 +287,7 @@ func TestDrain(t *testing.T) {
 					t.Errorf("%s is missing in the names %v", pod, named)
 				}
 			}
-			if diff := cmp.Diff(c.asked, evictor.asked); diff != "" {
+			if diff := cmp.Diff(c.requested, evictor.requested); diff != "" {
 				t.Errorf("evictions: %s", diff)
 			}
 		})

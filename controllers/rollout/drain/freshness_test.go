@@ -8,24 +8,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// askedReader records the resource versions of the requests that list pods.
-type askedReader struct {
+// recordingReader records the resource versions of the requests that list pods.
+type recordingReader struct {
 	client.Reader
 
-	asked []string
+	versions []string
 }
 
-func (r *askedReader) List(ctx context.Context, list client.ObjectList, given ...client.ListOption) error {
+func (r *recordingReader) List(ctx context.Context, list client.ObjectList, given ...client.ListOption) error {
 	if _, pods := list.(*corev1.PodList); pods {
 		options := (&client.ListOptions{}).ApplyOptions(given)
-		r.asked = append(r.asked, options.AsListOptions().ResourceVersion)
+		r.versions = append(r.versions, options.AsListOptions().ResourceVersion)
 	}
 	return r.Reader.List(ctx, list, given...)
 }
 
 // The read before a permit is consistent. Reads that only report the progress of a drain may come from the API server's cache.
 func TestOnlyTheReadBeforeAPermitIsConsistent(t *testing.T) {
-	reader := &askedReader{Reader: newReader(t, manyPods(1)...)}
+	reader := &recordingReader{Reader: newReader(t, manyPods(1)...)}
 	r := &Runner{Drainer: Drainer{Reader: reader, Evictor: &slow{}, DryRunEvictor: &slow{}}}
 	for what, look := range map[string]struct {
 		at   func() error
@@ -36,9 +36,9 @@ func TestOnlyTheReadBeforeAPermitIsConsistent(t *testing.T) {
 		"a drain":                 {func() error { _, err := r.Drain(t.Context(), "a", options(nil), 0); return err }, ""},
 		"an empty node":           {func() error { _, err := r.IsVacant(t.Context(), "a"); return err }, ""},
 	} {
-		reader.asked = nil
-		if err := look.at(); err != nil || len(reader.asked) != 1 || reader.asked[0] != look.want {
-			t.Errorf("%s: got lists of pods with resource versions %q, error %v; want %q", what, reader.asked, err, look.want)
+		reader.versions = nil
+		if err := look.at(); err != nil || len(reader.versions) != 1 || reader.versions[0] != look.want {
+			t.Errorf("%s: got lists of pods with resource versions %q, error %v; want %q", what, reader.versions, err, look.want)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func TestLookAhead(t *testing.T) {
 	const nothing = "All pods that had to leave are gone"
 	for name, c := range map[string]struct {
 		objects []client.Object
-		refuse  error
+		reject  error
 		want    string
 	}{
 		"every pod may go":                                          {[]client.Object{pod("db"), budget("pdb", "db")}, nil, nothing},
@@ -49,7 +49,7 @@ func TestLookAhead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			// The Evictor is nil, so that an eviction panics.
-			d := &Drainer{Reader: newReader(t, c.objects...), DryRunEvictor: &evictions{refuse: refusals{"db": c.refuse}}}
+			d := &Drainer{Reader: newReader(t, c.objects...), DryRunEvictor: &evictions{reject: rejections{"db": c.reject}}}
 			got, err := d.LookAhead(t.Context(), "a", options(nil))
 			if err != nil || got.String() != c.want {
 				t.Errorf("got %q, error %v; want %q", got, err, c.want)
@@ -75,10 +75,10 @@ func TestDryRunsAreDryRuns(t *testing.T) {
 	recording := interceptor.NewClient(newReader(t, web).(client.WithWatch), interceptor.Funcs{
 		SubResourceCreate: func(_ context.Context, _ client.Client, _ string, _, body client.Object, opts ...client.SubResourceCreateOption) error {
 			calls.Add(1)
-			asked := (&client.SubResourceCreateOptions{}).ApplyOptions(opts)
+			applied := (&client.SubResourceCreateOptions{}).ApplyOptions(opts)
 			eviction := body.(*policyv1.Eviction)
-			if len(asked.DryRun) != 1 || asked.DryRun[0] != metav1.DryRunAll || len(eviction.DeleteOptions.DryRun) != 1 {
-				t.Errorf("got options %v, eviction %v; want dry runs", asked.DryRun, eviction.DeleteOptions.DryRun)
+			if len(applied.DryRun) != 1 || applied.DryRun[0] != metav1.DryRunAll || len(eviction.DeleteOptions.DryRun) != 1 {
+				t.Errorf("got options %v, eviction %v; want dry runs", applied.DryRun, eviction.DeleteOptions.DryRun)
 			}
 			return nil
 		},

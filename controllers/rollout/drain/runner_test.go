@@ -151,13 +151,13 @@ func TestNoPodIsEvictedBeforeTheManagerLeads(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Wait()
-	if len(evictor.asked) > 0 {
-		t.Errorf("got evictions of %v, want none", evictor.asked)
+	if len(evictor.requested) > 0 {
+		t.Errorf("got evictions of %v, want none", evictor.requested)
 	}
 }
 
 func TestEvictionsContinueThePreviousCount(t *testing.T) {
-	r := newRunner(t, newReader(t, pod("web"), pod("db")), &evictions{refuse: refusals{"db": errors.New("no")}})
+	r := newRunner(t, newReader(t, pod("web"), pod("db")), &evictions{reject: rejections{"db": errors.New("no")}})
 	if _, err := r.Drain(t.Context(), "a", options(nil), 7); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestAnUncountedBudgetCostsOneRequest(t *testing.T) {
 	for i := range maxEvictions + 5 {
 		pods = append(pods, pod(fmt.Sprintf("web-%02d", i), func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }))
 	}
-	evictor := &refusing{err: errTryLater}
+	evictor := &rejecting{err: errTryLater}
 	got := drainOnce(t, newRunner(t, newReader(t, append(pods, unseen)...), evictor), options(nil))
 	if len(got.Blocked) != len(pods) || !slices.Equal(got.Blocked[0].Budgets, []string{"eda/web-pdb"}) {
 		t.Errorf("got %s, want all pods blocked by eda/web-pdb", got)
@@ -188,13 +188,13 @@ func TestAnUncountedBudgetCostsOneRequest(t *testing.T) {
 	}
 }
 
-type refusing struct {
+type rejecting struct {
 	mutex sync.Mutex
 	calls int
 	err   error
 }
 
-func (r *refusing) Evict(context.Context, *corev1.Pod, *int64) error {
+func (r *rejecting) Evict(context.Context, *corev1.Pod, *int64) error {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	r.calls++
@@ -210,7 +210,7 @@ func TestErrorsAreNamed(t *testing.T) {
 			return errors.New("etcd is away")
 		},
 	})
-	got := drainOnce(t, newRunner(t, broken, &refusing{err: errTryLater}), options(nil))
+	got := drainOnce(t, newRunner(t, broken, &rejecting{err: errTryLater}), options(nil))
 	want := "Pod eda/web cannot be evicted: come back later; list PodDisruptionBudgets in eda: etcd is away"
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Error(diff)
@@ -221,8 +221,8 @@ func TestNoPodIsEvictedWhileAnotherRunsToCompletion(t *testing.T) {
 	evictor := &evictions{}
 	r := newRunner(t, newReader(t, pod("batch", ownedBy("batch/v1", "Job")), pod("web")), evictor)
 	got := drainOnce(t, r, options(nil))
-	if want := "Waiting for pod eda/batch to finish. Waiting for pod eda/web to terminate"; got.String() != want || len(evictor.asked) > 0 {
-		t.Errorf("got %q, evictions of %v; want %q, none", got, evictor.asked, want)
+	if want := "Waiting for pod eda/batch to finish. Waiting for pod eda/web to terminate"; got.String() != want || len(evictor.requested) > 0 {
+		t.Errorf("got %q, evictions of %v; want %q, none", got, evictor.requested, want)
 	}
 	if _, due, err := r.Inspect(t.Context(), "a", options(nil)); err != nil || due {
 		t.Errorf("got due %t, error %v; want false, nil", due, err)

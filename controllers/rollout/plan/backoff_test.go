@@ -145,11 +145,11 @@ func TestSkipNode(t *testing.T) {
 		// until is the duration of the pause. Zero means no pause.
 		until time.Duration
 	}{
-		"no obstacle is known":                                                 {func(*fixture) {}, DrainProgress{}, 0},
-		"a PodDisruptionBudget that allows no eviction":                        {func(*fixture) {}, blocked, SkipPause},
-		"a PodDisruptionBudget that has allowed no eviction for three minutes": {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Minute) }, blocked, 3 * time.Minute},
-		"a PodDisruptionBudget that has allowed no eviction for hours":         {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Hour) }, blocked, BackOff},
-		"jobs": {func(*fixture) {}, jobs, BackOff},
+		"no obstacle is known":             {func(*fixture) {}, DrainProgress{}, 0},
+		"a budget that allows no eviction": {func(*fixture) {}, blocked, SkipPause},
+		"no eviction for three minutes":    {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Minute) }, blocked, 3 * time.Minute},
+		"no eviction for hours":            {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Hour) }, blocked, BackOff},
+		"jobs":                             {func(*fixture) {}, jobs, BackOff},
 		"jobs, and it has been skipped once": {func(f *fixture) {
 			f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, time.Hour)
 		}, jobs, 0},

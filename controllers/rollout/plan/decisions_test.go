@@ -79,12 +79,12 @@ func TestForDecisionsThatSchedulesDoNotMeet(t *testing.T) {
 func TestForAnUnhealthyCanaryIsNoEvidence(t *testing.T) {
 	const soak = 600
 	minute := func(n int) *time.Time { return ptr.To(noon.Add(-time.Duration(n) * time.Minute)) }
-	waits, goes := "b: Waiting WaitingForCanary", "b: Claimed Claimed"
+	waits, claimed := "b: Waiting WaitingForCanary", "b: Claimed Claimed"
 	for name, c := range map[string]struct {
 		change func(*fixture)
 		want   string
 	}{
-		"it has been well for long enough": {func(f *fixture) { f.finish("a", 10*time.Minute) }, goes},
+		"it has been well for long enough": {func(f *fixture) { f.finish("a", 10*time.Minute) }, claimed},
 		"it soaks":                         {func(f *fixture) { f.finish("a", 9*time.Minute) }, waits},
 		"it has failed and reports no due setting, without a soak": {func(f *fixture) {
 			failWithoutNeed(f)
@@ -101,7 +101,7 @@ func TestForAnUnhealthyCanaryIsNoEvidence(t *testing.T) {
 		"it went out after its soak": {func(f *fixture) {
 			f.finish("a", 30*time.Minute)
 			f.node("a").Ready, f.node("a").UnavailableSince = false, minute(19)
-		}, goes},
+		}, claimed},
 		"it came back a moment ago": {func(f *fixture) {
 			f.finish("a", 14*time.Minute)
 			f.node("a").ReadySince = *minute(5)
@@ -109,11 +109,11 @@ func TestForAnUnhealthyCanaryIsNoEvidence(t *testing.T) {
 		"it has been back for a soak": {func(f *fixture) {
 			f.finish("a", 19*time.Minute)
 			f.node("a").ReadySince = *minute(10)
-		}, goes},
+		}, claimed},
 		"it flapped after its soak": {func(f *fixture) {
 			f.finish("a", 30*time.Minute)
 			f.node("a").ReadySince = *minute(1)
-		}, goes},
+		}, claimed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a", "b")

@@ -16,9 +16,9 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// remember records failed nodes of profile eda at h1. A name with a slash gives the UID. The default is the UID of the fixture's
+// addFailures records failed nodes of profile eda at h1. A name with a slash gives the UID. The default is the UID of the fixture's
 // node.
-func (f *fixture) remember(names ...string) {
+func (f *fixture) addFailures(names ...string) {
 	boot := v1alpha1.BootFailures{BootHash: "h1", Plan: "p1"}
 	for _, name := range names {
 		name, uid, given := strings.Cut(name, "/")
@@ -30,8 +30,8 @@ func (f *fixture) remember(names ...string) {
 	f.Failures = map[string]v1alpha1.ProfileFailures{"eda": {Boots: []v1alpha1.BootFailures{boot}}}
 }
 
-// take deletes a Node, and can create another one with its name.
-func (f *fixture) take(name string, replaced bool) {
+// removeNode deletes a Node, and can create a new Node with its name.
+func (f *fixture) removeNode(name string, replaced bool) {
 	if replaced {
 		n := f.node(name)
 		n.UID, n.Mark, n.Unschedulable, n.Maintenance, n.ClientNode = "other", nil, false, MaintenanceNone, waiting(name)
@@ -40,8 +40,8 @@ func (f *fixture) take(name string, replaced bool) {
 	f.Nodes = slices.DeleteFunc(f.Nodes, func(n Node) bool { return n.Name == name })
 }
 
-// remembered returns the failures that a plan records, as lines. It returns nil if the plan does not change them.
-func remembered(p Plan) []string {
+// recordedFailures returns the failures that a plan records, as lines. It returns nil if the plan does not change them.
+func recordedFailures(p Plan) []string {
 	if p.Failures == nil {
 		return nil
 	}
@@ -69,9 +69,9 @@ func remembered(p Plan) []string {
 
 // failureRow is a row of the tables that follow: the steps, the note of b, and the recorded failures.
 type failureRow struct {
-	change     func(*fixture)
-	want       []string
-	remembered []string
+	change           func(*fixture)
+	want             []string
+	recordedFailures []string
 }
 
 func playFailures(t *testing.T, rows map[string]failureRow, build func() *fixture) {
@@ -85,7 +85,7 @@ func playFailures(t *testing.T, rows map[string]failureRow, build func() *fixtur
 			if diff := cmp.Diff(c.want, lines(p, "b")); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(c.remembered, remembered(p)); diff != "" {
+			if diff := cmp.Diff(c.recordedFailures, recordedFailures(p)); diff != "" {
 				t.Errorf("records (-want +got):\n%s", diff)
 			}
 			if after := fmt.Sprintf("%+v %+v", f.Failures, f.Claims); after != before {
@@ -98,28 +98,28 @@ func playFailures(t *testing.T, rows map[string]failureRow, build func() *fixtur
 // TestForANodeThatIsGone deletes node a, or replaces it by a node of the same name.
 func TestForANodeThatIsGone(t *testing.T) {
 	build := func() *fixture { return cluster("a", "b") }
-	stopped, goesOn := "b: Waiting FailureThresholdReached", []string{"release the claim of a", "claim b for eda", "b: Claimed Claimed"}
+	stopped, continues := "b: Waiting FailureThresholdReached", []string{"release the claim of a", "claim b for eda", "b: Claimed Claimed"}
 	lost := []string{"release the claim of a", stopped}
 	known := []string{"eda [h1 p1 a/node-a:NodeLost]"}
 	playFailures(t, map[string]failureRow{
 		"it was claimed and not cordoned": {
 			func(f *fixture) {
 				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", BootHash: "h1", NodeUID: "node-a"}
-				f.take("a", false)
+				f.removeNode("a", false)
 			},
-			goesOn, nil,
+			continues, nil,
 		},
 		"it was being drained": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
-				f.take("a", false)
+				f.removeNode("a", false)
 			},
-			goesOn, nil,
+			continues, nil,
 		},
 		"it had a permit: it has failed, and no disruption starts": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
-				f.take("a", false)
+				f.removeNode("a", false)
 			},
 			lost, known,
 		},
@@ -127,16 +127,16 @@ func TestForANodeThatIsGone(t *testing.T) {
 			func(f *fixture) {
 				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](2)
 				f.permitted("a", time.Minute)
-				f.take("a", false)
+				f.removeNode("a", false)
 			},
-			goesOn, known,
+			continues, known,
 		},
 		"as many as the threshold with one before it": {
 			func(f *fixture) {
 				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](2)
-				f.remember("z")
+				f.addFailures("z")
 				f.permitted("a", time.Minute)
-				f.take("a", false)
+				f.removeNode("a", false)
 			},
 			lost, []string{"eda [h1 p1 z/node-z:x a/node-a:NodeLost]"},
 		},
@@ -144,15 +144,15 @@ func TestForANodeThatIsGone(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.Claims["a"].Permit.Leaving = disrupted
-				f.take("a", false)
+				f.removeNode("a", false)
 			},
-			goesOn, nil,
+			continues, nil,
 		},
 		"a manager died after it had recorded the failure": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
-				f.take("a", false)
-				f.remember("a")
+				f.removeNode("a", false)
+				f.addFailures("a")
 			},
 			lost, nil,
 		},
@@ -160,32 +160,32 @@ func TestForANodeThatIsGone(t *testing.T) {
 			func(f *fixture) {
 				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](2)
 				f.permitted("a", time.Minute)
-				f.take("a", false)
-				f.remember("a")
+				f.removeNode("a", false)
+				f.addFailures("a")
 			},
-			goesOn, nil,
+			continues, nil,
 		},
 		"the profile now declares other settings that require a reboot": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
-				f.take("a", false)
+				f.removeNode("a", false)
 				f.Profiles[0].PlanHash = "p2"
 			},
-			goesOn, nil,
+			continues, nil,
 		},
 		"no other node needs those settings: the failure counts once one does": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
-				f.take("a", false)
+				f.removeNode("a", false)
 				c := f.node("b").ClientNode
 				c.DesiredBootHash, c.Spec.BootHash = "h2", "h2"
 			},
-			goesOn, known,
+			continues, known,
 		},
 		"an earlier record does not count while no node needs those settings": {
 			func(f *fixture) {
-				f.take("a", false)
-				f.remember("a")
+				f.removeNode("a", false)
+				f.addFailures("a")
 				c := f.node("b").ClientNode
 				c.DesiredBootHash, c.Spec.BootHash = "h2", "h2"
 			},
@@ -198,29 +198,29 @@ func TestForANodeThatIsGone(t *testing.T) {
 				f.permitted("a", time.Minute)
 				f.Claims["a"].Permit.Profiles["lab"] = "p1"
 				f.Claims["a"].Permit.Profiles["gone"] = "p1"
-				f.take("a", false)
+				f.removeNode("a", false)
 			},
 			lost, []string{known[0], "lab [h1 p1 a/node-a:NodeLost]"},
 		},
 		"a new node of the same name: the failure of the old one stays": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
-				f.take("a", true)
+				f.removeNode("a", true)
 			},
 			lost, known,
 		},
 		"a new node of the same name inherits no claim": {
 			func(f *fixture) {
 				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", BootHash: "h1", NodeUID: "node-a"}
-				f.take("a", true)
+				f.removeNode("a", true)
 			},
-			goesOn, nil,
+			continues, nil,
 		},
 		"a new node of the same name uses up budget until the claim is released": {
 			func(f *fixture) {
 				f.Budget = 1
 				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", BootHash: "h1", NodeUID: "node-a"}
-				f.take("a", true)
+				f.removeNode("a", true)
 			},
 			[]string{"release the claim of a", "b: Waiting WaitingForBudget"}, nil,
 		},
@@ -257,11 +257,11 @@ func TestForRecordedFailures(t *testing.T) {
 	build := func() *fixture {
 		f := cluster("a", "b")
 		f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour).Attempts = 1
-		f.remember("a")
+		f.addFailures("a")
 		return f
 	}
 	stopped := []string{"b: Waiting FailureThresholdReached"}
-	goesOn := []string{"claim a for eda", "claim b for eda", "b: Claimed Claimed"}
+	continues := []string{"claim a for eda", "claim b for eda", "b: Claimed Claimed"}
 	playFailures(t, map[string]failureRow{
 		"it has failed": {
 			func(f *fixture) { f.Failures = nil }, stopped, []string{"eda [h1 p1 a/node-a:RebootTimedOut]"},
@@ -270,10 +270,10 @@ func TestForRecordedFailures(t *testing.T) {
 			func(*fixture) {}, stopped, []string{"eda [h1 p1 a/node-a:RebootTimedOut]"},
 		},
 		"it is gone": {
-			func(f *fixture) { f.take("a", false) }, stopped, nil,
+			func(f *fixture) { f.removeNode("a", false) }, stopped, nil,
 		},
 		"it has been registered again": {
-			func(f *fixture) { f.take("a", true) }, stopped, nil,
+			func(f *fixture) { f.removeNode("a", true) }, stopped, nil,
 		},
 		"it has a new StorageClientNode: it has still failed": {
 			func(f *fixture) {
@@ -312,11 +312,11 @@ func TestForRecordedFailures(t *testing.T) {
 					f.node(name).ClientNode.Spec.BootHash = "h2"
 				}
 			},
-			goesOn, []string{},
+			continues, []string{},
 		},
 		"it is gone, and the profile declares other settings that require a reboot, with the same result together with another profile": {
 			func(f *fixture) {
-				f.take("a", false)
+				f.removeNode("a", false)
 				f.Profiles[0].PlanHash = "p2"
 			},
 			[]string{"claim b for eda", "b: Claimed Claimed"}, []string{},
@@ -368,7 +368,7 @@ func TestForRecordedFailures(t *testing.T) {
 		"a retry clears deleted nodes and nodes that are only counted": {
 			func(f *fixture) {
 				f.Profiles[0].Retry = "1"
-				f.take("a", false)
+				f.removeNode("a", false)
 				f.Failures["eda"].Boots[0].More = 3
 			},
 			[]string{"b: Waiting WaitingForBudget"}, []string{"eda retry 1"},
@@ -376,9 +376,9 @@ func TestForRecordedFailures(t *testing.T) {
 		"a retry of one node clears no other node": {
 			func(f *fixture) {
 				f.Profiles[0].Retry = "2/a"
-				f.remember("a", "z")
+				f.addFailures("a", "z")
 				f.Failures["eda"].Boots[0].More = 3
-				f.take("a", false)
+				f.removeNode("a", false)
 			},
 			stopped, []string{"eda retry 2/a [h1 p1 z/node-z:x +3]"},
 		},
@@ -386,7 +386,7 @@ func TestForRecordedFailures(t *testing.T) {
 			func(f *fixture) {
 				f.Profiles[0].Retry = "2/a"
 				f.Failures["eda"].Boots[0].More = 3
-				f.take("a", false)
+				f.removeNode("a", false)
 			},
 			stopped, []string{"eda retry 2/a [h1 p1 +3]"},
 		},
@@ -430,7 +430,7 @@ func TestForARetriedNodeGetsAllItsAttempts(t *testing.T) {
 
 func TestForKeepsTheNoteOfANewClientNodeFailed(t *testing.T) {
 	f := cluster("a", "b")
-	f.remember("a")
+	f.addFailures("a")
 	note := For(f.Snapshot).Notes["a"]
 	want := v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutFailed, Reason: "x", Message: "It is broken", Since: ptr.To(ago(time.Hour)), Attempts: 1, BootHash: "h1"}
 	want.Tuned = &v1alpha1.RolloutTuned{Hash: "h1", Since: metav1.NewTime(noon)}
@@ -441,7 +441,7 @@ func TestForKeepsTheNoteOfANewClientNodeFailed(t *testing.T) {
 
 func TestForNamesTheNodesThatAreGone(t *testing.T) {
 	f := cluster("a", "b")
-	f.remember("z", "y")
+	f.addFailures("z", "y")
 	f.Failures["eda"].Boots[0].More = 4
 	want := "StorageClientProfile eda stopped after 6 nodes failed: y (gone), z (gone), and 4 before them"
 	if got := For(f.Snapshot).Notes["b"].Message; got != want {
@@ -480,7 +480,7 @@ func TestForThePermitInAClaim(t *testing.T) {
 			"same",
 		},
 		"the agent has rejected the permit": {
-			func(f *fixture) { f.addAnswer("a", v1alpha1.RebootRefused) }, "none",
+			func(f *fixture) { f.addResponse("a", v1alpha1.RebootRefused) }, "none",
 		},
 		"it has failed without a permit": {
 			func(f *fixture) {
@@ -531,7 +531,7 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 		for i := range number {
 			names = append(names, fmt.Sprintf("%s-%03d", strings.Repeat("x", length), i))
 		}
-		f.remember(names...)
+		f.addFailures(names...)
 		return f
 	}
 	t.Run("the oldest are only counted", func(t *testing.T) {
@@ -548,7 +548,7 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 		}
 		f.Failures = p.Profiles
 		if again := For(f.Snapshot).Failures; again != nil {
-			t.Errorf("second plan: got changes %v, want none", remembered(Plan{Failures: again}))
+			t.Errorf("second plan: got changes %v, want none", recordedFailures(Plan{Failures: again}))
 		}
 	})
 	t.Run("failures with a claim are all named", func(t *testing.T) {
@@ -563,7 +563,7 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 		}
 		f.Failures = p.Profiles
 		if again := For(f.Snapshot).Failures; again != nil {
-			t.Errorf("after a crash: got changes %v, want none", remembered(Plan{Failures: again}))
+			t.Errorf("after a crash: got changes %v, want none", recordedFailures(Plan{Failures: again}))
 		}
 		f.Claims = nil
 		if named, all, _ := count(For(f.Snapshot).Failures); named != 50 || all != 70 {
@@ -635,7 +635,7 @@ func TestForAFailedNodeWhoseAgentRespondsLate(t *testing.T) {
 				f := cluster("a")
 				f.permitted("a", time.Hour)
 				f.addNote("a", v1alpha1.RolloutFailed, "x", time.Minute).Attempts = 1
-				f.addAnswer("a", answer)
+				f.addResponse("a", answer)
 				c.change(f)
 				if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)

@@ -64,7 +64,7 @@ func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 		"its permit stays regardless of the agent's response": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
-				f.addAnswer("a", v1alpha1.RebootRefused)
+				f.addResponse("a", v1alpha1.RebootRefused)
 			},
 			noted,
 		},
@@ -85,7 +85,7 @@ func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 		"it does not return from its reboot: a failure, even if others remove it after that": {
 			func(f *fixture) {
 				f.permitted("a", 15*time.Minute)
-				f.addAnswer("a", v1alpha1.RebootStarted)
+				f.addResponse("a", v1alpha1.RebootStarted)
 				f.node("a").Ready = false
 			},
 			[]string{"a: Failed RebootTimedOut"},
@@ -101,7 +101,7 @@ func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 		"its agent rejected the permit, it booted anyway and is not healthy in time: a failure": {
 			func(f *fixture) {
 				f.permitted("a", 15*time.Minute)
-				f.addAnswer("a", v1alpha1.RebootRefused)
+				f.addResponse("a", v1alpha1.RebootRefused)
 				f.rebooted("a")
 				f.node("a").Ready = false
 			},
@@ -110,14 +110,14 @@ func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 		"its agent rejected the permit in time and it stays: no failure": {
 			func(f *fixture) {
 				f.permitted("a", time.Hour)
-				f.addAnswer("a", v1alpha1.RebootRefused)
+				f.addResponse("a", v1alpha1.RebootRefused)
 			},
 			noted,
 		},
 		"its host rejected the reboot in time and it stays: no failure": {
 			func(f *fixture) {
 				f.permitted("a", time.Hour)
-				f.addAnswer("a", v1alpha1.RebootFailed)
+				f.addResponse("a", v1alpha1.RebootFailed)
 			},
 			noted,
 		},

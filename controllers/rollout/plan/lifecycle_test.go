@@ -151,24 +151,24 @@ func TestForTheCordonExcludesTheNodeFromLoadBalancers(t *testing.T) {
 		if !ok || cordon.ExcludeFromLoadBalancers != (seconds > 0) {
 			t.Errorf("%d seconds: got second step %+v, want a cordon that matches the delay", seconds, cordon)
 		}
-		var begun []Step
+		var drains []Step
 		for _, step := range steps[2:] {
 			if drain, ok := step.(Drain); ok && drain.AfterCordon {
-				begun = append(begun, step)
+				drains = append(drains, step)
 			}
 		}
-		if len(begun) > 0 != (seconds == 0) {
-			t.Errorf("%d seconds: got drains %v after the cordon, want one only without a delay", seconds, begun)
+		if len(drains) > 0 != (seconds == 0) {
+			t.Errorf("%d seconds: got drains %v after the cordon, want one only without a delay", seconds, drains)
 		}
 	}
 }
 
 func TestForInspectsTheSamePodsOnceAnInterval(t *testing.T) {
 	for name, c := range map[string]struct {
-		reason string
-		looked time.Duration
-		want   []string
-		next   time.Duration
+		reason          string
+		inspectedBefore time.Duration
+		want            []string
+		next            time.Duration
 	}{
 		"terminating pods are not inspected again at once":         {v1alpha1.RolloutReasonDraining, 400 * time.Millisecond, []string{"a: Draining Draining"}, 100 * time.Millisecond},
 		"terminating pods are inspected again after half a second": {v1alpha1.RolloutReasonDraining, 500 * time.Millisecond, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
@@ -182,7 +182,7 @@ func TestForInspectsTheSamePodsOnceAnInterval(t *testing.T) {
 			f.cordoned("a", time.Minute)
 			since, client := ago(time.Minute), f.node("a").ClientNode
 			client.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutDraining, Reason: c.reason, BootHash: client.Spec.BootHash, Since: &since}
-			f.node("a").Inspected = f.Now.Add(-c.looked)
+			f.node("a").Inspected = f.Now.Add(-c.inspectedBefore)
 			got := For(f.Snapshot)
 			if diff := cmp.Diff(c.want, lines(got, "a")); diff != "" {
 				t.Error(diff)

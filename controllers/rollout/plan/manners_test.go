@@ -57,11 +57,11 @@ func TestForNodesOutsideAnyProfile(t *testing.T) {
 		countFor time.Duration
 		change   func(*Node)
 		claims   bool
-		says     string
+		message  string
 	}{
 		"one that went out a moment ago uses up budget until an hour is over": {
 			countFor: hour, change: func(n *Node) { n.Ready, n.UnavailableSince = false, ptr.To(noon.Add(-10*time.Minute)) },
-			says: "c is not Ready; bring c back, or delete its Node if it will not return; no profile selects it, so it stops counting at 2026-09-01T12:50:00Z",
+			message: "c is not Ready; bring c back, or delete its Node if it will not return; no profile selects it, so it stops counting at 2026-09-01T12:50:00Z",
 		},
 		"then the rollout continues without it": {
 			countFor: hour, change: func(n *Node) { n.Ready, n.UnavailableSince = false, ptr.To(noon.Add(-hour)) }, claims: true,
@@ -70,23 +70,23 @@ func TestForNodesOutsideAnyProfile(t *testing.T) {
 			countFor: hour, change: func(n *Node) { n.Unschedulable, n.UnavailableSince = true, ptr.To(noon.Add(-hour)) }, claims: true,
 		},
 		"the message explains that the node counts until it is back": {
-			change: func(n *Node) { n.Ready, n.UnavailableSince = false, ptr.To(noon.Add(-100*hour)) },
-			says:   "c is not Ready; bring c back, or delete its Node if it will not return; no profile selects it; set the manager's --unmanaged-counts-for to continue without it",
+			change:  func(n *Node) { n.Ready, n.UnavailableSince = false, ptr.To(noon.Add(-100*hour)) },
+			message: "c is not Ready; bring c back, or delete its Node if it will not return; no profile selects it; set the manager's --unmanaged-counts-for to continue without it",
 		},
 		"a node counts if the time since which it is out is unknown": {
-			countFor: hour, change: func(n *Node) { n.Ready = false }, says: "c is not Ready",
+			countFor: hour, change: func(n *Node) { n.Ready = false }, message: "c is not Ready",
 		},
 		"a node that the rollout disrupts always counts": {
 			countFor: hour, change: func(n *Node) {
 				n.Ready, n.Unschedulable, n.Mark, n.UnavailableSince = false, true, &v1alpha1.Disruption{Profile: "eda"}, ptr.To(noon.Add(-100*hour))
 			},
-			says: "c is rebooting",
+			message: "c is rebooting",
 		},
 		"the rule of its profile applies to a node": {
 			countFor: hour, change: func(n *Node) {
 				n.Profiles, n.Unschedulable, n.UnavailableSince = []string{"eda"}, true, ptr.To(noon.Add(-100*hour))
 			},
-			says: "c is cordoned by another user or controller; bring c back, or delete its Node if it will not return; set rollout.ignoreUnavailableAfterSeconds to continue without it",
+			message: "c is cordoned by another user or controller; bring c back, or delete its Node if it will not return; set rollout.ignoreUnavailableAfterSeconds to continue without it",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,10 +96,10 @@ func TestForNodesOutsideAnyProfile(t *testing.T) {
 			c.change(f.node("c"))
 			got := For(f.Snapshot)
 			note := got.Notes["a"]
-			if claimed := note.Phase == v1alpha1.RolloutClaimed; claimed != c.claims || !strings.Contains(note.Message, c.says) {
-				t.Errorf("a: got %s %s %q, want claimed %t, message %q", note.Phase, note.Reason, note.Message, c.claims, c.says)
+			if claimed := note.Phase == v1alpha1.RolloutClaimed; claimed != c.claims || !strings.Contains(note.Message, c.message) {
+				t.Errorf("a: got %s %s %q, want claimed %t, message %q", note.Phase, note.Reason, note.Message, c.claims, c.message)
 			}
-			if c.countFor > 0 && strings.Contains(c.says, "stops counting") && !got.Next.Equal(noon.Add(50*time.Minute)) {
+			if c.countFor > 0 && strings.Contains(c.message, "stops counting") && !got.Next.Equal(noon.Add(50*time.Minute)) {
 				t.Errorf("next plan: got at %s, want when the node stops counting", got.Next)
 			}
 		})

@@ -519,7 +519,7 @@ func TestForADisruptedNode(t *testing.T) {
 		"a rejected permit is withdrawn, and the node backs off": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
-				f.addAnswer("a", v1alpha1.RebootRefused)
+				f.addResponse("a", v1alpha1.RebootRefused)
 			},
 			[]string{"note a: Draining PermitRefused", "clear the permit of a: PermitRefused", "claim of a: no permit", "a: Draining PermitRefused"},
 		},
@@ -585,7 +585,7 @@ func TestForADisruptedNode(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.changeHash("a", "h2")
-				f.addAnswer("a", v1alpha1.RebootStarted)
+				f.addResponse("a", v1alpha1.RebootStarted)
 				f.Paused = true
 			},
 			[]string{"a: Rebooting PermitGiven"},
@@ -593,7 +593,7 @@ func TestForADisruptedNode(t *testing.T) {
 		"the old boot ID after the time limit is a failure": {
 			func(f *fixture) {
 				f.permitted("a", 15*time.Minute)
-				f.addAnswer("a", v1alpha1.RebootStarted)
+				f.addResponse("a", v1alpha1.RebootStarted)
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},
@@ -765,7 +765,7 @@ func TestForADisruptedNode(t *testing.T) {
 	}
 }
 
-func (f *fixture) addAnswer(name string, phase v1alpha1.RebootPhase) {
+func (f *fixture) addResponse(name string, phase v1alpha1.RebootPhase) {
 	c := f.node(name).ClientNode
 	c.Status.Reboot = &v1alpha1.RebootStatus{PermitID: c.Spec.RebootPermit.ID, Phase: phase, Message: "busy"}
 }

@@ -84,7 +84,7 @@ func TestForKeepsTheNoteOfAPermitWhileTheNodeReboots(t *testing.T) {
 	f := cluster("a")
 	f.permitted("a", time.Minute)
 	before := *f.node("a").ClientNode.Status.Rollout
-	f.addAnswer("a", v1alpha1.RebootStarted)
+	f.addResponse("a", v1alpha1.RebootStarted)
 	if note := For(f.Snapshot).Notes["a"]; !SameNote(note, before) {
 		t.Errorf("got note %+v, want the previous one: %+v", note, before)
 	}

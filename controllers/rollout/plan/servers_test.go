@@ -45,10 +45,10 @@ func TestNoDrainStartsIfStorageDoesNotRespond(t *testing.T) {
 
 func TestADrainNamesTheServerAndThePodsThatWaitForIt(t *testing.T) {
 	for name, c := range map[string]struct {
-		since time.Duration
-		drain DrainProgress
-		want  []string
-		says  string
+		since   time.Duration
+		drain   DrainProgress
+		want    []string
+		message string
 	}{
 		"pods remain": {
 			time.Minute, DrainProgress{Reason: v1alpha1.RolloutReasonDraining, Message: "Waiting for pods eda/db, eda/web to terminate", Names: map[string]string{"u1": "eda/db", "u2": "eda/web"}},
@@ -67,8 +67,8 @@ func TestADrainNamesTheServerAndThePodsThatWaitForIt(t *testing.T) {
 			f.node("a").Drain = &c.drain
 			got := For(f.Snapshot)
 			all := lines(got, "a")
-			if all[len(all)-1] != c.want[0] || !strings.Contains(got.Notes["a"].Message, c.says) {
-				t.Errorf("got %v (%s), want %s, %q", all, got.Notes["a"].Message, c.want[0], c.says)
+			if all[len(all)-1] != c.want[0] || !strings.Contains(got.Notes["a"].Message, c.message) {
+				t.Errorf("got %v (%s), want %s, %q", all, got.Notes["a"].Message, c.want[0], c.message)
 			}
 			for _, line := range all {
 				if strings.Contains(line, "permit") {

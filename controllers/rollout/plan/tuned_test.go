@@ -15,7 +15,7 @@ func TestForRecordsTheTimeSinceWhichANodeHasItsSettings(t *testing.T) {
 	hourAgo := func(hash string) *v1alpha1.RolloutTuned {
 		return &v1alpha1.RolloutTuned{Hash: hash, Since: ago(time.Hour)}
 	}
-	fromNowOn := &v1alpha1.RolloutTuned{Hash: "h1", Since: metav1.NewTime(noon)}
+	sinceNow := &v1alpha1.RolloutTuned{Hash: "h1", Since: metav1.NewTime(noon)}
 	net := func(state v1alpha1.SettingState, waitsFor v1alpha1.SettingWait) v1alpha1.SettingStatus {
 		return v1alpha1.SettingStatus{Key: "sysctl/net.core.rmem_max", State: state, TakesEffect: v1alpha1.EffectLive, WaitsFor: waitsFor}
 	}
@@ -24,13 +24,13 @@ func TestForRecordsTheTimeSinceWhichANodeHasItsSettings(t *testing.T) {
 		change func(*fixture)
 		want   *v1alpha1.RolloutTuned
 	}{
-		"it has just reported them":                 {nil, nil, fromNowOn},
+		"it has just reported them":                 {nil, nil, sinceNow},
 		"it has had them for an hour":               {hourAgo("h1"), nil, hourAgo("h1")},
-		"it had others for an hour":                 {hourAgo("h0"), nil, fromNowOn},
-		"a setting that waits for a boot is staged": {nil, func(f *fixture) { f.node("a").ClientNode = waiting("a"); f.Paused = true }, fromNowOn},
+		"it had others for an hour":                 {hourAgo("h0"), nil, sinceNow},
+		"a setting that waits for a boot is staged": {nil, func(f *fixture) { f.node("a").ClientNode = waiting("a"); f.Paused = true }, sinceNow},
 		"a mount brings one": {nil, func(f *fixture) {
 			f.addSetting("a", v1alpha1.SettingStatus{Key: "x/y", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectNextMount})
-		}, fromNowOn},
+		}, sinceNow},
 		"one is being proven":      {hourAgo("h0"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingPending, v1alpha1.WaitsForProof)) }, hourAgo("h0")},
 		"one cannot be proven now": {nil, func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingPending, v1alpha1.WaitsForConnections)) }, nil},
 		"it had one, which cannot be proven now": {

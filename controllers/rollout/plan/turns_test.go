@@ -32,8 +32,8 @@ func playRows(t *testing.T, rows map[string]row, build func() *fixture, notes ..
 	}
 }
 
-// opens adds a window to a profile. The current time is Tuesday noon.
-func (p *Profile) opens(schedule string, seconds int32) {
+// addWindow adds a window to a profile. The current time is Tuesday noon.
+func (p *Profile) addWindow(schedule string, seconds int32) {
 	set, err := windows.ParseSet([]v1alpha1.Window{{Schedule: schedule, DurationSeconds: seconds}})
 	if err != nil {
 		panic(err)
@@ -64,17 +64,17 @@ func TestForWindows(t *testing.T) {
 	}
 	playRows(t, map[string]row{
 		"no disruption starts while they are closed": {
-			func(f *fixture) { f.Profiles[0].opens("0 13 * * *", 3600) }, []string{"a: Waiting WaitingForWindow"},
+			func(f *fixture) { f.Profiles[0].addWindow("0 13 * * *", 3600) }, []string{"a: Waiting WaitingForWindow"},
 		},
 		"no disruption starts in the second in which they close": {
-			func(f *fixture) { f.Profiles[0].opens("0 11 * * *", 3600) }, []string{"a: Waiting WaitingForWindow"},
+			func(f *fixture) { f.Profiles[0].addWindow("0 11 * * *", 3600) }, []string{"a: Waiting WaitingForWindow"},
 		},
 		"a disruption starts while a window is open, regardless of the time left": {
-			func(f *fixture) { f.Profiles[0].opens("0 11 * * *", 3601) }, []string{"claim a for eda", "a: Claimed Claimed"},
+			func(f *fixture) { f.Profiles[0].addWindow("0 11 * * *", 3601) }, []string{"claim a for eda", "a: Claimed Claimed"},
 		},
 		"a claim from before they closed is released": {
 			func(f *fixture) {
-				f.Profiles[0].opens("0 13 * * *", 3600)
+				f.Profiles[0].addWindow("0 13 * * *", 3600)
 				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda"}
 			},
 			[]string{"release the claim of a", "a: Waiting WaitingForWindow"},
@@ -82,7 +82,7 @@ func TestForWindows(t *testing.T) {
 		"they close during a drain: the node is released": {
 			func(f *fixture) {
 				f.cordoned("a", 5*time.Minute)
-				f.Profiles[0].opens("0 11 * * *", 3600)
+				f.Profiles[0].addWindow("0 11 * * *", 3600)
 			},
 			release,
 		},
@@ -90,7 +90,7 @@ func TestForWindows(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", time.Second)
 				f.Profiles[0].Rollout.Drain.ExcludeFromLoadBalancersSeconds = 60
-				f.Profiles[0].opens("0 11 * * *", 3600)
+				f.Profiles[0].addWindow("0 11 * * *", 3600)
 			},
 			release,
 		},
@@ -98,14 +98,14 @@ func TestForWindows(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", 5*time.Minute)
 				f.node("a").Drain = &DrainProgress{Gone: true}
-				f.Profiles[0].opens("0 11 * * *", 3600)
+				f.Profiles[0].addWindow("0 11 * * *", 3600)
 			},
 			release,
 		},
 		"a node with a permit finishes": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
-				f.Profiles[0].opens("0 13 * * *", 3600)
+				f.Profiles[0].addWindow("0 13 * * *", 3600)
 			},
 			[]string{"a: Rebooting PermitGiven"},
 		},
@@ -113,29 +113,29 @@ func TestForWindows(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
-				f.Profiles[0].opens("0 13 * * *", 3600)
+				f.Profiles[0].addWindow("0 13 * * *", 3600)
 			},
 			[]string{"a: Settling Settling"},
 		},
 		"two profiles need the reboot, and only one's are open": {
 			func(f *fixture) {
-				f.profile("lab").opens("0 13 * * *", 3600)
-				f.Profiles[0].opens("0 11 * * *", 10800)
+				f.profile("lab").addWindow("0 13 * * *", 3600)
+				f.Profiles[0].addWindow("0 11 * * *", 10800)
 				f.addProfile("a", "lab")
 			},
 			[]string{"a: Waiting WaitingForWindow"},
 		},
 		"two profiles' windows are never open together": {
 			func(f *fixture) {
-				f.profile("lab").opens("0 11 * * *", 3600)
-				f.Profiles[0].opens("30 10 * * *", 1800)
+				f.profile("lab").addWindow("0 11 * * *", 3600)
+				f.Profiles[0].addWindow("30 10 * * *", 1800)
 				f.addProfile("a", "lab")
 			},
 			[]string{"a: Waiting WindowsDisjoint"},
 		},
 		"windows of a profile that does not need the reboot are ignored": {
 			func(f *fixture) {
-				f.profile("lab").opens("0 13 * * *", 3600)
+				f.profile("lab").addWindow("0 13 * * *", 3600)
 				f.node("a").Profiles = []string{"eda", "lab"}
 			},
 			[]string{"claim a for eda", "a: Claimed Claimed"},
@@ -145,8 +145,8 @@ func TestForWindows(t *testing.T) {
 
 func TestForPlansAgainWhenWindowsOpenAndClose(t *testing.T) {
 	f := cluster("a")
-	f.profile("lab").opens("30 12 * * *", 7200)
-	f.Profiles[0].opens("0 13 * * *", 3600)
+	f.profile("lab").addWindow("30 12 * * *", 7200)
+	f.Profiles[0].addWindow("0 13 * * *", 3600)
 	f.addProfile("a", "lab")
 	closed := For(f.Snapshot)
 	want := "Outside the windows of StorageClientProfile eda, lab; the next one opens at 2026-09-01T13:00:00Z"
@@ -304,7 +304,7 @@ func TestForVacantNodes(t *testing.T) {
 			[]string{"claim a for eda", "a: Claimed Claimed", "c: Waiting WaitingForCanary"},
 		},
 		"wait for the window": {
-			func(f *fixture) { f.Profiles[0].opens("0 13 * * *", 3600) },
+			func(f *fixture) { f.Profiles[0].addWindow("0 13 * * *", 3600) },
 			[]string{"a: Waiting WaitingForWindow", "c: Waiting WaitingForWindow"},
 		},
 		"wait for the budget": {

@@ -16,12 +16,12 @@ const aptLock = "/var/lib/dpkg/lock-frontend is locked by apt-get (process 1234)
 // hostBusy gives a permit to a node whose agent waits for its host.
 func (f *fixture) hostBusy(name string, since time.Duration) {
 	f.permitted(name, since)
-	f.addAnswer(name, v1alpha1.RebootWaiting)
+	f.addResponse(name, v1alpha1.RebootWaiting)
 	f.node(name).ClientNode.Status.Reboot.Message = aptLock
 }
 
 func TestForANodeWhoseHostIsBusy(t *testing.T) {
-	takenBack := func(reason string) []string {
+	withdrawn := func(reason string) []string {
 		return []string{
 			"clear the permit of a: " + reason, "note a: Releasing " + reason, "conditions of a: none", "uncordon a: " + reason,
 			"release the claim of a", "a: Waiting " + reason,
@@ -56,27 +56,27 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 				f.hostBusy("a", time.Minute)
 				f.Paused = true
 			},
-			takenBack("PausedByAnnotation"),
+			withdrawn("PausedByAnnotation"),
 		},
 		"the end of the window withdraws its permit": {
 			func(f *fixture) {
 				f.hostBusy("a", time.Minute)
-				f.Profiles[0].opens("0 2 * * *", 3600)
+				f.Profiles[0].addWindow("0 2 * * *", 3600)
 			},
-			takenBack("WaitingForWindow"),
+			withdrawn("WaitingForWindow"),
 		},
 		"another control-plane node that is out withdraws its permit": {
 			func(f *fixture) {
 				f.hostBusy("a", time.Minute)
 				f.node("a").ControlPlane = true
 			},
-			takenBack("LastControlPlaneNode"),
+			withdrawn("LastControlPlaneNode"),
 		},
 		"the time limit of a reboot starts with the reboot": {
 			func(f *fixture) {
 				f.hostBusy("a", 15*time.Minute)
 				f.addNote("a", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonHostBusy, 15*time.Minute).Attempts = 1
-				f.addAnswer("a", v1alpha1.RebootStarted)
+				f.addResponse("a", v1alpha1.RebootStarted)
 			},
 			[]string{"a: Rebooting RebootStarted"},
 		},
@@ -84,7 +84,7 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", 29*time.Minute)
 				f.addNote("a", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted, 15*time.Minute).Attempts = 1
-				f.addAnswer("a", v1alpha1.RebootStarted)
+				f.addResponse("a", v1alpha1.RebootStarted)
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},
@@ -142,38 +142,38 @@ func TestForAnUnusedPermitIsNoAttempt(t *testing.T) {
 		change func(*fixture)
 		want   int32
 	}{
-		"a rejected permit": {func(f *fixture) { f.addAnswer("a", v1alpha1.RebootRefused) }, 0},
+		"a rejected permit": {func(f *fixture) { f.addResponse("a", v1alpha1.RebootRefused) }, 0},
 		"a rejected permit that is withdrawn a second time": {
 			func(f *fixture) {
-				f.addAnswer("a", v1alpha1.RebootRefused)
+				f.addResponse("a", v1alpha1.RebootRefused)
 				f.node("a").ClientNode.Status.Rollout = new(For(f.Snapshot).Notes["a"])
 			}, 0,
 		},
-		"a permit that waited to the end": {func(f *fixture) { f.addAnswer("a", v1alpha1.RebootWaiting) }, 0},
+		"a permit that waited to the end": {func(f *fixture) { f.addResponse("a", v1alpha1.RebootWaiting) }, 0},
 		"a permit that waited until a pause": {
 			func(f *fixture) {
-				f.addAnswer("a", v1alpha1.RebootWaiting)
+				f.addResponse("a", v1alpha1.RebootWaiting)
 				f.Paused = true
 			}, 0,
 		},
 		"a permit that waited until a user uncordoned the node": {
 			func(f *fixture) {
-				f.addAnswer("a", v1alpha1.RebootWaiting)
+				f.addResponse("a", v1alpha1.RebootWaiting)
 				f.node("a").Unschedulable = false
 			}, 0,
 		},
 		"a permit that waited until others took the node": {
 			func(f *fixture) {
-				f.addAnswer("a", v1alpha1.RebootWaiting)
+				f.addResponse("a", v1alpha1.RebootWaiting)
 				f.node("a").Leaving = "karpenter.sh/disrupted"
 			}, 0,
 		},
-		"a permit whose reboot the host rejected is used up": {func(f *fixture) { f.addAnswer("a", v1alpha1.RebootFailed) }, 1},
+		"a permit whose reboot the host rejected is used up": {func(f *fixture) { f.addResponse("a", v1alpha1.RebootFailed) }, 1},
 		"a permit without a response may be used up":         {func(f *fixture) { f.node("a").ClientNode.Status.ObservedGeneration = 3 }, 1},
 		"a permit with an unknown ID is counted as in the note": {
 			func(f *fixture) {
 				f.node("a").ClientNode.Spec.RebootPermit.ID = "x"
-				f.addAnswer("a", v1alpha1.RebootRefused)
+				f.addResponse("a", v1alpha1.RebootRefused)
 			}, 1,
 		},
 	} {
@@ -194,8 +194,8 @@ func TestForRefusalsEndInService(t *testing.T) {
 	f := cluster("a")
 	f.cordoned("a", 0)
 	n := f.node("a")
-	permits, began := sets.New[string](), f.Now
-	for ; n.Mark != nil && f.Now.Sub(began) < time.Hour; f.Now = f.Now.Add(10 * time.Second) {
+	permits, start := sets.New[string](), f.Now
+	for ; n.Mark != nil && f.Now.Sub(start) < time.Hour; f.Now = f.Now.Add(10 * time.Second) {
 		n.Drain = &DrainProgress{Gone: true}
 		got := For(f.Snapshot)
 		for _, step := range got.Steps {
@@ -218,7 +218,7 @@ func TestForRefusalsEndInService(t *testing.T) {
 			n.ClientNode.Status.Reboot = &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "still mounted"}
 		}
 	}
-	took, note := f.Now.Sub(began), *n.ClientNode.Status.Rollout
+	took, note := f.Now.Sub(start), *n.ClientNode.Status.Rollout
 	if took < 15*time.Minute || took > 18*time.Minute || note.Phase != v1alpha1.RolloutWaiting || note.Reason != v1alpha1.RolloutReasonPermitRefused || note.Attempts != 0 {
 		t.Errorf("after %s: got %+v, want a node in service after its rejected permit", took, note)
 	}

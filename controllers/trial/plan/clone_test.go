@@ -71,10 +71,10 @@ func byList(declared, own func(*Clone, *Node)) func(*Clone, *Node) {
 
 // visitClones does the work of the control plane, the kubelets and the agents: it binds claims and mounts clones.
 func (w *world) visitClones(s *Snapshot) {
-	if w.refused != "" {
+	if w.rejection != "" {
 		s.Rejections = map[string]string{}
 		for _, c := range w.candidates {
-			s.Rejections[hashOf(c)] = w.refused
+			s.Rejections[hashOf(c)] = w.rejection
 		}
 	}
 	for _, clone := range w.clones {
@@ -114,7 +114,7 @@ func TestResultsOfAClone(t *testing.T) {
 	ready := func(clone *Clone, _ *Node) {
 		clone.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	}
-	beside := func(clone *Clone, n *Node) {
+	nextToAnother := func(clone *Clone, n *Node) {
 		mounts(clone, n)
 		n.ClientNode.Status.Mounts = append(n.ClientNode.Status.Mounts, v1alpha1.MountStatus{Volume: "other", Server: "filer", Protocol: "NFSv4.1"},
 			v1alpha1.MountStatus{Volume: "theirs", Server: "FILER", Protocol: "SMB3.1.1"})
@@ -123,7 +123,7 @@ func TestResultsOfAClone(t *testing.T) {
 		mounts(clone, n)
 		n.ClientNode.Status.Mounts = append(n.ClientNode.Status.Mounts, v1alpha1.MountStatus{Server: "filer", Protocol: "SMB3.1.1"})
 	}
-	otherwise := func(clone *Clone, n *Node) {
+	withOtherOptions := func(clone *Clone, n *Node) {
 		mounts(clone, n)
 		n.ClientNode.Status.Mounts[0].Options = []string{"acregmax=1"}
 	}
@@ -143,21 +143,21 @@ func TestResultsOfAClone(t *testing.T) {
 		"it is denied, and the original mount options are not tried": {byList(fails(denied), func(*Clone, *Node) {}), volumeplan.ProbeUnknown, "Permission denied", 2*cloneTimeout + 30*time.Second},
 		"no Pod ever starts":                                        {nil, volumeplan.ProbeUnknown, "no Pod was Ready with a clone of pv-s within 3m0s", cloneTimeout + 10*time.Second},
 		"the agent reports no mount":                                {ready, volumeplan.ProbeUnknown, "a clone of pv-s was mounted, but the agent on n1 reports no mount of it", cloneTimeout + 10*time.Second},
-		"the agent reports another list":                            {otherwise, volumeplan.ProbeUnknown, "reports its mount with acregmax=1, over 1 connection", cloneTimeout + 10*time.Second},
-		"another volume of the server is mounted next to the clone": {beside, volumeplan.ProbeUnknown, "theirs was mounted on n1 next to a clone of pv-s, and may keep its connections", 10 * time.Second},
+		"the agent reports another list":                            {withOtherOptions, volumeplan.ProbeUnknown, "reports its mount with acregmax=1, over 1 connection", cloneTimeout + 10*time.Second},
+		"another volume of the server is mounted next to the clone": {nextToAnother, volumeplan.ProbeUnknown, "theirs was mounted on n1 next to a clone of pv-s, and may keep its connections", 10 * time.Second},
 		"a user mounts from the server by hand":                     {byHand, volumeplan.ProbeUnknown, "a mount of filer without a PersistentVolume was on n1 next to a clone of pv-s", 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c := newWorld(t, "n1", "n2"), share("s")
 			w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, test.visit
-			begun := w.now
-			for w.verdict(c).Verdict == "" && w.now.Sub(begun) < time.Hour {
+			start := w.now
+			for w.verdict(c).Verdict == "" && w.now.Sub(start) < time.Hour {
 				w.pass()
 			}
 			if got := w.verdict(c); got.Verdict != test.want || !strings.Contains(got.Text, test.text) {
 				t.Errorf("got verdict %+v, want %s: %q", got, test.want, test.text)
 			}
-			if took := w.now.Sub(begun); took > test.within {
+			if took := w.now.Sub(start); took > test.within {
 				t.Errorf("got a verdict after %s, want at most %s", took, test.within)
 			}
 			w.run()
@@ -243,13 +243,13 @@ func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 
 // The server rejects the pod network with any options, and accepts the kubelet's mount.
 func TestACloneFollowsAProbeWithoutAResult(t *testing.T) {
-	refuses := func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+	reject := func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
 		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: "mount(2): operation not permitted", Own: &v1alpha1.TrialMount{Message: "mount(2): operation not permitted"}}
 	}
 	for name, change := range map[string]func(*world){
-		"the server rejects its ports": func(w *world) { w.answer = refuses },
+		"the server rejects its ports": func(w *world) { w.respond = reject },
 		"no trial runner comes":        func(w *world) { w.runners = false },
-		"an agent does not respond":    func(w *world) { w.answer = nil },
+		"an agent does not respond":    func(w *world) { w.respond = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c := newWorld(t, "n1", "n2"), share("s")
@@ -267,7 +267,7 @@ func TestACloneFollowsAProbeWithoutAResult(t *testing.T) {
 		w, c := newWorld(t, "n1"), share("s")
 		c.Target.Obstacle = ""
 		w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, mounts
-		w.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+		w.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
 			return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: "mount(2): invalid argument: nfs: Unknown parameter 'x'"}
 		}
 		w.run()
@@ -321,7 +321,7 @@ func TestSeveralClonesFewAtATime(t *testing.T) {
 
 func TestClonesThatCannotBeCreatedDelayNothing(t *testing.T) {
 	w, c := newWorld(t, "n1"), share("s")
-	w.candidates, w.refused = []volumeplan.ProbeCandidate{c}, "quota exceeded"
+	w.candidates, w.rejection = []volumeplan.ProbeCandidate{c}, "quota exceeded"
 	w.run()
 	if got := w.verdict(c); got.Verdict != volumeplan.ProbeUnknown || got.Text != "the API server rejected a clone of pv-s: quota exceeded" {
 		t.Errorf("got verdict %+v, want Unknown with the rejection", got)

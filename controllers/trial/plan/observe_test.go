@@ -61,8 +61,8 @@ func listing(getattrs int64) v1alpha1.MountSample {
 	}
 }
 
-// untilItEnds makes passes until the trial is over.
-func (l *lab) untilItEnds(trial *v1alpha1.StorageClientTrial, most int) {
+// runUntilEnd makes passes until the trial is over.
+func (l *lab) runUntilEnd(trial *v1alpha1.StorageClientTrial, most int) {
 	l.t.Helper()
 	for range most {
 		l.step()
@@ -95,7 +95,7 @@ func TestObservingRequestsSamplesAndRecommends(t *testing.T) {
 	l := newWatch(t, "n1", "n2", "n3")
 	l.nodes["n3"].ClientNode.Status.Mounts[0].Volume = "pv-2"
 	trial := l.observe("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Workload.WindowSeconds = ptr.To[int32](600) })
-	l.untilItEnds(trial, 4)
+	l.runUntilEnd(trial, 4)
 	want := []string{
 		"report eda/a: Waiting: Requesting samples from n1, n2",
 		"request a sample from n1: 600 s of pv-1", "request a sample from n2: 600 s of pv-1", "report eda/a: Running: Waiting for the agent of n1, n2",
@@ -106,14 +106,14 @@ func TestObservingRequestsSamplesAndRecommends(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "actimeo=30")
-	told := []v1alpha1.TrialRecommendation{{
+	wantRecommendations := []v1alpha1.TrialRecommendation{{
 		Rule: "AttributeRevalidation", Cause: "Client", Options: []string{"actimeo=30"}, Nodes: 2,
 		Text:    "n1: 16387 of 16387 operations requested attributes, and 0 changes were found",
 		Effect:  "up to 16387 fewer requests per minute",
 		Against: "changes by other clients become visible up to 30 s later",
 		Source:  "measured on Linux 6.1 with knfsd: GETATTR per entry of a listing: 1.0 without, 0.001 with actimeo=30",
 	}}
-	if diff := cmp.Diff(told, trial.Status.Recommendations); diff != "" {
+	if diff := cmp.Diff(wantRecommendations, trial.Status.Recommendations); diff != "" {
 		t.Errorf("recommendations (-want +got):\n%s", diff)
 	}
 	if trial.Status.Volume != "pv-1" || len(trial.Status.Samples) != 2 || trial.Status.Samples[1].Node != "n2" || trial.Status.Samples[1].Milliseconds != 60000 {
@@ -169,7 +169,7 @@ func TestHowObservingEnds(t *testing.T) {
 		"no node has mounted the volume": {func(l *lab) { l.nodes["n1"].ClientNode.Status.Mounts = nil }, 1, failed, v1alpha1.TrialReasonNotPossible, "No node that has an agent has volume pv-1 mounted", ""},
 		"no selected node has mounted the volume": {func(l *lab) { l.trials[0].Spec.NodeSelector = map[string]v1alpha1.LabelText{"pool": "other"} }, 1, failed, v1alpha1.TrialReasonNotPossible,
 			"and that nodeSelector selects", ""},
-		"the claim is not bound":                   {func(l *lab) { l.lacks = "PersistentVolumeClaim projects is not there" }, 2000, failed, v1alpha1.TrialReasonTimedOut, "After 3600 s, PersistentVolumeClaim projects", ""},
+		"the claim is not bound":                   {func(l *lab) { l.missing = "PersistentVolumeClaim projects is not there" }, 2000, failed, v1alpha1.TrialReasonTimedOut, "After 3600 s, PersistentVolumeClaim projects", ""},
 		"the claim loses its volume":               {func(l *lab) { l.step(); l.impossible = "the claim is no longer bound to volume pv-1" }, 2, failed, v1alpha1.TrialReasonNotPossible, "no longer bound to volume pv-1", ""},
 		"agents cannot count":                      {fails, 4, failed, v1alpha1.TrialReasonTimedOut, "No node returned a sample: n1: counters cannot be read", ""},
 		"agents are silent":                        {func(l *lab) { l.count = nil }, 200, failed, v1alpha1.TrialReasonTimedOut, "n1: its agent did not start in time", ""},
@@ -185,14 +185,14 @@ func TestHowObservingEnds(t *testing.T) {
 			l := newWatch(t, "n1")
 			trial := l.observe("a")
 			test.prepare(l)
-			l.untilItEnds(trial, test.passes)
+			l.runUntilEnd(trial, test.passes)
 			l.expectEnd(trial, test.kind, test.reason, test.message)
-			told := trial.Status.Recommendations
-			if test.recommends != "" && (len(told) != 1 || told[0].Text != test.recommends || told[0].Rule != "" || told[0].Nodes != 1) {
-				t.Errorf("got recommendations %+v, want %q", told, test.recommends)
+			recommendations := trial.Status.Recommendations
+			if test.recommends != "" && (len(recommendations) != 1 || recommendations[0].Text != test.recommends || recommendations[0].Rule != "" || recommendations[0].Nodes != 1) {
+				t.Errorf("got recommendations %+v, want %q", recommendations, test.recommends)
 			}
-			if (test.kind == complete) != (len(told) > 0) {
-				t.Errorf("got recommendations %+v, want some only for a complete trial", told)
+			if (test.kind == complete) != (len(recommendations) > 0) {
+				t.Errorf("got recommendations %+v, want some only for a complete trial", recommendations)
 			}
 			for _, s := range trial.Status.Samples {
 				if (s.Phase == v1alpha1.SampleFinished) != (len(s.Mounts) > 0) || (s.Phase == v1alpha1.SampleFailed) != (s.Message != "") {
@@ -210,7 +210,7 @@ func TestHowObservingEnds(t *testing.T) {
 
 func TestObservingAndMountingTrialsDoNotDelayEachOther(t *testing.T) {
 	l := newWatch(t, "n1")
-	l.answer = nil
+	l.respond = nil
 	mounting := l.add("a")
 	for range 4 {
 		l.step()
@@ -219,7 +219,7 @@ func TestObservingAndMountingTrialsDoNotDelayEachOther(t *testing.T) {
 		t.Fatal("got no order, want one")
 	}
 	observing := l.observe("b")
-	l.untilItEnds(observing, 4)
+	l.runUntilEnd(observing, 4)
 	l.expectEnd(observing, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 	if mounting.Status.CompletionTime != nil {
 		t.Error("the mounting trial finished, want it in progress")
@@ -229,7 +229,7 @@ func TestObservingAndMountingTrialsDoNotDelayEachOther(t *testing.T) {
 	l.count = nil
 	l.observe("a")
 	mounting = l.add("b", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds = 3 })
-	l.untilItEnds(mounting, 40)
+	l.runUntilEnd(mounting, 40)
 	if l.nodes["n1"].ClientNode.Spec.Sample == nil {
 		t.Error("the request of the observing trial is missing")
 	}
@@ -252,7 +252,7 @@ func TestANodeCountsForOneTrialAtATime(t *testing.T) {
 	l.count = func(_ string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
 		return finished(asked, listing(16387))
 	}
-	l.untilItEnds(second, 10)
+	l.runUntilEnd(second, 10)
 	l.expectEnd(first, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 	l.expectEnd(second, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 }
@@ -291,7 +291,7 @@ func TestTheNumberOfCountingNodesIsLimited(t *testing.T) {
 	}
 	l.count = func(_ string, a v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus { return finished(a, listing(16387)) }
 	for _, trial := range l.trials {
-		l.untilItEnds(trial, 10)
+		l.runUntilEnd(trial, 10)
 	}
 	for _, trial := range l.trials {
 		if l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, ""); trial.Status.Recommendations[0].Nodes != 10 {
@@ -317,9 +317,9 @@ func TestATrialRequestsSamplesFromFewNodesWritableOnesFirst(t *testing.T) {
 // One node responds at once. The cases check how long the trial waits for the other one.
 func TestNodesThatATrialDoesNotWaitFor(t *testing.T) {
 	for name, test := range map[string]struct {
-		other func(l *lab, n2 *Node)
-		after time.Duration
-		why   string
+		other  func(l *lab, n2 *Node)
+		after  time.Duration
+		reason string
 	}{
 		"a node that is gone":                      {func(l *lab, _ *Node) { delete(l.nodes, "n2") }, 0, "it is gone or no longer has an agent"},
 		"a node whose agent is gone":               {func(_ *lab, n *Node) { n.ClientNode = nil }, 0, "it is gone or no longer has an agent"},
@@ -339,15 +339,15 @@ func TestNodesThatATrialDoesNotWaitFor(t *testing.T) {
 			trial := l.observe("a")
 			l.step()
 			test.other(l, l.nodes["n2"])
-			l.untilItEnds(trial, 1000)
+			l.runUntilEnd(trial, 1000)
 			l.step()
 			if n2 := l.nodes["n2"]; n2 != nil {
 				n2.Writable = true
 				l.step()
 			}
 			l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "actimeo=30")
-			if got := trial.Status.Samples[1].Message; !strings.HasPrefix(got, test.why) {
-				t.Errorf("got message %q, want prefix %q", got, test.why)
+			if got := trial.Status.Samples[1].Message; !strings.HasPrefix(got, test.reason) {
+				t.Errorf("got message %q, want prefix %q", got, test.reason)
 			}
 			took := trial.Status.CompletionTime.Sub(trial.Status.StartTime.Time)
 			if took < test.after || took > test.after+10*time.Second {
@@ -399,7 +399,7 @@ func TestANodeGetsNoRequestWhileItIsWritten(t *testing.T) {
 	trial := l.observe("a")
 	l.step()
 	l.candidates = []volumeplan.ProbeCandidate{candidate("s", "filer")}
-	l.untilItEnds(trial, 20)
+	l.runUntilEnd(trial, 20)
 	const waits = "report eda/a: Waiting: Waiting for n1: its StorageClientNode is being written"
 	if label := slices.Index(l.log, "label n1"); label < 0 || l.log[label+1] != waits || !slices.Contains(l.log[label+2:], "request a sample from n1: 60 s of pv-1") {
 		t.Errorf("want %q after the label, and a later request; got %q", waits, l.log)
@@ -438,9 +438,9 @@ func TestObservingSurvives(t *testing.T) {
 	}
 
 	l = newWatch(t, "n1", "n2")
-	l.forgets, l.loses = true, true
+	l.losesMemory, l.losesWrites = true, true
 	trial := l.observe("a")
-	l.untilItEnds(trial, 20)
+	l.runUntilEnd(trial, 20)
 	l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "actimeo=30")
 	if trial.Status.Recommendations[0].Nodes != 2 {
 		t.Errorf("got status %+v, want the results of both nodes", trial.Status)
@@ -481,7 +481,7 @@ func TestCountersFitIntoAStatus(t *testing.T) {
 		return finished(asked, mounts...)
 	}
 	trial := l.observe("a")
-	l.untilItEnds(trial, 5)
+	l.runUntilEnd(trial, 5)
 	data, err := json.Marshal(trial.Status.Samples)
 	if err != nil || len(data) > maxSampleBytes+16<<10 {
 		t.Errorf("got %d bytes, error %v", len(data), err)
@@ -499,25 +499,25 @@ func TestEachRuleIsReportedOnceWithTheOptionsOfAllMounts(t *testing.T) {
 		f.Change.MountOptions = options
 		return recommend.Mount{Node: node, Verdict: recommend.Verdict{Findings: []recommend.Finding{f}}}
 	}
-	told := recommendationsOf([]recommend.Mount{
+	got := recommendationsOf([]recommend.Mount{
 		mount("n2", "AttributeRevalidation", "actimeo=30"), mount("n2", "AttributeRevalidation", "actimeo=60"), mount("n1", "AttributeRevalidation", "actimeo=30"),
 		mount("n3", "OpenAndClose", "vers=3"),
 	})
-	if len(told) != 2 || told[0].Nodes != 2 || !slices.Equal(told[0].Options, []string{"actimeo=30", "actimeo=60"}) || told[0].Text != "n2: seen on n2" || !told[1].ByHand {
-		t.Errorf("got %+v, want two recommendations", told)
+	if len(got) != 2 || got[0].Nodes != 2 || !slices.Equal(got[0].Options, []string{"actimeo=30", "actimeo=60"}) || got[0].Text != "n2: seen on n2" || !got[1].ByHand {
+		t.Errorf("got %+v, want two recommendations", got)
 	}
 }
 
 func TestVolumeOfAnObservingTrial(t *testing.T) {
-	observing := func(began string) *v1alpha1.StorageClientTrial {
+	observing := func(countedVolume string) *v1alpha1.StorageClientTrial {
 		trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "a"}}
-		trial.Spec.ClaimName, trial.Spec.Workload.Name, trial.Status.Volume = "tools", v1alpha1.WorkloadObserve, began
+		trial.Spec.ClaimName, trial.Spec.Workload.Name, trial.Status.Volume = "tools", v1alpha1.WorkloadObserve, countedVolume
 		return trial
 	}
 	key := types.NamespacedName{Namespace: "eda", Name: "tools"}
 	for name, test := range map[string]struct {
-		bound, began              string
-		volume, lacks, impossible string
+		bound, countedVolume        string
+		volume, missing, impossible string
 	}{
 		"bound":                       {"pv-1", "", "pv-1", "", ""},
 		"bound while it is counted":   {"pv-1", "pv-1", "pv-1", "", ""},
@@ -534,8 +534,8 @@ func TestVolumeOfAnObservingTrial(t *testing.T) {
 			if test.bound != "" {
 				volumes.Volumes = []*corev1.PersistentVolume{&pv}
 			}
-			got := Resolve(observing(test.began), volumes, nil, catalogue.AllowList{})
-			if got.Volume != test.volume || got.Missing != test.lacks || got.Impossible != test.impossible {
+			got := Resolve(observing(test.countedVolume), volumes, nil, catalogue.AllowList{})
+			if got.Volume != test.volume || got.Missing != test.missing || got.Impossible != test.impossible {
 				t.Errorf("got volume %q, missing %q, impossible %q; want %+v", got.Volume, got.Missing, got.Impossible, test)
 			}
 		})

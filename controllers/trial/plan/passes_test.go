@@ -22,23 +22,23 @@ import (
 // bay is a lab with trials of an SMB volume. Kubelets mount clones, and agents report them some time later.
 type bay struct {
 	*lab
-	// refuses returns the kubelet's error for the mount of a pass; empty if it succeeds. tells returns the termination message of
+	// mountError returns the kubelet's error for the mount of a pass; empty if it succeeds. podResult returns the termination message of
 	// the Pod.
-	refuses func(pass string) string
-	tells   func(pass string) string
-	// mute prevents the agents' reports of mounts. hangs makes Pods run forever.
-	mute, hangs bool
-	// theirs contains nodes on which another user mounts from the server while a clone exists.
-	theirs map[string]bool
+	mountError func(pass string) string
+	podResult  func(pass string) string
+	// silentAgents prevents the agents' reports of mounts. hangs makes Pods run forever.
+	silentAgents, hangs bool
+	// hasOtherMounts contains nodes on which another user mounts from the server while a clone exists.
+	hasOtherMounts map[string]bool
 	// mounted is the time of the last mount of a clone, by node. passes contains the started passes.
 	mounted map[string]time.Time
 	passes  []string
-	// lost is the time at which the manager lost its memory.
-	lost time.Time
+	// memoryLost is the time at which the manager lost its memory.
+	memoryLost time.Time
 }
 
 func newBay(t *testing.T, names ...string) *bay {
-	b := &bay{lab: newLab(t, names...), mounted: map[string]time.Time{}, theirs: map[string]bool{}}
+	b := &bay{lab: newLab(t, names...), mounted: map[string]time.Time{}, hasOtherMounts: map[string]bool{}}
 	b.runners = false
 	b.resolve = func(r *Trial) {
 		r.pv, r.Target = share("a").Volume, judge.ProbeTarget{Server: "filer", Obstacle: "only NFS can be mounted in a separate network namespace", Clone: judge.CloneTarget{
@@ -48,8 +48,8 @@ func newBay(t *testing.T, names ...string) *bay {
 			r.Target.Clone.Own, r.Target.Clone.Options = r.Status.Before, r.Status.After
 		}
 	}
-	b.refuses = func(string) string { return "" }
-	b.tells = func(pass string) string {
+	b.mountError = func(string) string { return "" }
+	b.podResult = func(pass string) string {
 		if strings.HasSuffix(pass, "after") {
 			return measured("QUERY_INFO", 5)
 		}
@@ -76,11 +76,11 @@ func (b *bay) mount(clone *Clone, n *Node) {
 	pass, age := passOf(clone), b.now.Sub(clone.Pod.CreationTimestamp.Time)
 	if age == 2*time.Second {
 		b.passes = append(b.passes, pass)
-		if last, was := b.mounted[n.Node.Name]; was && b.now.Sub(last) < 8*time.Second && b.now.Sub(b.lost) > settle && !b.forgets {
+		if last, found := b.mounted[n.Node.Name]; found && b.now.Sub(last) < 8*time.Second && b.now.Sub(b.memoryLost) > settle && !b.losesMemory {
 			b.t.Errorf("%s starts on %s, which has the mount of another pass", pass, n.Node.Name)
 		}
 	}
-	if message := b.refuses(pass); message != "" {
+	if message := b.mountError(pass); message != "" {
 		clone.Failures = []string{message}
 		return
 	}
@@ -88,13 +88,13 @@ func (b *bay) mount(clone *Clone, n *Node) {
 		return
 	}
 	clone.Pod.Status.Phase, b.mounted[n.Node.Name] = corev1.PodRunning, b.now
-	if age >= 10*time.Second && !b.mute {
+	if age >= 10*time.Second && !b.silentAgents {
 		b.report(n, clone.Volume.Name, clone.Volume.Spec.MountOptions)
 	}
 	if age >= 30*time.Second && !b.hangs {
 		clone.Pod.Status.Phase = corev1.PodSucceeded
 		clone.Pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: cloneContainer, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-			Message: b.tells(pass), Reason: "Completed",
+			Message: b.podResult(pass), Reason: "Completed",
 		}}}}
 	}
 }
@@ -107,7 +107,7 @@ func (b *bay) report(n *Node, volume string, list []string) {
 	}
 	n.ClientNode.Status.Servers = []v1alpha1.ServerStatus{{Server: "filer", Protocol: v1alpha1.ServerSMB}}
 	n.ClientNode.Status.Mounts = []v1alpha1.MountStatus{{Volume: volume, Server: "filer", Protocol: "SMB3.0", Connections: 1, Options: []string{"vers=3.0", "acregmax=" + seconds, "acdirmax=" + seconds}}}
-	if b.theirs[n.Node.Name] {
+	if b.hasOtherMounts[n.Node.Name] {
 		n.ClientNode.Status.Mounts = append(n.ClientNode.Status.Mounts, v1alpha1.MountStatus{Volume: "theirs", Server: "filer", Protocol: "SMB3.0"})
 	}
 }
@@ -229,9 +229,9 @@ func TestAReadingWorkloadHasNoWritableClone(t *testing.T) {
 // A manager may die or lose a write between any two steps.
 func TestATrialByClonesThatLosesItsManagerOrAWrite(t *testing.T) {
 	for name, prepare := range map[string]func(*bay){
-		"a manager that dies after each pass": func(b *bay) { b.forgets = true },
-		"a status write that is lost":         func(b *bay) { b.loses = true },
-		"both":                                func(b *bay) { b.forgets, b.loses = true, true },
+		"a manager that dies after each pass": func(b *bay) { b.losesMemory = true },
+		"a status write that is lost":         func(b *bay) { b.losesWrites = true },
+		"both":                                func(b *bay) { b.losesMemory, b.losesWrites = true, true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBay(t, "n1", "n2")
@@ -280,15 +280,15 @@ func TestRandomSchedulesOfATrialByClones(t *testing.T) {
 			for _, name := range []string{"n1", "n2", "n3"} {
 				n := b.nodes[name]
 				n.Node.Spec.Unschedulable = chance(1) || n.Node.Spec.Unschedulable && chance(90)
-				b.theirs[name] = chance(1)
+				b.hasOtherMounts[name] = chance(1)
 			}
 			if chance(3) {
-				b.memory, b.lost = Memory{}, b.now
+				b.memory, b.memoryLost = Memory{}, b.now
 			}
 			b.pass()
 		}
 		for name, n := range b.nodes {
-			n.Node.Spec.Unschedulable, b.theirs[name] = false, false
+			n.Node.Spec.Unschedulable, b.hasOtherMounts[name] = false, false
 		}
 		b.fails = nil
 		b.runPasses()
@@ -331,37 +331,37 @@ func TestHowATrialByClonesFails(t *testing.T) {
 			return ""
 		}
 	}
-	tells := func(message string) func(*bay) {
-		return func(b *bay) { b.tells = func(string) string { return message } }
+	podResult := func(message string) func(*bay) {
+		return func(b *bay) { b.podResult = func(string) string { return message } }
 	}
 	for name, test := range map[string]struct {
 		prepare       func(*bay)
 		reason, words string
 		not           string
 	}{
-		"a candidate that the driver rejects": {func(b *bay) { b.refuses = arm("after", invalid) }, v1alpha1.TrialReasonNotMounted, invalid, "original mount options"},
-		"a candidate that is denied, and the original mount options are not": {func(b *bay) { b.refuses = arm("after", denied) }, v1alpha1.TrialReasonNotMounted,
+		"a candidate that the driver rejects": {func(b *bay) { b.mountError = arm("after", invalid) }, v1alpha1.TrialReasonNotMounted, invalid, "original mount options"},
+		"a candidate that is denied, and the original mount options are not": {func(b *bay) { b.mountError = arm("after", denied) }, v1alpha1.TrialReasonNotMounted,
 			"the original mount options work", ""},
-		"original mount options that are denied": {func(b *bay) { b.refuses = func(string) string { return denied } }, v1alpha1.TrialReasonNotPossible,
+		"original mount options that are denied": {func(b *bay) { b.mountError = func(string) string { return denied } }, v1alpha1.TrialReasonNotPossible,
 			"A clone could not be mounted with the original mount options: ", "After, round"},
 		"original mount options that the driver rejects": {func(b *bay) {
-			b.refuses = func(pass string) string { return arm("before", invalid)(pass) + arm("again", invalid)(pass) }
+			b.mountError = func(pass string) string { return arm("before", invalid)(pass) + arm("again", invalid)(pass) }
 		}, v1alpha1.TrialReasonNotPossible, "A clone could not be mounted with the original mount options: ", "After, round"},
-		"a server that is down":               {func(b *bay) { b.refuses = func(string) string { return down } }, v1alpha1.TrialReasonVoid, "Host is down", ""},
-		"work that fails":                     {tells(`{"failed":"no file to read"}`), v1alpha1.TrialReasonNotMounted, "round 1: no file to read", ""},
-		"a proof that is missing":             {tells(`{"void":"//filer/share has 2 connections"}`), v1alpha1.TrialReasonVoid, "3 passes in a row were invalid; the last one: //filer/share has 2 connections", ""},
-		"a Pod without a result":              {tells(""), v1alpha1.TrialReasonVoid, "finished without a result: Completed, exit code 0", ""},
-		"a Pod with an unreadable result":     {tells("hello"), v1alpha1.TrialReasonVoid, "returned an unreadable result", ""},
-		"an agent that reports no mount":      {func(b *bay) { b.mute = true }, v1alpha1.TrialReasonVoid, "the agent on n1 reports no mount of it", ""},
+		"a server that is down":               {func(b *bay) { b.mountError = func(string) string { return down } }, v1alpha1.TrialReasonVoid, "Host is down", ""},
+		"work that fails":                     {podResult(`{"failed":"no file to read"}`), v1alpha1.TrialReasonNotMounted, "round 1: no file to read", ""},
+		"a proof that is missing":             {podResult(`{"void":"//filer/share has 2 connections"}`), v1alpha1.TrialReasonVoid, "3 passes in a row were invalid; the last one: //filer/share has 2 connections", ""},
+		"a Pod without a result":              {podResult(""), v1alpha1.TrialReasonVoid, "finished without a result: Completed, exit code 0", ""},
+		"a Pod with an unreadable result":     {podResult("hello"), v1alpha1.TrialReasonVoid, "returned an unreadable result", ""},
+		"an agent that reports no mount":      {func(b *bay) { b.silentAgents = true }, v1alpha1.TrialReasonVoid, "the agent on n1 reports no mount of it", ""},
 		"a Pod that never starts":             {func(b *bay) { b.visit = nil }, v1alpha1.TrialReasonVoid, "did not start on n1 within 3m0s", ""},
 		"a claim that is never bound":         {func(b *bay) { b.unbound = true }, v1alpha1.TrialReasonVoid, "neither a bound claim nor a node for its Pod within 3m0s", ""},
 		"a Pod that never ends":               {func(b *bay) { b.hangs = true }, v1alpha1.TrialReasonVoid, "did not report its result", ""},
-		"another mount next to it":            {func(b *bay) { b.theirs["n1"] = true }, v1alpha1.TrialReasonVoid, "theirs was mounted on n1 next to a clone", ""},
-		"an API server that rejects a clone":  {func(b *bay) { b.refused = "not here" }, v1alpha1.TrialReasonNotPossible, "The API server rejected a clone of pv-1: not here", ""},
+		"another mount next to it":            {func(b *bay) { b.hasOtherMounts["n1"] = true }, v1alpha1.TrialReasonVoid, "theirs was mounted on n1 next to a clone", ""},
+		"an API server that rejects a clone":  {func(b *bay) { b.rejection = "not here" }, v1alpha1.TrialReasonNotPossible, "The API server rejected a clone of pv-1: not here", ""},
 		"nodes that all have mounts of it":    {func(b *bay) { b.report(b.nodes["n1"], "theirs", nil) }, v1alpha1.TrialReasonTimedOut, "no mount of filer", ""},
 		"a driver without support for clones": {func(b *bay) { b.impossible = "volumes of driver x cannot be cloned" }, v1alpha1.TrialReasonNotPossible, "driver x", ""},
-		"impossible numbers":                  {tells(measured("QUERY_INFO", -1)), v1alpha1.TrialReasonVoid, "returned impossible numbers", ""},
-		"connections that were not counted":   {tells(strings.Replace(measured("QUERY_INFO", 1), "{", `{"transports":4,`, 1)), v1alpha1.TrialReasonVoid, "had 4 connections, but its mount options request 0", ""},
+		"impossible numbers":                  {podResult(measured("QUERY_INFO", -1)), v1alpha1.TrialReasonVoid, "returned impossible numbers", ""},
+		"connections that were not counted":   {podResult(strings.Replace(measured("QUERY_INFO", 1), "{", `{"transports":4,`, 1)), v1alpha1.TrialReasonVoid, "had 4 connections, but its mount options request 0", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBay(t, "n1")
@@ -397,7 +397,7 @@ func TestACandidateThatComesFirst(t *testing.T) {
 				b.trials = nil
 				trial = b.add(fmt.Sprint(i), rounds(1))
 			}
-			b.refuses = func(pass string) string {
+			b.mountError = func(pass string) string {
 				if strings.HasSuffix(pass, "after") {
 					return denied
 				}
@@ -413,12 +413,12 @@ func TestACandidateThatComesFirst(t *testing.T) {
 func TestAnInvalidPassRunsAgain(t *testing.T) {
 	b := newBay(t, "n1")
 	trial := b.add("a", rounds(3))
-	tells, voids := b.tells, map[string]int{}
-	b.tells = func(pass string) string {
+	podResult, voids := b.podResult, map[string]int{}
+	b.podResult = func(pass string) string {
 		if voids[pass]++; voids[pass] < maxVoids {
 			return `{"void":"somebody was there"}`
 		}
-		return tells(pass)
+		return podResult(pass)
 	}
 	b.runPasses()
 	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
@@ -431,14 +431,14 @@ func TestAnInvalidPassRunsAgain(t *testing.T) {
 func TestACloneIsDeletedAtOnceAfterAnotherMount(t *testing.T) {
 	b := newBay(t, "n1", "n2")
 	trial := b.add("a", rounds(1))
-	b.theirs["n1"], b.hangs = true, true
+	b.hasOtherMounts["n1"], b.hangs = true, true
 	for range 12 {
 		b.pass()
 	}
 	if node := b.nodes["n1"].ClientNode.Status.Mounts; len(b.clones) > 0 && len(node) > 1 {
 		t.Errorf("the clone remains after another mount:\n%s", strings.Join(b.log, "\n"))
 	}
-	b.theirs["n1"], b.hangs = false, false
+	b.hasOtherMounts["n1"], b.hangs = false, false
 	b.runPasses()
 	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 }
@@ -555,7 +555,7 @@ func TestATrialWhoseServerRejectsTheRunnersNetwork(t *testing.T) {
 					test.change(r)
 				}
 			}
-			b.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+			b.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
 				status := test.status
 				if status.ID = order.ID; status.Phase == "" {
 					status.Phase = v1alpha1.TrialFinished
@@ -577,7 +577,7 @@ func TestATrialWhoseServerRejectsTheRunnersNetwork(t *testing.T) {
 }
 
 func TestConnectionsOfAPassAreCounted(t *testing.T) {
-	told := func(transports int32) Clone {
+	podWith := func(transports int32) Clone {
 		pass := v1alpha1.ClonePass{Transports: transports, Phases: []v1alpha1.TrialPassPhase{{Name: "First"}, {Name: "Repeated"}}}
 		pod := &corev1.Pod{}
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: cloneContainer, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: pass.Encode()}}}}
@@ -585,10 +585,10 @@ func TestConnectionsOfAPassAreCounted(t *testing.T) {
 	}
 	for list, transports := range map[string]int32{"nconnect=4": 4, "hard": 1} {
 		wanted := expectedTransports(v1alpha1.ProtocolNFS, []string{list})
-		if _, err := told(transports).result(wanted); err != nil || wanted != transports {
+		if _, err := podWith(transports).result(wanted); err != nil || wanted != transports {
 			t.Errorf("%s: got %d connections, %v; want %d", list, wanted, err, transports)
 		}
-		if _, err := told(transports + 1).result(wanted); err == nil {
+		if _, err := podWith(transports + 1).result(wanted); err == nil {
 			t.Errorf("%s: another number of connections was accepted", list)
 		}
 	}
@@ -597,14 +597,14 @@ func TestConnectionsOfAPassAreCounted(t *testing.T) {
 // The result of a Pod must be validated before use.
 func TestValidResultsOfAPod(t *testing.T) {
 	good := measured("QUERY_INFO", 3)
-	if told, err := decodePass(good); err != nil || len(told.Phases) != 2 || told.Phases[0].Operations[0].Count != 3 {
-		t.Fatalf("got %+v, %v; want two phases", told, err)
+	if got, err := decodePass(good); err != nil || len(got.Phases) != 2 || got.Phases[0].Operations[0].Count != 3 {
+		t.Fatalf("got %+v, %v; want two phases", got, err)
 	}
 	many := make([]string, v1alpha1.MaxTrialOperations+1)
 	for i := range many {
 		many[i] = fmt.Sprintf(`{"name":"OP%d","count":1}`, i)
 	}
-	replace := func(old, by string) string { return strings.Replace(good, old, by, 1) }
+	replace := func(old, replacement string) string { return strings.Replace(good, old, replacement, 1) }
 	for name, message := range map[string]string{
 		"nothing":                    "{}",
 		"an unknown field":           replace(`{`, `{"verdict":"Better",`),
@@ -623,13 +623,13 @@ func TestValidResultsOfAPod(t *testing.T) {
 		"a fraction of a unit":       replace(`"units":1000`, `"units":0.5`),
 		"more than Kubernetes keeps": replace(`{`, `{`+strings.Repeat(" ", v1alpha1.MaxClonePassBytes)),
 	} {
-		if told, err := decodePass(message); err == nil {
-			t.Errorf("%s: got %+v, want an error", name, told)
+		if got, err := decodePass(message); err == nil {
+			t.Errorf("%s: got %+v, want an error", name, got)
 		}
 	}
 	long := v1alpha1.ClonePass{Failed: "a\nb\x1b[31m" + strings.Repeat("x", 2*v1alpha1.MaxClonePassText), Phases: []v1alpha1.TrialPassPhase{{Name: "First"}}}
-	told, err := decodePass(long.Encode())
-	if err != nil || told.Phases != nil || len(told.Failed) > v1alpha1.MaxClonePassText || strings.ContainsAny(told.Failed, "\n\x1b") {
-		t.Errorf("got %+v, %v; want a short message without control characters", told, err)
+	got, err := decodePass(long.Encode())
+	if err != nil || got.Phases != nil || len(got.Failed) > v1alpha1.MaxClonePassText || strings.ContainsAny(got.Failed, "\n\x1b") {
+		t.Errorf("got %+v, %v; want a short message without control characters", got, err)
 	}
 }

@@ -28,12 +28,12 @@ type world struct {
 	candidates []volumeplan.ProbeCandidate
 	// runners is false if no Pod of a trial runner is created. stuck is true if it does not become Ready.
 	runners, stuck bool
-	// answer returns an agent's response to an order. Nil means no response.
-	answer func(v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus
-	// clones are the existing clones. visit changes a clone whose Pod is on its node. refused is the error for new clones.
-	clones  map[string]*Clone
-	visit   func(*Clone, *Node)
-	refused string
+	// respond returns an agent's response to an order. Nil means no response.
+	respond func(v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus
+	// clones are the existing clones. visit changes a clone whose Pod is on its node. rejection is the error for new clones.
+	clones    map[string]*Clone
+	visit     func(*Clone, *Node)
+	rejection string
 	// unbound prevents the binding of claims.
 	unbound bool
 	log     []string
@@ -48,7 +48,7 @@ func newWorld(t *testing.T, names ...string) *world {
 			ClientNode: &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}, Writable: true,
 		}
 	}
-	w.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+	w.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
 		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Succeeded: true, Transports: 4}
 	}
 	return w
@@ -96,8 +96,8 @@ func (w *world) apply(step Step) {
 			w.t.Errorf("second or invalid order for %s", n.Node.Name)
 		}
 		n.ClientNode.Spec.Trial = step.Order
-		if w.answer != nil {
-			n.ClientNode.Status.Trial = w.answer(*step.Order)
+		if w.respond != nil {
+			n.ClientNode.Status.Trial = w.respond(*step.Order)
 		}
 	case SetSample:
 		if !n.Writable {
@@ -258,10 +258,10 @@ func TestASetThatCannotBeProbedIsReportedAndDelaysNothing(t *testing.T) {
 			"DaemonSet storage-client-trial-runner created no Pod for Node n1", podDelay + 10*time.Second},
 		"a trial runner that does not start": {candidate("s", "filer"), func(w *world) { w.stuck = true },
 			"the Pod of DaemonSet storage-client-trial-runner on n1 did not become Ready", runnerDelay + 10*time.Second},
-		"an agent that never responds": {candidate("s", "filer"), func(w *world) { w.answer = nil },
+		"an agent that never responds": {candidate("s", "filer"), func(w *world) { w.respond = nil },
 			"the agent on n1 did not report the result of a probe", timeout + overdue + 10*time.Second},
 		"an agent that rejects the order": {candidate("s", "filer"), func(w *world) {
-			w.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+			w.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
 				return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialRefused, Message: "rejected by this node's agent: x"}
 			}
 		}, "rejected by this node's agent: x", 10 * time.Second},
@@ -272,14 +272,14 @@ func TestASetThatCannotBeProbedIsReportedAndDelaysNothing(t *testing.T) {
 				test.change(w)
 			}
 			w.candidates = []volumeplan.ProbeCandidate{test.candidate}
-			begun := w.now
-			for w.verdict(test.candidate).Verdict == "" && w.now.Sub(begun) < time.Hour {
+			start := w.now
+			for w.verdict(test.candidate).Verdict == "" && w.now.Sub(start) < time.Hour {
 				w.pass()
 			}
 			if got := w.verdict(test.candidate); got.Verdict != volumeplan.ProbeUnknown || got.Text != test.want {
 				t.Errorf("got verdict %+v, want %q", got, test.want)
 			}
-			if took := w.now.Sub(begun); took > test.within+2*time.Second {
+			if took := w.now.Sub(start); took > test.within+2*time.Second {
 				t.Errorf("got a duration of %s, want at most %s", took, test.within+2*time.Second)
 			}
 			w.run()
@@ -307,7 +307,7 @@ func TestARestartedManagerContinuesExistingOrders(t *testing.T) {
 
 func TestAnOrderThatIsNotNeededIsRemoved(t *testing.T) {
 	w := newWorld(t, "n1")
-	w.answer = nil
+	w.respond = nil
 	w.candidates = []volumeplan.ProbeCandidate{candidate("s", "filer")}
 	w.pass()
 	w.pass()
@@ -339,8 +339,8 @@ func TestAProbeWritesNothingToADisruptedNode(t *testing.T) {
 func TestARejectedSetIsProbedAgainAndStaysRejectedUntilItWorks(t *testing.T) {
 	w, c := newWorld(t, "n1"), candidate("s", "filer")
 	w.candidates = []volumeplan.ProbeCandidate{c}
-	good := w.answer
-	w.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+	good := w.respond
+	w.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
 		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: "mount(2): invalid argument: nfs: Unknown parameter 'x'"}
 	}
 	w.run()
@@ -353,7 +353,7 @@ func TestARejectedSetIsProbedAgainAndStaysRejectedUntilItWorks(t *testing.T) {
 	if len(w.log) != steps {
 		t.Errorf("got steps %v, want no second probe yet", w.log[steps:])
 	}
-	w.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+	w.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
 		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialVoid, Message: "timed out"}
 	}
 	w.now = w.now.Add(rejectedRetryDelay)
@@ -361,7 +361,7 @@ func TestARejectedSetIsProbedAgainAndStaysRejectedUntilItWorks(t *testing.T) {
 	if len(w.log) == steps || w.verdict(c) != first {
 		t.Errorf("got verdict %+v after an inconclusive probe, want the first one", w.verdict(c))
 	}
-	w.answer = good
+	w.respond = good
 	w.now = w.now.Add(rejectedRetryDelay)
 	w.run()
 	if w.verdict(c).Verdict != volumeplan.ProbeWorks {

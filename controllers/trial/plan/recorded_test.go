@@ -50,8 +50,8 @@ func TestARecordedTrialEndsAfterTheFirstRounds(t *testing.T) {
 	before.Status.Rounds, before.Status.Passes = 0, nil
 	after.Status.Passes = slices.DeleteFunc(after.Status.Passes, func(p v1alpha1.TrialPass) bool { return p.Round > firstRounds })
 	after.Status.Rounds = firstRounds
-	if wanted, why := (Trial{StorageClientTrial: before}).decideRounds(&after.Status); wanted != firstRounds {
-		t.Errorf("got %d rounds (%s), want %d", wanted, why, firstRounds)
+	if wanted, reason := (Trial{StorageClientTrial: before}).decideRounds(&after.Status); wanted != firstRounds {
+		t.Errorf("got %d rounds (%s), want %d", wanted, reason, firstRounds)
 	}
 	if v := VerdictOf(after); v.Outcome != verdict.Better {
 		t.Error(v.Why)

@@ -20,12 +20,12 @@ import (
 type lab struct {
 	*world
 	trials []*v1alpha1.StorageClientTrial
-	// lacks and impossible are the results for the targets of all trials.
-	lacks, impossible string
+	// missing and impossible are the results for the targets of all trials.
+	missing, impossible string
 	// resolve changes the target of a trial.
 	resolve func(*Trial)
-	// forgets clears the manager's memory after each pass. loses drops every second write of a status.
-	forgets, loses bool
+	// losesMemory clears the manager's memory after each pass. losesWrites drops every second write of a status.
+	losesMemory, losesWrites bool
 	// fails reports whether the next write fails, or the manager dies before it. Nil means no failure.
 	fails  func() bool
 	writes int
@@ -35,7 +35,7 @@ type lab struct {
 
 func newLab(t *testing.T, names ...string) *lab {
 	l := &lab{world: newWorld(t, names...)}
-	l.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus { return l.measure(order, 1000, 1) }
+	l.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus { return l.measure(order, 1000, 1) }
 	return l
 }
 
@@ -72,7 +72,7 @@ func (l *lab) step() Plan {
 	l.t.Helper()
 	s := Snapshot{Candidates: l.candidates, Profiles: l.profiles(), Memory: l.memory, Now: l.now}
 	for _, trial := range l.trials {
-		resolved := Trial{StorageClientTrial: trial, Missing: l.lacks, Impossible: l.impossible, Volume: "pv-1"}
+		resolved := Trial{StorageClientTrial: trial, Missing: l.missing, Impossible: l.impossible, Volume: "pv-1"}
 		resolved.Target = judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Own: []string{"vers=4.1"}, Options: []string{"actimeo=30", "vers=4.1"},
 			Clone: judge.CloneTarget{Obstacle: "it cannot be cloned"}}
 		if l.resolve != nil {
@@ -84,12 +84,12 @@ func (l *lab) step() Plan {
 		s.Nodes = append(s.Nodes, *n)
 	}
 	l.visitClones(&s)
-	if l.refused != "" {
-		s.Rejections = map[string]string{s.Trials[0].hash(): l.refused}
+	if l.rejection != "" {
+		s.Rejections = map[string]string{s.Trials[0].hash(): l.rejection}
 	}
 	next := For(s)
 	l.memory = next.Memory
-	if l.forgets {
+	if l.losesMemory {
 		l.memory = Memory{}
 	}
 	labelled := 0
@@ -119,7 +119,7 @@ func (l *lab) step() Plan {
 
 func (l *lab) report(step WriteStatus) {
 	l.writes++
-	if l.loses && l.writes%2 == 0 {
+	if l.losesWrites && l.writes%2 == 0 {
 		return
 	}
 	step.Trial.Status = *step.Status
@@ -219,9 +219,9 @@ func TestContentOfAnOrder(t *testing.T) {
 
 func TestATrialThatLosesItsManagerOrAWrite(t *testing.T) {
 	for name, prepare := range map[string]func(*lab){
-		"a manager that dies after each pass": func(l *lab) { l.forgets = true },
-		"a status write that is lost":         func(l *lab) { l.loses = true },
-		"both":                                func(l *lab) { l.forgets, l.loses = true, true },
+		"a manager that dies after each pass": func(l *lab) { l.losesMemory = true },
+		"a status write that is lost":         func(l *lab) { l.losesWrites = true },
+		"both":                                func(l *lab) { l.losesMemory, l.losesWrites = true, true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, "n1", "n2")
@@ -242,9 +242,9 @@ func TestATrialThatLosesItsManagerOrAWrite(t *testing.T) {
 }
 
 func TestHowATrialFails(t *testing.T) {
-	answer := func(phase v1alpha1.TrialPhase, message string) func(*lab) {
+	respond := func(phase v1alpha1.TrialPhase, message string) func(*lab) {
 		return func(l *lab) {
-			l.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+			l.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
 				return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: phase, Message: message}
 			}
 		}
@@ -253,14 +253,14 @@ func TestHowATrialFails(t *testing.T) {
 		prepare       func(*lab)
 		reason, words string
 	}{
-		"a candidate that the kernel rejects": {answer(v1alpha1.TrialFinished, "After, round 1: mount(2): invalid argument: nfs: bad"), v1alpha1.TrialReasonNotMounted, "nfs: bad"},
-		"a proof that is missing":             {answer(v1alpha1.TrialVoid, "no proof of Transports: 1, the list asks for 4"), v1alpha1.TrialReasonVoid, "no proof of Transports"},
-		"an agent that rejects it":            {answer(v1alpha1.TrialRefused, "rejected by this node's agent: x"), v1alpha1.TrialReasonNotPossible, "rejected by"},
+		"a candidate that the kernel rejects": {respond(v1alpha1.TrialFinished, "After, round 1: mount(2): invalid argument: nfs: bad"), v1alpha1.TrialReasonNotMounted, "nfs: bad"},
+		"a proof that is missing":             {respond(v1alpha1.TrialVoid, "no proof of Transports: 1, the list asks for 4"), v1alpha1.TrialReasonVoid, "no proof of Transports"},
+		"an agent that rejects it":            {respond(v1alpha1.TrialRefused, "rejected by this node's agent: x"), v1alpha1.TrialReasonNotPossible, "rejected by"},
 		"no candidate":                        {func(l *lab) { l.impossible = "no rule of profile p selects the volume" }, v1alpha1.TrialReasonNotPossible, "no rule of profile p"},
-		"a claim that is never created":       {func(l *lab) { l.lacks = "no claim" }, v1alpha1.TrialReasonTimedOut, "no claim"},
+		"a claim that is never created":       {func(l *lab) { l.missing = "no claim" }, v1alpha1.TrialReasonTimedOut, "no claim"},
 		"no trial runner":                     {func(l *lab) { l.runners = false }, v1alpha1.TrialReasonNotPossible, "created no Pod for Node"},
 		"a trial runner that is never Ready":  {func(l *lab) { l.stuck = true }, v1alpha1.TrialReasonNotPossible, "did not become Ready"},
-		"an agent that never responds":        {func(l *lab) { l.answer = nil }, v1alpha1.TrialReasonTimedOut, "Round 1 of 9 runs on n1"},
+		"an agent that never responds":        {func(l *lab) { l.respond = nil }, v1alpha1.TrialReasonTimedOut, "Round 1 of 9 runs on n1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, "n1")
@@ -282,8 +282,8 @@ func TestHowATrialFails(t *testing.T) {
 func TestATrialLeavesANodeThatIsNeeded(t *testing.T) {
 	l := newLab(t, "n1", "n2")
 	trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds = 2 })
-	measure := l.answer
-	l.answer = nil
+	measure := l.respond
+	l.respond = nil
 	for l.nodes["n1"].ClientNode.Spec.Trial == nil {
 		l.step()
 	}
@@ -291,7 +291,7 @@ func TestATrialLeavesANodeThatIsNeeded(t *testing.T) {
 	if l.step(); l.nodes["n1"].ClientNode.Spec.Trial != nil {
 		t.Error("a cordoned node keeps its order")
 	}
-	l.answer = measure
+	l.respond = measure
 	l.runTrials()
 	if trial.Status.Rounds != 2 || trial.Status.Node != "n2" {
 		t.Errorf("got %d rounds on %s, want 2 on n2:\n%s", trial.Status.Rounds, trial.Status.Node, strings.Join(l.log, "\n"))
@@ -303,7 +303,7 @@ func TestATrialLeavesANodeThatIsNeeded(t *testing.T) {
 func TestATrialWritesNothingToADisruptedNode(t *testing.T) {
 	l := newLab(t, "n1")
 	trial := l.add("a")
-	l.answer = nil
+	l.respond = nil
 	for l.nodes["n1"].ClientNode.Spec.Trial == nil {
 		l.step()
 	}
@@ -318,7 +318,7 @@ func TestATrialWritesNothingToADisruptedNode(t *testing.T) {
 		t.Fatalf("the trial finished, want it in progress: %+v", trial.Status.Conditions)
 	}
 	l.nodes["n1"].Node.Spec.Unschedulable, l.nodes["n1"].Writable = false, true
-	l.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus { return l.measure(order, 5, 5) }
+	l.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus { return l.measure(order, 5, 5) }
 	l.nodes["n1"].ClientNode.Status.Trial = nil
 	l.runTrials()
 	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
@@ -327,7 +327,7 @@ func TestATrialWritesNothingToADisruptedNode(t *testing.T) {
 func TestADeletedTrialLeavesNothing(t *testing.T) {
 	l := newLab(t, "n1")
 	l.add("a")
-	l.answer = nil
+	l.respond = nil
 	for l.nodes["n1"].ClientNode.Spec.Trial == nil {
 		l.step()
 	}
@@ -342,11 +342,11 @@ func TestOneTrialAtATimeAndProbesFirst(t *testing.T) {
 	second := l.add("b", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds = 1 })
 	c, d := candidate("s", "filer"), candidate("t", "filer")
 	l.candidates = append(l.candidates, c, d)
-	var begun bool
+	var started bool
 	for range 200 {
 		next := l.step()
-		begun = begun || first.Status.Rounds > 0
-		if begun && (l.memory.Results[c.ProbeKey].Text == "" || l.memory.Results[d.ProbeKey].Text == "") {
+		started = started || first.Status.Rounds > 0
+		if started && (l.memory.Results[c.ProbeKey].Text == "" || l.memory.Results[d.ProbeKey].Text == "") {
 			t.Fatal("the trial started before the probes finished")
 		}
 		if first.Status.CompletionTime == nil && second.Status.Rounds > 0 {
@@ -389,11 +389,11 @@ func TestOnlyCompleteRoundsCount(t *testing.T) {
 	pass := func(round int32, arm v1alpha1.TrialArm) v1alpha1.TrialPass {
 		return v1alpha1.TrialPass{Round: round, Arm: arm}
 	}
-	answer := []v1alpha1.TrialPass{
+	passes := []v1alpha1.TrialPass{
 		pass(2, v1alpha1.ArmAfter), pass(2, v1alpha1.ArmBefore), pass(2, v1alpha1.ArmAgain), pass(3, v1alpha1.ArmBefore), pass(3, v1alpha1.ArmAgain), pass(4, v1alpha1.ArmAfter),
 	}
 	for done, want := range map[int32]int{1: 3, 2: 0, 0: 0} {
-		if got := completeRounds(answer, done, "n1"); len(got) != want {
+		if got := completeRounds(passes, done, "n1"); len(got) != want {
 			t.Errorf("after round %d: got %d passes, want %d", done, len(got), want)
 		}
 	}

@@ -97,7 +97,7 @@ func (w *world) endAilments(n *simNode) {
 	}
 }
 
-// inTheWay returns the settings that would prevent a node from being accepted after a boot. It uses the node as it was read.
+// inTheWay returns the settings that would prevent a node from being accepted after a boot, based on the last read.
 func inTheWay(n *plan.Node) []string {
 	if n.ClientNode == nil || n.ClientNode.Spec.Release || n.ClientNode.Status.Hash != n.ClientNode.Spec.Hash || n.ClientNode.Status.BootID != n.BootID {
 		return nil

@@ -239,7 +239,7 @@ func TestStepsOfChangedRulesComeBeforeNewClaims(t *testing.T) {
 	t.Error("a did not return to service while c drained")
 }
 
-// Nodes wait for the pass after the one that made steps.
+// Nodes wait for the pass after a pass with steps.
 func TestRestAfterAPass(t *testing.T) {
 	for _, c := range []struct {
 		gathered time.Duration

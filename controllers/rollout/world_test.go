@@ -115,7 +115,7 @@ type simNode struct {
 	cordonChanges, known int
 	machine              machine
 	pods                 []simPod
-	// lookedAfterFaults is true if the last look before a claim took place after the faults ended.
+	// lookedAfterFaults is true if the last look before a claim took place without faults.
 	lookedAfterFaults bool
 }
 

@@ -161,8 +161,7 @@ func fmtDrains(s *Session) string {
 	return cmp.Diff(nil, due) + cmp.Diff(nil, sets.List(draining))
 }
 
-// TestFirstStepsAreThoseOfClaimedNodes has three nodes: one with an accepted claim, one with a rejected claim, and one that
-// drains.
+// TestFirstStepsAreThoseOfClaimedNodes has three nodes: one with an accepted claim, one with a rejected claim, and a draining node.
 func TestFirstStepsAreThoseOfClaimedNodes(t *testing.T) {
 	f := cluster("a", "b", "c")
 	f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", NodeUID: "node-a", Since: metav1.Time{Time: noon}}

@@ -42,7 +42,7 @@ func recordedTrial(t *testing.T, name string) *v1alpha1.StorageClientTrial {
 	return trial
 }
 
-// On virtual nodes, a second listing of 5,000 files needed 1,760 to 3,914 GETATTRs, and at most one with actimeo=30. In the first
+// On virtual nodes, a second listing of 5,000 files needed 1,760 to 3,914 GETATTRs, and with actimeo=30 one or none. In the first
 // listing, the number varied between 0 and 3,961. The first evaluation sees the difference, although the spec requests 40 rounds.
 func TestARecordedTrialEndsAfterTheFirstRounds(t *testing.T) {
 	trial := recordedTrial(t, "testdata/fewer-getattrs.json")
@@ -58,8 +58,8 @@ func TestARecordedTrialEndsAfterTheFirstRounds(t *testing.T) {
 	}
 }
 
-// The trials have equal mount options. Of a thousand trials with rounds drawn from them, at most one in a hundred ends with
-// Better or Worse.
+// The trials have equal mount options. A thousand trials with rounds drawn from them are
+// evaluated: at most one in a hundred ends with Better or Worse.
 func TestRecordedTrialsOfEqualLists(t *testing.T) {
 	trials := recordedTrials(t)
 	for _, trial := range trials {

@@ -13,7 +13,7 @@ import (
 
 var since = metav1.NewTime(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
 
-// TestDisruptionEncodingIsStable holds the form that stands in clusters.
+// TestDisruptionEncodingIsStable pins the encoding that clusters already store.
 func TestDisruptionEncodingIsStable(t *testing.T) {
 	east := metav1.NewTime(since.In(time.FixedZone("east", 3600)))
 	for name, c := range map[string]struct {
@@ -79,7 +79,7 @@ func TestDecodeDisruption(t *testing.T) {
 			}
 			for _, part := range c.wrong {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("error %q does not say %q", err, part)
+					t.Errorf("got error %q, want it to contain %q", err, part)
 				}
 			}
 		})

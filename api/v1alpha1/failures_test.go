@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// TestFailuresEncodingIsStable holds the form that stands in clusters.
+// TestFailuresEncodingIsStable pins the encoding that clusters already store.
 func TestFailuresEncodingIsStable(t *testing.T) {
 	node := v1alpha1.FailedNode{Name: "n1", UID: "u-1", At: since, Reason: "NodeLost", Message: "It was deleted"}
 	for name, c := range map[string]struct {

@@ -41,12 +41,12 @@ func TestTextIsColouredOnlyIfEnabled(t *testing.T) {
 			fmt.Fprint(w, part)
 		}
 		if out.String() != want {
-			t.Errorf("with colours %v: %q, want %q", colours, out.String(), want)
+			t.Errorf("with colors %v: got %q, want %q", colours, out.String(), want)
 		}
 	}
 }
 
-// What goes into a pipe is plain, of every command that shows something.
+// Output into a pipe has no colors, for every command that prints a table.
 func TestEveryTableIsColouredOnATerminalAndPlainInAPipe(t *testing.T) {
 	objects := append(fileCluster(), rollingNode(v1alpha1.RolloutDraining, "WaitingForPods"))
 	objects = slices.DeleteFunc(objects, func(o client.Object) bool {
@@ -68,10 +68,10 @@ func TestEveryTableIsColouredOnATerminalAndPlainInAPipe(t *testing.T) {
 			}
 			stripped := regexp.MustCompile("\x1b\\[\\d+m").ReplaceAllString(coloured.out, "")
 			if stripped != plain.out {
-				t.Errorf("on a terminal other words:\n%s\nin a pipe:\n%s", stripped, plain.out)
+				t.Errorf("got different texts on a terminal:\n%s\nand in a pipe:\n%s", stripped, plain.out)
 			}
 			if slices.Contains([]string{"status", "plan", "node"}, args[0]) && stripped == coloured.out {
-				t.Errorf("no colours on a terminal:\n%s", coloured.out)
+				t.Errorf("got no colors on a terminal:\n%s", coloured.out)
 			}
 		})
 	}
@@ -83,7 +83,7 @@ func TestOnlyTerminalsGetColours(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	// A device of characters, as terminals are.
+	// Open a character device, like a terminal.
 	device, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -95,11 +95,11 @@ func TestOnlyTerminalsGetColours(t *testing.T) {
 	xterm := environment(map[string]string{"TERM": "xterm"})
 	switch {
 	case coloursEnabled(&bytes.Buffer{}, xterm), coloursEnabled(file, xterm):
-		t.Error("a pipe or a file gets colours")
+		t.Error("got colors in a pipe or a file")
 	case !coloursEnabled(device, xterm):
-		t.Error("a terminal gets none")
+		t.Error("got no colors on a terminal")
 	case coloursEnabled(device, environment(map[string]string{"TERM": "dumb"})), coloursEnabled(device, environment(nil)),
 		coloursEnabled(device, environment(map[string]string{"TERM": "xterm", "NO_COLOR": "1"})):
-		t.Error("a terminal without colours, or a user who wants none, gets them")
+		t.Error("got colors, although the terminal or the user does not support them")
 	}
 }

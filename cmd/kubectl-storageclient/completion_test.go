@@ -40,7 +40,7 @@ func TestShellsCompleteNames(t *testing.T) {
 				}
 			}
 			if strings.Join(got, " ") != want {
-				t.Errorf("completes %q, want %q\n%s", got, want, r.out)
+				t.Errorf("got completions %q, want %q\n%s", got, want, r.out)
 			}
 		})
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
-// differing is a cluster of two nodes with equal differences, one of which a removed setting is part of, and one without any.
+// differing returns a cluster with four nodes. n1 and n2 have equal differences, including a removed setting. n3 has no differences, and n4
+// has a clamped setting.
 func differing() []client.Object {
 	objects := manyVolumes()
 	setting := func(key, value string) v1alpha1.NodeSetting {
@@ -111,7 +112,7 @@ func TestDiffReportsMissingPermissions(t *testing.T) {
 	}
 }
 
-// A value that a volume keeps is a difference, although no list is to be written.
+// A value that a volume keeps is a difference, even if no mount options must be written.
 func TestDiffAndVolumesShowKeptValues(t *testing.T) {
 	objects, profile := cluster(), eda()
 	profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nconnect=8"}

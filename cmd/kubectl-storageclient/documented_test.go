@@ -11,10 +11,10 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
-// A command of the plugin in a page: up to what ends it for a shell, or in a sentence.
+// documented matches a plugin command in a page, up to the end of the shell command or the sentence.
 var documented = regexp.MustCompile("kubectl storageclient( [^`|#\"<>;()\n]*)")
 
-// shellBlock is what a reader copies: there, arguments are complete.
+// shellBlock matches a code block for readers to copy. Its commands have complete arguments.
 var shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 
 func TestDocumentedCommandsExist(t *testing.T) {
@@ -50,17 +50,17 @@ func TestDocumentedCommandsExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	if commands < 50 {
-		t.Errorf("%d commands of the plugin were found in the documentation, want 50 and more", commands)
+		t.Errorf("got %d commands of the plugin in the documentation, want at least 50", commands)
 	}
 }
 
-// tryDocumented parses a command as the plugin would, with its arguments where they are complete.
+// tryDocumented parses a command like the plugin does. It also checks the arguments if they are complete.
 func tryDocumented(t *testing.T, page string, args []string, complete bool) {
 	t.Helper()
 	line := "kubectl storageclient " + strings.Join(args, " ")
 	cmd, rest, err := newRoot(genericiooptions.NewTestIOStreamsDiscard()).Find(args)
 	if err != nil || len(args) > 0 && !cmd.HasParent() {
-		t.Errorf("%s: %s: there is no such command", page, line)
+		t.Errorf("%s: %s: no such command", page, line)
 		return
 	}
 	err = cmd.ParseFlags(rest)

@@ -16,16 +16,16 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Flux's kustomize-controller removes what field managers own whose names begin with this.
+// strippedByFlux is a prefix of field managers. Flux's kustomize-controller removes the fields of these managers.
 const strippedByFlux = "kubectl"
 
-// namesFieldManager matches the names of constants and variables that hold a field manager. The constants themselves are checked.
+// namesFieldManager matches names of constants and variables that hold a field manager. The test checks the constants themselves.
 var namesFieldManager = regexp.MustCompile(`(?i)field(manager|owner)$`)
 
 func TestNoFieldManagerIsNamedLikeKubectls(t *testing.T) {
 	names, uses := 0, 0
 	eachFile(t, func(path string, content []byte) {
-		// Tests play kubectl.
+		// Tests may act as kubectl.
 		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 			return
 		}
@@ -39,17 +39,17 @@ func TestNoFieldManagerIsNamedLikeKubectls(t *testing.T) {
 			case isText && strings.HasPrefix(name, strippedByFlux):
 				t.Errorf("%s: field manager %q: Flux removes what managers own whose names begin with %q", path, name, strippedByFlux)
 			case !isText && !namesFieldManager.MatchString(nameOf(value)):
-				t.Errorf("%s: a field manager is neither a text nor a constant whose name ends in FieldManager: %T %s", path, value, nameOf(value))
+				t.Errorf("%s: got field manager %T %s, want a string literal or a constant whose name ends in FieldManager", path, value, nameOf(value))
 			}
 		}
 		names, uses = names+len(named), uses+len(used)
 	})
 	if names < 4 || uses < 20 {
-		t.Errorf("%d names of field managers and %d uses were found, want 4 and 20 at least", names, uses)
+		t.Errorf("got %d names of field managers and %d uses, want at least 4 and 20", names, uses)
 	}
 }
 
-// fieldManagersOf returns the values of a file's constants and variables that name field managers, and what is passed as one.
+// fieldManagersOf returns the values of a file's field manager constants and variables, and the arguments passed as field managers.
 func fieldManagersOf(file *ast.File) (named, used []ast.Expr) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -73,7 +73,7 @@ func fieldManagersOf(file *ast.File) (named, used []ast.Expr) {
 	return named, used
 }
 
-// isFieldOwner reports whether an expression makes an option of controller-runtime with a field manager.
+// isFieldOwner reports whether an expression creates a controller-runtime option with a field manager.
 func isFieldOwner(value ast.Expr) bool {
 	call, isCall := value.(*ast.CallExpr)
 	return isCall && (nameOf(call.Fun) == "FieldOwner" || nameOf(call.Fun) == "WithFieldOwner")
@@ -101,22 +101,22 @@ func nameOf(value ast.Expr) string {
 func TestEveryPrintedCommandThatWritesNamesTheFieldManager(t *testing.T) {
 	commands := 0
 	eachFile(t, func(path string, content []byte) {
-		// What tests expect is printed by other files.
+		// The expectations in tests come from other files.
 		if strings.HasSuffix(path, "_test.go") {
 			return
 		}
 		for _, command := range writingCommands(string(content)) {
 			commands++
 			if !withFieldManager.MatchString(command) {
-				t.Errorf("%s: %s: without --field-manager=%s Flux undoes what it writes", path, command, v1alpha1.PluginFieldManager)
+				t.Errorf("%s: %s: Flux reverts the change without --field-manager=%s", path, command, v1alpha1.PluginFieldManager)
 			}
 		}
 		for _, flag := range regexp.MustCompile(`--field-manager[= ]`+strippedByFlux+`\S*`).FindAllString(string(content), -1) {
-			t.Errorf("%s: %s: Flux undoes what it writes", path, flag)
+			t.Errorf("%s: %s: Flux reverts the change", path, flag)
 		}
 	})
 	if commands < 10 {
-		t.Errorf("%d commands were found, want 10 at least", commands)
+		t.Errorf("got %d commands, want at least 10", commands)
 	}
 }
 
@@ -149,17 +149,17 @@ func TestWritingCommandsAreFound(t *testing.T) {
 }
 
 var (
-	// withFieldManager matches the flag, also where Go code adds the name.
+	// withFieldManager matches the flag, also if Go code inserts the name.
 	withFieldManager = regexp.MustCompile(` --field-manager=("\+v1alpha1\.PluginFieldManager\b|` + v1alpha1.PluginFieldManager + `\b)`)
-	// writing begins a command that changes an object which Flux may apply: kubectl, its options, a verb and something to write.
+	// writing matches the start of a command that changes an object that Flux may apply: kubectl, its options, a verb and an operand.
 	writing = regexp.MustCompile(`(?:kubectl|"\$\{kubectl\[@\]\}"|\$\(KUBECTL\))(?: +-[^\s` + "`" + `]+(?: +[^-\s` + "`" + `]\S*)?)*? +(?:annotate|label|patch|edit|taint) +[^\s` + "`" + `]`)
-	// ending ends a command for a shell, or in a sentence.
+	// ending matches the end of a command, in a shell or in a sentence.
 	ending = regexp.MustCompile("`|\n| \\|| && |; | +#")
-	// neverInGit is an object that the manager makes and nobody declares.
+	// neverInGit matches an edit of an object that the manager creates and that users do not declare in Git.
 	neverInGit = regexp.MustCompile(` edit configmap\b`)
 )
 
-// writingCommands returns the commands of kubectl in a text that write annotations, labels or other fields of objects.
+// writingCommands returns the kubectl commands in a text that write annotations, labels or other fields of objects.
 func writingCommands(text string) []string {
 	text = regexp.MustCompile(`\\\n\s*`).ReplaceAllString(text, "")
 	var commands []string
@@ -175,7 +175,7 @@ func writingCommands(text string) []string {
 	return commands
 }
 
-// eachFile reads every text file of the tree.
+// eachFile reads every text file of the repository.
 func eachFile(t *testing.T, read func(path string, content []byte)) {
 	t.Helper()
 	root, files := "../..", 0
@@ -197,6 +197,6 @@ func eachFile(t *testing.T, read func(path string, content []byte)) {
 		return err
 	})
 	if err != nil || files < 500 {
-		t.Fatalf("%d files were read: %v", files, err)
+		t.Fatalf("got %d files read: %v", files, err)
 	}
 }

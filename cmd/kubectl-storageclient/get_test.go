@@ -24,7 +24,7 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
-// rollingNode is a node of eda that the rollout speaks of.
+// rollingNode returns a node of profile eda with a rollout status.
 func rollingNode(phase v1alpha1.RolloutPhase, reason string) *v1alpha1.StorageClientNode {
 	n := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	n.Spec.Settings = []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "eda"}}
@@ -72,13 +72,13 @@ func TestGetErrorsNameTheCorrectCommand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := execute(t, interceptor.Funcs{}, rollingCluster(), strings.Split(test.args, " ")...)
 			if r.err == nil || !strings.Contains(r.err.Error(), test.want) {
-				t.Errorf("error is %v, want it to contain %q", r.err, test.want)
+				t.Errorf("got error %v, want it to contain %q", r.err, test.want)
 			}
 		})
 	}
 }
 
-// waitFor is what is written, and tells of it.
+// waitFor is a writer that signals each write.
 type waitFor struct {
 	mu      sync.Mutex
 	out     bytes.Buffer
@@ -103,7 +103,7 @@ func (w *waitFor) String() string {
 	return w.out.String()
 }
 
-// until waits for a text. One that never comes is shown by go test, with the test's own timeout.
+// until waits until the output contains a text. If the text never appears, the timeout of go test ends the test.
 func (w *waitFor) until(t *testing.T, text string) {
 	t.Helper()
 	for !strings.Contains(w.String(), text) {
@@ -111,7 +111,7 @@ func (w *waitFor) until(t *testing.T, text string) {
 	}
 }
 
-// watching runs "get eda --watch" until stop is called, which returns its error.
+// watching runs "get eda --watch" until the caller calls stop, which returns the command's error.
 func watching(t *testing.T, funcs interceptor.Funcs, out io.Writer, screen func() (view.Screen, bool)) (c client.WithWatch, stop func() error) {
 	t.Helper()
 	scheme, err := newScheme()
@@ -161,7 +161,7 @@ func TestWatchInAPipePrintsALineForEachChange(t *testing.T) {
 	}
 	out.until(t, "2026-09-01T00:00:00Z n1 Rebooting RebootPermitted: as it is\n")
 	if err := stop(); err != nil {
-		t.Errorf("Ctrl-C ends it with %v", err)
+		t.Errorf("got error %v after Ctrl-C", err)
 	}
 	want := "2026-09-01T00:00:00Z eda is done\n2026-09-01T00:00:00Z n1 Draining WaitingForPods: as it is\n2026-09-01T00:00:00Z n1 Rebooting RebootPermitted: as it is\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
@@ -174,11 +174,11 @@ func TestWatchOnATerminalLeavesTheLastFrame(t *testing.T) {
 	_, stop := watching(t, interceptor.Funcs{}, out, func() (view.Screen, bool) { return view.Screen{Width: 80, Height: 24, Colour: true}, true })
 	out.until(t, "n1  ")
 	if err := stop(); err != nil {
-		t.Errorf("Ctrl-C ends it with %v", err)
+		t.Errorf("got error %v after Ctrl-C", err)
 	}
 	shown, last, left := strings.Cut(out.String(), leaveScreen)
 	if !left || !strings.HasPrefix(shown, enterScreen+home) || !strings.HasPrefix(last, "eda is done\n") {
-		t.Errorf("shown:\n%q\nleft:\n%q", shown, last)
+		t.Errorf("got on the alternate screen:\n%q\nand after it:\n%q", shown, last)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestWatchEndsWithTheProfile(t *testing.T) {
 	}
 	out.until(t, "Profile eda was deleted.\n")
 	if err := stop(); err != nil {
-		t.Errorf("it ends with %v", err)
+		t.Errorf("got error %v at the end", err)
 	}
 }
 
@@ -220,7 +220,7 @@ func TestWatchReportsOutdatedData(t *testing.T) {
 	}}, out, pipe)
 	out.until(t, "Note: Nodes are out of date: watch Nodes: no route to host\n")
 	if err := stop(); err != nil {
-		t.Errorf("it ends with %v", err)
+		t.Errorf("got error %v at the end", err)
 	}
 }
 
@@ -253,6 +253,6 @@ func TestWatchRelistsKindsThatCannotBeWatched(t *testing.T) {
 
 func TestABufferIsNotATerminal(t *testing.T) {
 	if _, isTerminal := findScreen(&bytes.Buffer{}, true); isTerminal {
-		t.Error("a buffer is taken for a terminal")
+		t.Error("got a terminal, although the output is a buffer")
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Of "plan -f", planfiles_test.go has as many.
+// TestEveryCommandExplainsWrongInput covers all commands except "plan -f", which planfiles_test.go covers.
 func TestEveryCommandExplainsWrongInput(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "there.tar.gz"), nil, 0o600); err != nil {
@@ -95,17 +95,17 @@ func TestEveryCommandExplainsWrongInput(t *testing.T) {
 			r := execute(t, test.funcs, objects, strings.Fields(test.args)...)
 			for _, want := range test.want {
 				if r.err == nil || !strings.Contains(r.err.Error(), want) {
-					t.Errorf("error is:\n%v\nwant it to contain:\n%s", r.err, want)
+					t.Errorf("got error:\n%v\nwant it to contain:\n%s", r.err, want)
 				}
 			}
 			if hint := hintFor(r.err); hint != "" && strings.Count(r.err.Error(), hint) != 1 {
-				t.Errorf("the hint stands there more than once:\n%v", r.err)
+				t.Errorf("got the hint more than once:\n%v", r.err)
 			}
 		})
 	}
 }
 
-// What client-go says of the kubeconfig is answered, too.
+// Errors of client-go about the kubeconfig also get a hint.
 func TestAWrongKubeconfigIsExplained(t *testing.T) {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config")
@@ -125,7 +125,7 @@ func TestAWrongKubeconfigIsExplained(t *testing.T) {
 			root := newRoot(streams)
 			root.SetArgs(strings.Fields(test.args))
 			if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error is:\n%v\nwant it to contain:\n%s", err, test.want)
+				t.Errorf("got error:\n%v\nwant it to contain:\n%s", err, test.want)
 			}
 		})
 	}

@@ -30,7 +30,7 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// planOfEDA is the hash of its plan.
+// planOfEDA is the plan hash of the profile that eda returns.
 const planOfEDA = "9a36d0ef366bc57d"
 
 func eda() *v1alpha1.StorageClientProfile {
@@ -45,7 +45,7 @@ func eda() *v1alpha1.StorageClientProfile {
 	return p
 }
 
-// cluster is a node with a mount of pv1 that has old options, used by the pod eda/sim.
+// cluster returns a node that has pv1 mounted with old options for the Pod eda/sim.
 func cluster() []client.Object {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{
 		"pool": "eda", corev1.LabelOSStable: "linux", corev1.LabelTopologyZone: "z"}}}
@@ -65,7 +65,7 @@ type result struct {
 	err    error
 }
 
-// at is the time of all tests.
+// at returns the current time of all tests.
 func at() time.Time { return time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC) }
 
 func execute(t *testing.T, funcs interceptor.Funcs, objects []client.Object, args ...string) result {
@@ -73,13 +73,13 @@ func execute(t *testing.T, funcs interceptor.Funcs, objects []client.Object, arg
 	return executeWith(t, "", funcs, objects, args...)
 }
 
-// executeWith is execute with something on standard input.
+// executeWith runs execute with text on standard input.
 func executeWith(t *testing.T, stdin string, funcs interceptor.Funcs, objects []client.Object, args ...string) result {
 	t.Helper()
 	return executeIn(t, &environment{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(stdin)}}, funcs, objects, args...)
 }
 
-// executeIn is execute in an environment, of which it fills in what is missing.
+// executeIn runs execute in an environment and sets its missing fields.
 func executeIn(t *testing.T, env *environment, funcs interceptor.Funcs, objects []client.Object, args ...string) result {
 	t.Helper()
 	c := newClient(t, funcs, objects)
@@ -106,7 +106,7 @@ func executeIn(t *testing.T, env *environment, funcs interceptor.Funcs, objects 
 	return result{client: c, out: out.String(), err: err}
 }
 
-// newClient is that of a cluster in memory.
+// newClient returns the client of an in-memory cluster.
 func newClient(t *testing.T, funcs interceptor.Funcs, objects []client.Object) client.Client {
 	t.Helper()
 	scheme, err := newScheme()
@@ -122,7 +122,7 @@ func newClient(t *testing.T, funcs interceptor.Funcs, objects []client.Object) c
 		WithInterceptorFuncs(funcs).Build()
 }
 
-// patchOrTry does what the fake client does not: it answers a dry run with what would be.
+// patchOrTry extends the fake client: a dry run returns the resulting object.
 func patchOrTry(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	if len((&client.PatchOptions{}).ApplyOptions(opts).DryRun) == 0 {
 		return c.Patch(ctx, o, patch, opts...)
@@ -143,7 +143,7 @@ func (r result) annotations(t *testing.T) map[string]string {
 	return p.Annotations
 }
 
-// The list that is approved is the one that plan shows, of all nodes, whatever number of them the status counts by now.
+// The command approves exactly the nodes that plan shows, even if the status counts a different number of nodes.
 func TestApproveShowsAndApprovesExactlyThePlan(t *testing.T) {
 	objects := append(cluster(), eda())
 	for _, name := range []string{"n2", "n3"} {
@@ -170,7 +170,7 @@ func TestApproveShowsAndApprovesExactlyThePlan(t *testing.T) {
 	}
 }
 
-// The budget of the cluster is the manager's own, in the plan that is approved as in the one that is shown.
+// Both approve and plan use the manager's reboot budget.
 func TestApproveUsesTheManagersBudget(t *testing.T) {
 	profile := eda()
 	profile.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromInt32(3))
@@ -197,7 +197,7 @@ func TestApproveUsesTheManagersBudget(t *testing.T) {
 	shown := execute(t, interceptor.Funcs{}, append(objects, manager), "plan", "eda")
 	given := execute(t, interceptor.Funcs{}, objects, "approve", "eda", "--max-unavailable", "3")
 	if timesOf(own) != timesOf(shown) || timesOf(own) != timesOf(given) || timesOf(own) >= timesOf(assumed) {
-		t.Errorf("last node back at %s, plan says %s, with the flag %s, with the default %s", timesOf(own), timesOf(shown), timesOf(given), timesOf(assumed))
+		t.Errorf("got the end of the rollout at %s in approve, %s in plan, %s with the flag, %s with the default", timesOf(own), timesOf(shown), timesOf(given), timesOf(assumed))
 	}
 	for r, want := range map[*result]string{
 		&own:     "Reboot limit of the cluster: 3 at a time (--max-unavailable of Deployment storage-client-system/storage-client-manager).\n",
@@ -229,14 +229,14 @@ func TestApproveRejectsAPlanThatDiffersFromTheManagers(t *testing.T) {
 	p.Status.Plan.Hash = "1a2b"
 	r := execute(t, interceptor.Funcs{}, []client.Object{p}, "approve", "eda")
 	if want := "eda: this plugin computes plan " + planOfEDA + ", but the manager plan 1a2b: use the plugin of the manager's release"; r.err == nil || r.err.Error() != want || len(r.annotations(t)) > 0 {
-		t.Errorf("error is %v, want %q", r.err, want)
+		t.Errorf("got error %v, want %q", r.err, want)
 	}
 }
 
 func TestApproveOfAnotherPlanWritesNothing(t *testing.T) {
 	r := execute(t, interceptor.Funcs{}, []client.Object{eda()}, "approve", "eda", "--plan", "ffff")
 	if r.err == nil || len(r.annotations(t)) > 0 {
-		t.Errorf("error is %v and annotations are %v, want an error and none", r.err, r.annotations(t))
+		t.Errorf("got error %v and annotations %v, want an error and no annotations", r.err, r.annotations(t))
 	}
 }
 
@@ -301,7 +301,7 @@ func TestStatusOfOneProfileHasDetails(t *testing.T) {
 			status := statusOf(t, execute(t, interceptor.Funcs{}, append(cluster(), eda()), test.args...))
 			details := status.Profiles[0].Details
 			if len(details.Nodes) != 1 || details.Nodes[0].Name != "n1" {
-				t.Errorf("nodes are %+v, want n1", details.Nodes)
+				t.Errorf("got nodes %+v, want n1", details.Nodes)
 			}
 			if diff := cmp.Diff(test.want, details.Stale, cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Message" }, cmp.Ignore())); diff != "" {
 				t.Errorf("stale mounts (-want +got):\n%s", diff)
@@ -327,16 +327,16 @@ func TestExitCodesOfStatus(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := execute(t, interceptor.Funcs{}, []client.Object{test.with}, test.args...)
 			if got := statusOfError(r.err); got != test.want || !strings.Contains(r.out, "eda") {
-				t.Errorf("status is %d (%v), want %d:\n%s", got, r.err, test.want, r.out)
+				t.Errorf("got exit status %d (%v), want %d:\n%s", got, r.err, test.want, r.out)
 			}
 			if strings.Contains(r.out, "exit status") {
-				t.Errorf("the status is printed:\n%s", r.out)
+				t.Errorf("got the exit status in the output:\n%s", r.out)
 			}
 		})
 	}
 }
 
-// Volumes are more than a number in the plan, also for programs.
+// The plan contains the mount options of each volume, not only the number of volumes, also in JSON.
 func TestPlanShowsOldAndNewMountOptions(t *testing.T) {
 	profile := eda()
 	profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nconnect=4"}
@@ -369,7 +369,7 @@ func TestStatusOfSeveralProfilesReadsNoNodes(t *testing.T) {
 		return c.List(ctx, list, opts...)
 	}}
 	if status := statusOf(t, execute(t, refusing, []client.Object{eda()}, "status", "-o", "json")); !status.Done || status.Profiles[0].Details != nil {
-		t.Errorf("status is %+v, want it done and without details", status)
+		t.Errorf("got status %+v, want it done and without details", status)
 	}
 }
 
@@ -473,9 +473,9 @@ func TestApproveNamesTheRequiredRole(t *testing.T) {
 	r := execute(t, refuse, []client.Object{eda()}, "approve", "eda")
 	want := strings.ReplaceAll("approve plan 1a2b: no permission to approve reboots of StorageClientProfile eda: ask a user with ClusterRole storage-client-approver to run \"kubectl storageclient approve eda --plan 1a2b\": ", "1a2b", planOfEDA)
 	if r.err == nil || !strings.HasPrefix(r.err.Error(), want) || !errors.Is(r.err, forbidden) {
-		t.Errorf("error is %v, want %q and what the API server says", r.err, want)
+		t.Errorf("got error %v, want %q and the error of the API server", r.err, want)
 	}
 	if strings.Contains(r.out, "Approved") {
-		t.Errorf("%q says that the plan is approved", r.out)
+		t.Errorf("got %q, which reports the plan as approved", r.out)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
-// tunedCluster is cluster with a node that has settings in all manner of states.
+// tunedCluster returns cluster with a node whose settings are in many different states.
 func tunedCluster() []client.Object {
 	objects := cluster()
 	objects[0].(*corev1.Node).Status.NodeInfo.BootID = "boot-2"
@@ -47,7 +47,7 @@ func tunedCluster() []client.Object {
 	return objects
 }
 
-// forbid refuses to get or list objects of a kind.
+// forbid denies requests to get or list objects of a kind.
 func forbid[O any]() interceptor.Funcs {
 	refused := apierrors.NewForbidden(corev1.Resource("things"), "", nil)
 	return interceptor.Funcs{
@@ -132,7 +132,7 @@ func TestNodesThatAreNotManaged(t *testing.T) {
 	}
 	gone := execute(t, interceptor.Funcs{}, cluster()[1:], "node", "n1")
 	if gone.err != nil || !strings.Contains(gone.out, "Cannot read the Node: it does not exist") {
-		t.Errorf("of a Node that is gone: error %v, output:\n%s", gone.err, gone.out)
+		t.Errorf("for a deleted Node: got error %v, output:\n%s", gone.err, gone.out)
 	}
 }
 

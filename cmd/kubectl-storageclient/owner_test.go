@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden file instead of comparing with it")
 
-// ownersFile holds profiles as the plugin leaves them. test/gitops applies them with Flux's code.
+// ownersFile contains profiles after the plugin changed them. test/gitops applies them with Flux's code.
 const ownersFile = "../../test/gitops/testdata/owners.yaml"
 
 // earlierManager is the field manager of the plugin in earlier releases.
@@ -55,7 +55,7 @@ func TestThePluginOwnsItsAnnotations(t *testing.T) {
 	for name, test := range map[string]struct {
 		before  []annotating
 		command string
-		// want are the field managers of each annotation.
+		// want contains the field managers of each annotation.
 		want map[string][]string
 	}{
 		"a pause":                      {nil, "pause eda", map[string][]string{pausedKey: {v1alpha1.PluginFieldManager}}},
@@ -100,12 +100,12 @@ func TestThePluginOwnsItsAnnotations(t *testing.T) {
 	compareOwners(t, left)
 }
 
-// compareOwners compares annotations and managed fields with the golden file, without what differs between runs.
+// compareOwners compares annotations and managed fields with the golden file. It ignores fields that differ between runs.
 func compareOwners(t *testing.T, profiles map[string]*v1alpha1.StorageClientProfile) {
 	t.Helper()
 	metadata := map[string]any{}
 	for name, profile := range profiles {
-		// Their order depends on the time.
+		// The order of the entries depends on the time.
 		slices.SortFunc(profile.ManagedFields, func(a, b metav1.ManagedFieldsEntry) int { return strings.Compare(a.Manager, b.Manager) })
 		for i := range profile.ManagedFields {
 			profile.ManagedFields[i].Time = nil
@@ -123,11 +123,11 @@ func compareOwners(t *testing.T, profiles map[string]*v1alpha1.StorageClientProf
 	}
 	want, err := os.ReadFile(ownersFile)
 	if diff := cmp.Diff(string(want), string(got)); err != nil || diff != "" {
-		t.Errorf("%s: -update writes it (-want +got): %v\n%s", ownersFile, err, diff)
+		t.Errorf("%s: run with -update to write it (-want +got): %v\n%s", ownersFile, err, diff)
 	}
 }
 
-// clientWithOwners is that of a cluster in memory that tracks managed fields, as an API server does.
+// clientWithOwners returns the client of an in-memory cluster that tracks managed fields like an API server.
 func clientWithOwners(t *testing.T, funcs interceptor.Funcs) client.Client {
 	t.Helper()
 	scheme, err := newScheme()
@@ -161,7 +161,7 @@ func ownersOf(t *testing.T, profile *v1alpha1.StorageClientProfile) map[string][
 	return owners
 }
 
-// The manager writes the profile's status at any time.
+// The manager can write the profile's status at any time.
 func TestThePluginOwnsAnAnnotationDespiteConflicts(t *testing.T) {
 	conflict := apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("storageclientprofiles").GroupResource(), "eda", errors.New("changed"))
 	for name, test := range map[string]struct {
@@ -183,7 +183,7 @@ func TestThePluginOwnsAnAnnotationDespiteConflicts(t *testing.T) {
 				}
 				if strings.Contains(string(data), "managedFields") {
 					if attempts++; attempts == 1 {
-						// The version that was read is no longer the last one.
+						// Another client changes the profile, so that the version that the plugin read is outdated.
 						if err := set("argocd-server", "other", "new").do(ctx, c); err != nil {
 							return err
 						}

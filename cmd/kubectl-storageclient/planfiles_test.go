@@ -27,7 +27,7 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
-// edaFile declares what eda() and cluster() have not got: a larger hash, and nconnect.
+// edaFile differs from eda and cluster: it declares a larger hash table, and nconnect.
 const edaFile = `apiVersion: tuning.storageclient.dev/v1alpha1
 kind: StorageClientProfile
 metadata: {name: eda}
@@ -40,7 +40,7 @@ spec:
   - {name: nfs, selector: {protocols: [NFS]}, mountOptions: [nocto, nconnect=4]}
 `
 
-// otherFile is a second profile, for the same nodes, with an opinion of its own.
+// otherFile is a second profile for the same nodes with a conflicting value.
 const otherFile = `apiVersion: tuning.storageclient.dev/v1alpha1
 kind: StorageClientProfile
 metadata: {name: other}
@@ -49,7 +49,7 @@ spec:
   node: {sysctls: {vm.dirty_ratio: "30"}}
 `
 
-// write puts files into a directory; names may hold slashes.
+// write creates files in a new directory. File names may contain slashes.
 func write(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,7 +65,7 @@ func write(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// fileCluster is a cluster where the profile eda is in force, and a Pod with a controller runs on the node.
+// fileCluster returns a cluster in which the profile eda is effective and a Pod with a controller runs on the node.
 func fileCluster() []client.Object {
 	objects := cluster()
 	told := objects[1].(*v1alpha1.StorageClientNode)
@@ -91,7 +91,7 @@ func TestPlanOfFilesNamesAllChanges(t *testing.T) {
 	dir := write(t, map[string]string{"eda.yaml": edaFile, "README.md": "not a manifest"})
 	plan := filePlanOf(t, execute(t, interceptor.Funcs{}, fileCluster(), "plan", "-f", dir, "-o", "json"))
 	if !plan.Changed || len(plan.Profiles) != 1 || plan.Profiles[0].Action != "Update" {
-		t.Fatalf("plan is %+v, want an update of eda", plan)
+		t.Fatalf("got plan %+v, want an update of eda", plan)
 	}
 	var settings []string
 	for _, c := range plan.Nodes {
@@ -103,23 +103,23 @@ func TestPlanOfFilesNamesAllChanges(t *testing.T) {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
 	if c := plan.Volumes.Changes; len(c) != 1 || c[0].Volume != "pv1" || !cmp.Equal(c[0].Old, []string{"nocto"}) || !cmp.Equal(c[0].New, []string{"nocto", "nconnect=4"}) {
-		t.Errorf("volumes are %+v, want nconnect=4 added to pv1", c)
+		t.Errorf("got volumes %+v, want nconnect=4 added to pv1", c)
 	}
 	if len(plan.Reboots) != 1 || plan.Reboots[0].Node != "n1" || plan.Pods == nil || plan.Pods.Evicted != 1 {
-		t.Errorf("reboots are %+v with pods %+v, want n1 and one Pod", plan.Reboots, plan.Pods)
+		t.Errorf("got reboots %+v with pods %+v, want n1 and one Pod", plan.Reboots, plan.Pods)
 	}
 	if want := (view.Budget{MaxUnavailable: "3", AtOnce: 3, Source: "--max-unavailable of Deployment storage-client-system/storage-client-manager"}); plan.Budget != want {
-		t.Errorf("budget is %+v, want %+v", plan.Budget, want)
+		t.Errorf("got budget %+v, want %+v", plan.Budget, want)
 	}
 	fields := map[string]view.FieldChange{}
 	for _, f := range plan.Profiles[0].Fields {
 		fields[f.Field] = f
 	}
 	if f := fields["spec.node.kernelArguments"]; f.Old != `["ihash_entries=16777216"]` || f.New != `["ihash_entries=33554432"]` {
-		t.Errorf("fields are %+v", plan.Profiles[0].Fields)
+		t.Errorf("got fields %+v", plan.Profiles[0].Fields)
 	}
 	if !strings.HasPrefix(plan.Profiles[0].Approval, "kubectl storageclient approve eda --plan ") {
-		t.Errorf("approval is %q", plan.Profiles[0].Approval)
+		t.Errorf("got approval %q", plan.Profiles[0].Approval)
 	}
 }
 
@@ -128,18 +128,18 @@ func TestPlanOfFilesWritesNothing(t *testing.T) {
 	written := interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			if options := (&client.CreateOptions{}).ApplyOptions(opts); len(options.DryRun) == 0 {
-				t.Error("created something")
+				t.Error("got a create request, want a dry run only")
 			}
 			return c.Create(ctx, o, opts...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			if options := (&client.PatchOptions{}).ApplyOptions(opts); len(options.DryRun) == 0 {
-				t.Error("patched something")
+				t.Error("got a patch request, want a dry run only")
 			}
 			return patchOrTry(ctx, c, o, p, opts...)
 		},
 		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
-			t.Error("updated something")
+			t.Error("got an update request, want a dry run only")
 			return nil
 		},
 	}
@@ -149,7 +149,7 @@ func TestPlanOfFilesWritesNothing(t *testing.T) {
 	}
 	var all v1alpha1.StorageClientProfileList
 	if err := r.client.List(context.Background(), &all); err != nil || len(all.Items) != 1 || all.Items[0].Spec.Node.Sysctls != nil {
-		t.Errorf("%v: profiles are %+v, want eda as it was", err, all.Items)
+		t.Errorf("%v: got profiles %+v, want eda unchanged", err, all.Items)
 	}
 }
 
@@ -157,7 +157,7 @@ func TestPlanOfADirectoryCombinesItsProfiles(t *testing.T) {
 	dir := write(t, map[string]string{"a.yaml": edaFile, "b.yaml": otherFile})
 	plan := filePlanOf(t, execute(t, interceptor.Funcs{}, fileCluster(), "plan", "-f", dir, "-o", "json"))
 	if len(plan.Conflicts) != 1 || plan.Conflicts[0].Text != "sysctl/vm.dirty_ratio: 20 against 30 (eda, other)" {
-		t.Errorf("conflicts are %+v, want one about vm.dirty_ratio", plan.Conflicts)
+		t.Errorf("got conflicts %+v, want one about vm.dirty_ratio", plan.Conflicts)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestARejectedProfileIsNotInThePlan(t *testing.T) {
 	r := execute(t, refuse, fileCluster(), "plan", "-f", dir, "-o", "json")
 	plan := filePlanOf(t, result{out: r.out[:strings.LastIndex(r.out, "}\n")+1]})
 	if statusOfError(r.err) != 1 || len(plan.Conflicts) != 0 || plan.Profiles[1].Action != "Refused" || len(plan.Reboots) != 1 {
-		t.Errorf("%v: conflicts %+v of profiles %+v", r.err, plan.Conflicts, plan.Profiles)
+		t.Errorf("%v: got conflicts %+v of profiles %+v", r.err, plan.Conflicts, plan.Profiles)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestExitCodeDependsOnChanges(t *testing.T) {
 	}
 }
 
-// fakeAccessReview answers reviews of the user's rights, and notes the question.
+// fakeAccessReview responds to reviews of the user's permissions and records the request.
 func fakeAccessReview(allowed bool, asked *authorizationv1.ResourceAttributes) func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 	return func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		review, isReview := o.(*authorizationv1.SelfSubjectAccessReview)
@@ -243,7 +243,7 @@ func fakeAccessReview(allowed bool, asked *authorizationv1.ResourceAttributes) f
 	}
 }
 
-// A policy answers Forbidden as a missing right does, in words that may be the same.
+// A policy returns Forbidden like a missing permission does, possibly with the same text.
 func TestADryRunDistinguishesPermissionsFromPolicies(t *testing.T) {
 	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "storageclientprofiles"}, "eda", errors.New(`User "eve" cannot patch resource "storageclientprofiles"`))
 	unreadable := func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
@@ -270,7 +270,7 @@ func TestADryRunDistinguishesPermissionsFromPolicies(t *testing.T) {
 		})
 	}
 	if asked != want {
-		t.Errorf("reviewed %+v, want %+v", asked, want)
+		t.Errorf("got a review of %+v, want %+v", asked, want)
 	}
 }
 
@@ -331,7 +331,7 @@ func TestMarkdownIsAComment(t *testing.T) {
 	}
 }
 
-// TestWrongInputIsExplained has one case for each way that the input can be wrong. In args, DIR is the directory of the files.
+// TestWrongInputIsExplained has one case for each possible input error. In args, DIR is the directory of the files.
 func TestWrongInputIsExplained(t *testing.T) {
 	gone := func(err error) interceptor.Funcs {
 		return interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return err }}
@@ -398,12 +398,12 @@ func TestWrongInputIsExplained(t *testing.T) {
 			r := executeWith(t, test.stdin, test.funcs, fileCluster(), args...)
 			got := fmt.Sprint(r.err)
 			if want := strings.ReplaceAll(test.want, "DIR", dir); r.err == nil || !strings.Contains(got, want) {
-				t.Errorf("error is:\n%s\nwant it to contain:\n%s", got, want)
+				t.Errorf("got error:\n%s\nwant it to contain:\n%s", got, want)
 			}
 		})
 	}
 	if len(tests) < 20 {
-		t.Errorf("%d wrong inputs, want at least 20", len(tests))
+		t.Errorf("got %d cases, want at least 20", len(tests))
 	}
 }
 
@@ -413,7 +413,7 @@ func rejectPatches(message string) func(context.Context, client.WithWatch, clien
 	}
 }
 
-// TestPlanOf40ProfilesAt1000Nodes bounds the reads of a directory of profiles.
+// TestPlanOf40ProfilesAt1000Nodes limits the number of reads for a directory of profiles.
 func TestPlanOf40ProfilesAt1000Nodes(t *testing.T) {
 	const profiles, nodes, volumes = 40, 1000, 2000
 	files, objects := map[string]string{}, []client.Object{}
@@ -448,12 +448,12 @@ spec:
 	}}
 	plan := filePlanOf(t, execute(t, counting, objects, "plan", "-f", dir, "-o", "json"))
 	if len(plan.Reboots) != nodes || len(plan.Volumes.Changes) != volumes {
-		t.Errorf("%d reboots and %d volumes", len(plan.Reboots), len(plan.Volumes.Changes))
+		t.Errorf("got %d reboots and %d volumes", len(plan.Reboots), len(plan.Volumes.Changes))
 	}
 	for kind, number := range lists {
-		// The volumes' snapshot reads the profiles once more.
+		// The snapshot of the volumes reads the profiles once more.
 		if number > 2 {
-			t.Errorf("%s was listed %d times", kind, number)
+			t.Errorf("got %s listed %d times, want at most 2", kind, number)
 		}
 	}
 }

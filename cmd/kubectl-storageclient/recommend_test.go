@@ -27,7 +27,7 @@ import (
 
 const toolsUID = "0123"
 
-// tools is a claim that is bound to pv1, which cluster has mounted on n1.
+// tools returns a claim that is bound to pv1, the volume that cluster mounts on n1.
 func tools(change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "tools", UID: toolsUID, Labels: map[string]string{"role": "tools"}}}
 	c.Spec.VolumeName, c.Spec.StorageClassName, c.Status.Phase = "pv1", ptr.To("nfs"), corev1.ClaimBound
@@ -37,7 +37,7 @@ func tools(change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolu
 	return c
 }
 
-// mounted is cluster with the claim.
+// mounted returns cluster with the claim.
 func mounted(claim *corev1.PersistentVolumeClaim, more ...client.Object) []client.Object {
 	objects := cluster()
 	objects[0].(*corev1.Node).Labels[corev1.LabelHostname] = "host-1"
@@ -46,7 +46,7 @@ func mounted(claim *corev1.PersistentVolumeClaim, more ...client.Object) []clien
 	return append(append(objects, claim), more...)
 }
 
-// listSample is a minute of a directory that is listed again and again.
+// listSample returns a one-minute sample of a workload that lists a directory repeatedly.
 func listSample(operation string, count int64) v1alpha1.MountSample {
 	return v1alpha1.MountSample{
 		MountPoint: "/mnt", Volume: "pv1", Server: "filer", Export: "/", Protocol: "NFSv4.1", Options: []string{"rw", "acregmin=3"}, MinRoundTripMicros: 1400,
@@ -54,27 +54,26 @@ func listSample(operation string, count int64) v1alpha1.MountSample {
 	}
 }
 
-// nodeSample is the sample of a node.
 func nodeSample(node string, mounts ...v1alpha1.MountSample) v1alpha1.TrialSample {
 	return v1alpha1.TrialSample{Node: node, Milliseconds: 60000, Mounts: mounts}
 }
 
-// watched is a trial that has ended with samples.
+// watched returns the status of a completed trial with samples.
 func watched(samples ...v1alpha1.TrialSample) v1alpha1.StorageClientTrialStatus {
 	status := standing(v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "A client setting helps", 0)
 	status.Samples = samples
 	return status
 }
 
-// checkNoTrials says that no trial is left behind.
+// checkNoTrials fails the test if a trial still exists.
 func checkNoTrials(t *testing.T, r result) {
 	t.Helper()
 	if left := trialsLeft(t, r); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("got remaining trials: %v", left)
 	}
 }
 
-// appliable takes the profiles out of what is printed, and holds them to what the manager takes.
+// appliable returns the profiles in the output after it checks that the manager would accept them.
 func appliable(t *testing.T, out string) []v1alpha1.StorageClientProfile {
 	t.Helper()
 	var profiles []v1alpha1.StorageClientProfile
@@ -193,7 +192,7 @@ func TestRecommendEndsWithANewProfileWhereNoneSelectsTheVolume(t *testing.T) {
 		t.Errorf("%s (-want +got):\n%s", got.Proposal.Profiles[0].Name, diff)
 	}
 	if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "also selects more") {
-		t.Errorf("notes are %q", got.Notes)
+		t.Errorf("got notes %q", got.Notes)
 	}
 	r = execute(t, fakeManager(watched(nodeSample("n1", listSample("GETATTR", 16387)))), mounted(tools(), other), "recommend", "tools")
 	if profiles := appliable(t, r.out); len(profiles) != 1 {
@@ -204,7 +203,7 @@ func TestRecommendEndsWithANewProfileWhereNoneSelectsTheVolume(t *testing.T) {
 	}
 }
 
-// Who may read nothing but the claim, or not even that, gets a proposal, and is told what it does not know.
+// Users who may read only the claim, or not even the claim, still get a proposal. The proposal lists the missing information.
 func TestRecommendWithTheLeastRights(t *testing.T) {
 	for name, test := range map[string]struct {
 		mayReadTheClaim bool
@@ -312,10 +311,10 @@ func TestRecommendErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := execute(t, test.funcs, test.objects, append([]string{"recommend", "tools"}, test.args...)...)
 			if r.err == nil || !strings.Contains(r.err.Error(), test.want) {
-				t.Errorf("error is %v, want %q", r.err, test.want)
+				t.Errorf("got error %v, want %q", r.err, test.want)
 			}
 			if strings.Count(r.err.Error(), "equest ") > 1 {
-				t.Errorf("requests permission twice: %v", r.err)
+				t.Errorf("got the request for permission more than once: %v", r.err)
 			}
 		})
 	}

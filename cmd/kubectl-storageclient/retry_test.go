@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// failedNode is a node that failed its reboot for profile eda.
+// failedNode returns a node that failed its reboot for profile eda.
 func failedNode(name string, permitted bool) *v1alpha1.StorageClientNode {
 	c := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	c.Spec.Settings = []v1alpha1.NodeSetting{{Key: "kernelArgument/ihash_entries", Value: "16777216", Profile: "eda"}}
@@ -41,7 +41,7 @@ func TestRetry(t *testing.T) {
 		profile *v1alpha1.StorageClientProfile
 		nodes   []client.Object
 		node    string
-		// want is the annotation, empty where err says why there is none.
+		// want is the annotation. Empty if err contains the reason for a missing annotation.
 		want, out, err string
 	}{
 		"a node that is there": {
@@ -88,7 +88,7 @@ func TestRetry(t *testing.T) {
 				t.Errorf("output (-want +got):\n%s", cmp.Diff(c.out, r.out))
 			}
 			if got := r.annotations(t)[v1alpha1.RetryAnnotation]; got != c.want {
-				t.Errorf("the annotation is %q, want %q", got, c.want)
+				t.Errorf("got annotation %q, want %q", got, c.want)
 			}
 		})
 	}

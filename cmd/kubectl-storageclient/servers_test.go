@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
-// mountingNodes are two nodes, of which one gets no answer from <filer>.
+// mountingNodes returns two nodes. One of them gets no response from <filer>.
 func mountingNodes() []client.Object {
 	n1, n2 := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}
 	n1.Status.Servers = []v1alpha1.ServerStatus{{

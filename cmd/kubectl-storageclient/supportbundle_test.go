@@ -21,7 +21,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// operatorObjects is a cluster that the operator runs in, with everything that a bundle must not tell.
+// operatorObjects returns a cluster with the operator and with all data that a bundle must not contain.
 func operatorObjects() []client.Object {
 	objects := append(tunedCluster(), eda())
 	objects[0].(*corev1.Node).Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.77.0.1"}}
@@ -46,7 +46,7 @@ func operatorObjects() []client.Object {
 	return append(objects, csi, secret, manager, agent, failures, event("Ours", v1alpha1.ManagerFieldManager), event("Theirs", "kubelet"))
 }
 
-// unpack reads an archive: texts by name, without the directory.
+// unpack reads an archive. It returns the texts by file name, without the directory.
 func unpack(t *testing.T, file string) map[string]string {
 	t.Helper()
 	f, err := os.Open(file)
@@ -76,18 +76,18 @@ func unpack(t *testing.T, file string) map[string]string {
 	}
 }
 
-// failOnSecretRead fails a test where a Secret is read.
+// failOnSecretRead fails the test if the command reads a Secret.
 func failOnSecretRead(t *testing.T) interceptor.Funcs {
 	return interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 			if _, secret := o.(*corev1.Secret); secret {
-				t.Errorf("read Secret %s", key)
+				t.Errorf("got a read of Secret %s", key)
 			}
 			return c.Get(ctx, key, o, options...)
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 			if _, secrets := list.(*corev1.SecretList); secrets {
-				t.Error("listed Secrets")
+				t.Error("got a list of Secrets")
 			}
 			return c.List(ctx, list, options...)
 		},
@@ -101,7 +101,7 @@ func TestSupportBundleContent(t *testing.T) {
 		t.Fatalf("error %v, output:\n%s", r.err, r.out)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, mode %v: others can read it", err, info.Mode())
+		t.Errorf("got error %v, mode %v: other users can read the file", err, info.Mode())
 	}
 	files := unpack(t, file)
 	var names []string
@@ -109,7 +109,7 @@ func TestSupportBundleContent(t *testing.T) {
 		names = append(names, name)
 		for _, never := range []string{"hunter2", "username=joe", "10.1.2.3", "10.77.0", "filer", "nas.example.com", "tapeout", "last-applied"} {
 			if strings.Contains(text, never) {
-				t.Errorf("%s tells %q:\n%s", name, never, text)
+				t.Errorf("%s contains %q:\n%s", name, never, text)
 			}
 		}
 	}
@@ -138,10 +138,10 @@ func TestSupportBundleContent(t *testing.T) {
 		}
 	}
 	if strings.Contains(files["events.yaml"], "Theirs") || strings.Contains(files["nodes.yaml"], "flannel") {
-		t.Error("what is not ours is in it")
+		t.Error("got data in the bundle that does not belong to the operator")
 	}
 	if again := execute(t, interceptor.Funcs{}, operatorObjects(), "support-bundle", "-f", file); again.err == nil || !strings.Contains(again.err.Error(), "exists") {
-		t.Errorf("a file that is there: error %v", again.err)
+		t.Errorf("for an existing file: got error %v", again.err)
 	}
 }
 
@@ -172,10 +172,10 @@ func TestSupportBundleReportsMissingPermissions(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	if r := execute(t, forbid[*v1alpha1.StorageClientProfileList](), operatorObjects(), "support-bundle", "-f", file); r.err == nil {
-		t.Error("who may not even list profiles gets a bundle")
+		t.Error("got a bundle for a user who may not list profiles")
 	}
 	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file is left: %v", err)
+		t.Errorf("got a file after the failure: %v", err)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// listed are rounds in which the candidate asks for no attributes when the listing is repeated.
+// listed returns rounds in which the candidate requests no attributes during the repeated listing.
 func listed(rounds int32) []v1alpha1.TrialPass {
 	var passes []v1alpha1.TrialPass
 	for round := int32(1); round <= rounds; round++ {
@@ -39,7 +39,7 @@ func listed(rounds int32) []v1alpha1.TrialPass {
 	return passes
 }
 
-// fakeManager plays the manager: each look finds the next status.
+// fakeManager simulates the manager: each read returns the next status.
 func fakeManager(statuses ...v1alpha1.StorageClientTrialStatus) interceptor.Funcs {
 	looks := 0
 	return interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -66,7 +66,7 @@ func standing(condition, reason, message string, rounds int32) v1alpha1.StorageC
 	return status
 }
 
-// trialsLeft are those that are still there.
+// trialsLeft returns the remaining trials.
 func trialsLeft(t *testing.T, r result) []v1alpha1.StorageClientTrial {
 	t.Helper()
 	var trials v1alpha1.StorageClientTrialList
@@ -107,17 +107,17 @@ func TestATrialIsCreatedFollowedShownAndDeleted(t *testing.T) {
 		}
 	}
 	if strings.Contains(r.out, "Undecided: Undecided: ") {
-		t.Errorf("the outcome is said twice in:\n%s", r.out)
+		t.Errorf("got the outcome twice in:\n%s", r.out)
 	}
 	if strings.Contains(r.out, "ACCESS") {
-		t.Error("what decides nothing is for -o wide")
+		t.Error("got results without influence on the verdict, want them only with -o wide")
 	}
 	spec := made.Spec
 	if spec.ClaimName != "projects" || len(spec.MountOptions) != 2 || spec.Workload.Path != "src" || spec.User() != 1000 || spec.Timeout() != 3600 || spec.Goal.Metric != "GETATTR" {
 		t.Errorf("spec is %+v", spec)
 	}
 	if left := trialsLeft(t, r); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("got remaining trials: %v", left)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestAFailedTrialReportsTheReasonAndIsDeleted(t *testing.T) {
 	funcs := fakeManager(standing(v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotMounted, "After, round 1: mount(2): invalid argument", 0))
 	r := execute(t, funcs, nil, "trial", "projects", "--profile", "p")
 	if r.err == nil || r.err.Error() != "NotMounted: After, round 1: mount(2): invalid argument" || len(trialsLeft(t, r)) > 0 {
-		t.Errorf("error %v, left %v", r.err, trialsLeft(t, r))
+		t.Errorf("got error %v, remaining trials %v", r.err, trialsLeft(t, r))
 	}
 }
 
@@ -144,7 +144,7 @@ func TestATrialInOtherFormats(t *testing.T) {
 			}
 		}
 		if len(trialsLeft(t, r)) != 1 {
-			t.Errorf("%s: --keep has not kept it", format)
+			t.Errorf("%s: got no trial with --keep, want one", format)
 		}
 	}
 }
@@ -158,7 +158,7 @@ func TestATrialWithoutPermission(t *testing.T) {
 	}
 }
 
-// The API server names a trial, so nobody could remove one that is made while the plugin ends.
+// The API server generates the name of a trial. Without it, the plugin could not delete a trial that is created during Ctrl-C.
 func TestCtrlCDuringCreationDeletesTheTrial(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	funcs := fakeManager(decided())
@@ -177,6 +177,6 @@ func TestCtrlCDuringCreationDeletesTheTrial(t *testing.T) {
 	trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", GenerateName: "trial-"}}
 	_, err := followTrial(ctx, env, c, trial, false)
 	if err == nil || len(trialsLeft(t, result{client: c})) > 0 {
-		t.Errorf("%v, left %v", err, trialsLeft(t, result{client: c}))
+		t.Errorf("got error %v, remaining trials %v", err, trialsLeft(t, result{client: c}))
 	}
 }

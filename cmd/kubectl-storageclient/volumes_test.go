@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
-// manyVolumes are three volumes: as declared, yet to be written, and declared in Git.
+// manyVolumes returns three volumes: up to date, not yet written, and managed in Git.
 func manyVolumes() []client.Object {
 	objects := cluster()
 	done := objects[2].(*corev1.PersistentVolume)
@@ -43,7 +43,7 @@ pv3: VolumeDeclaredElsewhere: Not changed: managed by Flux`
 		t.Errorf("error %v, output:\n%s", r.err, cmp.Diff(want, r.out))
 	}
 	if remedy := "\n  Action: Declare the mount options in the source of the volume, or set gitOpsOwned: Patch in the rule.\n"; !strings.HasSuffix(r.out, remedy) {
-		t.Errorf("output does not end with what to do:\n%s", r.out)
+		t.Errorf("output does not end with the action:\n%s", r.out)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestVolumesOfInactiveProfiles(t *testing.T) {
 	} {
 		r := execute(t, interceptor.Funcs{}, append(manyVolumes(), profile), "volumes", "eda")
 		if r.err != nil || !strings.Contains(r.out, want) || !strings.Contains(r.out, "ro,hard,nocto") {
-			t.Errorf("error %v, output lacks %q or what would be written:\n%s", r.err, want, r.out)
+			t.Errorf("error %v, output lacks %q or the desired options:\n%s", r.err, want, r.out)
 		}
 	}
 	if r := execute(t, interceptor.Funcs{}, cluster()[:2], "volumes"); r.err != nil || r.out != "No volume matches any profile.\n" {

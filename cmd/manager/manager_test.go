@@ -10,13 +10,13 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// A manager that starts differs from the last one in nothing that depends on the order of its controllers.
+// The order of the controllers is the same at each start of the manager.
 func TestControllersHaveAFixedOrder(t *testing.T) {
 	scheme, err := newScheme()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// No connection is made before the manager starts.
+	// The manager does not connect before it starts.
 	mgr, err := ctrl.NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, ctrl.Options{Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestControllersHaveAFixedOrder(t *testing.T) {
 	}
 }
 
-// setupFunc is a controller that only sets itself up.
+// setupFunc is a controller that only has a setup function.
 type setupFunc func() error
 
 func (f setupFunc) SetupWithManager(ctrl.Manager) error { return f() }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Where thousands of nodes report, the manager keeps less garbage than Go's own share, unless somebody says how much.
+// The manager keeps less garbage than Go's default share, unless GOGC is set. This matters in clusters with thousands of nodes.
 func TestGarbageIsLimited(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(77))
 	for goGC, want := range map[string]int{"": garbageShare, "80": 77} {
@@ -17,7 +17,7 @@ func TestGarbageIsLimited(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := debug.SetGCPercent(77); got != want {
-			t.Errorf("GOGC=%q: the share is %d, want %d", goGC, got, want)
+			t.Errorf("GOGC=%q: got share %d, want %d", goGC, got, want)
 		}
 	}
 }
@@ -45,7 +45,7 @@ func TestLimitMemory(t *testing.T) {
 			case test.wrong == "" && err != nil:
 				t.Error(err)
 			case test.wrong == "" && debug.SetMemoryLimit(-1) != test.want:
-				t.Errorf("the limit is %d, want %d", debug.SetMemoryLimit(-1), test.want)
+				t.Errorf("got limit %d, want %d", debug.SetMemoryLimit(-1), test.want)
 			}
 		})
 	}

@@ -29,13 +29,13 @@ func TestResolve(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.webhookPort != 0 {
-		t.Errorf("webhooks by default: port %d", got.webhookPort)
+		t.Errorf("default of the webhook port: got %d", got.webhookPort)
 	}
 	if got.maxUnavailable != intstr.FromString("5%") || got.untunedTaint != v1alpha1.UntunedTaint {
 		t.Errorf("defaults: %+v", got)
 	}
 	if got.maxConcurrentLive != intstr.FromString("10%") || got.minLiveSoak != time.Minute {
-		t.Errorf("defaults of live changes: %+v", got)
+		t.Errorf("defaults of live changes: got %+v", got)
 	}
 	if err := got.allow.Check("sysctl/vm.swappiness", "10"); err != nil {
 		t.Errorf("an allowed parameter is rejected: %v", err)

@@ -23,17 +23,17 @@ const (
 	good = head + "spec:\n  nodeSelector: {matchLabels: {a: b}}\n  node:\n    sysctls: {net.core.rmem_max: \"16777216\"}\n"
 )
 
-// on runs a command on a host, with the profile on standard input.
+// on runs a command on a host, with the profile on standard input and with --no-confirm.
 func on(t *testing.T, dir, profile string, args ...string) (stdout string, err error) {
 	t.Helper()
 	if args[0] == "apply" {
-		// The hosts are trees: no server is to be asked.
+		// The hosts are directory trees, so no server can confirm a value.
 		args = append(args, "--no-confirm")
 	}
 	return unconfirmed(dir, profile, args...)
 }
 
-// unconfirmed is on, without the flag that keeps what is not proven.
+// unconfirmed runs a command like on, but without --no-confirm.
 func unconfirmed(dir, profile string, args ...string) (stdout string, err error) {
 	var out bytes.Buffer
 	err = command(append(args, "--host-root", dir), strings.NewReader(profile), &out, io.Discard)
@@ -59,7 +59,7 @@ func TestEachCommandReportsAndReturnsAnError(t *testing.T) {
 			"json": json.Unmarshal, "yaml": func(data []byte, into any) error { return yaml.Unmarshal(data, into) },
 		} {
 			if format == "yaml" && step.args[0] == "restore" {
-				// There is nothing left to restore.
+				// All settings are already restored.
 				continue
 			}
 			out, err := on(t, dir, good, append(step.args, "-o", format)...)
@@ -112,7 +112,7 @@ func TestUnprovableSettingsAreRejected(t *testing.T) {
 	}
 	for _, command := range []string{"plan", "observe", "restore"} {
 		if _, err := unconfirmed(dir, good, command, "-f", "-", "--no-confirm"); err == nil || errors.Is(err, errNotAsDeclared) {
-			t.Errorf("%s takes --no-confirm: %v", command, err)
+			t.Errorf("%s accepts --no-confirm: %v", command, err)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func TestNothingChangesWhileAnotherAgentRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := on(t, dir, good, "apply", "-f", "-"); err != nil {
-		t.Errorf("after the lock is gone: %v", err)
+		t.Errorf("without the lock: %v", err)
 	}
 }
 

@@ -118,7 +118,7 @@ func TestProbes(t *testing.T) {
 				recorder := httptest.NewRecorder()
 				probeHandler(test.state).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, http.NoBody))
 				if recorder.Code != want {
-					t.Errorf("%s answers %d, want %d", path, recorder.Code, want)
+					t.Errorf("%s: got status %d, want %d", path, recorder.Code, want)
 				}
 			}
 		})

@@ -15,7 +15,7 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 )
 
-// asProgram makes the program of these tests the node agent.
+// asProgram is the environment variable that makes the test binary run as the node agent.
 const asProgram = "SCO_NODE_AGENT"
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is a node agent in a process of its own.
+// process starts the node agent in a separate process.
 func process(t *testing.T, dir, profile string, args ...string) *exec.Cmd {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0], append(args, "--host-root", dir)...)
@@ -35,7 +35,7 @@ func process(t *testing.T, dir, profile string, args ...string) *exec.Cmd {
 	return child
 }
 
-// serveNull is a server of NFS that answers its first call. Each later one is reported and gets no answer.
+// serveNull starts an NFS server that responds only to its first call. It reports each later call on the channel.
 func serveNull(t *testing.T) (port string, unanswered <-chan struct{}) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,8 +69,8 @@ func serveNull(t *testing.T) (port string, unanswered <-chan struct{}) {
 	return port, waiting
 }
 
-// A node agent is killed (kill -9) while it proves a value, and its journal gets fields as a newer one would write them. The next
-// process reverts the value, changes nothing else, and restores what is asked of it.
+// The test kills a node agent (kill -9) while it verifies a value. It then adds fields to the journal, as a newer agent would write them.
+// The next process reverts the value, leaves all other values unchanged, and restores settings on request.
 func TestAKilledAgentsJournalIsOneOfANewerAgent(t *testing.T) {
 	dir := hosttest.CopyHost(t, "debian-12")
 	read := func(name string) string { return strings.TrimSpace(hosttest.ReadFile(t, dir, name)) }
@@ -91,13 +91,13 @@ func TestAKilledAgentsJournalIsOneOfANewerAgent(t *testing.T) {
 	case <-unanswered:
 		_ = killed.Process.Kill()
 		if err := <-ended; err == nil {
-			t.Fatal("it ended well although it was killed")
+			t.Fatal("got exit status 0 of the killed process")
 		}
 	case err := <-ended:
-		t.Fatalf("it ended by itself: %v", err)
+		t.Fatalf("the process ended before the test killed it: %v", err)
 	}
 	if read(rmem) != "16777216" || read(dirty) != "30" {
-		t.Fatalf("before the end: %s, %s", read(rmem), read(dirty))
+		t.Fatalf("before the test ends the process: got %s, %s", read(rmem), read(dirty))
 	}
 
 	later := read(journal.File)
@@ -122,20 +122,20 @@ func TestAKilledAgentsJournalIsOneOfANewerAgent(t *testing.T) {
 		t.Errorf("apply: %v\n%s", err, out)
 	}
 	if read(rmem) != originals[0] || read(dirty) != "30" {
-		t.Errorf("after the next start: %s, %s", read(rmem), read(dirty))
+		t.Errorf("after the next start: got %s, %s", read(rmem), read(dirty))
 	}
 	if got := strings.Count(read(journal.File), `"later"`); got != 3 {
-		t.Errorf("%d fields of 3 are left: of the journal, of the entry and of its original:\n%s", got, read(journal.File))
+		t.Errorf("got %d of 3 unknown fields (journal, entry, original):\n%s", got, read(journal.File))
 	}
 
 	if out, err := process(t, dir, "", "restore").Output(); err != nil {
 		t.Errorf("restore: %v\n%s", err, out)
 	}
 	if read(rmem) != originals[0] || read(dirty) != originals[1] {
-		t.Errorf("after restore: %s, %s", read(rmem), read(dirty))
+		t.Errorf("after restore: got %s, %s", read(rmem), read(dirty))
 	}
 	if _, err := os.Stat(filepath.Join(dir, "/etc/sysctl.d/zz-storage-client.conf")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("our file: %v", err)
+		t.Errorf("the operator's sysctl file still exists: %v", err)
 	}
 	if got := strings.Join(strings.Fields(read(journal.File)), ""); !strings.Contains(got, `"later":{"a":1.50}`) || strings.Contains(got, "dirty") {
 		t.Errorf("journal %s", got)

@@ -12,13 +12,13 @@ import (
 func TestAPassWritesItsTerminationMessage(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "termination-log")
 	if err := writeMessage(file, v1alpha1.ClonePass{Void: "x"}); err == nil {
-		t.Error("a message that Kubernetes does not read")
+		t.Error("want an error for a message without its file")
 	}
 	if err := os.WriteFile(file, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	if err := writeMessage(file, v1alpha1.ClonePass{Failed: strings.Repeat("x", v1alpha1.MaxClonePassBytes)}); err == nil {
-		t.Error("a message that Kubernetes cuts")
+		t.Error("want an error for a message that Kubernetes would cut")
 	}
 	if err := writeMessage(file, v1alpha1.ClonePass{Void: "x"}); err != nil {
 		t.Fatal(err)

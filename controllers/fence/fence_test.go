@@ -24,7 +24,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// cluster answers for the API server: what it holds, and what it says to agents.
+// cluster simulates the API server. It holds objects and responds to agents.
 type cluster struct {
 	client.Reader
 	policyErr, bindingErr, listErr error
@@ -33,7 +33,7 @@ type cluster struct {
 	clientNodes                    []v1alpha1.StorageClientNode
 	reads, lists                   int
 
-	// answers by what is asked; what is not in here is admitted.
+	// answers contains the error of each request. Requests without an entry are admitted.
 	answers map[string]error
 	asked   []string
 }
@@ -57,7 +57,7 @@ func (c *cluster) List(_ context.Context, list client.ObjectList, _ ...client.Li
 	return c.listErr
 }
 
-// agent answers the writes of a node's agent and keeps them.
+// agent returns a client that responds to the writes of a node's agent and records them.
 func (c *cluster) agent(node string) (client.Client, error) {
 	answer := func(where string, object client.Object, patch client.Patch, dryRun []string) error {
 		data, err := patch.Data(object)
@@ -104,7 +104,7 @@ var (
 	byOther  = forbidden("ValidatingAdmissionPolicy 'other' with binding 'storage-client-node-agent' denied request: no")
 )
 
-// fenced is a cluster whose fence holds, with one client node.
+// fenced returns a cluster with an effective fence and one StorageClientNode.
 func fenced() *cluster {
 	c := &cluster{answers: map[string]error{others: byPolicy, note: byPolicy, spec: byRole, metadata: byRole}}
 	c.clientNodes = []v1alpha1.StorageClientNode{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}
@@ -198,7 +198,7 @@ func TestMissingReportsWrongResponses(t *testing.T) {
 				t.Errorf("got %q, %v, want %q", got, err, test.want)
 			}
 			if got != "" && !strings.Contains(got, applyAgain) {
-				t.Errorf("%q does not say what to do", got)
+				t.Errorf("got %q, want the action in it", got)
 			}
 		})
 	}
@@ -238,7 +238,7 @@ func TestAnErrorIsNoResult(t *testing.T) {
 			fail(c)
 			fence, _ := newFence(c)
 			if missing, err := fence.Missing(t.Context()); err == nil {
-				t.Fatalf("no error, but %q", missing)
+				t.Fatalf("got no error, but %q", missing)
 			}
 			c.policyErr, c.bindingErr, c.listErr = nil, nil, nil
 			maps.DeleteFunc(c.answers, func(string, error) bool { return true })
@@ -265,10 +265,10 @@ func TestTheFenceIsTestedAgain(t *testing.T) {
 	expect := func(when string, trials bool, reads int) {
 		t.Helper()
 		if got := len(c.asked) > 0; got != trials {
-			t.Errorf("%s: tried %t, want %t", when, got, trials)
+			t.Errorf("%s: got trials %t, want %t", when, got, trials)
 		}
 		if c.reads != reads {
-			t.Errorf("%s: %d reads of policy and binding, want %d", when, c.reads, reads)
+			t.Errorf("%s: got %d reads of policy and binding, want %d", when, c.reads, reads)
 		}
 	}
 	ask()
@@ -292,20 +292,20 @@ func TestTheFenceIsTestedAgain(t *testing.T) {
 	clock.Step(time.Second)
 	c.answers[others] = nil
 	if ask() == "" {
-		t.Error("after an hour: did not notice that it no longer holds")
+		t.Error("after an hour: got the fence still effective, want it missing")
 	}
 	c.answers[others] = byPolicy
 	if ask() == "" {
-		t.Error("tried again at once")
+		t.Error("got another trial immediately, want none")
 	}
 	clock.Step(RecheckAfter)
 	if ask() != "" {
-		t.Error("half a minute later: did not notice that it holds again")
+		t.Error("half a minute later: got the fence missing, want it effective again")
 	}
 	clock.Step(RecheckAfter)
 	c.policyErr = apierrors.NewNotFound(schema.GroupResource{}, "x")
 	if ask() == "" {
-		t.Error("did not notice that the policy is gone")
+		t.Error("got the fence effective without the policy")
 	}
 }
 
@@ -316,14 +316,14 @@ func TestMissingWithoutStorageClientNodes(t *testing.T) {
 	fence, _ := newFence(c)
 	for range 2 {
 		if missing, err := fence.Missing(t.Context()); missing != "" || err != nil || len(c.asked) > 0 {
-			t.Fatalf("got %q, %v, asked %v", missing, err, c.asked)
+			t.Fatalf("got %q, %v, requests %v", missing, err, c.asked)
 		}
 	}
 	if c.reads != 2 || c.lists != 2 {
-		t.Errorf("%d reads of policy and binding, %d lists, want 2 and 2", c.reads, c.lists)
+		t.Errorf("got %d reads of policy and binding and %d lists, want 2 and 2", c.reads, c.lists)
 	}
 	c.clientNodes, c.answers[others] = none, nil
 	if missing, err := fence.Missing(t.Context()); missing == "" || err != nil {
-		t.Errorf("the first client node: got %q, %v; want it tried at once", missing, err)
+		t.Errorf("the first StorageClientNode: got %q, %v; want an immediate trial", missing, err)
 	}
 }

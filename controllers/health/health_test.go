@@ -101,7 +101,7 @@ func TestDuplicateClientIDsAreReported(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
 			(&Reporter{Recorder: recorder, Reader: reader}).ReportChanges(test.before, test.after)
 			if len(recorder.Events) != test.want {
-				t.Fatalf("%d events, want %d", len(recorder.Events), test.want)
+				t.Fatalf("got %d events, want %d", len(recorder.Events), test.want)
 			}
 			if test.want > 0 {
 				const want = `Warning StorageClientNamesake The node shares the NFSv4 client ID "x" with node n2; on a server that both mount, `

@@ -86,7 +86,7 @@ func claims(data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: v1alpha1.BudgetConfigMap}, Data: data}
 }
 
-// values are the samples by name and labels, zeros left out.
+// values returns the samples by name and labels, without zeros.
 func values(t *testing.T, collectors ...prometheus.Collector) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -118,8 +118,8 @@ func values(t *testing.T, collectors ...prometheus.Collector) map[string]float64
 func TestCollectReportsTheStateOfObjects(t *testing.T) {
 	reader := newReader(t, interceptor.Funcs{}, profile(),
 		node("a", true), object("a", v1alpha1.RolloutUpToDate, "", v1alpha1.SettingInSync, v1alpha1.SettingDrifted), agent("a"),
-		node("b", true), object("b", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect), // and no agent
-		node("c", false), object("c", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted), // down, so nobody misses its agent
+		node("b", true), object("b", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect), // without an agent
+		node("c", false), object("c", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted), // down, so its agent is not missing
 		node("d", true), // not managed
 		object("gone", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut),
 		claims(map[string]string{
@@ -159,7 +159,7 @@ func TestCollectCountsNodesByServerState(t *testing.T) {
 		node("a", true), at("a", server("filer1", v1alpha1.ServerSilent, 4), forgetting), agent("a"),
 		node("b", true), at("b", server("filer1", v1alpha1.ServerSilent, 2), stale), agent("b"),
 		node("c", true), at("c", server("filer1", v1alpha1.ServerAnswering, 1)), agent("c"),
-		node("d", true), at("d", server("filer1", v1alpha1.ServerStuck, 1)), // and no agent: what it said is old
+		node("d", true), at("d", server("filer1", v1alpha1.ServerStuck, 1)), // without an agent, so its report is outdated
 	)))
 	want := map[string]float64{
 		"server_nodes NFS filer1 Silent": 2, "server_nodes NFS filer1 Answering": 1, "server_nodes NFS filer2 Answering": 1,
@@ -191,7 +191,7 @@ func TestCollectReportsTheServerMapAndItsLimits(t *testing.T) {
 		node("a", true), at("a", "node1", mount("pv1", "NFSv3", "hard"), mount("pv2", "NFSv4.1", "soft")), agent("a"),
 		node("b", true), at("b", "node1", mount("pv1", "NFSv3", "hard")), agent("b"),
 		node("c", true), at("c", "id/node1"), agent("c"),
-		node("d", true), at("d", "node1"), // and no agent
+		node("d", true), at("d", "node1"), // without an agent
 	)))
 	want := map[string]float64{
 		"server_volumes NFS filer1": 2, "server_requests_possible NFS filer1": 2*16 + 64 + 2*16, "server_option_variants NFS filer1": 2,
@@ -225,7 +225,7 @@ func TestCollectLimitsTheNumberOfServers(t *testing.T) {
 		}
 	}
 	if told != maxServers || got["server_nodes NFS "+last.Server+" Silent"] != 1 {
-		t.Errorf("%d servers are told of, want %d with the one that is Silent", told, maxServers)
+		t.Errorf("got %d servers, want %d including the Silent one", told, maxServers)
 	}
 }
 
@@ -234,12 +234,12 @@ func TestCollectReportsProfilesThatWaitForAMount(t *testing.T) {
 		waiting := profile()
 		waiting.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: reason}}
 		if got := values(t, newCollector(newReader(t, interceptor.Funcs{}, waiting)))["profile_waiting_for_evidence eda"]; got != want {
-			t.Errorf("with reason %s it is %v, want %v", reason, got, want)
+			t.Errorf("with reason %s: got %v, want %v", reason, got, want)
 		}
 	}
 }
 
-// TestCollectNamesFailedNodesThatAreGone has two profiles name the same, and a node that is there have the name of another.
+// Two profiles report the same deleted node, and one profile reports a deleted node with the name of an existing node.
 func TestCollectNamesFailedNodesThatAreGone(t *testing.T) {
 	eda, smb := profile(), profile()
 	smb.Name = "smb"
@@ -268,7 +268,7 @@ func TestCollectLimitsTheNumberOfFailedNodes(t *testing.T) {
 		}
 	}
 	if named != maxFailedNodes || got["rollout_nodes Failed"] != maxFailedNodes+5 {
-		t.Errorf("%d nodes are named and %v counted, want %d and %d", named, got["rollout_nodes Failed"], maxFailedNodes, maxFailedNodes+5)
+		t.Errorf("got %d nodes named and %v counted, want %d and %d", named, got["rollout_nodes Failed"], maxFailedNodes, maxFailedNodes+5)
 	}
 }
 
@@ -281,7 +281,7 @@ func TestCollectIfTheCacheFails(t *testing.T) {
 	}}
 	got := values(t, newCollector(newReader(t, funcs, profile())))
 	if _, told := got["collector_success"]; told || got["profile_nodes eda matched"] != 7 {
-		t.Errorf("got %v, want the profile and no success", got)
+		t.Errorf("got %v, want the profile's counts and no collector_success", got)
 	}
 }
 
@@ -290,17 +290,17 @@ func TestOnlyTheLeaderReports(t *testing.T) {
 	follower := make(chan struct{})
 	collector.Leading = follower
 	if got := values(t, collector); len(got) > 0 {
-		t.Errorf("a follower reports %v", got)
+		t.Errorf("got %v from a replica that is not the leader", got)
 	}
 	transitions := NewTransitions()
 	before, after := object("a", v1alpha1.RolloutRebooting, ""), object("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut)
 	watch.WhileLeading(follower, transitions.CountChanges)(before, after)
 	if got := values(t, transitions); len(got) > 0 {
-		t.Errorf("a follower counts %v", got)
+		t.Errorf("got %v counted by a replica that is not the leader", got)
 	}
 	watch.WhileLeading(closed, transitions.CountChanges)(before, after)
 	if got := values(t, transitions); got["node_failures_total RebootTimedOut"] != 1 {
-		t.Errorf("the leader counts %v", got)
+		t.Errorf("got %v counted by the leader", got)
 	}
 }
 

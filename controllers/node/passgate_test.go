@@ -20,8 +20,8 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// TestWaitingNodesDoNotAllListNodes counts who lists all Nodes. The nodes have no agent, so that none may go. Once one of them is written or
-// left, all are looked at again.
+// TestWaitingNodesDoNotAllListNodes counts the passes that list all Nodes. The nodes have no agent, so no node may start. A written or
+// removed node triggers one more evaluation of all nodes.
 func TestWaitingNodesDoNotAllListNodes(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -55,23 +55,23 @@ func TestWaitingNodesDoNotAllListNodes(t *testing.T) {
 		for _, in := range inputs {
 			got, err := r.passGate(t.Context(), in, plan.Write{Gated: true})
 			if stay, stays := got.(plan.Stay); err != nil || !stays || stay.Note == "" {
-				t.Fatalf("%s: step %#v, %v; want it to wait", in.Node.Name, got, err)
+				t.Fatalf("%s: got step %#v, %v; want the node to wait", in.Node.Name, got, err)
 			}
 		}
 	}
 	for _, step := range []plan.Step{plan.Stay{Note: "Paused"}, plan.None{}, plan.Remove{}} {
 		if got, err := r.passGate(t.Context(), inputs[0], step); got != step || err != nil || lists != 0 {
-			t.Errorf("%s needs no gate: got %#v, %v, after %d lists", step, got, err, lists)
+			t.Errorf("%s: got %#v, %v, after %d lists; want no use of the gate", step, got, err, lists)
 		}
 	}
 	ask()
 	if lists != 1 {
-		t.Errorf("three nodes listed all Nodes %d times, want once", lists)
+		t.Errorf("got all Nodes listed %d times by three nodes, want once", lists)
 	}
 	clock.Step(plan.VerdictAge)
 	ask()
 	if lists != 2 {
-		t.Errorf("a second later all Nodes were listed %d times in all, want twice", lists)
+		t.Errorf("got all Nodes listed %d times after one more second, want twice", lists)
 	}
 	for _, test := range []struct {
 		step plan.Step
@@ -87,7 +87,7 @@ func TestWaitingNodesDoNotAllListNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if ask(); lists-before != test.want {
-			t.Errorf("after %s all Nodes were listed %d times, want %d", test.step, lists-before, test.want)
+			t.Errorf("after %s: got all Nodes listed %d times, want %d", test.step, lists-before, test.want)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func poolProfile(pool string) *v1alpha1.StorageClientProfile {
 	return p
 }
 
-// poolClient has nodes in two pools, and one in none that carries settings of the profile.
+// poolClient returns the client of a cluster with nodes in two pools. One more node is in no pool, but has settings of the profile.
 func poolClient(t *testing.T, lists *int) client.Client {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -47,7 +47,7 @@ func poolClient(t *testing.T, lists *int) client.Client {
 		}}).Build()
 }
 
-// A profile that changes is a reason to look at the nodes that it selects or that carry settings of it, and at no other.
+// A changed profile triggers an evaluation of the nodes that it selects and of the nodes that have its settings, but of no other nodes.
 func TestAProfileRequestsItsNodes(t *testing.T) {
 	r := &Reconciler{Client: poolClient(t, new(int))}
 	for pool, want := range map[string][]string{"x": {"a", "former"}, "y": {"b", "former"}, "z": {"former"}} {
@@ -57,12 +57,12 @@ func TestAProfileRequestsItsNodes(t *testing.T) {
 		}
 		slices.Sort(got)
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("pool %s (-want +got):\n%s", pool, diff)
+			t.Errorf("nodes of pool %s (-want +got):\n%s", pool, diff)
 		}
 	}
 }
 
-// Thousands of nodes go by one list of profiles, until the watch tells of a change.
+// Thousands of nodes share one list of profiles until the watch reports a change.
 func TestProfilesAreListedOnceForAllNodes(t *testing.T) {
 	lists := 0
 	r := &Reconciler{Client: poolClient(t, &lists), isWatching: true}
@@ -77,7 +77,7 @@ func TestProfilesAreListedOnceForAllNodes(t *testing.T) {
 	read()
 	read()
 	if lists != 1 {
-		t.Errorf("two nodes listed profiles %d times", lists)
+		t.Errorf("got %d lists of profiles for two nodes, want one", lists)
 	}
 	changed := poolProfile("y")
 	if err := r.Get(t.Context(), client.ObjectKeyFromObject(changed), changed); err != nil {
@@ -89,10 +89,10 @@ func TestProfilesAreListedOnceForAllNodes(t *testing.T) {
 	}
 	r.profilesChanged.Add(1)
 	if got := read().Spec.NodeSelector.MatchLabels["pool"]; got != "y" || lists != 2 {
-		t.Errorf("after a change the profile selects pool %s, by list %d", got, lists)
+		t.Errorf("after a change: got pool %s with %d lists", got, lists)
 	}
 	r.isWatching = false
 	if read(); lists != 3 {
-		t.Error("without a watch the profiles are not listed anew")
+		t.Error("without a watch: want the profiles listed again")
 	}
 }

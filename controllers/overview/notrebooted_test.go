@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// TestPlanExcludesNodesThatAreNotRebooted names nodes that the rollout would leave as they are, and why.
+// TestPlanExcludesNodesThatAreNotRebooted covers nodes that the rollout would not reboot, and the reasons.
 func TestPlanExcludesNodesThatAreNotRebooted(t *testing.T) {
 	const argument, sysctl = "kernelArgument/ihash_entries", "sysctl/net.core.rmem_max"
 	proven := v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian, Proven: true}
@@ -76,7 +76,7 @@ func TestPlanExcludesNodesThatAreNotRebooted(t *testing.T) {
 				held = got.NotRebooted[0].Held
 			}
 			if held != test.held || (reboots == 1) != (test.held == "") || estimated != (test.held == "") {
-				t.Errorf("%d reboots, estimated %t, not rebooted %+v; want held %q", reboots, estimated, got.NotRebooted, test.held)
+				t.Errorf("got %d reboots, estimated %t, not rebooted %+v; want held %q", reboots, estimated, got.NotRebooted, test.held)
 			}
 		})
 	}
@@ -92,11 +92,11 @@ func TestPlanOfARemovalBehindAnUnprovenBootLoader(t *testing.T) {
 	})
 	want := []Reboot{{Node: "n1", Reasons: []string{"kernelArgument/ihash_entries is removed, now 1"}, Held: "boot loader GrubBLS: staged only", Refused: true}}
 	if diff := cmp.Diff(want, got.NotRebooted); diff != "" || len(got.Reboots) > 0 {
-		t.Errorf("reboots %v, not rebooted (-want +got):\n%s", got.Reboots, diff)
+		t.Errorf("got reboots %v, not rebooted (-want +got):\n%s", got.Reboots, diff)
 	}
 }
 
-// What is not rebooted is no canary: the next node is.
+// A node that is not rebooted cannot be the canary. The next node is the canary.
 func TestPlanChoosesACanaryThatIsRebooted(t *testing.T) {
 	const controlPlane = "node-role.kubernetes.io/control-plane"
 	first := zoned("a-first", "a", func(n *corev1.Node) { n.Labels[controlPlane] = "" })
@@ -124,7 +124,7 @@ func TestPlanChoosesACanaryThatIsRebooted(t *testing.T) {
 	if got, want := list(c), "a-first, b-manager, b-other"; got != want {
 		t.Errorf("with another control-plane node: got %s, want %s", got, want)
 	}
-	// Groups that get different boot settings have a canary each, before all others.
+	// Each group with different settings that require a reboot has its own canary, before all other nodes.
 	gold := profile("gold", func(s *v1alpha1.StorageClientProfileSpec) {
 		s.NodeSelector.MatchLabels = map[string]string{"tier": "gold"}
 		s.Node.KernelArguments = []v1alpha1.KernelArgument{"dhash_entries=16777216"}

@@ -161,7 +161,7 @@ func TestPlanRejectsAnInvalidProfile(t *testing.T) {
 		s.Node.Sysctls = map[string]v1alpha1.SettingText{"kernel.core_pattern": "x"}
 	})
 	if got := Plan(&p, Cluster{Profiles: []v1alpha1.StorageClientProfile{p}}); got.Refused == "" || len(got.Groups) > 0 {
-		t.Errorf("preview is %+v, want it refused", got)
+		t.Errorf("got preview %+v, want an error", got)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestPlanOfAProfileThatTheManagerHasNotSeenYet(t *testing.T) {
 	p.Finalizers = nil
 	got := Plan(&p, Cluster{Profiles: []v1alpha1.StorageClientProfile{p}, Nodes: []corev1.Node{node("n1", pool)}})
 	if len(got.Groups) != 1 || len(got.Groups[0].Settings) != 1 {
-		t.Errorf("preview is %+v, want one group with its setting", got)
+		t.Errorf("got preview %+v, want one group with its setting", got)
 	}
 	if len(p.Finalizers) != 0 {
 		t.Error("the caller's profile was changed")

@@ -63,14 +63,14 @@ func TestPlanListsRebootsInTheOrderOfTheRollout(t *testing.T) {
 	if diff := cmp.Diff(want, order); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
-	// Five nodes go, one at a time, each for five and a half minutes.
+	// Five nodes reboot one at a time, and each takes five and a half minutes.
 	opens := time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC)
 	if got.Earliest == nil || !got.Earliest.Time.Equal(opens) || got.EstimatedCompletion == nil || !got.EstimatedCompletion.Time.Equal(opens.Add(27*time.Minute+30*time.Second)) {
-		t.Errorf("from %s to %s", got.Earliest, got.EstimatedCompletion)
+		t.Errorf("got a rollout from %s to %s", got.Earliest, got.EstimatedCompletion)
 	}
 	p.Spec.Rollout.Reboot.Policy = v1alpha1.RebootNever
 	if got := Plan(&p, cluster); len(got.Reboots) == 0 || got.Earliest != nil || got.EstimatedCompletion != nil {
-		t.Errorf("under Never: from %s to %s", got.Earliest, got.EstimatedCompletion)
+		t.Errorf("with policy Never: got a rollout from %s to %s, want none", got.Earliest, got.EstimatedCompletion)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestForecastReboots(t *testing.T) {
 			func(r *v1alpha1.Rollout) { r.Windows = daily(3600, "0 13 * * *") }, 2, "100%", at(20, 13, 0, 0), at(20, 13, 11, 0),
 		},
 		"what does not fit waits for the next opening": {
-			// Drains begin at 13:00:00, 13:05:30 and 14:00:00.
+			// Drains start at 13:00:00, 13:05:30 and 14:00:00.
 			func(r *v1alpha1.Rollout) { r.Windows = daily(540, "0 13,14 * * *") }, 3, "100%", at(20, 13, 0, 0), at(20, 14, 5, 30),
 		},
 		"a drain that ends as the window closes fits": {

@@ -26,7 +26,7 @@ func sysctls(name string, pairs map[string]string) v1alpha1.StorageClientProfile
 	})
 }
 
-// describe shortens changes: nodes, then key old>new of profile.
+// describe returns changes in short form: the nodes, then "key old>new of profile".
 func describe(changes []NodeChange) []string {
 	show := func(value *string) string { return ptr.Deref(value, "none") }
 	var out []string
@@ -153,9 +153,9 @@ func TestPlanTogetherOrdersRebootsByPriorityAndCountsThemOnce(t *testing.T) {
 		t.Errorf("reboots (-want +got):\n%s", diff)
 	}
 	if len(got.NotRebooted) != 1 || got.NotRebooted[0].Node != "lead" || !strings.Contains(got.NotRebooted[0].Held, "profile never has reboot policy Never") {
-		t.Errorf("not rebooted are %+v, want lead, for its policy", got.NotRebooted)
+		t.Errorf("got not rebooted %+v, want lead because of its policy", got.NotRebooted)
 	}
-	// One at a time, though "low" alone would take two: two waves of drain and boot.
+	// The nodes reboot one at a time, although "low" alone would allow two. This takes two drains and two boots in sequence.
 	end := metav1.NewTime(friday.Add(2 * (NominalDrain + NominalBoot)))
 	rebooted := map[string]int{}
 	for _, share := range got.Shares {
@@ -165,7 +165,7 @@ func TestPlanTogetherOrdersRebootsByPriorityAndCountsThemOnce(t *testing.T) {
 		t.Errorf("reboots by profile (-want +got):\n%s", diff)
 	}
 	if !end.Equal(got.EstimatedCompletion) {
-		t.Errorf("completion is %v, want %v", got.EstimatedCompletion, end)
+		t.Errorf("got completion %v, want %v", got.EstimatedCompletion, end)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestPlanTogetherEstimatesWithinTheClustersBudget(t *testing.T) {
 	got := PlanTogether([]string{"a", "b"}, c)
 	alone, both := metav1.NewTime(friday.Add(NominalDrain+NominalBoot)), metav1.NewTime(friday.Add(2*(NominalDrain+NominalBoot)))
 	if !alone.Equal(got.Shares[0].EstimatedCompletion) || !both.Equal(got.EstimatedCompletion) {
-		t.Errorf("completion is %v of one profile and %v of both, want %v and %v", got.Shares[0].EstimatedCompletion, got.EstimatedCompletion, alone, both)
+		t.Errorf("got completion %v for one profile and %v for both, want %v and %v", got.Shares[0].EstimatedCompletion, got.EstimatedCompletion, alone, both)
 	}
 }
 
@@ -193,11 +193,11 @@ func TestPlanTogetherRebootsReleasedNodesIfTheProfileRequestsIt(t *testing.T) {
 		Now: friday, MaxUnavailable: intstr.FromInt32(1)}
 	got := PlanTogether([]string{"eda"}, c)
 	if len(got.Reboots) != 1 || got.Reboots[0].Reasons[0] != "kernelArgument/ihash_entries is removed, now 16777216" {
-		t.Errorf("reboots are %+v, want left, to be rid of its argument", got.Reboots)
+		t.Errorf("got reboots %+v, want one of the node left to remove its argument", got.Reboots)
 	}
 	c.Profiles[0].Spec.Rollout.Reboot.RestoreReboot = false
 	if got := PlanTogether([]string{"eda"}, c); len(got.Reboots) != 0 {
-		t.Errorf("reboots are %+v, want none without restoreReboot", got.Reboots)
+		t.Errorf("got reboots %+v, want none without restoreReboot", got.Reboots)
 	}
 }
 
@@ -207,6 +207,6 @@ func TestPlanTogetherHasNoEstimateIfNoWindowIsLongEnough(t *testing.T) {
 	})
 	got := PlanTogether([]string{"eda"}, Cluster{Profiles: []v1alpha1.StorageClientProfile{eda}, Nodes: []corev1.Node{node("n1", pool)}, Now: friday, MaxUnavailable: intstr.FromInt32(1)})
 	if got.EstimatedCompletion != nil || len(got.Reboots) != 1 {
-		t.Errorf("completion is %v with %d reboots, want none with 1", got.EstimatedCompletion, len(got.Reboots))
+		t.Errorf("got completion %v with %d reboots, want none with 1", got.EstimatedCompletion, len(got.Reboots))
 	}
 }

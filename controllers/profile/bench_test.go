@@ -26,13 +26,13 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// Sizes of the cluster that the benchmark plays, and how many volumes each node has mounted.
+// These constants are the sizes of the simulated cluster, and the number of mounted volumes on each node.
 const (
 	benchNodes, benchVolumes, benchMounts = 5_000, 20_000, 8
 )
 
-// BenchmarkPasses has a report of one node, and then a pass over one profile, or over all of them: with one profile for all nodes and
-// volumes, and with more that share them. The baseline is what a cache needs to list the same objects.
+// BenchmarkPasses measures the report of one node and then a pass over one profile or over all profiles. The cluster has one profile for
+// all nodes and volumes, or many profiles that share them. The baseline is the time that a cache needs to list the same objects.
 func BenchmarkPasses(b *testing.B) {
 	for _, profiles := range []int{1, 50, 500} {
 		w := newBenchWorld(profiles, benchNodes, benchVolumes)
@@ -66,7 +66,7 @@ func BenchmarkPasses(b *testing.B) {
 	}
 }
 
-// reportCPU reports the CPU time of an operation, the garbage collector's included, which other work on the machine hardly changes.
+// reportCPU reports the CPU time of an operation, including the garbage collector. Other processes on the machine hardly affect this time.
 func reportCPU(b *testing.B) func() {
 	used := func() time.Duration {
 		var usage syscall.Rusage
@@ -79,8 +79,8 @@ func reportCPU(b *testing.B) func() {
 	return func() { b.ReportMetric((used()-before).Seconds()*1000/float64(b.N), "cpu-ms/op") }
 }
 
-// benchWorld is a cluster in memory whose nodes and volumes carry what profiles declare. It lists as the manager's cache does, without
-// copies of what objects point to.
+// benchWorld is an in-memory cluster whose nodes and volumes already match the profiles. Like the manager's cache, it lists objects without
+// deep copies.
 type benchWorld struct {
 	client.Client
 	profiles    []v1alpha1.StorageClientProfile
@@ -92,9 +92,9 @@ type benchWorld struct {
 	classes     []storagev1.StorageClass
 	clock       *clocktesting.FakePassiveClock
 	versions    int
-	// readings counts how often volumes were listed.
+	// readings is the number of times that the volumes were listed.
 	readings int
-	// readingTakes is how long that takes.
+	// readingTakes is the duration of one list of the volumes.
 	readingTakes time.Duration
 }
 
@@ -191,7 +191,7 @@ func (w *benchWorld) addVolume(i, profile int) {
 	w.claims = append(w.claims, claim)
 }
 
-// reportNode is a report of one node that changes nothing for its profile, such as a mount that came.
+// reportNode simulates a report of one node that does not affect its profile, such as a new mount.
 func (w *benchWorld) reportNode(r *Reconciler, i int) {
 	w.clock.SetTime(w.clock.Now().Add(readEvery))
 	r.cluster.changes.Add(1)
@@ -218,10 +218,10 @@ func (w *benchWorld) pass(b *testing.B, r *Reconciler, i int) {
 		b.Fatal(err)
 	}
 	if got, want := w.profiles[i].Status.Nodes.UpToDate, benchNodes/len(w.profiles); int(got) != want {
-		b.Fatalf("%s has %d nodes up to date, want %d: %+v", w.profiles[i].Name, got, want, w.profiles[i].Status)
+		b.Fatalf("%s: got %d nodes up to date, want %d: %+v", w.profiles[i].Name, got, want, w.profiles[i].Status)
 	}
 	if got, want := w.profiles[i].Status.Volumes.UpToDate, benchVolumes/len(w.profiles); int(got) != want {
-		b.Fatalf("%s has %d volumes up to date, want %d: %+v", w.profiles[i].Name, got, want, w.profiles[i].Status)
+		b.Fatalf("%s: got %d volumes up to date, want %d: %+v", w.profiles[i].Name, got, want, w.profiles[i].Status)
 	}
 }
 

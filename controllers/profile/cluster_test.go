@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Passes over many profiles share a reading, and a cluster that goes on changing is read once a second.
+// Passes over many profiles share one read. A cluster that changes continuously is read once a second.
 func TestPassesShareARead(t *testing.T) {
 	w := newBenchWorld(3, 3, 3)
 	r := w.newReconciler()
@@ -27,7 +27,7 @@ func TestPassesShareARead(t *testing.T) {
 	readings := func(what string, want int) {
 		t.Helper()
 		if w.readings != want {
-			t.Errorf("%s: %d readings, want %d", what, w.readings, want)
+			t.Errorf("%s: got %d reads, want %d", what, w.readings, want)
 		}
 	}
 	wait := func(d time.Duration) { w.clock.SetTime(w.clock.Now().Add(d)) }
@@ -40,7 +40,7 @@ func TestPassesShareARead(t *testing.T) {
 	wait(300 * time.Millisecond)
 	r.cluster.changes.Add(1)
 	if got := pass(0); got != 700*time.Millisecond {
-		t.Errorf("a change 0.3 s after a reading waits %s, want 0.7 s", got)
+		t.Errorf("got a change 0.3 s after a read requeued after %s, want 0.7 s", got)
 	}
 	readings("a change right after a reading", 1)
 	wait(700 * time.Millisecond)
@@ -52,18 +52,18 @@ func TestPassesShareARead(t *testing.T) {
 	pass(1)
 	readings("two seconds without an event", 3)
 
-	// The cache may have the profile before its watch tells of it.
+	// The cache may contain the new profile before the watch reports the change.
 	w.profiles[2].Generation++
 	w.profiles[2].ResourceVersion = w.version()
 	w.profiles[2].Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nocto"}
 	if got := pass(2); got != readEvery || w.profiles[2].Status.ObservedGeneration != 1 {
-		t.Errorf("the edited profile waits %s and has observed generation %d", got, w.profiles[2].Status.ObservedGeneration)
+		t.Errorf("got the edited profile requeued after %s with observed generation %d", got, w.profiles[2].Status.ObservedGeneration)
 	}
 	wait(readEvery)
 	pass(2)
 	readings("an edited profile", 4)
 	if got := w.profiles[2].Status; got.ObservedGeneration != 2 || got.Volumes.UpToDate != 0 {
-		t.Errorf("the edited profile has %+v", got)
+		t.Errorf("got status %+v of the edited profile", got)
 	}
 
 	r.cluster.isWatching = false
@@ -72,7 +72,7 @@ func TestPassesShareARead(t *testing.T) {
 	readings("without a watch", 6)
 }
 
-// In a cluster that goes on changing, each of many profiles has a pass by each reading, and comes back for the next one.
+// In a cluster that changes continuously, each profile has one pass for each read, and is requeued for the next read.
 func TestEachProfileHasAPassForEachRead(t *testing.T) {
 	w := newBenchWorld(3, 3, 3)
 	r := w.newReconciler()
@@ -92,23 +92,23 @@ func TestEachProfileHasAPassForEachRead(t *testing.T) {
 	pass(0)
 	later(400 * time.Millisecond)
 	if got := pass(1); got != 600*time.Millisecond || w.readings != 1 || w.profiles[1].Status.ObservedGeneration != 1 {
-		t.Errorf("a profile that has had no pass comes back after %s, after %d readings, and has observed generation %d", got, w.readings, w.profiles[1].Status.ObservedGeneration)
+		t.Errorf("got a new profile requeued after %s, after %d reads, with observed generation %d", got, w.readings, w.profiles[1].Status.ObservedGeneration)
 	}
 	w.profiles[1].Status.Nodes.Matched = 99
 	if got := pass(1); got != 600*time.Millisecond || w.profiles[1].Status.Nodes.Matched != 99 {
-		t.Errorf("a second pass by one reading waits %s, and finds %d nodes", got, w.profiles[1].Status.Nodes.Matched)
+		t.Errorf("got a second pass for the same read requeued after %s, with %d nodes", got, w.profiles[1].Status.Nodes.Matched)
 	}
-	// Its finalizer hangs on what has happened until now.
+	// The removal of the profile's finalizer depends on all changes until now.
 	w.profiles[2].DeletionTimestamp = &metav1.Time{Time: w.clock.Now()}
 	w.profiles[2].ResourceVersion = w.version()
 	later(readEvery)
 	pass(0)
 	if later(400 * time.Millisecond); pass(2) != 600*time.Millisecond || len(w.profiles[2].Status.Conditions) != 0 {
-		t.Errorf("a profile that is being deleted goes by an older reading: %+v", w.profiles[2].Status)
+		t.Errorf("got a deleted profile evaluated with an outdated read: %+v", w.profiles[2].Status)
 	}
 }
 
-// A reading that takes long is followed by a longer rest, and lasts for as long where nothing changes.
+// A long read is followed by a longer rest. Without changes, its result stays valid during the rest.
 func TestALongReadIsFollowedByALongRest(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{0: readEvery, 100 * time.Millisecond: readEvery, time.Second: 5 * time.Second, time.Minute: maxRest} {
 		w := newBenchWorld(2, 3, 3)
@@ -122,12 +122,12 @@ func TestALongReadIsFollowedByALongRest(t *testing.T) {
 		}
 		_, again, err := r.readCluster(t.Context(), &w.profiles[0])
 		if err != nil || again != want || w.readings != 1 {
-			t.Errorf("after a reading of %s: another one after %s, want %s; %d readings, %v", took, again, want, w.readings, err)
+			t.Errorf("after a read of %s: got the next read after %s, want %s; %d reads, error %v", took, again, want, w.readings, err)
 		}
 		w.clock.SetTime(w.clock.Now().Add(want - 1))
 		r.cluster.lastChanges = r.cluster.changes.Load()
 		if all, _, err := r.readCluster(t.Context(), &w.profiles[0]); err != nil || all == nil || w.readings != 1 {
-			t.Errorf("after a reading of %s: %d readings until the end of the rest, %v", took, w.readings, err)
+			t.Errorf("after a read of %s: got %d reads until the end of the rest, error %v", took, w.readings, err)
 		}
 	}
 }

@@ -33,11 +33,11 @@ func TestTheClientNodeCacheKeepsTheComparedFields(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(&sample, clientNode.Status.Sample); diff != "" {
-		t.Errorf("a trial that observes loses what a node has counted (-want +got):\n%s", diff)
+		t.Errorf("the cache drops samples that observing trials need (-want +got):\n%s", diff)
 	}
 }
 
-// largeNode is a client node with 128 mounts and 64 settings, as a watch delivers it.
+// largeNode returns a StorageClientNode with 128 mounts and 64 settings, as the watch delivers it.
 func largeNode(t testing.TB, number int) *v1alpha1.StorageClientNode {
 	t.Helper()
 	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", number)}}
@@ -91,14 +91,14 @@ func TestTheCacheSharesEqualStrings(t *testing.T) {
 		"a setting's original": {a.Status.Settings[0].Original, b.Status.Settings[63].Original},
 	} {
 		if unsafe.StringData(texts[0]) != unsafe.StringData(texts[1]) {
-			t.Errorf("%s is kept twice", name)
+			t.Errorf("got %s stored twice", name)
 		}
 	}
 	if &a.Status.Mounts[0].Options[0] != &b.Status.Mounts[127].Options[0] {
-		t.Error("mounts keep equal lists of options twice")
+		t.Error("got equal lists of mount options stored twice")
 	}
 	if &a.Spec.Settings[0] != &b.Spec.Settings[0] || &a.Status.Settings[0] != &b.Status.Settings[0] {
-		t.Error("nodes keep equal lists of settings twice")
+		t.Error("got equal lists of settings stored twice")
 	}
 }
 
@@ -112,10 +112,10 @@ func TestVersionsOfANodeShareWhatHasNotChanged(t *testing.T) {
 		}
 	}
 	if &first.Status.Mounts[0] != &again.Status.Mounts[0] {
-		t.Error("equal mounts are kept twice")
+		t.Error("got equal mounts stored twice")
 	}
 	if first.Status.Mounts[5].State == v1alpha1.MountStale || other.Status.Mounts[5].State != v1alpha1.MountStale || len(other.Spec.Volumes) != 1 {
-		t.Errorf("a change was missed, or reached an earlier version: %+v", other.Status.Mounts[5])
+		t.Errorf("got a lost change, or a change of an earlier version: %+v", other.Status.Mounts[5])
 	}
 }
 
@@ -131,11 +131,11 @@ func TestDriftIsNotShared(t *testing.T) {
 		kept = append(kept, clientNode)
 	}
 	if kept[0].Status.Settings[0].Drift.Count != 0 || kept[1].Status.Settings[0].Drift.Count != 1 {
-		t.Error("one node's drift is told of another")
+		t.Error("got the drift of one node reported for another")
 	}
 }
 
-// Strings in use have one copy. Unused strings are removed in the end.
+// Strings in use are stored once. Unused strings are removed eventually.
 func TestSharedStringsAreRemoved(t *testing.T) {
 	all := NewPool[string](maxTexts)
 	share := func(text string) string { return all.Share(text, func() string { return text }) }
@@ -143,15 +143,15 @@ func TestSharedStringsAreRemoved(t *testing.T) {
 	for i := range 10 * maxTexts {
 		share(fmt.Sprintf("text %d", i))
 		if i%1000 == 0 && unsafe.StringData(share(strings.Clone("hard"))) != unsafe.StringData(first) {
-			t.Fatalf("after %d others it is another copy", i)
+			t.Fatalf("got another copy after %d other strings", i)
 		}
 	}
 	if kept := len(all.young) + len(all.old); kept > 2*maxTexts {
-		t.Errorf("%d texts are kept", kept)
+		t.Errorf("got %d strings stored", kept)
 	}
 }
 
-// BenchmarkCachedNode reports what a node with 128 mounts and 64 settings takes in the manager's memory, as it comes and as it is kept.
+// BenchmarkCachedNode reports the memory of a node with 128 mounts and 64 settings in the manager, as delivered and as cached.
 func BenchmarkCachedNode(b *testing.B) {
 	const nodes = 100
 	for name, keep := range map[string]func(any) (any, error){

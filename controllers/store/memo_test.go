@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// parity is a number of which only counts whether it is even.
+// parity is a number that equals every number with the same parity.
 type parity int
 
 func (p parity) IsSame(newer parity) bool { return p%2 == newer%2 }
@@ -26,7 +26,7 @@ func TestMemoRecomputesAfterAChange(t *testing.T) {
 		got = append(got, get(ask.key, ask.from))
 	}
 	if diff := cmp.Diff([]string{"a of 1", "a of 1", "b of 2", "a of 1", "a of 2", "a of 1"}, got); diff != "" || made != 4 {
-		t.Errorf("made %d times (-want +got):\n%s", made, diff)
+		t.Errorf("got %d values made (-want +got):\n%s", made, diff)
 	}
 }
 
@@ -40,11 +40,11 @@ func TestMemoRemovesKeysBeyondItsLimit(t *testing.T) {
 		}
 	}
 	if kept := len(memo.pool.young) + len(memo.pool.old); made != 11 || kept > 4 {
-		t.Errorf("a value that is asked for again and again and ten others were made %d times, and %d are kept", made, kept)
+		t.Errorf("got %d values made and %d stored, for one frequent and ten other values", made, kept)
 	}
 }
 
-// near is a number that is the same as the next one.
+// near is a number that equals the next number.
 type near int
 
 func (n near) IsSame(newer near) bool { return newer-n <= 1 }
@@ -53,7 +53,7 @@ func TestMemoComparesWithTheBasisOfItsValue(t *testing.T) {
 	var memo Memo[near, near]
 	for from, want := range []near{0, 0, 2, 2, 4} {
 		if got := memo.Get("a", near(from), func() near { return near(from) }); got != want {
-			t.Errorf("%d: the value is of %d, want %d", from, got, want)
+			t.Errorf("%d: got the value of %d, want %d", from, got, want)
 		}
 	}
 }
@@ -65,6 +65,6 @@ func TestALimitOfZeroKeys(t *testing.T) {
 		memo.Get(fmt.Sprint(i), 0, func() int { return i })
 	}
 	if kept := len(memo.pool.young) + len(memo.pool.old); kept > 2 {
-		t.Errorf("%d values are kept", kept)
+		t.Errorf("got %d values stored", kept)
 	}
 }

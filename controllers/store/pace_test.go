@@ -19,20 +19,20 @@ func TestPace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var pace Pace
 			if left := pace.Begin(every, now); left != 0 {
-				t.Errorf("the first one waits %s", left)
+				t.Errorf("got a wait of %s for the first pass, want none", left)
 			}
 			if left := pace.Remaining(every, now.Add(test.after)); left != test.left {
-				t.Errorf("%s are left, want %s", left, test.left)
+				t.Errorf("got %s remaining, want %s", left, test.left)
 			}
 			if left := pace.Begin(every, now.Add(test.after)); left != test.left {
-				t.Errorf("the second one waits %s, want %s", left, test.left)
+				t.Errorf("got a wait of %s for the second pass, want %s", left, test.left)
 			}
 			wait := every
 			if test.left > 0 {
 				wait = test.left
 			}
 			if left := pace.Remaining(every, now.Add(test.after)); left != wait {
-				t.Errorf("then %s are left, want %s", left, wait)
+				t.Errorf("then got %s remaining, want %s", left, wait)
 			}
 		})
 	}

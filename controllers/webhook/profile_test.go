@@ -76,7 +76,7 @@ func TestValidateCreate(t *testing.T) {
 	for name, test := range map[string]struct {
 		profile *v1alpha1.StorageClientProfile
 		allow   []string
-		// refused are parts of the error, which stands for none if there are none; warned are parts of each warning.
+		// refused contains parts of the error. Empty if the profile is accepted. warned contains a part of each warning.
 		refused, warned []string
 	}{
 		"a valid profile": {profile: newProfile(sysctl("net.core.rmem_max", "16777216"), argument("ihash_entries=16777216"), rule(allNFS, "nconnect=4", "actimeo=30"))},
@@ -123,19 +123,19 @@ func TestValidateCreate(t *testing.T) {
 			}
 			warnings, err := (&profileValidator{allow: allow}).ValidateCreate(context.Background(), test.profile)
 			if (err != nil) != (len(test.refused) > 0) || err != nil && !apierrors.IsInvalid(err) {
-				t.Fatalf("error %v, want one with %q", err, test.refused)
+				t.Fatalf("got error %v, want it to contain %q", err, test.refused)
 			}
 			for _, part := range test.refused {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("error %q does not tell %q", err, part)
+					t.Errorf("got error %q, want it to contain %q", err, part)
 				}
 			}
 			if len(warnings) != len(test.warned) {
-				t.Fatalf("warnings %q, want %q", warnings, test.warned)
+				t.Fatalf("got warnings %q, want %q", warnings, test.warned)
 			}
 			for i, part := range test.warned {
 				if !strings.Contains(warnings[i], part) {
-					t.Errorf("warning %q does not tell %q", warnings[i], part)
+					t.Errorf("got warning %q, want it to contain %q", warnings[i], part)
 				}
 			}
 		})
@@ -150,16 +150,16 @@ func TestResponsesAreBounded(t *testing.T) {
 	warnings, err := (&profileValidator{}).ValidateCreate(context.Background(), newProfile(rule(allNFS, wrong...), rule(allNFS, loose...)))
 	var refusal apierrors.APIStatus
 	if !errors.As(err, &refusal) {
-		t.Fatalf("error %v, want a refusal", err)
+		t.Fatalf("got error %v, want a rejection", err)
 	}
 	if n := len(refusal.Status().Details.Causes); n != maxListed+1 {
-		t.Errorf("%d causes, want %d", n, maxListed+1)
+		t.Errorf("got %d causes, want %d", n, maxListed+1)
 	}
 	if !strings.Contains(err.Error(), "and 5 more problems") {
-		t.Errorf("%q does not count the rest", err)
+		t.Errorf("got %q, want the number of further errors in it", err)
 	}
 	if last := warnings[len(warnings)-1]; len(warnings) != maxListed+1 || !strings.HasSuffix(last, "more warnings") {
-		t.Errorf("%d warnings, the last is %q", len(warnings), last)
+		t.Errorf("got %d warnings, the last is %q", len(warnings), last)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestValidateUpdateChecksOnlyAChangedSpec(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			warnings, err := (&profileValidator{}).ValidateUpdate(context.Background(), test.before, test.after)
 			if (err != nil) != test.refused {
-				t.Errorf("error %v, want one: %t", err, test.refused)
+				t.Errorf("got error %v, want an error: %t", err, test.refused)
 			}
 			if diff := cmp.Diff(0, len(warnings)); diff != "" {
 				t.Errorf("warnings %q", warnings)

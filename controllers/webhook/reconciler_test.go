@@ -23,7 +23,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// office is a CertificateReconciler with what it works on.
+// office contains a CertificateReconciler and its test environment.
 type office struct {
 	*CertificateReconciler
 	t       *testing.T
@@ -74,7 +74,7 @@ func (o *office) secret() map[string][]byte {
 	return secret.Data
 }
 
-// trusted are the authorities that the configurations trust.
+// trusted returns the CA bundles of the webhook configurations.
 func (o *office) trusted() [][]byte {
 	o.t.Helper()
 	var bundles [][]byte
@@ -92,7 +92,7 @@ func (o *office) trusted() [][]byte {
 func TestCertificatesAreCreatedAndPublished(t *testing.T) {
 	o := newOffice(t, append(configurations(), emptySecret())...)
 	if result := o.reconcile(); result.RequeueAfter != checkInterval {
-		t.Errorf("looks again after %s, want %s", result.RequeueAfter, checkInterval)
+		t.Errorf("got the next check after %s, want %s", result.RequeueAfter, checkInterval)
 	}
 	data := o.secret()
 	pair, err := tls.X509KeyPair(data["tls.crt"], data["tls.key"])
@@ -102,7 +102,7 @@ func TestCertificatesAreCreatedAndPublished(t *testing.T) {
 	for i, bundle := range o.trusted() {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(bundle) {
-			t.Fatalf("webhook %d trusts nobody", i)
+			t.Fatalf("got no CA bundle in webhook %d", i)
 		}
 		for _, now := range []time.Time{o.clock.Now().Add(-time.Minute), o.clock.Now().Add(364 * day)} {
 			if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: pool, DNSName: "storage-client-webhook.storage-client-system.svc", CurrentTime: now}); err != nil {
@@ -112,7 +112,7 @@ func TestCertificatesAreCreatedAndPublished(t *testing.T) {
 	}
 	o.reconcile()
 	if o.patches != 3 {
-		t.Errorf("%d patches, want one for each object, and none at the second visit", o.patches)
+		t.Errorf("got %d patches, want one for each object, and none in the second pass", o.patches)
 	}
 }
 
@@ -149,14 +149,14 @@ func TestCertificatesAreRenewedInTime(t *testing.T) {
 			o.reconcile()
 			after := o.secret()
 			if changed := !bytes.Equal(before["tls.crt"], after["tls.crt"]); changed != test.newServer {
-				t.Errorf("the certificate is new: %t, want %t", changed, test.newServer)
+				t.Errorf("got a new certificate %t, want %t", changed, test.newServer)
 			}
 			if changed := !bytes.Equal(before["ca.crt"], after["ca.crt"]); changed != test.newAuthority {
-				t.Errorf("the authority is new: %t, want %t", changed, test.newAuthority)
+				t.Errorf("got a new authority %t, want %t", changed, test.newAuthority)
 			}
 			for _, bundle := range o.trusted() {
 				if diff := cmp.Diff(string(after["ca.crt"]), string(bundle)); diff != "" {
-					t.Errorf("a webhook trusts another authority:\n%s", diff)
+					t.Errorf("got another authority in a webhook:\n%s", diff)
 				}
 			}
 		})
@@ -166,7 +166,7 @@ func TestCertificatesAreRenewedInTime(t *testing.T) {
 func TestCertificatesWithoutSecretOrConfigurations(t *testing.T) {
 	o := newOffice(t, configurations()...)
 	if result := o.reconcile(); result.RequeueAfter != 0 || o.patches != 0 {
-		t.Errorf("without the Secret: %+v, %d patches", result, o.patches)
+		t.Errorf("without the Secret: got %+v, %d patches", result, o.patches)
 	}
 	o = newOffice(t, emptySecret())
 	o.reconcile()
@@ -184,6 +184,6 @@ func TestCertificatesAreRetriedAfterAConflict(t *testing.T) {
 		},
 	})
 	if result := o.reconcile(); result.RequeueAfter != conflictRetry {
-		t.Errorf("comes back after %s, want %s", result.RequeueAfter, conflictRetry)
+		t.Errorf("got requeued after %s, want %s", result.RequeueAfter, conflictRetry)
 	}
 }

@@ -54,7 +54,7 @@ func newHandler(t testing.TB, funcs interceptor.Funcs, objects ...client.Object)
 	return &volumeHandler{reader: &snapshot.Reader{Reader: reader, ManagerNamespace: v1alpha1.ManagerNamespace}, decoder: admission.NewDecoder(scheme)}
 }
 
-// newVolume is an in-tree NFS volume for the claim eda/data.
+// newVolume returns an in-tree NFS volume for the claim eda/data.
 func newVolume(change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	pv := &corev1.PersistentVolume{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
@@ -80,11 +80,11 @@ func creation(t testing.TB, pv *corev1.PersistentVolume) admission.Request {
 	}}
 }
 
-// created is the volume as the API server would store it.
+// created returns the volume that the API server would store.
 func created(t *testing.T, req admission.Request, response admission.Response) *corev1.PersistentVolume {
 	t.Helper()
 	if !response.Allowed {
-		t.Fatalf("the volume is refused: %v", response.Result)
+		t.Fatalf("got the volume denied: %v", response.Result)
 	}
 	if err := response.Complete(req); err != nil {
 		t.Fatal(err)
@@ -118,13 +118,13 @@ func operations(t *testing.T, response admission.Response) []operation {
 	}
 	for _, o := range list {
 		if o.Op != "add" {
-			t.Errorf("operation %+v, want only additions", o)
+			t.Errorf("got operation %+v, want only additions", o)
 		}
 	}
 	return list
 }
 
-// add carries out one addition to an object, as RFC 6902 has it.
+// add applies one "add" operation to an object, as RFC 6902 defines it.
 func add(object map[string]any, o operation) {
 	steps := strings.Split(o.Path, "/")[1:]
 	for i, step := range steps {
@@ -191,7 +191,7 @@ func TestNewVolumesGetTheOptionsOfTheReconciler(t *testing.T) {
 			}
 			for key, value := range test.volume.Annotations {
 				if got.Annotations[key] != value {
-					t.Errorf("annotation %s is %q, was %q", key, got.Annotations[key], value)
+					t.Errorf("annotation %s: got %q, want %q", key, got.Annotations[key], value)
 				}
 			}
 			v, _, err := h.reader.EvaluateNew(context.Background(), got)
@@ -199,7 +199,7 @@ func TestNewVolumesGetTheOptionsOfTheReconciler(t *testing.T) {
 				t.Fatal(err)
 			}
 			if v.Action != judge.ActionNone || v.State != judge.StateUpToDate {
-				t.Errorf("the reconciler would %s: %s", v.Action, v.Message)
+				t.Errorf("got a change by the reconciler after the webhook: %s: %s", v.Action, v.Message)
 			}
 		})
 	}
@@ -211,7 +211,7 @@ func TestUnknownFieldsStay(t *testing.T) {
 	req.Object.Raw = slices.Concat([]byte(`{"futureField":{"a":1},`), req.Object.Raw[1:])
 	for _, o := range operations(t, h.Handle(context.Background(), req)) {
 		if o.Path == "" || strings.Contains(o.Path, "futureField") {
-			t.Errorf("operation %+v touches what we do not know", o)
+			t.Errorf("got operation %+v, which changes an unknown field", o)
 		}
 	}
 }
@@ -240,7 +240,7 @@ func TestEveryVolumeIsAllowed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			response := newHandler(t, test.funcs, fast).Handle(context.Background(), test.req)
 			if !response.Allowed || len(response.Patch)+len(response.Patches) > 0 {
-				t.Errorf("got %+v, want the volume allowed as it is", response)
+				t.Errorf("got %+v, want the volume admitted unchanged", response)
 			}
 		})
 	}
@@ -267,13 +267,13 @@ func TestEveryResponseIsCounted(t *testing.T) {
 			before := seen(t, test.result)
 			test.handler.Handle(context.Background(), test.req)
 			if got := seen(t, test.result) - before; got != 1 {
-				t.Errorf("%s grew by %v, want 1", test.result, got)
+				t.Errorf("%s: got an increase of %v, want 1", test.result, got)
 			}
 		})
 	}
 }
 
-// seen is how many answers of that kind have been counted.
+// seen returns the number of responses of this kind.
 func seen(t *testing.T, result string) float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -287,11 +287,11 @@ func seen(t *testing.T, result string) float64 {
 			return m.GetCounter().GetValue()
 		}
 	}
-	t.Fatalf("%s is not counted", result)
+	t.Fatalf("got no count of %s", result)
 	return 0
 }
 
-// listing is a cache of profiles and of nothing else, without the copies that a fake client makes.
+// listing is a cache that contains only profiles. Unlike a fake client, it does not copy them.
 type listing []v1alpha1.StorageClientProfile
 
 func (l listing) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
@@ -305,8 +305,8 @@ func (listing) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ .
 	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
-// BenchmarkVolumeWebhook measures one answer, from the request in memory to the patch, with 50 profiles of three
-// rules, sysctls and boot arguments each. Goal: p99 under 5 ms.
+// BenchmarkVolumeWebhook measures one response, from the request in memory to the patch. There are 50 profiles with three rules, sysctls
+// and kernel arguments each. Goal: p99 under 5 ms.
 func BenchmarkVolumeWebhook(b *testing.B) {
 	const profiles = 50
 	var l listing
@@ -325,7 +325,7 @@ func BenchmarkVolumeWebhook(b *testing.B) {
 	for b.Loop() {
 		start := time.Now()
 		if response := h.Handle(context.Background(), req); len(response.Patch) == 0 {
-			b.Fatal("the volume is left as it is")
+			b.Fatal("got the volume unchanged")
 		}
 		took = append(took, time.Since(start))
 	}
@@ -333,7 +333,7 @@ func BenchmarkVolumeWebhook(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }
 
-// other is another volume of the server, with options of its own.
+// other returns another volume of the same server, with other mount options.
 func other(pv *corev1.PersistentVolume, options ...string) *corev1.PersistentVolume {
 	pv.Name, pv.ResourceVersion, pv.Spec.MountOptions = "other", "", options
 	return pv
@@ -341,7 +341,7 @@ func other(pv *corev1.PersistentVolume, options ...string) *corev1.PersistentVol
 
 func TestNewVolumesStayUnchangedWhileTheirOptionsAreStopped(t *testing.T) {
 	fast := newProfile(rule(allNFS, "nconnect=4"))
-	// The manager writes down what it knows of sets of options.
+	// pass runs the reconciler, which records the known sets of options.
 	pass := func(t *testing.T, h *volumeHandler) {
 		t.Helper()
 		reconciler := &volume.Reconciler{Client: h.reader.Reader.(client.Client), Recorder: events.NewFakeRecorder(1), ManagerNamespace: h.reader.ManagerNamespace}
@@ -396,7 +396,7 @@ func TestNewVolumesStayUnchangedWhileTheirOptionsAreStopped(t *testing.T) {
 				t.Errorf("options (-want +got):\n%s", diff)
 			}
 			if told := strings.Join(response.Warnings, " "); !strings.HasSuffix(told, test.warned) || (test.warned == "") != (told == "") {
-				t.Errorf("warned %q, want %q", told, test.warned)
+				t.Errorf("got warnings %q, want %q", told, test.warned)
 			}
 		})
 	}

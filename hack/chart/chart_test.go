@@ -20,7 +20,7 @@ import (
 
 const config = "../../config"
 
-// tool is a program of the set "chart", which "make test-chart" builds.
+// tool returns the path of a program from the set "chart", which "make test-chart" builds.
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	dir := os.Getenv("SCO_BINARIES")
@@ -30,7 +30,7 @@ func tool(t *testing.T, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// makeChart makes the chart, of a copy of config where something is edited in that.
+// makeChart builds the chart. With edits, it builds the chart from an edited copy of config.
 func makeChart(t *testing.T, o options, edits ...func(config string)) string {
 	t.Helper()
 	o.kustomize, o.config, o.output = tool(t, "kustomize"), config, t.TempDir()
@@ -54,7 +54,7 @@ func development(t *testing.T) string {
 	return makeChart(t, options{version: "dev", managerImage: developmentManager, agentImage: developmentAgent})
 }
 
-// helm runs Helm and returns what it says, on both channels where it fails.
+// helm runs Helm and returns its output. If Helm fails, the result includes standard error.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), tool(t, "helm"), args...)
@@ -69,7 +69,7 @@ func helm(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// valuesFile writes values down for -f.
+// valuesFile writes values into a file for the flag -f.
 func valuesFile(t *testing.T, values map[string]any) string {
 	t.Helper()
 	content, err := yaml.Marshal(values)
@@ -83,14 +83,14 @@ func valuesFile(t *testing.T, values map[string]any) string {
 	return path
 }
 
-// rendered are the objects of the chart.
+// rendered returns the objects of the chart.
 func rendered(t *testing.T, chart string, values map[string]any) objects {
 	t.Helper()
 	out, err := helm(t, "template", "any", chart, "-f", valuesFile(t, values))
 	if err != nil {
 		t.Fatal(out)
 	}
-	// Helm says before each document which template it is of.
+	// Helm prints the name of the template before each document.
 	found, err := parse("\n" + out)
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func built(t *testing.T, components ...string) objects {
 	return found
 }
 
-// takeKept takes Helm's own annotation off, and returns who had it.
+// takeKept removes Helm's annotation from all objects, and returns the objects that had it.
 func takeKept(all objects) []string {
 	var kept []string
 	for key, object := range all {
@@ -187,13 +187,13 @@ func TestChartAndManifestsAreTheSameObjects(t *testing.T) {
 				return !strings.HasPrefix(key, "CustomResourceDefinition/") && key != certificate
 			})
 			if diff := cmp.Diff(kept, takeKept(got)); diff != "" {
-				t.Errorf("what Helm keeps (-want +got):\n%s", diff)
+				t.Errorf("objects that Helm keeps (-want +got):\n%s", diff)
 			}
 			if len(want) < 50 {
-				t.Errorf("kustomize built %d objects only", len(want))
+				t.Errorf("got only %d objects from kustomize", len(want))
 			}
 			if different := changes(want, got); len(different) > 0 {
-				t.Errorf("of the chart, and not of kustomize: %s", lines(different))
+				t.Errorf("only in the chart, not in the output of kustomize: %s", lines(different))
 			}
 		})
 	}
@@ -207,7 +207,7 @@ func lines(fields map[string]string) string {
 	return all.String()
 }
 
-// leaves are the fields of a tree by their path.
+// leaves collects the values of a tree by their path.
 func leaves(path string, tree any, found map[string]string) {
 	switch node := tree.(type) {
 	case objects:
@@ -231,13 +231,13 @@ func leaves(path string, tree any, found map[string]string) {
 	default:
 		text, err := json.Marshal(node)
 		if err != nil {
-			panic(err) // of what came out of YAML
+			panic(err) // the value comes from YAML
 		}
 		found[path] = string(text)
 	}
 }
 
-// changes are the leaves that differ, with what they are now; "gone" where they are no more.
+// changes returns the changed leaves with their new values. A removed leaf has the value "gone".
 func changes(before, after objects) map[string]string {
 	old, now, changed := map[string]string{}, map[string]string{}, map[string]string{}
 	leaves("", before, old)
@@ -255,7 +255,7 @@ func changes(before, after objects) map[string]string {
 	return changed
 }
 
-// valueTests say of each value which fields it changes, from what they are without it.
+// valueTests contains, for each value, the fields that it changes. The baseline is the chart with the values in given.
 var valueTests = map[string]struct {
 	value any
 	given map[string]any
@@ -307,7 +307,7 @@ func everyPod(path, value string) map[string]string {
 	return map[string]string{manager + "." + path: value, nodeAgent + "." + path: value, runner + "." + path: value}
 }
 
-// emptied is a list that had one item with these fields.
+// emptied returns the expected changes of a list that had one item with these fields.
 func emptied(path string, fields ...string) map[string]string {
 	found := map[string]string{path: "[]"}
 	for _, field := range fields {
@@ -348,7 +348,7 @@ func TestEachValueChangesWhatItSaysAndNothingElse(t *testing.T) {
 	}
 }
 
-// Every value has a test: one of those above, or, where it switches a component on, of the comparison with kustomize.
+// Every value has a test in valueTests. Values that enable a component are tested by the comparison with kustomize instead.
 func TestNoValueIsForgotten(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(config, "chart/values.yaml"))
 	if err != nil {
@@ -394,7 +394,7 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out, err := helm(t, "template", "any", chart, "-f", valuesFile(t, test.values))
 			if err == nil || !strings.Contains(out, test.says) {
-				t.Errorf("want an error that says %q, got %v: %.400s", test.says, err, out)
+				t.Errorf("want an error that contains %q, got %v: %.400s", test.says, err, out)
 			}
 		})
 	}
@@ -411,7 +411,7 @@ func TestARelease(t *testing.T) {
 	o := options{version: "v1.2.3", managerImage: "r/m:v1.2.3@sha256:1", agentImage: "r/a:v1.2.3@sha256:2", components: []string{"arm64"}}
 	first, second := makeChart(t, o), makeChart(t, o)
 	if filepath.Base(first) != "storage-client-operator-1.2.3.tgz" {
-		t.Errorf("the archive is %s", first)
+		t.Errorf("got archive %s", first)
 	}
 	one, err := os.ReadFile(first)
 	if err != nil {
@@ -422,7 +422,7 @@ func TestARelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(one, two) {
-		t.Error("the same release makes two charts")
+		t.Error("got two different charts from the same release")
 	}
 	got := rendered(t, first, nil)
 	takeKept(got)
@@ -437,11 +437,11 @@ func TestARelease(t *testing.T) {
 		}
 	}
 	if different := changes(want, got); len(different) > 0 {
-		t.Errorf("of the chart, and not of the release's manifests: %s", lines(different))
+		t.Errorf("only in the chart, not in the release's manifests: %s", lines(different))
 	}
 	for version, want := range map[string]string{"v1.2.3": "1.2.3", "v1.2.3-rc.1": "1.2.3-rc.1", "dev": "0.0.0-dev", "1.2.3": "0.0.0-1.2.3"} {
 		if got := semantic(version); got != want {
-			t.Errorf("version %s of the chart is %s, want %s", version, got, want)
+			t.Errorf("version %s of the chart: got %s, want %s", version, got, want)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// newCluster is an API server without controllers: a client of it, and the path of a kubeconfig.
+// newCluster starts an API server without controllers. It returns a client, and the path of a kubeconfig.
 func newCluster(t *testing.T) (client.Client, string) {
 	t.Helper()
 	environment := &envtest.Environment{
@@ -70,7 +70,7 @@ func newCluster(t *testing.T) (client.Client, string) {
 	return k8s, path
 }
 
-// documentedCommand is a command of Helm as the documentation writes it, for a chart.
+// documentedCommand returns a Helm command of the documentation, for a chart.
 func documentedCommand(t *testing.T, verb, chart, kubeconfig string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/install.md")
@@ -115,13 +115,13 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 		namespace := &corev1.Namespace{}
 		has(name, "", namespace)
 		if got := namespace.Labels["pod-security.kubernetes.io/enforce"]; got != level {
-			t.Errorf("namespace %s enforces %q, want %q", name, got, level)
+			t.Errorf("namespace %s: got %q enforced, want %q", name, got, level)
 		}
 	}
 	manager := &appsv1.Deployment{}
 	has(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager)
 
-	// What the manager writes into objects of the chart, and a user's profile.
+	// The test writes the fields of chart objects that the manager would write, and creates a user's profile.
 	webhooks := &admissionv1.MutatingWebhookConfiguration{}
 	has("storage-client-webhook", "", webhooks)
 	webhooks.Webhooks[0].ClientConfig.CABundle = exampleCA(t)
@@ -133,7 +133,7 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The manager does not run, and nobody answers whether the profile is valid.
+	// The manager does not run, so its webhook cannot validate the profile.
 	if err := k8s.Delete(ctx, &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "storage-client-webhook"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -149,38 +149,38 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 	run(documentedCommand(t, "upgrade", second, kubeconfig))
 	has(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager)
 	if image := manager.Spec.Template.Spec.Containers[0].Image; image != "m:2" {
-		t.Errorf("the upgraded manager runs %s", image)
+		t.Errorf("got image %s of the upgraded manager", image)
 	}
 	definition := &apiextensionsv1.CustomResourceDefinition{}
 	has("storageclientprofiles.tuning.storageclient.dev", "", definition)
 	if text := definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Description; !strings.HasPrefix(text, "Of a later release") {
-		t.Errorf("the definition is not upgraded: %s", text)
+		t.Errorf("got a definition without the upgrade: %s", text)
 	}
 	after := &corev1.Secret{}
 	has("storage-client-webhook", v1alpha1.ManagerNamespace, after)
 	if !bytes.Equal(after.Data["tls.crt"], secret.Data["tls.crt"]) {
-		t.Errorf("the upgrade took the manager's certificate: %v", after.Data)
+		t.Errorf("the upgrade removed the manager's certificate: %v", after.Data)
 	}
 	has("storage-client-webhook", "", webhooks)
 	if !bytes.Equal(webhooks.Webhooks[0].ClientConfig.CABundle, exampleCA(t)) {
-		t.Error("the upgrade took the manager's authority out of the webhooks")
+		t.Error("the upgrade removed the CA bundle from the webhooks")
 	}
 	kept := &v1alpha1.StorageClientProfile{}
 	has("p", "", kept)
 	if kept.UID != profile.UID || kept.DeletionTimestamp != nil {
-		t.Errorf("the upgrade touched the profile: %+v", kept.ObjectMeta)
+		t.Errorf("the upgrade changed the profile: %+v", kept.ObjectMeta)
 	}
 
 	run([]string{"uninstall", "storage-client-operator", "--namespace", "kube-system", "--kubeconfig", kubeconfig})
 	if err := get(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager); !apierrors.IsNotFound(err) {
-		t.Errorf("the manager is there after helm uninstall: %v", err)
+		t.Errorf("the manager still exists after helm uninstall: %v", err)
 	}
 	has("p", "", kept)
 	if kept.UID != profile.UID || kept.DeletionTimestamp != nil {
-		t.Errorf("helm uninstall deleted the profile, which nobody restores: %+v", kept.ObjectMeta)
+		t.Errorf("helm uninstall deleted the profile, although the manager cannot restore its settings any more: %+v", kept.ObjectMeta)
 	}
 
-	// A namespace goes when a controller says so, and there is none here.
+	// A controller removes the finalizer of a namespace. This cluster has no controllers.
 	for _, name := range []string{v1alpha1.ManagerNamespace, v1alpha1.AgentNamespace, v1alpha1.TrialNamespace} {
 		namespace := &corev1.Namespace{}
 		has(name, "", namespace)

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// layOut writes a binary for each platform, each of other bytes.
+// layOut writes a binary for each platform, each with different bytes.
 func layOut(t *testing.T) (binaries, licenseFile string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ func layOut(t *testing.T) (binaries, licenseFile string) {
 	return dir, filepath.Join("..", "..", license)
 }
 
-// filesOf lists an archive: modes by name.
+// filesOf returns the modes of the files in an archive, by name.
 func filesOf(t *testing.T, data []byte) map[string]int64 {
 	t.Helper()
 	zipped, err := gzip.NewReader(bytes.NewReader(data))
@@ -68,22 +68,22 @@ func TestManifestFitsTheArchives(t *testing.T) {
 	if err := yaml.UnmarshalStrict(data, &got); err != nil {
 		t.Fatal(err)
 	}
-	// krew takes a manifest of this version only, whose file has the plugin's name, and shows so much of the description.
+	// krew accepts only this version of the manifest and a file with the plugin's name. It shows only short descriptions in full.
 	if got.APIVersion != "krew.googlecontainertools.github.com/v1alpha2" || got.Kind != "Plugin" || got.Metadata.Name != "storageclient" || got.Spec.Version != "v1.2.3" {
 		t.Errorf("manifest is %+v", got)
 	}
 	if short := got.Spec.ShortDescription; short == "" || len(short) > 50 || strings.HasSuffix(short, ".") {
-		t.Errorf("short description %q: krew wants up to 50 characters without a period", short)
+		t.Errorf("got short description %q, want up to 50 characters without a period", short)
 	}
 	if len(got.Spec.Platforms) != len(platforms) {
-		t.Fatalf("%d platforms, want %d", len(got.Spec.Platforms), len(platforms))
+		t.Fatalf("got %d platforms, want %d", len(got.Spec.Platforms), len(platforms))
 	}
 	seen := map[string]bool{}
 	for _, p := range got.Spec.Platforms {
 		name := p.Selector.MatchLabels["os"] + "/" + p.Selector.MatchLabels["arch"]
 		t.Run(name, func(t *testing.T) {
 			if seen[name] || len(p.Selector.MatchLabels) != 2 {
-				t.Errorf("selector %v is there twice, or none of krew's", p.Selector.MatchLabels)
+				t.Errorf("got selector %v, which is a duplicate or unknown to krew", p.Selector.MatchLabels)
 			}
 			seen[name] = true
 			checkTarget(t, p, output)
@@ -91,7 +91,7 @@ func TestManifestFitsTheArchives(t *testing.T) {
 	}
 }
 
-// checkTarget holds one platform of the manifest against the archive that it names.
+// checkTarget compares one platform of the manifest with its archive.
 func checkTarget(t *testing.T, p target, output string) {
 	t.Helper()
 	uri, err := url.Parse(p.URI)
@@ -103,16 +103,16 @@ func checkTarget(t *testing.T, p target, output string) {
 		t.Fatal(err)
 	}
 	if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != p.SHA256 {
-		t.Errorf("checksum %s, want %x", p.SHA256, sum)
+		t.Errorf("got checksum %s, want %x", p.SHA256, sum)
 	}
 	files := filesOf(t, archive)
 	for _, file := range p.Files {
 		if _, packed := files[file.From]; !packed {
-			t.Errorf("%s is not in the archive, which has %v", file.From, files)
+			t.Errorf("got no %s in the archive, which contains %v", file.From, files)
 		}
 	}
 	if files[p.Bin]&0o111 == 0 || strings.HasSuffix(p.Bin, ".exe") != (p.Selector.MatchLabels["os"] == "windows") {
-		t.Errorf("bin %q cannot be run: %v", p.Bin, files)
+		t.Errorf("bin %q is not executable: %v", p.Bin, files)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestTheSameFilesMakeTheSameArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if second, err := archiveOf(binary, licenseFile); err != nil || !bytes.Equal(first, second) {
-		t.Errorf("%v, other bytes", err)
+		t.Errorf("error %v, or different bytes", err)
 	}
 }
 

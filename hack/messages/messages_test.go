@@ -1,5 +1,5 @@
-// Package messages holds the rule that no code decides by the words of a message of the operator's own. Messages are for people and may
-// change in any release; code reads fields.
+// Package messages checks that no code makes decisions based on the text of the operator's messages. Messages are for people and may change
+// in any release, so code must read fields.
 package messages
 
 import (
@@ -18,14 +18,14 @@ import (
 	"testing"
 )
 
-// rooms are the folders that the rule is about. What is below a room of others reads the words of kernels, host tools and mount helpers.
+// rooms are the directories that the rule covers. Code in othersRooms parses the texts of kernels, host tools and mount helpers.
 var (
 	rooms       = []string{"agent", "api", "cmd", "controllers", "tuning"}
 	othersRooms = []string{"agent/host", "tuning/mountfailures"}
 )
 
-// allowed are the functions that may look at the words of a text, and the author of the text or the purpose. A function that no longer does
-// has to leave the list.
+// allowed contains the functions that may parse a text, and the author or the purpose of the text. Remove a function from the list if it no
+// longer parses a text.
 var allowed = map[string]string{
 	"agent/metrics/authorize.go Guard":                  "the HTTP header Authorization",
 	"agent/orders/trial.go nameCauses":                  "the kernel's and mount's words about a trial's mounts",
@@ -49,7 +49,7 @@ var allowed = map[string]string{
 	"tuning/catalogue/atleast.go ParseValue":            "the prefix of a value in spec.settings, which is no message",
 }
 
-// readers are the functions that look at the words of their first argument. That of mountfailures does nothing else.
+// readers are the functions that parse their first argument. The functions of mountfailures only do this.
 var readers = map[string][]string{
 	"strings": {
 		"Compare", "Contains", "ContainsAny", "Count", "Cut", "CutPrefix", "CutSuffix", "EqualFold", "Fields", "FieldsFunc", "HasPrefix", "HasSuffix",
@@ -61,7 +61,7 @@ var readers = map[string][]string{
 // matchers are methods of a regular expression.
 var matchers = []string{"FindAllString", "FindString", "FindStringIndex", "FindStringSubmatch", "MatchString"}
 
-// prose is a constant that looks like a part of a sentence.
+// prose matches a constant that looks like a part of a sentence.
 var prose = regexp.MustCompile(`[A-Za-z]{2} | [A-Za-z]{2}`)
 
 func TestNoCodeDecidesByTheWordsOfAMessage(t *testing.T) {
@@ -81,17 +81,17 @@ func TestNoCodeDecidesByTheWordsOfAMessage(t *testing.T) {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(found)) {
-		t.Errorf("%s looks at the words of a message (%s): read a field, or add the function to allowed if others wrote the text",
+		t.Errorf("%s parses a message (%s): read a field instead, or add the function to allowed if the text is not from the operator",
 			key, strings.Join(found[key], "; "))
 	}
 	for _, key := range slices.Sorted(maps.Keys(allowed)) {
 		if !used[key] {
-			t.Errorf("%s looks at no message: remove it from allowed", key)
+			t.Errorf("%s does not parse a message: remove it from allowed", key)
 		}
 	}
 }
 
-// sourcesBelow returns the Go sources of each folder, without tests and generated files, by their names.
+// sourcesBelow returns the Go sources of each directory by name, without tests and generated files.
 func sourcesBelow(t *testing.T, root string) map[string]map[string]string {
 	t.Helper()
 	out := map[string]map[string]string{}
@@ -115,13 +115,13 @@ func sourcesBelow(t *testing.T, root string) map[string]map[string]string {
 	return out
 }
 
-// finding is a place that looks at the words of a message.
+// finding is a code location that parses a message.
 type finding struct {
 	file, function, what string
 	line                 int
 }
 
-// findReaders finds them in the files of one package. Constants of the package are known by their names.
+// findReaders returns the findings in the files of one package. It resolves the constants of the package by name.
 func findReaders(t *testing.T, files map[string]string) []finding {
 	t.Helper()
 	set := token.NewFileSet()
@@ -168,7 +168,7 @@ func noteConstants(file *ast.File, into map[string]string) {
 	}
 }
 
-// literal is the value of a string literal, or of a constant.
+// literal returns the value of a string literal or of a constant.
 func literal(e ast.Expr, constants map[string]string) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -183,7 +183,7 @@ func literal(e ast.Expr, constants map[string]string) string {
 	return ""
 }
 
-// describe says how a node looks at the words of a message, empty if it does not.
+// describe returns how a node parses a message. Empty if the node does not parse a message.
 func describe(n ast.Node, constants map[string]string) string {
 	switch n := n.(type) {
 	case *ast.CallExpr:
@@ -214,7 +214,7 @@ func describe(n ast.Node, constants map[string]string) string {
 	return ""
 }
 
-// isNothing reports whether an expression is "" or nil: whether there is a message is no matter of its words.
+// isNothing reports whether an expression is "" or nil. A check for an empty message does not parse its text.
 func isNothing(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -225,7 +225,7 @@ func isNothing(e ast.Expr) bool {
 	return false
 }
 
-// isMessage reports whether an expression holds a message: a field or a variable of that name, or the text of an error.
+// isMessage reports whether an expression is a message: a field or variable with such a name, or the text of an error.
 func isMessage(e ast.Expr) bool {
 	found := false
 	ast.Inspect(e, func(n ast.Node) bool {
@@ -248,7 +248,7 @@ func isMessage(e ast.Expr) bool {
 	return found
 }
 
-// Each of these once decided by the words of a message, or is made like one that did.
+// Each case is code that once parsed a message, or similar code.
 func TestTheRuleFindsWhatItIsFor(t *testing.T) {
 	for source, want := range map[string]bool{
 		`strings.HasSuffix(condition.Message, SettingsName(hash))`:                      true,
@@ -287,7 +287,7 @@ func TestTheRuleFindsWhatItIsFor(t *testing.T) {
 				return true
 			})
 			if found != want {
-				t.Errorf("found %t, want %t", found, want)
+				t.Errorf("got a finding %t, want %t", found, want)
 			}
 		})
 	}

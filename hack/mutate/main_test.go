@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// newModule writes a module whose one decision is tested, and one that is not.
+// newModule writes a module with one tested and one untested decision.
 func newModule(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -87,7 +87,7 @@ func TestTryPackage(t *testing.T) {
 			}
 			slices.Sort(r.broken)
 			if !slices.Equal(r.broken, broken) {
-				t.Errorf("broken are %v, want %v", r.broken, broken)
+				t.Errorf("got broken decisions %v, want %v", r.broken, broken)
 			}
 		})
 	}
@@ -118,7 +118,7 @@ func TestRunFailsWhereADecisionIsHeldByNoTest(t *testing.T) {
 	}
 	err := run(t.Context(), root, "table.yaml", "even|compile", page, effort{schedules: 1})
 	if err == nil || !strings.Contains(err.Error(), "are gone: even is even") || !strings.Contains(err.Error(), "table.yaml: does not compile") || strings.Contains(err.Error(), "nought") {
-		t.Errorf("got %v, want an error that names the one that survived and the one that does not compile", err)
+		t.Errorf("got %v, want an error with the surviving mutation and the mutation that does not compile", err)
 	}
 	if got := pageOf(t, page); !strings.Contains(got, "| nought is not positive | 2 | `m` | `Positive` | TestPositive |\n") || !strings.Contains(got, "| even is even | 1 | `m` | `Even` | **no test** |\n") {
 		t.Errorf("page after the others:\n%s", got)
@@ -150,7 +150,7 @@ func TestReadTable(t *testing.T) {
 			all, err := readTable(path)
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
-					t.Errorf("got %v, want an error that says %q", err, test.err)
+					t.Errorf("got %v, want an error that contains %q", err, test.err)
 				}
 				return
 			}
@@ -161,7 +161,7 @@ func TestReadTable(t *testing.T) {
 	}
 }
 
-// A decision that moves to another function takes its row along, or "make mutate" would report it weeks later.
+// If a decision moves to another function, its row must move too. Otherwise only "make mutate" would report the outdated row.
 func TestEveryMutationHasOneTarget(t *testing.T) {
 	const root = "../.."
 	all, err := readTable(filepath.Join(root, "hack/mutate/mutations.yaml"))
@@ -169,7 +169,7 @@ func TestEveryMutationHasOneTarget(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(all) < 60 {
-		t.Errorf("%d decisions, want at least 60", len(all))
+		t.Errorf("got %d decisions, want at least 60", len(all))
 	}
 	seen := map[string]bool{}
 	for _, m := range all {
@@ -177,7 +177,7 @@ func TestEveryMutationHasOneTarget(t *testing.T) {
 			t.Errorf("%s: %v", m.Decision, err)
 		}
 		if seen[m.cells()] {
-			t.Errorf("%s: two rows have this decision and function", m.Decision)
+			t.Errorf("%s: got two rows with this decision and function", m.Decision)
 		}
 		seen[m.cells()] = true
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// writeFunc writes a package m with one function F and a method of T, and returns the root of the module.
+// writeFunc writes a package m with a function F and a method of T, and returns the root directory of the module.
 func writeFunc(t *testing.T, body string) string {
 	t.Helper()
 	root := t.TempDir()

@@ -174,11 +174,11 @@ func TestEachRule(t *testing.T) {
 	for _, rule := range Rules() {
 		t.Run(rule.ID, func(t *testing.T) {
 			if rule.Title == "" || rule.Source == "" || severityRank(rule.Severity) < 0 {
-				t.Errorf("lacks title, source or severity: %+v", rule)
+				t.Errorf("want a title, a source and a severity, got %+v", rule)
 			}
 			test, ok := cases[rule.ID]
 			if ok == (rule.Explanation != "") {
-				t.Fatalf("a case fires this rule: %v; it is only explained: %q", ok, rule.Explanation)
+				t.Fatalf("got a case that fires this rule: %v, and only an explanation: %q", ok, rule.Explanation)
 			}
 			if !ok {
 				return
@@ -187,7 +187,7 @@ func TestEachRule(t *testing.T) {
 				t.Errorf("got %q, want %q in it", got, test.text)
 			}
 			if got := texts(test.silent, rule.ID); len(got) > 0 {
-				t.Errorf("is not silent: %q", got)
+				t.Errorf("got %q, want no advice", got)
 			}
 		})
 	}
@@ -215,10 +215,10 @@ func TestFileSystemsOfTheNodeGetTheAdviceForVolumes(t *testing.T) {
 	}
 	for id, field := range map[string]string{"next-mount-only": "mountOptions[1]", "xfs-memory": "mountOptions[1]", "xfs-quota": "mountOptions[2]"} {
 		if got := texts(input(disks("xfs")), id); len(got) != 1 || !strings.HasPrefix(got[0], "spec.node.filesystems[0]."+field) {
-			t.Errorf("%s says %q", id, got)
+			t.Errorf("%s: got %q", id, got)
 		}
 		if got := texts(input(disks("ext4")), id); len(got) > 0 {
-			t.Errorf("%s says of ext4 %q", id, got)
+			t.Errorf("%s for ext4: got %q", id, got)
 		}
 	}
 }
@@ -229,10 +229,10 @@ func TestMinimumsGetTheAdviceForSysctls(t *testing.T) {
 	}
 	const field = "spec.node.sysctlsAtLeast[net.ipv4.tcp_rmem]: "
 	if got := texts(input(raised, worker), "tcp-minimum"); len(got) != 1 || !strings.HasPrefix(got[0], field) {
-		t.Errorf("tcp-minimum says %q", got)
+		t.Errorf("tcp-minimum: got %q", got)
 	}
 	if got := texts(input(raised, reports("sysctl/net.ipv4.tcp_rmem", "4096 131072 33554432")), "lowers-kernel"); len(got) > 0 {
-		t.Errorf("lowers-kernel says %q of what never lowers", got)
+		t.Errorf("lowers-kernel: got %q for settings that never lower a value", got)
 	}
 }
 
@@ -269,7 +269,7 @@ func TestWarningsComeFirst(t *testing.T) {
 	all := For(input(large, nfs("sync"), annotated(limits, "many")))
 	for i := 1; i < len(all); i++ {
 		if severityRank(all[i-1].Severity) > severityRank(all[i].Severity) {
-			t.Fatalf("%s comes before %s", all[i-1].Severity, all[i].Severity)
+			t.Fatalf("got severity %s before %s", all[i-1].Severity, all[i].Severity)
 		}
 	}
 	if all[0].ID != "server-budget-exceeded" || !strings.Contains(all[0].Text, `"many" must be connections=N`) {

@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// said maps each line of the document to a part of the operator's warning or advice. Empty if the line is correct.
+// expected maps each line of the document to a part of the operator's warning or advice. Empty if the line is correct.
 var said = map[string]string{
 	"spec.node.tuned.profile":                               "latency-performance sets vm.dirty_background_ratio, vm.dirty_ratio too",
 	"spec.node.sysctls[net.core.netdev_max_backlog]":        "A long queue uses memory and adds latency",
@@ -59,7 +59,7 @@ func TestTheExampleOfTheDocument(t *testing.T) {
 	var texts []string
 	for _, problem := range nodesettings.Validate(profile, catalogue.AllowList{}) {
 		if !problem.Warning {
-			t.Errorf("refused: %s", problem)
+			t.Errorf("got a rejection: %s", problem)
 		}
 		texts = append(texts, problem.Field+": "+problem.Message)
 	}
@@ -72,12 +72,12 @@ func TestTheExampleOfTheDocument(t *testing.T) {
 		about := slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return !strings.Contains(text, field) })
 		spoken := strings.Join(about, "\n")
 		if want == "" && spoken != "" || !strings.Contains(spoken, want) {
-			t.Errorf("of %s: %q, want %q in it", field, spoken, want)
+			t.Errorf("%s: got %q, want %q in it", field, spoken, want)
 		}
 	}
 	lines := len(profile.Spec.Node.Sysctls) + len(profile.Spec.Volumes[0].MountOptions) + 2
 	if len(said) != lines {
-		t.Errorf("%d expectations for %d lines", len(said), lines)
+		t.Errorf("got %d expectations for %d lines", len(said), lines)
 	}
 }
 

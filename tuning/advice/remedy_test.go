@@ -9,10 +9,10 @@ func TestEveryRuleHasARemedy(t *testing.T) {
 			unknown--
 		}
 		if (rule.Remedy() == "") != (rule.Explanation != "") {
-			t.Errorf("%s: remedy %q and explanation %q, want one of them", rule.ID, rule.Remedy(), rule.Explanation)
+			t.Errorf("%s: got remedy %q and explanation %q, want one of them", rule.ID, rule.Remedy(), rule.Explanation)
 		}
 	}
 	if unknown != 0 {
-		t.Errorf("%d remedies are for no rule", unknown)
+		t.Errorf("got %d remedies without a rule", unknown)
 	}
 }

@@ -18,25 +18,25 @@ func TestCatalogueIsConsistent(t *testing.T) {
 	for _, p := range all {
 		t.Run(p.Key, func(t *testing.T) {
 			if got, ok := Lookup(p.Key); !ok || got.Key != p.Key {
-				t.Errorf("Lookup(%q) = %q, %v", p.Key, got.Key, ok)
+				t.Errorf("Lookup(%q): got %q, %v", p.Key, got.Key, ok)
 			}
 			if p.Source == "" {
 				t.Error("no source")
 			}
 			if p.Min > p.Max {
-				t.Errorf("range %d to %d", p.Min, p.Max)
+				t.Errorf("got a range from %d to %d", p.Min, p.Max)
 			}
 			if (p.Kind == IntegerList) != (p.Fields > 1) {
-				t.Errorf("%s of %d fields", p.Kind, p.Fields)
+				t.Errorf("got kind %s with %d fields", p.Kind, p.Fields)
 			}
 			if p.Default != "" {
 				if err := (AllowList{}).Check(p.Key, p.Default); err != nil {
-					t.Errorf("the kernel's own value is refused: %v", err)
+					t.Errorf("got the kernel's default rejected: %v", err)
 				}
 			}
 			subject, name := Key(p.Key).Cut()
 			if subject == Modules && !strings.HasPrefix(name, p.Module+"/") {
-				t.Errorf("module %q", p.Module)
+				t.Errorf("got module %q", p.Module)
 			}
 		})
 	}
@@ -82,7 +82,7 @@ func TestEffect(t *testing.T) {
 		"kernelArgument/unknown":                   v1alpha1.EffectReboot,
 	} {
 		if got := Effect(key); got != want {
-			t.Errorf("Effect(%q) = %s, want %s", key, got, want)
+			t.Errorf("Effect(%q): got %s, want %s", key, got, want)
 		}
 	}
 }
@@ -105,7 +105,7 @@ func TestKeys(t *testing.T) {
 		})
 	}
 	if got := CanonicalValue(" 4096\t 131072  6291456 \n"); got != "4096 131072 6291456" {
-		t.Errorf("CanonicalValue = %q", got)
+		t.Errorf("CanonicalValue: got %q", got)
 	}
 }
 
@@ -132,7 +132,7 @@ func TestWarning(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p, ok := Lookup(test.key)
 			if got := p.Warning(test.value); !ok || (got != "") != test.want {
-				t.Errorf("Warning(%q) = %q, want one: %v", test.value, got, test.want)
+				t.Errorf("Warning(%q): got %q, want a warning: %v", test.value, got, test.want)
 			}
 		})
 	}
@@ -150,12 +150,12 @@ func TestValuesDescribesAcceptedValues(t *testing.T) {
 		"nfsMountDefaults/filer1":             "mount options",
 	} {
 		if p, _ := Lookup(key); p.Values() != want {
-			t.Errorf("%s takes %q, want %q", key, p.Values(), want)
+			t.Errorf("%s: got values %q, want %q", key, p.Values(), want)
 		}
 	}
 }
 
-// Whoever copies the flag out of the message allows this key and no other.
+// If users copy the flag from the message, it allows only this key.
 func TestARejectionQuotesTheKeyForTheAllowList(t *testing.T) {
 	err := AllowList{}.Check("sysctl/vm.swappiness", "10")
 	if want := `--allow-parameter='sysctl/vm\.swappiness'`; err == nil || !strings.Contains(err.Error(), want) {

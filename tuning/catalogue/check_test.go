@@ -115,11 +115,11 @@ func TestCheck(t *testing.T) {
 			}
 			var refused *Error
 			if !errors.As(err, &refused) {
-				t.Fatalf("Check(%q, %q) = %v, want an *Error", test.key, test.value, err)
+				t.Fatalf("Check(%q, %q): got %v, want an *Error", test.key, test.value, err)
 			}
 			for _, part := range test.want {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("Check(%q, %q) = %q, want %q in it", test.key, test.value, err, part)
+					t.Errorf("Check(%q, %q): got %q, want %q in it", test.key, test.value, err, part)
 				}
 			}
 		})
@@ -128,7 +128,7 @@ func TestCheck(t *testing.T) {
 
 func TestNewAllowListNamesABadPattern(t *testing.T) {
 	if _, err := NewAllowList([]string{"sysctl/("}); err == nil || !strings.Contains(err.Error(), `"sysctl/("`) {
-		t.Errorf("NewAllowList = %v, want an error that names the pattern", err)
+		t.Errorf("NewAllowList: got %v, want an error with the pattern", err)
 	}
 }
 
@@ -148,13 +148,13 @@ func TestCheckNeverAdmitsAnUnsafeByte(t *testing.T) {
 			return
 		}
 		if !safeKey.MatchString(key) || !safeValue.MatchString(value) {
-			t.Fatalf("%q=%q is admitted", key, value)
+			t.Fatalf("got %q=%q accepted", key, value)
 		}
 		if subject, name := Key(key).Cut(); subject == Sysctls {
 			path := strings.NewReplacer(".", "/", "/", ".").Replace(name)
 			for part := range strings.SplitSeq(path, "/") {
 				if part == "" || part == "." || part == ".." {
-					t.Fatalf("%q leaves its tree as %q", key, path)
+					t.Fatalf("got path %[2]q outside of the tree for %[1]q", key, path)
 				}
 			}
 		}
@@ -168,7 +168,7 @@ func TestOneIdentityForAllNodesIsRejected(t *testing.T) {
 	}
 	for _, value := range []string{"", "mine", "fromnode"} {
 		if none.Check(NFS4UniqueIDKey, value) == nil {
-			t.Errorf("%q is accepted: all nodes would introduce themselves by it", value)
+			t.Errorf("got %q accepted: all nodes would have the same client ID", value)
 		}
 	}
 }

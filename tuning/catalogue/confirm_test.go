@@ -22,7 +22,7 @@ func TestNetworkSettingsNeedConfirmation(t *testing.T) {
 		"no key":                                   false,
 	} {
 		if got := NeedsConfirmation(key); got != want {
-			t.Errorf("%s: %t, want %t", key, got, want)
+			t.Errorf("%s: got %t, want %t", key, got, want)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 // Values that the kernel accepts but that break a node are rejected with a valid value. Values that are only unwise are not.
 func TestFloors(t *testing.T) {
 	for name, test := range map[string]struct {
-		key, value, want string // want is a part of the refusal; empty: applied
+		key, value, want string // want is a part of the rejection; empty: applied
 	}{
 		"receive buffers of a byte":            {"sysctl/net.ipv4.tcp_rmem", "1 1 1", "number 2 must be at least 2304 bytes: new connections carry no data"},
 		"receive buffers under one packet":     {"sysctl/net.ipv4.tcp_rmem", "1000 1000 1000", "the kernel's default is 4096 131072 6291456"},
@@ -42,7 +42,7 @@ func TestFloors(t *testing.T) {
 			err := AllowList{}.Check(test.key, test.value)
 			switch {
 			case test.want == "" && err != nil:
-				t.Errorf("refused: %v", err)
+				t.Errorf("got a rejection: %v", err)
 			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
 				t.Errorf("got %v, want %q in it", err, test.want)
 			}
@@ -68,7 +68,7 @@ func TestOnlyAnAllowedValuePassesTheFloor(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := allow.Check(key, value); (err == nil) != admitted {
-			t.Errorf("%s: %v, want it admitted: %v", pattern, err, admitted)
+			t.Errorf("%s: got %v, want it accepted: %v", pattern, err, admitted)
 		}
 	}
 	allow, err := NewAllowList([]string{"sysctl/net[.]ipv4[.]tcp_rmem=.*"})
@@ -77,7 +77,7 @@ func TestOnlyAnAllowedValuePassesTheFloor(t *testing.T) {
 	}
 	for _, never := range []string{"0 0 0", "1 1", "3 2 1", "1 1 1;reboot"} {
 		if allow.Check(key, never) == nil {
-			t.Errorf("%q is admitted, which the kernel does not take", never)
+			t.Errorf("got %q accepted, which the kernel rejects", never)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestAnEffectiveValueMayBeBelowTheFloor(t *testing.T) {
 		t.Error(err)
 	}
 	if (AllowList{}).CheckApplied("sysctl/net.ipv4.tcp_rmem", "1 1") == nil || (AllowList{}).CheckApplied("sysctl/kernel.core_pattern", "x") == nil {
-		t.Error("what no release applied is admitted")
+		t.Error("got a value accepted that no release applied")
 	}
 }
 
@@ -100,10 +100,10 @@ func TestNothingBelowAFloorIsAccepted(t *testing.T) {
 			bounded = append(bounded, p)
 		}
 		if (len(p.Least) > 0 || p.LeastSpan > 0) != (p.LeastReason != "") || (len(p.Low) > 0) != (p.LowHazard != "") {
-			t.Errorf("%s: a bound without a reason, or a reason without a bound", p.Key)
+			t.Errorf("%s: got a bound without a reason, or a reason without a bound", p.Key)
 		}
 		if len(p.Least) > max(1, p.Fields) || len(p.Low) > max(1, p.Fields) {
-			t.Errorf("%s: more bounds than numbers", p.Key)
+			t.Errorf("%s: got more bounds than numbers", p.Key)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -114,11 +114,11 @@ func TestNothingBelowAFloorIsAccepted(t *testing.T) {
 		}
 		for i, least := range p.Least {
 			if numbers[i] < least {
-				t.Fatalf("%s=%s is accepted", p.Key, join(numbers))
+				t.Fatalf("got %s=%s accepted", p.Key, join(numbers))
 			}
 		}
 		if p.LeastSpan > 0 && numbers[1]-numbers[0] < p.LeastSpan-1 {
-			t.Fatalf("%s=%s is accepted", p.Key, join(numbers))
+			t.Fatalf("got %s=%s accepted", p.Key, join(numbers))
 		}
 	})
 }

@@ -50,7 +50,7 @@ func TestHashSize(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, ok := HashSize(test.argument, test.requested, test.memory, test.pageSize)
 			if !ok {
-				t.Fatal("no answer")
+				t.Fatal("got no result")
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Error(diff)
@@ -65,7 +65,7 @@ func TestHashSizeDefaults(t *testing.T) {
 		256 * gib: 8388608, 512 * gib: 8388608, tib: 16777216, 2 * tib: 16777216, 4 * tib: 33554432,
 	} {
 		if got, _ := HashSize("ihash_entries", 0, memory, 4096); got.Default != want {
-			t.Errorf("with %d MiB the default is %d, want %d", memory/mib, got.Default, want)
+			t.Errorf("with %d MiB: got default %d, want %d", memory/mib, got.Default, want)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestHashSizeKnowsItsLimits(t *testing.T) {
 		}
 	}
 	if got, ok := HashSize("quiet", 1024, gib, 4096); ok {
-		t.Errorf("an argument that sizes no table: %+v", got)
+		t.Errorf("got %+v for an argument that does not set the size of a table", got)
 	}
 }
 
@@ -89,20 +89,20 @@ func TestHashSizeProperties(t *testing.T) {
 		requested := rapid.Int64Range(1, 1<<40).Draw(t, "requested")
 		got, ok := HashSize("ihash_entries", requested, memory, 4096)
 		if !ok {
-			t.Fatal("no answer")
+			t.Fatal("got no result")
 		}
 		if got.Granted&(got.Granted-1) != 0 || got.Default&(got.Default-1) != 0 || got.Largest&(got.Largest-1) != 0 {
-			t.Fatalf("not powers of two: %+v", got)
+			t.Fatalf("got sizes that are not powers of two: %+v", got)
 		}
 		if got.Clamped == (got.Granted >= requested) {
-			t.Fatalf("clamped and granted contradict each other: %+v", got)
+			t.Fatalf("got a contradiction of Clamped and Granted: %+v", got)
 		}
 		if got.Granted*8 > memory/16 {
-			t.Fatalf("%d buckets are more than 1/16 of %d bytes", got.Granted, memory)
+			t.Fatalf("got %d buckets, which use more than 1/16 of %d bytes", got.Granted, memory)
 		}
 		again, _ := HashSize("ihash_entries", got.Largest, memory, 4096)
 		if again.Clamped || again.Granted != got.Largest {
-			t.Fatalf("the largest value that fits does not fit: %+v", again)
+			t.Fatalf("got the largest possible value clamped: %+v", again)
 		}
 	})
 }

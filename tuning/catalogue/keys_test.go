@@ -25,7 +25,7 @@ func TestKey(t *testing.T) {
 				t.Errorf("In(%q, %s) = %q, %v", test.key, Modules, name, in)
 			}
 			if got := test.key.AtBoot(); got != test.forBoot {
-				t.Errorf("AtBoot(%q) = %v", test.key, got)
+				t.Errorf("AtBoot(%q): got %v", test.key, got)
 			}
 		})
 	}
@@ -40,7 +40,7 @@ func TestValueIsReadAndWrittenUnchanged(t *testing.T) {
 		"":                     {},
 	} {
 		if got := ParseValue(value); got != want || got.String() != value {
-			t.Errorf("ParseValue(%q) = %+v, written as %q", value, got, got)
+			t.Errorf("ParseValue(%q): got %+v, written as %q", value, got, got)
 		}
 	}
 }

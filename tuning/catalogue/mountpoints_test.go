@@ -32,7 +32,7 @@ func TestMountPointsMustBeDataDirectories(t *testing.T) {
 		for _, options := range []string{"noatime", "noexec", "nosuid", "nodev", "_netdev"} {
 			err := AllowList{}.Check("filesystem"+point, ":"+options)
 			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-				t.Errorf("%s with %s: %v, want %q", point, options, err, want)
+				t.Errorf("%s with %s: got %v, want %q", point, options, err, want)
 			}
 		}
 	}
@@ -58,13 +58,13 @@ func TestAnAdministratorAdmitsMoreFileSystems(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := allow.Check("filesystem"+test.point, "xfs:noatime"); (err == nil) != test.admitted {
-				t.Errorf("%s: %v, want admitted %t", test.point, err, test.admitted)
+				t.Errorf("%s: got %v, want accepted %t", test.point, err, test.admitted)
 			}
 		})
 	}
 	for _, dir := range []string{"/", "scratch", "/a/../b", "/a/", "/a/*", ""} {
 		if _, err := (AllowList{}).WithFilesystems([]string{dir}); err == nil {
-			t.Errorf("%q is taken", dir)
+			t.Errorf("got %q accepted", dir)
 		}
 	}
 }
@@ -75,10 +75,10 @@ func TestSettingsOfEarlierReleasesStayUnlessTheyAreHazards(t *testing.T) {
 		"xfs:ro": false, "xfs:nonsense": false,
 	} {
 		if got := (AllowList{}).MayStay("filesystem/usr", value); got != want {
-			t.Errorf("%s: %t, want %t", value, got, want)
+			t.Errorf("%s: got %t, want %t", value, got, want)
 		}
 	}
 	if (AllowList{}).MayStay("sysctl/net.core.rmem_max", "1048576") {
-		t.Error("it is about file systems alone")
+		t.Error("got a result for a setting that is not about file systems")
 	}
 }

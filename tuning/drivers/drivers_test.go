@@ -57,7 +57,7 @@ func TestPassedOptions(t *testing.T) {
 				t.Error(diff)
 			}
 			if diff := cmp.Diff(before, options); diff != "" {
-				t.Errorf("the volume's own list is changed: %s", diff)
+				t.Errorf("got the volume's list changed: %s", diff)
 			}
 		})
 	}
@@ -82,7 +82,7 @@ func TestMissingForBackend(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.volume.MissingForBackend(test.volume.Source().Options(), strings.Fields(test.own), strings.Fields(test.list)); got != test.want {
-				t.Errorf("missing is %q, want %q", got, test.want)
+				t.Errorf("got missing options %q, want %q", got, test.want)
 			}
 		})
 	}
@@ -106,7 +106,7 @@ func TestLooksLike(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.volume.LooksLike(strings.Fields(test.options)); got != test.want {
-				t.Errorf("looks like %q, want %q", got, test.want)
+				t.Errorf("got similar to %q, want %q", got, test.want)
 			}
 		})
 	}
@@ -156,15 +156,15 @@ func TestCheckHoldsForEveryDriver(t *testing.T) {
 			flat = append(flat, o.String())
 		}
 		if differences := mountoptions.NFS.Compare(merged, flat); len(differences) > 0 {
-			t.Fatalf("%s gets %v of %v: %+v", volume.Driver, handed, merged, differences)
+			t.Fatalf("%s: got %v from %v: %+v", volume.Driver, handed, merged, differences)
 		}
 		for _, p := range mountoptions.Validate(mountoptions.NFS, flat) {
 			if strings.Contains(p.Message, "more than one version") {
-				t.Fatalf("%s gets %v of %v: %s", volume.Driver, handed, merged, p.Message)
+				t.Fatalf("%s: got %v from %v: %s", volume.Driver, handed, merged, p.Message)
 			}
 		}
 		if volume.ReadOnly && slices.Contains(merged, "rw") {
-			t.Fatalf("%s gets %v, and the volume is read-only", volume.Driver, handed)
+			t.Fatalf("%s: got %v for a read-only volume", volume.Driver, handed)
 		}
 	})
 }
@@ -174,22 +174,22 @@ func TestFactsHaveSources(t *testing.T) {
 	file := regexp.MustCompile(`^[\w./-]+/[\w.-]+[:,]`)
 	for name, read := range readings {
 		if len(rowsByDriver[name]) == 0 {
-			t.Errorf("%s was read, and the table does not have it", name)
+			t.Errorf("%s: got no row in the table, although its source was read", name)
 		}
 		if !strings.ContainsAny(read.release, "0123456789") || strings.Count(read.repo, "/") != 1 {
-			t.Errorf("%s: release is %q of %q", name, read.release, read.repo)
+			t.Errorf("%s: got release %q of %q", name, read.release, read.repo)
 		}
 		for _, fact := range []string{read.staging, read.handle, read.source, read.order, read.appends, read.replaces, read.readOnly} {
 			if !file.MatchString(fact) && fact != unknown {
-				t.Errorf("%s: %q names no file of the source", name, fact)
+				t.Errorf("%s: got %q, which does not name a file of the source", name, fact)
 			}
 		}
 		for _, r := range rowsByDriver[name] {
 			if r.reads == atPublish && !strings.Contains(read.staging, "for each pod") || r.reads == atStage && !strings.Contains(read.staging, "once per node") {
-				t.Errorf("%s: %q, and mountOptions are read for %s", name, read.staging, r.reads)
+				t.Errorf("%s: got %q, but mountOptions are read for %s", name, read.staging, r.reads)
 			}
 			if r.freeHandle && (read.handle == unknown || strings.Contains(read.handle, "are read from it") || strings.Contains(read.handle, "the driver parses it")) {
-				t.Errorf("%s: %q, and freeHandle is true", name, read.handle)
+				t.Errorf("%s: got %q, but freeHandle is true", name, read.handle)
 			}
 		}
 	}
@@ -199,7 +199,7 @@ func TestFactsHaveSources(t *testing.T) {
 func TestFactsWithoutSourcesAreUnknown(t *testing.T) {
 	for _, r := range table {
 		if _, read := readings[r.driver]; !read && (r.freeHandle || r.changes.apply != nil || r.additional.read != nil || r.path.read != nil || r.client != "" || r.empty.text != "") {
-			t.Errorf("%s: nothing says where what is known of it was read", r.driver)
+			t.Errorf("%s: got no source of the facts", r.driver)
 		}
 	}
 }
@@ -219,7 +219,7 @@ func TestOptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.volume.Source().Options(); got != test.want {
-				t.Errorf("options are those of %q, want %q", got, test.want)
+				t.Errorf("got options of %q, want %q", got, test.want)
 			}
 		})
 	}
@@ -253,10 +253,10 @@ func TestMountedPath(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.volume.Source().Server; got != test.server {
-				t.Errorf("server is %q, want %q", got, test.server)
+				t.Errorf("got server %q, want %q", got, test.server)
 			}
 			if got := test.volume.MountedPath(); got != test.path {
-				t.Errorf("path is %q, want %q", got, test.path)
+				t.Errorf("got path %q, want %q", got, test.path)
 			}
 		})
 	}
@@ -268,11 +268,11 @@ func TestMayBeCloned(t *testing.T) {
 		// Its handle identifies the share.
 		"file.csi.azure.com":    false,
 		"csi.trident.netapp.io": false, "example.com": false, "ebs.csi.aws.com": false,
-		// Its handle is the file system. That of OpenZFS and of Ceph's NFS names the volume, no more.
+		// Its handle is the file system. The handles of OpenZFS and of Ceph's NFS identify only the volume.
 		"efs.csi.aws.com": false, "fsx.openzfs.csi.aws.com": true, "rook-ceph.nfs.csi.ceph.com": true, "csi.vastdata.com": false, "filestore.csi.storage.gke.io": false,
 	} {
 		if got := (Volume{Driver: driver}).MayBeCloned(); got != want {
-			t.Errorf("%s: %t, want %t", driver, got, want)
+			t.Errorf("%s: got %t, want %t", driver, got, want)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func TestCauseOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := CauseOf(test.text, false); got != test.want {
-				t.Errorf("%s is put down to %s, want %s", test.text, got, test.want)
+				t.Errorf("%s: got cause %s, want %s", test.text, got, test.want)
 			}
 		})
 	}
@@ -61,10 +61,10 @@ func TestNoResponseToOtherOptionsLeavesTheCauseUnknown(t *testing.T) {
 		"mount error(112): Host is down", "rpc error: code = DeadlineExceeded desc = context deadline exceeded", "timeout after 110s",
 	} {
 		if got := CauseOf(text, true); got != Unknown {
-			t.Errorf("%s, with another way to ask, is put down to %s", text, got)
+			t.Errorf("%s, with a changed transport: got cause %s", text, got)
 		}
 		if got := CauseOf(text, false); got != Elsewhere {
-			t.Errorf("%s is put down to %s", text, got)
+			t.Errorf("%s: got cause %s", text, got)
 		}
 	}
 	for text, want := range map[string]Cause{
@@ -73,7 +73,7 @@ func TestNoResponseToOtherOptionsLeavesTheCauseUnknown(t *testing.T) {
 		"mount.nfs: an incorrect mount option was specified":                          Options,
 	} {
 		if got := CauseOf(text, true); got != want {
-			t.Errorf("%s is put down to %s, want %s", text, got, want)
+			t.Errorf("%s: got cause %s, want %s", text, got, want)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func TestEveryRowMatches(t *testing.T) {
 	for i, r := range rows {
 		for _, earlier := range rows[:i] {
 			if earlier.text == r.text || find(r.text) != r.cause {
-				t.Errorf("%q is never asked, or hidden", r.text)
+				t.Errorf("got row %q unused, or hidden by an earlier row", r.text)
 				break
 			}
 		}

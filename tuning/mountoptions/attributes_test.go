@@ -17,7 +17,7 @@ func TestAttributeSeconds(t *testing.T) {
 		"noac ac acregmin=7 hard ro": 7,
 	} {
 		if got := AttributeSeconds(strings.Fields(options)); got != want {
-			t.Errorf("%q: %g s, want %g", options, got, want)
+			t.Errorf("%q: got %g s, want %g", options, got, want)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func TestCompare(t *testing.T) {
 			}
 			for _, d := range got {
 				if d.Message == "" {
-					t.Errorf("%s differs, and nothing says why", d.Option)
+					t.Errorf("%s: got a difference without a reason", d.Option)
 				}
 			}
 		})

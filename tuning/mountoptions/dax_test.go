@@ -6,9 +6,9 @@ import "testing"
 func TestMissingDAXIsNotAnOutdatedMount(t *testing.T) {
 	got := XFS.Compare([]string{"dax=always"}, []string{"rw", "attr2", "dax=never", "inode64", "logbufs=8", "logbsize=32k", "noquota", "relatime"})
 	if len(got) != 1 || !got[0].Limited {
-		t.Errorf("%+v, want one difference, which is Limited", got)
+		t.Errorf("got %+v, want one difference, which is Limited", got)
 	}
 	if got := XFS.Compare([]string{"dax=always"}, []string{"rw", "logbsize=32k"}); len(got) != 1 || got[0].Limited {
-		t.Errorf("%+v, want one difference, which a new mount mends", got)
+		t.Errorf("got %+v, want one difference, which a new mount resolves", got)
 	}
 }

@@ -105,10 +105,10 @@ func TestMerge(t *testing.T) {
 				t.Error(diff)
 			}
 			if changed := !slices.Equal(texts(Parse(current)), got.Options); got.Changed != changed {
-				t.Errorf("Changed = %v, want %v", got.Changed, changed)
+				t.Errorf("Changed: got %v, want %v", got.Changed, changed)
 			}
 			if !slices.Equal(before, current) {
-				t.Errorf("the volume's own list was changed to %v", current)
+				t.Errorf("got the volume's list changed to %v", current)
 			}
 		})
 	}
@@ -141,17 +141,17 @@ func TestMergeProperties(t *testing.T) {
 
 		again := Merge(got.Options, wanted, policy, class)
 		if again.Changed {
-			t.Fatalf("not idempotent: %v, then %v", got.Options, again.Options)
+			t.Fatalf("want an idempotent merge, got %v, then %v", got.Options, again.Options)
 		}
 		if slices.Equal(got.Options, current) == got.Changed {
-			t.Fatalf("Changed is %v for %v", got.Changed, got.Options)
+			t.Fatalf("got Changed %v for %v", got.Changed, got.Options)
 		}
 		if !got.Changed {
 			return
 		}
 		options := Parse(got.Options)
 		if len(lastOfEach(options)) != len(options) {
-			t.Fatalf("a repetition in %v", got.Options)
+			t.Fatalf("got a repetition in %v", got.Options)
 		}
 		if problems := checkVersions(nfs, nfs.inGroup(options, keyVersion)); len(problems) > 0 {
 			t.Fatalf("%v: %v", got.Options, problems)
@@ -172,26 +172,26 @@ func checkMeaning(t *rapid.T, policy v1alpha1.ConflictPolicy, current, wanted, m
 		if group := nfs.groupOf(o); asked[group] {
 			key := nfs.keyOf(o)
 			if nfs.resolve(sortOptions(merged))[key] != has[key] {
-				t.Fatalf("%v means something else once sorted", texts(merged))
+				t.Fatalf("got another meaning of %v after sorting", texts(merged))
 			}
 		}
 		if nfs.rejectionReason(o) != "" && !slices.Contains(current, o) {
-			t.Fatalf("%s has come in", o)
+			t.Fatalf("got the unexpected option %s", o)
 		}
 	}
 	for _, o := range current {
 		if group := nfs.groupOf(o); !asked[group] && group != keyVersion && !slices.Contains(merged, o) {
-			t.Fatalf("%s is lost from %v", o, texts(merged))
+			t.Fatalf("got no %s in %v", o, texts(merged))
 		}
 	}
 	for key, value := range had {
 		if policy == keepVolume && key != keyCache && had[keyCache] != flagNoac && has[key] != value {
-			t.Fatalf("%s is %q and not the volume's %q in %v", key, has[key], value, texts(merged))
+			t.Fatalf("%s: got %q, want the volume's %q in %v", key, has[key], value, texts(merged))
 		}
 	}
 	for key, value := range want {
 		if policy == useProfile && want[keyCache] != flagNoac && has[key] != value {
-			t.Fatalf("%s is %q and not the profile's %q in %v", key, has[key], value, texts(merged))
+			t.Fatalf("%s: got %q, want the profile's %q in %v", key, has[key], value, texts(merged))
 		}
 	}
 }

@@ -68,7 +68,7 @@ func TestNconnect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, ok := Nconnect(test.options); got != test.want || ok != test.ok {
-				t.Errorf("Nconnect(%v) = %d, %v; want %d, %v", test.options, got, ok, test.want, test.ok)
+				t.Errorf("Nconnect(%v): got %d, %v; want %d, %v", test.options, got, ok, test.want, test.ok)
 			}
 		})
 	}
@@ -98,7 +98,7 @@ func TestEffect(t *testing.T) {
 		"actimeo=30": v1alpha1.EffectNextMount, "nocto": v1alpha1.EffectNextMount, "vers=4.1": v1alpha1.EffectNextMount,
 	} {
 		if got := Effect(option); got != want {
-			t.Errorf("Effect(%q) = %s, want %s", option, got, want)
+			t.Errorf("Effect(%q): got %s, want %s", option, got, want)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestOptionsThatNeedTheNodesNetwork(t *testing.T) {
 		"nfsvers=3 proto=tcp6 hard": "",
 	} {
 		if got := NeedsNodeNetwork(strings.Fields(options)); got != want {
-			t.Errorf("%q: %q, want %q", options, got, want)
+			t.Errorf("%q: got %q, want %q", options, got, want)
 		}
 	}
 }

@@ -60,17 +60,17 @@ func checkMerge(t failer, p Protocol, policy v1alpha1.ConflictPolicy, current, w
 	table := tableOf(p)
 	got := p.Merge(current, wanted, policy, class)
 	if again := p.Merge(got.Options, wanted, policy, class); again.Changed || !slices.Equal(again.Options, got.Options) {
-		t.Fatalf("%s: %q and %q make %q, then %q", p, current, wanted, got.Options, again.Options)
+		t.Fatalf("%s: %q and %q: got %q, then %q", p, current, wanted, got.Options, again.Options)
 	}
 	if !got.Changed {
 		if !slices.Equal(got.Options, current) {
-			t.Fatalf("%s: %q is unchanged, and %q", p, current, got.Options)
+			t.Fatalf("%s: got Changed false for %q, but options %q", p, current, got.Options)
 		}
 		return
 	}
 	own, merged := Parse(current), Parse(got.Options)
 	if len(lastOfEach(merged)) != len(merged) {
-		t.Fatalf("%s: a repetition in %q", p, got.Options)
+		t.Fatalf("%s: got a repetition in %q", p, got.Options)
 	}
 	asked := map[string]bool{}
 	for _, o := range Parse(wanted) {
@@ -81,16 +81,16 @@ func checkMerge(t failer, p Protocol, policy v1alpha1.ConflictPolicy, current, w
 	for _, o := range own {
 		group := table.groupOf(o)
 		if !asked[group] && !(table.oneVersionOnly && group == keyVersion) && !slices.Contains(merged, o) {
-			t.Fatalf("%s: %q is lost from %q", p, o.String(), got.Options)
+			t.Fatalf("%s: got no %q in %q", p, o.String(), got.Options)
 		}
 	}
 	for _, o := range merged {
 		if !slices.Contains(own, o) && (table.rejectionReason(o) != "" || !asked[table.groupOf(o)] && table.groupOf(o) != keyVersion) {
-			t.Fatalf("%s: %q has come in: %q", p, o.String(), got.Options)
+			t.Fatalf("%s: got the unexpected option %q in %q", p, o.String(), got.Options)
 		}
 	}
 	if differences := p.Compare(got.Options, nil); len(differences) > len(merged)+len(table.timers) {
-		t.Fatalf("%s: %d differences of %d options", p, len(differences), len(merged))
+		t.Fatalf("%s: got %d differences of %d options", p, len(differences), len(merged))
 	}
 }
 
@@ -111,7 +111,7 @@ func TestCompareWithItself(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				wanted := slices.DeleteFunc(drawKnown(t, p, "wanted"), func(o string) bool { return strings.HasPrefix(o, "timeo=") })
 				if got := p.Compare(wanted, wanted); len(got) > 0 {
-					t.Fatalf("%q differs from itself: %+v", wanted, got)
+					t.Fatalf("%q: got differences from itself: %+v", wanted, got)
 				}
 			})
 		})
@@ -130,7 +130,7 @@ func FuzzMergeAndCompare(f *testing.F) {
 		checkMerge(t, p, policies[int(policy)%len(policies)], own, want, strings.Split(class, "\n"))
 		for _, problem := range Validate(p, want) {
 			if problem.Message == "" {
-				t.Fatalf("a problem without a message: %+v", problem)
+				t.Fatalf("got a problem without a message: %+v", problem)
 			}
 		}
 		p.Compare(want, own)

@@ -120,11 +120,11 @@ func TestWeakened(t *testing.T) {
 			for _, d := range test.protocol.Weakened(strings.Fields(test.floor), strings.Fields(test.wanted)) {
 				got = append(got, d.Option+":"+d.Desired+":"+d.Observed)
 				if !d.Weaker || d.Message != "the operator never weakens a mount" {
-					t.Errorf("%+v does not say why", d)
+					t.Errorf("got %+v without a reason", d)
 				}
 			}
 			if want := strings.FieldsFunc(test.weaker, func(r rune) bool { return r == ';' }); !cmp.Equal(want, got, cmpopts.EquateEmpty()) {
-				t.Errorf("weaker %q, want %q", got, want)
+				t.Errorf("got weaker %q, want %q", got, want)
 			}
 		})
 	}
@@ -168,7 +168,7 @@ func TestMergeNeverWeakensAMount(t *testing.T) {
 // Between declared lists there is no volume that could become weaker.
 func TestJoinKeepsTheFirst(t *testing.T) {
 	if got := NFS.Join([]string{"hard"}, []string{"sec=none", "suid", "soft"}); !slices.Equal(got.Options, []string{"hard", "sec=none"}) || len(got.Skipped) != 1 {
-		t.Errorf("joined to %q, kept %v", got.Options, got.Skipped)
+		t.Errorf("got %q, skipped %v", got.Options, got.Skipped)
 	}
 }
 
@@ -196,11 +196,11 @@ func TestAMergedListIsNeverWeaker(t *testing.T) {
 				for _, protection := range tableOf(p).protections {
 					before, after := protection.read(Parse(slices.Concat(given, current))), protection.read(Parse(slices.Concat(given, got.Options)))
 					if after.isWeaker(before) {
-						t.Fatalf("%q beside %q and %q with %s make %q: %s is %s and was %s", current, given, wanted, policy, got.Options, protection.name, after.text, before.text)
+						t.Fatalf("%q with %q and %q, policy %s: got %q, where %s is %s, want at least %s", current, given, wanted, policy, got.Options, protection.name, after.text, before.text)
 					}
 				}
 				if again := p.MergeProtected(given, got.Options, wanted, policy, class); again.Changed {
-					t.Fatalf("not idempotent: %q, then %q", got.Options, again.Options)
+					t.Fatalf("want an idempotent merge, got %q, then %q", got.Options, again.Options)
 				}
 			})
 		})

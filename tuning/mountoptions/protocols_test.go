@@ -96,7 +96,7 @@ func TestMergeByProtocol(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := test.protocol.Merge(strings.Fields(test.current), strings.Fields(test.wanted), v1alpha1.ConflictKeepVolume, nil)
 			if diff := cmp.Diff(strings.Fields(test.want), got.Options); diff != "" || len(got.Skipped) != test.kept {
-				t.Errorf("%s\nkept %v, want %d", diff, got.Skipped, test.kept)
+				t.Errorf("%s\ngot skipped %v, want %d", diff, got.Skipped, test.kept)
 			}
 		})
 	}
@@ -153,7 +153,7 @@ func TestGuidesAreKnown(t *testing.T) {
 		known := protocol.Known()
 		for _, name := range strings.Fields(options) {
 			if !slices.ContainsFunc(known, func(k Known) bool { return k.Name == name }) {
-				t.Errorf("%s: %s is not known", protocol, name)
+				t.Errorf("%s: got %s unknown", protocol, name)
 			}
 		}
 	}
@@ -164,19 +164,19 @@ func TestTablesAreConsistent(t *testing.T) {
 		for _, k := range protocol.Known() {
 			name := string(protocol) + " " + k.Name
 			if k.Source == "" || k.Key == "" {
-				t.Errorf("%s: source %q, key %q", name, k.Source, k.Key)
+				t.Errorf("%s: got source %q, key %q", name, k.Source, k.Key)
 			}
 			if k.Rejected == "" && k.TakesEffect == "" {
-				t.Errorf("%s: takes effect never", name)
+				t.Errorf("%s: got an option that never takes effect", name)
 			}
 			if _, both := table.specs[k.Name]; both && k.Rejected != "" {
-				t.Errorf("%s is both known and refused", name)
+				t.Errorf("%s: got an option that is both known and rejected", name)
 			}
 			if k.Values == "" || k.Default == "" {
 				continue
 			}
 			if reason := table.validateOption(k.Name+"="+k.Default, parseOne(k.Name+"="+k.Default)); reason != "" {
-				t.Errorf("%s: the kernel's own value %s is refused: %s", name, k.Default, reason)
+				t.Errorf("%s: got the kernel's default %s rejected: %s", name, k.Default, reason)
 			}
 		}
 	}

@@ -25,7 +25,7 @@ func TestAsksOtherwise(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.protocol.ChangesTransport(test.before, test.list); got != test.want {
-				t.Errorf("from %v to %v: %t, want %t", test.before, test.list, got, test.want)
+				t.Errorf("from %v to %v: got %t, want %t", test.before, test.list, got, test.want)
 			}
 		})
 	}

@@ -120,7 +120,7 @@ func TestValidateNeverPassesAnUnsafeByte(t *testing.T) {
 			}
 		}
 		if o := parseOne(text); !safe.MatchString(text) || nfs.rejectionReason(o) != "" || nfs.specs[o.Name].key == "" {
-			t.Fatalf("%q passes", text)
+			t.Fatalf("got %q accepted", text)
 		}
 	})
 }

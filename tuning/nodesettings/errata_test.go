@@ -17,7 +17,7 @@ import (
 func TestSeedErrata(t *testing.T) {
 	for name, test := range map[string]struct {
 		got  []string
-		want []string // each in some answer
+		want []string // each is part of a problem
 	}{
 		"an argument on the kernel command line is not yet granted: 1.5 GB of memory halve the inode hash": {
 			hash(1400<<20, 16777216), []string{"fact: granted 8388608, default 131072, clamped true"}},
@@ -93,7 +93,7 @@ func TestSeedErrata(t *testing.T) {
 	}
 }
 
-// answers returns the problems of a profile with their severity.
+// answers returns the problems of a profile, with their severity.
 func answers(options ...option) []string {
 	p := profile("a", 0, options...)
 	var all []string

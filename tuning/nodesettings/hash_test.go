@@ -69,7 +69,7 @@ func TestHashesOfUnchangedProfilesNeverChange(t *testing.T) {
 		line("plan/"+p.Name, PlanHash(p), PlanHash(deleted(p)))
 	}
 	if diff := cmp.Diff(strings.Split(string(golden), "\n"), strings.Split(got.String(), "\n")); diff != "" {
-		t.Errorf("hashes have changed (-before +now):\n%s", diff)
+		t.Errorf("got changed hashes (-before +now):\n%s", diff)
 	}
 }
 
@@ -82,24 +82,24 @@ func TestHashes(t *testing.T) {
 	}
 	both := hashes(a, b)
 	if hashes() != [2]string{} {
-		t.Error("an empty set has a hash")
+		t.Error("got a hash of an empty set")
 	}
 	if hashes(b, a) != both {
-		t.Error("the order matters")
+		t.Error("got another hash in another order")
 	}
 	c := v1alpha1.NodeSetting{Key: b.Key, Value: b.Value, Profile: "c", OnRemoval: v1alpha1.DeletionRestore}
 	if hashes(a, c) != both {
-		t.Error("the source matters")
+		t.Error("got another hash with another source")
 	}
 	c.Value = "1"
 	if got := hashes(a, c); got[0] == both[0] || got[1] != both[1] {
 		t.Error("a live value must change the hash, and must not change the boot hash")
 	}
 	if got := hashes(b); got[1] != "" {
-		t.Error("nothing takes effect at boot, and there is a boot hash")
+		t.Error("got a boot hash without settings that take effect at boot")
 	}
 	// printf 'kernelArgument/ihash_entries=16777216\nsysctl/net.core.rmem_max=16777216\n' | sha256sum
 	if want := "709d4d2dba322a18"; both[0] != want {
-		t.Errorf("hash is %s, want %s", both[0], want)
+		t.Errorf("got hash %s, want %s", both[0], want)
 	}
 }

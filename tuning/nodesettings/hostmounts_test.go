@@ -44,14 +44,14 @@ func TestHostSettingsHaveCanonicalKeys(t *testing.T) {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
 	if problems := Validate(&p, catalogue.AllowList{}); len(problems) > 0 {
-		t.Errorf("problems: %v", problems)
+		t.Errorf("got problems %v", problems)
 	}
 	if _, bootHash := Hashes(Settings(&p)); bootHash != "" {
-		t.Error("nothing of it takes effect at boot alone, and there is a boot hash")
+		t.Error("got a boot hash without settings that require a reboot")
 	}
 }
 
-// What was said of hashes.golden holds for this line too.
+// The rules of hashes.golden apply to this line too.
 func TestTheHashOfHostSettingsNeverChanges(t *testing.T) {
 	data, err := os.ReadFile("testdata/later/host-mounts.yaml")
 	if err != nil {
@@ -62,7 +62,7 @@ func TestTheHashOfHostSettingsNeverChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	if hash, bootHash := Hashes(Settings(&p)); hash != "ff2aba30f775c90b" || bootHash != "" {
-		t.Errorf("hash %s, boot hash %q; want ff2aba30f775c90b and none", hash, bootHash)
+		t.Errorf("got hash %s, boot hash %q; want ff2aba30f775c90b and none", hash, bootHash)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestHostSettingsOfSeveralProfilesMergeKeyByKey(t *testing.T) {
 		t.Errorf("got %v", values)
 	}
 	if len(result.Conflicts) != 1 || result.Conflicts[0].Key != "tuned/profile" {
-		t.Errorf("conflicts %v", result.Conflicts)
+		t.Errorf("got conflicts %v", result.Conflicts)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestNconnectOfHostMountsCountsForSlots(t *testing.T) {
 	p := profile("a", 0, maxSlots(intstr.FromString(v1alpha1.FromNconnect)), hostSettings)
 	for _, s := range Settings(&p) {
 		if s.Key == keyTCPMaxSlots && s.Value != "256" {
-			t.Errorf("%s for nconnect=4, want 256", s.Value)
+			t.Errorf("got %s for nconnect=4, want 256", s.Value)
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// profile is a profile with a priority and the additions of the options.
+// profile returns a profile with a priority and the changes of the options.
 func profile(name string, priority int32, options ...func(*v1alpha1.StorageClientProfileSpec)) v1alpha1.StorageClientProfile {
 	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	p.Spec.Priority = priority
@@ -77,7 +77,7 @@ func retain(spec *v1alpha1.StorageClientProfileSpec) { spec.DeletionPolicy = v1a
 
 var fromNconnect = intstr.FromString(v1alpha1.FromNconnect)
 
-// setting is a setting in one line: key=value of a profile, restored unless it has a minus.
+// setting returns a setting in one line: "key=value profile". The line ends with " -" if the value is not restored.
 func setting(s v1alpha1.NodeSetting) string {
 	mark := ""
 	if s.OnRemoval == v1alpha1.DeletionRetain {
@@ -223,7 +223,7 @@ func TestMerge(t *testing.T) {
 			}
 			hash, bootHash := Hashes(got.Settings)
 			if got.Hash != hash || got.BootHash != bootHash {
-				t.Errorf("hashes %s, %s; want %s, %s", got.Hash, got.BootHash, hash, bootHash)
+				t.Errorf("got hashes %s, %s; want %s, %s", got.Hash, got.BootHash, hash, bootHash)
 			}
 		})
 	}
@@ -241,7 +241,7 @@ func TestSlotsFollowTheTableOfTheNetAppGuide(t *testing.T) {
 			got = s.Value
 		}
 		if got != value {
-			t.Errorf("nconnect=%d gives %q, want %q", nconnect, got, value)
+			t.Errorf("nconnect=%d: got %q, want %q", nconnect, got, value)
 		}
 	}
 }
@@ -254,7 +254,7 @@ func TestMergeLeavesOutWhatDoesNotFit(t *testing.T) {
 	sysctl("net.z", "1")(&high.Spec)
 	got := Merge([]v1alpha1.StorageClientProfile{low, high}, nil)
 	if len(got.Settings) != MaxSettings || settingOf(got.Settings, "sysctl/net.z").Profile != "high" {
-		t.Errorf("%d settings, the highest priority among them: %+v", len(got.Settings), settingOf(got.Settings, "sysctl/net.z"))
+		t.Errorf("got %d settings, including %+v of the profile with the highest priority", len(got.Settings), settingOf(got.Settings, "sysctl/net.z"))
 	}
 	if diff := cmp.Diff([]string{"sysctl/net.a255"}, got.Omitted); diff != "" {
 		t.Error(diff)
@@ -264,7 +264,7 @@ func TestMergeLeavesOutWhatDoesNotFit(t *testing.T) {
 func TestTakesEffectAtBoot(t *testing.T) {
 	for key, want := range map[string]bool{keyIhash: true, keyRmem: false, keyTCPMaxSlots: false} {
 		if got := TakesEffectAtBoot(key); got != want {
-			t.Errorf("TakesEffectAtBoot(%q) = %v", key, got)
+			t.Errorf("TakesEffectAtBoot(%q): got %v", key, got)
 		}
 	}
 }
@@ -293,28 +293,28 @@ func TestMergeProperties(t *testing.T) {
 		first := Merge(profiles, nil)
 		shuffled := rapid.Permutation(profiles).Draw(t, "shuffled")
 		if diff := cmp.Diff(first, Merge(shuffled, nil)); diff != "" {
-			t.Fatalf("the order of the profiles matters:\n%s", diff)
+			t.Fatalf("got another result for another order of the profiles:\n%s", diff)
 		}
 		again := Merge(profiles, first.Settings)
 		if diff := cmp.Diff(first, again); diff != "" {
-			t.Fatalf("merged over itself:\n%s", diff)
+			t.Fatalf("got another result after a second merge:\n%s", diff)
 		}
 		if !slices.IsSortedFunc(first.Settings, byKey) || !slices.IsSortedFunc(first.Conflicts, func(a, b Conflict) int { return strings.Compare(a.Key, b.Key) }) {
-			t.Fatal("not sorted")
+			t.Fatal("got unsorted settings")
 		}
 		if len(profiles) == 1 {
 			if diff := cmp.Diff(Settings(&profiles[0]), first.Settings, cmpopts.EquateEmpty()); diff != "" {
-				t.Fatalf("one profile alone:\n%s", diff)
+				t.Fatalf("for a single profile: got differences:\n%s", diff)
 			}
 		}
 		for _, c := range first.Conflicts {
 			if settingOf(first.Settings, c.Key).Key != "" {
-				t.Fatalf("%s is undecided and set", c.Key)
+				t.Fatalf("%s: got a value despite an unresolved conflict", c.Key)
 			}
 			held := v1alpha1.NodeSetting{Key: c.Key, Value: "9", Profile: "before", OnRemoval: v1alpha1.DeletionRestore}
 			kept := Merge(profiles, []v1alpha1.NodeSetting{held})
 			if diff := cmp.Diff(held, settingOf(kept.Settings, c.Key)); diff != "" {
-				t.Fatalf("what was in force has changed:\n%s", diff)
+				t.Fatalf("got the effective value changed:\n%s", diff)
 			}
 		}
 	})

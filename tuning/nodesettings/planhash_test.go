@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// planned is a profile of which every part of the plan's hash is given.
+// planned returns a profile that sets every field of the plan's hash.
 func planned(change ...func(*v1alpha1.StorageClientProfile)) *v1alpha1.StorageClientProfile {
 	p := profile("a", 0, argument("ihash_entries=16777216"))
 	p.Spec.NodeSelector = metav1.LabelSelector{MatchLabels: map[string]string{"pool": "eda", "tier": "gold"}}
@@ -49,7 +49,7 @@ func TestAnApprovalDoesNotSurviveAnotherDisruption(t *testing.T) {
 		},
 	} {
 		if PlanHash(planned()) == PlanHash(planned(change)) {
-			t.Errorf("an approval counts for %s too", name)
+			t.Errorf("got an approval that also covers %s", name)
 		}
 	}
 }
@@ -93,10 +93,10 @@ func TestPlansWithTheSameDisruptionHaveOneHash(t *testing.T) {
 		one, other := planned(alike[0]), planned(alike[1])
 		before := other.DeepCopy()
 		if PlanHash(one) != PlanHash(other) {
-			t.Errorf("%s: another hash", name)
+			t.Errorf("%s: got another hash", name)
 		}
 		if !reflect.DeepEqual(before, other) {
-			t.Errorf("%s: the profile, which a cache shares, was changed", name)
+			t.Errorf("%s: got a change of the profile, which is shared with a cache", name)
 		}
 	}
 }
@@ -107,11 +107,11 @@ func TestAProfileWithoutBootSettingsHasNoPlan(t *testing.T) {
 	deleted := p.DeepCopy()
 	deleted.DeletionTimestamp = ptr.To(metav1.Unix(1, 0))
 	if PlanHash(p) != "" || PlanHash(deleted) != "" {
-		t.Errorf("%q and %q: there is nothing to approve", PlanHash(p), PlanHash(deleted))
+		t.Errorf("got %q and %q, want no hash without a plan", PlanHash(p), PlanHash(deleted))
 	}
 }
 
-// leftOutOfPlan are the fields of a spec that may change under an approval, each with the reason.
+// leftOutOfPlan contains the fields of a spec that may change under an approval, each with the reason.
 var leftOutOfPlan = map[string]string{
 	"mode":                        "whether the plan is carried out at all; it is reviewed and approved in mode Plan, and then enforced",
 	"paused":                      "when the plan begins, which is the author's",
@@ -152,7 +152,7 @@ func fieldsOfSpec(of reflect.Type, path string) []string {
 	return out
 }
 
-// otherValues has for each field of a spec a value that is not its default.
+// otherValues contains, for each field of a spec, a value that is not its default.
 var otherValues = map[string]any{
 	"nodeSelector":                                  map[string]any{"matchLabels": map[string]any{"pool": "b"}},
 	"allNodes":                                      true,
@@ -222,29 +222,29 @@ func TestEveryFieldIsCoveredByThePlansHashOrLeftOutForAReason(t *testing.T) {
 	for _, path := range fields {
 		value, known := otherValues[path]
 		if !known {
-			t.Errorf("spec.%s is new: give another value of it in otherValues, and a reason in leftOutOfPlan where no approval is to cover it", path)
+			t.Errorf("spec.%s is new: add another value to otherValues, and add a reason to leftOutOfPlan if approvals must not cover it", path)
 			continue
 		}
 		changed := withField(t, planned(), path, value)
 		if reflect.DeepEqual(planned().Spec.WithDefaults(), changed.Spec.WithDefaults()) {
-			t.Errorf("spec.%s: %v is no other value", path, value)
+			t.Errorf("spec.%s: got %v in otherValues, want another value", path, value)
 		}
 		reason, leftOut := leftOutOfPlan[path]
 		switch same := PlanHash(planned()) == PlanHash(changed); {
 		case leftOut && (!same || reason == ""):
-			t.Errorf("spec.%s is left out (%q), and changes the hash: %v", path, reason, !same)
+			t.Errorf("spec.%s is in leftOutOfPlan (%q): got the hash changed: %v", path, reason, !same)
 		case !leftOut && same:
-			t.Errorf("spec.%s may change under an approval", path)
+			t.Errorf("spec.%s: got the same hash after a change, want another hash", path)
 		}
 	}
 	for path := range leftOutOfPlan {
 		if !slices.Contains(fields, path) {
-			t.Errorf("spec.%s is left out, and there is no such field", path)
+			t.Errorf("spec.%s is in leftOutOfPlan, but this field does not exist", path)
 		}
 	}
 }
 
-// An approval that was given to a release whose hash covered the boot settings alone.
+// The approval is from a release whose hash covered only the settings that require a reboot.
 func TestAnApprovalFromBeforeTheUpgradeCountsUntilTheSpecIsEdited(t *testing.T) {
 	const old = "d49c23c8c9aa784b"
 	before := func(change ...func(*v1alpha1.StorageClientProfile)) *v1alpha1.StorageClientProfile {
@@ -287,7 +287,7 @@ func TestAnApprovalFromBeforeTheUpgradeCountsUntilTheSpecIsEdited(t *testing.T) 
 			want = PlanHash(fresh)
 		}
 		if got := PlanHash(test.p); got != want || got == "" {
-			t.Errorf("%s: the plan is %s, want %s", name, got, want)
+			t.Errorf("%s: got plan %s, want %s", name, got, want)
 		}
 	}
 }
@@ -306,7 +306,7 @@ func TestThePolicyCoversTheFieldsOfTheHash(t *testing.T) {
 			covers = covers || strings.Contains(policy, fmt.Sprintf("%s != %s ", of("object"), of("oldObject")))
 		}
 		if _, leftOut := leftOutOfPlan[path]; covers == leftOut {
-			t.Errorf("spec.%s: the policy compares it: %v, and the hash covers it: %v", path, covers, !leftOut)
+			t.Errorf("spec.%s: got compared by the policy %v, covered by the hash %v", path, covers, !leftOut)
 		}
 	}
 }

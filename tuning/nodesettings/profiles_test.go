@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// Every profile that is handed out can be carried out as it stands.
+// Every shipped profile works without changes.
 func TestShippedProfiles(t *testing.T) {
 	files, err := filepath.Glob("../../config/profiles/*/*.yaml")
 	if err != nil {
@@ -42,7 +42,7 @@ func TestShippedProfiles(t *testing.T) {
 	}
 	for _, name := range []string{"azure-files-large-directories", "azure-netapp-files-eda", "nfs41-hpc", "smb-shares", "xfs-many-small-files"} {
 		if !profiles[name] {
-			t.Errorf("config/profiles/%s has no profile", name)
+			t.Errorf("config/profiles/%s: got no profile", name)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func TestShippedProfilesNeverLowerAKernelsDefault(t *testing.T) {
 	for _, pattern := range []string{"../../config/profiles/*/profile.yaml", "../../config/samples/storageclientprofile_*.yaml"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
-			t.Fatalf("%s: %d files, %v", pattern, len(found), err)
+			t.Fatalf("%s: got %d files, %v", pattern, len(found), err)
 		}
 		files = append(files, found...)
 	}
@@ -102,7 +102,7 @@ func TestShippedProfilesNeverLowerAKernelsDefault(t *testing.T) {
 		}
 	}
 	if compared < 20 {
-		t.Errorf("only %d values were compared", compared)
+		t.Errorf("got only %d values compared", compared)
 	}
 }
 

@@ -165,7 +165,7 @@ func TestValidateReportsFieldValueAndRemedy(t *testing.T) {
 	text := problems[0].String()
 	for _, part := range []string{"spec.node.kernelArguments[0]", `"16M"`, "write 16777216", "16 buckets"} {
 		if !strings.Contains(text, part) {
-			t.Errorf("%q does not tell %q", text, part)
+			t.Errorf("got %q, want %q in it", text, part)
 		}
 	}
 }

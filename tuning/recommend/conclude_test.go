@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// of is a mount with findings.
+// of returns a mount with findings.
 func of(node string, findings ...Finding) Mount {
 	return Mount{Node: node, Sample: Sample{Protocol: "NFSv4.1"}, Verdict: Verdict{Findings: findings}}
 }
@@ -27,7 +27,7 @@ func TestConclude(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := Conclude(test.mounts); got != test.want || got.Text() == "" {
-				t.Errorf("%s: %q, want %s", got, got.Text(), test.want)
+				t.Errorf("%s: got %q, want %s", got, got.Text(), test.want)
 			}
 		})
 	}
@@ -48,7 +48,7 @@ func TestEveryChangeHasATextForm(t *testing.T) {
 		f, _ := r.apply(nfs("NFSv4.1", option("rsize=32768"), read(6000, 32, 187)))
 		told[r.ID] = f.Change.Texts()
 		if (len(told[r.ID]) > 0) != (r.Cause == CauseClient) {
-			t.Errorf("%s of the %s tells %q", r.ID, r.Cause, told[r.ID])
+			t.Errorf("%s with cause %s: got change texts %q", r.ID, r.Cause, told[r.ID])
 		}
 	}
 	for rule, want := range map[string]string{
@@ -56,7 +56,7 @@ func TestEveryChangeHasATextForm(t *testing.T) {
 		"AttributeRevalidation": "actimeo=30",
 	} {
 		if !slices.Contains(told[rule], want) {
-			t.Errorf("%s tells %q, want %s", rule, told[rule], want)
+			t.Errorf("%s: got change texts %q, want %s", rule, told[rule], want)
 		}
 	}
 }

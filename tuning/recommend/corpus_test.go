@@ -24,7 +24,7 @@ func corpus(t *testing.T) []recorded {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.json")
 	if err != nil || len(files) < 10 {
-		t.Fatalf("%d recorded samples, %v", len(files), err)
+		t.Fatalf("got %d recorded samples, %v", len(files), err)
 	}
 	var all []recorded
 	for _, name := range files {
@@ -55,7 +55,7 @@ func TestRecordedSamples(t *testing.T) {
 	for _, r := range corpus(t) {
 		v := For(r.Sample)
 		if got := rulesOf(v); !slices.Equal(got, r.Rules) {
-			t.Errorf("%s: found %q, want %q", r.Planted, got, r.Rules)
+			t.Errorf("%s: got %q, want %q", r.Planted, got, r.Rules)
 		}
 		fmt.Fprintf(&text, "%s\n  %s\n", r.Planted, v.Summary)
 		for _, f := range v.Findings {
@@ -73,25 +73,25 @@ func TestRecordedSamples(t *testing.T) {
 		}
 	}
 	if want, err := os.ReadFile(golden); err != nil || string(want) != text.String() {
-		t.Errorf("the verdicts have changed (-update writes them): %v\n%s", err, text.String())
+		t.Errorf("got changed verdicts (run with -update to write them): %v\n%s", err, text.String())
 	}
 }
 
-// The same work on a machine of half or twice the speed, and in a window of half the length, tells the same: no recorded sample lies at
-// the edge of a threshold.
+// The same work on a machine of half or twice the speed, and in a window of half the length, has the same findings. No recorded sample is
+// close to a threshold.
 func TestRecordedSamplesAtOtherSpeeds(t *testing.T) {
 	for _, r := range corpus(t) {
 		for name, s := range map[string]Sample{
 			"half as fast": scaled(r.Sample, 0.5, 1, 1), "twice as fast": scaled(r.Sample, 2, 1, 1), "in half the time": scaled(r.Sample, 0.5, 0.5, 0.5),
 		} {
 			if got := rulesOf(For(s)); !slices.Equal(got, r.Rules) {
-				t.Errorf("%s, %s: found %q, want %q", r.Planted, name, got, r.Rules)
+				t.Errorf("%s, %s: got %q, want %q", r.Planted, name, got, r.Rules)
 			}
 		}
 	}
 }
 
-// scaled does so many times the work, waits so many times as long for all of it together, in a window of so many times the length.
+// scaled multiplies the amount of work, the total wait time, and the length of the window.
 func scaled(s Sample, work, waited, window float64) Sample {
 	scale := func(n *uint64, factor float64) { *n = uint64(float64(*n) * factor) }
 	s.Seconds *= window

@@ -24,7 +24,7 @@ func target() Target {
 	}
 }
 
-// declared is a target whose volume has a rule already.
+// declared returns a target whose volume already has a rule.
 func declared(change ...func(*v1alpha1.VolumeRule)) Target {
 	t := target()
 	t.Rule = "nfs"
@@ -67,11 +67,11 @@ func TestAProposalChangesTheRuleOfTheVolume(t *testing.T) {
 		t.Errorf("changes (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(declared().Profile, was.Profile); diff != "" {
-		t.Errorf("what was handed in is changed:\n%s", diff)
+		t.Errorf("got the caller's profile changed:\n%s", diff)
 	}
 	p = Propose(declared(func(r *v1alpha1.VolumeRule) { r.OnConflict = v1alpha1.ConflictUseProfile }), findings(nfs("NFSv4.1", operation("GETATTR", 16387))))
 	if strings.Contains(strings.Join(p.Changes, "\n"), "onConflict") {
-		t.Errorf("changes are %v", p.Changes)
+		t.Errorf("got changes %v", p.Changes)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestEveryProposalIsValid(t *testing.T) {
 				}
 				p := Propose(to, []Finding{f})
 				if len(p.Profiles) == 0 {
-					t.Errorf("%s: nothing", f.Rule)
+					t.Errorf("%s: got no proposal", f.Rule)
 				}
 				for i := range p.Profiles {
 					for _, problem := range nodesettings.Validate(&p.Profiles[i], catalogue.AllowList{}) {
@@ -184,7 +184,7 @@ func TestEveryProposalIsValid(t *testing.T) {
 	for _, r := range Rules() {
 		byHand := slices.Contains([]string{"CloseToOpen", "SynchronousMount", "OpenAndClose"}, r.ID)
 		if r.Cause == CauseClient && !byHand && !proposed[r.ID] {
-			t.Errorf("no proposal of %s is tried", r.ID)
+			t.Errorf("want a test of a proposal of %s", r.ID)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/tuning/counters"
 )
 
-// nfs is a minute of a mount, of 100 small READs a second that take 1 ms.
+// nfs returns a one-minute sample of a mount with 100 small READs a second that take 1 ms.
 func nfs(protocol string, changes ...func(*Sample)) Sample {
 	s := Sample{
 		Server: "10.0.0.3", Export: "/exports/data", MountPoint: "/mnt/data", Protocol: protocol, Seconds: 60, ReadAheadKiB: 128, SlotLimit: 65536,
@@ -48,7 +48,7 @@ func option(o string) func(*Sample) {
 
 func events(e counters.Events) func(*Sample) { return func(s *Sample) { s.Events = e } }
 
-// read is a minute of READs through the page cache: their number, KiB of each, and the MiB that programs requested.
+// read sets the READs through the page cache in one minute: their number, the KiB of each, and the MiB that programs requested.
 func read(count, each, asked uint64) func(*Sample) {
 	return func(s *Sample) {
 		s.Operations = []Operation{{Name: "READ", Count: count, BytesReceived: count * each << 10, RoundTripMillis: count * 5}}
@@ -56,7 +56,7 @@ func read(count, each, asked uint64) func(*Sample) {
 	}
 }
 
-// wrote is a minute of WRITEs: how many, and KiB of each.
+// wrote sets the WRITEs in one minute: their number, and the KiB of each.
 func wrote(count, each uint64, direct bool) func(*Sample) {
 	return func(s *Sample) {
 		s.Operations = []Operation{{Name: "WRITE", Count: count, BytesSent: count * each << 10, RoundTripMillis: count * 2}}
@@ -161,7 +161,7 @@ func TestFor(t *testing.T) {
 				got = append(got, f.Rule)
 			}
 			if strings.Join(got, " ") != test.want {
-				t.Errorf("found %q, want %q: %+v", got, test.want, verdict)
+				t.Errorf("got %q, want %q: %+v", got, test.want, verdict)
 			}
 			if verdict.Summary == "" {
 				t.Error("no summary")
@@ -178,10 +178,10 @@ func TestOnlyClientFindingsProposeChanges(t *testing.T) {
 	for _, r := range Rules() {
 		f, _ := r.apply(nfs("NFSv4.1", option("rsize=32768"), read(6000, 32, 187)))
 		if (r.Cause == CauseClient) != changes(f) && r.ID != "SmallTransfers" {
-			t.Errorf("%s is the %s's, and changes %+v", r.ID, r.Cause, f.Change)
+			t.Errorf("%s with cause %s: got change %+v", r.ID, r.Cause, f.Change)
 		}
 		if f.Effect == "" || f.Seen == "" || f.Source == "" || r.Title == "" || r.Signature == "" || r.Cause == CauseClient && f.Against == "" {
-			t.Errorf("%s leaves out what is to be said: %+v", r.ID, f)
+			t.Errorf("%s: got missing texts in %+v", r.ID, f)
 		}
 	}
 }

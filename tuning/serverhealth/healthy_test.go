@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/tuning/counters"
 )
 
-// healthy is a client of a server that is well, with its ups and downs: it is played request by request.
+// healthy simulates a client of a healthy server with usual fluctuations, request by request.
 type healthy struct {
 	random    *rand.Rand
 	reading   Reading
@@ -101,8 +101,8 @@ func (h *healthy) read() Reading {
 	return r
 }
 
-// These minutes are synthetic. They contain the events of a healthy client: changing load, idle phases, responses after up to 45 s,
-// connections that are made anew, processes that are killed, and servers that restart within 45 s.
+// These minutes are synthetic. They contain the events of a healthy client: changing load, idle phases, and responses after up to 45 s.
+// They also contain new connections, killed processes, and servers that restart within 45 s.
 func TestAThousandHealthyMinutesRaiseNoAlarm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: a thousand minutes of eight clients are NOT played")
@@ -128,11 +128,11 @@ func TestAThousandHealthyMinutesRaiseNoAlarm(t *testing.T) {
 		for _, v := range w.Note(now, batch) {
 			states[v.State]++
 			if v.State != v1alpha1.ServerAnswering && v.State != v1alpha1.ServerIdle || v.Flapping {
-				t.Fatalf("after %d s, %s: %s, %s: %s (flapping: %v)", second, v.Server, v.State, v.Reason, v.Message, v.Flapping)
+				t.Fatalf("after %d s, %s: got %s, %s: %s (flapping: %v)", second, v.Server, v.State, v.Reason, v.Message, v.Flapping)
 			}
 		}
 	}
 	if states[v1alpha1.ServerAnswering] < 10000 || states[v1alpha1.ServerIdle] < 500 {
-		t.Errorf("the minutes are one-sided: %v", states)
+		t.Errorf("got too few different events in the minutes: %v", states)
 	}
 }

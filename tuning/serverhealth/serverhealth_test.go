@@ -20,7 +20,7 @@ var (
 
 const every = 10 * time.Second
 
-// scene is one server as a test plays it, a sample each ten seconds.
+// scene simulates one server with a sample every ten seconds.
 type scene struct {
 	t       *testing.T
 	watch   Watch
@@ -39,7 +39,7 @@ func newScene(t *testing.T, key Key, connections int) *scene {
 	return s
 }
 
-// step changes the reading and notes it.
+// step applies a change to the reading, and evaluates it.
 func (s *scene) step(changes ...func(*Reading)) Verdict {
 	s.t.Helper()
 	r := s.reading
@@ -54,7 +54,7 @@ func (s *scene) step(changes ...func(*Reading)) Verdict {
 	verdicts := s.watch.Note(s.now, batch)
 	s.now = s.now.Add(every)
 	if len(verdicts) != 1 {
-		s.t.Fatalf("%d verdicts on one server", len(verdicts))
+		s.t.Fatalf("got %d verdicts for one server", len(verdicts))
 	}
 	s.last = verdicts[0]
 	return s.last
@@ -75,11 +75,11 @@ func (s *scene) steps(n int, changes ...func(*Reading)) Verdict {
 func (s *scene) want(state v1alpha1.ServerState, reason string) {
 	s.t.Helper()
 	if s.last.State != state || s.last.Reason != reason {
-		s.t.Fatalf("at %s: %s, %s (%s), want %s, %s", s.now.Sub(start), s.last.State, s.last.Reason, s.last.Message, state, reason)
+		s.t.Fatalf("at %s: got %s, %s (%s), want %s, %s", s.now.Sub(start), s.last.State, s.last.Reason, s.last.Message, state, reason)
 	}
 }
 
-// work is a request on a connection that is answered at once; send one that is not.
+// work adds a request that gets an immediate response. send adds a request without a response.
 func work(i int) func(*Reading) {
 	return func(r *Reading) { r.Connections[i].Sends++; r.Connections[i].Responses++ }
 }
@@ -117,10 +117,10 @@ func TestAServerWithoutResponsesIsSilentAMinuteAfterTheFirstRequest(t *testing.T
 	s.step()
 	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonNoAnswer)
 	if !s.last.Since.Equal(first) || s.last.Stuck != 1 {
-		t.Errorf("since %s with %d connections, want %s with 1", s.last.Since, s.last.Stuck, first)
+		t.Errorf("got since %s with %d connections, want %s with 1", s.last.Since, s.last.Stuck, first)
 	}
 	if want := first.Add(-every); !s.last.LastResponse.Equal(want) {
-		t.Errorf("answered last at %s, want %s", s.last.LastResponse, want)
+		t.Errorf("got the last response at %s, want %s", s.last.LastResponse, want)
 	}
 	s.step(answer(0))
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
@@ -156,7 +156,7 @@ func TestAProbeFindsTheCause(t *testing.T) {
 			}
 			s.want(c.state, c.reason)
 			if !strings.Contains(s.last.Message, c.says) {
-				t.Errorf("message %q lacks %q", s.last.Message, c.says)
+				t.Errorf("got message %q, want %q in it", s.last.Message, c.says)
 			}
 		})
 	}
@@ -165,13 +165,13 @@ func TestAProbeFindsTheCause(t *testing.T) {
 func TestTheAgentProbesOnlyServersWithWaitingRequests(t *testing.T) {
 	s := newScene(t, filer, 2)
 	if s.steps(20, work(0)); s.last.NeedsProbe {
-		t.Error("asks a server that answers")
+		t.Error("got a probe of a server that responds")
 	}
 	if s.step(send(1)); s.last.NeedsProbe {
-		t.Error("asks at the first request that has no answer yet")
+		t.Error("got a probe for the first request without a response")
 	}
 	if s.steps(2); !s.last.NeedsProbe {
-		t.Error("does not ask though a request has waited for 20 s")
+		t.Error("got no probe, although a request has waited for 20 s")
 	}
 }
 
@@ -224,7 +224,7 @@ func TestOneOfFourConnectionsIsStuck(t *testing.T) {
 			}
 			s.want(v1alpha1.ServerStuck, v1alpha1.ServerReasonTransportStuck)
 			if s.last.Stuck != 1 || s.last.Connections != 4 || !strings.Contains(s.last.Message, "No response over 1 of 4 connections") {
-				t.Errorf("%d of %d stuck: %s", s.last.Stuck, s.last.Connections, s.last.Message)
+				t.Errorf("got %d of %d stuck: %s", s.last.Stuck, s.last.Connections, s.last.Message)
 			}
 			s.step(append(others, work(3), listed(), queued())...)
 			s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
@@ -239,7 +239,7 @@ func TestAServerWithAFrozenDiskRespondsToOtherRequests(t *testing.T) {
 	s.steps(7, work(0), listed(counters.Request{ID: "1/a", Operation: "WRITE"}, counters.Request{ID: "2/b", Operation: "COMMIT"}))
 	s.want(v1alpha1.ServerStuck, v1alpha1.ServerReasonRequestsStuck)
 	if !strings.Contains(s.last.Message, "requests of COMMIT, WRITE") || s.last.Waiting != 2 {
-		t.Errorf("%d requests: %s", s.last.Waiting, s.last.Message)
+		t.Errorf("got %d requests: %s", s.last.Waiting, s.last.Message)
 	}
 	s.step(work(0), listed(counters.Request{ID: "3/c", Operation: "WRITE"}))
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
@@ -311,7 +311,7 @@ func TestAServerThatIsBackIsReportedBeforeTheKernelNotices(t *testing.T) {
 	s.ask(true, false, true)
 	s.step()
 	if s.last.State == v1alpha1.ServerAnswering {
-		t.Error("one answer alone may be luck")
+		t.Error("got a recovered server after a single response")
 	}
 	s.ask(true, false, true)
 	s.step()
@@ -373,15 +373,15 @@ func TestAServerThatKeepsLosingItsClientIsFlapping(t *testing.T) {
 	s.step(work(0), identify)
 	s.step(work(0), identify)
 	if s.last.Flapping {
-		t.Error("a fail-over makes it introduce itself twice")
+		t.Error("got flapping after two identifications, as in a fail-over")
 	}
 	s.step(work(0), func(r *Reading) { r.RejectedSessions++ })
 	if !s.last.Flapping {
-		t.Error("three times in ten minutes are too many")
+		t.Error("got no flapping after three identifications in ten minutes")
 	}
 	s.steps(62, work(0))
 	if s.last.Flapping {
-		t.Error("it has long been quiet")
+		t.Error("got flapping after ten quiet minutes")
 	}
 }
 
@@ -394,7 +394,7 @@ func TestAWatchContinuesThePreviousWatch(t *testing.T) {
 	s.step(listed(counters.Request{ID: "1", Operation: "READ"}))
 	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonUnreachable)
 	if !s.last.Since.Equal(since) {
-		t.Errorf("since %s, want %s", s.last.Since, since)
+		t.Errorf("got since %s, want %s", s.last.Since, since)
 	}
 	s.step(answer(0))
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
@@ -404,14 +404,14 @@ func TestAServerWithoutMountsIsRemoved(t *testing.T) {
 	var w Watch
 	w.Note(start, Batch{Readings: []Reading{{Key: filer}, {Key: share}}})
 	if got := w.Note(start.Add(every), Batch{Readings: []Reading{{Key: share}}}); len(got) != 1 || got[0].Key != share {
-		t.Errorf("verdicts on %v", got)
+		t.Errorf("got verdicts for %v", got)
 	}
 	if len(w.servers) != 1 {
-		t.Errorf("remembers %d servers", len(w.servers))
+		t.Errorf("got %d servers stored", len(w.servers))
 	}
 }
 
-// sockets are the sockets in the kernel's diagnostics: the retransmissions of the first segment by local port.
+// sockets sets the sockets in the kernel's diagnostics: the retransmissions of the first segment by local port.
 func sockets(repeats map[int]int) func(*Reading) {
 	return func(r *Reading) {
 		r.Sockets = nil
@@ -438,7 +438,7 @@ func TestSocketsDistinguishTheNetworkFromTheDisk(t *testing.T) {
 			s.steps(6, work(0), work(1), work(2), sockets(c.repeats))
 			s.want(v1alpha1.ServerStuck, c.reason)
 			if !strings.Contains(s.last.Message, c.says) {
-				t.Errorf("message %q lacks %q", s.last.Message, c.says)
+				t.Errorf("got message %q, want %q in it", s.last.Message, c.says)
 			}
 		})
 	}
@@ -455,11 +455,11 @@ func TestAServerThatRespondsOnlyToNewConnectionsHasAFrozenDiskIfItsHostAcknowled
 	}
 	s.want(v1alpha1.ServerStuck, v1alpha1.ServerReasonRequestsStuck)
 	if want := "The server's host accepts requests of WRITE over the 1 connection of this node's mounts, but the server does not respond"; !strings.HasPrefix(s.last.Message, want) {
-		t.Errorf("message %q", s.last.Message)
+		t.Errorf("got message %q", s.last.Message)
 	}
 }
 
-// handles counts requests by handle of one mount.
+// handles sets the request counters of one mount's file handle.
 func handles(ended, inErrors uint64) func(*Reading) {
 	return func(r *Reading) {
 		r.Handles = []counters.HandleRequests{{MountPoint: "/mnt/a", Ended: ended, InErrors: inErrors}}
@@ -478,7 +478,7 @@ func TestStaleHandles(t *testing.T) {
 	s.step(work(0), handles(107, 97))
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonStaleHandles)
 	if !s.last.Since.Equal(began) || len(s.last.Stale) != 1 || s.last.Stale[0] != "/mnt/a" || !strings.Contains(s.last.Message, "every request of 1 mount for open or known files fails") {
-		t.Errorf("since %s (want %s), %v: %s", s.last.Since, began, s.last.Stale, s.last.Message)
+		t.Errorf("got since %s (want %s), %v: %s", s.last.Since, began, s.last.Stale, s.last.Message)
 	}
 	s.step(work(0), handles(108, 97))
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
@@ -519,7 +519,7 @@ func TestAServerThatRespondedToThePreviousWatchIsNotIdleAtOnce(t *testing.T) {
 	s.steps(30)
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
 	if !s.last.LastResponse.Equal(answered) || !s.last.Since.Equal(answered) {
-		t.Errorf("answered last at %s, since %s: what nobody saw is claimed", s.last.LastResponse, s.last.Since)
+		t.Errorf("got the last response at %s, since %s, want only observed times", s.last.LastResponse, s.last.Since)
 	}
 	s.step()
 	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)

@@ -29,7 +29,7 @@ func BenchmarkBuild5000Nodes(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if servers := Build(nodes, nil); len(servers) != 20 {
-			b.Fatalf("%d servers", len(servers))
+			b.Fatalf("got %d servers", len(servers))
 		}
 	}
 }

@@ -61,13 +61,13 @@ func TestBuild(t *testing.T) {
 		t.Errorf("map (-want +got):\n%s", diff)
 	}
 	if got := got[1].Exceeds(); got != "5 connections of 4" {
-		t.Errorf("exceeds %q", got)
+		t.Errorf("got Exceeds %q", got)
 	}
 	if got := want[0].Exceeds(); got != "" {
-		t.Errorf("exceeds %q", got)
+		t.Errorf("got Exceeds %q", got)
 	}
 	if got := want[1].Variants[0].String(); got != "nconnect: - on 1 mount, 4 on 2 mounts" {
-		t.Errorf("variant %q", got)
+		t.Errorf("got variant %q", got)
 	}
 }
 
@@ -84,9 +84,9 @@ func TestNodesWithDuplicateNFSv4ClientIDs(t *testing.T) {
 	}
 	servers := Build(nodes, nil)
 	if diff := cmp.Diff([]DuplicateClientID{{Name: "x", Nodes: []string{"a", "b"}}}, servers[0].DuplicateClientIDs); diff != "" {
-		t.Errorf("of filer1 (-want +got):\n%s", diff)
+		t.Errorf("volumes of filer1 (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"a", "b", "c"}, servers[0].Stale); diff != "" || servers[1].DuplicateClientIDs != nil {
-		t.Errorf("stale (-want +got):\n%s\nnamesakes of filer2: %v", diff, servers[1].DuplicateClientIDs)
+		t.Errorf("stale (-want +got):\n%s\nduplicate client IDs of filer2: %v", diff, servers[1].DuplicateClientIDs)
 	}
 }

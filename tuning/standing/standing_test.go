@@ -17,7 +17,7 @@ const (
 	ihash = "kernelArgument/ihash_entries"
 )
 
-// always are the standings of one state for each effect; with due, in the same order: Live, NextMount, NewTransport, Reboot, Action, none.
+// always contains the standings of one state for each effect, in the order Live, NextMount, NewTransport, Reboot, Action, none.
 type always [6]Standing
 
 var effects = []v1alpha1.SettingEffect{
@@ -108,12 +108,12 @@ func TestEachStandingHasItsRule(t *testing.T) {
 	for s := Effective; int(s) < len(rules); s++ {
 		names = append(names, s.String())
 		if rules[s].reason == "" {
-			t.Errorf("%s has no reason", s)
+			t.Errorf("%s: got no reason", s)
 		}
 	}
 	slices.Sort(names)
 	if len(slices.Compact(names)) != 15 || int(Failed) != 14 {
-		t.Errorf("%d names, the worst is %d: %v", len(names), Failed, names)
+		t.Errorf("got %d names, the worst is %d: %v", len(names), Failed, names)
 	}
 }
 
@@ -238,7 +238,7 @@ func TestTheWorstStandingDecides(t *testing.T) {
 		})
 	}
 	if got := (Report{Withheld: true}).Reason(); got != v1alpha1.NodeReasonSettingsFailed {
-		t.Errorf("withheld settings: %s", got)
+		t.Errorf("got withheld settings: %s", got)
 	}
 }
 
@@ -281,7 +281,7 @@ func TestDrift(t *testing.T) {
 				before = nil
 			}
 			if healed, started := Drift(before, test.after); healed != test.healed || started != test.started {
-				t.Errorf("healed %d, started %t; want %d, %t", healed, started, test.healed, test.started)
+				t.Errorf("got healed %d, started %t; want %d, %t", healed, started, test.healed, test.started)
 			}
 		})
 	}

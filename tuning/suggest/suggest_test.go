@@ -21,7 +21,7 @@ func TestClosest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, ok := Closest(test.word, names)
 			if got != test.want || ok != (test.want != "") {
-				t.Errorf("Closest(%q) = %q, %v; want %q", test.word, got, ok, test.want)
+				t.Errorf("Closest(%q): got %q, %v; want %q", test.word, got, ok, test.want)
 			}
 		})
 	}

@@ -17,10 +17,10 @@ func TestLarger(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := Larger(test.a, test.b); got != test.want {
-				t.Errorf("Larger(%q, %q) = %q, want %q", test.a, test.b, got, test.want)
+				t.Errorf("Larger(%q, %q): got %q, want %q", test.a, test.b, got, test.want)
 			}
 			if got := Larger(test.b, test.a); got != test.want {
-				t.Errorf("Larger(%q, %q) = %q, want %q", test.b, test.a, got, test.want)
+				t.Errorf("Larger(%q, %q): got %q, want %q", test.b, test.a, got, test.want)
 			}
 		})
 	}

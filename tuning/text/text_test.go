@@ -28,7 +28,7 @@ func TestLists(t *testing.T) {
 		}
 	}
 	if !slices.Equal(names, []string{"d", "b", "a", "c"}) {
-		t.Errorf("the caller's list was changed: %q", names)
+		t.Errorf("got the caller's list changed: %q", names)
 	}
 }
 
@@ -41,7 +41,7 @@ func TestCapCountsTheOmittedEntries(t *testing.T) {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"a", "b", "c", "d"}, lines); diff != "" {
-		t.Errorf("the caller's list was changed: %s", diff)
+		t.Errorf("got the caller's list changed: %s", diff)
 	}
 }
 
@@ -49,10 +49,10 @@ func TestCutsKeepTheirBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, most := rapid.String().Draw(t, "text"), rapid.IntRange(3, 40).Draw(t, "most")
 		if cut := text.Cut(s, most); utf8.RuneCountInString(cut) > most || !utf8.ValidString(cut) {
-			t.Errorf("Cut(%q, %d) is %q", s, most, cut)
+			t.Errorf("Cut(%q, %d): got %q", s, most, cut)
 		}
 		if cut := text.CutBytes(s, most); len(cut) > most || !utf8.ValidString(cut) {
-			t.Errorf("CutBytes(%q, %d) is %q", s, most, cut)
+			t.Errorf("CutBytes(%q, %d): got %q", s, most, cut)
 		}
 	})
 	for got, want := range map[string]string{
@@ -78,7 +78,7 @@ func TestLineIsPrintable(t *testing.T) {
 		"kein \xff Ümlaut":               "kein ? Ümlaut",
 	} {
 		if got := text.Line(s); got != want {
-			t.Errorf("%q becomes %q, want %q", s, got, want)
+			t.Errorf("%q: got %q, want %q", s, got, want)
 		}
 	}
 }

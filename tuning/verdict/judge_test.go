@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
-// rounds makes passes of one phase. The function returns the numbers of each arm in each round.
+// rounds returns passes with one phase. The function returns the numbers of each arm in each round.
 func rounds(n int, phase func(round int, arm verdict.Arm) verdict.Phase) (passes []verdict.Pass) {
 	for _, slot := range verdict.Schedule(n, []string{"node-1", "node-2"}, 7) {
 		p := phase(slot.Round, slot.Arm)
@@ -28,7 +28,7 @@ func rounds(n int, phase func(round int, arm verdict.Arm) verdict.Phase) (passes
 	return passes
 }
 
-// jitter is a little different in each round and arm, and the same each time.
+// jitter returns a factor that differs slightly for each round and arm, and is the same in each run.
 func jitter(round int, arm verdict.Arm, by float64) float64 {
 	r := rand.New(rand.NewPCG(uint64(round), uint64(len(arm))))
 	return math.Exp(by * r.NormFloat64())
@@ -38,7 +38,7 @@ func find(t *testing.T, v verdict.Verdict, metric string) verdict.Result {
 	t.Helper()
 	i := slices.IndexFunc(v.Results, func(r verdict.Result) bool { return r.Metric == metric })
 	if i < 0 {
-		t.Fatalf("no result for %s in %+v", metric, v.Results)
+		t.Fatalf("got no result for %s in %+v", metric, v.Results)
 	}
 	return v.Results[i]
 }
@@ -115,7 +115,7 @@ func TestVerdicts(t *testing.T) {
 		"current options that differ from themselves as much as the candidate leave times undecided": {
 			rounds: 9,
 			phase: func(round int, arm verdict.Arm) verdict.Phase {
-				// Half of the rounds are slow, for the one arm or the other.
+				// Each arm with the current options is slow in about half of the rounds, and each in different rounds.
 				p := verdict.Phase{Seconds: 4}
 				switch {
 				case arm == verdict.After:
@@ -203,7 +203,7 @@ func TestVerdicts(t *testing.T) {
 		"some passes that outlast their attributes are not compared with others that do not": {
 			rounds: 12, goal: verdict.Goal{Metric: verdict.GetAttr}, attributes: verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 3, PauseSeconds: 5},
 			phase: func(round int, arm verdict.Arm) verdict.Phase {
-				// The candidate is a little faster, and so it mostly ends in time.
+				// The candidate is slightly faster, so its passes usually finish within the attributes' cache time.
 				if arm != verdict.After || round == 1 {
 					p := verdict.Phase{Seconds: 3.2, Counts: requests("GETATTR", 1060)}
 					if round == 0 {
@@ -317,7 +317,7 @@ func TestVerdicts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := verdict.Evaluate(rounds(tt.rounds, tt.phase), tt.goal, tt.attributes)
 			if v.Outcome != tt.want || v.Why != tt.why {
-				t.Errorf("%s, want %s\n%s", v.Outcome, tt.want, cmp.Diff(tt.why, v.Why))
+				t.Errorf("got %s, want %s\n%s", v.Outcome, tt.want, cmp.Diff(tt.why, v.Why))
 			}
 		})
 	}
@@ -331,13 +331,13 @@ func TestAMissingArmDecidesNothing(t *testing.T) {
 		return verdict.Phase{Seconds: 4}
 	})
 	if v := verdict.Evaluate(all, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Better {
-		t.Fatalf("all arms: %s", v.Outcome)
+		t.Fatalf("with all arms: got %s", v.Outcome)
 	}
 	const why = "Undecided: no round has one pass of the candidate and two of the current options."
 	for _, missing := range []verdict.Arm{verdict.Before, verdict.Again, verdict.After} {
 		some := slices.DeleteFunc(slices.Clone(all), func(p verdict.Pass) bool { return p.Arm == missing })
 		if v := verdict.Evaluate(some, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Undecided || v.Why != why {
-			t.Errorf("without %s: %s, %s", missing, v.Outcome, v.Why)
+			t.Errorf("without %s: got %s, %s", missing, v.Outcome, v.Why)
 		}
 		void := slices.Clone(all)
 		for i := range void {
@@ -346,13 +346,13 @@ func TestAMissingArmDecidesNothing(t *testing.T) {
 			}
 		}
 		if v := verdict.Evaluate(void, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Undecided || v.Why != why || v.Void != 12 {
-			t.Errorf("%s void: %s, %s, %d void", missing, v.Outcome, v.Why, v.Void)
+			t.Errorf("with void %s: got %s, %s, %d void", missing, v.Outcome, v.Why, v.Void)
 		}
 	}
 }
 
 func TestPassesAreComparedWithinTheirRoundAndNode(t *testing.T) {
-	// Each node has rounds of the same numbers, and the second is ten times as slow.
+	// The rounds of both nodes have the same numbers, but the second node is ten times as slow.
 	var passes []verdict.Pass
 	for node, slow := range map[string]float64{"node-1": 1, "node-2": 10} {
 		for round := range 6 {
@@ -363,7 +363,7 @@ func TestPassesAreComparedWithinTheirRoundAndNode(t *testing.T) {
 	}
 	v := verdict.Evaluate(passes, verdict.Goal{}, verdict.Attributes{})
 	if got := find(t, v, verdict.Seconds); v.Rounds != 12 || math.Abs(got.Ratio-0.75) > 1e-9 || got.Outcome != verdict.Better {
-		t.Errorf("%d rounds, %+v", v.Rounds, got)
+		t.Errorf("got %d rounds, %+v", v.Rounds, got)
 	}
 }
 
@@ -381,7 +381,7 @@ func TestUnsteadyOperationsAreExcludedFromTheSum(t *testing.T) {
 	}), verdict.Goal{}, verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 3, PauseSeconds: 5})
 	all := find(t, v, verdict.Operations)
 	if v.Outcome != verdict.Better || math.Abs(all.Ratio-0.5) > 1e-9 || all.Note != "without GETATTR" {
-		t.Errorf("%s: %s; operations %+v", v.Outcome, v.Why, all)
+		t.Errorf("got %s: %s; operations %+v", v.Outcome, v.Why, all)
 	}
 	for _, metric := range []string{verdict.GetAttr, verdict.Bytes} {
 		if r := find(t, v, metric); r.Outcome != verdict.Undecided || !strings.Contains(r.Note, "outlast their cached attributes") {
@@ -424,7 +424,7 @@ func TestResultsAreInOrderAndCountedPerUnit(t *testing.T) {
 	}
 }
 
-// anyPasses are passes as they should not come, too.
+// anyPasses draws passes, including invalid ones.
 func anyPasses(t *rapid.T) []verdict.Pass {
 	number := rapid.OneOf(rapid.Float64Range(0, 1e6), rapid.SampledFrom([]float64{0, 1, -1, math.NaN(), math.Inf(1)}))
 	phase := rapid.Custom(func(t *rapid.T) verdict.Phase {
@@ -448,33 +448,33 @@ func TestVerdictsOfAnyPassesContainValidNumbers(t *testing.T) {
 		attributes := verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5}
 		v := verdict.Evaluate(passes, goal, attributes)
 		if v.Why == "" || len(v.Why) > 240 {
-			t.Fatalf("%d bytes: %s", len(v.Why), v.Why)
+			t.Fatalf("got %d bytes: %s", len(v.Why), v.Why)
 		}
 		for _, r := range v.Results {
 			for _, f := range []float64{r.Before, r.After, r.Ratio, r.Low, r.High, r.SameLow, r.SameHigh} {
 				if math.IsNaN(f) || math.IsInf(f, 0) {
-					t.Fatalf("no number: %+v", r)
+					t.Fatalf("got a value that is not a number: %+v", r)
 				}
 			}
 			if r.Low > r.Ratio || r.Ratio > r.High {
-				t.Fatalf("the ratio is outside of its interval: %+v", r)
+				t.Fatalf("got a ratio outside of its interval: %+v", r)
 			}
 			if r.Low == 0 && r.Outcome != verdict.Undecided {
-				t.Fatalf("decided without an interval: %+v", r)
+				t.Fatalf("got a decision without an interval: %+v", r)
 			}
 			if excludes := r.High < 1 || r.Low > 1; (r.Outcome == verdict.Better || r.Outcome == verdict.Worse) && !excludes {
-				t.Fatalf("decided although the interval holds 1: %+v", r)
+				t.Fatalf("got a decision, although the interval contains 1: %+v", r)
 			}
 		}
 		shuffled := rapid.Permutation(passes).Draw(t, "order")
 		if diff := cmp.Diff(v, verdict.Evaluate(shuffled, goal, attributes)); diff != "" {
-			t.Fatalf("the order of the passes matters: %s", diff)
+			t.Fatalf("got another result for another order of the passes: %s", diff)
 		}
 		if rapid.IntRange(0, 9).Draw(t, "rounds needed") > 0 {
 			return
 		}
 		if n, why := verdict.RoundsNeeded(passes, goal); n < 1 || n > verdict.MaxRounds || why == "" {
-			t.Fatalf("%d rounds: %q", n, why)
+			t.Fatalf("got %d rounds: %q", n, why)
 		}
 	})
 }
@@ -491,10 +491,10 @@ func TestNoDifferenceLiesWithinTheMargin(t *testing.T) {
 		least := 1 - goal.BetterByPercent/100
 		for _, r := range v.Results {
 			if within := r.Low >= least-1e-6 && r.High <= 1/least+1e-6; r.Outcome == verdict.NoDifference && !within {
-				t.Fatalf("no difference of %v %%: %+v", goal.BetterByPercent, r)
+				t.Fatalf("got NoDifference of %v %% for an interval outside of this range: %+v", goal.BetterByPercent, r)
 			}
 			if v.Outcome == verdict.NoDifference && r.Decides && r.Outcome != verdict.NoDifference {
-				t.Fatalf("no difference in all: %+v", r)
+				t.Fatalf("got NoDifference in total, but not for each result: %+v", r)
 			}
 		}
 	})

@@ -2,7 +2,8 @@ package verdict
 
 import "testing"
 
-// The more results decide, the more likely one of them differs by chance: they share the level of the trial.
+// With more results, it is more likely that one of them differs by chance. Therefore, the results share the significance level of the
+// trial.
 func TestResultsShareTheLevelOfTheirTrial(t *testing.T) {
 	phaseOf := func(names ...string) phase {
 		var p phase
@@ -28,7 +29,7 @@ func TestResultsShareTheLevelOfTheirTrial(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := levelsFor(test.phases, test.goal)
 			if got.of(Seconds) != test.times || got.of(Operations) != test.counts {
-				t.Errorf("times %g, counts %g, want %g and %g", got.of(Seconds), got.of(Operations), test.times, test.counts)
+				t.Errorf("got times %g, counts %g, want %g and %g", got.of(Seconds), got.of(Operations), test.times, test.counts)
 			}
 		})
 	}

@@ -29,13 +29,13 @@ func TestRoundsNeededExplainsTheNumber(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			if n, why := verdict.RoundsNeeded(tt.passes, tt.goal); n != tt.rounds || why != tt.why {
-				t.Errorf("%d, want %d: %s", n, tt.rounds, why)
+				t.Errorf("got %d, want %d: %s", n, tt.rounds, why)
 			}
 		})
 	}
 }
 
-// Deciding on more rounds after a look at the result finds differences by chance.
+// More rounds after a first look at the result would find differences by chance.
 func TestRoundsNeededIgnoresTheCandidate(t *testing.T) {
 	m := machine{phases: 2, noise: 0.2, random: rand.New(rand.NewPCG(1, 1)), counts: true, countNoise: 0.01}
 	passes := m.passes(8, 1)
@@ -48,6 +48,6 @@ func TestRoundsNeededIgnoresTheCandidate(t *testing.T) {
 		}
 	}
 	if got, why := verdict.RoundsNeeded(passes, verdict.Goal{}); got != want || why != wantWhy {
-		t.Errorf("%d rounds, want %d: %s", got, want, why)
+		t.Errorf("got %d rounds, want %d: %s", got, want, why)
 	}
 }

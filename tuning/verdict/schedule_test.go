@@ -27,7 +27,7 @@ func TestSchedule(t *testing.T) {
 7 b: Before Again After
 `
 	if diff := cmp.Diff(want, strings.Join(lines, "\n")+"\n"); diff != "" {
-		t.Errorf("the same seed gives another order than in the release before: %s", diff)
+		t.Errorf("got another order from the same seed than in the previous release: %s", diff)
 	}
 }
 
@@ -38,9 +38,9 @@ func TestSchedulesAreFair(t *testing.T) {
 		nodes := rapid.SampledFrom([][]string{nil, {"a"}, {"a", "b"}, {"a", "b", "c"}}).Draw(t, "nodes")
 		slots := verdict.Schedule(rounds, nodes, seed)
 		if len(slots) != 3*rounds {
-			t.Fatalf("%d passes in %d rounds", len(slots), rounds)
+			t.Fatalf("got %d passes in %d rounds", len(slots), rounds)
 		}
-		// places[node][place][arm] is how often an arm had that place.
+		// places[node][place][arm] counts the rounds in which an arm had that place.
 		places := map[string]*[3]map[verdict.Arm]int{}
 		for i, s := range slots {
 			if want := i / 3; s.Round != want || (len(nodes) > 0 && s.Node != nodes[want%len(nodes)]) {
@@ -62,12 +62,12 @@ func TestSchedulesAreFair(t *testing.T) {
 			for place, count := range has {
 				counts := []int{count[arms[0]], count[arms[1]], count[arms[2]]}
 				if slices.Max(counts)-slices.Min(counts) > 1 {
-					t.Fatalf("node %q, place %d: %v", node, place, counts)
+					t.Fatalf("node %q, place %d: got %v", node, place, counts)
 				}
 			}
 		}
 		if longer := verdict.Schedule(rounds+5, nodes, seed); !slices.Equal(longer[:len(slots)], slots) {
-			t.Fatal("a longer schedule does not begin with the shorter one")
+			t.Fatal("want a longer schedule to start with the shorter one")
 		}
 	})
 }
@@ -81,10 +81,10 @@ func TestAllOrdersComeUp(t *testing.T) {
 	}
 	for order, n := range seen {
 		if n < seeds/6/2 || n > seeds/6*2 {
-			t.Errorf("%v comes first with %d of %d seeds", order, n, seeds)
+			t.Errorf("order %v: got it first with %d of %d seeds", order, n, seeds)
 		}
 	}
 	if len(seen) != 6 {
-		t.Errorf("%d of 6 orders", len(seen))
+		t.Errorf("got %d of 6 orders", len(seen))
 	}
 }

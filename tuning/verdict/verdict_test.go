@@ -11,11 +11,11 @@ import (
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
-// allCells plays the whole grid of TestEqualListsAreRarelyCalledDifferent.
+// allCells enables the whole grid of TestEqualListsAreRarelyCalledDifferent.
 var allCells = flag.Bool("all-cells", false, "play each number of rounds from 5 to 64 with 1 to 6 phases")
 
-// machine makes up passes. Times are log-normal with a standard deviation of their logarithms' paired differences of noise; counts
-// repeat within countNoise.
+// machine generates passes. Times are log-normal: noise is the standard deviation of the paired differences of their logarithms. Repeated
+// counts differ by at most countNoise.
 type machine struct {
 	random *rand.Rand
 	phases int
@@ -68,7 +68,7 @@ func or1(f float64) float64 {
 
 const trials = 1000
 
-// shareOf is how many of 1,000 trials end so.
+// shareOf returns the number of trials, out of 1,000, that have this outcome.
 func shareOf(m machine, rounds int, goal verdict.Goal, outcomes ...verdict.Outcome) (n int) {
 	m.random = rand.New(rand.NewPCG(uint64(rounds), uint64(m.phases)))
 	for seed := range uint64(trials) {
@@ -108,7 +108,7 @@ func TestEqualListsAreRarelyCalledDifferent(t *testing.T) {
 					called := shareOf(m, n, verdict.Goal{}, verdict.Better, verdict.Worse)
 					worst, sum, cells = max(worst, called), sum+called, cells+1
 					if called > trials/100 {
-						t.Errorf("%d rounds, %d phases: %d of %d trials of equal lists are called different", n, m.phases, called, trials)
+						t.Errorf("%d rounds, %d phases: got %d of %d trials of equal lists reported as different", n, m.phases, called, trials)
 					}
 				}
 			}
@@ -117,7 +117,8 @@ func TestEqualListsAreRarelyCalledDifferent(t *testing.T) {
 	}
 }
 
-// A trial that is judged twice, by its counts after the first rounds and by all at its end, is called different no more often.
+// A second evaluation does not increase the rate of false differences. The first one uses the counts after the first rounds, and the second
+// one uses all data at the end.
 func TestTwoLooksAtEqualLists(t *testing.T) {
 	for name, m := range equals {
 		t.Run(name, func(t *testing.T) {
@@ -133,14 +134,14 @@ func TestTwoLooksAtEqualLists(t *testing.T) {
 				}
 			}
 			if called > trials/100 {
-				t.Errorf("%d of %d trials of equal lists are called different", called, trials)
+				t.Errorf("got %d of %d trials of equal lists reported as different", called, trials)
 			}
 			t.Logf("%d of %d", called, trials)
 		})
 	}
 }
 
-// The first look sees a clear difference of counts, and does not end a trial by its times.
+// The first evaluation detects a clear difference of counts. Times alone do not end a trial early.
 func TestTheFirstLook(t *testing.T) {
 	m := machine{phases: 2, noise: 0.2, counts: true, countNoise: 0.1, fewer: 0.01, random: rand.New(rand.NewPCG(1, 1))}
 	if v := verdict.Evaluate(m.passes(verdict.FirstLook, 1), verdict.Goal{}, verdict.Attributes{}); !v.IsDecidedByCounts() {
@@ -148,11 +149,11 @@ func TestTheFirstLook(t *testing.T) {
 	}
 	m = machine{phases: 2, noise: 0.01, faster: 0.1, random: rand.New(rand.NewPCG(1, 1))}
 	if v := verdict.Evaluate(m.passes(verdict.FirstLook, 1), verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Better || v.IsDecidedByCounts() {
-		t.Errorf("%s, by counts: %v", v.Why, v.IsDecidedByCounts())
+		t.Errorf("got %s, by counts: %v", v.Why, v.IsDecidedByCounts())
 	}
 }
 
-// third is a candidate that needs 1/1.3 of the time.
+// third is the goal for a candidate that needs 1/1.3 of the time.
 var third = verdict.Goal{BetterByPercent: 100 * (1 - 1/1.3)}
 
 func TestRoundsThatDecideThirtyPercent(t *testing.T) {
@@ -173,7 +174,7 @@ func TestRoundsThatDecideThirtyPercent(t *testing.T) {
 		undecided := shareOf(m, c.rounds, third, verdict.Undecided, verdict.NoDifference)
 		wrong := shareOf(m, c.rounds, third, verdict.Worse)
 		if undecided < c.least || undecided > c.atMost || wrong > 0 {
-			t.Errorf("noise %.2f, %d rounds: %d of %d undecided, want %d to %d; %d worse, want none", c.noise, c.rounds, undecided, trials, c.least, c.atMost, wrong)
+			t.Errorf("noise %.2f, %d rounds: got %d of %d undecided, want %d to %d; %d worse, want none", c.noise, c.rounds, undecided, trials, c.least, c.atMost, wrong)
 		}
 		t.Logf("noise %.2f, %d rounds: %d of %d undecided", c.noise, c.rounds, undecided, trials)
 	}
@@ -197,7 +198,7 @@ func TestIntervalsContainTheTrueRatio(t *testing.T) {
 				}
 			}
 			if missed > trials/20 {
-				t.Errorf("%d of %d trials have an interval that does not hold the truth", missed, trials)
+				t.Errorf("got %d of %d trials with an interval that does not contain the true value", missed, trials)
 			}
 			t.Logf("%d of %d", missed, trials)
 		})

@@ -70,7 +70,7 @@ func TestAt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			open, again := set(t, test.windows...).At(timeOf(t, test.now))
 			if open != test.open || !again.Equal(timeOf(t, test.again)) {
-				t.Errorf("open %t, again %s; want %t, %s", open, again.UTC().Format(time.RFC3339), test.open, test.again)
+				t.Errorf("got open %t, next check %s; want %t, %s", open, again.UTC().Format(time.RFC3339), test.open, test.again)
 			}
 		})
 	}
@@ -84,13 +84,13 @@ func TestAtAgreesWithItsNextCheck(t *testing.T) {
 		for end := now.AddDate(1, 0, 0); now.Before(end); {
 			open, again := s.At(now)
 			if !again.After(now) {
-				t.Fatalf("%s: at %s the next look is %s", zone, now, again)
+				t.Fatalf("%s: at %s: got the next check at %s", zone, now, again)
 			}
 			if still, _ := s.At(again.Add(-time.Second)); still != open {
-				t.Fatalf("%s: open is %t at %s and not a second before %s", zone, open, now, again)
+				t.Fatalf("%s: got open %t at %s, and not one second before %s", zone, open, now, again)
 			}
 			if next, _ := s.At(again); !open && !next {
-				t.Fatalf("%s: not open at %s, as it was told at %s", zone, again, now)
+				t.Fatalf("%s: got closed at %s, want open as reported at %s", zone, again, now)
 			}
 			now = again
 		}
@@ -121,7 +121,7 @@ func TestMeet(t *testing.T) {
 			}
 			open, again := Meet(sets, timeOf(t, test.now))
 			if open != test.open || !again.Equal(timeOf(t, test.again)) {
-				t.Errorf("open %t, again %s; want %t, %s", open, again.UTC().Format(time.RFC3339), test.open, test.again)
+				t.Errorf("got open %t, next check %s; want %t, %s", open, again.UTC().Format(time.RFC3339), test.open, test.again)
 			}
 		})
 	}
@@ -150,7 +150,7 @@ func TestParseRejects(t *testing.T) {
 			_, err := Parse(test.window)
 			var field *FieldError
 			if !errors.As(err, &field) || field.Field != test.field || !strings.Contains(field.Reason, test.says) {
-				t.Errorf("got %v, want the field %s and a word about %q", err, test.field, test.says)
+				t.Errorf("got %v, want the field %s and %q in the reason", err, test.field, test.says)
 			}
 		})
 	}

@@ -23,7 +23,7 @@ func TestText(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := NewRedactor(false)
 			if r.Server("filer.example.com") != "server-1" || r.Source("/vol/eda") != "source-1" || r.Source("/vol/eda/home") != "source-2" || r.Server("nas") != "server-2" || r.Source("premium") != "source-3" {
-				t.Fatal("other pseudonyms")
+				t.Fatal("unexpected pseudonyms")
 			}
 			if got := r.Text(c.text); got != c.want {
 				t.Errorf("%q becomes %q, want %q", c.text, got, c.want)

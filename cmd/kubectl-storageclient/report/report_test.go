@@ -18,7 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
 
-// listings are passes of a directory that is listed twice, as FACTS of virtual nodes have them: attributes are kept or asked for again.
+// listings returns passes that list a directory twice, with the counts measured on virtual nodes (FACTS). The two arms keep attributes or
+// request them again.
 func listings(rounds int) (passes []verdict.Pass) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, slot := range verdict.Schedule(rounds, []string{"node-1", "node-2"}, 1) {
@@ -142,19 +143,19 @@ func TestIntervalsAreDrawnAtTheirValues(t *testing.T) {
 			beside := line[3] == "better" && to < one || line[3] == "worse" && from > one
 			over := line[3] != "better" && line[3] != "worse" && from <= one && to >= one
 			if from > to || !beside && !over {
-				t.Errorf("%s: a %s interval is drawn from %v to %v, equal lists are at %v", name, line[3], from, to, one)
+				t.Errorf("%s: got a %s interval from %v to %v in the drawing, with the line for equal lists at %v", name, line[3], from, to, one)
 			}
 			if beside {
 				seen++
 			}
 		}
 		if seen < 3 {
-			t.Errorf("%s: %d intervals lie beside one", name, seen)
+			t.Errorf("%s: got %d intervals that do not contain 1, want at least 3", name, seen)
 		}
 	}
 }
 
-// loads are all ways in which a page of ours could fetch something.
+// loads matches every way in which the report page could load something.
 var loads = regexp.MustCompile(`(?i)<(script|link|img|iframe|object|embed|base|form|use|image)\b|https?:|[("'= ]//|url\(|@import|\ssrc\s*=|\shref\s*=|\son[a-z]+\s*=`)
 
 func TestNothingIsLoaded(t *testing.T) {
@@ -164,12 +165,12 @@ func TestNothingIsLoaded(t *testing.T) {
 			t.Errorf("%s: %q", name, found)
 		}
 		if !strings.Contains(page, `content="default-src 'none'; style-src 'unsafe-inline'"`) {
-			t.Errorf("%s: a browser may load something", name)
+			t.Errorf("%s: got a page without the Content-Security-Policy", name)
 		}
 	}
 }
 
-// Names, options and messages are written by others.
+// Names, options and messages come from untrusted sources.
 func TestEverythingIsEscaped(t *testing.T) {
 	const hostile = `</style><script>alert(1)</script>"'><img src=x onerror=alert(2)>`
 	v := verdict.Evaluate(listings(12), verdict.Goal{}, verdict.Attributes{})
@@ -189,10 +190,10 @@ func TestEverythingIsEscaped(t *testing.T) {
 	})
 	for _, tag := range []string{"<script", "<img", "</style><"} {
 		if strings.Contains(page, tag) {
-			t.Errorf("the page has %s of somebody else's", tag)
+			t.Errorf("got the untrusted text %s unescaped in the page", tag)
 		}
 	}
 	if n := strings.Count(page, "&lt;script&gt;"); n < 20 {
-		t.Errorf("only %d of the texts are shown", n)
+		t.Errorf("got only %d escaped texts, want at least 20", n)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/tuning/advice"
 )
 
-// testFilePlan is a plan with something of everything: an update, a new profile in mode Plan, one that is refused, and one without changes.
+// testFilePlan returns a plan that covers every case: an update, a new profile in mode Plan, a rejected profile and an unchanged profile.
 func testFilePlan() FilePlan {
 	before := profile("netapp-eda")
 	before.Spec.NodeSelector.MatchLabels = map[string]string{"agentpool": "eda"}

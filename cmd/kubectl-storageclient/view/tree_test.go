@@ -16,7 +16,7 @@ func standing(name, zone, phase, reason, message string, since time.Duration, do
 	return overview.Standing{Zone: zone, Done: done, Node: overview.Node{Name: name, Phase: phase, Reason: reason, Message: message, Since: ago(since)}}
 }
 
-// fiftyNodes is a rollout under way over three zones, with names as clouds give them.
+// fiftyNodes returns a rollout in progress over three zones, with node names like those in clouds.
 func fiftyNodes() Tree {
 	p := with(profile("azure-netapp-eda", falseCondition("Ready", "RollingOut", "21/50 nodes and 30/40 volumes up to date"), trueCondition("Reconciling", "RollingOut",
 		"21/50 nodes and 30/40 volumes up to date; aks-eda-28463518-vmss000003: Waiting for pods eda/sim-0, eda/sim-1, eda/sim-2 and 14 more to terminate; aks-eda-28463518-vmss000004: rebooting")),
@@ -80,10 +80,10 @@ func TestColoursDoNotAffectAlignment(t *testing.T) {
 		coloured[i] = strings.TrimRight(stripped.Replace(coloured[i]), " ")
 	}
 	if diff := cmp.Diff(plain, coloured); diff != "" {
-		t.Errorf("lines without colours (-plain +coloured):\n%s", diff)
+		t.Errorf("lines without colors (-plain +colored):\n%s", diff)
 	}
 	if all := strings.Join(fiftyNodes().Draw(Screen{Width: 80, Colour: true}, now), "\n"); !strings.Contains(all, "\x1b[31mFailed       \x1b[0m") {
-		t.Errorf("a failed node is not red:\n%s", all)
+		t.Errorf("got a failed node that is not red:\n%s", all)
 	}
 }
 

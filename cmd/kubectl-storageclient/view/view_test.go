@@ -137,7 +137,7 @@ func TestVerdict(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, done := Verdict(&test.profile)
 			if got != test.want || done != test.done {
-				t.Errorf("verdict is %q, %v\nwant %q, %v", got, done, test.want, test.done)
+				t.Errorf("got verdict %q, %v\nwant %q, %v", got, done, test.want, test.done)
 			}
 		})
 	}
@@ -284,7 +284,7 @@ func TestApprovable(t *testing.T) {
 				got = err.Error()
 			}
 			if got != test.want {
-				t.Errorf("error is %q, want %q", got, test.want)
+				t.Errorf("got error %q, want %q", got, test.want)
 			}
 		})
 	}
@@ -294,10 +294,10 @@ func TestApprovalShowsThePlan(t *testing.T) {
 	p := rollingOut()
 	want := "Plan 1a2b3c4d5e6f7a8b of netapp-eda reboots 2 nodes (node-2, node-7), at most 1 at a time.\nLimited by: node-2 holds the budget.\n"
 	if got := DescribeApproval(&p); got != want {
-		t.Errorf("approval is %q, want %q", got, want)
+		t.Errorf("got approval %q, want %q", got, want)
 	}
 	p.Spec.Rollout.Reboot.Policy = v1alpha1.RebootAutomatic
 	if got, want := DescribeApproval(&p), want+"The reboot policy is Automatic: the approval has no effect unless the policy is OnApproval.\n"; got != want {
-		t.Errorf("approval is %q, want %q", got, want)
+		t.Errorf("got approval %q, want %q", got, want)
 	}
 }

@@ -34,8 +34,8 @@ var update = flag.Bool("update", false, "write the answers instead of comparing 
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// The tested keys: new connections have to confirm net, live takes effect at once, boot needs a boot. Each node also has base, a
-// kernel argument that is effective. extra is a setting that the node does not have yet.
+// The test covers these keys. net needs confirmation by new connections, live takes effect immediately, and boot requires a reboot. Each
+// node also has base, an effective kernel argument. extra is a setting that the node does not have yet.
 const (
 	netKey   = "sysctl/net.core.rmem_max"
 	liveKey  = "sysctl/vm.dirty_ratio"
@@ -49,7 +49,7 @@ var (
 	keyName = map[string]string{netKey: "net", liveKey: "live", bootKey: "boot"}
 )
 
-// Facts about a node that its settings do not show.
+// These facts about a node do not follow from its settings.
 const (
 	usual           = "nothing else is to be known"
 	oldBoot         = "the agent has not reported since the boot"
@@ -76,10 +76,10 @@ var (
 	}
 )
 
-// columns are the questions, in the order of the answers.
+// columns are the questions, in the order of the results.
 var columns = []string{"Tuned", "taint", "live gate", "rollout", "after a boot", "next node of the canary", "profile", "plugin", "node plan", "event"}
 
-// TestAnswers pins the answers of everything that depends on the state of a setting, for every combination that the API allows.
+// TestAnswers pins the result of every function that depends on the state of a setting, for every combination that the API allows.
 func TestAnswers(t *testing.T) {
 	var out answers.File
 	out.Printf("The answers of each consumer, by go test ./controllers/internal/fleet -run TestAnswers -update.\nColumns: %s.\n", strings.Join(columns, " | "))
@@ -94,13 +94,13 @@ func TestAnswers(t *testing.T) {
 	out.Check(t, "testdata/answers.golden", *update)
 }
 
-// reported is a setting as an agent reports it.
+// reported is a setting in an agent's report.
 type reported struct {
 	key    string
 	state  v1alpha1.SettingState
 	effect v1alpha1.SettingEffect
-	// due is true where the agent also names it among those that require a reboot, dropped where the node no longer gets it, missing
-	// where the agent does not mention it.
+	// due means that the agent also lists the setting in RebootRequiredBy. dropped means that the node no longer gets the setting. missing
+	// means that the agent does not report the setting.
 	due, dropped, missing bool
 }
 
@@ -141,7 +141,7 @@ func (r reported) labels() []string {
 	return labels
 }
 
-// declared are profiles, and what follows from them alone.
+// declared contains profiles and the data that depends only on them.
 type declared struct {
 	profiles []v1alpha1.StorageClientProfile
 	set      *fleet.ProfileSet
@@ -165,13 +165,13 @@ func declare(profiles ...v1alpha1.StorageClientProfile) declared {
 	return d
 }
 
-// declarations are the profiles from which the node got its settings, and the profiles as they are now.
+// declarations are the profiles that determined the node's settings, and the current profiles.
 type declarations struct{ given, current declared }
 
-// knownDeclarations are those of earlier scenes, by fact and keys.
+// knownDeclarations caches the declarations of earlier scenes by fact and keys.
 var knownDeclarations = map[string]declarations{}
 
-// declarationsFor returns the profiles of a node with a fact. p is the profile that is asked about.
+// declarationsFor returns the profiles of a node with a fact. p is the profile under test.
 func declarationsFor(fact string, keys []string) declarations {
 	name := fact + strings.Join(keys, " ")
 	if known, ok := knownDeclarations[name]; ok {
@@ -200,7 +200,7 @@ func declarationsFor(fact string, keys []string) declarations {
 	return d
 }
 
-// scene is one node with one tested setting, and what it takes to ask about it.
+// scene is one node with one tested setting, and the data to evaluate it.
 type scene struct {
 	declared
 	fact       string
@@ -228,7 +228,7 @@ func newScene(fact string, tested ...reported) *scene {
 
 func (s *scene) wanted() fleet.Desired { return s.set.Desired(s.node, s.clientNode) }
 
-// report has the agent report a setting as it is tested.
+// report adds the tested setting to the agent's report.
 func (s *scene) report(one reported) {
 	status := &s.clientNode.Status
 	status.Settings = slices.DeleteFunc(status.Settings, func(s v1alpha1.SettingStatus) bool { return s.Key == one.key })
@@ -240,7 +240,7 @@ func (s *scene) report(one reported) {
 	}
 }
 
-// add adds a fact.
+// add applies a fact to the scene.
 func (s *scene) add(fact string) {
 	spec, status := &s.clientNode.Spec, &s.clientNode.Status
 	switch fact {
@@ -287,7 +287,7 @@ func newProfile(name string, keys ...string) v1alpha1.StorageClientProfile {
 	return p
 }
 
-// newClientNode is the client node of a node that has all that is wanted of it.
+// newClientNode returns a StorageClientNode with all desired settings effective.
 func newClientNode(node *corev1.Node, wanted fleet.Desired) *v1alpha1.StorageClientNode {
 	c := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{
 		Name: node.Name, UID: types.UID("object-" + node.Name), Generation: 1, OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: node.Name, UID: node.UID}},
@@ -304,7 +304,7 @@ func newClientNode(node *corev1.Node, wanted fleet.Desired) *v1alpha1.StorageCli
 
 func (s *scene) isReleased() bool { return s.clientNode.Spec.Release }
 
-// snapshot is the node for the controllers that read all nodes. Other nodes have their client nodes beside it.
+// snapshot returns the node for the controllers that read all nodes. The other nodes have their own StorageClientNodes.
 func (s *scene) snapshot(others ...*scene) fleet.Snapshot {
 	all := fleet.Snapshot{Profiles: s.set, ClientNodes: map[string]*v1alpha1.StorageClientNode{}, Ready: map[string]bool{}}
 	for _, one := range append([]*scene{s}, others...) {
@@ -321,7 +321,7 @@ func (s *scene) nodePlanSnapshot() nodeplan.Snapshot {
 	}
 }
 
-// answers asks everybody. What one controller writes is there for the next.
+// answers evaluates all questions in order. A later question sees the changes of the earlier ones.
 func (s *scene) answers() string {
 	tuned := s.tuned()
 	next := s.planRollout()
@@ -336,7 +336,7 @@ func (s *scene) answers() string {
 	return strings.Join([]string{tuned, taint, s.liveGate(), rollout, s.afterBoot(), s.canary(), s.profile(), s.plugin(), s.nodePlan(), s.event()}, " | ")
 }
 
-// tuned is the Node's condition, which is on the Node from then on, for an hour already.
+// tuned returns the Node's condition. It also adds the condition to the Node, with a time one hour ago.
 func (s *scene) tuned() string {
 	condition, _ := nodeplan.Condition(s.nodePlanSnapshot(), s.clientNode, "", noon.Add(-time.Hour))
 	s.node.Status.Conditions = append(s.node.Status.Conditions, condition)
@@ -358,7 +358,7 @@ func (s *scene) liveGate() string {
 	return answer
 }
 
-// planNode is the node for the rollout.
+// planNode returns the node as the rollout sees it.
 func (s *scene) planNode() rolloutplan.Node {
 	wanted := s.wanted()
 	node := rolloutplan.Node{
@@ -404,10 +404,10 @@ func describeNote(p rolloutplan.Plan, node string) string {
 	return string(note.Phase) + " " + note.Reason
 }
 
-// describeRollout is what the rollout does about the node before any boot.
+// describeRollout returns the rollout's decision about the node before any reboot.
 func (s *scene) describeRollout(p rolloutplan.Plan) string { return describeNote(p, s.node.Name) }
 
-// afterBoot is what the rollout makes of the same report where the node has just come back from a permitted boot.
+// afterBoot returns the rollout's decision if the node with the same report has just finished a permitted reboot.
 func (s *scene) afterBoot() string {
 	node := s.planNode()
 	target := node.ClientNode.Spec.BootHash
@@ -428,7 +428,7 @@ func (s *scene) afterBoot() string {
 	return describeNote(rolloutplan.For(snapshot), node.Name)
 }
 
-// canary is what becomes of a second node that needs a reboot, where the tested one has been without a disruption for an hour.
+// canary returns the decision about a second node that needs a reboot. The tested node is the canary and has had no disruption for an hour.
 func (s *scene) canary() string {
 	if s.isReleased() {
 		return "-"
@@ -450,7 +450,7 @@ func (s *scene) canary() string {
 	return describeNote(rolloutplan.For(s.rolloutSnapshot(first, second)), second.Name)
 }
 
-// profile is the profile's status: what the node counts as, and the conditions.
+// profile returns the profile's status: the count that includes the node, and the conditions.
 func (s *scene) profile() string {
 	report := status.Evaluate("p", status.Snapshot{All: s.snapshot(), MaxUnavailable: intstr.FromInt32(1)}, noon)
 	got := report.Status(v1alpha1.StorageClientProfileStatus{}, noon)
@@ -479,7 +479,7 @@ func (s *scene) profile() string {
 	return strings.Join(out, " ")
 }
 
-// plugin is what the plugin tells of the node.
+// plugin returns the plugin's output about the node.
 func (s *scene) plugin() string {
 	cluster := overview.Cluster{
 		Profiles: s.profiles, Nodes: []corev1.Node{*s.node}, StorageClientNodes: []v1alpha1.StorageClientNode{*s.clientNode}, MaxUnavailable: intstr.FromInt32(1), Now: noon,
@@ -505,7 +505,7 @@ func (s *scene) plugin() string {
 	return strings.Join(out, " ")
 }
 
-// nodePlan is the next step of the node, and, while it is restored, whether another one may be restored beside it.
+// nodePlan returns the next step of the node. During a restore, it also reports whether another node may be restored at the same time.
 func (s *scene) nodePlan() string {
 	answer := nodeplan.For(s.nodePlanSnapshot()).String()
 	if !s.isReleased() {
@@ -525,7 +525,7 @@ func (s *scene) nodePlan() string {
 	return answer + ", another waits"
 }
 
-// event tells whether an event is sent where all was in force before.
+// event reports whether an event is sent if all settings were effective before.
 func (s *scene) event() string {
 	before := s.clientNode.DeepCopy()
 	for i := range before.Status.Settings {
@@ -539,7 +539,7 @@ func (s *scene) event() string {
 	return "event"
 }
 
-// TestTheWorstStateCounts pins what two settings of one node come to: of each standing one, with each other.
+// TestTheWorstStateCounts pins the combined state of two settings of one node, for each pair of states.
 func TestTheWorstStateCounts(t *testing.T) {
 	each := map[string]reported{
 		"effective":        {state: v1alpha1.SettingInSync, effect: v1alpha1.EffectLive},

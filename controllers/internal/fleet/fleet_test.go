@@ -48,7 +48,7 @@ func carrying(settings ...v1alpha1.NodeSetting) *v1alpha1.StorageClientNode {
 	return clientNode
 }
 
-// What a held profile has in force stays whatever kind of setting it is, and whatever the profile says by now.
+// The effective settings of a held profile stay, regardless of their kind and of changes to the profile.
 func TestAHeldProfileKeepsEveryCurrentSetting(t *testing.T) {
 	var inForce []v1alpha1.NodeSetting
 	for _, key := range []string{
@@ -125,10 +125,10 @@ func TestHeldProfileKeepsEveryKindOfSetting(t *testing.T) {
 	held := profile("a", 0, "4194304", inPlanMode)
 	got := NewProfileSet([]v1alpha1.StorageClientProfile{held}, catalogue.AllowList{}).Desired(node(), carrying(inForce...))
 	if diff := cmp.Diff(inForce, got.Settings); diff != "" {
-		t.Errorf("(-in force +wanted):\n%s", diff)
+		t.Errorf("settings (-effective +desired):\n%s", diff)
 	}
 	if hash, bootHash := nodesettings.Hashes(inForce); got.Hash != hash || got.BootHash != bootHash {
-		t.Errorf("hashes %s %s, want %s %s: a changed one would disrupt", got.Hash, got.BootHash, hash, bootHash)
+		t.Errorf("got hashes %s %s, want %s %s: a changed hash would disrupt nodes", got.Hash, got.BootHash, hash, bootHash)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestOneConflictDoesNotLeakToTheNextNode(t *testing.T) {
 		t.Fatalf("got %v", got.Settings)
 	}
 	if got := view.Desired(node(), nil); len(got.Settings) != 0 {
-		t.Errorf("a node without a value in force got %v", got.Settings)
+		t.Errorf("got %v for a node without an effective value, want none", got.Settings)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestReportOf(t *testing.T) {
 			}
 			got := ReportOf(node(), clientNode, !test.absent, test.profile)
 			if got.Silent != test.silent || got.IsTuned() != test.tuned || !slices.Equal(got.Keys(standing.PendingReboot), test.pending) {
-				t.Errorf("silent %q, tuned %t, %v wait for a boot; want %q, %t, %v",
+				t.Errorf("got silent %q, tuned %t, %v waiting for a reboot; want %q, %t, %v",
 					got.Silent, got.IsTuned(), got.Keys(standing.PendingReboot), test.silent, test.tuned, test.pending)
 			}
 		})
@@ -203,40 +203,40 @@ func TestApprovedAcceptsTheAnnotationAndTheField(t *testing.T) {
 	})
 	hash := nodesettings.PlanHash(&boot)
 	if IsPlanApproved(&boot) {
-		t.Error("approved by nobody")
+		t.Error("got approved without an approval")
 	}
 	byAnnotation, byField := boot.DeepCopy(), boot.DeepCopy()
 	byAnnotation.Annotations = map[string]string{v1alpha1.ApprovedPlanAnnotation: hash}
 	byField.Spec.Rollout.Reboot.ApprovedPlan = hash
 	if !IsPlanApproved(byAnnotation) || !IsPlanApproved(byField) {
-		t.Error("not approved with the plan's hash")
+		t.Error("got not approved with the plan's hash, want approved")
 	}
 	byField.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"ihash_entries=8388608"}
 	if IsPlanApproved(byField) {
-		t.Error("the approval of one plan counts for another")
+		t.Error("got approved with the hash of another plan")
 	}
 	byAnnotation.Spec.IncludeControlPlane = true
 	if IsPlanApproved(byAnnotation) {
-		t.Error("the approval counts for the control plane too")
+		t.Error("got the control plane approved by the approval of the workers")
 	}
 }
 
 func TestAnApprovalFromBeforeTheUpgradeCountsWhileTheStatusContainsItsHash(t *testing.T) {
-	// The hash of earlier releases, which covered the boot settings alone: azure-files in nodesettings' hashes.golden.
+	// This hash is from an earlier release. It covered only the settings that require a reboot: azure-files in hashes.golden of nodesettings.
 	const before = "0705087be39beafe"
 	p := profile("a", 0, "1048576", func(p *v1alpha1.StorageClientProfile) {
 		p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"ihash_entries=16777216"}
 		p.Spec.Rollout.Reboot.ApprovedPlan = before
 	})
 	if IsPlanApproved(&p) {
-		t.Error("approved by a hash that no release has shown")
+		t.Error("got approved by a hash that no release printed")
 	}
 	p.Generation, p.Status.ObservedGeneration, p.Status.Plan.Hash = 2, 2, before
 	if !IsPlanApproved(&p) {
-		t.Error("the upgrade has taken the approval back")
+		t.Error("got the approval withdrawn by the upgrade")
 	}
 	p.Generation = 3
 	if IsPlanApproved(&p) {
-		t.Error("the approval counts for an edited spec")
+		t.Error("got an edited spec approved by the old approval")
 	}
 }

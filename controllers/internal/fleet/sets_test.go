@@ -57,19 +57,19 @@ func TestASetIsKeptWhileDeclarationsAreEqual(t *testing.T) {
 			known := sets.Of([]v1alpha1.StorageClientProfile{a, b}, catalogue.AllowList{})
 			got := sets.Of(test.profiles, catalogue.AllowList{})
 			if (got == known) != test.same {
-				t.Errorf("the same set: %t, want %t", got == known, test.same)
+				t.Errorf("got the same set %t, want %t", got == known, test.same)
 			}
 			if len(test.profiles) == 2 && got.ByName("a") != known.ByName("a") {
-				t.Error("the profile that has not changed is checked again")
+				t.Error("got an unchanged profile validated again")
 			}
 		})
 	}
 	if got := first.ByName("a").Spec.Node.Sysctls["net.core.somaxconn"]; got != "4096" {
-		t.Errorf("the first set says %s", got)
+		t.Errorf("the first set has %s", got)
 	}
 }
 
-// A node's labels decide which profiles select it, and so may their next version.
+// A node's labels determine which profiles select it, and so may the labels of its next version.
 func TestASetCachesTheProfilesOfANode(t *testing.T) {
 	pool := func(name string) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelOSStable: "linux", "pool": name}}}
@@ -85,12 +85,12 @@ func TestASetCachesTheProfilesOfANode(t *testing.T) {
 			want = []string{name}
 		}
 		if got := set.Desired(pool(name), nil).Profiles; !slices.Equal(got, want) {
-			t.Errorf("in pool %s the node gets %v", name, got)
+			t.Errorf("in pool %s: got %v", name, got)
 		}
 	}
 }
 
-// The profiles that select a node are found by its labels, and are those that select it if each is asked.
+// A set finds the profiles of a node by its labels. The result equals an evaluation of every profile.
 func TestASetFindsTheProfilesThatSelectANode(t *testing.T) {
 	var profiles []v1alpha1.StorageClientProfile
 	add := func(name string, selector metav1.LabelSelector, change func(*v1alpha1.StorageClientProfile)) {
@@ -153,7 +153,7 @@ func namesOf(profiles []*Profile) []string {
 	return names
 }
 
-// One look at all nodes tells for each profile what a look for it alone does, also once the profile selects others.
+// One snapshot for all profiles returns the same nodes as a snapshot for one profile, even if the profile then selects other nodes.
 func TestASnapshotFindsTheNodesOfAProfile(t *testing.T) {
 	pool := func(name string) *v1alpha1.StorageClientProfile {
 		p := stored(name, "1", "4096")
@@ -193,19 +193,19 @@ func TestASnapshotFindsTheNodesOfAProfile(t *testing.T) {
 	}
 }
 
-// With one profile as it is now, a set is the same where that asks for the same.
+// A set with the newest version of one profile is the same set if the specs are equal.
 func TestASetWithOneProfileAsItIsNow(t *testing.T) {
 	a, b := stored("a", "1", "4096"), stored("b", "2", "8192")
 	set := NewProfileSet([]v1alpha1.StorageClientProfile{a, b}, catalogue.AllowList{})
 	counted := *b.DeepCopy()
 	counted.ResourceVersion, counted.Status.Nodes.Matched = "3", 7
 	if set.With(&counted, catalogue.AllowList{}) != set {
-		t.Error("other counts make another set")
+		t.Error("got another set for a change of counts in the status")
 	}
 	edited := stored("b", "3", "1024")
 	got := set.With(&edited, catalogue.AllowList{})
 	if text := got.ByName("b").Spec.Node.Sysctls["net.core.somaxconn"]; len(got.All()) != 2 || text != "1024" || got.ByName("a") != set.ByName("a") {
-		t.Errorf("the edited profile says %s among %v", text, namesOf(got.All()))
+		t.Errorf("got value %s of the edited profile in the set %v", text, namesOf(got.All()))
 	}
 	added := stored("c", "4", "1024")
 	if diff := cmp.Diff([]string{"a", "b", "c"}, namesOf(set.With(&added, catalogue.AllowList{}).All())); diff != "" {
@@ -223,7 +223,7 @@ func TestASetDoesNotKeepItsArguments(t *testing.T) {
 	}
 }
 
-// What is remembered of one node must not reach another: where profiles disagree, each keeps what it has.
+// The cache of one node must not affect another node: if profiles conflict, each node keeps its current value.
 func TestANodeKeepsCurrentValuesIfProfilesConflict(t *testing.T) {
 	set := NewProfileSet([]v1alpha1.StorageClientProfile{stored("a", "1", "4096"), stored("b", "2", "8192")}, catalogue.AllowList{})
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelOSStable: "linux"}}}

@@ -24,19 +24,19 @@ func policy(change func(*Policy)) Policy {
 	return p
 }
 
-// waiting is an alive node with the old settings; the age orders the nodes.
+// waiting returns a live node with the old settings. The age determines the order of the nodes.
 func waiting(name string, age int) Node {
 	return Node{Name: name, Created: now.Add(-time.Duration(age) * time.Hour), Managed: true, Current: "old", Desired: "new", Alive: true, Applied: true, AppliedSince: now.Add(-time.Hour)}
 }
 
-// unreported has the new settings and has not reported them.
+// unreported returns a node that has the new settings but has not reported them.
 func unreported(name string, age int) Node {
 	node := waiting(name, age)
 	node.Current, node.Applied, node.AppliedSince = "new", false, time.Time{}
 	return node
 }
 
-// taken has reported the new settings some time ago.
+// taken returns a node that reported the new settings some time ago.
 func taken(name string, age int, since time.Duration) Node {
 	node := unreported(name, age)
 	node.Applied, node.AppliedSince = true, now.Add(-since)
@@ -304,7 +304,7 @@ func other(n *Node) {
 	n.Desired = "other"
 }
 
-// Who waits only behind nodes that cannot go need not wait; who waits behind others has to.
+// A node that waits only for nodes that cannot start may start. A node that waits for any other node must wait.
 func TestAdmitQueued(t *testing.T) {
 	one := policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) })
 	for name, test := range map[string]struct {
@@ -327,7 +327,7 @@ func TestAdmitQueued(t *testing.T) {
 			}
 			for name := range got.Admitted {
 				if note, waits := got.Notes[name]; waits {
-					t.Errorf("%s may go and waits: %s", name, note)
+					t.Errorf("%s is admitted, but has a note to wait: %s", name, note)
 				}
 			}
 		})
@@ -337,7 +337,7 @@ func TestAdmitQueued(t *testing.T) {
 func TestAdmitReportsTheEndOfTheSoak(t *testing.T) {
 	got := Admit([]Node{taken("a", 2, 40*time.Second), waiting("b", 1)}, policy(nil), now)
 	if want := 20 * time.Second; got.Next != want {
-		t.Errorf("next look in %s, want %s", got.Next, want)
+		t.Errorf("got the next evaluation in %s, want %s", got.Next, want)
 	}
 }
 
@@ -360,8 +360,8 @@ func TestShareIsRoundedDownAndNeverUnderOne(t *testing.T) {
 	}
 }
 
-// TestRolloutKeepsItsLimits plays a pool through a change of settings, with nodes that die, fail and come back, and
-// looks at every step.
+// TestRolloutKeepsItsLimits simulates a change of settings in a pool. Nodes die, fail and recover, and the test checks the limits at every
+// step.
 func TestRolloutKeepsItsLimits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Policy{
@@ -381,10 +381,10 @@ func TestRolloutKeepsItsLimits(t *testing.T) {
 			before := unsettled(nodes)
 			got := Admit(nodes, p, clock)
 			if failed && len(got.Admitted) > 0 {
-				t.Fatalf("admitted %v after a failure", got.Admitted)
+				t.Fatalf("got %v admitted after a failure, want none", got.Admitted)
 			}
 			if limit := max(p.Canaries, int(p.Limit.IntVal)); len(got.Admitted) > max(0, limit-before) {
-				t.Fatalf("admitted %v with %d on their way, limit %d", got.Admitted, before, limit)
+				t.Fatalf("got %v admitted with %d in progress, limit %d", got.Admitted, before, limit)
 			}
 			for i := range nodes {
 				step(t, &nodes[i], got, clock, &failed)
@@ -393,7 +393,7 @@ func TestRolloutKeepsItsLimits(t *testing.T) {
 		}
 		for _, node := range nodes {
 			if !failed && node.Alive && !node.hasDesired() && blocked(nodes) == 0 {
-				t.Fatalf("%s never got its settings: %+v", node.Name, nodes)
+				t.Fatalf("%s never received its settings: %+v", node.Name, nodes)
 			}
 		}
 	})
@@ -403,7 +403,7 @@ func step(t *rapid.T, node *Node, got Decision, clock time.Time, failed *bool) {
 	switch {
 	case got.Admitted[node.Name]:
 		if !node.Alive {
-			t.Fatalf("admitted %s, which is dead", node.Name)
+			t.Fatalf("got %s admitted, which is dead", node.Name)
 		}
 		node.Current, node.Applied, node.AppliedSince = node.Desired, false, time.Time{}
 	case node.hasDesired() && !node.Applied && node.Alive:
@@ -428,7 +428,7 @@ func unsettled(nodes []Node) int {
 	return count
 }
 
-// blocked counts nodes that died with the new settings: they hold the rollout up on purpose.
+// blocked counts nodes that died with the new settings. They block the rollout on purpose.
 func blocked(nodes []Node) int {
 	count := 0
 	for _, node := range nodes {

@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRequestsDuringACallJoinTheNextCall holds the first call until all others wait: the second begins after they have asked.
+// TestRequestsDuringACallJoinTheNextCall blocks the first call until all other requests wait. The second call starts after all requests
+// arrived.
 func TestRequestsDuringACallJoinTheNextCall(t *testing.T) {
 	refused := errors.New("refused")
 	var j Joint[int, int]
@@ -56,7 +57,7 @@ func TestRequestsDuringACallJoinTheNextCall(t *testing.T) {
 	}
 }
 
-// Nobody takes the answer of a call that panicked for one.
+// No caller receives the result of a call that panicked as a success.
 func TestASharedCallThatPanicsReturnsAnError(t *testing.T) {
 	var j Joint[int, int]
 	j.calling.Lock()

@@ -27,7 +27,7 @@ func TestForEachDoesEverythingOnce(t *testing.T) {
 	}
 }
 
-// However quick the items are, as many goroutines as there are workers have one: the race detector sees what they share.
+// Each worker starts with its own item, even if the items are fast. The race detector can then find data that the workers share.
 func TestWorkersStartWithDifferentItems(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const workers = 4
@@ -38,7 +38,7 @@ func TestWorkersStartWithDifferentItems(t *testing.T) {
 	})
 	first := slices.Sorted(slices.Values(goroutines[:workers]))
 	if got := slices.Compact(first); len(got) != workers {
-		t.Errorf("the first %d items are done by %q", workers, goroutines[:workers])
+		t.Errorf("first %d items: got goroutines %q, want one for each", workers, goroutines[:workers])
 	}
 }
 
@@ -47,7 +47,7 @@ func TestAPanicOfAWorkerReachesTheCaller(t *testing.T) {
 	defer func() {
 		err, ok := recover().(error)
 		if !ok || !errors.Is(err, broken) || !strings.Contains(err.Error(), "parallel_test.go") {
-			t.Errorf("recovered %v, want the worker's own error and where it came from", err)
+			t.Errorf("recovered %v, want the worker's error and its stack", err)
 		}
 	}()
 	ForEach(4, []int{1, 2, 3, 4, 5}, func(item int) {
@@ -55,7 +55,7 @@ func TestAPanicOfAWorkerReachesTheCaller(t *testing.T) {
 			panic(broken)
 		}
 	})
-	t.Error("the caller goes on")
+	t.Error("got no panic in the caller")
 }
 
 func TestTryEachReturnsTheError(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// reporting is a client node of which much is known, but for what the rollout says of it.
+// reporting returns a StorageClientNode with most fields set, except for the rollout status.
 func reporting() *v1alpha1.StorageClientNode {
 	return &v1alpha1.StorageClientNode{
 		ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid", Labels: map[string]string{"somebody": "else"}},
@@ -49,7 +49,8 @@ func readNode(t *testing.T, c client.Client) *v1alpha1.StorageClientNode {
 	return &got
 }
 
-// Only what is meant is written, whatever else the object holds: the first note of a node too, before which it has none.
+// A patch writes only the intended fields, regardless of the other fields. This includes the first note of a node, which has no rollout
+// status yet.
 func TestOnlyTheIntendedFieldsAreWritten(t *testing.T) {
 	c := newClient(t)
 	before := readNode(t, c)
@@ -78,10 +79,10 @@ func TestOnlyTheIntendedFieldsAreWritten(t *testing.T) {
 		t.Errorf("spec (-want +got):\n%s", diff)
 	}
 	if _, err := PatchNote(t.Context(), c, before, v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutWaiting}); err == nil {
-		t.Error("a note was written of a version that is gone")
+		t.Error("a patch of an outdated version wrote a note")
 	}
 	if _, err := PatchSpec(t.Context(), c, before, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true }); err == nil {
-		t.Error("a spec was written of a version that is gone")
+		t.Error("a patch of an outdated version wrote a spec")
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// BenchmarkReport has one node report, and plans for it alone, or for all nodes of its cluster.
+// BenchmarkReport measures the plan after the report of one node, for this node alone or for all nodes of the cluster.
 func BenchmarkReport(b *testing.B) {
 	p := profile("a", nil)
 	for i := range 64 {

@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/tuning/standing"
 )
 
-// stands is a report on rmem, and on wmem.
+// stands returns a report about rmem and wmem.
 func stands(standings ...standing.Standing) standing.Report {
 	var r standing.Report
 	for i, s := range standings {
@@ -62,7 +62,7 @@ func TestAConditionExplainsAMissingAgent(t *testing.T) {
 		Message: "The node agent is not rolled out to this node: apply the manifest", LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),
 	}
 	if diff := cmp.Diff(want, got); diff != "" || !written {
-		t.Errorf("written %t (-want +got):\n%s", written, diff)
+		t.Errorf("got written %t (-want +got):\n%s", written, diff)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestStampTimes(t *testing.T) {
 			}
 			got, written := stampTimes(fleet.FindTuned(&corev1.Node{Status: corev1.NodeStatus{Conditions: test.conditions}}), next, now)
 			if written != test.written {
-				t.Errorf("written %t, want %t", written, test.written)
+				t.Errorf("got written %t, want %t", written, test.written)
 			}
 			if diff := cmp.Diff(test.transition, got.LastTransitionTime.Time); diff != "" {
 				t.Errorf("transition time (-want +got):\n%s", diff)

@@ -57,7 +57,7 @@ func TestRestoreNote(t *testing.T) {
 				ClientNodes: map[string]*v1alpha1.StorageClientNode{"a": clientNodeOf("a", nil), "b": clientNodeOf("b", test.other)},
 			}
 			if got := restoresOf(all, view.ByName("p")).note(); (got != "") != test.waits {
-				t.Errorf("got %q, waits is to be %v", got, test.waits)
+				t.Errorf("got %q, want waiting %v", got, test.waits)
 			}
 		})
 	}
@@ -73,7 +73,7 @@ func TestGateCachesRejections(t *testing.T) {
 		t.Helper()
 		before := r.reads
 		if got, stays := r.askFor(n, next, usualLimits, at).(Stay); !stays || got.Note == "" || got.RequeueAfter != turnAfter || r.reads-before != reads {
-			t.Errorf("%s: %#v, by %d looks at all nodes; want it to wait, by %d", what, got, r.reads-before, reads)
+			t.Errorf("%s: got %#v with %d reads of all nodes, want the node to wait with %d reads", what, got, r.reads-before, reads)
 		}
 	}
 	gated := Write{Gated: true}
@@ -90,7 +90,7 @@ func TestGateCachesRejections(t *testing.T) {
 	r.Forget(Snapshot{Node: r.all.Nodes[1]})
 	asks("another node was changed", 0, gated, now, 1)
 	if got := r.askFor(0, Write{Limited: true}, usualLimits, now); !writes(got) || r.reads != 7 {
-		t.Errorf("a restore is refused for what the gate said of new settings: %#v", got)
+		t.Errorf("got a restore rejected because of the gate's verdict on new settings: %#v", got)
 	}
 }
 
@@ -106,12 +106,12 @@ func TestGateRejectionsExpireWithTheSoak(t *testing.T) {
 		got := r.ask(1, usualLimits, now.Add(test.after))
 		stay, _ := got.(Stay)
 		if stay.RequeueAfter != test.waits || stays(got) != (test.waits > 0) || r.reads != test.reads {
-			t.Errorf("after %s: %#v, by %d looks at all nodes in all", test.after, got, r.reads)
+			t.Errorf("after %s: got %#v with %d reads of all nodes in total", test.after, got, r.reads)
 		}
 	}
 }
 
-// Thousands wait behind the first one: whether that one can go is asked once.
+// Thousands of nodes wait behind the first node. The gate evaluates the first node only once.
 func TestQueuedNodesEvaluateTheNodesAheadOnce(t *testing.T) {
 	r := &remembering{all: clusterOf(100, profile("a", func(p *v1alpha1.StorageClientProfile) {
 		recklessly(p)
@@ -119,17 +119,17 @@ func TestQueuedNodesEvaluateTheNodesAheadOnce(t *testing.T) {
 	}))}
 	take(r.all, 0, time.Hour)
 	if got := r.ask(50, usualLimits, now); !stays(got) {
-		t.Fatalf("it goes before its turn: %#v", got)
+		t.Fatalf("got the node admitted before its turn: %#v", got)
 	}
 	asked, byName := 0, r.last.byName
 	r.last.byName = func() map[string]*corev1.Node { asked++; return byName() }
 	for n := 51; n < 60; n++ {
 		if got := r.ask(n, usualLimits, now); !stays(got) || r.reads != 1 {
-			t.Errorf("node %d: %#v, by %d looks at all nodes", n, got, r.reads)
+			t.Errorf("node %d: got %#v with %d reads of all nodes", n, got, r.reads)
 		}
 	}
 	if asked != 0 {
-		t.Errorf("asked %d times more", asked)
+		t.Errorf("got %d more evaluations, want none", asked)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestANilGateEvaluatesAllNodesEachTime(t *testing.T) {
 	}
 	broken := errors.New("broken")
 	if _, err := new(Gate).Evaluate(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { return *all, broken }); looks != 2 || !errors.Is(err, broken) {
-		t.Errorf("%d looks, and one that fails says %v", looks, err)
+		t.Errorf("got %d reads, and error %v for a failed read", looks, err)
 	}
 }
 

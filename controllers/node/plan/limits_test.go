@@ -16,7 +16,8 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// clusterOf is a cluster of Ready nodes that hold the settings of an earlier spec and have reported them. The first is the oldest.
+// clusterOf returns a cluster of Ready nodes that have the settings of an earlier spec and have reported them. The first node is the
+// oldest.
 func clusterOf(nodes int, profiles ...v1alpha1.StorageClientProfile) *fleet.Snapshot {
 	all := &fleet.Snapshot{
 		Profiles: fleet.NewProfileSet(profiles, catalogue.AllowList{}), ClientNodes: map[string]*v1alpha1.StorageClientNode{}, Ready: map[string]bool{},
@@ -32,7 +33,7 @@ func clusterOf(nodes int, profiles ...v1alpha1.StorageClientProfile) *fleet.Snap
 	return all
 }
 
-// give has a node hold what its profiles want; take has it report that, some time ago.
+// give sets the desired settings of a node. take also sets the report of these settings, some time ago.
 func give(all *fleet.Snapshot, n int) *v1alpha1.StorageClientNode {
 	node := all.Nodes[n]
 	clientNode := all.ClientNodes[node.Name]
@@ -46,10 +47,10 @@ func take(all *fleet.Snapshot, n int, ago time.Duration) {
 	clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Tuned: &v1alpha1.RolloutTuned{Hash: clientNode.Spec.Hash, Since: metav1.NewTime(now.Add(-ago))}}
 }
 
-// at is a clock that stands still.
+// at returns a clock that always shows the same time.
 func at(now time.Time) func() time.Time { return func() time.Time { return now } }
 
-// ask asks the gate for one node.
+// ask evaluates the gate for one node.
 func ask(all *fleet.Snapshot, n int, limits Limits) Step {
 	node := all.Nodes[n]
 	clientNode := all.ClientNodes[node.Name]
@@ -59,7 +60,7 @@ func ask(all *fleet.Snapshot, n int, limits Limits) Step {
 	return step
 }
 
-// goAll lets every node that may go now go, and tells how many that are.
+// goAll changes every node that may start now, and returns their number.
 func goAll(all *fleet.Snapshot, limits Limits) (gone int) {
 	for n := range all.Nodes {
 		clientNode := all.ClientNodes[all.Nodes[n].Name]
@@ -78,29 +79,29 @@ func recklessly(p *v1alpha1.StorageClientProfile) {
 
 var usualLimits = Limits{MaxConcurrentLive: intstr.FromString("10%"), MinSoak: time.Minute, UntunedTaint: v1alpha1.UntunedTaint}
 
-// One reckless profile does not get its settings to a hundred nodes by the report of one.
+// The report of one node does not admit a hundred nodes, even with a profile without limits.
 func TestAProfileCannotChangeTheFleetAtOnce(t *testing.T) {
 	all := clusterOf(100, profile("a", recklessly))
 	if gone := goAll(all, usualLimits); gone != 1 {
-		t.Fatalf("%d nodes are the canary", gone)
+		t.Fatalf("got %d canaries, want 1", gone)
 	}
 	take(all, 0, 59*time.Second)
 	if gone := goAll(all, usualLimits); gone != 0 {
-		t.Errorf("%d nodes follow before the manager's least soak is over", gone)
+		t.Errorf("got %d nodes admitted during the manager's minimum soak, want 0", gone)
 	}
 	take(all, 0, time.Minute)
 	if gone := goAll(all, usualLimits); gone != 10 {
-		t.Errorf("%d nodes follow at once, want a tenth of the cluster", gone)
+		t.Errorf("got %d nodes admitted at once, want a tenth of the cluster", gone)
 	}
 	if next := ask(all, 50, usualLimits); !strings.Contains(noteOf(next), "at most 10 nodes in the cluster at a time") {
-		t.Errorf("the others are told %q", noteOf(next))
+		t.Errorf("got note %q for the other nodes", noteOf(next))
 	}
 	if next := ask(all, 50, Limits{MaxConcurrentLive: intstr.FromString("100%")}); !writes(next) {
-		t.Errorf("without limits of the cluster: %q", noteOf(next))
+		t.Errorf("without a limit of the cluster: got note %q, want the node admitted", noteOf(next))
 	}
 }
 
-// What another profile's nodes are at uses up the cluster's places too.
+// Nodes of other profiles also count toward the limit of the cluster.
 func TestAllProfilesShareTheClusterLimit(t *testing.T) {
 	of := func(pool string) func(*v1alpha1.StorageClientProfile) {
 		return func(p *v1alpha1.StorageClientProfile) {
@@ -116,14 +117,14 @@ func TestAllProfilesShareTheClusterLimit(t *testing.T) {
 	take(all, 0, time.Hour)
 	take(all, 1, time.Hour)
 	if gone := goAll(all, usualLimits); gone != 2 {
-		t.Errorf("%d of 20 nodes take a change at once, want a tenth", gone)
+		t.Errorf("got %d of 20 nodes in progress, want a tenth", gone)
 	}
 	count := func(change func(*v1alpha1.StorageClientNode, *corev1.Node)) int {
 		change(all.ClientNodes[all.Nodes[2].Name], all.Nodes[2])
 		return runningIn(usualLimits, all, now)
 	}
 	if got := count(func(*v1alpha1.StorageClientNode, *corev1.Node) {}); got != 2 {
-		t.Fatalf("%d are running", got)
+		t.Fatalf("got %d nodes in progress", got)
 	}
 	silent := func(since time.Duration) func(*v1alpha1.StorageClientNode, *corev1.Node) {
 		return func(_ *v1alpha1.StorageClientNode, node *corev1.Node) {
@@ -134,18 +135,18 @@ func TestAllProfilesShareTheClusterLimit(t *testing.T) {
 		}
 	}
 	if got := count(silent(9 * time.Minute)); got != 2 {
-		t.Errorf("with a silent agent %d are running", got)
+		t.Errorf("with a silent agent: got %d nodes in progress", got)
 	}
 	if got := count(silent(10 * time.Minute)); got != 1 {
-		t.Errorf("with an agent silent for long %d are running", got)
+		t.Errorf("with an agent that is silent for a long time: got %d nodes in progress", got)
 	}
 	all.Nodes[3].Spec.Taints = []corev1.Taint{{Key: v1alpha1.UntunedTaint}}
 	if got := runningIn(usualLimits, all, now); got != 0 {
-		t.Errorf("with a node that has no work yet %d are running", got)
+		t.Errorf("with a node without work: got %d nodes in progress", got)
 	}
 }
 
-// An unconfirmed value is no evidence, and keeps its place.
+// An unconfirmed value does not count as applied, and the node still counts toward the limit.
 func TestUnconfirmedSettingsAreNotApplied(t *testing.T) {
 	all := clusterOf(2, profile("a", recklessly))
 	take(all, 0, time.Hour)
@@ -163,11 +164,11 @@ func TestUnconfirmedSettingsAreNotApplied(t *testing.T) {
 		t.Errorf("condition %+v", condition)
 	}
 	if s.Report.IsSettled() || s.Report.IsTuned() {
-		t.Error("it counts as applied")
+		t.Error("got an unconfirmed value counted as applied")
 	}
 }
 
-// A canary keeps the time of the settings that it holds, whatever its profile declares by now. It counts for these settings alone.
+// The canary's soak time belongs to its current settings, regardless of changes to the profile. It admits nodes only to these settings.
 func TestTheSoakOfFormerSettingsAdmitsNoNode(t *testing.T) {
 	all := clusterOf(2, profile("a", recklessly))
 	take(all, 0, time.Hour)
@@ -214,10 +215,10 @@ func TestARemovalThatFailedStopsNoRollout(t *testing.T) {
 			canary.Status.Settings = append(canary.Status.Settings, v1alpha1.SettingStatus{Key: "sysctl/x", State: v1alpha1.SettingFailed})
 			s := Snapshot{Node: all.Nodes[0], ClientNode: canary, AgentReady: true, Profiles: all.Profiles}
 			if condition, _ := Condition(s, canary, "", now); condition.Reason == v1alpha1.NodeReasonTuned {
-				t.Errorf("the node is Tuned: %+v", condition)
+				t.Errorf("got the node Tuned: %+v", condition)
 			}
 			if next := ask(all, 1, usualLimits); writes(next) != test.goes {
-				t.Errorf("the next node: %s %q", next, noteOf(next))
+				t.Errorf("the next node: got %s %q", next, noteOf(next))
 			}
 		})
 	}
@@ -226,19 +227,19 @@ func TestARemovalThatFailedStopsNoRollout(t *testing.T) {
 func TestACanaryIsMarkedInItsSpec(t *testing.T) {
 	all := clusterOf(2, profile("a", recklessly))
 	if next, _ := ask(all, 0, usualLimits).(Write); !next.Spec.Canary {
-		t.Errorf("the canary: %#v", next)
+		t.Errorf("the canary: got %#v, want Canary in its spec", next)
 	}
 	take(all, 0, time.Hour)
 	if next, writes := ask(all, 1, usualLimits).(Write); !writes || next.Spec.Canary {
-		t.Errorf("the next: %#v", next)
+		t.Errorf("the next node: got %#v, want no Canary in its spec", next)
 	}
 	a, b := v1alpha1.StorageClientNodeSpec{Hash: "h"}, v1alpha1.StorageClientNodeSpec{Hash: "h", Canary: true}
 	if !sameSpec(a, b) {
-		t.Error("whether it was the canary is a change of its own")
+		t.Error("got a change of the spec because of the field Canary alone")
 	}
 }
 
-// One profile lets the oldest node go first, the other the one that it has chosen: neither would ever go.
+// One profile starts with the oldest node, the other one with its chosen canary. If each waited for the other, no node would ever start.
 func TestProfilesWhoseOrdersDifferDoNotWaitForEachOther(t *testing.T) {
 	chooses := func(p *v1alpha1.StorageClientProfile) {
 		p.Spec.Rollout.Canary = &v1alpha1.Canary{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}}
@@ -252,10 +253,10 @@ func TestProfilesWhoseOrdersDifferDoNotWaitForEachOther(t *testing.T) {
 	}
 	all.Nodes[7].Labels["canary"] = "yes"
 	if gone := goAll(all, usualLimits); gone != 1 || all.ClientNodes["node-007"].Spec.Hash == "h" {
-		t.Fatalf("%d nodes go; the chosen one: %q", gone, noteOf(ask(all, 7, usualLimits)))
+		t.Fatalf("got %d nodes admitted, want 1; note of the chosen canary: %q", gone, noteOf(ask(all, 7, usualLimits)))
 	}
 	take(all, 7, time.Hour)
 	if gone := goAll(all, usualLimits); gone != 4 {
-		t.Errorf("%d nodes follow, want a tenth", gone)
+		t.Errorf("got %d nodes admitted, want a tenth", gone)
 	}
 }

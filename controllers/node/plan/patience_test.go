@@ -37,21 +37,21 @@ func TestPatienceDelaysTransientConditions(t *testing.T) {
 		{"a first condition waits too", nil, applying, time.Hour + 10*time.Second, passingAfter - 10*time.Second},
 	} {
 		if got := p.Hold("a", step.old, step.next, now.Add(step.at)); got != step.want {
-			t.Errorf("%s: held for %s, want %s", step.what, got, step.want)
+			t.Errorf("%s: got held for %s, want %s", step.what, got, step.want)
 		}
 	}
 	if got := p.Hold("b", &tuned, applying, now.Add(time.Hour)); got != passingAfter {
-		t.Errorf("another node is held for %s, want %s", got, passingAfter)
+		t.Errorf("got another node held for %s, want %s", got, passingAfter)
 	}
 	if p.Forget("a"); len(p.startTimes) != 1 {
-		t.Errorf("%v is left, want only the other node's", p.startTimes)
+		t.Errorf("got %v, want only the entry of the other node", p.startTimes)
 	}
 	if got := (Patience{}).Hold("a", &tuned, applying, now); got != 0 {
-		t.Errorf("the zero Patience holds for %s", got)
+		t.Errorf("got %s from the zero Patience, want 0", got)
 	}
 }
 
-// The rollout's note has the hash of new settings: a condition that says the same of them is not written.
+// The rollout's note contains the hash of the settings. The condition does not, so a new hash alone does not cause a write.
 func TestTheConditionIsNotWrittenForAHashAlone(t *testing.T) {
 	clientNode := clientNodeWith(setting(rmem, "p", v1alpha1.DeletionRestore))
 	clientNode.Status.BootID, clientNode.Status.ObservedGeneration = "boot", 1
@@ -67,11 +67,11 @@ func TestTheConditionIsNotWrittenForAHashAlone(t *testing.T) {
 		return isNew
 	}
 	if !condition("h") || condition("another") {
-		t.Error("want the first condition to be written, and not the second")
+		t.Error("want only the first condition to be written")
 	}
 }
 
-// A note about the settings before says nothing of how long the node has had the new ones, and no message says anything of it.
+// Only a note about the current settings determines their soak time. Notes about earlier settings and condition messages do not.
 func TestASoakStartsWithTheSettingsInTheNote(t *testing.T) {
 	clientNode := clientNodeWith(setting(rmem, "p", v1alpha1.DeletionRestore))
 	s := snapshotOf(clientNode, profile("p", nil))
@@ -84,18 +84,18 @@ func TestASoakStartsWithTheSettingsInTheNote(t *testing.T) {
 		LastHeartbeatTime: metav1.NewTime(now.Add(-time.Hour)),
 	}}
 	if got := since(); !got.IsZero() {
-		t.Errorf("without a note, as from a manager of the release before, the settings soak since %s", got)
+		t.Errorf("without a note (manager of the previous release): got a soak since %s, want none", got)
 	}
 	clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Tuned: &v1alpha1.RolloutTuned{Hash: "h", Since: metav1.NewTime(now.Add(-time.Hour))}}
 	if got := since(); !got.Equal(now.Add(-time.Hour)) {
-		t.Errorf("the settings were taken at %s, want an hour ago", got)
+		t.Errorf("got the settings applied at %s, want an hour ago", got)
 	}
 	s.Node.Status.Conditions[0].Message = "Alles in Ordnung."
 	if got := since(); !got.Equal(now.Add(-time.Hour)) {
-		t.Errorf("in other words the settings were taken at %s", got)
+		t.Errorf("with another message: got the settings applied at %s, want an hour ago", got)
 	}
 	clientNode.Spec.Hash, clientNode.Status.Hash = "another", "another"
 	if got := since(); !got.IsZero() {
-		t.Errorf("the new settings soak since %s, by a note about the old ones", got)
+		t.Errorf("got a soak of the new settings since %s from a note about the old settings", got)
 	}
 }

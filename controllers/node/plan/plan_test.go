@@ -49,7 +49,7 @@ func setting(key, source string, policy v1alpha1.DeletionPolicy) v1alpha1.NodeSe
 	return v1alpha1.NodeSetting{Key: key, Value: "16777216", Profile: source, OnRemoval: policy}
 }
 
-// clientNodeWith is a client node that the agent has applied.
+// clientNodeWith returns a StorageClientNode whose settings the agent has applied.
 func clientNodeWith(settings ...v1alpha1.NodeSetting) *v1alpha1.StorageClientNode {
 	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Generation: 3}}
 	clientNode.Spec.Settings = settings
@@ -276,7 +276,7 @@ func writes(step Step) bool {
 	return writes
 }
 
-// noteOf is what a node waits for.
+// noteOf returns the reason why a node waits.
 func noteOf(step Step) string {
 	switch step := step.(type) {
 	case Stay:
@@ -296,7 +296,7 @@ func TestAPausedNodeIsSkipped(t *testing.T) {
 	paused := snapshotOf(clientNodeWith(setting(rmem, "a", v1alpha1.DeletionRestore)), profile("a", leaving))
 	paused.Paused = true
 	if got := For(paused); !stays(got) {
-		t.Errorf("step %#v, want it to stay", got)
+		t.Errorf("got step %#v, want Stay", got)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// askRestore asks for one node to be released, and releases it where it may go.
+// askRestore evaluates the release of one node, and releases the node if permitted.
 func (r *remembering) askRestore(n int, at time.Time) Step {
 	got := r.askFor(n, Write{Limited: true}, usualLimits, at)
 	if writes(got) {
@@ -38,29 +38,29 @@ func leavingFleet() *remembering {
 	}))}
 }
 
-// A profile is deleted of which a hundred nodes carry settings: neither those that go nor those that wait read all nodes each.
+// A hundred nodes have settings of a deleted profile. The nodes share one read of all nodes, both the admitted and the waiting ones.
 func TestRestoresShareOneLimit(t *testing.T) {
 	r := leavingFleet()
 	if gone := r.restoreAll(now); gone != 10 || r.reads != 1 {
-		t.Errorf("%d nodes are restored at once, by %d reads of all nodes; want 10 by one", gone, r.reads)
+		t.Errorf("got %d nodes restored with %d reads of all nodes, want 10 with one read", gone, r.reads)
 	}
 	if gone := r.restoreAll(now.Add(VerdictAge - 1)); gone != 0 || r.reads != 1 {
-		t.Errorf("%d more within a second, by %d reads", gone, r.reads)
+		t.Errorf("got %d more nodes restored within a second with %d reads, want none", gone, r.reads)
 	}
 	for n := range 4 {
 		r.all.ClientNodes[r.all.Nodes[n].Name].Status.Restored = true
 	}
 	if gone := r.restoreAll(now.Add(VerdictAge)); gone != 4 || r.reads != 2 {
-		t.Errorf("once four are restored %d follow, by %d reads", gone, r.reads)
+		t.Errorf("after four finished restores: got %d more with %d reads, want 4 with 2", gone, r.reads)
 	}
 }
 
 func TestARestoreOfAChangedNodeIsEvaluatedAgain(t *testing.T) {
 	r := leavingFleet()
 	if got := r.askRestore(0, now); !writes(got) {
-		t.Fatalf("the first one: %q", noteOf(got))
+		t.Fatalf("the first node: got %q", noteOf(got))
 	}
-	// The round saw the node without this.
+	// The gate's verdict is based on a snapshot without this change.
 	changed := r.all.ClientNodes[r.all.Nodes[1].Name].DeepCopy()
 	changed.ResourceVersion = "2"
 	seen := r.all.ClientNodes
@@ -70,6 +70,6 @@ func TestARestoreOfAChangedNodeIsEvaluatedAgain(t *testing.T) {
 	}
 	r.all.ClientNodes[changed.Name] = changed
 	if r.askRestore(1, now); r.reads != 2 {
-		t.Errorf("all nodes were read %d times, want once more", r.reads)
+		t.Errorf("got all nodes read %d times, want once more", r.reads)
 	}
 }

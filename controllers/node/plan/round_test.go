@@ -16,13 +16,14 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 )
 
-// remembering asks a gate with a memory, as the reconciler does: for one node after another, reading all nodes only where it has to.
+// remembering wraps a gate that caches its verdicts, like the reconciler does. It evaluates one node after another and counts the reads of
+// all nodes.
 type remembering struct {
 	Gate
 	all   *fleet.Snapshot
 	reads int
-	// took is how long a look at all nodes takes.
-	took time.Duration
+	// readTime is the duration of one read of all nodes.
+	readTime time.Duration
 }
 
 func (r *remembering) ask(n int, limits Limits, at time.Time) Step {
@@ -33,7 +34,7 @@ func (r *remembering) ask(n int, limits Limits, at time.Time) Step {
 	return got
 }
 
-// askFor asks whether the node may go with a plan, and forgets what its change makes untrue.
+// askFor evaluates a plan of the node. If the plan is admitted, it clears the cached verdicts that the change makes invalid.
 func (r *remembering) askFor(n int, next Write, limits Limits, at time.Time) Step {
 	node := r.all.Nodes[n]
 	clientNode := r.all.ClientNodes[node.Name]
@@ -63,15 +64,15 @@ func (r *remembering) goAll(limits Limits, at time.Time) (gone int) {
 func TestARoundReadsTheFleetOnce(t *testing.T) {
 	r := &remembering{all: clusterOf(100, profile("a", recklessly))}
 	if gone := r.goAll(usualLimits, now); gone != 1 {
-		t.Fatalf("%d nodes are the canary", gone)
+		t.Fatalf("got %d canaries, want 1", gone)
 	}
 	take(r.all, 0, time.Hour)
 	r.Gate, r.reads = Gate{}, 0
 	if gone := r.goAll(usualLimits, now); gone != 10 {
-		t.Errorf("%d nodes follow at once, want a tenth of the cluster", gone)
+		t.Errorf("got %d nodes admitted at once, want a tenth of the cluster", gone)
 	}
 	if r.reads != 1 {
-		t.Errorf("ten that go and 89 that wait read all nodes %d times, want once", r.reads)
+		t.Errorf("got %d reads of all nodes for 10 admitted and 89 waiting nodes, want one", r.reads)
 	}
 }
 
@@ -91,7 +92,7 @@ func TestARoundReadsTheFleetOnceForManyProfiles(t *testing.T) {
 		take(r.all, pool, time.Hour)
 	}
 	if gone := r.goAll(Limits{MaxConcurrentLive: intstr.FromString("40%")}, now); gone != 40 || r.reads > 2 {
-		t.Errorf("%d nodes go at once, by %d reads of all nodes; want 40 by the first one, and another to see that there is no more room", gone, r.reads)
+		t.Errorf("got %d nodes admitted with %d reads of all nodes; want 40 with the first read, and at most one more read", gone, r.reads)
 	}
 }
 
@@ -115,18 +116,18 @@ func TestARoundEnds(t *testing.T) {
 	t.Run("a node shortly after uses the same read", func(t *testing.T) {
 		r := fresh()
 		if got := r.ask(2, usualLimits, now.Add(RoundAge-1)); !writes(got) || r.reads != 0 {
-			t.Errorf("%q, read %d times", noteOf(got), r.reads)
+			t.Errorf("got %q with %d reads", noteOf(got), r.reads)
 		}
 	})
 	for took, want := range map[time.Duration]time.Duration{0: RoundAge, 20 * time.Millisecond: RoundAge, 50 * time.Millisecond: 500 * time.Millisecond, time.Minute: MaxRoundAge} {
 		t.Run("after a read of "+took.String()+" the round lasts "+want.String(), func(t *testing.T) {
 			r := freshAfter(took)
 			if got := r.ask(2, usualLimits, now.Add(want-1)); !writes(got) || r.reads != 0 {
-				t.Errorf("%q, read %d times before", noteOf(got), r.reads)
+				t.Errorf("got %q with %d reads before", noteOf(got), r.reads)
 			}
 			fail(r)
 			if got := r.ask(3, usualLimits, now.Add(want)); !stays(got) || r.reads != 1 {
-				t.Errorf("step %v, read %d times after", got, r.reads)
+				t.Errorf("got step %v with %d reads after", got, r.reads)
 			}
 		})
 	}
@@ -134,33 +135,33 @@ func TestARoundEnds(t *testing.T) {
 		r := fresh()
 		fail(r)
 		if got := r.ask(2, usualLimits, now.Add(RoundAge)); !stays(got) || r.reads != 1 {
-			t.Errorf("step %v, read %d times", got, r.reads)
+			t.Errorf("got step %v with %d reads", got, r.reads)
 		}
 	})
 	t.Run("a node is not admitted twice", func(t *testing.T) {
 		r := fresh()
 		r.all.ClientNodes[r.all.Nodes[1].Name].Spec.Hash = "h"
 		if r.ask(1, usualLimits, now); r.reads != 1 {
-			t.Errorf("read %d times", r.reads)
+			t.Errorf("got %d reads", r.reads)
 		}
 	})
 	t.Run("a changed node needs a new read", func(t *testing.T) {
 		r := fresh()
 		delete(r.all.Ready, r.all.Nodes[2].Name)
 		if got := r.ask(2, usualLimits, now); !stays(got) || r.reads != 1 {
-			t.Errorf("step %v, read %d times", got, r.reads)
+			t.Errorf("got step %v with %d reads", got, r.reads)
 		}
 	})
 	t.Run("a change of another node ends the round", func(t *testing.T) {
 		r := fresh()
 		r.Forget(Snapshot{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}}})
 		if r.ask(2, usualLimits, now); r.reads != 1 {
-			t.Errorf("read %d times", r.reads)
+			t.Errorf("got %d reads", r.reads)
 		}
 	})
 }
 
-// The limits hold for any order of nodes, while nodes apply their settings or fail, and time passes.
+// The limits hold for any order of nodes, while nodes apply their settings or fail, and while time passes.
 func TestRoundsKeepToTheLimits(t *testing.T) {
 	of := func(pool string) func(*v1alpha1.StorageClientProfile) {
 		return func(p *v1alpha1.StorageClientProfile) {
@@ -205,18 +206,18 @@ func TestRoundsKeepToTheLimits(t *testing.T) {
 				take(all, n, time.Hour)
 			}
 			if running := runningIn(limits, all, at); running > limits.MaxConcurrentLive.IntValue() {
-				t.Fatalf("seed %d: %d nodes are at it, %d may be", seed, running, limits.MaxConcurrentLive.IntValue())
+				t.Fatalf("seed %d: got %d nodes in progress, want at most %d", seed, running, limits.MaxConcurrentLive.IntValue())
 			}
 			for name, nodes := range fleet.GatesOf(*all, "").Nodes {
 				if running := countRunning(nodes, at); running > ofProfiles {
-					t.Fatalf("seed %d: %d nodes of profile %s are at it, %d may be", seed, running, name, ofProfiles)
+					t.Fatalf("seed %d: got %d nodes of profile %s in progress, want at most %d", seed, running, name, ofProfiles)
 				}
 			}
 		}
 		reads += r.reads
 	}
 	if gone < 400 || reads > 20*gone {
-		t.Fatalf("%d nodes went, by %d reads: the schedules show nothing", gone, reads)
+		t.Fatalf("got %d nodes admitted with %d reads: too few for a useful test", gone, reads)
 	}
 }
 

@@ -21,7 +21,7 @@ func TestAKernelArgumentWithoutEffectIsRemoved(t *testing.T) {
 		{Key: dhash, State: v1alpha1.SettingInSync}, {Key: ihash, State: v1alpha1.SettingFailed}, {Key: rmem, State: v1alpha1.SettingInSync},
 	}
 	if got := For(snapshotOf(clientNode, p)); !stays(got) {
-		t.Fatalf("taken out before the node has failed: %#v", got)
+		t.Fatalf("got the argument removed before the node failed: %#v", got)
 	}
 	clientNode.Status.Rollout = &v1alpha1.RolloutStatus{
 		Phase: v1alpha1.RolloutFailed, Reason: v1alpha1.RolloutReasonRebootWithoutEffect, BootHash: wanted.BootHash, Attempts: 1,
@@ -29,34 +29,34 @@ func TestAKernelArgumentWithoutEffectIsRemoved(t *testing.T) {
 
 	first, writes := For(snapshotOf(clientNode, p)).(Write)
 	if !writes || policies(first.Spec)[ihash] != v1alpha1.DeletionRestore || policies(first.Spec)[dhash] != v1alpha1.DeletionRetain {
-		t.Fatalf("the agent has to learn first that the argument is restored whatever the profile says: %#v", first)
+		t.Fatalf("want the removal policy of the argument written first, got %#v", first)
 	}
 	clientNode.Spec = first.Spec
 	clientNode.Generation++
 	if got := For(snapshotOf(clientNode, p)); !stays(got) {
-		t.Fatalf("the agent has not seen it yet: %#v", got)
+		t.Fatalf("got the argument removed before the agent observed its new policy: %#v", got)
 	}
 	clientNode.Status.ObservedGeneration = clientNode.Generation
 
 	second, writes := For(snapshotOf(clientNode, p)).(Write)
 	if _, there := policies(second.Spec)[ihash]; !writes || there || len(second.Spec.Settings) != 2 || second.Gated {
-		t.Fatalf("want the argument alone to go: %#v", second)
+		t.Fatalf("want only the argument removed, got %#v", second)
 	}
 	if second.Spec.Hash != wanted.Hash || second.Spec.BootHash != wanted.BootHash {
-		t.Errorf("hashes %s and %s: with others the failure would be forgotten, and the node tried again", second.Spec.Hash, second.Spec.BootHash)
+		t.Errorf("got hashes %s and %s; other hashes would clear the failure and retry the node", second.Spec.Hash, second.Spec.BootHash)
 	}
 	clientNode.Spec = second.Spec
 	clientNode.Status.Settings[1] = v1alpha1.SettingStatus{Key: ihash, State: v1alpha1.SettingPending}
 	if got := For(snapshotOf(clientNode, p)); !stays(got) {
-		t.Errorf("it comes back, or changes again: %#v", got)
+		t.Errorf("got the argument added again, or another change: %#v", got)
 	}
 	if report := snapshotOf(clientNode, p).Report; report.IsTuned() || !report.HasFailed() {
-		t.Errorf("the node counts as tuned without the argument: %+v", report)
+		t.Errorf("got the node tuned without the argument: %+v", report)
 	}
 
 	p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"dhash_entries=1048576", "ihash_entries=8388608"}
 	if diff := cmp.Diff(snapshotOf(clientNode, p).Desired.Settings, For(snapshotOf(clientNode, p)).(Write).Spec.Settings); diff != "" {
-		t.Errorf("an edited profile is given in full (-want +got):\n%s", diff)
+		t.Errorf("an edited profile: want all its settings (-want +got):\n%s", diff)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 )
 
-// BenchmarkPlan5000Nodes has 20 of 10,000 volumes mounted on each node, every other one with a read-ahead. A pass in which
-// all nodes have what they are to have, the usual one, is to be measured against a bare reading of what is mounted.
+// BenchmarkPlan5000Nodes has 20 of 10,000 volumes mounted on each node, half of them with a read-ahead. Usually all nodes have their
+// desired volumes. Compare such a pass with the sub-benchmark that only reads the mounts.
 func BenchmarkPlan5000Nodes(b *testing.B) {
 	const nodes, volumes, perNode = 5_000, 10_000, 20
 	mounted := map[string]volumeplan.Mounted{}
@@ -46,7 +46,7 @@ func BenchmarkPlan5000Nodes(b *testing.B) {
 		for b.Loop() {
 			for _, n := range s.Nodes {
 				if len(volumesOf(n.ClientNode)) != perNode {
-					b.Fatal("volumes are missing")
+					b.Fatal("got missing volumes")
 				}
 			}
 		}
@@ -55,7 +55,7 @@ func BenchmarkPlan5000Nodes(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if lists := For(s).Lists; len(lists) != 0 {
-				b.Fatalf("%d nodes get a list", len(lists))
+				b.Fatalf("got %d nodes with a list", len(lists))
 			}
 		}
 	})
@@ -66,7 +66,7 @@ func BenchmarkPlan5000Nodes(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if lists := For(s).Lists; len(lists) != nodes {
-				b.Fatalf("%d nodes get a list", len(lists))
+				b.Fatalf("got %d nodes with a list", len(lists))
 			}
 		}
 	})

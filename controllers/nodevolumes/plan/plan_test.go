@@ -28,7 +28,7 @@ func nodeVolume(name string, kib int32, options ...string) v1alpha1.NodeVolume {
 
 func ahead(kib int32) *judge.ReadAhead { return &judge.ReadAhead{KiB: kib, Profile: "p", Rule: "r"} }
 
-// on is a node that has volumes mounted with a read-ahead of 128 KiB, and may be written.
+// on returns a writable node that has volumes mounted with a read-ahead of 128 KiB.
 func on(name string, volumes ...string) Node {
 	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
 	clientNode.Status.ObservedGeneration = 1
@@ -48,7 +48,7 @@ func TestNodesGetTheVolumesThatTheyHaveMounted(t *testing.T) {
 	tests := map[string]struct {
 		node    Node
 		mounted map[string]volumeplan.Mounted
-		// want is nil where nothing is to be written.
+		// want is nil if the plan must not write the node.
 		want []v1alpha1.NodeVolume
 	}{
 		"volumes of profiles, sorted, each once": {
@@ -105,11 +105,11 @@ func rollouts(change ...func(*v1alpha1.Rollout)) map[string]v1alpha1.Rollout {
 	return map[string]v1alpha1.Rollout{"p": spec.WithDefaults().Rollout}
 }
 
-// A read-ahead is a change of nodes in service: the canary first, then no more at a time than the limit.
+// A read-ahead changes nodes in service: first the canary, then at most as many nodes as the limit allows.
 func TestAReadAheadPassesTheCanary(t *testing.T) {
 	nodes := []Node{on("a", "v"), on("b", "v"), on("c", "v"), on("d", "v"), on("e")}
 	p := Snapshot{Nodes: nodes, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: rollouts(), Now: noon}
-	// pass writes the lists. A node observes its list and reports it at once, unless it is slow.
+	// pass writes the lists. Each node observes and reports its list immediately, unless the node is slow.
 	slow := map[string]bool{}
 	pass := func() (names []string) {
 		next := For(p)
@@ -142,7 +142,7 @@ func TestAReadAheadPassesTheCanary(t *testing.T) {
 	nodes[0].ClientNode.Status.Mounts[0].ReadAheadKiB = 1024
 	expect("it soaks")
 	if next := For(p).Next; next != time.Minute {
-		t.Errorf("plans again after %s, want the rest of the soak", next)
+		t.Errorf("got the next pass after %s, want the rest of the soak", next)
 	}
 	p.Now = p.Now.Add(time.Minute)
 	expect("as many as the limit", "b", "c")
@@ -153,7 +153,7 @@ func TestAReadAheadPassesTheCanary(t *testing.T) {
 	expect("and put back everywhere at once")
 	for _, n := range nodes[:4] {
 		if n.ClientNode.Spec.Volumes[0].ReadAheadKiB != nil {
-			t.Errorf("%s still has it", n.Node.Name)
+			t.Errorf("got the read-ahead still on %s", n.Node.Name)
 		}
 	}
 }

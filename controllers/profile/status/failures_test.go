@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// remembered is what is remembered of failures at the boot settings that p declares.
+// remembered returns recorded failures of nodes for the settings of p that require a reboot.
 func remembered(w *world, nodes ...v1alpha1.FailedNode) *v1alpha1.ProfileFailures {
 	_, hash := nodesettings.Hashes(nodesettings.Settings(&w.profiles[0]))
 	return &v1alpha1.ProfileFailures{Boots: []v1alpha1.BootFailures{{BootHash: hash, Plan: nodesettings.PlanHash(&w.profiles[0]), Nodes: nodes}}}
@@ -38,7 +38,7 @@ func TestRecordedFailures(t *testing.T) {
 		world  *world
 		nodes  []v1alpha1.FailedNode
 		change func(*v1alpha1.ProfileFailures)
-		// want is the conditions, failed the message where nodes have failed, lost the nodes that are gone.
+		// want contains the conditions, failed the message about failed nodes, lost the deleted nodes.
 		want, failed string
 		lost         []string
 	}{
@@ -110,10 +110,10 @@ func TestRecordedFailures(t *testing.T) {
 				lost = append(lost, node.Name)
 			}
 			if diff := cmp.Diff([]any{c.failed, c.lost}, []any{message, lost}); diff != "" {
-				t.Errorf("message and nodes that are gone (-want +got):\n%s", diff)
+				t.Errorf("message and deleted nodes (-want +got):\n%s", diff)
 			}
 			if failed := status.Nodes.Failed; (failed > 0) != (c.failed != "") {
-				t.Errorf("%d nodes failed", failed)
+				t.Errorf("got %d failed nodes", failed)
 			}
 		})
 	}
@@ -127,7 +127,7 @@ func TestLostNodesAreBounded(t *testing.T) {
 	}
 	status := Evaluate("p", Snapshot{All: w.snapshot(), Failures: *remembered(w, nodes...)}, now).Status(v1alpha1.StorageClientProfileStatus{}, now)
 	if len(status.LostNodes) != 20 || status.LostNodes[0].Name != "x" || status.Nodes.Failed != 30 {
-		t.Errorf("%d of %d are named, %q first", len(status.LostNodes), status.Nodes.Failed, status.LostNodes[0].Name)
+		t.Errorf("got %d of %d nodes named, %q first", len(status.LostNodes), status.Nodes.Failed, status.LostNodes[0].Name)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestAnImmutableConfigMapStallsWhatWaitsForTheRollout(t *testing.T) {
 			message := r.evaluateReady(r.evaluateStalled()).message
 			told := strings.Contains(strings.ToLower(message), "immutable configmap stops the rollout; recreate it: kubectl -n system get cm one other -o yaml | sed")
 			if want := strings.Contains(test.want, "ConfigMapImmutable") || strings.Contains(test.want, "Restoring"); told != want {
-				t.Errorf("told %t, want %t: %s", told, want, message)
+				t.Errorf("got the advice %t, want %t: %s", told, want, message)
 			}
 		})
 	}

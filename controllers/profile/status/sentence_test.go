@@ -20,7 +20,7 @@ import (
 
 const longName = "azure-netapp-files-eda-westeurope"
 
-// cloudNames are names of nodes as clouds give them.
+// cloudNames returns node names like those in clouds.
 func cloudNames() []string {
 	var out []string
 	for i := range 60 {
@@ -29,7 +29,7 @@ func cloudNames() []string {
 	return out
 }
 
-// largeStates are profiles with long names over many nodes and volumes with long names.
+// largeStates returns reports of profiles with long names, many nodes, and volumes with long names.
 func largeStates() map[string]Report {
 	fleet := func(change func(*v1alpha1.StorageClientProfile), node func(*corev1.Node, *v1alpha1.StorageClientNode)) Report {
 		w := newWorld(change)
@@ -107,7 +107,7 @@ func largeStates() map[string]Report {
 
 const messagesFile = "testdata/messages.txt"
 
-// TestEveryMessageIsShortAndContainsTheCommand writes down what the conditions say in every state.
+// TestEveryMessageIsShortAndContainsTheCommand pins the condition messages of every state.
 func TestEveryMessageIsShortAndContainsTheCommand(t *testing.T) {
 	typed := []string{
 		v1alpha1.ReasonWaitingForApproval, v1alpha1.ReasonPausedByAnnotation, v1alpha1.ReasonStaleMounts, v1alpha1.ReasonNothingMatched, v1alpha1.ReasonNodesFailed,
@@ -123,7 +123,7 @@ func TestEveryMessageIsShortAndContainsTheCommand(t *testing.T) {
 		said := map[string]bool{}
 		for _, c := range r.conditions(nil, 1, metav1.NewTime(now)) {
 			if len(c.Message) > maxMessage {
-				t.Errorf("%s: %s has %d bytes: %s", name, c.Type, len(c.Message), c.Message)
+				t.Errorf("%s: message of %s has %d bytes: %s", name, c.Type, len(c.Message), c.Message)
 			}
 			if c.Message == "" || said[c.Message] {
 				continue
@@ -131,14 +131,14 @@ func TestEveryMessageIsShortAndContainsTheCommand(t *testing.T) {
 			said[c.Message] = true
 			lines = append(lines, fmt.Sprintf("%s: %s=%s/%s: %s", name, c.Type, c.Status, c.Reason, c.Message))
 			if slices.Contains(typed, c.Reason) && !strings.Contains(c.Message, "kubectl ") {
-				t.Errorf("%s: %s does not say what to type: %s", name, c.Type, c.Message)
+				t.Errorf("%s: got %s without a command: %s", name, c.Type, c.Message)
 			}
 			if strings.HasSuffix(c.Message, "…") {
-				t.Errorf("%s: %s is cut and does not say where the rest stands: %s", name, c.Type, c.Message)
+				t.Errorf("%s: got %s cut without the command for the rest: %s", name, c.Type, c.Message)
 			}
 		}
 		if limit := r.planStatus(v1alpha1.Plan{}, 1, now).LimitedBy; len(limit) > maxMessage {
-			t.Errorf("%s: limitedBy has %d bytes: %s", name, len(limit), limit)
+			t.Errorf("%s: got %d bytes in limitedBy: %s", name, len(limit), limit)
 		}
 	}
 	got := strings.Join(lines, "\n") + "\n"
@@ -155,22 +155,22 @@ func TestEveryMessageIsShortAndContainsTheCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s is not what the conditions say, run with -update (-want +got):\n%s", messagesFile, diff)
+		t.Errorf("%s differs from the conditions, run with -update (-want +got):\n%s", messagesFile, diff)
 	}
 }
 
-// A name that fills a message leaves what is said, and no half of a command.
-// A message with a command points nowhere else, however long it is.
+// A long name must not displace the message or cut a command in the middle. A long message with a command does not point to another
+// command.
 func TestALongMessageWithACommand(t *testing.T) {
 	r := newWorld(nil).node("a", rebootDue("")).report()
 	message := "kubectl replace " + strings.Repeat("m", maxMessage)
 	v := verdict{status: metav1.ConditionTrue, reason: v1alpha1.ReasonConfigMapImmutable, message: message}
 	if got := r.conditionMessage(v); !strings.HasSuffix(got, "; more: kubectl storageclient status "+r.profile.Name) {
-		t.Errorf("without a command it says %q", got)
+		t.Errorf("without a command: got %q", got)
 	}
 	v.hasCommand = true
 	if got := r.conditionMessage(v); strings.Contains(got, "more: ") || len(got) > maxMessage {
-		t.Errorf("with a command it says %q", got)
+		t.Errorf("with a command: got %q", got)
 	}
 }
 
@@ -178,6 +178,6 @@ func TestANameOfMaximumLength(t *testing.T) {
 	r := newWorld(nil).node("a", rebootDue("")).report()
 	r.profile.Name = strings.Repeat("p", 253)
 	if got := r.conditionMessage(asTrue(v1alpha1.ReasonWaitingForApproval, needsApproval)); got != needsApproval {
-		t.Errorf("it says %q", got)
+		t.Errorf("got %q", got)
 	}
 }

@@ -25,11 +25,11 @@ import (
 
 var update = flag.Bool("update", false, "write the states that GitOps engines judge instead of comparing with them")
 
-// statesFile holds a profile's conditions for every reason that the API has a word for. test/gitops plays them with the libraries of
-// Argo CD, Flux and kstatus.
+// statesFile contains a profile's conditions for every reason in the API. test/gitops evaluates them with the libraries of Argo CD, Flux
+// and kstatus.
 const statesFile = "../../../test/gitops/testdata/states.txt"
 
-// statesOf are profiles at rest or at work, by the name of the constant whose reason they show.
+// statesOf returns reports of idle and active profiles, by the name of the constant whose reason they show.
 func statesOf() map[string]Report {
 	automatic := policy(v1alpha1.RebootAutomatic)
 	change := func(r Report, change func(*Report)) Report { change(&r); return r }
@@ -108,14 +108,14 @@ func statesOf() map[string]Report {
 	return states
 }
 
-// rolloutState is a profile with one node, of which the rollout says why it stands as it does.
+// rolloutState returns the report of a profile with one node and a rollout note with this reason.
 func rolloutState(reason string) Report {
 	phase := v1alpha1.RolloutWaiting
 	switch reason {
 	case v1alpha1.RolloutReasonNothingToDo:
 		return newWorld(nil).node("a", nil).report()
 	case v1alpha1.RolloutReasonRestoredAtNextBoot:
-		// What is gone from the profile is no longer its own.
+		// The profile no longer owns a setting that was removed from it.
 		return newWorld(nil).node("a", func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
 			s.Status.RebootRequired, s.Status.RebootRequiredBy = true, []string{"kernelArgument/former"}
 		}).report()
@@ -167,8 +167,8 @@ func rolloutState(reason string) Report {
 	}).report()
 }
 
-// TestStatesForGitOpsEngines writes down the conditions for every reason that the API has a constant for, but for those of
-// Nodes. Whoever adds a reason adds a state here, and says in test/gitops what the engines are to make of it.
+// TestStatesForGitOpsEngines pins the conditions for every reason constant of the API, except for the reasons of Nodes. If you add a
+// reason, add a state here, and add the expected result of the engines in test/gitops.
 func TestStatesForGitOpsEngines(t *testing.T) {
 	states := statesOf()
 	var names, lines []string
@@ -176,7 +176,7 @@ func TestStatesForGitOpsEngines(t *testing.T) {
 		names = append(names, name)
 		r, found := states[name]
 		if !found {
-			t.Errorf("%s has no state", name)
+			t.Errorf("got no state for %s", name)
 			continue
 		}
 		line, shown := []string{name}, false
@@ -188,13 +188,13 @@ func TestStatesForGitOpsEngines(t *testing.T) {
 			shown = shown || c.Reason == reason
 		}
 		if strings.HasPrefix(name, "Reason") && !shown {
-			t.Errorf("the state of %s does not show it: %s", name, line)
+			t.Errorf("got a state of %s without this reason: %s", name, line)
 		}
 		lines = append(lines, strings.Join(line, " "))
 	}
 	for name := range states {
 		if !slices.Contains(names, name) {
-			t.Errorf("%s is no constant of the API", name)
+			t.Errorf("got a state for %s, which is not a constant of the API", name)
 		}
 	}
 	slices.Sort(lines)
@@ -209,11 +209,11 @@ func TestStatesForGitOpsEngines(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-		t.Errorf("%s is not what the manager writes, run with -update (-want +got):\n%s", statesFile, diff)
+		t.Errorf("%s differs from the manager's conditions, run with -update (-want +got):\n%s", statesFile, diff)
 	}
 }
 
-// reasonsOfAPI are the API's constants whose names begin with one of these words, with their values, as its source has them.
+// reasonsOfAPI returns the names and values of the API's constants with one of these prefixes. It parses the source of the API.
 func reasonsOfAPI(prefixes ...string) map[string]string {
 	named := regexp.MustCompile("^(" + strings.Join(prefixes, "|") + ")[A-Z]")
 	files, err := filepath.Glob("../../../api/v1alpha1/*.go")

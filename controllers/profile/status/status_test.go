@@ -24,13 +24,13 @@ import (
 
 var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// world is profiles and nodes as the API has them.
+// world contains profiles and nodes like the API server.
 type world struct {
 	profiles []v1alpha1.StorageClientProfile
 	nodes    []corev1.Node
 	objects  map[string]*v1alpha1.StorageClientNode
 	silent   map[string]bool
-	// pausedAll is true where the manager's namespace is paused.
+	// pausedAll means that the manager's namespace is paused.
 	pausedAll bool
 }
 
@@ -47,7 +47,7 @@ func newWorld(change func(*v1alpha1.StorageClientProfile)) *world {
 	return &world{profiles: []v1alpha1.StorageClientProfile{p}, objects: map[string]*v1alpha1.StorageClientNode{}, silent: map[string]bool{}}
 }
 
-// node adds a Ready node that carries what it is to carry and has reported it; the change comes last.
+// node adds a Ready node that has and reports its desired settings. change runs last.
 func (w *world) node(name string, change func(*corev1.Node, *v1alpha1.StorageClientNode)) *world {
 	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux", v1alpha1.ManagedLabel: "true"}}}
 	node.Status.NodeInfo.BootID = "boot-1"
@@ -69,7 +69,7 @@ func (w *world) node(name string, change func(*corev1.Node, *v1alpha1.StorageCli
 	return w
 }
 
-// bare adds a node without an object.
+// bare adds a node without a StorageClientNode.
 func (w *world) bare(name string) *world {
 	w.node(name, func(node *corev1.Node, _ *v1alpha1.StorageClientNode) { delete(node.Labels, v1alpha1.ManagedLabel) })
 	delete(w.objects, name)
@@ -104,7 +104,7 @@ func rebootDue(reason string) func(*corev1.Node, *v1alpha1.StorageClientNode) {
 	}
 }
 
-// neverDisrupted has a node whose reboot is due be left alone.
+// neverDisrupted changes a node that requires a reboot: its annotation prohibits disruptions.
 func neverDisrupted(n *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
 	rebootDue(v1alpha1.RolloutReasonNeverDisrupt)(n, clientNode)
 	n.Annotations = map[string]string{v1alpha1.NeverDisruptAnnotation: "true"}
@@ -122,7 +122,8 @@ func state(key string, state v1alpha1.SettingState) func(*corev1.Node, *v1alpha1
 
 const zzConf = `/etc/modprobe.d/zz.conf sets it to "N" and is read after /etc/modprobe.d/zz-storage-client.conf`
 
-// refusedBoot has a boot argument wait for a boot that would not bring a module option, and the node back into service.
+// refusedBoot changes a node that requires a reboot for a kernel argument. After the reboot, a module option would still be overridden, and
+// the node would stay out of service.
 func refusedBoot(n *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
 	rebootDue(v1alpha1.RolloutReasonSettingsFailed)(n, clientNode)
 	for i := range clientNode.Status.Settings {
@@ -134,10 +135,10 @@ func refusedBoot(n *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
 
 const moduleKey = "module/nfs/max_session_slots"
 
-// modulesOnly leaves a profile without boot arguments, and so without a plan.
+// modulesOnly removes the kernel arguments of a profile. Without them, the profile has no plan.
 func modulesOnly(p *v1alpha1.StorageClientProfile) { p.Spec.Node.KernelArguments = nil }
 
-// atNextBoot gives a node a module option that takes effect at the next boot and that no plan hash covers.
+// atNextBoot changes a node: a module option takes effect at the next reboot, and no plan hash covers this option.
 func atNextBoot(_ *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
 	clientNode.Status.RebootRequired, clientNode.Status.RebootRequiredBy = true, []string{moduleKey}
 	clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate, Reason: v1alpha1.RolloutReasonEffectiveAtNextBoot}
@@ -149,7 +150,7 @@ func policy(p v1alpha1.RebootPolicy) func(*v1alpha1.StorageClientProfile) {
 
 func deleting(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = &metav1.Time{Time: now} }
 
-// summary is "Type=Status/Reason" of the conditions that differ from those of a profile that is up to date.
+// summary returns "Type=Status/Reason" of each condition that differs from the conditions of an up-to-date profile.
 func summary(f Report) string {
 	atRest := map[string]string{
 		v1alpha1.ConditionMountsEffective: "True/AllEffective", v1alpha1.ConditionStalled: "False/Progressing",
@@ -383,7 +384,7 @@ func TestConditionsAreCompleteOrderedAndBounded(t *testing.T) {
 	for _, c := range f.conditions(old, 2, metav1.NewTime(now)) {
 		order = append(order, c.Type)
 		if len(c.Message) > maxMessage || c.ObservedGeneration != 2 || !c.LastTransitionTime.Equal(&before) {
-			t.Errorf("%s: %d bytes, generation %d, since %s", c.Type, len(c.Message), c.ObservedGeneration, c.LastTransitionTime)
+			t.Errorf("%s: got %d bytes, generation %d, since %s", c.Type, len(c.Message), c.ObservedGeneration, c.LastTransitionTime)
 		}
 	}
 	want := []string{"Ready", "Reconciling", "Stalled", "MountsEffective", "Paused", "Conflict"}
@@ -464,7 +465,7 @@ func TestPlannedListsAtMostTwentyNodesWithTheirObstacles(t *testing.T) {
 	}
 }
 
-// The hash is that of earlier releases, which covered the boot settings alone: azure-files in nodesettings' hashes.golden.
+// This hash is from an earlier release. It covered only the settings that require a reboot: azure-files in hashes.golden of nodesettings.
 func TestStatusShowsThePlanThatWasApprovedBeforeTheUpgradeUntilAnEdit(t *testing.T) {
 	const before = "0705087be39beafe"
 	w := newWorld(func(p *v1alpha1.StorageClientProfile) {
@@ -475,7 +476,7 @@ func TestStatusShowsThePlanThatWasApprovedBeforeTheUpgradeUntilAnEdit(t *testing
 		p := &w.profiles[0]
 		p.Status = w.report().Status(p.Status, now)
 		if p.Status.Plan.Hash != before || p.Status.Plan.LimitedBy != "" {
-			t.Fatalf("an upgrade shows plan %s, limited by %q", p.Status.Plan.Hash, p.Status.Plan.LimitedBy)
+			t.Fatalf("after an upgrade: got plan %s, limited by %q", p.Status.Plan.Hash, p.Status.Plan.LimitedBy)
 		}
 	}
 	p := &w.profiles[0]
@@ -483,7 +484,7 @@ func TestStatusShowsThePlanThatWasApprovedBeforeTheUpgradeUntilAnEdit(t *testing
 	for range 2 {
 		p.Status = w.report().Status(p.Status, now)
 		if p.Status.Plan.Hash == before || p.Status.Plan.LimitedBy != "The plan needs approval" {
-			t.Fatalf("an edit shows plan %s, limited by %q", p.Status.Plan.Hash, p.Status.Plan.LimitedBy)
+			t.Fatalf("after an edit: got plan %s, limited by %q", p.Status.Plan.Hash, p.Status.Plan.LimitedBy)
 		}
 	}
 }
@@ -495,7 +496,7 @@ func TestEstimateStaysUntilAChange(t *testing.T) {
 		t.Fatalf("got %+v", first)
 	}
 	if later := f.planStatus(first, 1, now.Add(time.Minute)); !later.EstimatedCompletion.Equal(first.EstimatedCompletion) {
-		t.Errorf("the estimate moved from %s to %s with nothing but time", first.EstimatedCompletion, later.EstimatedCompletion)
+		t.Errorf("got the estimate moved from %s to %s, although only time passed", first.EstimatedCompletion, later.EstimatedCompletion)
 	}
 }
 
@@ -504,7 +505,7 @@ func TestEstimateFollowsAnEdit(t *testing.T) {
 	first := f.planStatus(v1alpha1.Plan{}, 1, now)
 	f.profile.Generation, f.profile.Spec.Rollout.Windows = 2, saturdays
 	got := f.planStatus(first, 1, now)
-	// It is Friday noon; the window opens on Saturday at 2.
+	// The time is Friday noon. The window opens on Saturday at 2:00.
 	if want := time.Date(2026, 11, 21, 2, 5, 30, 0, time.UTC); got.EstimatedCompletion == nil || !got.EstimatedCompletion.Time.Equal(want) {
 		t.Errorf("got %s, want %s", got.EstimatedCompletion, want)
 	}
@@ -570,10 +571,10 @@ func TestPlannedReportsTheNextWindow(t *testing.T) {
 				test.change(p)
 			}).node("a", rebootDue("")).bare("b").report()
 			if got := f.planStatus(v1alpha1.Plan{}, 1, test.at).LimitedBy; got != test.want {
-				t.Errorf("limitedBy is %q, want %q", got, test.want)
+				t.Errorf("got limitedBy %q, want %q", got, test.want)
 			}
 			if got := f.RequeueAfter(test.at); got != test.again {
-				t.Errorf("requeued after %s, want %s", got, test.again)
+				t.Errorf("got requeued after %s, want %s", got, test.again)
 			}
 		})
 	}
@@ -586,7 +587,8 @@ func TestPlannedExcludesSettingsForTheNextBoot(t *testing.T) {
 	}
 }
 
-// TestPlannedExcludesNodesThatAreNotRebooted counts no node that the rollout would leave as it is, and says why.
+// TestPlannedExcludesNodesThatAreNotRebooted covers nodes that the rollout would not reboot. The plan does not count them and contains the
+// reason.
 func TestPlannedExcludesNodesThatAreNotRebooted(t *testing.T) {
 	unproven := func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
 		state(bootKey, v1alpha1.SettingPending)(nil, s)
@@ -623,18 +625,18 @@ func TestPlannedExcludesNodesThatAreNotRebooted(t *testing.T) {
 				t.Errorf("got %+v, want limitedBy %q", got, test.want)
 			}
 			if message := r.conditions(nil, 1, metav1.NewTime(now))[0].Message; !strings.Contains(message, test.want[len("Not rebooted: "):]) {
-				t.Errorf("Ready says %q", message)
+				t.Errorf("got Ready message %q", message)
 			}
 			if len(r.nodes.turns) != 1 || !r.nodes.turns[0].Blocked {
-				t.Error("the node is taken for a canary")
+				t.Error("got a canary, want none")
 			}
-			// Another node that goes is counted, and named before it.
+			// Another node that can reboot is counted and listed before the excluded node.
 			r = newWorld(test.profile).node("a", test.node).node("b", rebootDue("")).report()
 			if r.isPlanMode() {
 				r = newWorld(test.profile).node("a", test.node).bare("b").report()
 			}
 			if got := r.planStatus(v1alpha1.Plan{}, 1, now); got.NodesToReboot != 1 || cmp.Diff([]string{"b"}, got.Examples) != "" || got.EstimatedCompletion == nil {
-				t.Errorf("with another node: %+v", got)
+				t.Errorf("with another node: got %+v", got)
 			}
 		})
 	}
@@ -803,11 +805,11 @@ func silentSince(change func(*corev1.Node, *v1alpha1.StorageClientNode), ago tim
 func TestAPausedProfileIsNotReleasedUnlessItRetains(t *testing.T) {
 	paused := func(p *v1alpha1.StorageClientProfile) { deleting(p); p.Spec.Paused = true }
 	if newWorld(paused).report().IsReleased() {
-		t.Error("released although paused")
+		t.Error("got released although the profile is paused")
 	}
 	retaining := newWorld(func(p *v1alpha1.StorageClientProfile) { paused(p); p.Spec.DeletionPolicy = v1alpha1.DeletionRetain })
 	if !retaining.report().IsReleased() {
-		t.Error("kept although it retains")
+		t.Error("got not released although the profile retains its settings")
 	}
 }
 
@@ -815,20 +817,20 @@ func TestAVolumeThatIsNotRestoredKeepsTheProfile(t *testing.T) {
 	f := newWorld(deleting).report()
 	f.volumes.Unrestored = []string{"v"}
 	if f.IsReleased() {
-		t.Error("released with a volume left")
+		t.Error("got released with a remaining volume")
 	}
 }
 
-// A profile that selects nothing says so of volumes that it may mean.
+// A profile without matches reports skipped volumes that it may be meant for.
 func TestSkippedVolumesAreReported(t *testing.T) {
 	r := newWorld(nil).report()
 	r.volumes.LeftOut = []advice.LeftOut{{Driver: "nfs.example.com", Count: 2, Example: "pv-1"}, {Driver: "csi.example.com", Count: 1, Example: "pv-9"}}
 	status := r.Status(v1alpha1.StorageClientProfileStatus{}, now)
 	if status.Volumes.LeftOut != 3 {
-		t.Errorf("left out: %d", status.Volumes.LeftOut)
+		t.Errorf("got %d skipped volumes, want 3", status.Volumes.LeftOut)
 	}
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 	if want := "No node and no volume matches; 3 volumes are skipped (unknown driver); see status.advice"; !strings.HasPrefix(ready.Message, want) {
-		t.Errorf("message is %q, want %q", ready.Message, want)
+		t.Errorf("got message %q, want %q", ready.Message, want)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// withOtherProfile adds a profile for the same nodes with a sysctl of its own, which the nodes hold and have reported with this value.
+// withOtherProfile adds a profile for the same nodes with one sysctl. The nodes have this sysctl and report it with this value.
 func (w *world) withOtherProfile(value string) *world {
 	other := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "other", Finalizers: []string{v1alpha1.Finalizer}}}
 	other.Spec = w.profiles[0].Spec
@@ -65,7 +65,7 @@ func TestEachProfileHasItsOwnCounts(t *testing.T) {
 				test.change(test.world.objects["a"])
 			}
 			if got := test.world.report().nodes.counts.UpToDate; got != test.want {
-				t.Errorf("%d up to date, want %d", got, test.want)
+				t.Errorf("got %d up to date, want %d", got, test.want)
 			}
 		})
 	}
@@ -97,7 +97,7 @@ func TestAnInvalidProfileHasNoNodeUpToDate(t *testing.T) {
 	}
 }
 
-// The status, the plugin's plan and what is approved rest on one list: whatever the nodes have been given, and have reported.
+// The status, the plugin's plan and the approval use the same list of nodes, regardless of the nodes' settings and reports.
 func TestStatusAndPluginShowTheSamePlan(t *testing.T) {
 	states := []v1alpha1.SettingState{
 		v1alpha1.SettingInSync, v1alpha1.SettingPending, v1alpha1.SettingFailed, v1alpha1.SettingClamped, v1alpha1.SettingDrifted, v1alpha1.SettingShadowed,
@@ -162,12 +162,11 @@ func TestStatusAndPluginShowTheSamePlan(t *testing.T) {
 		}
 	}
 	if more == 0 {
-		t.Error("no world in which a node is yet to be given its boot settings")
+		t.Error("no world has a node that has not received its settings that require a reboot")
 	}
 }
 
-// A canary that fails keeps all others from going, also where the profile allows more failures: nothing more happens then, and the
-// profile says so.
+// A failed canary blocks all other nodes, even if the profile allows more failures. The rollout stops, and the profile reports it.
 func TestAFailedCanaryBelowTheThresholdIsFinal(t *testing.T) {
 	allowsTwo := func(p *v1alpha1.StorageClientProfile) {
 		p.Spec.Rollout.FailureThreshold, p.Spec.Rollout.Reboot.Policy = new(int32(2)), v1alpha1.RebootAutomatic
@@ -215,13 +214,13 @@ func TestAFailedCanaryBelowTheThresholdIsFinal(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 			if got := r.conditions(nil, 1, metav1.NewTime(now))[2]; got.Message != test.message {
-				t.Errorf("Stalled says %q, want %q", got.Message, test.message)
+				t.Errorf("got Stalled message %q, want %q", got.Message, test.message)
 			}
 		})
 	}
 }
 
-// tunedSince has a node have carried its settings for so long.
+// tunedSince sets the time for which a node has had its settings.
 func tunedSince(ago time.Duration) func(*corev1.Node, *v1alpha1.StorageClientNode) {
 	return func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{

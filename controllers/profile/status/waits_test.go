@@ -24,12 +24,12 @@ func TestReconcilingNamesNodePodAndBudgetOfABlockedDrain(t *testing.T) {
 		t.Errorf("%s: %s\nwant %s", got.reason, got.message, want)
 	}
 	if got, want := f.limitedBy(now), "c: Pod x/y is kept by PodDisruptionBudget x/z"; got != want {
-		t.Errorf("limited by %q, want %q", got, want)
+		t.Errorf("got limited by %q, want %q", got, want)
 	}
 }
 
-// A note is as old as the last pass of the rollout: what somebody has ended since keeps nothing from going on, and the profile is not
-// done.
+// A note is as old as the last pass of the rollout. A hold that a user has ended since then does not block the rollout, and the profile is
+// not done.
 func TestAnEndedHoldIsNoException(t *testing.T) {
 	paused := map[string]string{v1alpha1.PausedAnnotation: "true"}
 	never := map[string]string{v1alpha1.NeverDisruptAnnotation: "true"}

@@ -40,7 +40,7 @@ import (
 	spdxjson "github.com/spdx/tools-golang/json"
 )
 
-// compile builds this program itself for both architectures, as if it were those of a release: it is small and has dependencies.
+// compile builds this program for both architectures, in place of the release's binaries. It is small and has dependencies.
 func compile(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -88,7 +88,7 @@ func writePEM(t *testing.T, blocks ...*pem.Block) string {
 	return path
 }
 
-// make writes a release and returns its directory.
+// make builds a release and returns its directory.
 func (o options) make(t *testing.T, key *ecdsa.PrivateKey) string {
 	t.Helper()
 	o.output = t.TempDir()
@@ -127,7 +127,7 @@ func read(t *testing.T, path string) []byte {
 	return content
 }
 
-// TestARelease makes one of small binaries and looks at it with other people's programs.
+// TestARelease builds a release from small binaries and verifies it with third-party libraries.
 func TestARelease(t *testing.T) {
 	key := newKey(t)
 	o := options{
@@ -145,7 +145,7 @@ func TestARelease(t *testing.T) {
 		again.binaries = compile(t)
 		first, second := files(t, dir), files(t, again.make(t, key))
 		if len(first) != 11 {
-			t.Errorf("it has %d files", len(first))
+			t.Errorf("got %d files in the layer", len(first))
 		}
 		for name, content := range first {
 			if second[name] != content {
@@ -190,7 +190,7 @@ func TestARelease(t *testing.T) {
 					t.Fatal(err)
 				}
 				if config.Architecture != m.Platform.Architecture || config.Config.User != program.user {
-					t.Errorf("the image for %s is for %s and user %s", m.Platform, config.Architecture, config.Config.User)
+					t.Errorf("the image for %s: got architecture %s and user %s", m.Platform, config.Architecture, config.Config.User)
 				}
 			}
 			if diff := cmp.Diff([]string{"linux/amd64", "linux/arm64"}, platforms); diff != "" {
@@ -234,13 +234,13 @@ func TestARelease(t *testing.T) {
 				t.Errorf("packages (-binary +bill):\n%s", diff)
 			}
 			if slices.Sort(ids); len(slices.Compact(ids)) != len(got) {
-				t.Error("identifiers of packages are not unique")
+				t.Error("got duplicate package identifiers")
 			}
 			if len(document.Relationships) != len(got) {
-				t.Errorf("%d packages have %d relationships", len(got), len(document.Relationships))
+				t.Errorf("%d packages: got %d relationships", len(got), len(document.Relationships))
 			}
 			if sum := document.Packages[0].PackageChecksums[0].Value; sum != hex.EncodeToString(sha256Of(read(t, binary))) {
-				t.Errorf("the bill is of another binary: %s", sum)
+				t.Errorf("got a bill of materials of another binary: %s", sum)
 			}
 		}
 	})
@@ -292,13 +292,13 @@ func TestARelease(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !key.PublicKey.Equal(public) {
-			t.Error("the public key is another one")
+			t.Error("got another public key")
 		}
 		if err := verifier.VerifySignature(bytes.NewReader(sum), strings.NewReader(content[checksumsFile])); err != nil {
 			t.Error(err)
 		}
 		if err := verifier.VerifySignature(bytes.NewReader(sum), strings.NewReader(content[checksumsFile]+" ")); err == nil {
-			t.Error("the signature holds for another list")
+			t.Error("the signature is valid for a changed list, want it invalid")
 		}
 		var want strings.Builder
 		for _, name := range slices.Sorted(func(yield func(string) bool) {
@@ -326,12 +326,12 @@ func TestARelease(t *testing.T) {
 		}
 		got := files(t, unsigned.output)
 		if got[signatureFile] != "" || got[publicKeyFile] != "" || got[checksumsFile] == "" || len(got) != 9 {
-			t.Errorf("it has %d files, and the signature %q", len(got), got[signatureFile])
+			t.Errorf("got %d files, and signature %q", len(got), got[signatureFile])
 		}
 	})
 }
 
-// unpack unpacks a layout with tar, as people do.
+// unpack unpacks a layout with tar, like users do.
 func unpack(t *testing.T, archive string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -341,7 +341,7 @@ func unpack(t *testing.T, archive string) string {
 	return dir
 }
 
-// push copies everything in a layout into a repository, under the tags that it has there.
+// push copies all images of a layout into a repository, under their tags.
 func push(t *testing.T, dir string, repo name.Repository) {
 	t.Helper()
 	all, err := layout.ImageIndexFromPath(dir)
@@ -374,7 +374,7 @@ func push(t *testing.T, dir string, repo name.Repository) {
 	}
 }
 
-// layersOf are the pieces of evidence of a kind about a digest, with the signature that each has.
+// layersOf returns the signatures or attestations of a digest by payload, with the signature of each.
 func layersOf(t *testing.T, repo name.Repository, about v1.Hash, suffix string) map[string]string {
 	t.Helper()
 	image, err := remote.Image(repo.Tag("sha256-" + about.Hex + "." + suffix))
@@ -408,7 +408,7 @@ func verifySignature(t *testing.T, repo name.Repository, digest v1.Hash, verifie
 	t.Helper()
 	layers := layersOf(t, repo, digest, "sig")
 	if len(layers) != 1 {
-		t.Fatalf("%s has %d signatures", digest, len(layers))
+		t.Fatalf("%s: got %d signatures", digest, len(layers))
 	}
 	for signed, encoded := range layers {
 		sum, err := base64.StdEncoding.DecodeString(encoded)
@@ -423,12 +423,12 @@ func verifySignature(t *testing.T, repo name.Repository, digest v1.Hash, verifie
 			t.Fatal(err)
 		}
 		if got := image.Image.DigestStr(); got != digest.String() {
-			t.Errorf("the signature of %s is of %s", digest, got)
+			t.Errorf("the signature of %s: got digest %s", digest, got)
 		}
 	}
 }
 
-// attested are the kinds of what is attested of a digest, each verified.
+// attested verifies the attestations of a digest and returns their kinds.
 func attested(t *testing.T, repo name.Repository, digest v1.Hash, key *ecdsa.PublicKey) []string {
 	t.Helper()
 	verifier, err := dsse.NewEnvelopeVerifier(&dsseKey{key})
@@ -453,7 +453,7 @@ func attested(t *testing.T, repo name.Repository, digest v1.Hash, key *ecdsa.Pub
 			t.Fatal(err)
 		}
 		if said.Subject[0].Digest["sha256"] != digest.Hex {
-			t.Errorf("what is attested of %s is about %v", digest, said.Subject)
+			t.Errorf("the attestation of %s: got subjects %v", digest, said.Subject)
 		}
 		kinds = append(kinds, said.PredicateType)
 	}
@@ -507,12 +507,12 @@ func TestKeys(t *testing.T) {
 			switch {
 			case test.refused != "":
 				if err == nil || !strings.Contains(err.Error(), test.refused) {
-					t.Errorf("want an error that says %q, got %v", test.refused, err)
+					t.Errorf("want an error that contains %q, got %v", test.refused, err)
 				}
 			case err != nil:
 				t.Error(err)
 			case !s.key.Equal(key):
-				t.Error("another key was read")
+				t.Error("got another key")
 			}
 		})
 	}

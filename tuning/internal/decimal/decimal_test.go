@@ -38,13 +38,13 @@ func TestParse(t *testing.T) {
 			got, err := Parse(test.text)
 			if test.reason == "" {
 				if err != nil || got != test.want {
-					t.Errorf("Parse(%q) = %d, %v; want %d", test.text, got, err, test.want)
+					t.Errorf("Parse(%q): got %d, %v; want %d", test.text, got, err, test.want)
 				}
 				return
 			}
 			var known *Error
 			if !errors.As(err, &known) || !strings.Contains(err.Error(), test.reason) {
-				t.Errorf("Parse(%q) = %d, %v; want an error with %q", test.text, got, err, test.reason)
+				t.Errorf("Parse(%q): got %d, %v; want an error with %q", test.text, got, err, test.reason)
 			}
 		})
 	}
@@ -55,7 +55,7 @@ func TestParseAcceptsItsOwnOutput(t *testing.T) {
 		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[+-]?0?[0-9]{0,20}[kM]?`)).Draw(t, "text")
 		n, err := Parse(text)
 		if err == nil && strconv.FormatInt(n, 10) != text {
-			t.Fatalf("Parse(%q) = %d", text, n)
+			t.Fatalf("Parse(%q): got %d", text, n)
 		}
 	})
 }

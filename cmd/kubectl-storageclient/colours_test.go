@@ -50,8 +50,8 @@ func TestTextIsColouredOnlyIfEnabled(t *testing.T) {
 func TestEveryTableIsColouredOnATerminalAndPlainInAPipe(t *testing.T) {
 	objects := append(fileCluster(), rollingNode(v1alpha1.RolloutDraining, "WaitingForPods"))
 	objects = slices.DeleteFunc(objects, func(o client.Object) bool {
-		clientNode, is := o.(*v1alpha1.StorageClientNode)
-		return is && clientNode.Status.Rollout == nil
+		clientNode, isClientNode := o.(*v1alpha1.StorageClientNode)
+		return isClientNode && clientNode.Status.Rollout == nil
 	})
 	clientNode := objects[len(objects)-1].(*v1alpha1.StorageClientNode)
 	clientNode.Status.Settings = []v1alpha1.SettingStatus{{Key: "sysctl/vm.dirty_ratio", Desired: "20", Observed: "10", State: v1alpha1.SettingFailed}}

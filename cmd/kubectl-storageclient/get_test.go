@@ -129,11 +129,11 @@ func watching(t *testing.T, funcs interceptor.Funcs, out io.Writer, screen func(
 	ctx, cancel := context.WithCancel(t.Context())
 	root := rootCommand(env)
 	root.SetArgs([]string{"get", "eda", "--watch"})
-	ended := make(chan error, 1)
-	go func() { ended <- root.ExecuteContext(ctx) }()
+	done := make(chan error, 1)
+	go func() { done <- root.ExecuteContext(ctx) }()
 	return c, func() error {
 		cancel()
-		return <-ended
+		return <-done
 	}
 }
 
@@ -176,9 +176,9 @@ func TestWatchOnATerminalLeavesTheLastFrame(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Errorf("got error %v after Ctrl-C", err)
 	}
-	shown, last, left := strings.Cut(out.String(), leaveScreen)
-	if !left || !strings.HasPrefix(shown, enterScreen+home) || !strings.HasPrefix(last, "eda is done\n") {
-		t.Errorf("got on the alternate screen:\n%q\nand after it:\n%q", shown, last)
+	alternate, last, found := strings.Cut(out.String(), leaveScreen)
+	if !found || !strings.HasPrefix(alternate, enterScreen+home) || !strings.HasPrefix(last, "eda is done\n") {
+		t.Errorf("got on the alternate screen:\n%q\nand after it:\n%q", alternate, last)
 	}
 }
 
@@ -193,15 +193,15 @@ func TestWatchEndsWithTheProfile(t *testing.T) {
 	for range 3 {
 		<-watched
 	}
-	gone, err := getProfile(t.Context(), c, "eda")
+	deleted, err := getProfile(t.Context(), c, "eda")
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone.Finalizers = nil
-	if err := c.Update(t.Context(), gone); err != nil {
+	deleted.Finalizers = nil
+	if err := c.Update(t.Context(), deleted); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Delete(t.Context(), gone); err != nil {
+	if err := c.Delete(t.Context(), deleted); err != nil {
 		t.Fatal(err)
 	}
 	out.until(t, "Profile eda was deleted.\n")

@@ -49,17 +49,17 @@ func tunedCluster() []client.Object {
 
 // forbid denies requests to get or list objects of a kind.
 func forbid[O any]() interceptor.Funcs {
-	refused := apierrors.NewForbidden(corev1.Resource("things"), "", nil)
+	forbidden := apierrors.NewForbidden(corev1.Resource("things"), "", nil)
 	return interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
 			if _, ok := any(o).(O); ok {
-				return refused
+				return forbidden
 			}
 			return c.Get(ctx, key, o, options...)
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 			if _, ok := any(list).(O); ok {
-				return refused
+				return forbidden
 			}
 			return c.List(ctx, list, options...)
 		},
@@ -118,10 +118,10 @@ func TestNodeReportsMissingPermissions(t *testing.T) {
 
 func TestNodesThatAreNotManaged(t *testing.T) {
 	bare := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare"}}
-	told := bare.DeepCopy()
-	told.Name = "told"
-	told.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.TunedNodeCondition, Reason: "NodeIgnored", Message: "it has the annotation."}}
-	objects := append(cluster(), bare, told)
+	ignored := bare.DeepCopy()
+	ignored.Name = "told"
+	ignored.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.TunedNodeCondition, Reason: "NodeIgnored", Message: "it has the annotation."}}
+	objects := append(cluster(), bare, ignored)
 	for name, want := range map[string]string{
 		"bare": "bare is not managed: no profile selects it, or it has the annotation tuning.storageclient.dev/ignore.\n",
 		"told": "told is not managed (NodeIgnored: it has the annotation).\n",
@@ -130,9 +130,9 @@ func TestNodesThatAreNotManaged(t *testing.T) {
 			t.Errorf("%s: error %v, output %q, want %q", name, r.err, r.out, want)
 		}
 	}
-	gone := execute(t, interceptor.Funcs{}, cluster()[1:], "node", "n1")
-	if gone.err != nil || !strings.Contains(gone.out, "Cannot read the Node: it does not exist") {
-		t.Errorf("for a deleted Node: got error %v, output:\n%s", gone.err, gone.out)
+	deleted := execute(t, interceptor.Funcs{}, cluster()[1:], "node", "n1")
+	if deleted.err != nil || !strings.Contains(deleted.out, "Cannot read the Node: it does not exist") {
+		t.Errorf("for a deleted Node: got error %v, output:\n%s", deleted.err, deleted.out)
 	}
 }
 

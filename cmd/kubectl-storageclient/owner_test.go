@@ -51,7 +51,7 @@ func (w annotating) do(ctx context.Context, c client.Client) error {
 const pausedKey, approvedKey, retryKey = v1alpha1.PausedAnnotation, v1alpha1.ApprovedPlanAnnotation, v1alpha1.RetryAnnotation
 
 func TestThePluginOwnsItsAnnotations(t *testing.T) {
-	left := map[string]*v1alpha1.StorageClientProfile{}
+	profiles := map[string]*v1alpha1.StorageClientProfile{}
 	for name, test := range map[string]struct {
 		before  []annotating
 		command string
@@ -94,10 +94,10 @@ func TestThePluginOwnsItsAnnotations(t *testing.T) {
 			if diff := cmp.Diff(test.want, ownersOf(t, profile)); diff != "" {
 				t.Errorf("field managers of annotations (-want +got):\n%s", diff)
 			}
-			left[name] = profile
+			profiles[name] = profile
 		})
 	}
-	compareOwners(t, left)
+	compareOwners(t, profiles)
 }
 
 // compareOwners compares annotations and managed fields with the golden file. It ignores fields that differ between runs.

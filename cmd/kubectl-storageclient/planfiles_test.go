@@ -68,9 +68,9 @@ func write(t *testing.T, files map[string]string) string {
 // fileCluster returns a cluster in which the profile eda is effective and a Pod with a controller runs on the node.
 func fileCluster() []client.Object {
 	objects := cluster()
-	told := objects[1].(*v1alpha1.StorageClientNode)
-	told.Spec.Settings = []v1alpha1.NodeSetting{{Key: "kernelArgument/ihash_entries", Value: "16777216", Profile: "eda", OnRemoval: v1alpha1.DeletionRestore}}
-	told.Status.Settings = []v1alpha1.SettingStatus{{Key: "kernelArgument/ihash_entries", Desired: "16777216", Observed: "16777216", State: v1alpha1.SettingInSync}}
+	clientNode := objects[1].(*v1alpha1.StorageClientNode)
+	clientNode.Spec.Settings = []v1alpha1.NodeSetting{{Key: "kernelArgument/ihash_entries", Value: "16777216", Profile: "eda", OnRemoval: v1alpha1.DeletionRestore}}
+	clientNode.Status.Settings = []v1alpha1.SettingStatus{{Key: "kernelArgument/ihash_entries", Desired: "16777216", Observed: "16777216", State: v1alpha1.SettingInSync}}
 	pod := objects[3].(*corev1.Pod)
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "sim", Controller: new(true)}}
 	manager := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}}
@@ -232,13 +232,13 @@ func TestExitCodeDependsOnChanges(t *testing.T) {
 }
 
 // fakeAccessReview responds to reviews of the user's permissions and records the request.
-func fakeAccessReview(allowed bool, asked *authorizationv1.ResourceAttributes) func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+func fakeAccessReview(allowed bool, request *authorizationv1.ResourceAttributes) func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 	return func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 		review, isReview := o.(*authorizationv1.SelfSubjectAccessReview)
 		if !isReview {
 			return c.Create(ctx, o, opts...)
 		}
-		*asked, review.Status.Allowed = *review.Spec.ResourceAttributes, allowed
+		*request, review.Status.Allowed = *review.Spec.ResourceAttributes, allowed
 		return nil
 	}
 }
@@ -249,14 +249,14 @@ func TestADryRunDistinguishesPermissionsFromPolicies(t *testing.T) {
 	unreadable := func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 		return errors.New("no review")
 	}
-	var asked authorizationv1.ResourceAttributes
+	var request authorizationv1.ResourceAttributes
 	want := authorizationv1.ResourceAttributes{Group: v1alpha1.GroupVersion.Group, Resource: "storageclientprofiles", Verb: "patch", Name: "eda"}
 	for name, test := range map[string]struct {
 		review func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error
 		want   string
 	}{
-		"the user may patch the profile":     {fakeAccessReview(true, &asked), "is rejected"},
-		"the user may not patch the profile": {fakeAccessReview(false, &asked), "requires permission to patch profiles"},
+		"the user may patch the profile":     {fakeAccessReview(true, &request), "is rejected"},
+		"the user may not patch the profile": {fakeAccessReview(false, &request), "requires permission to patch profiles"},
 		"the rights are unknown":             {unreadable, "is rejected"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -264,13 +264,13 @@ func TestADryRunDistinguishesPermissionsFromPolicies(t *testing.T) {
 				return refusal
 			}}
 			r := execute(t, funcs, fileCluster(), "plan", "-f", write(t, map[string]string{"eda.yaml": edaFile}))
-			if said := fmt.Sprint(r.out, r.err); !strings.Contains(said, test.want) {
-				t.Errorf("want %q:\n%s", test.want, said)
+			if output := fmt.Sprint(r.out, r.err); !strings.Contains(output, test.want) {
+				t.Errorf("want %q:\n%s", test.want, output)
 			}
 		})
 	}
-	if asked != want {
-		t.Errorf("got a review of %+v, want %+v", asked, want)
+	if request != want {
+		t.Errorf("got a review of %+v, want %+v", request, want)
 	}
 }
 
@@ -333,7 +333,7 @@ func TestMarkdownIsAComment(t *testing.T) {
 
 // TestWrongInputIsExplained has one case for each possible input error. In args, DIR is the directory of the files.
 func TestWrongInputIsExplained(t *testing.T) {
-	gone := func(err error) interceptor.Funcs {
+	failing := func(err error) interceptor.Funcs {
 		return interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return err }}
 	}
 	one := map[string]string{"eda.yaml": edaFile}
@@ -379,10 +379,10 @@ func TestWrongInputIsExplained(t *testing.T) {
 		"markdown without files":             {args: "plan eda -o markdown", want: "kubectl storageclient plan -f FILE -o markdown"},
 		"an invalid budget":                  {one, "plan -f DIR --max-unavailable none", "", interceptor.Funcs{}, `--max-unavailable "none": must be an integer of at least 1`},
 		"an invalid pattern":                 {one, "plan -f DIR --allow-parameter (", "", interceptor.Funcs{}, "--allow-parameter: "},
-		"no permission to list":              {one, "plan -f DIR", "", gone(apierrors.NewForbidden(corev1.Resource("nodes"), "", nil)), "List your permissions with: kubectl auth can-i --list"},
-		"no cluster":                         {one, "plan -f DIR", "", gone(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), "check it with kubectl version, or choose another cluster with --context"},
-		"credentials that ran out":           {one, "plan -f DIR", "", gone(apierrors.NewUnauthorized("expired")), "log in again"},
-		"a cluster without operator":         {one, "plan -f DIR", "", gone(&meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: profileKind.Kind}}), "The operator is not installed in this cluster: install it"},
+		"no permission to list":              {one, "plan -f DIR", "", failing(apierrors.NewForbidden(corev1.Resource("nodes"), "", nil)), "List your permissions with: kubectl auth can-i --list"},
+		"no cluster":                         {one, "plan -f DIR", "", failing(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), "check it with kubectl version, or choose another cluster with --context"},
+		"credentials that ran out":           {one, "plan -f DIR", "", failing(apierrors.NewUnauthorized("expired")), "log in again"},
+		"a cluster without operator":         {one, "plan -f DIR", "", failing(&meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: profileKind.Kind}}), "The operator is not installed in this cluster: install it"},
 		"a profile that is not there":        {args: "plan nobody", want: "get StorageClientProfile nobody"},
 		"what the catalogue refuses":         {args: "plan -f -", stdin: strings.Replace(edaFile, "vm.dirty_ratio", "vm.dirty_rati", 1), want: "eda (standard input) is rejected: Invalid: "},
 		"a rejection by the API server":      {one, "plan -f DIR", "", interceptor.Funcs{Patch: rejectPatches("spec.mode: Unsupported value")}, "is rejected: spec.mode: Unsupported value"},

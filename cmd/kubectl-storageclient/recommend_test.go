@@ -68,8 +68,8 @@ func watched(samples ...v1alpha1.TrialSample) v1alpha1.StorageClientTrialStatus 
 // checkNoTrials fails the test if a trial still exists.
 func checkNoTrials(t *testing.T, r result) {
 	t.Helper()
-	if left := trialsLeft(t, r); len(left) > 0 {
-		t.Errorf("got remaining trials: %v", left)
+	if remaining := trialsLeft(t, r); len(remaining) > 0 {
+		t.Errorf("got remaining trials: %v", remaining)
 	}
 }
 
@@ -288,7 +288,7 @@ func TestNodesWithoutASampleAreNamed(t *testing.T) {
 }
 
 func TestRecommendErrors(t *testing.T) {
-	refused := interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+	denied := interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 		return forbidden("storageclienttrials")
 	}}
 	failed := standing(v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotPossible, "volume pv1 is mounted on none of the 3 nodes that have an agent", 0)
@@ -301,7 +301,7 @@ func TestRecommendErrors(t *testing.T) {
 		"a claim that is not there":       {interceptor.Funcs{}, nil, nil, "kubectl get pvc -n eda"},
 		"a claim that is not bound":       {interceptor.Funcs{}, mounted(tools(func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName, c.Status.Phase = "", corev1.ClaimPending })), nil, "eda/tools is not bound to a volume (phase Pending)"},
 		"a trial that fails":              {fakeManager(failed), mounted(tools()), nil, "NotPossible: volume pv1 is mounted on none of the 3 nodes that have an agent"},
-		"no permission to create a trial": {refused, mounted(tools()), nil, `a Role in eda, as in storage-client-trial-editor: {apiGroups: ["tuning.storageclient.dev"], resources: [storageclienttrials], verbs: [create, get, delete]}`},
+		"no permission to create a trial": {denied, mounted(tools()), nil, `a Role in eda, as in storage-client-trial-editor: {apiGroups: ["tuning.storageclient.dev"], resources: [storageclienttrials], verbs: [create, get, delete]}`},
 		"a window that is too short":      {interceptor.Funcs{}, nil, []string{"--window=9s"}, "from 10s to 1h"},
 		"a window that is too long":       {interceptor.Funcs{}, nil, []string{"--window=61m"}, "from 10s to 1h"},
 		"a part of a second":              {interceptor.Funcs{}, nil, []string{"--window=10500ms"}, "from 10s to 1h"},

@@ -140,8 +140,8 @@ func TestSupportBundleContent(t *testing.T) {
 	if strings.Contains(files["events.yaml"], "Theirs") || strings.Contains(files["nodes.yaml"], "flannel") {
 		t.Error("got data in the bundle that does not belong to the operator")
 	}
-	if again := execute(t, interceptor.Funcs{}, operatorObjects(), "support-bundle", "-f", file); again.err == nil || !strings.Contains(again.err.Error(), "exists") {
-		t.Errorf("for an existing file: got error %v", again.err)
+	if second := execute(t, interceptor.Funcs{}, operatorObjects(), "support-bundle", "-f", file); second.err == nil || !strings.Contains(second.err.Error(), "exists") {
+		t.Errorf("for an existing file: got error %v", second.err)
 	}
 }
 

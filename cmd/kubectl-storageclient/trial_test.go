@@ -41,12 +41,12 @@ func listed(rounds int32) []v1alpha1.TrialPass {
 
 // fakeManager simulates the manager: each read returns the next status.
 func fakeManager(statuses ...v1alpha1.StorageClientTrialStatus) interceptor.Funcs {
-	looks := 0
+	reads := 0
 	return interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 		err := c.Get(ctx, key, o, opts...)
 		if trial, ok := o.(*v1alpha1.StorageClientTrial); ok && err == nil {
-			trial.Status = statuses[min(looks, len(statuses)-1)]
-			looks++
+			trial.Status = statuses[min(reads, len(statuses)-1)]
+			reads++
 		}
 		return err
 	}}
@@ -116,8 +116,8 @@ func TestATrialIsCreatedFollowedShownAndDeleted(t *testing.T) {
 	if spec.ClaimName != "projects" || len(spec.MountOptions) != 2 || spec.Workload.Path != "src" || spec.User() != 1000 || spec.Timeout() != 3600 || spec.Goal.Metric != "GETATTR" {
 		t.Errorf("spec is %+v", spec)
 	}
-	if left := trialsLeft(t, r); len(left) > 0 {
-		t.Errorf("got remaining trials: %v", left)
+	if remaining := trialsLeft(t, r); len(remaining) > 0 {
+		t.Errorf("got remaining trials: %v", remaining)
 	}
 }
 

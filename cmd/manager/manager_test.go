@@ -38,8 +38,8 @@ func (f setupFunc) SetupWithManager(ctrl.Manager) error { return f() }
 func TestControllersAreSetUpInTheirOrder(t *testing.T) {
 	var names []string
 	var controllers []namedController
-	refused := errors.New("no such kind")
-	for name, err := range map[string]error{"e": nil, "b": nil, "d": refused, "a": nil, "c": nil} {
+	failure := errors.New("no such kind")
+	for name, err := range map[string]error{"e": nil, "b": nil, "d": failure, "a": nil, "c": nil} {
 		controllers = append(controllers, namedController{name, setupFunc(func() error {
 			names = append(names, name)
 			return err
@@ -50,7 +50,7 @@ func TestControllersAreSetUpInTheirOrder(t *testing.T) {
 	if want := []string{"a", "b", "c", "d"}; !slices.Equal(names, want) {
 		t.Errorf("set up %v, want %v", names, want)
 	}
-	if !errors.Is(err, refused) || err.Error() != "set up controller d: no such kind" {
+	if !errors.Is(err, failure) || err.Error() != "set up controller d: no such kind" {
 		t.Errorf("got %v, want an error that names the controller", err)
 	}
 }

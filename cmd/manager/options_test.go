@@ -46,10 +46,10 @@ func TestResolve(t *testing.T) {
 }
 
 func TestResolveProfiler(t *testing.T) {
-	for given, want := range map[string]string{"127.0.0.1:6060": "127.0.0.1:6060", "[::1]:6060": "[::1]:6060", "": "", "0": "0"} {
-		got, err := resolve(t, "--pprof-bind-address="+given)
+	for value, want := range map[string]string{"127.0.0.1:6060": "127.0.0.1:6060", "[::1]:6060": "[::1]:6060", "": "", "0": "0"} {
+		got, err := resolve(t, "--pprof-bind-address="+value)
 		if err != nil || got.profilingAddress != want {
-			t.Errorf("%q: got %q, %v", given, got.profilingAddress, err)
+			t.Errorf("%q: got %q, %v", value, got.profilingAddress, err)
 		}
 	}
 }

@@ -23,8 +23,8 @@ const (
 	good = head + "spec:\n  nodeSelector: {matchLabels: {a: b}}\n  node:\n    sysctls: {net.core.rmem_max: \"16777216\"}\n"
 )
 
-// on runs a command on a host, with the profile on standard input and with --no-confirm.
-func on(t *testing.T, dir, profile string, args ...string) (stdout string, err error) {
+// execute runs a command on a host, with the profile on standard input and with --no-confirm.
+func execute(t *testing.T, dir, profile string, args ...string) (stdout string, err error) {
 	t.Helper()
 	if args[0] == "apply" {
 		// The hosts are directory trees, so no server can confirm a value.
@@ -62,7 +62,7 @@ func TestEachCommandReportsAndReturnsAnError(t *testing.T) {
 				// All settings are already restored.
 				continue
 			}
-			out, err := on(t, dir, good, append(step.args, "-o", format)...)
+			out, err := execute(t, dir, good, append(step.args, "-o", format)...)
 			if step.asDeclared != (err == nil) || err != nil && !errors.Is(err, errNotAsDeclared) {
 				t.Fatalf("%v: %v", step.args, err)
 			}
@@ -82,7 +82,7 @@ func TestEachCommandReportsAndReturnsAnError(t *testing.T) {
 
 func TestTheReportAsText(t *testing.T) {
 	dir := hosttest.CopyHost(t, "debian-12")
-	out, err := on(t, dir, good, "plan", "-f", "-")
+	out, err := execute(t, dir, good, "plan", "-f", "-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,14 +126,14 @@ func TestTheReportAdvisesOnThisMachine(t *testing.T) {
       net.ipv4.ip_local_port_range: "1024 65000"
       vm.dirty_ratio: "20"
     tuned: {profile: latency-performance}`, 1)
-	wanted := map[string]string{
+	expected := map[string]string{
 		"tcp-mem":       "with 2.4 GiB of memory, is about 151 MiB, and the limit is more than its memory",
 		"tcp-minimum":   "this machine has 2.4 GiB and 300 in use now, which may hold 300 MiB",
 		"port-range":    "includes ports of NodePort services (30000 to 32767)",
 		"tuned-overlap": "latency-performance sets vm.dirty_ratio too",
 	}
 	for _, command := range []string{"plan", "apply", "observe"} {
-		out, err := on(t, dir, tuning, command, "-f", "-", "-o", "json")
+		out, err := execute(t, dir, tuning, command, "-f", "-", "-o", "json")
 		if err != nil && !errors.Is(err, errNotAsDeclared) {
 			t.Fatal(err)
 		}
@@ -141,19 +141,19 @@ func TestTheReportAdvisesOnThisMachine(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &r); err != nil {
 			t.Fatal(err)
 		}
-		told := map[string]string{}
+		texts := map[string]string{}
 		for _, a := range r.Advice {
-			told[a.ID] = a.Text
+			texts[a.ID] = a.Text
 			if a.Profile != "p" || a.Severity == "" {
 				t.Errorf("%s: %+v", command, a)
 			}
 		}
-		for id, part := range wanted {
-			if !strings.Contains(told[id], part) {
-				t.Errorf("%s: %s is %q, want %q in it", command, id, told[id], part)
+		for id, part := range expected {
+			if !strings.Contains(texts[id], part) {
+				t.Errorf("%s: %s is %q, want %q in it", command, id, texts[id], part)
 			}
 		}
-		out, _ = on(t, dir, tuning, command, "-f", "-")
+		out, _ = execute(t, dir, tuning, command, "-f", "-")
 		for _, part := range []string{"\nAdvice, Warning tcp-mem: profile p: spec.node.sysctls[net.ipv4.tcp_mem]: ", "More advice (in full with -o yaml): tcp-buffers\n"} {
 			if !strings.Contains(out, part) {
 				t.Errorf("%s lacks %q:\n%s", command, part, out)
@@ -178,7 +178,7 @@ func TestProfilesAreReadStrictly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := hosttest.CopyHost(t, "debian-12")
 			before := hosttest.ReadTree(t, dir, "/")
-			out, err := on(t, dir, test.file, "apply", "-f", "-")
+			out, err := execute(t, dir, test.file, "apply", "-f", "-")
 			if err == nil || !strings.Contains(err.Error(), test.want) || errors.Is(err, errNotAsDeclared) {
 				t.Errorf("error is %v, want %q", err, test.want)
 			}
@@ -196,7 +196,7 @@ func TestSeveralFilesAndDocumentsAreReadTogether(t *testing.T) {
 	if err := os.WriteFile(file, []byte(other+"---\n# between\n---\n"+third), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := on(t, dir, good, "apply", "-f", "-", "-f", file)
+	out, err := execute(t, dir, good, "apply", "-f", "-", "-f", file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,17 +219,17 @@ func TestNothingChangesWhileAnotherAgentRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, changing := range [][]string{{"apply", "-f", "-"}, {"restore"}, {"run", "--node-name=n"}} {
-		if _, err := on(t, dir, good, changing...); !errors.Is(err, host.ErrLocked) {
+		if _, err := execute(t, dir, good, changing...); !errors.Is(err, host.ErrLocked) {
 			t.Errorf("%v: error is %v", changing, err)
 		}
 	}
-	if _, err := on(t, dir, good, "plan", "-f", "-"); err != nil {
+	if _, err := execute(t, dir, good, "plan", "-f", "-"); err != nil {
 		t.Errorf("plan: %v", err)
 	}
 	if err := unlock(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := on(t, dir, good, "apply", "-f", "-"); err != nil {
+	if _, err := execute(t, dir, good, "apply", "-f", "-"); err != nil {
 		t.Errorf("without the lock: %v", err)
 	}
 }

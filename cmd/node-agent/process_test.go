@@ -85,15 +85,15 @@ func TestAKilledAgentsJournalIsOneOfANewerAgent(t *testing.T) {
 	if err := killed.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- killed.Wait() }()
+	exited := make(chan error, 1)
+	go func() { exited <- killed.Wait() }()
 	select {
 	case <-unanswered:
 		_ = killed.Process.Kill()
-		if err := <-ended; err == nil {
+		if err := <-exited; err == nil {
 			t.Fatal("got exit status 0 of the killed process")
 		}
-	case err := <-ended:
+	case err := <-exited:
 		t.Fatalf("the process ended before the test killed it: %v", err)
 	}
 	if read(rmem) != "16777216" || read(dirty) != "30" {

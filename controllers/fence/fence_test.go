@@ -33,9 +33,9 @@ type cluster struct {
 	clientNodes                    []v1alpha1.StorageClientNode
 	reads, lists                   int
 
-	// answers contains the error of each request. Requests without an entry are admitted.
-	answers map[string]error
-	asked   []string
+	// results contains the error of each request. Requests without an entry are admitted.
+	results  map[string]error
+	requests []string
 }
 
 func (c *cluster) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
@@ -59,18 +59,18 @@ func (c *cluster) List(_ context.Context, list client.ObjectList, _ ...client.Li
 
 // agent returns a client that responds to the writes of a node's agent and records them.
 func (c *cluster) agent(node string) (client.Client, error) {
-	answer := func(where string, object client.Object, patch client.Patch, dryRun []string) error {
+	respond := func(target string, object client.Object, patch client.Patch, dryRun []string) error {
 		data, err := patch.Data(object)
 		if err != nil {
 			return err
 		}
-		asked := fmt.Sprintf("%s: %s of %s: %s", node, where, object.GetName(), data)
-		c.asked = append(c.asked, asked)
+		request := fmt.Sprintf("%s: %s of %s: %s", node, target, object.GetName(), data)
+		c.requests = append(c.requests, request)
 		if !cmp.Equal(dryRun, []string{metav1.DryRunAll}) {
 			return errors.New("not a dry run")
 		}
-		for part, err := range c.answers {
-			if strings.HasPrefix(asked, part) {
+		for part, err := range c.results {
+			if strings.HasPrefix(request, part) {
 				return err
 			}
 		}
@@ -78,10 +78,10 @@ func (c *cluster) agent(node string) (client.Client, error) {
 	}
 	return fake.NewClientBuilder().WithScheme(runtime.NewScheme()).WithInterceptorFuncs(interceptor.Funcs{
 		Patch: func(_ context.Context, _ client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
-			return answer("object", object, patch, (&client.PatchOptions{}).ApplyOptions(options).DryRun)
+			return respond("object", object, patch, (&client.PatchOptions{}).ApplyOptions(options).DryRun)
 		},
 		SubResourcePatch: func(_ context.Context, _ client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
-			return answer(name, object, patch, (&client.SubResourcePatchOptions{}).ApplyOptions(options).DryRun)
+			return respond(name, object, patch, (&client.SubResourcePatchOptions{}).ApplyOptions(options).DryRun)
 		},
 	}).Build(), nil
 }
@@ -94,8 +94,8 @@ const (
 	metadata = `a: object of a: {"metadata":`
 )
 
-func forbidden(why string) error {
-	return apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "storageclientnodes"}, "a", errors.New(why))
+func forbidden(reason string) error {
+	return apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "storageclientnodes"}, "a", errors.New(reason))
 }
 
 var (
@@ -106,7 +106,7 @@ var (
 
 // fenced returns a cluster with an effective fence and one StorageClientNode.
 func fenced() *cluster {
-	c := &cluster{answers: map[string]error{others: byPolicy, note: byPolicy, spec: byRole, metadata: byRole}}
+	c := &cluster{results: map[string]error{others: byPolicy, note: byPolicy, spec: byRole, metadata: byRole}}
 	c.clientNodes = []v1alpha1.StorageClientNode{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}
 	c.policy.ResourceVersion, c.binding.ResourceVersion = "1", "1"
 	c.binding.Spec = admissionv1.ValidatingAdmissionPolicyBindingSpec{
@@ -191,7 +191,7 @@ func TestMissingReportsWrongResponses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := fenced()
-			c.answers[test.question] = test.answer
+			c.results[test.question] = test.answer
 			fence, _ := newFence(c)
 			got, err := fence.Missing(t.Context())
 			if err != nil || (test.want == "") != (got == "") || !strings.Contains(got, test.want) {
@@ -219,8 +219,8 @@ func TestQuestionsChangeSomething(t *testing.T) {
 		spec + `{"release":false}}`,
 		metadata + `{"annotations":{"tuning.storageclient.dev/paused":"trial-of-the-fence"}}}`,
 	}
-	if diff := cmp.Diff(want, c.asked); diff != "" {
-		t.Errorf("asked (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, c.requests); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }
 
@@ -229,9 +229,9 @@ func TestAnErrorIsNoResult(t *testing.T) {
 		"the policy cannot be read":  func(c *cluster) { c.policyErr = errors.New("refused") },
 		"the binding cannot be read": func(c *cluster) { c.bindingErr = errors.New("refused") },
 		"no client node can be read": func(c *cluster) { c.listErr = errors.New("refused") },
-		"the network":                func(c *cluster) { c.answers[own] = errors.New("connection refused") },
-		"an overload":                func(c *cluster) { c.answers[others] = apierrors.NewTooManyRequests("later", 1) },
-		"an object that has gone":    func(c *cluster) { c.answers[spec] = apierrors.NewNotFound(schema.GroupResource{}, "a") },
+		"the network":                func(c *cluster) { c.results[own] = errors.New("connection refused") },
+		"an overload":                func(c *cluster) { c.results[others] = apierrors.NewTooManyRequests("later", 1) },
+		"an object that has gone":    func(c *cluster) { c.results[spec] = apierrors.NewNotFound(schema.GroupResource{}, "a") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, healthy := fenced(), fenced()
@@ -241,8 +241,8 @@ func TestAnErrorIsNoResult(t *testing.T) {
 				t.Fatalf("got no error, but %q", missing)
 			}
 			c.policyErr, c.bindingErr, c.listErr = nil, nil, nil
-			maps.DeleteFunc(c.answers, func(string, error) bool { return true })
-			maps.Copy(c.answers, healthy.answers)
+			maps.DeleteFunc(c.results, func(string, error) bool { return true })
+			maps.Copy(c.results, healthy.results)
 			if missing, err := fence.Missing(t.Context()); missing != "" || err != nil {
 				t.Errorf("later: %q, %v", missing, err)
 			}
@@ -255,20 +255,20 @@ func TestTheFenceIsTestedAgain(t *testing.T) {
 	fence, clock := newFence(c)
 	ask := func() string {
 		t.Helper()
-		c.asked = nil
+		c.requests = nil
 		missing, err := fence.Missing(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return missing
 	}
-	expect := func(when string, trials bool, reads int) {
+	expect := func(moment string, trials bool, reads int) {
 		t.Helper()
-		if got := len(c.asked) > 0; got != trials {
-			t.Errorf("%s: got trials %t, want %t", when, got, trials)
+		if got := len(c.requests) > 0; got != trials {
+			t.Errorf("%s: got trials %t, want %t", moment, got, trials)
 		}
 		if c.reads != reads {
-			t.Errorf("%s: got %d reads of policy and binding, want %d", when, c.reads, reads)
+			t.Errorf("%s: got %d reads of policy and binding, want %d", moment, c.reads, reads)
 		}
 	}
 	ask()
@@ -290,11 +290,11 @@ func TestTheFenceIsTestedAgain(t *testing.T) {
 	ask()
 	expect("nearly an hour later", false, 10)
 	clock.Step(time.Second)
-	c.answers[others] = nil
+	c.results[others] = nil
 	if ask() == "" {
 		t.Error("after an hour: got the fence still effective, want it missing")
 	}
-	c.answers[others] = byPolicy
+	c.results[others] = byPolicy
 	if ask() == "" {
 		t.Error("got another trial immediately, want none")
 	}
@@ -315,14 +315,14 @@ func TestMissingWithoutStorageClientNodes(t *testing.T) {
 	c.clientNodes = nil
 	fence, _ := newFence(c)
 	for range 2 {
-		if missing, err := fence.Missing(t.Context()); missing != "" || err != nil || len(c.asked) > 0 {
-			t.Fatalf("got %q, %v, requests %v", missing, err, c.asked)
+		if missing, err := fence.Missing(t.Context()); missing != "" || err != nil || len(c.requests) > 0 {
+			t.Fatalf("got %q, %v, requests %v", missing, err, c.requests)
 		}
 	}
 	if c.reads != 2 || c.lists != 2 {
 		t.Errorf("got %d reads of policy and binding and %d lists, want 2 and 2", c.reads, c.lists)
 	}
-	c.clientNodes, c.answers[others] = none, nil
+	c.clientNodes, c.results[others] = none, nil
 	if missing, err := fence.Missing(t.Context()); missing == "" || err != nil {
 		t.Errorf("the first StorageClientNode: got %q, %v; want an immediate trial", missing, err)
 	}

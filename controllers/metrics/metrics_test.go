@@ -217,15 +217,15 @@ func TestCollectLimitsTheNumberOfServers(t *testing.T) {
 	}
 	last := &clientNode.Status.Servers[maxServers+4]
 	last.State = v1alpha1.ServerSilent
-	told := 0
+	servers := 0
 	got := values(t, newCollector(newReader(t, interceptor.Funcs{}, node("a", true), clientNode, agent("a"))))
 	for name := range got {
 		if strings.HasPrefix(name, "server_connections ") {
-			told++
+			servers++
 		}
 	}
-	if told != maxServers || got["server_nodes NFS "+last.Server+" Silent"] != 1 {
-		t.Errorf("got %d servers, want %d including the Silent one", told, maxServers)
+	if servers != maxServers || got["server_nodes NFS "+last.Server+" Silent"] != 1 {
+		t.Errorf("got %d servers, want %d including the Silent one", servers, maxServers)
 	}
 }
 
@@ -274,13 +274,13 @@ func TestCollectLimitsTheNumberOfFailedNodes(t *testing.T) {
 
 func TestCollectIfTheCacheFails(t *testing.T) {
 	funcs := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-		if _, is := list.(*corev1.NodeList); is {
+		if _, isNodes := list.(*corev1.NodeList); isNodes {
 			return errors.New("no cache")
 		}
 		return c.List(ctx, list, opts...)
 	}}
 	got := values(t, newCollector(newReader(t, funcs, profile())))
-	if _, told := got["collector_success"]; told || got["profile_nodes eda matched"] != 7 {
+	if _, found := got["collector_success"]; found || got["profile_nodes eda matched"] != 7 {
 		t.Errorf("got %v, want the profile's counts and no collector_success", got)
 	}
 }

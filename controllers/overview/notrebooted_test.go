@@ -17,13 +17,13 @@ import (
 func TestPlanExcludesNodesThatAreNotRebooted(t *testing.T) {
 	const argument, sysctl = "kernelArgument/ihash_entries", "sysctl/net.core.rmem_max"
 	proven := v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian, Proven: true}
-	wanted := []v1alpha1.NodeSetting{
+	desired := []v1alpha1.NodeSetting{
 		{Key: argument, Value: "16777216", Profile: "eda", OnRemoval: v1alpha1.DeletionRestore}, {Key: sysctl, Value: "16777216", Profile: "eda"},
 	}
-	is := func(key string, state v1alpha1.SettingState, effect v1alpha1.SettingEffect, message string) v1alpha1.SettingStatus {
+	status := func(key string, state v1alpha1.SettingState, effect v1alpha1.SettingEffect, message string) v1alpha1.SettingStatus {
 		return v1alpha1.SettingStatus{Key: key, Desired: "16777216", Observed: "2", State: state, TakesEffect: effect, Message: message}
 	}
-	staged := is(argument, v1alpha1.SettingPending, v1alpha1.EffectReboot, "staged")
+	staged := status(argument, v1alpha1.SettingPending, v1alpha1.EffectReboot, "staged")
 	for name, test := range map[string]struct {
 		loader   v1alpha1.Bootloader
 		observed []v1alpha1.SettingStatus
@@ -31,21 +31,21 @@ func TestPlanExcludesNodesThatAreNotRebooted(t *testing.T) {
 	}{
 		"all is well":                      {proven, []v1alpha1.SettingStatus{staged}, ""},
 		"no agent has reported a loader":   {v1alpha1.Bootloader{}, []v1alpha1.SettingStatus{staged}, ""},
-		"a live value is shadowed":         {proven, []v1alpha1.SettingStatus{staged, is(sysctl, v1alpha1.SettingShadowed, v1alpha1.EffectLive, "zz.conf")}, ""},
-		"a live value drifts":              {proven, []v1alpha1.SettingStatus{staged, is(sysctl, v1alpha1.SettingDrifted, v1alpha1.EffectLive, "")}, ""},
-		"a live value fails":               {proven, []v1alpha1.SettingStatus{staged, is(sysctl, v1alpha1.SettingFailed, v1alpha1.EffectLive, "read-only")}, sysctl + ": read-only"},
-		"a file wins over what a boot has": {proven, []v1alpha1.SettingStatus{staged, is(sysctl, v1alpha1.SettingShadowed, v1alpha1.EffectReboot, "zz.conf wins")}, sysctl + ": zz.conf wins"},
+		"a live value is shadowed":         {proven, []v1alpha1.SettingStatus{staged, status(sysctl, v1alpha1.SettingShadowed, v1alpha1.EffectLive, "zz.conf")}, ""},
+		"a live value drifts":              {proven, []v1alpha1.SettingStatus{staged, status(sysctl, v1alpha1.SettingDrifted, v1alpha1.EffectLive, "")}, ""},
+		"a live value fails":               {proven, []v1alpha1.SettingStatus{staged, status(sysctl, v1alpha1.SettingFailed, v1alpha1.EffectLive, "read-only")}, sysctl + ": read-only"},
+		"a file wins over what a boot has": {proven, []v1alpha1.SettingStatus{staged, status(sysctl, v1alpha1.SettingShadowed, v1alpha1.EffectReboot, "zz.conf wins")}, sysctl + ": zz.conf wins"},
 		"a removed argument stays in the boot menu": {
-			proven, []v1alpha1.SettingStatus{staged, is("kernelArgument/dhash_entries", v1alpha1.SettingFailed, v1alpha1.EffectReboot, "cannot restore")},
+			proven, []v1alpha1.SettingStatus{staged, status("kernelArgument/dhash_entries", v1alpha1.SettingFailed, v1alpha1.EffectReboot, "cannot restore")},
 			"kernelArgument/dhash_entries: cannot restore",
 		},
-		"a removed live value was not restored": {proven, []v1alpha1.SettingStatus{staged, is("sysctl/vm.dirty_ratio", v1alpha1.SettingFailed, v1alpha1.EffectLive, "")}, ""},
+		"a removed live value was not restored": {proven, []v1alpha1.SettingStatus{staged, status("sysctl/vm.dirty_ratio", v1alpha1.SettingFailed, v1alpha1.EffectLive, "")}, ""},
 		"another value failed before":           {proven, []v1alpha1.SettingStatus{staged, {Key: sysctl, Desired: "0", State: v1alpha1.SettingFailed}}, ""},
 		"another program sets another value": {
-			proven, []v1alpha1.SettingStatus{is(argument, v1alpha1.SettingFailed, v1alpha1.EffectReboot, "conflict: /etc/default/grub")}, argument + ": conflict: /etc/default/grub",
+			proven, []v1alpha1.SettingStatus{status(argument, v1alpha1.SettingFailed, v1alpha1.EffectReboot, "conflict: /etc/default/grub")}, argument + ": conflict: /etc/default/grub",
 		},
 		"it does not stay in the menu": {
-			proven, []v1alpha1.SettingStatus{is(argument, v1alpha1.SettingDrifted, v1alpha1.EffectReboot, "left alone")}, argument + ": left alone",
+			proven, []v1alpha1.SettingStatus{status(argument, v1alpha1.SettingDrifted, v1alpha1.EffectReboot, "left alone")}, argument + ": left alone",
 		},
 		"boot entries are not rebooted for": {
 			v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubBLS, Message: "staged only"}, []v1alpha1.SettingStatus{staged}, "boot loader GrubBLS: staged only",
@@ -58,7 +58,7 @@ func TestPlanExcludesNodesThatAreNotRebooted(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n1 := object("n1", wanted, test.observed...)
+			n1 := object("n1", desired, test.observed...)
 			n1.Status.Bootloader = &test.loader
 			if test.loader.Type == "" {
 				n1.Status.Bootloader = nil

@@ -17,14 +17,14 @@ func TestStandings(t *testing.T) {
 		}
 		return n
 	}
-	noted := func(name string, phase v1alpha1.RolloutPhase) v1alpha1.StorageClientNode {
+	withPhase := func(name string, phase v1alpha1.RolloutPhase) v1alpha1.StorageClientNode {
 		o := object(name, []v1alpha1.NodeSetting{nodeSetting("sysctl/vm.dirty_ratio", "20", "eda")},
 			v1alpha1.SettingStatus{Key: "sysctl/vm.dirty_ratio", Desired: "20", State: v1alpha1.SettingInSync})
 		o.Status.Rollout = &v1alpha1.RolloutStatus{Phase: phase, Reason: "Noted"}
 		return o
 	}
 	eda := profile("eda", func(*v1alpha1.StorageClientProfileSpec) {})
-	clientNodes := []v1alpha1.StorageClientNode{noted("done", v1alpha1.RolloutUpToDate), noted("drifted", v1alpha1.RolloutUpToDate), noted("draining", v1alpha1.RolloutDraining), noted("quiet", v1alpha1.RolloutUpToDate)}
+	clientNodes := []v1alpha1.StorageClientNode{withPhase("done", v1alpha1.RolloutUpToDate), withPhase("drifted", v1alpha1.RolloutUpToDate), withPhase("draining", v1alpha1.RolloutDraining), withPhase("quiet", v1alpha1.RolloutUpToDate)}
 	c := Cluster{StorageClientNodes: clientNodes, Nodes: []corev1.Node{
 		with("done", "a", corev1.ConditionTrue), with("drifted", "a", corev1.ConditionFalse), with("draining", "b", corev1.ConditionTrue),
 		with("quiet", "b", ""), with("live", "b", corev1.ConditionTrue), with("fresh", "b", ""),

@@ -182,7 +182,8 @@ func TestPlanTogetherEstimatesWithinTheClustersBudget(t *testing.T) {
 	got := PlanTogether([]string{"a", "b"}, c)
 	alone, both := metav1.NewTime(friday.Add(NominalDrain+NominalBoot)), metav1.NewTime(friday.Add(2*(NominalDrain+NominalBoot)))
 	if !alone.Equal(got.Shares[0].EstimatedCompletion) || !both.Equal(got.EstimatedCompletion) {
-		t.Errorf("got completion %v for one profile and %v for both, want %v and %v", got.Shares[0].EstimatedCompletion, got.EstimatedCompletion, alone, both)
+		t.Errorf("got completion %v for one profile and %v for both, want %v and %v",
+			got.Shares[0].EstimatedCompletion, got.EstimatedCompletion, alone, both)
 	}
 }
 

@@ -24,10 +24,10 @@ func TestPassesShareARead(t *testing.T) {
 		}
 		return result.RequeueAfter
 	}
-	readings := func(what string, want int) {
+	readings := func(name string, want int) {
 		t.Helper()
 		if w.readings != want {
-			t.Errorf("%s: got %d reads, want %d", what, w.readings, want)
+			t.Errorf("%s: got %d reads, want %d", name, w.readings, want)
 		}
 	}
 	wait := func(d time.Duration) { w.clock.SetTime(w.clock.Now().Add(d)) }
@@ -92,7 +92,8 @@ func TestEachProfileHasAPassForEachRead(t *testing.T) {
 	pass(0)
 	later(400 * time.Millisecond)
 	if got := pass(1); got != 600*time.Millisecond || w.readings != 1 || w.profiles[1].Status.ObservedGeneration != 1 {
-		t.Errorf("got a new profile requeued after %s, after %d reads, with observed generation %d", got, w.readings, w.profiles[1].Status.ObservedGeneration)
+		t.Errorf("got a new profile requeued after %s, after %d reads, with observed generation %d",
+			got, w.readings, w.profiles[1].Status.ObservedGeneration)
 	}
 	w.profiles[1].Status.Nodes.Matched = 99
 	if got := pass(1); got != 600*time.Millisecond || w.profiles[1].Status.Nodes.Matched != 99 {
@@ -110,9 +111,9 @@ func TestEachProfileHasAPassForEachRead(t *testing.T) {
 
 // A long read is followed by a longer rest. Without changes, its result stays valid during the rest.
 func TestALongReadIsFollowedByALongRest(t *testing.T) {
-	for took, want := range map[time.Duration]time.Duration{0: readEvery, 100 * time.Millisecond: readEvery, time.Second: 5 * time.Second, time.Minute: maxRest} {
+	for readTime, want := range map[time.Duration]time.Duration{0: readEvery, 100 * time.Millisecond: readEvery, time.Second: 5 * time.Second, time.Minute: maxRest} {
 		w := newBenchWorld(2, 3, 3)
-		w.readingTakes = took
+		w.readingTakes = readTime
 		r := w.newReconciler()
 		for i, profile := range w.profiles {
 			r.cluster.changes.Add(int64(i))
@@ -120,14 +121,14 @@ func TestALongReadIsFollowedByALongRest(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, again, err := r.readCluster(t.Context(), &w.profiles[0])
-		if err != nil || again != want || w.readings != 1 {
-			t.Errorf("after a read of %s: got the next read after %s, want %s; %d reads, error %v", took, again, want, w.readings, err)
+		_, next, err := r.readCluster(t.Context(), &w.profiles[0])
+		if err != nil || next != want || w.readings != 1 {
+			t.Errorf("after a read of %s: got the next read after %s, want %s; %d reads, error %v", readTime, next, want, w.readings, err)
 		}
 		w.clock.SetTime(w.clock.Now().Add(want - 1))
 		r.cluster.lastChanges = r.cluster.changes.Load()
 		if all, _, err := r.readCluster(t.Context(), &w.profiles[0]); err != nil || all == nil || w.readings != 1 {
-			t.Errorf("after a read of %s: got %d reads until the end of the rest, error %v", took, w.readings, err)
+			t.Errorf("after a read of %s: got %d reads until the end of the rest, error %v", readTime, w.readings, err)
 		}
 	}
 }

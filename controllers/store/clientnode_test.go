@@ -120,7 +120,7 @@ func TestVersionsOfANodeShareWhatHasNotChanged(t *testing.T) {
 }
 
 func TestDriftIsNotShared(t *testing.T) {
-	var kept []*v1alpha1.StorageClientNode
+	var stored []*v1alpha1.StorageClientNode
 	keep := NewClientNodeTransform()
 	for i := range int32(2) {
 		clientNode := largeNode(t, int(4+i))
@@ -128,9 +128,9 @@ func TestDriftIsNotShared(t *testing.T) {
 		if _, err := keep(clientNode); err != nil {
 			t.Fatal(err)
 		}
-		kept = append(kept, clientNode)
+		stored = append(stored, clientNode)
 	}
-	if kept[0].Status.Settings[0].Drift.Count != 0 || kept[1].Status.Settings[0].Drift.Count != 1 {
+	if stored[0].Status.Settings[0].Drift.Count != 0 || stored[1].Status.Settings[0].Drift.Count != 1 {
 		t.Error("got the drift of one node reported for another")
 	}
 }
@@ -146,8 +146,8 @@ func TestSharedStringsAreRemoved(t *testing.T) {
 			t.Fatalf("got another copy after %d other strings", i)
 		}
 	}
-	if kept := len(all.young) + len(all.old); kept > 2*maxTexts {
-		t.Errorf("got %d strings stored", kept)
+	if stored := len(all.young) + len(all.old); stored > 2*maxTexts {
+		t.Errorf("got %d strings stored", stored)
 	}
 }
 
@@ -160,17 +160,17 @@ func BenchmarkCachedNode(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				kept := make([]any, 0, nodes)
+				stored := make([]any, 0, nodes)
 				before := liveHeap()
 				for i := range nodes {
 					object, err := keep(largeNode(b, i))
 					if err != nil {
 						b.Fatal(err)
 					}
-					kept = append(kept, object)
+					stored = append(stored, object)
 				}
 				b.ReportMetric(float64(liveHeap()-before)/nodes/1024, "KiB/node")
-				runtime.KeepAlive(kept)
+				runtime.KeepAlive(stored)
 			}
 		})
 	}

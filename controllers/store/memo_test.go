@@ -39,8 +39,8 @@ func TestMemoRemovesKeysBeyondItsLimit(t *testing.T) {
 			memo.Get(key, 1, func() int { made++; return made })
 		}
 	}
-	if kept := len(memo.pool.young) + len(memo.pool.old); made != 11 || kept > 4 {
-		t.Errorf("got %d values made and %d stored, for one frequent and ten other values", made, kept)
+	if stored := len(memo.pool.young) + len(memo.pool.old); made != 11 || stored > 4 {
+		t.Errorf("got %d values made and %d stored, for one frequent and ten other values", made, stored)
 	}
 }
 
@@ -64,7 +64,7 @@ func TestALimitOfZeroKeys(t *testing.T) {
 	for i := range 10 {
 		memo.Get(fmt.Sprint(i), 0, func() int { return i })
 	}
-	if kept := len(memo.pool.young) + len(memo.pool.old); kept > 2 {
-		t.Errorf("got %d values stored", kept)
+	if stored := len(memo.pool.young) + len(memo.pool.old); stored > 2 {
+		t.Errorf("got %d values stored", stored)
 	}
 }

@@ -76,36 +76,36 @@ func TestValidateCreate(t *testing.T) {
 	for name, test := range map[string]struct {
 		profile *v1alpha1.StorageClientProfile
 		allow   []string
-		// refused contains parts of the error. Empty if the profile is accepted. warned contains a part of each warning.
-		refused, warned []string
+		// rejected contains parts of the error. Empty if the profile is accepted. warned contains a part of each warning.
+		rejected, warned []string
 	}{
 		"a valid profile": {profile: newProfile(sysctl("net.core.rmem_max", "16777216"), argument("ihash_entries=16777216"), rule(allNFS, "nconnect=4", "actimeo=30"))},
 		"a mount option out of range": {profile: newProfile(rule(allNFS, "nconnect=17")),
-			refused: []string{`spec.volumes[0].mountOptions[0]: Invalid value: "nconnect=17"`, "must be 1 to 16"}},
+			rejected: []string{`spec.volumes[0].mountOptions[0]: Invalid value: "nconnect=17"`, "must be 1 to 16"}},
 		"an unknown mount option": {profile: newProfile(rule(allNFS, "nconect=4")),
-			refused: []string{`spec.volumes[0].mountOptions[0]: Invalid value: "nconect=4"`, "Did you mean nconnect?"}},
+			rejected: []string{`spec.volumes[0].mountOptions[0]: Invalid value: "nconect=4"`, "Did you mean nconnect?"}},
 		"a sysctl beyond the catalogue": {profile: newProfile(sysctl("kernel.core_pattern", "core")),
-			refused: []string{`spec.node.sysctls[kernel.core_pattern]: Invalid value: "core"`, "--allow-parameter"}},
+			rejected: []string{`spec.node.sysctls[kernel.core_pattern]: Invalid value: "core"`, "--allow-parameter"}},
 		"buffers that break new connections": {profile: newProfile(sysctl("net.ipv4.tcp_rmem", "1 1 1")),
-			refused: []string{`spec.node.sysctls[net.ipv4.tcp_rmem]: Invalid value: "1 1 1"`, "number 2 must be at least 2304 bytes", "the kernel's default is 4096 131072 6291456"}},
+			rejected: []string{`spec.node.sysctls[net.ipv4.tcp_rmem]: Invalid value: "1 1 1"`, "number 2 must be at least 2304 bytes", "the kernel's default is 4096 131072 6291456"}},
 		"one local port": {profile: newProfile(sysctl("net.ipv4.ip_local_port_range", "1024 1024")), allow: []string{".*"},
-			refused: []string{"spec.node.sysctls[net.ipv4.ip_local_port_range]", "a range of at least 256"}},
+			rejected: []string{"spec.node.sysctls[net.ipv4.ip_local_port_range]", "a range of at least 256"}},
 		"a sysctl that is only raised": {profile: newProfile(func(p *v1alpha1.StorageClientProfile) {
 			p.Spec.Node = &v1alpha1.NodeTuning{SysctlsAtLeast: map[string]v1alpha1.WholeNumbers{"kernel.pid_max": "65536"}}
-		}), refused: []string{`spec.node.sysctlsAtLeast[kernel.pid_max]: Invalid value: "65536"`, "--allow-parameter"}},
+		}), rejected: []string{`spec.node.sysctlsAtLeast[kernel.pid_max]: Invalid value: "65536"`, "--allow-parameter"}},
 		"a sysctl that the operator allows": {profile: newProfile(sysctl("kernel.panic", "10")), allow: []string{"sysctl/kernel[.]panic"}},
 		"a malformed kernel argument": {profile: newProfile(argument("ihash_entries=16M")),
-			refused: []string{`spec.node.kernelArguments[0]: Invalid value: "16M"`, "write 16777216"}},
+			rejected: []string{`spec.node.kernelArguments[0]: Invalid value: "16M"`, "write 16777216"}},
 		"two problems at once": {profile: newProfile(sysctl("vm.dirty_ratio", "200"), rule(allNFS, "nconnect=17")),
-			refused: []string{"spec.node.sysctls[vm.dirty_ratio]", "spec.volumes[0].mountOptions[0]"}},
+			rejected: []string{"spec.node.sysctls[vm.dirty_ratio]", "spec.volumes[0].mountOptions[0]"}},
 		"a hazard is no error": {profile: newProfile(sysctl("net.ipv4.tcp_sack", "0")), warned: []string{"spec.node.sysctls[net.ipv4.tcp_sack]"}},
 		"old data for all clients": {profile: newProfile(rule(allNFS, "nocto", "actimeo=600"), rule(allNFS, "acdirmax=61", "acregmax=60")),
 			warned: []string{`spec.volumes[0].mountOptions[0]: "nocto": clients may see old data for a long time`, `spec.volumes[0].mountOptions[1]: "actimeo=600"`, `spec.volumes[1].mountOptions[0]: "acdirmax=61"`}},
 		"a cache that no other client may write to": {profile: newProfile(rule(allSMB, "actimeo=60", "cache=loose", "acregmax=61")),
-			refused: []string{`"actimeo=60"`}, warned: []string{`"cache=loose": caches as if`, `mountOptions[1]: "cache=loose": clients may see old data for a long time`, `"acregmax=61"`}},
+			rejected: []string{`"actimeo=60"`}, warned: []string{`"cache=loose": caches as if`, `mountOptions[1]: "cache=loose": clients may see old data for a long time`, `"acregmax=61"`}},
 		"a cache that checks": {profile: newProfile(rule(allSMB, "actimeo=60", "cache=strict"))},
 		"a version that the driver does not leave open": {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.Drivers = []string{"file.csi.azure.com"} }), "vers=3")),
-			refused: []string{"file.csi.azure.com: the driver adds its own version"}},
+			rejected: []string{"file.csi.azure.com: the driver adds its own version"}},
 		"old data for claims that ask for it":        {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.ClaimSelector = labelled }), "nocto"))},
 		"old data for volumes that ask for it":       {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.VolumeSelector = labelled }), "nocto"))},
 		"old data for those who write nothing":       {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.AccessModes = []string{"ReadOnlyMany"} }), "nocto"))},
@@ -114,7 +114,7 @@ func TestValidateCreate(t *testing.T) {
 		"what no stricter volume gets": {profile: newProfile(rule(allNFS, "sec=sys"), func(p *v1alpha1.StorageClientProfile) { p.Spec.Volumes[0].OnConflict = v1alpha1.ConflictUseProfile }),
 			warned: []string{`spec.volumes[0].mountOptions[0]: "sec=sys": is left out for volumes with sec=krb5, sec=krb5i, sec=krb5p`}},
 		"what makes pods fail":        {profile: newProfile(rule(allNFS, "ro")), warned: []string{`spec.volumes[0].mountOptions[0]: "ro": makes the mount read-only: pods that write to it fail`}},
-		"warnings come with an error": {profile: newProfile(rule(allNFS, "nconnect=17", "nocto")), refused: []string{"nconnect=17"}, warned: []string{`"nocto"`}},
+		"warnings come with an error": {profile: newProfile(rule(allNFS, "nconnect=17", "nocto")), rejected: []string{"nconnect=17"}, warned: []string{`"nocto"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			allow, err := catalogue.NewAllowList(test.allow)
@@ -122,10 +122,10 @@ func TestValidateCreate(t *testing.T) {
 				t.Fatal(err)
 			}
 			warnings, err := (&profileValidator{allow: allow}).ValidateCreate(context.Background(), test.profile)
-			if (err != nil) != (len(test.refused) > 0) || err != nil && !apierrors.IsInvalid(err) {
-				t.Fatalf("got error %v, want it to contain %q", err, test.refused)
+			if (err != nil) != (len(test.rejected) > 0) || err != nil && !apierrors.IsInvalid(err) {
+				t.Fatalf("got error %v, want it to contain %q", err, test.rejected)
 			}
-			for _, part := range test.refused {
+			for _, part := range test.rejected {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("got error %q, want it to contain %q", err, part)
 				}
@@ -167,7 +167,7 @@ func TestValidateUpdateChecksOnlyAChangedSpec(t *testing.T) {
 	bad := rule(allNFS, "nconnect=17")
 	for name, test := range map[string]struct {
 		before, after *v1alpha1.StorageClientProfile
-		refused       bool
+		rejected      bool
 	}{
 		"a spec that becomes wrong": {newProfile(), newProfile(bad), true},
 		"a spec that becomes right": {newProfile(bad), newProfile(), false},
@@ -179,8 +179,8 @@ func TestValidateUpdateChecksOnlyAChangedSpec(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			warnings, err := (&profileValidator{}).ValidateUpdate(context.Background(), test.before, test.after)
-			if (err != nil) != test.refused {
-				t.Errorf("got error %v, want an error: %t", err, test.refused)
+			if (err != nil) != test.rejected {
+				t.Errorf("got error %v, want an error: %t", err, test.rejected)
 			}
 			if diff := cmp.Diff(0, len(warnings)); diff != "" {
 				t.Errorf("warnings %q", warnings)

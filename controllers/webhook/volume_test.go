@@ -321,16 +321,16 @@ func BenchmarkVolumeWebhook(b *testing.B) {
 	h := newHandler(b, interceptor.Funcs{})
 	h.reader.Reader = l
 	req := creation(b, newVolume())
-	var took []time.Duration
+	var durations []time.Duration
 	for b.Loop() {
 		start := time.Now()
 		if response := h.Handle(context.Background(), req); len(response.Patch) == 0 {
 			b.Fatal("got the volume unchanged")
 		}
-		took = append(took, time.Since(start))
+		durations = append(durations, time.Since(start))
 	}
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+	slices.Sort(durations)
+	b.ReportMetric(float64(durations[len(durations)*99/100].Microseconds())/1000, "p99-ms")
 }
 
 // other returns another volume of the same server, with other mount options.
@@ -362,13 +362,13 @@ func TestNewVolumesStayUnchangedWhileTheirOptionsAreStopped(t *testing.T) {
 	if err := json.Unmarshal([]byte(written.Annotations[v1alpha1.MountOptionsStepAnnotation]), &mark); err != nil {
 		t.Fatal(err)
 	}
-	refused, err := json.Marshal(map[string]any{"set": mark.Set, "rules": mark.Rules, "driver": "kubernetes.io/nfs", "options": []string{"nconnect=4"}, "message": "exit status 32"})
+	failure, err := json.Marshal(map[string]any{"set": mark.Set, "rules": mark.Rules, "driver": "kubernetes.io/nfs", "options": []string{"nconnect=4"}, "message": "exit status 32"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	bad := newVolume(func(pv *corev1.PersistentVolume) {
 		pv.Name = "bad"
-		metav1.SetMetaDataAnnotation(&pv.ObjectMeta, v1alpha1.FailedMountOptionsAnnotation, string(refused))
+		metav1.SetMetaDataAnnotation(&pv.ObjectMeta, v1alpha1.FailedMountOptionsAnnotation, string(failure))
 	})
 	changed := newProfile(rule(allNFS, "nconnect=4", "nocto"))
 	for name, test := range map[string]struct {
@@ -395,8 +395,8 @@ func TestNewVolumesStayUnchangedWhileTheirOptionsAreStopped(t *testing.T) {
 			if diff := cmp.Diff(test.want, created(t, req, response).Spec.MountOptions); diff != "" {
 				t.Errorf("options (-want +got):\n%s", diff)
 			}
-			if told := strings.Join(response.Warnings, " "); !strings.HasSuffix(told, test.warned) || (test.warned == "") != (told == "") {
-				t.Errorf("got warnings %q, want %q", told, test.warned)
+			if warnings := strings.Join(response.Warnings, " "); !strings.HasSuffix(warnings, test.warned) || (test.warned == "") != (warnings == "") {
+				t.Errorf("got warnings %q, want %q", warnings, test.warned)
 			}
 		})
 	}

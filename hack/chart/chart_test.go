@@ -109,21 +109,21 @@ func built(t *testing.T, components ...string) objects {
 
 // takeKept removes Helm's annotation from all objects, and returns the objects that had it.
 func takeKept(all objects) []string {
-	var kept []string
+	var resources []string
 	for key, object := range all {
 		metadata := object["metadata"].(map[string]any)
 		annotations, _ := metadata["annotations"].(map[string]any)
 		if annotations[keepAnnotation] != "keep" {
 			continue
 		}
-		kept = append(kept, key)
+		resources = append(resources, key)
 		delete(annotations, keepAnnotation)
 		if len(annotations) == 0 {
 			delete(metadata, "annotations")
 		}
 	}
-	slices.Sort(kept)
-	return kept
+	slices.Sort(resources)
+	return resources
 }
 
 func exampleAuthority(t *testing.T) string {
@@ -143,9 +143,9 @@ func exampleAuthority(t *testing.T) string {
 	return ""
 }
 
-func on(path string, more ...any) map[string]any {
+func enabled(path string, pairs ...any) map[string]any {
 	values := map[string]any{}
-	for i, pair := 0, append([]any{path, true}, more...); i < len(pair); i += 2 {
+	for i, pair := 0, append([]any{path, true}, pairs...); i < len(pair); i += 2 {
 		at, names := values, strings.Split(pair[i].(string), ".")
 		for _, name := range names[:len(names)-1] {
 			if at[name] == nil {
@@ -160,33 +160,33 @@ func on(path string, more ...any) map[string]any {
 
 func TestChartAndManifestsAreTheSameObjects(t *testing.T) {
 	chart, authority := development(t), exampleAuthority(t)
-	everything := on("agentMetrics.enabled", "prometheus.alerts", true, "prometheus.dashboards", true, "prometheus.podMonitors", true, "guardrails.enabled", true,
+	everything := enabled("agentMetrics.enabled", "prometheus.alerts", true, "prometheus.dashboards", true, "prometheus.podMonitors", true, "guardrails.enabled", true,
 		"networkPolicies.enabled", true, "gkeResourceQuota.enabled", true, "webhook.certificates", "CertManager")
 	for name, test := range map[string]struct {
 		values     map[string]any
 		components []string
 	}{
 		"as it is":            {},
-		"cert-manager":        {on("webhook.certificates", "webhook.certificates", "CertManager"), []string{"cert-manager"}},
-		"a given certificate": {on("webhook.certificates", "webhook.certificates", "Given", "webhook.caBundle", authority), []string{"webhook-ca"}},
-		"agents' metrics":     {on("agentMetrics.enabled"), []string{"agent-metrics"}},
-		"pod monitors":        {on("prometheus.podMonitors"), []string{"agent-metrics", "prometheus-operator"}},
-		"alerts":              {on("prometheus.alerts"), []string{"prometheus"}},
-		"dashboards":          {on("prometheus.dashboards"), []string{"dashboards"}},
-		"guardrails":          {on("guardrails.enabled"), []string{"guardrails"}},
-		"network policies":    {on("networkPolicies.enabled"), []string{"network-policies"}},
-		"GKE's quota":         {on("gkeResourceQuota.enabled"), []string{"gke-resource-quota"}},
-		"both architectures":  {on("architectures", "architectures", []string{"amd64", "arm64"}), []string{"arm64"}},
+		"cert-manager":        {enabled("webhook.certificates", "webhook.certificates", "CertManager"), []string{"cert-manager"}},
+		"a given certificate": {enabled("webhook.certificates", "webhook.certificates", "Given", "webhook.caBundle", authority), []string{"webhook-ca"}},
+		"agents' metrics":     {enabled("agentMetrics.enabled"), []string{"agent-metrics"}},
+		"pod monitors":        {enabled("prometheus.podMonitors"), []string{"agent-metrics", "prometheus-operator"}},
+		"alerts":              {enabled("prometheus.alerts"), []string{"prometheus"}},
+		"dashboards":          {enabled("prometheus.dashboards"), []string{"dashboards"}},
+		"guardrails":          {enabled("guardrails.enabled"), []string{"guardrails"}},
+		"network policies":    {enabled("networkPolicies.enabled"), []string{"network-policies"}},
+		"GKE's quota":         {enabled("gkeResourceQuota.enabled"), []string{"gke-resource-quota"}},
+		"both architectures":  {enabled("architectures", "architectures", []string{"amd64", "arm64"}), []string{"arm64"}},
 		"everything at once": {everything, []string{
 			"cert-manager", "agent-metrics", "prometheus-operator", "prometheus", "dashboards", "guardrails", "network-policies", "gke-resource-quota",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, want := rendered(t, chart, test.values), built(t, test.components...)
-			kept := slices.DeleteFunc(slices.Sorted(maps.Keys(want)), func(key string) bool {
+			desired := slices.DeleteFunc(slices.Sorted(maps.Keys(want)), func(key string) bool {
 				return !strings.HasPrefix(key, "CustomResourceDefinition/") && key != certificate
 			})
-			if diff := cmp.Diff(kept, takeKept(got)); diff != "" {
+			if diff := cmp.Diff(desired, takeKept(got)); diff != "" {
 				t.Errorf("objects that Helm keeps (-want +got):\n%s", diff)
 			}
 			if len(want) < 50 {
@@ -257,9 +257,9 @@ func changes(before, after objects) map[string]string {
 
 // valueTests contains, for each value, the fields that it changes. The baseline is the chart with the values in given.
 var valueTests = map[string]struct {
-	value any
-	given map[string]any
-	want  map[string]string
+	value    any
+	baseline map[string]any
+	want     map[string]string
 }{
 	"images.manager":            {value: "r/m@sha256:1", want: map[string]string{manager + "." + container + "image": `"r/m@sha256:1"`}},
 	"images.nodeAgent":          {value: "r/a:1", want: map[string]string{nodeAgent + "." + container + "image": `"r/a:1"`, runner + "." + container + "image": `"r/a:1"`}},
@@ -289,11 +289,11 @@ var valueTests = map[string]struct {
 		manager + "." + container + "args.4": `"--allow-filesystem=/scratch"`, nodeAgent + "." + container + "args.1": `"--allow-filesystem=/scratch"`,
 	}},
 	"guardrails.ceilings": {
-		value: map[string]any{"rollout.failureThreshold.maximum": "9", "readAheadKiB.maximum": nil}, given: on("guardrails.enabled"),
+		value: map[string]any{"rollout.failureThreshold.maximum": "9", "readAheadKiB.maximum": nil}, baseline: enabled("guardrails.enabled"),
 		want: map[string]string{ceilings + "rollout.failureThreshold.maximum": `"9"`, ceilings + "readAheadKiB.maximum": "gone"},
 	},
 	"webhook.caBundle": {
-		value: "Yg==", given: on("webhook.certificates", "webhook.certificates", "Given", "webhook.caBundle", "YQ=="),
+		value: "Yg==", baseline: enabled("webhook.certificates", "webhook.certificates", "Given", "webhook.caBundle", "YQ=="),
 		want: map[string]string{
 			"ValidatingWebhookConfiguration/storage-client-webhook.webhooks.0.clientConfig.caBundle": `"Yg=="`,
 			"MutatingWebhookConfiguration/storage-client-webhook.webhooks.0.clientConfig.caBundle":   `"Yg=="`,
@@ -320,12 +320,12 @@ func TestEachValueChangesWhatItSaysAndNothingElse(t *testing.T) {
 	chart := development(t)
 	for path, test := range valueTests {
 		t.Run(path, func(t *testing.T) {
-			given := test.given
-			if given == nil {
-				given = map[string]any{}
+			baseline := test.baseline
+			if baseline == nil {
+				baseline = map[string]any{}
 			}
-			before := rendered(t, chart, given)
-			content, err := yaml.Marshal(given)
+			before := rendered(t, chart, baseline)
+			content, err := yaml.Marshal(baseline)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -383,18 +383,18 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 	chart := development(t)
 	for name, test := range map[string]struct {
 		values map[string]any
-		says   string
+		want   string
 	}{
-		"a misspelt value":                {on("budget.maxUnavailabel"), "maxUnavailabel"},
-		"a budget of nothing":             {on("budget.maxUnavailable", "budget.maxUnavailable", "0%"), "maxUnavailable"},
-		"an unknown keeper":               {on("webhook.certificates", "webhook.certificates", "Vault"), "certificates"},
-		"a certificate without authority": {on("webhook.certificates", "webhook.certificates", "Given"), "webhook.caBundle: certificates: Given needs the authority"},
-		"an architecture without image":   {on("architectures", "architectures", []string{"s390x"}), "architectures"},
+		"a misspelt value":                {enabled("budget.maxUnavailabel"), "maxUnavailabel"},
+		"a budget of nothing":             {enabled("budget.maxUnavailable", "budget.maxUnavailable", "0%"), "maxUnavailable"},
+		"an unknown keeper":               {enabled("webhook.certificates", "webhook.certificates", "Vault"), "certificates"},
+		"a certificate without authority": {enabled("webhook.certificates", "webhook.certificates", "Given"), "webhook.caBundle: certificates: Given needs the authority"},
+		"an architecture without image":   {enabled("architectures", "architectures", []string{"s390x"}), "architectures"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := helm(t, "template", "any", chart, "-f", valuesFile(t, test.values))
-			if err == nil || !strings.Contains(out, test.says) {
-				t.Errorf("want an error that contains %q, got %v: %.400s", test.says, err, out)
+			if err == nil || !strings.Contains(out, test.want) {
+				t.Errorf("want an error that contains %q, got %v: %.400s", test.want, err, out)
 			}
 		})
 	}

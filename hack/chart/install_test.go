@@ -96,7 +96,7 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 	get := func(name, namespace string, object client.Object) error {
 		return k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
 	}
-	has := func(name, namespace string, object client.Object) {
+	requireObject := func(name, namespace string, object client.Object) {
 		t.Helper()
 		if err := get(name, namespace, object); err != nil {
 			t.Fatal(err)
@@ -113,20 +113,20 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 
 	for name, level := range map[string]string{v1alpha1.ManagerNamespace: "restricted", v1alpha1.AgentNamespace: "privileged", v1alpha1.TrialNamespace: "restricted"} {
 		namespace := &corev1.Namespace{}
-		has(name, "", namespace)
+		requireObject(name, "", namespace)
 		if got := namespace.Labels["pod-security.kubernetes.io/enforce"]; got != level {
 			t.Errorf("namespace %s: got %q enforced, want %q", name, got, level)
 		}
 	}
 	manager := &appsv1.Deployment{}
-	has(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager)
+	requireObject(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager)
 
 	// The test writes the fields of chart objects that the manager would write, and creates a user's profile.
 	webhooks := &admissionv1.MutatingWebhookConfiguration{}
-	has("storage-client-webhook", "", webhooks)
+	requireObject("storage-client-webhook", "", webhooks)
 	webhooks.Webhooks[0].ClientConfig.CABundle = exampleCA(t)
 	secret := &corev1.Secret{}
-	has("storage-client-webhook", v1alpha1.ManagerNamespace, secret)
+	requireObject("storage-client-webhook", v1alpha1.ManagerNamespace, secret)
 	secret.Data = map[string][]byte{"tls.crt": []byte("of the manager")}
 	for _, object := range []client.Object{webhooks, secret} {
 		if err := k8s.Update(ctx, object, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
@@ -147,51 +147,51 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 		edit(t, filepath.Join(config, "crd/bases/tuning.storageclient.dev_storageclientprofiles.yaml"), "StorageClientProfile declares", "Of a later release, StorageClientProfile declares")
 	})
 	run(documentedCommand(t, "upgrade", second, kubeconfig))
-	has(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager)
+	requireObject(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager)
 	if image := manager.Spec.Template.Spec.Containers[0].Image; image != "m:2" {
 		t.Errorf("got image %s of the upgraded manager", image)
 	}
 	definition := &apiextensionsv1.CustomResourceDefinition{}
-	has("storageclientprofiles.tuning.storageclient.dev", "", definition)
+	requireObject("storageclientprofiles.tuning.storageclient.dev", "", definition)
 	if text := definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Description; !strings.HasPrefix(text, "Of a later release") {
 		t.Errorf("got a definition without the upgrade: %s", text)
 	}
 	after := &corev1.Secret{}
-	has("storage-client-webhook", v1alpha1.ManagerNamespace, after)
+	requireObject("storage-client-webhook", v1alpha1.ManagerNamespace, after)
 	if !bytes.Equal(after.Data["tls.crt"], secret.Data["tls.crt"]) {
 		t.Errorf("the upgrade removed the manager's certificate: %v", after.Data)
 	}
-	has("storage-client-webhook", "", webhooks)
+	requireObject("storage-client-webhook", "", webhooks)
 	if !bytes.Equal(webhooks.Webhooks[0].ClientConfig.CABundle, exampleCA(t)) {
 		t.Error("the upgrade removed the CA bundle from the webhooks")
 	}
-	kept := &v1alpha1.StorageClientProfile{}
-	has("p", "", kept)
-	if kept.UID != profile.UID || kept.DeletionTimestamp != nil {
-		t.Errorf("the upgrade changed the profile: %+v", kept.ObjectMeta)
+	current := &v1alpha1.StorageClientProfile{}
+	requireObject("p", "", current)
+	if current.UID != profile.UID || current.DeletionTimestamp != nil {
+		t.Errorf("the upgrade changed the profile: %+v", current.ObjectMeta)
 	}
 
 	run([]string{"uninstall", "storage-client-operator", "--namespace", "kube-system", "--kubeconfig", kubeconfig})
 	if err := get(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager); !apierrors.IsNotFound(err) {
 		t.Errorf("the manager still exists after helm uninstall: %v", err)
 	}
-	has("p", "", kept)
-	if kept.UID != profile.UID || kept.DeletionTimestamp != nil {
-		t.Errorf("helm uninstall deleted the profile, although the manager cannot restore its settings any more: %+v", kept.ObjectMeta)
+	requireObject("p", "", current)
+	if current.UID != profile.UID || current.DeletionTimestamp != nil {
+		t.Errorf("helm uninstall deleted the profile, although the manager cannot restore its settings any more: %+v", current.ObjectMeta)
 	}
 
 	// A controller removes the finalizer of a namespace. This cluster has no controllers.
 	for _, name := range []string{v1alpha1.ManagerNamespace, v1alpha1.AgentNamespace, v1alpha1.TrialNamespace} {
 		namespace := &corev1.Namespace{}
-		has(name, "", namespace)
+		requireObject(name, "", namespace)
 		namespace.Spec.Finalizers = nil
 		if err := k8s.SubResource("finalize").Update(ctx, namespace); err != nil {
 			t.Fatal(err)
 		}
 	}
 	run(documentedCommand(t, "install", second, kubeconfig))
-	has(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager)
-	has("p", "", kept)
+	requireObject(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager)
+	requireObject("p", "", current)
 }
 
 func exampleCA(t *testing.T) []byte {

@@ -14,7 +14,7 @@ import (
 )
 
 // expected maps each line of the document to a part of the operator's warning or advice. Empty if the line is correct.
-var said = map[string]string{
+var expected = map[string]string{
 	"spec.node.tuned.profile":                               "latency-performance sets vm.dirty_background_ratio, vm.dirty_ratio too",
 	"spec.node.sysctls[net.core.netdev_max_backlog]":        "A long queue uses memory and adds latency",
 	"spec.node.sysctls[net.core.optmem_max]":                "",
@@ -63,21 +63,21 @@ func TestTheExampleOfTheDocument(t *testing.T) {
 		}
 		texts = append(texts, problem.Field+": "+problem.Message)
 	}
-	own := []v1alpha1.SettingStatus{{Key: "sysctl/net.ipv4.tcp_rmem", Original: "4096 131072 33554432"}, {Key: "sysctl/net.core.rmem_max", Original: "4194304"}}
-	in := Input{Profile: profile, Nodes: []Node{{Name: "worker-1", Kernel: "6.18.44", Memory: 16 * gib, Settings: own}}}
+	statuses := []v1alpha1.SettingStatus{{Key: "sysctl/net.ipv4.tcp_rmem", Original: "4096 131072 33554432"}, {Key: "sysctl/net.core.rmem_max", Original: "4194304"}}
+	in := Input{Profile: profile, Nodes: []Node{{Name: "worker-1", Kernel: "6.18.44", Memory: 16 * gib, Settings: statuses}}}
 	for _, a := range For(in) {
 		texts = append(texts, a.Text)
 	}
-	for field, want := range said {
+	for field, want := range expected {
 		about := slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return !strings.Contains(text, field) })
-		spoken := strings.Join(about, "\n")
-		if want == "" && spoken != "" || !strings.Contains(spoken, want) {
-			t.Errorf("%s: got %q, want %q in it", field, spoken, want)
+		got := strings.Join(about, "\n")
+		if want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q in it", field, got, want)
 		}
 	}
 	lines := len(profile.Spec.Node.Sysctls) + len(profile.Spec.Volumes[0].MountOptions) + 2
-	if len(said) != lines {
-		t.Errorf("got %d expectations for %d lines", len(said), lines)
+	if len(expected) != lines {
+		t.Errorf("got %d expectations for %d lines", len(expected), lines)
 	}
 }
 

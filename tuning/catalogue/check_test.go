@@ -113,8 +113,8 @@ func TestCheck(t *testing.T) {
 				}
 				return
 			}
-			var refused *Error
-			if !errors.As(err, &refused) {
+			var rejection *Error
+			if !errors.As(err, &rejection) {
 				t.Fatalf("Check(%q, %q): got %v, want an *Error", test.key, test.value, err)
 			}
 			for _, part := range test.want {
@@ -154,7 +154,7 @@ func TestCheckNeverAdmitsAnUnsafeByte(t *testing.T) {
 			path := strings.NewReplacer(".", "/", "/", ".").Replace(name)
 			for part := range strings.SplitSeq(path, "/") {
 				if part == "" || part == "." || part == ".." {
-					t.Fatalf("got path %[2]q outside of the tree for %[1]q", key, path)
+					t.Fatalf("%q: got path %q outside of its tree", key, path)
 				}
 			}
 		}

@@ -112,8 +112,8 @@ func TestNothingBelowAFloorIsAccepted(t *testing.T) {
 		if (AllowList{}).Check(p.Key, join(numbers)) != nil {
 			return
 		}
-		for i, least := range p.Least {
-			if numbers[i] < least {
+		for i, minimum := range p.Least {
+			if numbers[i] < minimum {
 				t.Fatalf("got %s=%s accepted", p.Key, join(numbers))
 			}
 		}

@@ -68,9 +68,9 @@ func TestMissingForBackend(t *testing.T) {
 	vast := Volume{Driver: "csi.vastdata.com", Attributes: map[string]string{"mount_options": "vers=4.1,nolock"}}
 	trident := Volume{Driver: "csi.trident.netapp.io", Attributes: map[string]string{"protocol": "file"}}
 	for name, test := range map[string]struct {
-		volume    Volume
-		own, list string
-		want      string
+		volume         Volume
+		original, list string
+		want           string
 	}{
 		"VAST's attribute has options that the list lacks": {vast, "", "vers=3", "nolock"},
 		"and options that it has":                          {vast, "", "vers=3 nolock", ""},
@@ -81,7 +81,7 @@ func TestMissingForBackend(t *testing.T) {
 		"another driver":                                   {Volume{Driver: "nfs.csi.k8s.io"}, "", "nocto", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := test.volume.MissingForBackend(test.volume.Source().Options(), strings.Fields(test.own), strings.Fields(test.list)); got != test.want {
+			if got := test.volume.MissingForBackend(test.volume.Source().Options(), strings.Fields(test.original), strings.Fields(test.list)); got != test.want {
 				t.Errorf("got missing options %q, want %q", got, test.want)
 			}
 		})
@@ -145,26 +145,26 @@ func TestCheckHoldsForEveryDriver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		volume := rapid.SampledFrom(volumes).Draw(t, "volume")
 		drawn := rapid.SliceOfN(rapid.SampledFrom(draw), 0, 6).Draw(t, "wanted")
-		wanted, _ := mountoptions.NFS.WithoutDriverVersion(drawn, volume.PassedOptions(nil))
-		merged := mountoptions.NFS.Merge(nil, wanted, v1alpha1.ConflictUseProfile, nil).Options
+		desired, _ := mountoptions.NFS.WithoutDriverVersion(drawn, volume.PassedOptions(nil))
+		merged := mountoptions.NFS.Merge(nil, desired, v1alpha1.ConflictUseProfile, nil).Options
 		if len(volume.Check(mountoptions.NFS, merged)) > 0 {
 			return
 		}
-		handed := volume.PassedOptions(merged)
+		passed := volume.PassedOptions(merged)
 		var flat []string
-		for _, o := range mountoptions.Parse(handed) {
+		for _, o := range mountoptions.Parse(passed) {
 			flat = append(flat, o.String())
 		}
 		if differences := mountoptions.NFS.Compare(merged, flat); len(differences) > 0 {
-			t.Fatalf("%s: got %v from %v: %+v", volume.Driver, handed, merged, differences)
+			t.Fatalf("%s: got %v from %v: %+v", volume.Driver, passed, merged, differences)
 		}
 		for _, p := range mountoptions.Validate(mountoptions.NFS, flat) {
 			if strings.Contains(p.Message, "more than one version") {
-				t.Fatalf("%s: got %v from %v: %s", volume.Driver, handed, merged, p.Message)
+				t.Fatalf("%s: got %v from %v: %s", volume.Driver, passed, merged, p.Message)
 			}
 		}
 		if volume.ReadOnly && slices.Contains(merged, "rw") {
-			t.Fatalf("%s: got %v for a read-only volume", volume.Driver, handed)
+			t.Fatalf("%s: got %v for a read-only volume", volume.Driver, passed)
 		}
 	})
 }

@@ -55,12 +55,12 @@ type failer interface {
 
 // checkMerge checks properties of every merge: one merge is enough, options are not repeated, unaffected options stay, and rejected
 // options are not added.
-func checkMerge(t failer, p Protocol, policy v1alpha1.ConflictPolicy, current, wanted, class []string) {
+func checkMerge(t failer, p Protocol, policy v1alpha1.ConflictPolicy, current, desired, class []string) {
 	t.Helper()
 	table := tableOf(p)
-	got := p.Merge(current, wanted, policy, class)
-	if again := p.Merge(got.Options, wanted, policy, class); again.Changed || !slices.Equal(again.Options, got.Options) {
-		t.Fatalf("%s: %q and %q: got %q, then %q", p, current, wanted, got.Options, again.Options)
+	got := p.Merge(current, desired, policy, class)
+	if again := p.Merge(got.Options, desired, policy, class); again.Changed || !slices.Equal(again.Options, got.Options) {
+		t.Fatalf("%s: %q and %q: got %q, then %q", p, current, desired, got.Options, again.Options)
 	}
 	if !got.Changed {
 		if !slices.Equal(got.Options, current) {
@@ -68,24 +68,24 @@ func checkMerge(t failer, p Protocol, policy v1alpha1.ConflictPolicy, current, w
 		}
 		return
 	}
-	own, merged := Parse(current), Parse(got.Options)
+	original, merged := Parse(current), Parse(got.Options)
 	if len(lastOfEach(merged)) != len(merged) {
 		t.Fatalf("%s: got a repetition in %q", p, got.Options)
 	}
-	asked := map[string]bool{}
-	for _, o := range Parse(wanted) {
+	affected := map[string]bool{}
+	for _, o := range Parse(desired) {
 		if table.rejectionReason(o) == "" {
-			asked[table.groupOf(o)] = true
+			affected[table.groupOf(o)] = true
 		}
 	}
-	for _, o := range own {
+	for _, o := range original {
 		group := table.groupOf(o)
-		if !asked[group] && !(table.oneVersionOnly && group == keyVersion) && !slices.Contains(merged, o) {
+		if !affected[group] && !(table.oneVersionOnly && group == keyVersion) && !slices.Contains(merged, o) {
 			t.Fatalf("%s: got no %q in %q", p, o.String(), got.Options)
 		}
 	}
 	for _, o := range merged {
-		if !slices.Contains(own, o) && (table.rejectionReason(o) != "" || !asked[table.groupOf(o)] && table.groupOf(o) != keyVersion) {
+		if !slices.Contains(original, o) && (table.rejectionReason(o) != "" || !affected[table.groupOf(o)] && table.groupOf(o) != keyVersion) {
 			t.Fatalf("%s: got the unexpected option %q in %q", p, o.String(), got.Options)
 		}
 	}
@@ -109,9 +109,9 @@ func TestCompareWithItself(t *testing.T) {
 	for _, p := range protocols {
 		t.Run(string(p), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
-				wanted := slices.DeleteFunc(drawKnown(t, p, "wanted"), func(o string) bool { return strings.HasPrefix(o, "timeo=") })
-				if got := p.Compare(wanted, wanted); len(got) > 0 {
-					t.Fatalf("%q: got differences from itself: %+v", wanted, got)
+				desired := slices.DeleteFunc(drawKnown(t, p, "wanted"), func(o string) bool { return strings.HasPrefix(o, "timeo=") })
+				if got := p.Compare(desired, desired); len(got) > 0 {
+					t.Fatalf("%q: got differences from itself: %+v", desired, got)
 				}
 			})
 		})
@@ -124,17 +124,17 @@ func FuzzMergeAndCompare(f *testing.F) {
 	f.Add(uint8(2), uint8(1), `context="a,b"`+"\nlogbsize=32k", "logbsize=256k\nnoatime", "logbsize=32768")
 	f.Add(uint8(3), uint8(0), "relatime\n\n,", "noatime", "")
 	f.Add(uint8(0), uint8(2), "vers=4\nminorversion=1\nv3", "nfsvers=4.2\nnoac", "noac")
-	f.Fuzz(func(t *testing.T, protocol, policy uint8, current, wanted, class string) {
+	f.Fuzz(func(t *testing.T, protocol, policy uint8, current, desired, class string) {
 		p := protocols[int(protocol)%len(protocols)]
-		own, want := strings.Split(current, "\n"), strings.Split(wanted, "\n")
-		checkMerge(t, p, policies[int(policy)%len(policies)], own, want, strings.Split(class, "\n"))
+		original, want := strings.Split(current, "\n"), strings.Split(desired, "\n")
+		checkMerge(t, p, policies[int(policy)%len(policies)], original, want, strings.Split(class, "\n"))
 		for _, problem := range Validate(p, want) {
 			if problem.Message == "" {
 				t.Fatalf("got a problem without a message: %+v", problem)
 			}
 		}
-		p.Compare(want, own)
+		p.Compare(want, original)
 		p.Unverifiable(want)
-		p.AlteredOptions(own, want)
+		p.AlteredOptions(original, want)
 	})
 }

@@ -78,25 +78,25 @@ func TestValidateByProtocol(t *testing.T) {
 
 func TestMergeByProtocol(t *testing.T) {
 	for name, test := range map[string]struct {
-		protocol        Protocol
-		current, wanted string
-		want            string
-		kept            int
+		protocol         Protocol
+		current, desired string
+		want             string
+		skipped          int
 	}{
-		"SMB's actimeo sets two timers":                  {protocol: SMB, current: "dir_mode=0777 acregmax=60", wanted: "actimeo=30", want: "dir_mode=0777 acregmax=60 acdirmax=30", kept: 1},
-		"SMB's actimeo after a timer counts for nothing": {protocol: SMB, current: "acregmax=60 actimeo=30", wanted: "acdirmax=30", want: "acregmax=60 acdirmax=30"},
-		"SMB's actimeo next to none":                     {protocol: SMB, current: "hard", wanted: "actimeo=30", want: "hard actimeo=30"},
-		"a credential is not brought along":              {protocol: SMB, current: "hard", wanted: "password=x", want: "hard"},
-		"NFS's timers mean something else":               {protocol: NFS, current: "acregmax=60 actimeo=30", wanted: "acdirmax=30", want: "acregmax=60 actimeo=30"},
-		"one size in two ways is one":                    {protocol: XFS, current: "logbsize=262144", wanted: "logbsize=256k noatime", want: "logbsize=262144 noatime"},
-		"a log buffer that the volume has":               {protocol: XFS, current: "logbsize=32k", wanted: "logbsize=256k", want: "logbsize=32k", kept: 1},
-		"versions of SMB are not those of NFS":           {protocol: SMB, current: "vers=3.0", wanted: "vers=3.1.1", want: "vers=3.0", kept: 1},
-		"what no kernel knows any more is left out":      {protocol: XFS, current: "noatime", wanted: "nobarrier", want: "noatime"},
+		"SMB's actimeo sets two timers":                  {protocol: SMB, current: "dir_mode=0777 acregmax=60", desired: "actimeo=30", want: "dir_mode=0777 acregmax=60 acdirmax=30", skipped: 1},
+		"SMB's actimeo after a timer counts for nothing": {protocol: SMB, current: "acregmax=60 actimeo=30", desired: "acdirmax=30", want: "acregmax=60 acdirmax=30"},
+		"SMB's actimeo next to none":                     {protocol: SMB, current: "hard", desired: "actimeo=30", want: "hard actimeo=30"},
+		"a credential is not brought along":              {protocol: SMB, current: "hard", desired: "password=x", want: "hard"},
+		"NFS's timers mean something else":               {protocol: NFS, current: "acregmax=60 actimeo=30", desired: "acdirmax=30", want: "acregmax=60 actimeo=30"},
+		"one size in two ways is one":                    {protocol: XFS, current: "logbsize=262144", desired: "logbsize=256k noatime", want: "logbsize=262144 noatime"},
+		"a log buffer that the volume has":               {protocol: XFS, current: "logbsize=32k", desired: "logbsize=256k", want: "logbsize=32k", skipped: 1},
+		"versions of SMB are not those of NFS":           {protocol: SMB, current: "vers=3.0", desired: "vers=3.1.1", want: "vers=3.0", skipped: 1},
+		"what no kernel knows any more is left out":      {protocol: XFS, current: "noatime", desired: "nobarrier", want: "noatime"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := test.protocol.Merge(strings.Fields(test.current), strings.Fields(test.wanted), v1alpha1.ConflictKeepVolume, nil)
-			if diff := cmp.Diff(strings.Fields(test.want), got.Options); diff != "" || len(got.Skipped) != test.kept {
-				t.Errorf("%s\ngot skipped %v, want %d", diff, got.Skipped, test.kept)
+			got := test.protocol.Merge(strings.Fields(test.current), strings.Fields(test.desired), v1alpha1.ConflictKeepVolume, nil)
+			if diff := cmp.Diff(strings.Fields(test.want), got.Options); diff != "" || len(got.Skipped) != test.skipped {
+				t.Errorf("%s\ngot skipped %v, want %d", diff, got.Skipped, test.skipped)
 			}
 		})
 	}
@@ -104,39 +104,39 @@ func TestMergeByProtocol(t *testing.T) {
 
 func TestCompareByProtocol(t *testing.T) {
 	for name, test := range map[string]struct {
-		protocol         Protocol
-		wanted, observed string
-		want             []string // options that differ
-		unverifiable     []string
+		protocol          Protocol
+		desired, observed string
+		want              []string // options that differ
+		unverifiable      []string
 	}{
-		"XFS with the desired options":            {protocol: XFS, wanted: "noatime logbsize=256k logbufs=8", observed: "rw,noatime,attr2,inode64,logbufs=8,logbsize=256k,noquota"},
-		"a remount that did nothing":              {protocol: XFS, wanted: "logbsize=262144", observed: "rw,relatime,logbufs=8,logbsize=32k,noquota", want: []string{"logbsize"}},
-		"access times that differ":                {protocol: XFS, wanted: "noatime", observed: "rw,relatime,logbufs=8", want: []string{"atime"}},
-		"SMB shows one actimeo":                   {protocol: SMB, wanted: "acregmax=30 acdirmax=30", observed: "rw,vers=3.1.1,cache=strict,soft,actimeo=30,closetimeo=1"},
-		"what SMB shows on newer kernels only":    {protocol: SMB, wanted: "nosharesock mfsymlinks", observed: "rw,vers=3.1.1,mfsymlinks", unverifiable: []string{"nosharesock"}},
-		"a cache that is desired but not granted": {protocol: SMB, wanted: "cache=strict", observed: "rw,cache=none", want: []string{"cache"}},
-		"what XFS hides, since it is the default": {protocol: XFS, wanted: "dax=inode", observed: "rw,logbufs=8"},
-		"SMB shows two timers":                    {protocol: SMB, wanted: "actimeo=30", observed: "rw,soft,acregmax=60,acdirmax=30", want: []string{"acregmax"}},
-		"flags of any mount":                      {protocol: SMB, wanted: "nosuid nodev noexec", observed: "rw,vers=3.1.1,nosuid,relatime", want: []string{"dev", "exec"}},
-		"flags of a disk":                         {protocol: XFS, wanted: "nosuid nodev noexec ro", observed: "rw,attr2,nodev,noexec,relatime", want: []string{"suid", "rw"}},
-		"flags whatever the file system":          {protocol: Generic, wanted: "nosuid noexec nodiratime", observed: "rw,noexec,nodiratime,relatime", want: []string{"suid"}},
-		"a version left open":                     {protocol: SMB, wanted: "vers=default", observed: "rw,vers=3.1.1", unverifiable: []string{"vers=default"}},
-		"a family of versions":                    {protocol: SMB, wanted: "vers=3", observed: "rw,vers=3.1.1"},
-		"fewer channels than desired":             {protocol: SMB, wanted: "max_channels=4", observed: "rw,vers=3.1.1", want: []string{"max_channels"}},
-		"writes that SMB does not make wait":      {protocol: SMB, wanted: "sync", observed: "rw,vers=3.1.1,soft", unverifiable: []string{"sync"}},
-		"reads that are decrypted elsewhere":      {protocol: SMB, wanted: "esize=0", observed: "rw,vers=3.1.1,esize=65536", want: []string{"esize"}},
-		"reads that are decrypted here":           {protocol: SMB, wanted: "esize=0", observed: "rw,vers=3.1.1"},
-		"what the kernel does not show":           {protocol: SMB, wanted: "noatime hard", observed: "rw,hard", unverifiable: []string{"noatime"}},
+		"XFS with the desired options":            {protocol: XFS, desired: "noatime logbsize=256k logbufs=8", observed: "rw,noatime,attr2,inode64,logbufs=8,logbsize=256k,noquota"},
+		"a remount that did nothing":              {protocol: XFS, desired: "logbsize=262144", observed: "rw,relatime,logbufs=8,logbsize=32k,noquota", want: []string{"logbsize"}},
+		"access times that differ":                {protocol: XFS, desired: "noatime", observed: "rw,relatime,logbufs=8", want: []string{"atime"}},
+		"SMB shows one actimeo":                   {protocol: SMB, desired: "acregmax=30 acdirmax=30", observed: "rw,vers=3.1.1,cache=strict,soft,actimeo=30,closetimeo=1"},
+		"what SMB shows on newer kernels only":    {protocol: SMB, desired: "nosharesock mfsymlinks", observed: "rw,vers=3.1.1,mfsymlinks", unverifiable: []string{"nosharesock"}},
+		"a cache that is desired but not granted": {protocol: SMB, desired: "cache=strict", observed: "rw,cache=none", want: []string{"cache"}},
+		"what XFS hides, since it is the default": {protocol: XFS, desired: "dax=inode", observed: "rw,logbufs=8"},
+		"SMB shows two timers":                    {protocol: SMB, desired: "actimeo=30", observed: "rw,soft,acregmax=60,acdirmax=30", want: []string{"acregmax"}},
+		"flags of any mount":                      {protocol: SMB, desired: "nosuid nodev noexec", observed: "rw,vers=3.1.1,nosuid,relatime", want: []string{"dev", "exec"}},
+		"flags of a disk":                         {protocol: XFS, desired: "nosuid nodev noexec ro", observed: "rw,attr2,nodev,noexec,relatime", want: []string{"suid", "rw"}},
+		"flags whatever the file system":          {protocol: Generic, desired: "nosuid noexec nodiratime", observed: "rw,noexec,nodiratime,relatime", want: []string{"suid"}},
+		"a version left open":                     {protocol: SMB, desired: "vers=default", observed: "rw,vers=3.1.1", unverifiable: []string{"vers=default"}},
+		"a family of versions":                    {protocol: SMB, desired: "vers=3", observed: "rw,vers=3.1.1"},
+		"fewer channels than desired":             {protocol: SMB, desired: "max_channels=4", observed: "rw,vers=3.1.1", want: []string{"max_channels"}},
+		"writes that SMB does not make wait":      {protocol: SMB, desired: "sync", observed: "rw,vers=3.1.1,soft", unverifiable: []string{"sync"}},
+		"reads that are decrypted elsewhere":      {protocol: SMB, desired: "esize=0", observed: "rw,vers=3.1.1,esize=65536", want: []string{"esize"}},
+		"reads that are decrypted here":           {protocol: SMB, desired: "esize=0", observed: "rw,vers=3.1.1"},
+		"what the kernel does not show":           {protocol: SMB, desired: "noatime hard", observed: "rw,hard", unverifiable: []string{"noatime"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, d := range test.protocol.Compare(strings.Fields(test.wanted), strings.Split(test.observed, ",")) {
+			for _, d := range test.protocol.Compare(strings.Fields(test.desired), strings.Split(test.observed, ",")) {
 				got = append(got, d.Option)
 			}
 			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
-			if diff := cmp.Diff(test.unverifiable, test.protocol.Unverifiable(strings.Fields(test.wanted)), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(test.unverifiable, test.protocol.Unverifiable(strings.Fields(test.desired)), cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -92,14 +92,14 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func expect(t *testing.T, what string, want []string, got []Problem) {
+func expect(t *testing.T, name string, want []string, got []Problem) {
 	t.Helper()
 	if len(want) != len(got) {
-		t.Fatalf("%s: got %+v, want %q", what, got, want)
+		t.Fatalf("%s: got %+v, want %q", name, got, want)
 	}
 	for i, p := range got {
 		if text := p.Option + ": " + p.Message; !strings.HasPrefix(text, want[i]) {
-			t.Errorf("%s: got %q, want %q", what, text, want[i])
+			t.Errorf("%s: got %q, want %q", name, text, want[i])
 		}
 	}
 }

@@ -28,54 +28,54 @@ func TestSeedErrata(t *testing.T) {
 		"16777216 buckets are a loss with 4 TiB of memory": {
 			hash(4<<40, 16777216), []string{"fact: granted 16777216, default 33554432, clamped false"}},
 		"a suffix would use 16 buckets": {
-			answers(argument("ihash_entries=16M")), []string{"error: spec.node.kernelArguments[0]: must be decimal digits only, without a suffix: write 16777216"}},
+			problemsOf(argument("ihash_entries=16M")), []string{"error: spec.node.kernelArguments[0]: must be decimal digits only, without a suffix: write 16777216"}},
 		"actimeo=30 is what the Azure Files driver sets anyway: the volume stays as it is": {
 			merged(mountoptions.NFS, "actimeo=30", "actimeo=30"), []string{"fact: actimeo=30, changed false"}},
 		"logbufs=8 is the kernel's own": {
-			answers(blockVolume("logbufs=8")), []string{"warning: spec.volumes[0].mountOptions[0]: is the kernel's default"}},
+			problemsOf(blockVolume("logbufs=8")), []string{"warning: spec.volumes[0].mountOptions[0]: is the kernel's default"}},
 		"noquota is harmless only without quotas": {
-			answers(blockVolume("noquota")), []string{"warning: spec.volumes[0].mountOptions[0]: is the default without quotas; with quotas it drops"}},
+			problemsOf(blockVolume("noquota")), []string{"warning: spec.volumes[0].mountOptions[0]: is the default without quotas; with quotas it drops"}},
 		"nodiratime comes with noatime": {
-			answers(blockVolume("noatime", "nodiratime")), []string{"warning: spec.volumes[0].mountOptions[1]: is implied by noatime"}},
+			problemsOf(blockVolume("noatime", "nodiratime")), []string{"warning: spec.volumes[0].mountOptions[1]: is implied by noatime"}},
 		"a remount changes nothing of XFS: the next mount does": {
 			[]string{"fact: " + string(mountoptions.XFS.Effect("logbsize=256k"))}, []string{"fact: NextMount"}},
 		"tcp_sack 1 and 0 are two profiles that disagree: nothing is set": {
 			conflicts("net.ipv4.tcp_sack", "1", "0"), []string{"fact: sysctl/net.ipv4.tcp_sack [1 0] kept nothing"}},
 		"tcp_sack 0 costs retransmissions": {
-			answers(sysctl("net.ipv4.tcp_sack", "0")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_sack]: If off, every lost packet"}},
+			problemsOf(sysctl("net.ipv4.tcp_sack", "0")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_sack]: If off, every lost packet"}},
 		"tcp_low_latency does nothing": {
-			answers(sysctl("net.ipv4.tcp_low_latency", "1")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_low_latency]: The kernel accepts the value but does not use it"}},
+			problemsOf(sysctl("net.ipv4.tcp_low_latency", "1")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_low_latency]: The kernel accepts the value but does not use it"}},
 		"tcp_fack does nothing, and 0 is what it is anyway": {
-			append(answers(sysctl("net.ipv4.tcp_fack", "0")), known("sysctl/net.ipv4.tcp_fack")), []string{"fact: default 0; The kernel accepts the value but does not use it"}},
+			append(problemsOf(sysctl("net.ipv4.tcp_fack", "0")), known("sysctl/net.ipv4.tcp_fack")), []string{"fact: default 0; The kernel accepts the value but does not use it"}},
 		"route.flush is an action": {
-			answers(sysctl("net.ipv4.route.flush", "1")), []string{"warning: spec.node.sysctls[net.ipv4.route.flush]: An action, not a state"}},
+			problemsOf(sysctl("net.ipv4.route.flush", "1")), []string{"warning: spec.node.sysctls[net.ipv4.route.flush]: An action, not a state"}},
 		"tcp_mem counts pages": {
-			answers(sysctl("net.ipv4.tcp_mem", "4096 89600 4194304")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_mem]: Counts pages, not bytes"}},
+			problemsOf(sysctl("net.ipv4.tcp_mem", "4096 89600 4194304")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_mem]: Counts pages, not bytes"}},
 		"tpc_max_slot_table_entries is misspelt": {
-			answers(sysctl("sunrpc.tpc_max_slot_table_entries", "128")), []string{"error: spec.node.sysctls[sunrpc.tpc_max_slot_table_entries]: not supported. Did you mean sunrpc.tcp_max_slot_table_entries?"}},
+			problemsOf(sysctl("sunrpc.tpc_max_slot_table_entries", "128")), []string{"error: spec.node.sysctls[sunrpc.tpc_max_slot_table_entries]: not supported. Did you mean sunrpc.tcp_max_slot_table_entries?"}},
 		"max_tcp_slot_table_entries is misspelt": {
-			answers(sysctl("sunrpc.max_tcp_slot_table_entries", "128")), []string{"error: spec.node.sysctls[sunrpc.max_tcp_slot_table_entries]: not supported. Did you mean sunrpc.tcp_max_slot_table_entries?"}},
+			problemsOf(sysctl("sunrpc.max_tcp_slot_table_entries", "128")), []string{"error: spec.node.sysctls[sunrpc.max_tcp_slot_table_entries]: not supported. Did you mean sunrpc.tcp_max_slot_table_entries?"}},
 		"the table's slots count for each connection": {
 			[]string{settled(8)}, []string{"fact: nconnect=8: 512"}},
 		"over eight connections the table changes nothing": {
-			append(answers(maxSlots(fromNconnect), volume("nconnect=16")), settled(16)),
+			append(problemsOf(maxSlots(fromNconnect), volume("nconnect=16")), settled(16)),
 			[]string{"warning: spec.node.sunrpc.tcpMaxSlotTableEntries: has no effect with nconnect=16", "fact: nconnect=16: unset"}},
 		"NFSv4.1 ignores slot tables": {
-			answers(maxSlots(intstr.FromInt32(128)), volume("vers=4.1")), []string{"warning: spec.node.sunrpc.tcpMaxSlotTableEntries: has no effect: the volumes use NFSv4.1 or 4.2 only"}},
+			problemsOf(maxSlots(intstr.FromInt32(128)), volume("vers=4.1")), []string{"warning: spec.node.sunrpc.tcpMaxSlotTableEntries: has no effect: the volumes use NFSv4.1 or 4.2 only"}},
 		"intr does nothing": {
-			answers(volume("hard", "intr")), []string{"warning: spec.volumes[0].mountOptions[1]: has had no effect since kernel 2.6.25"}},
+			problemsOf(volume("hard", "intr")), []string{"warning: spec.volumes[0].mountOptions[1]: has had no effect since kernel 2.6.25"}},
 		"nocto is about opening, not about closing": {
 			[]string{nfsOption("nocto").Note}, []string{"Skips the check for changes when a file is opened; writes are still flushed at close"}},
 		"actimeo is about files and directories, all four timers": {
 			compared("actimeo=60", "acregmin=3,acregmax=60,acdirmin=30,acdirmax=60"), []string{"fact: acregmin 3", "fact: acdirmin 30"}},
 		"acregmax is 60 by default": {
-			append(answers(volume("acregmin=45")), "fact: acregmax "+nfsOption("acregmax").Default), []string{"fact: acregmax 60"}},
+			append(problemsOf(volume("acregmin=45")), "fact: acregmax "+nfsOption("acregmax").Default), []string{"fact: acregmax 60"}},
 		"acregmin over the default of acregmax is crossed": {
-			answers(volume("acregmin=61")), []string{"warning: spec.volumes[0].mountOptions[0]: is larger than acregmax, which is 60"}},
+			problemsOf(volume("acregmin=61")), []string{"warning: spec.volumes[0].mountOptions[0]: is larger than acregmax, which is 60"}},
 		"ports from 1024 on are those of others": {
-			answers(sysctl("net.ipv4.ip_local_port_range", "1024 65000")), []string{"warning: spec.node.sysctls[net.ipv4.ip_local_port_range]: A wider range than 32768 60999 includes ports that NodePort"}},
+			problemsOf(sysctl("net.ipv4.ip_local_port_range", "1024 65000")), []string{"warning: spec.node.sysctls[net.ipv4.ip_local_port_range]: A wider range than 32768 60999 includes ports that NodePort"}},
 		"tuned and dirty_ratio set one key: the declared value wins": {
-			append(answers(func(s *v1alpha1.StorageClientProfileSpec) {
+			append(problemsOf(func(s *v1alpha1.StorageClientProfileSpec) {
 				s.Node.Tuned = &v1alpha1.Tuned{Profile: "latency-performance"}
 				s.Node.Sysctls = map[string]v1alpha1.SettingText{"vm.dirty_ratio": "20"}
 			}), "fact: "+note("tuned/profile")), []string{"fact: Sysctls declared in a StorageClientProfile override"}},
@@ -93,8 +93,8 @@ func TestSeedErrata(t *testing.T) {
 	}
 }
 
-// answers returns the problems of a profile, with their severity.
-func answers(options ...option) []string {
+// problemsOf returns the problems of a profile, with their severity.
+func problemsOf(options ...option) []string {
 	p := profile("a", 0, options...)
 	var all []string
 	for _, problem := range Validate(&p, catalogue.AllowList{}) {
@@ -119,8 +119,8 @@ func hash(memory, requested int64) []string {
 	return []string{fmt.Sprintf("fact: granted %d, default %d, clamped %v", grant.Granted, grant.Default, grant.Clamped)}
 }
 
-func merged(protocol mountoptions.Protocol, current, wanted string) []string {
-	result := protocol.Merge([]string{current}, []string{wanted}, v1alpha1.ConflictUseProfile, nil)
+func merged(protocol mountoptions.Protocol, current, desired string) []string {
+	result := protocol.Merge([]string{current}, []string{desired}, v1alpha1.ConflictUseProfile, nil)
 	return []string{fmt.Sprintf("fact: %s, changed %v", strings.Join(result.Options, ","), result.Changed)}
 }
 
@@ -128,11 +128,11 @@ func conflicts(key, a, b string) []string {
 	result := Merge([]v1alpha1.StorageClientProfile{profile("a", 0, sysctl(key, a)), profile("b", 0, sysctl(key, b))}, nil)
 	all := make([]string, 0, len(result.Conflicts))
 	for _, c := range result.Conflicts {
-		kept := c.Kept
-		if kept == "" && len(result.Settings) == 0 {
-			kept = "nothing"
+		value := c.Kept
+		if value == "" && len(result.Settings) == 0 {
+			value = "nothing"
 		}
-		all = append(all, fmt.Sprintf("fact: %s %v kept %s", c.Key, c.Values, kept))
+		all = append(all, fmt.Sprintf("fact: %s %v kept %s", c.Key, c.Values, value))
 	}
 	return all
 }
@@ -165,9 +165,9 @@ func nfsOption(name string) mountoptions.Known {
 	return mountoptions.Known{}
 }
 
-func compared(wanted, observed string) []string {
+func compared(desired, observed string) []string {
 	var all []string
-	for _, d := range mountoptions.Compare([]string{wanted}, strings.Split(observed, ",")) {
+	for _, d := range mountoptions.Compare([]string{desired}, strings.Split(observed, ",")) {
 		all = append(all, "fact: "+d.Option+" "+d.Observed)
 	}
 	return all

@@ -144,7 +144,7 @@ func TestHostSettingsThatCanNeverWork(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if all := strings.Join(answers(test.set), "\n"); !strings.Contains(all, test.want) {
+			if all := strings.Join(problemsOf(test.set), "\n"); !strings.Contains(all, test.want) {
 				t.Errorf("got\n%s\nwant %q in it", all, test.want)
 			}
 		})

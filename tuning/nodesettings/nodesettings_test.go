@@ -311,9 +311,9 @@ func TestMergeProperties(t *testing.T) {
 			if settingOf(first.Settings, c.Key).Key != "" {
 				t.Fatalf("%s: got a value despite an unresolved conflict", c.Key)
 			}
-			held := v1alpha1.NodeSetting{Key: c.Key, Value: "9", Profile: "before", OnRemoval: v1alpha1.DeletionRestore}
-			kept := Merge(profiles, []v1alpha1.NodeSetting{held})
-			if diff := cmp.Diff(held, settingOf(kept.Settings, c.Key)); diff != "" {
+			effective := v1alpha1.NodeSetting{Key: c.Key, Value: "9", Profile: "before", OnRemoval: v1alpha1.DeletionRestore}
+			merged := Merge(profiles, []v1alpha1.NodeSetting{effective})
+			if diff := cmp.Diff(effective, settingOf(merged.Settings, c.Key)); diff != "" {
 				t.Fatalf("got the effective value changed:\n%s", diff)
 			}
 		}

@@ -91,11 +91,11 @@ func TestShippedProfilesNeverLowerAKernelsDefault(t *testing.T) {
 			t.Fatalf("%s: %v", file, err)
 		}
 		for _, setting := range Settings(&p) {
-			for release, own := range kernels {
-				if own[setting.Key] != "" {
+			for release, defaults := range kernels {
+				if defaults[setting.Key] != "" {
 					compared++
 				}
-				if lowers := catalogue.Lowers(setting.Key, own[setting.Key], setting.Value); lowers != "" {
+				if lowers := catalogue.Lowers(setting.Key, defaults[setting.Key], setting.Value); lowers != "" {
 					t.Errorf("%s: %s of kernel %s %s", file, setting.Key, release, lowers)
 				}
 			}

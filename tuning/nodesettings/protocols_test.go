@@ -39,7 +39,7 @@ func TestProtocolsOf(t *testing.T) {
 
 func TestValidateBySelector(t *testing.T) {
 	at := func(selector v1alpha1.VolumeSelector, options ...v1alpha1.MountOption) []string {
-		return answers(volume(options...), func(s *v1alpha1.StorageClientProfileSpec) { s.Volumes[0].Selector = selector })
+		return problemsOf(volume(options...), func(s *v1alpha1.StorageClientProfileSpec) { s.Volumes[0].Selector = selector })
 	}
 	azure := v1alpha1.VolumeSelector{Drivers: []string{"file.csi.azure.com"}}
 	azureNFS := v1alpha1.VolumeSelector{Drivers: azure.Drivers, Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}
@@ -93,7 +93,7 @@ func TestValidateBySelector(t *testing.T) {
 // Options that some or all volumes will not get are reported before they are applied.
 func TestValidateWarnsOfOptionsThatStricterVolumesDoNotGet(t *testing.T) {
 	at := func(policy v1alpha1.ConflictPolicy, selector v1alpha1.VolumeSelector, options ...v1alpha1.MountOption) []string {
-		return answers(volume(options...), func(s *v1alpha1.StorageClientProfileSpec) {
+		return problemsOf(volume(options...), func(s *v1alpha1.StorageClientProfileSpec) {
 			s.Volumes[0].OnConflict, s.Volumes[0].Selector = policy, selector
 		})
 	}

@@ -43,20 +43,20 @@ func TestFindingsOfOneRuleAreGrouped(t *testing.T) {
 
 // Every proposed change has a text, in any field.
 func TestEveryChangeHasATextForm(t *testing.T) {
-	told := map[string][]string{}
+	texts := map[string][]string{}
 	for _, r := range Rules() {
 		f, _ := r.apply(nfs("NFSv4.1", option("rsize=32768"), read(6000, 32, 187)))
-		told[r.ID] = f.Change.Texts()
-		if (len(told[r.ID]) > 0) != (r.Cause == CauseClient) {
-			t.Errorf("%s with cause %s: got change texts %q", r.ID, r.Cause, told[r.ID])
+		texts[r.ID] = f.Change.Texts()
+		if (len(texts[r.ID]) > 0) != (r.Cause == CauseClient) {
+			t.Errorf("%s with cause %s: got change texts %q", r.ID, r.Cause, texts[r.ID])
 		}
 	}
 	for rule, want := range map[string]string{
 		"SessionFlaps": "node.nfs4UniqueID=FromNode", "FewSlots": "node.sunrpc.tcpMaxSlotTableEntries=65536", "FewSessionSlots": "node.kernelModules.nfs.max_session_slots=180",
 		"AttributeRevalidation": "actimeo=30",
 	} {
-		if !slices.Contains(told[rule], want) {
-			t.Errorf("%s: got change texts %q, want %s", rule, told[rule], want)
+		if !slices.Contains(texts[rule], want) {
+			t.Errorf("%s: got change texts %q, want %s", rule, texts[rule], want)
 		}
 	}
 }

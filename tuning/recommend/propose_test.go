@@ -49,8 +49,8 @@ func findings(samples ...Sample) []Finding {
 }
 
 func TestAProposalChangesTheRuleOfTheVolume(t *testing.T) {
-	was := declared()
-	p := Propose(was, findings(nfs("NFSv4.1", operation("GETATTR", 16387))))
+	target := declared()
+	p := Propose(target, findings(nfs("NFSv4.1", operation("GETATTR", 16387))))
 	if len(p.Profiles) != 1 {
 		t.Fatalf("%+v", p)
 	}
@@ -66,7 +66,7 @@ func TestAProposalChangesTheRuleOfTheVolume(t *testing.T) {
 	if diff := cmp.Diff(changes, p.Changes); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(declared().Profile, was.Profile); diff != "" {
+	if diff := cmp.Diff(declared().Profile, target.Profile); diff != "" {
 		t.Errorf("got the caller's profile changed:\n%s", diff)
 	}
 	p = Propose(declared(func(r *v1alpha1.VolumeRule) { r.OnConflict = v1alpha1.ConflictUseProfile }), findings(nfs("NFSv4.1", operation("GETATTR", 16387))))
@@ -76,7 +76,7 @@ func TestAProposalChangesTheRuleOfTheVolume(t *testing.T) {
 }
 
 func TestAProposalWithoutARuleIsANewProfile(t *testing.T) {
-	p := Propose(target(), findings(nfs("NFSv4.1", operation("GETATTR", 16387)), nfs("NFSv4.1", took(31, 8, 1.4)), nfs("NFSv4.1", read(256, 256, 64))))
+	p := Propose(target(), findings(nfs("NFSv4.1", operation("GETATTR", 16387)), nfs("NFSv4.1", timing(31, 8, 1.4)), nfs("NFSv4.1", read(256, 256, 64))))
 	want := v1alpha1.StorageClientProfileSpec{
 		NodeSelector: metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 			{Key: "kubernetes.io/hostname", Operator: metav1.LabelSelectorOpIn, Values: []string{"n1", "n2"}},
@@ -97,7 +97,7 @@ func TestAProposalWithoutARuleIsANewProfile(t *testing.T) {
 
 // Node settings do not belong in the profile that selects the volume: it may select other nodes.
 func TestAProposalForNodesIsASeparateProfile(t *testing.T) {
-	p := Propose(declared(), findings(nfs("NFSv4.1", operation("GETATTR", 16387)), nfs("NFSv4.1", took(31, 8, 1.4))))
+	p := Propose(declared(), findings(nfs("NFSv4.1", operation("GETATTR", 16387)), nfs("NFSv4.1", timing(31, 8, 1.4))))
 	if len(p.Profiles) != 2 || p.Profiles[0].Name != "eda" || p.Profiles[0].Spec.Node != nil || p.Profiles[1].Spec.Volumes != nil || p.Profiles[1].Spec.Node == nil {
 		t.Errorf("%+v", p.Profiles)
 	}
@@ -105,7 +105,7 @@ func TestAProposalForNodesIsASeparateProfile(t *testing.T) {
 
 func TestTheLargerOfTwoLimitsIsProposed(t *testing.T) {
 	few := func(limit int) Sample {
-		return nfs("NFSv3", took(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = limit })
+		return nfs("NFSv3", timing(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = limit })
 	}
 	for _, samples := range [][]Sample{{few(2), few(100)}, {few(100), few(2)}} {
 		p := Propose(target(), findings(append(samples, nfs("NFSv4.1", func(s *Sample) {
@@ -140,7 +140,7 @@ func TestChangesThatAreLeftOut(t *testing.T) {
 }
 
 func TestNoProposalIfNoSettingHelps(t *testing.T) {
-	for name, s := range map[string]Sample{"healthy": nfs("NFSv4.1"), "a busy server": nfs("NFSv4.1", took(0.2, 105, 1.4))} {
+	for name, s := range map[string]Sample{"healthy": nfs("NFSv4.1"), "a busy server": nfs("NFSv4.1", timing(0.2, 105, 1.4))} {
 		if p := Propose(declared(), findings(s)); len(p.Profiles)+len(p.Changes)+len(p.LeftOut) > 0 {
 			t.Errorf("%s: %+v", name, p)
 		}
@@ -151,8 +151,8 @@ func TestNoProposalIfNoSettingHelps(t *testing.T) {
 func TestEveryProposalIsValid(t *testing.T) {
 	proposed := map[string]bool{}
 	for _, s := range []Sample{
-		nfs("NFSv4.1", operation("GETATTR", 16387)), nfs("NFSv3", took(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = 2 }),
-		nfs("NFSv4.1", took(31, 8, 1.4)), nfs("NFSv4.1", func(s *Sample) { s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 2}) }),
+		nfs("NFSv4.1", operation("GETATTR", 16387)), nfs("NFSv3", timing(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = 2 }),
+		nfs("NFSv4.1", timing(31, 8, 1.4)), nfs("NFSv4.1", func(s *Sample) { s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 2}) }),
 		nfs("NFSv4.1", read(256, 256, 64)), nfs("NFSv4.1", read(680, 512, 64), readAhead(15360)),
 		nfs("NFSv4.1", read(6000, 32, 180), option("rsize=32768")), nfs("NFSv4.1", wrote(6000, 32, false), option("wsize=32768")),
 		nfs("xfs", log(counters.Log{Writes: 6000, NoBuffer: 600})),

@@ -31,11 +31,11 @@ func operation(name string, count uint64) func(*Sample) {
 	}
 }
 
-// took sets the duration of the small READs in milliseconds.
-func took(queue, trip, least float64) func(*Sample) {
+// timing sets the duration of the small READs in milliseconds.
+func timing(queue, trip, minimum float64) func(*Sample) {
 	return func(s *Sample) {
 		s.Operations[0].QueueMillis, s.Operations[0].RoundTripMillis = uint64(queue*6000), uint64(trip*6000)
-		s.MinRoundTripMicros = uint64(least * 1000)
+		s.MinRoundTripMicros = uint64(minimum * 1000)
 	}
 }
 
@@ -49,10 +49,10 @@ func option(o string) func(*Sample) {
 func events(e counters.Events) func(*Sample) { return func(s *Sample) { s.Events = e } }
 
 // read sets the READs through the page cache in one minute: their number, the KiB of each, and the MiB that programs requested.
-func read(count, each, asked uint64) func(*Sample) {
+func read(count, each, requested uint64) func(*Sample) {
 	return func(s *Sample) {
 		s.Operations = []Operation{{Name: "READ", Count: count, BytesReceived: count * each << 10, RoundTripMillis: count * 5}}
-		s.Bytes = counters.Bytes{Read: asked << 20, WireRead: count * each << 10}
+		s.Bytes = counters.Bytes{Read: requested << 20, WireRead: count * each << 10}
 	}
 }
 
@@ -81,8 +81,8 @@ func TestFor(t *testing.T) {
 		want string
 	}{
 		"healthy":                    {nfs("NFSv4.1"), ""},
-		"healthy, single, v3":        {nfs("NFSv3", took(0.2, 4.1, 1.4)), ""},
-		"healthy, 64 workers":        {nfs("NFSv4.1", took(0.2, 7.4, 1.4)), ""},
+		"healthy, single, v3":        {nfs("NFSv3", timing(0.2, 4.1, 1.4)), ""},
+		"healthy, 64 workers":        {nfs("NFSv4.1", timing(0.2, 7.4, 1.4)), ""},
 		"idle":                       {nfs("NFSv4.1", operation("GETATTR", 99)), ""},
 		"99 in ten seconds are few":  {nfs("NFSv4.1", operation("OPEN", 99), func(s *Sample) { s.Seconds = 10 }), ""},
 		"100 in ten seconds are not": {nfs("NFSv4.1", operation("OPEN", 100), func(s *Sample) { s.Seconds = 10 }), "OpenAndClose"},
@@ -100,22 +100,22 @@ func TestFor(t *testing.T) {
 			"AttributeRevalidation"},
 		"opens of NFSv4 ask by themselves": {nfs("NFSv4.1", operation("OPEN", 6000), events(counters.Events{Opens: 6000})), "OpenAndClose"},
 
-		"no slots, v3":                           {nfs("NFSv3", took(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = 2 }), "FewSlots"},
-		"backlog of one":                         {nfs("NFSv3", took(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 6000 }), ""},
-		"backlog, but the response takes longer": {nfs("NFSv3", took(9, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669 }), ""},
-		"no session slots":                       {nfs("NFSv4.1", took(31, 8, 1.4)), "FewSessionSlots"},
-		"a queue of 4.0 is no session's":         {nfs("NFSv4.0", took(31, 8, 1.4)), ""},
-		"a short queue":                          {nfs("NFSv4.1", took(24, 8, 1.4)), ""},
-		"busy, single":                           {nfs("NFSv4.1", took(0.2, 105, 1.4)), "BusyServer"},
-		"busy, 64 workers":                       {nfs("NFSv4.1", took(140, 169, 1.4)), "BusyServer"},
-		"busy, and slots are short":              {nfs("NFSv4.1", took(700, 105, 1.4)), "BusyServer"},
-		"busy, or the network is":                {nfs("NFSv4.1", took(0.2, 105, 0)), ""},
-		"a fast network makes none busy":         {nfs("NFSv4.1", took(0.2, 4.9, 0.1)), ""},
+		"no slots, v3":                           {nfs("NFSv3", timing(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = 2 }), "FewSlots"},
+		"backlog of one":                         {nfs("NFSv3", timing(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 6000 }), ""},
+		"backlog, but the response takes longer": {nfs("NFSv3", timing(9, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669 }), ""},
+		"no session slots":                       {nfs("NFSv4.1", timing(31, 8, 1.4)), "FewSessionSlots"},
+		"a queue of 4.0 is no session's":         {nfs("NFSv4.0", timing(31, 8, 1.4)), ""},
+		"a short queue":                          {nfs("NFSv4.1", timing(24, 8, 1.4)), ""},
+		"busy, single":                           {nfs("NFSv4.1", timing(0.2, 105, 1.4)), "BusyServer"},
+		"busy, 64 workers":                       {nfs("NFSv4.1", timing(140, 169, 1.4)), "BusyServer"},
+		"busy, and slots are short":              {nfs("NFSv4.1", timing(700, 105, 1.4)), "BusyServer"},
+		"busy, or the network is":                {nfs("NFSv4.1", timing(0.2, 105, 0)), ""},
+		"a fast network makes none busy":         {nfs("NFSv4.1", timing(0.2, 4.9, 0.1)), ""},
 		"large requests may take long": {nfs("NFSv4.1", func(s *Sample) {
 			s.Operations = []Operation{{Name: "READ", Count: 6000, BytesReceived: 6000 << 20, RoundTripMillis: 6000 * 211}}
 			s.Bytes = counters.Bytes{DirectRead: 6000 << 20, WireRead: 6000 << 20}
 		}), ""},
-		"far away": {nfs("NFSv4.1", took(0.2, 15, 10.5)), "SlowNetwork"},
+		"far away": {nfs("NFSv4.1", timing(0.2, 15, 10.5)), "SlowNetwork"},
 		"lost on the way to us": {nfs("NFSv4.1", func(s *Sample) {
 			s.Network = counters.Network{InSegments: 4500, OutSegments: 4500, OutOfOrder: 232}
 		}), "PacketLoss"},

@@ -60,8 +60,8 @@ func (s *scene) step(changes ...func(*Reading)) Verdict {
 	return s.last
 }
 
-func (s *scene) ask(answered, refused, connected bool) {
-	s.batch.Probes = append(s.batch.Probes, Probe{Key: s.reading.Key, At: s.now, Responded: answered, ConnectionRefused: refused, Connected: connected})
+func (s *scene) ask(responded, refused, connected bool) {
+	s.batch.Probes = append(s.batch.Probes, Probe{Key: s.reading.Key, At: s.now, Responded: responded, ConnectionRefused: refused, Connected: connected})
 }
 
 func (s *scene) steps(n int, changes ...func(*Reading)) Verdict {
@@ -96,10 +96,10 @@ func listed(requests ...counters.Request) func(*Reading) {
 
 func queued(queues ...counters.Queue) func(*Reading) { return func(r *Reading) { r.Queues = queues } }
 
-func down(is bool) func(*Reading) {
+func down(value bool) func(*Reading) {
 	return func(r *Reading) {
 		for i := range r.Connections {
-			r.Connections[i].Down = is
+			r.Connections[i].Down = value
 		}
 	}
 }
@@ -128,20 +128,20 @@ func TestAServerWithoutResponsesIsSilentAMinuteAfterTheFirstRequest(t *testing.T
 
 func TestAProbeFindsTheCause(t *testing.T) {
 	for name, c := range map[string]struct {
-		key                          Key
-		tunnel                       bool
-		answered, refused, connected bool
-		state                        v1alpha1.ServerState
-		reason                       string
-		says                         string
+		key                           Key
+		tunnel                        bool
+		responded, refused, connected bool
+		state                         v1alpha1.ServerState
+		reason                        string
+		part                          string
 	}{
-		"no process accepts connections":  {key: filer, refused: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonConnectionRefused, says: "rejects connections at 10.0.0.1:2049"},
-		"the tunnel's process is gone":    {key: filer, tunnel: true, refused: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonTunnelGone, says: "No process listens at 10.0.0.1:2049"},
-		"no connection can be made":       {key: filer, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonUnreachable, says: "Cannot connect to 10.0.0.1:2049"},
-		"a connection without a response": {key: filer, connected: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonNoAnswer, says: "accepts connections but does not respond"},
+		"no process accepts connections":  {key: filer, refused: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonConnectionRefused, part: "rejects connections at 10.0.0.1:2049"},
+		"the tunnel's process is gone":    {key: filer, tunnel: true, refused: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonTunnelGone, part: "No process listens at 10.0.0.1:2049"},
+		"no connection can be made":       {key: filer, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonUnreachable, part: "Cannot connect to 10.0.0.1:2049"},
+		"a connection without a response": {key: filer, connected: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonNoAnswer, part: "accepts connections but does not respond"},
 		"a new connection works": {
-			key: filer, answered: true, connected: true, state: v1alpha1.ServerStuck, reason: v1alpha1.ServerReasonTransportStuck,
-			says: "The server responds over a new connection, but not over the 1 connection of this node's mounts",
+			key: filer, responded: true, connected: true, state: v1alpha1.ServerStuck, reason: v1alpha1.ServerReasonTransportStuck,
+			part: "The server responds over a new connection, but not over the 1 connection of this node's mounts",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,12 +151,12 @@ func TestAProbeFindsTheCause(t *testing.T) {
 			s.step(send(0))
 			for range 8 {
 				if s.step(); s.last.NeedsProbe {
-					s.ask(c.answered, c.refused, c.connected)
+					s.ask(c.responded, c.refused, c.connected)
 				}
 			}
 			s.want(c.state, c.reason)
-			if !strings.Contains(s.last.Message, c.says) {
-				t.Errorf("got message %q, want %q in it", s.last.Message, c.says)
+			if !strings.Contains(s.last.Message, c.part) {
+				t.Errorf("got message %q, want %q in it", s.last.Message, c.part)
 			}
 		})
 	}
@@ -425,7 +425,7 @@ func TestSocketsDistinguishTheNetworkFromTheDisk(t *testing.T) {
 	for name, c := range map[string]struct {
 		repeats map[int]int
 		reason  string
-		says    string
+		part    string
 	}{
 		"one connection is dead":               {map[int]int{800: 0, 801: 9, 802: 0, 803: 1}, v1alpha1.ServerReasonTransportStuck, "1 of 4 connections no longer carry data (local port 801)"},
 		"all requests have come to its host":   {map[int]int{800: 0, 801: 2, 802: 0, 803: 0}, v1alpha1.ServerReasonRequestsStuck, "not to requests of WRITE"},
@@ -437,8 +437,8 @@ func TestSocketsDistinguishTheNetworkFromTheDisk(t *testing.T) {
 			s.step(work(0), work(1), work(2), send(3), listed(counters.Request{ID: "1", Operation: "WRITE"}))
 			s.steps(6, work(0), work(1), work(2), sockets(c.repeats))
 			s.want(v1alpha1.ServerStuck, c.reason)
-			if !strings.Contains(s.last.Message, c.says) {
-				t.Errorf("got message %q, want %q in it", s.last.Message, c.says)
+			if !strings.Contains(s.last.Message, c.part) {
+				t.Errorf("got message %q, want %q in it", s.last.Message, c.part)
 			}
 		})
 	}
@@ -474,11 +474,11 @@ func TestStaleHandles(t *testing.T) {
 		s.step(work(0), handles(101+i, 91+i))
 		s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
 	}
-	began := s.now.Add(-6 * every)
+	since := s.now.Add(-6 * every)
 	s.step(work(0), handles(107, 97))
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonStaleHandles)
-	if !s.last.Since.Equal(began) || len(s.last.Stale) != 1 || s.last.Stale[0] != "/mnt/a" || !strings.Contains(s.last.Message, "every request of 1 mount for open or known files fails") {
-		t.Errorf("got since %s (want %s), %v: %s", s.last.Since, began, s.last.Stale, s.last.Message)
+	if !s.last.Since.Equal(since) || len(s.last.Stale) != 1 || s.last.Stale[0] != "/mnt/a" || !strings.Contains(s.last.Message, "every request of 1 mount for open or known files fails") {
+		t.Errorf("got since %s (want %s), %v: %s", s.last.Since, since, s.last.Stale, s.last.Message)
 	}
 	s.step(work(0), handles(108, 97))
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
@@ -514,11 +514,11 @@ func TestStaleHandlesOfAMountWithoutRequestsExpire(t *testing.T) {
 
 func TestAServerThatRespondedToThePreviousWatchIsNotIdleAtOnce(t *testing.T) {
 	s := newScene(t, filer, 1)
-	answered := start.Add(-time.Hour)
-	s.watch.Recall(Verdict{Key: filer, State: v1alpha1.ServerAnswering, Since: answered, LastResponse: answered})
+	lastResponse := start.Add(-time.Hour)
+	s.watch.Recall(Verdict{Key: filer, State: v1alpha1.ServerAnswering, Since: lastResponse, LastResponse: lastResponse})
 	s.steps(30)
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
-	if !s.last.LastResponse.Equal(answered) || !s.last.Since.Equal(answered) {
+	if !s.last.LastResponse.Equal(lastResponse) || !s.last.Since.Equal(lastResponse) {
 		t.Errorf("got the last response at %s, since %s, want only observed times", s.last.LastResponse, s.last.Since)
 	}
 	s.step()

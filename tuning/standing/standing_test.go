@@ -26,9 +26,9 @@ var effects = []v1alpha1.SettingEffect{
 
 func TestOf(t *testing.T) {
 	for name, test := range map[string]struct {
-		state            v1alpha1.SettingState
-		key              string
-		usual, due, gone always
+		state               v1alpha1.SettingState
+		key                 string
+		usual, due, removed always
 	}{
 		"in sync": {
 			v1alpha1.SettingInSync, ratio, all(Effective), all(PendingReboot), all(Restoring),
@@ -57,15 +57,15 @@ func TestOf(t *testing.T) {
 		"a state of a later agent": {"Sleeping", ratio, all(Applying), all(Applying), all(Restoring)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var usual, due, gone always
+			var usual, due, removed always
 			for i, effect := range effects {
 				status := v1alpha1.SettingStatus{Key: test.key, State: test.state, TakesEffect: effect}
-				usual[i], due[i], gone[i] = Of(status, false), Of(status, true), ofRemoved(status)
+				usual[i], due[i], removed[i] = Of(status, false), Of(status, true), ofRemoved(status)
 			}
 			for _, one := range []struct {
 				name      string
 				want, got always
-			}{{"not due", test.usual, usual}, {"due", test.due, due}, {"removed", test.gone, gone}} {
+			}{{"not due", test.usual, usual}, {"due", test.due, due}, {"removed", test.removed, removed}} {
 				if diff := cmp.Diff(one.want, one.got); diff != "" {
 					t.Errorf("%s, by effect (-want +got):\n%s", one.name, diff)
 				}
@@ -125,13 +125,13 @@ func node(settings ...v1alpha1.SettingStatus) *v1alpha1.StorageClientNode {
 	return n
 }
 
-func is(key string, state v1alpha1.SettingState, effect v1alpha1.SettingEffect, message ...string) v1alpha1.SettingStatus {
+func statusOf(key string, state v1alpha1.SettingState, effect v1alpha1.SettingEffect, message ...string) v1alpha1.SettingStatus {
 	return v1alpha1.SettingStatus{Key: key, State: state, TakesEffect: effect, Message: slices.Concat(message, []string{""})[0]}
 }
 
 func TestRead(t *testing.T) {
 	live, boot := v1alpha1.EffectLive, v1alpha1.EffectReboot
-	good := func(key string) v1alpha1.SettingStatus { return is(key, v1alpha1.SettingInSync, live) }
+	good := func(key string) v1alpha1.SettingStatus { return statusOf(key, v1alpha1.SettingInSync, live) }
 	for name, test := range map[string]struct {
 		change  func(*v1alpha1.StorageClientNode)
 		status  []v1alpha1.SettingStatus
@@ -140,16 +140,16 @@ func TestRead(t *testing.T) {
 	}{
 		"all is effective": {status: []v1alpha1.SettingStatus{good(ihash), good(rmem), good(ratio)}},
 		"settings by their keys, wherever they stand in the report": {
-			status: []v1alpha1.SettingStatus{is(ratio, v1alpha1.SettingDrifted, live, "9"), is(ihash, v1alpha1.SettingPending, boot), good(rmem)},
+			status: []v1alpha1.SettingStatus{statusOf(ratio, v1alpha1.SettingDrifted, live, "9"), statusOf(ihash, v1alpha1.SettingPending, boot), good(rmem)},
 			want:   Report{Settings: []Setting{{Key: ihash, Standing: PendingReboot, boots: true}, {Key: ratio, Message: "9", Standing: Drifted}}},
 		},
 		"of one profile": {
-			status:  []v1alpha1.SettingStatus{is(ratio, v1alpha1.SettingDrifted, live), is(ihash, v1alpha1.SettingPending, boot), good(rmem), is("x/y", v1alpha1.SettingFailed, live)},
+			status:  []v1alpha1.SettingStatus{statusOf(ratio, v1alpha1.SettingDrifted, live), statusOf(ihash, v1alpha1.SettingPending, boot), good(rmem), statusOf("x/y", v1alpha1.SettingFailed, live)},
 			profile: "boot",
 			want:    Report{Settings: []Setting{{Key: ihash, Standing: PendingReboot, boots: true}}},
 		},
 		"what is removed": {
-			status: []v1alpha1.SettingStatus{good(ihash), good(rmem), good(ratio), is("a/x", v1alpha1.SettingFailed, boot, "no"), is("a/y", v1alpha1.SettingPending, boot)},
+			status: []v1alpha1.SettingStatus{good(ihash), good(rmem), good(ratio), statusOf("a/x", v1alpha1.SettingFailed, boot, "no"), statusOf("a/y", v1alpha1.SettingPending, boot)},
 			want:   Report{Settings: []Setting{{Key: "a/x", Message: "no", Standing: RestoreFailed, boots: true}, {Key: "a/y", Standing: RestoreAtBoot, boots: true}}},
 		},
 		"what the agent does not report": {

@@ -47,12 +47,12 @@ func TestCapCountsTheOmittedEntries(t *testing.T) {
 
 func TestCutsKeepTheirBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, most := rapid.String().Draw(t, "text"), rapid.IntRange(3, 40).Draw(t, "most")
-		if cut := text.Cut(s, most); utf8.RuneCountInString(cut) > most || !utf8.ValidString(cut) {
-			t.Errorf("Cut(%q, %d): got %q", s, most, cut)
+		s, maximum := rapid.String().Draw(t, "text"), rapid.IntRange(3, 40).Draw(t, "most")
+		if cut := text.Cut(s, maximum); utf8.RuneCountInString(cut) > maximum || !utf8.ValidString(cut) {
+			t.Errorf("Cut(%q, %d): got %q", s, maximum, cut)
 		}
-		if cut := text.CutBytes(s, most); len(cut) > most || !utf8.ValidString(cut) {
-			t.Errorf("CutBytes(%q, %d): got %q", s, most, cut)
+		if cut := text.CutBytes(s, maximum); len(cut) > maximum || !utf8.ValidString(cut) {
+			t.Errorf("CutBytes(%q, %d): got %q", s, maximum, cut)
 		}
 	})
 	for got, want := range map[string]string{

@@ -58,8 +58,8 @@ func TestSchedulesAreFair(t *testing.T) {
 				}
 			}
 		}
-		for node, has := range places {
-			for place, count := range has {
+		for node, byPlace := range places {
+			for place, count := range byPlace {
 				counts := []int{count[arms[0]], count[arms[1]], count[arms[2]]}
 				if slices.Max(counts)-slices.Min(counts) > 1 {
 					t.Fatalf("node %q, place %d: got %v", node, place, counts)

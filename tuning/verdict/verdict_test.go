@@ -158,23 +158,24 @@ var third = verdict.Goal{BetterByPercent: 100 * (1 - 1/1.3)}
 
 func TestRoundsThatDecideThirtyPercent(t *testing.T) {
 	for _, c := range []struct {
-		noise         float64
-		rounds        int
-		least, atMost int
+		noise           float64
+		rounds          int
+		atLeast, atMost int
 	}{
 		{noise: 0.1, rounds: 6, atMost: 100},
-		{noise: 0.15, rounds: 6, least: 300, atMost: trials},
+		{noise: 0.15, rounds: 6, atLeast: 300, atMost: trials},
 		{noise: 0.15, rounds: 12, atMost: 100},
-		{noise: 0.3, rounds: 33, least: 50, atMost: 160},
+		{noise: 0.3, rounds: 33, atLeast: 50, atMost: 160},
 		{noise: 0.3, rounds: 40, atMost: 100},
-		{noise: 0.6, rounds: 64, least: 400, atMost: trials},
+		{noise: 0.6, rounds: 64, atLeast: 400, atMost: trials},
 		{noise: 0.6, rounds: 128, atMost: 140},
 	} {
 		m := machine{phases: 1, noise: c.noise, faster: 1 / 1.3}
 		undecided := shareOf(m, c.rounds, third, verdict.Undecided, verdict.NoDifference)
 		wrong := shareOf(m, c.rounds, third, verdict.Worse)
-		if undecided < c.least || undecided > c.atMost || wrong > 0 {
-			t.Errorf("noise %.2f, %d rounds: got %d of %d undecided, want %d to %d; %d worse, want none", c.noise, c.rounds, undecided, trials, c.least, c.atMost, wrong)
+		if undecided < c.atLeast || undecided > c.atMost || wrong > 0 {
+			t.Errorf("noise %.2f, %d rounds: got %d of %d undecided, want %d to %d; %d worse, want none",
+				c.noise, c.rounds, undecided, trials, c.atLeast, c.atMost, wrong)
 		}
 		t.Logf("noise %.2f, %d rounds: %d of %d undecided", c.noise, c.rounds, undecided, trials)
 	}

@@ -131,7 +131,7 @@ func TestParseRejects(t *testing.T) {
 	for name, test := range map[string]struct {
 		window v1alpha1.Window
 		field  string
-		says   string
+		reason string
 	}{
 		"a day that never comes":     {window("0 2 30 2 *", time.Hour, ""), "schedule", "never opens"},
 		"31 days where there are 30": {window("0 2 31 4,6,9,11 *", time.Hour, ""), "schedule", "never opens"},
@@ -149,8 +149,8 @@ func TestParseRejects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse(test.window)
 			var field *FieldError
-			if !errors.As(err, &field) || field.Field != test.field || !strings.Contains(field.Reason, test.says) {
-				t.Errorf("got %v, want the field %s and %q in the reason", err, test.field, test.says)
+			if !errors.As(err, &field) || field.Field != test.field || !strings.Contains(field.Reason, test.reason) {
+				t.Errorf("got %v, want the field %s and %q in the reason", err, test.field, test.reason)
 			}
 		})
 	}

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write the golden files instead of compa
 func listings(rounds int) (passes []verdict.Pass) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, slot := range verdict.Schedule(rounds, []string{"node-1", "node-2"}, 1) {
-		vary := func(by float64) float64 { return 1 + by*(random.Float64()-0.5) }
+		vary := func(amplitude float64) float64 { return 1 + amplitude*(random.Float64()-0.5) }
 		first := verdict.Phase{Name: "First listing", Units: 5000, Unit: "entry", Seconds: 9 * vary(0.2), Cold: []string{"attributes", "names"}, Counts: map[string]float64{
 			"READDIRPLUS": 625, "GETATTR": 12, "ACCESS": 40, verdict.BytesSent: 120e3, verdict.BytesReceived: 1.1e6 * vary(0.01),
 		}}
@@ -140,12 +140,12 @@ func TestIntervalsAreDrawnAtTheirValues(t *testing.T) {
 		for _, line := range interval.FindAllStringSubmatch(page, -1) {
 			from, _ := strconv.ParseFloat(line[1], 64)
 			to, _ := strconv.ParseFloat(line[2], 64)
-			beside := line[3] == "better" && to < one || line[3] == "worse" && from > one
+			isOutside := line[3] == "better" && to < one || line[3] == "worse" && from > one
 			over := line[3] != "better" && line[3] != "worse" && from <= one && to >= one
-			if from > to || !beside && !over {
+			if from > to || !isOutside && !over {
 				t.Errorf("%s: got a %s interval from %v to %v in the drawing, with the line for equal lists at %v", name, line[3], from, to, one)
 			}
-			if beside {
+			if isOutside {
 				seen++
 			}
 		}

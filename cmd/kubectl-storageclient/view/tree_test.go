@@ -16,7 +16,7 @@ func standing(name, zone, phase, reason, message string, since time.Duration, do
 	return overview.Standing{Zone: zone, Done: done, Node: overview.Node{Name: name, Phase: phase, Reason: reason, Message: message, Since: ago(since)}}
 }
 
-// fiftyNodes returns a rollout in progress over three zones, with node names like those in clouds.
+// fiftyNodes returns a rollout in progress over three zones, with typical node names of clouds.
 func fiftyNodes() Tree {
 	p := with(profile("azure-netapp-eda", falseCondition("Ready", "RollingOut", "21/50 nodes and 30/40 volumes up to date"), trueCondition("Reconciling", "RollingOut",
 		"21/50 nodes and 30/40 volumes up to date; aks-eda-28463518-vmss000003: Waiting for pods eda/sim-0, eda/sim-1, eda/sim-2 and 14 more to terminate; aks-eda-28463518-vmss000004: rebooting")),

@@ -229,7 +229,7 @@ func TestPlanText(t *testing.T) {
 	approved.Approved, approved.EstimatedCompletion = true, nil
 	never := preview
 	never.Earliest, never.EstimatedCompletion = nil, nil
-	left := overview.Preview{NotRebooted: []overview.Reboot{{
+	notRebooted := overview.Preview{NotRebooted: []overview.Reboot{{
 		Node: "node-3", Zone: "eu-1", Reasons: []string{"kernelArgument/ihash_entries becomes 16777216, now 2097152"},
 		Held: "kernelArgument/ihash_entries: conflict: /etc/default/grub sets ihash_entries=1; not managed by the agent, left unchanged",
 	}}}
@@ -243,7 +243,7 @@ func TestPlanText(t *testing.T) {
 		"plan-approved":           NewPlan(&p, approved, nil),
 		"plan-mode-plan":          NewPlan(mode(v1alpha1.ModePlan, v1alpha1.RebootNever), never, &Volumes{Unknown: "persistentvolumes is forbidden"}),
 		"plan-refused":            NewPlan(&p, overview.Preview{Refused: "Invalid: spec.node.sysctls[a.b] \"1\": is unknown"}, nil),
-		"plan-not-rebooted":       NewPlan(&p, left, nil),
+		"plan-not-rebooted":       NewPlan(&p, notRebooted, nil),
 		"plan-nothing":            NewPlan(&p, overview.Preview{}, nil),
 	}
 	advises := NewPlan(&p, overview.Preview{}, volumes)

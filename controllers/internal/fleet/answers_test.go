@@ -76,7 +76,7 @@ var (
 	}
 )
 
-// columns are the questions, in the order of the results.
+// columns are the names of the checks, in their order.
 var columns = []string{"Tuned", "taint", "live gate", "rollout", "after a boot", "next node of the canary", "profile", "plugin", "node plan", "event"}
 
 // TestAnswers pins the result of every function that depends on the state of a setting, for every combination that the API allows.
@@ -87,7 +87,7 @@ func TestAnswers(t *testing.T) {
 		out.Printf("\n## %s\n", fact)
 		var rows []answers.Row
 		for _, one := range combinations() {
-			rows = append(rows, answers.Row{Labels: one.labels(), Answer: newScene(fact, one).answers()})
+			rows = append(rows, answers.Row{Labels: one.labels(), Answer: newScene(fact, one).evaluate()})
 		}
 		out.Add(rows)
 	}
@@ -226,7 +226,7 @@ func newScene(fact string, tested ...reported) *scene {
 	return s
 }
 
-func (s *scene) wanted() fleet.Desired { return s.set.Desired(s.node, s.clientNode) }
+func (s *scene) desired() fleet.Desired { return s.set.Desired(s.node, s.clientNode) }
 
 // report adds the tested setting to the agent's report.
 func (s *scene) report(one reported) {
@@ -288,13 +288,13 @@ func newProfile(name string, keys ...string) v1alpha1.StorageClientProfile {
 }
 
 // newClientNode returns a StorageClientNode with all desired settings effective.
-func newClientNode(node *corev1.Node, wanted fleet.Desired) *v1alpha1.StorageClientNode {
+func newClientNode(node *corev1.Node, desired fleet.Desired) *v1alpha1.StorageClientNode {
 	c := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{
 		Name: node.Name, UID: types.UID("object-" + node.Name), Generation: 1, OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: node.Name, UID: node.UID}},
 	}}
-	c.Spec = v1alpha1.StorageClientNodeSpec{Settings: slices.Clone(wanted.Settings), Hash: wanted.Hash, BootHash: wanted.BootHash}
-	c.Status = v1alpha1.StorageClientNodeStatus{Hash: wanted.Hash, BootID: node.Status.NodeInfo.BootID, ObservedGeneration: 1}
-	for _, setting := range wanted.Settings {
+	c.Spec = v1alpha1.StorageClientNodeSpec{Settings: slices.Clone(desired.Settings), Hash: desired.Hash, BootHash: desired.BootHash}
+	c.Status = v1alpha1.StorageClientNodeStatus{Hash: desired.Hash, BootID: node.Status.NodeInfo.BootID, ObservedGeneration: 1}
+	for _, setting := range desired.Settings {
 		c.Status.Settings = append(c.Status.Settings, v1alpha1.SettingStatus{
 			Key: setting.Key, Desired: setting.Value, Observed: setting.Value, State: v1alpha1.SettingInSync, TakesEffect: catalogue.Effect(setting.Key),
 		})
@@ -316,13 +316,13 @@ func (s *scene) snapshot(others ...*scene) fleet.Snapshot {
 
 func (s *scene) nodePlanSnapshot() nodeplan.Snapshot {
 	return nodeplan.Snapshot{
-		Node: s.node, ClientNode: s.clientNode, AgentReady: s.ready, Profiles: s.set, Desired: s.wanted(),
+		Node: s.node, ClientNode: s.clientNode, AgentReady: s.ready, Profiles: s.set, Desired: s.desired(),
 		Report: fleet.ReportOf(s.node, s.clientNode, s.ready, ""), Limits: nodeplan.Limits{MaxConcurrentLive: intstr.FromInt32(1), UntunedTaint: v1alpha1.UntunedTaint},
 	}
 }
 
-// answers evaluates all questions in order. A later question sees the changes of the earlier ones.
-func (s *scene) answers() string {
+// evaluate runs all checks in order. A later check sees the changes of the earlier checks.
+func (s *scene) evaluate() string {
 	tuned := s.tuned()
 	next := s.planRollout()
 	taint := "stays"
@@ -330,7 +330,7 @@ func (s *scene) answers() string {
 		taint = "off"
 	}
 	rollout := s.describeRollout(next)
-	if note, noted := next.Notes[s.node.Name]; noted {
+	if note, found := next.Notes[s.node.Name]; found {
 		s.clientNode.Status.Rollout = &note
 	}
 	return strings.Join([]string{tuned, taint, s.liveGate(), rollout, s.afterBoot(), s.canary(), s.profile(), s.plugin(), s.nodePlan(), s.event()}, " | ")
@@ -360,13 +360,13 @@ func (s *scene) liveGate() string {
 
 // planNode returns the node as the rollout sees it.
 func (s *scene) planNode() rolloutplan.Node {
-	wanted := s.wanted()
+	desired := s.desired()
 	node := rolloutplan.Node{
 		Name: s.node.Name, UID: string(s.node.UID), Created: s.node.CreationTimestamp.Time, Labels: s.node.Labels, BootID: s.node.Status.NodeInfo.BootID,
 		Ready: true, Untuned: true, AgentReady: s.ready,
 		ClientNode: &rolloutplan.ClientNode{
-			UID: string(s.clientNode.UID), Generation: s.clientNode.Generation, DesiredBootHash: wanted.BootHash,
-			Withheld: fleet.WithheldSettings(s.clientNode, wanted.Result), Spec: s.clientNode.Spec, Status: s.clientNode.Status,
+			UID: string(s.clientNode.UID), Generation: s.clientNode.Generation, DesiredBootHash: desired.BootHash,
+			Withheld: fleet.WithheldSettings(s.clientNode, desired.Result), Spec: s.clientNode.Spec, Status: s.clientNode.Status,
 		},
 	}
 	for _, p := range s.profiles {
@@ -394,9 +394,9 @@ func stepsOf(p rolloutplan.Plan, node string) []string {
 }
 
 func describeNote(p rolloutplan.Plan, node string) string {
-	note, noted := p.Notes[node]
+	note, found := p.Notes[node]
 	switch {
-	case !noted:
+	case !found:
 		return "no note"
 	case string(note.Phase) == note.Reason:
 		return note.Reason
@@ -443,7 +443,7 @@ func (s *scene) canary() string {
 	other := *s
 	other.node = newNode("other")
 	other.node.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour))
-	other.clientNode = newClientNode(other.node, s.wanted())
+	other.clientNode = newClientNode(other.node, s.desired())
 	other.ready = true
 	other.report(reported{key: baseKey, state: v1alpha1.SettingPending, effect: v1alpha1.EffectReboot, due: true})
 	second := other.planNode()
@@ -515,10 +515,10 @@ func (s *scene) nodePlan() string {
 	other.node = newNode("other")
 	other.clientNode = newClientNode(other.node, fleet.Desired{Result: nodesettings.Result{Settings: s.clientNode.Spec.Settings, Hash: "h"}})
 	other.ready = true
-	asked := other.nodePlanSnapshot()
-	if write, writes := nodeplan.For(asked).(nodeplan.Write); writes {
-		step, _ := new(nodeplan.Gate).Evaluate(asked, write, func() time.Time { return noon }, func() (fleet.Snapshot, error) { return s.snapshot(&other), nil })
-		if _, goes := step.(nodeplan.Write); goes {
+	second := other.nodePlanSnapshot()
+	if write, writes := nodeplan.For(second).(nodeplan.Write); writes {
+		step, _ := new(nodeplan.Gate).Evaluate(second, write, func() time.Time { return noon }, func() (fleet.Snapshot, error) { return s.snapshot(&other), nil })
+		if _, writes := step.(nodeplan.Write); writes {
 			return answer + ", another goes"
 		}
 	}
@@ -565,7 +565,7 @@ func TestTheWorstStateCounts(t *testing.T) {
 		for _, b := range names {
 			first, second := each[a], each[b]
 			first.key, second.key = netKey, bootKey
-			rows = append(rows, answers.Row{Labels: []string{"net:" + a, "boot:" + b}, Answer: newScene(usual, first, second).answers()})
+			rows = append(rows, answers.Row{Labels: []string{"net:" + a, "boot:" + b}, Answer: newScene(usual, first, second).evaluate()})
 		}
 	}
 	out.Add(rows)

@@ -173,7 +173,7 @@ func TestASnapshotFindsTheNodesOfAProfile(t *testing.T) {
 	moved.Generation, moved.ResourceVersion, moved.Spec.NodeSelector.MatchLabels = 2, "2", map[string]string{"pool": "b"}
 	paused := a.DeepCopy()
 	paused.ResourceVersion, paused.Annotations = "2", map[string]string{v1alpha1.PausedAnnotation: v1alpha1.True}
-	for what, test := range map[string]struct {
+	for name, test := range map[string]struct {
 		profile *v1alpha1.StorageClientProfile
 		want    []string
 	}{
@@ -187,7 +187,7 @@ func TestASnapshotFindsTheNodesOfAProfile(t *testing.T) {
 				got = append(got, node.Name)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", what, diff)
+				t.Errorf("%s (-want +got):\n%s", name, diff)
 			}
 		}
 	}
@@ -215,9 +215,9 @@ func TestASetWithOneProfileAsItIsNow(t *testing.T) {
 
 func TestASetDoesNotKeepItsArguments(t *testing.T) {
 	var sets ProfileSets
-	handed := []v1alpha1.StorageClientProfile{stored("a", "1", "4096")}
-	set := sets.Of(handed, catalogue.AllowList{})
-	handed[0].Spec.Node.Sysctls["net.core.somaxconn"] = "1"
+	profiles := []v1alpha1.StorageClientProfile{stored("a", "1", "4096")}
+	set := sets.Of(profiles, catalogue.AllowList{})
+	profiles[0].Spec.Node.Sysctls["net.core.somaxconn"] = "1"
 	if got := set.ByName("a").Spec.Node.Sysctls["net.core.somaxconn"]; got != "4096" {
 		t.Errorf("got %s", got)
 	}

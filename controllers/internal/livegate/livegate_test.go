@@ -326,7 +326,7 @@ func TestAdmitQueued(t *testing.T) {
 				t.Errorf("admitted (-want +got):\n%s", diff)
 			}
 			for name := range got.Admitted {
-				if note, waits := got.Notes[name]; waits {
+				if note, found := got.Notes[name]; found {
 					t.Errorf("%s is admitted, but has a note to wait: %s", name, note)
 				}
 			}

@@ -12,19 +12,19 @@ import (
 // TestRequestsDuringACallJoinTheNextCall blocks the first call until all other requests wait. The second call starts after all requests
 // arrived.
 func TestRequestsDuringACallJoinTheNextCall(t *testing.T) {
-	refused := errors.New("refused")
+	failure := errors.New("refused")
 	var j Joint[int, int]
-	began, goOn := make(chan struct{}), make(chan struct{})
+	started, proceed := make(chan struct{}), make(chan struct{})
 	var calls [][]int
-	call := func(asks []int) (int, error) {
-		slices.Sort(asks)
-		calls = append(calls, asks)
+	call := func(numbers []int) (int, error) {
+		slices.Sort(numbers)
+		calls = append(calls, numbers)
 		if len(calls) == 1 {
-			close(began)
-			<-goOn
+			close(started)
+			<-proceed
 			return 1, nil
 		}
-		return 2, refused
+		return 2, failure
 	}
 	type answer struct {
 		number  int
@@ -33,17 +33,17 @@ func TestRequestsDuringACallJoinTheNextCall(t *testing.T) {
 	answers := make(chan answer, 4)
 	ask := func(number int) {
 		got, err := j.Do(number, call)
-		answers <- answer{got, errors.Is(err, refused)}
+		answers <- answer{got, errors.Is(err, failure)}
 	}
 	go ask(1)
-	<-began
+	<-started
 	for _, number := range []int{2, 3, 4} {
 		go ask(number)
 	}
 	for j.Waiting() < 3 {
 		runtime.Gosched()
 	}
-	close(goOn)
+	close(proceed)
 	var got []answer
 	for range 4 {
 		got = append(got, <-answers)
@@ -84,7 +84,7 @@ func TestASharedCallThatPanicsReturnsAnError(t *testing.T) {
 	if err := <-second; !errors.Is(err, errBrokenOff) {
 		t.Errorf("got %v", err)
 	}
-	if got, err := j.Do(3, func(asks []int) (int, error) { return asks[0], nil }); got != 3 || err != nil {
+	if got, err := j.Do(3, func(numbers []int) (int, error) { return numbers[0], nil }); got != 3 || err != nil {
 		t.Errorf("got %d, %v", got, err)
 	}
 }

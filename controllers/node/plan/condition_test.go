@@ -13,8 +13,8 @@ import (
 	"github.com/storageclient/operator/tuning/standing"
 )
 
-// stands returns a report about rmem and wmem.
-func stands(standings ...standing.Standing) standing.Report {
+// reportOf returns a report about rmem and wmem.
+func reportOf(standings ...standing.Standing) standing.Report {
 	var r standing.Report
 	for i, s := range standings {
 		r.Settings = append(r.Settings, standing.Setting{Key: []string{rmem, wmem}[i], Standing: s})
@@ -31,16 +31,16 @@ func TestEvaluateTuned(t *testing.T) {
 		reason  string
 	}{
 		"all read back":                      {status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTuned},
-		"an agent that is silent":            {report: fleet.Report{Silent: "not Ready", Report: stands(standing.Failed)}, status: corev1.ConditionUnknown, reason: v1alpha1.NodeReasonAgentSilent},
+		"an agent that is silent":            {report: fleet.Report{Silent: "not Ready", Report: reportOf(standing.Failed)}, status: corev1.ConditionUnknown, reason: v1alpha1.NodeReasonAgentSilent},
 		"a release":                          {release: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRestoring},
 		"settings not reported yet":          {report: fleet.Report{Report: standing.Report{Applying: true}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
 		"queued settings":                    {stale: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
-		"a failure comes before a reboot":    {report: fleet.Report{Report: stands(standing.Failed, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
-		"a removal that failed":              {report: fleet.Report{Report: stands(standing.RestoreFailed, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
-		"a reboot comes before drift":        {report: fleet.Report{Report: stands(standing.Drifted, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRebootPending},
-		"what the agent has not applied yet": {report: fleet.Report{Report: stands(standing.Applying, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
-		"drift":                              {report: fleet.Report{Report: stands(standing.Drifted)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonDrifted},
-		"what cannot be had is an exception": {report: fleet.Report{Report: stands(standing.Unavailable)}, status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTunedWithExceptions},
+		"a failure comes before a reboot":    {report: fleet.Report{Report: reportOf(standing.Failed, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
+		"a removal that failed":              {report: fleet.Report{Report: reportOf(standing.RestoreFailed, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
+		"a reboot comes before drift":        {report: fleet.Report{Report: reportOf(standing.Drifted, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRebootPending},
+		"what the agent has not applied yet": {report: fleet.Report{Report: reportOf(standing.Applying, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
+		"drift":                              {report: fleet.Report{Report: reportOf(standing.Drifted)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonDrifted},
+		"what cannot be had is an exception": {report: fleet.Report{Report: reportOf(standing.Unavailable)}, status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTunedWithExceptions},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clientNode := clientNodeWith()
@@ -69,9 +69,9 @@ func TestAConditionExplainsAMissingAgent(t *testing.T) {
 func TestEvaluateTunedListsExceptions(t *testing.T) {
 	clientNode := clientNodeWith()
 	for want, report := range map[string]fleet.Report{
-		"Not supported on this node: " + rmem:                                              {Report: stands(standing.Unavailable)},
-		"Other files override settings of this node: " + rmem:                              {Report: stands(standing.Overridden)},
-		"Not supported on this node: " + wmem + "; other files override settings: " + rmem: {Report: stands(standing.OverriddenAtBoot, standing.Unavailable)},
+		"Not supported on this node: " + rmem:                                              {Report: reportOf(standing.Unavailable)},
+		"Other files override settings of this node: " + rmem:                              {Report: reportOf(standing.Overridden)},
+		"Not supported on this node: " + wmem + "; other files override settings: " + rmem: {Report: reportOf(standing.OverriddenAtBoot, standing.Unavailable)},
 	} {
 		if got := evaluateTuned(clientNode, report, true, ""); got.Message != want || got.Reason != v1alpha1.NodeReasonTunedWithExceptions {
 			t.Errorf("%s: %q, want %q", got.Reason, got.Message, want)

@@ -42,8 +42,8 @@ func TestRestoreNote(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct {
-		other func(*v1alpha1.StorageClientNode)
-		waits bool
+		other     func(*v1alpha1.StorageClientNode)
+		isWaiting bool
 	}{
 		"no other node is being restored":            {nil, false},
 		"another node is being restored":             {releasing, true},
@@ -56,8 +56,8 @@ func TestRestoreNote(t *testing.T) {
 				Profiles: view, Nodes: []*corev1.Node{node("a"), node("b")}, Ready: map[string]bool{"a": true, "b": true},
 				ClientNodes: map[string]*v1alpha1.StorageClientNode{"a": clientNodeOf("a", nil), "b": clientNodeOf("b", test.other)},
 			}
-			if got := restoresOf(all, view.ByName("p")).note(); (got != "") != test.waits {
-				t.Errorf("got %q, want waiting %v", got, test.waits)
+			if got := restoresOf(all, view.ByName("p")).note(); (got != "") != test.isWaiting {
+				t.Errorf("got %q, want waiting %v", got, test.isWaiting)
 			}
 		})
 	}
@@ -69,43 +69,43 @@ func TestGateCachesRejections(t *testing.T) {
 	}))}
 	r.all.Ready = map[string]bool{}
 	r.all.Nodes[1].Labels["pool"] = "b"
-	asks := func(what string, n int, next Write, at time.Time, reads int) {
+	evaluate := func(name string, n int, next Write, at time.Time, reads int) {
 		t.Helper()
 		before := r.reads
 		if got, stays := r.askFor(n, next, usualLimits, at).(Stay); !stays || got.Note == "" || got.RequeueAfter != turnAfter || r.reads-before != reads {
-			t.Errorf("%s: got %#v with %d reads of all nodes, want the node to wait with %d reads", what, got, r.reads-before, reads)
+			t.Errorf("%s: got %#v with %d reads of all nodes, want the node to wait with %d reads", name, got, r.reads-before, reads)
 		}
 	}
 	gated := Write{Gated: true}
-	asks("at first", 0, gated, now, 1)
-	asks("a moment later", 0, gated, now.Add(VerdictAge-1), 0)
-	asks("another node, of one more profile", 1, gated, now.Add(VerdictAge-1), 0)
-	asks("a second later", 0, gated, now.Add(VerdictAge), 1)
-	asks("the clock went back", 0, gated, now, 1)
+	evaluate("at first", 0, gated, now, 1)
+	evaluate("a moment later", 0, gated, now.Add(VerdictAge-1), 0)
+	evaluate("another node, of one more profile", 1, gated, now.Add(VerdictAge-1), 0)
+	evaluate("a second later", 0, gated, now.Add(VerdictAge), 1)
+	evaluate("the clock went back", 0, gated, now, 1)
 	r.all.Nodes[0].Annotations = map[string]string{v1alpha1.PausedAnnotation: v1alpha1.True}
 	r.all.Nodes[0].Spec.Taints = []corev1.Taint{{Key: v1alpha1.UntunedTaint}}
-	asks("the node has changed", 0, gated, now, 1)
+	evaluate("the node has changed", 0, gated, now, 1)
 	r.all.Profiles = fleet.NewProfileSet([]v1alpha1.StorageClientProfile{profile("a", nil)}, catalogue.AllowList{})
-	asks("a profile has changed", 0, gated, now, 1)
+	evaluate("a profile has changed", 0, gated, now, 1)
 	r.Forget(Snapshot{Node: r.all.Nodes[1]})
-	asks("another node was changed", 0, gated, now, 1)
+	evaluate("another node was changed", 0, gated, now, 1)
 	if got := r.askFor(0, Write{Limited: true}, usualLimits, now); !writes(got) || r.reads != 7 {
 		t.Errorf("got a restore rejected because of the gate's verdict on new settings: %#v", got)
 	}
 }
 
 func TestGateRejectionsExpireWithTheSoak(t *testing.T) {
-	const left = 300 * time.Millisecond
+	const remaining = 300 * time.Millisecond
 	r := &remembering{all: clusterOf(2, profile("a", recklessly))}
-	take(r.all, 0, usualLimits.MinSoak-left)
+	take(r.all, 0, usualLimits.MinSoak-remaining)
 	for _, test := range []struct {
-		after time.Duration
-		reads int
-		waits time.Duration
-	}{{0, 1, left}, {left - 1, 1, 1}, {left, 2, 0}} {
+		after     time.Duration
+		reads     int
+		remaining time.Duration
+	}{{0, 1, remaining}, {remaining - 1, 1, 1}, {remaining, 2, 0}} {
 		got := r.ask(1, usualLimits, now.Add(test.after))
 		stay, _ := got.(Stay)
-		if stay.RequeueAfter != test.waits || stays(got) != (test.waits > 0) || r.reads != test.reads {
+		if stay.RequeueAfter != test.remaining || stays(got) != (test.remaining > 0) || r.reads != test.reads {
 			t.Errorf("after %s: got %#v with %d reads of all nodes in total", test.after, got, r.reads)
 		}
 	}
@@ -121,31 +121,31 @@ func TestQueuedNodesEvaluateTheNodesAheadOnce(t *testing.T) {
 	if got := r.ask(50, usualLimits, now); !stays(got) {
 		t.Fatalf("got the node admitted before its turn: %#v", got)
 	}
-	asked, byName := 0, r.last.byName
-	r.last.byName = func() map[string]*corev1.Node { asked++; return byName() }
+	calls, byName := 0, r.last.byName
+	r.last.byName = func() map[string]*corev1.Node { calls++; return byName() }
 	for n := 51; n < 60; n++ {
 		if got := r.ask(n, usualLimits, now); !stays(got) || r.reads != 1 {
 			t.Errorf("node %d: got %#v with %d reads of all nodes", n, got, r.reads)
 		}
 	}
-	if asked != 0 {
-		t.Errorf("got %d more evaluations, want none", asked)
+	if calls != 0 {
+		t.Errorf("got %d more evaluations, want none", calls)
 	}
 }
 
 func TestANilGateEvaluatesAllNodesEachTime(t *testing.T) {
-	all, looks := clusterOf(1, profile("a", nil)), 0
+	all, reads := clusterOf(1, profile("a", nil)), 0
 	s := snapshotOf(nil, profile("a", nil))
 	for range 2 {
-		got, err := (*Gate)(nil).Evaluate(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { looks++; return *all, nil })
+		got, err := (*Gate)(nil).Evaluate(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { reads++; return *all, nil })
 		(*Gate)(nil).Forget(s)
 		if !stays(got) || err != nil {
 			t.Errorf("%#v, %v", got, err)
 		}
 	}
 	broken := errors.New("broken")
-	if _, err := new(Gate).Evaluate(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { return *all, broken }); looks != 2 || !errors.Is(err, broken) {
-		t.Errorf("got %d reads, and error %v for a failed read", looks, err)
+	if _, err := new(Gate).Evaluate(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { return *all, broken }); reads != 2 || !errors.Is(err, broken) {
+		t.Errorf("got %d reads, and error %v for a failed read", reads, err)
 	}
 }
 

@@ -60,16 +60,16 @@ func ask(all *fleet.Snapshot, n int, limits Limits) Step {
 	return step
 }
 
-// goAll changes every node that may start now, and returns their number.
-func goAll(all *fleet.Snapshot, limits Limits) (gone int) {
+// admitAll changes every node that may start now, and returns their number.
+func admitAll(all *fleet.Snapshot, limits Limits) (admitted int) {
 	for n := range all.Nodes {
 		clientNode := all.ClientNodes[all.Nodes[n].Name]
 		if clientNode.Spec.Hash == "h" && writes(ask(all, n, limits)) {
 			give(all, n)
-			gone++
+			admitted++
 		}
 	}
-	return gone
+	return admitted
 }
 
 func recklessly(p *v1alpha1.StorageClientProfile) {
@@ -82,16 +82,16 @@ var usualLimits = Limits{MaxConcurrentLive: intstr.FromString("10%"), MinSoak: t
 // The report of one node does not admit a hundred nodes, even with a profile without limits.
 func TestAProfileCannotChangeTheFleetAtOnce(t *testing.T) {
 	all := clusterOf(100, profile("a", recklessly))
-	if gone := goAll(all, usualLimits); gone != 1 {
-		t.Fatalf("got %d canaries, want 1", gone)
+	if admitted := admitAll(all, usualLimits); admitted != 1 {
+		t.Fatalf("got %d canaries, want 1", admitted)
 	}
 	take(all, 0, 59*time.Second)
-	if gone := goAll(all, usualLimits); gone != 0 {
-		t.Errorf("got %d nodes admitted during the manager's minimum soak, want 0", gone)
+	if admitted := admitAll(all, usualLimits); admitted != 0 {
+		t.Errorf("got %d nodes admitted during the manager's minimum soak, want 0", admitted)
 	}
 	take(all, 0, time.Minute)
-	if gone := goAll(all, usualLimits); gone != 10 {
-		t.Errorf("got %d nodes admitted at once, want a tenth of the cluster", gone)
+	if admitted := admitAll(all, usualLimits); admitted != 10 {
+		t.Errorf("got %d nodes admitted at once, want a tenth of the cluster", admitted)
 	}
 	if next := ask(all, 50, usualLimits); !strings.Contains(noteOf(next), "at most 10 nodes in the cluster at a time") {
 		t.Errorf("got note %q for the other nodes", noteOf(next))
@@ -116,8 +116,8 @@ func TestAllProfilesShareTheClusterLimit(t *testing.T) {
 	}
 	take(all, 0, time.Hour)
 	take(all, 1, time.Hour)
-	if gone := goAll(all, usualLimits); gone != 2 {
-		t.Errorf("got %d of 20 nodes in progress, want a tenth", gone)
+	if admitted := admitAll(all, usualLimits); admitted != 2 {
+		t.Errorf("got %d of 20 nodes in progress, want a tenth", admitted)
 	}
 	count := func(change func(*v1alpha1.StorageClientNode, *corev1.Node)) int {
 		change(all.ClientNodes[all.Nodes[2].Name], all.Nodes[2])
@@ -172,37 +172,37 @@ func TestUnconfirmedSettingsAreNotApplied(t *testing.T) {
 func TestTheSoakOfFormerSettingsAdmitsNoNode(t *testing.T) {
 	all := clusterOf(2, profile("a", recklessly))
 	take(all, 0, time.Hour)
-	goes := func(when string, want bool) {
+	expect := func(moment string, want bool) {
 		t.Helper()
 		if next := ask(all, 1, usualLimits); writes(next) != want {
-			t.Errorf("%s: %s %q", when, next, noteOf(next))
+			t.Errorf("%s: %s %q", moment, next, noteOf(next))
 		}
 	}
-	goes("an hour with the declared settings", true)
+	expect("an hour with the declared settings", true)
 	former := all.Profiles
 	all.Profiles = fleet.NewProfileSet([]v1alpha1.StorageClientProfile{profile("a", func(p *v1alpha1.StorageClientProfile) {
 		recklessly(p)
 		p.Spec.Node.Sysctls["vm.dirty_ratio"] = "20"
 	})}, catalogue.AllowList{})
-	goes("the profile declares one more", false)
+	expect("the profile declares one more", false)
 	changed := all.Profiles
 	all.Profiles = former
-	goes("the profile is as it was, and the canary never had others", true)
+	expect("the profile is as it was, and the canary never had others", true)
 	all.Profiles = changed
 	clientNode := give(all, 0)
-	goes("the canary holds one more", false)
+	expect("the canary holds one more", false)
 	clientNode.Status.Hash = clientNode.Spec.Hash
-	goes("the canary has reported it, and the note is about the former settings", false)
+	expect("the canary has reported it, and the note is about the former settings", false)
 	take(all, 0, 0)
-	goes("the canary has just got it", false)
+	expect("the canary has just got it", false)
 	take(all, 0, time.Hour)
-	goes("an hour with one more", true)
+	expect("an hour with one more", true)
 }
 
 func TestARemovalThatFailedStopsNoRollout(t *testing.T) {
 	for name, test := range map[string]struct {
-		other v1alpha1.SettingState
-		goes  bool
+		other    v1alpha1.SettingState
+		admitted bool
 	}{
 		"alone":                       {v1alpha1.SettingInSync, true},
 		"beside a value that drifted": {v1alpha1.SettingDrifted, false},
@@ -217,7 +217,7 @@ func TestARemovalThatFailedStopsNoRollout(t *testing.T) {
 			if condition, _ := Condition(s, canary, "", now); condition.Reason == v1alpha1.NodeReasonTuned {
 				t.Errorf("got the node Tuned: %+v", condition)
 			}
-			if next := ask(all, 1, usualLimits); writes(next) != test.goes {
+			if next := ask(all, 1, usualLimits); writes(next) != test.admitted {
 				t.Errorf("the next node: got %s %q", next, noteOf(next))
 			}
 		})
@@ -239,7 +239,8 @@ func TestACanaryIsMarkedInItsSpec(t *testing.T) {
 	}
 }
 
-// One profile starts with the oldest node, the other one with its chosen canary. If each waited for the other, no node would ever start.
+// One profile starts with the oldest node, the other profile with its chosen canary. If each waited for the other, no node would ever
+// start.
 func TestProfilesWhoseOrdersDifferDoNotWaitForEachOther(t *testing.T) {
 	chooses := func(p *v1alpha1.StorageClientProfile) {
 		p.Spec.Rollout.Canary = &v1alpha1.Canary{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}}
@@ -252,11 +253,11 @@ func TestProfilesWhoseOrdersDifferDoNotWaitForEachOther(t *testing.T) {
 		all.Nodes[n].Labels = map[string]string{corev1.LabelOSStable: "linux"}
 	}
 	all.Nodes[7].Labels["canary"] = "yes"
-	if gone := goAll(all, usualLimits); gone != 1 || all.ClientNodes["node-007"].Spec.Hash == "h" {
-		t.Fatalf("got %d nodes admitted, want 1; note of the chosen canary: %q", gone, noteOf(ask(all, 7, usualLimits)))
+	if admitted := admitAll(all, usualLimits); admitted != 1 || all.ClientNodes["node-007"].Spec.Hash == "h" {
+		t.Fatalf("got %d nodes admitted, want 1; note of the chosen canary: %q", admitted, noteOf(ask(all, 7, usualLimits)))
 	}
 	take(all, 7, time.Hour)
-	if gone := goAll(all, usualLimits); gone != 4 {
-		t.Errorf("got %d nodes admitted, want a tenth", gone)
+	if admitted := admitAll(all, usualLimits); admitted != 4 {
+		t.Errorf("got %d nodes admitted, want a tenth", admitted)
 	}
 }

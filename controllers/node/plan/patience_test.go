@@ -20,7 +20,7 @@ func TestPatienceDelaysTransientConditions(t *testing.T) {
 	drifted := corev1.NodeCondition{Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionFalse, Reason: v1alpha1.NodeReasonDrifted}
 	p := NewPatience()
 	for _, step := range []struct {
-		what string
+		name string
 		old  *corev1.NodeCondition
 		next corev1.NodeCondition
 		at   time.Duration
@@ -37,7 +37,7 @@ func TestPatienceDelaysTransientConditions(t *testing.T) {
 		{"a first condition waits too", nil, applying, time.Hour + 10*time.Second, passingAfter - 10*time.Second},
 	} {
 		if got := p.Hold("a", step.old, step.next, now.Add(step.at)); got != step.want {
-			t.Errorf("%s: got held for %s, want %s", step.what, got, step.want)
+			t.Errorf("%s: got held for %s, want %s", step.name, got, step.want)
 		}
 	}
 	if got := p.Hold("b", &tuned, applying, now.Add(time.Hour)); got != passingAfter {

@@ -287,8 +287,8 @@ func noteOf(step Step) string {
 	return ""
 }
 
-func change(clientNode *v1alpha1.StorageClientNode, by func(*v1alpha1.StorageClientNode)) *v1alpha1.StorageClientNode {
-	by(clientNode)
+func change(clientNode *v1alpha1.StorageClientNode, edit func(*v1alpha1.StorageClientNode)) *v1alpha1.StorageClientNode {
+	edit(clientNode)
 	return clientNode
 }
 

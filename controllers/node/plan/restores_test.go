@@ -22,13 +22,13 @@ func (r *remembering) askRestore(n int, at time.Time) Step {
 	return got
 }
 
-func (r *remembering) restoreAll(at time.Time) (gone int) {
+func (r *remembering) restoreAll(at time.Time) (restored int) {
 	for n := range r.all.Nodes {
 		if !r.all.ClientNodes[r.all.Nodes[n].Name].Spec.Release && writes(r.askRestore(n, at)) {
-			gone++
+			restored++
 		}
 	}
-	return gone
+	return restored
 }
 
 func leavingFleet() *remembering {
@@ -41,17 +41,17 @@ func leavingFleet() *remembering {
 // A hundred nodes have settings of a deleted profile. The nodes share one read of all nodes, both the admitted and the waiting ones.
 func TestRestoresShareOneLimit(t *testing.T) {
 	r := leavingFleet()
-	if gone := r.restoreAll(now); gone != 10 || r.reads != 1 {
-		t.Errorf("got %d nodes restored with %d reads of all nodes, want 10 with one read", gone, r.reads)
+	if restored := r.restoreAll(now); restored != 10 || r.reads != 1 {
+		t.Errorf("got %d nodes restored with %d reads of all nodes, want 10 with one read", restored, r.reads)
 	}
-	if gone := r.restoreAll(now.Add(VerdictAge - 1)); gone != 0 || r.reads != 1 {
-		t.Errorf("got %d more nodes restored within a second with %d reads, want none", gone, r.reads)
+	if restored := r.restoreAll(now.Add(VerdictAge - 1)); restored != 0 || r.reads != 1 {
+		t.Errorf("got %d more nodes restored within a second with %d reads, want none", restored, r.reads)
 	}
 	for n := range 4 {
 		r.all.ClientNodes[r.all.Nodes[n].Name].Status.Restored = true
 	}
-	if gone := r.restoreAll(now.Add(VerdictAge)); gone != 4 || r.reads != 2 {
-		t.Errorf("after four finished restores: got %d more with %d reads, want 4 with 2", gone, r.reads)
+	if restored := r.restoreAll(now.Add(VerdictAge)); restored != 4 || r.reads != 2 {
+		t.Errorf("after four finished restores: got %d more with %d reads, want 4 with 2", restored, r.reads)
 	}
 }
 

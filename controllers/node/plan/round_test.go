@@ -43,7 +43,7 @@ func (r *remembering) askFor(n int, next Write, limits Limits, at time.Time) Ste
 	clock := at
 	got, _ := r.Evaluate(s, next, func() time.Time { return clock }, func() (fleet.Snapshot, error) {
 		r.reads++
-		clock = clock.Add(r.took)
+		clock = clock.Add(r.readTime)
 		return *r.all, nil
 	})
 	if writes(got) {
@@ -52,24 +52,24 @@ func (r *remembering) askFor(n int, next Write, limits Limits, at time.Time) Ste
 	return got
 }
 
-func (r *remembering) goAll(limits Limits, at time.Time) (gone int) {
+func (r *remembering) admitAll(limits Limits, at time.Time) (admitted int) {
 	for n := range r.all.Nodes {
 		if r.all.ClientNodes[r.all.Nodes[n].Name].Spec.Hash == "h" && writes(r.ask(n, limits, at)) {
-			gone++
+			admitted++
 		}
 	}
-	return gone
+	return admitted
 }
 
 func TestARoundReadsTheFleetOnce(t *testing.T) {
 	r := &remembering{all: clusterOf(100, profile("a", recklessly))}
-	if gone := r.goAll(usualLimits, now); gone != 1 {
-		t.Fatalf("got %d canaries, want 1", gone)
+	if admitted := r.admitAll(usualLimits, now); admitted != 1 {
+		t.Fatalf("got %d canaries, want 1", admitted)
 	}
 	take(r.all, 0, time.Hour)
 	r.Gate, r.reads = Gate{}, 0
-	if gone := r.goAll(usualLimits, now); gone != 10 {
-		t.Errorf("got %d nodes admitted at once, want a tenth of the cluster", gone)
+	if admitted := r.admitAll(usualLimits, now); admitted != 10 {
+		t.Errorf("got %d nodes admitted at once, want a tenth of the cluster", admitted)
 	}
 	if r.reads != 1 {
 		t.Errorf("got %d reads of all nodes for 10 admitted and 89 waiting nodes, want one", r.reads)
@@ -91,19 +91,19 @@ func TestARoundReadsTheFleetOnceForManyProfiles(t *testing.T) {
 	for pool := range 10 {
 		take(r.all, pool, time.Hour)
 	}
-	if gone := r.goAll(Limits{MaxConcurrentLive: intstr.FromString("40%")}, now); gone != 40 || r.reads > 2 {
-		t.Errorf("got %d nodes admitted with %d reads of all nodes; want 40 with the first read, and at most one more read", gone, r.reads)
+	if admitted := r.admitAll(Limits{MaxConcurrentLive: intstr.FromString("40%")}, now); admitted != 40 || r.reads > 2 {
+		t.Errorf("got %d nodes admitted with %d reads of all nodes; want 40 with the first read, and at most one more read", admitted, r.reads)
 	}
 }
 
 func TestARoundEnds(t *testing.T) {
-	freshAfter := func(took time.Duration) *remembering {
-		r := &remembering{all: clusterOf(100, profile("a", recklessly)), took: took}
+	freshAfter := func(readTime time.Duration) *remembering {
+		r := &remembering{all: clusterOf(100, profile("a", recklessly)), readTime: readTime}
 		take(r.all, 0, time.Hour)
 		if got := r.ask(1, usualLimits, now); !writes(got) {
 			t.Fatalf("the first one: %q", noteOf(got))
 		}
-		r.reads, r.took = 0, 0
+		r.reads, r.readTime = 0, 0
 		return r
 	}
 	fresh := func() *remembering { return freshAfter(0) }
@@ -119,9 +119,9 @@ func TestARoundEnds(t *testing.T) {
 			t.Errorf("got %q with %d reads", noteOf(got), r.reads)
 		}
 	})
-	for took, want := range map[time.Duration]time.Duration{0: RoundAge, 20 * time.Millisecond: RoundAge, 50 * time.Millisecond: 500 * time.Millisecond, time.Minute: MaxRoundAge} {
-		t.Run("after a read of "+took.String()+" the round lasts "+want.String(), func(t *testing.T) {
-			r := freshAfter(took)
+	for readTime, want := range map[time.Duration]time.Duration{0: RoundAge, 20 * time.Millisecond: RoundAge, 50 * time.Millisecond: 500 * time.Millisecond, time.Minute: MaxRoundAge} {
+		t.Run("after a read of "+readTime.String()+" the round lasts "+want.String(), func(t *testing.T) {
+			r := freshAfter(readTime)
 			if got := r.ask(2, usualLimits, now.Add(want-1)); !writes(got) || r.reads != 0 {
 				t.Errorf("got %q with %d reads before", noteOf(got), r.reads)
 			}
@@ -171,7 +171,7 @@ func TestRoundsKeepToTheLimits(t *testing.T) {
 			}}, false
 		}
 	}
-	reads, gone := 0, 0
+	reads, admitted := 0, 0
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		limits := Limits{MaxConcurrentLive: intstr.FromInt32(1 + int32(random.IntN(6)))}
@@ -200,7 +200,7 @@ func TestRoundsKeepToTheLimits(t *testing.T) {
 				at = at.Add(time.Duration(random.IntN(200)) * time.Millisecond)
 			case clientNode.Spec.Hash == "h":
 				if writes(r.ask(n, limits, at)) {
-					gone++
+					admitted++
 				}
 			case random.IntN(8) == 0:
 				take(all, n, time.Hour)
@@ -216,8 +216,8 @@ func TestRoundsKeepToTheLimits(t *testing.T) {
 		}
 		reads += r.reads
 	}
-	if gone < 400 || reads > 20*gone {
-		t.Fatalf("got %d nodes admitted with %d reads: too few for a useful test", gone, reads)
+	if admitted < 400 || reads > 20*admitted {
+		t.Fatalf("got %d nodes admitted with %d reads: too few for a useful test", admitted, reads)
 	}
 }
 

@@ -70,7 +70,8 @@ func TestStorageCondition(t *testing.T) {
 			s.ClientNode.Status.Servers, s.Unfenced, s.AgentReady = test.servers, test.unfenced, !test.silent
 			got, written := StorageCondition(s, s.ClientNode, now)
 			if got.Type != "tuning.storageclient.dev/StorageReachable" || got.Status != test.status || got.Reason != test.reason || got.Message != test.message || !written {
-				t.Errorf("got written %t: %s %s %s: %q,\nwant %s %s: %q", written, got.Type, got.Status, got.Reason, got.Message, test.status, test.reason, test.message)
+				t.Errorf("got written %t: %s %s %s: %q,\nwant %s %s: %q",
+					written, got.Type, got.Status, got.Reason, got.Message, test.status, test.reason, test.message)
 			}
 			s.Node.Status.Conditions = []corev1.NodeCondition{got}
 			if again, written := StorageCondition(s, s.ClientNode, now.Add(time.Hour)); written || !again.LastTransitionTime.Equal(&got.LastTransitionTime) {

@@ -14,9 +14,9 @@ func TestAKernelArgumentWithoutEffectIsRemoved(t *testing.T) {
 		retain(p)
 		p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"dhash_entries=1048576", "ihash_entries=16777216"}
 	})
-	wanted := snapshotOf(nil, p).Desired
-	clientNode := clientNodeWith(wanted.Settings...)
-	clientNode.Spec.Hash, clientNode.Spec.BootHash, clientNode.Status.Hash = wanted.Hash, wanted.BootHash, wanted.Hash
+	desired := snapshotOf(nil, p).Desired
+	clientNode := clientNodeWith(desired.Settings...)
+	clientNode.Spec.Hash, clientNode.Spec.BootHash, clientNode.Status.Hash = desired.Hash, desired.BootHash, desired.Hash
 	clientNode.Status.Settings = []v1alpha1.SettingStatus{
 		{Key: dhash, State: v1alpha1.SettingInSync}, {Key: ihash, State: v1alpha1.SettingFailed}, {Key: rmem, State: v1alpha1.SettingInSync},
 	}
@@ -24,7 +24,7 @@ func TestAKernelArgumentWithoutEffectIsRemoved(t *testing.T) {
 		t.Fatalf("got the argument removed before the node failed: %#v", got)
 	}
 	clientNode.Status.Rollout = &v1alpha1.RolloutStatus{
-		Phase: v1alpha1.RolloutFailed, Reason: v1alpha1.RolloutReasonRebootWithoutEffect, BootHash: wanted.BootHash, Attempts: 1,
+		Phase: v1alpha1.RolloutFailed, Reason: v1alpha1.RolloutReasonRebootWithoutEffect, BootHash: desired.BootHash, Attempts: 1,
 	}
 
 	first, writes := For(snapshotOf(clientNode, p)).(Write)
@@ -39,10 +39,10 @@ func TestAKernelArgumentWithoutEffectIsRemoved(t *testing.T) {
 	clientNode.Status.ObservedGeneration = clientNode.Generation
 
 	second, writes := For(snapshotOf(clientNode, p)).(Write)
-	if _, there := policies(second.Spec)[ihash]; !writes || there || len(second.Spec.Settings) != 2 || second.Gated {
+	if _, found := policies(second.Spec)[ihash]; !writes || found || len(second.Spec.Settings) != 2 || second.Gated {
 		t.Fatalf("want only the argument removed, got %#v", second)
 	}
-	if second.Spec.Hash != wanted.Hash || second.Spec.BootHash != wanted.BootHash {
+	if second.Spec.Hash != desired.Hash || second.Spec.BootHash != desired.BootHash {
 		t.Errorf("got hashes %s and %s; other hashes would clear the failure and retry the node", second.Spec.Hash, second.Spec.BootHash)
 	}
 	clientNode.Spec = second.Spec

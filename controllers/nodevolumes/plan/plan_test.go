@@ -129,10 +129,10 @@ func TestAReadAheadPassesTheCanary(t *testing.T) {
 		}
 		return names
 	}
-	expect := func(when string, want ...string) {
+	expect := func(moment string, want ...string) {
 		t.Helper()
 		if diff := cmp.Diff(want, pass(), cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", when, diff)
+			t.Errorf("%s (-want +got):\n%s", moment, diff)
 		}
 	}
 	slow["a"], slow["b"] = true, true
@@ -160,11 +160,11 @@ func TestAReadAheadPassesTheCanary(t *testing.T) {
 
 func TestTheKernelRoundsAWindowDown(t *testing.T) {
 	p := Snapshot{Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1023)}}}
-	for shown, want := range map[int32]bool{1023: true, 1020: true, 960: true, 959: false, 1024: false, 128: false, 0: true} {
+	for observed, want := range map[int32]bool{1023: true, 1020: true, 960: true, 959: false, 1024: false, 128: false, 0: true} {
 		n := on("n", "v")
-		n.ClientNode.Status.Mounts[0].ReadAheadKiB = shown
+		n.ClientNode.Status.Mounts[0].ReadAheadKiB = observed
 		if got := p.hasApplied(n.ClientNode, *ahead(1023)); got != want {
-			t.Errorf("%d KiB: taken is %v", shown, got)
+			t.Errorf("%d KiB: taken is %v", observed, got)
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// remembered returns recorded failures of nodes for the settings of p that require a reboot.
-func remembered(w *world, nodes ...v1alpha1.FailedNode) *v1alpha1.ProfileFailures {
+// recordedFailures returns recorded failures of nodes for the settings of p that require a reboot.
+func recordedFailures(w *world, nodes ...v1alpha1.FailedNode) *v1alpha1.ProfileFailures {
 	_, hash := nodesettings.Hashes(nodesettings.Settings(&w.profiles[0]))
 	return &v1alpha1.ProfileFailures{Boots: []v1alpha1.BootFailures{{BootHash: hash, Plan: nodesettings.PlanHash(&w.profiles[0]), Nodes: nodes}}}
 }
@@ -32,7 +32,7 @@ func phase(phase v1alpha1.RolloutPhase) func(*corev1.Node, *v1alpha1.StorageClie
 
 func TestRecordedFailures(t *testing.T) {
 	const stopped = "Ready=False/FailureThresholdReached Reconciling=False/FailureThresholdReached Stalled=True/FailureThresholdReached"
-	gone := failedNode("b", "u-b", time.Hour)
+	deleted := failedNode("b", "u-b", time.Hour)
 	two := func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.FailureThreshold = new(int32(2)) }
 	for name, c := range map[string]struct {
 		world  *world
@@ -44,23 +44,23 @@ func TestRecordedFailures(t *testing.T) {
 	}{
 		"nothing is recorded": {world: newWorld(nil).node("a", nil), want: "Ready=True/UpToDate"},
 		"a node that is gone counts": {
-			world: newWorld(nil).node("a", nil), nodes: []v1alpha1.FailedNode{gone}, want: stopped,
+			world: newWorld(nil).node("a", nil), nodes: []v1alpha1.FailedNode{deleted}, want: stopped,
 			failed: "Failed on b (gone); change settings that require a reboot, or retry: kubectl storageclient retry p", lost: []string{"b"},
 		},
 		"also while no node is left": {
-			world: newWorld(nil), nodes: []v1alpha1.FailedNode{gone}, want: stopped,
+			world: newWorld(nil), nodes: []v1alpha1.FailedNode{deleted}, want: stopped,
 			failed: "Failed on b (gone); change settings that require a reboot, or retry: kubectl storageclient retry p", lost: []string{"b"},
 		},
 		"also if another node has its name": {
-			world: newWorld(nil).node("b", nil), nodes: []v1alpha1.FailedNode{gone}, want: stopped,
+			world: newWorld(nil).node("b", nil), nodes: []v1alpha1.FailedNode{deleted}, want: stopped,
 			failed: "Failed on b (gone); change settings that require a reboot, or retry: kubectl storageclient retry p", lost: []string{"b"},
 		},
 		"fewer than the threshold": {
-			world: newWorld(two).node("a", nil), nodes: []v1alpha1.FailedNode{gone}, want: "Ready=False/NodesFailed Reconciling=False/NodesFailed Stalled=True/NodesFailed",
+			world: newWorld(two).node("a", nil), nodes: []v1alpha1.FailedNode{deleted}, want: "Ready=False/NodesFailed Reconciling=False/NodesFailed Stalled=True/NodesFailed",
 			failed: "Failed on b (gone); change settings that require a reboot, or retry: kubectl storageclient retry p", lost: []string{"b"},
 		},
 		"with one that is there": {
-			world: newWorld(two).node("a", phase(v1alpha1.RolloutFailed)), nodes: []v1alpha1.FailedNode{gone, failedNode("a", "u-a", 0)}, want: stopped,
+			world: newWorld(two).node("a", phase(v1alpha1.RolloutFailed)), nodes: []v1alpha1.FailedNode{deleted, failedNode("a", "u-a", 0)}, want: stopped,
 			failed: "Failed on a, b (gone); change settings that require a reboot, or retry: kubectl storageclient retry p", lost: []string{"b"},
 		},
 		"an existing node that no longer reports it": {
@@ -72,25 +72,25 @@ func TestRecordedFailures(t *testing.T) {
 		},
 		"those that are only counted": {
 			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.FailureThreshold = new(int32(8)) }).node("a", nil),
-			nodes: []v1alpha1.FailedNode{failedNode("c", "u-c", time.Minute), gone}, change: func(f *v1alpha1.ProfileFailures) { f.Boots[0].More = 6 }, want: stopped,
+			nodes: []v1alpha1.FailedNode{failedNode("c", "u-c", time.Minute), deleted}, change: func(f *v1alpha1.ProfileFailures) { f.Boots[0].More = 6 }, want: stopped,
 			failed: "Failed on b (gone), c (gone), and 6 earlier; change settings that require a reboot, or retry: kubectl storageclient retry p",
 			lost:   []string{"c", "b"},
 		},
 		"the boot settings are others now": {
-			world: newWorld(nil).node("a", nil), nodes: []v1alpha1.FailedNode{gone}, want: "Ready=True/UpToDate",
+			world: newWorld(nil).node("a", nil), nodes: []v1alpha1.FailedNode{deleted}, want: "Ready=True/UpToDate",
 			change: func(f *v1alpha1.ProfileFailures) { f.Boots[0].Plan = "other" },
 		},
 		"no node should have those settings with other profiles' settings": {
-			world: newWorld(nil).node("a", nil), nodes: []v1alpha1.FailedNode{gone}, want: "Ready=True/UpToDate",
+			world: newWorld(nil).node("a", nil), nodes: []v1alpha1.FailedNode{deleted}, want: "Ready=True/UpToDate",
 			change: func(f *v1alpha1.ProfileFailures) { f.Boots[0].BootHash = "other" },
 		},
 		"mode Plan counts no failures": {
-			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).node("a", nil), nodes: []v1alpha1.FailedNode{gone},
+			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).node("a", nil), nodes: []v1alpha1.FailedNode{deleted},
 			want: "Ready=False/PlanMode Paused=True/PlanMode",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			failures := remembered(c.world, c.nodes...)
+			failures := recordedFailures(c.world, c.nodes...)
 			if c.change != nil {
 				c.change(failures)
 			}
@@ -125,7 +125,7 @@ func TestLostNodesAreBounded(t *testing.T) {
 	for i := range 30 {
 		nodes = append(nodes, failedNode(strings.Repeat("x", i+1), "u", time.Duration(i)*time.Minute))
 	}
-	status := Evaluate("p", Snapshot{All: w.snapshot(), Failures: *remembered(w, nodes...)}, now).Status(v1alpha1.StorageClientProfileStatus{}, now)
+	status := Evaluate("p", Snapshot{All: w.snapshot(), Failures: *recordedFailures(w, nodes...)}, now).Status(v1alpha1.StorageClientProfileStatus{}, now)
 	if len(status.LostNodes) != 20 || status.LostNodes[0].Name != "x" || status.Nodes.Failed != 30 {
 		t.Errorf("got %d of %d nodes named, %q first", len(status.LostNodes), status.Nodes.Failed, status.LostNodes[0].Name)
 	}
@@ -172,9 +172,9 @@ func TestAnImmutableConfigMapStallsWhatWaitsForTheRollout(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 			message := r.evaluateReady(r.evaluateStalled()).message
-			told := strings.Contains(strings.ToLower(message), "immutable configmap stops the rollout; recreate it: kubectl -n system get cm one other -o yaml | sed")
-			if want := strings.Contains(test.want, "ConfigMapImmutable") || strings.Contains(test.want, "Restoring"); told != want {
-				t.Errorf("got the advice %t, want %t: %s", told, want, message)
+			isAdvised := strings.Contains(strings.ToLower(message), "immutable configmap stops the rollout; recreate it: kubectl -n system get cm one other -o yaml | sed")
+			if want := strings.Contains(test.want, "ConfigMapImmutable") || strings.Contains(test.want, "Restoring"); isAdvised != want {
+				t.Errorf("got the advice %t, want %t: %s", isAdvised, want, message)
 			}
 		})
 	}

@@ -20,7 +20,7 @@ import (
 
 const longName = "azure-netapp-files-eda-westeurope"
 
-// cloudNames returns node names like those in clouds.
+// cloudNames returns typical node names of clouds.
 func cloudNames() []string {
 	var out []string
 	for i := range 60 {
@@ -120,15 +120,15 @@ func TestEveryMessageIsShortAndContainsTheCommand(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(states)) {
 		r := states[name]
 		r.snapshot.ManagerNamespace = v1alpha1.ManagerNamespace
-		said := map[string]bool{}
+		seen := map[string]bool{}
 		for _, c := range r.conditions(nil, 1, metav1.NewTime(now)) {
 			if len(c.Message) > maxMessage {
 				t.Errorf("%s: message of %s has %d bytes: %s", name, c.Type, len(c.Message), c.Message)
 			}
-			if c.Message == "" || said[c.Message] {
+			if c.Message == "" || seen[c.Message] {
 				continue
 			}
-			said[c.Message] = true
+			seen[c.Message] = true
 			lines = append(lines, fmt.Sprintf("%s: %s=%s/%s: %s", name, c.Type, c.Status, c.Reason, c.Message))
 			if slices.Contains(typed, c.Reason) && !strings.Contains(c.Message, "kubectl ") {
 				t.Errorf("%s: got %s without a command: %s", name, c.Type, c.Message)

@@ -142,7 +142,7 @@ func rolloutState(reason string) Report {
 		return newWorld(policy(v1alpha1.RebootNever)).node("a", rebootDue(reason)).report()
 	case v1alpha1.RolloutReasonNodeLost:
 		w := newWorld(nil).node("a", nil)
-		return Evaluate("p", Snapshot{All: w.snapshot(), Failures: *remembered(w, failedNode("gone", "u-gone", time.Minute))}, now)
+		return Evaluate("p", Snapshot{All: w.snapshot(), Failures: *recordedFailures(w, failedNode("gone", "u-gone", time.Minute))}, now)
 	case v1alpha1.RolloutReasonRebootWithoutEffect, v1alpha1.RolloutReasonRebootTimedOut, v1alpha1.RolloutReasonAttemptsUsedUp:
 		phase = v1alpha1.RolloutFailed
 	case v1alpha1.RolloutReasonClaimed:
@@ -179,15 +179,15 @@ func TestStatesForGitOpsEngines(t *testing.T) {
 			t.Errorf("got no state for %s", name)
 			continue
 		}
-		line, shown := []string{name}, false
+		line, isShown := []string{name}, false
 		if r.IsDeleting() {
 			line = append(line, "deleting")
 		}
 		for _, c := range r.conditions(nil, 1, metav1.NewTime(now)) {
 			line = append(line, fmt.Sprintf("%s=%s/%s", c.Type, c.Status, c.Reason))
-			shown = shown || c.Reason == reason
+			isShown = isShown || c.Reason == reason
 		}
-		if strings.HasPrefix(name, "Reason") && !shown {
+		if strings.HasPrefix(name, "Reason") && !isShown {
 			t.Errorf("got a state of %s without this reason: %s", name, line)
 		}
 		lines = append(lines, strings.Join(line, " "))

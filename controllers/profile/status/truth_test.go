@@ -103,7 +103,7 @@ func TestStatusAndPluginShowTheSamePlan(t *testing.T) {
 		v1alpha1.SettingInSync, v1alpha1.SettingPending, v1alpha1.SettingFailed, v1alpha1.SettingClamped, v1alpha1.SettingDrifted, v1alpha1.SettingShadowed,
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	more := 0
+	count := 0
 	for i := range 500 {
 		w := newWorld(func(p *v1alpha1.StorageClientProfile) {
 			if rng.IntN(3) == 0 {
@@ -158,10 +158,10 @@ func TestStatusAndPluginShowTheSamePlan(t *testing.T) {
 			t.Fatalf("world %d (-plugin +status):\n%s", i, diff)
 		}
 		if want.NodesToReboot > r.nodes.counts.PendingReboot {
-			more++
+			count++
 		}
 	}
-	if more == 0 {
+	if count == 0 {
 		t.Error("no world has a node that has not received its settings that require a reboot")
 	}
 }

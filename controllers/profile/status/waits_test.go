@@ -28,12 +28,12 @@ func TestReconcilingNamesNodePodAndBudgetOfABlockedDrain(t *testing.T) {
 	}
 }
 
-// A note is as old as the last pass of the rollout. A hold that a user has ended since then does not block the rollout, and the profile is
-// not done.
+// A note is as old as the last pass of the rollout. A hold that a user has removed since then does not block the rollout, and the profile
+// is not done.
 func TestAnEndedHoldIsNoException(t *testing.T) {
 	paused := map[string]string{v1alpha1.PausedAnnotation: "true"}
 	never := map[string]string{v1alpha1.NeverDisruptAnnotation: "true"}
-	beside := func(change func(*v1alpha1.StorageClientProfile)) func(*world) {
+	otherProfile := func(change func(*v1alpha1.StorageClientProfile)) func(*world) {
 		return func(w *world) {
 			other := *w.profiles[0].DeepCopy()
 			other.Name, other.Spec.Node = "other", &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"net.core.wmem_max": "1048576"}}
@@ -44,7 +44,7 @@ func TestAnEndedHoldIsNoException(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason      string
 		annotations map[string]string
-		beside      func(*world)
+		other       func(*world)
 		held        bool
 	}{
 		"the profile was resumed":                {reason: v1alpha1.ReasonPausedByAnnotation},
@@ -55,19 +55,19 @@ func TestAnEndedHoldIsNoException(t *testing.T) {
 		"the Node may be disrupted again":        {reason: v1alpha1.RolloutReasonNeverDisrupt},
 		"not if the Node is paused":              {reason: v1alpha1.RolloutReasonNodePaused, annotations: paused, held: true},
 		"not if the Node is never disrupted":     {reason: v1alpha1.RolloutReasonNeverDisrupt, annotations: never, held: true},
-		"not if another profile is paused":       {reason: v1alpha1.ReasonPausedByField, beside: beside(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }), held: true},
-		"not if another profile is in mode Plan": {reason: v1alpha1.ReasonPlanMode, beside: beside(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }), held: true},
-		"not if another profile does not reboot": {reason: v1alpha1.RolloutReasonRebootPolicyNever, beside: beside(policy(v1alpha1.RebootNever)), held: true},
+		"not if another profile is paused":       {reason: v1alpha1.ReasonPausedByField, other: otherProfile(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }), held: true},
+		"not if another profile is in mode Plan": {reason: v1alpha1.ReasonPlanMode, other: otherProfile(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }), held: true},
+		"not if another profile does not reboot": {reason: v1alpha1.RolloutReasonRebootPolicyNever, other: otherProfile(policy(v1alpha1.RebootNever)), held: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(policy(v1alpha1.RebootAutomatic))
-			if c.beside != nil {
-				c.beside(w)
+			if c.other != nil {
+				c.other(w)
 			}
 			r := w.node("a", func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
 				rebootDue(c.reason)(n, s)
 				n.Annotations = c.annotations
-				if c.beside != nil {
+				if c.other != nil {
 					s.Spec.Settings = append(s.Spec.Settings, v1alpha1.NodeSetting{Key: "sysctl/net.core.wmem_max", Value: "1048576", Profile: "other"})
 				}
 			}).report()

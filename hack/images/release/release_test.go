@@ -448,14 +448,14 @@ func attested(t *testing.T, repo name.Repository, digest v1.Hash, key *ecdsa.Pub
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := statement{}
-		if err := json.Unmarshal(body, &said); err != nil {
+		attestation := statement{}
+		if err := json.Unmarshal(body, &attestation); err != nil {
 			t.Fatal(err)
 		}
-		if said.Subject[0].Digest["sha256"] != digest.Hex {
-			t.Errorf("the attestation of %s: got subjects %v", digest, said.Subject)
+		if attestation.Subject[0].Digest["sha256"] != digest.Hex {
+			t.Errorf("the attestation of %s: got subjects %v", digest, attestation.Subject)
 		}
-		kinds = append(kinds, said.PredicateType)
+		kinds = append(kinds, attestation.PredicateType)
 	}
 	return kinds
 }
@@ -492,22 +492,22 @@ func TestKeys(t *testing.T) {
 	for name, test := range map[string]struct {
 		blocks   []*pem.Block
 		password string
-		refused  string
+		wantErr  string
 	}{
 		"cosign's":                     {blocks: []*pem.Block{{Type: "ENCRYPTED SIGSTORE PRIVATE KEY", Bytes: sealed}}, password: "secret"},
 		"cosign's of earlier versions": {blocks: []*pem.Block{{Type: "ENCRYPTED COSIGN PRIVATE KEY", Bytes: sealed}}, password: "secret"},
-		"cosign's, wrong password":     {blocks: []*pem.Block{{Type: "ENCRYPTED SIGSTORE PRIVATE KEY", Bytes: sealed}}, password: "other", refused: "COSIGN_PASSWORD"},
+		"cosign's, wrong password":     {blocks: []*pem.Block{{Type: "ENCRYPTED SIGSTORE PRIVATE KEY", Bytes: sealed}}, password: "other", wantErr: "COSIGN_PASSWORD"},
 		"openssl genpkey":              {blocks: []*pem.Block{{Type: "PRIVATE KEY", Bytes: pkcs8(t, key)}}},
 		"openssl ecparam -genkey":      {blocks: []*pem.Block{parameters, {Type: "EC PRIVATE KEY", Bytes: ec}}},
-		"RSA":                          {blocks: []*pem.Block{{Type: "PRIVATE KEY", Bytes: pkcs8(t, foreign)}}, refused: "ECDSA P-256"},
-		"no key":                       {blocks: []*pem.Block{parameters}, refused: "no private key"},
+		"RSA":                          {blocks: []*pem.Block{{Type: "PRIVATE KEY", Bytes: pkcs8(t, foreign)}}, wantErr: "ECDSA P-256"},
+		"no key":                       {blocks: []*pem.Block{parameters}, wantErr: "no private key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := loadSigner(writePEM(t, test.blocks...), []byte(test.password))
 			switch {
-			case test.refused != "":
-				if err == nil || !strings.Contains(err.Error(), test.refused) {
-					t.Errorf("want an error that contains %q, got %v", test.refused, err)
+			case test.wantErr != "":
+				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+					t.Errorf("want an error that contains %q, got %v", test.wantErr, err)
 				}
 			case err != nil:
 				t.Error(err)

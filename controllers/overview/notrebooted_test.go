@@ -29,10 +29,12 @@ func TestPlanExcludesNodesThatAreNotRebooted(t *testing.T) {
 		observed []v1alpha1.SettingStatus
 		held     string
 	}{
-		"all is well":                      {proven, []v1alpha1.SettingStatus{staged}, ""},
-		"no agent has reported a loader":   {v1alpha1.Bootloader{}, []v1alpha1.SettingStatus{staged}, ""},
-		"a live value is shadowed":         {proven, []v1alpha1.SettingStatus{staged, status(sysctl, v1alpha1.SettingShadowed, v1alpha1.EffectLive, "zz.conf")}, ""},
-		"a live value drifts":              {proven, []v1alpha1.SettingStatus{staged, status(sysctl, v1alpha1.SettingDrifted, v1alpha1.EffectLive, "")}, ""},
+		"all is well":                    {proven, []v1alpha1.SettingStatus{staged}, ""},
+		"no agent has reported a loader": {v1alpha1.Bootloader{}, []v1alpha1.SettingStatus{staged}, ""},
+		"a live value is shadowed":       {proven, []v1alpha1.SettingStatus{staged, status(sysctl, v1alpha1.SettingShadowed, v1alpha1.EffectLive, "zz.conf")}, ""},
+		"a live value drifts": {
+			proven, []v1alpha1.SettingStatus{staged, status(sysctl, v1alpha1.SettingDrifted, v1alpha1.EffectLive, "")}, "",
+		},
 		"a live value fails":               {proven, []v1alpha1.SettingStatus{staged, status(sysctl, v1alpha1.SettingFailed, v1alpha1.EffectLive, "read-only")}, sysctl + ": read-only"},
 		"a file wins over what a boot has": {proven, []v1alpha1.SettingStatus{staged, status(sysctl, v1alpha1.SettingShadowed, v1alpha1.EffectReboot, "zz.conf wins")}, sysctl + ": zz.conf wins"},
 		"a removed argument stays in the boot menu": {

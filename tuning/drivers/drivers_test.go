@@ -81,7 +81,8 @@ func TestMissingForBackend(t *testing.T) {
 		"another driver":                                   {Volume{Driver: "nfs.csi.k8s.io"}, "", "nocto", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := test.volume.MissingForBackend(test.volume.Source().Options(), strings.Fields(test.original), strings.Fields(test.list)); got != test.want {
+			got := test.volume.MissingForBackend(test.volume.Source().Options(), strings.Fields(test.original), strings.Fields(test.list))
+			if got != test.want {
 				t.Errorf("got missing options %q, want %q", got, test.want)
 			}
 		})

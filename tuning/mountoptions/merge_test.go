@@ -28,10 +28,12 @@ func TestMerge(t *testing.T) {
 		want             string
 		skipped          string // "option:desired:original", blank-separated
 	}{
-		"an empty volume gets everything":                {desired: azureProfile, want: azureProfile},
-		"new options go to the end":                      {current: unrelatedOnly, desired: azureProfile, want: unrelatedOnly + " " + azureProfile},
-		"no desired options, no changes":                 {current: "hard nocto hard vers=3 vers=4", want: "hard nocto hard vers=3 vers=4"},
-		"options that the volume already has stay":       {current: "nconnect=4 hard actimeo=30", desired: azureProfile, want: "nconnect=4 hard actimeo=30"},
+		"an empty volume gets everything": {desired: azureProfile, want: azureProfile},
+		"new options go to the end":       {current: unrelatedOnly, desired: azureProfile, want: unrelatedOnly + " " + azureProfile},
+		"no desired options, no changes":  {current: "hard nocto hard vers=3 vers=4", want: "hard nocto hard vers=3 vers=4"},
+		"options that the volume already has stay": {
+			current: "nconnect=4 hard actimeo=30", desired: azureProfile, want: "nconnect=4 hard actimeo=30",
+		},
 		"another value of the volume is kept":            {current: "nconnect=8 hard", desired: azureProfile, want: "nconnect=8 hard actimeo=30", skipped: "nconnect:4:8"},
 		"the profile's value replaces it":                {current: "nconnect=8 hard", desired: azureProfile, policy: useProfile, want: "nconnect=4 hard actimeo=30"},
 		"an unknown option is kept":                      {current: "x-own=1 strange", desired: "nocto", want: "x-own=1 strange nocto"},
@@ -66,10 +68,12 @@ func TestMerge(t *testing.T) {
 		"two versions and a minor one become one":                {current: "nfsvers=4 vers=4 minorversion=1", desired: "nocto", want: "vers=4.1 nocto"},
 		"the old spelling stays if no desired option affects it": {current: "vers=4 minorversion=1", desired: "nocto", want: "vers=4 minorversion=1 nocto"},
 
-		"one timer is kept: the others are written out":       {current: "acregmax=90", desired: "actimeo=30", want: "acregmax=90 acregmin=30 acdirmin=30 acdirmax=30", skipped: "acregmax:30:90"},
-		"a timer that agrees makes way for actimeo":           {current: "acregmax=30 hard", desired: "actimeo=30", want: "actimeo=30 hard"},
-		"the profile's actimeo drops the timers":              {current: "acregmin=5 hard acregmax=90", desired: "actimeo=30", policy: useProfile, want: "actimeo=30 hard"},
-		"actimeo is kept against one timer":                   {current: "actimeo=60", desired: "acregmax=90", want: "actimeo=60", skipped: "acregmax:90:60"},
+		"one timer is kept: the others are written out": {current: "acregmax=90", desired: "actimeo=30", want: "acregmax=90 acregmin=30 acdirmin=30 acdirmax=30", skipped: "acregmax:30:90"},
+		"a timer that agrees makes way for actimeo":     {current: "acregmax=30 hard", desired: "actimeo=30", want: "actimeo=30 hard"},
+		"the profile's actimeo drops the timers":        {current: "acregmin=5 hard acregmax=90", desired: "actimeo=30", policy: useProfile, want: "actimeo=30 hard"},
+		"actimeo is kept against one timer": {
+			current: "actimeo=60", desired: "acregmax=90", want: "actimeo=60", skipped: "acregmax:90:60",
+		},
 		"one timer over actimeo writes it out":                {current: "actimeo=60 hard", desired: "acregmax=90", policy: useProfile, want: "acregmin=60 acregmax=90 acdirmin=60 acdirmax=60 hard"},
 		"one timer is replaced, the others are not":           {current: "acregmin=5 acregmax=90", desired: "acregmax=60", policy: useProfile, want: "acregmin=5 acregmax=60"},
 		"a desired timer after actimeo":                       {desired: "actimeo=30 acregmax=90", want: "acregmin=30 acregmax=90 acdirmin=30 acdirmax=30"},

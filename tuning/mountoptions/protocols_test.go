@@ -89,9 +89,11 @@ func TestMergeByProtocol(t *testing.T) {
 		"a credential is not brought along":              {protocol: SMB, current: "hard", desired: "password=x", want: "hard"},
 		"NFS's timers mean something else":               {protocol: NFS, current: "acregmax=60 actimeo=30", desired: "acdirmax=30", want: "acregmax=60 actimeo=30"},
 		"one size in two ways is one":                    {protocol: XFS, current: "logbsize=262144", desired: "logbsize=256k noatime", want: "logbsize=262144 noatime"},
-		"a log buffer that the volume has":               {protocol: XFS, current: "logbsize=32k", desired: "logbsize=256k", want: "logbsize=32k", skipped: 1},
-		"versions of SMB are not those of NFS":           {protocol: SMB, current: "vers=3.0", desired: "vers=3.1.1", want: "vers=3.0", skipped: 1},
-		"what no kernel knows any more is left out":      {protocol: XFS, current: "noatime", desired: "nobarrier", want: "noatime"},
+		"a log buffer that the volume has": {
+			protocol: XFS, current: "logbsize=32k", desired: "logbsize=256k", want: "logbsize=32k", skipped: 1,
+		},
+		"versions of SMB are not those of NFS":      {protocol: SMB, current: "vers=3.0", desired: "vers=3.1.1", want: "vers=3.0", skipped: 1},
+		"what no kernel knows any more is left out": {protocol: XFS, current: "noatime", desired: "nobarrier", want: "noatime"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := test.protocol.Merge(strings.Fields(test.current), strings.Fields(test.desired), v1alpha1.ConflictKeepVolume, nil)

@@ -151,8 +151,10 @@ func TestNoProposalIfNoSettingHelps(t *testing.T) {
 func TestEveryProposalIsValid(t *testing.T) {
 	proposed := map[string]bool{}
 	for _, s := range []Sample{
-		nfs("NFSv4.1", operation("GETATTR", 16387)), nfs("NFSv3", timing(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = 2 }),
-		nfs("NFSv4.1", timing(31, 8, 1.4)), nfs("NFSv4.1", func(s *Sample) { s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 2}) }),
+		nfs("NFSv4.1", operation("GETATTR", 16387)),
+		nfs("NFSv3", timing(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = 2 }),
+		nfs("NFSv4.1", timing(31, 8, 1.4)),
+		nfs("NFSv4.1", func(s *Sample) { s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 2}) }),
 		nfs("NFSv4.1", read(256, 256, 64)), nfs("NFSv4.1", read(680, 512, 64), readAhead(15360)),
 		nfs("NFSv4.1", read(6000, 32, 180), option("rsize=32768")), nfs("NFSv4.1", wrote(6000, 32, false), option("wsize=32768")),
 		nfs("xfs", log(counters.Log{Writes: 6000, NoBuffer: 600})),

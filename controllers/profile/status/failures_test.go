@@ -125,7 +125,8 @@ func TestLostNodesAreBounded(t *testing.T) {
 	for i := range 30 {
 		nodes = append(nodes, failedNode(strings.Repeat("x", i+1), "u", time.Duration(i)*time.Minute))
 	}
-	status := Evaluate("p", Snapshot{All: w.snapshot(), Failures: *recordedFailures(w, nodes...)}, now).Status(v1alpha1.StorageClientProfileStatus{}, now)
+	snapshot := Snapshot{All: w.snapshot(), Failures: *recordedFailures(w, nodes...)}
+	status := Evaluate("p", snapshot, now).Status(v1alpha1.StorageClientProfileStatus{}, now)
 	if len(status.LostNodes) != 20 || status.LostNodes[0].Name != "x" || status.Nodes.Failed != 30 {
 		t.Errorf("got %d of %d nodes named, %q first", len(status.LostNodes), status.Nodes.Failed, status.LostNodes[0].Name)
 	}

@@ -31,7 +31,7 @@ func TestDisruptionEncodingIsStable(t *testing.T) {
 			`{"profile":"eda","bootHash":"1f3a","since":null,"nodeUID":"u-1",` +
 				`"permit":{"bootHash":"release-1f3a","profiles":{"eda":"2b","smb":""},"leaving":"karpenter.sh/disrupted"}}`,
 		},
-		"what JSON in HTML would be escaped": {v1alpha1.Disruption{Profile: "a<b"}, `{"profile":"a\u003cb","bootHash":"","since":null}`},
+		"a character that JSON in HTML escapes": {v1alpha1.Disruption{Profile: "a<b"}, `{"profile":"a\u003cb","bootHash":"","since":null}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := c.in.Encode(); got != c.want {
@@ -63,7 +63,7 @@ func TestDecodeDisruption(t *testing.T) {
 		"an empty object":                            {value: `{}`},
 		"no time":                                    {value: `{"profile":"eda","since":null}`, want: v1alpha1.Disruption{Profile: "eda"}},
 		"nothing at all is an error":                 {value: "", wrong: []string{`disruption ""`, "unexpected end"}},
-		"what is no JSON is named":                   {value: "by hand", wrong: []string{`"by hand"`, "invalid character"}},
+		"a value that is not JSON":                   {value: "by hand", wrong: []string{`"by hand"`, "invalid character"}},
 		"a list is an error":                         {value: "[]", wrong: []string{`"[]"`, "array"}},
 		"a field of another type is named":           {value: `{"profile":1}`, wrong: []string{"profile", "number"}},
 		"a time that is none is named with its name": {value: `{"profile":"eda","since":"today"}`, wrong: []string{"since", "today"}},

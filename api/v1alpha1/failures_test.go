@@ -47,7 +47,7 @@ func TestFailuresEncodingIsStable(t *testing.T) {
 func TestDecodeFailures(t *testing.T) {
 	for name, c := range map[string]struct{ value, wrong string }{
 		"a field of a later release is ignored": {`{"retry":"1","next":{}}`, ""},
-		"what is no JSON is named":              {"by hand", `"by hand"`},
+		"a value that is not JSON":              {"by hand", `"by hand"`},
 		"a field of another type is named":      {`{"retry":1}`, "retry"},
 	} {
 		t.Run(name, func(t *testing.T) {

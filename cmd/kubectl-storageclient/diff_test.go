@@ -129,7 +129,7 @@ func TestDiffAndVolumesShowKeptValues(t *testing.T) {
 			}
 		}
 		if strings.Contains(r.out, "1 volume has the list") {
-			t.Errorf("%s says that all is well:\n%s", command, r.out)
+			t.Errorf("got the volume reported as up to date by %s:\n%s", command, r.out)
 		}
 	}
 }

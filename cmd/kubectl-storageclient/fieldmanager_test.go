@@ -125,19 +125,19 @@ func TestWritingCommandsAreFound(t *testing.T) {
 		text string
 		want []string
 	}{
-		"in a sentence":                    {"To stop: `kubectl annotate scp P paused=true`, or wait.", []string{"kubectl annotate scp P paused=true"}},
-		"in a block, with a comment":       {"kubectl annotate node N a=b      # one node\n", []string{"kubectl annotate node N a=b"}},
-		"over two lines":                   {"kubectl annotate node N \\\n  a=b\n", []string{"kubectl annotate node N a=b"}},
-		"with options before the verb":     {"kubectl -n argocd --context=c patch configmap c", []string{"kubectl -n argocd --context=c patch configmap c"}},
-		"of a script":                      {`"${kubectl[@]}" label nodes --selector a b-`, []string{`"${kubectl[@]}" label nodes --selector a b-`}},
-		"of a Makefile":                    {`$(KUBECTL) label nodes a=b`, []string{`$(KUBECTL) label nodes a=b`}},
-		"two on a line":                    {"kubectl label node N a=b && kubectl edit scp P", []string{"kubectl label node N a=b", "kubectl edit scp P"}},
-		"in a format":                      {`fmt.Sprintf("run: kubectl taint node %s a=b:NoSchedule", node)`, []string{`kubectl taint node %s a=b:NoSchedule", node)`}},
-		"of what only the manager makes":   {"kubectl -n %s edit configmap %s", nil},
-		"not one that reads":               {"kubectl get nodes -l annotate", nil},
-		"not a mere name of one":           {"as `kubectl annotate` does", nil},
-		"not the plugin's, nor its prose":  {"kubectl storageclient approve PROFILE, which can annotate it", nil},
-		"not where a label is an argument": {"kubectl get scp -o label foo", nil},
+		"in a sentence":                           {"To stop: `kubectl annotate scp P paused=true`, or wait.", []string{"kubectl annotate scp P paused=true"}},
+		"in a block, with a comment":              {"kubectl annotate node N a=b      # one node\n", []string{"kubectl annotate node N a=b"}},
+		"over two lines":                          {"kubectl annotate node N \\\n  a=b\n", []string{"kubectl annotate node N a=b"}},
+		"with options before the verb":            {"kubectl -n argocd --context=c patch configmap c", []string{"kubectl -n argocd --context=c patch configmap c"}},
+		"of a script":                             {`"${kubectl[@]}" label nodes --selector a b-`, []string{`"${kubectl[@]}" label nodes --selector a b-`}},
+		"of a Makefile":                           {`$(KUBECTL) label nodes a=b`, []string{`$(KUBECTL) label nodes a=b`}},
+		"two on a line":                           {"kubectl label node N a=b && kubectl edit scp P", []string{"kubectl label node N a=b", "kubectl edit scp P"}},
+		"in a format":                             {`fmt.Sprintf("run: kubectl taint node %s a=b:NoSchedule", node)`, []string{`kubectl taint node %s a=b:NoSchedule", node)`}},
+		"an object that only the manager creates": {"kubectl -n %s edit configmap %s", nil},
+		"not a command that reads":                {"kubectl get nodes -l annotate", nil},
+		"not a mere name of one":                  {"as `kubectl annotate` does", nil},
+		"not the plugin's, nor its prose":         {"kubectl storageclient approve PROFILE, which can annotate it", nil},
+		"not if a label is an argument":           {"kubectl get scp -o label foo", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := writingCommands(test.text)

@@ -116,7 +116,7 @@ func TestAWrongKubeconfigIsExplained(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for name, test := range map[string]struct{ args, want string }{
 		"none":                        {"status", "No cluster is configured: set KUBECONFIG or --kubeconfig FILE"},
-		"one that is missing":         {"status --kubeconfig " + filepath.Join(dir, "kubeconfig"), "The kubeconfig does not exist: set KUBECONFIG or --kubeconfig FILE"},
+		"a missing kubeconfig":        {"status --kubeconfig " + filepath.Join(dir, "kubeconfig"), "The kubeconfig does not exist: set KUBECONFIG or --kubeconfig FILE"},
 		"a context that is not in it": {"status --kubeconfig " + config + " --context production", "List the contexts with: kubectl config get-contexts"},
 		"a server that is not there":  {"status --kubeconfig " + config, "The cluster does not respond: check it with kubectl version"},
 	} {

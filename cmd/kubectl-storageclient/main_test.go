@@ -252,10 +252,10 @@ func TestPauseAndResume(t *testing.T) {
 		annotations map[string]string
 		out         string
 	}{
-		"pause":                          {eda(), "pause", map[string]string{v1alpha1.PausedAnnotation: "true"}, "Paused eda: new changes do not start, nodes that are already disrupted finish.\n"},
-		"resume":                         {paused, "resume", map[string]string{"other": "stays"}, "Resumed eda.\n"},
-		"resume of one paused by field":  {byField, "resume", nil, "eda is still paused: spec.paused is true.\n"},
-		"pause of one that is paused so": {paused.DeepCopy(), "pause", paused.Annotations, "Paused eda: new changes do not start, nodes that are already disrupted finish.\n"},
+		"pause":                         {eda(), "pause", map[string]string{v1alpha1.PausedAnnotation: "true"}, "Paused eda: new changes do not start, nodes that are already disrupted finish.\n"},
+		"resume":                        {paused, "resume", map[string]string{"other": "stays"}, "Resumed eda.\n"},
+		"resume of one paused by field": {byField, "resume", nil, "eda is still paused: spec.paused is true.\n"},
+		"pause of a paused profile":     {paused.DeepCopy(), "pause", paused.Annotations, "Paused eda: new changes do not start, nodes that are already disrupted finish.\n"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -293,9 +293,9 @@ func TestStatusOfOneProfileHasDetails(t *testing.T) {
 		args []string
 		want []view.StaleMount
 	}{
-		"pods by their UIDs":          {[]string{"status", "eda", "-o", "json"}, stale},
-		"pods by name where they run": {[]string{"status", "eda", "-o", "yaml", "--pods"}, named},
-		"all profiles with --nodes":   {[]string{"status", "--nodes", "-o", "yaml"}, stale},
+		"pods by their UIDs":        {[]string{"status", "eda", "-o", "json"}, stale},
+		"pods by name and node":     {[]string{"status", "eda", "-o", "yaml", "--pods"}, named},
+		"all profiles with --nodes": {[]string{"status", "--nodes", "-o", "yaml"}, stale},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -460,7 +460,7 @@ func TestErrorsNameTheRequestedObject(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := execute(t, interceptor.Funcs{}, []client.Object{eda()}, test.args...)
 			if r.err == nil || !strings.Contains(r.err.Error(), test.want) {
-				t.Errorf("error is %v, want it to contain %q", r.err, test.want)
+				t.Errorf("got error %v, want it to contain %q", r.err, test.want)
 			}
 		})
 	}

@@ -150,7 +150,7 @@ func TestTheReportAdvisesOnThisMachine(t *testing.T) {
 		}
 		for id, part := range expected {
 			if !strings.Contains(texts[id], part) {
-				t.Errorf("%s: %s is %q, want %q in it", command, id, texts[id], part)
+				t.Errorf("%s: %s: got %q, want %q in it", command, id, texts[id], part)
 			}
 		}
 		out, _ = execute(t, dir, tuning, command, "-f", "-")

@@ -46,7 +46,7 @@ func TestOneEventForEachChange(t *testing.T) {
 			before: server(v1alpha1.ServerSilent), after: server(v1alpha1.ServerAnswering),
 			want: []string{"Normal StorageReachable NFS server filer1 has no overdue requests for the first time since 2026-11-23T08:00:00Z"},
 		},
-		"its mounts are gone":              {before: server(v1alpha1.ServerSilent)},
+		"its mounts were removed":          {before: server(v1alpha1.ServerSilent)},
 		"the other protocol of one server": {before: smb, after: server(v1alpha1.ServerAnswering)},
 		"its handles become stale": {
 			before: server(v1alpha1.ServerAnswering), after: stale,

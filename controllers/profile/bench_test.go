@@ -259,7 +259,7 @@ func (w *benchWorld) List(_ context.Context, list client.ObjectList, _ ...client
 	case *corev1.ConfigMapList:
 		return nil
 	default:
-		return fmt.Errorf("nobody lists %T", list)
+		return fmt.Errorf("unexpected list of %T", list)
 	}
 	target, err := meta.GetItemsPtr(list)
 	if err != nil {
@@ -282,7 +282,7 @@ func (w *benchWorld) Get(_ context.Context, key client.ObjectKey, object client.
 		}
 	case *corev1.Namespace, *corev1.ConfigMap:
 	default:
-		return fmt.Errorf("nobody gets %T", object)
+		return fmt.Errorf("unexpected get of %T", object)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func TestCauseOf(t *testing.T) {
 		"a claim is not bound yet":                       {"Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: error processing PVC eda/web: PVC is not bound", Elsewhere},
 		"no name server responds":                        {setUp + "mount.nfs: Resource temporarily unavailable", Elsewhere},
 		"a local disk is missing":                        {`MountVolume.NewMounter initialization failed for volume "a" : path "/mnt/disk" does not exist`, Elsewhere},
-		"an operation is under way":                      {device + "rpc error: code = Aborted desc = An operation with the given Volume ID a already exists", Elsewhere},
+		"an operation is in progress":                    {device + "rpc error: code = Aborted desc = An operation with the given Volume ID a already exists", Elsewhere},
 		"the attachment is deleted":                      {setUp[:47] + "volume attachment is being deleted", Elsewhere},
 		"there is no helper, together with a bad option": {setUp + "mount: /m: bad option; for several filesystems (e.g. nfs, cifs) you might need a /sbin/mount.<type> helper program.", Elsewhere},
 		"the kubelet waits":                              {"Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[data], failed to process volumes=[]: timed out waiting for the condition", Elsewhere},

@@ -272,7 +272,7 @@ func TestAnApprovalFromBeforeTheUpgradeCountsUntilTheSpecIsEdited(t *testing.T) 
 		"seen by this release after an edit": {before(func(p *v1alpha1.StorageClientProfile) {
 			p.Status.Plan.Hash = "0123456789abcdef"
 		}), ""},
-		"other boot settings": {before(func(p *v1alpha1.StorageClientProfile) {
+		"other settings that require a reboot": {before(func(p *v1alpha1.StorageClientProfile) {
 			p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"nosmt"}
 		}), ""},
 		"deleted since": {before(deleting), ""},

@@ -128,7 +128,7 @@ func TestFor(t *testing.T) {
 		"stuck": {nfs("NFSv4.1", func(s *Sample) {
 			s.Operations, s.Connections = nil, []Connection{{Sends: 2, InFlight: 1, IdleSeconds: 12}, {Sends: 9, Answers: 9}}
 		}), "StuckConnection"},
-		"one request is under way": {nfs("NFSv4.1", func(s *Sample) { s.Connections[0].InFlight = 1 }), ""},
+		"one request is in progress": {nfs("NFSv4.1", func(s *Sample) { s.Connections[0].InFlight = 1 }), ""},
 		"two introductions": {nfs("NFSv4.1", func(s *Sample) {
 			s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 2})
 		}), "SessionFlaps"},

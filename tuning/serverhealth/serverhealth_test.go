@@ -336,11 +336,11 @@ func TestSMB(t *testing.T) {
 	}{
 		"the session is down":           {func(s *scene) { s.steps(8, down(true)) }, v1alpha1.ServerSilent, v1alpha1.ServerReasonSessionDown},
 		"it was down for half a minute": {func(s *scene) { s.steps(3, down(true)); s.steps(8, down(false)) }, v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering},
-		"a request is never answered": {
+		"a request never gets a response": {
 			func(s *scene) { s.steps(8, listed(counters.Request{ID: "9", Operation: "READ"})) }, v1alpha1.ServerSilent, v1alpha1.ServerReasonNoAnswer,
 		},
 		"a directory is watched": {func(s *scene) { s.steps(8, listed(counters.Request{ID: "9", Operation: "CHANGE_NOTIFY"})) }, v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering},
-		"requests come and are answered": {
+		"requests arrive and get responses": {
 			func(s *scene) {
 				for i := range 20 {
 					s.step(listed(counters.Request{ID: strconv.Itoa(i)}))
@@ -487,7 +487,7 @@ func TestStaleHandles(t *testing.T) {
 func TestFailingHandlesNextToValidOnesAreNotStale(t *testing.T) {
 	for name, step := range map[string]func(i uint64) func(*Reading){
 		"some fail, as of files that others removed": func(i uint64) func(*Reading) { return handles(100+2*i, i) },
-		"a mount that is made anew each time":        func(i uint64) func(*Reading) { return handles(10-i%2, 10-i%2) },
+		"a new mount each time":                      func(i uint64) func(*Reading) { return handles(10-i%2, 10-i%2) },
 		"two fail, without further requests":         func(i uint64) func(*Reading) { return handles(100+min(i, 2), min(i, 2)) },
 		"no requests":                                func(uint64) func(*Reading) { return handles(100, 100) },
 		"all has failed before, and one does later":  func(i uint64) func(*Reading) { return handles(100+i/10, 100+i/10) },

@@ -81,7 +81,7 @@ func TestAllOrdersComeUp(t *testing.T) {
 	}
 	for order, n := range seen {
 		if n < seeds/6/2 || n > seeds/6*2 {
-			t.Errorf("order %v: got it first with %d of %d seeds", order, n, seeds)
+			t.Errorf("got order %v first with %d of %d seeds", order, n, seeds)
 		}
 	}
 	if len(seen) != 6 {

@@ -40,10 +40,10 @@ func TestSilent(t *testing.T) {
 		ready      bool
 		want       string
 	}{
-		"alive, and reported in this boot":  {reported("boot-2"), true, ""},
-		"its Pod is not Ready":              {reported("boot-2"), false, "the node's agent is not Ready"},
-		"it has not reported":               {reported(""), true, "the node's agent has not reported yet"},
-		"what it reported is of the former": {reported("boot-1"), true, "the node's agent has not reported since the node's last boot"},
+		"alive, and reported in this boot":     {reported("boot-2"), true, ""},
+		"its Pod is not Ready":                 {reported("boot-2"), false, "the node's agent is not Ready"},
+		"it has not reported":                  {reported(""), true, "the node's agent has not reported yet"},
+		"the report is from the previous boot": {reported("boot-1"), true, "the node's agent has not reported since the node's last boot"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := SilentReason(node, test.clientNode, test.ready); got != test.want {

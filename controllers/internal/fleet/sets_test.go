@@ -139,7 +139,7 @@ func TestASetFindsTheProfilesThatSelectANode(t *testing.T) {
 				t.Errorf("%v (-each +found):\n%s", test, diff)
 			}
 			if diff := cmp.Diff(concerning, namesOf(set.Concerning(node, &clientNode))); diff != "" {
-				t.Errorf("%v, with what it carries (-each +found):\n%s", test, diff)
+				t.Errorf("%v, with its current settings (-each +found):\n%s", test, diff)
 			}
 		}
 	}
@@ -237,7 +237,7 @@ func TestANodeKeepsCurrentValuesIfProfilesConflict(t *testing.T) {
 				clientNode.Spec.Settings = want
 			}
 			if got := set.Desired(node, clientNode); !slices.Equal(got.Settings, want) || len(got.Conflicts) != 1 || got.Conflicts[0].Kept != value {
-				t.Errorf("with %q in force: %+v", value, got)
+				t.Errorf("with the effective value %q: got %+v", value, got)
 			}
 		}
 	}

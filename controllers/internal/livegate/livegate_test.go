@@ -154,7 +154,7 @@ func TestAdmit(t *testing.T) {
 			policy: policy(func(p *Policy) { p.FailureThreshold, p.Limit = 2, intstr.FromInt32(2) }),
 			want:   []string{"c"},
 		},
-		"a failure of settings that are no longer wanted does not count": {
+		"a failure of settings that are no longer desired does not count": {
 			nodes:  []Node{with(waiting("a", 3), func(n *Node) { n.Failed = true })},
 			policy: policy(nil),
 			want:   []string{"a"},

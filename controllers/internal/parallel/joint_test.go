@@ -50,7 +50,7 @@ func TestRequestsDuringACallJoinTheNextCall(t *testing.T) {
 	}
 	slices.SortFunc(got, func(a, b answer) int { return a.number - b.number })
 	if diff := cmp.Diff([]answer{{1, false}, {2, true}, {2, true}, {2, true}}, got, cmp.AllowUnexported(answer{})); diff != "" {
-		t.Errorf("answers (-want +got):\n%s", diff)
+		t.Errorf("results (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([][]int{{1}, {2, 3, 4}}, calls); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)

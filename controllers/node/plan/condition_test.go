@@ -30,17 +30,17 @@ func TestEvaluateTuned(t *testing.T) {
 		status  corev1.ConditionStatus
 		reason  string
 	}{
-		"all read back":                      {status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTuned},
-		"an agent that is silent":            {report: fleet.Report{Silent: "not Ready", Report: reportOf(standing.Failed)}, status: corev1.ConditionUnknown, reason: v1alpha1.NodeReasonAgentSilent},
-		"a release":                          {release: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRestoring},
-		"settings not reported yet":          {report: fleet.Report{Report: standing.Report{Applying: true}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
-		"queued settings":                    {stale: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
-		"a failure comes before a reboot":    {report: fleet.Report{Report: reportOf(standing.Failed, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
-		"a removal that failed":              {report: fleet.Report{Report: reportOf(standing.RestoreFailed, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
-		"a reboot comes before drift":        {report: fleet.Report{Report: reportOf(standing.Drifted, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRebootPending},
-		"what the agent has not applied yet": {report: fleet.Report{Report: reportOf(standing.Applying, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
-		"drift":                              {report: fleet.Report{Report: reportOf(standing.Drifted)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonDrifted},
-		"what cannot be had is an exception": {report: fleet.Report{Report: reportOf(standing.Unavailable)}, status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTunedWithExceptions},
+		"all read back":                                {status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTuned},
+		"an agent that is silent":                      {report: fleet.Report{Silent: "not Ready", Report: reportOf(standing.Failed)}, status: corev1.ConditionUnknown, reason: v1alpha1.NodeReasonAgentSilent},
+		"a release":                                    {release: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRestoring},
+		"settings not reported yet":                    {report: fleet.Report{Report: standing.Report{Applying: true}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
+		"queued settings":                              {stale: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
+		"a failure comes before a reboot":              {report: fleet.Report{Report: reportOf(standing.Failed, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
+		"a removal that failed":                        {report: fleet.Report{Report: reportOf(standing.RestoreFailed, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
+		"a reboot comes before drift":                  {report: fleet.Report{Report: reportOf(standing.Drifted, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRebootPending},
+		"a setting that the agent has not applied yet": {report: fleet.Report{Report: reportOf(standing.Applying, standing.PendingReboot)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
+		"drift":                                  {report: fleet.Report{Report: reportOf(standing.Drifted)}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonDrifted},
+		"an unavailable setting is an exception": {report: fleet.Report{Report: reportOf(standing.Unavailable)}, status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTunedWithExceptions},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clientNode := clientNodeWith()

@@ -204,8 +204,8 @@ func TestARemovalThatFailedStopsNoRollout(t *testing.T) {
 		other    v1alpha1.SettingState
 		admitted bool
 	}{
-		"alone":                       {v1alpha1.SettingInSync, true},
-		"beside a value that drifted": {v1alpha1.SettingDrifted, false},
+		"alone":                     {v1alpha1.SettingInSync, true},
+		"with a value that drifted": {v1alpha1.SettingDrifted, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := clusterOf(2, profile("a", recklessly))

@@ -161,7 +161,7 @@ func TestFor(t *testing.T) {
 			})),
 			want: Write{Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}, Release: true}},
 		},
-		"and one whose profile is gone": {
+		"and a setting whose profile was deleted": {
 			in:   snapshotOf(upToDate),
 			want: Write{Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}, Release: true}},
 		},

@@ -101,7 +101,7 @@ func TestARoundEnds(t *testing.T) {
 		r := &remembering{all: clusterOf(100, profile("a", recklessly)), readTime: readTime}
 		take(r.all, 0, time.Hour)
 		if got := r.ask(1, usualLimits, now); !writes(got) {
-			t.Fatalf("the first one: %q", noteOf(got))
+			t.Fatalf("the first node: got %q", noteOf(got))
 		}
 		r.reads, r.readTime = 0, 0
 		return r

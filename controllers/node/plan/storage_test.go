@@ -41,7 +41,7 @@ func TestStorageCondition(t *testing.T) {
 			status:  corev1.ConditionFalse, reason: v1alpha1.StorageReasonServerStuck,
 			message: "NFS server a has overdue requests since 2026-11-23T08:00:00Z: One of four",
 		},
-		"what is silent comes before what is stuck": {
+		"a silent server comes before a stuck server": {
 			servers: []v1alpha1.ServerStatus{server("a", v1alpha1.ServerStuck, ""), server("b", v1alpha1.ServerSilent, "")},
 			status:  corev1.ConditionFalse, reason: v1alpha1.StorageReasonServerSilent,
 			message: "NFS server b does not respond since 2026-11-23T08:00:00Z; NFS server a has overdue requests since 2026-11-23T08:00:00Z",

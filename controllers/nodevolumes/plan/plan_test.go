@@ -62,7 +62,7 @@ func TestNodesGetTheVolumesThatTheyHaveMounted(t *testing.T) {
 			node: on("n", "a", "b").with(nodeVolume("a", 64, "nocto"), nodeVolume("b", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"b": declared},
 			want: []v1alpha1.NodeVolume{nodeVolume("b", 0, "nocto")},
 		},
-		"that a volume is gone": {
+		"that a volume was unmounted": {
 			node: on("n", "b").with(nodeVolume("a", 0, "nocto"), nodeVolume("b", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared, "b": declared},
 			want: []v1alpha1.NodeVolume{nodeVolume("b", 0, "nocto")},
 		},
@@ -138,7 +138,7 @@ func TestAReadAheadPassesTheCanary(t *testing.T) {
 	slow["a"], slow["b"] = true, true
 	expect("the canary", "a")
 	p.Now = p.Now.Add(time.Hour)
-	expect("the canary does not show it: nobody else")
+	expect("the canary does not report the value, so no other node gets it")
 	nodes[0].ClientNode.Status.Mounts[0].ReadAheadKiB = 1024
 	expect("it soaks")
 	if next := For(p).Next; next != time.Minute {
@@ -146,11 +146,11 @@ func TestAReadAheadPassesTheCanary(t *testing.T) {
 	}
 	p.Now = p.Now.Add(time.Minute)
 	expect("as many as the limit", "b", "c")
-	expect("one of them has not taken it", "d")
+	expect("one of them has not applied the value", "d")
 	p.Mounted["v"] = volumeplan.Mounted{ReadAhead: ahead(2048)}
-	expect("another value is proven anew", "a")
+	expect("another value is tested on the canary again", "a")
 	p.Mounted["v"] = volumeplan.Mounted{}
-	expect("and put back everywhere at once")
+	expect("the original value is restored on all nodes at once")
 	for _, n := range nodes[:4] {
 		if n.ClientNode.Spec.Volumes[0].ReadAheadKiB != nil {
 			t.Errorf("got the read-ahead still on %s", n.Node.Name)
@@ -164,7 +164,7 @@ func TestTheKernelRoundsAWindowDown(t *testing.T) {
 		n := on("n", "v")
 		n.ClientNode.Status.Mounts[0].ReadAheadKiB = observed
 		if got := p.hasApplied(n.ClientNode, *ahead(1023)); got != want {
-			t.Errorf("%d KiB: taken is %v", observed, got)
+			t.Errorf("%d KiB: got applied %v", observed, got)
 		}
 	}
 }

@@ -158,7 +158,7 @@ func TestATrialWithoutPermission(t *testing.T) {
 	}
 }
 
-// The API server generates the name of a trial. Without it, the plugin could not delete a trial that is created during Ctrl-C.
+// The API server generates the name of a trial. After Ctrl-C, the plugin must still wait for this name, or it cannot delete the trial.
 func TestCtrlCDuringCreationDeletesTheTrial(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	funcs := fakeManager(decided())

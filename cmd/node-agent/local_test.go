@@ -33,7 +33,7 @@ func execute(t *testing.T, dir, profile string, args ...string) (stdout string, 
 	return unconfirmed(dir, profile, args...)
 }
 
-// unconfirmed runs a command like on, but without --no-confirm.
+// unconfirmed runs a command like execute, but without --no-confirm.
 func unconfirmed(dir, profile string, args ...string) (stdout string, err error) {
 	var out bytes.Buffer
 	err = command(append(args, "--host-root", dir), strings.NewReader(profile), &out, io.Discard)

@@ -34,8 +34,8 @@ func readProfiles(t *testing.T) []v1alpha1.StorageClientProfile {
 	return profiles
 }
 
-// The lines of hashes.golden may be added to. A line that no longer holds means that nodes reboot, or wait for a new
-// approval, because the operator was upgraded: change the code, not the line.
+// You may add lines to hashes.golden. If a line changes, an upgrade of the operator reboots nodes or requires new approvals: change the
+// code, not the line.
 func TestHashesOfUnchangedProfilesNeverChange(t *testing.T) {
 	golden, err := os.ReadFile("testdata/hashes.golden")
 	if err != nil {

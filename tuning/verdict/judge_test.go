@@ -369,11 +369,11 @@ func TestPassesAreComparedWithinTheirRoundAndNode(t *testing.T) {
 
 func TestUnsteadyOperationsAreExcludedFromTheSum(t *testing.T) {
 	v := verdict.Evaluate(rounds(12, func(round int, arm verdict.Arm) verdict.Phase {
-		asked, seconds := 62.0, 2.9
+		getattrs, seconds := 62.0, 2.9
 		if (round+len(arm))%2 == 0 {
-			asked, seconds = 1060, 3.2
+			getattrs, seconds = 1060, 3.2
 		}
-		p := verdict.Phase{Seconds: seconds, Counts: map[string]float64{"GETATTR": asked, "READDIR": 100, verdict.BytesReceived: 1e6 + asked*200}}
+		p := verdict.Phase{Seconds: seconds, Counts: map[string]float64{"GETATTR": getattrs, "READDIR": 100, verdict.BytesReceived: 1e6 + getattrs*200}}
 		if arm == verdict.After {
 			p.Counts["READDIR"] = 50
 		}
@@ -488,9 +488,9 @@ func TestNoDifferenceLiesWithinTheMargin(t *testing.T) {
 		}
 		goal := verdict.Goal{BetterByPercent: rapid.Float64Range(1, 30).Draw(t, "percent")}
 		v := verdict.Evaluate(m.passes(rapid.IntRange(8, 24).Draw(t, "rounds"), 1), goal, verdict.Attributes{})
-		least := 1 - goal.BetterByPercent/100
+		minimum := 1 - goal.BetterByPercent/100
 		for _, r := range v.Results {
-			if within := r.Low >= least-1e-6 && r.High <= 1/least+1e-6; r.Outcome == verdict.NoDifference && !within {
+			if within := r.Low >= minimum-1e-6 && r.High <= 1/minimum+1e-6; r.Outcome == verdict.NoDifference && !within {
 				t.Fatalf("got NoDifference of %v %% for an interval outside of this range: %+v", goal.BetterByPercent, r)
 			}
 			if v.Outcome == verdict.NoDifference && r.Decides && r.Outcome != verdict.NoDifference {

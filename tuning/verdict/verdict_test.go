@@ -22,7 +22,8 @@ type machine struct {
 	noise  float64
 	// tails is the share of passes that take ten times as long.
 	tails float64
-	// drift is the growth of the logarithm of times from the first round to the last, order the growth from the first pass of a round to the last.
+	// drift is the growth of the logarithm of times from the first round to the last. order is the growth from the first pass of a round to
+	// the last.
 	drift, order float64
 	countNoise   float64
 	counts       bool

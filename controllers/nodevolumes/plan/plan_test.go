@@ -28,8 +28,8 @@ func nodeVolume(name string, kib int32, options ...string) v1alpha1.NodeVolume {
 
 func ahead(kib int32) *judge.ReadAhead { return &judge.ReadAhead{KiB: kib, Profile: "p", Rule: "r"} }
 
-// on returns a writable node that has volumes mounted with a read-ahead of 128 KiB.
-func on(name string, volumes ...string) Node {
+// nodeWith returns a writable node that has volumes mounted with a read-ahead of 128 KiB.
+func nodeWith(name string, volumes ...string) Node {
 	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
 	clientNode.Status.ObservedGeneration = 1
 	for _, v := range volumes {
@@ -52,36 +52,36 @@ func TestNodesGetTheVolumesThatTheyHaveMounted(t *testing.T) {
 		want []v1alpha1.NodeVolume
 	}{
 		"volumes of profiles, sorted, each once": {
-			node: on("n", "b", "a", "other", "b", ""), mounted: map[string]volumeplan.Mounted{"a": declared, "b": declared, "away": declared},
+			node: nodeWith("n", "b", "a", "other", "b", ""), mounted: map[string]volumeplan.Mounted{"a": declared, "b": declared, "away": declared},
 			want: []v1alpha1.NodeVolume{nodeVolume("a", 0, "nocto"), nodeVolume("b", 0, "nocto")},
 		},
 		"nothing that it knows already": {
-			node: on("n", "a").with(nodeVolume("a", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared},
+			node: nodeWith("n", "a").with(nodeVolume("a", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared},
 		},
 		"that no profile selects a volume any longer": {
-			node: on("n", "a", "b").with(nodeVolume("a", 64, "nocto"), nodeVolume("b", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"b": declared},
+			node: nodeWith("n", "a", "b").with(nodeVolume("a", 64, "nocto"), nodeVolume("b", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"b": declared},
 			want: []v1alpha1.NodeVolume{nodeVolume("b", 0, "nocto")},
 		},
 		"that a volume was unmounted": {
-			node: on("n", "b").with(nodeVolume("a", 0, "nocto"), nodeVolume("b", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared, "b": declared},
+			node: nodeWith("n", "b").with(nodeVolume("a", 0, "nocto"), nodeVolume("b", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared, "b": declared},
 			want: []v1alpha1.NodeVolume{nodeVolume("b", 0, "nocto")},
 		},
 		"nothing while the object may not be written": {
-			node: func() Node { m := on("n", "a"); m.Writable = false; return m }(), mounted: map[string]volumeplan.Mounted{"a": declared},
+			node: func() Node { m := nodeWith("n", "a"); m.Writable = false; return m }(), mounted: map[string]volumeplan.Mounted{"a": declared},
 		},
 		"nothing new of a volume that is held": {
-			node: on("n", "a", "b").with(nodeVolume("a", 64, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Keep: true, KeepReadAhead: true}, "b": {Keep: true, KeepReadAhead: true}},
+			node: nodeWith("n", "a", "b").with(nodeVolume("a", 64, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Keep: true, KeepReadAhead: true}, "b": {Keep: true, KeepReadAhead: true}},
 		},
 		"the read-ahead of a volume whose options wait": {
-			node: on("n", "a").with(nodeVolume("a", 0, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Keep: true, ReadAhead: ahead(1024)}},
+			node: nodeWith("n", "a").with(nodeVolume("a", 0, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Keep: true, ReadAhead: ahead(1024)}},
 			want: []v1alpha1.NodeVolume{nodeVolume("a", 1024, "hard")},
 		},
 		"options of a volume about whose read-ahead profiles disagree": {
-			node: on("n", "a").with(nodeVolume("a", 64, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Options: []string{"nocto"}, KeepReadAhead: true}},
+			node: nodeWith("n", "a").with(nodeVolume("a", 64, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Options: []string{"nocto"}, KeepReadAhead: true}},
 			want: []v1alpha1.NodeVolume{nodeVolume("a", 64, "nocto")},
 		},
 		"that a read-ahead is no longer declared": {
-			node: on("n", "a").with(nodeVolume("a", 1024, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared},
+			node: nodeWith("n", "a").with(nodeVolume("a", 1024, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared},
 			want: []v1alpha1.NodeVolume{nodeVolume("a", 0, "nocto")},
 		},
 	}
@@ -107,7 +107,7 @@ func rollouts(change ...func(*v1alpha1.Rollout)) map[string]v1alpha1.Rollout {
 
 // A read-ahead changes nodes in service: first the canary, then at most as many nodes as the limit allows.
 func TestAReadAheadPassesTheCanary(t *testing.T) {
-	nodes := []Node{on("a", "v"), on("b", "v"), on("c", "v"), on("d", "v"), on("e")}
+	nodes := []Node{nodeWith("a", "v"), nodeWith("b", "v"), nodeWith("c", "v"), nodeWith("d", "v"), nodeWith("e")}
 	p := Snapshot{Nodes: nodes, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: rollouts(), Now: noon}
 	// pass writes the lists. Each node observes and reports its list immediately, unless the node is slow.
 	slow := map[string]bool{}
@@ -161,7 +161,7 @@ func TestAReadAheadPassesTheCanary(t *testing.T) {
 func TestTheKernelRoundsAWindowDown(t *testing.T) {
 	p := Snapshot{Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1023)}}}
 	for observed, want := range map[int32]bool{1023: true, 1020: true, 960: true, 959: false, 1024: false, 128: false, 0: true} {
-		n := on("n", "v")
+		n := nodeWith("n", "v")
 		n.ClientNode.Status.Mounts[0].ReadAheadKiB = observed
 		if got := p.hasApplied(n.ClientNode, *ahead(1023)); got != want {
 			t.Errorf("%d KiB: got applied %v", observed, got)

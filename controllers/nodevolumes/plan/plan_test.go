@@ -59,8 +59,9 @@ func TestNodesGetTheVolumesThatTheyHaveMounted(t *testing.T) {
 			node: nodeWith("n", "a").with(nodeVolume("a", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared},
 		},
 		"that no profile selects a volume any longer": {
-			node: nodeWith("n", "a", "b").with(nodeVolume("a", 64, "nocto"), nodeVolume("b", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"b": declared},
-			want: []v1alpha1.NodeVolume{nodeVolume("b", 0, "nocto")},
+			node:    nodeWith("n", "a", "b").with(nodeVolume("a", 64, "nocto"), nodeVolume("b", 0, "nocto")),
+			mounted: map[string]volumeplan.Mounted{"b": declared},
+			want:    []v1alpha1.NodeVolume{nodeVolume("b", 0, "nocto")},
 		},
 		"that a volume was unmounted": {
 			node: nodeWith("n", "b").with(nodeVolume("a", 0, "nocto"), nodeVolume("b", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared, "b": declared},
@@ -77,8 +78,9 @@ func TestNodesGetTheVolumesThatTheyHaveMounted(t *testing.T) {
 			want: []v1alpha1.NodeVolume{nodeVolume("a", 1024, "hard")},
 		},
 		"options of a volume about whose read-ahead profiles disagree": {
-			node: nodeWith("n", "a").with(nodeVolume("a", 64, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Options: []string{"nocto"}, KeepReadAhead: true}},
-			want: []v1alpha1.NodeVolume{nodeVolume("a", 64, "nocto")},
+			node:    nodeWith("n", "a").with(nodeVolume("a", 64, "hard")),
+			mounted: map[string]volumeplan.Mounted{"a": {Options: []string{"nocto"}, KeepReadAhead: true}},
+			want:    []v1alpha1.NodeVolume{nodeVolume("a", 64, "nocto")},
 		},
 		"that a read-ahead is no longer declared": {
 			node: nodeWith("n", "a").with(nodeVolume("a", 1024, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared},

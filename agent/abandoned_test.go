@@ -12,7 +12,7 @@ func TestAProofThatCannotBeAbandonedStillTestsItsServer(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.servers = []connect.Server{filer}
 	w.defaults[rmem] = "212992"
-	w.proved = nil // the API server always works
+	w.proved = nil // the API server always responds
 	w.declare(setting(tcpRmem, fatal))
 	a := w.agent()
 	w.runPass(a)

@@ -194,7 +194,7 @@ func TestACrashAtAnyPointHasTheSameResult(t *testing.T) {
 		t.Run(fmt.Sprintf("before step %d", dieAt), func(t *testing.T) {
 			w := newWorld(t)
 			w.dieAt = dieAt
-			tellStory(t, w)
+			runStory(t, w)
 			total = w.steps
 			if t.Failed() {
 				t.Logf("steps: %s", strings.Join(w.log, "\n"))
@@ -206,7 +206,7 @@ func TestACrashAtAnyPointHasTheSameResult(t *testing.T) {
 	}
 }
 
-func tellStory(t *testing.T, w *world) {
+func runStory(t *testing.T, w *world) {
 	t.Helper()
 	permits := 0
 	reboot := func(a *Agent) *Agent {
@@ -438,7 +438,7 @@ func TestAtLeastValuesDeriveFromTheOriginal(t *testing.T) {
 			if entry := w.journal()[tcpRmem]; entry.Original.Value != original || entry.Applied != "at-least "+test.least {
 				t.Errorf("journal %+v", entry)
 			}
-			// Exact and at-least again: the original is still the kernel's.
+			// An exact value and an at-least value again: the original does not change.
 			w.declare(setting(tcpRmem, "4096 16384 65536"))
 			w.runUntilIdle(w.agent())
 			w.declare(setting(tcpRmem, "at-least "+test.least))
@@ -836,14 +836,14 @@ func TestTheNodesUIDReachesTheHost(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "1"))
 	w.clientNode.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", UID: "0b5c-1"}}
-	var told fakeModules
+	var modules fakeModules
 	w.real = func() Host {
 		h := w.host()
-		h.Modules = &told
+		h.Modules = &modules
 		return h
 	}
 	w.runPass(w.agent())
-	if told.uid != "0b5c-1" {
-		t.Errorf("told %q", told.uid)
+	if modules.uid != "0b5c-1" {
+		t.Errorf("told %q", modules.uid)
 	}
 }

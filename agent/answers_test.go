@@ -231,11 +231,11 @@ func (w *world) answerPermit(out outcome, p *pass) string {
 		live.Spec.Settings = append(live.Spec.Settings, *it.desired)
 	}
 	live.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "1", BootID: "boot-1"}
-	why, _, _ := strings.Cut(decision.FindObjection(live, s.forPermit()), ":")
-	if why == "" {
+	objection, _, _ := strings.Cut(decision.FindObjection(live, s.forPermit()), ":")
+	if objection == "" {
 		return "reboots"
 	}
-	return why
+	return objection
 }
 
 func reportRows() (rows []answers.Row) {

@@ -34,13 +34,13 @@ func newConfirmWorld(t *testing.T) *world {
 	w.defaults[tcpRmem], w.live[tcpRmem] = usual, usual
 	// The catalogue rejects it, unless an administrator of the host permits it.
 	w.write(AllowFile, "sysctl/net[.]ipv4[.]tcp_rmem="+fatal+"\n")
-	w.proved = func(int64) error { return w.carries("read /openapi/v2") }
-	w.asked = func(connect.Server) error { return w.carries("no answer") }
+	w.proved = func(int64) error { return w.tryConnection("read /openapi/v2") }
+	w.tryServer = func(connect.Server) error { return w.tryConnection("no answer") }
 	return w
 }
 
-// carries returns an error if new connections fail.
-func (w *world) carries(what string) error {
+// tryConnection returns an error if new connections fail.
+func (w *world) tryConnection(what string) error {
 	if w.live[tcpRmem] == fatal || w.outage {
 		return errors.New(what + ": i/o timeout")
 	}
@@ -71,9 +71,9 @@ func (w *world) expectWait(want v1alpha1.SettingWait) {
 // runWhileFatal runs passes until the fatal value is reverted. The test fails if that takes much longer than a proof.
 func (w *world) runWhileFatal(a *Agent) {
 	w.t.Helper()
-	for began := w.clock.Now(); w.live[tcpRmem] == fatal; w.runPass(a) {
-		if w.clock.Since(began) > 2*confirmWithin {
-			w.t.Fatalf("the value is still live after %s", w.clock.Since(began))
+	for started := w.clock.Now(); w.live[tcpRmem] == fatal; w.runPass(a) {
+		if w.clock.Since(started) > 2*confirmWithin {
+			w.t.Fatalf("the value is still live after %s", w.clock.Since(started))
 		}
 		w.clock.Step(time.Second)
 	}
@@ -92,9 +92,9 @@ func TestALiveValueIsKeptOnlyAfterNewConnectionsWork(t *testing.T) {
 	w.servers = []connect.Server{filer}
 	w.defaults[rmem] = "212992"
 	proofs := 0
-	w.asked = func(server connect.Server) error {
+	w.tryServer = func(server connect.Server) error {
 		if w.live[tcpRmem] == usual {
-			// It is chosen because it responds now.
+			// This server is chosen because it responds now.
 			return nil
 		}
 		proofs++
@@ -161,30 +161,29 @@ func TestTheProofTimeStartsAfterAllSettingsAreSet(t *testing.T) {
 func TestAValueThatBreaksNewConnectionsIsRevertedAndNotTriedAgain(t *testing.T) {
 	tests := map[string]struct {
 		servers []connect.Server
-		asked   func(w *world) error
-		says    string
+		message string
 	}{
-		"to the API server": {says: "reverted: set together: " + rmem + ", " + tcpRmem + "; API server: read /openapi/v2: i/o timeout"},
-		"to both":           {servers: []connect.Server{filer}, says: "NFS server filer1 (10.0.0.1:2049): no answer: i/o timeout; API server"},
+		"to the API server": {message: "reverted: set together: " + rmem + ", " + tcpRmem + "; API server: read /openapi/v2: i/o timeout"},
+		"to both":           {servers: []connect.Server{filer}, message: "NFS server filer1 (10.0.0.1:2049): no answer: i/o timeout; API server"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			w := newConfirmWorld(t)
 			w.servers = test.servers
 			w.declare(setting(tcpRmem, fatal), setting(rmem, "16777216"))
-			began := w.clock.Now()
+			started := w.clock.Now()
 			a := w.agent()
 			w.runPass(a)
 			w.runWhileFatal(a)
-			if took := w.clock.Since(began); took > confirmWithin+time.Second {
+			if took := w.clock.Since(started); took > confirmWithin+time.Second {
 				t.Errorf("back after %s", took)
 			}
 			w.expect(v1alpha1.SettingFailed, usual, "")
 			if w.live[rmem] != "212992" || w.files[rmem] != "" || w.state(rmem) != v1alpha1.SettingFailed || len(w.journal()) > 0 {
 				t.Errorf("what was set together: %v, %s, journal %v", w.live, w.state(rmem), w.journal())
 			}
-			if got := w.message(tcpRmem); !strings.HasPrefix(got, "broke new connections, reverted: ") || !strings.Contains(got, test.says) {
-				t.Errorf("says %q, want %q", got, test.says)
+			if got := w.message(tcpRmem); !strings.HasPrefix(got, "broke new connections, reverted: ") || !strings.Contains(got, test.message) {
+				t.Errorf("says %q, want %q", got, test.message)
 			}
 
 			w.log, w.sizes = nil, nil
@@ -257,7 +256,7 @@ func TestAnUnrelatedOutageIsNoFailure(t *testing.T) {
 func TestNoValueIsSetWithoutARespondingServer(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.servers = []connect.Server{filer, {Name: "filer2", Address: "10.0.0.2:2049", Protocol: connect.NFS}}
-	w.asked = func(connect.Server) error { return errors.New("no route to host") }
+	w.tryServer = func(connect.Server) error { return errors.New("no route to host") }
 	w.declare(setting(tcpRmem, "8192 131072 6291456"), setting(ihash, "1048576"))
 	a := w.runFor(w.agent(), time.Minute)
 	w.expect(v1alpha1.SettingPending, usual, "")
@@ -269,11 +268,11 @@ func TestNoValueIsSetWithoutARespondingServer(t *testing.T) {
 		t.Error("what needs no proof waits too")
 	}
 	// One responding server is enough.
-	w.asked = func(server connect.Server) error {
+	w.tryServer = func(server connect.Server) error {
 		if server.Name == "filer1" {
 			return errors.New("no route to host")
 		}
-		return w.carries("no answer")
+		return w.tryConnection("no answer")
 	}
 	w.runFor(a, 5*time.Minute)
 	w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
@@ -457,10 +456,10 @@ func TestTheAttemptThatOutlastsAProofIsTheLast(t *testing.T) {
 			}
 			w.declare(setting(tcpRmem, fatal))
 			a := w.agent()
-			began := a.settings.machine.fromNow(0)
+			started := a.settings.machine.fromNow(0)
 			for range int(confirmWithin / time.Second) {
 				w.runPass(a)
-				if took := a.settings.machine.fromNow(0) - began; took >= confirmWithin && w.live[tcpRmem] == fatal {
+				if took := a.settings.machine.fromNow(0) - started; took >= confirmWithin && w.live[tcpRmem] == fatal {
 					t.Errorf("in force %s after it was set", took)
 				}
 				w.clock.Step(time.Second)
@@ -531,7 +530,7 @@ func TestNothingIsProvenWhileAPermitIsUndecided(t *testing.T) {
 	w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
 }
 
-// A loop that wakes for work that is not possible yet uses a whole processor.
+// A loop that wakes for work that is not yet possible occupies a whole processor.
 func TestTheLoopDoesNotWakeForWorkThatAProofDelays(t *testing.T) {
 	for name, prepare := range map[string]func(*world, *Agent){
 		"the check for drift, once the proof takes longer than a minute": func(w *world, _ *Agent) { w.outage = true },
@@ -616,8 +615,8 @@ func TestNoValueIsTriedWithoutAClock(t *testing.T) {
 	}
 }
 
-// An agent that cannot yet revert the values of its predecessor does not prove them either: their time is over, and no record shows by
-// which server they had to be proven.
+// An agent that cannot yet revert the values of its predecessor does not prove them either. Their time is over, and no record contains the
+// server for their proof.
 func TestAnAgentDoesNotProveValuesOfAnotherAgent(t *testing.T) {
 	for name, edit := range map[string]func(data string) string{
 		"of this release":       func(data string) string { return data },
@@ -661,7 +660,7 @@ func withoutFact(data string) string {
 
 func TestAValueThatTheKernelRejectsIsRevertedAndNotProven(t *testing.T) {
 	w := newConfirmWorld(t)
-	w.refuse = map[string]error{tcpRmem: errors.New("the kernel set 2 instead of 1")}
+	w.rejected = map[string]error{tcpRmem: errors.New("the kernel set 2 instead of 1")}
 	w.declare(setting(tcpRmem, "8192 131072 6291456"), setting(rmem, "16777216"))
 	w.runFor(w.agent(), time.Second)
 	w.expect(v1alpha1.SettingFailed, usual, "")

@@ -23,7 +23,7 @@ func (w *world) coupleBackground() {
 	w.write(bytesFile, "25000000\n")
 }
 
-// clearCounterpart simulates the kernel after a write to one of the pair.
+// clearCounterpart simulates the kernel after a write to one parameter of the pair.
 func (w *world) clearCounterpart(name string) {
 	if other := map[string]string{ratioFile: bytesFile, bytesFile: ratioFile}[name]; other != "" {
 		w.write(other, "0\n")
@@ -34,7 +34,7 @@ func (w *world) readPair() [2]string {
 	return [2]string{hosttest.ReadFile(w.t, w.dir, ratioFile), hosttest.ReadFile(w.t, w.dir, bytesFile)}
 }
 
-// A profile sets one of a pair, then the other, and then neither. The original value is restored.
+// A profile sets one parameter of a pair, then the other, and then neither. The original value is restored.
 func TestTheOriginalsOfAPairOutliveAChangeFromOneToTheOther(t *testing.T) {
 	h := newStorageHost(t)
 	h.coupleBackground()

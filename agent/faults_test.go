@@ -15,25 +15,25 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// faultyHost is a host with all real subjects, whose file system rejects changes.
+// faultyHost is a host with all real subjects and a file system that rejects changes.
 type faultyHost struct {
 	*tryingHost
 	storage *storageHost
 	spec    v1alpha1.StorageClientNodeSpec
-	refuse  func(op host.Op) error
+	reject  func(op host.Op) error
 	struck  bool
 	host    Host
-	// scenes are the states so far. want are the states of a run without faults, if any.
+	// scenes are the states so far. want contains the states of a run without faults, if known.
 	scenes, want []scene
 }
 
-func newFaultyHost(t *testing.T, refuse func(op host.Op) error) *faultyHost {
+func newFaultyHost(t *testing.T, reject func(op host.Op) error) *faultyHost {
 	t.Helper()
-	h := &faultyHost{tryingHost: newTryingHost(t), refuse: refuse}
+	h := &faultyHost{tryingHost: newTryingHost(t), reject: reject}
 	h.storage = storageOn(h.world)
 	h.coupleBackground()
 	h.fs = h.fs.WithHook(func(op host.Op, name string) error {
-		err := h.refuse(op)
+		err := h.reject(op)
 		h.struck = h.struck || err != nil
 		if err == nil && op == host.OpWriteValue {
 			h.clearCounterpart(name)
@@ -127,7 +127,7 @@ func (h *faultyHost) settled() map[string]v1alpha1.SettingState {
 				h.t.Fatalf("nothing is reported, and (-want +got):\n%s", diff)
 			}
 		}
-		h.refuse = func(host.Op) error { return nil }
+		h.reject = func(host.Op) error { return nil }
 		states, _, err = h.pass()
 	}
 	if err != nil {
@@ -154,7 +154,7 @@ type scene struct {
 	Files  map[string]string
 }
 
-// life stages, boots, ends the trial, releases and boots again.
+// life stages a setting, boots, ends the trial, releases the node, and boots again.
 func (h *faultyHost) life() []scene {
 	h.t.Helper()
 	record := func() {

@@ -59,7 +59,7 @@ func keysOf(name, line string) (keys []string, ok bool) {
 func checkFiles(t *testing.T, before, after map[string]string, everyKey bool) {
 	t.Helper()
 	for name, data := range after {
-		if was, there := before[name]; there && was == data {
+		if previous, exists := before[name]; exists && previous == data {
 			continue
 		}
 		switch {

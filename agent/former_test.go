@@ -18,7 +18,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// renamed contains the files that had other names at commit 682a90a, by their former names.
+// renamed maps the file names at commit 682a90a to the current ones.
 var renamed = map[string]string{
 	"/etc/sysctl.d/99-zz-storage-client.conf":      "/etc/sysctl.d/zz-storage-client.conf",
 	"/etc/modprobe.d/storage-client.conf":          "/etc/modprobe.d/zz-storage-client.conf",
@@ -80,7 +80,7 @@ func (b *box) expectTakenOver(before map[string]string) {
 		want[name] = data
 	}
 	got := b.tree()
-	// The journal records more about this boot than that release did.
+	// The current release records more facts about this boot than the earlier one.
 	if diff := cmp.Diff(parseEntries(b.t, before[journal.File]), b.entries()); diff != "" {
 		b.t.Errorf("journal (-before +after):\n%s", diff)
 	}

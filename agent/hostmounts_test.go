@@ -32,8 +32,8 @@ const (
 	pod    = "/var/lib/kubelet/pods/11111111-1111-1111-1111-111111111111/volumes/kubernetes.io~csi/pv1/mount"
 )
 
-// storageHost makes the world's machine one with the real subjects, on plain files and with systemd, tuned and mount
-// simulated as far as their commands go.
+// storageHost is the machine of a world with the real subjects on plain files. Only the used commands of systemd, tuned and mount are
+// simulated.
 type storageHost struct {
 	*world
 	active, enabled bool
@@ -260,7 +260,7 @@ func TestAHostWithoutSupportIsUnchanged(t *testing.T) {
 }
 
 func TestAHostsFileSystemIsNotMadeWeaker(t *testing.T) {
-	for value, told := range map[string]string{
+	for value, reason := range map[string]string{
 		"xfs:noatime,rw":      "rw would weaken its mount, which has ro: remove rw from mountOptions in spec.node.filesystems",
 		"xfs:noatime,noquota": "noquota would weaken its mount, which has uqnoenforce: remove noquota from mountOptions in spec.node.filesystems",
 	} {
@@ -269,8 +269,8 @@ func TestAHostsFileSystemIsNotMadeWeaker(t *testing.T) {
 		before := hosttest.ReadTree(t, h.dir, "/etc")
 		h.declare(setting(diskFS, value))
 		h.runUntilIdle(h.agent())
-		if h.state(diskFS) != v1alpha1.SettingUnsupported || !strings.Contains(h.message(diskFS), "/mnt/disks/d1: "+told) {
-			t.Errorf("%s: %s %q, want it to tell %q", value, h.state(diskFS), h.message(diskFS), told)
+		if h.state(diskFS) != v1alpha1.SettingUnsupported || !strings.Contains(h.message(diskFS), "/mnt/disks/d1: "+reason) {
+			t.Errorf("%s: %s %q, want it to tell %q", value, h.state(diskFS), h.message(diskFS), reason)
 		}
 		if diff := cmp.Diff(before, hosttest.ReadTree(t, h.dir, "/etc")); diff != "" {
 			t.Errorf("%s: files (-before +after):\n%s", value, diff)

@@ -40,14 +40,14 @@ const (
 	isNotFor = v1alpha1.SettingUnsupported
 )
 
-// complete are the states on a host that supports all settings of everything.
+// complete contains the states on a host that supports all settings of everything.
 var complete = map[string]v1alpha1.SettingState{
 	rmem: isSet, flush: isSet, dirty: isSet, slots: isSet, sessions: isSet,
 	readAhead4: isSet, nfsAll: isSet, profileOf: isSet, diskFS: waits, ihash: waits,
 }
 
-// but returns the states of a complete host with some differences.
-func but(others map[string]v1alpha1.SettingState) map[string]v1alpha1.SettingState {
+// statesWith returns the states of a complete host with the given differences.
+func statesWith(others map[string]v1alpha1.SettingState) map[string]v1alpha1.SettingState {
 	states := maps.Clone(complete)
 	maps.Copy(states, others)
 	return states
@@ -57,52 +57,52 @@ var hostCases = map[string]struct {
 	bootloader v1alpha1.BootloaderType
 	// readOnly is a read-only directory of the host.
 	readOnly string
-	// applied are the states after apply. says contains parts of messages.
-	applied map[string]v1alpha1.SettingState
-	says    map[string]string
+	// applied contains the states after apply. messageParts contains parts of messages.
+	applied      map[string]v1alpha1.SettingState
+	messageParts map[string]string
 }{
 	"debian-12": {
 		bootloader: v1alpha1.BootloaderGrubDebian,
-		applied:    but(map[string]v1alpha1.SettingState{nfsAll: isNotFor, readAhead4: waits, profileOf: isNotFor, diskFS: isNotFor}),
-		says: map[string]string{
+		applied:    statesWith(map[string]v1alpha1.SettingState{nfsAll: isNotFor, readAhead4: waits, profileOf: isNotFor, diskFS: isNotFor}),
+		messageParts: map[string]string{
 			nfsAll: "install nfs-common", profileOf: "install the package tuned", diskFS: "no match among", slots: "sunrpc is not loaded",
 			readAhead4: "no mount of this type yet", ihash: "staged",
 		},
 	},
 	"ubuntu-24.04-cloudimg": {
-		bootloader: v1alpha1.BootloaderGrubDebian,
-		applied:    but(map[string]v1alpha1.SettingState{profileOf: isNotFor, diskFS: isNotFor}),
-		says:       map[string]string{ihash: "smaller than the kernel's default size of 4194304"},
+		bootloader:   v1alpha1.BootloaderGrubDebian,
+		applied:      statesWith(map[string]v1alpha1.SettingState{profileOf: isNotFor, diskFS: isNotFor}),
+		messageParts: map[string]string{ihash: "smaller than the kernel's default size of 4194304"},
 	},
 	"rocky-9": {
-		bootloader: v1alpha1.BootloaderGrubBLS,
-		applied:    but(nil),
-		says:       map[string]string{profileOf: "declared: vm.dirty_ratio=20", ihash: "staged"},
+		bootloader:   v1alpha1.BootloaderGrubBLS,
+		applied:      statesWith(nil),
+		messageParts: map[string]string{profileOf: "declared: vm.dirty_ratio=20", ihash: "staged"},
 	},
 	"fedora-coreos": {
 		bootloader: v1alpha1.BootloaderRPMOSTree,
-		applied: but(map[string]v1alpha1.SettingState{
+		applied: statesWith(map[string]v1alpha1.SettingState{
 			ihash: isNotFor, readAhead4: waits, profileOf: isNotFor, diskFS: isNotFor,
 		}),
-		says: map[string]string{ihash: "rpm-ostree kargs"},
+		messageParts: map[string]string{ihash: "rpm-ostree kargs"},
 	},
 	"flatcar": {
 		bootloader: v1alpha1.BootloaderUnsupported,
-		applied: but(map[string]v1alpha1.SettingState{
+		applied: statesWith(map[string]v1alpha1.SettingState{
 			ihash: isNotFor, readAhead4: waits, profileOf: isNotFor, diskFS: isNotFor,
 		}),
-		says: map[string]string{ihash: "linux_append in /oem/grub.cfg"},
+		messageParts: map[string]string{ihash: "linux_append in /oem/grub.cfg"},
 	},
-	// Effective values on Talos are lost at the next boot: the agent cannot write a file there, and no program would read it. Without an
-	// agent that keeps running, they are not set again.
+	// Effective values on Talos are lost at the next boot. The agent cannot write a file there, and no program would read it. Without a
+	// running agent, the values are not set again.
 	"talos": {
 		bootloader: v1alpha1.BootloaderUnsupported,
 		readOnly:   "/etc",
-		applied: but(map[string]v1alpha1.SettingState{
+		applied: statesWith(map[string]v1alpha1.SettingState{
 			rmem: fails, dirty: fails, slots: fails, sessions: fails,
 			ihash: isNotFor, nfsAll: isNotFor, readAhead4: waits, profileOf: isNotFor, diskFS: isNotFor,
 		}),
-		says: map[string]string{ihash: "machine.install.extraKernelArgs", rmem: "/etc is read-only, and no agent will set it again", slots: "/etc is read-only, and no agent will set it again"},
+		messageParts: map[string]string{ihash: "machine.install.extraKernelArgs", rmem: "/etc is read-only, and no agent will set it again", slots: "/etc is read-only, and no agent will set it again"},
 	},
 }
 
@@ -122,8 +122,8 @@ func TestOneProfileOnEveryHost(t *testing.T) {
 			if planned := b.compare(report.Plan, everything()); len(planned.Settings) != len(test.applied) || planned.Bootloader.Type != test.bootloader {
 				t.Errorf("plan: boot loader %s, settings %+v", planned.Bootloader.Type, planned.Settings)
 			}
-			b.expectHost(b.apply(everything()), test.applied, test.says)
-			b.expectHost(b.compare(report.Observe, everything()), afterwards(test.applied, test.readOnly != ""), nil)
+			b.expectHost(b.apply(everything()), test.applied, test.messageParts)
+			b.expectHost(b.compare(report.Observe, everything()), observedStates(test.applied, test.readOnly != ""), nil)
 			b.expectHost(b.apply(everything()), test.applied, nil)
 
 			for _, s := range b.restore().Settings {
@@ -138,8 +138,8 @@ func TestOneProfileOnEveryHost(t *testing.T) {
 	}
 }
 
-// afterwards returns the states that another process sees. If no file can be written, no file records a completed action.
-func afterwards(applied map[string]v1alpha1.SettingState, readOnly bool) map[string]v1alpha1.SettingState {
+// observedStates returns the states that another process observes. If no file can be written, no file records a completed action.
+func observedStates(applied map[string]v1alpha1.SettingState, readOnly bool) map[string]v1alpha1.SettingState {
 	states := maps.Clone(applied)
 	if readOnly {
 		states[flush] = waits
@@ -148,7 +148,7 @@ func afterwards(applied map[string]v1alpha1.SettingState, readOnly bool) map[str
 }
 
 // expectHost compares the states of a report, and checks that no unsupported value is effective.
-func (b *box) expectHost(r report.Report, want map[string]v1alpha1.SettingState, says map[string]string) {
+func (b *box) expectHost(r report.Report, want map[string]v1alpha1.SettingState, messageParts map[string]string) {
 	b.t.Helper()
 	got, messages := map[string]v1alpha1.SettingState{}, map[string]string{}
 	allGood := true
@@ -166,7 +166,7 @@ func (b *box) expectHost(r report.Report, want map[string]v1alpha1.SettingState,
 	if diff := cmp.Diff(want, got); diff != "" {
 		b.t.Errorf("%s: states (-want +got):\n%s%v", r.Command, diff, messages)
 	}
-	for key, part := range says {
+	for key, part := range messageParts {
 		if !strings.Contains(messages[key], part) {
 			b.t.Errorf("%s: message of %s is %q, want %q in it", r.Command, key, messages[key], part)
 		}
@@ -176,8 +176,8 @@ func (b *box) expectHost(r report.Report, want map[string]v1alpha1.SettingState,
 	}
 }
 
-// persistentFiles is the tree but for what cannot be the same again: an action leaves its mark in a plain file, and of a
-// menu that is made anew the lines of its kernels count.
+// persistentFiles returns the tree without the parts that restore cannot reproduce. These are the file of an action, and the lines of a
+// menu except for those of its kernels.
 func (b *box) persistentFiles() map[string]string {
 	files := b.tree()
 	delete(files, "/proc/sys/net/ipv4/route/flush")

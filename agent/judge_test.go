@@ -537,7 +537,7 @@ const (
 func TestFlagsOfAMountAreRead(t *testing.T) {
 	for name, test := range map[string]struct {
 		mountinfo, mountstats string
-		wanted                []string
+		desired               []string
 		state                 v1alpha1.MountState
 		message               string
 	}{
@@ -560,7 +560,7 @@ func TestFlagsOfAMountAreRead(t *testing.T) {
 			watch := mounted.New(mounts.NewReader(b.fs, mounts.DefaultKubeletDir), &fakeModules{}, b.clock)
 			watch.Read()
 			var status v1alpha1.StorageClientNodeStatus
-			watch.Report(&status, &v1alpha1.StorageClientNodeSpec{Volumes: []v1alpha1.NodeVolume{volume("pv", test.wanted...)}}, nil)
+			watch.Report(&status, &v1alpha1.StorageClientNodeSpec{Volumes: []v1alpha1.NodeVolume{volume("pv", test.desired...)}}, nil)
 			if len(status.Mounts) != 1 {
 				t.Fatalf("mounts %+v", status.Mounts)
 			}

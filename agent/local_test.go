@@ -35,18 +35,18 @@ type box struct {
 	fs       host.FS
 	commands *hosttest.Commands
 	clock    *machineClock
-	// servers are the mounted servers. asked returns the result of the n-th new connection to one. Connections work if it is nil.
-	servers []connect.Server
-	asked   func(n int) error
-	asks    int
+	// servers are the mounted servers. tryServer returns the result of the n-th new connection to one. Connections work if it is nil.
+	servers   []connect.Server
+	tryServer func(n int) error
+	attempts  int
 }
 
 func (b *box) ask() error {
-	b.asks++
-	if b.asked == nil {
+	b.attempts++
+	if b.tryServer == nil {
 		return nil
 	}
-	return b.asked(b.asks - 1)
+	return b.tryServer(b.attempts - 1)
 }
 
 func newBox(t *testing.T) *box { return newBoxOf(t, "debian-12") }
@@ -238,7 +238,7 @@ func TestOneMachineFromPlanToRestore(t *testing.T) {
 
 	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync", ihash: "InSync"})
 	after := b.tree()
-	// The menu is generated again and may differ in some bytes.
+	// The menu is generated again, and some bytes may differ.
 	delete(before, grubCfg)
 	delete(after, grubCfg)
 	if diff := cmp.Diff(before, after); diff != "" {

@@ -21,14 +21,14 @@ func rmemProfile(value string) v1alpha1.StorageClientProfile {
 	return p
 }
 
-func (b *box) inForce() string { return strings.TrimSpace(b.tree()[rmemFile]) }
+func (b *box) liveValue() string { return strings.TrimSpace(b.tree()[rmemFile]) }
 
 // expectReverted checks that no network setting is kept, and that all others are.
-func (b *box) expectReverted(r report.Report, says string) {
+func (b *box) expectReverted(r report.Report, message string) {
 	b.t.Helper()
 	for _, s := range r.Settings {
-		if s.Key == rmem && (s.State != v1alpha1.SettingFailed || !strings.Contains(s.Message, says)) {
-			b.t.Errorf("%s: %s, want Failed: %s", s.State, s.Message, says)
+		if s.Key == rmem && (s.State != v1alpha1.SettingFailed || !strings.Contains(s.Message, message)) {
+			b.t.Errorf("%s: %s, want Failed: %s", s.State, s.Message, message)
 		}
 		if s.Key != rmem && s.State != v1alpha1.SettingInSync {
 			b.t.Errorf("%s is %s: %s", s.Key, s.State, s.Message)
@@ -37,7 +37,7 @@ func (b *box) expectReverted(r report.Report, says string) {
 	if r.AsDeclared {
 		b.t.Error("it is as declared")
 	}
-	if got := b.inForce(); got != "212992" || strings.Contains(b.tree()[trace], "rmem_max") {
+	if got := b.liveValue(); got != "212992" || strings.Contains(b.tree()[trace], "rmem_max") {
 		b.t.Errorf("in force %q, in the file %q", got, b.tree()[trace])
 	}
 	if err := b.local(true).Machine.Journal.Load(); err != nil {
@@ -50,44 +50,44 @@ func (b *box) expectReverted(r report.Report, says string) {
 
 func TestOneMachineProvesByTheServerThatItMountsFrom(t *testing.T) {
 	for name, test := range map[string]struct {
-		// asked returns the result of the n-th test connection. The first one is opened before any value is set.
-		asked func(b *box, n int) error
-		says  string
+		// tryServer returns the result of the n-th test connection. The first one is opened before any value is set.
+		tryServer func(b *box, n int) error
+		message   string
 	}{
 		"it stops responding while the value is effective": {
-			asked: func(b *box, _ int) error {
-				if b.inForce() != "212992" {
+			tryServer: func(b *box, _ int) error {
+				if b.liveValue() != "212992" {
 					return errors.New("i/o timeout")
 				}
 				return nil
 			},
-			says: "broke new connections, reverted: NFS server filer1 (192.0.2.10:2049): i/o timeout",
+			message: "broke new connections, reverted: NFS server filer1 (192.0.2.10:2049): i/o timeout",
 		},
 		"it responds neither then nor later": {
-			asked: func(_ *box, n int) error {
+			tryServer: func(_ *box, n int) error {
 				if n > 0 {
 					return errors.New("i/o timeout")
 				}
 				return nil
 			},
-			says: "so it is not the cause: NFS server filer1",
+			message: "so it is not the cause: NFS server filer1",
 		},
 		"it does not respond before": {
-			asked: func(*box, int) error { return errors.New("i/o timeout") },
-			says:  "not set: no mounted server responds to a new connection",
+			tryServer: func(*box, int) error { return errors.New("i/o timeout") },
+			message:   "not set: no mounted server responds to a new connection",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)
-			b.asked = func(n int) error { return test.asked(b, n) }
-			began := b.clock.Now()
-			b.expectReverted(b.apply(rmemProfile("16777216")), test.says)
-			if took := b.clock.Since(began); took > confirmWithin+retestWithin+2*proofPause {
+			b.tryServer = func(n int) error { return test.tryServer(b, n) }
+			started := b.clock.Now()
+			b.expectReverted(b.apply(rmemProfile("16777216")), test.message)
+			if took := b.clock.Since(started); took > confirmWithin+retestWithin+2*proofPause {
 				t.Errorf("it took %s", took)
 			}
 			// On one machine, the user may try again deliberately.
-			b.asked = nil
-			if r := b.apply(rmemProfile("16777216")); !r.AsDeclared || b.inForce() != "16777216" {
+			b.tryServer = nil
+			if r := b.apply(rmemProfile("16777216")); !r.AsDeclared || b.liveValue() != "16777216" {
 				t.Errorf("tried again: %+v", r.Settings)
 			}
 		})
@@ -98,7 +98,7 @@ func TestAJumpOfTheClockProlongsNoProofOnOneMachine(t *testing.T) {
 	for _, jump := range []time.Duration{-time.Hour, time.Hour} {
 		for _, at := range []int{2, int(confirmWithin/proofPause) + 5} {
 			b := newBox(t)
-			b.asked = func(n int) error {
+			b.tryServer = func(n int) error {
 				if n == at {
 					b.clock.jump(jump)
 				}
@@ -108,8 +108,8 @@ func TestAJumpOfTheClockProlongsNoProofOnOneMachine(t *testing.T) {
 				return nil
 			}
 			b.expectReverted(b.apply(rmemProfile("16777216")), "so it is not the cause: NFS server filer1")
-			if want := 1 + int(confirmWithin/proofPause) + 1 + int(retestWithin/proofPause) + 1; b.asks != want {
-				t.Errorf("a jump of %s before question %d: %d questions, want %d", jump, at, b.asks, want)
+			if want := 1 + int(confirmWithin/proofPause) + 1 + int(retestWithin/proofPause) + 1; b.attempts != want {
+				t.Errorf("a jump of %s before question %d: %d questions, want %d", jump, at, b.attempts, want)
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func TestOneMachineWithoutAServer(t *testing.T) {
 	l := b.local(true)
 	l.NoConfirm = true
 	r, err := l.Apply(t.Context(), []v1alpha1.StorageClientProfile{rmemProfile("16777216")})
-	if err != nil || !r.AsDeclared || b.inForce() != "16777216" || b.asks > 0 {
+	if err != nil || !r.AsDeclared || b.liveValue() != "16777216" || b.attempts > 0 {
 		t.Errorf("--no-confirm: %v, %+v", err, r.Settings)
 	}
 	// Values that were applied in this way need no proof later.
@@ -142,7 +142,7 @@ func TestThePlanDescribesTheProof(t *testing.T) {
 	if want := "kept if a new connection to NFS server filer1 (192.0.2.10:2049) works within 40s, otherwise reverted"; settings[0].Proof != want || settings[1].Proof != "" {
 		t.Errorf("plan: %+v", settings)
 	}
-	if b.asks > 0 {
+	if b.attempts > 0 {
 		t.Error("the plan makes connections")
 	}
 	b.apply(rmemProfile("16777216"))
@@ -154,7 +154,7 @@ func TestThePlanDescribesTheProof(t *testing.T) {
 func TestAStoppedCommandRevertsTheValue(t *testing.T) {
 	b := newBox(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	b.asked = func(n int) error {
+	b.tryServer = func(n int) error {
 		if n > 0 {
 			cancel()
 			return errors.New("i/o timeout")
@@ -164,8 +164,8 @@ func TestAStoppedCommandRevertsTheValue(t *testing.T) {
 	if _, err := b.local(true).Apply(ctx, []v1alpha1.StorageClientProfile{rmemProfile("16777216")}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	if b.inForce() != "212992" || strings.Contains(b.tree()[journal.File], "rmem_max") {
-		t.Errorf("in force %q, journal %s", b.inForce(), b.tree()[journal.File])
+	if b.liveValue() != "212992" || strings.Contains(b.tree()[journal.File], "rmem_max") {
+		t.Errorf("in force %q, journal %s", b.liveValue(), b.tree()[journal.File])
 	}
 }
 
@@ -177,7 +177,7 @@ func TestTheNextCommandRevertsTheValueOfAKilledCommand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)
-			b.asked = func(n int) error {
+			b.tryServer = func(n int) error {
 				if n > 0 {
 					panic(errCrash)
 				}
@@ -191,19 +191,19 @@ func TestTheNextCommandRevertsTheValueOfAKilledCommand(t *testing.T) {
 				}()
 				b.apply(rmemProfile("16777216"))
 			}()
-			if b.inForce() != "16777216" || strings.Contains(b.tree()[trace], "rmem_max") {
-				t.Fatalf("in force %q, in the file %q", b.inForce(), b.tree()[trace])
+			if b.liveValue() != "16777216" || strings.Contains(b.tree()[trace], "rmem_max") {
+				t.Fatalf("in force %q, in the file %q", b.liveValue(), b.tree()[trace])
 			}
-			b.asked = func(int) error {
-				if got := b.inForce(); got != "212992" && got != "33554432" {
+			b.tryServer = func(int) error {
+				if got := b.liveValue(); got != "212992" && got != "33554432" {
 					t.Errorf("%q is still in force", got)
 				}
 				return nil
 			}
 			b.clock.Step(time.Hour)
 			next(b)
-			if name == "by a restore" && b.inForce() != "212992" {
-				t.Errorf("in force %q", b.inForce())
+			if name == "by a restore" && b.liveValue() != "212992" {
+				t.Errorf("in force %q", b.liveValue())
 			}
 			l := b.local(true)
 			if err := l.Machine.Journal.Load(); err != nil {

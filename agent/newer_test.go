@@ -92,8 +92,8 @@ func TestNoValueIsConfirmedInAJournalOfANewerAgent(t *testing.T) {
 	}
 }
 
-// newerWorld is a machine with settings that a newer agent has applied, and one of which a boot has brought. Its own agent knows
-// them, and not all of the journal.
+// newerWorld is a machine with settings that a newer agent has applied. A boot has applied one of them. The agent of this machine supports
+// these settings, but not every field of the journal.
 func newerWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)

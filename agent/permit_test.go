@@ -42,8 +42,8 @@ func TestAPermitRebootsOnce(t *testing.T) {
 	}
 }
 
-// A boot setting that the fence calls Unsupported is never staged, like one that the kernel would clamp: to the manager it is an exception,
-// which drains the node for the other boot settings. The agent must not reject that reboot.
+// A setting that the fence reports as Unsupported is never staged, like a setting that the kernel would clamp. The manager treats it as an
+// exception and drains the node for the other settings. The agent must accept that reboot.
 func TestAPermitIsUsedNextToABootSettingThatTheFenceDoesNotKnow(t *testing.T) {
 	w := newWorld(t)
 	w.declare(append(declared(), setting("kernelArgument/of_a_later_release", "1"))...)
@@ -103,7 +103,7 @@ func TestAPermitIsRejected(t *testing.T) {
 			if got == nil || got.Phase != v1alpha1.RebootRefused || !strings.Contains(got.Message, test.message) {
 				t.Errorf("reboot is %+v, want Refused with %q", got, test.message)
 			}
-			// The obstacle is removed, but the permit has a result. The manager may withdraw it at any time.
+			// The obstacle is removed, but the permit already has a result. The manager may withdraw it at any time.
 			w.busy, w.malformed, w.mountErr = nil, 0, nil
 			w.clientNode.Spec.RebootPermit.BootHash, w.clientNode.Spec.RebootPermit.BootID = w.clientNode.Spec.BootHash, w.bootID()
 			w.runUntilIdle(a)
@@ -129,7 +129,7 @@ func TestMountsOfPodsThatStayAreIgnored(t *testing.T) {
 func TestAUsedPermitIsNeverUsedAgain(t *testing.T) {
 	w, a := pending(t)
 	w.permit("p1")
-	// The agent crashes between the journal and the announcement, and a later one finds the permit again.
+	// The agent crashes between the journal and the announcement. The next agent finds the permit again.
 	w.dieAt = w.steps + permitSteps(t)
 	a = w.runUntilIdle(a)
 	if len(w.reboots) != 0 {
@@ -146,7 +146,7 @@ func TestAUsedPermitIsNeverUsedAgain(t *testing.T) {
 	}
 }
 
-// A permit that is not recorded as used could be used again after the boot.
+// A permit that is not recorded as used might be used again after the boot.
 func TestNoRebootWithAPermitThatCannotBeJournalled(t *testing.T) {
 	w, a := pending(t)
 	w.journalErr = errors.New("no space left on device")

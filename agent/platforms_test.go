@@ -58,7 +58,7 @@ func platformProfile() v1alpha1.StorageClientProfile {
 }
 
 const (
-	// dataDisk and share are mounted on every platform, the disk by a unit where there is systemd.
+	// dataDisk and share are mounted on every platform. If the platform has systemd, a unit mounts the disk.
 	dataDisk = "91 25 8:17 / /mnt/disks/d1 rw,relatime shared:91 - xfs /dev/sdb1 rw,attr2,inode64,logbufs=8,logbsize=32k,noquota\n"
 	share    = "92 25 0:52 / /mnt/nfs rw,relatime shared:92 - nfs4 192.0.2.10:/export rw,vers=4.1,proto=tcp,addr=192.0.2.10\n"
 	diskUnit = "/run/systemd/generator/mnt-disks-d1.mount"
@@ -129,7 +129,7 @@ const (
 var agentAgain = regexp.MustCompile(`(set|sets it|writes) again (at|after) each boot`)
 
 // cellOf returns the word for the state of a setting, and whether its message must be shown.
-func cellOf(s report.Setting, mayReboot bool) (cell string, tell bool) {
+func cellOf(s report.Setting, mayReboot bool) (cell string, showMessage bool) {
 	boots := s.TakesEffect == v1alpha1.EffectReboot
 	switch {
 	case s.State == isNotFor:
@@ -167,12 +167,12 @@ func TestPlatformsMatchTheirDocument(t *testing.T) {
 		}
 		table.WriteString("| " + p.name + " |")
 		for _, f := range fields {
-			cell, tell := cellOf(settings[f.key], b.local(false).Machine.Bootloader().MayReboot())
+			cell, showMessage := cellOf(settings[f.key], b.local(false).Machine.Bootloader().MayReboot())
 			if settings[f.key].State == fails || strings.Contains(cell, ":") {
 				t.Errorf("%s: %s is %s", p.name, f.key, cell)
 			}
 			table.WriteString(" " + cell + " |")
-			if tell {
+			if showMessage {
 				fmt.Fprintf(&messages, "| %s | %s | %s |\n", p.name, f.title, settings[f.key].Message)
 			}
 			if f.key == ihash && cell == cellStaged {

@@ -21,7 +21,7 @@ import (
 
 // sampler takes the samples of a machine. The test ends the window.
 type sampler struct {
-	begun   []time.Duration
+	windows []time.Duration
 	samples []recommend.Sample
 	err     error
 	// pending is the work that runs in parallel to the loop of the agent.
@@ -47,7 +47,7 @@ func withCounters(w *world, c *sampler) *Agent {
 	w.real = func() Host {
 		h := w.host()
 		h.Sample = func(ctx context.Context, window time.Duration) ([]recommend.Sample, error) {
-			c.begun = append(c.begun, window)
+			c.windows = append(c.windows, window)
 			return c.read(ctx)
 		}
 		return h
@@ -105,8 +105,8 @@ func TestASampleIsTakenOnceAndReported(t *testing.T) {
 		w.clock.Step(time.Minute)
 		w.runPass(a)
 	}
-	if len(c.begun) != 1 || c.begun[0] != time.Minute || len(c.pending) > 0 {
-		t.Errorf("windows: %v", c.begun)
+	if len(c.windows) != 1 || c.windows[0] != time.Minute || len(c.pending) > 0 {
+		t.Errorf("windows: %v", c.windows)
 	}
 	if w.applies != applies || w.clientNode.Status.Hash != hash || w.clientNode.Status.ObservedGeneration != w.clientNode.Generation {
 		t.Errorf("%d applies, %d before; hash %q, %q before", w.applies, applies, w.clientNode.Status.Hash, hash)
@@ -118,7 +118,7 @@ func TestASampleIsTakenOnceAndReported(t *testing.T) {
 	}
 }
 
-// A restarted agent does not know the counters from the start of the window.
+// A restarted agent does not know the counters at the start of the window.
 func TestARestartEndsTheWindow(t *testing.T) {
 	w, c := newWorld(t), &sampler{samples: []recommend.Sample{listed("pv-1")}}
 	w.ask(w.sampleOrder("s1"))
@@ -189,7 +189,7 @@ func TestFailedSamples(t *testing.T) {
 	}
 }
 
-// The loop continues while counters cannot be read, and never starts a second reading next to one that is stuck.
+// The loop continues while counters cannot be read, and never starts a second reading while the first one hangs.
 func TestAStuckSampleDoesNotBlockTheLoop(t *testing.T) {
 	w, c := newWorld(t), &sampler{samples: []recommend.Sample{listed("pv-1")}}
 	a := withCounters(w, c)

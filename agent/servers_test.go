@@ -33,7 +33,7 @@ type watched struct {
 	err      error
 	readings int
 	askErr   error
-	asked    int
+	probes   int
 	// sockets counts its reads. clientName is the name of the NFSv4 client.
 	sockets    func() []sockets.Socket
 	clientName string
@@ -56,7 +56,7 @@ func newWatched(t *testing.T) (*watched, *Agent) {
 	f.declare(setting(rmem, "16777216"))
 	f.real = func() Host {
 		h := f.host()
-		h.AskServer = func(context.Context, connect.Server) error { f.asked++; return f.askErr }
+		h.AskServer = func(context.Context, connect.Server) error { f.probes++; return f.askErr }
 		h.Health = servers.Reader{
 			Counters: func() ([]mounts.ServerCounters, error) {
 				f.readings++
@@ -152,7 +152,7 @@ func TestARestartedAgentKeepsSilentServers(t *testing.T) {
 	if f.writes > writes+1 {
 		t.Errorf("%d writes", f.writes-writes)
 	}
-	// The report of an agent from before the boot is about other connections.
+	// The report of an agent from before the boot describes other connections.
 	f.boot()
 	f.counters[0].Requests = nil
 	f.play(f.agent(), 30*time.Second)
@@ -181,7 +181,7 @@ func TestAServerThatRespondsCausesNoWrites(t *testing.T) {
 	if f.writes != writes {
 		t.Errorf("%d writes in an hour", f.writes-writes)
 	}
-	// The next agent, which has seen no response, reports the same.
+	// The next agent, which has received no response, reports the same.
 	before := f.server()
 	f.play(f.agent(), 2*time.Minute)
 	if diff := cmp.Diff(before, f.server()); diff != "" || f.writes > writes+1 {
@@ -354,12 +354,12 @@ func TestAFailedReadingKeepsTheReportedState(t *testing.T) {
 func TestOnlyServersWithOverdueRequestsAreTested(t *testing.T) {
 	f, a := newWatched(t)
 	f.play(a, 5*time.Minute)
-	if f.asked > 0 {
-		t.Errorf("asked %d times", f.asked)
+	if f.probes > 0 {
+		t.Errorf("asked %d times", f.probes)
 	}
 	f.send()
 	f.play(a, time.Minute)
-	if f.asked == 0 {
+	if f.probes == 0 {
 		t.Error("never asked")
 	}
 }

@@ -120,9 +120,9 @@ func TestATrialStopsWhenTheNodeIsNeeded(t *testing.T) {
 	}{"a trial": {workOrder(), true}, "a probe, which takes seconds": {goodOrder(), false}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			begun := make(chan context.Context, 1)
+			started := make(chan context.Context, 1)
 			a := withRunner(w, &runner{carryOut: func(ctx context.Context, _ probe.Order) (probe.Result, error) {
-				begun <- ctx
+				started <- ctx
 				<-ctx.Done()
 				return probe.Result{}, ctx.Err()
 			}})
@@ -130,7 +130,7 @@ func TestATrialStopsWhenTheNodeIsNeeded(t *testing.T) {
 			defer a.trial.End()
 			w.order(test.order)
 			w.runPass(a)
-			order := <-begun
+			order := <-started
 			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 			w.runPass(a)
 			if trial := w.clientNode.Status.Trial; (order.Err() != nil) != test.ends || trial != nil && (trial.Phase == v1alpha1.TrialVoid) != test.ends {

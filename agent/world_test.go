@@ -102,14 +102,14 @@ type world struct {
 	getErr     error
 	writeErr   func(v1alpha1.StorageClientNodeStatus) error
 
-	// servers are the mounted servers. asked returns the result of a new connection to one, proved to the API server. They work if nil.
-	servers []connect.Server
-	refuse  map[string]error
+	// servers are the mounted servers. tryServer returns the result of a new connection to one, proved to the API server. They work if nil.
+	servers  []connect.Server
+	rejected map[string]error
 	// setting is the time to set the values under test.
 	setting time.Duration
 	// outage is true while new connections fail. gone is true while the StorageClientNode is missing.
 	outage, gone bool
-	asked        func(connect.Server) error
+	tryServer    func(connect.Server) error
 	proved       func(size int64) error
 	sizes        []int64
 
@@ -378,10 +378,10 @@ func (w *world) Prove(ctx context.Context, size int64, status v1alpha1.StorageCl
 }
 
 func (w *world) askServer(_ context.Context, server connect.Server) error {
-	if w.asked == nil {
+	if w.tryServer == nil {
 		return nil
 	}
-	return w.asked(server)
+	return w.tryServer(server)
 }
 
 func (w *world) ApplyStatus(
@@ -446,7 +446,7 @@ func (s *fakeSubject) Set(_ context.Context, settings []host.Setting) map[string
 		}
 		s.w.step("try " + key)
 		s.w.live[key] = d.Value
-		if err := s.w.refuse[key]; err != nil {
+		if err := s.w.rejected[key]; err != nil {
 			refused[d.Name] = err
 		}
 	}
@@ -477,10 +477,10 @@ func (s *fakeSubject) Apply(_ context.Context, desired []host.Setting) error {
 	if s.w.applyErr != nil {
 		return s.w.applyErr
 	}
-	wanted := map[string]string{}
+	values := map[string]string{}
 	for _, d := range desired {
 		key := s.key(d.Name)
-		wanted[key] = d.Value
+		values[key] = d.Value
 		if _, journalled := s.w.journal()[key]; !journalled {
 			s.w.t.Errorf("%s is applied and not in the journal", key)
 		}
@@ -494,7 +494,7 @@ func (s *fakeSubject) Apply(_ context.Context, desired []host.Setting) error {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.persistentValues())) {
-		if _, ok := wanted[key]; !ok {
+		if _, ok := values[key]; !ok {
 			s.w.step("drop " + key)
 			delete(s.persistentValues(), key)
 		}
@@ -530,13 +530,13 @@ func (s *fakeSubject) Restore(_ context.Context, originals map[string]host.Origi
 		key, original := s.key(name), originals[name]
 		o := host.Observation{Name: name, Effect: host.Live, State: host.InSync, Observed: s.w.live[key]}
 		value, ok := s.w.live[key]
-		is := host.Original{Present: ok, Value: value}
+		current := host.Original{Present: ok, Value: value}
 		switch {
-		case s.boots() && is != original:
+		case s.boots() && current != original:
 			o.Effect, o.State = host.Reboot, host.Pending
-		case is != original && s.w.restoreErr != nil:
+		case current != original && s.w.restoreErr != nil:
 			o.State, o.Message = host.Failed, s.w.restoreErr.Error()
-		case is != original:
+		case current != original:
 			s.w.step("restore " + key)
 			s.w.live[key] = original.Value
 		}

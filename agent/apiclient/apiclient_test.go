@@ -153,8 +153,8 @@ type server struct {
 	t              *testing.T
 	lists, watches []string
 
-	mu    sync.Mutex
-	asked []string
+	mu       sync.Mutex
+	requests []string
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -165,7 +165,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.t.Errorf("asked for %s", r.URL)
 	}
 	if query.Get("watch") == "" {
-		s.asked = append(s.asked, "list")
+		s.requests = append(s.requests, "list")
 		body := next(&s.lists)
 		if body == "" {
 			answer(w, http.StatusInternalServerError, failure(http.StatusInternalServerError, "InternalError"))
@@ -174,7 +174,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, body)
 		return
 	}
-	s.asked = append(s.asked, "watch from "+query.Get("resourceVersion"))
+	s.requests = append(s.requests, "watch from "+query.Get("resourceVersion"))
 	answer(w, http.StatusOK, next(&s.watches))
 }
 
@@ -191,28 +191,28 @@ func TestFollow(t *testing.T) {
 	tests := map[string]struct {
 		lists, watches []string
 		want           []int64 // generations, 0 for no object
-		asked          []string
+		requests       []string
 	}{
 		"the existing object, and every change": {
 			lists: []string{list(clientNodeJSON(1))}, watches: []string{event("MODIFIED", clientNodeJSON(2)) + event("MODIFIED", clientNodeJSON(3))},
-			want: []int64{1, 2, 3}, asked: []string{"list", "watch from 41"},
+			want: []int64{1, 2, 3}, requests: []string{"list", "watch from 41"},
 		},
 		"creation and deletion": {
 			lists: []string{list("")}, watches: []string{event("ADDED", clientNodeJSON(1)) + event("DELETED", clientNodeJSON(1))},
-			want: []int64{0, 1, 0}, asked: []string{"list", "watch from 41"},
+			want: []int64{0, 1, 0}, requests: []string{"list", "watch from 41"},
 		},
 		"again when the watch has ended": {
 			lists: []string{list(clientNodeJSON(1)), list(clientNodeJSON(2))}, watches: []string{"", event("MODIFIED", clientNodeJSON(3))},
-			want: []int64{1, 2, 3}, asked: []string{"list", "watch from 41", "list", "watch from 41"},
+			want: []int64{1, 2, 3}, requests: []string{"list", "watch from 41", "list", "watch from 41"},
 		},
 		"again when the version is too old": {
 			lists:   []string{list(clientNodeJSON(1)), list(clientNodeJSON(5))},
 			watches: []string{event("ERROR", failure(http.StatusGone, "Expired")), event("MODIFIED", clientNodeJSON(6))},
-			want:    []int64{1, 5, 6}, asked: []string{"list", "watch from 41", "list", "watch from 41"},
+			want:    []int64{1, 5, 6}, requests: []string{"list", "watch from 41", "list", "watch from 41"},
 		},
 		"on after an error": {
 			lists: []string{"", "", list(clientNodeJSON(1))}, watches: []string{""},
-			want: []int64{1}, asked: []string{"list", "list", "list"},
+			want: []int64{1}, requests: []string{"list", "list", "list"},
 		},
 	}
 	for name, test := range tests {
@@ -225,8 +225,8 @@ func TestFollow(t *testing.T) {
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if asked := s.asked[:min(len(s.asked), len(test.asked))]; !slices.Equal(asked, test.asked) {
-				t.Errorf("asked %v, want %v", s.asked, test.asked)
+			if requests := s.requests[:min(len(s.requests), len(test.requests))]; !slices.Equal(requests, test.requests) {
+				t.Errorf("requests %v, want %v", s.requests, test.requests)
 			}
 		})
 	}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CLOCK_BOOTTIME is never behind CLOCK_MONOTONIC, which stands still while the machine is suspended. The wall clock is decades ahead.
+// CLOCK_BOOTTIME is never behind CLOCK_MONOTONIC, which stops while the machine is suspended. The wall clock is decades ahead.
 func TestTheBootClockCountsFromTheBoot(t *testing.T) {
 	var monotonic unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &monotonic); err != nil {

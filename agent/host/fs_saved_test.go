@@ -36,9 +36,9 @@ func TestFileIsRestoredExactly(t *testing.T) {
 		},
 	}
 	crash := errors.New("crash")
-	for was, prepare := range states {
-		for is, change := range states {
-			t.Run(was+", now "+is, func(t *testing.T) {
+	for former, prepare := range states {
+		for current, change := range states {
+			t.Run(former+", now "+current, func(t *testing.T) {
 				for at := 1; ; at++ {
 					dir := t.TempDir()
 					put(t, dir, "etc/other", "")
@@ -63,7 +63,7 @@ func TestFileIsRestoredExactly(t *testing.T) {
 						if now := saveNow(t, f, name); err != nil || !now.Equal(saved) {
 							t.Errorf("%+v, want %+v, error %v", now, saved, err)
 						}
-						if was == is && count > 0 {
+						if former == current && count > 0 {
 							t.Errorf("%d changes of what is as it was", count)
 						}
 						return
@@ -98,23 +98,23 @@ func TestFileIsRestoredWithItsLabel(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := open(t, dir)
-	was, err := f.SaveFile(name)
-	if err != nil || was.Label != label {
-		t.Fatalf("saved with the label %q, %v", was.Label, err)
+	saved, err := f.SaveFile(name)
+	if err != nil || saved.Label != label {
+		t.Fatalf("saved with the label %q, %v", saved.Label, err)
 	}
-	// As a program of the host replaces it.
+	// A program of the host replaces the file.
 	if err := f.WriteFileAtomic(name, []byte("is"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.RestoreFile(name, was); err != nil {
+	if err := f.RestoreFile(name, saved); err != nil {
 		t.Fatal(err)
 	}
-	if is, err := f.SaveFile(name); err != nil || is.Label != label {
-		t.Errorf("restored with the label %q, %v", is.Label, err)
+	if restored, err := f.SaveFile(name); err != nil || restored.Label != label {
+		t.Errorf("restored with the label %q, %v", restored.Label, err)
 	}
-	// An older release has kept files without their labels.
-	was.Label, was.Data = "", []byte("before")
-	if err := f.RestoreFile(name, was); err != nil {
+	// An older release saved files without their labels.
+	saved.Label, saved.Data = "", []byte("before")
+	if err := f.RestoreFile(name, saved); err != nil {
 		t.Error(err)
 	}
 }

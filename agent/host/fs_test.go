@@ -15,7 +15,7 @@ import (
 
 var errCrash = errors.New("crash")
 
-// crashAt fails at the n-th change and at all that follow, as if the process had died there.
+// crashAt fails at the n-th change and at all later ones, as if the process died there.
 func crashAt(n int) Hook {
 	count := 0
 	return func(Op, string) error {
@@ -324,14 +324,14 @@ func TestTheUmaskDoesNotDecideWhoMayRead(t *testing.T) {
 	}
 }
 
-// A pipe in the place of a file must not block the agent.
+// A named pipe instead of the file must not block the agent.
 func TestOpenDoesNotBlock(t *testing.T) {
 	dir := t.TempDir()
 	f := open(t, dir)
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// If it waited for a writer, it would never return, and go test would show where.
+	// An open that waits for a writer never returns, and go test shows where.
 	file, err := f.Open("/pipe")
 	if err != nil {
 		t.Fatal(err)

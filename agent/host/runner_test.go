@@ -39,7 +39,7 @@ func TestRunHasAFixedEnvironment(t *testing.T) {
 
 func sameLines(got, want string) bool {
 	for line := range strings.SplitSeq(got, "\n") {
-		// A shell may set it for itself.
+		// Some shells set this variable themselves.
 		if !strings.Contains(want, line) && !strings.HasPrefix(line, "PWD=") {
 			return false
 		}
@@ -137,7 +137,7 @@ func TestRunKillsTheChildrenToo(t *testing.T) {
 	go func() {
 		defer cancel()
 		for {
-			// The line is there as a whole once it has its end.
+			// The line is complete once it ends with a line break.
 			if text, _ := os.ReadFile(file); strings.HasSuffix(string(text), "\n") {
 				id, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 				child <- id
@@ -150,14 +150,14 @@ func TestRunKillsTheChildrenToo(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error = %v", err)
 	}
-	// The kernel ends it before or soon after Run returns; whoever has inherited it waits for it. If it went on, it would for 600 s.
+	// The kernel kills the child before or soon after Run returns, and its new parent collects it. Otherwise, it would continue for 600 s.
 	id := <-child
 	for runs(id) {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// runs reports whether a process has not ended.
+// runs reports whether a process is still running.
 func runs(id int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", id))
 	return err == nil && !strings.Contains(string(stat), ") Z ")

@@ -15,8 +15,8 @@ import (
 
 // apiServer responds to access reviews like an API server, and records the tokens of the requests.
 type apiServer struct {
-	t     *testing.T
-	asked []string
+	t      *testing.T
+	tokens []string
 	// broken makes it return an error. revoked withdraws the permission.
 	broken, revoked bool
 }
@@ -30,7 +30,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.t.Errorf("asked for %+v", review)
 	}
 	token := r.Header.Get("Authorization")
-	s.asked = append(s.asked, token)
+	s.tokens = append(s.tokens, token)
 	switch {
 	case s.broken:
 		w.WriteHeader(http.StatusInternalServerError)
@@ -75,8 +75,8 @@ func guarded(t *testing.T) (*apiServer, *clocktesting.FakeClock, func(authorizat
 
 func TestMetricsRequirePermission(t *testing.T) {
 	for name, c := range map[string]struct {
-		authorization string
-		want, asked   int
+		authorization  string
+		want, requests int
 	}{
 		"a permitted caller":                      {"Bearer prometheus", http.StatusOK, 1},
 		"a caller without permission":             {"Bearer somebody", http.StatusForbidden, 1},
@@ -91,8 +91,8 @@ func TestMetricsRequirePermission(t *testing.T) {
 			if got := get(c.authorization); got != c.want {
 				t.Errorf("answers %d, want %d", got, c.want)
 			}
-			if len(api.asked) != c.asked || slices.Contains(api.asked, "Bearer the-agents-own") {
-				t.Errorf("asked with %q", api.asked)
+			if len(api.tokens) != c.requests || slices.Contains(api.tokens, "Bearer the-agents-own") {
+				t.Errorf("asked with %q", api.tokens)
 			}
 		})
 	}
@@ -105,13 +105,13 @@ func TestADecisionIsCachedForAMinute(t *testing.T) {
 			t.Fatalf("answers %d", got)
 		}
 	}
-	if len(api.asked) != 1 {
-		t.Errorf("asked %d times, want once", len(api.asked))
+	if len(api.tokens) != 1 {
+		t.Errorf("asked %d times, want once", len(api.tokens))
 	}
 	api.revoked = true
 	c.Step(believed)
-	if got := get("Bearer prometheus"); got != http.StatusForbidden || len(api.asked) != 2 {
-		t.Errorf("a right that was taken away: answers %d after %d questions", got, len(api.asked))
+	if got := get("Bearer prometheus"); got != http.StatusForbidden || len(api.tokens) != 2 {
+		t.Errorf("a right that was taken away: answers %d after %d questions", got, len(api.tokens))
 	}
 }
 
@@ -121,8 +121,8 @@ func TestInvalidTokensSoonStopReachingTheAPIServer(t *testing.T) {
 	for i := range 3 * maxQuestions {
 		answers[get(fmt.Sprint("Bearer made-up-", i))]++
 	}
-	if len(api.asked) != maxQuestions || answers[http.StatusUnauthorized] != maxQuestions || answers[http.StatusTooManyRequests] != 2*maxQuestions {
-		t.Errorf("asked %d times, answers %v", len(api.asked), answers)
+	if len(api.tokens) != maxQuestions || answers[http.StatusUnauthorized] != maxQuestions || answers[http.StatusTooManyRequests] != 2*maxQuestions {
+		t.Errorf("asked %d times, answers %v", len(api.tokens), answers)
 	}
 	c.Step(questionSpan)
 	if got := get("Bearer prometheus"); got != http.StatusOK {

@@ -90,7 +90,7 @@ func TestOddMountsDoNotFailTheScrape(t *testing.T) {
 	odd.Export, odd.Volumes = "/\xff", nil
 	twice := superblock("0:61")
 	twice.Operations = append(twice.Operations, twice.Operations[0])
-	twice.Operations[0].Transmissions = 0 // fewer than were completed
+	twice.Operations[0].Transmissions = 0 // fewer than the completed requests
 	bare := mounts.Superblock{Mount: mounts.Mount{Device: "0:62"}, Nconnect: 1}
 	got := scrape(t, fixed{blocks: []mounts.Superblock{odd, twice, bare, superblock("0:63")}})
 	for _, want := range []string{

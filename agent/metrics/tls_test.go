@@ -32,7 +32,7 @@ func TestCertificatesAreRenewedBeforeTheyExpire(t *testing.T) {
 	}
 }
 
-// pipes is a listener that hands out connections.
+// pipes is a listener that returns connections from a channel.
 type pipes struct{ conns chan net.Conn }
 
 func (p pipes) Accept() (net.Conn, error) {

@@ -51,19 +51,19 @@ func TestResultsOfAClonePass(t *testing.T) {
 	}
 }
 
-// The agent reports a mount within cloneStays. A clone that is removed earlier proves nothing.
+// The agent reports a mount within cloneStays. A clone that is removed earlier does not prove anything.
 func TestACloneStaysUntilItIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stays = time.Minute
-		began := time.Now()
+		started := time.Now()
 		pass := runClonePass(t.Context(), time.Second, stays, func(context.Context) ([]probe.Phase, int, error) { return nil, 1, nil })
-		if took := time.Since(began); took != stays || pass.Transports != 1 {
+		if took := time.Since(started); took != stays || pass.Transports != 1 {
 			t.Errorf("%+v after %s", pass, took)
 		}
 	})
 }
 
-// The largest pass fits into the limit of Kubernetes.
+// The largest pass fits into the size limit of Kubernetes.
 func TestAPassFitsIntoATerminationMessage(t *testing.T) {
 	phase := probe.Phase{Duration: 1 << 62, Units: 1 << 63, BytesSent: 1 << 63, BytesReceived: 1 << 63}
 	for i := range v1alpha1.MaxTrialOperations {

@@ -57,7 +57,7 @@ func (m machine) Log(mounts.Mount) (counters.Log, bool)     { return m.now().log
 
 const window = time.Minute
 
-// take simulates a window.
+// take takes a sample whose window starts and ends with the given states.
 func take(t *testing.T, before, after state) ([]recommend.Sample, error) {
 	t.Helper()
 	start := time.Unix(1000, 0)
@@ -110,14 +110,14 @@ func TestTake(t *testing.T) {
 		return mounts.Mount{Server: "filer", Export: "/share", MountPoint: "/mnt/s", Device: "0:60", FSType: "cifs", Protocol: "SMB3.1.1", Operations: operations, Age: -1}
 	}
 	disk := mounts.Mount{MountPoint: "/mnt/d1", Device: "254:0", FSType: "xfs", Protocol: "xfs", Age: -1}
-	came := listed(1)
-	came.Device, came.MountPoint = "0:70", "/mnt/new"
+	added := listed(1)
+	added.Device, added.MountPoint = "0:70", "/mnt/new"
 	before := state{
 		blocks: []mounts.Superblock{listed(2)}, others: []mounts.Mount{share(100), disk}, network: counters.Network{InSegments: 10},
 		log: counters.Log{Writes: 5},
 	}
 	after := state{
-		blocks: []mounts.Superblock{listed(5), came}, others: []mounts.Mount{share(350), disk},
+		blocks: []mounts.Superblock{listed(5), added}, others: []mounts.Mount{share(350), disk},
 		network: counters.Network{InSegments: 4510, OutSegments: 2, Retransmitted: 1, OutOfOrder: 3}, log: counters.Log{Writes: 205, NoBuffer: 7, NoSpace: 1},
 	}
 	got, err := take(t, before, after)

@@ -15,11 +15,13 @@ import (
 	"github.com/storageclient/operator/tuning/serverhealth"
 )
 
-// The samples were recorded by the spec "healthy-minutes" of test/e2e, for nine minutes: what the agent's own reader read on two virtual
-// nodes, Linux 6.1 of Debian 12, from knfsd and Samba on a third. Each server is another address of that one: NFSv3 and 4.0, hard and soft,
-// one and two connections, NFSv4.1 over four, and SMB; idle, used lightly, in bursts as fast as it goes, and now and then. The second node
-// was 20 ms away. Nothing failed meanwhile. A reading took seconds under emulation, and the recorder kept no times by then: the readings are
-// spread evenly over the nine minutes.
+// The spec "healthy-minutes" of test/e2e recorded these samples for nine minutes.
+// The agent's reader ran on two virtual nodes with Linux 6.1 of Debian 12. A third node ran knfsd and Samba, with one address for each
+// server.
+// Mounts: NFSv3 and NFSv4.0, hard and soft, with one and two connections; NFSv4.1 with four connections; SMB.
+// Loads: idle, light, bursts at full speed, and occasional requests. The second node had a latency of 20 ms. No server failed.
+// Under emulation, each reading took seconds, and the recorder did not store times yet. The times are distributed evenly over the nine
+// minutes.
 func TestRecordedHealthyMinutesRaiseNoAlarm(t *testing.T) {
 	files, err := filepath.Glob("testdata/healthy-*.gz")
 	if err != nil || len(files) == 0 {
@@ -57,7 +59,7 @@ func playRecorded(t *testing.T, name string, states map[v1alpha1.ServerState]int
 	return minutes
 }
 
-// recordedSample is one reading of all servers, as test/e2e/recorder writes it.
+// recordedSample is one reading of all servers, in the format of test/e2e/recorder.
 type recordedSample struct {
 	At      time.Time
 	Servers []mounts.ServerCounters

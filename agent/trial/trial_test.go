@@ -77,9 +77,9 @@ func TestAnOrderThatFailsReturnsTheReason(t *testing.T) {
 }
 
 func TestOneOrderAtATime(t *testing.T) {
-	begun, end := make(chan bool), make(chan bool)
+	started, end := make(chan bool), make(chan bool)
 	socket := serve(t, &Runner{uid: me(), Work: func(context.Context, probe.Order) (probe.Result, error) {
-		begun <- true
+		started <- true
 		<-end
 		return probe.Result{Tried: true}, nil
 	}})
@@ -88,7 +88,7 @@ func TestOneOrderAtATime(t *testing.T) {
 		_, err := ask(context.Background(), socket, order, me())
 		first <- err
 	}()
-	<-begun
+	<-started
 	if _, err := ask(context.Background(), socket, order, me()); !IsTemporary(err) {
 		t.Errorf("the second order: %v", err)
 	}
@@ -99,23 +99,23 @@ func TestOneOrderAtATime(t *testing.T) {
 }
 
 func TestAnOrderStopsWithItsCaller(t *testing.T) {
-	begun, ended := make(chan bool), make(chan bool)
+	started, ended := make(chan bool), make(chan bool)
 	socket := serve(t, &Runner{uid: me(), Work: func(ctx context.Context, _ probe.Order) (probe.Result, error) {
-		begun <- true
+		started <- true
 		<-ctx.Done()
 		ended <- true
 		return probe.Result{}, ctx.Err()
 	}})
 	ctx, cancel := context.WithCancel(context.Background())
-	asked := make(chan error)
+	result := make(chan error)
 	go func() {
 		_, err := ask(ctx, socket, order, me())
-		asked <- err
+		result <- err
 	}()
-	<-begun
+	<-started
 	cancel()
 	<-ended
-	if err := <-asked; !errors.Is(err, context.Canceled) {
+	if err := <-result; !errors.Is(err, context.Canceled) {
 		t.Errorf("error is %v", err)
 	}
 }

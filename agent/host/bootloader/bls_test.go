@@ -224,7 +224,7 @@ func TestNoStagingWithoutFreeSpace(t *testing.T) {
 					t.Errorf("%d changes, %d menus made", changes, m.menusMade())
 				}
 				expect(t, m.observe(ihash, seed), host.Failed, test.message)
-				// There is room again.
+				// The file system has space again.
 				m.restart()
 				m.apply(settings(ihash, seed))
 				expect(t, m.observe(ihash, seed), host.Pending)

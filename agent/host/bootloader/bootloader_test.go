@@ -15,7 +15,7 @@ import (
 
 var errCrash = errors.New("crash")
 
-const ourDropIn = `# Written by storage-client-node-agent. What is changed here is overwritten.
+const agentDropIn = `# Written by storage-client-node-agent. What is changed here is overwritten.
 GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT ihash_entries=16777216"
 `
 
@@ -31,7 +31,7 @@ func TestLifecycleOfAnArgument(t *testing.T) {
 			expect(t, m.observe(ihash, seed), host.Drifted, "not in the boot menu")
 
 			m.apply(settings(ihash, seed))
-			if diff := cmp.Diff(map[string]string{DropIn: ourDropIn}, m.ours()); diff != "" {
+			if diff := cmp.Diff(map[string]string{DropIn: agentDropIn}, m.agentFiles()); diff != "" {
 				t.Errorf("our files (-want +got):\n%s", diff)
 			}
 			checkMenu(t, before, parseMenu(m.read(grubCfg)), normal)
@@ -50,7 +50,7 @@ func TestLifecycleOfAnArgument(t *testing.T) {
 			}
 
 			m.apply(nil)
-			if left := m.ours(); len(left) > 0 {
+			if left := m.agentFiles(); len(left) > 0 {
 				t.Errorf("left behind: %v", left)
 			}
 			if diff := cmp.Diff(before, parseMenu(m.read(grubCfg)), cmp.AllowUnexported(menu{}, bootLine{})); diff != "" {
@@ -63,7 +63,7 @@ func TestLifecycleOfAnArgument(t *testing.T) {
 	}
 }
 
-// checkMenu wants the argument once in each normal line, and nothing else changed.
+// checkMenu checks that each normal line has the argument once, and that all other arguments are unchanged.
 func checkMenu(t *testing.T, before, after menu, normal int) {
 	t.Helper()
 	arg := host.NewArgument(ihash + "=" + seed)
@@ -139,7 +139,7 @@ func TestAChangedAndARemovedArgument(t *testing.T) {
 	// The agent passed the running arguments earlier: no conflict.
 	expect(t, m.observe(ihash, "8388608"), host.Pending)
 	m.apply(nil)
-	// Wanted again in the same boot, with what runs being in no file any more.
+	// The argument is desired again in the same boot. No file contains the running arguments anymore.
 	m.apply(settings(ihash, "4194304"))
 	expect(t, m.observe(ihash, "4194304"), host.Pending)
 }
@@ -175,8 +175,8 @@ func TestForeignArgumentsStayUnchanged(t *testing.T) {
 			before := m.read(grubCfg)
 			m.apply(settings(ihash, seed))
 			expect(t, m.observe(ihash, seed), host.Failed, "conflict", test.named, "8388608")
-			if m.menusMade() > 0 || m.read(grubCfg) != before || len(m.ours()) > 0 {
-				t.Errorf("something was changed: %v", m.ours())
+			if m.menusMade() > 0 || m.read(grubCfg) != before || len(m.agentFiles()) > 0 {
+				t.Errorf("something was changed: %v", m.agentFiles())
 			}
 		})
 	}
@@ -196,7 +196,7 @@ func TestForeignArgumentWithTheSameValueIsNotRepeated(t *testing.T) {
 	m := newMachine(t, debian)
 	m.replace(defaultFile, `GRUB_CMDLINE_LINUX=""`, `GRUB_CMDLINE_LINUX="ihash_entries=16777216"`)
 	m.apply(settings(ihash, seed))
-	// Not in the menu yet, and not for us to put there.
+	// The argument is not in the menu yet, and the agent must not add it.
 	expect(t, m.observe(ihash, seed), host.Drifted, defaultFile)
 	if _, err := m.commands.Run(t.Context(), "grub-mkconfig", "-o", grubCfg); err != nil {
 		t.Fatal(err)
@@ -204,8 +204,8 @@ func TestForeignArgumentWithTheSameValueIsNotRepeated(t *testing.T) {
 	m.boot(16777216)
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.InSync, "already set in "+defaultFile+", unchanged")
-	if len(m.ours()) > 0 || strings.Count(m.read(grubCfg), "ihash_entries") != 5 {
-		t.Errorf("something was changed: %v", m.ours())
+	if len(m.agentFiles()) > 0 || strings.Count(m.read(grubCfg), "ihash_entries") != 5 {
+		t.Errorf("something was changed: %v", m.agentFiles())
 	}
 }
 
@@ -214,7 +214,7 @@ func TestManualArgumentInTheMenuIsMadePersistent(t *testing.T) {
 	m.replace(grubCfg, "ro  quiet", "ro quiet "+ihash+"="+seed)
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.Pending)
-	if diff := cmp.Diff(map[string]string{DropIn: ourDropIn}, m.ours()); diff != "" {
+	if diff := cmp.Diff(map[string]string{DropIn: agentDropIn}, m.agentFiles()); diff != "" {
 		t.Errorf("our files (-want +got):\n%s", diff)
 	}
 }
@@ -224,8 +224,8 @@ func TestAnotherUserTakesOverAManagedArgument(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	m.replace(defaultFile, `GRUB_CMDLINE_LINUX_DEFAULT="quiet"`, `GRUB_CMDLINE_LINUX_DEFAULT="quiet ihash_entries=16777216"`)
 	m.apply(settings(ihash, seed))
-	if len(m.ours()) > 0 {
-		t.Errorf("files of the agent are left: %v", m.ours())
+	if len(m.agentFiles()) > 0 {
+		t.Errorf("files of the agent are left: %v", m.agentFiles())
 	}
 	expect(t, m.observe(ihash, seed), host.Pending, "already set in")
 }
@@ -236,8 +236,8 @@ func TestSizeAboveTheMemoryLimitIsClampedAndNeverStaged(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	got := m.observe(ihash, seed)
 	expect(t, got, host.Clamped, "not staged", "the largest value that fits is 8388608", "1470 MiB")
-	if got.Observed != "262144" || len(m.ours()) > 0 || m.menusMade() > 0 {
-		t.Errorf("observed %q, files %v", got.Observed, m.ours())
+	if got.Observed != "262144" || len(m.agentFiles()) > 0 || m.menusMade() > 0 {
+		t.Errorf("observed %q, files %v", got.Observed, m.agentFiles())
 	}
 	m.apply(settings(ihash, "8388608"))
 	expect(t, m.observe(ihash, "8388608"), host.Pending)
@@ -245,8 +245,8 @@ func TestSizeAboveTheMemoryLimitIsClampedAndNeverStaged(t *testing.T) {
 	m.write("/proc/meminfo", "MemTotal:         700000 kB\n")
 	m.apply(settings(ihash, "8388608"))
 	expect(t, m.observe(ihash, "8388608"), host.Clamped)
-	if len(m.ours()) > 0 {
-		t.Errorf("still staged: %v", m.ours())
+	if len(m.agentFiles()) > 0 {
+		t.Errorf("still staged: %v", m.agentFiles())
 	}
 }
 
@@ -257,7 +257,7 @@ func TestExistingTableProvesThatItFits(t *testing.T) {
 	m.write("/proc/meminfo", "MemTotal:        1900000 kB\n")
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.InSync)
-	// A smaller one fits as well then.
+	// A smaller table then fits as well.
 	expect(t, m.observe("dhash_entries", "9000000"), host.Drifted)
 }
 
@@ -303,7 +303,7 @@ func TestBootWithoutTheArgumentIsNotRepeated(t *testing.T) {
 	}
 }
 
-// Somebody boots the node past GRUB, with a rescue kernel, since what we staged keeps it from coming up.
+// The staged arguments prevent a boot, so a user boots the node with a rescue kernel and without GRUB.
 func TestStagedArgumentsAreRemovedAfterABootWithoutGRUB(t *testing.T) {
 	m := newMachine(t, debian)
 	m.apply(settings("audit", "0"))
@@ -344,8 +344,8 @@ func TestKernelThatChangesTheCounterpartAnyway(t *testing.T) {
 		m.bootWith("BOOT_IMAGE=/boot/vmlinuz-6.1.0-25-amd64 ro ihash_entries="+seed, 16777216)
 		m.apply(settings(ihash, seed))
 		expect(t, m.observe(ihash, seed), host.InSync)
-		if len(m.ours()) != 1 {
-			t.Errorf("our files: %v", m.ours())
+		if len(m.agentFiles()) != 1 {
+			t.Errorf("our files: %v", m.agentFiles())
 		}
 	})
 }
@@ -428,8 +428,8 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, debian)
 			m.apply([]host.Setting{setting})
-			if len(m.ours()) > 0 || m.menusMade() > 0 {
-				t.Errorf("our files: %v", m.ours())
+			if len(m.agentFiles()) > 0 || m.menusMade() > 0 {
+				t.Errorf("our files: %v", m.agentFiles())
 			}
 			expect(t, m.subject.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
 		})
@@ -445,7 +445,7 @@ func TestOtherBootLoadersAreReportedAndUnchanged(t *testing.T) {
 	}
 	expect(t, m.observe("audit", "0"), host.Unsupported, "rpm-ostree")
 	expect(t, m.observe(ihash, "262144"), host.Unsupported, "rpm-ostree")
-	// The user follows the message.
+	// The user follows the instructions in the message.
 	m.bootWith(strings.TrimSpace(m.read(commandLine))+" audit=0 ihash_entries="+seed, 16777216)
 	expect(t, m.observe("audit", "0"), host.InSync, "set by the platform's tools")
 	expect(t, m.observe(ihash, seed), host.InSync, "set by the platform's tools")

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// upstreamScript is a grub2-mkconfig that reads no drop-ins by itself, as upstream's.
+	// upstreamScript is a grub2-mkconfig that reads no drop-ins on its own, like the upstream version.
 	upstreamScript = "if test -f ${sysconfdir}/default/grub ; then\n  . ${sysconfdir}/default/grub\nfi\n"
 	azureMenu      = "### BEGIN /etc/grub.d/10_linux ###\nmenuentry 'AzureLinux GNU/Linux' --class azurelinux $menuentry_id_option 'gnulinux-simple-1' {\n" +
 		"\tlinux\t/boot/vmlinuz-6.6.51.1-5.azl3 root=UUID=1 ro lockdown=integrity loglevel=3\n}\n### END /etc/grub.d/10_linux ###\n"
 )
 
-// azureFiles are those of Azure Linux 3 that tell how it boots: microsoft/azurelinux, toolkit/resources/assets/grub2/grub.
+// azureFiles contains the boot configuration of Azure Linux 3: microsoft/azurelinux, toolkit/resources/assets/grub2/grub.
 var azureFiles = map[string]string{
 	"/etc/os-release":          "NAME=\"Microsoft Azure Linux\"\nID=azurelinux\nPRETTY_NAME=\"Microsoft Azure Linux 3.0\"\n",
 	"/usr/sbin/grub2-mkconfig": upstreamScript,

@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// newKernel installs a kernel, whose package runs update-grub.
+// newKernel installs a kernel. Its package runs update-grub.
 func (m *machine) newKernel(version string) {
 	m.t.Helper()
 	for _, kind := range []string{"vmlinuz", "initrd.img"} {
@@ -27,7 +27,7 @@ func (m *machine) makeGrubCfg() {
 	}
 }
 
-// The menu of the tree was made in another language than the agent's, so a new one differs from it.
+// The menu of the fixture was made in another language than the agent's menus, so a new one differs from it.
 func TestMenuIsRestoredExactly(t *testing.T) {
 	stories := map[string]func(*machine){
 		"at once":             func(m *machine) { m.apply(settings(ihash, seed)) },
@@ -60,7 +60,7 @@ func TestMenuIsRestoredExactly(t *testing.T) {
 	}
 }
 
-// restoreByHand is a user who puts their own copy of the menu in place, and the agent, which stages again.
+// restoreByHand restores a user's copy of the menu. Then the agent stages again.
 func (m *machine) restoreByHand() {
 	m.t.Helper()
 	before := m.read(grubCfg)
@@ -125,7 +125,7 @@ func TestMenuIsRestoredAfterACrashAtEveryChange(t *testing.T) {
 	}
 }
 
-// Restoring the bytes would take something that came since.
+// The agent must not restore the saved bytes, because the host has changed since.
 func TestANewMenuIsMadeIfTheHostHasChangedSince(t *testing.T) {
 	const kernel = "6.1.0-30-amd64"
 	hasKernel := func(t *testing.T, m *machine) {
@@ -171,8 +171,8 @@ func TestANewMenuIsMadeIfTheHostHasChangedSince(t *testing.T) {
 			m.restart()
 			m.apply(nil)
 			story.check(t, m)
-			if len(m.ours()) > 0 || len(m.facts.KeptFiles()) > 0 {
-				t.Errorf("left behind: %v, %d files kept", m.ours(), len(m.facts.KeptFiles()))
+			if len(m.agentFiles()) > 0 || len(m.facts.KeptFiles()) > 0 {
+				t.Errorf("left behind: %v, %d files kept", m.agentFiles(), len(m.facts.KeptFiles()))
 			}
 			if name != "another file passes the argument" && strings.Contains(m.read(grubCfg), ihash) {
 				t.Errorf("the argument is left in\n%s", m.read(grubCfg))
@@ -191,7 +191,7 @@ func TestMenuArgumentsOfAnEarlierReleaseAreRemoved(t *testing.T) {
 	if kept := m.facts.KeptFiles(); len(kept) > 0 {
 		t.Errorf("a menu with our argument is kept as an original: %v", kept)
 	}
-	// It had no bound for the size of a menu.
+	// The earlier release did not limit the size of a menu.
 	m.write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n"+strings.Repeat("# more\n", 10_000))
 	if err := os.Chmod(filepath.Join(m.dir, "/etc/grub.d/40_custom"), 0o755); err != nil {
 		t.Fatal(err)
@@ -202,7 +202,7 @@ func TestMenuArgumentsOfAnEarlierReleaseAreRemoved(t *testing.T) {
 	for i := range after.lines {
 		after.lines[i].number, before.lines[i].number = 0, 0
 	}
-	if diff := cmp.Diff(before, after, cmp.AllowUnexported(menu{}, bootLine{})); diff != "" || len(m.ours()) > 0 {
+	if diff := cmp.Diff(before, after, cmp.AllowUnexported(menu{}, bootLine{})); diff != "" || len(m.agentFiles()) > 0 {
 		t.Errorf("menu (-before +after):\n%s", diff)
 	}
 }
@@ -243,11 +243,11 @@ func TestMenuThatIsTooLargeToSaveIsNotReplaced(t *testing.T) {
 // slowFacts delays the journaling of a menu, and runs a function in the meantime.
 type slowFacts struct {
 	memoryFacts
-	meanwhile func()
+	whileSaving func()
 }
 
 func (f slowFacts) KeepFiles(files map[string]host.FileRecord) error {
-	f.meanwhile()
+	f.whileSaving()
 	return f.memoryFacts.KeepFiles(files)
 }
 

@@ -14,8 +14,8 @@ import (
 
 const grubbyScript = "/usr/sbin/grubby"
 
-// newEdited is a host on which grubby would leave traces: runs of blanks, a mode of its own, no /etc/kernel/cmdline, and an
-// /etc/default/grub with a line that grubby takes for another.
+// newEdited returns a host on which grubby would change details: runs of blanks, a special file mode, and a missing
+// /etc/kernel/cmdline. In addition, /etc/default/grub has a line that grubby confuses with another one.
 func newEdited(t *testing.T) *machine {
 	t.Helper()
 	m := newRocky(t)
@@ -28,7 +28,7 @@ func newEdited(t *testing.T) *machine {
 	return m
 }
 
-// forgetOption makes grubby one that cannot leave /etc/default/grub alone, as 8.40-41 and 8.40-42.
+// forgetOption replaces grubby with a version that always edits /etc/default/grub, like 8.40-41 and 8.40-42.
 func (m *machine) forgetOption() { m.write(grubbyScript, "getopt ...\n") }
 
 func (m *machine) modes() map[string]os.FileMode {
@@ -83,7 +83,7 @@ func TestFilesThatGrubbyEditsAreRestoredExactly(t *testing.T) {
 	}
 }
 
-// The agent may be killed when grubby has changed a file that it made, and before the agent has noted what it looks like now.
+// The agent is killed after grubby has changed a file that it created. The journal does not contain the new content of that file yet.
 func TestGrubbyTempFileIsRemovedAfterAnInterruptedChange(t *testing.T) {
 	m := newEdited(t)
 	files, modes := m.bootFiles(), m.modes()
@@ -102,7 +102,7 @@ func TestGrubbyTempFileIsRemovedAfterAnInterruptedChange(t *testing.T) {
 	m.expectAsBefore(files, modes)
 }
 
-// The power may fail when grubby has changed one entry and not the other, and the machine may boot the one that it has changed.
+// The power fails after grubby has changed only one of two entries. The machine boots the changed one.
 func TestEntriesOfAnInterruptedChangeAreManaged(t *testing.T) {
 	m := newRocky(t)
 	m.apply(settings(ihash, "1048576"))
@@ -136,7 +136,7 @@ func TestLinksAmongGrubbysFilesStay(t *testing.T) {
 		}
 	}
 	files := m.bootFiles()
-	// As "sed -i" does, it puts a file in the place of the link.
+	// Like "sed -i", it replaces the link with a file.
 	m.commands.AfterGrubby = func() {
 		data := m.read(kernelCmdline)
 		m.remove(kernelCmdline)
@@ -291,7 +291,7 @@ func TestEditedFilesAreRestoredAfterACrashAtEveryChange(t *testing.T) {
 	}
 }
 
-// The power fails between grubby's writing and our sync: an entry's name is durable then, and its bytes are not.
+// The power fails between the write by grubby and the sync by the agent. The name of an entry is durable then, but its content is not.
 func TestEntryThatAPowerCutEmptiedIsRestored(t *testing.T) {
 	for name, lost := range map[string]string{"no bytes": "", "blocks that were never written": strings.Repeat("\x00", 300)} {
 		t.Run(name, func(t *testing.T) {
@@ -320,8 +320,8 @@ func TestEntryThatAPowerCutEmptiedIsRestored(t *testing.T) {
 	}
 }
 
-// grubby empties /etc/kernel/cmdline before it writes it: cut short there, the next run would leave later kernels without a root
-// device.
+// grubby empties /etc/kernel/cmdline before it writes it. After an interruption there, the next run would leave later kernels without a
+// root device.
 func TestEmptiedCommandLineOfLaterKernelsIsRestored(t *testing.T) {
 	for name, prepare := range map[string]func(*machine){
 		"it was there":       func(m *machine) { m.write(kernelCmdline, "root=/dev/mapper/rl-root   ro\n") },
@@ -337,7 +337,7 @@ func TestEmptiedCommandLineOfLaterKernelsIsRestored(t *testing.T) {
 				m.apply(settings(ihash, seed))
 			}()
 			m.commands.AfterGrubby = nil
-			// It was killed before the entries were changed.
+			// grubby was killed before it changed the entries.
 			for _, entry := range []string{rockyEntry, rescueEntry} {
 				m.write(entry, files[entry])
 			}
@@ -352,7 +352,7 @@ func TestEmptiedCommandLineOfLaterKernelsIsRestored(t *testing.T) {
 	}
 }
 
-// A user has removed the list of managed arguments. The entries still contain them, and are no originals.
+// A user has removed the list of managed arguments. The entries still contain these arguments, and must not be saved as originals.
 func TestEntriesWithTheAgentsArgumentsAreNeverOriginals(t *testing.T) {
 	m := newEdited(t)
 	m.apply(settings(ihash, seed))

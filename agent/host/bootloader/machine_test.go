@@ -22,7 +22,7 @@ const (
 	ubuntu = "ubuntu-24.04-cloudimg"
 )
 
-// memoryFacts keeps boot facts as the journal does.
+// memoryFacts stores boot facts in memory, with the semantics of the journal.
 type memoryFacts map[string]string
 
 func (f memoryFacts) BootFact(bootID, name string) (string, bool) {
@@ -62,7 +62,7 @@ type machine struct {
 	boots    int
 	// attended is true if an agent runs after the boot.
 	attended bool
-	// paused counts the waits for a menu, and whilePaused is what happens meanwhile.
+	// paused counts the waits for a menu. whilePaused is called during each wait.
 	paused      int
 	whilePaused func()
 }
@@ -81,7 +81,7 @@ func newMachine(t *testing.T, fixture string) *machine {
 	return m
 }
 
-// restart is a restart of the agent.
+// restart simulates a restart of the agent.
 func (m *machine) restart() { m.subject = m.on(m.fs) }
 
 func (m *machine) on(fs host.FS) *Subject {
@@ -95,7 +95,7 @@ func (m *machine) on(fs host.FS) *Subject {
 	return s
 }
 
-// sixteenth grants what fits into 1/16 of memory.
+// sixteenth permits sizes up to 1/16 of memory.
 func sixteenth(_ string, entries, memory uint64) (uint64, bool) {
 	largest := uint64(1) << (bits.Len64(memory/16/8) - 1)
 	return min(powerAbove(entries), largest), powerAbove(entries) > largest
@@ -108,7 +108,7 @@ Inode-cache hash table entries: %d (order: 9, %d bytes, linear)
 `, inodes, inodes*8)
 }
 
-// boot boots the first entry of the menu, with an inode hash of that size. The agent comes back with it.
+// boot boots the first entry of the menu with an inode hash table of the given size. The agent starts with the machine.
 func (m *machine) boot(inodes int) {
 	m.t.Helper()
 	line := parseMenu(m.read(grubCfg)).lines[0]
@@ -161,7 +161,7 @@ func (m *machine) restore(name string, original host.Original) host.Observation 
 	return m.subject.Restore(m.t.Context(), map[string]host.Original{name: original})[0]
 }
 
-// boots returns the number of menus that were made.
+// menusMade returns the number of runs of grub-mkconfig.
 func (m *machine) menusMade() int {
 	n := 0
 	for _, command := range m.commands.Ran {
@@ -172,8 +172,8 @@ func (m *machine) menusMade() int {
 	return n
 }
 
-// ours returns all files that may contain data of the agent.
-func (m *machine) ours() map[string]string {
+// agentFiles returns all files that may contain data of the agent.
+func (m *machine) agentFiles() map[string]string {
 	m.t.Helper()
 	files := map[string]string{}
 	for name, data := range hosttest.ReadTree(m.t, m.dir, "/etc/default/grub.d", "/boot/grub") {

@@ -7,17 +7,18 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// copyMenu leaves the menu as it is while grub-mkconfig copies the new one in place: its beginning, which ends with a section.
+// copyMenu simulates grub-mkconfig while it copies a new menu in place. The file contains only the start of the menu, up to the end of a
+// section.
 func (m *machine) copyMenu() {
 	m.t.Helper()
 	whole := m.read(grubCfg)
 	const end = "### END /etc/grub.d/10_linux ###\n"
-	begun, _, found := strings.Cut(whole, end)
-	if !found || !parseMenu(begun+end).whole {
+	start, _, found := strings.Cut(whole, end)
+	if !found || !parseMenu(start+end).whole {
 		m.t.Fatal("the menu's beginning is not whole")
 	}
 	m.write(grubCfg+".new", whole)
-	m.write(grubCfg, begun+end)
+	m.write(grubCfg, start+end)
 }
 
 func TestMenuThatIsBeingCopiedIsIncomplete(t *testing.T) {
@@ -76,7 +77,7 @@ func TestAMenuThatChangesWhileItIsReadIsReadAgain(t *testing.T) {
 	}
 }
 
-// The last check before a new menu replaces the present one happens during a copy: the start of the file has fewer entries.
+// The last check before the replacement of the current menu happens during a copy: the start of the file has fewer entries.
 func TestNoMenuReplacesOneThatIsBeingCopied(t *testing.T) {
 	m := newMachine(t, debian)
 	m.commands.AfterMenu = func(string) { m.copyMenu() }

@@ -79,7 +79,7 @@ func TestFailureLeavesMenuAndDropInUnchanged(t *testing.T) {
 				m := newMachine(t, debian)
 				m.apply(earlier)
 				test.prepare(m)
-				held := m.ours()
+				held := m.agentFiles()
 				before := m.read(grubCfg)
 				err := m.subject.Apply(t.Context(), append(earlier, settings(ihash, seed)...))
 				if err == nil {
@@ -89,7 +89,7 @@ func TestFailureLeavesMenuAndDropInUnchanged(t *testing.T) {
 					t.Errorf("error %q lacks %q", err, test.message)
 				}
 				expect(t, m.observe(ihash, seed), host.Failed)
-				if diff := cmp.Diff(held, m.ours()); diff != "" {
+				if diff := cmp.Diff(held, m.agentFiles()); diff != "" {
 					t.Errorf("our files (-want +got):\n%s", diff)
 				}
 				if strings.Contains(name, "meanwhile") {
@@ -150,12 +150,12 @@ func TestAMenuOnAReadOnlyFileSystem(t *testing.T) {
 		t.Error("Apply went well")
 	}
 	expect(t, m.observe(ihash, seed), host.Failed, "read-only file system")
-	if len(m.ours()) > 0 || m.read(grubCfg) != before {
-		t.Errorf("something was changed: %v", m.ours())
+	if len(m.agentFiles()) > 0 || m.read(grubCfg) != before {
+		t.Errorf("something was changed: %v", m.agentFiles())
 	}
 }
 
-// crash ends a subject's doings at the n-th change, those of grub-mkconfig included, as if the process had died.
+// crash stops a subject at the n-th change, including changes by grub-mkconfig, as if the process died.
 type crash struct{ count, at int }
 
 func (c *crash) step() error {
@@ -213,8 +213,8 @@ func TestNewDesiredValueAfterACrashConverges(t *testing.T) {
 	}
 }
 
-// crashOnce goes from one state to another, dies at the n-th change, and repeats for what is wanted then. It
-// returns false where there was no n-th change.
+// crashOnce changes one state to another, crashes at the n-th change, and then applies the settings that are desired by then. It returns
+// false if there is no n-th change.
 func crashOnce(t *testing.T, from, to, then []host.Setting, n int) bool {
 	t.Helper()
 	m := newMachine(t, debian)
@@ -235,7 +235,7 @@ func crashOnce(t *testing.T, from, to, then []host.Setting, n int) bool {
 	if len(then) > 0 {
 		want[DropIn] = string(dropIn{args: bootArguments(t, then)}.renderFile(grubForm))
 	}
-	if diff := cmp.Diff(want, m.ours()); diff != "" {
+	if diff := cmp.Diff(want, m.agentFiles()); diff != "" {
 		t.Errorf("after the repeat of change %d our files are (-want +got):\n%s", n, diff)
 	}
 	for _, setting := range then {
@@ -259,14 +259,14 @@ func bootArguments(t *testing.T, desired []host.Setting) []host.Argument {
 
 // isMenuOf reports whether the menu passes the desired arguments and no other test argument.
 func isMenuOf(m menu, desired []host.Setting) bool {
-	var wanted, stale []host.Argument
+	var desiredArguments, stale []host.Argument
 	for _, setting := range desired {
-		wanted = append(wanted, host.NewArgument(setting.Name+"="+setting.Value))
+		desiredArguments = append(desiredArguments, host.NewArgument(setting.Name+"="+setting.Value))
 	}
 	for _, token := range []string{ihash + "=" + seed, ihash + "=1048576", "audit=0"} {
 		stale = append(stale, host.NewArgument(token))
 	}
-	return m.findProblem(wanted, argumentsWithout(stale, wanted)) == ""
+	return m.findProblem(desiredArguments, argumentsWithout(stale, desiredArguments)) == ""
 }
 
 func TestFailureAfterACrashReturnsToTheMenu(t *testing.T) {
@@ -284,7 +284,7 @@ func TestFailureAfterACrashReturnsToTheMenu(t *testing.T) {
 		t.Error("Apply went well")
 	}
 	want := map[string]string{DropIn: string(dropIn{args: bootArguments(t, settings("audit", "0"))}.renderFile(grubForm))}
-	if diff := cmp.Diff(want, m.ours()); diff != "" {
+	if diff := cmp.Diff(want, m.agentFiles()); diff != "" {
 		t.Errorf("our files (-want +got):\n%s", diff)
 	}
 }
@@ -297,13 +297,13 @@ func TestChangedDropInIsCorrected(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.apply(settings(ihash, seed))
-	if strings.Contains(m.read(grubCfg), "init=") || m.read(DropIn) != ourDropIn {
+	if strings.Contains(m.read(grubCfg), "init=") || m.read(DropIn) != agentDropIn {
 		t.Errorf("drop-in is %q", m.read(DropIn))
 	}
 	m.remove(DropIn)
 	expect(t, m.observe(ihash, seed), host.Drifted)
 	m.apply(settings(ihash, seed))
-	if diff := cmp.Diff(map[string]string{DropIn: ourDropIn}, hosttest.ReadTree(t, m.dir, "/etc/default/grub.d")); diff != "" {
+	if diff := cmp.Diff(map[string]string{DropIn: agentDropIn}, hosttest.ReadTree(t, m.dir, "/etc/default/grub.d")); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }
@@ -341,8 +341,8 @@ func TestRemovedDropInAlsoClearsTheMenu(t *testing.T) {
 			m.restart()
 			expect(t, m.restore(ihash, host.Original{}), host.Failed, "still in the boot menu")
 			m.apply(nil)
-			if strings.Contains(m.read(grubCfg), ihash) || len(m.ours()) > 0 {
-				t.Errorf("left behind: %v", m.ours())
+			if strings.Contains(m.read(grubCfg), ihash) || len(m.agentFiles()) > 0 {
+				t.Errorf("left behind: %v", m.agentFiles())
 			}
 		})
 	}

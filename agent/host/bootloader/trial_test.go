@@ -20,8 +20,8 @@ const (
 	ihashSeed        = ihash + "=" + seed
 )
 
-// newTryingMachine is one whose GRUB can write to its environment block, with an agent that stays, and somebody else's
-// variable in the block.
+// newTryingMachine returns a machine whose GRUB can write to its environment block. An agent runs after each boot. The block also contains
+// a foreign variable.
 func newTryingMachine(t *testing.T, fixture string) *machine {
 	t.Helper()
 	m := newMachine(t, fixture)
@@ -34,7 +34,7 @@ func newTryingMachine(t *testing.T, fixture string) *machine {
 	return m
 }
 
-// updateGrub is what the installation of a kernel does.
+// updateGrub generates the menu like the installation of a kernel.
 func (m *machine) updateGrub() {
 	m.t.Helper()
 	if err := os.Chmod(filepath.Join(m.dir, "/etc/grub.d/40_custom"), 0o755); err != nil {
@@ -46,7 +46,7 @@ func (m *machine) updateGrub() {
 	m.commands.Ran = nil
 }
 
-// permitted is what the agent does right before a reboot that it is permitted.
+// permitted prepares a permitted reboot like the agent.
 func (m *machine) permitted() {
 	m.t.Helper()
 	if err := m.subject.Rearm(); err != nil {
@@ -54,13 +54,13 @@ func (m *machine) permitted() {
 	}
 }
 
-// menusHave changes the menu, and those that grub-mkconfig makes.
+// menusHave replaces a text in the current menu and in all menus that grub-mkconfig makes later.
 func (m *machine) menusHave(text, instead string) {
 	m.commands.AfterMenu = func(name string) { m.replace(name, text, instead) }
 	m.updateGrub()
 }
 
-// power is a start of GRUB, after which the kernel hangs.
+// power starts GRUB. The kernel hangs afterwards.
 func (m *machine) power() grub.Boot {
 	m.t.Helper()
 	boot, err := grub.Start(m.dir)
@@ -70,7 +70,7 @@ func (m *machine) power() grub.Boot {
 	return boot
 }
 
-// start is a start of GRUB after which the machine comes up, and the agent with it.
+// start starts GRUB, the kernel, and the agent.
 func (m *machine) start(inodes int) grub.Boot {
 	m.t.Helper()
 	boot := m.power()
@@ -150,7 +150,7 @@ func TestAHealthyBootMakesTheArgumentTheDefault(t *testing.T) {
 			t.Errorf("%s has changed", name)
 		}
 	}
-	if len(after) != len(before)+1 || after[DropIn] != ourDropIn {
+	if len(after) != len(before)+1 || after[DropIn] != agentDropIn {
 		t.Errorf("files are %v", after)
 	}
 	for range 2 {
@@ -318,8 +318,8 @@ func TestObstaclesToATrialBoot(t *testing.T) {
 				t.Error("there is a trial")
 			}
 			m.apply(nil)
-			if len(m.ours()) > 0 {
-				t.Errorf("left behind: %v", m.ours())
+			if len(m.agentFiles()) > 0 {
+				t.Errorf("left behind: %v", m.agentFiles())
 			}
 		})
 	}
@@ -385,8 +385,8 @@ func TestFailedEndOfATrialIsReportedAndRetried(t *testing.T) {
 	expect(t, m.observe(ihash, seed), host.InSync)
 }
 
-// Wherever staging, the end of a trial or its removal is cut short: the machine boots what it booted before, or tries the
-// new arguments and comes back; and what is repeated then ends as it would have.
+// Staging, the end of a trial, or its removal may be interrupted at any change. The machine then boots the previous arguments, or tries the
+// new ones and returns. A repeated run has the usual result.
 func TestATrialSurvivesACrashAtEveryChange(t *testing.T) {
 	stories := map[string]struct {
 		prepare  func(*machine)
@@ -431,8 +431,7 @@ func TestATrialSurvivesACrashAtEveryChange(t *testing.T) {
 	}
 }
 
-// expectBootable plays on what a crash has left: within two starts GRUB has booted what the running kernel has been
-// booted with.
+// expectBootable checks the state after a crash: within two starts, GRUB boots with the arguments of the running kernel.
 func (m *machine) expectBootable(n int) {
 	m.t.Helper()
 	block := m.read(grubEnv)

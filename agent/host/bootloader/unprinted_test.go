@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest"
 )
 
-// byHand is a menu that a user has written without grub-mkconfig.
+// byHand is a menu that a user wrote without grub-mkconfig.
 const byHand = `set timeout=0
 set default=0
 
@@ -29,7 +29,7 @@ const (
 	firstInitrd  = "\tinitrd\t/boot/initrd.img-6.1.0-25-amd64\n}\nsubmenu"
 )
 
-// expectUntouched wants a host on which nothing was staged, for a reason that names the parts.
+// expectUntouched checks that the host is unchanged, and that the reported reason contains the parts.
 func (m *machine) expectUntouched(before map[string]string, parts ...string) {
 	m.t.Helper()
 	expect(m.t, m.observe(ihash, seed), host.Unsupported, append(parts, grubCfg+" line ", "run update-grub")...)
@@ -44,7 +44,7 @@ func (m *machine) expectUntouched(before map[string]string, parts ...string) {
 	}
 }
 
-// The text alone shows these: grub-mkconfig is not run.
+// The text alone shows these lines, so grub-mkconfig does not run.
 func TestAMenuWithLinesOutsideItsSectionsIsNeverReplaced(t *testing.T) {
 	entry := "menuentry 'Rescue' {\n\tlinux /rescue ro\n}\n"
 	tests := map[string]struct {
@@ -127,7 +127,7 @@ func TestAMenuWithLinesThatItsGeneratorDoesNotPrintIsNeverReplaced(t *testing.T)
 			before := m.bootFiles()
 			m.apply(settings(ihash, seed))
 			m.expectUntouched(before, test.parts...)
-			// Nothing is made again until the file changes.
+			// No new menu is made until the file changes.
 			m.apply(settings(ihash, seed))
 			if m.menusMade() != 1 {
 				t.Errorf("%d menus were made", m.menusMade())
@@ -201,15 +201,15 @@ func TestAMenuThatItsGeneratorPrintedElsewhereOrBeforeIsReplaced(t *testing.T) {
 	}
 }
 
-// The part of a menu that grub-mkconfig has copied so far holds no line of others.
+// The part of a menu that grub-mkconfig has copied so far contains no foreign line.
 func TestStartOfAMenuBelongsToItsGenerator(t *testing.T) {
 	for _, fixture := range []string{debian, ubuntu} {
 		menu := newMachine(t, fixture).read(grubCfg)
 		end := 0
 		for line := range strings.SplitAfterSeq(menu, "\n") {
 			for _, copied := range []int{0, 1, len(line) / 2, len(line)} {
-				if why := debianNames.findUnprinted(menu[:end+min(copied, len(line))]); why != "" {
-					t.Fatalf("%s: the first %d bytes: %s", fixture, end, why)
+				if problem := debianNames.findUnprinted(menu[:end+min(copied, len(line))]); problem != "" {
+					t.Fatalf("%s: the first %d bytes: %s", fixture, end, problem)
 				}
 			}
 			end += len(line)
@@ -217,7 +217,7 @@ func TestStartOfAMenuBelongsToItsGenerator(t *testing.T) {
 	}
 }
 
-// The present menu got a kernel while the new one was made: the new one is made again, and no finding stays.
+// A kernel is added to the current menu while the new one is made. The agent makes the new menu again, and reports no foreign line.
 func TestAMenuThatChangesWhileAnotherIsMadeIsComparedAgain(t *testing.T) {
 	m := newMachine(t, debian)
 	m.commands.AfterMenu = func(string) {
@@ -255,7 +255,7 @@ func TestOnlyTheAgentsArgumentsAreRemovedFromAChangedMenu(t *testing.T) {
 			m.write(grubCfg, change(m.read(grubCfg)))
 			m.restart()
 			changed := m.bootFiles()
-			// Another value is not staged, and the present one stays.
+			// Another value is not staged, and the current one stays.
 			m.apply(settings(ihash, "1048576"))
 			expect(t, m.observe(ihash, "1048576"), host.Unsupported, "not staged: "+grubCfg+" line ")
 			if diff := cmp.Diff(changed, m.bootFiles()); diff != "" {
@@ -265,8 +265,8 @@ func TestOnlyTheAgentsArgumentsAreRemovedFromAChangedMenu(t *testing.T) {
 				expect(t, m.observe(ihash, seed), host.Pending)
 			}
 			m.apply(nil)
-			if got := m.read(grubCfg); strings.Contains(got, ihash) || strings.Contains(got, Generator) || len(m.ours()) > 0 {
-				t.Errorf("left behind: %v in\n%s", m.ours(), got)
+			if got := m.read(grubCfg); strings.Contains(got, ihash) || strings.Contains(got, Generator) || len(m.agentFiles()) > 0 {
+				t.Errorf("left behind: %v in\n%s", m.agentFiles(), got)
 			}
 			want, err := withoutSection(strings.ReplaceAll(changed[grubCfg], " "+ihash+"="+seed, ""))
 			if err != nil {

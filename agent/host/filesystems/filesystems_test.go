@@ -38,7 +38,7 @@ realtime =none                   extsz=4096   blocks=0, rtextents=0
 
 var errCrash = errors.New("crash")
 
-// machine is a host with systemd, simulated as far as its commands go.
+// machine simulates the used commands of a host with systemd.
 type machine struct {
 	t   *testing.T
 	dir string
@@ -47,10 +47,10 @@ type machine struct {
 	mounted map[string][5]string
 	stale   bool
 	xfsInfo map[string]string
-	// steps are the changes of the host so far; it dies before number dieAt.
+	// steps are the changes of the host so far. The host crashes before change number dieAt.
 	steps []string
 	dieAt int
-	// fail is the beginning of the changes and commands that fail.
+	// fail is the prefix of the changes and commands that fail.
 	fail string
 	ran  []string
 }
@@ -104,7 +104,7 @@ func (m *machine) writeTable() {
 	hosttest.WriteFile(m.t, m.dir, "/proc/1/mountinfo", b.String())
 }
 
-// addMount adds a line to the mount table: root, mount point, type and source.
+// addMount adds a mount to the mount table.
 func (m *machine) addMount(device, root, point, fsType, source string) {
 	const file = "/proc/1/mountinfo"
 	hosttest.WriteFile(m.t, m.dir, file, hosttest.ReadFile(m.t, m.dir, file)+
@@ -156,7 +156,7 @@ func (m *machine) Run(_ context.Context, argv ...string) ([]byte, error) {
 	return nil, nil
 }
 
-// kinds are options that are one thing.
+// kinds maps an option to its kind. The last option of a kind wins.
 var kinds = map[string]string{
 	"noatime": "atime", "relatime": "atime", "strictatime": "atime", "nodiratime": "diratime", "diratime": "diratime", "noquota": "quota",
 }
@@ -169,9 +169,9 @@ func kindOf(option string) string {
 	return name
 }
 
-func merge(own, wanted []string) []string {
+func merge(own, desired []string) []string {
 	merged := slices.Clone(own)
-	for _, option := range wanted {
+	for _, option := range desired {
 		i := slices.IndexFunc(merged, func(o string) bool { return kindOf(o) == kindOf(option) })
 		if i < 0 {
 			merged = append(merged, option)
@@ -182,19 +182,19 @@ func merge(own, wanted []string) []string {
 	return merged
 }
 
-// weakened knows ro and quotas, of which the last one counts.
-func weakened(has, wanted []string) (option, loses string) {
+// weakened supports only ro and quotas. The last option of a pair wins.
+func weakened(has, desired []string) (option, lost string) {
 	for _, pair := range [][2]string{{"noquota", "prjquota"}, {"noquota", "pqnoenforce"}, {"rw", "ro"}} {
-		if lastOf(has, pair[:]) == pair[1] && slices.Contains(wanted, pair[0]) {
+		if lastOf(has, pair[:]) == pair[1] && slices.Contains(desired, pair[0]) {
 			return pair[0], pair[1]
 		}
 	}
 	return "", ""
 }
 
-func differences(wanted, observed []string) []string {
+func differences(desired, observed []string) []string {
 	var differing []string
-	for _, option := range wanted {
+	for _, option := range desired {
 		shown := lastOfKind(observed, kindOf(option))
 		hidden := shown == "" && (option == "strictatime" || option == "diratime")
 		if shown != option && !hidden {
@@ -247,8 +247,8 @@ func (m *machine) expect(s *Subject, name, value string, state host.State, parts
 	return got
 }
 
-// remountAll mounts the file systems with a drop-in of the agent again, as a boot does.
-func (m *machine) mountAnew(point, flags, super string) {
+// remount mounts a file system again with other options.
+func (m *machine) remount(point, flags, super string) {
 	line := m.mounted[point]
 	line[1], line[4] = flags, super
 	m.mounted[point] = line
@@ -286,9 +286,9 @@ func TestOptionsAreStagedAndAccessTimesChangeAtOnce(t *testing.T) {
 	if len(m.steps) > 0 {
 		t.Errorf("a second Apply did %v", m.steps)
 	}
-	m.mountAnew("/mnt/disks/d1", "rw,nosuid,noatime", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota")
+	m.remount("/mnt/disks/d1", "rw,nosuid,noatime", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota")
 	m.expect(s, disks, wish, host.Pending, "/mnt/disks/d2: logbsize")
-	m.mountAnew("/mnt/disks/d2", "rw,noatime", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota")
+	m.remount("/mnt/disks/d2", "rw,noatime", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota")
 	m.expect(s, disks, wish, host.InSync, "2048 KiB")
 }
 
@@ -302,7 +302,7 @@ func TestAccessTimesAloneAreLive(t *testing.T) {
 	if got := m.mounted["/mnt/disks/e"][1]; got != "rw,noatime,nodiratime" {
 		t.Errorf("flags %s", got)
 	}
-	m.mountAnew("/mnt/disks/e", "rw,relatime", "rw")
+	m.remount("/mnt/disks/e", "rw,relatime", "rw")
 	m.expect(s, "mnt/disks/e", ":noatime,nodiratime", host.Drifted, "access time options")
 }
 
@@ -311,7 +311,7 @@ func TestUnsupportedOptions(t *testing.T) {
 		name, value string
 		change      func(*machine)
 		state       host.State
-		told        string
+		message     string
 	}{
 		"no match":             {"mnt/none", wish, nil, host.Unsupported, "no match among"},
 		"no match of the type": {"mnt/disks/e", wish, nil, host.Unsupported, "no match among"},
@@ -332,7 +332,7 @@ func TestUnsupportedOptions(t *testing.T) {
 		"no quotas":                          {"mnt/disks/d1", "xfs:noquota", nil, host.Drifted, "not staged"},
 		"a log of version 1, its largest buffers": {"mnt/disks/d1", "xfs:logbsize=32k", func(m *machine) {
 			m.xfsInfo["/mnt/disks/d1"] = strings.ReplaceAll(logV2, "version=2\n ", "version=1\n ")
-			m.mountAnew("/mnt/disks/d1", "rw", "rw,logbsize=16k")
+			m.remount("/mnt/disks/d1", "rw", "rw,logbsize=16k")
 		}, host.Drifted, "not staged"},
 		"a buffer as large as the log's stripe unit": {"mnt/disks/d1", "xfs:logbsize=128k", func(m *machine) {
 			m.xfsInfo["/mnt/disks/d1"] = strings.ReplaceAll(logV2, "sunit=0 blks", "sunit=32 blks")
@@ -351,7 +351,7 @@ func TestUnsupportedOptions(t *testing.T) {
 		"one that is not mounted": {"mnt/shm", ":noatime", func(m *machine) {
 			m.unit("/run/systemd/generator/mnt-shm.mount", "/mnt/shm", "tmpfs", "tmpfs", "")
 		}, host.Unsupported, "no match among"},
-		"effective quotas": {"mnt/disks/d1", "xfs:noquota", func(m *machine) { m.mountAnew("/mnt/disks/d1", "rw", "rw,prjquota") },
+		"effective quotas": {"mnt/disks/d1", "xfs:noquota", func(m *machine) { m.remount("/mnt/disks/d1", "rw", "rw,prjquota") },
 			host.Unsupported, "noquota would weaken its mount, which has prjquota: remove noquota from mountOptions in spec.node.filesystems"},
 		"quotas in the unit": {"mnt/disks/d1", "xfs:noatime,noquota", func(m *machine) { m.unit(fstab1, "/mnt/disks/d1", "/dev/sdb1", "xfs", "defaults,pqnoenforce") },
 			host.Unsupported, "noquota would weaken its mount, which has pqnoenforce: remove noquota from mountOptions in spec.node.filesystems"},
@@ -360,9 +360,9 @@ func TestUnsupportedOptions(t *testing.T) {
 		}, host.Unsupported, "rw would weaken its mount, which has ro: remove rw from mountOptions in spec.node.filesystems"},
 		"effective quotas that the unit turns off": {"mnt/disks/d2", "xfs:noquota", func(m *machine) {
 			m.unit("/etc/systemd/system/mnt-disks-d2.mount", "/mnt/disks/d2", "/dev/sdc1", "xfs", "noquota")
-			m.mountAnew("/mnt/disks/d2", "rw", "rw,prjquota")
+			m.remount("/mnt/disks/d2", "rw", "rw,prjquota")
 		}, host.Unsupported, "which has prjquota"},
-		"read-only after an error of the disk": {"mnt/disks/d2", "xfs:rw", func(m *machine) { m.mountAnew("/mnt/disks/d2", "ro", "ro") }, host.Drifted, "not staged"},
+		"read-only after an error of the disk": {"mnt/disks/d2", "xfs:rw", func(m *machine) { m.remount("/mnt/disks/d2", "ro", "ro") }, host.Drifted, "not staged"},
 		"one of two":                           {disks, wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "/mnt/disks/d1: the version of its log is unknown"},
 		"a unit that is masked":                {"mnt/disks/d2", "xfs:noatime", func(m *machine) { m.mask("mnt-disks-d2.mount") }, host.Unsupported, "neither fstab"},
 	}
@@ -373,7 +373,7 @@ func TestUnsupportedOptions(t *testing.T) {
 				test.change(m)
 			}
 			s := m.subject()
-			m.expect(s, test.name, test.value, test.state, test.told)
+			m.expect(s, test.name, test.value, test.state, test.message)
 			before := hosttest.ReadTree(t, m.dir, "/etc/systemd")
 			m.apply(s, test.name, test.value)
 			if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/etc/systemd")); test.state == host.Unsupported && diff != "" {
@@ -388,7 +388,7 @@ func TestDropInThatWeakensAMountIsRemoved(t *testing.T) {
 	const unit = "/etc/systemd/system/mnt-disks-d2.mount"
 	m.unit(unit, "/mnt/disks/d2", "/dev/sdc1", "xfs", "ro,prjquota")
 	hosttest.WriteFile(t, m.dir, dropIn2, renderDropIn([]string{"rw", "prjquota"}))
-	m.mountAnew("/mnt/disks/d2", "rw,relatime", "rw,noquota")
+	m.remount("/mnt/disks/d2", "rw,relatime", "rw,noquota")
 	s := m.subject()
 	m.apply(s, "mnt/disks/d2", "xfs:rw")
 	m.expect(s, "mnt/disks/d2", "xfs:rw", host.Unsupported, "which has ro")
@@ -415,7 +415,7 @@ func TestUnsupportedMountAfterApplyIsAnException(t *testing.T) {
 	s := m.subject()
 	m.apply(s, disks, wish)
 	m.expect(s, disks, wish, host.Pending, "/mnt/disks/d1: the version of its log is unknown")
-	m.mountAnew("/mnt/disks/d2", "rw,noatime", "rw,logbsize=256k")
+	m.remount("/mnt/disks/d2", "rw,noatime", "rw,logbsize=256k")
 	m.expect(s, disks, wish, host.Unsupported, "/mnt/disks/d1: the version of its log is unknown")
 }
 
@@ -449,7 +449,7 @@ func TestChangedDropInIsDrift(t *testing.T) {
 
 func TestUndeclaredAccessTimesStayUnchanged(t *testing.T) {
 	m := newMachine(t)
-	m.mountAnew("/mnt/disks/e", "rw,nodiratime,relatime", "rw")
+	m.remount("/mnt/disks/e", "rw,nodiratime,relatime", "rw")
 	m.apply(m.subject(), "mnt/disks/e", ":noatime")
 	if got := m.mounted["/mnt/disks/e"][1]; got != "rw,noatime,nodiratime" {
 		t.Errorf("flags %s", got)
@@ -569,7 +569,7 @@ func TestFailedRemountIsReported(t *testing.T) {
 	m.expect(s, "mnt/disks/e", ":noatime", host.Failed, "not allowed")
 }
 
-// systemd-run expands what begins with a dollar sign.
+// systemd-run expands words that start with a dollar sign.
 func TestInvalidJournalRunsNoCommand(t *testing.T) {
 	m := newMachine(t)
 	m.addMount("8:81", "/", "/mnt/$HOME", "ext4", "/dev/sdf1")
@@ -581,7 +581,7 @@ func TestInvalidJournalRunsNoCommand(t *testing.T) {
 
 func TestRestoreEqualsBefore(t *testing.T) {
 	m := newMachine(t)
-	m.mountAnew("/mnt/disks/d2", "rw", "rw,attr2,inode64,logbufs=8,logbsize=32k,noquota")
+	m.remount("/mnt/disks/d2", "rw", "rw,attr2,inode64,logbufs=8,logbsize=32k,noquota")
 	before, table := hosttest.ReadTree(t, m.dir, "/etc"), hosttest.ReadFile(t, m.dir, "/proc/1/mountinfo")
 	s := m.subject()
 	m.expect(s, disks, wish, host.Drifted)
@@ -621,7 +621,7 @@ func TestForeignChangesAreNotReverted(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.apply(s, "mnt/disks/d1", "xfs:noatime")
-	m.mountAnew("/mnt/disks/d1", "ro,nosuid,nodev,noatime", "rw,attr2,inode64,logbufs=8,logbsize=32k,prjquota")
+	m.remount("/mnt/disks/d1", "ro,nosuid,nodev,noatime", "rw,attr2,inode64,logbufs=8,logbsize=32k,prjquota")
 	m.apply(s)
 	if got := s.Restore(t.Context(), map[string]host.Original{"mnt/disks/d1": original})[0]; got.State != host.InSync {
 		t.Errorf("%+v", got)
@@ -639,7 +639,7 @@ func TestExistingMountsWaitForTheNextMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.apply(s, "mnt/disks/d1", wish)
-	m.mountAnew("/mnt/disks/d1", "rw,nosuid,noatime", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota")
+	m.remount("/mnt/disks/d1", "rw,nosuid,noatime", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota")
 	m.apply(s)
 	got := s.Restore(t.Context(), map[string]host.Original{"mnt/disks/d1": original})[0]
 	if got.State != host.Pending || got.Effect != host.NextMount || !strings.Contains(got.Message, "/mnt/disks/d1: logbsize") {

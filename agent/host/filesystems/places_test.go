@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 )
 
-// confined acts below /mnt and /srv alone.
+// confined returns a subject that changes only /mnt and /srv.
 func (m *machine) confined() *Subject {
 	s := New(m.fs, m, mounts.NewReader(m.fs, mounts.DefaultKubeletDir).Entries, Options{
 		Merge: merge, Differences: differences, Weakened: weakened,

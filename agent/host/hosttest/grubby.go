@@ -17,7 +17,7 @@ const SedLeftover = "sedAbCdEf"
 // noDefaultFile is the option without which grubby edits /etc/default/grub. Not every version of its script knows it.
 const noDefaultFile = "--no-etc-grub-update"
 
-// grubbyValues are the simulated options of grubby's script. The value is true if an option takes a value.
+// grubbyValues contains the simulated options of grubby's script. The value is true if an option takes a value.
 var grubbyValues = map[string]bool{
 	"--update-kernel": true, "--info": true, "--args": true, "--remove-args": true, noDefaultFile: false, "--grub2": false,
 }
@@ -124,9 +124,9 @@ func getopt(args []string, knowsNoDefault bool) ([]string, error) {
 func (g *grubbyRun) readOptions(words []string) error {
 	for len(words) > 0 && words[0] != "--" {
 		word, value := words[0], ""
-		taken := 1
+		consumed := 1
 		if len(words) > 1 && word != "--grub2" {
-			value, taken = words[1], 2
+			value, consumed = words[1], 2
 		}
 		switch word {
 		case "--update-kernel":
@@ -143,7 +143,7 @@ func (g *grubbyRun) readOptions(words []string) error {
 		default:
 			return grubbyError("grubby: invalid option \"" + word + "\"\nTry 'grubby --help' for more information")
 		}
-		words = words[taken:]
+		words = words[consumed:]
 	}
 	return nil
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest/grub"
 )
 
-// grubbyRecord is what the real script did with some files.
+// grubbyRecord is a recording of the real script with some files.
 type grubbyRecord struct {
 	Files map[string]string `json:"files"`
 	Runs  []struct {
 		Name string   `json:"name"`
 		Argv []string `json:"argv"`
-		// Prepared are files that differ from the others before this run; null is a file or a directory that is not there.
+		// Prepared contains the files that differ from Files before this run. A missing file or directory is null.
 		Prepared map[string]*string `json:"prepared"`
 		Exit     int                `json:"exit"`
 		Stdout   string             `json:"stdout"`
@@ -28,7 +28,6 @@ type grubbyRecord struct {
 	} `json:"runs"`
 }
 
-// The simulated grubby behaves as the real script.
 func TestGrubbyBehavesAsTheRealScript(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "grubby.json"))
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest/grub"
 )
 
-// The simulated grub-mkconfig prints what the real one has printed for the same tree.
+// The simulated grub-mkconfig prints the same menu as the real one for the same tree.
 func TestTheMenuIsAsTheRealGeneratorPrintsIt(t *testing.T) {
 	dir := CopyHost(t, "debian-12")
 	c := &Commands{Dir: dir}

@@ -184,7 +184,7 @@ func TestAFailedLoadForbidsEveryChange(t *testing.T) {
 func TestRemove(t *testing.T) {
 	tests := map[string]struct {
 		arrange func(j *Journal) error
-		gone    bool
+		removed bool
 	}{
 		"an empty journal":               {func(j *Journal) error { return j.SetBootFact("now", "a", "1") }, true},
 		"no journal at all":              {func(*Journal) error { return nil }, true},
@@ -197,11 +197,11 @@ func TestRemove(t *testing.T) {
 			fs, dir := open(t)
 			j := load(t, fs)
 			must(t, test.arrange(j))
-			gone, err := j.Remove("now")
+			removed, err := j.Remove("now")
 			must(t, err)
 			_, err = os.Stat(filepath.Join(dir, parent))
-			if gone != test.gone || errors.Is(err, os.ErrNotExist) != test.gone {
-				t.Errorf("gone is %v, directory: %v; want gone %v", gone, err, test.gone)
+			if removed != test.removed || errors.Is(err, os.ErrNotExist) != test.removed {
+				t.Errorf("removed: got %v, want %v; error of the directory: %v", removed, test.removed, err)
 			}
 		})
 	}

@@ -21,15 +21,15 @@ func unconfirmed(hash string) Unconfirmed {
 	}
 }
 
-// anew is a new host without a journal.
-func anew(t *testing.T) host.FS {
+// openEmpty returns a new host without a journal.
+func openEmpty(t *testing.T) host.FS {
 	t.Helper()
 	files, _ := open(t)
 	return files
 }
 
 func TestUnconfirmedSettingsOutliveTheAgent(t *testing.T) {
-	files := anew(t)
+	files := openEmpty(t)
 	if err := load(t, files).SetUnconfirmed(unconfirmed("h")); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestUnconfirmedSettingsOutliveTheAgent(t *testing.T) {
 }
 
 func TestTheDeadlineByTheBootClockIsOfOneBoot(t *testing.T) {
-	files := anew(t)
+	files := openEmpty(t)
 	j := load(t, files)
 	must(t, j.SetBootFact("boot-1", "a", "1"))
 	must(t, j.SetUnconfirmed(unconfirmed("h")))
@@ -74,7 +74,7 @@ func TestTheDeadlineByTheBootClockIsOfOneBoot(t *testing.T) {
 }
 
 func TestInvalidDeadlineIsExpired(t *testing.T) {
-	files := anew(t)
+	files := openEmpty(t)
 	j := load(t, files)
 	must(t, j.SetUnconfirmed(unconfirmed("h")))
 	must(t, j.SetBootFact("boot-1", factDeadline, "soon"))
@@ -83,8 +83,8 @@ func TestInvalidDeadlineIsExpired(t *testing.T) {
 	}
 }
 
-// The release before rejects a journal with a field that it does not know. So there must be none, above all while a value is being
-// proven: it could not revert it.
+// The previous release rejects a journal with an unknown field. It must be able to revert a value that is being proven, so no field may be
+// added.
 func TestTheReleaseBeforeReadsAJournalWithAnUnprovenValue(t *testing.T) {
 	type original struct {
 		Present     bool   `json:"present"`
@@ -118,7 +118,7 @@ func TestTheReleaseBeforeReadsAJournalWithAnUnprovenValue(t *testing.T) {
 		Boot        *facts `json:"boot,omitempty"`
 		Unconfirmed *proof `json:"unconfirmed,omitempty"`
 	}
-	files := anew(t)
+	files := openEmpty(t)
 	must(t, load(t, files).SetUnconfirmed(unconfirmed("h")))
 	data, err := files.ReadFile(File)
 	must(t, err)
@@ -146,7 +146,7 @@ func TestEndOfUnconfirmedSettings(t *testing.T) {
 		"interrupted twice": {end: interruptTwice, applied: "former", refused: map[string]string{tcpRmem: "1 1 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files := anew(t)
+			files := openEmpty(t)
 			j := load(t, files)
 			if err := j.Record(map[string]Entry{tcpRmem: {Original: former, Applied: "former"}}); err != nil {
 				t.Fatal(err)
@@ -168,9 +168,9 @@ func TestEndOfUnconfirmedSettings(t *testing.T) {
 			if diff := cmp.Diff(want, j.Entries()[tcpRmem]); diff != "" {
 				t.Errorf("entry (-want +got):\n%s", diff)
 			}
-			refused, why := j.Rejected("h")
-			if diff := cmp.Diff(test.refused, refused); diff != "" || (why != "") != (refused != nil) {
-				t.Errorf("rejected, because %q (-want +got):\n%s", why, diff)
+			refused, reason := j.Rejected("h")
+			if diff := cmp.Diff(test.refused, refused); diff != "" || (reason != "") != (refused != nil) {
+				t.Errorf("rejected, because %q (-want +got):\n%s", reason, diff)
 			}
 			if refused, _ := j.Rejected("another"); refused != nil {
 				t.Errorf("with other settings %v is rejected", refused)
@@ -190,7 +190,7 @@ func interruptTwice(j *Journal) error {
 }
 
 func TestInterruptionsOfOtherSettingsDoNotAddUp(t *testing.T) {
-	j := load(t, anew(t))
+	j := load(t, openEmpty(t))
 	for _, hash := range []string{"a", "b", "a"} {
 		if err := j.SetUnconfirmed(unconfirmed(hash)); err != nil {
 			t.Fatal(err)

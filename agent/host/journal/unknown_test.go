@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// newer is a journal with fields that this build does not know, at every level, each with the name "later".
+// newer is a journal with fields that this build does not know, at every level. The name of each field is "later".
 const newer = `{
   "version": 1, "later": {"id": "a", "entries": [1, 2.50, 12345678901234567890]},
   "entries": {
@@ -40,7 +40,7 @@ func loadNewer(t *testing.T, data string) (j *Journal, name string) {
 	return load(t, fs), name
 }
 
-// parse reads JSON with its numbers as they are written.
+// parse reads JSON without converting its numbers.
 func parse(t *testing.T, data string) map[string]any {
 	t.Helper()
 	decoder := json.NewDecoder(strings.NewReader(data))
@@ -50,7 +50,7 @@ func parse(t *testing.T, data string) map[string]any {
 	return tree
 }
 
-// in returns what is at a path in a JSON object.
+// in returns the object at a path in a JSON object.
 func in(tree map[string]any, path ...string) map[string]any {
 	for _, key := range path {
 		tree = tree[key].(map[string]any)
@@ -229,7 +229,7 @@ func TestWhatThisBuildWritesHasNoUnknownField(t *testing.T) {
 	for _, j := range []*Journal{j, load(t, fs)} {
 		must(t, j.MayChange())
 	}
-	// Case does not matter to the parser, so it does not matter here.
+	// Neither the parser nor this check is case-sensitive.
 	j, _ = loadNewer(t, `{"Version": 1, "ENTRIES": {"a/b": {"Applied": "1", "original": {"PRESENT": true}}}}`)
 	must(t, j.MayChange())
 }

@@ -83,7 +83,7 @@ func TestReadDoesNotWaitForALine(t *testing.T) {
 	if lines, err := f.Read(); err != nil || lines != nil {
 		t.Errorf("without a log: %v, error %v", lines, err)
 	}
-	// An open pipe without a writer's data behaves as a log without a new line.
+	// An open pipe without data behaves like a log without a new line.
 	if err := syscall.Mkfifo(kmsg, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestReadDoesNotWaitForALine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer writer.Close()
-	// If it waited for a line, it would never return, and go test would show where.
+	// A read that waits for a line never returns, and go test shows where.
 	if _, err := f.Read(); err != nil {
 		t.Error(err)
 	}

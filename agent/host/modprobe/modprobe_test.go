@@ -21,7 +21,7 @@ const (
 	liveMax = "/sys/module/sunrpc/parameters/tcp_max_slot_table_entries"
 )
 
-// loaded has sunrpc and nfs, unloaded could load them.
+// loaded returns a host with the modules sunrpc and nfs. On the host of unloaded, they are available but not loaded.
 func loaded(t *testing.T) (string, host.FS)   { return hosttest.OpenHost(t, "ubuntu-24.04-cloudimg") }
 func unloaded(t *testing.T) (string, host.FS) { return hosttest.OpenHost(t, "debian-12") }
 
@@ -193,7 +193,7 @@ func TestAReadOnlyParameterThatAnotherFileSets(t *testing.T) {
 	}
 }
 
-// modprobe.d is for modules that are loaded; what is built in takes its parameters from the kernel's command line alone
+// modprobe.d applies to loadable modules. Built-in modules read their parameters only from the kernel command line
 // (docs.kernel.org/admin-guide/kernel-parameters.html).
 func TestAReadOnlyParameterOfABuiltInModule(t *testing.T) {
 	dir, fs := loaded(t)

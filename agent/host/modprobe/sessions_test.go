@@ -27,7 +27,7 @@ func (f facts) SetBootFact(bootID, name, value string) error {
 	return nil
 }
 
-// sessionHost is a host whose kernel has made sessions.
+// sessionHost is a host whose kernel has NFS sessions.
 type sessionHost struct {
 	t     *testing.T
 	dir   string
@@ -53,7 +53,7 @@ func (h *sessionHost) passTo(uptime int) {
 	hosttest.WriteFile(h.t, h.dir, uptimeFile, strconv.Itoa(uptime)+".52 4021.00\n")
 }
 
-// agent is one that has just been started.
+// agent returns the subject of an agent that has just started.
 func (h *sessionHost) agent() *Subject {
 	s := New(h.fs, nil)
 	s.EvaluateSessions(func() ([]mounts.Session, error) { return h.list, nil }, h.facts)
@@ -111,7 +111,7 @@ func TestASessionOutlivesItsOldestMount(t *testing.T) {
 	h.expect(host.Pending, "filer1")
 	h.list = []mounts.Session{session(30, 900)}
 	h.expect(host.InSync)
-	h.list = []mounts.Session{session(40, 703)} // a port that was used again
+	h.list = []mounts.Session{session(40, 703)} // a port that was reused
 	h.expect(host.InSync)
 }
 
@@ -120,7 +120,7 @@ func TestAModuleThatWasLoadedWithTheValueHasNoOldSession(t *testing.T) {
 	h.list = []mounts.Session{session(500, 700)}
 	h.apply()
 	h.boot("boot-2", 60)
-	h.list = []mounts.Session{session(20, 700)} // mounted at boot, before the agent came
+	h.list = []mounts.Session{session(20, 700)} // mounted at boot, before the agent started
 	h.apply()
 	h.expect(host.InSync)
 	h.passTo(600)

@@ -14,8 +14,8 @@ const (
 	etcInMemory  = "25 1 8:1 / / ro - ext4 /dev/sda1 ro\n26 25 0:30 / /etc rw - tmpfs tmpfs rw\n"
 )
 
-// unkept is a host whose /etc keeps nothing, and an agent that stays there.
-func unkept(t *testing.T, open func(*testing.T) (string, host.FS), mountinfo string) (string, *Subject) {
+// notPersistent returns a host whose /etc is not persistent, with an agent that keeps running.
+func notPersistent(t *testing.T, open func(*testing.T) (string, host.FS), mountinfo string) (string, *Subject) {
 	t.Helper()
 	dir, fs := open(t)
 	hosttest.WriteFile(t, dir, "/proc/1/mountinfo", mountinfo)
@@ -31,34 +31,34 @@ func unkept(t *testing.T, open func(*testing.T) (string, host.FS), mountinfo str
 
 func TestParameterWithoutAFile(t *testing.T) {
 	for name, test := range map[string]struct {
-		mountinfo, why string
-		// notLoaded is how a parameter of a module stands that is not loaded: a file in memory lasts until the boot.
+		mountinfo, reason string
+		// notLoaded is the state of a parameter while its module is not loaded. A file in memory lasts until the next boot.
 		notLoaded host.State
 	}{
 		"on a read-only /etc":  {readOnlyRoot, "/etc is read-only", host.Pending},
 		"on an /etc in memory": {etcInMemory, "/etc is kept in memory", host.InSync},
 	} {
 		t.Run(name+" is set again by the agent", func(t *testing.T) {
-			_, s := unkept(t, loaded, test.mountinfo)
+			_, s := notPersistent(t, loaded, test.mountinfo)
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 			got := hosttest.Observe(t, s, maxSlots, "128")
-			hosttest.ExpectState(t, got, host.InSync, "not persistent; the agent sets it again at each boot: "+test.why)
+			hosttest.ExpectState(t, got, host.InSync, "not persistent; the agent sets it again at each boot: "+test.reason)
 			if got.Observed != "128" {
 				t.Errorf("observed %q", got.Observed)
 			}
 			s.Attend(false)
-			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Failed, test.why, "no agent will set it again")
+			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Failed, test.reason, "no agent will set it again")
 		})
 		t.Run(name+" waits for its module", func(t *testing.T) {
-			_, s := unkept(t, unloaded, test.mountinfo)
+			_, s := notPersistent(t, unloaded, test.mountinfo)
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), test.notLoaded, "not loaded")
 		})
 		t.Run(name+" and is read only when the module is loaded costs no boot", func(t *testing.T) {
-			dir, s := unkept(t, loaded, test.mountinfo)
+			dir, s := notPersistent(t, loaded, test.mountinfo)
 			readOnly(t, dir, "/sys/module/nfs/parameters/max_session_slots")
 			hosttest.Apply(t, s, hosttest.Settings(sessionSlots, "180"))
-			hosttest.ExpectState(t, hosttest.Observe(t, s, sessionSlots, "180"), host.Unsupported, test.why, "add nfs.max_session_slots=180 to the kernel command line")
+			hosttest.ExpectState(t, hosttest.Observe(t, s, sessionSlots, "180"), host.Unsupported, test.reason, "add nfs.max_session_slots=180 to the kernel command line")
 		})
 	}
 }

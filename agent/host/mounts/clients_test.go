@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest"
 )
 
-// nfsMount is one line of the mount table and its statistics, of a mount that is age seconds old; -1 leaves these out.
+// nfsMount adds the mount table line and the statistics of a mount that is age seconds old. If age is -1, it adds no statistics.
 func nfsMount(files map[string]string, point, options string, age int) {
 	device := strings.Count(files["/proc/1/mountinfo"], "\n")
 	files["/proc/1/mountinfo"] += fmt.Sprintf("%d 1 0:%d / %s rw - nfs4 filer:/e rw,%s\n", 40+device, 50+device, point, options)

@@ -40,7 +40,7 @@ const mountinfoOfServers = `30 1 0:50 / /mnt/a rw - nfs4 10.0.0.1:/a rw,vers=4.1
 35 1 0:55 / /mnt/xfs rw - xfs /dev/sdb rw
 `
 
-// The text of DebugData is put together after cifs_debug_data_proc_show of Linux 6.1, not recorded.
+// The text of DebugData follows cifs_debug_data_proc_show of Linux 6.1. It is not recorded.
 const debugData = `Display Internal CIFS Data Structures for Debugging
 ---------------------------------------------------
 CIFS Version 2.40
@@ -75,7 +75,7 @@ func TestCounters(t *testing.T) {
 		sharesFile: "1) \\\\Filer\\share\nReads: 7 total 0 failed\n",
 		"/sys/kernel/sunrpc/xprt-switches/switch-1/xprt-1-tcp/dstaddr":   "10.0.0.1\n",
 		"/sys/kernel/sunrpc/xprt-switches/switch-1/xprt-1-tcp/xprt_info": "last_used=4294893128\npending_q_len=3\ndst_port=2049\n",
-		// It is not connected, or connects to another server.
+		// The mount is not connected, or connects to another server.
 		"/sys/kernel/sunrpc/xprt-switches/switch-1/xprt-2-tcp/dstaddr":   "10.0.0.1\n",
 		"/sys/kernel/sunrpc/xprt-switches/switch-1/xprt-2-tcp/xprt_info": "<closed>\n",
 		"/sys/kernel/sunrpc/xprt-switches/switch-2/xprt-3-tcp/dstaddr":   "10.0.0.1\n",
@@ -147,7 +147,7 @@ func TestSessionsOfOlderKernels(t *testing.T) {
 	}
 }
 
-// Recorded on Linux 6.1 of Debian 12, while the NFS service of its server was stopped, a minute after and again 20 s later.
+// Recorded on Linux 6.1 of Debian 12 while the NFS service was stopped: one minute after the stop, and again 20 s later.
 func TestPendingRequestKeepsItsIdentity(t *testing.T) {
 	want := []counters.Request{
 		{ID: "4/15/0x6b775c33", Operation: "SEQUENCE"}, {ID: "4/593/0x69775c33", Operation: "WRITE"}, {ID: "4/595/0x18f6e574", Operation: "OPEN_NOATTR"},

@@ -18,7 +18,7 @@ const (
 	pods = "/var/lib/kubelet/pods/"
 )
 
-// xprt is one transport below /sys/kernel/sunrpc, with one key=value a line as Linux 6.1 prints it.
+// xprt adds a transport below /sys/kernel/sunrpc, with one key=value per line like Linux 6.1.
 func xprt(files map[string]string, dir, server, limit, sourcePort, port string) {
 	files["/sys/kernel/sunrpc/xprt-switches/"+dir+"/dstaddr"] = server + "\n"
 	files["/sys/kernel/sunrpc/xprt-switches/"+dir+"/xprt_info"] = strings.Join([]string{

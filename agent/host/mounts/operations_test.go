@@ -89,7 +89,7 @@ func TestSuperblocksWithoutMountstats(t *testing.T) {
 func FuzzParseOperations(f *testing.F) {
 	f.Add(goodBlock)
 	f.Fuzz(func(t *testing.T, data string) {
-		// Whatever comes before, a whole block is read.
+		// The parser reads a complete block after any input.
 		counted := parseOperations(data + "\n" + goodBlock)
 		if len(counted[pods+pod2+"/volumes/kubernetes.io~csi/pv1/mount"].operations) != 2 {
 			t.Errorf("the block behind %q is lost", data)

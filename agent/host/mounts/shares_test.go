@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// statsOfShares is /proc/fs/cifs/Stats as smb2_print_stats in fs/smb/client/smb2ops.c of Linux 6.1 writes it.
+// statsOfShares is /proc/fs/cifs/Stats in the format of smb2_print_stats in fs/smb/client/smb2ops.c of Linux 6.1.
 const statsOfShares = `Resources in use
 CIFS Session: 2
 Share (unique mount targets): 5
@@ -65,7 +65,7 @@ func TestRequestsOnAShare(t *testing.T) {
 	}
 }
 
-// A driver mounts what lies below a share, too: the share counts for all of it.
+// A CSI driver may mount a directory below a share. The counters are those of the whole share.
 func TestMountsBelowAShareHaveItsCounts(t *testing.T) {
 	files := node(t)
 	files["/proc/fs/cifs/Stats"] = "1) \\\\files.example.com\\share\nReads: 3 total 1 failed\n"

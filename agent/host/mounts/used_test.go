@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// perOp is the fixture's line of READ, without requests.
+// perOp is the READ line of the fixture, without requests.
 const perOp = "        READ: 0 0 0 0 0 0 0 0 0\n"
 
 func TestCompletedOperations(t *testing.T) {

@@ -22,11 +22,11 @@ func machine(t *testing.T) (string, host.FS) {
 	return dir, fs
 }
 
-// kinds are options that are one thing under several names, as far as these tests go.
+// kinds maps an option of these tests to its kind. The last option of a kind wins.
 var kinds = map[string]string{"soft": "hard", "nocto": "cto", "nfsvers": "vers"}
 
 // differences uses the last option of a kind, as the kernel does.
-func differences(wanted, observed []string) []string {
+func differences(desired, observed []string) []string {
 	kindOf := func(option string) string {
 		name, _, _ := strings.Cut(option, "=")
 		if kind, ok := kinds[name]; ok {
@@ -39,7 +39,7 @@ func differences(wanted, observed []string) []string {
 		last[kindOf(option)] = option
 	}
 	var differing []string
-	for _, option := range wanted {
+	for _, option := range desired {
 		if last[kindOf(option)] != option {
 			differing = append(differing, kindOf(option))
 		}
@@ -88,19 +88,19 @@ nconnect=4
 	}
 }
 
-// What mount.nfs 2.6.2 of Debian 12 says with -v when it is run with these files on a mount of 127.0.0.1 without
-// options of its own.
+// The expected options are the output of mount.nfs 2.6.2 of Debian 12. It ran with -v, with these files, and without options for a mount of
+// 127.0.0.1.
 func TestOptionsAreJoinedAsMountDoes(t *testing.T) {
-	const ours = "[ NFSMount_Global_Options ]\nnconnect=4\ncto=False\nrsize=262144\nhard=True\nresvport=False\nv4.1=True\n" +
+	const agentFile = "[ NFSMount_Global_Options ]\nnconnect=4\ncto=False\nrsize=262144\nhard=True\nresvport=False\nv4.1=True\n" +
 		"[ Server \"127.0.0.1\" ]\nnconnect=8\nsoft=True\nrsize=1048576\n"
 	const other = "[ NFSMount_Global_Options ]\nnconnect=2\ntimeo=300\n[ Server \"127.0.0.1\" ]\nnconnect=3\n"
 	tests := map[string]struct {
 		files map[string]string
 		want  string
 	}{
-		"only the drop-in":     {map[string]string{DropIn: ours}, "rsize=1048576,soft,nconnect=8,v4.1,noresvport,hard,nocto"},
-		"a later file":         {map[string]string{DropIn: ours, directory + "/zz.conf": other}, "nconnect=3,rsize=1048576,soft,timeo=300,v4.1,noresvport,hard,nocto"},
-		"the main file before": {map[string]string{DropIn: ours, mainFile: other}, "rsize=1048576,soft,nconnect=8,v4.1,noresvport,hard,nocto,timeo=300"},
+		"only the drop-in":     {map[string]string{DropIn: agentFile}, "rsize=1048576,soft,nconnect=8,v4.1,noresvport,hard,nocto"},
+		"a later file":         {map[string]string{DropIn: agentFile, directory + "/zz.conf": other}, "nconnect=3,rsize=1048576,soft,timeo=300,v4.1,noresvport,hard,nocto"},
+		"the main file before": {map[string]string{DropIn: agentFile, mainFile: other}, "rsize=1048576,soft,nconnect=8,v4.1,noresvport,hard,nocto,timeo=300"},
 		"one version only": {map[string]string{DropIn: "[ NFSMount_Global_Options ]\nvers=4.1\nhard=True\nproto=tcp\nac=False\ncto=False\n" +
 			"[Server \"127.0.0.1\"]\nsoft=True\nvers=4.2\nac=True\nacregmin=5\n"}, "acregmin=5,ac,vers=4.2,soft,nocto,proto=tcp,hard"},
 	}
@@ -148,7 +148,7 @@ func TestOtherFilesAndSectionsShadowTheAgentsFile(t *testing.T) {
 		file, data string
 		name       string
 		state      host.State
-		told       string
+		message    string
 	}{
 		"the main file, which is read before":   {mainFile, "[ NFSMount_Global_Options ]\nnconnect=2\n", "_all", host.InSync, ""},
 		"a later file":                          {directory + "/zz.conf", "[NFSMount_Global_Options]\nNconnect = 2\n", "_all", host.Shadowed, directory + "/zz.conf sets another value for nconnect"},
@@ -169,7 +169,7 @@ func TestOtherFilesAndSectionsShadowTheAgentsFile(t *testing.T) {
 			apply(t, s, "_all", "nconnect=4,hard", "filer1", "nconnect=8")
 			hosttest.WriteFile(t, dir, test.file, test.data)
 			value := map[string]string{"_all": "nconnect=4,hard", "filer1": "nconnect=8"}[test.name]
-			expect(t, s, test.name, value, test.state, test.told)
+			expect(t, s, test.name, value, test.state, test.message)
 		})
 	}
 }
@@ -249,7 +249,7 @@ func TestAFileThatCannotBeWrittenIsFailed(t *testing.T) {
 	expect(t, s, "_all", "hard", host.Failed, "no space left")
 }
 
-// A directory of the name is what cannot be read even by root.
+// The file is a directory, which even root cannot read as a file.
 func TestUnreadableFileIsNotTreatedAsMissing(t *testing.T) {
 	for _, file := range []string{mainFile, DropIn} {
 		dir, fs := machine(t)

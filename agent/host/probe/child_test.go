@@ -75,7 +75,7 @@ func TestWorkloadProcessRejects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := os.Stat(volumeDir); err != nil && test.order.User > 0 {
-				// If the directory of the volume is missing, the error is about that.
+				// If the directory of the volume is missing, the error names it.
 				test.want = "statfs: no such file or directory"
 			}
 			if _, err := startWork(t.Context(), test.order); err == nil || err.Error() != test.want {
@@ -119,7 +119,7 @@ func TestStoppedWorkloadCleansUp(t *testing.T) {
 	}}
 	go func() {
 		for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
-			if begun, _ := filepath.Glob(filepath.Join(dir, ".*", "*")); len(begun) > 0 {
+			if files, _ := filepath.Glob(filepath.Join(dir, ".*", "*")); len(files) > 0 {
 				cancel()
 			}
 		}

@@ -13,14 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// pod is a container with a clone: each directory below the one that was entered has been asked for by as many requests as it has entries.
+// pod is a container with a clone. Each directory below the entered one causes one request for each of its entries.
 type pod struct {
 	dir, source, fsType string
-	// beside contains the other mounts in it. others is the number of other connections to the share.
-	beside   string
-	others   int
-	requests int
-	log      []string
+	// otherMounts contains the other mounts in the container. others is the number of other connections to the share.
+	otherMounts string
+	others      int
+	requests    int
+	log         []string
 }
 
 func (p *pod) readFile(name string) (string, error) {
@@ -29,7 +29,7 @@ func (p *pod) readFile(name string) (string, error) {
 		if p.fsType == "" {
 			return "1 0 0:9 / / ro - overlay overlay ro\n", nil
 		}
-		return fmt.Sprintf("1 0 0:9 / / ro - overlay overlay ro\n2 1 0:52 / %s ro - %s %s rw\n%s", p.dir, p.fsType, p.source, p.beside), nil
+		return fmt.Sprintf("1 0 0:9 / / ro - overlay overlay ro\n2 1 0:52 / %s ro - %s %s rw\n%s", p.dir, p.fsType, p.source, p.otherMounts), nil
 	case mountstatsFile:
 		if p.fsType == "cifs" {
 			return "device //filer/share mounted on " + p.dir + " with fstype cifs\n", nil
@@ -57,7 +57,7 @@ func (p *pod) run(t *testing.T, work Work) ([]Phase, int, error) {
 	return c.run(t.Context(), work)
 }
 
-// volume is a directory with three files in "a", and links that lead out.
+// volume returns a directory with three files in "a", and with links that lead out of it.
 func volume(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -128,7 +128,7 @@ func TestInvalidPassesOnAClone(t *testing.T) {
 		"a path leads out of it":                 {func(*pod) {}, "../..", "path escapes", false},
 		"there is no such directory":             {func(*pod) {}, "nowhere", "no such file", false},
 		"another connection to the share":        {void, "a", "//filer/share has 2 connections on this node", true},
-		"another mount has the same file system": {func(p *pod) { p.beside = "3 1 0:52 / /other ro - cifs //filer/share rw\n" }, "a", "another mount has the same device 0:52", true},
+		"another mount has the same file system": {func(p *pod) { p.otherMounts = "3 1 0:52 / /other ro - cifs //filer/share rw\n" }, "a", "another mount has the same device 0:52", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &pod{dir: volume(t), source: "//filer/share", fsType: "cifs"}

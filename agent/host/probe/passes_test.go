@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// trial is an order for one round of listing.
+// trial returns an order for one round of listing.
 func trial(more ...func(*Order)) Order {
 	order := Order{
 		Options: []string{"vers=4.1", "actimeo=30"}, OwnOptions: []string{"vers=4.1"}, Timeout: time.Minute,
@@ -71,7 +71,7 @@ func TestWritingWorkloadHasAWritableMount(t *testing.T) {
 	}
 }
 
-// A runner that is killed leaves its directory to the trial's next order, and to no other trial.
+// A killed runner leaves its directory. The next order of the same trial takes that directory over. Other trials do not.
 func TestTrialOrdersWriteBelowOneDirectory(t *testing.T) {
 	first, next, other := Work{}.options("abc-1"), Work{}.options("abc-2"), Work{}.options("abd-1")
 	if first.ID != next.ID || !next.TakeOver || first.ID == other.ID {
@@ -95,8 +95,8 @@ func TestEndOfATrial(t *testing.T) {
 		own     bool
 		void    bool
 	}{
-		"a candidate that cannot be mounted":             {fakeKernel{refuse: candidate, told: "nfs: bad"}, trial(), 1, "After, round 1: mount(2): invalid argument: nfs: bad", false, false},
-		"one that comes first; the volume's own can":     {fakeKernel{refuse: candidate}, second, 0, "After, round 1: mount(2): invalid argument", true, false},
+		"a candidate that cannot be mounted":             {fakeKernel{reject: candidate, explanation: "nfs: bad"}, trial(), 1, "After, round 1: mount(2): invalid argument: nfs: bad", false, false},
+		"one that comes first; the volume's own can":     {fakeKernel{reject: candidate}, second, 0, "After, round 1: mount(2): invalid argument", true, false},
 		"work that fails":                                {fakeKernel{workErr: errors.New("no file to read")}, trial(), 0, "Again, round 1: no file to read", false, false},
 		"a mount that shares the device of another one":  {fakeKernel{shared: true}, trial(), 0, "", false, true},
 		"other connections than the options request":     {fakeKernel{transports: 3}, trial(), 0, "", false, true},

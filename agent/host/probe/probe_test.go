@@ -21,22 +21,23 @@ import (
 type fakeKernel struct {
 	looks int64
 	t     *testing.T
-	// refuse answers a mount; nil mounts it. transports is how many connections a mount gets, 0: as many as it asks for.
-	refuse     func(data string) error
+	// reject returns the error of a mount. If it is nil, every mount works. transports is the number of connections of a mount. If it is
+	// zero, a mount gets as many connections as it requests.
+	reject     func(data string) error
 	transports int
 	readErr    error
-	// told is the kernel's explanation.
-	told string
-	// leftover is for how many looks something else is mounted in the namespace.
+	// explanation is the kernel's message about an error.
+	explanation string
+	// leftover is the number of checks during which an earlier mount remains in the namespace.
 	leftover int
-	// shared is the device of the mount, if another mount has the same.
+	// shared is true if another mount has the same device.
 	shared     bool
 	network    string
 	prepareErr error
-	// deaf is true if the identifier cannot be written.
-	deaf bool
+	// ignoresIdentifier is true if a write does not change the identifier.
+	ignoresIdentifier bool
 
-	// workErr is how work fails, listed how many requests it has made on the mount.
+	// workErr is the error of a workload. listed is the number of requests that the workload made on the mount.
 	workErr error
 	listed  int
 
@@ -64,8 +65,8 @@ func (k *fakeKernel) mount(source, target, _ string, _ uintptr, data string) err
 		k.t.Error("two mounts at a time")
 	}
 	k.log = append(k.log, "mount "+source+" "+data)
-	if k.refuse != nil {
-		if err := k.refuse(data); err != nil {
+	if k.reject != nil {
+		if err := k.reject(data); err != nil {
 			return err
 		}
 	}
@@ -76,7 +77,7 @@ func (k *fakeKernel) mount(source, target, _ string, _ uintptr, data string) err
 	return nil
 }
 
-func (k *fakeKernel) explain(string, attempt) string { return k.told }
+func (k *fakeKernel) explain(string, attempt) string { return k.explanation }
 
 func (k *fakeKernel) unmount(string) error {
 	k.log = append(k.log, "unmount")
@@ -103,7 +104,7 @@ func (k *fakeKernel) readLink(string) (string, error) { return k.network, nil }
 func (k *fakeKernel) readFile(name string) (string, error) {
 	switch name {
 	case identifierFile:
-		if k.deaf {
+		if k.ignoresIdentifier {
 			return "(null)\n", nil
 		}
 		return k.identifier + "\n", nil
@@ -131,7 +132,7 @@ func (k *fakeKernel) writeFile(name, data string) error {
 	if name != identifierFile {
 		k.t.Errorf("wrote %s", name)
 	}
-	if !k.deaf {
+	if !k.ignoresIdentifier {
 		k.identifier = data
 	}
 	return nil
@@ -145,7 +146,7 @@ func (k *fakeKernel) wait(_ context.Context, d time.Duration) {
 	k.log = append(k.log, "wait "+d.String())
 }
 
-// now advances by a second at each call.
+// now advances the clock by one second at each call.
 func (k *fakeKernel) now() time.Time {
 	k.looks++
 	return time.Unix(1700000000+k.looks, 0)
@@ -199,7 +200,7 @@ func TestValidMountOptions(t *testing.T) {
 }
 
 func TestKernelMessageForRejectedOptions(t *testing.T) {
-	k := &fakeKernel{t: t, told: "nfs: Unknown parameter 'nconect'", refuse: func(data string) error {
+	k := &fakeKernel{t: t, explanation: "nfs: Unknown parameter 'nconect'", reject: func(data string) error {
 		if strings.Contains(data, "nconect") {
 			return syscall.EINVAL
 		}
@@ -215,7 +216,7 @@ func TestKernelMessageForRejectedOptions(t *testing.T) {
 }
 
 func TestFailureWithTheOriginalOptionsIsReported(t *testing.T) {
-	k := &fakeKernel{t: t, refuse: func(string) error { return syscall.EPERM }}
+	k := &fakeKernel{t: t, reject: func(string) error { return syscall.EPERM }}
 	r := k.run(Order{Options: []string{"nfsvers=4.1", "nconnect=4"}, OwnOptions: []string{"nfsvers=4.1"}})
 	if r.Succeeded || r.Own == nil || r.Own.Succeeded || r.Own.Message != "mount(2): operation not permitted" {
 		t.Errorf("result is %+v, own %+v", r, r.Own)
@@ -224,7 +225,7 @@ func TestFailureWithTheOriginalOptionsIsReported(t *testing.T) {
 
 func TestAVersionIsNegotiated(t *testing.T) {
 	for name, test := range map[string]struct {
-		refuse func(data string) error
+		reject func(data string) error
 		works  bool
 		want   string
 		tries  int
@@ -246,7 +247,7 @@ func TestAVersionIsNegotiated(t *testing.T) {
 		"no version supports the options":        {func(string) error { return syscall.EINVAL }, false, "mount(2): invalid argument", 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := &fakeKernel{t: t, refuse: test.refuse}
+			k := &fakeKernel{t: t, reject: test.reject}
 			r := k.run(Order{Options: []string{"hard"}, OwnOptions: []string{"hard"}})
 			mounts := 0
 			for _, call := range k.log {
@@ -269,7 +270,7 @@ func TestNoMountWithoutTheProofs(t *testing.T) {
 		want   string
 	}{
 		"the network of the node":             {&fakeKernel{network: "net:[1]"}, Order{}, OwnNetwork, "in the network namespace of the node"},
-		"an identifier that does not stay":    {&fakeKernel{deaf: true}, Order{}, Identifier, "read \"(null)\" after"},
+		"an identifier that does not stay":    {&fakeKernel{ignoresIdentifier: true}, Order{}, Identifier, "read \"(null)\" after"},
 		"a kernel without the file":           {&fakeKernel{prepareErr: errors.New("mount sysfs: no such device")}, Order{}, Identifier, "mount sysfs: no such device"},
 		"something else mounted and it stays": {&fakeKernel{leftover: leftoverTries + 1}, Order{}, NoOtherMount, "1 NFS file systems are already mounted"},
 	} {

@@ -110,7 +110,7 @@ func TestObservedWindowIsTheSmallest(t *testing.T) {
 }
 
 func TestNoMountWaitsForTheNextOne(t *testing.T) {
-	tests := map[string]struct{ fsType, without, told string }{
+	tests := map[string]struct{ fsType, without, message string }{
 		"NFS, if nfs-utils sets windows":    {"nfs4", "", NFSConf},
 		"NFS, if nfs-utils does not":        {"nfs4", nfsrahead, "from the agent"},
 		"SMB, which udev knows by its name": {"cifs", "", UdevRule},
@@ -120,16 +120,16 @@ func TestNoMountWaitsForTheNextOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := machine(t)
 			hosttest.WriteFile(t, dir, "/proc/1/mountinfo", strings.SplitAfter(mountinfo, "\n")[0])
-			for _, gone := range []string{test.without, "/sys/class/bdi/cifs-7"} {
-				if gone != "" {
-					if err := os.RemoveAll(filepath.Join(dir, gone)); err != nil {
+			for _, file := range []string{test.without, "/sys/class/bdi/cifs-7"} {
+				if file != "" {
+					if err := os.RemoveAll(filepath.Join(dir, file)); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
 			s := subject(fs)
 			apply(t, s, test.fsType, "1024")
-			if got := expect(t, s, test.fsType, "1024", host.Pending, test.told); got.Effect != host.NextMount {
+			if got := expect(t, s, test.fsType, "1024", host.Pending, test.message); got.Effect != host.NextMount {
 				t.Errorf("effect %s", got.Effect)
 			}
 			if original, err := s.Original(t.Context(), test.fsType); original.Present || err != nil {
@@ -209,7 +209,7 @@ func TestMountThatDisappearsIsNoFailure(t *testing.T) {
 	})
 }
 
-// reading reports a read before it happens.
+// reading calls a function before each read.
 type reading struct {
 	host.FS
 

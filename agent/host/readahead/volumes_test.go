@@ -9,12 +9,12 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 )
 
-// at is a volume's mount of NFS.
+// at returns an NFS mount of a volume.
 func at(volume, device string) mounts.VolumeEntry {
 	return mounts.VolumeEntry{Volume: volume, Device: device, FSType: "nfs4"}
 }
 
-// volumes is the subject of a host whose journal holds nothing and that has these mounts of volumes.
+// volumes returns the subject of a host with the given mounts of volumes and an empty journal.
 func volumes(fs host.FS, entries ...mounts.VolumeEntry) *Volumes {
 	return NewVolumes(subject(fs), func() ([]mounts.VolumeEntry, error) { return entries, nil },
 		func(string) (host.Original, bool) { return host.Original{}, false })

@@ -44,7 +44,7 @@ func (m machine) open(name string) *os.File {
 	return file
 }
 
-// lock locks a file as dpkg, APT and rpm do, in the way that a single process may be asked about, too.
+// lock locks a file like dpkg, APT and rpm, but with a lock that the same process can query.
 func (m machine) lock(name string, kind int16) {
 	m.t.Helper()
 	m.write(name, "")
@@ -54,7 +54,7 @@ func (m machine) lock(name string, kind int16) {
 	}
 }
 
-// list writes a line of /proc/locks about a file.
+// list writes a line about a file to /proc/locks.
 func (m machine) list(name, format string) {
 	m.t.Helper()
 	info, err := os.Stat(filepath.Join(m.dir, name))
@@ -212,7 +212,7 @@ func TestWhoInhibitsShutdown(t *testing.T) {
 	}
 }
 
-// A socket that outlived its bus means that there is no bus, as a missing one does.
+// A socket that remains after its bus stopped counts as a missing bus.
 func TestMissingBusDoesNotInhibitReboots(t *testing.T) {
 	m := machine{t, shortdir.New(t)}
 	m.write(busSocket, "")

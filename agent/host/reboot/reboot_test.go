@@ -18,13 +18,12 @@ import (
 	"github.com/storageclient/operator/test/shortdir"
 )
 
-// bus is a system bus with nothing but logind on it. It answers every call to it with one name: empty for an
-// agreement, else that of an error.
+// bus is a system bus that has only logind. It responds to every call with success if answer is empty, or with the error of that name.
 type bus struct {
 	t      *testing.T
 	answer string
 	calls  []string
-	// inhibitors are what it lists.
+	// inhibitors contains the inhibitors that logind lists.
 	inhibitors []inhibitor
 }
 
@@ -51,7 +50,7 @@ func (b *bus) serve(listener net.Listener) {
 	}
 }
 
-// authenticate speaks the text part of the protocol: AUTH until BEGIN.
+// authenticate handles the text part of the protocol: AUTH until BEGIN.
 func (b *bus) authenticate(reader *bufio.Reader, conn net.Conn) bool {
 	if _, err := reader.ReadByte(); err != nil {
 		return false
@@ -90,19 +89,19 @@ func (b *bus) reply(call *dbus.Message) *dbus.Message {
 	case "ListInhibitors":
 		reply.Body = []any{b.inhibitors}
 		reply.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(b.inhibitors))
-		b.refuse(reply)
+		b.setError(reply)
 	default:
 		b.calls = append(b.calls, member)
 		if !cmp.Equal(call.Body, []any{false}) {
 			b.t.Errorf("%s%v, want false: no user can be asked", member, call.Body)
 		}
-		b.refuse(reply)
+		b.setError(reply)
 	}
 	return reply
 }
 
-// refuse makes a reply an error if the bus returns one.
-func (b *bus) refuse(reply *dbus.Message) {
+// setError makes a reply an error if the bus returns one.
+func (b *bus) setError(reply *dbus.Message) {
 	if b.answer == "" {
 		return
 	}

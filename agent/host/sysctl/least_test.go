@@ -44,7 +44,7 @@ func TestMinimumIsRaisedAndNeverLowered(t *testing.T) {
 				t.Errorf("drop-in is %q, want %q in it", got, test.file)
 			}
 			hosttest.ExpectState(t, s.Observe(t.Context(), desired)[0], host.InSync)
-			// As it is set before it is proven.
+			// The value is set in this way before its proof.
 			hosttest.WriteFile(t, dir, rmemFile, test.live)
 			if refused := s.Set(t.Context(), desired); len(refused) > 0 || normaliseValue(hosttest.ReadFile(t, dir, rmemFile)) != test.want {
 				t.Errorf("set %q, refused %v; want %q", hosttest.ReadFile(t, dir, rmemFile), refused, test.want)

@@ -16,8 +16,7 @@ const (
 	bytes = "vm.dirty_bytes"
 )
 
-// couplingKernel clears one parameter of a pair when the other is written, as mm/page-writeback.c does, and takes no 0 for
-// dirty_bytes.
+// couplingKernel clears one parameter of a pair when the other is written, like mm/page-writeback.c. It rejects 0 for dirty_bytes.
 type couplingKernel struct{ host.FS }
 
 func (k couplingKernel) WriteValue(name, value string) error {
@@ -32,7 +31,7 @@ func (k couplingKernel) WriteValue(name, value string) error {
 	return k.FS.WriteValue(strings.TrimSuffix(name, base)+cleared[base], "0")
 }
 
-// pairOn is a host whose dirty_ratio and dirty_bytes are coupled.
+// pairOn returns a host with coupled dirty_ratio and dirty_bytes.
 func pairOn(t *testing.T, ratioValue, bytesValue string) (*Subject, func() [2]string) {
 	t.Helper()
 	dir, fs := debian(t)
@@ -86,7 +85,7 @@ func TestPairIsRestoredTogether(t *testing.T) {
 	}
 }
 
-// A journal of an earlier release holds one value of a pair. Where that was not 0, the other was.
+// A journal of an earlier release contains only one value of a pair. If that value is 0, the other one was effective.
 func TestPairOfAnEarlierReleaseIsRestoredIfKnown(t *testing.T) {
 	tests := map[string]struct {
 		name, value, file string
@@ -125,12 +124,12 @@ func TestRatioOfZeroIsNotRestored(t *testing.T) {
 	}
 }
 
-// deafKernel does not clear the counterpart, which no kernel of today does.
-type deafKernel struct{ host.FS }
+// uncoupledKernel does not clear the counterpart. No current kernel behaves like this.
+type uncoupledKernel struct{ host.FS }
 
 func TestPairThatIsNotRestoredIsReported(t *testing.T) {
 	s, _ := pairOn(t, "15", "7")
-	s.kernel = deafKernel{s.fs}
+	s.kernel = uncoupledKernel{s.fs}
 	restored := s.Restore(t.Context(), map[string]host.Original{ratio: {Present: true, Value: "20", Counterpart: "0"}})
 	hosttest.ExpectState(t, restored[0], host.Failed, `vm.dirty_bytes is "7"`, "did not clear it")
 }
@@ -166,7 +165,7 @@ func TestALaterFileThatSetsTheCounterpartShadows(t *testing.T) {
 	hosttest.ExpectState(t, hosttest.Observe(t, s, ratio, "15"), host.Shadowed, "/etc/sysctl.d/zzz-node.conf")
 }
 
-// boundedKernel rejects a lower bound above the upper one, and an upper one below the lower, as sunrpc does for its ports.
+// boundedKernel rejects a lower bound above the upper one, and an upper bound below the lower one, like sunrpc for its ports.
 type boundedKernel struct{ host.FS }
 
 func (k boundedKernel) WriteValue(name, value string) error {

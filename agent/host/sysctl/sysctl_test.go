@@ -63,7 +63,7 @@ func TestApplyDoesNotWriteIfTheHostIsAsDesired(t *testing.T) {
 	if changes != 0 {
 		t.Errorf("%d changes", changes)
 	}
-	// The kernel separates by tabs what a profile separates by blanks.
+	// The kernel separates numbers with tabs. A profile separates them with blanks.
 	hosttest.ExpectState(t, hosttest.Observe(t, s, tcpRmem, "4096 131072 6291456"), host.InSync)
 }
 
@@ -169,7 +169,7 @@ func TestActionRunsOnceAndAfterARelatedChange(t *testing.T) {
 	}
 }
 
-// rounding is a kernel that makes something else of what is written.
+// rounding is a kernel that sets a fixed value instead of the written one.
 type rounding struct {
 	host.FS
 	value string
@@ -211,7 +211,7 @@ func TestValueThatTheKernelRejectsIsFailedAndNotInTheDropIn(t *testing.T) {
 	}
 	// Another process finds the same mismatch, but has not tried.
 	hosttest.ExpectState(t, hosttest.Observe(t, New(fs), rmemMax, "1"), host.Drifted)
-	// Somebody else brings the value about.
+	// Another program sets the value.
 	hosttest.WriteFile(t, dir, "/proc/sys/net/core/rmem_max", "1\n")
 	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "1"))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "1"), host.InSync)
@@ -292,7 +292,7 @@ func TestUnsavedValueIsSetAgainByTheAgent(t *testing.T) {
 	for name, test := range map[string]struct {
 		mountinfo string
 		refuse    error
-		why       string
+		reason    string
 		writes    bool
 	}{
 		"the root is read-only": {"25 1 7:0 / / ro,relatime - squashfs /dev/loop0 ro\n", syscall.EROFS, "/etc is read-only", false},
@@ -322,12 +322,12 @@ func TestUnsavedValueIsSetAgainByTheAgent(t *testing.T) {
 			s.Attend(true)
 			desired := hosttest.Settings(rmemMax, "16777216", flush, "1")
 			hosttest.Apply(t, s, desired)
-			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.InSync, "not persistent; the agent sets it again at each boot: ", test.why)
+			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.InSync, "not persistent; the agent sets it again at each boot: ", test.reason)
 			hosttest.ExpectState(t, hosttest.Observe(t, s, flush, "1"), host.InSync, "ran once")
 			if fs.Exists(DropIn) != test.writes {
 				t.Errorf("drop-in there: %t", fs.Exists(DropIn))
 			}
-			// An action is not repeated by the same agent, and a value that drifts is drift.
+			// The same agent does not repeat an action. A wrong live value of a sysctl is drift.
 			hosttest.WriteFile(t, dir, "/proc/sys/net/ipv4/route/flush", "")
 			hosttest.Apply(t, s, desired)
 			if got := hosttest.ReadFile(t, dir, "/proc/sys/net/ipv4/route/flush"); got != "" {
@@ -338,7 +338,7 @@ func TestUnsavedValueIsSetAgainByTheAgent(t *testing.T) {
 			hosttest.Apply(t, s, desired)
 
 			s.Attend(false)
-			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Failed, "lost at the next boot", test.why, "no agent will set it again")
+			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Failed, "lost at the next boot", test.reason, "no agent will set it again")
 			hosttest.Apply(t, s, nil)
 			hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{rmemMax: {Present: true, Value: "212992"}})[0], host.InSync)
 		})

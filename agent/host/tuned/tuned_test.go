@@ -21,7 +21,7 @@ import (
 
 const latency = "latency-performance"
 
-// machine is a host with tuned of Debian 12, simulated as far as its commands go.
+// machine simulates the used commands of a host with tuned of Debian 12.
 type machine struct {
 	t       *testing.T
 	dir     string
@@ -32,9 +32,9 @@ type machine struct {
 	others  map[string]bool
 	// lazy is true if tuned-adm does not start a stopped daemon.
 	lazy bool
-	// since is when the daemon was started.
+	// since is the start time of the daemon.
 	since int
-	// verify is what tuned's verification finds.
+	// verify contains the failures that the verification of tuned reports.
 	verify []string
 	broken map[string]bool
 	ran    []string
@@ -143,18 +143,20 @@ func (m *machine) save(profile, mode string) {
 
 func (m *machine) subject() *Subject { return New(m.fs, m) }
 
-func wanted(profile string) []host.Setting { return []host.Setting{{Name: setting, Value: profile}} }
+func desiredProfile(profile string) []host.Setting {
+	return []host.Setting{{Name: setting, Value: profile}}
+}
 
 func (m *machine) apply(s *Subject, profile string) {
 	m.t.Helper()
-	if err := s.Apply(m.t.Context(), wanted(profile)); err != nil {
+	if err := s.Apply(m.t.Context(), desiredProfile(profile)); err != nil {
 		m.t.Fatal(err)
 	}
 }
 
 func (m *machine) expect(s *Subject, profile string, state host.State, parts ...string) host.Observation {
 	m.t.Helper()
-	got := s.Observe(m.t.Context(), wanted(profile))[0]
+	got := s.Observe(m.t.Context(), desiredProfile(profile))[0]
 	if got.State != state {
 		m.t.Errorf("%s (%s), want %s", got.State, got.Message, state)
 	}
@@ -220,7 +222,7 @@ func TestTunedThatTunedAdmDoesNotStartIsStarted(t *testing.T) {
 	}
 }
 
-// The daemons that starting tuned would stop run next to it: none remains to be stopped.
+// A start of tuned would stop the other daemons, but tuned already runs next to them.
 func TestRunningTunedAcceptsTheProfileNextToOtherDaemons(t *testing.T) {
 	m := newMachine(t)
 	m.active, m.others["tlp.service"] = true, true
@@ -287,9 +289,9 @@ func TestRestoreEqualsBefore(t *testing.T) {
 
 func TestUnavailableProfileIsUnsupportedAndChangesNothing(t *testing.T) {
 	tests := map[string]struct {
-		profile string
-		change  func(*machine)
-		told    string
+		profile      string
+		change       func(*machine)
+		messageParts string
 	}{
 		"tuned is not installed": {latency, func(m *machine) {
 			if err := os.Remove(filepath.Join(m.dir, "/usr/sbin/tuned-adm")); err != nil {
@@ -306,7 +308,7 @@ func TestUnavailableProfileIsUnsupportedAndChangesNothing(t *testing.T) {
 			test.change(m)
 			s := m.subject()
 			m.apply(s, test.profile)
-			m.expect(s, test.profile, host.Unsupported, test.told)
+			m.expect(s, test.profile, host.Unsupported, test.messageParts)
 			if len(m.ran) > 0 {
 				t.Errorf("ran %v", m.ran)
 			}
@@ -333,8 +335,8 @@ func TestRemovedTunedNeedsNoRestore(t *testing.T) {
 
 func TestDrift(t *testing.T) {
 	for name, test := range map[string]struct {
-		change func(*machine)
-		told   string
+		change       func(*machine)
+		messageParts string
 	}{
 		"another profile":      {func(m *machine) { m.save("virtual-guest", "manual") }, "another profile"},
 		"tuned's own choice":   {func(m *machine) { m.save(latency, "auto") }, "selects one automatically"},
@@ -346,7 +348,7 @@ func TestDrift(t *testing.T) {
 			s := m.subject()
 			m.apply(s, latency)
 			test.change(m)
-			m.expect(s, latency, host.Drifted, test.told)
+			m.expect(s, latency, host.Drifted, test.messageParts)
 			m.apply(s, latency)
 			m.expect(s, latency, host.InSync)
 		})
@@ -390,20 +392,20 @@ func TestVerification(t *testing.T) {
 		files          map[string]string
 		profile        string
 		state          host.State
-		told           []string
+		messageParts   []string
 	}{
 		"all effective":                      {state: host.InSync},
-		"a value that something else set":    {failures: []string{"'vm.swappiness' = '60', expected '10'"}, state: host.Failed, told: []string{"'vm.swappiness' = '60'"}},
-		"a device that does not obey":        {failures: []string{"device cpu0: 'governor' = 'powersave', expected 'performance'"}, state: host.Failed, told: []string{"governor"}},
-		"a failure that no log shows":        {failures: []string{""}, state: host.Failed, told: []string{"exit status 1"}},
-		"a profile of the administrator's":   {declared: "vm.dirty_ratio = 20\n", files: map[string]string{"/etc/tuned/" + latency + "/tuned.conf": "[sysctl]\nvm.dirty_ratio=30\n"}, state: host.InSync, told: []string{"vm.dirty_ratio=30 (declared"}},
-		"a value over an included profile's": {declared: "vm.dirty_ratio = 20\n", files: map[string]string{"/usr/lib/tuned/own/tuned.conf": "[main]\ninclude=" + latency + "\n[sysctl]\nvm.dirty_ratio=30\n"}, profile: "own", state: host.InSync, told: []string{"vm.dirty_ratio=30 (declared"}},
-		"declared as a sysctl":               {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'"}, state: host.InSync, told: []string{"vm.dirty_ratio=10 (declared: vm.dirty_ratio=20)", "override it", "reapply_sysctl"}},
-		"that, and something else":           {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'", "'vm.swappiness' = '60', expected '10'"}, state: host.Failed, told: []string{"vm.swappiness"}},
+		"a value that something else set":    {failures: []string{"'vm.swappiness' = '60', expected '10'"}, state: host.Failed, messageParts: []string{"'vm.swappiness' = '60'"}},
+		"a device that does not obey":        {failures: []string{"device cpu0: 'governor' = 'powersave', expected 'performance'"}, state: host.Failed, messageParts: []string{"governor"}},
+		"a failure that no log shows":        {failures: []string{""}, state: host.Failed, messageParts: []string{"exit status 1"}},
+		"a profile of the administrator's":   {declared: "vm.dirty_ratio = 20\n", files: map[string]string{"/etc/tuned/" + latency + "/tuned.conf": "[sysctl]\nvm.dirty_ratio=30\n"}, state: host.InSync, messageParts: []string{"vm.dirty_ratio=30 (declared"}},
+		"a value over an included profile's": {declared: "vm.dirty_ratio = 20\n", files: map[string]string{"/usr/lib/tuned/own/tuned.conf": "[main]\ninclude=" + latency + "\n[sysctl]\nvm.dirty_ratio=30\n"}, profile: "own", state: host.InSync, messageParts: []string{"vm.dirty_ratio=30 (declared"}},
+		"declared as a sysctl":               {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'"}, state: host.InSync, messageParts: []string{"vm.dirty_ratio=10 (declared: vm.dirty_ratio=20)", "override it", "reapply_sysctl"}},
+		"that, and something else":           {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'", "'vm.swappiness' = '60', expected '10'"}, state: host.Failed, messageParts: []string{"vm.swappiness"}},
 		"declared as the profile has it":     {declared: "vm.dirty_ratio = 10\n", state: host.InSync},
-		"in conflict, tuned not reapplying":  {declared: "vm.dirty_background_ratio = 5\n", main: "reapply_sysctl = 0\n", state: host.InSync, told: []string{"vm.dirty_background_ratio=3", "within a minute"}},
-		"in conflict by an included profile": {declared: "vm.dirty_ratio = 20\n", profile: "network-latency", state: host.InSync, told: []string{"vm.dirty_ratio=10"}},
-		"in conflict by its counterpart":     {declared: "vm.dirty_ratio = 20\n", profile: "newer", failures: []string{"'dirty_bytes' = '0', expected '10%'"}, state: host.InSync, told: []string{"vm.dirty_bytes=10% (declared: vm.dirty_ratio=20)", "within a minute"}},
+		"in conflict, tuned not reapplying":  {declared: "vm.dirty_background_ratio = 5\n", main: "reapply_sysctl = 0\n", state: host.InSync, messageParts: []string{"vm.dirty_background_ratio=3", "within a minute"}},
+		"in conflict by an included profile": {declared: "vm.dirty_ratio = 20\n", profile: "network-latency", state: host.InSync, messageParts: []string{"vm.dirty_ratio=10"}},
+		"in conflict by its counterpart":     {declared: "vm.dirty_ratio = 20\n", profile: "newer", failures: []string{"'dirty_bytes' = '0', expected '10%'"}, state: host.InSync, messageParts: []string{"vm.dirty_bytes=10% (declared: vm.dirty_ratio=20)", "within a minute"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -422,7 +424,7 @@ func TestVerification(t *testing.T) {
 			}
 			s := m.subject()
 			m.apply(s, profile)
-			m.expect(s, profile, test.state, test.told...)
+			m.expect(s, profile, test.state, test.messageParts...)
 		})
 	}
 }
@@ -460,7 +462,7 @@ func TestAVerificationHoldsForAWhile(t *testing.T) {
 	m.expect(s, latency, host.InSync)
 }
 
-// A directory of the name is what cannot be read even by root.
+// The file is a directory, which even root cannot read as a file.
 func TestUnreadableDeclaredSysctlsAreNotTreatedAsNone(t *testing.T) {
 	m := newMachine(t)
 	hosttest.WriteFile(t, m.dir, sysctl.DropIn+"/x", "")
@@ -500,7 +502,7 @@ func TestACrashAtEveryStepOfApplyAndRestore(t *testing.T) {
 		originals := map[string]host.Original{setting: m.original(m.subject())}
 		m.dieAt = n
 		s := m.subject()
-		_ = s.Apply(t.Context(), wanted(latency))
+		_ = s.Apply(t.Context(), desiredProfile(latency))
 		_ = s.Restore(t.Context(), originals)
 		steps := len(m.ran)
 		m.dieAt, m.ran = 0, nil

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A pass ends at its bound, and the next one at the same place: passes of unequal work could not be compared.
+// A pass ends at its limit, and the next one ends at the same place. Passes with different work are not comparable.
 func TestAPassEndsAtItsBoundsAtTheSamePlaceEachTime(t *testing.T) {
 	dir := directory(t, 5, 3<<20)
 	if err := os.Mkdir(filepath.Join(dir, "below"), 0o700); err != nil {
@@ -55,7 +55,7 @@ func TestAPassEndsAtItsBoundsAtTheSamePlaceEachTime(t *testing.T) {
 	}
 }
 
-// Which entries are read first is the server's affair, but the passes of one run have the same ones.
+// The server determines the order of the entries, but all passes of a run read the same ones.
 func TestThePassesOfARunDoTheSame(t *testing.T) {
 	dir := directory(t, 5, 1<<20)
 	r, err := Run(t.Context(), Options{Name: ReadSequential, Path: dir, Workers: 1, BlockKiB: 4, MaxEntries: 3, MaxBytes: 2 << 20, For: 50 * time.Millisecond})

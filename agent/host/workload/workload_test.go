@@ -56,7 +56,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// It runs until its time is over, and removes its files when it is stopped.
+// The workload runs until its time is over, and removes its files when it is stopped.
 func TestRunIsStopped(t *testing.T) {
 	dir := t.TempDir()
 	// A slow machine gets more time for the first pass.
@@ -99,19 +99,19 @@ func TestValidate(t *testing.T) {
 // Files of another writer under the same name stay unchanged.
 func TestRunDoesNotUseAForeignDirectory(t *testing.T) {
 	dir := t.TempDir()
-	theirs := filepath.Join(dir, directoryPrefix+"1", "theirs")
-	if err := os.MkdirAll(theirs, 0o700); err != nil {
+	foreign := filepath.Join(dir, directoryPrefix+"1", "theirs")
+	if err := os.MkdirAll(foreign, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Run(t.Context(), Options{Name: CreateUnlink, Path: dir, Workers: 1, BlockKiB: 4, AllowWrites: true, ID: "1"}); err == nil {
 		t.Error("it took another's directory")
 	}
-	if _, err := os.Stat(theirs); err != nil {
+	if _, err := os.Stat(foreign); err != nil {
 		t.Error(err)
 	}
 }
 
-// A program that is killed cannot remove its directory; the next one of the same trial does.
+// A killed program cannot remove its directory. The next run of the same trial removes it.
 func TestRunRemovesWhatAKilledOneHasLeft(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, directoryPrefix+"1", "left"), 0o700); err != nil {
@@ -139,7 +139,7 @@ func TestAlignedBuffer(t *testing.T) {
 	}
 }
 
-// Each way of asking for attributes reaches every entry once, however many parts the directory is read in.
+// Every method of reading attributes reaches each entry once, even if the directory is read in several parts.
 func TestAttributesOfEachEntry(t *testing.T) {
 	dir := directory(t, 2*entriesPerPart+7, 0)
 	for _, how := range allAttributes {
@@ -152,7 +152,7 @@ func TestAttributesOfEachEntry(t *testing.T) {
 			}
 		}
 	}
-	// Attributes are those of the link, not of what it points to.
+	// The attributes belong to the link, not to its target.
 	if err := os.Symlink("nowhere", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestAttributesOfEachEntry(t *testing.T) {
 	}
 }
 
-// Both ways copy as much as they may, and no more.
+// Both methods copy the maximum number of bytes, and not more.
 func TestCopyFiles(t *testing.T) {
 	dir := directory(t, 2, 1<<20)
 	for _, through := range []bool{false, true} {

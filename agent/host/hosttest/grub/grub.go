@@ -273,7 +273,7 @@ func (g *player) loadEnv() error {
 	return nil
 }
 
-// saveEnv writes in place, into the existing blocks of the file: GRUB cannot do more.
+// saveEnv writes in place, into the existing blocks of the file, because GRUB cannot allocate blocks.
 func (g *player) saveEnv(name string) error {
 	data, err := os.ReadFile(g.blockFile())
 	if err != nil {

@@ -17,13 +17,13 @@ func TestAProofThatCannotBeAbandonedStillTestsItsServer(t *testing.T) {
 	a := w.agent()
 	w.runPass(a)
 	if w.live[tcpRmem] != fatal || w.unconfirmed() == nil {
-		t.Fatalf("not under test: %v", w.live)
+		t.Fatalf("the value is not under test: live values are %v", w.live)
 	}
 	w.clock.Step(time.Second)
 	w.restoreErr = errors.New("device or resource busy")
 	w.declare(setting(tcpRmem, fatal), setting(rmem, "16777216"))
 	w.runPass(a)
 	if w.journal()[tcpRmem].Applied == fatal || w.files[tcpRmem] == fatal {
-		t.Errorf("kept a value with which the mounted server does not answer")
+		t.Errorf("kept a value that breaks connections to the mounted server")
 	}
 }

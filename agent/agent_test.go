@@ -57,7 +57,7 @@ func TestDeclaredSettingsAreAppliedStagedAndReported(t *testing.T) {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
 	if w.writes != 2 {
-		t.Errorf("%d status writes for one change, want one that helps to prove it, and one of what has come of it", w.writes)
+		t.Errorf("got %d status writes for one change, want one for the proof and one for the result", w.writes)
 	}
 	if len(w.reboots) != 0 {
 		t.Errorf("rebooted without a permit")
@@ -84,7 +84,7 @@ func TestNothingHappensWithoutAnObject(t *testing.T) {
 	}
 	a.runPass(t.Context())
 	if len(w.log) != 0 {
-		t.Errorf("changed %v", w.log)
+		t.Errorf("got changes %v", w.log)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestRemovalAndRelease(t *testing.T) {
 				t.Errorf("journal (-want +got):\n%s", diff)
 			}
 			if got := w.clientNode.Status.Restored; got != test.restored {
-				t.Errorf("restored is %v, want %v", got, test.restored)
+				t.Errorf("restored: got %v, want %v", got, test.restored)
 			}
 			if diff := cmp.Diff(test.rebootBy, w.clientNode.Status.RebootRequiredBy); diff != "" {
 				t.Errorf("rebootRequiredBy (-want +got):\n%s", diff)
@@ -179,7 +179,7 @@ func TestTheJournalIsRemovedAfterTheRestoringReboot(t *testing.T) {
 		t.Errorf("the journal's directory is still there: %v", err)
 	}
 	if s := w.clientNode.Status; !s.Restored || s.RebootRequired || len(s.Settings) != 0 {
-		t.Errorf("status is %+v, want restored and nothing left", s)
+		t.Errorf("status: got %+v, want restored and no settings", s)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestTheJournalIsRemovedAfterTheRestoringReboot(t *testing.T) {
 func TestACrashAtAnyPointHasTheSameResult(t *testing.T) {
 	for dieAt := 1; ; dieAt++ {
 		if dieAt > 200 {
-			t.Fatal("the story does not end")
+			t.Fatal("the test does not end after 200 crashes")
 		}
 		total := 0
 		t.Run(fmt.Sprintf("before step %d", dieAt), func(t *testing.T) {
@@ -242,7 +242,7 @@ func runStory(t *testing.T, w *world) {
 		t.Errorf("live after the release (-want +got):\n%s", diff)
 	}
 	if !w.clientNode.Status.Restored || w.journal() != nil || len(w.files) != 0 || len(w.menu) != 0 {
-		t.Errorf("left: restored %v, journal %v, files %v, menu %v", w.clientNode.Status.Restored, w.journal(), w.files, w.menu)
+		t.Errorf("after the release: restored %v, journal %v, files %v, menu %v", w.clientNode.Status.Restored, w.journal(), w.files, w.menu)
 	}
 	used := map[string]int{}
 	for _, id := range w.reboots {
@@ -289,7 +289,7 @@ func TestNothingIsChangedWithoutAJournal(t *testing.T) {
 				t.Errorf("live (-want +got):\n%s", diff)
 			}
 			if len(w.menu) != 0 || len(w.files) != 0 || len(w.reboots) != 0 {
-				t.Errorf("changed: menu %v, files %v, reboots %v", w.menu, w.files, w.reboots)
+				t.Errorf("got changes: menu %v, files %v, reboots %v", w.menu, w.files, w.reboots)
 			}
 			for _, key := range []string{rmem, ihash} {
 				if w.state(key) != v1alpha1.SettingFailed || !strings.Contains(w.message(key), test.message) {
@@ -297,13 +297,13 @@ func TestNothingIsChangedWithoutAJournal(t *testing.T) {
 				}
 			}
 			if w.clientNode.Status.Hash != "" {
-				t.Errorf("reports hash %s", w.clientNode.Status.Hash)
+				t.Errorf("got reported hash %s, want none", w.clientNode.Status.Hash)
 			}
 			if got, _ := os.ReadFile(filepath.Join(w.dir, test.file)); string(got) != test.content {
 				t.Errorf("%s was overwritten with %q", test.file, got)
 			}
 			if r := w.clientNode.Status.Reboot; r.Phase != v1alpha1.RebootRefused || r.Message != "the settings could not be applied" {
-				t.Errorf("the permit is %+v, want Refused", r)
+				t.Errorf("permit: got %+v, want Refused", r)
 			}
 		})
 	}
@@ -322,7 +322,7 @@ func TestARepairedJournalIsUsed(t *testing.T) {
 	w.clock.Step(driftInterval)
 	w.runPass(a)
 	if w.state(rmem) != v1alpha1.SettingInSync {
-		t.Errorf("%s %q, want InSync", w.state(rmem), w.message(rmem))
+		t.Errorf("got %s %q, want InSync", w.state(rmem), w.message(rmem))
 	}
 }
 
@@ -335,7 +335,7 @@ func TestNothingIsChangedWhenTheJournalCannotBeWritten(t *testing.T) {
 		t.Errorf("changed: files %v, menu %v, live (-want +got):\n%s", w.files, w.menu, diff)
 	}
 	if w.state(rmem) != v1alpha1.SettingFailed || !strings.Contains(w.message(rmem), "no space left on device") {
-		t.Errorf("%s %q, want Failed and why", w.state(rmem), w.message(rmem))
+		t.Errorf("got %s %q, want Failed with a reason", w.state(rmem), w.message(rmem))
 	}
 }
 
@@ -382,7 +382,7 @@ func TestTheFenceHasTheLastWord(t *testing.T) {
 			w.runUntilIdle(w.agent())
 			key := test.setting.Key
 			if w.state(key) != test.want || !strings.Contains(w.message(key), test.message) {
-				t.Errorf("%s %q, want %s with %q", w.state(key), w.message(key), test.want, test.message)
+				t.Errorf("got %s %q, want %s with %q", w.state(key), w.message(key), test.want, test.message)
 			}
 			if _, applied := w.files[key]; applied != (test.want == v1alpha1.SettingInSync) {
 				t.Errorf("applied: %v", w.files)
@@ -398,7 +398,7 @@ func TestARejectedValueLeavesTheLastAcceptedOne(t *testing.T) {
 	w.declare(setting(ihash, "16777216"), setting(rmem, "1"))
 	w.runUntilIdle(a)
 	if w.live[rmem] != "16777216" || w.state(rmem) != v1alpha1.SettingFailed {
-		t.Errorf("live %s, state %s; want the old value and Failed", w.live[rmem], w.state(rmem))
+		t.Errorf("live value %s, state %s; want the old value and Failed", w.live[rmem], w.state(rmem))
 	}
 }
 
@@ -409,10 +409,10 @@ func TestLoweredNumbersAreReported(t *testing.T) {
 	for range 2 { // again after a restart, from the journal
 		w.runUntilIdle(w.agent())
 		if want := "number 3 decreases from the node's original 33554432 to 16777216"; w.state(tcpRmem) != v1alpha1.SettingInSync || !strings.Contains(w.message(tcpRmem), want) {
-			t.Errorf("%s %q, want InSync with %q", w.state(tcpRmem), w.message(tcpRmem), want)
+			t.Errorf("got %s %q, want InSync with %q", w.state(tcpRmem), w.message(tcpRmem), want)
 		}
 		if w.message(rmem) != "" {
-			t.Errorf("of what goes up: %q", w.message(rmem))
+			t.Errorf("message of a raised value: got %q", w.message(rmem))
 		}
 	}
 }
@@ -433,10 +433,10 @@ func TestAtLeastValuesDeriveFromTheOriginal(t *testing.T) {
 			w.boot()
 			w.runUntilIdle(w.agent())
 			if w.live[tcpRmem] != test.live || w.files[tcpRmem] != test.live || w.state(tcpRmem) != v1alpha1.SettingInSync {
-				t.Errorf("live %q, file %q, state %s; want %q", w.live[tcpRmem], w.files[tcpRmem], w.state(tcpRmem), test.live)
+				t.Errorf("live value %q, file %q, state %s; want %q", w.live[tcpRmem], w.files[tcpRmem], w.state(tcpRmem), test.live)
 			}
 			if entry := w.journal()[tcpRmem]; entry.Original.Value != original || entry.Applied != "at-least "+test.least {
-				t.Errorf("journal %+v", entry)
+				t.Errorf("unexpected journal %+v", entry)
 			}
 			// An exact value and an at-least value again: the original does not change.
 			w.declare(setting(tcpRmem, "4096 16384 65536"))
@@ -444,12 +444,12 @@ func TestAtLeastValuesDeriveFromTheOriginal(t *testing.T) {
 			w.declare(setting(tcpRmem, "at-least "+test.least))
 			w.runUntilIdle(w.agent())
 			if w.live[tcpRmem] != test.live {
-				t.Errorf("after an exact value: live %q, want %q", w.live[tcpRmem], test.live)
+				t.Errorf("live value after an exact value: got %q, want %q", w.live[tcpRmem], test.live)
 			}
 			w.declare()
 			w.runUntilIdle(w.agent())
 			if w.live[tcpRmem] != original || len(w.journal()) != 0 {
-				t.Errorf("live %q, journal %v; want the original", w.live[tcpRmem], w.journal())
+				t.Errorf("live value %q, journal %v; want the original", w.live[tcpRmem], w.journal())
 			}
 		})
 	}
@@ -480,7 +480,7 @@ func TestAnUpgradeKeepsAppliedValuesThatItsCatalogueRejects(t *testing.T) {
 			w.declare(test.after...)
 			w.runUntilIdle(w.agent())
 			if w.live[tcpRmem] != test.live || w.state(tcpRmem) != test.state {
-				t.Errorf("live %q, state %s; want %q and %s", w.live[tcpRmem], w.state(tcpRmem), test.live, test.state)
+				t.Errorf("live value %q, state %s; want %q and %s", w.live[tcpRmem], w.state(tcpRmem), test.live, test.state)
 			}
 		})
 	}
@@ -493,7 +493,7 @@ func TestAnUpgradeKeepsAppliedValuesThatItsCatalogueRejects(t *testing.T) {
 		w.declare()
 		w.runUntilIdle(w.agent())
 		if w.live[tcpRmem] != before {
-			t.Errorf("live %q, want what is retained", w.live[tcpRmem])
+			t.Errorf("live value: got %q, want the retained value", w.live[tcpRmem])
 		}
 	})
 }
@@ -506,14 +506,14 @@ func TestUnsupportedSettingsAreNeitherJournalledNorApplied(t *testing.T) {
 			w.declare(setting(rmem, "16777216"))
 			a := w.runUntilIdle(w.agent())
 			if len(w.journal()) != 0 || len(w.files) != 0 || w.state(rmem) != v1alpha1.SettingState(state) {
-				t.Errorf("journal %v, files %v, state %s; want none and %s", w.journal(), w.files, w.state(rmem), state)
+				t.Errorf("got journal %v, files %v, state %s; want none and %s", w.journal(), w.files, w.state(rmem), state)
 			}
 			// The obstacle is removed, for example its module is loaded.
 			delete(w.cannot, rmem)
 			w.clock.Step(maxRetry)
 			w.runUntilIdle(a)
 			if w.state(rmem) != v1alpha1.SettingInSync || w.journal()[rmem].Original.Value != "212992" {
-				t.Errorf("state %s, journal %v; want InSync and the original", w.state(rmem), w.journal())
+				t.Errorf("got state %s, journal %v; want InSync and the original", w.state(rmem), w.journal())
 			}
 		})
 	}
@@ -532,7 +532,7 @@ func TestFailuresAreReportedAndTriedAgain(t *testing.T) {
 			a := w.agent()
 			w.runPass(a)
 			if w.state(rmem) != v1alpha1.SettingFailed || !strings.Contains(w.message(rmem), "disk on fire") {
-				t.Errorf("%s %q, want Failed and why", w.state(rmem), w.message(rmem))
+				t.Errorf("got %s %q, want Failed with a reason", w.state(rmem), w.message(rmem))
 			}
 			if w.clientNode.Status.Hash != w.clientNode.Spec.Hash {
 				t.Errorf("hash %q is not reported", w.clientNode.Status.Hash)
@@ -544,18 +544,18 @@ func TestFailuresAreReportedAndTriedAgain(t *testing.T) {
 			w.clock.Step(driftInterval)
 			w.runPass(a)
 			if w.state(rmem) != v1alpha1.SettingFailed || !strings.Contains(w.message(rmem), "disk on fire") {
-				t.Errorf("%s %q before it is tried again, want Failed and why", w.state(rmem), w.message(rmem))
+				t.Errorf("got %s %q before the next attempt, want Failed with a reason", w.state(rmem), w.message(rmem))
 			}
 			w.permit("p1")
 			w.runUntilIdle(a)
 			if len(w.reboots) != 0 || w.clientNode.Status.Reboot.Phase != v1alpha1.RebootRefused {
-				t.Errorf("rebooted %v with what was not staged, status %+v", w.reboots, w.clientNode.Status.Reboot)
+				t.Errorf("got reboots %v for a setting that is not staged, status %+v", w.reboots, w.clientNode.Status.Reboot)
 			}
 			breaks(w, nil)
 			w.clock.Step(maxRetry)
 			w.runUntilIdle(a)
 			if w.state(rmem) != v1alpha1.SettingInSync || w.live[rmem] != "16777216" {
-				t.Errorf("%s, live %s; want InSync", w.state(rmem), w.live[rmem])
+				t.Errorf("got %s, live value %s; want InSync", w.state(rmem), w.live[rmem])
 			}
 		})
 	}
@@ -571,10 +571,10 @@ func TestFailedSettingsAreTriedLessAndLessOften(t *testing.T) {
 		w.clock.Step(driftInterval)
 	}
 	if w.applies < 4 || w.applies > 8 {
-		t.Errorf("tried %d times in an hour, want 4 to 8", w.applies)
+		t.Errorf("got %d attempts in an hour, want 4 to 8", w.applies)
 	}
 	if w.state(rmem) != v1alpha1.SettingFailed || !strings.Contains(w.message(rmem), "disk on fire") {
-		t.Errorf("%s %q between two tries, want Failed and why", w.state(rmem), w.message(rmem))
+		t.Errorf("got %s %q between two attempts, want Failed with a reason", w.state(rmem), w.message(rmem))
 	}
 }
 
@@ -586,12 +586,12 @@ func TestMountsAreReadAgain(t *testing.T) {
 	w.mountErr = nil
 	w.runUntilIdle(a)
 	if got := w.clientNode.Status.BusyMountsOmitted; got != 0 {
-		t.Errorf("%d mounts are still unknown", got)
+		t.Errorf("got %d unknown mounts, want none", got)
 	}
 	w.mounts = []mounts.Mount{{MountPoint: "/m", FSType: "nfs", Connections: 4}}
 	w.runUntilIdle(a)
 	if got := w.clientNode.Status.Mounts; len(got) != 1 || got[0].Connections != 4 {
-		t.Errorf("mounts are %+v, want the new numbers within a minute", got)
+		t.Errorf("mounts: got %+v, want the new numbers within a minute", got)
 	}
 }
 
@@ -605,26 +605,26 @@ func TestLiveDriftIsHealedAndBootDriftWaitsForAPermit(t *testing.T) {
 	w.live[rmem] = "4096"
 	w.runUntilIdle(a)
 	if w.live[rmem] != "16777216" || w.state(rmem) != v1alpha1.SettingInSync {
-		t.Errorf("live %s, %s; want healed", w.live[rmem], w.state(rmem))
+		t.Errorf("live value %s, %s; want it reset", w.live[rmem], w.state(rmem))
 	}
 	// Effective, but missing from the menu: staged again, without a reboot.
 	delete(w.menu, ihash)
 	w.runUntilIdle(a)
 	if w.state(ihash) != v1alpha1.SettingInSync || w.menu[ihash] == "" || w.clientNode.Status.RebootRequired {
-		t.Errorf("%s, menu %v, reboot required %v; want staged again", w.state(ihash), w.menu, w.clientNode.Status.RebootRequired)
+		t.Errorf("got %s, menu %v, reboot required %v; want it staged again", w.state(ihash), w.menu, w.clientNode.Status.RebootRequired)
 	}
 	// Neither effective nor in the menu: staged again, and a reboot waits for its permit.
 	delete(w.menu, ihash)
 	w.boot()
 	a = w.runUntilIdle(w.agent())
 	if w.state(ihash) != v1alpha1.SettingPending || !w.clientNode.Status.RebootRequired || len(w.reboots) != 0 {
-		t.Errorf("%s, reboot required %v, reboots %v; want Pending, true, none",
+		t.Errorf("got %s, reboot required %v, reboots %v; want Pending, true, none",
 			w.state(ihash), w.clientNode.Status.RebootRequired, w.reboots)
 	}
 	w.permit("p1")
 	w.runUntilIdle(a)
 	if w.state(ihash) != v1alpha1.SettingInSync || len(w.reboots) != 1 {
-		t.Errorf("%s after %v; want InSync by the permit's reboot", w.state(ihash), w.reboots)
+		t.Errorf("got %s after reboots %v; want InSync after the permitted reboot", w.state(ihash), w.reboots)
 	}
 }
 
@@ -656,15 +656,15 @@ func TestASettingThatKeepsChangingIsNoLongerReset(t *testing.T) {
 	w.clock.Step(reporter.Interval + reporter.Interval/2)
 	w.runPass(a)
 	if counted := driftCount(t, a); heals != maxHeals || counted != maxHeals {
-		t.Errorf("healed %d times and counted %v, want %d", heals, counted, maxHeals)
+		t.Errorf("got %d heals and a count of %v, want %d", heals, counted, maxHeals)
 	}
 	if w.state(rmem) != v1alpha1.SettingDrifted || w.message(rmem) != leftAloneMessage {
-		t.Errorf("%s %q, want Drifted and why", w.state(rmem), w.message(rmem))
+		t.Errorf("got %s %q, want Drifted with a reason", w.state(rmem), w.message(rmem))
 	}
 	w.clock.Step(healWindow)
 	w.runPass(a)
 	if w.live[rmem] != "16777216" {
-		t.Errorf("not healed after an hour")
+		t.Errorf("the drift is not healed after an hour")
 	}
 }
 
@@ -677,7 +677,7 @@ func TestDriftIsHealedWhileTheAPIServerIsAway(t *testing.T) {
 	w.live[rmem] = "4096"
 	w.runUntilIdle(a)
 	if w.live[rmem] != "16777216" {
-		t.Errorf("live %s, want healed", w.live[rmem])
+		t.Errorf("live value %s, want it reset", w.live[rmem])
 	}
 }
 
@@ -692,19 +692,19 @@ func TestStatusWritesAreFew(t *testing.T) {
 		w.clock.Step(time.Second)
 	}
 	if w.writes == 0 || w.writes > 12 {
-		t.Errorf("%d writes in two minutes of change, want 1 to 12", w.writes)
+		t.Errorf("got %d writes in two minutes of changes, want 1 to 12", w.writes)
 	}
 	w.writes = 0
 	w.busy = nil
 	w.clock.Step(mounted.Interval)
 	w.runPass(a)
 	if w.writes != 1 || len(w.clientNode.Status.BusyMounts) != 0 {
-		t.Errorf("%d writes, %v; want the last mount's going to be told at once", w.writes, w.clientNode.Status.BusyMounts)
+		t.Errorf("got %d writes, busy mounts %v; want an immediate report that the last mount is gone", w.writes, w.clientNode.Status.BusyMounts)
 	}
 	w.writes = 0
 	w.runUntilIdle(a)
 	if w.writes != 0 {
-		t.Errorf("%d writes without a change", w.writes)
+		t.Errorf("got %d writes without a change, want none", w.writes)
 	}
 }
 
@@ -720,7 +720,7 @@ func TestUnknownMountsHoldAReboot(t *testing.T) {
 			w.declare(declared()...)
 			w.runUntilIdle(w.agent())
 			if w.clientNode.Status.BusyMountsOmitted == 0 {
-				t.Errorf("what is not known looks like nothing")
+				t.Errorf("unknown mounts are reported as no mounts")
 			}
 		})
 	}
@@ -733,7 +733,7 @@ func TestARecreatedObjectIsReportedAgain(t *testing.T) {
 	w.clientNode.UID, w.clientNode.Status = "u2", v1alpha1.StorageClientNodeStatus{}
 	w.runPass(a)
 	if w.clientNode.Status.ObservedGeneration != w.clientNode.Generation {
-		t.Errorf("the new object has no status: %+v", w.clientNode.Status)
+		t.Errorf("status of the new object: got %+v, want a complete one", w.clientNode.Status)
 	}
 }
 
@@ -745,12 +745,12 @@ func TestOldTransportsDoNotHoldARelease(t *testing.T) {
 	w.declare()
 	w.runUntilIdle(a)
 	if w.state(rmem) != v1alpha1.SettingPending || len(w.journal()) != 1 {
-		t.Errorf("%s, journal %v; want Pending until the last old transport is gone", w.state(rmem), w.journal())
+		t.Errorf("got %s, journal %v; want Pending while an old transport exists", w.state(rmem), w.journal())
 	}
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 	w.runUntilIdle(a)
 	if !w.clientNode.Status.Restored || w.journal() != nil {
-		t.Errorf("restored %v, journal %v; want true, none", w.clientNode.Status.Restored, w.journal())
+		t.Errorf("got restored %v, journal %v; want true, none", w.clientNode.Status.Restored, w.journal())
 	}
 }
 
@@ -769,7 +769,7 @@ func TestAPermitUsedInThisBootKeepsTheJournal(t *testing.T) {
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = false })
 	w.runUntilIdle(w.agent())
 	if len(w.reboots) != 0 {
-		t.Errorf("rebooted with a permit that was used up: %v", w.reboots)
+		t.Errorf("reboots with a used permit: got %v, want none", w.reboots)
 	}
 }
 
@@ -786,7 +786,7 @@ func TestRetainedValuesMustPassTheFence(t *testing.T) {
 	w.declare()
 	w.runUntilIdle(a)
 	if w.live[key] != "0" || len(w.journal()) != 0 {
-		t.Errorf("live %s, journal %v; want the original", w.live[key], w.journal())
+		t.Errorf("live value %s, journal %v; want the original", w.live[key], w.journal())
 	}
 }
 
@@ -808,11 +808,11 @@ func TestRunFollowsTheObjectAndEnds(t *testing.T) {
 	cancel()
 	<-done
 	if !a.Ready() || !a.Alive() {
-		t.Errorf("ready %v, alive %v; want both", a.Ready(), a.Alive())
+		t.Errorf("got ready %v, alive %v; want both", a.Ready(), a.Alive())
 	}
 	w.clock.Step(stalledAfter)
 	if a.Alive() {
-		t.Errorf("a loop that does not turn looks alive")
+		t.Errorf("Alive returns true for a stuck loop")
 	}
 }
 
@@ -823,12 +823,12 @@ func TestAJumpOfTheClockNeitherHidesAStuckLoopNorMakesOne(t *testing.T) {
 	w.runPass(a)
 	w.clock.jump(time.Hour)
 	if !a.Alive() {
-		t.Error("the clock was set forward, and the loop looks stuck")
+		t.Error("Alive returns false after the clock was set forward")
 	}
 	w.clock.jump(-2 * time.Hour)
 	w.clock.Step(stalledAfter)
 	if a.Alive() {
-		t.Error("the clock was set back, and a loop that does not turn looks alive")
+		t.Error("Alive returns true for a stuck loop after the clock was set back")
 	}
 }
 
@@ -844,6 +844,6 @@ func TestTheNodesUIDReachesTheHost(t *testing.T) {
 	}
 	w.runPass(w.agent())
 	if modules.uid != "0b5c-1" {
-		t.Errorf("told %q", modules.uid)
+		t.Errorf("UID: got %q", modules.uid)
 	}
 }

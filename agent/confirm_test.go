@@ -63,7 +63,7 @@ func (w *world) expectWait(want v1alpha1.SettingWait) {
 	w.t.Helper()
 	for _, s := range w.clientNode.Status.Settings {
 		if s.Key == tcpRmem && s.WaitsFor != want {
-			w.t.Errorf("it waits for %q, want %q: %s", s.WaitsFor, want, s.Message)
+			w.t.Errorf("WaitsFor: got %q, want %q: %s", s.WaitsFor, want, s.Message)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func (w *world) runWhileFatal(a *Agent) {
 func (w *world) expect(state v1alpha1.SettingState, live, file string) {
 	w.t.Helper()
 	if w.state(tcpRmem) != state || w.live[tcpRmem] != live || w.files[tcpRmem] != file {
-		w.t.Fatalf("%s: %s, in force %q, in the file %q; want %s, %q, %q",
+		w.t.Fatalf("got %s: %s, live value %q, file %q; want %s, %q, %q",
 			w.state(tcpRmem), w.message(tcpRmem), w.live[tcpRmem], w.files[tcpRmem], state, live, file)
 	}
 }
@@ -107,28 +107,28 @@ func TestALiveValueIsKeptOnlyAfterNewConnectionsWork(t *testing.T) {
 			t.Errorf("unconfirmed (-want +got):\n%s", diff)
 		}
 		if left := u.Deadline.Sub(w.clock.Now()); left != confirmWithin || u.BootID != "boot-1" {
-			t.Errorf("%s to the deadline in boot %s", left, u.BootID)
+			t.Errorf("unexpected deadline: in %s, boot %s", left, u.BootID)
 		}
 		if len(w.files) > 0 || len(w.journal()) > 0 || server != filer {
-			t.Errorf("while it is proven by %s: in the file %v, in the journal %v", server, w.files, w.journal())
+			t.Errorf("during the proof by %s: file %v, journal %v", server, w.files, w.journal())
 		}
 		return nil
 	}
 	w.proved = func(int64) error {
 		proofs++
 		if len(w.files) > 0 || w.live[tcpRmem] != "8192 131072 6291456" || w.live[rmem] != "16777216" {
-			t.Errorf("while it is proven: in the file %v, in force %v", w.files, w.live)
+			t.Errorf("during the proof: file %v, live value %v", w.files, w.live)
 		}
 		return nil
 	}
 	w.writeErr = func(status v1alpha1.StorageClientNodeStatus) error {
 		inSync := status.Settings[0].State == v1alpha1.SettingInSync
 		if inSync != (w.unconfirmed() == nil) {
-			t.Errorf("%+v is reported, unconfirmed is %+v", status.Settings[0], w.unconfirmed())
+			t.Errorf("reported: got %+v; unconfirmed: %+v", status.Settings[0], w.unconfirmed())
 		}
 		s, want := status.Settings[0], "set, proving over new connections until 22:14:00 UTC"
 		if !inSync && (s.State != v1alpha1.SettingPending || s.WaitsFor != v1alpha1.WaitsForProof || s.Message != want) || inSync && s.WaitsFor != "" {
-			t.Errorf("%+v, want Pending: %s", s, want)
+			t.Errorf("got %+v, want Pending: %s", s, want)
 		}
 		return nil
 	}
@@ -154,7 +154,7 @@ func TestTheProofTimeStartsAfterAllSettingsAreSet(t *testing.T) {
 	set := w.clock.Now()
 	w.runWhileFatal(a)
 	if took := w.clock.Since(set); took > confirmWithin+time.Second {
-		t.Errorf("back %s after all was set", took)
+		t.Errorf("reverted %s after all values were set", took)
 	}
 }
 
@@ -176,14 +176,14 @@ func TestAValueThatBreaksNewConnectionsIsRevertedAndNotTriedAgain(t *testing.T) 
 			w.runPass(a)
 			w.runWhileFatal(a)
 			if took := w.clock.Since(started); took > confirmWithin+time.Second {
-				t.Errorf("back after %s", took)
+				t.Errorf("reverted after %s", took)
 			}
 			w.expect(v1alpha1.SettingFailed, usual, "")
 			if w.live[rmem] != "212992" || w.files[rmem] != "" || w.state(rmem) != v1alpha1.SettingFailed || len(w.journal()) > 0 {
-				t.Errorf("what was set together: %v, %s, journal %v", w.live, w.state(rmem), w.journal())
+				t.Errorf("settings that were set together: live values %v, %s, journal %v", w.live, w.state(rmem), w.journal())
 			}
 			if got := w.message(tcpRmem); !strings.HasPrefix(got, "broke new connections, reverted: ") || !strings.Contains(got, test.message) {
-				t.Errorf("says %q, want %q", got, test.message)
+				t.Errorf("message: got %q, want %q", got, test.message)
 			}
 
 			w.log, w.sizes = nil, nil
@@ -192,7 +192,7 @@ func TestAValueThatBreaksNewConnectionsIsRevertedAndNotTriedAgain(t *testing.T) 
 			w.runFor(w.agent(), time.Hour)
 			for _, change := range w.log {
 				if strings.HasPrefix(change, "try ") {
-					t.Fatalf("tried again: %v", w.log)
+					t.Fatalf("got another attempt: %v", w.log)
 				}
 			}
 			w.expect(v1alpha1.SettingFailed, usual, "")
@@ -214,12 +214,12 @@ func TestAValueThatIsReplacedStaysInTheFileUntilTheNewOneIsProven(t *testing.T) 
 	w.runFor(a, confirmWithin+2*time.Second)
 	w.expect(v1alpha1.SettingFailed, "8192 131072 6291456", "8192 131072 6291456")
 	if got := w.journal()[tcpRmem]; got.Applied != "8192 131072 6291456" || got.Original.Value != usual {
-		t.Errorf("journal %+v", got)
+		t.Errorf("unexpected journal %+v", got)
 	}
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 	w.runFor(a, time.Second)
 	if w.live[tcpRmem] != usual || len(w.files) > 0 || !w.clientNode.Status.Restored {
-		t.Errorf("released: in force %v, in the file %v", w.live, w.files)
+		t.Errorf("released: live value %v, file %v", w.live, w.files)
 	}
 }
 
@@ -231,7 +231,7 @@ func TestAnUnrelatedOutageIsNoFailure(t *testing.T) {
 	w.expect(v1alpha1.SettingPending, usual, "")
 	w.expectWait(v1alpha1.WaitsForConnections)
 	if want := "with and without it, so it is not the cause: API server: read /openapi/v2"; !strings.Contains(w.message(tcpRmem), want) {
-		t.Errorf("says %q, want %q", w.message(tcpRmem), want)
+		t.Errorf("message: got %q, want %q", w.message(tcpRmem), want)
 	}
 	if w.unconfirmed() != nil || a.settings.outcome.failed {
 		t.Errorf("unconfirmed %+v, failed %t", w.unconfirmed(), a.settings.outcome.failed)
@@ -246,7 +246,7 @@ func TestAnUnrelatedOutageIsNoFailure(t *testing.T) {
 	}
 	a = w.runFor(a, 2*time.Hour)
 	if n := tries(); n < 5 || n > 12 {
-		t.Errorf("tried %d times in two hours, want fewer and fewer", n)
+		t.Errorf("got %d attempts in two hours, want longer and longer pauses", n)
 	}
 	w.outage = false
 	w.runFor(a, maxRetry+2*driftInterval)
@@ -262,10 +262,10 @@ func TestNoValueIsSetWithoutARespondingServer(t *testing.T) {
 	w.expect(v1alpha1.SettingPending, usual, "")
 	w.expectWait(v1alpha1.WaitsForConnections)
 	if want := "not set: no mounted server responds to a new connection: NFS server filer1 (10.0.0.1:2049): no route to host; NFS server filer2"; !strings.Contains(w.message(tcpRmem), want) {
-		t.Errorf("says %q, want %q", w.message(tcpRmem), want)
+		t.Errorf("message: got %q, want %q", w.message(tcpRmem), want)
 	}
 	if w.menu[ihash] != "1048576" {
-		t.Error("what needs no proof waits too")
+		t.Error("a setting that needs no proof waits")
 	}
 	// One responding server is enough.
 	w.tryServer = func(server connect.Server) error {
@@ -290,7 +290,7 @@ func TestAProvenValueIsNotProvenAgain(t *testing.T) {
 	w.runFor(a, 2*time.Minute)
 	w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
 	if len(w.sizes) > 0 {
-		t.Errorf("after a restart, a boot and drift it was proven again: %v", w.sizes)
+		t.Errorf("got another proof after a restart, a boot and drift: %v", w.sizes)
 	}
 }
 
@@ -301,7 +301,7 @@ func TestAnEffectiveValueNeedsOnlyItsFile(t *testing.T) {
 	w.runFor(w.agent(), time.Second)
 	w.expect(v1alpha1.SettingInSync, usual, usual)
 	if len(w.sizes) > 0 {
-		t.Errorf("proven: %v", w.sizes)
+		t.Errorf("got proofs: %v, want none", w.sizes)
 	}
 }
 
@@ -326,7 +326,7 @@ func TestOnlyTheCanaryMakesItsFirstAttemptAtOnce(t *testing.T) {
 		a.settings.proof.jitter = func(d time.Duration) time.Duration { return d }
 		w.runPass(a)
 		if len(w.sizes) != want {
-			t.Errorf("canary %t: %d attempts at once, want %d", canary, len(w.sizes), want)
+			t.Errorf("canary %t: got %d immediate attempts, want %d", canary, len(w.sizes), want)
 		}
 		w.runFor(a, proofJitter+time.Second)
 		w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
@@ -351,12 +351,12 @@ func TestANewSpecFirstRevertsTheValuesUnderTest(t *testing.T) {
 			w.declare(setting(tcpRmem, fatal))
 			a := w.runFor(w.agent(), time.Second)
 			if w.live[tcpRmem] != fatal {
-				t.Fatal("not set")
+				t.Fatal("the value is not set")
 			}
 			test.change(w)
 			w.runFor(a, time.Second)
 			if w.live[tcpRmem] != test.want || w.unconfirmed() != nil {
-				t.Errorf("in force %q, unconfirmed %+v", w.live[tcpRmem], w.unconfirmed())
+				t.Errorf("live value %q, unconfirmed %+v", w.live[tcpRmem], w.unconfirmed())
 			}
 		})
 	}
@@ -369,14 +369,14 @@ func TestAStoppedAgentRevertsUnconfirmedValues(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w.proved = func(int64) error {
 		if w.live[tcpRmem] != fatal {
-			t.Error("not set")
+			t.Error("the value is not set")
 		}
 		cancel()
 		return errors.New("the agent is told to end")
 	}
 	a.Run(ctx)
 	if w.live[tcpRmem] != usual || w.unconfirmed() != nil || len(w.files) > 0 {
-		t.Errorf("in force %q, unconfirmed %+v, in the file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
+		t.Errorf("live value %q, unconfirmed %+v, file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
 	}
 }
 
@@ -402,7 +402,7 @@ func TestAJumpOfTheClockDoesNotAffectAProof(t *testing.T) {
 					w.expect(v1alpha1.SettingFailed, usual, "")
 					// One at once, one after each pause, and one at the end with the old value.
 					if want := int(confirmWithin/proofPause) + 1; len(w.sizes) != want {
-						t.Errorf("%d attempts, want %d", len(w.sizes), want)
+						t.Errorf("got %d attempts, want %d", len(w.sizes), want)
 					}
 				}
 				if diff := cmp.Diff(histories[0], histories[1]); diff != "" {
@@ -431,12 +431,12 @@ func TestAKilledAgentLeavesNoUnconfirmedValue(t *testing.T) {
 				w.runPass(w.agent())
 				w.gone = false
 				if w.live[tcpRmem] != usual || w.unconfirmed() != nil || len(w.files) > 0 {
-					t.Fatalf("in force %q, unconfirmed %+v, in the file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
+					t.Fatalf("live value %q, unconfirmed %+v, file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
 				}
 			}
 			w.expect(v1alpha1.SettingFailed, usual, "")
 			if !strings.Contains(w.message(tcpRmem), "stopped twice") {
-				t.Errorf("says %q", w.message(tcpRmem))
+				t.Errorf("message: got %q", w.message(tcpRmem))
 			}
 		})
 	}
@@ -460,7 +460,7 @@ func TestTheAttemptThatOutlastsAProofIsTheLast(t *testing.T) {
 			for range int(confirmWithin / time.Second) {
 				w.runPass(a)
 				if took := a.settings.machine.fromNow(0) - started; took >= confirmWithin && w.live[tcpRmem] == fatal {
-					t.Errorf("in force %s after it was set", took)
+					t.Errorf("the fatal value is still live %s after it was set", took)
 				}
 				w.clock.Step(time.Second)
 			}
@@ -484,7 +484,7 @@ func TestConnectionsHaveTimeToWorkAgain(t *testing.T) {
 				w.runPass(a)
 				w.runWhileFatal(a)
 				if s := a.settings.outcome.settings[0]; s.State != v1alpha1.SettingPending || s.WaitsFor != v1alpha1.WaitsForConnections {
-					t.Errorf("reverted, and not tried again yet: %+v", s)
+					t.Errorf("after the revert and before the next attempt: got %+v", s)
 				}
 				for passed := time.Duration(0); passed < time.Minute; passed += time.Second {
 					if passed == 5*time.Second {
@@ -495,7 +495,7 @@ func TestConnectionsHaveTimeToWorkAgain(t *testing.T) {
 					w.clock.Step(time.Second)
 				}
 				if w.state(tcpRmem) != want || w.live[tcpRmem] != usual {
-					t.Errorf("%s: %s, in force %q; want %s", w.state(tcpRmem), w.message(tcpRmem), w.live[tcpRmem], want)
+					t.Errorf("%s: %s, live value %q; want %s", w.state(tcpRmem), w.message(tcpRmem), w.live[tcpRmem], want)
 				}
 			})
 		}
@@ -510,7 +510,7 @@ func TestALoopWakesForTheNextAttemptAfterAJumpOfTheClock(t *testing.T) {
 		w.runPass(a)
 		w.clock.jump(jump)
 		if wait := a.wakeAt().Sub(w.clock.Now()); wait > proofPause {
-			t.Errorf("after a jump of %s it sleeps for %s", jump, wait)
+			t.Errorf("after a jump of %s: the loop sleeps for %s", jump, wait)
 		}
 	}
 }
@@ -523,7 +523,7 @@ func TestNothingIsProvenWhileAPermitIsUndecided(t *testing.T) {
 	w.getErr = errors.New("connection refused")
 	a := w.runFor(w.agent(), 30*time.Second)
 	if len(w.sizes) > 0 || w.live[tcpRmem] != usual || w.clientNode.Status.ObservedGeneration != 0 {
-		t.Errorf("%d attempts, in force %q, generation %d is reported", len(w.sizes), w.live[tcpRmem], w.clientNode.Status.ObservedGeneration)
+		t.Errorf("%d attempts, live value %q, generation %d is reported", len(w.sizes), w.live[tcpRmem], w.clientNode.Status.ObservedGeneration)
 	}
 	w.getErr = nil
 	w.runFor(a, 2*time.Minute)
@@ -550,7 +550,7 @@ func TestTheLoopDoesNotWakeForWorkThatAProofDelays(t *testing.T) {
 			for range int((confirmWithin + retestWithin) / time.Second) {
 				w.runPass(a)
 				if wait := a.wakeAt().Sub(w.clock.Now()); wait <= 0 {
-					t.Fatalf("it wakes at once, and %s has waited for %s", name, -wait)
+					t.Fatalf("the loop wakes at once, but %s has waited for %s", name, -wait)
 				}
 				w.clock.Step(time.Second)
 			}
@@ -601,7 +601,7 @@ func TestNoValueIsTriedWithoutAClock(t *testing.T) {
 	w.declare(setting(tcpRmem, "8192 131072 6291456"))
 	w.runFor(a, time.Second)
 	if want := "no settings changed on this node: " + broken.Error(); w.live[tcpRmem] != usual || w.message(tcpRmem) != want {
-		t.Errorf("in force %q, %q; want %q", w.live[tcpRmem], w.message(tcpRmem), want)
+		t.Errorf("live value %q, %q; want %q", w.live[tcpRmem], w.message(tcpRmem), want)
 	}
 
 	w.clock.err = nil
@@ -611,7 +611,7 @@ func TestNoValueIsTriedWithoutAClock(t *testing.T) {
 	w.clock.err = broken
 	w.runPass(a)
 	if w.live[tcpRmem] != usual {
-		t.Errorf("in force %q though its time cannot be measured", w.live[tcpRmem])
+		t.Errorf("live value %q though its time cannot be measured", w.live[tcpRmem])
 	}
 }
 
@@ -637,16 +637,16 @@ func TestAnAgentDoesNotProveValuesOfAnotherAgent(t *testing.T) {
 			w.write(journal.File, edit(hosttest.ReadFile(t, w.dir, journal.File)))
 			a := w.runFor(w.agent(), 2*time.Minute)
 			if w.live[tcpRmem] != "8192 131072 6291456" || w.unconfirmed() == nil || len(w.files) > 0 {
-				t.Fatalf("in force %q, unconfirmed %+v, in the file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
+				t.Fatalf("live value %q, unconfirmed %+v, file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
 			}
 			if want := "no settings changed on this node: cannot revert " + tcpRmem + ": read-only file system"; w.message(tcpRmem) != want {
-				t.Errorf("says %q, want %q", w.message(tcpRmem), want)
+				t.Errorf("message: got %q, want %q", w.message(tcpRmem), want)
 			}
 			w.restoreErr, w.log = nil, nil
 			w.runFor(a, maxRetry+2*driftInterval)
 			reverted, tried := slices.Index(w.log, "restore "+tcpRmem), slices.Index(w.log, "try "+tcpRmem)
 			if reverted < 0 || tried < reverted {
-				t.Errorf("want it reverted, and then tried by this agent itself: %v", w.log)
+				t.Errorf("got steps %v, want a revert, and then an attempt by this agent", w.log)
 			}
 			w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
 		})
@@ -693,11 +693,11 @@ func TestACrashAtAnyStepOfAProofLeavesNoFatalValue(t *testing.T) {
 					w.expect(v1alpha1.SettingInSync, value, value)
 				}
 				if w.unconfirmed() != nil {
-					t.Fatalf("death %d: unconfirmed %+v", n, w.unconfirmed())
+					t.Fatalf("crash %d: unconfirmed %+v", n, w.unconfirmed())
 				}
 				if !died {
 					if n < 15 {
-						t.Errorf("only %d steps", n-1)
+						t.Errorf("got only %d steps", n-1)
 					}
 					return
 				}
@@ -711,10 +711,10 @@ func (w *world) expectSafe(n int, value string) {
 	u, confirmed := w.unconfirmed(), w.journal()[tcpRmem].Applied == value
 	isUnconfirmed := u != nil && u.Settings[tcpRmem].Before.Value == usual
 	if w.live[tcpRmem] != usual && !isUnconfirmed && !confirmed {
-		w.t.Fatalf("death %d: %q is in force, and the journal does not tell: %v", n, w.live[tcpRmem], w.log)
+		w.t.Fatalf("crash %d: the live value %q is not in the journal: %v", n, w.live[tcpRmem], w.log)
 	}
 	if w.files[tcpRmem] != "" && (!confirmed || value == fatal) {
-		w.t.Fatalf("death %d: the file holds %q, which is not confirmed: %v", n, w.files[tcpRmem], w.log)
+		w.t.Fatalf("crash %d: the file contains the unconfirmed value %q: %v", n, w.files[tcpRmem], w.log)
 	}
 }
 

@@ -70,7 +70,7 @@ func TestTheOriginalsOfAPairOutliveAChangeFromOneToTheOther(t *testing.T) {
 func (h *storageHost) expectPair(key, ratio, bytes string) {
 	h.t.Helper()
 	if got := h.readPair(); got != [2]string{ratio, bytes} {
-		h.t.Errorf("ratio and bytes are %q", got)
+		h.t.Errorf("ratio and bytes: got %q", got)
 	}
 	if state := h.state(key); state != v1alpha1.SettingInSync {
 		h.t.Errorf("%s is %s: %s", key, state, h.message(key))

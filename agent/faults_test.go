@@ -124,7 +124,7 @@ func (h *faultyHost) settled() map[string]v1alpha1.SettingState {
 	if h.struck {
 		if want := h.want[len(h.scenes)]; err == nil && restored == h.spec.Release && cmp.Equal(want.States, states) {
 			if diff := cmp.Diff(want.Files, h.everything()); diff != "" {
-				h.t.Fatalf("nothing is reported, and (-want +got):\n%s", diff)
+				h.t.Fatalf("no failure is reported, but the files differ (-want +got):\n%s", diff)
 			}
 		}
 		h.reject = func(host.Op) error { return nil }
@@ -185,10 +185,10 @@ func TestAFailedChangeAnywhereIsRepaired(t *testing.T) {
 	before := clean.everything()
 	want := clean.life()
 	if diff := cmp.Diff(before, want[len(want)-1].Files); diff != "" {
-		t.Fatalf("without a fault the story leaves (-before +after):\n%s", diff)
+		t.Fatalf("host after a run without faults (-before +after):\n%s", diff)
 	}
 	if s := want[1].States[ihash]; s != v1alpha1.SettingInSync {
-		t.Fatalf("without a fault the argument is %s after the boot", s)
+		t.Fatalf("argument after the boot, without faults: got %s", s)
 	}
 	grows := []host.Op{host.OpMkdir, host.OpCreate, host.OpWrite, host.OpSync}
 	faults := map[string]func(n int) func(count int, op host.Op) error{
@@ -218,11 +218,11 @@ func TestAFailedChangeAnywhereIsRepaired(t *testing.T) {
 				h.want = want
 				got := h.life()
 				if diff := cmp.Diff(want, got); diff != "" {
-					t.Fatalf("with change %d refused (-want +got):\n%s", n, diff)
+					t.Fatalf("after the rejection of change %d (-want +got):\n%s", n, diff)
 				}
 				if count < n {
 					if n < 100 {
-						t.Errorf("only %d changes", n-1)
+						t.Errorf("got only %d changes", n-1)
 					}
 					return
 				}

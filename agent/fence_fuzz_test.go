@@ -66,17 +66,17 @@ func checkFiles(t *testing.T, before, after map[string]string, everyKey bool) {
 		case name == journal.File:
 		case strings.HasPrefix(name, "/proc/"), name == grubCfg:
 			if _, there := before[name]; !there {
-				t.Errorf("%s has come into being", name)
+				t.Errorf("%s was created", name)
 			}
 		case !strings.HasPrefix(name, "/etc/") || !strings.Contains(filepath.Base(name), "storage-client"):
-			t.Errorf("%s is not ours and was changed: %q", name, data)
+			t.Errorf("%s does not belong to the agent and was changed: %q", name, data)
 		default:
 			checkFile(t, name, data, everyKey)
 		}
 	}
 	for name := range before {
 		if _, there := after[name]; !there {
-			t.Errorf("%s is gone", name)
+			t.Errorf("%s was removed", name)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func TestFilesOfAnEarlierReleaseAreTakenOverOnce(t *testing.T) {
 		t.Errorf("second apply: states (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(after, b.tree()); diff != "" {
-		t.Errorf("a second apply has changed the host (-before +after):\n%s", diff)
+		t.Errorf("host after a second apply (-before +after):\n%s", diff)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestOneOfBothNamesHoldsTheValuesAfterACrashAtAnyPoint(t *testing.T) {
 			_, isFormer := tree[former]
 			_, isNew := tree[name]
 			if held := tree[name] + tree[former]; former != name && (isFormer == isNew || held != before[former]) {
-				t.Errorf("crash at change %d: %s there: %t, %s there: %t, holding %q", n, former, isFormer, name, isNew, held)
+				t.Errorf("crash at change %d: %s exists: %t, %s exists: %t, content %q", n, former, isFormer, name, isNew, held)
 			}
 		}
 		b.fs = whole
@@ -189,10 +189,10 @@ func TestTheNewNameOverridesAFileThatOverrodeTheFormerName(t *testing.T) {
 	b := newFormerBox(t)
 	hosttest.WriteFile(t, b.dir, aksFile, "net.core.rmem_max = 1048576\n")
 	if got := states(b.compare(report.Observe))[rmem]; got != "Shadowed" {
-		t.Errorf("before: %s", got)
+		t.Errorf("state before apply: got %s", got)
 	}
 	if got := states(b.apply())[rmem]; got != "InSync" {
-		t.Errorf("after: %s", got)
+		t.Errorf("state after apply: got %s", got)
 	}
 }
 
@@ -221,10 +221,10 @@ func TestRestoreRemovesBothNames(t *testing.T) {
 				}
 			}
 			if len(left) > 0 {
-				t.Errorf("left: %v", slices.Sorted(slices.Values(left)))
+				t.Errorf("leftover files: %v", slices.Sorted(slices.Values(left)))
 			}
 			if got := hosttest.ReadFile(t, b.dir, "/proc/sys/net/core/rmem_max"); got != "212992\n" {
-				t.Errorf("rmem_max is %q", got)
+				t.Errorf("rmem_max: got %q", got)
 			}
 		})
 	}

@@ -145,10 +145,10 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 		t.Errorf("states (-want +got):\n%s", diff)
 	}
 	if h.clientNode.Status.RebootRequired {
-		t.Error("a mount option asks for a reboot")
+		t.Error("a mount option requires a reboot")
 	}
 	if got := hosttest.ReadFile(t, h.dir, "/proc/sys/vm/dirty_ratio"); got != "20\n" {
-		t.Errorf("vm.dirty_ratio is %q: what is declared wins over tuned's profile", got)
+		t.Errorf("vm.dirty_ratio: got %q, want the declared value instead of the one in the profile of tuned", got)
 	}
 	for key, part := range map[string]string{profileOf: "vm.dirty_ratio=10 (declared: vm.dirty_ratio=20)", diskFS: "2048 KiB"} {
 		if !strings.Contains(h.message(key), part) {
@@ -204,7 +204,7 @@ func TestANewMountHasItsReadAheadAtOnceAndIsNoDrift(t *testing.T) {
 		h.writeTable(fmt.Sprintf("40 30 0:%d / %s%d rw - nfs4 filer:/b rw,vers=4.1\n", 60+i, pod, i))
 		h.clock.Step(mounted.Interval)
 		if h.runPass(a) {
-			t.Fatal("died")
+			t.Fatal("the agent crashed")
 		}
 		if got := hosttest.ReadFile(t, h.dir, file); got != "15360\n" {
 			t.Fatalf("mount %d has %q after %s", i, got, mounted.Interval)
@@ -214,7 +214,7 @@ func TestANewMountHasItsReadAheadAtOnceAndIsNoDrift(t *testing.T) {
 	h.clock.Step(driftInterval)
 	h.runPass(a)
 	if got := hosttest.ReadFile(t, h.dir, window); got != "15360\n" {
-		t.Errorf("drift is not healed: %q, %s", got, h.message(readAhead4))
+		t.Errorf("drift is not reset: got %q, %s", got, h.message(readAhead4))
 	}
 }
 
@@ -255,7 +255,7 @@ func TestAHostWithoutSupportIsUnchanged(t *testing.T) {
 		t.Errorf("host (-before +after):\n%s", diff)
 	}
 	if slices.ContainsFunc(h.log, func(step string) bool { return strings.HasPrefix(step, "systemctl") }) {
-		t.Errorf("ran %v", h.log)
+		t.Errorf("commands: got %v", h.log)
 	}
 }
 
@@ -270,7 +270,7 @@ func TestAHostsFileSystemIsNotMadeWeaker(t *testing.T) {
 		h.declare(setting(diskFS, value))
 		h.runUntilIdle(h.agent())
 		if h.state(diskFS) != v1alpha1.SettingUnsupported || !strings.Contains(h.message(diskFS), "/mnt/disks/d1: "+reason) {
-			t.Errorf("%s: %s %q, want it to tell %q", value, h.state(diskFS), h.message(diskFS), reason)
+			t.Errorf("%s: got %s %q, want a message with %q", value, h.state(diskFS), h.message(diskFS), reason)
 		}
 		if diff := cmp.Diff(before, hosttest.ReadTree(t, h.dir, "/etc")); diff != "" {
 			t.Errorf("%s: files (-before +after):\n%s", value, diff)
@@ -281,7 +281,7 @@ func TestAHostsFileSystemIsNotMadeWeaker(t *testing.T) {
 	h.declare(setting(diskFS, "xfs:noatime,rw,noquota"))
 	h.runUntilIdle(h.agent())
 	if h.state(diskFS) != v1alpha1.SettingInSync {
-		t.Errorf("where nothing is weaker: %s %q", h.state(diskFS), h.message(diskFS))
+		t.Errorf("an option that weakens no mount: got %s %q", h.state(diskFS), h.message(diskFS))
 	}
 }
 

@@ -160,7 +160,7 @@ func (b *box) expectHost(r report.Report, want map[string]v1alpha1.SettingState,
 			reboot = append(reboot, s.Key)
 		}
 		if s.State == isNotFor && s.Message == "" {
-			b.t.Errorf("%s: nobody learns why %s is not supported", r.Command, s.Key)
+			b.t.Errorf("%s: %s is not supported, and the message is empty", r.Command, s.Key)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -168,7 +168,7 @@ func (b *box) expectHost(r report.Report, want map[string]v1alpha1.SettingState,
 	}
 	for key, part := range messageParts {
 		if !strings.Contains(messages[key], part) {
-			b.t.Errorf("%s: message of %s is %q, want %q in it", r.Command, key, messages[key], part)
+			b.t.Errorf("%s: message of %s: got %q, want it to contain %q", r.Command, key, messages[key], part)
 		}
 	}
 	if diff := cmp.Diff(reboot, r.RebootRequiredBy); diff != "" || r.AsDeclared != allGood {

@@ -213,15 +213,15 @@ func TestMountsAreComparedWithTheirVolumes(t *testing.T) {
 				}
 			}
 			if got.State != test.state || (len(test.message) == 0) != (got.Message == "") {
-				t.Errorf("%s: %q, want %s", got.State, got.Message, test.state)
+				t.Errorf("got %s: %q, want %s", got.State, got.Message, test.state)
 			}
 			for _, part := range test.message {
 				if !strings.Contains(got.Message, part) {
-					t.Errorf("message %q lacks %q", got.Message, part)
+					t.Errorf("message: got %q, want it to contain %q", got.Message, part)
 				}
 			}
 			if test.without != "" && strings.Contains(got.Message, test.without) {
-				t.Errorf("message %q names %q", got.Message, test.without)
+				t.Errorf("message: got %q, want it without %q", got.Message, test.without)
 			}
 		})
 	}
@@ -247,12 +247,12 @@ func TestOtherVolumesAreNotANewSpec(t *testing.T) {
 	w.clock.Step(driftInterval)
 	w.runPass(a)
 	if w.live[rmem] != "1" || w.applies != applied || w.message(rmem) != leftAloneMessage {
-		t.Errorf("a setting that is no longer reset is %s after %d applications: %s", w.live[rmem], w.applies-applied, w.message(rmem))
+		t.Errorf("a setting that is no longer reset: got value %s after %d applications: %s", w.live[rmem], w.applies-applied, w.message(rmem))
 	}
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Settings[0].Value = "8388608" })
 	w.runPass(a)
 	if w.live[rmem] != "8388608" {
-		t.Errorf("new orders were not carried out: %s", w.live[rmem])
+		t.Errorf("new orders are not applied: live value %s", w.live[rmem])
 	}
 }
 
@@ -269,7 +269,7 @@ func TestHealedDriftIsReportedWithTheObservedValue(t *testing.T) {
 		return nil
 	}
 	if got := drift(rmem); got != nil {
-		t.Fatalf("drift %+v before there was any", got)
+		t.Fatalf("got drift %+v, want none", got)
 	}
 	w.live[rmem] = "4096"
 	w.clock.Step(driftInterval)
@@ -284,25 +284,25 @@ func TestHealedDriftIsReportedWithTheObservedValue(t *testing.T) {
 
 	a = w.runUntilIdle(w.agent())
 	if got := drift(rmem); got == nil || got.Count != 1 {
-		t.Errorf("after a restart of the agent: %+v", got)
+		t.Errorf("drift after a restart of the agent: got %+v", got)
 	}
 	delete(w.files, rmem)
 	w.clock.Step(driftInterval)
 	w.runPass(a)
 	if got := drift(rmem); got == nil || got.Count != 2 {
-		t.Errorf("after the second time: %+v", got)
+		t.Errorf("drift after the second change: got %+v", got)
 	}
 	w.boot()
 	a = w.runUntilIdle(w.agent())
 	if got := drift(rmem); got == nil || got.Count != 2 {
-		t.Errorf("after a boot: %+v", got)
+		t.Errorf("drift after a boot: got %+v", got)
 	}
 	w.declare(setting(wmem, "16777216"))
 	a = w.runUntilIdle(a)
 	w.declare(setting(rmem, "16777216"), setting(wmem, "16777216"))
 	w.runUntilIdle(a)
 	if got := drift(rmem); got != nil {
-		t.Errorf("declared anew: %+v", got)
+		t.Errorf("drift after a new declaration: got %+v", got)
 	}
 }
 
@@ -375,14 +375,14 @@ func TestTheReadAheadOfAVolumeWins(t *testing.T) {
 		t.Errorf("mount %+v", m)
 	}
 	if len(h.clientNode.Status.Settings) != 1 || h.state(readAhead4) != v1alpha1.SettingInSync {
-		t.Errorf("settings %+v, want the type's alone, in sync", h.clientNode.Status.Settings)
+		t.Errorf("settings: got %+v, want only the InSync setting of the type", h.clientNode.Status.Settings)
 	}
 	steps := h.steps
 	a = h.runUntilIdle(h.agent())
 	h.runDriftPass(a)
 	for _, step := range h.log[steps:] {
 		if strings.HasPrefix(step, string(host.OpWriteValue)) {
-			t.Errorf("a restart of the agent wrote: %s", step)
+			t.Errorf("a restart of the agent changed the host: %s", step)
 		}
 	}
 	h.readAhead(2048)
@@ -410,7 +410,7 @@ func TestTheReadAheadOfAVolumeWins(t *testing.T) {
 	h.runPass(a)
 	expect("the volume is not either", "128", "256")
 	if entries := h.journal(); len(entries) != 0 {
-		t.Errorf("the journal still holds %v", entries)
+		t.Errorf("the journal still contains %v", entries)
 	}
 }
 
@@ -432,12 +432,12 @@ func TestTheReadAheadOfAVolumeGoesBackToTheTypes(t *testing.T) {
 	h.declare(setting(readAhead4, "15360"))
 	a = h.runUntilIdle(a)
 	if got := h.windows(); got != [2]string{"15360", "1024"} {
-		t.Errorf("both: %v", got)
+		t.Errorf("windows with both settings: got %v", got)
 	}
 	h.readAhead(0)
 	h.runPass(a)
 	if got := h.windows(); got != [2]string{"15360", "15360"} {
-		t.Errorf("the type alone: %v", got)
+		t.Errorf("windows with only the setting of the type: got %v", got)
 	}
 	h.readAhead(1024)
 	h.runPass(a)
@@ -448,7 +448,7 @@ func TestTheReadAheadOfAVolumeGoesBackToTheTypes(t *testing.T) {
 		t.Errorf("released: %v, restored %v", got, h.clientNode.Status.Restored)
 	}
 	if entries := h.journal(); len(entries) != 0 {
-		t.Errorf("the journal still holds %v", entries)
+		t.Errorf("the journal still contains %v", entries)
 	}
 }
 
@@ -469,7 +469,7 @@ func TestANewMountOfAVolumeGetsItsReadAhead(t *testing.T) {
 	h.clock.Step(mounted.Interval)
 	h.runPass(a)
 	if entries := h.journal(); len(entries) != 0 {
-		t.Errorf("unmounted, and the journal still holds %v", entries)
+		t.Errorf("the journal still contains %v after the unmount", entries)
 	}
 }
 
@@ -565,7 +565,7 @@ func TestFlagsOfAMountAreRead(t *testing.T) {
 				t.Fatalf("mounts %+v", status.Mounts)
 			}
 			if got := status.Mounts[0]; got.State != test.state || !strings.Contains(got.Message, test.message) {
-				t.Errorf("%s %q, want %s %q", got.State, got.Message, test.state, test.message)
+				t.Errorf("got %s %q, want %s %q", got.State, got.Message, test.state, test.message)
 			}
 		})
 	}

@@ -194,7 +194,7 @@ func TestABootMenuWithALineOfAUserIsReportedAsUnsupported(t *testing.T) {
 		r := b.apply(profile("p", nil, "ihash_entries=1048576"))
 		b.expect(r, false, "", map[string]string{ihash: string(isNotFor)})
 		if r.Bootloader.Type != v1alpha1.BootloaderUnsupported || !strings.Contains(r.Bootloader.Message, grubCfg+" line 86 (set timeout=1)") {
-			t.Errorf("boot loader is %+v", r.Bootloader)
+			t.Errorf("boot loader: got %+v", r.Bootloader)
 		}
 	}
 	if got := hosttest.ReadFile(t, b.dir, grubCfg); got != menu {
@@ -205,7 +205,7 @@ func TestABootMenuWithALineOfAUserIsReportedAsUnsupported(t *testing.T) {
 func (b *box) expectText(name, part string) {
 	b.t.Helper()
 	if got := hosttest.ReadFile(b.t, b.dir, name); !strings.Contains(got, part) {
-		b.t.Errorf("%s does not hold %q:\n%s", name, part, got)
+		b.t.Errorf("%s does not contain %q:\n%s", name, part, got)
 	}
 }
 
@@ -262,7 +262,7 @@ func TestAPlanOfAMachineThatWasNeverTuned(t *testing.T) {
 	} {
 		i := slices.IndexFunc(r.Settings, func(s report.Setting) bool { return s.Key == key })
 		if got := r.Settings[i].Message; !strings.Contains(got, want) {
-			t.Errorf("of %s the plan says %q, want %q in it", key, got, want)
+			t.Errorf("message of %s in the plan: got %q, want it to contain %q", key, got, want)
 		}
 	}
 }
@@ -320,7 +320,7 @@ func TestAnImageIsBakedWithoutALiveKernel(t *testing.T) {
 	b.expectText(grubCfg, "ihash_entries=1048576")
 	for _, dir := range []string{"proc", "sys", "run"} {
 		if _, err := os.Lstat(filepath.Join(b.dir, dir)); !os.IsNotExist(err) {
-			t.Errorf("/%s has come into being: %v", dir, err)
+			t.Errorf("/%s was created: %v", dir, err)
 		}
 	}
 	if diff := cmp.Diff(map[string]host.Original{rmem: {}, ihash: {}, slots: {}}, b.journal()); diff != "" {
@@ -362,7 +362,7 @@ func TestTheBuildMachineOfAnImageIsUnchanged(t *testing.T) {
 	r := b.apply(eda())
 	b.expect(r, true, "", map[string]string{rmem: "Pending", ihash: "Pending"})
 	if diff := cmp.Diff(before, hosttest.ReadTree(t, b.dir, "/proc", "/sys")); diff != "" {
-		t.Errorf("the maker's kernel (-before +after):\n%s", diff)
+		t.Errorf("kernel of the build machine (-before +after):\n%s", diff)
 	}
 	for _, command := range b.commands.Ran {
 		if !strings.HasPrefix(command, "grub-mkconfig") {
@@ -402,7 +402,7 @@ func TestABakedNodeIsProvenAndNotRebooted(t *testing.T) {
 		t.Errorf("reboot required %t, settings %+v", status.RebootRequired, status.Settings)
 	}
 	if diff := cmp.Diff(map[string]host.Original{rmem: {}, ihash: {}}, b.journal()); diff != "" {
-		t.Errorf("the originals are no longer the image's (-want +got):\n%s", diff)
+		t.Errorf("originals of the image (-want +got):\n%s", diff)
 	}
 	after := b.tree()
 	for _, name := range []string{journal.File} {
@@ -411,7 +411,7 @@ func TestABakedNodeIsProvenAndNotRebooted(t *testing.T) {
 		delete(after, name)
 	}
 	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("proving it has changed the host (-before +after):\n%s", diff)
+		t.Errorf("host after the proof (-before +after):\n%s", diff)
 	}
 
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
@@ -420,7 +420,7 @@ func TestABakedNodeIsProvenAndNotRebooted(t *testing.T) {
 		t.Errorf("not restored: %+v", w.clientNode.Status.Settings)
 	}
 	if b.fs.Exists(trace) || strings.Contains(hosttest.ReadFile(t, b.dir, grubCfg), "ihash_entries") {
-		t.Error("drop-in or menu still hold what was baked")
+		t.Error("the drop-in or the menu still contains the settings of the image")
 	}
 }
 
@@ -448,7 +448,7 @@ func TestAProfileIsRejectedWithTheMessagesOfTheManager(t *testing.T) {
 			before := b.tree()
 			_, err := b.local(true).Apply(t.Context(), test.profiles)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error is %v, want %q", err, test.want)
+				t.Errorf("error: got %v, want %q", err, test.want)
 			}
 			if diff := cmp.Diff(before, b.tree()); diff != "" {
 				t.Errorf("the host has changed (-before +after):\n%s", diff)

@@ -28,17 +28,17 @@ func (b *box) expectReverted(r report.Report, message string) {
 	b.t.Helper()
 	for _, s := range r.Settings {
 		if s.Key == rmem && (s.State != v1alpha1.SettingFailed || !strings.Contains(s.Message, message)) {
-			b.t.Errorf("%s: %s, want Failed: %s", s.State, s.Message, message)
+			b.t.Errorf("got %s: %s, want Failed: %s", s.State, s.Message, message)
 		}
 		if s.Key != rmem && s.State != v1alpha1.SettingInSync {
 			b.t.Errorf("%s is %s: %s", s.Key, s.State, s.Message)
 		}
 	}
 	if r.AsDeclared {
-		b.t.Error("it is as declared")
+		b.t.Error("AsDeclared: got true, want false")
 	}
 	if got := b.liveValue(); got != "212992" || strings.Contains(b.tree()[trace], "rmem_max") {
-		b.t.Errorf("in force %q, in the file %q", got, b.tree()[trace])
+		b.t.Errorf("live value %q, file %q", got, b.tree()[trace])
 	}
 	if err := b.local(true).Machine.Journal.Load(); err != nil {
 		b.t.Fatal(err)
@@ -83,12 +83,12 @@ func TestOneMachineProvesByTheServerThatItMountsFrom(t *testing.T) {
 			started := b.clock.Now()
 			b.expectReverted(b.apply(rmemProfile("16777216")), test.message)
 			if took := b.clock.Since(started); took > confirmWithin+retestWithin+2*proofPause {
-				t.Errorf("it took %s", took)
+				t.Errorf("apply: got a duration of %s", took)
 			}
 			// On one machine, the user may try again deliberately.
 			b.tryServer = nil
 			if r := b.apply(rmemProfile("16777216")); !r.AsDeclared || b.liveValue() != "16777216" {
-				t.Errorf("tried again: %+v", r.Settings)
+				t.Errorf("second apply: got %+v", r.Settings)
 			}
 		})
 	}
@@ -109,7 +109,7 @@ func TestAJumpOfTheClockProlongsNoProofOnOneMachine(t *testing.T) {
 			}
 			b.expectReverted(b.apply(rmemProfile("16777216")), "so it is not the cause: NFS server filer1")
 			if want := 1 + int(confirmWithin/proofPause) + 1 + int(retestWithin/proofPause) + 1; b.attempts != want {
-				t.Errorf("a jump of %s before question %d: %d questions, want %d", jump, at, b.attempts, want)
+				t.Errorf("a jump of %s before attempt %d: got %d attempts, want %d", jump, at, b.attempts, want)
 			}
 		}
 	}
@@ -128,11 +128,11 @@ func TestOneMachineWithoutAServer(t *testing.T) {
 	l.NoConfirm = true
 	r, err := l.Apply(t.Context(), []v1alpha1.StorageClientProfile{rmemProfile("16777216")})
 	if err != nil || !r.AsDeclared || b.liveValue() != "16777216" || b.attempts > 0 {
-		t.Errorf("--no-confirm: %v, %+v", err, r.Settings)
+		t.Errorf("--no-confirm: error %v, settings %+v", err, r.Settings)
 	}
 	// Values that were applied in this way need no proof later.
 	if r := b.apply(rmemProfile("16777216")); !r.AsDeclared {
-		t.Errorf("again: %+v", r.Settings)
+		t.Errorf("second apply: got %+v", r.Settings)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestThePlanDescribesTheProof(t *testing.T) {
 	}
 	b.apply(rmemProfile("16777216"))
 	if s := b.compare(report.Plan, rmemProfile("16777216")).Settings[0]; s.Proof != "" {
-		t.Errorf("proven already: %+v", s)
+		t.Errorf("after the proof: got %+v", s)
 	}
 }
 
@@ -165,7 +165,7 @@ func TestAStoppedCommandRevertsTheValue(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if b.liveValue() != "212992" || strings.Contains(b.tree()[journal.File], "rmem_max") {
-		t.Errorf("in force %q, journal %s", b.liveValue(), b.tree()[journal.File])
+		t.Errorf("live value %q, journal %s", b.liveValue(), b.tree()[journal.File])
 	}
 }
 
@@ -186,24 +186,24 @@ func TestTheNextCommandRevertsTheValueOfAKilledCommand(t *testing.T) {
 			func() {
 				defer func() {
 					if recover() != any(errCrash) {
-						t.Fatal("not killed")
+						t.Fatal("the command was not killed")
 					}
 				}()
 				b.apply(rmemProfile("16777216"))
 			}()
 			if b.liveValue() != "16777216" || strings.Contains(b.tree()[trace], "rmem_max") {
-				t.Fatalf("in force %q, in the file %q", b.liveValue(), b.tree()[trace])
+				t.Fatalf("live value %q, file %q", b.liveValue(), b.tree()[trace])
 			}
 			b.tryServer = func(int) error {
 				if got := b.liveValue(); got != "212992" && got != "33554432" {
-					t.Errorf("%q is still in force", got)
+					t.Errorf("%q is still the live value", got)
 				}
 				return nil
 			}
 			b.clock.Step(time.Hour)
 			next(b)
 			if name == "by a restore" && b.liveValue() != "212992" {
-				t.Errorf("in force %q", b.liveValue())
+				t.Errorf("live value %q", b.liveValue())
 			}
 			l := b.local(true)
 			if err := l.Machine.Journal.Load(); err != nil {

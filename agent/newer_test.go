@@ -54,19 +54,19 @@ func TestAnUnprovenValueIsRevertedAfterADowngrade(t *testing.T) {
 			w.declare(setting(tcpRmem, fatal))
 			w.runPass(w.agent())
 			if w.live[tcpRmem] != fatal || w.unconfirmed() == nil {
-				t.Fatal("not set")
+				t.Fatal("the value is not set")
 			}
 			addField(t, w.dir)
 			w.gone = gone
 			w.runFor(w.agent(), time.Minute)
 			if w.live[tcpRmem] != usual || w.unconfirmed() != nil || len(w.files) > 0 {
-				t.Errorf("in force %q, unconfirmed %+v, in the file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
+				t.Errorf("live value %q, unconfirmed %+v, file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
 			}
 			if !gone && (w.state(tcpRmem) != v1alpha1.SettingFailed || w.message(tcpRmem) != "not changed: "+laterNote) {
 				t.Errorf("%s: %s", w.state(tcpRmem), w.message(tcpRmem))
 			}
 			if !hasField(w.dir) {
-				t.Error("the journal has lost the field")
+				t.Error("the journal no longer contains the field")
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func TestNoValueIsConfirmedInAJournalOfANewerAgent(t *testing.T) {
 	}
 	w.runFor(a, 2*time.Minute)
 	if w.live[tcpRmem] != usual || w.unconfirmed() != nil || len(w.files) > 0 || w.state(tcpRmem) != v1alpha1.SettingFailed {
-		t.Errorf("in force %q, unconfirmed %+v, in the file %v, %s", w.live[tcpRmem], w.unconfirmed(), w.files, w.state(tcpRmem))
+		t.Errorf("live value %q, unconfirmed %+v, file %v, %s", w.live[tcpRmem], w.unconfirmed(), w.files, w.state(tcpRmem))
 	}
 }
 
@@ -174,7 +174,7 @@ func TestAJournalOfANewerAgentAllowsOnlyRestoring(t *testing.T) {
 					messages[s.Key] = s.Message
 				}
 				if s.Drift != nil {
-					t.Errorf("%s: a drift is counted: %+v", s.Key, s.Drift)
+					t.Errorf("%s: got drift %+v, want none", s.Key, s.Drift)
 				}
 			}
 			if diff := cmp.Diff(want, messages); diff != "" {
@@ -262,7 +262,7 @@ func TestUnsupportedKeysDoNotPreventOtherRestores(t *testing.T) {
 			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 			a := w.runUntilIdle(w.agent())
 			if w.live[rmem] != "212992" || len(w.files) > 0 || test.restored && w.live[wmem] != "212992" {
-				t.Errorf("in force %v, in the file %v", w.live, w.files)
+				t.Errorf("live value %v, file %v", w.live, w.files)
 			}
 			if diff := cmp.Diff(test.journal, slices.Sorted(maps.Keys(w.journal()))); diff != "" {
 				t.Errorf("journal (-want +got):\n%s", diff)
@@ -295,15 +295,15 @@ func TestAnUnprovenValueOfAnUnknownSubjectStaysRecorded(t *testing.T) {
 			a = w.runFor(a, 20*time.Minute)
 			want := map[string]journal.UnconfirmedSetting{"later/x": {Entry: journal.Entry{Applied: "2"}}}
 			if u := w.unconfirmed(); w.live[tcpRmem] != usual || u == nil || u.Reverted || !cmp.Equal(u.Settings, want) {
-				t.Fatalf("in force %q, unconfirmed %+v", w.live[tcpRmem], u)
+				t.Fatalf("live value %q, unconfirmed %+v", w.live[tcpRmem], u)
 			}
 			if got := w.message(tcpRmem); got != "not changed: a newer agent set later/x and did not confirm it, so only restoring is possible; upgrade this agent" {
-				t.Errorf("says %q", got)
+				t.Errorf("message: got %q", got)
 			}
 			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 			w.runFor(a, time.Minute)
 			if w.live[rmem] != "212992" || len(w.files) > 0 || w.clientNode.Status.Restored || w.state("later/x") != v1alpha1.SettingFailed {
-				t.Errorf("in force %v, in the file %v, %+v", w.live, w.files, w.clientNode.Status)
+				t.Errorf("live value %v, file %v, %+v", w.live, w.files, w.clientNode.Status)
 			}
 			if u := w.unconfirmed(); u == nil || !cmp.Equal(u.Settings, want) {
 				t.Errorf("unconfirmed %+v", u)
@@ -340,7 +340,7 @@ func TestOneMachineWithAJournalOfANewerAgent(t *testing.T) {
 	b.expectText("/proc/sys/net/core/rmem_max", "16777216")
 	b.expectText(trace, "net.core.rmem_max = 16777216")
 	if strings.Contains(hosttest.ReadFile(t, b.dir, grubCfg), "ihash_entries") || !hasField(b.dir) {
-		t.Errorf("the menu has the argument, or the journal has lost the field: %s", b.tree()[journal.File])
+		t.Errorf("the menu has the argument, or the journal no longer contains the field: %s", b.tree()[journal.File])
 	}
 	b.expect(b.compare(report.Observe), true, "", map[string]string{rmem: "InSync"})
 	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync"})
@@ -400,6 +400,6 @@ func TestNoReadAheadIsChangedInAJournalOfANewerAgent(t *testing.T) {
 	h.readAhead(0)
 	h.runUntilIdle(a)
 	if len(h.journal()) > 0 || !hasField(h.dir) {
-		t.Errorf("nothing is declared: journal %v", h.journal())
+		t.Errorf("journal without declared settings: got %v", h.journal())
 	}
 }

@@ -30,7 +30,7 @@ func TestAPermitRebootsOnce(t *testing.T) {
 	}
 	s := w.clientNode.Status
 	if s.BootID != "boot-2" || s.RebootRequired || w.state(ihash) != v1alpha1.SettingInSync {
-		t.Errorf("boot %s, reboot required %v, %s; want boot-2, false, InSync", s.BootID, s.RebootRequired, w.state(ihash))
+		t.Errorf("got boot %s, reboot required %v, %s; want boot-2, false, InSync", s.BootID, s.RebootRequired, w.state(ihash))
 	}
 	if diff := cmp.Diff(&v1alpha1.RebootStatus{PermitID: "p1", Phase: v1alpha1.RebootStarted}, s.Reboot); diff != "" {
 		t.Errorf("reboot (-want +got):\n%s", diff)
@@ -38,7 +38,7 @@ func TestAPermitRebootsOnce(t *testing.T) {
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
 	w.runUntilIdle(a)
 	if w.clientNode.Status.Reboot != nil {
-		t.Errorf("a permit that is gone is still spoken of: %+v", w.clientNode.Status.Reboot)
+		t.Errorf("a withdrawn permit is still reported: %+v", w.clientNode.Status.Reboot)
 	}
 }
 
@@ -49,7 +49,7 @@ func TestAPermitIsUsedNextToABootSettingThatTheFenceDoesNotKnow(t *testing.T) {
 	w.declare(append(declared(), setting("kernelArgument/of_a_later_release", "1"))...)
 	a := w.runUntilIdle(w.agent())
 	if got := w.state("kernelArgument/of_a_later_release"); got != v1alpha1.SettingUnsupported || w.state(ihash) != v1alpha1.SettingPending {
-		t.Fatalf("the settings are %s and %s, want Unsupported and Pending", got, w.state(ihash))
+		t.Fatalf("states: got %s and %s, want Unsupported and Pending", got, w.state(ihash))
 	}
 	w.permit("p1")
 	w.runUntilIdle(a)
@@ -101,7 +101,7 @@ func TestAPermitIsRejected(t *testing.T) {
 			a = w.runUntilIdle(a)
 			got := w.clientNode.Status.Reboot
 			if got == nil || got.Phase != v1alpha1.RebootRefused || !strings.Contains(got.Message, test.message) {
-				t.Errorf("reboot is %+v, want Refused with %q", got, test.message)
+				t.Errorf("reboot: got %+v, want Refused with %q", got, test.message)
 			}
 			// The obstacle is removed, but the permit already has a result. The manager may withdraw it at any time.
 			w.busy, w.malformed, w.mountErr = nil, 0, nil
@@ -109,7 +109,7 @@ func TestAPermitIsRejected(t *testing.T) {
 			w.runUntilIdle(a)
 			w.runUntilIdle(w.agent())
 			if len(w.reboots) != 0 {
-				t.Errorf("rebooted with %v", w.reboots)
+				t.Errorf("unexpected reboots %v", w.reboots)
 			}
 		})
 	}
@@ -122,7 +122,7 @@ func TestMountsOfPodsThatStayAreIgnored(t *testing.T) {
 	w.clientNode.Spec.RebootPermit.IgnorePodUIDs = []string{"stays"}
 	w.runUntilIdle(a)
 	if len(w.reboots) != 1 {
-		t.Errorf("not rebooted: %+v", w.clientNode.Status.Reboot)
+		t.Errorf("no reboot, status %+v", w.clientNode.Status.Reboot)
 	}
 }
 
@@ -133,11 +133,11 @@ func TestAUsedPermitIsNeverUsedAgain(t *testing.T) {
 	w.dieAt = w.steps + permitSteps(t)
 	a = w.runUntilIdle(a)
 	if len(w.reboots) != 0 {
-		t.Fatalf("rebooted with %v", w.reboots)
+		t.Fatalf("unexpected reboots %v", w.reboots)
 	}
 	got := w.clientNode.Status.Reboot
 	if got == nil || got.Phase != v1alpha1.RebootFailed || !strings.Contains(got.Message, "permit used, not rebooted") {
-		t.Errorf("reboot is %+v, want Failed", got)
+		t.Errorf("reboot: got %+v, want Failed", got)
 	}
 	w.permit("p2")
 	w.runUntilIdle(a)
@@ -154,12 +154,12 @@ func TestNoRebootWithAPermitThatCannotBeJournalled(t *testing.T) {
 	a = w.runUntilIdle(a)
 	got := w.clientNode.Status.Reboot
 	if got == nil || got.Phase != v1alpha1.RebootFailed || !strings.Contains(got.Message, "not journalled") {
-		t.Errorf("reboot is %+v, want Failed", got)
+		t.Errorf("reboot: got %+v, want Failed", got)
 	}
 	w.journalErr = nil
 	w.runUntilIdle(a)
 	if len(w.reboots) != 0 {
-		t.Errorf("rebooted with %v", w.reboots)
+		t.Errorf("unexpected reboots %v", w.reboots)
 	}
 }
 
@@ -193,11 +193,11 @@ func TestNoRebootWithoutItsAnnouncement(t *testing.T) {
 	w.runUntilIdle(a)
 	w.runUntilIdle(w.agent())
 	if len(w.reboots) != 0 {
-		t.Errorf("rebooted with %v", w.reboots)
+		t.Errorf("unexpected reboots %v", w.reboots)
 	}
 	got := w.clientNode.Status.Reboot
 	if got == nil || got.Phase != v1alpha1.RebootFailed {
-		t.Errorf("reboot is %+v, want Failed", got)
+		t.Errorf("reboot: got %+v, want Failed", got)
 	}
 }
 
@@ -212,7 +212,7 @@ func TestAPermitThatIsWithdrawnInBetweenIsNotUsed(t *testing.T) {
 	}
 	w.runUntilIdle(a)
 	if len(w.reboots) != 0 {
-		t.Errorf("rebooted with %v", w.reboots)
+		t.Errorf("unexpected reboots %v", w.reboots)
 	}
 }
 
@@ -226,7 +226,7 @@ func TestAForeignStatusWriteDoesNotCostThePermit(t *testing.T) {
 	}
 	w.runUntilIdle(a)
 	if len(w.reboots) != 1 {
-		t.Errorf("not rebooted: %+v", w.clientNode.Status.Reboot)
+		t.Errorf("no reboot, status %+v", w.clientNode.Status.Reboot)
 	}
 }
 
@@ -236,20 +236,20 @@ func TestAnUndecidedPermitIsNotReported(t *testing.T) {
 	w.permit("p1")
 	w.runUntilIdle(a)
 	if got := w.clientNode.Status.ObservedGeneration; got == w.clientNode.Generation {
-		t.Errorf("generation %d is reported, the manager could take the permit back", got)
+		t.Errorf("generation %d is reported, so the manager might withdraw the permit", got)
 	}
 	w.gets = 0
 	for range 100 {
 		w.runPass(a)
 	}
 	if w.gets > 1 {
-		t.Errorf("%d reads at once of an API server that does not answer", w.gets)
+		t.Errorf("got %d immediate reads while the API server does not respond", w.gets)
 	}
 	w.getErr = nil
 	w.clock.Step(time.Minute)
 	w.runUntilIdle(a)
 	if len(w.reboots) != 1 {
-		t.Errorf("not rebooted: %+v", w.clientNode.Status.Reboot)
+		t.Errorf("no reboot, status %+v", w.clientNode.Status.Reboot)
 	}
 }
 
@@ -262,12 +262,12 @@ func TestANewerSpecIsAppliedBeforeThePermit(t *testing.T) {
 	a.takeClientNode(stale)
 	a.runPass(t.Context())
 	if len(w.reboots) != 0 {
-		t.Fatalf("rebooted for a spec that is not the newest")
+		t.Fatalf("rebooted for an old spec")
 	}
 	w.clock.Step(time.Minute)
 	w.runUntilIdle(a)
 	if len(w.reboots) != 1 || w.live[ihash] != "33554432" {
-		t.Errorf("reboots %v, live %s; want one, with the newer value", w.reboots, w.live[ihash])
+		t.Errorf("got reboots %v, live value %s; want one reboot with the newer value", w.reboots, w.live[ihash])
 	}
 }
 
@@ -278,7 +278,7 @@ func TestAPermitThatTheStatusReportsAsStartedIsNotUsed(t *testing.T) {
 	w.runUntilIdle(a)
 	got := w.clientNode.Status.Reboot
 	if len(w.reboots) != 0 || got == nil || got.Phase != v1alpha1.RebootFailed {
-		t.Errorf("rebooted %v, status %+v; want no reboot and Failed", w.reboots, got)
+		t.Errorf("got reboots %v, status %+v; want no reboot and Failed", w.reboots, got)
 	}
 }
 
@@ -289,12 +289,12 @@ func TestAHostThatRejectsTheRebootIsReported(t *testing.T) {
 	a = w.runUntilIdle(a)
 	got := w.clientNode.Status.Reboot
 	if got == nil || got.Phase != v1alpha1.RebootFailed || !strings.Contains(got.Message, "operation inhibited") {
-		t.Errorf("reboot is %+v, want Failed and why", got)
+		t.Errorf("reboot: got %+v, want Failed with a reason", got)
 	}
 	w.rebootErr = nil
 	w.runUntilIdle(a)
 	w.runUntilIdle(w.agent())
 	if len(w.reboots) != 0 {
-		t.Errorf("rebooted with %v", w.reboots)
+		t.Errorf("unexpected reboots %v", w.reboots)
 	}
 }

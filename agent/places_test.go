@@ -60,7 +60,7 @@ func TestAnUpgradeKeepsOptionsThatWereAccepted(t *testing.T) {
 		before := hosttest.ReadFile(t, h.dir, optDropIn)
 		a := h.runUntilIdle(h.agentOf())
 		if got := hosttest.ReadFile(t, h.dir, optDropIn); before == "" || (got == before) != stays || (got == "") == stays {
-			t.Errorf("%s: the drop-in is %q, was %q", value, got, before)
+			t.Errorf("%s: drop-in: got %q, want %q", value, got, before)
 		}
 		if h.state(optFS) != v1alpha1.SettingUnsupported || strings.Contains(h.message(optFS), "the last applied value stays") != stays {
 			t.Errorf("%s: %s %s", value, h.state(optFS), h.message(optFS))

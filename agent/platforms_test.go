@@ -205,7 +205,7 @@ func TestPlatformsMatchTheirDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("docs/platforms.md is not what the platforms do; run this test with -update and read what has changed (-want +got):\n%s", diff)
+		t.Errorf("docs/platforms.md differs from the platforms; run this test with -update and review the changes (-want +got):\n%s", diff)
 	}
 }
 

@@ -72,13 +72,13 @@ func TestATrialIsSentToTheRunnerAndReported(t *testing.T) {
 	w.order(goodOrder())
 	w.runPass(a)
 	if trial := w.clientNode.Status.Trial; trial == nil || trial.Phase != v1alpha1.TrialRunning || trial.Succeeded {
-		t.Fatalf("trial is %+v", trial)
+		t.Fatalf("trial: got %+v", trial)
 	}
 	w.clock.Step(time.Second)
 	w.runPass(a)
 	trial := w.clientNode.Status.Trial
 	if trial == nil || trial.Phase != v1alpha1.TrialFinished || !trial.Succeeded || trial.Transports != 4 || len(trial.Proofs) != 5 || trial.Identifier != "x" {
-		t.Fatalf("trial is %+v", trial)
+		t.Fatalf("trial: got %+v", trial)
 	}
 	network, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {
@@ -96,12 +96,12 @@ func TestATrialIsSentToTheRunnerAndReported(t *testing.T) {
 		w.runPass(a)
 	}
 	if len(r.orders) != 1 {
-		t.Errorf("carried out %d times", len(r.orders))
+		t.Errorf("got %d runs of the order", len(r.orders))
 	}
 	w.order(nil)
 	w.runPass(a)
 	if w.clientNode.Status.Trial != nil {
-		t.Errorf("trial is %+v after its order has gone", w.clientNode.Status.Trial)
+		t.Errorf("trial: got %+v after its order was removed", w.clientNode.Status.Trial)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestResultsOfATrial(t *testing.T) {
 			w.runPass(a)
 			trial := w.clientNode.Status.Trial
 			if trial.Phase != test.phase || trial.Succeeded || test.message != "" && trial.Message != test.message {
-				t.Errorf("trial is %+v, want %s: %s", trial, test.phase, test.message)
+				t.Errorf("trial: got %+v, want %s: %s", trial, test.phase, test.message)
 			}
 			if data, err := json.Marshal(trial); err != nil || len(data) > 16<<10 {
 				t.Errorf("%d bytes, %v", len(data), err)
@@ -208,7 +208,7 @@ func TestCausesOfAFailedMount(t *testing.T) {
 				test.own.Cause, test.own.SameFailure = test.ownCause, test.same
 			}
 			if diff := cmp.Diff(test.own, got.Own); got.Cause != test.cause || diff != "" {
-				t.Errorf("put down to %q, want %q; own list (-want +got):\n%s", got.Cause, test.cause, diff)
+				t.Errorf("cause: got %q, want %q; original options (-want +got):\n%s", got.Cause, test.cause, diff)
 			}
 		})
 	}
@@ -250,7 +250,7 @@ func TestInvalidOrdersAreRejected(t *testing.T) {
 			w.runPass(a)
 			trial := w.clientNode.Status.Trial
 			if len(r.orders) > 0 || trial.Phase != v1alpha1.TrialRefused || !strings.HasPrefix(trial.Message, "rejected by this node's agent: ") {
-				t.Errorf("%d orders, trial is %+v", len(r.orders), trial)
+				t.Errorf("got %d orders, trial %+v", len(r.orders), trial)
 			}
 		})
 	}
@@ -263,7 +263,7 @@ func TestAnAgentWithoutATrialRunner(t *testing.T) {
 	w.runPass(a)
 	w.runPass(a)
 	if trial := w.clientNode.Status.Trial; trial == nil || trial.Phase != v1alpha1.TrialVoid || trial.Message != "this node's agent has no trial runner" {
-		t.Errorf("trial is %+v", trial)
+		t.Errorf("trial: got %+v", trial)
 	}
 }
 
@@ -274,19 +274,19 @@ func TestARestartedAgentRunsTheTrialAgain(t *testing.T) {
 	a.trial.Start = func(func()) {}
 	w.runPass(a)
 	if trial := w.clientNode.Status.Trial; trial.Phase != v1alpha1.TrialRunning || len(r.orders) > 0 {
-		t.Fatalf("trial is %+v", trial)
+		t.Fatalf("trial: got %+v", trial)
 	}
 	a = withRunner(w, r)
 	w.runPass(a)
 	w.runPass(a)
 	if trial := w.clientNode.Status.Trial; !trial.Succeeded || len(r.orders) != 1 {
-		t.Fatalf("%d orders, trial is %+v: the interrupted trial must start again", len(r.orders), trial)
+		t.Fatalf("got %d orders, trial %+v; want a new start of the interrupted trial", len(r.orders), trial)
 	}
 	a = withRunner(w, r)
 	w.runPass(a)
 	w.runPass(a)
 	if trial := w.clientNode.Status.Trial; trial == nil || !trial.Succeeded || len(r.orders) != 1 {
-		t.Errorf("%d orders, trial is %+v: what was finished is not done again", len(r.orders), trial)
+		t.Errorf("got %d orders, trial %+v; want no repetition of a finished trial", len(r.orders), trial)
 	}
 }
 
@@ -311,13 +311,13 @@ func TestANewOrderStopsThePreviousOne(t *testing.T) {
 	w.order(second)
 	w.runPass(a)
 	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("the first order ended with %v", err)
+		t.Errorf("the first order: got error %v", err)
 	}
 	for range 3 {
 		w.runPass(a)
 	}
 	if trial := w.clientNode.Status.Trial; trial.ID != "t2" || !trial.Succeeded {
-		t.Errorf("trial is %+v", trial)
+		t.Errorf("trial: got %+v", trial)
 	}
 }
 
@@ -336,9 +336,9 @@ func TestTheAgentWaitsForAMissingRunner(t *testing.T) {
 	w.runPass(a)
 	trial := w.clientNode.Status.Trial
 	if trial.Phase != v1alpha1.TrialVoid || !strings.HasPrefix(trial.Message, "call the trial runner: ") || len(r.orders) < 20 {
-		t.Errorf("%d orders, trial is %+v", len(r.orders), trial)
+		t.Errorf("got %d orders, trial %+v", len(r.orders), trial)
 	}
 	if last := r.orders[len(r.orders)-1]; last.Timeout >= 10*time.Second {
-		t.Errorf("the last order may take %s of its %d s", last.Timeout, goodOrder().TimeoutSeconds)
+		t.Errorf("timeout of the last order: got %s of %d s", last.Timeout, goodOrder().TimeoutSeconds)
 	}
 }

@@ -88,7 +88,7 @@ func TestASampleIsTakenOnceAndReported(t *testing.T) {
 	w.ask(w.sampleOrder("s1"))
 	w.runPass(a)
 	if s := w.sample(); s.ID != "s1" || s.Phase != v1alpha1.SampleRunning || s.StartTime == nil || s.Mounts != nil {
-		t.Fatalf("sample is %+v", s)
+		t.Fatalf("sample: got %+v", s)
 	}
 	w.clock.Step(time.Minute)
 	c.end()
@@ -99,14 +99,14 @@ func TestASampleIsTakenOnceAndReported(t *testing.T) {
 		Operations: []v1alpha1.OperationSample{{Name: "GETATTR", Count: 5000}},
 	}}
 	if diff := cmp.Diff(want, s.Mounts); diff != "" || s.Phase != v1alpha1.SampleFinished || s.Milliseconds != 60000 || s.Message != "" {
-		t.Fatalf("sample is %+v, mounts (-want +got):\n%s", s, diff)
+		t.Fatalf("sample: got %+v, mounts (-want +got):\n%s", s, diff)
 	}
 	for range 3 {
 		w.clock.Step(time.Minute)
 		w.runPass(a)
 	}
 	if len(c.windows) != 1 || c.windows[0] != time.Minute || len(c.pending) > 0 {
-		t.Errorf("windows: %v", c.windows)
+		t.Errorf("windows: got %v", c.windows)
 	}
 	if w.applies != applies || w.clientNode.Status.Hash != hash || w.clientNode.Status.ObservedGeneration != w.clientNode.Generation {
 		t.Errorf("%d applies, %d before; hash %q, %q before", w.applies, applies, w.clientNode.Status.Hash, hash)
@@ -114,7 +114,7 @@ func TestASampleIsTakenOnceAndReported(t *testing.T) {
 	w.ask(nil)
 	w.runPass(a)
 	if w.clientNode.Status.Sample != nil {
-		t.Errorf("sample is %+v after its request has gone", w.clientNode.Status.Sample)
+		t.Errorf("sample: got %+v after its request was removed", w.clientNode.Status.Sample)
 	}
 }
 
@@ -127,18 +127,18 @@ func TestARestartEndsTheWindow(t *testing.T) {
 	a := withCounters(w, c)
 	w.runPass(a)
 	if s := w.sample(); s.Phase != v1alpha1.SampleFailed || !strings.Contains(s.Message, "restarted during the measurement") || len(c.pending) > 0 {
-		t.Fatalf("sample is %+v", s)
+		t.Fatalf("sample: got %+v", s)
 	}
 	w.ask(w.sampleOrder("s2"))
 	w.runPass(a)
 	c.end()
 	w.runPass(a)
 	if s := w.sample(); s.ID != "s2" || s.Phase != v1alpha1.SampleFinished {
-		t.Errorf("the next sample is %+v", s)
+		t.Errorf("next sample: got %+v", s)
 	}
 	w.runPass(withCounters(w, c))
 	if s := w.sample(); s.ID != "s2" || s.Phase != v1alpha1.SampleFinished || len(s.Mounts) != 1 || len(c.pending) > 0 {
-		t.Errorf("after a restart an answer is %+v", s)
+		t.Errorf("sample after a restart: got %+v", s)
 	}
 }
 
@@ -178,12 +178,12 @@ func TestFailedSamples(t *testing.T) {
 			w.ask(test.order(w))
 			w.runPass(a)
 			if (len(c.pending) > 0) != test.begins {
-				t.Errorf("begun: %v", len(c.pending) > 0)
+				t.Errorf("the window has started: got %v", len(c.pending) > 0)
 			}
 			c.end()
 			w.runPass(a)
 			if s := w.sample(); s.Phase != v1alpha1.SampleFailed || !strings.Contains(s.Message, test.message) || s.Mounts != nil {
-				t.Errorf("sample is %+v, want %q", s, test.message)
+				t.Errorf("sample: got %+v, want %q", s, test.message)
 			}
 		})
 	}
@@ -198,13 +198,13 @@ func TestAStuckSampleDoesNotBlockTheLoop(t *testing.T) {
 	w.clock.Step(90 * time.Second)
 	w.runPass(a)
 	if s := w.sample(); s.Phase != v1alpha1.SampleRunning {
-		t.Fatalf("in its time the sample is %+v", s)
+		t.Fatalf("sample within its time: got %+v", s)
 	}
 	w.declare(setting(rmem, "16777216"))
 	w.clock.Step(time.Second)
 	w.runPass(a)
 	if s := w.sample(); s.Phase != v1alpha1.SampleFailed || !strings.Contains(s.Message, "timed out reading the counters") {
-		t.Fatalf("sample is %+v", s)
+		t.Fatalf("sample: got %+v", s)
 	}
 	if w.live[rmem] != "16777216" {
 		t.Error("the setting is not applied")
@@ -212,17 +212,17 @@ func TestAStuckSampleDoesNotBlockTheLoop(t *testing.T) {
 	w.ask(w.sampleOrder("s2"))
 	w.runPass(a)
 	if len(c.pending) != 1 || w.clientNode.Status.Sample != nil {
-		t.Errorf("%d readings; sample is %+v", len(c.pending), w.clientNode.Status.Sample)
+		t.Errorf("got %d readings, sample %+v", len(c.pending), w.clientNode.Status.Sample)
 	}
 	c.end()
 	w.runPass(a)
 	if s := w.sample(); s.ID != "s2" || s.Phase != v1alpha1.SampleRunning {
-		t.Errorf("once it has ended the next sample is %+v", s)
+		t.Errorf("next sample after the end of the stuck one: got %+v", s)
 	}
 	c.end()
 	w.runPass(a)
 	if s := w.sample(); s.ID != "s2" || s.Phase != v1alpha1.SampleFinished {
-		t.Errorf("the next sample is %+v", s)
+		t.Errorf("next sample: got %+v", s)
 	}
 }
 
@@ -240,12 +240,12 @@ func TestAWithdrawnRequestIsCanceled(t *testing.T) {
 			w.ask(next(w))
 			w.runPass(a)
 			if w.clientNode.Status.Sample != nil {
-				t.Errorf("sample is %+v", w.clientNode.Status.Sample)
+				t.Errorf("sample: got %+v", w.clientNode.Status.Sample)
 			}
 			c.end()
 			w.runPass(a)
 			if s := w.sample(); s.Phase == v1alpha1.SampleFinished || s.ID == "s1" {
-				t.Errorf("sample is %+v", s)
+				t.Errorf("sample: got %+v", s)
 			}
 		})
 	}

@@ -99,23 +99,23 @@ func TestASilentServerIsReportedWithVolumesAndPodsUntilItResponds(t *testing.T) 
 	f, a := newWatched(t)
 	f.play(a, 30*time.Second)
 	if s := f.server(); s.State != v1alpha1.ServerAnswering || s.Connections != 1 || s.LastAnswerTime == nil || len(s.Volumes) > 0 {
-		t.Fatalf("at first: %+v", s)
+		t.Fatalf("state at first: got %+v", s)
 	}
 	f.send()
 	f.askErr = &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	first := f.clock.Now()
 	for f.server().State != v1alpha1.ServerSilent {
 		if f.clock.Since(first) > 90*time.Second {
-			t.Fatalf("not told after %s: %+v", f.clock.Since(first), f.server())
+			t.Fatalf("the silent server is not reported after %s: %+v", f.clock.Since(first), f.server())
 		}
 		f.play(a, 5*time.Second)
 	}
 	if early := f.clock.Since(first); early < time.Minute {
-		t.Errorf("told after %s", early)
+		t.Errorf("the silent server is reported too early: after %s", early)
 	}
 	got := f.server()
 	if got.Since == nil || got.Since.Sub(first) > 15*time.Second || got.Since.Time.Before(first) {
-		t.Errorf("since %v, first request at %v", got.Since, first)
+		t.Errorf("since: got %v, first request at %v", got.Since, first)
 	}
 	got.Since, got.LastAnswerTime = nil, nil
 	want := v1alpha1.ServerStatus{
@@ -129,7 +129,7 @@ func TestASilentServerIsReportedWithVolumesAndPodsUntilItResponds(t *testing.T) 
 	f.answer()
 	f.play(a, 15*time.Second)
 	if s := f.server(); s.State != v1alpha1.ServerAnswering || s.PodUIDs != nil {
-		t.Errorf("15 s after it answered: %+v", s)
+		t.Errorf("15 s after the response: got %+v", s)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestARestartedAgentKeepsSilentServers(t *testing.T) {
 	f.play(a, 90*time.Second)
 	before := f.server()
 	if before.State != v1alpha1.ServerSilent {
-		t.Fatalf("%+v", before)
+		t.Fatalf("got %+v", before)
 	}
 	writes := f.writes
 	f.play(f.agent(), 2*time.Minute)
@@ -150,14 +150,14 @@ func TestARestartedAgentKeepsSilentServers(t *testing.T) {
 		t.Errorf("after a restart (-before +after):\n%s", diff)
 	}
 	if f.writes > writes+1 {
-		t.Errorf("%d writes", f.writes-writes)
+		t.Errorf("got %d writes, want at most 1", f.writes-writes)
 	}
 	// The report of an agent from before the boot describes other connections.
 	f.boot()
 	f.counters[0].Requests = nil
 	f.play(f.agent(), 30*time.Second)
 	if s := f.server(); s.State != v1alpha1.ServerAnswering {
-		t.Errorf("after a boot: %+v", s)
+		t.Errorf("after a boot: got %+v", s)
 	}
 }
 
@@ -179,13 +179,13 @@ func TestAServerThatRespondsCausesNoWrites(t *testing.T) {
 		}
 	}
 	if f.writes != writes {
-		t.Errorf("%d writes in an hour", f.writes-writes)
+		t.Errorf("got %d writes in an hour", f.writes-writes)
 	}
 	// The next agent, which has received no response, reports the same.
 	before := f.server()
 	f.play(f.agent(), 2*time.Minute)
 	if diff := cmp.Diff(before, f.server()); diff != "" || f.writes > writes+1 {
-		t.Errorf("%d writes after a restart (-before +after):\n%s", f.writes-writes, diff)
+		t.Errorf("got %d writes after a restart (-before +after):\n%s", f.writes-writes, diff)
 	}
 }
 
@@ -200,7 +200,7 @@ func TestAServerThatRespondsToSomeRequestsCausesNoWrites(t *testing.T) {
 		f.play(a, 10*time.Second)
 	}
 	if s := f.server(); s.State != v1alpha1.ServerStuck {
-		t.Fatalf("%+v", s)
+		t.Fatalf("got %+v", s)
 	}
 	writes := f.writes
 	for range 30 {
@@ -209,7 +209,7 @@ func TestAServerThatRespondsToSomeRequestsCausesNoWrites(t *testing.T) {
 		f.play(a, 10*time.Second)
 	}
 	if f.writes != writes {
-		t.Errorf("%d writes in five minutes", f.writes-writes)
+		t.Errorf("got %d writes in five minutes", f.writes-writes)
 	}
 }
 
@@ -221,14 +221,14 @@ func TestTheLastResponseIsUpdatedOnlyWithTheState(t *testing.T) {
 	f.answer()
 	f.play(a, time.Minute)
 	if s := f.server(); !s.LastAnswerTime.Equal(first) {
-		t.Errorf("it answers, and answered at %s, now %s", first, s.LastAnswerTime)
+		t.Errorf("last response: changed from %s to %s without a change of the state", first, s.LastAnswerTime)
 	}
 	f.send()
 	f.askErr = errors.New("no answer")
 	last := f.clock.Now()
 	f.play(a, 2*time.Minute)
 	if s := f.server(); s.State != v1alpha1.ServerSilent || !s.LastAnswerTime.After(first.Time) || s.LastAnswerTime.After(last) {
-		t.Errorf("silent since %s, but answered last at %s: %+v", last, s.LastAnswerTime, s)
+		t.Errorf("silent since %s, last response at %s: %+v", last, s.LastAnswerTime, s)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestSocketsAreReadOnlyWhileRequestsAreOverdue(t *testing.T) {
 	f.counters[0].Connections = append(f.counters[0].Connections, counters.Connection{ID: "1"})
 	f.play(a, 5*time.Minute)
 	if read > 0 {
-		t.Errorf("read %d times though nothing is owed", read)
+		t.Errorf("got %d reads without pending requests", read)
 	}
 	f.counters[0].Connections[1].Sends++
 	for range 12 {
@@ -255,7 +255,7 @@ func TestSocketsAreReadOnlyWhileRequestsAreOverdue(t *testing.T) {
 		f.play(a, 10*time.Second)
 	}
 	if s := f.server(); s.Reason != v1alpha1.ServerReasonTransportStuck || !strings.Contains(s.Message, "1 of 2 connections no longer carry data (local port 801)") {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v", s)
 	}
 }
 
@@ -272,7 +272,7 @@ func TestVolumesWhoseHandlesAreStaleAreNamed(t *testing.T) {
 	}
 	s := f.server()
 	if s.State != v1alpha1.ServerAnswering || s.Reason != v1alpha1.ServerReasonStaleHandles {
-		t.Fatalf("%+v", s)
+		t.Fatalf("got %+v", s)
 	}
 	if diff := cmp.Diff([]string{"pv2"}, s.Volumes); diff != "" {
 		t.Errorf("volumes (-want +got):\n%s", diff)
@@ -287,12 +287,12 @@ func TestTheNameOfTheNFSv4ClientIsReported(t *testing.T) {
 	f.clientName = "node1"
 	f.play(a, 30*time.Second)
 	if got := f.clientNode.Status.NFS4ClientName; got != "node1" {
-		t.Errorf("reports %q", got)
+		t.Errorf("NFSv4 client name: got %q", got)
 	}
 	f.clientName = ""
 	f.play(a, 30*time.Second)
 	if got := f.clientNode.Status.NFS4ClientName; got != "" {
-		t.Errorf("reports %q once the last mount has gone", got)
+		t.Errorf("NFSv4 client name after the last unmount: got %q", got)
 	}
 }
 
@@ -321,7 +321,7 @@ func TestHealthProbesRespondWhileAPassHangs(t *testing.T) {
 	<-hangs
 	// Probes that wait for the pass never return, and go test shows where.
 	if !stuck.Alive() || !stuck.Ready() {
-		t.Error("an agent whose pass has just begun is said to be stuck")
+		t.Error("an agent whose pass has just started is reported as stuck")
 	}
 	close(release)
 	<-ended
@@ -333,10 +333,10 @@ func TestAStuckReadingDoesNotBlockTheLoop(t *testing.T) {
 	a.servers.Start = func(func()) { hung++ }
 	f.play(a, 5*time.Minute)
 	if hung != 1 {
-		t.Errorf("%d readings at a time", hung)
+		t.Errorf("got %d readings at the same time, want 1", hung)
 	}
 	if f.state(rmem) != v1alpha1.SettingInSync {
-		t.Errorf("the rest does not go on: %s", f.state(rmem))
+		t.Errorf("the rest of the agent does not continue: state %s", f.state(rmem))
 	}
 }
 
@@ -355,12 +355,12 @@ func TestOnlyServersWithOverdueRequestsAreTested(t *testing.T) {
 	f, a := newWatched(t)
 	f.play(a, 5*time.Minute)
 	if f.probes > 0 {
-		t.Errorf("asked %d times", f.probes)
+		t.Errorf("got %d requests", f.probes)
 	}
 	f.send()
 	f.play(a, time.Minute)
 	if f.probes == 0 {
-		t.Error("never asked")
+		t.Error("got no request to the server")
 	}
 }
 
@@ -371,7 +371,7 @@ func TestTheKernelsLogCounts(t *testing.T) {
 	f.lines = []kernellog.Line{{Server: "filer1"}}
 	f.play(a, 30*time.Second)
 	if s := f.server(); s.State != v1alpha1.ServerSilent {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v", s)
 	}
 }
 

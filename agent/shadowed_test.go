@@ -30,7 +30,7 @@ func TestAFileThatOverridesTheAgentsFileCausesNoReboot(t *testing.T) {
 	}
 	h.permit("permit-1")
 	if !h.runPass(a) || len(h.reboots) != 1 {
-		t.Fatalf("not rebooted: %+v", h.clientNode.Status.Reboot)
+		t.Fatalf("no reboot, status %+v", h.clientNode.Status.Reboot)
 	}
 	h.start("")
 	h.write("/proc/sys/net/core/rmem_max", "4096\n") // by systemd-sysctl, from that file
@@ -38,7 +38,7 @@ func TestAFileThatOverridesTheAgentsFileCausesNoReboot(t *testing.T) {
 	h.runUntilIdle(h.agent())
 	h.expectShadowed()
 	if h.state(ihash) != v1alpha1.SettingInSync || h.clientNode.Status.RebootRequired {
-		t.Errorf("after the boot: %s, reboot required by %v", h.state(ihash), h.clientNode.Status.RebootRequiredBy)
+		t.Errorf("state after the boot: got %s, reboot required by %v", h.state(ihash), h.clientNode.Status.RebootRequiredBy)
 	}
 	for _, s := range h.clientNode.Status.Settings {
 		if s.Drift != nil {
@@ -53,7 +53,7 @@ func (h *tryingHost) expectShadowed() {
 		h.t.Errorf("live value %s", got)
 	}
 	if h.state(rmem) != v1alpha1.SettingShadowed || !strings.Contains(h.message(rmem), siteFile) {
-		h.t.Errorf("%s: %s, want Shadowed by %s", h.state(rmem), h.message(rmem), siteFile)
+		h.t.Errorf("got %s: %s, want Shadowed by %s", h.state(rmem), h.message(rmem), siteFile)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestAShadowedValueThatDriftsIsHealed(t *testing.T) {
 	h.runUntilIdle(a)
 	h.expectShadowed()
 	if drift := h.clientNode.Status.Settings[0].Drift; drift == nil || drift.Count != 1 {
-		t.Errorf("drift %+v, want it counted once", drift)
+		t.Errorf("drift: got %+v, want a count of 1", drift)
 	}
 }
 
@@ -89,13 +89,13 @@ func TestAFileThatWinsAtBootRejectsThePermit(t *testing.T) {
 	}
 	for _, s := range h.clientNode.Status.Settings {
 		if s.Key == sessions && s.TakesEffect != v1alpha1.EffectReboot {
-			t.Errorf("takes effect %s, want at a boot", s.TakesEffect)
+			t.Errorf("effect: got %s, want a boot", s.TakesEffect)
 		}
 	}
 	h.permit("permit-1")
 	h.runUntilIdle(a)
 	if answer := h.clientNode.Status.Reboot; len(h.reboots) > 0 || answer == nil || !strings.Contains(answer.Message, sessions) {
-		t.Errorf("reboots %v, answer %+v", h.reboots, answer)
+		t.Errorf("got reboots %v, result %+v", h.reboots, answer)
 	}
 	// Once the file is removed, a boot sets the value.
 	if err := os.Remove(filepath.Join(h.dir, conf)); err != nil {
@@ -104,6 +104,6 @@ func TestAFileThatWinsAtBootRejectsThePermit(t *testing.T) {
 	h.clock.Step(driftInterval)
 	h.runUntilIdle(a)
 	if h.state(sessions) != v1alpha1.SettingPending {
-		t.Errorf("%s: %s, want it to wait for a boot", h.state(sessions), h.message(sessions))
+		t.Errorf("got %s: %s, want a setting that waits for a boot", h.state(sessions), h.message(sessions))
 	}
 }

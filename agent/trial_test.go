@@ -101,7 +101,7 @@ func (h *tryingHost) permitted(a *Agent, hangs string) *Agent {
 	h.t.Helper()
 	h.permit("permit-1")
 	if !h.runPass(a) || len(h.reboots) != 1 {
-		h.t.Fatalf("not rebooted: %+v", h.clientNode.Status.Reboot)
+		h.t.Fatalf("no reboot, status %+v", h.clientNode.Status.Reboot)
 	}
 	h.start(hangs)
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })

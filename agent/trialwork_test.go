@@ -67,7 +67,7 @@ func TestWorkIsSentToTheRunnerAndReported(t *testing.T) {
 	}
 	first := trial.Passes[0].Phases[0]
 	if first.Name != "First" || first.Microseconds != 1500 || len(first.Operations) != v1alpha1.MaxTrialOperations {
-		t.Errorf("the first phase is %+v", first)
+		t.Errorf("first phase: got %+v", first)
 	}
 	data, err := json.Marshal(trial)
 	if err != nil || len(data) > 16<<10 {
@@ -107,7 +107,7 @@ func TestInvalidWorkIsRejected(t *testing.T) {
 			w.runPass(a)
 			w.runPass(a)
 			if trial := w.clientNode.Status.Trial; len(r.orders) > 0 || trial.Phase != v1alpha1.TrialRefused {
-				t.Errorf("%d orders, trial is %+v", len(r.orders), trial)
+				t.Errorf("got %d orders, trial %+v", len(r.orders), trial)
 			}
 		})
 	}

@@ -52,7 +52,7 @@ func (w *world) expectNoReboot(a *Agent, permit string) {
 	w.permit(permit)
 	w.runUntilIdle(a)
 	if len(w.reboots) > 0 || w.clientNode.Status.Reboot == nil || w.clientNode.Status.Reboot.Phase != v1alpha1.RebootRefused {
-		w.t.Errorf("reboots %v, answer %+v", w.reboots, w.clientNode.Status.Reboot)
+		w.t.Errorf("got reboots %v, result %+v", w.reboots, w.clientNode.Status.Reboot)
 	}
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
 	w.runUntilIdle(a)

@@ -32,7 +32,7 @@ func (w *world) expectWaiting(a *Agent, message string) {
 	}
 	got := w.clientNode.Status.Reboot
 	if got == nil || got.PermitID != "p1" || got.Phase != v1alpha1.RebootWaiting || !strings.Contains(got.Message, message) {
-		w.t.Errorf("reboot is %+v, want Waiting with %q", got, message)
+		w.t.Errorf("reboot: got %+v, want Waiting with %q", got, message)
 	}
 	if seen := w.clientNode.Status.ObservedGeneration; seen != w.clientNode.Generation {
 		w.t.Errorf("generation %d is reported, want %d: the manager may take the permit back", seen, w.clientNode.Generation)

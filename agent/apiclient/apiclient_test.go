@@ -162,7 +162,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	query := r.URL.Query()
 	if r.URL.Path != path || query.Get("fieldSelector") != "metadata.name=n1" {
-		s.t.Errorf("asked for %s", r.URL)
+		s.t.Errorf("got unexpected request for %s", r.URL)
 	}
 	if query.Get("watch") == "" {
 		s.requests = append(s.requests, "list")
@@ -226,7 +226,7 @@ func TestFollow(t *testing.T) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if requests := s.requests[:min(len(s.requests), len(test.requests))]; !slices.Equal(requests, test.requests) {
-				t.Errorf("requests %v, want %v", s.requests, test.requests)
+				t.Errorf("requests: got %v, want %v", s.requests, test.requests)
 			}
 		})
 	}
@@ -256,7 +256,7 @@ func TestFollowWaitsLongerEachTime(t *testing.T) {
 	c, over := client(t, s.ServeHTTP)
 	follow(t, c, 1)
 	if len(over.waits) < len(failures) {
-		t.Fatalf("%d waits, want %d", len(over.waits), len(failures))
+		t.Fatalf("got %d waits, want %d", len(over.waits), len(failures))
 	}
 	least := minDelay
 	for i, wait := range over.waits[:len(failures)] {

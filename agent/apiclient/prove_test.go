@@ -88,13 +88,13 @@ func TestProveMakesAConnectionForEachHalf(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.connections != 4 {
-		t.Errorf("%d connections for two proofs, want one for each half", s.connections)
+		t.Errorf("got %d connections for two proofs, want one for each half", s.connections)
 	}
 	if want := "GET /openapi/v2 HTTP/1.1 identity Bearer token"; s.requests[0] != want {
-		t.Errorf("first %q, want %q", s.requests[0], want)
+		t.Errorf("first request: got %q, want %q", s.requests[0], want)
 	}
 	if want := "PATCH " + path + "/n1/status HTTP/1.1"; !strings.HasPrefix(s.requests[1], want) {
-		t.Errorf("then %q, want %q", s.requests[1], want)
+		t.Errorf("second request: got %q, want %q", s.requests[1], want)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestAConnectionThatStopsIsNoProof(t *testing.T) {
 		err := c.Prove(ctx, 64<<10, v1alpha1.StorageClientNodeStatus{})
 		cancel()
 		if err == nil {
-			t.Fatal("it counts as a proof")
+			t.Fatal("the connection counts as a proof")
 		}
 		if strings.Contains(err.Error(), "read /openapi/v2: 2000 of 65536 bytes in ") {
 			break
@@ -128,7 +128,7 @@ func TestAConnectionThatStopsIsNoProof(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if slices.ContainsFunc(s.requests, func(r string) bool { return strings.HasPrefix(r, http.MethodPatch) }) {
-		t.Errorf("the status was written all the same: %v", s.requests)
+		t.Errorf("the status was written without a proof: %v", s.requests)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestARefusalIsNoProof(t *testing.T) {
 				answer(w, http.StatusOK, clientNodeJSON(3))
 			})
 			if err := c.Prove(t.Context(), 64<<10, v1alpha1.StorageClientNodeStatus{}); err == nil {
-				t.Error("it counts as a proof")
+				t.Error("the connection counts as a proof")
 			}
 		})
 	}

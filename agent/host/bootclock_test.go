@@ -23,6 +23,6 @@ func TestTheBootClockCountsFromTheBoot(t *testing.T) {
 	}
 	const decades = 20 * 365 * 24 * time.Hour
 	if first < time.Duration(monotonic.Nano()) || second < first || second > decades {
-		t.Errorf("%s and then %s since the boot, and %s by CLOCK_MONOTONIC before", first, second, time.Duration(monotonic.Nano()))
+		t.Errorf("since the boot: %s, then %s; CLOCK_MONOTONIC before: %s", first, second, time.Duration(monotonic.Nano()))
 	}
 }

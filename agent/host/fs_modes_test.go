@@ -33,10 +33,10 @@ func TestReadOnlyFileSystemRejectsEveryChange(t *testing.T) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) != 1 {
-		t.Errorf("entries %v, %v", entries, err)
+		t.Errorf("entries: got %v, error %v", entries, err)
 	}
 	if data, err := files.ReadFile("/f"); err != nil || string(data) != "old" {
-		t.Errorf("file holds %q, %v", data, err)
+		t.Errorf("content: got %q, error %v", data, err)
 	}
 }
 
@@ -59,7 +59,7 @@ func TestImageHasNoRunningSystem(t *testing.T) {
 	}
 	defer files.Close()
 	if !files.RunsKernel() {
-		t.Error("a tree with its own /proc counts as an image")
+		t.Error("a tree with a /proc of its own is accepted as an image")
 	}
 	image := files.AsImage()
 	for _, name := range []string{"/proc/sys/kernel/osrelease", "/sys/module/nfs/x", "/run/sysctl.d/a.conf", "/etc/live/kernel/osrelease", "/proc"} {
@@ -77,7 +77,7 @@ func TestImageHasNoRunningSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	if files.RunsKernel() {
-		t.Error("a tree without a running kernel does not count as an image")
+		t.Error("a tree without a running kernel is rejected as an image")
 	}
 }
 
@@ -91,6 +91,6 @@ func TestSpaceOfAFileSystem(t *testing.T) {
 		t.Errorf("space = %+v, %v", space, err)
 	}
 	if _, err := files.FreeSpace("/nonexistent/x"); err == nil {
-		t.Error("no error for a name that is not there")
+		t.Error("no error for a missing name")
 	}
 }

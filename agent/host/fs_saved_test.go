@@ -57,19 +57,19 @@ func TestFileIsRestoredExactly(t *testing.T) {
 						return nil
 					}).RestoreFile(name, saved)
 					if now := saveNow(t, f, name); err != nil && !now.Equal(saved) && !now.Equal(between) {
-						t.Fatalf("after a crash at change %d it is %+v", at, now)
+						t.Fatalf("after a crash at change %d: got %+v", at, now)
 					}
 					if count < at {
 						if now := saveNow(t, f, name); err != nil || !now.Equal(saved) {
-							t.Errorf("%+v, want %+v, error %v", now, saved, err)
+							t.Errorf("got %+v, want %+v, error %v", now, saved, err)
 						}
 						if former == current && count > 0 {
-							t.Errorf("%d changes of what is as it was", count)
+							t.Errorf("got %d changes of an unchanged file", count)
 						}
 						return
 					}
 					if err := f.RestoreFile(name, saved); err != nil || !saveNow(t, f, name).Equal(saved) {
-						t.Fatalf("again after change %d: %v", at, err)
+						t.Fatalf("restore after a crash at change %d: %v", at, err)
 					}
 				}
 			})
@@ -88,7 +88,7 @@ func saveNow(t *testing.T, f FS, name string) SavedFile {
 
 func TestFileIsRestoredWithItsLabel(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("files are labelled by root alone: run the tests as root to have labels of saved files tried")
+		t.Skip("only root can label files: run the tests as root to test the labels of saved files")
 	}
 	const name = "/etc/f"
 	dir := t.TempDir()

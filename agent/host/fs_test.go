@@ -96,7 +96,7 @@ func TestReadFollowsLinksAsTheHostWould(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			data, err := f.ReadFile(test.name)
 			if !errors.Is(err, test.err) {
-				t.Fatalf("error = %v, want %v", err, test.err)
+				t.Fatalf("error: got %v, want %v", err, test.err)
 			}
 			if string(data) != test.want {
 				t.Errorf("read %q, want %q", data, test.want)
@@ -115,7 +115,7 @@ func TestWritesStayInTheRoot(t *testing.T) {
 	f := open(t, dir)
 
 	if err := f.WriteFileAtomic("/etc/x.conf", []byte("x"), 0o644); err == nil {
-		t.Error("writing through a link that leads out of the root went well")
+		t.Error("no error for a write through a link out of the root")
 	}
 	entries, err := os.ReadDir(outside)
 	if err != nil || len(entries) > 0 {
@@ -134,7 +134,7 @@ func TestWriteReplacesALinkAndNotItsTarget(t *testing.T) {
 	}
 	for name, want := range map[string]string{"/etc/x.conf": "ours", "/usr/lib/x.conf": "the package's"} {
 		if data, err := f.ReadFile(name); err != nil || string(data) != want {
-			t.Errorf("%s holds %q (%v), want %q", name, data, err, want)
+			t.Errorf("%s: got %q, error %v, want %q", name, data, err, want)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func TestWriteFileAtomicSurvivesACrashAtEveryStep(t *testing.T) {
 		err := f.WithHook(crashAt(n)).WriteFileAtomic("/etc/x.conf", []byte("new"), 0o640)
 		if err == nil {
 			if n < 6 {
-				t.Errorf("only %d steps: create, write, sync, rename and syncdir are expected", n-1)
+				t.Errorf("got only %d steps: create, write, sync, rename and syncdir are expected", n-1)
 			}
 			return
 		}
@@ -155,7 +155,7 @@ func TestWriteFileAtomicSurvivesACrashAtEveryStep(t *testing.T) {
 			t.Fatalf("step %d: %v", n, err)
 		}
 		if data, err := f.ReadFile("/etc/x.conf"); err != nil || string(data) != "old" && string(data) != "new" {
-			t.Errorf("after a crash at step %d the file holds %q (%v)", n, data, err)
+			t.Errorf("after a crash at step %d: the file contains %q, error %v", n, data, err)
 		}
 		if err := f.WriteFileAtomic("/etc/x.conf", []byte("new"), 0o640); err != nil {
 			t.Errorf("repeat after a crash at step %d: %v", n, err)
@@ -204,13 +204,13 @@ func TestRemoveAlsoDeletesRemnantsOfACrashedWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := list(t, f, "/etc"); len(got) > 0 {
-		t.Errorf("left behind: %v", got)
+		t.Errorf("leftover files: %v", got)
 	}
 	if err := f.Remove("/etc/x.conf"); err != nil {
-		t.Errorf("remove what is not there: %v", err)
+		t.Errorf("remove a missing file: %v", err)
 	}
 	if err := f.Remove("/opt/none/x.conf"); err != nil {
-		t.Errorf("remove where there is no directory: %v", err)
+		t.Errorf("remove a file in a missing directory: %v", err)
 	}
 }
 
@@ -228,7 +228,7 @@ func TestRenameSyncsFirstAndOnlyWithinADirectory(t *testing.T) {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	if err := f.Rename("/boot/grub.cfg", "/grub.cfg"); err == nil {
-		t.Error("a rename to another directory went well")
+		t.Error("no error for a rename to another directory")
 	}
 }
 
@@ -244,7 +244,7 @@ func TestWriteValueRequiresAnExistingFile(t *testing.T) {
 		t.Errorf("read back %q, %v", value, err)
 	}
 	if err := f.WriteValue("/proc/sys/vm/none", "7"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a parameter that does not exist: %v", err)
+		t.Errorf("a missing parameter: %v", err)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestMkdirAllRepeatsAfterACrash(t *testing.T) {
 		}
 	}
 	if err := f.MkdirAll("/etc/default/grub.d", 0o755); err != nil || !f.Exists("/etc/default/grub.d") {
-		t.Errorf("not made: %v", err)
+		t.Errorf("the directory was not created: %v", err)
 	}
 }
 

@@ -33,7 +33,7 @@ func TestRunHasAFixedEnvironment(t *testing.T) {
 	}
 	want := "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nLC_ALL=C\nSYSTEMCTL_FORCE_BUS=1"
 	if got := strings.TrimSpace(string(out)); !sameLines(got, want) {
-		t.Errorf("environment is %q, want %q", got, want)
+		t.Errorf("environment: got %q, want %q", got, want)
 	}
 }
 
@@ -51,11 +51,11 @@ func TestRunErrorHoldsCommandStatusAndStandardError(t *testing.T) {
 	_, err := onThisHost(t).Run(t.Context(), "ls", "/no/such/file")
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() == 0 {
-		t.Fatalf("error = %v", err)
+		t.Fatalf("error: got %v", err)
 	}
 	for _, part := range []string{"ls /no/such/file", "exit status", "No such file or directory"} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("error %q lacks %q", err, part)
+			t.Errorf("error: got %q, want it to contain %q", err, part)
 		}
 	}
 }
@@ -80,13 +80,13 @@ func TestRunLooksForCommandsInTheHostsRoot(t *testing.T) {
 		}
 	}
 	if _, err := c.Run(t.Context()); err == nil {
-		t.Error("an empty command line went well")
+		t.Error("no error for an empty command line")
 	}
 }
 
 func TestRunChangesTheRoot(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("chroot(2) needs root: run the tests as root to have host commands tried in another root")
+		t.Skip("chroot(2) requires root: run the tests as root to test host commands in another root directory")
 	}
 	busybox := staticBinary(t)
 	dir := t.TempDir()
@@ -148,7 +148,7 @@ func TestRunKillsTheChildrenToo(t *testing.T) {
 	}()
 	_, err := onThisHost(t).Run(ctx, "sh", "-c", "sleep 600 & echo $! > "+file+"; sleep 600; true")
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("error = %v", err)
+		t.Errorf("error: got %v", err)
 	}
 	// The kernel kills the child before or soon after Run returns, and its new parent collects it. Otherwise, it would continue for 600 s.
 	id := <-child
@@ -171,7 +171,7 @@ func TestOutputIsBounded(t *testing.T) {
 		}
 	}
 	if h.buf.String() != "abca" || !h.cut {
-		t.Errorf("kept %q, cut %v", h.buf.String(), h.cut)
+		t.Errorf("output: got %q, truncated %v", h.buf.String(), h.cut)
 	}
 	e := &tail{limit: 4}
 	for _, part := range []string{"abc", "def", "g"} {
@@ -180,6 +180,6 @@ func TestOutputIsBounded(t *testing.T) {
 		}
 	}
 	if string(e.buf) != "defg" {
-		t.Errorf("kept %q", e.buf)
+		t.Errorf("output: got %q", e.buf)
 	}
 }

@@ -27,7 +27,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.t.Errorf("%s %s, %v", r.Method, r.URL, err)
 	}
 	if a := review.Spec.NonResourceAttributes; review.Kind != "SelfSubjectAccessReview" || a.Path != "/metrics" || a.Verb != "get" {
-		s.t.Errorf("asked for %+v", review)
+		s.t.Errorf("got unexpected review %+v", review)
 	}
 	token := r.Header.Get("Authorization")
 	s.tokens = append(s.tokens, token)
@@ -89,10 +89,10 @@ func TestMetricsRequirePermission(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			api, _, get := guarded(t)
 			if got := get(c.authorization); got != c.want {
-				t.Errorf("answers %d, want %d", got, c.want)
+				t.Errorf("status: got %d, want %d", got, c.want)
 			}
 			if len(api.tokens) != c.requests || slices.Contains(api.tokens, "Bearer the-agents-own") {
-				t.Errorf("asked with %q", api.tokens)
+				t.Errorf("tokens: got %q", api.tokens)
 			}
 		})
 	}
@@ -102,16 +102,16 @@ func TestADecisionIsCachedForAMinute(t *testing.T) {
 	api, c, get := guarded(t)
 	for range 3 {
 		if got := get("Bearer prometheus"); got != http.StatusOK {
-			t.Fatalf("answers %d", got)
+			t.Fatalf("status: got %d", got)
 		}
 	}
 	if len(api.tokens) != 1 {
-		t.Errorf("asked %d times, want once", len(api.tokens))
+		t.Errorf("got %d requests, want 1", len(api.tokens))
 	}
 	api.revoked = true
 	c.Step(believed)
 	if got := get("Bearer prometheus"); got != http.StatusForbidden || len(api.tokens) != 2 {
-		t.Errorf("a right that was taken away: answers %d after %d questions", got, len(api.tokens))
+		t.Errorf("revoked permission: got status %d after %d requests", got, len(api.tokens))
 	}
 }
 
@@ -122,18 +122,18 @@ func TestInvalidTokensSoonStopReachingTheAPIServer(t *testing.T) {
 		answers[get(fmt.Sprint("Bearer made-up-", i))]++
 	}
 	if len(api.tokens) != maxQuestions || answers[http.StatusUnauthorized] != maxQuestions || answers[http.StatusTooManyRequests] != 2*maxQuestions {
-		t.Errorf("asked %d times, answers %v", len(api.tokens), answers)
+		t.Errorf("got %d requests, statuses %v", len(api.tokens), answers)
 	}
 	c.Step(questionSpan)
 	if got := get("Bearer prometheus"); got != http.StatusOK {
-		t.Errorf("afterwards: answers %d", got)
+		t.Errorf("after the pause: got status %d", got)
 	}
 	for i := range maxCallers + 1 {
 		c.Step(questionSpan)
 		get(fmt.Sprint("Bearer more-", i))
 	}
 	if got := get("Bearer prometheus"); got != http.StatusOK {
-		t.Errorf("after many others: answers %d", got)
+		t.Errorf("after many others: got status %d", got)
 	}
 }
 
@@ -141,10 +141,10 @@ func TestAFailingAPIServerGrantsNoAccess(t *testing.T) {
 	api, _, get := guarded(t)
 	api.broken = true
 	if got := get("Bearer prometheus"); got != http.StatusServiceUnavailable {
-		t.Errorf("answers %d", got)
+		t.Errorf("status: got %d", got)
 	}
 	api.broken = false
 	if got := get("Bearer prometheus"); got != http.StatusOK {
-		t.Errorf("a failure is remembered: answers %d", got)
+		t.Errorf("after the API server recovered: got status %d", got)
 	}
 }

@@ -48,7 +48,7 @@ func scrape(t *testing.T, reader SuperblockReader) []string {
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	if recorder.Code != http.StatusOK {
-		t.Fatalf("answers %d: %s", recorder.Code, recorder.Body)
+		t.Fatalf("status: got %d: %s", recorder.Code, recorder.Body)
 	}
 	var lines []string
 	for line := range strings.Lines(recorder.Body.String()) {
@@ -117,7 +117,7 @@ func TestTheNumberOfMountsIsLimited(t *testing.T) {
 	}
 	text := strings.Join(scrape(t, many), "\n")
 	if got := strings.Count(text, "storageclient_mount_nconnect{"); got != maxSuperblocks || !strings.Contains(text, "storageclient_mounts_omitted 3") {
-		t.Errorf("%d superblocks are reported", got)
+		t.Errorf("got %d reported superblocks", got)
 	}
 }
 

@@ -23,7 +23,7 @@ func TestCertificatesAreRenewedBeforeTheyExpire(t *testing.T) {
 		t.Error(err)
 	}
 	if again, err := config.GetCertificate(nil); err != nil || again != first {
-		t.Errorf("%v, another certificate at once", err)
+		t.Errorf("error %v, or a new certificate too early", err)
 	}
 	c.Step(certificateLife - renewBefore)
 	later, err := config.GetCertificate(nil)
@@ -66,7 +66,7 @@ func TestTheNumberOfConnectionsIsLimited(t *testing.T) {
 	go accept()
 	select {
 	case err := <-accepted:
-		t.Fatalf("one too many was accepted: %v", err)
+		t.Fatalf("a connection above the limit was accepted: %v", err)
 	default:
 	}
 	// A connection that is closed twice frees one place.
@@ -79,6 +79,6 @@ func TestTheNumberOfConnectionsIsLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
-		t.Errorf("after the end: %v", err)
+		t.Errorf("after the listener was closed: got %v", err)
 	}
 }

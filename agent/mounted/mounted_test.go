@@ -24,7 +24,7 @@ func TestStatusFitsTheAPI(t *testing.T) {
 	}
 	list, omitted := statusesOf(all, &comparison{}, sightings{})
 	if len(list) != maxMounts || omitted != 72 {
-		t.Errorf("%d mounts and %d more, want 128 and 72", len(list), omitted)
+		t.Errorf("got %d mounts and %d omitted ones, want 128 and 72", len(list), omitted)
 	}
 	network := 0
 	for _, m := range list {
@@ -33,10 +33,10 @@ func TestStatusFitsTheAPI(t *testing.T) {
 		}
 	}
 	if network != 100 {
-		t.Errorf("%d network mounts kept, want all 100", network)
+		t.Errorf("got %d network mounts, want all 100", network)
 	}
 	if utf8.RuneCountInString(list[0].Server) > bounds.Name || !utf8.ValidString(list[0].Server) {
-		t.Errorf("server is %d characters", utf8.RuneCountInString(list[0].Server))
+		t.Errorf("server: got %d characters", utf8.RuneCountInString(list[0].Server))
 	}
 	if diff := cmp.Diff([]string{"u"}, list[0].PodUIDs); diff != "" {
 		t.Errorf("pods (-want +got):\n%s", diff)

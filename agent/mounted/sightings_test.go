@@ -64,7 +64,7 @@ func TestSince(t *testing.T) {
 				}
 			}
 			if got := s.byDevice[test.device]; !got.mountedAt.Equal(test.since) || got.used != test.used {
-				t.Errorf("since %s and used %t, want %s and %t", got.mountedAt, got.used, test.since, test.used)
+				t.Errorf("got since %s and used %t, want %s and %t", got.mountedAt, got.used, test.since, test.used)
 			}
 		})
 	}

@@ -58,7 +58,7 @@ func TestACloneStaysUntilItIsReported(t *testing.T) {
 		started := time.Now()
 		pass := runClonePass(t.Context(), time.Second, stays, func(context.Context) ([]probe.Phase, int, error) { return nil, 1, nil })
 		if took := time.Since(started); took != stays || pass.Transports != 1 {
-			t.Errorf("%+v after %s", pass, took)
+			t.Errorf("got %+v after %s", pass, took)
 		}
 	})
 }
@@ -73,6 +73,6 @@ func TestAPassFitsIntoATerminationMessage(t *testing.T) {
 	first.Name, repeated.Name = probe.First, probe.Repeated
 	pass := v1alpha1.ClonePass{Phases: trialPhases([]probe.Phase{first, repeated}), Transports: 1 << 30}
 	if n := len(pass.Encode()); len(pass.Phases) != 2 || n > v1alpha1.MaxClonePassBytes {
-		t.Errorf("%d phases in %d bytes", len(pass.Phases), n)
+		t.Errorf("got %d phases in %d bytes", len(pass.Phases), n)
 	}
 }

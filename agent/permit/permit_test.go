@@ -74,7 +74,7 @@ func TestStatesOfTheDecisionOnAPermit(t *testing.T) {
 				phase = status.Reboot.Phase
 			}
 			if got != test.want || phase != test.phase || p.IsOpen(n.Spec.RebootPermit) != (test.want == Undecided) {
-				t.Errorf("answer %d with %q, want %d with %q", got, phase, test.want, test.phase)
+				t.Errorf("got result %d with %q, want %d with %q", got, phase, test.want, test.phase)
 			}
 			if waits := !p.Due().IsZero(); waits != (test.phase == v1alpha1.RebootWaiting) {
 				t.Errorf("due at %s", p.Due())

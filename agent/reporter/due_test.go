@@ -33,6 +33,6 @@ func TestDueIsNotInThePastWhileAWriteWaits(t *testing.T) {
 	clock.Step(2 * time.Second)
 	r.Run(t.Context(), busy("/b")) // not urgent, and too early
 	if left := r.Due().Sub(clock.Now()); left <= 0 {
-		t.Errorf("due %s ago, but the write waits for %s", -left, r.nextAt.Sub(clock.Now()))
+		t.Errorf("the write is due %s ago, but waits for another %s", -left, r.nextAt.Sub(clock.Now()))
 	}
 }

@@ -35,7 +35,7 @@ func TestChangesThatTheRolloutWaitsForAreUrgent(t *testing.T) {
 			changed := base.DeepCopy()
 			test.change(changed)
 			if got := IsUrgent(base, *changed); got != test.want {
-				t.Errorf("urgent is %v, want %v", got, test.want)
+				t.Errorf("urgent: got %v, want %v", got, test.want)
 			}
 		})
 	}

@@ -165,17 +165,17 @@ func TestTakeOfAnotherMount(t *testing.T) {
 	reset.Age = 200
 	got, err := take(t, state{blocks: []mounts.Superblock{listed(2)}}, state{blocks: []mounts.Superblock{reset}})
 	if err != nil || len(got) != 1 || got[0].Operations != nil || got[0].Bytes != (counters.Bytes{}) {
-		t.Errorf("counters that were reset: got %+v, %v", got, err)
+		t.Errorf("counters that were reset: got %+v, error %v", got, err)
 	}
 }
 
 func TestTakeFails(t *testing.T) {
 	broken := errors.New("no counters")
 	if _, err := take(t, state{err: broken}, state{}); !errors.Is(err, broken) {
-		t.Errorf("got %v before", err)
+		t.Errorf("before the window: got error %v", err)
 	}
 	if _, err := take(t, state{}, state{err: broken}); !errors.Is(err, broken) {
-		t.Errorf("got %v after", err)
+		t.Errorf("after the window: got error %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -191,7 +191,7 @@ func TestWriteNothing(t *testing.T) {
 		t.Errorf("%q, %v", b.String(), err)
 	}
 	if err := Evaluate(window, nil).Write(&b, "xml"); err == nil {
-		t.Error("xml is written")
+		t.Error("no error for the format xml")
 	}
 }
 

@@ -32,7 +32,7 @@ func TestRecordedHealthyMinutesRaiseNoAlarm(t *testing.T) {
 		minutes += playRecorded(t, name, states)
 	}
 	if minutes < 1000 || states[v1alpha1.ServerAnswering] < 1000 || states[v1alpha1.ServerIdle] < 100 {
-		t.Errorf("%.0f minutes of servers, %v: too few, or one-sided", minutes, states)
+		t.Errorf("got %.0f minutes of servers, states %v; want more minutes or states", minutes, states)
 	}
 	t.Logf("%.0f minutes of servers, %v", minutes, states)
 }
@@ -52,7 +52,7 @@ func playRecorded(t *testing.T, name string, states map[v1alpha1.ServerState]int
 			minutes += passed.Minutes()
 			states[v.State]++
 			if v.State.IsFailing() || len(v.Stale) > 0 || v.Flapping || v.NeedsProbe {
-				t.Fatalf("%s at %s, %s: %s, %s: %s (asks: %t)", name, now.Format(time.TimeOnly), v.Server, v.State, v.Reason, v.Message, v.NeedsProbe)
+				t.Fatalf("%s at %s, %s: %s, %s: %s (probe: %t)", name, now.Format(time.TimeOnly), v.Server, v.State, v.Reason, v.Message, v.NeedsProbe)
 			}
 		}
 	}

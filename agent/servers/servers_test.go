@@ -23,7 +23,7 @@ func TestFailingServersComeFirstIfThereAreTooMany(t *testing.T) {
 	w.Report(&status, v1alpha1.StorageClientNodeStatus{}, nil)
 	list := status.Servers
 	if len(list) != maxServers {
-		t.Fatalf("%d servers", len(list))
+		t.Fatalf("unexpected number of servers: %d", len(list))
 	}
 	silent := 0
 	for _, s := range list {
@@ -32,7 +32,7 @@ func TestFailingServersComeFirstIfThereAreTooMany(t *testing.T) {
 		}
 	}
 	if silent != 10 {
-		t.Errorf("%d of 10 silent servers are listed", silent)
+		t.Errorf("got %d silent servers, want all 10", silent)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestResultsOfTestConnections(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := questionOf(serverhealth.Key{}, c.err); got != c.want {
-				t.Errorf("%+v, want %+v", got, c.want)
+				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 		})
 	}
@@ -57,7 +57,7 @@ func TestResultsOfTestConnections(t *testing.T) {
 func TestRoundDown(t *testing.T) {
 	for n, want := range map[int]int32{0: 0, 1: 1, 2: 2, 3: 2, 255: 128, 256: 256} {
 		if got := roundDown(n); got != want {
-			t.Errorf("%d: %d, want %d", n, got, want)
+			t.Errorf("%d: got %d, want %d", n, got, want)
 		}
 	}
 }

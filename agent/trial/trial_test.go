@@ -72,7 +72,7 @@ func TestAnOrderThatFailsReturnsTheReason(t *testing.T) {
 		return probe.Result{}, errors.New("timed out: no result after 1m0s")
 	}})
 	if _, err := ask(context.Background(), socket, order, me()); err == nil || err.Error() != "timed out: no result after 1m0s" || IsTemporary(err) {
-		t.Errorf("error is %v", err)
+		t.Errorf("error: got %v", err)
 	}
 }
 
@@ -90,11 +90,11 @@ func TestOneOrderAtATime(t *testing.T) {
 	}()
 	<-started
 	if _, err := ask(context.Background(), socket, order, me()); !IsTemporary(err) {
-		t.Errorf("the second order: %v", err)
+		t.Errorf("second order: got error %v", err)
 	}
 	end <- true
 	if err := <-first; err != nil {
-		t.Errorf("the first order: %v", err)
+		t.Errorf("first order: got error %v", err)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestAnOrderStopsWithItsCaller(t *testing.T) {
 	cancel()
 	<-ended
 	if err := <-result; !errors.Is(err, context.Canceled) {
-		t.Errorf("error is %v", err)
+		t.Errorf("error: got %v", err)
 	}
 }
 
@@ -129,13 +129,13 @@ func TestOnlyTheSameUserIsTrusted(t *testing.T) {
 	t.Run("the runner rejects another caller", func(t *testing.T) {
 		socket := serve(t, &Runner{uid: me() + 1, Work: work})
 		if _, err := ask(context.Background(), socket, order, me()); err == nil || worked {
-			t.Errorf("error is %v", err)
+			t.Errorf("error: got %v", err)
 		}
 	})
 	t.Run("the agent rejects another runner", func(t *testing.T) {
 		socket := serve(t, &Runner{uid: me(), Work: work})
 		if _, err := ask(context.Background(), socket, order, me()+1); err == nil || !strings.Contains(err.Error(), "the peer belongs to user") || worked {
-			t.Errorf("error is %v", err)
+			t.Errorf("error: got %v", err)
 		}
 	})
 }
@@ -167,7 +167,7 @@ func TestAMissingRunnerIsATemporaryError(t *testing.T) {
 	defer again.Close()
 	for name, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, Socket): 0o600} {
 		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != want {
-			t.Errorf("%s: mode is %v, want %v", name, info.Mode().Perm(), want)
+			t.Errorf("%s: mode: got %v, want %v", name, info.Mode().Perm(), want)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func TestMessagesAreBounded(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := b.Write([]byte("e")); !errors.Is(err, errTooLong) {
-		t.Errorf("error is %v", err)
+		t.Errorf("error: got %v", err)
 	}
 }
 
@@ -199,6 +199,6 @@ func TestTheMountProcessRequiresASeparateMountNamespace(t *testing.T) {
 	var out bytes.Buffer
 	err := Mount(context.Background(), strings.NewReader(`{"id":"a"}`), &out)
 	if err == nil || !strings.Contains(err.Error(), "not in a separate mount namespace") || out.Len() > 0 {
-		t.Errorf("error is %v, output %q", err, out.String())
+		t.Errorf("error: got %v, output %q", err, out.String())
 	}
 }

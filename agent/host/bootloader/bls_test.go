@@ -56,7 +56,7 @@ func TestLifecycleOfAnArgumentInBootEntries(t *testing.T) {
 	m.commands.Ran = nil
 	m.apply(settings(ihash, "1048576", "audit", "0"))
 	if slices.ContainsFunc(m.commands.Ran, func(c string) bool { return strings.Contains(c, "--update-kernel") }) {
-		t.Errorf("ran %v", m.commands.Ran)
+		t.Errorf("commands: got %v", m.commands.Ran)
 	}
 	m.bootEntry(1048576)
 	expect(t, m.observe(ihash, "1048576"), host.InSync)
@@ -147,7 +147,7 @@ func TestFailedGrubbyLeavesTheEntriesUnchanged(t *testing.T) {
 			before := m.bootFiles()
 			err := m.subject.Apply(t.Context(), settings(ihash, seed))
 			if err == nil || !strings.Contains(err.Error(), test.message) {
-				t.Errorf("error is %v, want %q", err, test.message)
+				t.Errorf("error: got %v, want %q", err, test.message)
 			}
 			if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
 				t.Errorf("files (-want +got):\n%s", diff)
@@ -165,7 +165,7 @@ func TestBootEntriesConvergeAfterACrashAtEveryChange(t *testing.T) {
 		m.restart()
 		if err == nil {
 			if at < 8 {
-				t.Errorf("only %d changes", at)
+				t.Errorf("got only %d changes", at)
 			}
 			return
 		}
@@ -210,7 +210,7 @@ func TestNoStagingWithoutFreeSpace(t *testing.T) {
 				m := newHost(t)
 				m.subject.space = func(dir string) (host.Space, error) {
 					if !strings.HasPrefix(dir, "/boot/") {
-						t.Errorf("asked for %s", dir)
+						t.Errorf("unexpected directory %s", dir)
 					}
 					return test.space, test.err
 				}
@@ -218,7 +218,7 @@ func TestNoStagingWithoutFreeSpace(t *testing.T) {
 				m.subject.fs = m.fs.WithHook(func(host.Op, string) error { changes++; return nil })
 				err := m.subject.Apply(t.Context(), settings(ihash, seed))
 				if err == nil || !strings.Contains(err.Error(), test.message) {
-					t.Errorf("error is %v, want %q", err, test.message)
+					t.Errorf("error: got %v, want %q", err, test.message)
 				}
 				if changes > 0 || m.menusMade() > 0 {
 					t.Errorf("%d changes, %d menus made", changes, m.menusMade())
@@ -241,7 +241,7 @@ func TestAnImageWithBootEntries(t *testing.T) {
 	expect(t, m.observe(ihash, seed), host.Pending, "when the image boots", "memory")
 	original, err := m.subject.Original(t.Context(), "rd.lvm.lv")
 	if err != nil || original != (host.Original{Present: true, Value: "rl/root"}) {
-		t.Errorf("original = %v, %v", original, err)
+		t.Errorf("original: got %v, error %v", original, err)
 	}
 	m.apply(nil)
 	expect(t, m.restore(ihash, host.Original{}), host.InSync)
@@ -269,6 +269,6 @@ non linux entry
 		t.Errorf("entries (-want +got):\n%s", diff)
 	}
 	if text := parseEntries("").findProblem(nil, nil); text == "" {
-		t.Error("no entries are as good as any")
+		t.Error("no error without entries")
 	}
 }

@@ -25,20 +25,20 @@ func TestLifecycleOfAnArgument(t *testing.T) {
 			m := newMachine(t, fixture)
 			original, err := m.subject.Original(t.Context(), ihash)
 			if err != nil || original.Present {
-				t.Fatalf("original = %v, %v", original, err)
+				t.Fatalf("original: got %v, error %v", original, err)
 			}
 			before := parseMenu(m.read(grubCfg))
 			expect(t, m.observe(ihash, seed), host.Drifted, "not in the boot menu")
 
 			m.apply(settings(ihash, seed))
 			if diff := cmp.Diff(map[string]string{DropIn: agentDropIn}, m.agentFiles()); diff != "" {
-				t.Errorf("our files (-want +got):\n%s", diff)
+				t.Errorf("files of the agent (-want +got):\n%s", diff)
 			}
 			checkMenu(t, before, parseMenu(m.read(grubCfg)), normal)
 			got := m.observe(ihash, seed)
 			expect(t, got, host.Pending, "next boot")
 			if got.Observed != "262144" {
-				t.Errorf("observed %q, want the effective value", got.Observed)
+				t.Errorf("observed: got %q, want the effective value", got.Observed)
 			}
 
 			m.boot(16777216)
@@ -46,12 +46,12 @@ func TestLifecycleOfAnArgument(t *testing.T) {
 			got = m.observe(ihash, seed)
 			expect(t, got, host.InSync)
 			if got.Observed != seed || got.Message != "" {
-				t.Errorf("observed %q, message %q", got.Observed, got.Message)
+				t.Errorf("observed: got %q, message %q", got.Observed, got.Message)
 			}
 
 			m.apply(nil)
 			if left := m.agentFiles(); len(left) > 0 {
-				t.Errorf("left behind: %v", left)
+				t.Errorf("leftover files: %v", left)
 			}
 			if diff := cmp.Diff(before, parseMenu(m.read(grubCfg)), cmp.AllowUnexported(menu{}, bootLine{})); diff != "" {
 				t.Errorf("menu after the removal (-want +got):\n%s", diff)
@@ -73,14 +73,14 @@ func checkMenu(t *testing.T, before, after menu, normal int) {
 			found++
 		}
 		if line.recovery && hasName(line.args, ihash) {
-			t.Errorf("recovery entry %s has it", line.id)
+			t.Errorf("recovery entry %s has the argument", line.id)
 		}
 		if diff := cmp.Diff(before.lines[i].args, argumentsWithout(line.args, []host.Argument{arg})); diff != "" {
 			t.Errorf("other arguments of %s (-want +got):\n%s", line.id, diff)
 		}
 	}
 	if found != normal || len(before.lines) != len(after.lines) {
-		t.Errorf("%d of %d lines have the argument, want %d", found, len(after.lines), normal)
+		t.Errorf("got %d of %d lines with the argument, want %d", found, len(after.lines), normal)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestTheMenuKeepsItsPermissions(t *testing.T) {
 		}
 		m.apply(settings(ihash, seed))
 		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != mode {
-			t.Errorf("%v, %v, want %s", info, err, mode)
+			t.Errorf("got %v, error %v; want %s", info, err, mode)
 		}
 	}
 }
@@ -103,16 +103,16 @@ func TestApplyDoesNotWriteIfTheMenuIsAsDesired(t *testing.T) {
 	desired := settings("nosmt", "", ihash, seed, "audit", "0")
 	m.apply(desired)
 	if made := m.menusMade(); made != 1 {
-		t.Fatalf("%d menus were made", made)
+		t.Fatalf("got %d new menus", made)
 	}
 	changes := 0
 	m.subject = m.on(m.fs.WithHook(func(host.Op, string) error { changes++; return nil }))
 	m.apply(settings("audit", "0", "nosmt", "", ihash, seed))
 	if m.menusMade() != 1 || changes != 0 {
-		t.Errorf("%d menus, %d changes", m.menusMade(), changes)
+		t.Errorf("got %d new menus and %d changes, want 1 and none", m.menusMade(), changes)
 	}
 	if got := m.read(DropIn); !strings.Contains(got, "audit=0 ihash_entries=16777216 nosmt\"") {
-		t.Errorf("drop-in is %q", got)
+		t.Errorf("drop-in: got %q", got)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestNoSettingsOnAnUntouchedHostChangeNothing(t *testing.T) {
 	m.subject = m.on(m.fs.WithHook(func(host.Op, string) error { changes++; return nil }))
 	m.apply(nil)
 	if changes != 0 || len(m.commands.Ran) != 0 || len(m.facts) != 0 {
-		t.Errorf("%d changes, ran %v, noted %v", changes, m.commands.Ran, m.facts)
+		t.Errorf("got %d changes, commands %v, facts %v; want none", changes, m.commands.Ran, m.facts)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestForeignArgumentsStayUnchanged(t *testing.T) {
 			m.apply(settings(ihash, seed))
 			expect(t, m.observe(ihash, seed), host.Failed, "conflict", test.named, "8388608")
 			if m.menusMade() > 0 || m.read(grubCfg) != before || len(m.agentFiles()) > 0 {
-				t.Errorf("something was changed: %v", m.agentFiles())
+				t.Errorf("files of the agent: got %v, want no change", m.agentFiles())
 			}
 		})
 	}
@@ -205,7 +205,7 @@ func TestForeignArgumentWithTheSameValueIsNotRepeated(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.InSync, "already set in "+defaultFile+", unchanged")
 	if len(m.agentFiles()) > 0 || strings.Count(m.read(grubCfg), "ihash_entries") != 5 {
-		t.Errorf("something was changed: %v", m.agentFiles())
+		t.Errorf("files of the agent: got %v, want no change", m.agentFiles())
 	}
 }
 
@@ -215,7 +215,7 @@ func TestManualArgumentInTheMenuIsMadePersistent(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.Pending)
 	if diff := cmp.Diff(map[string]string{DropIn: agentDropIn}, m.agentFiles()); diff != "" {
-		t.Errorf("our files (-want +got):\n%s", diff)
+		t.Errorf("files of the agent (-want +got):\n%s", diff)
 	}
 }
 
@@ -225,7 +225,7 @@ func TestAnotherUserTakesOverAManagedArgument(t *testing.T) {
 	m.replace(defaultFile, `GRUB_CMDLINE_LINUX_DEFAULT="quiet"`, `GRUB_CMDLINE_LINUX_DEFAULT="quiet ihash_entries=16777216"`)
 	m.apply(settings(ihash, seed))
 	if len(m.agentFiles()) > 0 {
-		t.Errorf("files of the agent are left: %v", m.agentFiles())
+		t.Errorf("leftover files of the agent: %v", m.agentFiles())
 	}
 	expect(t, m.observe(ihash, seed), host.Pending, "already set in")
 }
@@ -237,7 +237,7 @@ func TestSizeAboveTheMemoryLimitIsClampedAndNeverStaged(t *testing.T) {
 	got := m.observe(ihash, seed)
 	expect(t, got, host.Clamped, "not staged", "the largest value that fits is 8388608", "1470 MiB")
 	if got.Observed != "262144" || len(m.agentFiles()) > 0 || m.menusMade() > 0 {
-		t.Errorf("observed %q, files %v", got.Observed, m.agentFiles())
+		t.Errorf("observed: got %q, files %v", got.Observed, m.agentFiles())
 	}
 	m.apply(settings(ihash, "8388608"))
 	expect(t, m.observe(ihash, "8388608"), host.Pending)
@@ -246,7 +246,7 @@ func TestSizeAboveTheMemoryLimitIsClampedAndNeverStaged(t *testing.T) {
 	m.apply(settings(ihash, "8388608"))
 	expect(t, m.observe(ihash, "8388608"), host.Clamped)
 	if len(m.agentFiles()) > 0 {
-		t.Errorf("still staged: %v", m.agentFiles())
+		t.Errorf("still staged files: %v", m.agentFiles())
 	}
 }
 
@@ -331,7 +331,7 @@ func TestKernelThatChangesTheCounterpartAnyway(t *testing.T) {
 		m.apply(settings(ihash, "262144"))
 		expect(t, m.observe(ihash, "262144"), host.InSync, "already has this size")
 		if !strings.Contains(m.read(grubCfg), "ihash_entries=262144") {
-			t.Error("it is not staged")
+			t.Error("the argument is not staged")
 		}
 	})
 	t.Run("a larger size is reported", func(t *testing.T) {
@@ -345,7 +345,7 @@ func TestKernelThatChangesTheCounterpartAnyway(t *testing.T) {
 		m.apply(settings(ihash, seed))
 		expect(t, m.observe(ihash, seed), host.InSync)
 		if len(m.agentFiles()) != 1 {
-			t.Errorf("our files: %v", m.agentFiles())
+			t.Errorf("files of the agent: got %v", m.agentFiles())
 		}
 	})
 }
@@ -361,10 +361,10 @@ func TestOtherArgumentsCountByTheCommandLine(t *testing.T) {
 	expect(t, got, host.InSync)
 	expect(t, m.observe("nosmt", ""), host.InSync)
 	if got.Observed != "0" {
-		t.Errorf("observed %q", got.Observed)
+		t.Errorf("observed: got %q", got.Observed)
 	}
 	if len(m.commands.Ran) != 1 {
-		t.Errorf("the kernel log was read for nothing: %v", m.commands.Ran)
+		t.Errorf("the kernel log was read without need: %v", m.commands.Ran)
 	}
 }
 
@@ -379,7 +379,7 @@ func TestTheKernelLogIsReadOnceABoot(t *testing.T) {
 	}
 	m.boot(131072)
 	if got := m.observe(ihash, seed); got.Observed != "131072" {
-		t.Errorf("observed %q after a boot", got.Observed)
+		t.Errorf("observed: got %q after a boot", got.Observed)
 	}
 }
 
@@ -388,7 +388,7 @@ func TestKernelLogWithoutSizes(t *testing.T) {
 		m := newMachine(t, debian)
 		m.commands.Fail = map[string]error{"journalctl": errors.New("no journal files")}
 		if got := m.observe(ihash, seed); got.Observed != "262144" {
-			t.Errorf("observed %q", got.Observed)
+			t.Errorf("observed: got %q", got.Observed)
 		}
 	})
 	t.Run("neither shows the size, and the size is unknown", func(t *testing.T) {
@@ -399,14 +399,14 @@ func TestKernelLogWithoutSizes(t *testing.T) {
 		got := m.observe(ihash, seed)
 		expect(t, got, host.Failed, "does not show the size")
 		if got.Observed != "" {
-			t.Errorf("observed %q", got.Observed)
+			t.Errorf("observed: got %q", got.Observed)
 		}
 	})
 	t.Run("a line written by a process does not count", func(t *testing.T) {
 		m := newMachine(t, debian)
 		m.commands.KernelLog += "Inode-cache hash table entries: 16777216 (order: 15, 134217728 bytes, linear)\n"
 		if got := m.observe(ihash, seed); got.Observed != "262144" {
-			t.Errorf("observed %q", got.Observed)
+			t.Errorf("observed: got %q", got.Observed)
 		}
 	})
 }
@@ -429,7 +429,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 			m := newMachine(t, debian)
 			m.apply([]host.Setting{setting})
 			if len(m.agentFiles()) > 0 || m.menusMade() > 0 {
-				t.Errorf("our files: %v", m.agentFiles())
+				t.Errorf("files of the agent: got %v", m.agentFiles())
 			}
 			expect(t, m.subject.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
 		})
@@ -464,7 +464,7 @@ func TestRestoreReportsRemainingArguments(t *testing.T) {
 		m.apply(settings(ihash, seed))
 		m.commands.Fail = map[string]error{"grub-mkconfig": errors.New("exit status 1")}
 		if err := m.subject.Apply(t.Context(), nil); err == nil {
-			t.Error("Apply went well")
+			t.Error("Apply: got no error")
 		}
 		expect(t, m.restore(ihash, host.Original{}), host.Failed, "exit status 1")
 		m.restart()

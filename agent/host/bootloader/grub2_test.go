@@ -65,10 +65,10 @@ func TestLifecycleOfAnArgumentOnAzureLinux(t *testing.T) {
 		t.Errorf("the menu is\n%s", m.read(grub2Cfg))
 	}
 	if info, err := os.Stat(filepath.Join(m.dir, grub2Cfg)); err != nil || info.Mode().Perm() != 0o400 {
-		t.Errorf("the menu's mode is %v, %v", info.Mode(), err)
+		t.Errorf("mode of the menu: got %v, error %v", info.Mode(), err)
 	}
 	if found := Detect(m.fs); found.MayReboot() {
-		t.Errorf("the node may be rebooted: %+v", found)
+		t.Errorf("the boot loader permits a reboot: %+v", found)
 	}
 	line := parseMenu(m.read(grub2Cfg)).lines[0]
 	m.bootWith("BOOT_IMAGE="+line.kernel+" "+joinArguments(line.args), 1048576)
@@ -94,7 +94,7 @@ func TestAzureLinuxConvergesAfterACrashAtEveryChange(t *testing.T) {
 		subject, c := m.crashing(at)
 		if err := subject.Apply(t.Context(), settings(ihash, seed)); err == nil && c.count < at {
 			if at < 8 {
-				t.Errorf("only %d changes", at)
+				t.Errorf("got only %d changes", at)
 			}
 			return
 		}

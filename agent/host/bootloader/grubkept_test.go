@@ -51,7 +51,7 @@ func TestMenuIsRestoredExactly(t *testing.T) {
 				files, modes := m.bootFiles(), m.modes()
 				story(m)
 				if len(m.facts.KeptFiles()) != 1 {
-					t.Errorf("%d files are kept", len(m.facts.KeptFiles()))
+					t.Errorf("got %d saved files", len(m.facts.KeptFiles()))
 				}
 				m.apply(nil)
 				m.expectAsBefore(files, modes)
@@ -111,7 +111,7 @@ func TestMenuIsRestoredAfterACrashAtEveryChange(t *testing.T) {
 				m.restart()
 				if err == nil && c.count < at {
 					if at < 4 {
-						t.Errorf("only %d changes", at)
+						t.Errorf("got only %d changes", at)
 					}
 					return
 				}
@@ -130,7 +130,7 @@ func TestANewMenuIsMadeIfTheHostHasChangedSince(t *testing.T) {
 	const kernel = "6.1.0-30-amd64"
 	hasKernel := func(t *testing.T, m *machine) {
 		if got := m.read(grubCfg); !strings.Contains(got, "linux\t/boot/vmlinuz-"+kernel) {
-			t.Errorf("the new kernel is gone from\n%s", got)
+			t.Errorf("the new kernel is missing in\n%s", got)
 		}
 	}
 	stories := map[string]struct {
@@ -151,7 +151,7 @@ func TestANewMenuIsMadeIfTheHostHasChangedSince(t *testing.T) {
 			m.replace(defaultFile, `"quiet"`, `"quiet ihash_entries=16777216"`)
 		}, func(t *testing.T, m *machine) {
 			if got := m.read(grubCfg); !strings.Contains(got, "quiet ihash_entries=16777216") {
-				t.Errorf("the argument is gone from\n%s", got)
+				t.Errorf("the argument is missing in\n%s", got)
 			}
 		}},
 		"the default entry was changed": {func(m *machine) {
@@ -159,7 +159,7 @@ func TestANewMenuIsMadeIfTheHostHasChangedSince(t *testing.T) {
 			m.makeGrubCfg()
 		}, func(t *testing.T, m *machine) {
 			if got := m.read(grubCfg); !strings.Contains(got, `set default="2"`) {
-				t.Errorf("the default is lost from\n%s", got)
+				t.Errorf("the default entry is missing in\n%s", got)
 			}
 		}},
 	}
@@ -172,10 +172,10 @@ func TestANewMenuIsMadeIfTheHostHasChangedSince(t *testing.T) {
 			m.apply(nil)
 			story.check(t, m)
 			if len(m.agentFiles()) > 0 || len(m.facts.KeptFiles()) > 0 {
-				t.Errorf("left behind: %v, %d files kept", m.agentFiles(), len(m.facts.KeptFiles()))
+				t.Errorf("leftover files: %v, %d saved files", m.agentFiles(), len(m.facts.KeptFiles()))
 			}
 			if name != "another file passes the argument" && strings.Contains(m.read(grubCfg), ihash) {
-				t.Errorf("the argument is left in\n%s", m.read(grubCfg))
+				t.Errorf("the argument remains in\n%s", m.read(grubCfg))
 			}
 		})
 	}
@@ -189,7 +189,7 @@ func TestMenuArgumentsOfAnEarlierReleaseAreRemoved(t *testing.T) {
 	m.restart()
 	m.apply(settings(ihash, "1048576"))
 	if kept := m.facts.KeptFiles(); len(kept) > 0 {
-		t.Errorf("a menu with our argument is kept as an original: %v", kept)
+		t.Errorf("a menu with the agent's argument is saved as an original: %v", kept)
 	}
 	// The earlier release did not limit the size of a menu.
 	m.write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n"+strings.Repeat("# more\n", 10_000))
@@ -230,13 +230,13 @@ func TestMenuThatIsTooLargeToSaveIsNotReplaced(t *testing.T) {
 	before := m.bootFiles()
 	err := m.subject.Apply(t.Context(), settings(ihash, seed))
 	if err == nil || !strings.Contains(err.Error(), grubCfg+" is too large to save: more than 64 KiB") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error: got %v", err)
 	}
 	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	if m.menusMade() > 0 {
-		t.Errorf("%d menus were made", m.menusMade())
+		t.Errorf("got %d new menus", m.menusMade())
 	}
 }
 
@@ -256,10 +256,10 @@ func TestAMenuThatChangesWhileItIsJournaledIsNotReplaced(t *testing.T) {
 	m.subject.facts = slowFacts{m.facts, func() { m.newKernel("6.1.0-30-amd64") }}
 	err := m.subject.Apply(t.Context(), settings(ihash, seed))
 	if err == nil || !strings.Contains(err.Error(), "is writing it") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error: got %v", err)
 	}
 	if !strings.Contains(m.read(grubCfg), "6.1.0-30-amd64") {
-		t.Error("the new kernel is gone")
+		t.Error("the new kernel is missing in the menu")
 	}
 	m.restart()
 	m.apply(settings(ihash, seed))
@@ -277,7 +277,7 @@ func TestMenuIsSavedBeforeItIsReplaced(t *testing.T) {
 		if op == host.OpRename && name == grubCfg {
 			replaced++
 			if got := string(m.facts.KeptFiles()[grubCfg].Original.Data); got != before {
-				t.Errorf("kept %q", got)
+				t.Errorf("saved: got %q", got)
 			}
 		}
 		return nil
@@ -285,6 +285,6 @@ func TestMenuIsSavedBeforeItIsReplaced(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	m.apply(settings(ihash, "1048576"))
 	if replaced < 2 {
-		t.Errorf("replaced %d times", replaced)
+		t.Errorf("got %d replacements", replaced)
 	}
 }

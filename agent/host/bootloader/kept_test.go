@@ -53,7 +53,7 @@ func (m *machine) expectAsBefore(files map[string]string, modes map[string]os.Fi
 		m.t.Errorf("modes (-before +after):\n%s", diff)
 	}
 	if kept := m.facts.KeptFiles(); len(kept) > 0 {
-		m.t.Errorf("%d files are still kept", len(kept))
+		m.t.Errorf("got %d saved files, want none", len(kept))
 	}
 }
 
@@ -73,7 +73,7 @@ func TestFilesThatGrubbyEditsAreRestoredExactly(t *testing.T) {
 					t.Errorf("%s (-before +staged):\n%s", defaultFile, diff)
 				}
 				if !strings.Contains(m.read(kernelCmdline), ihash+"="+value) {
-					t.Errorf("a later kernel gets %q", m.read(kernelCmdline))
+					t.Errorf("arguments of a later kernel: got %q", m.read(kernelCmdline))
 				}
 			}
 			m.restart()
@@ -95,7 +95,7 @@ func TestGrubbyTempFileIsRemovedAfterAnInterruptedChange(t *testing.T) {
 	}()
 	m.commands.AfterGrubby = nil
 	if !strings.Contains(m.read(kernelCmdline), ihash+"=2097152") {
-		t.Fatalf("grubby has left %q", m.read(kernelCmdline))
+		t.Fatalf("unexpected result of grubby: %q", m.read(kernelCmdline))
 	}
 	m.restart()
 	m.apply(nil)
@@ -201,7 +201,7 @@ func TestFileThatIsTooLargeToSaveIsUnchanged(t *testing.T) {
 	before := m.bootFiles()
 	err := m.subject.Apply(t.Context(), settings(ihash, seed))
 	if err == nil || !strings.Contains(err.Error(), kernelCmdline+" is too large to save: more than 64 KiB") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error: got %v", err)
 	}
 	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
@@ -217,7 +217,7 @@ func TestArgumentsOfAnEarlierReleaseAreRemoved(t *testing.T) {
 	m.apply(nil)
 	for name, data := range m.bootFiles() {
 		if strings.Contains(data, ihash) {
-			t.Errorf("%s still has it", name)
+			t.Errorf("%s still has the argument", name)
 		}
 	}
 	expect(t, m.restore(ihash, host.Original{}), host.InSync)
@@ -230,7 +230,7 @@ func TestNewEntryWithTheAgentsArgumentsHasNoOriginal(t *testing.T) {
 	m.write(later, m.read(rockyEntry))
 	m.apply(settings(ihash, "1048576"))
 	if _, ok := m.facts.KeptFiles()[later]; ok {
-		t.Errorf("%s is kept with our argument", later)
+		t.Errorf("%s with the agent's argument is saved as an original", later)
 	}
 	m.remove(rockyEntry)
 	m.apply(nil)
@@ -238,7 +238,7 @@ func TestNewEntryWithTheAgentsArgumentsHasNoOriginal(t *testing.T) {
 		t.Errorf("%s is %q", later, got)
 	}
 	if got := m.read(rockyEntry); got != "" {
-		t.Errorf("the entry of a kernel that is gone came back: %q", got)
+		t.Errorf("the entry of a removed kernel was restored: %q", got)
 	}
 }
 
@@ -255,7 +255,7 @@ func TestFilesThatGrubbyWritesAreSynced(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	for _, name := range []string{rockyEntry, rescueEntry, entriesDir, kernelCmdline, filepath.Dir(kernelCmdline)} {
 		if !slices.Contains(synced, name) {
-			t.Errorf("%s is not made durable: %v", name, synced)
+			t.Errorf("%s is not synced: %v", name, synced)
 		}
 	}
 }
@@ -277,7 +277,7 @@ func TestEditedFilesAreRestoredAfterACrashAtEveryChange(t *testing.T) {
 				m.restart()
 				if err == nil && c.count < at {
 					if at < 6 {
-						t.Errorf("only %d changes", at)
+						t.Errorf("got only %d changes", at)
 					}
 					return
 				}
@@ -305,14 +305,14 @@ func TestEntryThatAPowerCutEmptiedIsRestored(t *testing.T) {
 				return nil
 			}))
 			if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
-				t.Fatal("nothing was synced")
+				t.Fatal("Apply: got no error of the sync")
 			}
 			m.write(rescueEntry, lost)
 			m.restart()
 			m.apply(settings(ihash, seed))
 			expect(t, m.observe(ihash, seed), host.Pending)
 			if got := m.read(rescueEntry); !strings.Contains(got, "title") || !strings.Contains(got, ihash) {
-				t.Errorf("the entry is %q", got)
+				t.Errorf("entry: got %q", got)
 			}
 			m.apply(nil)
 			m.expectAsBefore(files, modes)
@@ -344,7 +344,7 @@ func TestEmptiedCommandLineOfLaterKernelsIsRestored(t *testing.T) {
 			m.restart()
 			m.apply(settings(ihash, seed))
 			if got := m.read(kernelCmdline); !strings.Contains(got, "root=/dev/mapper/rl-root ro") {
-				t.Errorf("a later kernel gets %q", got)
+				t.Errorf("arguments of a later kernel: got %q", got)
 			}
 			m.apply(nil)
 			m.expectAsBefore(files, modes)
@@ -362,7 +362,7 @@ func TestEntriesWithTheAgentsArgumentsAreNeverOriginals(t *testing.T) {
 	m.apply(nil)
 	for name, data := range m.bootFiles() {
 		if strings.Contains(data, ihash) {
-			t.Errorf("%s still has it", name)
+			t.Errorf("%s still has the argument", name)
 		}
 	}
 }
@@ -373,7 +373,7 @@ func TestAnArgumentThatAnEntryHadBeforeStaysThereAfterAFailure(t *testing.T) {
 	files, modes := m.bootFiles(), m.modes()
 	m.commands.AfterGrubby = func() { m.replace(rescueEntry, " audit=0", "") }
 	if err := m.subject.Apply(t.Context(), settings("audit", "0")); err == nil {
-		t.Fatal("applied")
+		t.Fatal("Apply: got no error")
 	}
 	m.commands.AfterGrubby = nil
 	m.restart()

@@ -132,7 +132,7 @@ func (m *machine) replace(name, from, to string) {
 	m.t.Helper()
 	data := m.read(name)
 	if !strings.Contains(data, from) {
-		m.t.Fatalf("%s does not hold %q", name, from)
+		m.t.Fatalf("%s does not contain %q", name, from)
 	}
 	m.write(name, strings.ReplaceAll(data, from, to))
 }
@@ -199,7 +199,7 @@ func expect(t *testing.T, got host.Observation, state host.State, parts ...strin
 	}
 	for _, part := range parts {
 		if !strings.Contains(got.Message, part) {
-			t.Errorf("message %q lacks %q", got.Message, part)
+			t.Errorf("message: got %q, want it to contain %q", got.Message, part)
 		}
 	}
 	if got.Effect != host.Reboot {

@@ -41,7 +41,7 @@ func TestTheMenuOfDebian12(t *testing.T) {
 	m := newMachine(t, debian)
 	parsed := parseMenu(m.read(grubCfg))
 	if !parsed.whole {
-		t.Error("the menu is not whole")
+		t.Error("the menu is not complete")
 	}
 	var got []string
 	for _, line := range parsed.lines {
@@ -103,7 +103,7 @@ func TestIncompleteMenu(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if parseMenu(text).whole {
-				t.Error("it counts as whole")
+				t.Error("an incomplete menu is accepted as complete")
 			}
 		})
 	}

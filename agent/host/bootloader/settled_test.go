@@ -15,7 +15,7 @@ func (m *machine) copyMenu() {
 	const end = "### END /etc/grub.d/10_linux ###\n"
 	start, _, found := strings.Cut(whole, end)
 	if !found || !parseMenu(start+end).whole {
-		m.t.Fatal("the menu's beginning is not whole")
+		m.t.Fatal("the start of the menu is not a complete section")
 	}
 	m.write(grubCfg+".new", whole)
 	m.write(grubCfg, start+end)
@@ -33,10 +33,10 @@ func TestMenuThatIsBeingCopiedIsIncomplete(t *testing.T) {
 			busy(m)
 			expect(t, m.observe(ihash, seed), host.Failed, "another program is writing it")
 			if m.paused != settleTries-1 {
-				t.Errorf("waited %d times", m.paused)
+				t.Errorf("got %d waits", m.paused)
 			}
 			if err := m.subject.Apply(t.Context(), nil); err == nil {
-				t.Error("applied on a menu that is being written")
+				t.Error("Apply: got no error while the menu is being written")
 			}
 			// The copy ends while the agent waits.
 			m.whilePaused = func() {
@@ -58,7 +58,7 @@ func TestRemnantsOfACrashDoNotDelayTheMenu(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.Pending)
 	if m.paused > 0 {
-		t.Errorf("waited %d times", m.paused)
+		t.Errorf("got %d waits", m.paused)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestAMenuThatChangesWhileItIsReadIsReadAgain(t *testing.T) {
 	}
 	data, err := m.subject.readSettled(grubCfg)
 	if err != nil || !strings.HasSuffix(string(data), "# more\n") || m.paused != 1 {
-		t.Errorf("waited %d times, %v, read %d bytes", m.paused, err, len(data))
+		t.Errorf("got %d waits, error %v, %d bytes", m.paused, err, len(data))
 	}
 }
 
@@ -83,7 +83,7 @@ func TestNoMenuReplacesOneThatIsBeingCopied(t *testing.T) {
 	m.commands.AfterMenu = func(string) { m.copyMenu() }
 	err := m.subject.Apply(t.Context(), settings(ihash, seed))
 	if err == nil || !strings.Contains(err.Error(), "another program is writing it") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error: got %v", err)
 	}
 	if strings.Contains(m.read(grubCfg), ihash) {
 		t.Error("the menu was replaced")

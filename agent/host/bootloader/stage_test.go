@@ -83,14 +83,14 @@ func TestFailureLeavesMenuAndDropInUnchanged(t *testing.T) {
 				before := m.read(grubCfg)
 				err := m.subject.Apply(t.Context(), append(earlier, settings(ihash, seed)...))
 				if err == nil {
-					t.Fatal("Apply went well")
+					t.Fatal("Apply: got no error")
 				}
 				if !strings.Contains(err.Error(), test.message) {
-					t.Errorf("error %q lacks %q", err, test.message)
+					t.Errorf("error: got %q, want it to contain %q", err, test.message)
 				}
 				expect(t, m.observe(ihash, seed), host.Failed)
 				if diff := cmp.Diff(held, m.agentFiles()); diff != "" {
-					t.Errorf("our files (-want +got):\n%s", diff)
+					t.Errorf("files of the agent (-want +got):\n%s", diff)
 				}
 				if strings.Contains(name, "meanwhile") {
 					return
@@ -147,11 +147,11 @@ func TestAMenuOnAReadOnlyFileSystem(t *testing.T) {
 	}))
 	before := m.read(grubCfg)
 	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
-		t.Error("Apply went well")
+		t.Error("Apply: got no error")
 	}
 	expect(t, m.observe(ihash, seed), host.Failed, "read-only file system")
 	if len(m.agentFiles()) > 0 || m.read(grubCfg) != before {
-		t.Errorf("something was changed: %v", m.agentFiles())
+		t.Errorf("files of the agent: got %v, want no change", m.agentFiles())
 	}
 }
 
@@ -186,7 +186,7 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 			for n := 1; ; n++ {
 				if !crashOnce(t, story.from, story.to, story.to, n) {
 					if n < 12 {
-						t.Errorf("only %d changes", n-1)
+						t.Errorf("got only %d changes", n-1)
 					}
 					return
 				}
@@ -206,7 +206,7 @@ func TestNewDesiredValueAfterACrashConverges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for n := 1; crashOnce(t, story.from, story.to, story.then, n); n++ {
 				if n > 100 {
-					t.Fatal("no end")
+					t.Fatal("the crash test does not end")
 				}
 			}
 		})
@@ -224,19 +224,19 @@ func crashOnce(t *testing.T, from, to, then []host.Setting, n int) bool {
 	_ = s.Apply(t.Context(), to)
 	present := parseMenu(m.read(grubCfg))
 	if !isMenuOf(present, to) && !cmp.Equal(old, present, cmp.AllowUnexported(menu{}, bootLine{})) {
-		t.Errorf("after a crash at change %d the menu is neither the old nor the new one", n)
+		t.Errorf("after a crash at change %d: the menu is neither the old nor the new one", n)
 	}
 	m.restart()
 	m.apply(then)
 	if !isMenuOf(parseMenu(m.read(grubCfg)), then) {
-		t.Errorf("after the repeat of change %d the menu is:\n%s", n, m.read(grubCfg))
+		t.Errorf("after the repeat of change %d: the menu is\n%s", n, m.read(grubCfg))
 	}
 	want := map[string]string{}
 	if len(then) > 0 {
 		want[DropIn] = string(dropIn{args: bootArguments(t, then)}.renderFile(grubForm))
 	}
 	if diff := cmp.Diff(want, m.agentFiles()); diff != "" {
-		t.Errorf("after the repeat of change %d our files are (-want +got):\n%s", n, diff)
+		t.Errorf("after the repeat of change %d: files of the agent (-want +got):\n%s", n, diff)
 	}
 	for _, setting := range then {
 		expect(t, m.observe(setting.Name, setting.Value), host.Pending)
@@ -275,17 +275,17 @@ func TestFailureAfterACrashReturnsToTheMenu(t *testing.T) {
 	s, _ := m.crashing(7)
 	_ = s.Apply(t.Context(), settings(ihash, seed))
 	if !strings.Contains(m.read(DropIn), "Before: audit=0") {
-		t.Fatalf("the crash left %q", m.read(DropIn))
+		t.Fatalf("drop-in after the crash: got %q", m.read(DropIn))
 	}
 	m.restart()
 	expect(t, m.observe(ihash, seed), host.Drifted)
 	m.commands.Fail = map[string]error{"grub-mkconfig": errors.New("exit status 1")}
 	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
-		t.Error("Apply went well")
+		t.Error("Apply: got no error")
 	}
 	want := map[string]string{DropIn: string(dropIn{args: bootArguments(t, settings("audit", "0"))}.renderFile(grubForm))}
 	if diff := cmp.Diff(want, m.agentFiles()); diff != "" {
-		t.Errorf("our files (-want +got):\n%s", diff)
+		t.Errorf("files of the agent (-want +got):\n%s", diff)
 	}
 }
 
@@ -298,7 +298,7 @@ func TestChangedDropInIsCorrected(t *testing.T) {
 	}
 	m.apply(settings(ihash, seed))
 	if strings.Contains(m.read(grubCfg), "init=") || m.read(DropIn) != agentDropIn {
-		t.Errorf("drop-in is %q", m.read(DropIn))
+		t.Errorf("drop-in: got %q", m.read(DropIn))
 	}
 	m.remove(DropIn)
 	expect(t, m.observe(ihash, seed), host.Drifted)
@@ -342,7 +342,7 @@ func TestRemovedDropInAlsoClearsTheMenu(t *testing.T) {
 			expect(t, m.restore(ihash, host.Original{}), host.Failed, "still in the boot menu")
 			m.apply(nil)
 			if strings.Contains(m.read(grubCfg), ihash) || len(m.agentFiles()) > 0 {
-				t.Errorf("left behind: %v", m.agentFiles())
+				t.Errorf("leftover files: %v", m.agentFiles())
 			}
 		})
 	}

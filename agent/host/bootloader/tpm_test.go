@@ -77,7 +77,7 @@ func TestAVolumeBoundToTheCommandLineIsFoundBeforeStaging(t *testing.T) {
 				return
 			}
 			if err != nil {
-				t.Errorf("what cannot be is left out, and is no error: %v", err)
+				t.Errorf("got error %v, want none for an omitted argument", err)
 			}
 			expect(t, m.observe(ihash, seed), host.Unsupported, "PCR "+test.register+",", device, "not staged")
 			if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/boot", "/etc")); diff != "" {
@@ -95,7 +95,7 @@ func TestUnreadableDiskBindingPreventsStaging(t *testing.T) {
 	m.commands.Fail = map[string]error{"cryptsetup": errors.New("device busy")}
 	before := hosttest.ReadTree(t, m.dir, "/boot", "/etc")
 	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil || !strings.Contains(err.Error(), "device busy") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error: got %v", err)
 	}
 	expect(t, m.observe(ihash, seed), host.Failed, "check whether /dev/sda3")
 	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/boot", "/etc")); diff != "" {
@@ -118,7 +118,7 @@ func TestBoundVolumePreventsRemovalOfAnArgument(t *testing.T) {
 	expect(t, m.observe(ihash, seed), host.InSync)
 	for _, less := range [][]host.Setting{settings(ihash, seed), nil} {
 		if err := m.subject.Apply(t.Context(), less); err == nil || !strings.Contains(err.Error(), "PCR 8") {
-			t.Errorf("error is %v", err)
+			t.Errorf("error: got %v", err)
 		}
 		expect(t, m.restore("audit", host.Original{}), host.Failed, "PCR 8")
 	}

@@ -112,7 +112,7 @@ func TestAnArgumentThatHangsTheMachineIsTriedOnce(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.Pending, "trial boot: ")
 	if info, err := os.Stat(filepath.Join(m.dir, Generator)); err != nil || info.Mode().Perm() != 0o755 {
-		t.Errorf("the generator is %v, %v", info, err)
+		t.Errorf("generator: got %v, error %v", info, err)
 	}
 	m.permitted()
 	m.expectBoot(m.power(), false, true)
@@ -140,7 +140,7 @@ func TestAHealthyBootMakesTheArgumentTheDefault(t *testing.T) {
 	m.commands.Ran = nil
 	m.apply(settings(ihash, seed))
 	if n := m.menusMade(); n > 0 {
-		t.Errorf("%d menus were made", n)
+		t.Errorf("got %d new menus", n)
 	}
 	after := m.tree()
 	m.updateGrub()
@@ -151,7 +151,7 @@ func TestAHealthyBootMakesTheArgumentTheDefault(t *testing.T) {
 		}
 	}
 	if len(after) != len(before)+1 || after[DropIn] != agentDropIn {
-		t.Errorf("files are %v", after)
+		t.Errorf("files: got %v", after)
 	}
 	for range 2 {
 		m.expectBoot(m.start(16777216), false, true)
@@ -165,7 +165,7 @@ func TestATrialThatIsOverCountsAlsoWithoutEffect(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.Failed, "has no effect")
 	if m.trialState() != "" || m.fs.Exists(Generator) {
-		t.Error("the trial is not over")
+		t.Error("the trial is still pending")
 	}
 }
 
@@ -179,7 +179,7 @@ func TestTheTrialOutlivesAnUpdateGrub(t *testing.T) {
 	boot := m.start(262144)
 	m.expectBoot(boot, true, false)
 	if !strings.Contains(boot.Kernel, "6.1.0-25") {
-		t.Errorf("booted %s, which is not the kernel that is known to boot", boot.Kernel)
+		t.Errorf("booted %s, which has not been proven to boot", boot.Kernel)
 	}
 }
 
@@ -188,10 +188,10 @@ func TestOtherBootTargetsStayUnchanged(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	m.write(grubEnv, strings.Replace(m.read(grubEnv), "saved_entry=0\n", "next_entry=4711\n", 1)[:envSize-2]+"##")
 	if _, err := grub.Start(m.dir); err == nil {
-		t.Error("grub-reboot was not heeded")
+		t.Error("GRUB ignores the entry of grub-reboot")
 	}
 	if state := m.trialState(); state != trialArmed {
-		t.Errorf("the trial is %q", state)
+		t.Errorf("state of the trial: got %q", state)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestANewValueIsTriedAgainstTheLastEntryThatBooted(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	m.expectBoot(m.power(), false, true)
 	if boot := m.power(); !strings.Contains(strings.Join(boot.Arguments, " "), ihash+"=2097152") {
-		t.Errorf("came back with %v, not with what was proven", boot.Arguments)
+		t.Errorf("booted with %v instead of the proven arguments", boot.Arguments)
 	}
 }
 
@@ -251,7 +251,7 @@ func TestRemovalNeedsNoTrial(t *testing.T) {
 	m.apply(settings(ihash, seed, "audit", "0"))
 	m.apply(settings(ihash, seed))
 	if m.trialState() != "" || m.fs.Exists(Generator) || strings.Contains(m.read(grubCfg), previousID) {
-		t.Error("there is a trial")
+		t.Error("a trial is pending")
 	}
 	m.expectBoot(m.start(16777216), false, true)
 }
@@ -269,7 +269,7 @@ func TestNoTrialWithoutAnAttendingAgent(t *testing.T) {
 	m.apply(nil)
 	m.apply(settings(ihash, seed))
 	if m.trialState() != "" || m.fs.Exists(Generator) {
-		t.Error("there is a trial")
+		t.Error("a trial is pending")
 	}
 }
 
@@ -315,11 +315,11 @@ func TestObstaclesToATrialBoot(t *testing.T) {
 			m.apply(settings(ihash, seed))
 			expect(t, m.observe(ihash, seed), host.Pending, "has no fallback entry", test.message)
 			if m.fs.Exists(Generator) || m.read(grubEnv) != block || strings.Contains(m.read(grubCfg), previousID) {
-				t.Error("there is a trial")
+				t.Error("a trial is pending")
 			}
 			m.apply(nil)
 			if len(m.agentFiles()) > 0 {
-				t.Errorf("left behind: %v", m.agentFiles())
+				t.Errorf("leftover files: %v", m.agentFiles())
 			}
 		})
 	}
@@ -335,7 +335,7 @@ func TestMenuWithoutTheGeneratorIsStagedWithoutATrial(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.Pending, "has no fallback entry")
 	if m.fs.Exists(Generator) || m.read(grubEnv) != block {
-		t.Error("there is a trial")
+		t.Error("a trial is pending")
 	}
 }
 
@@ -359,7 +359,7 @@ func TestFailedStagingLeavesTheTrialUnchanged(t *testing.T) {
 			before := m.tree()
 			m.commands.Fail = map[string]error{"grub-mkconfig": errors.New("exit status 1")}
 			if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
-				t.Error("Apply went well")
+				t.Error("Apply: got no error")
 			}
 			m.expectTree("host", before)
 		})
@@ -377,7 +377,7 @@ func TestFailedEndOfATrialIsReportedAndRetried(t *testing.T) {
 		return nil
 	}))
 	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
-		t.Error("Apply went well")
+		t.Error("Apply: got no error")
 	}
 	expect(t, m.observe(ihash, seed), host.Failed, "effective", "uses the previous entry", "input/output error")
 	m.restart()
@@ -422,7 +422,7 @@ func TestATrialSurvivesACrashAtEveryChange(t *testing.T) {
 				}
 				if c.count < n {
 					if n < 6 {
-						t.Errorf("only %d changes", n-1)
+						t.Errorf("got only %d changes", n-1)
 					}
 					return
 				}
@@ -444,7 +444,7 @@ func (m *machine) expectBootable(n int) {
 			return
 		}
 	}
-	m.t.Errorf("after a crash at change %d GRUB boots %s and does not come back", n, joinArguments(last))
+	m.t.Errorf("after a crash at change %d: GRUB boots %s, and never the running arguments", n, joinArguments(last))
 }
 
 func TestForeignEnvironmentBlock(t *testing.T) {
@@ -459,6 +459,6 @@ func TestForeignEnvironmentBlock(t *testing.T) {
 	}
 	full := environment(grub.PadBlock(grub.EmptyBlock + "x=" + strings.Repeat("y", 900) + "\n"))
 	if got, err := full.withTrial(strings.Repeat("z", 30)); err == nil {
-		t.Errorf("no room, and got %q", got)
+		t.Errorf("got %q, want an error because the block is full", got)
 	}
 }

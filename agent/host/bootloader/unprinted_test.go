@@ -34,13 +34,13 @@ func (m *machine) expectUntouched(before map[string]string, parts ...string) {
 	m.t.Helper()
 	expect(m.t, m.observe(ihash, seed), host.Unsupported, append(parts, grubCfg+" line ", "run update-grub")...)
 	if found := m.subject.Detect(); found.Type != Unsupported || found.MayReboot() || !strings.Contains(found.Message, parts[0]) {
-		m.t.Errorf("found %+v", found)
+		m.t.Errorf("unexpected boot loader: %+v", found)
 	}
 	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
 		m.t.Errorf("files (-before +after):\n%s", diff)
 	}
 	if kept := m.facts.KeptFiles(); len(kept) > 0 {
-		m.t.Errorf("%d files are kept", len(kept))
+		m.t.Errorf("got %d saved files", len(kept))
 	}
 }
 
@@ -71,7 +71,7 @@ func TestAMenuWithLinesOutsideItsSectionsIsNeverReplaced(t *testing.T) {
 			m.apply(nil)
 			m.expectUntouched(before, test.parts...)
 			if m.menusMade() > 0 {
-				t.Errorf("%d menus were made", m.menusMade())
+				t.Errorf("got %d new menus", m.menusMade())
 			}
 		})
 	}
@@ -122,7 +122,7 @@ func TestAMenuWithLinesThatItsGeneratorDoesNotPrintIsNeverReplaced(t *testing.T)
 			made := m.read(grubCfg)
 			m.write(grubCfg, test.menu(made))
 			if m.read(grubCfg) == made {
-				t.Fatal("the menu is as it was")
+				t.Fatal("the menu has not changed")
 			}
 			before := m.bootFiles()
 			m.apply(settings(ihash, seed))
@@ -130,14 +130,14 @@ func TestAMenuWithLinesThatItsGeneratorDoesNotPrintIsNeverReplaced(t *testing.T)
 			// No new menu is made until the file changes.
 			m.apply(settings(ihash, seed))
 			if m.menusMade() != 1 {
-				t.Errorf("%d menus were made", m.menusMade())
+				t.Errorf("got %d new menus", m.menusMade())
 			}
 			m.write(grubCfg, made)
 			m.apply(settings(ihash, seed))
 			expect(t, m.observe(ihash, seed), host.Pending)
 			m.apply(nil)
 			if diff := cmp.Diff(made, m.read(grubCfg)); diff != "" {
-				t.Errorf("the menu that came back (-before +after):\n%s", diff)
+				t.Errorf("restored menu (-before +after):\n%s", diff)
 			}
 		})
 	}
@@ -191,11 +191,11 @@ func TestAMenuThatItsGeneratorPrintedElsewhereOrBeforeIsReplaced(t *testing.T) {
 			m.apply(settings(ihash, seed))
 			expect(t, m.observe(ihash, seed), host.Pending)
 			if !m.subject.Detect().MayReboot() {
-				t.Errorf("found %+v", m.subject.Detect())
+				t.Errorf("unexpected boot loader: %+v", m.subject.Detect())
 			}
 			m.apply(nil)
 			if diff := cmp.Diff(before, m.read(grubCfg)); diff != "" {
-				t.Errorf("the menu that came back (-before +after):\n%s", diff)
+				t.Errorf("restored menu (-before +after):\n%s", diff)
 			}
 		})
 	}
@@ -231,7 +231,7 @@ func TestAMenuThatChangesWhileAnotherIsMadeIsComparedAgain(t *testing.T) {
 	}
 	err := m.subject.Apply(t.Context(), settings(ihash, seed))
 	if err == nil || !strings.Contains(err.Error(), "changed in the meantime") {
-		t.Fatalf("error is %v", err)
+		t.Fatalf("error: got %v", err)
 	}
 	expect(t, m.observe(ihash, seed), host.Failed)
 	m.apply(settings(ihash, seed))
@@ -250,7 +250,7 @@ func TestOnlyTheAgentsArgumentsAreRemovedFromAChangedMenu(t *testing.T) {
 			m.write(grubCfg, m.read(grubCfg))
 			m.apply(settings(ihash, seed))
 			if !strings.Contains(m.read(grubCfg), Generator) {
-				t.Fatal("no trial")
+				t.Fatal("the menu has no trial entry")
 			}
 			m.write(grubCfg, change(m.read(grubCfg)))
 			m.restart()
@@ -266,7 +266,7 @@ func TestOnlyTheAgentsArgumentsAreRemovedFromAChangedMenu(t *testing.T) {
 			}
 			m.apply(nil)
 			if got := m.read(grubCfg); strings.Contains(got, ihash) || strings.Contains(got, Generator) || len(m.agentFiles()) > 0 {
-				t.Errorf("left behind: %v in\n%s", m.agentFiles(), got)
+				t.Errorf("leftover files: %v in\n%s", m.agentFiles(), got)
 			}
 			want, err := withoutSection(strings.ReplaceAll(changed[grubCfg], " "+ihash+"="+seed, ""))
 			if err != nil {
@@ -297,7 +297,7 @@ func TestRemovedArgumentIsGoneAfterABoot(t *testing.T) {
 			m.boot(262144)
 			expect(t, m.restore(ihash, host.Original{}), host.InSync)
 			if kept := m.facts.KeptFiles(); len(kept) > 0 {
-				t.Errorf("%d files are kept", len(kept))
+				t.Errorf("got %d saved files", len(kept))
 			}
 		})
 	}

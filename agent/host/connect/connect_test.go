@@ -63,7 +63,7 @@ func TestNFSProbeCallsTheNullProcedure(t *testing.T) {
 	}
 	call := <-called
 	if want := words(0, 2, 100003, 3, 0, 0, 0, 0, 0); !bytes.Equal(call[4:], want) {
-		t.Errorf("called %x, want %x", call[4:], want)
+		t.Errorf("call: got %x, want %x", call[4:], want)
 	}
 }
 
@@ -81,10 +81,10 @@ func TestSMBProbeNegotiates(t *testing.T) {
 	request := <-asked
 	if len(request) != 64+36+8 || string(request[:4]) != "\xfeSMB" || binary.LittleEndian.Uint16(request[4:]) != 64 ||
 		binary.LittleEndian.Uint16(request[64:]) != 36 || binary.LittleEndian.Uint16(request[66:]) != 4 {
-		t.Errorf("sent %x", request)
+		t.Errorf("unexpected request %x", request)
 	}
 	if dialects := request[100:]; !bytes.Equal(dialects, []byte{0x02, 0x02, 0x10, 0x02, 0x00, 0x03, 0x02, 0x03}) {
-		t.Errorf("dialects %x", dialects)
+		t.Errorf("unexpected dialects %x", dialects)
 	}
 }
 

@@ -237,11 +237,11 @@ func (m *machine) expect(s *Subject, name, value string, state host.State, parts
 	m.t.Helper()
 	got := s.Observe(m.t.Context(), settings(name, value))[0]
 	if got.State != state {
-		m.t.Errorf("%s is %s (%s), want %s", name, got.State, got.Message, state)
+		m.t.Errorf("%s: got %s (%s), want %s", name, got.State, got.Message, state)
 	}
 	for _, part := range parts {
 		if !strings.Contains(got.Message, part) {
-			m.t.Errorf("message %q lacks %q", got.Message, part)
+			m.t.Errorf("message: got %q, want it to contain %q", got.Message, part)
 		}
 	}
 	return got
@@ -279,12 +279,12 @@ func TestOptionsAreStagedAndAccessTimesChangeAtOnce(t *testing.T) {
 	}
 	got := m.expect(s, disks, wish, host.Pending, "logbsize staged: takes effect when systemd mounts it again", "8 x 256k = 2048 KiB")
 	if got.Effect != host.NextMount || !strings.HasPrefix(got.Observed, "/mnt/disks/d1 rw,attr2") {
-		t.Errorf("observed %+v", got)
+		t.Errorf("observed: got %+v", got)
 	}
 	m.steps = nil
 	m.apply(m.subject(), disks, wish)
 	if len(m.steps) > 0 {
-		t.Errorf("a second Apply did %v", m.steps)
+		t.Errorf("a second Apply made changes: %v", m.steps)
 	}
 	m.remount("/mnt/disks/d1", "rw,nosuid,noatime", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota")
 	m.expect(s, disks, wish, host.Pending, "/mnt/disks/d2: logbsize")
@@ -462,7 +462,7 @@ func TestSystemdReadsItsUnitsAgainWhenADropInIsGone(t *testing.T) {
 	m.apply(s, disks, wish)
 	m.apply(s)
 	if m.stale {
-		t.Error("systemd still knows the options of our drop-in")
+		t.Error("systemd still has the options of the agent's drop-in")
 	}
 }
 
@@ -471,7 +471,7 @@ func TestAChangeThatFailsIsAnError(t *testing.T) {
 		m := newMachine(t)
 		m.fail = failing
 		if err := m.subject().Apply(t.Context(), settings(disks, wish)); err == nil {
-			t.Errorf("Apply went well though %q failed", failing)
+			t.Errorf("Apply: got no error though %q failed", failing)
 		}
 	}
 	m := newMachine(t)
@@ -479,7 +479,7 @@ func TestAChangeThatFailsIsAnError(t *testing.T) {
 	m.apply(s, disks, wish)
 	m.fail = "remove "
 	if err := s.Apply(t.Context(), nil); err == nil {
-		t.Error("Apply went well though our drop-ins are still there")
+		t.Error("Apply: got no error though the agent's drop-ins still exist")
 	}
 }
 
@@ -552,7 +552,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 			m.apply(s, setting.Name, setting.Value)
 			m.expect(s, setting.Name, setting.Value, host.Failed)
 			if len(m.steps) > 0 {
-				t.Errorf("did %v", m.steps)
+				t.Errorf("changes: got %v", m.steps)
 			}
 		})
 	}
@@ -575,7 +575,7 @@ func TestInvalidJournalRunsNoCommand(t *testing.T) {
 	m.addMount("8:81", "/", "/mnt/$HOME", "ext4", "/dev/sdf1")
 	originals := map[string]host.Original{"mnt/*": {Present: true, Value: "/mnt/$HOME rw,noatime"}}
 	if got := m.subject().Restore(t.Context(), originals)[0]; got.State != host.Failed || len(m.ran) > 0 {
-		t.Errorf("%+v, ran %v", got, m.ran)
+		t.Errorf("got %+v, commands %v", got, m.ran)
 	}
 }
 
@@ -594,18 +594,18 @@ func TestRestoreEqualsBefore(t *testing.T) {
 	s = m.subject()
 	m.apply(s)
 	if got := s.Restore(t.Context(), originals)[0]; got.State != host.InSync {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v", got)
 	}
 	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/etc")); diff != "" {
 		t.Errorf("host (-before +after):\n%s", diff)
 	}
 	if m.fs.Exists(filepath.Dir(dropIn1)) {
-		t.Error("our directory is still there")
+		t.Error("the agent's directory still exists")
 	}
 	m.steps = nil
 	s.Restore(t.Context(), originals)
 	if len(m.steps) > 0 {
-		t.Errorf("a second Restore did %v", m.steps)
+		t.Errorf("a second Restore made changes: %v", m.steps)
 	}
 	sortFlags := func(text string) []string { return strings.Fields(strings.ReplaceAll(text, ",", " ")) }
 	if diff := cmp.Diff(sortFlags(table), sortFlags(hosttest.ReadFile(t, m.dir, "/proc/1/mountinfo"))); diff != "" {
@@ -624,7 +624,7 @@ func TestForeignChangesAreNotReverted(t *testing.T) {
 	m.remount("/mnt/disks/d1", "ro,nosuid,nodev,noatime", "rw,attr2,inode64,logbufs=8,logbsize=32k,prjquota")
 	m.apply(s)
 	if got := s.Restore(t.Context(), map[string]host.Original{"mnt/disks/d1": original})[0]; got.State != host.InSync {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v", got)
 	}
 	if got := m.mounted["/mnt/disks/d1"][1]; got != "ro,nosuid,nodev,relatime" {
 		t.Errorf("flags %s", got)
@@ -643,7 +643,7 @@ func TestExistingMountsWaitForTheNextMount(t *testing.T) {
 	m.apply(s)
 	got := s.Restore(t.Context(), map[string]host.Original{"mnt/disks/d1": original})[0]
 	if got.State != host.Pending || got.Effect != host.NextMount || !strings.Contains(got.Message, "/mnt/disks/d1: logbsize") {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v", got)
 	}
 	if flags := m.mounted["/mnt/disks/d1"][1]; !strings.Contains(flags, "relatime") {
 		t.Errorf("flags %s", flags)
@@ -677,7 +677,7 @@ func TestACrashAtEveryChange(t *testing.T) {
 		m.apply(s, disks, wish)
 		m.expect(s, disks, wish, host.Pending, "logbsize staged")
 		if m.stale {
-			t.Errorf("crash at %d: systemd does not know the drop-ins", n)
+			t.Errorf("crash at %d: systemd has not read the drop-ins", n)
 		}
 		m.apply(s)
 		if got := s.Restore(t.Context(), originals)[0]; got.State != host.InSync || m.stale {
@@ -688,7 +688,7 @@ func TestACrashAtEveryChange(t *testing.T) {
 		}
 		if steps < n {
 			if n < 20 {
-				t.Errorf("only %d changes", n-1)
+				t.Errorf("got only %d changes", n-1)
 			}
 			return
 		}
@@ -703,6 +703,6 @@ func TestReadOnlyEtcRejectsTheDropIn(t *testing.T) {
 	hosttest.Apply(t, s, hosttest.Settings("mnt/disks/d1", "xfs:noatime"))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, "mnt/disks/d1", "xfs:noatime"), host.Unsupported, "/etc is read-only", "would not read the agent's drop-in")
 	if m.fs.Exists(dropIn1) || len(m.ran) > 0 {
-		t.Errorf("ran %v", m.ran)
+		t.Errorf("commands: got %v", m.ran)
 	}
 }

@@ -94,7 +94,7 @@ func TestSystemFileSystemsStayUnchanged(t *testing.T) {
 			}
 			m.expect(s, test.point, "xfs:noexec", host.Unsupported, test.want)
 			if len(staged) > 0 || slices.ContainsFunc(m.ran, func(command string) bool { return strings.HasPrefix(command, "systemd-run") }) {
-				t.Errorf("staged %v, ran %v", staged, m.ran)
+				t.Errorf("staged %v, commands %v", staged, m.ran)
 			}
 		})
 	}
@@ -109,7 +109,7 @@ func TestStagedOptionsOfARejectedPlaceStayUnlessHazardous(t *testing.T) {
 		s := m.confined()
 		m.apply(s, d1, "xfs:"+options)
 		if got := hosttest.ReadFile(t, m.dir, dropIn1); before == "" || (got == before) != stays || (got == "") == stays {
-			t.Errorf("%s: the drop-in is %q, was %q", options, got, before)
+			t.Errorf("%s: drop-in: got %q, want %q", options, got, before)
 		}
 		note := "is also mounted at /var/lib/kubelet"
 		if stays {

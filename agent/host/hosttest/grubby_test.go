@@ -38,7 +38,7 @@ func TestGrubbyBehavesAsTheRealScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(record.Runs) < 20 {
-		t.Errorf("%d runs are recorded", len(record.Runs))
+		t.Errorf("got only %d recorded runs", len(record.Runs))
 	}
 	for _, run := range record.Runs {
 		t.Run(run.Name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestGrubbyBehavesAsTheRealScript(t *testing.T) {
 				t.Fatal(err)
 			}
 			if exit != run.Exit || stderr != strings.TrimSpace(run.Stderr) {
-				t.Errorf("exit %d, stderr %q; the real one: %d, %q", exit, stderr, run.Exit, run.Stderr)
+				t.Errorf("simulated: exit %d, stderr %q; real: %d, %q", exit, stderr, run.Exit, run.Stderr)
 			}
 			if diff := cmp.Diff(run.Stdout, output); diff != "" {
 				t.Errorf("stdout (-real +simulated):\n%s", diff)

@@ -46,11 +46,11 @@ func Observe(t testing.TB, s host.Subject, name, value string) host.Observation 
 func ExpectState(t testing.TB, observation host.Observation, state host.State, parts ...string) {
 	t.Helper()
 	if observation.State != state {
-		t.Errorf("%s is %s (%s), want %s", observation.Name, observation.State, observation.Message, state)
+		t.Errorf("%s: got %s (%s), want %s", observation.Name, observation.State, observation.Message, state)
 	}
 	for _, part := range parts {
 		if !strings.Contains(observation.Message, part) {
-			t.Errorf("message %q lacks %q", observation.Message, part)
+			t.Errorf("message: got %q, want it to contain %q", observation.Message, part)
 		}
 	}
 }

@@ -36,13 +36,13 @@ func TestSavedFilesSurviveARestartAndKeepTheJournal(t *testing.T) {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	if removed, err := j.Remove("boot"); removed || err != nil {
-		t.Errorf("removed %t with files in it, %v", removed, err)
+		t.Errorf("removed a journal with saved files: %t, error %v", removed, err)
 	}
 	if err := j.KeepFiles(nil); err != nil {
 		t.Fatal(err)
 	}
 	if removed, err := j.Remove("boot"); !removed || err != nil {
-		t.Errorf("removed %t, %v", removed, err)
+		t.Errorf("removed: got %t, error %v", removed, err)
 	}
 }
 
@@ -62,6 +62,6 @@ func TestFilesAboveTheJournalLimitAreRejected(t *testing.T) {
 	}
 	files["5"] = large
 	if err := j.KeepFiles(files); err == nil || !strings.Contains(err.Error(), "5 files are too large to save: 320 KiB, limit 256 KiB") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error: got %v", err)
 	}
 }

@@ -54,7 +54,7 @@ func TestTheFirstOriginalStays(t *testing.T) {
 	must(t, j.Forget("sysctl/a"))
 	must(t, j.Record(map[string]Entry{"sysctl/a": later}))
 	if diff := cmp.Diff(map[string]Entry{"sysctl/a": later}, load(t, fs).Entries()); diff != "" {
-		t.Errorf("entries after forgetting (-want +got):\n%s", diff)
+		t.Errorf("entries after the removal of one (-want +got):\n%s", diff)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestTheFormOfTheDocument(t *testing.T) {
 	info, err := os.Stat(filepath.Join(dir, File))
 	must(t, err)
 	if info.Mode().Perm() != 0o600 {
-		t.Errorf("mode is %v, want 0600", info.Mode())
+		t.Errorf("mode: got %v, want 0600", info.Mode())
 	}
 }
 
@@ -121,10 +121,10 @@ func TestPermits(t *testing.T) {
 		t.Error("a permit was used twice")
 	}
 	if in, used := j.UsedPermit("id-275"); !used || in != "boot-1" {
-		t.Errorf("the last permit is %v in %q, want used in boot-1", used, in)
+		t.Errorf("last permit: got %v in %q, want used in boot-1", used, in)
 	}
 	if _, used := j.UsedPermit("id-0"); used {
-		t.Error("the permits are not bounded")
+		t.Error("the number of recorded permits is not limited")
 	}
 }
 
@@ -136,7 +136,7 @@ func TestAPermitCountsAsUsedWhenWritingFails(t *testing.T) {
 		t.Fatalf("got %v, want %v", err, full)
 	}
 	if _, used := j.UsedPermit("id"); !used {
-		t.Error("the permit may be on the disk and does not count")
+		t.Error("a permit that may be on the disk does not count as used")
 	}
 }
 
@@ -147,14 +147,14 @@ func TestBootFactsAreOfOneBoot(t *testing.T) {
 	must(t, j.SetBootFact("boot-1", "b", "2"))
 	j = load(t, fs)
 	if value, ok := j.BootFact("boot-1", "a"); !ok || value != "1" {
-		t.Errorf("got %q %v, want 1", value, ok)
+		t.Errorf("got %q, %v; want 1", value, ok)
 	}
 	must(t, j.SetBootFact("boot-2", "b", "3"))
 	if _, ok := j.BootFact("boot-1", "a"); ok {
 		t.Error("a fact of another boot is kept")
 	}
 	if _, ok := j.BootFact("boot-2", "a"); ok {
-		t.Error("a fact of another boot counts for this one")
+		t.Error("a fact of another boot is returned for this one")
 	}
 }
 
@@ -227,11 +227,11 @@ func TestACrashLeavesTheOldOrTheNew(t *testing.T) {
 		}()
 		got := load(t, fs).Entries()
 		if !cmp.Equal(got, before) && !cmp.Equal(got, after) {
-			t.Errorf("after a crash before step %d: %v", at, got)
+			t.Errorf("journal after a crash before step %d: got %v", at, got)
 		}
 		if steps < at {
 			if !cmp.Equal(got, after) {
-				t.Errorf("without a crash: %v", got)
+				t.Errorf("journal without a crash: got %v", got)
 			}
 			return
 		}
@@ -246,6 +246,6 @@ func TestNoWriteWithoutADifference(t *testing.T) {
 	must(t, j.Record(map[string]Entry{"sysctl/a": entry}))
 	must(t, j.Forget("sysctl/z"))
 	if writes != 0 {
-		t.Errorf("%d changes to the disk", writes)
+		t.Errorf("got %d changes to the disk", writes)
 	}
 }

@@ -39,7 +39,7 @@ func TestUnconfirmedSettingsOutliveTheAgent(t *testing.T) {
 		t.Errorf("open %t (-want +got):\n%s", isOpen, diff)
 	}
 	if removed, err := j.Remove("boot-2"); removed || err != nil {
-		t.Errorf("the journal is removed with what is unconfirmed: %v", err)
+		t.Errorf("a journal with unconfirmed settings is removed: %v", err)
 	}
 	if err := j.SetUnconfirmed(Unconfirmed{}); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestTheDeadlineByTheBootClockIsOfOneBoot(t *testing.T) {
 	u.Reverted = true
 	must(t, j.SetUnconfirmed(u))
 	if fact, ok := load(t, files).BootFact("boot-2", "c"); !ok || fact != "3" {
-		t.Errorf("the new boot's fact is %q", fact)
+		t.Errorf("fact of the new boot: got %q", fact)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestTheReleaseBeforeReadsAJournalWithAnUnprovenValue(t *testing.T) {
 	want := original{Present: true, Value: "4096 131072 6291456"}
 	u := before.Unconfirmed
 	if u == nil || u.BootID != "boot-1" || !u.Deadline.Equal(unconfirmed("h").Deadline) || u.Settings[tcpRmem].Before != want {
-		t.Errorf("the release before reads %+v", u)
+		t.Errorf("the previous release reads %+v", u)
 	}
 }
 
@@ -159,10 +159,10 @@ func TestEndOfUnconfirmedSettings(t *testing.T) {
 			}
 			j = load(t, files)
 			if _, isOpen := j.Unconfirmed(); isOpen {
-				t.Error("it is still unconfirmed")
+				t.Error("the setting is still unconfirmed")
 			}
 			if fact, noted := j.BootFact("boot-1", factDeadline); noted {
-				t.Errorf("its deadline %s is still noted", fact)
+				t.Errorf("the deadline %s is still recorded", fact)
 			}
 			want := Entry{Original: former, Applied: test.applied}
 			if diff := cmp.Diff(want, j.Entries()[tcpRmem]); diff != "" {
@@ -170,10 +170,10 @@ func TestEndOfUnconfirmedSettings(t *testing.T) {
 			}
 			refused, reason := j.Rejected("h")
 			if diff := cmp.Diff(test.refused, refused); diff != "" || (reason != "") != (refused != nil) {
-				t.Errorf("rejected, because %q (-want +got):\n%s", reason, diff)
+				t.Errorf("rejected values, reason %q (-want +got):\n%s", reason, diff)
 			}
 			if refused, _ := j.Rejected("another"); refused != nil {
-				t.Errorf("with other settings %v is rejected", refused)
+				t.Errorf("with other settings: got rejected values %v, want none", refused)
 			}
 		})
 	}
@@ -199,7 +199,7 @@ func TestInterruptionsOfOtherSettingsDoNotAddUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		if refused, _ := j.Rejected(hash); refused != nil {
-			t.Errorf("%s: refused %v", hash, refused)
+			t.Errorf("%s: got rejected values %v", hash, refused)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func TestUnknownFieldsStayAsLongAsTheirParent(t *testing.T) {
 				t.Errorf("journal (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(load(t, j.fs).unknown, j.unknown); diff != "" {
-				t.Errorf("fields that the next agent does not know (-want +got):\n%s", diff)
+				t.Errorf("unknown fields for the next agent (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -210,7 +210,7 @@ func TestOneUnknownFieldIsNamedByItsPath(t *testing.T) {
 			must(t, j.SetBootFact("boot", "a", "1"))
 			if got := load(t, j.fs).unknown; !cmp.Equal(got, []string{path}) {
 				written, _ := os.ReadFile(file)
-				t.Errorf("written again it has %v:\n%s", got, written)
+				t.Errorf("unknown fields after another write: got %v:\n%s", got, written)
 			}
 		})
 	}
@@ -240,18 +240,18 @@ func TestJournalWithoutUnknownFieldsIsNormalAgain(t *testing.T) {
 	must(t, j.MayChange())
 	must(t, j.Record(map[string]Entry{"a/b": entry}))
 	if removed, err := j.Remove("boot"); removed || err != nil {
-		t.Errorf("removed %t with an entry, %v", removed, err)
+		t.Errorf("removed a journal with an entry: %t, error %v", removed, err)
 	}
 	must(t, j.Forget("a/b"))
 	if removed, err := j.Remove("boot"); !removed || err != nil {
-		t.Errorf("removed %t, %v", removed, err)
+		t.Errorf("removed: got %t, error %v", removed, err)
 	}
 }
 
 func TestUnknownFieldsKeepTheJournal(t *testing.T) {
 	j, name := loadNewer(t, `{"version": 1, "later": 1}`)
 	if removed, err := j.Remove("boot"); removed || err != nil {
-		t.Errorf("removed %t, %v", removed, err)
+		t.Errorf("removed: got %t, error %v", removed, err)
 	}
 	if _, err := os.Stat(name); err != nil {
 		t.Error(err)

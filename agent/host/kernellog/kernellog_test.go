@@ -63,7 +63,7 @@ func TestReadReturnsOnlyServerMessages(t *testing.T) {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}
 	if again, err := f.Read(); err != nil || len(again) > 0 {
-		t.Errorf("reads %v again, error %v", again, err)
+		t.Errorf("second read: got %v, error %v", again, err)
 	}
 	file, err := os.OpenFile(kmsg, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -74,14 +74,14 @@ func TestReadReturnsOnlyServerMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	if next, err := f.Read(); err != nil || len(next) != 1 || next[0].Server != "filer1" {
-		t.Errorf("reads %v of what is new, error %v", next, err)
+		t.Errorf("read of the new lines: got %v, error %v", next, err)
 	}
 }
 
 func TestReadDoesNotWaitForALine(t *testing.T) {
 	f, kmsg := follow(t, "")
 	if lines, err := f.Read(); err != nil || lines != nil {
-		t.Errorf("without a log: %v, error %v", lines, err)
+		t.Errorf("without a log: got %v, error %v", lines, err)
 	}
 	// An open pipe without data behaves like a log without a new line.
 	if err := syscall.Mkfifo(kmsg, 0o600); err != nil {

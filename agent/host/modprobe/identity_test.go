@@ -23,7 +23,7 @@ func TestAnIdentityIsKeptForTheNextBootAndNeverWrittenLive(t *testing.T) {
 	dir, fs := loaded(t)
 	s := identified(t, dir, fs, "")
 	if got := hosttest.ReadFile(t, dir, uniqueIDFile); got != "\n" {
-		t.Errorf("live value is %q: clients that are mounted from now on would be others", got)
+		t.Errorf("live value: got %q; new mounts would use another client ID", got)
 	}
 	if got, want := hosttest.ReadFile(t, dir, DropIn), header1+"options nfs nfs4_unique_id="+identity+"\n"; got != want {
 		t.Errorf("drop-in %q, want %q", got, want)
@@ -31,7 +31,7 @@ func TestAnIdentityIsKeptForTheNextBootAndNeverWrittenLive(t *testing.T) {
 	o := hosttest.Observe(t, s, uniqueID, fromNode)
 	hosttest.ExpectState(t, o, host.Pending)
 	if o.Effect != host.Reboot || o.Desired != identity || !strings.Contains(o.Message, "only without NFS mounts") {
-		t.Errorf("%+v", o)
+		t.Errorf("got %+v", o)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestNoIdentityWithoutANode(t *testing.T) {
 	hosttest.Apply(t, s, hosttest.Settings(uniqueID, fromNode))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, uniqueID, fromNode), host.Unsupported)
 	if fs.Exists(DropIn) {
-		t.Error("all nodes would have the same")
+		t.Error("the drop-in has an identity that all nodes share")
 	}
 }
 
@@ -81,10 +81,10 @@ func TestIdentityIsRestoredAtTheNextBoot(t *testing.T) {
 	hosttest.Apply(t, s, nil)
 	got := s.Restore(t.Context(), map[string]host.Original{uniqueID: {Present: true}})
 	if len(got) != 1 || got[0].State != host.Pending || got[0].Effect != host.Reboot {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v", got)
 	}
 	hosttest.WriteFile(t, dir, uniqueIDFile, "\n")
 	if got := s.Restore(t.Context(), map[string]host.Original{uniqueID: {Present: true}}); got[0].State != host.InSync {
-		t.Errorf("after the boot: %+v", got)
+		t.Errorf("after the boot: got %+v", got)
 	}
 }

@@ -44,12 +44,12 @@ func TestApplyWritesOneLineAModuleAndTheLiveValues(t *testing.T) {
 		t.Errorf("drop-in (-want +got):\n%s", diff)
 	}
 	if got := hosttest.ReadFile(t, dir, liveMax); got != "128\n" {
-		t.Errorf("live value is %q", got)
+		t.Errorf("live value: got %q", got)
 	}
 	for _, o := range s.Observe(t.Context(), desired) {
 		hosttest.ExpectState(t, o, host.InSync)
 		if o.Observed != o.Desired || o.Effect != host.NewTransport {
-			t.Errorf("%+v", o)
+			t.Errorf("got %+v", o)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func TestApplyDoesNotWriteIfTheHostIsAsDesired(t *testing.T) {
 	s := New(fs.WithHook(func(host.Op, string) error { changes++; return nil }), nil)
 	hosttest.Apply(t, s, desired)
 	if changes != 0 {
-		t.Errorf("%d changes", changes)
+		t.Errorf("got %d changes, want none", changes)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 		got := hosttest.Observe(t, s, maxSlots, "128")
 		hosttest.ExpectState(t, got, host.InSync, "not loaded; modprobe.d contains the value")
 		if got.Observed != "" {
-			t.Errorf("observed %q, want no effective value", got.Observed)
+			t.Errorf("observed: got %q, want no effective value", got.Observed)
 		}
 		if fs.Exists("/sys/module/sunrpc") {
 			t.Error("the module was loaded")
@@ -110,7 +110,7 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 		hosttest.Apply(t, s, hosttest.Settings("none/x", "1"))
 		hosttest.ExpectState(t, hosttest.Observe(t, s, "none/x", "1"), host.Unsupported, "no module none")
 		if fs.Exists(DropIn) {
-			t.Error("it is in the drop-in")
+			t.Error("the setting is in the drop-in")
 		}
 	})
 	t.Run("may exist where the host does not list its modules", func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestParameterThatTheLoadedModuleLacks(t *testing.T) {
 	hosttest.Apply(t, s, hosttest.Settings("sunrpc/tpc_max_slot_table_entries", "128"))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, "sunrpc/tpc_max_slot_table_entries", "128"), host.Unsupported, "no parameter")
 	if fs.Exists(DropIn) {
-		t.Error("it is in the drop-in")
+		t.Error("the setting is in the drop-in")
 	}
 }
 
@@ -150,7 +150,7 @@ func TestTheSysctlOfASlotTableServesWhereTheParameterIsMissing(t *testing.T) {
 	s := New(fs, nil)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 	if got := hosttest.ReadFile(t, dir, "/proc/sys/sunrpc/tcp_max_slot_table_entries"); got != "128\n" {
-		t.Errorf("live value is %q", got)
+		t.Errorf("live value: got %q", got)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestAReadOnlyParameterWaitsForTheModuleToBeLoaded(t *testing.T) {
 	got := hosttest.Observe(t, s, maxSlots, "128")
 	hosttest.ExpectState(t, got, host.Pending, "only when the module is loaded")
 	if got.Effect != host.Reboot || got.Observed != "65536" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v", got)
 	}
 	restored := s.Restore(t.Context(), map[string]host.Original{maxSlots: {Present: true, Value: "2"}})[0]
 	hosttest.ExpectState(t, restored, host.Pending, "reloaded")
@@ -187,7 +187,7 @@ func TestAReadOnlyParameterThatAnotherFileSets(t *testing.T) {
 			got := hosttest.Observe(t, s, maxSlots, "128")
 			hosttest.ExpectState(t, got, test.state, test.named)
 			if got.Effect != host.Reboot || got.Observed != "65536" {
-				t.Errorf("%+v", got)
+				t.Errorf("got %+v", got)
 			}
 		})
 	}
@@ -203,7 +203,7 @@ func TestAReadOnlyParameterOfABuiltInModule(t *testing.T) {
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Unsupported, "built into the kernel", "kernelArguments: sunrpc.tcp_max_slot_table_entries=128")
 	if fs.Exists(DropIn) {
-		t.Error("it is in the drop-in")
+		t.Error("the setting is in the drop-in")
 	}
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "65536"))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "65536"), host.InSync)
@@ -229,7 +229,7 @@ func TestValueThatTheModuleRejects(t *testing.T) {
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "1"))
 			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "1"), host.Failed, want)
 			if fs.Exists(DropIn) {
-				t.Error("it is in the drop-in")
+				t.Error("the setting is in the drop-in")
 			}
 			restored := s.Restore(t.Context(), map[string]host.Original{maxSlots: {Present: true, Value: "1"}})[0]
 			hosttest.ExpectState(t, restored, host.Failed, want)
@@ -256,7 +256,7 @@ func TestUnwritableDropInIsReportedForEverySetting(t *testing.T) {
 		return nil
 	}), nil)
 	if err := s.Apply(t.Context(), hosttest.Settings(maxSlots, "128")); err == nil {
-		t.Error("Apply went well")
+		t.Error("Apply: got no error")
 	}
 	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Failed, "reloaded", "read-only file system")
 }
@@ -323,7 +323,7 @@ func TestOlderTransports(t *testing.T) {
 			got := hosttest.Observe(t, s, maxSlots, "128")
 			hosttest.ExpectState(t, got, test.state, test.message)
 			if got.Observed != test.observed || got.Effect != host.NewTransport {
-				t.Errorf("observed %q, effect %s", got.Observed, got.Effect)
+				t.Errorf("observed: got %q, effect %s", got.Observed, got.Effect)
 			}
 		})
 	}
@@ -355,7 +355,7 @@ func TestRestoreReturnsTheOriginals(t *testing.T) {
 	got := s.Restore(t.Context(), map[string]host.Original{maxSlots: original})[0]
 	hosttest.ExpectState(t, got, host.Pending, "10.0.0.1")
 	if live := hosttest.ReadFile(t, dir, liveMax); live != "65536\n" || got.Effect != host.NewTransport || got.Observed != "128" {
-		t.Errorf("live value is %q, %+v", live, got)
+		t.Errorf("live value: got %q, %+v", live, got)
 	}
 	transports = nil
 	hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{maxSlots: original})[0], host.InSync)
@@ -377,7 +377,7 @@ func TestRestoreOfAModuleThatWasNotLoadedBefore(t *testing.T) {
 			module, param, _ := strings.Cut(test.name, "/")
 			file := "/sys/module/" + module + "/parameters/" + param
 			if original, err := New(fs, nil).Original(t.Context(), test.name); original.Present || err != nil {
-				t.Fatalf("original = %v, %v", original, err)
+				t.Fatalf("original: got %v, error %v", original, err)
 			}
 			if test.live != "" {
 				hosttest.WriteFile(t, dir, file, test.live+"\n")
@@ -388,7 +388,7 @@ func TestRestoreOfAModuleThatWasNotLoadedBefore(t *testing.T) {
 			s := New(fs, nil)
 			hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{test.name: {}})[0], test.state)
 			if got := hosttest.ReadFile(t, dir, file); got != test.want {
-				t.Errorf("live value is %q, want %q", got, test.want)
+				t.Errorf("live value: got %q, want %q", got, test.want)
 			}
 		})
 	}
@@ -410,7 +410,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 			s := New(fs.WithHook(func(host.Op, string) error { changes++; return nil }), nil)
 			hosttest.Apply(t, s, []host.Setting{setting})
 			if changes != 0 {
-				t.Errorf("%d changes", changes)
+				t.Errorf("got %d changes, want none", changes)
 			}
 			hosttest.ExpectState(t, s.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
 		})
@@ -471,7 +471,7 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 		}
 		if !reached {
 			if n < 8 {
-				t.Errorf("only %d changes: two values and five steps of the file are expected", n-1)
+				t.Errorf("got only %d changes: two values and five steps of the file are expected", n-1)
 			}
 			return
 		}

@@ -72,7 +72,7 @@ func (h *sessionHost) expect(state host.State, parts ...string) {
 	got := hosttest.Observe(h.t, h.agent(), sessionSlots, "180")
 	hosttest.ExpectState(h.t, got, state, parts...)
 	if got.Effect != host.NewTransport {
-		h.t.Errorf("takes effect %s", got.Effect)
+		h.t.Errorf("effect: got %s", got.Effect)
 	}
 }
 

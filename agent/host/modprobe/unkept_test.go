@@ -44,7 +44,7 @@ func TestParameterWithoutAFile(t *testing.T) {
 			got := hosttest.Observe(t, s, maxSlots, "128")
 			hosttest.ExpectState(t, got, host.InSync, "not persistent; the agent sets it again at each boot: "+test.reason)
 			if got.Observed != "128" {
-				t.Errorf("observed %q", got.Observed)
+				t.Errorf("observed: got %q", got.Observed)
 			}
 			s.Attend(false)
 			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Failed, test.reason, "no agent will set it again")

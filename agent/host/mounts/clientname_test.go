@@ -22,7 +22,7 @@ func TestClientName(t *testing.T) {
 				files[uniqueIDFile] = c.parameter + "\n"
 			}
 			if got := reader(t, files).ClientName(); got != c.want {
-				t.Errorf("%q, want %q", got, c.want)
+				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
 	}

@@ -128,7 +128,7 @@ func TestCountersWithoutTheKernelsHelp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(got) != 4 {
-		t.Fatalf("%d servers", len(got))
+		t.Fatalf("unexpected number of servers: %d", len(got))
 	}
 	for _, s := range got {
 		if s.RequestsKnown || len(s.Connections) > 0 {
@@ -163,7 +163,7 @@ func TestPendingRequestKeepsItsIdentity(t *testing.T) {
 	}
 	line := "xprt:	tcp 0 0 181 0 0 331 330 0 390 0 3 1 2"
 	if c, ok := parseTransportLine(strings.Fields(line)); !ok || c.Connection != (counters.Connection{Sends: 331, Responses: 330, Connects: 181}) {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v", c)
 	}
 }
 

@@ -143,7 +143,7 @@ func TestMounts(t *testing.T) {
 	})
 	t.Run("a malformed line is counted and spoils no other", func(t *testing.T) {
 		if table.Malformed != 1 || len(table.Mounts) != 14 {
-			t.Errorf("%d malformed, %d mounts; want 1 and 14", table.Malformed, len(table.Mounts))
+			t.Errorf("got %d malformed lines and %d mounts, want 1 and 14", table.Malformed, len(table.Mounts))
 		}
 	})
 }
@@ -169,14 +169,14 @@ func TestBusy(t *testing.T) {
 		t.Errorf("busy (-want +got):\n%s", diff)
 	}
 	if malformed != 1 {
-		t.Errorf("%d malformed lines, want 1", malformed)
+		t.Errorf("got %d malformed lines, want 1", malformed)
 	}
 	table, err := r.Read()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(busy, table.Busy); diff != "" {
-		t.Errorf("Read sees others (-Busy +Read):\n%s", diff)
+		t.Errorf("different mounts (-Busy +Read):\n%s", diff)
 	}
 }
 
@@ -300,7 +300,7 @@ func TestSources(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server, export := splitSource(mountLine{fsType: test.fsType, source: test.source})
 			if server != test.server || export != test.export {
-				t.Errorf("%q and %q, want %q and %q", server, export, test.server, test.export)
+				t.Errorf("got %q and %q, want %q and %q", server, export, test.server, test.export)
 			}
 		})
 	}
@@ -317,7 +317,7 @@ func FuzzParsersTakeAnything(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data string) {
 		lines, malformed := parseMountinfo(data)
 		if len(lines)+malformed > strings.Count(data, "\n")+1 {
-			t.Errorf("%d lines of %d", len(lines)+malformed, strings.Count(data, "\n")+1)
+			t.Errorf("got %d lines from an input of %d lines", len(lines)+malformed, strings.Count(data, "\n")+1)
 		}
 		busyMounts(lines, findKubelets(lines, DefaultKubeletDir))
 		parseMountstats(data, stats{age: -1}, stats.addFields)

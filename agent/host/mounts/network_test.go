@@ -16,7 +16,7 @@ func TestNetwork(t *testing.T) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 	if _, err := reader(t, nil).Network(); err == nil {
-		t.Error("no counters, and no error")
+		t.Error("no error without counters")
 	}
 }
 
@@ -38,7 +38,7 @@ func TestLog(t *testing.T) {
 	}
 	for _, device := range []string{"254:1", "254:2", "254:3", "254:4", "254:5"} {
 		if got, ok := r.Log(Mount{Device: device}); ok {
-			t.Errorf("%s: got %+v of nothing", device, got)
+			t.Errorf("%s: got unexpected log %+v", device, got)
 		}
 	}
 }

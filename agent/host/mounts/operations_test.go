@@ -92,7 +92,7 @@ func FuzzParseOperations(f *testing.F) {
 		// The parser reads a complete block after any input.
 		counted := parseOperations(data + "\n" + goodBlock)
 		if len(counted[pods+pod2+"/volumes/kubernetes.io~csi/pv1/mount"].operations) != 2 {
-			t.Errorf("the block behind %q is lost", data)
+			t.Errorf("the block after %q is missing", data)
 		}
 	})
 }

@@ -57,11 +57,11 @@ func TestRequestsOnAShare(t *testing.T) {
 	}
 	for source, want := range map[string]int{"//filer/first": 1, "//filer/shar": 0, "//filer2/share": 0} {
 		if _, connections := CountsOfShare(statsOfShares, source); connections != want {
-			t.Errorf("%s: %d connections, want %d", source, connections, want)
+			t.Errorf("%s: got %d connections, want %d", source, connections, want)
 		}
 	}
 	if _, connections := CountsOfShare(statsOfShares+"3) \\\\filer\\share\nSMBs: 1\n", "//filer/share"); connections != 2 {
-		t.Errorf("%d connections of two users", connections)
+		t.Errorf("got %d connections of two users, want 2", connections)
 	}
 }
 
@@ -72,6 +72,6 @@ func TestMountsBelowAShareHaveItsCounts(t *testing.T) {
 	files["/proc/1/mountinfo"] = strings.Replace(files["/proc/1/mountinfo"], "//files.example.com/share rw", "//files.example.com/share/below rw", 1)
 	m := find(t, read(t, files), "/mnt/share")
 	if m.Operations != 2 || m.Export != "/share/below" {
-		t.Errorf("%d operations on %s, want 2", m.Operations, m.Export)
+		t.Errorf("got %d operations on %s, want 2", m.Operations, m.Export)
 	}
 }

@@ -48,7 +48,7 @@ func TestCompletedOperations(t *testing.T) {
 			files := node(t)
 			test.change(files)
 			if got := find(t, read(t, files), test.point).Operations; got != test.want {
-				t.Errorf("%d operations, want %d", got, test.want)
+				t.Errorf("got %d operations, want %d", got, test.want)
 			}
 		})
 	}

@@ -57,7 +57,7 @@ func expect(t *testing.T, s *Subject, name, value string, state host.State, part
 	got := hosttest.Observe(t, s, name, value)
 	hosttest.ExpectState(t, got, state, parts...)
 	if got.Effect != host.NextMount {
-		t.Errorf("%s takes effect at %s", name, got.Effect)
+		t.Errorf("%s: got effect %s", name, got.Effect)
 	}
 	return got
 }
@@ -79,12 +79,12 @@ nconnect=4
 	}
 	expect(t, s, "_all", "nocto,hard,v4.1", host.InSync)
 	if got := expect(t, s, "filer1", "nconnect=4", host.InSync); got.Observed != "nconnect=4,v4.1,hard,nocto" {
-		t.Errorf("observed %q", got.Observed)
+		t.Errorf("observed: got %q", got.Observed)
 	}
 	changes := 0
 	apply(t, New(fs.WithHook(func(host.Op, string) error { changes++; return nil }), differences), "filer1", "nconnect=4", "_all", "nocto,hard,v4.1")
 	if changes != 0 {
-		t.Errorf("a second Apply made %d changes", changes)
+		t.Errorf("a second Apply made %d changes, want none", changes)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestAFileThatCannotBeWrittenIsFailed(t *testing.T) {
 	_, fs := machine(t)
 	s := New(fs.WithHook(func(host.Op, string) error { return errors.New("no space left on device") }), differences)
 	if err := s.Apply(t.Context(), hosttest.Settings("_all", "hard")); err == nil {
-		t.Error("Apply went well")
+		t.Error("Apply: got no error")
 	}
 	expect(t, s, "_all", "hard", host.Failed, "no space left")
 }
@@ -275,20 +275,20 @@ func TestRestoreEqualsBefore(t *testing.T) {
 	originals := map[string]host.Original{"_all": {}, "filer1": {}}
 	for _, o := range s.Restore(t.Context(), originals) {
 		if o.State != host.Failed {
-			t.Errorf("%+v while our file holds it", o)
+			t.Errorf("got %+v while the agent's file contains the setting", o)
 		}
 	}
 	apply(t, s)
 	for _, o := range s.Restore(t.Context(), originals) {
 		if o.State != host.InSync {
-			t.Errorf("%+v", o)
+			t.Errorf("got %+v", o)
 		}
 	}
 	if diff := cmp.Diff(before, hosttest.ReadTree(t, dir, "/etc")); diff != "" {
 		t.Errorf("host (-before +after):\n%s", diff)
 	}
 	if fs.Exists(directory) {
-		t.Errorf("%s is left, which was not there", directory)
+		t.Errorf("%s was created and not removed", directory)
 	}
 }
 
@@ -299,7 +299,7 @@ func TestDirectoryWithFilesOfOthersIsKept(t *testing.T) {
 	apply(t, s, "_all", "hard")
 	apply(t, s)
 	if !fs.Exists(directory + "/other.conf") {
-		t.Error("the file of another user is gone")
+		t.Error("the file of another user was removed")
 	}
 }
 
@@ -316,17 +316,17 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 		}), differences)
 		_ = crashed.Apply(t.Context(), hosttest.Settings("_all", "hard", "filer1", "nconnect=4"))
 		if got := hosttest.ReadFile(t, dir, DropIn); !slices.Contains([]string{before, renderDropIn(hosttest.Settings("_all", "hard", "filer1", "nconnect=4"))}, got) {
-			t.Errorf("crash at change %d left %q", n, got)
+			t.Errorf("after a crash at change %d: got file %q", n, got)
 		}
 		s := New(fs, differences)
 		apply(t, s, "_all", "hard", "filer1", "nconnect=4")
 		expect(t, s, "filer1", "nconnect=4", host.InSync)
 		if got := hosttest.ReadTree(t, dir, directory); len(got) != 1 {
-			t.Errorf("crash at change %d left %v", n, got)
+			t.Errorf("after a crash at change %d: got %v", n, got)
 		}
 		if count < n {
 			if n < 5 {
-				t.Errorf("only %d changes", n-1)
+				t.Errorf("got only %d changes", n-1)
 			}
 			return
 		}

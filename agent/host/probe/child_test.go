@@ -79,7 +79,7 @@ func TestWorkloadProcessRejects(t *testing.T) {
 				test.want = "statfs: no such file or directory"
 			}
 			if _, err := startWork(t.Context(), test.order); err == nil || err.Error() != test.want {
-				t.Errorf("error is %v, want %s", err, test.want)
+				t.Errorf("error: got %v, want %s", err, test.want)
 			}
 		})
 	}
@@ -101,7 +101,7 @@ func TestWorkloadProcessReports(t *testing.T) {
 	options.Path = filepath.Join(dir, "gone")
 	if _, err := startWork(t.Context(), workOrder{User: 1000, Options: options}); err == nil || !strings.HasPrefix(err.Error(), "ListDirectory in ") ||
 		!strings.Contains(err.Error(), "no such file or directory") {
-		t.Errorf("its own words are not those of %v", err)
+		t.Errorf("got error %v, want the message of the workload", err)
 	}
 	options.ID = onAnyMount + "fails"
 	if _, err := startWork(t.Context(), workOrder{User: 1000, Options: options}); err == nil || err.Error() != strings.Repeat("x", maxWorkText) {
@@ -125,9 +125,9 @@ func TestStoppedWorkloadCleansUp(t *testing.T) {
 		}
 	}()
 	if _, err := startWork(ctx, order); err == nil || !strings.HasPrefix(err.Error(), "run the workload process: ") {
-		t.Errorf("error is %v", err)
+		t.Errorf("error: got %v", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left behind: %v, %v", left, err)
+		t.Errorf("leftover files: %v, %v", left, err)
 	}
 }

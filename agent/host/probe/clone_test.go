@@ -84,11 +84,11 @@ func TestAPassOnAClone(t *testing.T) {
 			p := &pod{dir: volume(t), source: test.source, fsType: test.fsType, requests: 7}
 			phases, transports, err := p.run(t, Work{Name: "ListDirectory", Path: "in", Pause: 5 * time.Second, MaxEntries: 100})
 			if err != nil || transports != test.transports {
-				t.Fatalf("%d connections, %v", transports, err)
+				t.Fatalf("got %d connections, error %v", transports, err)
 			}
 			for i := range phases {
 				if phases[i].Duration <= 0 {
-					t.Errorf("phase %d took no time", i)
+					t.Errorf("phase %d has no duration", i)
 				}
 				phases[i].Duration = 0
 			}
@@ -97,7 +97,7 @@ func TestAPassOnAClone(t *testing.T) {
 				t.Errorf("phases (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff([]string{"enter in", "wait 5s"}, p.log); diff != "" {
-				t.Errorf("what was done (-want +got):\n%s", diff)
+				t.Errorf("steps (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -52,7 +52,7 @@ func TestAttemptsAreThoseOfMountNFS(t *testing.T) {
 			for _, a := range attempts {
 				got = append(got, a.data)
 				if a.fsType != "nfs" {
-					t.Errorf("type is %s: the kernel accepts both versions by nfs, and nfs4 only one", a.fsType)
+					t.Errorf("type: got %s, want nfs, which supports both versions", a.fsType)
 				}
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -105,11 +105,11 @@ func TestAnIPv6Server(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "vers=3,proto=tcp6,mountvers=3,mountproto=tcp6,nolock,addr=2001:db8::7"; attempts[0].data != want {
-		t.Errorf("data is %s, want %s", attempts[0].data, want)
+		t.Errorf("data: got %s, want %s", attempts[0].data, want)
 	}
 	for given, want := range map[string]string{"2001:db8::7": "[2001:db8::7]:/e", "filer": "filer:/e", "192.0.2.7": "192.0.2.7:/e"} {
 		if got := source(given, "/e"); got != want {
-			t.Errorf("source is %s, want %s", got, want)
+			t.Errorf("source: got %s, want %s", got, want)
 		}
 	}
 	for options, want := range map[string]string{"proto=tcp6": "ip6", "proto=tcp": "ip4", "tcp": "ip4", "hard": "ip"} {

@@ -28,7 +28,7 @@ func TestEachPassHasASeparateMount(t *testing.T) {
 	k := &fakeKernel{t: t}
 	r := k.run(trial())
 	if !r.Succeeded || r.Missing() != nil {
-		t.Fatalf("result is %+v", r)
+		t.Fatalf("result: got %+v", r)
 	}
 	list := []string{"read-only", `work ListDirectory in "a" as 1000`, "wait 5s", `work ListDirectory in "a" as 1000`, "unmount"}
 	before := "mount filer:/e vers=4.1,addr=192.0.2.7,clientaddr=10.1.2.3"
@@ -37,7 +37,7 @@ func TestEachPassHasASeparateMount(t *testing.T) {
 		want = append(append(want, mount), list...)
 	}
 	if diff := cmp.Diff(want, k.log); diff != "" {
-		t.Errorf("what was done (-want +got):\n%s", diff)
+		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	phase := func(name string) Phase {
 		return Phase{Name: name, Duration: 500 * time.Millisecond, Units: 50, BytesSent: 5000, BytesReceived: 10000, Operations: []Operation{{"GETATTR", 50}}}
@@ -54,10 +54,10 @@ func TestMountIsMeasuredSeparately(t *testing.T) {
 	k := &fakeKernel{t: t}
 	r := k.run(trial(named(MountOnly)))
 	if !r.Succeeded || len(r.Passes) != 3 || len(r.Passes[0].Phases) != 1 {
-		t.Fatalf("result is %+v", r)
+		t.Fatalf("result: got %+v", r)
 	}
 	if p := r.Passes[0].Phases[0]; p.Operations[0].Count != 1 || p.Units != 1 || p.Duration <= 0 {
-		t.Errorf("phase is %+v, want one mount that took a while", p)
+		t.Errorf("phase: got %+v, want one mount with a duration", p)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestWritingWorkloadHasAWritableMount(t *testing.T) {
 func TestTrialOrdersWriteBelowOneDirectory(t *testing.T) {
 	first, next, other := Work{}.options("abc-1"), Work{}.options("abc-2"), Work{}.options("abd-1")
 	if first.ID != next.ID || !next.TakeOver || first.ID == other.ID {
-		t.Errorf("below %s, %s and %s", first.ID, next.ID, other.ID)
+		t.Errorf("got directories %s, %s and %s", first.ID, next.ID, other.ID)
 	}
 }
 
@@ -106,10 +106,10 @@ func TestEndOfATrial(t *testing.T) {
 			test.kernel.t = t
 			r := test.kernel.run(test.order)
 			if r.Succeeded || len(r.Passes) != test.passes || r.Message != test.message || (r.Own != nil && r.Own.Succeeded) != test.own || (r.Missing() != nil) != test.void {
-				t.Errorf("result is %+v, own %+v", r, r.Own)
+				t.Errorf("result: got %+v, own %+v", r, r.Own)
 			}
 			if done := strings.Join(test.kernel.log, "\n"); test.void && strings.Contains(done, "work ") {
-				t.Errorf("without all proofs it works:\n%s", done)
+				t.Errorf("the workload ran without all proofs:\n%s", done)
 			}
 		})
 	}

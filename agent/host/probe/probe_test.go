@@ -59,10 +59,10 @@ func (k *fakeKernel) prepare() error { return k.prepareErr }
 
 func (k *fakeKernel) mount(source, target, _ string, _ uintptr, data string) error {
 	if k.identifier == "" {
-		k.t.Error("mounted with the host's own identifier")
+		k.t.Error("the mount uses the identifier of the host")
 	}
 	if k.mounted != "" {
-		k.t.Error("two mounts at a time")
+		k.t.Error("two mounts exist at the same time")
 	}
 	k.log = append(k.log, "mount "+source+" "+data)
 	if k.reject != nil {
@@ -71,7 +71,7 @@ func (k *fakeKernel) mount(source, target, _ string, _ uintptr, data string) err
 		}
 	}
 	if target != volumeDir {
-		k.t.Errorf("mounted at %s", target)
+		k.t.Errorf("unexpected mount point %s", target)
 	}
 	k.mounted, k.listed = data, 0
 	return nil
@@ -87,7 +87,7 @@ func (k *fakeKernel) unmount(string) error {
 
 func (k *fakeKernel) readRoot(_ string, user int) error {
 	if user != 1000 {
-		k.t.Errorf("read as %d", user)
+		k.t.Errorf("unexpected user %d", user)
 	}
 	return k.readErr
 }
@@ -130,7 +130,7 @@ func (k *fakeKernel) readFile(name string) (string, error) {
 
 func (k *fakeKernel) writeFile(name, data string) error {
 	if name != identifierFile {
-		k.t.Errorf("wrote %s", name)
+		k.t.Errorf("unexpected write to %s", name)
 	}
 	if !k.ignoresIdentifier {
 		k.identifier = data
@@ -179,7 +179,7 @@ func (k *fakeKernel) run(order Order) Result {
 	}
 	r := newWork(k, order).run(context.Background())
 	if k.mounted != "" {
-		k.t.Error("left a mount behind")
+		k.t.Error("a mount remains")
 	}
 	return r
 }
@@ -188,10 +188,10 @@ func TestValidMountOptions(t *testing.T) {
 	k := &fakeKernel{t: t}
 	r := k.run(Order{Options: []string{"nfsvers=4.1", "nconnect=4"}, OwnOptions: []string{"nfsvers=4.1"}})
 	if !r.Tried || !r.Succeeded || r.Missing() != nil || r.Own != nil {
-		t.Errorf("result is %+v", r)
+		t.Errorf("result: got %+v", r)
 	}
 	if r.Transports != 4 || r.Identifier != "storage-client-trial-0123" || len(r.Proofs) != 5 || !slices.Contains(r.Observed, "vers=4.1") {
-		t.Errorf("result is %+v", r)
+		t.Errorf("result: got %+v", r)
 	}
 	want := []string{"mount filer:/e nconnect=4,vers=4.1,addr=192.0.2.7,clientaddr=10.1.2.3", "unmount"}
 	if diff := cmp.Diff(want, k.log); diff != "" {
@@ -208,10 +208,10 @@ func TestKernelMessageForRejectedOptions(t *testing.T) {
 	}}
 	r := k.run(Order{Options: []string{"nfsvers=4.1", "nconect=4"}, OwnOptions: []string{"nfsvers=4.1"}})
 	if want := "mount(2): invalid argument: nfs: Unknown parameter 'nconect'"; !r.Tried || r.Succeeded || r.Message != want {
-		t.Errorf("result is %+v, want %q", r, want)
+		t.Errorf("result: got %+v, want %q", r, want)
 	}
 	if r.Own == nil || !r.Own.Succeeded {
-		t.Errorf("the volume's own list was not tried: %+v", r.Own)
+		t.Errorf("the original mount options of the volume were not tried: %+v", r.Own)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestFailureWithTheOriginalOptionsIsReported(t *testing.T) {
 	k := &fakeKernel{t: t, reject: func(string) error { return syscall.EPERM }}
 	r := k.run(Order{Options: []string{"nfsvers=4.1", "nconnect=4"}, OwnOptions: []string{"nfsvers=4.1"}})
 	if r.Succeeded || r.Own == nil || r.Own.Succeeded || r.Own.Message != "mount(2): operation not permitted" {
-		t.Errorf("result is %+v, own %+v", r, r.Own)
+		t.Errorf("result: got %+v, own %+v", r, r.Own)
 	}
 }
 
@@ -279,10 +279,10 @@ func TestNoMountWithoutTheProofs(t *testing.T) {
 			r := test.kernel.run(test.order)
 			missing := r.Missing()
 			if r.Tried || r.Succeeded || missing == nil || missing.Type != test.proof || !strings.Contains(r.Message, test.want) {
-				t.Errorf("result is %+v, want no %s: %s", r, test.proof, test.want)
+				t.Errorf("result: got %+v, want no %s: %s", r, test.proof, test.want)
 			}
 			if len(test.kernel.log) > 0 {
-				t.Errorf("mounted: %v", test.kernel.log)
+				t.Errorf("unexpected mounts: %v", test.kernel.log)
 			}
 		})
 	}
@@ -291,14 +291,14 @@ func TestNoMountWithoutTheProofs(t *testing.T) {
 func TestOrderWithoutTheNetworkOfTheNode(t *testing.T) {
 	k := &fakeKernel{t: t, network: "net:[2]"}
 	if r := newWork(k, Order{Server: "filer", Path: "/e", FSType: "nfs"}).run(context.Background()); r.Tried || len(k.log) > 0 {
-		t.Errorf("result is %+v", r)
+		t.Errorf("result: got %+v", r)
 	}
 }
 
 func TestMountsOfAnEarlierOrderAreAwaited(t *testing.T) {
 	k := &fakeKernel{t: t, leftover: 3}
 	if r := k.run(Order{Options: []string{"vers=4.1"}}); !r.Succeeded || r.Missing() != nil {
-		t.Errorf("result is %+v", r)
+		t.Errorf("result: got %+v", r)
 	}
 }
 
@@ -315,7 +315,7 @@ func TestMountThatSharesConnectionsIsInvalid(t *testing.T) {
 			test.kernel.t = t
 			r := test.kernel.run(Order{Options: []string{"vers=4.1", "nconnect=4"}})
 			if missing := r.Missing(); missing == nil || missing.Type != test.proof {
-				t.Errorf("missing is %+v, want %s", missing, test.proof)
+				t.Errorf("missing: got %+v, want %s", missing, test.proof)
 			}
 		})
 	}
@@ -337,7 +337,7 @@ func TestResponseOfTheRootDirectory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := &fakeKernel{t: t, readErr: test.err}
 			if r := k.run(Order{Options: []string{"vers=4.1"}}); r.Succeeded != test.works || !r.Tried {
-				t.Errorf("result is %+v", r)
+				t.Errorf("result: got %+v", r)
 			}
 		})
 	}
@@ -347,6 +347,6 @@ func TestAServerWithoutAnAddress(t *testing.T) {
 	k := &fakeKernel{t: t}
 	r := k.run(Order{Server: "nowhere", Options: []string{"vers=4.1"}})
 	if r.Succeeded || !strings.HasPrefix(r.Message, "failed to resolve server nowhere: ") || len(k.log) > 0 {
-		t.Errorf("result is %+v", r)
+		t.Errorf("result: got %+v", r)
 	}
 }

@@ -87,13 +87,13 @@ func TestOnlyMountsOfTheTypeHaveTheWindow(t *testing.T) {
 	}
 	for name, value := range map[string]string{"nfs4": "15360", "cifs": "8192", "xfs": "1024"} {
 		if got := expect(t, subject(fs), name, value, host.InSync); got.Observed != value || got.Effect != host.Live {
-			t.Errorf("observed %+v", got)
+			t.Errorf("observed: got %+v", got)
 		}
 	}
 	changes := 0
 	apply(t, subject(fs.WithHook(func(host.Op, string) error { changes++; return nil })), "nfs4", "15360", "cifs", "8192", "xfs", "1024")
 	if changes != 0 {
-		t.Errorf("a second Apply made %d changes", changes)
+		t.Errorf("a second Apply made %d changes, want none", changes)
 	}
 }
 
@@ -103,7 +103,7 @@ func TestObservedWindowIsTheSmallest(t *testing.T) {
 	apply(t, s, "nfs4", "15360")
 	hosttest.WriteFile(t, dir, bdi("0:53"), "64\n")
 	if got := expect(t, s, "nfs4", "15360", host.Drifted, "0:53 has 64"); got.Observed != "64" {
-		t.Errorf("observed %q", got.Observed)
+		t.Errorf("observed: got %q", got.Observed)
 	}
 	apply(t, s, "nfs4", "15360")
 	expect(t, s, "nfs4", "15360", host.InSync)
@@ -151,7 +151,7 @@ func TestNewMountsAreFollowedAndDriftIsNot(t *testing.T) {
 		t.Errorf("the new mount has %q", got)
 	}
 	if got := hosttest.ReadFile(t, dir, bdi("0:52")); got != "64\n" {
-		t.Errorf("drift was healed: %q", got)
+		t.Errorf("drift was reset: got %q", got)
 	}
 }
 
@@ -252,11 +252,11 @@ func TestAFileThatCannotBeWrittenIsFailed(t *testing.T) {
 		return nil
 	}))
 	if err := s.Apply(t.Context(), hosttest.Settings("nfs4", "15360")); err == nil {
-		t.Error("Apply went well")
+		t.Error("Apply: got no error")
 	}
 	for _, id := range []string{"0:52", "0:53"} {
 		if got := hosttest.ReadFile(t, dir, bdi(id)); got != "128\n" {
-			t.Errorf("%s has %q before our file has it", id, got)
+			t.Errorf("%s has %q before the agent's file contains it", id, got)
 		}
 		hosttest.WriteFile(t, dir, bdi(id), "15360\n")
 	}
@@ -340,7 +340,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 	apply(t, s)
 	for _, o := range s.Restore(t.Context(), originals) {
 		if o.State != host.InSync {
-			t.Errorf("%+v", o)
+			t.Errorf("got %+v", o)
 		}
 	}
 	if diff := cmp.Diff(before, tree(t, dir)); diff != "" {
@@ -382,11 +382,11 @@ func TestMountsWithAnUnknownOriginal(t *testing.T) {
 		t.Errorf("SMB: %+v", back[0])
 	}
 	if back[1].State != host.InSync || hosttest.ReadFile(t, dir, bdi("0:54")) != "128\n" {
-		t.Errorf("NFS: %+v, want the kernel's own window", back[1])
+		t.Errorf("NFS: got %+v, want the default window of the kernel", back[1])
 	}
 	hosttest.WriteFile(t, dir, bdi("cifs-7"), "4096\n")
 	if back = s.Restore(t.Context(), map[string]host.Original{"cifs": {}}); back[0].State != host.InSync {
-		t.Errorf("mounted anew: %+v", back[0])
+		t.Errorf("after a new mount: got %+v", back[0])
 	}
 }
 
@@ -406,11 +406,11 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 		expect(t, s, "nfs4", "15360", host.InSync)
 		expect(t, s, "cifs", "8192", host.InSync)
 		if got := hosttest.ReadTree(t, dir, "/etc/udev", "/etc/nfs.conf.d"); len(got) != 2 {
-			t.Errorf("crash at change %d left %v", n, got)
+			t.Errorf("after a crash at change %d: got %v", n, got)
 		}
 		if count < n {
 			if n < 12 {
-				t.Errorf("only %d changes", n-1)
+				t.Errorf("got only %d changes", n-1)
 			}
 			return
 		}

@@ -24,7 +24,7 @@ func expectWindows(t *testing.T, dir string, want map[string]string) {
 	t.Helper()
 	for id, value := range want {
 		if got := hosttest.ReadFile(t, dir, bdi(id)); got != value+"\n" {
-			t.Errorf("%s has %q, want %s", id, got, value)
+			t.Errorf("%s: got %q, want %s", id, got, value)
 		}
 	}
 }
@@ -56,7 +56,7 @@ func TestNewMountsOfAVolumeAreFollowedAndDriftIsNot(t *testing.T) {
 	v.FollowMounts(t.Context(), desired)
 	hosttest.WriteFile(t, dir, bdi("0:53"), "128\n")
 	if got := v.Observe(t.Context(), desired)[0]; got.Observed != "64" {
-		t.Errorf("observed %+v, want the smallest window", got)
+		t.Errorf("observed: got %+v, want the smallest window", got)
 	}
 	v.FollowMounts(t.Context(), desired)
 	expectWindows(t, dir, map[string]string{"0:52": "64", "0:53": "1024"})

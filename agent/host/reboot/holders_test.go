@@ -156,7 +156,7 @@ func TestRebootHolders(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(before, filesBelow(t, m.dir)); diff != "" {
-				t.Errorf("files came or went (-before +after):\n%s", diff)
+				t.Errorf("files (-before +after):\n%s", diff)
 			}
 		})
 	}
@@ -203,7 +203,7 @@ func TestWhoInhibitsShutdown(t *testing.T) {
 			got, err := m.logind().FindHolders(t.Context())
 			<-done
 			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
-				t.Errorf("error is %v, want %q", err, test.wantErr)
+				t.Errorf("error: got %v, want %q", err, test.wantErr)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -93,7 +93,7 @@ func (b *bus) reply(call *dbus.Message) *dbus.Message {
 	default:
 		b.calls = append(b.calls, member)
 		if !cmp.Equal(call.Body, []any{false}) {
-			b.t.Errorf("%s%v, want false: no user can be asked", member, call.Body)
+			b.t.Errorf("%s: got %v, want false, because no user can respond", member, call.Body)
 		}
 		b.setError(reply)
 	}
@@ -155,7 +155,7 @@ func TestReboot(t *testing.T) {
 			err = Logind{fs: fs, runner: r, sync: func() { synced = true }}.Reboot(t.Context())
 			<-done
 			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
-				t.Errorf("error is %v, want %q", err, test.wantErr)
+				t.Errorf("error: got %v, want %q", err, test.wantErr)
 			}
 			if diff := cmp.Diff(test.calls, b.calls); diff != "" {
 				t.Errorf("calls to logind (-want +got):\n%s", diff)
@@ -164,7 +164,7 @@ func TestReboot(t *testing.T) {
 				t.Errorf("command (-want +got):\n%s", diff)
 			}
 			if !synced {
-				t.Error("not synced before")
+				t.Error("no sync before the reboot")
 			}
 		})
 	}

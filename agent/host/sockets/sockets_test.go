@@ -15,7 +15,7 @@ func TestReadFindsAConnection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
 			if err != nil {
-				t.Skipf("no %s here: %v", address, err)
+				t.Skipf("%s is not available here: %v", address, err)
 			}
 			defer listener.Close()
 			connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
@@ -34,7 +34,7 @@ func TestReadFindsAConnection(t *testing.T) {
 				return known && s == want
 			})
 			if !found {
-				t.Errorf("no %+v with a round trip among %d", want, len(all))
+				t.Errorf("no socket %+v with a round trip time among %d sockets", want, len(all))
 			}
 		})
 	}
@@ -60,7 +60,7 @@ func TestSocketOf(t *testing.T) {
 		"is told of without addresses": {TCPInfo: &netlink.TCPInfo{Retransmits: 9}},
 	} {
 		if _, ok := socketOf(&answer); ok {
-			t.Errorf("a socket that %s is listed", name)
+			t.Errorf("a socket that %s is in the list", name)
 		}
 	}
 }

@@ -33,26 +33,26 @@ func TestMinimumIsRaisedAndNeverLowered(t *testing.T) {
 			s := New(fs)
 			desired := atLeast(test.value)
 			if got := s.Observe(t.Context(), desired)[0]; got.State != host.Drifted {
-				t.Errorf("before: %s %s, want Drifted: nothing is in our file", got.State, got.Message)
+				t.Errorf("before Apply: got %s %s, want Drifted, because the agent's file is missing", got.State, got.Message)
 			}
 			hosttest.Apply(t, s, desired)
 			live := hosttest.ReadFile(t, dir, rmemFile)
 			if normaliseValue(live) != test.want || (live != test.live) != test.changes {
-				t.Errorf("live value is %q, want %q", live, test.want)
+				t.Errorf("live value: got %q, want %q", live, test.want)
 			}
 			if got := hosttest.ReadFile(t, dir, DropIn); !strings.Contains(got, tcpRmem+" = "+test.file+"\n") {
-				t.Errorf("drop-in is %q, want %q in it", got, test.file)
+				t.Errorf("drop-in: got %q, want %q in it", got, test.file)
 			}
 			hosttest.ExpectState(t, s.Observe(t.Context(), desired)[0], host.InSync)
 			// The value is set in this way before its proof.
 			hosttest.WriteFile(t, dir, rmemFile, test.live)
 			if refused := s.Set(t.Context(), desired); len(refused) > 0 || normaliseValue(hosttest.ReadFile(t, dir, rmemFile)) != test.want {
-				t.Errorf("set %q, refused %v; want %q", hosttest.ReadFile(t, dir, rmemFile), refused, test.want)
+				t.Errorf("set: got %q, rejected %v; want %q", hosttest.ReadFile(t, dir, rmemFile), refused, test.want)
 			}
 			changes := 0
 			hosttest.Apply(t, New(tracked(fs, &changes)), desired)
 			if changes != 0 {
-				t.Errorf("%d changes at the second time", changes)
+				t.Errorf("a second Apply made %d changes, want none", changes)
 			}
 		})
 	}

@@ -42,7 +42,7 @@ func TestAParameterIsSetOnceItsModuleIsLoaded(t *testing.T) {
 	hosttest.WriteFile(t, dir, "/proc/sys/net/netfilter/nf_conntrack_max", "262144\n")
 	hosttest.ExpectState(t, hosttest.Observe(t, s, name, "1048576"), host.Drifted)
 	if original, err := s.Original(t.Context(), name); err != nil || original != (host.Original{Present: true, Value: "262144"}) {
-		t.Errorf("original = %v, %v", original, err)
+		t.Errorf("original: got %v, error %v", original, err)
 	}
 	hosttest.Apply(t, s, hosttest.Settings(name, "1048576"))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, name, "1048576"), host.InSync)
@@ -75,11 +75,11 @@ func TestUnreadableParameterIsAnAction(t *testing.T) {
 		hosttest.WriteFile(t, dir, file, "")
 		hosttest.Apply(t, s, step.desired)
 		if got := hosttest.ReadFile(t, dir, file); got != step.done {
-			t.Errorf("%s: %q was written, want %q", step.story, got, step.done)
+			t.Errorf("%s: wrote %q, want %q", step.story, got, step.done)
 		}
 	}
 	if got := hosttest.ReadFile(t, dir, DropIn); !strings.Contains(got, doneMark+name+" = 1\n") {
-		t.Errorf("drop-in is %q", got)
+		t.Errorf("drop-in: got %q", got)
 	}
 }
 
@@ -100,11 +100,11 @@ func TestOnlyFilesCountInAnImage(t *testing.T) {
 	hosttest.WriteFile(t, dir, "/etc/sysctl.d/zzz.conf", "net.core.rmem_max = 1\n")
 	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Shadowed, "/etc/sysctl.d/zzz.conf")
 	if got := hosttest.ReadFile(t, dir, DropIn); strings.Contains(got, "flush") {
-		t.Errorf("drop-in is %q", got)
+		t.Errorf("drop-in: got %q", got)
 	}
 	for name, data := range hosttest.ReadTree(t, dir, "/proc") {
 		if live[name] != data {
-			t.Errorf("%s has become %q", name, data)
+			t.Errorf("%s: got changed content %q", name, data)
 		}
 	}
 	hosttest.Apply(t, s, nil)
@@ -117,6 +117,6 @@ func TestRestoreOfAnImageValueNamesTheNextBoot(t *testing.T) {
 	got := New(fs).Restore(t.Context(), map[string]host.Original{rmemMax: {}})[0]
 	hosttest.ExpectState(t, got, host.InSync, "set in the image", "next boot")
 	if after := hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max"); after != before {
-		t.Errorf("the value is %q", after)
+		t.Errorf("value: got %q", after)
 	}
 }

@@ -120,7 +120,7 @@ func TestRatioOfZeroIsNotRestored(t *testing.T) {
 	restored := s.Restore(t.Context(), map[string]host.Original{ratio: {Present: true, Value: "0", Counterpart: "0"}})
 	hosttest.ExpectState(t, restored[0], host.InSync, "blocks all writes")
 	if got := read(); got != [2]string{"15", "0"} {
-		t.Errorf("ratio and bytes are %v", got)
+		t.Errorf("ratio and bytes: got %v", got)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestBothOfAPairCannotBeDesired(t *testing.T) {
 		hosttest.ExpectState(t, o, host.Failed, "declare only one of them")
 	}
 	if after := read(); after != before || s.fs.Exists(DropIn) {
-		t.Errorf("ratio and bytes are %v, drop-in %t", after, s.fs.Exists(DropIn))
+		t.Errorf("ratio and bytes: got %v, drop-in %t", after, s.fs.Exists(DropIn))
 	}
 }
 
@@ -154,7 +154,7 @@ func TestCounterpartReplacesAParameter(t *testing.T) {
 	hosttest.Apply(t, s, hosttest.Settings(bytes, "80000000"))
 	hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{ratio: original})[0], host.InSync, "is set instead")
 	if got := read(); got != [2]string{"0", "80000000"} {
-		t.Errorf("ratio and bytes are %v", got)
+		t.Errorf("ratio and bytes: got %v", got)
 	}
 }
 

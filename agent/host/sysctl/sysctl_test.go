@@ -41,7 +41,7 @@ func TestApplySetsLiveAndKeepsADropIn(t *testing.T) {
 		t.Errorf("drop-in (-want +got):\n%s", diff)
 	}
 	if got := hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max"); got != "16777216\n" {
-		t.Errorf("live value is %q", got)
+		t.Errorf("live value: got %q", got)
 	}
 	wantObserved := []host.Observation{
 		{Name: tcpRmem, Desired: "4096 1048576 16777216", Observed: "4096 1048576 16777216", Effect: host.Live, State: host.InSync},
@@ -61,7 +61,7 @@ func TestApplyDoesNotWriteIfTheHostIsAsDesired(t *testing.T) {
 	s := New(tracked(fs, &changes))
 	hosttest.Apply(t, s, desired)
 	if changes != 0 {
-		t.Errorf("%d changes", changes)
+		t.Errorf("got %d changes, want none", changes)
 	}
 	// The kernel separates numbers with tabs. A profile separates them with blanks.
 	hosttest.ExpectState(t, hosttest.Observe(t, s, tcpRmem, "4096 131072 6291456"), host.InSync)
@@ -73,7 +73,7 @@ func TestApplyRemovesUndesiredSettings(t *testing.T) {
 	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "1", "vm.dirty_ratio", "10"))
 	hosttest.Apply(t, s, hosttest.Settings("vm.dirty_ratio", "10"))
 	if got := hosttest.ReadFile(t, dir, DropIn); strings.Contains(got, rmemMax) || !strings.Contains(got, "vm.dirty_ratio = 10") {
-		t.Errorf("drop-in is %q", got)
+		t.Errorf("drop-in: got %q", got)
 	}
 	hosttest.Apply(t, s, nil)
 	if fs.Exists(DropIn) {
@@ -87,7 +87,7 @@ func TestInterfaceNamesWithDots(t *testing.T) {
 	const name = "net.ipv4.conf.eth0/100.forwarding"
 	hosttest.Apply(t, s, hosttest.Settings(name, "1"))
 	if got := hosttest.ReadFile(t, dir, "/proc/sys/net/ipv4/conf/eth0.100/forwarding"); got != "1\n" {
-		t.Errorf("live value is %q", got)
+		t.Errorf("live value: got %q", got)
 	}
 	hosttest.ExpectState(t, hosttest.Observe(t, s, name, "1"), host.InSync)
 }
@@ -110,7 +110,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 			s := New(tracked(fs, &changes))
 			hosttest.Apply(t, s, []host.Setting{setting})
 			if changes != 0 {
-				t.Errorf("%d changes", changes)
+				t.Errorf("got %d changes, want none", changes)
 			}
 			hosttest.ExpectState(t, s.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
 			if setting.Name != rmemMax {
@@ -127,7 +127,7 @@ func TestAnUnknownParameterIsUnsupportedAndNotInTheDropIn(t *testing.T) {
 	hosttest.Apply(t, s, hosttest.Settings("net.core.none", "1", rmemMax, "1"))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, "net.core.none", "1"), host.Unsupported, "does not have it")
 	if got := hosttest.ReadFile(t, dir, DropIn); strings.Contains(got, "net.core.none") {
-		t.Errorf("drop-in is %q", got)
+		t.Errorf("drop-in: got %q", got)
 	}
 }
 
@@ -151,12 +151,12 @@ func TestActionRunsOnceAndAfterARelatedChange(t *testing.T) {
 		s := New(fs)
 		hosttest.Apply(t, s, step.desired)
 		if done := hosttest.ReadFile(t, dir, file) != ""; done != step.done {
-			t.Errorf("%s: done %v, want %v", step.story, done, step.done)
+			t.Errorf("%s: action ran: got %v, want %v", step.story, done, step.done)
 		}
 	}
 	for line := range strings.Lines(hosttest.ReadFile(t, dir, DropIn)) {
 		if strings.Contains(line, flush) && !strings.HasPrefix(line, "#") {
-			t.Errorf("the drop-in would do it at boot: %q", line)
+			t.Errorf("the drop-in would run the action at boot: %q", line)
 		}
 	}
 	got := hosttest.Observe(t, New(fs), flush, "1")
@@ -165,7 +165,7 @@ func TestActionRunsOnceAndAfterARelatedChange(t *testing.T) {
 		t.Errorf("effect = %s", got.Effect)
 	}
 	if original, err := New(fs).Original(t.Context(), flush); original.Present || err != nil {
-		t.Errorf("original = %v, %v", original, err)
+		t.Errorf("original: got %v, error %v", original, err)
 	}
 }
 
@@ -185,10 +185,10 @@ func TestRoundedValueIsFailedWithTheActualValue(t *testing.T) {
 	got := hosttest.Observe(t, s, rmemMax, "5000")
 	hosttest.ExpectState(t, got, host.Failed, `the kernel set "4096" instead of "5000"`)
 	if got.Observed != "4096" {
-		t.Errorf("observed %q", got.Observed)
+		t.Errorf("observed: got %q", got.Observed)
 	}
 	if text := hosttest.ReadFile(t, dir, DropIn); text != "" {
-		t.Errorf("drop-in is %q", text)
+		t.Errorf("drop-in: got %q", text)
 	}
 	restored := s.Restore(t.Context(), map[string]host.Original{rmemMax: {Present: true, Value: "212992"}})
 	hosttest.ExpectState(t, restored[0], host.Failed, `"4096"`)
@@ -207,7 +207,7 @@ func TestValueThatTheKernelRejectsIsFailedAndNotInTheDropIn(t *testing.T) {
 	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "1"), host.Failed, "rejects", "invalid argument")
 	hosttest.ExpectState(t, hosttest.Observe(t, s, "vm.dirty_ratio", "10"), host.InSync)
 	if got := hosttest.ReadFile(t, dir, DropIn); strings.Contains(got, rmemMax) {
-		t.Errorf("drop-in is %q", got)
+		t.Errorf("drop-in: got %q", got)
 	}
 	// Another process finds the same mismatch, but has not tried.
 	hosttest.ExpectState(t, hosttest.Observe(t, New(fs), rmemMax, "1"), host.Drifted)
@@ -250,7 +250,7 @@ func TestLaterFileShadowsTheAgentsFile(t *testing.T) {
 			got := hosttest.Observe(t, s, rmemMax, "16777216")
 			hosttest.ExpectState(t, got, test.state, test.named)
 			if got.Observed != "16777216" {
-				t.Errorf("observed %q: shadowed is about the next boot only", got.Observed)
+				t.Errorf("observed: got %q, want the live value, because only the next boot is shadowed", got.Observed)
 			}
 		})
 	}
@@ -325,13 +325,13 @@ func TestUnsavedValueIsSetAgainByTheAgent(t *testing.T) {
 			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.InSync, "not persistent; the agent sets it again at each boot: ", test.reason)
 			hosttest.ExpectState(t, hosttest.Observe(t, s, flush, "1"), host.InSync, "ran once")
 			if fs.Exists(DropIn) != test.writes {
-				t.Errorf("drop-in there: %t", fs.Exists(DropIn))
+				t.Errorf("drop-in exists: %t", fs.Exists(DropIn))
 			}
 			// The same agent does not repeat an action. A wrong live value of a sysctl is drift.
 			hosttest.WriteFile(t, dir, "/proc/sys/net/ipv4/route/flush", "")
 			hosttest.Apply(t, s, desired)
 			if got := hosttest.ReadFile(t, dir, "/proc/sys/net/ipv4/route/flush"); got != "" {
-				t.Errorf("flushed again: %q", got)
+				t.Errorf("the action ran again: %q", got)
 			}
 			hosttest.WriteFile(t, dir, "/proc/sys/net/core/rmem_max", "4096\n")
 			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Drifted)
@@ -354,7 +354,7 @@ func TestDriftOfTheLiveValueAndOfTheDropIn(t *testing.T) {
 	got := hosttest.Observe(t, s, rmemMax, "1")
 	hosttest.ExpectState(t, got, host.Drifted)
 	if got.Observed != "2" {
-		t.Errorf("observed %q", got.Observed)
+		t.Errorf("observed: got %q", got.Observed)
 	}
 	hosttest.Apply(t, s, desired)
 	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "1"), host.InSync)
@@ -371,7 +371,7 @@ func TestUnwritableDropInIsReportedForEverySetting(t *testing.T) {
 		return nil
 	}))
 	if err := s.Apply(t.Context(), hosttest.Settings(rmemMax, "1")); err == nil {
-		t.Error("Apply went well")
+		t.Error("Apply: got no error")
 	}
 	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "1"), host.Failed, "lost at the next boot", "read-only file system")
 }
@@ -400,7 +400,7 @@ func TestRestoreReturnsTheOriginals(t *testing.T) {
 		hosttest.ExpectState(t, o, host.InSync)
 	}
 	if got := hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max"); got != "212992\n" {
-		t.Errorf("live value is %q", got)
+		t.Errorf("live value: got %q", got)
 	}
 	changes := 0
 	New(tracked(fs, &changes)).Restore(t.Context(), originals)
@@ -440,7 +440,7 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 		}
 		if !reached {
 			if n < 8 {
-				t.Errorf("only %d changes: three values and five steps of the file are expected", n-1)
+				t.Errorf("got only %d changes: three values and five steps of the file are expected", n-1)
 			}
 			return
 		}

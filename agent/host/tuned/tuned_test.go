@@ -162,7 +162,7 @@ func (m *machine) expect(s *Subject, profile string, state host.State, parts ...
 	}
 	for _, part := range parts {
 		if !strings.Contains(got.Message, part) {
-			m.t.Errorf("message %q lacks %q", got.Message, part)
+			m.t.Errorf("message: got %q, want it to contain %q", got.Message, part)
 		}
 	}
 	return got
@@ -218,7 +218,7 @@ func TestTunedThatTunedAdmDoesNotStartIsStarted(t *testing.T) {
 	m.apply(s, latency)
 	m.expect(s, latency, host.InSync)
 	if !slices.Contains(m.ran, "systemctl start tuned.service") {
-		t.Errorf("ran %v", m.ran)
+		t.Errorf("commands: got %v", m.ran)
 	}
 }
 
@@ -267,10 +267,10 @@ func TestRestoreEqualsBefore(t *testing.T) {
 			m.expect(s, latency, host.InSync)
 			originals := map[string]host.Original{setting: original}
 			if back := m.subject().Restore(t.Context(), originals)[0]; back.State != host.InSync {
-				t.Errorf("%+v", back)
+				t.Errorf("got %+v", back)
 			}
 			if !slices.Contains(m.ran, test.command) {
-				t.Errorf("ran %v, want %s", m.ran, test.command)
+				t.Errorf("commands: got %v, want %s", m.ran, test.command)
 			}
 			if m.active != test.active || m.enabled != test.enabled {
 				t.Errorf("active %v, enabled %v", m.active, m.enabled)
@@ -281,7 +281,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 			m.ran = nil
 			m.subject().Restore(t.Context(), originals)
 			if len(m.ran) > 0 {
-				t.Errorf("a second Restore did %v", m.ran)
+				t.Errorf("a second Restore made changes: %v", m.ran)
 			}
 		})
 	}
@@ -310,7 +310,7 @@ func TestUnavailableProfileIsUnsupportedAndChangesNothing(t *testing.T) {
 			m.apply(s, test.profile)
 			m.expect(s, test.profile, host.Unsupported, test.messageParts)
 			if len(m.ran) > 0 {
-				t.Errorf("ran %v", m.ran)
+				t.Errorf("commands: got %v", m.ran)
 			}
 		})
 	}
@@ -326,7 +326,7 @@ func TestRemovedTunedNeedsNoRestore(t *testing.T) {
 	}
 	back := m.subject().Restore(t.Context(), map[string]host.Original{setting: original})[0]
 	if back.State != host.InSync || len(m.ran) > 0 {
-		t.Errorf("%+v, ran %v", back, m.ran)
+		t.Errorf("got %+v, commands %v", back, m.ran)
 	}
 	if again := m.original(m.subject()); again.Present {
 		t.Errorf("original %+v", again)
@@ -378,7 +378,7 @@ func TestRestoreWithAFailedCommandIsNotComplete(t *testing.T) {
 	m.broken[command] = true
 	back := m.subject().Restore(t.Context(), map[string]host.Original{setting: original})[0]
 	if back.State != host.Failed || !strings.Contains(back.Message, command) {
-		t.Errorf("%+v", back)
+		t.Errorf("got %+v", back)
 	}
 	if got := hosttest.ReadFile(t, m.dir, profileFile); got != latency+"\n" {
 		t.Errorf("a daemon with %s must have %q by its file", latency, got)
@@ -442,18 +442,18 @@ func TestAVerificationHoldsForAWhile(t *testing.T) {
 		m.expect(s, latency, host.InSync)
 	}
 	if count() != 1 {
-		t.Errorf("verified %d times, want once", count())
+		t.Errorf("got %d verifications, want 1", count())
 	}
 	m.since++
 	m.expect(s, latency, host.InSync)
 	if count() != 2 {
-		t.Errorf("verified %d times, want again after a restart of tuned", count())
+		t.Errorf("got %d verifications, want another one after a restart of tuned", count())
 	}
 	m.save("virtual-guest", "manual")
 	m.apply(s, latency)
 	m.expect(s, latency, host.InSync)
 	if count() != 3 {
-		t.Errorf("verified %d times, want again after the profile was chosen anew", count())
+		t.Errorf("got %d verifications, want another one after a new choice of the profile", count())
 	}
 	now = now.Add(verifyInterval)
 	m.verify = []string{"'vm.swappiness' = '60', expected '10'"}
@@ -478,7 +478,7 @@ func TestInvalidProfileIsRejected(t *testing.T) {
 		m.apply(s, profile)
 		m.expect(s, profile, host.Failed)
 		if len(m.ran) > 0 {
-			t.Errorf("%q: ran %v", profile, m.ran)
+			t.Errorf("%q: got commands %v", profile, m.ran)
 		}
 	}
 }
@@ -490,7 +490,7 @@ func TestInvalidJournalRunsNoCommand(t *testing.T) {
 			t.Errorf("%q: %+v", text, back)
 		}
 		if len(m.ran) > 0 {
-			t.Errorf("%q: ran %v", text, m.ran)
+			t.Errorf("%q: got commands %v", text, m.ran)
 		}
 	}
 }
@@ -518,7 +518,7 @@ func TestACrashAtEveryStepOfApplyAndRestore(t *testing.T) {
 		}
 		if steps < n {
 			if n < 6 {
-				t.Errorf("only %d steps", n-1)
+				t.Errorf("got only %d steps", n-1)
 			}
 			return
 		}

@@ -45,11 +45,11 @@ func TestAPassEndsAtItsBoundsAtTheSamePlaceEachTime(t *testing.T) {
 					first = p
 				}
 				if p != first {
-					t.Errorf("pass %d did %+v, the first %+v", i, p, first)
+					t.Errorf("pass %d: got %+v, want %+v as in the first pass", i, p, first)
 				}
 			}
 			if first.Units < test.least.Units || first.Bytes < test.least.Bytes || first.Units > test.most.Units || first.Bytes > test.most.Bytes {
-				t.Errorf("it did %+v, want %+v to %+v", first, test.least, test.most)
+				t.Errorf("pass: got %+v, want %+v to %+v", first, test.least, test.most)
 			}
 		})
 	}
@@ -60,11 +60,11 @@ func TestThePassesOfARunDoTheSame(t *testing.T) {
 	dir := directory(t, 5, 1<<20)
 	r, err := Run(t.Context(), Options{Name: ReadSequential, Path: dir, Workers: 1, BlockKiB: 4, MaxEntries: 3, MaxBytes: 2 << 20, For: 50 * time.Millisecond})
 	if err != nil || len(r.Passes) < 2 {
-		t.Fatalf("%d passes, %v", len(r.Passes), err)
+		t.Fatalf("got %d passes, error %v", len(r.Passes), err)
 	}
 	for _, p := range r.Passes {
 		if p.Units != r.Passes[0].Units || p.Bytes != 2<<20 {
-			t.Errorf("%+v, the first was %+v", p, r.Passes[0])
+			t.Errorf("pass: got %+v, want %+v as in the first pass", p, r.Passes[0])
 		}
 	}
 }

@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(r.Passes) != 2 {
-				t.Fatalf("%d passes of two workers that have no time", len(r.Passes))
+				t.Fatalf("got %d passes of two workers without time", len(r.Passes))
 			}
 			for _, p := range r.Passes {
 				if p.Units != want.Units || p.Bytes != want.Bytes || p.Seconds <= 0 {
@@ -50,7 +50,7 @@ func TestRun(t *testing.T) {
 				}
 			}
 			if left, _ := filepath.Glob(filepath.Join(dir, ".storage-client-trial-*")); len(left) > 0 {
-				t.Errorf("left behind: %v", left)
+				t.Errorf("leftover files: %v", left)
 			}
 		})
 	}
@@ -68,11 +68,11 @@ func TestRunIsStopped(t *testing.T) {
 			break
 		}
 		if err == nil || bound > time.Minute {
-			t.Fatalf("%d passes, %v", len(r.Passes), err)
+			t.Fatalf("got %d passes, error %v", len(r.Passes), err)
 		}
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-		t.Errorf("left behind: %v, %v", entries, err)
+		t.Errorf("leftover files: %v, %v", entries, err)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%s: %v", word, err)
 		}
 		if _, err := Run(t.Context(), o); err == nil {
-			t.Errorf("%s: it ran", word)
+			t.Errorf("%s: the workload ran", word)
 		}
 	}
 }
@@ -104,7 +104,7 @@ func TestRunDoesNotUseAForeignDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Run(t.Context(), Options{Name: CreateUnlink, Path: dir, Workers: 1, BlockKiB: 4, AllowWrites: true, ID: "1"}); err == nil {
-		t.Error("it took another's directory")
+		t.Error("Run uses the directory of another writer")
 	}
 	if _, err := os.Stat(foreign); err != nil {
 		t.Error(err)
@@ -121,20 +121,20 @@ func TestRunRemovesWhatAKilledOneHasLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("left: %v (%v)", left, err)
+		t.Errorf("leftover files: %v, error %v", left, err)
 	}
 }
 
 func TestNothingToRead(t *testing.T) {
 	if _, err := Run(t.Context(), Options{Name: ReadRandom, Path: t.TempDir(), Workers: 1, BlockKiB: 4}); err == nil {
-		t.Error("an empty directory was read")
+		t.Error("no error for an empty directory")
 	}
 }
 
 func TestAlignedBuffer(t *testing.T) {
 	for _, size := range []int{4096, 65536, 1 << 20} {
 		if b := alignedBuffer(size); len(b) != size || uintptr(unsafe.Pointer(&b[0]))%4096 != 0 {
-			t.Errorf("%d bytes at %p", len(b), &b[0])
+			t.Errorf("unaligned buffer: %d bytes at %p", len(b), &b[0])
 		}
 	}
 }
@@ -157,7 +157,7 @@ func TestAttributesOfEachEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Run(t.Context(), Options{Name: ListDirectory, Path: dir, Workers: 1, BlockKiB: 4, Attributes: Cached}); err != nil {
-		t.Errorf("a dangling link is an entry: %v", err)
+		t.Errorf("a dangling link is not read as an entry: %v", err)
 	}
 }
 
@@ -172,6 +172,6 @@ func TestCopyFiles(t *testing.T) {
 		}
 	}
 	if _, err := Run(t.Context(), Options{Name: CopyFiles, Path: dir, Workers: 1, BlockKiB: 64, ID: "1"}); err == nil {
-		t.Error("it wrote without leave")
+		t.Error("no error for a write without permission")
 	}
 }

@@ -76,7 +76,7 @@ func (c tested) answer() observation {
 func TestAnswers(t *testing.T) {
 	var out answers.File
 	out.Printf("The results of the agent, written by go test ./agent -run TestAnswers -update.\n")
-	for _, asked := range []struct {
+	for _, group := range []struct {
 		name string
 		outcome
 		release bool
@@ -84,8 +84,8 @@ func TestAnswers(t *testing.T) {
 		{"applied", outcome{carriedOut: true}, false}, {"not applied", outcome{}, false},
 		{"released", outcome{carriedOut: true}, true}, {"released, and restored", outcome{carriedOut: true, restored: true}, true},
 	} {
-		out.Printf("\n## Conditions, %s\nColumns: Ready | Stalled.\n", asked.name)
-		out.Add(conditionRows(asked.outcome, asked.release))
+		out.Printf("\n## Conditions, %s\nColumns: Ready | Stalled.\n", group.name)
+		out.Add(conditionRows(group.outcome, group.release))
 	}
 	out.Printf("\n## A pass\nColumns: report | alone, with a permit | next to a setting that waits for a boot, with a permit | released.\n")
 	out.Add(passRows(t))
@@ -96,13 +96,13 @@ func TestAnswers(t *testing.T) {
 	out.Check(t, "testdata/answers.golden", *updateDocs)
 }
 
-func conditionRows(asked outcome, release bool) (rows []answers.Row) {
+func conditionRows(result outcome, release bool) (rows []answers.Row) {
 	for _, dropped := range []bool{false, true} {
 		for _, c := range allTested() {
 			for _, due := range []bool{false, true} {
 				base := tested{v1alpha1.SettingInSync, v1alpha1.EffectReboot, dhash}
 				spec := v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{{Key: dhash}, {Key: c.key}}, Release: release}
-				status := v1alpha1.StorageClientNodeStatus{ObservedGeneration: 1, Restored: asked.restored, Settings: []v1alpha1.SettingStatus{base.status(), c.status()}}
+				status := v1alpha1.StorageClientNodeStatus{ObservedGeneration: 1, Restored: result.restored, Settings: []v1alpha1.SettingStatus{base.status(), c.status()}}
 				labels := slices.Concat([]string{"desired"}, c.labels(), []string{"-"})
 				if dropped {
 					labels[0], spec.Settings = "dropped", spec.Settings[:1]
@@ -110,7 +110,7 @@ func conditionRows(asked outcome, release bool) (rows []answers.Row) {
 				if due {
 					labels[4], status.RebootRequired, status.RebootRequiredBy = "due", true, []string{c.key}
 				}
-				conditions := reporter.Conditions(&spec, &status, asked.carriedOut, nil, time.Unix(1000, 0))
+				conditions := reporter.Conditions(&spec, &status, result.carriedOut, nil, time.Unix(1000, 0))
 				rows = append(rows, answers.Row{Labels: labels, Answer: string(conditions[0].Status) + " " + conditions[0].Reason + " | " + string(conditions[1].Status)})
 			}
 		}

@@ -343,7 +343,7 @@ func TestANewSpecFirstRevertsTheValuesUnderTest(t *testing.T) {
 		"a release": {func(w *world) {
 			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 		}, usual},
-		"no client node": {func(w *world) { w.gone = true }, usual},
+		"no client node": {func(w *world) { w.isMissing = true }, usual},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -427,9 +427,9 @@ func TestAKilledAgentLeavesNoUnconfirmedValue(t *testing.T) {
 				if boots {
 					w.boot()
 				}
-				w.gone = true
+				w.isMissing = true
 				w.runPass(w.agent())
-				w.gone = false
+				w.isMissing = false
 				if w.live[tcpRmem] != usual || w.unconfirmed() != nil || len(w.files) > 0 {
 					t.Fatalf("live value %q, unconfirmed %+v, file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
 				}

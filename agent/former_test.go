@@ -37,8 +37,8 @@ func newFormerBox(t *testing.T) *box {
 	return b
 }
 
-// asLeft contains the unchanged states of the settings of 682a90a.
-var asLeft = map[string]string{
+// formerStates contains the unchanged states of the settings of 682a90a.
+var formerStates = map[string]string{
 	rmem: "InSync", flush: "InSync", dirty: "InSync", slots: "InSync", sessions: "InSync", nfsAll: "InSync", readAhead4: "InSync", ihash: "Pending",
 }
 
@@ -47,19 +47,19 @@ func TestFilesOfAnEarlierReleaseAreTakenOverOnce(t *testing.T) {
 	before := b.tree()
 	planned := b.compare(report.Plan)
 	for _, s := range planned.Settings {
-		if want := asLeft[s.Key]; want != string(s.State) || s.Action != "" {
+		if want := formerStates[s.Key]; want != string(s.State) || s.Action != "" {
 			t.Errorf("plan: %s is %s (%s), action %q", s.Key, s.State, s.Message, s.Action)
 		}
 		if s.Key == rmem && !strings.Contains(s.Message, "99-zz-storage-client.conf, the name of an earlier release") {
 			t.Errorf("plan: message of %s is %q", s.Key, s.Message)
 		}
 	}
-	if diff := cmp.Diff(asLeft, states(b.apply())); diff != "" {
+	if diff := cmp.Diff(formerStates, states(b.apply())); diff != "" {
 		t.Errorf("states (-want +got):\n%s", diff)
 	}
 	b.expectTakenOver(before)
 	after := b.tree()
-	if diff := cmp.Diff(asLeft, states(b.apply())); diff != "" {
+	if diff := cmp.Diff(formerStates, states(b.apply())); diff != "" {
 		t.Errorf("second apply: states (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(after, b.tree()); diff != "" {
@@ -113,7 +113,7 @@ func TestAnAgentTakesFilesOverSilently(t *testing.T) {
 		w.runPass(a)
 		w.clock.Step(driftInterval)
 		for _, s := range w.clientNode.Status.Settings {
-			if want := asLeft[s.Key]; want != string(s.State) || s.Drift != nil {
+			if want := formerStates[s.Key]; want != string(s.State) || s.Drift != nil {
 				t.Errorf("%s is %s (%s), drift %+v", s.Key, s.State, s.Message, s.Drift)
 			}
 		}

@@ -176,8 +176,8 @@ func (b *box) expectHost(r report.Report, want map[string]v1alpha1.SettingState,
 	}
 }
 
-// persistentFiles returns the tree without the parts that restore cannot reproduce. These are the file of an action, and the lines of a
-// menu except for those of its kernels.
+// persistentFiles returns the tree without the parts that restore cannot reproduce. These are the file of an action, and all lines of a
+// menu that load no kernel.
 func (b *box) persistentFiles() map[string]string {
 	files := b.tree()
 	delete(files, "/proc/sys/net/ipv4/route/flush")

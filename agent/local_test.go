@@ -85,10 +85,10 @@ func newImage(t *testing.T) *box {
 	return b
 }
 
-// hurriedClock is a clock whose waits end at once.
-type hurriedClock struct{ *machineClock }
+// instantClock is a clock whose waits end at once.
+type instantClock struct{ *machineClock }
 
-func (c hurriedClock) After(d time.Duration) <-chan time.Time {
+func (c instantClock) After(d time.Duration) <-chan time.Time {
 	over := c.machineClock.After(d)
 	c.Step(d)
 	return over
@@ -106,7 +106,7 @@ func (b *box) local(changes bool) Local {
 	machine.BootClock = b.clock
 	machine.Servers = func() ([]connect.Server, error) { return b.servers, nil }
 	machine.AskServer = func(context.Context, connect.Server) error { return b.ask() }
-	return Local{Machine: machine, Clock: hurriedClock{b.clock}}
+	return Local{Machine: machine, Clock: instantClock{b.clock}}
 }
 
 func (b *box) tree() map[string]string { return hosttest.ReadTree(b.t, b.dir, "/") }

@@ -48,7 +48,7 @@ func hasField(dir string) bool {
 }
 
 func TestAnUnprovenValueIsRevertedAfterADowngrade(t *testing.T) {
-	for name, gone := range map[string]bool{"with a StorageClientNode": false, "without one": true} {
+	for name, isMissing := range map[string]bool{"with a StorageClientNode": false, "without one": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newConfirmWorld(t)
 			w.declare(setting(tcpRmem, fatal))
@@ -57,12 +57,12 @@ func TestAnUnprovenValueIsRevertedAfterADowngrade(t *testing.T) {
 				t.Fatal("the value is not set")
 			}
 			addField(t, w.dir)
-			w.gone = gone
+			w.isMissing = isMissing
 			w.runFor(w.agent(), time.Minute)
 			if w.live[tcpRmem] != usual || w.unconfirmed() != nil || len(w.files) > 0 {
 				t.Errorf("live value %q, unconfirmed %+v, file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
 			}
-			if !gone && (w.state(tcpRmem) != v1alpha1.SettingFailed || w.message(tcpRmem) != "not changed: "+laterNote) {
+			if !isMissing && (w.state(tcpRmem) != v1alpha1.SettingFailed || w.message(tcpRmem) != "not changed: "+laterNote) {
 				t.Errorf("%s: %s", w.state(tcpRmem), w.message(tcpRmem))
 			}
 			if !hasField(w.dir) {
@@ -279,7 +279,7 @@ func TestUnsupportedKeysDoNotPreventOtherRestores(t *testing.T) {
 func TestAnUnprovenValueOfAnUnknownSubjectStaysRecorded(t *testing.T) {
 	for name, ending := range map[string]func(w *world){
 		"with a StorageClientNode": func(*world) {},
-		"without one":              func(w *world) { w.gone = true },
+		"without one":              func(w *world) { w.isMissing = true },
 		"after a boot":             (*world).boot,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -291,7 +291,7 @@ func TestAnUnprovenValueOfAnUnknownSubjectStaysRecorded(t *testing.T) {
 			editJournal(t, w.dir, `"settings": {`, `"settings": {"later/x": {"entry": {"original": {"present": false}, "applied": "2"}, "before": {"present": false}},`)
 			ending(w)
 			a := w.runFor(w.agent(), time.Minute)
-			w.gone = false
+			w.isMissing = false
 			a = w.runFor(a, 20*time.Minute)
 			want := map[string]journal.UnconfirmedSetting{"later/x": {Entry: journal.Entry{Applied: "2"}}}
 			if u := w.unconfirmed(); w.live[tcpRmem] != usual || u == nil || u.Reverted || !cmp.Equal(u.Settings, want) {

@@ -53,16 +53,16 @@ func TestTheAgentItselfAdmitsFileSystems(t *testing.T) {
 }
 
 func TestAnUpgradeKeepsOptionsThatWereAccepted(t *testing.T) {
-	for value, stays := range map[string]bool{"xfs:logbsize=256k": true, "xfs:logbsize=256k,noexec": false} {
+	for value, isKept := range map[string]bool{"xfs:logbsize=256k": true, "xfs:logbsize=256k,noexec": false} {
 		h := newOptHost(t)
 		h.declare(setting(optFS, value))
 		h.runUntilIdle(h.agentOf("/opt")) // an earlier release permitted every place
 		before := hosttest.ReadFile(t, h.dir, optDropIn)
 		a := h.runUntilIdle(h.agentOf())
-		if got := hosttest.ReadFile(t, h.dir, optDropIn); before == "" || (got == before) != stays || (got == "") == stays {
+		if got := hosttest.ReadFile(t, h.dir, optDropIn); before == "" || (got == before) != isKept || (got == "") == isKept {
 			t.Errorf("%s: drop-in: got %q, want %q", value, got, before)
 		}
-		if h.state(optFS) != v1alpha1.SettingUnsupported || strings.Contains(h.message(optFS), "the last applied value stays") != stays {
+		if h.state(optFS) != v1alpha1.SettingUnsupported || strings.Contains(h.message(optFS), "the last applied value stays") != isKept {
 			t.Errorf("%s: %s %s", value, h.state(optFS), h.message(optFS))
 		}
 		h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })

@@ -150,7 +150,7 @@ func TestFailedSamples(t *testing.T) {
 			return o
 		}
 	}
-	asItIs := order(func(*v1alpha1.NodeSample) {})
+	unchanged := order(func(*v1alpha1.NodeSample) {})
 	for name, test := range map[string]struct {
 		order   func(*world) *v1alpha1.NodeSample
 		sampler sampler
@@ -166,10 +166,10 @@ func TestFailedSamples(t *testing.T) {
 		"no volume":                    {order(func(o *v1alpha1.NodeSample) { o.Volumes = nil }), sampler{}, "invalid volumes", false},
 		"an invalid volume name":       {order(func(o *v1alpha1.NodeSample) { o.Volumes = []string{"pv-1", "../x"} }), sampler{}, "invalid volumes", false},
 		"too many volumes":             {order(func(o *v1alpha1.NodeSample) { o.Volumes = strings.Split(strings.Repeat("a,", 8)+"a", ",") }), sampler{}, "invalid volumes", false},
-		"counters that cannot be read": {asItIs, sampler{err: errors.New("read /proc/self/mountstats: x")}, "cannot read the counters: read /proc/self/mountstats: x", true},
-		"a volume that is not mounted": {asItIs, sampler{samples: []recommend.Sample{listed("pv-2")}}, "no mount of pv-1 existed during the whole measurement", true},
+		"counters that cannot be read": {unchanged, sampler{err: errors.New("read /proc/self/mountstats: x")}, "cannot read the counters: read /proc/self/mountstats: x", true},
+		"a volume that is not mounted": {unchanged, sampler{samples: []recommend.Sample{listed("pv-2")}}, "no mount of pv-1 existed during the whole measurement", true},
 		"a counter that is too large": {
-			asItIs, sampler{samples: []recommend.Sample{{Volume: "pv-1", MountPoint: "/mnt", Requests: math.MaxUint64}}}, "cannot evaluate the counters", true,
+			unchanged, sampler{samples: []recommend.Sample{{Volume: "pv-1", MountPoint: "/mnt", Requests: math.MaxUint64}}}, "cannot evaluate the counters", true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

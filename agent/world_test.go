@@ -107,11 +107,11 @@ type world struct {
 	rejected map[string]error
 	// setting is the time to set the values under test.
 	setting time.Duration
-	// outage is true while new connections fail. gone is true while the StorageClientNode is missing.
-	outage, gone bool
-	tryServer    func(connect.Server) error
-	proved       func(size int64) error
-	sizes        []int64
+	// outage is true while new connections fail. isMissing is true while the StorageClientNode is missing.
+	outage, isMissing bool
+	tryServer         func(connect.Server) error
+	proved            func(size int64) error
+	sizes             []int64
 
 	steps, dieAt int
 	log          []string
@@ -249,7 +249,7 @@ func (w *world) runPass(a *Agent) (died bool) {
 			died = true
 		}
 	}()
-	if clientNode := w.clientNode.DeepCopy(); !w.gone {
+	if clientNode := w.clientNode.DeepCopy(); !w.isMissing {
 		a.takeClientNode(clientNode)
 	} else {
 		a.takeClientNode(nil)

@@ -49,7 +49,7 @@ func TestConditionsSummarizeTheSettings(t *testing.T) {
 		status              v1alpha1.StorageClientNodeStatus
 		carriedOut, release bool
 		ready, stalled      metav1.ConditionStatus
-		reason, says        string
+		reason, message     string
 	}{
 		"no setting was processed yet":             {settings(), false, false, "False", "False", "Applying", "The settings have not been applied yet"},
 		"all read back":                            {settings(v1alpha1.SettingInSync, v1alpha1.SettingInSync), true, false, "True", "False", "Tuned", "2 settings verified"},
@@ -68,7 +68,7 @@ func TestConditionsSummarizeTheSettings(t *testing.T) {
 			spec := specOf(test.status)
 			spec.Release = test.release
 			got := Conditions(spec, &test.status, test.carriedOut, nil, time.Unix(1000, 5))
-			want := conditions(test.ready, test.stalled, test.reason, test.says, time.Unix(1000, 0))
+			want := conditions(test.ready, test.stalled, test.reason, test.message, time.Unix(1000, 0))
 			for i := range want {
 				want[i].ObservedGeneration = 7
 			}

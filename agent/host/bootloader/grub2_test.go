@@ -29,7 +29,7 @@ var azureFiles = map[string]string{
 		"for dropin in /etc/default/grub.d/*.cfg ; do\n    if [ -e \"$dropin\" ]; then\n        . \"$dropin\"\n    fi\ndone\n",
 }
 
-func with(files map[string]string, name, data string) map[string]string {
+func withFile(files map[string]string, name, data string) map[string]string {
 	files = maps.Clone(files)
 	files[name] = data
 	return files

@@ -28,8 +28,8 @@ func newEdited(t *testing.T) *machine {
 	return m
 }
 
-// forgetOption replaces grubby with a version that always edits /etc/default/grub, like 8.40-41 and 8.40-42.
-func (m *machine) forgetOption() { m.write(grubbyScript, "getopt ...\n") }
+// installOldGrubby replaces grubby with a version that always edits /etc/default/grub, like 8.40-41 and 8.40-42.
+func (m *machine) installOldGrubby() { m.write(grubbyScript, "getopt ...\n") }
 
 func (m *machine) modes() map[string]os.FileMode {
 	m.t.Helper()
@@ -60,7 +60,7 @@ func (m *machine) expectAsBefore(files map[string]string, modes map[string]os.Fi
 func TestFilesThatGrubbyEditsAreRestoredExactly(t *testing.T) {
 	for name, prepare := range map[string]func(*machine){
 		"grubby can leave /etc/default/grub alone": func(*machine) {},
-		"grubby edits it":                          (*machine).forgetOption,
+		"grubby edits it":                          (*machine).installOldGrubby,
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newEdited(t)
@@ -265,7 +265,7 @@ func TestEditedFilesAreRestoredAfterACrashAtEveryChange(t *testing.T) {
 		t.Run(begin, func(t *testing.T) {
 			for at := 1; ; at++ {
 				m := newEdited(t)
-				m.forgetOption()
+				m.installOldGrubby()
 				files, modes := m.bootFiles(), m.modes()
 				desired := settings(ihash, seed)
 				if begin == "taking back" {

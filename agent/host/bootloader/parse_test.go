@@ -170,7 +170,7 @@ func TestDetect(t *testing.T) {
 			"/sbin/grub2-mkconfig": "for x in ${sysconfdir}/default/grub.d/*.cfg ; do\n"}, want: Grub2Mkconfig, message: "not rebooted for them"},
 		"drop-ins that only a comment speaks of": {fixture: debian, remove: "/boot/grub", files: map[string]string{"/boot/grub2/grub.cfg": azureMenu,
 			"/usr/sbin/grub2-mkconfig": upstreamScript, defaultFile: "# see /etc/default/grub.d/*.cfg\n"}, want: Unsupported, message: "does not read"},
-		"Azure Linux 3 that GRUB did not load": {fixture: debian, remove: "/boot/grub", files: with(azureFiles, commandLine, "root=/dev/vda1 ro\n"),
+		"Azure Linux 3 that GRUB did not load": {fixture: debian, remove: "/boot/grub", files: withFile(azureFiles, commandLine, "root=/dev/vda1 ro\n"),
 			want: Unsupported, message: "BOOT_IMAGE"},
 		"extlinux": {fixture: debian, remove: "/boot/grub", files: map[string]string{"/boot/extlinux/extlinux.conf": ""}, want: Unsupported, message: "u-boot-update"},
 		"zipl":     {fixture: "rocky-9", files: map[string]string{"/etc/zipl.conf": ""}, want: Unsupported, message: "run zipl"},

@@ -46,16 +46,16 @@ func (m *machine) updateGrub() {
 	m.commands.Ran = nil
 }
 
-// permitted prepares a permitted reboot like the agent.
-func (m *machine) permitted() {
+// prepareReboot prepares a permitted reboot like the agent.
+func (m *machine) prepareReboot() {
 	m.t.Helper()
 	if err := m.subject.Rearm(); err != nil {
 		m.t.Fatal(err)
 	}
 }
 
-// menusHave replaces a text in the current menu and in all menus that grub-mkconfig makes later.
-func (m *machine) menusHave(text, instead string) {
+// replaceInMenus replaces a text in the current menu and in all menus that grub-mkconfig makes later.
+func (m *machine) replaceInMenus(text, instead string) {
 	m.commands.AfterMenu = func(name string) { m.replace(name, text, instead) }
 	m.updateGrub()
 }
@@ -114,7 +114,7 @@ func TestAnArgumentThatHangsTheMachineIsTriedOnce(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(m.dir, Generator)); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("generator: got %v, error %v", info, err)
 	}
-	m.permitted()
+	m.prepareReboot()
 	m.expectBoot(m.power(), false, true)
 	m.expectBoot(m.start(262144), true, false)
 	for range 2 {
@@ -203,14 +203,14 @@ func TestBootWithoutPermitDoesNotEndTheTrial(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.Pending, "only with a permit")
 	m.expectBoot(m.start(262144), true, false)
-	m.permitted()
+	m.prepareReboot()
 	expect(t, m.observe(ihash, seed), host.Pending)
 	m.expectBoot(m.start(16777216), false, true)
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.InSync)
 	m.apply(nil)
 	before := m.tree()
-	m.permitted()
+	m.prepareReboot()
 	m.expectTree("host without a trial", before)
 }
 
@@ -234,7 +234,7 @@ func TestANewValueIsTriedAgainstTheLastEntryThatBooted(t *testing.T) {
 func TestFailedTrialIsNotRepeatedForANewMenu(t *testing.T) {
 	m := newTryingMachine(t, debian)
 	m.apply(settings(ihash, seed))
-	m.permitted()
+	m.prepareReboot()
 	m.power()
 	m.start(262144)
 	m.observe(ihash, seed)
@@ -297,10 +297,10 @@ func TestObstaclesToATrialBoot(t *testing.T) {
 			m.updateGrub()
 		}, `default is "${saved_entry}"`},
 		"a custom entry is the first": {func(m *machine) {
-			m.menusHave("### BEGIN /etc/grub.d/10_linux", "### BEGIN /etc/grub.d/09_x ###\nmenuentry 'x' {\n}\n### END /etc/grub.d/09_x ###\n### BEGIN /etc/grub.d/10_linux")
+			m.replaceInMenus("### BEGIN /etc/grub.d/10_linux", "### BEGIN /etc/grub.d/09_x ###\nmenuentry 'x' {\n}\n### END /etc/grub.d/09_x ###\n### BEGIN /etc/grub.d/10_linux")
 		}, "not written by 10_linux"},
-		"the menu reads no block": {func(m *machine) { m.menusHave("load_env", "true") }, "does not read"},
-		"the entries have no ids": {func(m *machine) { m.menusHave(`menuentry_id_option="--id"`, "") }, "no entry ids"},
+		"the menu reads no block": {func(m *machine) { m.replaceInMenus("load_env", "true") }, "does not read"},
+		"the entries have no ids": {func(m *machine) { m.replaceInMenus(`menuentry_id_option="--id"`, "") }, "no entry ids"},
 		"there are no generators": {func(m *machine) {
 			m.write("/etc/grub.d/40_custom", "")
 			m.updateGrub()

@@ -68,9 +68,9 @@ func TestNFSProbeCallsTheNullProcedure(t *testing.T) {
 }
 
 func TestSMBProbeNegotiates(t *testing.T) {
-	asked := make(chan []byte, 1)
+	requests := make(chan []byte, 1)
 	server := serve(t, SMB, func(connection net.Conn) {
-		asked <- readRecord(connection, 0xffffff)
+		requests <- readRecord(connection, 0xffffff)
 		answer := make([]byte, 129)
 		copy(answer, "\xfeSMB")
 		_, _ = connection.Write(append(words(uint32(len(answer))), answer...))
@@ -78,7 +78,7 @@ func TestSMBProbeNegotiates(t *testing.T) {
 	if err := Probe(t.Context(), server); err != nil {
 		t.Fatal(err)
 	}
-	request := <-asked
+	request := <-requests
 	if len(request) != 64+36+8 || string(request[:4]) != "\xfeSMB" || binary.LittleEndian.Uint16(request[4:]) != 64 ||
 		binary.LittleEndian.Uint16(request[64:]) != 36 || binary.LittleEndian.Uint16(request[66:]) != 4 {
 		t.Errorf("unexpected request %x", request)

@@ -101,18 +101,18 @@ func TestSystemFileSystemsStayUnchanged(t *testing.T) {
 }
 
 func TestStagedOptionsOfARejectedPlaceStayUnlessHazardous(t *testing.T) {
-	for options, stays := range map[string]bool{"noatime": true, "noexec": false} {
+	for options, isKept := range map[string]bool{"noatime": true, "noexec": false} {
 		m := newMachine(t)
 		m.apply(m.subject(), d1, "xfs:"+options)
 		before := hosttest.ReadFile(t, m.dir, dropIn1)
 		m.addLine("90 1 8:17 /aks/kubelet /var/lib/kubelet rw - xfs /dev/sdb1 rw")
 		s := m.confined()
 		m.apply(s, d1, "xfs:"+options)
-		if got := hosttest.ReadFile(t, m.dir, dropIn1); before == "" || (got == before) != stays || (got == "") == stays {
+		if got := hosttest.ReadFile(t, m.dir, dropIn1); before == "" || (got == before) != isKept || (got == "") == isKept {
 			t.Errorf("%s: drop-in: got %q, want %q", options, got, before)
 		}
 		note := "is also mounted at /var/lib/kubelet"
-		if stays {
+		if isKept {
 			note = "the last applied value stays"
 		}
 		m.expect(s, d1, "xfs:"+options, host.Unsupported, note)

@@ -57,7 +57,7 @@ func TestGrubbyBehavesAsTheRealScript(t *testing.T) {
 				}
 				WriteFile(t, dir, name, text)
 			}
-			if _, gone := run.Prepared["/etc/kernel"]; !gone {
+			if _, prepared := run.Prepared["/etc/kernel"]; !prepared {
 				if err := os.MkdirAll(filepath.Join(dir, "etc", "kernel"), 0o755); err != nil {
 					t.Fatal(err)
 				}

@@ -50,8 +50,8 @@ func parse(t *testing.T, data string) map[string]any {
 	return tree
 }
 
-// in returns the object at a path in a JSON object.
-func in(tree map[string]any, path ...string) map[string]any {
+// lookUp returns the object at a path in a JSON object.
+func lookUp(tree map[string]any, path ...string) map[string]any {
 	for _, key := range path {
 		tree = tree[key].(map[string]any)
 	}
@@ -71,16 +71,16 @@ func TestUnknownFieldsStayAsLongAsTheirParent(t *testing.T) {
 				return j.Record(map[string]Entry{a: retained})
 			},
 			want: func(tree map[string]any) {
-				in(tree, "entries", a)["retain"], in(tree, "entries", a)["retained"] = true, true
+				lookUp(tree, "entries", a)["retain"], lookUp(tree, "entries", a)["retained"] = true, true
 			},
 		},
 		"an entry is back": {
 			change: func(j *Journal) error { return j.Forget(a) },
-			want:   func(tree map[string]any) { delete(in(tree, "entries"), a) },
+			want:   func(tree map[string]any) { delete(lookUp(tree, "entries"), a) },
 		},
 		"a fact is noted": {
 			change: func(j *Journal) error { return j.SetBootFact("boot-1", "more", "2") },
-			want:   func(tree map[string]any) { in(tree, "boot", "facts")["more"] = "2" },
+			want:   func(tree map[string]any) { lookUp(tree, "boot", "facts")["more"] = "2" },
 		},
 		"a fact of another boot is noted": {
 			change: func(j *Journal) error { return j.SetBootFact("boot-2", "more", "2") },
@@ -95,7 +95,7 @@ func TestUnknownFieldsStayAsLongAsTheirParent(t *testing.T) {
 				return j.KeepFiles(files)
 			},
 			want: func(tree map[string]any) {
-				in(tree, "files")["/g"] = map[string]any{"original": map[string]any{"present": false}, "left": "hash"}
+				lookUp(tree, "files")["/g"] = map[string]any{"original": map[string]any{"present": false}, "left": "hash"}
 			},
 		},
 		"no file is kept": {
@@ -108,7 +108,7 @@ func TestUnknownFieldsStayAsLongAsTheirParent(t *testing.T) {
 				u.Reverted = true
 				return j.SetUnconfirmed(u)
 			},
-			want: func(tree map[string]any) { in(tree, "unconfirmed")["putBack"] = true },
+			want: func(tree map[string]any) { lookUp(tree, "unconfirmed")["putBack"] = true },
 		},
 		"one of the unconfirmed is back": {
 			change: func(j *Journal) error {
@@ -116,7 +116,7 @@ func TestUnknownFieldsStayAsLongAsTheirParent(t *testing.T) {
 				delete(u.Settings, c)
 				return j.SetUnconfirmed(u)
 			},
-			want: func(tree map[string]any) { delete(in(tree, "unconfirmed", "settings"), c) },
+			want: func(tree map[string]any) { delete(lookUp(tree, "unconfirmed", "settings"), c) },
 		},
 		"the unconfirmed are abandoned": {
 			change: (*Journal).Abandon,
@@ -126,7 +126,7 @@ func TestUnknownFieldsStayAsLongAsTheirParent(t *testing.T) {
 			change: func(j *Journal) error { return j.Reject("why") },
 			want: func(tree map[string]any) {
 				delete(tree, "unconfirmed")
-				attempts := in(tree, "attempts")
+				attempts := lookUp(tree, "attempts")
 				attempts["why"], attempts["refused"] = "why", map[string]any{c: "2", d: "2"}
 				delete(attempts, "interrupted")
 			},

@@ -46,10 +46,10 @@ func newSessionHost(t *testing.T) *sessionHost {
 
 func (h *sessionHost) boot(id string, uptime int) {
 	hosttest.WriteFile(h.t, h.dir, bootIDFile, id+"\n")
-	h.passTo(uptime)
+	h.setUptime(uptime)
 }
 
-func (h *sessionHost) passTo(uptime int) {
+func (h *sessionHost) setUptime(uptime int) {
 	hosttest.WriteFile(h.t, h.dir, uptimeFile, strconv.Itoa(uptime)+".52 4021.00\n")
 }
 
@@ -86,7 +86,7 @@ func TestASessionFromBeforeTheValueWasSetKeepsItsSlots(t *testing.T) {
 	h.apply()
 	h.expect(host.Pending, "sessions with filer1 are older")
 
-	h.passTo(2000)
+	h.setUptime(2000)
 	h.list = []mounts.Session{session(900, 700)}
 	h.expect(host.Pending, "filer1")
 	if old, err := h.agent().OldSessions(); err != nil || len(old) != 1 || old[0].Client != session(0).Client {
@@ -104,7 +104,7 @@ func TestASessionOutlivesItsOldestMount(t *testing.T) {
 	h.list = []mounts.Session{session(math.MaxInt, 700, 701)}
 	h.apply()
 	h.expect(host.Pending, "filer1")
-	h.passTo(3000)
+	h.setUptime(3000)
 	h.list = []mounts.Session{session(60, 701, 702)} // by other mounts of the same client
 	h.expect(host.Pending, "filer1")
 	h.list = []mounts.Session{session(30, 702, 703)}
@@ -123,7 +123,7 @@ func TestAModuleThatWasLoadedWithTheValueHasNoOldSession(t *testing.T) {
 	h.list = []mounts.Session{session(20, 700)} // mounted at boot, before the agent started
 	h.apply()
 	h.expect(host.InSync)
-	h.passTo(600)
+	h.setUptime(600)
 	h.apply()
 	h.expect(host.InSync)
 	if diff := cmp.Diff(`{"setAt":0}`, h.facts["boot-2 "+factSessions]); diff != "" {
@@ -163,7 +163,7 @@ func TestAValueThatAnEarlierAgentSetInThisBoot(t *testing.T) {
 func TestRestoredSlotsWaitForTheSessionToo(t *testing.T) {
 	h := newSessionHost(t)
 	s := h.apply()
-	h.passTo(2000)
+	h.setUptime(2000)
 	h.list = []mounts.Session{session(500, 700)}
 	hosttest.Apply(t, s, nil)
 	originals := map[string]host.Original{sessionSlots: {Present: true, Value: "64"}}

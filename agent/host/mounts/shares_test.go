@@ -65,7 +65,7 @@ func TestRequestsOnAShare(t *testing.T) {
 	}
 }
 
-// A CSI driver may mount a directory below a share. The counters are those of the whole share.
+// A CSI driver may mount a directory below a share. The kernel counts only per share.
 func TestMountsBelowAShareHaveItsCounts(t *testing.T) {
 	files := node(t)
 	files["/proc/fs/cifs/Stats"] = "1) \\\\files.example.com\\share\nReads: 3 total 1 failed\n"

@@ -91,16 +91,16 @@ nconnect=4
 // The expected options are the output of mount.nfs 2.6.2 of Debian 12. It ran with -v, with these files, and without options for a mount of
 // 127.0.0.1.
 func TestOptionsAreJoinedAsMountDoes(t *testing.T) {
-	const agentFile = "[ NFSMount_Global_Options ]\nnconnect=4\ncto=False\nrsize=262144\nhard=True\nresvport=False\nv4.1=True\n" +
+	const managed = "[ NFSMount_Global_Options ]\nnconnect=4\ncto=False\nrsize=262144\nhard=True\nresvport=False\nv4.1=True\n" +
 		"[ Server \"127.0.0.1\" ]\nnconnect=8\nsoft=True\nrsize=1048576\n"
 	const other = "[ NFSMount_Global_Options ]\nnconnect=2\ntimeo=300\n[ Server \"127.0.0.1\" ]\nnconnect=3\n"
 	tests := map[string]struct {
 		files map[string]string
 		want  string
 	}{
-		"only the drop-in":     {map[string]string{DropIn: agentFile}, "rsize=1048576,soft,nconnect=8,v4.1,noresvport,hard,nocto"},
-		"a later file":         {map[string]string{DropIn: agentFile, directory + "/zz.conf": other}, "nconnect=3,rsize=1048576,soft,timeo=300,v4.1,noresvport,hard,nocto"},
-		"the main file before": {map[string]string{DropIn: agentFile, mainFile: other}, "rsize=1048576,soft,nconnect=8,v4.1,noresvport,hard,nocto,timeo=300"},
+		"only the drop-in":     {map[string]string{DropIn: managed}, "rsize=1048576,soft,nconnect=8,v4.1,noresvport,hard,nocto"},
+		"a later file":         {map[string]string{DropIn: managed, directory + "/zz.conf": other}, "nconnect=3,rsize=1048576,soft,timeo=300,v4.1,noresvport,hard,nocto"},
+		"the main file before": {map[string]string{DropIn: managed, mainFile: other}, "rsize=1048576,soft,nconnect=8,v4.1,noresvport,hard,nocto,timeo=300"},
 		"one version only": {map[string]string{DropIn: "[ NFSMount_Global_Options ]\nvers=4.1\nhard=True\nproto=tcp\nac=False\ncto=False\n" +
 			"[Server \"127.0.0.1\"]\nsoft=True\nvers=4.2\nac=True\nacregmin=5\n"}, "acregmin=5,ac,vers=4.2,soft,nocto,proto=tcp,hard"},
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 )
 
-// at returns an NFS mount of a volume.
-func at(volume, device string) mounts.VolumeEntry {
+// nfsEntry returns an NFS mount of a volume.
+func nfsEntry(volume, device string) mounts.VolumeEntry {
 	return mounts.VolumeEntry{Volume: volume, Device: device, FSType: "nfs4"}
 }
 
@@ -30,7 +30,9 @@ func expectWindows(t *testing.T, dir string, want map[string]string) {
 }
 
 func TestVolumesThatShareAWindowUseTheFirstByName(t *testing.T) {
-	for _, entries := range [][]mounts.VolumeEntry{{at("pv1", "0:52"), at("pv2", "0:52")}, {at("pv2", "0:52"), at("pv1", "0:52")}} {
+	for _, entries := range [][]mounts.VolumeEntry{
+		{nfsEntry("pv1", "0:52"), nfsEntry("pv2", "0:52")}, {nfsEntry("pv2", "0:52"), nfsEntry("pv1", "0:52")},
+	} {
 		dir, fs := machine(t)
 		v := volumes(fs, entries...)
 		desired := hosttest.Settings("pv1", "1024", "pv2", "2048")
@@ -48,7 +50,7 @@ func TestVolumesThatShareAWindowUseTheFirstByName(t *testing.T) {
 
 func TestNewMountsOfAVolumeAreFollowedAndDriftIsNot(t *testing.T) {
 	dir, fs := machine(t)
-	v := volumes(fs, at("pv1", "0:52"), at("pv1", "0:53"))
+	v := volumes(fs, nfsEntry("pv1", "0:52"), nfsEntry("pv1", "0:53"))
 	desired := hosttest.Settings("pv1", "1024")
 	hosttest.Apply(t, v, desired)
 	hosttest.WriteFile(t, dir, bdi("0:52"), "64\n")
@@ -74,7 +76,7 @@ func TestNewMountsOfAVolumeAreFollowedAndDriftIsNot(t *testing.T) {
 func TestAMountOfAVolumeThatIsYoungerThanItsOriginal(t *testing.T) {
 	dir, fs := machine(t)
 	disk := mounts.VolumeEntry{Volume: "pv2", Device: "9:0", FSType: "xfs"}
-	v := volumes(fs, at("pv1", "0:52"), disk)
+	v := volumes(fs, nfsEntry("pv1", "0:52"), disk)
 	hosttest.Apply(t, v, hosttest.Settings("pv1", "1024", "pv2", "1024"))
 	hosttest.Apply(t, v, nil)
 	v.Restore(t.Context(), map[string]host.Original{"pv1": {}, "pv2": {}})
@@ -83,7 +85,7 @@ func TestAMountOfAVolumeThatIsYoungerThanItsOriginal(t *testing.T) {
 
 func TestInvalidSizeOfAVolumeIsRejected(t *testing.T) {
 	dir, fs := machine(t)
-	v := volumes(fs, at("pv1", "0:52"))
+	v := volumes(fs, nfsEntry("pv1", "0:52"))
 	desired := hosttest.Settings("pv1", "64k")
 	hosttest.Apply(t, v, desired)
 	hosttest.ExpectState(t, v.Observe(t.Context(), desired)[0], host.Failed, "not a number of KiB")
@@ -99,7 +101,7 @@ func TestFailedRestoreOfAVolumeIsReported(t *testing.T) {
 				return errors.New("read-only file system")
 			}
 			return nil
-		}), at("pv1", "0:52"), at("pv1", "0:53"))
+		}), nfsEntry("pv1", "0:52"), nfsEntry("pv1", "0:53"))
 		hosttest.ExpectState(t, v.Restore(t.Context(), originals)[0], host.Failed, "read-only file system")
 		expectWindows(t, dir, map[string]string{"0:52": "128"})
 	})
@@ -111,7 +113,7 @@ func TestFailedRestoreOfAVolumeIsReported(t *testing.T) {
 			if reads++; reads > 1 {
 				return nil, errors.New("no mount table")
 			}
-			return []mounts.VolumeEntry{at("pv1", "0:52"), at("pv2", "0:52")}, nil
+			return []mounts.VolumeEntry{nfsEntry("pv1", "0:52"), nfsEntry("pv2", "0:52")}, nil
 		}
 		v.setDesired(hosttest.Settings("pv2", "128"))
 		hosttest.ExpectState(t, v.Restore(t.Context(), originals)[0], host.Failed, "no mount table")

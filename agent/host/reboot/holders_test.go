@@ -181,7 +181,7 @@ func TestWhoInhibitsShutdown(t *testing.T) {
 	weak.Mode, sleep.What = "block-weak", "sleep:idle"
 	tests := map[string]struct {
 		inhibitors []inhibitor
-		answer     string
+		errName    string
 		want       []string
 		wantErr    string
 	}{
@@ -191,15 +191,15 @@ func TestWhoInhibitsShutdown(t *testing.T) {
 			want:       []string{`Package Updater inhibits shutdown ("Installing \"x\"", process 812)`},
 		},
 		"no inhibitor":      {},
-		"there is no login": {answer: "org.freedesktop.DBus.Error.ServiceUnknown"},
+		"there is no login": {errName: "org.freedesktop.DBus.Error.ServiceUnknown"},
 		"an empty response does not permit a reboot": {
-			answer: "org.freedesktop.DBus.Error.AccessDenied", wantErr: "list shutdown inhibitors of logind: ",
+			errName: "org.freedesktop.DBus.Error.AccessDenied", wantErr: "list shutdown inhibitors of logind: ",
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			m, done := machine{t, shortdir.New(t)}, make(chan struct{})
-			listen(t, &bus{t: t, answer: test.answer, inhibitors: test.inhibitors}, m.dir, done)
+			listen(t, &bus{t: t, errName: test.errName, inhibitors: test.inhibitors}, m.dir, done)
 			got, err := m.logind().FindHolders(t.Context())
 			<-done
 			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {

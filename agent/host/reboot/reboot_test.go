@@ -18,11 +18,11 @@ import (
 	"github.com/storageclient/operator/test/shortdir"
 )
 
-// bus is a system bus that has only logind. It responds to every call with success if answer is empty, or with the error of that name.
+// bus is a system bus that has only logind. It responds to every call with the error errName, or with success if errName is empty.
 type bus struct {
-	t      *testing.T
-	answer string
-	calls  []string
+	t       *testing.T
+	errName string
+	calls   []string
 	// inhibitors contains the inhibitors that logind lists.
 	inhibitors []inhibitor
 }
@@ -60,18 +60,18 @@ func (b *bus) authenticate(reader *bufio.Reader, conn net.Conn) bool {
 		if err != nil {
 			return false
 		}
-		answer := "ERROR"
+		response := "ERROR"
 		switch {
 		case strings.HasPrefix(line, "BEGIN"):
 			return true
 		case strings.HasPrefix(line, "AUTH EXTERNAL"):
-			answer = "DATA"
+			response = "DATA"
 		case strings.HasPrefix(line, "DATA"):
-			answer = "OK 0123456789abcdef0123456789abcdef"
+			response = "OK 0123456789abcdef0123456789abcdef"
 		case strings.HasPrefix(line, "AUTH"):
-			answer = "REJECTED EXTERNAL"
+			response = "REJECTED EXTERNAL"
 		}
-		if _, err := conn.Write([]byte(answer + "\r\n")); err != nil {
+		if _, err := conn.Write([]byte(response + "\r\n")); err != nil {
 			return false
 		}
 	}
@@ -102,12 +102,12 @@ func (b *bus) reply(call *dbus.Message) *dbus.Message {
 
 // setError makes a reply an error if the bus returns one.
 func (b *bus) setError(reply *dbus.Message) {
-	if b.answer == "" {
+	if b.errName == "" {
 		return
 	}
 	reply.Type, reply.Body = dbus.TypeError, nil
 	delete(reply.Headers, dbus.FieldSignature)
-	reply.Headers[dbus.FieldErrorName] = dbus.MakeVariant(b.answer)
+	reply.Headers[dbus.FieldErrorName] = dbus.MakeVariant(b.errName)
 }
 
 type runner struct {
@@ -124,22 +124,22 @@ func TestReboot(t *testing.T) {
 	systemctl := []string{"systemctl", "reboot"}
 	tests := map[string]struct {
 		noBus    bool
-		answer   string
+		errName  string
 		fallback error
 		calls    []string
 		argv     []string
 		wantErr  string
 	}{
 		"logind agrees":      {calls: []string{"Reboot"}},
-		"logind rejects it":  {answer: "org.freedesktop.DBus.Error.AccessDenied", calls: []string{"Reboot"}, wantErr: "AccessDenied"},
-		"there is no logind": {answer: "org.freedesktop.DBus.Error.ServiceUnknown", calls: []string{"Reboot"}, argv: systemctl},
+		"logind rejects it":  {errName: "org.freedesktop.DBus.Error.AccessDenied", calls: []string{"Reboot"}, wantErr: "AccessDenied"},
+		"there is no logind": {errName: "org.freedesktop.DBus.Error.ServiceUnknown", calls: []string{"Reboot"}, argv: systemctl},
 		"there is no bus":    {noBus: true, argv: systemctl},
 		"no method reboots":  {noBus: true, argv: systemctl, fallback: errors.New("no systemctl"), wantErr: "no systemctl"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			dir := shortdir.New(t)
-			b := &bus{t: t, answer: test.answer}
+			b := &bus{t: t, errName: test.errName}
 			done := make(chan struct{})
 			if test.noBus {
 				close(done)

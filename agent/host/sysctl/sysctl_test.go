@@ -322,7 +322,8 @@ func TestUnsavedValueIsSetAgainByTheAgent(t *testing.T) {
 			s.Attend(true)
 			desired := hosttest.Settings(rmemMax, "16777216", flush, "1")
 			hosttest.Apply(t, s, desired)
-			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.InSync, "not persistent; the agent sets it again at each boot: ", test.reason)
+			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"),
+				host.InSync, "not persistent; the agent sets it again at each boot: ", test.reason)
 			hosttest.ExpectState(t, hosttest.Observe(t, s, flush, "1"), host.InSync, "ran once")
 			if fs.Exists(DropIn) != test.writes {
 				t.Errorf("drop-in exists: %t", fs.Exists(DropIn))
@@ -338,7 +339,8 @@ func TestUnsavedValueIsSetAgainByTheAgent(t *testing.T) {
 			hosttest.Apply(t, s, desired)
 
 			s.Attend(false)
-			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Failed, "lost at the next boot", test.reason, "no agent will set it again")
+			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"),
+				host.Failed, "lost at the next boot", test.reason, "no agent will set it again")
 			hosttest.Apply(t, s, nil)
 			hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{rmemMax: {Present: true, Value: "212992"}})[0], host.InSync)
 		})

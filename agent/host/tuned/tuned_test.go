@@ -289,9 +289,9 @@ func TestRestoreEqualsBefore(t *testing.T) {
 
 func TestUnavailableProfileIsUnsupportedAndChangesNothing(t *testing.T) {
 	tests := map[string]struct {
-		profile      string
-		change       func(*machine)
-		messageParts string
+		profile string
+		change  func(*machine)
+		message string
 	}{
 		"tuned is not installed": {latency, func(m *machine) {
 			if err := os.Remove(filepath.Join(m.dir, "/usr/sbin/tuned-adm")); err != nil {
@@ -308,7 +308,7 @@ func TestUnavailableProfileIsUnsupportedAndChangesNothing(t *testing.T) {
 			test.change(m)
 			s := m.subject()
 			m.apply(s, test.profile)
-			m.expect(s, test.profile, host.Unsupported, test.messageParts)
+			m.expect(s, test.profile, host.Unsupported, test.message)
 			if len(m.ran) > 0 {
 				t.Errorf("commands: got %v", m.ran)
 			}

@@ -105,7 +105,7 @@ func TestRemovalAndRelease(t *testing.T) {
 			after:  []v1alpha1.NodeSetting{setting(wmem, "16777216")},
 			live:   map[string]string{rmem: "212992", wmem: "16777216"}, journal: []string{wmem},
 		},
-		"a setting that is to be retained stays": {
+		"a retained setting stays": {
 			before: []v1alpha1.NodeSetting{retain}, after: nil,
 			live: map[string]string{rmem: "16777216", wmem: "212992"}, journal: []string{rmem},
 		},
@@ -142,11 +142,11 @@ func TestRemovalAndRelease(t *testing.T) {
 			if diff := cmp.Diff(test.live, w.live); diff != "" {
 				t.Errorf("live (-want +got):\n%s", diff)
 			}
-			var held []string
+			var keys []string
 			for key := range w.journal() {
-				held = append(held, key)
+				keys = append(keys, key)
 			}
-			if diff := cmp.Diff(test.journal, held); diff != "" {
+			if diff := cmp.Diff(test.journal, keys); diff != "" {
 				t.Errorf("journal (-want +got):\n%s", diff)
 			}
 			if got := w.clientNode.Status.Restored; got != test.restored {
@@ -176,7 +176,7 @@ func TestTheJournalIsRemovedAfterTheRestoringReboot(t *testing.T) {
 		t.Errorf("live (-want +got):\n%s", diff)
 	}
 	if _, err := os.Stat(filepath.Dir(filepath.Join(w.dir, journal.Dir))); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the journal's directory is still there: %v", err)
+		t.Errorf("the directory of the journal still exists: %v", err)
 	}
 	if s := w.clientNode.Status; !s.Restored || s.RebootRequired || len(s.Settings) != 0 {
 		t.Errorf("status: got %+v, want restored and no settings", s)
@@ -353,7 +353,7 @@ func TestTheFenceHasTheLastWord(t *testing.T) {
 		"a value with which no new connection works": {
 			setting: setting(tcpRmem, "1 1 1"), want: v1alpha1.SettingFailed, message: "number 2 must be at least 2304 bytes",
 		},
-		"such a value that the host's own list names": {
+		"such a value that the list of the host names": {
 			setting: setting(tcpRmem, "1 1 1"), allow: "sysctl/net[.]ipv4[.]tcp_rmem=1 1 1\n", want: v1alpha1.SettingInSync,
 		},
 		"a value with unsafe bytes": {
@@ -363,7 +363,7 @@ func TestTheFenceHasTheLastWord(t *testing.T) {
 			setting: setting("module/sunrpc/tcp_max_slot_table_entries", "128"), want: v1alpha1.SettingUnsupported,
 			message: "this node's agent does not support module",
 		},
-		"a parameter that the host's own list permits": {
+		"a parameter that the list of the host permits": {
 			setting: setting("sysctl/kernel.some_thing", "1"), allow: "# ours\n\nsysctl/kernel[.]some_.*\n",
 			want: v1alpha1.SettingInSync,
 		},
@@ -420,7 +420,7 @@ func TestLoweredNumbersAreReported(t *testing.T) {
 // An at-least value derives from the original in the journal. It is the same in every pass, after a restart, and after a boot.
 func TestAtLeastValuesDeriveFromTheOriginal(t *testing.T) {
 	const original = "4096 131072 33554432"
-	for name, test := range map[string]struct{ least, live string }{
+	for name, test := range map[string]struct{ minimum, live string }{
 		"one number is raised":   {"4096 1048576 16777216", "4096 1048576 33554432"},
 		"the kernel has it all":  {"4096 65536 16777216", original},
 		"all numbers are raised": {"8192 1048576 67108864", "8192 1048576 67108864"},
@@ -428,20 +428,20 @@ func TestAtLeastValuesDeriveFromTheOriginal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.defaults[tcpRmem], w.live[tcpRmem] = original, original
-			w.declare(setting(tcpRmem, "at-least "+test.least))
+			w.declare(setting(tcpRmem, "at-least "+test.minimum))
 			w.runUntilIdle(w.agent())
 			w.boot()
 			w.runUntilIdle(w.agent())
 			if w.live[tcpRmem] != test.live || w.files[tcpRmem] != test.live || w.state(tcpRmem) != v1alpha1.SettingInSync {
 				t.Errorf("live value %q, file %q, state %s; want %q", w.live[tcpRmem], w.files[tcpRmem], w.state(tcpRmem), test.live)
 			}
-			if entry := w.journal()[tcpRmem]; entry.Original.Value != original || entry.Applied != "at-least "+test.least {
+			if entry := w.journal()[tcpRmem]; entry.Original.Value != original || entry.Applied != "at-least "+test.minimum {
 				t.Errorf("unexpected journal %+v", entry)
 			}
 			// An exact value and an at-least value again: the original does not change.
 			w.declare(setting(tcpRmem, "4096 16384 65536"))
 			w.runUntilIdle(w.agent())
-			w.declare(setting(tcpRmem, "at-least "+test.least))
+			w.declare(setting(tcpRmem, "at-least "+test.minimum))
 			w.runUntilIdle(w.agent())
 			if w.live[tcpRmem] != test.live {
 				t.Errorf("live value after an exact value: got %q, want %q", w.live[tcpRmem], test.live)

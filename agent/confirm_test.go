@@ -40,9 +40,9 @@ func newConfirmWorld(t *testing.T) *world {
 }
 
 // tryConnection returns an error if new connections fail.
-func (w *world) tryConnection(what string) error {
+func (w *world) tryConnection(operation string) error {
 	if w.live[tcpRmem] == fatal || w.outage {
-		return errors.New(what + ": i/o timeout")
+		return errors.New(operation + ": i/o timeout")
 	}
 	return nil
 }
@@ -106,8 +106,8 @@ func TestALiveValueIsKeptOnlyAfterNewConnectionsWork(t *testing.T) {
 		if diff := cmp.Diff(want, u.Settings); diff != "" {
 			t.Errorf("unconfirmed (-want +got):\n%s", diff)
 		}
-		if left := u.Deadline.Sub(w.clock.Now()); left != confirmWithin || u.BootID != "boot-1" {
-			t.Errorf("unexpected deadline: in %s, boot %s", left, u.BootID)
+		if remaining := u.Deadline.Sub(w.clock.Now()); remaining != confirmWithin || u.BootID != "boot-1" {
+			t.Errorf("unexpected deadline: in %s, boot %s", remaining, u.BootID)
 		}
 		if len(w.files) > 0 || len(w.journal()) > 0 || server != filer {
 			t.Errorf("during the proof by %s: file %v, journal %v", server, w.files, w.journal())
@@ -153,8 +153,8 @@ func TestTheProofTimeStartsAfterAllSettingsAreSet(t *testing.T) {
 	w.runPass(a)
 	set := w.clock.Now()
 	w.runWhileFatal(a)
-	if took := w.clock.Since(set); took > confirmWithin+time.Second {
-		t.Errorf("reverted %s after all values were set", took)
+	if duration := w.clock.Since(set); duration > confirmWithin+time.Second {
+		t.Errorf("reverted %s after all values were set", duration)
 	}
 }
 
@@ -175,8 +175,8 @@ func TestAValueThatBreaksNewConnectionsIsRevertedAndNotTriedAgain(t *testing.T) 
 			a := w.agent()
 			w.runPass(a)
 			w.runWhileFatal(a)
-			if took := w.clock.Since(started); took > confirmWithin+time.Second {
-				t.Errorf("reverted after %s", took)
+			if duration := w.clock.Since(started); duration > confirmWithin+time.Second {
+				t.Errorf("reverted after %s", duration)
 			}
 			w.expect(v1alpha1.SettingFailed, usual, "")
 			if w.live[rmem] != "212992" || w.files[rmem] != "" || w.state(rmem) != v1alpha1.SettingFailed || len(w.journal()) > 0 {
@@ -343,7 +343,7 @@ func TestANewSpecFirstRevertsTheValuesUnderTest(t *testing.T) {
 		"a release": {func(w *world) {
 			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 		}, usual},
-		"no client node": {func(w *world) { w.isMissing = true }, usual},
+		"no StorageClientNode": {func(w *world) { w.isMissing = true }, usual},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -372,7 +372,7 @@ func TestAStoppedAgentRevertsUnconfirmedValues(t *testing.T) {
 			t.Error("the value is not set")
 		}
 		cancel()
-		return errors.New("the agent is told to end")
+		return errors.New("the agent stops")
 	}
 	a.Run(ctx)
 	if w.live[tcpRmem] != usual || w.unconfirmed() != nil || len(w.files) > 0 {
@@ -459,8 +459,8 @@ func TestTheAttemptThatOutlastsAProofIsTheLast(t *testing.T) {
 			started := a.settings.machine.fromNow(0)
 			for range int(confirmWithin / time.Second) {
 				w.runPass(a)
-				if took := a.settings.machine.fromNow(0) - started; took >= confirmWithin && w.live[tcpRmem] == fatal {
-					t.Errorf("the fatal value is still live %s after it was set", took)
+				if duration := a.settings.machine.fromNow(0) - started; duration >= confirmWithin && w.live[tcpRmem] == fatal {
+					t.Errorf("the fatal value is still live %s after it was set", duration)
 				}
 				w.clock.Step(time.Second)
 			}

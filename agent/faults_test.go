@@ -213,8 +213,8 @@ func TestAFailedChangeAnywhereIsRepaired(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for n := 1; ; n++ {
-				count, refused := 0, fault(n)
-				h := newFaultyHost(t, func(op host.Op) error { count++; return refused(count, op) })
+				count, reject := 0, fault(n)
+				h := newFaultyHost(t, func(op host.Op) error { count++; return reject(count, op) })
 				h.want = want
 				got := h.life()
 				if diff := cmp.Diff(want, got); diff != "" {

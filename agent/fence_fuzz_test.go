@@ -65,7 +65,7 @@ func checkFiles(t *testing.T, before, after map[string]string, everyKey bool) {
 		switch {
 		case name == journal.File:
 		case strings.HasPrefix(name, "/proc/"), name == grubCfg:
-			if _, there := before[name]; !there {
+			if _, exists := before[name]; !exists {
 				t.Errorf("%s was created", name)
 			}
 		case !strings.HasPrefix(name, "/etc/") || !strings.Contains(filepath.Base(name), "storage-client"):
@@ -75,7 +75,7 @@ func checkFiles(t *testing.T, before, after map[string]string, everyKey bool) {
 		}
 	}
 	for name := range before {
-		if _, there := after[name]; !there {
+		if _, exists := after[name]; !exists {
 			t.Errorf("%s was removed", name)
 		}
 	}

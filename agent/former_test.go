@@ -121,7 +121,7 @@ func TestAnAgentTakesFilesOverSilently(t *testing.T) {
 	delete(before, "/proc/sys/kernel/random/boot_id")
 	tree := b.tree()
 	for former, name := range renamed {
-		if _, there := tree[former]; there && former != name || tree[name] != before[former] {
+		if _, exists := tree[former]; exists && former != name || tree[name] != before[former] {
 			t.Errorf("%s: %q, want %q", name, tree[name], before[former])
 		}
 	}
@@ -169,8 +169,8 @@ func TestOneOfBothNamesHoldsTheValuesAfterACrashAtAnyPoint(t *testing.T) {
 		for former, name := range renamed {
 			_, isFormer := tree[former]
 			_, isNew := tree[name]
-			if held := tree[name] + tree[former]; former != name && (isFormer == isNew || held != before[former]) {
-				t.Errorf("crash at change %d: %s exists: %t, %s exists: %t, content %q", n, former, isFormer, name, isNew, held)
+			if content := tree[name] + tree[former]; former != name && (isFormer == isNew || content != before[former]) {
+				t.Errorf("crash at change %d: %s exists: %t, %s exists: %t, content %q", n, former, isFormer, name, isNew, content)
 			}
 		}
 		b.fs = whole
@@ -214,14 +214,14 @@ func TestRestoreRemovesBothNames(t *testing.T) {
 					t.Errorf("%s is %s: %s", s.Key, s.State, s.Message)
 				}
 			}
-			var left []string
+			var leftovers []string
 			for file := range b.tree() {
 				if strings.Contains(filepath.Base(file), "storage-client") || strings.HasPrefix(file, "/var/") {
-					left = append(left, file)
+					leftovers = append(leftovers, file)
 				}
 			}
-			if len(left) > 0 {
-				t.Errorf("leftover files: %v", slices.Sorted(slices.Values(left)))
+			if len(leftovers) > 0 {
+				t.Errorf("leftover files: %v", slices.Sorted(slices.Values(leftovers)))
 			}
 			if got := hosttest.ReadFile(t, b.dir, "/proc/sys/net/core/rmem_max"); got != "212992\n" {
 				t.Errorf("rmem_max: got %q", got)

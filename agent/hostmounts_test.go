@@ -64,10 +64,10 @@ func storageOn(w *world) *storageHost {
 	return h
 }
 
-func (h *storageHost) writeTable(more ...string) {
+func (h *storageHost) writeTable(lines ...string) {
 	h.write("/proc/1/mountinfo", "30 1 8:1 / / rw - ext4 /dev/sda1 rw\n"+
 		fmt.Sprintf("31 30 8:17 / /mnt/disks/d1 %s - xfs /dev/sdb1 %s\n", h.flags, h.super)+
-		"32 30 0:52 / /mnt/nfs rw - nfs4 filer:/a rw,vers=4.1\n"+strings.Join(more, ""))
+		"32 30 0:52 / /mnt/nfs rw - nfs4 filer:/a rw,vers=4.1\n"+strings.Join(lines, ""))
 }
 
 func (h *storageHost) Run(_ context.Context, argv ...string) ([]byte, error) {

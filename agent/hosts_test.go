@@ -47,9 +47,9 @@ var complete = map[string]v1alpha1.SettingState{
 }
 
 // statesWith returns the states of a complete host with the given differences.
-func statesWith(others map[string]v1alpha1.SettingState) map[string]v1alpha1.SettingState {
+func statesWith(changes map[string]v1alpha1.SettingState) map[string]v1alpha1.SettingState {
 	states := maps.Clone(complete)
-	maps.Copy(states, others)
+	maps.Copy(states, changes)
 	return states
 }
 

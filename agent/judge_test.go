@@ -75,7 +75,7 @@ func TestMountsAreComparedWithTheirVolumes(t *testing.T) {
 		"an undeclared volume": {
 			volumes: []v1alpha1.NodeVolume{volume("other", "actimeo=60")}, mounts: []mounts.Mount{nfs41("pv")}, state: v1alpha1.MountUnmanaged,
 		},
-		"a mount of the host's own": {
+		"a mount of the host": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "actimeo=60")}, mounts: []mounts.Mount{nfs41("")}, state: v1alpha1.MountUnmanaged,
 		},
 		"as desired": {
@@ -359,10 +359,10 @@ func TestTheReadAheadOfAVolumeWins(t *testing.T) {
 	h := newStorageHost(t)
 	h.writeTable(podVolume)
 	h.write(second, "256\n")
-	expect := func(when, own, volume string) {
+	expect := func(name, hostWindow, volume string) {
 		t.Helper()
-		if got := h.windows(); got != [2]string{own, volume} {
-			t.Errorf("%s: windows %v, want %s and %s", when, got, own, volume)
+		if got := h.windows(); got != [2]string{hostWindow, volume} {
+			t.Errorf("%s: windows %v, want %s and %s", name, got, hostWindow, volume)
 		}
 	}
 	h.declare(setting(readAhead4, "15360"))
@@ -390,7 +390,7 @@ func TestTheReadAheadOfAVolumeWins(t *testing.T) {
 	expect("another value", "15360", "2048")
 	h.write(second, "128\n")
 	h.runDriftPass(a)
-	expect("somebody changed it", "15360", "2048")
+	expect("another program changed it", "15360", "2048")
 	if h.clientNode.Status.Settings[0].Drift != nil {
 		t.Errorf("drift of the type is reported: %+v", h.clientNode.Status.Settings[0].Drift)
 	}
@@ -478,12 +478,12 @@ func TestAnUnavailableReadAheadIsReportedOnTheMount(t *testing.T) {
 		table   string
 		name    string
 		kib     int32
-		refuse  bool
+		rejects bool
 		state   v1alpha1.MountState
 		message string
 	}{
 		"an SMB mount":          {table: "33 30 0:54 / " + pod + " rw - cifs //files/s rw,vers=3.1.1\n", kib: 1024, state: v1alpha1.MountEffective, message: "read-ahead window of this mount is unknown"},
-		"the kernel rejects it": {table: podVolume, kib: 1024, refuse: true, state: v1alpha1.MountStale, message: "desired readAheadKiB 1024: the kernel rejects"},
+		"the kernel rejects it": {table: podVolume, kib: 1024, rejects: true, state: v1alpha1.MountStale, message: "desired readAheadKiB 1024: the kernel rejects"},
 		"a size out of range":   {table: podVolume, kib: 1 << 21, state: v1alpha1.MountStale, message: "rejected by this node's agent: must be 4 to 1048576 KiB"},
 	}
 	for name, test := range tests {
@@ -493,7 +493,7 @@ func TestAnUnavailableReadAheadIsReportedOnTheMount(t *testing.T) {
 			h.write(second, "256\n")
 			fs := h.fs
 			h.fs = fs.WithHook(func(op host.Op, _ string) error {
-				if test.refuse && op == host.OpWriteValue {
+				if test.rejects && op == host.OpWriteValue {
 					return errCrash
 				}
 				return nil

@@ -82,8 +82,8 @@ func TestOneMachineProvesByTheServerThatItMountsFrom(t *testing.T) {
 			b.tryServer = func(n int) error { return test.tryServer(b, n) }
 			started := b.clock.Now()
 			b.expectReverted(b.apply(rmemProfile("16777216")), test.message)
-			if took := b.clock.Since(started); took > confirmWithin+retestWithin+2*proofPause {
-				t.Errorf("apply: got a duration of %s", took)
+			if duration := b.clock.Since(started); duration > confirmWithin+retestWithin+2*proofPause {
+				t.Errorf("apply: got a duration of %s", duration)
 			}
 			// On one machine, the user may try again deliberately.
 			b.tryServer = nil

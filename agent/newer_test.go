@@ -110,7 +110,7 @@ func newerSettings() []v1alpha1.NodeSetting {
 }
 
 func TestAJournalOfANewerAgentAllowsOnlyRestoring(t *testing.T) {
-	const refused = "not changed: " + laterNote
+	const notChanged = "not changed: " + laterNote
 	applied := map[string]string{rmem: "16777216", wmem: "212992", ihash: "16777216"}
 	retained := setting(rmem, "16777216")
 	retained.OnRemoval = v1alpha1.DeletionRetain
@@ -131,19 +131,19 @@ func TestAJournalOfANewerAgentAllowsOnlyRestoring(t *testing.T) {
 			settings: newerSettings()[:1], differs: map[string]string{rmem: "212992"}, journal: []string{ihash},
 		},
 		"a new one": {
-			settings: append(newerSettings(), setting(wmem, "16777216")), messages: map[string]string{wmem: refused}, journal: []string{ihash, rmem},
+			settings: append(newerSettings(), setting(wmem, "16777216")), messages: map[string]string{wmem: notChanged}, journal: []string{ihash, rmem},
 		},
 		"other values": {
 			settings: []v1alpha1.NodeSetting{setting(ihash, "1048576"), setting(rmem, "33554432")},
-			messages: map[string]string{ihash: refused, rmem: refused}, journal: []string{ihash, rmem},
+			messages: map[string]string{ihash: notChanged, rmem: notChanged}, journal: []string{ihash, rmem},
 		},
 		"one setting less and a new one": {
 			settings: []v1alpha1.NodeSetting{setting(ihash, "16777216"), setting(wmem, "16777216")},
-			differs:  map[string]string{rmem: "212992"}, messages: map[string]string{wmem: refused}, journal: []string{ihash},
+			differs:  map[string]string{rmem: "212992"}, messages: map[string]string{wmem: notChanged}, journal: []string{ihash},
 		},
 		"a value that another program has changed": {
 			settings: newerSettings(), drift: map[string]string{rmem: "4194304"},
-			differs: map[string]string{rmem: "4194304"}, messages: map[string]string{rmem: refused}, journal: []string{ihash, rmem},
+			differs: map[string]string{rmem: "4194304"}, messages: map[string]string{rmem: notChanged}, journal: []string{ihash, rmem},
 		},
 		"a release": {
 			settings: newerSettings(), release: true,
@@ -318,12 +318,12 @@ func TestOneMachineWithAJournalOfANewerAgent(t *testing.T) {
 	b.apply(eda())
 	addField(t, b.dir)
 	other := profile("eda", map[string]string{"net.core.rmem_max": "33554432", "net.core.wmem_max": "16777216"})
-	const refused = "not changed: " + laterNote
+	const notChanged = "not changed: " + laterNote
 	for command, r := range map[string]report.Report{report.Plan: b.compare(report.Plan, other), report.Apply: b.apply(other)} {
 		for _, s := range r.Settings {
 			switch s.Key {
 			case rmem, wmem:
-				if s.State != v1alpha1.SettingFailed || s.Message != refused || command == report.Plan && s.Action != report.Leave {
+				if s.State != v1alpha1.SettingFailed || s.Message != notChanged || command == report.Plan && s.Action != report.Leave {
 					t.Errorf("%s: %+v", command, s)
 				}
 			case ihash:
@@ -365,11 +365,11 @@ func TestNoReadAheadIsChangedInAJournalOfANewerAgent(t *testing.T) {
 	h.readAhead(1024)
 	a := h.runUntilIdle(h.agent())
 	addField(t, h.dir)
-	expect := func(when, own, volume, message string) {
+	expect := func(name, hostWindow, volume, message string) {
 		t.Helper()
 		m := h.clientNode.Status.Mounts[len(h.clientNode.Status.Mounts)-1]
-		if got := h.windows(); got != [2]string{own, volume} || !strings.Contains(m.Message, message) {
-			t.Errorf("%s: windows %v, want %s and %s; message %q", when, got, own, volume, m.Message)
+		if got := h.windows(); got != [2]string{hostWindow, volume} || !strings.Contains(m.Message, message) {
+			t.Errorf("%s: windows %v, want %s and %s; message %q", name, got, hostWindow, volume, m.Message)
 		}
 	}
 	a = h.runUntilIdle(a)

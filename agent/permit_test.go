@@ -89,7 +89,7 @@ func TestAPermitIsRejected(t *testing.T) {
 		"when no setting is waiting for a reboot": {
 			func(w *world) { w.live[ihash] = "16777216" }, "no setting is waiting for a reboot",
 		},
-		"with a boot setting that the fence rejects": {
+		"with a setting for the next boot that the fence rejects": {
 			func(w *world) { w.clientNode.Spec.Settings[0].Value = "-1" }, "the node would fail after its boot with these settings: " + ihash,
 		},
 	}

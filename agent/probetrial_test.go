@@ -137,10 +137,10 @@ func TestResultsOfATrial(t *testing.T) {
 	}{
 		"the kernel rejects the options":       {runner{result: failed}, v1alpha1.TrialFinished, "mount(2): invalid argument: nfs: Unknown parameter 'x'"},
 		"a proof is missing":                   {runner{result: unproven}, v1alpha1.TrialVoid, "no proof of Transports: 1, the mount options request 4"},
-		"nothing was mounted":                  {runner{result: probe.Result{Mount: probe.Mount{Message: "not mounted: x"}}}, v1alpha1.TrialVoid, "not mounted: x"},
+		"no mount was tried":                   {runner{result: probe.Result{Mount: probe.Mount{Message: "not mounted: x"}}}, v1alpha1.TrialVoid, "not mounted: x"},
 		"there is no response":                 {runner{err: errors.New("timed out: no result after 1m0s")}, v1alpha1.TrialVoid, "timed out: no result after 1m0s"},
 		"the result of the runner is too long": {runner{result: long}, v1alpha1.TrialFinished, ""},
-		"a proof that nobody has heard":        {runner{result: probe.Result{Tried: true, Proofs: []probe.Proof{{Type: "Word", Holds: true}}}}, v1alpha1.TrialFinished, ""},
+		"an unknown proof":                     {runner{result: probe.Result{Tried: true, Proofs: []probe.Proof{{Type: "Word", Holds: true}}}}, v1alpha1.TrialFinished, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -164,16 +164,16 @@ func TestCausesOfAFailedMount(t *testing.T) {
 	const unknown, refused, denied = "mount(2): invalid argument: nfs: Unknown parameter 'x'", "mount(2): connection refused", "mount(2): permission denied"
 	failed := func(message string) *v1alpha1.TrialMount { return &v1alpha1.TrialMount{Message: message} }
 	for name, test := range map[string]struct {
-		message string
-		own     *v1alpha1.TrialMount
+		message  string
+		original *v1alpha1.TrialMount
 		// order changes the order. cause and ownCause are the expected causes of the failures.
 		order           func(*v1alpha1.NodeTrial)
 		cause, ownCause v1alpha1.MountFailureCause
 		same            bool
 	}{
-		"the options, and the own list works":             {unknown, &v1alpha1.TrialMount{Succeeded: true}, nil, v1alpha1.MountFailureOptions, "", false},
-		"the options, and the own list has the same flaw": {unknown, failed(unknown), nil, v1alpha1.MountFailureOptions, v1alpha1.MountFailureOptions, true},
-		"the options, and the own list is denied":         {unknown, failed(denied), nil, v1alpha1.MountFailureOptions, v1alpha1.MountFailureUnknown, false},
+		"the options, and the original ones work":               {unknown, &v1alpha1.TrialMount{Succeeded: true}, nil, v1alpha1.MountFailureOptions, "", false},
+		"the options, and the original ones have the same flaw": {unknown, failed(unknown), nil, v1alpha1.MountFailureOptions, v1alpha1.MountFailureOptions, true},
+		"the options, and the original ones are denied":         {unknown, failed(denied), nil, v1alpha1.MountFailureOptions, v1alpha1.MountFailureUnknown, false},
 		"no server responds to the same requests": {
 			refused, failed(refused), func(o *v1alpha1.NodeTrial) {
 				o.MountOptions, o.OwnMountOptions = []string{"vers=4.1", "hard"}, []string{"vers=4.1"}
@@ -191,8 +191,8 @@ func TestCausesOfAFailedMount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			result := goodResult()
 			result.Mount = probe.Mount{Message: test.message}
-			if test.own != nil {
-				result.Own = &probe.Mount{Succeeded: test.own.Succeeded, Message: test.own.Message}
+			if test.original != nil {
+				result.Own = &probe.Mount{Succeeded: test.original.Succeeded, Message: test.original.Message}
 			}
 			order := goodOrder()
 			if test.order != nil {
@@ -204,10 +204,10 @@ func TestCausesOfAFailedMount(t *testing.T) {
 			w.runPass(a)
 			w.runPass(a)
 			got := w.clientNode.Status.Trial
-			if test.own != nil {
-				test.own.Cause, test.own.SameFailure = test.ownCause, test.same
+			if test.original != nil {
+				test.original.Cause, test.original.SameFailure = test.ownCause, test.same
 			}
-			if diff := cmp.Diff(test.own, got.Own); got.Cause != test.cause || diff != "" {
+			if diff := cmp.Diff(test.original, got.Own); got.Cause != test.cause || diff != "" {
 				t.Errorf("cause: got %q, want %q; original options (-want +got):\n%s", got.Cause, test.cause, diff)
 			}
 		})
@@ -224,7 +224,7 @@ func TestInvalidOrdersAreRejected(t *testing.T) {
 		"another server by an option": func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"addr=192.0.2.1"} },
 		"a port":                      func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"port=22"} },
 		"two options in one":          func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"hard,suid"} },
-		"an own list with suid":       func(o *v1alpha1.NodeTrial) { o.OwnMountOptions = []string{"suid"} },
+		"original options with suid":  func(o *v1alpha1.NodeTrial) { o.OwnMountOptions = []string{"suid"} },
 		"Kerberos":                    func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"sec=krb5"} },
 		"TLS":                         func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"xprtsec=tls"} },
 		"too many options":            func(o *v1alpha1.NodeTrial) { o.MountOptions = make([]string, 65) },
@@ -291,7 +291,7 @@ func TestARestartedAgentRunsTheTrialAgain(t *testing.T) {
 }
 
 func TestANewOrderStopsThePreviousOne(t *testing.T) {
-	w, ended := newWorld(t), make(chan error, 1)
+	w, stopped := newWorld(t), make(chan error, 1)
 	r := &runner{}
 	a := withRunner(w, r)
 	r.carryOut = func(ctx context.Context, order probe.Order) (probe.Result, error) {
@@ -299,7 +299,7 @@ func TestANewOrderStopsThePreviousOne(t *testing.T) {
 			return goodResult(), nil
 		}
 		<-ctx.Done()
-		ended <- ctx.Err()
+		stopped <- ctx.Err()
 		return probe.Result{}, ctx.Err()
 	}
 	a.trial.Start = func(f func()) { go f() }
@@ -310,7 +310,7 @@ func TestANewOrderStopsThePreviousOne(t *testing.T) {
 	second.ID = "t2"
 	w.order(second)
 	w.runPass(a)
-	if err := <-ended; !errors.Is(err, context.Canceled) {
+	if err := <-stopped; !errors.Is(err, context.Canceled) {
 		t.Errorf("the first order: got error %v", err)
 	}
 	for range 3 {

@@ -299,7 +299,7 @@ func TestTheNameOfTheNFSv4ClientIsReported(t *testing.T) {
 func TestHealthProbesRespondWhileAPassHangs(t *testing.T) {
 	f, a := newWatched(t)
 	f.play(a, 10*time.Second)
-	hangs, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	hangs, release, finished := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	read := f.real
 	f.real = func() Host {
 		h := read()
@@ -315,7 +315,7 @@ func TestHealthProbesRespondWhileAPassHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() {
-		defer close(ended)
+		defer close(finished)
 		f.runPass(stuck)
 	}()
 	<-hangs
@@ -324,7 +324,7 @@ func TestHealthProbesRespondWhileAPassHangs(t *testing.T) {
 		t.Error("an agent whose pass has just started is reported as stuck")
 	}
 	close(release)
-	<-ended
+	<-finished
 }
 
 func TestAStuckReadingDoesNotBlockTheLoop(t *testing.T) {

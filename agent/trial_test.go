@@ -123,9 +123,9 @@ func TestAnArgumentIsTheDefaultOnceTheAgentIsBack(t *testing.T) {
 	}
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 	h.runUntilIdle(a)
-	left := h.tree()
-	maps.DeleteFunc(left, func(name, _ string) bool { return strings.Contains(name, "journal") })
-	if diff := cmp.Diff(h.original, left); diff != "" {
+	remaining := h.tree()
+	maps.DeleteFunc(remaining, func(name, _ string) bool { return strings.Contains(name, "journal") })
+	if diff := cmp.Diff(h.original, remaining); diff != "" {
 		t.Errorf("after the release (-want +got):\n%s", diff)
 	}
 }
@@ -137,7 +137,7 @@ func TestAnArgumentThatHangsTheNodeIsReportedAndReverted(t *testing.T) {
 		t.Errorf("%s: %s", h.state(ihash), h.message(ihash))
 	}
 	if h.clientNode.Status.RebootRequired {
-		t.Error("the node asks for another reboot")
+		t.Error("the node requests another reboot")
 	}
 	h.permit("permit-2")
 	if h.runPass(a); h.clientNode.Status.Reboot.Phase != v1alpha1.RebootRefused {
@@ -146,10 +146,10 @@ func TestAnArgumentThatHangsTheNodeIsReportedAndReverted(t *testing.T) {
 	// The manager removes the argument again.
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Settings, spec.RebootPermit = nil, nil })
 	h.runUntilIdle(a)
-	left := h.tree()
-	maps.DeleteFunc(left, func(name, _ string) bool { return strings.Contains(name, "journal") })
-	if diff := cmp.Diff(h.original, left); diff != "" {
-		t.Errorf("once it is taken back (-want +got):\n%s", diff)
+	remaining := h.tree()
+	maps.DeleteFunc(remaining, func(name, _ string) bool { return strings.Contains(name, "journal") })
+	if diff := cmp.Diff(h.original, remaining); diff != "" {
+		t.Errorf("after the withdrawal (-want +got):\n%s", diff)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestAPermittedRebootIsTriedEvenIfTheTrialWasUsedUp(t *testing.T) {
 	h.start("ihash_entries")
 	a := h.runUntilIdle(h.agent())
 	if !h.clientNode.Status.RebootRequired {
-		t.Errorf("the node does not ask for a permit: %+v", h.clientNode.Status.Settings)
+		t.Errorf("the node does not request a permit: %+v", h.clientNode.Status.Settings)
 	}
 	h.permitted(a, "")
 	if line := h.read("/proc/cmdline"); !strings.Contains(line, "ihash_entries=1048576") {

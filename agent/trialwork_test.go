@@ -63,7 +63,7 @@ func TestWorkIsSentToTheRunnerAndReported(t *testing.T) {
 	}
 	trial := w.clientNode.Status.Trial
 	if trial.Phase != v1alpha1.TrialFinished || len(trial.Passes) != 5 {
-		t.Fatalf("phase %s, %d passes: those that the API cannot hold are left out", trial.Phase, len(trial.Passes))
+		t.Fatalf("phase %s: got %d passes, want only the number that the API accepts", trial.Phase, len(trial.Passes))
 	}
 	first := trial.Passes[0].Phases[0]
 	if first.Name != "First" || first.Microseconds != 1500 || len(first.Operations) != v1alpha1.MaxTrialOperations {

@@ -30,7 +30,7 @@ func TestAnUnprovenBootLoaderIsStagedAndNotRebooted(t *testing.T) {
 			w.declare(setting(rmem, "16777216"))
 			a = w.runUntilIdle(w.agent())
 			if _, staged := w.menu[ihash]; staged || w.state(ihash) != v1alpha1.SettingPending {
-				t.Errorf("menu %v, state %s after it was taken out of the profile", w.menu, w.state(ihash))
+				t.Errorf("menu %v, state %s after the removal from the profile", w.menu, w.state(ihash))
 			}
 			w.expectNoReboot(a, "p2")
 			w.bootloader.Proven = true

@@ -35,7 +35,7 @@ func (w *world) expectWaiting(a *Agent, message string) {
 		w.t.Errorf("reboot: got %+v, want Waiting with %q", got, message)
 	}
 	if seen := w.clientNode.Status.ObservedGeneration; seen != w.clientNode.Generation {
-		w.t.Errorf("generation %d is reported, want %d: the manager may take the permit back", seen, w.clientNode.Generation)
+		w.t.Errorf("generation %d is reported, want %d, so that the manager may withdraw the permit", seen, w.clientNode.Generation)
 	}
 }
 
@@ -45,7 +45,7 @@ func TestAPermitWaitsForABusyHost(t *testing.T) {
 	w.holders = nil
 	w.runUntilIdle(a)
 	if diff := cmp.Diff([]string{"p1"}, w.reboots); diff != "" {
-		t.Errorf("reboots once the host is free (-want +got):\n%s", diff)
+		t.Errorf("reboots after the work on the host has ended (-want +got):\n%s", diff)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestABusyHostIsCheckedPeriodically(t *testing.T) {
 		w.clock.Step(time.Second)
 	}
 	if w.holderReads < 3 || w.holderReads > 4 || w.gets != w.holderReads {
-		t.Errorf("the host was asked %d times within a minute, the API server %d times", w.holderReads, w.gets)
+		t.Errorf("got %d queries of the host and %d reads of the API server within a minute", w.holderReads, w.gets)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestARestartedAgentKeepsWaitingWithItsPermit(t *testing.T) {
 	w.holders = nil
 	w.runUntilIdle(w.agent())
 	if diff := cmp.Diff([]string{"p1"}, w.reboots); diff != "" {
-		t.Errorf("reboots once the host is free (-want +got):\n%s", diff)
+		t.Errorf("reboots after the work on the host has ended (-want +got):\n%s", diff)
 	}
 }
 

@@ -160,9 +160,9 @@ func (w *world) bootID() string { return fmt.Sprintf("boot-%d", w.boots) }
 func (w *world) writeBootID() { w.write("/proc/sys/kernel/random/boot_id", w.bootID()+"\n") }
 
 // step runs before every change.
-func (w *world) step(what string) {
+func (w *world) step(change string) {
 	w.steps++
-	w.log = append(w.log, what)
+	w.log = append(w.log, change)
 	if w.steps == w.dieAt {
 		panic(errCrash)
 	}
@@ -416,7 +416,7 @@ func (w *world) Reboot(context.Context) error {
 	}
 	w.reboots = append(w.reboots, w.clientNode.Spec.RebootPermit.ID)
 	if r := w.clientNode.Status.Reboot; r == nil || r.Phase != v1alpha1.RebootStarted {
-		w.t.Errorf("rebooted, but the status says %+v", r)
+		w.t.Errorf("rebooted, but the reported status is %+v", r)
 	}
 	return nil
 }
@@ -437,7 +437,7 @@ func (s *fakeSubject) Name() string { return s.name }
 
 // Set implements host.Setter.
 func (s *fakeSubject) Set(_ context.Context, settings []host.Setting) map[string]error {
-	refused := map[string]error{}
+	rejected := map[string]error{}
 	s.w.clock.Step(s.w.setting)
 	for _, d := range settings {
 		key := s.key(d.Name)
@@ -447,10 +447,10 @@ func (s *fakeSubject) Set(_ context.Context, settings []host.Setting) map[string
 		s.w.step("try " + key)
 		s.w.live[key] = d.Value
 		if err := s.w.rejected[key]; err != nil {
-			refused[d.Name] = err
+			rejected[d.Name] = err
 		}
 	}
-	return refused
+	return rejected
 }
 
 // OutlivesBoot implements host.Setter.

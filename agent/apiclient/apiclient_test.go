@@ -201,7 +201,7 @@ func TestFollow(t *testing.T) {
 			lists: []string{list("")}, watches: []string{event("ADDED", clientNodeJSON(1)) + event("DELETED", clientNodeJSON(1))},
 			want: []int64{0, 1, 0}, requests: []string{"list", "watch from 41"},
 		},
-		"again when the watch has ended": {
+		"again after the end of the watch": {
 			lists: []string{list(clientNodeJSON(1)), list(clientNodeJSON(2))}, watches: []string{"", event("MODIFIED", clientNodeJSON(3))},
 			want: []int64{1, 2, 3}, requests: []string{"list", "watch from 41", "list", "watch from 41"},
 		},
@@ -258,11 +258,11 @@ func TestFollowWaitsLongerEachTime(t *testing.T) {
 	if len(over.waits) < len(failures) {
 		t.Fatalf("got %d waits, want %d", len(over.waits), len(failures))
 	}
-	least := minDelay
+	minimum := minDelay
 	for i, wait := range over.waits[:len(failures)] {
-		if wait < least || wait >= 2*least {
-			t.Errorf("wait %d is %v, want %v to %v", i, wait, least, 2*least)
+		if wait < minimum || wait >= 2*minimum {
+			t.Errorf("wait %d is %v, want %v to %v", i, wait, minimum, 2*minimum)
 		}
-		least = min(2*least, maxDelay)
+		minimum = min(2*minimum, maxDelay)
 	}
 }

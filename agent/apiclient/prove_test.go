@@ -133,10 +133,10 @@ func TestAConnectionThatStopsIsNoProof(t *testing.T) {
 }
 
 func TestARefusalIsNoProof(t *testing.T) {
-	for name, refused := range map[string]string{"of the document": http.MethodGet, "of the status": http.MethodPatch} {
+	for name, rejectedMethod := range map[string]string{"of the document": http.MethodGet, "of the status": http.MethodPatch} {
 		t.Run(name, func(t *testing.T) {
 			c, _ := client(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.Method == refused {
+				if r.Method == rejectedMethod {
 					answer(w, http.StatusForbidden, failure(http.StatusForbidden, "Forbidden"))
 					return
 				}

@@ -22,7 +22,7 @@ func TestCertificatesAreRenewedBeforeTheyExpire(t *testing.T) {
 	if err := first.Leaf.VerifyHostname("n1"); err != nil {
 		t.Error(err)
 	}
-	if again, err := config.GetCertificate(nil); err != nil || again != first {
+	if second, err := config.GetCertificate(nil); err != nil || second != first {
 		t.Errorf("error %v, or a new certificate too early", err)
 	}
 	c.Step(certificateLife - renewBefore)

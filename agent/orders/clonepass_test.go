@@ -21,9 +21,9 @@ func TestResultsOfAClonePass(t *testing.T) {
 		return nil, 0, ctx.Err()
 	}
 	for name, test := range map[string]struct {
-		run   func(context.Context) ([]probe.Phase, int, error)
-		ended bool
-		want  v1alpha1.ClonePass
+		run       func(context.Context) ([]probe.Phase, int, error)
+		isDeleted bool
+		want      v1alpha1.ClonePass
 	}{
 		"a measurement": {run: func(context.Context) ([]probe.Phase, int, error) { return phases, 4, nil }, want: v1alpha1.ClonePass{Transports: 4, Phases: []v1alpha1.TrialPassPhase{
 			{Name: "First", Microseconds: 1000000, Units: 5, Operations: []v1alpha1.TrialOperation{{Name: "READ", Count: 3}}}, {Name: "Repeated"},
@@ -31,7 +31,7 @@ func TestResultsOfAClonePass(t *testing.T) {
 		"work that fails":       {run: func(context.Context) ([]probe.Phase, int, error) { return nil, 0, errors.New("no file to read") }, want: v1alpha1.ClonePass{Failed: "no file to read"}},
 		"a proof that fails":    {run: func(context.Context) ([]probe.Phase, int, error) { return nil, 0, probe.Void("shared") }, want: v1alpha1.ClonePass{Void: "shared"}},
 		"work that takes long":  {run: slow, want: v1alpha1.ClonePass{Failed: "the work took longer than 8m0s"}},
-		"a Pod that is deleted": {run: slow, ended: true, want: v1alpha1.ClonePass{Void: "it was stopped before it finished"}},
+		"a Pod that is deleted": {run: slow, isDeleted: true, want: v1alpha1.ClonePass{Void: "it was stopped before it finished"}},
 		"a long error": {run: func(context.Context) ([]probe.Phase, int, error) {
 			return nil, 0, errors.New(strings.Repeat("x", 2*v1alpha1.MaxClonePassText))
 		}, want: v1alpha1.ClonePass{Failed: strings.Repeat("x", v1alpha1.MaxClonePassText-len("…")) + "…"}},
@@ -40,7 +40,7 @@ func TestResultsOfAClonePass(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				if test.ended {
+				if test.isDeleted {
 					cancel()
 				}
 				if diff := cmp.Diff(test.want, runClonePass(ctx, 8*time.Minute, 0, test.run)); diff != "" {
@@ -57,8 +57,8 @@ func TestACloneStaysUntilItIsReported(t *testing.T) {
 		const stays = time.Minute
 		started := time.Now()
 		pass := runClonePass(t.Context(), time.Second, stays, func(context.Context) ([]probe.Phase, int, error) { return nil, 1, nil })
-		if took := time.Since(started); took != stays || pass.Transports != 1 {
-			t.Errorf("got %+v after %s", pass, took)
+		if duration := time.Since(started); duration != stays || pass.Transports != 1 {
+			t.Errorf("got %+v after %s", pass, duration)
 		}
 	})
 }

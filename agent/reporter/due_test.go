@@ -32,7 +32,7 @@ func TestDueIsNotInThePastWhileAWriteWaits(t *testing.T) {
 	r.Run(t.Context(), v1alpha1.StorageClientNodeStatus{}) // urgent: the last mount is gone
 	clock.Step(2 * time.Second)
 	r.Run(t.Context(), busy("/b")) // not urgent, and too early
-	if left := r.Due().Sub(clock.Now()); left <= 0 {
-		t.Errorf("the write is due %s ago, but waits for another %s", -left, r.nextAt.Sub(clock.Now()))
+	if remaining := r.Due().Sub(clock.Now()); remaining <= 0 {
+		t.Errorf("the write is due %s ago, but waits for another %s", -remaining, r.nextAt.Sub(clock.Now()))
 	}
 }

@@ -30,11 +30,11 @@ type machine struct {
 }
 
 type state struct {
-	blocks  []mounts.Superblock
-	others  []mounts.Mount
-	network counters.Network
-	log     counters.Log
-	err     error
+	blocks      []mounts.Superblock
+	otherMounts []mounts.Mount
+	network     counters.Network
+	log         counters.Log
+	err         error
 }
 
 func (m machine) now() state {
@@ -45,7 +45,7 @@ func (m machine) now() state {
 }
 
 func (m machine) Read() (mounts.Table, error) {
-	all := m.now().others
+	all := m.now().otherMounts
 	for _, b := range m.now().blocks {
 		all = append(all, b.Mount)
 	}
@@ -113,11 +113,11 @@ func TestTake(t *testing.T) {
 	added := listed(1)
 	added.Device, added.MountPoint = "0:70", "/mnt/new"
 	before := state{
-		blocks: []mounts.Superblock{listed(2)}, others: []mounts.Mount{share(100), disk}, network: counters.Network{InSegments: 10},
+		blocks: []mounts.Superblock{listed(2)}, otherMounts: []mounts.Mount{share(100), disk}, network: counters.Network{InSegments: 10},
 		log: counters.Log{Writes: 5},
 	}
 	after := state{
-		blocks: []mounts.Superblock{listed(5), added}, others: []mounts.Mount{share(350), disk},
+		blocks: []mounts.Superblock{listed(5), added}, otherMounts: []mounts.Mount{share(350), disk},
 		network: counters.Network{InSegments: 4510, OutSegments: 2, Retransmitted: 1, OutOfOrder: 3}, log: counters.Log{Writes: 205, NoBuffer: 7, NoSpace: 1},
 	}
 	got, err := take(t, before, after)
@@ -155,7 +155,7 @@ func TestTakeOfAnotherMount(t *testing.T) {
 	younger.Age = 3
 	elsewhere := listed(5)
 	elsewhere.Server = "10.0.0.4"
-	for name, after := range map[string]mounts.Superblock{"mounted anew": younger, "of another server": elsewhere} {
+	for name, after := range map[string]mounts.Superblock{"mounted again": younger, "of another server": elsewhere} {
 		got, err := take(t, state{blocks: []mounts.Superblock{listed(2)}}, state{blocks: []mounts.Superblock{after}})
 		if err != nil || len(got) != 0 {
 			t.Errorf("%s: got %+v, %v", name, got, err)

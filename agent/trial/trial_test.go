@@ -99,11 +99,11 @@ func TestOneOrderAtATime(t *testing.T) {
 }
 
 func TestAnOrderStopsWithItsCaller(t *testing.T) {
-	started, ended := make(chan bool), make(chan bool)
+	started, stopped := make(chan bool), make(chan bool)
 	socket := serve(t, &Runner{uid: me(), Work: func(ctx context.Context, _ probe.Order) (probe.Result, error) {
 		started <- true
 		<-ctx.Done()
-		ended <- true
+		stopped <- true
 		return probe.Result{}, ctx.Err()
 	}})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -114,7 +114,7 @@ func TestAnOrderStopsWithItsCaller(t *testing.T) {
 	}()
 	<-started
 	cancel()
-	<-ended
+	<-stopped
 	if err := <-result; !errors.Is(err, context.Canceled) {
 		t.Errorf("error: got %v", err)
 	}
@@ -158,13 +158,13 @@ func TestAMissingRunnerIsATemporaryError(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := ask(context.Background(), filepath.Join(dir, Socket), order, me()); !IsTemporary(err) {
-		t.Errorf("with a socket that a runner has left: %v", err)
+		t.Errorf("with the socket of an earlier runner: %v", err)
 	}
-	again, err := Listen(context.Background(), dir)
+	second, err := Listen(context.Background(), dir)
 	if err != nil {
 		t.Fatalf("the next runner: %v", err)
 	}
-	defer again.Close()
+	defer second.Close()
 	for name, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, Socket): 0o600} {
 		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: mode: got %v, want %v", name, info.Mode().Perm(), want)

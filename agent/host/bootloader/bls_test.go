@@ -136,7 +136,7 @@ func TestFailedGrubbyLeavesTheEntriesUnchanged(t *testing.T) {
 		"it writes an entry's arguments twice": {after(func(m *machine) {
 			m.replace(rockyEntry, ihash+"="+seed, ihash+"="+seed+" "+ihash+"="+seed)
 		}), "2 times"},
-		"it is not installed any more": {func(m *machine) {
+		"it is no longer installed": {func(m *machine) {
 			m.commands.AfterGrubby = func() { m.commands.Fail = map[string]error{"grubby": errors.New("not found")} }
 		}, "not found"},
 	}

@@ -50,8 +50,8 @@ func TestLifecycleOfAnArgument(t *testing.T) {
 			}
 
 			m.apply(nil)
-			if left := m.agentFiles(); len(left) > 0 {
-				t.Errorf("leftover files: %v", left)
+			if leftovers := m.agentFiles(); len(leftovers) > 0 {
+				t.Errorf("leftover files: %v", leftovers)
 			}
 			if diff := cmp.Diff(before, parseMenu(m.read(grubCfg)), cmp.AllowUnexported(menu{}, bootLine{})); diff != "" {
 				t.Errorf("menu after the removal (-want +got):\n%s", diff)
@@ -318,10 +318,10 @@ func TestStagedArgumentsAreRemovedAfterABootWithoutGRUB(t *testing.T) {
 		}
 	}
 	if m.fs.Exists(DropIn) {
-		t.Error("the drop-in is still there")
+		t.Error("the drop-in still exists")
 	}
 	if found := Detect(m.fs); found.Type != Unsupported {
-		t.Errorf("no files of the agent are left, and the boot loader is %s", found.Type)
+		t.Errorf("boot loader without files of the agent: got %s, want it to be unsupported", found.Type)
 	}
 }
 
@@ -364,7 +364,7 @@ func TestOtherArgumentsCountByTheCommandLine(t *testing.T) {
 		t.Errorf("observed: got %q", got.Observed)
 	}
 	if len(m.commands.Ran) != 1 {
-		t.Errorf("the kernel log was read without need: %v", m.commands.Ran)
+		t.Errorf("the kernel log was read unnecessarily: %v", m.commands.Ran)
 	}
 }
 
@@ -453,7 +453,7 @@ func TestOtherBootLoadersAreReportedAndUnchanged(t *testing.T) {
 }
 
 func TestRestoreReportsRemainingArguments(t *testing.T) {
-	t.Run("nothing was passed", func(t *testing.T) {
+	t.Run("no argument was passed", func(t *testing.T) {
 		m := newMachine(t, debian)
 		m.apply(settings(ihash, seed))
 		m.apply(nil)

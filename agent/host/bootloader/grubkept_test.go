@@ -90,7 +90,7 @@ func TestMenuIsRestoredAfterACrashAtEveryChange(t *testing.T) {
 	stories := map[string]struct{ from, to []host.Setting }{
 		"staging":            {nil, settings(ihash, seed)},
 		"another value":      {settings(ihash, "1048576"), settings(ihash, seed)},
-		"taking back":        {settings(ihash, seed), nil},
+		"withdrawing":        {settings(ihash, seed), nil},
 		"the end of a trial": {settings(ihash, seed), settings(ihash, seed)},
 	}
 	for name, story := range stories {
@@ -188,8 +188,8 @@ func TestMenuArgumentsOfAnEarlierReleaseAreRemoved(t *testing.T) {
 	delete(m.facts, keptFiles)
 	m.restart()
 	m.apply(settings(ihash, "1048576"))
-	if kept := m.facts.KeptFiles(); len(kept) > 0 {
-		t.Errorf("a menu with the agent's argument is saved as an original: %v", kept)
+	if saved := m.facts.KeptFiles(); len(saved) > 0 {
+		t.Errorf("a menu with the agent's argument is saved as an original: %v", saved)
 	}
 	// The earlier release did not limit the size of a menu.
 	m.write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n"+strings.Repeat("# more\n", 10_000))

@@ -52,8 +52,8 @@ func (m *machine) expectAsBefore(files map[string]string, modes map[string]os.Fi
 	if diff := cmp.Diff(modes, m.modes()); diff != "" {
 		m.t.Errorf("modes (-before +after):\n%s", diff)
 	}
-	if kept := m.facts.KeptFiles(); len(kept) > 0 {
-		m.t.Errorf("got %d saved files, want none", len(kept))
+	if saved := m.facts.KeptFiles(); len(saved) > 0 {
+		m.t.Errorf("got %d saved files, want none", len(saved))
 	}
 }
 

@@ -38,11 +38,11 @@ func (f memoryFacts) SetBootFact(bootID, name, value string) error {
 const keptFiles = "files"
 
 func (f memoryFacts) KeptFiles() map[string]host.FileRecord {
-	kept := map[string]host.FileRecord{}
-	if err := json.Unmarshal([]byte(f[keptFiles]), &kept); err != nil {
+	saved := map[string]host.FileRecord{}
+	if err := json.Unmarshal([]byte(f[keptFiles]), &saved); err != nil {
 		return nil
 	}
-	return kept
+	return saved
 }
 
 func (f memoryFacts) KeepFiles(files map[string]host.FileRecord) error {

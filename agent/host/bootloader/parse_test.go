@@ -111,7 +111,7 @@ func TestIncompleteMenu(t *testing.T) {
 
 func TestDropInDescribesItsContent(t *testing.T) {
 	args := []host.Argument{host.NewArgument("a=1"), host.NewArgument("b")}
-	forms := map[string]form{"the drop-in of GRUB": grubForm, "the record beside boot entries": blsForm}
+	forms := map[string]form{"the drop-in of GRUB": grubForm, "the record next to boot entries": blsForm}
 	for name, d := range map[string]dropIn{
 		"settled":               {present: true, args: args},
 		"unfinished":            {present: true, args: args, unfinished: true, replaces: args[:1]},
@@ -119,9 +119,9 @@ func TestDropInDescribesItsContent(t *testing.T) {
 		"unfinished, the last":  {present: true, unfinished: true, replaces: args},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for as, form := range forms {
+			for formName, form := range forms {
 				if diff := cmp.Diff(d, parseDropIn(string(d.renderFile(form)), form), cmp.AllowUnexported(dropIn{})); diff != "" {
-					t.Errorf("%s, read back (-want +got):\n%s", as, diff)
+					t.Errorf("%s, read back (-want +got):\n%s", formName, diff)
 				}
 			}
 		})
@@ -168,7 +168,7 @@ func TestDetect(t *testing.T) {
 		"Azure Linux 3": {fixture: debian, remove: "/boot/grub", files: azureFiles, want: Grub2Mkconfig, message: "not rebooted for them"},
 		"grub2-mkconfig that sources drop-ins itself": {fixture: debian, remove: "/boot/grub", files: map[string]string{"/boot/grub2/grub.cfg": azureMenu,
 			"/sbin/grub2-mkconfig": "for x in ${sysconfdir}/default/grub.d/*.cfg ; do\n"}, want: Grub2Mkconfig, message: "not rebooted for them"},
-		"drop-ins that only a comment speaks of": {fixture: debian, remove: "/boot/grub", files: map[string]string{"/boot/grub2/grub.cfg": azureMenu,
+		"drop-ins that only a comment names": {fixture: debian, remove: "/boot/grub", files: map[string]string{"/boot/grub2/grub.cfg": azureMenu,
 			"/usr/sbin/grub2-mkconfig": upstreamScript, defaultFile: "# see /etc/default/grub.d/*.cfg\n"}, want: Unsupported, message: "does not read"},
 		"Azure Linux 3 that GRUB did not load": {fixture: debian, remove: "/boot/grub", files: withFile(azureFiles, commandLine, "root=/dev/vda1 ro\n"),
 			want: Unsupported, message: "BOOT_IMAGE"},

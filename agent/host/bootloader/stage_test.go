@@ -45,7 +45,7 @@ func TestFailureLeavesMenuAndDropInUnchanged(t *testing.T) {
 		"the new menu boots another root": {menuHook(func(m *machine, file string) {
 			m.replace(file, "root=UUID=6f4ac8a5-7c1f-4d0e-9a5b-3d1a2f0f7c11", "root=/dev/sdb1")
 		}), "would lose root="},
-		"the new menu loses a kernel that was installed meanwhile": {menuHook(func(m *machine, _ string) {
+		"the new menu loses a kernel that was installed in the meantime": {menuHook(func(m *machine, _ string) {
 			m.write("/boot/vmlinuz-6.1.0-30-amd64", "")
 			present := m.read(grubCfg)
 			m.write(grubCfg, strings.ReplaceAll(present, "6.1.0-25-amd64", "6.1.0-30-amd64"))
@@ -79,7 +79,7 @@ func TestFailureLeavesMenuAndDropInUnchanged(t *testing.T) {
 				m := newMachine(t, debian)
 				m.apply(earlier)
 				test.prepare(m)
-				held := m.agentFiles()
+				files := m.agentFiles()
 				before := m.read(grubCfg)
 				err := m.subject.Apply(t.Context(), append(earlier, settings(ihash, seed)...))
 				if err == nil {
@@ -89,10 +89,10 @@ func TestFailureLeavesMenuAndDropInUnchanged(t *testing.T) {
 					t.Errorf("error: got %q, want it to contain %q", err, test.message)
 				}
 				expect(t, m.observe(ihash, seed), host.Failed)
-				if diff := cmp.Diff(held, m.agentFiles()); diff != "" {
+				if diff := cmp.Diff(files, m.agentFiles()); diff != "" {
 					t.Errorf("files of the agent (-want +got):\n%s", diff)
 				}
-				if strings.Contains(name, "meanwhile") {
+				if strings.Contains(name, "in the meantime") {
 					return
 				}
 				if diff := cmp.Diff(before, m.read(grubCfg)); diff != "" {

@@ -90,10 +90,10 @@ func (m *machine) tree() map[string]string {
 	return hosttest.ReadTree(m.t, m.dir, "/etc", "/boot")
 }
 
-func (m *machine) expectTree(what string, want map[string]string) {
+func (m *machine) expectTree(name string, want map[string]string) {
 	m.t.Helper()
 	if diff := cmp.Diff(want, m.tree()); diff != "" {
-		m.t.Errorf("%s (-want +got):\n%s", what, diff)
+		m.t.Errorf("%s (-want +got):\n%s", name, diff)
 	}
 }
 

@@ -84,8 +84,8 @@ func newMachine(t *testing.T) *machine {
 	return m
 }
 
-func (m *machine) unit(file, where, what, fsType, options string) {
-	data := "[Unit]\nSourcePath=/etc/fstab\n[Mount]\nWhat=" + what + "\nWhere=" + where + "\nType=" + fsType + "\n"
+func (m *machine) unit(file, mountPoint, source, fsType, options string) {
+	data := "[Unit]\nSourcePath=/etc/fstab\n[Mount]\nWhat=" + source + "\nWhere=" + mountPoint + "\nType=" + fsType + "\n"
 	if options != "" {
 		data += "Options=" + options + "\n"
 	}
@@ -111,9 +111,9 @@ func (m *machine) addMount(device, root, point, fsType, source string) {
 		fmt.Sprintf("90 1 %s %s %s rw,relatime shared:1 - %s %s rw\n", device, root, point, fsType, source))
 }
 
-func (m *machine) step(what string) error {
-	m.steps = append(m.steps, what)
-	if m.dieAt > 0 && len(m.steps) >= m.dieAt || m.fail != "" && strings.HasPrefix(what, m.fail) {
+func (m *machine) step(change string) error {
+	m.steps = append(m.steps, change)
+	if m.dieAt > 0 && len(m.steps) >= m.dieAt || m.fail != "" && strings.HasPrefix(change, m.fail) {
 		return errCrash
 	}
 	return nil
@@ -146,8 +146,8 @@ func (m *machine) Run(_ context.Context, argv ...string) ([]byte, error) {
 		if line[3] != words[1] {
 			return nil, errors.New("wrong device")
 		}
-		shown := slices.DeleteFunc(strings.Split(words[0], ","), func(f string) bool { return f == "strictatime" || f == "diratime" })
-		line[1] = strings.Join(shown, ",")
+		visible := slices.DeleteFunc(strings.Split(words[0], ","), func(f string) bool { return f == "strictatime" || f == "diratime" })
+		line[1] = strings.Join(visible, ",")
 		m.mounted[words[2]] = line
 		m.writeTable()
 	default:
@@ -169,8 +169,8 @@ func kindOf(option string) string {
 	return name
 }
 
-func merge(own, desired []string) []string {
-	merged := slices.Clone(own)
+func merge(original, desired []string) []string {
+	merged := slices.Clone(original)
 	for _, option := range desired {
 		i := slices.IndexFunc(merged, func(o string) bool { return kindOf(o) == kindOf(option) })
 		if i < 0 {
@@ -183,9 +183,9 @@ func merge(own, desired []string) []string {
 }
 
 // weakened supports only ro and quotas. The last option of a pair wins.
-func weakened(has, desired []string) (option, lost string) {
+func weakened(current, desired []string) (option, lost string) {
 	for _, pair := range [][2]string{{"noquota", "prjquota"}, {"noquota", "pqnoenforce"}, {"rw", "ro"}} {
-		if lastOf(has, pair[:]) == pair[1] && slices.Contains(desired, pair[0]) {
+		if lastOf(current, pair[:]) == pair[1] && slices.Contains(desired, pair[0]) {
 			return pair[0], pair[1]
 		}
 	}
@@ -195,9 +195,9 @@ func weakened(has, desired []string) (option, lost string) {
 func differences(desired, observed []string) []string {
 	var differing []string
 	for _, option := range desired {
-		shown := lastOfKind(observed, kindOf(option))
-		hidden := shown == "" && (option == "strictatime" || option == "diratime")
-		if shown != option && !hidden {
+		visible := lastOfKind(observed, kindOf(option))
+		hidden := visible == "" && (option == "strictatime" || option == "diratime")
+		if visible != option && !hidden {
 			differing = append(differing, kindOf(option))
 		}
 	}
@@ -526,9 +526,9 @@ func TestOtherDropIns(t *testing.T) {
 	m.apply(s, "mnt/disks/d1", "xfs:noatime")
 	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.Shadowed, dir+"zz.conf")
 	// systemd mounts it again with the options in that file. Access times can be set live in any case.
-	again := m.mounted["/mnt/disks/d1"]
-	again[1] = "rw,nosuid,relatime"
-	m.mounted["/mnt/disks/d1"] = again
+	mount := m.mounted["/mnt/disks/d1"]
+	mount[1] = "rw,nosuid,relatime"
+	m.mounted["/mnt/disks/d1"] = mount
 	m.writeTable()
 	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.Drifted, "access time options")
 	m.apply(s, "mnt/disks/d1", "xfs:noatime")

@@ -120,7 +120,7 @@ func TestStagedOptionsOfARejectedPlaceStayUnlessHazardous(t *testing.T) {
 		// Undesired options are restored at any place.
 		m.apply(s)
 		if m.fs.Exists(dropIn1) {
-			t.Errorf("%s: the drop-in is still there", options)
+			t.Errorf("%s: the drop-in still exists", options)
 		}
 		hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{d1: {Present: true, Value: "/mnt/disks/d1 rw,attr2,inode64,logbufs=8,logbsize=32k,noquota,rw,nosuid,relatime"}})[0], host.InSync)
 	}

@@ -151,7 +151,7 @@ func TestBootFactsAreOfOneBoot(t *testing.T) {
 	}
 	must(t, j.SetBootFact("boot-2", "b", "3"))
 	if _, ok := j.BootFact("boot-1", "a"); ok {
-		t.Error("a fact of another boot is kept")
+		t.Error("a fact of another boot is still recorded")
 	}
 	if _, ok := j.BootFact("boot-2", "a"); ok {
 		t.Error("a fact of another boot is returned for this one")

@@ -135,15 +135,15 @@ func TestTheReleaseBeforeReadsAJournalWithAnUnprovenValue(t *testing.T) {
 func TestEndOfUnconfirmedSettings(t *testing.T) {
 	former := host.Original{Present: true, Value: "the very first"}
 	for name, test := range map[string]struct {
-		end     func(j *Journal) error
-		applied string
-		refused map[string]string
+		end      func(j *Journal) error
+		applied  string
+		rejected map[string]string
 	}{
 		"confirmed":         {end: (*Journal).Confirm, applied: "1 1 1"},
 		"abandoned":         {end: (*Journal).Abandon, applied: "former"},
-		"refused":           {end: func(j *Journal) error { return j.Reject("why") }, applied: "former", refused: map[string]string{tcpRmem: "1 1 1"}},
+		"refused":           {end: func(j *Journal) error { return j.Reject("why") }, applied: "former", rejected: map[string]string{tcpRmem: "1 1 1"}},
 		"interrupted":       {end: func(j *Journal) error { return j.Interrupt("why") }, applied: "former"},
-		"interrupted twice": {end: interruptTwice, applied: "former", refused: map[string]string{tcpRmem: "1 1 1"}},
+		"interrupted twice": {end: interruptTwice, applied: "former", rejected: map[string]string{tcpRmem: "1 1 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := openEmpty(t)
@@ -161,19 +161,19 @@ func TestEndOfUnconfirmedSettings(t *testing.T) {
 			if _, isOpen := j.Unconfirmed(); isOpen {
 				t.Error("the setting is still unconfirmed")
 			}
-			if fact, noted := j.BootFact("boot-1", factDeadline); noted {
+			if fact, recorded := j.BootFact("boot-1", factDeadline); recorded {
 				t.Errorf("the deadline %s is still recorded", fact)
 			}
 			want := Entry{Original: former, Applied: test.applied}
 			if diff := cmp.Diff(want, j.Entries()[tcpRmem]); diff != "" {
 				t.Errorf("entry (-want +got):\n%s", diff)
 			}
-			refused, reason := j.Rejected("h")
-			if diff := cmp.Diff(test.refused, refused); diff != "" || (reason != "") != (refused != nil) {
+			rejected, reason := j.Rejected("h")
+			if diff := cmp.Diff(test.rejected, rejected); diff != "" || (reason != "") != (rejected != nil) {
 				t.Errorf("rejected values, reason %q (-want +got):\n%s", reason, diff)
 			}
-			if refused, _ := j.Rejected("another"); refused != nil {
-				t.Errorf("with other settings: got rejected values %v, want none", refused)
+			if rejected, _ := j.Rejected("another"); rejected != nil {
+				t.Errorf("with other settings: got rejected values %v, want none", rejected)
 			}
 		})
 	}
@@ -198,8 +198,8 @@ func TestInterruptionsOfOtherSettingsDoNotAddUp(t *testing.T) {
 		if err := j.Interrupt("why"); err != nil {
 			t.Fatal(err)
 		}
-		if refused, _ := j.Rejected(hash); refused != nil {
-			t.Errorf("%s: got rejected values %v", hash, refused)
+		if rejected, _ := j.Rejected(hash); rejected != nil {
+			t.Errorf("%s: got rejected values %v", hash, rejected)
 		}
 	}
 }

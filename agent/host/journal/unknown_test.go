@@ -150,11 +150,11 @@ func TestUnknownFieldsStayAsLongAsTheirParent(t *testing.T) {
 }
 
 func TestAJournalOfANewerAgentAllowsNoChange(t *testing.T) {
-	held := Entry{Original: host.Original{Present: true, Value: "1"}, Profile: "p", Applied: "2"}
-	other := held
+	entry := Entry{Original: host.Original{Present: true, Value: "1"}, Profile: "p", Applied: "2"}
+	other := entry
 	other.Applied = "3"
 	for name, change := range map[string]func(j *Journal) error{
-		"a new entry":     func(j *Journal) error { return j.Record(map[string]Entry{"sysctl/a": held, "sysctl/z": held}) },
+		"a new entry":     func(j *Journal) error { return j.Record(map[string]Entry{"sysctl/a": entry, "sysctl/z": entry}) },
 		"another value":   func(j *Journal) error { return j.Record(map[string]Entry{"sysctl/a": other}) },
 		"a permit":        func(j *Journal) error { return j.UsePermit("p3", "boot-1") },
 		"a proof":         (*Journal).Confirm,
@@ -180,8 +180,8 @@ func TestAJournalOfANewerAgentAllowsNoChange(t *testing.T) {
 
 func TestTheKnownPartOfANewerJournalIsRead(t *testing.T) {
 	j, _ := loadNewer(t, newer)
-	held := Entry{Original: host.Original{Present: true, Value: "1"}, Profile: "p", Applied: "2"}
-	if diff := cmp.Diff(map[string]Entry{"sysctl/a": held, "sysctl/b": held}, j.Entries()); diff != "" {
+	entry := Entry{Original: host.Original{Present: true, Value: "1"}, Profile: "p", Applied: "2"}
+	if diff := cmp.Diff(map[string]Entry{"sysctl/a": entry, "sysctl/b": entry}, j.Entries()); diff != "" {
 		t.Errorf("entries (-want +got):\n%s", diff)
 	}
 	u, isOpen := j.Unconfirmed()

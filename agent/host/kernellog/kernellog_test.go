@@ -62,8 +62,8 @@ func TestReadReturnsOnlyServerMessages(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}
-	if again, err := f.Read(); err != nil || len(again) > 0 {
-		t.Errorf("second read: got %v, error %v", again, err)
+	if second, err := f.Read(); err != nil || len(second) > 0 {
+		t.Errorf("second read: got %v, error %v", second, err)
 	}
 	file, err := os.OpenFile(kmsg, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {

@@ -76,7 +76,7 @@ func TestApplyRemovesUndesiredSettings(t *testing.T) {
 	}
 	hosttest.Apply(t, s, nil)
 	if fs.Exists(DropIn) {
-		t.Error("the drop-in is still there without desired settings")
+		t.Error("the drop-in still exists without desired settings")
 	}
 }
 

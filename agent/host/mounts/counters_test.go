@@ -132,7 +132,7 @@ func TestCountersWithoutTheKernelsHelp(t *testing.T) {
 	}
 	for _, s := range got {
 		if s.RequestsKnown || len(s.Connections) > 0 {
-			t.Errorf("%s: knows %d connections, requests: %v", s.Server, len(s.Connections), s.RequestsKnown)
+			t.Errorf("%s: got %d connections, known requests %v", s.Server, len(s.Connections), s.RequestsKnown)
 		}
 	}
 	if _, err := reader(t, nil).Counters(); err == nil {

@@ -98,7 +98,7 @@ func TestMounts(t *testing.T) {
 			Connections: 4, SlotLimit: 65536, ReadAheadKiB: 15360, Volume: "pv1", PodUIDs: []string{pod1, pod2},
 			Client: "10.0.0.1:2049 4.1 tcp ", First: "/mnt/with blank", ID: "43", Age: 12,
 		},
-		"a host's own mount with a blank in its path, read-only on a writable superblock": {
+		"a mount of the host with a blank in its path, read-only on a writable superblock": {
 			MountPoint: "/mnt/with blank", Device: "0:46", FSType: "nfs4",
 			Server: "10.0.0.1", Export: "/export/a b", Protocol: "NFSv4.1",
 			Options:     append(append([]string{"ro"}, v41[1:]...), "noatime"),
@@ -130,7 +130,7 @@ func TestMounts(t *testing.T) {
 			t.Errorf("got %+v", m)
 		}
 	})
-	t.Run("a global mount is known by its pods' volume", func(t *testing.T) {
+	t.Run("a global mount has the volume of its pods", func(t *testing.T) {
 		m := find(t, table, "/var/lib/kubelet/plugins/kubernetes.io/csi/file.csi.azure.com/6a1f/globalmount")
 		if m.Volume != "pv1" || !cmp.Equal(m.PodUIDs, []string{pod1, pod2}) {
 			t.Errorf("got %+v", m)

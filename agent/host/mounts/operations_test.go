@@ -39,7 +39,7 @@ func TestSuperblocks(t *testing.T) {
 		"one mount of three has statistics":            goodBlock,
 		"a block before it breaks off":                 "device 10.0.0.2:/home mounted on\n\tbytes:\t9 9 9 9 9 9\n\tper-op statistics\n\t READ: 9 9 9 9 9 9 9 9\n" + goodBlock,
 		"another mount's numbers are none":             goodBlock + "device 10.0.0.2:/home mounted on /home with fstype nfs statvers=1.1\n\tbytes:\tx\n\tper-op statistics\n\t READ: 1 2 y\n\t WRITE 1 1 1 1 1 1 1 1\n\t:\n",
-		"lines that nobody knows":                      strings.ReplaceAll(goodBlock, "\tper-op", "\tfuture:\t1 x\n\tper-op"),
+		"unknown lines":                                strings.ReplaceAll(goodBlock, "\tper-op", "\tfuture:\t1 x\n\tper-op"),
 		"an old kernel shows more mounts without them": "device proc mounted on /proc with fstype proc\n" + goodBlock,
 	} {
 		t.Run(name, func(t *testing.T) {

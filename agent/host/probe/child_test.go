@@ -127,7 +127,7 @@ func TestStoppedWorkloadCleansUp(t *testing.T) {
 	if _, err := startWork(ctx, order); err == nil || !strings.HasPrefix(err.Error(), "run the workload process: ") {
 		t.Errorf("error: got %v", err)
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("leftover files: %v, %v", left, err)
+	if leftovers, err := os.ReadDir(dir); err != nil || len(leftovers) > 0 {
+		t.Errorf("leftover files: %v, %v", leftovers, err)
 	}
 }

@@ -16,11 +16,11 @@ import (
 // pod is a container with a clone. Each directory below the entered one causes one request for each of its entries.
 type pod struct {
 	dir, source, fsType string
-	// otherMounts contains the other mounts in the container. others is the number of other connections to the share.
-	otherMounts string
-	others      int
-	requests    int
-	log         []string
+	// otherMounts contains the other mounts in the container. otherConnections is the number of other connections to the share.
+	otherMounts      string
+	otherConnections int
+	requests         int
+	log              []string
 }
 
 func (p *pod) readFile(name string) (string, error) {
@@ -38,7 +38,7 @@ func (p *pod) readFile(name string) (string, error) {
 			p.source, p.dir, p.requests, p.requests, 100*p.requests), nil
 	case sharesFile:
 		block := fmt.Sprintf("1) \\\\filer\\share\nSMBs: 1\nBytes read: 0  Bytes written: 0\nQueryInfos: %d total 0 failed\n", p.requests)
-		return strings.Repeat(block, 1+p.others), nil
+		return strings.Repeat(block, 1+p.otherConnections), nil
 	}
 	return "", os.ErrNotExist
 }
@@ -116,7 +116,7 @@ func TestWritingWorkloadOnACloneLeavesNoFiles(t *testing.T) {
 }
 
 func TestInvalidPassesOnAClone(t *testing.T) {
-	void := func(p *pod) { p.others = 1 }
+	void := func(p *pod) { p.otherConnections = 1 }
 	for name, test := range map[string]struct {
 		change func(*pod)
 		path   string

@@ -107,8 +107,8 @@ func TestAnIPv6Server(t *testing.T) {
 	if want := "vers=3,proto=tcp6,mountvers=3,mountproto=tcp6,nolock,addr=2001:db8::7"; attempts[0].data != want {
 		t.Errorf("data: got %s, want %s", attempts[0].data, want)
 	}
-	for given, want := range map[string]string{"2001:db8::7": "[2001:db8::7]:/e", "filer": "filer:/e", "192.0.2.7": "192.0.2.7:/e"} {
-		if got := source(given, "/e"); got != want {
+	for address, want := range map[string]string{"2001:db8::7": "[2001:db8::7]:/e", "filer": "filer:/e", "192.0.2.7": "192.0.2.7:/e"} {
+		if got := source(address, "/e"); got != want {
 			t.Errorf("source: got %s, want %s", got, want)
 		}
 	}

@@ -11,12 +11,12 @@ import (
 )
 
 // trial returns an order for one round of listing.
-func trial(more ...func(*Order)) Order {
+func trial(changes ...func(*Order)) Order {
 	order := Order{
 		Options: []string{"vers=4.1", "actimeo=30"}, OwnOptions: []string{"vers=4.1"}, Timeout: time.Minute,
 		Passes: []OrderedPass{{1, Again}, {1, After}, {1, Before}}, Work: Work{Name: "ListDirectory", Path: "a", Pause: 5 * time.Second},
 	}
-	for _, change := range more {
+	for _, change := range changes {
 		change(&order)
 	}
 	return order
@@ -88,16 +88,16 @@ func TestEndOfATrial(t *testing.T) {
 	}
 	second := trial(func(o *Order) { o.Passes = []OrderedPass{{1, After}, {1, Before}, {1, Again}} })
 	for name, test := range map[string]struct {
-		kernel  fakeKernel
-		order   Order
-		passes  int
-		message string
-		own     bool
-		void    bool
+		kernel        fakeKernel
+		order         Order
+		passes        int
+		message       string
+		originalWorks bool
+		void          bool
 	}{
-		"a candidate that cannot be mounted":             {fakeKernel{reject: candidate, explanation: "nfs: bad"}, trial(), 1, "After, round 1: mount(2): invalid argument: nfs: bad", false, false},
-		"one that comes first; the volume's own can":     {fakeKernel{reject: candidate}, second, 0, "After, round 1: mount(2): invalid argument", true, false},
-		"work that fails":                                {fakeKernel{workErr: errors.New("no file to read")}, trial(), 0, "Again, round 1: no file to read", false, false},
+		"a candidate that cannot be mounted":                      {fakeKernel{reject: candidate, explanation: "nfs: bad"}, trial(), 1, "After, round 1: mount(2): invalid argument: nfs: bad", false, false},
+		"a candidate that comes first; the original options work": {fakeKernel{reject: candidate}, second, 0, "After, round 1: mount(2): invalid argument", true, false},
+		"work that fails": {fakeKernel{workErr: errors.New("no file to read")}, trial(), 0, "Again, round 1: no file to read", false, false},
 		"a mount that shares the device of another one":  {fakeKernel{shared: true}, trial(), 0, "", false, true},
 		"other connections than the options request":     {fakeKernel{transports: 3}, trial(), 0, "", false, true},
 		"something else that is mounted in that network": {fakeKernel{leftover: 99}, trial(), 0, "not mounted: 1 NFS file systems are already mounted in this network namespace", false, true},
@@ -105,8 +105,8 @@ func TestEndOfATrial(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.kernel.t = t
 			r := test.kernel.run(test.order)
-			if r.Succeeded || len(r.Passes) != test.passes || r.Message != test.message || (r.Own != nil && r.Own.Succeeded) != test.own || (r.Missing() != nil) != test.void {
-				t.Errorf("result: got %+v, own %+v", r, r.Own)
+			if r.Succeeded || len(r.Passes) != test.passes || r.Message != test.message || (r.Own != nil && r.Own.Succeeded) != test.originalWorks || (r.Missing() != nil) != test.void {
+				t.Errorf("result: got %+v, with the original options %+v", r, r.Own)
 			}
 			if done := strings.Join(test.kernel.log, "\n"); test.void && strings.Contains(done, "work ") {
 				t.Errorf("the workload ran without all proofs:\n%s", done)

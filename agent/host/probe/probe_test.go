@@ -219,7 +219,7 @@ func TestFailureWithTheOriginalOptionsIsReported(t *testing.T) {
 	k := &fakeKernel{t: t, reject: func(string) error { return syscall.EPERM }}
 	r := k.run(Order{Options: []string{"nfsvers=4.1", "nconnect=4"}, OwnOptions: []string{"nfsvers=4.1"}})
 	if r.Succeeded || r.Own == nil || r.Own.Succeeded || r.Own.Message != "mount(2): operation not permitted" {
-		t.Errorf("result: got %+v, own %+v", r, r.Own)
+		t.Errorf("result: got %+v, with the original options %+v", r, r.Own)
 	}
 }
 

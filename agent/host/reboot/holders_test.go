@@ -133,15 +133,15 @@ func TestRebootHolders(t *testing.T) {
 			},
 			[]string{"/var/lib/rpm/.rpm.lock is locked"},
 		},
-		"a package manager whose process ID stands in a file": {
+		"a package manager whose process ID is in a file": {
 			func(m machine) {
 				m.write("/run/zypp.pid", "77\nzypper up\n")
 				m.write("/proc/77/comm", "zypper\n")
 			},
 			[]string{"/run/zypp.pid is held by zypper (process 77)"},
 		},
-		"and is not running any more": {arrange: func(m machine) { m.write("/run/dnf.pid", "78") }},
-		"or has left its file empty":  {arrange: func(m machine) { m.write("/run/dnf-system.pid", "\n") }},
+		"and no longer runs":         {arrange: func(m machine) { m.write("/run/dnf.pid", "78") }},
+		"or has left its file empty": {arrange: func(m machine) { m.write("/run/dnf-system.pid", "\n") }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -55,9 +55,9 @@ func TestSocketOf(t *testing.T) {
 		}
 	}
 	for name, answer := range map[string]netlink.InetDiagTCPInfoResp{
-		"tells nothing":                {InetDiagMsg: &netlink.Socket{ID: id, State: netlink.TCP_ESTABLISHED}},
-		"was closed on this host":      {InetDiagMsg: &netlink.Socket{ID: id, State: netlink.TCP_FIN_WAIT1}, TCPInfo: &netlink.TCPInfo{Retransmits: 9}},
-		"is told of without addresses": {TCPInfo: &netlink.TCPInfo{Retransmits: 9}},
+		"has no data":             {InetDiagMsg: &netlink.Socket{ID: id, State: netlink.TCP_ESTABLISHED}},
+		"was closed on this host": {InetDiagMsg: &netlink.Socket{ID: id, State: netlink.TCP_FIN_WAIT1}, TCPInfo: &netlink.TCPInfo{Retransmits: 9}},
+		"has no addresses":        {TCPInfo: &netlink.TCPInfo{Retransmits: 9}},
 	} {
 		if _, ok := socketOf(&answer); ok {
 			t.Errorf("a socket that %s is in the list", name)

@@ -46,8 +46,8 @@ func TestMinimumIsRaisedAndNeverLowered(t *testing.T) {
 			hosttest.ExpectState(t, s.Observe(t.Context(), desired)[0], host.InSync)
 			// The value is set in this way before its proof.
 			hosttest.WriteFile(t, dir, rmemFile, test.live)
-			if refused := s.Set(t.Context(), desired); len(refused) > 0 || normaliseValue(hosttest.ReadFile(t, dir, rmemFile)) != test.want {
-				t.Errorf("set: got %q, rejected %v; want %q", hosttest.ReadFile(t, dir, rmemFile), refused, test.want)
+			if rejected := s.Set(t.Context(), desired); len(rejected) > 0 || normaliseValue(hosttest.ReadFile(t, dir, rmemFile)) != test.want {
+				t.Errorf("set: got %q, rejected %v; want %q", hosttest.ReadFile(t, dir, rmemFile), rejected, test.want)
 			}
 			changes := 0
 			hosttest.Apply(t, New(tracked(fs, &changes)), desired)

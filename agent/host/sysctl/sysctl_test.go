@@ -77,7 +77,7 @@ func TestApplyRemovesUndesiredSettings(t *testing.T) {
 	}
 	hosttest.Apply(t, s, nil)
 	if fs.Exists(DropIn) {
-		t.Error("the drop-in is still there without desired settings")
+		t.Error("the drop-in still exists without desired settings")
 	}
 }
 
@@ -139,12 +139,12 @@ func TestActionRunsOnceAndAfterARelatedChange(t *testing.T) {
 		desired []host.Setting
 		done    bool
 	}{
-		{"newly wanted", hosttest.Settings(flush, "1", rmemMax, "1"), true},
-		{"nothing new", hosttest.Settings(flush, "1", rmemMax, "1"), false},
+		{"newly desired", hosttest.Settings(flush, "1", rmemMax, "1"), true},
+		{"no change", hosttest.Settings(flush, "1", rmemMax, "1"), false},
 		{"a change that it does not belong to", hosttest.Settings(flush, "1", rmemMax, "2"), false},
 		{"a change of net.ipv4", hosttest.Settings(flush, "1", rmemMax, "2", "net.ipv4.tcp_slow_start_after_idle", "0"), true},
-		{"not wanted", hosttest.Settings(rmemMax, "2"), false},
-		{"wanted again", hosttest.Settings(flush, "1", rmemMax, "2"), true},
+		{"not desired", hosttest.Settings(rmemMax, "2"), false},
+		{"desired again", hosttest.Settings(flush, "1", rmemMax, "2"), true},
 	}
 	for _, step := range steps {
 		hosttest.WriteFile(t, dir, file, "")
@@ -268,7 +268,7 @@ func TestSysctlConfCountsWhereItIsReallyRead(t *testing.T) {
 		"by a link that sorts after the drop-in": {func(dir string) error {
 			return os.Rename(dir+link, dir+"/etc/sysctl.d/zzz-sysctl.conf")
 		}, host.Shadowed, "/etc/sysctl.d/zzz-sysctl.conf"},
-		"last of all by procps, where there is no systemd": {func(dir string) error {
+		"last of all by procps, if there is no systemd": {func(dir string) error {
 			return os.Remove(dir + "/usr/lib/systemd/systemd-sysctl")
 		}, host.Shadowed, `/etc/sysctl.conf sets it to "1"`},
 	} {

@@ -23,17 +23,17 @@ const latency = "latency-performance"
 
 // machine simulates the used commands of a host with tuned of Debian 12.
 type machine struct {
-	t       *testing.T
-	dir     string
-	fs      host.FS
-	load    string
-	active  bool
-	enabled bool
-	others  map[string]bool
+	t            *testing.T
+	dir          string
+	fs           host.FS
+	load         string
+	active       bool
+	enabled      bool
+	otherDaemons map[string]bool
 	// lazy is true if tuned-adm does not start a stopped daemon.
 	lazy bool
-	// since is the start time of the daemon.
-	since int
+	// startTime is the start time of the daemon.
+	startTime int
 	// verify contains the failures that the verification of tuned reports.
 	verify []string
 	broken map[string]bool
@@ -45,7 +45,7 @@ var errCrash = errors.New("crash")
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	m := &machine{t: t, dir: hosttest.CopyHost(t, "debian-12"), load: "loaded", others: map[string]bool{}, broken: map[string]bool{}}
+	m := &machine{t: t, dir: hosttest.CopyHost(t, "debian-12"), load: "loaded", otherDaemons: map[string]bool{}, broken: map[string]bool{}}
 	for name, data := range map[string]string{
 		"/usr/sbin/tuned-adm": "", profileFile: "", modeFile: "",
 		"/usr/lib/tuned/" + latency + "/tuned.conf": "[main]\nsummary=x\n[sysctl]\n# a comment\nvm.dirty_ratio=10\nvm.dirty_background_ratio = 3 # three\nvm.swappiness=10\n",
@@ -66,8 +66,8 @@ func newMachine(t *testing.T) *machine {
 }
 
 // step is called before every change of the host.
-func (m *machine) step(what string) error {
-	m.ran = append(m.ran, what)
+func (m *machine) step(change string) error {
+	m.ran = append(m.ran, change)
 	if m.dieAt > 0 && len(m.ran) >= m.dieAt {
 		return errCrash
 	}
@@ -81,9 +81,9 @@ func (m *machine) Run(_ context.Context, argv ...string) ([]byte, error) {
 	case strings.HasPrefix(command, "systemctl show tuned.service"):
 		enabled := map[bool]string{true: "enabled", false: "disabled"}[m.enabled]
 		return fmt.Appendf(nil, "LoadState=%s\nActiveState=%s\nUnitFileState=%s\nActiveEnterTimestampMonotonic=%d\nConflicts=tlp.service shutdown.target\n",
-			m.load, yes[m.active], enabled, m.since), nil
+			m.load, yes[m.active], enabled, m.startTime), nil
 	case strings.HasPrefix(command, "systemctl show "):
-		return fmt.Appendf(nil, "ActiveState=%s\n", yes[m.others[argv[2]]]), nil
+		return fmt.Appendf(nil, "ActiveState=%s\n", yes[m.otherDaemons[argv[2]]]), nil
 	case strings.HasPrefix(command, "tuned-adm verify"):
 		m.ran = append(m.ran, command)
 		return nil, m.verification()
@@ -225,7 +225,7 @@ func TestTunedThatTunedAdmDoesNotStartIsStarted(t *testing.T) {
 // A start of tuned would stop the other daemons, but tuned already runs next to them.
 func TestRunningTunedAcceptsTheProfileNextToOtherDaemons(t *testing.T) {
 	m := newMachine(t)
-	m.active, m.others["tlp.service"] = true, true
+	m.active, m.otherDaemons["tlp.service"] = true, true
 	s := m.subject()
 	m.apply(s, latency)
 	m.expect(s, latency, host.InSync)
@@ -300,7 +300,7 @@ func TestUnavailableProfileIsUnsupportedAndChangesNothing(t *testing.T) {
 		}, "install the package tuned"},
 		"its unit is masked":        {latency, func(m *machine) { m.load = "masked" }, "unmask"},
 		"there is no such profile":  {"none", func(*machine) {}, "no profile none"},
-		"something else would stop": {latency, func(m *machine) { m.others["tlp.service"] = true }, "starting tuned would stop tlp.service"},
+		"something else would stop": {latency, func(m *machine) { m.otherDaemons["tlp.service"] = true }, "starting tuned would stop tlp.service"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -328,8 +328,8 @@ func TestRemovedTunedNeedsNoRestore(t *testing.T) {
 	if back.State != host.InSync || len(m.ran) > 0 {
 		t.Errorf("got %+v, commands %v", back, m.ran)
 	}
-	if again := m.original(m.subject()); again.Present {
-		t.Errorf("original %+v", again)
+	if second := m.original(m.subject()); second.Present {
+		t.Errorf("original %+v", second)
 	}
 }
 
@@ -338,10 +338,10 @@ func TestDrift(t *testing.T) {
 		change       func(*machine)
 		messageParts string
 	}{
-		"another profile":      {func(m *machine) { m.save("virtual-guest", "manual") }, "another profile"},
-		"tuned's own choice":   {func(m *machine) { m.save(latency, "auto") }, "selects one automatically"},
-		"stopped":              {func(m *machine) { m.active = false }, "is not running"},
-		"not enabled any more": {func(m *machine) { m.enabled = false }, "next boot"},
+		"another profile":    {func(m *machine) { m.save("virtual-guest", "manual") }, "another profile"},
+		"tuned's own choice": {func(m *machine) { m.save(latency, "auto") }, "selects one automatically"},
+		"stopped":            {func(m *machine) { m.active = false }, "is not running"},
+		"no longer enabled":  {func(m *machine) { m.enabled = false }, "next boot"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t)
@@ -444,7 +444,7 @@ func TestAVerificationHoldsForAWhile(t *testing.T) {
 	if count() != 1 {
 		t.Errorf("got %d verifications, want 1", count())
 	}
-	m.since++
+	m.startTime++
 	m.expect(s, latency, host.InSync)
 	if count() != 2 {
 		t.Errorf("got %d verifications, want another one after a restart of tuned", count())

@@ -17,9 +17,9 @@ func TestAPassEndsAtItsBoundsAtTheSamePlaceEachTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
-		work  Options
-		least Pass
-		most  Pass
+		work    Options
+		minimum Pass
+		maximum Pass
 	}{
 		"entries of a directory":  {Options{Name: ListDirectory, MaxEntries: 3}, Pass{Units: 3}, Pass{Units: 3}},
 		"entries of a tree":       {Options{Name: WalkTree, MaxEntries: 4}, Pass{Units: 4}, Pass{Units: 4}},
@@ -48,8 +48,8 @@ func TestAPassEndsAtItsBoundsAtTheSamePlaceEachTime(t *testing.T) {
 					t.Errorf("pass %d: got %+v, want %+v as in the first pass", i, p, first)
 				}
 			}
-			if first.Units < test.least.Units || first.Bytes < test.least.Bytes || first.Units > test.most.Units || first.Bytes > test.most.Bytes {
-				t.Errorf("pass: got %+v, want %+v to %+v", first, test.least, test.most)
+			if first.Units < test.minimum.Units || first.Bytes < test.minimum.Bytes || first.Units > test.maximum.Units || first.Bytes > test.maximum.Bytes {
+				t.Errorf("pass: got %+v, want %+v to %+v", first, test.minimum, test.maximum)
 			}
 		})
 	}

@@ -49,8 +49,8 @@ func TestRun(t *testing.T) {
 					t.Errorf("got %+v, want %+v", p, want)
 				}
 			}
-			if left, _ := filepath.Glob(filepath.Join(dir, ".storage-client-trial-*")); len(left) > 0 {
-				t.Errorf("leftover files: %v", left)
+			if leftovers, _ := filepath.Glob(filepath.Join(dir, ".storage-client-trial-*")); len(leftovers) > 0 {
+				t.Errorf("leftover files: %v", leftovers)
 			}
 		})
 	}
@@ -120,8 +120,8 @@ func TestRunRemovesWhatAKilledOneHasLeft(t *testing.T) {
 	if _, err := Run(t.Context(), Options{Name: CreateUnlink, Path: dir, Workers: 1, BlockKiB: 4, AllowWrites: true, ID: "1", TakeOver: true}); err != nil {
 		t.Fatal(err)
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-		t.Errorf("leftover files: %v, error %v", left, err)
+	if leftovers, err := os.ReadDir(dir); err != nil || len(leftovers) > 0 {
+		t.Errorf("leftover files: %v, error %v", leftovers, err)
 	}
 }
 

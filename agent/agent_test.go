@@ -293,7 +293,7 @@ func TestNothingIsChangedWithoutAJournal(t *testing.T) {
 			}
 			for _, key := range []string{rmem, ihash} {
 				if w.state(key) != v1alpha1.SettingFailed || !strings.Contains(w.message(key), test.message) {
-					t.Errorf("%s is %s %q, want Failed with %q", key, w.state(key), w.message(key), test.message)
+					t.Errorf("%s: got %s %q, want Failed with %q", key, w.state(key), w.message(key), test.message)
 				}
 			}
 			if w.clientNode.Status.Hash != "" {
@@ -398,7 +398,7 @@ func TestARejectedValueLeavesTheLastAcceptedOne(t *testing.T) {
 	w.declare(setting(ihash, "16777216"), setting(rmem, "1"))
 	w.runUntilIdle(a)
 	if w.live[rmem] != "16777216" || w.state(rmem) != v1alpha1.SettingFailed {
-		t.Errorf("live value %s, state %s; want the old value and Failed", w.live[rmem], w.state(rmem))
+		t.Errorf("got live value %s, state %s; want the old value and Failed", w.live[rmem], w.state(rmem))
 	}
 }
 
@@ -433,7 +433,7 @@ func TestAtLeastValuesDeriveFromTheOriginal(t *testing.T) {
 			w.boot()
 			w.runUntilIdle(w.agent())
 			if w.live[tcpRmem] != test.live || w.files[tcpRmem] != test.live || w.state(tcpRmem) != v1alpha1.SettingInSync {
-				t.Errorf("live value %q, file %q, state %s; want %q", w.live[tcpRmem], w.files[tcpRmem], w.state(tcpRmem), test.live)
+				t.Errorf("got live value %q, file %q, state %s; want %q", w.live[tcpRmem], w.files[tcpRmem], w.state(tcpRmem), test.live)
 			}
 			if entry := w.journal()[tcpRmem]; entry.Original.Value != original || entry.Applied != "at-least "+test.minimum {
 				t.Errorf("unexpected journal %+v", entry)
@@ -449,7 +449,7 @@ func TestAtLeastValuesDeriveFromTheOriginal(t *testing.T) {
 			w.declare()
 			w.runUntilIdle(w.agent())
 			if w.live[tcpRmem] != original || len(w.journal()) != 0 {
-				t.Errorf("live value %q, journal %v; want the original", w.live[tcpRmem], w.journal())
+				t.Errorf("got live value %q, journal %v; want the original", w.live[tcpRmem], w.journal())
 			}
 		})
 	}
@@ -480,7 +480,7 @@ func TestAnUpgradeKeepsAppliedValuesThatItsCatalogueRejects(t *testing.T) {
 			w.declare(test.after...)
 			w.runUntilIdle(w.agent())
 			if w.live[tcpRmem] != test.live || w.state(tcpRmem) != test.state {
-				t.Errorf("live value %q, state %s; want %q and %s", w.live[tcpRmem], w.state(tcpRmem), test.live, test.state)
+				t.Errorf("got live value %q, state %s; want %q and %s", w.live[tcpRmem], w.state(tcpRmem), test.live, test.state)
 			}
 		})
 	}
@@ -605,7 +605,7 @@ func TestLiveDriftIsHealedAndBootDriftWaitsForAPermit(t *testing.T) {
 	w.live[rmem] = "4096"
 	w.runUntilIdle(a)
 	if w.live[rmem] != "16777216" || w.state(rmem) != v1alpha1.SettingInSync {
-		t.Errorf("live value %s, %s; want it reset", w.live[rmem], w.state(rmem))
+		t.Errorf("got live value %s, %s; want it reset", w.live[rmem], w.state(rmem))
 	}
 	// Effective, but missing from the menu: staged again, without a reboot.
 	delete(w.menu, ihash)
@@ -635,7 +635,7 @@ func driftCount(t *testing.T, a *Agent) float64 {
 	registry.MustRegister(a.settings.drift)
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 {
-		t.Fatalf("%d families, %v", len(families), err)
+		t.Fatalf("got %d families, %v", len(families), err)
 	}
 	return families[0].Metric[0].GetCounter().GetValue()
 }
@@ -677,7 +677,7 @@ func TestDriftIsHealedWhileTheAPIServerIsAway(t *testing.T) {
 	w.live[rmem] = "4096"
 	w.runUntilIdle(a)
 	if w.live[rmem] != "16777216" {
-		t.Errorf("live value %s, want it reset", w.live[rmem])
+		t.Errorf("got live value %s, want it reset", w.live[rmem])
 	}
 }
 
@@ -786,7 +786,7 @@ func TestRetainedValuesMustPassTheFence(t *testing.T) {
 	w.declare()
 	w.runUntilIdle(a)
 	if w.live[key] != "0" || len(w.journal()) != 0 {
-		t.Errorf("live value %s, journal %v; want the original", w.live[key], w.journal())
+		t.Errorf("got live value %s, journal %v; want the original", w.live[key], w.journal())
 	}
 }
 

@@ -136,7 +136,7 @@ func TestALiveValueIsKeptOnlyAfterNewConnectionsWork(t *testing.T) {
 	w.runPass(w.agent())
 	w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
 	if proofs != 2 || w.unconfirmed() != nil || w.journal()[tcpRmem].Original.Value != usual {
-		t.Errorf("%d proofs, unconfirmed %+v, journal %+v", proofs, w.unconfirmed(), w.journal())
+		t.Errorf("got %d proofs, unconfirmed %+v, journal %+v", proofs, w.unconfirmed(), w.journal())
 	}
 }
 
@@ -234,7 +234,7 @@ func TestAnUnrelatedOutageIsNoFailure(t *testing.T) {
 		t.Errorf("message: got %q, want %q", w.message(tcpRmem), want)
 	}
 	if w.unconfirmed() != nil || a.settings.outcome.failed {
-		t.Errorf("unconfirmed %+v, failed %t", w.unconfirmed(), a.settings.outcome.failed)
+		t.Errorf("got unconfirmed %+v, failed %t", w.unconfirmed(), a.settings.outcome.failed)
 	}
 	tries := func() (n int) {
 		for _, change := range w.log {
@@ -356,7 +356,7 @@ func TestANewSpecFirstRevertsTheValuesUnderTest(t *testing.T) {
 			test.change(w)
 			w.runFor(a, time.Second)
 			if w.live[tcpRmem] != test.want || w.unconfirmed() != nil {
-				t.Errorf("live value %q, unconfirmed %+v", w.live[tcpRmem], w.unconfirmed())
+				t.Errorf("got live value %q, unconfirmed %+v", w.live[tcpRmem], w.unconfirmed())
 			}
 		})
 	}
@@ -376,7 +376,7 @@ func TestAStoppedAgentRevertsUnconfirmedValues(t *testing.T) {
 	}
 	a.Run(ctx)
 	if w.live[tcpRmem] != usual || w.unconfirmed() != nil || len(w.files) > 0 {
-		t.Errorf("live value %q, unconfirmed %+v, file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
+		t.Errorf("got live value %q, unconfirmed %+v, file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
 	}
 }
 
@@ -431,7 +431,7 @@ func TestAKilledAgentLeavesNoUnconfirmedValue(t *testing.T) {
 				w.runPass(w.agent())
 				w.isMissing = false
 				if w.live[tcpRmem] != usual || w.unconfirmed() != nil || len(w.files) > 0 {
-					t.Fatalf("live value %q, unconfirmed %+v, file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
+					t.Fatalf("got live value %q, unconfirmed %+v, file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
 				}
 			}
 			w.expect(v1alpha1.SettingFailed, usual, "")
@@ -523,7 +523,7 @@ func TestNothingIsProvenWhileAPermitIsUndecided(t *testing.T) {
 	w.getErr = errors.New("connection refused")
 	a := w.runFor(w.agent(), 30*time.Second)
 	if len(w.sizes) > 0 || w.live[tcpRmem] != usual || w.clientNode.Status.ObservedGeneration != 0 {
-		t.Errorf("%d attempts, live value %q, generation %d is reported", len(w.sizes), w.live[tcpRmem], w.clientNode.Status.ObservedGeneration)
+		t.Errorf("got %d attempts, live value %q, generation %d is reported", len(w.sizes), w.live[tcpRmem], w.clientNode.Status.ObservedGeneration)
 	}
 	w.getErr = nil
 	w.runFor(a, 2*time.Minute)
@@ -601,7 +601,7 @@ func TestNoValueIsTriedWithoutAClock(t *testing.T) {
 	w.declare(setting(tcpRmem, "8192 131072 6291456"))
 	w.runFor(a, time.Second)
 	if want := "no settings changed on this node: " + broken.Error(); w.live[tcpRmem] != usual || w.message(tcpRmem) != want {
-		t.Errorf("live value %q, %q; want %q", w.live[tcpRmem], w.message(tcpRmem), want)
+		t.Errorf("got live value %q, %q; want %q", w.live[tcpRmem], w.message(tcpRmem), want)
 	}
 
 	w.clock.err = nil
@@ -611,7 +611,7 @@ func TestNoValueIsTriedWithoutAClock(t *testing.T) {
 	w.clock.err = broken
 	w.runPass(a)
 	if w.live[tcpRmem] != usual {
-		t.Errorf("live value %q though its time cannot be measured", w.live[tcpRmem])
+		t.Errorf("got live value %q though its time cannot be measured", w.live[tcpRmem])
 	}
 }
 
@@ -637,7 +637,7 @@ func TestAnAgentDoesNotProveValuesOfAnotherAgent(t *testing.T) {
 			w.write(journal.File, edit(hosttest.ReadFile(t, w.dir, journal.File)))
 			a := w.runFor(w.agent(), 2*time.Minute)
 			if w.live[tcpRmem] != "8192 131072 6291456" || w.unconfirmed() == nil || len(w.files) > 0 {
-				t.Fatalf("live value %q, unconfirmed %+v, file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
+				t.Fatalf("got live value %q, unconfirmed %+v, file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
 			}
 			if want := "no settings changed on this node: cannot revert " + tcpRmem + ": read-only file system"; w.message(tcpRmem) != want {
 				t.Errorf("message: got %q, want %q", w.message(tcpRmem), want)

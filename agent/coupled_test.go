@@ -73,6 +73,6 @@ func (h *storageHost) expectPair(key, ratio, bytes string) {
 		h.t.Errorf("ratio and bytes: got %q", got)
 	}
 	if state := h.state(key); state != v1alpha1.SettingInSync {
-		h.t.Errorf("%s is %s: %s", key, state, h.message(key))
+		h.t.Errorf("%s: got %s: %s", key, state, h.message(key))
 	}
 }

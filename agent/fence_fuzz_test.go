@@ -85,7 +85,7 @@ func checkFile(t *testing.T, name, data string, everyKey bool) {
 	t.Helper()
 	body, ok := strings.CutPrefix(data, fileHeader)
 	if !ok || !strings.HasSuffix(body, "\n") {
-		t.Errorf("%s is %q", name, data)
+		t.Errorf("%s: got %q", name, data)
 	}
 	for line := range strings.Lines(body) {
 		keys, ok := keysOf(name, strings.TrimSuffix(line, "\n"))

@@ -48,10 +48,10 @@ func TestFilesOfAnEarlierReleaseAreTakenOverOnce(t *testing.T) {
 	planned := b.compare(report.Plan)
 	for _, s := range planned.Settings {
 		if want := formerStates[s.Key]; want != string(s.State) || s.Action != "" {
-			t.Errorf("plan: %s is %s (%s), action %q", s.Key, s.State, s.Message, s.Action)
+			t.Errorf("plan: %s: got %s (%s), action %q", s.Key, s.State, s.Message, s.Action)
 		}
 		if s.Key == rmem && !strings.Contains(s.Message, "99-zz-storage-client.conf, the name of an earlier release") {
-			t.Errorf("plan: message of %s is %q", s.Key, s.Message)
+			t.Errorf("plan: message of %s: got %q", s.Key, s.Message)
 		}
 	}
 	if diff := cmp.Diff(formerStates, states(b.apply())); diff != "" {
@@ -114,7 +114,7 @@ func TestAnAgentTakesFilesOverSilently(t *testing.T) {
 		w.clock.Step(driftInterval)
 		for _, s := range w.clientNode.Status.Settings {
 			if want := formerStates[s.Key]; want != string(s.State) || s.Drift != nil {
-				t.Errorf("%s is %s (%s), drift %+v", s.Key, s.State, s.Message, s.Drift)
+				t.Errorf("%s: got %s (%s), drift %+v", s.Key, s.State, s.Message, s.Drift)
 			}
 		}
 	}
@@ -178,7 +178,7 @@ func TestOneOfBothNamesHoldsTheValuesAfterACrashAtAnyPoint(t *testing.T) {
 		b.expectTakenOver(before)
 		if count < n {
 			if err != nil || n < 9 {
-				t.Errorf("%d changes, error %v: three renames of three steps each are expected", n-1, err)
+				t.Errorf("got %d changes, error %v: three renames of three steps each are expected", n-1, err)
 			}
 			return
 		}
@@ -211,7 +211,7 @@ func TestRestoreRemovesBothNames(t *testing.T) {
 			prepare(b)
 			for _, s := range b.restore().Settings {
 				if s.State != isSet {
-					t.Errorf("%s is %s: %s", s.Key, s.State, s.Message)
+					t.Errorf("%s: got %s: %s", s.Key, s.State, s.Message)
 				}
 			}
 			var leftovers []string
@@ -237,7 +237,7 @@ func TestAFileOfAnotherProgramKeepsTheFormerName(t *testing.T) {
 	b.apply()
 	b.restore()
 	if got := hosttest.ReadFile(t, b.dir, file); got != text {
-		t.Errorf("%s is %q", file, got)
+		t.Errorf("%s: got %q", file, got)
 	}
 	if _, err := os.Lstat(filepath.Join(b.dir, renamed[file])); !os.IsNotExist(err) {
 		t.Errorf("%s: %v", renamed[file], err)

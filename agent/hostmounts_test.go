@@ -152,11 +152,11 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 	}
 	for key, part := range map[string]string{profileOf: "vm.dirty_ratio=10 (declared: vm.dirty_ratio=20)", diskFS: "2048 KiB"} {
 		if !strings.Contains(h.message(key), part) {
-			t.Errorf("%s: %q lacks %q", key, h.message(key), part)
+			t.Errorf("%s: got %q, want it to contain %q", key, h.message(key), part)
 		}
 	}
 	if h.flags != "rw,noatime" {
-		t.Errorf("flags %s", h.flags)
+		t.Errorf("got flags %s", h.flags)
 	}
 
 	h.log = nil
@@ -168,7 +168,7 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 	h.runUntilIdle(a)
 	if !h.clientNode.Status.Restored {
-		t.Errorf("not restored: %+v", h.clientNode.Status.Settings)
+		t.Errorf("settings are not restored: got %+v", h.clientNode.Status.Settings)
 	}
 	if diff := cmp.Diff(before, h.tree()); diff != "" {
 		t.Errorf("host (-before +after):\n%s", diff)
@@ -207,7 +207,7 @@ func TestANewMountHasItsReadAheadAtOnceAndIsNoDrift(t *testing.T) {
 			t.Fatal("the agent crashed")
 		}
 		if got := hosttest.ReadFile(t, h.dir, file); got != "15360\n" {
-			t.Fatalf("mount %d has %q after %s", i, got, mounted.Interval)
+			t.Fatalf("mount %d: got %q after %s", i, got, mounted.Interval)
 		}
 	}
 	h.write(window, "64\n")
@@ -228,7 +228,7 @@ func TestAnyFileOfTheAgentRevealsALostJournal(t *testing.T) {
 		h.declare(hostSettings()...)
 		h.runUntilIdle(h.agent())
 		if h.state(readAhead4) != v1alpha1.SettingFailed || !strings.Contains(h.message(readAhead4), file) {
-			t.Errorf("%s: %s %q", file, h.state(readAhead4), h.message(readAhead4))
+			t.Errorf("%s: got %s %q", file, h.state(readAhead4), h.message(readAhead4))
 		}
 	}
 }
@@ -294,13 +294,13 @@ func TestAReleaseDoesNotWaitForMountsThatKeepTheirOptions(t *testing.T) {
 	h.clock.Step(driftInterval)
 	h.runPass(a)
 	if h.state(diskFS) != v1alpha1.SettingInSync {
-		t.Fatalf("%s %q", h.state(diskFS), h.message(diskFS))
+		t.Fatalf("got %s %q", h.state(diskFS), h.message(diskFS))
 	}
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 	h.runPass(a)
 	h.clock.Step(15 * time.Second)
 	h.runPass(a)
 	if !h.clientNode.Status.Restored || len(h.journal()) > 0 || h.clientNode.Status.RebootRequired {
-		t.Errorf("restored %v, journal %v", h.clientNode.Status.Restored, h.journal())
+		t.Errorf("got restored %v, journal %v", h.clientNode.Status.Restored, h.journal())
 	}
 }

@@ -128,7 +128,7 @@ func TestOneProfileOnEveryHost(t *testing.T) {
 
 			for _, s := range b.restore().Settings {
 				if s.State != isSet {
-					t.Errorf("restore: %s is %s: %s", s.Key, s.State, s.Message)
+					t.Errorf("restore: %s: got %s: %s", s.Key, s.State, s.Message)
 				}
 			}
 			if diff := cmp.Diff(before, b.persistentFiles()); diff != "" {

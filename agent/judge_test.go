@@ -276,7 +276,7 @@ func TestHealedDriftIsReportedWithTheObservedValue(t *testing.T) {
 	w.runPass(a)
 	at := w.clock.Now().Truncate(time.Second)
 	if got := drift(rmem); got == nil || got.Count != 1 || got.LastObserved != "4096" || !got.LastTime.Time.Equal(at) || w.state(rmem) != v1alpha1.SettingInSync {
-		t.Fatalf("drift %+v, state %s", got, w.state(rmem))
+		t.Fatalf("got drift %+v, state %s", got, w.state(rmem))
 	}
 	if got := drift(wmem); got != nil {
 		t.Errorf("%s did not drift: %+v", wmem, got)
@@ -372,7 +372,7 @@ func TestTheReadAheadOfAVolumeWins(t *testing.T) {
 	h.runPass(a)
 	expect("the volume is named", "15360", "1024")
 	if m := h.clientNode.Status.Mounts[len(h.clientNode.Status.Mounts)-1]; m.ReadAheadKiB != 1024 || m.State != v1alpha1.MountEffective {
-		t.Errorf("mount %+v", m)
+		t.Errorf("got mount %+v", m)
 	}
 	if len(h.clientNode.Status.Settings) != 1 || h.state(readAhead4) != v1alpha1.SettingInSync {
 		t.Errorf("settings: got %+v, want only the InSync setting of the type", h.clientNode.Status.Settings)
@@ -445,7 +445,7 @@ func TestTheReadAheadOfAVolumeGoesBackToTheTypes(t *testing.T) {
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 	h.runUntilIdle(a)
 	if got := h.windows(); got != [2]string{"128", "256"} || !h.clientNode.Status.Restored || before.Restored {
-		t.Errorf("released: %v, restored %v", got, h.clientNode.Status.Restored)
+		t.Errorf("released: got %v, restored %v", got, h.clientNode.Status.Restored)
 	}
 	if entries := h.journal(); len(entries) != 0 {
 		t.Errorf("the journal still contains %v", entries)
@@ -462,7 +462,7 @@ func TestANewMountOfAVolumeGetsItsReadAhead(t *testing.T) {
 	h.clock.Step(mounted.Interval)
 	h.runPass(a)
 	if got := h.windows(); got != [2]string{"128", "1024"} {
-		t.Errorf("windows %v within %s", got, mounted.Interval)
+		t.Errorf("got windows %v within %s", got, mounted.Interval)
 	}
 	h.writeTable()
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Volumes = nil })
@@ -503,10 +503,10 @@ func TestAnUnavailableReadAheadIsReportedOnTheMount(t *testing.T) {
 			h.runUntilIdle(h.agent())
 			m := h.clientNode.Status.Mounts[len(h.clientNode.Status.Mounts)-1]
 			if m.State != test.state || !strings.Contains(m.Message, test.message) {
-				t.Errorf("%s: %q", m.State, m.Message)
+				t.Errorf("got %s: %q", m.State, m.Message)
 			}
 			if got := h.windows(); got != [2]string{"128", "256"} {
-				t.Errorf("windows %v", got)
+				t.Errorf("got windows %v", got)
 			}
 		})
 	}
@@ -520,7 +520,7 @@ func TestNoObjectNamesTheReadAheadOfAVolumeAsASetting(t *testing.T) {
 	h.declare(setting("volumeReadAhead/pv1", "1024"))
 	h.runUntilIdle(h.agent())
 	if diff := cmp.Diff([2]string{"128", "256"}, h.windows()); diff != "" || h.state("volumeReadAhead/pv1") != v1alpha1.SettingUnsupported {
-		t.Errorf("%s, state %s", diff, h.state("volumeReadAhead/pv1"))
+		t.Errorf("state %s, windows (-want +got):\n%s", h.state("volumeReadAhead/pv1"), diff)
 	}
 }
 
@@ -562,7 +562,7 @@ func TestFlagsOfAMountAreRead(t *testing.T) {
 			var status v1alpha1.StorageClientNodeStatus
 			watch.Report(&status, &v1alpha1.StorageClientNodeSpec{Volumes: []v1alpha1.NodeVolume{volume("pv", test.desired...)}}, nil)
 			if len(status.Mounts) != 1 {
-				t.Fatalf("mounts %+v", status.Mounts)
+				t.Fatalf("got mounts %+v", status.Mounts)
 			}
 			if got := status.Mounts[0]; got.State != test.state || !strings.Contains(got.Message, test.message) {
 				t.Errorf("got %s %q, want %s %q", got.State, got.Message, test.state, test.message)

@@ -294,7 +294,7 @@ func TestAnImageLeavesAtLeastSettingsToTheAgent(t *testing.T) {
 	r := b.apply(atLeastOf("net.ipv4.tcp_rmem", "4096 1048576 16777216"))
 	b.expect(r, true, "", map[string]string{tcpRmem: "Pending"})
 	if text := r.Settings[0].Message; !strings.Contains(text, "an agent on the running machine raises") {
-		t.Errorf("message %q", text)
+		t.Errorf("message: got %q", text)
 	}
 	if data := b.tree()[trace]; strings.Contains(data, "tcp_rmem") {
 		t.Errorf("the image has %q", data)
@@ -366,7 +366,7 @@ func TestTheBuildMachineOfAnImageIsUnchanged(t *testing.T) {
 	}
 	for _, command := range b.commands.Ran {
 		if !strings.HasPrefix(command, "grub-mkconfig") {
-			t.Errorf("ran %s", command)
+			t.Errorf("unexpected command %s", command)
 		}
 	}
 }
@@ -399,7 +399,7 @@ func TestABakedNodeIsProvenAndNotRebooted(t *testing.T) {
 	}
 	w.runPass(start())
 	if status := w.clientNode.Status; status.RebootRequired || w.state(rmem) != v1alpha1.SettingInSync || w.state(ihash) != v1alpha1.SettingInSync {
-		t.Errorf("reboot required %t, settings %+v", status.RebootRequired, status.Settings)
+		t.Errorf("got reboot required %t, settings %+v", status.RebootRequired, status.Settings)
 	}
 	if diff := cmp.Diff(map[string]host.Original{rmem: {}, ihash: {}}, b.journal()); diff != "" {
 		t.Errorf("originals of the image (-want +got):\n%s", diff)

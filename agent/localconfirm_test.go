@@ -31,20 +31,20 @@ func (b *box) expectReverted(r report.Report, message string) {
 			b.t.Errorf("got %s: %s, want Failed: %s", s.State, s.Message, message)
 		}
 		if s.Key != rmem && s.State != v1alpha1.SettingInSync {
-			b.t.Errorf("%s is %s: %s", s.Key, s.State, s.Message)
+			b.t.Errorf("%s: got %s: %s", s.Key, s.State, s.Message)
 		}
 	}
 	if r.AsDeclared {
 		b.t.Error("AsDeclared: got true, want false")
 	}
 	if got := b.liveValue(); got != "212992" || strings.Contains(b.tree()[trace], "rmem_max") {
-		b.t.Errorf("live value %q, file %q", got, b.tree()[trace])
+		b.t.Errorf("got live value %q, file %q", got, b.tree()[trace])
 	}
 	if err := b.local(true).Machine.Journal.Load(); err != nil {
 		b.t.Fatal(err)
 	}
 	if strings.Contains(b.tree()[journal.File], "rmem_max") {
-		b.t.Errorf("journal %s", b.tree()[journal.File])
+		b.t.Errorf("got journal %s", b.tree()[journal.File])
 	}
 }
 
@@ -120,7 +120,7 @@ func TestOneMachineWithoutAServer(t *testing.T) {
 	b.servers = nil
 	plan := b.compare(report.Plan, rmemProfile("16777216"))
 	if !strings.HasPrefix(plan.Settings[0].Proof, "cannot be proven: ") || plan.Settings[1].Proof != "" {
-		t.Errorf("plan: %+v", plan.Settings)
+		t.Errorf("plan: got %+v", plan.Settings)
 	}
 	b.expectReverted(b.apply(rmemProfile("16777216")), "use --no-confirm")
 
@@ -140,7 +140,7 @@ func TestThePlanDescribesTheProof(t *testing.T) {
 	b := newBox(t)
 	settings := b.compare(report.Plan, rmemProfile("16777216")).Settings
 	if want := "kept if a new connection to NFS server filer1 (192.0.2.10:2049) works within 40s, otherwise reverted"; settings[0].Proof != want || settings[1].Proof != "" {
-		t.Errorf("plan: %+v", settings)
+		t.Errorf("plan: got %+v", settings)
 	}
 	if b.attempts > 0 {
 		t.Error("the plan makes connections")
@@ -165,7 +165,7 @@ func TestAStoppedCommandRevertsTheValue(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if b.liveValue() != "212992" || strings.Contains(b.tree()[journal.File], "rmem_max") {
-		t.Errorf("live value %q, journal %s", b.liveValue(), b.tree()[journal.File])
+		t.Errorf("got live value %q, journal %s", b.liveValue(), b.tree()[journal.File])
 	}
 }
 
@@ -192,7 +192,7 @@ func TestTheNextCommandRevertsTheValueOfAKilledCommand(t *testing.T) {
 				b.apply(rmemProfile("16777216"))
 			}()
 			if b.liveValue() != "16777216" || strings.Contains(b.tree()[trace], "rmem_max") {
-				t.Fatalf("live value %q, file %q", b.liveValue(), b.tree()[trace])
+				t.Fatalf("got live value %q, file %q", b.liveValue(), b.tree()[trace])
 			}
 			b.tryServer = func(int) error {
 				if got := b.liveValue(); got != "212992" && got != "33554432" {
@@ -203,17 +203,17 @@ func TestTheNextCommandRevertsTheValueOfAKilledCommand(t *testing.T) {
 			b.clock.Step(time.Hour)
 			next(b)
 			if name == "by a restore" && b.liveValue() != "212992" {
-				t.Errorf("live value %q", b.liveValue())
+				t.Errorf("got live value %q", b.liveValue())
 			}
 			l := b.local(true)
 			if err := l.Machine.Journal.Load(); err != nil {
 				t.Fatal(err)
 			}
 			if u, open := l.Machine.Journal.Unconfirmed(); open {
-				t.Errorf("unconfirmed %+v", u)
+				t.Errorf("got unconfirmed %+v", u)
 			}
 			if entry, ok := l.Machine.Journal.Entries()[rmem]; ok && entry.Original.Value != "212992" {
-				t.Errorf("original %+v", entry.Original)
+				t.Errorf("got original %+v", entry.Original)
 			}
 		})
 	}

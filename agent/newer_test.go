@@ -60,10 +60,10 @@ func TestAnUnprovenValueIsRevertedAfterADowngrade(t *testing.T) {
 			w.isMissing = isMissing
 			w.runFor(w.agent(), time.Minute)
 			if w.live[tcpRmem] != usual || w.unconfirmed() != nil || len(w.files) > 0 {
-				t.Errorf("live value %q, unconfirmed %+v, file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
+				t.Errorf("got live value %q, unconfirmed %+v, file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
 			}
 			if !isMissing && (w.state(tcpRmem) != v1alpha1.SettingFailed || w.message(tcpRmem) != "not changed: "+laterNote) {
-				t.Errorf("%s: %s", w.state(tcpRmem), w.message(tcpRmem))
+				t.Errorf("got %s: %s", w.state(tcpRmem), w.message(tcpRmem))
 			}
 			if !hasField(w.dir) {
 				t.Error("the journal no longer contains the field")
@@ -88,7 +88,7 @@ func TestNoValueIsConfirmedInAJournalOfANewerAgent(t *testing.T) {
 	}
 	w.runFor(a, 2*time.Minute)
 	if w.live[tcpRmem] != usual || w.unconfirmed() != nil || len(w.files) > 0 || w.state(tcpRmem) != v1alpha1.SettingFailed {
-		t.Errorf("live value %q, unconfirmed %+v, file %v, %s", w.live[tcpRmem], w.unconfirmed(), w.files, w.state(tcpRmem))
+		t.Errorf("got live value %q, unconfirmed %+v, file %v, %s", w.live[tcpRmem], w.unconfirmed(), w.files, w.state(tcpRmem))
 	}
 }
 
@@ -182,12 +182,12 @@ func TestAJournalOfANewerAgentAllowsOnlyRestoring(t *testing.T) {
 			}
 			status := w.clientNode.Status
 			if status.Restored != test.restored || status.RebootRequired || status.Hash != w.clientNode.Spec.Hash {
-				t.Errorf("restored %t, reboot required by %v, hash %q", status.Restored, status.RebootRequiredBy, status.Hash)
+				t.Errorf("got restored %t, reboot required by %v, hash %q", status.Restored, status.RebootRequiredBy, status.Hash)
 			}
 			w.permit("p1")
 			w.runUntilIdle(a)
 			if r := w.clientNode.Status.Reboot; len(w.reboots) > 0 || r == nil || r.Phase != v1alpha1.RebootRefused || r.Message != "not rebooted: "+laterNote {
-				t.Errorf("reboots %v, %+v", w.reboots, r)
+				t.Errorf("got reboots %v, %+v", w.reboots, r)
 			}
 		})
 	}
@@ -204,10 +204,10 @@ func TestNoRebootIsRequestedWithAJournalOfANewerAgent(t *testing.T) {
 	addField(t, w.dir)
 	w.runUntilIdle(w.agent())
 	if s := w.clientNode.Status; s.RebootRequired || w.state(ihash) != v1alpha1.SettingFailed || w.message(ihash) != "not changed: "+laterNote {
-		t.Errorf("reboot required by %v, %s: %s", s.RebootRequiredBy, w.state(ihash), w.message(ihash))
+		t.Errorf("got reboot required by %v, %s: %s", s.RebootRequiredBy, w.state(ihash), w.message(ihash))
 	}
 	if w.menu[ihash] != "16777216" || w.state(rmem) != v1alpha1.SettingInSync {
-		t.Errorf("menu %v, %s is %s", w.menu, rmem, w.state(rmem))
+		t.Errorf("got menu %v, %s in state %s", w.menu, rmem, w.state(rmem))
 	}
 }
 
@@ -216,7 +216,7 @@ func TestSettingsChangeOnceTheFieldIsRemoved(t *testing.T) {
 	w.declare(append(newerSettings(), setting(wmem, "16777216"))...)
 	a := w.runFor(w.agent(), time.Minute)
 	if w.state(wmem) != v1alpha1.SettingFailed {
-		t.Fatalf("%s: %s", w.state(wmem), w.message(wmem))
+		t.Fatalf("got %s: %s", w.state(wmem), w.message(wmem))
 	}
 	var tree map[string]any
 	if err := json.Unmarshal([]byte(hosttest.ReadFile(t, w.dir, journal.File)), &tree); err != nil {
@@ -230,7 +230,7 @@ func TestSettingsChangeOnceTheFieldIsRemoved(t *testing.T) {
 	w.write(journal.File, string(data))
 	w.runFor(a, 5*time.Minute)
 	if w.state(wmem) != v1alpha1.SettingInSync || w.live[wmem] != "16777216" {
-		t.Errorf("%s: %s", w.state(wmem), w.message(wmem))
+		t.Errorf("got %s: %s", w.state(wmem), w.message(wmem))
 	}
 }
 
@@ -262,13 +262,13 @@ func TestUnsupportedKeysDoNotPreventOtherRestores(t *testing.T) {
 			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 			a := w.runUntilIdle(w.agent())
 			if w.live[rmem] != "212992" || len(w.files) > 0 || test.restored && w.live[wmem] != "212992" {
-				t.Errorf("live value %v, file %v", w.live, w.files)
+				t.Errorf("got live value %v, file %v", w.live, w.files)
 			}
 			if diff := cmp.Diff(test.journal, slices.Sorted(maps.Keys(w.journal()))); diff != "" {
 				t.Errorf("journal (-want +got):\n%s", diff)
 			}
 			if status := w.clientNode.Status; status.Restored != test.restored || w.message(test.key) != test.message || a.settings.outcome.failed == test.restored {
-				t.Errorf("restored %t, %+v", status.Restored, status.Settings)
+				t.Errorf("got restored %t, %+v", status.Restored, status.Settings)
 			}
 		})
 	}
@@ -295,7 +295,7 @@ func TestAnUnprovenValueOfAnUnknownSubjectStaysRecorded(t *testing.T) {
 			a = w.runFor(a, 20*time.Minute)
 			want := map[string]journal.UnconfirmedSetting{"later/x": {Entry: journal.Entry{Applied: "2"}}}
 			if u := w.unconfirmed(); w.live[tcpRmem] != usual || u == nil || u.Reverted || !cmp.Equal(u.Settings, want) {
-				t.Fatalf("live value %q, unconfirmed %+v", w.live[tcpRmem], u)
+				t.Fatalf("got live value %q, unconfirmed %+v", w.live[tcpRmem], u)
 			}
 			if got := w.message(tcpRmem); got != "not changed: a newer agent set later/x and did not confirm it, so only restoring is possible; upgrade this agent" {
 				t.Errorf("message: got %q", got)
@@ -303,10 +303,10 @@ func TestAnUnprovenValueOfAnUnknownSubjectStaysRecorded(t *testing.T) {
 			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 			w.runFor(a, time.Minute)
 			if w.live[rmem] != "212992" || len(w.files) > 0 || w.clientNode.Status.Restored || w.state("later/x") != v1alpha1.SettingFailed {
-				t.Errorf("live value %v, file %v, %+v", w.live, w.files, w.clientNode.Status)
+				t.Errorf("got live value %v, file %v, %+v", w.live, w.files, w.clientNode.Status)
 			}
 			if u := w.unconfirmed(); u == nil || !cmp.Equal(u.Settings, want) {
-				t.Errorf("unconfirmed %+v", u)
+				t.Errorf("got unconfirmed %+v", u)
 			}
 		})
 	}
@@ -324,16 +324,16 @@ func TestOneMachineWithAJournalOfANewerAgent(t *testing.T) {
 			switch s.Key {
 			case rmem, wmem:
 				if s.State != v1alpha1.SettingFailed || s.Message != notChanged || command == report.Plan && s.Action != report.Leave {
-					t.Errorf("%s: %+v", command, s)
+					t.Errorf("%s: got %+v", command, s)
 				}
 			case ihash:
 				if command == report.Apply && s.State != v1alpha1.SettingInSync {
-					t.Errorf("%s: %+v", command, s)
+					t.Errorf("%s: got %+v", command, s)
 				}
 			}
 		}
 		if r.AsDeclared || len(r.Settings) != 3 {
-			t.Errorf("%s: %+v", command, r)
+			t.Errorf("%s: got %+v", command, r)
 		}
 	}
 	// The setting that is no longer declared is restored, the other is unchanged.
@@ -346,7 +346,7 @@ func TestOneMachineWithAJournalOfANewerAgent(t *testing.T) {
 	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync"})
 	after := b.tree()
 	if !hasField(b.dir) || len(b.journal()) > 0 {
-		t.Errorf("journal %s", after[journal.File])
+		t.Errorf("got journal %s", after[journal.File])
 	}
 	for _, name := range []string{grubCfg, journal.File} {
 		delete(before, name)

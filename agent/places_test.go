@@ -40,7 +40,7 @@ func TestTheAgentItselfAdmitsFileSystems(t *testing.T) {
 		"filesystem/var/lib/kubelet": "belongs to the system",
 	} {
 		if h.state(key) != v1alpha1.SettingUnsupported || !strings.Contains(h.message(key), part) {
-			t.Errorf("%s: %s %s", key, h.state(key), h.message(key))
+			t.Errorf("%s: got %s %s", key, h.state(key), h.message(key))
 		}
 	}
 	if h.fs.Exists(optDropIn) {
@@ -48,7 +48,7 @@ func TestTheAgentItselfAdmitsFileSystems(t *testing.T) {
 	}
 	h.runUntilIdle(h.agentOf("/opt"))
 	if h.state(optFS) != v1alpha1.SettingPending || !strings.Contains(hosttest.ReadFile(t, h.dir, optDropIn), "logbsize=256k") {
-		t.Errorf("%s: %s %s", optFS, h.state(optFS), h.message(optFS))
+		t.Errorf("%s: got %s %s", optFS, h.state(optFS), h.message(optFS))
 	}
 }
 
@@ -63,7 +63,7 @@ func TestAnUpgradeKeepsOptionsThatWereAccepted(t *testing.T) {
 			t.Errorf("%s: drop-in: got %q, want %q", value, got, before)
 		}
 		if h.state(optFS) != v1alpha1.SettingUnsupported || strings.Contains(h.message(optFS), "the last applied value stays") != isKept {
-			t.Errorf("%s: %s %s", value, h.state(optFS), h.message(optFS))
+			t.Errorf("%s: got %s %s", value, h.state(optFS), h.message(optFS))
 		}
 		h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 		h.runUntilIdle(a)

@@ -116,7 +116,7 @@ func TestATrialTouchesNoSetting(t *testing.T) {
 	w.order(nil)
 	w.runPass(a)
 	if w.applies != applies || w.clientNode.Status.Hash != hash || w.state(rmem) != v1alpha1.SettingInSync {
-		t.Errorf("%d applies, %d before; hash %q, %q before", w.applies, applies, w.clientNode.Status.Hash, hash)
+		t.Errorf("got %d applies, %d before; hash %q, %q before", w.applies, applies, w.clientNode.Status.Hash, hash)
 	}
 	if w.clientNode.Status.ObservedGeneration != w.clientNode.Generation {
 		t.Error("the new generation is not reported")
@@ -153,7 +153,7 @@ func TestResultsOfATrial(t *testing.T) {
 				t.Errorf("trial: got %+v, want %s: %s", trial, test.phase, test.message)
 			}
 			if data, err := json.Marshal(trial); err != nil || len(data) > 16<<10 {
-				t.Errorf("%d bytes, %v", len(data), err)
+				t.Errorf("got %d bytes, %v", len(data), err)
 			}
 		})
 	}

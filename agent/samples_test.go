@@ -109,7 +109,7 @@ func TestASampleIsTakenOnceAndReported(t *testing.T) {
 		t.Errorf("windows: got %v", c.windows)
 	}
 	if w.applies != applies || w.clientNode.Status.Hash != hash || w.clientNode.Status.ObservedGeneration != w.clientNode.Generation {
-		t.Errorf("%d applies, %d before; hash %q, %q before", w.applies, applies, w.clientNode.Status.Hash, hash)
+		t.Errorf("got %d applies, %d before; hash %q, %q before", w.applies, applies, w.clientNode.Status.Hash, hash)
 	}
 	w.ask(nil)
 	w.runPass(a)
@@ -178,7 +178,7 @@ func TestFailedSamples(t *testing.T) {
 			w.ask(test.order(w))
 			w.runPass(a)
 			if (len(c.pending) > 0) != test.begins {
-				t.Errorf("the window has started: got %v", len(c.pending) > 0)
+				t.Errorf("started: got %v", len(c.pending) > 0)
 			}
 			c.end()
 			w.runPass(a)
@@ -287,15 +287,15 @@ func TestASampleIsBounded(t *testing.T) {
 	w.runPass(a)
 	s := w.sample()
 	if len(s.Mounts) != 1 || s.MountsOmitted != 4 || s.Phase != v1alpha1.SampleFinished {
-		t.Fatalf("%d mounts, %d omitted: %s %s", len(s.Mounts), s.MountsOmitted, s.Phase, s.Message)
+		t.Fatalf("got %d mounts, %d omitted: %s %s", len(s.Mounts), s.MountsOmitted, s.Phase, s.Message)
 	}
 	m := s.Mounts[0]
 	if len(m.Operations) != 80 || m.Operations[79].Name != "OPERATION_OF_THIRTY_CHARS_000079" || len(m.Options) != 48 || m.Options[0] != strange[:64] || len(m.Connections) != 16 {
-		t.Errorf("%d operations, %d options, %d connections", len(m.Operations), len(m.Options), len(m.Connections))
+		t.Errorf("got %d operations, %d options, %d connections", len(m.Operations), len(m.Options), len(m.Connections))
 	}
 	data, err := json.Marshal(s)
 	if err != nil || len(data) > 64<<10 {
-		t.Errorf("%d bytes: %v", len(data), err)
+		t.Errorf("got %d bytes: %v", len(data), err)
 	}
 	t.Logf("%d bytes", len(data))
 
@@ -310,6 +310,6 @@ func TestASampleIsBounded(t *testing.T) {
 	c.end()
 	w.runPass(a)
 	if s := w.sample(); len(s.Mounts) != 32 || s.MountsOmitted != 8 {
-		t.Errorf("%d small mounts, %d omitted", len(s.Mounts), s.MountsOmitted)
+		t.Errorf("got %d small mounts, %d omitted", len(s.Mounts), s.MountsOmitted)
 	}
 }

@@ -87,7 +87,7 @@ func (f *watched) play(a *Agent, d time.Duration) {
 func (f *watched) server() v1alpha1.ServerStatus {
 	f.t.Helper()
 	if len(f.clientNode.Status.Servers) != 1 {
-		f.t.Fatalf("servers %+v", f.clientNode.Status.Servers)
+		f.t.Fatalf("got servers %+v", f.clientNode.Status.Servers)
 	}
 	return f.clientNode.Status.Servers[0]
 }

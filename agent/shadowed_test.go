@@ -26,7 +26,7 @@ func TestAFileThatOverridesTheAgentsFileCausesNoReboot(t *testing.T) {
 	a := h.runUntilIdle(h.agent())
 	h.expectShadowed()
 	if status := h.clientNode.Status; !status.RebootRequired || len(status.RebootRequiredBy) != 1 || status.RebootRequiredBy[0] != ihash {
-		t.Errorf("reboot required by %v", status.RebootRequiredBy)
+		t.Errorf("got reboot required by %v", status.RebootRequiredBy)
 	}
 	h.permit("permit-1")
 	if !h.runPass(a) || len(h.reboots) != 1 {
@@ -50,7 +50,7 @@ func TestAFileThatOverridesTheAgentsFileCausesNoReboot(t *testing.T) {
 func (h *tryingHost) expectShadowed() {
 	h.t.Helper()
 	if got := strings.TrimSpace(hosttest.ReadFile(h.t, h.dir, "/proc/sys/net/core/rmem_max")); got != "16777216" {
-		h.t.Errorf("live value %s", got)
+		h.t.Errorf("got live value %s", got)
 	}
 	if h.state(rmem) != v1alpha1.SettingShadowed || !strings.Contains(h.message(rmem), siteFile) {
 		h.t.Errorf("got %s: %s, want Shadowed by %s", h.state(rmem), h.message(rmem), siteFile)
@@ -85,7 +85,7 @@ func TestAFileThatWinsAtBootRejectsThePermit(t *testing.T) {
 	h.declare(setting(ihash, "1048576"), setting(sessions, "180"))
 	a := h.runUntilIdle(h.agent())
 	if h.state(sessions) != v1alpha1.SettingShadowed || !strings.Contains(h.message(sessions), conf) {
-		t.Errorf("%s: %s", h.state(sessions), h.message(sessions))
+		t.Errorf("got %s: %s", h.state(sessions), h.message(sessions))
 	}
 	for _, s := range h.clientNode.Status.Settings {
 		if s.Key == sessions && s.TakesEffect != v1alpha1.EffectReboot {

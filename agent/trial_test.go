@@ -91,7 +91,7 @@ func (h *tryingHost) stage() *Agent {
 	h.declare(setting(ihash, "1048576"))
 	a := h.runUntilIdle(h.agent())
 	if h.state(ihash) != v1alpha1.SettingPending || !strings.Contains(h.message(ihash), "trial boot: ") {
-		h.t.Fatalf("staged: %+v", h.clientNode.Status.Settings)
+		h.t.Fatalf("staged: got %+v", h.clientNode.Status.Settings)
 	}
 	return a
 }
@@ -112,14 +112,14 @@ func TestAnArgumentIsTheDefaultOnceTheAgentIsBack(t *testing.T) {
 	h := newTryingHost(t)
 	a := h.permitted(h.stage(), "")
 	if s := h.state(ihash); s != v1alpha1.SettingInSync {
-		t.Errorf("%s: %s", s, h.message(ihash))
+		t.Errorf("got %s: %s", s, h.message(ihash))
 	}
 	if diff := cmp.Diff(h.original[grubEnv], h.tree()[grubEnv]); diff != "" || h.fs.Exists(bootloader.Generator) {
-		t.Errorf("the trial is not over: %s", diff)
+		t.Errorf("the trial is still pending: %s", diff)
 	}
 	h.start("")
 	if !strings.Contains(h.tree()[grubCfg], "ihash_entries=1048576") || strings.Contains(h.tree()[grubCfg], "storage-client") {
-		t.Error("the menu has no argument, or still the entry before")
+		t.Error("the menu has no argument, or still has the previous entry")
 	}
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 	h.runUntilIdle(a)
@@ -134,7 +134,7 @@ func TestAnArgumentThatHangsTheNodeIsReportedAndReverted(t *testing.T) {
 	h := newTryingHost(t)
 	a := h.permitted(h.stage(), "ihash_entries")
 	if h.state(ihash) != v1alpha1.SettingFailed || !strings.Contains(h.message(ihash), "the machine did not start with it") {
-		t.Errorf("%s: %s", h.state(ihash), h.message(ihash))
+		t.Errorf("got %s: %s", h.state(ihash), h.message(ihash))
 	}
 	if h.clientNode.Status.RebootRequired {
 		t.Error("the node requests another reboot")
@@ -176,7 +176,7 @@ func TestNoRebootWithoutItsTrial(t *testing.T) {
 	h.permit("permit-1")
 	h.runPass(a)
 	if s := h.clientNode.Status.Reboot; len(h.reboots) > 0 || s == nil || s.Phase != v1alpha1.RebootRefused || !strings.Contains(s.Message, "cannot arm the trial boot") {
-		t.Errorf("rebooted %v, status %+v", h.reboots, s)
+		t.Errorf("got reboots %v, status %+v", h.reboots, s)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestAReleaseEndsTheTrialOfWhatIsRetained(t *testing.T) {
 	})
 	h.runUntilIdle(a)
 	if !h.clientNode.Status.Restored || h.tree()[grubEnv] != h.original[grubEnv] {
-		t.Fatalf("status %+v", h.clientNode.Status)
+		t.Fatalf("got status %+v", h.clientNode.Status)
 	}
 	for range 2 {
 		h.start("")

@@ -63,7 +63,7 @@ func TestWorkIsSentToTheRunnerAndReported(t *testing.T) {
 	}
 	trial := w.clientNode.Status.Trial
 	if trial.Phase != v1alpha1.TrialFinished || len(trial.Passes) != 5 {
-		t.Fatalf("phase %s: got %d passes, want only the number that the API accepts", trial.Phase, len(trial.Passes))
+		t.Fatalf("phase %s: got %d passes, want 5, the maximum of the API", trial.Phase, len(trial.Passes))
 	}
 	first := trial.Passes[0].Phases[0]
 	if first.Name != "First" || first.Microseconds != 1500 || len(first.Operations) != v1alpha1.MaxTrialOperations {
@@ -71,7 +71,7 @@ func TestWorkIsSentToTheRunnerAndReported(t *testing.T) {
 	}
 	data, err := json.Marshal(trial)
 	if err != nil || len(data) > 16<<10 {
-		t.Errorf("%d bytes, %v", len(data), err)
+		t.Errorf("got %d bytes, %v", len(data), err)
 	}
 }
 
@@ -134,7 +134,7 @@ func TestATrialStopsWhenTheNodeIsNeeded(t *testing.T) {
 			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
 			w.runPass(a)
 			if trial := w.clientNode.Status.Trial; (order.Err() != nil) != test.ends || trial != nil && (trial.Phase == v1alpha1.TrialVoid) != test.ends {
-				t.Errorf("ended: %v, trial is %+v", order.Err(), trial)
+				t.Errorf("order: got error %v; trial: got %+v", order.Err(), trial)
 			}
 		})
 	}

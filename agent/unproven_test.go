@@ -17,20 +17,20 @@ func TestAnUnprovenBootLoaderIsStagedAndNotRebooted(t *testing.T) {
 			w.declare(setting(rmem, "16777216"), setting(ihash, "16777216"))
 			a := w.runUntilIdle(w.agent())
 			if w.menu[ihash] != "16777216" || w.state(ihash) != v1alpha1.SettingPending {
-				t.Errorf("menu %v, state %s", w.menu, w.state(ihash))
+				t.Errorf("got menu %v, state %s", w.menu, w.state(ihash))
 			}
 			w.expectNoReboot(a, "p1")
 			// Another user or program boots the node.
 			w.boot()
 			w.runUntilIdle(w.agent())
 			if w.state(ihash) != v1alpha1.SettingInSync {
-				t.Errorf("state %s after the boot", w.state(ihash))
+				t.Errorf("got state %s after the boot", w.state(ihash))
 			}
 			// An argument that is no longer desired is removed from the menu, which does not require a reboot either.
 			w.declare(setting(rmem, "16777216"))
 			a = w.runUntilIdle(w.agent())
 			if _, staged := w.menu[ihash]; staged || w.state(ihash) != v1alpha1.SettingPending {
-				t.Errorf("menu %v, state %s after the removal from the profile", w.menu, w.state(ihash))
+				t.Errorf("got menu %v, state %s after the removal from the profile", w.menu, w.state(ihash))
 			}
 			w.expectNoReboot(a, "p2")
 			w.bootloader.Proven = true
@@ -64,7 +64,7 @@ func TestANodeThatWasBootedPastGRUBIsNotRebooted(t *testing.T) {
 	h.declare(setting(ihash, "1048576"))
 	h.runUntilIdle(h.agent())
 	if status := h.clientNode.Status; !status.RebootRequired || !status.Bootloader.Proven {
-		t.Fatalf("reboot required %t, boot loader %+v", status.RebootRequired, status.Bootloader)
+		t.Fatalf("got reboot required %t, boot loader %+v", status.RebootRequired, status.Bootloader)
 	}
 	h.boots++
 	h.writeBootID()
@@ -73,7 +73,7 @@ func TestANodeThatWasBootedPastGRUBIsNotRebooted(t *testing.T) {
 	a := h.runUntilIdle(h.agent())
 	loader := h.clientNode.Status.Bootloader
 	if loader.Type != v1alpha1.BootloaderGrubDebian || loader.Proven || h.state(ihash) != v1alpha1.SettingPending {
-		t.Errorf("boot loader %+v, state %s", loader, h.state(ihash))
+		t.Errorf("got boot loader %+v, state %s", loader, h.state(ihash))
 	}
 	h.expectNoReboot(a, "p1")
 }

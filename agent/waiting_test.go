@@ -28,7 +28,7 @@ func waiting(t *testing.T) (*world, *Agent) {
 func (w *world) expectWaiting(a *Agent, message string) {
 	w.t.Helper()
 	if _, used := a.settings.machine.Journal.UsedPermit("p1"); used || len(w.reboots) > 0 {
-		w.t.Errorf("the permit is used up %t, reboots %v", used, w.reboots)
+		w.t.Errorf("got permit used %t, reboots %v", used, w.reboots)
 	}
 	got := w.clientNode.Status.Reboot
 	if got == nil || got.PermitID != "p1" || got.Phase != v1alpha1.RebootWaiting || !strings.Contains(got.Message, message) {
@@ -91,7 +91,7 @@ func TestAPermitThatIsWithdrawnWhileItWaitsIsNotUsed(t *testing.T) {
 	a.runPass(t.Context())
 	w.runUntilIdle(a)
 	if _, used := a.settings.machine.Journal.UsedPermit("p1"); used || len(w.reboots) > 0 || w.clientNode.Status.Reboot != nil {
-		t.Errorf("used %t, reboots %v, status %+v", used, w.reboots, w.clientNode.Status.Reboot)
+		t.Errorf("got used %t, reboots %v, status %+v", used, w.reboots, w.clientNode.Status.Reboot)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestChangesWhileAPermitWaitsRejectIt(t *testing.T) {
 	w.runUntilIdle(a)
 	got := w.clientNode.Status.Reboot
 	if len(w.reboots) > 0 || got == nil || got.Phase != v1alpha1.RebootRefused {
-		t.Errorf("reboots %v, status %+v; want none, and Refused for good", w.reboots, got)
+		t.Errorf("got reboots %v, status %+v; want none, and a permanent Refused", w.reboots, got)
 	}
 }
 

@@ -67,7 +67,7 @@ func guarded(t *testing.T) (*apiServer, *clocktesting.FakeClock, func(authorizat
 		recorder := httptest.NewRecorder()
 		page.ServeHTTP(recorder, request)
 		if served := recorder.Body.String() == "metrics"; served != (recorder.Code == http.StatusOK) {
-			t.Errorf("%q gets %d with %q", authorization, recorder.Code, recorder.Body)
+			t.Errorf("%q: got status %d with %q", authorization, recorder.Code, recorder.Body)
 		}
 		return recorder.Code
 	}

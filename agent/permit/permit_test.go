@@ -77,7 +77,7 @@ func TestStatesOfTheDecisionOnAPermit(t *testing.T) {
 				t.Errorf("got result %d with %q, want %d with %q", got, phase, test.want, test.phase)
 			}
 			if waits := !p.Due().IsZero(); waits != (test.phase == v1alpha1.RebootWaiting) {
-				t.Errorf("due at %s", p.Due())
+				t.Errorf("due time: got %s", p.Due())
 			}
 		})
 	}

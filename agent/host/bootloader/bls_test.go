@@ -188,7 +188,7 @@ func TestLaterKernelIsReported(t *testing.T) {
 	expect(t, m.observe(ihash, "1048576"), host.Pending, "installed later will not have it", kernelCmdline)
 	m.remove(kernelCmdline)
 	if got := m.observe(ihash, "1048576"); strings.Contains(got.Message, "later") {
-		t.Errorf("message %q", got.Message)
+		t.Errorf("message: got %q", got.Message)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestNoStagingWithoutFreeSpace(t *testing.T) {
 					t.Errorf("error: got %v, want %q", err, test.message)
 				}
 				if changes > 0 || m.menusMade() > 0 {
-					t.Errorf("%d changes, %d menus made", changes, m.menusMade())
+					t.Errorf("got %d changes, %d new menus", changes, m.menusMade())
 				}
 				expect(t, m.observe(ihash, seed), host.Failed, test.message)
 				// The file system has space again.

@@ -235,7 +235,7 @@ func TestNewEntryWithTheAgentsArgumentsHasNoOriginal(t *testing.T) {
 	m.remove(rockyEntry)
 	m.apply(nil)
 	if got := m.read(later); got == "" || strings.Contains(got, ihash) {
-		t.Errorf("%s is %q", later, got)
+		t.Errorf("%s: got %q", later, got)
 	}
 	if got := m.read(rockyEntry); got != "" {
 		t.Errorf("the entry of a removed kernel was restored: %q", got)

@@ -201,7 +201,7 @@ func TestDetect(t *testing.T) {
 				t.Errorf("got %+v, want %s, proven %v, %q", got, test.want, test.proven, test.message)
 			}
 			if (got.Message == "") != (got.Type == GrubDebian) {
-				t.Errorf("message %q", got.Message)
+				t.Errorf("message: got %q", got.Message)
 			}
 		})
 	}

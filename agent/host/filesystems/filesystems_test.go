@@ -297,10 +297,10 @@ func TestAccessTimesAloneAreLive(t *testing.T) {
 	s := m.subject()
 	m.apply(s, "mnt/disks/e", ":noatime,nodiratime")
 	if got := m.expect(s, "mnt/disks/e", ":noatime,nodiratime", host.InSync); got.Effect != host.Live {
-		t.Errorf("effect %s", got.Effect)
+		t.Errorf("got effect %s", got.Effect)
 	}
 	if got := m.mounted["/mnt/disks/e"][1]; got != "rw,noatime,nodiratime" {
-		t.Errorf("flags %s", got)
+		t.Errorf("got flags %s", got)
 	}
 	m.remount("/mnt/disks/e", "rw,relatime", "rw")
 	m.expect(s, "mnt/disks/e", ":noatime,nodiratime", host.Drifted, "access time options")
@@ -452,7 +452,7 @@ func TestUndeclaredAccessTimesStayUnchanged(t *testing.T) {
 	m.remount("/mnt/disks/e", "rw,nodiratime,relatime", "rw")
 	m.apply(m.subject(), "mnt/disks/e", ":noatime")
 	if got := m.mounted["/mnt/disks/e"][1]; got != "rw,noatime,nodiratime" {
-		t.Errorf("flags %s", got)
+		t.Errorf("got flags %s", got)
 	}
 }
 
@@ -587,7 +587,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 	m.expect(s, disks, wish, host.Drifted)
 	original, err := s.Original(t.Context(), disks)
 	if err != nil || strings.Contains(original.Value, "/mnt/disks/e") || !strings.Contains(original.Value, "/mnt/disks/d1 rw,attr2") {
-		t.Fatalf("original %+v, %v", original, err)
+		t.Fatalf("got original %+v, error %v", original, err)
 	}
 	originals := map[string]host.Original{disks: original}
 	m.apply(s, disks, wish)
@@ -627,7 +627,7 @@ func TestForeignChangesAreNotReverted(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	if got := m.mounted["/mnt/disks/d1"][1]; got != "ro,nosuid,nodev,relatime" {
-		t.Errorf("flags %s", got)
+		t.Errorf("got flags %s", got)
 	}
 }
 
@@ -646,7 +646,7 @@ func TestExistingMountsWaitForTheNextMount(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	if flags := m.mounted["/mnt/disks/d1"][1]; !strings.Contains(flags, "relatime") {
-		t.Errorf("flags %s", flags)
+		t.Errorf("got flags %s", flags)
 	}
 	delete(m.mounted, "/mnt/disks/d1")
 	m.writeTable()

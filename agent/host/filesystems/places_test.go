@@ -94,7 +94,7 @@ func TestSystemFileSystemsStayUnchanged(t *testing.T) {
 			}
 			m.expect(s, test.point, "xfs:noexec", host.Unsupported, test.want)
 			if len(staged) > 0 || slices.ContainsFunc(m.ran, func(command string) bool { return strings.HasPrefix(command, "systemd-run") }) {
-				t.Errorf("staged %v, commands %v", staged, m.ran)
+				t.Errorf("got staged %v, commands %v", staged, m.ran)
 			}
 		})
 	}

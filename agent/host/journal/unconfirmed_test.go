@@ -57,7 +57,7 @@ func TestTheDeadlineByTheBootClockIsOfOneBoot(t *testing.T) {
 	must(t, j.SetBootFact("boot-1", "b", "2"))
 	u, _ := load(t, files).Unconfirmed()
 	if u.DeadlineSinceBoot != unconfirmed("h").DeadlineSinceBoot {
-		t.Errorf("deadline %s", u.DeadlineSinceBoot)
+		t.Errorf("got deadline %s", u.DeadlineSinceBoot)
 	}
 	// The next boot records a fact before it reverts the previous settings. The revert keeps that fact.
 	j = load(t, files)
@@ -79,7 +79,7 @@ func TestInvalidDeadlineIsExpired(t *testing.T) {
 	must(t, j.SetUnconfirmed(unconfirmed("h")))
 	must(t, j.SetBootFact("boot-1", factDeadline, "soon"))
 	if u, isOpen := load(t, files).Unconfirmed(); !isOpen || u.DeadlineSinceBoot != 0 {
-		t.Errorf("open %t, deadline %s", isOpen, u.DeadlineSinceBoot)
+		t.Errorf("got open %t, deadline %s", isOpen, u.DeadlineSinceBoot)
 	}
 }
 

@@ -189,7 +189,7 @@ func TestTheKnownPartOfANewerJournalIsRead(t *testing.T) {
 	fact, _ := j.BootFact("boot-1", "noted")
 	file := j.KeptFiles()["/f"]
 	if !isOpen || len(u.Settings) != 2 || in != "boot-1" || !used || fact != "1" || string(file.Original.Data) != "a" {
-		t.Errorf("unconfirmed %+v, permit used %t in %s, fact %q, file %+v", u, used, in, fact, file)
+		t.Errorf("got unconfirmed %+v, permit used %t in %s, fact %q, file %+v", u, used, in, fact, file)
 	}
 }
 

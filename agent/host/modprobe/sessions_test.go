@@ -90,7 +90,7 @@ func TestASessionFromBeforeTheValueWasSetKeepsItsSlots(t *testing.T) {
 	h.list = []mounts.Session{session(900, 700)}
 	h.expect(host.Pending, "filer1")
 	if old, err := h.agent().OldSessions(); err != nil || len(old) != 1 || old[0].Client != session(0).Client {
-		t.Errorf("old sessions %v, %v", old, err)
+		t.Errorf("got old sessions %v, %v", old, err)
 	}
 
 	h.list = []mounts.Session{session(900, 811)}

@@ -143,7 +143,7 @@ func TestCountersWithoutTheKernelsHelp(t *testing.T) {
 func TestSessionsOfOlderKernels(t *testing.T) {
 	got := parseSessions("Servers:\n1) Name: 10.0.0.9 Uses: 1 Capability: 0x300067\tSession Status: 1\n\tTCP status: 4 Instance: 1\n\tMIDs:\n\tState: 2 com: 999 pid: 7 cbdata: 0 mid 3\n")
 	if len(got) != 1 || got[0].name != "10.0.0.9" || !got[0].connections[0].Down || got[0].requests[0].ID != "3" {
-		t.Errorf("sessions %+v", got)
+		t.Errorf("got sessions %+v", got)
 	}
 }
 

@@ -194,7 +194,7 @@ func TestGlobalMountsByTheirPaths(t *testing.T) {
 	}
 	for point, want := range tests {
 		if got := k.placeOf(point); got != want {
-			t.Errorf("%s is %+v, want %+v", point, got, want)
+			t.Errorf("%s: got %+v, want %+v", point, got, want)
 		}
 	}
 }

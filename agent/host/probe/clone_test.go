@@ -136,7 +136,7 @@ func TestInvalidPassesOnAClone(t *testing.T) {
 			phases, _, err := p.run(t, Work{Name: "ListDirectory", Path: test.path})
 			_, isVoid := errors.AsType[Void](err)
 			if err == nil || !strings.Contains(err.Error(), test.want) || isVoid != test.void || phases != nil {
-				t.Errorf("phases %+v, void %v: %v, want %q", phases, isVoid, err, test.want)
+				t.Errorf("got phases %+v, void %v: %v, want %q", phases, isVoid, err, test.want)
 			}
 		})
 	}

@@ -256,7 +256,7 @@ func TestAVersionIsNegotiated(t *testing.T) {
 				}
 			}
 			if r.Succeeded != test.works || r.Message != test.want || mounts != test.tries {
-				t.Errorf("%d mounts, result is %+v, want %d and %q", mounts, r, test.tries, test.want)
+				t.Errorf("got %d mounts, result %+v; want %d and %q", mounts, r, test.tries, test.want)
 			}
 		})
 	}

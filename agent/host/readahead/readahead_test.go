@@ -130,10 +130,10 @@ func TestNoMountWaitsForTheNextOne(t *testing.T) {
 			s := subject(fs)
 			apply(t, s, test.fsType, "1024")
 			if got := expect(t, s, test.fsType, "1024", host.Pending, test.message); got.Effect != host.NextMount {
-				t.Errorf("effect %s", got.Effect)
+				t.Errorf("got effect %s", got.Effect)
 			}
 			if original, err := s.Original(t.Context(), test.fsType); original.Present || err != nil {
-				t.Errorf("original %v, %v", original, err)
+				t.Errorf("got original %v, error %v", original, err)
 			}
 		})
 	}
@@ -256,7 +256,7 @@ func TestAFileThatCannotBeWrittenIsFailed(t *testing.T) {
 	}
 	for _, id := range []string{"0:52", "0:53"} {
 		if got := hosttest.ReadFile(t, dir, bdi(id)); got != "128\n" {
-			t.Errorf("%s has %q before the agent's file contains it", id, got)
+			t.Errorf("%s: got %q before the agent's file contains it", id, got)
 		}
 		hosttest.WriteFile(t, dir, bdi(id), "15360\n")
 	}
@@ -269,7 +269,7 @@ func TestTheKernelRoundsDownToPages(t *testing.T) {
 	s.kernel = rounding{fs}
 	apply(t, s, "nfs4", "15361")
 	if got := hosttest.ReadFile(t, dir, bdi("0:52")); got != "15360\n" {
-		t.Fatalf("window %q", got)
+		t.Fatalf("got window %q", got)
 	}
 	expect(t, s, "nfs4", "15361", host.InSync, "whole pages")
 }
@@ -333,7 +333,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 		originals[name] = original
 	}
 	if got := originals["nfs4"].Value; got != "128 0:71=2048" {
-		t.Errorf("original %q", got)
+		t.Errorf("got original %q", got)
 	}
 	apply(t, s, "nfs4", "15360", "nfs", "15360", "cifs", "64", "xfs", "64")
 	s = subject(fs)
@@ -362,7 +362,7 @@ func TestEachDiskReturnsToItsOriginalWindow(t *testing.T) {
 	s := subject(fs)
 	original, err := s.Original(t.Context(), "xfs")
 	if err != nil || original.Value != "256 sdb=128 sdc=512" {
-		t.Errorf("original %q, %v", original.Value, err)
+		t.Errorf("got original %q, error %v", original.Value, err)
 	}
 	apply(t, s, "xfs", "64")
 	apply(t, s)
@@ -430,6 +430,6 @@ func TestAReadOnlyEtcLeavesLaterMountsToTheAgent(t *testing.T) {
 	expect(t, s, "nfs4", "15360", host.InSync)
 	expect(t, s, "cifs", "8192", host.InSync)
 	if got := hosttest.ReadFile(t, dir, bdi("0:52")); got != "15360\n" {
-		t.Errorf("window %q", got)
+		t.Errorf("got window %q", got)
 	}
 }

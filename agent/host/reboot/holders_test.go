@@ -228,7 +228,7 @@ func TestMissingBusDoesNotInhibitReboots(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := m.logind().FindHolders(t.Context()); err != nil || len(got) > 0 {
-		t.Errorf("holders %v, error %v", got, err)
+		t.Errorf("got holders %v, error %v", got, err)
 	}
 }
 

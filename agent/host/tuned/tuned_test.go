@@ -184,12 +184,12 @@ func TestAStoppedTunedIsEnabledStartedAndStoppedAgain(t *testing.T) {
 	m.expect(s, latency, host.Drifted, "is not running")
 	original := m.original(s)
 	if original.Value != "stopped disabled mode= profile=" {
-		t.Errorf("original %q", original.Value)
+		t.Errorf("got original %q", original.Value)
 	}
 	m.apply(s, latency)
 	got := m.expect(s, latency, host.InSync)
 	if !m.active || !m.enabled || got.Observed != latency || got.Effect != host.Live {
-		t.Errorf("active %v, enabled %v, %+v", m.active, m.enabled, got)
+		t.Errorf("got active %v, enabled %v, %+v", m.active, m.enabled, got)
 	}
 	want := []string{"systemctl enable tuned.service", "tuned-adm profile " + latency, "tuned-adm verify --ignore-missing"}
 	if diff := cmp.Diff(want, m.ran); diff != "" {
@@ -273,7 +273,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 				t.Errorf("commands: got %v, want %s", m.ran, test.command)
 			}
 			if m.active != test.active || m.enabled != test.enabled {
-				t.Errorf("active %v, enabled %v", m.active, m.enabled)
+				t.Errorf("got active %v, enabled %v", m.active, m.enabled)
 			}
 			if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/etc")); diff != "" {
 				t.Errorf("host (-before +after):\n%s", diff)
@@ -329,7 +329,7 @@ func TestRemovedTunedNeedsNoRestore(t *testing.T) {
 		t.Errorf("got %+v, commands %v", back, m.ran)
 	}
 	if second := m.original(m.subject()); second.Present {
-		t.Errorf("original %+v", second)
+		t.Errorf("got original %+v", second)
 	}
 }
 

@@ -669,7 +669,7 @@ func TestAValueThatTheKernelRejectsIsRevertedAndNotProven(t *testing.T) {
 	}
 }
 
-// After a crash at any step, with a good or a fatal value, the effective value is the old one, is unconfirmed in the journal, or
+// A crash may happen at any step, with a good or a fatal value. The effective value is then the old one, is unconfirmed in the journal, or
 // is confirmed. No file contains an unconfirmed value.
 func TestACrashAtAnyStepOfAProofLeavesNoFatalValue(t *testing.T) {
 	for _, value := range []string{fatal, "8192 131072 6291456"} {

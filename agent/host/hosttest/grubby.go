@@ -297,8 +297,8 @@ func compileArgument(arg, end string) *regexp.Regexp {
 	return regexp.MustCompilePOSIX(`(^|[[:space:]])` + arg + end)
 }
 
-// replaceLines replaces every line that starts with a prefix, as "sed -i" does: in a new file with the mode of the previous one, by a rename, and
-// without a sync.
+// replaceLines replaces every line that starts with a prefix. Like "sed -i", it writes a new file with the mode of the previous one, renames
+// it, and does not sync it.
 func replaceLines(file, prefix, with string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -48,8 +48,8 @@ func TestUninstallLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	output, err := uninstall(t, s, "TIMEOUT=20")
-	if err == nil || !strings.Contains(output, "The operator stays") {
-		t.Fatalf("got error %v, want an error and \"The operator stays\" while a node is not restored:\n%s", err, output)
+	if err == nil || !strings.Contains(output, "The operator keeps running") {
+		t.Fatalf("got error %v, want an error and \"The operator keeps running\" while a node is not restored:\n%s", err, output)
 	}
 	if last := output[strings.LastIndex(output, "Not restored after"):]; !strings.Contains(last, cutOff) || strings.Contains(last, s.Names[0]) {
 		t.Errorf("want only a wait for %s, got: %s", cutOff, last)

@@ -26,7 +26,7 @@ func TestAMachineThatFailsAtItsStartIsReported(t *testing.T) {
 	defer m.listener.Close()
 	go m.serve()
 	// If the driver waited for a machine that has exited, it would never return, and go test would show where.
-	if _, err := m.lastBoot(t.Context()); err == nil || !strings.Contains(err.Error(), "gone down by itself") || !strings.Contains(err.Error(), "guest memory") {
+	if _, err := m.lastBoot(t.Context()); err == nil || !strings.Contains(err.Error(), "shut down unexpectedly") || !strings.Contains(err.Error(), "guest memory") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -23,8 +23,7 @@ import (
 const (
 	// holdersInterval is the interval between checks of a host that is too busy to reboot.
 	holdersInterval = 15 * time.Second
-	// maxAnnounce is the maximum number of attempts to write Started. An attempt fails if another writer, such as the manager, updates the
-	// object in between.
+	// maxAnnounce is the maximum number of attempts to write Started. An attempt fails if another writer updates the object in between.
 	maxAnnounce = 5
 )
 
@@ -49,11 +48,9 @@ type Config struct {
 	Journal  *journal.Journal
 	Rebooter Rebooter
 	Reporter *reporter.Reporter
-	// FindBusy describes the mounts that a reboot must not interrupt, except for mounts of the pods with the given UIDs. Empty if there
-	// are none.
+	// FindBusy describes the mounts that a reboot must not interrupt, except for mounts of the pods with the given UIDs. Empty if there are none.
 	FindBusy func(ignoredPods []string) string
-	// RearmTrial makes sure that a node that fails to boot falls back to its old boot entry, if a trial boot is staged. An earlier boot or
-	// another user may have used up the trial.
+	// RearmTrial makes sure that a node that fails to boot falls back to its old boot entry, if a trial boot is staged. The trial may be used up.
 	RearmTrial func() error
 	// Announce writes the status, including the permit, to exactly this version of the StorageClientNode.
 	Announce func(ctx context.Context, resourceVersion string) error
@@ -88,8 +85,7 @@ const (
 	None Decision = iota
 	// Decided means that the status contains the result of the permit.
 	Decided
-	// Undecided means that the agent must not report a status. If the generation of the permit is reported without Started, the manager
-	// may withdraw the permit.
+	// Undecided means that the agent must not report a status: the manager may withdraw a permit whose generation is reported without Started.
 	Undecided
 )
 
@@ -127,7 +123,7 @@ func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode
 	if !p.IsOpen(permit) && (p.status.Phase != v1alpha1.RebootWaiting || p.Clock.Now().Before(p.holdersAt)) {
 		return Decided
 	}
-	if p.status = p.findAnswer(clientNode, permit.ID); p.status != nil {
+	if p.status = p.findResult(clientNode, permit.ID); p.status != nil {
 		return Decided
 	}
 	if !p.Reporter.MayTry() {
@@ -142,7 +138,7 @@ func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode
 		p.Reporter.NoteFailed()
 		return Undecided
 	}
-	if p.status = p.findAnswer(live, permit.ID); p.status == nil {
+	if p.status = p.findResult(live, permit.ID); p.status == nil {
 		p.status = p.decide(ctx, live, settings)
 	}
 	return Decided
@@ -152,7 +148,7 @@ func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, s
 	id, log := live.Spec.RebootPermit.ID, logr.FromContextOrDiscard(ctx).WithValues("permit", live.Spec.RebootPermit.ID)
 	reason := p.FindObjection(live, settings)
 	if reason == "" {
-		if busy := p.askHost(ctx); busy != "" {
+		if busy := p.findHostWork(ctx); busy != "" {
 			log.Info("The host is busy; the permit waits", "reason", busy)
 			p.holdersAt = p.Clock.Now().Add(holdersInterval + rand.N(holdersInterval/4))
 			return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootWaiting, Message: busy}
@@ -172,9 +168,9 @@ func isSame(a, b *v1alpha1.StorageClientNode) bool {
 	return a.UID == b.UID && a.Generation == b.Generation
 }
 
-// findAnswer returns the result of a permit from before this agent started. Nil if there is none. A permit that was used in the current
-// boot did not cause a reboot and must not cause one later.
-func (p *Permit) findAnswer(clientNode *v1alpha1.StorageClientNode, id string) *v1alpha1.RebootStatus {
+// findResult returns the result of a permit from before this agent started. Nil if there is none. A permit that was used in the current boot did
+// not cause a reboot and must not cause one later.
+func (p *Permit) findResult(clientNode *v1alpha1.StorageClientNode, id string) *v1alpha1.RebootStatus {
 	usedIn, used := p.Journal.UsedPermit(id)
 	if used && usedIn != p.BootID {
 		return started(id)
@@ -222,8 +218,8 @@ func (p *Permit) FindObjection(live *v1alpha1.StorageClientNode, settings Settin
 	return p.FindBusy(permit.IgnorePodUIDs)
 }
 
-// askHost returns the work that a reboot must not interrupt, or the reason why it is unknown.
-func (p *Permit) askHost(ctx context.Context) string {
+// findHostWork returns the work that a reboot must not interrupt, or the reason why it is unknown.
+func (p *Permit) findHostWork(ctx context.Context) string {
 	holders, err := p.Rebooter.FindHolders(ctx)
 	if err != nil {
 		return "cannot list the work that a reboot would interrupt: " + err.Error()
@@ -233,11 +229,10 @@ func (p *Permit) askHost(ctx context.Context) string {
 
 // use marks the permit as used and reboots the host. The permit stays used even if the reboot fails.
 func (p *Permit) use(ctx context.Context, live *v1alpha1.StorageClientNode, rebootBy []string) *v1alpha1.RebootStatus {
-	id := live.Spec.RebootPermit.ID
-	log := logr.FromContextOrDiscard(ctx).WithValues("permit", id)
+	id, log := live.Spec.RebootPermit.ID, logr.FromContextOrDiscard(ctx).WithValues("permit", live.Spec.RebootPermit.ID)
 	if err := p.Journal.UsePermit(id, p.BootID); err != nil {
 		log.Error(err, "Cannot write the permit to the journal; not rebooting")
-		return failed(id, "permit not journalled, not rebooted: "+err.Error())
+		return failed(id, "permit not recorded in the journal, not rebooted: "+err.Error())
 	}
 	if err := p.announce(ctx, live); err != nil {
 		log.Error(err, "Cannot announce the reboot; not rebooting")
@@ -254,9 +249,9 @@ func (p *Permit) use(ctx context.Context, live *v1alpha1.StorageClientNode, rebo
 // announce writes Started to the object that contains the permit. The resource version prevents a concurrent withdrawal of the permit by
 // the manager. After a conflicting write, it checks the permit again.
 func (p *Permit) announce(ctx context.Context, live *v1alpha1.StorageClientNode) error {
-	wanted := live
+	p.status = started(live.Spec.RebootPermit.ID)
+	checked := live
 	for attempt := 1; ; attempt++ {
-		p.status = started(wanted.Spec.RebootPermit.ID)
 		err := p.Announce(ctx, live.ResourceVersion)
 		if err == nil || !apierrors.IsConflict(err) || attempt == maxAnnounce {
 			return err
@@ -264,7 +259,7 @@ func (p *Permit) announce(ctx context.Context, live *v1alpha1.StorageClientNode)
 		if live, err = p.API.Get(ctx); err != nil {
 			return err
 		}
-		if !isSame(live, wanted) {
+		if !isSame(live, checked) {
 			return errors.New("the StorageClientNode changed after the permit was read")
 		}
 	}

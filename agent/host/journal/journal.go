@@ -22,7 +22,7 @@ const (
 	// File is the journal: one JSON document.
 	File = Dir + "/journal.json"
 
-	// parent is a directory of the agent too. It is removed with the journal if it contains no other file.
+	// parent is removed with the journal if it contains no other file.
 	parent = "/var/lib/storage-client"
 	// version is the version of the document's format. A build does not change a host whose journal has another version.
 	version = 1
@@ -51,7 +51,6 @@ type Entry struct {
 
 // Permit is a used reboot permit.
 type Permit struct {
-	// ID is the name of the permit.
 	ID string `json:"id"`
 	// BootID is the boot in which the permit was used.
 	BootID string `json:"bootID"`
@@ -62,7 +61,7 @@ type document struct {
 	Entries map[string]Entry `json:"entries,omitempty"`
 	Permits []Permit         `json:"permits,omitempty"`
 	Boot    *boot            `json:"boot,omitempty"`
-	// Files contains, by name, the saved files. They were saved before a program of the host changed them for the agent.
+	// Files contains the saved files by name. A program of the host has changed them for the agent since.
 	Files map[string]host.FileRecord `json:"files,omitempty"`
 	// Unconfirmed are the settings that are being verified. Attempts is the result of earlier attempts.
 	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
@@ -108,7 +107,7 @@ func (j *Journal) Load() error {
 func (j *Journal) readDocument() (document, error) {
 	data, err := j.fs.ReadFile(File)
 	if errors.Is(err, fs.ErrNotExist) {
-		return document{Version: version}, j.neverWritten()
+		return document{Version: version}, j.checkTraces()
 	}
 	if err != nil {
 		return document{}, err
@@ -120,7 +119,8 @@ func (j *Journal) readDocument() (document, error) {
 	return doc, j.recordUnknown(data)
 }
 
-func (j *Journal) neverWritten() error {
+// checkTraces returns an error if a trace shows that a missing journal was lost.
+func (j *Journal) checkTraces() error {
 	for _, trace := range j.traces {
 		found, err := j.findTrace(trace)
 		if err != nil {
@@ -138,7 +138,10 @@ func (j *Journal) neverWritten() error {
 func (j *Journal) findTrace(trace string) (string, error) {
 	if strings.Contains(trace, "*") {
 		found, err := j.fs.Glob("/", strings.TrimPrefix(trace, "/"))
-		return strings.Join(found[:min(len(found), 1)], ""), err
+		if len(found) == 0 {
+			return "", err
+		}
+		return found[0], err
 	}
 	if _, err := j.fs.Lstat(trace); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -154,7 +157,8 @@ func parseDocument(data []byte) (document, error) {
 		return document{}, fmt.Errorf("parse %s: %w", File, err)
 	}
 	if head.Version != version {
-		return document{}, fmt.Errorf("parse %s: version %d, this build supports version %d", File, head.Version, version)
+		return document{}, fmt.Errorf("parse %s: version %d, this build supports version %d; run the agent release that wrote it",
+			File, head.Version, version)
 	}
 	var doc document
 	decoder := json.NewDecoder(bytes.NewReader(data))
@@ -260,7 +264,7 @@ func (doc *document) removeBootFact(name string) {
 	doc.Boot = next
 }
 
-// KeptFiles returns, by name, the saved files. They were saved before a program of the host changed them for the agent.
+// KeptFiles returns the saved files by name. A program of the host has changed them for the agent since.
 func (j *Journal) KeptFiles() map[string]host.FileRecord { return maps.Clone(j.doc.Files) }
 
 // KeepFiles saves these files durably before it returns, and drops all others. It rejects files of more than 256 KiB in total.
@@ -281,9 +285,8 @@ func (j *Journal) Remove(bootID string) (bool, error) {
 	if j.err != nil {
 		return false, j.err
 	}
-	inThisBoot := func(p Permit) bool { return p.BootID == bootID }
 	if len(j.doc.Entries) > 0 || len(j.doc.Files) > 0 || j.doc.Unconfirmed != nil || len(j.unknown) > 0 ||
-		slices.ContainsFunc(j.doc.Permits, inThisBoot) {
+		slices.ContainsFunc(j.doc.Permits, func(p Permit) bool { return p.BootID == bootID }) {
 		return false, nil
 	}
 	if err := j.fs.Remove(File); err != nil {

@@ -12,18 +12,15 @@ import (
 // them. They are set and restored together.
 type Unconfirmed struct {
 	// Hash is the hash of the settings to which they belong.
-	Hash string `json:"hash,omitempty"`
-	// BootID is the boot in which they were set.
+	Hash   string `json:"hash,omitempty"`
 	BootID string `json:"bootID"`
-	// Deadline is the end of the verification by the wall clock, which may jump. It is for messages, and for agents of earlier releases, which know
-	// no other deadline.
+	// Deadline is the end of the verification by the wall clock, which may jump. It is for messages and agents of earlier releases.
 	Deadline time.Time `json:"deadline"`
 	// DeadlineSinceBoot is the end of the verification by the boot clock. It is stored among the facts of the boot BootID, where agents of earlier
 	// releases accept it. Zero if an earlier release wrote the journal, or if the boot is over.
 	DeadlineSinceBoot time.Duration `json:"-"`
 	// Reverted is true once the previous values are effective again.
-	Reverted bool `json:"putBack,omitempty"`
-	// Settings are the settings by key.
+	Reverted bool                          `json:"putBack,omitempty"`
 	Settings map[string]UnconfirmedSetting `json:"settings"`
 }
 
@@ -45,7 +42,7 @@ type attempts struct {
 	Hash string `json:"hash"`
 	// Interrupted is the number of attempts that the end of the agent or of the boot interrupted.
 	Interrupted int `json:"interrupted,omitempty"`
-	// Rejected contains, by key, the values that are not tried again. Why is the reason.
+	// Rejected contains, by key, the values that must not be tried again. Reason explains it.
 	Rejected map[string]string `json:"refused,omitempty"`
 	Reason   string            `json:"why,omitempty"`
 }
@@ -112,9 +109,7 @@ func (j *Journal) Confirm() error {
 }
 
 // Abandon ends the unconfirmed settings, which are restored. The attempt has no result.
-func (j *Journal) Abandon() error {
-	return j.updateDocument((*document).endUnconfirmed)
-}
+func (j *Journal) Abandon() error { return j.updateDocument((*document).endUnconfirmed) }
 
 // Reject ends the unconfirmed settings, which are restored. Their values must not be tried again.
 func (j *Journal) Reject(reason string) error {
@@ -126,8 +121,7 @@ func (j *Journal) Reject(reason string) error {
 	})
 }
 
-// Interrupt ends the unconfirmed settings, which are restored, and counts an interrupted attempt. After too many in a row, it records the reason why
-// they are not tried again.
+// Interrupt ends the unconfirmed settings, which are restored, and counts an interrupted attempt. After too many in a row, it rejects them.
 func (j *Journal) Interrupt(reason string) error {
 	return j.updateDocument(func(doc *document) {
 		u := doc.Unconfirmed

@@ -57,36 +57,35 @@ func parseTree(data []byte) (tree any, err error) {
 }
 
 // listUnknown lists the paths of the fields in a JSON value that its type does not have, sorted.
-func listUnknown(value any, t reflect.Type, at string) []string {
+func listUnknown(value any, t reflect.Type, path string) []string {
 	var list []string
-	t = typeOfValue(t)
+	t = pointedType(t)
 	switch value := value.(type) {
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(value)) {
 			_, field, isKnown := fieldOf(t, key)
 			switch {
 			case t.Kind() == reflect.Map:
-				list = append(list, listUnknown(value[key], t.Elem(), at+"["+key+"]")...)
+				list = append(list, listUnknown(value[key], t.Elem(), path+"["+key+"]")...)
 			case isKnown:
-				list = append(list, listUnknown(value[key], field, joinPath(at, key))...)
+				list = append(list, listUnknown(value[key], field, joinPath(path, key))...)
 			case t.Kind() == reflect.Struct:
-				list = append(list, joinPath(at, key))
+				list = append(list, joinPath(path, key))
 			}
 		}
 	case []any:
 		for i := range value {
-			list = append(list, listUnknown(value[i], t.Elem(), fmt.Sprintf("%s[%d]", at, i))...)
+			list = append(list, listUnknown(value[i], t.Elem(), fmt.Sprintf("%s[%d]", path, i))...)
 		}
 	}
 	return list
 }
 
-func joinPath(at, key string) string { return strings.TrimPrefix(at+"."+key, ".") }
+func joinPath(path, key string) string { return strings.TrimPrefix(path+"."+key, ".") }
 
-// mergeUnknown adds to a JSON value of a type the fields of its earlier form that the type does not have. The fields of an entry
-// that was removed or replaced are dropped with it.
+// mergeUnknown adds the fields that the type does not have from the earlier form of a JSON value. An entry that was removed or replaced loses them.
 func mergeUnknown(value, earlier any, t reflect.Type) {
-	t = typeOfValue(t)
+	t = pointedType(t)
 	switch value := value.(type) {
 	case map[string]any:
 		earlier, _ := earlier.(map[string]any)
@@ -116,28 +115,27 @@ func mergeUnknown(value, earlier any, t reflect.Type) {
 	}
 }
 
-// identities are the fields of the document that identify an object: a permit, a boot, the settings of an attempt.
+// identities are the fields that identify an object of the document: a permit, a boot, the settings of an attempt.
 var identities = []string{"id", "hash"}
 
 // isSame reports whether two JSON objects of a type are two versions of one object.
 func isSame(a, b any, t reflect.Type) bool {
 	x, isObject := a.(map[string]any)
-	y, both := b.(map[string]any)
-	return isObject && both && !slices.ContainsFunc(identities, func(name string) bool {
-		_, _, isKnown := fieldOf(typeOfValue(t), name)
+	y, isOther := b.(map[string]any)
+	return isObject && isOther && !slices.ContainsFunc(identities, func(name string) bool {
+		_, _, isKnown := fieldOf(pointedType(t), name)
 		return isKnown && x[name] != y[name]
 	})
 }
 
-func typeOfValue(t reflect.Type) reflect.Type {
+func pointedType(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	return t
 }
 
-// fieldOf returns the name and type of the field that a key of a JSON object is decoded into. As in encoding/json, case does
-// not matter.
+// fieldOf returns the name and type of the field that a key of a JSON object is decoded into. As in encoding/json, case does not matter.
 func fieldOf(t reflect.Type, key string) (name string, field reflect.Type, isKnown bool) {
 	if t.Kind() != reflect.Struct {
 		return "", nil, false

@@ -31,8 +31,7 @@ type Options struct {
 	Merge func(original, desired []string) []string
 	// Differences returns the names of the desired options that a mount with the observed options does not have.
 	Differences func(desired, observed []string) []string
-	// Weakened returns a desired option that would make a mount weaker than its current options, and the option that it would remove. Empty if there
-	// is none.
+	// Weakened returns a desired option that would make a mount weaker, and the current option that it would remove. Empty if there is none.
 	Weakened func(current, desired []string) (option, loses string)
 	// Hazardous reports whether an option can break a file system that the system needs.
 	Hazardous func(option string) bool
@@ -67,12 +66,12 @@ func New(files host.FS, runner host.Runner, entries func() ([]mounts.Entry, erro
 }
 
 // Confine implements host.Confined.
-func (s *Subject) Confine(refuse func(place string) string) { s.checkPlace = refuse }
+func (s *Subject) Confine(checkPlace func(place string) string) { s.checkPlace = checkPlace }
 
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
 
-func parseSetting(setting host.Setting) (glob, fsType string, wanted []string, err error) {
+func parseSetting(setting host.Setting) (glob, fsType string, options []string, err error) {
 	m := valueBytes.FindStringSubmatch(setting.Value)
 	glob = "/" + setting.Name
 	if m == nil || !nameBytes.MatchString(setting.Name) || path.Clean(glob) != glob {
@@ -83,26 +82,26 @@ func parseSetting(setting host.Setting) (glob, fsType string, wanted []string, e
 
 // desiredByPoint merges the settings by mount point. If two settings match one file system, the later one by name wins.
 func (s *Subject) desiredByPoint(ctx context.Context, t table, desired []host.Setting) map[string]target {
-	wanted := map[string]target{}
+	targets := map[string]target{}
 	for _, setting := range desired {
-		glob, fsType, list, err := parseSetting(setting)
+		glob, fsType, options, err := parseSetting(setting)
 		if err != nil {
 			continue
 		}
 		for _, at := range t.targetsOf(glob, fsType) {
-			at.desired = s.Merge(wanted[at.point].desired, list)
-			wanted[at.point] = at
+			at.desired = s.Merge(targets[at.point].desired, options)
+			targets[at.point] = at
 		}
 	}
-	for point, at := range wanted {
-		if at.problem = s.refusePlace(t, at); at.problem != "" {
+	for point, at := range targets {
+		if at.problem = s.findPlaceObstacle(t, at); at.problem != "" {
 			at.stays = s.mayStay(at)
 		} else {
 			at.problem = s.findObstacle(ctx, t, at)
 		}
-		wanted[point] = at
+		targets[point] = at
 	}
-	return wanted
+	return targets
 }
 
 func (s *Subject) dropInText(at target) string {
@@ -116,17 +115,16 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	if err != nil {
 		return err
 	}
-	wanted := s.desiredByPoint(ctx, t, desired)
+	targets := s.desiredByPoint(ctx, t, desired)
 	retained, touched := map[string]bool{}, []string{}
-	for _, point := range slices.Sorted(maps.Keys(wanted)) {
-		at := wanted[point]
-		if at.stays {
+	for _, point := range slices.Sorted(maps.Keys(targets)) {
+		at := targets[point]
+		if at.stays || at.problem == "" {
 			retained[at.unit.dropIn()] = true
 		}
 		if at.problem != "" {
 			continue
 		}
-		retained[at.unit.dropIn()] = true
 		touched = append(touched, at.unit.name)
 		if err := s.fs.KeepFile(at.unit.dropIn(), s.dropInText(at)); err != nil {
 			return err
@@ -139,8 +137,8 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	if err := s.reloadUnits(ctx, append(touched, dropped...)); err != nil {
 		return err
 	}
-	for _, point := range slices.Sorted(maps.Keys(wanted)) {
-		if at := wanted[point]; at.problem == "" {
+	for _, point := range slices.Sorted(maps.Keys(targets)) {
+		if at := targets[point]; at.problem == "" {
 			if err := s.applyLive(ctx, at); err != nil {
 				s.failed[point] = err.Error()
 			}
@@ -189,13 +187,13 @@ var accessTimes = [][]string{{"noatime", "relatime", "strictatime"}, {"nodiratim
 
 // remountEntry changes the access times of a mount, and keeps its other flags and its superblock. systemd runs the command, because these flags
 // belong to a mount in the host's mount namespace, and a container has only a copy of that.
-func (s *Subject) remountEntry(ctx context.Context, m *mounts.Entry, wanted []string) error {
+func (s *Subject) remountEntry(ctx context.Context, m *mounts.Entry, desired []string) error {
 	if !plain.MatchString(m.Source) || !plain.MatchString(m.Point) {
 		return fmt.Errorf("remount %s: device or mount point has characters that are not allowed", m.Point)
 	}
 	flags := slices.Clone(m.Flags)
 	for _, group := range accessTimes {
-		chosen := lastOf(wanted, group)
+		chosen := lastOf(desired, group)
 		if chosen == "" {
 			chosen = lastOf(m.Flags, group)
 		}
@@ -211,48 +209,47 @@ func (s *Subject) remountEntry(ctx context.Context, m *mounts.Entry, wanted []st
 }
 
 func lastOf(options, group []string) string {
-	last := ""
-	for _, o := range options {
+	for _, o := range slices.Backward(options) {
 		if slices.Contains(group, o) {
-			last = o
+			return o
 		}
 	}
-	return last
+	return ""
 }
 
 // Observe implements host.Subject.
 func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Observation {
 	t, err := s.readTable()
-	var wanted map[string]target
+	var targets map[string]target
 	if err == nil {
-		wanted = s.desiredByPoint(ctx, t, desired)
+		targets = s.desiredByPoint(ctx, t, desired)
 	}
 	return host.ObserveEach(desired, host.NextMount, func(o *host.Observation, setting host.Setting) error {
-		glob, fsType, list, parseErr := parseSetting(setting)
+		glob, fsType, options, parseErr := parseSetting(setting)
 		if all := errors.Join(parseErr, err); all != nil {
 			return all
 		}
 		s.types[setting.Name] = fsType
-		if !slices.ContainsFunc(list, func(option string) bool { return !isLive(option) }) {
+		if !slices.ContainsFunc(options, func(option string) bool { return !isAccessTime(option) }) {
 			o.Effect = host.Live
 		}
-		s.observeSetting(o, wanted, t.targetsOf(glob, fsType))
+		s.observeSetting(o, targets, t.targetsOf(glob, fsType))
 		return nil
 	})
 }
 
-func isLive(option string) bool {
+func isAccessTime(option string) bool {
 	return slices.ContainsFunc(accessTimes, func(group []string) bool { return slices.Contains(group, option) })
 }
 
 // severity orders states, to combine the states of several file systems. States that need an action outrank exceptions.
 var severity = []host.State{host.InSync, host.Unsupported, host.Pending, host.Shadowed, host.Drifted, host.Failed}
 
-func (s *Subject) observeSetting(o *host.Observation, wanted map[string]target, found []target) {
+func (s *Subject) observeSetting(o *host.Observation, targets map[string]target, found []target) {
 	o.State = host.InSync
 	var observed, notes, costs []string
 	for _, at := range found {
-		at = wanted[at.point]
+		at = targets[at.point]
 		state, note := s.evaluateTarget(at)
 		if slices.Index(severity, state) > slices.Index(severity, o.State) {
 			o.State = state
@@ -289,11 +286,10 @@ func (s *Subject) evaluateTarget(at target) (host.State, string) {
 		return host.Unsupported, at.problem
 	}
 	data, err := s.fs.ReadFile(at.unit.dropIn())
-	staged := err == nil && string(data) == s.dropInText(at)
 	switch {
 	case s.failed[at.point] != "":
 		return host.Failed, s.failed[at.point]
-	case !staged:
+	case err != nil || string(data) != s.dropInText(at):
 		return host.Drifted, "not staged in " + at.unit.dropIn()
 	case at.mount == nil && at.unit.later == "":
 		return host.Pending, "not mounted; takes effect at the next mount"

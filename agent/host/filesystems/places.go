@@ -10,9 +10,9 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 )
 
-// refusePlace returns the reason why a file system must not be changed, whatever its desired options are. The reason is its mount point, or other
-// content on it. Names are compared after their symbolic links are resolved.
-func (s *Subject) refusePlace(t table, at target) string {
+// findPlaceObstacle returns the reason why a file system must not be changed, whatever its desired options are: its mount point, or content on it.
+// Names are compared after their symbolic links are resolved.
+func (s *Subject) findPlaceObstacle(t table, at target) string {
 	if s.checkPlace == nil {
 		return ""
 	}
@@ -34,12 +34,12 @@ func (s *Subject) refusePlace(t table, at target) string {
 			return fmt.Sprintf("it is in %s, which resolves to %s", dir, resolvedDir)
 		}
 	}
-	return s.refuseUse(t, at)
+	return s.findUseObstacle(t, at)
 }
 
-// refuseUse finds other mounts that show the purpose of a file system: system directories, or layers of containers. A bind mount inherits the options
-// of the mount that it is made from.
-func (s *Subject) refuseUse(t table, at target) string {
+// findUseObstacle finds other mounts that show the purpose of a file system: system directories, or layers of containers. A bind mount inherits the
+// options of the mount that it is made from.
+func (s *Subject) findUseObstacle(t table, at target) string {
 	if at.mount == nil {
 		return ""
 	}

@@ -41,7 +41,13 @@ func (s *Subject) restoreSetting(ctx context.Context, o *host.Observation) error
 	if err != nil {
 		return err
 	}
-	if err := s.reloadUnits(ctx, unitNames(t.targetsOf("/"+o.Name, ""))); err != nil {
+	var units []string
+	for _, at := range t.targetsOf("/"+o.Name, "") {
+		if at.unit.name != "" {
+			units = append(units, at.unit.name)
+		}
+	}
+	if err := s.reloadUnits(ctx, units); err != nil {
 		return err
 	}
 	originals := map[string][]string{}
@@ -82,14 +88,4 @@ func explicitOptions(options []string) []string {
 		}
 	}
 	return options
-}
-
-func unitNames(targets []target) []string {
-	var names []string
-	for _, at := range targets {
-		if at.unit.name != "" {
-			names = append(names, at.unit.name)
-		}
-	}
-	return names
 }

@@ -36,7 +36,7 @@ func effectiveOptions(m *mounts.Entry) []string { return append(slices.Clone(m.S
 type table struct {
 	units  map[string]unit
 	mounts map[string]*mounts.Entry
-	// root is the root file system's device.
+	// root is the device of the root file system.
 	root string
 }
 
@@ -62,14 +62,14 @@ func (s *Subject) readTable() (table, error) {
 func (t table) targetsOf(glob, fsType string) []target {
 	found := map[string]target{}
 	for point, m := range t.mounts {
-		disk := !strings.HasPrefix(m.Device, "0:") || strings.HasPrefix(m.Source, "/dev/")
-		if point != "/" && matchesGlob(glob, point) && m.Root == "/" && (fsType == m.FSType || fsType == "" && disk) {
+		isDisk := !strings.HasPrefix(m.Device, "0:") || strings.HasPrefix(m.Source, "/dev/")
+		if point != "/" && matchesGlob(glob, point) && m.Root == "/" && (fsType == m.FSType || fsType == "" && isDisk) {
 			found[point] = target{point: point, unit: t.units[point], mount: m}
 		}
 	}
 	for point, u := range t.units {
-		disk := strings.HasPrefix(u.source, "/dev/")
-		if point != "/" && t.mounts[point] == nil && matchesGlob(glob, point) && (fsType == u.fsType || fsType == "" && disk) {
+		isDisk := strings.HasPrefix(u.source, "/dev/")
+		if point != "/" && t.mounts[point] == nil && matchesGlob(glob, point) && (fsType == u.fsType || fsType == "" && isDisk) {
 			found[point] = target{point: point, unit: u}
 		}
 	}
@@ -88,7 +88,7 @@ func matchesGlob(glob, point string) bool {
 func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 	switch {
 	case !plain.MatchString(at.point):
-		return "its name has characters that are not allowed in files and commands"
+		return "its mount point has characters that are not allowed in files and commands: set its options in fstab or its mount unit"
 	case at.mount != nil && at.mount.Device == t.root:
 		return "the kernel mounts the root file system: set its options by the kernel argument rootflags=, e.g. rootflags=" +
 			strings.Join(at.desired, ",")
@@ -101,7 +101,7 @@ func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 		return weakness
 	}
 	if value, isSet := valueOf(at.desired, "logbsize"); isSet {
-		return s.examineLog(ctx, at, value)
+		return s.findLogObstacle(ctx, at, value)
 	}
 	return ""
 }
@@ -109,11 +109,11 @@ func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 // findWeakness returns a message if a desired option would make a mount weaker than its unit does, or would drop effective quotas. Only the unit
 // decides about write access, because an error may have made a file system read-only.
 func (s *Subject) findWeakness(at target) string {
-	floors := [][]string{at.unit.originalOptions()}
+	minimums := [][]string{at.unit.originalOptions()}
 	if at.mount != nil {
-		floors = append(floors, slices.DeleteFunc(effectiveOptions(at.mount), func(o string) bool { return o == "ro" }))
+		minimums = append(minimums, slices.DeleteFunc(effectiveOptions(at.mount), func(o string) bool { return o == "ro" }))
 	}
-	for _, options := range floors {
+	for _, options := range minimums {
 		if option, loses := s.Weakened(options, at.desired); option != "" {
 			return fmt.Sprintf("%s would weaken its mount, which has %s: remove %s from mountOptions in spec.node.filesystems", option, loses, option)
 		}
@@ -121,9 +121,8 @@ func (s *Subject) findWeakness(at target) string {
 	return ""
 }
 
-// examineLog reads the version and the stripe unit of the log, because a mount with a buffer that does not fit them fails. The effective buffer fits
-// already.
-func (s *Subject) examineLog(ctx context.Context, at target, value string) string {
+// findLogObstacle reads the version and the stripe unit of the log: a mount with a buffer that does not fit them fails. The effective buffer fits.
+func (s *Subject) findLogObstacle(ctx context.Context, at target, value string) string {
 	if at.mount == nil {
 		return "it is not mounted: its log can be checked only while it is mounted"
 	}
@@ -138,9 +137,9 @@ func (s *Subject) examineLog(ctx context.Context, at target, value string) strin
 		return "the version of its log is unknown: " + err.Error()
 	}
 	log := parseLog(string(out))
-	switch size := inBytes(value); {
+	switch size := parseSize(value); {
 	case log.version == 0:
-		return "xfs_info does not show the version of its log"
+		return "xfs_info does not show the version of its log: remove logbsize from mountOptions in spec.node.filesystems"
 	case log.version == 1 && size > maxLogV1:
 		return fmt.Sprintf("its log is version 1, with buffers of at most 32k: unmount it and run xfs_admin -j %s, or create it again", at.mount.Source)
 	case size < log.stripeUnit:
@@ -172,8 +171,7 @@ func parseLog(out string) logInfo {
 	rest, _, _ = strings.Cut(rest, "\nrealtime ")
 	values := map[string]int64{}
 	for _, m := range logWord.FindAllStringSubmatch(rest, -1) {
-		n, err := strconv.ParseInt(m[2], 10, 64)
-		if err == nil {
+		if n, err := strconv.ParseInt(m[2], 10, 64); err == nil {
 			values[m[1]] = n
 		}
 	}
@@ -181,17 +179,16 @@ func parseLog(out string) logInfo {
 }
 
 func valueOf(options []string, name string) (string, bool) {
-	value, found := "", false
-	for _, o := range options {
-		if v, ok := strings.CutPrefix(o, name+"="); ok {
-			value, found = v, true
+	for _, o := range slices.Backward(options) {
+		if value, ok := strings.CutPrefix(o, name+"="); ok {
+			return value, true
 		}
 	}
-	return value, found
+	return "", false
 }
 
-// inBytes parses a number with or without the suffix k or m.
-func inBytes(text string) int64 {
+// parseSize parses a number with or without the suffix k or m.
+func parseSize(text string) int64 {
 	digits := strings.TrimRight(text, "kKmM")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
@@ -207,17 +204,17 @@ func inBytes(text string) int64 {
 }
 
 // bufferNote returns a message with the memory use of the log buffers of a file system. Empty if no logbsize is desired.
-func bufferNote(wanted []string, m *mounts.Entry) string {
-	size, isSet := valueOf(wanted, "logbsize")
+func bufferNote(desired []string, m *mounts.Entry) string {
+	size, isSet := valueOf(desired, "logbsize")
 	if !isSet {
 		return ""
 	}
-	count, ok := valueOf(wanted, "logbufs")
+	count, ok := valueOf(desired, "logbufs")
 	if !ok && m != nil {
 		count, ok = valueOf(effectiveOptions(m), "logbufs")
 	}
 	if !ok {
 		count = "8"
 	}
-	return fmt.Sprintf("its log buffers use %s x %s = %d KiB of memory", count, size, inBytes(count)*inBytes(size)>>10)
+	return fmt.Sprintf("its log buffers use %s x %s = %d KiB of memory", count, size, parseSize(count)*parseSize(size)>>10)
 }

@@ -129,8 +129,7 @@ func (u *unit) readFile(files host.FS, file string) (setsOptions bool, err error
 	return setsOptions, nil
 }
 
-// reloadUnits makes systemd read its units again if systemd reports that one of them has changed. This also covers an agent that stopped after it
-// wrote a file and before the reload.
+// reloadUnits makes systemd read its units again if one of them has changed, also after an agent that stopped between a write and the reload.
 func (s *Subject) reloadUnits(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil

@@ -19,8 +19,7 @@ const (
 	MaxBackOff = 6 * time.Hour
 )
 
-// SkipPause is the minimum pause for a node that could not have been drained. If the node has waited longer, the pause is as long as that wait, up
-// to BackOff.
+// SkipPause is the minimum pause for a node that could not have been drained. After a longer wait, the pause is as long as the wait, up to BackOff.
 const SkipPause = time.Minute
 
 // SkipNode returns the note of a node that is next in the queue but skipped because its drain would not finish. Pods that run to completion

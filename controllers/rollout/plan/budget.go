@@ -72,16 +72,16 @@ func (p *planner) addRemedy(n *nodeState) {
 	if n.hasFailed() || n.isDisrupted() || n.Deleting || n.Leaving != "" {
 		return
 	}
-	way := "set rollout.ignoreUnavailableAfterSeconds to continue without it"
+	remedy := "set rollout.ignoreUnavailableAfterSeconds to continue without it"
 	if end, ends := p.unmanagedEnd(n); len(n.Profiles) == 0 && ends {
-		way = "no profile selects it, so it stops counting at " + formatTime(end)
+		remedy = "no profile selects it, so it stops counting at " + formatTime(end)
 	} else if len(n.Profiles) == 0 {
-		way = "no profile selects it; set the manager's --unmanaged-counts-for to continue without it"
+		remedy = "no profile selects it; set the manager's --unmanaged-counts-for to continue without it"
 	}
-	p.cluster.remedies[n.Name] = way
+	p.cluster.remedies[n.Name] = remedy
 	for _, name := range n.Profiles {
 		if profileBudget := p.budgets[name]; profileBudget != nil {
-			profileBudget.remedies[n.Name] = way
+			profileBudget.remedies[n.Name] = remedy
 		}
 	}
 }
@@ -114,24 +114,24 @@ func (b *budget) isSpent() bool { return len(b.users) >= b.limit }
 // nodes in the queue list the users of the budget. The messages of thousands of nodes must not change with every claim.
 func (p *planner) checkBudget(n *nodeState) (reason, message string) {
 	const detailed = 3
-	spent, whose := (*budget)(nil), ""
+	spent, owner := (*budget)(nil), ""
 	for _, name := range n.need.names {
 		if profileBudget := p.budgets[name]; profileBudget.isSpent() {
-			spent, whose = profileBudget, "StorageClientProfile "+name
+			spent, owner = profileBudget, "StorageClientProfile "+name
 			break
 		}
 	}
 	if p.cluster.isSpent() {
-		spent, whose = p.cluster, "the cluster"
+		spent, owner = p.cluster, "the cluster"
 	}
 	switch {
 	case spent == nil:
 		return "", ""
 	case p.waitingNodes >= detailed:
-		return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("Reboot limit of %s reached; at least %d nodes ahead in the queue", whose, detailed)
+		return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("Reboot limit of %s reached; at least %d nodes ahead in the queue", owner, detailed)
 	}
 	return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("Reboot limit of %s reached (%d of %d nodes): %s",
-		whose, spent.limit, spent.nodes, spent.describeUsers())
+		owner, spent.limit, spent.nodes, spent.describeUsers())
 }
 
 // describeUsers lists the nodes that use up the budget, the ways to free it, and the nodes that do not count.

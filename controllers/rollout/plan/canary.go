@@ -50,7 +50,8 @@ func (p *planner) checkCanary(n *nodeState) (reason, message string) {
 			}
 			return v1alpha1.RolloutReasonWaitingForCanary, message
 		case len(verdict.failed) > 0:
-			return v1alpha1.RolloutReasonCanaryFailed, fmt.Sprintf("The canary of StorageClientProfile %s has failed: %s", name, text.List(verdict.failed))
+			return v1alpha1.RolloutReasonCanaryFailed, fmt.Sprintf("The canary of StorageClientProfile %s has failed: %s; %s",
+				name, text.List(verdict.failed), retryRemedy(name))
 		case len(verdict.pending) > 0:
 			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("Waiting for the canary of StorageClientProfile %s: %s",
 				name, text.List(verdict.pending))
@@ -79,8 +80,8 @@ func (p *planner) evaluateCanary(key canaryKey) canary {
 			break
 		}
 		done, doneTime := p.doneSince(n)
-		end, well := n.soakEnd(doneTime, soak)
-		soaked := done && well && !end.After(p.Now)
+		end, canComplete := n.soakEnd(doneTime, soak)
+		soaked := done && canComplete && !end.After(p.Now)
 		if rule.NodeSelector != nil && !selector(n.Labels) {
 			if soaked {
 				evidence = append(evidence, n.Name)
@@ -91,7 +92,7 @@ func (p *planner) evaluateCanary(key canaryKey) canary {
 			continue
 		}
 		out.members = append(out.members, n.Name)
-		if !done || (!soaked && (n.unavailabilityReason() != "" || !well)) {
+		if !done || (!soaked && (n.unavailabilityReason() != "" || !canComplete)) {
 			out.pending = append(out.pending, n.Name)
 			if n.hasFailed() {
 				out.failed = append(out.failed, n.Name)
@@ -155,10 +156,9 @@ func (n *nodeState) isUpToDate() bool {
 	return n.note.Phase == v1alpha1.RolloutUpToDate && n.note.BootHash == n.target
 }
 
-// soakEnd returns the end of the soak of a node that has had its settings since the given time. well is false if the soak cannot complete now: the
-// node, or one of its storage servers, failed before the end. Time during which a node is down is no evidence, so a node that came back before the
-// end starts again.
-func (n *nodeState) soakEnd(start time.Time, soak time.Duration) (end time.Time, well bool) {
+// soakEnd returns the end of the soak of a node that has had its settings since the given time. canComplete is false if the node, or one of its
+// storage servers, failed before the end. Time during which a node is down is no evidence: a node that came back before the end starts again.
+func (n *nodeState) soakEnd(start time.Time, soak time.Duration) (end time.Time, canComplete bool) {
 	end = start.Add(soak)
 	if !n.Ready {
 		return end, n.UnavailableSince != nil && !n.UnavailableSince.Before(end)
@@ -169,9 +169,8 @@ func (n *nodeState) soakEnd(start time.Time, soak time.Duration) (end time.Time,
 	return end, !slices.ContainsFunc(n.failingServers(), func(s v1alpha1.ServerStatus) bool { return s.Since == nil || s.Since.Time.Before(end) })
 }
 
-// lacksBootSettings reports whether a setting that requires a reboot is not effective on the node, exceptions aside. If no reboot is due, the
-// rollout will not reboot for it. The setting has failed, or it waits for a boot by another user, for example because the boot loader is not
-// proven.
+// lacksBootSettings reports whether a setting that requires a reboot is not effective on the node, exceptions aside. If no reboot is due, the rollout
+// will not reboot for it. The setting has failed, or it waits for a boot by another user, for example because the boot loader is not proven.
 func (n *nodeState) lacksBootSettings() bool { return len(onlyBootSettings(n.settings.Missing())) > 0 }
 
 // cannotBeCanary reports whether a node cannot be a canary. A node that is disrupted, or that only soaks, stays in the canary. If others are about
@@ -190,8 +189,8 @@ func (p *planner) cannotBeCanary(n *nodeState, done bool) bool {
 	never := n.need.kind == needNone && !n.isChanging() && n.lacksBootSettings()
 	if n.need.kind == needReboot {
 		obstacle, _ := n.checkAcceptance()
-		last, _ := p.checkControlPlane(n)
-		never = obstacle != "" || last == v1alpha1.RolloutReasonLastControlPlaneNode
+		reason, _ := p.checkControlPlane(n)
+		never = obstacle != "" || reason == v1alpha1.RolloutReasonLastControlPlaneNode
 	}
 	return never || n.unavailabilityReason() != "" || p.isBackingOff(n) || len(n.failingServers()) > 0
 }

@@ -31,9 +31,9 @@ func (p *planner) advanceDisruption(n *nodeState) {
 	}
 }
 
-// handleLeavingNode stops work on a node that others are about to remove, as on a Node that is being deleted. It evicts no more pods and gives no
-// permit. The cordon stays, because the others may treat it as theirs. If they change their mind, the disruption continues. Only a failed reboot is
-// recorded, because it may be the reason for the removal.
+// handleLeavingNode stops work on a node that others are about to remove: it evicts no more pods and gives no permit. The cordon stays, because
+// the others may treat it as theirs. If the taint is removed, the disruption continues. Only a failed reboot is recorded, because it may be the
+// reason for the removal.
 func (p *planner) handleLeavingNode(n *nodeState) {
 	n.maintenance = n.reportedMaintenance
 	isLost := false
@@ -76,7 +76,7 @@ func (p *planner) addMissingClaim(n *nodeState) {
 // acceptBooted handles a node that has booted since its permit. It returns the node to service once it is healthy, or marks it as failed.
 func (p *planner) acceptBooted(n *nodeState) {
 	if n.Mark == nil {
-		// The cordon is gone, or someone removed the annotation and so owns the cordon. Only the claim is left.
+		// The cordon is gone, or a user removed the annotation and owns the cordon. Only the claim is left.
 		p.returnToService(n, v1alpha1.RolloutReasonAccepted)
 		return
 	}
@@ -107,8 +107,8 @@ func (p *planner) acceptBooted(n *nodeState) {
 	message := fmt.Sprintf("The node did not become healthy within %s of its reboot permit: %s", p.rebootTimeout(n), n.acceptanceObstacle())
 	switch {
 	case late && (n.isPermitOutdated() || !n.Ready || p.isInFuture(n.ReadySince.Add(p.rebootTimeout(n)))):
-		// A node that hung and was power-cycled gets the full time to become healthy, counted from when it became Ready. It then gets another
-		// attempt with the settings that are now desired, or its report decides: it may have booted its old boot entry.
+		// A node that hung and was power-cycled gets the full time to become healthy once it is Ready. It then gets another attempt with the
+		// settings that are now desired, or its report decides: it may have booted its old boot entry.
 		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message)
 		return
 	case late:
@@ -125,9 +125,9 @@ func (p *planner) acceptBooted(n *nodeState) {
 }
 
 func (p *planner) failWithoutEffect(n *nodeState) bool {
-	switch rejectedSettings := n.settings.Ineffective(); {
-	case len(rejectedSettings) > 0:
-		p.failBooted(n, v1alpha1.RolloutReasonRebootWithoutEffect, "Settings failed after the reboot: "+standing.Describe(rejectedSettings))
+	switch ineffective := n.settings.Ineffective(); {
+	case len(ineffective) > 0:
+		p.failBooted(n, v1alpha1.RolloutReasonRebootWithoutEffect, "Settings failed after the reboot: "+standing.Describe(ineffective))
 	case n.need.kind == needReboot:
 		p.failBooted(n, v1alpha1.RolloutReasonRebootWithoutEffect, "The reboot had no effect on: "+text.List(n.ClientNode.Status.RebootRequiredBy))
 	default:
@@ -179,8 +179,7 @@ func (p *planner) rebootTimeout(n *nodeState) time.Duration {
 
 func (p *planner) isOverdue(n *nodeState) bool { return !p.isInFuture(p.rebootDeadline(n)) }
 
-// settleNode watches a healthy node for a while, and then returns it to service. Another boot in that time restarts the watch, even if the rollout
-// did not observe the node being down.
+// settleNode watches a healthy node for a while, and then returns it to service. Another boot in that time, observed or not, restarts the watch.
 func (p *planner) settleNode(n *nodeState) {
 	start := p.Now
 	if n.note.Phase == v1alpha1.RolloutSettling && n.note.BootID == n.BootID {
@@ -197,7 +196,7 @@ func (p *planner) settleNode(n *nodeState) {
 	p.returnToService(n, v1alpha1.RolloutReasonAccepted)
 }
 
-// returnToService returns a node to service: uncordon, then the claim, then the note and a permit that is older than the boot.
+// returnToService uncordons a node, then releases its claim, then writes the note and clears a permit that is older than the boot.
 func (p *planner) returnToService(n *nodeState, reason string) {
 	n.maintenance = MaintenanceNone
 	p.updateMaintenance(n)
@@ -222,8 +221,7 @@ func (p *planner) returnToService(n *nodeState, reason string) {
 	}
 }
 
-// endDisruption returns a node to service while another manager, about to stop, might give the permit at the same time. It writes the note first,
-// so that such a permit meets a conflict.
+// endDisruption returns a node to service. It writes the note first: if another manager, about to stop, gives the permit now, it meets a conflict.
 func (p *planner) endDisruption(n *nodeState, reason string) {
 	p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutReleasing, reason, "Returning the node to service"))
 	p.returnToService(n, reason)
@@ -256,20 +254,20 @@ func (p *planner) awaitBoot(n *nodeState) {
 		p.keepFailedNode(n)
 		return
 	}
-	lost := n.note.Reason == v1alpha1.RolloutReasonCordonLost || !n.Unschedulable
+	isCordonLost := n.note.Reason == v1alpha1.RolloutReasonCordonLost || !n.Unschedulable
 	hasResponded := n.hasSeenSpec() || answer.Phase != ""
 	switch {
-	case answer.Phase == v1alpha1.RebootFailed && !lost:
+	case answer.Phase == v1alpha1.RebootFailed && !isCordonLost:
 		// The host may still go down, so the node stays unchanged for a while, regardless of other changes.
-		p.endRefusedAttempt(n, answer)
-	case lost, n.Mark == nil, n.isPermitOutdated(), n.hasSeenSpec() && n.need.kind == needNone:
-		p.withdrawInvalidPermit(n, lost, hasResponded)
+		p.endRejectedAttempt(n, answer)
+	case isCordonLost, n.Mark == nil, n.isPermitOutdated(), n.hasSeenSpec() && n.need.kind == needNone:
+		p.withdrawInvalidPermit(n, isCordonLost, hasResponded)
 	case answer.Phase == v1alpha1.RebootRefused:
-		p.endRefusedAttempt(n, answer)
+		p.endRejectedAttempt(n, answer)
 	case answer.Phase == v1alpha1.RebootWaiting:
 		p.awaitHost(n, answer.Message)
 	case p.isOverdue(n):
-		message := fmt.Sprintf("The agent did not use its reboot permit within %s", p.rebootTimeout(n))
+		message := fmt.Sprintf("The agent did not use its reboot permit within %s; check the log of its Pod", p.rebootTimeout(n))
 		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message))
 		// If the agent does not respond, the permit stays, because the agent may still use it.
 		if n.hasSeenSpec() {
@@ -312,9 +310,8 @@ func (p *planner) awaitHost(n *nodeState, holders string) {
 	}
 }
 
-// endRefusedAttempt ends an attempt that the agent or its host rejected. If the agent still rejects after the timeout of a drain, the node returns
-// to service.
-func (p *planner) endRefusedAttempt(n *nodeState, answer v1alpha1.RebootStatus) {
+// endRejectedAttempt ends an attempt that the agent or its host rejected. After the drain's timeout, a rejection ends the disruption.
+func (p *planner) endRejectedAttempt(n *nodeState, answer v1alpha1.RebootStatus) {
 	if answer.Phase == v1alpha1.RebootRefused && !p.Now.Before(p.drainDeadline(n)) {
 		p.withdrawPermit(n, v1alpha1.RolloutReasonPermitRefused)
 		p.backOffFrom(n, v1alpha1.RolloutReasonPermitRefused, fmt.Sprintf(
@@ -333,15 +330,15 @@ func (p *planner) withdrawPermit(n *nodeState, reason string) {
 }
 
 // withdrawInvalidPermit withdraws a permit that is no longer valid, after the agent has responded.
-func (p *planner) withdrawInvalidPermit(n *nodeState, lost, hasResponded bool) {
+func (p *planner) withdrawInvalidPermit(n *nodeState, isCordonLost, hasResponded bool) {
 	switch {
-	case hasResponded && lost:
+	case hasResponded && isCordonLost:
 		p.withdrawPermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
 		p.backOffFrom(n, v1alpha1.RolloutReasonCordonLost, "Another user or controller uncordoned the node")
 	case hasResponded:
 		p.withdrawPermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
 		p.prepareNode(n)
-	case lost:
+	case isCordonLost:
 		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonCordonLost,
 			"Another user or controller uncordoned the node while it had a reboot permit; withdrawing the permit once the agent has responded"))
 		if !n.Unschedulable {
@@ -466,8 +463,8 @@ func (p *planner) drainDeadline(n *nodeState) time.Time {
 	return p.drainStart(n).Add(toDuration(p.rulesFor(n).Drain.TimeoutSeconds))
 }
 
-// acceptRebootedAnyway accepts a node that no longer needs a reboot although the attempt in its note finished without one. Its host went down
-// after it had rejected the reboot, or someone rebooted it. The node must be as healthy as after a permitted boot.
+// acceptRebootedAnyway accepts a node that no longer needs a reboot although the attempt in its note finished without one: its host went down after
+// it had rejected the reboot, or a user rebooted it. The node must be as healthy as after a permitted boot.
 func (p *planner) acceptRebootedAnyway(n *nodeState) {
 	switch {
 	case n.isHealthy():
@@ -483,7 +480,7 @@ func (p *planner) acceptRebootedAnyway(n *nodeState) {
 func (n *nodeState) unknownNeedReason() (reason, message string) {
 	switch {
 	case !n.hasReportedSinceBoot():
-		return v1alpha1.RolloutReasonAgentSilent, "The agent has not reported since the node's last boot"
+		return v1alpha1.RolloutReasonAgentSilent, "The agent has not reported since the node's last boot; check its Pod"
 	case !n.hasReportedSettings():
 		return v1alpha1.RolloutReasonApplying, "The agent has not reported the desired settings yet"
 	}
@@ -491,8 +488,7 @@ func (n *nodeState) unknownNeedReason() (reason, message string) {
 }
 
 func (p *planner) finishDrain(n *nodeState) {
-	options := p.rulesFor(n).Drain
-	busy := n.busyMounts(*options.IgnoreDaemonSetMounts)
+	busy := n.busyMounts(*p.rulesFor(n).Drain.IgnoreDaemonSetMounts)
 	switch {
 	case !n.Drain.Gone:
 		p.awaitDrain(n, n.Drain.Reason, n.Drain.Message)
@@ -532,10 +528,10 @@ func (p *planner) awaitDrain(n *nodeState, reason, message string) {
 	p.setNote(n, v1alpha1.RolloutDraining, reason, message)
 }
 
-func (n *nodeState) busyMounts(ignoreLeft bool) []string {
+func (n *nodeState) busyMounts(ignoreDaemonSets bool) []string {
 	var busy []string
 	for _, m := range n.ClientNode.Status.BusyMounts {
-		if !ignoreLeft || m.PodUID == "" || !slices.Contains(n.Drain.IgnoredPodUIDs, m.PodUID) {
+		if !ignoreDaemonSets || m.PodUID == "" || !slices.Contains(n.Drain.IgnoredPodUIDs, m.PodUID) {
 			busy = append(busy, m.MountPoint)
 		}
 	}
@@ -545,8 +541,7 @@ func (n *nodeState) busyMounts(ignoreLeft bool) []string {
 	return busy
 }
 
-// startAttempt records the start of an attempt in the note, and gives the permit. If the note names an attempt whose permit was never given, it
-// gives that permit now.
+// startAttempt records the start of an attempt in the note, and gives the permit. An attempt in the note whose permit was never given continues.
 func (p *planner) startAttempt(n *nodeState) {
 	note := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent has its permit and reboots the node")
 	note.Since = &metav1.Time{Time: p.Now}
@@ -556,8 +551,7 @@ func (p *planner) startAttempt(n *nodeState) {
 		note.Attempts++
 	}
 	if note.Attempts > MaxAttempts {
-		message := fmt.Sprintf("The node still needs a reboot after %d permits for this boot hash", MaxAttempts)
-		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonAttemptsUsedUp, message))
+		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonAttemptsUsedUp, attemptsUsedUpText))
 		return
 	}
 	// The claim records the permit before it is given.

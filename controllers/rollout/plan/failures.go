@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/text"
@@ -19,7 +20,7 @@ const (
 	// are kept for a profile. No node should have them now: they come from former settings of other profiles.
 	maxFailedNodes = 50
 	maxOldBoots    = 20
-	// maxFailureMessage is in characters.
+	// maxFailureMessage limits a message, in characters.
 	maxFailureMessage = 160
 	// maxFailureBytes limits the total size, well within the 1 MiB of a ConfigMap.
 	maxFailureBytes = 60 << 10
@@ -39,7 +40,6 @@ type FailureChange struct {
 // lostNode is a node that is gone and had a permit.
 type lostNode struct {
 	v1alpha1.FailedNode
-
 	permit v1alpha1.ClaimedPermit
 }
 
@@ -99,13 +99,10 @@ func (s *Session) restoreNote(n *nodeState) {
 }
 
 func (s *Session) profilesRetrying(n *nodeState) []string {
-	var out []string
-	for _, name := range n.Profiles {
-		if retry, pending := s.retries[name]; pending && retry.covers(n.Name) {
-			out = append(out, name)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(n.Profiles), func(name string) bool {
+		retry, pending := s.retries[name]
+		return !pending || !retry.covers(n.Name)
+	})
 }
 
 func isSameNode(n *nodeState, failed v1alpha1.FailedNode) bool {
@@ -152,11 +149,11 @@ func (f failures) String() string {
 // countFailures counts the failed nodes of a profile: existing nodes by their notes, and nodes that are gone by the record. Failures of a boot hash
 // that no node should have now do not count.
 func (p *planner) countFailures(profile string) failures {
-	out, counted := p.failed[profile]
-	if counted {
-		return out
+	if counted, isCounted := p.failed[profile]; isCounted {
+		return counted
 	}
-	wanted := p.desiredTargets(profile)
+	var out failures
+	desired := p.desiredTargets(profile)
 	for _, n := range p.members[profile] {
 		if n.hasFailed() {
 			out.names = append(out.names, n.Name)
@@ -164,7 +161,7 @@ func (p *planner) countFailures(profile string) failures {
 	}
 	retry, pending := p.retries[profile]
 	for _, boot := range p.boots[profile] {
-		if !wanted.Has(boot.BootHash) {
+		if !desired.Has(boot.BootHash) {
 			continue
 		}
 		for _, failed := range boot.Nodes {
@@ -184,7 +181,7 @@ func (p *planner) countFailures(profile string) failures {
 		recorded := slices.ContainsFunc(p.boots[profile], func(b v1alpha1.BootFailures) bool {
 			return b.BootHash == lost.permit.BootHash && indexOfNode(b.Nodes, lost.FailedNode) >= 0
 		})
-		if p.isLostTo(lost, profile) && wanted.Has(lost.permit.BootHash) && !recorded {
+		if p.isLostTo(lost, profile) && desired.Has(lost.permit.BootHash) && !recorded {
 			out.names = append(out.names, lost.Name+" (gone)")
 		}
 	}
@@ -252,8 +249,12 @@ func (p *planner) checkFailures(name string) (reason, message string) {
 	if failed.count() == 0 || failed.count() < int(*p.profiles[name].Rollout.FailureThreshold) {
 		return "", ""
 	}
-	return v1alpha1.RolloutReasonFailureThreshold, fmt.Sprintf("StorageClientProfile %s stopped after %s failed: %s",
-		name, text.Count(failed.count(), "node"), failed)
+	return v1alpha1.RolloutReasonFailureThreshold, fmt.Sprintf("StorageClientProfile %s stopped after %s failed: %s; %s",
+		name, text.Count(failed.count(), "node"), failed, retryRemedy(name))
+}
+
+func retryRemedy(profile string) string {
+	return "change settings that require a reboot, or retry: kubectl storageclient retry " + profile
 }
 
 func (p *planner) permitOf(n *nodeState, target string) *v1alpha1.ClaimedPermit {
@@ -294,11 +295,10 @@ func (p *planner) describePermit(n *nodeState, claim *v1alpha1.Disruption) {
 }
 
 func (p *planner) writeClaim(n *nodeState, claim v1alpha1.Disruption) {
-	before := *n.claim
-	n.claim = &claim
-	if before.Encode() != claim.Encode() {
+	if n.claim.Encode() != claim.Encode() {
 		p.addStep(UpdateClaim{OnNode{n.Name}, claim})
 	}
+	n.claim = &claim
 }
 
 func (p *planner) finalNote(n *nodeState) v1alpha1.RolloutStatus {
@@ -342,11 +342,11 @@ func (p *planner) failuresOf(profile string) v1alpha1.ProfileFailures {
 			if pending && retry.covers(failed.Name) {
 				return true
 			}
-			over := p.isOver(profile, boot.BootHash, failed)
-			if over {
+			isOver := p.isOver(profile, boot.BootHash, failed)
+			if isOver {
 				p.changed.Insert(failed.Name)
 			}
-			return over
+			return isOver
 		})
 		out.Boots = append(out.Boots, boot)
 	}
@@ -357,13 +357,11 @@ func (p *planner) failuresOf(profile string) v1alpha1.ProfileFailures {
 	}
 	for _, n := range p.members[profile] {
 		note := p.finalNote(n)
-		marked := n.claim != nil && n.claim.Permit != nil && n.claim.Permit.Leaving != ""
-		if n.ClientNode != nil && note.Phase == v1alpha1.RolloutFailed && note.BootHash == n.target && !n.isChanging() && !marked {
-			failed := v1alpha1.FailedNode{Name: n.Name, UID: n.UID, Reason: note.Reason, Message: text.Cut(note.Message, maxFailureMessage)}
-			if note.Since != nil {
-				failed.At = *note.Since
-			}
-			p.addFailure(&out, profile, n.target, failed)
+		isLeaving := n.claim != nil && n.claim.Permit != nil && n.claim.Permit.Leaving != ""
+		if n.ClientNode != nil && note.Phase == v1alpha1.RolloutFailed && note.BootHash == n.target && !n.isChanging() && !isLeaving {
+			p.addFailure(&out, profile, n.target, v1alpha1.FailedNode{
+				Name: n.Name, UID: n.UID, Reason: note.Reason, Message: text.Cut(note.Message, maxFailureMessage), At: ptr.Deref(note.Since, metav1.Time{}),
+			})
 		}
 	}
 	out.Boots = slices.DeleteFunc(out.Boots, func(b v1alpha1.BootFailures) bool { return len(b.Nodes)+b.More == 0 })
@@ -408,9 +406,9 @@ func (p *planner) addFailure(failures *v1alpha1.ProfileFailures, profile, bootHa
 func (p *planner) boundFailures(profiles map[string]v1alpha1.ProfileFailures) {
 	for name, failures := range profiles {
 		// Drop the oldest boot hashes that no node of the profile should have.
-		excess, wanted := len(failures.Boots)-maxOldBoots, p.desiredTargets(name)
+		excess, desired := len(failures.Boots)-maxOldBoots, p.desiredTargets(name)
 		failures.Boots = slices.DeleteFunc(failures.Boots, func(b v1alpha1.BootFailures) bool {
-			drop := excess > 0 && !wanted.Has(b.BootHash)
+			drop := excess > 0 && !desired.Has(b.BootHash)
 			if drop {
 				excess--
 			}

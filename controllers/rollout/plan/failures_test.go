@@ -443,7 +443,7 @@ func TestForNamesTheNodesThatAreGone(t *testing.T) {
 	f := cluster("a", "b")
 	f.addFailures("z", "y")
 	f.Failures["eda"].Boots[0].More = 4
-	want := "StorageClientProfile eda stopped after 6 nodes failed: y (gone), z (gone), and 4 before them"
+	want := "StorageClientProfile eda stopped after 6 nodes failed: y (gone), z (gone), and 4 before them; change settings that require a reboot, or retry: kubectl storageclient retry eda"
 	if got := For(f.Snapshot).Notes["b"].Message; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -12,6 +12,9 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
+var attemptsUsedUpText = fmt.Sprintf("The node still needs a reboot after %d permits for this boot hash; "+
+	"compare desired and observed values in status.settings of the StorageClientNode", MaxAttempts)
+
 // describeIdle sets the note of a node that is not disrupted, and reports whether the node only waits for its turn.
 func (p *planner) describeIdle(n *nodeState) bool {
 	if n.ClientNode == nil {
@@ -46,7 +49,7 @@ func (p *planner) describeIdle(n *nodeState) bool {
 	return false
 }
 
-// findObstacle returns the obstacle to a disruption of a node, regardless of the budget. The reason is empty if there is none.
+// findObstacle returns the obstacle to a disruption of a node, regardless of the budget. Empty if there is none.
 func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	if n.ClientNode == nil {
 		return v1alpha1.RolloutReasonNothingToDo, "The node is not managed"
@@ -91,7 +94,7 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	}
 	switch {
 	case n.usedAttempts() >= MaxAttempts:
-		return v1alpha1.RolloutReasonAttemptsUsedUp, fmt.Sprintf("The node needs a reboot again after %d permits for this boot hash", MaxAttempts)
+		return v1alpha1.RolloutReasonAttemptsUsedUp, attemptsUsedUpText
 	case len(p.Immutable) > 0:
 		return v1alpha1.RolloutReasonConfigMapImmutable, fmt.Sprintf(
 			"Cannot write ConfigMap %s, which is immutable; save it, delete it, and create it again without immutable", text.List(p.Immutable))
@@ -100,9 +103,9 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 }
 
 // firstReason returns the first reason that a check finds, empty if no check finds one.
-func firstReason[T any](of T, checks ...func(T) (reason, message string)) (reason, message string) {
+func firstReason[T any](subject T, checks ...func(T) (reason, message string)) (reason, message string) {
 	for _, check := range checks {
-		if reason, message = check(of); reason != "" {
+		if reason, message = check(subject); reason != "" {
 			break
 		}
 	}
@@ -127,8 +130,7 @@ func (p *planner) checkRules(n *nodeState) (reason, message string) {
 	return firstReason(n, p.checkInstructions, p.checkAllFailures, p.checkControlPlane)
 }
 
-// checkInstructions checks the rules that users set: annotations, policies, approvals and windows. Every profile that needs the reboot must allow
-// it.
+// checkInstructions checks the rules that users set: annotations, policies, approvals and windows. Every profile that needs the reboot must allow it.
 func (p *planner) checkInstructions(n *nodeState) (reason, message string) {
 	switch {
 	case p.Paused:
@@ -173,7 +175,8 @@ func (p *planner) checkPolicy(name string) (reason, message string) {
 func (p *planner) checkApproval(name string) (reason, message string) {
 	profile := p.profiles[name]
 	if profile.Rollout.Reboot.Policy == v1alpha1.RebootOnApproval && !profile.Approved {
-		return v1alpha1.RolloutReasonWaitingForApproval, fmt.Sprintf("Plan %s of StorageClientProfile %s needs approval", profile.PlanHash, name)
+		return v1alpha1.RolloutReasonWaitingForApproval, fmt.Sprintf(
+			"Plan %s of StorageClientProfile %s needs approval; next: kubectl storageclient approve %s", profile.PlanHash, name, name)
 	}
 	return "", ""
 }
@@ -218,9 +221,8 @@ func (p *planner) checkControlPlane(n *nodeState) (reason, message string) {
 }
 
 // controlPlaneOutage returns the reason why a control-plane node is out of service, empty if it is in service. A Ready node that another user or
-// controller has cordoned is in service. "drain evicts or deletes all pods except mirror pods"
-// (kubernetes.io/docs/reference/kubectl/generated/kubectl_drain), so its etcd member votes until the node goes down. Some clusters keep their
-// control plane cordoned permanently.
+// controller has cordoned is in service: a drain leaves mirror pods (kubernetes.io/docs/reference/kubectl/generated/kubectl_drain), so its etcd
+// member votes until the node goes down. Some clusters keep their control plane cordoned permanently.
 func (n *nodeState) controlPlaneOutage() string {
 	if n.hasFailed() || n.isDisrupted() || n.unavailabilityReason() != v1alpha1.RolloutReasonCordonedByOthers {
 		return n.budgetUseReason()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -16,10 +17,7 @@ import (
 // permitID returns the ID of the permit for an attempt. It is a version 7 UUID: the time at which the attempt started, then a hash of the purpose
 // of the permit. A manager that gives the permit again after a crash, or a second manager, uses the same ID, and an agent uses it once.
 func permitID(n *nodeState, attempt v1alpha1.RolloutStatus) string {
-	var start time.Time
-	if attempt.Since != nil {
-		start = attempt.Since.Time
-	}
+	start := ptr.Deref(attempt.Since, metav1.Time{})
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%d\n", n.ClientNode.UID, attempt.BootHash, n.BootID, attempt.Attempts))
 	var id [16]byte
 	copy(id[6:], sum[:])

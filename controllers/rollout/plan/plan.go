@@ -6,7 +6,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -88,8 +87,7 @@ func (p *planner) advance(n *nodeState) {
 	p.updateMaintenance(n)
 }
 
-// removeGuards removes the protection annotations and labels of a node that has lost the operator's annotation, which would have shown their
-// origin.
+// removeGuards removes the protection annotations and labels of a node without the operator's annotation: an uncordon would not remove them.
 func (p *planner) removeGuards(n *nodeState) {
 	if n.Guarded && n.Mark == nil && !n.Deleting {
 		p.addStep(RemoveGuards{OnNode{n.Name}})
@@ -151,17 +149,17 @@ func dependsOnPods(reason string) bool {
 
 // drainInterval returns the interval between inspections of the pods of draining nodes. It is shorter while only terminating pods are left.
 func (p *planner) drainInterval() time.Duration {
-	minimum, each := MinDrainInterval, drainIntervalPerNode
+	minimum, perNode := MinDrainInterval, drainIntervalPerNode
 	if p.terminating > 0 && p.blocked == 0 {
-		minimum, each = minTerminationInterval, terminationIntervalPerNode
+		minimum, perNode = minTerminationInterval, terminationIntervalPerNode
 	}
-	return min(max(time.Duration(p.draining)*each, minimum), MaxDrainInterval)
+	return min(max(time.Duration(p.draining)*perNode, minimum), MaxDrainInterval)
 }
 
 // nextInspectionAfter returns the next time at which pods are inspected. All nodes share these times, so that one pass inspects all of them.
 func (p *planner) nextInspectionAfter(t time.Time) time.Time {
-	every := p.drainInterval()
-	return t.Truncate(every).Add(every)
+	interval := p.drainInterval()
+	return t.Truncate(interval).Add(interval)
 }
 
 // newNote returns the new note of a node. While a permit exists, the note keeps the boot hash and the attempts of the permit.
@@ -205,8 +203,8 @@ func (p *planner) setDrainNote(n *nodeState, message string) {
 	p.setNoteFrom(n, n.disruptedSince().Add(drainNoteDelay), v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, message)
 }
 
-// setSettledNote sets the note of a node in service, unless its agent has only just started to apply or confirm settings. The next note then also
-// contains the time since which the node has them.
+// setSettledNote sets the note of a node in service, unless its agent has only just started to apply or confirm settings. The next note also contains
+// the time since which the node has them.
 func (p *planner) setSettledNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, message string) {
 	p.setNoteFrom(n, n.ApplyingSince.Add(applyingNoteDelay), phase, reason, message)
 }
@@ -234,9 +232,7 @@ func (n *nodeState) drainReason() string {
 	return n.note.Reason
 }
 
-func (p *planner) keepNote(n *nodeState) {
-	p.setNote(n, n.note.Phase, n.note.Reason, n.note.Message)
-}
+func (p *planner) keepNote(n *nodeState) { p.setNote(n, n.note.Phase, n.note.Reason, n.note.Message) }
 
 // writeNoteAhead sets the note, and writes it before the steps that follow.
 func (p *planner) writeNoteAhead(n *nodeState, note v1alpha1.RolloutStatus) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -15,40 +14,39 @@ import (
 )
 
 func (p *planner) claimNext(idle []*nodeState) {
-	var queue []*nodeState
+	var waiting []*nodeState
 	for _, n := range idle {
 		if p.describeIdle(n) {
-			queue = append(queue, n)
+			waiting = append(waiting, n)
 		}
 	}
-	if len(queue) == 0 {
+	if len(waiting) == 0 {
 		return
 	}
 	p.busy = map[string][]string{}
 	for _, n := range p.states {
 		p.addToZones(n)
 	}
-	line := p.newQueue(queue)
-	for n := line.takeNext(); n != nil; n = line.takeNext() {
+	q := p.newQueue(waiting)
+	for n := q.takeNext(); n != nil; n = q.takeNext() {
 		// No other disruption starts while a retry has not been honored.
 		if slices.ContainsFunc(n.need.names, func(name string) bool { return p.retries[name] != retry{} }) {
 			continue
 		}
-		if reason, message := p.checkTurn(n); reason != "" {
+		if reason, message := firstReason(n, p.checkCanary, p.checkControlPlane, p.checkManager, p.checkBudget, p.checkZones); reason != "" {
 			p.waitingNodes++
 			p.plan.Queued = true
 			p.setNote(n, v1alpha1.RolloutWaiting, reason, message)
 			continue
 		}
-		line.count(n.need.profiles[0], p.Now, 1)
+		q.count(n.need.profiles[0], p.Now, 1)
 		p.claimNode(n)
 	}
 }
 
 func (p *planner) claimNode(n *nodeState) {
 	claim := p.claimFor(n)
-	claim.NodeUID = n.UID
-	n.claim = &claim
+	claim.NodeUID, n.claim = n.UID, &claim
 	for _, profile := range n.Profiles {
 		delete(p.canaryOrder, profile)
 	}
@@ -56,10 +54,6 @@ func (p *planner) claimNode(n *nodeState) {
 	p.addToZones(n)
 	p.addStep(AddClaim{OnNode: OnNode{n.Name}, Claim: claim, Options: p.rulesFor(n).Drain})
 	p.setNote(n, v1alpha1.RolloutClaimed, v1alpha1.RolloutReasonClaimed, "About to cordon the node")
-}
-
-func (p *planner) checkTurn(n *nodeState) (reason, message string) {
-	return firstReason(n, p.checkCanary, p.checkControlPlane, p.checkManager, p.checkBudget, p.checkZones)
 }
 
 // turnReasons are the reasons in the notes of nodes that the rollout reboots next, or later.
@@ -76,12 +70,12 @@ func (p *planner) checkManager(manager *nodeState) (reason, message string) {
 	}
 	var otherNodes []string
 	for _, n := range p.states {
-		goes := turnReasons.Has(p.plan.Notes[n.Name].Reason) && !n.isDisrupted() && n.unavailabilityReason() == ""
-		waitsForIt := goes && slices.ContainsFunc(n.need.names, func(name string) bool {
-			verdict := p.canaries[n.canaryKey(name)]
-			return slices.Contains(verdict.pending, manager.Name) && !slices.Contains(verdict.members, n.Name)
+		isDue := turnReasons.Has(p.plan.Notes[n.Name].Reason) && !n.isDisrupted() && n.unavailabilityReason() == ""
+		isAfterCanary := isDue && slices.ContainsFunc(n.need.names, func(name string) bool {
+			c := p.canaries[n.canaryKey(name)]
+			return slices.Contains(c.pending, manager.Name) && !slices.Contains(c.members, n.Name)
 		})
-		if n != manager && goes && !waitsForIt {
+		if n != manager && isDue && !isAfterCanary {
 			otherNodes = append(otherNodes, n.Name)
 		}
 	}
@@ -91,8 +85,8 @@ func (p *planner) checkManager(manager *nodeState) (reason, message string) {
 	return "", ""
 }
 
-// line is a group of nodes in the queue. Nodes that serve nothing yet come first, then the nodes of each profile that leads their reboots, and the
-// node of the manager last.
+// line is a group of nodes in the queue: first the nodes that serve nothing yet, then the nodes of each profile that leads their reboots, and last
+// the node of the manager.
 type line struct {
 	lineKey
 	priority int32
@@ -199,14 +193,14 @@ func (p *planner) occupiesZone(n *nodeState) bool {
 		return false
 	}
 	rules := p.rulesFor(n)
-	start, may := n.disruptedSince(), toDuration(rules.Drain.TimeoutSeconds)
+	start, limit := n.disruptedSince(), toDuration(rules.Drain.TimeoutSeconds)
 	if n.permit != nil {
-		may += toDuration(rules.Reboot.TimeoutSeconds) + toDuration(rules.SettleSeconds)
-	} else if may = min(may, ZonePatience); n.Mark == nil {
+		limit += toDuration(rules.Reboot.TimeoutSeconds) + toDuration(rules.SettleSeconds)
+	} else if limit = min(limit, ZonePatience); n.Mark == nil {
 		// The node is cordoned in this pass at the earliest.
 		start = p.Now
 	}
-	return p.isInFuture(start.Add(may))
+	return p.isInFuture(start.Add(limit))
 }
 
 func (p *planner) checkZones(n *nodeState) (reason, message string) {
@@ -215,12 +209,12 @@ func (p *planner) checkZones(n *nodeState) (reason, message string) {
 	}
 	for _, name := range n.need.profiles {
 		for _, zone := range p.busy[name] {
-			whose := "zone " + zone
+			busy := "zone " + zone
 			if zone == "" {
-				whose = "the nodes without a zone"
+				busy = "the nodes without a zone"
 			}
 			if zone != n.zone {
-				return v1alpha1.RolloutReasonWaitingForZone, fmt.Sprintf("Waiting for %s to finish (StorageClientProfile %s)", whose, name)
+				return v1alpha1.RolloutReasonWaitingForZone, fmt.Sprintf("Waiting for %s to finish (StorageClientProfile %s)", busy, name)
 			}
 		}
 	}

@@ -15,7 +15,6 @@ import (
 type Session struct {
 	// Snapshot is everything that was read, except the nodes. Its time is in whole seconds, as in the API.
 	Snapshot
-
 	// exactNow is Now with its fraction of a second, for values that are not written.
 	exactNow time.Time
 	profiles map[string]*Profile
@@ -59,7 +58,7 @@ func (s *Session) Update(news Snapshot) {
 		s.sortNodes()
 	}
 	if reflect.DeepEqual([]any{before.Profiles, before.Failures, before.UnreadFailures}, []any{s.Profiles, s.Failures, s.UnreadFailures}) {
-		s.followClaims(before)
+		s.rederiveClaimed(before)
 		return
 	}
 	for i := range s.nodes {
@@ -67,8 +66,8 @@ func (s *Session) Update(news Snapshot) {
 	}
 }
 
-// followClaims derives the nodes again whose claims have changed.
-func (s *Session) followClaims(before Snapshot) {
+// rederiveClaimed derives the nodes whose claims have changed again.
+func (s *Session) rederiveClaimed(before Snapshot) {
 	for name := range sets.KeySet(before.Claims).Union(sets.KeySet(s.Claims)) {
 		old, hadClaim := before.Claims[name]
 		claim, hasClaim := s.Claims[name]
@@ -186,11 +185,9 @@ func (s *Session) FirstSteps(claimed sets.Set[string]) Plan {
 
 // Rules are the rules that users set, and the time: all inputs that can change between a plan and a write without making the write a conflict.
 type Rules struct {
-	// Now is the time.
 	Now time.Time
 	// Paused is true while the manager's namespace has the paused annotation.
-	Paused bool
-	// Profiles are all StorageClientProfiles.
+	Paused   bool
 	Profiles []Profile
 	// DesiredBootHashes are the desired boot hashes by node, merged from the profiles.
 	DesiredBootHashes map[string]string

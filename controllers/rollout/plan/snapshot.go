@@ -11,7 +11,6 @@ import (
 
 // Snapshot is the complete input of a decision, as read from the API objects.
 type Snapshot struct {
-	// Now is the time of the decision.
 	Now time.Time
 	// Budget is the cluster-wide budget in nodes, resolved; under 1 counts as 1.
 	Budget int
@@ -26,8 +25,7 @@ type Snapshot struct {
 	UnreadFailures sets.Set[string]
 	// Immutable contains the names of the immutable ConfigMaps among the two for claims and failures.
 	Immutable []string
-	// Profiles are all StorageClientProfiles.
-	Profiles []Profile
+	Profiles  []Profile
 	// Nodes are all Nodes of the cluster; for a session that continues, the Nodes that may have changed. Gone contains the names of removed Nodes.
 	Nodes []Node
 	Gone  []string
@@ -35,16 +33,13 @@ type Snapshot struct {
 
 // Profile contains the data of a StorageClientProfile that the rollout needs.
 type Profile struct {
-	// Name is the profile's name.
 	Name string
 	// Priority decides between profiles of a node; higher wins.
 	Priority int32
 	// Rollout contains the rules of the rollout with defaults.
-	Rollout v1alpha1.Rollout
-	// Deleting is true once the profile has a deletion timestamp.
+	Rollout  v1alpha1.Rollout
 	Deleting bool
-	// Paused is the reason why the profile is paused, empty if it is not. Inert is the reason why it disrupts no node, PlanMode or Invalid, empty
-	// if it may.
+	// Paused is the reason why the profile is paused. Inert is the reason why it disrupts no node: PlanMode or Invalid. Empty if there is none.
 	Paused, Inert string
 	// PlanHash is the hash that an approval must name; Approved is true if the annotation or the field names it.
 	PlanHash string
@@ -59,7 +54,6 @@ type Profile struct {
 
 // Node contains the observations of a Node, its StorageClientNode and its drain.
 type Node struct {
-	// Name, UID, Created and Labels are the Node's metadata.
 	Name, UID string
 	Created   time.Time
 	Labels    map[string]string
@@ -70,10 +64,8 @@ type Node struct {
 	ReadySince time.Time
 	// UnavailableSince is the time at which the node became unavailable; nil if unknown.
 	UnavailableSince *time.Time
-	// Unschedulable is spec.unschedulable.
-	Unschedulable bool
-	// Deleting is true once the Node has a deletion timestamp.
-	Deleting bool
+	Unschedulable    bool
+	Deleting         bool
 	// Leaving is the key of the taint by which others announce the removal of the node, empty if there is none.
 	Leaving string
 	// Maintainer is the reason of another controller's condition MaintenanceInProgress while it is True, empty if there is none.
@@ -88,13 +80,11 @@ type Node struct {
 	ControlPlane, Manager bool
 	// Paused, Ignored and NeverDisrupt are the annotations of these names.
 	Paused, Ignored, NeverDisrupt bool
-	// Untuned is true while the Node has the untuned taint. Vacant is true if also no pod is on the node that a drain would have to remove: the
-	// node serves nothing yet.
+	// Untuned is true while the Node has the untuned taint, Vacant if it also has no pod that a drain must remove: it serves nothing yet.
 	Untuned, Vacant bool
 	// Profiles are the names of the profiles that select the node, including profiles that are being deleted.
 	Profiles []string
-	// AgentReady is true while the agent's Pod on the node is Ready. AgentSilent is true while the condition Tuned shows that the agent is silent
-	// for longer than a restart needs.
+	// AgentReady is true while the agent's Pod is Ready, AgentSilent while the condition Tuned shows that it is silent for longer than a restart.
 	AgentReady, AgentSilent bool
 	// ClientNode is the node's StorageClientNode, nil if there is none for this Node.
 	ClientNode *ClientNode
@@ -111,7 +101,6 @@ type Node struct {
 
 // ClientNode contains the observations of a StorageClientNode.
 type ClientNode struct {
-	// UID and Generation are the object's.
 	UID        string
 	Generation int64
 	// DesiredBootHash is the desired boot hash, merged from the current profiles. The spec follows when the live rollout permits it.

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/order"
@@ -31,8 +32,7 @@ type nodeState struct {
 	resets []string
 	// settings is the state of the settings; empty while the node is being released.
 	settings standing.Report
-	// zone is the node's zone, empty if it has none.
-	zone string
+	zone     string
 	// uncountedBy are the profiles whose budgets the node does not use up, because it has been unavailable for so long.
 	uncountedBy []string
 	// reportedMaintenance is the state that the conditions show, maintenance the state that they must show after this pass.
@@ -78,10 +78,8 @@ func (s *Session) stateOf(node *Node) nodeState {
 		} else {
 			n.settings = standing.Read(&node.ClientNode.Spec, &node.ClientNode.Status, "")
 		}
-		if node.ClientNode.Status.Rollout != nil {
-			n.note = *node.ClientNode.Status.Rollout
-			n.note.Refusal = ""
-		}
+		n.note = ptr.Deref(node.ClientNode.Status.Rollout, v1alpha1.RolloutStatus{})
+		n.note.Refusal = ""
 		s.restoreNote(&n)
 	}
 	// Drains for other settings, or with other options, no longer count. They stay while the need is unknown.
@@ -92,15 +90,12 @@ func (s *Session) stateOf(node *Node) nodeState {
 }
 
 // tunedOf returns the time since which the node has had its settings. A restart of the agent does not change it, nor do settings that the agent has
-// not reported yet. The time of other settings counts for no soak. Settings that do not stay healthy start again.
+// not reported yet. No soak counts the time of other settings. Settings that stop being healthy start again.
 func (s *Session) tunedOf(n *nodeState) *v1alpha1.RolloutTuned {
 	if n.ClientNode == nil {
 		return nil
 	}
-	var known *v1alpha1.RolloutTuned
-	if note := n.ClientNode.Status.Rollout; note != nil {
-		known = note.Tuned
-	}
+	known := ptr.Deref(n.ClientNode.Status.Rollout, v1alpha1.RolloutStatus{}).Tuned
 	spec := &n.ClientNode.Spec
 	isKnown := known != nil && known.Hash == spec.Hash
 	switch {
@@ -300,8 +295,7 @@ func (s *Session) rebootsToRestore(name string) bool {
 	return profile != nil && profile.Rollout.Reboot.RestoreReboot
 }
 
-// rankProfiles sorts profiles so that the first one sets the options of the drain: highest priority first, then the longest timeout. Profiles that
-// do not exist come last.
+// rankProfiles sorts profiles so that the first one sets the drain's options: by priority, then the longest timeout. Missing profiles come last.
 func (s *Session) rankProfiles(names []string) []string {
 	slices.SortFunc(names, func(a, b string) int {
 		x, y := s.profiles[a], s.profiles[b]
@@ -349,8 +343,5 @@ func (n *nodeState) disruptedSince() time.Time {
 }
 
 func (n *nodeState) noteSince() time.Time {
-	if n.note.Since == nil {
-		return time.Time{}
-	}
-	return n.note.Since.Time
+	return ptr.Deref(n.note.Since, metav1.Time{}).Time
 }

@@ -14,14 +14,13 @@ const (
 	MaxAttempts = 3
 	// RefusalPause is the pause after the agent rejected a permit or its host rejected the reboot. It is part of the time of a drain.
 	RefusalPause = time.Minute
-	// ZonePatience is the maximum time that a drain keeps other zones waiting. A longer drain waits for users or pods, and other zones should use
-	// the budget in that time.
+	// ZonePatience is the maximum time that a drain keeps other zones waiting. They use the budget while a longer drain waits for users or pods.
 	ZonePatience = 5 * time.Minute
 	// MaxMessage limits the message of a note, in characters, as the API does.
 	MaxMessage = 1024
 	// readyGrace is the time that a node has to become healthy after it is Ready again, before a note is written about it.
 	readyGrace = 5 * time.Second
-	// Shorter states are not written: the annotation on the cordoned node shows a drain, and the agent's report arrives without a write.
+	// Shorter states are not written: the cordoned node's annotation shows a drain, and the agent reports without a write by the manager.
 	drainNoteDelay    = 15 * time.Second
 	applyingNoteDelay = 30 * time.Second
 )
@@ -57,17 +56,13 @@ type Plan struct {
 
 // Step is a single write, or a drain.
 type Step interface {
-	// NodeName returns the name of the step's node.
 	NodeName() string
 	// String describes the step in one line.
 	String() string
 }
 
-// OnNode contains the node of a step.
-type OnNode struct {
-	// Node is the node's name.
-	Node string
-}
+// OnNode contains the name of a step's node.
+type OnNode struct{ Node string }
 
 // NodeName implements Step.
 func (s OnNode) NodeName() string { return s.Node }
@@ -75,7 +70,6 @@ func (s OnNode) NodeName() string { return s.Node }
 // AddClaim adds the node to the budget's ConfigMap.
 type AddClaim struct {
 	OnNode
-	// Claim is the entry.
 	Claim v1alpha1.Disruption
 	// Options are the options of the drain that follows, with defaults.
 	Options v1alpha1.Drain
@@ -93,7 +87,6 @@ func (s AddClaim) String() string {
 // UpdateClaim records in a node's claim that a permit is about to be given, or that the agent has responded to it.
 type UpdateClaim struct {
 	OnNode
-	// Claim is the entry.
 	Claim v1alpha1.Disruption
 }
 
@@ -126,14 +119,14 @@ func (s Cordon) String() string { return "cordon " + s.Node }
 // Uncordon makes the node schedulable and removes the annotation and everything that was set with it, in one write.
 type Uncordon struct {
 	OnNode
-	// Reason is the reason of the uncordon, one word.
+	// Reason is one word.
 	Reason string
 }
 
 func (s Uncordon) String() string { return fmt.Sprintf("uncordon %s: %s", s.Node, s.Reason) }
 
-// RemoveGuards removes the annotations and labels that kept autoscalers and load balancers off the node. It is used if no uncordon removes them:
-// someone has removed the operator's annotation.
+// RemoveGuards removes the annotations and labels that kept autoscalers and load balancers off the node, if a user has removed the operator's
+// annotation and no uncordon removes them.
 type RemoveGuards struct{ OnNode }
 
 func (s RemoveGuards) String() string { return "remove the protection annotations of " + s.Node }
@@ -141,7 +134,6 @@ func (s RemoveGuards) String() string { return "remove the protection annotation
 // SetMaintenance writes the operator's maintenance conditions on the Node, or removes them.
 type SetMaintenance struct {
 	OnNode
-	// State is the new state.
 	State Maintenance
 	// Permitting forces a write of the Node even if it has that state. A permit follows, and an uncordon by a manager that read the Node before
 	// must meet a conflict.
@@ -174,7 +166,6 @@ func (s Drain) String() string { return "drain " + s.Node }
 // WriteNote writes the note before the steps that follow, if it contains facts that cannot be observed again.
 type WriteNote struct {
 	OnNode
-	// Note is the new note.
 	Note v1alpha1.RolloutStatus
 }
 
@@ -185,7 +176,6 @@ func (s WriteNote) String() string {
 // GivePermit gives the agent the right to reboot once.
 type GivePermit struct {
 	OnNode
-	// Permit is the permit.
 	Permit v1alpha1.RebootPermit
 }
 
@@ -194,9 +184,8 @@ func (s GivePermit) String() string { return "permit the reboot of " + s.Node }
 // ClearPermit removes a permit that is used up, that finished without a reboot, or that is older than the current boot.
 type ClearPermit struct {
 	OnNode
-	// ID is the permit's.
 	ID string
-	// Reason is the reason of the removal, one word.
+	// Reason is one word.
 	Reason string
 }
 

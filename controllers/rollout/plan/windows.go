@@ -17,26 +17,25 @@ type opening struct {
 	next time.Time
 }
 
-// checkWindows rejects a node unless a window is open in every profile that needs its reboot. While the agent has not reported, this includes every
-// profile that may need it.
+// checkWindows rejects a node unless a window is open in every profile that needs its reboot, or may need it while the agent has not reported.
 func (p *planner) checkWindows(n *nodeState) (reason, message string) {
 	names := n.need.names
 	if n.need.kind == needUnknown {
 		names = slices.Concat(names, n.Profiles)
 		slices.Sort(names)
 	}
-	var with []string
+	var profiles []string
 	var sets []windows.Set
 	for _, name := range slices.Compact(names) {
 		profile := p.profiles[name]
 		if profile != nil && len(profile.Windows) > 0 && (len(profile.BootKeys) > 0 || slices.Contains(n.need.names, name)) {
-			with, sets = append(with, name), append(sets, profile.Windows)
+			profiles, sets = append(profiles, name), append(sets, profile.Windows)
 		}
 	}
-	if len(with) == 0 {
+	if len(profiles) == 0 {
 		return "", ""
 	}
-	key := strings.Join(with, " ")
+	key := strings.Join(profiles, " ")
 	found, known := p.openings[key]
 	if !known {
 		found.open, found.next = windows.Meet(sets, p.Now)
@@ -45,14 +44,14 @@ func (p *planner) checkWindows(n *nodeState) (reason, message string) {
 	if !found.next.IsZero() {
 		p.wakeAt(found.next)
 	}
-	switch whose := "StorageClientProfile " + text.List(with); {
+	switch owners := "StorageClientProfile " + text.List(profiles); {
 	case found.open:
 		return "", ""
 	case !found.next.IsZero():
-		return v1alpha1.RolloutReasonWaitingForWindow, fmt.Sprintf("Outside the windows of %s; the next one opens at %s", whose, formatTime(found.next))
-	case len(with) == 1:
-		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("No window of %s opens in the coming years", whose)
+		return v1alpha1.RolloutReasonWaitingForWindow, fmt.Sprintf("Outside the windows of %s; the next one opens at %s", owners, formatTime(found.next))
+	case len(profiles) == 1:
+		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("No window of %s opens in the coming years", owners)
 	default:
-		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("The windows of %s are never open together, and all of them need the reboot", whose)
+		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("The windows of %s are never open together, and all of them need the reboot", owners)
 	}
 }

@@ -14,18 +14,17 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// reportDelay is the maximum time until an agent reports that the mounts of a server are gone, for example the mount of the last clone.
-const reportDelay = time.Minute
-
-// settle is the time after the removal of a clone's Pod during which its node counts as having its mount. The agent's report may be older.
-const settle = 30 * time.Second
-
-// cloneTimeout is the maximum time from the creation of a clone's volume until its mount is reported. A kubelet retries after two minutes, and
-// an agent reports within half a minute.
-const cloneTimeout = 3 * time.Minute
-
-// maxServers is the maximum number of servers that an agent reports.
-const maxServers = 64
+const (
+	// reportDelay is the maximum time until an agent reports that the mounts of a server are gone, for example the mount of the last clone.
+	reportDelay = time.Minute
+	// settleTime is the time after the removal of a clone's Pod during which its node counts as having its mount: the agent's report may be older.
+	settleTime = 30 * time.Second
+	// cloneTimeout is the maximum time from the creation of a clone's volume until its mount is reported. A kubelet retries after two minutes, and
+	// an agent reports within half a minute.
+	cloneTimeout = 3 * time.Minute
+	// maxServers is the maximum number of servers that an agent reports.
+	maxServers = 64
+)
 
 // Clone is a volume with the same source as another one, with its claim and its Pod. During creation and deletion, some of them are nil.
 type Clone struct {
@@ -40,7 +39,7 @@ type Clone struct {
 func (c Clone) String() string {
 	var parts []string
 	if c.Volume != nil {
-		parts = append(parts, fmt.Sprintf("volume %s with %s", c.Volume.Name, listText(c.Volume.Spec.MountOptions)))
+		parts = append(parts, fmt.Sprintf("volume %s with %s", c.Volume.Name, optionsText(c.Volume.Spec.MountOptions)))
 	}
 	if c.VolumeClaim != nil {
 		parts = append(parts, "claim "+c.VolumeClaim.Name)
@@ -72,7 +71,7 @@ func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
 		p.conclude(c, unknown("the API server rejected a clone of "+c.Volume.Name+": "+p.Rejections[hashOf(c)]))
 	case found && p.hasCapacity():
 		p.starting++
-		p.steps = append(p.steps, CreateClone{Clone{Volume: cloneOf(originOf(c), w.listOf(c)), VolumeClaim: claimOf(originOf(c))}})
+		p.steps = append(p.steps, CreateClone{Clone{Volume: cloneOf(originOf(c), w.cloneOptions(c)), VolumeClaim: claimOf(originOf(c))}})
 	case p.isMountedEverywhere(c) && p.Now.After(w.Since.Add(reportDelay)):
 		p.conclude(c, unknown("all suitable nodes have mounts of "+c.Server+", and a clone would share their connections"))
 	case p.Now.After(w.Since.Add(maxProbeWait)):
@@ -80,15 +79,14 @@ func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
 	}
 }
 
-// isMountedEverywhere reports whether mounts of the server exclude all nodes that could probe the candidate. A busy node may still become
-// free.
+// isMountedEverywhere reports whether mounts of the server exclude all nodes that could probe the candidate. A busy node may still become free.
 func (p *planner) isMountedEverywhere(c volumeplan.ProbeCandidate) bool {
-	usable := slices.DeleteFunc(slices.Clone(p.Nodes), func(n Node) bool { return n.ClientNode == nil || !p.isSelected(n.Node, c) })
-	return len(usable) > 0 && !slices.ContainsFunc(usable, func(n Node) bool { return !p.mayHaveMounts(n, originOf(c)) })
+	selected := slices.DeleteFunc(slices.Clone(p.Nodes), func(n Node) bool { return n.ClientNode == nil || !p.isSelected(n.Node, c) })
+	return len(selected) > 0 && !slices.ContainsFunc(selected, func(n Node) bool { return !p.mayHaveMounts(n, originOf(c)) })
 }
 
-// listOf returns the mount options of the next clone: the declared ones, or the original ones after a failure of those.
-func (w Waiting) listOf(c volumeplan.ProbeCandidate) []string {
+// cloneOptions returns the mount options of the next clone: the declared ones, or the original ones after a failure of those.
+func (w Waiting) cloneOptions(c volumeplan.ProbeCandidate) []string {
 	if w.Failed != "" {
 		return c.Target.Clone.Own
 	}
@@ -102,11 +100,11 @@ func (p *planner) followClone(clone Clone) {
 		p.followPass(clone, t)
 		return
 	}
-	c, wanted := p.byHash[hash]
-	if wanted {
+	c, isKnown := p.byHash[hash]
+	if isKnown {
 		p.running[c.ProbeKey] = true
 		// The deletion of the clone must not clear the observations so far.
-		if w, known := p.Memory.Waiting[c.ProbeKey]; known {
+		if w, isWaiting := p.Memory.Waiting[c.ProbeKey]; isWaiting {
 			p.memory.Waiting[c.ProbeKey] = w
 		}
 	}
@@ -115,7 +113,7 @@ func (p *planner) followClone(clone Clone) {
 	}
 	w := p.waiting(c)
 	w.ByClone = true
-	if wanted && p.isCurrent(clone, c, w) {
+	if isKnown && p.isCurrent(clone, c, w) {
 		p.memory.Waiting[c.ProbeKey] = w
 		status, isFinished := p.outcomeOf(clone, c, w)
 		if !isFinished {
@@ -130,7 +128,7 @@ func (p *planner) followClone(clone Clone) {
 // recordNodes records the nodes that have, or recently had, the Pod of a clone.
 func (p *planner) recordNodes() {
 	for name, at := range p.Memory.LastUsed {
-		if p.Now.Before(at.Add(settle)) {
+		if p.Now.Before(at.Add(settleTime)) {
 			p.memory.LastUsed[name] = at
 		}
 	}
@@ -155,7 +153,7 @@ func (p *planner) collect(clone Clone) {
 func (p *planner) isCurrent(clone Clone, c volumeplan.ProbeCandidate, w Waiting) bool {
 	result, known := p.memory.Results[c.ProbeKey]
 	hasResult := known && !clone.Volume.CreationTimestamp.After(result.At)
-	return !clone.isLeaving() && !hasResult && slices.Equal(clone.Volume.Spec.MountOptions, w.listOf(c))
+	return !clone.isLeaving() && !hasResult && slices.Equal(clone.Volume.Spec.MountOptions, w.cloneOptions(c))
 }
 
 // continueClone creates the missing objects of the clone: its claim, then its Pod once the claim is bound.
@@ -182,18 +180,18 @@ func (p *planner) outcomeOf(clone Clone, c volumeplan.ProbeCandidate, w Waiting)
 	failure, overdue := clone.failure(p.Now, c.Target.ChangesRequests)
 	switch {
 	case p.Rejections[hashOf(c)] != "":
-		return void("the API server rejected a clone of " + c.Volume.Name + ": " + p.Rejections[hashOf(c)]), true
+		return voidStatus("the API server rejected a clone of " + c.Volume.Name + ": " + p.Rejections[hashOf(c)]), true
 	case failure != "":
 		cause := v1alpha1.MountFailureCause(mountfailures.CauseOf(failure, c.Target.ChangesRequests))
 		return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Cause: cause, Message: failure}, overdue
 	}
-	return void(fmt.Sprintf("no Pod was Ready with a clone of %s within %s", c.Volume.Name, cloneTimeout)), overdue
+	return voidStatus(fmt.Sprintf("no Pod was Ready with a clone of %s within %s", c.Volume.Name, cloneTimeout)), overdue
 }
 
 // failure returns the last message of a failed mount. final is true at the timeout, or at once if the message concerns the options.
-func (c Clone) failure(now time.Time, asksOtherwise bool) (message string, final bool) {
+func (c Clone) failure(now time.Time, changesRequests bool) (message string, final bool) {
 	for _, message = range c.Failures {
-		if mountfailures.CauseOf(message, asksOtherwise) == mountfailures.Options {
+		if mountfailures.CauseOf(message, changesRequests) == mountfailures.Options {
 			return message, true
 		}
 	}
@@ -208,7 +206,7 @@ func (c Clone) isOverdue(now time.Time) bool {
 func (p *planner) proveMount(clone Clone, c volumeplan.ProbeCandidate) (status v1alpha1.NodeTrialStatus, isFinished bool) {
 	m, doubt, hasOtherMount := p.checkMount(clone, originOf(c), c.Target.Clone.Declared)
 	if doubt != "" {
-		return void(doubt), hasOtherMount || clone.isOverdue(p.Now)
+		return voidStatus(doubt), hasOtherMount || clone.isOverdue(p.Now)
 	}
 	return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Succeeded: true, Transports: m.Connections}, true
 }
@@ -224,7 +222,7 @@ func (p *planner) checkMount(clone Clone, o origin, declared []string) (found v1
 		case m.Volume == clone.Volume.Name && volumeplan.ShowsOptions(&m, declared):
 			found, isReported = m, true
 		case m.Volume == clone.Volume.Name:
-			doubt = fmt.Sprintf("reports its mount with %s, over %s", listText(m.Options), text.Count(int(m.Connections), "connection"))
+			doubt = fmt.Sprintf("reports its mount with %s, over %s", optionsText(m.Options), text.Count(int(m.Connections), "connection"))
 		case strings.HasPrefix(m.Protocol, string(o.Protocol)) && p.isServerOf(o.Server, m.Server):
 			return found, describeOtherMount(m, name, o.Volume.Name), true
 		}
@@ -260,7 +258,7 @@ func mountsOf(n Node) []v1alpha1.MountStatus {
 	return n.ClientNode.Status.Mounts
 }
 
-func void(message string) v1alpha1.NodeTrialStatus {
+func voidStatus(message string) v1alpha1.NodeTrialStatus {
 	return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialVoid, Message: message}
 }
 
@@ -286,14 +284,14 @@ func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Wait
 	if clone.Pod != nil {
 		node = clone.Pod.Spec.NodeName
 	}
-	p.conclude(c, EvaluateProbe(node, "a clone of "+c.Volume.Name+" with "+listText(c.Target.Clone.Options), c.Target.ChangesRequests, status))
+	p.conclude(c, EvaluateProbe(node, "a clone of "+c.Volume.Name+" with "+optionsText(c.Target.Clone.Options), c.Target.ChangesRequests, status))
 }
 
 // mayHaveMounts reports whether a node may have a mount of a clone's server by the same protocol. It may be the mount of the last clone, or a
 // mount under another name or address of the server. If the report of servers is full, the server may be missing in it.
 func (p *planner) mayHaveMounts(n Node, o origin) bool {
 	servers := n.ClientNode.Status.Servers
-	if p.Now.Before(p.memory.LastUsed[n.Node.Name].Add(settle)) || len(servers) >= maxServers {
+	if p.Now.Before(p.memory.LastUsed[n.Node.Name].Add(settleTime)) || len(servers) >= maxServers {
 		return true
 	}
 	return slices.ContainsFunc(servers, func(s v1alpha1.ServerStatus) bool {

@@ -12,9 +12,9 @@ import (
 
 // EvaluateProbe returns the result of a mount on a node; subject describes the mount. A failure counts against the options in two cases. The
 // kernel or the server rejects the options, and does not reject the original ones in the same way. Or the cause is unknown, and the same mount
-// with the original options works. All other failures have no result: the server may be unavailable, or reject the pod network. asksOtherwise
+// with the original options works. All other failures have no result: the server may be unavailable, or reject the pod network. changesRequests
 // is true if the options change the requests to the server, compared with the original ones.
-func EvaluateProbe(node, subject string, asksOtherwise bool, status v1alpha1.NodeTrialStatus) volumeplan.Probe {
+func EvaluateProbe(node, subject string, changesRequests bool, status v1alpha1.NodeTrialStatus) volumeplan.Probe {
 	switch {
 	case status.Phase != v1alpha1.TrialFinished:
 		return unknown(text.Line(status.Message))
@@ -27,7 +27,7 @@ func EvaluateProbe(node, subject string, asksOtherwise bool, status v1alpha1.Nod
 	}
 	failed := fmt.Sprintf("a probe on %s could not mount %s: %s", node, subject, text.Line(mountfailures.Brief(status.Message)))
 	originalMount := status.Own
-	switch cause := causeOf(status, asksOtherwise); {
+	switch cause := causeOf(status, changesRequests); {
 	case cause == v1alpha1.MountFailureOptions && (originalMount == nil || originalMount.Succeeded || !hasSameFailure(status)):
 		return volumeplan.Probe{Verdict: volumeplan.ProbeRefused, Text: failed}
 	case cause == v1alpha1.MountFailureUnknown && originalMount != nil && originalMount.Succeeded:
@@ -39,11 +39,11 @@ func EvaluateProbe(node, subject string, asksOtherwise bool, status v1alpha1.Nod
 }
 
 // causeOf returns the cause of a failed mount. An agent of a release before this field reports only the kernel's message.
-func causeOf(status v1alpha1.NodeTrialStatus, asksOtherwise bool) v1alpha1.MountFailureCause {
+func causeOf(status v1alpha1.NodeTrialStatus, changesRequests bool) v1alpha1.MountFailureCause {
 	if status.Cause != "" {
 		return status.Cause
 	}
-	return v1alpha1.MountFailureCause(mountfailures.CauseOf(status.Message, asksOtherwise))
+	return v1alpha1.MountFailureCause(mountfailures.CauseOf(status.Message, changesRequests))
 }
 
 // hasSameFailure reports whether the original options failed in the same way. For an agent of a release before this field, it returns true:
@@ -53,10 +53,10 @@ func hasSameFailure(status v1alpha1.NodeTrialStatus) bool {
 }
 
 func describeOrder(order *v1alpha1.NodeTrial) string {
-	return fmt.Sprintf("%s:%s with %s", order.Server, order.Path, listText(order.MountOptions))
+	return fmt.Sprintf("%s:%s with %s", order.Server, order.Path, optionsText(order.MountOptions))
 }
 
-func listText(options []string) string {
+func optionsText(options []string) string {
 	if len(options) == 0 {
 		return "no options"
 	}

@@ -43,8 +43,8 @@ func metaOf(o origin) metav1.ObjectMeta {
 }
 
 // cloneOf returns a volume with the same source and the given mount options.
-func cloneOf(o origin, list []string) *corev1.PersistentVolume {
-	return &corev1.PersistentVolume{ObjectMeta: metaOf(o), Spec: judge.CloneSpec(o.Volume, o.Name, list)}
+func cloneOf(o origin, options []string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{ObjectMeta: metaOf(o), Spec: judge.CloneSpec(o.Volume, o.Name, options)}
 }
 
 // claimOf returns the claim that the clone is bound to.
@@ -84,8 +84,8 @@ func (t Trial) passPod(o origin, n Node, volumeClaim *corev1.PersistentVolumeCla
 	return pod
 }
 
-// podOf returns a Pod that mounts the clone on a node. The claim is not read-only, so that the driver does not add options. The container
-// cannot write. The claim owns the Pod, and no controller creates the Pod again: a drain of the node may delete it.
+// podOf returns a Pod that mounts the clone on a node. The claim is not read-only, so that the driver adds no options; the container cannot write.
+// The claim owns the Pod, and no controller creates the Pod again: a drain of the node may delete it.
 func podOf(o origin, n Node, volumeClaim *corev1.PersistentVolumeClaim) *corev1.Pod {
 	meta := metaOf(o)
 	meta.Namespace = v1alpha1.TrialNamespace

@@ -18,8 +18,7 @@ import (
 const (
 	// maxSamples is the maximum number of nodes with a sample at a time, for all trials.
 	maxSamples = 32
-	// sampleGrace is the maximum time from a request to the start of a sample. It is also the time that a trial with a result waits for other
-	// nodes.
+	// sampleGrace is the maximum time from a request to the start of a sample, and the time that a trial with a result waits for other nodes.
 	sampleGrace = 3 * time.Minute
 	// clockTolerance is the tolerance for an agent's deadlines, for differences between clocks.
 	clockTolerance = time.Minute
@@ -36,7 +35,7 @@ func (t Trial) sampleID() string { return string(t.UID) }
 
 func (t Trial) window() time.Duration { return time.Duration(t.Spec.Window()) * time.Second }
 
-// countSample counts the nodes with a sample in progress.
+// countSample counts a node with a sample in progress.
 func (p *planner) countSample(n Node) {
 	if n.ClientNode == nil || n.ClientNode.Spec.Sample == nil {
 		return
@@ -74,17 +73,17 @@ func (p *planner) observe(t Trial) {
 
 // chooseNodes selects nodes that have the volume mounted. Writable nodes come first.
 func (p *planner) chooseNodes(t Trial) {
-	having := slices.DeleteFunc(slices.Clone(p.Nodes), func(n Node) bool {
+	candidates := slices.DeleteFunc(slices.Clone(p.Nodes), func(n Node) bool {
 		return n.ClientNode == nil || !hasMounted(n, t.Volume) || !t.selects(n)
 	})
-	if len(having) == 0 {
+	if len(candidates) == 0 {
 		p.fail(t, v1alpha1.TrialReasonNotPossible, t.describeNoNode())
 		return
 	}
-	slices.SortStableFunc(having, func(a, b Node) int { return cmp.Compare(rank(a), rank(b)) })
-	sampledNodes := having[:min(len(having), v1alpha1.MaxTrialSamples)]
+	slices.SortStableFunc(candidates, func(a, b Node) int { return cmp.Compare(rank(a), rank(b)) })
+	sampledNodes := candidates[:min(len(candidates), v1alpha1.MaxTrialSamples)]
 	status := t.Status.DeepCopy()
-	status.Volume, status.NodesOmitted = t.Volume, int32(len(having)-len(sampledNodes))
+	status.Volume, status.NodesOmitted = t.Volume, int32(len(candidates)-len(sampledNodes))
 	for _, n := range sampledNodes {
 		status.Samples = append(status.Samples, v1alpha1.TrialSample{Node: n.Node.Name})
 	}
@@ -145,34 +144,34 @@ type progress struct {
 // gather records the results of nodes, sends requests to free nodes, and ends the trial when all nodes are settled.
 func (p *planner) gather(t Trial) {
 	status := t.Status.DeepCopy()
-	now := progress{reasons: map[string]string{}}
+	pending := progress{reasons: map[string]string{}}
 	for i := range status.Samples {
 		if !isSettled(status.Samples[i]) {
-			p.followSample(t, &status.Samples[i], &now)
+			p.followSample(t, &status.Samples[i], &pending)
 		}
 	}
 	counted := slices.ContainsFunc(status.Samples, isCounted)
-	started := len(now.counting)+len(now.silent) > 0
+	started := len(pending.counting)+len(pending.silent) > 0
 	timedOut := t.isTimedOut(p.Now)
 	switch {
-	case !timedOut && (started || len(now.waiting) > 0 && !(counted && p.Now.After(t.Status.StartTime.Add(sampleGrace)))):
+	case !timedOut && (started || len(pending.waiting) > 0 && !(counted && p.Now.After(t.Status.StartTime.Add(sampleGrace)))):
 		reason := v1alpha1.TrialReasonWaiting
 		if started {
 			reason = v1alpha1.TrialReasonRunning
 		}
-		p.reportStatus(t, status, reason, now.text(status.Samples))
+		p.reportStatus(t, status, reason, pending.text(status.Samples))
 		return
 	case counted:
-		failPendingSamples(status.Samples, now)
+		failPendingSamples(status.Samples, pending)
 		p.recommend(t, status)
 	default:
-		failPendingSamples(status.Samples, now)
+		failPendingSamples(status.Samples, pending)
 		p.end(t, status, v1alpha1.TrialReasonTimedOut, "No node returned a sample: "+reasonsOf(status.Samples), true)
 	}
 }
 
 // followSample records the result of a node, or its progress.
-func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, now *progress) {
+func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, pending *progress) {
 	i := slices.IndexFunc(p.Nodes, func(n Node) bool { return n.Node.Name == s.Node })
 	if i < 0 || p.Nodes[i].ClientNode == nil {
 		failSample(s, "it is gone or no longer has an agent")
@@ -181,27 +180,27 @@ func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, now *progress) 
 	n := p.Nodes[i]
 	request, answer := n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample
 	if request == nil || request.ID != t.sampleID() {
-		p.requestSample(t, n, s, now)
+		p.requestSample(t, n, s, pending)
 		return
 	}
 	// The request stays until its result is recorded: agents drop the result together with the request.
 	p.awaitedSamples[s.Node] = true
-	begins := request.StartBefore.Add(clockTolerance)
+	startDeadline := request.StartBefore.Add(clockTolerance)
 	switch {
 	case answer == nil || answer.ID != request.ID:
-		if p.Now.After(begins) {
+		if p.Now.After(startDeadline) {
 			failSample(s, "its agent did not start in time: it is silent, or older than the manager")
 			return
 		}
-		now.silent = append(now.silent, s.Node)
+		pending.silent = append(pending.silent, s.Node)
 	case answer.Phase == v1alpha1.SampleRunning:
-		if p.Now.After(begins.Add(t.window())) {
+		if p.Now.After(startDeadline.Add(t.window())) {
 			failSample(s, "its agent did not finish in time")
 			return
 		}
-		now.counting = append(now.counting, s.Node)
-		if start := answer.StartTime; start != nil && start.Add(t.window()).After(now.end) {
-			now.end = start.Add(t.window())
+		pending.counting = append(pending.counting, s.Node)
+		if start := answer.StartTime; start != nil && start.Add(t.window()).After(pending.end) {
+			pending.end = start.Add(t.window())
 		}
 	default:
 		t.recordSample(s, answer)
@@ -215,13 +214,13 @@ func (t Trial) recordSample(s *v1alpha1.TrialSample, answer *v1alpha1.NodeSample
 		return
 	}
 	s.Phase, s.Milliseconds, s.MountsOmitted = v1alpha1.SampleFinished, answer.Milliseconds, answer.MountsOmitted
-	room := maxSampleBytes / len(t.Status.Samples)
+	remaining := maxSampleBytes / len(t.Status.Samples)
 	for _, m := range answer.Mounts {
 		if m.Volume != t.Volume {
 			continue
 		}
 		data, err := json.Marshal(m)
-		if room -= len(data); err != nil || room < 0 {
+		if remaining -= len(data); err != nil || remaining < 0 {
 			s.MountsOmitted++
 			continue
 		}
@@ -233,7 +232,7 @@ func (t Trial) recordSample(s *v1alpha1.TrialSample, answer *v1alpha1.NodeSample
 }
 
 // requestSample sends a request to a node if it is free and enough time is left.
-func (p *planner) requestSample(t Trial, n Node, s *v1alpha1.TrialSample, now *progress) {
+func (p *planner) requestSample(t Trial, n Node, s *v1alpha1.TrialSample, pending *progress) {
 	startBefore := p.Now.Add(sampleGrace)
 	if last := t.Status.StartTime.Add(time.Duration(t.Spec.Timeout())*time.Second - t.window()); last.Before(startBefore) {
 		startBefore = last
@@ -259,23 +258,23 @@ func (p *planner) requestSample(t Trial, n Node, s *v1alpha1.TrialSample, now *p
 		p.steps = append(p.steps, SetSample{Node: n, Sample: &v1alpha1.NodeSample{
 			ID: t.sampleID(), Seconds: t.Spec.Window(), Volumes: []string{t.Volume}, StartBefore: ptr.To(metav1.NewTime(startBefore.Truncate(time.Second))),
 		}})
-		now.silent = append(now.silent, s.Node)
+		pending.silent = append(pending.silent, s.Node)
 		return
 	}
-	now.waiting, now.reasons[s.Node] = append(now.waiting, s.Node), reason
+	pending.waiting, pending.reasons[s.Node] = append(pending.waiting, s.Node), reason
 }
 
 // failPendingSamples records for each unsettled node why the trial does not wait for it.
-func failPendingSamples(samples []v1alpha1.TrialSample, now progress) {
+func failPendingSamples(samples []v1alpha1.TrialSample, pending progress) {
 	for i := range samples {
 		if !isSettled(samples[i]) {
-			failSample(&samples[i], cmp.Or(now.reasons[samples[i].Node], "it did not respond in time"))
+			failSample(&samples[i], cmp.Or(pending.reasons[samples[i].Node], "it did not respond in time"))
 		}
 	}
 }
 
 // text describes the progress. It stays the same until the progress changes.
-func (now progress) text(samples []v1alpha1.TrialSample) string {
+func (pending progress) text(samples []v1alpha1.TrialSample) string {
 	var parts []string
 	counted := 0
 	for _, s := range samples {
@@ -286,23 +285,23 @@ func (now progress) text(samples []v1alpha1.TrialSample) string {
 	if counted > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %s responded", counted, text.Count(len(samples), "node")))
 	}
-	if len(now.counting) > 0 {
-		parts = append(parts, "Counting on "+text.List(now.counting)+now.endText())
+	if len(pending.counting) > 0 {
+		parts = append(parts, "Counting on "+text.List(pending.counting)+pending.endText())
 	}
-	if len(now.silent) > 0 {
-		parts = append(parts, "Waiting for the agent of "+text.List(now.silent))
+	if len(pending.silent) > 0 {
+		parts = append(parts, "Waiting for the agent of "+text.List(pending.silent))
 	}
-	if len(now.waiting) > 0 {
-		parts = append(parts, fmt.Sprintf("Waiting for %s: %s", text.List(now.waiting), now.reasons[now.waiting[0]]))
+	if len(pending.waiting) > 0 {
+		parts = append(parts, fmt.Sprintf("Waiting for %s: %s", text.List(pending.waiting), pending.reasons[pending.waiting[0]]))
 	}
 	return strings.Join(parts, ". ")
 }
 
-func (now progress) endText() string {
-	if now.end.IsZero() {
+func (pending progress) endText() string {
+	if pending.end.IsZero() {
 		return ""
 	}
-	return ", until about " + now.end.UTC().Format(time.TimeOnly) + " UTC"
+	return ", until about " + pending.end.UTC().Format(time.TimeOnly) + " UTC"
 }
 
 func reasonsOf(samples []v1alpha1.TrialSample) string {

@@ -522,8 +522,8 @@ func TestVolumeOfAnObservingTrial(t *testing.T) {
 		"bound":                       {"pv-1", "", "pv-1", "", ""},
 		"bound while it is counted":   {"pv-1", "pv-1", "pv-1", "", ""},
 		"not bound":                   {"", "", "", "PersistentVolumeClaim tools does not exist or is not bound to a volume", ""},
-		"bound to another one by now": {"pv-2", "pv-1", "", "", "the claim is no longer bound to volume pv-1"},
-		"gone while it is counted":    {"", "pv-1", "", "", "the claim is no longer bound to volume pv-1"},
+		"bound to another one by now": {"pv-2", "pv-1", "", "", "the claim is no longer bound to volume pv-1; create a new trial"},
+		"gone while it is counted":    {"", "pv-1", "", "", "the claim is no longer bound to volume pv-1; create a new trial"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pv := corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: test.bound}, Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound}}

@@ -54,13 +54,13 @@ func (t Trial) originOf(pass v1alpha1.NodeTrialPass) origin {
 	}
 }
 
-// listsOf returns the mount options of an arm, and the options that the other arm lacks: they identify the arm of a mount.
-func (t Trial) listsOf(arm v1alpha1.TrialArm) (list, declared []string) {
-	list, other := t.Target.Clone.Own, t.Target.Clone.Options
+// armOptions returns the mount options of an arm, and the options that the other arm lacks: they identify the arm of a mount.
+func (t Trial) armOptions(arm v1alpha1.TrialArm) (options, declared []string) {
+	options, other := t.Target.Clone.Own, t.Target.Clone.Options
 	if arm == v1alpha1.ArmAfter {
-		list, other = other, list
+		options, other = other, options
 	}
-	return list, slices.DeleteFunc(slices.Clone(list), func(option string) bool { return slices.Contains(other, option) })
+	return options, slices.DeleteFunc(slices.Clone(options), func(option string) bool { return slices.Contains(other, option) })
 }
 
 // startClone starts the trial's next pass on a node without any mount of the server.
@@ -81,14 +81,14 @@ func (p *planner) startClone(t Trial) {
 		p.memory.PassStates[t.UID] = s
 		p.active[t.UID], p.busy[n.Node.Name] = true, true
 		pass := t.nextPass(s)
-		list, _ := t.listsOf(pass.Arm)
+		options, _ := t.armOptions(pass.Arm)
 		o := t.originOf(pass)
-		p.steps = append(p.steps, CreateClone{Clone{Volume: cloneOf(o, list), VolumeClaim: claimOf(o)}})
+		p.steps = append(p.steps, CreateClone{Clone{Volume: cloneOf(o, options), VolumeClaim: claimOf(o)}})
 	}
 }
 
-// awaitNode waits for a node. Shortly after a pass, it waits until the mount of the pass is gone. If the node of the round is still not free
-// then, the round starts again on any node.
+// awaitNode waits for a node: shortly after a pass, until the mount of the pass is gone. If the node of the round is still not free then, the round
+// starts again on any node.
 func (p *planner) awaitNode(t Trial, s PassState) {
 	if s.Since.IsZero() {
 		s.Since = p.Now
@@ -152,8 +152,8 @@ func (p *planner) isPassDesired(clone Clone, t Trial, pass v1alpha1.NodeTrialPas
 	if t.isOver() || t.isTimedOut(p.Now) || t.pv == nil || t.Status.Route != v1alpha1.RouteClone || clone.isLeaving() {
 		return false
 	}
-	list, _ := t.listsOf(pass.Arm)
-	if clone.Volume.Name != t.originOf(pass).Name || !slices.Equal(clone.Volume.Spec.MountOptions, list) {
+	options, _ := t.armOptions(pass.Arm)
+	if clone.Volume.Name != t.originOf(pass).Name || !slices.Equal(clone.Volume.Spec.MountOptions, options) {
 		return false
 	}
 	return clone.Pod == nil || slices.ContainsFunc(p.Nodes, func(n Node) bool { return n.Node.Name == clone.Pod.Spec.NodeName && isFree(n) })
@@ -198,17 +198,16 @@ func (p *planner) continuePass(clone Clone, t Trial, o origin) {
 	}
 }
 
-// followStarted follows a pass whose clone is mounted. Its result counts only if the node's agent has reported the mount with the options, and
-// no other mount of the server.
+// followStarted follows a pass whose clone is mounted. Its result counts only if the agent reports the mount's options and no other of the server.
 func (p *planner) followStarted(clone Clone, t Trial, pass v1alpha1.NodeTrialPass, s PassState) (isFinished bool) {
-	list, declared := t.listsOf(pass.Arm)
+	options, declared := t.armOptions(pass.Arm)
 	node := clone.Pod.Spec.NodeName
 	_, doubt, hasOtherMount := p.checkMount(clone, t.originOf(pass), declared)
 	if doubt == "" {
 		s.Proven = clone.Volume.UID
 		p.memory.PassStates[t.UID] = s
 	}
-	result, err := clone.result(expectedTransports(t.Target.Clone.Protocol, list))
+	result, err := clone.result(expectedTransports(t.Target.Clone.Protocol, options))
 	switch {
 	case hasOtherMount:
 		p.voidPass(t, s, doubt)
@@ -234,8 +233,7 @@ func (p *planner) followStarted(clone Clone, t Trial, pass v1alpha1.NodeTrialPas
 	return true
 }
 
-// recordPass records the measurements of a pass. If the candidate failed before, a mount with the original options shows that the candidate is
-// the cause.
+// recordPass records the measurements of a pass. If the candidate failed before, a mount with the original options proves that it is the cause.
 func (p *planner) recordPass(t Trial, node string, pass v1alpha1.TrialPass, s PassState) (isFinished bool) {
 	if s.Failed != "" {
 		p.fail(t, v1alpha1.TrialReasonNotMounted, s.Failed+"; the original mount options work")
@@ -253,8 +251,7 @@ func (p *planner) voidPass(t Trial, s PassState, reason string) {
 	p.memory.PassStates[t.UID] = s
 }
 
-// concludeFailure decides on the consequence of a failed mount of a clone. An unavailable server, or a cause outside the options, may be
-// temporary.
+// concludeFailure decides on the consequence of a failed mount of a clone. A cause outside the options may be temporary.
 func (p *planner) concludeFailure(t Trial, pass v1alpha1.NodeTrialPass, s PassState, failure string) {
 	failure = text.Line(mountfailures.Brief(failure))
 	cause := mountfailures.CauseOf(failure, t.Target.ChangesRequests)
@@ -278,18 +275,17 @@ func (p *planner) concludeFailure(t Trial, pass v1alpha1.NodeTrialPass, s PassSt
 var errNoResult = errors.New("there is no result yet")
 
 // expectedTransports returns the number of connections of a mount with the given options. Zero if unknown.
-func expectedTransports(protocol v1alpha1.VolumeProtocol, list []string) int32 {
+func expectedTransports(protocol v1alpha1.VolumeProtocol, options []string) int32 {
 	if protocol != v1alpha1.ProtocolNFS {
 		return 0
 	}
-	if n, ok := mountoptions.Nconnect(list); ok {
+	if n, ok := mountoptions.Nconnect(options); ok {
 		return int32(n)
 	}
 	return 1
 }
 
-// result returns the result of a pass from the Pod. The Pod's program is trusted, but the files that it works on are not. Thus all values are
-// validated.
+// result returns the result of a pass from the Pod. It validates all values: the Pod's program is trusted, but the files that it works on are not.
 func (c Clone) result(transports int32) (v1alpha1.ClonePass, error) {
 	var termination *corev1.ContainerStateTerminated
 	for _, status := range c.Pod.Status.ContainerStatuses {

@@ -76,7 +76,7 @@ func (b *bay) mount(clone *Clone, n *Node) {
 	pass, age := passOf(clone), b.now.Sub(clone.Pod.CreationTimestamp.Time)
 	if age == 2*time.Second {
 		b.passes = append(b.passes, pass)
-		if last, found := b.mounted[n.Node.Name]; found && b.now.Sub(last) < 8*time.Second && b.now.Sub(b.memoryLost) > settle && !b.losesMemory {
+		if last, found := b.mounted[n.Node.Name]; found && b.now.Sub(last) < 8*time.Second && b.now.Sub(b.memoryLost) > settleTime && !b.losesMemory {
 			b.t.Errorf("%s starts on %s, which has the mount of another pass", pass, n.Node.Name)
 		}
 	}

@@ -1,12 +1,12 @@
-// Package plan decides which option sets are probed, on which nodes, and with which results. It also decides on the progress of
-// StorageClientTrials. It uses neither a client nor a clock.
+// Package plan decides which option sets are probed, on which nodes, and with which results. It also decides on the progress of StorageClientTrials.
+// It uses neither a client nor a clock.
 //
 // There are two ways to an isolated mount. The first is an order for a node's trial runner, in a separate network namespace. The second is a
 // clone of a volume, which the volume's driver mounts for a Pod of the operator. It is used if an order is impossible or has no result.
 //
-// The objects hold the state of a trial: the label of the Node, spec.trial and status.trial of the StorageClientNode, and the objects of
-// clones. All other state may be lost. A manager that restarts continues existing orders and clones, removes labels and clones that are not
-// needed, and repeats probes without a result. A probe leaves nothing behind, so a repetition only costs a mount.
+// The objects hold the state of a trial: the label of the Node, spec.trial and status.trial of the StorageClientNode, and the objects of clones. All
+// other state may be lost. A manager that restarts continues existing orders and clones, removes labels and clones that are not needed, and repeats
+// probes without a result. A probe leaves nothing behind, so a repetition only costs a mount.
 package plan
 
 import (
@@ -60,7 +60,7 @@ type Node struct {
 
 // Runner is the state of a node's trial runner.
 type Runner struct {
-	// Exists is true if its Pod exists. Ready is true if the Pod is Ready and not being deleted.
+	// Exists is true if its Pod exists, Ready if the Pod is Ready and not being deleted.
 	Exists, Ready bool
 }
 
@@ -83,7 +83,6 @@ type Snapshot struct {
 
 // Memory is the state that the objects do not contain. It is immutable.
 type Memory struct {
-	// Results are the results of probes.
 	Results map[volumeplan.ProbeKey]Result
 	// Waiting are the sets that wait for a result.
 	Waiting map[volumeplan.ProbeKey]Waiting
@@ -284,9 +283,9 @@ func (p *planner) followOrder(n Node) {
 		return
 	}
 	hash, issued := parseID(order.ID)
-	c, wanted := p.byHash[hash]
+	c, isKnown := p.byHash[hash]
 	switch {
-	case !wanted:
+	case !isKnown:
 	case status != nil && status.ID == order.ID && status.Phase != v1alpha1.TrialRunning:
 		p.concludeOrder(c, EvaluateProbe(n.Node.Name, describeOrder(order), c.Target.ChangesRequests, *status))
 	case p.Now.After(issued.Add(timeout + overdue)):
@@ -302,8 +301,8 @@ func (p *planner) followOrder(n Node) {
 	}
 }
 
-// concludeOrder records the result of a mount in a separate network namespace. If it has no result, a clone follows. The server may reject
-// that network, or no node may be able to make the mount.
+// concludeOrder records the result of a mount in a separate network namespace. If it has no result, a clone follows: the server may reject that
+// network, or no node may be able to make the mount.
 func (p *planner) concludeOrder(c volumeplan.ProbeCandidate, probe volumeplan.Probe) {
 	if probe.Verdict != volumeplan.ProbeUnknown || c.Target.Clone.Obstacle != "" {
 		p.conclude(c, probe)
@@ -346,8 +345,8 @@ func (p *planner) follow(c volumeplan.ProbeCandidate) {
 		return
 	}
 	if w.Node != "" {
-		if node, found := p.nodeOf(w.Node); found && p.isUsable(node, c) {
-			p.order(c, node, w)
+		if node, found := p.idleNode(w.Node); found && p.isUsable(node, c) {
+			p.setOrder(c, node, w)
 			return
 		}
 		w.Node = ""
@@ -374,8 +373,8 @@ func (p *planner) waiting(c volumeplan.ProbeCandidate) Waiting {
 	return Waiting{Since: p.Now, ByClone: c.Target.Obstacle != ""}
 }
 
-// order sets the order after the trial runner of the chosen node is Ready.
-func (p *planner) order(c volumeplan.ProbeCandidate, n Node, w Waiting) {
+// setOrder sets the order after the trial runner of the chosen node is Ready.
+func (p *planner) setOrder(c volumeplan.ProbeCandidate, n Node, w Waiting) {
 	elapsed := p.Now.Sub(w.Chosen)
 	switch {
 	case n.Runner.Ready && isLabelled(n.Node):
@@ -430,7 +429,8 @@ func (p *planner) findNode(c volumeplan.ProbeCandidate, w Waiting) (Node, bool) 
 	return chosen, found
 }
 
-func (p *planner) nodeOf(name string) (Node, bool) {
+// idleNode returns a node by name, unless it is busy.
+func (p *planner) idleNode(name string) (Node, bool) {
 	i := slices.IndexFunc(p.Nodes, func(n Node) bool { return n.Node.Name == name })
 	if i < 0 || p.busy[name] {
 		return Node{}, false

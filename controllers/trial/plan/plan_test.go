@@ -376,8 +376,8 @@ func TestJudge(t *testing.T) {
 		message string
 		own     *v1alpha1.TrialMount
 		want    volumeplan.ProbeVerdict
-		// asksOtherwise is true if the mount options have a different version, port or number of connections.
-		asksOtherwise bool
+		// changesRequests is true if the mount options have a different version, port or number of connections.
+		changesRequests bool
 	}{
 		"the kernel does not know an option":                        {unknownParameter, works, volumeplan.ProbeRefused, false},
 		"the kernel does not know it, and the server denies access": {unknownParameter, fails("mount(2): permission denied"), volumeplan.ProbeRefused, false},
@@ -398,22 +398,22 @@ func TestJudge(t *testing.T) {
 			order := orderFor(candidate("s", "filer"), time.Unix(1, 0))
 			former := v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: test.message, Own: test.own}
 			status := *former.DeepCopy()
-			status.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(test.message, test.asksOtherwise))
+			status.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(test.message, test.changesRequests))
 			if status.Own != nil {
 				status.Own.SameFailure = status.Own.Message == test.message
 			}
-			got := EvaluateProbe("n1", describeOrder(order), test.asksOtherwise, status)
+			got := EvaluateProbe("n1", describeOrder(order), test.changesRequests, status)
 			if got.Verdict != test.want || !strings.Contains(got.Text, test.message) {
 				t.Errorf("got %+v, want %s", got, test.want)
 			}
 			// An agent of the previous release reports no cause. The verdict then does not count against the mount options.
-			got = EvaluateProbe("n1", describeOrder(order), test.asksOtherwise, former)
+			got = EvaluateProbe("n1", describeOrder(order), test.changesRequests, former)
 			if got.Verdict != test.want && !(test.want == volumeplan.ProbeRefused && got.Verdict == volumeplan.ProbeUnknown && !test.own.Succeeded) {
 				t.Errorf("previous agent release: got %+v, want %s", got, test.want)
 			}
 			// The field decides, and the text of the message does not matter.
 			status.Message = "Der Server mag nicht"
-			if got := EvaluateProbe("n1", describeOrder(order), test.asksOtherwise, status); got.Verdict != test.want {
+			if got := EvaluateProbe("n1", describeOrder(order), test.changesRequests, status); got.Verdict != test.want {
 				t.Errorf("another message text: got %+v, want %s", got, test.want)
 			}
 		})

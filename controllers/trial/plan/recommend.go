@@ -45,7 +45,7 @@ func MountsOf(samples []v1alpha1.TrialSample) ([]recommend.Mount, error) {
 func recommendationsOf(mounts []recommend.Mount) []v1alpha1.TrialRecommendation {
 	groups := recommend.ByRule(mounts)
 	if len(groups) == 0 {
-		return []v1alpha1.TrialRecommendation{{Text: recommend.Conclude(mounts).Text(), Nodes: count(nodesIn(mounts))}}
+		return []v1alpha1.TrialRecommendation{{Text: recommend.Conclude(mounts).Text(), Nodes: countDistinct(nodesIn(mounts))}}
 	}
 	var recommendations []v1alpha1.TrialRecommendation
 	for _, g := range groups[:min(len(groups), maxRecommendations)] {
@@ -53,7 +53,7 @@ func recommendationsOf(mounts []recommend.Mount) []v1alpha1.TrialRecommendation 
 		r := v1alpha1.TrialRecommendation{
 			Rule: g.Rule.ID, Cause: v1alpha1.TrialCause(g.Rule.Cause), Text: text.CutBytes(g.Nodes[0]+": "+first.Seen, maxSeen), ByHand: first.ByHand,
 			Effect: text.CutBytes(first.Effect, maxNote), Against: text.CutBytes(first.Against, maxNote),
-			Source: text.CutBytes(g.Rule.Source, maxNote), Nodes: count(g.Nodes),
+			Source: text.CutBytes(g.Rule.Source, maxNote), Nodes: countDistinct(g.Nodes),
 		}
 		for _, option := range recommend.ListTexts(g.Findings) {
 			if len(r.Options) < maxOptions {
@@ -91,7 +91,7 @@ func nodesIn(mounts []recommend.Mount) []string {
 	return nodes
 }
 
-// count returns the number of distinct names.
-func count(names []string) int32 {
+// countDistinct returns the number of distinct names.
+func countDistinct(names []string) int32 {
 	return int32(len(slices.Compact(slices.Sorted(slices.Values(names)))))
 }

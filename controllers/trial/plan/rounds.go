@@ -36,7 +36,7 @@ func (t Trial) plannedRounds() int32 {
 }
 
 // decideRounds returns the planned number of rounds of a trial with this status, with the reason. It decides once, after the first rounds.
-func (t Trial) decideRounds(status *v1alpha1.StorageClientTrialStatus) (wanted int32, reason string) {
+func (t Trial) decideRounds(status *v1alpha1.StorageClientTrialStatus) (planned int32, reason string) {
 	switch {
 	case t.Spec.Rounds > 0:
 		return t.Spec.Rounds, "Set by spec.rounds."
@@ -62,12 +62,12 @@ func (t Trial) goal() verdict.Goal {
 }
 
 // nextPasses returns the passes of the next order: two rounds if both fit well into its time.
-func (t Trial) nextPasses(wanted int32) []v1alpha1.NodeTrialPass {
+func (t Trial) nextPasses(planned int32) []v1alpha1.NodeTrialPass {
 	done, count := t.Status.Rounds, int32(1)
 	if duration := t.roundTime(); duration > 0 && 3*duration < workTimeout {
 		count = v1alpha1.MaxOrderPasses / passesPerRound
 	}
-	return t.passesFrom(done+1, min(done+count, wanted))
+	return t.passesFrom(done+1, min(done+count, planned))
 }
 
 // passesFrom returns the passes of a range of rounds, in the random order of each round.
@@ -103,7 +103,7 @@ func (t Trial) pause() time.Duration {
 	return workPause
 }
 
-// seed returns the seed for the order of the arms. It is constant for a trial.
+// seed returns the seed for the order of the arms.
 func (t Trial) seed() uint64 { return binary.BigEndian.Uint64(digest(string(t.UID))) }
 
 // completeRounds returns the passes of new, complete rounds of a response, in order.

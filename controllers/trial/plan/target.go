@@ -17,12 +17,11 @@ import (
 // Trial is a StorageClientTrial with its current target.
 type Trial struct {
 	*v1alpha1.StorageClientTrial
-
 	// Volume is the name of the claim's volume, pv the volume itself, Target the mount of the trial.
 	Volume string
 	pv     *corev1.PersistentVolume
 	Target judge.ProbeTarget
-	// Missing describes a missing requirement that may still be met. Impossible explains why the trial can never run. Both are empty if it can run.
+	// Missing describes a requirement that may still be met. Impossible explains why the trial can never run. Both are empty if it can run.
 	Missing, Impossible string
 }
 
@@ -42,7 +41,7 @@ func Resolve(
 		return t.resolveObserved(pv)
 	}
 	if pv == nil {
-		t.Missing = t.unbound()
+		t.Missing = t.unboundText()
 		return t
 	}
 	profile := candidateProfile(trial, profiles)
@@ -58,13 +57,13 @@ func Resolve(
 	status := &trial.Status
 	switch {
 	case status.Volume != "" && status.Volume != t.Volume:
-		t.Impossible = "the claim is now bound to another volume, " + t.Volume
+		t.Impossible = "the claim is now bound to another volume, " + t.Volume + "; create a new trial"
 	case status.Route == v1alpha1.RouteClone:
 		t.Target.Clone.Options, t.Target.Clone.Own = status.After, status.Before
 	case status.Volume != "":
 		t.Target.Options, t.Target.Own = status.After, status.Before
 	case t.Impossible == "" && slices.Equal(t.Target.Options, t.Target.Own):
-		t.Impossible = "the volume already has the mount options of the candidate: " + listText(t.Target.Own)
+		t.Impossible = "the volume already has the mount options of the candidate: " + optionsText(t.Target.Own)
 	}
 	return t
 }
@@ -77,21 +76,21 @@ func (t Trial) cloneObstacle() string {
 	return t.Target.Clone.Obstacle
 }
 
-// resolveObserved determines the volume whose mounts nodes count. After the start, the claim must stay bound to it: a user must not learn
-// about mounts of another volume.
+// resolveObserved determines the volume whose mounts nodes count. After the start, the claim must stay bound to it: a user must not learn about
+// mounts of another volume.
 func (t Trial) resolveObserved(pv *corev1.PersistentVolume) Trial {
 	switch recordedVolume := t.Status.Volume; {
 	case pv == nil && recordedVolume == "":
-		t.Missing = t.unbound()
+		t.Missing = t.unboundText()
 	case pv == nil, recordedVolume != "" && recordedVolume != pv.Name:
-		t.Impossible = fmt.Sprintf("the claim is no longer bound to volume %s", recordedVolume)
+		t.Impossible = fmt.Sprintf("the claim is no longer bound to volume %s; create a new trial", recordedVolume)
 	default:
 		t.Volume = pv.Name
 	}
 	return t
 }
 
-func (t Trial) unbound() string {
+func (t Trial) unboundText() string {
 	return "PersistentVolumeClaim " + t.Spec.ClaimName + " does not exist or is not bound to a volume"
 }
 

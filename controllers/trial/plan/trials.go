@@ -16,11 +16,12 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// maxCondition is the maximum length of a condition's message, in bytes.
-const maxCondition = 240
-
-// maxTrials is the maximum number of StorageClientTrials that run at a time in the cluster.
-const maxTrials = 1
+const (
+	// maxCondition is the maximum length of a condition's message, in bytes.
+	maxCondition = 240
+	// maxTrials is the maximum number of StorageClientTrials that run at a time in the cluster.
+	maxTrials = 1
+)
 
 // Choice is the node of a trial, with the time of the choice. Its loss causes another choice.
 type Choice struct {
@@ -46,8 +47,8 @@ func (t Trial) isTimedOut(now time.Time) bool {
 func (p *planner) followWork(n Node) {
 	order, status := n.ClientNode.Spec.Trial, n.ClientNode.Status.Trial
 	hash, issued := parseID(order.ID)
-	t, wanted := p.byTrial[hash]
-	if wanted && !t.isOver() && !t.isTimedOut(p.Now) {
+	t, isKnown := p.byTrial[hash]
+	if isKnown && !t.isOver() && !t.isTimedOut(p.Now) {
 		p.active[t.UID] = true
 		hasResponded := status != nil && status.ID == order.ID && status.Phase != v1alpha1.TrialRunning
 		switch {
@@ -67,8 +68,7 @@ func (p *planner) followWork(n Node) {
 	}
 }
 
-// concludeWork ends a trial whose order completed no round. If the server rejects mounts from another network, the driver mounts clones
-// instead.
+// concludeWork ends a trial whose order completed no round. If the server rejects mounts from another network, the driver mounts clones instead.
 func (p *planner) concludeWork(t Trial, status v1alpha1.NodeTrialStatus) {
 	if t.Status.Rounds == 0 && t.isKeptOut(status) && t.cloneObstacle() == "" {
 		p.changeToClones(t)
@@ -99,7 +99,7 @@ func failureOf(status v1alpha1.NodeTrialStatus) (reason, message string) {
 	return v1alpha1.TrialReasonNotMounted, message
 }
 
-// recordRounds records new rounds. The order stays until they are recorded.
+// recordRounds records new rounds, and reports whether there are any. The order stays until they are recorded.
 func (p *planner) recordRounds(t Trial, n Node, answer []v1alpha1.TrialPass) bool {
 	passes := completeRounds(answer, t.Status.Rounds, n.Node.Name)
 	if len(passes) == 0 {
@@ -127,14 +127,14 @@ func (p *planner) advance(t Trial) {
 		p.observe(t)
 		return
 	}
-	wanted := t.plannedRounds()
+	planned := t.plannedRounds()
 	switch {
 	case t.isOver(), p.writes[t.UID]:
 	case t.Status.StartTime == nil:
 		p.report(t, v1alpha1.TrialReasonWaiting, "Waiting for its turn")
 	case t.isTimedOut(p.Now) && t.Status.Rounds == 0:
 		p.fail(t, v1alpha1.TrialReasonTimedOut, fmt.Sprintf("No round finished within %d s; last message: %s", t.Spec.Timeout(), t.lastMessage()))
-	case t.Status.Rounds > 0 && (t.isTimedOut(p.Now) || t.Status.Rounds >= wanted):
+	case t.Status.Rounds > 0 && (t.isTimedOut(p.Now) || t.Status.Rounds >= planned):
 		p.finish(t)
 	case p.active[t.UID]:
 	case t.Impossible != "":
@@ -148,7 +148,7 @@ func (p *planner) advance(t Trial) {
 	case t.Status.Route == v1alpha1.RouteClone:
 		p.startClone(t)
 	default:
-		p.startWork(t, wanted)
+		p.startWork(t, planned)
 	}
 }
 
@@ -163,8 +163,7 @@ func (p *planner) start(t Trial) {
 	p.writeStatus(t, *status)
 }
 
-// changeToClones uses clones for all passes. It records both mount options in the form of the volume: the driver still converts them for
-// mount.
+// changeToClones uses clones for all passes. It records both mount options in the form of the volume, before the driver converts them for mount.
 func (p *planner) changeToClones(t Trial) {
 	status := t.Status.DeepCopy()
 	status.Volume, status.Route = t.Volume, v1alpha1.RouteClone
@@ -173,9 +172,9 @@ func (p *planner) changeToClones(t Trial) {
 }
 
 // startWork assigns a node with a trial runner to a trial, and orders the next rounds.
-func (p *planner) startWork(t Trial, wanted int32) {
+func (p *planner) startWork(t Trial, planned int32) {
 	choice, chosen := p.Memory.Choices[t.UID]
-	n, found := p.nodeOf(choice.Node)
+	n, found := p.idleNode(choice.Node)
 	if !chosen || !found || !isFree(n) || !t.selects(n) {
 		if n, found = p.findFree(t); !found || !p.hasCapacity() {
 			p.report(t, v1alpha1.TrialReasonWaiting,
@@ -193,7 +192,7 @@ func (p *planner) startWork(t Trial, wanted int32) {
 	elapsed := p.Now.Sub(choice.At)
 	switch {
 	case n.Runner.Ready && isLabelled(n.Node):
-		p.steps = append(p.steps, SetOrder{Node: n, Order: t.order(wanted, p.Now)})
+		p.steps = append(p.steps, SetOrder{Node: n, Order: t.newOrder(planned, p.Now)})
 	case !n.Runner.Exists && elapsed > podDelay:
 		p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("DaemonSet %s created no Pod for Node %s", v1alpha1.TrialDaemonSet, n.Node.Name))
 	case elapsed > runnerDelay:
@@ -231,12 +230,12 @@ func (t Trial) selects(n Node) bool {
 	return true
 }
 
-func (t Trial) order(wanted int32, now time.Time) *v1alpha1.NodeTrial {
+func (t Trial) newOrder(planned int32, now time.Time) *v1alpha1.NodeTrial {
 	work := t.Spec.Workload
 	return &v1alpha1.NodeTrial{
 		ID: fmt.Sprintf("%s-%d", t.hash(), now.Unix()), Kind: v1alpha1.TrialTrial, Volume: t.Volume,
 		Server: t.Target.Server, Path: t.Target.Path, FSType: t.Target.FSType, MountOptions: t.Target.Options, OwnMountOptions: t.Target.Own,
-		RunAsUser: t.Spec.User(), TimeoutSeconds: int32(workTimeout.Seconds()), Passes: t.nextPasses(wanted),
+		RunAsUser: t.Spec.User(), TimeoutSeconds: int32(workTimeout.Seconds()), Passes: t.nextPasses(planned),
 		Work: &v1alpha1.NodeTrialWork{Name: work.Name, Path: work.Path, AllowWrites: work.AllowWrites, PauseSeconds: int32(t.pause().Seconds())},
 	}
 }

@@ -197,7 +197,7 @@ func TestContentOfAnOrder(t *testing.T) {
 	})
 	trial.Status.Rounds = 2
 	resolved := Trial{StorageClientTrial: trial, Volume: "pv-1", Target: judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Options: []string{"nocto"}, Own: []string{"hard"}}}
-	order := resolved.order(6, time.Unix(1700000000, 0))
+	order := resolved.newOrder(6, time.Unix(1700000000, 0))
 	var rounds []int32
 	arms := map[v1alpha1.TrialArm]bool{}
 	for _, p := range order.Passes {

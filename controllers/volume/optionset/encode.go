@@ -14,8 +14,7 @@ const (
 	// failedPrefix starts the keys of failures: SET for a failed mount, SET.SERVER for a rejected probe. setPrefix starts all other keys. An
 	// earlier release reads keys with failedPrefix and removes keys with setPrefix.
 	failedPrefix, setPrefix = "failed.", "set."
-	// maxWorked is the maximum number of servers whose probes are recorded. The oldest ones stay, so that a record does not change with each
-	// probe.
+	// maxWorked is the maximum number of servers whose probes are recorded. The oldest stay, so that a record does not change with each probe.
 	maxWorked = 16
 	// maxBytes is the maximum size of an entry with mount options. A longer one is recorded without them.
 	maxBytes = 8 << 10
@@ -42,8 +41,7 @@ func failedKey(set, server string) string {
 	return failedPrefix + set + "." + hex.EncodeToString(sum[:6])
 }
 
-// Failed is the JSON of a failure: the value of its key in the ledger, and the annotation of the volume for an earlier release, which sets
-// neither State nor More.
+// Failed is the JSON of a failure, in the ledger and in the volume's annotation for an earlier release. That release sets neither State nor More.
 type Failed struct {
 	Identity
 	Blame
@@ -86,14 +84,14 @@ func (r *Record) Encode() map[string]string {
 	}
 	if r.Evidence != nil || len(r.Worked)+len(r.Cleared)+len(r.Closed) > 0 {
 		known := *r
-		known.Worked = firstOf(r.Worked)
+		known.Worked = oldestOf(r.Worked)
 		out[setPrefix+r.Set] = jsonOf(known)
 	}
 	return out
 }
 
-// firstOf returns the oldest probes, up to maxWorked.
-func firstOf(worked map[string]Evidence) map[string]Evidence {
+// oldestOf returns the oldest probes, up to maxWorked.
+func oldestOf(worked map[string]Evidence) map[string]Evidence {
 	servers := slices.SortedFunc(maps.Keys(worked), func(a, b string) int {
 		return cmp.Or(worked[a].At.Compare(worked[b].At), strings.Compare(a, b))
 	})
@@ -107,7 +105,7 @@ func firstOf(worked map[string]Evidence) map[string]Evidence {
 // Decode returns the records in the entries of sets, by set. It skips an entry that it cannot read, or that has another key.
 func Decode(entries map[string]string) map[string]*Record {
 	out := map[string]*Record{}
-	of := func(identity Identity) *Record {
+	recordOf := func(identity Identity) *Record {
 		if out[identity.Set] == nil {
 			out[identity.Set] = &Record{Identity: identity}
 		}
@@ -119,14 +117,14 @@ func Decode(entries map[string]string) map[string]*Record {
 		switch {
 		case json.Unmarshal([]byte(value), &f) != nil || f.Set == "":
 		case key == failedKey(f.Set, f.Server) && f.Server != "":
-			r := of(f.Identity)
+			r := recordOf(f.Identity)
 			r.Rejected = with(r.Rejected, f.Server, f.Blame)
 		case key == failedKey(f.Set, f.Server):
-			r := of(f.Identity)
+			r := recordOf(f.Identity)
 			r.Blames = slices.DeleteFunc(append([]Blame{f.Blame}, f.More...), func(b Blame) bool { return b.Volume == "" })
 			r.isEarlier = f.State == ""
 		case key == setPrefix+f.Set && json.Unmarshal([]byte(value), &known) == nil:
-			r := of(known.Identity)
+			r := recordOf(known.Identity)
 			r.Evidence, r.Worked, r.Cleared, r.Closed = known.Evidence, known.Worked, known.Cleared, known.Closed
 		}
 	}

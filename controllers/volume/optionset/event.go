@@ -49,7 +49,6 @@ type Event struct {
 	Server string
 	// Blame is the failure. OwnMounted, OwnFailed, NoPodWaits, VolumeGone and Restored use only its Volume.
 	Blame
-	// At is the time of the observation.
 	At time.Time
 }
 
@@ -60,7 +59,7 @@ func (r *Record) Next(e Event) {
 	case ProbeOrdered, ProbeWorked, ProbeRefused, ProbeInconclusive, ProbeUnwanted:
 		r.nextProbe(e)
 	case Written:
-		r.carried = true
+		r.isWritten = true
 	case Mounted:
 		delete(r.Rejected, e.Server)
 		delete(r.probing, e.Server)
@@ -77,7 +76,7 @@ func (r *Record) Next(e Event) {
 			b.RevertedAt = e.At
 		}
 	case OwnMounted, OwnFailed, NoPodWaits, VolumeGone:
-		r.nextOwn(e)
+		r.nextRestored(e)
 	case Undeclared:
 		*r = Record{Identity: r.Identity}
 	}
@@ -108,8 +107,8 @@ func (r *Record) nextProbe(e Event) {
 	}
 }
 
-// nextOwn applies an observation of a volume that has its original options back.
-func (r *Record) nextOwn(e Event) {
+// nextRestored applies an observation of a volume that has its original options back.
+func (r *Record) nextRestored(e Event) {
 	b := r.BlameOf(e.Volume)
 	if b == nil || b.Settled || b.RevertedAt.IsZero() && e.Kind != VolumeGone {
 		return
@@ -131,9 +130,8 @@ func (r *Record) closeFailure(b *Blame) {
 	if b.Since.After(r.Closed[b.Volume]) {
 		r.Closed = with(r.Closed, b.Volume, b.Since)
 	}
-	if len(r.Closed) > maxJudged {
-		oldest := slices.MinFunc(slices.Sorted(maps.Keys(r.Closed)), func(a, b string) int { return r.Closed[a].Compare(r.Closed[b]) })
-		delete(r.Closed, oldest)
+	if len(r.Closed) > maxClosed {
+		delete(r.Closed, slices.MinFunc(slices.Sorted(maps.Keys(r.Closed)), func(a, b string) int { return r.Closed[a].Compare(r.Closed[b]) }))
 	}
 }
 

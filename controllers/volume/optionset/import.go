@@ -53,8 +53,8 @@ func (r *Record) importFailed(volume string, f *Failed) {
 	b := f.Blame
 	b.Volume, b.RevertedAt = volume, b.Since
 	b.Text, b.Failure = text.CutBytes(b.Text, maxText), text.CutBytes(b.Failure, maxText)
-	at, isKnown := r.Closed[volume]
-	isJudged := isKnown && !b.Since.After(at)
+	closedAt, wasClosed := r.Closed[volume]
+	isClosed := wasClosed && !b.Since.After(closedAt)
 	known := r.BlameOf(volume)
 	switch {
 	case f.Cleared:
@@ -63,7 +63,7 @@ func (r *Record) importFailed(volume string, f *Failed) {
 		*known = b
 	case f.Settled && !r.isSettled() && r.Counts(b.Failure):
 		r.Blames = []Blame{b}
-	case known != nil, isJudged, !r.Counts(b.Failure), len(r.Blames) == maxBlames:
+	case known != nil, isClosed, !r.Counts(b.Failure), len(r.Blames) == maxBlames:
 	case !r.isSettled(), r.isEarlier:
 		r.Blames = append(r.Blames, b)
 	}

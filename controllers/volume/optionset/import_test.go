@@ -116,14 +116,14 @@ func TestAFailureOfNoVolumeIsSkipped(t *testing.T) {
 // The record keeps the newest results if there are more volumes than the limit.
 func TestTheNewestJudgedVolumesAreRecorded(t *testing.T) {
 	r := newRecord()
-	for i := range maxJudged + 1 {
+	for i := range maxClosed + 1 {
 		volume, at := fmt.Sprint("pv", i), noon.Add(time.Duration(i)*time.Minute)
 		for _, e := range []Event{{Kind: MountFailed, Blame: Blame{Failure: "denied", Unclear: true}}, {Kind: Restored}, {Kind: NoPodWaits}} {
 			e.Volume, e.At = volume, at
 			r.Next(e)
 		}
 	}
-	if _, first := r.Closed["pv0"]; first || len(r.Closed) != maxJudged {
-		t.Errorf("got results of %v, want the newest %d", r.Closed, maxJudged)
+	if _, first := r.Closed["pv0"]; first || len(r.Closed) != maxClosed {
+		t.Errorf("got results of %v, want the newest %d", r.Closed, maxClosed)
 	}
 }

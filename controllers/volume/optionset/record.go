@@ -45,9 +45,9 @@ const (
 )
 
 const (
-	// maxBlames limits the volumes with a recorded failed mount of one set. maxCleared limits the failures that do not count. maxJudged limits the
+	// maxBlames limits the volumes with a recorded failed mount of one set. maxCleared limits the failures that do not count. maxClosed limits the
 	// volumes with a final result.
-	maxBlames, maxCleared, maxJudged = 8, 8, 16
+	maxBlames, maxCleared, maxClosed = 8, 8, 16
 	// maxText is the maximum length of a recorded text in bytes.
 	maxText = 256
 )
@@ -63,8 +63,7 @@ type Identity struct {
 	FSType   string                  `json:"fsType,omitempty"`
 }
 
-// Record is the state of one option set. A nil Record is a set without any observation. Its JSON excludes failures, which have separate
-// entries.
+// Record is the state of one option set. A nil Record is a set without any observation. Its JSON excludes failures, which have separate entries.
 type Record struct {
 	Identity
 	// Evidence is the mount by a pod that shows that the options work. Nil if there is none.
@@ -78,10 +77,9 @@ type Record struct {
 	Cleared []string `json:"cleared,omitempty"`
 	// Closed are the times of the newest failures that other causes explain, or whose cause stays unknown, by volume.
 	Closed map[string]time.Time `json:"judged,omitempty"`
-
-	// probing are the servers with a current probe. carried is true while a volume has the options.
-	probing map[string]bool
-	carried bool
+	// probing are the servers with a current probe. isWritten is true while a volume has the options.
+	probing   map[string]bool
+	isWritten bool
 	// isEarlier is true if an earlier release wrote the blame. It recorded a failure as settled at once if the text names the options.
 	isEarlier bool
 }
@@ -89,15 +87,14 @@ type Record struct {
 // Evidence is an observation that shows that an option set works.
 type Evidence struct {
 	// Text describes the observation. Volume is the mounted volume. Empty for a probe.
-	Text   string `json:"text"`
-	Volume string `json:"volume,omitempty"`
-	// At is the time of the observation.
-	At time.Time `json:"at,omitzero"`
+	Text   string    `json:"text"`
+	Volume string    `json:"volume,omitempty"`
+	At     time.Time `json:"at,omitzero"`
 }
 
 // Blame is a failed mount of one volume, or a rejected probe.
 type Blame struct {
-	// Volume is the name of the volume, Options are the mount options that failed. Nil if they are too long to record.
+	// Options are the mount options that failed. Nil if they are too long to record.
 	Volume  string   `json:"volume,omitempty"`
 	Options []string `json:"options,omitempty"`
 	// UID is the UID of the volume. Empty if an earlier release recorded the failure.
@@ -133,7 +130,7 @@ func (r *Record) State(server string) State {
 		return Probing
 	case works:
 		return Works
-	case r.carried:
+	case r.isWritten:
 		return Canary
 	}
 	return Untried
@@ -151,8 +148,7 @@ func (r *Record) EvidenceOn(server string) (evidence Evidence, known bool) {
 	return evidence, known
 }
 
-// MayWrite returns the number of further volumes of a server that may get the options. A profile may wait longer, or accept a soak as
-// evidence.
+// MayWrite returns the number of further volumes of a server that may get the options. A profile may wait longer, or accept a soak as evidence.
 func (r *Record) MayWrite(server string) Allowance {
 	switch r.State(server) {
 	case Untried:

@@ -52,7 +52,7 @@ func readTable(t *testing.T) []row {
 }
 
 // traits are facts in addition to a state: a volume has the options, the options work, the text of a failure names the options.
-type traits struct{ carried, evidence, named bool }
+type traits struct{ isWritten, evidence, named bool }
 
 func everyTrait() []traits {
 	var out []traits
@@ -85,7 +85,7 @@ func event(kind Kind, named bool) Event {
 // stand returns a record in the given state. It returns nil if the state is impossible with the traits.
 func stand(state State, with traits) *Record {
 	r := newRecord()
-	if with.carried {
+	if with.isWritten {
 		r.Next(event(Written, false))
 	}
 	if with.evidence {
@@ -108,7 +108,7 @@ func (with traits) rest() State {
 	switch {
 	case with.evidence:
 		return Works
-	case with.carried:
+	case with.isWritten:
 		return Canary
 	}
 	return Untried
@@ -285,7 +285,7 @@ func TestEncodeAndDecode(t *testing.T) {
 			}
 			r.Next(Event{Kind: ProbeWorked, Server: "third", Blame: Blame{Text: "works"}, At: noon})
 			entries := r.Encode()
-			r.probing, r.carried = nil, false
+			r.probing, r.isWritten = nil, false
 			got := Decode(entries)
 			if len(got) != 1 || !cmp.Equal(r, got["abc"], cmp.AllowUnexported(Record{}), cmpopts.EquateEmpty()) {
 				t.Errorf("%s, %+v (-want +got):\n%s", state, with, cmp.Diff(r, got["abc"], cmp.AllowUnexported(Record{}), cmpopts.EquateEmpty()))

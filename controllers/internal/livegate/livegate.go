@@ -1,5 +1,5 @@
-// Package livegate decides which nodes may apply changed settings now. The canary comes first, then at most the profile's limit at a time. No node
-// may change after the allowed number of failures. The package has no client and no clock.
+// Package livegate decides which nodes may apply changed settings now. The canary comes first, then at most the profile's limit at a time. After the
+// allowed number of failures, no further node may change. The package has no client and no clock.
 package livegate
 
 import (
@@ -113,21 +113,21 @@ type Queue struct {
 	Room, GroupRoom int
 }
 
-// AdmitQueued also admits nodes that wait only behind nodes which another profile blocks. Otherwise two profiles with different orders would wait
-// for each other forever.
-func (d *Decision) AdmitQueued(canGo func(name string) bool) {
+// AdmitQueued also admits nodes that wait only behind nodes that another profile blocks: profiles with different orders must not wait for each other.
+func (d *Decision) AdmitQueued(isUnblocked func(name string) bool) {
 	if len(d.Queued) == 0 {
 		return
 	}
-	going := make([]int, len(d.Order)+1)
+	// unblocked contains, by position in Order, the number of unblocked nodes ahead.
+	unblocked := make([]int, len(d.Order)+1)
 	for i, name := range d.Order {
-		going[i+1] = going[i]
-		if canGo(name) {
-			going[i+1]++
+		unblocked[i+1] = unblocked[i]
+		if isUnblocked(name) {
+			unblocked[i+1]++
 		}
 	}
 	for name, q := range d.Queued {
-		if going[q.Ahead] < q.Room && going[q.Ahead]-going[q.Group] < q.GroupRoom {
+		if unblocked[q.Ahead] < q.Room && unblocked[q.Ahead]-unblocked[q.Group] < q.GroupRoom {
 			d.Admitted[name] = true
 			delete(d.Notes, name)
 		}
@@ -137,27 +137,27 @@ func (d *Decision) AdmitQueued(canGo func(name string) bool) {
 // Admit decides for all nodes of a profile. Nodes with equal desired settings form a group, and each group is proven on its members. A canary whose
 // settings another profile overrides is no proof for the rest.
 func Admit(nodes []Node, policy Policy, now time.Time) Decision {
-	gate := &gate{policy: policy, now: now, nodes: make([]*Node, 0, len(nodes)), Decision: Decision{
+	g := &gate{policy: policy, now: now, nodes: make([]*Node, 0, len(nodes)), Decision: Decision{
 		Admitted: map[string]bool{}, Notes: map[string]string{}, Canaries: map[string]bool{}, Stuck: map[string]bool{}, Queued: map[string]Queue{},
 	}}
 	for i := range nodes {
-		gate.nodes = append(gate.nodes, &nodes[i])
+		g.nodes = append(g.nodes, &nodes[i])
 	}
-	slices.SortFunc(gate.nodes, func(a, b *Node) int {
+	slices.SortFunc(g.nodes, func(a, b *Node) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
-	if failed := namesOf(gate.nodes, (*Node).hasFailed); len(failed) >= max(policy.FailureThreshold, 1) {
-		gate.reject(gate.nodes, fmt.Sprintf("stopped; settings failed on %s", text.List(failed)))
-		return gate.Decision
+	if failed := namesOf(g.nodes, (*Node).hasFailed); len(failed) >= max(policy.FailureThreshold, 1) {
+		g.reject(g.nodes, "stopped; settings failed on "+text.List(failed))
+		return g.Decision
 	}
-	gate.share = v1alpha1.ResolveShare(policy.Limit, len(nodes))
-	gate.admitGroups()
-	if lost := namesOf(gate.nodes, gate.isLost); len(lost) > 0 {
-		for name := range gate.Notes {
-			gate.Notes[name] += fmt.Sprintf("; skipped (agent not started for %d minutes): %s", int(LostAfter.Minutes()), text.List(lost))
+	g.share = v1alpha1.ResolveShare(policy.Limit, len(nodes))
+	g.admitGroups()
+	if lost := namesOf(g.nodes, g.isLost); len(lost) > 0 {
+		for name := range g.Notes {
+			g.Notes[name] += fmt.Sprintf("; skipped (agent not started for %d minutes): %s", int(LostAfter.Minutes()), text.List(lost))
 		}
 	}
-	return gate.Decision
+	return g.Decision
 }
 
 func namesOf(nodes []*Node, matches func(*Node) bool) []string {
@@ -206,13 +206,13 @@ func (g *gate) admitGroups() {
 		groups[node.Desired] = append(groups[node.Desired], node)
 	}
 	proven := map[string]bool{}
-	for _, wanted := range order {
-		members, count := g.canaryOf(groups[wanted])
-		proven[wanted] = len(namesOf(members, g.hasSoaked)) >= count
-		g.countRunning(groups[wanted], proven[wanted])
+	for _, desired := range order {
+		members, count := g.canaryOf(groups[desired])
+		proven[desired] = len(namesOf(members, g.hasSoaked)) >= count
+		g.countRunning(groups[desired], proven[desired])
 	}
-	for _, wanted := range order {
-		if group := groups[wanted]; proven[wanted] {
+	for _, desired := range order {
+		if group := groups[desired]; proven[desired] {
 			g.admitUpTo(group, len(group), g.share, true)
 		} else {
 			g.admitCanary(group)

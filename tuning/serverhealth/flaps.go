@@ -3,14 +3,14 @@ package serverhealth
 import "time"
 
 const (
-	// flapWindow is the time span in which losses of the client state are counted, and flapLimit the number that is too high. After a
-	// restart of a server, a client identifies itself once, or twice after a failover.
+	// flapWindow is the time span in which losses of the client state are counted, flapLimit the number that is too high. After a restart of a
+	// server, a client identifies itself once; after a failover, twice.
 	flapWindow = 10 * time.Minute
 	flapLimit  = 3
 )
 
-// flaps contains the times at which an NFSv4 client had to identify itself again. Two clients with the same client ID keep removing
-// each other's state. Locks are lost and writes fail with EIO, without a message in either kernel log.
+// flaps contains the times at which an NFSv4 client had to identify itself again. Two clients with the same client ID keep removing each other's
+// state. Locks are lost and writes fail with EIO, without a message in either kernel log.
 type flaps struct {
 	identified, rejectedSessions uint64
 	at                           []time.Time

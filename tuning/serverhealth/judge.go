@@ -19,8 +19,8 @@ type finding struct {
 }
 
 func (m *memory) evaluate(now time.Time) Verdict {
-	all, beyond := m.waiting()
-	f := m.find(now, all, beyond)
+	all, proven := m.waiting()
+	f := m.find(now, all, proven)
 	start := f.start
 	if start.IsZero() {
 		start = m.stateSince
@@ -43,7 +43,7 @@ func (m *memory) evaluate(now time.Time) Verdict {
 	return v
 }
 
-func (m *memory) find(now time.Time, all, beyond wait) finding {
+func (m *memory) find(now time.Time, all, proven wait) finding {
 	if all.start.IsZero() {
 		m.backAt = time.Time{}
 		return m.findNotOverdue(now)
@@ -56,15 +56,15 @@ func (m *memory) find(now time.Time, all, beyond wait) finding {
 	isLong := func(start time.Time) bool {
 		return !start.IsZero() && (hasSilentMessage || now.Sub(start) >= SilentAfter)
 	}
-	switch answersOthers := m.lastResponseAt.After(all.start); {
-	case !isLong(all.start), answersOthers && !isLong(beyond.start):
+	switch hasNewerResponse := m.lastResponseAt.After(all.start); {
+	case !isLong(all.start), hasNewerResponse && !isLong(proven.start):
 		return m.findNotOverdue(now)
 	case m.isBack(now):
 		return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonReconnecting, message: fmt.Sprintf(
 			"Responds again; %s of this node still %s for the kernel, which detects this within three minutes",
-			text.Count(all.connections, "connection"), verb(all.connections, "waits", "wait"))}
-	case answersOthers:
-		return m.findStuck(beyond)
+			text.Count(all.connections, "connection"), plural(all.connections, "waits", "wait"))}
+	case hasNewerResponse:
+		return m.findStuck(proven)
 	case m.consecutiveResponses > 0 && m.found.state != v1alpha1.ServerSilent:
 		return m.findMountsStuck(all.start)
 	}
@@ -86,8 +86,8 @@ func (m *memory) findMountsStuck(start time.Time) finding {
 	return f
 }
 
-// isBack reports whether a silent server responds to queries again, while the connections of the mounts have not recovered yet. It
-// requires two responses because a single one can be a coincidence.
+// isBack reports whether a silent server responds to queries again, while the connections of the mounts have not recovered yet. It requires two
+// responses: a single one can be a coincidence.
 func (m *memory) isBack(now time.Time) bool {
 	if m.found.state == v1alpha1.ServerSilent && m.consecutiveResponses >= 2 {
 		m.backAt = now
@@ -98,18 +98,18 @@ func (m *memory) isBack(now time.Time) bool {
 func (m *memory) findNotOverdue(now time.Time) finding {
 	switch {
 	case m.found.state == v1alpha1.ServerSilent && !m.lastResponseAt.After(m.stateSince):
-		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No more requests; the previous requests got " +
-			"no response"}
+		return finding{
+			state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No more requests; the previous requests got no response",
+		}
 	case m.lastResponseAt.IsZero():
 		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No requests observed yet"}
-	case now.Sub(m.lastResponseAt) >= idleAfter && now.Sub(m.heldFrom) >= idleAfter:
+	case now.Sub(m.lastResponseAt) >= idleAfter && now.Sub(m.graceStart) >= idleAfter:
 		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No requests for 5 minutes"}
 	}
 	if stale := m.staleMounts(now); len(stale) > 0 {
 		return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonStaleHandles, start: m.stale[stale[0]].firstAt, message: fmt.Sprintf(
-			"The server responds, but every request of %s for open or known files fails, as with stale file handles; check its export, then "+
-				"restart the pods that use it",
-			text.Count(len(stale), "mount"))}
+			"The server responds, but every request of %s for open or known files fails, as with stale file handles; "+
+				"check its export, then restart the pods that use it", text.Count(len(stale), "mount"))}
 	}
 	return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonAnswering}
 }
@@ -118,17 +118,16 @@ func (m *memory) findNotOverdue(now time.Time) finding {
 func (m *memory) findStuck(w wait) finding {
 	f := finding{state: v1alpha1.ServerStuck, start: w.start}
 	dead, known := m.deadPorts()
-	switch all := len(m.last.Connections); {
-	case len(dead) > 0 && len(dead) < all:
+	switch total := len(m.last.Connections); {
+	case len(dead) > 0 && len(dead) < total:
 		f.reason = v1alpha1.ServerReasonTransportStuck
-		f.message = fmt.Sprintf("%d of %d connections no longer carry data (local %s); the others work; check for a firewall or load balancer "+
-			"that dropped the connection",
-			len(dead), all, portsText(dead))
+		f.message = fmt.Sprintf("%d of %d connections no longer carry data (local %s); the others work; "+
+			"check for a firewall or load balancer that dropped the connection", len(dead), total, portsText(dead))
 		return f
-	case !known && w.connections > 0 && w.connections < all:
+	case !known && w.connections > 0 && w.connections < total:
 		f.reason = v1alpha1.ServerReasonTransportStuck
-		f.message = fmt.Sprintf("No response over %d of %d connections; the others work; check for a firewall or load balancer that dropped the connection",
-			w.connections, all)
+		f.message = fmt.Sprintf("No response over %d of %d connections; the others work; "+
+			"check for a firewall or load balancer that dropped the connection", w.connections, total)
 		return f
 	}
 	f.reason = v1alpha1.ServerReasonRequestsStuck
@@ -136,8 +135,8 @@ func (m *memory) findStuck(w wait) finding {
 	return f
 }
 
-// repeatsOfDead is the number of consecutive retransmissions of a segment on a dead connection. The first interval is 0.2 s and
-// doubles each time, so six retransmissions take at least twelve seconds.
+// repeatsOfDead is the number of consecutive retransmissions of a segment on a dead connection. The first interval is 0.2 s and doubles each time:
+// six retransmissions take at least twelve seconds.
 const repeatsOfDead = 6
 
 // deadPorts returns the local ports of connections without acknowledgments from the server's host. known is false if this is unknown.
@@ -156,7 +155,7 @@ func portsText(ports []int) string {
 	for _, port := range ports {
 		words = append(words, strconv.Itoa(port))
 	}
-	return verb(len(ports), "port ", "ports ") + text.InOrder(words, ", ")
+	return plural(len(ports), "port ", "ports ") + text.InOrder(words, ", ")
 }
 
 func (m *memory) operationsText() string {
@@ -203,7 +202,7 @@ func (m *memory) findSilent(w wait) finding {
 	return f
 }
 
-func verb(n int, one, many string) string {
+func plural(n int, one, many string) string {
 	if n == 1 {
 		return one
 	}

@@ -18,22 +18,20 @@ type memory struct {
 	requests map[string]time.Time
 	// lastResponseAt is the time of the last response over a connection of the mounts.
 	lastResponseAt time.Time
-	// recalled reports whether the server was Answering when the previous watch stopped; the time of its last response is then unknown.
-	// heldFrom is the first reading by this watch: the server counts as Answering for a while after it, even without a response.
-	recalled bool
-	heldFrom time.Time
+	// recalled reports whether the server was Answering when the previous watch stopped. graceStart is then the time of this watch's first reading:
+	// the server counts as Answering for a while after it, even without a response.
+	recalled   bool
+	graceStart time.Time
 	// stale maps mount points to the state of their requests by handle.
 	stale map[string]staleMount
-	// silentMessageAt is the time of the kernel message that the server does not respond. Zero if a later message or response contradicts
-	// it.
+	// silentMessageAt is the time of the kernel message that the server does not respond. Zero if a later message or response contradicts it.
 	silentMessageAt time.Time
-
+	// consecutiveResponses is the number of queries in a row with a response. probe is the last query.
 	probe                Probe
 	consecutiveResponses int
 	// backAt is the time at which a silent server started to respond to queries. Zero if it was not silent.
 	backAt time.Time
-
-	// found is the last finding, and since the start of its state.
+	// found is the last finding, stateSince the start of its state.
 	found      finding
 	stateSince time.Time
 	flaps      flaps
@@ -48,9 +46,8 @@ type waiter struct {
 	last counters.Connection
 	// waitingSince is the time at which a request without a response was first observed. Zero if there is none.
 	waitingSince time.Time
-	// remade is the number of consecutive readings with a new connect but no response. It keeps growing if no program accepts
-	// connections.
-	remade int
+	// reconnects is the number of consecutive readings with a new connect but no response. It grows while no program accepts connections.
+	reconnects int
 }
 
 // queueWaiter is one transport in sysfs, and the time since which requests have been pending without progress.
@@ -59,21 +56,17 @@ type queueWaiter struct {
 	waitingSince time.Time
 }
 
-func (m *memory) noteProbe(q Probe) {
-	m.probe = q
-	if !q.Responded {
+func (m *memory) noteProbe(probe Probe) {
+	m.probe = probe
+	if m.consecutiveResponses++; !probe.Responded {
 		m.consecutiveResponses = 0
-		return
 	}
-	m.consecutiveResponses++
 }
 
 func (m *memory) noteLine(line Line) {
-	if line.Responds {
+	if m.silentMessageAt = line.At; line.Responds {
 		m.silentMessageAt = time.Time{}
-		return
 	}
-	m.silentMessageAt = line.At
 }
 
 func (m *memory) noteReading(now time.Time, reading Reading) {
@@ -88,7 +81,7 @@ func (m *memory) noteReading(now time.Time, reading Reading) {
 	m.clearFinished(reading)
 	m.noteHandles(now, reading)
 	if m.recalled {
-		m.recalled, m.heldFrom = false, now
+		m.recalled, m.graceStart = false, now
 	}
 	m.flaps.note(now, reading, m.readAt.IsZero())
 	m.last, m.readAt = reading, now
@@ -110,10 +103,10 @@ func (m *memory) noteConnections(now time.Time, reading Reading) (hasResponse bo
 			hasResponse = true
 			w = waiter{}
 		default:
-			if w.remade++; current.Connects == w.last.Connects {
-				w.remade = 0
+			if w.reconnects++; current.Connects == w.last.Connects {
+				w.reconnects = 0
 			}
-			if w.waitingSince.IsZero() && (current.Sends > w.last.Sends || w.remade > 1) {
+			if w.waitingSince.IsZero() && (current.Sends > w.last.Sends || w.reconnects > 1) {
 				w.waitingSince = now
 			}
 		}
@@ -177,27 +170,26 @@ func isDown(reading Reading) bool {
 	return slices.ContainsFunc(reading.Connections, func(c counters.Connection) bool { return c.Down })
 }
 
-// clearFinished clears the waits of connections if the kernel has no pending requests: the waiting process was killed, or the mount
-// timed out.
+// clearFinished clears the waits of connections if the kernel has no pending requests: the waiting process was killed, or the mount timed out.
 func (m *memory) clearFinished(reading Reading) {
-	isPending := func(q counters.Queue) bool { return q.Pending > 0 }
-	noneQueued := len(reading.Queues) > 0 && len(reading.Queues) == len(reading.Connections) && !slices.ContainsFunc(reading.Queues, isPending)
+	noneQueued := len(reading.Queues) > 0 && len(reading.Queues) == len(reading.Connections) &&
+		!slices.ContainsFunc(reading.Queues, func(q counters.Queue) bool { return q.Pending > 0 })
 	if len(reading.Requests) > 0 || !reading.RequestsKnown && !noneQueued {
 		return
 	}
 	for id, w := range m.connections {
 		if !w.last.Down {
-			w.waitingSince, w.remade = time.Time{}, 0
+			w.waitingSince, w.reconnects = time.Time{}, 0
 			m.connections[id] = w
 		}
 	}
 }
 
+// wait summarizes pending requests.
 type wait struct {
-	// start is the first time at which one of them was observed. Zero if there are none.
+	// start is the time at which the first of them was observed. Zero if there are none.
 	start time.Time
-	// connections is the number of waiting connections, down the number of connections without a session, and requests the number of
-	// requests.
+	// connections is the number of waiting connections, down the number of connections without a session.
 	connections, down, requests int
 }
 
@@ -211,38 +203,35 @@ func (w *wait) add(start time.Time) bool {
 	return true
 }
 
-// waiting summarizes the pending requests. The kernel lists connections in two places; either can be incomplete.
-//
-// beyond contains only proven waits: listed requests and queues without progress. If the kernel does not list requests, it also
-// contains connections with more requests than responses. Otherwise, these do not count, because requests of a killed process can
-// remain in the counters indefinitely.
-func (m *memory) waiting() (all, beyond wait) {
-	var w wait
+// waiting summarizes the pending requests. The kernel lists connections in two places; either can be incomplete. proven contains listed requests and
+// queues without progress. If the kernel does not list requests, it also contains connections with more requests than responses. Otherwise, these do
+// not count, because requests of a killed process can remain in the counters indefinitely.
+func (m *memory) waiting() (all, proven wait) {
 	queues, pending := 0, 0
 	for _, c := range m.connections {
-		if w.add(c.waitingSince) {
-			w.connections++
+		if all.add(c.waitingSince) {
+			all.connections++
 		}
 		if c.last.Down {
-			w.down++
+			all.down++
 		}
 	}
 	for _, q := range m.queues {
-		if w.add(q.waitingSince) {
+		if all.add(q.waitingSince) {
 			queues++
-			beyond.add(q.waitingSince)
+			proven.add(q.waitingSince)
 		}
 		pending += q.last.Pending
 	}
 	for _, firstSeen := range m.requests {
-		w.add(firstSeen)
-		beyond.add(firstSeen)
+		all.add(firstSeen)
+		proven.add(firstSeen)
 	}
-	w.connections = max(w.connections, queues)
-	w.requests = max(len(m.last.Requests), pending)
+	all.connections = max(all.connections, queues)
+	all.requests = max(len(m.last.Requests), pending)
 	if !m.last.RequestsKnown {
-		beyond.add(w.start)
+		proven.add(all.start)
 	}
-	beyond.connections, beyond.requests = w.connections, w.requests
-	return w, beyond
+	proven.connections, proven.requests = all.connections, all.requests
+	return all, proven
 }

@@ -1,8 +1,8 @@
-// Package serverhealth derives the health of a node's storage servers from counters. It never accesses a mount. Its inputs are the
-// kernel's counters of connections, its list of pending requests, its log, and separate connections that the agent makes.
+// Package serverhealth derives the health of a node's storage servers from counters. It never accesses a mount. Its inputs are the kernel's counters
+// of connections, its list of pending requests, its log, and separate connections that the agent makes.
 //
-// The signs of a dead server were measured on Linux 6.1 with knfsd. Receives that stop while requests are in flight show it after
-// 10 s, and the kernel's log after 187 s. The timeouts and retransmissions of mountstats never show it.
+// The signs of a dead server were measured on Linux 6.1 with knfsd. Receives that stop while requests are in flight show it after 10 s, and the
+// kernel's log after 187 s. The timeouts and retransmissions of mountstats never show it.
 package serverhealth
 
 import (
@@ -16,11 +16,9 @@ import (
 )
 
 const (
-	// SilentAfter is the time after which a request without a response is overdue. It equals the default timeo of NFS over TCP and the
-	// interval of SMB echo requests.
+	// SilentAfter is the time after which a request without a response is overdue: the default timeo of NFS over TCP and the interval of SMB echoes.
 	SilentAfter = 60 * time.Second
-	// idleAfter is the time for which a server without requests counts as Answering. NFSv4 sends a request every minute to renew its
-	// lease.
+	// idleAfter is the time for which a server without requests counts as Answering. NFSv4 sends a request every minute to renew its lease.
 	idleAfter = 5 * time.Minute
 	// probeAfter is the time without a response after which the agent queries the server over a separate connection. Receives that stop show
 	// a dead server after 10 s. Twice this time avoids a query of a busy server for each slow request.
@@ -35,8 +33,7 @@ const (
 // Key identifies a server as the mounts of a node name it.
 type Key struct {
 	// Server is the host name or address in the mounts.
-	Server string
-	// Protocol is NFS or SMB.
+	Server   string
 	Protocol v1alpha1.ServerProtocol
 }
 
@@ -53,8 +50,7 @@ type Reading struct {
 	Tunnel bool
 	// Connections are the transports of NFS, or the sockets of SMB.
 	Connections []counters.Connection
-	// Queues are the same transports in sysfs (since Linux 5.14, only while they are connected). Their entries cannot be matched with
-	// Connections.
+	// Queues are the same transports in sysfs, which cannot be matched with Connections (since Linux 5.14, only while they are connected).
 	Queues []counters.Queue
 	// Requests are the pending requests. RequestsKnown is false if the kernel does not list them.
 	Requests      []counters.Request
@@ -72,7 +68,7 @@ type Reading struct {
 
 // Socket is one TCP socket. It cannot be matched with a transport.
 type Socket struct {
-	// Port is its local port.
+	// Port is the local port.
 	Port int
 	// Repeats is the number of consecutive retransmissions that the server's host has not acknowledged.
 	Repeats int
@@ -83,16 +79,15 @@ type Probe struct {
 	Key
 	// At is the end of the query.
 	At time.Time
-	// Responded reports whether the server sent any response. Refused reports whether no program accepts connections. Connected reports
-	// whether the connection was accepted.
+	// Responded reports whether the server sent any response, ConnectionRefused whether no program accepts connections, and Connected whether the
+	// connection was accepted.
 	Responded, ConnectionRefused, Connected bool
 }
 
 // Line is a message of the kernel's log about a server.
 type Line struct {
 	Server string
-	// At is the time of the message.
-	At time.Time
+	At     time.Time
 	// Responds is false for "not responding" and true for "OK".
 	Responds bool
 }
@@ -107,9 +102,8 @@ type Batch struct {
 // Verdict is the state of one server.
 type Verdict struct {
 	Key
-	Address string
-	State   v1alpha1.ServerState
-	// Reason is a reason of the API. Message is a sentence.
+	Address         string
+	State           v1alpha1.ServerState
 	Reason, Message string
 	// Since is the start of the state. For Silent and Stuck, it is the time at which the first pending request was observed.
 	Since time.Time
@@ -117,8 +111,7 @@ type Verdict struct {
 	LastResponse time.Time
 	// Connections is the number of connections, and Stuck the number of connections without a response.
 	Connections, Stuck int
-	// Waiting is the number of pending requests while the server is failing. InFlight is the number of pending requests at the last
-	// reading.
+	// Waiting is the number of pending requests while the server is failing, InFlight the number at the last reading.
 	Waiting, InFlight int
 	// NeedsProbe reports whether a separate connection of the agent could help to find the cause.
 	NeedsProbe bool
@@ -139,8 +132,8 @@ func (w *Watch) Recall(former Verdict) {
 		w.servers = map[Key]*memory{}
 	}
 	m := newMemory()
-	m.found, m.stateSince, m.lastResponseAt = finding{state: former.State, reason: former.Reason, message: former.Message}, former.Since,
-		former.LastResponse
+	m.found = finding{state: former.State, reason: former.Reason, message: former.Message}
+	m.stateSince, m.lastResponseAt = former.Since, former.LastResponse
 	m.recalled = former.State == v1alpha1.ServerAnswering
 	w.servers[former.Key] = m
 }
@@ -155,9 +148,9 @@ func (w *Watch) Note(now time.Time, batch Batch) []Verdict {
 			m = newMemory()
 		}
 		w.servers[reading.Key] = m
-		for _, question := range batch.Probes {
-			if question.Key == reading.Key {
-				m.noteProbe(question)
+		for _, probe := range batch.Probes {
+			if probe.Key == reading.Key {
+				m.noteProbe(probe)
 			}
 		}
 		for _, line := range batch.Lines {

@@ -8,13 +8,11 @@ import (
 )
 
 const (
-	// staleAfter is the minimum time and staleRequests the minimum number for which all requests by handle must fail. A file that another
-	// client removed fails a few. The kubelet requests the free space of each volume once a minute; this fails only if the handle of the
-	// root is stale.
+	// staleAfter is the minimum time and staleRequests the minimum number for which all requests by handle must fail. A file that another client
+	// removed fails a few. The kubelet requests the free space of each volume once a minute: this fails only if the handle of the root is stale.
 	staleAfter    = SilentAfter
 	staleRequests = 3
-	// staleFor is the time after the last failure for which a mount counts as stale, so that a mount without requests does not stay
-	// stale.
+	// staleFor is the time after the last failure for which a mount counts as stale. A mount without requests does not stay stale.
 	staleFor = 10 * time.Minute
 )
 

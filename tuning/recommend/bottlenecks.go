@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	measured   = "measured on Linux 6.1 with knfsd: "
-	fewSmall   = 50
-	lossOut    = 0.003
-	lossIn     = 0.01
-	busyTrips  = 20
-	slowTrips  = 2
-	slowMillis = 5
+	measured    = "measured on Linux 6.1 with knfsd: "
+	minSmallOps = 50
+	lossOut     = 0.003
+	lossIn      = 0.01
+	busyTrips   = 20
+	slowTrips   = 2
+	slowMillis  = 5
 )
 
 // bottlenecks exclude each other: an earlier one explains the later ones.
@@ -79,14 +79,14 @@ func stuckConnection(s Sample) (Finding, bool) {
 }
 
 func sessionFlaps(s Sample) (Finding, bool) {
-	introduced, rejected := s.count("EXCHANGE_ID", "SETCLIENTID"), s.operation("CREATE_SESSION").Errors
+	identified, rejected := s.count("EXCHANGE_ID", "SETCLIENTID"), s.operation("CREATE_SESSION").Errors
 	return Finding{
-		Seen: fmt.Sprintf("the client identified itself %d times in %.0f s, and the server rejected a session %d times", introduced, s.Seconds,
+		Seen: fmt.Sprintf("the client identified itself %d times in %.0f s, and the server rejected a session %d times", identified, s.Seconds,
 			rejected),
 		Change:  Change{Node: &v1alpha1.NodeTuning{NFS4UniqueID: v1alpha1.NFS4UniqueIDFromNode}},
 		Effect:  "another client probably has the same ID: a unique ID prevents this, and the lost locks and EIO that it causes",
 		Against: "a server restart or a network failure looks the same; the ID changes only while the node has no NFSv4 mount",
-	}, introduced > 1 || rejected > 0
+	}, identified > 1 || rejected > 0
 }
 
 func packetLoss(s Sample) (Finding, bool) {
@@ -100,7 +100,7 @@ func packetLoss(s Sample) (Finding, bool) {
 
 func busyServer(s Sample) (Finding, bool) {
 	t, minTrip := s.times(), s.minTrip()
-	busy := minTrip > 0 && t.count >= fewSmall && t.trip > busyTrips*minTrip && t.trip >= slowMillis
+	busy := minTrip > 0 && t.count >= minSmallOps && t.trip > busyTrips*minTrip && t.trip >= slowMillis
 	return Finding{
 		Seen:   fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest round trip %.1f ms", t.trip, minTrip),
 		Effect: "a faster server or fewer requests help; more slots or connections would only lengthen its queue",
@@ -109,7 +109,7 @@ func busyServer(s Sample) (Finding, bool) {
 
 func fewSlots(s Sample) (Finding, bool) {
 	t, waiting := s.times(), s.backlog()
-	short := s.isNFS() && !s.hasSessions() && waiting > 1 && t.count >= fewSmall && t.queue > t.trip
+	short := s.isNFS() && !s.hasSessions() && waiting > 1 && t.count >= minSmallOps && t.queue > t.trip
 	return Finding{
 		Seen: fmt.Sprintf("%.0f requests waited for one of %d slots at each send, and small operations %.0f ms, compared with %.0f ms for the response",
 			waiting, s.SlotLimit, t.queue, t.trip),
@@ -124,7 +124,7 @@ func slotsFor(limit int) int32 { return int32(min(max(128, 2*limit), 65536)) }
 
 func fewSessionSlots(s Sample) (Finding, bool) {
 	t := s.times()
-	short := s.hasSessions() && t.count >= fewSmall && t.queue > 3*t.trip && t.queue >= 1 && s.backlog() < 0.1
+	short := s.hasSessions() && t.count >= minSmallOps && t.queue > 3*t.trip && t.queue >= 1 && s.backlog() < 0.1
 	return Finding{
 		Seen: fmt.Sprintf("small operations wait %.0f ms before they are sent, compared with %.0f ms for the response, but not for a connection",
 			t.queue, t.trip),
@@ -138,7 +138,7 @@ func fewSessionSlots(s Sample) (Finding, bool) {
 
 func slowNetwork(s Sample) (Finding, bool) {
 	t, minTrip := s.times(), s.minTrip()
-	slow := t.count >= fewSmall && minTrip >= slowMillis && t.trip < slowTrips*minTrip
+	slow := t.count >= minSmallOps && minTrip >= slowMillis && t.trip < slowTrips*minTrip
 	return Finding{
 		Seen:   fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest round trip %.1f ms", t.trip, minTrip),
 		Effect: "a closer server, or fewer requests: longer attribute caching, a larger read-ahead, more work in parallel",

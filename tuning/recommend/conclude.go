@@ -56,12 +56,12 @@ func (o Outcome) Text() string { return sentences[o] }
 // Conclude returns the combined outcome of the mounts.
 func Conclude(mounts []Mount) Outcome {
 	findings := FindingsOf(mounts)
-	ofClient := func(f Finding) bool { return f.Cause == CauseClient }
-	safe := func(f Finding) bool { return ofClient(f) && !f.ByHand }
+	isOfClient := func(f Finding) bool { return f.Cause == CauseClient }
+	isSafe := func(f Finding) bool { return isOfClient(f) && !f.ByHand }
 	switch {
-	case slices.ContainsFunc(findings, safe):
+	case slices.ContainsFunc(findings, isSafe):
 		return Helps
-	case slices.ContainsFunc(findings, ofClient):
+	case slices.ContainsFunc(findings, isOfClient):
 		return MayHelp
 	case len(findings) > 0:
 		return HelpsNot

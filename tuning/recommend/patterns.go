@@ -168,8 +168,7 @@ func smallTransfers(s Sample) (Finding, bool) {
 	}, len(options) > 0
 }
 
-// fullTransfers returns the number of requests that almost reach the limit of an option. Zero if the limit is large, or if they do
-// not.
+// fullTransfers returns the number of requests that almost reach the limit of an option on average. Zero if the limit is large.
 func (s Sample) fullTransfers(operation, option string, wire uint64) uint64 {
 	limit, known := s.number(option)
 	n := s.count(operation)
@@ -220,11 +219,10 @@ func openAndClose(s Sample) (Finding, bool) {
 }
 
 func logBuffers(s Sample) (Finding, bool) {
-	waitRatio := ratioOf(s.Log.NoBuffer, s.Log.Writes)
 	return Finding{
 		Seen:    fmt.Sprintf("%d of %d log writes found no free buffer", s.Log.NoBuffer, s.Log.Writes),
 		Change:  Change{MountOptions: []v1alpha1.MountOption{"logbufs=8", "logbsize=256k"}},
 		Effect:  "fewer log writes wait; this helps most when files are created and deleted",
 		Against: "a crash loses up to 2 MiB of changes to file names and attributes without fsync",
-	}, s.Protocol == "xfs" && s.Log.Writes >= idleBelow && waitRatio > 0.01 && !s.hasOption("logbsize=256k")
+	}, s.Protocol == "xfs" && s.Log.Writes >= idleBelow && ratioOf(s.Log.NoBuffer, s.Log.Writes) > 0.01 && !s.hasOption("logbsize=256k")
 }

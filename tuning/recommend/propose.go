@@ -1,6 +1,7 @@
 package recommend
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,7 +32,7 @@ type Target struct {
 type Proposal struct {
 	// Profiles are complete profiles that can be applied: the changed profile that selects the volume, and a new profile.
 	Profiles []v1alpha1.StorageClientProfile `json:"profiles,omitempty"`
-	// Changes describe the changes in these profiles.
+	// Changes describe the changes in Profiles.
 	Changes []string `json:"changes,omitempty"`
 	// LeftOut describes changes that would help but are not proposed, with the reason.
 	LeftOut []string `json:"leftOut,omitempty"`
@@ -40,21 +41,19 @@ type Proposal struct {
 // Propose converts the findings of all mounts of one volume to profiles.
 func Propose(t Target, findings []Finding) Proposal {
 	var p Proposal
-	wanted := p.sumUp(findings)
-	if len(wanted.MountOptions) > 0 || wanted.ReadAheadKiB > 0 {
-		if t.Profile != nil {
-			p.changeRule(t, wanted)
-			wanted.MountOptions, wanted.ReadAheadKiB = nil, 0
-		}
+	proposed := p.combine(findings)
+	if t.Profile != nil && (len(proposed.MountOptions) > 0 || proposed.ReadAheadKiB > 0) {
+		p.changeRule(t, proposed)
+		proposed.MountOptions, proposed.ReadAheadKiB = nil, 0
 	}
-	if len(wanted.MountOptions) > 0 || wanted.ReadAheadKiB > 0 || wanted.Node != nil {
-		p.addProfile(t, wanted)
+	if len(proposed.MountOptions) > 0 || proposed.ReadAheadKiB > 0 || proposed.Node != nil {
+		p.addProfile(t, proposed)
 	}
 	return p
 }
 
-// sumUp combines all findings into one change. The mounts of a volume share its options, so conflicting values are left out.
-func (p *Proposal) sumUp(findings []Finding) Change {
+// combine combines all findings into one change. The mounts of a volume share its options, so conflicting values are left out.
+func (p *Proposal) combine(findings []Finding) Change {
 	var all Change
 	windows := map[string][]int32{}
 	for _, f := range findings {
@@ -72,13 +71,12 @@ func (p *Proposal) sumUp(findings []Finding) Change {
 		}
 		all.Node = joinNodes(all.Node, f.Change.Node)
 	}
-	switch {
-	case len(windows) > 1:
+	if len(windows) > 1 {
 		p.leaveOut("readAheadKiB: some mounts of the volume read ahead too much and others too little, and they share one value")
-	default:
-		for _, window := range windows {
-			all.ReadAheadKiB = slices.Max(window)
-		}
+		return all
+	}
+	for _, window := range windows {
+		all.ReadAheadKiB = slices.Max(window)
 	}
 	return all
 }
@@ -92,10 +90,7 @@ func (p *Proposal) leaveOut(reason string) {
 // joinNodes merges two sets of node settings. It keeps the larger slot limit.
 func joinNodes(a, b *v1alpha1.NodeTuning) *v1alpha1.NodeTuning {
 	if a == nil || b == nil {
-		if a == nil {
-			a = b
-		}
-		return a.DeepCopy()
+		return cmp.Or(a, b).DeepCopy()
 	}
 	out := a.DeepCopy()
 	if b.Sunrpc != nil && (out.Sunrpc == nil || b.Sunrpc.TCPMaxSlotTableEntries.IntValue() > out.Sunrpc.TCPMaxSlotTableEntries.IntValue()) {
@@ -113,7 +108,7 @@ func joinNodes(a, b *v1alpha1.NodeTuning) *v1alpha1.NodeTuning {
 }
 
 // changeRule adds volume settings to the rule that selects the volume.
-func (p *Proposal) changeRule(t Target, wanted Change) {
+func (p *Proposal) changeRule(t Target, proposed Change) {
 	changed := v1alpha1.StorageClientProfile{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "StorageClientProfile"},
 		ObjectMeta: metav1.ObjectMeta{Name: t.Profile.Name, Labels: t.Profile.Labels},
@@ -125,16 +120,16 @@ func (p *Proposal) changeRule(t Target, wanted Change) {
 	}
 	rule := &changed.Spec.Volumes[i]
 	prefix := fmt.Sprintf("profile %s, rule %s: ", t.Profile.Name, t.Rule)
-	if len(wanted.MountOptions) > 0 {
-		rule.MountOptions = joinOptions(t.Protocol, wanted.MountOptions, rule.MountOptions)
-		p.Changes = append(p.Changes, prefix+"mountOptions "+optionsText(wanted.MountOptions))
+	if len(proposed.MountOptions) > 0 {
+		rule.MountOptions = joinOptions(t.Protocol, proposed.MountOptions, rule.MountOptions)
+		p.Changes = append(p.Changes, prefix+"mountOptions "+optionsText(proposed.MountOptions))
 		if rule.OnConflict == "" || rule.OnConflict == v1alpha1.ConflictKeepVolume {
 			p.Changes = append(p.Changes, prefix+"onConflict stays KeepVolume, so a volume with another value keeps it")
 		}
 	}
-	if wanted.ReadAheadKiB > 0 {
-		rule.ReadAheadKiB = &wanted.ReadAheadKiB
-		p.Changes = append(p.Changes, fmt.Sprintf("%sreadAheadKiB %d", prefix, wanted.ReadAheadKiB))
+	if proposed.ReadAheadKiB > 0 {
+		rule.ReadAheadKiB = &proposed.ReadAheadKiB
+		p.Changes = append(p.Changes, fmt.Sprintf("%sreadAheadKiB %d", prefix, proposed.ReadAheadKiB))
 	}
 	p.Changes = append(p.Changes, prefix+"all volumes that it selects get the same changes")
 	p.Profiles = append(p.Profiles, changed)
@@ -150,28 +145,28 @@ func joinOptions(p mountoptions.Protocol, add, existing []v1alpha1.MountOption) 
 }
 
 // addProfile adds a profile for settings that no existing profile declares for the volume or its nodes.
-func (p *Proposal) addProfile(t Target, wanted Change) {
+func (p *Proposal) addProfile(t Target, proposed Change) {
 	added := v1alpha1.StorageClientProfile{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "StorageClientProfile"},
 		ObjectMeta: metav1.ObjectMeta{Name: t.Name},
 	}
-	added.Spec.Priority, added.Spec.Node = t.Priority, wanted.Node
+	added.Spec.Priority, added.Spec.Node = t.Priority, proposed.Node
 	added.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{
 		{Key: "kubernetes.io/hostname", Operator: metav1.LabelSelectorOpIn, Values: slices.Clone(t.Hostnames)},
 	}
-	if len(wanted.MountOptions) > 0 || wanted.ReadAheadKiB > 0 {
-		rule := v1alpha1.VolumeRule{Name: "recommended", Selector: t.Selector, MountOptions: wanted.MountOptions}
-		if len(wanted.MountOptions) > 0 {
+	if len(proposed.MountOptions) > 0 || proposed.ReadAheadKiB > 0 {
+		rule := v1alpha1.VolumeRule{Name: "recommended", Selector: t.Selector, MountOptions: proposed.MountOptions}
+		if len(proposed.MountOptions) > 0 {
 			// The findings are about the current options of the volume, so the profile replaces them.
 			rule.OnConflict = v1alpha1.ConflictUseProfile
 		}
-		if wanted.ReadAheadKiB > 0 {
-			rule.ReadAheadKiB = &wanted.ReadAheadKiB
+		if proposed.ReadAheadKiB > 0 {
+			rule.ReadAheadKiB = &proposed.ReadAheadKiB
 		}
 		added.Spec.Volumes = []v1alpha1.VolumeRule{rule}
 	}
 	p.Changes = append(p.Changes, "profile "+t.Name+" is new")
-	if wanted.Node != nil {
+	if proposed.Node != nil {
 		p.Changes = append(p.Changes, "profile "+t.Name+": spec.node applies to "+text.List(t.Hostnames)+
 			", where the volume is mounted; set a nodeSelector for the whole pool if other nodes need it")
 	}

@@ -10,11 +10,9 @@ import (
 // Cause is the origin of a bottleneck.
 type Cause string
 
-// Causes.
+// Causes. Client settings change only CauseClient.
 const (
-	// CauseClient is a cause that a client setting changes.
-	CauseClient Cause = "Client"
-	// Client settings do not change the other causes.
+	CauseClient      Cause = "Client"
 	CauseServer      Cause = "Server"
 	CauseNetwork     Cause = "Network"
 	CauseApplication Cause = "Application"
@@ -23,9 +21,8 @@ const (
 // Finding is one problem that the counters show.
 type Finding struct {
 	// Rule is the ID of the rule. It is stable across releases.
-	Rule string `json:"rule"`
-	// Cause is the origin of the problem.
-	Cause Cause `json:"cause"`
+	Rule  string `json:"rule"`
+	Cause Cause  `json:"cause"`
 	// Seen describes the observation, with its numbers.
 	Seen string `json:"seen"`
 	// Change is the proposed change. Empty if no client setting helps.
@@ -34,7 +31,7 @@ type Finding struct {
 	Effect string `json:"effect"`
 	// Against describes the disadvantages of the change.
 	Against string `json:"against,omitempty"`
-	// ByHand reports whether a user who knows the programs must decide if the change is safe. Propose then leaves it out.
+	// ByHand is true if a user who knows the programs must decide whether the change is safe. Propose then leaves it out.
 	ByHand bool `json:"byHand,omitempty"`
 	// Source is the source of the signature.
 	Source string `json:"source"`
@@ -55,15 +52,14 @@ type Verdict struct {
 	Summary string `json:"summary"`
 	// Findings are ordered by how much they explain. Empty if there are none, or if there were too few operations.
 	Findings []Finding `json:"findings,omitempty"`
-	// TooLittle reports whether there were too few operations for a verdict.
+	// TooLittle is true if there were too few operations for a verdict.
 	TooLittle bool `json:"tooLittle,omitempty"`
 }
 
 // idleBelow is the number of operations below which a sample is too small.
 const idleBelow = 100
 
-// For evaluates a sample. A bottleneck hides the bottlenecks behind it, so only the first one is reported. Patterns are reported in
-// addition.
+// For evaluates a sample. A bottleneck hides the bottlenecks behind it, so only the first one is reported, together with all patterns.
 func For(s Sample) Verdict {
 	var found []Finding
 	for _, r := range bottlenecks {
@@ -80,10 +76,10 @@ func For(s Sample) Verdict {
 			found = append(found, f)
 		}
 	}
-	return Verdict{Summary: sum(s, found), Findings: found}
+	return Verdict{Summary: summarize(s, found), Findings: found}
 }
 
-func sum(s Sample, found []Finding) string {
+func summarize(s Sample, found []Finding) string {
 	switch {
 	case len(found) == 0 && s.Requests > 0:
 		return workOf(s) + ". The kernel does not report the kind or the time of SMB requests. No change is recommended."
@@ -108,9 +104,7 @@ func workOf(s Sample) string {
 
 // Rule detects one problem.
 type Rule struct {
-	// ID is the name of the rule.
-	ID string
-	// Cause is the origin of the problem.
+	ID    string
 	Cause Cause
 	// Title describes the problem in one sentence.
 	Title string
@@ -118,8 +112,7 @@ type Rule struct {
 	Signature string
 	// Source is the source of the signature.
 	Source string
-
-	check func(Sample) (Finding, bool)
+	check  func(Sample) (Finding, bool)
 }
 
 func (r Rule) apply(s Sample) (Finding, bool) {

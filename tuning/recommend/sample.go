@@ -1,5 +1,5 @@
-// Package recommend evaluates the counters of a mount over a time window and proposes changes that help its workload, if any. It
-// prefers counts to times: counts repeat within a few percent, times do not.
+// Package recommend evaluates the counters of a mount over a time window and proposes changes that help its workload, if any. It prefers counts to
+// times: counts repeat within a few percent, times do not.
 //
 // All functions are pure: they do not access the cluster, the host or the clock.
 package recommend
@@ -8,13 +8,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/storageclient/operator/tuning/counters"
 )
 
-// Sample contains the changes of a mount's counters over a time window; exceptions are marked. Unknown values are zero, and rules that
-// need them do not apply.
+// Sample contains the changes of a mount's counters over a time window. Unknown values are zero, and rules that need them do not apply.
 type Sample struct {
 	// Server and Export are the two parts of a network mount's source. Empty for a local file system.
 	Server string `json:"server,omitempty"`
@@ -25,9 +23,8 @@ type Sample struct {
 	// Protocol is the type and version, for example NFSv3, NFSv4.1, SMB3.1.1, xfs.
 	Protocol string `json:"protocol"`
 	// Options are the effective mount options.
-	Options []string `json:"options,omitempty"`
-	// ReadAheadKiB is the read-ahead window.
-	ReadAheadKiB int `json:"readAheadKiB,omitempty"`
+	Options      []string `json:"options,omitempty"`
+	ReadAheadKiB int      `json:"readAheadKiB,omitempty"`
 	// Seconds is the length of the time window.
 	Seconds float64 `json:"seconds"`
 	// Operations are the operations in the window, sorted by name.
@@ -50,16 +47,14 @@ type Sample struct {
 // Operation is one kind of request. Source: rpc_print_iostats in net/sunrpc/stats.c.
 type Operation struct {
 	Name string `json:"name"`
-	// Count is the number of completed requests. Transmissions is the number of sent requests, including repetitions. Errors is the
-	// number of requests that failed.
+	// Count is the number of completed requests, Transmissions includes repetitions, Errors is the number of failed requests.
 	Count         uint64 `json:"count"`
 	Transmissions uint64 `json:"transmissions,omitempty"`
 	Errors        uint64 `json:"errors,omitempty"`
 	// BytesSent and BytesReceived include the headers.
 	BytesSent     uint64 `json:"bytesSent,omitempty"`
 	BytesReceived uint64 `json:"bytesReceived,omitempty"`
-	// QueueMillis is the total time before requests were sent, RoundTripMillis the time from there to the response, and ExecutionMillis
-	// the total time.
+	// QueueMillis is the total time before requests were sent, RoundTripMillis the time from there to the response, ExecutionMillis the total time.
 	QueueMillis     uint64 `json:"queueMillis,omitempty"`
 	RoundTripMillis uint64 `json:"roundTripMillis,omitempty"`
 	ExecutionMillis uint64 `json:"executionMillis,omitempty"`
@@ -117,8 +112,7 @@ func IsMaintenance(operation string) bool { return slices.Contains(maintenanceOp
 // smallOperation is the maximum size, sent and received, of an operation whose time does not depend on its size.
 const smallOperation = 8 << 10
 
-// times returns the mean times of small operations. The time of large operations depends on their size, and the requests of a large
-// read-ahead wait for each other.
+// times returns the mean times of small operations. Times of large ones depend on their size, and requests of a large read-ahead wait for each other.
 func (s Sample) times() (t times) {
 	var queue, trip uint64
 	for _, o := range s.Operations {
@@ -173,12 +167,7 @@ func (s Sample) number(option string) (int, bool) {
 
 func (s Sample) hasOption(option string) bool { return slices.Contains(s.Options, option) }
 
-func (s Sample) perMinute(n uint64) uint64 {
-	if s.Seconds <= 0 {
-		return 0
-	}
-	return uint64(float64(n) / s.Seconds * time.Minute.Seconds())
-}
+func (s Sample) perMinute(n uint64) uint64 { return uint64(s.perSecond(n) * 60) }
 
 func (s Sample) perSecond(n uint64) float64 {
 	if s.Seconds <= 0 {

@@ -29,23 +29,20 @@ var errNotAsDeclared = errors.New("not as declared")
 
 // localOptions are the flags of "plan", "apply", "observe", and "restore".
 type localOptions struct {
-	files            patterns
-	hostRoot, output string
-	allow            patterns
-	allowFilesystems patterns
-	noConfirm        bool
-	window           time.Duration
+	files, allow, allowFilesystems patterns
+	hostRoot, output               string
+	noConfirm                      bool
+	window                         time.Duration
 }
 
 func parseLocal(command string, args []string, stderr io.Writer) (localOptions, error) {
 	var o localOptions
 	set := flag.NewFlagSet("node-agent "+command, flag.ContinueOnError)
 	set.SetOutput(stderr)
-	set.Var(&o.files, "f", `file with StorageClientProfiles in YAML or JSON, or - for standard input; can be repeated`)
+	set.Var(&o.files, "f", "file with StorageClientProfiles in YAML or JSON, or - for standard input; can be repeated")
 	set.StringVar(&o.hostRoot, "host-root", "/", "root directory of the host, or of an image tree without a running kernel")
 	set.StringVar(&o.output, "o", "text", "report format: "+strings.Join(report.Formats, ", "))
-	set.Var(&o.allow, "allow-parameter",
-		"regular expression of canonical keys that are accepted in addition to the catalogue; can be repeated")
+	set.Var(&o.allow, "allow-parameter", "regular expression of canonical keys that are accepted in addition to the catalogue; can be repeated")
 	set.Var(&o.allowFilesystems, "allow-filesystem", allowFilesystemUsage)
 	if command == report.Apply {
 		set.BoolVar(&o.noConfirm, "no-confirm", false,
@@ -58,13 +55,12 @@ func parseLocal(command string, args []string, stderr io.Writer) (localOptions, 
 	if err := set.Parse(args); err != nil {
 		return o, fmt.Errorf("parse flags: %w", err)
 	}
-	needsProfile := command == report.Plan || command == report.Apply
 	switch {
 	case set.NArg() > 0:
 		return o, fmt.Errorf("unexpected argument %q", set.Arg(0))
 	case !slices.Contains(report.Formats, o.output):
 		return o, fmt.Errorf("-o %q: must be %s", o.output, strings.Join(report.Formats, ", "))
-	case needsProfile && len(o.files) == 0:
+	case len(o.files) == 0 && (command == report.Plan || command == report.Apply):
 		return o, errors.New("-f PROFILE is required")
 	case o.window != 0 && (o.window < time.Second || o.window > time.Hour):
 		return o, fmt.Errorf("--window %s: must be from 1s to 1h", o.window)
@@ -133,15 +129,15 @@ func runCommand(ctx context.Context, command string, o localOptions, profiles []
 		return report.Report{}, err
 	}
 	defer fs.Close()
-	changes := command == report.Apply || command == report.Restore
-	if changes {
+	isWriting := command == report.Apply || command == report.Restore
+	if isWriting {
 		unlock, err := fs.Lock()
 		if err != nil {
 			return report.Report{}, err
 		}
 		defer func() { _ = unlock() }()
 	}
-	l := newLocal(fs, changes, agent.Allowed{Parameters: o.allow, Filesystems: o.allowFilesystems})
+	l := newLocal(fs, isWriting, agent.Allowed{Parameters: o.allow, Filesystems: o.allowFilesystems})
 	l.NoConfirm = o.noConfirm
 	switch command {
 	case report.Plan:
@@ -155,17 +151,13 @@ func runCommand(ctx context.Context, command string, o localOptions, profiles []
 	}
 }
 
-func newLocal(fs host.FS, changes bool, allowed agent.Allowed) agent.Local {
+func newLocal(fs host.FS, isWriting bool, allowed agent.Allowed) agent.Local {
 	var runner host.Runner = host.NewCommands(fs)
 	if !fs.RunsKernel() {
 		fs, runner = fs.AsImage(), agent.ImageRunner{Runner: runner}
 	}
-	if !changes {
+	if !isWriting {
 		fs = fs.AsReadOnly()
 	}
-	return agent.Local{
-		Machine: agent.NewMachine(fs, runner, mounts.DefaultKubeletDir),
-		Allowed: allowed,
-		Clock:   clock.RealClock{},
-	}
+	return agent.Local{Machine: agent.NewMachine(fs, runner, mounts.DefaultKubeletDir), Allowed: allowed, Clock: clock.RealClock{}}
 }

@@ -1,6 +1,5 @@
-// Command node-agent runs on every managed node. It applies the settings of the node's StorageClientNode, reports their state, and
-// reboots the node when it has a permit. Other commands apply settings once to one machine or image tree, without a cluster and without a
-// reboot.
+// Command node-agent runs on every managed node. It applies the settings of the node's StorageClientNode, reports their state, and reboots the node
+// when it has a permit. Other commands apply settings once to one machine or image tree, without a cluster and without a reboot.
 package main
 
 import (
@@ -36,7 +35,7 @@ Profiles from several -f flags or from one file are merged as on a node. A host 
 image: the commands write files and the boot menu, and do not change live values.
 
 Exit code: 0: as declared (plan: this host supports the profiles; apply: a reboot can still be required, see the report),
-1: error; nothing or only a part was applied, 2: not as declared; see the report.
+1: error: nothing or only a part was applied, 2: not as declared: see the report.
 `
 
 func main() {

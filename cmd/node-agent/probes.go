@@ -20,7 +20,7 @@ import (
 type state interface {
 	// Alive reports whether the loop still makes passes.
 	Alive() bool
-	// Ready reports whether a status has been written since the start.
+	// Ready reports whether the agent has written a status since the start.
 	Ready() bool
 }
 
@@ -45,8 +45,7 @@ func serveTLS(ctx context.Context, address, endpoint string, config *tls.Config,
 func serve(ctx context.Context, listener net.Listener, endpoint string, handler http.Handler) *http.Server {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 32 << 10,
-		BaseContext:    func(net.Listener) context.Context { return ctx },
+		MaxHeaderBytes: 32 << 10, BaseContext: func(net.Listener) context.Context { return ctx },
 		// Do not log errors of callers, especially in the handshake.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
@@ -87,11 +86,10 @@ func checkShape(p *v1alpha1.StorageClientProfile) error {
 		return errors.New("metadata.name: required")
 	}
 	spec := p.Spec.WithDefaults()
-	if modes := []v1alpha1.Mode{v1alpha1.ModeEnforce, v1alpha1.ModePlan}; !slices.Contains(modes, spec.Mode) {
+	if spec.Mode != v1alpha1.ModeEnforce && spec.Mode != v1alpha1.ModePlan {
 		return fmt.Errorf("spec.mode: %q: must be Enforce or Plan", spec.Mode)
 	}
-	policies := []v1alpha1.DeletionPolicy{v1alpha1.DeletionRestore, v1alpha1.DeletionRetain}
-	if !slices.Contains(policies, spec.DeletionPolicy) {
+	if spec.DeletionPolicy != v1alpha1.DeletionRestore && spec.DeletionPolicy != v1alpha1.DeletionRetain {
 		return fmt.Errorf("spec.deletionPolicy: %q: must be Restore or Retain", spec.DeletionPolicy)
 	}
 	return nil

@@ -32,11 +32,11 @@ import (
 
 // options are the flags of "run".
 type options struct {
-	nodeName, hostRoot, kubeletDir, kubeconfig, probeAddress string
-	metricsAddress                                           string
-	metricsSecure                                            bool
-	allow, allowFilesystems                                  patterns
-	verbosity                                                int
+	nodeName, hostRoot, kubeletDir, kubeconfig string
+	probeAddress, metricsAddress               string
+	metricsSecure                              bool
+	allow, allowFilesystems                    patterns
+	verbosity                                  int
 }
 
 const allowFilesystemUsage = "directory, for example /scratch, at and below which profiles can set mount options of host file systems, in addition to " +
@@ -125,17 +125,17 @@ func run(args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	probing, err := serveHTTP(ctx, o.probeAddress, "health probes", probeHandler(a))
+	probeServer, err := serveHTTP(ctx, o.probeAddress, "health probes", probeHandler(a))
 	if err != nil {
 		return err
 	}
-	defer probing.Close()
+	defer probeServer.Close()
 	if o.metricsAddress != metrics.Off {
-		scraping, err := listenForMetrics(ctx, o, fs, a)
+		metricsServer, err := listenForMetrics(ctx, o, fs, a)
 		if err != nil {
 			return err
 		}
-		defer scraping.Close()
+		defer metricsServer.Close()
 	}
 	logger.Info("Running", "node", o.nodeName, "version", version())
 	a.Run(ctx)
@@ -182,10 +182,7 @@ func newAgent(o options, fs host.FS) (*agent.Agent, error) {
 		return trial.Ask(ctx, filepath.Join(o.hostRoot, trial.Dir, trial.Socket), order)
 	}
 	return agent.New(agent.Config{
-		Host:    machine,
-		API:     api,
-		Allowed: agent.Allowed{Parameters: o.allow, Filesystems: o.allowFilesystems},
-		Clock:   clock.RealClock{},
+		Host: machine, API: api, Allowed: agent.Allowed{Parameters: o.allow, Filesystems: o.allowFilesystems}, Clock: clock.RealClock{},
 	})
 }
 

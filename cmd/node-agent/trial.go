@@ -21,12 +21,11 @@ import (
 )
 
 const (
-	// trialRunner runs the orders of the node's agent.
 	trialRunner = "trial-runner"
 	// trialMount runs one order in a process that the runner starts. It is not for users.
 	trialMount = "trial-mount"
-	// trialHold and trialRead run in the Pod of a volume's clone. The Pod runs until it is deleted, and becomes Ready after it has read
-	// the root directory of the clone.
+	// trialHold and trialRead run in the Pod of a volume's clone. The Pod runs until it is deleted, and becomes Ready after it has read the root
+	// directory of the clone.
 	trialHold = "trial-hold"
 	trialRead = "trial-read"
 	// trialPass runs there instead if the trial measures. It runs one pass and writes the result as the container's termination message.
@@ -69,17 +68,17 @@ func passOnClone(args []string, stderr io.Writer) error {
 }
 
 // writeMessage writes the termination message. If Kubernetes would truncate it, the error makes the container fail.
-func writeMessage(file string, pass v1alpha1.ClonePass) error {
+func writeMessage(path string, pass v1alpha1.ClonePass) error {
 	message := pass.Encode()
 	if len(message) > v1alpha1.MaxClonePassBytes {
 		return fmt.Errorf("result has %d bytes: too long for a termination message", len(message))
 	}
-	log, err := os.OpenFile(file, os.O_WRONLY, 0)
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	_, err = log.WriteString(message)
-	return errors.Join(err, log.Close())
+	_, err = file.WriteString(message)
+	return errors.Join(err, file.Close())
 }
 
 // runTrials runs orders until it receives a signal, or runs the single order on its standard input.

@@ -31,8 +31,7 @@ func runWorkload(args []string, stdout, stderr io.Writer) error {
 	set.BoolVar(&o.Direct, "direct", false, "bypass the page cache")
 	set.BoolVar(&o.Sync, "sync", false, "wait for each write to reach stable storage")
 	set.StringVar((*string)(&o.Attributes), "attributes", "",
-		"order in which ListDirectory requests attributes: AtTheEnd (default), Interleaved, or Cached (attributes in the client's cache, of "+
-			"any age)")
+		"order in which ListDirectory requests attributes: AtTheEnd (default), Interleaved, or Cached (in the client's cache, of any age)")
 	set.BoolVar(&o.KeepCache, "keep-cache", false, "use data in this node's cache instead of dropping the cache first")
 	set.BoolVar(&o.ThroughClient, "through-client", false, "make CopyFiles read and write the data, even if the server can copy it")
 	set.Uint64Var(&o.MaxBytes, "max-bytes", 0, "number of bytes after which a pass ends; 0: no limit")

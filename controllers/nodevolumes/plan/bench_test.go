@@ -35,7 +35,7 @@ func BenchmarkPlan5000Nodes(b *testing.B) {
 			}
 			list = append(list, v)
 		}
-		n := onNode(fmt.Sprintf("node-%04d", i), names...).with(list...)
+		n := nodeWith(fmt.Sprintf("node-%04d", i), names...).with(list...)
 		for j := range n.ClientNode.Status.Mounts {
 			n.ClientNode.Status.Mounts[j].ReadAheadKiB = ptr.Deref(list[j].ReadAheadKiB, 128)
 		}

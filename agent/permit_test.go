@@ -153,7 +153,7 @@ func TestNoRebootWithAPermitThatCannotBeJournalled(t *testing.T) {
 	w.permit("p1")
 	a = w.runUntilIdle(a)
 	got := w.clientNode.Status.Reboot
-	if got == nil || got.Phase != v1alpha1.RebootFailed || !strings.Contains(got.Message, "not journalled") {
+	if got == nil || got.Phase != v1alpha1.RebootFailed || !strings.Contains(got.Message, "not recorded in the journal") {
 		t.Errorf("reboot: got %+v, want Failed", got)
 	}
 	w.journalErr = nil

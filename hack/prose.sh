@@ -9,18 +9,26 @@ set -euo pipefail
 
 cd "$(dirname "$0")/.."
 vale=${VALE:-vale}
+tests=()
 if (($# == 0)); then
   set -- README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs api agent cmd controllers tuning
+  tests=(test hack)
 fi
 
 found=$(mktemp)
 trap 'rm -f "$found"' EXIT
 # Comments and Markdown, messages, and names are three runs: Vale joins neighboring items of one kind. Pages that programs write are left out:
 # their source is linted.
-for config in .vale.ini .vale-messages.ini .vale-names.ini; do
+# Of tests and tools, only comments and Markdown are linted.
+lint() {
+  local config=$1
+  shift
   "$vale" --config="hack/prose/$config" --no-global --no-exit --output=line \
     --glob='!{docs/{api,reference,knowledge,drivers,platforms,mutations}.md,**/zz_generated*}' "$@" >>"$found"
-done
+}
+lint .vale.ini "$@" "${tests[@]}"
+lint .vale-messages.ini "$@"
+lint .vale-names.ini "$@"
 if [[ -s $found ]]; then
   cat "$found" >&2
   echo "prose: $(wc -l <"$found") findings; docs/development/glossary.md and the messages of the rules say what to write" >&2

@@ -1,7 +1,7 @@
-// Command chart makes the Helm chart out of the manifests of config: it builds them with kustomize, once plain and once with each
-// component, writes what a component changes behind a condition, and puts a value where slots.go says that people change something. No
-// object is written down twice. config/chart holds what only Helm knows: Chart.yaml, values.yaml, its schema and NOTES.txt. "make chart"
-// runs it.
+// Command chart makes the Helm chart from the manifests of config, so that every object has one source. It builds the manifests with
+// kustomize, once without components and once with each component. It writes the changes of a component under a condition, and replaces
+// the fields that slots.go lists with values. config/chart contains the files that only Helm needs: Chart.yaml, values.yaml, its schema and
+// NOTES.txt. "make chart" runs it.
 package main
 
 import (
@@ -169,7 +169,8 @@ func relative(from, to string) (string, error) {
 	return path, nil
 }
 
-// writeOverlay writes a kustomization of the whole operator with components, and beside it the examples of what their users supply.
+// writeOverlay writes a kustomization of the whole operator with components. Next to it, it writes the example files of the components,
+// which users replace by their own files.
 func writeOverlay(dir, config, source string, components []string) error {
 	resources, paths := []string{config + "/default"}, []string{}
 	for _, component := range components {

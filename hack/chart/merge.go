@@ -10,16 +10,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// expression is a piece of template in the place of a value.
+// expression is a template expression that replaces a value.
 type expression string
 
-// branch is what stands somewhere under a condition; absent is nothing.
+// branch is the value of a place under a condition. The value absent leaves the place empty.
 type branch struct {
 	condition string
 	value     any
 }
 
-// choice is the first branch whose condition holds, else otherwise.
+// choice selects the first branch whose condition is true, or otherwise if all are false.
 type choice struct {
 	branches  []branch
 	otherwise any
@@ -29,8 +29,8 @@ type nothing struct{}
 
 var absent = nothing{}
 
-// mergeObjects says of each object when it is there, and what is in it when. An object that is under a condition as a whole has the
-// condition under the key "".
+// mergeObjects merges the variants of each object into one object that contains the conditions. If a whole object depends on a
+// condition, the key "" contains the choice.
 func mergeObjects(plain objects, variants []objects) objects {
 	merged := objects{}
 	keys := map[string]bool{}
@@ -61,7 +61,7 @@ func orAbsent[T any](from map[string]T, key string) any {
 	return absent
 }
 
-// merge makes one tree of the plain one and those of the features, with choices as deep as can be.
+// merge merges the plain tree and the trees of the features into one. Choices are as deep in the tree as possible.
 func merge(plain any, variants []any) any {
 	if !slices.ContainsFunc(variants, func(v any) bool { return !reflect.DeepEqual(v, plain) }) {
 		return plain
@@ -181,7 +181,7 @@ func writeChoice(b *strings.Builder, c choice, write func(any)) {
 	b.WriteString("{{- end }}\n")
 }
 
-// writeMap writes the fields of a map, the first one on the line that is begun where inItem says that there is one.
+// writeMap writes the fields of a map. If inItem is true, the first field continues the current line, which is a list item.
 func writeMap(b *strings.Builder, tree map[string]any, indent int, inItem bool) {
 	for i, key := range slices.Sorted(maps.Keys(tree)) {
 		write := func(value any) {
@@ -248,7 +248,7 @@ func writeList(b *strings.Builder, list []any, indent int) {
 	}
 }
 
-// scalar is a string, number or truth value, or an expression. What looks like a template in it is none.
+// scalar formats a string, number, boolean or expression. It escapes template syntax in strings.
 func scalar(value any, indent int) string {
 	if e, isExpression := value.(expression); isExpression {
 		return "{{ " + string(e) + " }}"

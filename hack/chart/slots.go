@@ -11,13 +11,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What the manifests of config call the images.
+// Names of the images in the manifests of config.
 const (
 	developmentManager = "storageclient/manager:dev"
 	developmentAgent   = "storageclient/node-agent:dev"
 )
 
-// feature is what a value switches on: components of config.
+// feature is a set of components of config that a value enables.
 type feature struct {
 	condition  string
 	components []string
@@ -39,7 +39,7 @@ const (
 	manager   = "Deployment/storage-client-system/storage-client-manager"
 	nodeAgent = "DaemonSet/storage-client-agent/storage-client-node-agent"
 	runner    = "DaemonSet/storage-client-agent/storage-client-trial-runner"
-	// certificate is where the manager keeps what it serves webhooks with.
+	// certificate is the Secret in which the manager keeps its certificate for webhooks.
 	certificate = "Secret/storage-client-system/storage-client-webhook"
 
 	keepAnnotation = "helm.sh/resource-policy"
@@ -48,7 +48,7 @@ const (
 	terms     = "spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms."
 )
 
-// slot is a place in an object that a value fills. What the manifest has there is the value's default.
+// slot is a place in an object that a value fills. The default of the value comes from the manifest.
 type slot struct {
 	object, path, value string
 }
@@ -73,7 +73,7 @@ var slots = []slot{
 	{"ConfigMap/storage-client-system/storage-client-guardrails", "data", "guardrails.ceilings"},
 }
 
-// argument is a flag that stands only where its value is given.
+// argument is a flag that the chart sets only if its value is given.
 type argument struct {
 	object, flag, value string
 	many                bool
@@ -91,12 +91,12 @@ var arguments = []argument{
 	{object: nodeAgent, flag: "--allow-filesystem", value: "allowFilesystems", many: true},
 }
 
-// fillSlots puts expressions in the place of what values change, and collects what was there.
+// fillSlots replaces the fields that values change by expressions, and collects the previous contents as defaults.
 func fillSlots(variant objects, defaults map[string]any) error {
 	for _, s := range slots {
 		object, found := variant[s.object]
 		if !found {
-			continue // of a component that this variant is without
+			continue // It belongs to a component that this variant does not include.
 		}
 		before, err := replace(object, s.path, expression("toJson .Values."+s.value))
 		if err != nil {
@@ -119,7 +119,7 @@ func fillSlots(variant objects, defaults map[string]any) error {
 	return fillUntunedTaint(variant)
 }
 
-// fillUntunedTaint has the policy go by the same key as the manager's flag.
+// fillUntunedTaint makes the policy use the same taint key as the manager's flag.
 func fillUntunedTaint(variant objects) error {
 	policy := variant["ValidatingAdmissionPolicy/storage-client-manager-nodes"]
 	spec, _ := policy["spec"].(map[string]any)
@@ -134,7 +134,7 @@ func fillUntunedTaint(variant objects) error {
 	return errors.New("ValidatingAdmissionPolicy storage-client-manager-nodes has no variable untunedTaint")
 }
 
-// replace puts a value at a path, and returns what was there.
+// replace sets the value at a path, and returns the previous value.
 func replace(tree any, path string, with any) (any, error) {
 	name, rest, deeper := strings.Cut(path, ".")
 	var child any
@@ -161,7 +161,7 @@ func replace(tree any, path string, with any) (any, error) {
 	return child, nil
 }
 
-// addOptions adds to the merged objects what stands there only where a value asks for it.
+// addOptions adds the arguments, pull secrets and annotations to the merged objects. Arguments and pull secrets depend on values.
 func addOptions(merged objects) {
 	for _, a := range arguments {
 		item := choice{branches: []branch{{condition: "with .Values." + a.value, value: flagged(a.flag)}}}
@@ -177,15 +177,15 @@ func addOptions(merged objects) {
 	}
 	for key, object := range merged {
 		if strings.HasPrefix(key, "CustomResourceDefinition/") {
-			// Without its definition every profile would be gone, restored or not.
+			// Deleting the definition would delete every profile, restored or not.
 			keep(object)
 		}
 	}
-	// A release that is upgraded to a given certificate would take that certificate away.
+	// An upgrade to a certificate that the user supplies would delete that certificate.
 	keep(merged[certificate][""].(choice).branches[0].value.(map[string]any))
 }
 
-// keep has Helm never delete an object.
+// keep makes Helm never delete an object.
 func keep(object map[string]any) {
 	metadata := object["metadata"].(map[string]any)
 	annotations, _ := metadata["annotations"].(map[string]any)
@@ -204,7 +204,7 @@ func podOf(object map[string]any) map[string]any {
 	return object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
 }
 
-// fillDefaults puts what the manifests have in the place of <NAME> in values.yaml.
+// fillDefaults replaces each <NAME> in values.yaml by the default from the manifests.
 func fillDefaults(values []byte, defaults map[string]any) ([]byte, error) {
 	for value, content := range defaults {
 		place := []byte("<" + value + ">")

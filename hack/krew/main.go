@@ -24,10 +24,10 @@ const (
 	license    = "LICENSE"
 )
 
-// platform is what an archive is for, in the words of Go and krew alike.
+// platform is the operating system and architecture of an archive. Go and krew use the same names.
 type platform struct{ os, arch string }
 
-// platforms are those that people run kubectl on.
+// platforms lists the common platforms of kubectl.
 var platforms = []platform{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}, {"windows", "amd64"}}
 
 // binary is the plugin's file name.
@@ -43,7 +43,7 @@ func (p platform) archive(version string) string {
 	return fmt.Sprintf("kubectl-storageclient_%s_%s_%s.tar.gz", version, p.os, p.arch)
 }
 
-// manifest is a Plugin of krew, as far as this one needs it: https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest
+// manifest contains the fields of a krew Plugin that this plugin needs: https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest
 type manifest struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`

@@ -19,10 +19,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// timeout bounds the tests of one package under one mutation. A decision that ends a loop is missed by a test that never ends.
+// timeout limits the tests of one package under one mutation. Without the decision that ends a loop, a test never finishes.
 const timeout = 10 * time.Minute
 
-// becomes is what a mutation makes of its target.
+// becomes is the replacement for the target of a mutation.
 type becomes string
 
 const (
@@ -37,11 +37,11 @@ func (b *becomes) UnmarshalJSON(data []byte) error { //nolint:unparam // json.Un
 	return nil
 }
 
-// mutation is one decision and what takes it away.
+// mutation is one decision, and the change that removes it from the code.
 type mutation struct {
-	// Decision is what the code decides, in plain English.
+	// Decision describes the decision of the code in plain English.
 	Decision string `json:"decision"`
-	// Invariant is what the decision protects.
+	// Invariant is the invariant that the decision protects.
 	Invariant string `json:"invariant"`
 	// Package is the directory of the package in the module.
 	Package string `json:"package"`
@@ -79,7 +79,7 @@ func main() {
 	}
 }
 
-// effort is how much of the tests is run.
+// effort limits the tests that run.
 type effort struct {
 	// tests is a regular expression of their names. Empty: all.
 	tests string
@@ -123,10 +123,10 @@ func run(ctx context.Context, root, name, only, page string, e effort) error {
 	return errors.Join(errs...)
 }
 
-// results are what is known of the table's rows.
+// results contains the verdicts on the rows of the table.
 type results struct {
 	table []mutation
-	// known is what the page says, by the cells of a mutation.
+	// known contains the verdicts of the page. The keys are the cells of a mutation.
 	known map[string]string
 	page  string
 	effort
@@ -194,7 +194,7 @@ func (r *results) noteBroken(row int, err error) {
 	fmt.Printf("%3d/%d         %s: BROKEN: %v\n", r.tried, r.total, r.table[row].Decision, err)
 }
 
-// note notes what kills a mutation, on the page too: a run that is ended keeps what it has found.
+// note records the tests that kill a mutation. It also writes them to the page, so that an interrupted run keeps its results.
 func (r *results) note(row int, killers []string, took time.Duration) error {
 	m := r.table[row]
 	verdict := "killed by " + strings.Join(killers, ", ")
@@ -236,7 +236,7 @@ func readTable(path string) ([]mutation, error) {
 	return all, nil
 }
 
-// readPage reads what a page says of each decision: by the cells that name it, the one that tells what kills it.
+// readPage reads the verdict on each decision from a page. The keys are the cells before the verdict.
 func readPage(page string) (map[string]string, error) {
 	known := map[string]string{}
 	data, err := os.ReadFile(page)
@@ -252,7 +252,7 @@ func readPage(page string) (map[string]string, error) {
 	return known, err
 }
 
-// markdown is the page: every decision of the table, and what kills it where that is known.
+// markdown returns the page: every decision of the table, with the tests that kill it, if known.
 func markdown(table []mutation, known map[string]string) string {
 	var b strings.Builder
 	b.WriteString("# Decisions and the tests that hold them\n\n" +

@@ -39,7 +39,7 @@ var mutantSelected = os.Getenv("` + selector + `")
 func mutantIs(number string) bool { return mutantSelected == number }
 `
 
-// newMutants prepares the places of a package. close removes what it has made.
+// newMutants prepares the places of a package. close removes its temporary files.
 func newMutants(root string, places []place) (*mutants, error) {
 	dir, err := os.MkdirTemp("", "mutate")
 	if err != nil {
@@ -116,8 +116,8 @@ func (m *mutants) build(ctx context.Context, tests string) (string, error) {
 // failedTest is a test that failed, not a subtest.
 var failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
 
-// try runs a package's tests under a mutation until one fails, and returns what failed. It is an error if one fails without a mutation:
-// what fails then shows nothing.
+// try runs a package's tests under a mutation until one fails, and returns the failed tests. A test that fails without a mutation is an
+// error, because its failures do not prove that it detects the mutation.
 func (m *mutants) try(ctx context.Context, number int, tests string, e effort) ([]string, error) {
 	_, built := m.binaries[tests]
 	binary, err := m.build(ctx, tests)
@@ -140,7 +140,7 @@ func (m *mutants) run(ctx context.Context, number int, binary, tests string, e e
 		args = append(args, fmt.Sprintf("-schedules=%d", e.schedules))
 	}
 	if testsHold(m.root, tests, `"pgregory.net/rapid"`) {
-		// It would keep what it found in the tree.
+		// Without this flag, rapid writes failing inputs to the source tree.
 		args = append(args, "-rapid.nofailfile")
 	}
 	command := exec.CommandContext(ctx, binary, args...)

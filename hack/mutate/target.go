@@ -15,9 +15,9 @@ import (
 	"strings"
 )
 
-// place is where a mutation changes the source.
+// place is a part of the source that a mutation changes.
 type place struct {
-	// file is the path in the module, and data what it contains.
+	// file is the path in the module, and data is its content.
 	file, packageName string
 	data              []byte
 	// number selects the mutation.
@@ -144,7 +144,7 @@ func nameOf(decl *ast.FuncDecl) string {
 	}
 }
 
-// target is what a mutation replaces: an expression, a statement, or all expressions of a case clause.
+// target is the code that a mutation replaces: an expression, a statement, or all expressions of a case clause.
 type target struct{ nodes []ast.Node }
 
 // findTargets returns the targets of all mentions in a function, each once. The error explains mentions without a target.
@@ -158,7 +158,7 @@ func findTargets(decl *ast.FuncDecl, mention string, becomes becomes) ([]target,
 			return true
 		}
 		path = append(path, n)
-		// The parentheses around an expression are no mention of their own.
+		// Parentheses around an expression do not count as another mention.
 		if expr, isExpr := n.(ast.Expr); !isExpr || expr != ast.Unparen(expr) || printed(expr) != mention {
 			return true
 		}
@@ -177,9 +177,9 @@ func findTargets(decl *ast.FuncDecl, mention string, becomes becomes) ([]target,
 	return targets, errors.Join(errs...)
 }
 
-// booleanAbove returns the smallest expression at or above the end of a path that is in the position of a boolean: a comparison, a
-// condition, a case of a switch without a tag, an operand of a logical operator, else the result of a return or the right side of an
-// assignment. What is mentioned in the init of an "if" belongs to its condition.
+// booleanAbove returns the smallest expression at or above the end of a path that is in the position of a boolean. These are a comparison,
+// a condition, a case of a switch without a tag, and an operand of a logical operator. Otherwise, it returns the result of a return, or the
+// right side of an assignment. Mentions in the init of an "if" belong to its condition.
 func booleanAbove(path []ast.Node) (target, error) {
 	for at := len(path) - 1; at > 0; at-- {
 		node := path[at]
@@ -304,7 +304,7 @@ type edit struct {
 	before, after string
 }
 
-// edits are the changes that make a mutation selectable. What the span uses stays used, so that the file still compiles.
+// edits returns the changes that make a mutation selectable. The original code remains in the file, so that the file still compiles.
 func (p place) edits() []edit {
 	before, after := fmt.Sprintf(`(!mutantIs("%d") && (`, p.number), "))"
 	switch {

@@ -20,7 +20,7 @@ const aboutDrivers = "# Drivers\n\nWritten by `make generate` from the source; d
 	"Options that belong to one client (`tls` and `iam` of EFS, `nconnect` above 16 of VAST) are accepted in a rule whose `selector.drivers` names\n" +
 	"that client's driver alone, and refused in all others. What volumes have of them already stays.\n"
 
-// writeDrivers writes what is known of drivers.
+// writeDrivers writes docs/drivers.md: the known facts about drivers and their use of mount options.
 func writeDrivers() error {
 	var b bytes.Buffer
 	b.WriteString(aboutDrivers)

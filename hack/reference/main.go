@@ -1,6 +1,6 @@
-// Command reference writes docs/reference.md: metrics, conditions, reasons and events, out of the source that declares
-// them. It fails where one has no docstring. It writes docs/knowledge.md too: advice, parameters and mount options;
-// and docs/drivers.md: what drivers make of mount options. Run by "make generate", from the root of the repository.
+// Command reference writes pages of the documentation from the source. docs/reference.md lists metrics, conditions, reasons and events;
+// all must have doc comments. docs/knowledge.md lists advice, parameters and mount options. docs/drivers.md describes the way that drivers
+// handle mount options. "make generate" runs it in the root of the repository.
 package main
 
 import (

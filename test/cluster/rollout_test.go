@@ -262,7 +262,7 @@ func checkHistory(t *testing.T, recorder *history.Recorder) {
 	for i := range apps {
 		rules.MinHealthy[appName(i)], rules.Replicas[appName(i)] = minAvailable, replicas
 	}
-	verdict := recorder.Judge(rules)
+	verdict := recorder.Evaluate(rules)
 	t.Logf("got at most %d nodes out of service at the same time, the budget is %d; %d claims for %d nodes",
 		verdict.MostOut, manyBudget, len(verdict.Disruptions), len(verdict.Claims))
 	for _, problem := range verdict.Problems {

@@ -205,7 +205,7 @@ func checkNodes(t *testing.T, s *sandbox.Sandbox) {
 // checkSmokeHistory checks the rollout with the test's watches, independent of the manager.
 func checkSmokeHistory(t *testing.T, recorder *history.Recorder) {
 	t.Helper()
-	verdict := recorder.Judge(history.Rules{Budget: budget})
+	verdict := recorder.Evaluate(history.Rules{Budget: budget})
 	t.Logf("got at most %d nodes out of service at the same time, the budget is %d", verdict.MostOut, budget)
 	for _, problem := range verdict.Problems {
 		t.Error(problem)

@@ -84,7 +84,7 @@ func expectDrivers(ctx SpecContext) {
 	for name, options := range originals {
 		volume := getVolume(ctx, Default, name)
 		Expect(volume.Spec.MountOptions).To(Equal(options), name)
-		Expect(ours(volume.Annotations)).To(BeEmpty(), name)
+		Expect(operatorAnnotations(volume.Annotations)).To(BeEmpty(), name)
 	}
 }
 

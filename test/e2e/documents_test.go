@@ -113,7 +113,7 @@ func expectDocumentsUndone(ctx SpecContext) {
 	for _, name := range documentsVolumes {
 		volume := getVolume(ctx, Default, documents+"-"+name)
 		Expect(volume.Spec.MountOptions).To(Equal(p.volumes[name]), "of PersistentVolume %s", volume.Name)
-		Expect(ours(volume.Annotations)).To(BeEmpty(), "of PersistentVolume %s", volume.Name)
+		Expect(operatorAnnotations(volume.Annotations)).To(BeEmpty(), "of PersistentVolume %s", volume.Name)
 	}
 	Expect(linesBeyond(p.etc[before], p.etc[undone])).To(BeEmpty(), "lines that are missing below /etc")
 	Expect(linesBeyond(p.etc[undone], p.etc[before])).To(BeEmpty(), "lines that were added below /etc")

@@ -431,7 +431,7 @@ func expectStrippedRestored(ctx context.Context) {
 	for _, name := range []string{"a", "b", "c", "late"} {
 		volume := getVolume(ctx, Default, name)
 		Expect(volume.Spec.MountOptions).To(Equal(evidentOptions), name)
-		Expect(ours(volume.Annotations)).To(BeEmpty(), name)
+		Expect(operatorAnnotations(volume.Annotations)).To(BeEmpty(), name)
 	}
 }
 
@@ -439,7 +439,7 @@ func expectStrippedRestored(ctx context.Context) {
 func strip(ctx context.Context, name string) {
 	GinkgoHelper()
 	args := []string{"annotate", "persistentvolume", name}
-	for _, key := range ours(getVolume(ctx, Default, name).Annotations) {
+	for _, key := range operatorAnnotations(getVolume(ctx, Default, name).Annotations) {
 		args = append(args, key+"-")
 	}
 	mustKubectl(ctx, args...)

@@ -51,7 +51,7 @@ func expectCaughtUp(ctx SpecContext) {
 	mustKubectl(ctx, "create", "-f", "testdata/late.yaml")
 	volume := getVolume(ctx, Default, lateName)
 	Expect(volume.Spec.MountOptions).To(Equal(lateOptions))
-	Expect(ours(volume.Annotations)).To(BeEmpty())
+	Expect(operatorAnnotations(volume.Annotations)).To(BeEmpty())
 	waitUntilRunning(ctx, lateName)
 	expectPlainMount(ctx)
 

@@ -56,7 +56,7 @@ func expectProbed(ctx SpecContext) {
 		for name, options := range map[string][]string{appName: contentOptions, freshName: freshOptions} {
 			volume := getVolume(ctx, g, name)
 			g.Expect(volume.Spec.MountOptions).To(Equal(options), "of PersistentVolume %s", name)
-			g.Expect(ours(volume.Annotations)).To(BeEmpty(), "of PersistentVolume %s", name)
+			g.Expect(operatorAnnotations(volume.Annotations)).To(BeEmpty(), "of PersistentVolume %s", name)
 		}
 	}
 	Consistently(untouched).WithContext(ctx).WithTimeout(time.Minute).WithPolling(5 * time.Second).Should(Succeed())

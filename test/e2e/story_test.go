@@ -181,7 +181,7 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 		for name, options := range map[string][]string{appName: original.options, freshName: freshOptions, lateName: lateOptions} {
 			volume := getVolume(ctx, Default, name)
 			Expect(volume.Spec.MountOptions).To(Equal(options), "of PersistentVolume %s", name)
-			Expect(ours(volume.Annotations)).To(BeEmpty(), "of PersistentVolume %s", name)
+			Expect(operatorAnnotations(volume.Annotations)).To(BeEmpty(), "of PersistentVolume %s", name)
 		}
 		all := allFacts(ctx)
 		for _, m := range nodes.Members() {
@@ -403,7 +403,7 @@ func expectNodeAsBefore(ctx context.Context, name string) {
 	GinkgoHelper()
 	node, before := getNode(ctx, Default, name), original.nodes[name]
 	Expect(node.Labels).To(Equal(before.Labels), "labels of %s", name)
-	Expect(ours(node.Annotations)).To(BeEmpty(), "annotations of %s", name)
+	Expect(operatorAnnotations(node.Annotations)).To(BeEmpty(), "annotations of %s", name)
 	Expect(node.Spec.Taints).To(Equal(before.Spec.Taints), "taints of %s", name)
 	Expect(conditionTypes(node)).To(ConsistOf(conditionTypes(before)), "conditions of %s", name)
 }
@@ -481,8 +481,8 @@ func conditionTypes(node *corev1.Node) []string {
 	return types
 }
 
-// ours returns the annotations that the operator sets.
-func ours(annotations map[string]string) []string {
+// operatorAnnotations returns the annotations that the operator sets.
+func operatorAnnotations(annotations map[string]string) []string {
 	var found []string
 	for key := range annotations {
 		if strings.Contains(key, v1alpha1.GroupVersion.Group) {

@@ -102,7 +102,7 @@ func expectUpgraded(ctx SpecContext) {
 	}
 	restored := getVolume(ctx, Default, appName)
 	Expect(restored.Spec.MountOptions).To(Equal(original.options))
-	Expect(ours(restored.Annotations)).To(BeEmpty())
+	Expect(operatorAnnotations(restored.Annotations)).To(BeEmpty())
 }
 
 const (
@@ -153,7 +153,7 @@ func expectChart(ctx SpecContext) {
 	}
 	volume := getVolume(ctx, Default, appName)
 	Expect(volume.Spec.MountOptions).To(Equal(original.options))
-	Expect(ours(volume.Annotations)).To(BeEmpty())
+	Expect(operatorAnnotations(volume.Annotations)).To(BeEmpty())
 }
 
 func helm(ctx context.Context, args ...string) {

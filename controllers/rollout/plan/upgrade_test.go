@@ -12,7 +12,7 @@ import (
 )
 
 // formerStatus is the status of a node as the agent and manager of the previous release wrote it. No setting has waitsFor. The
-// note has the response of the API server in its message, and has neither tuned nor refusal.
+// note contains the response of the API server in its message, and lacks the fields that were added later.
 const formerStatus = `{
 	"observedGeneration": 3, "hash": "h1", "bootID": "a-1", "rebootRequired": true, "rebootRequiredBy": ["kernelArgument/ihash_entries"],
 	"settings": [

@@ -18,10 +18,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// epoch stands for every time in an image.
+// epoch replaces every time in an image.
 var epoch = time.Unix(0, 0).UTC()
 
-// Spec is what an image is made of.
+// Spec describes the image to build.
 type Spec struct {
 	// Binary is a static binary for Linux; it becomes the entrypoint.
 	Binary, Architecture string

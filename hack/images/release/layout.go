@@ -18,7 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Of cosign's specifications: https://github.com/sigstore/cosign/tree/main/specs, SIGNATURE_SPEC.md and ATTESTATION_SPEC.md.
+// These constants are from cosign's specifications: https://github.com/sigstore/cosign/tree/main/specs, SIGNATURE_SPEC.md and
+// ATTESTATION_SPEC.md.
 const (
 	simpleSigning       = "application/vnd.dev.cosign.simplesigning.v1+json"
 	signedEnvelope      = "application/vnd.dsse.envelope.v1+json"
@@ -26,7 +27,7 @@ const (
 	signedKind          = "cosign container image signature"
 )
 
-// imageLayout is an index of images and, beside it, what vouches for it, under the tags that cosign looks for.
+// imageLayout is an index of images with its signatures and attestations, which have the tags that cosign expects.
 type imageLayout struct {
 	name   string
 	index  v1.ImageIndex
@@ -43,7 +44,7 @@ func newLayout(name, version string, index v1.ImageIndex, digest v1.Hash) *image
 	return &imageLayout{name: name, index: index, digest: digest, tagged: []taggedManifest{{tag: version, content: index}}}
 }
 
-// payload is what a signature of cosign is over.
+// payload is the content that cosign signs.
 type payload struct {
 	Critical struct {
 		Identity struct {
@@ -131,7 +132,7 @@ func (l *imageLayout) write(path string) error {
 	for _, t := range l.tagged {
 		annotations := layout.WithAnnotations(map[string]string{
 			"org.opencontainers.image.ref.name": t.tag,
-			// What "ctr images import" and Docker call it.
+			// "ctr images import" and Docker use this name.
 			"io.containerd.image.name": l.name + ":" + t.tag,
 		})
 		switch content := t.content.(type) {

@@ -1,8 +1,8 @@
-// Command release makes what a release consists of out of binaries that are compiled already: images for both architectures as OCI
-// layouts, bills of materials, provenance, checksums and signatures. The same binaries and the same key make the same bytes: times are
-// those of the commit, and signatures are deterministic (RFC 6979). hack/release.sh runs it.
+// Command release makes the files of a release from compiled binaries: images for both architectures as OCI layouts, bills of materials,
+// provenance, checksums and signatures. The same binaries and the same key produce the same bytes. All times are the time of the commit,
+// and signatures are deterministic (RFC 6979). hack/release.sh runs it.
 //
-//	release images      writes the images, and names them with their digests on standard output
+//	release images      writes the images, and prints their names with digests
 //	release checksums   writes checksums.txt of all files in the directory, and signs it
 package main
 

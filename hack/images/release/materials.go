@@ -17,7 +17,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// bill is a document of SPDX 2.3, as far as a static Go binary needs it: https://spdx.github.io/spdx-spec/v2.3
+// bill contains the fields of an SPDX 2.3 document that a static Go binary needs: https://spdx.github.io/spdx-spec/v2.3
 type bill struct {
 	SPDXVersion       string         `json:"spdxVersion"`
 	DataLicense       string         `json:"dataLicense"`
@@ -71,7 +71,7 @@ const (
 	licenseName = "Apache-2.0"
 )
 
-// billOf lists what a binary was linked from, as the binary itself says.
+// billOf lists the modules that a binary was linked from, based on its build information.
 func billOf(binary, version, architecture string, created time.Time) (bill, error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
@@ -136,7 +136,7 @@ func newStatement(name string, digest v1.Hash, kind string, predicate any) state
 	}
 }
 
-// provenance says how the images were built: https://slsa.dev/spec/v1.0/provenance
+// provenance describes the build of the images: https://slsa.dev/spec/v1.0/provenance
 type provenance struct {
 	BuildDefinition buildDefinition `json:"buildDefinition"`
 	RunDetails      runDetails      `json:"runDetails"`
@@ -180,7 +180,7 @@ func sha256Of(content []byte) []byte {
 	return sum[:]
 }
 
-// encode writes JSON for people and programs alike, the same for the same value.
+// encode writes indented JSON. The output is the same for the same value.
 func encode(value any) ([]byte, error) {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)

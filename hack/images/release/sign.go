@@ -73,7 +73,7 @@ func parseKey(block *pem.Block, password []byte) (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// sign returns the signature as base64. Without a source of randomness it is that of RFC 6979, the same each time.
+// sign returns the signature as base64. It uses no source of randomness, so the signature is deterministic (RFC 6979).
 func (s *signer) sign(message []byte) (string, error) {
 	signature, err := s.key.Sign(nil, sha256Of(message), crypto.SHA256)
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *signer) sign(message []byte) (string, error) {
 	return base64.StdEncoding.EncodeToString(signature), nil
 }
 
-// publicKey is what others verify with.
+// publicKey returns the PEM-encoded key that verifies the signatures.
 func (s *signer) publicKey() ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(&s.key.PublicKey)
 	if err != nil {

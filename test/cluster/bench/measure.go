@@ -147,7 +147,7 @@ func (b *bench) collectResult(ctx context.Context, r *result) error {
 	if err := b.Plane.AwaitAudit(ctx); err != nil {
 		return err
 	}
-	r.verdict = b.recorder.Judge(history.Rules{Budget: b.budget, Replicas: apps.PodsByApp(b.nodes)})
+	r.verdict = b.recorder.Evaluate(history.Rules{Budget: b.budget, Replicas: apps.PodsByApp(b.nodes)})
 	for _, disruption := range r.verdict.Completed() {
 		if disruption.Unclaimed.After(r.returned) {
 			r.returned = disruption.Unclaimed

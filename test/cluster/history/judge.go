@@ -41,8 +41,8 @@ type Disruption struct {
 	Pods int
 }
 
-// judge replays a history.
-type judge struct {
+// evaluation is a replay of a history.
+type evaluation struct {
 	Verdict
 	rules       Rules
 	nodes       map[string]*nodeState
@@ -53,10 +53,10 @@ type judge struct {
 	disruptions map[string]*Disruption
 }
 
-// Judge evaluates the recorded history so far.
-func (r *Recorder) Judge(rules Rules) Verdict {
+// Evaluate evaluates the recorded history so far.
+func (r *Recorder) Evaluate(rules Rules) Verdict {
 	changes, errs := r.inOrder()
-	j := &judge{
+	j := &evaluation{
 		Verdict: Verdict{Claims: map[string]int{}, Cordons: map[string]int{}, Boots: map[string]int{}},
 		rules:   rules, nodes: map[string]*nodeState{}, claimed: map[string]bool{}, pods: map[string]*podState{},
 		healthy: map[string]int{}, full: map[string]bool{}, disruptions: map[string]*Disruption{},
@@ -79,14 +79,14 @@ func (r *Recorder) Judge(rules Rules) Verdict {
 	return j.Verdict
 }
 
-func (j *judge) addProblem(format string, args ...any) {
+func (j *evaluation) addProblem(format string, args ...any) {
 	if len(j.Problems) < maxProblems {
 		j.Problems = append(j.Problems, fmt.Sprintf(format, args...))
 	}
 }
 
 // nodesOut returns the nodes that use the budget.
-func (j *judge) nodesOut() map[string]bool {
+func (j *evaluation) nodesOut() map[string]bool {
 	out := map[string]bool{}
 	for name, claimed := range j.claimed {
 		if claimed {
@@ -101,7 +101,7 @@ func (j *judge) nodesOut() map[string]bool {
 	return out
 }
 
-func (j *judge) claimsChanged(now map[string]bool, at time.Time) {
+func (j *evaluation) claimsChanged(now map[string]bool, at time.Time) {
 	before := j.claimed
 	j.claimed = now
 	var added []string
@@ -129,7 +129,7 @@ func (j *judge) claimsChanged(now map[string]bool, at time.Time) {
 	}
 }
 
-func (j *judge) nodeChanged(node *nodeState, at time.Time) {
+func (j *evaluation) nodeChanged(node *nodeState, at time.Time) {
 	before := j.nodes[node.name]
 	j.nodes[node.name] = node
 	if node.ended {
@@ -172,7 +172,7 @@ func (j *judge) nodeChanged(node *nodeState, at time.Time) {
 	}
 }
 
-func (j *judge) podChanged(pod *podState, at time.Time) {
+func (j *evaluation) podChanged(pod *podState, at time.Time) {
 	before := j.pods[pod.namespaced]
 	if before != nil && before.healthy {
 		j.healthy[before.app]--
@@ -196,14 +196,14 @@ func (j *judge) podChanged(pod *podState, at time.Time) {
 }
 
 // markEmpty records the time when the last pod left a cordoned node.
-func (j *judge) markEmpty(name string, at time.Time) {
+func (j *evaluation) markEmpty(name string, at time.Time) {
 	disruption, node := j.disruptions[name], j.nodes[name]
 	if disruption != nil && node != nil && node.cordoned && j.podsOn(name) == 0 {
 		setOnce(&disruption.Empty, at)
 	}
 }
 
-func (j *judge) podsOn(node string) int {
+func (j *evaluation) podsOn(node string) int {
 	count := 0
 	for _, pod := range j.pods {
 		if pod.node == node {

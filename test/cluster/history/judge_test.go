@@ -113,7 +113,7 @@ func TestJudge(t *testing.T) {
 			test.play(&tape)
 			// The order of events from different watches is random.
 			slices.Reverse(tape)
-			verdict := (&Recorder{changes: tape}).Judge(Rules{
+			verdict := (&Recorder{changes: tape}).Evaluate(Rules{
 				Budget: 1, MinHealthy: map[string]int{"app": 1}, Replicas: map[string]int{"app": 2},
 			})
 			if diff := cmp.Diff(test.want, verdict.Problems, cmpopts.EquateEmpty()); diff != "" {
@@ -135,7 +135,7 @@ func TestJudgeCounts(t *testing.T) {
 	tape.claim("a")
 	tape.node("a", "1", down)
 	tape.node("a", "2", cordoned)
-	verdict := (&Recorder{changes: tape}).Judge(Rules{Budget: 1})
+	verdict := (&Recorder{changes: tape}).Evaluate(Rules{Budget: 1})
 	if len(verdict.Problems) > 0 || verdict.MostOut != 1 || len(verdict.Disruptions) != 3 || !slices.Equal(verdict.StillOut, []string{"a"}) {
 		t.Errorf("got %+v", verdict)
 	}

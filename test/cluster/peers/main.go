@@ -61,7 +61,7 @@ func measureAll(s settings) error {
 	if err := reaper.Start(); err != nil {
 		return err
 	}
-	all := []contender{&ours{}}
+	all := []contender{&operatorPeer{}}
 	if s.nodewright != "" {
 		all = append(all, &nodewright{})
 	}

@@ -159,7 +159,7 @@ func playJob(ctx context.Context, s settings, c contender, r *result) error {
 	r.Bound = float64((w.nodes+w.budget-1)/w.budget) * (apps.DrainTime + s.BootTime).Seconds()
 	// The writes after the last node belong to the part, and the audit log is written in batches.
 	time.Sleep(20 * time.Second)
-	verdict := recorder.Judge(history.Rules{Budget: w.budget, Replicas: apps.PodsByApp(w.nodes)})
+	verdict := recorder.Evaluate(history.Rules{Budget: w.budget, Replicas: apps.PodsByApp(w.nodes)})
 	r.MostOut = verdict.MostOut
 	for _, problem := range verdict.Problems {
 		// Only this operator has claims.
@@ -212,7 +212,7 @@ func playLoss(ctx context.Context, s settings, c contender, r *result) error {
 	if err != nil && !wait.Interrupted(err) {
 		return err
 	}
-	verdict := recorder.Judge(history.Rules{Budget: w.budget, Replicas: apps.PodsByApp(w.nodes)})
+	verdict := recorder.Evaluate(history.Rules{Budget: w.budget, Replicas: apps.PodsByApp(w.nodes)})
 	r.Loss.Nodes, r.Loss.Budget, r.Loss.Seconds = w.nodes, w.budget, time.Since(began).Seconds()
 	r.Loss.MostOut, r.Loss.StillOut = verdict.MostOut, len(verdict.StillOut)
 	r.Loss.Says = c.says(ctx, w, w.Light.LostNode())

@@ -17,22 +17,22 @@ import (
 	"github.com/storageclient/operator/test/cluster/sandbox"
 )
 
-// ours is this operator: the real manager, with simulated writes of the agents. Package scale compares these with the real agents.
-type ours struct {
+// operatorPeer is this operator: the real manager, with simulated writes of the agents. Package scale compares these with the real agents.
+type operatorPeer struct {
 	profile *v1alpha1.StorageClientProfile
 }
 
-func (*ours) name() string { return "storage-client" }
+func (*operatorPeer) name() string { return "storage-client" }
 
-func (*ours) users() []string { return []string{controlplane.Manager, controlplane.Agent} }
+func (*operatorPeer) users() []string { return []string{controlplane.Manager, controlplane.Agent} }
 
-func (*ours) stop() {}
+func (*operatorPeer) stop() {}
 
-func (*ours) describe() string {
+func (*operatorPeer) describe() string {
 	return "the manager; a kernel argument requires the reboot, which is approved; a canary of one node first; no soak and no settle time; agents' writes are simulated"
 }
 
-func (o *ours) prepare(ctx context.Context, w *world) error {
+func (o *operatorPeer) prepare(ctx context.Context, w *world) error {
 	if _, err := w.StartManager(ctx, fmt.Sprintf("--max-unavailable=%d", w.budget)); err != nil {
 		return err
 	}
@@ -60,13 +60,13 @@ func (o *ours) prepare(ctx context.Context, w *world) error {
 	})
 }
 
-func (o *ours) begin(ctx context.Context, w *world) error {
+func (o *operatorPeer) begin(ctx context.Context, w *world) error {
 	patch := client.MergeFrom(o.profile.DeepCopy())
 	o.profile.Annotations = map[string]string{v1alpha1.ApprovedPlanAnnotation: o.profile.Status.Plan.Hash}
 	return w.Client.Patch(ctx, o.profile, patch)
 }
 
-func (o *ours) says(ctx context.Context, w *world, lost string) string {
+func (o *operatorPeer) says(ctx context.Context, w *world, lost string) string {
 	clientNode := &v1alpha1.StorageClientNode{}
 	if err := w.Client.Get(ctx, client.ObjectKey{Name: lost}, clientNode); err != nil || clientNode.Status.Rollout == nil {
 		return fmt.Sprint("nothing: ", err)

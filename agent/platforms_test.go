@@ -32,7 +32,7 @@ var platforms = []struct {
 	{"Ubuntu 24.04 on AKS", "ubuntu-24.04-cloudimg", "ubuntu-24.04-aks", nil},
 	{"Azure Linux 3", "ubuntu-24.04-cloudimg", "azure-linux-3", []string{"boot", "usr/sbin/grub-mkconfig", "etc/default"}},
 	{"Amazon Linux 2023", "rocky-9", "amazon-linux-2023", []string{"etc/tuned", "usr/lib/tuned", "usr/sbin/tuned-adm"}},
-	{"RHEL 9 and its kin", "rocky-9", "", nil},
+	{"RHEL 9 and derivatives", "rocky-9", "", nil},
 	{"SLES 15", "rocky-9", "sles-15", []string{"boot/loader", "usr/sbin/grubby", "etc/tuned", "usr/lib/tuned", "usr/sbin/tuned-adm"}},
 	{"Debian 13", "debian-12", "debian-13", []string{"etc/sysctl.d/99-sysctl.conf"}},
 	{"Talos", "talos", "", nil},
@@ -189,11 +189,11 @@ func TestPlatformsMatchTheirDocument(t *testing.T) {
 			t.Errorf("%s: the host after restore (-before +after):\n%s", p.name, diff)
 		}
 	}
-	want := "# Platforms\n\nWhat the fields of `spec.node` do on each platform, and what the node says where that is not simply yes. Volumes' mount\n" +
-		"options do not depend on the platform.\n\n" +
+	want := "# Platforms\n\nSupport for the fields of `spec.node` on each platform, and the messages of the node about fields without full support. The mount\n" +
+		"options of volumes do not depend on the platform.\n\n" +
 		"This page is written by `go test ./agent -run TestPlatforms -update` from trees of such hosts; [test/fixtures/platforms](../test/fixtures/platforms/README.md)\n" +
-		"tells where each fact is from. Only Debian was booted for real.\n\n" + table.String() +
-		"\n*Staged only*: written for the next boot, for which the operator does not reboot the node.\n\n## What the node says\n\n| platform | field | message |\n|---|---|---|\n" +
+		"lists the source of each fact. Only Debian was booted for real.\n\n" + table.String() +
+		"\n*Staged only*: written for the next boot, for which the operator does not reboot the node.\n\n## Messages of the node\n\n| platform | field | message |\n|---|---|---|\n" +
 		messages.String()
 	if *updateDocs {
 		if err := os.WriteFile(platformsFile, []byte(want), 0o644); err != nil {

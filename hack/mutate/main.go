@@ -256,7 +256,7 @@ func readPage(page string) (map[string]string, error) {
 func markdown(table []mutation, known map[string]string) string {
 	var b strings.Builder
 	b.WriteString("# Decisions and the tests that hold them\n\n" +
-		"Written by `make mutate`. It takes each decision out of the code, one at a time, and checks that a test fails. " +
+		"Written by `make mutate`. It removes each decision from the code, one at a time, and checks that a test fails. " +
 		"The last column names the first test that fails, the second the invariant, by its number and name.\n\n" +
 		"| decision | protects | package | function | killed by |\n|---|---|---|---|---|\n")
 	for _, m := range table {

@@ -11,21 +11,21 @@ import (
 const driverTable = "docs/drivers.md"
 
 const aboutDrivers = "# Drivers\n\nWritten by `make generate` from the source; do not edit.\n\n" +
-	"What each driver makes of a volume's `mountOptions`. *Proven*: volumes of it are mounted on virtual nodes (test/e2e). *Read*: by the source\n" +
-	"of the release below, and not run. *Unverified*: no more is known than the name tells. A kind of volumes that is not here is unknown: no rule\n" +
-	"selects it by `protocols`, `status.volumes.leftOut` counts it where a rule may mean it, and `status.advice` names its driver. A rule that names\n" +
-	"the driver in `selector.drivers` is taken at its word: NFS, or XFS where the volume's fsType is xfs.\n\n" +
-	"In-tree volumes that the kubelet hands to a CSI driver (Azure Files and Disk, EBS, Google's disks, Cinder, vSphere, Portworx) stand under\n" +
-	"that driver's name.\n\n" +
-	"Options that belong to one client (`tls` and `iam` of EFS, `nconnect` above 16 of VAST) are accepted in a rule whose `selector.drivers` names\n" +
-	"that client's driver alone, and refused in all others. What volumes have of them already stays.\n"
+	"How each driver uses a volume's `mountOptions`. *Proven*: its volumes are mounted on virtual nodes (test/e2e). *Read*: from the source of\n" +
+	"the release below; not run. *Unverified*: only its name is known. Drivers that are not in this table are unknown: `protocols` does not\n" +
+	"select their volumes, `status.volumes.leftOut` counts volumes that a rule may mean, and `status.advice` names the driver. To select them, name\n" +
+	"the driver in `selector.drivers` of a rule without `protocols`: the volumes count as NFS, or as XFS if their fsType is xfs.\n\n" +
+	"In-tree volumes that the kubelet passes to a CSI driver (Azure Files and Disk, EBS, Google's disks, Cinder, vSphere, Portworx) are listed\n" +
+	"under that driver's name.\n\n" +
+	"Options that belong to one client (`tls` and `iam` of EFS, `nconnect` above 16 of VAST) are accepted only in a rule whose\n" +
+	"`selector.drivers` names only that client's driver. Volumes keep such options that they already have.\n"
 
 // writeDrivers writes docs/drivers.md: the known facts about drivers and their use of mount options.
 func writeDrivers() error {
 	var b bytes.Buffer
 	b.WriteString(aboutDrivers)
-	table(&b, "Kinds of volumes", "The first row of a driver that fits counts. \"When\" says for which mount the list is read: a change arrives with the next one of these.",
-		"driver", "volumes", "told by", "server", "the list", "when", "an empty list", "client", "clone", "known")
+	table(&b, "Kinds of volumes", "The first matching row of a driver applies. \"When\" is the mount for which the driver reads the options: a change takes effect at the next such mount.",
+		"driver", "volumes", "identified by", "server", "mount options", "when", "empty mount options", "client", "clone", "known")
 	for _, d := range drivers.Document() {
 		clone := ""
 		if d.Clone {
@@ -33,7 +33,7 @@ func writeDrivers() error {
 		}
 		row(&b, code(d.Driver), d.Volumes, d.Selector, d.Server, d.Options, d.Read, d.Empty, d.Client, clone, d.Known)
 	}
-	b.WriteString("\n## Where that was read\n")
+	b.WriteString("\n## Sources\n")
 	for _, r := range drivers.Readings() {
 		fmt.Fprintf(&b, "\n### `%s`\n\n%s, github.com/%s\n\n", r.Driver, r.Release, r.Repository)
 		for _, fact := range r.Facts {

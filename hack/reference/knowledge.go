@@ -24,12 +24,12 @@ func writeKnowledge() error {
 	for _, r := range advice.Rules() {
 		row(&b, code(r.ID), string(r.Severity), r.Title, cmp.Or(r.Remedy(), r.Explanation), r.Source)
 	}
-	table(&b, "What counters say", "`node-agent observe --window 60s` reads what mounts do and judges it by these rules. Of those up to SlowNetwork it names the first that holds, which explains the ones behind it.",
-		"rule", "whose it is", "about", "signature", "source")
+	table(&b, "Rules for counters", "`node-agent observe --window 60s` evaluates the counters of mounts by these rules. Up to SlowNetwork, it reports only the first rule that applies, because that rule explains the later ones.",
+		"rule", "cause", "about", "signature", "source")
 	for _, r := range recommend.Rules() {
 		row(&b, code(r.ID), string(r.Cause), r.Title, r.Signature, r.Source)
 	}
-	table(&b, "Parameters of nodes", "To allow a parameter that is not listed, start manager and agents with `--allow-parameter`; [install](install.md#by-kustomize) shows the patch. \"At least\" and the beginning of a range are the least with which a node is known to work, where the kernel takes less; only a pattern that names key and value, such as `--allow-parameter='sysctl/net[.]ipv4[.]tcp_rmem=1 2000 2000'`, passes below.", "key", "values", "default", "takes effect", "good to know", "source")
+	table(&b, "Parameters of nodes", "To allow a parameter that is not listed, start manager and agents with `--allow-parameter`; [install](install.md#by-kustomize) shows the patch. \"At least\" and the beginning of a range are the smallest values with which nodes are known to work, even if the kernel accepts less; only a pattern with key and value, such as `--allow-parameter='sysctl/net[.]ipv4[.]tcp_rmem=1 2000 2000'`, allows less.", "key", "values", "default", "takes effect", "good to know", "source")
 	for _, p := range catalogue.All() {
 		row(&b, code(p.Key), p.Values(), p.Default, string(p.TakesEffect), strings.TrimSpace(p.Hazard+" "+p.Note), p.Source)
 	}
@@ -39,7 +39,7 @@ func writeKnowledge() error {
 		for _, k := range known {
 			note := strings.TrimSpace(k.Hazard + " " + k.Note)
 			if k.Rejected != "" {
-				note = "Refused: " + k.Rejected
+				note = "Rejected: " + k.Rejected
 			}
 			row(&b, code(k.Name), k.Values, k.Default, string(k.TakesEffect), k.Since, note)
 		}

@@ -27,10 +27,10 @@ type constants struct {
 
 var tables = []constants{
 	{"Conditions of a StorageClientProfile", "All six are set from the start, with `observedGeneration`.", "api/v1alpha1/conditions.go", "Condition"},
-	{"Reasons of these conditions", "Events on a profile have them too: one each time that it comes to stand otherwise. `kubectl describe scp NAME` shows them.", "api/v1alpha1/conditions.go", "Reason"},
+	{"Reasons of these conditions", "Events on a profile have these reasons too: one event for each change. `kubectl describe scp NAME` shows them.", "api/v1alpha1/conditions.go", "Reason"},
 	{"Conditions of a StorageClientTrial", "", "api/v1alpha1/trial_types.go", "TrialCondition"},
 	{"Reasons of these conditions of a trial", "", "api/v1alpha1/trial_types.go", "TrialReason"},
-	{"Conditions of a StorageClientNode", "Its agent writes them; their reasons are those of the Node condition `Tuned`.", "api/v1alpha1/conditions.go", "ClientNodeCondition"},
+	{"Conditions of a StorageClientNode", "The agent writes them, with the reasons of the Node condition `Tuned`.", "api/v1alpha1/conditions.go", "ClientNodeCondition"},
 	{"Reasons of the Node condition `tuning.storageclient.dev/Tuned`", "", "api/v1alpha1/conditions.go", "NodeReason"},
 	{"Reasons of the Node condition `tuning.storageclient.dev/StorageReachable`", "", "api/v1alpha1/conditions.go", "StorageReason"},
 	{"Reasons of storage servers", "`status.servers[].reason` of a StorageClientNode.", "api/v1alpha1/conditions.go", "ServerReason"},
@@ -40,15 +40,15 @@ var tables = []constants{
 	{"Events on Nodes", "", "controllers/rollout/events.go", "event"},
 	{"Events on Nodes about drift", "", "controllers/drift/drift.go", "event"},
 	{"Events on Nodes about storage servers", "", "controllers/health/health.go", "event"},
-	{"Events on PersistentVolumes", "Reasons for which nothing is wrong or changed make no event.", "api/v1alpha1/reasons.go", "VolumeReason"},
+	{"Events on PersistentVolumes", "Reasons without a problem or change do not create events.", "api/v1alpha1/reasons.go", "VolumeReason"},
 }
 
-// exporters are the folders whose metrics are listed, by who serves them.
+// exporters are the folders whose metrics are listed, by their server.
 var exporters = []struct{ title, intro, dir string }{
-	{"Metrics of the manager", "Served at `--metrics-bind-address` over TLS, to those whom the API server lets read `/metrics`. Besides these: those of controller-runtime and of Go.", "controllers/metrics"},
+	{"Metrics of the manager", "Served at `--metrics-bind-address` over TLS, to clients that the API server allows to read `/metrics`. The endpoint also has the metrics of controller-runtime and of Go.", "controllers/metrics"},
 	{"", "", "controllers/webhook"},
 	{"", "", "cmd/manager"},
-	{"Metrics of the node agent", "Off by default. The agent's `--metrics-bind-address`, in the DaemonSet of `config/agent`, is a loopback address, for a scraper that runs on the node itself; [install](install.md#by-kustomize) shows the patch. With `--metrics-secure` it may be the node's own address: metrics are then served over TLS to those whom the API server lets read `/metrics`, see `config/components/agent-metrics`.", "agent/metrics"},
+	{"Metrics of the node agent", "Off by default. The agent's `--metrics-bind-address`, in the DaemonSet of `config/agent`, is a loopback address, for a scraper on the same node; [install](install.md#by-kustomize) shows the patch. With `--metrics-secure` it may be the node's address: the agent then serves metrics over TLS to clients that the API server allows to read `/metrics`, see `config/components/agent-metrics`.", "agent/metrics"},
 	{"", "", "agent"},
 	{"", "", "agent/servers"},
 }

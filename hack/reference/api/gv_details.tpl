@@ -1,6 +1,6 @@
 {{- define "gvDetails" -}}
 {{- $gv := . -}}
-Kinds of `{{ .GroupVersionString }}`. What you write is a [StorageClientProfileSpec](#storageclientprofilespec).
+Kinds of `{{ .GroupVersionString }}`. You write a [StorageClientProfileSpec](#storageclientprofilespec).
 {{ range .SortedKinds }}
 - {{ $gv.TypeForKind . | markdownRenderTypeLink }}
 {{- end }}

@@ -41,9 +41,12 @@ func TestARejectedWriteIsReportedOnTheNodeOnce(t *testing.T) {
 	errs, writes := 0, 0
 	for range 5 {
 		before := n.clientNodeRV
-		next, _, err := runPass(t.Context(), f, 1)
+		next, unfinished, err := runPass(t.Context(), f, 1)
 		if err != nil {
 			errs++
+		}
+		if unfinished {
+			t.Error("the pass is unfinished, so the next one starts at once; want it to wait")
 		}
 		if n.clientNodeRV != before {
 			writes++

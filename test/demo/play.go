@@ -160,8 +160,8 @@ func (d *demo) proveTuned(ctx context.Context, name string) error {
 		fmt.Printf("  %-8s %-40s was %s\n", volume.Name, strings.Join(volume.Spec.MountOptions, ","),
 			volume.Annotations[v1alpha1.OriginalMountOptionsAnnotation])
 	}
-	fmt.Print("\nReal: API server, controller manager, scheduler, evictions, budgets, the manager with its own rights, the agent's loop, " +
-		"its files\nand its fence. Simulated: machines and their boots, GRUB's generator, the kernel log, containers.\n\n")
+	fmt.Print("\nReal: API server, controller manager, scheduler, evictions, budgets, the manager with its rights, the agent with its loop,\n" +
+		"files and checks. Simulated: machines and their boots, GRUB's generator, the kernel log, containers.\n\n")
 	return nil
 }
 
@@ -214,7 +214,7 @@ func (d *demo) proveRestored(ctx context.Context) error {
 	if err := errors.Join(left...); err != nil {
 		return fmt.Errorf("not restored: %w", err)
 	}
-	d.printLine("", "profile gone: boot arguments are out of the menus, volumes have their own options, Nodes are clean.\n"+
-		"               The running kernels keep the hash until their next boot; restoreReboot: true would boot them now")
+	d.printLine("", "profile deleted: kernel arguments removed from the boot menus, original mount options restored, Nodes clean.\n"+
+		"               The running kernels keep the hash until their next boot; with restoreReboot: true, the nodes would reboot now")
 	return nil
 }

@@ -124,7 +124,7 @@ func (s *Sandbox) setUp(ctx context.Context) error {
 	if s.Client, err = client.NewWithWatch(s.Plane.Config, client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	s.options.Progress("installing the operator: definitions, roles, and the policies on agents, manager, approvals and ceilings")
+	s.options.Progress("installing the operator: definitions, roles, and the policies on agents, manager, approvals and limits")
 	if err := s.installManifests(ctx); err != nil {
 		return err
 	}

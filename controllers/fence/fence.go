@@ -1,5 +1,5 @@
-// Package fence checks whether the cluster fences the node agent: an agent may write only the status of the StorageClientNode of its node. The
-// package does not compare the policy with its expected content, but tests it with dry-run requests.
+// Package fence checks whether the cluster fences the node agent: the admission policy limits each agent to the status of its own StorageClientNode.
+// The package does not compare the policy with its expected content. It sends dry-run requests as an agent.
 package fence
 
 import (
@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// RecheckAfter is the interval at which changes of the policy or its binding are noticed, and at which a failed fence is tried again. They are
-	// not watched: in a cluster without their API, an informer for them would never start.
+	// RecheckAfter is the interval between reads of the policy and its binding, and between trials of a fence that does not hold. Policy and binding
+	// are not watched: in a cluster without their API, an informer for them would never start.
 	RecheckAfter = 30 * time.Second
-	// TryAfter is the time for which a successful trial is valid, if policy and binding do not change: roles and other admission plugins can also
-	// change.
+	// TryAfter is the time for which a successful trial is valid if policy and binding do not change. It is limited because roles and other admission
+	// plugins can also change.
 	TryAfter = time.Hour
 )
 
-// Fence checks whether the cluster fences the node agent. If it does not, no node gets an agent. Several controllers may share it.
+// Fence checks whether the cluster fences the node agent. Without a fence, no further node gets an agent. Several controllers may share a Fence.
 type Fence struct {
 	// APIReader bypasses the cache.
 	APIReader client.Reader
@@ -57,8 +57,8 @@ type trial struct {
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,resourceNames=storage-client-node-agent,verbs=impersonate,namespace=storage-client-agent
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=userextras/authentication.kubernetes.io/node-name,verbs=impersonate
 
-// Missing returns the part of the fence that is missing or does not hold, with the remedy; empty if the fence holds. Without a StorageClientNode, a
-// trial is impossible, and an agent has no object to write. In that case, only policy and binding must exist.
+// Missing describes the part of the fence that is missing or does not hold, with the remedy; empty if the fence holds. Without a StorageClientNode, a
+// trial is impossible, and an agent has no object to write. Missing then checks only policy and binding.
 func (f *Fence) Missing(ctx context.Context) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,8 +113,8 @@ func (f *Fence) subject(ctx context.Context) (*v1alpha1.StorageClientNode, error
 	return &clientNodes.Items[0], nil
 }
 
-// find reads policy and binding, and returns a message if one of them is missing. It also reports an exclusion that a trial would not detect,
-// because a trial uses one StorageClientNode.
+// find reads policy and binding, and describes a defect; empty if there is none. One defect is an exclusion by label or name: a trial would not
+// detect it, because it uses one StorageClientNode.
 func (f *Fence) find(ctx context.Context) (string, error) {
 	key := client.ObjectKey{Name: v1alpha1.AgentPolicy}
 	var policy admissionv1.ValidatingAdmissionPolicy

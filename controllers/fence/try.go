@@ -21,7 +21,8 @@ import (
 const (
 	// agentUser is the user name of the node agents at the API server. The policy also contains it.
 	agentUser = "system:serviceaccount:" + v1alpha1.AgentNamespace + ":" + v1alpha1.AgentServiceAccount
-	// nodeNameExtra is the key for the node of a token's Pod (k8s.io/apiserver/pkg/authentication/serviceaccount, NodeNameKey).
+	// nodeNameExtra is the key of the user's extra attribute with the node of a token's Pod (k8s.io/apiserver/pkg/authentication/serviceaccount,
+	// NodeNameKey).
 	nodeNameExtra = "authentication.kubernetes.io/node-name"
 	// trialHash is never a real hash: a patch of status.hash with it always changes the object.
 	trialHash = "trial-of-the-fence"
@@ -43,7 +44,7 @@ func Impersonate(config *rest.Config, scheme *runtime.Scheme, mapper meta.RESTMa
 
 // question is one dry-run request as an agent, with the response of a working fence.
 type question struct {
-	// action is the action of the agent, for messages: "writes ...".
+	// action completes "an agent may ..." in messages.
 	action string
 	// node is the node whose agent sends the request.
 	node        string
@@ -65,7 +66,7 @@ const (
 // questions returns the requests of a trial in order. All of them use one StorageClientNode.
 func questions(clientNode *v1alpha1.StorageClientNode) []question {
 	name := clientNode.Name
-	// No Node has this name: the suffix is added to the name of an existing Node.
+	// The policy only compares names: a Node with this name need not exist.
 	other := name + ".other"
 	var attempts int32
 	if clientNode.Status.Rollout != nil {
@@ -90,7 +91,7 @@ func questions(clientNode *v1alpha1.StorageClientNode) []question {
 	}
 }
 
-// try sends all requests until a response is wrong, and returns that response; empty if there is none.
+// try sends the requests in order until a response is wrong, and describes that response; empty if there is none.
 func (f *Fence) try(ctx context.Context, clientNode *v1alpha1.StorageClientNode) (string, error) {
 	for _, q := range questions(clientNode) {
 		agent, err := f.AsAgent(q.node)
@@ -150,13 +151,13 @@ func isNoAnswer(err error) bool {
 		apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err)
 }
 
-// isImpersonationRefused checks for the words in the API server's rejection of an impersonation, which are in no rejection of a patch
+// isImpersonationRefused searches for words that the API server uses only to reject an impersonation, never to reject a patch
 // (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
 func isImpersonationRefused(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot impersonate resource")
 }
 
-// isRejectedByPolicy checks for the text that the API server puts before a policy's rejection. No other part of the response identifies the policy
+// isRejectedByPolicy searches for the text that the API server puts before a policy's rejection. No other part of the response identifies the policy
 // (k8s.io/apiserver/pkg/admission/plugin/policy/validating, dispatcher.Dispatch).
 func isRejectedByPolicy(err error) bool {
 	return strings.Contains(err.Error(),

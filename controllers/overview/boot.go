@@ -16,8 +16,8 @@ import (
 
 const onlyControlPlane = "the rollout does not reboot the only control-plane node; reboot it manually"
 
-// RebootOf returns the plan of a profile for one node. due is false if the node needs no boot for settings of that profile. wanted contains the
-// desired settings of all profiles for the node; clientNode is nil if no agent has reported.
+// RebootOf returns the reboot of a node for a profile. isDue is false if the node needs no boot for settings of that profile. all are the nodes of
+// the cluster. wanted contains the desired settings of all profiles for the node. clientNode is nil if there is none.
 func RebootOf(profile *v1alpha1.StorageClientProfile, node *corev1.Node, all []*corev1.Node, wanted nodesettings.Result,
 	clientNode *v1alpha1.StorageClientNode,
 ) (reboot Reboot, isDue bool) {
@@ -36,8 +36,8 @@ func SettingsOf(profile string, settings []v1alpha1.NodeSetting) []v1alpha1.Node
 	return slices.DeleteFunc(slices.Clone(settings), func(s v1alpha1.NodeSetting) bool { return s.Profile != profile })
 }
 
-// NoRebootReason returns the reason why the rollout would not reboot a node for its settings that require a reboot, empty if it would. Possible
-// reasons: the node would not be accepted after the boot, its boot loader is not proven, or it is the only control-plane node.
+// NoRebootReason returns the reason why the rollout would not reboot a node for its settings, empty if it would. Possible reasons: the node would not
+// be accepted after the boot, its boot loader is not proven, or it is the only control-plane node.
 func NoRebootReason(node *corev1.Node, all []*corev1.Node, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) string {
 	if obstacles := standingOf(settings, clientNode).Obstacles(); len(obstacles) > 0 {
 		return standing.Describe(obstacles)
@@ -96,7 +96,8 @@ func rebootsFor(profile *v1alpha1.StorageClientProfile, settings []v1alpha1.Node
 	return reasons
 }
 
-// bootReason returns the reason of one setting; empty if it is effective, or if the node does not support it, because it is then never staged.
+// bootReason returns the reason for a reboot for one setting. It is empty if the setting is effective, or if the node does not support the setting
+// and thus never stages it.
 func bootReason(s v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) string {
 	becomes := fmt.Sprintf("%s becomes %s", s.Key, cmp.Or(s.Value, "set"))
 	if clientNode == nil {

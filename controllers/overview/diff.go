@@ -13,14 +13,14 @@ import (
 // Difference is a setting whose value on a node differs from the value that a profile declares.
 type Difference struct {
 	Key string `json:"key"`
-	// Wanted is empty for a setting that the profile no longer declares; OnRemoval is the policy for its removal.
+	// Wanted is the declared value. It is empty for a setting that the profile no longer declares: OnRemoval is then the policy for its removal.
 	Wanted    string                  `json:"wanted"`
 	OnRemoval v1alpha1.DeletionPolicy `json:"onRemoval,omitempty"`
 	// InForce is the last value that the node's agent read. It is empty, and Read is false, if the agent has not read this setting yet.
 	InForce     string                 `json:"inForce"`
 	Read        bool                   `json:"read"`
 	TakesEffect v1alpha1.SettingEffect `json:"takesEffect"`
-	// State and Message are reported by the agent, if it already has the desired value.
+	// State and Message come from the agent's report. They are empty if the report is about another desired value.
 	State   v1alpha1.SettingState `json:"state,omitempty"`
 	Message string                `json:"message,omitempty"`
 }
@@ -41,8 +41,8 @@ type Diff struct {
 	Same []string `json:"same,omitempty"`
 }
 
-// DiffNodes compares a profile with its nodes, whether or not the profile is active. It covers the settings that come from the profile, and
-// settings of the profile on nodes that it no longer declares. The group with the most nodes comes first.
+// DiffNodes compares a profile with its nodes, whether or not the profile is active. It covers the settings that come from the profile, including
+// settings in node specs that the profile no longer declares. The group with the most nodes comes first.
 func DiffNodes(profile *v1alpha1.StorageClientProfile, c Cluster) Diff {
 	preview := Plan(profile, c)
 	if preview.Refused != "" {
@@ -100,7 +100,7 @@ func differencesOn(clientNode *v1alpha1.StorageClientNode, profile string, wante
 	return out
 }
 
-// hasValue reports whether a value is effective: the agent reports it for its desired value; for any other value, the numbers are compared.
+// hasValue reports whether a setting is effective and the value is either its desired or its observed one.
 func hasValue(s v1alpha1.SettingStatus, wanted string) bool {
 	isEffective := standing.Of(s, false) == standing.Effective
 	return isEffective && (s.Desired == wanted || s.Observed == wanted)

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// NominalDrain is the time of a drain without delays. It is an assumption for orientation, not a measurement.
+	// NominalDrain is the assumed duration of a drain without delays.
 	NominalDrain = 2 * time.Minute
-	// NominalBoot is the time of a boot: a virtual machine boots in one to three minutes, a server with much memory takes longer.
+	// NominalBoot is the assumed duration of a boot. A virtual machine boots in one to three minutes; a server with much memory takes longer.
 	NominalBoot = 3 * time.Minute
 	maxOpenings = 1000
 )
@@ -29,15 +29,15 @@ type Fleet struct {
 type Forecast struct {
 	// First is the earliest time for the cordon of the first node, based on the windows.
 	First time.Time
-	// Last is the earliest time at which the last node is back in service. It is also zero if that is more than a thousand openings away, or if no
-	// opening lasts as long as a nominal drain.
+	// Last is the earliest time at which the last node is back in service. Zero if there are no reboots, if they need more than a thousand openings,
+	// or if every opening is shorter than a drain.
 	Last time.Time
 }
 
 // ForecastReboots returns the earliest times for a number of reboots that are allowed from now on. The result is a lower bound. Nodes reboot in
-// waves, as many at a time as the smaller of rollout.maxUnavailable and the cluster's budget. Each wave takes NominalDrain and NominalBoot, with
-// the profile's settleSeconds and drain.excludeFromLoadBalancersSeconds. Waves are drained while the profile's windows are open. A wave whose drain
-// would not finish before they close starts at the next opening; boots and settling finish outside. Additional delays are not included: the
+// waves, as many at a time as the smaller of rollout.maxUnavailable and the cluster's budget. Each wave takes NominalDrain and NominalBoot, with the
+// profile's settleSeconds and drain.excludeFromLoadBalancersSeconds. Waves are drained while the profile's windows are open. A wave whose drain would
+// not finish before they close starts at the next opening. Boots and settling may finish after they close. Additional delays are not included: the
 // canary's soak, zones in turn, other profiles' rules, retries, and slow pods.
 func ForecastReboots(profile *v1alpha1.StorageClientProfile, reboots int, fleet Fleet, now time.Time) Forecast {
 	open, err := windows.ParseSet(profile.Spec.Rollout.Windows)
@@ -85,8 +85,8 @@ func wavesWithin(within, drain, wave time.Duration) int {
 	return int((within-drain)/wave) + 1
 }
 
-// nextOpenSpan returns the first span after a time in which windows are open without a break. It follows the span for at least the duration enough;
-// a zero end means that the windows stay open. Both are zero if they never open.
+// nextOpenSpan returns the first span from a time on in which windows are open without a break. The span may end too early once it is as long as
+// enough: its exact end is then irrelevant. A zero end means that the windows stay open. Both are zero if they never open.
 func nextOpenSpan(set windows.Set, from time.Time, enough time.Duration) (begin, end time.Time) {
 	open, changeAt := set.At(from)
 	begin = from

@@ -1,5 +1,5 @@
-// Package overview shows users the effect of a profile on nodes: their current state, and the planned changes. It is pure, and shares its code with
-// the manager.
+// Package overview computes the effect of a profile on nodes for users: the current state and the planned changes. It is pure. The plugin and the
+// manager share it.
 package overview
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/storageclient/operator/tuning/standing"
 )
 
-// Cluster is the input of all functions.
+// Cluster is a snapshot of the cluster, with the options of the manager.
 type Cluster struct {
 	Profiles           []v1alpha1.StorageClientProfile
 	Nodes              []corev1.Node
@@ -68,7 +68,7 @@ func Nodes(profile *v1alpha1.StorageClientProfile, c Cluster) []Node {
 	return nodes
 }
 
-// Deviations returns the profile's settings that failed, drifted or are exceptions, by key.
+// Deviations returns the profile's settings that failed, drifted, are no longer staged or are exceptions, sorted by key.
 func Deviations(profile *v1alpha1.StorageClientProfile, c Cluster) []Deviation {
 	var out []Deviation
 	for _, m := range membersOf(profile, c) {

@@ -31,12 +31,12 @@ type Group struct {
 // Reboot is a node that would reboot, with the reasons.
 type Reboot struct {
 	Node string `json:"node"`
-	// Zone is the node's, empty if it has none.
+	// Zone is the zone of the node, empty if it has none.
 	Zone    string   `json:"zone,omitempty"`
 	Reasons []string `json:"why"`
 	// Held is the reason why the node currently cannot be rebooted, empty if it can.
 	Held string `json:"held,omitempty"`
-	// Refused is true if the rollout never reboots the node for this.
+	// Refused is true if the rollout never reboots the node for these reasons.
 	Refused bool `json:"-"`
 }
 
@@ -53,7 +53,8 @@ type Preview struct {
 	NotRebooted []Reboot `json:"notRebooted,omitempty"`
 	// Earliest is the earliest time for the first node, based on the profile's windows; nil if no node would reboot, or the windows never open.
 	Earliest *metav1.Time `json:"earliest,omitempty"`
-	// EstimatedCompletion is the earliest time at which all of them can be done, see ForecastReboots.
+	// EstimatedCompletion is the earliest time at which all reboots can be done. It is the manager's estimate in the profile's status, or otherwise a
+	// forecast: see ForecastReboots.
 	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
 	// PlanHash is the hash that an approval must name, empty if the profile has no settings that require a reboot.
 	PlanHash string `json:"planHash,omitempty"`
@@ -122,7 +123,7 @@ func (p *Preview) addForecast(profile *v1alpha1.StorageClientProfile, c Cluster,
 	}
 }
 
-// estimateInStatus returns the manager's estimate of exactly this plan, which includes the flags of the manager; nil if there is none.
+// estimateInStatus returns the manager's estimate for exactly this plan; nil if there is none. The estimate is based on the manager's flags.
 func (p *Preview) estimateInStatus(profile *v1alpha1.StorageClientProfile, now time.Time) *metav1.Time {
 	status := profile.Status
 	if status.ObservedGeneration != profile.Generation || status.Plan.Hash != p.PlanHash || int(status.Plan.NodesToReboot) != len(p.Reboots) ||
@@ -148,7 +149,8 @@ func TurnOf(node *corev1.Node, bootHash, managerNode string) order.Turn {
 	}
 }
 
-// holdReason returns the obstacle to the rollout on the Node, empty if there is none. Its own cordon of a claimed node is no obstacle.
+// holdReason returns the obstacle to the rollout on the Node, empty if there is none. A claimed node may be cordoned or not Ready: the rollout causes
+// both.
 func holdReason(node *corev1.Node) string {
 	_, isClaimed := node.Annotations[v1alpha1.DisruptionAnnotation]
 	switch {

@@ -63,12 +63,12 @@ type Share struct {
 	Profile string `json:"profile"`
 	// Refused is the reason why the profile may not be applied, empty if it may.
 	Refused string `json:"refused,omitempty"`
-	// Matched is the number of nodes that it selects, Changed the number on which its settings are added or removed, Rebooted the number that
-	// reboot for it.
+	// Matched is the number of nodes that the profile selects. Changed is the number of nodes whose settings it changes. Rebooted is the number of
+	// nodes that reboot for it.
 	Matched  int `json:"matched"`
 	Changed  int `json:"changed"`
 	Rebooted int `json:"rebooted"`
-	// Earliest and EstimatedCompletion are the times of its reboots, see Preview.
+	// Earliest and EstimatedCompletion are the times of its reboots, see ForecastReboots.
 	Earliest            *metav1.Time `json:"earliest,omitempty"`
 	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
 	// PlanHash is the hash that an approval must name; Approved is true if the plan is already approved.
@@ -82,7 +82,7 @@ type Together struct {
 	Shares []Share `json:"profiles"`
 	// Changes are sorted by the number of their nodes, the largest first.
 	Changes []NodeChange `json:"changes,omitempty"`
-	// Reboots are sorted by the priority of their first profile, then by the order of its rollout.
+	// Reboots are sorted by the requested profile that selects the node, the highest priority first, then by the order of its rollout.
 	Reboots []JointReboot `json:"reboots,omitempty"`
 	// NotRebooted are nodes that lack a setting which requires a reboot, but that the rollout does not reboot for it; Held is the reason.
 	NotRebooted []JointReboot `json:"notRebooted,omitempty"`
@@ -90,8 +90,8 @@ type Together struct {
 	Conflicts []Dispute `json:"conflicts,omitempty"`
 	// AtOnce is the number of nodes that the cluster's budget allows at a time.
 	AtOnce int `json:"atOnce"`
-	// EstimatedCompletion is the earliest time at which all reboots can be done: no profile before its own time, and all of them within the
-	// cluster's budget. It is nil if unknown.
+	// EstimatedCompletion is the earliest time at which all reboots can be done. It is based on each profile's time and on the cluster's budget. Nil
+	// if unknown.
 	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
 }
 
@@ -129,10 +129,10 @@ type together struct {
 	requested map[string]*v1alpha1.StorageClientProfile
 	shares    map[string]*Share
 	changes   []NodeChange
-	// groups finds a NodeChange by its content.
+	// groups maps the content of a change to its index in changes.
 	groups   map[string]int
 	disputes []Dispute
-	// turns are the places of a profile's nodes; reboots are the nodes that are due, by name.
+	// turns are the places of each profile's nodes in the order of its rollout; reboots are the nodes that are due, by name.
 	turns   map[string][]order.Turn
 	reboots map[string]JointReboot
 }
@@ -146,7 +146,7 @@ func PointersTo[T any](list []T) []*T {
 	return out
 }
 
-// actingTogether returns all profiles, and the named ones as if they were in mode Enforce and had the manager's finalizer.
+// actingTogether returns all profiles, and the named ones as Acting returns them.
 func actingTogether(names []string, all []v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
 	out := slices.Clone(all)
 	for i := range out {
@@ -285,8 +285,7 @@ func (t *together) addDispute(text, node string) {
 	t.disputes = append(t.disputes, Dispute{Text: text, Nodes: []string{node}})
 }
 
-// addReboot records a node that must boot for the requested profiles, if they may reboot it. The needs of other profiles are included, because one
-// boot serves all of them.
+// addReboot records a node that must boot for a requested profile. It includes the needs of other profiles, because one boot serves all of them.
 func (t *together) addReboot(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, wanted fleet.Desired) {
 	joint, isRequested, never := JointReboot{}, false, ""
 	for _, name := range t.sourcesOf(clientNode, wanted.Settings) {
@@ -364,7 +363,7 @@ func (t *together) result(names []string) Together {
 	return out
 }
 
-// orderReboots lists each node under the first of its profiles, in the order of that profile's rollout.
+// orderReboots lists each node once, under the first requested profile that selects it, in the order of that profile's rollout.
 func (t *together) orderReboots(out *Together) {
 	leading := slices.SortedFunc(maps.Keys(t.turns), func(a, b string) int {
 		return cmp.Or(cmp.Compare(t.priorityOf(b), t.priorityOf(a)), strings.Compare(a, b))

@@ -22,8 +22,9 @@ type clientNodes struct {
 }
 
 // NewClientNodeTransform returns the transform of the manager's cache of StorageClientNodes. It keeps only the fields of a node's mounts that are
-// compared with volumes, and only server and protocol for mounts without a volume. It drops the conditions, which are for other readers. Equal
-// strings and lists of thousands of nodes are stored once. For these reasons, objects of the cache are patched and never updated.
+// compared with volumes, and only server and protocol for mounts without a volume. It drops the conditions, which the manager does not read. Equal
+// strings and lists of thousands of nodes are stored once. Controllers must patch these objects and never update them: an update would remove the
+// dropped fields.
 func NewClientNodeTransform() func(object any) (any, error) {
 	c := &clientNodes{
 		texts: NewPool[string](maxTexts), settings: NewPool[[]v1alpha1.NodeSetting](maxLists), reports: NewPool[[]v1alpha1.SettingStatus](maxLists),
@@ -64,7 +65,7 @@ func keyOfSettings(settings []v1alpha1.NodeSetting) string {
 	return key.String()
 }
 
-// compactReports returns the shared reports of nodes of the same kind. Reports with a drift belong to one node and are not shared.
+// compactReports returns one shared list for all nodes with equal reports. A list with a drift belongs to one node: only its strings are shared.
 func (c *clientNodes) compactReports(reports []v1alpha1.SettingStatus) []v1alpha1.SettingStatus {
 	var key strings.Builder
 	for _, s := range reports {
@@ -110,8 +111,8 @@ func (c *clientNodes) compactMounts(mounts []v1alpha1.MountStatus) []v1alpha1.Mo
 	return compacted
 }
 
-// keepVersion lets the versions of a node's object share a list that has not changed: while all readers receive a report, both versions exist. A
-// list that has changed is copied, because decoding leaves unused capacity behind it.
+// keepVersion shares an unchanged list between two versions of a node's object: both exist until all readers have the new one. It copies a changed
+// list, because decoding leaves unused capacity behind it.
 func keepVersion[T any](last *Pool[[]T], node string, list []T) []T {
 	if len(list) == 0 {
 		return nil

@@ -6,8 +6,7 @@ type Basis[B any] interface {
 	IsSame(newer B) bool
 }
 
-// Memo keeps a value for each key while the value's basis is unchanged. It is safe for concurrent use. The zero value keeps the values of all keys:
-// see Limit.
+// Memo keeps a value for each key while the value's basis is unchanged. It is safe for concurrent use. The zero value keeps all values: use Limit.
 type Memo[B Basis[B], V any] struct{ pool Pool[made[B, V]] }
 
 type made[B, V any] struct {
@@ -15,8 +14,8 @@ type made[B, V any] struct {
 	value V
 }
 
-// Get returns the value of a key. It calls create if there is no value, or if its basis has changed. The memo compares with the basis that the
-// value was made from: of several bases that are the same in pairs, the last need not be the same as the first.
+// Get returns the value of a key. It calls create if there is no value, or if its basis has changed. It compares with the basis that the value was
+// made from, not with the last one: IsSame need not be transitive.
 func (m *Memo[B, V]) Get(key string, from B, create func() V) V {
 	return m.pool.Update(key, func(known made[B, V], found bool) made[B, V] {
 		if found && known.from.IsSame(from) {
@@ -26,5 +25,5 @@ func (m *Memo[B, V]) Get(key string, from B, create func() V) V {
 	}).value
 }
 
-// Limit sets the number of keys whose values the memo keeps. It also keeps as many values that have not been requested since.
+// Limit sets the size of a generation, in keys. See NewPool.
 func (m *Memo[B, V]) Limit(keys int) { m.pool.Limit(keys) }

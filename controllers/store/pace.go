@@ -5,7 +5,7 @@ import "time"
 // Pace spaces repeated work. The zero value allows the first run.
 type Pace struct{ last time.Time }
 
-// Remaining returns the time until the next run, at the given interval; 0: it may start. A clock that was set back does not delay a run.
+// Remaining returns the time until the next run, at the given interval. Zero if the run may start. A clock that was set back does not delay a run.
 func (p *Pace) Remaining(every time.Duration, now time.Time) time.Duration {
 	if remaining := p.last.Add(every).Sub(now); remaining > 0 && remaining <= every {
 		return remaining
@@ -13,7 +13,7 @@ func (p *Pace) Remaining(every time.Duration, now time.Time) time.Duration {
 	return 0
 }
 
-// Begin returns the result of Remaining, and records the time if the next run starts.
+// Begin returns the result of Remaining, and records now if the run may start.
 func (p *Pace) Begin(every time.Duration, now time.Time) time.Duration {
 	remaining := p.Remaining(every, now)
 	if remaining == 0 {

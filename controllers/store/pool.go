@@ -2,22 +2,23 @@ package store
 
 import "sync"
 
-// Limits of pools. A larger pool drops values that have not been shared for a long time.
+// Sizes of a generation. See NewPool.
 const (
 	maxTexts = 1 << 16
 	maxLists = 1 << 10
 	maxNodes = 1 << 13
 )
 
-// Pool keeps one immutable value for each key. It is safe for concurrent use. The zero value keeps all values: use NewPool or Limit. (Package
-// unique drops a string as soon as its handle is no longer referenced, but the objects of a cache only contain strings.)
+// Pool keeps one immutable value for each key. It is safe for concurrent use. The zero value keeps all values: use NewPool or Limit. Package unique
+// does not fit: it drops a string without a handle, and cached objects only contain strings.
 type Pool[V any] struct {
 	mutex      sync.Mutex
 	size       int
 	young, old map[string]V
 }
 
-// NewPool returns a pool of at most two generations of size values each. A value that is not shared again is dropped after these.
+// NewPool returns a pool of two generations of at most size values each. A full young generation replaces the old one. Values that were used in the
+// meantime are in both.
 func NewPool[V any](size int) *Pool[V] { return &Pool[V]{size: size} }
 
 // Share returns the value of a key. It calls create if there is none yet.
@@ -48,7 +49,7 @@ func (p *Pool[V]) Update(key string, change func(known V, found bool) V) V {
 	return value
 }
 
-// Limit sets the size of the pool to two generations of size values each.
+// Limit sets the size of a generation, at least 1. See NewPool.
 func (p *Pool[V]) Limit(size int) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()

@@ -27,7 +27,7 @@ type Reading struct {
 	Facts []string
 }
 
-// Levels of certainty of the information about a driver.
+// Levels of certainty: test/e2e mounts volumes of the driver, its source was read, or neither.
 const (
 	Proven     = "proven"
 	Read       = "read"

@@ -102,7 +102,8 @@ const (
 
 // row describes one kind of volumes of a driver.
 type row struct {
-	// driver is the name of the driver. "*.name" matches all names with this suffix, and "name.*" all names with this prefix.
+	// driver is the name of the driver. "*.name" matches name and all names that end with .name, and "name.*" all names that start with
+	// name.
 	driver string
 	// protocol is empty for volumes other than NFS, SMB and disks.
 	protocol v1alpha1.VolumeProtocol
@@ -175,10 +176,9 @@ var rowsByDriver = func() map[string][]*row {
 	return out
 }()
 
-// emptyRow, the empty row, describes volumes that the table does not contain.
+// emptyRow describes volumes that the table does not contain.
 var emptyRow = &row{}
 
-// rowsOf returns the rows of a driver. Empty if the driver is unknown.
 func rowsOf(name string) []*row {
 	if rows, known := rowsByDriver[name]; known || name == "" {
 		return rows
@@ -250,11 +250,11 @@ func (v Volume) IsKnown() bool { return v.row().driver != "" }
 // MountedPath returns the path that an NFS volume mounts from its server. Empty if unknown.
 func (v Volume) MountedPath() string { return v.row().path.in(v) }
 
-// MayBeCloned reports whether a second volume of the same source can be mounted under another handle without an effect on mounts of
-// the first volume. This is true if the driver uses the handle only as a name.
+// MayBeCloned reports whether the volume can have a clone with another handle that does not affect mounts of the volume. This is true if
+// the driver uses the handle only as a name.
 func (v Volume) MayBeCloned() bool { return v.row().freeHandle }
 
-// HandleOfClone returns the handle of the second volume.
+// HandleOfClone returns the handle of a clone. A driver that uses the handle only as a name gets another one.
 func (v Volume) HandleOfClone(suffix string) string {
 	if !v.MayBeCloned() {
 		return v.Handle
@@ -309,8 +309,8 @@ func (v Volume) ProtectedOptions() []string {
 	return v.PassedOptions(nil)
 }
 
-// Check returns the options of a volume that have a different meaning for mount, because the driver adds options or changes their
-// order. The fix for each problem is to remove the option.
+// Check returns the options of a volume that have a different meaning for mount, because the driver adds options or changes their order. It
+// also returns rw if the volume is read-only. The fix for each problem is to remove the option.
 func (v Volume) Check(p mountoptions.Protocol, options []string) []mountoptions.Problem {
 	problems := p.AlteredOptions(options, v.PassedOptions(options))
 	if v.ReadOnly && slices.Contains(options, "rw") {

@@ -48,7 +48,7 @@ var (
 
 func host(v Volume) string { return v.Host }
 
-// sharePath returns "share/subDir". Empty if subDir contains variables: only volumes from a provisioner have them replaced.
+// sharePath returns "share/subDir". Empty if subDir contains variables, which only a provisioner replaces.
 func sharePath(v Volume) string {
 	share, sub := v.attribute("share"), v.attribute("subDir")
 	switch {
@@ -67,8 +67,8 @@ func hostOfUNC(v Volume) string {
 	return server
 }
 
-// azureFilePath returns "/account/share" for NFS, with the folder below it. Empty with encryption in transit, when a proxy on the node
-// mounts the share.
+// azureFilePath returns "/account/share" for NFS, with the folder below it. Empty with encryption in transit, because a proxy on the node
+// then mounts the share.
 func azureFilePath(v Volume) string {
 	account, share := v.attribute("storageAccount"), v.attribute("shareName")
 	if parts := strings.Split(v.Handle, "#"); len(parts) > 2 {
@@ -219,8 +219,8 @@ func withoutUUID(v Volume, options []string) []string {
 	return onceEach(append(slices.Clone(options), "nouuid"))
 }
 
-// withDefaults appends default options. pairs contains a prefix and an option each. It skips an option if the list already contains
-// its prefix.
+// withDefaults appends default options. pairs contains a prefix and an option each. It skips an option if options already contains its
+// prefix.
 func withDefaults(options []string, pairs ...string) []string {
 	list := slices.Clone(options)
 	for pair := range slices.Chunk(pairs, 2) {

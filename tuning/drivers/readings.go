@@ -1,6 +1,6 @@
 package drivers
 
-// reading contains the source file and function of each fact about a driver. Unknown facts are marked as unknown.
+// reading contains the source file and function of each fact about a driver.
 type reading struct {
 	// repo is the repository of the source, and release the newest release that was read.
 	repo, release string

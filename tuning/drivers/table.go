@@ -81,7 +81,7 @@ var table = []row{
 	{driver: "csi.san.synology.com", protocol: smb, selector: attributeIs("protocol", "smb"), server: uncServer, reads: atStage},
 	{driver: "csi.san.synology.com", protocol: block, reads: atStage},
 
-	// Users choose the driver name; these names are from its charts.
+	// Users choose the driver name; these names are from the driver's charts.
 	{driver: "org.democratic-csi.*", protocol: nfs, selector: attributeIs("node_attach_driver", "nfs"), server: attribute("server"), reads: atStage},
 	{driver: "org.democratic-csi.*", protocol: smb, selector: attributeIs("node_attach_driver", "smb"), server: attribute("server"), reads: atStage},
 	{driver: "org.democratic-csi.*", protocol: block, selector: attributeIs("node_attach_driver", "iscsi", "nvmeof"), reads: atStage, changes: diskList},

@@ -89,31 +89,31 @@ func (l Log) Since(previous Log) Log {
 type Connection struct {
 	// ID is stable while the mounts of the connection exist.
 	ID string
-	// Sends and Responses are the numbers of requests and replies, including replies to abandoned requests. Connects is the number of times
-	// that the connection was made. All three are zero for SMB.
+	// Sends and Responses are the numbers of requests and responses, including responses to abandoned requests. Connects is the number of
+	// times that the connection was made. All three are zero for SMB.
 	Sends, Connects uint64
-	// Recordings use an older name.
+	// The JSON name is an older name of the field, which recordings contain.
 	Responses uint64 `json:"Answers"`
 	// Idle is the time since the last request finished. Zero if the kernel does not report it.
 	Idle time.Duration
-	// Down reports whether the kernel shows that there is no session (SMB).
+	// Down reports whether the kernel shows no session (SMB).
 	Down bool
 }
 
-// Queue is one transport in sysfs.
+// Queue is the request queue of one NFS transport, from sysfs.
 type Queue struct {
 	ID string
-	// LastUsed is the kernel's timestamp of the last finished request. Pending is the number of requests without a reply.
+	// LastUsed is the kernel's timestamp of the last finished request. Pending is the number of requests without a response.
 	LastUsed uint64
 	Pending  int
 }
 
-// HandleRequests counts the requests of one mount that identify a file only by its handle (GETATTR, ACCESS and similar). InErrors
-// counts the requests that failed (0 before Linux 5.3). Missing permissions do not cause these errors.
+// HandleRequests counts the requests of one mount that identify a file only by its handle (GETATTR, ACCESS and similar). InErrors counts
+// the failed ones (0 before Linux 5.3). Missing permissions do not cause these errors.
 type HandleRequests struct {
 	MountPoint      string
 	Ended, InErrors uint64
 }
 
-// Request is a request without a reply.
+// Request is a request without a response.
 type Request struct{ ID, Operation string }

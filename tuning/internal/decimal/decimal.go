@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Error explains why a text is not a valid number, with the correct form.
+// Error explains why a text is not a valid number, with the correct form if it is known.
 type Error struct {
 	Reason string
 	// Suffix reports whether the number has a unit as suffix, for example 16M.
@@ -62,7 +62,7 @@ func trimZeros(text string) string {
 	return text
 }
 
-// parseSuffix parses 16M, 16Mi, 16MB and 16MiB as multiples of 1024.
+// parseSuffix parses 16M, 16Mi, 16MB and 16MiB as 16 times 1024 squared. The suffixes s and B alone do not change a number.
 func parseSuffix(text string) (int64, bool) {
 	digits := strings.TrimRight(text, "kKmMgGtTiBbs")
 	unit := strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(text[len(digits):]), "b"), "i")

@@ -58,8 +58,8 @@ func Count(number int, noun string, plural ...string) string {
 	return fmt.Sprintf("%d %s", number, cmp.Or(strings.Join(plural, ""), noun+"s"))
 }
 
-// Line converts foreign text to one line: it replaces white space, line ends and unprintable characters with single blanks. Examples
-// are control characters and marks that change the writing direction.
+// Line converts text from another source to one line. It replaces white space and unprintable characters with single blanks, for example
+// control characters and marks that change the writing direction.
 func Line(s string) string {
 	printable := strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -70,8 +70,8 @@ func Line(s string) string {
 	return strings.Join(strings.Fields(printable), " ")
 }
 
-// Cut shortens a text to a number of characters, including the ellipsis. The API also counts maxLength in characters. It replaces
-// invalid UTF-8.
+// Cut shortens a text to a number of characters, including the ellipsis, and replaces invalid UTF-8. The API also counts maxLength in
+// characters.
 func Cut(s string, characters int) string {
 	s = strings.ToValidUTF8(s, "?")
 	if utf8.RuneCountInString(s) <= characters {

@@ -22,7 +22,7 @@ const (
 
 // Input is the input of the rules. Unknown values are empty, and rules that need them do not apply.
 type Input struct {
-	// Profile is the profile to give advice on.
+	// Profile is the profile that the advice is about.
 	Profile *v1alpha1.StorageClientProfile
 	// Nodes are the nodes that the profile selects.
 	Nodes []Node
@@ -104,7 +104,7 @@ type finding struct {
 // Rules returns all rules, sorted by ID.
 func Rules() []Rule { return slices.Clone(rules) }
 
-// For returns the advice on a profile: errors first, then by rule. Each text of a rule appears once.
+// For returns the advice on a profile, by severity, then by rule. Each text of a rule appears once.
 func For(in Input) []v1alpha1.Advice {
 	return collectAdvice(in, func(Rule) bool { return true }, func(finding) bool { return true })
 }

@@ -18,7 +18,7 @@ const (
 	gib       = 1 << 30
 )
 
-// hashFindings applies a rule to each node and hash table. A text without node names is the same for all nodes.
+// hashFindings returns one finding for each hash table, about the affected nodes. worst is the smallest grant on these nodes.
 func (s *scope) hashFindings(judge func(a hashTable, grant catalogue.HashGrant) bool,
 	text func(a hashTable, nodes []string, worst catalogue.HashGrant) string,
 ) []finding {
@@ -148,7 +148,7 @@ func lowersKernel(s *scope) []finding {
 	return found
 }
 
-// fieldOfKey returns the path of a sysctl or a module parameter.
+// fieldOfKey returns the path of the field for a sysctl or a module parameter.
 func fieldOfKey(key string) string {
 	subject, name := catalogue.Key(key).Cut()
 	if subject == catalogue.Sysctls {

@@ -185,8 +185,8 @@ type readAheadSize struct {
 	kib   int64
 }
 
-// rsizes returns the declared sizes of READ requests in bytes, sorted and rounded down to pages like in the kernel. If no rule
-// declares a size, it returns the kernel's maximum.
+// rsizes returns the declared sizes of READ requests in bytes, sorted. Like the kernel, it limits them and rounds them down to pages. If no
+// rule declares a size, it returns the kernel's maximum.
 func (s *scope) rsizes() []int64 {
 	var all []int64
 	for _, rule := range s.rulesOf(mountoptions.NFS) {

@@ -307,7 +307,6 @@ func serverChunk(s *scope) []finding {
 	return found
 }
 
-// serverSizes finds rules for the same server with different sizes.
 func serverSizes(s *scope) []finding {
 	type path struct {
 		rule  int

@@ -19,7 +19,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Limits of status.sample. Together with the limits of one sample, the first sample always fits into maxSampleBytes.
+// Limits of status.sample. With the limits of one mount, the first mount always fits into maxSampleBytes.
 const (
 	maxSampleBytes       = 64 << 10
 	maxSampleMounts      = 32
@@ -31,8 +31,7 @@ const (
 	maxSampleFrame       = 512
 )
 
-// sampleReadingLimit is the time limit for the two readings, in addition to the window. They run in the background, and the loop does not
-// wait for them.
+// sampleReadingLimit is the time for both reads of the counters, in addition to the window.
 const sampleReadingLimit = 30 * time.Second
 
 // Sampler measures the mounts over a window. It reads only counters.
@@ -46,7 +45,7 @@ type Sample struct {
 	sampler Sampler
 	clock   clock.Clock
 	status  *v1alpha1.NodeSampleStatus
-	// volumes are the requested volumes. endsBy is the timeout of the sample.
+	// volumes are the volumes of the order. endsBy is the deadline of the sample.
 	volumes []string
 	endsBy  time.Time
 	// cancel stops the current window, whose result arrives on readings. Nil if there is none. It is kept until the reading returns, so
@@ -62,7 +61,7 @@ type sampleReading struct {
 	err      error
 }
 
-// NewSample returns a Sample without a request.
+// NewSample returns a Sample without an order.
 func NewSample(sampler Sampler, clock clock.Clock, start func(func())) *Sample {
 	return &Sample{Start: start, sampler: sampler, clock: clock, readings: make(chan sampleReading, 1)}
 }
@@ -72,7 +71,7 @@ func (s *Sample) Report(status *v1alpha1.StorageClientNodeStatus) {
 	status.Sample = s.status.DeepCopy()
 }
 
-// Run processes results and does the due work. A request is handled only once, by this agent or by the previous one.
+// Run processes results and does the due work. An order is handled only once, by this agent or by the previous one.
 func (s *Sample) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode) {
 	for len(s.readings) > 0 {
 		s.handleReading(<-s.readings)
@@ -107,16 +106,16 @@ func (s *Sample) beginIfPossible(ctx context.Context, order v1alpha1.NodeSample,
 	case s.cancel == nil:
 		s.begin(ctx, order, now)
 	}
-	// Otherwise, the canceled reading of a previous request has not finished yet.
+	// Otherwise, the canceled reading of a previous order has not finished yet.
 }
 
-// Valid names in a request, as in the API.
+// Valid names in an order, as in the API.
 var (
 	sampleID     = regexp.MustCompile(`\A[A-Za-z0-9-]{1,64}\z`)
 	sampleVolume = regexp.MustCompile(`\A[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\z`)
 )
 
-// validateSample returns the reason for rejecting a request, regardless of its author. Empty if it is valid.
+// validateSample returns the reason for rejecting an order, regardless of its author. Empty if it is valid.
 func validateSample(order v1alpha1.NodeSample) string {
 	switch {
 	case !sampleID.MatchString(order.ID):
@@ -130,13 +129,13 @@ func validateSample(order v1alpha1.NodeSample) string {
 	return ""
 }
 
-// End stops the current window and clears the request.
+// End stops the current window and clears the order.
 func (s *Sample) End() {
 	s.cancelReading()
 	s.status, s.volumes = nil, nil
 }
 
-// cancelReading cancels the reading. It counts as in progress until it returns.
+// cancelReading does not wait: the reading counts as in progress until it returns.
 func (s *Sample) cancelReading() {
 	if s.cancel != nil {
 		s.cancel()
@@ -160,7 +159,7 @@ func (s *Sample) begin(ctx context.Context, order v1alpha1.NodeSample, now time.
 	})
 }
 
-// handleReading sets the status from the result, unless the request has been replaced or removed.
+// handleReading sets the status from the result, unless the order has been replaced or removed.
 func (s *Sample) handleReading(r sampleReading) {
 	s.cancel()
 	s.cancel = nil
@@ -181,7 +180,7 @@ func (s *Sample) handleReading(r sampleReading) {
 	}
 }
 
-// boundSamples returns the samples of the mounts of the given volumes, up to the limits of the status.
+// boundSamples returns the samples of the mounts of the given volumes, up to the limits of the status. Each mount point is listed once.
 func boundSamples(samples []recommend.Sample, volumes []string) (list []v1alpha1.MountSample, omitted int32, err error) {
 	size, seen := 0, map[string]bool{}
 	for _, s := range samples {

@@ -1,5 +1,5 @@
-// Package orders runs the one-time orders of a StorageClientNode: a trial, whose mounts the trial runner makes, and a sample of the
-// mounts. Both run in the background.
+// Package orders runs the one-time orders of a StorageClientNode: a trial, whose mounts the trial runner makes, and a sample of the mounts.
+// Both run in the background. It also runs the work of a pass in the Pod of a clone.
 package orders
 
 import (
@@ -70,7 +70,7 @@ func NewTrial(runner Runner, clock clock.Clock, start func(func())) *Trial {
 // Report sets the trial field of the status.
 func (t *Trial) Report(status *v1alpha1.StorageClientNodeStatus) { status.Trial = t.status.DeepCopy() }
 
-// Run starts a new order once and clears an order that was removed. It restarts an order that the previous agent did not finish, which
+// Run starts a new order once and clears an order that was removed. It restarts an order that the previous agent did not finish: a trial
 // leaves no traces.
 func (t *Trial) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode) {
 	select {
@@ -159,7 +159,7 @@ func (t *Trial) handleResult(answer trialAnswer) {
 	status.Transports, status.Identifier = int32(max(r.Transports, 0)), text.Cut(r.Identifier, maxIdentifier)
 	status.Passes = trialPasses(r.Passes)
 	for _, option := range bounds.First(r.Observed, bounds.Options) {
-		// After several passes, the options of the last mount are not meaningful.
+		// After several passes, the observed options are only the options of the last mount.
 		if len(status.Passes) == 0 {
 			status.ObservedOptions = append(status.ObservedOptions, text.Cut(option, maxTrialOption))
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// Candidate returns the mount options of a volume for an isolated test mount, by the rules of one profile. They count even if the profile does
-// not act. obstacle explains why there are none. Empty if there are.
+// Candidate returns the mount options of a volume for an isolated test mount, by the rules of one profile, even if the profile is held. obstacle
+// explains why there are no options. Empty if there are.
 func Candidate(
 	in Input, profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList, classes map[string][]string,
 ) (list []string, obstacle string) {

@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// provisionedBy is an annotation of volumes that a provisioner created. It copied the mount options of the StorageClass at that time.
+// provisionedBy is the annotation that a provisioner sets on its volumes. The provisioner copies the mount options of the StorageClass to them.
 const provisionedBy = "pv.kubernetes.io/provisioned-by"
 
 // followClass gives each rule that follows a StorageClass the options of the class in addition to the rule's options, which win.
@@ -33,7 +33,7 @@ func (s *scope) followRules() []rule {
 	return followClass(s.target.options, s.knownOfClass(), s.rules)
 }
 
-// knownOfClass returns the options of the class without unknown options that are already in the original mount options: these stay there.
+// knownOfClass returns the options of the class. It omits unknown options that are already in the original mount options: these stay there.
 func (s *scope) knownOfClass() []string {
 	original := mountoptions.SplitOptions(s.base)
 	return slices.DeleteFunc(mountoptions.SplitOptions(s.Class), func(o string) bool {
@@ -41,8 +41,8 @@ func (s *scope) knownOfClass() []string {
 	})
 }
 
-// withoutFormerClass returns the original mount options without options that the class no longer has. For a provisioned volume, these are all
-// options that neither the class nor a rule sets. Options that protect the volume stay.
+// withoutFormerClass returns the original mount options without options that the class no longer has. On a provisioned volume, these are all options
+// that are not in the class, except options that protect the volume.
 func (s *scope) withoutFormerClass() []string {
 	if s.Volume.Annotations[provisionedBy] == "" || !s.HasClass || !slices.ContainsFunc(s.rules, func(r rule) bool {
 		return r.follows() && r.OnConflict != v1alpha1.ConflictKeepVolume
@@ -84,7 +84,7 @@ func (s *scope) blockClass() (Verdict, bool) {
 	return Verdict{}, false
 }
 
-// classProblems returns the problems of class options that the volume does not have.
+// classProblems returns the problems of class options that the original mount options do not contain.
 func (s *scope) classProblems() []string {
 	original := mountoptions.SplitOptions(s.base)
 	added := slices.DeleteFunc(s.knownOfClass(), func(o string) bool { return slices.Contains(original, o) })

@@ -10,8 +10,8 @@ import (
 
 // CloneTarget is the desired content of a clone of a volume.
 type CloneTarget struct {
-	// Options are the declared mount options, Own the current ones, in the form in which the volume holds them. Declared are the options from
-	// profiles among Options.
+	// Options are the mount options after the write, Own the current ones, both as in spec.mountOptions. Declared are the options from profiles among
+	// Options.
 	Options, Own, Declared []string
 	// Protocol is the protocol between the client and the server.
 	Protocol v1alpha1.VolumeProtocol
@@ -33,8 +33,8 @@ func cloneObstacle(pv *corev1.PersistentVolume) string {
 	return ""
 }
 
-// CloneSpec returns the specification of a clone: the same source under another name, with the given mount options. It copies nothing else
-// from the volume. Deletion of the clone keeps the data.
+// CloneSpec returns the specification of a clone: the same source with the given mount options, bound to the PersistentVolumeClaim of the given name.
+// It copies only fields that a mount needs. Deletion of the clone keeps the data.
 func CloneSpec(pv *corev1.PersistentVolume, name string, list []string) corev1.PersistentVolumeSpec {
 	of := pv.Spec.DeepCopy()
 	spec := corev1.PersistentVolumeSpec{

@@ -10,7 +10,7 @@ type difference struct {
 	from, to *Profiles
 	// inAll is true if the change affects all volumes.
 	inAll bool
-	// names are the names of new, deleted and changed profiles. now are the current versions of these profiles.
+	// names are the names of new, deleted and changed profiles. current are the current versions of the new and changed ones.
 	names   map[string]bool
 	current []*Profile
 }
@@ -31,8 +31,8 @@ func differenceOf(from, to *Profiles) difference {
 	return d
 }
 
-// skipsReevaluation reports whether both versions give a volume the same verdict. No changed profile selects it or selected it, and it carries the
-// options of none.
+// skipsReevaluation reports whether both versions give a volume the same verdict. No changed profile selects it or selected it, it carries the
+// options of none, and it records no failed mount.
 func (d difference) skipsReevaluation(j *Evaluation, in Input) bool {
 	if d.inAll || j.hasRecordedFailure() || slices.ContainsFunc(j.profilesOf(), func(name string) bool { return d.names[name] }) {
 		return false

@@ -21,11 +21,11 @@ type Action string
 const (
 	// ActionNone requires no write.
 	ActionNone Action = "None"
-	// ActionWrite writes Options and the three annotations.
+	// ActionWrite writes Options and the annotations of the record.
 	ActionWrite Action = "Write"
-	// ActionRestore writes Options, which are the original ones, and removes the three annotations.
+	// ActionRestore writes Options, which are the original ones, and removes the operator's annotations.
 	ActionRestore Action = "Restore"
-	// ActionRelease removes the three annotations and leaves the options.
+	// ActionRelease removes the operator's annotations and leaves the options.
 	ActionRelease Action = "Release"
 )
 
@@ -57,7 +57,7 @@ type Input struct {
 	Entry *ledger.Entry
 	// Profiles are all profiles of the cluster.
 	Profiles *Profiles
-	// keepsNconnect excludes nconnect from the verdict, since other volumes of the server conflict with it.
+	// keepsNconnect excludes nconnect from the verdict, because other volumes of the server conflict with it.
 	keepsNconnect bool
 }
 
@@ -65,7 +65,7 @@ type Input struct {
 type Verdict struct {
 	Action Action
 	State  State
-	// Reason is one of the constants. Message contains values and a remedy.
+	// Reason is one of the VolumeReason constants of the API. Message contains values and a remedy.
 	Reason, Message string
 	// Profiles are the names of the profiles that select the volume, sorted.
 	Profiles []string
@@ -141,7 +141,6 @@ func Volume(in Input) Verdict {
 	return s.releaseFailedMount(v)
 }
 
-// originalOptions returns the original mount options.
 func (s *scope) originalOptions() []string {
 	switch {
 	case s.hasAppliedOptions():
@@ -153,8 +152,8 @@ func (s *scope) originalOptions() []string {
 	return s.current
 }
 
-// hasAddedOptions reports whether another mutating webhook added options when the volume was created with declared options. The added options count
-// as original. The author and purpose of later additions are unknown.
+// hasAddedOptions reports whether the volume was created with declared options and now has more, as after another mutating webhook. The added options
+// count as original. On other volumes, the author and purpose of an addition are unknown.
 func (s *scope) hasAddedOptions() bool {
 	if mark := MarkOf(s.Volume); mark == nil || !mark.Created || !s.isAdopted() || len(s.current) <= len(s.record.Applied) {
 		return false
@@ -172,8 +171,8 @@ func (s *scope) mergeRules() {
 	s.merged = s.Profiles.mergeOnce(s.target, s.withoutFormerClass(), s.current, s.rules, s.replaceableOptions())
 }
 
-// adoptRetained adds the options of retired profiles with the policy Retain to the original mount options if other profiles still select
-// the volume. These are current options that no remaining profile declares.
+// adoptRetained adds current options of retired profiles with the policy Retain to the original mount options. It does so if other profiles still
+// select the volume, and skips options that these profiles declare.
 func (s *scope) adoptRetained() {
 	staying := profileNames(s.rules)
 	retired := slices.DeleteFunc(slices.Clone(s.record.Profiles), func(name string) bool { return slices.Contains(staying, name) })
@@ -248,7 +247,6 @@ func (s *scope) leaveUnselected() (Verdict, bool) {
 	return Verdict{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected, Message: "No rule selects the volume"}, true
 }
 
-// restoreUnselected restores a volume that no rule selects any longer.
 func (s *scope) restoreUnselected() (Verdict, bool) {
 	if len(s.rules) > 0 {
 		return Verdict{}, false

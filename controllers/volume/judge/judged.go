@@ -85,7 +85,7 @@ func MountsPerPod(pv *corev1.PersistentVolume) bool { return targetOf(pv).Mounts
 // Memory caches the verdict on each volume until its input changes. It is safe for concurrent use.
 type Memory struct {
 	known store.Pool[memoEntry]
-	// last is the most recent difference: successive volumes usually compare the same two versions. The lock of known protects it. Without it, an
+	// last is the most recent difference: successive volumes usually compare the same two versions. The lock of known protects it. Without last, an
 	// edit of any profile causes a new evaluation of all volumes: 0.7 s instead of 0.13 s for 20,000 volumes.
 	last difference
 }
@@ -133,7 +133,7 @@ func (m *Memory) Evaluate(in Input) *Evaluation {
 	}).Evaluation
 }
 
-// hasSameInput reports whether two verdicts have the same input, apart from profiles.
+// hasSameInput reports whether two entries have the same input, apart from profiles.
 func (r memoEntry) hasSameInput(other memoEntry) bool {
 	return r.volume == other.volume && r.volumeClaim == other.volumeClaim && other.volume.resourceVersion != "" &&
 		slices.Equal(r.class, other.class) && r.hasClass == other.hasClass && r.entry.IsSame(other.entry)
@@ -146,5 +146,5 @@ func (m *Memory) difference(from, to *Profiles) difference {
 	return m.last
 }
 
-// Limit removes volumes that have not been evaluated for a long time if there are more than the limit.
+// Limit sets the size of the cache, in volumes. See store.Pool.
 func (m *Memory) Limit(volumes int) { m.known.Limit(volumes) }

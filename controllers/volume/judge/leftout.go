@@ -43,7 +43,7 @@ func (ps *Profiles) LeavesOut(name string, j *Evaluation, volumeClaim *metav1.Pa
 	return slices.ContainsFunc(p.spec.Volumes, func(r v1alpha1.VolumeRule) bool { return mayMean(&r.Selector, j, volumeClaim) })
 }
 
-// mayMean reports whether all terms of a selector match except the protocol, which may match.
+// mayMean reports whether a selector would match if the volume had one of its protocols. It reports false if the probable protocol is another one.
 func mayMean(s *v1alpha1.VolumeSelector, j *Evaluation, volumeClaim *metav1.PartialObjectMetadata) bool {
 	if len(s.Protocols) == 0 || j.Unknown.LooksLike != "" && !slices.Contains(s.Protocols, j.Unknown.LooksLike) {
 		return false

@@ -16,7 +16,7 @@ import (
 // markAnnotations are the annotations that hold the mark of a batch and a failed mount.
 var markAnnotations = []string{v1alpha1.MountOptionsStepAnnotation, v1alpha1.FailedMountOptionsAnnotation}
 
-// Mark is the record on a volume of the write of its mount options.
+// Mark is the annotation on a volume about the write of its mount options: its batch and its option set.
 type Mark struct {
 	// Since is the start of the batch, in full seconds. All volumes of a batch share it. For a volume that was created with its options, it is the
 	// time of creation.
@@ -30,9 +30,9 @@ type Mark struct {
 	Unproven bool `json:"unproven,omitempty"`
 	// Created is true if the volume was created with the options. It then belongs to no batch.
 	Created bool `json:"created,omitempty"`
-	// Evidence, Probed and Acquitted are written for the previous release, which knows a set only from its volumes. They are also imported.
-	// Evidence describes the observation that the set works. Probed is true if a probe made it, which counts for the volume's server alone.
-	// Acquitted is a failure that does not count.
+	// Evidence, Probed and Cleared are for the previous release, which knows a set only from its volumes. This release writes and imports them.
+	// Evidence describes the observation that the set works. Probed is true if a probe made it, which counts for the volume's server alone. Cleared
+	// is a failure that does not count.
 	Evidence string `json:"evidence,omitempty"`
 	Probed   bool   `json:"probed,omitempty"`
 	Cleared  string `json:"acquitted,omitempty"`
@@ -178,8 +178,8 @@ func annotationsOf(v Verdict) (map[string]string, error) {
 	}, nil
 }
 
-// AnnotationsWithout removes all annotations of the operator from a volume. It keeps the failed mount if one is given. A nil value removes a
-// key.
+// AnnotationsWithout returns the patch that removes all annotations of the operator from a volume, except the failed mount if one is given. A nil
+// value removes a key.
 func AnnotationsWithout(failed *optionset.Failed) (map[string]any, error) {
 	annotations := map[string]any{}
 	for _, key := range slices.Concat(markAnnotations, recordAnnotations) {
@@ -193,7 +193,7 @@ func AnnotationsWithout(failed *optionset.Failed) (map[string]any, error) {
 	return annotations, err
 }
 
-// AnnotationsForEarlier returns only the annotations of the given mark and failed mount. Either may be nil.
+// AnnotationsForEarlier returns the annotations that an earlier release reads: the given mark and failed mount. Either may be nil.
 func AnnotationsForEarlier(mark *Mark, failed *optionset.Failed) (annotations map[string]any, err error) {
 	annotations = map[string]any{}
 	if mark != nil {
@@ -205,7 +205,7 @@ func AnnotationsForEarlier(mark *Mark, failed *optionset.Failed) (annotations ma
 	return annotations, err
 }
 
-// AnnotationsWith returns the annotations of a write, with the mark of its batch if it has one. A nil value removes a key.
+// AnnotationsWith returns the annotations of a write. With a mark, it adds the mark and removes a failed mount: a nil value removes a key.
 func AnnotationsWith(v Verdict, mark *Mark) (map[string]any, error) {
 	record, err := annotationsOf(v)
 	if err != nil {

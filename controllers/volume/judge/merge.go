@@ -25,7 +25,7 @@ type merged struct {
 	keptValues []keptValue
 	// conflicts describe options for which profiles of equal priority declare different values.
 	conflicts []string
-	// setByDriver are declared options that the driver sets on its own. They are left out.
+	// setByDriver are declared options that the driver sets on its own. The result omits them.
 	setByDriver []string
 	// problems explain why mount would reject the options, or why the driver would change them.
 	problems []string
@@ -174,8 +174,8 @@ type dispute struct {
 	message string
 }
 
-// decideWinners selects the winning rule for each option. It uses the same merge as volumes. Thus an actimeo still sets the timers that no
-// earlier rule has set.
+// decideWinners selects the winning rule for each option. Rules are merged like a rule and a volume: an actimeo still sets the timers that no earlier
+// rule has set.
 func (t target) decideWinners(rules []rule) (winners []declared, disputed []dispute) {
 	for _, r := range rules {
 		var undisputed []string

@@ -99,8 +99,8 @@ var applyManagers = []struct {
 	{"crossplane", crossplane}, {"Terraform", terraformManifest},
 }
 
-// updateManagers are field managers of tools that create and update, and restore their declaration at the next run. The first word of its user
-// agent identifies Terraform's provider.
+// updateManagers are name prefixes of the field managers of Terraform's provider, which come from its user agent. The provider creates and updates,
+// and restores its declaration at the next run.
 var updateManagers = []string{"HashiCorp", "Terraform", "terraform-provider-kubernetes"}
 
 // owner is another tool that declares a volume's mount options, with the sign that identifies it.

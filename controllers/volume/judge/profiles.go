@@ -41,7 +41,7 @@ type Profile struct {
 // Acts reports whether the profile may start changes.
 func (p *Profile) Acts() bool { return p.hold == nil && !p.Deleting }
 
-// IsHeld reports whether a pause, mode Plan or an error in its spec prevents the profile from acting.
+// IsHeld reports whether the profile must not act because it is paused, in mode Plan, invalid or new.
 func (p *Profile) IsHeld() bool { return p.hold != nil }
 
 type rule struct {
@@ -213,8 +213,8 @@ func (ps *Profiles) isRetained(carried []string) bool {
 	})
 }
 
-// WithoutHold returns the profiles as if neither the named one nor everything were paused, and as if it were not in mode Plan. differs is true if
-// this changes anything.
+// WithoutHold returns the profiles without the global pause, and the named profile as if it were not paused, in mode Plan or new. An invalid profile
+// stays held. differs is true if this changes anything.
 func (ps *Profiles) WithoutHold(name string) (acting *Profiles, differs bool) {
 	acting, differs = ps.WithoutGlobalPause()
 	p := acting.Get(name)

@@ -22,7 +22,7 @@ type Record struct {
 	Profiles []string
 	// Broken explains why the record is unreliable. Empty if it is reliable.
 	Broken string
-	// Recalled is true if the record comes from the entry, since another user or controller removed or broke the annotations.
+	// Recalled is true if the record comes from the entry, because another user or controller removed or broke the annotations.
 	Recalled bool
 	// AnnotationsRestored is true if the annotations were removed before and the operator restored them.
 	AnnotationsRestored bool

@@ -41,7 +41,8 @@ func (s *scope) isReplaced() bool {
 	return replaced
 }
 
-// keepReplaced handles a volume whose options only look managed: the tool that writes the whole volume declares them.
+// keepReplaced returns the verdict on a volume that another tool wrote as a whole. The tool declares the options, although they equal the operator's
+// last write.
 func (s *scope) keepReplaced() Verdict {
 	if s.isSatisfied() {
 		v, _ := s.keepCurrent()
@@ -52,7 +53,7 @@ func (s *scope) keepReplaced() Verdict {
 		replacer, listText(s.current), s.remedyText(replacer)))
 }
 
-// changerOf returns the tool that may have changed the volume, based on its managed fields.
+// changerOf returns the tool that probably changed the volume.
 func (s *scope) changerOf() (changer owner, known bool) {
 	if changer, known = replacerOf(s.Volume); known {
 		return changer, true
@@ -60,7 +61,7 @@ func (s *scope) changerOf() (changer owner, known bool) {
 	return ownerOf(s.Volume)
 }
 
-// changedText is the message for mount options that are neither the applied nor the original ones.
+// changedText is the message for mount options that differ from the applied ones.
 func (s *scope) changedText() string {
 	changer, known := s.changerOf()
 	actor := "Another user or controller"

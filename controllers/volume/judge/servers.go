@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// connection holds the parameters that the first mount of a server on a node sets for all later ones of the same version.
+// connection is the kind of connection that a volume requests. The first mount of a server on a node sets nconnect for all later ones of the kind.
 type connection struct {
 	version, proto string
 	nconnect       int
@@ -31,7 +31,7 @@ type demand struct {
 // conflict are detected before either is written.
 type Servers struct {
 	demands map[string]map[connection][]string
-	// messages describe servers whose volumes disagree. silent describe volumes without a number, by the request that would share connections with
+	// messages describe servers whose volumes disagree. silent describe volumes without nconnect, by the request that would share connections with
 	// them.
 	messages map[string]string
 	silent   map[demand]string
@@ -52,8 +52,8 @@ func (s *Servers) Add(volume *Evaluation) {
 	asking[d.connection] = append(asking[d.connection], volume.Volume.Name)
 }
 
-// Evaluate withholds only nconnect from a volume if a profile sets another number of connections than other volumes of its server have. The
-// message names volumes without a number, since the order of mounts is unknown.
+// Evaluate withholds only nconnect from a volume if a profile sets another number of connections than other volumes of its server have. The message
+// names volumes without nconnect, because the order of mounts is unknown.
 func (s *Servers) Evaluate(volume *Evaluation) Verdict {
 	v, d := volume.Verdict, volume.demand
 	if d.server == "" || v.Action != ActionWrite && v.State != StateUpToDate || !volume.bringsNconnect {

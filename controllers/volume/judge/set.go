@@ -9,8 +9,8 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// hashOfSet identifies an option set by the declared options and the driver, protocol and file system of the volume. Other fields of the
-// profiles do not count. A result for one volume of a set applies to the others. A new name of a rule makes another set.
+// hashOfSet identifies an option set by the driver, protocol and file system of the volume, and by the name and the options of each rule. Other
+// fields of the profiles do not count. A result for one volume of a set applies to the others.
 func hashOfSet(source Source, rules []rule, keepsNconnect bool) string {
 	parts := []string{source.Driver, string(source.Protocol), source.FSType}
 	for _, r := range rules {

@@ -95,7 +95,7 @@ type target struct {
 	keepsNconnect bool
 }
 
-// targetOf treats an unknown driver as XFS if the volume names it, and as NFS otherwise. The options are written only if a rule names the
+// targetOf treats a volume of an unknown driver as XFS if its fsType is xfs, and as NFS otherwise. The options are written only if a rule names the
 // driver.
 func targetOf(pv *corev1.PersistentVolume) target {
 	t := target{Volume: describeSource(pv)}

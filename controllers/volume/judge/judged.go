@@ -25,8 +25,8 @@ type Evaluation struct {
 	FailedMount *optionset.Failed
 	// Record is the record of the volume.
 	Record Record
-	// CarriesOurs is true if the operator wrote the current mount options.
-	CarriesOurs bool
+	// HasAppliedOptions is true if the operator wrote the current mount options.
+	HasAppliedOptions bool
 	// Source is the source of the volume's data.
 	Source Source
 	// Unknown is set if the protocol of the volume is unknown.
@@ -43,7 +43,7 @@ func Evaluate(in Input) *Evaluation {
 	v, record := Volume(in), recallRecord(in.Volume, in.Entry)
 	j := &Evaluation{
 		Volume: in.Volume, Verdict: v, Mark: MarkOf(in.Volume), FailedMount: FailedMountOf(in.Volume),
-		Record: record, CarriesOurs: record.HasAppliedOptions(in.Volume), Source: SourceOf(in.Volume), Unknown: unknownOf(in.Volume),
+		Record: record, HasAppliedOptions: record.HasAppliedOptions(in.Volume), Source: SourceOf(in.Volume), Unknown: unknownOf(in.Volume),
 		demand: demandOf(in.Volume, listAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
 	}
 	// The closure references no unrelated profiles: a verdict outlives many versions of them.

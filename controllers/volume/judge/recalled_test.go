@@ -137,7 +137,7 @@ func TestAnotherEntryCausesAnotherEvaluation(t *testing.T) {
 	}
 	in.Entry = &ledger.Entry{Written: []ledger.Lists{{Original: []string{"hard"}, Applied: []string{"hard", "nocto"}}}}
 	first := memory.Evaluate(in)
-	if first.Verdict.Action != ActionRestore || !first.CarriesOurs {
+	if first.Verdict.Action != ActionRestore || !first.HasAppliedOptions {
 		t.Errorf("with an entry: got %s: %s, want %s", first.Verdict.Action, first.Verdict.Message, ActionRestore)
 	}
 	same := *in.Entry

@@ -56,7 +56,7 @@ func (p *planner) revert(j evaluation, failure Failure) Step {
 // volumes that no rule selects any longer, since other volumes wait for the result.
 func (p *planner) isInRollbackCheck(j evaluation) bool {
 	b := p.blameOf(j)
-	if b == nil || b.RevertedAt.IsZero() || j.CarriesOurs {
+	if b == nil || b.RevertedAt.IsZero() || j.HasAppliedOptions {
 		return false
 	}
 	isHeld := func(profile *judge.Profile) bool {

@@ -204,13 +204,13 @@ func (p *planner) planAgain(at time.Time) {
 
 // isWatched reports whether failed mounts of the volume matter: it carries options of the operator.
 func (j evaluation) isWatched() bool {
-	return j.mayRevert() || j.CarriesOurs && j.verdict.State == judge.StateHeld
+	return j.mayRevert() || j.HasAppliedOptions && j.verdict.State == judge.StateHeld
 }
 
 // mayRevert reports whether the volume carries options of the operator and may be written.
 func (j evaluation) mayRevert() bool {
 	v := j.verdict
-	return j.CarriesOurs && (v.State == judge.StateUpToDate || v.State == judge.StatePending || v.Contested)
+	return j.HasAppliedOptions && (v.State == judge.StateUpToDate || v.State == judge.StatePending || v.Contested)
 }
 
 // carriedSince returns the time at which the volume got its mount options, if recorded.
@@ -225,7 +225,7 @@ func (p *planner) isAnySoaking() bool { return slices.ContainsFunc(p.volumes, p.
 
 // isSoaking reports whether the volume carries its options and its batch still soaks.
 func (p *planner) isSoaking(j evaluation) bool {
-	if !j.CarriesOurs || !j.isMarkCurrent() {
+	if !j.HasAppliedOptions || !j.isMarkCurrent() {
 		return false
 	}
 	for _, name := range j.verdict.Profiles {

@@ -90,7 +90,7 @@ func keyOf(j evaluation) ProbeKey {
 func triedKeys(all []evaluation) map[ProbeKey]bool {
 	tried := map[ProbeKey]bool{}
 	for _, j := range all {
-		if j.CarriesOurs && j.isMarkCurrent() && !j.Mark.Created {
+		if j.HasAppliedOptions && j.isMarkCurrent() && !j.Mark.Created {
 			tried[keyOf(j)] = true
 		}
 	}

@@ -96,7 +96,7 @@ func (p *progress) addVolume(j evaluation) {
 	}
 	b.marked++
 	// A write for options that are no longer declared is no evidence for the current ones.
-	if !j.CarriesOurs || !j.isMarkCurrent() {
+	if !j.HasAppliedOptions || !j.isMarkCurrent() {
 		return
 	}
 	b.volumes = append(b.volumes, j)

@@ -60,7 +60,7 @@ func (p *planner) readSets() {
 	needed := map[string]bool{}
 	for _, j := range p.volumes {
 		needed[j.verdict.Set] = true
-		if j.CarriesOurs {
+		if j.HasAppliedOptions {
 			needed[j.carriedSet()] = true
 		}
 		p.importAnnotations(j)
@@ -90,9 +90,9 @@ func (p *planner) followBlamed() {
 		r := p.sets[set]
 		for _, b := range slices.Clone(r.Blames) {
 			switch j, found := existing[b.Volume]; {
-			case !found, b.UID != "" && b.UID != j.Volume.UID, j.CarriesOurs && j.carriedSet() != set:
+			case !found, b.UID != "" && b.UID != j.Volume.UID, j.HasAppliedOptions && j.carriedSet() != set:
 				r.Next(p.eventOn(b.Volume, optionset.VolumeGone))
-			case !j.CarriesOurs && b.RevertedAt.IsZero():
+			case !j.HasAppliedOptions && b.RevertedAt.IsZero():
 				r.Next(p.eventOn(b.Volume, optionset.Restored))
 			}
 		}

@@ -124,7 +124,7 @@ func (s *Summary) addBatches(profiles *judge.Profiles, known sets, name string, 
 	var start time.Time
 	first := true
 	for _, j := range volumes {
-		if !j.Mark.IsBatchOf(name) || !j.isMarkCurrent() || !j.CarriesOurs {
+		if !j.Mark.IsBatchOf(name) || !j.isMarkCurrent() || !j.HasAppliedOptions {
 			continue
 		}
 		first = first && (start.IsZero() || start.Equal(j.Mark.Since))

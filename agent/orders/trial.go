@@ -22,11 +22,11 @@ import (
 
 // Limits of status.trial. They keep its total size below 16 KiB.
 const (
-	maxTrialMessage = 4096
-	maxOwnMessage   = 1024
-	maxProofMessage = 512
-	maxTrialOption  = 64
-	maxIdentifier   = 128
+	maxTrialMessage    = 4096
+	maxOriginalMessage = 1024
+	maxProofMessage    = 512
+	maxTrialOption     = 64
+	maxIdentifier      = 128
 	// maxPassesMessage is the limit for the message of a result with passes, in bytes.
 	maxPassesMessage = 1024
 )
@@ -52,12 +52,12 @@ type Trial struct {
 	status *v1alpha1.NodeTrialStatus
 	// cancel stops the current order, whose result arrives on results. Nil if there is none.
 	cancel  context.CancelFunc
-	results chan trialAnswer
-	// asksOtherwise is true if the options of the order query the server differently than the original options of the volume.
-	asksOtherwise bool
+	results chan trialResult
+	// changesRequests is true if the options of the order query the server differently than the original options of the volume.
+	changesRequests bool
 }
 
-type trialAnswer struct {
+type trialResult struct {
 	result probe.Result
 	err    error
 }
@@ -83,7 +83,7 @@ func (t *Trial) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode)
 	case order == nil:
 		t.End()
 		return
-	case isWantedElsewhere(&clientNode.Spec):
+	case hasPriorWork(&clientNode.Spec):
 		t.End()
 		t.status = voidTrial(order.ID, "the node must be rebooted or released first")
 		return
@@ -103,8 +103,8 @@ func (t *Trial) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode)
 	t.begin(ctx, *order)
 }
 
-// isWantedElsewhere reports whether the node must be rebooted or released, which takes precedence over a trial.
-func isWantedElsewhere(spec *v1alpha1.StorageClientNodeSpec) bool {
+// hasPriorWork reports whether the node must be rebooted or released, which takes precedence over a trial.
+func hasPriorWork(spec *v1alpha1.StorageClientNodeSpec) bool {
 	return spec.Trial.Kind == v1alpha1.TrialTrial && (spec.RebootPermit != nil || spec.Release)
 }
 
@@ -122,17 +122,17 @@ func (t *Trial) End() {
 
 func (t *Trial) begin(ctx context.Context, order v1alpha1.NodeTrial) {
 	logr.FromContextOrDiscard(ctx).Info("Sending a trial to the runner", "trial", order.ID, "volume", order.Volume)
-	t.asksOtherwise = mountoptions.NFS.ChangesTransport(order.OwnMountOptions, order.MountOptions)
+	t.changesRequests = mountoptions.NFS.ChangesTransport(order.OwnMountOptions, order.MountOptions)
 	ctx, t.cancel = context.WithCancel(ctx)
-	answers := make(chan trialAnswer, 1)
+	answers := make(chan trialResult, 1)
 	t.results = answers
 	t.Start(func() {
-		result, err := t.askRunner(ctx, order)
-		answers <- trialAnswer{result, err}
+		result, err := t.callRunner(ctx, order)
+		answers <- trialResult{result, err}
 	})
 }
 
-func (t *Trial) askRunner(ctx context.Context, order v1alpha1.NodeTrial) (probe.Result, error) {
+func (t *Trial) callRunner(ctx context.Context, order v1alpha1.NodeTrial) (probe.Result, error) {
 	network, err := trial.NetworkNamespace()
 	if err != nil {
 		return probe.Result{}, err
@@ -152,7 +152,7 @@ func (t *Trial) askRunner(ctx context.Context, order v1alpha1.NodeTrial) (probe.
 }
 
 // handleResult sets the status from the result of the current order. A result is only valid with all of its proofs.
-func (t *Trial) handleResult(answer trialAnswer) {
+func (t *Trial) handleResult(answer trialResult) {
 	t.cancel()
 	t.cancel, t.results = nil, nil
 	status, r := t.status, answer.result
@@ -166,7 +166,7 @@ func (t *Trial) handleResult(answer trialAnswer) {
 	}
 	status.Proofs = trialProofs(r.Proofs)
 	if r.Own != nil {
-		status.Own = &v1alpha1.TrialMount{Succeeded: r.Own.Succeeded, Message: text.Cut(r.Own.Message, maxOwnMessage)}
+		status.Own = &v1alpha1.TrialMount{Succeeded: r.Own.Succeeded, Message: text.Cut(r.Own.Message, maxOriginalMessage)}
 	}
 	missing := r.Missing()
 	switch {
@@ -191,7 +191,7 @@ func (t *Trial) nameCauses(r probe.Result) {
 	if r.Succeeded {
 		return
 	}
-	t.status.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(r.Message, t.asksOtherwise))
+	t.status.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(r.Message, t.changesRequests))
 	if original := t.status.Own; original != nil && !original.Succeeded {
 		original.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(r.Own.Message, false))
 		original.SameFailure = r.Own.Message == r.Message

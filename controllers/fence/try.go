@@ -122,7 +122,7 @@ func (q question) send(ctx context.Context, agent client.Client, name string) er
 // checkResponse returns the fault of a response. An error means that there is no result: the request must be repeated.
 func (q question) checkResponse(err error) (string, error) {
 	switch {
-	case isNoAnswer(err):
+	case isUndecided(err):
 		return "", fmt.Errorf("check whether an agent may %s: %w", q.action, err)
 	case err == nil && q.expected == admitted:
 		return "", nil
@@ -139,9 +139,9 @@ func (q question) checkResponse(err error) (string, error) {
 		kindPolicy, v1alpha1.AgentPolicy, q.action, applyAgain, err), nil
 }
 
-// isNoAnswer reports whether the API server did not evaluate the request. Causes: the network, an overload, or an object that was deleted or
+// isUndecided reports whether the API server did not evaluate the request. Causes: the network, an overload, or an object that was deleted or
 // written in the meantime.
-func isNoAnswer(err error) bool {
+func isUndecided(err error) bool {
 	if err == nil {
 		return false
 	}

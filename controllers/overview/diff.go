@@ -13,11 +13,11 @@ import (
 // Difference is a setting whose value on a node differs from the value that a profile declares.
 type Difference struct {
 	Key string `json:"key"`
-	// Wanted is the declared value. It is empty for a setting that the profile no longer declares: OnRemoval is then the policy for its removal.
-	Wanted    string                  `json:"wanted"`
+	// Desired is the declared value. It is empty for a setting that the profile no longer declares: OnRemoval is then the policy for its removal.
+	Desired   string                  `json:"wanted"`
 	OnRemoval v1alpha1.DeletionPolicy `json:"onRemoval,omitempty"`
-	// InForce is the last value that the node's agent read. It is empty, and Read is false, if the agent has not read this setting yet.
-	InForce     string                 `json:"inForce"`
+	// Effective is the last value that the node's agent read. It is empty, and Read is false, if the agent has not read this setting yet.
+	Effective   string                 `json:"inForce"`
 	Read        bool                   `json:"read"`
 	TakesEffect v1alpha1.SettingEffect `json:"takesEffect"`
 	// State and Message come from the agent's report. They are empty if the report is about another desired value.
@@ -92,7 +92,7 @@ func differencesOn(clientNode *v1alpha1.StorageClientNode, profile string, wante
 	for _, s := range carried {
 		if status, read := observed[s.Key]; s.Profile == profile && !declared[s.Key] {
 			d := differenceOf(s, status, read)
-			d.Wanted, d.OnRemoval, d.State, d.Message = "", s.OnRemoval, "", ""
+			d.Desired, d.OnRemoval, d.State, d.Message = "", s.OnRemoval, "", ""
 			out = append(out, d)
 		}
 	}
@@ -107,7 +107,7 @@ func hasValue(s v1alpha1.SettingStatus, wanted string) bool {
 }
 
 func differenceOf(s v1alpha1.NodeSetting, status v1alpha1.SettingStatus, read bool) Difference {
-	d := Difference{Key: s.Key, Wanted: s.Value, InForce: status.Observed, Read: read, TakesEffect: catalogue.Effect(s.Key)}
+	d := Difference{Key: s.Key, Desired: s.Value, Effective: status.Observed, Read: read, TakesEffect: catalogue.Effect(s.Key)}
 	if read && status.Desired == s.Value {
 		d.State, d.Message = status.State, status.Message
 	}

@@ -199,12 +199,12 @@ func tcpMem(s *scope) []finding {
 }
 
 func tcpMinimum(s *scope) []finding {
-	const sockets, kernelOwn = 10000, 4096
+	const sockets, kernelMinimum = 10000, 4096
 	var found []finding
 	for _, name := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
 		field, value, ok := s.sysctl(name)
 		numbers := parseNumbers(value)
-		if !ok || len(numbers) != 3 || numbers[0] <= 16*kernelOwn {
+		if !ok || len(numbers) != 3 || numbers[0] <= 16*kernelMinimum {
 			continue
 		}
 		text := fmt.Sprintf("%d sockets may hold %s that the kernel cannot reclaim under memory pressure", sockets, formatSize(sockets*numbers[0]))
@@ -214,7 +214,7 @@ func tcpMinimum(s *scope) []finding {
 				text += fmt.Sprintf(" and %d in use now, which may hold %s", node.Sockets, formatSize(node.Sockets*numbers[0]))
 			}
 		}
-		found = append(found, finding{field, text + fmt.Sprintf(": use %d as the first number", kernelOwn)})
+		found = append(found, finding{field, text + fmt.Sprintf(": use %d as the first number", kernelMinimum)})
 	}
 	return found
 }

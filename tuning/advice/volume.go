@@ -193,8 +193,8 @@ func noctoMeaning(s *scope) []finding {
 	return found
 }
 
-// kernelOwn maps options to the values that the kernel uses by default.
-var kernelOwn = map[mountoptions.Protocol]map[string]string{
+// kernelDefaults maps options to the values that the kernel uses by default.
+var kernelDefaults = map[mountoptions.Protocol]map[string]string{
 	mountoptions.XFS: {"logbufs": "8", "inode64": "", "nodiratime": ""},
 	mountoptions.NFS: {"async": "", "hard": "", "cto": "", "ac": "", "nointr": ""},
 }
@@ -204,7 +204,7 @@ func optionDefault(s *scope) []finding {
 	for _, protocol := range []mountoptions.Protocol{mountoptions.NFS, mountoptions.XFS} {
 		for _, rule := range s.rulesOf(protocol) {
 			for _, o := range rule.options {
-				if value, known := kernelOwn[protocol][o.Name]; known && o.Value == value {
+				if value, known := kernelDefaults[protocol][o.Name]; known && o.Value == value {
 					found = append(found, finding{rule.fieldOf(o.Name), "has no effect: current kernels do this by default or with noatime"})
 				}
 			}

@@ -111,7 +111,7 @@ func (d Diff) writeSettings(out *printer, settings []overview.Difference) {
 	rows := [][]string{{"KEY", "EFFECTIVE", "DESIRED", "TAKES-EFFECT", "STATE"}}
 	var messages []string
 	for _, s := range settings {
-		effective, desired := s.InForce, s.Wanted
+		effective, desired := s.Effective, s.Desired
 		if !s.Read {
 			effective = "not read yet"
 		}

@@ -61,7 +61,7 @@ func TestVolumesFollowTheirClass(t *testing.T) {
 			if v.State != test.state || !strings.Contains(v.Message, test.message) {
 				t.Errorf("got %s: %s, want %s: %s", v.State, v.Message, test.state, test.message)
 			}
-			if diff := cmp.Diff(strings.Fields(test.want), listAfter(pv, v), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(strings.Fields(test.want), optionsAfter(pv, v), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("options (-want +got):\n%s", diff)
 			}
 			if v.Action == ActionWrite && !slices.Equal(v.Original, RecordOf(pv).Original) && !slices.Equal(v.Original, pv.Spec.MountOptions) {

@@ -124,7 +124,7 @@ func Volume(in Input) Verdict {
 	for _, answer := range []func(*scope) (Verdict, bool){
 		(*scope).leaveIgnored, (*scope).holdBack, (*scope).leaveUnselected, (*scope).restoreUnselected, (*scope).blockUnmounted,
 		(*scope).blockClass, (*scope).blockProtocol, (*scope).blockManagedElsewhere, (*scope).blockLegacyAnnotation, (*scope).blockChanged,
-		(*scope).blockBackendList, (*scope).blockInvalid, (*scope).writeMerged, (*scope).keepCurrent,
+		(*scope).blockBackendOptions, (*scope).blockInvalid, (*scope).writeMerged, (*scope).keepCurrent,
 	} {
 		var final bool
 		if v, final = answer(s); final {
@@ -411,8 +411,8 @@ func describeKind(source Source, options mountoptions.Protocol) string {
 	return fmt.Sprintf("%s (driver %s)", source.Protocol, source.Driver)
 }
 
-// blockBackendList blocks volumes without options if declared options would replace the defaults of the driver.
-func (s *scope) blockBackendList() (Verdict, bool) {
+// blockBackendOptions blocks volumes without options if declared options would replace the defaults of the driver.
+func (s *scope) blockBackendOptions() (Verdict, bool) {
 	missing := s.target.MissingForBackend(s.target.options, s.base, s.merged.options)
 	if missing == "" {
 		return Verdict{}, false
@@ -490,9 +490,9 @@ func blockedFor(reason, message string) Verdict {
 	return Verdict{Action: ActionNone, State: StateBlocked, Reason: reason, Message: message}
 }
 
-// ChangesList reports whether a verdict changes the mount options of an existing volume for a profile. Such a change waits for its batch. A
+// ChangesOptions reports whether a verdict changes the mount options of an existing volume for a profile. Such a change waits for its batch. A
 // restore is the safe direction and does not wait.
-func (v Verdict) ChangesList(pv *corev1.PersistentVolume) bool {
+func (v Verdict) ChangesOptions(pv *corev1.PersistentVolume) bool {
 	return v.Action == ActionWrite && !slices.Equal(pv.Spec.MountOptions, v.Options)
 }
 

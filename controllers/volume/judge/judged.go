@@ -44,7 +44,7 @@ func Evaluate(in Input) *Evaluation {
 	j := &Evaluation{
 		Volume: in.Volume, Verdict: v, Mark: MarkOf(in.Volume), FailedMount: FailedMountOf(in.Volume),
 		Record: record, HasAppliedOptions: record.HasAppliedOptions(in.Volume), Source: SourceOf(in.Volume), Unknown: unknownOf(in.Volume),
-		demand: demandOf(in.Volume, listAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
+		demand: demandOf(in.Volume, optionsAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
 	}
 	// The closure references no unrelated profiles: a verdict outlives many versions of them.
 	in.Profiles, in.keepsNconnect = in.Profiles.among(j), true

@@ -199,7 +199,7 @@ func TestOptionsThatAnotherWebhookAdds(t *testing.T) {
 			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
 				t.Errorf("verdict (-want +got), message %q:\n%s", v.Message, diff)
 			}
-			if v.Action == ActionWrite && v.ChangesList(test.volume) {
+			if v.Action == ActionWrite && v.ChangesOptions(test.volume) {
 				t.Error("got changed options on the volume, want only a new record")
 			}
 			carryOut(t, test.volume, v)

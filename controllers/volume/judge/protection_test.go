@@ -154,7 +154,7 @@ func TestAnOriginalThatIsWeakerIsRestored(t *testing.T) {
 func TestRestoredProtectionIsAnOrdinaryBatch(t *testing.T) {
 	pv := builders.NFSVolume([]string{"sec=sys"}, builders.Carrying([]string{"sec=krb5p"}, []string{"sec=sys"}, "p"))
 	d := Volume(Input{Volume: pv, Profiles: profiles(overVolume("p", "sec=sys"))})
-	if d.Action != ActionWrite || !d.ChangesList(pv) {
-		t.Errorf("got action %s, changed options: %t; want %s, true", d.Action, d.ChangesList(pv), ActionWrite)
+	if d.Action != ActionWrite || !d.ChangesOptions(pv) {
+		t.Errorf("got action %s, changed options: %t; want %s, true", d.Action, d.ChangesOptions(pv), ActionWrite)
 	}
 }

@@ -16,7 +16,7 @@ const clockTolerance = 5 * time.Second
 
 // carriesSet reports whether the volume carries options of the set that is currently declared for it.
 func (j evaluation) carriesSet() bool {
-	return j.HasAppliedOptions && j.verdict.Set != "" && (j.isMarkCurrent() || j.Mark == nil && !j.verdict.ChangesList(j.Volume))
+	return j.HasAppliedOptions && j.verdict.Set != "" && (j.isMarkCurrent() || j.Mark == nil && !j.verdict.ChangesOptions(j.Volume))
 }
 
 // writtenAt returns the time at which the volume got its mount options, if recorded.

@@ -99,7 +99,7 @@ func (p *planner) stepAtOnce(j evaluation) bool {
 		step = p.recordEvidence(j, target)
 	case j.verdict.Action == judge.ActionNone:
 		return true
-	case j.verdict.ChangesList(j.Volume):
+	case j.verdict.ChangesOptions(j.Volume):
 		return false
 	case j.verdict.Action == judge.ActionWrite:
 		step = WriteOptions{OnVolume: target, Verdict: j.verdict}

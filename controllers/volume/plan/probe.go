@@ -100,7 +100,7 @@ func triedKeys(all []evaluation) map[ProbeKey]bool {
 // mayProbe reports whether the volume's options could be probed before they are written: they change, no volume of the server has them yet,
 // and a file server provides the volume.
 func (p *planner) mayProbe(j evaluation) bool {
-	return j.verdict.ChangesList(j.Volume) && !p.tried[keyOf(j)] && j.Source.Protocol != v1alpha1.ProtocolBlock
+	return j.verdict.ChangesOptions(j.Volume) && !p.tried[keyOf(j)] && j.Source.Protocol != v1alpha1.ProtocolBlock
 }
 
 func (p *planner) allowsProbe(j evaluation) bool {
@@ -184,7 +184,7 @@ func (s *Summary) addProbes(p *planner, volumes []*evaluation, name string) {
 	seen := map[ProbeKey]bool{}
 	var stopped, waiting []string
 	for _, j := range volumes {
-		if seen[keyOf(*j)] || !slices.Contains(j.verdict.Profiles, name) || !j.verdict.ChangesList(j.Volume) {
+		if seen[keyOf(*j)] || !slices.Contains(j.verdict.Profiles, name) || !j.verdict.ChangesOptions(j.Volume) {
 			continue
 		}
 		seen[keyOf(*j)] = true

@@ -85,7 +85,7 @@ type evaluation struct {
 
 // isMarkCurrent reports whether the mount options were written for the currently declared set and must stay.
 func (j evaluation) isMarkCurrent() bool {
-	return j.Mark != nil && j.Mark.Set == j.verdict.Set && !j.verdict.ChangesList(j.Volume)
+	return j.Mark != nil && j.Mark.Set == j.verdict.Set && !j.verdict.ChangesOptions(j.Volume)
 }
 
 // evaluateAll evaluates all volumes, each among the others of its server.

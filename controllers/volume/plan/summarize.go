@@ -170,7 +170,7 @@ func (s *Summary) addEvidence(p *planner, volumes []*evaluation, name string) {
 	}
 	wanted := map[string]bool{}
 	for _, j := range volumes {
-		if !slices.Contains(j.verdict.Profiles, name) || !j.verdict.ChangesList(j.Volume) {
+		if !slices.Contains(j.verdict.Profiles, name) || !j.verdict.ChangesOptions(j.Volume) {
 			continue
 		}
 		if unmounted := p.waitsForMount(*j); len(unmounted) > 0 {

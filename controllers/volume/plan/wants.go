@@ -68,7 +68,7 @@ func (p *planner) watchLists(out *Observations) {
 func (p *planner) awaitEvidence(out *Observations) {
 	waiting, awaited := map[string]bool{}, map[string]int{}
 	for _, j := range p.volumes {
-		if p.sets.isProven(j) || !j.verdict.ChangesList(j.Volume) {
+		if p.sets.isProven(j) || !j.verdict.ChangesOptions(j.Volume) {
 			continue
 		}
 		waiting[j.verdict.Set] = true

@@ -146,7 +146,7 @@ var rules = []Rule{
 	{ID: "tuned-overlap", Severity: warning, Source: "tuned 2.20 and 2.27; " + sourceANF, check: tunedOverlap,
 		Title: "tuned sets some of the declared sysctls too."},
 	{ID: "unsorted-listing", Severity: info, Source: sourceAzureFiles,
-		Title:       "List large directories unsorted and without colours.",
+		Title:       "List large directories unsorted and without colors.",
 		Explanation: "List with unaliased and unsorted ls (ls -1U or ls -1f): --color=auto reads the attributes of every file."},
 	{ID: "volumes-left-out", Severity: warning, Source: "docs/drivers.md", check: volumesLeftOut,
 		Title: "Rules that name protocols do not select volumes of unknown drivers."},

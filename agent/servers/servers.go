@@ -139,21 +139,21 @@ func (w *Watch) Run(ctx context.Context, former v1alpha1.StorageClientNodeStatus
 		return
 	}
 	w.pendingSince, w.late = now, false
-	owes := slices.ContainsFunc(w.verdicts, func(v serverhealth.Verdict) bool { return v.NeedsProbe })
+	needsProbe := slices.ContainsFunc(w.verdicts, func(v serverhealth.Verdict) bool { return v.NeedsProbe })
 	w.Start(func() {
-		r := w.reader.read(owes)
+		r := w.reader.read(needsProbe)
 		r.at = w.clock.Now()
 		w.results <- func(ctx context.Context, former v1alpha1.StorageClientNodeStatus) { w.handleReading(ctx, r, former) }
 	})
 }
 
 // read reads all sources. Without the log and sockets, the counters still show failures, but later and with less detail about the cause.
-func (r Reader) read(owes bool) (result reading) {
+func (r Reader) read(needsProbe bool) (result reading) {
 	if result.counters, result.err = r.Counters(); result.err != nil {
 		return result
 	}
 	result.lines, _ = r.Log()
-	if owes {
+	if needsProbe {
 		result.sockets, _ = r.Sockets()
 	}
 	result.clientName = r.ClientName()

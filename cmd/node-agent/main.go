@@ -34,8 +34,10 @@ These commands run once, without a cluster, on this machine or on an image tree 
 Profiles from several -f flags or from one file are merged as on a node. A host root without a running kernel is an
 image: the commands write files and the boot menu, and do not change live values.
 
-Exit code: 0: as declared (plan: this host supports the profiles; apply: a reboot can still be required, see the report),
-1: error: nothing or only a part was applied, 2: not as declared: see the report.
+Exit codes:
+  0  as declared (plan: this host supports the profiles; apply: a reboot can still be required, see the report)
+  1  error: nothing or only a part was applied
+  2  not as declared: see the report
 `
 
 func main() {

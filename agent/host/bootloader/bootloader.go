@@ -83,6 +83,8 @@ type Subject struct {
 	// failure is the error of the last Apply. Nil if it could stage.
 	failure  error
 	attended bool
+	// named are the arguments of the last settings.
+	named []string
 	// changedByOthers are files that another program or user has changed since the agent saved them. They were not restored byte by byte.
 	changedByOthers []string
 	// writable is the reason why GRUB cannot write to its environment block. Empty if it can; nil if unknown.
@@ -179,6 +181,10 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 }
 
 func (s *Subject) gatherFacts(ctx context.Context, settings []host.Setting) (facts, error) {
+	s.named = s.named[:0]
+	for _, setting := range settings {
+		s.named = append(s.named, setting.Name)
+	}
 	f := facts{loader: s.loader(), hashSize: s.options.HashSize, image: s.fs.IsImage()}
 	var err error
 	if !f.image {

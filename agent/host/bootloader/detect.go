@@ -150,6 +150,9 @@ func madeByGrub(fs host.FS, found Detection, names *grubNames) Detection {
 	return found
 }
 
+// onlyMaintained says what happens to arguments that were staged before the menu turned out not to be the one that boots.
+const onlyMaintained = "the agent maintains its menu, but the node is not rebooted for it"
+
 // loadedByGrub returns the detection, unless another boot loader than GRUB loaded the running kernel.
 func loadedByGrub(fs host.FS, found Detection) Detection {
 	line, err := fs.ReadFile(commandLine)
@@ -164,7 +167,7 @@ func loadedByGrub(fs host.FS, found Detection) Detection {
 	const otherwise = "GRUB is installed, but did not load the running kernel (no BOOT_IMAGE in " + commandLine + ")"
 	if fs.Exists(DropIn) {
 		// The agent staged when GRUB loaded the kernel. It must maintain and later remove its changes: the next boot may use GRUB again.
-		return Detection{Type: found.Type, Message: otherwise + ": the agent maintains its menu, but the node is not rebooted for it"}
+		return Detection{Type: found.Type, Message: otherwise + ": " + onlyMaintained}
 	}
 	return unsupportedBy(otherwise + ": set the argument in the boot loader that loads the kernel")
 }

@@ -201,6 +201,9 @@ func (g grubDebian) foreignFiles() ([]source, error) {
 		if err != nil {
 			return nil, err
 		}
+		if shell, err := g.fs.Resolve("/bin/sh"); err == nil && path.Base(shell) != "bash" && path.Base(shell) != "sh" {
+			data = appendsArguments.ReplaceAll(data, nil)
+		}
 		for _, arg := range assignedArguments(string(data)) {
 			found = append(found, source{file: file, arg: arg})
 		}

@@ -45,6 +45,7 @@ func newAzure(t *testing.T) *machine {
 		m.write(name, data)
 	}
 	m.write("/boot/vmlinuz-6.6.51.1-5.azl3", "")
+	m.write(commandLine, "BOOT_IMAGE=/boot/vmlinuz-6.6.51.1-5.azl3 root=UUID=1 ro lockdown=integrity loglevel=3\n")
 	if _, err := m.commands.Run(t.Context(), "grub2-mkconfig", "-o", grub2Cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -85,6 +86,28 @@ func TestConflictsOnAzureLinuxNameItsOwnFiles(t *testing.T) {
 	expect(t, m.observe("loglevel", "7"), host.Failed, "conflict: /etc/default/grub sets loglevel=3")
 	m.replace(grub2Cfg, "loglevel=3", "loglevel=3 audit=1")
 	expect(t, m.observe("audit", "0"), host.Failed, "conflict: /boot/grub2/grub.cfg sets audit=1")
+}
+
+func TestOnlyBashAppendsToAVariable(t *testing.T) {
+	const file = "/etc/default/grub.d/90-perf.cfg"
+	for shell, want := range map[string]host.State{"bash": host.Failed, "sh": host.Failed, "dash": host.Pending, "busybox": host.Pending} {
+		t.Run(shell, func(t *testing.T) {
+			m := newAzure(t)
+			m.write("/usr/bin/"+shell, "")
+			if shell != "sh" {
+				if err := os.Symlink(shell, filepath.Join(m.dir, "/usr/bin/sh")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m.write(file, "GRUB_CMDLINE_LINUX_DEFAULT+=\" ihash_entries=4194304 iommu=pt\"\n")
+			m.apply(settings(ihash, seed))
+			got := m.observe(ihash, seed)
+			expect(t, got, want)
+			if want == host.Failed {
+				expect(t, got, want, "conflict: "+file+" sets ihash_entries=4194304")
+			}
+		})
+	}
 }
 
 func TestAzureLinuxConvergesAfterACrashAtEveryChange(t *testing.T) {

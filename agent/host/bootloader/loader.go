@@ -52,11 +52,19 @@ func (s *Subject) loader() loader {
 	return unsupportedLoader{Subject: s, found: found}
 }
 
-// grubLoader returns the loader of a GRUB, or an unsupported loader if a new menu would lose a line. After staging, it always returns the loader of
-// GRUB, so that the arguments can be removed again.
+// grubLoader returns the loader of a GRUB, or an unsupported loader if a new menu would lose a line or may not be the one that boots. After staging,
+// it always returns the loader of GRUB, so that the arguments can be removed again.
 func (s *Subject) grubLoader(found Detection, names *grubNames) loader {
-	if reason := s.knownUnprinted(names); reason != "" && !s.fs.Exists(DropIn) {
-		return unsupportedLoader{Subject: s, found: unsupportedBy(reason.Error())}
+	staged, reason := s.fs.Exists(DropIn), s.unexplained(names)
+	if lost := s.knownUnprinted(names); lost != "" && !staged {
+		reason = lost.Error()
+	}
+	switch {
+	case reason == "":
+	case !staged:
+		return unsupportedLoader{Subject: s, found: unsupportedBy(reason)}
+	default:
+		found = Detection{Type: found.Type, Message: reason + "; " + onlyMaintained}
 	}
 	return grubDebian{s, found, names}
 }

@@ -16,6 +16,8 @@ const maxCommandLine = 2047
 // menu is the part of a grub.cfg that comes from 10_linux: the entries that GRUB_CMDLINE_LINUX_DEFAULT reaches, and their recovery entries.
 type menu struct {
 	lines []bootLine
+	// root contains the entries and submenus of all generators except the agent's.
+	root menuEntry
 	// whole is true if every section and block that starts also ends.
 	whole bool
 }
@@ -35,7 +37,9 @@ type bootLine struct {
 }
 
 type block struct {
-	entry     bool
+	entry bool
+	// shown is the entry or submenu of the block. Nil for another block.
+	shown     *menuEntry
 	id, title string
 	recovery  bool
 	lines     int
@@ -69,12 +73,27 @@ func (p *menuParser) parseLine(line string) {
 		p.sections++
 	case strings.HasPrefix(line, "#"):
 	case strings.HasSuffix(line, "{"):
-		p.blocks = append(p.blocks, parseBlock(splitWords(line)))
+		p.openBlock(splitWords(line))
 	case line == "}" && len(p.blocks) > 0:
 		p.blocks = p.blocks[:len(p.blocks)-1]
 	case strings.HasPrefix(line, "linux"):
 		p.addBootLine(splitWords(line))
 	}
+}
+
+func (p *menuParser) openBlock(words []string) {
+	b := parseBlock(words)
+	if (b.entry || words[0] == "submenu") && p.section != path.Base(Generator) {
+		parent := &p.menu.root
+		for _, outer := range p.blocks {
+			if outer.shown != nil {
+				parent = outer.shown
+			}
+		}
+		b.shown = &menuEntry{id: b.id, title: b.title, section: p.section, recovery: b.recovery}
+		parent.children = append(parent.children, b.shown)
+	}
+	p.blocks = append(p.blocks, b)
 }
 
 func parseBlock(words []string) block {
@@ -103,6 +122,7 @@ func (p *menuParser) addBootLine(words []string) {
 		id: b.id, nth: b.lines, title: b.title, recovery: b.recovery, kernel: words[1], args: argumentsOf(words[2:]),
 		number: p.number,
 	})
+	b.shown.lines = append(b.shown.lines, p.menu.lines[len(p.menu.lines)-1])
 	b.lines++
 }
 

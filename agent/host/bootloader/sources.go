@@ -29,8 +29,12 @@ const (
 	appendTo     = "GRUB_CMDLINE_LINUX_DEFAULT"
 )
 
-// assignsArguments matches the assignment of any variable that adds arguments to command lines.
-var assignsArguments = regexp.MustCompile(`^GRUB_CMDLINE_LINUX[A-Z_]*=`)
+// assignsArguments matches the assignment of any variable that adds arguments to command lines. appendsArguments matches the form that only bash
+// takes for an assignment.
+var (
+	assignsArguments = regexp.MustCompile(`^GRUB_CMDLINE_LINUX[A-Z_]*\+?=`)
+	appendsArguments = regexp.MustCompile(`\bGRUB_CMDLINE_LINUX[A-Z_]*\+=`)
+)
 
 type dropIn struct {
 	present bool

@@ -58,6 +58,8 @@ func TestAVolumeBoundToTheCommandLineIsFoundBeforeStaging(t *testing.T) {
 				m.write(crypttab, test.crypttab)
 			}
 			m.write(commandLine, strings.TrimSpace(m.read(commandLine))+test.cmdline+"\n")
+			m.write(defaultFile, m.read(defaultFile)+`GRUB_CMDLINE_LINUX="`+test.cmdline+"\"\n")
+			m.makeGrubCfg()
 			m.commands.Output = map[string]string{}
 			if test.fails != "" {
 				m.commands.Fail = map[string]error{"cryptsetup": errors.New(test.fails)}

@@ -203,7 +203,7 @@ func (g grubDebian) findMenuObstacle(f facts) string {
 	case g.at != debianNames:
 		return onlyDebianTries
 	case !g.found.Proven:
-		return "GRUB did not load the running kernel"
+		return g.found.Message
 	case t.envErr != nil:
 		return t.envErr.Error()
 	case !t.loads || len(t.defaults) == 0:

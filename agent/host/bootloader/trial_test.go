@@ -296,9 +296,6 @@ func TestObstaclesToATrialBoot(t *testing.T) {
 			m.replace(defaultFile, "GRUB_DEFAULT=0", "GRUB_DEFAULT=saved")
 			m.updateGrub()
 		}, `default is "${saved_entry}"`},
-		"a custom entry is the first": {func(m *machine) {
-			m.replaceInMenus("### BEGIN /etc/grub.d/10_linux", "### BEGIN /etc/grub.d/09_x ###\nmenuentry 'x' {\n}\n### END /etc/grub.d/09_x ###\n### BEGIN /etc/grub.d/10_linux")
-		}, "not written by 10_linux"},
 		"the menu reads no block": {func(m *machine) { m.replaceInMenus("load_env", "true") }, "does not read"},
 		"the entries have no ids": {func(m *machine) { m.replaceInMenus(`menuentry_id_option="--id"`, "") }, "no entry ids"},
 		"there are no generators": {func(m *machine) {

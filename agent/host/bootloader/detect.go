@@ -49,18 +49,28 @@ var distributions = map[string]string{
 	"talos":        `Talos: use machine.install.extraKernelArgs, or an Image Factory schematic if it boots from a UKI`,
 	"bottlerocket": `Bottlerocket: use settings.boot.kernel-parameters and settings.boot.reboot-to-reconcile`,
 	"cos":          `Container-Optimized OS: its command line cannot be configured`,
+	"nixos":        `NixOS: add the argument to boot.kernelParams and run nixos-rebuild boot`,
+	"ubuntu-core":  `Ubuntu Core: use snap set system system.kernel.cmdline-append`,
 }
 
 // otherLoaders are boot loaders that a file identifies, with the tools to use.
 var otherLoaders = []struct{ file, message string }{
 	{"/usr/sbin/update-bootloader", suseMessage},
 	{"/sbin/update-bootloader", suseMessage},
+	{"/etc/update-extlinux.conf", "extlinux of Alpine: add the argument to default_kernel_opts in /etc/update-extlinux.conf and run update-extlinux"},
+	{"/boot/firmware/cmdline.txt", "the firmware of a Raspberry Pi: add the argument to the line in /boot/firmware/cmdline.txt"},
+	{"/boot/cmdline.txt", "the firmware of a Raspberry Pi: add the argument to the line in /boot/cmdline.txt"},
+	{"/boot/armbianEnv.txt", "U-Boot of Armbian: add the argument to extraargs in /boot/armbianEnv.txt"},
 	{"/boot/extlinux/extlinux.conf", "extlinux: add the argument to the append lines of /boot/extlinux/extlinux.conf, or to U_BOOT_PARAMETERS in " +
 		"/etc/default/u-boot and run u-boot-update"},
 	{"/boot/syslinux/syslinux.cfg", "syslinux: add the argument to the append lines of /boot/syslinux/syslinux.cfg"},
 	{"/etc/zipl.conf", "zipl: add the argument to the parameters in /etc/zipl.conf and run zipl"},
 	{"/boot/loader/loader.conf", "systemd-boot: use /etc/kernel/cmdline and kernel-install"},
 	{"/efi/loader/loader.conf", "systemd-boot: use /etc/kernel/cmdline and kernel-install"},
+	{"/boot/efi/loader/loader.conf", "systemd-boot: use /etc/kernel/cmdline and kernel-install"},
+	{"/boot/limine.conf", "Limine: add the argument to the cmdline lines of /boot/limine.conf"},
+	{"/boot/refind_linux.conf", "rEFInd: add the argument to the lines of /boot/refind_linux.conf"},
+	{"/boot/grub/menu.lst", "GRUB Legacy: add the argument to the kernel lines of /boot/grub/menu.lst"},
 }
 
 const suseMessage = "SUSE's GRUB: use update-bootloader --add-option, which updates both /etc/default/grub and the menu"
@@ -79,10 +89,38 @@ func Detect(fs host.FS) Detection {
 			return unsupportedBy(other.message)
 		}
 	}
-	if fs.Exists(grub2Cfg) {
-		return unsupportedBy(explainGrub2(fs))
+	if found := menuOnEFI(fs); found != "" {
+		return unsupportedBy(found)
 	}
-	return unsupportedBy("found neither GRUB with " + dropInDir + " nor boot loader entries; use the platform's tools")
+	for _, names := range []*grubNames{grub2Names, debianNames} {
+		if fs.Exists(names.menu) {
+			return unsupportedBy(names.explain(fs))
+		}
+	}
+	return unsupportedBy("found no known boot loader: neither a GRUB menu, nor boot loader entries, nor files of another loader; use the platform's tools")
+}
+
+// menuOnEFI returns a message if the machine's GRUB reads a whole menu on the EFI partition. A file that only loads another menu is none.
+func menuOnEFI(fs host.FS) string {
+	for _, dir := range []string{"/boot/efi/EFI", "/efi/EFI"} {
+		vendors, err := fs.Glob(dir, "*")
+		if err != nil {
+			continue
+		}
+		for _, vendor := range vendors {
+			menu := path.Join(vendor, "grub.cfg")
+			data, err := fs.ReadFile(menu)
+			if err != nil || len(parseMenu(string(data)).lines) == 0 {
+				continue
+			}
+			tools := []string{"add the argument to GRUB_CMDLINE_LINUX in " + defaultFile + " and run grub2-mkconfig -o " + menu}
+			if fs.Exists("/usr/sbin/grubby") {
+				tools = append(tools, "use grubby --update-kernel=ALL --args=...")
+			}
+			return "GRUB in " + vendor + ": " + strings.Join(tools, ", or ")
+		}
+	}
+	return ""
 }
 
 func unsupportedBy(message string) Detection { return Detection{Type: Unsupported, Message: message} }
@@ -215,13 +253,13 @@ func namesDropIns(script string) bool {
 	return false
 }
 
-// explainGrub2 returns the reason why the agent cannot stage with a GRUB in /boot/grub2, and the alternative.
-func explainGrub2(fs host.FS) string {
-	system := "GRUB in " + path.Dir(grub2Cfg)
+// explain returns the reason why the agent cannot stage with a GRUB, and the alternative.
+func (n *grubNames) explain(fs host.FS) string {
+	system := "GRUB in " + path.Dir(n.menu)
 	if name := text.CutBytes(osRelease(fs, "PRETTY_NAME"), maxMessage/8); name != "" {
 		system = name
 	}
-	data, err := fs.ReadFile(grub2Cfg)
+	data, err := fs.ReadFile(n.menu)
 	menu := string(data)
 	switch {
 	case err != nil:
@@ -229,20 +267,20 @@ func explainGrub2(fs host.FS) string {
 	case strings.Contains(menu, "blscfg"):
 		return system + ": its menu uses boot loader entries, and grubby, which changes them, is not installed: install grubby"
 	case len(parseMenu(menu).lines) > 0:
-		return system + ": its grub2-mkconfig does not read " + dropInDir + ": add the argument to " + appendTo + " in " + defaultFile +
-			" and run grub2-mkconfig -o " + grub2Cfg
+		return system + ": its " + n.mkconfig[0] + " does not read " + dropInDir + ": add the argument to " + appendTo + " in " + defaultFile +
+			" and run " + strings.Join(n.mkconfig, " ") + " " + n.menu
 	case strings.Contains(menu, "$kernelopts"):
 		// CBL-Mariner 2 (microsoft/azurelinux 2.0, toolkit/resources/assets/grub2/grub.cfg).
-		return system + ": its menu was not made by grub2-mkconfig and uses kernelopts of GRUB's environment: " +
-			"use grub2-editenv " + path.Dir(grub2Cfg) + "/grubenv set kernelopts=..."
+		return system + ": its menu was not made by " + n.mkconfig[0] + " and uses kernelopts of GRUB's environment: " +
+			"use grub2-editenv " + path.Dir(n.menu) + "/grubenv set kernelopts=..."
 	}
-	return system + ": its menu was not made by grub2-mkconfig: add the argument to the kernel command line in " + grub2Cfg
+	return system + ": its menu was not made by " + n.mkconfig[0] + ": add the argument to the kernel command line in " + n.menu
 }
 
 func detectBLS(fs host.FS) (Detection, bool) {
 	entries, err := fs.Glob("/boot/loader/entries", "*.conf")
 	// On s390x the entries belong to zipl, which must run after every change.
-	if fs.Exists("/etc/zipl.conf") {
+	if fs.Exists("/etc/zipl.conf") || !readsEntries(fs) {
 		return Detection{}, false
 	}
 	return Detection{
@@ -250,4 +288,13 @@ func detectBLS(fs host.FS) (Detection, bool) {
 		Message: "GRUB with boot loader entries: this project's tests do not cover reboots with it, so arguments are staged by " +
 			"grubby --update-kernel=ALL, and the node is not rebooted for them",
 	}, err == nil && len(entries) > 0 && fs.Exists("/usr/sbin/grubby")
+}
+
+// readsEntries reports whether GRUB's menu uses the boot loader entries. A menu that was made without them has its own lines "linux".
+func readsEntries(fs host.FS) bool {
+	if menuOnEFI(fs) != "" {
+		return false
+	}
+	menu, err := fs.ReadFile(grub2Cfg)
+	return err != nil || strings.Contains(string(menu), "blscfg") || len(parseMenu(string(menu)).lines) == 0
 }

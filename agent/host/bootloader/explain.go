@@ -53,6 +53,9 @@ func (s *Subject) unexplained(names *grubNames) string {
 		return proxmoxDisks + " is not empty: proxmox-boot-tool keeps the menu on the EFI partitions: add the argument to " + appendTo + " in " +
 			defaultFile + " and to /etc/kernel/cmdline, and run proxmox-boot-tool refresh"
 	}
+	if reason := menuOnEFI(s.fs); reason != "" && (s.fs.IsImage() || s.fs.Exists("/sys/firmware/efi")) {
+		return reason
+	}
 	data, err := s.readOnce(names.menu)
 	if err != nil {
 		// The reader of the menu reports the error, or waits until it is written.

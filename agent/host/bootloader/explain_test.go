@@ -68,7 +68,11 @@ func TestAMenuThatMayNotBeTheOneThatBootsIsNotChanged(t *testing.T) {
 			m.write("/boot/grub/custom.cfg", customEntry+"set default=mine\n")
 		}, "custom.cfg"},
 		"the default is a recovery entry": {func(m *machine) { m.replace(grubCfg, savedDefault, `set default="1>1"`) }, "recovery"},
-		"Proxmox keeps the menu":          {func(m *machine) { m.write(proxmoxDisks, "5E2C-71A4\n") }, "proxmox-boot-tool refresh"},
+		"the firmware's GRUB has a menu of its own": {func(m *machine) {
+			m.write("/sys/firmware/efi/fw_platform_size", "64\n")
+			m.write("/boot/efi/EFI/debian/grub.cfg", m.read(grubCfg))
+		}, "/boot/efi/EFI/debian/grub.cfg"},
+		"Proxmox keeps the menu": {func(m *machine) { m.write(proxmoxDisks, "5E2C-71A4\n") }, "proxmox-boot-tool refresh"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -136,6 +140,11 @@ func TestTheMenuThatBootsIsRecognized(t *testing.T) {
 			m.addArgument("vt.handoff=7")
 		}},
 		"GRUB names the disk of the kernel": {debian, func(m *machine) { m.replace(commandLine, "BOOT_IMAGE=", "BOOT_IMAGE=(hd0,gpt2)") }},
+		"the firmware's GRUB loads the menu": {debian, func(m *machine) {
+			m.write("/sys/firmware/efi/fw_platform_size", "64\n")
+			m.write("/boot/efi/EFI/debian/grub.cfg", "search.fs_uuid 6f4ac8a5 root\nset prefix=($root)'/boot/grub'\nconfigfile $prefix/grub.cfg\n")
+		}},
+		"a menu on the EFI partition of a machine without EFI": {debian, func(m *machine) { m.write("/boot/efi/EFI/debian/grub.cfg", m.read(grubCfg)) }},
 		"custom.cfg has an entry that is not the default": {debian, func(m *machine) {
 			m.write(grubCfg, m.read(grubCfg)+section("41_custom", "if [ -f  ${config_directory}/custom.cfg ]; then\n  source ${config_directory}/custom.cfg\nfi\n"))
 			m.write("/boot/grub/custom.cfg", customEntry)

@@ -160,3 +160,17 @@ func TestTheMenuThatBootsIsRecognized(t *testing.T) {
 		})
 	}
 }
+
+func TestNoRebootWhileAKernelIsLoadedForKexec(t *testing.T) {
+	m := newMachine(t, debian)
+	m.write(kexecLoaded, "1\n")
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending, "staged")
+	if found := m.subject.Detect(); found.Type != GrubDebian || found.MayReboot() || !strings.Contains(found.Message, "kexec --unload") {
+		t.Errorf("boot loader: got %+v, want no reboot", found)
+	}
+	m.write(kexecLoaded, "0\n")
+	if found := m.subject.Detect(); !found.MayReboot() {
+		t.Errorf("boot loader without a loaded kernel: got %+v", found)
+	}
+}

@@ -52,6 +52,9 @@ func (s *Subject) loader() loader {
 	return unsupportedLoader{Subject: s, found: found}
 }
 
+// kexecLoaded contains 1 if a kernel is loaded that a reboot may start without the boot loader. A kernel for crashes does not count.
+const kexecLoaded = "/sys/kernel/kexec_loaded"
+
 // grubLoader returns the loader of a GRUB, or an unsupported loader if a new menu would lose a line or may not be the one that boots. After staging,
 // it always returns the loader of GRUB, so that the arguments can be removed again.
 func (s *Subject) grubLoader(found Detection, names *grubNames) loader {
@@ -65,6 +68,10 @@ func (s *Subject) grubLoader(found Detection, names *grubNames) loader {
 		return unsupportedLoader{Subject: s, found: unsupportedBy(reason)}
 	default:
 		found = Detection{Type: found.Type, Message: reason + "; " + onlyMaintained}
+	}
+	if loaded, err := s.fs.ReadValue(kexecLoaded); err == nil && loaded == "1" {
+		found = Detection{Type: found.Type, Message: "a kernel is loaded for kexec (" + kexecLoaded + "), and a reboot may start it with its own arguments: " +
+			"arguments are staged, and the node is not rebooted for them until kexec --unload"}
 	}
 	return grubDebian{s, found, names}
 }

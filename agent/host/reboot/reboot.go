@@ -25,6 +25,10 @@ const (
 	syncTimeout = 30 * time.Second
 )
 
+// systemctl reboots through the firmware and the boot loader. By itself, systemctl starts a kernel that is loaded for kexec, or only restarts
+// the userspace if /run/nextroot exists: with the arguments of that kernel, or in the same boot (systemctl(1), reboot).
+var systemctl = []string{"env", "SYSTEMCTL_SKIP_AUTO_KEXEC=1", "SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1", "systemctl", "reboot"}
+
 // Logind reboots through systemd-logind. Holders of shutdown inhibitors, above all the kubelet, are therefore notified.
 type Logind struct {
 	fs     host.FS
@@ -45,7 +49,7 @@ func (l Logind) Reboot(ctx context.Context) error {
 	if err == nil || errors.As(err, &refusal) && !isAbsent(refusal) {
 		return err
 	}
-	if _, fallback := l.runner.Run(ctx, "systemctl", "reboot"); fallback != nil {
+	if _, fallback := l.runner.Run(ctx, systemctl...); fallback != nil {
 		return errors.Join(err, fallback)
 	}
 	return nil

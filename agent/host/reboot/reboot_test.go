@@ -121,7 +121,6 @@ func (r *runner) Run(_ context.Context, argv ...string) ([]byte, error) {
 }
 
 func TestReboot(t *testing.T) {
-	systemctl := []string{"systemctl", "reboot"}
 	tests := map[string]struct {
 		noBus    bool
 		errName  string
@@ -159,6 +158,9 @@ func TestReboot(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.calls, b.calls); diff != "" {
 				t.Errorf("calls to logind (-want +got):\n%s", diff)
+			}
+			if len(r.argv) > 0 && !strings.Contains(strings.Join(r.argv, " "), "SKIP_AUTO_KEXEC=1") {
+				t.Errorf("command: got %q, which may start a kernel that is loaded for kexec", r.argv)
 			}
 			if diff := cmp.Diff(test.argv, r.argv); diff != "" {
 				t.Errorf("command (-want +got):\n%s", diff)

@@ -44,7 +44,7 @@ var _ Runner = Commands{}
 func NewCommands(fs FS) Commands { return Commands{fs: fs} }
 
 // Run runs a command to its end and returns its standard output. A name without a slash is looked up in the host's root, not in the container's. A
-// missing command is exec.ErrNotFound. When the context or three minutes are over, the command and its children are killed.
+// missing command is exec.ErrNotFound. Output that is too long is an error, and its start is returned. When the context or three minutes are over, the command and its children are killed.
 func (c Commands) Run(ctx context.Context, argv ...string) ([]byte, error) {
 	if len(argv) == 0 {
 		return nil, errors.New("run: no command")
@@ -72,7 +72,7 @@ func (c Commands) Run(ctx context.Context, argv ...string) ([]byte, error) {
 		err = ctx.Err()
 	}
 	if err == nil && stdout.cut {
-		err = fmt.Errorf("more than %d bytes of output", maxStdout)
+		return stdout.buf.Bytes(), commandError(argv, fmt.Errorf("more than %d bytes of output", maxStdout), nil)
 	}
 	if err != nil {
 		return nil, commandError(argv, err, stderr.buf)

@@ -1,8 +1,10 @@
 package bootloader
 
 import (
+	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -381,6 +383,47 @@ func TestTheKernelLogIsReadOnceABoot(t *testing.T) {
 	m.boot(131072)
 	if got := m.observe(ihash, seed); got.Observed != "131072" {
 		t.Errorf("observed: got %q after a boot", got.Observed)
+	}
+}
+
+// rolledOver is a host whose kernel log has lost its start, or is cut off at its end.
+type rolledOver struct {
+	host.Runner
+	log string
+	err error
+	ran int
+}
+
+func (r *rolledOver) Run(context.Context, ...string) ([]byte, error) {
+	r.ran++
+	return []byte(r.log), r.err
+}
+
+func TestAKernelLogWithoutItsStartIsReadOnce(t *testing.T) {
+	tests := map[string]struct {
+		log      string
+		err      error
+		ran      int
+		observed string
+	}{
+		"it rolled over":                   {log: "usb 1-1: reset\n", ran: 2},
+		"its commands are missing":         {err: exec.ErrNotFound, ran: 2},
+		"its commands fail, as for now":    {err: errors.New("timeout"), ran: 6},
+		"its end is longer than the limit": {log: kernelLog(262144), err: errors.New("more than 16777216 bytes of output"), ran: 1, observed: "262144"},
+		"its start is gone and it is long": {log: "usb 1-1: reset\n", err: errors.New("more than 16777216 bytes of output"), ran: 2},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, debian)
+			log := &rolledOver{log: test.log, err: test.err}
+			observed := ""
+			for range 3 {
+				observed = New(m.fs, log, m.facts, Options{}).Observe(t.Context(), settings(ihash, seed))[0].Observed
+			}
+			if log.ran != test.ran || observed != test.observed {
+				t.Errorf("ran %d commands and observed %q, want %d and %q", log.ran, observed, test.ran, test.observed)
+			}
+		})
 	}
 }
 

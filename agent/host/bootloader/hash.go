@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -52,22 +53,26 @@ func hashEntries(value string) (uint64, error) {
 func powerAbove(n uint64) uint64 { return 1 << bits.Len64(n-1) }
 
 // hashSizes returns the table sizes of the running kernel by argument. It reads the kernel log once per boot, because the log rolls over. An argument
-// that the log does not show is missing.
+// that the log does not show is missing: it does not return to the log. Only a command that failed is tried again. Of a log that is too long, the
+// start is enough.
 func (s *Subject) hashSizes(ctx context.Context, bootID string) (map[string]uint64, error) {
 	if value, ok := s.facts.BootFact(bootID, factHashSizes); ok {
 		return parseSizes(value), nil
 	}
-	sizes := map[string]uint64{}
+	sizes, failed := map[string]uint64{}, false
 	for _, argv := range [][]string{{"journalctl", "-k", "-b", "-o", "cat", "--no-pager"}, {"dmesg"}} {
-		// If one command fails, the other may still show the sizes. If both fail, the size stays unknown, and the message reports that.
-		if log, err := s.runner.Run(ctx, argv...); err == nil {
-			readSizes(string(log), sizes)
-		}
+		log, err := s.runner.Run(ctx, argv...)
+		readSizes(string(log), sizes)
 		if len(sizes) == len(hashTables) {
-			return sizes, s.facts.SetBootFact(bootID, factHashSizes, formatSizes(sizes))
+			failed = false
+			break
 		}
+		failed = failed || err != nil && len(log) == 0 && !errors.Is(err, exec.ErrNotFound)
 	}
-	return sizes, nil
+	if failed {
+		return sizes, nil
+	}
+	return sizes, s.facts.SetBootFact(bootID, factHashSizes, formatSizes(sizes))
 }
 
 // readSizes uses the first line of each table. Later lines come from other programs.
@@ -83,6 +88,7 @@ func readSizes(log string, sizes map[string]uint64) {
 	}
 }
 
+// formatSizes writes 0 for a missing size.
 func formatSizes(sizes map[string]uint64) string {
 	return fmt.Sprintf("ihash_entries=%d dhash_entries=%d", sizes["ihash_entries"], sizes["dhash_entries"])
 }
@@ -90,7 +96,7 @@ func formatSizes(sizes map[string]uint64) string {
 func parseSizes(text string) map[string]uint64 {
 	sizes := map[string]uint64{}
 	for _, arg := range host.ParseArguments(text) {
-		if n, err := strconv.ParseUint(arg.Value, 10, 64); err == nil {
+		if n, err := strconv.ParseUint(arg.Value, 10, 64); err == nil && n > 0 {
 			sizes[arg.Name] = n
 		}
 	}

@@ -478,7 +478,8 @@ type Bootloader struct {
 	// +required
 	Type BootloaderType `json:"type"`
 
-	// proven is false if the project's tests have never rebooted this boot loader. Kernel arguments are then only staged.
+	// proven is false if the project's tests have never rebooted this boot loader, or if the machine may boot another menu. Kernel arguments
+	// are then only staged, and the node is not rebooted for them.
 	// +optional
 	Proven bool `json:"proven"`
 

@@ -188,7 +188,7 @@ func madeByGrub(fs host.FS, found Detection, names *grubNames) Detection {
 	return found
 }
 
-// onlyMaintained says what happens to arguments that were staged before the menu turned out not to be the one that boots.
+// onlyMaintained is the end of a message about arguments that were staged before the agent found that the machine may boot another menu.
 const onlyMaintained = "the agent maintains its menu, but the node is not rebooted for it"
 
 // loadedByGrub returns the detection, unless another boot loader than GRUB loaded the running kernel.

@@ -47,7 +47,7 @@ const proxmoxDisks = "/etc/kernel/proxmox-boot-uuids"
 
 // unexplained returns the reason why the next boot may not use the menu at its path: another tool keeps the menu that boots, a generator other than
 // 10_linux made the default entry, or the running kernel has arguments that the default entry does not pass. Empty if there is no reason. Arguments
-// of the agent may have been staged or removed since the boot, and an argument that the profile names is a conflict of its own: both are left out.
+// of the agent may have been staged or removed since the boot, and an argument that the profile names is a conflict: both are left out.
 func (s *Subject) unexplained(names *grubNames) string {
 	if disks, err := s.fs.ReadIfThere(proxmoxDisks); err != nil || strings.TrimSpace(string(disks)) != "" {
 		return proxmoxDisks + " is not empty: proxmox-boot-tool keeps the menu on the EFI partitions: add the argument to " + appendTo + " in " +

@@ -53,8 +53,8 @@ func hashEntries(value string) (uint64, error) {
 func powerAbove(n uint64) uint64 { return 1 << bits.Len64(n-1) }
 
 // hashSizes returns the table sizes of the running kernel by argument. It reads the kernel log once per boot, because the log rolls over. An argument
-// that the log does not show is missing: it does not return to the log. Only a command that failed is tried again. Of a log that is too long, the
-// start is enough.
+// that the log does not show is missing: it does not return to the log. Only a command that failed is tried again. The start of
+// a log that is too long is enough.
 func (s *Subject) hashSizes(ctx context.Context, bootID string) (map[string]uint64, error) {
 	if value, ok := s.facts.BootFact(bootID, factHashSizes); ok {
 		return parseSizes(value), nil

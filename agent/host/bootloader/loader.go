@@ -55,8 +55,8 @@ func (s *Subject) loader() loader {
 // kexecLoaded contains 1 if a kernel is loaded that a reboot may start without the boot loader. A kernel for crashes does not count.
 const kexecLoaded = "/sys/kernel/kexec_loaded"
 
-// grubLoader returns the loader of a GRUB, or an unsupported loader if a new menu would lose a line or may not be the one that boots. After staging,
-// it always returns the loader of GRUB, so that the arguments can be removed again.
+// grubLoader returns the loader of a GRUB, or an unsupported loader if a new menu would lose a line, or if the machine may boot another menu. After
+// staging, it always returns the loader of GRUB, so that the arguments can be removed again.
 func (s *Subject) grubLoader(found Detection, names *grubNames) loader {
 	staged, reason := s.fs.Exists(DropIn), s.unexplained(names)
 	if lost := s.knownUnprinted(names); lost != "" && !staged {

@@ -38,8 +38,8 @@ type bootLine struct {
 
 type block struct {
 	entry bool
-	// shown is the entry or submenu of the block. Nil for another block.
-	shown     *menuEntry
+	// item is the entry or submenu of the block. Nil for another block.
+	item      *menuEntry
 	id, title string
 	recovery  bool
 	lines     int
@@ -86,12 +86,12 @@ func (p *menuParser) openBlock(words []string) {
 	if (b.entry || words[0] == "submenu") && p.section != path.Base(Generator) {
 		parent := &p.menu.root
 		for _, outer := range p.blocks {
-			if outer.shown != nil {
-				parent = outer.shown
+			if outer.item != nil {
+				parent = outer.item
 			}
 		}
-		b.shown = &menuEntry{id: b.id, title: b.title, section: p.section, recovery: b.recovery}
-		parent.children = append(parent.children, b.shown)
+		b.item = &menuEntry{id: b.id, title: b.title, section: p.section, recovery: b.recovery}
+		parent.children = append(parent.children, b.item)
 	}
 	p.blocks = append(p.blocks, b)
 }
@@ -122,7 +122,7 @@ func (p *menuParser) addBootLine(words []string) {
 		id: b.id, nth: b.lines, title: b.title, recovery: b.recovery, kernel: words[1], args: argumentsOf(words[2:]),
 		number: p.number,
 	})
-	b.shown.lines = append(b.shown.lines, p.menu.lines[len(p.menu.lines)-1])
+	b.item.lines = append(b.item.lines, p.menu.lines[len(p.menu.lines)-1])
 	b.lines++
 }
 

@@ -25,7 +25,7 @@ const (
 	syncTimeout = 30 * time.Second
 )
 
-// systemctl reboots through the firmware and the boot loader. By itself, systemctl starts a kernel that is loaded for kexec, or only restarts
+// systemctl reboots through the firmware and the boot loader. Without the variables, systemctl starts a kernel that is loaded for kexec, or only restarts
 // the userspace if /run/nextroot exists: with the arguments of that kernel, or in the same boot (systemctl(1), reboot).
 var systemctl = []string{"env", "SYSTEMCTL_SKIP_AUTO_KEXEC=1", "SYSTEMCTL_SKIP_AUTO_SOFT_REBOOT=1", "systemctl", "reboot"}
 

@@ -272,7 +272,7 @@ func (s *scope) keepOptions() string {
 		return "deletionPolicy is Retain"
 	case !slices.Equal(s.current, s.record.Applied):
 		return "another user or controller changed them"
-	case declared:
+	case declared && !s.Profiles.isPatching(s.record.Profiles):
 		return declarer.String() + " now manages them"
 	}
 	return ""

@@ -84,6 +84,9 @@ func TestOptionsAreRestoredAfterThePatchingRuleIsGone(t *testing.T) {
 	}
 	leaving := reporting
 	builders.Deleted(&leaving)
+	leavingPatching := patching
+	builders.Deleted(&leavingPatching)
+	tracked := builders.Annotated("argocd.argoproj.io/tracking-id", "app:/PersistentVolume:/v")
 	declaring := func(list string) builders.VolumeOption {
 		return builders.Annotated(corev1.LastAppliedConfigAnnotation, `{"spec":{"mountOptions":`+list+`}}`)
 	}
@@ -103,13 +106,24 @@ func TestOptionsAreRestoredAfterThePatchingRuleIsGone(t *testing.T) {
 		"a manifest that declares another list is not in the way":      {volume: managed(declaring(`["hard"]`)), want: restored("hard")},
 		"an apply manager declares the applied options now: they stay": {volume: managed(managedBy("kustomize-controller", metav1.ManagedFieldsOperationApply, ownsOptions)), want: released},
 		"a manifest that cannot be read may declare it: it stays":      {volume: managed(builders.Annotated(corev1.LastAppliedConfigAnnotation, "{")), want: released},
-		"a user changed the options of a managed volume: they stay":    {volume: builders.NFSVolume([]string{"soft"}, builders.Carrying([]string{"hard"}, []string{"hard", "nocto"}, "fast"), builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app")), want: released},
-		"and Retain keeps the options of a managed volume":             {volume: fluxed(), with: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", nil, builders.Retaining)}, want: released},
+		"Argo CD echoes the options in the last applied ones":          {volume: managed(tracked, declaring(`["hard","nocto"]`)), with: []v1alpha1.StorageClientProfile{leavingPatching}, want: restored("hard")},
+		"Argo CD echoes the options as an apply manager": {volume: managed(tracked, managedBy("argocd-controller", metav1.ManagedFieldsOperationApply, ownsOptions)),
+			with: []v1alpha1.StorageClientProfile{leavingPatching}, want: restored("hard")},
+		"Argo CD echoes the options as an update manager": {volume: managed(tracked, managedBy("argocd-controller", metav1.ManagedFieldsOperationUpdate, ownsOptions)),
+			with: []v1alpha1.StorageClientProfile{leavingPatching}, want: restored("hard")},
+		"Argo CD echoes them, and another rule of a living profile selects nothing": {volume: managed(tracked, declaring(`["hard","nocto"]`)),
+			with: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, patchGitOps, builders.Selecting(v1alpha1.VolumeSelector{Servers: []string{"other"}}))}, want: restored("hard")},
+		"under ReportOnly Argo CD declares them itself":             {volume: managed(tracked, declaring(`["hard","nocto"]`)), with: []v1alpha1.StorageClientProfile{leaving}, want: released},
+		"a user changed the options of a managed volume: they stay": {volume: builders.NFSVolume([]string{"soft"}, builders.Carrying([]string{"hard"}, []string{"hard", "nocto"}, "fast"), builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app")), want: released},
+		"and Retain keeps the options of a managed volume":          {volume: fluxed(), with: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", nil, builders.Retaining)}, want: released},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := verdictOf(test.volume, test.with...)
 			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
 				t.Errorf("verdict (-want +got), message %q:\n%s", v.Message, diff)
+			}
+			if strings.Contains(name, "Argo CD declares") && !strings.Contains(v.Message, "Argo CD (argocd.argoproj.io/tracking-id) now manages them") {
+				t.Errorf("message: got %q, want it to name Argo CD", v.Message)
 			}
 		})
 	}

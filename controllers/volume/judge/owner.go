@@ -146,6 +146,14 @@ func ownerOf(pv *corev1.PersistentVolume) (manager owner, elsewhere bool) {
 
 var lastAppliedOwner = owner{tool: kubectlApply, sign: corev1.LastAppliedConfigAnnotation}
 
+// appliedBy returns the tool that wrote the last applied configuration: Argo CD writes it too.
+func appliedBy(pv *corev1.PersistentVolume) owner {
+	if tracker, tracked := ownerOf(pv); tracked && tracker.tool == argoCD {
+		return tracker
+	}
+	return lastAppliedOwner
+}
+
 // declarerOf searches for a tool that declares the current mount options: another write would start a conflict with it. A tool that only
 // tracks the volume may declare no mount options, or the previous ones.
 func declarerOf(pv *corev1.PersistentVolume) (declarer owner, declared bool) {
@@ -155,7 +163,7 @@ func declarerOf(pv *corev1.PersistentVolume) (declarer owner, declared bool) {
 		}
 	}
 	if list, known := lastAppliedList(pv); isInLastApplied(pv) && (!known || slices.Equal(list, pv.Spec.MountOptions)) {
-		return lastAppliedOwner, true
+		return appliedBy(pv), true
 	}
 	return owner{}, false
 }

@@ -213,6 +213,16 @@ func (ps *Profiles) isRetained(carried []string) bool {
 	})
 }
 
+// isPatching reports whether one of the named profiles writes volumes that Git manages. A GitOps tool then declares the options that the operator
+// wrote: with RespectIgnoreDifferences, Argo CD copies them into the volume that it applies.
+func (ps *Profiles) isPatching(carried []string) bool {
+	patches := func(r v1alpha1.VolumeRule) bool { return r.GitOpsOwned == v1alpha1.GitOpsPatch }
+	return slices.ContainsFunc(carried, func(name string) bool {
+		p := ps.Get(name)
+		return p != nil && slices.ContainsFunc(p.spec.Volumes, patches)
+	})
+}
+
 // WithoutHold returns the profiles without the global pause, and the named profile as if it were not paused, in mode Plan or new. An invalid profile
 // stays held. differs is true if this changes anything.
 func (ps *Profiles) WithoutHold(name string) (acting *Profiles, differs bool) {

@@ -444,7 +444,7 @@ mount: /m: wrong fs type, bad option, bad superblock on /dev/sdb, missing codepa
 func TestFailureTextIsOneShortPrintableLine(t *testing.T) {
 	for message, want := range map[string]string{
 		"exit status 32\nOutput: mount.nfs:\tno":    "exit status 32 Output: mount.nfs: no",
-		"a\x1b[31mred\x07\x00b":                     "a [31mred b",
+		"a\x1b[31mred\x07\x00b":                     "ared b",
 		"right \u202eto left\u2028and a line\u200b": "right to left and a line",
 		strings.Repeat("é", 1000):                   strings.Repeat("é", 126) + "…",
 	} {

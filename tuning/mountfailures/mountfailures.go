@@ -3,8 +3,11 @@
 package mountfailures
 
 import (
+	_ "embed"
 	"regexp"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 )
 
 // Cause is the cause of a failed mount according to a message.
@@ -19,115 +22,35 @@ const (
 	// other options can show the difference.
 	Unknown Cause = "Unknown"
 
-	// unreached means that the server does not respond. It becomes Elsewhere, unless the options contact the server in a different way.
+	// unreached means that the server does not respond, or does not have the path. It becomes Elsewhere, unless the options contact the
+	// server in a different way.
 	unreached Cause = "Unreached"
 )
 
-// row maps a part of a message, in lower case, to its cause.
-type row struct {
-	text  string
-	cause Cause
+// rules contains phrases by their cause.
+type rules struct {
+	// Decisive phrases count anywhere in the message. Otherwise, the last phrase counts.
+	Decisive, Last map[Cause][]string
 }
 
-// rows are in matching order: the first match wins. Sources of the messages:
-//
-//   - kubelet: kubernetes pkg/volume/csi (csi_client.go, csi_attacher.go, csi_mounter.go, csi_plugin.go), pkg/volume/util,
-//     pkg/kubelet/volumemanager, pkg/volume/util/operationexecutor, staging/src/k8s.io/mount-utils;
-//   - nfs: nfs-utils utils/mount/error.c, stropts.c, network.c and support/nfs. EINVAL becomes "an incorrect mount option", and so
-//     does a missing rpc.statd or rpc.gssd, which a previous line reports;
-//   - cifs: cifs-utils mount.cifs.c and resolve_host.c, with strerror(3) of the kernel's error;
-//   - mount: util-linux libmount/src/context_mount.c and hook_mount.c, with the messages of fsconfig(2) in the log of the new mount;
-//   - probe: the trial runner of this operator (agent/host/probe), with the errors of mount(2) and the kernel. It does not use
-//     rpc.statd or rpc.gssd, whose absence mount.nfs also reports as EINVAL;
-//   - grpc: google.golang.org/grpc status codes, as drivers pass them to the kubelet.
-var rows = []row{
-	// kubelet: the driver, the attachment of the volume, other requirements of the pod.
-	{"not found in the list of registered csi drivers", Elsewhere},
-	{"error while dialing", Elsewhere},
-	{"code = unavailable", Elsewhere},
-	{"code = unimplemented", Elsewhere},
-	{"code = unauthenticated", Elsewhere},
-	{"code = resourceexhausted", Elsewhere},
-	{"already exists", Elsewhere},
-	{"operation is already in progress", Elsewhere},
-	{"failed to find the secret", Elsewhere},
-	{"couldn't get secret", Elsewhere},
-	{"references non-existent secret", Elsewhere},
-	{"secretref", Elsewhere},
-	{"configmap", Elsewhere},
-	{"volume attachment is being deleted", Elsewhere},
-	{"volumeattachment", Elsewhere},
-	{"multi-attach error", Elsewhere},
-	{"not yet attached", Elsewhere},
-	{"error processing pvc", Elsewhere},
-	{"object-cache", Elsewhere},
-	{"no space left on device", Elsewhere},
-	{"too many open files", Elsewhere},
-	{"failed to prepare subpath", Elsewhere},
-	{"newmounter initialization failed", Elsewhere},
-	// mount: the node has no helper for the file system; the same message mentions a bad option.
-	{"you might need a /sbin/mount.", Elsewhere},
-	{"executable file not found", Elsewhere},
-	{"unknown filesystem type", Elsewhere},
-	{"special device", Elsewhere},
-	{"already mounted or mount point busy", Elsewhere},
-	{"structure needs cleaning", Elsewhere},
-	{"fsck", Elsewhere},
-	// nfs and cifs: the server is unreachable or unknown, or does not have the mounted path. Options with another version, transport or
-	// port can prevent a response.
-	{"failed to resolve server", Elsewhere},
-	{"could not resolve address", Elsewhere},
-	{"name or service not known", Elsewhere},
-	{"temporary failure in name resolution", Elsewhere},
-	// mount.nfs with retry=0, if no name server responded.
-	{"resource temporarily unavailable", unreached},
-	{"no route to host", unreached},
-	{"network is unreachable", unreached},
-	{"host is down", unreached},
-	{"connection refused", unreached},
-	{"connection reset", unreached},
-	{"connection timed out", unreached},
-	{"connection failed", unreached},
-	{"stale file handle", Elsewhere},
-	{"reason given by server: no such file or directory", Elsewhere},
-	{"no such file or directory", Elsewhere},
-	// Either: a declared version 3 needs rpc.statd, and sec=krb5 needs rpc.gssd. A server rejects unsupported options with the same
-	// message as unauthorized clients, or while it starts.
-	{"rpc.statd is not running", Unknown},
-	{"rpc.gssd", Unknown},
-	{"requested nfs version or transport protocol is not supported", Unknown},
-	{"protocol not supported", Unknown},
-	{"access denied by server", Unknown},
-	{"permission denied", Unknown},
-	{"operation not permitted", Unknown},
-	{"timed out", unreached},
-	// csi-driver-nfs and csi-driver-smb, WaitUntilTimeout and mountWithTimeout: mount did not return.
-	{"timeout after", unreached},
-	{"deadlineexceeded", unreached},
-	{"deadline exceeded", unreached},
-	// The options.
-	{"an incorrect mount option was specified", Options},
-	{"unknown parameter", Options},
-	{"bad value for", Options},
-	{"unsupported parameter", Options},
-	{"unrecognized mount option", Options},
-	{"unknown mount option", Options},
-	{"invalid mount option", Options},
-	{"bad nfs mount parameter", Options},
-	{"conflicting nfs version options", Options},
-	{"conflicting mount options", Options},
-	{"mount options are not supported", Options},
-	{"multiple version options not permitted", Options},
-	{"parsing error on", Options},
-	{"mount error(22): invalid argument", Options},
-	{"mount(2): invalid argument", Options},
+//go:embed rules.yaml
+var document []byte
+
+var known = readRules()
+
+func readRules() (r rules) {
+	if err := yaml.UnmarshalStrict(document, &r); err != nil {
+		panic("rules of mount failures: " + err.Error())
+	}
+	return r
 }
 
 // CauseOf returns the cause of a failed mount according to a message. changesTransport reports whether the options use another version,
-// transport or port, or more connections than the previous options. If so, the options can be the reason that the server does not
-// respond.
+// transport, port or security, or more connections than the previous options. If so, the options can be the reason that the server does
+// not respond, or does not have the path.
 func CauseOf(message string, changesTransport bool) Cause {
-	switch cause := find(message); {
+	cause := known.find(condense(message))
+	switch {
 	case cause != unreached:
 		return cause
 	case changesTransport:
@@ -136,19 +59,61 @@ func CauseOf(message string, changesTransport bool) Cause {
 	return Elsewhere
 }
 
-// command matches the text before the output of a command that the kubelet or a driver ran.
-var command = regexp.MustCompile(`(?s)^.*Mounting command: .*?Output: (Running scope as unit: \S+\s+)?`)
-
-// Brief returns the output of mount if the message contains it, otherwise the message. The message of a condition has no space for
-// both.
-func Brief(message string) string { return command.ReplaceAllString(message, "") }
-
-func find(message string) Cause {
-	message = strings.ToLower(message)
-	for _, r := range rows {
-		if strings.Contains(message, r.text) {
-			return r.cause
+// find returns the cause of the decisive phrase, or of the phrase that ends last; of two phrases with the same end, the longer one.
+func (r rules) find(text string) Cause {
+	for cause, phrases := range r.Decisive {
+		for _, phrase := range phrases {
+			if strings.Contains(text, phrase) {
+				return cause
+			}
 		}
 	}
-	return Unknown
+	found, end, length := Unknown, 0, 0
+	for cause, phrases := range r.Last {
+		for _, phrase := range phrases {
+			at := strings.LastIndex(text, phrase) + len(phrase)
+			if strings.Contains(text, phrase) && (at > end || at == end && len(phrase) > length) {
+				found, end, length = cause, at, len(phrase)
+			}
+		}
+	}
+	return found
+}
+
+var (
+	// command matches the text before the output of a command that the kubelet or a driver ran.
+	command = regexp.MustCompile(`(?s)^.*Mounting command: .*?Output: `)
+	// progress matches reports of commands around mount, and colors.
+	progress = regexp.MustCompile(`(?i)Running (?:scope )?as unit:? \S+\s*|Created symlink \S+ (?:→|->) \S+\s*|` +
+		`Mount attempt \d+/\d+ failed due to .*?before next attempt\.?\s*|\x1b?\[[0-9;]*m`)
+
+	escape = regexp.MustCompile(`\\+[nrt"]`)
+	quoted = regexp.MustCompile(`"[^"]*"|(?:^|[\s(=:,])'[^']*'|` + "`[^`]*`")
+	// inner matches a quoted message, which has a colon and a blank. Names do not have them, and paths can have them.
+	inner = regexp.MustCompile(`(?s)^(?:[^/\\]|/\S*bin/).*: `)
+	// names matches lists of names, arguments, paths and servers with a path.
+	names = regexp.MustCompile(`volumes=\[[^\]]*\]|volume\([^)]*\)|args: \[[^\]]*\]|while mounting .*|mounting .* failed|(?:^|\s)(?:[(/]*/\S*|\S*(?::/|\\)\S*)`)
+)
+
+// Brief returns the output of mount if the message contains it, otherwise the message. The message of a condition has no space for
+// both. It omits reports of progress.
+func Brief(message string) string {
+	return progress.ReplaceAllString(command.ReplaceAllString(message, ""), "")
+}
+
+// condense returns the words of a message in lower case, without names: names of volumes, servers and paths can contain any word.
+func condense(message string) string {
+	text := escape.ReplaceAllStringFunc(Brief(message), func(s string) string {
+		if strings.HasSuffix(s, `"`) {
+			return `"`
+		}
+		return "\n"
+	})
+	text = quoted.ReplaceAllStringFunc(text, func(s string) string {
+		if text := strings.Trim(s, "\"'` \t\n(=:,"); inner.MatchString(text) {
+			return " " + text + " "
+		}
+		return " "
+	})
+	return strings.Join(strings.Fields(strings.ToLower(names.ReplaceAllString(text, " "))), " ")
 }

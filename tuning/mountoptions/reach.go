@@ -1,11 +1,11 @@
 package mountoptions
 
-// transportKeys contains the keys for the address, the protocol and the number of the server connections. A different value
-// can make a server unreachable. Keys of NFS come first, then additional keys of SMB.
+// transportKeys contains the keys for the address, the protocol, the security and the number of the server connections. A different
+// value can make a server, or a path on it, unreachable. Keys of NFS come first, then additional keys of SMB.
 var transportKeys = []string{
 	keyProto, "port", keyVersion, keyMinorVersion, keyNconnect, keyMaxConnect, keyResvPort, "xprtsec", "mountport", "mountproto", "mountvers",
-	"mounthost",
-	"multichannel", "max_channels", "rdma",
+	"mounthost", keySec,
+	"multichannel", "max_channels", "rdma", "seal", "sign",
 }
 
 // ChangesTransport reports whether two sets of options contact the server in different ways. A server that does not
@@ -14,7 +14,8 @@ func (p Protocol) ChangesTransport(before, list []string) bool {
 	t := tableOf(p)
 	previous, current := t.resolve(Parse(before)), t.resolve(Parse(list))
 	for _, key := range transportKeys {
-		if previous[key] != current[key] {
+		from, wasSet := previous[key]
+		if to, isSet := current[key]; from != to || wasSet != isSet {
 			return true
 		}
 	}

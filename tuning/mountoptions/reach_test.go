@@ -2,7 +2,7 @@ package mountoptions
 
 import "testing"
 
-func TestAsksOtherwise(t *testing.T) {
+func TestChangesTransport(t *testing.T) {
 	for name, test := range map[string]struct {
 		protocol     Protocol
 		before, list []string

@@ -146,7 +146,7 @@ func (t *table) isKnown(key string) bool {
 	}
 	// Some keys are not the name of an option: noatime, relatime and strictatime share one key.
 	for _, s := range t.specs {
-		if s.key == key {
+		if s.Key == key {
 			return true
 		}
 	}

@@ -33,8 +33,8 @@ func (p Protocol) Known() []Known {
 	t := tableOf(p)
 	var all []Known
 	for name, s := range t.specs {
-		known := Known{Name: name, Key: s.key, TakesEffect: p.Effect(name), Hazard: s.warning, Note: s.note, Since: s.firstKernel, Source: t.source,
-			Values: s.values(), Default: cmp.Or(s.initial, t.timerDefaults[s.key], t.hidden[s.key])}
+		known := Known{Name: name, Key: s.Key, TakesEffect: p.Effect(name), Hazard: s.Warning, Note: s.Note, Since: s.Since, Source: t.source,
+			Values: s.values(), Default: cmp.Or(s.Initial, t.timerDefaults[s.Key], t.hidden[s.Key])}
 		all = append(all, known)
 	}
 	reasons := maps.Clone(alwaysRejected)

@@ -9,6 +9,7 @@
 package mountoptions
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,7 +116,7 @@ func Nconnect(options []string) (int, bool) {
 		return 0, false
 	}
 	n, err := decimal.Parse(value)
-	if s := nfs.specs[keyNconnect]; err != nil || n < s.min || n > s.max {
+	if s := nfs.specs[keyNconnect]; err != nil || n < s.Min || n > s.Max {
 		return 0, false
 	}
 	return int(n), true
@@ -162,7 +163,7 @@ func Effect(option string) v1alpha1.SettingEffect { return NFS.Effect(option) }
 // The key of an unknown option is its name.
 func (t *table) keyOf(o Option) string {
 	if s, ok := t.specs[o.Name]; ok {
-		return s.key
+		return s.Key
 	}
 	return o.Name
 }
@@ -190,18 +191,17 @@ func (t *table) resolve(options []Option) map[string]string {
 		key, value := t.keyOf(o), o.Value
 		s, known := t.specs[o.Name]
 		if known && !o.HasValue {
-			value = s.value
+			value = s.Value
 		}
+		value = s.meaning(value)
 		if twin := twins[o.Name]; twin != "" && !o.HasValue {
 			value = twin
 		}
 		switch {
 		case key == keyActimeo:
 			t.setTimers(state, value)
-		case known && s.kind == size:
+		case known && s.Kind == size:
 			state[key] = inBytes(value)
-		case key == keyLookupCache && value == "positive":
-			state[key] = "pos"
 		case key == keyLock:
 			state[key], state[keyLocalLock] = value, localLocks[value]
 		case key == keyLocalLock:
@@ -214,6 +214,11 @@ func (t *table) resolve(options []Option) map[string]string {
 		resolveVersion(state)
 	}
 	return state
+}
+
+// meaning returns a value as the kernel shows it.
+func (s spec) meaning(value string) string {
+	return cmp.Or(s.Same[value], s.Same["*"], value)
 }
 
 // localLocks maps lock and nolock to the resulting local_lock (kernel, fs/nfs/fs_context.c; nolock shows

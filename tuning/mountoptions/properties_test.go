@@ -25,14 +25,14 @@ func drawKnown(t *rapid.T, p Protocol, label string) []string {
 		name := rapid.SampledFrom(names).Draw(t, "name")
 		s, known := table.specs[name]
 		switch {
-		case !known || s.kind == flag:
+		case !known || s.Kind == flag:
 			return name
-		case s.kind == count:
-			return fmt.Sprintf("%s=%d", name, rapid.SampledFrom([]int64{s.min, s.max, min(s.min+7, s.max)}).Draw(t, "count"))
-		case s.kind == size:
+		case s.Kind == count:
+			return fmt.Sprintf("%s=%d", name, rapid.SampledFrom([]int64{s.Min, s.Max, min(s.Min+7, s.Max)}).Draw(t, "count"))
+		case s.Kind == size:
 			return fmt.Sprintf("%s=%s", name, rapid.SampledFrom([]string{"32k", "32768", "256k"}).Draw(t, "size"))
 		}
-		return name + "=" + rapid.SampledFrom(s.words).Draw(t, "word")
+		return name + "=" + rapid.SampledFrom(s.Words).Draw(t, "word")
 	})
 	return rapid.SliceOfN(option, 0, 8).Draw(t, label)
 }

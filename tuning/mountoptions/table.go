@@ -1,8 +1,12 @@
 package mountoptions
 
 import (
+	"cmp"
+	_ "embed"
 	"maps"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 )
 
 // Keys that the code refers to.
@@ -40,6 +44,8 @@ type table struct {
 	specs map[string]spec
 	// rejected contains the options of this protocol that profiles must not set, with the reason.
 	rejected map[string]string
+	// warns returns the warning for a specific value, by key.
+	warns map[string]func(Option) string
 	// timers are the timers of the attribute cache that actimeo sets, in output order.
 	timers []string
 	// timerDefaults are the kernel's defaults in seconds.
@@ -80,59 +86,99 @@ func tableOf(p Protocol) *table {
 	return &table{}
 }
 
-type kind int
-
+// Kinds of options. An option without a kind is a flag.
 const (
-	flag kind = iota
-	count
-	word
-	words // several, separated by colons
-	size  // a power of two in bytes, or with the suffix k, m or g
+	flag  = ""
+	count = "count"
+	word  = "word"
+	words = "words" // several, separated by colons
+	size  = "size"  // a power of two in bytes, or with the suffix k, m or g
 )
 
+// spec describes an option that profiles can set.
 type spec struct {
-	// key is the subject of the option.
-	key string
-	// value is the value of key that a flag sets.
-	value string
-	kind  kind
-	// min and max are the bounds of a count, in unit.
-	min, max int64
-	unit     string
-	words    []string
-	// removed contains words that only old kernels accepted, with the message for the user.
-	removed map[string]string
-	// initial is the kernel's default if hidden and timerDefaults do not contain it.
-	initial string
-	// firstKernel is the first kernel that has the option. Empty if all kernels from 5.10 to 7.3 have it.
-	firstKernel string
-	// warning is the warning for every use of the option.
-	warning string
-	// caution returns the warning for a specific value. May be nil.
-	caution func(Option) string
-	// note is additional information that is not a warning.
-	note string
+	// Key is the subject of the option.
+	Key string
+	// Value is the value of Key that the option sets if it has no value.
+	Value string
+	Kind  string
+	// Min and Max are the bounds of a count, in Unit.
+	Min, Max int64
+	Unit     string
+	// Words are the accepted values; "*" is any text.
+	Words []string
+	// Same maps values to other values with the same meaning, as the kernel shows them; "*" is any value.
+	Same map[string]string
+	// Removed contains words that only old kernels accepted, with the message for the user.
+	Removed map[string]string
+	// Initial is the kernel's default if hidden and timerDefaults do not contain it.
+	Initial string
+	// Since is the first kernel that has the option. Empty if all kernels from 5.10 to 7.3 have it.
+	Since string
+	// Warning is the warning for every use of the option.
+	Warning string
+	// Note is additional information that is not a warning.
+	Note string
 }
 
-const (
-	refuseProtection = "weakens the protection of the mount; leave it out"
-	refuseLabel      = "sets SELinux labels"
-	refuseAddress    = "sets which server is mounted and how it is reached; only the volume itself may set that"
-	refuseHelper     = "is for the mount command, not for the file system"
-)
+// section is a section of options.yaml. Refused contains options that profiles must not set, separated by blanks, by the reason.
+type section struct {
+	Source  string
+	Options map[string]spec
+	Refused map[string]string
+}
+
+//go:embed options.yaml
+var document []byte
+
+var documents = readDocuments()
+
+func readDocuments() (sections map[string]section) {
+	if err := yaml.UnmarshalStrict(document, &sections); err != nil {
+		panic("table of mount options: " + err.Error())
+	}
+	return sections
+}
+
+// read completes a table with a section of options.yaml. It keeps the options that the table already has.
+func read(name string, t *table) *table {
+	if t.specs == nil {
+		t.specs = specsOf("common")
+	}
+	if name == "XFS" || name == "local" {
+		maps.Copy(t.specs, specsOf("local"))
+	}
+	t.specs, t.source = overlay(t.specs, specsOf(name)), documents[name].Source
+	t.rejected = overlay(t.rejected, refusedBy(name))
+	return t
+}
+
+func specsOf(name string) map[string]spec {
+	specs := map[string]spec{}
+	for option, s := range documents[name].Options {
+		s.Key = cmp.Or(s.Key, option)
+		if s.Kind == flag {
+			s.Value = cmp.Or(s.Value, option)
+		}
+		specs[option] = s
+	}
+	return specs
+}
+
+func refusedBy(name string) map[string]string {
+	reasons := map[string]string{}
+	for reason, options := range documents[name].Refused {
+		for option := range strings.FieldsSeq(options) {
+			reasons[option] = reason
+		}
+	}
+	return reasons
+}
+
+const refuseHelper = "is for the mount command, not for the file system"
 
 // alwaysRejected contains options that profiles must not set for any protocol, with the reason.
-var alwaysRejected = map[string]string{
-	"suid": refuseProtection, "dev": refuseProtection, "exec": refuseProtection, "defaults": "includes suid, dev and exec",
-	"context": refuseLabel, "fscontext": refuseLabel, "defcontext": refuseLabel, "rootcontext": refuseLabel, "seclabel": refuseLabel,
-	"user": refuseProtection, "users": refuseProtection, "owner": refuseProtection, "group": refuseProtection,
-	"addr": refuseAddress, "clientaddr": refuseAddress, "mountaddr": refuseAddress, "mounthost": refuseAddress,
-	"port": refuseAddress, "mountport": refuseAddress, "mountproto": refuseAddress, "mountvers": refuseAddress,
-	"remount": refuseHelper, "bind": refuseHelper, "rbind": refuseHelper, "move": refuseHelper, "auto": refuseHelper, "noauto": refuseHelper,
-	"comment": refuseHelper, "fg": refuseHelper,
-	"bg":     "reports success before anything is mounted",
-	"sloppy": "hides options that the kernel does not know",
-}
+var alwaysRejected = refusedBy("common")
 
 // rejectionReason returns the reason why profiles must not set an option. Empty if they can.
 func (t *table) rejectionReason(o Option) string {
@@ -145,51 +191,20 @@ func (t *table) rejectionReason(o Option) string {
 	return alwaysRejected[o.Name]
 }
 
-// common are options that all file systems support.
-var common = map[string]spec{
-	"sync":    {key: keySync, value: "sync", warning: "makes every write wait for the server"},
-	"async":   {key: keySync, value: "async"},
-	"ro":      {key: "rw", value: "ro", warning: "makes the mount read-only: pods that write to it fail"},
-	"rw":      {key: "rw", value: "rw"},
-	"nosuid":  {key: "suid", value: "nosuid"},
-	"nodev":   {key: "dev", value: "nodev"},
-	"noexec":  {key: "exec", value: "noexec"},
-	"_netdev": {key: "_netdev", value: "_netdev"},
-	"nofail":  {key: "nofail", value: "nofail"},
-}
-
 // twins are flags of each mount, on all file systems. The kernel shows their negation when they are off: nosuid, nodev and noexec.
 var twins = map[string]string{"suid": "suid", "dev": "dev", "exec": "exec"}
 
-func withTwins(hidden map[string]string) map[string]string {
-	all := maps.Clone(twins)
-	maps.Copy(all, hidden)
+func withTwins(hidden map[string]string) map[string]string { return overlay(twins, hidden) }
+
+func overlay[V any](base, additional map[string]V) map[string]V {
+	all := map[string]V{}
+	maps.Copy(all, base)
+	maps.Copy(all, additional)
 	return all
 }
-
-// withCommon adds the common options to the options of a protocol, which have priority.
-func withCommon(specs map[string]spec) map[string]spec { return overlay(common, specs) }
-
-func overlay(base, specs map[string]spec) map[string]spec {
-	all := maps.Clone(base)
-	maps.Copy(all, specs)
-	return all
-}
-
-// local are options that all file systems on block devices support.
-var local = withCommon(map[string]spec{
-	"noatime":     {key: "atime", value: "noatime", note: "Includes nodiratime."},
-	"relatime":    {key: "atime", value: "relatime"},
-	"strictatime": {key: "atime", value: "strictatime", warning: "updates the access time on every read"},
-	"diratime":    {key: "diratime", value: "diratime"},
-	"nodiratime":  {key: "diratime", value: "nodiratime"},
-	"lazytime":    {key: "lazytime", value: "lazytime"},
-})
 
 // generic is based on mount(8): flags of the kernel's VFS layer.
-var generic = &table{
-	source:  "mount(8), filesystem-independent mount options",
-	specs:   local,
+var generic = read("local", &table{
 	unknown: "is not an option that every file system supports: for options of XFS, set fsType xfs",
 	implied: map[string]string{"nodiratime": "noatime"},
 	never:   map[string]bool{"_netdev": true, "nofail": true},
@@ -197,4 +212,4 @@ var generic = &table{
 	checks:  []func(*table, []Option) []Problem{checkTwice, checkImplied},
 
 	protections: []protection{access},
-}
+})

@@ -65,21 +65,23 @@ func (t *table) validateOption(text string, o Option) string {
 		return t.explainUnknown(o)
 	}
 	switch {
-	case s.kind == flag && o.HasValue:
+	case s.Kind == flag && o.HasValue && len(s.Words) == 0:
 		return "does not accept a value: write " + o.Name
-	case s.kind != flag && o.Value == "":
+	case !o.HasValue && s.Value != "" || o.Value != "" && slices.Contains(s.Words, "*"):
+		return ""
+	case o.Value == "":
 		return "needs a value: " + s.expects()
-	case s.kind == count:
+	case s.Kind == count:
 		return validateCount(s, o)
-	case s.kind == size:
+	case s.Kind == size:
 		return validateSize(s, o)
-	case s.kind == word && s.removed[o.Value] != "":
-		return s.removed[o.Value] + ": " + s.expects()
-	case s.kind == word && !slices.Contains(s.words, o.Value):
+	case s.Kind == word && s.Removed[o.Value] != "":
+		return s.Removed[o.Value] + ": " + s.expects()
+	case (s.Kind == word || s.Kind == flag) && !slices.Contains(s.Words, o.Value):
 		return s.expects()
-	case s.kind == words:
+	case s.Kind == words:
 		for w := range strings.SplitSeq(o.Value, ":") {
-			if !slices.Contains(s.words, w) {
+			if !slices.Contains(s.Words, w) {
 				return s.expects() + ", several separated by colons"
 			}
 		}
@@ -93,7 +95,7 @@ func validateCount(s spec, o Option) string {
 	if errors.As(err, &syntax) {
 		return syntax.Reason + "; the kernel accepts nothing else"
 	}
-	if n < s.min || n > s.max {
+	if n < s.Min || n > s.Max {
 		return s.expects()
 	}
 	return ""
@@ -101,7 +103,7 @@ func validateCount(s spec, o Option) string {
 
 func validateSize(s spec, o Option) string {
 	n := number(inBytes(o.Value))
-	if n < s.min || n > s.max || n&(n-1) != 0 {
+	if n < s.Min || n > s.Max || n&(n-1) != 0 {
 		return s.expects()
 	}
 	return ""
@@ -129,28 +131,26 @@ func inBytes(text string) string {
 }
 
 func (s spec) expects() string {
-	if s.kind == size {
-		return fmt.Sprintf("must be a power of two from %dk to %dk, or the same in bytes", s.min>>10, s.max>>10)
+	if s.Kind == size {
+		return fmt.Sprintf("must be a power of two from %dk to %dk, or the same in bytes", s.Min>>10, s.Max>>10)
 	}
-	if s.kind == count {
-		return strings.TrimSpace(fmt.Sprintf("must be %d to %d %s", s.min, s.max, s.unit))
+	if s.Kind == count {
+		return strings.TrimSpace(fmt.Sprintf("must be %d to %d %s", s.Min, s.Max, s.Unit))
 	}
-	return "must be one of " + strings.Join(s.words, ", ")
+	return "must be one of " + strings.Join(s.Words, ", ")
 }
 
 // values describes the accepted values of the option. Empty for a flag.
 func (s spec) values() string {
-	switch s.kind {
-	case flag:
-		return ""
+	switch s.Kind {
 	case count:
-		return strings.TrimSpace(fmt.Sprintf("%d–%d %s", s.min, s.max, s.unit))
+		return strings.TrimSpace(fmt.Sprintf("%d–%d %s", s.Min, s.Max, s.Unit))
 	case size:
-		return fmt.Sprintf("a power of two from %dk to %dk, or the same in bytes", s.min>>10, s.max>>10)
+		return fmt.Sprintf("a power of two from %dk to %dk, or the same in bytes", s.Min>>10, s.Max>>10)
 	case words:
-		return strings.Join(s.words, ", ") + "; several separated by colons"
+		return strings.Join(s.Words, ", ") + "; several separated by colons"
 	default:
-		return strings.Join(s.words, ", ")
+		return strings.Join(s.Words, ", ")
 	}
 }
 
@@ -165,18 +165,18 @@ func (t *table) explainUnknown(o Option) string {
 	if closest, ok := suggest.Closest(o.Name, names); ok {
 		return "is unknown. Did you mean " + closest + "?"
 	}
-	return "is unknown: mount fails on options that the kernel does not know"
+	return "is unknown to this version of the operator, and mount fails on options that the kernel does not know"
 }
 
 // cautions returns the warnings about one option, independent of the other options.
 func (t *table) cautions(o Option) []string {
 	s := t.specs[o.Name]
 	var messages []string
-	if s.warning != "" {
-		messages = append(messages, s.warning)
+	if s.Warning != "" {
+		messages = append(messages, s.Warning)
 	}
-	if s.caution != nil {
-		if message := s.caution(o); message != "" {
+	if warn := t.warns[s.Key]; warn != nil {
+		if message := warn(o); message != "" {
 			messages = append(messages, message)
 		}
 	}

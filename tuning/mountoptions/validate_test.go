@@ -119,7 +119,7 @@ func TestValidateNeverPassesAnUnsafeByte(t *testing.T) {
 				return
 			}
 		}
-		if o := parseOne(text); !safe.MatchString(text) || nfs.rejectionReason(o) != "" || nfs.specs[o.Name].key == "" {
+		if o := parseOne(text); !safe.MatchString(text) || nfs.rejectionReason(o) != "" || nfs.specs[o.Name].Key == "" {
 			t.Fatalf("got %q accepted", text)
 		}
 	})

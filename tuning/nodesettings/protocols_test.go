@@ -48,15 +48,15 @@ func TestValidateBySelector(t *testing.T) {
 	}{
 		"an option of both protocols": {at(azure, "actimeo=30"), nil},
 		"an option of one of them": {at(azure, "actimeo=30", "nconnect=4"),
-			[]string{"warning: spec.volumes[0].mountOptions[1]: SMB: is unknown: mount fails on options that the kernel does not know; set the protocol in selector.protocols, or the file system in selector.fsTypes"}},
+			[]string{"warning: spec.volumes[0].mountOptions[1]: SMB: is unknown to this version of the operator, and mount fails on options that the kernel does not know; set the protocol in selector.protocols, or the file system in selector.fsTypes"}},
 		"an option of none": {at(azure, "logbsize=256k"), []string{
-			"error: spec.volumes[0].mountOptions[0]: NFS: is unknown: mount fails on options that the kernel does not know",
-			"error: spec.volumes[0].mountOptions[0]: SMB: is unknown: mount fails on options that the kernel does not know"}},
+			"error: spec.volumes[0].mountOptions[0]: NFS: is unknown to this version of the operator, and mount fails on options that the kernel does not know",
+			"error: spec.volumes[0].mountOptions[0]: SMB: is unknown to this version of the operator, and mount fails on options that the kernel does not know"}},
 		"options of EFS in a rule for EFS": {at(v1alpha1.VolumeSelector{Drivers: []string{"efs.csi.aws.com"}}, "tls", "iam"), nil},
 		"options of EFS in a rule for all NFS": {at(v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}, "iam"), []string{
-			"error: spec.volumes[0].mountOptions[0]: is unknown: mount fails on options that the kernel does not know; EFS's client accepts it: use a separate rule whose selector.drivers is [efs.csi.aws.com]"}},
+			"error: spec.volumes[0].mountOptions[0]: is unknown to this version of the operator, and mount fails on options that the kernel does not know; EFS's client accepts it: use a separate rule whose selector.drivers is [efs.csi.aws.com]"}},
 		"options of EFS in a rule for another driver too": {at(v1alpha1.VolumeSelector{Drivers: []string{"efs.csi.aws.com", "nfs.csi.k8s.io"}}, "iam"), []string{
-			"error: spec.volumes[0].mountOptions[0]: is unknown: mount fails on options that the kernel does not know; EFS's client accepts it: use a separate rule whose selector.drivers is [efs.csi.aws.com]"}},
+			"error: spec.volumes[0].mountOptions[0]: is unknown to this version of the operator, and mount fails on options that the kernel does not know; EFS's client accepts it: use a separate rule whose selector.drivers is [efs.csi.aws.com]"}},
 		"how EFS is reached is the volume's": {at(v1alpha1.VolumeSelector{Drivers: []string{"efs.csi.aws.com"}}, "mounttargetip=10.0.0.1"), []string{
 			"error: spec.volumes[0].mountOptions[0]: is rejected: it sets which server is mounted and how it is reached; only the volume itself may set that"}},
 		"connections of VAST in a rule for VAST": {at(v1alpha1.VolumeSelector{Drivers: []string{"csi.vastdata.com"}}, "nconnect=32", "remoteports=dns"), nil},
@@ -80,7 +80,7 @@ func TestValidateBySelector(t *testing.T) {
 		"a timer alone on Azure Files": {at(azureNFS, "acregmax=90"), []string{
 			"error: spec.volumes[0].mountOptions[0]: file.csi.azure.com: does not take effect: with the options that the driver adds, or in its order, acregmax is 30"}},
 		"an NFS option where XFS is named": {at(v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}, "nocto"),
-			[]string{"error: spec.volumes[0].mountOptions[0]: is unknown: mount fails on options that the kernel does not know"}},
+			[]string{"error: spec.volumes[0].mountOptions[0]: is unknown to this version of the operator, and mount fails on options that the kernel does not know"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, test.got, cmpopts.EquateEmpty()); diff != "" {

@@ -25,6 +25,8 @@ const (
 	IntegerList Kind = "IntegerList"
 	// Text is one word.
 	Text Kind = "Text"
+	// Ports are ports and ranges of ports in ascending order, separated by commas, as the kernel shows them.
+	Ports Kind = "Ports"
 	// Flag is 0 or 1.
 	Flag Kind = "Flag"
 	// ProfileName is the name of a tuned profile.
@@ -123,6 +125,8 @@ func (p Parameter) Values() string {
 			values += fmt.Sprintf(", a range of at least %d", p.LeastSpan)
 		}
 		return values
+	case Ports:
+		return "ports and ranges in ascending order, for example 10250,30000-32767"
 	case Identity:
 		return string(v1alpha1.NFS4UniqueIDFromNode)
 	case ProfileName:
@@ -198,6 +202,10 @@ var parameters = []Parameter{
 			"has NFS mounts. A value that is written to /sys/fs/nfs/net/nfs_client/identifier takes precedence.",
 		Source: "kernel Documentation/filesystems/nfs/client-identifier.rst; fs/nfs/nfs4proc.c, nfs4_get_uniquifier"},
 
+	{Key: ModuleKey("nfsv4", "directory_delegations"), Kind: Flag, Max: 1, Default: "1", TakesEffect: v1alpha1.EffectLive, Module: "nfsv4", Since: "6.19",
+		Note:   "0 avoids errors with NFS servers on Ganesha before 9.11. Directories that already have a delegation keep it.",
+		Source: "kernel fs/nfs/nfs4proc.c; nfs-ganesha#1385"},
+
 	slotTable("tcp_max_slot_table_entries", "65536", 16, "The number of slots that a TCP connection can grow to; tcp_slot_table_entries wins "+
 		"if it is larger."),
 	slotTable("tcp_slot_table_entries", "2", 2, "The number of slots that a TCP connection starts with."),
@@ -234,6 +242,8 @@ var parameters = []Parameter{
 		Hazard: "A wider range than 32768 60999 includes ports that NodePort services (30000 to 32767), the kubelet and host daemons listen on, " +
 			"unless net.ipv4.ip_local_reserved_ports covers them. NFS from privileged ports does not use this range.",
 		Note: "The kernel prefers one even and one odd port.", Source: sourceIPSysctl + "; kubernetes/kubernetes#111682"}),
+	sysctl(Parameter{Key: "net.ipv4.ip_local_reserved_ports", Kind: Ports, Min: 1, Max: 65535,
+		Note: "Connections do not use these ports unless they ask for them. List the ports of NodePort services and daemons.", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.route.flush", Kind: Integer, Min: 1, Max: 1, TakesEffect: v1alpha1.EffectAction,
 		Hazard: "An action, not a state: it is executed once and cannot be read back.", Source: sourceIPSysctl + "; mode 0200"}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_dsack", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, needless retransmissions are not detected " +
@@ -267,8 +277,13 @@ var parameters = []Parameter{
 		Low: []int64{0, 16384, 65536}, LowHazard: lowTCPBuffers,
 		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. Affects only sockets opened afterwards.",
 		Source: sourceIPSysctl + "; include/net/sock.h, SOCK_MIN_SNDBUF"}),
+	sysctl(Parameter{Key: "vm.dirty_background_bytes", Kind: Integer, Min: 1, Max: 1 << 40, Unit: "bytes",
+		Note: "Setting it clears vm.dirty_background_ratio. Must be lower than vm.dirty_bytes.", Source: sourceVM}),
 	sysctl(Parameter{Key: "vm.dirty_background_ratio", Kind: Integer, Min: 0, Max: 100, Unit: "percent of available memory", Default: "10",
 		Note: "Setting it clears vm.dirty_background_bytes. The tuned profile latency-performance sets one or the other too.", Source: sourceVM}),
+	sysctl(Parameter{Key: "vm.dirty_bytes", Kind: Integer, Min: 8192, Max: 1 << 40, Unit: "bytes",
+		Least: []int64{16 << 20}, LeastReason: "all writers of the node share these bytes, and each write waits for the disk or server once they are used",
+		Note: "Setting it clears vm.dirty_ratio. Limits unwritten data in bytes where a percentage is too much on large nodes.", Source: sourceVM}),
 	sysctl(Parameter{Key: "vm.dirty_expire_centisecs", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "hundredths of a second", Default: "3000",
 		Source: sourceVM}),
 	sysctl(Parameter{Key: "vm.dirty_ratio", Kind: Integer, Min: 0, Max: 100, Unit: "percent of available memory", Default: "20",

@@ -185,6 +185,8 @@ func (p Parameter) validate(value string) string {
 		return validateHostValue(p.Kind, value)
 	case IntegerList:
 		return p.validateList(value)
+	case Ports:
+		return p.validatePorts(value)
 	case Integer, Flag:
 		_, reason := p.number(value)
 		return reason
@@ -208,6 +210,27 @@ func (p Parameter) validateList(value string) string {
 			return "no number may be smaller than the number before it"
 		}
 		last = n
+	}
+	return ""
+}
+
+// validatePorts accepts only the form that the kernel shows. It merges adjacent ports and ranges.
+func (p Parameter) validatePorts(value string) string {
+	last := int64(-1)
+	for part := range strings.SplitSeq(value, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		first, reason := p.number(from)
+		end := first
+		if isRange && reason == "" {
+			end, reason = p.number(to)
+		}
+		switch {
+		case reason != "":
+			return fmt.Sprintf("port %q %s", part, reason)
+		case first <= last+1 || isRange && end <= first:
+			return "must be ports and ranges in ascending order, without overlap, for example 10250,30000-32767: join adjacent ports in a range"
+		}
+		last = end
 	}
 	return ""
 }

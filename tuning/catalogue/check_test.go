@@ -172,3 +172,32 @@ func TestOneIdentityForAllNodesIsRejected(t *testing.T) {
 		}
 	}
 }
+
+func TestPortsAreInTheFormOfTheKernel(t *testing.T) {
+	key := SysctlKey("net.ipv4.ip_local_reserved_ports")
+	for value, accepted := range map[string]bool{
+		"10250": true, "10250,30000-32767": true, "1-65535": true, "10,12,14-20": true,
+		"": false, "30000-32767,10250": false, "10,11": false, "10-20,21": false, "10-20,15": false, "20-10": false, "10-10": false, "0": false,
+		"65536": false, "10-65536": false, "10-20-30": false, "10,": false, ",10": false, "10k": false, "10, 12": false,
+	} {
+		if err := (AllowList{}).Check(key, value); (err == nil) != accepted {
+			t.Errorf("%q: got error %v, want accepted %t", value, err, accepted)
+		}
+	}
+}
+
+func TestLimitsInBytesAndDirectoryDelegations(t *testing.T) {
+	for key, value := range map[string]string{
+		"sysctl/vm.dirty_bytes": "1073741824", "sysctl/vm.dirty_background_bytes": "268435456",
+		"module/nfsv4/directory_delegations": "0",
+	} {
+		if err := (AllowList{}).Check(key, value); err != nil {
+			t.Error(err)
+		}
+	}
+	for key, value := range map[string]string{"sysctl/vm.dirty_bytes": "4096", "module/nfsv4/directory_delegations": "N"} {
+		if err := (AllowList{}).Check(key, value); err == nil {
+			t.Errorf("got %s=%s accepted", key, value)
+		}
+	}
+}

@@ -106,6 +106,16 @@ var (
 	smbLine = regexp.MustCompile(`^CIFS:? VFS: (?:\\\\|Server )(\S+) has not responded in \d+ seconds`)
 )
 
+// escaped matches a byte that the kernel writes as a number: a backslash, and all bytes that cannot be printed.
+var escaped = regexp.MustCompile(`\\x[0-9a-f]{2}`)
+
+func unescape(text string) string {
+	return escaped.ReplaceAllStringFunc(text, func(code string) string {
+		value, _ := strconv.ParseUint(code[2:], 16, 8)
+		return string([]byte{byte(value)})
+	})
+}
+
 // parseRecord parses "PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;TEXT" (Documentation/ABI/testing/dev-kmsg).
 func parseRecord(record string, up time.Duration) (Line, bool) {
 	head, text, found := strings.Cut(strings.TrimRight(record, "\n"), ";")
@@ -113,6 +123,7 @@ func parseRecord(record string, up time.Duration) (Line, bool) {
 	if !found || len(fields) < 3 {
 		return Line{}, false
 	}
+	text = unescape(text)
 	var line Line
 	if m := nfsLine.FindStringSubmatch(text); m != nil {
 		line = Line{Server: m[1], Responds: m[2] == "OK"}

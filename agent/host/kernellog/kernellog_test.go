@@ -46,7 +46,10 @@ func TestReadReturnsOnlyServerMessages(t *testing.T) {
 		"5,3,950500000,-;nfs: server 10.0.0.2 not responding, timed out",
 		"5,4,990500000,-;nfs: server filer1 OK",
 		"5,5,990500000,-;lockd: server filer1 not responding, still trying",
-		`3,6,999500000,-;CIFS: VFS: \\smb1 has not responded in 180 seconds. Reconnecting...`,
+		// /dev/kmsg writes a backslash as a number (msg_print_ext_body in kernel/printk/printk.c).
+		`3,6,999500000,-;CIFS: VFS: \x5c\x5csmb1 has not responded in 180 seconds. Reconnecting...`,
+		`3,6,999500000,-;CIFS: VFS: \x5c\x5cf\xc3\xbcr has not responded in 180 seconds. Reconnecting...`,
+		`3,6,999500000,-;CIFS: VFS: \\raw has not responded in 180 seconds. Reconnecting...`,
 		"3,7,999500000,-;CIFS VFS: Server smb2 has not responded in 120 seconds. Reconnecting...",
 		"3,8,x,-;nfs: server filer1 OK",
 		"", "nonsense", "",
@@ -57,7 +60,8 @@ func TestReadReturnsOnlyServerMessages(t *testing.T) {
 	}
 	want := []Line{
 		{Server: "filer1", Age: 100 * time.Second}, {Server: "10.0.0.2", Age: 50 * time.Second}, {Server: "filer1", Age: 10 * time.Second, Responds: true},
-		{Server: "smb1", Age: time.Second}, {Server: "smb2", Age: time.Second},
+		{Server: "smb1", Age: time.Second}, {Server: "für", Age: time.Second}, {Server: "raw", Age: time.Second},
+		{Server: "smb2", Age: time.Second},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)

@@ -579,7 +579,7 @@ type MountStatus struct {
 	// +kubebuilder:validation:items:MaxLength=64
 	PodUIDs []string `json:"podUIDs,omitempty"`
 
-	// server is the name or address of the server, as the kernel shows it.
+	// server is the name or address of the server, as the kernel shows it. It includes the port if the address is a tunnel on the node.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Server string `json:"server,omitempty"`
@@ -637,7 +637,8 @@ type MountStatus struct {
 // ServerStatus is the state of a storage server that the node has mounts of. The agent derives it from the kernel's counters and
 // log. It never accesses a mount for this purpose, because the access would hang if the server is down.
 type ServerStatus struct {
-	// server is the host name or address of the server, as in the options of the mounts and in status.mounts.
+	// server is the host name or address of the server, as in status.mounts. It includes the port if the address is a tunnel on the
+	// node.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253

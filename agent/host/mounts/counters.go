@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"net"
-	"net/netip"
 	"path"
 	"slices"
 	"strconv"
@@ -105,7 +104,7 @@ func (s *ServerCounters) addHandles(point string, blocks map[string]transportBlo
 }
 
 func counterOf(found map[string]*ServerCounters, line mountLine) *ServerCounters {
-	name, _ := splitSource(line)
+	name := serverName(line)
 	protocol, port := connect.NFS, nfsPort
 	if isSMB(line.fsType) {
 		protocol, port = connect.SMB, smbPort
@@ -116,9 +115,7 @@ func counterOf(found map[string]*ServerCounters, line mountLine) *ServerCounters
 	}
 	server, address := &ServerCounters{Server: name, Protocol: protocol}, cmp.Or(optionValue(line.super, "addr"), name)
 	server.Address = net.JoinHostPort(address, strconv.Itoa(portOf(line, port)))
-	if ip, err := netip.ParseAddr(address); err == nil {
-		server.Tunnel = ip.Unmap().IsLoopback()
-	}
+	server.Tunnel = isLoopback(address)
 	server.Ask, _ = serverOf(line)
 	found[key] = server
 	return server

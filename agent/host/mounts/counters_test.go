@@ -1,6 +1,7 @@
 package mounts
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -103,7 +104,7 @@ func TestCounters(t *testing.T) {
 		},
 		{
 			Ask:    connect.Server{Name: "127.0.0.1", Address: "127.0.0.1:20049", Protocol: connect.NFS, Version: 4},
-			Server: "127.0.0.1", Address: "127.0.0.1:20049", Protocol: connect.NFS, Tunnel: true, RequestsKnown: true,
+			Server: "127.0.0.1:20049", Address: "127.0.0.1:20049", Protocol: connect.NFS, Tunnel: true, RequestsKnown: true,
 			Connections: []counters.Connection{{ID: "127.0.0.1:20049 4.1 tcp  0", Sends: 3, Responses: 3, Connects: 1}},
 		},
 		{
@@ -180,5 +181,70 @@ func TestHandlesAreCountedForEachMount(t *testing.T) {
 	want := []counters.HandleRequests{{MountPoint: "/mnt/a", Ended: 17, InErrors: 5}, {MountPoint: "/mnt/b", Ended: 17, InErrors: 5}}
 	if diff := cmp.Diff(want, got[0].Handles); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestEachTunnelIsAServer(t *testing.T) {
+	lines := ""
+	for i, port := range []string{"20326", "20248", "20248"} {
+		lines += fmt.Sprintf("2%d 22 0:6%d / /var/lib/kubelet/pods/u%d/volumes/kubernetes.io~csi/pv%d/mount rw shared:91 - nfs4 127.0.0.1:/ "+
+			"rw,vers=4.1,proto=tcp,port=%s,clientaddr=127.0.0.1,addr=127.0.0.1\n", i, i, i, i, port)
+	}
+	lines += "30 22 0:70 / /m rw - nfs4 [::1]:/ rw,vers=4.1,proto=tcp6,port=20400,addr=::1\n" +
+		"31 22 0:71 / /n rw - nfs4 127.0.0.1:/local rw,vers=4.1,proto=tcp,addr=127.0.0.1\n" +
+		"32 22 0:72 / /o rw - nfs4 filer:/x rw,vers=4.1,proto=tcp,port=2050,addr=10.0.0.1\n"
+	r := reader(t, map[string]string{"/proc/1/mountinfo": lines})
+	found, err := r.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, s := range found {
+		got[s.Server] = s.Ask.Address
+	}
+	want := map[string]string{
+		"127.0.0.1:20326": "127.0.0.1:20326", "127.0.0.1:20248": "127.0.0.1:20248", "[::1]:20400": "[::1]:20400", "127.0.0.1": "127.0.0.1:2049",
+		"filer": "10.0.0.1:2050",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("servers with the address that is queried (-want +got):\n%s", diff)
+	}
+	table, err := r.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	volumes := map[string][]string{}
+	for _, m := range table.Mounts {
+		volumes[m.Server] = append(volumes[m.Server], m.Volume)
+	}
+	if diff := cmp.Diff([]string{"pv1", "pv2"}, volumes["127.0.0.1:20248"]); diff != "" {
+		t.Errorf("volumes of a tunnel (-want +got):\n%s", diff)
+	}
+}
+
+func TestSourcesAreCutLikeTheKernelCutsThem(t *testing.T) {
+	for source, want := range map[string][2]string{
+		"filer:/a":               {"filer", "/a"},
+		"filer:a":                {"filer", "a"},
+		"127.0.0.1:au10025--dev": {"127.0.0.1", "au10025--dev"},
+		"filer:/":                {"filer", "/"},
+		"filer:":                 {"filer", ""},
+		"filer:/a:/b":            {"filer", "/a:/b"},
+		"filer:a:/b":             {"filer", "a:/b"},
+		"filer://a":              {"filer", "//a"},
+		"[fe80::1%eth0]:/a":      {"fe80::1%eth0", "/a"},
+		"[2001:db8::1]:a":        {"2001:db8::1", "a"},
+		"[2001:db8::1]:/a]:/b":   {"2001:db8::1", "/a]:/b"},
+		"filer,other:/a":         {"filer", "/a"},
+		"filer":                  {"filer", ""},
+	} {
+		if server, export := splitSource(mountLine{fsType: "nfs4", source: source}); server != want[0] || export != want[1] {
+			t.Errorf("%s: got %q and %q, want %q", source, server, export, want)
+		}
+	}
+	for source, want := range map[string][2]string{"//filer/a/b": {"filer", "/a/b"}, `\\filer\a`: {"filer", "/a"}, "//filer": {"filer", "/"}} {
+		if server, export := splitSource(mountLine{fsType: "cifs", source: source}); server != want[0] || export != want[1] {
+			t.Errorf("%s: got %q and %q, want %q", source, server, export, want)
+		}
 	}
 }

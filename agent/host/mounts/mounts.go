@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"path"
 	"slices"
@@ -204,7 +205,8 @@ func (r Reader) describeMount(line mountLine, s stats, transports []transport, k
 		ReadAheadKiB: r.readAhead(line.device),
 		Volume:       at.volume,
 	}
-	mount.Server, mount.Export = splitSource(line)
+	_, mount.Export = splitSource(line)
+	mount.Server = serverName(line)
 	if isNFS(line.fsType) {
 		c := newClient(line, s)
 		mount.SlotLimit, mount.Client = slotLimit(transports, c), c.clientName(line)
@@ -245,20 +247,40 @@ func isNFS(fsType string) bool { return fsType == "nfs" || fsType == "nfs4" }
 
 func isSMB(fsType string) bool { return fsType == "cifs" || fsType == "smb3" }
 
-// splitSource splits "server:/export", "[fe80::1]:/export" and "//server/share".
+// splitSource splits a source like the kernel: "server:path" and "[fe80::1]:path" at the first colon outside brackets (nfs_parse_devname), and
+// "//server/share" with either kind of slash (smb3_parse_devname).
 func splitSource(line mountLine) (server, export string) {
 	switch {
 	case isNFS(line.fsType):
-		server, export, found := strings.Cut(line.source, ":/")
-		if !found {
-			return line.source, ""
+		name := line.source
+		if host, rest, found := strings.Cut(name, "]"); found && strings.HasPrefix(host, "[") && strings.HasPrefix(rest, ":") {
+			return host[1:], rest[1:]
 		}
-		return strings.Trim(server, "[]"), "/" + export
+		name, export, _ = strings.Cut(name, ":")
+		name, _, _ = strings.Cut(name, ",")
+		return name, export
 	case isSMB(line.fsType):
-		server, share, _ := strings.Cut(strings.TrimLeft(line.source, `/\`), "/")
-		return server, "/" + share
+		source := strings.TrimLeft(line.source, `/\`)
+		if i := strings.IndexAny(source, `/\`); i >= 0 {
+			return source[:i], "/" + source[i+1:]
+		}
+		return source, "/"
 	}
 	return "", ""
+}
+
+// serverName returns the name of the server in reports. Each local port of a tunnel leads to another file system, so it is a server of its own.
+func serverName(line mountLine) string {
+	name, _ := splitSource(line)
+	if port := optionValue(line.super, "port"); isNFS(line.fsType) && port != "" && port != "0" && isLoopback(cmp.Or(optionValue(line.super, "addr"), name)) {
+		return net.JoinHostPort(name, port)
+	}
+	return name
+}
+
+func isLoopback(address string) bool {
+	ip, err := netip.ParseAddr(address)
+	return err == nil && ip.Unmap().IsLoopback()
 }
 
 func protocolOf(fsType string, options []string) string {

@@ -88,7 +88,7 @@ func (r Reader) Sessions() ([]Session, error) {
 		session, known := found[name]
 		if !known {
 			session.Client = name
-			session.Server, _ = splitSource(line)
+			session.Server = serverName(line)
 		}
 		session.Age = max(session.Age, s.age)
 		if !hasStats {

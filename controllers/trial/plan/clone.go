@@ -322,7 +322,8 @@ func (p *planner) namesOf(server string) []string {
 }
 
 func isLoopback(server string) bool {
-	return strings.HasPrefix(server, "127.") || strings.Trim(server, "[]") == "::1"
+	host := hostOf(server)
+	return strings.HasPrefix(host, "127.") || host == "::1"
 }
 
 // isOneServer reports whether two names belong to one server, by name or by the addresses that nodes report.

@@ -23,7 +23,7 @@ func valueOf(s spec) string {
 	return "1"
 }
 
-// Every parameter of the kernel is accepted in its form, or refused with a reason that is true.
+// Every parameter of the kernel is accepted in its form, or rejected with the true reason.
 func TestEveryParameterOfTheKernelIsKnown(t *testing.T) {
 	data, err := os.ReadFile("testdata/parameters.yaml")
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
@@ -57,3 +59,28 @@ func swapSeparators(name string) string {
 
 // normaliseValue makes values comparable: the kernel separates fields by tabs.
 func normaliseValue(value string) string { return strings.Join(strings.Fields(value), " ") }
+
+// number matches a field that the kernel reads as a number (proc_get_long in kernel/sysctl.c): decimal, octal or hexadecimal.
+var number = regexp.MustCompile(`\A-?(?:0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)\z`)
+
+// kernelValue returns the value that a parameter has after value is written. wanted is its value before. If wanted consists of numbers, the
+// kernel reads at most as many numbers, ignores the rest, and stops at the first field that is not a number.
+func kernelValue(value, wanted string) string {
+	fields, out := strings.Fields(value), strings.Fields(wanted)
+	// A list of ports has commas.
+	isList := len(fields) > 0 && strings.Contains(fields[0], ",")
+	if isList || len(out) == 0 || slices.ContainsFunc(out, func(field string) bool { return !number.MatchString(field) }) {
+		return normaliseValue(value)
+	}
+	for i, field := range fields[:min(len(fields), len(out))] {
+		if !number.MatchString(field) {
+			break
+		}
+		n, err := strconv.ParseInt(field, 0, 64)
+		if err != nil {
+			break
+		}
+		out[i] = strconv.FormatInt(n, 10)
+	}
+	return strings.Join(out, " ")
+}

@@ -180,10 +180,12 @@ func (s *Subject) applyLive(setting host.Setting) (persistent, changed bool) {
 
 // isMet reports whether a value satisfies a setting: it is equal, or no number in it is lower.
 func isMet(setting host.Setting, value string) bool {
+	wanted := kernelValue(setting.Value, setting.Value)
+	value = kernelValue(value, wanted)
 	if setting.AtLeast {
-		return text.Larger(value, setting.Value) == normaliseValue(value)
+		return text.Larger(value, wanted) == value
 	}
-	return normaliseValue(value) == normaliseValue(setting.Value)
+	return value == wanted
 }
 
 // setLive sets the live value. A setting that only raises keeps numbers that are already larger.
@@ -294,7 +296,7 @@ func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn 
 	winner, shadowed := later[dottedName(o.Name)]
 	isSaved := normaliseValue(dropIn.settings[o.Name]) == wanted
 	unwritable := s.place.WriteProblem()
-	if cleared, ok := later[s.Counterpart(o.Name)]; ok && cleared.value != "0" {
+	if cleared, ok := later[s.Counterpart(o.Name)]; ok && kernelValue(cleared.value, "1") != "0" {
 		winner, shadowed = assignment{file: cleared.file, value: "0"}, true
 	}
 	switch {

@@ -229,6 +229,14 @@ func TestLaterFileShadowsTheAgentsFile(t *testing.T) {
 		"the file of AKS is before the drop-in":         {map[string]string{"/etc/sysctl.d/999-sysctl-aks.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
 		"a package's file after the drop-in":            {map[string]string{"/usr/lib/sysctl.d/zz.conf": "net.core.rmem_max=1"}, host.Shadowed, "/usr/lib/sysctl.d/zz.conf"},
 		"the same value":                                {map[string]string{"/etc/sysctl.d/zz.conf": "net.core.rmem_max =  16777216 "}, host.InSync, ""},
+		"the same value with a comment":                 {map[string]string{"/etc/sysctl.d/zz.conf": "net.core.rmem_max = 16777216 # 16 MiB"}, host.InSync, ""},
+		"the same value in hexadecimal":                 {map[string]string{"/etc/sysctl.d/zz.conf": "net.core.rmem_max = 0x1000000"}, host.InSync, ""},
+		"the same value in octal":                       {map[string]string{"/etc/sysctl.d/zz.conf": "net.core.rmem_max = 0100000000"}, host.InSync, ""},
+		"more numbers than the kernel reads":            {map[string]string{"/etc/sysctl.d/zz.conf": "net.core.rmem_max = 16777216 1"}, host.InSync, ""},
+		"a value that the kernel rejects":               {map[string]string{"/etc/sysctl.d/zz.conf": "net.core.rmem_max = 16M"}, host.InSync, ""},
+		"a value with a comment and no blank":           {map[string]string{"/etc/sysctl.d/zz.conf": "net.core.rmem_max = 1#"}, host.InSync, ""},
+		"another value with a comment":                  {map[string]string{"/etc/sysctl.d/zz.conf": "net.core.rmem_max = 1 # 16777216"}, host.Shadowed, "/etc/sysctl.d/zz.conf"},
+		"another value in octal":                        {map[string]string{"/etc/sysctl.d/zz.conf": "net.core.rmem_max = 016777216"}, host.Shadowed, "/etc/sysctl.d/zz.conf"},
 		"the name written with slashes":                 {map[string]string{"/run/sysctl.d/zz.conf": "net/core/rmem_max = 1"}, host.Shadowed, "/run/sysctl.d/zz.conf"},
 		"errors that do not matter":                     {map[string]string{"/run/sysctl.d/zz.conf": "-net.core.rmem_max = 1"}, host.Shadowed, "/run/sysctl.d/zz.conf"},
 		"comments":                                      {map[string]string{"/run/sysctl.d/zz.conf": "# net.core.rmem_max = 1\n; net.core.rmem_max = 1\n"}, host.InSync, ""},
@@ -253,6 +261,24 @@ func TestLaterFileShadowsTheAgentsFile(t *testing.T) {
 				t.Errorf("observed: got %q, want the live value, because only the next boot is shadowed", got.Observed)
 			}
 		})
+	}
+}
+
+func TestKernelValue(t *testing.T) {
+	const tcp = "4096 131072 6291456"
+	for value, want := range map[string]string{
+		"4096\t131072\t6291456": tcp, "4096 131072 6291456 # old": tcp, "0x1000 131072 6291456": tcp, "4096": tcp, "4096 131072": tcp, "x": tcp, "": tcp,
+		"4096 x 1": tcp, "1": "1 131072 6291456", "1 2": "1 2 6291456", "1 2 3 4": "1 2 3", "010 2 3": "8 2 3", "08 2 3": tcp, "-1 2 3": "-1 2 3",
+		"1_0 2 3": tcp, "0b1 2 3": tcp,
+	} {
+		if got := kernelValue(value, tcp); got != want {
+			t.Errorf("%q: got %q, want %q", value, got, want)
+		}
+	}
+	for value, wanted := range map[string]string{"bbr": "cubic", "10250,30000-32767": "10250", "5 1": ""} {
+		if got := kernelValue(value, wanted); got != value {
+			t.Errorf("%q instead of %q: got %q", value, wanted, got)
+		}
 	}
 }
 

@@ -105,7 +105,7 @@ const (
 )
 
 // TrialVerdict is the result of a trial.
-// +kubebuilder:validation:Enum=Better;Worse;NoDifference;Undecided
+// +kubebuilder:validation:Enum=Better;Worse;NoDifference;FewerRequests;Undecided
 type TrialVerdict string
 
 // TrialWorkload is the work of a trial on each mount.
@@ -146,17 +146,25 @@ type TrialWorkload struct {
 // TrialGoal is the improvement that the candidate must reach.
 type TrialGoal struct {
 	// metric is Seconds, Operations, Bytes, or the name of an operation of the protocol, e.g. GETATTR. For all of them, less is
-	// better. With Seconds, counts also contribute to the verdict. Default Seconds.
+	// better. With Seconds, only the time can make the verdict Better or Worse. Default Seconds.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]*$`
 	Metric string `json:"metric,omitempty"`
 
-	// betterByPercent is the smallest relevant difference in percent: 1 to 99. Default 10.
+	// betterByPercent is the improvement in percent that the whole confidence interval must reach: 1 to 99. Smaller differences do not
+	// count. Default 10.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=99
 	BetterByPercent *int32 `json:"betterByPercent,omitempty"`
+
+	// timeMarginPercent is the limit for more time, in percent: 1 to 99. A verdict is Better only if the confidence interval of each
+	// phase's time is below it. Default 5.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=99
+	TimeMarginPercent *int32 `json:"timeMarginPercent,omitempty"`
 }
 
 // StorageClientTrialSpec describes the comparison. It is immutable: create another trial for another comparison.
@@ -513,7 +521,9 @@ type StorageClientTrialStatus struct {
 	// +kubebuilder:validation:MaxItems=8
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// verdict is Better, Worse, NoDifference or Undecided, once the trial is Complete. Observe has no verdict.
+	// verdict is Better, Worse, NoDifference, FewerRequests or Undecided, once the trial is Complete. Better means that the goal is
+	// reached and the time is not longer. FewerRequests means that the counts reach it, and that the time does not or is unknown.
+	// Observe has no verdict.
 	// +optional
 	Verdict TrialVerdict `json:"verdict,omitempty"`
 

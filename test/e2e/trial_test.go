@@ -186,7 +186,8 @@ func expectFewerGetAttrs(ctx context.Context) {
 	Expect(trials.Items).To(HaveLen(1))
 	trial := &trials.Items[0]
 	keepTrial("fewer-getattrs", trial)
-	Expect(string(trial.Status.Verdict)).To(Equal("Better"), tellTrial(trial))
+	// The first listing may not repeat within 5 % on these machines. Its time is then not shown.
+	Expect(string(trial.Status.Verdict)).To(BeElementOf("Better", "FewerRequests"), tellTrial(trial))
 	getAttrs := resultOf(trial, "Repeated", "GETATTR")
 	Expect(perListing(getAttrs.Before)).To(BeNumerically(">=", 1000), tellTrial(trial))
 	Expect(perListing(getAttrs.After)).To(BeNumerically("<", 10), tellTrial(trial))

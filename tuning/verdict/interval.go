@@ -15,17 +15,27 @@ func (i interval) hull(other interval) interval {
 // rounding is the tolerance between the logarithms of equal numbers.
 const rounding = 1e-9
 
-// outcome returns the outcome of an interval if differences up to the margin do not count. Less is better.
+// outcome returns the outcome of an interval if differences up to the margin do not count. Less is better: the whole interval must reach the
+// margin.
 func (i interval) outcome(margin float64) Outcome {
 	switch {
-	case i.low >= -margin-rounding && i.high <= margin+rounding:
-		return NoDifference
-	case i.high < -rounding:
+	case i.high <= -margin+rounding:
 		return Better
+	case i.isWithin(margin):
+		return NoDifference
 	case i.low > rounding:
 		return Worse
 	}
 	return Undecided
+}
+
+func (i interval) isWithin(margin float64) bool {
+	return i.low >= -margin-rounding && i.high <= margin+rounding
+}
+
+// differs reports whether an interval excludes equality and is not within the margin.
+func (i interval) differs(margin float64) bool {
+	return !i.isWithin(margin) && (i.high < -rounding || i.low > rounding)
 }
 
 // between returns the interval from the rank-th smallest to the rank-th largest value, and the median.
@@ -120,7 +130,7 @@ const (
 
 func (c comparison) outcome(margin float64) (Outcome, noise) {
 	outcome := c.within.outcome(margin)
-	if same := c.same.outcome(margin); same == Better || same == Worse {
+	if c.same.differs(margin) {
 		return Undecided, differs
 	}
 	if (outcome == Better || outcome == Worse) && c.ratio >= c.same.low && c.ratio <= c.same.high {

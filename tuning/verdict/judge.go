@@ -23,8 +23,11 @@ const (
 // one or two phases.
 const FirstLook = 9
 
-// defaultPercent is the smallest relevant difference if the goal does not set one.
-const defaultPercent = 10
+// defaultPercent and defaultTimePercent are the improvement and the margin of time if the goal does not set them.
+const (
+	defaultPercent     = 10
+	defaultTimePercent = 5
+)
 
 func (g Goal) metric() string { return cmp.Or(g.Metric, Seconds) }
 
@@ -35,18 +38,28 @@ func (g Goal) percent() float64 {
 	return min(g.BetterByPercent, 99)
 }
 
+func (g Goal) timePercent() float64 {
+	if g.TimeMarginPercent <= 0 || math.IsNaN(g.TimeMarginPercent) {
+		return defaultTimePercent
+	}
+	return g.TimeMarginPercent
+}
+
 // TargetRatio returns the ratio at which the candidate reaches the goal.
 func (g Goal) TargetRatio() float64 { return 1 - g.percent()/100 }
 
 // margin returns the logarithm of the smallest relevant difference.
 func (g Goal) margin() float64 { return -math.Log(g.TargetRatio()) }
 
-// decides reports whether the verdict depends on a metric. If time is the goal, it also depends on the counts, which explain the time.
-func (g Goal) decides(metric string) bool {
+// decides reports whether the verdict depends on a metric: the goal's, and the time, which must not be longer.
+func (g Goal) decides(metric string) bool { return metric == g.metric() || metric == Seconds }
+
+// counts reports whether a metric counts the requests that a verdict can mention next to the time.
+func (g Goal) counts(metric string) bool {
 	if g.metric() != Seconds {
 		return metric == g.metric()
 	}
-	return metric == Seconds || metric == Operations || metric == Bytes
+	return metric == Operations || metric == Bytes
 }
 
 type phase struct {
@@ -74,10 +87,11 @@ func Evaluate(passes []Pass, goal Goal, attributes Attributes) Verdict {
 	return v
 }
 
-// IsDecidedByCounts reports whether a first look can end a trial. Times do not count because they would be evaluated too often.
+// IsDecidedByCounts reports whether a first look can end a trial: its goal is a count, and the count is decided. A goal of time needs all
+// rounds, because the time would be evaluated too often.
 func (v Verdict) IsDecidedByCounts() bool {
 	return v.Outcome != Undecided && v.Outcome != NoDifference && slices.ContainsFunc(v.Results, func(r Result) bool {
-		return r.Decides && r.Metric != Seconds && r.Outcome == v.Outcome
+		return r.Decides && r.Metric != Seconds && (r.Outcome == v.Outcome || r.Outcome == Better && v.Outcome == FewerRequests)
 	})
 }
 
@@ -117,7 +131,7 @@ func levelsFor(phases []phase, goal Goal) levels {
 			switch {
 			case m.name == Seconds:
 				times++
-			case goal.decides(m.name):
+			case goal.counts(m.name):
 				counts++
 			}
 		}

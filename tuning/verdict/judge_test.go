@@ -3,7 +3,9 @@ package verdict_test
 import (
 	"math"
 	"math/rand/v2"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -54,7 +56,7 @@ func TestVerdicts(t *testing.T) {
 		want       verdict.Outcome
 		why        string
 	}{
-		"counts decide if times are undecided": {
+		"fewer requests are not better if times are undecided": {
 			rounds: 9,
 			phase: func(round int, arm verdict.Arm) verdict.Phase {
 				p := verdict.Phase{Seconds: jitter(round, arm, 1), Counts: requests("GETATTR", 1000+float64(round))}
@@ -63,10 +65,11 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.Better, why: "Better: 99 % fewer requests in listing (at least 99 %). Times are undecided.",
+			want: verdict.FewerRequests,
+			why:  "Fewer requests: 99 % fewer requests in listing (at least 99 %). Not shown: time in listing is 0.12 to 2.9 times the value of the current options after 9 rounds.",
 		},
-		"more requests are worse": {
-			rounds: 9,
+		"more requests are worse if they are the goal": {
+			rounds: 9, goal: verdict.Goal{Metric: verdict.Operations},
 			phase: func(round int, arm verdict.Arm) verdict.Phase {
 				p := verdict.Phase{Seconds: jitter(round, arm, 0.02), Counts: requests("READ", 100)}
 				if arm == verdict.After {
@@ -76,7 +79,7 @@ func TestVerdicts(t *testing.T) {
 			},
 			want: verdict.Worse, why: "Worse: 3.8 times the requests in listing (at least 3.8 times).",
 		},
-		"fewer requests that carry many more bytes are no verdict": {
+		"a goal of time ignores fewer requests that carry many more bytes": {
 			rounds: 9,
 			phase: func(round int, arm verdict.Arm) verdict.Phase {
 				p := verdict.Phase{Seconds: jitter(round, arm, 0.02), Counts: map[string]float64{"READ": 400, verdict.BytesReceived: 1 << 24}}
@@ -85,7 +88,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.Undecided, why: "Undecided: 75 % fewer requests in listing (at least 75 %), but 5 times the bytes in listing (at least 5 times).",
+			want: verdict.NoDifference, why: "No difference: the result is within 10 % of the current options, although 5 times the bytes in listing (at least 5 times).",
 		},
 		"times alone decide if the requests are the same": {
 			rounds: 12,
@@ -152,7 +155,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.NoDifference, why: "No difference: all 2 results are within 10 % of the current options.",
+			want: verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
 		},
 		"the same difference is one for a smaller goal": {
 			rounds: 12, goal: verdict.Goal{BetterByPercent: 2},
@@ -163,7 +166,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.Better, why: "Better: 5 % less time in listing (at least 5 %).",
+			want: verdict.Better, why: "Better: 5 % less time in listing (at least 4 %).",
 		},
 		"an interval that reaches over the margin is undecided": {
 			rounds: 12,
@@ -172,7 +175,7 @@ func TestVerdicts(t *testing.T) {
 			},
 			want: verdict.Undecided, why: "Undecided: time in listing is 0.58 to 1.4 times the value of the current options after 12 rounds.",
 		},
-		"an operation as the goal decides alone": {
+		"fewer requests that take longer are worse, whatever the goal": {
 			rounds: 9, goal: verdict.Goal{Metric: "READ"},
 			phase: func(_ int, arm verdict.Arm) verdict.Phase {
 				p := verdict.Phase{Seconds: 4, Counts: map[string]float64{"READ": 400, "LOOKUP": 50}}
@@ -181,7 +184,52 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
+			want: verdict.Worse, why: "Worse: 2 times the time in listing (at least 2 times), although 50 % fewer READ in listing (at least 50 %).",
+		},
+		"an operation as the goal is better if the time is not longer": {
+			rounds: 9, goal: verdict.Goal{Metric: "READ"},
+			phase: func(_ int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: 4, Counts: map[string]float64{"READ": 400, "LOOKUP": 50}}
+				if arm == verdict.After {
+					p = verdict.Phase{Seconds: 4.1, Counts: map[string]float64{"READ": 200, "LOOKUP": 100}}
+				}
+				return p
+			},
 			want: verdict.Better, why: "Better: 50 % fewer READ in listing (at least 50 %).",
+		},
+		"a smaller margin of time is not reached": {
+			rounds: 9, goal: verdict.Goal{Metric: "READ", TimeMarginPercent: 2},
+			phase: func(_ int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: 4, Counts: requests("READ", 400)}
+				if arm == verdict.After {
+					p = verdict.Phase{Seconds: 4.1, Counts: requests("READ", 200)}
+				}
+				return p
+			},
+			want: verdict.FewerRequests,
+			why:  "Fewer requests: 50 % fewer READ in listing (at least 50 %). Not shown: time in listing is 1 to 1 times the value of the current options after 9 rounds.",
+		},
+		"fewer requests in the same time": {
+			rounds: 9,
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: 4 * jitter(round, arm, 0.01), Counts: requests("READ", 400)}
+				if arm == verdict.After {
+					p.Counts = requests("READ", 200)
+				}
+				return p
+			},
+			want: verdict.FewerRequests, why: "Fewer requests: 50 % fewer requests in listing (at least 50 %). The time is at most 5 % longer.",
+		},
+		"less time with more requests is better": {
+			rounds: 9,
+			phase: func(round int, arm verdict.Arm) verdict.Phase {
+				p := verdict.Phase{Seconds: 4 * jitter(round, arm, 0.01), Counts: requests("READ", 400)}
+				if arm == verdict.After {
+					p.Seconds, p.Counts = p.Seconds/2, requests("READ", 800)
+				}
+				return p
+			},
+			want: verdict.Better, why: "Better: 50 % less time in listing (at least 49 %), although 2 times the requests in listing (at least 2 times).",
 		},
 		"an operation without counts decides nothing": {
 			rounds: 9, goal: verdict.Goal{Metric: "LOOKUP"},
@@ -227,17 +275,17 @@ func TestVerdicts(t *testing.T) {
 				}
 				return verdict.Phase{Seconds: 3.2, Counts: requests("GETATTR", 1060)}
 			},
-			want: verdict.Better, why: "Better: 96 % fewer GETATTR in listing (at least 84 %).",
+			want: verdict.Better, why: "Better: 96 % fewer GETATTR in listing (at least 83 %).",
 		},
 		"passes on both sides whose numbers agree are compared": {
 			rounds: 12, attributes: verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 3, PauseSeconds: 5},
 			phase: func(round int, arm verdict.Arm) verdict.Phase {
 				return verdict.Phase{Seconds: 3 * jitter(round, arm, 0.02), Counts: requests("GETATTR", 1000*jitter(round, arm, 0.01))}
 			},
-			want: verdict.NoDifference, why: "No difference: all 2 results are within 10 % of the current options.",
+			want: verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
 		},
 		"nothing before and many after is worse": {
-			rounds: 9,
+			rounds: 9, goal: verdict.Goal{Metric: "READ"},
 			phase: func(_ int, arm verdict.Arm) verdict.Phase {
 				p := verdict.Phase{Seconds: 0, Counts: requests("READ", 0)}
 				if arm == verdict.After {
@@ -245,10 +293,10 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.Worse, why: "Worse: 100 times the requests in listing (at least 100 times).",
+			want: verdict.Worse, why: "Worse: 100 times the READ in listing (at least 100 times).",
 		},
 		"many before and nothing after is better": {
-			rounds: 9,
+			rounds: 9, goal: verdict.Goal{Metric: "READ"},
 			phase: func(_ int, arm verdict.Arm) verdict.Phase {
 				p := verdict.Phase{Seconds: 0, Counts: requests("READ", 1000)}
 				if arm == verdict.After {
@@ -256,7 +304,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.Better, why: "Better: 99 % fewer requests in listing (at least 99 %).",
+			want: verdict.Better, why: "Better: 99 % fewer READ in listing (at least 99 %).",
 		},
 		"a handful of requests is no difference": {
 			rounds: 9,
@@ -278,7 +326,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.NoDifference, why: "No difference: all 2 results are within 10 % of the current options.",
+			want: verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
 		},
 		"more work in a pass is no more requests": {
 			rounds: 9,
@@ -289,7 +337,7 @@ func TestVerdicts(t *testing.T) {
 				}
 				return p
 			},
-			want: verdict.NoDifference, why: "No difference: all 2 results are within 10 % of the current options.",
+			want: verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
 		},
 		"passes with different caches cold are not compared": {
 			rounds: 9,
@@ -321,6 +369,67 @@ func TestVerdicts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// One phase that gets faster is not better if another is not shown to be as fast as before.
+func TestEachPhaseMustNotTakeLonger(t *testing.T) {
+	for name, tt := range map[string]struct {
+		second float64
+		want   verdict.Outcome
+		why    string
+	}{
+		"as fast":        {1, verdict.Better, "Better: 50 % less time in first (at least 49 %)."},
+		"4 % slower":     {1.04, verdict.Undecided, "Undecided: 50 % less time in first (at least 49 %). Not shown: time in second is 1 to 1.1 times the value of the current options after 12 rounds."},
+		"30 % slower":    {1.3, verdict.Undecided, "Undecided: 50 % less time in first (at least 49 %), but 30 % more time in second (at least 27 %)."},
+		"faster as well": {0.8, verdict.Better, "Better: 50 % less time in first (at least 49 %) and 20 % less time in second (at least 18 %)."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var passes []verdict.Pass
+			for _, slot := range verdict.Schedule(12, nil, 7) {
+				first, second := 4*jitter(slot.Round, slot.Arm, 0.01), 2*jitter(slot.Round+50, slot.Arm, 0.01)
+				if slot.Arm == verdict.After {
+					first, second = first/2, second*tt.second
+				}
+				passes = append(passes, verdict.Pass{Round: slot.Round, Arm: slot.Arm, Phases: []verdict.Phase{
+					{Name: "first", Units: 1, Seconds: first}, {Name: "second", Units: 1, Seconds: second},
+				}})
+			}
+			if v := verdict.Evaluate(passes, verdict.Goal{}, verdict.Attributes{}); v.Outcome != tt.want || v.Why != tt.why {
+				t.Errorf("got %s, want %s\n%s", v.Outcome, tt.want, cmp.Diff(tt.why, v.Why))
+			}
+		})
+	}
+}
+
+// A message never contains more than the end of its interval.
+func TestMessagesDoNotRoundUp(t *testing.T) {
+	at := regexp.MustCompile(`at least ([0-9.]+) (%|times)`)
+	rapid.Check(t, func(t *rapid.T) {
+		ratio, noise := rapid.Float64Range(0.05, 5).Draw(t, "ratio"), rapid.Float64Range(0, 0.05).Draw(t, "noise")
+		v := verdict.Evaluate(rounds(12, func(round int, arm verdict.Arm) verdict.Phase {
+			p := verdict.Phase{Seconds: 4 * jitter(round, arm, noise)}
+			if arm == verdict.After {
+				p.Seconds *= ratio
+			}
+			return p
+		}), verdict.Goal{}, verdict.Attributes{})
+		found := at.FindStringSubmatch(v.Why)
+		if found == nil {
+			return
+		}
+		shown, err := strconv.ParseFloat(found[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := v.Results[0]
+		limit := 100 * max(1-r.High, r.Low-1)
+		if found[2] == "times" {
+			limit = r.Low
+		}
+		if shown > limit+1e-6 {
+			t.Fatalf("%s: the interval is %g to %g", v.Why, r.Low, r.High)
+		}
+	})
 }
 
 func TestAMissingArmDecidesNothing(t *testing.T) {
@@ -380,7 +489,7 @@ func TestUnsteadyOperationsAreExcludedFromTheSum(t *testing.T) {
 		return p
 	}), verdict.Goal{}, verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 3, PauseSeconds: 5})
 	all := find(t, v, verdict.Operations)
-	if v.Outcome != verdict.Better || math.Abs(all.Ratio-0.5) > 1e-9 || all.Note != "without GETATTR" {
+	if v.Outcome != verdict.FewerRequests || math.Abs(all.Ratio-0.5) > 1e-9 || all.Note != "without GETATTR" {
 		t.Errorf("got %s: %s; operations %+v", v.Outcome, v.Why, all)
 	}
 	for _, metric := range []string{verdict.GetAttr, verdict.Bytes} {
@@ -409,8 +518,8 @@ func TestResultsAreInOrderAndCountedPerUnit(t *testing.T) {
 		got = append(got, row{r.Metric, r.Unit, r.Before, r.After, r.Outcome, r.Decides})
 	}
 	want := []row{
-		{verdict.Operations, "requests per entry", 1.02, 0.021, verdict.Better, true},
-		{verdict.Bytes, "bytes per entry", 300, 300, verdict.NoDifference, true},
+		{verdict.Operations, "requests per entry", 1.02, 0.021, verdict.Better, false},
+		{verdict.Bytes, "bytes per entry", 300, 300, verdict.NoDifference, false},
 		{verdict.Seconds, "seconds", 5, 1, verdict.Better, true},
 		{"GETATTR", "requests per entry", 1, 0.001, verdict.Better, false},
 		{"READDIR", "requests per entry", 0.02, 0.02, verdict.NoDifference, false},

@@ -14,7 +14,7 @@ import (
 const MaxRounds = 128
 
 const (
-	// maxUndecided is the maximum share of undecided trials if the difference equals the goal.
+	// maxUndecided is the maximum share of undecided trials if the difference is twice the goal.
 	maxUndecided = 0.10
 	// playedTrials is the number of simulated trials for this share.
 	playedTrials = 400
@@ -22,7 +22,7 @@ const (
 	fewestForNoise = 3
 )
 
-// RoundsNeeded estimates the total number of rounds with which nine of ten trials decide if the difference equals the goal. The
+// RoundsNeeded estimates the total number of rounds with which nine of ten trials decide if the difference is twice the goal. The
 // maximum is MaxRounds; reason explains the number. The estimate compares the current options with themselves in the finished rounds. It
 // ignores the candidate's passes, because additional looks at the result find differences by chance.
 func RoundsNeeded(passes []Pass, goal Goal) (rounds int, reason string) {
@@ -39,12 +39,12 @@ func RoundsNeeded(passes []Pass, goal Goal) (rounds int, reason string) {
 	undecided := func(n int) float64 { return simulateUndecided(n, noise, level, goal.margin()) }
 	i := sort.Search(len(steps), func(i int) bool { return undecided(steps[i]) <= maxUndecided })
 	seen := fmt.Sprintf("%s in %s differ by a factor of %s with the same options", goal.metric(), longest.name, number(math.Exp(noise)))
+	twice := number(100 * (1 - math.Exp(-2*goal.margin())))
 	if i == len(steps) {
-		return MaxRounds, fmt.Sprintf("%s: the maximum of %d rounds leaves a difference of %s %% undecided in %.0f of 100 trials. Counts may decide.",
-			seen, MaxRounds, number(goal.percent()), 100*undecided(MaxRounds))
+		return MaxRounds, fmt.Sprintf("%s: the maximum of %d rounds leaves a difference of %s %% undecided in %.0f of 100 trials.",
+			seen, MaxRounds, twice, 100*undecided(MaxRounds))
 	}
-	return steps[i], fmt.Sprintf("%s: %s decide in nine of ten trials if the difference is %s %%.", seen, text.Count(steps[i], "round"),
-		number(goal.percent()))
+	return steps[i], fmt.Sprintf("%s: %s decide in nine of ten trials if the difference is %s %%.", seen, text.Count(steps[i], "round"), twice)
 }
 
 // longestWith returns the longest phase that has the metric and enough rounds.
@@ -91,7 +91,7 @@ func ladder(fewest int) (steps []int) {
 	return append(steps, MaxRounds)
 }
 
-// simulateUndecided simulates trials whose candidate is better by the margin. It returns the share that does not end as Better.
+// simulateUndecided simulates trials whose candidate is better by twice the margin. It returns the share that does not end as Better.
 func simulateUndecided(rounds int, noise, level, margin float64) float64 {
 	draw := random{state: 1}
 	rank := rankOf(rounds, level)
@@ -102,7 +102,7 @@ func simulateUndecided(rounds int, noise, level, margin float64) float64 {
 			for arm := range arms {
 				played[i][arm] = draw.normal() * noise / math.Sqrt2
 			}
-			played[i][2] -= margin
+			played[i][2] -= 2 * margin
 		}
 		if outcome, _ := compare(played, rank).outcome(margin); outcome != Better {
 			undecided++

@@ -3,7 +3,7 @@ package verdict
 import "math"
 
 // Schedule returns the passes to run in order: round by round, on the nodes in turn. The seed determines the order of the arms. On
-// each node, each arm is first, second or last at most once more often than another arm. A longer schedule starts with the shorter
+// each node, each arm is first, second or last at most once more often than another arm, and follows the candidate equally often. A longer schedule starts with the shorter
 // schedule of the same nodes and seed. Without nodes, the node name is empty.
 func Schedule(rounds int, nodes []string, seed uint64) []Slot {
 	if len(nodes) == 0 {
@@ -25,33 +25,51 @@ func Schedule(rounds int, nodes []string, seed uint64) []Slot {
 }
 
 // orderer draws the order of the arms in each round. Three rounds form a Latin square: each arm has each position once. The next three
-// are its mirror image, so that each arm also follows each other arm equally often.
+// are its mirror image.
+//
+// A pass can change the server's caches, which changes the time of the pass after it. So each arm follows the candidate equally often:
+// after a round whose last pass is the candidate, the next round starts with it.
 type orderer struct {
 	draw     random
 	square   [][3]Arm
 	mirrored bool
-	started  bool
+	// first is the position of the candidate in the first round of the next square.
+	first   int
+	started bool
 }
 
 func (o *orderer) next() [3]Arm {
+	if !o.started {
+		o.mirrored, o.first, o.started = o.draw.below(2) == 1, o.draw.below(3), true
+	}
 	if len(o.square) == 0 {
-		if !o.started {
-			o.mirrored, o.started = o.draw.below(2) == 1, true
+		// The candidate's positions are 2, 0 and 1. A trial that starts with the candidate ends each square with it.
+		last, start, middle := latinSquare(o.mirrored)
+		switch {
+		case o.first == 0:
+			o.square = [][3]Arm{start, middle, last}
+		case o.first == 1:
+			o.square = [][3]Arm{middle, last, start}
+		default:
+			o.square = [][3]Arm{last, start, middle}
 		}
-		o.square = latinSquare(o.mirrored)
+		if o.first != 0 {
+			o.first = 1 + o.draw.below(2)
+		}
 		o.mirrored = !o.mirrored
 	}
-	i := o.draw.below(len(o.square))
-	order := o.square[i]
-	o.square = append(o.square[:i], o.square[i+1:]...)
+	order := o.square[0]
+	o.square = o.square[1:]
 	return order
 }
 
-func latinSquare(mirrored bool) [][3]Arm {
+// latinSquare returns the three orders of a Latin square, by the position of the candidate.
+func latinSquare(mirrored bool) (last, start, middle [3]Arm) {
+	one, other := Before, Again
 	if mirrored {
-		return [][3]Arm{{Before, After, Again}, {After, Again, Before}, {Again, Before, After}}
+		one, other = Again, Before
 	}
-	return [][3]Arm{{Before, Again, After}, {Again, After, Before}, {After, Before, Again}}
+	return [3]Arm{one, other, After}, [3]Arm{After, one, other}, [3]Arm{other, After, one}
 }
 
 // random is SplitMix64: the same seed gives the same numbers in every release.

@@ -17,14 +17,14 @@ func TestSchedule(t *testing.T) {
 	for slots := range slices.Chunk(verdict.Schedule(8, []string{"a", "b"}, 3), 3) {
 		lines = append(lines, fmt.Sprintf("%d %s: %s %s %s", slots[0].Round, slots[0].Node, slots[0].Arm, slots[1].Arm, slots[2].Arm))
 	}
-	const want = `0 a: After Again Before
-1 b: Before After Again
-2 a: Before After Again
-3 b: After Again Before
-4 a: Again Before After
+	const want = `0 a: Before After Again
+1 b: After Again Before
+2 a: Again Before After
+3 b: Before After Again
+4 a: After Again Before
 5 b: Again Before After
 6 a: Again After Before
-7 b: Before Again After
+7 b: After Before Again
 `
 	if diff := cmp.Diff(want, strings.Join(lines, "\n")+"\n"); diff != "" {
 		t.Errorf("got another order from the same seed than in the previous release: %s", diff)
@@ -68,6 +68,23 @@ func TestSchedulesAreFair(t *testing.T) {
 		}
 		if longer := verdict.Schedule(rounds+5, nodes, seed); !slices.Equal(longer[:len(slots)], slots) {
 			t.Fatal("want a longer schedule to start with the shorter one")
+		}
+	})
+}
+
+// A pass changes the server's caches for the pass after it, so no arm follows the candidate more often than another.
+func TestArmsFollowTheCandidateEquallyOften(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		slots := verdict.Schedule(rapid.IntRange(0, 60).Draw(t, "rounds"), nil, rapid.Uint64().Draw(t, "seed"))
+		after := map[verdict.Arm]int{}
+		for i := range slots {
+			if i > 0 && slots[i-1].Arm == verdict.After {
+				after[slots[i].Arm]++
+			}
+		}
+		counts := []int{after[verdict.Before], after[verdict.Again], after[verdict.After]}
+		if slices.Max(counts)-slices.Min(counts) > 2 {
+			t.Fatalf("got %v passes of Before, Again and After that follow the candidate", counts)
 		}
 	})
 }

@@ -61,10 +61,13 @@ type Phase struct {
 
 // Goal is the improvement that the candidate must reach.
 type Goal struct {
-	// Metric is Seconds, Operations, Bytes or the name of an operation. Defaults to Seconds, for which counts also decide.
+	// Metric is Seconds, Operations, Bytes or the name of an operation. Defaults to Seconds.
 	Metric string `json:"metric,omitempty"`
-	// BetterByPercent is the smallest relevant difference in percent. Defaults to 10. Smaller differences do not count.
+	// BetterByPercent is the improvement in percent that the whole interval must reach. Defaults to 10. Smaller differences do not count.
 	BetterByPercent float64 `json:"betterByPercent,omitempty"`
+	// TimeMarginPercent is the increase of the time in percent that the interval of each phase must exclude before a verdict is Better.
+	// Defaults to 5.
+	TimeMarginPercent float64 `json:"timeMarginPercent,omitempty"`
 }
 
 // Attributes contains the cache times of attributes. They determine whether a client requests attributes again within a pass.
@@ -81,10 +84,13 @@ type Outcome string
 
 // Outcomes.
 const (
-	Better       Outcome = "Better"
-	Worse        Outcome = "Worse"
-	NoDifference Outcome = "NoDifference"
-	Undecided    Outcome = "Undecided"
+	// Better means that the goal is reached and that no phase takes longer than the margin of time.
+	Better Outcome = "Better"
+	Worse  Outcome = "Worse"
+	// FewerRequests means that the counts are better, and that the time is not shown to be better.
+	FewerRequests Outcome = "FewerRequests"
+	NoDifference  Outcome = "NoDifference"
+	Undecided     Outcome = "Undecided"
 )
 
 // Verdict is the evaluation of the passes.
@@ -116,7 +122,7 @@ type Result struct {
 	// SameLow and SameHigh are the ends of the interval of the current options against themselves.
 	SameLow  float64 `json:"sameLow"`
 	SameHigh float64 `json:"sameHigh"`
-	// Outcome is the outcome of this result.
+	// Outcome is the outcome of this result, never FewerRequests.
 	Outcome Outcome `json:"outcome"`
 	// Decides reports whether the verdict depends on this result.
 	Decides bool `json:"decides,omitempty"`

@@ -19,26 +19,59 @@ func summarize(v Verdict, goal Goal, fewest int) (Outcome, string) {
 	return outcome, text.CutBytes(reason, sentenceBytes)
 }
 
+// decideOutcome returns the outcome and its reason. Times decide first: no verdict is Better unless the time of each phase is shown.
 func decideOutcome(v Verdict, goal Goal, fewest int) (Outcome, string) {
-	deciding := slices.DeleteFunc(slices.Clone(v.Results), func(r Result) bool { return !r.Decides })
-	better, worse, undecided := of(deciding, Better), of(deciding, Worse), of(deciding, Undecided)
+	results := filter(v.Results, func(r Result) bool { return r.Metric == goal.metric() })
+	times := filter(v.Results, func(r Result) bool { return r.Metric == Seconds })
+	counts := filter(v.Results, func(r Result) bool { return goal.counts(r.Metric) })
+	slower := slices.ContainsFunc(times, func(r Result) bool { return !r.isNotSlower(goal) })
+	better, worse := of(results, Better), of(results, Worse)
+	longer, fewer, increased := of(times, Worse), of(counts, Better), of(counts, Worse)
 	switch {
 	case v.Rounds == 0:
 		return Undecided, "Undecided: no round has one pass of the candidate and two of the current options."
-	case len(deciding) == 0:
+	case len(results) == 0:
 		return Undecided, fmt.Sprintf("Undecided: no pass counted %s.", goal.metric())
 	case len(better) > 0 && len(worse) > 0:
 		return Undecided, "Undecided: " + inWords(better) + ", but " + inWords(worse) + "."
-	case len(better) > 0:
-		return Better, "Better: " + inWords(better) + "." + onTimes(deciding)
+	case len(longer) > 0:
+		return Worse, "Worse: " + inWords(longer) + although(fewer)
 	case len(worse) > 0:
-		return Worse, "Worse: " + inWords(worse) + "." + onTimes(deciding)
-	case len(undecided) == 0:
-		return NoDifference, fmt.Sprintf("No difference: %s within %s %% of the current options.", allOf(len(deciding)), number(goal.percent()))
+		return Worse, "Worse: " + inWords(worse) + "." + onTimes(times)
+	case len(better) > 0 && !slower:
+		return Better, "Better: " + inWords(better) + although(increased)
+	case len(fewer) > 0 && len(increased) == 0:
+		return FewerRequests, "Fewer requests: " + inWords(fewer) + ". " + timesInWords(times, goal)
+	case len(better) > 0:
+		return Undecided, "Undecided: " + inWords(better) + ". " + timesInWords(times, goal)
+	case len(of(results, Undecided)) == 0:
+		return NoDifference, fmt.Sprintf("No difference: %s within %s %% of the current options", allOf(len(results)), number(goal.percent())) +
+			although(increased)
 	case v.Rounds < fewest:
 		return Undecided, fmt.Sprintf("Undecided: %s finished, at least %d required.", text.Count(v.Rounds, "round"), fewest)
 	}
-	return Undecided, "Undecided: " + whyUndecided(undecided)
+	return Undecided, "Undecided: " + whyUndecided(of(results, Undecided))
+}
+
+// isNotSlower reports whether a result shows that the candidate does not take longer than the goal's margin of time.
+func (r Result) isNotSlower(goal Goal) bool {
+	return r.Low > 0 && r.Note == "" && r.High <= 1+goal.timePercent()/100+rounding
+}
+
+// although returns the end of a sentence, with the results that contradict it.
+func although(contrary []Result) string {
+	if len(contrary) == 0 {
+		return "."
+	}
+	return ", although " + inWords(contrary) + "."
+}
+
+// timesInWords describes the time next to a difference of counts.
+func timesInWords(times []Result, goal Goal) string {
+	if slower := filter(times, func(r Result) bool { return !r.isNotSlower(goal) }); len(slower) > 0 {
+		return "Not shown: " + whyUndecided(slower)
+	}
+	return fmt.Sprintf("The time is at most %s %% longer.", number(goal.timePercent()))
 }
 
 func allOf(n int) string {
@@ -49,7 +82,11 @@ func allOf(n int) string {
 }
 
 func of(results []Result, outcome Outcome) []Result {
-	return slices.DeleteFunc(slices.Clone(results), func(r Result) bool { return r.Outcome != outcome })
+	return filter(results, func(r Result) bool { return r.Outcome == outcome })
+}
+
+func filter(results []Result, matches func(Result) bool) []Result {
+	return slices.DeleteFunc(slices.Clone(results), func(r Result) bool { return !matches(r) })
 }
 
 // inWords describes the results, starting with the largest differences.
@@ -76,7 +113,7 @@ func (r Result) inWords() string {
 	}
 	change := percent(1-r.Ratio) + " % " + r.less()
 	switch {
-	case r.Ratio >= 2:
+	case r.Ratio >= 2-rounding:
 		change = number(r.Ratio) + " times the"
 	case r.Ratio > 1:
 		change = percent(r.Ratio-1) + " % more"
@@ -84,14 +121,17 @@ func (r Result) inWords() string {
 	return fmt.Sprintf("%s %s in %s (at least %s)", change, r.noun(), r.Phase, size(nearest))
 }
 
+// size describes the end of an interval. It rounds towards equality, so that the interval shows at least this difference.
 func size(ratio float64) string {
 	switch {
-	case ratio >= 2:
-		return number(ratio) + " times"
+	case ratio >= 100:
+		return number(math.Floor(ratio)) + " times"
+	case ratio >= 2-rounding:
+		return number(math.Floor(ratio*10+rounding)/10) + " times"
 	case ratio > 1:
-		return percent(ratio-1) + " %"
+		return number(math.Floor(100*(ratio-1)+rounding)) + " %"
 	}
-	return percent(1-ratio) + " %"
+	return percent(math.Floor(100*(1-ratio)+rounding)/100) + " %"
 }
 
 func (r Result) noun() string {
@@ -134,8 +174,7 @@ func number(f float64) string {
 }
 
 // onTimes returns a note about undecided times if counts have decided the verdict.
-func onTimes(deciding []Result) string {
-	times := slices.DeleteFunc(slices.Clone(deciding), func(r Result) bool { return r.Metric != Seconds })
+func onTimes(times []Result) string {
 	if len(times) > 0 && len(of(times, Undecided)) == len(times) {
 		return " Times are undecided."
 	}

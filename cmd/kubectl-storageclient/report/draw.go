@@ -9,10 +9,11 @@ import (
 )
 
 var words = map[verdict.Outcome]string{
-	verdict.Better:       "Better",
-	verdict.Worse:        "Worse",
-	verdict.NoDifference: "No difference",
-	verdict.Undecided:    "Undecided",
+	verdict.Better:        "Better",
+	verdict.Worse:         "Worse",
+	verdict.FewerRequests: "Fewer requests",
+	verdict.NoDifference:  "No difference",
+	verdict.Undecided:     "Undecided",
 }
 
 func class(o verdict.Outcome) string {
@@ -21,7 +22,7 @@ func class(o verdict.Outcome) string {
 		return "better"
 	case verdict.Worse:
 		return "worse"
-	case verdict.NoDifference:
+	case verdict.NoDifference, verdict.FewerRequests:
 		return "same"
 	}
 	return "undecided"

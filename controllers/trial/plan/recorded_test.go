@@ -94,7 +94,9 @@ func TestRecordedTrialsOfEqualLists(t *testing.T) {
 	}
 }
 
-func isDifferent(v v1alpha1.TrialVerdict) bool { return v == "Better" || v == "Worse" }
+func isDifferent(v v1alpha1.TrialVerdict) bool {
+	return v == "Better" || v == "Worse" || v == "FewerRequests"
+}
 
 // resample draws the same number of rounds, with replacement. It also assigns the passes of a round to random arms, because the
 // mount options are equal.

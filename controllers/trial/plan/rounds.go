@@ -58,6 +58,9 @@ func (t Trial) goal() verdict.Goal {
 	if percent := t.Spec.Goal.BetterByPercent; percent != nil {
 		goal.BetterByPercent = float64(*percent)
 	}
+	if percent := t.Spec.Goal.TimeMarginPercent; percent != nil {
+		goal.TimeMarginPercent = float64(*percent)
+	}
 	return goal
 }
 

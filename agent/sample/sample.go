@@ -20,7 +20,6 @@ import (
 type Mounts interface {
 	Read() (mounts.Table, error)
 	Superblocks() ([]mounts.Superblock, error)
-	Network() (counters.Network, error)
 	Log(mounts.Mount) (counters.Log, bool)
 }
 
@@ -49,28 +48,36 @@ func (s Sampler) Take(ctx context.Context, window time.Duration) ([]recommend.Sa
 		return nil, err
 	}
 	samples := compare(before, after)
-	addRoundTrips(samples, after, s.Sockets)
+	addSockets(samples, before, after)
 	return samples, nil
 }
 
-// addRoundTrips sets the minimum round-trip time to the server of each NFS mount. If the kernel does not provide it, rules that need it
-// do not apply.
-func addRoundTrips(samples []recommend.Sample, r reading, read func() ([]sockets.Socket, error)) {
-	all, err := read()
-	if err != nil {
-		return
+// addSockets sets the minimum round-trip time and the segments of each NFS mount from the sockets to its server. If the kernel does not
+// provide them, rules that need them do not apply.
+func addSockets(samples []recommend.Sample, before, after reading) {
+	previous := map[int]sockets.Socket{}
+	for _, socket := range before.sockets {
+		previous[socket.Local] = socket
 	}
-	for _, b := range r.nfs {
+	for _, b := range after.nfs {
 		i := slices.IndexFunc(samples, func(s recommend.Sample) bool { return s.MountPoint == b.MountPoint })
 		address, known := b.Address()
 		if i < 0 || !known {
 			continue
 		}
-		for _, socket := range all {
+		for _, socket := range after.sockets {
+			if socket.Remote != address {
+				continue
+			}
 			trip := uint64(socket.MinRoundTrip / time.Microsecond)
-			if minimum := &samples[i].MinRoundTripMicros; socket.Remote == address && trip > 0 && (*minimum == 0 || trip < *minimum) {
+			if minimum := &samples[i].MinRoundTripMicros; trip > 0 && (*minimum == 0 || trip < *minimum) {
 				*minimum = trip
 			}
+			var start counters.Network
+			if p := previous[socket.Local]; p.Remote == address {
+				start = p.Segments
+			}
+			samples[i].Network = samples[i].Network.Add(socket.Segments.Since(start))
 		}
 	}
 }
@@ -79,7 +86,7 @@ type reading struct {
 	at          time.Time
 	nfs         map[string]mounts.Superblock
 	otherMounts map[string]other
-	network     counters.Network
+	sockets     []sockets.Socket
 }
 
 type other struct {
@@ -110,8 +117,8 @@ func (s Sampler) read() (reading, error) {
 		log, _ := s.Mounts.Log(m)
 		r.otherMounts[m.Device] = other{m, log}
 	}
-	// Without the TCP counters, the mount data is still useful.
-	r.network, _ = s.Mounts.Network()
+	// Without the sockets, the mount data is still useful.
+	r.sockets, _ = s.Sockets()
 	return r, nil
 }
 
@@ -127,7 +134,6 @@ func compare(before, after reading) []recommend.Sample {
 		sample.Operations = operations(previous.Operations, now.Operations)
 		sample.Bytes, sample.Events = now.Bytes.Since(previous.Bytes), now.Events.Since(previous.Events)
 		sample.Connections = connections(previous.Transports, now.Transports)
-		sample.Network = after.network.Since(before.network)
 		samples = append(samples, sample)
 	}
 	for device, now := range after.otherMounts {
@@ -138,7 +144,6 @@ func compare(before, after reading) []recommend.Sample {
 		sample := describe(now.Mount, seconds)
 		if now.IsNetwork() {
 			sample.Requests = counters.Since(previous.Operations, now.Operations)
-			sample.Network = after.network.Since(before.network)
 		} else {
 			sample.Log = now.log.Since(previous.log)
 		}
@@ -192,12 +197,14 @@ func connections(before, after []mounts.TransportCounters) []recommend.Connectio
 	found := make([]recommend.Connection, 0, len(after))
 	for i, now := range after {
 		previous := before[i]
-		found = append(found, recommend.Connection{
+		c := recommend.Connection{
 			Connects: counters.Since(previous.Connects, now.Connects), Sends: counters.Since(previous.Sends, now.Sends),
-			Answers: counters.Since(previous.Responses, now.Responses),
-			Backlog: counters.Since(previous.Backlog, now.Backlog), InFlight: counters.Since(now.Responses, now.Sends),
-			IdleSeconds: uint64(now.Idle / time.Second),
-		})
+			Answers: counters.Since(previous.Responses, now.Responses), Backlog: counters.Since(previous.Backlog, now.Backlog),
+			Sending: counters.Since(previous.Sending, now.Sending), IdleSeconds: uint64(now.Idle / time.Second),
+		}
+		// After a request was sent twice, the totals since the mount differ.
+		c.InFlight = counters.Since(c.Answers, c.Sends)
+		found = append(found, c)
 	}
 	return found
 }

@@ -32,7 +32,7 @@ type machine struct {
 type state struct {
 	blocks      []mounts.Superblock
 	otherMounts []mounts.Mount
-	network     counters.Network
+	sockets     []sockets.Socket
 	log         counters.Log
 	err         error
 }
@@ -52,7 +52,6 @@ func (m machine) Read() (mounts.Table, error) {
 	return mounts.Table{Mounts: all}, m.now().err
 }
 func (m machine) Superblocks() ([]mounts.Superblock, error) { return m.now().blocks, m.now().err }
-func (m machine) Network() (counters.Network, error)        { return m.now().network, nil }
 func (m machine) Log(mounts.Mount) (counters.Log, bool)     { return m.now().log, true }
 
 const window = time.Minute
@@ -62,7 +61,8 @@ func take(t *testing.T, before, after state) ([]recommend.Sample, error) {
 	t.Helper()
 	start := time.Unix(1000, 0)
 	clock := testclock.NewFakeClock(start)
-	sampler := Sampler{Mounts: machine{clock: clock, before: before, after: after, start: start}, Sockets: listSockets, Clock: clock}
+	m := machine{clock: clock, before: before, after: after, start: start}
+	sampler := Sampler{Mounts: m, Sockets: m.listSockets, Clock: clock}
 	go func() {
 		for !clock.HasWaiters() {
 			time.Sleep(time.Millisecond)
@@ -72,14 +72,20 @@ func take(t *testing.T, before, after state) ([]recommend.Sample, error) {
 	return sampler.Take(context.Background(), window)
 }
 
-func listSockets() ([]sockets.Socket, error) {
+func (m machine) listSockets() ([]sockets.Socket, error) { return m.now().sockets, nil }
+
+// socketsOf returns sockets to two servers, with n segments on each of them.
+func socketsOf(n uint64) []sockets.Socket {
+	socket := func(local int, remote string, trip time.Duration) sockets.Socket {
+		return sockets.Socket{
+			Local: local, Remote: netip.MustParseAddrPort(remote), MinRoundTrip: trip * time.Microsecond,
+			Segments: counters.Network{InSegments: 4 * n, OutSegments: 3 * n, Retransmitted: 2 * n, OutOfOrder: n},
+		}
+	}
 	return []sockets.Socket{
-		{Remote: netip.MustParseAddrPort("10.0.0.3:2049"), MinRoundTrip: 1600 * time.Microsecond},
-		{Remote: netip.MustParseAddrPort("10.0.0.3:2049"), MinRoundTrip: 1400 * time.Microsecond},
-		{Remote: netip.MustParseAddrPort("10.0.0.3:2049")},
-		{Remote: netip.MustParseAddrPort("10.0.0.3:111"), MinRoundTrip: 100 * time.Microsecond},
-		{Remote: netip.MustParseAddrPort("10.0.0.4:2049"), MinRoundTrip: 100 * time.Microsecond},
-	}, nil
+		socket(700, "10.0.0.3:2049", 1600), socket(701, "10.0.0.3:2049", 1400), socket(702, "10.0.0.3:2049", 0),
+		socket(703, "10.0.0.3:111", 100), socket(704, "10.0.0.4:2049", 100),
+	}
 }
 
 // listed returns a mount whose directory of 5,000 files was listed n times.
@@ -90,9 +96,9 @@ func listed(n uint64) mounts.Superblock {
 			Options: []string{"rw", "acregmin=3"}, ReadAheadKiB: 128, SlotLimit: 65536, Client: "10.0.0.3:2049 4.1 tcp", Age: int(100 + n),
 		},
 		Bytes:  counters.Bytes{Read: 10 * n, WireRead: 9 * n, Written: 8 * n, DirectRead: 7 * n, DirectWritten: 6 * n, WireWritten: 5 * n},
-		Events: counters.Events{DataInvalidations: n, Opens: 2 * n, Listings: 3 * n, Flushes: 4 * n, Syncs: 5 * n},
+		Events: counters.Events{DataInvalidations: n, AttributeInvalidations: 2 * n, Opens: 2 * n, Listings: 3 * n, Flushes: 4 * n, Syncs: 5 * n},
 		Transports: []mounts.TransportCounters{{
-			Connection: counters.Connection{Sends: 5010*n + 1, Responses: 5010 * n, Connects: 1, Idle: 1500 * time.Millisecond}, Backlog: 3 * n,
+			Connection: counters.Connection{Sends: 5010*n + 1, Responses: 5010 * n, Connects: 1, Idle: 1500 * time.Millisecond}, Backlog: 3 * n, Sending: 4 * n,
 		}},
 		Operations: []mounts.Operation{
 			{
@@ -113,18 +119,19 @@ func TestTake(t *testing.T) {
 	added := listed(1)
 	added.Device, added.MountPoint = "0:70", "/mnt/new"
 	before := state{
-		blocks: []mounts.Superblock{listed(2)}, otherMounts: []mounts.Mount{share(100), disk}, network: counters.Network{InSegments: 10},
+		blocks: []mounts.Superblock{listed(2)}, otherMounts: []mounts.Mount{share(100), disk}, sockets: socketsOf(10)[:2],
 		log: counters.Log{Writes: 5},
 	}
 	after := state{
 		blocks: []mounts.Superblock{listed(5), added}, otherMounts: []mounts.Mount{share(350), disk},
-		network: counters.Network{InSegments: 4510, OutSegments: 2, Retransmitted: 1, OutOfOrder: 3}, log: counters.Log{Writes: 205, NoBuffer: 7, NoSpace: 1},
+		sockets: socketsOf(15), log: counters.Log{Writes: 205, NoBuffer: 7, NoSpace: 1},
 	}
 	got, err := take(t, before, after)
 	if err != nil {
 		t.Fatal(err)
 	}
-	network := counters.Network{InSegments: 4500, OutSegments: 2, Retransmitted: 1, OutOfOrder: 3}
+	// Two connections sent 5 segments each, and a new one 15.
+	network := counters.Network{InSegments: 100, OutSegments: 75, Retransmitted: 50, OutOfOrder: 25}
 	want := []recommend.Sample{
 		{MountPoint: "/mnt/d1", Protocol: "xfs", Seconds: 60, Log: counters.Log{Writes: 200, NoBuffer: 7, NoSpace: 1}},
 		{
@@ -138,10 +145,10 @@ func TestTake(t *testing.T) {
 				{Name: "READDIR", Count: 30, Transmissions: 30, BytesReceived: 12e5, RoundTripMillis: 150},
 			},
 			Bytes:       counters.Bytes{Read: 30, WireRead: 27, Written: 24, DirectRead: 21, DirectWritten: 18, WireWritten: 15},
-			Events:      counters.Events{DataInvalidations: 3, Opens: 6, Listings: 9, Flushes: 12, Syncs: 15},
-			Connections: []recommend.Connection{{Sends: 15030, Answers: 15030, Backlog: 9, InFlight: 1, IdleSeconds: 1}},
+			Events:      counters.Events{DataInvalidations: 3, AttributeInvalidations: 6, Opens: 6, Listings: 9, Flushes: 12, Syncs: 15},
+			Connections: []recommend.Connection{{Sends: 15030, Answers: 15030, Backlog: 9, Sending: 12, IdleSeconds: 1}},
 		},
-		{Server: "filer", Export: "/share", MountPoint: "/mnt/s", Protocol: "SMB3.1.1", Seconds: 60, Requests: 250, Network: network},
+		{Server: "filer", Export: "/share", MountPoint: "/mnt/s", Protocol: "SMB3.1.1", Seconds: 60, Requests: 250},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -180,7 +187,7 @@ func TestTakeFails(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	clock := testclock.NewFakeClock(time.Unix(0, 0))
-	if _, err := (Sampler{Mounts: machine{clock: clock}, Clock: clock}).Take(ctx, window); !errors.Is(err, context.Canceled) {
+	if _, err := (Sampler{Mounts: machine{clock: clock}, Sockets: machine{clock: clock}.listSockets, Clock: clock}).Take(ctx, window); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -168,7 +168,7 @@ type MountSample struct {
 	// +kubebuilder:validation:MaxItems=16
 	Connections []ConnectionSample `json:"connections,omitempty"`
 
-	// network contains the TCP counters of all connections of the node.
+	// network contains the TCP counters of the connections to the server. NFS only.
 	// +optional
 	Network NetworkSample `json:"network,omitzero"`
 
@@ -282,6 +282,11 @@ type EventSample struct {
 	// +kubebuilder:validation:Minimum=0
 	DataInvalidations int64 `json:"dataInvalidations,omitempty"`
 
+	// attributeInvalidations is the number of times that new attributes differed from the cached attributes.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	AttributeInvalidations int64 `json:"attributeInvalidations,omitempty"`
+
 	// listings is the number of getdents calls.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -310,7 +315,12 @@ type ConnectionSample struct {
 	// +kubebuilder:validation:Minimum=0
 	Backlog int64 `json:"backlog,omitempty"`
 
-	// inFlight is the number of requests without a response at the end of the window.
+	// sending is the sum, over all sends, of the requests that waited for the transport at the time of the send.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Sending int64 `json:"sending,omitempty"`
+
+	// inFlight is the number of requests sent in the window minus the number of responses.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	InFlight int64 `json:"inFlight,omitempty"`

@@ -102,7 +102,7 @@ var _ = Describe("A trial that observes", func() {
 				object.Status.Sample = &v1alpha1.NodeSampleStatus{ID: requested.ID, Phase: phase, Milliseconds: 60000}
 				if phase == v1alpha1.SampleFinished {
 					object.Status.Sample.Mounts = []v1alpha1.MountSample{{
-						MountPoint: "/m", Volume: "pv", Server: "filer", Export: "/pv", Protocol: "NFSv4.1", Options: []string{"rw", "acregmin=3"},
+						MountPoint: "/m", Volume: "pv", Server: "filer", Export: "/pv", Protocol: "NFSv4.1", Options: []string{"rw", "acregmin=3"}, Events: v1alpha1.EventSample{Listings: 35},
 						Operations: []v1alpha1.OperationSample{{Name: "GETATTR", Count: getattrs, BytesSent: 200 * getattrs, BytesReceived: 200 * getattrs, RoundTripMillis: getattrs}},
 					}}
 				}
@@ -197,7 +197,7 @@ var _ = Describe("A trial that observes", func() {
 		Expect(meta.IsStatusConditionTrue(object.Status.Conditions, v1alpha1.TrialConditionComplete)).To(BeTrue(), "%+v", object.Status.Conditions)
 		Expect(object.Status.Verdict).To(BeEmpty())
 		Expect(object.Status.Recommendations).To(HaveLen(1))
-		Expect(object.Status.Recommendations[0].Options).To(Equal([]string{"actimeo=30"}))
+		Expect(object.Status.Recommendations[0].Options).To(Equal([]string{"acregmin=30"}))
 		Expect(object.Status.Samples[0].Mounts[0].Operations[0].Count).To(BeEquivalentTo(16387))
 
 		By("During a rollout the request is unchanged, and no node is queried after the end")
@@ -250,7 +250,7 @@ var _ = Describe("A trial that observes", func() {
 			By("A user who may only create trials gets a new profile with a list of unknown facts")
 			stdout, stderr, err := as(16387)
 			Expect(err).NotTo(HaveOccurred(), stderr)
-			Expect(stderr).To(ContainSubstring("A client setting helps: actimeo=30"))
+			Expect(stderr).To(ContainSubstring("A client setting helps: acregmin=30"))
 			Expect(stdout).To(ContainSubstring("AttributeRevalidation (Client)"))
 			Expect(stdout).To(ContainSubstring("No permission to read the PersistentVolumeClaim"))
 			profile := proposed(stdout)
@@ -271,7 +271,7 @@ var _ = Describe("A trial that observes", func() {
 			profile = proposed(stdout)
 			Expect(profile.GetName()).To(Equal("nfs"))
 			Expect(k8s.Patch(ctx, profile, client.Apply, client.FieldOwner("kubectl"), client.ForceOwnership)).To(Succeed()) //nolint:staticcheck // as kubectl apply --server-side
-			Expect(findProfile("nfs").Spec.Volumes[0].MountOptions).To(Equal([]v1alpha1.MountOption{"actimeo=30", "nconnect=4"}))
+			Expect(findProfile("nfs").Spec.Volumes[0].MountOptions).To(Equal([]v1alpha1.MountOption{"acregmin=30", "nconnect=4"}))
 
 			By("A small workload gives few recommendations, and a node clears a finished request")
 			stdout, _, err = as(5)

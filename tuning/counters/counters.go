@@ -42,6 +42,8 @@ type Events struct {
 	Syncs   uint64 `json:"syncs,omitempty"`
 	// DataInvalidations is the number of files and directories whose cached content was dropped.
 	DataInvalidations uint64 `json:"dataInvalidations,omitempty"`
+	// AttributeInvalidations is the number of times that new attributes differed from the cached ones.
+	AttributeInvalidations uint64 `json:"attributeInvalidations,omitempty"`
 	// Listings is the number of calls of getdents.
 	Listings uint64 `json:"listings,omitempty"`
 }
@@ -51,19 +53,28 @@ func (e Events) Since(previous Events) Events {
 	return Events{
 		Opens: Since(previous.Opens, e.Opens), Flushes: Since(previous.Flushes, e.Flushes), Syncs: Since(previous.Syncs, e.Syncs),
 		DataInvalidations: Since(previous.DataInvalidations, e.DataInvalidations), Listings: Since(previous.Listings, e.Listings),
+		AttributeInvalidations: Since(previous.AttributeInvalidations, e.AttributeInvalidations),
 	}
 }
 
-// Network contains the TCP counters of all connections in one network namespace. Source: snmp_counter.rst of the kernel.
+// Network contains the TCP counters of connections. Source: struct tcp_info in include/uapi/linux/tcp.h.
 type Network struct {
 	InSegments    uint64 `json:"inSegments,omitempty"`
 	OutSegments   uint64 `json:"outSegments,omitempty"`
 	Retransmitted uint64 `json:"retransmitted,omitempty"`
-	// OutOfOrder is the number of segments that arrived before a missing one (TCPOFOQueue).
+	// OutOfOrder is the number of segments that arrived before a missing one (since Linux 5.4).
 	OutOfOrder uint64 `json:"outOfOrder,omitempty"`
 }
 
-// Since returns the growth since earlier counters of the same namespace.
+// Add returns the sum of the counters of two connections.
+func (n Network) Add(other Network) Network {
+	return Network{
+		InSegments: n.InSegments + other.InSegments, OutSegments: n.OutSegments + other.OutSegments,
+		Retransmitted: n.Retransmitted + other.Retransmitted, OutOfOrder: n.OutOfOrder + other.OutOfOrder,
+	}
+}
+
+// Since returns the growth since earlier counters of the same connection.
 func (n Network) Since(previous Network) Network {
 	return Network{
 		InSegments: Since(previous.InSegments, n.InSegments), OutSegments: Since(previous.OutSegments, n.OutSegments),

@@ -19,25 +19,32 @@ const (
 	slowMillis  = 5
 )
 
-// bottlenecks exclude each other: an earlier one explains the later ones.
+// bottlenecks exclude each other unless they are independent: an earlier one explains the later ones.
 var bottlenecks = []Rule{
 	{
 		ID: "StuckConnection", Cause: CauseServer, check: stuckConnection,
 		Title:     "Requests wait for a response that does not arrive.",
-		Signature: "requests in flight, no response in the window, and none for 10 s",
+		Signature: "requests sent in the window, no response in the window, and none for 10 s",
 		Source:    measured + "10 s after packets were dropped; the kernel logs it after 187 s",
 	},
 	{
-		ID: "SessionFlaps", Cause: CauseClient, check: sessionFlaps,
+		ID: "SessionFlaps", Cause: CauseClient, check: sessionFlaps, isIndependent: true,
 		Title:     "The client identifies itself to the server repeatedly.",
 		Signature: "EXCHANGE_ID or SETCLIENTID more than once in the window, or CREATE_SESSION with errors",
 		Source:    measured + "two clients with the same host name lost their state to each other, without a log message",
 	},
 	{
-		ID: "PacketLoss", Cause: CauseNetwork, check: packetLoss,
+		ID: "PacketLoss", Cause: CauseNetwork, check: packetLoss, isIndependent: true,
 		Title:     "The network loses packets.",
-		Signature: "over 0.3 % of segments retransmitted, or over 1 % received out of order",
+		Signature: "on the connections to the server, over 0.3 % of segments retransmitted, or over 1 % received out of order",
 		Source:    measured + "2 % loss to the server: 14 of 1,754 retransmitted; from the server: 232 of 4,500 out of order",
+	},
+	{
+		ID: "FewConnections", Cause: CauseClient, check: fewConnections,
+		Title: "The connections of the mount are full.",
+		Signature: "large requests wait longer to be sent than for the response, and for a connection that is busy or carries 100 MiB per second; " +
+			"or 8 requests in flight on each connection, which receives 400 MiB per second",
+		Source: "Amazon EC2 limits one flow to 5 Gb/s; nfs(5), nconnect",
 	},
 	{
 		ID: "BusyServer", Cause: CauseServer, check: busyServer,
@@ -68,7 +75,7 @@ var bottlenecks = []Rule{
 func stuckConnection(s Sample) (Finding, bool) {
 	stuck := 0
 	for _, c := range s.Connections {
-		if c.InFlight > 0 && c.Answers == 0 && c.IdleSeconds >= 10 {
+		if c.Sends > 0 && c.Answers == 0 && c.IdleSeconds >= 10 {
 			stuck++
 		}
 	}
@@ -91,11 +98,51 @@ func sessionFlaps(s Sample) (Finding, bool) {
 
 func packetLoss(s Sample) (Finding, bool) {
 	out, in := ratioOf(s.Network.Retransmitted, s.Network.OutSegments), ratioOf(s.Network.OutOfOrder, s.Network.InSegments)
-	lost := s.Network.Retransmitted >= 5 && out > lossOut || s.Network.OutOfOrder >= 20 && in > lossIn
+	var bytes, sends uint64
+	for _, o := range s.Operations {
+		bytes, sends = bytes+o.BytesSent+o.BytesReceived, sends+o.Count
+	}
+	for _, c := range s.Connections {
+		sends += c.Sends
+	}
+	// An older agent reports the segments of all connections of the node: too many for the requests.
+	isOwn := s.Network.OutSegments <= 1000+4*sends+bytes/500
+	lost := isOwn && s.Network.Retransmitted >= 5 && out > lossOut || s.Network.OutOfOrder >= 20 && in > lossIn
 	return Finding{
 		Seen:   fmt.Sprintf("%.1f %% of the segments were retransmitted, %.1f %% arrived out of order", out*100, in*100),
 		Effect: "check interfaces and switches for errors, and the MTU; no client setting will help",
 	}, lost
+}
+
+const (
+	// fullConnection is the number of bytes per second of a connection that is full, inFlightWhenFull the number of its requests.
+	fullConnection   = 400 << 20
+	inFlightWhenFull = 8
+	maxNconnect      = 16
+)
+
+func fewConnections(s Sample) (Finding, bool) {
+	declared, _ := s.number("nconnect")
+	n := max(1, declared, len(s.Connections))
+	var bytes, queue, trip uint64
+	for _, o := range s.Operations {
+		if o.Count > 0 && (o.BytesSent+o.BytesReceived)/o.Count > smallOperation {
+			bytes, queue, trip = bytes+o.BytesSent+o.BytesReceived, queue+o.QueueMillis, trip+o.RoundTripMillis
+		}
+	}
+	backlog, sending := s.queues()
+	rate, inFlight := s.perSecond(bytes)/float64(n), s.perSecond(trip)/1000/float64(n)
+	isFull := rate >= fullConnection
+	isShort := queue > trip && backlog < 0.1 && (rate >= fullConnection/4 || sending >= 1) || isFull && inFlight >= inFlightWhenFull
+	wanted := min(maxNconnect, max(4, 2*n))
+	return Finding{
+		Seen: fmt.Sprintf("with nconnect=%d, each connection carries %.0f MiB per second and has %.0f requests in flight; large requests wait %.0f ms "+
+			"in total to be sent for each 100 ms of response time", n, rate/(1<<20), inFlight, 100*ratioOf(queue, trip)),
+		Change: Change{MountOptions: []v1alpha1.MountOption{v1alpha1.MountOption(fmt.Sprintf("nconnect=%d", wanted))}},
+		Effect: fmt.Sprintf("%d connections instead of %d share the requests", wanted, n),
+		Against: "each connection counts against the server's limits; no gain if the link of the node or the server is full; it takes effect after " +
+			"the node has unmounted all mounts of the server",
+	}, s.isNFS() && !s.isTunnel() && !s.hasOption("proto=rdma") && n < maxNconnect && isShort
 }
 
 func busyServer(s Sample) (Finding, bool) {
@@ -108,7 +155,8 @@ func busyServer(s Sample) (Finding, bool) {
 }
 
 func fewSlots(s Sample) (Finding, bool) {
-	t, waiting := s.times(), s.backlog()
+	t := s.times()
+	waiting, _ := s.queues()
 	short := s.isNFS() && !s.hasSessions() && waiting > 1 && t.count >= minSmallOps && t.queue > t.trip
 	return Finding{
 		Seen: fmt.Sprintf("%.0f requests waited for one of %d slots at each send, and small operations %.0f ms, compared with %.0f ms for the response",
@@ -124,7 +172,8 @@ func slotsFor(limit int) int32 { return int32(min(max(128, 2*limit), 65536)) }
 
 func fewSessionSlots(s Sample) (Finding, bool) {
 	t := s.times()
-	short := s.hasSessions() && t.count >= minSmallOps && t.queue > 3*t.trip && t.queue >= 1 && s.backlog() < 0.1
+	backlog, sending := s.queues()
+	short := s.hasSessions() && t.count >= minSmallOps && t.queue > 3*t.trip && t.queue >= 1 && backlog < 0.1 && sending < 1
 	return Finding{
 		Seen: fmt.Sprintf("small operations wait %.0f ms before they are sent, compared with %.0f ms for the response, but not for a connection",
 			t.queue, t.trip),

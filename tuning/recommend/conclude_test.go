@@ -53,7 +53,7 @@ func TestEveryChangeHasATextForm(t *testing.T) {
 	}
 	for rule, want := range map[string]string{
 		"SessionFlaps": "node.nfs4UniqueID=FromNode", "FewSlots": "node.sunrpc.tcpMaxSlotTableEntries=65536", "FewSessionSlots": "node.kernelModules.nfs.max_session_slots=180",
-		"AttributeRevalidation": "actimeo=30",
+		"AttributeRevalidation": "acregmin=30", "FewConnections": "nconnect=4",
 	} {
 		if !slices.Contains(texts[rule], want) {
 			t.Errorf("%s: got change texts %q, want %s", rule, texts[rule], want)

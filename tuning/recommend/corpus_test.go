@@ -2,6 +2,7 @@ package recommend
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -23,7 +24,10 @@ type recorded struct {
 func corpus(t *testing.T) []recorded {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.json")
-	if err != nil || len(files) < 10 {
+	heldBack, globErr := filepath.Glob("testdata/heldback/*.json")
+	files = append(files, heldBack...)
+	slices.SortFunc(files, func(a, b string) int { return strings.Compare(filepath.Base(a), filepath.Base(b)) })
+	if err = errors.Join(err, globErr); err != nil || len(files) < 10 {
 		t.Fatalf("got %d recorded samples, %v", len(files), err)
 	}
 	var all []recorded

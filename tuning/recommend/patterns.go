@@ -2,26 +2,32 @@ package recommend
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 const (
-	// proposedCacheSeconds is the proposed cache time of attributes, which vendors recommend for large directories.
+	// proposedCacheSeconds is the proposed minimum cache time of attributes, which vendors recommend for large directories. The proposed
+	// maximum is the kernel's default, twice as long.
 	proposedCacheSeconds = 30
 	// manyPerSecond is the rate below which a change is not worthwhile.
 	manyPerSecond = 5
 	kib           = 1 << 10
 	largeTransfer = 1 << 20
+	// mostWasted is the number of bytes for each requested byte that a read-ahead can waste. More are read from mapped files.
+	mostWasted = 16
 )
 
 // patterns describe the use of a mount by programs. They do not exclude each other.
 var patterns = []Rule{
 	{
 		ID: "AttributeRevalidation", Cause: CauseClient, check: attributeRevalidation,
-		Title:     "The client requests attributes that have not changed.",
-		Signature: "at least half of the operations are GETATTR that no open caused, 5 per second or more, and under 2 % of them find a change",
-		Source:    measured + "GETATTR per entry of a listing: 1.0 without, 0.001 with actimeo=30",
+		Title: "The client requests attributes that have not changed.",
+		Signature: "at least half of the operations are GETATTR that no open caused, 5 per second or more, and under 2 % of them find a change; " +
+			"a profile is proposed if programs list directories and no GETATTR finds a change",
+		Source: measured + "GETATTR per entry of a listing: 1.0 without, 0.001 with actimeo=30",
 	},
 	{
 		ID: "CloseToOpen", Cause: CauseClient, check: closeToOpen,
@@ -32,7 +38,7 @@ var patterns = []Rule{
 	{
 		ID: "LargeReadAhead", Cause: CauseClient, check: largeReadAhead,
 		Title:     "The read-ahead reads data that programs do not use.",
-		Signature: "over twice as many bytes are read over the network as programs request",
+		Signature: "over twice as many bytes are read over the network as programs request with read(2)",
 		Source:    measured + "runs of 64 KiB: 3.8 times the bytes at 128 KiB, 5.3 at 15,360",
 	},
 	{
@@ -84,23 +90,62 @@ func (s Sample) openRevalidations() uint64 {
 
 // hasNeedlessRevalidations reports whether n GETATTRs are most of the operations but rarely find a change.
 func (s Sample) hasNeedlessRevalidations(n uint64) bool {
-	return n > 0 && 2*n >= s.total() && s.perSecond(n) >= manyPerSecond && ratioOf(s.Events.DataInvalidations, n) < 0.02
+	return n > 0 && 2*n >= s.total() && s.perSecond(n) >= manyPerSecond && ratioOf(s.changes(), n) < 0.02
+}
+
+// changes returns the number of changes that the client has noticed. It drops data only if it has cached some.
+func (s Sample) changes() uint64 {
+	return max(s.Events.DataInvalidations, s.Events.AttributeInvalidations)
+}
+
+// timerNames are the cache times of attributes. actimeo sets all of them.
+var timerNames = []string{"acregmin", "acregmax", "acdirmin", "acdirmax"}
+
+// timersOf returns the cache times of attributes that options set.
+func timersOf(options []string) map[string]int {
+	timers := map[string]int{}
+	for _, o := range options {
+		name, value, _ := strings.Cut(o, "=")
+		if n, err := strconv.Atoi(value); err == nil {
+			for _, timer := range timerNames {
+				if name == timer || name == "actimeo" {
+					timers[timer] = n
+				}
+			}
+		}
+	}
+	return timers
+}
+
+// raised returns the options that raise shorter cache times to the proposed one. It is not below a default of the kernel, so the options
+// lower no time.
+func raised(timers map[string]int) (options []v1alpha1.MountOption) {
+	for i, timer := range timerNames {
+		if n, ok := timers[timer]; ok && n < proposedCacheSeconds {
+			options = append(options, v1alpha1.MountOption(fmt.Sprintf("%s=%d", timer, proposedCacheSeconds*(1+i%2))))
+		}
+	}
+	return options
 }
 
 func attributeRevalidation(s Sample) (Finding, bool) {
 	revalidations := s.count("GETATTR") - s.openRevalidations()
 	cacheSeconds, known := s.number("acregmin")
 	f := Finding{
-		Seen:    fmt.Sprintf("%d of %d operations requested attributes, and %d changes were found", revalidations, s.total(), s.Events.DataInvalidations),
-		Change:  Change{MountOptions: []v1alpha1.MountOption{v1alpha1.MountOption(fmt.Sprintf("actimeo=%d", proposedCacheSeconds))}},
+		Seen:    fmt.Sprintf("%d of %d operations requested attributes, and %d changes were found", revalidations, s.total(), s.changes()),
+		Change:  Change{MountOptions: raised(timersOf(s.Options))},
 		Effect:  fmt.Sprintf("up to %d fewer requests per minute", s.perMinute(revalidations)),
-		Against: fmt.Sprintf("changes by other clients become visible up to %d s later", proposedCacheSeconds),
+		Against: fmt.Sprintf("changes by other clients become visible %d to %d s later", proposedCacheSeconds, 2*proposedCacheSeconds),
 	}
 	if s.hasOption("noac") {
 		f.Seen += "; the mount has noac, which disables the attribute cache"
 		f.Against = "programs that share files without locks use noac; " + f.Against
-		f.ByHand = true
+		f.ByHand, f.Change.MountOptions = true, raised(timersOf([]string{"actimeo=0"}))
 		return f, s.isNFS() && s.hasNeedlessRevalidations(revalidations)
+	}
+	if s.changes() > 0 || s.Events.Listings == 0 {
+		f.Against = "programs that wait for changes of files, as make and rsync do, may need them at once; " + f.Against
+		f.ByHand = true
 	}
 	return f, s.isNFS() && known && cacheSeconds < proposedCacheSeconds && s.hasNeedlessRevalidations(revalidations)
 }
@@ -109,7 +154,7 @@ func closeToOpen(s Sample) (Finding, bool) {
 	revalidations := s.openRevalidations()
 	return Finding{
 		Seen: fmt.Sprintf("%d of %d operations requested attributes at open, and %d changes were found", revalidations, s.total(),
-			s.Events.DataInvalidations),
+			s.changes()),
 		Change:  Change{MountOptions: []v1alpha1.MountOption{"nocto"}},
 		Effect:  fmt.Sprintf("up to %d fewer requests per minute", s.perMinute(revalidations)),
 		Against: "a program may read outdated data: use it only if no node has observed a writer for a day, which one window cannot show",
@@ -117,7 +162,8 @@ func closeToOpen(s Sample) (Finding, bool) {
 	}, s.hasNeedlessRevalidations(revalidations)
 }
 
-// readBytes returns the bytes that programs read through the page cache, and the bytes on the wire without direct reads.
+// readBytes returns the bytes that programs read through the page cache, and the bytes on the wire without direct reads. The kernel does not
+// count what programs read from files that they have mapped into memory.
 func (s Sample) readBytes() (requested, wire uint64) {
 	return s.Bytes.Read, s.Bytes.WireRead - min(s.Bytes.WireRead, s.Bytes.DirectRead)
 }
@@ -128,10 +174,12 @@ func largeReadAhead(s Sample) (Finding, bool) {
 	return Finding{
 		Seen: fmt.Sprintf("%d MiB were read over the network for %d MiB that programs requested, with a read-ahead of %d KiB", wire>>20,
 			requested>>20, s.ReadAheadKiB),
-		Change:  Change{ReadAheadKiB: int32(smaller)},
-		Effect:  fmt.Sprintf("up to %d MiB per minute less over the network", s.perMinute(wire-min(wire, requested))>>20),
-		Against: "sequential reads from the same mount get slower",
-	}, s.isNFS() && wire > 16<<20 && wire > 2*requested && s.ReadAheadKiB > smaller
+		Change: Change{ReadAheadKiB: int32(smaller)},
+		Effect: fmt.Sprintf("up to %d MiB per minute less over the network", s.perMinute(wire-min(wire, requested))>>20),
+		Against: "programs that map files into memory, as for the weights of models, use data that is not counted here, and get slower; sequential " +
+			"reads from the same mount get slower as well",
+		ByHand: true,
+	}, s.isNFS() && wire > 16<<20 && wire > 2*requested && wire <= mostWasted*requested && s.ReadAheadKiB > smaller
 }
 
 func smallReadAhead(s Sample) (Finding, bool) {
@@ -223,6 +271,6 @@ func logBuffers(s Sample) (Finding, bool) {
 		Seen:    fmt.Sprintf("%d of %d log writes found no free buffer", s.Log.NoBuffer, s.Log.Writes),
 		Change:  Change{MountOptions: []v1alpha1.MountOption{"logbufs=8", "logbsize=256k"}},
 		Effect:  "fewer log writes wait; this helps most when files are created and deleted",
-		Against: "a crash loses up to 2 MiB of changes to file names and attributes without fsync",
+		Against: "a crash loses more changes to file names and attributes without fsync; they can fill up to 32 MiB of the log",
 	}, s.Protocol == "xfs" && s.Log.Writes >= idleBelow && ratioOf(s.Log.NoBuffer, s.Log.Writes) > 0.01 && !s.hasOption("logbsize=256k")
 }

@@ -58,7 +58,10 @@ func (p *Proposal) combine(findings []Finding) Change {
 	windows := map[string][]int32{}
 	for _, f := range findings {
 		if f.ByHand {
-			p.leaveOut(fmt.Sprintf("%s (%s): %s", optionsText(f.Change.MountOptions), f.Rule, f.Against))
+			p.leaveOut(fmt.Sprintf("[%s] (%s): %s", strings.Join(f.Change.Texts(), ", "), f.Rule, f.Against))
+			if f.Change.ReadAheadKiB > 0 {
+				windows[f.Rule] = nil
+			}
 			continue
 		}
 		for _, o := range f.Change.MountOptions {
@@ -76,7 +79,7 @@ func (p *Proposal) combine(findings []Finding) Change {
 		return all
 	}
 	for _, window := range windows {
-		all.ReadAheadKiB = slices.Max(window)
+		all.ReadAheadKiB = slices.Max(append(window, 0))
 	}
 	return all
 }
@@ -135,8 +138,17 @@ func (p *Proposal) changeRule(t Target, proposed Change) {
 	p.Profiles = append(p.Profiles, changed)
 }
 
-// joinOptions puts new options before the existing options of a rule and removes their old values.
+// joinOptions puts new options before the existing options of a rule and removes their old values. It raises cache times of attributes, and
+// keeps longer cache times.
 func joinOptions(p mountoptions.Protocol, add, existing []v1alpha1.MountOption) []v1alpha1.MountOption {
+	if proposed := timersOf(optionTexts(add)); len(proposed) > 0 {
+		timers := timersOf(optionTexts(existing))
+		for name := range proposed {
+			timers[name] += 0
+		}
+		add = slices.DeleteFunc(slices.Clone(add), func(o v1alpha1.MountOption) bool { return len(timersOf([]string{string(o)})) > 0 })
+		add = append(raised(timers), add...)
+	}
 	var joined []v1alpha1.MountOption
 	for _, o := range p.Join(optionTexts(add), optionTexts(existing)).Options {
 		joined = append(joined, v1alpha1.MountOption(o))

@@ -1,7 +1,9 @@
 package recommend
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -9,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -55,12 +58,14 @@ func TestAProposalChangesTheRuleOfTheVolume(t *testing.T) {
 		t.Fatalf("%+v", p)
 	}
 	got := p.Profiles[0]
-	want := declared(func(r *v1alpha1.VolumeRule) { r.MountOptions = []v1alpha1.MountOption{"actimeo=30", "nconnect=4"} }).Profile.Spec
+	want := declared(func(r *v1alpha1.VolumeRule) {
+		r.MountOptions = []v1alpha1.MountOption{"acregmin=30", "acregmax=60", "acdirmin=30", "acdirmax=60", "nconnect=4"}
+	}).Profile.Spec
 	if diff := cmp.Diff(want, got.Spec); diff != "" || got.Name != "eda" || got.ResourceVersion != "" || got.Finalizers != nil {
 		t.Errorf("%+v, spec (-want +got):\n%s", got.ObjectMeta, diff)
 	}
 	changes := []string{
-		"profile eda, rule nfs: mountOptions [actimeo=30]", "profile eda, rule nfs: onConflict stays KeepVolume, so a volume with another value keeps it",
+		"profile eda, rule nfs: mountOptions [acregmin=30]", "profile eda, rule nfs: onConflict stays KeepVolume, so a volume with another value keeps it",
 		"profile eda, rule nfs: all volumes that it selects get the same changes",
 	}
 	if diff := cmp.Diff(changes, p.Changes); diff != "" {
@@ -84,7 +89,7 @@ func TestAProposalWithoutARuleIsANewProfile(t *testing.T) {
 		Priority: 8,
 		Node:     &v1alpha1.NodeTuning{KernelModules: []v1alpha1.KernelModule{{Name: "nfs", Parameters: map[string]v1alpha1.SettingText{"max_session_slots": "180"}}}},
 		Volumes: []v1alpha1.VolumeRule{{
-			Name: "recommended", Selector: target().Selector, MountOptions: []v1alpha1.MountOption{"actimeo=30"}, ReadAheadKiB: ptr.To[int32](1024), OnConflict: v1alpha1.ConflictUseProfile,
+			Name: "recommended", Selector: target().Selector, MountOptions: []v1alpha1.MountOption{"acregmin=30"}, ReadAheadKiB: ptr.To[int32](1024), OnConflict: v1alpha1.ConflictUseProfile,
 		}},
 	}
 	if len(p.Profiles) != 1 || p.Profiles[0].Name != "recommended-eda-tools" {
@@ -124,10 +129,11 @@ func TestChangesThatAreLeftOut(t *testing.T) {
 		want    string
 	}{
 		"changes that one window cannot justify": {[]Sample{nfs("NFSv3", operation("GETATTR", 6000), events(counters.Events{Opens: 6000}))}, "[nocto] (CloseToOpen): a program may read"},
-		"what programs may rely on":              {[]Sample{nfs("NFSv4.1", operation("GETATTR", 6000), option("noac"))}, "[actimeo=30] (AttributeRevalidation): programs that share files without locks use noac"},
+		"what programs may rely on":              {[]Sample{nfs("NFSv4.1", operation("GETATTR", 6000), option("noac"))}, "[acregmin=30, acregmax=60, acdirmin=30, acdirmax=60] (AttributeRevalidation): programs that share files without locks use noac"},
 		"another version":                        {[]Sample{nfs("NFSv4.1", operation("OPEN", 6000))}, "[vers=3] (OpenAndClose)"},
 		"writes that may be lost":                {[]Sample{nfs("NFSv4.1", wrote(6000, 8, false), option("sync"))}, "[async] (SynchronousMount)"},
-		"read-ahead that is disputed":            {[]Sample{nfs("NFSv4.1", read(256, 256, 64)), nfs("NFSv4.1", read(680, 512, 64), readAhead(15360))}, "they share one value"},
+		"read-ahead of files that may be mapped": {[]Sample{nfs("NFSv4.1", read(680, 512, 64), readAhead(15360))}, "[readAheadKiB=1920] (LargeReadAhead): programs that map files"},
+		"attributes without a listing":           {[]Sample{nfs("NFSv4.1", operation("GETATTR", 6000), events(counters.Events{}))}, "[acregmin=30] (AttributeRevalidation): programs that wait for changes"},
 		"the same of several, is once":           {[]Sample{nfs("NFSv4.1", operation("OPEN", 6000)), nfs("NFSv4.1", operation("OPEN", 7000))}, "[vers=3] (OpenAndClose)"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,6 +142,88 @@ func TestChangesThatAreLeftOut(t *testing.T) {
 				t.Errorf("%+v", p)
 			}
 		})
+	}
+}
+
+func TestReadAheadThatIsDisputedIsLeftOut(t *testing.T) {
+	p := Propose(declared(), findings(nfs("NFSv4.1", read(256, 256, 64)), nfs("NFSv4.1", read(680, 512, 64), readAhead(15360))))
+	if len(p.Profiles) > 0 || len(p.LeftOut) != 2 || !strings.Contains(p.LeftOut[1], "they share one value") {
+		t.Errorf("%+v", p)
+	}
+}
+
+// cacheTimes are the effective cache times of options: the kernel's defaults, then the options in order.
+func cacheTimes(options []string) map[string]int {
+	times := map[string]int{"acregmin": 3, "acregmax": 60, "acdirmin": 30, "acdirmax": 60}
+	for _, o := range options {
+		name, value, _ := strings.Cut(o, "=")
+		n, err := strconv.Atoi(value)
+		for timer := range times {
+			if err == nil && (name == timer || name == "actimeo") {
+				times[timer] = n
+			}
+		}
+	}
+	return times
+}
+
+// A proposal for longer caching lowers no cache time, neither of the effective options nor of the options of a rule.
+func TestAProposalLowersNoCacheTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		option := rapid.Custom(func(t *rapid.T) string {
+			name := rapid.SampledFrom([]string{"acregmin", "acregmax", "acdirmin", "acdirmax", "actimeo"}).Draw(t, "name")
+			return fmt.Sprintf("%s=%d", name, rapid.SampledFrom([]int{0, 1, 3, 5, 29, 30, 31, 60, 600, 3600}).Draw(t, "seconds"))
+		})
+		list := rapid.SliceOfN(option, 0, 4).Draw(t, "options")
+		s := nfs("NFSv4.1", operation("GETATTR", 16387))
+		before := cacheTimes(list)
+		for _, name := range timerNames {
+			s.Options = append(slices.DeleteFunc(s.Options, func(o string) bool { return strings.HasPrefix(o, name+"=") }), fmt.Sprintf("%s=%d", name, before[name]))
+		}
+		inForce := rapid.Bool().Draw(t, "the rule's options are effective")
+		if !inForce {
+			list = rapid.SliceOfN(option, 0, 4).Draw(t, "options of the rule")
+			before = cacheTimes(list)
+		}
+		p := Propose(declared(func(r *v1alpha1.VolumeRule) {
+			r.MountOptions = nil
+			for _, o := range list {
+				r.MountOptions = append(r.MountOptions, v1alpha1.MountOption(o))
+			}
+		}), For(s).Findings)
+		if len(p.Profiles) == 0 {
+			return
+		}
+		after := cacheTimes(optionTexts(p.Profiles[0].Spec.Volumes[1].MountOptions))
+		for name, seconds := range before {
+			if after[name] < seconds {
+				t.Fatalf("%s: got %d s from %v, want at least %d s as with %v", name, after[name], p.Profiles[0].Spec.Volumes[1].MountOptions, seconds, list)
+			}
+		}
+		if after["acregmin"] < proposedCacheSeconds {
+			t.Fatalf("got acregmin %d from %v", after["acregmin"], p.Profiles[0].Spec.Volumes[1].MountOptions)
+		}
+	})
+}
+
+// Connections and slots are raised, whatever is effective.
+func TestAProposalLowersNoNumber(t *testing.T) {
+	for n := 1; n < maxNconnect; n++ {
+		s := nfs("NFSv4.1", read(60000, 1024, 60000), readAhead(1024), option(fmt.Sprintf("nconnect=%d", n)))
+		s.Operations[0].RoundTripMillis, s.Operations[0].Count = 60000*12*uint64(n), 60000*uint64(n)
+		s.Operations[0].BytesReceived *= uint64(n)
+		f := For(s).Findings
+		if len(f) == 0 || f[0].Rule != "FewConnections" {
+			t.Fatalf("nconnect=%d: got %+v", n, f)
+		}
+		if wanted, _ := (Sample{Options: f[0].Change.Texts()}).number("nconnect"); wanted <= n || wanted > maxNconnect {
+			t.Errorf("nconnect=%d: got %d", n, wanted)
+		}
+	}
+	for limit := 1; limit <= 65536; limit *= 2 {
+		if slots := slotsFor(limit); int(slots) < limit {
+			t.Errorf("%d slots: got %d", limit, slots)
+		}
 	}
 }
 
@@ -155,7 +243,8 @@ func TestEveryProposalIsValid(t *testing.T) {
 		nfs("NFSv3", timing(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = 2 }),
 		nfs("NFSv4.1", timing(31, 8, 1.4)),
 		nfs("NFSv4.1", func(s *Sample) { s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 2}) }),
-		nfs("NFSv4.1", read(256, 256, 64)), nfs("NFSv4.1", read(680, 512, 64), readAhead(15360)),
+		nfs("NFSv4.1", read(256, 256, 64)),
+		nfs("NFSv4.1", read(60000, 1024, 60000), readAhead(1024), func(s *Sample) { s.Operations[0].RoundTripMillis = 60000 * 12 }),
 		nfs("NFSv4.1", read(6000, 32, 180), option("rsize=32768")), nfs("NFSv4.1", wrote(6000, 32, false), option("wsize=32768")),
 		nfs("xfs", log(counters.Log{Writes: 6000, NoBuffer: 600})),
 	} {
@@ -184,7 +273,7 @@ func TestEveryProposalIsValid(t *testing.T) {
 		}
 	}
 	for _, r := range Rules() {
-		byHand := slices.Contains([]string{"CloseToOpen", "SynchronousMount", "OpenAndClose"}, r.ID)
+		byHand := slices.Contains([]string{"CloseToOpen", "SynchronousMount", "OpenAndClose", "LargeReadAhead"}, r.ID)
 		if r.Cause == CauseClient && !byHand && !proposed[r.ID] {
 			t.Errorf("want a test of a proposal of %s", r.ID)
 		}

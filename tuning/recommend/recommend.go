@@ -59,13 +59,16 @@ type Verdict struct {
 // idleBelow is the number of operations below which a sample is too small.
 const idleBelow = 100
 
-// For evaluates a sample. A bottleneck hides the bottlenecks behind it, so only the first one is reported, together with all patterns.
+// For evaluates a sample. A bottleneck hides the bottlenecks behind it, so only the first one is reported, together with the independent ones
+// and all patterns.
 func For(s Sample) Verdict {
 	var found []Finding
 	for _, r := range bottlenecks {
 		if f, ok := r.apply(s); ok {
 			found = append(found, f)
-			break
+			if !r.isIndependent {
+				break
+			}
 		}
 	}
 	if len(found) == 0 && s.total() < idleBelow && s.Log.Writes < idleBelow {
@@ -113,6 +116,8 @@ type Rule struct {
 	// Source is the source of the signature.
 	Source string
 	check  func(Sample) (Finding, bool)
+	// isIndependent reports whether the problem leaves room for others. Patterns are always independent.
+	isIndependent bool
 }
 
 func (r Rule) apply(s Sample) (Finding, bool) {

@@ -27,7 +27,7 @@ func nfs(protocol string, changes ...func(*Sample)) Sample {
 func operation(name string, count uint64) func(*Sample) {
 	return func(s *Sample) {
 		s.Operations = []Operation{{Name: name, Count: count, BytesSent: count * 200, BytesReceived: count * 200, QueueMillis: count / 10, RoundTripMillis: count}}
-		s.Bytes = counters.Bytes{}
+		s.Bytes, s.Events = counters.Bytes{}, counters.Events{Listings: 35}
 	}
 }
 
@@ -92,10 +92,11 @@ func TestFor(t *testing.T) {
 		"attributes next to other work": {nfs("NFSv4.1", func(s *Sample) {
 			s.Operations = append(s.Operations, Operation{Name: "GETATTR", Count: 5999, RoundTripMillis: 5999})
 		}), ""},
-		"attributes that do change":    {nfs("NFSv4.1", operation("GETATTR", 6000), events(counters.Events{DataInvalidations: 120})), ""},
-		"attributes are kept for long": {nfs("NFSv4.1", operation("GETATTR", 6000), option("acregmin=30")), ""},
-		"attributes are not kept":      {nfs("NFSv4.1", operation("GETATTR", 6000), option("noac")), "AttributeRevalidation"},
-		"opens of NFSv3":               {nfs("NFSv3", operation("GETATTR", 6000), events(counters.Events{Opens: 6000})), "CloseToOpen"},
+		"attributes that do change":                      {nfs("NFSv4.1", operation("GETATTR", 6000), events(counters.Events{DataInvalidations: 120})), ""},
+		"attributes that do change, without cached data": {nfs("NFSv4.1", operation("GETATTR", 6000), events(counters.Events{AttributeInvalidations: 120})), ""},
+		"attributes are kept for long":                   {nfs("NFSv4.1", operation("GETATTR", 6000), option("acregmin=30")), ""},
+		"attributes are not kept":                        {nfs("NFSv4.1", operation("GETATTR", 6000), option("noac")), "AttributeRevalidation"},
+		"opens of NFSv3":                                 {nfs("NFSv3", operation("GETATTR", 6000), events(counters.Events{Opens: 6000})), "CloseToOpen"},
 		"opens of NFSv3 without close-to-open": {nfs("NFSv3", operation("GETATTR", 6000), events(counters.Events{Opens: 6000}), option("nocto")),
 			"AttributeRevalidation"},
 		"opens of NFSv4 ask by themselves": {nfs("NFSv4.1", operation("OPEN", 6000), events(counters.Events{Opens: 6000})), "OpenAndClose"},
@@ -128,7 +129,18 @@ func TestFor(t *testing.T) {
 		"stuck": {nfs("NFSv4.1", func(s *Sample) {
 			s.Operations, s.Connections = nil, []Connection{{Sends: 2, InFlight: 1, IdleSeconds: 12}, {Sends: 9, Answers: 9}}
 		}), "StuckConnection"},
-		"one request is in progress": {nfs("NFSv4.1", func(s *Sample) { s.Connections[0].InFlight = 1 }), ""},
+		"a request was sent twice, long ago": {nfs("NFSv3", func(s *Sample) {
+			s.Operations, s.Connections = nil, []Connection{{InFlight: 1, IdleSeconds: 200}}
+		}), ""},
+		"lost, and two introductions": {nfs("NFSv4.1", func(s *Sample) {
+			s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 2})
+			s.Network = counters.Network{InSegments: 1754, OutSegments: 1754, Retransmitted: 14}
+		}), "SessionFlaps PacketLoss"},
+		"lost by others on the node": {nfs("NFSv4.1", func(s *Sample) {
+			s.Network = counters.Network{InSegments: 50e6, OutSegments: 50e6, Retransmitted: 5e5}
+		}), ""},
+		"busy, or the tunnel hides the network": {nfs("NFSv4.1", timing(0.2, 5.5, 0.045), func(s *Sample) { s.Server = "[::1]" }), ""},
+		"one request is in progress":            {nfs("NFSv4.1", func(s *Sample) { s.Connections[0].InFlight = 1 }), ""},
 		"two introductions": {nfs("NFSv4.1", func(s *Sample) {
 			s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 2})
 		}), "SessionFlaps"},

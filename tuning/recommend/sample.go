@@ -5,6 +5,7 @@
 package recommend
 
 import (
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +39,7 @@ type Sample struct {
 	SlotLimit int `json:"slotLimit,omitempty"`
 	// MinRoundTripMicros is the shortest TCP round trip in microseconds.
 	MinRoundTripMicros uint64 `json:"minRoundTripMicros,omitempty"`
-	// Network contains the TCP counters of all connections in the mount's network namespace.
+	// Network contains the TCP counters of the connections to the server.
 	Network counters.Network `json:"network,omitzero"`
 	// Log contains the log counters of an XFS file system.
 	Log counters.Log `json:"log,omitzero"`
@@ -67,7 +68,9 @@ type Connection struct {
 	Answers  uint64 `json:"answers"`
 	// Backlog is the sum, over all sends, of the requests that waited for a slot at that time.
 	Backlog uint64 `json:"backlog,omitempty"`
-	// InFlight is the number of pending requests at the end of the window. IdleSeconds is the time since the last response.
+	// Sending is the sum, over all sends, of the requests that waited for the transport at that time.
+	Sending uint64 `json:"sending,omitempty"`
+	// InFlight is the number of requests that were sent in the window, minus the responses. IdleSeconds is the time since the last response.
 	InFlight    uint64 `json:"inFlight,omitempty"`
 	IdleSeconds uint64 `json:"idleSeconds,omitempty"`
 }
@@ -113,10 +116,11 @@ func IsMaintenance(operation string) bool { return slices.Contains(maintenanceOp
 const smallOperation = 8 << 10
 
 // times returns the mean times of small operations. Times of large ones depend on their size, and requests of a large read-ahead wait for each other.
+// A COMMIT waits for the server's disks.
 func (s Sample) times() (t times) {
 	var queue, trip uint64
 	for _, o := range s.Operations {
-		if o.Count == 0 || (o.BytesSent+o.BytesReceived)/o.Count > smallOperation || IsMaintenance(o.Name) {
+		if o.Count == 0 || (o.BytesSent+o.BytesReceived)/o.Count > smallOperation || IsMaintenance(o.Name) || o.Name == "COMMIT" {
 			continue
 		}
 		t.count += o.Count
@@ -135,17 +139,27 @@ type times struct {
 	queue, trip float64
 }
 
-// minTrip returns the shortest TCP round trip in milliseconds. Zero if unknown.
-func (s Sample) minTrip() float64 { return float64(s.MinRoundTripMicros) / 1000 }
-
-// backlog returns the mean number of requests that waited for a slot at each send.
-func (s Sample) backlog() float64 {
-	var waiting, sends uint64
-	for _, c := range s.Connections {
-		waiting += c.Backlog
-		sends += c.Sends
+// minTrip returns the shortest TCP round trip to the server in milliseconds. Zero if unknown: TCP of a tunnel only reaches the tunnel's process.
+func (s Sample) minTrip() float64 {
+	if s.isTunnel() {
+		return 0
 	}
-	return ratioOf(waiting, sends)
+	return float64(s.MinRoundTripMicros) / 1000
+}
+
+// isTunnel reports whether a process on the node forwards the requests to the server.
+func (s Sample) isTunnel() bool {
+	ip, err := netip.ParseAddr(strings.Trim(s.Server, "[]"))
+	return err == nil && ip.Unmap().IsLoopback() || s.Server == "localhost"
+}
+
+// queues returns the mean numbers of requests at each send that waited for a slot, and for the transport.
+func (s Sample) queues() (backlog, sending float64) {
+	var all Connection
+	for _, c := range s.Connections {
+		all.Backlog, all.Sending, all.Sends = all.Backlog+c.Backlog, all.Sending+c.Sending, all.Sends+c.Sends
+	}
+	return ratioOf(all.Backlog, all.Sends), ratioOf(all.Sending, all.Sends)
 }
 
 func (s Sample) isNFS() bool { return strings.HasPrefix(s.Protocol, "NFS") }

@@ -48,8 +48,9 @@ type ServerCounters struct {
 // TransportCounters are the counters of one transport in mountstats.
 type TransportCounters struct {
 	counters.Connection
-	// Backlog is the sum, over all sends, of the requests that waited for a slot at that time.
-	Backlog uint64
+	// Backlog is the sum, over all sends, of the requests that waited for a slot at that time. Sending is the sum of the requests that waited
+	// for the transport.
+	Backlog, Sending uint64
 }
 
 // handleOperations use a handle alone. Other operations fail if a user has no permission, or if a disk is full.
@@ -204,6 +205,9 @@ func parseTransportLine(fields []string) (t TransportCounters, ok bool) {
 		t.Sends, t.Responses = numbers[4], numbers[5]+numbers[6]
 		if len(numbers) >= 9 {
 			t.Backlog = numbers[8]
+		}
+		if fields[1] == "tcp" && len(numbers) >= 11 {
+			t.Sending = numbers[10]
 		}
 		return t, true
 	case fields[1] == "udp" && len(numbers) >= 4:

@@ -6,20 +6,6 @@ import (
 	"github.com/storageclient/operator/tuning/counters"
 )
 
-func TestNetwork(t *testing.T) {
-	r := reader(t, map[string]string{
-		"/proc/1/net/snmp":    "Ip: Forwarding InReceives\nIp: 1 99\nTcp: RtoMin MaxConn InSegs OutSegs RetransSegs\nTcp: 200 -1 4500 1754 14\n",
-		"/proc/1/net/netstat": "TcpExt: SyncookiesSent TCPOFOQueue\nTcpExt: 7 232\nIpExt: InNoRoutes\nIpExt: 3\n",
-	})
-	got, err := r.Network()
-	if want := (counters.Network{InSegments: 4500, OutSegments: 1754, Retransmitted: 14, OutOfOrder: 232}); err != nil || got != want {
-		t.Errorf("got %+v, %v; want %+v", got, err, want)
-	}
-	if _, err := reader(t, nil).Network(); err == nil {
-		t.Error("no error without counters")
-	}
-}
-
 func TestLog(t *testing.T) {
 	m := Mount{Device: "254:0", FSType: "xfs"}
 	r := reader(t, map[string]string{

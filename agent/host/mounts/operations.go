@@ -140,7 +140,7 @@ func (c counts) addFields(fields []string) counts {
 		}
 	case fields[0] == "events:":
 		if n, ok := parseCounts(fields[1:]); ok && len(n) >= 18 {
-			c.events = counters.Events{DataInvalidations: n[2], Opens: n[4], Listings: n[12], Flushes: n[14], Syncs: n[15]}
+			c.events = counters.Events{DataInvalidations: n[2], AttributeInvalidations: n[3], Opens: n[4], Listings: n[12], Flushes: n[14], Syncs: n[15]}
 		}
 	case fields[0] == "xprt:":
 		if t, ok := parseTransportLine(fields); ok {

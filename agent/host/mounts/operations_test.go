@@ -21,8 +21,8 @@ const (
 	opts:	rw,vers=4.1,nconnect=4
 	events:	1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27
 	bytes:	1 2 3 4 8388608 1048576 7 8
-	xprt:	tcp 0 1 1 0 0 57 57 0 57 2 2 0 0
-	xprt:	tcp 0 1 1 0 0 57 57 0 57 2 2 0 0
+	xprt:	tcp 0 1 1 0 0 57 57 0 57 2 2 3 0
+	xprt:	tcp 0 1 1 0 0 57 57 0 57 2 2 3 0
 	per-op statistics
 	        NULL: 0 0 0 0 0 0 0 0 0
 	       WRITE: 1 1 0 1048800 136 0 9 9 1
@@ -58,10 +58,10 @@ func TestSuperblocks(t *testing.T) {
 			if want := (counters.Bytes{Read: 1, Written: 2, DirectRead: 3, DirectWritten: 4, WireRead: 8388608, WireWritten: 1048576}); got.Bytes != want {
 				t.Errorf("got %+v, want %+v", got.Bytes, want)
 			}
-			if want := (counters.Events{DataInvalidations: 3, Opens: 5, Listings: 13, Flushes: 15, Syncs: 16}); got.Events != want {
+			if want := (counters.Events{DataInvalidations: 3, AttributeInvalidations: 4, Opens: 5, Listings: 13, Flushes: 15, Syncs: 16}); got.Events != want {
 				t.Errorf("got %+v, want %+v", got.Events, want)
 			}
-			transport := TransportCounters{counters.Connection{Sends: 57, Responses: 57, Connects: 1}, 2}
+			transport := TransportCounters{counters.Connection{Sends: 57, Responses: 57, Connects: 1}, 2, 3}
 			if want := []TransportCounters{transport, transport}; !cmp.Equal(got.Transports, want) {
 				t.Errorf("got %+v, want %+v", got.Transports, want)
 			}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 const timeout = 5 * time.Second
@@ -25,6 +27,8 @@ type Socket struct {
 	Repeats int
 	// MinRoundTrip is the shortest round trip that TCP has measured on it.
 	MinRoundTrip time.Duration
+	// Segments are its counters since it was connected.
+	Segments counters.Network
 }
 
 // Read lists all connections of IPv4 and IPv6. The cost grows with their number, so call it only if the result is needed.
@@ -76,5 +80,9 @@ func socketOf(answer *netlink.InetDiagTCPInfoResp) (Socket, bool) {
 		// If this host itself drops the packets that it sends, no segment counts as sent, and only probes are counted.
 		Repeats:      int(max(answer.TCPInfo.Retransmits, answer.TCPInfo.Probes)),
 		MinRoundTrip: time.Duration(answer.TCPInfo.Min_rtt) * time.Microsecond,
+		Segments: counters.Network{
+			InSegments: uint64(answer.TCPInfo.Segs_in), OutSegments: uint64(answer.TCPInfo.Segs_out),
+			Retransmitted: uint64(answer.TCPInfo.Total_retrans), OutOfOrder: uint64(answer.TCPInfo.Rcv_ooopack),
+		},
 	}, true
 }

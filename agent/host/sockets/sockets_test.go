@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 func TestReadFindsAConnection(t *testing.T) {
@@ -30,7 +32,8 @@ func TestReadFindsAConnection(t *testing.T) {
 			want := Socket{Local: portOf(connection.LocalAddr()), Remote: netip.MustParseAddrPort(listener.Addr().String())}
 			found := slices.ContainsFunc(all, func(s Socket) bool {
 				known := s.MinRoundTrip > 0
-				s.MinRoundTrip = 0
+				known = known && s.Segments.OutSegments > 0
+				s.MinRoundTrip, s.Segments = 0, counters.Network{}
 				return known && s == want
 			})
 			if !found {
@@ -45,11 +48,12 @@ func portOf(address net.Addr) int { return address.(*net.TCPAddr).Port }
 func TestSocketOf(t *testing.T) {
 	id := netlink.SocketID{SourcePort: 812, DestinationPort: 2049, Destination: net.ParseIP("::ffff:10.0.0.1")}
 	for name, info := range map[string]netlink.TCPInfo{
-		"no sent data arrives":     {Unacked: 3, Retransmits: 7, Backoff: 9, Min_rtt: 1400},
-		"no data leaves this host": {Probes: 7, Backoff: 9, Min_rtt: 1400},
+		"no sent data arrives":     {Unacked: 3, Retransmits: 7, Backoff: 9, Min_rtt: 1400, Segs_in: 5, Segs_out: 6, Total_retrans: 7, Rcv_ooopack: 8},
+		"no data leaves this host": {Probes: 7, Backoff: 9, Min_rtt: 1400, Segs_in: 5, Segs_out: 6, Total_retrans: 7, Rcv_ooopack: 8},
 	} {
 		got, ok := socketOf(&netlink.InetDiagTCPInfoResp{InetDiagMsg: &netlink.Socket{ID: id, State: netlink.TCP_ESTABLISHED}, TCPInfo: &info})
 		want := Socket{Local: 812, Remote: netip.MustParseAddrPort("10.0.0.1:2049"), Repeats: 7, MinRoundTrip: 1400 * time.Microsecond}
+		want.Segments = counters.Network{InSegments: 5, OutSegments: 6, Retransmitted: 7, OutOfOrder: 8}
 		if !ok || got != want {
 			t.Errorf("%s: %+v, %v; want %+v", name, got, ok, want)
 		}

@@ -1,0 +1,62 @@
+package recommend
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+// derived is a sample that is not recorded. It is derived from a recording until a recording of the state in ReplaceBy replaces it.
+type derived struct {
+	recorded
+	DerivedFrom string `json:"derivedFrom"`
+	By          string `json:"by"`
+	ReplaceBy   string `json:"replaceBy"`
+	// Ready are the changes that a profile may contain without the decision of a user.
+	Ready []string `json:"ready"`
+}
+
+// The derived samples show the sign of a rule in a state in which its change would do harm, or the state for which the rule exists.
+func TestDerivedSamples(t *testing.T) {
+	files, err := filepath.Glob("testdata/derived/*.json")
+	if err != nil || len(files) < 15 {
+		t.Fatalf("got %d samples, %v", len(files), err)
+	}
+	for _, name := range files {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var d derived
+			if err := json.Unmarshal(data, &d); err != nil {
+				t.Fatal(err)
+			}
+			if d.DerivedFrom == "" || d.By == "" || d.ReplaceBy == "" {
+				t.Error("want derivedFrom, by and replaceBy")
+			}
+			v := For(d.Sample)
+			if got := rulesOf(v); !slices.Equal(got, d.Rules) {
+				t.Errorf("got rules %q, want %q: %+v", got, d.Rules, v.Findings)
+			}
+			ready := []string{}
+			for _, p := range Propose(Target{Name: "recommended", Protocol: mountoptions.NFS}, v.Findings).Profiles {
+				for _, r := range p.Spec.Volumes {
+					change := Change{MountOptions: r.MountOptions}
+					if r.ReadAheadKiB != nil {
+						change.ReadAheadKiB = *r.ReadAheadKiB
+					}
+					ready = append(ready, change.Texts()...)
+				}
+				ready = append(ready, Change{Node: p.Spec.Node}.Texts()...)
+			}
+			if !slices.Equal(ready, d.Ready) {
+				t.Errorf("got a profile with %q, want %q", ready, d.Ready)
+			}
+		})
+	}
+}

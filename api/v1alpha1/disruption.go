@@ -18,6 +18,8 @@ type Disruption struct {
 	BootHash string `json:"bootHash"`
 	// Since is the time of the claim, or of the cordon.
 	Since metav1.Time `json:"since"`
+	// CordonFirst is true if the node was claimed although PodDisruptionBudgets keep its pods: see rollout.drain.lookAhead.
+	CordonFirst bool `json:"cordonFirst,omitempty"`
 	// NodeUID is the UID of the claimed Node. It differs for another Node of the same name. Set in claims only.
 	NodeUID string `json:"nodeUID,omitempty"`
 	// Permit describes the reboot permit. It is set before the permit is given and removed after the agent has responded. The claim

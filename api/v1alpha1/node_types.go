@@ -940,6 +940,11 @@ type RolloutStatus struct {
 	// +optional
 	RetryAfter *metav1.Time `json:"retryAfter,omitempty"`
 
+	// heldSince is the time from which only PodDisruptionBudgets have kept the node from its drain. It is set if
+	// rollout.drain.lookAhead is CordonFirst, until the node is claimed without a cordon first, or until such an attempt ends.
+	// +optional
+	HeldSince *metav1.Time `json:"heldSince,omitempty"`
+
 	// drainedFor is a hash of the settings and the drain options that drainAttempts and retryAfter refer to. A change resets both
 	// fields.
 	// +optional

@@ -106,6 +106,28 @@ const (
 	DrainWait DrainTimeoutPolicy = "Wait"
 )
 
+// DrainLookAhead controls nodes whose pods PodDisruptionBudgets keep.
+// +kubebuilder:validation:Enum=DryRun;CordonFirst
+type DrainLookAhead string
+
+const (
+	// LookAheadDryRun skips the node while dry runs show that a budget rejects an eviction. It is the default.
+	LookAheadDryRun DrainLookAhead = "DryRun"
+	// LookAheadCordonFirst cordons such a node if no other node can be claimed, and first evicts the pods that the budgets keep.
+	LookAheadCordonFirst DrainLookAhead = "CordonFirst"
+)
+
+// DoNotDisruptPolicy controls pods that forbid their disruption.
+// +kubebuilder:validation:Enum=Evict;Keep
+type DoNotDisruptPolicy string
+
+const (
+	// DoNotDisruptEvict evicts these pods and reports them. It is the default.
+	DoNotDisruptEvict DoNotDisruptPolicy = "Evict"
+	// DoNotDisruptKeep lets such a pod block the drain.
+	DoNotDisruptKeep DoNotDisruptPolicy = "Keep"
+)
+
 // RebootPolicy controls the start of reboots.
 // +kubebuilder:validation:Enum=Automatic;OnApproval;Never
 type RebootPolicy string
@@ -686,6 +708,19 @@ type Drain struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
 	ExcludeFromLoadBalancersSeconds int32 `json:"excludeFromLoadBalancersSeconds,omitempty"`
+
+	// lookAhead controls a node whose pods only PodDisruptionBudgets keep. DryRun skips it until dry-run evictions succeed.
+	// CordonFirst skips it for 10 minutes. Then, if no other node can be claimed, it cordons the node and evicts only these pods. The
+	// other pods follow once each of these is gone or may be evicted. After timeoutSeconds, the node returns to service, whatever
+	// onTimeout is. Use CordonFirst for pods that move only after a cordon or an eviction, for example pods of CloudNativePG,
+	// Longhorn or KubeVirt. Default DryRun.
+	// +optional
+	LookAhead DrainLookAhead `json:"lookAhead,omitempty"`
+
+	// doNotDisruptPods controls pods that forbid their disruption to autoscalers, for example by the annotation
+	// karpenter.sh/do-not-disrupt. Evict evicts them and reports them. With Keep, such a pod blocks the drain. Default Evict.
+	// +optional
+	DoNotDisruptPods DoNotDisruptPolicy `json:"doNotDisruptPods,omitempty"`
 }
 
 // Reboot controls the start of reboots and limits their duration.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -65,7 +66,7 @@ func countSelected(ctx context.Context, c client.Client, selection []client.List
 
 // addPod counts one Pod in the categories of the drain.
 func addPod(count *view.Pods, pod []corev1.Pod, options v1alpha1.Drain) error {
-	sorted, evictable, err := drain.SortPods(pod, options)
+	sorted, evictable, err := drain.SortPods(pod, options, time.Now())
 	if err != nil {
 		return err
 	}

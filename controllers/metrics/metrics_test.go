@@ -304,6 +304,12 @@ func TestOnlyTheLeaderReports(t *testing.T) {
 	}
 }
 
+// heldAt is a node that was cordoned because budgets alone kept its pods.
+func heldAt(clientNode *v1alpha1.StorageClientNode) *v1alpha1.StorageClientNode {
+	clientNode.Status.Rollout.HeldSince = clientNode.Status.Rollout.Since
+	return clientNode
+}
+
 func TestTransitions(t *testing.T) {
 	at := func(phase v1alpha1.RolloutPhase, reason string, second int64) *v1alpha1.StorageClientNode {
 		clientNode := object("a", phase, reason)
@@ -329,6 +335,8 @@ func TestTransitions(t *testing.T) {
 			map[string]float64{"node_drain_duration_seconds done": 90}},
 		"a permit that is withdrawn after evictions": {at(v1alpha1.RolloutRebooting, "", 0), evicting(7, at(v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonHostBusy, 9)),
 			map[string]float64{"node_reboot_duration_seconds withdrawn": 9, "evictions_in_vain_total": 7}},
+		"an attempt that cordoned first times out": {heldAt(at(v1alpha1.RolloutDraining, "", 0)), evicting(7, at(v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, 900)),
+			map[string]float64{"node_drain_duration_seconds timed_out": 900, "evictions_cordon_first_total": 7}},
 		"what has been counted is not counted again": {evicting(7, at(v1alpha1.RolloutReleasing, "", 0)), evicting(7, at(v1alpha1.RolloutWaiting, "", 5)), map[string]float64{}},
 		"a drain that a pause ends": {at(v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, 0), at(v1alpha1.RolloutReleasing, v1alpha1.ReasonPausedByField, 5),
 			map[string]float64{"node_drain_duration_seconds withdrawn": 5}},

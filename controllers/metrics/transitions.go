@@ -24,6 +24,8 @@ type Transitions struct {
 	failures        *prometheus.CounterVec
 	drift           *prometheus.CounterVec
 	inVain          prometheus.Counter
+	// cordonFirst counts the evictions of drains that lookAhead CordonFirst allowed, and that did not lead to a reboot.
+	cordonFirst prometheus.Counter
 }
 
 // NewTransitions returns counters at zero.
@@ -54,6 +56,10 @@ func NewTransitions() *Transitions {
 		Name: "storageclient_evictions_in_vain_total",
 		Help: "Pods that were evicted by drains that did not lead to a reboot. The goal is 0.",
 	})
+	t.cordonFirst = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "storageclient_evictions_cordon_first_total",
+		Help: "Pods that were evicted by drains that did not lead to a reboot, after rollout.drain.lookAhead CordonFirst had cordoned the node.",
+	})
 	for _, result := range []string{resultDone, resultTimedOut, resultWithdrawn, resultFailed} {
 		t.drains.WithLabelValues(result)
 	}
@@ -78,7 +84,7 @@ func (t *Transitions) Collect(out chan<- prometheus.Metric) {
 }
 
 func (t *Transitions) collectors() []prometheus.Collector {
-	return []prometheus.Collector{t.drains, t.reboots, t.failures, t.drift, t.inVain}
+	return []prometheus.Collector{t.drains, t.reboots, t.failures, t.drift, t.inVain, t.cordonFirst}
 }
 
 // CountChanges counts the changes of a node between two versions of its StorageClientNode.
@@ -91,7 +97,11 @@ func (t *Transitions) CountChanges(before, after *v1alpha1.StorageClientNode) {
 	if current.Phase == v1alpha1.RolloutFailed {
 		t.failures.WithLabelValues(current.Reason).Inc()
 	}
-	if isInVain(previous.Phase, current.Phase) {
+	switch {
+	case !isInVain(previous.Phase, current.Phase):
+	case previous.HeldSince != nil:
+		t.cordonFirst.Add(float64(current.Evictions))
+	default:
 		t.inVain.Add(float64(current.Evictions))
 	}
 	duration, known := phaseDuration(previous, current)

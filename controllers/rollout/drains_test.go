@@ -71,13 +71,21 @@ func (m *manager) lookAhead(_ context.Context, step plan.AddClaim) plan.DrainPro
 		return plan.DrainProgress{}
 	}
 	n.lookedAfterFaults = m.quiet && !slices.ContainsFunc(n.pods, func(p simPod) bool { return p.unseen })
+	hasJob := slices.ContainsFunc(n.pods, func(p simPod) bool { return m.now.Before(p.runsUntil) })
 	switch {
-	case slices.ContainsFunc(n.pods, func(p simPod) bool { return m.now.Before(p.blockedUntil) && !p.unseen }):
-		return plan.DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Eviction of Pod a/b blocked by PodDisruptionBudget a/c"}
-	case slices.ContainsFunc(n.pods, func(p simPod) bool { return m.now.Before(p.runsUntil) }):
+	case slices.ContainsFunc(n.pods, func(p simPod) bool { return m.isKept(n, p) && !p.unseen }):
+		return plan.DrainProgress{
+			Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Eviction of Pod a/b blocked by PodDisruptionBudget a/c", HeldByBudgets: !hasJob,
+		}
+	case hasJob:
 		return plan.DrainProgress{Reason: v1alpha1.RolloutReasonWaitingForPods, Message: "Waiting for pod a/job to finish"}
 	}
 	return plan.DrainProgress{}
+}
+
+// isKept reports whether a budget keeps a pod now.
+func (w *world) isKept(n *simNode, p simPod) bool {
+	return w.now.Before(p.blockedUntil) || p.owned && !n.Unschedulable
 }
 
 // checkWastedEvictions is the part of invariant 18 about evictions. A drain evicts no pod without effect if the cluster is unchanged since
@@ -88,6 +96,10 @@ func (m *manager) checkWastedEvictions(n *simNode, step plan.Uncordon) {
 		evicted = max(evicted, note.Evictions)
 	}
 	if step.Reason != v1alpha1.RolloutReasonDrainTimedOut || evicted == 0 {
+		return
+	}
+	if n.Mark != nil && n.Mark.CordonFirst {
+		m.costOfAttempts += evicted
 		return
 	}
 	m.wastedEvictions += evicted
@@ -143,12 +155,15 @@ func (w *world) evictPods(n *simNode, drain *simDrain) {
 	if slices.ContainsFunc(n.pods, func(p simPod) bool { return w.now.Before(p.runsUntil) }) {
 		return
 	}
+	keptOnly := drain.options.LookAhead == v1alpha1.LookAheadCordonFirst &&
+		slices.ContainsFunc(n.pods, func(p simPod) bool { return p.goneAt.IsZero() && w.isKept(n, p) })
 	for i := range n.pods {
 		pod := &n.pods[i]
 		drain.rejected.Delete(pod.name)
 		switch {
-		case w.now.Before(pod.blockedUntil):
+		case w.isKept(n, *pod):
 			drain.rejected.Insert(pod.name)
+		case keptOnly:
 		case pod.goneAt.IsZero():
 			pod.goneAt = w.now.Add(time.Duration(w.rng.IntN(40)) * time.Second)
 			drain.evicted++

@@ -383,7 +383,7 @@ func (p *pass) applyClaims(ctx context.Context) sets.Set[string] {
 	isSkipped := func(c plan.AddClaim) bool { return p.isSkipped(c.Node) }
 	// No pod is evicted for a drain that would not finish.
 	parallel.ForEach(p.workers, claims, func(claim plan.AddClaim) {
-		if note, skipped := p.session.SkipNode(claim.Node, p.lookAhead(ctx, claim)); skipped {
+		if note, skipped := p.session.SkipNode(claim.Node, claim.Claim, p.lookAhead(ctx, claim)); skipped {
 			p.publishNote(ctx, claim.Node, note)
 			p.skip(claim.Node, nil)
 		}

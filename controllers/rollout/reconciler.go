@@ -6,6 +6,7 @@ import (
 	"maps"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
@@ -129,6 +130,9 @@ func (s *scope) drainNode(ctx context.Context, step plan.Drain) plan.DrainProgre
 		progress.Message = "Cannot read the node's pods; trying again: " + err.Error()
 	} else {
 		progress = progressOf(result)
+		if len(result.Disregarded) > 0 {
+			s.emitEvent(step.Node, corev1.EventTypeWarning, eventDisregarded, "Drain", "%s", result.Remarks())
+		}
 	}
 	s.recordInspection(step.Node, progress)
 	return progress
@@ -155,8 +159,8 @@ func (s *scope) keepDrains(nodes sets.Set[string]) { s.Drains.Keep(nodes) }
 
 func progressOf(result drain.Result) plan.DrainProgress {
 	out := plan.DrainProgress{
-		Gone: result.Done(), Reason: v1alpha1.RolloutReasonDraining, Message: result.String(),
-		IgnoredPodUIDs: result.IgnoredPodUIDs, Names: result.Names,
+		Gone: result.Done(), Reason: v1alpha1.RolloutReasonDraining, Message: result.String(), Remarks: result.Remarks(),
+		HeldByBudgets: result.IsHeldByBudgets(), IgnoredPodUIDs: result.IgnoredPodUIDs, Names: result.Names,
 	}
 	switch {
 	case len(result.Blocked) > 0:

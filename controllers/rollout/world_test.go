@@ -68,6 +68,8 @@ type world struct {
 	drains map[string]map[string]*simDrain
 	// wastedEvictions counts the evictions of drains that timed out.
 	wastedEvictions int32
+	// costOfAttempts counts the evictions of drains that timed out after a node was cordoned first.
+	costOfAttempts int32
 	// losses are the machines that were deleted while they had a permit or had failed.
 	losses []*loss
 	// repairAfter is the time after which a cloud replaces a machine that is down. Zero means never. renames gives the new
@@ -166,6 +168,8 @@ type simPod struct {
 	blockedUntil, goneAt time.Time
 	// unseen is true if dry runs do not show the obstacle, for example because a webhook rejects dry runs.
 	unseen bool
+	// owned is true if its owner lifts the budget only while the node is cordoned.
+	owned bool
 	// runsUntil is the end of a pod that runs to completion. Zero for other pods.
 	runsUntil time.Time
 }
@@ -1079,7 +1083,9 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 			m.checkAcceptance(n, step)
 		}
 		n.Guarded = true
-		n.Unschedulable, n.Mark = true, &v1alpha1.Disruption{Profile: step.Mark.Profile, BootHash: step.Mark.BootHash, Since: step.Mark.Since}
+		n.Unschedulable, n.Mark = true, &v1alpha1.Disruption{
+			Profile: step.Mark.Profile, BootHash: step.Mark.BootHash, Since: step.Mark.Since, CordonFirst: step.Mark.CordonFirst,
+		}
 	case plan.Uncordon:
 		m.checkUncordon(n, step)
 		m.checkLeaving(n, step)

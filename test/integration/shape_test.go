@@ -140,6 +140,8 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		Entry("a drain of no time", rollout(`drain: {timeoutSeconds: 0}`), "spec.rollout.drain.timeoutSeconds"),
 		Entry("an unknown onTimeout", rollout(`drain: {onTimeout: Force}`), "spec.rollout.drain.onTimeout"),
 		Entry("a grace period below -1", rollout(`drain: {gracePeriodSeconds: -2}`), "spec.rollout.drain.gracePeriodSeconds"),
+		Entry("an unknown lookAhead", rollout(`drain: {lookAhead: Never}`), "spec.rollout.drain.lookAhead"),
+		Entry("an unknown doNotDisruptPods", rollout(`drain: {doNotDisruptPods: Wait}`), "spec.rollout.drain.doNotDisruptPods"),
 		Entry("a negative exclusion from load balancers", rollout(`drain: {excludeFromLoadBalancersSeconds: -1}`), "spec.rollout.drain.excludeFromLoadBalancersSeconds"),
 		Entry("an unknown reboot policy", rollout(`reboot: {policy: Always}`), "spec.rollout.reboot.policy"),
 		Entry("a reboot of no time", rollout(`reboot: {timeoutSeconds: 0}`), "spec.rollout.reboot.timeoutSeconds"),

@@ -10,13 +10,11 @@ import (
 	"sync"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -41,61 +39,25 @@ type Drainer struct {
 	Evictor, DryRunEvictor Evictor
 	// Concurrency is the number of concurrent evictions on a node; 0: 5.
 	Concurrency int
+	// Now is the current time; nil: time.Now.
+	Now func() time.Time
 }
 
 func (d *Drainer) concurrency() int { return cmp.Or(d.Concurrency, maxEvictions) }
 
-func (d *Drainer) sortPods(
-	ctx context.Context, node string, options v1alpha1.Drain, version string,
-) (result Result, evictable []*corev1.Pod, err error) {
-	pods, err := d.listPods(ctx, node, version)
-	if err != nil {
-		return Result{}, nil, err
+func (d *Drainer) now() time.Time {
+	if d.Now != nil {
+		return d.Now()
 	}
-	return SortPods(pods, options)
+	return time.Now()
 }
 
-// SortPods separates the pods of a node into evictable pods and all others, based only on their objects: it does not read PodDisruptionBudgets. It
-// returns an error if waitForPodSelector cannot be parsed.
-func SortPods(pods []corev1.Pod, options v1alpha1.Drain) (result Result, evictable []*corev1.Pod, err error) {
-	// An empty selector, as shown in the API's documentation, selects none.
-	waitFor := labels.Nothing()
-	if selector := options.WaitForPodSelector; selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) > 0 {
-		if waitFor, err = metav1.LabelSelectorAsSelector(selector); err != nil {
-			return Result{}, nil, fmt.Errorf("parse rollout.drain.waitForPodSelector: %w", err)
-		}
+func (d *Drainer) readModel(ctx context.Context, node string, options v1alpha1.Drain, version string) (model, error) {
+	pods, err := d.listPods(ctx, node, version)
+	if err != nil {
+		return model{}, err
 	}
-	for i := range pods {
-		pod := &pods[i]
-		switch {
-		case staysOnNode(pod):
-			result.IgnoredPodUIDs = append(result.IgnoredPodUIDs, string(pod.UID))
-			// The kubelet keeps the volumes of a static pod under the UID that is the value of the annotation on its mirror.
-			if static := pod.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
-				result.IgnoredPodUIDs = append(result.IgnoredPodUIDs, static)
-			}
-			continue
-		case hasFinished(pod):
-			continue
-		}
-		if result.Names == nil {
-			result.Names = map[string]string{}
-		}
-		result.Names[string(pod.UID)] = podName(pod)
-		owner, reason := metav1.GetControllerOf(pod), evictionObstacle(pod, options)
-		isJob := owner != nil && owner.Kind == "Job" && owner.APIVersion == batchv1.SchemeGroupVersion.String()
-		switch {
-		case pod.DeletionTimestamp != nil:
-			result.Remaining = append(result.Remaining, podName(pod))
-		case waitFor.Matches(labels.Set(pod.Labels)), ptr.Deref(options.WaitForJobs, true) && isJob:
-			result.WaitedFor = append(result.WaitedFor, podName(pod))
-		case reason != "":
-			result.Blocked = append(result.Blocked, Blocker{Pod: podName(pod), Reason: reason})
-		default:
-			evictable = append(evictable, pod)
-		}
-	}
-	return result, evictable, nil
+	return newModel(pods, options, d.now())
 }
 
 // Resource versions for a list request. With consistent, the API server returns the current state, which a permit requires. With cached, it may
@@ -213,39 +175,6 @@ func (d *Drainer) findBlocker(ctx context.Context, pod *corev1.Pod, refusal erro
 	}
 	return &blocker
 }
-
-// staysOnNode reports whether a drain leaves the pod on the node.
-func staysOnNode(pod *corev1.Pod) bool {
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		return true
-	}
-	owner := metav1.GetControllerOf(pod)
-	return owner != nil && owner.Kind == "DaemonSet"
-}
-
-func hasFinished(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-func evictionObstacle(pod *corev1.Pod, options v1alpha1.Drain) string {
-	if metav1.GetControllerOf(pod) == nil && !options.Force {
-		return "has no controller to start it elsewhere (set rollout.drain.force to evict it)"
-	}
-	local := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil })
-	if local && !options.DeleteEmptyDirData {
-		return "has an emptyDir, whose data would be lost (set rollout.drain.deleteEmptyDirData to evict it)"
-	}
-	return ""
-}
-
-func gracePeriod(options v1alpha1.Drain) *int64 {
-	if seconds := ptr.Deref(options.GracePeriodSeconds, -1); seconds >= 0 {
-		return ptr.To(int64(seconds))
-	}
-	return nil
-}
-
-func podName(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
 // IsVacant reports whether a node has only pods that a drain leaves and pods that have run to completion.
 func (d *Drainer) IsVacant(ctx context.Context, node string) (bool, error) {

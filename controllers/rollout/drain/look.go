@@ -1,7 +1,9 @@
 package drain
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -9,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -26,23 +29,38 @@ func NewRunner(reader client.Reader, writer client.Client) *Runner {
 
 // LookAhead reports the obstacles to a drain of a node, and evicts no pod. These are pods that the rules protect, pods that the drain would wait
 // for, and pods whose eviction the server rejects because of a PodDisruptionBudget. Obstacles that cannot be determined are omitted.
+//
+// It also tries pods that a drain leaves on the node: the reboot stops them too, so their budgets must allow it.
 func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.Drain) (Result, error) {
-	result, evictable, err := d.sortPods(ctx, node, options, cached)
+	m, err := d.readModel(ctx, node, options, cached)
 	if err != nil {
 		return Result{}, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	var mutex sync.Mutex
 	known := &budgets{}
-	parallel.ForEach(d.concurrency(), evictable, func(pod *corev1.Pod) {
-		if blocker := d.tryEviction(bounded, pod, options, known); blocker != nil {
+	tried := d.tryEvictions(bounded, slices.Concat(m.evictable, m.returning), options, known)
+	for _, pod := range m.returning {
+		if blocker, blocked := tried[pod.UID]; blocked {
+			blocker.Reason = cmp.Or(blocker.Reason, "a drain would leave the pod on the node, because it "+returnReason(pod))
+			tried[pod.UID] = blocker
+		}
+	}
+	return Result{WaitedFor: m.WaitedFor, Blocked: slices.AppendSeq(m.Blocked, maps.Values(tried)), Disregarded: m.Disregarded}, nil
+}
+
+// tryEvictions returns the pods whose eviction budgets would reject, by UID.
+func (d *Drainer) tryEvictions(ctx context.Context, pods []*corev1.Pod, options v1alpha1.Drain, known *budgets) map[types.UID]Blocker {
+	var mutex sync.Mutex
+	out := map[types.UID]Blocker{}
+	parallel.ForEach(d.concurrency(), pods, func(pod *corev1.Pod) {
+		if blocker := d.tryEviction(ctx, pod, options, known); blocker != nil {
 			mutex.Lock()
 			defer mutex.Unlock()
-			result.Blocked = append(result.Blocked, *blocker)
+			out[pod.UID] = *blocker
 		}
 	})
-	return Result{WaitedFor: result.WaitedFor, Blocked: result.Blocked}, nil
+	return out
 }
 
 // tryEviction finds the budgets that would protect a pod. Only "too many requests" is a valid result, and only for pods that budgets select:

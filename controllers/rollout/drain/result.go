@@ -2,6 +2,7 @@ package drain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/storageclient/operator/tuning/text"
@@ -37,7 +38,10 @@ type Result struct {
 	WaitedFor []string
 	// Blocked are pods that cannot be evicted.
 	Blocked []Blocker
-	// IgnoredPodUIDs are the UIDs of the pods that stay: DaemonSet and static pods.
+	// Left are pods that the drain leaves on the node because they would come back to it. Disregarded are pods that are evicted although they
+	// forbid their disruption.
+	Left, Disregarded []Blocker
+	// IgnoredPodUIDs are the UIDs of the pods that stay: DaemonSet and static pods, and the pods in Left.
 	IgnoredPodUIDs []string
 	// Names are the names of the pods that are not gone and do not stay, by UID.
 	Names map[string]string
@@ -45,6 +49,29 @@ type Result struct {
 
 // Done reports whether every pod that must leave is gone.
 func (r Result) Done() bool { return len(r.Remaining)+len(r.WaitedFor)+len(r.Blocked) == 0 }
+
+// IsHeldByBudgets reports whether the only obstacles are PodDisruptionBudgets.
+func (r Result) IsHeldByBudgets() bool {
+	return len(r.Blocked) > 0 && len(r.WaitedFor) == 0 && !slices.ContainsFunc(r.Blocked, func(b Blocker) bool { return b.Reason != "" })
+}
+
+// Remarks describes the pods that the drain leaves on the node, and the pods that it evicts although they forbid it; empty if there are none.
+func (r Result) Remarks() string {
+	var parts []string
+	for _, kind := range []struct {
+		intro string
+		pods  []Blocker
+	}{{"Left on the node: ", r.Left}, {"Evicted because rollout.drain.doNotDisruptPods is not Keep: ", r.Disregarded}} {
+		var pods []string
+		for _, pod := range kind.pods {
+			pods = append(pods, pod.String())
+		}
+		if len(pods) > 0 {
+			parts = append(parts, kind.intro+text.Join(pods, "; "))
+		}
+	}
+	return strings.Join(parts, ". ")
+}
 
 // String describes the pods for which the drain waits, most severe first.
 func (r Result) String() string {

@@ -2,10 +2,12 @@ package drain
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -40,6 +42,9 @@ type nodeDrain struct {
 	evicted int32
 	// blockers are the obstacles to the pods, from the latest responses.
 	blockers map[types.UID]Blocker
+	// first are the pods that the drain found at its start. replaced are the owners of evicted pods that came later: their next pods have come back
+	// to the cordoned node, and stay.
+	first, replaced sets.Set[types.UID]
 }
 
 // Start allows runs until the context ends, for example when the manager loses leadership. It then waits for runs in progress.
@@ -66,30 +71,60 @@ func (r *Runner) Wait() {
 // of pods that have been evicted before, including evictions by an earlier manager.
 //
 // It follows the rules of "kubectl drain": DaemonSet and static pods stay, pods without a controller need force, pods with an emptyDir need
-// deleteEmptyDirData. Pods that have run to completion need not leave.
+// deleteEmptyDirData. Pods that have run to completion need not leave. Pods that would come back to the cordoned node stay as well.
+//
+// With lookAhead CordonFirst, it first evicts only the pods whose dry run a budget rejects. The others follow once each of these is gone, or may
+// be evicted.
 func (r *Runner) Drain(ctx context.Context, node string, options v1alpha1.Drain, evicted int32) (Result, error) {
-	result, evictable, err := r.sortPods(ctx, node, options, consistent)
+	m, err := r.readModel(ctx, node, options, consistent)
 	if err != nil {
 		return Result{}, err
 	}
-	if len(evictable) > 0 && len(result.Blocked)+len(result.WaitedFor) == 0 {
-		r.startRun(node, evictable, options, evicted)
+	if len(m.evictable) > 0 && len(m.Blocked)+len(m.WaitedFor) == 0 {
+		r.startRun(node, m.evictable, options, evicted)
 	}
-	return r.describe(node, result, evictable), nil
+	return r.describe(node, m), nil
 }
 
 // Inspect reports the remaining pods of a node from the API server's cache, and evicts no pod. isDrainDue is true if Drain has work to do: a pod
 // may be evicted and no run is in progress, or no pod remains.
 func (r *Runner) Inspect(ctx context.Context, node string, options v1alpha1.Drain) (result Result, isDrainDue bool, err error) {
-	result, evictable, err := r.sortPods(ctx, node, options, cached)
+	m, err := r.readModel(ctx, node, options, cached)
 	if err != nil {
 		return Result{}, false, err
 	}
-	isDrainDue = result.Done() && len(evictable) == 0
-	if len(evictable) > 0 && len(result.Blocked)+len(result.WaitedFor) == 0 {
+	isDrainDue = m.Done() && len(m.evictable) == 0
+	if len(m.evictable) > 0 && len(m.Blocked)+len(m.WaitedFor) == 0 {
 		isDrainDue = !r.isRunning(node)
 	}
-	return r.describe(node, result, evictable), isDrainDue, nil
+	return r.describe(node, m), isDrainDue, nil
+}
+
+// readModel reads the pods of a node. Pods that have come back since the start of its drain stay.
+func (r *Runner) readModel(ctx context.Context, node string, options v1alpha1.Drain, version string) (model, error) {
+	m, err := r.Drainer.readModel(ctx, node, options, version)
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	drain := r.nodes[node]
+	if err != nil || drain == nil {
+		return m, err
+	}
+	m.evictable = slices.DeleteFunc(m.evictable, func(pod *corev1.Pod) bool {
+		hasReturned := !drain.first.Has(pod.UID) && drain.replaced.Has(ownerOf(pod))
+		if hasReturned {
+			delete(m.Names, string(pod.UID))
+			m.leave(pod, "came back to the cordoned node after its eviction")
+		}
+		return hasReturned
+	})
+	return m, nil
+}
+
+func ownerOf(pod *corev1.Pod) types.UID {
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		return owner.UID
+	}
+	return ""
 }
 
 // Keep stops the drains of all other nodes: none of their pods is evicted from now on.
@@ -125,21 +160,21 @@ func (r *Runner) isRunning(node string) bool {
 }
 
 // describe adds the latest responses of the server about the remaining pods.
-func (r *Runner) describe(node string, result Result, evictable []*corev1.Pod) Result {
+func (r *Runner) describe(node string, m model) Result {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	var known map[types.UID]Blocker
 	if drain := r.nodes[node]; drain != nil {
 		known = drain.blockers
 	}
-	for _, pod := range evictable {
+	for _, pod := range m.evictable {
 		if blocker, blocked := known[pod.UID]; blocked {
-			result.Blocked = append(result.Blocked, blocker)
+			m.Blocked = append(m.Blocked, blocker)
 		} else {
-			result.Remaining = append(result.Remaining, podName(pod))
+			m.Remaining = append(m.Remaining, podName(pod))
 		}
 	}
-	return result
+	return m.Result
 }
 
 // startRun starts a run over the pods of a node, unless one is in progress or the manager is not the leader.
@@ -151,7 +186,10 @@ func (r *Runner) startRun(name string, pods []*corev1.Pod, options v1alpha1.Drai
 		return
 	}
 	if node == nil {
-		node = &nodeDrain{evicted: evicted, blockers: map[types.UID]Blocker{}}
+		node = &nodeDrain{evicted: evicted, blockers: map[types.UID]Blocker{}, first: sets.New[types.UID](), replaced: sets.New[types.UID]()}
+		for _, pod := range pods {
+			node.first.Insert(pod.UID)
+		}
 		if r.nodes == nil {
 			r.nodes = map[string]*nodeDrain{}
 		}
@@ -166,12 +204,34 @@ func (r *Runner) startRun(name string, pods []*corev1.Pod, options v1alpha1.Drai
 	inBackground(func() {
 		defer r.endRun(name, node)
 		known := &budgets{}
-		parallel.ForEach(r.concurrency(), pods, func(pod *corev1.Pod) {
+		parallel.ForEach(r.concurrency(), r.findFirst(ctx, pods, options, known), func(pod *corev1.Pod) {
 			if ctx.Err() == nil {
 				r.evictFrom(ctx, node, pod, options, known)
 			}
 		})
 	})
+}
+
+// findFirst returns the pods that a run may evict: with CordonFirst, only those that budgets keep, as long as there are any. Pods whose owners keep
+// them until the others are gone do not count. It returns none if the server did not respond in time.
+func (r *Runner) findFirst(ctx context.Context, pods []*corev1.Pod, options v1alpha1.Drain, known *budgets) []*corev1.Pod {
+	if options.LookAhead != v1alpha1.LookAheadCordonFirst {
+		return pods
+	}
+	bounded, cancel := context.WithTimeout(ctx, evictionTimeout)
+	defer cancel()
+	held := r.tryEvictions(bounded, pods, options, known)
+	if bounded.Err() != nil {
+		return nil
+	}
+	first := slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool {
+		_, isKept := held[pod.UID]
+		return !isKept || isLast(pod)
+	})
+	if len(first) == 0 {
+		return pods
+	}
+	return first
 }
 
 func (r *Runner) evictFrom(ctx context.Context, node *nodeDrain, pod *corev1.Pod, options v1alpha1.Drain, known *budgets) {
@@ -180,6 +240,10 @@ func (r *Runner) evictFrom(ctx context.Context, node *nodeDrain, pod *corev1.Pod
 	defer r.mutex.Unlock()
 	if evicted {
 		node.evicted++
+		if owner := ownerOf(pod); owner != "" && !node.first.Has(pod.UID) {
+			node.first.Insert(pod.UID)
+			node.replaced.Insert(owner)
+		}
 	}
 	if delete(node.blockers, pod.UID); blocker != nil {
 		node.blockers[pod.UID] = *blocker

@@ -22,9 +22,13 @@ const (
 // SkipPause is the minimum pause for a node that could not have been drained. After a longer wait, the pause is as long as the wait, up to BackOff.
 const SkipPause = time.Minute
 
+// HeldPause is the time for which budgets alone must have kept a node before lookAhead CordonFirst cordons it.
+const HeldPause = 10 * time.Minute
+
 // SkipNode returns the note of a node that is next in the queue but skipped because its drain would not finish. Pods that run to completion
-// postpone the node only once: they may have finished by the next attempt. If every node runs such pods, one node must be first.
-func (s *Session) SkipNode(node string, outlook DrainProgress) (note v1alpha1.RolloutStatus, skip bool) {
+// postpone the node only once: they may have finished by the next attempt. If every node runs such pods, one node must be first. A claim that
+// cordons first is made although budgets keep pods.
+func (s *Session) SkipNode(node string, claim v1alpha1.Disruption, outlook DrainProgress) (note v1alpha1.RolloutStatus, skip bool) {
 	n := s.find(node)
 	if outlook.Gone || outlook.Reason == "" || n == nil || n.ClientNode == nil {
 		return v1alpha1.RolloutStatus{}, false
@@ -39,22 +43,53 @@ func (s *Session) SkipNode(node string, outlook DrainProgress) (note v1alpha1.Ro
 		}
 		pause = BackOff
 	}
+	message, heldSince := outlook.Message, (*metav1.Time)(nil)
+	switch lookAhead := s.rulesFor(n).Drain.LookAhead; {
+	case !outlook.HeldByBudgets:
+	case lookAhead != v1alpha1.LookAheadCordonFirst:
+		message += "; to cordon the node and evict these pods first, if no other node can be claimed, set rollout.drain.lookAhead to CordonFirst"
+	case claim.CordonFirst:
+		return v1alpha1.RolloutStatus{}, false
+	default:
+		if heldSince = n.note.HeldSince; heldSince == nil {
+			heldSince = &metav1.Time{Time: s.Now}
+		}
+		message += "; from " + formatTime(heldSince.Add(HeldPause)) +
+			", if no other node can be claimed, the node is cordoned and these pods are evicted first (rollout.drain.lookAhead)"
+	}
 	retryAfter := metav1.Time{Time: s.Now.Add(pause)}
-	note = s.newNote(n, v1alpha1.RolloutWaiting, outlook.Reason, fmt.Sprintf("Skipped until %s: %s", formatTime(retryAfter.Time), outlook.Message))
-	note.RetryAfter, note.DrainedFor = &retryAfter, s.drainKey(n)
+	note = s.newNote(n, v1alpha1.RolloutWaiting, outlook.Reason, fmt.Sprintf("Skipped until %s: %s", formatTime(retryAfter.Time), message))
+	note.RetryAfter, note.HeldSince, note.DrainedFor = &retryAfter, heldSince, s.drainKey(n)
 	return note, true
+}
+
+// isHeldLong reports whether budgets alone have kept a node for so long that it may be cordoned first.
+func (p *planner) isHeldLong(n *nodeState) bool {
+	return n.note.HeldSince != nil && p.rulesFor(n).Drain.LookAhead == v1alpha1.LookAheadCordonFirst && !p.isInFuture(n.note.HeldSince.Add(HeldPause))
+}
+
+// isCordonedFirst reports whether the node was claimed although budgets keep its pods.
+func (n *nodeState) isCordonedFirst() bool { return n.claim != nil && n.claim.CordonFirst }
+
+// drainOptions returns the options of the drain of a node. They contain CordonFirst only if the node was claimed for that.
+func (p *planner) drainOptions(n *nodeState) v1alpha1.Drain {
+	options := p.rulesFor(n).Drain
+	if options.LookAhead = ""; n.isCordonedFirst() {
+		options.LookAhead = v1alpha1.LookAheadCordonFirst
+	}
+	return options
 }
 
 // backOffFrom returns a node to service and starts a pause. It writes the note first because the uncordoned node does not show the reason.
 func (p *planner) backOffFrom(n *nodeState, reason, message string) {
-	if n.note.Phase != v1alpha1.RolloutWaiting || !p.isBackingOff(n) {
+	if n.note.Phase != v1alpha1.RolloutWaiting || !p.isBackingOff(n) || n.note.HeldSince != nil {
 		pause := BackOff
 		for i := int32(0); i < n.note.DrainAttempts && pause < MaxBackOff; i++ {
 			pause = min(2*pause, MaxBackOff)
 		}
 		n.note.DrainAttempts++
 		n.note.RetryAfter = &metav1.Time{Time: p.Now.Add(pause)}
-		n.note.DrainedFor = p.drainKey(n)
+		n.note.DrainedFor, n.note.HeldSince = p.drainKey(n), nil
 	}
 	note := p.newNote(n, v1alpha1.RolloutWaiting, reason, fmt.Sprintf("%s; next attempt after %s", message, formatTime(n.note.RetryAfter.Time)))
 	p.writeNoteAhead(n, note)
@@ -69,7 +104,7 @@ func (p *planner) isBackingOff(n *nodeState) bool {
 
 // checkBackOff rejects a node during its pause. It repeats the reason and message of the note that started the pause.
 func (p *planner) checkBackOff(n *nodeState) (reason, message string) {
-	if !p.isBackingOff(n) {
+	if !p.isBackingOff(n) || n.isCordonedFirst() {
 		return "", ""
 	}
 	p.wakeAt(n.note.RetryAfter.Time)
@@ -85,7 +120,7 @@ func (p *planner) checkBackOff(n *nodeState) (reason, message string) {
 }
 
 func (n *nodeState) resetDrains() {
-	n.note.DrainAttempts, n.note.RetryAfter, n.note.DrainedFor = 0, nil, ""
+	n.note.DrainAttempts, n.note.RetryAfter, n.note.HeldSince, n.note.DrainedFor = 0, nil, nil, ""
 }
 
 // drainKey identifies the purpose and the method of a drain: the settings of the node, and the drain options of each of its profiles. The agent

@@ -157,7 +157,7 @@ func TestSkipNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a")
 			c.change(f)
-			note, passed := NewSession(f.Snapshot).SkipNode("a", c.outlook)
+			note, passed := NewSession(f.Snapshot).SkipNode("a", v1alpha1.Disruption{}, c.outlook)
 			if passed != (c.until > 0) {
 				t.Fatalf("got back-off %t, want %t", passed, c.until > 0)
 			}
@@ -178,7 +178,7 @@ func TestSkipNode(t *testing.T) {
 func TestForASkippedNodeIsNoCanary(t *testing.T) {
 	f := cluster("a", "b")
 	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
-	note, _ := NewSession(f.Snapshot).SkipNode("a", DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "blocked"})
+	note, _ := NewSession(f.Snapshot).SkipNode("a", v1alpha1.Disruption{}, DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "blocked"})
 	f.node("a").ClientNode.Status.Rollout = &note
 	want := []string{"claim b for eda", "a: Waiting DrainBlocked"}
 	if diff := cmp.Diff(want, lines(For(f.Snapshot), "a")); diff != "" {

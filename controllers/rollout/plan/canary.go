@@ -110,8 +110,8 @@ func (p *planner) evaluateCanary(key canaryKey) canary {
 }
 
 // inCanaryOrder returns the nodes in the order of the rollout, with exceptions. Nodes that have already been rebooted keep their places, and nodes
-// that are done come first. A node that could not be rebooted earlier must wait until they have soaked. Nodes whose drain finished without a reboot
-// come last, because other nodes are equally good evidence.
+// that are done come first. A node that could not be rebooted earlier must wait until they have soaked. Nodes whose drain finished without a reboot, or
+// that budgets keep, come last, because other nodes are equally good evidence.
 func (p *planner) inCanaryOrder(profile string) []*nodeState {
 	out, known := p.canaryOrder[profile]
 	if known {
@@ -128,7 +128,7 @@ func (p *planner) inCanaryOrder(profile string) []*nodeState {
 			rank = 0
 		case n.isDisrupted(), n.hasFailed():
 			rank = 1
-		case n.note.DrainAttempts > 0:
+		case n.note.DrainAttempts > 0, n.note.HeldSince != nil:
 			rank = 3
 		}
 		ranks[rank] = append(ranks[rank], n)

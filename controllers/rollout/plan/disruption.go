@@ -240,6 +240,8 @@ func (p *planner) keepFailedNode(n *nodeState) {
 	p.keepNote(n)
 }
 
+const permitText = "The agent has its permit and reboots the node"
+
 // awaitBoot waits for the agent to use its permit. The permit is withdrawn only after the agent has responded.
 func (p *planner) awaitBoot(n *nodeState) {
 	n.maintenance = MaintenanceDrained
@@ -273,8 +275,10 @@ func (p *planner) awaitBoot(n *nodeState) {
 		if n.hasSeenSpec() {
 			p.clearPermit(n, v1alpha1.RolloutReasonRebootTimedOut)
 		}
+	case n.note.Phase == v1alpha1.RolloutRebooting && n.note.Reason == v1alpha1.RolloutReasonPermitGiven:
+		p.keepNote(n)
 	default:
-		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent has its permit and reboots the node")
+		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, permitText)
 	}
 }
 
@@ -434,7 +438,7 @@ func (p *planner) drainNode(n *nodeState) {
 		p.wakeAt(nextInspection)
 		p.setDrainNote(n, "Draining the node")
 	default:
-		p.addStep(Drain{OnNode: OnNode{n.Name}, Options: p.rulesFor(n).Drain, Evicted: n.note.Evictions})
+		p.addStep(Drain{OnNode: OnNode{n.Name}, Options: p.drainOptions(n), Evicted: n.note.Evictions})
 		p.setDrainNote(n, "Draining the node")
 		p.wakeAt(p.nextInspectionAfter(p.exactNow))
 	}
@@ -442,7 +446,7 @@ func (p *planner) drainNode(n *nodeState) {
 
 // startDrain evicts the first pods as soon as the node is cordoned, unless external load balancers get time first.
 func (p *planner) startDrain(n *nodeState) {
-	options := p.rulesFor(n).Drain
+	options := p.drainOptions(n)
 	if options.ExcludeFromLoadBalancersSeconds > 0 {
 		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "The node is cordoned")
 		p.wakeAt(p.Now)
@@ -491,7 +495,11 @@ func (p *planner) finishDrain(n *nodeState) {
 	busy := n.busyMounts(*p.rulesFor(n).Drain.IgnoreDaemonSetMounts)
 	switch {
 	case !n.Drain.Gone:
-		p.awaitDrain(n, n.Drain.Reason, n.Drain.Message)
+		message := n.Drain.Message
+		if n.Drain.Remarks != "" {
+			message += ". " + n.Drain.Remarks
+		}
+		p.awaitDrain(n, n.Drain.Reason, message)
 	case len(busy) > 0:
 		p.awaitDrain(n, v1alpha1.RolloutReasonMountsBusy, "Mounts still in use: "+text.List(busy))
 	case !n.AgentReady:
@@ -516,7 +524,7 @@ func (p *planner) awaitDrain(n *nodeState, reason, message string) {
 	if late {
 		reason, message = timedOut, fmt.Sprintf("The drain did not finish within %s: %s", toDuration(options.TimeoutSeconds), message)
 	}
-	if late && options.OnTimeout != v1alpha1.DrainWait {
+	if late && (options.OnTimeout != v1alpha1.DrainWait || n.isCordonedFirst()) {
 		p.backOffFrom(n, reason, message)
 		return
 	}
@@ -543,7 +551,11 @@ func (n *nodeState) busyMounts(ignoreDaemonSets bool) []string {
 
 // startAttempt records the start of an attempt in the note, and gives the permit. An attempt in the note whose permit was never given continues.
 func (p *planner) startAttempt(n *nodeState) {
-	note := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent has its permit and reboots the node")
+	message := permitText
+	if n.Drain != nil && n.Drain.Remarks != "" {
+		message += ". " + n.Drain.Remarks
+	}
+	note := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, message)
 	note.Since = &metav1.Time{Time: p.Now}
 	answer := n.ClientNode.Status.Reboot
 	unused := n.note.Phase == v1alpha1.RolloutRebooting && n.note.BootHash == n.target && (answer == nil || !n.isPermitOf(answer.PermitID, n.note))

@@ -172,6 +172,9 @@ func (s *Session) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, mes
 	}
 	if phase != v1alpha1.RolloutUpToDate {
 		out.DrainAttempts, out.RetryAfter, out.DrainedFor = n.note.DrainAttempts, n.note.RetryAfter, n.note.DrainedFor
+		if n.claim == nil || n.claim.CordonFirst {
+			out.HeldSince = n.note.HeldSince
+		}
 	}
 	if n.Mark != nil || n.claim == nil {
 		out.Evictions = max(n.note.Evictions, n.Evicted)
@@ -249,8 +252,10 @@ func (p *planner) writeNote(n *nodeState) {
 // SameNote reports whether two notes are equal except for the count of evictions, which alone does not justify a write.
 func SameNote(a, b v1alpha1.RolloutStatus) bool {
 	sameTuned := a.Tuned == b.Tuned || a.Tuned != nil && b.Tuned != nil && a.Tuned.Hash == b.Tuned.Hash && a.Tuned.Since.Equal(&b.Tuned.Since)
-	same := sameTuned && a.Since.Equal(b.Since) && a.RetryAfter.Equal(b.RetryAfter)
-	a.Since, b.Since, a.RetryAfter, b.RetryAfter, a.Tuned, b.Tuned, a.Evictions, b.Evictions = nil, nil, nil, nil, nil, nil, 0, 0
+	same := sameTuned && a.Since.Equal(b.Since) && a.RetryAfter.Equal(b.RetryAfter) && a.HeldSince.Equal(b.HeldSince)
+	for _, note := range []*v1alpha1.RolloutStatus{&a, &b} {
+		note.Since, note.RetryAfter, note.HeldSince, note.Tuned, note.Evictions = nil, nil, nil, nil, 0
+	}
 	return same && a == b
 }
 

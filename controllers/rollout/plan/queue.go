@@ -27,7 +27,7 @@ func (p *planner) claimNext(idle []*nodeState) {
 	for _, n := range p.states {
 		p.addToZones(n)
 	}
-	q := p.newQueue(waiting)
+	q, claimsOthers := p.newQueue(waiting), false
 	for n := q.takeNext(); n != nil; n = q.takeNext() {
 		// No other disruption starts while a retry has not been honored.
 		if slices.ContainsFunc(n.need.names, func(name string) bool { return p.retries[name] != retry{} }) {
@@ -40,12 +40,16 @@ func (p *planner) claimNext(idle []*nodeState) {
 			continue
 		}
 		q.count(n.need.profiles[0], p.Now, 1)
-		p.claimNode(n)
+		// Nodes that budgets keep come last: no other node can be claimed.
+		cordonFirst := !claimsOthers && p.isHeldLong(n) && !slices.ContainsFunc(p.states, (*nodeState).isCordonedFirst)
+		claimsOthers = claimsOthers || n.note.HeldSince == nil
+		p.claimNode(n, cordonFirst)
 	}
 }
 
-func (p *planner) claimNode(n *nodeState) {
+func (p *planner) claimNode(n *nodeState, cordonFirst bool) {
 	claim := p.claimFor(n)
+	claim.CordonFirst = cordonFirst
 	claim.NodeUID, n.claim = n.UID, &claim
 	for _, profile := range n.Profiles {
 		delete(p.canaryOrder, profile)
@@ -85,8 +89,8 @@ func (p *planner) checkManager(manager *nodeState) (reason, message string) {
 	return "", ""
 }
 
-// line is a group of nodes in the queue: first the nodes that serve nothing yet, then the nodes of each profile that leads their reboots, and last
-// the node of the manager.
+// line is a group of nodes in the queue: first the nodes that serve nothing yet, then the nodes of each profile that leads their reboots, then the
+// nodes that budgets keep, and last the node of the manager.
 type line struct {
 	lineKey
 	priority int32
@@ -111,6 +115,8 @@ func (p *planner) newQueue(waiting []*nodeState) queue {
 		key, priority := lineKey{1, n.need.profiles[0]}, p.profiles[n.need.profiles[0]].Priority
 		switch {
 		case n.Manager:
+			key = lineKey{rank: 3}
+		case n.note.HeldSince != nil:
 			key = lineKey{rank: 2}
 		case n.Vacant:
 			key = lineKey{}
@@ -167,7 +173,7 @@ func (l *line) compare(other *line) int {
 }
 
 func (p *planner) claimFor(n *nodeState) v1alpha1.Disruption {
-	claim := v1alpha1.Disruption{Since: metav1.Time{Time: p.Now}}
+	claim := v1alpha1.Disruption{Since: metav1.Time{Time: p.Now}, CordonFirst: n.isCordonedFirst()}
 	if n.ClientNode != nil {
 		claim.BootHash = n.ClientNode.Spec.BootHash
 	}

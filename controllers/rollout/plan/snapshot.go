@@ -119,7 +119,11 @@ type DrainProgress struct {
 	Gone bool
 	// Reason is the word for the current wait; Message is a sentence, sorted and capped.
 	Reason, Message string
-	// IgnoredPodUIDs are the pods that a drain leaves on the node: DaemonSet and static pods.
+	// Remarks is a sentence about pods that the drain leaves, or evicts although they forbid it; empty if there are none.
+	Remarks string
+	// HeldByBudgets is true if the only obstacles are PodDisruptionBudgets.
+	HeldByBudgets bool
+	// IgnoredPodUIDs are the pods that a drain leaves on the node: DaemonSet and static pods, and pods that would come back.
 	IgnoredPodUIDs []string
 	// Names are the namespaces and names of the pods that are not gone, by UID.
 	Names map[string]string

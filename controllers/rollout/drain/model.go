@@ -1,0 +1,217 @@
+package drain
+
+import (
+	_ "embed"
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// stuckAfter is the time after its grace period for which a terminating pod blocks no drain. A skewed clock only postpones the next drain.
+const stuckAfter = 5 * time.Minute
+
+//go:embed marks.yaml
+var marksYAML []byte
+
+// marks are the marks of others on pods.
+var marks = func() (out struct {
+	Forbid []struct{ Annotation, Value string }
+	Last   []struct{ APIVersion, Kind string }
+},
+) {
+	if err := yaml.Unmarshal(marksYAML, &out); err != nil {
+		panic(err) // It is part of the program.
+	}
+	return out
+}()
+
+// model is the model of a drain: which pods of a node leave, stay, come back, or block the drain. The look ahead, the drain itself and the preview
+// share it.
+type model struct {
+	Result
+	// evictable are the pods that a drain evicts; returning are pods that stay because another one would come back to the node.
+	evictable, returning []*corev1.Pod
+}
+
+// SortPods separates the pods of a node into evictable pods and all others, based only on their objects: it does not read PodDisruptionBudgets. It
+// returns an error if waitForPodSelector cannot be parsed.
+func SortPods(pods []corev1.Pod, options v1alpha1.Drain, now time.Time) (Result, []*corev1.Pod, error) {
+	m, err := newModel(pods, options, now)
+	return m.Result, m.evictable, err
+}
+
+func newModel(pods []corev1.Pod, options v1alpha1.Drain, now time.Time) (m model, err error) {
+	// An empty selector, as shown in the API's documentation, selects none.
+	waitFor := labels.Nothing()
+	if selector := options.WaitForPodSelector; selector != nil && len(selector.MatchLabels)+len(selector.MatchExpressions) > 0 {
+		if waitFor, err = metav1.LabelSelectorAsSelector(selector); err != nil {
+			return model{}, fmt.Errorf("parse rollout.drain.waitForPodSelector: %w", err)
+		}
+	}
+	for i := range pods {
+		pod := &pods[i]
+		switch {
+		case staysOnNode(pod):
+			m.ignore(pod)
+			continue
+		case hasFinished(pod):
+			continue
+		}
+		isAwaited := hasStarted(pod) && (waitFor.Matches(labels.Set(pod.Labels)) || ptr.Deref(options.WaitForJobs, true) && isOfJob(pod))
+		mark := markOf(pod)
+		keeps := mark != "" && options.DoNotDisruptPods == v1alpha1.DoNotDisruptKeep
+		if pod.DeletionTimestamp == nil && mark != "" && !keeps && !isAwaited {
+			m.Disregarded = append(m.Disregarded, Blocker{Pod: podName(pod), Reason: "has the annotation " + mark})
+		}
+		if reason := returnReason(pod); pod.DeletionTimestamp == nil && reason != "" && !isAwaited && !keeps {
+			m.leave(pod, reason)
+			continue
+		}
+		if m.Names == nil {
+			m.Names = map[string]string{}
+		}
+		m.Names[string(pod.UID)] = podName(pod)
+		switch reason := obstacleOf(pod, options, now); {
+		case pod.DeletionTimestamp != nil && reason == "":
+			m.Remaining = append(m.Remaining, podName(pod))
+		case pod.DeletionTimestamp == nil && isAwaited:
+			m.WaitedFor = append(m.WaitedFor, podName(pod))
+		case reason != "":
+			m.Blocked = append(m.Blocked, Blocker{Pod: podName(pod), Reason: reason})
+		default:
+			m.evictable = append(m.evictable, pod)
+		}
+	}
+	return m, nil
+}
+
+func (m *model) ignore(pod *corev1.Pod) {
+	m.IgnoredPodUIDs = append(m.IgnoredPodUIDs, string(pod.UID))
+	// The kubelet keeps the volumes of a static pod under the UID that is the value of the annotation on its mirror.
+	if static := pod.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
+		m.IgnoredPodUIDs = append(m.IgnoredPodUIDs, static)
+	}
+}
+
+// leave leaves a pod on the node like a pod of a DaemonSet.
+func (m *model) leave(pod *corev1.Pod, reason string) {
+	m.ignore(pod)
+	m.returning = append(m.returning, pod)
+	m.Left = append(m.Left, Blocker{Pod: podName(pod), Reason: reason})
+}
+
+// staysOnNode reports whether a drain leaves the pod on the node as "kubectl drain" does.
+func staysOnNode(pod *corev1.Pod) bool {
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return true
+	}
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "DaemonSet"
+}
+
+func hasFinished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// hasStarted reports whether a container of the pod has ever run. A pod that never started has neither work nor data to lose.
+func hasStarted(pod *corev1.Pod) bool {
+	started := func(c corev1.ContainerStatus) bool {
+		return c.RestartCount > 0 || c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil
+	}
+	return pod.Status.Phase != corev1.PodPending ||
+		slices.ContainsFunc(pod.Status.InitContainerStatuses, started) || slices.ContainsFunc(pod.Status.ContainerStatuses, started)
+}
+
+func isOfJob(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "Job" && owner.APIVersion == batchv1.SchemeGroupVersion.String()
+}
+
+// isLast reports whether the owner of a pod keeps it until the other pods of the node are gone.
+func isLast(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && slices.ContainsFunc(marks.Last, func(last struct{ APIVersion, Kind string }) bool {
+		return last.APIVersion == owner.APIVersion && last.Kind == owner.Kind
+	})
+}
+
+// markOf returns the annotation by which a pod forbids its disruption, empty if there is none.
+func markOf(pod *corev1.Pod) string {
+	for _, mark := range marks.Forbid {
+		if pod.Annotations[mark.Annotation] == mark.Value {
+			return mark.Annotation
+		}
+	}
+	return ""
+}
+
+// returnReason returns the reason why the controller of a pod would create another pod on the cordoned node at once, empty if it would not.
+func returnReason(pod *corev1.Pod) string {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return ""
+	}
+	for _, t := range pod.Spec.Tolerations {
+		isForKey := t.Key == corev1.TaintNodeUnschedulable || t.Key == "" && t.Operator == corev1.TolerationOpExists
+		isForValue := t.Operator == corev1.TolerationOpExists || t.Value == "" && (t.Operator == "" || t.Operator == corev1.TolerationOpEqual)
+		if isForKey && isForValue && (t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule) {
+			return "tolerates the taint " + corev1.TaintNodeUnschedulable
+		}
+	}
+	return ""
+}
+
+// obstacleOf returns the reason why a pod cannot leave the node within the drain, empty if it can.
+func obstacleOf(pod *corev1.Pod, options v1alpha1.Drain, now time.Time) string {
+	timeout := time.Duration(ptr.Deref(options.TimeoutSeconds, 0)) * time.Second
+	isLimited := timeout > 0 && options.OnTimeout != v1alpha1.DrainWait
+	if end := pod.DeletionTimestamp; end != nil {
+		grace := time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second
+		switch {
+		case now.Sub(end.Time) > stuckAfter:
+			return fmt.Sprintf("should have terminated at %s; check its finalizers, its volumes and the kubelet, or delete it with --force",
+				end.UTC().Format(time.RFC3339))
+		case isLimited && min(end.Sub(now), grace) > timeout:
+			return fmt.Sprintf("may terminate until %s, longer than rollout.drain.timeoutSeconds (%d); raise timeoutSeconds, or wait",
+				end.UTC().Format(time.RFC3339), *options.TimeoutSeconds)
+		}
+		return ""
+	}
+	if metav1.GetControllerOf(pod) == nil && !options.Force {
+		return "has no controller to start it elsewhere (set rollout.drain.force to evict it)"
+	}
+	if mark := markOf(pod); mark != "" && options.DoNotDisruptPods == v1alpha1.DoNotDisruptKeep {
+		return fmt.Sprintf("has the annotation %s (remove it, or set rollout.drain.doNotDisruptPods to Evict)", mark)
+	}
+	if !hasStarted(pod) {
+		return ""
+	}
+	local := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil })
+	if local && !options.DeleteEmptyDirData {
+		return "has an emptyDir, whose data would be lost (set rollout.drain.deleteEmptyDirData to evict it)"
+	}
+	seconds := ptr.Deref(gracePeriod(options), ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, 0))
+	if isLimited && time.Duration(seconds)*time.Second > timeout {
+		return fmt.Sprintf("has a grace period of %d seconds, longer than rollout.drain.timeoutSeconds (%d); raise timeoutSeconds, or set rollout.drain.gracePeriodSeconds",
+			seconds, *options.TimeoutSeconds)
+	}
+	return ""
+}
+
+func gracePeriod(options v1alpha1.Drain) *int64 {
+	if seconds := ptr.Deref(options.GracePeriodSeconds, -1); seconds >= 0 {
+		return ptr.To(int64(seconds))
+	}
+	return nil
+}
+
+func podName(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }

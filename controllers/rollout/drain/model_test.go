@@ -1,0 +1,281 @@
+package drain
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// noon is the time of the models.
+var noon = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+
+func tolerating(t corev1.Toleration) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.Tolerations = append(p.Spec.Tolerations, t) }
+}
+
+func annotated(key, value string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Annotations = map[string]string{key: value} }
+}
+
+// ends is a terminating pod whose grace period ends at a time.
+func ends(at time.Time, grace int64) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds, p.Finalizers = &metav1.Time{Time: at}, &grace, []string{"example.com/stays"}
+	}
+}
+
+func graceOf(seconds int64) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = &seconds }
+}
+
+func pending(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }
+
+func modelOf(t *testing.T, options v1alpha1.Drain, pods ...*corev1.Pod) model {
+	t.Helper()
+	var list []corev1.Pod
+	for _, p := range pods {
+		list = append(list, *p)
+	}
+	m, err := newModel(list, options, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestPodsThatWouldComeBackStay(t *testing.T) {
+	const key = corev1.TaintNodeUnschedulable
+	everything := tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})
+	for name, c := range map[string]struct {
+		change []func(*corev1.Pod)
+		stays  bool
+	}{
+		"no toleration":                              {nil, false},
+		"everything":                                 {[]func(*corev1.Pod){everything}, true},
+		"every taint with the effect NoSchedule":     {[]func(*corev1.Pod){tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})}, true},
+		"every taint with another effect":            {[]func(*corev1.Pod){tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})}, false},
+		"the key":                                    {[]func(*corev1.Pod){tolerating(corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists})}, true},
+		"the key with the effect":                    {[]func(*corev1.Pod){tolerating(corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})}, true},
+		"the key with another effect":                {[]func(*corev1.Pod){tolerating(corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})}, false},
+		"the key with its empty value":               {[]func(*corev1.Pod){tolerating(corev1.Toleration{Key: key, Operator: corev1.TolerationOpEqual})}, true},
+		"the key with its empty value, by default":   {[]func(*corev1.Pod){tolerating(corev1.Toleration{Key: key})}, true},
+		"the key with another value":                 {[]func(*corev1.Pod){tolerating(corev1.Toleration{Key: key, Value: "x"})}, false},
+		"another key":                                {[]func(*corev1.Pod){tolerating(corev1.Toleration{Key: "team", Operator: corev1.TolerationOpExists})}, false},
+		"the second of two":                          {[]func(*corev1.Pod){tolerating(corev1.Toleration{Key: "team"}), everything}, true},
+		"everything, and local data":                 {[]func(*corev1.Pod){everything, scratch}, true},
+		"everything, but no controller creates it":   {[]func(*corev1.Pod){everything, bare}, false},
+		"everything, but a Job runs":                 {[]func(*corev1.Pod){everything, ownedBy("batch/v1", "Job")}, false},
+		"everything, and the pod already terminates": {[]func(*corev1.Pod){everything, ends(noon, 30)}, false},
+		"everything, and a Job never started":        {[]func(*corev1.Pod){everything, ownedBy("batch/v1", "Job"), pending}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := modelOf(t, options(nil), pod("web", c.change...))
+			stays := len(m.Left) == 1 && slices.Equal(m.IgnoredPodUIDs, []string{"web-uid"}) && m.Names["web-uid"] == "" && len(m.evictable) == 0
+			if stays != c.stays || len(m.Left) > 0 != c.stays {
+				t.Errorf("got left %v, ignored %v, evictable %d; want the pod to stay: %t", m.Left, m.IgnoredPodUIDs, len(m.evictable), c.stays)
+			}
+			if want := "Left on the node: Pod eda/web tolerates the taint " + key; c.stays && m.Remarks() != want {
+				t.Errorf("got remarks %q, want %q", m.Remarks(), want)
+			}
+		})
+	}
+}
+
+func TestPodsThatCannotLeaveWithinTheDrain(t *testing.T) {
+	wait := func(d *v1alpha1.Drain) { d.OnTimeout = v1alpha1.DrainWait }
+	for name, c := range map[string]struct {
+		pod     *corev1.Pod
+		options func(*v1alpha1.Drain)
+		want    string
+	}{
+		"terminating since hours": {pod("a", ends(noon.Add(-6*time.Hour), 30)), nil,
+			"Pod eda/a should have terminated at 2026-11-26T06:00:00Z; check its finalizers, its volumes and the kubelet, or delete it with --force"},
+		"terminating since hours, and the drain waits":      {pod("a", ends(noon.Add(-6*time.Hour), 30)), wait, "Pod eda/a should have terminated at"},
+		"five minutes after its grace period":               {pod("a", ends(noon.Add(-5*time.Minute), 30)), nil, "Waiting for pod eda/a to terminate"},
+		"within its grace period":                           {pod("a", ends(noon.Add(10*time.Minute), 600)), nil, "Waiting for pod eda/a to terminate"},
+		"terminating until tomorrow":                        {pod("a", ends(noon.Add(23*time.Hour), 86400)), nil, "Pod eda/a may terminate until 2026-11-27T11:00:00Z, longer than rollout.drain.timeoutSeconds (900)"},
+		"terminating until tomorrow, and the drain waits":   {pod("a", ends(noon.Add(23*time.Hour), 86400)), wait, "Waiting for pod eda/a to terminate"},
+		"a short grace period by a clock that is ahead":     {pod("a", ends(noon.Add(20*time.Minute), 600)), nil, "Waiting for pod eda/a to terminate"},
+		"a grace period of a day":                           {pod("a", graceOf(86400)), nil, "Pod eda/a has a grace period of 86400 seconds, longer than rollout.drain.timeoutSeconds (900); raise timeoutSeconds, or set rollout.drain.gracePeriodSeconds"},
+		"a grace period of a day, and the drain waits":      {pod("a", graceOf(86400)), wait, ""},
+		"a grace period of a day, and the profile's own":    {pod("a", graceOf(86400)), func(d *v1alpha1.Drain) { d.GracePeriodSeconds = ptr.To[int32](60) }, ""},
+		"the profile's own is longer than its drain":        {pod("a", graceOf(30)), func(d *v1alpha1.Drain) { d.GracePeriodSeconds = ptr.To[int32](901) }, "Pod eda/a has a grace period of 901 seconds"},
+		"a grace period as long as the drain":               {pod("a", graceOf(900)), nil, ""},
+		"a grace period of a day, and the pod never ran":    {pod("a", graceOf(86400), pending), nil, ""},
+		"a Job that runs":                                   {pod("a", ownedBy("batch/v1", "Job"), graceOf(86400)), nil, "Waiting for pod eda/a to finish"},
+		"a Job whose pod never started":                     {pod("a", ownedBy("batch/v1", "Job"), pending, scratch), nil, ""},
+		"a Job whose init container runs":                   {pod("a", ownedBy("batch/v1", "Job"), pending, initRuns), nil, "Waiting for pod eda/a to finish"},
+		"a Job whose container has crashed and starts anew": {pod("a", ownedBy("batch/v1", "Job"), pending, crashed), nil, "Waiting for pod eda/a to finish"},
+		"a pod to wait for that never started": {pod("a", pending), func(d *v1alpha1.Drain) {
+			d.WaitForPodSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := modelOf(t, options(c.options), c.pod)
+			if c.want == "" && (!m.Done() || len(m.evictable) != 1) {
+				t.Errorf("got %s, %d evictable; want an evictable pod", m.Result, len(m.evictable))
+			} else if c.want != "" && !strings.HasPrefix(m.String(), c.want) {
+				t.Errorf("got %q, want %q", m.Result, c.want)
+			}
+		})
+	}
+}
+
+func initRuns(p *corev1.Pod) {
+	p.Status.InitContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+}
+
+func crashed(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: 1}} }
+
+func TestMarksOfOthersThatForbidDisruption(t *testing.T) {
+	keep := func(d *v1alpha1.Drain) { d.DoNotDisruptPods = v1alpha1.DoNotDisruptKeep }
+	for name, c := range map[string]struct {
+		change           func(*corev1.Pod)
+		isMarked, blocks bool
+	}{
+		"Karpenter":                               {annotated("karpenter.sh/do-not-disrupt", "true"), true, true},
+		"Karpenter before 0.32":                   {annotated("karpenter.sh/do-not-evict", "true"), true, true},
+		"Cluster Autoscaler":                      {annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"), true, true},
+		"Cluster Autoscaler may evict it":         {annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "true"), false, false},
+		"Karpenter may disrupt it":                {annotated("karpenter.sh/do-not-disrupt", "false"), false, false},
+		"another annotation":                      {annotated("team", "true"), false, false},
+		"marked, and it would come back":          {both(annotated("karpenter.sh/do-not-disrupt", "true"), tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})), true, true},
+		"marked, but it has already been evicted": {both(annotated("karpenter.sh/do-not-disrupt", "true"), ends(noon, 30)), false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			byDefault, kept := modelOf(t, options(nil), pod("web", c.change)), modelOf(t, options(keep), pod("web", c.change))
+			if len(byDefault.Blocked) > 0 || len(byDefault.Disregarded) > 0 != c.isMarked {
+				t.Errorf("got blocked %v, disregarded %v by default; want it to be reported: %t", byDefault.Blocked, byDefault.Disregarded, c.isMarked)
+			}
+			if len(kept.Blocked) > 0 != c.blocks || len(kept.Disregarded) > 0 {
+				t.Errorf("got blocked %v, disregarded %v with Keep; want it to block: %t", kept.Blocked, kept.Disregarded, c.blocks)
+			}
+		})
+	}
+}
+
+func both(changes ...func(*corev1.Pod)) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		for _, change := range changes {
+			change(p)
+		}
+	}
+}
+
+func TestEachMarkHasASource(t *testing.T) {
+	sources, entries := strings.Count(string(marksYAML), "\n  source: "), len(marks.Forbid)+len(marks.Last)
+	if sources != entries || entries == 0 {
+		t.Errorf("got %d sources for %d entries", sources, entries)
+	}
+}
+
+// TestAPodThatComesBackIsLeft has an owner that puts its pods on the node directly. No toleration shows it.
+func TestAPodThatComesBackIsLeft(t *testing.T) {
+	perNode := func(p *corev1.Pod) {
+		ownedBy("example.com/v1", "NodeRunner")(p)
+		p.OwnerReferences[0].UID = "runner"
+	}
+	evictor := &evictions{}
+	reader := newReader(t, pod("web"), pod("runner-1", perNode))
+	r := newRunner(t, reader, evictor)
+	var got Result
+	for _, next := range []string{"runner-2", "runner-3", "runner-4", ""} {
+		got = drainOnce(t, r, options(nil))
+		for _, name := range []string{"web", "runner-1", "runner-2", "runner-3"} {
+			if slices.Contains(evictor.requested, name) {
+				_ = reader.Delete(t.Context(), pod(name))
+			}
+		}
+		if next != "" && !got.Done() {
+			if err := reader.Create(t.Context(), pod(next, perNode)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if diff := cmp.Diff([]string{"runner-1", "runner-2", "web"}, evictor.requested); diff != "" {
+		t.Error(diff)
+	}
+	got = drainOnce(t, r, options(nil))
+	if want := "Left on the node: Pod eda/runner-3 came back to the cordoned node after its eviction"; !got.Done() || got.Remarks() != want || !slices.Contains(got.IgnoredPodUIDs, "runner-3-uid") {
+		t.Errorf("got %s, remarks %q, ignored %v; want %q", got, got.Remarks(), got.IgnoredPodUIDs, want)
+	}
+}
+
+func TestLookAheadAsksTheBudgetsOfPodsThatStay(t *testing.T) {
+	db := pod("db", tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists}))
+	d := &Drainer{Reader: newReader(t, db, budget("pdb", "db")), DryRunEvictor: &evictions{reject: rejections{"db": errTryLater}}}
+	got, err := d.LookAhead(t.Context(), "a", options(nil))
+	want := "Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb: a drain would leave the pod on the node, because it tolerates the taint node.kubernetes.io/unschedulable"
+	if err != nil || got.String() != want || got.IsHeldByBudgets() {
+		t.Errorf("got %q, held by budgets %t, error %v; want %q", got, got.IsHeldByBudgets(), err, want)
+	}
+}
+
+// TestCordonFirst plays an owner that lets its pod go only after a cordon: budgets reject db in dry runs and in evictions, until it is lifted.
+func TestCordonFirst(t *testing.T) {
+	instance := func(p *corev1.Pod) { ownedBy("longhorn.io/v1beta2", "InstanceManager")(p) }
+	first := func(d *v1alpha1.Drain) { d.LookAhead = v1alpha1.LookAheadCordonFirst }
+	for name, c := range map[string]struct {
+		options   func(*v1alpha1.Drain)
+		db        *corev1.Pod
+		dry, real error
+		want      []string
+	}{
+		"only the pod that the budget keeps is evicted":             {first, pod("db"), errTryLater, errTryLater, []string{"db"}},
+		"an eviction that works although its dry run did not":       {first, pod("db"), errTryLater, nil, []string{"db"}},
+		"the budget is lifted":                                      {first, pod("db"), nil, nil, []string{"db", "web"}},
+		"the owner keeps its pod until the other pods are gone":     {first, pod("db", instance), errTryLater, errTryLater, []string{"db", "web"}},
+		"by default, all pods are evicted":                          {nil, pod("db"), errTryLater, errTryLater, []string{"db", "web"}},
+		"another obstacle appears, and no pod is evicted":           {first, pod("db", bare), errTryLater, nil, nil},
+		"the pod that the budget keeps is gone, and the rest leave": {first, pod("db", succeeded), nil, nil, []string{"web"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			evictor := &evictions{reject: rejections{"db": c.real}}
+			r := newRunner(t, newReader(t, pod("web"), c.db, budget("pdb", "db")), evictor)
+			r.DryRunEvictor = &evictions{reject: rejections{"db": c.dry}}
+			drainOnce(t, r, options(c.options))
+			if diff := cmp.Diff(c.want, evictor.requested); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestCordonFirstEvictsNoPodWithoutAResponse(t *testing.T) {
+	evictor := &evictions{}
+	r := newRunner(t, newReader(t, pod("web")), evictor)
+	pods := []*corev1.Pod{pod("web")}
+	o := options(func(d *v1alpha1.Drain) { d.LookAhead = v1alpha1.LookAheadCordonFirst })
+	r.DryRunEvictor = evictor
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := r.findFirst(ended, pods, o, &budgets{}); got != nil {
+		t.Errorf("got %d pods to evict, want none", len(got))
+	}
+}
+
+func TestHeldByBudgets(t *testing.T) {
+	for name, c := range map[string]struct {
+		result Result
+		want   bool
+	}{
+		"no obstacle":               {Result{}, false},
+		"budgets":                   {Result{Blocked: []Blocker{{Pod: "a", Budgets: []string{"b"}}}}, true},
+		"budgets and a Job":         {Result{Blocked: []Blocker{{Pod: "a", Budgets: []string{"b"}}}, WaitedFor: []string{"j"}}, false},
+		"budgets and a rule":        {Result{Blocked: []Blocker{{Pod: "a", Budgets: []string{"b"}}, {Pod: "c", Reason: "has an emptyDir"}}}, false},
+		"several budgets for a pod": {Result{Blocked: []Blocker{{Pod: "a", Budgets: []string{"b", "c"}, Reason: "cannot be evicted"}}}, false},
+	} {
+		if got := c.result.IsHeldByBudgets(); got != c.want {
+			t.Errorf("%s: got %t, want %t", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+var heldByBudgets = DrainProgress{
+	Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Eviction of Pod a/db blocked by PodDisruptionBudget a/pdb", HeldByBudgets: true,
+}
+
+// held is a cluster whose first profile has lookAhead CordonFirst. Budgets alone have kept the named nodes for a time.
+func held(since time.Duration, names ...string) *fixture {
+	f := cluster("a", "b", "c")
+	f.Profiles[0].Rollout.Drain.LookAhead = v1alpha1.LookAheadCordonFirst
+	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
+	for _, name := range names {
+		f.hold(name, since)
+	}
+	return f
+}
+
+// hold records that budgets alone have kept a node for a time. Its pause is over.
+func (f *fixture) hold(name string, since time.Duration) {
+	s := NewSession(f.Snapshot)
+	note, _ := s.SkipNode(name, v1alpha1.Disruption{}, heldByBudgets)
+	note.HeldSince, note.RetryAfter = &metav1.Time{Time: f.Now.Add(-since)}, &metav1.Time{Time: f.Now}
+	f.node(name).ClientNode.Status.Rollout = &note
+}
+
+// claims returns the planned claims, each with its mode.
+func claims(p Plan) []string {
+	var out []string
+	for _, step := range p.Steps {
+		if claim, ok := step.(AddClaim); ok {
+			out = append(out, map[bool]string{true: "cordon first ", false: ""}[claim.Claim.CordonFirst]+claim.Node)
+		}
+	}
+	return out
+}
+
+func TestForNodesThatBudgetsKeep(t *testing.T) {
+	for name, c := range map[string]struct {
+		f    *fixture
+		want []string
+	}{
+		"another node can be claimed":  {held(HeldPause, "a"), []string{"b"}},
+		"no other node can be claimed": {held(HeldPause, "a", "b", "c"), []string{"cordon first a"}},
+		"not for ten minutes yet":      {held(HeldPause-time.Second, "a", "b", "c"), []string{"a"}},
+		"lookAhead is DryRun": {func() *fixture {
+			f := held(HeldPause, "a", "b", "c")
+			f.Profiles[0].Rollout.Drain.LookAhead = v1alpha1.LookAheadDryRun
+			for _, name := range []string{"a", "b", "c"} {
+				f.node(name).ClientNode.Status.Rollout.DrainedFor = ""
+			}
+			return f
+		}(), []string{"a"}},
+		"another node is cordoned first": {func() *fixture {
+			f := held(HeldPause, "b", "c")
+			f.Budget, f.Profiles[0].Rollout.MaxUnavailable = 2, ptr.To(intstr.FromInt32(2))
+			f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](3)
+			f.cordoned("a", time.Minute)
+			claim := f.Claims["a"]
+			claim.CordonFirst = true
+			f.Claims["a"] = claim
+			return f
+		}(), []string{"b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, claims(For(c.f.Snapshot))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestSkipNodeThatBudgetsAloneKeep(t *testing.T) {
+	otherReason := heldByBudgets
+	otherReason.HeldByBudgets = false
+	for name, c := range map[string]struct {
+		lookAhead v1alpha1.DrainLookAhead
+		claim     v1alpha1.Disruption
+		outlook   DrainProgress
+		skip      bool
+		isHeld    bool
+		want      string
+	}{
+		"by default, the note names the field": {"", v1alpha1.Disruption{}, heldByBudgets, true, false, "set rollout.drain.lookAhead to CordonFirst"},
+		"DryRun names the field":               {v1alpha1.LookAheadDryRun, v1alpha1.Disruption{}, heldByBudgets, true, false, "set rollout.drain.lookAhead to CordonFirst"},
+		"CordonFirst names the time": {v1alpha1.LookAheadCordonFirst, v1alpha1.Disruption{}, heldByBudgets, true, true,
+			"from " + formatTime(noon.Add(HeldPause)) + ", if no other node can be claimed, the node is cordoned and these pods are evicted first"},
+		"a claim that cordons first is made":       {v1alpha1.LookAheadCordonFirst, v1alpha1.Disruption{CordonFirst: true}, heldByBudgets, false, false, ""},
+		"another obstacle prevents even that":      {v1alpha1.LookAheadCordonFirst, v1alpha1.Disruption{CordonFirst: true}, otherReason, true, false, "blocked by"},
+		"another obstacle does not name the field": {v1alpha1.LookAheadDryRun, v1alpha1.Disruption{}, otherReason, true, false, "blocked by PodDisruptionBudget a/pdb"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			f.Profiles[0].Rollout.Drain.LookAhead = c.lookAhead
+			note, skip := NewSession(f.Snapshot).SkipNode("a", c.claim, c.outlook)
+			if skip != c.skip || note.HeldSince != nil != c.isHeld || !strings.Contains(note.Message, c.want) {
+				t.Errorf("got skipped %t, held since %v: %s", skip, note.HeldSince, note.Message)
+			}
+			if !c.outlook.HeldByBudgets && strings.Contains(note.Message, "lookAhead") {
+				t.Errorf("got %q, want no advice that does not help", note.Message)
+			}
+		})
+	}
+}
+
+// TestForAnotherManagerContinuesANodeThatIsCordonedFirst stops after each write of the first manager.
+func TestForAnotherManagerContinuesANodeThatIsCordonedFirst(t *testing.T) {
+	f := held(HeldPause, "a", "b", "c")
+	f.node("a").ClientNode.Status.Rollout.RetryAfter = &metav1.Time{Time: f.Now.Add(time.Minute)}
+	claim := v1alpha1.Disruption{Profile: "eda", BootHash: f.node("a").ClientNode.Spec.BootHash, Since: metav1.Time{Time: f.Now}, CordonFirst: true}
+	f.Claims["a"] = claim
+	plan := For(f.Snapshot)
+	var cordon *Cordon
+	for _, step := range plan.Steps {
+		switch step := step.(type) {
+		case Cordon:
+			cordon = &step
+		case Drain:
+			if step.Options.LookAhead != v1alpha1.LookAheadCordonFirst {
+				t.Errorf("got a drain with lookAhead %q", step.Options.LookAhead)
+			}
+		}
+	}
+	if cordon == nil || !cordon.Mark.CordonFirst {
+		t.Fatalf("got %v, want a cordon that records its mode", lines(plan))
+	}
+	// The claim is lost. The annotation restores it.
+	delete(f.Claims, "a")
+	f.node("a").Mark, f.node("a").Unschedulable = &cordon.Mark, true
+	isDrained := false
+	for _, step := range For(f.Snapshot).Steps {
+		switch step := step.(type) {
+		case AddClaim:
+			if step.Missing && !step.Claim.CordonFirst {
+				t.Error("got a claim without its mode")
+			}
+		case Drain:
+			isDrained = step.Options.LookAhead == v1alpha1.LookAheadCordonFirst
+		}
+	}
+	if !isDrained {
+		t.Errorf("got %v, want a drain that starts with the pods that budgets keep", lines(For(f.Snapshot)))
+	}
+}
+
+// TestForAnAttemptThatCordonedFirstEnds also has onTimeout Wait: a node is not left cordoned for a budget that may never allow.
+func TestForAnAttemptThatCordonedFirstEnds(t *testing.T) {
+	for _, onTimeout := range []v1alpha1.DrainTimeoutPolicy{v1alpha1.DrainRelease, v1alpha1.DrainWait} {
+		f := held(HeldPause, "a", "b", "c")
+		f.Profiles[0].Rollout.Drain.OnTimeout = onTimeout
+		f.hold("a", HeldPause)
+		previous := f.node("a").ClientNode.Status.Rollout.HeldSince
+		f.cordoned("a", time.Hour)
+		f.node("a").ClientNode.Status.Rollout = &v1alpha1.RolloutStatus{
+			Phase: v1alpha1.RolloutDraining, Reason: v1alpha1.RolloutReasonDrainBlocked, BootHash: f.node("a").ClientNode.Spec.BootHash, HeldSince: previous,
+		}
+		claim := f.Claims["a"]
+		claim.CordonFirst = true
+		f.Claims["a"] = claim
+		f.node("a").Drain = &heldByBudgets
+		plan := For(f.Snapshot)
+		got := strings.Join(lines(plan), "; ")
+		if note := plan.Notes["a"]; !strings.Contains(got, "uncordon a") || note.RetryAfter == nil || note.HeldSince != nil || note.DrainAttempts != 1 {
+			t.Errorf("%s: got %s, note %+v; want an uncordoned node that backs off", onTimeout, got, note)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,6 +121,31 @@ func TestPlanOfFilesNamesAllChanges(t *testing.T) {
 	}
 	if !strings.HasPrefix(plan.Profiles[0].Approval, "kubectl storageclient approve eda --plan ") {
 		t.Errorf("got approval %q", plan.Profiles[0].Approval)
+	}
+}
+
+// TestPlanOfFilesNamesThePodsThatBudgetsKeep has one ready Pod. Its budget allows no eviction.
+func TestPlanOfFilesNamesThePodsThatBudgetsKeep(t *testing.T) {
+	const skips, cordons = "the rollout skips the node while they keep it", "no other node can be claimed, the rollout cordons the node and evicts this pod first"
+	for lookAhead, want := range map[string]string{"DryRun": skips, "CordonFirst": cordons} {
+		objects := fileCluster()
+		pod := objects[3].(*corev1.Pod)
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		pod.Spec.Tolerations = nil
+		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "pdb"}}
+		budget.Spec.Selector = &metav1.LabelSelector{}
+		stays := pod.DeepCopy()
+		stays.Name, stays.UID = "operator", "operator"
+		stays.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+		file := edaFile + "  rollout: {drain: {lookAhead: " + lookAhead + "}}\n"
+		dir := write(t, map[string]string{"eda.yaml": file})
+		plan := filePlanOf(t, execute(t, interceptor.Funcs{}, append(objects, budget, stays), "plan", "-f", dir, "-o", "json"))
+		if plan.Pods == nil || len(plan.Pods.Kept) != 1 || !strings.Contains(plan.Pods.Kept[0], want) || !strings.Contains(plan.Pods.Kept[0], "PodDisruptionBudget "+pod.Namespace+"/pdb") {
+			t.Errorf("%s: got pods %+v, want %q", lookAhead, plan.Pods, want)
+		}
+		if plan.Pods != nil && (len(plan.Pods.Remarks) != 1 || !strings.HasPrefix(plan.Pods.Remarks[0], "Left on the node: Pod "+pod.Namespace+"/operator")) {
+			t.Errorf("%s: got remarks %q, want the pod that stays", lookAhead, plan.Pods.Remarks)
+		}
 	}
 }
 

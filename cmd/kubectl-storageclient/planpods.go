@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,7 +23,9 @@ const (
 )
 
 // countPods counts the Pods that a drain of each node would handle, with the drain options of that node.
-func countPods(ctx context.Context, c client.Client, options map[string]v1alpha1.Drain) (map[string]*view.Pods, error) {
+func countPods(
+	ctx context.Context, c client.Client, options map[string]v1alpha1.Drain, budgets []policyv1.PodDisruptionBudget,
+) (map[string]*view.Pods, error) {
 	counts := make(map[string]*view.Pods, len(options))
 	for node := range options {
 		counts[node] = &view.Pods{}
@@ -35,7 +38,7 @@ func countPods(ctx context.Context, c client.Client, options map[string]v1alpha1
 		}
 	}
 	for _, selection := range selections {
-		if err := countSelected(ctx, c, selection, options, counts); err != nil {
+		if err := countSelected(ctx, c, selection, options, budgets, counts); err != nil {
 			return nil, err
 		}
 	}
@@ -43,7 +46,10 @@ func countPods(ctx context.Context, c client.Client, options map[string]v1alpha1
 }
 
 // countSelected reads one page at a time and does not keep it.
-func countSelected(ctx context.Context, c client.Client, selection []client.ListOption, options map[string]v1alpha1.Drain, counts map[string]*view.Pods) error {
+func countSelected(
+	ctx context.Context, c client.Client, selection []client.ListOption, options map[string]v1alpha1.Drain, budgets []policyv1.PodDisruptionBudget,
+	counts map[string]*view.Pods,
+) error {
 	for next := ""; ; {
 		var pods corev1.PodList
 		if err := c.List(ctx, &pods, append(selection, client.Limit(podsAtOnce), client.Continue(next))...); err != nil {
@@ -54,7 +60,7 @@ func countSelected(ctx context.Context, c client.Client, selection []client.List
 			if counts[node] == nil {
 				continue
 			}
-			if err := addPod(counts[node], pods.Items[i:i+1], options[node]); err != nil {
+			if err := addPod(counts[node], pods.Items[i:i+1], options[node], budgets); err != nil {
 				return err
 			}
 		}
@@ -64,8 +70,16 @@ func countSelected(ctx context.Context, c client.Client, selection []client.List
 	}
 }
 
+// outlooks describe the node of a pod that budgets keep, by rollout.drain.lookAhead.
+var outlooks = map[v1alpha1.DrainLookAhead]string{
+	"":                       "the rollout skips the node while they keep it (rollout.drain.lookAhead)",
+	v1alpha1.LookAheadDryRun: "the rollout skips the node while they keep it (rollout.drain.lookAhead)",
+	v1alpha1.LookAheadCordonFirst: "if they keep it for 10 minutes and no other node can be claimed, the rollout cordons the node and evicts this pod first " +
+		"(rollout.drain.lookAhead)",
+}
+
 // addPod counts one Pod in the categories of the drain.
-func addPod(count *view.Pods, pod []corev1.Pod, options v1alpha1.Drain) error {
+func addPod(count *view.Pods, pod []corev1.Pod, options v1alpha1.Drain, budgets []policyv1.PodDisruptionBudget) error {
 	sorted, evictable, err := drain.SortPods(pod, options, time.Now())
 	if err != nil {
 		return err
@@ -75,6 +89,14 @@ func addPod(count *view.Pods, pod []corev1.Pod, options v1alpha1.Drain) error {
 	for _, blocker := range sorted.Blocked {
 		count.Blocked = append(count.Blocked, blocker.String())
 	}
+	if remarks := sorted.Remarks(); remarks != "" {
+		count.Remarks = append(count.Remarks, remarks)
+	}
+	for _, evicted := range evictable {
+		if kept := drain.KeptBy(evicted, budgets); kept != nil {
+			count.Kept = append(count.Kept, fmt.Sprintf("Node %s: %s; %s", evicted.Spec.NodeName, kept, outlooks[options.LookAhead]))
+		}
+	}
 	return nil
 }
 
@@ -83,9 +105,15 @@ func podsOf(ctx context.Context, c client.Client, options map[string]v1alpha1.Dr
 	if len(options) == 0 {
 		return nil, "", nil
 	}
-	counts, err = countPods(ctx, c, options)
+	var budgets policyv1.PodDisruptionBudgetList
+	if err := c.List(ctx, &budgets); apierrors.IsForbidden(err) {
+		unknown = "pods that PodDisruptionBudgets keep: no permission to list PodDisruptionBudgets"
+	} else if err != nil {
+		return nil, "", fmt.Errorf("list PodDisruptionBudgets: %w", err)
+	}
+	counts, err = countPods(ctx, c, options, budgets.Items)
 	if apierrors.IsForbidden(err) {
 		return nil, "number of evicted pods: no permission to list Pods", nil
 	}
-	return counts, "", err
+	return counts, unknown, err
 }

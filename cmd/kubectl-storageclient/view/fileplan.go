@@ -50,6 +50,10 @@ type Pods struct {
 	WaitedFor int `json:"waitedFor"`
 	// Blocked contains the reasons why pods currently cannot be evicted, regardless of PodDisruptionBudgets.
 	Blocked []string `json:"blocked,omitempty"`
+	// Kept contains the pods that PodDisruptionBudgets keep now, each with the consequence for its node. Remarks contains pods that stay, or that
+	// are evicted although they forbid it.
+	Kept    []string `json:"kept,omitempty"`
+	Remarks []string `json:"remarks,omitempty"`
 }
 
 // DryRunProfile is a profile from a file after a dry run by the API server.
@@ -195,6 +199,7 @@ func (p *FilePlan) addReboots(in FilePlanInput) {
 			p.Pods.Evicted += pods.Evicted
 			p.Pods.WaitedFor += pods.WaitedFor
 			p.Pods.Blocked = append(p.Pods.Blocked, pods.Blocked...)
+			p.Pods.Kept, p.Pods.Remarks = append(p.Pods.Kept, pods.Kept...), append(p.Pods.Remarks, pods.Remarks...)
 		}
 	}
 	if p.Pods != nil {
@@ -552,6 +557,11 @@ func (p FilePlan) rebootLines() []string {
 		lines = append(lines, p.Pods.String())
 		if len(p.Pods.Blocked) > 0 {
 			lines = append(lines, "Not evictable: "+text.Join(p.Pods.Blocked, "; ")+".")
+		}
+		for _, pods := range [][]string{p.Pods.Kept, p.Pods.Remarks} {
+			if len(pods) > 0 {
+				lines = append(lines, text.Join(pods, ". ")+".")
+			}
 		}
 	}
 	lines = append(lines, p.Budget.String())

@@ -63,6 +63,20 @@ func (d *Drainer) tryEvictions(ctx context.Context, pods []*corev1.Pod, options 
 	return out
 }
 
+// KeptBy returns the PodDisruptionBudgets that currently keep a pod, according to their status; nil if none does.
+func KeptBy(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) *Blocker {
+	out := Blocker{Pod: podName(pod)}
+	for _, budget := range budgetsOf(pod, all) {
+		if budget.Namespace == pod.Namespace && budget.Status.DisruptionsAllowed == 0 && agentpod.IsReady(pod) {
+			out.Budgets = append(out.Budgets, budget.Namespace+"/"+budget.Name)
+		}
+	}
+	if len(out.Budgets) == 0 {
+		return nil
+	}
+	return &out
+}
+
 // tryEviction finds the budgets that would protect a pod. Only "too many requests" is a valid result, and only for pods that budgets select:
 // webhooks with side effects reject every dry run. In that case, the status of the budgets decides.
 func (d *Drainer) tryEviction(ctx context.Context, pod *corev1.Pod, options v1alpha1.Drain, known *budgets) *Blocker {

@@ -69,6 +69,10 @@ const (
 	RolloutReasonWaitingForControlPlane = "WaitingForControlPlane"
 	// RolloutReasonManagerNodeLast is set when the node of the manager waits for the other nodes.
 	RolloutReasonManagerNodeLast = "ManagerNodeLast"
+	// RolloutReasonOnlyManagerNode is set on the node of the manager when no other node in service can run the manager.
+	RolloutReasonOnlyManagerNode = "OnlyManagerNode"
+	// RolloutReasonOnlySchedulableNode is set when no other node in service accepts pods without tolerations.
+	RolloutReasonOnlySchedulableNode = "OnlySchedulableNode"
 	// RolloutReasonClaimed is set when the node is about to be cordoned.
 	RolloutReasonClaimed = "Claimed"
 	// RolloutReasonLeavingLoadBalancers is set while external load balancers have time to remove the node before its drain.

@@ -87,7 +87,8 @@ func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) error 
 	s.stepping = true
 	profiles, etcd := s.profiles, s.etcd.nodes
 	// The claims come first: a claim released after this read either shows on the node or still counts.
-	if err := errors.Join(s.readCommon(ctx, s.APIReader), s.readEtcdMembers(ctx)); err != nil {
+	isManagerRead, managerErr := s.readManagers(ctx)
+	if err := errors.Join(s.readCommon(ctx, s.APIReader), s.readEtcdMembers(ctx), managerErr); err != nil {
 		return err
 	}
 	outdated := names
@@ -100,7 +101,7 @@ func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) error 
 	if err := parallel.TryEach(s.workers(), sets.List(outdated), func(name string) error { return s.readNode(ctx, name) }); err != nil {
 		return err
 	}
-	if s.profiles != profiles || !s.etcd.nodes.Equal(etcd) {
+	if s.profiles != profiles || !s.etcd.nodes.Equal(etcd) || isManagerRead {
 		s.changed = s.changed.Union(sets.KeySet(s.nodes))
 	}
 	if names == nil {
@@ -428,6 +429,8 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		Maintainer:       maintainerOf(node),
 		ControlPlane:     match.IsControlPlane(node) || s.etcd.nodes.Has(node.Name),
 		Manager:          node.Name == s.ManagerNode,
+		TakesManager:     s.takesManager(node),
+		TakesPods:        accepts(node, &corev1.Pod{}),
 		Paused:           pause.IsAnnotated(node),
 		Ignored:          match.IsIgnored(node),
 		NeverDisrupt:     node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True,

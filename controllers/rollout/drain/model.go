@@ -6,11 +6,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -160,12 +162,9 @@ func returnReason(pod *corev1.Pod) string {
 	if owner == nil {
 		return ""
 	}
-	for _, t := range pod.Spec.Tolerations {
-		isForKey := t.Key == corev1.TaintNodeUnschedulable || t.Key == "" && t.Operator == corev1.TolerationOpExists
-		isForValue := t.Operator == corev1.TolerationOpExists || t.Value == "" && (t.Operator == "" || t.Operator == corev1.TolerationOpEqual)
-		if isForKey && isForValue && (t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule) {
-			return "tolerates the taint " + corev1.TaintNodeUnschedulable
-		}
+	cordon := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+	if scheduling.TolerationsTolerateTaint(logr.Discard(), pod.Spec.Tolerations, &cordon, true) {
+		return "tolerates the taint " + cordon.Key
 	}
 	return ""
 }

@@ -190,7 +190,8 @@ func (p *planner) cannotBeCanary(n *nodeState, done bool) bool {
 	if n.need.kind == needReboot {
 		obstacle, _ := n.checkAcceptance()
 		reason, _ := p.checkControlPlane(n)
-		never = obstacle != "" || reason == v1alpha1.RolloutReasonLastControlPlaneNode
+		onlyNode, _ := p.checkOnlyNode(n)
+		never = obstacle != "" || reason == v1alpha1.RolloutReasonLastControlPlaneNode || onlyNode != ""
 	}
 	return never || n.unavailabilityReason() != "" || p.isBackingOff(n) || len(n.failingServers()) > 0
 }

@@ -33,7 +33,7 @@ func (p *planner) claimNext(idle []*nodeState) {
 		if slices.ContainsFunc(n.need.names, func(name string) bool { return p.retries[name] != retry{} }) {
 			continue
 		}
-		if reason, message := firstReason(n, p.checkCanary, p.checkControlPlane, p.checkManager, p.checkBudget, p.checkZones); reason != "" {
+		if reason, message := firstReason(n, p.checkCanary, p.checkControlPlane, p.checkOnlyNode, p.checkManager, p.checkBudget, p.checkZones); reason != "" {
 			p.waitingNodes++
 			p.plan.Queued = true
 			p.setNote(n, v1alpha1.RolloutWaiting, reason, message)
@@ -66,6 +66,24 @@ var turnReasons = sets.New(
 	v1alpha1.RolloutReasonWaitingForControlPlane, v1alpha1.RolloutReasonWaitingForWindow, v1alpha1.RolloutReasonSettingsChanging,
 	v1alpha1.RolloutReasonApplying,
 )
+
+// checkOnlyNode rejects a node while no other node in service can run its pods, or the manager that must return it to service.
+func (p *planner) checkOnlyNode(n *nodeState) (reason, message string) {
+	isTaken := func(takes func(*Node) bool) bool {
+		return slices.ContainsFunc(p.states, func(other *nodeState) bool {
+			return other != n && takes(other.Node) && !other.isDisrupted() && !other.hasFailed() && other.unavailabilityReason() == ""
+		})
+	}
+	switch {
+	case n.Manager && n.TakesManager && !isTaken(func(other *Node) bool { return other.TakesManager }):
+		return v1alpha1.RolloutReasonOnlyManagerNode, "No other node in service can run the manager; change the nodeSelector, affinity or " +
+			"tolerations of Deployment " + v1alpha1.ManagerDeployment + ", or reboot the node by hand"
+	case n.TakesPods && !n.Vacant && !isTaken(func(other *Node) bool { return other.TakesPods }):
+		return v1alpha1.RolloutReasonOnlySchedulableNode,
+			"No other node in service accepts pods without tolerations, so its pods would be Pending; add a node, or reboot the node by hand"
+	}
+	return "", ""
+}
 
 // checkManager rejects the node of the manager while other nodes are still due. Nodes that wait for it as their canary do not count.
 func (p *planner) checkManager(manager *nodeState) (reason, message string) {

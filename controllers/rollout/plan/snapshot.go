@@ -78,6 +78,9 @@ type Node struct {
 	Maintenance Maintenance
 	// ControlPlane marks a control-plane node, Manager the node that runs the manager's Pod.
 	ControlPlane, Manager bool
+	// TakesPods is true if the node's taints keep no ordinary pod off. TakesManager is true if the node could run the manager's Pod, or does; it is
+	// false for all nodes if that Pod is unknown.
+	TakesPods, TakesManager bool
 	// Paused, Ignored and NeverDisrupt are the annotations of these names.
 	Paused, Ignored, NeverDisrupt bool
 	// Untuned is true while the Node has the untuned taint, Vacant if it also has no pod that a drain must remove: it serves nothing yet.

@@ -309,7 +309,12 @@ func pool(nodes ...string) {
 	profile.Finalizers = []string{v1alpha1.Finalizer}
 	Expect(k8s.Create(ctx, profile)).To(Succeed())
 	for _, name := range nodes {
-		node := newNode(name).Create()
+		builder := newNode(name)
+		if len(nodes) == 1 {
+			// The only node that takes pods without tolerations would not be claimed.
+			builder.Taint(corev1.Taint{Key: "example.com/dedicated", Effect: corev1.TaintEffectNoSchedule})
+		}
+		node := builder.Create()
 		agentPod(name)
 		merged := nodesettings.Merge([]v1alpha1.StorageClientProfile{*profile}, nil)
 		object := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{

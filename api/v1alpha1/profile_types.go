@@ -639,7 +639,7 @@ type Canary struct {
 // Window is a time span for disruptions.
 type Window struct {
 	// schedule is the opening time of the window in cron format: minute, hour, day of month, month, day of week. E.g. "0 2 * * 6" is
-	// Saturday at 02:00.
+	// Saturday at 02:00. If both day fields are set, the window opens on each day that matches either field.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128

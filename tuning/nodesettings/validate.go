@@ -168,11 +168,16 @@ func checkSelectors(p *v1alpha1.StorageClientProfile) []Problem {
 func checkWindows(p *v1alpha1.StorageClientProfile) []Problem {
 	var problems []Problem
 	for i, window := range p.Spec.Rollout.Windows {
-		_, err := windows.Parse(window)
+		parsed, err := windows.Parse(window)
 		var fieldErr *windows.FieldError
 		if errors.As(err, &fieldErr) {
 			field := fmt.Sprintf("spec.rollout.windows[%d].%s", i, fieldErr.Field)
 			problems = append(problems, Problem{Field: field, Value: fieldErr.Value, Message: fieldErr.Reason})
+		} else if days := parsed.EitherDay(); days != "" {
+			problems = append(problems, Problem{
+				Field: fmt.Sprintf("spec.rollout.windows[%d].schedule", i), Value: window.Schedule, Warning: true,
+				Message: "opens " + days + ", because cron combines the two day fields by or; set one of them to *",
+			})
 		}
 	}
 	return problems

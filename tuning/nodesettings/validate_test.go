@@ -127,6 +127,16 @@ func TestValidate(t *testing.T) {
 				{Schedule: "0 2 * * 6", DurationSeconds: 60, TimeZone: "Europe/Bonn"},
 			}
 		}}, want: []string{"spec.rollout.windows[1].schedule: never opens", "spec.rollout.windows[2].timeZone: is not in the IANA"}},
+		"windows that set both day fields": {options: []option{func(spec *v1alpha1.StorageClientProfileSpec) {
+			spec.Rollout.Windows = []v1alpha1.Window{
+				{Schedule: "0 2 1-7 * 6", DurationSeconds: 60}, {Schedule: "0 2 */15 oct mon,5", DurationSeconds: 60}, {Schedule: "0 2 1-7 * *", DurationSeconds: 60},
+				{Schedule: "0 2 * * 6", DurationSeconds: 60}, {Schedule: "0 2 ? * 6", DurationSeconds: 60}, {Schedule: "0 2 1 * 0-6", DurationSeconds: 60},
+			}
+		}}, want: []string{
+			"?spec.rollout.windows[0].schedule: opens on each of the days 1, 2, 3, 4, 5, 6, 7 of a month, and on every Saturday, because cron combines",
+			"?spec.rollout.windows[1].schedule: opens on each of the days 1, 16, 31 of a month, and on every Monday, Friday, because",
+			"?spec.rollout.windows[5].schedule: opens on each of the days 1 of a month, and on every Sunday, Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, because",
+		}},
 		"more settings than a node can have": {allow: []string{"sysctl/net[.]a.*"}, options: []option{func(spec *v1alpha1.StorageClientProfileSpec) {
 			for i := range MaxSettings + 1 {
 				sysctl(fmt.Sprint("net.a", i), "1")(spec)

@@ -7,6 +7,7 @@ package windows
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	_ "time/tzdata" // The manager's image does not contain a time zone database.
@@ -19,8 +20,8 @@ import (
 // parser accepts the five fields of cron. It rejects other forms, such as @daily or seconds.
 var parser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 
-// everyHour is the bit that the parser sets for a field with *.
-const everyHour = 1 << 63
+// everyValue is the bit that the parser sets for a field with *.
+const everyValue = 1 << 63
 
 // Window is a parsed window.
 type Window struct {
@@ -101,6 +102,26 @@ func scheduleOf(spec string) (*cron.SpecSchedule, error) {
 	return schedule, nil
 }
 
+// EitherDay describes the days of a window whose schedule sets both the day of the month and the day of the week. Cron then opens it on each day that
+// matches either field. It is empty if at most one field is set.
+func (w Window) EitherDay() string {
+	if (w.schedule.Dom|w.schedule.Dow)&everyValue != 0 {
+		return ""
+	}
+	var days, weekdays []string
+	for day := 1; day <= 31; day++ {
+		if w.schedule.Dom&(1<<day) != 0 {
+			days = append(days, strconv.Itoa(day))
+		}
+	}
+	for day := time.Sunday; day <= time.Saturday; day++ {
+		if w.schedule.Dow&(1<<day) != 0 {
+			weekdays = append(weekdays, day.String())
+		}
+	}
+	return fmt.Sprintf("on each of the days %s of a month, and on every %s", strings.Join(days, ", "), strings.Join(weekdays, ", "))
+}
+
 // At reports whether a window is open, and the time of the next check. While a window is open, this is the earliest possible end,
 // otherwise the next opening. Zero if there is none.
 func (s Set) At(now time.Time) (open bool, nextCheck time.Time) {
@@ -124,7 +145,7 @@ func (s Set) At(now time.Time) (open bool, nextCheck time.Time) {
 
 // nextOpening returns the first opening after a time. Zero if there is none.
 func (w Window) nextOpening(t time.Time) time.Time {
-	if w.schedule.Hour&everyHour != 0 {
+	if w.schedule.Hour&everyValue != 0 {
 		schedule := *w.schedule
 		schedule.Location = w.zone
 		return schedule.Next(t)

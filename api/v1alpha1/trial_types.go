@@ -215,8 +215,8 @@ type StorageClientTrialSpec struct {
 	// +kubebuilder:validation:MaxProperties=16
 	NodeSelector map[string]LabelText `json:"nodeSelector,omitempty"`
 
-	// timeoutSeconds is the maximum duration of the trial in seconds: 60 to 86400. After that, the trial evaluates the measurements
-	// that exist. Default 3600.
+	// timeoutSeconds is the maximum duration of the trial in seconds: 60 to 86400. Waits for other trials do not count. After that,
+	// the trial evaluates the measurements that exist. Default 3600.
 	// +optional
 	// +kubebuilder:validation:Minimum=60
 	// +kubebuilder:validation:Maximum=86400
@@ -530,6 +530,16 @@ type StorageClientTrialStatus struct {
 	// startTime is the time when the manager first saw the trial.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
+
+	// waitingSince is the time since which the trial waits for other trials or probes. It is empty while the trial does not wait for
+	// them. The wait does not count for timeoutSeconds.
+	// +optional
+	WaitingSince *metav1.Time `json:"waitingSince,omitempty"`
+
+	// waitedSeconds is the duration of earlier waits for other trials and probes, in seconds. It extends timeoutSeconds. Default 0.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	WaitedSeconds int64 `json:"waitedSeconds,omitempty"`
 
 	// completionTime is the time when the trial finished.
 	// +optional

@@ -1,11 +1,8 @@
 package trial
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,16 +17,7 @@ func (r *Reconciler) readTrials(ctx context.Context, volumes volumeplan.Snapshot
 	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list StorageClientTrials: %w", err)
 	}
-	slices.SortFunc(list.Items, func(a, b v1alpha1.StorageClientTrial) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-	})
-	var trials []plan.Trial
-	for i := range list.Items {
-		if list.Items[i].DeletionTimestamp.IsZero() {
-			trials = append(trials, plan.Resolve(&list.Items[i], volumes, profiles, r.Allow))
-		}
-	}
-	return trials, nil
+	return plan.ResolveAll(list.Items, volumes, profiles, r.Allow), nil
 }
 
 // patchStatus changes the status of a trial, based on the version that was read. New passes are appended, and a newer list must not be lost.

@@ -22,6 +22,8 @@ const (
 	sampleGrace = 3 * time.Minute
 	// clockTolerance is the tolerance for an agent's deadlines, for differences between clocks.
 	clockTolerance = time.Minute
+	// maxNamespaceSamples is the maximum number of nodes with a sample at a time for a namespace, if trials of other namespaces observe too.
+	maxNamespaceSamples = maxSamples / 2
 	// maxSampleBytes is the maximum size of counters in a trial's status, as JSON.
 	maxSampleBytes   = 256 << 10
 	maxSampleMessage = 1024
@@ -43,6 +45,9 @@ func (p *planner) countSample(n Node) {
 	request, answer := n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample
 	if answer == nil || answer.ID != request.ID || answer.Phase == v1alpha1.SampleRunning {
 		p.sampling++
+		if t, isKnown := p.byTrial[hashOfUID(request.ID)]; isKnown {
+			p.samples[t.queueName()]++
+		}
 	}
 }
 
@@ -58,6 +63,8 @@ func (p *planner) clearSamples() {
 func (p *planner) observe(t Trial) {
 	switch {
 	case t.isOver():
+	case t.Excess:
+		p.reportExcess(t)
 	case t.Impossible != "":
 		p.fail(t, v1alpha1.TrialReasonNotPossible, t.Impossible)
 	case t.Missing != "" && t.isTimedOut(p.Now):
@@ -139,6 +146,8 @@ type progress struct {
 	// waiting are the nodes without a request, reasons are the reasons by node.
 	waiting []string
 	reasons map[string]string
+	// isQueued is true if the trial waits for another one.
+	isQueued bool
 }
 
 // gather records the results of nodes, sends requests to free nodes, and ends the trial when all nodes are settled.
@@ -155,6 +164,10 @@ func (p *planner) gather(t Trial) {
 	timedOut := t.isTimedOut(p.Now)
 	switch {
 	case !timedOut && (started || len(pending.waiting) > 0 && !(counted && p.Now.After(t.Status.StartTime.Add(sampleGrace)))):
+		if !started && pending.isQueued && !counted {
+			p.await(t, status, pending.text(status.Samples))
+			return
+		}
 		reason := v1alpha1.TrialReasonWaiting
 		if started {
 			reason = v1alpha1.TrialReasonRunning
@@ -234,7 +247,7 @@ func (t Trial) recordSample(s *v1alpha1.TrialSample, answer *v1alpha1.NodeSample
 // requestSample sends a request to a node if it is free and enough time is left.
 func (p *planner) requestSample(t Trial, n Node, s *v1alpha1.TrialSample, pending *progress) {
 	startBefore := p.Now.Add(sampleGrace)
-	if last := t.Status.StartTime.Add(time.Duration(t.Spec.Timeout())*time.Second - t.window()); last.Before(startBefore) {
+	if last := t.deadline(p.Now).Add(-t.window()); last.Before(startBefore) {
 		startBefore = last
 	}
 	var reason string
@@ -247,13 +260,17 @@ func (p *planner) requestSample(t Trial, n Node, s *v1alpha1.TrialSample, pendin
 	case !n.Writable:
 		reason = "its agent is not Ready, it is ignored, or the rollout disrupts it"
 	case p.awaitedSamples[n.Node.Name] || n.ClientNode.Spec.Sample != nil:
-		reason = "it is counting for another trial"
+		reason, pending.isQueued = "it is counting for another trial", true
 	case p.sampling >= maxSamples:
-		reason = fmt.Sprintf("%d nodes are already counting", maxSamples)
+		reason, pending.isQueued = fmt.Sprintf("%d nodes are already counting", maxSamples), true
+	case p.samples[t.queueName()] >= maxNamespaceSamples && len(p.observers) > 1:
+		reason, pending.isQueued = fmt.Sprintf("%d nodes are already counting for namespace %s", maxNamespaceSamples, t.Namespace), true
 	case slices.ContainsFunc(p.steps, func(step Step) bool { return step.NodeName() == s.Node }):
 		reason = "its StorageClientNode is being written"
 	default:
 		p.sampling++
+		p.samples[t.queueName()]++
+		p.memory.Turns[t.queueName()] = p.Now
 		p.awaitedSamples[s.Node] = true
 		p.steps = append(p.steps, SetSample{Node: n, Sample: &v1alpha1.NodeSample{
 			ID: t.sampleID(), Seconds: t.Spec.Window(), Volumes: []string{t.Volume}, StartBefore: ptr.To(metav1.NewTime(startBefore.Truncate(time.Second))),

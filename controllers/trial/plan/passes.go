@@ -75,8 +75,11 @@ func (p *planner) startClone(t Trial) {
 	case !found:
 		p.awaitNode(t, s)
 	case !p.hasCapacity():
-		p.report(t, v1alpha1.TrialReasonWaiting, "Waiting for probes to finish")
+		p.awaitTurn(t, "Waiting for probes to finish")
 	default:
+		if t.roundNode() == "" || p.Now.Sub(p.memory.Turns[t.queueName()]) >= maxTurn {
+			p.memory.Turns[t.queueName()] = p.Now
+		}
 		s.Since = time.Time{}
 		p.memory.PassStates[t.UID] = s
 		p.active[t.UID], p.busy[n.Node.Name] = true, true
@@ -137,7 +140,13 @@ func (p *planner) followPass(clone Clone, t Trial) {
 	if clone.Pod != nil {
 		p.busy[clone.Pod.Spec.NodeName] = true
 	}
-	if !t.isOver() {
+	// A clone whose deletion takes long, for example on a lost node, frees the slot. Its own trial waits for it.
+	isLate := clone.isLeaving() && p.Now.Sub(p.memory.Turns[t.queueName()]) >= maxTurn
+	switch {
+	case t.isOver():
+	case isLate:
+		p.awaitTurn(t, "Waiting for the deletion of clone "+clone.Volume.Name)
+	default:
 		p.active[t.UID] = true
 	}
 	s := p.memory.PassStates[t.UID]

@@ -90,6 +90,8 @@ type Memory struct {
 	Choices map[types.UID]Choice
 	// PassStates is the state of trials that use clones.
 	PassStates map[types.UID]PassState
+	// Turns are the starts of the last turns, by queue.
+	Turns map[string]time.Time
 	// LastUsed is the last time at which nodes had the Pod of a clone. After its loss, a clone may come too early: then its proofs are missing.
 	LastUsed map[string]time.Time
 }
@@ -207,10 +209,11 @@ func For(s Snapshot) Plan {
 	p := &planner{
 		Snapshot: s, busy: map[string]bool{}, byHash: map[string]volumeplan.ProbeCandidate{}, running: map[volumeplan.ProbeKey]bool{},
 		addresses: map[string][]string{}, names: map[string][]string{}, byTrial: map[string]Trial{}, active: map[types.UID]bool{},
-		writes: map[types.UID]bool{}, awaitedSamples: map[string]bool{},
+		writes: map[types.UID]bool{}, queued: map[types.UID]bool{}, awaitedSamples: map[string]bool{}, samples: map[string]int{},
+		observers: map[string]bool{},
 		memory: Memory{
 			Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}, Choices: map[types.UID]Choice{},
-			PassStates: map[types.UID]PassState{}, LastUsed: map[string]time.Time{},
+			PassStates: map[types.UID]PassState{}, Turns: map[string]time.Time{}, LastUsed: map[string]time.Time{},
 		},
 	}
 	for _, t := range s.Trials {
@@ -227,6 +230,7 @@ func For(s Snapshot) Plan {
 		}
 	}
 	p.recordNodes()
+	p.recordTurns()
 	for _, n := range p.Nodes {
 		p.followOrder(n)
 		p.countSample(n)
@@ -237,7 +241,7 @@ func For(s Snapshot) Plan {
 	for _, c := range s.Candidates {
 		p.follow(c)
 	}
-	for _, t := range s.Trials {
+	for _, t := range p.queue() {
 		p.advance(t)
 	}
 	p.clearSamples()
@@ -263,8 +267,14 @@ type planner struct {
 	// byTrial are the StorageClientTrials by hash. active are the trials with an order or a node. writes are the trials with a planned status.
 	byTrial        map[string]Trial
 	active, writes map[types.UID]bool
-	// sampling is the number of nodes with a sample in progress. awaitedSamples are the nodes with a sample that a trial waits for.
-	sampling       int
+	// queued are the trials that wait for others. excess is the number of reports about trials without a place in the queue.
+	queued map[types.UID]bool
+	excess int
+	// sampling is the number of nodes with a sample in progress, samples by queue. awaitedSamples are the nodes with a sample that a trial waits for.
+	sampling int
+	samples  map[string]int
+	// observers are the namespaces with an unfinished trial that observes.
+	observers      map[string]bool
 	awaitedSamples map[string]bool
 	// starting is the number of trials about to get an order or a clone. isClearing is true while a finished one still exists.
 	starting   int

@@ -34,6 +34,8 @@ type world struct {
 	clones    map[string]*Clone
 	visit     func(*Clone, *Node)
 	rejection string
+	// keepsLeaving keeps a clone whose Pod is being deleted: its node is lost.
+	keepsLeaving bool
 	// unbound prevents the binding of claims.
 	unbound bool
 	log     []string
@@ -114,6 +116,9 @@ func (w *world) apply(step Step) {
 	case CreateClone:
 		w.create(step.Clone)
 	case CollectClone:
+		if pod := w.clones[step.Volume.Name].Pod; w.keepsLeaving && pod != nil && pod.DeletionTimestamp != nil {
+			return
+		}
 		delete(w.clones, step.Volume.Name)
 		for _, n := range w.nodes {
 			n.ClientNode.Status.Mounts = slices.DeleteFunc(n.ClientNode.Status.Mounts, func(m v1alpha1.MountStatus) bool { return m.Volume == step.Volume.Name })

@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,10 +25,38 @@ type Trial struct {
 	Target judge.ProbeTarget
 	// Missing describes a requirement that may still be met. Impossible explains why the trial can never run. Both are empty if it can run.
 	Missing, Impossible string
+	// Excess is true if the trial has no place in the queue of its namespace.
+	Excess bool
 }
 
 // trialProfileName is the name in messages of a candidate that belongs to no profile.
 const trialProfileName = "of-this-trial"
+
+// ResolveAll resolves all trials, oldest first. It ignores trials that are being deleted, and resolves only trials in the queues of their namespaces:
+// the cost of a pass has a limit for each namespace.
+func ResolveAll(
+	all []v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList,
+) (trials []Trial) {
+	slices.SortFunc(all, func(a, b v1alpha1.StorageClientTrial) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	unfinished := map[string]int{}
+	for i := range all {
+		t := Trial{StorageClientTrial: &all[i]}
+		switch {
+		case !t.DeletionTimestamp.IsZero():
+			continue
+		case t.isOver():
+		case unfinished[t.Namespace] >= maxQueued:
+			t.Excess = true
+		default:
+			unfinished[t.Namespace]++
+			t = Resolve(t.StorageClientTrial, volumes, profiles, allow)
+		}
+		trials = append(trials, t)
+	}
+	return trials
+}
 
 // Resolve determines the mounts of a trial. After its start, both mount options are fixed, regardless of changes of volume and profile.
 func Resolve(

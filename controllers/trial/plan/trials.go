@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -21,6 +22,14 @@ const (
 	maxCondition = 240
 	// maxTrials is the maximum number of StorageClientTrials that run at a time in the cluster.
 	maxTrials = 1
+	// maxQueued is the maximum number of unfinished trials of a namespace that are in the queue. Further trials wait for a place in it.
+	maxQueued = 10
+	// maxExcessReports is the maximum number of status writes in a pass for trials without a place in the queue.
+	maxExcessReports = 50
+	// maxTurn is the time after which a trial loses its claim to the slot. An order has finished or is lost by then.
+	maxTurn = workTimeout + overdue
+	// turnAge is the time for which the last turn of a namespace is recorded.
+	turnAge = 24 * time.Hour
 )
 
 // Choice is the node of a trial, with the time of the choice. Its loss causes another choice.
@@ -30,7 +39,9 @@ type Choice struct {
 }
 
 // hash identifies the trial in the IDs of its orders.
-func (t Trial) hash() string { return hex.EncodeToString(digest(string(t.UID))) }
+func (t Trial) hash() string { return hashOfUID(string(t.UID)) }
+
+func hashOfUID(uid string) string { return hex.EncodeToString(digest(uid)) }
 
 func (t Trial) isOver() bool {
 	conditions := t.Status.Conditions
@@ -39,8 +50,77 @@ func (t Trial) isOver() bool {
 }
 
 func (t Trial) isTimedOut(now time.Time) bool {
-	start := t.Status.StartTime
-	return start != nil && now.After(start.Add(time.Duration(t.Spec.Timeout())*time.Second))
+	return t.Status.StartTime != nil && now.After(t.deadline(now))
+}
+
+// deadline returns the end of a started trial. Waits for other trials and probes extend it.
+func (t Trial) deadline(now time.Time) time.Time {
+	waited := time.Duration(t.Status.WaitedSeconds) * time.Second
+	if start := t.Status.WaitingSince; start != nil {
+		waited += now.Sub(start.Time)
+	}
+	return t.Status.StartTime.Add(time.Duration(t.Spec.Timeout())*time.Second + waited)
+}
+
+// queue returns the trials in the order of their turns: the namespace with the oldest last turn first, then the oldest trial of the namespace.
+// A trial that starts, or is within a round, keeps the slot until maxTurn.
+func (p *planner) queue() []Trial {
+	last := map[types.UID]time.Time{}
+	for _, t := range p.Trials {
+		turn := p.memory.Turns[t.queueName()]
+		_, starts := p.Memory.Choices[t.UID]
+		if last[t.UID] = turn; (starts || t.roundNode() != "") && p.Now.Sub(turn) < maxTurn {
+			last[t.UID] = time.Time{}.Add(-1)
+		}
+	}
+	queue := slices.Clone(p.Trials)
+	slices.SortStableFunc(queue, func(a, b Trial) int { return last[a.UID].Compare(last[b.UID]) })
+	return queue
+}
+
+// queueName identifies the queue of a trial: each namespace has one for trials that mount, and one for trials that observe.
+func (t Trial) queueName() string { return fmt.Sprintf("%s/%t", t.Namespace, t.observes()) }
+
+// recordTurns keeps the last turns of namespaces. After a restart of the manager, the objects show most of them.
+func (p *planner) recordTurns() {
+	for queue, at := range p.Memory.Turns {
+		if p.Now.Sub(at) < turnAge {
+			p.memory.Turns[queue] = at
+		}
+	}
+	for _, t := range p.Trials {
+		if t.observes() && !t.isOver() && !t.Excess {
+			p.observers[t.Namespace] = true
+		}
+		for _, at := range []*metav1.Time{t.Status.CompletionTime, t.Status.WaitingSince} {
+			_, known := p.Memory.Turns[t.queueName()]
+			if !known && t.Status.Rounds > 0 && at != nil && at.After(p.memory.Turns[t.queueName()]) {
+				p.memory.Turns[t.queueName()] = at.Time
+			}
+		}
+	}
+}
+
+// awaitTurn reports that a trial waits for other trials or probes. Its time does not run.
+func (p *planner) awaitTurn(t Trial, message string) { p.await(t, t.Status.DeepCopy(), message) }
+
+func (p *planner) await(t Trial, status *v1alpha1.StorageClientTrialStatus, message string) {
+	if void := p.memory.PassStates[t.UID].Void; void != "" {
+		message += "; its last turn: " + void
+	}
+	if status.WaitingSince == nil {
+		status.WaitingSince = ptr.To(metav1.NewTime(p.Now))
+	}
+	p.queued[t.UID] = true
+	p.reportStatus(t, status, v1alpha1.TrialReasonWaiting, message)
+}
+
+// reportExcess reports that a trial has no place in the queue of its namespace.
+func (p *planner) reportExcess(t Trial) {
+	if p.excess < maxExcessReports && t.Status.WaitingSince == nil {
+		p.excess++
+		p.awaitTurn(t, fmt.Sprintf("Waiting for earlier trials in namespace %s: at most %d are in the queue", t.Namespace, maxQueued))
+	}
 }
 
 // followWork records the result of an order for a trial, and then removes the order.
@@ -49,17 +129,25 @@ func (p *planner) followWork(n Node) {
 	hash, issued := parseID(order.ID)
 	t, isKnown := p.byTrial[hash]
 	if isKnown && !t.isOver() && !t.isTimedOut(p.Now) {
-		p.active[t.UID] = true
 		hasResponded := status != nil && status.ID == order.ID && status.Phase != v1alpha1.TrialRunning
+		// A silent agent frees the slot, even if its order cannot be removed yet.
+		isLost := !hasResponded && p.Now.After(issued.Add(maxTurn))
+		if !isLost {
+			p.active[t.UID] = true
+		}
 		switch {
 		case hasResponded && p.recordRounds(t, n, status.Passes):
 			return
 		// If another controller uses the node, a failure of the work is no evidence.
 		case hasResponded && !status.Succeeded && t.Status.Rounds < order.Passes[0].Round && n.Writable && !n.Node.Spec.Unschedulable:
 			p.concludeWork(t, *status)
-		case !hasResponded && !n.Node.Spec.Unschedulable && !p.Now.After(issued.Add(workTimeout+overdue)):
+		case !hasResponded && !n.Node.Spec.Unschedulable && !isLost:
 			p.report(t, v1alpha1.TrialReasonRunning, t.runsText(order.Passes[0].Round, n.Node.Name))
 			return
+		case isLost:
+			s := p.memory.PassStates[t.UID]
+			s.Void = fmt.Sprintf("the agent on %s did not respond within %s", n.Node.Name, maxTurn)
+			p.memory.PassStates[t.UID] = s
 		}
 	}
 	p.isClearing = true
@@ -129,9 +217,11 @@ func (p *planner) advance(t Trial) {
 	}
 	planned := t.plannedRounds()
 	switch {
-	case t.isOver(), p.writes[t.UID]:
+	case t.isOver(), p.writes[t.UID], p.queued[t.UID]:
+	case t.Excess:
+		p.reportExcess(t)
 	case t.Status.StartTime == nil:
-		p.report(t, v1alpha1.TrialReasonWaiting, "Waiting for its turn")
+		p.awaitTurn(t, "Waiting for its turn")
 	case t.isTimedOut(p.Now) && t.Status.Rounds == 0:
 		p.fail(t, v1alpha1.TrialReasonTimedOut, fmt.Sprintf("No round finished within %d s; last message: %s", t.Spec.Timeout(), t.lastMessage()))
 	case t.Status.Rounds > 0 && (t.isTimedOut(p.Now) || t.Status.Rounds >= planned):
@@ -144,7 +234,7 @@ func (p *planner) advance(t Trial) {
 	case t.Status.Volume == "":
 		p.start(t)
 	case len(p.active) >= maxTrials:
-		p.report(t, v1alpha1.TrialReasonWaiting, "Waiting for another trial to finish")
+		p.awaitTurn(t, "Waiting for another trial to finish")
 	case t.Status.Route == v1alpha1.RouteClone:
 		p.startClone(t)
 	default:
@@ -176,15 +266,20 @@ func (p *planner) startWork(t Trial, planned int32) {
 	choice, chosen := p.Memory.Choices[t.UID]
 	n, found := p.idleNode(choice.Node)
 	if !chosen || !found || !isFree(n) || !t.selects(n) {
-		if n, found = p.findFree(t); !found || !p.hasCapacity() {
+		if n, found = p.findFree(t); found && !p.hasCapacity() {
+			p.awaitTurn(t, "Waiting for probes to finish")
+			return
+		} else if !found {
 			p.report(t, v1alpha1.TrialReasonWaiting,
 				"Waiting for a node that nodeSelector allows, that is in service, and that has an agent and no other trial; "+
 					"a profile that selects a node brings its agent, except in mode Plan")
 			return
 		}
-		choice = Choice{Node: n.Node.Name, At: p.Now}
+		if choice = (Choice{Node: n.Node.Name, At: p.Now}); !chosen {
+			p.memory.Turns[t.queueName()] = p.Now
+		}
 	} else if !p.hasCapacity() {
-		p.report(t, v1alpha1.TrialReasonWaiting, "Waiting for probes to finish")
+		p.awaitTurn(t, "Waiting for probes to finish")
 		return
 	}
 	p.active[t.UID], p.busy[n.Node.Name] = true, true
@@ -307,6 +402,10 @@ func (p *planner) writeStatus(t Trial, status v1alpha1.StorageClientTrialStatus)
 	status.ObservedGeneration = t.Generation
 	if status.StartTime == nil {
 		status.StartTime = ptr.To(metav1.NewTime(p.Now))
+	}
+	if start := status.WaitingSince; start != nil && !p.queued[t.UID] {
+		status.WaitedSeconds += max(int64(p.Now.Sub(start.Time).Seconds()), 0)
+		status.WaitingSince = nil
 	}
 	if p.writes[t.UID] || equality.Semantic.DeepEqual(status, t.Status) {
 		return

@@ -105,7 +105,7 @@ func (l *lab) step() Plan {
 		l.apply(step)
 	}
 	for _, n := range l.nodes {
-		if n.ClientNode != nil && n.ClientNode.Spec.Trial != nil && n.ClientNode.Spec.Trial.Kind == v1alpha1.TrialTrial {
+		if n.Writable && n.ClientNode != nil && n.ClientNode.Spec.Trial != nil && n.ClientNode.Spec.Trial.Kind == v1alpha1.TrialTrial {
 			labelled++
 		}
 	}

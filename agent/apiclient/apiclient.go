@@ -90,11 +90,11 @@ func (c *Client) Get(ctx context.Context) (*v1alpha1.StorageClientNode, error) {
 func (c *Client) ApplyStatus(
 	ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
 ) (*v1alpha1.StorageClientNode, error) {
-	return c.applyStatus(ctx, c.rest, status, resourceVersion)
+	return c.applyStatus(ctx, c.rest.Patch(types.ApplyPatchType), status, resourceVersion)
 }
 
 func (c *Client) applyStatus(
-	ctx context.Context, client rest.Interface, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
+	ctx context.Context, patch *rest.Request, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
 ) (*v1alpha1.StorageClientNode, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -108,7 +108,7 @@ func (c *Client) applyStatus(
 	}
 	options := &metav1.PatchOptions{FieldManager: v1alpha1.AgentFieldManager, Force: ptr.To(true)}
 	clientNode := &v1alpha1.StorageClientNode{}
-	err = client.Patch(types.ApplyPatchType).Resource(resource).Name(c.name).SubResource("status").
+	err = patch.Resource(resource).Name(c.name).SubResource("status").
 		VersionedParams(options, metav1.ParameterCodec).Body(data).Do(ctx).Into(clientNode)
 	if err != nil {
 		return nil, fmt.Errorf("write status of StorageClientNode %s: %w", c.name, err)

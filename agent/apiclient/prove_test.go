@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -144,6 +145,46 @@ func TestARefusalIsNoProof(t *testing.T) {
 			})
 			if err := c.Prove(t.Context(), 64<<10, v1alpha1.StorageClientNodeStatus{}); err == nil {
 				t.Error("the connection counts as a proof")
+			}
+		})
+	}
+}
+
+// A busy API server that rejects requests has been reached over new connections. A repetition would only cost time.
+func TestABusyServerHasBeenReached(t *testing.T) {
+	for name, test := range map[string]struct {
+		read, write int
+		want        func(error) bool
+		requests    []string
+	}{
+		"it rejects the read":                      {http.StatusTooManyRequests, http.StatusOK, func(err error) bool { return err == nil }, []string{"GET", "PATCH"}},
+		"it rejects the status":                    {http.StatusOK, http.StatusTooManyRequests, apierrors.IsTooManyRequests, []string{"GET", "PATCH"}},
+		"it rejects both":                          {http.StatusTooManyRequests, http.StatusTooManyRequests, apierrors.IsTooManyRequests, []string{"GET", "PATCH"}},
+		"it is not available, which is no contact": {http.StatusServiceUnavailable, http.StatusOK, func(err error) bool { return err != nil && !apierrors.IsTooManyRequests(err) }, []string{"GET"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests []string
+			c, _ := client(t, func(w http.ResponseWriter, r *http.Request) {
+				requests = append(requests, r.Method)
+				if got := r.URL.Query().Get("timeout"); got != "10s" {
+					t.Errorf("%s: got timeout %q, want 10s: it limits the time in a queue", r.Method, got)
+				}
+				code, body := test.read, clientNodeJSON(3)
+				if r.Method == http.MethodPatch {
+					code = test.write
+				}
+				if code != http.StatusOK {
+					w.Header().Set("Retry-After", "1")
+					http.Error(w, "Too many requests, please try again later.", code)
+					return
+				}
+				answer(w, code, body)
+			})
+			if err := c.Prove(t.Context(), 64<<10, v1alpha1.StorageClientNodeStatus{}); !test.want(err) {
+				t.Errorf("got error %v", err)
+			}
+			if !slices.Equal(requests, test.requests) {
+				t.Errorf("got requests %v, want %v", requests, test.requests)
 			}
 		})
 	}

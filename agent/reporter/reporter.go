@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
@@ -113,11 +114,16 @@ func (r *Reporter) Announce(ctx context.Context, status v1alpha1.StorageClientNo
 	return err
 }
 
-// Prove writes the status immediately over a new connection, and reads size bytes from the API server over another.
+// Prove writes the status immediately over a new connection, and reads size bytes from the API server over another. A
+// busy API server that rejects the status with 429 has been reached: the status is written later.
 func (r *Reporter) Prove(ctx context.Context, size int64, status v1alpha1.StorageClientNodeStatus) error {
 	err := r.api.Prove(ctx, size, status)
-	if err == nil {
+	switch {
+	case err == nil:
 		r.noteWritten(status)
+	case apierrors.IsTooManyRequests(err):
+		r.NoteFailed()
+		return nil
 	}
 	return err
 }

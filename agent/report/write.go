@@ -2,9 +2,11 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -12,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Formats are the supported formats of Write.
@@ -45,31 +48,41 @@ func Encode(w io.Writer, format string, report any, renderText func() ([]byte, e
 	return err
 }
 
+// Printf formats a text like fmt.Fprintf. It shows invisible characters in texts from the host as escapes.
+func Printf(w io.Writer, format string, args ...any) {
+	for i := range args {
+		if s := reflect.ValueOf(args[i]); s.Kind() == reflect.String {
+			args[i] = text.Escape(s.String(), "")
+		}
+	}
+	fmt.Fprintf(w, format, args...)
+}
+
 func (r Report) renderText() []byte {
 	var b bytes.Buffer
 	system := "Linux " + r.KernelVersion
 	if r.Image {
 		system = "an image without a running kernel: values take effect when it boots"
 	}
-	fmt.Fprintf(&b, "Host: %s (%s)\n", r.HostRoot, system)
-	fmt.Fprintf(&b, "Boot loader: %s\n", r.Bootloader.Type)
+	Printf(&b, "Host: %s (%s)\n", r.HostRoot, system)
+	Printf(&b, "Boot loader: %s\n", r.Bootloader.Type)
 	if r.Bootloader.Message != "" {
-		fmt.Fprintf(&b, "  %s\n", r.Bootloader.Message)
+		Printf(&b, "  %s\n", r.Bootloader.Message)
 	}
 	if len(r.Profiles) > 0 {
-		fmt.Fprintf(&b, "Profiles: %s\n", strings.Join(r.Profiles, ", "))
+		Printf(&b, "Profiles: %s\n", strings.Join(r.Profiles, ", "))
 	}
 	for _, warning := range r.Warnings {
-		fmt.Fprintf(&b, "Warning: %s\n", warning)
+		Printf(&b, "Warning: %s\n", warning)
 	}
 	b.WriteString("\n")
 	r.writeTable(&b)
 	for _, c := range r.Conflicts {
-		fmt.Fprintf(&b, "\nConflict: %s is %s in profiles %s of equal priority; %s\n", c.Key,
+		Printf(&b, "\nConflict: %s is %s in profiles %s of equal priority; %s\n", c.Key,
 			strings.Join(c.Values, " and "), strings.Join(c.Profiles, " and "), keptText(c))
 	}
 	for _, key := range r.Omitted {
-		fmt.Fprintf(&b, "\nOmitted: %s: the node has too many settings\n", key)
+		Printf(&b, "\nOmitted: %s: the node has too many settings\n", key)
 	}
 	r.writeAdvice(&b)
 	b.WriteString("\n" + r.verdictText() + "\n")
@@ -84,11 +97,11 @@ func (r Report) writeAdvice(b *bytes.Buffer) {
 			worthKnowing = append(worthKnowing, a.ID)
 			continue
 		}
-		fmt.Fprintf(b, "\nAdvice, %s %s: profile %s: %s\n", a.Severity, a.ID, a.Profile, a.Text)
+		Printf(b, "\nAdvice, %s %s: profile %s: %s\n", a.Severity, a.ID, a.Profile, a.Text)
 	}
 	if len(worthKnowing) > 0 {
 		slices.Sort(worthKnowing)
-		fmt.Fprintf(b, "\nMore advice (in full with -o yaml): %s\n", strings.Join(slices.Compact(worthKnowing), ", "))
+		Printf(b, "\nMore advice (in full with -o yaml): %s\n", strings.Join(slices.Compact(worthKnowing), ", "))
 	}
 }
 
@@ -111,9 +124,12 @@ func (r Report) writeTable(b *bytes.Buffer) {
 	}
 	fmt.Fprintln(t, header)
 	for _, s := range r.Settings {
-		row := []string{s.Key, orDash(s.Desired), orDash(s.Observed), orDash(s.Original), string(s.TakesEffect), string(s.State)}
+		row := []string{s.Key, cmp.Or(s.Desired, "-"), cmp.Or(s.Observed, "-"), cmp.Or(s.Original, "-"), string(s.TakesEffect), string(s.State)}
 		if r.Command == Plan {
-			row = append(row, orDash(string(s.Action)))
+			row = append(row, cmp.Or(string(s.Action), "-"))
+		}
+		for i := range row {
+			row[i] = text.Escape(row[i], "")
 		}
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
@@ -122,33 +138,26 @@ func (r Report) writeTable(b *bytes.Buffer) {
 	for _, s := range r.Settings {
 		for _, note := range []string{s.Message, s.Proof} {
 			if note != "" {
-				fmt.Fprintf(b, "  %s: %s\n", s.Key, note)
+				Printf(b, "  %s: %s\n", s.Key, note)
 			}
 		}
 	}
 }
 
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}
-
 func (r Report) verdictText() string {
-	text := map[bool]string{true: "As declared.", false: "Not as declared."}[r.AsDeclared]
+	out := map[bool]string{true: "As declared.", false: "Not as declared."}[r.AsDeclared]
 	switch {
 	case r.Command == Restore:
-		text = map[bool]string{true: "Restored.", false: "Not everything is restored."}[r.AsDeclared]
+		out = map[bool]string{true: "Restored.", false: "Not everything is restored."}[r.AsDeclared]
 	case r.Command == Plan && r.AsDeclared:
-		text = "No changes made. This host supports all declared settings."
+		out = "No changes made. This host supports all declared settings."
 	case r.Command == Plan:
-		text = "No changes made. This host does not support all declared settings."
+		out = "No changes made. This host does not support all declared settings."
 	case r.Image && r.AsDeclared:
-		text = "The image contains all declared settings."
+		out = "The image contains all declared settings."
 	}
 	if r.RebootRequired {
-		text += "\nA reboot is needed for " + strings.Join(r.RebootRequiredBy, ", ") + ". This command never reboots."
+		out += "\nA reboot is needed for " + strings.Join(r.RebootRequiredBy, ", ") + ". This command never reboots."
 	}
-	return text
+	return out
 }

@@ -44,12 +44,12 @@ func (m Mount) writeText(b *bytes.Buffer) error {
 	if m.Volume != "" {
 		about += ", volume " + m.Volume
 	}
-	fmt.Fprintf(b, "%s (%s)\n  %s\n", m.name(), about, m.Verdict.Summary)
+	report.Printf(b, "%s (%s)\n  %s\n", m.name(), about, m.Verdict.Summary)
 	m.writeOperations(b)
 	for _, f := range m.Verdict.Findings {
-		fmt.Fprintf(b, "\n  %s: %s.\n    expected: %s\n", f.Rule, f.Seen, f.Effect)
+		report.Printf(b, "\n  %s: %s.\n    expected: %s\n", f.Rule, f.Seen, f.Effect)
 		if f.Against != "" {
-			fmt.Fprintf(b, "    against:  %s\n", f.Against)
+			report.Printf(b, "    against:  %s\n", f.Against)
 		}
 		if err := writeChange(b, f.Change); err != nil {
 			return err
@@ -69,12 +69,12 @@ func (m Mount) writeOperations(b *bytes.Buffer) {
 	fmt.Fprintln(table, "  operation\tcount\tper second\tqueue ms\tround trip ms\tKiB each\terrors\t")
 	for _, o := range longest[:min(len(longest), shownOperations)] {
 		n := float64(o.Count)
-		fmt.Fprintf(table, "  %s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t\n", o.Name, o.Count, n/m.Seconds, float64(o.QueueMillis)/n,
+		report.Printf(table, "  %s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t\n", o.Name, o.Count, n/m.Seconds, float64(o.QueueMillis)/n,
 			float64(o.RoundTripMillis)/n, float64(o.BytesSent+o.BytesReceived)/n/1024, o.Errors)
 	}
 	_ = table.Flush()
 	if hidden := len(longest) - shownOperations; hidden > 0 {
-		fmt.Fprintf(b, "  and %d more, with -o json\n", hidden)
+		report.Printf(b, "  and %d more, with -o json\n", hidden)
 	}
 }
 

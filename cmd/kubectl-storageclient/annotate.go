@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,7 +54,7 @@ func approvePlan(ctx context.Context, env *environment, name, plan string, overr
 	switch {
 	case apierrors.IsForbidden(err):
 		// A user who can approve may lack read access to nodes. The manager's status names the first of them.
-		if _, err := io.WriteString(env.Out, view.DescribeApproval(profile)+fmt.Sprintf("Cannot show why each node reboots: %v\n", err)); err != nil {
+		if err := writeLines(env.Out, append(view.DescribeApproval(profile), fmt.Sprintf("Cannot show why each node reboots: %v", err))...); err != nil {
 			return err
 		}
 	case err != nil:
@@ -68,8 +67,7 @@ func approvePlan(ctx context.Context, env *environment, name, plan string, overr
 	if err := annotateProfile(ctx, c, profile, v1alpha1.ApprovedPlanAnnotation, profile.Status.Plan.Hash); err != nil {
 		return view.ExplainRejection(profile, err)
 	}
-	_, err = fmt.Fprintf(env.Out, "Approved plan %s of %s.\n", profile.Status.Plan.Hash, name)
-	return err
+	return writeLines(env.Out, fmt.Sprintf("Approved plan %s of %s.", profile.Status.Plan.Hash, name))
 }
 
 // previewApproval returns the preview that "plan" shows for the plan to approve, and the budget of the cluster. It returns an error if
@@ -137,8 +135,7 @@ func setPaused(ctx context.Context, env *environment, name string, value any) er
 	if err := annotateProfile(ctx, c, profile, v1alpha1.PausedAnnotation, value); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(env.Out, view.DescribePause(profile, value != nil))
-	return err
+	return writeLines(env.Out, view.DescribePause(profile, value != nil))
 }
 
 // annotateProfile sets one annotation, or removes it if value is nil. It needs no precondition: an approval names the displayed plan, and

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/internal/terminal"
 	volumejudge "github.com/storageclient/operator/controllers/volume/judge"
 )
 
@@ -36,7 +37,7 @@ func (env *environment) text() io.Writer {
 	if !env.colours {
 		return env.Out
 	}
-	return &painter{out: env.Out}
+	return &terminal.Writer{Out: &painter{out: env.raw}}
 }
 
 // coloursEnabled reports whether the output is a terminal that supports colors and the user has not disabled them (no-color.org).

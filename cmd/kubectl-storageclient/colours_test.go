@@ -35,7 +35,7 @@ func TestCellsAreColouredAndSentencesAreNot(t *testing.T) {
 func TestTextIsColouredOnlyIfEnabled(t *testing.T) {
 	for colours, want := range map[bool]string{true: "a   " + red + "Failed" + plain + "\n", false: "a   Failed\n"} {
 		var out bytes.Buffer
-		env := &environment{IOStreams: genericiooptions.IOStreams{Out: &out}, colours: colours}
+		env := &environment{IOStreams: genericiooptions.IOStreams{Out: &out}, raw: &out, colours: colours}
 		w := env.text()
 		for _, part := range []string{"a   ", "Fai", "led\n"} {
 			fmt.Fprint(w, part)

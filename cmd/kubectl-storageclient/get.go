@@ -68,7 +68,7 @@ func (o *getOptions) run(ctx context.Context, env *environment, name string) err
 	}
 	var d display = &lineDisplay{out: env.Out}
 	if isTerminal {
-		d = &screenDisplay{out: env.Out, size: env.screen}
+		d = &screenDisplay{out: env.raw, size: env.screen}
 	}
 	return watchTree(ctx, env, v, d)
 }
@@ -79,7 +79,7 @@ func (o *getOptions) showOnce(env *environment, v *liveView, screen view.Screen)
 		return err
 	}
 	screen.Height = 0
-	return writeLines(env.Out, tree.Draw(screen, env.now()))
+	return writeTree(env.raw, tree.Draw(screen, env.now()))
 }
 
 // watchTree shows the tree until the context is done or the profile is deleted.

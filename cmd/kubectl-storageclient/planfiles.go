@@ -46,7 +46,9 @@ func (f *filePlan) run(ctx context.Context) error {
 		return err
 	}
 	if len(ignored) > 0 {
-		fmt.Fprintf(f.env.ErrOut, "Ignored objects that are not %ss: %s\n", profileKind.Kind, strings.Join(ignored, ", "))
+		if err := writeLines(f.env.ErrOut, fmt.Sprintf("Ignored objects that are not %ss: %s", profileKind.Kind, strings.Join(ignored, ", "))); err != nil {
+			return err
+		}
 	}
 	c, err := f.env.connect()
 	if err != nil {

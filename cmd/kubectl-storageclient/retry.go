@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,6 +57,5 @@ func retryProfile(ctx context.Context, env *environment, name, node string) erro
 	if err := annotateProfile(ctx, c, profile, v1alpha1.RetryAnnotation, value); err != nil {
 		return err
 	}
-	_, err = io.WriteString(env.Out, failures.DescribeRetry(name, node))
-	return err
+	return writeLines(env.Out, failures.DescribeRetry(name, node)...)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -18,15 +19,18 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/internal/terminal"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // environment contains the dependencies that all commands share. Tests replace its functions.
 type environment struct {
+	// Out and ErrOut show control characters as escapes. rootCommand sets them, and raw, which is the unchanged output for archives and trees.
 	genericiooptions.IOStreams
+	raw     io.Writer
 	connect func() (client.Client, error)
 	now     func() time.Time
 	// namespace returns the value of -n, or the namespace of the kubeconfig context.
@@ -43,7 +47,7 @@ type environment struct {
 func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
 	env := &environment{
-		IOStreams: streams, now: time.Now, connect: func() (client.Client, error) { return connect(flags) },
+		IOStreams: streams, now: time.Now, connect: func() (client.Client, error) { return connect(flags, streams.ErrOut) },
 		colours: coloursEnabled(streams.Out, os.Getenv), readLog: logReader(flags),
 	}
 	env.screen, env.ticks = func() (view.Screen, bool) { return findScreen(streams.Out, env.colours) }, startTicks
@@ -64,6 +68,7 @@ const rootLong = `Show and control the tuning of storage clients by StorageClien
 Start with "kubectl storageclient status". It shows each profile, and the command to run if a profile needs your action.`
 
 func rootCommand(env *environment) *cobra.Command {
+	env.raw, env.Out, env.ErrOut = env.Out, &terminal.Writer{Out: env.Out}, &terminal.Writer{Out: env.ErrOut, Indent: "  "}
 	root := &cobra.Command{
 		Use:          "kubectl-storageclient",
 		Short:        "Show and control the tuning of storage clients",
@@ -72,7 +77,7 @@ func rootCommand(env *environment) *cobra.Command {
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl storageclient"},
 	}
 	root.SetIn(env.In)
-	root.SetOut(env.Out)
+	root.SetOut(&terminal.Writer{Out: env.raw, Tabs: true}) // cobra separates completions from their descriptions with tabs
 	root.SetErr(env.ErrOut)
 	root.AddCommand(statusCommand(env), planCommand(env), approveCommand(env), pauseCommand(env), resumeCommand(env), retryCommand(env), explainCommand(env), versionCommand(env))
 	root.AddCommand(getCommand(env), recommendCommand(env), trialCommand(env))
@@ -86,14 +91,14 @@ func rootCommand(env *environment) *cobra.Command {
 	return root
 }
 
-func connect(flags *genericclioptions.ConfigFlags) (client.Client, error) {
+func connect(flags *genericclioptions.ConfigFlags, warnings io.Writer) (client.Client, error) {
 	config, err := flags.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	// client-go's default of 5 requests per second is for controllers. A plan of 40 profiles sends more requests, but only once.
 	config.QPS, config.Burst = 50, 100
-	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
+	config.WarningHandler = rest.NewWarningWriter(&terminal.Writer{Out: warnings, Indent: "  "}, rest.WarningWriterOptions{Deduplicate: true})
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
@@ -160,10 +165,10 @@ func (o output) writeStructured(env *environment, value named) (bool, error) {
 			data = append(data, '\n')
 		}
 	case "yaml":
-		data, err = yaml.Marshal(value)
+		data, err = terminal.YAML(value)
 	case "name":
 		for _, name := range value.Names() {
-			data = append(data, name+"\n"...)
+			data = append(data, text.Escape(name, "")+"\n"...)
 		}
 	default:
 		return false, o.check()

@@ -70,7 +70,7 @@ func writeSupportBundle(ctx context.Context, env *environment, file string, noRe
 	}
 	dir := "storage-client-support-" + now.Format("20060102T150405Z")
 	if file == "-" {
-		return collector.Write(env.Out, dir, now)
+		return collector.Write(env.raw, dir, now)
 	}
 	if file == "" {
 		file = dir + ".tar.gz"
@@ -285,8 +285,7 @@ func (c *collector) report(env *environment, file string, noRedact bool) error {
 		}
 	}
 	lines = append(lines, "Review it before you send it.")
-	_, err := fmt.Fprintln(env.Out, strings.Join(lines, "\n"))
-	return err
+	return writeLines(env.Out, lines...)
 }
 
 func logReader(flags *genericclioptions.ConfigFlags) func(context.Context, client.ObjectKey, string, bool) (string, error) {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // findScreen returns the terminal behind a writer, and false for a file or a pipe.
@@ -38,14 +39,14 @@ type lineDisplay struct {
 func (d *lineDisplay) show(tree view.Tree, now time.Time) error {
 	lines := tree.Since(d.last, now)
 	d.last = tree
-	return writeLines(d.out, lines)
+	return writeLines(d.out, lines...)
 }
 
 func (d *lineDisplay) close(lastWord string) error {
 	if lastWord == "" {
 		return nil
 	}
-	return writeLines(d.out, []string{lastWord})
+	return writeLines(d.out, lastWord)
 }
 
 // Terminal control sequences: enter the alternate screen without a cursor; leave it.
@@ -99,14 +100,21 @@ func (d *screenDisplay) close(lastWord string) error {
 	screen.Height = 0
 	lines := d.tree.Draw(screen, d.at)
 	if lastWord != "" {
-		lines = append(lines, "", lastWord)
+		lines = append(lines, "", text.Escape(lastWord, ""))
 	}
-	return writeLines(d.out, lines)
+	return writeTree(d.out, lines)
 }
 
-func writeLines(out io.Writer, lines []string) error {
+// writeTree writes lines of a tree, which contain colors.
+func writeTree(out io.Writer, lines []string) error {
+	_, err := io.WriteString(out, strings.Join(lines, "\n")+"\n")
+	return err
+}
+
+// writeLines writes lines and shows all invisible characters in them as escapes.
+func writeLines(out io.Writer, lines ...string) error {
 	for _, line := range lines {
-		if _, err := fmt.Fprintln(out, line); err != nil {
+		if _, err := fmt.Fprintln(out, text.Escape(line, "")); err != nil {
 			return err
 		}
 	}

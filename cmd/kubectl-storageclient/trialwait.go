@@ -68,7 +68,7 @@ type trialWait struct {
 	lastMessage string
 }
 
-func (w *trialWait) printLine(line string) { _, _ = fmt.Fprintln(w.env.ErrOut, line) }
+func (w *trialWait) printLine(line string) { _ = writeLines(w.env.ErrOut, line) }
 
 // remove deletes the trial. The manager then removes the work of the trial.
 func (w *trialWait) remove(ctx context.Context) {

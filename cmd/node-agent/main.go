@@ -11,6 +11,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/cmd/internal/terminal"
 )
 
 const usage = `usage: node-agent COMMAND
@@ -46,7 +47,7 @@ func main() {
 		os.Exit(2)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "node-agent:", err)
+		fmt.Fprintln(&terminal.Writer{Out: os.Stderr, Indent: "  "}, "node-agent:", err)
 		os.Exit(1)
 	}
 }
@@ -66,7 +67,7 @@ func command(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	case trialHold, trialRead:
 		return visitClone(name)
 	case report.Plan, report.Apply, report.Observe, report.Restore:
-		return runLocal(name, args[1:], stdin, stdout, stderr)
+		return runLocal(name, args[1:], stdin, &terminal.Writer{Out: stdout}, stderr)
 	case workloadCommand:
 		return runWorkload(args[1:], stdout, stderr)
 	case "version":

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -68,6 +69,31 @@ func Line(s string) string {
 		return ' '
 	}, strings.ToValidUTF8(s, "?"))
 	return strings.Join(strings.Fields(printable), " ")
+}
+
+// Escape replaces invisible characters with escapes that JSON has too, such as \u001b, and invalid UTF-8 with escapes such as \xff. It
+// does not replace the characters in keep.
+func Escape(s, keep string) string {
+	var out strings.Builder
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			fmt.Fprintf(&out, `\x%02x`, s[i])
+		case unicode.IsGraphic(r), strings.ContainsRune(keep, r):
+			out.WriteRune(r)
+		case r == '\n':
+			out.WriteString(`\n`)
+		case r == '\t':
+			out.WriteString(`\t`)
+		default:
+			for _, half := range utf16.AppendRune(nil, r) {
+				fmt.Fprintf(&out, `\u%04x`, half)
+			}
+		}
+		i += size
+	}
+	return out.String()
 }
 
 // Cut shortens a text to a number of characters, including the ellipsis, and replaces invalid UTF-8. The API also counts maxLength in

@@ -82,3 +82,25 @@ func TestLineIsPrintable(t *testing.T) {
 		}
 	}
 }
+
+func TestEscapeShowsInvisibleCharacters(t *testing.T) {
+	for name, test := range map[string]struct{ text, keep, want string }{
+		"visible text stays":                    {"nfs4 größe 日本 → \\ \"x\" a\u00a0b", "", "nfs4 größe 日本 → \\ \"x\" a\u00a0b"},
+		"an escape sequence":                    {"a\x1b[2Jb", "", `a\u001b[2Jb`},
+		"a C1 control":                          {"\u009b2J", "", `\u009b2J`},
+		"delete and backspace":                  {"\x7f\b", "", `\u007f\u0008`},
+		"line ends and tabs":                    {"a\nb\tc\rd\u2028e", "", `a\nb\tc\u000dd\u2028e`},
+		"kept line ends":                        {"a\nb\tc", "\n", "a\nb" + `\tc`},
+		"another direction":                     {"\u202egnp\u2066", "", `\u202egnp\u2066`},
+		"invisible characters":                  {"a\u200bb\ufeff", "", `a\u200bb\ufeff`},
+		"a character of two halves":             {"\U000e0041", "", `\udb40\udc41`},
+		"invalid UTF-8":                         {"a\xff\xc3", "", `a\xff\xc3`},
+		"a replacement character is no mistake": {"\ufffd", "", "\ufffd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := text.Escape(test.text, test.keep); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/yaml"
+	"github.com/storageclient/operator/cmd/internal/terminal"
 )
 
 // maxFile is the maximum size of one file in the archive, in bytes.
@@ -39,7 +39,7 @@ func (b *Bundle) AddText(name, text string) {
 
 // AddYAML adds a value as a file.
 func (b *Bundle) AddYAML(name string, value any) {
-	data, err := yaml.Marshal(value)
+	data, err := terminal.YAML(value)
 	if err != nil {
 		b.AddMissing(name, err)
 		return

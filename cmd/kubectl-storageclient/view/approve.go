@@ -82,21 +82,21 @@ func describePolicy(spec v1alpha1.StorageClientProfileSpec) string {
 	return fmt.Sprintf("The reboot policy is %s: the approval has no effect unless the policy is OnApproval.", spec.Rollout.Reboot.Policy)
 }
 
-// DescribeApproval describes the plan that is about to be approved, based on the profile's status.
-func DescribeApproval(p *v1alpha1.StorageClientProfile) string {
+// DescribeApproval describes the plan that is about to be approved in lines, based on the profile's status.
+func DescribeApproval(p *v1alpha1.StorageClientProfile) []string {
 	plan, spec := p.Status.Plan, p.Spec.WithDefaults()
 	description := fmt.Sprintf("Plan %s of %s reboots %s", plan.Hash, p.Name, count(plan.NodesToReboot, "node"))
 	if len(plan.Examples) > 0 {
 		description += " (" + text.List(plan.Examples) + ")"
 	}
-	description += fmt.Sprintf(", at most %s at a time.\n", spec.Rollout.MaxUnavailable.String())
+	lines := []string{fmt.Sprintf("%s, at most %s at a time.", description, spec.Rollout.MaxUnavailable.String())}
 	if plan.LimitedBy != "" {
-		description += fmt.Sprintf("Limited by: %s.\n", strings.TrimSuffix(plan.LimitedBy, "."))
+		lines = append(lines, fmt.Sprintf("Limited by: %s.", strings.TrimSuffix(plan.LimitedBy, ".")))
 	}
 	if note := describePolicy(spec); note != "" {
-		description += note + "\n"
+		lines = append(lines, note)
 	}
-	return description
+	return lines
 }
 
 // DescribePause describes the result of pausing or resuming. p is the profile before the change.

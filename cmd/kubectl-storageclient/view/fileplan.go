@@ -433,7 +433,8 @@ func (p FilePlan) WriteText(w io.Writer, wide bool) error {
 			out.line("  " + unknown)
 		}
 	}
-	out.line("\n" + p.Summary + "\nNothing was written.")
+	out.line("\n" + p.Summary)
+	out.line("Nothing was written.")
 	return out.err
 }
 
@@ -519,7 +520,10 @@ func (p FilePlan) writeFileReboots(out *printer) {
 			rows = append(rows, []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), podsText(r.Pods), rebootReason(r.JointReboot)})
 		}
 		out.table(rows)
-		out.line("\n" + strings.Join(p.rebootLines(), "\n"))
+		out.line("")
+		for _, line := range p.rebootLines() {
+			out.line(line)
+		}
 	}
 	if len(p.NotRebooted) > 0 {
 		out.line(fmt.Sprintf("\n%s would not be rebooted:", count(int32(len(p.NotRebooted)), "node")))

@@ -130,7 +130,7 @@ func table(header []string, rows [][]string) string {
 
 // escape prevents text from clusters and files from being parsed as Markdown, HTML or a mention.
 func escape(s string) string {
-	return strings.NewReplacer("\n", " ", "\\", "\\\\", "|", "\\|", "<", "&lt;", ">", "&gt;", "`", "\\`", "*", "\\*", "_", "\\_", "[", "\\[", "]", "\\]", "@", "&#64;", "#", "\\#").Replace(s)
+	return strings.NewReplacer("\\", "\\\\", "|", "\\|", "<", "&lt;", ">", "&gt;", "`", "\\`", "*", "\\*", "_", "\\_", "[", "\\[", "]", "\\]", "@", "&#64;", "#", "\\#").Replace(text.Escape(s, ""))
 }
 
 // code formats a value as code. It replaces backquotes, which would end the code.
@@ -138,5 +138,5 @@ func code(s string) string {
 	if s == "" {
 		return ""
 	}
-	return "`" + strings.NewReplacer("\n", " ", "`", "'", "|", "\\|").Replace(s) + "`"
+	return "`" + strings.NewReplacer("`", "'", "|", "\\|").Replace(text.Escape(s, "")) + "`"
 }

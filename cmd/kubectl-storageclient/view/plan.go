@@ -10,9 +10,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/internal/terminal"
 	"github.com/storageclient/operator/controllers/overview"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/advice"
@@ -70,11 +70,11 @@ func (p *Plan) AddAdvice(in advice.Input) {
 func (p Plan) WriteText(w io.Writer, wide bool) error {
 	out := &printer{w: w}
 	out.line(fmt.Sprintf("Profile %s, generation %d, with defaults filled in (empty, 0 and false are not shown):\n", p.Name, p.Generation))
-	spec, err := yaml.Marshal(p.Spec)
+	spec, err := terminal.YAML(p.Spec)
 	if err != nil {
 		return fmt.Errorf("encode spec of StorageClientProfile %s: %w", p.Name, err)
 	}
-	out.line("  " + strings.ReplaceAll(strings.TrimSpace(string(spec)), "\n", "\n  "))
+	out.block(string(spec), "  ")
 	if p.Nodes.Refused != "" {
 		out.line("\nProfile invalid; nothing applied. " + p.Nodes.Refused)
 		return out.err
@@ -128,7 +128,8 @@ func (p Plan) writeReboots(out *printer) {
 	}
 	switch {
 	case p.Approval != "":
-		out.line("\nWaiting for approval. Approve with:\n  " + p.Approval)
+		out.line("\nWaiting for approval. Approve with:")
+		out.line("  " + p.Approval)
 	case policy == v1alpha1.RebootOnApproval:
 		out.line("\nPlan " + p.Nodes.PlanHash + " is approved.")
 	case policy == v1alpha1.RebootNever:

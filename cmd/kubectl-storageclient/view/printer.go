@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // printer keeps the first error, so that one check is enough for all output.
@@ -14,9 +16,18 @@ type printer struct {
 	err error
 }
 
-func (p *printer) line(text string) {
+// line prints one line. Line ends at the start and the end are blank lines. All others belong to data, and it shows them as escapes.
+func (p *printer) line(s string) {
 	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.w, text)
+		body := strings.Trim(s, "\n")
+		_, p.err = fmt.Fprintln(p.w, strings.Replace(s, body, text.Escape(body, ""), 1))
+	}
+}
+
+// block prints each line of a text with an indent.
+func (p *printer) block(s, indent string) {
+	for line := range strings.Lines(s) {
+		p.line(indent + strings.TrimSuffix(line, "\n"))
 	}
 }
 
@@ -28,7 +39,7 @@ func (p *printer) table(rows [][]string) {
 	tabs := tabwriter.NewWriter(p.w, 0, 0, padding, ' ', 0)
 	for _, row := range rows {
 		for i := range row {
-			row[i] = cmp.Or(strings.ReplaceAll(row[i], "\n", " "), "-")
+			row[i] = cmp.Or(text.Escape(row[i], ""), "-")
 		}
 		if _, p.err = fmt.Fprintln(tabs, strings.Join(row, "\t")); p.err != nil {
 			return

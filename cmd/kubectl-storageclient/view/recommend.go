@@ -5,11 +5,9 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
-
-	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/internal/terminal"
 	"github.com/storageclient/operator/tuning/recommend"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -153,13 +151,14 @@ func (r *Recommendation) writeProposal(out *printer) {
 			out.err = err
 			return
 		}
-		out.line("---\n" + strings.TrimSuffix(string(data), "\n"))
+		out.line("---")
+		out.block(string(data), "")
 	}
 }
 
 // profileYAML encodes a profile without its status.
 func profileYAML(p v1alpha1.StorageClientProfile) ([]byte, error) {
-	return yaml.Marshal(struct {
+	return terminal.YAML(struct {
 		APIVersion string                            `json:"apiVersion"`
 		Kind       string                            `json:"kind"`
 		Metadata   map[string]any                    `json:"metadata"`

@@ -53,24 +53,23 @@ func (f Failures) CheckRetryable(profile, node string) error {
 	return nil
 }
 
-// DescribeRetry describes the effect of a retry.
-func (f Failures) DescribeRetry(profile, node string) string {
+// DescribeRetry describes the effect of a retry in lines.
+func (f Failures) DescribeRetry(profile, node string) (lines []string) {
 	names := slices.DeleteFunc(slices.Clone(f.Existing), func(name string) bool { return slices.Contains(f.Permitted, name) })
 	for _, name := range f.Deleted {
 		names = append(names, name+" (deleted)")
 	}
-	var out string
 	switch {
 	case node == "" && f.otherCount > 0:
-		out = fmt.Sprintf("Requested a retry of all failed nodes of %s. The agents retry failed settings without this command.\n", profile)
+		lines = append(lines, fmt.Sprintf("Requested a retry of all failed nodes of %s. The agents retry failed settings without this command.", profile))
 	case len(names) > 0:
-		out = fmt.Sprintf("Requested a retry of %s on: %s.\n", profile, text.List(names))
+		lines = append(lines, fmt.Sprintf("Requested a retry of %s on: %s.", profile, text.List(names)))
 	case len(f.Permitted) == 0:
-		out = fmt.Sprintf("Requested a retry of %s on %s, if it failed.\n", profile, node)
+		lines = append(lines, fmt.Sprintf("Requested a retry of %s on %s, if it failed.", profile, node))
 	}
 	if len(f.Permitted) > 0 {
-		out += fmt.Sprintf("Not retried, no response to the reboot permit: %s. Bring these nodes back, or delete their Nodes and retry.\n",
-			text.List(f.Permitted))
+		lines = append(lines, fmt.Sprintf("Not retried, no response to the reboot permit: %s. Bring these nodes back, or delete their Nodes and retry.",
+			text.List(f.Permitted)))
 	}
-	return out
+	return lines
 }

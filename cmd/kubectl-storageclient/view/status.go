@@ -58,42 +58,42 @@ type StaleMount struct {
 // NewStatus evaluates profiles. Callers can add Details to its Profiles.
 func NewStatus(profiles []v1alpha1.StorageClientProfile) Status {
 	out := Status{Done: true}
-	var open int
 	for i := range profiles {
 		p := &profiles[i]
 		sentence, done := Verdict(p)
 		out.Profiles = append(out.Profiles, Profile{Name: p.Name, Generation: p.Generation, Summary: sentence, Done: done, Status: p.Status})
-		if !done {
-			open++
-		}
+		out.Done = out.Done && done
 	}
-	out.Done = open == 0
-	out.Summary = summarize(out.Profiles, open)
+	out.Summary = strings.Join(summarize(out.Profiles), "\n")
 	return out
 }
 
-func summarize(profiles []Profile, open int) string {
-	switch {
-	case len(profiles) == 0:
-		return "No StorageClientProfile found."
-	case len(profiles) == 1:
-		return profiles[0].Summary
-	case open == 0:
-		return fmt.Sprintf("All %d profiles are done.", len(profiles))
-	}
-	lines := []string{fmt.Sprintf("%d of %d profiles are done.", len(profiles)-open, len(profiles))}
+// summarize returns one sentence per line.
+func summarize(profiles []Profile) []string {
+	var lines []string
 	for _, p := range profiles {
 		if !p.Done {
 			lines = append(lines, p.Summary)
 		}
 	}
-	return strings.Join(lines, "\n")
+	switch open := len(lines); {
+	case len(profiles) == 0:
+		return []string{"No StorageClientProfile found."}
+	case len(profiles) == 1:
+		return []string{profiles[0].Summary}
+	case open == 0:
+		return []string{fmt.Sprintf("All %d profiles are done.", len(profiles))}
+	default:
+		return append([]string{fmt.Sprintf("%d of %d profiles are done.", len(profiles)-open, len(profiles))}, lines...)
+	}
 }
 
 // WriteText prints the status for users. now is the reference time for ages.
 func (s Status) WriteText(w io.Writer, now time.Time) error {
 	out := &printer{w: w}
-	out.line(s.Summary)
+	for _, line := range summarize(s.Profiles) {
+		out.line(line)
+	}
 	if len(s.Profiles) == 0 {
 		return out.err
 	}

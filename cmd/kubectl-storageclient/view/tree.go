@@ -352,8 +352,9 @@ func colourOf(state string) string {
 func (screen Screen) fit(segments ...segment) string {
 	var out strings.Builder
 	remaining, total := screen.Width, 0
-	for _, s := range segments {
-		total += len([]rune(s.text))
+	for i := range segments {
+		segments[i].text = text.Escape(segments[i].text, "")
+		total += len([]rune(segments[i].text))
 	}
 	for _, s := range segments {
 		letters := []rune(s.text)

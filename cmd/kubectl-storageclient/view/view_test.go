@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -293,11 +294,11 @@ func TestApprovable(t *testing.T) {
 func TestApprovalShowsThePlan(t *testing.T) {
 	p := rollingOut()
 	want := "Plan 1a2b3c4d5e6f7a8b of netapp-eda reboots 2 nodes (node-2, node-7), at most 1 at a time.\nLimited by: node-2 holds the budget.\n"
-	if got := DescribeApproval(&p); got != want {
+	if got := strings.Join(DescribeApproval(&p), "\n") + "\n"; got != want {
 		t.Errorf("got approval %q, want %q", got, want)
 	}
 	p.Spec.Rollout.Reboot.Policy = v1alpha1.RebootAutomatic
-	if got, want := DescribeApproval(&p), want+"The reboot policy is Automatic: the approval has no effect unless the policy is OnApproval.\n"; got != want {
+	if got, want := strings.Join(DescribeApproval(&p), "\n")+"\n", want+"The reboot policy is Automatic: the approval has no effect unless the policy is OnApproval.\n"; got != want {
 		t.Errorf("got approval %q, want %q", got, want)
 	}
 }

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/sample"
+	"github.com/storageclient/operator/cmd/internal/terminal"
+	"github.com/storageclient/operator/test/hostile"
+	"github.com/storageclient/operator/tuning/recommend"
+)
+
+func TestReportsPrintNoControlCharacters(t *testing.T) {
+	var state report.Report
+	var window sample.Report
+	hostile.Fill(reflect.ValueOf(&state).Elem(), false, 9)
+	hostile.Fill(reflect.ValueOf(&window).Elem(), false, 9)
+	window.Mounts[0].Verdict.Findings[0].Change = recommend.Change{} // it contains only what a rule writes
+	for _, format := range []string{"text", "json"} {
+		var out strings.Builder
+		w := &terminal.Writer{Out: &out}
+		if err := state.Write(w, format); err != nil {
+			t.Error(err)
+		}
+		if err := window.Write(w, format); err != nil {
+			t.Error(err)
+		}
+		hostile.Check(t, out.String())
+		if !strings.Contains(out.String(), `\u001b`) {
+			t.Errorf("got no text of the host:\n%s", out.String())
+		}
+	}
+}

@@ -241,6 +241,24 @@ func TestApproveOfAnotherPlanWritesNothing(t *testing.T) {
 	}
 }
 
+// An approval without effect now would have one later: it would approve a reboot that nobody reviewed, once the policy is OnApproval.
+func TestApproveWithoutEffectWritesNothing(t *testing.T) {
+	for policy, want := range map[v1alpha1.RebootPolicy]string{
+		v1alpha1.RebootAutomatic: "the reboot policy is Automatic: nodes reboot within the budget and the windows",
+		v1alpha1.RebootNever:     "the reboot policy is Never: settings take effect at the next boot",
+	} {
+		profile := eda()
+		profile.Spec.Rollout.Reboot.Policy = policy
+		r := execute(t, interceptor.Funcs{}, append(cluster(), profile), "approve", "eda")
+		if r.err == nil || !strings.Contains(r.err.Error(), want) || !strings.Contains(r.err.Error(), "set spec.rollout.reboot.policy to OnApproval") {
+			t.Errorf("policy %s: got error %v, want %q", policy, r.err, want)
+		}
+		if got := r.annotations(t); len(got) > 0 || strings.Contains(r.out, "Approved") {
+			t.Errorf("policy %s: got annotations %v and output %q, want none", policy, got, r.out)
+		}
+	}
+}
+
 func TestPauseAndResume(t *testing.T) {
 	paused := eda()
 	paused.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true", "other": "stays"}

@@ -12,14 +12,25 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// CheckApprovable returns an error if the profile's plan cannot be approved. plan is the expected hash. Empty matches any hash.
+// withoutApproval describes reboot policies that need no approval.
+var withoutApproval = map[v1alpha1.RebootPolicy]string{
+	v1alpha1.RebootAutomatic: "nodes reboot within the budget and the windows",
+	v1alpha1.RebootNever:     "settings take effect at the next boot",
+}
+
+// CheckApprovable returns an error if the profile's plan cannot be approved, or if the approval would have no effect. plan is the expected
+// hash. Empty matches any hash.
 func CheckApprovable(p *v1alpha1.StorageClientProfile, plan string) error {
+	policy := p.Spec.WithDefaults().Rollout.Reboot.Policy
 	switch hash := p.Status.Plan.Hash; {
 	case p.Status.ObservedGeneration != p.Generation:
 		return fmt.Errorf("%s: the manager has not observed generation %d yet (status is for %d): try again",
 			p.Name, p.Generation, p.Status.ObservedGeneration)
 	case hash == "":
 		return fmt.Errorf("%s: no reboots to approve: the profile has no settings that require a reboot", p.Name)
+	case withoutApproval[policy] != "":
+		return fmt.Errorf("%s: nothing to approve, because the reboot policy is %s: %s without an approval. To require one, set spec.rollout.reboot.policy to OnApproval",
+			p.Name, policy, withoutApproval[policy])
 	case plan != "" && plan != hash:
 		return fmt.Errorf("%s: plan changed from %s to %s: review it again with \"kubectl storageclient plan %s\"", p.Name, plan, hash, p.Name)
 	}
@@ -69,17 +80,7 @@ func WriteApproval(w io.Writer, p *v1alpha1.StorageClientProfile, preview overvi
 		out.line(budget.String())
 	}
 	plan.writeNotRebooted(out)
-	if note := describePolicy(plan.Spec); note != "" {
-		out.line(note)
-	}
 	return out.err
-}
-
-func describePolicy(spec v1alpha1.StorageClientProfileSpec) string {
-	if spec.Rollout.Reboot.Policy == v1alpha1.RebootOnApproval {
-		return ""
-	}
-	return fmt.Sprintf("The reboot policy is %s: the approval has no effect unless the policy is OnApproval.", spec.Rollout.Reboot.Policy)
 }
 
 // DescribeApproval describes the plan that is about to be approved in lines, based on the profile's status.
@@ -92,9 +93,6 @@ func DescribeApproval(p *v1alpha1.StorageClientProfile) []string {
 	lines := []string{fmt.Sprintf("%s, at most %s at a time.", description, spec.Rollout.MaxUnavailable.String())}
 	if plan.LimitedBy != "" {
 		lines = append(lines, fmt.Sprintf("Limited by: %s.", strings.TrimSuffix(plan.LimitedBy, ".")))
-	}
-	if note := describePolicy(spec); note != "" {
-		lines = append(lines, note)
 	}
 	return lines
 }

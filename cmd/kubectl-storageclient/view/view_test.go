@@ -297,8 +297,4 @@ func TestApprovalShowsThePlan(t *testing.T) {
 	if got := strings.Join(DescribeApproval(&p), "\n") + "\n"; got != want {
 		t.Errorf("got approval %q, want %q", got, want)
 	}
-	p.Spec.Rollout.Reboot.Policy = v1alpha1.RebootAutomatic
-	if got, want := strings.Join(DescribeApproval(&p), "\n")+"\n", want+"The reboot policy is Automatic: the approval has no effect unless the policy is OnApproval.\n"; got != want {
-		t.Errorf("got approval %q, want %q", got, want)
-	}
 }

@@ -1,7 +1,7 @@
 # For those who have Docker; "make images" needs none and gives the same contents.
 #
-#   docker build --target manager -t storageclient/manager:dev .
-#   docker build --target node-agent -t storageclient/node-agent:dev .
+#   docker build --target manager -t localhost/storageclient/manager:dev .
+#   docker build --target node-agent -t localhost/storageclient/node-agent:dev .
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./

@@ -2,9 +2,11 @@
 # are built once into the cache directory and reused.
 
 VERSION ?= dev
+# The release that the documentation and the comments of the manifests name. "make release" builds no other one.
+RELEASE := v0.1.0
 # Names of the two images, in the archives of "make images" and in the manifest of "make install-manifest".
-MANAGER_IMAGE ?= storageclient/manager:$(VERSION)
-AGENT_IMAGE ?= storageclient/node-agent:$(VERSION)
+MANAGER_IMAGE ?= localhost/storageclient/manager:$(VERSION)
+AGENT_IMAGE ?= localhost/storageclient/node-agent:$(VERSION)
 KUBECTL ?= kubectl
 # Components of config/components that the manifest and every object of the chart get, e.g. arm64.
 COMPONENTS ?=
@@ -289,18 +291,24 @@ install-manifest: tool-kustomize ## Write dist/install.yaml, the complete manife
 	@mkdir -p dist/overlay
 	@printf 'resources: [../../config/default]\ncomponents: [%s]\n' '$(foreach c,$(COMPONENTS),../../config/components/$(c),)' > dist/overlay/kustomization.yaml
 	$(KUSTOMIZE) build dist/overlay -o dist/install.yaml
-	sed -i -e 's|storageclient/manager:dev|$(MANAGER_IMAGE)|' -e 's|storageclient/node-agent:dev|$(AGENT_IMAGE)|' dist/install.yaml
+	sed -i -e 's|localhost/storageclient/manager:dev|$(MANAGER_IMAGE)|' -e 's|localhost/storageclient/node-agent:dev|$(AGENT_IMAGE)|' dist/install.yaml
 
 .PHONY: chart
 chart: tool-kustomize tool-helm ## Write the Helm chart dist/chart/storage-client-operator-VERSION.tgz, from config, with the same images
 	$(HELM) lint --strict $$(go run ./hack/chart -kustomize $(KUSTOMIZE) -version $(VERSION) -manager-image $(MANAGER_IMAGE) -agent-image $(AGENT_IMAGE) -components '$(COMPONENTS)')
 
-# What the names of a release's images begin with.
-REGISTRY ?= ghcr.io/storageclient
+# What the names of a release's images begin with, such as registry.example.com/storageclient. It has no default: the owner of an account
+# that the project does not have would own the nodes of all users.
+REGISTRY ?=
+
+.PHONY: vulnerabilities
+vulnerabilities: tool-govulncheck ## Write dist/vulnerabilities.txt: the known vulnerabilities that the programs reach; fails if there is one, or if the database is unreachable
+	@mkdir -p dist
+	GOVULNCHECK=$(SETS)/govulncheck/govulncheck hack/vulnerabilities.sh dist/vulnerabilities.txt
 
 .PHONY: release
-release: ## Write dist/release/VERSION: images for amd64 and arm64, plugin, manifest and chart, signed with KEY=cosign.key, for a commit with the tag VERSION=v1.2.3
-	@VERSION="$(VERSION)" KEY="$(KEY)" REGISTRY="$(REGISTRY)" hack/release.sh
+release: tool-govulncheck ## Write dist/release/VERSION: images for amd64 and arm64, plugin, manifest and chart, signed with KEY=cosign.key, for a commit with the tag VERSION=v1.2.3
+	@GOVULNCHECK=$(SETS)/govulncheck/govulncheck VERSION="$(VERSION)" RELEASE="$(RELEASE)" KEY="$(KEY)" REGISTRY="$(REGISTRY)" hack/release.sh
 
 ##@ Cluster
 
@@ -310,6 +318,6 @@ uninstall: install-manifest ## Delete the profiles, wait until everything is res
 
 ##@ Tools
 
-.PHONY: tool-controller-gen tool-crd-ref-docs tool-kustomize tool-golangci-lint tool-helm tool-gotestsum tool-integration tool-sandbox
-tool-controller-gen tool-crd-ref-docs tool-kustomize tool-golangci-lint tool-helm tool-gotestsum tool-vale tool-integration tool-sandbox: tool-%: ## Build a tool into the cache
+.PHONY: tool-controller-gen tool-crd-ref-docs tool-kustomize tool-golangci-lint tool-govulncheck tool-helm tool-gotestsum tool-integration tool-sandbox
+tool-controller-gen tool-crd-ref-docs tool-kustomize tool-golangci-lint tool-govulncheck tool-helm tool-gotestsum tool-vale tool-integration tool-sandbox: tool-%: ## Build a tool into the cache
 	@hack/tools.sh $*

@@ -19,6 +19,7 @@ refuse() {
 }
 
 [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || refuse "VERSION is \"$version\": give one such as v1.2.3"
+[[ ${version%%-*} == "${RELEASE:-}" ]] || refuse "the documentation names ${RELEASE:-no release}: set RELEASE in the Makefile to ${version%%-*}, and every ?ref= with it"
 [[ -n $registry ]] || refuse 'give REGISTRY, what the names of the images begin with'
 [[ -z $key || -r $key ]] || refuse "cannot read the key $key"
 [[ -z $key ]] || key=$(realpath "$key")
@@ -27,16 +28,14 @@ commit=$(git rev-parse HEAD)
 [[ $(git rev-parse --verify --quiet "refs/tags/$version^{commit}") == "$commit" ]] || refuse "this commit has no tag $version: git tag $version"
 grep -q "^## ${version#v}" CHANGELOG.md || refuse "CHANGELOG.md has no section \"## ${version#v}\""
 
-# A known vulnerability stops the release. If the database is unreachable, the release is built, and its last lines report that.
-checked=''
+# A known vulnerability stops the release. If the database is unreachable, the release is built, and vulnerabilities.txt and the last lines
+# report that.
 check_vulnerabilities() {
-  local code=0 said
-  said=$(go -C hack/tools/govulncheck tool -n govulncheck) || return
-  said=$("$said" ./cmd/... 2>&1) || code=$?
+  local code=0
+  hack/vulnerabilities.sh "$1" || code=$?
   case $code in
-    0) checked='govulncheck found nothing' ;;
-    3) echo "$said" && refuse 'govulncheck reports vulnerabilities in reachable code' ;;
-    *) checked="NOT CHECKED FOR KNOWN VULNERABILITIES: $(tail -n 1 <<<"$said")" ;;
+    0 | 4) ;;
+    *) refuse 'govulncheck reports vulnerabilities in reachable code' ;;
   esac
 }
 
@@ -54,7 +53,8 @@ tool() {
   (cd hack/images && go run ./release "$@" -key "$key" -output "$output")
 }
 
-check_vulnerabilities
+mkdir -p dist
+check_vulnerabilities "$PWD/dist/vulnerabilities.txt"
 rm -rf "$output" bin/release
 compile
 images=$(tool images -version "$version" -commit "$commit" -time "$(git show -s --format=%ct HEAD)" -registry "$registry" -builder "$builder" \
@@ -63,10 +63,10 @@ manager=$(awk '$1 == "manager" {print $2}' <<<"$images")
 agent=$(awk '$1 == "node-agent" {print $2}' <<<"$images")
 make --no-print-directory install-manifest chart VERSION="$version" MANAGER_IMAGE="$manager" AGENT_IMAGE="$agent" COMPONENTS=arm64
 GOFLAGS='-buildvcs=true' make --no-print-directory krew VERSION="$version"
-cp dist/install.yaml "dist/chart/storage-client-operator-${version#v}.tgz" dist/krew/*"_${version}_"*.tar.gz dist/krew/storageclient.yaml "$output"
+cp dist/install.yaml "dist/chart/storage-client-operator-${version#v}.tgz" dist/krew/*"_${version}_"*.tar.gz dist/krew/storageclient.yaml dist/vulnerabilities.txt "$output"
 tool checksums
 
 printf '\n%s\n' "Release $version of commit $commit in dist/release/$version"
 (cd "$output" && du -ah --apparent-size -- * | sort -k 2)
-printf '%s\n' "$manager" "$agent" "$checked"
+printf '%s\n' "$manager" "$agent" "$(head -n 1 dist/vulnerabilities.txt)"
 [[ -n $key ]] && echo 'Signed; release.pub is the public key' || echo 'NOT SIGNED: no KEY was given'

@@ -25,7 +25,7 @@ members() {
       echo etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl
       echo containerd containerd-shim-runc-v2 ctr
       ;;
-    controller-gen | crd-ref-docs | golangci-lint | gotestsum | kustomize | helm | vale) echo "$1" ;;
+    controller-gen | crd-ref-docs | golangci-lint | gotestsum | govulncheck | kustomize | helm | vale) echo "$1" ;;
     site) echo mkdocs ;;
     *)
       echo "hack/tools.sh: unknown set \"$1\"" >&2
@@ -51,6 +51,7 @@ build() {
     crd-ref-docs) go_build "$1" "$1" github.com/elastic/crd-ref-docs -ldflags "$small" ;;
     # golangci-lint with kube-api-linter as its plug-in.
     golangci-lint) go_build "$1" "$1" sigs.k8s.io/kube-api-linter/cmd/golangci-lint-kube-api-linter -ldflags "$small" ;;
+    govulncheck) go_build "$1" "$1" golang.org/x/vuln/cmd/govulncheck -ldflags "$small" ;;
     gotestsum) go_build "$1" "$1" gotest.tools/gotestsum -ldflags "$small" ;;
     helm) go_build "$1" "$1" helm.sh/helm/v4/cmd/helm -ldflags "$small" ;;
     kustomize) go_build "$1" "$1" sigs.k8s.io/kustomize/kustomize/v5 -ldflags "$small" ;;

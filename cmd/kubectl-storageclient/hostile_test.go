@@ -95,8 +95,8 @@ func everyCommand(dir string) [][]string {
 	}
 }
 
-// answer returns a manager that completes each trial with hostile texts.
-func answer() interceptor.Funcs {
+// respond returns a manager that completes each trial with hostile texts.
+func respond() interceptor.Funcs {
 	status := standing(v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, hostile.Text, 6)
 	status.Samples = []v1alpha1.TrialSample{nodeSample("n1", listSample("GETATTR", 16387)), {Node: "n2"}}
 	status.Results = make([]v1alpha1.TrialResult, 2)
@@ -120,9 +120,9 @@ func TestNoCommandPrintsControlCharactersOfObjects(t *testing.T) {
 			for _, args := range formats {
 				t.Run(name+" "+strings.Join(args, " "), func(t *testing.T) {
 					os.Remove(filepath.Join(dir, "bundle"))
-					r := execute(t, answer(), hostileCluster(round.suffix, round.spec), args...)
+					r := execute(t, respond(), hostileCluster(round.suffix, round.spec), args...)
 					hostile.Check(t, r.out)
-					coloured := executeIn(t, &environment{colours: true}, answer(), hostileCluster(round.suffix, round.spec), args...)
+					coloured := executeIn(t, &environment{colours: true}, respond(), hostileCluster(round.suffix, round.spec), args...)
 					hostile.Check(t, ownColours.ReplaceAllString(coloured.out, ""))
 					if args[len(args)-1] != "name" && showsTexts[args[0]] && !slices.Contains(args, "none") && !(round.spec && args[0] == "volumes") && !strings.Contains(r.out, `\u001b`) {
 						t.Errorf("got no text of an object: %v\n%s", r.err, r.out)

@@ -241,7 +241,7 @@ func TestApproveOfAnotherPlanWritesNothing(t *testing.T) {
 	}
 }
 
-// An approval without effect now would have one later: it would approve a reboot that nobody reviewed, once the policy is OnApproval.
+// An approval without effect now would have one later: it would approve a reboot that no user reviewed, once the policy is OnApproval.
 func TestApproveWithoutEffectWritesNothing(t *testing.T) {
 	for policy, want := range map[v1alpha1.RebootPolicy]string{
 		v1alpha1.RebootAutomatic: "the reboot policy is Automatic: nodes reboot within the budget and the windows",

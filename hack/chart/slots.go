@@ -13,8 +13,8 @@ import (
 
 // Names of the images in the manifests of config.
 const (
-	developmentManager = "storageclient/manager:dev"
-	developmentAgent   = "storageclient/node-agent:dev"
+	developmentManager = "localhost/storageclient/manager:dev"
+	developmentAgent   = "localhost/storageclient/node-agent:dev"
 )
 
 // feature is a set of components of config that a value enables.

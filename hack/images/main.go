@@ -21,7 +21,7 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.binary, "binary", "", "static linux/amd64 binary; it becomes the image's entrypoint")
-	flag.StringVar(&o.image, "image", "", "name and tag, e.g. storageclient/manager:dev")
+	flag.StringVar(&o.image, "image", "", "name and tag, e.g. localhost/storageclient/manager:dev")
 	flag.StringVar(&o.user, "user", "65532", "numeric user that the binary runs as")
 	flag.StringVar(&o.output, "output", "", "archive to write")
 	flag.StringVar(&o.version, "version", "dev", "value of the label org.opencontainers.image.version")

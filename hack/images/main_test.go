@@ -46,7 +46,7 @@ func TestTheSameBinaryGivesTheSameArchive(t *testing.T) {
 }
 
 func TestAnImageWithoutItsFlagsIsRefused(t *testing.T) {
-	if err := write(options{image: "storageclient/manager:dev"}); err == nil {
+	if err := write(options{image: "localhost/storageclient/manager:dev"}); err == nil {
 		t.Error("want an error that names the flags")
 	}
 }
@@ -58,7 +58,7 @@ func archiveOf(t *testing.T, content string) string {
 	if err := os.WriteFile(binary, []byte(content), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := write(options{binary: binary, image: "storageclient/manager:dev", user: "65532", output: output, version: "dev"}); err != nil {
+	if err := write(options{binary: binary, image: "localhost/storageclient/manager:dev", user: "65532", output: output, version: "dev"}); err != nil {
 		t.Fatal(err)
 	}
 	return output

@@ -20,7 +20,7 @@ import (
 const (
 	cloneName = v1alpha1.ClonePrefix + "1"
 	// agentImage is the image in the manifests.
-	agentImage = "storageclient/node-agent:dev"
+	agentImage = "localhost/storageclient/node-agent:dev"
 )
 
 var cloneLabels = map[string]string{v1alpha1.TrialLabel: "1"}

@@ -67,9 +67,9 @@ case ${SCO_E2E_LABELS-none} in
 		echo "Building the images and the manifest of commit $FORMER"
 		mkdir -p "$former/dist"
 		git -C "$(git rev-parse --show-toplevel)" archive "$FORMER" | tar -x -C "$former"
-		make -s -C "$former" images MANAGER_IMAGE=storageclient/manager:former AGENT_IMAGE=storageclient/node-agent:former
+		make -s -C "$former" images MANAGER_IMAGE=localhost/storageclient/manager:former AGENT_IMAGE=localhost/storageclient/node-agent:former
 		"${SCO_SETS:-$cache/sets}/kustomize/kustomize" build "$former/config/default" |
-			sed -e 's|storageclient/manager:dev|storageclient/manager:former|' -e 's|storageclient/node-agent:dev|storageclient/node-agent:former|' >"$former/dist/install.yaml"
+			sed -E 's!(localhost/)?storageclient/(manager|node-agent):dev!localhost/storageclient/\2:former!' >"$former/dist/install.yaml"
 		export SCO_FORMER=$former
 	fi
 	;;

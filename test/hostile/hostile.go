@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Text clears the screen, sets the title, hides text, reverses its direction, and starts a line and a column of its own.
+// Text clears the screen, sets the title, hides text, reverses its direction, and starts another line and another column.
 const Text = "x\x1b[2J\x1b]0;owned\x07\u009b1;1H\x1b[8m\u202egnp\u2066\x7f\b\r\nFORGED\u2028FORGED\tcolumn\U000e0041"
 
 // Fill sets each empty string below a value, and appends to each other string if suffix is set. It creates missing pointers, list entries,
@@ -56,7 +56,7 @@ func Fill(v reflect.Value, suffix bool, depth int) {
 	}
 }
 
-// Check fails the test if a text contains a character that is not visible, or a line of its own that data started.
+// Check fails the test if a text contains a character that is not visible, or a line that data started.
 func Check(t *testing.T, text string) {
 	t.Helper()
 	for i, r := range text {

@@ -50,8 +50,8 @@ var _ = Describe("Metrics of the agents", func() {
 	})
 
 	It("are exposed by the component, and scraped with a token that has no other right", func() {
-		objects := renderOverlay("resources: [github.com/storageclient/operator/config/default?ref=main]\ncomponents: [" +
-			"github.com/storageclient/operator/config/components/agent-metrics?ref=main, github.com/storageclient/operator/config/components/prometheus-operator?ref=main]\n")
+		objects := renderOverlay("resources: [github.com/storageclient/operator/config/default?ref=v0.1.0]\ncomponents: [" +
+			"github.com/storageclient/operator/config/components/agent-metrics?ref=v0.1.0, github.com/storageclient/operator/config/components/prometheus-operator?ref=v0.1.0]\n")
 		agent, manager := &appsv1.DaemonSet{}, &appsv1.Deployment{}
 		Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(find(objects, "DaemonSet", v1alpha1.AgentDaemonSet).Object, agent)).To(Succeed())
 		Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(find(objects, "Deployment", v1alpha1.ManagerDeployment).Object, manager)).To(Succeed())

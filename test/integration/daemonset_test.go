@@ -48,7 +48,7 @@ var _ = Describe("The agent's DaemonSet", func() {
 		return find(render("default"), "DaemonSet", v1alpha1.AgentDaemonSet)
 	}
 	shaped := func() *unstructured.Unstructured {
-		return withImage(find(renderDocumentedOverlay(), "DaemonSet", v1alpha1.AgentDaemonSet), "storageclient/node-agent:dev")
+		return withImage(find(renderDocumentedOverlay(), "DaemonSet", v1alpha1.AgentDaemonSet), "localhost/storageclient/node-agent:dev")
 	}
 
 	// A release that adds architectures also has a new image, which replaces each agent once anyway.
@@ -271,7 +271,7 @@ func writeOverlay(kustomization string, files ...string) string {
 	Expect(err).NotTo(HaveOccurred())
 	config, err = filepath.Rel(dir, config)
 	Expect(err).NotTo(HaveOccurred())
-	kustomization = regexp.MustCompile(`github\.com/storageclient/operator/config/([^?\s\]]*)\?ref=main`).ReplaceAllString(kustomization, config+"/$1")
+	kustomization = regexp.MustCompile(`github\.com/storageclient/operator/config/([^?\s\]]*)\?ref=v[0-9.]+`).ReplaceAllString(kustomization, config+"/$1")
 	Expect(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600)).To(Succeed())
 	for _, file := range files {
 		content, err := os.ReadFile(file)

@@ -372,8 +372,8 @@ func renderComponent(component string, files ...string) []*unstructured.Unstruct
 }
 
 func componentOverlay(component string, resources ...string) string {
-	resources = append([]string{"github.com/storageclient/operator/config/default?ref=main"}, resources...)
-	return fmt.Sprintf("resources: [%s]\ncomponents: [github.com/storageclient/operator/config/components/%s?ref=main]\n", strings.Join(resources, ", "), component)
+	resources = append([]string{"github.com/storageclient/operator/config/default?ref=v0.1.0"}, resources...)
+	return fmt.Sprintf("resources: [%s]\ncomponents: [github.com/storageclient/operator/config/components/%s?ref=v0.1.0]\n", strings.Join(resources, ", "), component)
 }
 
 // render builds a folder of config.

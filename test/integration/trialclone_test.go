@@ -41,7 +41,7 @@ func awaitPodsOfClones(manager client.Client) {
 	Expect(err).NotTo(HaveOccurred())
 	pod := &corev1.Pod{}
 	Expect(json.Unmarshal(data, &[]any{nil, nil, pod})).To(Succeed())
-	pod.Spec.Containers[0].Image = "storageclient/node-agent:dev"
+	pod.Spec.Containers[0].Image = "localhost/storageclient/node-agent:dev"
 	Eventually(func() error { return manager.Create(ctx, pod.DeepCopy(), client.DryRunAll) }).Should(Succeed())
 	pod.Spec.Containers[0].Image = "evil.example.com/a"
 	Eventually(func() error { return manager.Create(ctx, pod.DeepCopy(), client.DryRunAll) }).Should(MatchError(ContainSubstring("trial runner's image")))
@@ -214,7 +214,7 @@ var _ = Describe("A trial by clones", func() {
 		clock = testclock.NewFakeClock(time.Now())
 		owner := newNode(node).Create()
 		agent := agentPod(node)
-		agent.Spec.Containers[0].Image = "storageclient/node-agent:dev"
+		agent.Spec.Containers[0].Image = "localhost/storageclient/node-agent:dev"
 		Expect(k8s.Update(ctx, agent)).To(Succeed())
 		agent.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		Expect(k8s.Status().Update(ctx, agent)).To(Succeed())

@@ -434,7 +434,7 @@ func (p FilePlan) WriteText(w io.Writer, wide bool) error {
 		}
 	}
 	out.line("\n" + p.Summary)
-	out.line("Nothing was written.")
+	out.line("The plan does not change the cluster.")
 	return out.err
 }
 

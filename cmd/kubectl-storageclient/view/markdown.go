@@ -44,7 +44,7 @@ func (p FilePlan) Markdown() string {
 	for _, unknown := range p.Unknown {
 		fmt.Fprintf(&out, "\n**Unknown:** %s\n", escape(unknown))
 	}
-	out.WriteString("\nNothing was written.\n")
+	out.WriteString("\nThe plan does not change the cluster.\n")
 	return out.String()
 }
 

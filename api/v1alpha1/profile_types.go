@@ -727,7 +727,8 @@ type Drain struct {
 type Reboot struct {
 	// policy is OnApproval, Automatic or Never. OnApproval waits until the plan is approved. Automatic reboots nodes within the
 	// budget and the windows. Never stages settings that require a reboot and reports the pending reboot. Automatic requires the verb
-	// approve on the profile: to set it, and to change anything that a plan covers while it is set. Default OnApproval.
+	// approve on the profile: to set it, and for each change that can lead to a reboot while it is set. An author without the verb may
+	// still pause the profile and change live settings and mount options. Default OnApproval.
 	// +optional
 	Policy RebootPolicy `json:"policy,omitempty"`
 

@@ -214,6 +214,11 @@ func cast() []client.Object {
 			p.Status.ObservedGeneration, p.Status.Plan = 1, v1alpha1.Plan{Hash: planHash, NodesToReboot: 2}
 		}),
 		automatic("automatic", false), automatic("restoring", true),
+		automatic("automatic-plan", false, func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }),
+		automatic("automatic-paused", false, func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }),
+		automatic("automatic-held", false, func(p *v1alpha1.StorageClientProfile) {
+			p.Annotations = map[string]string{v1alpha1.PausedAnnotation: v1alpha1.True, v1alpha1.ApprovedPlanAnnotation: planHash}
+		}),
 		profileOf("leaving", func(p *v1alpha1.StorageClientProfile) {
 			p.Finalizers = []string{v1alpha1.Finalizer}
 			p.Spec.Node = &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=1048576"}}
@@ -342,12 +347,12 @@ func profileOf(name string, changes ...func(*v1alpha1.StorageClientProfile)) *v1
 }
 
 // automatic returns a profile whose reboots an approver has made automatic.
-func automatic(name string, restoreReboot bool) *v1alpha1.StorageClientProfile {
-	return profileOf(name, func(p *v1alpha1.StorageClientProfile) {
+func automatic(name string, restoreReboot bool, changes ...func(*v1alpha1.StorageClientProfile)) *v1alpha1.StorageClientProfile {
+	return profileOf(name, append(changes, func(p *v1alpha1.StorageClientProfile) {
 		p.Finalizers = []string{v1alpha1.Finalizer}
 		p.Spec.Node = &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=1048576"}}
 		p.Spec.Rollout.Reboot = v1alpha1.Reboot{Policy: v1alpha1.RebootAutomatic, RestoreReboot: restoreReboot}
-	})
+	})...)
 }
 
 func sysctls(pairs ...string) *v1alpha1.NodeTuning {

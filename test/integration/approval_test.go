@@ -52,7 +52,32 @@ var _ = Describe("The approval of reboots", func() {
 		Entry("by policy Automatic, from Never", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.Policy = v1alpha1.RebootNever },
 			reboot(`"policy":"Automatic"`), "spec.rollout.reboot.policy: Automatic: "),
 		Entry("another plan under policy Automatic", onAutomatic, `{"spec":{"allNodes":null,"nodeSelector":{"matchLabels":{"pool":"all"}}}}`,
-			"spec: the change affects which nodes reboot or how, and spec.rollout.reboot.policy is Automatic: "),
+			"the change can lead to reboots because spec.rollout.reboot.policy is Automatic: "),
+		Entry("mode Enforce under policy Automatic", inPlan, `{"spec":{"mode":"Enforce"}}`, "spec.mode: the change can lead to reboots"),
+		Entry("the default mode under policy Automatic", inPlan, `{"spec":{"mode":null}}`, "spec.mode: the change can lead to reboots"),
+		Entry("the end of a pause under policy Automatic", paused, `{"spec":{"paused":false}}`, "spec.paused: the change can lead to reboots"),
+		Entry("a pause that is removed under policy Automatic", paused, `{"spec":{"paused":null}}`, "spec.paused: the change can lead to reboots"),
+		Entry("a pause that moves to the annotation with another value", paused,
+			`{"metadata":{"annotations":{"tuning.storageclient.dev/paused":"yes"}},"spec":{"paused":null}}`, "spec.paused: the change can lead to reboots"),
+		Entry("a retry under policy Automatic", onAutomatic, `{"metadata":{"annotations":{"tuning.storageclient.dev/retry":"now"}}}`,
+			"metadata.annotations[tuning.storageclient.dev/retry]: the change can lead to reboots"),
+		Entry("an annotation of the operator that the list does not name", onAutomatic, `{"metadata":{"annotations":{"tuning.storageclient.dev/new":"x"}}}`,
+			"metadata.annotations[tuning.storageclient.dev/new]: the change can lead to reboots"),
+		Entry("a stricter budget, which clears recorded failures", onAutomatic, `{"spec":{"rollout":{"maxUnavailable":1}}}`,
+			"spec.rollout.maxUnavailable: the change can lead to reboots"),
+		Entry("an older approval, from Automatic", onAutomatic, reboot(`"policy":"OnApproval"`), "spec.rollout.reboot.policy: OnApproval: an older approval"),
+		Entry("an older approval, from Never", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.Policy = v1alpha1.RebootNever },
+			reboot(`"policy":null`), "spec.rollout.reboot.policy: OnApproval: an older approval"),
+	)
+
+	DescribeTable("needs the verb approve to end a pause by annotation under policy Automatic", func(value string) {
+		newProfile("p").KernelArgument("ihash_entries=16777216").Annotate(v1alpha1.PausedAnnotation, "true").With(onAutomatic).Create()
+		patch := `{"metadata":{"annotations":{"tuning.storageclient.dev/paused":` + value + `}}}`
+		expectRejected(mergePatch(author, "p", patch), "metadata.annotations[tuning.storageclient.dev/paused]: the change can lead to reboots")
+		Expect(mergePatch(approver, "p", patch)).To(Succeed())
+		Expect(mergePatch(author, "p", `{"metadata":{"annotations":{"tuning.storageclient.dev/paused":"true"}}}`)).To(Succeed())
+	},
+		Entry("removed", "null"), Entry("false", `"false"`), Entry("another text", `"True"`),
 	)
 
 	It("needs the verb approve to create an approved profile", func() {
@@ -99,7 +124,14 @@ var _ = Describe("The approval of reboots", func() {
 		Entry("an approval that becomes empty", onApproval, annotation(`""`)),
 		Entry("a withdrawn approval by the field", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.ApprovedPlan = "1111" }, reboot(`"approvedPlan":null`)),
 		Entry("another plan, which waits for an approval", onApproval, `{"spec":{"allNodes":null,"nodeSelector":{"matchLabels":{"pool":"all"}}}}`),
-		Entry("another plan that leaves Automatic", onAutomatic, `{"spec":{"priority":1,"rollout":{"reboot":{"policy":"OnApproval"}}}}`),
+		Entry("another plan that leaves Automatic", onAutomatic,
+			`{"metadata":{"annotations":{"tuning.storageclient.dev/approved-plan":null}},"spec":{"priority":1,"rollout":{"reboot":{"policy":"OnApproval"}}}}`),
+		Entry("an end of all reboots", onAutomatic, reboot(`"policy":"Never"`)),
+		Entry("mode Plan under Automatic", onAutomatic, `{"spec":{"mode":"Plan"}}`),
+		Entry("the default mode under Automatic, written out", onAutomatic, `{"spec":{"mode":"Enforce","paused":false}}`),
+		Entry("a pause by annotation under Automatic", onAutomatic, `{"metadata":{"annotations":{"tuning.storageclient.dev/paused":"true"}}}`),
+		Entry("labels and annotations of others under Automatic", onAutomatic, `{"metadata":{"labels":{"a":"b"},"annotations":{"argocd.argoproj.io/tracking-id":"x"}}}`),
+		Entry("a withdrawn approval under Automatic", onAutomatic, annotation("null")),
 		Entry("Automatic that stays", onAutomatic, reboot(`"policy":"Automatic"`)),
 		Entry("a live setting under Automatic", onAutomatic, `{"spec":{"node":{"sysctls":{"vm.dirty_ratio":"10"}}}}`),
 		Entry("a pause under Automatic", onAutomatic, `{"spec":{"paused":true}}`),
@@ -178,6 +210,16 @@ func onApproval(s *v1alpha1.StorageClientProfileSpec) {
 
 func onAutomatic(s *v1alpha1.StorageClientProfileSpec) {
 	s.Rollout.Reboot.Policy = v1alpha1.RebootAutomatic
+}
+
+func inPlan(s *v1alpha1.StorageClientProfileSpec) {
+	s.Mode = v1alpha1.ModePlan
+	onAutomatic(s)
+}
+
+func paused(s *v1alpha1.StorageClientProfileSpec) {
+	s.Paused = true
+	onAutomatic(s)
 }
 
 func restoring(policy v1alpha1.RebootPolicy, deletion v1alpha1.DeletionPolicy) func(*v1alpha1.StorageClientProfileSpec) {

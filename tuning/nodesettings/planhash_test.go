@@ -1,8 +1,6 @@
 package nodesettings
 
 import (
-	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -217,8 +215,7 @@ func withField(t *testing.T, p *v1alpha1.StorageClientProfile, path string, valu
 	return changed
 }
 
-// A new field must be listed here: does it determine the disrupted workloads or the disruption? Policies compare the same fields, see
-// TestThePolicyCoversTheFieldsOfTheHash.
+// A new field must be listed here: does it determine the disrupted workloads or the disruption?
 func TestEveryFieldIsCoveredByThePlansHashOrLeftOutForAReason(t *testing.T) {
 	fields := fieldsOfSpec(reflect.TypeFor[v1alpha1.StorageClientProfileSpec](), "")
 	for _, path := range fields {
@@ -290,25 +287,6 @@ func TestAnApprovalFromBeforeTheUpgradeCountsUntilTheSpecIsEdited(t *testing.T) 
 		}
 		if got := PlanHash(test.p); got != want || got == "" {
 			t.Errorf("%s: got plan %s, want %s", name, got, want)
-		}
-	}
-}
-
-// The admission policy requires the verb approve if a profile under policy Automatic changes a field that the hash covers.
-func TestThePolicyCoversTheFieldsOfTheHash(t *testing.T) {
-	data, err := os.ReadFile("../../config/rbac/approval_policy.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	policy := strings.Join(strings.Fields(string(data)), " ")
-	for _, path := range fieldsOfSpec(reflect.TypeFor[v1alpha1.StorageClientProfileSpec](), "") {
-		covers := false
-		for names := strings.Split(path, "."); len(names) > 0; names = names[:len(names)-1] {
-			of := func(object string) string { return object + ".spec.?" + strings.Join(names, ".?") }
-			covers = covers || strings.Contains(policy, fmt.Sprintf("%s != %s ", of("object"), of("oldObject")))
-		}
-		if _, leftOut := leftOutOfPlan[path]; covers == leftOut {
-			t.Errorf("spec.%s: got compared by the policy %v, covered by the hash %v", path, covers, !leftOut)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -54,11 +55,12 @@ type failedMount struct {
 	pod    types.NamespacedName
 	podUID types.UID
 	// node is the node of the kubelet that the event names as its source.
-	node        string
-	first, last time.Time
-	// reportedAt is the later of first and the creation time, which only the API server sets.
-	reportedAt time.Time
-	message    string
+	node string
+	// last is the last failure by the kubelet's clock: only comparable with other times of that node.
+	last time.Time
+	// created, first and until are the event's creation, the first and the last failure, by the API server's clock.
+	created, first, until time.Time
+	message               string
 	// volumes are the volumes that the message names. unmounted are the pod's names of the volumes that it waits for.
 	volumes, unmounted []string
 	// failure is the same for all events of one failure. It excludes the pod if the message names the volume.
@@ -193,12 +195,9 @@ func readFailedMount(e *corev1.Event) (*failedMount, bool) {
 	}
 	f := &failedMount{
 		pod: types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, podUID: of.UID, node: node,
-		first: firstSeen(e), last: lastSeen(e), message: strings.Clone(text.CutBytes(e.Message, maxMessage)),
+		last: lastSeen(e), created: e.CreationTimestamp.Time, message: strings.Clone(text.CutBytes(e.Message, maxMessage)),
 	}
-	f.reportedAt = f.first
-	if e.CreationTimestamp.After(f.reportedAt) {
-		f.reportedAt = e.CreationTimestamp.Time
-	}
+	f.setTimes(f.last.Sub(firstSeen(e)), e.ManagedFields)
 	for _, match := range namedVolume.FindAllStringSubmatch(f.message, -1) {
 		f.volumes = append(f.volumes, match[1])
 	}
@@ -210,6 +209,25 @@ func readFailedMount(e *corev1.Event) (*failedMount, bool) {
 		f.failure += "/" + of.Name
 	}
 	return f, true
+}
+
+// setTimes converts the time of the first and the last failure to the API server's clock: its time of the last update, and the duration of the
+// failure by the kubelet's clock. A kubelet creates a deleted event again with the time of its first failure.
+func (f *failedMount) setTimes(duration time.Duration, managers []metav1.ManagedFieldsEntry) {
+	f.first, f.until = f.created, f.created.Add(duration)
+	var updated time.Time
+	for _, entry := range managers {
+		if entry.Time != nil && entry.Time.After(updated) {
+			updated = entry.Time.Time
+		}
+	}
+	if updated.IsZero() {
+		return
+	}
+	f.until = updated
+	if first := updated.Add(-duration); first.Before(f.created.Add(-plan.ClockTolerance)) {
+		f.first = first
+	}
 }
 
 func firstSeen(e *corev1.Event) time.Time {
@@ -246,8 +264,8 @@ type failures map[string]time.Time
 func findFailures(failedMounts []*failedMount) failures {
 	out := failures{}
 	for _, f := range failedMounts {
-		if first, known := out[f.failure]; !known || f.reportedAt.Before(first) {
-			out[f.failure] = f.reportedAt
+		if first, known := out[f.failure]; !known || f.created.Before(first) {
+			out[f.failure] = f.created
 		}
 	}
 	return out

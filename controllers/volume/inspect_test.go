@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -21,21 +22,23 @@ import (
 
 // kubeletEvent returns an event of the kubelet of node n about the Pod "pod" with UID u.
 func kubeletEvent(name, namespace, message string, first time.Time) *corev1.Event {
-	return &corev1.Event{
+	e := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Reason: failedMountReason, Message: message, Type: corev1.EventTypeWarning,
 		Source: corev1.EventSource{Component: "kubelet", Host: "n"}, ReportingController: "kubelet", ReportingInstance: "n",
 		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: "pod", UID: "u"},
 		FirstTimestamp: metav1.NewTime(first), LastTimestamp: metav1.NewTime(first.Add(time.Hour)),
 	}
+	e.CreationTimestamp = metav1.NewTime(first)
+	return e
 }
 
 // failingPod returns a pod on node n that waits for the volume of the claim.
 func failingPod(namespace, claim string) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pod", UID: "u"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pod", UID: "u", CreationTimestamp: metav1.NewTime(noon.Add(-24 * time.Hour))},
 		Spec: corev1.PodSpec{NodeName: "n", Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}},
-		Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{
+		Status: corev1.PodStatus{Phase: corev1.PodPending, StartTime: ptr.To(metav1.NewTime(noon.Add(-24 * time.Hour))), ContainerStatuses: []corev1.ContainerStatus{
 			{Name: "main", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}}},
 	}
 }
@@ -253,7 +256,7 @@ func TestAFailedMountIsAttributedToItsVolumeAndBatch(t *testing.T) {
 		// The API server received the event late.
 		event := kubeletEvent("e", "eda", test.message, since.Add(test.after))
 		event.CreationTimestamp = metav1.NewTime(since.Add(50 * time.Minute))
-		r, _ := newReconciler(t, count, pod.DeepCopy(), nodeN(), event)
+		r, _ := newReconciler(t, updatedAt(event.LastTimestamp.Time, count), pod.DeepCopy(), nodeN(), event)
 		got, err := inspectFailedMounts(context.Background(), r.Client, watched)
 		if err != nil {
 			t.Fatal(err)

@@ -9,8 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -42,10 +44,11 @@ type podFacts struct {
 	node string
 	// volumes are the pod's names of its volumes, by claim.
 	volumes map[string][]string
-	// started is the start of its most recently started container. Zero if it has not started any. restarted is true if a container restarted.
-	started   time.Time
-	restarted bool
-	// arrived is the time at which the pod was bound to its node.
+	// started is the start of its most recently started container, by the node's clock. Zero if it has not started any. accepted is the time at
+	// which the kubelet first saw the pod, by the same clock. restarted is true if a container restarted.
+	started, accepted time.Time
+	restarted         bool
+	// arrived is the time at which the pod was bound to its node, by the API server's clock.
 	arrived time.Time
 	// finished is true if the pod cannot start another container.
 	finished bool
@@ -136,6 +139,7 @@ func (w *witnesses) listPods(ctx context.Context, namespace string, names sets.S
 func factsOf(pod *corev1.Pod) *podFacts {
 	facts := &podFacts{
 		uid: pod.UID, node: pod.Spec.NodeName, volumes: map[string][]string{}, arrived: arrivalOf(pod),
+		accepted: ptr.Deref(pod.Status.StartTime, metav1.Time{}).Time,
 		finished: !pod.DeletionTimestamp.IsZero() || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 	}
 	for i := range pod.Spec.Volumes {
@@ -174,7 +178,7 @@ func (w *witnesses) volumesOf(key types.NamespacedName, byClaim map[types.Namesp
 // confirm reports whether a failed mount may really concern a volume.
 func (w *witnesses) confirm(ctx context.Context, f *failedMount, pv *corev1.PersistentVolume) (bool, error) {
 	pod := w.pods[f.pod]
-	if pod == nil || pod.uid != f.podUID || pod.node != f.node || !pod.waitsFor(f, pv) || pod.startedSince(f.last) {
+	if pod == nil || pod.uid != f.podUID || pod.node != f.node || !pod.waitsFor(f, pv) || pod.startedAfter(f.last) {
 		return false, nil
 	}
 	node, err := w.factsOfNode(ctx, pod.node)
@@ -194,8 +198,19 @@ func (p *podFacts) waitsFor(f *failedMount, pv *corev1.PersistentVolume) bool {
 	})
 }
 
-func (p *podFacts) startedSince(at time.Time) bool {
+// startedAfter reports whether the pod has started since a time by its node's clock.
+func (p *podFacts) startedAfter(at time.Time) bool {
 	return !p.started.IsZero() && !p.started.Before(at)
+}
+
+// hasStartedSince reports whether the pod has started since a time by the API server's clock. A kubelet sees a pod right after it was bound. A
+// pod of unknown age on its node counts as started when it was bound.
+func (p *podFacts) hasStartedSince(at time.Time) bool {
+	started := p.arrived
+	if !p.accepted.IsZero() {
+		started = started.Add(p.started.Sub(p.accepted))
+	}
+	return !p.started.IsZero() && !started.Before(at)
 }
 
 func (w *witnesses) factsOfNode(ctx context.Context, name string) (*nodeFacts, error) {

@@ -9,10 +9,9 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// clockTolerance is the assumed maximum difference between the clocks of the manager, of nodes and of the API server. A mount counts only if
-// it is newer than the write by more than that. Thus an older mount never counts as a new one. NTP keeps clocks within milliseconds, and all
-// times here are in whole seconds. The disadvantage: a mount within these seconds is no evidence.
-const clockTolerance = 5 * time.Second
+// ClockTolerance is the assumed maximum error of a time by the API server's clock, which has whole seconds and may have several replicas. A pod
+// counts only if it arrived later after the write than that. The disadvantage: a mount within these seconds is no evidence.
+const ClockTolerance = 5 * time.Second
 
 // carriesSet reports whether the volume carries options of the set that is currently declared for it.
 func (j evaluation) carriesSet() bool {
@@ -65,7 +64,7 @@ func (p *planner) noteMount(j evaluation, text string) {
 func (j evaluation) isShownBy(m *v1alpha1.MountStatus, now time.Time) bool {
 	isMadeWithIt := m.State == v1alpha1.MountEffective
 	if !j.Mark.IsOfEarlierRelease() {
-		isMadeWithIt = m.Used && m.Since != nil && m.Since.After(j.writtenAt().Add(clockTolerance)) && !m.Since.After(now.Add(clockTolerance))
+		isMadeWithIt = m.Used && m.Since != nil && m.Since.After(j.writtenAt().Add(ClockTolerance)) && !m.Since.After(now.Add(ClockTolerance))
 	}
 	return isMadeWithIt && ShowsOptions(m, j.verdict.DeclaredOptions())
 }

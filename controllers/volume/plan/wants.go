@@ -83,6 +83,6 @@ func (p *planner) awaitEvidence(out *Observations) {
 			continue
 		}
 		awaited[set]++
-		out.Awaited = append(out.Awaited, Awaited{Volume: j.Volume, Set: set, Written: j.writtenAt(), After: j.writtenAt().Add(clockTolerance)})
+		out.Awaited = append(out.Awaited, Awaited{Volume: j.Volume, Set: set, Written: j.writtenAt(), After: j.writtenAt().Add(ClockTolerance)})
 	}
 }

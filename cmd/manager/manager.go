@@ -23,6 +23,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/apiclock"
 	"github.com/storageclient/operator/controllers/drift"
 	"github.com/storageclient/operator/controllers/fence"
 	"github.com/storageclient/operator/controllers/health"
@@ -55,6 +56,8 @@ func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
+	now := &apiclock.Clock{Local: clock.RealClock{}}
+	restConfig.Wrap(now.Wrap)
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme:    scheme,
 		Cache:     cacheOptions(),
@@ -86,7 +89,7 @@ func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 	if err := metrics.Registry.Register(buildInfo()); err != nil {
 		return nil, fmt.Errorf("register build information: %w", err)
 	}
-	if err := setUpControllers(mgr, newControllers(mgr, s)); err != nil {
+	if err := setUpControllers(mgr, newControllers(mgr, now, s)); err != nil {
 		return nil, err
 	}
 	return mgr, addWebhooks(mgr, s)
@@ -148,41 +151,40 @@ func setUpControllers(mgr ctrl.Manager, controllers []namedController) error {
 }
 
 // newControllers returns the controllers in setup order. The order is always the same.
-func newControllers(mgr ctrl.Manager, s settings) []namedController {
-	realClock := clock.RealClock{}
+func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) []namedController {
 	recorder := mgr.GetEventRecorder(v1alpha1.ManagerFieldManager)
 	// The Deployment sets this variable. Outside a cluster, the manager runs on none of the nodes.
 	managerNode := os.Getenv("NODE_NAME")
 	agentFence := &fence.Fence{
-		APIReader: mgr.GetAPIReader(), AsAgent: fence.Impersonate(mgr.GetConfig(), mgr.GetScheme(), mgr.GetRESTMapper()), Clock: realClock,
+		APIReader: mgr.GetAPIReader(), AsAgent: fence.Impersonate(mgr.GetConfig(), mgr.GetScheme(), mgr.GetRESTMapper()), Clock: now,
 	}
 	probes, volumes := &trial.Results{}, snapshot.NewMemory()
 	return []namedController{
 		{"profile", &profile.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
 			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Probes: probes.All, Volumes: volumes,
 		}},
 		{"node", &node.Reconciler{
-			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Fence: agentFence,
+			Client: mgr.GetClient(), Clock: now, Allow: s.allow, Fence: agentFence,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 			Limits: plan.Limits{MaxConcurrentLive: s.maxConcurrentLive, MinSoak: s.minLiveSoak, UntunedTaint: s.untunedTaint},
 		}},
 		{"rollout", &rollout.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow,
 			MaxUnavailable: s.maxUnavailable, UnmanagedCountFor: s.unmanagedCountFor, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 			ManagerNode: managerNode, UntunedTaint: s.untunedTaint,
 			Drains: drain.NewRunner(mgr.GetAPIReader(), mgr.GetClient()),
 		}},
 		{"volume", &volume.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow,
 			ManagerNamespace: v1alpha1.ManagerNamespace, Probes: probes.All, Volumes: volumes,
 		}},
 		{"trial", &trial.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Clock: realClock, Allow: s.allow, Results: probes, Volumes: volumes,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Clock: now, Allow: s.allow, Results: probes, Volumes: volumes,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		}},
 		{"nodevolumes", &nodevolumes.Reconciler{
-			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Volumes: volumes,
+			Client: mgr.GetClient(), Clock: now, Allow: s.allow, Volumes: volumes,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		}},
 		{"drift", &drift.Reporter{Recorder: recorder}},

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
@@ -22,7 +23,7 @@ func TestControllersHaveAFixedOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	var names []string
-	for _, c := range newControllers(mgr, settings{}) {
+	for _, c := range newControllers(mgr, clock.RealClock{}, settings{}) {
 		names = append(names, c.name)
 	}
 	if want := []string{"profile", "node", "rollout", "volume", "trial", "nodevolumes", "drift", "health", "metrics"}; !slices.Equal(names, want) {

@@ -1,0 +1,58 @@
+// Package apiclock provides the API server's clock. All replicas of the manager use it, so that no time of theirs meets the time of another machine:
+// neither another replica's nor one that the API server has set.
+package apiclock
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// Clock is the clock of the API server, derived from the dates of its responses. It is the local clock until the first response. It is safe for
+// concurrent use.
+type Clock struct {
+	Local clock.PassiveClock
+
+	mutex sync.Mutex
+	lead  time.Duration
+}
+
+// Now implements clock.PassiveClock.
+func (c *Clock) Now() time.Time {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.Local.Now().Add(c.lead)
+}
+
+// Since implements clock.PassiveClock.
+func (c *Clock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// Wrap returns a transport that reads the date of each response.
+func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper {
+	return transport(func(request *http.Request) (*http.Response, error) {
+		sent := c.Local.Now()
+		response, err := next.RoundTrip(request)
+		if err == nil {
+			c.adjust(response.Header.Get("Date"), sent, c.Local.Now())
+		}
+		return response, err
+	})
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { return t(request) }
+
+// adjust changes the lead of the API server's clock by as little as a response requires. The response was written between two local times, and
+// its date is rounded down to a second.
+func (c *Clock) adjust(date string, sent, received time.Time) {
+	written, err := http.ParseTime(date)
+	if err != nil {
+		return
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.lead = min(max(c.lead, written.Sub(received)), written.Add(time.Second).Sub(sent))
+}

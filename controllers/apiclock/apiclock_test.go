@@ -1,0 +1,76 @@
+package apiclock
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
+)
+
+var noon = time.Date(2026, 11, 26, 12, 0, 0, 300_000_000, time.UTC)
+
+// server is an API server whose clock leads the local one. Its response takes time in both directions.
+type server struct {
+	local       *testclock.FakeClock
+	lead, delay time.Duration
+	silent      bool
+}
+
+func (s server) RoundTrip(*http.Request) (*http.Response, error) {
+	s.local.Step(s.delay)
+	defer s.local.Step(s.delay)
+	if s.silent {
+		return nil, errors.New("connection refused")
+	}
+	date := s.local.Now().Add(s.lead).UTC().Format(http.TimeFormat)
+	return &http.Response{Header: http.Header{"Date": {date}}}, nil
+}
+
+func TestTheClockFollowsTheAPIServer(t *testing.T) {
+	for _, lead := range []time.Duration{-10 * time.Minute, -time.Second, 0, time.Second, 10 * time.Minute} {
+		for _, delay := range []time.Duration{0, 700 * time.Millisecond, 20 * time.Second} {
+			local := testclock.NewFakeClock(noon)
+			c := &Clock{Local: local}
+			for range 100 {
+				_, _ = c.Wrap(server{local: local, lead: lead, delay: delay}).RoundTrip(nil)
+				local.Step(130 * time.Millisecond)
+			}
+			if deviation := c.Now().Sub(local.Now().Add(lead)).Abs(); deviation > time.Second+delay {
+				t.Errorf("lead %s, delay %s: got a deviation of %s", lead, delay, deviation)
+			}
+		}
+	}
+}
+
+func TestAResponseThatSaysNothingNewChangesNothing(t *testing.T) {
+	local := testclock.NewFakeClock(noon)
+	c := &Clock{Local: local}
+	for range 100 {
+		_, _ = c.Wrap(server{local: local, delay: 20 * time.Millisecond}).RoundTrip(nil)
+		local.Step(330 * time.Millisecond)
+	}
+	if !c.Now().Equal(local.Now()) {
+		t.Errorf("equal clocks: got a deviation of %s", c.Now().Sub(local.Now()))
+	}
+	_, _ = c.Wrap(server{local: local, lead: 10 * time.Minute}).RoundTrip(nil)
+	want := c.Now().Sub(local.Now())
+	_, _ = c.Wrap(server{local: local, silent: true}).RoundTrip(nil)
+	c.adjust("", noon, noon)
+	if got := c.Now().Sub(local.Now()); got != want || c.Since(c.Now()) > 0 {
+		t.Errorf("without a response: got a lead of %s, want %s", got, want)
+	}
+}
+
+// The local clock is set during operation.
+func TestTheClockSurvivesAJumpOfTheLocalClock(t *testing.T) {
+	local := testclock.NewFakeClock(noon)
+	c := &Clock{Local: local}
+	_, _ = c.Wrap(server{local: local}).RoundTrip(nil)
+	local.SetTime(noon.Add(-time.Hour))
+	_, _ = c.Wrap(server{local: local, lead: time.Hour}).RoundTrip(nil)
+	if deviation := c.Now().Sub(noon).Abs(); deviation > time.Second {
+		t.Errorf("got a deviation of %s", deviation)
+	}
+}

@@ -45,8 +45,8 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { return t(request) }
 
-// adjust changes the lead of the API server's clock by as little as a response requires. The response was written between two local times, and
-// its date is rounded down to a second.
+// adjust changes the lead of the API server's clock if a response contradicts it. The response was written between two local times, and its date is
+// rounded down to a second. The new lead is the smallest possible one, so that the clock is behind rather than ahead.
 func (c *Clock) adjust(date string, sent, received time.Time) {
 	written, err := http.ParseTime(date)
 	if err != nil {
@@ -54,5 +54,7 @@ func (c *Clock) adjust(date string, sent, received time.Time) {
 	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	c.lead = min(max(c.lead, written.Sub(received)), written.Add(time.Second).Sub(sent))
+	if lowest := written.Sub(received); c.lead < lowest || c.lead > written.Add(time.Second).Sub(sent) {
+		c.lead = lowest
+	}
 }

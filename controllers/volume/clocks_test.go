@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
@@ -105,6 +106,82 @@ func TestTheClockOfAKubeletDoesNotMatter(t *testing.T) {
 				got, err := (&scope{Reconciler: r}).inspectRollbacks(context.Background(), checks)
 				if err != nil || got["a"] != test.want {
 					t.Errorf("got result %q, %v; want %q", got["a"], err, test.want)
+				}
+			})
+		}
+	}
+}
+
+// reported returns the StorageClientNode of node n, with a mount of volume a for the Pod at a time by the node's clock.
+func (c kubeletClock) reported(mounted time.Time, change ...func(*v1alpha1.MountStatus)) *v1alpha1.StorageClientNode {
+	report := mountedBy("u")
+	m := &report.Status.Mounts[0]
+	m.Protocol, m.Options, m.Used, m.State, m.Since = "NFSv4.1", []string{"rw", "vers=4.1", "nocto"}, true, v1alpha1.MountEffective, new(c.at(mounted))
+	for _, do := range change {
+		do(m)
+	}
+	return report
+}
+
+// A node's word about a mount counts only if the API server shows a pod there that uses the volume and arrived after the write.
+func TestEvidenceOfPods(t *testing.T) {
+	written := noon.Add(-time.Hour)
+	before, after := written.Add(-time.Minute), written.Add(time.Minute)
+	mounted := after.Add(2 * time.Second)
+	on := func(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
+	for _, skew := range skews {
+		c := kubeletClock(skew)
+		pod := func(bound time.Time, change ...func(*corev1.Pod)) *corev1.Pod {
+			p := c.pod(bound, bound.Add(10*time.Second))
+			for _, do := range change {
+				do(p)
+			}
+			return p
+		}
+		earlier := pod(before, func(p *corev1.Pod) { p.Name, p.UID = "earlier", "w" })
+		for name, test := range map[string]struct {
+			objects []client.Object
+			anyAge  bool
+			want    string
+		}{
+			"the mount of a new pod":                              {objects: []client.Object{pod(after), c.reported(mounted)}, want: "n has mounted a"},
+			"a mount without any pod":                             {objects: []client.Object{c.reported(mounted)}},
+			"a mount for a pod of another node":                   {objects: []client.Object{pod(after, on("m")), c.reported(mounted)}},
+			"a mount for a pod of another claim":                  {objects: []client.Object{pod(after, func(p *corev1.Pod) { p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "mine" }), c.reported(mounted)}},
+			"a mount for a pod of another namespace":              {objects: []client.Object{pod(after, func(p *corev1.Pod) { p.Namespace = "mallory" }), c.reported(mounted)}},
+			"a mount for another pod":                             {objects: []client.Object{pod(after, func(p *corev1.Pod) { p.UID = "x" }), c.reported(mounted)}},
+			"a mount for a pod that has not started":              {objects: []client.Object{c.pod(after, time.Time{}), c.reported(mounted)}},
+			"a mount for a pod from before the write":             {objects: []client.Object{pod(before), c.reported(mounted)}},
+			"a mount for a pod right after the write":             {objects: []client.Object{pod(written.Add(plan.ClockTolerance)), c.reported(mounted)}},
+			"a mount that is older than its pod":                  {objects: []client.Object{pod(after), earlier, c.reported(before)}},
+			"a new mount beside an earlier pod":                   {objects: []client.Object{pod(after), earlier, c.reported(mounted)}, want: "n has mounted a"},
+			"a mount of unknown age":                              {objects: []client.Object{pod(after), c.reported(mounted, func(m *v1alpha1.MountStatus) { m.Since = nil })}},
+			"a mount for a pod that the kubelet has not accepted": {objects: []client.Object{pod(after, func(p *corev1.Pod) { p.Status.StartTime = nil }), c.reported(mounted)}},
+			"a mount without completed operations":                {objects: []client.Object{pod(after), c.reported(mounted, func(m *v1alpha1.MountStatus) { m.Used = false })}},
+			"a mount with other options":                          {objects: []client.Object{pod(after), c.reported(mounted, func(m *v1alpha1.MountStatus) { m.Options = m.Options[:2] })}},
+			"a mount of another volume":                           {objects: []client.Object{pod(after), c.reported(mounted, func(m *v1alpha1.MountStatus) { m.Volume = "b" })}},
+			"a mount before a boot":                               {objects: []client.Object{pod(after), func() client.Object { r := c.reported(mounted); r.Status.BootID = "previous"; return r }()}},
+			"a new pod on a node without an agent":                {objects: []client.Object{pod(after)}, want: "Pod eda/pod on n has started with a"},
+			"a new pod beside an earlier one, without an agent":   {objects: []client.Object{pod(after), earlier}},
+			"any effective mount for a write of an earlier release": {objects: []client.Object{pod(before), c.reported(before, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
+				anyAge: true, want: "n has mounted a"},
+			"a stale mount for a write of an earlier release":          {objects: []client.Object{pod(before), c.reported(before, func(m *v1alpha1.MountStatus) { m.State = v1alpha1.MountStale })}, anyAge: true},
+			"a mount for a write of an earlier release, without a pod": {objects: []client.Object{c.reported(mounted)}, anyAge: true},
+		} {
+			t.Run(skew.String()+" "+name, func(t *testing.T) {
+				objects := []client.Object{nodeN()}
+				for _, object := range test.objects {
+					objects = append(objects, object.DeepCopyObject().(client.Object))
+				}
+				r, _ := newReconciler(t, refusePathsAsNames, objects...)
+				r.APIReader = r.Client
+				pv := created("a", 0)
+				pv.Spec.ClaimRef.Name = "web-data"
+				got, err := (&scope{Reconciler: r}).inspectEvidence(context.Background(), []plan.Awaited{{
+					Volume: pv, Set: "s", Written: written, After: written.Add(plan.ClockTolerance), Options: []string{"nocto"}, AnyAge: test.anyAge,
+				}})
+				if err != nil || got["s"].Text != test.want {
+					t.Errorf("got evidence %q, %v; want %q", got["s"].Text, err, test.want)
 				}
 			})
 		}

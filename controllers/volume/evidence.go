@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
@@ -19,12 +20,12 @@ import (
 // which volume goes first.
 const maxPendingPages = 4
 
-// inspectEvidence finds kubelets that have mounted awaited volumes with their current mount options, on nodes without an agent to report
-// mounts.
+// inspectEvidence finds pods for which nodes have mounted awaited volumes with their current mount options.
 //
 // A kubelet reads the volume when it starts to set up a pod, and starts no container before all volumes are mounted (see witnesses). A pod is
-// evidence if it arrived on its node after the write and has a started container. Exception: another pod of that node had the volume mounted
-// before, since drivers that stage volumes reuse the existing mount.
+// evidence if it arrived on its node after the write and has a started container. The node's word alone is no evidence: the API server must show
+// the pod, with the claim of the volume, on that node. On a node with an agent, the agent must report the mount of that pod, newer than the pod.
+// On other nodes, no earlier pod may have the volume mounted, since drivers that stage volumes reuse the existing mount.
 func (s *scope) inspectEvidence(ctx context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error) {
 	out := map[string]plan.Evidence{}
 	if len(awaited) == 0 {
@@ -42,50 +43,63 @@ func (s *scope) inspectEvidence(ctx context.Context, awaited []plan.Awaited) (ma
 		if _, known := out[a.Set]; known {
 			continue
 		}
-		key, err := w.findMounter(ctx, a)
+		text, err := w.findMounter(ctx, a)
 		if err != nil {
 			return nil, err
 		}
-		if key != (types.NamespacedName{}) {
-			text := fmt.Sprintf("Pod %s on %s has started with %s", key, w.pods[key].node, a.Volume.Name)
+		if text != "" {
 			out[a.Set] = plan.Evidence{Volume: a.Volume.Name, Written: a.Written, Text: text}
 		}
 	}
 	return out, nil
 }
 
-// findMounter finds a pod for which a kubelet has newly mounted an awaited volume. Zero if there is none.
-func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (types.NamespacedName, error) {
+// findMounter describes a pod for which a node has newly mounted an awaited volume. Empty if there is none.
+func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (string, error) {
 	volumeClaim, bound := volumeClaimKey(a.Volume)
 	if !bound {
-		return types.NamespacedName{}, nil
+		return "", nil
 	}
 	var users []types.NamespacedName
 	// before are the nodes on which a pod may have mounted the volume with the previous mount options.
 	before := map[string]bool{}
 	for _, key := range slices.SortedFunc(maps.Keys(w.pods), compareKeys) {
 		pod := w.pods[key]
-		switch {
-		case key.Namespace != volumeClaim.Namespace || len(pod.volumes[volumeClaim.Name]) == 0 || pod.node == "":
-		case !pod.arrived.After(a.After):
-			before[pod.node] = true
-		case pod.started.After(a.After):
+		if key.Namespace != volumeClaim.Namespace || len(pod.volumes[volumeClaim.Name]) == 0 || pod.node == "" {
+			continue
+		}
+		isNew := pod.arrived.After(a.After)
+		before[pod.node] = before[pod.node] || !isNew
+		if (isNew || a.AnyAge) && !pod.started.IsZero() {
 			users = append(users, key)
 		}
 	}
 	for _, key := range users {
-		if before[w.pods[key].node] {
-			continue
-		}
-		node, err := w.factsOfNode(ctx, w.pods[key].node)
-		if err != nil {
-			return types.NamespacedName{}, err
-		}
-		if node.exists && !node.hasAgent {
-			return key, nil
+		pod := w.pods[key]
+		node, err := w.factsOfNode(ctx, pod.node)
+		switch {
+		case err != nil:
+			return "", err
+		case !node.exists:
+		case node.hasAgent && node.hasMounted(a, pod):
+			return fmt.Sprintf("%s has mounted %s", pod.node, a.Volume.Name), nil
+		case !node.hasAgent && !before[pod.node]:
+			return fmt.Sprintf("Pod %s on %s has started with %s", key, pod.node, a.Volume.Name), nil
 		}
 	}
-	return types.NamespacedName{}, nil
+	return "", nil
+}
+
+// hasMounted reports whether the node's agent shows a mount for a pod with the awaited options, with operations that have completed. Agent and
+// kubelet have the same clock.
+func (n *nodeFacts) hasMounted(a plan.Awaited, pod *podFacts) bool {
+	return slices.ContainsFunc(n.mounts, func(m v1alpha1.MountStatus) bool {
+		isMadeWithIt := m.Used && m.Since != nil && !pod.accepted.IsZero() && !m.Since.Time.Before(pod.accepted)
+		if a.AnyAge {
+			isMadeWithIt = m.State == v1alpha1.MountEffective
+		}
+		return isMadeWithIt && m.Volume == a.Volume.Name && slices.Contains(m.PodUIDs, string(pod.uid)) && plan.ShowsOptions(&m, a.Options)
+	})
 }
 
 // arrivalOf returns the time at which a pod was bound to its node, from the API server: no kubelet knew it before.

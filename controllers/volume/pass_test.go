@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	testclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -98,7 +99,8 @@ func TestAPassThatStartsABatchReadsVolumesLiveOnce(t *testing.T) {
 // podOn returns a pod with the claim eda/NAME, bound to a node at the given time. The pod is running if started is set.
 func podOn(node, volume string, bound, started time.Time) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "of-" + volume + "-on-" + node, CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour))}}
-	pod.Spec.NodeName = node
+	pod.Spec.NodeName, pod.UID = node, types.UID("uid-of-"+pod.Name)
+	pod.Status.StartTime = new(metav1.NewTime(bound.Add(time.Second)))
 	pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: volume}}}}
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(bound)}}
 	if pod.Status.Phase = corev1.PodPending; !started.IsZero() {
@@ -112,7 +114,7 @@ func TestBatchesContinueAfterSoakAndEvidence(t *testing.T) {
 	const count = 20
 	p := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromString("10%")))
 	node := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(count), &p, node)...)
+	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(count), &p, node, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})...)
 	clock := testclock.NewFakeClock(noon)
 	r.Clock = clock
 	expect := func(when string, want ...string) {
@@ -128,16 +130,22 @@ func TestBatchesContinueAfterSoakAndEvidence(t *testing.T) {
 	clock.Step(24 * time.Hour)
 	expect("after its soak", "pv00")
 	mount := v1alpha1.MountStatus{MountPoint: "/m", Volume: "pv00", Protocol: "NFSv4.1", Options: []string{"rw", "vers=4.1", "hard", "nocto"}, Used: true,
-		Since: ptr.To(metav1.NewTime(noon.Add(-time.Hour)))}
+		PodUIDs: []string{"uid-of-of-pv00-on-n1"}, Since: ptr.To(metav1.NewTime(noon.Add(-time.Hour)))}
 	node.Status.Mounts = []v1alpha1.MountStatus{mount}
 	if err := r.Client.Update(context.Background(), node); err != nil {
 		t.Fatal(err)
 	}
 	expect("while a node has a mount from before", "pv00")
-	node.Status.Mounts[0].Since = ptr.To(metav1.NewTime(noon.Add(time.Hour)))
+	node.Status.Mounts[0].Since = ptr.To(metav1.NewTime(noon.Add(time.Hour + 2*time.Second)))
 	if err := r.Client.Update(context.Background(), node); err != nil {
 		t.Fatal(err)
 	}
+	clock.Step(time.Minute)
+	expect("once a node says that it has mounted it", "pv00")
+	if err := r.Client.Create(context.Background(), podOn("n1", "pv00", noon.Add(time.Hour), noon.Add(time.Hour+5*time.Second))); err != nil {
+		t.Fatal(err)
+	}
+	clock.Step(time.Minute)
 	expect("once a node has mounted it since", "pv00", "pv01", "pv02")
 	clock.Step(10 * time.Second)
 	expect("while the batch soaks", "pv00", "pv01", "pv02")

@@ -167,7 +167,7 @@ func (w *world) populate() {
 	if w.rng.IntN(2) == 0 {
 		w.addProfile("beta", declaredLists[w.rng.IntN(len(declaredLists))], w.anyProfile)
 	}
-	w.skew = time.Duration(w.rng.IntN(9)-4) * time.Second
+	w.skew, w.lies = skews[w.rng.IntN(len(skews))], w.rng.IntN(2) == 0
 	w.poisoned, w.outspoken = w.rng.IntN(2) == 0, w.rng.IntN(2) == 0
 }
 
@@ -425,7 +425,7 @@ func (f *faults) edit() {
 
 // heal ends all faults: the users revert their changes.
 func (w *world) heal() {
-	w.intrude, w.paused, w.poisoned = nil, false, false
+	w.intrude, w.paused, w.poisoned, w.lies = nil, false, false, false
 	clear(w.unwell)
 	w.lenient = false
 	w.logf("the faults end")

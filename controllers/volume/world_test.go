@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/apiclock"
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
@@ -51,6 +53,8 @@ type world struct {
 	mounts     map[string][]string
 	bare, idle map[string]bool
 	skew       time.Duration
+	// lies is true if a node without any pod reports mounts of all volumes with their current options.
+	lies bool
 	// mountedSets contains the option sets that worked: a volume was mounted with their options.
 	mountedSets map[string]bool
 	// failures are the events of failed mounts.
@@ -291,7 +295,18 @@ func (w *world) clientNodes() []*v1alpha1.StorageClientNode {
 			Connections: int32(connectionsOf(w.mounts[name])), Since: ptr.To(metav1.NewTime(w.mountedAt[name].Add(w.skew))), Used: !w.idle[name],
 		})
 	}
-	return []*v1alpha1.StorageClientNode{node}
+	if !w.lies {
+		return []*v1alpha1.StorageClientNode{node}
+	}
+	liar := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "liar"}}
+	for _, name := range w.names() {
+		list := w.volumes[name].pv.Spec.MountOptions
+		liar.Status.Mounts = append(liar.Status.Mounts, v1alpha1.MountStatus{
+			State: v1alpha1.MountEffective, MountPoint: "/" + name, Volume: name, Protocol: "NFSv4.1", Options: append([]string{"rw", "vers=4.1"}, list...),
+			Connections: int32(connectionsOf(list)), Since: ptr.To(metav1.NewTime(w.now)), Used: true,
+		})
+	}
+	return []*v1alpha1.StorageClientNode{node, liar}
 }
 
 // connectionsOf returns the number of connections that a mount opens.
@@ -318,6 +333,8 @@ func (w *world) finishDeletions() {
 // manager is a manager from its start to its death.
 type manager struct {
 	*world
+	// api is the manager's clock. The clock of its machine leads the API server's.
+	api          *apiclock.Clock
 	compiler     judge.Compiler
 	memory       *judge.Memory
 	rejected     map[string]time.Time
@@ -336,7 +353,27 @@ type manager struct {
 }
 
 func newManager(w *world) *manager {
-	return &manager{world: w, memory: judge.NewMemory(), rejected: map[string]time.Time{}}
+	m := &manager{world: w, memory: judge.NewMemory(), rejected: map[string]time.Time{}}
+	local := machineClock{world: w}
+	if w.random {
+		local.lead = skews[w.rng.IntN(len(skews))]
+	}
+	m.api = &apiclock.Clock{Local: local}
+	return m
+}
+
+// machineClock is the clock of one machine. The world has the API server's time.
+type machineClock struct {
+	*world
+	lead time.Duration
+}
+
+func (c machineClock) Now() time.Time                  { return c.now.Add(c.lead) }
+func (c machineClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// RoundTrip acts as the API server.
+func (w *world) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{Header: http.Header{"Date": {w.now.Format(http.TimeFormat)}}}, nil
 }
 
 // pass makes one pass and survives the death of the process.
@@ -373,6 +410,7 @@ func (m *manager) pass(workers int) (next time.Time, died bool) {
 }
 
 func (m *manager) happen() {
+	_, _ = m.api.Wrap(m.world).RoundTrip(nil)
 	if m.intrude != nil {
 		m.intrude()
 	}
@@ -381,7 +419,7 @@ func (m *manager) happen() {
 func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 	m.happen()
 	s := m.live()
-	s.Profiles = m.compiler.Compile(m.profileList(), catalogue.AllowList{}, m.paused, nil)
+	s.Now, s.Profiles = m.clock(), m.compiler.Compile(m.profileList(), catalogue.AllowList{}, m.paused, nil)
 	s.Memory, s.Rejected = m.memory, m.rejected
 	m.ledger = s.Ledger
 	m.changesBefore, m.unmountable = m.changes, map[string]time.Time{}
@@ -451,7 +489,7 @@ func (w *world) records() map[string]*optionset.Record {
 	return optionset.Decode(w.readLedger().Sets())
 }
 
-func (m *manager) clock() time.Time { return m.now }
+func (m *manager) clock() time.Time { return m.api.Now() }
 
 func (m *manager) isInspectionDue(every time.Duration) bool {
 	return m.inspected.IsZero() || m.now.Sub(m.inspected) >= every
@@ -495,13 +533,19 @@ func (m *manager) inspectMounts(_ context.Context, watched []plan.Watched) (map[
 	return failed, nil
 }
 
-// inspectEvidence returns mounts on the node without an agent.
+// inspectEvidence returns the mounts of pods that the API server shows. The node with the agent must also report the mount.
 func (m *manager) inspectEvidence(_ context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error) {
 	m.happen()
 	out := map[string]plan.Evidence{}
 	for _, a := range awaited {
-		if name := a.Volume.Name; m.bare[name] && m.mountedAt[name].After(a.After) {
-			out[a.Set] = plan.Evidence{Text: "a Pod has started with " + name, Volume: name, Written: a.Written}
+		name := a.Volume.Name
+		isMadeWithIt := m.mountedAt[name].After(a.After) && (m.bare[name] || !m.idle[name])
+		if isOld := a.AnyAge && !m.bare[name] && slices.Equal(a.Volume.Spec.MountOptions, m.mounts[name]); m.mounts[name] != nil && (isMadeWithIt || isOld) {
+			text := "n has mounted " + name
+			if m.bare[name] {
+				text = "a Pod has started with " + name
+			}
+			out[a.Set] = plan.Evidence{Text: text, Volume: name, Written: a.Written}
 		}
 	}
 	return out, nil

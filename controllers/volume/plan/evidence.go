@@ -26,47 +26,50 @@ func (j evaluation) writtenAt() time.Time {
 	return j.carriedSince()
 }
 
-// observeMounts records the mounts that show that sets work. Nodes report them, or pods without an agent made them.
+// observeMounts records the mounts that show that sets work. The API server shows a pod for each of them.
 func (p *planner) observeMounts() {
 	p.news = map[string]bool{}
-	carriers := map[string]evaluation{}
 	for _, j := range p.volumes {
-		if r := p.sets[j.verdict.Set]; j.carriesSet() && (r == nil || r.Evidence == nil || r.State(j.Source.Server) == optionset.Rejected) {
-			carriers[j.Volume.Name] = j
-		}
-	}
-	for set, evidence := range p.Evidence {
-		if j, carries := carriers[evidence.Volume]; carries && j.verdict.Set == set && j.writtenAt().Equal(evidence.Written) {
+		evidence, seen := p.Evidence[j.verdict.Set]
+		if seen && evidence.Volume == j.Volume.Name && j.writtenAt().Equal(evidence.Written) && p.lacksMount(j) {
 			p.noteMount(j, evidence.Text)
 		}
 	}
+}
+
+// lacksMount reports whether a mount of the volume would be the first evidence of a pod for its set.
+func (p *planner) lacksMount(j evaluation) bool {
+	r := p.sets[j.verdict.Set]
+	return j.carriesSet() && (r == nil || r.Evidence == nil || r.State(j.Source.Server) == optionset.Rejected)
+}
+
+// findReported returns the volumes of which a node reports a mount with their options. This is no evidence, since any node may report anything.
+// But it is a reason to look for a pod there.
+func (p *planner) findReported() map[string]bool {
+	carriers, out := map[string]evaluation{}, map[string]bool{}
+	for _, j := range p.volumes {
+		if p.lacksMount(j) {
+			carriers[j.Volume.Name] = j
+		}
+	}
 	if len(carriers) == 0 {
-		return
+		return nil
 	}
 	for _, clientNode := range p.ClientNodes {
 		for k := range clientNode.Status.Mounts {
 			m := &clientNode.Status.Mounts[k]
-			if j, carries := carriers[m.Volume]; carries && !p.news[j.verdict.Set] && j.isShownBy(m, p.Now) {
-				p.noteMount(j, fmt.Sprintf("%s has mounted %s", clientNode.Name, m.Volume))
+			if j, carries := carriers[m.Volume]; carries && !out[m.Volume] && ShowsOptions(m, j.verdict.DeclaredOptions()) {
+				out[m.Volume] = true
 			}
 		}
 	}
+	return out
 }
 
 func (p *planner) noteMount(j evaluation, text string) {
 	r := p.sets.declared(j)
 	p.news[j.verdict.Set] = p.news[j.verdict.Set] || r.Evidence == nil
 	r.Next(optionset.Event{Kind: optionset.Mounted, Server: j.Source.Server, Blame: optionset.Blame{Volume: j.Volume.Name, Text: text}, At: p.second()})
-}
-
-// isShownBy reports whether a mount shows that the volume's options work: it was made with them, and operations on it have completed. For a
-// write by an earlier release, it is sufficient that the mount is effective.
-func (j evaluation) isShownBy(m *v1alpha1.MountStatus, now time.Time) bool {
-	isMadeWithIt := m.State == v1alpha1.MountEffective
-	if !j.Mark.IsOfEarlierRelease() {
-		isMadeWithIt = m.Used && m.Since != nil && m.Since.After(j.writtenAt().Add(ClockTolerance)) && !m.Since.After(now.Add(ClockTolerance))
-	}
-	return isMadeWithIt && ShowsOptions(m, j.verdict.DeclaredOptions())
 }
 
 // ShowsOptions reports whether a mount appears to have these options. Options that the kernel does not show cannot be compared. For

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -43,36 +44,19 @@ func TestEvidence(t *testing.T) {
 	wait := builders.NFSProfile("p", []string{"nocto"}, builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) {
 		s.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromInt32(2))}
 	}))
-	connections := builders.NFSProfile("p", []string{"nocto", "nconnect=4"}, builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) {
-		s.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromInt32(2))}
-	}))
-	hidden := builders.NFSProfile("p", []string{"retry=2"}, builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) {
-		s.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromInt32(2))}
-	}))
-	carrying := func(p v1alpha1.StorageClientProfile, list ...string) builders.VolumeOption {
-		return func(pv *corev1.PersistentVolume) {
-			pv.Spec.MountOptions = list
-			builders.Carrying([]string{"hard"}, list, "p")(pv)
-			mark := judge.MarkFor(verdictFor(p, pv), noon.Add(-400*time.Second))
-			mark.Unproven = true
-			pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(mark)
-		}
-	}
 	createdWith := func(pv *corev1.PersistentVolume) {
 		written(wait, 0)(pv)
 		pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(judge.MarkOfCreation(verdictFor(wait, pv)))
 	}
-	noMark := func(pv *corev1.PersistentVolume) {
-		written(wait, 0)(pv)
-		delete(pv.Annotations, v1alpha1.MountOptionsStepAnnotation)
-	}
 	canary := created("a", 9, written(wait, 400, unproven))
+	seen := func(volume string, secondsAgo int) map[string]Evidence {
+		return map[string]Evidence{volume: {Text: "n1 has mounted " + volume, Volume: volume, Written: noon.Add(-time.Duration(secondsAgo) * time.Second)}}
+	}
 	others := []*corev1.PersistentVolume{created("b", 3), created("c", 2), created("d", 1)}
 	with := func(first ...*corev1.PersistentVolume) []*corev1.PersistentVolume { return append(first, others...) }
 	const unmounted, another = "StorageClientProfile p: no pod has mounted PersistentVolume a since it got these options", "StorageClientProfile p: another batch comes first"
 	tests := map[string]struct {
 		volumes  []*corev1.PersistentVolume
-		profile  *v1alpha1.StorageClientProfile
 		nodes    []*v1alpha1.StorageClientNode
 		seen     map[string]Evidence
 		coming   []string
@@ -81,30 +65,22 @@ func TestEvidence(t *testing.T) {
 		recorded string // the volume with the recorded evidence
 		evidence string // the evidence in the marks of the writes
 	}{
-		"a soak is no evidence":                    {volumes: with(canary), message: unmounted},
-		"nor is a long soak":                       {volumes: with(created("a", 9, written(wait, 900_000, unproven))), message: unmounted},
-		"nor is a mount from before the write":     {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 500)}, message: unmounted},
-		"nor a mount within the clock tolerance":   {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 395)}, message: unmounted},
-		"nor a mount of the future":                {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", -6)}, message: unmounted},
-		"nor a mount of unknown age":               {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since = nil })}, message: unmounted},
-		"nor a mount without completed operations": {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Used = false })}, message: unmounted},
-		"nor a mount with other options": {
-			volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options = m.Options[:3] })}, message: unmounted,
-		},
-		"nor a mount of another volume": {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("b", 300)}, message: unmounted},
+		"a soak is no evidence":        {volumes: with(canary), message: unmounted},
+		"nor is a long soak":           {volumes: with(created("a", 9, written(wait, 900_000, unproven))), message: unmounted},
+		"nor is a node's report alone": {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300)}, message: unmounted},
 		"a mount after the write is evidence, and is recorded": {
-			volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 394)}, want: []string{"b", "c"}, message: another,
+			volumes: with(canary), seen: seen("a", 400), want: []string{"b", "c"}, message: another,
 			recorded: "a", evidence: "n1 has mounted a",
 		},
 		"recorded evidence needs no mount": {
 			volumes: with(created("a", 9, written(wait, 400, unproven, func(m *judge.Mark) { m.Evidence = "seen" }))), want: []string{"b", "c"}, message: another, evidence: "seen",
 		},
 		"but not before the soak is over": {
-			volumes: with(created("a", 9, written(wait, 100, unproven))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 50)},
+			volumes: with(created("a", 9, written(wait, 100, unproven))), seen: seen("a", 100),
 			message: "StorageClientProfile p: canary PersistentVolume a soaks until 2026-11-21T12:03:20Z", recorded: "a",
 		},
 		"nor does a volume join the canary then": {
-			volumes: with(created("a", 9, written(wait, 20, unproven))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 10)},
+			volumes: with(created("a", 9, written(wait, 20, unproven))), seen: seen("a", 20),
 			message: "StorageClientProfile p: canary PersistentVolume a soaks until 2026-11-21T12:04:40Z", recorded: "a",
 		},
 		"a kubelet's mount does": {
@@ -114,39 +90,11 @@ func TestEvidence(t *testing.T) {
 		"but not one of an earlier write": {
 			volumes: with(canary), seen: map[string]Evidence{"a": {Text: "Pod eda/web on n2", Volume: "a", Written: noon.Add(-900 * time.Second)}}, message: unmounted,
 		},
-		"for a write of an earlier release, an effective mount is sufficient": {
-			volumes: with(created("a", 9, written(wait, 400))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
-			want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
-		},
-		"and for the first releases, which wrote no marks": {
-			volumes: with(created("a", 9, noMark)), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
-			want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
-		},
-		"but not if the node reports it as stale": {
-			volumes: with(created("a", 9, written(wait, 400))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.State = v1alpha1.MountStale })},
-			message: unmounted,
-		},
+		"for a write of an earlier release, too": {volumes: with(created("a", 9, written(wait, 400))), seen: seen("a", 400), want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a"},
 		"a mount of a volume that was created with the options counts": {
-			volumes: with(created("a", 9, createdWith)), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300)}, want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
+			volumes: with(created("a", 9, createdWith)), seen: map[string]Evidence{"a": {Text: "n1 has mounted a", Volume: "a", Written: created("a", 9).CreationTimestamp.Time}}, want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
 		},
 		"and is no canary": {volumes: with(created("a", 9, createdWith)), want: []string{"b"}, message: another},
-		"open connections count": {
-			profile: &connections, volumes: with(created("a", 9, carrying(connections, "hard", "nocto", "nconnect=4"))),
-			nodes:   []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options, m.Connections = append(m.Options, "nconnect=4"), 1 })},
-			message: unmounted,
-		},
-		"and are evidence": {
-			profile: &connections, volumes: with(created("a", 9, carrying(connections, "hard", "nocto", "nconnect=4"))),
-			nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options, m.Connections = append(m.Options, "nconnect=4"), 4 })},
-			want:  []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
-		},
-		"for options that the kernel does not show, a mount that was made with them counts": {
-			profile: &hidden, volumes: with(created("a", 9, carrying(hidden, "hard", "retry=2"))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300)},
-			want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
-		},
-		"and not by one from before": {
-			profile: &hidden, volumes: with(created("a", 9, carrying(hidden, "hard", "retry=2"))), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 500)}, message: unmounted,
-		},
 		"a released canary does not delay others": {
 			volumes: with(created("a", 9, written(wait, 400, unproven), ofPhase(corev1.VolumeReleased))), want: []string{"b"}, message: another,
 		},
@@ -161,15 +109,11 @@ func TestEvidence(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			profile := wait
-			if test.profile != nil {
-				profile = *test.profile
-			}
-			snapshot := snapshotOf(test.volumes, profile)
+			snapshot := snapshotOf(test.volumes, wait)
 			snapshot.Now, snapshot.ClientNodes, snapshot.Evidence, snapshot.Coming = noon, test.nodes, map[string]Evidence{}, map[string]bool{}
 			for volume, evidence := range test.seen {
 				pv := test.volumes[slices.IndexFunc(test.volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == volume })]
-				snapshot.Evidence[verdictFor(profile, pv).Set] = evidence
+				snapshot.Evidence[verdictFor(wait, pv).Set] = evidence
 			}
 			for _, volume := range test.coming {
 				snapshot.Coming[volume] = true
@@ -219,8 +163,8 @@ func TestRequiredObservationsOfPods(t *testing.T) {
 	var awaited, candidates []string
 	for _, a := range got.Awaited {
 		awaited = append(awaited, a.Volume.Name)
-		if !a.After.Equal(a.Written.Add(clockTolerance)) {
-			t.Errorf("%s, written at %s: got mounts that count from %s, want %s later", a.Volume.Name, a.Written, a.After, clockTolerance)
+		if !a.After.Equal(a.Written.Add(ClockTolerance)) {
+			t.Errorf("%s, written at %s: got mounts that count from %s, want %s later", a.Volume.Name, a.Written, a.After, ClockTolerance)
 		}
 	}
 	for _, pv := range got.Candidates {
@@ -231,8 +175,40 @@ func TestRequiredObservationsOfPods(t *testing.T) {
 	if got := RequiredObservations(snapshot).Awaited; len(got) > 0 {
 		t.Errorf("got %d awaited mounts without a waiting volume, want none", len(got))
 	}
+	snapshot.ClientNodes = []*v1alpha1.StorageClientNode{mountOf("x3", 5), mountOf("a", 5, func(m *v1alpha1.MountStatus) { m.Options = m.Options[:3] })}
+	if got := RequiredObservations(snapshot).Awaited; len(got) != 1 || got[0].Volume.Name != "x3" {
+		t.Errorf("got awaited mounts %+v, want the one that a node reports with the options", got)
+	}
 	if !slices.Equal(awaited, []string{"a", "x1", "x2"}) || !slices.Equal(candidates, []string{"b"}) {
 		t.Errorf("got awaited mounts of %q, candidates %q; want a, x1 and x2, candidate b", awaited, candidates)
+	}
+}
+
+// A node reports mounts of all volumes of a set, and has none of them. It does not hide the mount of another node.
+func TestALyingNodeHidesNoMount(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	var volumes []*corev1.PersistentVolume
+	var nodes []*v1alpha1.StorageClientNode
+	missing := map[string]bool{}
+	for i := range 40 {
+		name := fmt.Sprintf("v%d", i)
+		volumes, nodes = append(volumes, created(name, 9, written(p, 400, unproven), bound)), append(nodes, mountOf(name, 5))
+		missing[name] = true
+	}
+	snapshot := snapshotOf(volumes, p)
+	snapshot.ClientNodes = nodes
+	for pass := range 400 {
+		snapshot.Now = noon.Add(time.Duration(pass) * watchInterval)
+		got := RequiredObservations(snapshot).Awaited
+		if len(got) != maxAwaited {
+			t.Fatalf("got %d awaited mounts, want %d", len(got), maxAwaited)
+		}
+		for _, a := range got {
+			delete(missing, a.Volume.Name)
+		}
+	}
+	if len(missing) > 0 {
+		t.Errorf("never looked for mounts of %v", missing)
 	}
 }
 

@@ -191,6 +191,7 @@ func TestAProbeDoesNotCountForAnotherServer(t *testing.T) {
 		t.Errorf("note of c: got %q, want it to contain %q", plan.Notes["c"].Message, want)
 	}
 	s.ClientNodes = []*v1alpha1.StorageClientNode{mountOf("b", -3700)}
+	s.Evidence = confirmed(s)
 	if diff := cmp.Diff([]string{"b", "c"}, targets(For(s))); diff != "" {
 		t.Errorf("steps after a mount of b, with the record of it (-want +got):\n%s", diff)
 	}

@@ -32,7 +32,7 @@ type Snapshot struct {
 
 	// Now is the time of the plan.
 	Now time.Time
-	// ClientNodes report mounts.
+	// ClientNodes report mounts. A report alone is no evidence.
 	ClientNodes []*v1alpha1.StorageClientNode
 	// FailedMounts are failed mounts of watched volumes, by volume.
 	FailedMounts map[string]Failure
@@ -40,7 +40,7 @@ type Snapshot struct {
 	RollbackResults map[string]RollbackResult
 	// Probes are results of probes. Nil disables probes.
 	Probes map[ProbeKey]Probe
-	// Evidence is the evidence for option sets, by set, except for the reports of StorageClientNodes.
+	// Evidence is the evidence for option sets, by set.
 	Evidence map[string]Evidence
 	// Coming are the requested volumes that a pod is about to mount.
 	Coming map[string]bool

@@ -85,9 +85,13 @@ type Watched struct {
 // Awaited is a volume with options that still need evidence.
 type Awaited struct {
 	Volume *corev1.PersistentVolume
-	// Set is its option set. Written is the time at which it got its options. Only a mount made after After counts as a mount with them.
+	// Set is its option set. Written is the time at which it got its options. Only a mount for a pod that arrived on its node after After counts as
+	// a mount with them. If AnyAge is true, an earlier release wrote it, and any effective mount counts.
 	Set            string
 	Written, After time.Time
+	AnyAge         bool
+	// Options are the declared options that the mount must show.
+	Options []string
 }
 
 // RollbackCheck is a volume that has its original options back.

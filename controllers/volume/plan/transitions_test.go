@@ -75,7 +75,23 @@ func (b *bench) snapshot() Snapshot {
 	s := snapshotOf(b.volumes, b.profile)
 	s.Now, s.Probes, s.ClientNodes = b.now, maps.Clone(b.probes), []*v1alpha1.StorageClientNode{b.node}
 	s.Ledger = b.ledger()
+	s.Evidence = confirmed(s)
 	return s
+}
+
+// confirmed returns the evidence of the reported mounts, as if the API server showed a new pod for each of them.
+func confirmed(s Snapshot) map[string]Evidence {
+	out := map[string]Evidence{}
+	for _, a := range RequiredObservations(s).Awaited {
+		for _, clientNode := range s.ClientNodes {
+			for _, m := range clientNode.Status.Mounts {
+				if _, known := out[a.Set]; !known && m.Volume == a.Volume.Name && m.Since.Time.After(a.After) {
+					out[a.Set] = Evidence{Text: clientNode.Name + " has mounted " + m.Volume, Volume: m.Volume, Written: a.Written}
+				}
+			}
+		}
+	}
+	return out
 }
 
 func (b *bench) ledger() *ledger.Ledger {
@@ -102,7 +118,7 @@ func (b *bench) keep(changes ledger.Changes) {
 func (b *bench) pass(now seen) {
 	s := b.snapshot()
 	required := RequiredObservations(s)
-	s.FailedMounts, s.RollbackResults, s.Evidence = map[string]Failure{}, map[string]RollbackResult{}, map[string]Evidence{}
+	s.FailedMounts, s.RollbackResults = map[string]Failure{}, map[string]RollbackResult{}
 	for _, w := range required.Watched {
 		if failure, failed := now.failures[w.Volume.Name]; failed {
 			s.FailedMounts[w.Volume.Name] = failure

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -64,7 +66,8 @@ func (p *planner) watchLists(out *Observations) {
 	}
 }
 
-// awaitEvidence adds the volumes whose mount would be evidence that others wait for, and the volumes that may be the first of their set.
+// awaitEvidence adds the volumes whose mount would be evidence that others wait for, the volumes of which nodes report one, and the volumes that
+// may be the first of their set.
 func (p *planner) awaitEvidence(out *Observations) {
 	waiting, awaited := map[string]bool{}, map[string]int{}
 	for _, j := range p.volumes {
@@ -76,13 +79,31 @@ func (p *planner) awaitEvidence(out *Observations) {
 			out.Candidates = append(out.Candidates, j.Volume)
 		}
 	}
+	claims, reported := p.findReported(), map[string][]evaluation{}
 	for _, j := range p.volumes {
 		set := j.verdict.Set
-		if p.sets.isProven(j) || !waiting[set] || awaited[set] == maxAwaited || !j.carriesSet() || !j.mayRevert() || j.isUnused() ||
-			j.Volume.Spec.ClaimRef == nil {
-			continue
+		switch {
+		case !p.lacksMount(j) || j.isUnused() || j.Volume.Spec.ClaimRef == nil:
+		case claims[j.Volume.Name]:
+			reported[set] = append(reported[set], j)
+		case waiting[set] && awaited[set] < maxAwaited && !p.sets.isProven(j) && j.mayRevert():
+			awaited[set]++
+			out.Awaited = append(out.Awaited, j.awaitMount())
 		}
-		awaited[set]++
-		out.Awaited = append(out.Awaited, Awaited{Volume: j.Volume, Set: set, Written: j.writtenAt(), After: j.writtenAt().Add(ClockTolerance)})
+	}
+	// Each pass looks at others: a node that reports mounts of all volumes must not hide the real ones.
+	turn := uint64(p.Now.Unix()) * 0x9E3779B97F4A7C15 >> 40
+	for _, set := range slices.Sorted(maps.Keys(reported)) {
+		all := reported[set]
+		for i := range min(len(all), maxAwaited) {
+			out.Awaited = append(out.Awaited, all[(int(turn)+i)%len(all)].awaitMount())
+		}
+	}
+}
+
+func (j evaluation) awaitMount() Awaited {
+	return Awaited{
+		Volume: j.Volume, Set: j.verdict.Set, Written: j.writtenAt(), After: j.writtenAt().Add(ClockTolerance),
+		Options: j.verdict.DeclaredOptions(), AnyAge: j.Mark.IsOfEarlierRelease(),
 	}
 }

@@ -172,7 +172,7 @@ func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) []name
 		{"rollout", &rollout.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow,
 			MaxUnavailable: s.maxUnavailable, UnmanagedCountFor: s.unmanagedCountFor, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
-			ManagerNode: managerNode, UntunedTaint: s.untunedTaint,
+			ManagerNode: managerNode, UntunedTaint: s.untunedTaint, LeavingMarks: s.leavingMarks,
 			Drains: drain.NewRunner(mgr.GetAPIReader(), mgr.GetClient()),
 		}},
 		{"volume", &volume.Reconciler{

@@ -34,6 +34,7 @@ type settings struct {
 	minLiveSoak         time.Duration
 	allowed             patterns
 	allowedFilesystems  patterns
+	leavingMarks        patterns
 	allow               catalogue.AllowList
 }
 
@@ -80,6 +81,9 @@ func bindFlags(flags *flag.FlagSet) *options {
 	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint,
 		"Key of the taint that the manager removes after a node is tuned. If you change it, also change the variable untunedTaint of the "+
 			"ValidatingAdmissionPolicy storage-client-manager-nodes")
+	flags.Var(&o.leavingMarks, "leaving-mark",
+		"Key, or key=value, of a taint, an annotation or a label by which another controller announces that it will remove a node, in addition "+
+			"to known ones. The rollout skips such nodes, and counts them as unavailable. Can be repeated")
 	flags.IntVar(&o.verbosity, "v", 0, "Log verbosity: 0 for operators, 1 or more for debugging")
 	flags.Var(&o.allowed, "allow-parameter",
 		"Regular expression of canonical keys, for example sysctl/vm\\.swappiness, that profiles can set in addition to the catalogue. With "+
@@ -101,6 +105,12 @@ func (o *options) resolve() (settings, error) {
 	if address := resolved.profilingAddress; address != "" {
 		if err := agentmetrics.CheckAddress(address); err != nil {
 			return resolved, fmt.Errorf("--pprof-bind-address %w", err)
+		}
+	}
+	for _, mark := range resolved.leavingMarks {
+		key, _, _ := strings.Cut(mark, "=")
+		if problems := validation.IsQualifiedName(key); len(problems) > 0 {
+			return resolved, fmt.Errorf("--leaving-mark %q: the key %s", mark, strings.Join(problems, "; "))
 		}
 	}
 	if resolved.minLiveSoak < 0 {

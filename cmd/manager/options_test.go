@@ -94,6 +94,7 @@ func TestResolveRejectsInvalidFlags(t *testing.T) {
 		"a negative soak":                  {[]string{"--min-live-soak=-1s"}, "--min-live-soak"},
 		"a negative time":                  {[]string{"--unmanaged-counts-for=-1s"}, "--unmanaged-counts-for"},
 		"an invalid taint key":             {[]string{"--untuned-taint=a b"}, "--untuned-taint"},
+		"an invalid key of a mark":         {[]string{"--leaving-mark=example.com/retire", "--leaving-mark=a b=x"}, "--leaving-mark \"a b=x\""},
 		"an expression that fails":         {[]string{"--allow-parameter=("}, "--allow-parameter"},
 	} {
 		t.Run(name, func(t *testing.T) {

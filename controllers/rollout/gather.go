@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -62,6 +63,7 @@ type scope struct {
 func newScope(r *Reconciler) *scope {
 	if r.inspected == nil {
 		r.inspected, r.applying, r.progress = map[string]time.Time{}, map[string]time.Time{}, map[string]*profileProgress{}
+		r.leavingSince = map[types.UID]time.Time{}
 	}
 	return &scope{Reconciler: r, changed: sets.New[string](), drains: map[string]*plan.DrainProgress{}}
 }
@@ -413,7 +415,7 @@ func planProfile(profile *fleet.Profile) plan.Profile {
 }
 
 func (s *scope) planNode(node *corev1.Node) plan.Node {
-	leaving := leavingTaint(node, s.UntunedTaint)
+	mark := leavingOf(node, s.UntunedTaint, s.LeavingMarks)
 	out := plan.Node{
 		Name:             node.Name,
 		UID:              string(node.UID),
@@ -422,9 +424,11 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		BootID:           node.Status.NodeInfo.BootID,
 		Ready:            agentpod.IsNodeReady(node),
 		ReadySince:       agentpod.ReadySince(node),
-		UnavailableSince: unavailableSince(node, leaving),
+		UnavailableSince: s.unavailableSince(node, mark),
 		Unschedulable:    node.Spec.Unschedulable,
 		Deleting:         node.DeletionTimestamp != nil,
+		Leaving:          mark.key,
+		LeavesLater:      mark.inService,
 		Maintenance:      maintenanceOf(node),
 		Maintainer:       maintainerOf(node),
 		ControlPlane:     match.IsControlPlane(node) || s.etcd.nodes.Has(node.Name),
@@ -440,9 +444,6 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		Drain:            s.drains[node.Name],
 		Inspected:        s.inspected[node.Name],
 		Evicted:          s.Drains.Evicted(node.Name),
-	}
-	if leaving != nil {
-		out.Leaving = leaving.Key
 	}
 	_, out.Guarded = node.Annotations[v1alpha1.DisruptionGuardsAnnotation]
 	if _, labeled := node.Labels[etcdLabel]; labeled {
@@ -482,21 +483,4 @@ func (s *scope) clientNodeOf(node *corev1.Node) *v1alpha1.StorageClientNode {
 		return nil
 	}
 	return clientNode
-}
-
-// unavailableSince returns the time since which a node has been out of service, if the Node shows it.
-func unavailableSince(node *corev1.Node, leaving *corev1.Taint) *time.Time {
-	if node.DeletionTimestamp != nil {
-		return &node.DeletionTimestamp.Time
-	}
-	if start := agentpod.ReadySince(node); !agentpod.IsNodeReady(node) && !start.IsZero() {
-		return &start
-	}
-	for i := range node.Spec.Taints {
-		taint := &node.Spec.Taints[i]
-		if (taint.Key == corev1.TaintNodeUnschedulable || taint == leaving) && taint.TimeAdded != nil {
-			return &taint.TimeAdded.Time
-		}
-	}
-	return nil
 }

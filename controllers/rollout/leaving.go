@@ -1,41 +1,126 @@
 package rollout
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	_ "embed"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
-// leavingTaints are the keys of taints by which others announce that a node will be removed, or that it is switched off. Their effect does not
-// matter, because it can be configured.
-//
-// Two similar taints are not included. DeletionCandidateOfClusterAutoscaler marks an "unneeded node as preferably unschedulable" (PreferNoSchedule;
-// cluster-autoscaler/utils/taints/taints.go) and is removed when the node is needed again. An idle node is a good one to reboot, and the protection
-// annotations keep the autoscaler off it during that time. kubernetes.azure.com/scalesetpriority is permanent on every spot node of AKS.
-var leavingTaints = map[string]bool{
-	// Karpenter, before it drains (karpenter.sh/docs/concepts/disruption); the second up to v0.37 (karpenter.sh/v0.35/concepts/disruption).
-	"karpenter.sh/disrupted":  true,
-	"karpenter.sh/disruption": true,
-	// ToBeDeletedTaint of cluster-autoscaler/utils/taints/taints.go in github.com/kubernetes/autoscaler.
-	"ToBeDeletedByClusterAutoscaler": true,
-	// The four of pkg/node/node.go in github.com/aws/aws-node-termination-handler.
-	"aws-node-termination-handler/spot-itn":                  true,
-	"aws-node-termination-handler/scheduled-maintenance":     true,
-	"aws-node-termination-handler/asg-lifecycle-termination": true,
-	"aws-node-termination-handler/rebalance-recommendation":  true,
-	// GKE's node termination handler (gkeNodeTerminationHandlerTaint of the autoscaler's taints.go).
-	"cloud.google.com/impending-node-termination": true,
-	// AKS, before it drains a node for a scheduled event or repairs it (learn.microsoft.com/azure/aks/node-auto-drain).
-	"remediator.kubernetes.azure.com/unschedulable": true,
-	// Set by administrators and remediators on a node that is shut down (kubernetes.io/docs/concepts/cluster-administration/node-shutdown).
-	corev1.TaintNodeOutOfService: true,
-	// TaintNodeShutdown of k8s.io/cloud-provider/api: the instance is switched off.
-	"node.cloudprovider.kubernetes.io/shutdown": true,
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+)
+
+//go:embed leaving.yaml
+var leavingYAML []byte
+
+// leavingMark is a mark by which others announce that a node will be removed.
+type leavingMark struct {
+	Taint, Annotation, Label, Condition string
+	// Value is the value with this meaning; empty: any value.
+	Value string
+	// InService is true if the node still serves.
+	InService bool
 }
 
-// leavingTaint returns the taint by which others announce the removal of a node, nil if there is none. It ignores the taint that the operator
-// itself removes, even if a user configured one of these keys for it.
-func leavingTaint(node *corev1.Node, untunedTaint string) *corev1.Taint {
-	for i := range node.Spec.Taints {
-		if taint := &node.Spec.Taints[i]; leavingTaints[taint.Key] && taint.Key != untunedTaint {
-			return taint
+var leavingMarks = func() (out []leavingMark) {
+	if err := yaml.Unmarshal(leavingYAML, &out); err != nil {
+		panic(err) // It is part of the program.
+	}
+	return out
+}()
+
+// leaving describes the mark of a node, zero if it has none.
+type leaving struct {
+	// key is the key of a taint; for other marks, their kind and key.
+	key       string
+	inService bool
+	// since is the time of the mark, nil if the Node does not show it.
+	since *time.Time
+}
+
+// leavingOf finds the mark by which others announce the removal of a node. Additional marks are a key, or key=value, of taints, annotations and
+// labels. It ignores the taint that the operator itself removes, even if a user configured one of these keys for it.
+func leavingOf(node *corev1.Node, untunedTaint string, additional []string) leaving {
+	marks := slices.Clone(leavingMarks)
+	for _, mark := range additional {
+		key, value, _ := strings.Cut(mark, "=")
+		marks = append(marks, leavingMark{Taint: key, Value: value}, leavingMark{Annotation: key, Value: value}, leavingMark{Label: key, Value: value})
+	}
+	for _, mark := range marks {
+		if found := mark.find(node, untunedTaint); found.key != "" {
+			found.inService = mark.InService
+			return found
 		}
 	}
+	return leaving{}
+}
+
+func (m leavingMark) find(node *corev1.Node, untunedTaint string) leaving {
+	matches := func(value string) bool { return m.Value == "" || m.Value == value }
+	for i := range node.Spec.Taints {
+		if t := &node.Spec.Taints[i]; m.Taint != "" && t.Key == m.Taint && matches(t.Value) && t.Key != untunedTaint {
+			return leaving{key: t.Key, since: timeOfTaint(t)}
+		}
+	}
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; m.Condition != "" && string(c.Type) == m.Condition && c.Status == corev1.ConditionTrue {
+			return leaving{key: "condition " + m.Condition, since: &c.LastTransitionTime.Time}
+		}
+	}
+	if value, found := node.Annotations[m.Annotation]; found && matches(value) {
+		return leaving{key: "annotation " + m.Annotation}
+	}
+	if value, found := node.Labels[m.Label]; found && matches(value) {
+		return leaving{key: "label " + m.Label}
+	}
+	return leaving{}
+}
+
+// timeOfTaint returns the time at which a taint was set. The Cluster Autoscaler writes it into the value, in seconds.
+func timeOfTaint(t *corev1.Taint) *time.Time {
+	if t.TimeAdded != nil {
+		return &t.TimeAdded.Time
+	}
+	if seconds, err := strconv.ParseInt(t.Value, 10, 64); err == nil && seconds > 0 {
+		at := time.Unix(seconds, 0)
+		return &at
+	}
 	return nil
+}
+
+// unavailableSince returns the time since which a node has been out of service. If the Node does not show it, it is the time at which this process
+// first saw it.
+func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
+	isLeaving := mark.key != "" && !mark.inService
+	if !isLeaving || mark.since != nil {
+		delete(s.leavingSince, node.UID)
+	}
+	if node.DeletionTimestamp != nil {
+		return &node.DeletionTimestamp.Time
+	}
+	if !agentpod.IsNodeReady(node) {
+		if start := agentpod.ReadySince(node); !start.IsZero() {
+			return &start
+		}
+		return &node.CreationTimestamp.Time
+	}
+	for i := range node.Spec.Taints {
+		if taint := &node.Spec.Taints[i]; taint.Key == corev1.TaintNodeUnschedulable && taint.TimeAdded != nil {
+			return &taint.TimeAdded.Time
+		}
+	}
+	switch {
+	case !isLeaving:
+		return nil
+	case mark.since != nil:
+		return mark.since
+	}
+	if _, known := s.leavingSince[node.UID]; !known {
+		s.leavingSince[node.UID] = s.Clock.Now()
+	}
+	at := s.leavingSince[node.UID]
+	return &at
 }

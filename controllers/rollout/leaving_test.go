@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -56,13 +57,73 @@ func TestTaintsOfANodeThatIsLeaving(t *testing.T) {
 	}
 }
 
+// TestMarksOfANodeThatIsLeaving has marks other than taints, values, additional marks of the flag, and nodes that still serve.
+func TestMarksOfANodeThatIsLeaving(t *testing.T) {
+	taint := func(key, value string) func(*corev1.Node) {
+		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: key, Value: value}} }
+	}
+	terminating := func(status corev1.ConditionStatus) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: "Terminating", Status: status}}
+		}
+	}
+	annotation := func(n *corev1.Node) { n.Annotations = map[string]string{"example.com/retire": "soon"} }
+	label := func(n *corev1.Node) { n.Labels = map[string]string{"example.com/retire": "later"} }
+	for name, c := range map[string]struct {
+		change     func(*corev1.Node)
+		additional []string
+		want       leaving
+	}{
+		"Gardener removes the machine":              {terminating(corev1.ConditionTrue), nil, leaving{key: "condition Terminating"}},
+		"Gardener does not":                         {terminating(corev1.ConditionFalse), nil, leaving{}},
+		"EKS replaces the nodes of a group":         {taint("eks.amazonaws.com/nodegroup", "unschedulable"), nil, leaving{key: "eks.amazonaws.com/nodegroup", inService: true}},
+		"another value of that key":                 {taint("eks.amazonaws.com/nodegroup", "x"), nil, leaving{}},
+		"Cluster API has a newer revision":          {taint("node.cluster.x-k8s.io/outdated-revision", ""), nil, leaving{key: "node.cluster.x-k8s.io/outdated-revision", inService: true}},
+		"Gardener updates the pool":                 {taint("deployment.machine.sapcloud.io/prefer-no-schedule", "True"), nil, leaving{key: "deployment.machine.sapcloud.io/prefer-no-schedule", inService: true}},
+		"kOps updates the group":                    {taint("kops.k8s.io/scheduled-for-update", ""), nil, leaving{key: "kops.k8s.io/scheduled-for-update", inService: true}},
+		"an annotation that nobody has declared":    {annotation, nil, leaving{}},
+		"an annotation of the flag":                 {annotation, []string{"example.com/retire"}, leaving{key: "annotation example.com/retire"}},
+		"an annotation of the flag with this value": {annotation, []string{"example.com/retire=soon"}, leaving{key: "annotation example.com/retire"}},
+		"an annotation of the flag, another value":  {annotation, []string{"example.com/retire=now"}, leaving{}},
+		"a label of the flag":                       {label, []string{"x", "example.com/retire"}, leaving{key: "label example.com/retire"}},
+		"a taint of the flag":                       {taint("example.com/retire", "x"), []string{"example.com/retire"}, leaving{key: "example.com/retire"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{}
+			c.change(node)
+			got := leavingOf(node, v1alpha1.UntunedTaint, c.additional)
+			if got.key != c.want.key || got.inService != c.want.inService {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestEachMarkOfALeavingNodeHasASource(t *testing.T) {
+	if sources := strings.Count(string(leavingYAML), "\n  source: "); sources != len(leavingMarks) || sources < 15 {
+		t.Errorf("got %d sources for %d marks", sources, len(leavingMarks))
+	}
+}
+
+// TestANodeThatNeverWasReadyIsUnavailableSinceItsCreation has no condition Ready yet.
+func TestANodeThatNeverWasReadyIsUnavailableSinceItsCreation(t *testing.T) {
+	created := metav1.Date(2026, 11, 21, 11, 59, 40, 0, time.UTC)
+	got, err := scopeOf(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: created}}).readSnapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if since := got.Nodes[0].UnavailableSince; since == nil || !since.Equal(created.Time) {
+		t.Errorf("got unavailable since %v, want %s", since, created)
+	}
+}
+
 // TestTheUntunedTaintNeverMarksANodeAsLeaving uses an unusual key for the untuned taint.
 func TestTheUntunedTaintNeverMarksANodeAsLeaving(t *testing.T) {
 	s := scopeOf(t)
 	s.UntunedTaint = "ToBeDeletedByClusterAutoscaler"
 	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: s.UntunedTaint}}}}
-	if taint := leavingTaint(node, s.UntunedTaint); taint != nil {
-		t.Errorf("got taint %s, want none", taint.Key)
+	if mark := leavingOf(node, s.UntunedTaint, []string{s.UntunedTaint}); mark.key != "" {
+		t.Errorf("got mark %s, want none", mark.key)
 	}
 }
 
@@ -71,11 +132,13 @@ func TestTimeSinceWhichANodeIsLeaving(t *testing.T) {
 	since := metav1.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
 		taint corev1.Taint
-		want  bool
+		want  time.Time
 	}{
-		"the taint shows it": {corev1.Taint{Key: "karpenter.sh/disrupted", TimeAdded: &since}, true},
-		"it does not":        {corev1.Taint{Key: "karpenter.sh/disrupted"}, false},
-		"another taint shows it and does not count": {corev1.Taint{Key: "team", TimeAdded: &since}, false},
+		"the taint shows it":                              {corev1.Taint{Key: "karpenter.sh/disrupted", TimeAdded: &since}, since.Time},
+		"the Cluster Autoscaler writes it into the value": {corev1.Taint{Key: "ToBeDeletedByClusterAutoscaler", Value: "1763640000"}, time.Unix(1763640000, 0)},
+		"the taint does not show it, so it is seen now":   {corev1.Taint{Key: "karpenter.sh/disrupted", Value: "x"}, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
+		"another taint shows it and does not count":       {corev1.Taint{Key: "team", TimeAdded: &since}, time.Time{}},
+		"an outdated node still serves":                   {corev1.Taint{Key: "node.cluster.x-k8s.io/outdated-revision", TimeAdded: &since}, time.Time{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{
@@ -86,8 +149,8 @@ func TestTimeSinceWhichANodeIsLeaving(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if at := got.Nodes[0].UnavailableSince; (at != nil) != c.want || (c.want && !at.Equal(since.Time)) {
-				t.Errorf("got unavailable since %v, want a time: %t", at, c.want)
+			if at := got.Nodes[0].UnavailableSince; (at != nil) != !c.want.IsZero() || (at != nil && !at.Equal(c.want)) {
+				t.Errorf("got unavailable since %v, want %s", at, c.want)
 			}
 		})
 	}

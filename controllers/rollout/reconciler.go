@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
@@ -43,6 +44,8 @@ type Reconciler struct {
 	AgentNamespace string
 	// ManagerNode is the node that runs the manager's Pod, empty outside the cluster. It goes last.
 	ManagerNode string
+	// LeavingMarks are additional marks by which others announce the removal of a node: key, or key=value, of taints, annotations and labels.
+	LeavingMarks []string
 	// UntunedTaint is the key of the taint that is removed once a node is tuned.
 	UntunedTaint string
 	// Drains evicts in the background. It runs alongside the reconciler, and stops with it.
@@ -62,6 +65,8 @@ type Reconciler struct {
 	inspected map[string]time.Time
 	// applying contains the time since which each agent has been applying settings that it has not reported yet.
 	applying map[string]time.Time
+	// leavingSince contains the time at which this process first saw the mark of a leaving node, for marks without a time.
+	leavingSince map[types.UID]time.Time
 	// progress is the progress that has not been reported in events yet.
 	progress map[string]*profileProgress
 	// earliestPass is the earliest time of the next pass: at once after a pass that took steps, because nodes wait for the next one.

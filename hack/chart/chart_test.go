@@ -288,6 +288,9 @@ var valueTests = map[string]struct {
 	"allowFilesystems": {value: []any{"/scratch"}, want: map[string]string{
 		manager + "." + container + "args.4": `"--allow-filesystem=/scratch"`, nodeAgent + "." + container + "args.1": `"--allow-filesystem=/scratch"`,
 	}},
+	"leavingMarks": {value: []any{"example.com/retire", "pool=old"}, want: map[string]string{
+		manager + "." + container + "args.4": `"--leaving-mark=example.com/retire"`, manager + "." + container + "args.5": `"--leaving-mark=pool=old"`,
+	}},
 	"guardrails.ceilings": {
 		value: map[string]any{"rollout.failureThreshold.maximum": "9", "readAheadKiB.maximum": nil}, baseline: enabled("guardrails.enabled"),
 		want: map[string]string{ceilings + "rollout.failureThreshold.maximum": `"9"`, ceilings + "readAheadKiB.maximum": "gone"},

@@ -30,7 +30,7 @@ var _ = Describe("Failures", func() {
 		Expect(findObject("b").Status.Rollout).To(And(HaveField("Reason", v1alpha1.RolloutReasonFailureThreshold),
 			HaveField("Message", "StorageClientProfile eda stopped after 1 node failed: a (gone); "+
 				"change settings that require a reboot, or retry: kubectl storageclient retry eda")))
-		Expect(s.emitted()).To(ContainElement("Warning NodeLost a: The Node was deleted while it had a reboot permit"))
+		Expect(s.emitted()).To(ContainElement(HavePrefix("Warning NodeLost a: The Node was deleted while it had a reboot permit")))
 
 		Expect(newKeeper(k8s).round([]string{"eda"}, nil)).To(Succeed())
 		profile := &v1alpha1.StorageClientProfile{}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -69,7 +70,7 @@ func (p *planner) countNode(n *nodeState, reason string) {
 
 // addRemedy describes how the rollout can continue without a node that others have taken out of service.
 func (p *planner) addRemedy(n *nodeState) {
-	if n.hasFailed() || n.isDisrupted() || n.Deleting || n.Leaving != "" {
+	if n.hasFailed() || n.isDisrupted() {
 		return
 	}
 	remedy := "set rollout.ignoreUnavailableAfterSeconds to continue without it"
@@ -77,6 +78,15 @@ func (p *planner) addRemedy(n *nodeState) {
 		remedy = "no profile selects it, so it stops counting at " + formatTime(end)
 	} else if len(n.Profiles) == 0 {
 		remedy = "no profile selects it; set the manager's --unmanaged-counts-for to continue without it"
+	}
+	switch {
+	case n.Deleting:
+		remedy = "if the Node stays, remove its finalizers; " + remedy
+	case n.isLeaving():
+		kind, _, _ := strings.Cut(n.leavingMark(), " ")
+		remedy = "if the node is not removed, remove the " + kind + "; " + remedy
+	default:
+		remedy = "bring " + n.Name + " back, or delete its Node if it will not return; " + remedy
 	}
 	p.cluster.remedies[n.Name] = remedy
 	for _, name := range n.Profiles {
@@ -144,9 +154,9 @@ func (b *budget) describeUsers() string {
 	switch names := slices.Sorted(maps.Keys(b.remedies)); len(names) {
 	case 0:
 	case 1:
-		message += "; bring " + names[0] + " back, or delete its Node if it will not return; " + b.remedies[names[0]]
+		message += "; " + b.remedies[names[0]]
 	default:
-		message += "; bring these nodes back, or delete the Nodes that will not return; " + names[0] + ": " + b.remedies[names[0]]
+		message += "; " + names[0] + ": " + b.remedies[names[0]]
 	}
 	if len(b.uncounted) > 0 {
 		message += "; not counted, unavailable for too long: " + text.List(b.uncounted)

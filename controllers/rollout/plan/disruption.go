@@ -18,7 +18,7 @@ func (p *planner) advanceDisruption(n *nodeState) {
 	case n.Deleting:
 		n.maintenance = n.reportedMaintenance
 		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonNodeDeleting, "The Node is being deleted; it uses up budget until it is gone")
-	case n.Leaving != "" && (n.Mark != nil || n.permit != nil):
+	case n.isLeaving() && (n.Mark != nil || n.permit != nil):
 		p.handleLeavingNode(n)
 	case n.permit != nil && n.hasBooted():
 		p.acceptBooted(n)
@@ -48,7 +48,7 @@ func (p *planner) handleLeavingNode(n *nodeState) {
 		p.keepNote(n)
 	case isLost:
 		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, fmt.Sprintf(
-			"The node did not become healthy within %s of its reboot permit, and is about to be removed (taint %s)", p.rebootTimeout(n), n.Leaving))
+			"The node did not become healthy within %s of its reboot permit, and is about to be removed (%s)", p.rebootTimeout(n), n.leavingMark()))
 	default:
 		if n.isPermitWaiting() {
 			p.withdrawPermit(n, v1alpha1.RolloutReasonNodeLeaving)
@@ -403,7 +403,11 @@ func (p *planner) drainNode(n *nodeState) {
 		p.endDisruption(n, v1alpha1.RolloutReasonNothingToDo)
 		return
 	}
-	if reason, _ := p.checkRules(n); reason != "" {
+	reason, _ := p.checkRules(n)
+	if reason == "" && n.Leaving != "" {
+		reason = v1alpha1.RolloutReasonNodeLeaving
+	}
+	if reason != "" {
 		p.endDisruption(n, reason)
 		return
 	}

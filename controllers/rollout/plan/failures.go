@@ -109,16 +109,19 @@ func isSameNode(n *nodeState, failed v1alpha1.FailedNode) bool {
 	return n != nil && n.Name == failed.Name && n.UID == failed.UID
 }
 
+// lostRemedy is part of the message of a lost node.
+const lostRemedy = "; if an upgrade of its pool did that, use: kubectl storageclient retry"
+
 // findLost finds claimed nodes that are gone, or that another Node of the same name has replaced. If the claim names a permit, the node was lost to
 // it, unless others had marked the node for removal before.
 func (p *planner) findLost() {
 	for _, name := range slices.Sorted(maps.Keys(p.Claims)) {
-		claim, message := p.Claims[name], "The Node was deleted while it had a reboot permit"
+		claim, message := p.Claims[name], "The Node was deleted while it had a reboot permit"+lostRemedy
 		if n := p.find(name); n != nil {
 			if n.claim != nil {
 				continue
 			}
-			message = "The Node was replaced while it had a reboot permit"
+			message = "The Node was replaced while it had a reboot permit" + lostRemedy
 		}
 		if claim.Permit == nil || claim.Permit.Leaving != "" {
 			continue

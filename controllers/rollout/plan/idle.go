@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
@@ -82,8 +84,9 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	switch {
 	case n.isChanging():
 		return n.unknownNeedReason()
-	case unavailable == v1alpha1.RolloutReasonNodeLeaving:
-		return unavailable, n.describeLeaving() + "; remove the taint if the node stays"
+	case n.Leaving != "" && !n.Deleting:
+		kind, _, _ := strings.Cut(n.leavingMark(), " ")
+		return v1alpha1.RolloutReasonNodeLeaving, n.describeLeaving() + "; remove the " + kind + " if the node stays"
 	case unavailable != "":
 		return unavailable, "The node is out of service: " + n.describeUnavailability()
 	case !n.AgentReady:
@@ -234,7 +237,16 @@ func (n *nodeState) controlPlaneOutage() string {
 }
 
 func (n *nodeState) describeLeaving() string {
-	return fmt.Sprintf("Taint %s announces the removal of the node, so the rollout skips it", n.Leaving)
+	mark := n.leavingMark()
+	return fmt.Sprintf("%s announces the removal of the node, so the rollout skips it", strings.ToUpper(mark[:1])+mark[1:])
+}
+
+// leavingMark returns the kind and the key of the mark by which others announce the removal of the node.
+func (n *nodeState) leavingMark() string {
+	if strings.Contains(n.Leaving, " ") {
+		return n.Leaving
+	}
+	return "taint " + n.Leaving
 }
 
 func (n *nodeState) describeUnavailability() string {
@@ -242,14 +254,20 @@ func (n *nodeState) describeUnavailability() string {
 	case v1alpha1.RolloutReasonNodeDeleting:
 		return "being deleted"
 	case v1alpha1.RolloutReasonNodeLeaving:
-		return fmt.Sprintf("about to be removed (taint %s)", n.Leaving)
+		return fmt.Sprintf("about to be removed (%s)", n.leavingMark())
 	case v1alpha1.RolloutReasonNodeInMaintenance:
 		return fmt.Sprintf("under maintenance by another controller (condition MaintenanceInProgress, reason %s)", n.Maintainer)
 	case v1alpha1.RolloutReasonCordonedByOthers:
 		return "cordoned by another user or controller"
 	}
+	if !n.Created.IsZero() && n.ReadySince.Sub(n.Created).Abs() < joinTime {
+		return "not Ready yet, after it joined at " + formatTime(n.Created)
+	}
 	return "not Ready"
 }
+
+// joinTime is the time after its creation for which a node that is not Ready has just joined.
+const joinTime = time.Minute
 
 // failingServers returns the storage servers that do not respond to the node. Reports from before its last boot are about other connections.
 func (n *nodeState) failingServers() []v1alpha1.ServerStatus {

@@ -153,7 +153,8 @@ func TestForNamesTheTaintOfANodeThatIsLeaving(t *testing.T) {
 	if diff := cmp.Diff(want, p.Notes["a"].Message); diff != "" {
 		t.Error(diff)
 	}
-	want = "Reboot limit of the cluster reached (1 of 2 nodes): a is about to be removed (taint karpenter.sh/disrupted)"
+	want = "Reboot limit of the cluster reached (1 of 2 nodes): a is about to be removed (taint karpenter.sh/disrupted); " +
+		"if the node is not removed, remove the taint; set rollout.ignoreUnavailableAfterSeconds to continue without it"
 	if diff := cmp.Diff(want, p.Notes["b"].Message); diff != "" {
 		t.Error(diff)
 	}
@@ -212,5 +213,54 @@ func TestForAControlPlaneNodeThatIsLeaving(t *testing.T) {
 	f.node("c").Leaving = disrupted
 	if diff := cmp.Diff([]string{"a: Waiting WaitingForControlPlane"}, lines(For(f.Snapshot), "a")); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestForANodeThatAnUpdateOfItsPoolWillReplace still serves: it is skipped, and uses up no budget.
+func TestForANodeThatAnUpdateOfItsPoolWillReplace(t *testing.T) {
+	build := func() *fixture {
+		f := cluster("a", "b")
+		f.node("a").Leaving, f.node("a").LeavesLater = "node.cluster.x-k8s.io/outdated-revision", true
+		return f
+	}
+	f := build()
+	if diff := cmp.Diff([]string{"claim b for eda", "a: Waiting NodeLeaving", "b: Claimed Claimed"}, lines(For(f.Snapshot), "a", "b")); diff != "" {
+		t.Error(diff)
+	}
+	want := "Taint node.cluster.x-k8s.io/outdated-revision announces the removal of the node, so the rollout skips it; remove the taint if the node stays"
+	if got := For(f.Snapshot).Notes["a"].Message; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	f = build()
+	f.cordoned("a", time.Minute)
+	if got := strings.Join(lines(For(f.Snapshot)), "; "); !strings.Contains(got, "uncordon a") {
+		t.Errorf("got %s, want a drain that ends", got)
+	}
+	f = build()
+	f.permitted("a", time.Minute)
+	if got := lines(For(f.Snapshot), "a"); got[len(got)-1] != "a: Rebooting PermitGiven" {
+		t.Errorf("got %v, want a reboot that continues", got)
+	}
+}
+
+func TestForTheWayOnFromNodesThatUseUpTheBudget(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Node)
+		want   string
+	}{
+		"a mark that stays": {func(n *Node) { n.Leaving = "annotation example.com/retire" }, "b is about to be removed (annotation example.com/retire); if the node is not removed, remove the annotation; set rollout.ignoreUnavailableAfterSeconds"},
+		"a Node that stays": {func(n *Node) { n.Deleting = true }, "b is being deleted; if the Node stays, remove its finalizers; set rollout.ignoreUnavailableAfterSeconds"},
+		"a Node that has just joined": {func(n *Node) { n.Ready, n.ReadySince = false, n.Created.Add(-20*time.Second) },
+			"b is not Ready yet, after it joined at 2026-08-28T09:00:00Z; bring b back, or delete its Node"},
+		"a Node that was Ready": {func(n *Node) { n.Ready, n.ReadySince = false, n.Created.Add(20*time.Hour) }, "b is not Ready; bring b back"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a", "b")
+			f.Budget, f.Profiles[0].Rollout.Canary.Nodes = 1, ptr.To[int32](2)
+			c.change(f.node("b"))
+			if got := For(f.Snapshot).Notes["a"].Message; !strings.Contains(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
 	}
 }

@@ -66,8 +66,10 @@ type Node struct {
 	UnavailableSince *time.Time
 	Unschedulable    bool
 	Deleting         bool
-	// Leaving is the key of the taint by which others announce the removal of the node, empty if there is none.
-	Leaving string
+	// Leaving is the key of the taint by which others announce the removal of the node, or the kind and the key of another mark; empty if there is
+	// none. LeavesLater is true if the node still serves.
+	Leaving     string
+	LeavesLater bool
 	// Maintainer is the reason of another controller's condition MaintenanceInProgress while it is True, empty if there is none.
 	Maintainer string
 	// Mark is the operator's annotation, nil if there is none. It is empty if it cannot be read.

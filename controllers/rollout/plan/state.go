@@ -204,7 +204,7 @@ func (n *nodeState) unavailabilityReason() string {
 	switch {
 	case n.Deleting:
 		return v1alpha1.RolloutReasonNodeDeleting
-	case n.Leaving != "":
+	case n.isLeaving():
 		return v1alpha1.RolloutReasonNodeLeaving
 	case n.Maintainer != "":
 		return v1alpha1.RolloutReasonNodeInMaintenance
@@ -215,6 +215,9 @@ func (n *nodeState) unavailabilityReason() string {
 	}
 	return ""
 }
+
+// isLeaving reports whether others are removing the node. It counts as out of service.
+func (n *nodeState) isLeaving() bool { return n.Leaving != "" && !n.LeavesLater }
 
 // needOf finds whether a node must reboot, and for which profiles. Keys in the spec of the StorageClientNode are due. Other keys, and all keys
 // while the node is released, are removals. Only a profile with restoreReboot reboots for removals.

@@ -5,9 +5,13 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -23,6 +27,8 @@ type app struct {
 	atLeast int
 	// local gives its pods an emptyDir.
 	local bool
+	// tolerates lets its pods start on cordoned nodes. moves is true if its owner lifts the budget only while a node of its pods is cordoned.
+	tolerates, moves bool
 }
 
 const workloads = "work"
@@ -36,45 +42,56 @@ func (w *world) addApps(nodes int) {
 			budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: workloads, Name: a.name}}
 			budget.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": a.name}}
 			w.api.Add(byPeople, budget)
+			a.moves = w.chance(4)
 		case w.chance(3):
 			a.owner = "Job"
 		}
+		a.tolerates = a.owner != "Job" && !a.moves && w.chance(6)
 		w.apps = append(w.apps, a)
 	}
 	for _, name := range w.names(memapi.Nodes) {
 		if w.chance(3) {
-			w.addPod("daemon-"+name, name, "DaemonSet", "daemon", false)
+			w.addPod("daemon-"+name, name, "DaemonSet", &app{name: "daemon"})
 		}
 		if w.chance(4) {
-			w.addPod("mirror-"+name, name, "", "mirror", false)
+			w.addPod("mirror-"+name, name, "", &app{name: "mirror"})
 		}
 		if w.chance(30) {
-			w.addPod("bare-"+name, name, "", "bare", false)
+			w.addPod("bare-"+name, name, "", &app{name: "bare"})
 		}
 	}
 	w.schedule()
 	w.countBudgets()
 }
 
-func (w *world) addPod(name, node, owner, app string, local bool) {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: workloads, Name: name, Labels: map[string]string{"app": app}}}
+func (w *world) addPod(name, node, owner string, a *app) {
+	pod := a.pod(name, owner)
 	pod.Spec.NodeName = node
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.Conditions = readyCondition(true)
+	w.api.Add(byCluster, pod)
+}
+
+// pod returns a pod of the app that has no node yet.
+func (a *app) pod(name, owner string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: workloads, Name: name, Labels: map[string]string{"app": a.name}}}
 	if owner != "" {
 		api := "apps/v1"
 		if owner == "Job" {
 			api = "batch/v1"
 		}
-		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: api, Kind: owner, Name: app, UID: "owner", Controller: ptr.To(true)}}
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: api, Kind: owner, Name: a.name, UID: types.UID(a.name), Controller: ptr.To(true)}}
 	}
-	if app == "mirror" {
+	if a.tolerates {
+		pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	}
+	if a.name == "mirror" {
 		pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 	}
-	if local {
+	if a.local {
 		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	}
-	pod.Status.Phase = corev1.PodRunning
-	pod.Status.Conditions = readyCondition(true)
-	w.api.Add(byCluster, pod)
+	return pod
 }
 
 // runControllers runs the cluster's controllers: at random during the faults, all of them afterwards.
@@ -148,6 +165,8 @@ func isOwned(c *v1alpha1.StorageClientNode, node *corev1.Node) bool {
 // podEvent returns the time of the next event of a pod, zero if there is none.
 func (w *world) podEvent(pod *corev1.Pod) time.Time {
 	switch {
+	case pod.DeletionTimestamp != nil && pod.Annotations[hangs] != "" && !w.quiet:
+		return time.Time{}
 	case pod.DeletionTimestamp != nil:
 		return pod.DeletionTimestamp.Add(time.Duration(3+len(pod.Name)%5*8) * time.Second)
 	case len(pod.OwnerReferences) == 1 && pod.OwnerReferences[0].Kind == "Job" && pod.Status.Phase == corev1.PodRunning:
@@ -172,20 +191,33 @@ func (w *world) endPods() {
 	}
 }
 
-// schedule creates the missing pods of workloads, on nodes that accept pods.
-func (w *world) schedule() {
+// openNodes returns the nodes on which the scheduler would place a pod, by the scheduler's own helpers. A pod that tolerates a cordon may start on a
+// cordoned node.
+func (w *world) openNodes(pod *corev1.Pod) []string {
 	var open []string
 	for _, o := range w.api.All(memapi.Nodes) {
 		node := o.(*corev1.Node)
-		tainted := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return !w.quiet || t.Key != v1alpha1.UntunedTaint })
-		if !node.Spec.Unschedulable && !tainted && isReadyNode(node) {
+		taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return w.quiet && t.Key == v1alpha1.UntunedTaint })
+		if node.Spec.Unschedulable {
+			// The scheduler reads the field as well as the taint.
+			taints = append(taints, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+		}
+		_, isKeptOff := scheduling.FindMatchingUntoleratedTaint(logr.Discard(), taints, pod.Spec.Tolerations, nil, true)
+		matches, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
+		if !isKeptOff && matches && err == nil && isReadyNode(node) {
 			open = append(open, node.Name)
 		}
 	}
-	if len(open) == 0 {
-		return
-	}
+	return open
+}
+
+// schedule creates the missing pods of workloads.
+func (w *world) schedule() {
 	for _, a := range w.apps {
+		open := w.openNodes(a.pod("", a.owner))
+		if len(open) == 0 {
+			continue
+		}
 		count := 0
 		for _, o := range w.api.All(memapi.Pods) {
 			if pod := o.(*corev1.Pod); pod.Labels["app"] == a.name && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
@@ -194,7 +226,7 @@ func (w *world) schedule() {
 		}
 		for ; count < a.replicas && (a.owner != "Job" || !w.quiet); count++ {
 			w.serial++
-			w.addPod(a.name+"-"+strconv.Itoa(w.serial), open[w.rng.IntN(len(open))], a.owner, a.name, a.local)
+			w.addPod(a.name+"-"+strconv.Itoa(w.serial), open[w.rng.IntN(len(open))], a.owner, a)
 		}
 	}
 }
@@ -211,10 +243,40 @@ func (w *world) countBudgets() {
 			}
 		}
 		at := slices.IndexFunc(w.apps, func(a *app) bool { return a.name == budget.Name })
+		allowed := int32(max(0, healthy-w.apps[at].atLeast))
+		if w.apps[at].moves && !w.isCordoned(budget.Name) {
+			allowed = 0
+		}
 		memapi.Change(w.api, byCluster, budget, func(b *policyv1.PodDisruptionBudget) {
 			b.Status.ObservedGeneration = b.Generation
-			b.Status.DisruptionsAllowed = int32(max(0, healthy-w.apps[at].atLeast))
+			b.Status.DisruptionsAllowed = allowed
 		})
+	}
+}
+
+// isCordoned reports whether a node with a pod of an app is cordoned.
+func (w *world) isCordoned(app string) bool {
+	return slices.ContainsFunc(w.api.All(memapi.Pods), func(o memObject) bool {
+		pod := o.(*corev1.Pod)
+		node := w.node(pod.Spec.NodeName)
+		return pod.Labels["app"] == app && node != nil && node.Spec.Unschedulable
+	})
+}
+
+// hangs is the annotation of pods that never terminate.
+const hangs = "hangs"
+
+// hangPod lets a user delete a pod that does not terminate, for example because of a finalizer.
+func (w *world) hangPod(node string) {
+	for _, o := range slices.Clone(w.api.All(memapi.Pods)) {
+		if pod := o.(*corev1.Pod); pod.Spec.NodeName == node && mustLeave(pod) && pod.DeletionTimestamp == nil {
+			w.narrate("pod %s on %s does not terminate", pod.Name, node)
+			memapi.Change(w.api, byPeople, pod, func(p *corev1.Pod) {
+				p.Annotations = map[string]string{hangs: "yes"}
+				p.DeletionTimestamp = &metav1.Time{Time: w.now}
+			})
+			return
+		}
 	}
 }
 

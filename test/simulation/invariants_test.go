@@ -590,7 +590,9 @@ func (o *observer) keptPod(node string, seen *look) string {
 func mustLeave(pod *corev1.Pod) bool {
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	daemon := len(pod.OwnerReferences) == 1 && pod.OwnerReferences[0].Kind == "DaemonSet"
-	return !mirror && !daemon && pod.Status.Phase == corev1.PodRunning
+	// The replacement of a pod that tolerates everything would start on the cordoned node.
+	returns := len(pod.OwnerReferences) == 1 && len(pod.Spec.Tolerations) > 0 && pod.DeletionTimestamp == nil
+	return !mirror && !daemon && !returns && pod.Status.Phase == corev1.PodRunning
 }
 
 // checkClear checks that a permit is withdrawn only after the agent has responded, and never while the node reboots.
@@ -617,6 +619,7 @@ func (o *observer) checkNote(node *corev1.Node, before, after *v1alpha1.StorageC
 	}
 	note, permit := after.Status.Rollout, after.Spec.RebootPermit
 	previous := before.Status.Rollout
+	o.checkInVain(node.Name, previous, note)
 	if note != nil && note.Phase == v1alpha1.RolloutUpToDate && (previous == nil || previous.Phase != note.Phase) && o.clientNodeStood(seen, node.Name, awaitsBoot) {
 		o.w.fail("invariant 8: %s is up to date without settings that require a reboot: %s", node.Name, note.Message)
 	}
@@ -632,6 +635,22 @@ func (o *observer) checkNote(node *corev1.Node, before, after *v1alpha1.StorageC
 	}
 }
 
+// checkInVain is the part of invariant 18 about drains that time out. Without faults, none does after it has evicted a pod, except attempts that
+// cordon first.
+func (o *observer) checkInVain(name string, before, after *v1alpha1.RolloutStatus) {
+	if before == nil || after == nil || before.Phase != v1alpha1.RolloutDraining || after.Reason != v1alpha1.RolloutReasonDrainTimedOut || after.Evictions == 0 {
+		return
+	}
+	if before.HeldSince != nil {
+		o.attempts += int(after.Evictions)
+		return
+	}
+	o.inVain += int(after.Evictions)
+	if o.w.quiet && before.Since != nil && before.Since.After(o.w.calmAt) {
+		o.w.fail("invariant 18: %d pods of %s are evicted in vain: %s", after.Evictions, name, after.Message)
+	}
+}
+
 // checkEviction checks that the rollout evicts pods only from nodes that it has cordoned and that a drain can empty.
 func (o *observer) checkEviction(pod *corev1.Pod, seen *look) {
 	name := pod.Spec.NodeName
@@ -642,11 +661,26 @@ func (o *observer) checkEviction(pod *corev1.Pod, seen *look) {
 	if (cached == nil || !hasMark(cached)) && o.nodeStood(seen, name, func(n *corev1.Node) bool { return !hasMark(n) }) {
 		o.w.fail("invariant 18: pod %s is evicted from %s, which the rollout has not cordoned", pod.Name, name)
 	}
+	o.checkStuck(name, seen)
 	if !mustLeave(pod) {
 		o.w.fail("invariant 18: pod %s is evicted, but a drain must skip it", pod.Name)
 	}
 	if len(pod.OwnerReferences) == 1 && pod.OwnerReferences[0].Kind == "Job" {
 		o.w.fail("invariant 18: pod %s of a Job is evicted", pod.Name)
+	}
+}
+
+// stuckFor is the time after which a drain must not count on a terminating pod.
+const stuckFor = 6 * time.Minute
+
+// checkStuck checks that no pod is evicted from a node with a pod that has been terminating for long.
+func (o *observer) checkStuck(name string, seen *look) {
+	for _, object := range seen.pods {
+		pod := object.(*corev1.Pod)
+		if pod.Spec.NodeName == name && pod.Annotations[hangs] != "" && pod.DeletionTimestamp != nil &&
+			o.w.managerTime().Sub(pod.DeletionTimestamp.Time) > stuckFor {
+			o.w.fail("invariant 18: a pod is evicted from %s, whose pod %s does not terminate", name, pod.Name)
+		}
 	}
 }
 

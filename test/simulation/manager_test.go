@@ -82,6 +82,7 @@ func (w *world) startManager() *process {
 	drains := &drain.Runner{
 		Drainer: drain.Drainer{
 			Reader: live, Evictor: drain.PolicyEvictor{Client: forRollout}, DryRunEvictor: drain.PolicyEvictor{Client: forRollout, DryRun: true}, Concurrency: 1,
+			Now: w.managerTime,
 		},
 		Go: func(do func()) { p.evictions = append(p.evictions, do) },
 	}

@@ -30,6 +30,8 @@ type observer struct {
 	unmarked map[string]int
 	// steps counts the manager's changes to nodes: claims, cordons and changes of desired settings.
 	steps int
+	// inVain counts the evictions of drains that timed out, attempts the evictions of drains that cordoned first.
+	inVain, attempts int
 	// permits are the permits for each target of a StorageClientNode.
 	permits map[string]sets.Set[string]
 	// losses are the machines that were deleted while they had a permit.

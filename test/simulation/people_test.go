@@ -37,7 +37,9 @@ func (w *world) anyNode() (*corev1.Node, *machine) {
 func (w *world) causeMishap() {
 	node, m := w.anyNode()
 	name := node.Name
-	switch w.rng.IntN(27) {
+	switch w.rng.IntN(28) {
+	case 27:
+		w.hangPod(name)
 	case 0, 1:
 		w.narrate("a user cordons or uncordons %s", name)
 		w.changeNode(byPeople, name, func(n *corev1.Node) { n.Spec.Unschedulable = !n.Spec.Unschedulable })
@@ -297,7 +299,7 @@ func (w *world) endFaults() {
 			w.api.Remove(byPeople, o)
 		}
 	}
-	w.calmSince = w.writes
+	w.calmSince, w.calmAt = w.writes, w.now
 	w.noteKept()
 }
 
@@ -359,6 +361,9 @@ func (w *world) reconcileProfiles() {
 			}
 			if !open && again.IsZero() {
 				p.Spec.Rollout.Windows = nil
+			}
+			if slices.ContainsFunc(w.apps, func(a *app) bool { return a.moves }) {
+				p.Spec.Rollout.Drain.LookAhead = v1alpha1.LookAheadCordonFirst
 			}
 		})
 	}

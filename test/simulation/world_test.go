@@ -58,8 +58,9 @@ type world struct {
 	versions map[string]int
 	zones    int
 	serial   int
-	// quiet ends all faults.
-	quiet bool
+	// quiet ends all faults. calmAt is the time of their end.
+	quiet  bool
+	calmAt time.Time
 	// verbose keeps the log.
 	verbose bool
 	log     []string
@@ -274,6 +275,9 @@ func (w *world) anyRollout() v1alpha1.Rollout {
 	}
 	if w.chance(3) {
 		r.Drain.OnTimeout = v1alpha1.DrainWait
+	}
+	if w.chance(3) {
+		r.Drain.LookAhead = v1alpha1.LookAheadCordonFirst
 	}
 	r.Drain.Force, r.Drain.DeleteEmptyDirData = w.chance(2), w.chance(2)
 	if w.chance(2) {

@@ -93,8 +93,8 @@ func addPod(count *view.Pods, pod []corev1.Pod, options v1alpha1.Drain, budgets 
 		count.Remarks = append(count.Remarks, remarks)
 	}
 	for _, evicted := range evictable {
-		if kept := drain.KeptBy(evicted, budgets); kept != nil {
-			count.Kept = append(count.Kept, fmt.Sprintf("Node %s: %s; %s", evicted.Spec.NodeName, kept, outlooks[options.LookAhead]))
+		if blocker := drain.KeptBy(evicted, budgets); blocker != nil {
+			count.Kept = append(count.Kept, fmt.Sprintf("Node %s: %s; %s", evicted.Spec.NodeName, blocker, outlooks[options.LookAhead]))
 		}
 	}
 	return nil

@@ -37,8 +37,8 @@ type leaving struct {
 	// key is the key of a taint; for other marks, their kind and key.
 	key       string
 	inService bool
-	// since is the time of the mark, nil if the Node does not show it.
-	since *time.Time
+	// time is the time of the mark, nil if the Node does not show it.
+	time *time.Time
 }
 
 // leavingOf finds the mark by which others announce the removal of a node. Additional marks are a key, or key=value, of taints, annotations and
@@ -62,12 +62,12 @@ func (m leavingMark) find(node *corev1.Node, untunedTaint string) leaving {
 	matches := func(value string) bool { return m.Value == "" || m.Value == value }
 	for i := range node.Spec.Taints {
 		if t := &node.Spec.Taints[i]; m.Taint != "" && t.Key == m.Taint && matches(t.Value) && t.Key != untunedTaint {
-			return leaving{key: t.Key, since: timeOfTaint(t)}
+			return leaving{key: t.Key, time: timeOfTaint(t)}
 		}
 	}
 	for i := range node.Status.Conditions {
 		if c := &node.Status.Conditions[i]; m.Condition != "" && string(c.Type) == m.Condition && c.Status == corev1.ConditionTrue {
-			return leaving{key: "condition " + m.Condition, since: &c.LastTransitionTime.Time}
+			return leaving{key: "condition " + m.Condition, time: &c.LastTransitionTime.Time}
 		}
 	}
 	if value, found := node.Annotations[m.Annotation]; found && matches(value) {
@@ -95,7 +95,7 @@ func timeOfTaint(t *corev1.Taint) *time.Time {
 // first saw it.
 func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
 	isLeaving := mark.key != "" && !mark.inService
-	if !isLeaving || mark.since != nil {
+	if !isLeaving || mark.time != nil {
 		delete(s.leavingSince, node.UID)
 	}
 	if node.DeletionTimestamp != nil {
@@ -115,8 +115,8 @@ func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
 	switch {
 	case !isLeaving:
 		return nil
-	case mark.since != nil:
-		return mark.since
+	case mark.time != nil:
+		return mark.time
 	}
 	if _, known := s.leavingSince[node.UID]; !known {
 		s.leavingSince[node.UID] = s.Clock.Now()

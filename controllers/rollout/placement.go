@@ -43,8 +43,8 @@ func (s *scope) readManagers(ctx context.Context) (isRead bool, err error) {
 // takesManager reports whether a node runs a Ready Pod of the manager, or the scheduler may place the Pod of the manager's node on it. It is false
 // for all nodes, including the manager's, if the Pod is unknown.
 func (s *scope) takesManager(node *corev1.Node) bool {
-	own := slices.IndexFunc(s.managers.pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName == s.ManagerNode })
-	return own >= 0 && (accepts(node, &s.managers.pods[own]) || node.Name == s.ManagerNode ||
+	index := slices.IndexFunc(s.managers.pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName == s.ManagerNode })
+	return index >= 0 && (accepts(node, &s.managers.pods[index]) || node.Name == s.ManagerNode ||
 		slices.ContainsFunc(s.managers.pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName == node.Name && agentpod.IsReady(&pod) }))
 }
 

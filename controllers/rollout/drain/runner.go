@@ -212,7 +212,7 @@ func (r *Runner) startRun(name string, pods []*corev1.Pod, options v1alpha1.Drai
 	})
 }
 
-// findFirst returns the pods that a run may evict: with CordonFirst, only those that budgets keep, as long as there are any. Pods whose owners keep
+// findFirst returns the pods that a run may evict: with CordonFirst, only the pods that budgets keep, if there are any. Pods whose owners keep
 // them until the others are gone do not count. It returns none if the server did not respond in time.
 func (r *Runner) findFirst(ctx context.Context, pods []*corev1.Pod, options v1alpha1.Drain, known *budgets) []*corev1.Pod {
 	if options.LookAhead != v1alpha1.LookAheadCordonFirst {
@@ -220,12 +220,12 @@ func (r *Runner) findFirst(ctx context.Context, pods []*corev1.Pod, options v1al
 	}
 	bounded, cancel := context.WithTimeout(ctx, evictionTimeout)
 	defer cancel()
-	held := r.tryEvictions(bounded, pods, options, known)
+	blockers := r.tryEvictions(bounded, pods, options, known)
 	if bounded.Err() != nil {
 		return nil
 	}
 	first := slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool {
-		_, isKept := held[pod.UID]
+		_, isKept := blockers[pod.UID]
 		return !isKept || isLast(pod)
 	})
 	if len(first) == 0 {

@@ -47,6 +47,15 @@ const (
 	ClientVAST Client = "VAST"
 )
 
+// NconnectRejection explains why volumes of the client must not get nconnect from a rule. Empty if they may. Source: check_nconnect in
+// src/nfsv3mountscript.sh of Azure/AZNFS-mount; Azure Blob, NFS 3.0 known issues.
+func (c Client) NconnectRejection() string {
+	if c == ClientAZNFS {
+		return "mount.aznfs rejects nconnect on kernels without Azure's patch, and without mount.aznfs directory listings are wrong"
+	}
+	return ""
+}
+
 // Source describes the storage of a volume.
 type Source struct {
 	// Driver is the driver of the Volume.
@@ -199,9 +208,28 @@ func rowsOf(name string) []*row {
 	return nil
 }
 
+// rows returns the rows of the volume's driver. Users choose the names of some drivers; then the attributes identify the driver. No other
+// driver than democratic-csi sets node_attach_driver and provisioner_driver.
+func (v Volume) rows() []*row {
+	rows, name := rowsOf(v.Driver), ""
+	switch isOfKubernetes := strings.HasSuffix(v.Driver, ".csi.k8s.io"); {
+	case rows != nil || v.Driver == "":
+	case v.attribute("node_attach_driver") != "" && v.attribute("provisioner_driver") != "":
+		name = "org.democratic-csi.*"
+	case isOfKubernetes && v.attribute("server") != "" && v.attribute("share") != "":
+		name = "nfs.csi.k8s.io"
+	case isOfKubernetes && uncServer.in(v) != "":
+		name = "smb.csi.k8s.io"
+	}
+	if name != "" {
+		rows = rowsByDriver[name]
+	}
+	return rows
+}
+
 // row returns the row of the volume. Callers must not change it.
 func (v Volume) row() *row {
-	for _, r := range rowsOf(v.Driver) {
+	for _, r := range v.rows() {
 		if r.selector.matches == nil || r.selector.matches(v) {
 			return r
 		}

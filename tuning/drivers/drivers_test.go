@@ -277,3 +277,37 @@ func TestMayBeCloned(t *testing.T) {
 		}
 	}
 }
+
+func TestDriversWithNamesThatUsersChoose(t *testing.T) {
+	democratic := func(kind string) map[string]string {
+		return map[string]string{"node_attach_driver": kind, "provisioner_driver": "freenas-api-" + kind, "server": "192.0.2.20", "share": "/mnt/tank/pvc-1"}
+	}
+	nfsShare, smbShare := map[string]string{"server": "192.0.2.5", "share": "/pool", "subdir": "pvc-3"}, map[string]string{"source": "//192.0.2.9/s"}
+	for name, test := range map[string]struct {
+		volume   Volume
+		protocol v1alpha1.VolumeProtocol
+		server   string
+		reads    step
+	}{
+		"democratic-csi, NFS":        {Volume{Driver: "nfs", Attributes: democratic("nfs")}, nfs, "192.0.2.20", atStage},
+		"democratic-csi, SMB":        {Volume{Driver: "smb-democratic-csi-truenas", Attributes: democratic("smb")}, smb, "192.0.2.20", atStage},
+		"democratic-csi, iSCSI":      {Volume{Driver: "truenas.example.com", Attributes: democratic("iscsi")}, block, "", atStage},
+		"democratic-csi, no client":  {Volume{Driver: "zfs", Attributes: democratic("zfs-local")}, "", "", ""},
+		"democratic-csi, its name":   {Volume{Driver: "org.democratic-csi.nfs", Attributes: democratic("nfs")}, nfs, "192.0.2.20", atStage},
+		"a second csi-driver-nfs":    {Volume{Driver: "nfs2.csi.k8s.io", Attributes: nfsShare}, nfs, "192.0.2.5", atPublish},
+		"a second csi-driver-smb":    {Volume{Driver: "smb-b.csi.k8s.io", Attributes: smbShare}, smb, "192.0.2.9", atStage},
+		"one attribute alone":        {Volume{Driver: "x", Attributes: map[string]string{"node_attach_driver": "nfs"}}, "", "", ""},
+		"no attributes":              {Volume{Driver: "nfs2.csi.k8s.io"}, "", "", ""},
+		"another domain":             {Volume{Driver: "nfs2.example.com", Attributes: nfsShare}, "", "", ""},
+		"a driver of the table":      {Volume{Driver: "efs.csi.aws.com", Attributes: democratic("smb")}, nfs, "", atPublish},
+		"no driver":                  {Volume{Attributes: democratic("nfs")}, "", "", ""},
+		"a host path in other words": {Volume{Driver: "hostpath.csi.k8s.io", Attributes: map[string]string{"kind": "fast"}}, "", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := test.volume.Source()
+			if source.Protocol != test.protocol || source.Server != test.server || test.volume.row().reads != test.reads || source.Driver != test.volume.Driver {
+				t.Errorf("got %+v, read %s", source, test.volume.row().reads)
+			}
+		})
+	}
+}

@@ -126,7 +126,7 @@ var (
 	sorted   = optionChange{"sorted alphabetically, without duplicates", func(_ Volume, list []string) []string { return sortedList(list) }}
 	azureNFS = optionChange{"sorted with vers=4, minorversion=1, sec=sys; actimeo=30 and noresvport if missing", azureNFSList}
 	azureSMB = optionChange{"unchanged, then file_mode, dir_mode, mfsymlinks, nosharesock and actimeo=30 if missing", azureSMBList}
-	blobNFS  = optionChange{"sorted with sec=sys, vers=3, nolock", func(_ Volume, list []string) []string {
+	blobNFS  = optionChange{"sorted with sec=sys, vers=3, nolock; rules never add nconnect", func(_ Volume, list []string) []string {
 		return sortedList(append(slices.Clone(list), "sec=sys,vers=3,nolock"))
 	}}
 	vsphereNFS = appended("hard", "sec=sys", "vers=4", "minorversion=1")

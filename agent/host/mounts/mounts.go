@@ -269,7 +269,7 @@ func splitSource(line mountLine) (server, export string) {
 	return "", ""
 }
 
-// serverName returns the name of the server in reports. Each local port of a tunnel leads to another file system, so it is a server of its own.
+// serverName returns the name of the server in reports. Each local port of a tunnel leads to another file system, so it counts as a separate server.
 func serverName(line mountLine) string {
 	name, _ := splitSource(line)
 	if port := optionValue(line.super, "port"); isNFS(line.fsType) && port != "" && port != "0" && isLoopback(cmp.Or(optionValue(line.super, "addr"), name)) {

@@ -3,6 +3,7 @@ package judge
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -82,9 +83,14 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 		out.conflicts = append(out.conflicts, d.message)
 		out.options = t.keepCurrentValue(out.options, current, d.option)
 	}
-	if t.keepsNconnect {
+	if rejection := t.Source().Client.NconnectRejection(); t.keepsNconnect || rejection != "" {
 		for _, w := range winners {
-			if setsNconnect(w.option) {
+			switch {
+			case !setsNconnect(w.option):
+			case rejection != "":
+				out.keptValues = append(out.keptValues, keptValue{mountoptions.Difference{Option: "nconnect", Desired: strings.TrimPrefix(w.option, "nconnect="),
+					Observed: nconnectOf(original), Message: rejection, Weaker: true}, w.rule.profile.Name, w.rule.OnConflict})
+			default:
 				out.options = t.keepCurrentValue(out.options, current, w.option)
 			}
 		}
@@ -123,6 +129,14 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 // keepCurrentValue sets an option of a list to its value in current.
 func (t target) keepCurrentValue(list, current []string, option string) []string {
 	return t.options.MergeProtected(t.ProtectedOptions(), list, t.rivalsIn(current, option), v1alpha1.ConflictUseProfile, nil).Options
+}
+
+// nconnectOf returns the number of connections in mount options. Unset if they have none.
+func nconnectOf(options []string) string {
+	if n, isSet := mountoptions.Nconnect(options); isSet {
+		return strconv.Itoa(n)
+	}
+	return "unset"
 }
 
 func setsNconnect(option string) bool { return strings.HasPrefix(option, "nconnect=") }

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -221,5 +222,35 @@ func TestMergesAreCachedByDriver(t *testing.T) {
 		if diff := cmp.Diff(test.want, d.Options); diff != "" {
 			t.Errorf("%+v (-want +got), message %q:\n%s", test.source.CSI, d.Message, diff)
 		}
+	}
+}
+
+// Azure Blob's NFS client rejects nconnect, or lists directories wrongly with it. Other options of the rule still apply.
+func TestAzureBlobNeverGetsNconnect(t *testing.T) {
+	all := profiles(onClass("p", "nconnect=4", "actimeo=60"))
+	for name, test := range map[string]struct {
+		protocol string
+		options  []string
+		want     []string
+	}{
+		"no options":                {"nfs", nil, []string{"actimeo=60"}},
+		"by mount.aznfs":            {"aznfs", []string{"hard"}, []string{"hard", "actimeo=60"}},
+		"the volume's own nconnect": {"nfsv3", []string{"nconnect=2"}, []string{"nconnect=2", "actimeo=60"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := byCSI("blob.csi.azure.com", "rg#a#c", map[string]string{"protocol": test.protocol})
+			d := Volume(Input{Volume: sourced(test.options, source), Profiles: all})
+			if diff := cmp.Diff(test.want, d.Options); diff != "" {
+				t.Errorf("options (-want +got), message %q:\n%s", d.Message, diff)
+			}
+			done := Volume(Input{Volume: sourced(test.want, source), Profiles: all})
+			if kept := strings.Join(done.Exceptions["p"], "; "); done.Action != ActionNone || !strings.Contains(kept, "mount.aznfs rejects nconnect") {
+				t.Errorf("got action %s and exceptions %q once it has them", done.Action, kept)
+			}
+		})
+	}
+	other := sourced(nil, byCSI("file.csi.azure.com", "", map[string]string{"protocol": "nfs"}))
+	if d := Volume(Input{Volume: other, Profiles: all}); !slices.Contains(d.Options, "nconnect=4") {
+		t.Errorf("got options %v of Azure Files, want nconnect", d.Options)
 	}
 }

@@ -1,6 +1,7 @@
 package advice
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -129,10 +130,9 @@ var cases = map[string]struct {
 		"spec.node.sysctls[net.ipv4.tcp_rmem]: on worker-1, number 3 decreases from the node's original 33554432 to 16777216: declare it in sysctlsAtLeast",
 		input(sysctl("net.ipv4.tcp_rmem", "4096 1048576 16777216"), reports("sysctl/net.ipv4.tcp_rmem", "4096 131072 6291456"), worker)},
 	"metadata-on-nfs41": {input(nfs("vers=4.1")), "NFSv4.1 takes 25 to 75 % longer", input(nfs("vers=3"))},
-	"mtu":               {input(driver(tridentDriver, "hard")), "MTU of clients at 1,500", input(driver("nfs.csi.k8s.io", "hard"))},
 	"nconnect-kernel":   {input(nfs("nconnect=4"), node("old", "4.18.0-553.el8", gib)), "fail on old (4.18.0-553.el8)", input(nfs("nconnect=4"), node("new", "5.3.0", gib))},
 	"nconnect-single":   {input(driver(azureFilesDriver, "nconnect=8")), "more than 4 do not help on Azure Files", input(nfs("nconnect=1"))},
-	"nconnect-slots":    {input(nfs("nconnect=8"), slots(intstr.FromInt32(128))), "is 128, but the vendor's table recommends 512 for nconnect=8", input(nfs("nconnect=8"), slots(intstr.FromString("FromNconnect")))},
+	"nconnect-slots":    {input(nfs("nconnect=8"), slots(intstr.FromInt32(64))), "is 64, but each of the 8 connections can carry 128 requests", input(nfs("nconnect=8"), slots(intstr.FromInt32(128)))},
 	"next-mount-only":   {input(xfs("noatime", "logbsize=256k")), "spec.volumes[0].mountOptions[1]: takes effect only after", input(xfs("noatime"))},
 	"nocto-meaning":     {input(nfs("nocto")), "may still be read from the cache after it is opened", input(picked("nocto"))},
 	"option-default":    {input(xfs("logbufs=8", "logbsize=256k")), "spec.volumes[0].mountOptions[0]: has no effect: current kernels do this", input(xfs("logbufs=4"))},
@@ -307,7 +307,7 @@ func TestLoads(t *testing.T) {
 }
 
 func TestForNodeCoversOnlyTheFieldsForNodes(t *testing.T) {
-	in := input(nfs("intr", "nconnect=8"), slots(intstr.FromInt32(128)), sysctl("net.ipv4.tcp_rmem", "1048576 8388608 16777216"))
+	in := input(nfs("intr", "nconnect=8"), slots(intstr.FromInt32(64)), sysctl("net.ipv4.tcp_rmem", "1048576 8388608 16777216"))
 	var got []string
 	for _, a := range ForNode(in.Profile, Node{Name: "this machine", Kernel: "6.1.0", Memory: 16 * gib, Sockets: 300}) {
 		got = append(got, a.ID)
@@ -317,6 +317,28 @@ func TestForNodeCoversOnlyTheFieldsForNodes(t *testing.T) {
 	}
 	if want := []string{"nconnect-slots", "tcp-minimum", "tcp-buffers"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Some number of slots raises no warning, whatever nconnect is.
+func TestANumberOfSlotsHasNoWarning(t *testing.T) {
+	for n := 1; n <= 16; n++ {
+		in := input(nfs(v1alpha1.MountOption(fmt.Sprintf("nconnect=%d", n))), slots(intstr.FromInt32(128)))
+		for _, a := range For(in) {
+			if a.Severity != v1alpha1.SeverityInfo {
+				t.Errorf("nconnect=%d: got %s %s", n, a.ID, a.Text)
+			}
+		}
+	}
+}
+
+// A request that is smaller than the chunk has no remainder of a chunk.
+func TestARequestSmallerThanTheChunk(t *testing.T) {
+	in := input(nfs("rsize=196608"))
+	in.Profile.Annotations = map[string]string{v1alpha1.ServerChunkAnnotation: "512"}
+	i := slices.IndexFunc(For(in), func(a v1alpha1.Advice) bool { return a.ID == "server-chunk" })
+	if i < 0 || !strings.HasSuffix(For(in)[i].Text, "196608 bytes does not fit the server's chunks of 512 KiB: some requests reach into two chunks") {
+		t.Errorf("got %+v", For(in))
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/mountoptions"
-	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -25,7 +24,6 @@ const (
 	readOnlyMany = "ReadOnlyMany"
 
 	azureFilesDriver = "file.csi.azure.com"
-	tridentDriver    = "csi.trident.netapp.io"
 )
 
 // isPicked reports whether the rule selects volumes deliberately: by label, or only read-only volumes.
@@ -90,16 +88,6 @@ func metadataOnNFS41(s *scope) []finding {
 	return found
 }
 
-func mtu(s *scope) []finding {
-	for i := range s.volumes {
-		if slices.Contains(s.volumes[i].Selector.Drivers, tridentDriver) {
-			return []finding{{"", "if the volumes are on Azure NetApp Files, keep the MTU of clients at 1,500: the path to the service does not " +
-				"accept larger packets"}}
-		}
-	}
-	return nil
-}
-
 func nconnectKernel(s *scope) []finding {
 	old := s.nodesOlderThan(5, 3)
 	if len(old) == 0 {
@@ -148,15 +136,10 @@ func (s *scope) largestNconnect() int {
 
 func nconnectSlots(s *scope) []finding {
 	slots, nconnect := s.slots(), s.largestNconnect()
-	fitting := nodesettings.SlotsFor(nconnect)
-	if slots == 0 || nconnect == 0 || int64(fitting) == slots {
+	if slots == 0 || nconnect == 0 || slots >= anfPerConnection {
 		return nil
 	}
-	if fitting == 0 {
-		return []finding{{fieldSlots, fmt.Sprintf("is %d, but the vendor's table ends at nconnect=8, and %d is declared", slots, nconnect)}}
-	}
-	return []finding{{fieldSlots, fmt.Sprintf("is %d, but the vendor's table recommends %d for nconnect=%d: use FromNconnect", slots, fitting,
-		nconnect)}}
+	return []finding{{fieldSlots, fmt.Sprintf("is %d, but each of the %d connections can carry %d requests", slots, nconnect, anfPerConnection)}}
 }
 
 func slotsPerConnection(s *scope) []finding {
@@ -292,8 +275,11 @@ func serverChunk(s *scope) []finding {
 	var found []finding
 	check := func(at string, bytes int64) {
 		if chunk := kib * 1024; bytes%chunk != 0 && chunk%bytes != 0 {
-			found = append(found, finding{at, fmt.Sprintf("%d bytes does not fit the server's chunks of %d KiB: each request leaves %d KiB "+
-				"outside the data that the server has read ahead", bytes, kib, bytes%chunk/1024)})
+			effect := fmt.Sprintf("each request leaves %d KiB outside the data that the server has read ahead", bytes%chunk/1024)
+			if bytes < chunk {
+				effect = "some requests reach into two chunks"
+			}
+			found = append(found, finding{at, fmt.Sprintf("%d bytes does not fit the server's chunks of %d KiB: %s", bytes, kib, effect)})
 		}
 	}
 	for _, rule := range s.rulesOf(mountoptions.NFS) {

@@ -17,6 +17,10 @@ const (
 	busyTrips   = 20
 	slowTrips   = 2
 	slowMillis  = 5
+	// fullConnection is the number of bytes per second of a connection that is full, inFlightWhenFull the number of its requests.
+	fullConnection   = 400 << 20
+	inFlightWhenFull = 8
+	maxNconnect      = 16
 )
 
 // bottlenecks exclude each other unless they are independent: an earlier one explains the later ones.
@@ -107,19 +111,12 @@ func packetLoss(s Sample) (Finding, bool) {
 	}
 	// An older agent reports the segments of all connections of the node: too many for the requests.
 	isOwn := s.Network.OutSegments <= 1000+4*sends+bytes/500
-	lost := isOwn && s.Network.Retransmitted >= 5 && out > lossOut || s.Network.OutOfOrder >= 20 && in > lossIn
+	lost := isOwn && (s.Network.Retransmitted >= 5 && out > lossOut || s.Network.OutOfOrder >= 20 && in > lossIn)
 	return Finding{
 		Seen:   fmt.Sprintf("%.1f %% of the segments were retransmitted, %.1f %% arrived out of order", out*100, in*100),
 		Effect: "check interfaces and switches for errors, and the MTU; no client setting will help",
 	}, lost
 }
-
-const (
-	// fullConnection is the number of bytes per second of a connection that is full, inFlightWhenFull the number of its requests.
-	fullConnection   = 400 << 20
-	inFlightWhenFull = 8
-	maxNconnect      = 16
-)
 
 func fewConnections(s Sample) (Finding, bool) {
 	declared, _ := s.number("nconnect")

@@ -139,6 +139,9 @@ func TestFor(t *testing.T) {
 		"lost by others on the node": {nfs("NFSv4.1", func(s *Sample) {
 			s.Network = counters.Network{InSegments: 50e6, OutSegments: 50e6, Retransmitted: 5e5}
 		}), ""},
+		"lost by others on the way to the node": {nfs("NFSv4.1", func(s *Sample) {
+			s.Network = counters.Network{InSegments: 50e6, OutSegments: 50e6, OutOfOrder: 5e6}
+		}), ""},
 		"busy, or the tunnel hides the network": {nfs("NFSv4.1", timing(0.2, 5.5, 0.045), func(s *Sample) { s.Server = "[::1]" }), ""},
 		"one request is in progress":            {nfs("NFSv4.1", func(s *Sample) { s.Connections[0].InFlight = 1 }), ""},
 		"two introductions": {nfs("NFSv4.1", func(s *Sample) {

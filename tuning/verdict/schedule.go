@@ -1,6 +1,9 @@
 package verdict
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Schedule returns the passes to run in order: round by round, on the nodes in turn. The seed determines the order of the arms. On
 // each node, each arm is first, second or last at most once more often than another arm, and follows the candidate equally often. A longer schedule starts with the shorter
@@ -33,43 +36,34 @@ type orderer struct {
 	draw     random
 	square   [][3]Arm
 	mirrored bool
-	// first is the position of the candidate in the first round of the next square.
-	first   int
-	started bool
+	// rotation is the number of orders by which the next square is rotated.
+	rotation int
+	started  bool
 }
 
 func (o *orderer) next() [3]Arm {
 	if !o.started {
-		o.mirrored, o.first, o.started = o.draw.below(2) == 1, o.draw.below(3), true
+		o.mirrored, o.rotation, o.started = o.draw.below(2) == 1, (1+o.draw.below(3))%3, true
 	}
 	if len(o.square) == 0 {
-		// The candidate's positions are 2, 0 and 1. A trial that starts with the candidate ends each square with it.
-		last, start, middle := latinSquare(o.mirrored)
-		switch {
-		case o.first == 0:
-			o.square = [][3]Arm{start, middle, last}
-		case o.first == 1:
-			o.square = [][3]Arm{middle, last, start}
-		default:
-			o.square = [][3]Arm{last, start, middle}
+		square := latinSquare(o.mirrored)
+		o.square, o.mirrored = slices.Concat(square[o.rotation:], square[:o.rotation]), !o.mirrored
+		// A trial that starts with the candidate ends each square with it. In all others, the two orders stay together.
+		if o.rotation != 1 {
+			o.rotation = (2 + o.draw.below(2)) % 3
 		}
-		if o.first != 0 {
-			o.first = 1 + o.draw.below(2)
-		}
-		o.mirrored = !o.mirrored
 	}
 	order := o.square[0]
 	o.square = o.square[1:]
 	return order
 }
 
-// latinSquare returns the three orders of a Latin square, by the position of the candidate.
-func latinSquare(mirrored bool) (last, start, middle [3]Arm) {
-	one, other := Before, Again
+// latinSquare returns the three orders of a Latin square. The candidate's positions are last, first and second.
+func latinSquare(mirrored bool) [][3]Arm {
 	if mirrored {
-		one, other = Again, Before
+		return [][3]Arm{{Again, Before, After}, {After, Again, Before}, {Before, After, Again}}
 	}
-	return [3]Arm{one, other, After}, [3]Arm{After, one, other}, [3]Arm{other, After, one}
+	return [][3]Arm{{Before, Again, After}, {After, Before, Again}, {Again, After, Before}}
 }
 
 // random is SplitMix64: the same seed gives the same numbers in every release.

@@ -37,7 +37,7 @@ func decideOutcome(v Verdict, goal Goal, fewest int) (Outcome, string) {
 	case len(longer) > 0:
 		return Worse, "Worse: " + inWords(longer) + although(fewer)
 	case len(worse) > 0:
-		return Worse, "Worse: " + inWords(worse) + "." + onTimes(times)
+		return Worse, "Worse: " + inWords(worse) + "."
 	case len(better) > 0 && !slower:
 		return Better, "Better: " + inWords(better) + although(increased)
 	case len(fewer) > 0 && len(increased) == 0:
@@ -171,14 +171,6 @@ func number(f float64) string {
 		return "0"
 	}
 	return strconv.FormatFloat(f, 'g', 2, 64)
-}
-
-// onTimes returns a note about undecided times if counts have decided the verdict.
-func onTimes(times []Result) string {
-	if len(times) > 0 && len(of(times, Undecided)) == len(times) {
-		return " Times are undecided."
-	}
-	return ""
 }
 
 func whyUndecided(undecided []Result) string {

@@ -30,7 +30,7 @@ func poison(o client.Object, suffix bool) {
 	namespace, name, uid, labels, owners := o.GetNamespace(), o.GetName(), o.GetUID(), o.GetLabels(), o.GetOwnerReferences()
 	annotations := maps.Clone(o.GetAnnotations())
 	original := o.DeepCopyObject()
-	hostile.Fill(reflect.ValueOf(o).Elem(), suffix, 9)
+	hostile.Fill(reflect.ValueOf(o).Elem(), hostile.Text, suffix, 9)
 	o.SetNamespace(namespace)
 	o.SetName(name)
 	o.SetUID(uid)
@@ -53,7 +53,7 @@ func poison(o client.Object, suffix bool) {
 	case *corev1.PersistentVolume:
 		// A volume has one source.
 		spec := &original.(*corev1.PersistentVolume).Spec
-		hostile.Fill(reflect.ValueOf(&spec.PersistentVolumeSource).Elem(), suffix, 0)
+		hostile.Fill(reflect.ValueOf(&spec.PersistentVolumeSource).Elem(), hostile.Text, suffix, 0)
 		o.Spec.PersistentVolumeSource, o.Spec.ClaimRef, o.Spec.VolumeMode = spec.PersistentVolumeSource, spec.ClaimRef, nil
 		o.Status.Phase, o.Spec.StorageClassName = corev1.VolumeBound, ""
 	}
@@ -101,7 +101,7 @@ func respond() interceptor.Funcs {
 	status.Samples = []v1alpha1.TrialSample{nodeSample("n1", listSample("GETATTR", 16387)), {Node: "n2"}}
 	status.Results = make([]v1alpha1.TrialResult, 2)
 	status.Results[0].Decides = true
-	hostile.Fill(reflect.ValueOf(&status).Elem(), false, 9)
+	hostile.Fill(reflect.ValueOf(&status).Elem(), hostile.Text, false, 9)
 	return fakeManager(standing("", hostile.Text, hostile.Text, 0), status)
 }
 
@@ -173,7 +173,7 @@ func TestAWatchPrintsNoControlCharacters(t *testing.T) {
 	tree := view.Tree{Name: hostile.Text, Summary: hostile.Text, LimitedBy: hostile.Text, Notes: []string{hostile.Text}, Matched: 1, Lost: []v1alpha1.LostNode{{Name: hostile.Text, Reason: hostile.Text, Message: hostile.Text}}}
 	tree.Nodes = make([]overview.Standing, 3)
 	for i := range tree.Nodes {
-		hostile.Fill(reflect.ValueOf(&tree.Nodes[i]).Elem(), false, 5)
+		hostile.Fill(reflect.ValueOf(&tree.Nodes[i]).Elem(), hostile.Text, false, 5)
 	}
 	screen := func() (view.Screen, bool) { return view.Screen{Width: 80, Height: 24, Colour: true}, true }
 	var out strings.Builder

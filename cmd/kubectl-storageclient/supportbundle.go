@@ -39,8 +39,8 @@ func supportBundleCommand(env *environment) *cobra.Command {
 		Use:   "support-bundle",
 		Short: "Collect diagnostics for support in one archive",
 		Long: "Collect profiles, StorageClientNodes, Nodes, volumes, events, logs of the manager and of agents, and the recorded state of the " +
-			"rollout in one .tar.gz archive. The command reads no Secret. It replaces IP addresses, servers, and mount sources with pseudonyms. " +
-			"Review the archive before you send it.",
+			"rollout in one .tar.gz archive. The archive contains only the fields of a list. It contains pseudonyms instead of names, addresses, " +
+			"servers, and mount sources, and numbers instead of free texts. The command reads no Secret. Review the archive before you send it.",
 		Example: "  # Write storage-client-support-TIME.tar.gz into the current directory\n" +
 			"  kubectl storageclient support-bundle\n\n" +
 			"  # Choose the file\n" +
@@ -52,7 +52,7 @@ func supportBundleCommand(env *environment) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "",
 		"File to write, or - for standard output. Default: storage-client-support-TIME.tar.gz in the current directory")
-	cmd.Flags().BoolVar(&noRedact, "no-redact", false, "Do not replace addresses, servers, and mount sources")
+	cmd.Flags().BoolVar(&noRedact, "no-redact", false, "Do not replace names, addresses, servers, and mount sources")
 	return cmd
 }
 
@@ -106,19 +106,19 @@ func (c *collector) collect(ctx context.Context) error {
 	if err := c.client.List(ctx, &profiles); err != nil {
 		return fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
-	c.AddYAML("profiles.yaml", trimAll(c, "profiles", profiles.Items, c.Redactor.TrimProfile))
+	addAll[*v1alpha1.StorageClientProfile](c, "profiles.yaml", "profile", "profiles", profiles.Items)
 	var clientNodes v1alpha1.StorageClientNodeList
 	if c.list(ctx, "StorageClientNodes", &clientNodes) {
 		c.clientNodes = clientNodes.Items
-		c.AddYAML("storageclientnodes.yaml", trimAll(c, "StorageClientNodes", clientNodes.Items, c.Redactor.TrimClientNode))
+		addAll[*v1alpha1.StorageClientNode](c, "storageclientnodes.yaml", "node", "StorageClientNodes", clientNodes.Items)
 	}
 	var nodes corev1.NodeList
 	if c.list(ctx, "Nodes", &nodes) {
-		c.AddYAML("nodes.yaml", trimAll(c, "Nodes", nodes.Items, bundle.TrimNode))
+		addAll[*corev1.Node](c, "nodes.yaml", "node", "Nodes", nodes.Items)
 	}
 	var volumes corev1.PersistentVolumeList
 	if c.list(ctx, "PersistentVolumes", &volumes) {
-		c.AddYAML("persistentvolumes.yaml", trimAll(c, "PersistentVolumes", volumes.Items, c.Redactor.TrimVolume))
+		addAll[*corev1.PersistentVolume](c, "persistentvolumes.yaml", "volume", "PersistentVolumes", volumes.Items)
 	}
 	c.collectVolumeStates(ctx)
 	c.collectOperator(ctx)
@@ -138,7 +138,7 @@ func (c *collector) collectVolumeStates(ctx context.Context) {
 		c.AddMissing("states of volumes", err)
 		return
 	}
-	c.AddYAML("volumes-judged.yaml", listed)
+	c.AddYAML("volumes-judged.yaml", "", listed)
 }
 
 func (c *collector) list(ctx context.Context, description string, list client.ObjectList, options ...client.ListOption) bool {
@@ -149,39 +149,42 @@ func (c *collector) list(ctx context.Context, description string, list client.Ob
 	return err == nil
 }
 
-// trimAll trims the first maxObjects objects by name.
-func trimAll[O, T any](c *collector, description string, objects []O, trim func(*O) T) []T {
+// addAll adds the first maxObjects objects by name, and registers their names as names of a kind.
+func addAll[P interface {
+	*O
+	client.Object
+}, O any](c *collector, file, kind, description string, objects []O) {
 	if rest := len(objects) - maxObjects; rest > 0 {
-		c.AddMissing(description, fmt.Errorf("%d more than the first %d", rest, maxObjects))
+		c.AddNote(description, fmt.Sprintf("%d more than the first %d", rest, maxObjects))
+		objects = objects[:maxObjects]
 	}
-	out := []T{}
-	for i := range objects[:min(len(objects), maxObjects)] {
-		out = append(out, trim(&objects[i]))
+	for i := range objects {
+		c.Redactor.Name(kind, P(&objects[i]).GetName())
 	}
-	return out
+	c.AddYAML(file, "", objects)
 }
 
 // collectOperator adds the state of the operator's workloads and of the rollout.
 func (c *collector) collectOperator(ctx context.Context) {
-	var workloads []bundle.Workload
+	var workloads []any
 	var deployment appsv1.Deployment
 	if c.get(ctx, "the manager's Deployment", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, &deployment) {
-		workloads = append(workloads, bundle.TrimDeployment(&deployment))
+		workloads = append(workloads, deployment)
 	}
 	var daemonSet appsv1.DaemonSet
 	if c.get(ctx, "the agent's DaemonSet", v1alpha1.AgentNamespace, v1alpha1.AgentDaemonSet, &daemonSet) {
-		workloads = append(workloads, bundle.TrimDaemonSet(&daemonSet))
+		workloads = append(workloads, daemonSet)
 	}
-	c.AddYAML("operator.yaml", map[string]any{"plugin": readVersion(), "workloads": workloads})
-	for _, name := range []string{v1alpha1.BudgetConfigMap, v1alpha1.FailuresConfigMap} {
+	c.AddYAML("operator.yaml", "", map[string]any{"plugin": readVersion(), "workloads": workloads})
+	for name, class := range map[string]string{v1alpha1.BudgetConfigMap: "node=json", v1alpha1.FailuresConfigMap: "profile=json"} {
 		var configMap corev1.ConfigMap
 		if c.get(ctx, "ConfigMap "+name, v1alpha1.ManagerNamespace, name, &configMap) {
-			c.AddYAML("configmaps/"+name+".yaml", configMap.Data)
+			c.AddYAML("configmaps/"+name+".yaml", class, configMap.Data)
 		}
 	}
 	var lease coordinationv1.Lease
 	if c.get(ctx, "the manager's Lease", v1alpha1.ManagerNamespace, v1alpha1.ManagerLease, &lease) {
-		c.AddYAML("lease.yaml", lease.Spec)
+		c.AddYAML("lease.yaml", "", lease.Spec)
 	}
 }
 
@@ -199,25 +202,20 @@ func (c *collector) collectEvents(ctx context.Context) {
 	if !c.list(ctx, "events", &events) {
 		return
 	}
-	var operatorEvents []bundle.Event
-	for i := range events.Items {
-		if event, isOperatorEvent := bundle.TrimEvent(&events.Items[i]); isOperatorEvent {
-			operatorEvents = append(operatorEvents, event)
-		}
-	}
-	slices.SortStableFunc(operatorEvents, func(a, b bundle.Event) int { return b.LastSeen.Compare(a.LastSeen.Time) })
+	operatorEvents := slices.DeleteFunc(events.Items, func(e corev1.Event) bool { return !bundle.IsOperatorEvent(&e) })
+	slices.SortStableFunc(operatorEvents, func(a, b corev1.Event) int { return bundle.LastSeen(&b).Compare(bundle.LastSeen(&a)) })
 	if rest := len(operatorEvents) - maxEvents; rest > 0 {
-		c.AddMissing("events", fmt.Errorf("%d older than the last %d", rest, maxEvents))
+		c.AddNote("events", fmt.Sprintf("%d older than the last %d", rest, maxEvents))
 		operatorEvents = operatorEvents[:maxEvents]
 	}
-	c.AddYAML("events.yaml", operatorEvents)
+	c.AddYAML("events.yaml", "", operatorEvents)
 }
 
 // collectLogs adds the logs of all managers and of maxAgentLogs agents, failing nodes first.
 func (c *collector) collectLogs(ctx context.Context) {
 	var managers, agents corev1.PodList
 	if c.list(ctx, "the manager's Pods and logs", &managers, client.InNamespace(v1alpha1.ManagerNamespace)) {
-		c.AddYAML("pods/manager.yaml", trimAll(c, "the manager's Pods", managers.Items, bundle.TrimPod))
+		addAll[*corev1.Pod](c, "pods/manager.yaml", "pod", "the manager's Pods", managers.Items)
 		for i := range managers.Items {
 			c.addLogs(ctx, &managers.Items[i])
 		}
@@ -225,10 +223,10 @@ func (c *collector) collectLogs(ctx context.Context) {
 	if !c.list(ctx, "the agents' Pods and logs", &agents, client.InNamespace(v1alpha1.AgentNamespace)) {
 		return
 	}
-	c.AddYAML("pods/agents.yaml", trimAll(c, "the agents' Pods", agents.Items, bundle.TrimPod))
+	addAll[*corev1.Pod](c, "pods/agents.yaml", "pod", "the agents' Pods", agents.Items)
 	slices.SortStableFunc(agents.Items, func(a, b corev1.Pod) int { return c.logPriority(&b) - c.logPriority(&a) })
 	if rest := len(agents.Items) - maxAgentLogs; rest > 0 {
-		c.AddMissing("logs of agents", fmt.Errorf("%d more than %d", rest, maxAgentLogs))
+		c.AddNote("logs of agents", fmt.Sprintf("%d more than %d", rest, maxAgentLogs))
 	}
 	for i := range agents.Items[:min(len(agents.Items), maxAgentLogs)] {
 		c.addLogs(ctx, &agents.Items[i])
@@ -258,7 +256,7 @@ func (c *collector) addLogs(ctx context.Context, pod *corev1.Pod) {
 			runs = append(runs, true)
 		}
 		for _, previous := range runs {
-			name := fmt.Sprintf("logs/%s/%s.log", pod.Name, status.Name)
+			name := fmt.Sprintf("logs/%s/%s.log", c.Redactor.Name("pod", pod.Name), c.Redactor.Name("container", status.Name))
 			if previous {
 				name = strings.TrimSuffix(name, ".log") + "-previous.log"
 			}
@@ -267,7 +265,7 @@ func (c *collector) addLogs(ctx context.Context, pod *corev1.Pod) {
 				c.AddMissing(name, err)
 				continue
 			}
-			c.AddText(name, log)
+			c.AddLog(name, log)
 		}
 	}
 }
@@ -276,7 +274,7 @@ func (c *collector) addLogs(ctx context.Context, pod *corev1.Pod) {
 func (c *collector) report(env *environment, file string, noRedact bool) error {
 	lines := []string{fmt.Sprintf("Wrote %s (%s).", file, text.Count(len(c.Files())+1, "file"))}
 	if noRedact {
-		lines = append(lines, "It contains addresses, servers, and mount sources.")
+		lines = append(lines, "It contains names, addresses, servers, and mount sources.")
 	}
 	if len(c.Missing) > 0 {
 		lines = append(lines, "Omitted:")

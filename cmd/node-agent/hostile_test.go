@@ -15,8 +15,8 @@ import (
 func TestReportsPrintNoControlCharacters(t *testing.T) {
 	var state report.Report
 	var window sample.Report
-	hostile.Fill(reflect.ValueOf(&state).Elem(), false, 9)
-	hostile.Fill(reflect.ValueOf(&window).Elem(), false, 9)
+	hostile.Fill(reflect.ValueOf(&state).Elem(), hostile.Text, false, 9)
+	hostile.Fill(reflect.ValueOf(&window).Elem(), hostile.Text, false, 9)
 	window.Mounts[0].Verdict.Findings[0].Change = recommend.Change{} // it contains only what a rule writes
 	for _, format := range []string{"text", "json"} {
 		var out strings.Builder

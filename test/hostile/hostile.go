@@ -15,9 +15,9 @@ import (
 // Text clears the screen, sets the title, hides text, reverses its direction, and starts another line and another column.
 const Text = "x\x1b[2J\x1b]0;owned\x07\u009b1;1H\x1b[8m\u202egnp\u2066\x7f\b\r\nFORGED\u2028FORGED\tcolumn\U000e0041"
 
-// Fill sets each empty string below a value, and appends to each other string if suffix is set. It creates missing pointers, list entries,
+// Fill sets each empty string below a value to a text, and appends it to each other string if suffix is set. It creates missing pointers, list entries,
 // and map entries. It does not descend into types that are no plain data.
-func Fill(v reflect.Value, suffix bool, depth int) {
+func Fill(v reflect.Value, text string, suffix bool, depth int) {
 	switch v.Interface().(type) {
 	case metav1.Time, metav1.MicroTime, resource.Quantity, metav1.FieldsV1, metav1.TypeMeta, []metav1.ManagedFieldsEntry:
 		return
@@ -25,32 +25,32 @@ func Fill(v reflect.Value, suffix bool, depth int) {
 	switch v.Kind() {
 	case reflect.String:
 		if v.String() == "" {
-			v.SetString(Text)
-		} else if suffix && !strings.HasSuffix(v.String(), Text) {
-			v.SetString(v.String() + Text)
+			v.SetString(text)
+		} else if suffix && !strings.HasSuffix(v.String(), text) {
+			v.SetString(v.String() + text)
 		}
 	case reflect.Pointer:
 		if v.IsNil() && depth > 0 {
 			v.Set(reflect.New(v.Type().Elem()))
 		}
 		if !v.IsNil() {
-			Fill(v.Elem(), suffix, depth-1)
+			Fill(v.Elem(), text, suffix, depth-1)
 		}
 	case reflect.Slice:
 		if v.Len() == 0 && depth > 0 {
 			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		}
 		for i := range v.Len() {
-			Fill(v.Index(i), suffix, depth-1)
+			Fill(v.Index(i), text, suffix, depth-1)
 		}
 	case reflect.Map:
 		if v.Len() == 0 && depth > 0 && v.Type() == reflect.TypeFor[map[string]string]() {
-			v.Set(reflect.ValueOf(map[string]string{"key" + Text: Text}))
+			v.Set(reflect.ValueOf(map[string]string{"key" + text: text}))
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() {
-				Fill(v.Field(i), suffix, depth-1)
+				Fill(v.Field(i), text, suffix, depth-1)
 			}
 		}
 	}

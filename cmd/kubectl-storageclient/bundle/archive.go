@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"fmt"
 	"io"
@@ -10,46 +11,58 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/storageclient/operator/cmd/internal/terminal"
 )
 
 // maxFile is the maximum size of one file in the archive, in bytes.
 const maxFile = 16 << 20
 
-// Bundle collects the files of the archive. Texts are redacted when the archive is written, so that a name from one object is also
-// found in files that were collected before.
+// Bundle collects the files of the archive.
 type Bundle struct {
 	Redactor *Redactor
-	// Missing describes missing content, with the reason.
+	// Missing describes missing content, with the reason. omitted is the same without texts from the cluster.
 	Missing []string
+	omitted []string
 	files   map[string]string
 }
 
 // New returns an empty bundle.
 func New(redactor *Redactor) *Bundle { return &Bundle{Redactor: redactor, files: map[string]string{}} }
 
-// AddText adds a file.
-func (b *Bundle) AddText(name, text string) {
-	if len(text) > maxFile {
-		b.AddMissing("the start of "+name, fmt.Errorf("longer than %d MiB", maxFile>>20))
-		text = text[len(text)-maxFile:]
+// AddLog adds the log of a container.
+func (b *Bundle) AddLog(name, log string) {
+	if len(log) > maxFile {
+		b.AddNote("the start of "+name, fmt.Sprintf("longer than %d MiB", maxFile>>20))
+		log = log[len(log)-maxFile:]
 	}
-	b.files[name] = text
+	b.files[name] = b.Redactor.Log(log)
 }
 
-// AddYAML adds a value as a file.
-func (b *Bundle) AddYAML(name string, value any) {
-	data, err := terminal.YAML(value)
+// AddYAML adds the listed fields of a value as a file. class is the class of values in it that are no objects.
+func (b *Bundle) AddYAML(name, class string, value any) {
+	filtered, err := b.Redactor.Keep(value, class)
+	if err == nil {
+		var data []byte
+		data, err = terminal.YAML(filtered)
+		b.files[name] = string(data)
+	}
 	if err != nil {
 		b.AddMissing(name, err)
-		return
 	}
-	b.AddText(name, string(data))
 }
 
-// AddMissing records missing content, with the reason.
+// AddMissing records missing content, with the reason. The archive contains only the reason's type, because the message can contain names.
 func (b *Bundle) AddMissing(description string, reason error) {
 	b.Missing = append(b.Missing, fmt.Sprintf("%s: %v", description, reason))
+	b.omitted = append(b.omitted, description+": "+cmp.Or(string(apierrors.ReasonForError(reason)), "see the output of the command"))
+}
+
+// AddNote records missing content, with a reason that has no text from the cluster.
+func (b *Bundle) AddNote(description, reason string) {
+	b.Missing = append(b.Missing, description+": "+reason)
+	b.omitted = append(b.omitted, description+": "+reason)
 }
 
 // Files returns the sorted names of the files.
@@ -76,11 +89,11 @@ func (b *Bundle) Write(w io.Writer, dir string, now time.Time) error {
 		}
 		return nil
 	}
-	if err := write("README.txt", b.Redactor.Text(b.describe(now))); err != nil {
+	if err := write("README.txt", b.describe(now)); err != nil {
 		return err
 	}
 	for _, name := range b.Files() {
-		if err := write(name, b.Redactor.Text(b.files[name])); err != nil {
+		if err := write(name, b.files[name]); err != nil {
 			return err
 		}
 	}
@@ -97,13 +110,13 @@ func (b *Bundle) describe(now time.Time) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "Support bundle of the storage-client operator, %s.\n\n", now.UTC().Format(time.RFC3339))
 	if b.Redactor.off {
-		out.WriteString("Addresses and mount sources are unchanged (--no-redact). Passwords and tokens are replaced.\n")
+		out.WriteString("Names, addresses, servers, and mount sources are unchanged (--no-redact).\n")
 	} else {
-		out.WriteString(
-			"IP addresses, servers, and mount sources have pseudonyms, which are the same in the whole bundle. Labels and names of profiles,\n" +
-				"nodes, volumes, pods, and namespaces are unchanged. Passwords, tokens, and user names are replaced.\n")
+		out.WriteString("Names, addresses, servers, and mount sources have pseudonyms, which are the same in the whole bundle.\n")
 	}
-	out.WriteString("No Secret was read.\n\nFiles:\n")
+	out.WriteString(
+		"Fields are on a list; all others are omitted. Free texts, such as messages, are replaced with a number and their length. Values that\n" +
+			"are numbers, times, hashes, versions, known settings, mount options, states, or reasons are unchanged. No Secret was read.\n\nFiles:\n")
 	for _, name := range b.Files() {
 		out.WriteString("  " + name + "\n")
 	}
@@ -112,7 +125,7 @@ func (b *Bundle) describe(now time.Time) string {
 		return out.String()
 	}
 	out.WriteString("\nOmitted:\n")
-	for _, entry := range b.Missing {
+	for _, entry := range b.omitted {
 		out.WriteString("  " + entry + "\n")
 	}
 	return out.String()

@@ -719,3 +719,70 @@ func (w *world) expectSafe(n int, value string) {
 }
 
 func present(value string) host.Original { return host.Original{Present: true, Value: value} }
+
+// A server responds when it is chosen, is silent during the proof, and responds again. It sees each test as a new connection. The value is
+// reverted, and the report names the connections that failed with it.
+func TestAFailedValueNamesTheConnections(t *testing.T) {
+	tenant, second := connect.Server{Name: "tenant", Address: "10.9.9.9:2049", Protocol: connect.NFS, Version: 4}, filer
+	third := connect.Server{Name: "filer2", Address: "10.0.0.2:2049", Protocol: connect.NFS, Version: 4}
+	for name, test := range map[string]struct {
+		servers []connect.Server
+		fails   []string
+		want    []string
+	}{
+		"one server, while the API server responds":       {servers: []connect.Server{tenant}, fails: []string{"tenant"}, want: []string{"tenant"}},
+		"one server, while its witness responds":          {servers: []connect.Server{tenant, second}, fails: []string{"tenant"}, want: []string{"tenant"}},
+		"one server and the witness":                      {servers: []connect.Server{tenant, second, third}, fails: []string{"tenant", "filer1", "filer2"}, want: []string{"filer1", "tenant"}},
+		"one server and the API server":                   {servers: []connect.Server{tenant, second}, fails: []string{"tenant", v1alpha1.ConnectionAPIServer}, want: []string{v1alpha1.ConnectionAPIServer, "tenant"}},
+		"the API server":                                  {servers: []connect.Server{tenant}, fails: []string{v1alpha1.ConnectionAPIServer}, want: []string{v1alpha1.ConnectionAPIServer}},
+		"the API server of a host without network mounts": {fails: []string{v1alpha1.ConnectionAPIServer}, want: []string{v1alpha1.ConnectionAPIServer}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newConfirmWorld(t)
+			w.servers = test.servers
+			try := func(name string) error {
+				if w.live[tcpRmem] != usual && slices.Contains(test.fails, name) {
+					return errors.New("i/o timeout")
+				}
+				return nil
+			}
+			w.tryServer = func(server connect.Server) error { return try(server.Name) }
+			w.proved = func(int64) error { return try(v1alpha1.ConnectionAPIServer) }
+			w.declare(setting(tcpRmem, "8192 131072 6291456"))
+			a := w.runFor(w.agent(), confirmWithin+retestWithin)
+			w.expect(v1alpha1.SettingFailed, usual, "")
+			got := func() []string { return w.clientNode.Status.Settings[0].FailedConnections }
+			if diff := cmp.Diff(test.want, got()); diff != "" {
+				t.Errorf("failed connections (-want +got):\n%s", diff)
+			}
+			w.runFor(a, time.Hour)
+			w.boot()
+			w.runFor(w.agent(), time.Minute)
+			if diff := cmp.Diff(test.want, got()); diff != "" {
+				t.Errorf("failed connections after a boot (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A witness that does not work without the value either was no witness.
+func TestAWitnessThatStaysSilentIsNoWitness(t *testing.T) {
+	w := newConfirmWorld(t)
+	tenant := connect.Server{Name: "tenant", Address: "10.9.9.9:2049", Protocol: connect.NFS, Version: 4}
+	w.servers = []connect.Server{tenant, filer}
+	outage := false
+	w.tryServer = func(server connect.Server) error {
+		changed := w.live[tcpRmem] != usual
+		outage = outage || changed
+		if changed || server == filer && outage {
+			return errors.New("i/o timeout")
+		}
+		return nil
+	}
+	w.proved = func(int64) error { return nil }
+	w.declare(setting(tcpRmem, "8192 131072 6291456"))
+	w.runFor(w.agent(), confirmWithin+retestWithin)
+	if diff := cmp.Diff([]string{"tenant"}, w.clientNode.Status.Settings[0].FailedConnections); diff != "" {
+		t.Errorf("failed connections (-want +got):\n%s", diff)
+	}
+}

@@ -19,29 +19,45 @@ const (
 	proofPause   = 2 * time.Second
 	// maxAsked is the maximum number of servers to test before the agent reports that none responds.
 	maxAsked = 3
+	// maxChosen is the maximum number of servers to choose.
+	maxChosen = 2
 )
 
-// chooseServer returns a server that the host mounts from and that responds to a new connection now. A later failure can then be
-// attributed to a setting. ok is false if the host has no mounts over TCP.
-func (m Machine) chooseServer(ctx context.Context) (server connect.Server, ok bool, err error) {
+// chooseServers returns servers that the host mounts from and that respond to a new connection now. A later failure can then be attributed
+// to a setting. The first one is tested, the second one is its witness. There is none if the host has no mounts over TCP.
+func (m Machine) chooseServers(ctx context.Context) (chosen []connect.Server, err error) {
 	servers, err := m.Servers()
 	if err != nil || len(servers) == 0 {
-		return server, false, err
+		return nil, err
 	}
 	var silent []string
 	for _, server := range servers[:min(len(servers), maxAsked)] {
-		err := m.AskServer(ctx, server)
-		if err == nil {
-			return server, true, nil
+		if err := m.AskServer(ctx, server); err != nil {
+			silent = append(silent, fmt.Sprintf("%s: %v", server, err))
+		} else if chosen = append(chosen, server); len(chosen) == maxChosen {
+			break
 		}
-		silent = append(silent, fmt.Sprintf("%s: %v", server, err))
 	}
-	return server, true, errors.New("no mounted server responds to a new connection: " + strings.Join(silent, "; "))
+	if len(chosen) == 0 {
+		return nil, errors.New("no mounted server responds to a new connection: " + strings.Join(silent, "; "))
+	}
+	return chosen, nil
 }
 
+// failure is a connection that failed. name identifies it in the status.
 type failure struct {
-	to  string
-	err error
+	to, name string
+	err      error
+}
+
+// namesOf returns the names of the connections, each once.
+func namesOf(failures []failure) []string {
+	var names []string
+	for _, f := range failures {
+		names = append(names, text.Cut(f.name, bounds.Name))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func describeFailures(failures []failure) string {

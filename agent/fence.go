@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/readahead"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -85,6 +86,8 @@ func readPatterns(files host.FS) ([]string, error) {
 type rejection struct {
 	state   v1alpha1.SettingState
 	message string
+	// connections are the connections that failed with the value.
+	connections []string
 }
 
 var volumeName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,252}$`)
@@ -143,7 +146,7 @@ func (f fence) refusalOf(key, value string, err error) *rejection {
 		return &rejection{state: state, message: "rejected by this node's agent: " + message}
 	}
 	if unconfirmedValue, ok := f.unconfirmed[key]; ok && unconfirmedValue == value {
-		return &rejection{state: v1alpha1.SettingFailed, message: f.unconfirmedNote}
+		return &rejection{state: v1alpha1.SettingFailed, message: f.unconfirmedNote, connections: journal.FailedConnections(f.unconfirmed)}
 	}
 	if subject := catalogue.Key(key).Subject(); !f.subjects[subject] {
 		return &rejection{state: v1alpha1.SettingUnsupported, message: "this node's agent does not support " + subject}

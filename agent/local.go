@@ -321,15 +321,16 @@ func (l Local) proofOf(p *pass, it *item) string {
 // confirm sets the unconfirmed settings and tests a server over new connections. Then it keeps or reverts the settings. It returns the
 // resulting pass.
 func (l Local) confirm(ctx context.Context, p *pass, r *report.Report, spec v1alpha1.StorageClientNodeSpec) (*pass, error) {
-	server, ok, err := l.Machine.chooseServer(ctx)
+	servers, err := l.Machine.chooseServers(ctx)
 	if err != nil {
 		p.failUnconfirmed("not set: " + err.Error())
 		return p, nil //nolint:nilerr // the settings say it
 	}
-	if !ok {
+	if len(servers) == 0 {
 		p.failUnconfirmed(noServerNote)
 		return p, nil
 	}
+	server := servers[0]
 	if err := p.setUnconfirmed(ctx, spec.Hash, r.BootID, l.Clock.Now); err != nil {
 		return p, err
 	}
@@ -344,7 +345,7 @@ func (l Local) confirm(ctx context.Context, p *pass, r *report.Report, spec v1al
 		}
 		return l.carryOut(ctx, spec)
 	}
-	return p, l.giveUp(ctx, p, u, r.BootID, failure{server.String(), broken}, server)
+	return p, l.giveUp(ctx, p, u, r.BootID, failure{to: server.String(), err: broken}, server)
 }
 
 // giveUp reverts the unconfirmed settings and determines whether they were the cause of the failure.

@@ -144,7 +144,7 @@ func (p *pass) desiredStatus(it *item) v1alpha1.SettingStatus {
 	status := it.statusOf(it.desired.Value, it.observed)
 	switch {
 	case it.rejection != nil:
-		status.State, status.Message = it.rejection.state, it.rejection.message
+		status.State, status.Message, status.FailedConnections = it.rejection.state, it.rejection.message, it.rejection.connections
 	case p.restoresOnly != "" && isChangeDue(o):
 		status.State, status.Message = v1alpha1.SettingFailed, notChanged(p.restoresOnly)
 	case it.isSettable():

@@ -37,9 +37,8 @@ type proof struct {
 
 // confirmation is the progress of the proof of one spec.
 type confirmation struct {
-	// server is tested in addition to the API server if hasServer is true.
-	server    connect.Server
-	hasServer bool
+	// servers are the chosen servers. The first one is tested in addition to the API server.
+	servers []connect.Server
 	// nextAt is the time of the next attempt. retestUntil is the end of the connection tests after a revert. All times are boot clock
 	// times.
 	nextAt, retestUntil time.Duration
@@ -109,7 +108,7 @@ func (p *proof) begin(ctx context.Context, pass *pass, spec *v1alpha1.StorageCli
 		pass.unconfirmedNote = "not set yet: a reboot permit is pending"
 		return nil
 	}
-	server, hasServer, err := p.machine.chooseServer(ctx)
+	servers, err := p.machine.chooseServers(ctx)
 	if err != nil {
 		p.delay("not set: " + err.Error())
 		pass.unconfirmedNote = p.outage
@@ -122,7 +121,7 @@ func (p *proof) begin(ctx context.Context, pass *pass, spec *v1alpha1.StorageCli
 	if !open {
 		return nil
 	}
-	p.server, p.hasServer, p.failures, p.nextAt = server, hasServer, nil, p.machine.fromNow(0)
+	p.servers, p.failures, p.nextAt = servers, nil, p.machine.fromNow(0)
 	if !spec.Canary {
 		p.nextAt = p.machine.fromNow(p.jitter(proofJitter))
 	}
@@ -190,7 +189,7 @@ func (p *proof) retest(ctx context.Context, canary bool, j callbacks) bool {
 	var err error
 	switch {
 	case len(broken) > 0:
-		err = p.machine.Journal.Reject(brokeNote(u.Keys(), broken))
+		err = p.machine.Journal.Reject(brokeNote(u.Keys(), broken), namesOf(broken)...)
 	case len(p.failures) == 0 || p.machine.timeUntil(p.retestUntil) == 0:
 		if err = p.machine.Journal.Abandon(); err == nil {
 			p.delay(outageNote(p.failures))
@@ -213,14 +212,18 @@ func (p *proof) tryConnections(ctx context.Context, within time.Duration, canary
 	if canary {
 		size = canarySize
 	}
-	// Test the storage server first. It has its own timeout, and the API server gets the remaining time.
-	if p.hasServer {
-		if err := p.machine.AskServer(ctx, p.server); err != nil {
-			failures = append(failures, failure{p.server.String(), err})
+	// Test the storage server first. It has its own timeout, and the API server gets the remaining time. The witness is only needed if the
+	// tested server has failed.
+	for i, server := range p.servers {
+		if i > 0 && len(failures)+len(p.failures) == 0 {
+			break
+		}
+		if err := p.machine.AskServer(ctx, server); err != nil {
+			failures = append(failures, failure{server.String(), server.Name, err})
 		}
 	}
 	if err := j.prove(ctx, size); err != nil {
-		failures = append(failures, failure{apiServer, err})
+		failures = append(failures, failure{apiServer, v1alpha1.ConnectionAPIServer, err})
 	}
 	return failures
 }

@@ -554,10 +554,23 @@ type SettingStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 
+	// failedConnections are the connections that failed with the value and work again without it: APIServer, or the name of a storage
+	// server as in status.servers. The word of a single storage server only holds the nodes that mount from it; all others continue.
+	// Absent if the setting failed for another reason, and if the agent's release is older than this field: the failure then counts
+	// for all nodes.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=4
+	// +kubebuilder:validation:items:MaxLength=253
+	FailedConnections []string `json:"failedConnections,omitempty"`
+
 	// drift counts changes by other programs or users that the agent has corrected. Absent if there were none.
 	// +optional
 	Drift *Drift `json:"drift,omitempty"`
 }
+
+// ConnectionAPIServer is the connection to the API server in failedConnections.
+const ConnectionAPIServer = "APIServer"
 
 // MountStatus is a network or XFS mount of the node.
 type MountStatus struct {

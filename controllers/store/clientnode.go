@@ -72,7 +72,8 @@ func (c *clientNodes) compactReports(reports []v1alpha1.SettingStatus) []v1alpha
 		if s.Drift != nil {
 			return c.withSharedTexts(reports)
 		}
-		writeKey(&key, s.Key, s.Desired, s.Observed, s.Original, string(s.TakesEffect), string(s.State), s.Message)
+		writeKey(&key, s.Key, s.Desired, s.Observed, s.Original, string(s.TakesEffect), string(s.State), string(s.WaitsFor), s.Message,
+			strings.Join(s.FailedConnections, " "))
 	}
 	return c.reports.Share(key.String(), func() []v1alpha1.SettingStatus { return c.withSharedTexts(reports) })
 }

@@ -15,6 +15,8 @@ type Setting struct {
 	Standing     Standing
 	// boots reports whether the setting takes effect at the next boot.
 	boots bool
+	// connections are the connections that failed with the value.
+	connections []string
 }
 
 // Report contains the standings of a node's settings.
@@ -66,7 +68,7 @@ func indexOf(key string, reported []v1alpha1.SettingStatus, at int) int {
 }
 
 func (r *Report) add(s *v1alpha1.SettingStatus, standing Standing) {
-	r.Settings = append(r.Settings, Setting{Key: s.Key, Message: s.Message, Standing: standing, boots: s.TakesEffect == v1alpha1.EffectReboot})
+	r.Settings = append(r.Settings, Setting{Key: s.Key, Message: s.Message, Standing: standing, boots: s.TakesEffect == v1alpha1.EffectReboot, connections: s.FailedConnections})
 }
 
 func (r *Report) addRemoved(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus) {
@@ -140,6 +142,17 @@ func (r Report) IsSettled() bool { return !r.Applying && !r.Withheld && r.all(St
 
 // HasFailed reports whether any desired setting has failed.
 func (r Report) HasFailed() bool { return r.Withheld || r.Has(Failed) }
+
+// Accuser returns the storage server whose word alone made all failed settings fail. Empty if there is another witness: the API server, a second
+// server, or the kernel. An agent of a release before this field names none.
+func (r Report) Accuser() string {
+	failed := r.Select(Failed)
+	if r.Withheld || len(failed) == 0 || len(failed[0].connections) != 1 || failed[0].connections[0] == v1alpha1.ConnectionAPIServer ||
+		slices.ContainsFunc(failed, func(s Setting) bool { return !slices.Equal(s.connections, failed[0].connections) }) {
+		return ""
+	}
+	return failed[0].connections[0]
+}
 
 // Soaks reports whether the time with these standings counts as the soak of a canary. A failed removal is ignored: it does not
 // affect the desired settings.

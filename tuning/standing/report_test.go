@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // A reboot of a node with an obstacle would be useless. Settings that a boot makes effective or does not change are no obstacle.
@@ -29,5 +31,29 @@ func TestObstacles(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A single storage server may lie about a value. Its word counts against the whole fleet only with another witness.
+func TestAccuser(t *testing.T) {
+	failed := func(key string, connections ...string) Setting {
+		return Setting{Key: key, Standing: Failed, connections: connections}
+	}
+	for name, test := range map[string]struct {
+		report Report
+		want   string
+	}{
+		"one server":                        {Report{Settings: []Setting{failed("a", "filer"), failed("b", "filer"), {Key: "c", Standing: Deferred}}}, "filer"},
+		"two servers":                       {Report{Settings: []Setting{failed("a", "filer", "other")}}, ""},
+		"the API server":                    {Report{Settings: []Setting{failed("a", v1alpha1.ConnectionAPIServer)}}, ""},
+		"a server and the API server":       {Report{Settings: []Setting{failed("a", v1alpha1.ConnectionAPIServer, "filer")}}, ""},
+		"an agent that names no connection": {Report{Settings: []Setting{failed("a")}}, ""},
+		"another failure, too":              {Report{Settings: []Setting{failed("a", "filer"), failed("b")}}, ""},
+		"a reboot without effect":           {Report{Settings: []Setting{failed("a", "filer")}, Withheld: true}, ""},
+		"no failure":                        {Report{}, ""},
+	} {
+		if got := test.report.Accuser(); got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
 	}
 }

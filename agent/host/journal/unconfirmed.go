@@ -3,6 +3,7 @@ package journal
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/storageclient/operator/agent/host"
@@ -32,6 +33,8 @@ type UnconfirmedSetting struct {
 	Before host.Original `json:"before"`
 }
 
+const connectionPrefix = "connection/"
+
 const factDeadline = "unconfirmedDeadline"
 
 // maxInterrupted is the number of attempts, interrupted by the end of the agent or of the boot, after which the settings count as the cause.
@@ -42,7 +45,8 @@ type attempts struct {
 	Hash string `json:"hash"`
 	// Interrupted is the number of attempts that the end of the agent or of the boot interrupted.
 	Interrupted int `json:"interrupted,omitempty"`
-	// Rejected contains, by key, the values that must not be tried again. Reason explains it.
+	// Rejected contains, by key, the values that must not be tried again. Reason explains it. The keys with connectionPrefix are the failed
+	// connections: agents of earlier releases ignore them, but not another field.
 	Rejected map[string]string `json:"refused,omitempty"`
 	Reason   string            `json:"why,omitempty"`
 }
@@ -111,11 +115,14 @@ func (j *Journal) Confirm() error {
 // Abandon ends the unconfirmed settings, which are restored. The attempt has no result.
 func (j *Journal) Abandon() error { return j.updateDocument((*document).endUnconfirmed) }
 
-// Reject ends the unconfirmed settings, which are restored. Their values must not be tried again.
-func (j *Journal) Reject(reason string) error {
+// Reject ends the unconfirmed settings, which are restored. Their values must not be tried again. The connections are the failed ones.
+func (j *Journal) Reject(reason string, connections ...string) error {
 	return j.updateDocument(func(doc *document) {
 		if doc.Unconfirmed != nil {
 			doc.Attempts = doc.Unconfirmed.rejection(reason)
+			for _, connection := range connections {
+				doc.Attempts.Rejected[connectionPrefix+connection] = ""
+			}
 		}
 		doc.endUnconfirmed()
 	})
@@ -159,6 +166,17 @@ func (j *Journal) Rejected(hash string) (values map[string]string, reason string
 		return nil, ""
 	}
 	return maps.Clone(j.doc.Attempts.Rejected), j.doc.Attempts.Reason
+}
+
+// FailedConnections returns the failed connections among the rejected values, sorted.
+func FailedConnections(rejected map[string]string) []string {
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(rejected)) {
+		if name, ok := strings.CutPrefix(key, connectionPrefix); ok {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // Keys returns the keys of the settings, sorted.

@@ -80,6 +80,7 @@ func GateEntry(all Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClie
 		entry.NeverStarted = clientNode.Status.BootID == "" && agentpod.IsNodeReady(node)
 	}
 	entry.Failed = !report.Applying && report.HasFailed()
+	entry.Accuser, entry.Servers = report.Accuser(), &clientNode.Status.Servers
 	if report.Silent == "" && report.Soaks() {
 		entry.AppliedSince = tunedSince(clientNode)
 	}

@@ -32,6 +32,10 @@ type Node struct {
 	AppliedSince time.Time
 	// Failed is true if the agent reported a failure of the desired settings.
 	Failed bool
+	// Accuser is the storage server whose word alone made the settings fail; empty if there is another witness. Servers are the storage servers
+	// that the node mounts from; nil if unknown.
+	Accuser string
+	Servers *[]v1alpha1.ServerStatus
 	// Canary is true if the profile's canary selector selects the node.
 	Canary bool
 	// SilentSince is the time since which the node's agent has not reported; zero if it reports. NeverStarted is true if the agent has never
@@ -100,6 +104,8 @@ type Decision struct {
 	Stuck map[string]bool
 	// Canaries are the admitted nodes that prove the settings for the others.
 	Canaries map[string]bool
+	// Disputed are the nodes on which the settings failed by the word of one storage server alone. They do not stop other nodes.
+	Disputed map[string]bool
 	// Order contains the admitted nodes in order. Queued contains the queue position of the nodes that wait for their turn.
 	Order  []string
 	Queued map[string]Queue
@@ -136,9 +142,12 @@ func (d *Decision) AdmitQueued(isUnblocked func(name string) bool) {
 
 // Admit decides for all nodes of a profile. Nodes with equal desired settings form a group, and each group is proven on its members. A canary whose
 // settings another profile overrides is no proof for the rest.
+//
+// A storage server may break the proof of good settings on purpose. Its word alone holds only the nodes that mount from it, and others prove the
+// settings. Two servers on two nodes are witnesses of each other.
 func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 	g := &gate{policy: policy, now: now, nodes: make([]*Node, 0, len(nodes)), Decision: Decision{
-		Admitted: map[string]bool{}, Notes: map[string]string{}, Canaries: map[string]bool{}, Stuck: map[string]bool{}, Queued: map[string]Queue{},
+		Admitted: map[string]bool{}, Notes: map[string]string{}, Canaries: map[string]bool{}, Stuck: map[string]bool{}, Queued: map[string]Queue{}, Disputed: map[string]bool{},
 	}}
 	for i := range nodes {
 		g.nodes = append(g.nodes, &nodes[i])
@@ -146,7 +155,8 @@ func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 	slices.SortFunc(g.nodes, func(a, b *Node) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
-	if failed := namesOf(g.nodes, (*Node).hasFailed); len(failed) >= max(policy.FailureThreshold, 1) {
+	g.findDisputed()
+	if failed := namesOf(g.nodes, g.hasWitness); len(failed) >= max(policy.FailureThreshold, 1) {
 		g.reject(g.nodes, "stopped; settings failed on "+text.List(failed))
 		return g.Decision
 	}
@@ -177,6 +187,48 @@ type gate struct {
 	nodes   []*Node
 	share   int
 	running int
+	// holds are the servers whose word alone made the settings of a group fail, by group.
+	holds map[string]hold
+}
+
+// hold is a server that holds the nodes that mount from it. note is their reason.
+type hold struct{ server, note string }
+
+// findDisputed finds the nodes with a failure that only one server reports. If another server reports it too, on another node, it is none.
+func (g *gate) findDisputed() {
+	accused := map[string]map[string][]string{}
+	for _, node := range g.nodes {
+		if !node.hasFailed() || node.Accuser == "" {
+			continue
+		}
+		if accused[node.Desired] == nil {
+			accused[node.Desired] = map[string][]string{}
+		}
+		accused[node.Desired][node.Accuser] = append(accused[node.Desired][node.Accuser], node.Name)
+	}
+	g.holds = map[string]hold{}
+	for desired, byServer := range accused {
+		for server, nodes := range byServer {
+			if len(byServer) > 1 {
+				continue
+			}
+			g.holds[desired] = hold{server, fmt.Sprintf("stopped; settings failed on %s by the word of storage server %s alone; a node without mounts "+
+				"from it must prove them", text.List(nodes), server)}
+			for _, name := range nodes {
+				g.Disputed[name] = true
+			}
+		}
+	}
+}
+
+// hasWitness reports whether the settings have failed on a node, and not by the word of one server alone.
+func (g *gate) hasWitness(node *Node) bool { return node.hasFailed() && !g.Disputed[node.Name] }
+
+// isHeld reports whether a node without the settings mounts from the server that alone made them fail.
+func (g *gate) isHeld(node *Node) bool {
+	h, isHeld := g.holds[node.Desired]
+	return isHeld && !node.hasDesired() && node.Servers != nil &&
+		slices.ContainsFunc(*node.Servers, func(s v1alpha1.ServerStatus) bool { return s.Server == h.server })
 }
 
 // isLost reports whether a node has the desired settings and its agent has not started for so long that the gate no longer waits for it.
@@ -223,7 +275,7 @@ func (g *gate) admitGroups() {
 // canaryOf returns the nodes of a group that prove its settings, and the number of them that must. A chosen node that is not alive and has not
 // started is skipped. If no chosen node is left, nodes that already have the settings are sufficient proof.
 func (g *gate) canaryOf(all []*Node) (members []*Node, count int) {
-	group := slices.DeleteFunc(slices.Clone(all), g.isLost)
+	group := slices.DeleteFunc(slices.Clone(all), func(n *Node) bool { return g.isLost(n) || g.Disputed[n.Name] || g.isHeld(n) })
 	if !g.policy.Chosen {
 		return group, max(min(g.policy.Canaries, len(group)), 1)
 	}
@@ -238,6 +290,11 @@ func (g *gate) admitCanary(group []*Node) {
 	members, count := g.canaryOf(group)
 	started, failed := namesOf(members, (*Node).hasDesired), namesOf(members, (*Node).hasFailed)
 	switch {
+	case len(members) == 0 && g.holds[group[0].Desired].note != "":
+		g.reject(group, g.holds[group[0].Desired].note)
+		for _, node := range group {
+			g.Stuck[node.Name] = !node.hasDesired()
+		}
 	case len(members) == 0:
 		g.reject(group, "waiting for a canary; rollout.canary.nodeSelector selects no Ready node with the same settings")
 	case len(started) >= count && len(started)-len(failed) < count:
@@ -271,7 +328,7 @@ func unconfirmedOf(group []*Node) string {
 func (g *gate) countRunning(group []*Node, proven bool) {
 	for _, node := range group {
 		isRunning := !node.Applied && !node.Failed || !proven && !g.hasSoaked(node)
-		if node.hasDesired() && !g.isLost(node) && isRunning {
+		if node.hasDesired() && !g.isLost(node) && !g.Disputed[node.Name] && isRunning {
 			g.running++
 		}
 	}
@@ -294,7 +351,7 @@ func (g *gate) admitUpTo(group []*Node, count, limit int, proven bool) {
 			continue
 		}
 		g.Notes[node.Name] = note
-		if node.Alive && !g.isClusterFull(node, proven, 0) {
+		if node.Alive && !g.isHeld(node) && !g.isClusterFull(node, proven, 0) {
 			queue.Ahead = len(g.Order)
 			g.Queued[node.Name] = queue
 		}
@@ -312,6 +369,9 @@ func (g *gate) admitUpTo(group []*Node, count, limit int, proven bool) {
 
 func (g *gate) waitReason(node *Node, remaining, limit int, proven bool) string {
 	switch {
+	case g.isHeld(node):
+		g.Stuck[node.Name] = true
+		return g.holds[node.Desired].note
 	case !node.Alive:
 		return "waiting until the node and its agent are Ready"
 	case remaining <= 0:

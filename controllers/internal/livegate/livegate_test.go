@@ -4,12 +4,14 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
 )
@@ -437,4 +439,101 @@ func blocked(nodes []Node) int {
 		}
 	}
 	return count
+}
+
+// A storage server that responds when it is chosen, is silent during the proof, and responds again makes good settings fail. Tenants can bring one.
+func TestOneServersWordHoldsOnlyItsNodes(t *testing.T) {
+	mounts := func(servers ...string) func(*Node) {
+		return func(n *Node) {
+			n.Servers = &[]v1alpha1.ServerStatus{}
+			for _, server := range servers {
+				*n.Servers = append(*n.Servers, v1alpha1.ServerStatus{Server: server})
+			}
+		}
+	}
+	failedBy := func(accuser string) func(*Node) {
+		return func(n *Node) { n.Failed, n.Accuser = true, accuser }
+	}
+	chosen := func(n *Node) { n.Canary = true }
+	byName := policy(func(p *Policy) { p.Canaries, p.Chosen = 0, true })
+	const alone = "stopped; settings failed on a by the word of storage server evil alone; a node without mounts from it must prove them"
+	for name, test := range map[string]struct {
+		nodes  []Node
+		policy Policy
+		want   []string
+		notes  map[string]string
+		stuck  []string
+	}{
+		"another node without that server is the canary": {
+			nodes: []Node{with(unreported("a", 9), failedBy("evil"), mounts("evil")), with(waiting("b", 8), mounts("filer", "evil")), with(waiting("c", 7), mounts("filer")), waiting("d", 6)},
+			want:  []string{"c"}, notes: map[string]string{"b": "waiting for the canary", "d": "waiting for the canary"},
+		},
+		"once it has proven the settings, the others follow": {
+			nodes: []Node{with(unreported("a", 9), failedBy("evil"), mounts("evil")), with(waiting("b", 8), mounts("filer", "evil")), with(taken("c", 7, time.Hour), mounts("filer")), waiting("d", 6), waiting("e", 5)},
+			want:  []string{"d", "e"}, notes: map[string]string{"b": alone}, stuck: []string{"b"},
+		},
+		"a small limit has room for the second canary": {
+			nodes: []Node{with(unreported("a", 9), failedBy("evil")), waiting("b", 8)}, policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
+			want: []string{"b"},
+		},
+		"the server fails nodes after the canary": {
+			nodes: []Node{taken("a", 9, time.Hour), with(unreported("b", 8), failedBy("evil"), mounts("evil")), with(waiting("c", 7), mounts("evil")), with(waiting("d", 6), mounts("filer"))},
+			want:  []string{"d"}, notes: map[string]string{"c": strings.Replace(alone, "on a by", "on b by", 1)}, stuck: []string{"c"},
+		},
+		"the same server on many nodes is one witness": {
+			nodes: []Node{taken("a", 9, time.Hour), with(unreported("b", 8), failedBy("evil")), with(unreported("c", 7), failedBy("evil")), with(unreported("d", 6), failedBy("evil")), waiting("e", 5)},
+			want:  []string{"e"},
+		},
+		"two servers on two nodes are witnesses of each other": {
+			nodes: []Node{with(unreported("a", 9), failedBy("filer1")), with(unreported("b", 8), failedBy("filer2")), waiting("c", 7)},
+			notes: map[string]string{"c": "stopped; settings failed on a, b"},
+		},
+		"a failure without a named server counts for all": {
+			nodes: []Node{with(unreported("a", 9), failedBy("")), waiting("b", 8)},
+			notes: map[string]string{"b": "stopped; settings failed on a"},
+		},
+		"another failure does": {
+			nodes: []Node{with(unreported("a", 9), failedBy("evil")), with(unreported("b", 8), failedBy("")), waiting("c", 7)},
+			notes: map[string]string{"c": "stopped; settings failed on b"},
+		},
+		"without another node, it stops and names what is missing": {
+			nodes: []Node{with(unreported("a", 9), failedBy("evil"), mounts("evil")), with(waiting("b", 8), mounts("evil"))},
+			notes: map[string]string{"b": alone}, stuck: []string{"b"},
+		},
+		"only a chosen node may be the second canary": {
+			nodes:  []Node{with(unreported("a", 9), failedBy("evil"), chosen), waiting("b", 8), with(waiting("c", 7), chosen)},
+			policy: byName, want: []string{"c"}, notes: map[string]string{"b": "waiting for the canary"},
+		},
+		"without another chosen node, it stops": {
+			nodes:  []Node{with(unreported("a", 9), failedBy("evil"), chosen), waiting("b", 8), with(waiting("c", 7), chosen, mounts("evil"))},
+			policy: byName, notes: map[string]string{"b": alone, "c": alone}, stuck: []string{"b", "c"},
+		},
+		"nodes with other settings are not concerned": {
+			nodes: []Node{with(unreported("a", 9), failedBy("evil")), with(waiting("b", 8), mounts("evil"), func(n *Node) { n.Desired = "other" })},
+			want:  []string{"b"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules := test.policy
+			if rules.FailureThreshold == 0 {
+				rules = policy(nil)
+			}
+			got := Admit(test.nodes, rules, now)
+			if diff := cmp.Diff(test.want, slices.Sorted(maps.Keys(got.Admitted))); diff != "" {
+				t.Errorf("admitted (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.notes, got.Notes, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("notes (-want +got):\n%s", diff)
+			}
+			var stuck []string
+			for _, node := range slices.Sorted(maps.Keys(got.Stuck)) {
+				if got.Stuck[node] {
+					stuck = append(stuck, node)
+				}
+			}
+			if diff := cmp.Diff(test.stuck, stuck); diff != "" {
+				t.Errorf("stuck (-want +got):\n%s", diff)
+			}
+		})
+	}
 }

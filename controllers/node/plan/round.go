@@ -55,6 +55,9 @@ type verdict struct {
 // isBasedOn reports whether the verdict is based on the current state of the node.
 func (v verdict) isBasedOn(node livegate.Node) bool {
 	evaluated, known := v.nodes[node.Name]
+	if known {
+		node.Servers = evaluated.Servers
+	}
 	return known && *evaluated == node
 }
 

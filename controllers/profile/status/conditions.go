@@ -112,7 +112,7 @@ func (r Report) evaluateStalled() verdict {
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.snapshot.FailuresUnread)
 	case r.immutableMessage() != "":
 		return verdict{metav1.ConditionTrue, v1alpha1.ReasonConfigMapImmutable, r.immutableMessage(), true}
-	case r.nodes.counts.Failed >= *r.profile.Spec.WithDefaults().Rollout.FailureThreshold:
+	case r.nodes.counts.Failed-r.nodes.disputed >= *r.profile.Spec.WithDefaults().Rollout.FailureThreshold:
 		return r.failed(metav1.ConditionTrue, v1alpha1.ReasonFailureThreshold)
 	case r.volumes.Stopped != "":
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.volumes.Stopped+"; no volume gets these options until a rule that declares them changes")

@@ -110,6 +110,18 @@ func neverDisrupted(n *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
 	n.Annotations = map[string]string{v1alpha1.NeverDisruptAnnotation: "true"}
 }
 
+// failedBy returns a node on which the setting failed with connections to servers.
+func failedBy(key string, servers ...string) func(*corev1.Node, *v1alpha1.StorageClientNode) {
+	return func(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
+		state(key, v1alpha1.SettingFailed)(node, clientNode)
+		for i := range clientNode.Status.Settings {
+			if clientNode.Status.Settings[i].Key == key {
+				clientNode.Status.Settings[i].FailedConnections = servers
+			}
+		}
+	}
+}
+
 func state(key string, state v1alpha1.SettingState) func(*corev1.Node, *v1alpha1.StorageClientNode) {
 	return func(_ *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
 		for i := range clientNode.Status.Settings {
@@ -317,6 +329,14 @@ func TestConditions(t *testing.T) {
 		"fewer failed than are allowed, and others go on": {
 			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.FailureThreshold = new(int32(2)) }).node("a", state(sysctl, v1alpha1.SettingFailed)).node("b", state(sysctl, v1alpha1.SettingDrifted)),
 			want:  "Ready=False/NodesFailed Reconciling=True/RollingOut",
+		},
+		"settings failed by the word of one storage server, and others go on": {
+			world: newWorld(nil).node("a", failedBy(sysctl, "filer")).node("b", state(sysctl, v1alpha1.SettingDrifted)),
+			want:  "Ready=False/NodesFailed Reconciling=True/RollingOut",
+		},
+		"settings failed by the word of two storage servers": {
+			world: newWorld(nil).node("a", failedBy(sysctl, "filer")).node("b", failedBy(sysctl, "other")),
+			want:  "Ready=False/FailureThresholdReached Reconciling=False/FailureThresholdReached Stalled=True/FailureThresholdReached",
 		},
 		"a changed volume could not be mounted": {
 			world:  newWorld(nil).node("a", nil),

@@ -43,6 +43,8 @@ type tally struct {
 	lost         []v1alpha1.LostNode
 	// stuck is the subset of behind that waits for a failed live canary.
 	stuck []string
+	// disputed is the number of nodes on which the settings failed by the word of one storage server alone. See livegate.Decision.
+	disputed int32
 	// pending wait for a boot for the profile's settings to take effect.
 	pending []waitingNode
 	// planned are the nodes that the plan reboots, whether or not they have been given their settings yet.
@@ -174,11 +176,12 @@ func (t *tally) addBehind(profile *fleet.Profile, node *corev1.Node, clientNode 
 
 // addStuck finds the nodes that get no settings because their canary has failed, although the failure threshold of the profile is not reached.
 func (t *tally) addStuck(profile *fleet.Profile, all fleet.Snapshot, now time.Time) {
-	if len(t.failed) == 0 || len(t.behind) == 0 {
+	if len(t.failed) == 0 || len(t.behind) == 0 && t.disputed == 0 {
 		return
 	}
 	policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
 	gate := livegate.Admit(fleet.GatesOf(all, "").Nodes[profile.Name], policy, now)
+	t.disputed = int32(len(gate.Disputed))
 	t.stuck = slices.DeleteFunc(slices.Clone(t.behind), func(name string) bool { return !gate.Stuck[name] })
 }
 
@@ -214,6 +217,9 @@ func (t *tally) addStates(node *corev1.Node, clientNode *v1alpha1.StorageClientN
 	if failed {
 		t.counts.Failed++
 		t.failed = append(t.failed, node.Name)
+	}
+	if report.Accuser() != "" {
+		t.disputed++
 	}
 	return failed
 }

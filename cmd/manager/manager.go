@@ -1,14 +1,18 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -48,6 +52,7 @@ const (
 )
 
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
 // newManager creates the manager with all controllers and does not start it.
@@ -89,10 +94,25 @@ func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 	if err := metrics.Registry.Register(buildInfo()); err != nil {
 		return nil, fmt.Errorf("register build information: %w", err)
 	}
+	if s.cluster, err = clusterUID(mgr.GetAPIReader()); err != nil {
+		return nil, err
+	}
 	if err := setUpControllers(mgr, newControllers(mgr, now, s)); err != nil {
 		return nil, err
 	}
 	return mgr, addWebhooks(mgr, s)
+}
+
+// clusterUID returns the UID that identifies the cluster: of its namespace kube-system. Empty if the manager may not read it.
+func clusterUID(reader client.Reader) (types.UID, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var namespace corev1.Namespace
+	err := reader.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &namespace)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return "", fmt.Errorf("get Namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	return namespace.UID, nil
 }
 
 func newScheme() (*runtime.Scheme, error) {
@@ -159,6 +179,7 @@ func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) []name
 		APIReader: mgr.GetAPIReader(), AsAgent: fence.Impersonate(mgr.GetConfig(), mgr.GetScheme(), mgr.GetRESTMapper()), Clock: now,
 	}
 	probes, volumes := &trial.Results{}, snapshot.NewMemory()
+	volumes.Cluster = s.cluster
 	return []namedController{
 		{"profile", &profile.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
@@ -210,5 +231,6 @@ func addWebhooks(mgr ctrl.Manager, s settings) error {
 func newWebhooks(s settings) *webhook.Webhooks {
 	return &webhook.Webhooks{
 		Allow: s.allow, ManagerNamespace: v1alpha1.ManagerNamespace, Port: s.webhookPort, KeepCertificates: s.webhookCertificates == certificatesSelf,
+		Cluster: s.cluster,
 	}
 }

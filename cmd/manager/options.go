@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -20,6 +21,8 @@ type options struct {
 }
 
 type settings struct {
+	// cluster is the UID of the cluster. Empty if it is unknown.
+	cluster             types.UID
 	leaderElect         bool
 	webhookCertificates string
 	metricsAddress      string

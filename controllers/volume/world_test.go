@@ -243,7 +243,7 @@ func (w *world) create(name string, webhook bool, options ...string) {
 		w.logf("%s is created, and left as it is", name)
 		return
 	}
-	record, err := judge.AnnotationsOfCreation(verdict)
+	record, err := judge.AnnotationsOfCreation(verdict, "")
 	if err != nil {
 		w.fail("%v", err)
 	}

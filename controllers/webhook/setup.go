@@ -8,6 +8,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -35,6 +36,8 @@ type Webhooks struct {
 	Allow catalogue.AllowList
 	// ManagerNamespace is the namespace whose annotation pauses everything.
 	ManagerNamespace string
+	// Cluster is the UID of the cluster. Empty if it is unknown.
+	Cluster types.UID
 	// Host is the address to listen on. Empty means all addresses.
 	Host string
 	Port int
@@ -64,7 +67,7 @@ func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
 	}}})
 	inner.Register(ProfilePath, admission.WithValidator[*v1alpha1.StorageClientProfile](mgr.GetScheme(), &profileValidator{allow: w.Allow}))
 	inner.Register(VolumePath, &admission.Webhook{Handler: &volumeHandler{
-		reader:  &snapshot.Reader{Reader: mgr.GetCache(), Allow: w.Allow, ManagerNamespace: w.ManagerNamespace, VolumeIndex: otherVolumes},
+		reader:  &snapshot.Reader{Reader: mgr.GetCache(), Allow: w.Allow, ManagerNamespace: w.ManagerNamespace, VolumeIndex: otherVolumes, Memory: &snapshot.Memory{Cluster: w.Cluster}},
 		decoder: admission.NewDecoder(mgr.GetScheme()),
 	}})
 	if err := mgr.AddReadyzCheck("webhook", inner.StartedChecker()); err != nil {

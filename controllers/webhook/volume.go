@@ -8,6 +8,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -67,7 +68,7 @@ func (h *volumeHandler) patch(ctx context.Context, req admission.Request) (patch
 	}
 	log.FromContext(ctx).Info("Merged mount options into a new PersistentVolume", "dryRun", ptr.Deref(req.DryRun, false),
 		"message", verdict.Message, "profiles", verdict.Profiles)
-	patch, err = patchFor(pv, verdict)
+	patch, err = patchFor(pv, verdict, h.reader.Cluster())
 	return patch, "", err
 }
 
@@ -79,8 +80,8 @@ type operation struct {
 
 // patchFor builds the patch directly instead of comparing the volume with a changed copy. A comparison would drop fields that are newer than
 // the Go types.
-func patchFor(pv *corev1.PersistentVolume, v judge.Verdict) ([]byte, error) {
-	annotations, err := judge.AnnotationsOfCreation(v)
+func patchFor(pv *corev1.PersistentVolume, v judge.Verdict, cluster types.UID) ([]byte, error) {
+	annotations, err := judge.AnnotationsOfCreation(v, cluster)
 	if err != nil {
 		return nil, err
 	}

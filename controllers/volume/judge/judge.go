@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
@@ -55,8 +56,9 @@ type Input struct {
 	HasClass bool
 	// Entry is the volume's entry in the ledger. Nil if there is none.
 	Entry *ledger.Entry
-	// Profiles are all profiles of the cluster.
+	// Profiles are all profiles of the cluster. Cluster is its UID. Empty if it is unknown.
 	Profiles *Profiles
+	Cluster  types.UID
 	// keepsNconnect excludes nconnect from the verdict, because other volumes of the server conflict with it.
 	keepsNconnect bool
 }

@@ -19,9 +19,9 @@ type Evaluation struct {
 	Volume *corev1.PersistentVolume
 	// Verdict is the verdict on the volume alone.
 	Verdict Verdict
-	// Mark identifies the batch that wrote the volume. Nil if there is none.
+	// Mark identifies the batch that wrote the volume. Nil if there is none, or if it is about another volume.
 	Mark *Mark
-	// FailedMount is the failed mount in the volume's annotation. Nil if there is none.
+	// FailedMount is the failed mount in the volume's annotation. Nil if there is none, or if it is about another volume.
 	FailedMount *optionset.Failed
 	// Record is the record of the volume.
 	Record Record
@@ -42,7 +42,7 @@ type Evaluation struct {
 func Evaluate(in Input) *Evaluation {
 	v, record := Volume(in), recallRecord(in.Volume, in.Entry)
 	j := &Evaluation{
-		Volume: in.Volume, Verdict: v, Mark: MarkOf(in.Volume), FailedMount: FailedMountOf(in.Volume),
+		Volume: in.Volume, Verdict: v, Mark: in.ownMark(), FailedMount: in.ownFailedMount(),
 		Record: record, HasAppliedOptions: record.HasAppliedOptions(in.Volume), Source: SourceOf(in.Volume), Unknown: unknownOf(in.Volume),
 		demand: demandOf(in.Volume, optionsAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
 	}

@@ -186,7 +186,7 @@ func TestRetainWithAnotherProfile(t *testing.T) {
 func TestOptionsThatAnotherWebhookAdds(t *testing.T) {
 	newVolume := func(list ...string) *corev1.PersistentVolume {
 		pv := builders.NFSVolume([]string{"hard"})
-		annotations, err := AnnotationsOfCreation(verdictOf(pv, fast))
+		annotations, err := AnnotationsOfCreation(verdictOf(pv, fast), "")
 		if err != nil {
 			t.Fatal(err)
 		}

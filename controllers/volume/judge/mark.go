@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/optionset"
@@ -26,6 +27,8 @@ type Mark struct {
 	// Set is the hash of the option set of the write. Rules are the rules of the set, as profile/rule.
 	Set   string   `json:"set"`
 	Rules []string `json:"rules"`
+	// Cluster is the UID of the cluster in which the mark was written. Empty in marks of earlier releases, and if it is unknown.
+	Cluster types.UID `json:"cluster,omitempty"`
 	// Unproven is true if there was no evidence for the set at the time of the write: the batch is a canary. Not set in marks of earlier releases.
 	Unproven bool `json:"unproven,omitempty"`
 	// Created is true if the volume was created with the options. It then belongs to no batch.
@@ -44,8 +47,8 @@ func MarkFor(v Verdict, start time.Time) *Mark {
 }
 
 // MarkOfCreation returns the mark of a volume that is created with the options of a verdict. Only the API server knows the time of creation.
-func MarkOfCreation(v Verdict) *Mark {
-	return &Mark{Set: v.Set, Rules: v.Rules, Created: true, Unproven: true}
+func MarkOfCreation(v Verdict, cluster types.UID) *Mark {
+	return &Mark{Set: v.Set, Rules: v.Rules, Created: true, Unproven: true, Cluster: cluster}
 }
 
 // WithEvidence returns the mark with the mount by a pod that is the evidence for its option set.
@@ -80,6 +83,41 @@ func MarkOf(pv *corev1.PersistentVolume) *Mark {
 		mark.Since = pv.CreationTimestamp.Time
 	}
 	return mark
+}
+
+// ClockTolerance is the assumed maximum error of a time by the API server's clock, which has whole seconds and may have several replicas.
+const ClockTolerance = 5 * time.Second
+
+// isForeign reports whether a record on a volume is about another one, as after a restore from a backup: another cluster wrote it, or it is older
+// than the volume. The time may be missing.
+func (in Input) isForeign(cluster types.UID, at time.Time) bool {
+	return cluster != "" && in.Cluster != "" && cluster != in.Cluster || !at.IsZero() && at.Before(in.Volume.CreationTimestamp.Add(-ClockTolerance))
+}
+
+// ownMark returns the mark of the volume. Nil if it is about another one.
+func (in Input) ownMark() *Mark {
+	m := MarkOf(in.Volume)
+	if m == nil || in.isForeign(m.Cluster, m.writtenAt()) {
+		return nil
+	}
+	return m
+}
+
+// writtenAt returns the time of the write, or of its batch in marks of earlier releases.
+func (m *Mark) writtenAt() time.Time {
+	if m.Written.IsZero() {
+		return m.Since
+	}
+	return m.Written
+}
+
+// ownFailedMount returns the failed mount in the annotation of the volume. Nil if it is about another one.
+func (in Input) ownFailedMount() *optionset.Failed {
+	f := FailedMountOf(in.Volume)
+	if f == nil || in.isForeign(f.Cluster, f.Since) || f.UID != "" && f.UID != in.Volume.UID {
+		return nil
+	}
+	return f
 }
 
 // FailedMountOf returns the failed mount in the annotation of a volume. Nil if there is none. An earlier release relies on it. This release
@@ -151,12 +189,12 @@ func (s *scope) releaseFailedMount(v Verdict) Verdict {
 }
 
 // AnnotationsOfCreation returns the annotations of a volume that is created with the options of a verdict.
-func AnnotationsOfCreation(v Verdict) (map[string]string, error) {
+func AnnotationsOfCreation(v Verdict, cluster types.UID) (map[string]string, error) {
 	annotations, err := annotationsOf(v)
 	if err != nil {
 		return nil, err
 	}
-	annotations[v1alpha1.MountOptionsStepAnnotation], err = jsonText(MarkOfCreation(v))
+	annotations[v1alpha1.MountOptionsStepAnnotation], err = jsonText(MarkOfCreation(v, cluster))
 	return annotations, err
 }
 

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -49,6 +51,9 @@ type Failed struct {
 	Server string  `json:"server,omitempty"`
 	State  State   `json:"state,omitempty"`
 	More   []Blame `json:"more,omitempty"`
+	// Cluster is the UID of the cluster in which the annotation was written. Empty in the ledger, in annotations of earlier releases, and if it is
+	// unknown.
+	Cluster types.UID `json:"cluster,omitempty"`
 	// Cleared is true in an annotation if the options are not the cause.
 	Cleared bool `json:"acquitted,omitempty"`
 }

@@ -44,7 +44,7 @@ func (p *planner) revert(j evaluation, failure Failure) Step {
 	verdict := judge.Reverted(j.verdict, set, blame)
 	step := RestoreOptions{
 		OnVolume: OnVolume{Note: p.noteFor(j.Volume, verdict)}, Options: verdict.Options,
-		FailedMount: &optionset.Failed{Identity: set.Identity, Blame: blame},
+		FailedMount: &optionset.Failed{Identity: set.Identity, Blame: blame, Cluster: p.Cluster},
 	}
 	if known != nil {
 		step.Set = set

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// ClockTolerance is the assumed maximum error of a time by the API server's clock, which has whole seconds and may have several replicas. A pod
-// counts only if it arrived later after the write than that. The disadvantage: a mount within these seconds is no evidence.
-const ClockTolerance = 5 * time.Second
+// ClockTolerance is the minimum time between a write and the arrival of a pod that counts as evidence. The disadvantage: a mount within these
+// seconds is no evidence.
+const ClockTolerance = judge.ClockTolerance
 
 // carriesSet reports whether the volume carries options of the set that is currently declared for it.
 func (j evaluation) carriesSet() bool {

@@ -46,7 +46,7 @@ func TestEvidence(t *testing.T) {
 	}))
 	createdWith := func(pv *corev1.PersistentVolume) {
 		written(wait, 0)(pv)
-		pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(judge.MarkOfCreation(verdictFor(wait, pv)))
+		pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(judge.MarkOfCreation(verdictFor(wait, pv), ""))
 	}
 	canary := created("a", 9, written(wait, 400, unproven))
 	seen := func(volume string, secondsAgo int) map[string]Evidence {
@@ -66,7 +66,7 @@ func TestEvidence(t *testing.T) {
 		evidence string // the evidence in the marks of the writes
 	}{
 		"a soak is no evidence":        {volumes: with(canary), message: unmounted},
-		"nor is a long soak":           {volumes: with(created("a", 9, written(wait, 900_000, unproven))), message: unmounted},
+		"nor is a long soak":           {volumes: with(created("a", 20_000, written(wait, 900_000, unproven))), message: unmounted},
 		"nor is a node's report alone": {volumes: with(canary), nodes: []*v1alpha1.StorageClientNode{mountOf("a", 300)}, message: unmounted},
 		"a mount after the write is evidence, and is recorded": {
 			volumes: with(canary), seen: seen("a", 400), want: []string{"b", "c"}, message: another,

@@ -261,7 +261,7 @@ func TestBatches(t *testing.T) {
 func TestTheWatchNeverEnds(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	byWebhook := func(pv *corev1.PersistentVolume) {
-		annotations, err := judge.AnnotationsOfCreation(verdictFor(p, pv))
+		annotations, err := judge.AnnotationsOfCreation(verdictFor(p, pv), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -281,7 +281,7 @@ func TestTheWatchNeverEnds(t *testing.T) {
 		watched bool
 	}{
 		"a canary while it soaks":                    {created("a", 9, written(p, 20)), p, noon.Add(-20 * time.Second), true},
-		"a canary long after its soak":               {created("a", 9, written(p, 90_000)), p, noon.Add(-90_000 * time.Second), true},
+		"a canary long after its soak":               {created("a", 20_000, written(p, 90_000)), p, noon.Add(-90_000 * time.Second), true},
 		"when another rule of the profile is edited": {created("a", 9, written(p, 20)), withRule(smbRule), noon.Add(-20 * time.Second), true},
 		"when its rule is edited, while the volume still has the options": {
 			created("a", 9, written(p, 20)), builders.NFSProfile("p", []string{"nocto", "actimeo=30"}), noon.Add(-20 * time.Second), true,

@@ -20,6 +20,8 @@ type Snapshot struct {
 	// Classes holds the mount options of each StorageClass.
 	Classes  map[string][]string
 	Profiles *judge.Profiles
+	// Cluster is the UID of the cluster. Empty if it is unknown.
+	Cluster types.UID
 	// Ledger holds the copy of the volumes' records. Nil if it is unknown.
 	Ledger *ledger.Ledger
 	// Memory caches verdicts of earlier snapshots. Nil disables the cache.
@@ -110,7 +112,7 @@ func (s Snapshot) evaluateAll() []evaluation {
 }
 
 func (s Snapshot) evaluateAlone(pv *corev1.PersistentVolume) *judge.Evaluation {
-	in := judge.Input{Volume: pv, VolumeClaim: s.volumeClaimOf(pv), Profiles: s.Profiles, Entry: s.Ledger.EntryOf(pv.UID)}
+	in := judge.Input{Volume: pv, VolumeClaim: s.volumeClaimOf(pv), Profiles: s.Profiles, Cluster: s.Cluster, Entry: s.Ledger.EntryOf(pv.UID)}
 	in.Class, in.HasClass = s.Classes[pv.Spec.StorageClassName]
 	if s.Memory == nil {
 		return judge.Evaluate(in)

@@ -271,7 +271,9 @@ var ways = map[string]func(*bench){
 	"Nothing learned":                   then(then(toCanary, failing("a", unclearFailure)), cured("a", RollbackUntested)),
 	"Suspected of two":                  then(then(toWorks, failing("b", unclearFailure)), failing("c", namedFailure)),
 	"Created with the list": func(b *bench) {
-		b.mark("a", func(pv *corev1.PersistentVolume) *judge.Mark { return judge.MarkOfCreation(verdictFor(b.profile, pv)) })
+		b.mark("a", func(pv *corev1.PersistentVolume) *judge.Mark {
+			return judge.MarkOfCreation(verdictFor(b.profile, pv), "")
+		})
 	},
 	"Written by a release that noted no proofs": func(b *bench) {
 		b.mark("a", func(pv *corev1.PersistentVolume) *judge.Mark {

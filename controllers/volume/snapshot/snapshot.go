@@ -49,6 +49,9 @@ type Reader struct {
 
 // Memory caches results of earlier snapshots: compiled profiles, and the verdict on each volume. It is safe for concurrent use.
 type Memory struct {
+	// Cluster is the UID of the cluster, for the marks on volumes. Empty if it is unknown. It is set before the first use.
+	Cluster types.UID
+
 	compiler judge.Compiler
 	verdicts *judge.Memory
 }
@@ -65,7 +68,7 @@ func (r *Reader) memory() *Memory {
 
 // Read lists volumes, the ledger, PersistentVolumeClaims, classes and profiles.
 func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
-	s := plan.Snapshot{VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}, Memory: r.memory().verdicts}
+	s := plan.Snapshot{VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}, Memory: r.memory().verdicts, Cluster: r.memory().Cluster}
 	var err error
 	if s.Classes, err = r.readClasses(ctx); err != nil {
 		return plan.Snapshot{}, err
@@ -112,6 +115,9 @@ func ListVolumes(ctx context.Context, reader client.Reader) ([]*corev1.Persisten
 	}
 	return slices.DeleteFunc(volumes, func(pv *corev1.PersistentVolume) bool { return match.IsClone(pv) }), nil
 }
+
+// Cluster returns the UID of the cluster. Empty if it is unknown.
+func (r *Reader) Cluster() types.UID { return r.memory().Cluster }
 
 // EvaluateNew evaluates a volume that does not exist yet. stopped explains why it does not get its options: a failed mount of another volume, or
 // a probe. Empty if it gets them. It reads other volumes only if its options would change.

@@ -11,9 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// etcdLabel is the role that k3s and RKE2 give to nodes with a member of etcd (docs.k3s.io/architecture, "etcd" nodes).
-const etcdLabel = "node-role.kubernetes.io/etcd"
-
 // etcdPods are the labels of kubeadm's and RKE2's static pods of etcd (cmd/kubeadm/app/util/staticpod, ComponentPod).
 var etcdPods = client.MatchingLabels{"component": "etcd", "tier": "control-plane"}
 

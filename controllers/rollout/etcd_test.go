@@ -24,7 +24,7 @@ func TestAnEtcdMemberIsAControlPlaneNode(t *testing.T) {
 	etcd := map[string]string{"component": "etcd", "tier": "control-plane"}
 	s := scopeOf(t,
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "static"}},
-		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "labelled", Labels: map[string]string{etcdLabel: "true"}}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "labelled", Labels: map[string]string{"node-role.kubernetes.io/etcd": "true"}}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}},
 		pod("etcd-static", metav1.NamespaceSystem, "static", true, etcd),

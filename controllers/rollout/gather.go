@@ -446,9 +446,6 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		Evicted:          s.Drains.Evicted(node.Name),
 	}
 	_, out.Guarded = node.Annotations[v1alpha1.DisruptionGuardsAnnotation]
-	if _, labeled := node.Labels[etcdLabel]; labeled {
-		out.ControlPlane = true
-	}
 	out.Vacant = out.Untuned && !s.occupied.Has(node.Name)
 	if mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]; marked {
 		out.Mark = new(readDisruption(mark))

@@ -18,11 +18,16 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Labels of control-plane nodes; clusters before Kubernetes 1.24 set the second one.
-const (
-	labelControlPlane = "node-role.kubernetes.io/control-plane"
-	labelMaster       = "node-role.kubernetes.io/master"
-)
+// ControlPlaneLabels are the labels of nodes that run a part of the control plane or a member of etcd. The manifests exclude the same labels.
+var ControlPlaneLabels = []string{
+	"node-role.kubernetes.io/control-plane",
+	"node-role.kubernetes.io/master",       // clusters before Kubernetes 1.24, OpenShift
+	"node-role.kubernetes.io/controlplane", // RKE
+	"node-role.kubernetes.io/etcd",         // RKE, RKE2 and k3s
+	"node-role.kubernetes.io/api-server",   // kOps, nodes that run only API servers
+	"node-role.kubernetes.io/arbiter",      // OpenShift, a voter of etcd without workloads
+	"node.kubernetes.io/microk8s-controlplane",
+}
 
 // IsIgnored reports whether an object has the annotation tuning.storageclient.dev/ignore.
 func IsIgnored(obj metav1.Object) bool {
@@ -76,11 +81,12 @@ func (s Selector) Matches(node *corev1.Node) bool {
 	return s.labels.Matches(labels.Set(node.Labels))
 }
 
-// IsControlPlane reports whether a node has the label of control-plane nodes, the current one or the one from before 1.24.
+// IsControlPlane reports whether a node has a label of control-plane nodes or of members of etcd.
 func IsControlPlane(node *corev1.Node) bool {
-	_, current := node.Labels[labelControlPlane]
-	_, old := node.Labels[labelMaster]
-	return current || old
+	return slices.ContainsFunc(ControlPlaneLabels, func(label string) bool {
+		_, labeled := node.Labels[label]
+		return labeled
+	})
 }
 
 // Check returns the reason why a profile may not be applied: reason Invalid, and a message that names field, value and remedy. Both are empty if it

@@ -23,12 +23,6 @@ func TestSelector(t *testing.T) {
 		"an empty selector selects nothing":      {labels: linux, profile: func(s *v1alpha1.StorageClientProfileSpec) { s.AllNodes = false }},
 		"a node without the label of its system": {labels: map[string]string{"pool": "eda"}},
 		"a Windows node":                         {labels: map[string]string{corev1.LabelOSStable: "windows"}},
-		"a control-plane node":                   {labels: map[string]string{corev1.LabelOSStable: "linux", labelControlPlane: ""}},
-		"a control-plane node by its old label":  {labels: map[string]string{corev1.LabelOSStable: "linux", labelMaster: ""}},
-		"a control-plane node if requested": {
-			labels:  map[string]string{corev1.LabelOSStable: "linux", labelControlPlane: ""},
-			profile: func(s *v1alpha1.StorageClientProfileSpec) { s.IncludeControlPlane = true }, want: true,
-		},
 		"a node of the pool": {
 			labels: linux,
 			profile: func(s *v1alpha1.StorageClientProfileSpec) {
@@ -59,6 +53,43 @@ func TestSelector(t *testing.T) {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})
+	}
+}
+
+// The labels are in the documentation of the distributions. A node that runs a member of etcd alone is a voter too.
+func TestControlPlaneNodesOfTheField(t *testing.T) {
+	for name, labels := range map[string]map[string]string{
+		"kubeadm":                      {"node-role.kubernetes.io/control-plane": ""},
+		"kubeadm before 1.24":          {"node-role.kubernetes.io/master": ""},
+		"RKE":                          {"node-role.kubernetes.io/controlplane": "true", "node-role.kubernetes.io/worker": "true"},
+		"RKE, etcd alone":              {"node-role.kubernetes.io/etcd": "true"},
+		"k3s, server with etcd":        {"node-role.kubernetes.io/control-plane": "true", "node-role.kubernetes.io/etcd": "true"},
+		"MicroK8s":                     {"microk8s.io/cluster": "true", "node.kubernetes.io/microk8s-controlplane": "microk8s-controlplane"},
+		"kOps, an API server":          {"node-role.kubernetes.io/api-server": ""},
+		"OpenShift, an arbiter":        {"node-role.kubernetes.io/arbiter": ""},
+		"OpenShift, master and worker": {"node-role.kubernetes.io/master": "", "node-role.kubernetes.io/worker": ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}}
+			if labels[corev1.LabelOSStable] = "linux"; !IsControlPlane(node) {
+				t.Error("the node is no control-plane node")
+			}
+			profile := &v1alpha1.StorageClientProfile{}
+			if profile.Spec.AllNodes = true; SelectorOf(profile).Matches(node) {
+				t.Error("the profile selects it without includeControlPlane")
+			}
+			if profile.Spec.IncludeControlPlane = true; !SelectorOf(profile).Matches(node) {
+				t.Error("the profile does not select it with includeControlPlane")
+			}
+		})
+	}
+	for name, labels := range map[string]map[string]string{
+		"a worker of RKE": {"node-role.kubernetes.io/worker": "true"}, "a worker of MicroK8s": {"node.kubernetes.io/microk8s-worker": "microk8s-worker"},
+		"a node of a pool": {"pool": "control-plane"},
+	} {
+		if IsControlPlane(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}}) {
+			t.Errorf("%s is a control-plane node", name)
+		}
 	}
 }
 

@@ -109,3 +109,14 @@ const (
 
 // True is the value of enabled annotations and labels of the operator.
 const True = "true"
+
+// ControlPlaneLabels are the labels of nodes that run a part of the control plane or a member of etcd. The manifests exclude the same labels.
+var ControlPlaneLabels = []string{
+	"node-role.kubernetes.io/control-plane",
+	"node-role.kubernetes.io/master",       // clusters before Kubernetes 1.24, OpenShift
+	"node-role.kubernetes.io/controlplane", // RKE
+	"node-role.kubernetes.io/etcd",         // RKE, RKE2 and k3s
+	"node-role.kubernetes.io/api-server",   // kOps, nodes that run only API servers
+	"node-role.kubernetes.io/arbiter",      // OpenShift, a voter of etcd without workloads
+	"node.kubernetes.io/microk8s-controlplane",
+}

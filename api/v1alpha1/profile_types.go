@@ -179,8 +179,8 @@ type StorageClientProfileSpec struct {
 	// +optional
 	AllNodes bool `json:"allNodes,omitempty"`
 
-	// includeControlPlane allows nodeSelector or allNodes to match control-plane nodes. If false, control-plane nodes never match.
-	// Default false.
+	// includeControlPlane allows nodeSelector or allNodes to match control-plane nodes, if the component control-plane is installed. If
+	// false, control-plane nodes and members of etcd never match. Default false.
 	// +optional
 	IncludeControlPlane bool `json:"includeControlPlane,omitempty"`
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,7 +53,7 @@ func readManagerSettings(ctx context.Context, c client.Client, overrides manager
 	if err == nil {
 		read = flagsOf(&deployment)
 	}
-	assumed := err != nil
+	assumed, assumedControlPlane := err != nil, err != nil
 	switch {
 	case overrides.maxUnavailable != "":
 		source, assumed = "your --max-unavailable", false
@@ -68,6 +69,9 @@ func readManagerSettings(ctx context.Context, c client.Client, overrides manager
 	settings, err := read.withOverrides(overrides).resolve()
 	if err != nil {
 		return managerSettings{}, fmt.Errorf("flags of Deployment %s/%s: %w", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, err)
+	}
+	if !assumedControlPlane && !includesControlPlane(&deployment) {
+		settings.allow = settings.allow.WithoutControlPlane()
 	}
 	settings.budget = view.Budget{MaxUnavailable: settings.maxUnavailable.String(), Source: source, Assumed: assumed}
 	return settings, nil
@@ -101,6 +105,13 @@ func (f managerFlags) resolve() (out managerSettings, err error) {
 		return out, fmt.Errorf("--max-unavailable %q: %w", f.maxUnavailable, err)
 	}
 	return out, nil
+}
+
+// includesControlPlane reports whether the component control-plane is installed.
+func includesControlPlane(deployment *appsv1.Deployment) bool {
+	return slices.ContainsFunc(deployment.Spec.Template.Spec.Containers, func(container corev1.Container) bool {
+		return slices.Contains(container.Args, "--include-control-plane")
+	})
 }
 
 // flagsOf returns the flags of the manager's container. It accepts --name=value and --name value.

@@ -31,6 +31,7 @@ type settings struct {
 	webhookPort         int
 	untunedTaint        string
 	unmanagedCountFor   time.Duration
+	includeControlPlane bool
 	verbosity           int
 	maxUnavailable      intstr.IntOrString
 	maxConcurrentLive   intstr.IntOrString
@@ -87,6 +88,9 @@ func bindFlags(flags *flag.FlagSet) *options {
 	flags.Var(&o.leavingMarks, "leaving-mark",
 		"Key, or key=value, of a taint, an annotation or a label by which another controller announces that it will remove a node, in addition "+
 			"to known ones. The rollout skips such nodes, and counts them as unavailable. Can be repeated")
+	flags.BoolVar(&o.includeControlPlane, "include-control-plane", false,
+		"Include control-plane nodes if a profile has includeControlPlane: true. The component control-plane sets it, together with the agents' "+
+			"DaemonSet and the policy on Nodes")
 	flags.IntVar(&o.verbosity, "v", 0, "Log verbosity: 0 for operators, 1 or more for debugging")
 	flags.Var(&o.allowed, "allow-parameter",
 		"Regular expression of canonical keys, for example sysctl/vm\\.swappiness, that profiles can set in addition to the catalogue. With "+
@@ -137,6 +141,9 @@ func (o *options) resolve() (settings, error) {
 	}
 	if resolved.allow, err = resolved.allow.WithFilesystems(resolved.allowedFilesystems); err != nil {
 		return resolved, fmt.Errorf("--allow-filesystem: %w", err)
+	}
+	if !resolved.includeControlPlane {
+		resolved.allow = resolved.allow.WithoutControlPlane()
 	}
 	return resolved, nil
 }

@@ -111,7 +111,7 @@ func membersOf(profile *v1alpha1.StorageClientProfile, c Cluster) []member {
 	for i := range c.StorageClientNodes {
 		clientNodes[c.StorageClientNodes[i].Name] = &c.StorageClientNodes[i]
 	}
-	selector := match.SelectorOf(profile)
+	selector := match.SelectorOf(profile).For(c.Allow)
 	var out []member
 	for i := range c.Nodes {
 		node := &c.Nodes[i]

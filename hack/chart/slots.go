@@ -32,6 +32,7 @@ var features = []feature{
 	{condition: `.Values.prometheus.dashboards`, components: []string{"dashboards"}},
 	{condition: `.Values.guardrails.enabled`, components: []string{"guardrails"}},
 	{condition: `.Values.networkPolicies.enabled`, components: []string{"network-policies"}},
+	{condition: `.Values.controlPlane.enabled`, components: []string{"control-plane"}},
 	{condition: `.Values.gkeResourceQuota.enabled`, components: []string{"gke-resource-quota"}},
 }
 

@@ -78,7 +78,7 @@ type actor struct {
 
 // allAttacks returns the attacks on the installation without limits, with limits, and with a component that provides the webhooks' certificate.
 func allAttacks() []attack {
-	return slices.Concat(attacks(), guardrailAttacks(), certificateAttacks())
+	return slices.Concat(attacks(), guardrailAttacks(), controlPlaneAttacks(), certificateAttacks())
 }
 
 func attacks() []attack {
@@ -116,6 +116,8 @@ func TestAttacks(t *testing.T) {
 	play(attacks())
 	setCeilings(t, c, ceilings)
 	play(guardrailAttacks())
+	c.includeControlPlane(t, people[manager])
+	play(controlPlaneAttacks())
 	c.giveCertificates(t, people[manager])
 	play(certificateAttacks())
 	fmt.Print(table.String())

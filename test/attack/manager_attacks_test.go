@@ -92,6 +92,21 @@ func managerAttacksOnNodes() []attack {
 		{id: "manager-node-role", by: manager, tries: "make a Node one of the control plane",
 			stop: nodes, want: "labels", try: merge(node("node-1"), `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`),
 			twin: merge(node("node-1"), `{"metadata":{"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":"true"}}}`)},
+		{id: "manager-control-plane-managed", by: manager, tries: "bring an agent to a control-plane node",
+			stop: nodes, want: "install the component control-plane", try: merge(node("server-1"), `{"metadata":{"labels":{"`+v1alpha1.ManagedLabel+`":"true"}}}`), twin: cordon},
+		{id: "manager-control-plane-trial", by: manager, tries: "bring the trial runner to a control-plane node",
+			stop: nodes, want: "install the component control-plane", try: merge(node("server-1"), `{"metadata":{"labels":{"`+v1alpha1.TrialLabel+`":"true"}}}`), twin: cordon},
+		{id: "manager-control-plane-cordon", by: manager, tries: "cordon a control-plane node",
+			stop: nodes, want: "install the component control-plane", try: merge(node("server-1"), `{"spec":{"unschedulable":true}}`), twin: cordon},
+		{id: "manager-control-plane-disruption", by: manager, tries: "claim a control-plane node for a disruption",
+			stop: nodes, want: "install the component control-plane", twin: cordon,
+			try: merge(node("server-1"), `{"metadata":{"annotations":{"`+v1alpha1.DisruptionAnnotation+`":"{}"}}}`)},
+		{id: "manager-control-plane-load-balancers", by: manager, tries: "remove a control-plane node from external load balancers",
+			stop: nodes, want: "install the component control-plane", twin: cordon,
+			try: merge(node("server-1"), `{"metadata":{"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":"true"}}}`)},
+		{id: "manager-control-plane-role", by: manager, tries: "manage a control-plane node after the removal of its label",
+			stop: nodes, want: "component control-plane", twin: cordon,
+			try: merge(node("server-1"), `{"metadata":{"labels":{"node.kubernetes.io/microk8s-controlplane":null,"`+v1alpha1.ManagedLabel+`":"true"}}}`)},
 		{id: "manager-node-annotation", by: manager, tries: "change another user's annotation of a Node",
 			stop: nodes, want: "annotations", try: merge(node("node-1"), `{"metadata":{"annotations":{"example.com/owner":"nobody"}}}`),
 			twin: merge(node("node-1"), `{"metadata":{"annotations":{"cluster-autoscaler.kubernetes.io/scale-down-disabled":"true","karpenter.sh/do-not-disrupt":"true"}}}`)},
@@ -216,7 +231,7 @@ func managerAttacksOnOurs() []attack {
 			stop: fence, want: "only rollout", try: mergeStatus(clientNode("node-1"), `{"status":{"hash":"forged","rebootRequired":false}}`), twin: note},
 		{id: "manager-forges-creation", by: manager, tries: "create a StorageClientNode with a forged status",
 			stop: byKubernetes, want: "ignored", twin: note, try: func(a *actor) error {
-				forged := clientNode("node-3")
+				forged := ownedBy("Node", "node-3")
 				forged.Status.Hash = "forged"
 				if err := a.client.Create(a.ctx, forged); err != nil {
 					return err
@@ -226,6 +241,20 @@ func managerAttacksOnOurs() []attack {
 				}
 				return nil
 			}},
+		{id: "manager-client-node-without-owner", by: manager, tries: "create a StorageClientNode that no Node owns",
+			stop: fence, want: "one owner reference", try: create(clientNode("node-3")), twin: create(ownedBy("Node", "node-3"))},
+		{id: "manager-client-node-of-another-node", by: manager, tries: "create a StorageClientNode for another Node than its owner",
+			stop: fence, want: "one owner reference", try: create(withMeta(ownedBy("Node", "node-2"), func(o *metav1.ObjectMeta) { o.Name = "node-3" })), twin: note},
+		{id: "manager-client-node-of-a-pod", by: manager, tries: "create a StorageClientNode that a Pod owns",
+			stop: fence, want: "one owner reference", try: create(ownedBy("Pod", "node-3")), twin: note},
+		{id: "manager-client-node-born-with-label", by: manager, tries: "create a StorageClientNode with a label",
+			stop: fence, want: "without labels", try: create(withMeta(ownedBy("Node", "node-3"), func(o *metav1.ObjectMeta) { o.Labels = map[string]string{"example.com/pool": "red"} })), twin: note},
+		{id: "manager-client-node-born-with-annotation", by: manager, tries: "create a StorageClientNode with an annotation",
+			stop: fence, want: "without labels", try: create(withMeta(ownedBy("Node", "node-3"), func(o *metav1.ObjectMeta) { o.Annotations = map[string]string{"example.com/a": "b"} })), twin: note},
+		{id: "manager-client-node-born-with-finalizer", by: manager, tries: "create a StorageClientNode that cannot be deleted",
+			stop: fence, want: "without labels", try: create(withMeta(ownedBy("Node", "node-3"), func(o *metav1.ObjectMeta) { o.Finalizers = []string{"example.com/stay"} })), twin: note},
+		{id: "manager-client-node-blocks-deletion", by: manager, tries: "create a StorageClientNode that delays the deletion of its Node",
+			stop: fence, want: "one owner reference", twin: note, try: create(withMeta(ownedBy("Node", "node-3"), func(o *metav1.ObjectMeta) { o.OwnerReferences[0].BlockOwnerDeletion = ptr.To(true) }))},
 		{id: "manager-client-node-label", by: manager, tries: "change the labels of a StorageClientNode",
 			stop: fence, want: "labels", try: merge(clientNode("node-1"), `{"metadata":{"labels":{"example.com/pool":"red"}}}`), twin: note},
 		{id: "manager-guardrails", by: manager, tries: "raise the guardrails",
@@ -350,6 +379,14 @@ var askedAboutPods = jsonPatch(thing("admissionregistration.k8s.io", "v1", "Muta
 	`[{"op":"replace","path":"/webhooks/0/rules","value":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["pods"]}]},`+
 		`{"op":"remove","path":"/webhooks/0/matchConditions"}]`)
 
+// controlPlaneAttacks run with the component control-plane.
+func controlPlaneAttacks() []attack {
+	return []attack{
+		{id: "component-control-plane", by: manager, tries: "bring an agent to a control-plane node, with `config/components/control-plane`",
+			stop: notStopped, try: merge(node("server-1"), `{"metadata":{"labels":{"`+v1alpha1.ManagedLabel+`":"true"}}}`)},
+	}
+}
+
 // certificateAttacks run with the roles of a component that removes the manager's right on the webhooks' certificate.
 func certificateAttacks() []attack {
 	validating := jsonPatch(thing("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "", webhook.Name), `[{"op":"remove","path":"/webhooks"}]`)
@@ -363,4 +400,16 @@ func certificateAttacks() []attack {
 		{id: "given-certificate-secret", by: manager, tries: "replace its webhook's key, with `config/components/cert-manager`",
 			stop: byRBAC, want: `cannot patch resource "secrets"`, try: key, twin: own},
 	}
+}
+
+// ownedBy returns a StorageClientNode with an owner of the same name.
+func ownedBy(kind, name string) *v1alpha1.StorageClientNode {
+	object := clientNode(name)
+	object.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: kind, Name: name, UID: "uid"}}
+	return object
+}
+
+func withMeta(object *v1alpha1.StorageClientNode, change func(*metav1.ObjectMeta)) *v1alpha1.StorageClientNode {
+	change(&object.ObjectMeta)
+	return object
 }

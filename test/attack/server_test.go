@@ -213,6 +213,20 @@ func (c *cluster) giveCertificates(t *testing.T, manager *actor) {
 	await(t, "the roles to count", func() bool { return apierrors.IsForbidden(onlyTry(askedAboutPods)(manager.as(t))) })
 }
 
+// includeControlPlane replaces the policy on Nodes with the policy of the component control-plane.
+func (c *cluster) includeControlPlane(t *testing.T, manager *actor) {
+	t.Helper()
+	for _, object := range render(t, "guardrails", "control-plane") {
+		if object.GetKind() == "ValidatingAdmissionPolicy" && object.GetName() == "storage-client-manager-nodes" {
+			live := object.DeepCopy()
+			must(t, c.admin.Get(t.Context(), client.ObjectKeyFromObject(live), live))
+			live.Object["spec"] = object.Object["spec"]
+			must(t, c.admin.Update(t.Context(), live))
+		}
+	}
+	await(t, "the policy to count", func() bool { return controlPlaneAttacks()[0].try(manager.as(t)) == nil })
+}
+
 // render builds config/default with components. kustomize rejects absolute paths.
 func render(t *testing.T, components ...string) []*unstructured.Unstructured {
 	t.Helper()

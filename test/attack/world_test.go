@@ -192,7 +192,7 @@ func cast() []client.Object {
 	objects := []client.Object{
 		&corev1.Namespace{ObjectMeta: named("", tenantNamespace)},
 		&corev1.Namespace{ObjectMeta: named("", otherNamespace)},
-		nodeOf("node-1"), nodeOf("node-2"),
+		nodeOf("node-1"), nodeOf("node-2"), controlPlaneNodeOf("server-1"),
 		clientNodeOf("node-1"), clientNodeOf("node-2"),
 		podOf(v1alpha1.ManagerNamespace, "manager-1", "node-2", v1alpha1.ManagerDeployment),
 		podOf(v1alpha1.AgentNamespace, "agent-node-1", "node-1", v1alpha1.AgentServiceAccount),
@@ -241,6 +241,14 @@ func nodeOf(name string) *corev1.Node {
 	node.Status.NodeInfo.BootID = "boot-1"
 	node.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}}
+	return node
+}
+
+// controlPlaneNodeOf returns a node that only its label of MicroK8s marks.
+func controlPlaneNodeOf(name string) *corev1.Node {
+	node := nodeOf(name)
+	delete(node.Labels, v1alpha1.ManagedLabel)
+	node.Labels["node.kubernetes.io/microk8s-controlplane"] = "microk8s-controlplane"
 	return node
 }
 

@@ -34,6 +34,41 @@ var _ = Describe("The agent's DaemonSet", func() {
 		Expect(defaulted(find(render("default"), "DaemonSet", v1alpha1.AgentDaemonSet))).To(Equal(defaulted(onArchitectures(readGolden(plainAgent)))))
 	})
 
+	It("and the trial runner's leave out control-plane nodes, and the component control-plane includes them", func() {
+		component := renderOverlay("resources: [github.com/storageclient/operator/config/default?ref=main]\ncomponents: [" +
+			"github.com/storageclient/operator/config/components/control-plane?ref=main, github.com/storageclient/operator/config/components/arm64?ref=main]\n")
+		for _, name := range []string{v1alpha1.AgentDaemonSet, v1alpha1.TrialDaemonSet} {
+			excluded := func(objects []*unstructured.Unstructured) (keys []string) {
+				set := &appsv1.DaemonSet{}
+				Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(find(objects, "DaemonSet", name).Object, set)).To(Succeed())
+				for _, term := range set.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+					for _, e := range term.MatchExpressions {
+						if e.Operator == corev1.NodeSelectorOpDoesNotExist {
+							keys = append(keys, e.Key)
+						} else {
+							Expect(e.Key).To(Equal(corev1.LabelArchStable))
+						}
+					}
+				}
+				return keys
+			}
+			Expect(excluded(render("default"))).To(Equal(v1alpha1.ControlPlaneLabels), name)
+			Expect(excluded(component)).To(BeEmpty(), name)
+		}
+		policy, _, err := unstructured.NestedSlice(find(render("default"), "ValidatingAdmissionPolicy", "storage-client-manager-nodes").Object, "spec", "variables")
+		Expect(err).NotTo(HaveOccurred())
+		for _, variable := range policy {
+			if v := variable.(map[string]any); v["name"] == "controlPlaneLabels" {
+				Expect(strings.Split(strings.NewReplacer("[", "", "]", "", "'", "", "\n", "", " ", "").Replace(v["expression"].(string)), ",")).To(Equal(v1alpha1.ControlPlaneLabels))
+			}
+		}
+		args := func(objects []*unstructured.Unstructured) []string {
+			return managerOf(objects).Spec.Template.Spec.Containers[0].Args
+		}
+		Expect(args(render("default"))).NotTo(ContainElement("--include-control-plane"))
+		Expect(args(component)).To(ContainElement("--include-control-plane"))
+	})
+
 	It("does so with the documented patches too, and the manager allows the same parameters as the agent", func() {
 		objects := renderDocumentedOverlay()
 		earlier := withImage(readGolden(shapedAgent), "registry.example.com/storageclient/node-agent:1")
@@ -196,9 +231,11 @@ func getAgentDaemonSet() *appsv1.DaemonSet {
 // onArchitectures adds the architectures that later manifests declare for the image.
 func onArchitectures(daemonSet *unstructured.Unstructured) *unstructured.Unstructured {
 	GinkgoHelper()
-	terms := []any{map[string]any{"matchExpressions": []any{map[string]any{
-		"key": corev1.LabelArchStable, "operator": string(corev1.NodeSelectorOpIn), "values": []any{"amd64"},
-	}}}}
+	expressions := []any{map[string]any{"key": corev1.LabelArchStable, "operator": string(corev1.NodeSelectorOpIn), "values": []any{"amd64"}}}
+	for _, label := range v1alpha1.ControlPlaneLabels {
+		expressions = append(expressions, map[string]any{"key": label, "operator": string(corev1.NodeSelectorOpDoesNotExist)})
+	}
+	terms := []any{map[string]any{"matchExpressions": expressions}}
 	Expect(unstructured.SetNestedSlice(daemonSet.Object, terms,
 		"spec", "template", "spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")).To(Succeed())
 	return daemonSet

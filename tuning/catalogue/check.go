@@ -40,7 +40,18 @@ type AllowList struct {
 	filesystems []string
 	// everyPlace disables the check of mount points.
 	everyPlace bool
+	// excludesControlPlane is true if no profile may select control-plane nodes.
+	excludesControlPlane bool
 }
+
+// WithoutControlPlane returns the list for an installation without the component control-plane.
+func (a AllowList) WithoutControlPlane() AllowList {
+	a.excludesControlPlane = true
+	return a
+}
+
+// ExcludesControlPlane reports whether no profile may select control-plane nodes.
+func (a AllowList) ExcludesControlPlane() bool { return a.excludesControlPlane }
 
 // NewAllowList returns an allow-list with regular expressions that must match a whole canonical key, e.g.
 // sysctl/net[.]ipv4[.]tcp_.*. An expression with a "=" must match a whole key=value. It admits a value of the catalogue below the

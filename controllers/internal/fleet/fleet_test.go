@@ -240,3 +240,30 @@ func TestAnApprovalFromBeforeTheUpgradeCountsWhileTheStatusContainsItsHash(t *te
 		t.Error("got an edited spec approved by the old approval")
 	}
 }
+
+func TestAnInstallationMayExcludeControlPlaneNodes(t *testing.T) {
+	profile := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	profile.Spec.AllNodes, profile.Spec.IncludeControlPlane = true, true
+	labeled := func(labels ...string) *corev1.Node {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+		for _, label := range labels {
+			node.Labels[label] = ""
+		}
+		return node
+	}
+	for _, excludes := range []bool{false, true} {
+		var allow catalogue.AllowList
+		if excludes {
+			allow = allow.WithoutControlPlane()
+		}
+		p := NewProfileSet([]v1alpha1.StorageClientProfile{*profile.DeepCopy()}, allow).ByName("p")
+		for _, label := range v1alpha1.ControlPlaneLabels {
+			if node := labeled(label); p.Selects(node) == excludes || p.LacksControlPlane(node) != excludes {
+				t.Errorf("%s, excluded: %t: got selected %t, lacking %t", label, excludes, p.Selects(node), p.LacksControlPlane(node))
+			}
+		}
+		if node := labeled(); !p.Selects(node) || p.LacksControlPlane(node) {
+			t.Errorf("a worker: got selected %t, lacking %t", p.Selects(node), p.LacksControlPlane(node))
+		}
+	}
+}

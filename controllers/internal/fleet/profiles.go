@@ -32,6 +32,11 @@ type Profile struct {
 // Selects reports whether the profile's selector, control-plane rule and operating system fit a node.
 func (p *Profile) Selects(node *corev1.Node) bool { return p.selector.Matches(node) }
 
+// LacksControlPlane reports whether the profile selects a control-plane node, and the installation excludes it.
+func (p *Profile) LacksControlPlane(node *corev1.Node) bool {
+	return p.Spec.IncludeControlPlane && match.IsControlPlane(node) && !p.Selects(node) && match.SelectorOf(p.StorageClientProfile).Matches(node)
+}
+
 // ProfileSet contains all profiles at one time. It serves any number of nodes, in any number of goroutines.
 type ProfileSet struct {
 	profiles []*Profile
@@ -59,7 +64,7 @@ func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.All
 }
 
 func newProfile(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *Profile {
-	p := &Profile{StorageClientProfile: profile, Paused: pause.IsProfilePaused(profile), selector: match.SelectorOf(profile)}
+	p := &Profile{StorageClientProfile: profile, Paused: pause.IsProfilePaused(profile), selector: match.SelectorOf(profile).For(allow)}
 	p.InvalidReason, p.InvalidMessage = match.Check(profile, allow)
 	p.Standing = match.StandingOfChecked(profile, p.InvalidReason)
 	return p

@@ -18,17 +18,6 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// ControlPlaneLabels are the labels of nodes that run a part of the control plane or a member of etcd. The manifests exclude the same labels.
-var ControlPlaneLabels = []string{
-	"node-role.kubernetes.io/control-plane",
-	"node-role.kubernetes.io/master",       // clusters before Kubernetes 1.24, OpenShift
-	"node-role.kubernetes.io/controlplane", // RKE
-	"node-role.kubernetes.io/etcd",         // RKE, RKE2 and k3s
-	"node-role.kubernetes.io/api-server",   // kOps, nodes that run only API servers
-	"node-role.kubernetes.io/arbiter",      // OpenShift, a voter of etcd without workloads
-	"node.kubernetes.io/microk8s-controlplane",
-}
-
 // IsIgnored reports whether an object has the annotation tuning.storageclient.dev/ignore.
 func IsIgnored(obj metav1.Object) bool {
 	return obj.GetAnnotations()[v1alpha1.IgnoreAnnotation] == v1alpha1.True
@@ -63,6 +52,12 @@ func SelectorOf(profile *v1alpha1.StorageClientProfile) Selector {
 	return out
 }
 
+// For returns the selector of an installation, which may exclude control-plane nodes.
+func (s Selector) For(allow catalogue.AllowList) Selector {
+	s.controlPlane = s.controlPlane && !allow.ExcludesControlPlane()
+	return s
+}
+
 // Labels returns the label selector; Matches also checks other conditions.
 func (s Selector) Labels() labels.Selector { return s.labels }
 
@@ -83,7 +78,7 @@ func (s Selector) Matches(node *corev1.Node) bool {
 
 // IsControlPlane reports whether a node has a label of control-plane nodes or of members of etcd.
 func IsControlPlane(node *corev1.Node) bool {
-	return slices.ContainsFunc(ControlPlaneLabels, func(label string) bool {
+	return slices.ContainsFunc(v1alpha1.ControlPlaneLabels, func(label string) bool {
 		_, labeled := node.Labels[label]
 		return labeled
 	})

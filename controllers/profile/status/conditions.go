@@ -166,7 +166,7 @@ func (r Report) evaluateReady(stalled verdict) verdict {
 		planned.message = modePlan + "; " + planned.message
 		return planned
 	case r.nodes.counts.Matched == 0 && r.volumes.Matched == 0:
-		return asTrue(v1alpha1.ReasonNothingMatched, withIgnored("No node and no volume matches"+r.leftOutText(), r.nodes.ignored))
+		return asTrue(v1alpha1.ReasonNothingMatched, withIgnored("No node and no volume matches"+r.leftOutText()+r.nodes.excludedText(), r.nodes.ignored))
 	case r.nodes.counts.Failed > 0:
 		return r.failed(metav1.ConditionFalse, v1alpha1.ReasonNodesFailed)
 	case len(r.coming) > 0 && r.rebootHold() != "":
@@ -196,6 +196,9 @@ func (r Report) exceptionsMessage() string {
 	}
 	if len(r.nodes.paused) > 0 {
 		parts = append(parts, "Paused: "+text.Join(describeWaits(r.nodes.paused), ", "))
+	}
+	if excluded := r.nodes.excludedText(); excluded != "" {
+		parts = append(parts, "Control-plane nodes"+strings.TrimPrefix(excluded, "; control-plane nodes"))
 	}
 	if volumes := r.volumes.DescribeExceptions(); volumes != "" {
 		parts = append(parts, "Volumes that differ: "+volumes)

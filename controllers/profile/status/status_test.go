@@ -854,3 +854,31 @@ func TestSkippedVolumesAreReported(t *testing.T) {
 		t.Errorf("got message %q, want %q", ready.Message, want)
 	}
 }
+
+func TestExcludedControlPlaneNodesAreNamedWithTheComponent(t *testing.T) {
+	for name, test := range map[string]struct {
+		worker bool
+		want   string
+	}{
+		"with a worker": {true, "ReadyWithExceptions: Control-plane nodes are excluded without the component control-plane: server-1, server-2; more: kubectl storageclient diff p"},
+		"alone":         {false, "NothingMatched: No node and no volume matches; control-plane nodes are excluded without the component control-plane: server-1, server-2; next: kubectl get nodes --show-labels"},
+	} {
+		w := newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.IncludeControlPlane = true })
+		if test.worker {
+			w.node("worker", nil)
+		}
+		for _, server := range []string{"server-1", "server-2"} {
+			w.node(server, func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
+				n.Labels["node.kubernetes.io/microk8s-controlplane"] = ""
+			})
+			delete(w.objects, server)
+		}
+		all := w.snapshot()
+		all.Profiles = fleet.NewProfileSet(w.profiles, catalogue.AllowList{}.WithoutControlPlane())
+		report := Evaluate("p", Snapshot{All: all}, now)
+		ready := meta.FindStatusCondition(report.Status(v1alpha1.StorageClientProfileStatus{}, now).Conditions, v1alpha1.ConditionReady)
+		if got := ready.Reason + ": " + ready.Message; got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}

@@ -34,8 +34,8 @@ type planned struct{ node, hold string }
 // tally contains the counts and lists of a profile's nodes. Lists are in the order of the nodes' names.
 type tally struct {
 	counts v1alpha1.NodeCounts
-	// behind have not applied the settings yet, silent have no current agent report, ignored are not managed.
-	behind, silent, ignored, failed, drifted, exceptions []string
+	// behind have not applied the settings yet, silent have no current agent report, ignored are not managed. excluded are control-plane nodes.
+	behind, silent, ignored, excluded, failed, drifted, exceptions []string
 	// shadowed are the exceptions where other files override settings, overrides are these settings and files.
 	shadowed, overrides []string
 	// failedBefore is the number of earlier failures that are not named; lost are the failed nodes that are gone, the latest first.
@@ -77,6 +77,11 @@ func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) 
 			sum.addPlanned(profile, node, all)
 		default:
 			sum.addNode(profile, node, all)
+		}
+	}
+	for _, node := range all.Nodes {
+		if profile.LacksControlPlane(node) {
+			sum.excluded = append(sum.excluded, node.Name)
 		}
 	}
 	for _, list := range []*[]string{&sum.conflicts, &sum.overrides} {
@@ -352,4 +357,12 @@ func isDisruptedFor(profile string, node *corev1.Node) bool {
 	}
 	disruption, err := v1alpha1.DecodeDisruption(mark)
 	return err == nil && disruption.Profile == profile
+}
+
+// excludedText names the control-plane nodes that the installation excludes; empty if there are none.
+func (t tally) excludedText() string {
+	if len(t.excluded) == 0 {
+		return ""
+	}
+	return "; control-plane nodes are excluded without the component control-plane: " + text.List(t.excluded)
 }

@@ -11,6 +11,8 @@ const (
 	// ClonePrefix is the prefix of the names of clones. A clone is a PersistentVolume with the source of another one. It is made for
 	// one probe and has a PersistentVolumeClaim and a Pod in the namespace for trials.
 	ClonePrefix = "storage-client-trial-"
+	// ClonesConfigMap lists the drivers and Secrets of allowed clones, in the manager's namespace. Without it, there are no clones.
+	ClonesConfigMap = "storage-client-clones"
 	// AgentDaemonSet is the name of the DaemonSet that runs the node agent.
 	AgentDaemonSet = "storage-client-node-agent"
 	// AgentServiceAccount is the service account of the node agent, in the agent's namespace.

@@ -11,10 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/trial/plan"
 )
 
@@ -84,6 +86,40 @@ func (r *Reconciler) readFailures(ctx context.Context, pod *corev1.Pod) ([]strin
 		}
 	}
 	return failures, nil
+}
+
+// readTolerations reads the tolerations of the pods with the claims that may need a clone, at most once per lookEvery. It leaves out tolerations of
+// every taint: a clone's Pod names the taints that it tolerates.
+func (r *Reconciler) readTolerations(ctx context.Context, s plan.Snapshot) (map[types.NamespacedName][][]corev1.Toleration, error) {
+	found := map[types.NamespacedName][][]corev1.Toleration{}
+	for _, c := range s.Candidates {
+		if ref := c.Volume.Spec.ClaimRef; ref != nil && c.Target.Clone.Obstacle == "" {
+			found[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}] = nil
+		}
+	}
+	for _, t := range s.Trials {
+		if t.Status.Route == v1alpha1.RouteClone && t.Status.CompletionTime == nil {
+			found[types.NamespacedName{Namespace: t.Namespace, Name: t.Spec.ClaimName}] = nil
+		}
+	}
+	if len(found) == 0 || s.Now.Before(r.tolerationsAt.Add(lookEvery)) {
+		return r.tolerations, nil
+	}
+	for key := range found {
+		pods, err := objects.All[*corev1.Pod](ctx, r.APIReader, &corev1.PodList{}, client.InNamespace(key.Namespace))
+		if err != nil {
+			return nil, fmt.Errorf("list Pods in %s: %w", key.Namespace, err)
+		}
+		for _, pod := range pods {
+			if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+				return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == key.Name
+			}) {
+				found[key] = append(found[key], slices.DeleteFunc(slices.Clone(pod.Spec.Tolerations), func(t corev1.Toleration) bool { return t.Key == "" }))
+			}
+		}
+	}
+	r.tolerations, r.tolerationsAt = found, s.Now
+	return found, nil
 }
 
 // createClone creates the objects that a clone holds, and records a rejection by the API server. The cache may lack the objects of the last

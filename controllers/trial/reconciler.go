@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -66,6 +67,9 @@ type Reconciler struct {
 	memory     plan.Memory
 	rejections map[string]string
 	reader     *snapshot.Reader
+	// tolerations are the result of readTolerations, read at tolerationsAt.
+	tolerations   map[types.NamespacedName][][]corev1.Toleration
+	tolerationsAt time.Time
 	// profileSets caches results that depend on the profiles alone.
 	profileSets fleet.ProfileSets
 }
@@ -94,9 +98,10 @@ func (r *Results) set(results map[volumeplan.ProbeKey]plan.Result) {
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch;patch
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch
-// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=list;watch;create;delete
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create;delete,namespace=storage-client-trial
-// +kubebuilder:rbac:groups="",resources=pods,verbs=create;delete,namespace=storage-client-trial
+// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=list;watch;delete
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;delete,namespace=storage-client-trial
+// +kubebuilder:rbac:groups="",resources=pods,verbs=delete,namespace=storage-client-trial
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list
 // +kubebuilder:rbac:groups="",resources=events,verbs=list
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=storage-client-system,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=storage-client-agent
@@ -156,6 +161,12 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
+	volumes.Clones = &corev1.ConfigMap{}
+	if err = r.Get(ctx, client.ObjectKey{Namespace: r.ManagerNamespace, Name: v1alpha1.ClonesConfigMap}, volumes.Clones); apierrors.IsNotFound(err) {
+		volumes.Clones = nil
+	} else if err != nil {
+		return plan.Snapshot{}, fmt.Errorf("get ConfigMap %s: %w", v1alpha1.ClonesConfigMap, err)
+	}
 	profiles, err := read.Profiles(ctx, r)
 	if err != nil {
 		return plan.Snapshot{}, err
@@ -173,6 +184,9 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 		s.Servers = serversOf(volumes.Volumes)
 	}
 	if s.Nodes, err = r.readNodes(ctx, s.Profiles); err != nil {
+		return plan.Snapshot{}, err
+	}
+	if s.Tolerations, err = r.readTolerations(ctx, s); err != nil {
 		return plan.Snapshot{}, err
 	}
 	s.Clones, err = r.readClones(ctx)

@@ -211,7 +211,9 @@ func share(objects []client.Object) []client.Object {
 			o.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "smb.csi.k8s.io", VolumeHandle: "h", VolumeAttributes: map[string]string{"source": "//filer/share"}}
 		}
 	}
-	return objects
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ClonesConfigMap}}
+	list.Data = map[string]string{"smb.csi.k8s.io": ""}
+	return append([]client.Object{list}, objects...)
 }
 
 // clone returns the current clone from the API server. Missing objects are nil.
@@ -331,6 +333,86 @@ func (b bench) reportFailedMount(pod *corev1.Pod, component, host, message strin
 	}
 	if err := b.Create(b.t.Context(), event); err != nil {
 		b.t.Fatal(err)
+	}
+}
+
+// Without the administrator's list, the manager requests nothing that it may not create, and reports the component.
+func TestWithoutAListThereIsNoClone(t *testing.T) {
+	for name, test := range map[string]struct {
+		objects []client.Object
+		text    func(bench) string
+	}{
+		"a probe": {share(cluster()), func(b bench) string { return string(b.verdict().Verdict) + " " + b.verdict().Text }},
+		"a trial": {claimed(share(cluster())), func(b bench) string {
+			for _, c := range b.trial().Status.Conditions {
+				if c.Type == v1alpha1.TrialConditionFailed {
+					return string(c.Status) + " " + c.Reason + " " + c.Message
+				}
+			}
+			return ""
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, test.objects[1:]...)
+			b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
+				Create: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.CreateOption) error {
+					t.Errorf("requested %T %s", object, object.GetName())
+					return nil
+				},
+			})
+			for range 4 {
+				b.pass()
+			}
+			if got := test.text(b); !strings.Contains(got, "clones need config/components/clones and ConfigMap storage-client-clones") ||
+				!strings.HasPrefix(got, "Unknown") && !strings.HasPrefix(got, "True NotPossible") {
+				t.Errorf("got %q, want the component", got)
+			}
+		})
+	}
+}
+
+// The Pod of a clone gets the tolerations of a pod with the volume's claim, except tolerations of every taint.
+func TestTolerationsOfTheClaimsPods(t *testing.T) {
+	uses := func(name, claim string, tolerations ...corev1.Toleration) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: name}}
+		p.Spec.Tolerations = tolerations
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+		return p
+	}
+	dedicated := corev1.Toleration{Key: "dedicated", Operator: corev1.TolerationOpExists}
+	for name, test := range map[string]struct {
+		pod  *corev1.Pod
+		want []corev1.Toleration
+	}{
+		"a pod of the claim": {uses("a", "data", dedicated), []corev1.Toleration{dedicated}},
+		"a pod of the claim tolerates every taint as well":     {uses("a", "data", corev1.Toleration{Operator: corev1.TolerationOpExists}, dedicated), []corev1.Toleration{dedicated}},
+		"a pod of another claim":                               {uses("a", "other", dedicated), nil},
+		"a pod of a claim with this name in another namespace": {func() *corev1.Pod { p := uses("a", "data", dedicated); p.Namespace = "hpc"; return p }(), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, append(claimed(share(cluster())), test.pod)...)
+			node := b.node()
+			node.Spec.Taints = []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}}
+			if err := b.Update(t.Context(), node); err != nil {
+				t.Fatal(err)
+			}
+			var made *corev1.Pod
+			for range 20 {
+				b.pass()
+				b.playNode()
+				if _, _, pod := b.clone(); pod != nil {
+					made = pod
+				}
+			}
+			if (made == nil) != (test.want == nil) {
+				t.Fatalf("got Pod %v, want tolerations %v", made, test.want)
+			}
+			if made != nil {
+				if diff := cmp.Diff(test.want, made.Spec.Tolerations); diff != "" {
+					t.Errorf("tolerations (-want +got):\n%s", diff)
+				}
+			}
+		})
 	}
 }
 

@@ -76,9 +76,10 @@ type actor struct {
 	world  *world
 }
 
-// allAttacks returns the attacks on the installation without limits, with limits, and with a component that provides the webhooks' certificate.
+// allAttacks returns the attacks on the installation with clones: without limits, with limits, and with a component that provides the webhooks'
+// certificate. The last ones run without the list of clones, and without the component.
 func allAttacks() []attack {
-	return slices.Concat(attacks(), guardrailAttacks(), controlPlaneAttacks(), certificateAttacks())
+	return slices.Concat(attacks(), guardrailAttacks(), controlPlaneAttacks(), certificateAttacks(), unlistedAttacks(), defaultAttacks())
 }
 
 func attacks() []attack {
@@ -99,7 +100,10 @@ func TestAttacks(t *testing.T) {
 	w.reset(t)
 	awaitPolicies(t, people)
 
+	playList(t, c)
+	listForClones(t, c, people[manager], cloneList)
 	w.playClone(t, people[manager])
+	w.playSecrets(t, people)
 	var table strings.Builder
 	table.WriteString(tableHead)
 	left := 0
@@ -120,6 +124,10 @@ func TestAttacks(t *testing.T) {
 	play(controlPlaneAttacks())
 	c.giveCertificates(t, people[manager])
 	play(certificateAttacks())
+	w.playWithoutList(t, c, people[manager])
+	play(unlistedAttacks())
+	dropClones(t, c, people[manager])
+	play(defaultAttacks())
 	fmt.Print(table.String())
 	if left > 0 {
 		t.Logf("-run skipped %d attacks, so the table is not compared", left)

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +27,7 @@ import (
 	"github.com/storageclient/operator/agent/trial"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/webhook"
+	"github.com/storageclient/operator/test/cluster/rights"
 	"github.com/storageclient/operator/test/patience"
 )
 
@@ -149,7 +151,7 @@ var _ = Describe("The manifests", func() {
 				v1alpha1.AgentNamespace+"/"+v1alpha1.AgentDaemonSet, v1alpha1.AgentNamespace+"/"+v1alpha1.TrialDaemonSet))
 		})
 
-		It("give the manager no right on workloads except pods of clones, which a policy limits: an attacker with it does not control hosts", func() {
+		It("give the manager no right on workloads except to delete pods of clones: an attacker with it does not control hosts", func() {
 			ofClones := func(o *unstructured.Unstructured) bool { return o.GetNamespace() == v1alpha1.TrialNamespace }
 			rest := slices.DeleteFunc(slices.Clone(objects), ofClones)
 			there := slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool { return !ofClones(o) })
@@ -172,6 +174,44 @@ var _ = Describe("The manifests", func() {
 			}
 		})
 
+		// The default installation is compared with the manager's requests by make test-kwok.
+		It("give the manager the right to create volumes, claims and pods only with the component clones, and no other right with any component", func() {
+			rightsOf := func(objects []*unstructured.Unstructured) map[string]bool {
+				var roles []client.Object
+				for _, object := range objects {
+					into := map[string]client.Object{"Role": &rbacv1.Role{}, "ClusterRole": &rbacv1.ClusterRole{}, "RoleBinding": &rbacv1.RoleBinding{}, "ClusterRoleBinding": &rbacv1.ClusterRoleBinding{}}[object.GetKind()]
+					if into != nil {
+						Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, into)).To(Succeed())
+						roles = append(roles, into)
+					}
+				}
+				granted, err := rights.OfAccount(roles, v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment)
+				Expect(err).NotTo(HaveOccurred())
+				texts := map[string]bool{}
+				for _, right := range granted {
+					texts[right.String()] = true
+				}
+				return texts
+			}
+			byDefault := rightsOf(objects)
+			cloning := []string{"create persistentvolumes", "create persistentvolumeclaims in storage-client-trial", "create pods in storage-client-trial"}
+			for _, right := range cloning {
+				Expect(byDefault).NotTo(HaveKey(right))
+			}
+			for right := range byDefault {
+				Expect(right).NotTo(MatchRegexp("^create (persistentvolume|persistentvolumeclaim|pod)s( |$)"))
+			}
+			for name, files := range componentFiles() {
+				var more []string
+				for right := range rightsOf(renderComponent(name, files...)) {
+					if !byDefault[right] {
+						more = append(more, right)
+					}
+				}
+				Expect(more).To(ConsistOf(map[string][]string{"clones": cloning}[name]), name)
+			}
+		})
+
 		It("bind roles that are among them to service accounts that are among them", func() {
 			for _, binding := range objects {
 				if binding.GetKind() != "RoleBinding" && binding.GetKind() != "ClusterRoleBinding" {
@@ -191,20 +231,27 @@ var _ = Describe("The manifests", func() {
 			}
 		})
 
-		It("bind every policy with Deny, and fail closed", func() {
-			for _, object := range objects {
+		It("bind every policy with Deny, and fail closed, with and without clones", func() {
+			for _, object := range renderComponent("clones") {
 				switch object.GetKind() {
 				case "ValidatingAdmissionPolicy":
 					failurePolicy, _, _ := unstructured.NestedString(object.Object, "spec", "failurePolicy")
 					Expect(failurePolicy).To(Equal("Fail"), object.GetName())
-					binding := find(objects, "ValidatingAdmissionPolicyBinding", object.GetName())
+					binding := find(renderComponent("clones"), "ValidatingAdmissionPolicyBinding", object.GetName())
 					bound := map[string]any{"policyName": object.GetName(), "validationActions": []any{"Deny"}}
 					// A missing parameter rejects every request, regardless of matchConditions. So parameters are allowed only for kinds that
 					// no other user has.
 					if _, found, _ := unstructured.NestedMap(object.Object, "spec", "paramKind"); found {
 						where, _, _ := unstructured.NestedStringMap(object.Object, "spec", "matchConstraints", "namespaceSelector", "matchLabels")
-						Expect(where).To(Equal(map[string]string{corev1.LabelMetadataName: v1alpha1.TrialNamespace}), object.GetName())
-						bound["paramRef"] = map[string]any{"name": v1alpha1.TrialDaemonSet, "namespace": v1alpha1.AgentNamespace, "parameterNotFoundAction": "Deny"}
+						which, _, _ := unstructured.NestedSlice(object.Object, "spec", "matchConstraints", "objectSelector", "matchExpressions")
+						name, namespace := v1alpha1.TrialDaemonSet, v1alpha1.AgentNamespace
+						if len(which) > 0 {
+							Expect(which).To(Equal([]any{map[string]any{"key": v1alpha1.TrialLabel, "operator": "Exists"}}), object.GetName())
+							name, namespace = v1alpha1.ClonesConfigMap, v1alpha1.ManagerNamespace
+						} else {
+							Expect(where).To(Equal(map[string]string{corev1.LabelMetadataName: v1alpha1.TrialNamespace}), object.GetName())
+						}
+						bound["paramRef"] = map[string]any{"name": name, "namespace": namespace, "parameterNotFoundAction": "Deny"}
 					}
 					Expect(binding.Object["spec"]).To(Equal(bound))
 				}
@@ -343,22 +390,35 @@ func admit(object *unstructured.Unstructured) {
 // components lists the folders of config/components, with the example of the files that their users supply.
 func components() []TableEntry {
 	var entries []TableEntry
+	files := componentFiles()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		args := []any{name}
+		for _, file := range files[name] {
+			args = append(args, file)
+		}
+		entries = append(entries, Entry(name, args...))
+	}
+	return entries
+}
+
+// componentFiles returns the example files of each component.
+func componentFiles() map[string][]string {
+	all := map[string][]string{}
 	dirs, err := filepath.Glob(filepath.Join(configDir, "components", "*"))
 	if err != nil {
 		panic(err)
 	}
 	for _, dir := range dirs {
-		args := []any{filepath.Base(dir)}
 		examples, err := filepath.Glob(filepath.Join(dir, "*.example.yaml"))
 		if err != nil {
 			panic(err)
 		}
+		all[filepath.Base(dir)] = nil
 		for _, example := range examples {
-			args = append(args, filepath.Base(example))
+			all[filepath.Base(dir)] = append(all[filepath.Base(dir)], filepath.Base(example))
 		}
-		entries = append(entries, Entry(filepath.Base(dir), args...))
 	}
-	return entries
+	return all
 }
 
 // renderComponent builds the operator with a component, and with files of the component's folder as resources.

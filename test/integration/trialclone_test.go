@@ -33,14 +33,15 @@ func clonedObjects() (pods []corev1.Pod, volumeClaims []corev1.PersistentVolumeC
 	return podList.Items, claimList.Items, volumeList.Items
 }
 
-// awaitPodsOfClones waits until the API server has the parameter of the policy on these Pods, a DaemonSet. Until then the policy rejects
+// awaitClones waits until the API server has the parameters of the policies on clones, a ConfigMap and a DaemonSet. Until then the policies reject
 // all of them. A policy that is recreated never finds its parameter, so the suite installs it once.
-func awaitPodsOfClones(manager client.Client) {
+func awaitClones(manager client.Client) {
 	GinkgoHelper()
 	data, err := os.ReadFile("../../controllers/trial/plan/testdata/pass.golden.json")
 	Expect(err).NotTo(HaveOccurred())
-	pod := &corev1.Pod{}
-	Expect(json.Unmarshal(data, &[]any{nil, nil, pod})).To(Succeed())
+	pv, pod := &corev1.PersistentVolume{}, &corev1.Pod{}
+	Expect(json.Unmarshal(data, &[]any{pv, nil, pod})).To(Succeed())
+	Eventually(func() error { return manager.Create(ctx, pv.DeepCopy(), client.DryRunAll) }).Should(Succeed())
 	pod.Spec.Containers[0].Image = "localhost/storageclient/node-agent:dev"
 	Eventually(func() error { return manager.Create(ctx, pod.DeepCopy(), client.DryRunAll) }).Should(Succeed())
 	pod.Spec.Containers[0].Image = "evil.example.com/a"
@@ -207,10 +208,13 @@ var _ = Describe("A trial by clones", func() {
 
 	BeforeEach(func() {
 		fails, seen = func([]string) string { return "" }, map[string]*corev1.Pod{}
-		installTemporarily("rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml", "agent/trial_runner.yaml")
+		installTemporarily("rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml", "components/clones/role.yaml", "agent/trial_runner.yaml")
+		clones := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ClonesConfigMap}}
+		clones.Data = map[string]string{"nfs": "", "smb.csi.k8s.io": "eda/credentials"}
+		Expect(k8s.Create(ctx, clones)).To(Succeed())
 		manager = clientFor(managerConfig())
 		awaitManagerPolicies(manager)
-		awaitPodsOfClones(manager)
+		awaitClones(manager)
 		clock = testclock.NewFakeClock(time.Now())
 		owner := newNode(node).Create()
 		agent := agentPod(node)

@@ -282,14 +282,6 @@ func (v Volume) MountedPath() string { return v.row().path.in(v) }
 // the driver uses the handle only as a name.
 func (v Volume) MayBeCloned() bool { return v.row().freeHandle }
 
-// HandleOfClone returns the handle of a clone. A driver that uses the handle only as a name gets another one.
-func (v Volume) HandleOfClone(suffix string) string {
-	if !v.MayBeCloned() {
-		return v.Handle
-	}
-	return v.Handle + suffix
-}
-
 // UnsupportedReason returns the reason why the volume does not support mount options. Empty if it supports them, or if the driver is unknown.
 func (v Volume) UnsupportedReason() string { return v.row().unsupported }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
@@ -75,7 +76,7 @@ func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
 	case p.isMountedEverywhere(c) && p.Now.After(w.Since.Add(reportDelay)):
 		p.conclude(c, unknown("all suitable nodes have mounts of "+c.Server+", and a clone would share their connections"))
 	case p.Now.After(w.Since.Add(maxProbeWait)):
-		p.conclude(c, unknown("no node with an agent was free for a probe within "+maxProbeWait.String()))
+		p.conclude(c, unknown("no node with an agent, whose taints the pods of the claim tolerate, was free for a probe within "+maxProbeWait.String()))
 	}
 }
 
@@ -285,6 +286,28 @@ func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Wait
 		node = clone.Pod.Spec.NodeName
 	}
 	p.conclude(c, EvaluateProbe(node, "a clone of "+c.Volume.Name+" with "+optionsText(c.Target.Clone.Options), c.Target.ChangesRequests, status))
+}
+
+// mayHaveClone reports whether a node may have the Pod of a clone, and sets the Pod's tolerations. The node has no mount of the server, and a pod
+// of the claim tolerates its taints: other nodes must not get the volume's Secret. Without such a pod, the node must have no taints.
+func (p *planner) mayHaveClone(n *Node, o origin) bool {
+	if p.mayHaveMounts(*n, o) {
+		return false
+	}
+	pods := [][]corev1.Toleration{nil}
+	if ref := o.Volume.Spec.ClaimRef; ref != nil {
+		pods = append(pods, p.Tolerations[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]...)
+	}
+	for _, n.tolerations = range pods {
+		if !slices.ContainsFunc(n.Node.Spec.Taints, func(taint corev1.Taint) bool {
+			return taint.Effect != corev1.TaintEffectPreferNoSchedule && !slices.ContainsFunc(n.tolerations, func(t corev1.Toleration) bool {
+				return t.Key == taint.Key && (t.Effect == "" || t.Effect == taint.Effect) && (t.Operator == corev1.TolerationOpExists || t.Value == taint.Value)
+			})
+		}) {
+			return true
+		}
+	}
+	return false
 }
 
 // mayHaveMounts reports whether a node may have a mount of a clone's server by the same protocol. It may be the mount of the last clone, or a

@@ -345,6 +345,7 @@ func TestClonesThatAreNotNeededAreDeleted(t *testing.T) {
 func TestTheObjectsOfAClone(t *testing.T) {
 	c := share("s")
 	n := Node{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, Image: "registry/node-agent:1"}
+	n.tolerations = []corev1.Toleration{{Key: "dedicated", Value: "eda", Effect: corev1.TaintEffectNoSchedule}}
 	trial := Trial{StorageClientTrial: newLab(t).add("a"), pv: c.Volume, Target: c.Target}
 	pass := trial.originOf(v1alpha1.NodeTrialPass{Round: 1, Arm: v1alpha1.ArmAfter})
 	for path, made := range map[string]struct {
@@ -379,6 +380,68 @@ func compareGolden(t *testing.T, path, got string) {
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+// A clone brings the volume's Secret to a node. So it goes only to a node that a pod of the claim tolerates, and tolerates no more than that pod.
+func TestACloneToleratesWhatAPodOfItsClaimTolerates(t *testing.T) {
+	dedicated := corev1.Taint{Key: "dedicated", Value: "eda", Effect: corev1.TaintEffectNoSchedule}
+	gpu := corev1.Taint{Key: "gpu", Effect: corev1.TaintEffectNoExecute}
+	toEDA := corev1.Toleration{Key: "dedicated", Operator: corev1.TolerationOpEqual, Value: "eda", Effect: corev1.TaintEffectNoSchedule}
+	toGPU := corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists}
+	for name, test := range map[string]struct {
+		taints []corev1.Taint
+		pods   [][]corev1.Toleration
+		want   []corev1.Toleration
+		never  bool
+	}{
+		"the node has no taints":                         {nil, [][]corev1.Toleration{{toEDA}}, nil, false},
+		"a taint only advises":                           {[]corev1.Taint{{Key: "a", Effect: corev1.TaintEffectPreferNoSchedule}}, nil, nil, false},
+		"a pod tolerates the taint by its value":         {[]corev1.Taint{dedicated}, [][]corev1.Toleration{{toGPU}, {toEDA}}, []corev1.Toleration{toEDA}, false},
+		"a pod tolerates the taint with any value":       {[]corev1.Taint{gpu}, [][]corev1.Toleration{{toGPU}}, []corev1.Toleration{toGPU}, false},
+		"one pod tolerates both taints":                  {[]corev1.Taint{dedicated, gpu}, [][]corev1.Toleration{{toGPU, toEDA}}, []corev1.Toleration{toGPU, toEDA}, false},
+		"two pods tolerate one of the taints each":       {[]corev1.Taint{dedicated, gpu}, [][]corev1.Toleration{{toGPU}, {toEDA}}, nil, true},
+		"no pod has the claim":                           {[]corev1.Taint{dedicated}, nil, nil, true},
+		"the pods tolerate another taint":                {[]corev1.Taint{gpu}, [][]corev1.Toleration{{toEDA}}, nil, true},
+		"the pods tolerate another value of the taint":   {[]corev1.Taint{{Key: "dedicated", Value: "b", Effect: corev1.TaintEffectNoSchedule}}, [][]corev1.Toleration{{toEDA}}, nil, true},
+		"the pods tolerate another effect of the taint":  {[]corev1.Taint{{Key: "dedicated", Value: "eda", Effect: corev1.TaintEffectNoExecute}}, [][]corev1.Toleration{{toEDA}}, nil, true},
+		"the node is not ready, and the pods stay there": {[]corev1.Taint{{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoSchedule}}, [][]corev1.Toleration{{toEDA}}, nil, true},
+	} {
+		check := func(t *testing.T, pods map[string]*corev1.Pod) {
+			t.Helper()
+			if len(pods) == 0 != test.never {
+				t.Fatalf("got %d Pods of clones, want none: %t", len(pods), test.never)
+			}
+			for name, pod := range pods {
+				if diff := cmp.Diff(test.want, pod.Spec.Tolerations); diff != "" {
+					t.Errorf("tolerations of %s (-want +got):\n%s", name, diff)
+				}
+			}
+		}
+		t.Run("a probe: "+name, func(t *testing.T) {
+			w, c, pods := newWorld(t, "n1"), share("s"), map[string]*corev1.Pod{}
+			w.nodes["n1"].Node.Spec.Taints, w.tolerations = test.taints, test.pods
+			w.candidates = []volumeplan.ProbeCandidate{c}
+			w.visit = func(clone *Clone, n *Node) {
+				pods[clone.Pod.Name] = clone.Pod
+				mounts(clone, n)
+			}
+			w.run()
+			check(t, pods)
+			if got := w.verdict(c); test.never && !strings.Contains(got.Text, "whose taints the pods of the claim tolerate") {
+				t.Errorf("got verdict %+v, want the reason", got)
+			}
+		})
+		t.Run("a trial: "+name, func(t *testing.T) {
+			b, pods := newBay(t, "n1"), map[string]*corev1.Pod{}
+			b.nodes["n1"].Node.Spec.Taints, b.tolerations = test.taints, test.pods
+			b.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds = 1 })
+			b.visit = func(clone *Clone, _ *Node) { pods[clone.Pod.Name] = clone.Pod }
+			for range 20 {
+				b.step()
+			}
+			check(t, pods)
+		})
 	}
 }
 

@@ -96,7 +96,7 @@ func podOf(o origin, n Node, volumeClaim *corev1.PersistentVolumeClaim) *corev1.
 	return &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{
 		NodeName: n.Node.Name, RestartPolicy: corev1.RestartPolicyNever, ActiveDeadlineSeconds: ptr.To[int64](podLifetime),
 		TerminationGracePeriodSeconds: ptr.To[int64](5), AutomountServiceAccountToken: ptr.To(false), EnableServiceLinks: ptr.To(false),
-		ImagePullSecrets: n.PullSecrets, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		ImagePullSecrets: n.PullSecrets, Tolerations: n.tolerations,
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](runAsUser), RunAsGroup: ptr.To[int64](runAsUser),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},

@@ -108,8 +108,8 @@ func (p *planner) awaitNode(t Trial, s PassState) {
 		p.active[t.UID] = true
 	}
 	p.report(t, v1alpha1.TrialReasonWaiting,
-		"Waiting for a node that nodeSelector allows, that has an agent and is in service, and that has no mount of "+t.Target.Server+
-			", because a clone would share its connections")
+		"Waiting for a node that nodeSelector allows, that has an agent and is in service, whose taints the pods of the claim tolerate, and that has "+
+			"no mount of "+t.Target.Server+", because a clone would share its connections")
 }
 
 // roundNode returns the node of the current round: passes are compared on one node. Empty if no round has started.
@@ -125,14 +125,13 @@ func (t Trial) roundNode() string {
 // findNodeFor finds a node for the next pass without any mount of the server. If a round has started, it must be the node of the round.
 func (p *planner) findNodeFor(t Trial) (Node, bool) {
 	name := t.roundNode()
-	i := slices.IndexFunc(p.Nodes, func(n Node) bool {
-		return !p.busy[n.Node.Name] && (name == "" || n.Node.Name == name) && isFree(n) && t.selects(n) &&
-			!p.mayHaveMounts(n, t.originOf(v1alpha1.NodeTrialPass{}))
-	})
-	if i < 0 {
-		return Node{}, false
+	for _, n := range p.Nodes {
+		if !p.busy[n.Node.Name] && (name == "" || n.Node.Name == name) && isFree(n) && t.selects(n) &&
+			p.mayHaveClone(&n, t.originOf(v1alpha1.NodeTrialPass{})) {
+			return n, true
+		}
 	}
-	return p.Nodes[i], true
+	return Node{}, false
 }
 
 // followPass records the result of a trial's clone, continues with it, or deletes it if it is finished or no longer needed.

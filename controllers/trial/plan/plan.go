@@ -56,6 +56,8 @@ type Node struct {
 	// Image is the image of its agent. PullSecrets are the secrets to pull it.
 	Image       string
 	PullSecrets []corev1.LocalObjectReference
+	// tolerations are those of a clone's Pod on the node, after its choice for the clone.
+	tolerations []corev1.Toleration
 }
 
 // Runner is the state of a node's trial runner.
@@ -74,6 +76,8 @@ type Snapshot struct {
 	Clones []Clone
 	// Servers are the servers in the volumes' specs, by volume name.
 	Servers map[string]string
+	// Tolerations are the tolerations of each pod with a claim, by claim. Each names a key.
+	Tolerations map[types.NamespacedName][][]corev1.Toleration
 	// Rejections are the messages of rejected creations of clones, by the label of their objects.
 	Rejections map[string]string
 	Profiles   *fleet.ProfileSet
@@ -426,7 +430,7 @@ func (p *planner) findNode(c volumeplan.ProbeCandidate, w Waiting) (Node, bool) 
 	var chosen Node
 	found := false
 	for _, n := range p.Nodes {
-		if p.busy[n.Node.Name] || !p.isUsable(n, c) || w.ByClone && p.mayHaveMounts(n, originOf(c)) {
+		if p.busy[n.Node.Name] || !p.isUsable(n, c) || w.ByClone && !p.mayHaveClone(&n, originOf(c)) {
 			continue
 		}
 		if isLabelled(n.Node) && !w.ByClone {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
@@ -40,6 +41,8 @@ type world struct {
 	unbound bool
 	log     []string
 	servers map[string]string
+	// tolerations are the tolerations of the pods with the claim eda/data.
+	tolerations [][]corev1.Toleration
 }
 
 func newWorld(t *testing.T, names ...string) *world {
@@ -131,7 +134,8 @@ func (w *world) apply(step Step) {
 // pass plans once and applies the steps.
 func (w *world) pass() Plan {
 	w.t.Helper()
-	s := Snapshot{Candidates: w.candidates, Profiles: w.profiles(), Memory: w.memory, Servers: w.servers, Now: w.now}
+	s := Snapshot{Candidates: w.candidates, Profiles: w.profiles(), Memory: w.memory, Servers: w.servers, Now: w.now,
+		Tolerations: map[types.NamespacedName][][]corev1.Toleration{{Namespace: "eda", Name: "data"}: w.tolerations}}
 	for _, n := range w.nodes {
 		s.Nodes = append(s.Nodes, *n)
 	}

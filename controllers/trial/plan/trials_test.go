@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -70,7 +71,8 @@ func (l *lab) add(name string, change ...func(*v1alpha1.StorageClientTrialSpec))
 // step makes a pass.
 func (l *lab) step() Plan {
 	l.t.Helper()
-	s := Snapshot{Candidates: l.candidates, Profiles: l.profiles(), Memory: l.memory, Now: l.now}
+	s := Snapshot{Candidates: l.candidates, Profiles: l.profiles(), Memory: l.memory, Now: l.now,
+		Tolerations: map[types.NamespacedName][][]corev1.Toleration{{Namespace: "eda", Name: "data"}: l.tolerations}}
 	for _, trial := range l.trials {
 		resolved := Trial{StorageClientTrial: trial, Missing: l.missing, Impossible: l.impossible, Volume: "pv-1"}
 		resolved.Target = judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Own: []string{"vers=4.1"}, Options: []string{"actimeo=30", "vers=4.1"},

@@ -1,7 +1,9 @@
 package judge
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -19,8 +21,8 @@ type CloneTarget struct {
 	Obstacle string
 }
 
-// cloneObstacle explains why a clone might share state with the volume, or could not be mounted.
-func cloneObstacle(pv *corev1.PersistentVolume) string {
+// cloneObstacle explains why a clone is not allowed, might share state with the volume, or could not be mounted.
+func cloneObstacle(pv *corev1.PersistentVolume, allowed *corev1.ConfigMap) string {
 	t := describeSource(pv)
 	switch {
 	case !t.MayBeCloned():
@@ -29,12 +31,27 @@ func cloneObstacle(pv *corev1.PersistentVolume) string {
 		return "the volume does not name its server"
 	case pv.Spec.NodeAffinity != nil:
 		return "the volume has node affinity"
+	case allowed == nil:
+		return "clones need config/components/clones and ConfigMap " + v1alpha1.ClonesConfigMap
+	}
+	driver, refs := "nfs", []*corev1.SecretReference(nil)
+	if csi := pv.Spec.CSI; csi != nil {
+		driver, refs = csi.Driver, []*corev1.SecretReference{csi.NodeStageSecretRef, csi.NodePublishSecretRef}
+	}
+	secrets, isListed := allowed.Data[driver]
+	if !isListed {
+		return "ConfigMap " + v1alpha1.ClonesConfigMap + " does not list driver " + driver
+	}
+	for _, ref := range refs {
+		if ref != nil && !slices.Contains(strings.Fields(secrets), ref.Namespace+"/"+ref.Name) {
+			return fmt.Sprintf("ConfigMap %s does not list Secret %s/%s for driver %s", v1alpha1.ClonesConfigMap, ref.Namespace, ref.Name, driver)
+		}
 	}
 	return ""
 }
 
 // CloneSpec returns the specification of a clone: the same source with the given mount options, bound to the PersistentVolumeClaim of the given name.
-// It copies only fields that a mount needs. Deletion of the clone keeps the data.
+// It copies only fields that a mount needs, and changes the handle: drivers of clones use it only as a name. Deletion of the clone keeps the data.
 func CloneSpec(pv *corev1.PersistentVolume, name string, list []string) corev1.PersistentVolumeSpec {
 	of := pv.Spec.DeepCopy()
 	spec := corev1.PersistentVolumeSpec{
@@ -49,7 +66,7 @@ func CloneSpec(pv *corev1.PersistentVolume, name string, list []string) corev1.P
 		return spec
 	}
 	spec.CSI = &corev1.CSIPersistentVolumeSource{
-		Driver: of.CSI.Driver, VolumeHandle: describeSource(pv).HandleOfClone("#" + name), ReadOnly: of.CSI.ReadOnly, FSType: of.CSI.FSType,
+		Driver: of.CSI.Driver, VolumeHandle: of.CSI.VolumeHandle + "#" + name, ReadOnly: of.CSI.ReadOnly, FSType: of.CSI.FSType,
 		VolumeAttributes: of.CSI.VolumeAttributes, NodeStageSecretRef: of.CSI.NodeStageSecretRef, NodePublishSecretRef: of.CSI.NodePublishSecretRef,
 	}
 	return spec

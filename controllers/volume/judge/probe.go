@@ -32,8 +32,8 @@ var (
 
 const maxProbedPath = 1024
 
-// ProbeTargetOf returns the mount that a probe of a verdict's options would make.
-func ProbeTargetOf(pv *corev1.PersistentVolume, v Verdict) ProbeTarget {
+// ProbeTargetOf returns the mount that a probe of a verdict's options would make. clones lists the allowed clones; nil if there are none.
+func ProbeTargetOf(pv *corev1.PersistentVolume, v Verdict, clones *corev1.ConfigMap) ProbeTarget {
 	t := targetOf(pv)
 	source := t.Source()
 	out := ProbeTarget{
@@ -43,7 +43,7 @@ func ProbeTargetOf(pv *corev1.PersistentVolume, v Verdict) ProbeTarget {
 	out.ChangesRequests = t.options.ChangesTransport(out.Own, out.Options)
 	out.Obstacle, out.Clone = probeObstacle(source, out), CloneTarget{
 		Options: v.Options, Own: slices.Clone(pv.Spec.MountOptions), Declared: v.DeclaredOptions(), Protocol: SourceOf(pv).Protocol,
-		Obstacle: cloneObstacle(pv),
+		Obstacle: cloneObstacle(pv, clones),
 	}
 	return out
 }

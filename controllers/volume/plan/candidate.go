@@ -36,5 +36,5 @@ func (s Snapshot) TrialTarget(
 	if obstacle != "" {
 		return t, obstacle
 	}
-	return judge.ProbeTargetOf(pv, judge.Verdict{Options: list}), ""
+	return judge.ProbeTargetOf(pv, judge.Verdict{Options: list}, s.Clones), ""
 }

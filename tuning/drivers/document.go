@@ -44,7 +44,7 @@ func Document() []Documented {
 }
 
 func (r *row) document() Documented {
-	read, found := readings[r.driver]
+	read, found := readings()[r.driver]
 	d := Documented{
 		Driver: r.driver, Volumes: cmp.Or(string(r.protocol), "not supported"), Selector: r.selector.text, Server: r.server.text, Read: string(r.reads),
 		Client: cmp.Or(string(r.client), "kernel"), Clone: r.freeHandle, Known: Unverified, Options: cmp.Or(r.changes.text, "unchanged"),
@@ -57,7 +57,7 @@ func (r *row) document() Documented {
 		d.Options, d.Read, d.Empty, d.Client = "no effect: "+r.unsupported, "", "", ""
 	}
 	switch {
-	case found && read.ran:
+	case found && read.Ran:
 		d.Known = Proven
 	case found:
 		d.Known = Read
@@ -70,9 +70,9 @@ func (r *row) document() Documented {
 // Readings returns the sources of the facts, sorted by driver.
 func Readings() []Reading {
 	var out []Reading
-	for name, r := range readings {
-		facts := []string{r.staging, r.handle, r.source, r.order, r.appends, r.replaces, r.readOnly}
-		out = append(out, Reading{Driver: name, Repository: r.repo, Release: r.release,
+	for name, r := range readings() {
+		facts := []string{r.Staging, r.Handle, r.Source, r.Order, r.Appends, r.Replaces, r.ReadOnly}
+		out = append(out, Reading{Driver: name, Repository: r.Repo, Release: r.Release,
 			Facts: slices.DeleteFunc(facts, func(fact string) bool { return fact == unknown })})
 	}
 	slices.SortFunc(out, func(a, b Reading) int { return strings.Compare(a.Driver, b.Driver) })

@@ -173,24 +173,24 @@ func TestCheckHoldsForEveryDriver(t *testing.T) {
 // Every fact of a driver has a source.
 func TestFactsHaveSources(t *testing.T) {
 	file := regexp.MustCompile(`^[\w./-]+/[\w.-]+[:,]`)
-	for name, read := range readings {
+	for name, read := range readings() {
 		if len(rowsByDriver[name]) == 0 {
 			t.Errorf("%s: got no row in the table, although its source was read", name)
 		}
-		if !strings.ContainsAny(read.release, "0123456789") || strings.Count(read.repo, "/") != 1 {
-			t.Errorf("%s: got release %q of %q", name, read.release, read.repo)
+		if !strings.ContainsAny(read.Release, "0123456789") || strings.Count(read.Repo, "/") != 1 {
+			t.Errorf("%s: got release %q of %q", name, read.Release, read.Repo)
 		}
-		for _, fact := range []string{read.staging, read.handle, read.source, read.order, read.appends, read.replaces, read.readOnly} {
+		for _, fact := range []string{read.Staging, read.Handle, read.Source, read.Order, read.Appends, read.Replaces, read.ReadOnly} {
 			if !file.MatchString(fact) && fact != unknown {
 				t.Errorf("%s: got %q, which does not name a file of the source", name, fact)
 			}
 		}
 		for _, r := range rowsByDriver[name] {
-			if r.reads == atPublish && !strings.Contains(read.staging, "for each pod") || r.reads == atStage && !strings.Contains(read.staging, "once per node") {
-				t.Errorf("%s: got %q, but mountOptions are read for %s", name, read.staging, r.reads)
+			if r.reads == atPublish && !strings.Contains(read.Staging, "for each pod") || r.reads == atStage && !strings.Contains(read.Staging, "once per node") {
+				t.Errorf("%s: got %q, but mountOptions are read for %s", name, read.Staging, r.reads)
 			}
-			if r.freeHandle && (read.handle == unknown || strings.Contains(read.handle, "are read from it") || strings.Contains(read.handle, "the driver parses it")) {
-				t.Errorf("%s: got %q, but freeHandle is true", name, read.handle)
+			if r.freeHandle && (read.Handle == unknown || strings.Contains(read.Handle, "are read from it") || strings.Contains(read.Handle, "the driver parses it")) {
+				t.Errorf("%s: got %q, but freeHandle is true", name, read.Handle)
 			}
 		}
 	}
@@ -199,7 +199,7 @@ func TestFactsHaveSources(t *testing.T) {
 // All facts about a driver except its name have a source.
 func TestFactsWithoutSourcesAreUnknown(t *testing.T) {
 	for _, r := range table {
-		if _, read := readings[r.driver]; !read && (r.freeHandle || r.changes.apply != nil || r.additional.read != nil || r.path.read != nil || r.client != "" || r.empty.text != "") {
+		if _, read := readings()[r.driver]; !read && (r.freeHandle || r.changes.apply != nil || r.additional.read != nil || r.path.read != nil || r.client != "" || r.empty.text != "") {
 			t.Errorf("%s: got no source of the facts", r.driver)
 		}
 	}

@@ -173,7 +173,7 @@ func explainSignature(rule recommend.Rule) string {
 
 func explainRule(rule advice.Rule) string {
 	return formatParagraph("Rule "+rule.ID, [][2]string{
-		{"Severity", string(rule.Severity)}, {"About", rule.Title}, {"Remedy", rule.Remedy()}, {"Details", rule.Explanation}, {"Source", rule.Source},
+		{"Severity", string(rule.Severity)}, {"About", rule.Title}, {"Remedy", rule.Remedy}, {"Details", rule.Explanation}, {"Source", rule.Source},
 	})
 }
 

@@ -22,7 +22,7 @@ func writeKnowledge() error {
 	table(&b, "Advice", "Shown in `status.advice` of a profile, warnings and errors also at admission. No rule keeps a profile from being applied.",
 		"rule", "severity", "about", "what to do", "source")
 	for _, r := range advice.Rules() {
-		row(&b, code(r.ID), string(r.Severity), r.Title, cmp.Or(r.Remedy(), r.Explanation), r.Source)
+		row(&b, code(r.ID), string(r.Severity), r.Title, cmp.Or(r.Remedy, r.Explanation), r.Source)
 	}
 	table(&b, "Rules for counters", "`node-agent observe --window 60s` evaluates the counters of mounts by these rules. Up to SlowNetwork, it reports only the first rule that applies, because that rule explains the later ones.",
 		"rule", "cause", "about", "signature", "source")

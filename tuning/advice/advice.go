@@ -91,8 +91,8 @@ type Rule struct {
 	// Explanation is the text of a rule that only restates a document and does not depend on a profile or its nodes. It is shown on
 	// request and is not advice. Empty for all other rules.
 	Explanation string
-
-	check func(*scope) []finding
+	// Remedy is the remedy. Empty for a rule whose Explanation contains it.
+	Remedy string
 }
 
 type finding struct {
@@ -131,7 +131,7 @@ func collectAdvice(in Input, wanted func(Rule) bool, counts func(finding) bool) 
 		if rule.Explanation != "" || !wanted(rule) {
 			continue
 		}
-		for _, text := range groupFindings(rule.check(s), counts) {
+		for _, text := range groupFindings(checks[rule.ID](s), counts) {
 			all = append(all, v1alpha1.Advice{ID: rule.ID, Severity: rule.Severity, Text: text})
 		}
 	}

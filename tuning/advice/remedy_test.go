@@ -2,17 +2,21 @@ package advice
 
 import "testing"
 
-func TestEveryRuleHasARemedy(t *testing.T) {
-	unknown := len(remedies)
+func TestEveryRuleHasACheckAndARemedyOrAnExplanation(t *testing.T) {
+	unknown := len(checks)
 	for _, rule := range rules {
-		if _, ok := remedies[rule.ID]; ok {
+		_, isChecked := checks[rule.ID]
+		if isChecked {
 			unknown--
 		}
-		if (rule.Remedy() == "") != (rule.Explanation != "") {
-			t.Errorf("%s: got remedy %q and explanation %q, want one of them", rule.ID, rule.Remedy(), rule.Explanation)
+		if (rule.Remedy == "") != (rule.Explanation != "") || isChecked != (rule.Remedy != "") {
+			t.Errorf("%s: got remedy %q, explanation %q and a check: %v; want a remedy with a check, or an explanation", rule.ID, rule.Remedy, rule.Explanation, isChecked)
+		}
+		if rule.Title == "" || rule.Source == "" {
+			t.Errorf("%s: got title %q and source %q", rule.ID, rule.Title, rule.Source)
 		}
 	}
 	if unknown != 0 {
-		t.Errorf("got %d remedies without a rule", unknown)
+		t.Errorf("got %d checks without a rule", unknown)
 	}
 }

@@ -10,7 +10,6 @@ import (
 )
 
 const (
-	measured    = "measured on Linux 6.1 with knfsd: "
 	minSmallOps = 50
 	lossOut     = 0.003
 	lossIn      = 0.01
@@ -22,59 +21,6 @@ const (
 	inFlightWhenFull = 8
 	maxNconnect      = 16
 )
-
-// bottlenecks exclude each other unless they are independent: an earlier one explains the later ones.
-var bottlenecks = []Rule{
-	{
-		ID: "StuckConnection", Cause: CauseServer, check: stuckConnection,
-		Title:     "Requests wait for a response that does not arrive.",
-		Signature: "requests sent in the window, no response in the window, and none for 10 s",
-		Source:    measured + "10 s after packets were dropped; the kernel logs it after 187 s",
-	},
-	{
-		ID: "SessionFlaps", Cause: CauseClient, check: sessionFlaps, isIndependent: true,
-		Title:     "The client identifies itself to the server repeatedly.",
-		Signature: "EXCHANGE_ID or SETCLIENTID more than once in the window, or CREATE_SESSION with errors",
-		Source:    measured + "two clients with the same host name lost their state to each other, without a log message",
-	},
-	{
-		ID: "PacketLoss", Cause: CauseNetwork, check: packetLoss, isIndependent: true,
-		Title:     "The network loses packets.",
-		Signature: "on the connections to the server, over 0.3 % of segments retransmitted, or over 1 % received out of order",
-		Source:    measured + "2 % loss to the server: 14 of 1,754 retransmitted; from the server: 232 of 4,500 out of order",
-	},
-	{
-		ID: "FewConnections", Cause: CauseClient, check: fewConnections,
-		Title: "The connections of the mount are full.",
-		Signature: "large requests wait longer to be sent than for the response, and for a connection that is busy or carries 100 MiB per second; " +
-			"or 8 requests in flight on each connection, which receives 400 MiB per second",
-		Source: "Amazon EC2 limits one flow to 5 Gb/s; nfs(5), nconnect",
-	},
-	{
-		ID: "BusyServer", Cause: CauseServer, check: busyServer,
-		Title:     "The server takes a long time for each request.",
-		Signature: "small operations take over 20 times TCP's shortest round trip, and at least 5 ms, once they are sent",
-		Source:    measured + "105 ms per request, with a TCP round trip of 1.4 ms",
-	},
-	{
-		ID: "FewSlots", Cause: CauseClient, check: fewSlots,
-		Title:     "Requests wait in the client for a slot of the connection (NFSv3 and 4.0).",
-		Signature: "more than one request waits for a slot at each send, and longer than for the response",
-		Source:    measured + "2 slots: 225 ms in the queue, 9 ms for the response",
-	},
-	{
-		ID: "FewSessionSlots", Cause: CauseClient, check: fewSessionSlots,
-		Title:     "Requests wait in the client for a slot of the session (NFSv4.1 and later).",
-		Signature: "small operations wait in the queue over 3 times as long as for the response, but not for a slot of the connection",
-		Source:    measured + "2 slots: 31 ms in the queue, 8 ms for the response, no backlog",
-	},
-	{
-		ID: "SlowNetwork", Cause: CauseNetwork, check: slowNetwork,
-		Title:     "Each request takes as long as the network round trip to the server.",
-		Signature: "small operations take under twice TCP's shortest round trip, which is at least 5 ms",
-		Source:    measured + "15 ms per request, with a TCP round trip of 10.5 ms",
-	},
-}
 
 func stuckConnection(s Sample) (Finding, bool) {
 	stuck := 0

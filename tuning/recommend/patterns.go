@@ -20,66 +20,6 @@ const (
 	mostWasted = 16
 )
 
-// patterns describe the use of a mount by programs. They do not exclude each other.
-var patterns = []Rule{
-	{
-		ID: "AttributeRevalidation", Cause: CauseClient, check: attributeRevalidation,
-		Title: "The client requests attributes that have not changed.",
-		Signature: "at least half of the operations are GETATTR that no open caused, 5 per second or more, and under 2 % of them find a change; " +
-			"a profile is proposed if programs list directories and no GETATTR finds a change",
-		Source: measured + "GETATTR per entry of a listing: 1.0 without, 0.001 with actimeo=30",
-	},
-	{
-		ID: "CloseToOpen", Cause: CauseClient, check: closeToOpen,
-		Title:     "Each open queries the server for changes of the file.",
-		Signature: "at least half of the operations are GETATTR that opens caused, 5 per second or more, and under 2 % of them find a change",
-		Source:    "nfs(5), close-to-open cache consistency",
-	},
-	{
-		ID: "LargeReadAhead", Cause: CauseClient, check: largeReadAhead,
-		Title:     "The read-ahead reads data that programs do not use.",
-		Signature: "over twice as many bytes are read over the network as programs request with read(2)",
-		Source:    measured + "runs of 64 KiB: 3.8 times the bytes at 128 KiB, 5.3 at 15,360",
-	},
-	{
-		ID: "SmallReadAhead", Cause: CauseClient, check: smallReadAhead,
-		Title: "The read-ahead is smaller than the maximum request.",
-		Signature: "READs carry at least the read-ahead, and no more than twice as much, which is at most half of rsize; programs request " +
-			"everything that is read",
-		Source: measured + "64 MiB in sequence: 256 READs at 128 KiB, 131 at 1,024 (rsize 512 KiB)",
-	},
-	{
-		ID: "SmallTransfers", Cause: CauseClient, check: smallTransfers,
-		Title:     "Requests have the mount's maximum size, and it is small.",
-		Signature: "READs or WRITEs are full, and rsize or wsize is below 256 KiB",
-		Source:    "nfs(5), rsize and wsize",
-	},
-	{
-		ID: "SynchronousMount", Cause: CauseClient, check: synchronousMount,
-		Title:     "The mount writes each block before the program continues.",
-		Signature: "the option sync, and small WRITEs",
-		Source:    "Azure NetApp Files: 1 GiB in 8 KiB blocks took 70 s with sync, 6 s with async",
-	},
-	{
-		ID: "SynchronousWrites", Cause: CauseApplication, check: synchronousWrites,
-		Title:     "The program itself waits for each small write.",
-		Signature: "WRITEs of at most 32 KiB, with an fsync for each one or two of them, or past the page cache",
-		Source:    "open(2), O_DIRECT and O_SYNC; fsync(2)",
-	},
-	{
-		ID: "OpenAndClose", Cause: CauseClient, check: openAndClose,
-		Title:     "Most requests open and close files, which NFSv3 does without requests.",
-		Signature: "at least half of the operations of NFSv4 are OPEN, OPEN_NOATTR and CLOSE, 5 per second or more",
-		Source:    "RFC 1813 and RFC 8881: NFSv3 has no OPEN",
-	},
-	{
-		ID: "LogBuffers", Cause: CauseClient, check: logBuffers,
-		Title:     "XFS waits for log buffers.",
-		Signature: "over 1 % of the log writes found no free buffer",
-		Source:    "xfs(5), logbsize; document on XFS unlink performance: 311 to 848 deletes per second",
-	},
-}
-
 // openRevalidations returns the number of GETATTRs that opens caused. NFSv4 sends them as a part of OPEN.
 func (s Sample) openRevalidations() uint64 {
 	if s.Protocol != "NFSv3" || s.hasOption("nocto") {

@@ -63,10 +63,10 @@ const idleBelow = 100
 // and all patterns.
 func For(s Sample) Verdict {
 	var found []Finding
-	for _, r := range bottlenecks {
+	for _, r := range rules.Bottlenecks {
 		if f, ok := r.apply(s); ok {
 			found = append(found, f)
-			if !r.isIndependent {
+			if !r.Independent {
 				break
 			}
 		}
@@ -74,7 +74,7 @@ func For(s Sample) Verdict {
 	if len(found) == 0 && s.total() < idleBelow && s.Log.Writes < idleBelow {
 		return Verdict{TooLittle: true, Summary: fmt.Sprintf("%d operations in %.0f s are too few: measure while the work runs.", s.total(), s.Seconds)}
 	}
-	for _, r := range patterns {
+	for _, r := range rules.Patterns {
 		if f, ok := r.apply(s); ok {
 			found = append(found, f)
 		}
@@ -104,27 +104,3 @@ func workOf(s Sample) string {
 	}
 	return work
 }
-
-// Rule detects one problem.
-type Rule struct {
-	ID    string
-	Cause Cause
-	// Title describes the problem in one sentence.
-	Title string
-	// Signature describes the counters of the problem, with thresholds.
-	Signature string
-	// Source is the source of the signature.
-	Source string
-	check  func(Sample) (Finding, bool)
-	// isIndependent reports whether the problem leaves room for others. Patterns are always independent.
-	isIndependent bool
-}
-
-func (r Rule) apply(s Sample) (Finding, bool) {
-	f, ok := r.check(s)
-	f.Rule, f.Cause, f.Source = r.ID, r.Cause, r.Source
-	return f, ok
-}
-
-// Rules returns all rules in evaluation order.
-func Rules() []Rule { return append(slices.Clone(bottlenecks), patterns...) }

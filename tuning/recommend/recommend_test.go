@@ -200,3 +200,15 @@ func TestOnlyClientFindingsProposeChanges(t *testing.T) {
 		}
 	}
 }
+
+func TestEveryRuleHasACheck(t *testing.T) {
+	all := Rules()
+	for _, r := range all {
+		if checks[r.ID] == nil || r.Title == "" || r.Signature == "" || r.Source == "" || r.Cause == "" {
+			t.Errorf("%s: got %+v, check: %v", r.ID, r, checks[r.ID] != nil)
+		}
+	}
+	if len(checks) != len(all) {
+		t.Errorf("got %d checks for %d rules", len(checks), len(all))
+	}
+}

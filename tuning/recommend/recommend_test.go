@@ -67,6 +67,14 @@ func wrote(count, each uint64, direct bool) func(*Sample) {
 	}
 }
 
+// filled sets 1,000 READs of 1 MiB per second, with a number of requests in flight.
+func filled(inFlight uint64) func(*Sample) {
+	return func(s *Sample) {
+		read(60000, 1024, 60000)(s)
+		s.Operations[0].RoundTripMillis, s.ReadAheadKiB = 60000*inFlight, 1024
+	}
+}
+
 func readAhead(kib int) func(*Sample) { return func(s *Sample) { s.ReadAheadKiB = kib } }
 
 func log(l counters.Log) func(*Sample) {
@@ -143,7 +151,18 @@ func TestFor(t *testing.T) {
 			s.Network = counters.Network{InSegments: 50e6, OutSegments: 50e6, OutOfOrder: 5e6}
 		}), ""},
 		"busy, or the tunnel hides the network": {nfs("NFSv4.1", timing(0.2, 5.5, 0.045), func(s *Sample) { s.Server = "[::1]" }), ""},
-		"one request is in progress":            {nfs("NFSv4.1", func(s *Sample) { s.Connections[0].InFlight = 1 }), ""},
+		"busy, or the tunnel hides it":          {nfs("NFSv4.1", timing(0.2, 5.5, 0.045), func(s *Sample) { s.Server = "localhost" }), ""},
+		"a full connection":                     {nfs("NFSv4.1", filled(12)), "FewConnections"},
+		"a full connection to a tunnel":         {nfs("NFSv4.1", filled(12), func(s *Sample) { s.Server = "127.0.0.1" }), ""},
+		"a full connection, RDMA":               {nfs("NFSv4.1", filled(12), option("proto=rdma")), ""},
+		"a fast connection with few requests":   {nfs("NFSv4.1", filled(7)), ""},
+		"sixteen connections wait to send": {nfs("NFSv4.1", timing(31, 8, 1.4), option("nconnect=16"), func(s *Sample) {
+			s.Connections[0].Sending = 6000
+		}), ""},
+		"large requests wait for slots of NFSv3, not for the connection": {nfs("NFSv3", filled(7), func(s *Sample) {
+			s.Operations[0].QueueMillis, s.Connections[0].Backlog = 60000*60, 60000
+		}), ""},
+		"one request is in progress": {nfs("NFSv4.1", func(s *Sample) { s.Connections[0].InFlight = 1 }), ""},
 		"two introductions": {nfs("NFSv4.1", func(s *Sample) {
 			s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 2})
 		}), "SessionFlaps"},

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/profile/status"
 	"github.com/storageclient/operator/controllers/store"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
@@ -85,7 +86,7 @@ type Reconciler struct {
 // pass is the state of the last pass that the next pass over a profile needs.
 type pass struct {
 	pace store.Pace
-	pods podReading
+	pods read.ClaimPods
 }
 
 func (r *Reconciler) passOf(profile string) *pass {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/trial/plan"
 )
 
@@ -88,45 +87,27 @@ func (r *Reconciler) readFailures(ctx context.Context, pod *corev1.Pod) ([]strin
 	return failures, nil
 }
 
-// readTolerations reads the tolerations of the pods with the claims that may need a clone, at most once per lookEvery. It leaves out tolerations of
-// every taint: a clone's Pod names the taints that it tolerates.
-func (r *Reconciler) readTolerations(ctx context.Context, s plan.Snapshot) (map[types.NamespacedName][][]corev1.Toleration, error) {
-	found := map[types.NamespacedName][][]corev1.Toleration{}
+// readClaimPods reads pods with the claims that may need a clone.
+func (r *Reconciler) readClaimPods(ctx context.Context, s plan.Snapshot) (map[types.NamespacedName][]corev1.Pod, error) {
+	var claims []types.NamespacedName
 	for _, c := range s.Candidates {
 		if ref := c.Volume.Spec.ClaimRef; ref != nil && c.Target.Clone.Obstacle == "" {
-			found[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}] = nil
+			claims = append(claims, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 		}
 	}
 	for _, t := range s.Trials {
 		if t.Status.Route == v1alpha1.RouteClone && t.Status.CompletionTime == nil {
-			found[types.NamespacedName{Namespace: t.Namespace, Name: t.Spec.ClaimName}] = nil
+			claims = append(claims, types.NamespacedName{Namespace: t.Namespace, Name: t.Spec.ClaimName})
 		}
 	}
-	if len(found) == 0 || s.Now.Before(r.tolerationsAt.Add(lookEvery)) {
-		return r.tolerations, nil
-	}
-	for key := range found {
-		pods, err := objects.All[*corev1.Pod](ctx, r.APIReader, &corev1.PodList{}, client.InNamespace(key.Namespace))
-		if err != nil {
-			return nil, fmt.Errorf("list Pods in %s: %w", key.Namespace, err)
-		}
-		for _, pod := range pods {
-			if slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-				return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == key.Name
-			}) {
-				found[key] = append(found[key], slices.DeleteFunc(slices.Clone(pod.Spec.Tolerations), func(t corev1.Toleration) bool { return t.Key == "" }))
-			}
-		}
-	}
-	r.tolerations, r.tolerationsAt = found, s.Now
-	return found, nil
+	return r.claimPods.Of(ctx, r.APIReader, claims, s.Now)
 }
 
 // createClone creates the objects that a clone holds, and records a rejection by the API server. The cache may lack the objects of the last
-// pass.
+// pass. It contains no object in the namespace of clones: without DisableReadYourWritesConsistency, every read of other Pods would wait for the object.
 func (r *Reconciler) createClone(ctx context.Context, clone plan.Clone) error {
 	for _, object := range objectsOf(clone) {
-		options := &client.CreateOptions{FieldManager: v1alpha1.ManagerFieldManager, DisableReadYourWritesConsistency: isUncached(object)}
+		options := &client.CreateOptions{FieldManager: v1alpha1.ManagerFieldManager, DisableReadYourWritesConsistency: object.GetNamespace() != ""}
 		if err := r.Create(ctx, object, options); err != nil && !apierrors.IsAlreadyExists(err) {
 			err = fmt.Errorf("create clone %s: %w", object.GetName(), err)
 			// A missing namespace also causes NotFound.
@@ -147,16 +128,12 @@ func (r *Reconciler) collectClone(ctx context.Context, clone plan.Clone) error {
 		if object.GetDeletionTimestamp() != nil {
 			continue
 		}
-		if err := client.IgnoreNotFound(r.Delete(ctx, object, &client.DeleteOptions{DisableReadYourWritesConsistency: isUncached(object)})); err != nil {
+		if err := client.IgnoreNotFound(r.Delete(ctx, object, &client.DeleteOptions{DisableReadYourWritesConsistency: object.GetNamespace() != ""})); err != nil {
 			failed = append(failed, fmt.Errorf("delete clone %s: %w", object.GetName(), err))
 		}
 	}
 	return errors.Join(failed...)
 }
-
-// isUncached reports whether the cache never contains an object of a clone. Otherwise every read of other Pods would wait for the object
-// forever.
-func isUncached(object client.Object) bool { return object.GetNamespace() != "" }
 
 func objectsOf(clone plan.Clone) []client.Object {
 	var objects []client.Object

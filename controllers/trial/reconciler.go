@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -67,9 +66,7 @@ type Reconciler struct {
 	memory     plan.Memory
 	rejections map[string]string
 	reader     *snapshot.Reader
-	// tolerations are the result of readTolerations, read at tolerationsAt.
-	tolerations   map[types.NamespacedName][][]corev1.Toleration
-	tolerationsAt time.Time
+	claimPods  read.ClaimPods
 	// profileSets caches results that depend on the profiles alone.
 	profileSets fleet.ProfileSets
 }
@@ -186,7 +183,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	if s.Nodes, err = r.readNodes(ctx, s.Profiles); err != nil {
 		return plan.Snapshot{}, err
 	}
-	if s.Tolerations, err = r.readTolerations(ctx, s); err != nil {
+	if s.ClaimPods, err = r.readClaimPods(ctx, s); err != nil {
 		return plan.Snapshot{}, err
 	}
 	s.Clones, err = r.readClones(ctx)

@@ -336,7 +336,7 @@ func (b bench) reportFailedMount(pod *corev1.Pod, component, host, message strin
 	}
 }
 
-// Without the administrator's list, the manager requests nothing that it may not create, and reports the component.
+// Without the administrator's list, the manager creates no objects, and reports the component.
 func TestWithoutAListThereIsNoClone(t *testing.T) {
 	for name, test := range map[string]struct {
 		objects []client.Object

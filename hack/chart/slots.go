@@ -115,7 +115,7 @@ func fillSlots(variant objects, defaults map[string]any) error {
 		webhooks, _ := variant[kind+"/storage-client-webhook"]["webhooks"].([]any)
 		for i := range webhooks {
 			config, _ := webhooks[i].(map[string]any)["clientConfig"].(map[string]any)
-			if _, given := config["caBundle"]; given {
+			if config["caBundle"] != nil {
 				config["caBundle"] = expression(`required "webhook.caBundle: certificates: Given needs the authority, as base64" .Values.webhook.caBundle | toJson`)
 			}
 		}

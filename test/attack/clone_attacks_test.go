@@ -227,7 +227,7 @@ func managerAttacksOnClones() []attack {
 	})
 }
 
-// writesADirectory changes a pass to one that may write.
+// writesADirectory allows a pass to write.
 var writesADirectory = []func(*corev1.Pod){passArgument(1, "--name=CreateUnlink"), passArgument(4, "--allow-writes"), writable}
 
 func managerAttacksOnClonePods() []attack {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/mountfailures"
 	"github.com/storageclient/operator/tuning/text"
@@ -58,9 +59,7 @@ func (c Clone) isLeaving() bool {
 
 // isReady reports whether the clone is mounted and its root has been read.
 func (c Clone) isReady() bool {
-	return c.Pod != nil && slices.ContainsFunc(c.Pod.Status.Conditions, func(condition corev1.PodCondition) bool {
-		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
-	})
+	return c.Pod != nil && agentpod.IsReady(c.Pod)
 }
 
 // followByClone creates the clone of a candidate, or records why there is none.
@@ -288,26 +287,24 @@ func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Wait
 	p.conclude(c, EvaluateProbe(node, "a clone of "+c.Volume.Name+" with "+optionsText(c.Target.Clone.Options), c.Target.ChangesRequests, status))
 }
 
-// mayHaveClone reports whether a node may have the Pod of a clone, and sets the Pod's tolerations. The node has no mount of the server, and a pod
-// of the claim tolerates its taints: other nodes must not get the volume's Secret. Without such a pod, the node must have no taints.
+// mayHaveClone reports whether a node may have the Pod of a clone, and sets the Pod's tolerations. The node has no mount of the server, and no taints,
+// or a pod of the claim tolerates them by key: other nodes must not get the volume's Secret.
 func (p *planner) mayHaveClone(n *Node, o origin) bool {
 	if p.mayHaveMounts(*n, o) {
 		return false
 	}
-	pods := [][]corev1.Toleration{nil}
+	pods := []corev1.Pod{{}}
 	if ref := o.Volume.Spec.ClaimRef; ref != nil {
-		pods = append(pods, p.Tolerations[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]...)
+		pods = append(pods, p.ClaimPods[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]...)
 	}
-	for _, n.tolerations = range pods {
-		if !slices.ContainsFunc(n.Node.Spec.Taints, func(taint corev1.Taint) bool {
+	return slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
+		n.tolerations = slices.DeleteFunc(slices.Clone(pod.Spec.Tolerations), func(t corev1.Toleration) bool { return t.Key == "" })
+		return !slices.ContainsFunc(n.Node.Spec.Taints, func(taint corev1.Taint) bool {
 			return taint.Effect != corev1.TaintEffectPreferNoSchedule && !slices.ContainsFunc(n.tolerations, func(t corev1.Toleration) bool {
 				return t.Key == taint.Key && (t.Effect == "" || t.Effect == taint.Effect) && (t.Operator == corev1.TolerationOpExists || t.Value == taint.Value)
 			})
-		}) {
-			return true
-		}
-	}
-	return false
+		})
+	})
 }
 
 // mayHaveMounts reports whether a node may have a mount of a clone's server by the same protocol. It may be the mount of the last clone, or a

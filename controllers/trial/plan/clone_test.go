@@ -407,40 +407,44 @@ func TestACloneToleratesWhatAPodOfItsClaimTolerates(t *testing.T) {
 		"the pods tolerate another effect of the taint":  {[]corev1.Taint{{Key: "dedicated", Value: "eda", Effect: corev1.TaintEffectNoExecute}}, [][]corev1.Toleration{{toEDA}}, nil, true},
 		"the node is not ready, and the pods stay there": {[]corev1.Taint{{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoSchedule}}, [][]corev1.Toleration{{toEDA}}, nil, true},
 	} {
-		check := func(t *testing.T, pods map[string]*corev1.Pod) {
+		var pods []corev1.Pod
+		for _, tolerations := range test.pods {
+			pods = append(pods, corev1.Pod{Spec: corev1.PodSpec{Tolerations: append([]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, tolerations...)}})
+		}
+		check := func(t *testing.T, made map[string]*corev1.Pod) {
 			t.Helper()
-			if len(pods) == 0 != test.never {
-				t.Fatalf("got %d Pods of clones, want none: %t", len(pods), test.never)
+			if len(made) == 0 != test.never {
+				t.Fatalf("got %d Pods of clones, want none: %t", len(made), test.never)
 			}
-			for name, pod := range pods {
+			for name, pod := range made {
 				if diff := cmp.Diff(test.want, pod.Spec.Tolerations); diff != "" {
 					t.Errorf("tolerations of %s (-want +got):\n%s", name, diff)
 				}
 			}
 		}
 		t.Run("a probe: "+name, func(t *testing.T) {
-			w, c, pods := newWorld(t, "n1"), share("s"), map[string]*corev1.Pod{}
-			w.nodes["n1"].Node.Spec.Taints, w.tolerations = test.taints, test.pods
+			w, c, made := newWorld(t, "n1"), share("s"), map[string]*corev1.Pod{}
+			w.nodes["n1"].Node.Spec.Taints, w.claimPods = test.taints, pods
 			w.candidates = []volumeplan.ProbeCandidate{c}
 			w.visit = func(clone *Clone, n *Node) {
-				pods[clone.Pod.Name] = clone.Pod
+				made[clone.Pod.Name] = clone.Pod
 				mounts(clone, n)
 			}
 			w.run()
-			check(t, pods)
+			check(t, made)
 			if got := w.verdict(c); test.never && !strings.Contains(got.Text, "whose taints the pods of the claim tolerate") {
 				t.Errorf("got verdict %+v, want the reason", got)
 			}
 		})
 		t.Run("a trial: "+name, func(t *testing.T) {
-			b, pods := newBay(t, "n1"), map[string]*corev1.Pod{}
-			b.nodes["n1"].Node.Spec.Taints, b.tolerations = test.taints, test.pods
+			b, made := newBay(t, "n1"), map[string]*corev1.Pod{}
+			b.nodes["n1"].Node.Spec.Taints, b.claimPods = test.taints, pods
 			b.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds = 1 })
-			b.visit = func(clone *Clone, _ *Node) { pods[clone.Pod.Name] = clone.Pod }
+			b.visit = func(clone *Clone, _ *Node) { made[clone.Pod.Name] = clone.Pod }
 			for range 20 {
 				b.step()
 			}
-			check(t, pods)
+			check(t, made)
 		})
 	}
 }

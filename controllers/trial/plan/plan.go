@@ -56,7 +56,7 @@ type Node struct {
 	// Image is the image of its agent. PullSecrets are the secrets to pull it.
 	Image       string
 	PullSecrets []corev1.LocalObjectReference
-	// tolerations are those of a clone's Pod on the node, after its choice for the clone.
+	// tolerations are the tolerations of a clone's Pod on the node, after its choice for the clone.
 	tolerations []corev1.Toleration
 }
 
@@ -76,8 +76,8 @@ type Snapshot struct {
 	Clones []Clone
 	// Servers are the servers in the volumes' specs, by volume name.
 	Servers map[string]string
-	// Tolerations are the tolerations of each pod with a claim, by claim. Each names a key.
-	Tolerations map[types.NamespacedName][][]corev1.Toleration
+	// ClaimPods are pods that use the claims of volumes that may need a clone.
+	ClaimPods map[types.NamespacedName][]corev1.Pod
 	// Rejections are the messages of rejected creations of clones, by the label of their objects.
 	Rejections map[string]string
 	Profiles   *fleet.ProfileSet

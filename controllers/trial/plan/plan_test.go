@@ -41,8 +41,8 @@ type world struct {
 	unbound bool
 	log     []string
 	servers map[string]string
-	// tolerations are the tolerations of the pods with the claim eda/data.
-	tolerations [][]corev1.Toleration
+	// claimPods are the pods with the claim eda/data.
+	claimPods []corev1.Pod
 }
 
 func newWorld(t *testing.T, names ...string) *world {
@@ -135,7 +135,7 @@ func (w *world) apply(step Step) {
 func (w *world) pass() Plan {
 	w.t.Helper()
 	s := Snapshot{Candidates: w.candidates, Profiles: w.profiles(), Memory: w.memory, Servers: w.servers, Now: w.now,
-		Tolerations: map[types.NamespacedName][][]corev1.Toleration{{Namespace: "eda", Name: "data"}: w.tolerations}}
+		ClaimPods: map[types.NamespacedName][]corev1.Pod{{Namespace: "eda", Name: "data"}: w.claimPods}}
 	for _, n := range w.nodes {
 		s.Nodes = append(s.Nodes, *n)
 	}

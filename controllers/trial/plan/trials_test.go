@@ -72,7 +72,7 @@ func (l *lab) add(name string, change ...func(*v1alpha1.StorageClientTrialSpec))
 func (l *lab) step() Plan {
 	l.t.Helper()
 	s := Snapshot{Candidates: l.candidates, Profiles: l.profiles(), Memory: l.memory, Now: l.now,
-		Tolerations: map[types.NamespacedName][][]corev1.Toleration{{Namespace: "eda", Name: "data"}: l.tolerations}}
+		ClaimPods: map[types.NamespacedName][]corev1.Pod{{Namespace: "eda", Name: "data"}: l.claimPods}}
 	for _, trial := range l.trials {
 		resolved := Trial{StorageClientTrial: trial, Missing: l.missing, Impossible: l.impossible, Volume: "pv-1"}
 		resolved.Target = judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Own: []string{"vers=4.1"}, Options: []string{"actimeo=30", "vers=4.1"},

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,15 +35,13 @@ func cloneObstacle(pv *corev1.PersistentVolume, allowed *corev1.ConfigMap) strin
 	case allowed == nil:
 		return "clones need config/components/clones and ConfigMap " + v1alpha1.ClonesConfigMap
 	}
-	driver, refs := "nfs", []*corev1.SecretReference(nil)
-	if csi := pv.Spec.CSI; csi != nil {
-		driver, refs = csi.Driver, []*corev1.SecretReference{csi.NodeStageSecretRef, csi.NodePublishSecretRef}
-	}
+	driver := strings.TrimPrefix(t.Driver, "kubernetes.io/")
 	secrets, isListed := allowed.Data[driver]
 	if !isListed {
 		return "ConfigMap " + v1alpha1.ClonesConfigMap + " does not list driver " + driver
 	}
-	for _, ref := range refs {
+	csi := cmp.Or(pv.Spec.CSI, &corev1.CSIPersistentVolumeSource{})
+	for _, ref := range []*corev1.SecretReference{csi.NodeStageSecretRef, csi.NodePublishSecretRef} {
 		if ref != nil && !slices.Contains(strings.Fields(secrets), ref.Namespace+"/"+ref.Name) {
 			return fmt.Sprintf("ConfigMap %s does not list Secret %s/%s for driver %s", v1alpha1.ClonesConfigMap, ref.Namespace, ref.Name, driver)
 		}

@@ -43,7 +43,7 @@ type Machine struct {
 }
 
 type boot struct {
-	id, kernelVersion string
+	id, kernelVersion, kernelBuild string
 }
 
 func (m Machine) readBoot() (boot, error) {
@@ -58,7 +58,12 @@ func (m Machine) readBoot() (boot, error) {
 	if _, err := m.BootClock.SinceBoot(); err != nil {
 		return boot{}, err
 	}
-	return boot{id: id, kernelVersion: kernelVersion}, nil
+	// Only Ubuntu has a signature. Without both, only advice on the kernel is missing.
+	build, err := m.FS.ReadValue("/proc/version_signature")
+	if err != nil {
+		build, _ = m.FS.ReadValue("/proc/version")
+	}
+	return boot{id: id, kernelVersion: kernelVersion, kernelBuild: build}, nil
 }
 
 func (m Machine) fromNow(d time.Duration) time.Duration {

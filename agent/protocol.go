@@ -16,7 +16,10 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-const maxVersion = 128
+const (
+	maxVersion = 128
+	maxBuild   = 256
+)
 
 // parts contains the parts of an agent and their shared state. The parts do not depend on each other.
 type parts struct {
@@ -114,7 +117,8 @@ func nodeUIDOf(clientNode *v1alpha1.StorageClientNode) string {
 
 func (p *parts) currentStatus() v1alpha1.StorageClientNodeStatus {
 	spec, former := &p.clientNode.Spec, p.clientNode.Status
-	status := v1alpha1.StorageClientNodeStatus{BootID: p.boot.id, KernelVersion: text.Cut(p.boot.kernelVersion, maxVersion)}
+	status := v1alpha1.StorageClientNodeStatus{BootID: p.boot.id, KernelVersion: text.Cut(p.boot.kernelVersion, maxVersion),
+		KernelBuild: text.Cut(text.Line(p.boot.kernelBuild), maxBuild)}
 	p.settings.report(&status, spec.Hash)
 	p.mounts.Report(&status, spec, p.settings.outcome.volumes)
 	p.servers.Report(&status, former, p.mounts.Mounts())

@@ -1005,6 +1005,12 @@ type StorageClientNodeStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	KernelVersion string `json:"kernelVersion,omitempty"`
 
+	// kernelBuild is the text of /proc/version_signature or /proc/version. It contains the stable release that kernelVersion hides on
+	// Debian and Ubuntu. Absent if the agent cannot read it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	KernelBuild string `json:"kernelBuild,omitempty"`
+
 	// bootloader is the boot loader that manages the node's kernel command line.
 	// +optional
 	Bootloader *Bootloader `json:"bootloader,omitempty"`

@@ -25,6 +25,8 @@ type planOptions struct {
 	// files are the values of -f. exitCode requests an exit status that depends on whether the files change the cluster.
 	files    []string
 	exitCode bool
+	// kernel is the release of an upgrade.
+	kernel string
 }
 
 const planLong = `Show the effect of a profile, or the changes that profiles in files would make. The command does not change the cluster.
@@ -35,6 +37,9 @@ plan -f FILE requests a dry run of each profile from the API server, so that its
 the combined effect with the manager's code: old and new values of settings and mount options, reboots with reasons, evicted pods, the
 earliest completion, advice, and conflicts with other profiles. A profile in a file replaces the profile of the same name in the
 cluster. Other profiles stay unchanged.
+
+plan --kernel VERSION shows the known problems that the kernel would bring to the nodes with their present mounts, and the problems that it
+would remove. Set the stable release, for example 6.12.117.
 
 You need permission to list profiles, StorageClientNodes, and Nodes. Without permission to write profiles, there is no dry run. Without
 permission to list volumes or Pods, the plan omits them. The plan lists the missing parts.
@@ -47,19 +52,25 @@ const planExample = `  # Show the effect of the profile eda in the cluster
   # Show the changes that the profiles in a directory would make
   kubectl storageclient plan -f profiles/
 
+  # Show the known problems that a kernel brings or removes
+  kubectl storageclient plan --kernel 7.3.4
+
   # Write the changes as a comment for a pull request, and exit with 2 if there are any
   kubectl kustomize overlays/prod | kubectl storageclient plan -f - --exit-code -o markdown > comment.md`
 
 func planCommand(env *environment) *cobra.Command {
 	o := &planOptions{}
 	cmd := &cobra.Command{
-		Use:     "plan PROFILE | -f FILE",
-		Short:   "Show the effect of a profile, or of profiles in files",
+		Use:     "plan PROFILE | -f FILE | --kernel VERSION",
+		Short:   "Show the effect of a profile, of profiles in files, or of a kernel",
 		Long:    planLong,
 		Example: planExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.checkUse(args); err != nil {
 				return err
+			}
+			if o.kernel != "" {
+				return planKernel(cmd.Context(), env, o.kernel, o.output)
 			}
 			if len(o.files) > 0 {
 				files := filePlan{env: env, overrides: o.overrides, files: o.files, exitCode: o.exitCode, output: o.output}
@@ -72,6 +83,7 @@ func planCommand(env *environment) *cobra.Command {
 	}
 	cmd.Flags().StringVarP((*string)(&o.output), "output", "o", "", "Output format: "+listFormats()+". With -f also "+markdown+", for a comment on a pull request")
 	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "File or directory of profiles, or - for standard input. Can be repeated")
+	cmd.Flags().StringVar(&o.kernel, "kernel", "", "Stable release of a kernel: show the known problems that it brings or removes")
 	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "With -f: exit with 0 if there are no changes, 2 if there are changes, 1 on an error")
 	o.overrides.addAllowFlags(cmd)
 	o.overrides.addBudgetFlag(cmd)
@@ -81,6 +93,10 @@ func planCommand(env *environment) *cobra.Command {
 // checkUse returns an error for an invalid combination of arguments. The error contains the correct command.
 func (o *planOptions) checkUse(args []string) error {
 	switch {
+	case o.kernel != "" && len(args)+len(o.files) > 0:
+		return errors.New("--kernel cannot be combined with a profile or files: kubectl storageclient plan --kernel " + o.kernel)
+	case o.kernel != "" && !o.exitCode && o.output != markdown:
+		return o.output.check()
 	case len(o.files) > 0 && len(args) > 0:
 		return fmt.Errorf("set either a profile or files, not both: kubectl storageclient plan %s, or kubectl storageclient plan -f %s",
 			args[0], o.files[0])

@@ -56,12 +56,14 @@ func CountLeftOut(all []LeftOut) int {
 type Node struct {
 	// Name is the node's name.
 	Name string
-	// Kernel is the kernel release, as printed by uname -r.
-	Kernel string
+	// Kernel is the kernel release, as printed by uname -r. Build is the text of /proc/version_signature or /proc/version.
+	Kernel, Build string
 	// Memory is the memory in bytes, MemTotal of /proc/meminfo. Zero if unknown.
 	Memory int64
 	// Settings are the settings that the agent reports. Empty if there is no report yet. The rules read keys and originals.
 	Settings []v1alpha1.SettingStatus
+	// Mounts are the mounts that the agent reports.
+	Mounts []v1alpha1.MountStatus
 	// Sockets is the number of TCP sockets in use, "inuse" of /proc/net/sockstat. Zero if unknown.
 	Sockets int64
 }

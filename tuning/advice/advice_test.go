@@ -99,6 +99,12 @@ func reports(key, original string) option {
 	}
 }
 
+func mounts(kernel, build, protocol string, options ...string) option {
+	return func(in *Input) {
+		in.Nodes = append(in.Nodes, Node{Name: "worker-1", Kernel: kernel, Build: build, Mounts: []v1alpha1.MountStatus{{Protocol: protocol, Options: options}}})
+	}
+}
+
 func server(name, version string, nconnect int) option {
 	return func(in *Input) {
 		in.Servers = append(in.Servers, Server{Name: name, Version: version, Nconnect: nconnect})
@@ -126,6 +132,12 @@ var cases = map[string]struct {
 	"hash-rounded":       {input(argument("dhash_entries=1000000")), "1000000 is not a power of two", input(large)},
 	"hash-small":         {input(argument("ihash_entries=1024")), "spec.node.kernelArguments[0]: 1024 buckets are fewer than the kernel's default of 65536 with 1 GiB of memory", input(argument("ihash_entries=65536"), argument("quiet"))},
 	"intr-no-effect":     {input(nfs("hard", "intr")), "spec.volumes[0].mountOptions[1]: has no effect", input(nfs("hard"))},
+	"known-bad-data": {input(mounts("6.1.0-44-amd64", "Linux version 6.1.0-44-amd64 (x) #1 SMP Debian 6.1.150-1 (2025-09-01)", "NFSv3", "ro")),
+		"nfs-ro-ignored: pods write to read-only volumes", input(mounts("6.1.0-47-amd64", "Linux version 6.1.0-47-amd64 (x) #1 SMP Debian 6.1.170-3", "NFSv3", "ro"))},
+	"known-bad-kernel": {input(mounts("7.3.4", "", "NFSv4.1", "rw")), `{spec: {node: {kernelModules: [{name: nfsv4, parameters: {directory_delegations: "0"}}]}}}`,
+		input(mounts("7.3.4", "", "NFSv4.1", "rw"), func(in *Input) {
+			in.Profile.Spec.Node.KernelModules = []v1alpha1.KernelModule{{Name: "nfsv4", Parameters: map[string]v1alpha1.SettingText{"directory_delegations": "0"}}}
+		})},
 	"lowers-kernel": {input(sysctl("net.ipv4.tcp_rmem", "4096 1048576 16777216"), reports("sysctl/net.ipv4.tcp_rmem", "4096 131072 33554432")),
 		"spec.node.sysctls[net.ipv4.tcp_rmem]: on worker-1, number 3 decreases from the node's original 33554432 to 16777216: declare it in sysctlsAtLeast",
 		input(sysctl("net.ipv4.tcp_rmem", "4096 1048576 16777216"), reports("sysctl/net.ipv4.tcp_rmem", "4096 131072 6291456"), worker)},
@@ -347,5 +359,21 @@ func TestALongTextIsCut(t *testing.T) {
 	got := groupFindings([]finding{{"", long}}, func(finding) bool { return true })
 	if len(got[0]) > maxText || !strings.HasSuffix(got[0], "…") {
 		t.Errorf("got %d bytes that end in %q", len(got[0]), got[0][len(got[0])-3:])
+	}
+}
+
+// Current kernels of distributions, and kernels whose fixes are unknown, raise no known problem with any mount.
+func TestHealthyNodesHaveNoKnownProblem(t *testing.T) {
+	var nodes []option
+	for release, build := range map[string]string{
+		"6.1.0-47-amd64": "Linux version 6.1.0-47-amd64 (gcc-12 (Debian 12.2.0-14) 12.2.0) #1 SMP Debian 6.1.170-3", "6.12.117+deb13-amd64": "", "6.18.15-talos": "",
+		"5.15.0-116-generic": "Ubuntu 5.15.0-116.126-generic 5.15.158", "5.14.0-427.el9.x86_64": "", "6.1.102-111.182.amzn2023.x86_64": "", "6.1.0-20-amd64": "", "": "",
+	} {
+		for _, protocol := range []string{"NFSv3", "NFSv4.0", "NFSv4.1", "NFSv4.2", "SMB3.1.1", "xfs"} {
+			nodes = append(nodes, mounts(release, build, protocol, "rw", "hard", "nconnect=4", "ro", "vers=4.1"))
+		}
+	}
+	for _, a := range For(input(nodes...)) {
+		t.Errorf("got %s: %s", a.ID, a.Text)
 	}
 }

@@ -1,8 +1,13 @@
 package advice
 
 import (
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/knownbad"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // isOlder reports whether a kernel is older than major.minor. An unknown release is not older.
@@ -29,3 +34,33 @@ func (s *scope) nodesOlderThan(major, minor int) []string {
 	}
 	return names
 }
+
+// knownBad returns the known problems of the nodes' kernels and mounts that lose data, or all others. It omits problems that need a sign beyond
+// kernel and mount, and problems that a setting of the profile cures.
+func (s *scope) knownBad(loses bool) []finding {
+	var found []finding
+	for _, e := range knownbad.Entries() {
+		if e.Loses != loses || e.Signed || e.Setting != "" && s.settings[e.Setting] == e.Value {
+			continue
+		}
+		var nodes []string
+		for _, node := range s.Nodes {
+			kernel := knownbad.ParseKernel(node.Kernel, node.Build)
+			verdict := e.On(kernel)
+			if verdict != knownbad.Affected && verdict != knownbad.Possible {
+				continue
+			}
+			if slices.ContainsFunc(node.Mounts, func(m v1alpha1.MountStatus) bool { return e.Concerns(m.Protocol, m.Options) }) {
+				nodes = append(nodes, node.Name+" ("+strings.ToLower(string(verdict))+", "+kernel.String()+")")
+			}
+		}
+		if len(nodes) > 0 {
+			found = append(found, finding{text: e.Advice() + ": " + text.List(nodes)})
+		}
+	}
+	return found
+}
+
+func knownBadData(s *scope) []finding { return s.knownBad(true) }
+
+func knownBadKernel(s *scope) []finding { return s.knownBad(false) }

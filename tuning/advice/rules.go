@@ -27,6 +27,8 @@ var checks = map[string]func(*scope) []finding{
 	"hash-rounded":           hashRounded,
 	"hash-small":             hashSmall,
 	"intr-no-effect":         intrNoEffect,
+	"known-bad-data":         knownBadData,
+	"known-bad-kernel":       knownBadKernel,
 	"lowers-kernel":          lowersKernel,
 	"metadata-on-nfs41":      metadataOnNFS41,
 	"nconnect-kernel":        nconnectKernel,

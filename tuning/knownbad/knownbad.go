@@ -1,0 +1,245 @@
+// Package knownbad lists combinations of kernels, servers and mount options that are known to lose data, hang or fail. All functions are
+// pure: they do not access the cluster, the host or the clock.
+package knownbad
+
+import (
+	_ "embed"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// Entry is one known combination. Empty conditions do not limit it.
+type Entry struct {
+	// ID is stable across releases. Fails describes what users see, and Loses reports whether data is lost.
+	ID, Fails string
+	Loses     bool
+	// Branches contains the affected releases of stable branches: FROM-FIXED. A "?" is unknown.
+	Branches map[string]string
+	// Since and Until are the first affected and the first fixed release of other branches.
+	Since, Until string
+	// Protocols are prefixes of protocols of mounts, such as NFSv4. Options are mount options, with or without a value.
+	Protocols, Options []string
+	// Server is a condition on the server. Nodes do not report it.
+	Server string
+	// Signed reports whether kernel and mount prove nothing without a further sign.
+	Signed bool
+	// Option, and Setting with Value, are cures that a profile can contain. Remedy is another cure.
+	Option, Setting, Value, Remedy string
+	// Expires is the condition for the removal of the entry. Empty if no node runs an affected kernel.
+	Expires            string
+	Source, Confidence string
+}
+
+//go:embed entries.yaml
+var document []byte
+
+var entries = readEntries()
+
+func readEntries() (all []Entry) {
+	if err := yaml.UnmarshalStrict(document, &all); err != nil {
+		panic("registry of known problems: " + err.Error())
+	}
+	return all
+}
+
+// Entries returns all entries.
+func Entries() []Entry { return slices.Clone(entries) }
+
+// Verdict is the result for one kernel.
+type Verdict string
+
+const (
+	// Affected means that the kernel has the problem, and Clear that it does not. Possible means that it lacks the fix, but the first
+	// affected release is unknown.
+	Affected Verdict = "Affected"
+	Possible Verdict = "Possible"
+	Clear    Verdict = "Clear"
+	// CannotTell means that the release does not show which fixes the kernel has, or that the first release with the fix is unknown.
+	CannotTell Verdict = "CannotTell"
+)
+
+// Kernel is the release of a kernel. Its zero value is unknown.
+type Kernel struct{ major, minor, patch int }
+
+var (
+	number = regexp.MustCompile(`^(\d+)\.(\d+)(?:\.(\d+))?`)
+	// debian and ubuntu match the stable release in /proc/version and /proc/version_signature: uname -r has only the ABI.
+	debian = regexp.MustCompile(`.*\bDebian (\d+\.\d+\.\d+)-`)
+	ubuntu = regexp.MustCompile(`^Ubuntu \S+ (\d+\.\d+\.\d+)\s*$`)
+	// vendor matches kernels with fixes that the release does not show.
+	vendor = regexp.MustCompile(`\.el\d|\.amzn|\.azl|\.cm2|uek|-default\b|\.x86_64-suse|-(?:generic|azure|aws|gcp|gke|oracle|ibm|lowlatency)\b`)
+	abi    = regexp.MustCompile(`^\d+\.\d+\.0-\d`)
+)
+
+// ParseKernel parses a release as printed by uname -r, and build, the text of /proc/version_signature or /proc/version. build may be empty.
+func ParseKernel(release, build string) Kernel {
+	for _, exact := range []*regexp.Regexp{debian, ubuntu} {
+		if m := exact.FindStringSubmatch(build); m != nil {
+			return parseNumber(m[1])
+		}
+	}
+	if vendor.MatchString(release) || abi.MatchString(release) {
+		return Kernel{}
+	}
+	return parseNumber(release)
+}
+
+func parseNumber(text string) Kernel {
+	m := number.FindStringSubmatch(text)
+	if m == nil {
+		return Kernel{}
+	}
+	var k Kernel
+	for i, field := range []*int{&k.major, &k.minor, &k.patch} {
+		*field, _ = strconv.Atoi(m[i+1])
+	}
+	return k
+}
+
+// String returns the release, such as 6.1.170.
+func (k Kernel) String() string { return fmt.Sprintf("%d.%d.%d", k.major, k.minor, k.patch) }
+
+func (k Kernel) isBefore(text string) bool {
+	other := parseNumber(text)
+	return slices.Compare([]int{k.major, k.minor, k.patch}, []int{other.major, other.minor, other.patch}) < 0
+}
+
+// On returns the verdict for a kernel.
+func (e Entry) On(k Kernel) Verdict {
+	span, isListed := e.Branches[fmt.Sprintf("%d.%d", k.major, k.minor)]
+	switch {
+	case k == Kernel{}:
+		return CannotTell
+	case isListed:
+		return verdictIn(span, k.patch)
+	case e.Since == "" && e.Until == "":
+		return CannotTell
+	case k.isBefore(e.Since) || e.Until != "" && !k.isBefore(e.Until):
+		return Clear
+	case e.Since == "":
+		return Possible
+	}
+	return Affected
+}
+
+// verdictIn returns the verdict for a release of a branch with a range such as 120-160, ?-92 or 0-?.
+func verdictIn(span string, patch int) Verdict {
+	from, fixed, _ := strings.Cut(span, "-")
+	first, unknownFirst := strconv.Atoi(from)
+	last, unknownLast := strconv.Atoi(fixed)
+	switch {
+	case unknownLast == nil && patch >= last || unknownFirst == nil && patch < first:
+		return Clear
+	case unknownLast != nil:
+		return CannotTell
+	case unknownFirst != nil:
+		return Possible
+	}
+	return Affected
+}
+
+// Concerns reports whether a mount of a protocol, such as NFSv4.1, with these options can have the problem.
+func (e Entry) Concerns(protocol string, options []string) bool {
+	if len(e.Protocols) > 0 && !slices.ContainsFunc(e.Protocols, func(prefix string) bool { return strings.HasPrefix(protocol, prefix) }) {
+		return false
+	}
+	return len(e.Options) == 0 || slices.ContainsFunc(e.Options, func(want string) bool {
+		return slices.ContainsFunc(options, func(o string) bool {
+			return o == want || !strings.Contains(want, "=") && strings.HasPrefix(o, want+"=")
+		})
+	})
+}
+
+// Advice describes the problem, its cures as lines of a profile, and its expiry.
+func (e Entry) Advice() string {
+	condition, cures := "", []string{e.Remedy}
+	if e.Server != "" {
+		condition = " with " + e.Server
+	}
+	if e.Option != "" {
+		cures = append(cures, "mountOptions: ["+e.Option+"]")
+	}
+	if e.Setting != "" {
+		cures = append(cures, e.Patch())
+	}
+	return fmt.Sprintf("%s: %s%s; cure: %s; applies until %s (%s)", e.ID, e.Fails, condition, strings.Join(cures, ", or "), e.expiry(), e.Source)
+}
+
+func (e Entry) expiry() string {
+	if e.Expires != "" {
+		return e.Expires
+	}
+	return "no node runs an affected kernel"
+}
+
+// Patch returns the part of a profile that contains the setting, for kubectl apply --server-side. Empty if the entry has none.
+func (e Entry) Patch() string {
+	subject, name := catalogue.Key(e.Setting).Cut()
+	if subject == catalogue.Modules {
+		module, parameter, _ := strings.Cut(name, "/")
+		return fmt.Sprintf("{spec: {node: {kernelModules: [{name: %s, parameters: {%s: %q}}]}}}", module, parameter, e.Value)
+	}
+	if e.Setting == "" {
+		return ""
+	}
+	return fmt.Sprintf("{spec: {node: {sysctls: {%s: %q}}}}", name, e.Value)
+}
+
+// Mount is a mount of a node.
+type Mount struct {
+	Protocol string
+	Options  []string
+}
+
+// Node is a node with its mounts.
+type Node struct {
+	Name   string
+	Kernel Kernel
+	Mounts []Mount
+}
+
+// Change is a problem that another kernel brings to nodes, or removes from them.
+type Change struct {
+	ID     string   `json:"id"`
+	Brings bool     `json:"brings"`
+	Nodes  []string `json:"nodes"`
+	Text   string   `json:"text"`
+}
+
+func (v Verdict) isBad() bool { return v == Affected || v == Possible }
+
+// Upgrade returns the changes that a kernel means for nodes, in the order of the registry. It includes problems that need a further sign.
+// unknown are the nodes whose present kernel does not show its fixes; for these, all problems of the new kernel count as brought.
+func Upgrade(nodes []Node, to Kernel) (changes []Change, unknown []string) {
+	for _, node := range nodes {
+		if node.Kernel == (Kernel{}) {
+			unknown = append(unknown, node.Name)
+		}
+	}
+	for _, e := range entries {
+		brings, removes := Change{ID: e.ID, Brings: true, Text: e.Advice()}, Change{ID: e.ID, Text: e.Fails}
+		for _, node := range nodes {
+			concerned := slices.ContainsFunc(node.Mounts, func(m Mount) bool { return e.Concerns(m.Protocol, m.Options) })
+			switch before, after := e.On(node.Kernel), e.On(to); {
+			case !concerned:
+			case after.isBad() && !before.isBad():
+				brings.Nodes = append(brings.Nodes, node.Name)
+			case before.isBad() && after == Clear:
+				removes.Nodes = append(removes.Nodes, node.Name)
+			}
+		}
+		for _, c := range []Change{brings, removes} {
+			if len(c.Nodes) > 0 {
+				changes = append(changes, c)
+			}
+		}
+	}
+	return changes, unknown
+}

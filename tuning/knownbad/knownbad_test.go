@@ -1,0 +1,146 @@
+package knownbad
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+const (
+	bookworm = "Linux version 6.1.0-47-amd64 (debian-kernel@lists.debian.org) (gcc-12 (Debian 12.2.0-14) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40) #1 SMP PREEMPT_DYNAMIC Debian 6.1.170-3 (2026-05-01)"
+	jammy    = "Ubuntu 5.15.0-116.126-generic 5.15.158"
+)
+
+func TestParseKernel(t *testing.T) {
+	for name, test := range map[string]struct {
+		release, build string
+		want           Kernel
+	}{
+		"Debian":                      {"6.1.0-47-amd64", bookworm, Kernel{6, 1, 170}},
+		"Debian without the build":    {"6.1.0-47-amd64", "", Kernel{}},
+		"Debian's cloud kernel":       {"6.1.0-51-cloud-amd64", "", Kernel{}},
+		"Debian 13":                   {"6.12.57+deb13-amd64", "", Kernel{6, 12, 57}},
+		"Ubuntu":                      {"5.15.0-116-generic", jammy, Kernel{5, 15, 158}},
+		"Ubuntu without the build":    {"5.15.0-1057-azure", "Linux version 5.15.0-1057-azure (buildd@x) #66-Ubuntu SMP", Kernel{}},
+		"RHEL":                        {"5.14.0-427.el9.x86_64", "Linux version 5.14.0-427.el9.x86_64 (mockbuild@x) #1 SMP", Kernel{}},
+		"Amazon Linux":                {"6.1.102-111.182.amzn2023.x86_64", "", Kernel{}},
+		"Azure Linux":                 {"6.6.57.1-7.azl3", "", Kernel{}},
+		"SLES":                        {"6.4.0-150600.23.25-default", "", Kernel{}},
+		"Talos":                       {"6.12.57-talos", "", Kernel{6, 12, 57}},
+		"Flatcar":                     {"6.6.95-flatcar", "", Kernel{6, 6, 95}},
+		"Container-Optimized OS":      {"6.6.87+", "", Kernel{6, 6, 87}},
+		"Fedora":                      {"6.17.5-300.fc43.x86_64", "", Kernel{6, 17, 5}},
+		"mainline":                    {"7.3.4", "", Kernel{7, 3, 4}},
+		"mainline, the first release": {"6.19", "", Kernel{6, 19, 0}},
+		"nonsense":                    {"linux", "Debian", Kernel{}},
+		"nothing":                     {"", "", Kernel{}},
+	} {
+		if got := ParseKernel(test.release, test.build); got != test.want {
+			t.Errorf("%s: got %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+func find(t *testing.T, id string) Entry {
+	t.Helper()
+	for _, e := range Entries() {
+		if e.ID == id {
+			return e
+		}
+	}
+	t.Fatalf("got no entry %s", id)
+	return Entry{}
+}
+
+func TestVerdicts(t *testing.T) {
+	for _, test := range []struct {
+		id      string
+		kernels string
+		want    Verdict
+	}{
+		{"nfs-ro-ignored", "6.1.120 6.1.159", Affected},
+		{"nfs-ro-ignored", "6.1.119 6.1.160 6.12.63", Clear},
+		{"nfs-ro-ignored", "6.12.62", Possible},
+		{"nfs-ro-ignored", "6.6.50 5.14.0-427.el9 6.1.0-47-amd64", CannotTell},
+		{"nfs-congestion-lost-writes", "5.18 5.19.3 6.1.80 6.7.8", Affected},
+		{"nfs-congestion-lost-writes", "5.17.9 5.15.100 6.1.81 6.7.9 6.8 7.0", Clear},
+		{"nfs-congestion-lost-writes", "6.6.10", CannotTell},
+		{"xfs-stale-iomap", "6.1.92 6.1.170", Clear},
+		{"xfs-stale-iomap", "6.1.91", Possible},
+		{"xfs-stale-iomap", "5.10.200", CannotTell},
+		{"nfs-dirdeleg-ganesha", "6.19 7.0.1 7.3.4", Affected},
+		{"nfs-dirdeleg-ganesha", "6.18.15 6.12.57 5.10.1", Clear},
+		{"cifs-eagain", "6.1.70 6.1.71", Affected},
+		{"cifs-eagain", "6.1.69 6.1.72", Clear},
+		{"cifs-eagain", "5.15.146 5.10.300", CannotTell},
+		{"cifs-eagain", "5.15.145", Clear},
+		{"cifs-retrans-unknown", "6.1.115 5.10.1 6.5.9", Affected},
+		{"cifs-retrans-unknown", "6.6 6.12.1", Clear},
+		{"softreval-clears-flags", "5.11 5.16.9 5.17.8", Affected},
+		{"softreval-clears-flags", "5.10.200 5.17.9 5.18 6.1.1", Clear},
+		{"nfs-readdir-slow-start", "6.1.164 6.6.1", Possible},
+		{"nfs-readdir-slow-start", "6.1.165 6.12.75 7.0", Clear},
+	} {
+		for release := range strings.FieldsSeq(test.kernels) {
+			if got := find(t, test.id).On(ParseKernel(release, "")); got != test.want {
+				t.Errorf("%s on %s: got %s, want %s", test.id, release, got, test.want)
+			}
+		}
+	}
+}
+
+func TestEntriesAreComplete(t *testing.T) {
+	seen := map[string]bool{}
+	for _, e := range Entries() {
+		if seen[e.ID] || e.ID == "" || e.Fails == "" || e.Remedy == "" || e.Source == "" || !slices.Contains([]string{"high", "medium", "low"}, e.Confidence) {
+			t.Errorf("got an incomplete entry: %+v", e)
+		}
+		seen[e.ID] = true
+		if len(e.Branches) == 0 && e.Since == "" {
+			t.Errorf("%s: got no kernels", e.ID)
+		}
+		if e.Setting != "" {
+			if err := (catalogue.AllowList{}).Check(e.Setting, e.Value); err != nil {
+				t.Errorf("%s: got a cure that a profile cannot contain: %v", e.ID, err)
+			}
+		}
+		if e.Option != "" {
+			protocol := mountoptions.NFS
+			if slices.Equal(e.Protocols, []string{"SMB"}) {
+				protocol = mountoptions.SMB
+			}
+			for _, p := range mountoptions.Validate(protocol, []string{e.Option}) {
+				if !p.Warning {
+					t.Errorf("%s: got a cure that a profile cannot contain: %s %s", e.ID, p.Option, p.Message)
+				}
+			}
+			if e.Concerns("", []string{e.Option}) && len(e.Protocols) == 0 {
+				t.Errorf("%s: got a cure that does not cure", e.ID)
+			}
+		}
+	}
+	if len(seen) < 30 {
+		t.Errorf("got %d entries, want at least 30", len(seen))
+	}
+}
+
+func TestConcerns(t *testing.T) {
+	ro, tls := find(t, "nfs-ro-ignored"), find(t, "nfs-tls-mount-hang")
+	for _, test := range []struct {
+		entry    Entry
+		protocol string
+		options  string
+		want     bool
+	}{
+		{ro, "NFSv3", "ro vers=3", true}, {ro, "NFSv3", "rw", false}, {ro, "NFSv4.1", "ro", false}, {ro, "xfs", "ro", false},
+		{tls, "NFSv4.2", "xprtsec=tls", true}, {tls, "NFSv4.2", "xprtsec=none", false}, {find(t, "cifs-retrans-unknown"), "SMB3.1.1", "retrans=0", true},
+		{find(t, "nfs-fsc-oops"), "NFSv4.2", "nofsc", false},
+	} {
+		if got := test.entry.Concerns(test.protocol, strings.Fields(test.options)); got != test.want {
+			t.Errorf("%s, %s %s: got %t", test.entry.ID, test.protocol, test.options, got)
+		}
+	}
+}

@@ -624,7 +624,9 @@ type Canary struct {
 	// +kubebuilder:validation:Maximum=5000
 	Nodes *int32 `json:"nodes,omitempty"`
 
-	// nodeSelector selects the canary nodes among the profile's nodes, instead of nodes. If unset, nodes applies.
+	// nodeSelector selects the canary nodes among the profile's nodes, instead of nodes. If unset, nodes applies. For the read-ahead of
+	// volumes, it applies only if no node may set its labels itself: use the prefix node-restriction.kubernetes.io/. Otherwise the
+	// oldest node is the canary there.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 

@@ -43,6 +43,16 @@ func sessionSlots(value string) option {
 	}
 }
 
+func canaryLabelled(key string) option {
+	return func(in *Input) {
+		in.Profile.Spec.Rollout.Canary = &v1alpha1.Canary{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{key: "true"}}}
+	}
+}
+
+func readAheadOfVolumes(in *Input) {
+	in.Profile.Spec.Volumes = append(in.Profile.Spec.Volumes, v1alpha1.VolumeRule{Name: "v", ReadAheadKiB: new(int32(1024))})
+}
+
 func leftOut(all ...LeftOut) option { return func(in *Input) { in.LeftOut = all } }
 
 func tuned(profile string) option {
@@ -124,9 +134,13 @@ var cases = map[string]struct {
 	text   string
 	silent Input
 }{
-	"acregmax-default":   {input(nfs("acregmax=30")), "spec.volumes[0].mountOptions[0]: 30 is half of the kernel's default of 60 s", input(nfs("acregmax=45"))},
-	"actimeo-default":    {input(driver(azureFilesDriver, "actimeo=30")), "already adds actimeo=30", input(driver("nfs.csi.k8s.io", "actimeo=30"))},
-	"actimeo-range":      {input(nfs("actimeo=600")), "600 s is outside 30 to 60 s", input(nfs("actimeo=60"), picked("actimeo=600"))},
+	"acregmax-default": {input(nfs("acregmax=30")), "spec.volumes[0].mountOptions[0]: 30 is half of the kernel's default of 60 s", input(nfs("acregmax=45"))},
+	"actimeo-default":  {input(driver(azureFilesDriver, "actimeo=30")), "already adds actimeo=30", input(driver("nfs.csi.k8s.io", "actimeo=30"))},
+	"actimeo-range":    {input(nfs("actimeo=600")), "600 s is outside 30 to 60 s", input(nfs("actimeo=60"), picked("actimeo=600"))},
+	"canary-labels": {
+		input(canaryLabelled("example.com/canary"), readAheadOfVolumes), "spec.rollout.canary.nodeSelector: any node may set example.com/canary on itself",
+		input(canaryLabelled("node-restriction.kubernetes.io/canary"), readAheadOfVolumes),
+	},
 	"hash-below-default": {input(large, node("huge", "6.1.0", 1<<40)), "no more than the kernel's default on huge", input(large, worker)},
 	"hash-clamped":       {input(large, worker, node("small", "6.1.0", 3*gib/2)), "of memory on small, whatever /proc/cmdline shows: these nodes are not rebooted for it; the largest value that fits all of them is 8388608", input(large, worker)},
 	"hash-rounded":       {input(argument("dhash_entries=1000000")), "1000000 is not a power of two", input(large)},

@@ -22,6 +22,7 @@ var checks = map[string]func(*scope) []finding{
 	"acregmax-default":       acregmaxDefault,
 	"actimeo-default":        actimeoDefault,
 	"actimeo-range":          actimeoRange,
+	"canary-labels":          canaryLabels,
 	"hash-below-default":     hashBelowDefault,
 	"hash-clamped":           hashClamped,
 	"hash-rounded":           hashRounded,

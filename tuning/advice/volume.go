@@ -27,6 +27,20 @@ const (
 )
 
 // isPicked reports whether the rule selects volumes deliberately: by label, or only read-only volumes.
+// canaryLabels finds labels that a kubelet may set itself. See nodesettings.KubeletLabels.
+func canaryLabels(s *scope) []finding {
+	canary := s.Profile.Spec.Rollout.Canary
+	if canary == nil || !slices.ContainsFunc(s.volumes, func(r volumeRule) bool { return r.ReadAheadKiB != nil }) {
+		return nil
+	}
+	keys := nodesettings.KubeletLabels(canary.NodeSelector)
+	if len(keys) == 0 {
+		return nil
+	}
+	return []finding{{"spec.rollout.canary.nodeSelector", fmt.Sprintf("any node may set %s on itself, so these nodes are no canary for the "+
+		"read-ahead of volumes: the oldest node is; use a label with the prefix node-restriction.kubernetes.io/", text.List(keys))}}
+}
+
 func (r volumeRule) isPicked() bool {
 	s := &r.Selector
 	labelled := s.VolumeSelector != nil && len(s.VolumeSelector.MatchLabels)+len(s.VolumeSelector.MatchExpressions) > 0 ||

@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
 const (
@@ -149,7 +150,7 @@ func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 	for _, w := range slices.SortedFunc(maps.Keys(candidates), func(a, b Window) int {
 		return cmp.Or(cmp.Compare(a.Profile, b.Profile), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.KiB, b.KiB))
 	}) {
-		verdict := livegate.Admit(candidates[w], livegate.PolicyOf(s.Rollouts[w.Profile]), s.Now)
+		verdict := livegate.Admit(candidates[w], livegate.PolicyOf(s.rolloutOf(w)), s.Now)
 		for _, c := range candidates[w] {
 			key := Carrier{w, c.Name}
 			admitted[key] = c.Current == c.Desired || verdict.Admitted[c.Name]
@@ -188,9 +189,20 @@ func (s *Snapshot) windowsOf(n Node) map[Window]bool {
 	return windows
 }
 
+// rolloutOf returns the rules of a window's rollout. A canary selector counts only if no kubelet may set its labels: otherwise a node could make
+// itself the canary for the volumes of others. Without it, the oldest node is the canary.
+func (s *Snapshot) rolloutOf(w Window) v1alpha1.Rollout {
+	rollout := s.Rollouts[w.Profile]
+	if rollout.Canary != nil && len(nodesettings.KubeletLabels(rollout.Canary.NodeSelector)) > 0 {
+		canary := *rollout.Canary
+		canary.NodeSelector, rollout.Canary = nil, &canary
+	}
+	return rollout
+}
+
 func (s *Snapshot) candidateOf(n Node, w Window, carries bool) livegate.Node {
 	c := livegate.Node{Name: n.Node.Name, Created: n.Node.CreationTimestamp.Time, Managed: true, Desired: "listed", Alive: n.Writable}
-	if rollout := s.Rollouts[w.Profile]; rollout.Canary != nil && rollout.Canary.NodeSelector != nil {
+	if rollout := s.rolloutOf(w); rollout.Canary != nil && rollout.Canary.NodeSelector != nil {
 		selector, err := metav1.LabelSelectorAsSelector(rollout.Canary.NodeSelector)
 		c.Canary = err == nil && selector.Matches(labels.Set(n.Node.Labels))
 	}

@@ -160,6 +160,33 @@ func TestAReadAheadPassesTheCanary(t *testing.T) {
 	}
 }
 
+// A kubelet may set most labels of its Node. Such a node must not prove a read-ahead for the volumes of others.
+func TestALabelThatAKubeletMaySetMakesNoCanary(t *testing.T) {
+	for key, want := range map[string][]string{
+		"example.com/canary": {"a"}, "canary": {"a"}, "topology.kubernetes.io/zone": {"a"}, "node.kubernetes.io/canary": {"a"},
+		"node-restriction.kubernetes.io/canary": {"c"},
+	} {
+		nodes := []Node{nodeWith("a", "v"), nodeWith("b", "v"), nodeWith("c", "v")}
+		nodes[2].Node.Labels = map[string]string{key: "true"}
+		byLabel := rollouts(func(r *v1alpha1.Rollout) {
+			r.Canary = &v1alpha1.Canary{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{key: "true"}}}
+		})
+		next := For(Snapshot{Nodes: nodes, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: byLabel, Now: noon})
+		var canaries []string
+		for name, list := range next.Lists {
+			if list[0].ReadAheadKiB != nil {
+				canaries = append(canaries, name)
+			}
+		}
+		if diff := cmp.Diff(want, canaries); diff != "" {
+			t.Errorf("%s: canaries (-want +got):\n%s", key, diff)
+		}
+		if byLabel["p"].Canary.NodeSelector == nil {
+			t.Errorf("%s: the profile's selector was removed", key)
+		}
+	}
+}
+
 func TestTheKernelRoundsAWindowDown(t *testing.T) {
 	p := Snapshot{Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1023)}}}
 	for observed, want := range map[int32]bool{1023: true, 1020: true, 960: true, 959: false, 1024: false, 128: false, 0: true} {

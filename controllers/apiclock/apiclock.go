@@ -1,5 +1,5 @@
-// Package apiclock provides the API server's clock. All replicas of the manager use it, so that no time of theirs meets the time of another machine:
-// neither another replica's nor one that the API server has set.
+// Package apiclock provides the API server's clock. All replicas of the manager use it. Their times are therefore comparable with each other, and
+// with times that the API server sets.
 package apiclock
 
 import (

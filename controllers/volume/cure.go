@@ -72,7 +72,7 @@ func (w *witnesses) evaluateRollback(ctx context.Context, v plan.RollbackCheck, 
 		return plan.RollbackUntested, nil
 	}
 	for _, f := range failedMounts {
-		if !waiting.Has(f.pod) || f.kindOn(v.Volume) != v.Failure || f.until.Before(v.Since.Add(retryWithin)) {
+		if !waiting.Has(f.pod) || f.kindOn(v.Volume) != v.Failure || f.latest.Before(v.Since.Add(retryWithin)) {
 			continue
 		}
 		if confirmed, err := w.confirm(ctx, f, v.Volume); err != nil || confirmed {

@@ -59,8 +59,8 @@ type failedMount struct {
 	// last is the last failure by the kubelet's clock: only comparable with other times of that node.
 	last time.Time
 	// created, first and until are the event's creation, the first and the last failure, by the API server's clock.
-	created, first, until time.Time
-	message               string
+	created, first, latest time.Time
+	message                string
 	// volumes are the volumes that the message names. unmounted are the pod's names of the volumes that it waits for.
 	volumes, unmounted []string
 	// failure is the same for all events of one failure. It excludes the pod if the message names the volume.
@@ -214,7 +214,7 @@ func readFailedMount(e *corev1.Event) (*failedMount, bool) {
 // setTimes converts the time of the first and the last failure to the API server's clock: its time of the last update, and the duration of the
 // failure by the kubelet's clock. A kubelet creates a deleted event again with the time of its first failure.
 func (f *failedMount) setTimes(duration time.Duration, managers []metav1.ManagedFieldsEntry) {
-	f.first, f.until = f.created, f.created.Add(duration)
+	f.first, f.latest = f.created, f.created.Add(duration)
 	var updated time.Time
 	for _, entry := range managers {
 		if entry.Time != nil && entry.Time.After(updated) {
@@ -224,7 +224,7 @@ func (f *failedMount) setTimes(duration time.Duration, managers []metav1.Managed
 	if updated.IsZero() {
 		return
 	}
-	f.until = updated
+	f.latest = updated
 	if first := updated.Add(-duration); first.Before(f.created.Add(-plan.ClockTolerance)) {
 		f.first = first
 	}

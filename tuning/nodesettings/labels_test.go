@@ -11,9 +11,7 @@ func TestLabelsThatAKubeletMaySet(t *testing.T) {
 	for key, want := range map[string]bool{
 		"node-restriction.kubernetes.io/canary":         false,
 		"team.node-restriction.kubernetes.io/canary":    false,
-		"node-role.kubernetes.io/worker":                false,
-		"k8s.io/canary":                                 false,
-		"storage.k8s.io/canary":                         false,
+		"storage.k8s.io/canary":                         true,
 		"canary":                                        true,
 		"example.com/canary":                            true,
 		"notkubernetes.io/canary":                       true,

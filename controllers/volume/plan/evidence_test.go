@@ -184,7 +184,7 @@ func TestRequiredObservationsOfPods(t *testing.T) {
 	}
 }
 
-// A node reports mounts of all volumes of a set, and has none of them. It does not hide the mount of another node.
+// A node falsely reports mounts of all volumes of a set. It does not hide the mount of another node.
 func TestALyingNodeHidesNoMount(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	var volumes []*corev1.PersistentVolume

@@ -8,6 +8,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -26,7 +27,6 @@ const (
 	azureFilesDriver = "file.csi.azure.com"
 )
 
-// isPicked reports whether the rule selects volumes deliberately: by label, or only read-only volumes.
 // canaryLabels finds labels that a kubelet may set itself. See nodesettings.KubeletLabels.
 func canaryLabels(s *scope) []finding {
 	canary := s.Profile.Spec.Rollout.Canary
@@ -41,6 +41,7 @@ func canaryLabels(s *scope) []finding {
 		"read-ahead of volumes: the oldest node is; use a label with the prefix node-restriction.kubernetes.io/", text.List(keys))}}
 }
 
+// isPicked reports whether the rule selects volumes deliberately: by label, or only read-only volumes.
 func (r volumeRule) isPicked() bool {
 	s := &r.Selector
 	labelled := s.VolumeSelector != nil && len(s.VolumeSelector.MatchLabels)+len(s.VolumeSelector.MatchExpressions) > 0 ||

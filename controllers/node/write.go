@@ -76,9 +76,7 @@ func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, nex
 // not read as the start of the soak of others.
 func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, next plan.Write) (time.Duration, error) {
 	changed := s.ClientNode.DeepCopy()
-	permit, volumes, trial, sample := changed.Spec.RebootPermit, changed.Spec.Volumes, changed.Spec.Trial, changed.Spec.Sample
-	changed.Spec = next.Spec
-	changed.Spec.RebootPermit, changed.Spec.Volumes, changed.Spec.Trial, changed.Spec.Sample = permit, volumes, trial, sample
+	next.Into(&changed.Spec)
 	if err := r.addLabel(ctx, s); err != nil {
 		return 0, err
 	}

@@ -213,12 +213,15 @@ func (s Snapshot) wantsRestoreReboot() bool {
 	return false
 }
 
-// sameSpec compares only the fields that this package writes.
-func sameSpec(a, b v1alpha1.StorageClientNodeSpec) bool {
-	a.RebootPermit, b.RebootPermit = nil, nil
-	// Canary is written once, together with the settings.
-	a.Canary, b.Canary = false, false
-	a.Volumes, b.Volumes = nil, nil
-	a.Trial, b.Trial = nil, nil
-	return equality.Semantic.DeepEqual(a, b)
+// Into sets the fields that this package writes. All other fields have another writer.
+func (w Write) Into(spec *v1alpha1.StorageClientNodeSpec) {
+	spec.Settings, spec.Hash, spec.BootHash, spec.Release, spec.Canary = w.Spec.Settings, w.Spec.Hash, w.Spec.BootHash, w.Spec.Release, w.Spec.Canary
+}
+
+// sameSpec reports whether a write would change nothing. Canary is written once, together with the settings.
+func sameSpec(current, next v1alpha1.StorageClientNodeSpec) bool {
+	written := current
+	next.Canary = current.Canary
+	Write{Spec: next}.Into(&written)
+	return equality.Semantic.DeepEqual(current, written)
 }

@@ -82,6 +82,7 @@ func (a *app) pod(name, owner string) *corev1.Pod {
 		}
 		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: api, Kind: owner, Name: a.name, UID: types.UID(a.name), Controller: ptr.To(true)}}
 	}
+	pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](40)
 	if a.tolerates {
 		pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	}

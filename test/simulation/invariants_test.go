@@ -638,7 +638,7 @@ func (o *observer) checkNote(node *corev1.Node, before, after *v1alpha1.StorageC
 // checkInVain is the part of invariant 18 about drains that time out. Without faults, none does after it has evicted a pod, except attempts that
 // cordon first.
 func (o *observer) checkInVain(name string, before, after *v1alpha1.RolloutStatus) {
-	if before == nil || after == nil || before.Phase != v1alpha1.RolloutDraining || after.Reason != v1alpha1.RolloutReasonDrainTimedOut || after.Evictions == 0 {
+	if before == nil || after == nil || before.Phase != v1alpha1.RolloutDraining || after.Phase == before.Phase || after.Reason != v1alpha1.RolloutReasonDrainTimedOut || after.Evictions == 0 {
 		return
 	}
 	if before.HeldSince != nil {

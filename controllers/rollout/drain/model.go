@@ -169,7 +169,7 @@ func returnReason(pod *corev1.Pod) string {
 	return ""
 }
 
-// obstacleOf returns the reason why a pod cannot leave the node within the drain, empty if it can.
+// obstacleOf returns the reason why a pod cannot leave the node within the drain, empty if it can. The timeout of the options is the time that is left.
 func obstacleOf(pod *corev1.Pod, options v1alpha1.Drain, now time.Time) string {
 	timeout := time.Duration(ptr.Deref(options.TimeoutSeconds, 0)) * time.Second
 	isLimited := timeout > 0 && options.OnTimeout != v1alpha1.DrainWait
@@ -180,7 +180,7 @@ func obstacleOf(pod *corev1.Pod, options v1alpha1.Drain, now time.Time) string {
 			return fmt.Sprintf("should have terminated at %s; check its finalizers, its volumes and the kubelet, or delete it with --force",
 				end.UTC().Format(time.RFC3339))
 		case isLimited && min(end.Sub(now), grace) > timeout:
-			return fmt.Sprintf("may terminate until %s, longer than rollout.drain.timeoutSeconds (%d); raise timeoutSeconds, or wait",
+			return fmt.Sprintf("may terminate until %s, but the drain has %d seconds; raise rollout.drain.timeoutSeconds, or wait",
 				end.UTC().Format(time.RFC3339), *options.TimeoutSeconds)
 		}
 		return ""
@@ -200,7 +200,7 @@ func obstacleOf(pod *corev1.Pod, options v1alpha1.Drain, now time.Time) string {
 	}
 	seconds := ptr.Deref(gracePeriod(options), ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, 0))
 	if isLimited && time.Duration(seconds)*time.Second > timeout {
-		return fmt.Sprintf("has a grace period of %d seconds, longer than rollout.drain.timeoutSeconds (%d); raise timeoutSeconds, or set rollout.drain.gracePeriodSeconds",
+		return fmt.Sprintf("has a grace period of %d seconds, but the drain has %d seconds; raise rollout.drain.timeoutSeconds, or set rollout.drain.gracePeriodSeconds",
 			seconds, *options.TimeoutSeconds)
 	}
 	return ""

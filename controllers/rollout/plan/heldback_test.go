@@ -52,7 +52,13 @@ func TestForNodesThatBudgetsKeep(t *testing.T) {
 		f    *fixture
 		want []string
 	}{
-		"another node can be claimed":  {held(HeldPause, "a"), []string{"b"}},
+		"another node can be claimed": {held(HeldPause, "a"), []string{"b"}},
+		"another node can be claimed, and so can this one": {func() *fixture {
+			f := held(HeldPause, "a", "c")
+			f.Budget, f.Profiles[0].Rollout.MaxUnavailable = 2, ptr.To(intstr.FromInt32(2))
+			f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](3)
+			return f
+		}(), []string{"b", "a"}},
 		"no other node can be claimed": {held(HeldPause, "a", "b", "c"), []string{"cordon first a"}},
 		"not for ten minutes yet":      {held(HeldPause-time.Second, "a", "b", "c"), []string{"a"}},
 		"lookAhead is DryRun": {func() *fixture {
@@ -157,14 +163,19 @@ func TestForAnotherManagerContinuesANodeThatIsCordonedFirst(t *testing.T) {
 
 // TestForAnAttemptThatCordonedFirstEnds also has onTimeout Wait: a node is not left cordoned for a budget that may never allow.
 func TestForAnAttemptThatCordonedFirstEnds(t *testing.T) {
-	for _, onTimeout := range []v1alpha1.DrainTimeoutPolicy{v1alpha1.DrainRelease, v1alpha1.DrainWait} {
+	for onTimeout, phase := range map[v1alpha1.DrainTimeoutPolicy]v1alpha1.RolloutPhase{
+		v1alpha1.DrainRelease: v1alpha1.RolloutDraining, v1alpha1.DrainWait: v1alpha1.RolloutDraining,
+		// The manager died before it wrote a note about the drain.
+		"": v1alpha1.RolloutWaiting,
+	} {
 		f := held(HeldPause, "a", "b", "c")
 		f.Profiles[0].Rollout.Drain.OnTimeout = onTimeout
 		f.hold("a", HeldPause)
 		previous := f.node("a").ClientNode.Status.Rollout.HeldSince
 		f.cordoned("a", time.Hour)
 		f.node("a").ClientNode.Status.Rollout = &v1alpha1.RolloutStatus{
-			Phase: v1alpha1.RolloutDraining, Reason: v1alpha1.RolloutReasonDrainBlocked, BootHash: f.node("a").ClientNode.Spec.BootHash, HeldSince: previous,
+			Phase: phase, Reason: v1alpha1.RolloutReasonDrainBlocked, BootHash: f.node("a").ClientNode.Spec.BootHash, HeldSince: previous,
+			RetryAfter: &metav1.Time{Time: f.Now.Add(time.Minute)},
 		}
 		claim := f.Claims["a"]
 		claim.CordonFirst = true
@@ -172,8 +183,21 @@ func TestForAnAttemptThatCordonedFirstEnds(t *testing.T) {
 		f.node("a").Drain = &heldByBudgets
 		plan := For(f.Snapshot)
 		got := strings.Join(lines(plan), "; ")
-		if note := plan.Notes["a"]; !strings.Contains(got, "uncordon a") || note.RetryAfter == nil || note.HeldSince != nil || note.DrainAttempts != 1 {
+		if note := plan.Notes["a"]; !strings.Contains(got, "uncordon a") || !note.RetryAfter.Equal(&metav1.Time{Time: f.Now.Add(BackOff)}) || note.HeldSince != nil || note.DrainAttempts != 1 {
 			t.Errorf("%s: got %s, note %+v; want an uncordoned node that backs off", onTimeout, got, note)
+		}
+	}
+}
+
+// TestForADrainHasTheTimeThatIsLeft drains with a limit of 15 minutes.
+func TestForADrainHasTheTimeThatIsLeft(t *testing.T) {
+	for since, want := range map[time.Duration]int32{0: 900, 10 * time.Minute: 300, 14*time.Minute + 50*time.Second: 10, time.Hour: 1} {
+		f := cluster("a")
+		f.cordoned("a", since)
+		for _, step := range For(f.Snapshot).Steps {
+			if drain, ok := step.(Drain); ok && *drain.Options.TimeoutSeconds != want {
+				t.Errorf("%s after the cordon: got %d seconds, want %d", since, *drain.Options.TimeoutSeconds, want)
+			}
 		}
 	}
 }

@@ -1258,7 +1258,9 @@ func TestForDrainOptionsAreThoseOfTheLeadingProfile(t *testing.T) {
 	f := cluster("a")
 	f.cordoned("a", time.Minute)
 	f.Profiles[0].Rollout.Drain.Force = true
-	want := []Step{Drain{OnNode: OnNode{"a"}, Options: f.Profiles[0].Rollout.Drain}}
+	options := f.Profiles[0].Rollout.Drain
+	options.TimeoutSeconds = ptr.To(*options.TimeoutSeconds - 60)
+	want := []Step{Drain{OnNode: OnNode{"a"}, Options: options}}
 	if diff := cmp.Diff(want, For(f.Snapshot).Steps); diff != "" {
 		t.Error(diff)
 	}

@@ -70,14 +70,6 @@ func countSelected(
 	}
 }
 
-// outlooks describe the node of a pod that budgets keep, by rollout.drain.lookAhead.
-var outlooks = map[v1alpha1.DrainLookAhead]string{
-	"":                       "the rollout skips the node while they keep it (rollout.drain.lookAhead)",
-	v1alpha1.LookAheadDryRun: "the rollout skips the node while they keep it (rollout.drain.lookAhead)",
-	v1alpha1.LookAheadCordonFirst: "if they keep it for 10 minutes and no other node can be claimed, the rollout cordons the node and evicts this pod first " +
-		"(rollout.drain.lookAhead)",
-}
-
 // addPod counts one Pod in the categories of the drain.
 func addPod(count *view.Pods, pod []corev1.Pod, options v1alpha1.Drain, budgets []policyv1.PodDisruptionBudget) error {
 	sorted, evictable, err := drain.SortPods(pod, options, time.Now())
@@ -92,9 +84,13 @@ func addPod(count *view.Pods, pod []corev1.Pod, options v1alpha1.Drain, budgets 
 	if remarks := sorted.Remarks(); remarks != "" {
 		count.Remarks = append(count.Remarks, remarks)
 	}
+	outlook := "the rollout skips the node while they keep it (rollout.drain.lookAhead)"
+	if options.LookAhead == v1alpha1.LookAheadCordonFirst {
+		outlook = "if they keep it for 10 minutes and no other node can be claimed, the rollout cordons the node and evicts this pod first"
+	}
 	for _, evicted := range evictable {
 		if blocker := drain.KeptBy(evicted, budgets); blocker != nil {
-			count.Kept = append(count.Kept, fmt.Sprintf("Node %s: %s; %s", evicted.Spec.NodeName, blocker, outlooks[options.LookAhead]))
+			count.Kept = append(count.Kept, fmt.Sprintf("Node %s: %s; %s", evicted.Spec.NodeName, blocker, outlook))
 		}
 	}
 	return nil

@@ -59,21 +59,20 @@ func leavingOf(node *corev1.Node, untunedTaint string, additional []string) leav
 }
 
 func (m leavingMark) find(node *corev1.Node, untunedTaint string) leaving {
-	matches := func(value string) bool { return m.Value == "" || m.Value == value }
 	for i := range node.Spec.Taints {
-		if t := &node.Spec.Taints[i]; m.Taint != "" && t.Key == m.Taint && matches(t.Value) && t.Key != untunedTaint {
+		if t := &node.Spec.Taints[i]; m.Taint == t.Key && (m.Value == "" || m.Value == t.Value) && t.Key != untunedTaint {
 			return leaving{key: t.Key, time: timeOfTaint(t)}
 		}
 	}
-	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; m.Condition != "" && string(c.Type) == m.Condition && c.Status == corev1.ConditionTrue {
+	for _, c := range node.Status.Conditions {
+		if m.Condition == string(c.Type) && c.Status == corev1.ConditionTrue {
 			return leaving{key: "condition " + m.Condition, time: &c.LastTransitionTime.Time}
 		}
 	}
-	if value, found := node.Annotations[m.Annotation]; found && matches(value) {
+	if value, found := node.Annotations[m.Annotation]; found && (m.Value == "" || m.Value == value) {
 		return leaving{key: "annotation " + m.Annotation}
 	}
-	if value, found := node.Labels[m.Label]; found && matches(value) {
+	if value, found := node.Labels[m.Label]; found && (m.Value == "" || m.Value == value) {
 		return leaving{key: "label " + m.Label}
 	}
 	return leaving{}
@@ -94,10 +93,6 @@ func timeOfTaint(t *corev1.Taint) *time.Time {
 // unavailableSince returns the time since which a node has been out of service. If the Node does not show it, it is the time at which this process
 // first saw it.
 func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
-	isLeaving := mark.key != "" && !mark.inService
-	if !isLeaving || mark.time != nil {
-		delete(s.leavingSince, node.UID)
-	}
 	if node.DeletionTimestamp != nil {
 		return &node.DeletionTimestamp.Time
 	}
@@ -112,15 +107,16 @@ func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
 			return &taint.TimeAdded.Time
 		}
 	}
-	switch {
-	case !isLeaving:
+	switch seen, known := s.leavingSince[node.UID]; {
+	case mark.key == "" || mark.inService:
+		delete(s.leavingSince, node.UID)
 		return nil
 	case mark.time != nil:
 		return mark.time
+	case known:
+		return &seen
 	}
-	if _, known := s.leavingSince[node.UID]; !known {
-		s.leavingSince[node.UID] = s.Clock.Now()
-	}
-	at := s.leavingSince[node.UID]
-	return &at
+	now := s.Clock.Now()
+	s.leavingSince[node.UID] = now
+	return &now
 }

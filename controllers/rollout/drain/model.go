@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -27,7 +28,7 @@ var marksYAML []byte
 // marks are the marks of others on pods.
 var marks = func() (out struct {
 	Forbid []struct{ Annotation, Value string }
-	Last   []struct{ APIVersion, Kind string }
+	Last   []struct{ Group, Kind string }
 },
 ) {
 	if err := yaml.Unmarshal(marksYAML, &out); err != nil {
@@ -141,8 +142,8 @@ func isOfJob(pod *corev1.Pod) bool {
 // isLast reports whether the owner of a pod keeps it until the other pods of the node are gone.
 func isLast(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
-	return owner != nil && slices.ContainsFunc(marks.Last, func(last struct{ APIVersion, Kind string }) bool {
-		return last.APIVersion == owner.APIVersion && last.Kind == owner.Kind
+	return owner != nil && slices.ContainsFunc(marks.Last, func(last struct{ Group, Kind string }) bool {
+		return strings.HasPrefix(owner.APIVersion, last.Group+"/") && last.Kind == owner.Kind
 	})
 }
 

@@ -91,7 +91,8 @@ func TestTheLastPhraseDecides(t *testing.T) {
 					}
 				}
 			}
-			message := fmt.Sprintf("%s\n%s", earlier, last.text)
+			// The last phrase counts even if it also stands at the start.
+			message := fmt.Sprintf("%s\n%s\n%s", last.text, earlier, last.text)
 			if got := CauseOf(message, false); got != want {
 				t.Errorf("got %s, want %s: %s", got, want, message)
 			}

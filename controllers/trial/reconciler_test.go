@@ -389,31 +389,43 @@ func TestTolerationsOfTheClaimsPods(t *testing.T) {
 		"a pod of another claim":                               {uses("a", "other", dedicated), nil},
 		"a pod of a claim with this name in another namespace": {func() *corev1.Pod { p := uses("a", "data", dedicated); p.Namespace = "hpc"; return p }(), nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t, append(claimed(share(cluster())), test.pod)...)
-			node := b.node()
-			node.Spec.Taints = []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}}
-			if err := b.Update(t.Context(), node); err != nil {
-				t.Fatal(err)
-			}
-			var made *corev1.Pod
-			for range 20 {
-				b.pass()
-				b.playNode()
-				if _, _, pod := b.clone(); pod != nil {
-					made = pod
+		for kind, objects := range map[string][]client.Object{"a trial": claimed(share(cluster())), "a probe": probed(claimed(share(cluster())))} {
+			t.Run(kind+" with "+name, func(t *testing.T) {
+				b := newBench(t, append(objects, test.pod.DeepCopy())...)
+				node := b.node()
+				node.Spec.Taints = []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}}
+				if err := b.Update(t.Context(), node); err != nil {
+					t.Fatal(err)
 				}
-			}
-			if (made == nil) != (test.want == nil) {
-				t.Fatalf("got Pod %v, want tolerations %v", made, test.want)
-			}
-			if made != nil {
-				if diff := cmp.Diff(test.want, made.Spec.Tolerations); diff != "" {
-					t.Errorf("tolerations (-want +got):\n%s", diff)
+				var made *corev1.Pod
+				for range 20 {
+					b.pass()
+					b.playNode()
+					if _, _, pod := b.clone(); pod != nil {
+						made = pod
+					}
 				}
-			}
-		})
+				if (made == nil) != (test.want == nil) {
+					t.Fatalf("got Pod %v, want tolerations %v", made, test.want)
+				}
+				if made != nil {
+					if diff := cmp.Diff(test.want, made.Spec.Tolerations); diff != "" {
+						t.Errorf("tolerations (-want +got):\n%s", diff)
+					}
+				}
+			})
+		}
 	}
+}
+
+// probed returns the objects of claimed without the trial. The volume's options wait for a probe.
+func probed(objects []client.Object) []client.Object {
+	for _, object := range objects {
+		if profile, isProfile := object.(*v1alpha1.StorageClientProfile); isProfile {
+			profile.Spec.Mode = ""
+		}
+	}
+	return objects[:len(objects)-1]
 }
 
 // An admission controller rejects the clone. The rejection is reported, and the request is not repeated.

@@ -127,6 +127,7 @@ func TestAttacks(t *testing.T) {
 	w.playWithoutList(t, c, people[manager])
 	play(unlistedAttacks())
 	dropClones(t, c, people[manager])
+	w.playFormerClone(t, c, people[manager])
 	play(defaultAttacks())
 	fmt.Print(table.String())
 	if left > 0 {

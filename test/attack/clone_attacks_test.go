@@ -467,7 +467,30 @@ func dropClones(t *testing.T, c *cluster, manager *actor) {
 			must(t, client.IgnoreNotFound(c.admin.Delete(t.Context(), object)))
 		}
 	}
-	await(t, "the rights to be gone", func() bool { return stoppedBy(onlyTry(create(clonePod()))(manager.as(t))) == byRBAC })
+	await(t, "rights and policies to be gone", func() bool {
+		return stoppedBy(onlyTry(create(clonePod()))(manager.as(t))) == byRBAC && c.admin.Create(t.Context(), clonedVolume(), client.DryRunAll) == nil
+	})
+}
+
+// playFormerClone has the manager delete a clone of the previous release, whose objects the current policies would not accept.
+func (w *world) playFormerClone(t *testing.T, c *cluster, m *actor) {
+	t.Helper()
+	t.Run("the manager deletes a clone of the previous release", func(t *testing.T) {
+		objects := []client.Object{
+			clonedVolume(func(pv *corev1.PersistentVolume) { pv.Annotations = map[string]string{"a": "b"} }), clonedClaim(),
+			clonePod(func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }),
+		}
+		for _, object := range objects {
+			object.SetName(v1alpha1.ClonePrefix + "1")
+			object.SetLabels(map[string]string{v1alpha1.TrialLabel: "1"})
+			must(t, c.admin.Create(t.Context(), object))
+		}
+		for _, object := range slices.Backward(objects) {
+			must(t, remove(object)(m.as(t)))
+			deleteNow(t, c.admin, object)
+		}
+		w.reset(t)
+	})
 }
 
 // An error in the list is reported to its author.

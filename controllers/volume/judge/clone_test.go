@@ -1,12 +1,18 @@
 package judge
 
 import (
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/drivers"
+	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
 // The list of an administrator decides which volumes have clones, and with which Secrets.
@@ -71,5 +77,40 @@ func TestACloneNamesOnlyTheVolumesSecrets(t *testing.T) {
 	want := corev1.CSIPersistentVolumeSource{Driver: "smb.csi.k8s.io", VolumeHandle: "filer/share#" + v1alpha1.ClonePrefix + "a"}
 	if got.String() != want.String() {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// The policies on clones accept the drivers and the mount options that the manager knows, and options of SMB that only the volume itself may set.
+func TestThePoliciesAcceptWhatTheManagerClones(t *testing.T) {
+	content, err := os.ReadFile("../../../config/components/clones/policies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies := string(content)
+	_, rest, _ := strings.Cut(policies, "- name: mountOptions\n")
+	list, _, _ := strings.Cut(rest, "]")
+	var got []string
+	for _, quoted := range regexp.MustCompile(`'([^']+)'`).FindAllStringSubmatch(list, -1) {
+		got = append(got, quoted[1])
+	}
+	want := []string{"dir_mode", "file_mode", "forcegid", "forceuid", "gid", "noperm", "uid"}
+	for _, known := range slices.Concat(mountoptions.NFS.Known(), mountoptions.SMB.Known()) {
+		if known.Rejected == "" {
+			want = append(want, known.Name)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(slices.Compact(want), got); diff != "" {
+		t.Errorf("mount options (-want +got):\n%s", diff)
+	}
+	for _, driver := range drivers.Document() {
+		name := "'" + strings.TrimPrefix(strings.TrimPrefix(driver.Driver, "kubernetes.io/"), "*") + "'"
+		if isListed := strings.Contains(policies, "driver == "+name) || strings.Contains(policies, "driver.endsWith("+name) || name == "'nfs'"; isListed != driver.Clone {
+			t.Errorf("driver %s: got listed %t in the policy on volumes, want %t", driver.Driver, isListed, driver.Clone)
+		}
+		if _, of, _ := strings.Cut(policies, "- name: drivers\n"); strings.Contains(of, name) != driver.Clone {
+			t.Errorf("driver %s: want %t in the policy on the list", driver.Driver, driver.Clone)
+		}
 	}
 }

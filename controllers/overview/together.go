@@ -28,6 +28,8 @@ type SettingChange struct {
 	// value.
 	Old *string `json:"old"`
 	New *string `json:"new"`
+	// Effective is the value that the node reports for a setting that no profile has declared on it. Empty if it reports none.
+	Effective string `json:"effective,omitempty"`
 	// Profile is the source of the new value, or of the old value if there is no new one.
 	Profile string `json:"profile"`
 	// TakesEffect is the time at which a new value takes effect.
@@ -177,11 +179,16 @@ func (t *together) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClient
 		t.shares[name].Matched++
 		t.turns = addTo(t.turns, name, TurnOf(node, wanted.BootHash, t.ManagerNode))
 	}
-	var current []v1alpha1.NodeSetting
-	if clientNode != nil {
-		current = clientNode.Spec.Settings
+	current := ptr.Deref(clientNode, v1alpha1.StorageClientNode{})
+	changes := t.changesOf(current.Spec.Settings, wanted.Settings)
+	for i := range changes {
+		for _, reported := range current.Status.Settings {
+			if changes[i].Old == nil && changes[i].Key == reported.Key {
+				changes[i].Effective = reported.Observed
+			}
+		}
 	}
-	t.addChange(node.Name, t.changesOf(current, wanted.Settings))
+	t.addChange(node.Name, changes)
 	for _, c := range wanted.Conflicts {
 		if slices.ContainsFunc(c.Profiles, func(name string) bool { return t.requested[name] != nil }) {
 			t.addDispute(disputeText(c), node.Name)
@@ -245,7 +252,7 @@ func (t *together) addChange(node string, settings []SettingChange) {
 	var key strings.Builder
 	for _, s := range settings {
 		profiles[s.Profile] = true
-		fmt.Fprintf(&key, "%s\x00%s\x00%s\x00%s\x00%s\x01", s.Key, valueOf(s.Old), valueOf(s.New), s.Profile, s.OnRemoval)
+		fmt.Fprintf(&key, "%s\x00%s\x00%s\x00%s\x00%s\x00%s\x01", s.Key, valueOf(s.Old), s.Effective, valueOf(s.New), s.Profile, s.OnRemoval)
 	}
 	for name := range profiles {
 		if share := t.shares[name]; share != nil {

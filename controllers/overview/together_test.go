@@ -91,6 +91,26 @@ func TestPlanTogetherComparesWithCurrentNodeSpecs(t *testing.T) {
 	}
 }
 
+// No profile declares the keys yet. A node still reports a value that a deleted profile left on it.
+func TestPlanTogetherShowsReportedValuesOfNewSettings(t *testing.T) {
+	reporting := object("n1", nil)
+	reporting.Status.Settings = []v1alpha1.SettingStatus{{Key: "sysctl/vm.dirty_ratio", Observed: "40", State: v1alpha1.SettingInSync}}
+	got := PlanTogether([]string{"eda"}, Cluster{
+		Profiles: []v1alpha1.StorageClientProfile{sysctls("eda", map[string]string{"vm.dirty_ratio": "20", "vm.dirty_background_ratio": "5"})},
+		Nodes:    []corev1.Node{node("n1", pool), node("n2", pool)}, StorageClientNodes: []v1alpha1.StorageClientNode{reporting},
+	})
+	var effective []string
+	for _, c := range got.Changes {
+		for _, s := range c.Settings {
+			effective = append(effective, strings.Join(c.Nodes, " ")+" "+s.Key+" "+s.Effective)
+		}
+	}
+	want := []string{"n1 sysctl/vm.dirty_background_ratio ", "n1 sysctl/vm.dirty_ratio 40", "n2 sysctl/vm.dirty_background_ratio ", "n2 sysctl/vm.dirty_ratio "}
+	if diff := cmp.Diff(want, effective); diff != "" {
+		t.Errorf("effective values (-want +got):\n%s", diff)
+	}
+}
+
 func TestPlanTogetherFindsNoChangesIfNodeSpecsAreCurrent(t *testing.T) {
 	eda := sysctls("eda", map[string]string{"vm.dirty_ratio": "20"})
 	got := PlanTogether([]string{"eda"}, Cluster{

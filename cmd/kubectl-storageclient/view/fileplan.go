@@ -496,7 +496,7 @@ func namesOf(names []string, wide bool) string {
 }
 
 func settingRow(s overview.SettingChange) []string {
-	old, next := "-", "original value"
+	old, next := cmp.Or(s.Effective, "not reported"), "original value"
 	if s.Old != nil {
 		old = cmp.Or(*s.Old, "set")
 	}

@@ -89,3 +89,19 @@ func TestFilePlanWithoutChanges(t *testing.T) {
 		t.Errorf("changed is %v, %q", plan.Changed, plan.Summary)
 	}
 }
+
+func TestOldIsTheReportedValueOfANewSetting(t *testing.T) {
+	value := "20"
+	for name, test := range map[string]struct {
+		change overview.SettingChange
+		want   string
+	}{
+		"declared":             {overview.SettingChange{Old: &value}, "20"},
+		"reported, undeclared": {overview.SettingChange{New: &value, Effective: "40"}, "40"},
+		"neither":              {overview.SettingChange{New: &value}, "not reported"},
+	} {
+		if got := settingRow(test.change)[1]; got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}

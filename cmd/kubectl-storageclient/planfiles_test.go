@@ -483,3 +483,31 @@ spec:
 		}
 	}
 }
+
+// The rules of two profiles of equal priority disagree on an option of a volume.
+func TestAllCommandsShowTheSameConflictOfAVolume(t *testing.T) {
+	other := eda()
+	other.Name, other.Spec.Node = "other", nil
+	other.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"acregmax=30"}
+	dir := write(t, map[string]string{"other.yaml": strings.NewReplacer("{name: eda}", "{name: conflicting}", "[nocto, nconnect=4]", "[acregmax=60]").Replace(edaFile)})
+	objects := append(fileCluster(), other)
+	planned := execute(t, interceptor.Funcs{}, objects, "plan", "-f", dir)
+	conflicting := other.DeepCopy()
+	conflicting.Name, conflicting.Spec.Volumes[0].MountOptions = "conflicting", []v1alpha1.MountOption{"acregmax=60"}
+	objects = append(objects, conflicting)
+	for name, r := range map[string]result{
+		"plan -f": planned, "plan": execute(t, interceptor.Funcs{}, objects, "plan", "conflicting"),
+		"volumes": execute(t, interceptor.Funcs{}, objects, "volumes", "conflicting"), "diff": execute(t, interceptor.Funcs{}, objects, "diff", "conflicting"),
+	} {
+		message := "pv1: VolumeConflict: Profiles of equal priority disagree: acregmax=60 (conflicting) against acregmax=30 (other); not changed; give one of them a higher priority"
+		if name == "diff" {
+			message = "1 volume (pv1): VolumeConflict\n  Profiles of equal priority disagree: acregmax=60 (conflicting) against acregmax=30 (other); not changed; give one of them a higher priority"
+		}
+		if r.err != nil || !strings.Contains(r.out, message) {
+			t.Errorf("%s: error %v, output lacks %q:\n%s", name, r.err, message, r.out)
+		}
+		if strings.Contains(r.out, "has the mount options") || strings.Contains(r.out, "unchanged\n") && name == "volumes" {
+			t.Errorf("%s counts the volume as done:\n%s", name, r.out)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -39,21 +40,25 @@ type VolumeDiff struct {
 	Kept   []string `json:"kept,omitempty"`
 	State  string   `json:"state"`
 	Reason string   `json:"reason"`
+	// Message explains why a volume does not get the declared options. Empty for volumes whose options change or have exceptions.
+	Message string `json:"message,omitempty"`
 }
 
 // AddVolumes adds the differences of volumes.
 func (d *Diff) AddVolumes(listed []volumeplan.Listed) {
 	for _, v := range listed {
-		if slices.Equal(v.Now, v.Desired) && len(v.Exceptions) == 0 {
+		if slices.Equal(v.Now, v.Desired) && len(v.Exceptions) == 0 && v.State == judge.StateUpToDate {
 			d.VolumesSame++
 			continue
 		}
 		one := VolumeDiff{Added: without(v.Desired, v.Now), Removed: without(v.Now, v.Desired), State: string(v.State), Reason: v.Reason}
 		if slices.Equal(v.Now, v.Desired) {
-			one.Kept = v.Exceptions
+			if one.Kept = v.Exceptions; len(v.Exceptions) == 0 {
+				one.Message = v.Message
+			}
 		}
 		i := slices.IndexFunc(d.Volumes, func(g VolumeDiff) bool {
-			return slices.Equal(g.Added, one.Added) && slices.Equal(g.Removed, one.Removed) && slices.Equal(g.Kept, one.Kept) && g.State == one.State && g.Reason == one.Reason
+			return slices.Equal(g.Added, one.Added) && slices.Equal(g.Removed, one.Removed) && slices.Equal(g.Kept, one.Kept) && g.State == one.State && g.Reason == one.Reason && g.Message == one.Message
 		})
 		if i < 0 {
 			i, d.Volumes = len(d.Volumes), append(d.Volumes, one)
@@ -144,7 +149,10 @@ func (d Diff) writeVolumes(out *printer, names func([]string) string) {
 		for _, value := range g.Kept {
 			out.line("  " + value)
 		}
-		if len(g.Added)+len(g.Removed)+len(g.Kept) == 0 {
+		switch {
+		case g.Message != "":
+			out.line("  " + g.Message)
+		case len(g.Added)+len(g.Removed)+len(g.Kept) == 0:
 			out.line("  the same options in another order")
 		}
 	}

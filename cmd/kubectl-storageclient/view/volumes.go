@@ -90,9 +90,12 @@ func (v Volume) countedState() string {
 	return string(v.State)
 }
 
-// desiredText returns "unchanged" if the desired options equal the current ones.
+// desiredText returns "unchanged" if the desired options equal the current ones, and "undecided" if a problem prevents a decision.
 func (v Volume) desiredText() string {
-	if slices.Equal(v.Now, v.Desired) {
+	switch {
+	case slices.Equal(v.Now, v.Desired) && v.countedState() == string(judge.StateBlocked):
+		return "undecided"
+	case slices.Equal(v.Now, v.Desired):
 		return "unchanged"
 	}
 	return cmp.Or(strings.Join(v.Desired, ","), "none")

@@ -4,8 +4,10 @@ package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +18,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/watch"
-	"github.com/storageclient/operator/tuning/servermap"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -42,13 +43,64 @@ const maxNote = 1024
 // Reporter watches StorageClientNodes.
 type Reporter struct {
 	Recorder events.EventRecorder
-	// Reader is the manager's cache.
+	// Reader is the manager's cache. It is listed once.
 	Reader client.Reader
+
+	mutex sync.Mutex
+	// nodes are the sorted names of the nodes with an NFSv4 client name, by that name. Nil before the first read.
+	nodes map[string][]string
 }
 
 // SetupWithManager adds the reporter to the manager's cache of StorageClientNodes.
 func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
-	return watch.ClientNodeUpdates(mgr, r.ReportChanges)
+	return errors.Join(watch.ClientNodeUpdates(mgr, r.ReportChanges), watch.ClientNodeDeletions(mgr, r.ReportDeletion))
+}
+
+// ReportDeletion removes a deleted node from the nodes with its NFSv4 client name.
+func (r *Reporter) ReportDeletion(gone *v1alpha1.StorageClientNode) {
+	r.rename(gone.Name, gone.Status.NFS4ClientName, "")
+}
+
+// rename records the client name of a node, and returns the other nodes with that name.
+func (r *Reporter) rename(node, before, after string) []string {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	// Changes before the manager leads are not seen, so the first name is the time of the read.
+	if r.nodes == nil && (after == "" || !r.readNodes()) {
+		return nil
+	}
+	if i, found := slices.BinarySearch(r.nodes[before], node); found {
+		if r.nodes[before] = slices.Delete(r.nodes[before], i, i+1); len(r.nodes[before]) == 0 {
+			delete(r.nodes, before)
+		}
+	}
+	if after == "" {
+		return nil
+	}
+	i, found := slices.BinarySearch(r.nodes[after], node)
+	if !found {
+		r.nodes[after] = slices.Insert(r.nodes[after], i, node)
+	}
+	return slices.Concat(r.nodes[after][:i], r.nodes[after][i+1:])
+}
+
+// readNodes reads the client names of all nodes once, and reports whether that was possible. Later changes arrive as events.
+func (r *Reporter) readNodes() bool {
+	var list v1alpha1.StorageClientNodeList
+	// An event handler gets no context. The list comes from the cache, which the manager has filled before it leads.
+	if err := r.Reader.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
+		return false
+	}
+	r.nodes = map[string][]string{}
+	for i := range list.Items {
+		if name := list.Items[i].Status.NFS4ClientName; name != "" {
+			r.nodes[name] = append(r.nodes[name], list.Items[i].Name)
+		}
+	}
+	for _, nodes := range r.nodes {
+		slices.Sort(nodes)
+	}
+	return true
 }
 
 type serverKey struct {
@@ -79,24 +131,12 @@ func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
 					"compare the host names and machine IDs of the server's clients", s.Server))
 		}
 	}
-	if name := after.Status.NFS4ClientName; name != "" && name != before.Status.NFS4ClientName {
-		r.reportNamesakes(after)
-	}
-}
-
-// reportNamesakes reports nodes with the same client name. If they cannot be read, the metric and the plugin still report them.
-func (r *Reporter) reportNamesakes(clientNode *v1alpha1.StorageClientNode) {
-	var list v1alpha1.StorageClientNodeList
-	// An event handler gets no context. The list comes from the cache, which the manager has filled before it leads.
-	if err := r.Reader.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
-		return
-	}
-	for _, same := range servermap.FindDuplicateClientIDs(list.Items) {
-		otherNodes := slices.DeleteFunc(slices.Clone(same.Nodes), func(node string) bool { return node == clientNode.Name })
-		if len(otherNodes) < len(same.Nodes) {
-			r.sendEvent(clientNode, corev1.EventTypeWarning, eventNamesake, fmt.Sprintf(
+	// If the other nodes cannot be read, the metric and the plugin still report duplicates.
+	if old, name := before.Status.NFS4ClientName, after.Status.NFS4ClientName; name != old {
+		if otherNodes := r.rename(after.Name, old, name); len(otherNodes) > 0 {
+			r.sendEvent(after, corev1.EventTypeWarning, eventNamesake, fmt.Sprintf(
 				"The node shares the NFSv4 client ID %q with %s %s; on a server that both mount, each client revokes the locks and open files of the other; "+
-					"declare node.nfs4UniqueID: FromNode, or set unique host names", same.Name, nodeNoun(len(otherNodes)), text.List(otherNodes)))
+					"declare node.nfs4UniqueID: FromNode, or set unique host names", name, nodeNoun(len(otherNodes)), text.List(otherNodes)))
 		}
 	}
 }

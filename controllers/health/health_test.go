@@ -1,6 +1,8 @@
 package health
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -111,4 +114,74 @@ func TestDuplicateClientIDsAreReported(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A fleet whose nodes all report their client name at once, after an upgrade: the StorageClientNodes are listed once, not for each name.
+func TestNamesOfAFleetAreReadOnce(t *testing.T) {
+	for name, nameOf := range map[string]func(int) string{
+		"unique names":              func(i int) string { return fmt.Sprint("Linux NFSv4.1 node-", i) },
+		"one name for all":          func(int) string { return "Linux NFSv4.1 localhost" },
+		"pairs with the same name":  func(i int) string { return fmt.Sprint("Linux NFSv4.1 pair-", i/2) },
+		"names that were different": func(i int) string { return fmt.Sprint("Linux NFSv4.1 node-", i%7) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			const nodes = 300
+			reader := &countingReader{}
+			recorder := events.NewFakeRecorder(nodes)
+			r := &Reporter{Recorder: recorder, Reader: reader}
+			warned := 0
+			seen := map[string]int{}
+			for i := range nodes {
+				before := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}
+				if name == "names that were different" {
+					before.Status.NFS4ClientName = fmt.Sprint("Linux NFSv4.1 old-", i)
+				}
+				after := before.DeepCopy()
+				after.Status.NFS4ClientName = nameOf(i)
+				r.ReportChanges(before, after)
+				if seen[nameOf(i)] > 0 {
+					warned++
+				}
+				seen[nameOf(i)]++
+			}
+			if reader.lists != 1 {
+				t.Errorf("got %d lists, want 1", reader.lists)
+			}
+			if len(recorder.Events) != warned {
+				t.Errorf("got %d events, want %d", len(recorder.Events), warned)
+			}
+		})
+	}
+}
+
+func TestADeletedOrRenamedNodeIsNoDuplicate(t *testing.T) {
+	named := func(node, name string) *v1alpha1.StorageClientNode {
+		n := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: node}}
+		n.Status.NFS4ClientName = name
+		return n
+	}
+	recorder := events.NewFakeRecorder(10)
+	r := &Reporter{Recorder: recorder, Reader: &countingReader{}}
+	r.ReportChanges(named("n1", ""), named("n1", "x"))
+	r.ReportChanges(named("n2", ""), named("n2", "y"))
+	r.ReportDeletion(named("n1", "x"))
+	r.ReportChanges(named("n2", "y"), named("n2", "z"))
+	r.ReportChanges(named("n3", ""), named("n3", "x"))
+	r.ReportChanges(named("n3", "x"), named("n3", "y"))
+	if len(recorder.Events) > 0 {
+		t.Errorf("got event %s, want none", <-recorder.Events)
+	}
+	if r.ReportChanges(named("n4", ""), named("n4", "z")); len(recorder.Events) != 1 {
+		t.Errorf("got %d events for a duplicate, want 1", len(recorder.Events))
+	}
+}
+
+type countingReader struct {
+	client.Reader
+	lists int
+}
+
+func (c *countingReader) List(context.Context, client.ObjectList, ...client.ListOption) error {
+	c.lists++
+	return nil
 }

@@ -33,6 +33,23 @@ func ClientNodeUpdates(mgr ctrl.Manager, changed func(before, after *v1alpha1.St
 	return nil
 }
 
+// ClientNodeDeletions calls deleted with the last known version of each deleted StorageClientNode.
+func ClientNodeDeletions(mgr ctrl.Manager, deleted func(*v1alpha1.StorageClientNode)) error {
+	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.StorageClientNode{})
+	if err != nil {
+		return fmt.Errorf("watch StorageClientNodes: %w", err)
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) {
+		if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+			object = unknown.Obj
+		}
+		if clientNode, ok := object.(*v1alpha1.StorageClientNode); ok {
+			deleted(clientNode)
+		}
+	}})
+	return err
+}
+
 // WhileLeading ignores updates before the manager leads, and updates between different StorageClientNodes of the same name.
 func WhileLeading(leading <-chan struct{}, changed func(before, after *v1alpha1.StorageClientNode)) func(before, after any) {
 	return func(before, after any) {

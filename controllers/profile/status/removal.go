@@ -47,7 +47,7 @@ func (m removal) messages() []string {
 }
 
 // findRemaining finds the remaining work on every node that a profile selects or that has its settings. Nodes that are gone do not keep the
-// profile. Neither do unreachable nodes that already have their instructions.
+// profile. Neither do unreachable nodes that already have their instructions, or that have failed.
 func findRemaining(profile *fleet.Profile, all fleet.Snapshot, now time.Time) removal {
 	var found removal
 	for _, node := range all.Concerned(profile) {
@@ -58,7 +58,7 @@ func findRemaining(profile *fleet.Profile, all fleet.Snapshot, now time.Time) re
 		case work == "":
 		case match.IsIgnored(node):
 			found.unreachable = append(found.unreachable, node.Name)
-		case clientNode != nil && !reachable && isRestoreSent(profile, clientNode) && !fleet.IsDisrupted(node, clientNode):
+		case clientNode != nil && !reachable && (isRestoreSent(profile, clientNode) && !fleet.IsDisrupted(node, clientNode) || isLost(node, clientNode)):
 			found.unreachable = append(found.unreachable, node.Name)
 		default:
 			if found.nodes == nil {
@@ -80,6 +80,12 @@ func isReporting(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, read
 		return true
 	}
 	return now.Sub(condition.LastTransitionTime.Time) < silentAfter
+}
+
+// isLost reports whether a node has failed and is not back: the rollout keeps its annotation, perhaps forever. The settings record how they are
+// removed when the node returns.
+func isLost(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool {
+	return !agentpod.IsNodeReady(node) && clientNode.Status.Rollout != nil && clientNode.Status.Rollout.Phase == v1alpha1.RolloutFailed
 }
 
 // isRestoreSent reports whether a StorageClientNode already has all the instructions that its agent needs after the profile is gone.

@@ -882,3 +882,34 @@ func TestExcludedControlPlaneNodesAreNamedWithTheComponent(t *testing.T) {
 		}
 	}
 }
+
+// A node that failed and never returns keeps its annotation, and an uninstallation must not wait for it.
+func TestAFailedNodeThatIsGoneDoesNotKeepAProfile(t *testing.T) {
+	for name, test := range map[string]struct {
+		phase    v1alpha1.RolloutPhase
+		ready    corev1.ConditionStatus
+		released bool
+	}{
+		"it failed and is not back":            {v1alpha1.RolloutFailed, corev1.ConditionUnknown, true},
+		"it failed, and its kubelet complains": {v1alpha1.RolloutFailed, corev1.ConditionFalse, true},
+		"it failed and is back":                {v1alpha1.RolloutFailed, corev1.ConditionTrue, false},
+		"it reboots":                           {v1alpha1.RolloutRebooting, corev1.ConditionUnknown, false},
+		"its drain continues":                  {v1alpha1.RolloutDraining, corev1.ConditionUnknown, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = new(metav1.NewTime(now)) })
+			w.node("a", func(n *corev1.Node, c *v1alpha1.StorageClientNode) {
+				n.Annotations = map[string]string{v1alpha1.DisruptionAnnotation: "{}"}
+				n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: test.ready}}
+				c.Status.Rollout = &v1alpha1.RolloutStatus{Phase: test.phase}
+			})
+			report := w.report()
+			if report.IsReleased() != test.released {
+				t.Errorf("got released %t, want %t: %v", report.IsReleased(), test.released, report.removal.messages())
+			}
+			if lost := len(report.Unreachable()) == 1; lost != test.released {
+				t.Errorf("got unreachable nodes %v", report.Unreachable())
+			}
+		})
+	}
+}

@@ -124,6 +124,8 @@ func TestSkipNodeThatBudgetsAloneKeep(t *testing.T) {
 // TestForAnotherManagerContinuesANodeThatIsCordonedFirst stops after each write of the first manager.
 func TestForAnotherManagerContinuesANodeThatIsCordonedFirst(t *testing.T) {
 	f := held(HeldPause, "a", "b", "c")
+	f.Profiles[0].Rollout.Drain.OnTimeout = v1alpha1.DrainWait
+	f.hold("a", HeldPause)
 	f.node("a").ClientNode.Status.Rollout.RetryAfter = &metav1.Time{Time: f.Now.Add(time.Minute)}
 	claim := v1alpha1.Disruption{Profile: "eda", BootHash: f.node("a").ClientNode.Spec.BootHash, Since: metav1.Time{Time: f.Now}, CordonFirst: true}
 	f.Claims["a"] = claim
@@ -134,8 +136,8 @@ func TestForAnotherManagerContinuesANodeThatIsCordonedFirst(t *testing.T) {
 		case Cordon:
 			cordon = &step
 		case Drain:
-			if step.Options.LookAhead != v1alpha1.LookAheadCordonFirst {
-				t.Errorf("got a drain with lookAhead %q", step.Options.LookAhead)
+			if step.Options.LookAhead != v1alpha1.LookAheadCordonFirst || step.Options.OnTimeout != v1alpha1.DrainRelease {
+				t.Errorf("got a drain with lookAhead %q, onTimeout %q", step.Options.LookAhead, step.Options.OnTimeout)
 			}
 		}
 	}

@@ -77,7 +77,9 @@ func addSockets(samples []recommend.Sample, before, after reading) {
 			if p := previous[socket.Local]; p.Remote == address {
 				start = p.Segments
 			}
-			samples[i].Network = samples[i].Network.Add(socket.Segments.Since(start))
+			all, grown := &samples[i].Network, socket.Segments.Since(start)
+			all.InSegments, all.OutSegments = all.InSegments+grown.InSegments, all.OutSegments+grown.OutSegments
+			all.Retransmitted, all.OutOfOrder = all.Retransmitted+grown.Retransmitted, all.OutOfOrder+grown.OutOfOrder
 		}
 	}
 }

@@ -66,14 +66,6 @@ type Network struct {
 	OutOfOrder uint64 `json:"outOfOrder,omitempty"`
 }
 
-// Add returns the sum of the counters of two connections.
-func (n Network) Add(other Network) Network {
-	return Network{
-		InSegments: n.InSegments + other.InSegments, OutSegments: n.OutSegments + other.OutSegments,
-		Retransmitted: n.Retransmitted + other.Retransmitted, OutOfOrder: n.OutOfOrder + other.OutOfOrder,
-	}
-}
-
 // Since returns the growth since earlier counters of the same connection.
 func (n Network) Since(previous Network) Network {
 	return Network{

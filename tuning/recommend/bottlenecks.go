@@ -52,9 +52,6 @@ func packetLoss(s Sample) (Finding, bool) {
 	for _, o := range s.Operations {
 		bytes, sends = bytes+o.BytesSent+o.BytesReceived, sends+o.Count
 	}
-	for _, c := range s.Connections {
-		sends += c.Sends
-	}
 	// An older agent reports the segments of all connections of the node: too many for the requests.
 	isOwn := s.Network.OutSegments <= 1000+4*sends+bytes/500
 	lost := isOwn && (s.Network.Retransmitted >= 5 && out > lossOut || s.Network.OutOfOrder >= 20 && in > lossIn)

@@ -31,18 +31,14 @@ const (
 
 func (g Goal) metric() string { return cmp.Or(g.Metric, Seconds) }
 
-func (g Goal) percent() float64 {
-	if g.BetterByPercent <= 0 || math.IsNaN(g.BetterByPercent) {
-		return defaultPercent
-	}
-	return min(g.BetterByPercent, 99)
-}
+func (g Goal) percent() float64     { return percentOr(g.BetterByPercent, defaultPercent) }
+func (g Goal) timePercent() float64 { return percentOr(g.TimeMarginPercent, defaultTimePercent) }
 
-func (g Goal) timePercent() float64 {
-	if g.TimeMarginPercent <= 0 || math.IsNaN(g.TimeMarginPercent) {
-		return defaultTimePercent
+func percentOr(percent, unset float64) float64 {
+	if percent <= 0 || math.IsNaN(percent) {
+		return unset
 	}
-	return g.TimeMarginPercent
+	return min(percent, 99)
 }
 
 // TargetRatio returns the ratio at which the candidate reaches the goal.

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
@@ -54,14 +56,10 @@ func (t Trial) decideRounds(status *v1alpha1.StorageClientTrialStatus) (planned 
 }
 
 func (t Trial) goal() verdict.Goal {
-	goal := verdict.Goal{Metric: t.Spec.Goal.Metric}
-	if percent := t.Spec.Goal.BetterByPercent; percent != nil {
-		goal.BetterByPercent = float64(*percent)
+	g := t.Spec.Goal
+	return verdict.Goal{
+		Metric: g.Metric, BetterByPercent: float64(ptr.Deref(g.BetterByPercent, 0)), TimeMarginPercent: float64(ptr.Deref(g.TimeMarginPercent, 0)),
 	}
-	if percent := t.Spec.Goal.TimeMarginPercent; percent != nil {
-		goal.TimeMarginPercent = float64(*percent)
-	}
-	return goal
 }
 
 // nextPasses returns the passes of the next order: two rounds if both fit well into its time.

@@ -57,8 +57,8 @@ func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 // ReportDeletion removes a deleted node from the nodes with its NFSv4 client name.
-func (r *Reporter) ReportDeletion(gone *v1alpha1.StorageClientNode) {
-	r.rename(gone.Name, gone.Status.NFS4ClientName, "")
+func (r *Reporter) ReportDeletion(deleted *v1alpha1.StorageClientNode) {
+	r.rename(deleted.Name, deleted.Status.NFS4ClientName, "")
 }
 
 // rename records the client name of a node, and returns the other nodes with that name.

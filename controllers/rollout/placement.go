@@ -25,10 +25,9 @@ type managerPods struct {
 	at   time.Time
 }
 
-// readManagers reads the manager's Pods if its node needs a reboot. It reports whether they were read.
+// readManagers reads the manager's Pods, unless it did so recently. It reports whether they were read.
 func (s *scope) readManagers(ctx context.Context) (isRead bool, err error) {
-	clientNode := s.currentClientNode(s.ManagerNode)
-	if age := s.Clock.Now().Sub(s.managers.at); clientNode == nil || !clientNode.Status.RebootRequired || age >= 0 && age < etcdAge {
+	if age := s.Clock.Now().Sub(s.managers.at); s.ManagerNode == "" || age >= 0 && age < etcdAge {
 		return false, nil
 	}
 	var pods corev1.PodList

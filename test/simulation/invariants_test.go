@@ -82,6 +82,9 @@ func (o *observer) checkClaim(name string, before, claims map[string]string, see
 	}
 	o.checkNeed(name, seen)
 	o.checkMayStart("claim", name, seen)
+	if o.w.isManagerBound(name) {
+		o.w.fail("claim of %s, the only node that can run the manager", name)
+	}
 	if o.nodeStood(seen, name, isOut) {
 		o.w.fail("invariant 1: claim of %s, which is out of service", name)
 	}
@@ -646,7 +649,8 @@ func (o *observer) checkInVain(name string, before, after *v1alpha1.RolloutStatu
 		return
 	}
 	o.inVain += int(after.Evictions)
-	if o.w.quiet && before.Since != nil && before.Since.After(o.w.calmAt) {
+	// Settings that change during the drain are another reason for a timeout.
+	if o.w.quiet && before.Reason != v1alpha1.RolloutReasonSettingsChanging && before.Reason != v1alpha1.RolloutReasonApplying && before.Since != nil && before.Since.After(o.w.calmAt) {
 		o.w.fail("invariant 18: %d pods of %s are evicted in vain: %s", after.Evictions, name, after.Message)
 	}
 }

@@ -97,6 +97,8 @@ func (w *world) unfinishedNodeWork(node *corev1.Node, c *v1alpha1.StorageClientN
 	// The last node of the control plane is not rebooted, because no other node would take over its work.
 	last := isControlPlane(node) && w.countControlPlanes() == 1 &&
 		c != nil && c.Status.Rollout != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonLastControlPlaneNode
+	// Nor is the only node for the manager.
+	last = last || w.isManagerBound(node.Name) && c != nil && c.Status.Rollout != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonOnlyManagerNode
 	switch {
 	case node.Spec.Unschedulable || hasMark(node):
 		return "is cordoned"

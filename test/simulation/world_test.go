@@ -141,6 +141,25 @@ func (w *world) populate() {
 		w.addProfile("p" + strconv.Itoa(i))
 	}
 	w.addApps(nodes)
+	if w.chance(5) {
+		w.bindManager()
+	}
+}
+
+// bindManager lets the manager's Pod start on no other node than its own.
+func (w *world) bindManager() {
+	w.changeNode(byPeople, w.managerNode, func(n *corev1.Node) { n.Labels["only"] = "yes" })
+	pod := (&app{name: "manager"}).pod("manager", "ReplicaSet")
+	pod.Namespace = v1alpha1.ManagerNamespace
+	pod.Labels = map[string]string{"app.kubernetes.io/name": "storage-client-operator", "app.kubernetes.io/component": "manager"}
+	pod.Spec.NodeName, pod.Spec.NodeSelector = w.managerNode, map[string]string{"only": "yes"}
+	pod.Status.Phase, pod.Status.Conditions = corev1.PodRunning, readyCondition(true)
+	w.api.Add(byCluster, pod)
+}
+
+// isManagerBound reports whether a node is the only one for the manager's Pod, which runs on it.
+func (w *world) isManagerBound(name string) bool {
+	return name == w.managerNode && w.api.Get(memapi.Pods, v1alpha1.ManagerNamespace, "manager") != nil
 }
 
 // addNode registers a machine.

@@ -51,6 +51,12 @@ func TestForTheOnlyNodeIsNoCanary(t *testing.T) {
 	if a, b := plan.Notes["a"].Reason, plan.Notes["b"].Reason; a == v1alpha1.RolloutReasonClaimed || b != v1alpha1.RolloutReasonClaimed {
 		t.Errorf("got a %s, b %s; want b claimed", a, b)
 	}
+	// If it is the only node of its settings, its note names the true reason.
+	f.changeHash("a", "other")
+	f.node("a").ClientNode.DesiredBootHash = f.node("a").ClientNode.Spec.BootHash
+	if got := For(f.Snapshot).Notes["a"]; got.Reason != v1alpha1.RolloutReasonOnlyManagerNode {
+		t.Errorf("got %s: %s, want OnlyManagerNode", got.Reason, got.Message)
+	}
 	f = cluster("a", "b")
 	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
 	f.node("a").TakesPods = true

@@ -33,7 +33,7 @@ func (p *planner) claimNext(idle []*nodeState) {
 		if slices.ContainsFunc(n.need.names, func(name string) bool { return p.retries[name] != retry{} }) {
 			continue
 		}
-		if reason, message := firstReason(n, p.checkCanary, p.checkControlPlane, p.checkOnlyNode, p.checkManager, p.checkBudget, p.checkZones); reason != "" {
+		if reason, message := firstReason(n, p.checkOnlyNode, p.checkCanary, p.checkControlPlane, p.checkManager, p.checkBudget, p.checkZones); reason != "" {
 			p.waitingNodes++
 			p.plan.Queued = true
 			p.setNote(n, v1alpha1.RolloutWaiting, reason, message)

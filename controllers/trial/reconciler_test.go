@@ -150,13 +150,14 @@ func TestAProbeThroughTheAPI(t *testing.T) {
 	if b.clientNode().Spec.Trial != nil {
 		t.Error("got an order after the response, want none")
 	}
+	b.pass()
 	results := b.Results.All()
 	if len(results) != 1 {
 		t.Fatalf("got results %v, want one", results)
 	}
 	for key, probe := range results {
-		if key.Server != "filer" || probe.Verdict != volumeplan.ProbeWorks {
-			t.Errorf("got %+v: %+v, want a working probe of filer", key, probe)
+		if key.Server != "filer" || !strings.Contains(probe.Text, "has mounted filer:/data") || !strings.Contains(probe.Text, "no other node") {
+			t.Errorf("got %+v: %+v, want a working probe of filer on the only node", key, probe)
 		}
 	}
 	b.pass()
@@ -309,7 +310,9 @@ func TestACloneThroughTheAPI(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.pass()
-			want := volumeplan.ProbeWorks
+			b.pass()
+			// No other node confirms it.
+			want := volumeplan.ProbeUnknown
 			if rejects {
 				want = volumeplan.ProbeRefused
 			}

@@ -266,7 +266,7 @@ func voidStatus(message string) v1alpha1.NodeTrialStatus {
 func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Waiting, status v1alpha1.NodeTrialStatus) {
 	hasFailed := status.Phase == v1alpha1.TrialFinished && !status.Succeeded
 	if w.Failed == "" && hasFailed && status.Cause != v1alpha1.MountFailureElsewhere {
-		p.memory.Waiting[c.ProbeKey] = Waiting{Since: p.Now, ByClone: true, Failed: status.Message, Cause: status.Cause}
+		p.memory.Waiting[c.ProbeKey] = Waiting{Since: p.Now, ByClone: true, Failed: status.Message, Cause: status.Cause, First: w.First}
 		return
 	}
 	if w.Failed != "" {

@@ -133,7 +133,7 @@ func TestResultsOfAClone(t *testing.T) {
 		text   string
 		within time.Duration
 	}{
-		"it is mounted with the mount options": {mounts, volumeplan.ProbeWorks, "a probe on n1 has mounted a clone of pv-s with vers=3.0,actimeo=30, over 1 connection", 10 * time.Second},
+		"it is mounted with the mount options": {mounts, volumeplan.ProbeWorks, "a probe on n1 has mounted a clone of pv-s with vers=3.0,actimeo=30, over 1 connection, and n2 confirmed it", 20 * time.Second},
 		"mount rejects an option, and accepts the original mount options": {byList(fails(invalid), mounts), volumeplan.ProbeRefused,
 			"a probe on n1 could not mount a clone of pv-s with vers=3.0,actimeo=30: " + invalid, 30 * time.Second},
 		"mount rejects both": {fails(invalid), volumeplan.ProbeUnknown, "the original mount options do not work either", 30 * time.Second},
@@ -207,7 +207,7 @@ func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 		"among more servers than it reports": {servers: map[string][]v1alpha1.ServerStatus{"n1": make([]v1alpha1.ServerStatus, maxServers)}, want: "on n2"},
 		"another protocol does not matter":   {servers: map[string][]v1alpha1.ServerStatus{"n1": {{Server: "filer", Protocol: v1alpha1.ServerNFS}}}, want: "on n1"},
 		"other servers do not matter":        {servers: map[string][]v1alpha1.ServerStatus{"n1": has("other", "10.0.0.2:445")}, want: "on n1"},
-		"all nodes have mounts of it": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("filer", ""), "n2": has("filer", ""), "n3": has("filer", "")},
+		"all nodes have mounts of it": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("filer", ""), "n2": has("filer", ""), "n3": has("filer", ""), "n4": has("filer", "")},
 			text: "all suitable nodes have mounts of filer, and a clone would share their connections"},
 		"by the name under which the kernel mounted it": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.9", "10.0.0.9:445")}, want: "on n2",
 			mount: v1alpha1.MountStatus{Volume: "pv-s", Server: "10.0.0.9", Protocol: "SMB3.0"}},
@@ -219,7 +219,7 @@ func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 			mount: v1alpha1.MountStatus{Volume: "pv-t", Server: "127.0.0.1:20049", Protocol: "SMB3.0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, c := newWorld(t, "n1", "n2", "n3"), share("s")
+			w, c := newWorld(t, "n1", "n2", "n3", "n4"), share("s")
 			for node, servers := range test.servers {
 				w.nodes[node].ClientNode.Status.Servers = servers
 			}
@@ -301,7 +301,7 @@ func TestARestartedManagerContinuesWithClones(t *testing.T) {
 }
 
 func TestSeveralClonesFewAtATime(t *testing.T) {
-	w := newWorld(t, "n1", "n2", "n3")
+	w := newWorld(t, "n1", "n2", "n3", "n4", "n5", "n6")
 	w.visit = func(clone *Clone, n *Node) {
 		mounts(clone, n)
 		// Each clone reports another server.
@@ -451,8 +451,10 @@ func TestACloneToleratesWhatAPodOfItsClaimTolerates(t *testing.T) {
 
 // The node reports the mounts of a deleted clone for a while, and is blocked only for that time.
 func TestACloneWaitsForMountsThatAreAboutToGo(t *testing.T) {
-	w, c := newWorld(t, "n1"), share("s")
-	w.nodes["n1"].ClientNode.Status.Servers = []v1alpha1.ServerStatus{{Server: "filer", Protocol: v1alpha1.ServerSMB}}
+	w, c := newWorld(t, "n1", "n2"), share("s")
+	for _, n := range w.nodes {
+		n.ClientNode.Status.Servers = []v1alpha1.ServerStatus{{Server: "filer", Protocol: v1alpha1.ServerSMB}}
+	}
 	w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, mounts
 	for range 10 {
 		w.pass()
@@ -460,7 +462,7 @@ func TestACloneWaitsForMountsThatAreAboutToGo(t *testing.T) {
 	if got := w.verdict(c); got.Verdict != "" || len(w.log) > 0 {
 		t.Fatalf("got verdict %+v, steps %v; want none", got, w.log)
 	}
-	w.nodes["n1"].ClientNode.Status.Servers = nil
+	w.nodes["n1"].ClientNode.Status.Servers, w.nodes["n2"].ClientNode.Status.Servers = nil, nil
 	w.run()
 	if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks {
 		t.Errorf("got verdict %+v, want Works", got)
@@ -469,9 +471,9 @@ func TestACloneWaitsForMountsThatAreAboutToGo(t *testing.T) {
 
 // A busy node may try the probe later. Two nodes are busy: one has mounts, the other one an order.
 func TestACloneWaitsForABusyNode(t *testing.T) {
-	w, c := newWorld(t, "n1", "n2"), share("s")
+	w, c := newWorld(t, "n1", "n2", "n3"), share("s")
 	w.nodes["n1"].ClientNode.Status.Servers = []v1alpha1.ServerStatus{{Server: "filer", Protocol: v1alpha1.ServerSMB}}
-	w.nodes["n2"].Writable = false
+	w.nodes["n2"].Writable, w.nodes["n3"].Writable = false, false
 	w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, mounts
 	for range 60 {
 		w.pass()
@@ -479,7 +481,7 @@ func TestACloneWaitsForABusyNode(t *testing.T) {
 	if got := w.verdict(c); got.Verdict != "" {
 		t.Fatalf("got verdict %+v, want none", got)
 	}
-	w.nodes["n2"].Writable = true
+	w.nodes["n2"].Writable, w.nodes["n3"].Writable = true, true
 	w.run()
 	if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks {
 		t.Errorf("got verdict %+v, want Works", got)

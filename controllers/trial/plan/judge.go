@@ -23,7 +23,7 @@ func EvaluateProbe(node, subject string, changesRequests bool, status v1alpha1.N
 		if status.Transports > 0 {
 			mounted += ", over " + text.Count(int(status.Transports), "connection")
 		}
-		return volumeplan.Probe{Verdict: volumeplan.ProbeWorks, Text: mounted}
+		return volumeplan.Probe{Verdict: volumeplan.ProbeWorks, Text: mounted, Node: node}
 	}
 	failed := fmt.Sprintf("a probe on %s could not mount %s: %s", node, subject, text.Line(mountfailures.Brief(status.Message)))
 	originalMount := status.Own

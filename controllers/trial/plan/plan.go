@@ -116,6 +116,8 @@ type Waiting struct {
 	ByClone bool
 	Failed  string
 	Cause   v1alpha1.MountFailureCause
+	// First is a mount that worked, on the first node. A node may lie: another one must confirm it.
+	First volumeplan.Probe
 }
 
 // Step is one write.
@@ -322,12 +324,24 @@ func (p *planner) concludeOrder(c volumeplan.ProbeCandidate, probe volumeplan.Pr
 		p.conclude(c, probe)
 		return
 	}
-	p.memory.Waiting[c.ProbeKey] = Waiting{Since: p.Now, ByClone: true}
+	p.memory.Waiting[c.ProbeKey] = Waiting{Since: p.Now, ByClone: true, First: p.waiting(c).First}
 	p.running[c.ProbeKey] = true
 }
 
-// conclude records the result of a probe. A probe without a result does not replace an earlier rejection.
+// conclude records the result of a probe. A mount that worked on one node counts once another node confirms it. A probe without a result does not
+// replace an earlier rejection.
 func (p *planner) conclude(c volumeplan.ProbeCandidate, probe volumeplan.Probe) {
+	w := p.waiting(c)
+	switch {
+	case probe.Verdict == volumeplan.ProbeWorks && w.First.Node == "":
+		p.memory.Waiting[c.ProbeKey] = Waiting{Since: p.Now, ByClone: w.ByClone, First: probe}
+		p.running[c.ProbeKey] = true
+		return
+	case probe.Verdict == volumeplan.ProbeWorks:
+		probe.Text = w.First.Text + ", and " + probe.Node + " confirmed it"
+	case probe.Verdict == volumeplan.ProbeUnknown && w.First.Node != "":
+		probe.Text = w.First.Text + ", but no other node confirmed it: " + probe.Text
+	}
 	if previous := p.memory.Results[c.ProbeKey]; previous.Verdict == volumeplan.ProbeRefused && probe.Verdict == volumeplan.ProbeUnknown {
 		probe = previous.Probe
 	}
@@ -349,11 +363,12 @@ func (p *planner) follow(c volumeplan.ProbeCandidate) {
 	case c.Target.Obstacle != "" && c.Target.Clone.Obstacle != "":
 		p.conclude(c, unknown(c.Target.Obstacle+", and "+c.Target.Clone.Obstacle))
 		return
-	case !slices.ContainsFunc(p.Nodes, func(n Node) bool { return p.isSelected(n.Node, c) }):
+	}
+	w := p.waiting(c)
+	if !slices.ContainsFunc(p.Nodes, func(n Node) bool { return p.isSelected(n.Node, c) && n.Node.Name != w.First.Node }) {
 		p.conclude(c, unknown("the profile selects no node"))
 		return
 	}
-	w := p.waiting(c)
 	if w.ByClone {
 		p.followByClone(c, w)
 		return
@@ -430,7 +445,7 @@ func (p *planner) findNode(c volumeplan.ProbeCandidate, w Waiting) (Node, bool) 
 	var chosen Node
 	found := false
 	for _, n := range p.Nodes {
-		if p.busy[n.Node.Name] || !p.isUsable(n, c) || w.ByClone && !p.mayHaveClone(&n, originOf(c)) {
+		if p.busy[n.Node.Name] || n.Node.Name == w.First.Node || !p.isUsable(n, c) || w.ByClone && !p.mayHaveClone(&n, originOf(c)) {
 			continue
 		}
 		if isLabelled(n.Node) && !w.ByClone {

@@ -190,11 +190,11 @@ func TestAProbeFromLabelToResult(t *testing.T) {
 	w, c := newWorld(t, "n2", "n1"), candidate("s", "filer")
 	w.candidates = []volumeplan.ProbeCandidate{c}
 	w.run()
-	want := []string{"label n1", "order n1: filer:/e vers=4.1,nconnect=4", "clear n1", "unlabel n1"}
+	want := []string{"label n1", "order n1: filer:/e vers=4.1,nconnect=4", "clear n1", "label n2", "unlabel n1", "order n2: filer:/e vers=4.1,nconnect=4", "clear n2", "unlabel n2"}
 	if diff := cmp.Diff(want, w.log); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
-	if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks || got.Text != "a probe on n1 has mounted filer:/e with vers=4.1,nconnect=4, over 4 connections" {
+	if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks || got.Text != "a probe on n1 has mounted filer:/e with vers=4.1,nconnect=4, over 4 connections, and n2 confirmed it" {
 		t.Errorf("got verdict %+v, want Works", got)
 	}
 	w.expectClean()
@@ -239,7 +239,7 @@ func TestNodesThatGetNoTrial(t *testing.T) {
 		"a node that the profile does not want": func(n *Node) { n.Node.Labels["pool"] = "other" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, c := newWorld(t, "n1", "n2"), candidate("s", "filer")
+			w, c := newWorld(t, "n1", "n2", "n3"), candidate("s", "filer")
 			change(w.nodes["n1"])
 			w.candidates = []volumeplan.ProbeCandidate{c}
 			w.run()
@@ -345,8 +345,44 @@ func TestAProbeWritesNothingToADisruptedNode(t *testing.T) {
 	w.expectClean()
 }
 
+// A node may report a mount that it never made. Another node must confirm it.
+func TestOneNodesProbeIsNotBelieved(t *testing.T) {
+	for name, test := range map[string]struct {
+		nodes  []string
+		second v1alpha1.NodeTrialStatus
+		want   volumeplan.ProbeVerdict
+		text   string
+	}{
+		"the only node":                  {nodes: []string{"n1"}, want: volumeplan.ProbeUnknown, text: "but no other node confirmed it: the profile selects no node"},
+		"another node confirms it":       {nodes: []string{"n1", "n2"}, second: v1alpha1.NodeTrialStatus{Succeeded: true}, want: volumeplan.ProbeWorks, text: "and n2 confirmed it"},
+		"another node cannot mount them": {nodes: []string{"n1", "n2"}, second: v1alpha1.NodeTrialStatus{Message: "mount(2): invalid argument: nfs: Unknown parameter 'x'"}, want: volumeplan.ProbeRefused, text: "a probe on n2 could not mount"},
+		"another node has no result":     {nodes: []string{"n1", "n2"}, second: v1alpha1.NodeTrialStatus{Message: "no route to host"}, want: volumeplan.ProbeUnknown, text: "but no other node confirmed it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, c := newWorld(t, test.nodes...), candidate("s", "filer")
+			w.candidates = []volumeplan.ProbeCandidate{c}
+			orders, lies := 0, w.respond
+			w.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+				if orders++; orders == 1 {
+					return lies(order)
+				}
+				test.second.ID, test.second.Phase = order.ID, v1alpha1.TrialFinished
+				return &test.second
+			}
+			w.run()
+			if got := w.verdict(c); got.Verdict != test.want || !strings.Contains(got.Text, test.text) {
+				t.Errorf("got verdict %+v, want %s: %q", got, test.want, test.text)
+			}
+			if orders > len(test.nodes) {
+				t.Errorf("got %d orders, want one for each node", orders)
+			}
+			w.expectClean()
+		})
+	}
+}
+
 func TestARejectedSetIsProbedAgainAndStaysRejectedUntilItWorks(t *testing.T) {
-	w, c := newWorld(t, "n1"), candidate("s", "filer")
+	w, c := newWorld(t, "n1", "n2"), candidate("s", "filer")
 	w.candidates = []volumeplan.ProbeCandidate{c}
 	good := w.respond
 	w.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {

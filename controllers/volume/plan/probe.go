@@ -35,8 +35,8 @@ const (
 // Probe is the result for an option set on a server.
 type Probe struct {
 	Verdict ProbeVerdict
-	// Text describes the observation, or the reason why there is none.
-	Text string
+	// Text describes the observation, or the reason why there is none. Node is the node of a mount that worked.
+	Text, Node string
 }
 
 // ProbeCandidate is a pending option set for volumes of a server that no volume of the server has yet.

@@ -35,8 +35,8 @@ var _ = Describe("The agent's DaemonSet", func() {
 	})
 
 	It("and the trial runner's leave out control-plane nodes, and the component control-plane includes them", func() {
-		component := renderOverlay("resources: [github.com/storageclient/operator/config/default?ref=main]\ncomponents: [" +
-			"github.com/storageclient/operator/config/components/control-plane?ref=main, github.com/storageclient/operator/config/components/arm64?ref=main]\n")
+		component := renderOverlay("resources: [github.com/storageclient/operator/config/default?ref=v0.1.0]\ncomponents: [" +
+			"github.com/storageclient/operator/config/components/control-plane?ref=v0.1.0, github.com/storageclient/operator/config/components/arm64?ref=v0.1.0]\n")
 		for _, name := range []string{v1alpha1.AgentDaemonSet, v1alpha1.TrialDaemonSet} {
 			excluded := func(objects []*unstructured.Unstructured) (keys []string) {
 				set := &appsv1.DaemonSet{}

@@ -20,6 +20,7 @@ import (
 var _ = Describe("Failures", func() {
 	It("are recorded for a Node that is deleted with a permit, shown, and cleared on request", func() {
 		pool("a", "b")
+		newNode("spare").Create()
 		s := newStory(k8s, k8s)
 		lost := loseNode(s, "a")
 		s.passes(3)

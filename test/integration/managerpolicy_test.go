@@ -69,6 +69,7 @@ var _ = Describe("What the manager may write", func() {
 
 		It("goes through in a rollout with load balancers, eviction, reboot and the untuned taint", func() {
 			pool("a", "b")
+			newNode("spare").Create()
 			Expect(retryUpdate("eda", func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.Rollout.Drain.ExcludeFromLoadBalancersSeconds = 1
 			})).To(Succeed())
@@ -288,7 +289,8 @@ var _ = Describe("What the manager may write", func() {
 			Expect(patch(manager, "storageclientnodes", `{"spec":{"release":true,"rebootPermit":{"id":"1","bootID":"boot-1"}}}`)).To(Succeed())
 			Expect(patch(manager, "storageclientnodes/status", `{"status":{"rollout":{"phase":"Waiting","attempts":1}}}`)).To(Succeed())
 			Expect(patch(manager, "storageclientnodes/status", `{"status":{"rollout":null}}`)).To(Succeed())
-			Expect(manager.Create(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "b"}})).To(Succeed())
+			owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "b", UID: newNode("b").Create().UID}
+			Expect(manager.Create(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "b", OwnerReferences: []metav1.OwnerReference{owner}}})).To(Succeed())
 			Expect(manager.Delete(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "b"}})).To(Succeed())
 		})
 

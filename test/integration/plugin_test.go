@@ -53,7 +53,7 @@ var _ = Describe("The plugin", Ordered, func() {
 	mayList := func(user string, resources ...string) {
 		GinkgoHelper()
 		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "plan-" + user}, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{"", "storage.k8s.io"}, Resources: resources, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{"", "storage.k8s.io", "policy"}, Resources: resources, Verbs: []string{"get", "list", "watch"}},
 		}}
 		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}}
@@ -67,7 +67,7 @@ var _ = Describe("The plugin", Ordered, func() {
 		newNode("node-1").Label("pool", "eda").Create()
 		live := newProfile("eda").Select("pool", "eda").Create()
 		userWith(author, "patch")
-		mayList(author, "pods")
+		mayList(author, "pods", "poddisruptionbudgets")
 		var status int
 		var stdout, stderr string
 		Eventually(func() int {

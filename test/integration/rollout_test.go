@@ -215,6 +215,7 @@ var _ = Describe("The rollout", func() {
 
 	It("skips a node that another user has cordoned, and counts it", func() {
 		pool("a", "b")
+		newNode("spare").Create()
 		cordon("a")
 		s := newStory(k8s, k8s)
 		s.passes(3)
@@ -416,6 +417,9 @@ func (s *story) turn() bool {
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		object := findObject(node.Name)
+		if object == nil {
+			continue
+		}
 		if node.Spec.Unschedulable {
 			cordoned++
 		}

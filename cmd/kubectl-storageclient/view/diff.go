@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -58,7 +59,8 @@ func (d *Diff) AddVolumes(listed []volumeplan.Listed) {
 			}
 		}
 		i := slices.IndexFunc(d.Volumes, func(g VolumeDiff) bool {
-			return slices.Equal(g.Added, one.Added) && slices.Equal(g.Removed, one.Removed) && slices.Equal(g.Kept, one.Kept) && g.State == one.State && g.Reason == one.Reason && g.Message == one.Message
+			g.Volumes = nil
+			return reflect.DeepEqual(g, one)
 		})
 		if i < 0 {
 			i, d.Volumes = len(d.Volumes), append(d.Volumes, one)

@@ -17,7 +17,7 @@ func TestReportsPrintNoControlCharacters(t *testing.T) {
 	var window sample.Report
 	hostile.Fill(reflect.ValueOf(&state).Elem(), hostile.Text, false, 9)
 	hostile.Fill(reflect.ValueOf(&window).Elem(), hostile.Text, false, 9)
-	window.Mounts[0].Verdict.Findings[0].Change = recommend.Change{} // it contains only what a rule writes
+	window.Mounts[0].Verdict.Findings[0].Change = recommend.Change{} // it contains only the output of a rule
 	for _, format := range []string{"text", "json"} {
 		var out strings.Builder
 		w := &terminal.Writer{Out: &out}

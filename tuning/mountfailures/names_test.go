@@ -91,7 +91,7 @@ func TestTheLastPhraseDecides(t *testing.T) {
 					}
 				}
 			}
-			// The last phrase counts even if it also stands at the start.
+			// The last phrase counts even if the start has it, too.
 			message := fmt.Sprintf("%s\n%s\n%s", last.text, earlier, last.text)
 			if got := CauseOf(message, false); got != want {
 				t.Errorf("got %s, want %s: %s", got, want, message)

@@ -72,7 +72,7 @@ func (p *planner) isHeldLong(n *nodeState) bool {
 // isCordonedFirst reports whether the node was claimed although budgets keep its pods.
 func (n *nodeState) isCordonedFirst() bool { return n.claim != nil && n.claim.CordonFirst }
 
-// drainOptions returns the options of the drain of a node: with the time that is left, because a pod that needs more would be evicted in vain. They
+// drainOptions returns the options of the drain of a node: with the time that is left, because the eviction of a pod that needs more has no use. They
 // contain CordonFirst only if the node was claimed for that.
 func (p *planner) drainOptions(n *nodeState) v1alpha1.Drain {
 	options := p.rulesFor(n).Drain

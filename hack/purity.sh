@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-git ls-files -z --cached --others --exclude-standard -- '*.go' go.mod go.sum .golangci.yaml |
+git ls-files -z --cached --others --exclude-standard -- '*.go' 'tuning/*.yaml' 'controllers/*.yaml' go.mod go.sum .golangci.yaml |
   while IFS= read -r -d '' file; do
     if [[ -f $file ]]; then printf '%s\0' "$file"; fi
   done | xargs -0 cp --parents -t "$copy"

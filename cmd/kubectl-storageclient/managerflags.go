@@ -49,11 +49,12 @@ func readManagerSettings(ctx context.Context, c client.Client, overrides manager
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return managerSettings{}, fmt.Errorf("get Deployment %s/%s: %w", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, err)
 	}
+	isRead := err == nil
 	read, source := managerFlags{}, "Deployment "+v1alpha1.ManagerNamespace+"/"+v1alpha1.ManagerDeployment
-	if err == nil {
+	if isRead {
 		read = flagsOf(&deployment)
 	}
-	assumed, assumedControlPlane := err != nil, err != nil
+	assumed := !isRead
 	switch {
 	case overrides.maxUnavailable != "":
 		source, assumed = "your --max-unavailable", false
@@ -70,7 +71,7 @@ func readManagerSettings(ctx context.Context, c client.Client, overrides manager
 	if err != nil {
 		return managerSettings{}, fmt.Errorf("flags of Deployment %s/%s: %w", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, err)
 	}
-	if !assumedControlPlane && !includesControlPlane(&deployment) {
+	if isRead && !includesControlPlane(&deployment) {
 		settings.allow = settings.allow.WithoutControlPlane()
 	}
 	settings.budget = view.Budget{MaxUnavailable: settings.maxUnavailable.String(), Source: source, Assumed: assumed}

@@ -168,7 +168,7 @@ func TestSupportBundleContainsNoPlantedSecret(t *testing.T) {
 
 func TestSupportBundleContent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
-	env := &environment{readLog: func(_ context.Context, pod client.ObjectKey, container string, previous bool) (string, error) {
+	env := &environment{readLog: func(_ context.Context, _ client.ObjectKey, container string, _ bool) (string, error) {
 		if container == "manager" {
 			return `2026-09-01T00:00:00.5Z {"time":"2026-09-01T00:00:00Z","level":"INFO","msg":"Permitted a reboot","Node":"n1","permit":"0123456789abcdef","secret":"x"}` + "\n", nil
 		}

@@ -43,6 +43,7 @@ func (c *Clock) Wrap(next http.RoundTripper) http.RoundTripper {
 
 type transport func(*http.Request) (*http.Response, error)
 
+// RoundTrip implements http.RoundTripper.
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { return t(request) }
 
 // adjust changes the lead of the API server's clock if a response contradicts it. The response was written between two local times, and its date is

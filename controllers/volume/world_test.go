@@ -373,7 +373,7 @@ func (c machineClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
 // RoundTrip acts as the API server.
 func (w *world) RoundTrip(*http.Request) (*http.Response, error) {
-	return &http.Response{Header: http.Header{"Date": {w.now.Format(http.TimeFormat)}}}, nil
+	return &http.Response{Header: http.Header{"Date": {w.now.Format(http.TimeFormat)}}, Body: http.NoBody}, nil
 }
 
 // pass makes one pass and survives the death of the process.
@@ -410,7 +410,9 @@ func (m *manager) pass(workers int) (next time.Time, died bool) {
 }
 
 func (m *manager) happen() {
-	_, _ = m.api.Wrap(m.world).RoundTrip(nil)
+	if response, err := m.api.Wrap(m.world).RoundTrip(nil); err == nil {
+		_ = response.Body.Close()
+	}
 	if m.intrude != nil {
 		m.intrude()
 	}

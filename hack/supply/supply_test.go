@@ -44,7 +44,7 @@ func TestDocumentationNamesOneRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	release := regexp.MustCompile(`(?m)^RELEASE := (v[0-9]+\.[0-9]+\.[0-9]+)$`).FindStringSubmatch(string(makefile))
+	release := regexp.MustCompile(`(?m)^RELEASE := (v\d+\.\d+\.\d+)$`).FindStringSubmatch(string(makefile))
 	if release == nil {
 		t.Fatal("the Makefile has no RELEASE")
 	}

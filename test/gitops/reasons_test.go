@@ -57,7 +57,7 @@ var judgementOf = map[string]judgement{
 	"RolloutReasonProfileGone": active, "RolloutReasonWaitingForBudget": active, "RolloutReasonWaitingForZone": active,
 	"RolloutReasonWaitingForCanary": active, "RolloutReasonLastControlPlaneNode": active, "RolloutReasonOnlyManagerNode": active, "RolloutReasonOnlySchedulableNode": active,
 	"RolloutReasonWaitingForControlPlane": active,
-	"RolloutReasonManagerNodeLast": active, "RolloutReasonClaimed": active, "RolloutReasonLeavingLoadBalancers": active,
+	"RolloutReasonManagerNodeLast":        active, "RolloutReasonClaimed": active, "RolloutReasonLeavingLoadBalancers": active,
 	"RolloutReasonDraining": active, "RolloutReasonDrainBlocked": active, "RolloutReasonDrainError": active, "RolloutReasonBackingOff": active,
 	"RolloutReasonWaitingForPods": active, "RolloutReasonMountsBusy": active, "RolloutReasonDrainTimedOut": active, "RolloutReasonStorageUnreachable": active,
 	"RolloutReasonPermitGiven": active, "RolloutReasonHostBusy": active, "RolloutReasonRebootStarted": active, "RolloutReasonPermitRefused": active,

@@ -56,11 +56,12 @@ func Entries() []Entry { return slices.Clone(entries) }
 type Verdict string
 
 const (
-	// Affected means that the kernel has the problem, and Clear that it does not. Possible means that it lacks the fix, but the first
-	// affected release is unknown.
+	// Affected means that the kernel has the problem.
 	Affected Verdict = "Affected"
+	// Possible means that the kernel lacks the fix, but the first affected release is unknown.
 	Possible Verdict = "Possible"
-	Clear    Verdict = "Clear"
+	// Clear means that the kernel does not have the problem.
+	Clear Verdict = "Clear"
 	// CannotTell means that the release does not show which fixes the kernel has, or that the first release with the fix is unknown.
 	CannotTell Verdict = "CannotTell"
 )

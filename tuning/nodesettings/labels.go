@@ -5,9 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+// restricted is the namespace of labels that only an administrator may set on a Node.
+const restricted = "node-restriction.kubernetes.io"
 
 // KubeletLabels returns the label keys of a selector that a kubelet may set on its own Node, sorted: all except labels with the prefix that the
 // admission plugin NodeRestriction reserves (kubernetes plugin/pkg/admission/noderestriction). A nil selector has none.
@@ -22,6 +24,6 @@ func KubeletLabels(selector *metav1.LabelSelector) []string {
 	slices.Sort(keys)
 	return slices.Compact(slices.DeleteFunc(keys, func(key string) bool {
 		namespace, _, _ := strings.Cut(key, "/")
-		return namespace == corev1.LabelNamespaceNodeRestriction || strings.HasSuffix(namespace, "."+corev1.LabelNamespaceNodeRestriction)
+		return namespace == restricted || strings.HasSuffix(namespace, "."+restricted)
 	}))
 }

@@ -185,12 +185,12 @@ func TestHandlesAreCountedForEachMount(t *testing.T) {
 }
 
 func TestEachTunnelIsAServer(t *testing.T) {
-	lines := ""
+	var b strings.Builder
 	for i, port := range []string{"20326", "20248", "20248"} {
-		lines += fmt.Sprintf("2%d 22 0:6%d / /var/lib/kubelet/pods/u%d/volumes/kubernetes.io~csi/pv%d/mount rw shared:91 - nfs4 127.0.0.1:/ "+
+		fmt.Fprintf(&b, "2%d 22 0:6%d / /var/lib/kubelet/pods/u%d/volumes/kubernetes.io~csi/pv%d/mount rw shared:91 - nfs4 127.0.0.1:/ "+
 			"rw,vers=4.1,proto=tcp,port=%s,clientaddr=127.0.0.1,addr=127.0.0.1\n", i, i, i, i, port)
 	}
-	lines += "30 22 0:70 / /m rw - nfs4 [::1]:/ rw,vers=4.1,proto=tcp6,port=20400,addr=::1\n" +
+	lines := b.String() + "30 22 0:70 / /m rw - nfs4 [::1]:/ rw,vers=4.1,proto=tcp6,port=20400,addr=::1\n" +
 		"31 22 0:71 / /n rw - nfs4 127.0.0.1:/local rw,vers=4.1,proto=tcp,addr=127.0.0.1\n" +
 		"32 22 0:72 / /o rw - nfs4 filer:/x rw,vers=4.1,proto=tcp,port=2050,addr=10.0.0.1\n"
 	r := reader(t, map[string]string{"/proc/1/mountinfo": lines})

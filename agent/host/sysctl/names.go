@@ -61,7 +61,7 @@ func swapSeparators(name string) string {
 func normaliseValue(value string) string { return strings.Join(strings.Fields(value), " ") }
 
 // number matches a field that the kernel reads as a number (proc_get_long in kernel/sysctl.c): decimal, octal or hexadecimal.
-var number = regexp.MustCompile(`\A-?(?:0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)\z`)
+var number = regexp.MustCompile(`\A-?(?:0[xX][0-9a-fA-F]+|0[0-7]*|[1-9]\d*)\z`)
 
 // kernelValue returns the value that a parameter has after value is written. wanted is its value before. If wanted consists of numbers, the
 // kernel reads at most as many numbers, ignores the rest, and stops at the first field that is not a number.

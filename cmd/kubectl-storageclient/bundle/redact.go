@@ -152,9 +152,9 @@ func ifAny(value any, size int) any {
 var (
 	numberForm  = regexp.MustCompile(`^-?[0-9]+(\.[0-9]+){0,2}(%|[KMGTkm]i?|B|s|h|ms|us|µs|ns|(h[0-9]+)?m[0-9.]+s)?$`)
 	idForm      = regexp.MustCompile(`^([0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{16}([0-9a-f]{24}|[0-9a-f]{48})?)$`)
-	versionForm = regexp.MustCompile(`^v?[0-9]+\.[0-9]+(\.[0-9]+)?(-[0-9]+)?`)
+	versionForm = regexp.MustCompile(`^v?\d+\.\d+(\.\d+)?(-\d+)?`)
 	credential  = regexp.MustCompile(`(?i)pass|user|cred|dom|token|secret`)
-	imageForm   = regexp.MustCompile(`(:v[0-9]+\.[0-9]+\.[0-9]+)?(@sha256:[0-9a-f]{64})?$`)
+	imageForm   = regexp.MustCompile(`(:v\d+\.\d+\.\d+)?(@sha256:[0-9a-f]{64})?$`)
 )
 
 // text returns the text of a class, or its parts that have a known form.

@@ -38,7 +38,7 @@ func TestMarksOfAnotherVolumeProveNothing(t *testing.T) {
 		"a volume that was created with its options": {cluster: here, want: true, change: func(m *judge.Mark, _ *optionset.Failed) {
 			m.Created, m.Since, m.Written = true, time.Time{}, time.Time{}
 		}},
-		"a volume that was created so in another cluster": {cluster: elsewhere, change: func(m *judge.Mark, f *optionset.Failed) {
+		"a volume that was created so in another cluster": {cluster: elsewhere, change: func(m *judge.Mark, _ *optionset.Failed) {
 			m.Created, m.Since, m.Written = true, time.Time{}, time.Time{}
 		}},
 	} {

@@ -85,7 +85,7 @@ func confirmed(s Snapshot) map[string]Evidence {
 	for _, a := range RequiredObservations(s).Awaited {
 		for _, clientNode := range s.ClientNodes {
 			for _, m := range clientNode.Status.Mounts {
-				if _, known := out[a.Set]; !known && m.Volume == a.Volume.Name && m.Since.Time.After(a.After) {
+				if _, known := out[a.Set]; !known && m.Volume == a.Volume.Name && m.Since.After(a.After) {
 					out[a.Set] = Evidence{Text: clientNode.Name + " has mounted " + m.Volume, Volume: m.Volume, Written: a.Written}
 				}
 			}

@@ -20,14 +20,7 @@ func approveCommand(env *environment) *cobra.Command {
 	var plan string
 	var overrides managerFlags
 	cmd := &cobra.Command{
-		Use:   "approve PROFILE",
-		Short: "Approve the reboots in a profile's current plan",
-		Long: "Approve the reboots in a profile's current plan. The command shows the plan first. The approval covers only this plan: a changed plan needs " +
-			"another approval. You need the verb approve on the profile, as in the role storage-client-approver.",
-		Example: "  # Approve the current plan of the profile eda\n" +
-			"  kubectl storageclient approve eda\n\n" +
-			"  # Approve a plan only if it has not changed since you reviewed it\n" +
-			"  kubectl storageclient approve eda --plan HASH",
+		Use:  "approve PROFILE",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return approvePlan(cmd.Context(), env, args[0], plan, overrides)
@@ -96,12 +89,8 @@ func previewApproval(ctx context.Context, c client.Client, env *environment, pro
 
 func pauseCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
-		Use:   "pause PROFILE",
-		Short: "Stop new changes by a profile",
-		Long: "Stop new changes by a profile. Nodes that are already being disrupted finish. The command sets the annotation " +
-			"tuning.storageclient.dev/paused on the profile.",
-		Example: "  # Pause the profile eda\n  kubectl storageclient pause eda",
-		Args:    cobra.ExactArgs(1),
+		Use:  "pause PROFILE",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return setPaused(cmd.Context(), env, args[0], v1alpha1.True)
 		},
@@ -110,12 +99,8 @@ func pauseCommand(env *environment) *cobra.Command {
 
 func resumeCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
-		Use:   "resume PROFILE",
-		Short: "Resume a paused profile",
-		Long: "Resume a paused profile. The command removes the annotation tuning.storageclient.dev/paused from the profile. It does not change " +
-			"the field spec.paused.",
-		Example: "  # Resume the profile eda\n  kubectl storageclient resume eda",
-		Args:    cobra.ExactArgs(1),
+		Use:  "resume PROFILE",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return setPaused(cmd.Context(), env, args[0], nil)
 		},

@@ -15,14 +15,7 @@ func diffCommand(env *environment) *cobra.Command {
 	var o output
 	var overrides managerFlags
 	cmd := &cobra.Command{
-		Use:   "diff PROFILE",
-		Short: "Compare a profile's desired values with the current values of nodes and volumes",
-		Long: "Compare a profile's desired values with the current values of nodes and volumes. Nodes and volumes with the same differences are " +
-			"one group.",
-		Example: "  # Show the values of the profile eda that are not effective yet\n" +
-			"  kubectl storageclient diff eda\n\n" +
-			"  # Show all columns\n" +
-			"  kubectl storageclient diff eda -o wide",
+		Use:  "diff PROFILE",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return showDiff(cmd.Context(), env, args[0], overrides, o)

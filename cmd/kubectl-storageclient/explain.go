@@ -16,26 +16,9 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-const explainLong = `Explain a rule, a parameter, or a mount option. Without a name, the command lists the rules of advice. It needs no cluster.
-
-NAME is one of these:
-  * a rule of status.advice, such as hash-clamped
-  * a parameter, such as net.core.rmem_max, rmem_max, module/nfs/max_session_slots, or ihash_entries
-  * a subject, such as tuned or readAhead
-  * a mount option, such as actimeo
-  * a finding of "recommend", such as BusyServer`
-
 func explainCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
-		Use:   "explain [NAME]",
-		Short: "Explain a rule, a parameter, or a mount option",
-		Long:  explainLong,
-		Example: "  # List the rules of advice\n" +
-			"  kubectl storageclient explain\n\n" +
-			"  # Explain a mount option\n" +
-			"  kubectl storageclient explain actimeo\n\n" +
-			"  # Explain a sysctl by its short name\n" +
-			"  kubectl storageclient explain rmem_max",
+		Use:               "explain [NAME]",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeExplainable,
 		RunE: func(_ *cobra.Command, args []string) error {

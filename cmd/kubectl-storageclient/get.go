@@ -12,15 +12,6 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
-const getLong = `Show a profile as a tree of zones and nodes, with its progress, its volumes, and the earliest time at which the last node is back.
-For each node that is not done, the tree shows what the node waits for and since when.
-
-With --watch, the tree follows the rollout until you press Ctrl-C. If the output is not a terminal, each change is a line with its time.
-To wait in a script, use: kubectl wait --for=condition=Ready scp/PROFILE --timeout=2h
-
-The command reads profiles, StorageClientNodes, and Nodes, as the role storage-client-viewer allows. Without permission to list Nodes,
-zones are unknown, and nodes without a StorageClientNode are missing. Set NO_COLOR to disable colors.`
-
 type getOptions struct {
 	output output
 	watch  bool
@@ -29,11 +20,8 @@ type getOptions struct {
 func getCommand(env *environment) *cobra.Command {
 	o := &getOptions{}
 	cmd := &cobra.Command{
-		Use:     "get PROFILE",
-		Short:   "Show a profile as a tree of zones and nodes",
-		Long:    getLong,
-		Args:    cobra.ExactArgs(1),
-		Example: "  # Show the profile eda once\n  kubectl storageclient get eda\n\n  # Follow its rollout\n  kubectl storageclient get eda --watch",
+		Use:  "get PROFILE",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.output.check(); err != nil {
 				return err

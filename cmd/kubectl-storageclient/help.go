@@ -1,39 +1,38 @@
 package main
 
 import (
+	_ "embed"
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 )
+
+//go:embed help.yaml
+var helpYAML []byte
+
+// addHelp sets the help texts of a command and its subcommands.
+func addHelp(root *cobra.Command) {
+	var texts map[string]struct{ Short, Long, Example string }
+	if err := yaml.UnmarshalStrict(helpYAML, &texts); err != nil {
+		panic("help texts: " + err.Error())
+	}
+	for _, cmd := range append([]*cobra.Command{root}, root.Commands()...) {
+		text := texts[cmd.Name()]
+		cmd.Short, cmd.Long, cmd.Example = text.Short, text.Long, text.Example
+	}
+}
 
 // usage is a template with the sections of kubectl's help, in the same order. It omits the kubeconfig flags, which are the same for all
 // commands; "options" lists them.
-const usage = `{{if gt (len .Aliases) 0}}Aliases:
-  {{.NameAndAliases}}
-
-{{end}}{{if .HasExample}}Examples:
-{{.Example}}
-
-{{end}}{{if .HasAvailableSubCommands}}Available Commands:{{range .Commands}}{{if (or .IsAvailableCommand (eq .Name "help"))}}
-  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}
-
-{{end}}{{if .LocalNonPersistentFlags.HasAvailableFlags}}Options:
-{{.LocalNonPersistentFlags.FlagUsages | trimTrailingWhitespaces}}
-
-{{end}}Usage:{{if .Runnable}}
-  {{.UseLine}} [options]{{end}}{{if .HasAvailableSubCommands}}
-  {{.CommandPath}} [command] [options]
-
-Use "{{.CommandPath}} [command] --help" for more information about a given command.{{end}}
-
-Use "kubectl storageclient options" for a list of global command-line options (applies to all commands).
-`
+//
+//go:embed usage.tmpl
+var usage string
 
 func optionsCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
-		Use:   "options",
-		Short: "Print the list of flags inherited by all commands",
-		Args:  cobra.NoArgs,
+		Use:  "options",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintf(env.Out, "The following options can be passed to any command:\n\n%s", cmd.Root().PersistentFlags().FlagUsages())
 			return err

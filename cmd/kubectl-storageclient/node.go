@@ -19,12 +19,8 @@ import (
 func nodeCommand(env *environment) *cobra.Command {
 	var o output
 	cmd := &cobra.Command{
-		Use:   "node NAME",
-		Short: "Show the settings and mounts of a node",
-		Long: "Show the settings and mounts of a node: desired, effective, and original values, the profile of each setting, conflicts, the mounts " +
-			"with their pods, and the progress of the rollout.",
-		Example: "  # Show the node node-7\n  kubectl storageclient node node-7",
-		Args:    cobra.ExactArgs(1),
+		Use:  "node NAME",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return showNode(cmd.Context(), env, args[0], o)
 		},

@@ -29,42 +29,10 @@ type planOptions struct {
 	kernel string
 }
 
-const planLong = `Show the effect of a profile, or the changes that profiles in files would make. The command does not change the cluster.
-
-plan PROFILE shows the settings, volumes, and reboots of a profile in the cluster, with reasons, order, and earliest times.
-
-plan -f FILE requests a dry run of each profile from the API server, so that its validation, webhooks, and policies apply. It computes
-the combined effect with the manager's code: old and new values of settings and mount options, reboots with reasons, evicted pods, the
-earliest completion, advice, and conflicts with other profiles. A profile in a file replaces the profile of the same name in the
-cluster. Other profiles stay unchanged.
-
-plan --kernel VERSION shows the known problems that the kernel would bring to the nodes with their present mounts, and the problems that it
-would remove. Set the stable release, for example 6.12.117.
-
-You need permission to list profiles, StorageClientNodes, and Nodes. Without permission to write profiles, there is no dry run. Without
-permission to list volumes or Pods, the plan omits them. The plan lists the missing parts.
-
-The reboot limit of the cluster is read from the manager's Deployment. If you cannot read it, the plan assumes 5% and reports this.`
-
-const planExample = `  # Show the effect of the profile eda in the cluster
-  kubectl storageclient plan eda
-
-  # Show the changes that the profiles in a directory would make
-  kubectl storageclient plan -f profiles/
-
-  # Show the known problems that a kernel brings or removes
-  kubectl storageclient plan --kernel 7.3.4
-
-  # Write the changes as a comment for a pull request, and exit with 2 if there are any
-  kubectl kustomize overlays/prod | kubectl storageclient plan -f - --exit-code -o markdown > comment.md`
-
 func planCommand(env *environment) *cobra.Command {
 	o := &planOptions{}
 	cmd := &cobra.Command{
-		Use:     "plan PROFILE | -f FILE | --kernel VERSION",
-		Short:   "Show the effect of a profile, of profiles in files, or of a kernel",
-		Long:    planLong,
-		Example: planExample,
+		Use: "plan PROFILE | -f FILE | --kernel VERSION",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.checkUse(args); err != nil {
 				return err

@@ -18,17 +18,6 @@ import (
 	"github.com/storageclient/operator/controllers/trial/plan"
 )
 
-const recommendLong = `Measure the mounts of a PersistentVolumeClaim's volume and recommend settings. Each finding contains the measured values, the expected
-effect, the risk, and the source. The output ends with a profile that you can apply. If no setting of the client helps, the output
-explains why.
-
-The kernel's counters are read at the start and at the end of the window, on up to 16 nodes that have the volume mounted. Mounts and
-settings do not change. Run the workload that you want to speed up during the window.
-
-The command creates a StorageClientTrial with the workload Observe, and deletes it at the end, also after Ctrl-C. You need permission to
-create, get, and delete storageclienttrials in the namespace, as in the role edit. If you can also get the PersistentVolumeClaim and list
-storageclientprofiles and persistentvolumes, the output changes the profile that selects the volume. Otherwise, it proposes a new profile.`
-
 // startTimeout is the time that nodes have to start, in addition to the window.
 const startTimeout = 5 * time.Minute
 
@@ -40,14 +29,8 @@ type recommendOptions struct {
 func recommendCommand(env *environment) *cobra.Command {
 	o := &recommendOptions{}
 	cmd := &cobra.Command{
-		Use:   "recommend CLAIM",
-		Short: "Measure the mounts of a volume and recommend settings",
-		Long:  recommendLong,
-		Args:  cobra.ExactArgs(1),
-		Example: "  # Measure the mounts of the claim tools for 10 minutes\n" +
-			"  kubectl storageclient recommend tools -n eda --window 10m\n\n" +
-			"  # Print the recommendations as YAML\n" +
-			"  kubectl storageclient recommend tools -n eda -o yaml",
+		Use:  "recommend CLAIM",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return err

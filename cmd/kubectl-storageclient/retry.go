@@ -13,14 +13,7 @@ import (
 
 func retryCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
-		Use:   "retry PROFILE [NODE]",
-		Short: "Clear failed reboots and try the same settings again",
-		Long: "Clear the failed reboots of a profile and try the same settings again, on all of its nodes or on one node. Resolve the cause of the " +
-			"failure first.",
-		Example: "  # Retry all failed nodes of the profile eda\n" +
-			"  kubectl storageclient retry eda\n\n" +
-			"  # Retry one node\n" +
-			"  kubectl storageclient retry eda node-7",
+		Use:  "retry PROFILE [NODE]",
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			node := ""

@@ -63,16 +63,10 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 	return root
 }
 
-const rootLong = `Show and control the tuning of storage clients by StorageClientProfiles: settings of nodes, mount options of volumes, and reboots.
-
-Start with "kubectl storageclient status". It shows each profile, and the command to run if a profile needs your action.`
-
 func rootCommand(env *environment) *cobra.Command {
 	env.raw, env.Out, env.ErrOut = env.Out, &terminal.Writer{Out: env.Out}, &terminal.Writer{Out: env.ErrOut, Indent: "  "}
 	root := &cobra.Command{
 		Use:          "kubectl-storageclient",
-		Short:        "Show and control the tuning of storage clients",
-		Long:         rootLong,
 		SilenceUsage: true,
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl storageclient"},
 	}
@@ -82,6 +76,7 @@ func rootCommand(env *environment) *cobra.Command {
 	root.AddCommand(statusCommand(env), planCommand(env), approveCommand(env), pauseCommand(env), resumeCommand(env), retryCommand(env), explainCommand(env), versionCommand(env))
 	root.AddCommand(getCommand(env), recommendCommand(env), trialCommand(env))
 	root.AddCommand(nodeCommand(env), volumesCommand(env), serversCommand(env), diffCommand(env), supportBundleCommand(env), optionsCommand(env))
+	addHelp(root)
 	root.SetUsageTemplate(usage)
 	for _, cmd := range root.Commands() {
 		cmd.DisableFlagsInUseLine = true // the template appends [options], like kubectl

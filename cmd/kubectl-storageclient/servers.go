@@ -17,14 +17,7 @@ const htmlFormat = "html"
 func serversCommand(env *environment) *cobra.Command {
 	var o output
 	cmd := &cobra.Command{
-		Use:   "servers",
-		Short: "Show storage servers and the nodes and volumes that use them",
-		Long: "Show storage servers with their nodes, connections, requests, and volumes. The command also shows limits that profiles declare, nodes " +
-			"without a response, and options that differ between mounts.",
-		Example: "  # Show all storage servers\n" +
-			"  kubectl storageclient servers\n\n" +
-			"  # Write a report that you can open in a browser\n" +
-			"  kubectl storageclient servers -o html > servers.html",
+		Use:  "servers",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withHint(showServers(cmd.Context(), env, o))

@@ -31,16 +31,7 @@ type statusOptions struct {
 func statusCommand(env *environment) *cobra.Command {
 	o := &statusOptions{}
 	cmd := &cobra.Command{
-		Use:   "status [PROFILE...]",
-		Short: "Show whether profiles are done, or the reason for the wait",
-		Long: "Show whether profiles are done, or the reason for the wait. Without a name, the command shows all profiles. With one name, it also " +
-			"shows nodes, deviations, and stale mounts.",
-		Example: "  # Show all profiles\n" +
-			"  kubectl storageclient status\n\n" +
-			"  # Show the profile eda, with its nodes and stale mounts\n" +
-			"  kubectl storageclient status eda\n\n" +
-			"  # Fail in a script if the profile eda is not done\n" +
-			"  kubectl storageclient status eda --exit-code",
+		Use: "status [PROFILE...]",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := o.run(cmd.Context(), env, args)
 			cmd.SilenceErrors = errors.As(err, new(exitError))

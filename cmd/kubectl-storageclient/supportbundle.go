@@ -36,15 +36,7 @@ func supportBundleCommand(env *environment) *cobra.Command {
 	var file string
 	var noRedact bool
 	cmd := &cobra.Command{
-		Use:   "support-bundle",
-		Short: "Collect diagnostics for support in one archive",
-		Long: "Collect profiles, StorageClientNodes, Nodes, volumes, events, logs of the manager and of agents, and the recorded state of the " +
-			"rollout in one .tar.gz archive. The archive contains only the fields of a list. It contains pseudonyms instead of names, addresses, " +
-			"servers, and mount sources, and numbers instead of free texts. The command reads no Secret. Review the archive before you send it.",
-		Example: "  # Write storage-client-support-TIME.tar.gz into the current directory\n" +
-			"  kubectl storageclient support-bundle\n\n" +
-			"  # Choose the file\n" +
-			"  kubectl storageclient support-bundle -f bundle.tar.gz",
+		Use:  "support-bundle",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return writeSupportBundle(cmd.Context(), env, file, noRedact)

@@ -12,21 +12,6 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
-const trialLong = `Compare the mount options of a PersistentVolumeClaim's volume with a candidate. The candidate is the mount options that a profile
-declares (--profile), or your own options (--options). Both run the same workload on isolated test mounts.
-
-A node with an agent mounts the volume repeatedly in a separate network namespace. Each round has three passes: with the volume's mount
-options, with the same options again, and with the candidate. The difference between the first two is noise. The trial counts requests
-and measures times with an interval. It reports a difference only if it exceeds the noise. The volume and its pods are not affected.
-
-The CSI driver mounts clones of these volumes instead: SMB; NFS with Kerberos, TLS, or RDMA; volumes of servers that reject pods. Each
-clone is on a node without mounts of the server. A pass takes about one minute.
-
-The workload only reads, unless you set --allow-writes.
-
-You need permission to create, get, and delete storageclienttrials in the namespace, as in the role edit. For --options, you also need the
-verb try on storageclientprofiles. The command deletes the trial at the end, also after Ctrl-C, unless you set --keep.`
-
 type trialOptions struct {
 	output      output
 	profile     string
@@ -45,14 +30,8 @@ type trialOptions struct {
 func trialCommand(env *environment) *cobra.Command {
 	o := &trialOptions{}
 	cmd := &cobra.Command{
-		Use:   "trial CLAIM",
-		Short: "Compare a volume's mount options with others on isolated test mounts",
-		Long:  trialLong,
-		Args:  cobra.ExactArgs(1),
-		Example: "  # Compare with the mount options that a profile declares\n" +
-			"  kubectl storageclient trial projects -n eda --profile azure-files-large-directories --workload ListDirectory --path src\n\n" +
-			"  # Compare with your own mount options, and write a report that you can open in a browser\n" +
-			"  kubectl storageclient trial projects -n eda --options actimeo=30,nocto -o html > trial.html",
+		Use:  "trial CLAIM",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.output != htmlFormat {
 				if err := o.output.check(); err != nil {

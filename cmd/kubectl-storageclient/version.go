@@ -11,9 +11,8 @@ import (
 
 func versionCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version of the plugin",
-		Args:  cobra.NoArgs,
+		Use:  "version",
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintln(env.Out, readVersion())
 			return err

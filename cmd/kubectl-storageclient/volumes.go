@@ -33,16 +33,7 @@ func volumesCommand(env *environment) *cobra.Command {
 	var overrides managerFlags
 	var volumeNames []string
 	cmd := &cobra.Command{
-		Use:   "volumes [PROFILE]",
-		Short: "Show the current and desired mount options of volumes",
-		Long: "Show the current and desired mount options of PersistentVolumes, with the state of each volume, its reason, and the action to take. " +
-			"Without a profile, the command shows the volumes of all profiles.",
-		Example: "  # Show the volumes of all profiles\n" +
-			"  kubectl storageclient volumes\n\n" +
-			"  # Show the volumes of the profile eda\n" +
-			"  kubectl storageclient volumes eda\n\n" +
-			"  # Show one PersistentVolume\n" +
-			"  kubectl storageclient volumes --volume pv-projects",
+		Use:  "volumes [PROFILE]",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""

@@ -3,6 +3,7 @@
 package main
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -14,32 +15,8 @@ import (
 	"github.com/storageclient/operator/cmd/internal/terminal"
 )
 
-const usage = `usage: node-agent COMMAND
-
-  run      apply the settings of this node's StorageClientNode ("node-agent run -h" lists the flags)
-  version  print the version
-
-  trial-runner  run test mounts for the agent of this node in a separate network namespace; has no flags
-  trial-hold    wait for a signal in the Pod of a volume's clone; its probe is trial-read, which reads the root directory of the clone
-  trial-pass    run one pass of a workload in that Pod and write the result to /dev/termination-log
-
-These commands run once, without a cluster, on this machine or on an image tree (--host-root). They print a report and never reboot:
-
-  plan     -f PROFILE    show the changes that apply would make
-  apply    -f PROFILE    apply the profiles, restore settings that they no longer declare, stage kernel arguments
-  observe  [-f PROFILE]  compare the machine with the profiles, or with the last applied settings
-  observe  --window 60s  measure the mounts for 60 seconds and recommend settings, if any help
-  restore  [-f PROFILE]  restore the original values from the journal
-  workload --name NAME --path DIRECTORY  list, read, create, or write files to measure a mount
-
-Profiles from several -f flags or from one file are merged as on a node. A host root without a running kernel is an
-image: the commands write files and the boot menu, and do not change live values.
-
-Exit codes:
-  0  as declared (plan: this host supports the profiles; apply: a reboot can still be required, see the report)
-  1  error: nothing or only a part was applied
-  2  not as declared: see the report
-`
+//go:embed usage.txt
+var usage string
 
 func main() {
 	err := command(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)

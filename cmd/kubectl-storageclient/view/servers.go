@@ -1,6 +1,7 @@
 package view
 
 import (
+	_ "embed"
 	"fmt"
 	"html/template"
 	"io"
@@ -120,22 +121,14 @@ func remarksOf(s servermap.Server) []string {
 	return remarks
 }
 
+//go:embed servers.html
+var serversHTML string
+
 // serverPage is a complete page without scripts and external files.
 var serverPage = template.Must(template.New("servers").Funcs(template.FuncMap{
 	"remarks": remarksOf, "failing": failingText, "ofLimit": ofLimit, "join": func(words []string) string { return strings.Join(words, ", ") },
 	"wide": func(n int) int64 { return int64(n) },
-}).Parse(`<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<title>Storage servers</title>
-<style>body{font-family:sans-serif;margin:2em}table{border-collapse:collapse}td,th{border:1px solid #999;padding:.3em .6em;text-align:left}.failing{background:#fdd}</style>
-<h1>Storage servers</h1>
-<table>
-<tr><th>Server<th>Protocol<th>Versions<th>Nodes<th>Connections<th>Requests possible<th>Volumes<th>No response<th>Remarks
-{{range .Servers}}<tr{{if .Failing}} class="failing"{{end}}><td>{{.Server}}<td>{{.Protocol}}<td>{{join .Versions}}<td>{{.Nodes}}<td>{{ofLimit (wide .Connections) .ConnectionsLimit}}<td>{{ofLimit .RequestsPossible .RequestsLimit}}<td>{{len .Volumes}}<td>{{failing .}}<td>{{range remarks .}}{{.}}<br>{{end}}
-{{end}}</table>
-</html>
-`))
+}).Parse(serversHTML))
 
 // WriteHTML prints the servers as an HTML page.
 func (r ServerReport) WriteHTML(w io.Writer) error {

@@ -71,13 +71,7 @@ func (d *Diff) AddVolumes(listed []volumeplan.Listed) {
 }
 
 func without(list, other []string) []string {
-	var out []string
-	for _, o := range list {
-		if !slices.Contains(other, o) {
-			out = append(out, o)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(list), func(o string) bool { return slices.Contains(other, o) })
 }
 
 // WriteText prints the differences for users. If wide is set, it lists all nodes and volumes of a group.
@@ -108,15 +102,12 @@ func (d Diff) WriteText(w io.Writer, wide bool) error {
 		out.line("Profile " + d.Name + " selects no nodes.")
 	}
 	d.writeVolumes(out, names)
-	for _, unknown := range d.Unknown {
-		out.line("\nCannot read " + unknown)
-	}
+	out.lines("\nCannot read ", d.Unknown)
 	return out.err
 }
 
 func (d Diff) writeSettings(out *printer, settings []overview.Difference) {
 	rows := [][]string{{"KEY", "EFFECTIVE", "DESIRED", "TAKES-EFFECT", "STATE"}}
-	var messages []string
 	for _, s := range settings {
 		effective, desired := s.Effective, s.Desired
 		if !s.Read {
@@ -129,28 +120,19 @@ func (d Diff) writeSettings(out *printer, settings []overview.Difference) {
 			}
 		}
 		rows = append(rows, []string{s.Key, effective, desired, string(s.TakesEffect), string(s.State)})
-		if s.Message != "" {
-			messages = append(messages, fmt.Sprintf("  %s: %s", s.Key, s.Message))
-		}
 	}
 	out.table(rows)
-	for _, line := range messages {
-		out.line(line)
+	for _, s := range settings {
+		out.message(s.Key, s.Message)
 	}
 }
 
 func (d Diff) writeVolumes(out *printer, names func([]string) string) {
 	for _, g := range d.Volumes {
 		out.line(fmt.Sprintf("\n%s (%s): %s", text.Count(len(g.Volumes), "volume"), names(g.Volumes), g.Reason))
-		for _, o := range g.Removed {
-			out.line("  - " + o)
-		}
-		for _, o := range g.Added {
-			out.line("  + " + o)
-		}
-		for _, value := range g.Kept {
-			out.line("  " + value)
-		}
+		out.lines("  - ", g.Removed)
+		out.lines("  + ", g.Added)
+		out.lines("  ", g.Kept)
 		switch {
 		case g.Message != "":
 			out.line("  " + g.Message)

@@ -88,11 +88,7 @@ type FilePlanInput struct {
 
 // Names returns the names of the profiles.
 func (in FilePlanInput) Names() []string {
-	var names []string
-	for _, p := range in.Profiles {
-		names = append(names, p.Name)
-	}
-	return names
+	return each(in.Profiles, func(p DryRunProfile) string { return p.Name })
 }
 
 // Actions of a FileProfile.
@@ -288,18 +284,14 @@ func notesOn(profile *DryRunProfile, allow catalogue.AllowList) []string {
 // changedFields returns the changed fields of the spec and the operator's annotations, sorted by path.
 func changedFields(before, after *v1alpha1.StorageClientProfile) []FieldChange {
 	old, next := fieldsOf(before), fieldsOf(after)
+	all := maps.Clone(old)
+	maps.Copy(all, next)
 	var out []FieldChange
-	for _, field := range slices.Sorted(maps.Keys(merged(old, next))) {
+	for _, field := range slices.Sorted(maps.Keys(all)) {
 		if old[field] != next[field] {
 			out = append(out, FieldChange{Field: field, Old: old[field], New: next[field]})
 		}
 	}
-	return out
-}
-
-func merged(a, b map[string]string) map[string]string {
-	out := maps.Clone(a)
-	maps.Copy(out, b)
 	return out
 }
 
@@ -429,9 +421,7 @@ func (p FilePlan) WriteText(w io.Writer, wide bool) error {
 	}
 	if len(p.Unknown) > 0 {
 		out.line("\nUnknown:")
-		for _, unknown := range p.Unknown {
-			out.line("  " + unknown)
-		}
+		out.lines("  ", p.Unknown)
 	}
 	out.line("\n" + p.Summary)
 	out.line("The plan does not change the cluster.")
@@ -439,12 +429,10 @@ func (p FilePlan) WriteText(w io.Writer, wide bool) error {
 }
 
 func (p FilePlan) writeProfiles(out *printer) {
-	rows := [][]string{{"PROFILE", "FILE", "ACTION", "NODES", "CHANGED", "REBOOTS", "VOLUMES"}}
-	for _, profile := range p.Profiles {
-		rows = append(rows, []string{profile.Name, profile.File, profile.Action, fmt.Sprint(profile.Nodes), fmt.Sprint(profile.ChangedNodes),
-			fmt.Sprint(profile.Reboots), p.volumesOf(profile)})
-	}
-	out.table(rows)
+	writeTable(out, []string{"PROFILE", "FILE", "ACTION", "NODES", "CHANGED", "REBOOTS", "VOLUMES"}, p.Profiles, func(profile FileProfile) []string {
+		return []string{profile.Name, profile.File, profile.Action, fmt.Sprint(profile.Nodes), fmt.Sprint(profile.ChangedNodes),
+			fmt.Sprint(profile.Reboots), p.volumesOf(profile)}
+	})
 	for _, profile := range p.Profiles {
 		if profile.Rejection != "" {
 			out.line("\n" + profile.Name + " is rejected: " + profile.Rejection)
@@ -452,12 +440,8 @@ func (p FilePlan) writeProfiles(out *printer) {
 		if len(profile.Fields)+len(profile.Notes) > 0 {
 			out.line("\n" + profile.Name + ":")
 		}
-		for _, note := range profile.Notes {
-			out.line("  Note: " + note)
-		}
-		for _, f := range profile.Fields {
-			out.line("  " + f.String())
-		}
+		out.lines("  Note: ", profile.Notes)
+		out.lines("  ", each(profile.Fields, FieldChange.String))
 	}
 }
 
@@ -479,11 +463,7 @@ const maxNames = 10
 func (p FilePlan) writeNodes(out *printer, wide bool) {
 	for _, c := range p.Nodes {
 		out.line(fmt.Sprintf("\n%s: %s", count(int32(len(c.Nodes)), "node"), namesOf(c.Nodes, wide)))
-		rows := [][]string{{"KEY", "OLD", "NEW", "PROFILE", "TAKES-EFFECT"}}
-		for _, s := range c.Settings {
-			rows = append(rows, settingRow(s))
-		}
-		out.table(rows)
+		writeTable(out, []string{"KEY", "OLD", "NEW", "PROFILE", "TAKES-EFFECT"}, c.Settings, settingRow)
 	}
 }
 
@@ -515,23 +495,17 @@ func settingRow(s overview.SettingChange) []string {
 func (p FilePlan) writeFileReboots(out *printer) {
 	if len(p.Reboots) > 0 {
 		out.line("\n" + p.rebootTitle())
-		rows := [][]string{{"NODE", "ZONE", "FOR", "PODS", "REASON"}}
-		for _, r := range p.Reboots {
-			rows = append(rows, []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), podsText(r.Pods), rebootReason(r.JointReboot)})
-		}
-		out.table(rows)
+		writeTable(out, []string{"NODE", "ZONE", "FOR", "PODS", "REASON"}, p.Reboots, func(r PlannedReboot) []string {
+			return []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), podsText(r.Pods), rebootReason(r.Reboot)}
+		})
 		out.line("")
-		for _, line := range p.rebootLines() {
-			out.line(line)
-		}
+		out.lines("", p.rebootLines())
 	}
 	if len(p.NotRebooted) > 0 {
 		out.line(fmt.Sprintf("\n%s would not be rebooted:", count(int32(len(p.NotRebooted)), "node")))
-		rows := [][]string{{"NODE", "ZONE", "FOR", "DESIRED", "BLOCKED-BY"}}
-		for _, r := range p.NotRebooted {
-			rows = append(rows, []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), strings.Join(r.Reasons, "; "), r.Held})
-		}
-		out.table(rows)
+		writeTable(out, []string{"NODE", "ZONE", "FOR", "DESIRED", "BLOCKED-BY"}, p.NotRebooted, func(r overview.JointReboot) []string {
+			return []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), strings.Join(r.Reasons, "; "), r.Held}
+		})
 	}
 }
 
@@ -539,7 +513,7 @@ func (p FilePlan) rebootTitle() string {
 	return count(int32(len(p.Reboots)), "node") + " would reboot, in this order:"
 }
 
-func rebootReason(r overview.JointReboot) string {
+func rebootReason(r overview.Reboot) string {
 	reason := strings.Join(r.Reasons, "; ")
 	if r.Held != "" {
 		reason += "; blocked now: " + r.Held
@@ -569,13 +543,12 @@ func (p FilePlan) rebootLines() []string {
 		}
 	}
 	lines = append(lines, p.Budget.String())
-	switch {
-	case p.EstimatedCompletion != nil:
+	if p.EstimatedCompletion != nil {
 		lines = append(lines, fmt.Sprintf(
 			"Last node back: %s at the earliest, if the reboots were allowed now. This assumes %s for a drain and %s for a boot; "+
 				"canaries, zones, and slow pods take additional time.",
 			formatTime(p.EstimatedCompletion), overview.NominalDrain, overview.NominalBoot))
-	default:
+	} else {
 		lines = append(lines, "Last node back: unknown; check the windows and the blocked nodes.")
 	}
 	for _, profile := range p.Profiles {
@@ -613,7 +586,7 @@ func (p FilePlan) writeFileVolumes(out *printer, wide bool) {
 		limit = min(maxNames, limit)
 	}
 	for _, c := range unchanged[:limit] {
-		out.line(fmt.Sprintf("  %s: %s: %s", c.Volume, c.Reason, c.Message))
+		out.message(c.Volume, c.Reason+": "+c.Message)
 	}
 	if rest := len(unchanged) - limit; rest > 0 {
 		out.line("  " + text.More(rest, "") + " (use -o wide to list all)")

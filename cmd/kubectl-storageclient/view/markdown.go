@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/storageclient/operator/controllers/overview"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -17,21 +19,17 @@ func (p FilePlan) Markdown() string {
 	for _, rejection := range p.Rejections() {
 		fmt.Fprintf(&out, "\n> **Rejected:** %s\n", escape(rejection))
 	}
-	rows := [][]string{}
-	for _, profile := range p.Profiles {
-		rows = append(rows, []string{code(profile.Name), profile.Action, fmt.Sprint(profile.Nodes), fmt.Sprint(profile.ChangedNodes), fmt.Sprint(profile.Reboots), p.volumesOf(profile)})
-	}
-	out.WriteString(table([]string{"Profile", "Action", "Nodes", "Changed", "Reboots", "Volumes"}, rows))
+	out.WriteString(table([]string{"Profile", "Action", "Nodes", "Changed", "Reboots", "Volumes"}, each(p.Profiles, func(profile FileProfile) []string {
+		return []string{code(profile.Name), profile.Action, fmt.Sprint(profile.Nodes), fmt.Sprint(profile.ChangedNodes), fmt.Sprint(profile.Reboots), p.volumesOf(profile)}
+	})))
 	p.markFields(&out)
 	p.markNodes(&out)
 	p.markReboots(&out)
 	p.markVolumes(&out)
-	rows = nil
-	for _, c := range p.Conflicts {
-		rows = append(rows, []string{escape(c.Text), escape(text.List(c.Nodes))})
-	}
-	fold(&out, "Conflicts between profiles of equal priority", []string{"Conflict", "Nodes"}, rows)
-	rows = nil
+	fold(&out, "Conflicts between profiles of equal priority", []string{"Conflict", "Nodes"}, each(p.Conflicts, func(c overview.Dispute) []string {
+		return []string{escape(c.Text), escape(text.List(c.Nodes))}
+	}))
+	var rows [][]string
 	for _, profile := range p.Profiles {
 		for _, note := range profile.Notes {
 			rows = append(rows, []string{code(profile.Name), "Note", escape(note)})
@@ -72,38 +70,33 @@ func (p FilePlan) markNodes(out *strings.Builder) {
 }
 
 func (p FilePlan) markReboots(out *strings.Builder) {
-	var rows [][]string
-	for _, r := range p.Reboots {
-		rows = append(rows, []string{code(r.Node), escape(r.Zone), escape(strings.Join(r.Profiles, ", ")), podsText(r.Pods), escape(rebootReason(r.JointReboot))})
-	}
-	if len(rows) > 0 {
+	if len(p.Reboots) > 0 {
 		out.WriteByte('\n')
 		for _, line := range p.rebootLines() {
 			fmt.Fprintf(out, "- %s\n", escape(line))
 		}
 	}
-	fold(out, p.rebootTitle(), []string{"Node", "Zone", "For", "Pods", "Reason"}, rows)
-	rows = nil
-	for _, r := range p.NotRebooted {
-		rows = append(rows, []string{code(r.Node), escape(strings.Join(r.Reasons, "; ")), escape(r.Held)})
-	}
-	fold(out, count(int32(len(rows)), "node")+" would not be rebooted", []string{"Node", "Desired", "Blocked by"}, rows)
+	fold(out, p.rebootTitle(), []string{"Node", "Zone", "For", "Pods", "Reason"}, each(p.Reboots, func(r PlannedReboot) []string {
+		return []string{code(r.Node), escape(r.Zone), escape(strings.Join(r.Profiles, ", ")), podsText(r.Pods), escape(rebootReason(r.Reboot))}
+	}))
+	title := count(int32(len(p.NotRebooted)), "node") + " would not be rebooted"
+	fold(out, title, []string{"Node", "Desired", "Blocked by"}, each(p.NotRebooted, func(r overview.JointReboot) []string {
+		return []string{code(r.Node), escape(strings.Join(r.Reasons, "; ")), escape(r.Held)}
+	}))
 }
 
 func (p FilePlan) markVolumes(out *strings.Builder) {
 	if p.Volumes == nil {
 		return
 	}
-	var rows [][]string
-	for _, g := range groupVolumes(p.Volumes.Changes) {
-		rows = append(rows, []string{fmt.Sprint(len(g.names)), escape(text.List(g.names)), code(listOf(g.Old)), code(listOf(g.New))})
-	}
-	fold(out, count(int32(len(p.Volumes.Changes)), "volume")+" would change", []string{"Number", "Volumes", "Old", "New"}, rows)
-	rows = nil
-	for _, c := range p.unchangedVolumes() {
-		rows = append(rows, []string{code(c.Volume), escape(c.Reason), escape(c.Message)})
-	}
-	fold(out, count(int32(len(rows)), "volume")+" left unchanged", []string{"Volume", "Reason", "Message"}, rows)
+	title := count(int32(len(p.Volumes.Changes)), "volume") + " would change"
+	fold(out, title, []string{"Number", "Volumes", "Old", "New"}, each(groupVolumes(p.Volumes.Changes), func(g *volumeGroup) []string {
+		return []string{fmt.Sprint(len(g.names)), escape(text.List(g.names)), code(listOf(g.Old)), code(listOf(g.New))}
+	}))
+	title = count(int32(len(p.unchangedVolumes())), "volume") + " left unchanged"
+	fold(out, title, []string{"Volume", "Reason", "Message"}, each(p.unchangedVolumes(), func(c volumeplan.Change) []string {
+		return []string{code(c.Volume), escape(c.Reason), escape(c.Message)}
+	}))
 }
 
 // fold writes a collapsed table. It does not write a table without rows.

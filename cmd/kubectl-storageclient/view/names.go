@@ -2,11 +2,7 @@ package view
 
 // Names returns the output of -o name.
 func (s Status) Names() []string {
-	var names []string
-	for _, p := range s.Profiles {
-		names = append(names, profileResource+p.Name)
-	}
-	return names
+	return each(s.Profiles, func(p Profile) string { return profileResource + p.Name })
 }
 
 // Names returns the output of -o name.
@@ -17,11 +13,7 @@ func (r NodeReport) Names() []string { return []string{nodeResource + r.Name} }
 
 // Names returns the output of -o name.
 func (v VolumeReport) Names() []string {
-	var names []string
-	for _, volume := range v.Volumes {
-		names = append(names, volumeResource+volume.Volume)
-	}
-	return names
+	return each(v.Volumes, func(volume Volume) string { return volumeResource + volume.Volume })
 }
 
 // Names returns the output of -o name: the nodes and volumes that differ.

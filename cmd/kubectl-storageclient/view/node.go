@@ -165,18 +165,14 @@ func settingOf(desired v1alpha1.NodeSetting, all []v1alpha1.SettingStatus) NodeS
 func (r NodeReport) WriteText(w io.Writer, wide bool) error {
 	out := &printer{w: w}
 	out.line(r.Summary)
-	for _, remark := range r.Remarks {
-		out.line(remark)
-	}
+	out.lines("", r.Remarks)
 	if r.KernelVersion != "" {
 		out.line("Kernel " + r.KernelVersion + bootloaderText(r.Bootloader) + ".")
 	}
 	r.writeReboot(out)
 	r.writeSettings(out, wide)
 	r.writeMounts(out, wide)
-	for _, unknown := range r.Unknown {
-		out.line("\nCannot read " + unknown)
-	}
+	out.lines("\nCannot read ", r.Unknown)
 	return out.err
 }
 
@@ -203,10 +199,7 @@ func (r NodeReport) writeReboot(out *printer) {
 		out.line(line + ".")
 	}
 	if n := len(r.BusyMounts); n > 0 {
-		var at []string
-		for _, m := range r.BusyMounts {
-			at = append(at, m.MountPoint)
-		}
+		at := each(r.BusyMounts, func(m v1alpha1.BusyMount) string { return m.MountPoint })
 		out.line(fmt.Sprintf("%s of workloads %s the reboot: %s.", text.Count(n, "mount"), verb(int32(n), "delays", "delay"), text.List(at)))
 	}
 }
@@ -217,28 +210,20 @@ func (r NodeReport) writeSettings(out *printer, wide bool) {
 		return
 	}
 	out.line("")
-	rows := [][]string{{"KEY", "DESIRED", "EFFECTIVE", "ORIGINAL", "PROFILE", "TAKES-EFFECT", "STATE"}}
+	header := []string{"KEY", "DESIRED", "EFFECTIVE", "ORIGINAL", "PROFILE", "TAKES-EFFECT", "STATE"}
 	if wide {
-		rows[0] = append(rows[0], "ON-REMOVAL", "DRIFTS")
+		header = append(header, "ON-REMOVAL", "DRIFTS")
 	}
-	var messages []string
+	writeTable(out, header, r.Settings, func(s NodeSetting) []string {
+		drifts := ""
+		if s.Drift != nil {
+			drifts = number(s.Drift.Count)
+		}
+		return []string{s.Key, s.Wanted, s.InForce, s.Original, s.Profile, string(s.TakesEffect), cmp.Or(string(s.State), "not reported yet"),
+			string(s.OnRemoval), drifts}
+	})
 	for _, s := range r.Settings {
-		row := []string{s.Key, s.Wanted, s.InForce, s.Original, s.Profile, string(s.TakesEffect), cmp.Or(string(s.State), "not reported yet")}
-		if wide {
-			drifts := ""
-			if s.Drift != nil {
-				drifts = number(s.Drift.Count)
-			}
-			row = append(row, string(s.OnRemoval), drifts)
-		}
-		rows = append(rows, row)
-		if s.Message != "" {
-			messages = append(messages, fmt.Sprintf("%s: %s", s.Key, s.Message))
-		}
-	}
-	out.table(rows)
-	for _, line := range messages {
-		out.line("  " + line)
+		out.message(s.Key, s.Message)
 	}
 }
 
@@ -248,24 +233,16 @@ func (r NodeReport) writeMounts(out *printer, wide bool) {
 		return
 	}
 	out.line("")
-	rows := [][]string{{"VOLUME", "SERVER", "PROTOCOL", "STATE", "PODS", "OPTIONS"}}
+	header := []string{"VOLUME", "SERVER", "PROTOCOL", "STATE", "PODS", "OPTIONS"}
 	if wide {
-		rows[0] = append(rows[0], "CONNECTIONS", "SLOTS", "READ-AHEAD-KIB", "MOUNT-POINT")
+		header = append(header, "CONNECTIONS", "SLOTS", "READ-AHEAD-KIB", "MOUNT-POINT")
 	}
-	var messages []string
+	writeTable(out, header, r.Mounts, func(m NodeMount) []string {
+		return []string{cmp.Or(m.Volume, m.MountPoint), m.Server, m.Protocol, string(m.State), text.InOrder(m.Pods, ", "), strings.Join(m.Options, ","),
+			number(m.Connections), number(m.SlotLimit), number(m.ReadAheadKiB), m.MountPoint}
+	})
 	for _, m := range r.Mounts {
-		row := []string{cmp.Or(m.Volume, m.MountPoint), m.Server, m.Protocol, string(m.State), text.InOrder(m.Pods, ", "), strings.Join(m.Options, ",")}
-		if wide {
-			row = append(row, number(m.Connections), number(m.SlotLimit), number(m.ReadAheadKiB), m.MountPoint)
-		}
-		rows = append(rows, row)
-		if m.Message != "" {
-			messages = append(messages, fmt.Sprintf("%s: %s", cmp.Or(m.Volume, m.MountPoint), m.Message))
-		}
-	}
-	out.table(rows)
-	for _, line := range messages {
-		out.line("  " + line)
+		out.message(cmp.Or(m.Volume, m.MountPoint), m.Message)
 	}
 	if r.MountsOmitted > 0 {
 		out.line(text.Count(int(r.MountsOmitted), "further mount") + " not reported.")

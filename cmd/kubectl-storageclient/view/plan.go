@@ -99,14 +99,10 @@ func (p Plan) writeGroups(out *printer) {
 	}
 	for _, g := range p.Nodes.Groups {
 		out.line(fmt.Sprintf("\n%s (%s), settings hash %s:", count(int32(len(g.Nodes)), "node"), text.List(g.Nodes), cmp.Or(g.Hash, "none")))
-		rows := [][]string{{"KEY", "VALUE", "FROM", "TAKES-EFFECT", "ON-REMOVAL"}}
-		for _, s := range g.Settings {
-			rows = append(rows, []string{s.Key, s.Value, s.Profile, string(catalogue.Effect(s.Key)), string(s.OnRemoval)})
-		}
-		out.table(rows)
-		for _, c := range g.Conflicts {
-			out.line("Conflict: " + c)
-		}
+		writeTable(out, []string{"KEY", "VALUE", "FROM", "TAKES-EFFECT", "ON-REMOVAL"}, g.Settings, func(s v1alpha1.NodeSetting) []string {
+			return []string{s.Key, s.Value, s.Profile, string(catalogue.Effect(s.Key)), string(s.OnRemoval)}
+		})
+		out.lines("Conflict: ", g.Conflicts)
 	}
 }
 
@@ -139,15 +135,9 @@ func (p Plan) writeReboots(out *printer) {
 
 // writeRebootTable lists the nodes that reboot, in rollout order.
 func (p Plan) writeRebootTable(out *printer) {
-	rows := [][]string{{"NODE", "ZONE", "REASON"}}
-	for _, r := range p.Nodes.Reboots {
-		reason := strings.Join(r.Reasons, "; ")
-		if r.Held != "" {
-			reason += "; blocked now: " + r.Held
-		}
-		rows = append(rows, []string{r.Node, cmp.Or(r.Zone, "-"), reason})
-	}
-	out.table(rows)
+	writeTable(out, []string{"NODE", "ZONE", "REASON"}, p.Nodes.Reboots, func(r overview.Reboot) []string {
+		return []string{r.Node, r.Zone, rebootReason(r)}
+	})
 }
 
 // writeNotRebooted lists the nodes that lack a setting that requires a reboot, but are not rebooted.
@@ -156,11 +146,9 @@ func (p Plan) writeNotRebooted(out *printer) {
 		return
 	}
 	out.line(fmt.Sprintf("\n%s would not be rebooted:", count(int32(len(p.Nodes.NotRebooted)), "node")))
-	rows := [][]string{{"NODE", "ZONE", "DESIRED", "BLOCKED-BY"}}
-	for _, r := range p.Nodes.NotRebooted {
-		rows = append(rows, []string{r.Node, cmp.Or(r.Zone, "-"), strings.Join(r.Reasons, "; "), r.Held})
-	}
-	out.table(rows)
+	writeTable(out, []string{"NODE", "ZONE", "DESIRED", "BLOCKED-BY"}, p.Nodes.NotRebooted, func(r overview.Reboot) []string {
+		return []string{r.Node, r.Zone, strings.Join(r.Reasons, "; "), r.Held}
+	})
 }
 
 // writeTimes prints the earliest start and end of the reboots.
@@ -200,7 +188,7 @@ func (p Plan) writeVolumes(out *printer, wide bool) {
 		count(v.Matched-v.UpToDate-v.Exceptions-v.Blocked, "volume"), v.UpToDate, exceptions, v.Blocked))
 	out.volumeChanges(v.Changes, wide)
 	for _, n := range v.Examples {
-		out.line(fmt.Sprintf("  %s: %s: %s", n.Volume, n.Reason, n.Message))
+		out.message(n.Volume, n.Reason+": "+n.Message)
 	}
 }
 
@@ -211,11 +199,10 @@ func (p Plan) writeServers(out *printer) {
 		return
 	}
 	out.line(fmt.Sprintf("\nMaximum load on a server, with %s mounting from it:", count(int32(p.Servers[0].Nodes), "node")))
-	rows := [][]string{{"SERVER", "CONNECTIONS", "REQUESTS-IN-FLIGHT"}}
-	for _, s := range p.Servers[:min(len(p.Servers), maxServers)] {
-		rows = append(rows, []string{s.Server, strconv.FormatInt(s.Connections, 10), strconv.FormatInt(s.Requests, 10)})
-	}
-	out.table(rows)
+	shown := p.Servers[:min(len(p.Servers), maxServers)]
+	writeTable(out, []string{"SERVER", "CONNECTIONS", "REQUESTS-IN-FLIGHT"}, shown, func(s advice.Load) []string {
+		return []string{s.Server, strconv.FormatInt(s.Connections, 10), strconv.FormatInt(s.Requests, 10)}
+	})
 	if rest := len(p.Servers) - maxServers; rest > 0 {
 		out.line(text.More(rest, ""))
 	}

@@ -24,6 +24,20 @@ func (p *printer) line(s string) {
 	}
 }
 
+// lines prints texts with a prefix, one line for each text.
+func (p *printer) lines(prefix string, all []string) {
+	for _, s := range all {
+		p.line(prefix + s)
+	}
+}
+
+// message prints the message about an object of a table, if there is one.
+func (p *printer) message(name, message string) {
+	if message != "" {
+		p.line(fmt.Sprintf("  %s: %s", name, message))
+	}
+}
+
 // block prints each line of a text with an indent.
 func (p *printer) block(s, indent string) {
 	for line := range strings.Lines(s) {
@@ -46,6 +60,20 @@ func (p *printer) table(rows [][]string) {
 		}
 	}
 	p.err = tabs.Flush()
+}
+
+// writeTable prints a table with one row for each item. It cuts rows to the columns of the header.
+func writeTable[T any](p *printer, header []string, items []T, row func(T) []string) {
+	p.table(append([][]string{header}, each(items, func(item T) []string { return row(item)[:len(header)] })...))
+}
+
+// each converts each item of a list. The result is nil for an empty list.
+func each[T, R any](items []T, convert func(T) R) []R {
+	var out []R
+	for _, item := range items {
+		out = append(out, convert(item))
+	}
+	return out
 }
 
 // Prefixes of names in the output of -o name.

@@ -42,11 +42,7 @@ type SilentNode struct {
 
 // Names returns the names of the proposed profiles.
 func (r Recommendation) Names() []string {
-	var names []string
-	for i := range r.Proposal.Profiles {
-		names = append(names, profileResource+r.Proposal.Profiles[i].Name)
-	}
-	return names
+	return each(r.Proposal.Profiles, func(p v1alpha1.StorageClientProfile) string { return profileResource + p.Name })
 }
 
 // SampledNodes returns the nodes with a sample.
@@ -132,19 +128,13 @@ func writeFindings(out *printer, g recommend.Group) {
 }
 
 func (r *Recommendation) writeProposal(out *printer) {
-	for _, omitted := range r.Proposal.LeftOut {
-		out.line("Not in a profile; declare it yourself if it is safe: " + omitted)
-	}
-	for _, note := range r.Notes {
-		out.line(note)
-	}
+	out.lines("Not in a profile; declare it yourself if it is safe: ", r.Proposal.LeftOut)
+	out.lines("", r.Notes)
 	if len(r.Proposal.Profiles) == 0 {
 		return
 	}
 	out.line("\n# Save this, review the changes with: kubectl storageclient plan -f FILE, and apply it with: kubectl apply -f FILE")
-	for _, change := range r.Proposal.Changes {
-		out.line("# " + change)
-	}
+	out.lines("# ", r.Proposal.Changes)
 	for i := range r.Proposal.Profiles {
 		data, err := profileYAML(r.Proposal.Profiles[i])
 		if err != nil {

@@ -19,11 +19,7 @@ type ServerReport struct {
 
 // Names returns the names of the servers, which are not API objects.
 func (r ServerReport) Names() []string {
-	var names []string
-	for _, s := range r.Servers {
-		names = append(names, s.Server)
-	}
-	return names
+	return each(r.Servers, func(s servermap.Server) string { return s.Server })
 }
 
 // WriteText prints the servers for users. If wide is set, tables have all columns.
@@ -33,22 +29,20 @@ func (r ServerReport) WriteText(w io.Writer, wide bool) error {
 		out.line("No managed node mounts a storage server.")
 		return out.err
 	}
-	rows := [][]string{{"SERVER", "PROTOCOL", "NODES", "CONNECTIONS", "REQUESTS", "VOLUMES", "NO-RESPONSE"}}
+	header := []string{"SERVER", "PROTOCOL", "NODES", "CONNECTIONS", "REQUESTS", "VOLUMES", "NO-RESPONSE"}
 	if wide {
-		rows[0] = append(rows[0], "VERSIONS", "DIFFERENT-OPTIONS")
+		header = append(header, "VERSIONS", "DIFFERENT-OPTIONS")
 	}
-	for _, s := range r.Servers {
-		row := []string{
+	writeTable(out, header, r.Servers, func(s servermap.Server) []string {
+		options := each(s.Variants, func(v servermap.Variant) string { return v.Option })
+		return []string{
 			s.Server, string(s.Protocol), strconv.Itoa(s.Nodes), ofLimit(int64(s.Connections), s.ConnectionsLimit), ofLimit(s.RequestsPossible, s.RequestsLimit),
-			strconv.Itoa(len(s.Volumes)), failingText(s),
+			strconv.Itoa(len(s.Volumes)), failingText(s), strings.Join(s.Versions, ","), strings.Join(options, ","),
 		}
-		if wide {
-			row = append(row, strings.Join(s.Versions, ","), variantsText(s))
-		}
-		rows = append(rows, row)
+	})
+	for _, s := range r.Servers {
+		out.lines("\n"+s.Server+": ", remarksOf(s))
 	}
-	out.table(rows)
-	r.writeRemarks(out)
 	return out.err
 }
 
@@ -68,22 +62,6 @@ func failingText(s servermap.Server) string {
 		return ""
 	}
 	return text.Count(len(s.Failing), "node")
-}
-
-func variantsText(s servermap.Server) string {
-	names := make([]string, 0, len(s.Variants))
-	for _, v := range s.Variants {
-		names = append(names, v.Option)
-	}
-	return strings.Join(names, ",")
-}
-
-func (r ServerReport) writeRemarks(out *printer) {
-	for _, s := range r.Servers {
-		for _, remark := range remarksOf(s) {
-			out.line("\n" + s.Server + ": " + remark)
-		}
-	}
 }
 
 // remarksOf describes the problems of a server, most severe first.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -91,19 +92,13 @@ func summarize(profiles []Profile) []string {
 // WriteText prints the status for users. now is the reference time for ages.
 func (s Status) WriteText(w io.Writer, now time.Time) error {
 	out := &printer{w: w}
-	for _, line := range summarize(s.Profiles) {
-		out.line(line)
-	}
+	out.lines("", summarize(s.Profiles))
 	if len(s.Profiles) == 0 {
 		return out.err
 	}
 	// Nodes and volumes are shown as the number up to date of the number matched.
-	rows := [][]string{{"PROFILE", "READY", "REASON", "NODES", "PENDING-REBOOT", "DISRUPTED", "FAILED",
-		"VOLUMES", "EXCEPTIONS", "BLOCKED", "STALE-MOUNTS", "PLAN", "LIMITED-BY"}}
-	for _, p := range s.Profiles {
-		rows = append(rows, profileRow(p))
-	}
-	out.table(rows)
+	writeTable(out, []string{"PROFILE", "READY", "REASON", "NODES", "PENDING-REBOOT", "DISRUPTED", "FAILED",
+		"VOLUMES", "EXCEPTIONS", "BLOCKED", "STALE-MOUNTS", "PLAN", "LIMITED-BY"}, s.Profiles, profileRow)
 	for _, p := range s.Profiles {
 		if p.Details != nil {
 			p.writeDetails(out, now)
@@ -114,10 +109,8 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 
 func profileRow(p Profile) []string {
 	ready, reason := string(metav1.ConditionUnknown), ""
-	for _, c := range p.Status.Conditions {
-		if c.Type == v1alpha1.ConditionReady {
-			ready, reason = string(c.Status), c.Reason
-		}
+	if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady); c != nil {
+		ready, reason = string(c.Status), c.Reason
 	}
 	n, v := p.Status.Nodes, p.Status.Volumes
 	return []string{p.Name, ready, reason,
@@ -134,35 +127,27 @@ func (p Profile) writeDetails(out *printer, now time.Time) {
 		out.line("\n" + p.Name + " matches no nodes.")
 	} else {
 		out.line("\nNodes of " + p.Name)
-		rows := [][]string{{"NODE", "PHASE", "REASON", "SINCE", "MESSAGE"}}
-		for _, n := range p.Details.Nodes {
-			rows = append(rows, []string{n.Name, n.Phase, n.Reason, ageOf(n.Since, now), n.Message})
-		}
-		out.table(rows)
+		writeTable(out, []string{"NODE", "PHASE", "REASON", "SINCE", "MESSAGE"}, p.Details.Nodes, func(n overview.Node) []string {
+			return []string{n.Name, n.Phase, n.Reason, ageOf(n.Since, now), n.Message}
+		})
 	}
 	if len(p.Status.LostNodes) > 0 {
 		out.line("\nFailed nodes of " + p.Name + " that were deleted")
-		rows := [][]string{{"NODE", "REASON", "SINCE", "MESSAGE"}}
-		for _, n := range p.Status.LostNodes {
-			rows = append(rows, []string{n.Name, n.Reason, ageOf(n.Since, now), n.Message})
-		}
-		out.table(rows)
+		writeTable(out, []string{"NODE", "REASON", "SINCE", "MESSAGE"}, p.Status.LostNodes, func(n v1alpha1.LostNode) []string {
+			return []string{n.Name, n.Reason, ageOf(n.Since, now), n.Message}
+		})
 	}
 	if len(p.Details.Deviations) > 0 {
 		out.line("\nSettings of " + p.Name + " that are not effective as declared")
-		rows := [][]string{{"KEY", "STATE", "DESIRED", "OBSERVED", "NODES", "MESSAGE"}}
-		for _, d := range p.Details.Deviations {
-			rows = append(rows, []string{d.Key, string(d.State), d.Desired, d.Observed, text.List(d.Nodes), d.Message})
-		}
-		out.table(rows)
+		writeTable(out, []string{"KEY", "STATE", "DESIRED", "OBSERVED", "NODES", "MESSAGE"}, p.Details.Deviations, func(d overview.Deviation) []string {
+			return []string{d.Key, string(d.State), d.Desired, d.Observed, text.List(d.Nodes), d.Message}
+		})
 	}
 	if len(p.Details.Stale) > 0 {
 		out.line("\nStale mounts of " + p.Name + ": restart their pods")
-		rows := [][]string{{"NODE", "VOLUME", "PODS", "MESSAGE"}}
-		for _, m := range p.Details.Stale {
-			rows = append(rows, []string{m.Node, m.Volume, text.InOrder(m.Pods, ", "), m.Message})
-		}
-		out.table(rows)
+		writeTable(out, []string{"NODE", "VOLUME", "PODS", "MESSAGE"}, p.Details.Stale, func(m StaleMount) []string {
+			return []string{m.Node, m.Volume, text.InOrder(m.Pods, ", "), m.Message}
+		})
 	}
 	if p.Details.Unknown != "" {
 		out.line("\nCannot read " + p.Details.Unknown)

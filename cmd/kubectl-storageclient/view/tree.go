@@ -50,11 +50,7 @@ func NewTree(p *v1alpha1.StorageClientProfile, nodes []overview.Standing, notes 
 
 // Names returns the output of -o name: the nodes.
 func (t Tree) Names() []string {
-	var names []string
-	for _, n := range t.Nodes {
-		names = append(names, nodeResource+n.Name)
-	}
-	return names
+	return each(t.Nodes, func(n overview.Standing) string { return nodeResource + n.Name })
 }
 
 // compareZones sorts nodes without a zone last.
@@ -135,11 +131,7 @@ func (t Tree) phases() string {
 		}
 	}
 	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(rankOf(a), rankOf(b)), strings.Compare(a, b)) })
-	var parts []string
-	for _, name := range names {
-		parts = append(parts, fmt.Sprintf("%d %s", counts[name], name))
-	}
-	return strings.Join(parts, ", ")
+	return strings.Join(each(names, func(name string) string { return fmt.Sprintf("%d %s", counts[name], name) }), ", ")
 }
 
 // stateOf returns the phase of a node, or the reason of its condition if it is not in a rollout.

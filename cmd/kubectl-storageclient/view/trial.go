@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -54,12 +55,7 @@ func (t *Trial) WriteText(w io.Writer, wide bool) error {
 	return out.err
 }
 
-func (t *Trial) path() string {
-	if t.Spec.Workload.Path == "" {
-		return "."
-	}
-	return t.Spec.Workload.Path
-}
+func (t *Trial) path() string { return cmp.Or(t.Spec.Workload.Path, ".") }
 
 func listOrNone(options []string) string {
 	if len(options) == 0 {

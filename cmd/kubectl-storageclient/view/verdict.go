@@ -17,10 +17,10 @@ import (
 // Verdict reports whether a profile is done. If not, the sentence contains the reason.
 func Verdict(p *v1alpha1.StorageClientProfile) (sentence string, done bool) {
 	ready := conditionOf(p, v1alpha1.ConditionReady)
-	reconciling := ifTrue(p, v1alpha1.ConditionReconciling)
+	reconciling := conditionOf(p, v1alpha1.ConditionReconciling)
 	switch {
 	case !p.DeletionTimestamp.IsZero():
-		return addReasons("Removing "+p.Name, reasonOf(conditionOf(p, v1alpha1.ConditionReconciling), ready)), false
+		return addReasons("Removing "+p.Name, reasonOf(reconciling, ready)), false
 	case p.Status.ObservedGeneration != p.Generation:
 		return fmt.Sprintf("%s is not done: the manager has not observed generation %d yet", p.Name, p.Generation), false
 	case isTrue(p, v1alpha1.ConditionStalled):
@@ -29,7 +29,7 @@ func Verdict(p *v1alpha1.StorageClientProfile) (sentence string, done bool) {
 		return doneSentence(p, ready), true
 	case isTrue(p, v1alpha1.ConditionPaused):
 		return addReasons(p.Name+" is paused", reasonOf(conditionOf(p, v1alpha1.ConditionPaused))), false
-	case reconciling == nil:
+	case !isTrue(p, v1alpha1.ConditionReconciling):
 		return addReasons(p.Name+" is not done", additionalProgress(ready, p), reasonOf(ready)), false
 	}
 	return addReasons(p.Name+" is rolling out", additionalProgress(reconciling, p), reasonOf(reconciling)), false
@@ -75,9 +75,6 @@ func progressOf(p *v1alpha1.StorageClientProfile) string {
 	if v := p.Status.Volumes; v.Matched > 0 {
 		parts = append(parts, share(v.UpToDate, v.Matched)+" volumes")
 	}
-	if len(parts) == 0 {
-		return ""
-	}
 	return strings.Join(parts, ", ")
 }
 
@@ -93,13 +90,6 @@ func reasonOf(conditions ...*metav1.Condition) string {
 
 func conditionOf(p *v1alpha1.StorageClientProfile, name string) *metav1.Condition {
 	return meta.FindStatusCondition(p.Status.Conditions, name)
-}
-
-func ifTrue(p *v1alpha1.StorageClientProfile, name string) *metav1.Condition {
-	if isTrue(p, name) {
-		return conditionOf(p, name)
-	}
-	return nil
 }
 
 func isTrue(p *v1alpha1.StorageClientProfile, name string) bool {

@@ -63,18 +63,14 @@ func (r VolumeReport) WriteText(w io.Writer, wide bool) error {
 		return out.err
 	}
 	out.line("")
-	rows := [][]string{{"VOLUME", "CLAIM", "STATE", "REASON", "CURRENT", "DESIRED"}}
+	header := []string{"VOLUME", "CLAIM", "STATE", "REASON", "CURRENT", "DESIRED"}
 	if wide {
-		rows[0] = append(rows[0], "PROFILES", "DRIVER", "PROTOCOL")
+		header = append(header, "PROFILES", "DRIVER", "PROTOCOL")
 	}
-	for _, v := range r.Volumes {
-		row := []string{v.Volume, v.VolumeClaim, v.countedState(), v.Reason, strings.Join(v.Now, ","), v.desiredText()}
-		if wide {
-			row = append(row, strings.Join(v.Profiles, ","), v.Driver, string(v.Protocol))
-		}
-		rows = append(rows, row)
-	}
-	out.table(rows)
+	writeTable(out, header, r.Volumes, func(v Volume) []string {
+		return []string{v.Volume, v.VolumeClaim, v.countedState(), v.Reason, strings.Join(v.Now, ","), v.desiredText(),
+			strings.Join(v.Profiles, ","), v.Driver, string(v.Protocol)}
+	})
 	r.writeReasons(out)
 	return out.err
 }
@@ -119,10 +115,7 @@ func (r VolumeReport) summarize() string {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
 		}
 	}
-	verbs := "match"
-	if len(r.Volumes) == 1 {
-		verbs = "matches"
-	}
+	verbs := verb(int32(len(r.Volumes)), "matches", "match")
 	return fmt.Sprintf("%s %s %s: %s.", text.Count(len(r.Volumes), "volume"), verbs, concerns, strings.Join(parts, ", "))
 }
 

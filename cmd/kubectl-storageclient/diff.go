@@ -66,8 +66,5 @@ func showDiff(ctx context.Context, env *environment, name string, overrides mana
 		isHeld = isHeld || volumesHeld
 	}
 	diff.Held = heldReason(profile, isHeld)
-	if done, err := o.writeStructured(env, diff); done || err != nil {
-		return err
-	}
-	return diff.WriteText(env.text(), o.isWide())
+	return o.write(env, diff)
 }

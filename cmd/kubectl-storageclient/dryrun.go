@@ -15,24 +15,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
-// dryRun is the result of a server-side dry run of a profile.
-type dryRun struct {
-	// After is the resulting profile.
-	After v1alpha1.StorageClientProfile
-	// Rejection is the reason for a rejection by the API server, a webhook, or a policy. Empty if the profile is accepted.
-	Rejection string
-	// Unchecked is the reason why there was no dry run. Empty if there was one.
-	Unchecked string
-}
-
 // dryRunProfile runs a dry run that creates the profile, or updates spec, labels, and annotations of the live profile.
-func dryRunProfile(ctx context.Context, c client.Client, written writtenProfile, live *v1alpha1.StorageClientProfile) (dryRun, error) {
+func dryRunProfile(ctx context.Context, c client.Client, written writtenProfile, live *v1alpha1.StorageClientProfile) (view.DryRunProfile, error) {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	object.SetGroupVersionKind(profileKind)
 	object.SetName(written.Name)
-	out := dryRun{After: mergeProfile(written, live)}
+	out := view.DryRunProfile{Name: written.Name, File: written.File, Before: live, After: mergeProfile(written, live)}
 	var err error
 	if live == nil {
 		object.SetLabels(written.Labels)
@@ -42,7 +33,7 @@ func dryRunProfile(ctx context.Context, c client.Client, written writtenProfile,
 	} else {
 		var patch []byte
 		if patch, err = json.Marshal(replacementPatch(written, live)); err != nil {
-			return dryRun{}, fmt.Errorf("encode patch of %s %s: %w", profileKind.Kind, written.Name, err)
+			return out, fmt.Errorf("encode patch of %s %s: %w", profileKind.Kind, written.Name, err)
 		}
 		err = c.Patch(ctx, object, client.RawPatch(types.JSONPatchType, patch), client.DryRunAll, client.FieldOwner(v1alpha1.PluginFieldManager), client.FieldValidation(metav1.FieldValidationStrict))
 	}
@@ -55,11 +46,11 @@ func dryRunProfile(ctx context.Context, c client.Client, written writtenProfile,
 		out.Rejection = err.Error()
 		return out, nil
 	default:
-		return dryRun{}, fmt.Errorf("dry run of %s %s: %w", profileKind.Kind, written.Name, err)
+		return out, fmt.Errorf("dry run of %s %s: %w", profileKind.Kind, written.Name, err)
 	}
 	out.After = v1alpha1.StorageClientProfile{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &out.After); err != nil {
-		return dryRun{}, fmt.Errorf("decode dry run of %s %s: %w", profileKind.Kind, written.Name, err)
+		return out, fmt.Errorf("decode dry run of %s %s: %w", profileKind.Kind, written.Name, err)
 	}
 	return out, nil
 }

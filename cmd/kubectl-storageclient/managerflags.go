@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -45,7 +46,7 @@ func readManagerSettings(ctx context.Context, c client.Client, overrides manager
 		return managerSettings{}, err
 	}
 	var deployment appsv1.Deployment
-	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}, &deployment)
+	err := c.Get(ctx, managerKey(v1alpha1.ManagerDeployment), &deployment)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return managerSettings{}, fmt.Errorf("get Deployment %s/%s: %w", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, err)
 	}
@@ -85,9 +86,7 @@ func (f managerFlags) withOverrides(overrides managerFlags) managerFlags {
 	if len(overrides.allowFilesystems) > 0 {
 		f.allowFilesystems = overrides.allowFilesystems
 	}
-	if overrides.maxUnavailable != "" {
-		f.maxUnavailable = overrides.maxUnavailable
-	}
+	f.maxUnavailable = cmp.Or(overrides.maxUnavailable, f.maxUnavailable)
 	return f
 }
 
@@ -98,11 +97,7 @@ func (f managerFlags) resolve() (out managerSettings, err error) {
 	if out.allow, err = out.allow.WithFilesystems(f.allowFilesystems); err != nil {
 		return out, fmt.Errorf("--allow-filesystem: %w", err)
 	}
-	share := f.maxUnavailable
-	if share == "" {
-		share = v1alpha1.DefaultClusterMaxUnavailable
-	}
-	if out.maxUnavailable, err = v1alpha1.ParseShare(share); err != nil {
+	if out.maxUnavailable, err = v1alpha1.ParseShare(cmp.Or(f.maxUnavailable, v1alpha1.DefaultClusterMaxUnavailable)); err != nil {
 		return out, fmt.Errorf("--max-unavailable %q: %w", f.maxUnavailable, err)
 	}
 	return out, nil

@@ -68,10 +68,7 @@ func showNode(ctx context.Context, env *environment, name string, o output) erro
 	}
 	report := view.NewNodeReport(name, node, clientNode, pods, env.now())
 	report.Unknown = unknown
-	if done, err := o.writeStructured(env, report); done || err != nil {
-		return err
-	}
-	return report.WriteText(env.text(), o.isWide())
+	return o.write(env, report)
 }
 
 // podNames returns namespace/name of the Pods on a node, by UID.

@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/overview"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/advice"
 )
 
 type planOptions struct {
@@ -41,8 +42,7 @@ func planCommand(env *environment) *cobra.Command {
 				return planKernel(cmd.Context(), env, o.kernel, o.output)
 			}
 			if len(o.files) > 0 {
-				files := filePlan{env: env, overrides: o.overrides, files: o.files, exitCode: o.exitCode, output: o.output}
-				err := files.run(cmd.Context())
+				err := o.runFiles(cmd.Context(), env)
 				cmd.SilenceErrors = errors.As(err, new(exitError))
 				return err
 			}
@@ -119,17 +119,15 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 	for i := range cluster.StorageClientNodes {
 		clientNodes[cluster.StorageClientNodes[i].Name] = &cluster.StorageClientNodes[i]
 	}
-	plan.AddAdvice(overview.AdviceInput(profile, cluster.Nodes, clientNodes, known.Servers, known.LeftOut))
-	if done, err := o.output.writeStructured(env, plan); done || err != nil {
-		return err
-	}
-	return plan.WriteText(env.text(), o.output.isWide())
+	in := overview.AdviceInput(profile, cluster.Nodes, clientNodes, known.Servers, known.LeftOut)
+	plan.Advice, plan.Servers = advice.For(in), advice.Loads(in)
+	return o.output.write(env, plan)
 }
 
 // managerNode returns the node of the leading manager. Empty if it is unknown or the user cannot read it.
 func managerNode(ctx context.Context, c client.Client) (string, error) {
 	var lease coordinationv1.Lease
-	key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerLease}
+	key := managerKey(v1alpha1.ManagerLease)
 	if err := c.Get(ctx, key, &lease); err != nil || lease.Spec.HolderIdentity == nil {
 		return "", ignoreHidden(err)
 	}

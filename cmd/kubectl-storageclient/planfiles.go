@@ -25,65 +25,51 @@ const statusChanges = 2
 // markdown is an output format that only plans of files support.
 const markdown = "markdown"
 
-type filePlan struct {
-	env       *environment
-	overrides managerFlags
-	files     []string
-	// exitCode requests an exit status that depends on whether the files change the cluster.
-	exitCode bool
-	output   output
-}
-
-func (f *filePlan) run(ctx context.Context) error {
-	if err := f.output.check(); err != nil && f.output != markdown {
+// runFiles plans the profiles in files.
+func (o *planOptions) runFiles(ctx context.Context, env *environment) error {
+	if err := o.output.check(); err != nil && o.output != markdown {
 		return fmt.Errorf("%w, or %s for a comment on a pull request", err, markdown)
 	}
-	if _, err := f.overrides.resolve(); err != nil {
+	if _, err := o.overrides.resolve(); err != nil {
 		return err
 	}
-	written, ignored, err := readFiles(f.files, f.env.In)
+	written, ignored, err := readFiles(o.files, env.In)
 	if err != nil {
 		return err
 	}
 	if len(ignored) > 0 {
-		if err := writeLines(f.env.ErrOut, fmt.Sprintf("Ignored objects that are not %ss: %s", profileKind.Kind, strings.Join(ignored, ", "))); err != nil {
+		if err := writeLines(env.ErrOut, fmt.Sprintf("Ignored objects that are not %ss: %s", profileKind.Kind, strings.Join(ignored, ", "))); err != nil {
 			return err
 		}
 	}
-	c, err := f.env.connect()
+	c, err := env.connect()
 	if err != nil {
 		return err
 	}
-	plan, err := f.make(ctx, c, written)
+	plan, err := o.planFiles(ctx, env, c, written)
 	if err != nil {
 		return err
 	}
-	if err := f.write(plan); err != nil {
+	if o.output == markdown {
+		_, err = io.WriteString(env.Out, plan.Markdown())
+	} else {
+		err = o.output.write(env, plan)
+	}
+	if err != nil {
 		return err
 	}
 	if rejections := plan.Rejections(); len(rejections) > 0 {
 		return errors.New(strings.Join(rejections, "\n"))
 	}
-	if f.exitCode && plan.Changed {
+	if o.exitCode && plan.Changed {
 		return exitError{statusChanges}
 	}
 	return nil
 }
 
-func (f *filePlan) write(plan view.FilePlan) error {
-	if f.output == markdown {
-		_, err := io.WriteString(f.env.Out, plan.Markdown())
-		return err
-	}
-	if done, err := f.output.writeStructured(f.env, plan); done || err != nil {
-		return err
-	}
-	return plan.WriteText(f.env.text(), f.output.isWide())
-}
-
-// make reads the cluster once, runs a dry run for each profile, and computes their combined effect with the manager's code.
-func (f *filePlan) make(ctx context.Context, c client.Client, written []writtenProfile) (view.FilePlan, error) {
-	settings, err := readManagerSettings(ctx, c, f.overrides)
+// planFiles reads the cluster once, runs a dry run for each profile, and computes their combined effect with the manager's code.
+func (o *planOptions) planFiles(ctx context.Context, env *environment, c client.Client, written []writtenProfile) (view.FilePlan, error) {
+	settings, err := readManagerSettings(ctx, c, o.overrides)
 	if err != nil {
 		return view.FilePlan{}, err
 	}
@@ -91,7 +77,7 @@ func (f *filePlan) make(ctx context.Context, c client.Client, written []writtenP
 	if err != nil {
 		return view.FilePlan{}, err
 	}
-	cluster.MaxUnavailable, cluster.Now = settings.maxUnavailable, f.env.now()
+	cluster.MaxUnavailable, cluster.Now = settings.maxUnavailable, env.now()
 	if cluster.ManagerNode, err = managerNode(ctx, c); err != nil {
 		return view.FilePlan{}, err
 	}
@@ -115,15 +101,14 @@ func (f *filePlan) make(ctx context.Context, c client.Client, written []writtenP
 func dryRunProfiles(ctx context.Context, c client.Client, written []writtenProfile, live []v1alpha1.StorageClientProfile) ([]view.DryRunProfile, error) {
 	var out []view.DryRunProfile
 	for _, w := range written {
-		profile := view.DryRunProfile{Name: w.Name, File: w.File}
+		var before *v1alpha1.StorageClientProfile
 		if i := slices.IndexFunc(live, func(p v1alpha1.StorageClientProfile) bool { return p.Name == w.Name }); i >= 0 {
-			profile.Before = &live[i]
+			before = &live[i]
 		}
-		run, err := dryRunProfile(ctx, c, w, profile.Before)
+		profile, err := dryRunProfile(ctx, c, w, before)
 		if err != nil {
 			return nil, err
 		}
-		profile.After, profile.Rejection, profile.Unchecked = run.After, run.Rejection, run.Unchecked
 		out = append(out, profile)
 	}
 	return out, nil

@@ -66,13 +66,9 @@ func namePods(ctx context.Context, c client.Client, mounts []view.StaleMount) er
 	for i := range mounts {
 		onNode, known := names[mounts[i].Node]
 		if !known {
-			var pods corev1.PodList
-			if err := c.List(ctx, &pods, client.MatchingFields{"spec.nodeName": mounts[i].Node}); err != nil {
-				return fmt.Errorf("list Pods on Node %s: %w", mounts[i].Node, err)
-			}
-			onNode = map[string]string{}
-			for _, pod := range pods.Items {
-				onNode[string(pod.UID)] = pod.Namespace + "/" + pod.Name
+			var err error
+			if onNode, err = podNames(ctx, c, mounts[i].Node); err != nil {
+				return err
 			}
 			names[mounts[i].Node] = onNode
 		}

@@ -175,6 +175,20 @@ func (o output) writeStructured(env *environment, value named) (bool, error) {
 	return true, err
 }
 
+// printable is a value that text output shows in tables.
+type printable interface {
+	named
+	WriteText(w io.Writer, wide bool) error
+}
+
+// write prints a value in the format of -o.
+func (o output) write(env *environment, value printable) error {
+	if done, err := o.writeStructured(env, value); done || err != nil {
+		return err
+	}
+	return value.WriteText(env.text(), o.isWide())
+}
+
 // check rejects an unknown format. Commands with many reads call it first.
 func (o output) check() error {
 	if o == "" || slices.Contains(formats, string(o)) {

@@ -50,8 +50,5 @@ func showServers(ctx context.Context, env *environment, o output) error {
 	if o == htmlFormat {
 		return report.WriteHTML(env.Out)
 	}
-	if done, err := o.writeStructured(env, report); done || err != nil {
-		return err
-	}
-	return report.WriteText(env.text(), o.isWide())
+	return o.write(env, report)
 }

@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -90,7 +91,7 @@ type collector struct {
 	*bundle.Bundle
 	env         *environment
 	client      client.Client
-	clientNodes []v1alpha1.StorageClientNode
+	clientNodes v1alpha1.StorageClientNodeList
 }
 
 func (c *collector) collect(ctx context.Context) error {
@@ -98,19 +99,17 @@ func (c *collector) collect(ctx context.Context) error {
 	if err := c.client.List(ctx, &profiles); err != nil {
 		return fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
-	addAll[*v1alpha1.StorageClientProfile](c, "profiles.yaml", "profile", "profiles", profiles.Items)
-	var clientNodes v1alpha1.StorageClientNodeList
-	if c.list(ctx, "StorageClientNodes", &clientNodes) {
-		c.clientNodes = clientNodes.Items
-		addAll[*v1alpha1.StorageClientNode](c, "storageclientnodes.yaml", "node", "StorageClientNodes", clientNodes.Items)
+	c.addAll("profiles.yaml", "profile", "profiles", &profiles)
+	if c.read("StorageClientNodes", c.client.List(ctx, &c.clientNodes)) {
+		c.addAll("storageclientnodes.yaml", "node", "StorageClientNodes", &c.clientNodes)
 	}
 	var nodes corev1.NodeList
-	if c.list(ctx, "Nodes", &nodes) {
-		addAll[*corev1.Node](c, "nodes.yaml", "node", "Nodes", nodes.Items)
+	if c.read("Nodes", c.client.List(ctx, &nodes)) {
+		c.addAll("nodes.yaml", "node", "Nodes", &nodes)
 	}
 	var volumes corev1.PersistentVolumeList
-	if c.list(ctx, "PersistentVolumes", &volumes) {
-		addAll[*corev1.PersistentVolume](c, "persistentvolumes.yaml", "volume", "PersistentVolumes", volumes.Items)
+	if c.read("PersistentVolumes", c.client.List(ctx, &volumes)) {
+		c.addAll("persistentvolumes.yaml", "volume", "PersistentVolumes", &volumes)
 	}
 	c.collectVolumeStates(ctx)
 	c.collectOperator(ctx)
@@ -120,21 +119,19 @@ func (c *collector) collect(ctx context.Context) error {
 }
 
 func (c *collector) collectVolumeStates(ctx context.Context) {
+	const description = "states of volumes"
 	settings, err := readManagerSettings(ctx, c.client, managerFlags{})
-	if err != nil {
-		c.AddMissing("states of volumes", err)
+	if !c.read(description, err) {
 		return
 	}
 	listed, _, err := listVolumes(ctx, c.env, c.client, "", settings.allow)
-	if err != nil {
-		c.AddMissing("states of volumes", err)
-		return
+	if c.read(description, err) {
+		c.AddYAML("volumes-judged.yaml", "", listed)
 	}
-	c.AddYAML("volumes-judged.yaml", "", listed)
 }
 
-func (c *collector) list(ctx context.Context, description string, list client.ObjectList, options ...client.ListOption) bool {
-	err := c.client.List(ctx, list, options...)
+// read reports whether a read succeeded. It adds unreadable content to the omitted items.
+func (c *collector) read(description string, err error) bool {
 	if err != nil {
 		c.AddMissing(description, err)
 	}
@@ -142,16 +139,18 @@ func (c *collector) list(ctx context.Context, description string, list client.Ob
 }
 
 // addAll adds the first maxObjects objects by name, and registers their names as names of a kind.
-func addAll[P interface {
-	*O
-	client.Object
-}, O any](c *collector, file, kind, description string, objects []O) {
+func (c *collector) addAll(file, kind, description string, list client.ObjectList) {
+	objects, err := meta.ExtractList(list)
+	if err != nil {
+		c.AddMissing(description, err)
+		return
+	}
 	if rest := len(objects) - maxObjects; rest > 0 {
 		c.AddNote(description, fmt.Sprintf("%d more than the first %d", rest, maxObjects))
 		objects = objects[:maxObjects]
 	}
-	for i := range objects {
-		c.Redactor.Name(kind, P(&objects[i]).GetName())
+	for _, object := range objects {
+		c.Redactor.Name(kind, object.(client.Object).GetName())
 	}
 	c.AddYAML(file, "", objects)
 }
@@ -160,38 +159,36 @@ func addAll[P interface {
 func (c *collector) collectOperator(ctx context.Context) {
 	var workloads []any
 	var deployment appsv1.Deployment
-	if c.get(ctx, "the manager's Deployment", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, &deployment) {
+	if c.read("the manager's Deployment", c.client.Get(ctx, managerKey(v1alpha1.ManagerDeployment), &deployment)) {
 		workloads = append(workloads, deployment)
 	}
 	var daemonSet appsv1.DaemonSet
-	if c.get(ctx, "the agent's DaemonSet", v1alpha1.AgentNamespace, v1alpha1.AgentDaemonSet, &daemonSet) {
+	agentKey := client.ObjectKey{Namespace: v1alpha1.AgentNamespace, Name: v1alpha1.AgentDaemonSet}
+	if c.read("the agent's DaemonSet", c.client.Get(ctx, agentKey, &daemonSet)) {
 		workloads = append(workloads, daemonSet)
 	}
 	c.AddYAML("operator.yaml", "", map[string]any{"plugin": readVersion(), "workloads": workloads})
 	for name, class := range map[string]string{v1alpha1.BudgetConfigMap: "node=json", v1alpha1.FailuresConfigMap: "profile=json"} {
 		var configMap corev1.ConfigMap
-		if c.get(ctx, "ConfigMap "+name, v1alpha1.ManagerNamespace, name, &configMap) {
+		if c.read("ConfigMap "+name, c.client.Get(ctx, managerKey(name), &configMap)) {
 			c.AddYAML("configmaps/"+name+".yaml", class, configMap.Data)
 		}
 	}
 	var lease coordinationv1.Lease
-	if c.get(ctx, "the manager's Lease", v1alpha1.ManagerNamespace, v1alpha1.ManagerLease, &lease) {
+	if c.read("the manager's Lease", c.client.Get(ctx, managerKey(v1alpha1.ManagerLease), &lease)) {
 		c.AddYAML("lease.yaml", "", lease.Spec)
 	}
 }
 
-func (c *collector) get(ctx context.Context, description, namespace, name string, object client.Object) bool {
-	err := c.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
-	if err != nil {
-		c.AddMissing(description, err)
-	}
-	return err == nil
+// managerKey returns the key of an object in the manager's namespace.
+func managerKey(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: name}
 }
 
 // collectEvents adds the operator's events, newest first.
 func (c *collector) collectEvents(ctx context.Context) {
 	var events corev1.EventList
-	if !c.list(ctx, "events", &events) {
+	if !c.read("events", c.client.List(ctx, &events)) {
 		return
 	}
 	operatorEvents := slices.DeleteFunc(events.Items, func(e corev1.Event) bool { return !bundle.IsOperatorEvent(&e) })
@@ -206,16 +203,16 @@ func (c *collector) collectEvents(ctx context.Context) {
 // collectLogs adds the logs of all managers and of maxAgentLogs agents, failing nodes first.
 func (c *collector) collectLogs(ctx context.Context) {
 	var managers, agents corev1.PodList
-	if c.list(ctx, "the manager's Pods and logs", &managers, client.InNamespace(v1alpha1.ManagerNamespace)) {
-		addAll[*corev1.Pod](c, "pods/manager.yaml", "pod", "the manager's Pods", managers.Items)
+	if c.read("the manager's Pods and logs", c.client.List(ctx, &managers, client.InNamespace(v1alpha1.ManagerNamespace))) {
+		c.addAll("pods/manager.yaml", "pod", "the manager's Pods", &managers)
 		for i := range managers.Items {
 			c.addLogs(ctx, &managers.Items[i])
 		}
 	}
-	if !c.list(ctx, "the agents' Pods and logs", &agents, client.InNamespace(v1alpha1.AgentNamespace)) {
+	if !c.read("the agents' Pods and logs", c.client.List(ctx, &agents, client.InNamespace(v1alpha1.AgentNamespace))) {
 		return
 	}
-	addAll[*corev1.Pod](c, "pods/agents.yaml", "pod", "the agents' Pods", agents.Items)
+	c.addAll("pods/agents.yaml", "pod", "the agents' Pods", &agents)
 	slices.SortStableFunc(agents.Items, func(a, b corev1.Pod) int { return c.logPriority(&b) - c.logPriority(&a) })
 	if rest := len(agents.Items) - maxAgentLogs; rest > 0 {
 		c.AddNote("logs of agents", fmt.Sprintf("%d more than %d", rest, maxAgentLogs))
@@ -226,11 +223,11 @@ func (c *collector) collectLogs(ctx context.Context) {
 }
 
 func (c *collector) logPriority(pod *corev1.Pod) int {
-	i := slices.IndexFunc(c.clientNodes, func(n v1alpha1.StorageClientNode) bool { return n.Name == pod.Spec.NodeName })
-	if i < 0 || c.clientNodes[i].Status.Rollout == nil {
+	i := slices.IndexFunc(c.clientNodes.Items, func(n v1alpha1.StorageClientNode) bool { return n.Name == pod.Spec.NodeName })
+	if i < 0 || c.clientNodes.Items[i].Status.Rollout == nil {
 		return 1
 	}
-	switch c.clientNodes[i].Status.Rollout.Phase {
+	switch c.clientNodes.Items[i].Status.Rollout.Phase {
 	case v1alpha1.RolloutUpToDate:
 		return 0
 	case v1alpha1.RolloutFailed:
@@ -253,11 +250,9 @@ func (c *collector) addLogs(ctx context.Context, pod *corev1.Pod) {
 				name = strings.TrimSuffix(name, ".log") + "-previous.log"
 			}
 			log, err := c.env.readLog(ctx, client.ObjectKeyFromObject(pod), status.Name, previous)
-			if err != nil {
-				c.AddMissing(name, err)
-				continue
+			if c.read(name, err) {
+				c.AddLog(name, log)
 			}
-			c.AddLog(name, log)
 		}
 	}
 }

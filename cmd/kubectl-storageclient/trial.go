@@ -89,8 +89,5 @@ func (o *trialOptions) run(ctx context.Context, env *environment, name string) e
 	if o.output == htmlFormat {
 		return trialView.WriteHTML(env.Out)
 	}
-	if done, err := o.output.writeStructured(env, trialView); done || err != nil {
-		return err
-	}
-	return trialView.WriteText(env.text(), o.output.isWide())
+	return o.output.write(env, trialView)
 }

@@ -79,10 +79,7 @@ func showVolumes(ctx context.Context, env *environment, name string, volumeNames
 		return err
 	}
 	report := view.NewVolumeReport(name, heldReason(profile, isHeld), listed)
-	if done, err := o.writeStructured(env, report); done || err != nil {
-		return err
-	}
-	return report.WriteText(env.text(), o.isWide())
+	return o.write(env, report)
 }
 
 // pickVolumes returns the named volumes, or all volumes if there are no names.

@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -67,12 +68,7 @@ func (b *Bundle) AddNote(description, reason string) {
 
 // Files returns the sorted names of the files.
 func (b *Bundle) Files() []string {
-	names := make([]string, 0, len(b.files))
-	for name := range b.files {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(b.files))
 }
 
 // Write writes a gzipped tar archive: a directory with the given name, and a README that lists its content and missing content.

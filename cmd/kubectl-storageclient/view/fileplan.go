@@ -62,7 +62,8 @@ type DryRunProfile struct {
 	// Before is the profile in the cluster. Nil if there is none. After is the profile of the file as the API server would store it.
 	Before *v1alpha1.StorageClientProfile
 	After  v1alpha1.StorageClientProfile
-	// Rejection is the error of the API server. Unchecked is the reason why there was no dry run.
+	// Rejection is the reason for a rejection by the API server, a webhook, or a policy. Empty if the profile is accepted. Unchecked is the
+	// reason why there was no dry run. Empty if there was one.
 	Rejection, Unchecked string
 }
 

@@ -155,9 +155,7 @@ func settingOf(desired v1alpha1.NodeSetting, all []v1alpha1.SettingStatus) NodeS
 	}
 	s := all[i]
 	out.InForce, out.Original, out.State, out.Message, out.Drift = s.Observed, s.Original, s.State, s.Message, s.Drift
-	if s.TakesEffect != "" {
-		out.TakesEffect = s.TakesEffect
-	}
+	out.TakesEffect = cmp.Or(s.TakesEffect, out.TakesEffect)
 	return out
 }
 

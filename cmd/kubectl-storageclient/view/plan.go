@@ -61,11 +61,6 @@ func NewPlan(p *v1alpha1.StorageClientProfile, preview overview.Preview, volumes
 	return plan
 }
 
-// AddAdvice adds the advice and the load on servers.
-func (p *Plan) AddAdvice(in advice.Input) {
-	p.Advice, p.Servers = advice.For(in), advice.Loads(in)
-}
-
 // WriteText prints the plan for users. If wide is set, it lists all volumes.
 func (p Plan) WriteText(w io.Writer, wide bool) error {
 	out := &printer{w: w}

@@ -27,9 +27,6 @@ func diffCommand(env *environment) *cobra.Command {
 }
 
 func showDiff(ctx context.Context, env *environment, name string, overrides managerFlags, o output) error {
-	if err := o.check(); err != nil {
-		return err
-	}
 	c, err := env.connect()
 	if err != nil {
 		return err

@@ -23,9 +23,6 @@ func getCommand(env *environment) *cobra.Command {
 		Use:  "get PROFILE",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.output.check(); err != nil {
-				return err
-			}
 			if o.watch && o.output != "" && o.output != "text" && o.output != "wide" {
 				return fmt.Errorf("--watch supports only text: remove --watch or --output %s", o.output)
 			}

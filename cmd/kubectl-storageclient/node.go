@@ -30,9 +30,6 @@ func nodeCommand(env *environment) *cobra.Command {
 }
 
 func showNode(ctx context.Context, env *environment, name string, o output) error {
-	if err := o.check(); err != nil {
-		return err
-	}
 	c, err := env.connect()
 	if err != nil {
 		return err

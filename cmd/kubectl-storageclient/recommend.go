@@ -44,9 +44,6 @@ func recommendCommand(env *environment) *cobra.Command {
 }
 
 func (o *recommendOptions) check() error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	if o.window < v1alpha1.MinWindowSeconds*time.Second || o.window > v1alpha1.MaxWindowSeconds*time.Second || o.window%time.Second != 0 {
 		return fmt.Errorf("--window %s: must be whole seconds from 10s to 1h", o.window)
 	}

@@ -131,8 +131,16 @@ type output string
 // formats are the values of -o that all commands support.
 var formats = []string{"text", "wide", "json", "yaml", "name"}
 
-func (o *output) addFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "Output format: "+listFormats())
+// addFlag adds the flag -o, with additional formats of the command. The command does not run with an unknown format.
+func (o *output) addFlag(cmd *cobra.Command, additional ...string) {
+	usage := "Output format: " + strings.Join(append(additional, listFormats()), ", ")
+	cmd.Flags().StringVarP((*string)(o), "output", "o", "", usage)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if slices.Contains(additional, string(*o)) {
+			return nil
+		}
+		return o.check()
+	}
 }
 
 func listFormats() string {
@@ -189,7 +197,7 @@ func (o output) write(env *environment, value printable) error {
 	return value.WriteText(env.text(), o.isWide())
 }
 
-// check rejects an unknown format. Commands with many reads call it first.
+// check rejects an unknown format.
 func (o output) check() error {
 	if o == "" || slices.Contains(formats, string(o)) {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/tuning/servermap"
 )
 
-// htmlFormat is an additional format that only "servers" supports.
+// htmlFormat is an additional format of "servers" and "trial".
 const htmlFormat = "html"
 
 func serversCommand(env *environment) *cobra.Command {
@@ -23,17 +23,11 @@ func serversCommand(env *environment) *cobra.Command {
 			return withHint(showServers(cmd.Context(), env, o))
 		},
 	}
-	cmd.Flags().StringVarP((*string)(&o), "output", "o", "", "Output format: "+htmlFormat+", "+listFormats())
-	cmd.SetFlagErrorFunc(explainFlag)
+	o.addFlag(cmd, htmlFormat)
 	return cmd
 }
 
 func showServers(ctx context.Context, env *environment, o output) error {
-	if o != htmlFormat {
-		if err := o.check(); err != nil {
-			return err
-		}
-	}
 	c, err := env.connect()
 	if err != nil {
 		return err

@@ -46,9 +46,6 @@ func statusCommand(env *environment) *cobra.Command {
 }
 
 func (o *statusOptions) run(ctx context.Context, env *environment, args []string) error {
-	if err := o.output.check(); err != nil {
-		return err
-	}
 	c, err := env.connect()
 	if err != nil {
 		return err

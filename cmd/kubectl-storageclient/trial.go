@@ -33,16 +33,11 @@ func trialCommand(env *environment) *cobra.Command {
 		Use:  "trial CLAIM",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.output != htmlFormat {
-				if err := o.output.check(); err != nil {
-					return err
-				}
-			}
 			return o.run(cmd.Context(), env, args[0])
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP((*string)(&o.output), "output", "o", "", "Output format: "+htmlFormat+", "+listFormats())
+	o.output.addFlag(cmd, htmlFormat)
 	flags.StringVar(&o.profile, "profile", "", "Profile whose rules define the candidate")
 	flags.StringSliceVar(&o.options, "options", nil, "Mount options of the candidate, separated by commas, instead of a profile")
 	flags.StringVar(&o.workload, "workload", string(v1alpha1.WorkloadListDirectory),

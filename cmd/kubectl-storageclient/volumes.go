@@ -50,9 +50,6 @@ func volumesCommand(env *environment) *cobra.Command {
 }
 
 func showVolumes(ctx context.Context, env *environment, name string, volumeNames []string, overrides managerFlags, o output) error {
-	if err := o.check(); err != nil {
-		return err
-	}
 	c, err := env.connect()
 	if err != nil {
 		return err

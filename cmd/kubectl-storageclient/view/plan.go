@@ -194,8 +194,8 @@ func (p Plan) writeServers(out *printer) {
 		return
 	}
 	out.line(fmt.Sprintf("\nMaximum load on a server, with %s mounting from it:", count(int32(p.Servers[0].Nodes), "node")))
-	shown := p.Servers[:min(len(p.Servers), maxServers)]
-	writeTable(out, []string{"SERVER", "CONNECTIONS", "REQUESTS-IN-FLIGHT"}, shown, func(s advice.Load) []string {
+	servers := p.Servers[:min(len(p.Servers), maxServers)]
+	writeTable(out, []string{"SERVER", "CONNECTIONS", "REQUESTS-IN-FLIGHT"}, servers, func(s advice.Load) []string {
 		return []string{s.Server, strconv.FormatInt(s.Connections, 10), strconv.FormatInt(s.Requests, 10)}
 	})
 	if rest := len(p.Servers) - maxServers; rest > 0 {

@@ -90,6 +90,7 @@ func TestEveryCommandExplainsWrongInput(t *testing.T) {
 		"no CustomResourceDefinition":           {args: "pause eda", funcs: failing(&meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: profileKind.Kind}}), want: []string{notInstalled}},
 		"credentials that ran out":              {args: "retry eda", funcs: failing(apierrors.NewUnauthorized("expired")), want: []string{login}},
 		"no permission to list":                 {args: "status", funcs: failing(apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("storageclientprofiles").GroupResource(), "", nil)), want: []string{askRight}},
+		"no permission to list for servers":     {args: "servers", funcs: failing(apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("storageclientprofiles").GroupResource(), "", nil)), want: []string{askRight}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := execute(t, test.funcs, objects, strings.Fields(test.args)...)

@@ -20,7 +20,7 @@ func serversCommand(env *environment) *cobra.Command {
 		Use:  "servers",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withHint(showServers(cmd.Context(), env, o))
+			return showServers(cmd.Context(), env, o)
 		},
 	}
 	o.addFlag(cmd, htmlFormat)

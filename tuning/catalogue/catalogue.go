@@ -6,11 +6,13 @@
 package catalogue
 
 import (
+	_ "embed"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -167,169 +169,13 @@ func Effect(key string) v1alpha1.SettingEffect {
 	return v1alpha1.EffectLive
 }
 
-const (
-	sourceIPSysctl  = "kernel Documentation/networking/ip-sysctl.rst; tcp(7)"
-	sourceNet       = "kernel Documentation/admin-guide/sysctl/net.rst; socket(7)"
-	sourceVM        = "kernel Documentation/admin-guide/sysctl/vm.rst"
-	sourceSunrpc    = "measured on 6.1 and 6.18: 1 and 65537 are rejected; kernel net/sunrpc/xprtsock.c"
-	sourceSession   = "kernel fs/nfs/super.c and nfs4session.h; Azure NetApp Files, concurrency best practices"
-	sourceHashTable = "kernel Documentation/admin-guide/kernel-parameters.txt; measured on 6.1 and 6.18; Azure Files, large directories"
-
-	noteBuffers = "Little effect on NFS over TCP: its buffers are sized by tcp_rmem and tcp_wmem."
-	noteSlots   = "Limits each connection, for NFSv3 and 4.0 only; NFSv4.1 and 4.2 use nfs.max_session_slots. A connection keeps the " +
-		"limit that it was opened with."
-	noteSessions    = "NFSv4.1 and 4.2 only. One table per session, shared by all connections and mounts of a server; the server may grant less."
-	hazardTCPMemory = "The first number is granted to every socket even when memory is short: if it is large, many sockets use up the node's memory."
-	lowTCPBuffers   = "Buffers below 64 KiB keep a connection far below the network's speed; the kernel's default buffers are larger."
-	hazardNoEffect  = "The kernel accepts the value but does not use it."
-)
-
-const (
-	noteReadAheadNFS   = "nfs is NFSv3, nfs4 is all later versions. The default is 128 KiB regardless of rsize; before kernel 5.4 it was 15 times rsize."
-	noteReadAheadSMB   = "The default depends on rsize and the option rasize."
-	noteReadAheadBlock = "Applies to the whole disk, so also to other file systems on it."
-)
+//go:embed parameters.yaml
+var document []byte
 
 // parameters is sorted by key; a test checks the order.
-var parameters = []Parameter{
-	hashTable("dhash_entries", "the directory entry cache", 32768, "8 KiB"),
-	hashTable("ihash_entries", "the inode cache", 16384, "16 KiB"),
-
-	sessionSlots("max_session_cb_slots", "16", "Limits callbacks in flight from the server; the connection's own limit may be lower."),
-	sessionSlots("max_session_slots", "64", "Limits requests in flight."),
-	{Key: NFS4UniqueIDKey, Kind: Identity, TakesEffect: v1alpha1.EffectReboot, Module: "nfs",
-		Note: "Declared as nfs4UniqueID. Takes effect when the module is loaded: before the first NFS mount, or at the next boot of a node that " +
-			"has NFS mounts. A value that is written to /sys/fs/nfs/net/nfs_client/identifier takes precedence.",
-		Source: "kernel Documentation/filesystems/nfs/client-identifier.rst; fs/nfs/nfs4proc.c, nfs4_get_uniquifier"},
-
-	{Key: ModuleKey("nfsv4", "directory_delegations"), Kind: Flag, Max: 1, Default: "1", TakesEffect: v1alpha1.EffectLive, Module: "nfsv4", Since: "6.19",
-		Note:   "0 avoids errors with NFS servers on Ganesha before 9.11. Directories that already have a delegation keep it.",
-		Source: "kernel fs/nfs/nfs4proc.c; nfs-ganesha#1385"},
-
-	slotTable("tcp_max_slot_table_entries", "65536", 16, "The number of slots that a TCP connection can grow to; tcp_slot_table_entries wins "+
-		"if it is larger."),
-	slotTable("tcp_slot_table_entries", "2", 2, "The number of slots that a TCP connection starts with."),
-	slotTable("udp_slot_table_entries", "16", 16, "The number of slots of a UDP transport."),
-
-	readAhead("cifs", "", noteReadAheadSMB),
-	readAhead("ext4", "", noteReadAheadBlock),
-	readAhead("nfs", "128", noteReadAheadNFS),
-	readAhead("nfs4", "128", noteReadAheadNFS),
-	readAhead("smb3", "", noteReadAheadSMB),
-	readAhead("xfs", "", noteReadAheadBlock),
-
-	sysctl(Parameter{Key: "net.core.netdev_max_backlog", Grows: true, Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "packets", Default: "1000",
-		Least: []int64{64}, LeastReason: "the kernel processes 64 packets at a time (net.core.dev_weight), and a shorter queue drops most packets of pods",
-		Low: []int64{1000}, LowHazard: "A queue shorter than the kernel's default of 1000 drops packets in bursts.",
-		Hazard: "A long queue uses memory and adds latency on a busy node.", HazardAbove: 1000, Source: sourceNet + "; net/core/dev.c, " +
-			"enqueue_to_backlog"}),
-	sysctl(Parameter{Key: "net.core.optmem_max", Grows: true, Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "bytes",
-		Note: "Limits ancillary data of sockets; NFS and SMB do not use it.", Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.rmem_default", Grows: true, Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Default: "212992",
-		Note: noteBuffers, Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.rmem_max", Grows: true, Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers,
-		Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.somaxconn", Grows: true, Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "connections", Default: "4096",
-		Note: "Limits the queue of listening sockets: no effect on storage clients.", Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.wmem_default", Grows: true, Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Default: "212992",
-		Note: noteBuffers, Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.wmem_max", Grows: true, Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers,
-		Source: sourceNet}),
-	sysctl(Parameter{Key: "net.ipv4.ip_local_port_range", Kind: IntegerList, Fields: 2, Ascending: true, Min: 1024, Max: 65535, Unit: "port",
-		Default:   "32768 60999",
-		LeastSpan: 256, LeastReason: "the host, its daemons and all pods with host networking share these ports, and new connections fail once " +
-			"they are used up",
-		Hazard: "A wider range than 32768 60999 includes ports that NodePort services (30000 to 32767), the kubelet and host daemons listen on, " +
-			"unless net.ipv4.ip_local_reserved_ports covers them. NFS from privileged ports does not use this range.",
-		Note: "The kernel prefers one even and one odd port.", Source: sourceIPSysctl + "; kubernetes/kubernetes#111682"}),
-	sysctl(Parameter{Key: "net.ipv4.ip_local_reserved_ports", Kind: Ports, Min: 1, Max: 65535,
-		Note: "Connections do not use these ports unless they ask for them. List the ports of NodePort services and daemons.", Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.route.flush", Kind: Integer, Min: 1, Max: 1, TakesEffect: v1alpha1.EffectAction,
-		Hazard: "An action, not a state: it is executed once and cannot be read back.", Source: sourceIPSysctl + "; mode 0200"}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_dsack", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, needless retransmissions are not detected " +
-		"and not undone.", Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_fack", Kind: Flag, Max: 1, Default: "0", Hazard: hazardNoEffect, Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_low_latency", Kind: Flag, Max: 1, Default: "0", Hazard: hazardNoEffect, Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_mem", Grows: true, Kind: IntegerList, Fields: 3, Ascending: true, Min: 0, Max: 1 << 40, Unit: "pages",
-		Least: []int64{3072, 4096, 6144}, LeastReason: "these are the kernel's defaults with 256 MiB of memory, and all connections of the node share them",
-		Hazard: "Counts pages, not bytes, and replaces the values that the kernel derived from the node's memory: 4096 89600 4194304 means " +
-			"memory pressure from 350 MiB on, for all sockets together.",
-		Source: sourceIPSysctl + "; net/ipv4/tcp.c, tcp_init_mem"}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_no_metrics_save", Kind: Flag, Max: 1, Default: "0", Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_rmem", Grows: true, Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32,
-		Unit: "bytes", Default: "4096 131072 6291456",
-		Least: []int64{1, 2304, 2304}, LeastReason: "new connections carry no data with less, while open connections continue",
-		Low: []int64{0, 16384, 65536}, LowHazard: lowTCPBuffers,
-		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. Affects only sockets opened afterwards. " +
-			"The maximum of kernel 6.18 is 33554432: declare what you need in sysctlsAtLeast.",
-		Source: sourceIPSysctl + "; include/net/sock.h, SOCK_MIN_RCVBUF; measured on 6.18: 1000 carries 7 KiB of 1 MiB, 2304 all of it"}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_sack", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, every lost packet costs far more " +
-		"retransmissions.", Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_slow_start_after_idle", Kind: Flag, Max: 1, Default: "1", Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_timestamps", Kind: Integer, Min: 0, Max: 2, Default: "1",
-		Hazard: "If off, wrapped sequence numbers are not detected (at 10 Gb/s they wrap within seconds), and buffers are sized less accurately.",
-		Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_window_scaling", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, no connection has more than 64 " +
-		"KiB in flight.", Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_wmem", Grows: true, Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32,
-		Unit: "bytes", Default: "4096 16384 4194304",
-		Least: []int64{1, 4608, 4608}, LeastReason: "no socket can request less (SO_SNDBUF), and every packet waits for the previous packet",
-		Low: []int64{0, 16384, 65536}, LowHazard: lowTCPBuffers,
-		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. Affects only sockets opened afterwards.",
-		Source: sourceIPSysctl + "; include/net/sock.h, SOCK_MIN_SNDBUF"}),
-	sysctl(Parameter{Key: "vm.dirty_background_bytes", Kind: Integer, Min: 1, Max: 1 << 40, Unit: "bytes",
-		Note: "Setting it clears vm.dirty_background_ratio. Must be lower than vm.dirty_bytes.", Source: sourceVM}),
-	sysctl(Parameter{Key: "vm.dirty_background_ratio", Kind: Integer, Min: 0, Max: 100, Unit: "percent of available memory", Default: "10",
-		Note: "Setting it clears vm.dirty_background_bytes. The tuned profile latency-performance sets one or the other too.", Source: sourceVM}),
-	sysctl(Parameter{Key: "vm.dirty_bytes", Kind: Integer, Min: 8192, Max: 1 << 40, Unit: "bytes",
-		Least: []int64{16 << 20}, LeastReason: "all writers of the node share these bytes, and each write waits for the disk or server once they are used",
-		Note: "Setting it clears vm.dirty_ratio. Limits unwritten data in bytes where a percentage is too much on large nodes.", Source: sourceVM}),
-	sysctl(Parameter{Key: "vm.dirty_expire_centisecs", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "hundredths of a second", Default: "3000",
-		Source: sourceVM}),
-	sysctl(Parameter{Key: "vm.dirty_ratio", Kind: Integer, Min: 0, Max: 100, Unit: "percent of available memory", Default: "20",
-		Least: []int64{1}, LeastReason: "with 0 every write waits for the disk: 80 MB took 36 s instead of 4",
-		Note: "Setting it clears vm.dirty_bytes. The tuned profile latency-performance sets one or the other too.", Source: sourceVM}),
-	sysctl(Parameter{Key: "vm.dirty_writeback_centisecs", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "hundredths of a second", Default: "500",
-		Note: "0 turns periodic write-back off.", Source: sourceVM}),
-
-	{Key: TunedKey, Kind: ProfileName, TakesEffect: v1alpha1.EffectLive,
-		Note: "Sysctls declared in a StorageClientProfile override the sysctls of the tuned profile.", Source: sourceTuned},
-}
-
-func sysctl(p Parameter) Parameter {
-	p.Key = KeyOf(Sysctls, p.Key)
-	if p.TakesEffect == "" {
-		p.TakesEffect = v1alpha1.EffectLive
+var parameters = func() (all []Parameter) {
+	if err := yaml.UnmarshalStrict(document, &all); err != nil {
+		panic("catalogue of parameters: " + err.Error())
 	}
-	return p
-}
-
-// slotTable returns a limit of requests in flight. Values below low are rarely intended.
-func slotTable(name, value string, low int64, note string) Parameter {
-	return Parameter{
-		Key: ModuleKey("sunrpc", name), Kind: Integer, Min: 2, Max: 65536, Low: []int64{low},
-		LowHazard: "Few requests in flight: many threads of one mount wait for each other.", Unit: "requests in flight per connection", Default: value,
-		TakesEffect: v1alpha1.EffectNewTransport, Module: "sunrpc", Note: note + " " + noteSlots, Source: sourceSunrpc,
-	}
-}
-
-func sessionSlots(name, value, note string) Parameter {
-	return Parameter{
-		Key: ModuleKey("nfs", name), Kind: Integer, Min: 1, Max: 1024, Grows: true, Low: []int64{16},
-		LowHazard: "Few requests in flight: all mounts of a server share them.", Unit: "requests in flight per session", Default: value,
-		TakesEffect: v1alpha1.EffectNewTransport, Module: "nfs", Note: note + " " + noteSessions, Source: sourceSession,
-	}
-}
-
-// hashTable returns a parameter with a minimum for a hash table. If the kernel ignores the suffix of a number, the table can have
-// as few as sixteen buckets.
-func hashTable(name, cache string, minimum int64, memory string) Parameter {
-	return Parameter{
-		Key: KeyOf(KernelArguments, name), Kind: Integer, Min: 1024, Max: maxBuckets, Unit: "buckets of 8 bytes",
-		Least: []int64{minimum}, LeastReason: "this is the kernel's default with 256 MiB of memory, and fewer make every lookup slower",
-		TakesEffect: v1alpha1.EffectReboot,
-		Note: "Sizes the hash table of " + cache + ". Rounded up to a power of two, then limited to 1/16 of memory. By default one bucket per " +
-			memory + " of memory up to 64 GiB, and fewer beyond: from 1 TiB on, 16777216 has no benefit.",
-		Source: sourceHashTable,
-	}
-}
+	return all
+}()

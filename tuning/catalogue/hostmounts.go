@@ -12,10 +12,8 @@ import (
 )
 
 const (
-	sourceReadAhead = "kernel Documentation/ABI/testing/sysfs-class-bdi; measured on 5.10, 6.1 and 6.18; Azure Files and Azure NetApp Files, read-ahead"
-	sourceTuned     = "tuned-adm(8), tuned.conf(5), tuned-main.conf(5); tuned 2.20 and 2.27"
-	sourceNFSMount  = "nfsmount.conf(5); mount.nfs of nfs-utils 2.6.2 run with such files"
-	sourceMount     = "mount(8), systemd.mount(5), xfs(5); measured on 5.10, 6.1 and 6.18"
+	sourceNFSMount = "nfsmount.conf(5); mount.nfs of nfs-utils 2.6.2 run with such files"
+	sourceMount    = "mount(8), systemd.mount(5), xfs(5); measured on 5.10, 6.1 and 6.18"
 
 	fsTypeXFS = "xfs"
 )
@@ -32,13 +30,6 @@ var (
 var anyFilesystem = []string{
 	"noatime", "relatime", "strictatime", "diratime", "nodiratime", "lazytime", "rw", "sync", "async",
 	"nosuid", "nodev", "noexec", "_netdev", "nofail",
-}
-
-func readAhead(fsType, value, note string) Parameter {
-	return Parameter{
-		Key: ReadAheadKey(fsType), Kind: Integer, Min: 4, Max: 1 << 20, Unit: "KiB", Default: value,
-		TakesEffect: v1alpha1.EffectLive, Note: note + " Affects only files opened afterwards; rounded down to whole pages.", Source: sourceReadAhead,
-	}
 }
 
 func lookupHostMounts(key string) (Parameter, bool) {

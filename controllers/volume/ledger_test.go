@@ -28,7 +28,7 @@ func entryOf(t *testing.T, c client.Client, uid types.UID) *ledger.Entry {
 	if err := c.List(context.Background(), &pages, client.InNamespace(v1alpha1.ManagerNamespace)); err != nil {
 		t.Fatal(err)
 	}
-	return ledger.Read(pages.Items).EntryOf(uid)
+	return new(ledger.Reader).Read(pages.Items).EntryOf(uid)
 }
 
 var (

@@ -3,7 +3,11 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/tuning/drivers"
 )
@@ -20,8 +24,24 @@ const aboutDrivers = "# Drivers\n\nWritten by `make generate` from the source; d
 	"Options that belong to one client (`tls` and `iam` of EFS, `nconnect` above 16 of VAST) are accepted only in a rule whose\n" +
 	"`selector.drivers` names only that client's driver. Volumes keep such options that they already have.\n"
 
+// reading contains the sources of the facts about one driver.
+type reading struct {
+	Repo, Release                                               string
+	Staging, Handle, Source, Order, Appends, Replaces, ReadOnly string
+	// Ran reports whether test/e2e mounts volumes of the driver.
+	Ran bool
+}
+
 // writeDrivers writes docs/drivers.md: the known facts about drivers and their use of mount options.
 func writeDrivers() error {
+	data, err := os.ReadFile("tuning/drivers/readings.yaml")
+	if err != nil {
+		return err
+	}
+	var readings map[string]reading
+	if err := yaml.UnmarshalStrict(data, &readings); err != nil {
+		return err
+	}
 	var b bytes.Buffer
 	b.WriteString(aboutDrivers)
 	table(&b, "Kinds of volumes", "The first matching row of a driver applies. \"When\" is the mount for which the driver reads the options: a change takes effect at the next such mount.",
@@ -31,13 +51,25 @@ func writeDrivers() error {
 		if d.Clone {
 			clone = "yes"
 		}
-		row(&b, code(d.Driver), d.Volumes, d.Selector, d.Server, d.Options, d.Read, d.Empty, d.Client, clone, d.Known)
+		known := "unverified"
+		switch read, found := readings[d.Driver]; {
+		case found && read.Ran:
+			known = "proven"
+		case found:
+			known = "read"
+		case !d.Unsupported:
+			d.Options, d.Empty = "", ""
+		}
+		row(&b, code(d.Driver), d.Volumes, d.Selector, d.Server, d.Options, d.Read, d.Empty, d.Client, clone, known)
 	}
 	b.WriteString("\n## Sources\n")
-	for _, r := range drivers.Readings() {
-		fmt.Fprintf(&b, "\n### `%s`\n\n%s, github.com/%s\n\n", r.Driver, r.Release, r.Repository)
-		for _, fact := range r.Facts {
-			fmt.Fprintf(&b, "- %s\n", fact)
+	for _, driver := range slices.Sorted(maps.Keys(readings)) {
+		r := readings[driver]
+		fmt.Fprintf(&b, "\n### `%s`\n\n%s, github.com/%s\n\n", driver, r.Release, r.Repo)
+		for _, fact := range []string{r.Staging, r.Handle, r.Source, r.Order, r.Appends, r.Replaces, r.ReadOnly} {
+			if fact != "not known" {
+				fmt.Fprintf(&b, "- %s\n", fact)
+			}
 		}
 	}
 	return os.WriteFile(driverTable, b.Bytes(), 0o644)

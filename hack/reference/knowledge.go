@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/storageclient/operator/tuning/advice"
@@ -34,7 +35,7 @@ func writeKnowledge() error {
 		row(&b, code(p.Key), p.Values(), p.Default, string(p.TakesEffect), strings.TrimSpace(p.Hazard+" "+p.Note), p.Source)
 	}
 	for _, protocol := range []mountoptions.Protocol{mountoptions.NFS, mountoptions.EFS, mountoptions.VAST, mountoptions.SMB, mountoptions.XFS} {
-		known := protocol.AdditionalKnown()
+		known := additionalKnown(protocol)
 		table(&b, fmt.Sprintf("Mount options of %s", protocol), known[0].Source, "option", "values", "default", "takes effect", "since kernel", "good to know")
 		for _, k := range known {
 			note := strings.TrimSpace(k.Hazard + " " + k.Note)
@@ -45,6 +46,19 @@ func writeKnowledge() error {
 		}
 	}
 	return os.WriteFile(knowledge, b.Bytes(), 0o644)
+}
+
+// additionalKnown returns the options of a client without the options that the kernel's client accepts or rejects in the same way.
+func additionalKnown(p mountoptions.Protocol) []mountoptions.Known {
+	if p.Kernel() == p {
+		return p.Known()
+	}
+	kernels := p.Kernel().Known()
+	return slices.DeleteFunc(p.Known(), func(k mountoptions.Known) bool {
+		return slices.ContainsFunc(kernels, func(other mountoptions.Known) bool {
+			return other.Name == k.Name && other.Values == k.Values && other.Rejected == k.Rejected
+		})
+	})
 }
 
 func table(b *bytes.Buffer, title, intro string, columns ...string) {

@@ -111,7 +111,7 @@ func readLedger() *ledger.Ledger {
 	GinkgoHelper()
 	var pages corev1.ConfigMapList
 	Expect(k8s.List(ctx, &pages, client.InNamespace(v1alpha1.ManagerNamespace))).To(Succeed())
-	return ledger.Read(pages.Items)
+	return new(ledger.Reader).Read(pages.Items)
 }
 
 var _ = Describe("The ledger of volumes", func() {

@@ -12,7 +12,7 @@ const (
 var tridentBackend = backend{text: "the backend's nfsMountOptions; nouuid for XFS",
 	needs: map[mountoptions.Protocol]string{mountoptions.NFS: "nfsvers", mountoptions.XFS: "nouuid"}}
 
-// table contains the kubelet's plugins as of Kubernetes 1.36 and CSI drivers as of August 2026, based on the sources in readings. The
+// table contains the kubelet's plugins as of Kubernetes 1.36 and CSI drivers as of August 2026, based on the sources in readings.yaml. The
 // first row of a driver that matches a volume wins.
 var table = []row{
 	{driver: "kubernetes.io/nfs", protocol: nfs, server: specServer, path: specPath, reads: atPublish, changes: sorted, freeHandle: true},

@@ -3,7 +3,6 @@ package mountoptions
 import (
 	"cmp"
 	"maps"
-	"slices"
 )
 
 // NFS clients that accept options other than the options of the kernel's client.
@@ -39,19 +38,6 @@ func (p Protocol) Kernel() Protocol {
 		return NFS
 	}
 	return p
-}
-
-// AdditionalKnown returns the Known options without the options that the kernel's client accepts or rejects in the same way.
-func (p Protocol) AdditionalKnown() []Known {
-	if p.Kernel() == p {
-		return p.Known()
-	}
-	kernels := p.Kernel().Known()
-	return slices.DeleteFunc(p.Known(), func(k Known) bool {
-		return slices.ContainsFunc(kernels, func(other Known) bool {
-			return other.Name == k.Name && other.Values == k.Values && other.Rejected == k.Rejected
-		})
-	})
 }
 
 // driverOf maps a client to the CSI driver whose volumes it mounts.

@@ -72,9 +72,6 @@ func (p Protocol) Compare(wanted, observed []string) []Difference {
 	return differences
 }
 
-// Compare calls Protocol.Compare for NFS.
-func Compare(wanted, observed []string) []Difference { return NFS.Compare(wanted, observed) }
-
 // keysOf returns the keys that an option affects, given the resolved state of all options. With noac, the timers have no effect.
 func (t *table) keysOf(o Option, state map[string]string) []string {
 	if t.groupOf(o) == groupCache {
@@ -110,9 +107,6 @@ func (p Protocol) Unverifiable(wanted []string) []string {
 	}
 	return out
 }
-
-// Unverifiable calls Protocol.Unverifiable for NFS.
-func Unverifiable(wanted []string) []string { return NFS.Unverifiable(wanted) }
 
 func (t *table) compareKey(key, wanted string, actual map[string]string) (Difference, bool) {
 	observed, isShown := actual[key]

@@ -75,7 +75,7 @@ func TestCompare(t *testing.T) {
 		"synchronous writes":                      {desired: "sync", observed: plainMount, want: []Difference{{Option: "sync", Desired: "sync"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Compare(strings.Fields(test.desired), strings.Split(test.observed, ","))
+			got := NFS.Compare(strings.Fields(test.desired), strings.Split(test.observed, ","))
 			if diff := cmp.Diff(test.want, got, cmpopts.IgnoreFields(Difference{}, "Message"), cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
@@ -99,7 +99,7 @@ func TestUnverifiable(t *testing.T) {
 		"unknown options":               {"strange=1", "strange=1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(strings.Fields(test.want), Unverifiable(strings.Fields(test.desired)), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(strings.Fields(test.want), NFS.Unverifiable(strings.Fields(test.desired)), cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
 		})

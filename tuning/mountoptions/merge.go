@@ -78,11 +78,6 @@ func (t *table) merge(current []string, want []Option, policy v1alpha1.ConflictP
 	return MergeResult{Options: texts(m.list), Skipped: m.skipped, Changed: true}
 }
 
-// Merge calls Protocol.Merge for NFS.
-func Merge(current, wanted []string, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
-	return NFS.Merge(current, wanted, policy, class)
-}
-
 type merger struct {
 	*table
 	list    []Option

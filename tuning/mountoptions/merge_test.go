@@ -97,7 +97,7 @@ func TestMerge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			current := strings.Fields(test.current)
 			before := slices.Clone(current)
-			got := Merge(current, strings.Fields(test.desired), test.policy, strings.Fields(test.class))
+			got := NFS.Merge(current, strings.Fields(test.desired), test.policy, strings.Fields(test.class))
 			if diff := cmp.Diff(strings.Fields(test.want), got.Options, cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
@@ -120,7 +120,7 @@ func TestMerge(t *testing.T) {
 
 func TestMergeKeepsTheSpellingOfUnchangedOptions(t *testing.T) {
 	current := []string{"hard,nocto", "", "nconnect=4"}
-	got := Merge(current, []string{"nocto", "nconnect=4"}, useProfile, nil)
+	got := NFS.Merge(current, []string{"nocto", "nconnect=4"}, useProfile, nil)
 	if diff := cmp.Diff(MergeResult{Options: current}, got); diff != "" {
 		t.Error(diff)
 	}
@@ -141,9 +141,9 @@ func TestMergeProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		current, desired, class := drawOptions(t, "current"), drawOptions(t, "wanted"), drawOptions(t, "class")
 		policy := rapid.SampledFrom([]v1alpha1.ConflictPolicy{keepVolume, overClass, useProfile}).Draw(t, "policy")
-		got := Merge(current, desired, policy, class)
+		got := NFS.Merge(current, desired, policy, class)
 
-		again := Merge(got.Options, desired, policy, class)
+		again := NFS.Merge(got.Options, desired, policy, class)
 		if again.Changed {
 			t.Fatalf("want an idempotent merge, got %v, then %v", got.Options, again.Options)
 		}

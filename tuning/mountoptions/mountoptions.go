@@ -156,9 +156,6 @@ func (p Protocol) Effect(option string) v1alpha1.SettingEffect {
 	return v1alpha1.EffectNextMount
 }
 
-// Effect calls Protocol.Effect for NFS.
-func Effect(option string) v1alpha1.SettingEffect { return NFS.Effect(option) }
-
 // keyOf returns the subject of an option. Options with the same key are synonyms or alternatives; the last one wins.
 // The key of an unknown option is its name.
 func (t *table) keyOf(o Option) string {

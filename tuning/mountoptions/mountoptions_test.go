@@ -48,8 +48,8 @@ func FuzzParse(f *testing.F) {
 			t.Error(diff)
 		}
 		Validate(NFS, []string{entry})
-		Merge([]string{entry}, []string{"actimeo=30", "vers=4.1"}, v1alpha1.ConflictUseProfile, nil)
-		Compare([]string{entry}, []string{entry})
+		NFS.Merge([]string{entry}, []string{"actimeo=30", "vers=4.1"}, v1alpha1.ConflictUseProfile, nil)
+		NFS.Compare([]string{entry}, []string{entry})
 	})
 }
 
@@ -97,7 +97,7 @@ func TestEffect(t *testing.T) {
 		"nconnect=4": v1alpha1.EffectNewTransport, "noresvport": v1alpha1.EffectNewTransport,
 		"actimeo=30": v1alpha1.EffectNextMount, "nocto": v1alpha1.EffectNextMount, "vers=4.1": v1alpha1.EffectNextMount,
 	} {
-		if got := Effect(option); got != want {
+		if got := NFS.Effect(option); got != want {
 			t.Errorf("Effect(%q): got %s, want %s", option, got, want)
 		}
 	}

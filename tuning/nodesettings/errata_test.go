@@ -167,7 +167,7 @@ func nfsOption(name string) mountoptions.Known {
 
 func compared(desired, observed string) []string {
 	var all []string
-	for _, d := range mountoptions.Compare([]string{desired}, strings.Split(observed, ",")) {
+	for _, d := range mountoptions.NFS.Compare([]string{desired}, strings.Split(observed, ",")) {
 		all = append(all, "fact: "+d.Option+" "+d.Observed)
 	}
 	return all

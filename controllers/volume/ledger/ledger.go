@@ -73,11 +73,6 @@ func (r *Reader) Read(objects []corev1.ConfigMap) *Ledger {
 	return index(pages)
 }
 
-// Read is the method of a new Reader.
-func Read(objects []corev1.ConfigMap) *Ledger {
-	return new(Reader).Read(objects)
-}
-
 func index(pages map[int]*page) *Ledger {
 	l := &Ledger{pages: pages, at: map[types.UID][]int{}}
 	for _, number := range slices.Sorted(maps.Keys(pages)) {

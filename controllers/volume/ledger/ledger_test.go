@@ -93,7 +93,7 @@ func TestAWriteIsRecordedBeforeAndAfter(t *testing.T) {
 		"a write after an end":                     {[]Change{Settle("pv", written, nil), End("pv", &written, nil), Begin("pv", nil, false, next, nil)}, &Entry{Volume: "pv", Written: []Lists{next}, Pending: true}},
 		"a write after an end that did not happen": {[]Change{Settle("pv", written, nil), End("pv", &written, nil), Begin("pv", &written, false, next, nil)}, &Entry{Volume: "pv", Written: []Lists{written, next}}},
 	} {
-		l := Read(nil)
+		l := new(Reader).Read(nil)
 		for _, change := range test.changes {
 			l = write(t, l, Changes{uid(1): change})
 		}
@@ -104,7 +104,7 @@ func TestAWriteIsRecordedBeforeAndAfter(t *testing.T) {
 }
 
 func TestPagesGrowWithTheVolumes(t *testing.T) {
-	l, all := Read(nil), Changes{}
+	l, all := new(Reader).Read(nil), Changes{}
 	for i := range 20_000 {
 		all[uid(i)] = Settle(fmt.Sprintf("pv%d", i), Lists{own, []string{"hard", fmt.Sprintf("nconnect=%d", i%16)}}, []string{"p"})
 	}
@@ -146,7 +146,7 @@ func TestPagesGrowWithTheVolumes(t *testing.T) {
 }
 
 func TestEntriesWithoutSpaceAreReported(t *testing.T) {
-	l, all := Read(nil), Changes{}
+	l, all := new(Reader).Read(nil), Changes{}
 	for i := range maxPages*maxVolumes + 5 {
 		all[uid(i)] = Settle("pv", written, nil)
 	}
@@ -160,7 +160,7 @@ func TestEntriesWithoutSpaceAreReported(t *testing.T) {
 		}
 	}
 	long := []string{strings.Repeat("x", maxBytes)}
-	l = write(t, Read(nil), Changes{uid(1): Settle("pv", written, nil)})
+	l = write(t, new(Reader).Read(nil), Changes{uid(1): Settle("pv", written, nil)})
 	l, unsaved = tryWrite(t, l, Changes{uid(1): Settle("pv", Lists{long, long}, nil), uid(2): Settle("pv", Lists{long, long}, nil)})
 	if len(unsaved) != 2 || !l.EntryOf(uid(1)).IsSettled(written, nil) {
 		t.Errorf("got unsaved volumes %v, entry %+v; want both long entries unsaved and the previous entry unchanged", unsaved, l.EntryOf(uid(1)))
@@ -168,12 +168,12 @@ func TestEntriesWithoutSpaceAreReported(t *testing.T) {
 }
 
 func TestADamagedPageIsReported(t *testing.T) {
-	whole := write(t, Read(nil), Changes{uid(1): Settle("pv1", written, nil), uid(2): Settle("pv2", Lists{nil, faster}, nil)}).pages[0].object
+	whole := write(t, new(Reader).Read(nil), Changes{uid(1): Settle("pv1", written, nil), uid(2): Settle("pv2", Lists{nil, faster}, nil)}).pages[0].object
 	edit := func(change func(*corev1.ConfigMap)) *Ledger {
 		edited := whole.DeepCopy()
 		edited.Namespace = "storage-client-system"
 		change(edited)
-		return Read([]corev1.ConfigMap{*edited, {}})
+		return new(Reader).Read([]corev1.ConfigMap{*edited, {}})
 	}
 	key := keyOf(`["hard"]`)
 	for name, change := range map[string]func(*corev1.ConfigMap){
@@ -210,10 +210,10 @@ func TestADamagedPageIsReported(t *testing.T) {
 }
 
 func TestTwoEntriesOfAVolumeBecomeOne(t *testing.T) {
-	first := write(t, Read(nil), Changes{uid(1): Settle("pv", written, []string{"p"})}).pages[0].object
-	second := write(t, Read(nil), Changes{uid(1): Begin("pv", nil, true, next, []string{"q"})}).pages[0].object
+	first := write(t, new(Reader).Read(nil), Changes{uid(1): Settle("pv", written, []string{"p"})}).pages[0].object
+	second := write(t, new(Reader).Read(nil), Changes{uid(1): Begin("pv", nil, true, next, []string{"q"})}).pages[0].object
 	second.Name = "storage-client-volumes-1"
-	l := Read([]corev1.ConfigMap{*first, *second})
+	l := new(Reader).Read([]corev1.ConfigMap{*first, *second})
 	want := &Entry{Volume: "pv", Written: []Lists{written, next}, Profiles: []string{"p", "q"}, AnnotationsRestored: true}
 	if diff := cmp.Diff(want, l.EntryOf(uid(1)), cmpopts.IgnoreUnexported(Entry{})); diff != "" {
 		t.Errorf("entry (-want +got):\n%s", diff)
@@ -231,13 +231,13 @@ func TestOnlyPagesAreRead(t *testing.T) {
 		object.Name = name
 		objects = append(objects, object)
 	}
-	if l := Read(objects); len(l.pages) > 0 {
+	if l := new(Reader).Read(objects); len(l.pages) > 0 {
 		t.Errorf("got pages %v, want none", l.pages)
 	}
 }
 
 func TestAPageIsReadAgainOnlyAfterAChange(t *testing.T) {
-	page := write(t, Read(nil), Changes{uid(1): Settle("pv", written, nil)}).pages[0].object
+	page := write(t, new(Reader).Read(nil), Changes{uid(1): Settle("pv", written, nil)}).pages[0].object
 	var r Reader
 	first := r.Read([]corev1.ConfigMap{*page}).EntryOf(uid(1))
 	if r.Read([]corev1.ConfigMap{*page}).EntryOf(uid(1)) != first {

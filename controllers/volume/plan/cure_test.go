@@ -247,7 +247,7 @@ func TestFailingOptionsAreRemovedFromAllVolumes(t *testing.T) {
 		failed.Volume, failed.Protocol = "a", v1alpha1.ProtocolNFS
 		page := corev1.ConfigMap{Data: map[string]string{"failed." + failed.Set: builders.JSON(map[string]any{"volume": "a", "written": []any{}, "failed": builders.JSON(failed)})}}
 		page.Name = v1alpha1.VolumesConfigMapPrefix + "0"
-		return ledger.Read([]corev1.ConfigMap{page})
+		return new(ledger.Reader).Read([]corev1.ConfigMap{page})
 	}()
 	if len(recorded.Sets()) != 1 {
 		t.Fatalf("got sets %v in the ledger, want one", recorded.Sets())

@@ -20,7 +20,7 @@ import (
 func TestTheLedgerIsUpdatedFromLiveVolumesOnly(t *testing.T) {
 	page := corev1.ConfigMap{Data: map[string]string{"uid-of-gone": "{}"}}
 	page.Name = "storage-client-volumes-0"
-	s := Snapshot{Profiles: judge.Compile(nil, catalogue.AllowList{}, true), Ledger: ledger.Read([]corev1.ConfigMap{page}),
+	s := Snapshot{Profiles: judge.Compile(nil, catalogue.AllowList{}, true), Ledger: new(ledger.Reader).Read([]corev1.ConfigMap{page}),
 		Volumes: []*corev1.PersistentVolume{builders.NFSVolume([]string{"hard", "nocto"}, builders.Carrying([]string{"hard"}, []string{"hard", "nocto"}, "p"))}}
 	next := For(s)
 	if cached := next.WithoutFresh(); !cached.LedgerDue || len(cached.Ledger) > 0 || cached.Next.IsZero() {
@@ -36,7 +36,7 @@ func TestTheLedgerIsUpdatedFromLiveVolumesOnly(t *testing.T) {
 // Evidence of many sets does not fill the ledger. Recorded sets stay, and all failures are recorded.
 func TestTheLedgerLimitsSetsWithEvidence(t *testing.T) {
 	s := snapshotOf(nil)
-	s.Ledger = ledger.Read(nil)
+	s.Ledger = new(ledger.Reader).Read(nil)
 	p := newPlanner(s)
 	for i := range maxSets + 50 {
 		r := &optionset.Record{Identity: optionset.Identity{Set: fmt.Sprintf("s%04d", i)}, Evidence: &optionset.Evidence{Text: "seen"}}
@@ -68,7 +68,7 @@ func TestTheLedgerLimitsSetsWithEvidence(t *testing.T) {
 	for _, w := range writes {
 		pages = append(pages, *w.Page)
 	}
-	p.Ledger, missed = ledger.Read(pages), ledger.Changes{}
+	p.Ledger, missed = new(ledger.Reader).Read(pages), ledger.Changes{}
 	if p.keepSets(missed); len(missed) > 0 {
 		t.Errorf("got %d more recorded sets, want none", len(missed))
 	}

@@ -99,7 +99,7 @@ func (b *bench) ledger() *ledger.Ledger {
 	for _, name := range slices.Sorted(maps.Keys(b.pages)) {
 		pages = append(pages, *b.pages[name])
 	}
-	return ledger.Read(pages)
+	return new(ledger.Reader).Read(pages)
 }
 
 func (b *bench) keep(changes ledger.Changes) {

@@ -1,9 +1,12 @@
 package bootloader
 
 import (
+	_ "embed"
+	"encoding/csv"
 	"fmt"
 	"path"
 	"strings"
+	"sync"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/tuning/text"
@@ -43,37 +46,19 @@ type Detection struct {
 // MayReboot reports whether a node may be rebooted for staged arguments. Otherwise they take effect when it reboots for another reason.
 func (d Detection) MayReboot() bool { return d.Proven }
 
-// distributions maps the ID in os-release to the only supported tool, for distributions that have one.
-var distributions = map[string]string{
-	"flatcar":      `Flatcar: add the argument to linux_append in /oem/grub.cfg with Ignition`,
-	"talos":        `Talos: use machine.install.extraKernelArgs, or an Image Factory schematic if it boots from a UKI`,
-	"bottlerocket": `Bottlerocket: use settings.boot.kernel-parameters and settings.boot.reboot-to-reconcile`,
-	"cos":          `Container-Optimized OS: its command line cannot be configured`,
-	"nixos":        `NixOS: add the argument to boot.kernelParams and run nixos-rebuild boot`,
-	"ubuntu-core":  `Ubuntu Core: use snap set system system.kernel.cmdline-append`,
-}
+//go:embed loaders.csv
+var loadersCSV string
 
-// otherLoaders are boot loaders that a file identifies, with the tools to use.
-var otherLoaders = []struct{ file, message string }{
-	{"/usr/sbin/update-bootloader", suseMessage},
-	{"/sbin/update-bootloader", suseMessage},
-	{"/etc/update-extlinux.conf", "extlinux of Alpine: add the argument to default_kernel_opts in /etc/update-extlinux.conf and run update-extlinux"},
-	{"/boot/firmware/cmdline.txt", "the firmware of a Raspberry Pi: add the argument to the line in /boot/firmware/cmdline.txt"},
-	{"/boot/cmdline.txt", "the firmware of a Raspberry Pi: add the argument to the line in /boot/cmdline.txt"},
-	{"/boot/armbianEnv.txt", "U-Boot of Armbian: add the argument to extraargs in /boot/armbianEnv.txt"},
-	{"/boot/extlinux/extlinux.conf", "extlinux: add the argument to the append lines of /boot/extlinux/extlinux.conf, or to U_BOOT_PARAMETERS in " +
-		"/etc/default/u-boot and run u-boot-update"},
-	{"/boot/syslinux/syslinux.cfg", "syslinux: add the argument to the append lines of /boot/syslinux/syslinux.cfg"},
-	{"/etc/zipl.conf", "zipl: add the argument to the parameters in /etc/zipl.conf and run zipl"},
-	{"/boot/loader/loader.conf", "systemd-boot: use /etc/kernel/cmdline and kernel-install"},
-	{"/efi/loader/loader.conf", "systemd-boot: use /etc/kernel/cmdline and kernel-install"},
-	{"/boot/efi/loader/loader.conf", "systemd-boot: use /etc/kernel/cmdline and kernel-install"},
-	{"/boot/limine.conf", "Limine: add the argument to the cmdline lines of /boot/limine.conf"},
-	{"/boot/refind_linux.conf", "rEFInd: add the argument to the lines of /boot/refind_linux.conf"},
-	{"/boot/grub/menu.lst", "GRUB Legacy: add the argument to the kernel lines of /boot/grub/menu.lst"},
-}
-
-const suseMessage = "SUSE's GRUB: use update-bootloader --add-option, which updates both /etc/default/grub and the menu"
+// alternatives contains pairs of a mark, "ID=name" of os-release or a file, and the tools to use where the mark is found.
+var alternatives = sync.OnceValue(func() [][]string {
+	table := csv.NewReader(strings.NewReader(loadersCSV))
+	table.Comma, table.Comment = ';', '#'
+	all, err := table.ReadAll()
+	if err != nil {
+		panic("boot loaders: " + err.Error())
+	}
+	return all
+})
 
 // Detect determines how the host keeps its kernel command line. It only reads.
 func Detect(fs host.FS) Detection {
@@ -84,9 +69,9 @@ func Detect(fs host.FS) Detection {
 			return found
 		}
 	}
-	for _, other := range otherLoaders {
-		if fs.Exists(other.file) {
-			return unsupportedBy(other.message)
+	for _, other := range alternatives() {
+		if file, message := other[0], other[1]; path.IsAbs(file) && fs.Exists(file) {
+			return unsupportedBy(message)
 		}
 	}
 	if found := menuOnEFI(fs); found != "" {
@@ -133,8 +118,13 @@ func detectOSTree(fs host.FS) (Detection, bool) {
 }
 
 func detectDistribution(fs host.FS) (Detection, bool) {
-	message, known := distributions[osRelease(fs, "ID")]
-	return unsupportedBy(message), known
+	id := osRelease(fs, "ID")
+	for _, other := range alternatives() {
+		if other[0] == "ID="+id {
+			return unsupportedBy(other[1]), true
+		}
+	}
+	return Detection{}, false
 }
 
 func osRelease(fs host.FS, name string) string {

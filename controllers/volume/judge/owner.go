@@ -1,6 +1,8 @@
 package judge
 
 import (
+	"cmp"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -8,51 +10,40 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// tool is another tool that declares volumes. Its instructions are YAML in flow style or the tool's language, so that they can be pasted from
-// an event.
+// tool is another tool that declares volumes.
 type tool struct {
-	name string
-	// declare returns instructions to declare the mount options in the tool, cede to let the operator manage them. One of them is nil.
-	declare func(volume string, list []string) string
-	cede    func(volume string) string
+	ID, Name string
+	// Declare is the instruction to declare the mount options in the tool, Cede to let the operator manage them. One of them is empty.
+	Declare, Cede string
+	// Signs are labels or annotations with which the tool marks its objects. Without a value, any value matches.
+	Signs []struct{ Key, Value string }
+	// Managers are name prefixes of the tool's field managers.
+	Managers []string
 }
 
+//go:embed tools.yaml
+var toolsYAML []byte
+
+var tools = func() (all []*tool) {
+	if err := yaml.UnmarshalStrict(toolsYAML, &all); err != nil {
+		panic("tools that declare volumes: " + err.Error())
+	}
+	return all
+}()
+
 var (
-	argoCD = &tool{name: "Argo CD", cede: func(volume string) string {
-		return fmt.Sprintf(`in the Application's spec: {ignoreDifferences: [{group: "", kind: PersistentVolume, name: %s, `+
-			`jsonPointers: [/spec/mountOptions]}], syncPolicy: {syncOptions: [RespectIgnoreDifferences=true]}}`, volume)
-	}}
-	flux = &tool{name: "Flux", declare: func(volume string, list []string) string {
-		return fmt.Sprintf("in the Kustomization's spec: {%s}", fluxPatch(volume, list))
-	}}
-	fluxHelm = &tool{name: "Flux", declare: func(volume string, list []string) string {
-		return fmt.Sprintf("in the HelmRelease's spec: {postRenderers: [{kustomize: {%s}}]}", fluxPatch(volume, list))
-	}}
-	helm = &tool{name: "Helm", declare: func(_ string, list []string) string { return "in the chart's template: " + specBlock(list) }}
-	kapp = &tool{name: "kapp", cede: func(volume string) string {
-		return fmt.Sprintf(`next to the manifests: {apiVersion: kapp.k14s.io/v1alpha1, kind: Config, rebaseRules: [{paths: [%s], type: copy, `+
-			`sources: [existing, new], resourceMatchers: [{kindNamespaceNameMatcher: {kind: PersistentVolume, namespace: "", name: %s}}]}]}`,
-			kappPaths(), volume)
-	}}
-	pulumi     = &tool{name: "Pulumi", cede: func(string) string { return `in the resource's options: ignoreChanges: ["spec.mountOptions"]` }}
-	crossplane = &tool{name: "Crossplane", declare: func(_ string, list []string) string {
-		return "in the Object's spec.forProvider.manifest: " + specBlock(list)
-	}}
-	terraformTyped = &tool{name: "Terraform", cede: func(string) string {
-		return "in the resource: lifecycle { ignore_changes = [spec[0].mount_options, metadata[0].annotations] }"
-	}}
-	terraformManifest = &tool{name: "Terraform", cede: func(string) string {
-		return `in the kubernetes_manifest: computed_fields = ["spec.mountOptions", "metadata.annotations"]`
-	}}
-	kubectlApply = &tool{name: "kubectl apply", declare: inManifest}
-	anyApply     = &tool{declare: inManifest}
+	argoCD, kubectlApply, kubectlReplace, anyApply = toolOf("argoCD"), toolOf("kubectlApply"), toolOf("kubectlReplace"), toolOf("anyApply")
+	terraformTyped, terraformManifest              = toolOf("terraformTyped"), toolOf("terraformManifest")
 )
 
-func inManifest(_ string, list []string) string { return "in the manifest: " + specBlock(list) }
+func toolOf(id string) *tool {
+	return tools[slices.IndexFunc(tools, func(t *tool) bool { return t.ID == id })]
+}
 
 // kappPaths returns the paths that kapp must leave unchanged. kapp removes annotations that its manifests do not name, unless its rules copy
 // them.
@@ -71,34 +62,6 @@ func fluxPatch(volume string, list []string) string {
 	return fmt.Sprintf("patches: [{target: {kind: PersistentVolume, name: %s}, patch: '%s'}]", volume, strings.ReplaceAll(patch, "'", "''"))
 }
 
-// trackingSign is a label or an annotation with which a tool marks its objects.
-type trackingSign struct {
-	key  string
-	tool *tool
-	// value limits the sign to one value. Empty matches any value.
-	value string
-}
-
-var trackingSigns = []trackingSign{
-	{key: "argocd.argoproj.io/tracking-id", tool: argoCD},
-	{key: "argocd.argoproj.io/instance", tool: argoCD},
-	{key: "kustomize.toolkit.fluxcd.io/name", tool: flux},
-	{key: "helm.toolkit.fluxcd.io/name", tool: fluxHelm},
-	{key: "app.kubernetes.io/managed-by", tool: helm, value: "Helm"},
-	{key: "meta.helm.sh/release-name", tool: helm},
-	{key: "kapp.k14s.io/app", tool: kapp},
-	{key: "app.kubernetes.io/managed-by", tool: pulumi, value: "pulumi"},
-}
-
-// applyManagers are name prefixes of field managers of tools that apply, or that update and replace.
-var applyManagers = []struct {
-	prefix string
-	tool   *tool
-}{
-	{"argocd", argoCD}, {"kustomize-controller", flux}, {"helm-controller", fluxHelm}, {"helm", helm}, {"kapp", kapp}, {"pulumi", pulumi},
-	{"crossplane", crossplane}, {"Terraform", terraformManifest},
-}
-
 // updateManagers are name prefixes of the field managers of Terraform's provider, which come from its user agent. The provider creates and updates,
 // and restores its declaration at the next run.
 var updateManagers = []string{"HashiCorp", "Terraform", "terraform-provider-kubernetes"}
@@ -110,26 +73,26 @@ type owner struct {
 }
 
 func (o owner) String() string {
-	if o.name == "" {
+	if o.Name == "" {
 		return o.sign
 	}
-	return fmt.Sprintf("%s (%s)", o.name, o.sign)
+	return fmt.Sprintf("%s (%s)", o.Name, o.sign)
 }
 
 // blocks returns the text to paste there: to declare the mount options, or to let the operator manage them. One of them is empty.
 func (o owner) blocks(volume string, list []string) (declare, cede string) {
-	if o.declare != nil {
-		return o.declare(volume, list), ""
-	}
-	return "", o.cede(volume)
+	values := strings.NewReplacer("$volume", volume, "$spec", specBlock(list), "$patches", fluxPatch(volume, list), "$paths", kappPaths())
+	return values.Replace(o.Declare), values.Replace(o.Cede)
 }
 
 // ownerOf searches for signs that the volume's mount options are managed by another tool, in Git or in a manifest.
 func ownerOf(pv *corev1.PersistentVolume) (manager owner, elsewhere bool) {
-	for _, s := range trackingSigns {
-		for _, set := range []map[string]string{pv.Annotations, pv.Labels} {
-			if value, ok := set[s.key]; ok && (s.value == "" || s.value == value) {
-				return owner{tool: s.tool, sign: s.key}, true
+	for _, t := range tools {
+		for _, s := range t.Signs {
+			for _, set := range []map[string]string{pv.Annotations, pv.Labels} {
+				if value, ok := set[s.Key]; ok && (s.Value == "" || s.Value == value) {
+					return owner{tool: t, sign: s.Key}, true
+				}
 			}
 		}
 	}
@@ -180,13 +143,7 @@ func managerOf(entry metav1.ManagedFieldsEntry) (manager owner, found bool) {
 		if entry.Manager == v1alpha1.VolumesFieldManager || !OwnsMountOptions(entry) {
 			return owner{}, false
 		}
-		manager = owner{tool: anyApply, sign: fmt.Sprintf("apply manager %q", entry.Manager)}
-		for _, known := range applyManagers {
-			if manager.tool == anyApply && strings.HasPrefix(entry.Manager, known.prefix) {
-				manager.tool = known.tool
-			}
-		}
-		return manager, true
+		return owner{tool: cmp.Or(toolOfManager(entry.Manager), anyApply), sign: fmt.Sprintf("apply manager %q", entry.Manager)}, true
 	case metav1.ManagedFieldsOperationUpdate:
 		if manager, found = updaterOf(entry); found {
 			return manager, true
@@ -200,12 +157,21 @@ func managerOf(entry metav1.ManagedFieldsEntry) (manager owner, found bool) {
 
 // updaterOf detects tools that update or replace volumes instead of applying them. They count while they own the mount options.
 func updaterOf(entry metav1.ManagedFieldsEntry) (manager owner, found bool) {
-	for _, known := range applyManagers {
-		if known.tool != terraformManifest && strings.HasPrefix(entry.Manager, known.prefix) && entry.Subresource == "" && OwnsMountOptions(entry) {
-			return owner{tool: known.tool, sign: fmt.Sprintf("field manager %q", entry.Manager)}, true
+	known := toolOfManager(entry.Manager)
+	if known == nil || known == terraformManifest || entry.Subresource != "" || !OwnsMountOptions(entry) {
+		return owner{}, false
+	}
+	return owner{tool: known, sign: fmt.Sprintf("field manager %q", entry.Manager)}, true
+}
+
+// toolOfManager returns the tool of a field manager that applies, or that updates and replaces. Nil if it is unknown.
+func toolOfManager(manager string) *tool {
+	for _, t := range tools {
+		if slices.ContainsFunc(t.Managers, func(prefix string) bool { return strings.HasPrefix(manager, prefix) }) {
+			return t
 		}
 	}
-	return owner{}, false
+	return nil
 }
 
 // OwnsMountOptions reports whether an entry of the managed fields contains spec.mountOptions.

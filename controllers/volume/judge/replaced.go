@@ -10,9 +10,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// kubectlReplace writes whole objects: fields that the manifest does not name are removed.
-var kubectlReplace = &tool{name: "kubectl replace", declare: inManifest}
-
 // replacerOf searches for a tool that wrote the mount options as a part of the whole volume. Its field manager has owned them since then.
 func replacerOf(pv *corev1.PersistentVolume) (replacer owner, replaced bool) {
 	for _, entry := range pv.ManagedFields {

@@ -192,6 +192,15 @@ func (b *podBuilder) Claim(name string) *podBuilder {
 	return b
 }
 
+// Started has the scheduler bind the Pod and its kubelet start it, both at the time of the fake clock.
+func (b *podBuilder) Started() *podBuilder {
+	now := metav1.NewTime(fakeClock.Now())
+	b.pod.Status.StartTime = &now
+	b.pod.Status.Conditions = append(b.pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: now})
+	b.pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}}}
+	return b
+}
+
 // With applies any other change.
 func (b *podBuilder) With(change func(*corev1.Pod)) *podBuilder { change(&b.pod); return b }
 

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -43,13 +42,13 @@ var _ = Describe("PersistentVolumes that follow their StorageClass", func() {
 		class.MountOptions = options
 		Expect(k8s.Update(ctx, &class)).To(Succeed())
 	}
-	// mount has an agent report that it sees pv0 mounted with these options, since now.
+	// mount starts a new pod of pv0, and has the agent of its node report the pod's mount with these options.
 	mount := func(options ...string) {
 		GinkgoHelper()
-		agentReports("a", func(status *v1alpha1.StorageClientNodeStatus) {
-			status.Mounts = []v1alpha1.MountStatus{{MountPoint: "/mnt", Volume: "pv0", Protocol: "NFSv4.1", Options: append([]string{"rw"}, options...),
-				Since: ptr.To(metav1.NewTime(fakeClock.Now())), Used: true}}
-		})
+		fakeClock.Step(time.Minute)
+		pod := newPod("default", "web").On("a").Claim("pv0").Started()
+		deleteNow(&pod.pod)
+		reportMount(pod.Create(), "pv0", options...)
 	}
 	create := func() {
 		GinkgoHelper()

@@ -29,7 +29,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 
 	// visit runs a pass of a manager that has just started: all its data is from the API.
 	visit := func(c client.Client) error {
-		r := &volume.Reconciler{Client: c, Recorder: events.NewFakeRecorder(64), Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace}
+		r := &volume.Reconciler{Client: c, APIReader: inFakeTime{c}, Recorder: events.NewFakeRecorder(64), Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace}
 		_, err := r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 		return err
 	}
@@ -99,10 +99,8 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 	It("wait for a mount of the canary by default, and report how to cause it", func() {
 		create()
 		Expect(retryUpdate("fast", func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Volumes.OnNoEvidence = "" })).To(Succeed())
-		pod := newPod("default", "web-0").On("a").Claim("pv0").With(func(p *corev1.Pod) {
-			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "0b0e3f0a-1111-2222-3333-444455556666", Controller: ptr.To(true)}}
-		}).Create()
-		Expect(pod.Name).To(Equal("web-0"))
+		web := newPod("default", "web-0").On("a").Claim("pv0").OwnedBy("apps/v1", "StatefulSet", "web")
+		pod := web.Create()
 		Expect(visit(k8s)).To(Succeed())
 		for range 3 {
 			fakeClock.Step(24 * time.Hour)
@@ -119,10 +117,16 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 
 		newNode("a").Create()
 		Expect(k8s.Create(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}})).To(Succeed())
-		agentReports("a", func(status *v1alpha1.StorageClientNodeStatus) {
-			status.Mounts = []v1alpha1.MountStatus{{MountPoint: "/mnt", Volume: "pv0", Protocol: "NFSv4.1", Options: []string{"rw", "hard", "nocto"},
-				Since: ptr.To(metav1.NewTime(fakeClock.Now().Add(-time.Minute))), Used: true}}
-		})
+		reportMount(pod, "pv0", "hard", "nocto")
+		Expect(visit(k8s)).To(Succeed())
+		Expect(carrying()).To(Equal([]string{"pv0"}), "a mount for a pod that has not started must not count as evidence")
+
+		deleteNow(pod)
+		restarted := web.Started().Create()
+		Expect(visit(k8s)).To(Succeed())
+		Expect(carrying()).To(Equal([]string{"pv0"}), "a mount for an earlier pod must not count as evidence")
+		reportMount(restarted, "pv0", "hard", "nocto")
+		fakeClock.Step(time.Minute)
 		Expect(visit(k8s)).To(Succeed())
 		Expect(carrying()).To(Equal([]string{"pv0", "pv1", "pv2"}))
 	})
@@ -319,3 +323,32 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		}),
 	)
 })
+
+// inFakeTime reads as from an API server with the fake clock. The real one stamps events with its own clock, whose time the specs leave behind.
+type inFakeTime struct{ client.Reader }
+
+func (r inFakeTime) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	err := r.Reader.List(ctx, list, opts...)
+	if all, ok := list.(*corev1.EventList); ok {
+		for i := range all.Items {
+			event := &all.Items[i]
+			lead := event.FirstTimestamp.Sub(event.CreationTimestamp.Time)
+			event.CreationTimestamp = event.FirstTimestamp
+			for _, entry := range event.ManagedFields {
+				entry.Time.Time = entry.Time.Add(lead)
+			}
+		}
+	}
+	return err
+}
+
+// reportMount has the agent of a pod's node report the pod's mount of a volume with these options, made now.
+func reportMount(pod *corev1.Pod, volume string, options ...string) {
+	GinkgoHelper()
+	agentReports(pod.Spec.NodeName, func(status *v1alpha1.StorageClientNodeStatus) {
+		status.Mounts = []v1alpha1.MountStatus{{
+			MountPoint: "/mnt", Volume: volume, Protocol: "NFSv4.1", Options: append([]string{"rw"}, options...),
+			PodUIDs: []string{string(pod.UID)}, Since: ptr.To(metav1.NewTime(fakeClock.Now())), Used: true,
+		}}
+	})
+}

@@ -56,10 +56,7 @@ func (s *scope) inspectEvidence(ctx context.Context, awaited []plan.Awaited) (ma
 
 // findMounter describes a pod for which a node has newly mounted an awaited volume. Empty if there is none.
 func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (string, error) {
-	volumeClaim, bound := volumeClaimKey(a.Volume)
-	if !bound {
-		return "", nil
-	}
+	volumeClaim, _ := volumeClaimKey(a.Volume)
 	var users []types.NamespacedName
 	// before are the nodes on which a pod may have mounted the volume with the previous mount options.
 	before := map[string]bool{}
@@ -81,7 +78,7 @@ func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (string, er
 		case err != nil:
 			return "", err
 		case !node.exists:
-		case node.hasAgent && node.hasMounted(a, pod):
+		case node.hasAgent && node.hasMounted(a, pod, before[pod.node]):
 			return fmt.Sprintf("%s has mounted %s", pod.node, a.Volume.Name), nil
 		case !node.hasAgent && !before[pod.node]:
 			return fmt.Sprintf("Pod %s on %s has started with %s", key, pod.node, a.Volume.Name), nil
@@ -91,10 +88,12 @@ func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (string, er
 }
 
 // hasMounted reports whether the node's agent shows a mount for a pod with the awaited options, with operations that have completed. Agent and
-// kubelet have the same clock.
-func (n *nodeFacts) hasMounted(a plan.Awaited, pod *podFacts) bool {
+// kubelet have the same clock. The reported time of an SMB or XFS mount is a little early, often before its pod: without an earlier pod on the
+// node, a mount after the write is new.
+func (n *nodeFacts) hasMounted(a plan.Awaited, pod *podFacts, hasEarlier bool) bool {
 	return slices.ContainsFunc(n.mounts, func(m v1alpha1.MountStatus) bool {
-		isMadeWithIt := m.Used && m.Since != nil && !pod.accepted.IsZero() && !m.Since.Time.Before(pod.accepted)
+		isMadeWithIt := m.Used && m.Since != nil && !pod.accepted.IsZero() && (!m.Since.Time.Before(pod.accepted) ||
+			!hasEarlier && pod.arrived.Add(m.Since.Sub(pod.accepted)).After(a.After))
 		if a.AnyAge {
 			isMadeWithIt = m.State == v1alpha1.MountEffective
 		}

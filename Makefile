@@ -158,7 +158,7 @@ test-integration: ## Run the integration tests against a real API server
 	@hack/progress.sh watch 'integration tests' $(GOTEST) integration -v -timeout 20m -count=1 ./test/integration $(call specs,integration) $(TESTFLAGS)
 
 test-attack: ## Run attacks with real credentials against a real API server; TESTFLAGS=-update writes the results into docs/security-reference.md
-	@hack/progress.sh watch 'attacks' $(GOTEST) attack -tags attack -v -timeout 10m -count=1 ./test/attack $(TESTFLAGS)
+	@hack/progress.sh watch 'attacks' $(GOTEST) attack -tags attack -v -timeout 20m -count=1 ./test/attack $(TESTFLAGS)
 
 .PHONY: test-chart
 test-chart: ## Compare the Helm chart with the kustomize manifests; install, upgrade and uninstall it on a real API server

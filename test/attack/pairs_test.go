@@ -1,0 +1,229 @@
+//go:build attack
+
+package attack
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// pairs are identities that act in turn. The first one writes, and the second one then tries the attacks that were stopped before. A
+// storage server has no token: it acts as anonymous after the agent's report.
+var pairs = [][2]string{{manager, nodeOne}, {author, author}, {author, tenant}, {agentOne, anonymous}}
+
+// playPairs returns what pairs reach and no row allows.
+func (a *arena) playPairs(t *testing.T, rows []*row, results []result) []string {
+	t.Helper()
+	var holes []string
+	for _, p := range pairs {
+		before := a.played.Load()
+		for _, step := range a.steps(results, p[0]) {
+			holes = append(holes, a.playPair(t, rows, results, p, step)...)
+		}
+		t.Logf("%s and %s: %d requests", p[0], p[1], a.played.Load()-before)
+	}
+	holes = append(holes, a.readSecrets(t, rows, results)...)
+	a.world.dirty.Store(true)
+	a.world.reset(t)
+	slices.Sort(holes)
+	return slices.Compact(holes)
+}
+
+// steps returns one successful update of each part of each object by an identity.
+func (a *arena) steps(results []result, by string) []result {
+	parts := map[string]result{}
+	for _, r := range results {
+		if isProfile(r) && !strings.HasPrefix(r.object, "storageclientprofiles/automatic-") { // those that must not start
+			continue
+		}
+		isPermanent := strings.HasPrefix(r.field, "spec.podCIDR") || strings.HasPrefix(r.field, "spec.providerID")
+		if r.by != by || r.seen != notStopped || r.verb != "update" || r.change == "unchanged" || isPermanent || isArmed(r.body) && isProfile(r) {
+			continue
+		}
+		depth := 2
+		if isProfile(r) {
+			depth = 3
+		}
+		part := strings.Join(strings.SplitN(index.ReplaceAllString(r.field, ""), ".", depth+1)[:min(depth, strings.Count(r.field, ".")+1)], ".")
+		if isProfile(r) && strings.HasPrefix(r.field, "metadata.annotations") {
+			part = r.field
+		}
+		key := r.object + ";" + r.change + ";" + part
+		if _, isKnown := parts[key]; !isKnown {
+			parts[key] = r
+		}
+	}
+	var out []result
+	for _, key := range slices.Sorted(maps.Keys(parts)) {
+		out = append(out, parts[key])
+	}
+	return out
+}
+
+func isProfile(r result) bool { return strings.HasPrefix(r.object, "storageclientprofiles/") }
+
+// isArmed reports whether the manager may reboot nodes for a profile now.
+func isArmed(profile map[string]any) bool {
+	text, err := json.Marshal(profile)
+	var p v1alpha1.StorageClientProfile
+	if err != nil || json.Unmarshal(text, &p) != nil {
+		return false
+	}
+	spec := p.Spec.WithDefaults()
+	isApproved := p.Annotations[v1alpha1.ApprovedPlanAnnotation] != "" || spec.Rollout.Reboot.ApprovedPlan != ""
+	mayReboot := spec.Rollout.Reboot.Policy == v1alpha1.RebootAutomatic || spec.Rollout.Reboot.Policy == v1alpha1.RebootOnApproval && isApproved
+	return mayReboot && spec.Mode == v1alpha1.ModeEnforce && !spec.Paused && p.Annotations[v1alpha1.PausedAnnotation] != v1alpha1.True
+}
+
+// playPair has the first identity write, and the second one try.
+func (a *arena) playPair(t *testing.T, rows []*row, results []result, p [2]string, step result) []string {
+	t.Helper()
+	own := []result{step}
+	a.refresh(t, own)
+	a.played.Add(1)
+	if _, err := a.send(t.Context(), p[0], step.target, own[0].text, false); err != nil {
+		t.Errorf("%s by %s: got error %v, want none as in the dry run", step.generated, p[0], err)
+		return nil
+	}
+	a.world.dirty.Store(true)
+	defer a.world.reset(t)
+	current := a.currentVariants(t, step.target)
+	var holes []string
+	var mu sync.Mutex
+	each(slices.DeleteFunc(slices.Clone(results), func(r result) bool { return !isSecond(r, p[1], step) }), func(r result) {
+		if r.target == step.target {
+			values := current[r.change+r.field]
+			if r.choice >= len(values) {
+				return
+			}
+			r.text, _ = json.Marshal(values[r.choice])
+		}
+		response, err := a.send(t.Context(), p[1], r.target, r.text, true)
+		a.played.Add(1)
+		after, _ := response.(map[string]any)
+		if err != nil || isProfile(r) && r.verb == "update" && !isArmed(after) {
+			return
+		}
+		if key := keyOf(p[0]+" and "+p[1], r.generated); !isAllowed(rows, key) {
+			mu.Lock()
+			defer mu.Unlock()
+			holes = append(holes, fmt.Sprintf("%s (after %s %s)", key, step.change, step.field))
+		}
+	})
+	return holes
+}
+
+// isSecond reports whether the second identity of a pair tries an attack after the step of the first one: each difference to the same
+// object, and if it has few rights, other requests too.
+func isSecond(r result, by string, step result) bool {
+	isOther := r.target != step.target
+	switch {
+	case r.by != by, isProfile(r) && isIrrelevant(r.field):
+		return false
+	case isOther:
+		return (by == tenant || by == anonymous) && r.change == "unchanged" && r.seen != notStopped
+	}
+	return r.change != "unchanged" && (isProfile(r) || r.seen != notStopped)
+}
+
+// isIrrelevant reports whether a field of a profile neither starts nor stops its reboots.
+func isIrrelevant(field string) bool {
+	return strings.HasPrefix(field, "metadata.labels") || strings.HasPrefix(field, "spec.node.") || strings.HasPrefix(field, "status")
+}
+
+// currentVariants returns the variants of the current object.
+func (a *arena) currentVariants(t *testing.T, x *target) map[string][]any {
+	t.Helper()
+	live := &unstructured.Unstructured{Object: maps.Clone(x.body)}
+	must(t, a.cluster.admin.Get(t.Context(), client.ObjectKeyFromObject(live), live))
+	if x.kind.Group == "" {
+		live.SetResourceVersion("")
+	}
+	out := map[string][]any{}
+	for _, d := range a.schemas.variants(a.schemas.kinds[x.kind], plain(t, live.Object), "") {
+		out[d.change+d.path] = d.alternatives
+	}
+	return out
+}
+
+// readSecrets has the manager create clones, and the kubelet of their node read the Secrets of the cluster.
+func (a *arena) readSecrets(t *testing.T, rows []*row, results []result) []string {
+	t.Helper()
+	secrets := &corev1.SecretList{}
+	must(t, a.cluster.admin.List(t.Context(), secrets))
+	var holes []string
+	for name, objects := range goldens(t, "d5d7be844f0cf323") {
+		texts := make([][]byte, len(objects))
+		for i, object := range objects {
+			text, err := json.Marshal(object)
+			must(t, err)
+			texts[i] = text
+		}
+		for _, r := range results {
+			i := slices.IndexFunc(objects, func(o map[string]any) bool { return o["kind"] == r.kind.Kind })
+			if r.by != manager || r.object != plural(r.kind.Kind)+"/golden-"+name || r.seen != notStopped || strings.HasPrefix(r.field, "metadata.") ||
+				r.change != "unchanged" && bytes.Count(r.text, []byte(`"registry"`)) == bytes.Count(texts[i], []byte(`"registry"`)) {
+				continue
+			}
+			scene := slices.Clone(texts)
+			scene[i] = r.text
+			for _, secret := range a.readable(t, objects, scene, secrets.Items) {
+				key := strings.Join([]string{manager + " and " + nodeOne, "read", "secrets/" + secret, r.change, r.field}, ";")
+				if !isAllowed(rows, key) {
+					holes = append(holes, key)
+				}
+			}
+		}
+	}
+	return holes
+}
+
+func plural(kind string) string { return strings.ToLower(kind) + "s" }
+
+// readable creates the objects of a clone as the manager, and returns the Secrets that the kubelet can read then.
+func (a *arena) readable(t *testing.T, objects []map[string]any, texts [][]byte, secrets []corev1.Secret) []string {
+	t.Helper()
+	defer a.world.reset(t)
+	url := map[string]string{"PersistentVolume": "/api/v1/persistentvolumes"}
+	for i, text := range texts {
+		kind, _ := objects[i]["kind"].(string)
+		x := &target{verb: "create", url: url[kind]}
+		if x.url == "" {
+			x.url = "/api/v1/namespaces/" + nested(objects[i], "namespace") + "/" + plural(kind)
+		}
+		object, err := a.send(t.Context(), manager, x, text, false)
+		a.played.Add(1)
+		must(t, err)
+		created, _ := object.(map[string]any)
+		a.world.created = append(a.world.created, &unstructured.Unstructured{Object: created})
+		a.world.dirty.Store(true)
+	}
+	kubelet := a.people[nodeOne].as(t)
+	volume := &corev1.PersistentVolume{}
+	if !waitFor(t, func() bool {
+		return kubelet.client.Get(kubelet.ctx, client.ObjectKey{Name: nested(objects[0], "name")}, volume) == nil
+	}) {
+		t.Error("the kubelet cannot read the volume of a Pod on its node")
+	}
+	var out []string
+	for i := range secrets {
+		a.played.Add(1)
+		if err := kubelet.client.Get(kubelet.ctx, client.ObjectKeyFromObject(&secrets[i]), &corev1.Secret{}); err == nil || apierrors.IsNotFound(err) {
+			out = append(out, secrets[i].Namespace+"/"+secrets[i].Name)
+		}
+	}
+	return out
+}

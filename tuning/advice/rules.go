@@ -3,19 +3,14 @@ package advice
 import (
 	_ "embed"
 
-	"sigs.k8s.io/yaml"
+	"github.com/storageclient/operator/tuning/embedded"
 )
 
 //go:embed rules.yaml
 var rulesYAML []byte
 
 // rules is sorted by ID; a test verifies this.
-var rules = func() (all []Rule) {
-	if err := yaml.UnmarshalStrict(rulesYAML, &all); err != nil {
-		panic("rules of the advice: " + err.Error())
-	}
-	return all
-}()
+var rules = embedded.Parse[[]Rule]("rules of the advice", rulesYAML)
 
 // checks has one entry for each rule without an explanation; a test verifies this.
 var checks = map[string]func(*scope) []finding{

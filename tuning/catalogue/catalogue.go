@@ -12,9 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/embedded"
 )
 
 // Kind is the format of a parameter's value.
@@ -173,9 +172,4 @@ func Effect(key string) v1alpha1.SettingEffect {
 var document []byte
 
 // parameters is sorted by key; a test checks the order.
-var parameters = func() (all []Parameter) {
-	if err := yaml.UnmarshalStrict(document, &all); err != nil {
-		panic("catalogue of parameters: " + err.Error())
-	}
-	return all
-}()
+var parameters = embedded.Parse[[]Parameter]("catalogue of parameters", document)

@@ -36,9 +36,9 @@ var (
 	nfsServer   = place{"attribute server", func(v Volume) string { return strings.Trim(v.attribute("server"), "[]") }}
 	nfsPath     = place{"attributes share and subDir", sharePath}
 	uncServer   = place{"attribute source", hostOfUNC}
-	azureServer = place{"attribute server, or the storage account", azureFileServer}
+	azureServer = azureServerOf("file")
 	azurePath   = place{"account and share in the attributes or the handle", azureFilePath}
-	blobServer  = place{"attribute server, or the storage account", blobServerOf}
+	blobServer  = azureServerOf("blob")
 	openZFSPath = place{"attribute VolumePath, or /fsx", func(v Volume) string { return rooted(cmp.Or(v.attribute("VolumePath"), "fsx")) }}
 	sharedPath  = place{"attribute volume", filestorePath}
 	serviceIP   = place{"attribute AzServiceIP", withoutLocalhost}
@@ -85,24 +85,22 @@ func azureFilePath(v Volume) string {
 	return path
 }
 
-// azureFileServer follows the driver: it returns the attribute server, or the name of the storage account in the domain of the
+// azureServerOf follows the drivers of Azure: the server is the attribute server, or the name of the storage account in the domain of the
 // endpoint. A volume handle is "resource group#account#share#...".
-func azureFileServer(v Volume) string { return azureServerOf(v, "file") }
-
-func blobServerOf(v Volume) string { return azureServerOf(v, "blob") }
-
-func azureServerOf(v Volume, service string) string {
-	if server := v.attribute("server"); server != "" {
-		return server
-	}
-	account := v.attribute("storageAccount")
-	if parts := strings.Split(v.Handle, "#"); account == "" && len(parts) > 2 {
-		account = parts[1]
-	}
-	if account == "" {
-		return ""
-	}
-	return account + "." + service + "." + cmp.Or(v.attribute("storageEndpointSuffix"), "core.windows.net")
+func azureServerOf(service string) place {
+	return place{"attribute server, or the storage account", func(v Volume) string {
+		if server := v.attribute("server"); server != "" {
+			return server
+		}
+		account := v.attribute("storageAccount")
+		if parts := strings.Split(v.Handle, "#"); account == "" && len(parts) > 2 {
+			account = parts[1]
+		}
+		if account == "" {
+			return ""
+		}
+		return account + "." + service + "." + cmp.Or(v.attribute("storageEndpointSuffix"), "core.windows.net")
+	}}
 }
 
 // filestorePath returns the path of a share. Empty for an instance with several shares, whose names are part of the handle.

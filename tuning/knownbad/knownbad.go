@@ -10,9 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/embedded"
 )
 
 // Entry is one known combination. Empty conditions do not limit it.
@@ -40,14 +39,7 @@ type Entry struct {
 //go:embed entries.yaml
 var document []byte
 
-var entries = readEntries()
-
-func readEntries() (all []Entry) {
-	if err := yaml.UnmarshalStrict(document, &all); err != nil {
-		panic("registry of known problems: " + err.Error())
-	}
-	return all
-}
+var entries = embedded.Parse[[]Entry]("registry of known problems", document)
 
 // Entries returns all entries.
 func Entries() []Entry { return slices.Clone(entries) }

@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"strings"
 
-	"sigs.k8s.io/yaml"
+	"github.com/storageclient/operator/tuning/embedded"
 )
 
 // Cause is the cause of a failed mount according to a message.
@@ -36,14 +36,7 @@ type rules struct {
 //go:embed rules.yaml
 var document []byte
 
-var known = readRules()
-
-func readRules() (r rules) {
-	if err := yaml.UnmarshalStrict(document, &r); err != nil {
-		panic("rules of mount failures: " + err.Error())
-	}
-	return r
-}
+var known = embedded.Parse[rules]("rules of mount failures", document)
 
 // CauseOf returns the cause of a failed mount according to a message. changesTransport reports whether the options use another version,
 // transport, port or security, or more connections than the previous options. If so, the options can be the reason that the server does

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"strings"
 
-	"sigs.k8s.io/yaml"
+	"github.com/storageclient/operator/tuning/embedded"
 )
 
 // Keys that the code refers to.
@@ -131,14 +131,7 @@ type section struct {
 //go:embed options.yaml
 var document []byte
 
-var documents = readDocuments()
-
-func readDocuments() (sections map[string]section) {
-	if err := yaml.UnmarshalStrict(document, &sections); err != nil {
-		panic("table of mount options: " + err.Error())
-	}
-	return sections
-}
+var documents = embedded.Parse[map[string]section]("table of mount options", document)
 
 // read completes a table with a section of options.yaml. It keeps the options that the table already has.
 func read(name string, t *table) *table {

@@ -4,7 +4,7 @@ import (
 	_ "embed"
 	"slices"
 
-	"sigs.k8s.io/yaml"
+	"github.com/storageclient/operator/tuning/embedded"
 )
 
 // Rule detects one problem.
@@ -25,12 +25,7 @@ type Rule struct {
 var rulesYAML []byte
 
 // rules contains the rules in evaluation order.
-var rules = func() (all struct{ Bottlenecks, Patterns []Rule }) {
-	if err := yaml.UnmarshalStrict(rulesYAML, &all); err != nil {
-		panic("rules of the recommendations: " + err.Error())
-	}
-	return all
-}()
+var rules = embedded.Parse[struct{ Bottlenecks, Patterns []Rule }]("rules of the recommendations", rulesYAML)
 
 // checks has one entry for each rule; a test verifies this.
 var checks = map[string]func(Sample) (Finding, bool){

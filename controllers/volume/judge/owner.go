@@ -10,9 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/embedded"
 )
 
 // tool is another tool that declares volumes.
@@ -29,12 +29,7 @@ type tool struct {
 //go:embed tools.yaml
 var toolsYAML []byte
 
-var tools = func() (all []*tool) {
-	if err := yaml.UnmarshalStrict(toolsYAML, &all); err != nil {
-		panic("tools that declare volumes: " + err.Error())
-	}
-	return all
-}()
+var tools = embedded.Parse[[]*tool]("tools that declare volumes", toolsYAML)
 
 var (
 	argoCD, kubectlApply, kubectlReplace, anyApply = toolOf("argoCD"), toolOf("kubectlApply"), toolOf("kubectlReplace"), toolOf("anyApply")

@@ -87,9 +87,8 @@ func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (string, er
 	return "", nil
 }
 
-// hasMounted reports whether the node's agent shows a mount for a pod with the awaited options, with operations that have completed. Agent and
-// kubelet have the same clock. The reported time of an SMB or XFS mount is a little early, often before its pod: without an earlier pod on the
-// node, a mount after the write is new.
+// hasMounted reports whether the node's agent shows a mount for a pod with the awaited options and completed operations. Agent and kubelet have
+// one clock. Reported times of SMB and XFS are a little early: without an earlier pod on the node, the mount only needs to follow the write.
 func (n *nodeFacts) hasMounted(a plan.Awaited, pod *podFacts, hasEarlier bool) bool {
 	return slices.ContainsFunc(n.mounts, func(m v1alpha1.MountStatus) bool {
 		isMadeWithIt := m.Used && m.Since != nil && !pod.accepted.IsZero() && (!m.Since.Time.Before(pod.accepted) ||

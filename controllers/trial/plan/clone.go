@@ -72,7 +72,7 @@ func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
 	case found && p.hasCapacity():
 		p.starting++
 		p.steps = append(p.steps, CreateClone{Clone{Volume: cloneOf(originOf(c), w.cloneOptions(c)), VolumeClaim: claimOf(originOf(c))}})
-	case p.isMountedEverywhere(c) && p.Now.After(w.Since.Add(reportDelay)):
+	case p.isMountedEverywhere(c, w) && p.Now.After(w.Since.Add(reportDelay)):
 		p.conclude(c, unknown("all suitable nodes have mounts of "+c.Server+", and a clone would share their connections"))
 	case p.Now.After(w.Since.Add(maxProbeWait)):
 		p.conclude(c, unknown("no node with an agent, whose taints the pods of the claim tolerate, was free for a probe within "+maxProbeWait.String()))
@@ -80,8 +80,10 @@ func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
 }
 
 // isMountedEverywhere reports whether mounts of the server exclude all nodes that could probe the candidate. A busy node may still become free.
-func (p *planner) isMountedEverywhere(c volumeplan.ProbeCandidate) bool {
-	selected := slices.DeleteFunc(slices.Clone(p.Nodes), func(n Node) bool { return n.ClientNode == nil || !p.isSelected(n.Node, c) })
+func (p *planner) isMountedEverywhere(c volumeplan.ProbeCandidate, w Waiting) bool {
+	selected := slices.DeleteFunc(slices.Clone(p.Nodes), func(n Node) bool {
+		return n.ClientNode == nil || n.Node.Name == w.First.Node || !p.isSelected(n.Node, c)
+	})
 	return len(selected) > 0 && !slices.ContainsFunc(selected, func(n Node) bool { return !p.mayHaveMounts(n, originOf(c)) })
 }
 

@@ -209,6 +209,8 @@ func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 		"other servers do not matter":        {servers: map[string][]v1alpha1.ServerStatus{"n1": has("other", "10.0.0.2:445")}, want: "on n1"},
 		"all nodes have mounts of it": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("filer", ""), "n2": has("filer", ""), "n3": has("filer", ""), "n4": has("filer", "")},
 			text: "all suitable nodes have mounts of filer, and a clone would share their connections"},
+		"no other node could confirm it": {servers: map[string][]v1alpha1.ServerStatus{"n2": has("filer", ""), "n3": has("filer", ""), "n4": has("filer", "")}, want: "on n1",
+			text: "but no other node confirmed it: all suitable nodes have mounts of filer"},
 		"by the name under which the kernel mounted it": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.9", "10.0.0.9:445")}, want: "on n2",
 			mount: v1alpha1.MountStatus{Volume: "pv-s", Server: "10.0.0.9", Protocol: "SMB3.0"}},
 		"if a node has other mounts under that name": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.9", "10.0.0.9:445"), "n2": has("10.0.0.9", "")}, want: "on n3",

@@ -21,8 +21,8 @@ import (
 const (
 	// probed labels the spec, and is the name of its profile.
 	probed = "probe"
-	// probedWithin is the maximum duration of a probe: the trial runner starts and mounts.
-	probedWithin = 5 * time.Minute
+	// probedWithin is the maximum duration of a probe: the trial runners of two nodes start and mount, one after the other.
+	probedWithin = 8 * time.Minute
 )
 
 var (

@@ -77,7 +77,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	nodes = cluster.New(dirs)
 	// A label filter leaves the processors to fewer specs. Few of them need the small node.
 	switch GinkgoLabelFilter() {
-	case "", clamped:
+	case "", clamped, csiDrivers:
 	case mountOptions:
 		nodes.Nodes = nodes.Nodes[:1]
 	case sampled, effects:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lints the English of Markdown, Go comments, Go messages and declared names with Vale and the style of hack/prose. There must be no finding.
+# Lints the English of Markdown, Go comments, Go messages, declared names and embedded data with Vale and the style of hack/prose. There must be no finding.
 #
 #   VALE=PROGRAM hack/prose.sh [PATH...]        prints all findings, of these files if any are named
 #
@@ -17,7 +17,7 @@ fi
 
 found=$(mktemp)
 trap 'rm -f "$found"' EXIT
-# Comments and Markdown, messages, and names are three runs: Vale joins neighboring items of one kind.
+# Comments and Markdown, messages, names, and embedded data are one run each: Vale joins neighboring items of one kind.
 # Of tests and tools, only comments and Markdown are linted.
 lint() {
   local config=$1
@@ -28,6 +28,7 @@ lint() {
 lint .vale.ini "$@" "${tests[@]}"
 lint .vale-messages.ini "$@"
 lint .vale-names.ini "$@"
+lint .vale-data.ini "$@"
 if [[ -s $found ]]; then
   cat "$found" >&2
   echo "prose: $(wc -l <"$found") findings; docs/development/glossary.md and the messages of the rules say what to write" >&2

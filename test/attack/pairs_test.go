@@ -46,7 +46,7 @@ func (a *arena) playPairs(t *testing.T, rows []*row, results []result) []string 
 func (a *arena) steps(results []result, by string) []result {
 	parts := map[string]result{}
 	for _, r := range results {
-		if isProfile(r) && !strings.HasPrefix(r.object, "storageclientprofiles/automatic-") { // those that must not start
+		if isProfile(r) && !strings.HasPrefix(r.object, "storageclientprofiles/automatic-") { // these profiles must not start
 			continue
 		}
 		isPermanent := strings.HasPrefix(r.field, "spec.podCIDR") || strings.HasPrefix(r.field, "spec.providerID")

@@ -36,7 +36,7 @@ func (p Protocol) Merge(current, wanted []string, policy v1alpha1.ConflictPolicy
 // protection is not weakened either.
 func (p Protocol) MergeProtected(protected, current, wanted []string, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
 	t := tableOf(p)
-	want, weaker := t.withoutWeaker(Parse(slices.Concat(protected, current)), t.withoutRefused(Parse(wanted)))
+	want, weaker := t.withoutWeaker(Parse(slices.Concat(protected, current)), t.withoutRejected(Parse(wanted)))
 	result := t.merge(current, want, policy, class)
 	result.Skipped = append(weaker, result.Skipped...)
 	return result
@@ -46,10 +46,10 @@ func (p Protocol) MergeProtected(protected, current, wanted []string, policy v1a
 // no volume that the options could weaken.
 func (p Protocol) Join(first, second []string) MergeResult {
 	t := tableOf(p)
-	return t.merge(first, t.withoutRefused(Parse(second)), v1alpha1.ConflictKeepVolume, nil)
+	return t.merge(first, t.withoutRejected(Parse(second)), v1alpha1.ConflictKeepVolume, nil)
 }
 
-func (t *table) withoutRefused(options []Option) []Option {
+func (t *table) withoutRejected(options []Option) []Option {
 	return slices.DeleteFunc(options, func(o Option) bool { return t.rejectionReason(o) != "" })
 }
 

@@ -121,11 +121,11 @@ type spec struct {
 	Note string
 }
 
-// section is a section of options.yaml. Refused contains options that profiles must not set, separated by blanks, by the reason.
+// section is a section of options.yaml. Rejected contains options that profiles must not set, separated by blanks, by the reason.
 type section struct {
-	Source  string
-	Options map[string]spec
-	Refused map[string]string
+	Source   string
+	Options  map[string]spec
+	Rejected map[string]string
 }
 
 //go:embed options.yaml
@@ -142,7 +142,7 @@ func read(name string, t *table) *table {
 		maps.Copy(t.specs, specsOf("local"))
 	}
 	t.specs, t.source = overlay(t.specs, specsOf(name)), documents[name].Source
-	t.rejected = overlay(t.rejected, refusedBy(name))
+	t.rejected = overlay(t.rejected, rejectedBy(name))
 	return t
 }
 
@@ -158,9 +158,9 @@ func specsOf(name string) map[string]spec {
 	return specs
 }
 
-func refusedBy(name string) map[string]string {
+func rejectedBy(name string) map[string]string {
 	reasons := map[string]string{}
-	for reason, options := range documents[name].Refused {
+	for reason, options := range documents[name].Rejected {
 		for option := range strings.FieldsSeq(options) {
 			reasons[option] = reason
 		}
@@ -171,7 +171,7 @@ func refusedBy(name string) map[string]string {
 const refuseHelper = "is for the mount command, not for the file system"
 
 // alwaysRejected contains options that profiles must not set for any protocol, with the reason.
-var alwaysRejected = refusedBy("common")
+var alwaysRejected = rejectedBy("common")
 
 // rejectionReason returns the reason why profiles must not set an option. Empty if they can.
 func (t *table) rejectionReason(o Option) string {

@@ -153,6 +153,19 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		Expect(carrying()).To(Equal([]string{"pv0", "pv1", "pv2"}))
 	})
 
+	It("are reverted by an event with the times of the API server", func() {
+		newNode("n").Create()
+		create()
+		Expect(visit(k8s)).To(Succeed())
+		Expect(carrying()).To(Equal([]string{"pv0"}))
+		fail("pv0")
+		fakeClock.Step(time.Minute)
+		r := &volume.Reconciler{Client: k8s, Recorder: events.NewFakeRecorder(64), Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace}
+		_, err := r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(carrying()).To(BeEmpty())
+	})
+
 	It("stop at a FailedMount, and are reverted, until the rules change", func() {
 		newNode("n").Create()
 		profile := create()

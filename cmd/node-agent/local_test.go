@@ -154,7 +154,7 @@ func TestTheReportAdvisesOnThisMachine(t *testing.T) {
 			}
 		}
 		out, _ = execute(t, dir, tuning, command, "-f", "-")
-		for _, part := range []string{"\nAdvice, Warning tcp-mem: profile p: spec.node.sysctls[net.ipv4.tcp_mem]: ", "More advice (in full with -o yaml): tcp-buffers\n"} {
+		for _, part := range []string{"\nAdvice, Warning tcp-mem: profile p: spec.node.sysctls[net.ipv4.tcp_mem]: ", "More advice (in full with -o yaml): tcp-buffers, tuned-overlap\n"} {
 			if !strings.Contains(out, part) {
 				t.Errorf("%s lacks %q:\n%s", command, part, out)
 			}

@@ -92,7 +92,7 @@ func (a *arena) refresh(t *testing.T, results []result) {
 	}
 }
 
-var version = regexp.MustCompile(`"resourceVersion":"[0-9]+"`)
+var version = regexp.MustCompile(`"resourceVersion":"\d+"`)
 
 // plant removes one rule of each policy. Each policy gets a rule that only a field manager with the number of the round violates: it
 // shows that the change is effective.

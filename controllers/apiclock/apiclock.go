@@ -10,20 +10,37 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Clock is the clock of the API server, derived from the dates of its responses. It is the local clock until the first response. It is safe for
-// concurrent use.
+const (
+	// maxJump is the largest change of the estimate that one response may cause. Clocks of several API servers differ by less.
+	maxJump = 30 * time.Second
+	// agreeing is the number of consecutive responses that a larger change needs.
+	agreeing = 3
+)
+
+// Clock is the clock of the API server, derived from the dates of its responses. It is the local clock until the first response. Between
+// responses it follows the monotonic local clock, so that a step of the local clock changes nothing. It is safe for concurrent use.
 type Clock struct {
 	Local clock.PassiveClock
 
 	mutex sync.Mutex
-	lead  time.Duration
+	// server is the API server's time at the local time. Both are zero before the first response.
+	server, local time.Time
+	// doubts is the number of consecutive responses that differ by more than maxJump.
+	doubts int
 }
 
 // Now implements clock.PassiveClock.
 func (c *Clock) Now() time.Time {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	return c.Local.Now().Add(c.lead)
+	return c.at(c.Local.Now())
+}
+
+func (c *Clock) at(local time.Time) time.Time {
+	if c.server.IsZero() {
+		return local
+	}
+	return c.server.Add(local.Sub(c.local))
 }
 
 // Since implements clock.PassiveClock.
@@ -46,8 +63,8 @@ type transport func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { return t(request) }
 
-// adjust changes the lead of the API server's clock if a response contradicts it. The response was written between two local times, and its date is
-// rounded down to a second. The new lead is the smallest possible one, so that the clock is behind rather than ahead.
+// adjust changes the API server's time if a response contradicts it. The response was written between two local times, and its date is rounded
+// down to a second. The new time is the smallest possible one, so that the clock is behind rather than ahead.
 func (c *Clock) adjust(date string, sent, received time.Time) {
 	written, err := http.ParseTime(date)
 	if err != nil {
@@ -55,7 +72,13 @@ func (c *Clock) adjust(date string, sent, received time.Time) {
 	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if lowest := written.Sub(received); c.lead < lowest || c.lead > written.Add(time.Second).Sub(sent) {
-		c.lead = lowest
+	now := c.at(received)
+	if !now.Before(written) && !now.After(written.Add(time.Second+received.Sub(sent))) {
+		c.doubts = 0
+		return
 	}
+	if c.doubts++; !c.server.IsZero() && now.Sub(written).Abs() > maxJump && c.doubts < agreeing {
+		return
+	}
+	c.server, c.local, c.doubts = written, received, 0
 }

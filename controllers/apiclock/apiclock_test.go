@@ -76,8 +76,27 @@ func TestTheClockSurvivesAJumpOfTheLocalClock(t *testing.T) {
 	c := &Clock{Local: local}
 	send(c.Wrap(server{local: local}))
 	local.SetTime(noon.Add(-time.Hour))
-	send(c.Wrap(server{local: local, lead: time.Hour}))
+	for range agreeing {
+		send(c.Wrap(server{local: local, lead: time.Hour}))
+	}
 	if deviation := c.Now().Sub(noon).Abs(); deviation > time.Second {
 		t.Errorf("got a deviation of %s", deviation)
+	}
+}
+
+// One API server of several, or a proxy, has a wrong clock.
+func TestOneResponseMovesTheClockByLittle(t *testing.T) {
+	local := testclock.NewFakeClock(noon)
+	c := &Clock{Local: local}
+	send(c.Wrap(server{local: local}))
+	for range 20 {
+		for range agreeing - 1 {
+			send(c.Wrap(server{local: local, lead: 20 * time.Minute}))
+		}
+		send(c.Wrap(server{local: local}))
+		if deviation := c.Now().Sub(local.Now()).Abs(); deviation > time.Second {
+			t.Fatalf("got a deviation of %s", deviation)
+		}
+		local.Step(time.Second)
 	}
 }

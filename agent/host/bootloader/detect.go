@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -85,8 +86,15 @@ func Detect(fs host.FS) Detection {
 	return unsupportedBy("found no known boot loader: neither a GRUB menu, nor boot loader entries, nor files of another loader; use the platform's tools")
 }
 
-// menuOnEFI returns a message if the machine's GRUB reads a whole menu on the EFI partition. A file that only loads another menu is none.
+// menuOnEFI returns a message if the machine's GRUB reads a whole menu on the EFI partition. A file that only loads another menu is none, nor is a
+// menu of a former installation, which does not load the running kernel.
 func menuOnEFI(fs host.FS) string {
+	if !fs.IsImage() && !fs.Exists("/sys/firmware/efi") {
+		return ""
+	}
+	line, _ := fs.ReadIfThere(commandLine)
+	image, _ := lastNamed(host.ParseArguments(string(line)), "BOOT_IMAGE")
+	loads := func(line bootLine) bool { return fs.IsImage() || imagePath(line.kernel) == imagePath(image.Value) }
 	for _, dir := range []string{"/boot/efi/EFI", "/efi/EFI"} {
 		vendors, err := fs.Glob(dir, "*")
 		if err != nil {
@@ -95,7 +103,7 @@ func menuOnEFI(fs host.FS) string {
 		for _, vendor := range vendors {
 			menu := path.Join(vendor, "grub.cfg")
 			data, err := fs.ReadFile(menu)
-			if err != nil || len(parseMenu(string(data)).lines) == 0 {
+			if err != nil || !slices.ContainsFunc(parseMenu(string(data)).lines, loads) {
 				continue
 			}
 			tools := []string{"add the argument to GRUB_CMDLINE_LINUX in " + defaultFile + " and run grub2-mkconfig -o " + menu}

@@ -53,7 +53,7 @@ func (s *Subject) unexplained(names *grubNames) string {
 		return proxmoxDisks + " is not empty: proxmox-boot-tool keeps the menu on the EFI partitions: add the argument to " + appendTo + " in " +
 			defaultFile + " and to /etc/kernel/cmdline, and run proxmox-boot-tool refresh"
 	}
-	if reason := menuOnEFI(s.fs); reason != "" && (s.fs.IsImage() || s.fs.Exists("/sys/firmware/efi")) {
+	if reason := menuOnEFI(s.fs); reason != "" {
 		return reason
 	}
 	data, err := s.readOnce(names.menu)
@@ -85,7 +85,7 @@ func (s *Subject) unexplained(names *grubNames) string {
 	}
 	return b.badArgument(slices.DeleteFunc(argumentsWithout(cmdline, s.managedSinceBoot()), func(arg host.Argument) bool {
 		return arg.Is("BOOT_IMAGE") || slices.ContainsFunc(s.named, arg.Is)
-	}))
+	}), s.sameDevice)
 }
 
 // managedSinceBoot returns the agent's arguments that the running kernel or the menu may have.
@@ -181,15 +181,20 @@ func (b *bootedMenu) badImage(cmdline []host.Argument, fs host.FS) string {
 	return fmt.Sprintf("%s has %s, which no entry of %s loads: %s", commandLine, arg, b.names.menu, otherMenu)
 }
 
-// badArgument returns a message about the first argument that the default entry does not pass. Empty if it passes all.
-func (b *bootedMenu) badArgument(args []host.Argument) string {
+// badArgument returns a message about the first argument that the default entry does not pass. Empty if it passes all. Another name for the same
+// root device is the same argument: a menu of an image build names it by label, and a new one by UUID.
+func (b *bootedMenu) badArgument(args []host.Argument, sameDevice func(a, b string) bool) string {
 	var passed []host.Argument
 	for _, line := range b.entry.lines {
 		for _, arg := range line.args {
 			passed = append(passed, host.ParseArguments(b.expand(arg.String()))...)
 		}
 	}
+	root, _ := lastNamed(passed, "root")
 	for _, arg := range argumentsWithout(args, passed) {
+		if arg.Is("root") && sameDevice(arg.Value, root.Value) {
+			continue
+		}
 		return fmt.Sprintf("%s has %s, which the default entry of %s (line %d) does not pass: %s", commandLine, arg, b.names.menu, b.entry.lines[0].number,
 			otherMenu)
 	}

@@ -174,3 +174,10 @@ func TestNoRebootWhileAKernelIsLoadedForKexec(t *testing.T) {
 		t.Errorf("boot loader without a loaded kernel: got %+v", found)
 	}
 }
+
+func TestADamagedMenuCanBeParsed(t *testing.T) {
+	damaged := strings.TrimSuffix(section("42_storage-client", "menuentry 'x' {\n"), "\n") + "\n" + section("10_linux", "\tlinux /boot/vmlinuz-1 ro\n")
+	if got := parseMenu(damaged); len(got.lines) != 0 || got.whole {
+		t.Errorf("got %+v, want no entry", got)
+	}
+}

@@ -115,7 +115,7 @@ func (p *menuParser) addBootLine(words []string) {
 		return
 	}
 	b := &p.blocks[len(p.blocks)-1]
-	if !b.entry {
+	if !b.entry || b.item == nil {
 		return
 	}
 	p.menu.lines = append(p.menu.lines, bootLine{

@@ -137,6 +137,9 @@ func TestAnotherNameOfTheSameRootIsNotLost(t *testing.T) {
 	m.commands.AfterMenu = exchange("PARTUUID=3ab14bd1-01")
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.Pending)
+	if found := m.subject.Detect(); !found.MayReboot() {
+		t.Errorf("boot loader after a new menu names the root differently: got %+v, want it to be proven", found)
+	}
 }
 
 func TestAMenuOnAReadOnlyFileSystem(t *testing.T) {

@@ -18,7 +18,7 @@ const (
 )
 
 // Clock is the clock of the API server, derived from the dates of its responses. It is the local clock until the first response. Between
-// responses it follows the monotonic local clock, so that a step of the local clock changes nothing. It is safe for concurrent use.
+// responses it follows the monotonic local clock, so that a step of the local clock has no effect. It is safe for concurrent use.
 type Clock struct {
 	Local clock.PassiveClock
 
@@ -74,7 +74,8 @@ func (c *Clock) adjust(date string, sent, received time.Time) {
 	defer c.mutex.Unlock()
 	now := c.at(received)
 	if !now.Before(written) && !now.After(written.Add(time.Second+received.Sub(sent))) {
-		c.doubts = 0
+		// The first response may confirm the local clock.
+		c.server, c.local, c.doubts = now.Round(0), received, 0
 		return
 	}
 	if c.doubts++; !c.server.IsZero() && now.Sub(written).Abs() > maxJump && c.doubts < agreeing {

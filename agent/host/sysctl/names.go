@@ -63,24 +63,35 @@ func normaliseValue(value string) string { return strings.Join(strings.Fields(va
 // number matches a field that the kernel reads as a number (proc_get_long in kernel/sysctl.c): decimal, octal or hexadecimal.
 var number = regexp.MustCompile(`\A-?(?:0[xX][0-9a-fA-F]+|0[0-7]*|[1-9]\d*)\z`)
 
-// kernelValue returns the value that a parameter has after value is written. wanted is its value before. If wanted consists of numbers, the
-// kernel reads at most as many numbers, ignores the rest, and stops at the first field that is not a number.
-func kernelValue(value, wanted string) string {
-	fields, out := strings.Fields(value), strings.Fields(wanted)
-	// A list of ports has commas.
-	isList := len(fields) > 0 && strings.Contains(fields[0], ",")
-	if isList || len(out) == 0 || slices.ContainsFunc(out, func(field string) bool { return !number.MatchString(field) }) {
-		return normaliseValue(value)
+// reservedPorts is the only list of ports and ranges. A write replaces the whole list, also with an empty one.
+const reservedPorts = "net.ipv4.ip_local_reserved_ports"
+
+// kernelValue returns the value that a parameter has after a line of a file is written. before is its value before. If before consists of
+// numbers, the kernel reads at most as many numbers, ignores the rest, and stops at the first field that is not a number.
+func kernelValue(name, line, before string) string {
+	fields, out := strings.Fields(line), strings.Fields(before)
+	isNoNumber := func(field string) bool { return !number.MatchString(field) }
+	if dottedName(name) == reservedPorts || len(out) == 0 || slices.ContainsFunc(out, isNoNumber) {
+		return normaliseValue(line)
 	}
 	for i, field := range fields[:min(len(fields), len(out))] {
-		if !number.MatchString(field) {
+		if isNoNumber(field) {
 			break
 		}
-		n, err := strconv.ParseInt(field, 0, 64)
-		if err != nil {
-			break
-		}
-		out[i] = strconv.FormatInt(n, 10)
+		out[i] = normaliseNumbers(field)
 	}
 	return strings.Join(out, " ")
+}
+
+// normaliseNumbers makes values comparable that consist of numbers. A value with another field, or with a number over int64, is text.
+func normaliseNumbers(value string) string {
+	fields := strings.Fields(value)
+	for i, field := range fields {
+		n, err := strconv.ParseInt(field, 0, 64)
+		if err != nil || !number.MatchString(field) {
+			return normaliseValue(value)
+		}
+		fields[i] = strconv.FormatInt(n, 10)
+	}
+	return strings.Join(fields, " ")
 }

@@ -179,9 +179,8 @@ func (s *Subject) applyLive(setting host.Setting) (persistent, changed bool) {
 }
 
 // isMet reports whether a value satisfies a setting: it is equal, or no number in it is lower.
-func isMet(setting host.Setting, value string) bool {
-	wanted := kernelValue(setting.Value, setting.Value)
-	value = kernelValue(value, wanted)
+func isMet(setting host.Setting, actual string) bool {
+	wanted, value := normaliseNumbers(setting.Value), normaliseNumbers(actual)
 	if setting.AtLeast {
 		return text.Larger(value, wanted) == value
 	}
@@ -296,7 +295,7 @@ func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn 
 	winner, shadowed := later[dottedName(o.Name)]
 	isSaved := normaliseValue(dropIn.settings[o.Name]) == wanted
 	unwritable := s.place.WriteProblem()
-	if cleared, ok := later[s.Counterpart(o.Name)]; ok && kernelValue(cleared.value, "1") != "0" {
+	if cleared, ok := later[s.Counterpart(o.Name)]; ok && kernelValue(s.Counterpart(o.Name), cleared.value, "1") != "0" {
 		winner, shadowed = assignment{file: cleared.file, value: "0"}, true
 	}
 	switch {
@@ -306,7 +305,7 @@ func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn 
 		o.State, o.Message = host.Failed, s.missingNote()+s.fileErr.Error()
 	case !isSaved:
 		o.State, o.Message = host.Drifted, s.missingNote()+"not in "+DropIn
-	case shadowed && !isMet(setting, winner.value):
+	case shadowed && !isMet(setting, kernelValue(o.Name, winner.value, setting.Value)):
 		o.State = host.Shadowed
 		o.Message = fmt.Sprintf("%s sets it to %q and is read after %s", winner.file, winner.value, DropIn)
 	case s.fs.IsImage():

@@ -271,14 +271,56 @@ func TestKernelValue(t *testing.T) {
 		"4096 x 1": tcp, "1": "1 131072 6291456", "1 2": "1 2 6291456", "1 2 3 4": "1 2 3", "010 2 3": "8 2 3", "08 2 3": tcp, "-1 2 3": "-1 2 3",
 		"1_0 2 3": tcp, "0b1 2 3": tcp,
 	} {
-		if got := kernelValue(value, tcp); got != want {
+		if got := kernelValue(tcpRmem, value, tcp); got != want {
 			t.Errorf("%q: got %q, want %q", value, got, want)
 		}
 	}
-	for value, wanted := range map[string]string{"bbr": "cubic", "10250,30000-32767": "10250", "5 1": ""} {
-		if got := kernelValue(value, wanted); got != value {
-			t.Errorf("%q instead of %q: got %q", value, wanted, got)
+	const congestion, large = "net.ipv4.tcp_congestion_control", "9223372036854775808"
+	for _, test := range []struct{ name, value, before string }{
+		{congestion, "bbr", "cubic"}, {congestion, "5 1", ""}, {reservedPorts, "10250,30000-32767", "10250"}, {reservedPorts, "20049-20050", "20049"},
+		{"net/ipv4/ip_local_reserved_ports", "20049-20050", "20049"}, {reservedPorts, "", "20049"}, {"fs.file-max", large, "9"},
+	} {
+		if got := kernelValue(test.name, test.value, test.before); got != test.value {
+			t.Errorf("%s %q instead of %q: got %q", test.name, test.value, test.before, got)
 		}
+	}
+}
+
+// A live value is not a line of a file: what the kernel lacks is not set.
+func TestLiveValueIsComparedCompletely(t *testing.T) {
+	for name, test := range map[string]struct {
+		name, wanted, live string
+		state              host.State
+	}{
+		"equal numbers between tabs":          {tcpRmem, "4096 131072 6291456", "4096\t131072\t6291456", host.InSync},
+		"hexadecimal":                         {rmemMax, "0x10", "16", host.InSync},
+		"no port":                             {reservedPorts, "20049", "", host.Drifted},
+		"a range that begins with the port":   {reservedPorts, "20049", "20049-20050", host.Drifted},
+		"a list that begins with the port":    {reservedPorts, "20049", "20049,20051", host.Drifted},
+		"fewer numbers":                       {tcpRmem, "4096 131072 6291456", "4096 131072", host.Drifted},
+		"more numbers":                        {tcpRmem, "4096 131072 6291456", "4096 131072 6291456 1", host.Drifted},
+		"no value":                            {rmemMax, "16777216", "", host.Drifted},
+		"no number":                           {rmemMax, "16777216", "x", host.Drifted},
+		"unequal numbers over int64":          {"fs.file-max", "9223372036854775808", "9223372036854775809", host.Drifted},
+		"equal numbers over int64":            {"fs.file-max", "9223372036854775808", "9223372036854775808", host.InSync},
+		"a number over int64 for a small one": {"fs.file-max", "1", "9223372036854775809", host.Drifted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := debian(t)
+			file, err := procFile(test.name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			hosttest.WriteFile(t, dir, file, test.live+"\n")
+			hosttest.WriteFile(t, dir, DropIn, test.name+" = "+test.wanted+"\n")
+			s := New(fs)
+			hosttest.ExpectState(t, hosttest.Observe(t, s, test.name, test.wanted), test.state)
+			hosttest.Apply(t, s, hosttest.Settings(test.name, test.wanted))
+			isWritten := normaliseValue(hosttest.ReadFile(t, dir, file)) == test.wanted
+			if test.state == host.Drifted && !isWritten {
+				t.Error("the value was not written")
+			}
+		})
 	}
 }
 

@@ -154,6 +154,9 @@ func TestFor(t *testing.T) {
 		"busy, or the tunnel hides it":          {nfs("NFSv4.1", timing(0.2, 5.5, 0.045), func(s *Sample) { s.Server = "localhost" }), ""},
 		"a full connection":                     {nfs("NFSv4.1", filled(12)), "FewConnections"},
 		"a full connection to a tunnel":         {nfs("NFSv4.1", filled(12), func(s *Sample) { s.Server = "127.0.0.1" }), ""},
+		"a full connection to one of tunnels":   {nfs("NFSv4.1", filled(12), func(s *Sample) { s.Server = "127.0.0.1:20049" }), ""},
+		"a full connection to one by name":      {nfs("NFSv4.1", filled(12), func(s *Sample) { s.Server = "localhost:20049" }), ""},
+		"a full connection to one on IPv6":      {nfs("NFSv4.1", filled(12), func(s *Sample) { s.Server = "[::1]:20049" }), ""},
 		"a full connection, RDMA":               {nfs("NFSv4.1", filled(12), option("proto=rdma")), ""},
 		"a fast connection with few requests":   {nfs("NFSv4.1", filled(7)), ""},
 		"sixteen connections wait to send": {nfs("NFSv4.1", timing(31, 8, 1.4), option("nconnect=16"), func(s *Sample) {

@@ -147,10 +147,13 @@ func (s Sample) minTrip() float64 {
 	return float64(s.MinRoundTripMicros) / 1000
 }
 
-// isTunnel reports whether a process on the node forwards the requests to the server.
+// isTunnel reports whether a process on the node forwards the requests to the server. Only the name of a tunnel has a port.
 func (s Sample) isTunnel() bool {
 	ip, err := netip.ParseAddr(strings.Trim(s.Server, "[]"))
-	return err == nil && ip.Unmap().IsLoopback() || s.Server == "localhost"
+	if err != nil {
+		return s.Server == "localhost" || strings.Contains(s.Server, ":")
+	}
+	return ip.Unmap().IsLoopback()
 }
 
 // queues returns the mean numbers of requests at each send that waited for a slot, and for the transport.

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -64,6 +65,15 @@ type Reading struct {
 	// Identified is the number of times that the NFSv4 client identified itself (EXCHANGE_ID or SETCLIENTID). RejectedSessions is the number of
 	// rejected sessions (errors of CREATE_SESSION).
 	Identified, RejectedSessions uint64
+}
+
+// nameInLog returns the name of the server in the kernel's log, which is without the port of a tunnel.
+func (r Reading) nameInLog() string {
+	port := r.Address[strings.LastIndex(r.Address, ":")+1:]
+	if name, found := strings.CutSuffix(r.Server, ":"+port); found && r.Tunnel {
+		return strings.Trim(name, "[]")
+	}
+	return r.Server
 }
 
 // Socket is one TCP socket. It cannot be matched with a transport.
@@ -140,7 +150,12 @@ func (w *Watch) Recall(former Verdict) {
 
 // Note records a batch and returns the verdicts. It removes servers without mounts.
 func (w *Watch) Note(now time.Time, batch Batch) []Verdict {
-	known := w.servers
+	known, tunnels := w.servers, map[string]int{}
+	for _, reading := range batch.Readings {
+		if reading.Tunnel {
+			tunnels[reading.nameInLog()]++
+		}
+	}
 	w.servers = map[Key]*memory{}
 	for _, reading := range batch.Readings {
 		m := known[reading.Key]
@@ -154,7 +169,8 @@ func (w *Watch) Note(now time.Time, batch Batch) []Verdict {
 			}
 		}
 		for _, line := range batch.Lines {
-			if line.Server == reading.Server {
+			// The log does not show which of several tunnels a line is about. It would raise a false alarm for the others.
+			if name := reading.nameInLog(); line.Server == name && (!reading.Tunnel || tunnels[name] == 1) {
 				m.noteLine(line)
 			}
 		}

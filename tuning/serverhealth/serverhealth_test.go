@@ -299,6 +299,38 @@ func TestAKernelMessageNeedsNoMinute(t *testing.T) {
 	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
 }
 
+// The kernel's log names a tunnel without its port.
+func TestALineOfTheKernelCountsForTheOnlyTunnelOfItsName(t *testing.T) {
+	tunnel := func(server, address string) Reading {
+		return Reading{Key: Key{server, v1alpha1.ServerNFS}, Address: address, Tunnel: true, Queues: []counters.Queue{{ID: "a", LastUsed: 7, Pending: 1}}}
+	}
+	for name, test := range map[string]struct {
+		line     string
+		readings []Reading
+		want     v1alpha1.ServerState
+	}{
+		"one tunnel":                 {"127.0.0.1", []Reading{tunnel("127.0.0.1:20049", "127.0.0.1:20049")}, v1alpha1.ServerSilent},
+		"one tunnel on IPv6":         {"::1", []Reading{tunnel("[::1]:20049", "[::1]:20049")}, v1alpha1.ServerSilent},
+		"one tunnel by name":         {"localhost", []Reading{tunnel("localhost:20049", "127.0.0.1:20049")}, v1alpha1.ServerSilent},
+		"a server on the node":       {"::1", []Reading{tunnel("::1", "[::1]:2049")}, v1alpha1.ServerSilent},
+		"a tunnel of another name":   {"127.0.0.2", []Reading{tunnel("127.0.0.1:20049", "127.0.0.1:20049")}, v1alpha1.ServerIdle},
+		"several tunnels":            {"127.0.0.1", []Reading{tunnel("127.0.0.1:20049", "127.0.0.1:20049"), tunnel("127.0.0.1:20050", "127.0.0.1:20050")}, v1alpha1.ServerIdle},
+		"a tunnel and a server":      {"127.0.0.1", []Reading{tunnel("127.0.0.1:20049", "127.0.0.1:20049"), tunnel("127.0.0.1", "127.0.0.1:2049")}, v1alpha1.ServerIdle},
+		"tunnels of different names": {"127.0.0.1", []Reading{tunnel("127.0.0.1:20049", "127.0.0.1:20049"), tunnel("127.0.0.2:20050", "127.0.0.2:20050")}, v1alpha1.ServerSilent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var w Watch
+			if verdicts := w.Note(start, Batch{Readings: test.readings}); verdicts[0].State != v1alpha1.ServerIdle {
+				t.Fatalf("got %s before the line", verdicts[0].State)
+			}
+			verdicts := w.Note(start.Add(time.Second), Batch{Readings: test.readings, Lines: []Line{{Server: test.line, At: start}}})
+			if verdicts[0].State != test.want {
+				t.Errorf("got %s, want %s", verdicts[0].State, test.want)
+			}
+		})
+	}
+}
+
 func TestAServerThatIsBackIsReportedBeforeTheKernelNotices(t *testing.T) {
 	s := newScene(t, filer, 2)
 	s.steps(3, work(0), work(1))

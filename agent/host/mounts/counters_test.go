@@ -103,7 +103,7 @@ func TestCounters(t *testing.T) {
 			Requests: []counters.Request{{ID: "2/101/0x9f3c", Operation: "GETATTR"}, {ID: "2/102/0x9f3d", Operation: "READ"}},
 		},
 		{
-			Ask:    connect.Server{Name: "127.0.0.1", Address: "127.0.0.1:20049", Protocol: connect.NFS, Version: 4},
+			Ask:    connect.Server{Name: "127.0.0.1:20049", Address: "127.0.0.1:20049", Protocol: connect.NFS, Version: 4},
 			Server: "127.0.0.1:20049", Address: "127.0.0.1:20049", Protocol: connect.NFS, Tunnel: true, RequestsKnown: true,
 			Connections: []counters.Connection{{ID: "127.0.0.1:20049 4.1 tcp  0", Sends: 3, Responses: 3, Connects: 1}},
 		},

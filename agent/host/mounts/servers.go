@@ -33,7 +33,7 @@ func (r Reader) Servers() ([]connect.Server, error) {
 func serverOf(line mountLine) (connect.Server, bool) {
 	name, _ := splitSource(line)
 	address := cmp.Or(optionValue(line.super, "addr"), name)
-	server := connect.Server{Name: name}
+	server := connect.Server{Name: serverName(line)}
 	port := smbPort
 	switch {
 	case isNFS(line.fsType) && slices.Contains([]string{"tcp", "tcp6"}, optionValue(line.super, "proto")):

@@ -27,7 +27,7 @@ func TestServersOfMountsOverTCP(t *testing.T) {
 	want := []connect.Server{
 		{Name: "filer1", Address: "10.0.0.1:2049", Protocol: connect.NFS, Version: 4},
 		{Name: "filer2", Address: "[fd00::2]:2049", Protocol: connect.NFS, Version: 3},
-		{Name: "127.0.0.1", Address: "127.0.0.1:20049", Protocol: connect.NFS, Version: 4},
+		{Name: "127.0.0.1:20049", Address: "127.0.0.1:20049", Protocol: connect.NFS, Version: 4},
 		{Name: "files.example", Address: "10.0.0.5:445", Protocol: connect.SMB},
 		{Name: "files.example", Address: "10.0.0.5:4445", Protocol: connect.SMB},
 	}

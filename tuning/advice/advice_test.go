@@ -148,10 +148,7 @@ var cases = map[string]struct {
 	"intr-no-effect":     {input(nfs("hard", "intr")), "spec.volumes[0].mountOptions[1]: has no effect", input(nfs("hard"))},
 	"known-bad-data": {input(mounts("6.1.0-44-amd64", "Linux version 6.1.0-44-amd64 (x) #1 SMP Debian 6.1.150-1 (2025-09-01)", "NFSv3", "ro")),
 		"nfs-ro-ignored: pods write to read-only volumes", input(mounts("6.1.0-47-amd64", "Linux version 6.1.0-47-amd64 (x) #1 SMP Debian 6.1.170-3", "NFSv3", "ro"))},
-	"known-bad-kernel": {input(mounts("7.3.4", "", "NFSv4.1", "rw")), `{spec: {node: {kernelModules: [{name: nfsv4, parameters: {directory_delegations: "0"}}]}}}`,
-		input(mounts("7.3.4", "", "NFSv4.1", "rw"), func(in *Input) {
-			in.Profile.Spec.Node.KernelModules = []v1alpha1.KernelModule{{Name: "nfsv4", Parameters: map[string]v1alpha1.SettingText{"directory_delegations": "0"}}}
-		})},
+	"known-bad-kernel": {input(mounts("6.12.9", "", "NFSv4.1", "rw", "fsc")), "cure: ", input(mounts("6.12.10", "", "NFSv4.1", "rw", "fsc"))},
 	"lowers-kernel": {input(sysctl("net.ipv4.tcp_rmem", "4096 1048576 16777216"), reports("sysctl/net.ipv4.tcp_rmem", "4096 131072 33554432")),
 		"spec.node.sysctls[net.ipv4.tcp_rmem]: on worker-1, number 3 decreases from the node's original 33554432 to 16777216: declare it in sysctlsAtLeast",
 		input(sysctl("net.ipv4.tcp_rmem", "4096 1048576 16777216"), reports("sysctl/net.ipv4.tcp_rmem", "4096 131072 6291456"), worker)},
@@ -382,6 +379,7 @@ func TestHealthyNodesHaveNoKnownProblem(t *testing.T) {
 	for release, build := range map[string]string{
 		"6.1.0-47-amd64": "Linux version 6.1.0-47-amd64 (gcc-12 (Debian 12.2.0-14) 12.2.0) #1 SMP Debian 6.1.170-3", "6.12.117+deb13-amd64": "", "6.18.15-talos": "",
 		"5.15.0-116-generic": "Ubuntu 5.15.0-116.126-generic 5.15.158", "5.14.0-427.el9.x86_64": "", "6.1.102-111.182.amzn2023.x86_64": "", "6.1.0-20-amd64": "", "": "",
+		"6.19": "", "7.0": "",
 	} {
 		for _, protocol := range []string{"NFSv3", "NFSv4.0", "NFSv4.1", "NFSv4.2", "SMB3.1.1", "xfs"} {
 			nodes = append(nodes, mounts(release, build, protocol, "rw", "hard", "nconnect=4", "ro", "vers=4.1"))

@@ -36,11 +36,11 @@ func (s *scope) nodesOlderThan(major, minor int) []string {
 }
 
 // knownBad returns the known problems of the nodes' kernels and mounts that lose data, or all others. It omits problems that need a sign beyond
-// kernel and mount, and problems that a setting of the profile cures.
+// kernel and mount. Among them are all that a setting cures.
 func (s *scope) knownBad(loses bool) []finding {
 	var found []finding
 	for _, e := range knownbad.Entries() {
-		if e.Loses != loses || e.Signed || e.Setting != "" && s.settings[e.Setting] == e.Value {
+		if e.Loses != loses || e.Signed {
 			continue
 		}
 		var nodes []string

@@ -11,7 +11,11 @@ import (
 
 const (
 	bookworm = "Linux version 6.1.0-47-amd64 (debian-kernel@lists.debian.org) (gcc-12 (Debian 12.2.0-14) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40) #1 SMP PREEMPT_DYNAMIC Debian 6.1.170-3 (2026-05-01)"
-	jammy    = "Ubuntu 5.15.0-116.126-generic 5.15.158"
+	pve      = "Linux version 6.8.12-4-pve (build@proxmox) (gcc (Debian 12.2.0-14) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40) #1 SMP PREEMPT_DYNAMIC PMX 6.8.12-4 (2024-11-06T15:04Z)"
+	// Raspberry Pi OS has an epoch.
+	raspberry = "Linux version 6.6.31+rpt-rpi-v8 (serge@raspberrypi.com) (gcc-12 (Debian 12.2.0-14) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40) #1 SMP PREEMPT Debian 1:6.6.31-1+rpt1 (2024-05-29)"
+	ownKernel = "Linux version 6.10.3 (root@build) (gcc (Debian 12.2.0-14) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40) #1 SMP PREEMPT_DYNAMIC Mon Aug  5 10:00:00 UTC 2024"
+	jammy     = "Ubuntu 5.15.0-116.126-generic 5.15.158"
 )
 
 func TestParseKernel(t *testing.T) {
@@ -19,24 +23,31 @@ func TestParseKernel(t *testing.T) {
 		release, build string
 		want           Kernel
 	}{
-		"Debian":                      {"6.1.0-47-amd64", bookworm, Kernel{6, 1, 170}},
-		"Debian without the build":    {"6.1.0-47-amd64", "", Kernel{}},
-		"Debian's cloud kernel":       {"6.1.0-51-cloud-amd64", "", Kernel{}},
-		"Debian 13":                   {"6.12.57+deb13-amd64", "", Kernel{6, 12, 57}},
-		"Ubuntu":                      {"5.15.0-116-generic", jammy, Kernel{5, 15, 158}},
-		"Ubuntu without the build":    {"5.15.0-1057-azure", "Linux version 5.15.0-1057-azure (buildd@x) #66-Ubuntu SMP", Kernel{}},
-		"RHEL":                        {"5.14.0-427.el9.x86_64", "Linux version 5.14.0-427.el9.x86_64 (mockbuild@x) #1 SMP", Kernel{}},
-		"Amazon Linux":                {"6.1.102-111.182.amzn2023.x86_64", "", Kernel{}},
-		"Azure Linux":                 {"6.6.57.1-7.azl3", "", Kernel{}},
-		"SLES":                        {"6.4.0-150600.23.25-default", "", Kernel{}},
-		"Talos":                       {"6.12.57-talos", "", Kernel{6, 12, 57}},
-		"Flatcar":                     {"6.6.95-flatcar", "", Kernel{6, 6, 95}},
-		"Container-Optimized OS":      {"6.6.87+", "", Kernel{6, 6, 87}},
-		"Fedora":                      {"6.17.5-300.fc43.x86_64", "", Kernel{6, 17, 5}},
-		"mainline":                    {"7.3.4", "", Kernel{7, 3, 4}},
-		"mainline, the first release": {"6.19", "", Kernel{6, 19, 0}},
-		"nonsense":                    {"linux", "Debian", Kernel{}},
-		"nothing":                     {"", "", Kernel{}},
+		"Debian":                         {"6.1.0-47-amd64", bookworm, Kernel{6, 1, 170}},
+		"Debian without the build":       {"6.1.0-47-amd64", "", Kernel{}},
+		"Debian's cloud kernel":          {"6.1.0-51-cloud-amd64", "", Kernel{}},
+		"Debian 13":                      {"6.12.57+deb13-amd64", "", Kernel{6, 12, 57}},
+		"Ubuntu":                         {"5.15.0-116-generic", jammy, Kernel{5, 15, 158}},
+		"Ubuntu without the build":       {"5.15.0-1057-azure", "Linux version 5.15.0-1057-azure (buildd@x) #66-Ubuntu SMP", Kernel{}},
+		"RHEL":                           {"5.14.0-427.el9.x86_64", "Linux version 5.14.0-427.el9.x86_64 (mockbuild@x) #1 SMP", Kernel{}},
+		"Amazon Linux":                   {"6.1.102-111.182.amzn2023.x86_64", "", Kernel{}},
+		"Azure Linux":                    {"6.6.57.1-7.azl3", "", Kernel{}},
+		"SLES":                           {"6.4.0-150600.23.25-default", "", Kernel{}},
+		"Proxmox":                        {"6.8.12-4-pve", pve, Kernel{6, 8, 12}},
+		"Raspberry Pi OS":                {"6.6.31+rpt-rpi-v8", raspberry, Kernel{6, 6, 31}},
+		"Raspberry Pi OS with the ABI":   {"6.6.0-1-rpi-v8", raspberry, Kernel{6, 6, 31}},
+		"an own kernel, built on Debian": {"6.10.3", ownKernel, Kernel{6, 10, 3}},
+		"an own kernel with an ABI":      {"6.10.0-1-own", ownKernel, Kernel{}},
+		"builds of another kernel":       {"6.6.0-1-amd64", bookworm, Kernel{}},
+		"Ubuntu, of another kernel":      {"6.8.0-1-generic", jammy, Kernel{}},
+		"Talos":                          {"6.12.57-talos", "", Kernel{6, 12, 57}},
+		"Flatcar":                        {"6.6.95-flatcar", "", Kernel{6, 6, 95}},
+		"Container-Optimized OS":         {"6.6.87+", "", Kernel{6, 6, 87}},
+		"Fedora":                         {"6.17.5-300.fc43.x86_64", "", Kernel{6, 17, 5}},
+		"mainline":                       {"7.3.4", "", Kernel{7, 3, 4}},
+		"mainline, the first release":    {"6.19", "", Kernel{6, 19, 0}},
+		"nonsense":                       {"linux", "Debian", Kernel{}},
+		"nothing":                        {"", "", Kernel{}},
 	} {
 		if got := ParseKernel(test.release, test.build); got != test.want {
 			t.Errorf("%s: got %v, want %v", name, got, test.want)
@@ -99,6 +110,9 @@ func TestEntriesAreComplete(t *testing.T) {
 			t.Errorf("got an incomplete entry: %+v", e)
 		}
 		seen[e.ID] = true
+		if e.Server != "" && !e.Signed || e.Setting != "" && !e.Signed {
+			t.Errorf("%s: got an entry of a server or with a setting that is not signed: advice would report it on every node", e.ID)
+		}
 		if len(e.Branches) == 0 && e.Since == "" {
 			t.Errorf("%s: got no kernels", e.ID)
 		}

@@ -139,6 +139,12 @@ func TestEvidenceOfPods(t *testing.T) {
 			return p
 		}
 		earlier := pod(before, func(p *corev1.Pod) { p.Name, p.UID = "earlier", "w" })
+		is := func(phase corev1.PodPhase) func(*corev1.Pod) {
+			return func(p *corev1.Pod) { p.Name, p.UID, p.Status.Phase = "earlier", "w", phase }
+		}
+		leaving := func(p *corev1.Pod) {
+			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: before}, []string{"batch.kubernetes.io/job-tracking"}
+		}
 		for name, test := range map[string]struct {
 			objects []client.Object
 			anyAge  bool
@@ -164,6 +170,11 @@ func TestEvidenceOfPods(t *testing.T) {
 			"a mount with other options":                          {objects: []client.Object{pod(after), c.reported(mounted, func(m *v1alpha1.MountStatus) { m.Options = m.Options[:2] })}},
 			"a mount of another volume":                           {objects: []client.Object{pod(after), c.reported(mounted, func(m *v1alpha1.MountStatus) { m.Volume = "b" })}},
 			"a mount before a boot":                               {objects: []client.Object{pod(after), func() client.Object { r := c.reported(mounted); r.Status.BootID = "previous"; return r }()}},
+			"the same beside a finished pod of a Job":             {objects: []client.Object{pod(after), pod(before, is(corev1.PodSucceeded)), c.reported(after.Add(-4 * time.Second))}, want: "n has mounted a"},
+			"the same beside a failed pod":                        {objects: []client.Object{pod(after), pod(before, is(corev1.PodFailed)), c.reported(after.Add(-4 * time.Second))}, want: "n has mounted a"},
+			"the same beside a pod that is being deleted":         {objects: []client.Object{pod(after), pod(before, is(corev1.PodRunning), leaving), c.reported(after.Add(-4 * time.Second))}},
+			"a new pod beside a finished one, without an agent":   {objects: []client.Object{pod(after), pod(before, is(corev1.PodSucceeded))}, want: "Pod eda/pod on n has started with a"},
+			"a new pod beside one that is deleted, without agent": {objects: []client.Object{pod(after), pod(before, is(corev1.PodRunning), leaving)}},
 			"a new pod on a node without an agent":                {objects: []client.Object{pod(after)}, want: "Pod eda/pod on n has started with a"},
 			"a new pod beside an earlier one, without an agent":   {objects: []client.Object{pod(after), earlier}},
 			"any effective mount for a write of an earlier release": {objects: []client.Object{pod(before), c.reported(before, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},

@@ -50,8 +50,8 @@ type podFacts struct {
 	restarted         bool
 	// arrived is the time at which the pod was bound to its node, by the API server's clock.
 	arrived time.Time
-	// finished is true if the pod cannot start another container.
-	finished bool
+	// ended is true if all containers have ended for good. finished is true if the pod cannot start another container.
+	ended, finished bool
 }
 
 type nodeFacts struct {
@@ -140,8 +140,9 @@ func factsOf(pod *corev1.Pod) *podFacts {
 	facts := &podFacts{
 		uid: pod.UID, node: pod.Spec.NodeName, volumes: map[string][]string{}, arrived: arrivalOf(pod),
 		accepted: ptr.Deref(pod.Status.StartTime, metav1.Time{}).Time,
-		finished: !pod.DeletionTimestamp.IsZero() || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+		ended:    pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 	}
+	facts.finished = facts.ended || !pod.DeletionTimestamp.IsZero()
 	for i := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[i]; {
 		case v.PersistentVolumeClaim != nil:

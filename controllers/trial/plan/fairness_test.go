@@ -239,6 +239,11 @@ func TestACloneOnALostNodeFreesTheSlot(t *testing.T) {
 	}
 	expectStatus(t, other, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
 	expectStatus(t, b.trials[0], v1alpha1.TrialConditionReconciling, v1alpha1.TrialReasonWaiting, "Waiting for the deletion of clone ")
+	// The time of the trial runs.
+	for start := b.now; b.trials[0].Status.CompletionTime == nil && b.now.Sub(start) < 24*time.Hour; {
+		b.step()
+	}
+	expectStatus(t, b.trials[0], v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonTimedOut, "No round finished within ")
 }
 
 func (b *bay) hasPod() bool {

@@ -142,9 +142,10 @@ func (p *planner) followPass(clone Clone, t Trial) {
 	// A clone whose deletion takes long, for example on a lost node, frees the slot. Its own trial waits for it.
 	isLate := clone.isLeaving() && p.Now.Sub(p.memory.Turns[t.queueName()]) >= maxTurn
 	switch {
-	case t.isOver():
+	case t.isOver(), isLate && t.isTimedOut(p.Now):
 	case isLate:
-		p.awaitTurn(t, "Waiting for the deletion of clone "+clone.Volume.Name)
+		p.report(t, v1alpha1.TrialReasonWaiting, "Waiting for the deletion of clone "+clone.Volume.Name)
+		p.writes[t.UID] = true // Nothing else happens to the trial. Its time runs.
 	default:
 		p.active[t.UID] = true
 	}

@@ -169,6 +169,12 @@ func progressOf(result drain.Result) plan.DrainProgress {
 		Gone: result.Done(), Reason: v1alpha1.RolloutReasonDraining, Message: result.String(), Remarks: result.Remarks(),
 		HeldByBudgets: result.IsHeldByBudgets(), IgnoredPodUIDs: result.IgnoredPodUIDs, Names: result.Names,
 	}
+	for _, pod := range result.Left {
+		if out.Left == nil {
+			out.Left = map[string]string{}
+		}
+		out.Left[pod.UID] = pod.String()
+	}
 	switch {
 	case len(result.Blocked) > 0:
 		out.Reason = v1alpha1.RolloutReasonDrainBlocked

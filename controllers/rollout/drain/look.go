@@ -46,7 +46,7 @@ func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.D
 			tried[pod.UID] = blocker
 		}
 	}
-	return Result{WaitedFor: m.WaitedFor, Blocked: slices.AppendSeq(m.Blocked, maps.Values(tried)), Disregarded: m.Disregarded}, nil
+	return Result{WaitedFor: m.WaitedFor, Blocked: slices.AppendSeq(m.Blocked, maps.Values(tried)), Disregarded: m.Disregarded, Left: m.Left}, nil
 }
 
 // tryEvictions returns the pods whose eviction budgets would reject, by UID.

@@ -105,11 +105,10 @@ func (m *model) ignore(pod *corev1.Pod) {
 	}
 }
 
-// leave leaves a pod on the node like a pod of a DaemonSet.
+// leave leaves a pod on the node. Its mounts still block the reboot.
 func (m *model) leave(pod *corev1.Pod, reason string) {
-	m.ignore(pod)
 	m.returning = append(m.returning, pod)
-	m.Left = append(m.Left, Blocker{Pod: podName(pod), Reason: reason})
+	m.Left = append(m.Left, Blocker{Pod: podName(pod), UID: string(pod.UID), Reason: reason})
 }
 
 // staysOnNode reports whether a drain leaves the pod on the node as "kubectl drain" does.

@@ -10,8 +10,8 @@ import (
 
 // Blocker is a pod that cannot be evicted, with the reason.
 type Blocker struct {
-	// Pod is namespace and name.
-	Pod string
+	// Pod is namespace and name; UID is set for pods in Left.
+	Pod, UID string
 	// Budgets are the PodDisruptionBudgets that protect it, namespace and name; empty if the reason is another one.
 	Budgets []string
 	// Reason is a sentence about any other reason.
@@ -41,7 +41,7 @@ type Result struct {
 	// Left are pods that the drain leaves on the node because they would come back to it. Disregarded are pods that are evicted although they
 	// forbid their disruption.
 	Left, Disregarded []Blocker
-	// IgnoredPodUIDs are the UIDs of the pods that stay: DaemonSet and static pods, and the pods in Left.
+	// IgnoredPodUIDs are the UIDs of DaemonSet and static pods, which stay.
 	IgnoredPodUIDs []string
 	// Names are the names of the pods that are not gone and do not stay, by UID.
 	Names map[string]string

@@ -31,7 +31,11 @@ const HeldPause = 10 * time.Minute
 // cordons first is made although budgets keep pods.
 func (s *Session) SkipNode(node string, claim v1alpha1.Disruption, outlook DrainProgress) (note v1alpha1.RolloutStatus, skip bool) {
 	n := s.find(node)
-	if outlook.Gone || outlook.Reason == "" || n == nil || n.ClientNode == nil {
+	if n == nil || n.ClientNode == nil {
+		return v1alpha1.RolloutStatus{}, false
+	}
+	outlook = n.withMountsOfLeftPods(outlook)
+	if outlook.Gone || outlook.Reason == "" {
 		return v1alpha1.RolloutStatus{}, false
 	}
 	pause := SkipPause
@@ -62,6 +66,21 @@ func (s *Session) SkipNode(node string, claim v1alpha1.Disruption, outlook Drain
 	note = s.newNote(n, v1alpha1.RolloutWaiting, outlook.Reason, fmt.Sprintf("Skipped until %s: %s", formatTime(retryAfter.Time), message))
 	note.RetryAfter, note.HeldSince, note.DrainedFor = &retryAfter, heldSince, s.drainKey(n)
 	return note, true
+}
+
+// withMountsOfLeftPods adds the obstacle of a pod that a drain would leave on the node with a mount that blocks the reboot.
+func (n *nodeState) withMountsOfLeftPods(outlook DrainProgress) DrainProgress {
+	for _, m := range n.ClientNode.Status.BusyMounts {
+		if pod := outlook.Left[m.PodUID]; pod != "" && m.PodUID != "" {
+			message := fmt.Sprintf("%s, so a drain would leave it on the node, and its mount %s would block the reboot; "+
+				"remove the toleration, or reboot the node by hand", pod, m.MountPoint)
+			if !outlook.Gone && outlook.Message != "" {
+				message += ". " + outlook.Message
+			}
+			return DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: message}
+		}
+	}
+	return outlook
 }
 
 // isHeldLong reports whether budgets alone have kept a node for so long that it may be cordoned first.

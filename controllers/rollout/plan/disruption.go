@@ -543,7 +543,10 @@ func (p *planner) awaitDrain(n *nodeState, reason, message string) {
 func (n *nodeState) busyMounts(ignoreDaemonSets bool) []string {
 	var busy []string
 	for _, m := range n.ClientNode.Status.BusyMounts {
-		if !ignoreDaemonSets || m.PodUID == "" || !slices.Contains(n.Drain.IgnoredPodUIDs, m.PodUID) {
+		switch pod := n.Drain.Left[m.PodUID]; {
+		case pod != "":
+			busy = append(busy, fmt.Sprintf("%s (%s)", m.MountPoint, pod))
+		case !ignoreDaemonSets || m.PodUID == "" || !slices.Contains(n.Drain.IgnoredPodUIDs, m.PodUID):
 			busy = append(busy, m.MountPoint)
 		}
 	}

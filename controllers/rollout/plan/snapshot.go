@@ -128,8 +128,9 @@ type DrainProgress struct {
 	Remarks string
 	// HeldByBudgets is true if the only obstacles are PodDisruptionBudgets.
 	HeldByBudgets bool
-	// IgnoredPodUIDs are the pods that a drain leaves on the node: DaemonSet and static pods, and pods that would come back.
+	// IgnoredPodUIDs are DaemonSet and static pods. Left are the other pods that a drain leaves on the node: a phrase for each, by UID.
 	IgnoredPodUIDs []string
+	Left           map[string]string
 	// Names are the namespaces and names of the pods that are not gone, by UID.
 	Names map[string]string
 }

@@ -1,0 +1,75 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+const leftPod = "Pod eda/db tolerates the taint node.kubernetes.io/unschedulable"
+
+func mountOf(pod string) []v1alpha1.BusyMount {
+	return []v1alpha1.BusyMount{{MountPoint: "/var/lib/kubelet/pods/x/volumes/kubernetes.io~nfs/data", PodUID: pod}}
+}
+
+// TestForMountsOfPodsThatADrainLeaves has a pod with a controller that would come back, and a pod of a DaemonSet.
+func TestForMountsOfPodsThatADrainLeaves(t *testing.T) {
+	for name, c := range map[string]struct {
+		mounts []v1alpha1.BusyMount
+		permit bool
+	}{
+		"of the pod that stays":       {mountOf("db-uid"), false},
+		"of the DaemonSet":            {mountOf("ds"), true},
+		"of both":                     {slices.Concat(mountOf("ds"), mountOf("db-uid")), false},
+		"of a pod that is not listed": {mountOf("other"), false},
+		"without a pod":               {mountOf(""), false},
+		"none":                        {nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			f.cordoned("a", 0)
+			f.node("a").Drain = &DrainProgress{Gone: true, IgnoredPodUIDs: []string{"ds"}, Left: map[string]string{"db-uid": leftPod}}
+			f.node("a").ClientNode.Status.BusyMounts = c.mounts
+			plan := For(f.Snapshot)
+			var permits []v1alpha1.RebootPermit
+			for _, step := range plan.Steps {
+				if given, ok := step.(GivePermit); ok {
+					permits = append(permits, given.Permit)
+				}
+			}
+			if len(permits) > 0 != c.permit || c.permit && !slices.Equal(permits[0].IgnorePodUIDs, []string{"ds"}) {
+				t.Errorf("got permits %+v, want one that ignores only the DaemonSet: %t", permits, c.permit)
+			}
+			if message := plan.Notes["a"].Message; strings.Contains(message, leftPod) != strings.HasPrefix(name, "of the pod that stays") && name != "of both" {
+				t.Errorf("got message %q, want it to name the pod that stays and has a mount", message)
+			}
+		})
+	}
+}
+
+// TestAPodThatStaysWithAMountBlocksBeforeTheClaim covers every outlook of a node, including one that budgets keep.
+func TestAPodThatStaysWithAMountBlocksBeforeTheClaim(t *testing.T) {
+	left := map[string]string{"db-uid": leftPod}
+	for name, c := range map[string]struct {
+		outlook DrainProgress
+		claim   v1alpha1.Disruption
+	}{
+		"no other obstacle": {DrainProgress{Gone: true, Reason: v1alpha1.RolloutReasonDraining, Message: "All gone", Left: left}, v1alpha1.Disruption{}},
+		"a Job runs":        {DrainProgress{Reason: v1alpha1.RolloutReasonWaitingForPods, Message: "Waiting", Left: left}, v1alpha1.Disruption{}},
+		"budgets keep another pod, and the claim cordons first": {DrainProgress{
+			Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Blocked", HeldByBudgets: true, Left: left,
+		}, v1alpha1.Disruption{CordonFirst: true}},
+	} {
+		for _, pod := range []string{"db-uid", "ds", ""} {
+			f := held(HeldPause)
+			f.node("a").ClientNode.Status.BusyMounts = mountOf(pod)
+			note, skip := NewSession(f.Snapshot).SkipNode("a", c.claim, c.outlook)
+			isNamed := strings.Contains(note.Message, leftPod) && strings.Contains(note.Message, "remove the toleration") && strings.Contains(note.Message, mountOf("")[0].MountPoint)
+			if want := pod == "db-uid"; isNamed != want || want && (!skip || note.Reason != v1alpha1.RolloutReasonDrainBlocked || note.HeldSince != nil) {
+				t.Errorf("%s, a mount of %q: got skipped %t, note %+v; want it to be skipped because of the mount: %t", name, pod, skip, note, want)
+			}
+		}
+	}
+}

@@ -107,6 +107,8 @@ func (d *Drainer) evict(ctx context.Context, pod *corev1.Pod, options v1alpha1.D
 type budgets struct {
 	mutex       sync.Mutex
 	byNamespace map[string][]policyv1.PodDisruptionBudget
+	// isRequired is true if obstacles that cannot be determined count as well.
+	isRequired bool
 }
 
 func (b *budgets) read(namespace string) []policyv1.PodDisruptionBudget {

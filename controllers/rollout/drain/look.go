@@ -3,6 +3,7 @@ package drain
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -40,13 +41,35 @@ func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.D
 	defer cancel()
 	known := &budgets{}
 	tried := d.tryEvictions(bounded, slices.Concat(m.evictable, m.returning), options, known)
+	m.explain(tried)
+	return Result{WaitedFor: m.WaitedFor, Blocked: slices.AppendSeq(m.Blocked, maps.Values(tried)), Disregarded: m.Disregarded, Left: m.Left}, nil
+}
+
+// askBudgets adds the pods that stay and whose budgets do not allow the reboot now. It returns an error if the server did not respond in time.
+func (d *Drainer) askBudgets(ctx context.Context, m *model, options v1alpha1.Drain) error {
+	bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	tried := d.tryEvictions(bounded, m.returning, options, &budgets{isRequired: true})
+	if err := bounded.Err(); err != nil {
+		return fmt.Errorf("try the evictions of pods that stay on the node: %w", err)
+	}
+	m.explain(tried)
 	for _, pod := range m.returning {
 		if blocker, blocked := tried[pod.UID]; blocked {
-			blocker.Reason = cmp.Or(blocker.Reason, "a drain would leave the pod on the node, because it "+returnReason(pod))
-			tried[pod.UID] = blocker
+			m.Blocked = append(m.Blocked, blocker)
 		}
 	}
-	return Result{WaitedFor: m.WaitedFor, Blocked: slices.AppendSeq(m.Blocked, maps.Values(tried)), Disregarded: m.Disregarded, Left: m.Left}, nil
+	return nil
+}
+
+// explain adds to the blockers of pods that stay why they stay.
+func (m *model) explain(tried map[types.UID]Blocker) {
+	for _, pod := range m.Left {
+		if blocker, blocked := tried[types.UID(pod.UID)]; blocked {
+			blocker.Reason = cmp.Or(blocker.Reason, "a drain would leave the pod on the node, because it "+pod.Reason)
+			tried[types.UID(pod.UID)] = blocker
+		}
+	}
 }
 
 // tryEvictions returns the pods whose eviction budgets would reject, by UID.
@@ -86,6 +109,12 @@ func (d *Drainer) tryEviction(ctx context.Context, pod *corev1.Pod, options v1al
 	}
 	all, err := known.list(ctx, d.Reader, pod.Namespace)
 	podBudgets := budgetsOf(pod, all)
+	if known.isRequired && (err != nil || apierrors.IsTooManyRequests(refusal)) {
+		if blocker := d.findBlocker(ctx, pod, refusal, known); blocker != nil {
+			return blocker
+		}
+		return &Blocker{Pod: podName(pod), Reason: "cannot be evicted: " + refusal.Error()}
+	}
 	if err != nil || slices.ContainsFunc(podBudgets, isUncounted) {
 		return nil
 	}

@@ -187,6 +187,7 @@ func TestAPodThatComesBackIsLeft(t *testing.T) {
 	evictor := &evictions{}
 	reader := newReader(t, pod("web"), pod("runner-1", perNode))
 	r := newRunner(t, reader, evictor)
+	r.DryRunEvictor = &evictions{}
 	var got Result
 	for _, next := range []string{"runner-2", "runner-3", "runner-4", ""} {
 		got = drainOnce(t, r, options(nil))

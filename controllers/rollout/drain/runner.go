@@ -67,7 +67,8 @@ func (r *Runner) Wait() {
 
 // Drain evicts the pods of a node that may be evicted, unless a run is in progress. It returns the progress: the remaining pods, and the latest
 // responses of the server. It evicts no pod while the node has a pod that may not be evicted, because the drain could not finish. It also evicts no
-// pod while it must wait for a pod, because the drain may not finish. options are the options of the profile, with defaults. evicted is the number
+// pod while it must wait for a pod, because the drain may not finish. Once no pod is left to evict, it tries the evictions of the pods that stay:
+// their budgets must allow the reboot now. options are the options of the profile, with defaults. evicted is the number
 // of pods that have been evicted before, including evictions by an earlier manager.
 //
 // It follows the rules of "kubectl drain": DaemonSet and static pods stay, pods without a controller need force, pods with an emptyDir need
@@ -82,6 +83,12 @@ func (r *Runner) Drain(ctx context.Context, node string, options v1alpha1.Drain,
 	}
 	if len(m.evictable) > 0 && len(m.Blocked)+len(m.WaitedFor) == 0 {
 		r.startRun(node, m.evictable, options, evicted)
+	}
+	if len(m.evictable) == 0 && m.Done() {
+		// A permit may follow.
+		if err := r.askBudgets(ctx, &m, options); err != nil {
+			return Result{}, err
+		}
 	}
 	return r.describe(node, m), nil
 }

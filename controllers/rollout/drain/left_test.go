@@ -1,0 +1,77 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// stays is a running pod with a budget. Its owner would start another one on the cordoned node.
+func stays(name string) *corev1.Pod {
+	return pod(name, ready, tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists}))
+}
+
+// TestBudgetsOfPodsThatStayHoldUpThePermit has a drain with no other pod left, so that a permit would follow.
+func TestBudgetsOfPodsThatStayHoldUpThePermit(t *testing.T) {
+	uncounted, allowing := budget("pdb", "db"), budget("pdb", "db")
+	uncounted.Generation, allowing.Status.DisruptionsAllowed = 1, 1
+	const because = ": a drain would leave the pod on the node, because it tolerates the taint node.kubernetes.io/unschedulable"
+	for name, c := range map[string]struct {
+		objects []client.Object
+		dry     error
+		want    string
+	}{
+		"the budget allows it":                      {[]client.Object{stays("db"), allowing}, nil, ""},
+		"the pod has no budget":                     {[]client.Object{stays("db")}, nil, ""},
+		"the budget is used up":                     {[]client.Object{stays("db"), budget("pdb", "db")}, errTryLater, "Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb" + because},
+		"the pods of the budget are not counted":    {[]client.Object{stays("db"), uncounted}, errTryLater, "Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb" + because},
+		"the server is busy":                        {[]client.Object{stays("db")}, errTryLater, "Pod eda/db cannot be evicted: "},
+		"a webhook rejects dry runs":                {[]client.Object{stays("db"), allowing}, apierrors.NewBadRequest("no dry run"), ""},
+		"a webhook rejects them, and it is used up": {[]client.Object{stays("db"), budget("pdb", "db")}, apierrors.NewBadRequest("no dry run"), "Eviction of Pod eda/db blocked by"},
+		"the pod has just gone":                     {[]client.Object{stays("db"), budget("pdb", "db")}, apierrors.NewNotFound(corev1.Resource("pods"), "db"), ""},
+		"another pod must leave first":              {[]client.Object{stays("db"), pod("web", terminating), budget("pdb", "db")}, errTryLater, "Waiting for pod eda/web to terminate"},
+		"a DaemonSet's pod needs no budget":         {[]client.Object{pod("db", ownedBy("apps/v1", "DaemonSet")), budget("pdb", "db")}, errTryLater, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// The Evictor is nil, so that an eviction panics.
+			r := newRunner(t, newReader(t, c.objects...), nil)
+			r.DryRunEvictor = &evictions{reject: rejections{"db": c.dry}}
+			got, err := r.Drain(t.Context(), "a", options(nil), 0)
+			if err != nil || got.Done() != (c.want == "") || c.want != "" && !strings.HasPrefix(got.String(), c.want) {
+				t.Errorf("got %q, done %t, error %v; want %q", got, got.Done(), err, c.want)
+			}
+		})
+	}
+}
+
+func TestNoPermitWithoutAResponseAboutPodsThatStay(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	r := newRunner(t, newReader(t, stays("db")), nil)
+	r.DryRunEvictor = evictorFunc(func() error { cancel(); return context.Canceled })
+	if got, err := r.Drain(ended, "a", options(nil), 0); err == nil {
+		t.Errorf("got %q without an error, want an error", got)
+	}
+	noBudgets := interceptor.NewClient(newReader(t, stays("db")).(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, isPods := list.(*corev1.PodList); isPods {
+				return c.List(ctx, list, opts...)
+			}
+			return errors.New("no budgets")
+		},
+	})
+	r = newRunner(t, noBudgets, nil)
+	r.DryRunEvictor = &evictions{reject: rejections{"db": apierrors.NewBadRequest("no dry run")}}
+	if got, err := r.Drain(t.Context(), "a", options(nil), 0); err != nil || got.Done() {
+		t.Errorf("got %q, error %v; want the pod to block", got, err)
+	}
+}
+
+type evictorFunc func() error
+
+func (f evictorFunc) Evict(context.Context, *corev1.Pod, *int64) error { return f() }

@@ -169,17 +169,20 @@ func returnReason(pod *corev1.Pod) string {
 	return ""
 }
 
-// obstacleOf returns the reason why a pod cannot leave the node within the drain, empty if it can. The timeout of the options is the time that is left.
+// obstacleOf returns the reason why a pod cannot leave the node within the drain, empty if it can. Without a timeout in the options, time does not
+// matter.
 func obstacleOf(pod *corev1.Pod, options v1alpha1.Drain, now time.Time) string {
 	timeout := time.Duration(ptr.Deref(options.TimeoutSeconds, 0)) * time.Second
-	isLimited := timeout > 0 && options.OnTimeout != v1alpha1.DrainWait
+	isTooLong := func(d time.Duration) bool {
+		return timeout > 0 && d > timeout && options.OnTimeout != v1alpha1.DrainWait
+	}
 	if end := pod.DeletionTimestamp; end != nil {
 		grace := time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second
 		switch {
 		case now.Sub(end.Time) > stuckAfter:
 			return fmt.Sprintf("should have terminated at %s; check its finalizers, its volumes and the kubelet, or delete it with --force",
 				end.UTC().Format(time.RFC3339))
-		case isLimited && min(end.Sub(now), grace) > timeout:
+		case isTooLong(min(end.Sub(now), grace)):
 			return fmt.Sprintf("may terminate until %s, but the drain has %d seconds; raise rollout.drain.timeoutSeconds, or wait",
 				end.UTC().Format(time.RFC3339), *options.TimeoutSeconds)
 		}
@@ -199,7 +202,7 @@ func obstacleOf(pod *corev1.Pod, options v1alpha1.Drain, now time.Time) string {
 		return "has an emptyDir, whose data would be lost (set rollout.drain.deleteEmptyDirData to evict it)"
 	}
 	seconds := ptr.Deref(gracePeriod(options), ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, 0))
-	if isLimited && time.Duration(seconds)*time.Second > timeout {
+	if isTooLong(time.Duration(seconds) * time.Second) {
 		return fmt.Sprintf("has a grace period of %d seconds, but the drain has %d seconds; raise rollout.drain.timeoutSeconds, or set rollout.drain.gracePeriodSeconds",
 			seconds, *options.TimeoutSeconds)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -91,11 +90,13 @@ func (p *planner) isHeldLong(n *nodeState) bool {
 // isCordonedFirst reports whether the node was claimed although budgets keep its pods.
 func (n *nodeState) isCordonedFirst() bool { return n.claim != nil && n.claim.CordonFirst }
 
-// drainOptions returns the options of the drain of a node: with the time that is left, because the eviction of a pod that needs more has no use. They
-// contain CordonFirst only if the node was claimed for that.
+// drainOptions returns the options of the drain of a node. They contain no time limit once a pod was evicted: a pod that needs long may leave in
+// time, and without it the evictions so far were in vain. They contain CordonFirst only if the node was claimed for that.
 func (p *planner) drainOptions(n *nodeState) v1alpha1.Drain {
 	options := p.rulesFor(n).Drain
-	options.TimeoutSeconds = ptr.To(int32(max(p.drainDeadline(n).Sub(p.Now).Seconds(), 1)))
+	if max(n.note.Evictions, n.Evicted) > 0 {
+		options.TimeoutSeconds = nil
+	}
 	if options.LookAhead = ""; n.isCordonedFirst() {
 		options.LookAhead, options.OnTimeout = v1alpha1.LookAheadCordonFirst, v1alpha1.DrainRelease
 	}

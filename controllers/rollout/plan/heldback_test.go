@@ -191,14 +191,30 @@ func TestForAnAttemptThatCordonedFirstEnds(t *testing.T) {
 	}
 }
 
-// TestForADrainHasTheTimeThatIsLeft drains with a limit of 15 minutes.
-func TestForADrainHasTheTimeThatIsLeft(t *testing.T) {
-	for since, want := range map[time.Duration]int32{0: 900, 10 * time.Minute: 300, 14*time.Minute + 50*time.Second: 10, time.Hour: 1} {
-		f := cluster("a")
-		f.cordoned("a", since)
-		for _, step := range For(f.Snapshot).Steps {
-			if drain, ok := step.(Drain); ok && *drain.Options.TimeoutSeconds != want {
-				t.Errorf("%s after the cordon: got %d seconds, want %d", since, *drain.Options.TimeoutSeconds, want)
+// TestForADrainHasItsFullTimeUntilItHasEvicted drains with a limit of 15 minutes. After an eviction, time does not stop the others.
+func TestForADrainHasItsFullTimeUntilItHasEvicted(t *testing.T) {
+	for _, since := range []time.Duration{0, time.Second, 10 * time.Minute, 14*time.Minute + 50*time.Second} {
+		for evictions, want := range map[int32]int32{0: 900, 1: 0, 70: 0} {
+			f, old := cluster("a"), cluster("a")
+			f.cordoned("a", since)
+			old.cordoned("a", since)
+			f.node("a").Evicted = evictions
+			old.node("a").ClientNode.Status.Rollout.Evictions = evictions
+			for manager, f := range map[string]*fixture{"this manager": f, "an earlier manager": old} {
+				drains, _ := NewSession(f.Snapshot).Drains()
+				for _, step := range For(f.Snapshot).Steps {
+					if drain, ok := step.(Drain); ok {
+						drains = append(drains, drain)
+					}
+				}
+				if len(drains) != 2 {
+					t.Fatalf("got %d drains, want an inspection and a drain", len(drains))
+				}
+				for _, drain := range drains {
+					if got := ptr.Deref(drain.Options.TimeoutSeconds, 0); got != want {
+						t.Errorf("%s after the cordon, %d pods evicted by %s: got %d seconds, want %d", since, evictions, manager, got, want)
+					}
+				}
 			}
 		}
 	}

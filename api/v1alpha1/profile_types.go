@@ -690,8 +690,8 @@ type Drain struct {
 	// +optional
 	Force bool `json:"force,omitempty"`
 
-	// waitForJobs waits for pods of Jobs to finish instead of evicting them. Until then, no other pod of the node is evicted. Default
-	// true.
+	// waitForJobs waits for pods of Jobs to finish instead of evicting them. Until then, no other pod of the node is evicted. It does
+	// not wait for a pod that has not started within 10 minutes, or whose image or configuration is missing. Default true.
 	// +optional
 	WaitForJobs *bool `json:"waitForJobs,omitempty"`
 

@@ -167,12 +167,9 @@ func (s *scope) keepDrains(nodes sets.Set[string]) { s.Drains.Keep(nodes) }
 func progressOf(result drain.Result) plan.DrainProgress {
 	out := plan.DrainProgress{
 		Gone: result.Done(), Reason: v1alpha1.RolloutReasonDraining, Message: result.String(), Remarks: result.Remarks(),
-		HeldByBudgets: result.IsHeldByBudgets(), IgnoredPodUIDs: result.IgnoredPodUIDs, Names: result.Names,
+		HeldByBudgets: result.IsHeldByBudgets(), IgnoredPodUIDs: result.IgnoredPodUIDs, Names: result.Names, Left: map[string]string{},
 	}
 	for _, pod := range result.Left {
-		if out.Left == nil {
-			out.Left = map[string]string{}
-		}
 		out.Left[pod.UID] = pod.String()
 	}
 	switch {

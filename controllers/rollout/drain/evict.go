@@ -32,6 +32,10 @@ func (e PolicyEvictor) Evict(ctx context.Context, pod *corev1.Pod, gracePeriodSe
 		Preconditions:      metav1.NewUIDPreconditions(string(pod.UID)),
 	}}
 	if !e.DryRun {
+		if !hasStarted(pod) {
+			// It may start at any moment, and then has work to lose.
+			eviction.DeleteOptions.Preconditions.ResourceVersion = &pod.ResourceVersion
+		}
 		return e.Client.SubResource("eviction").Create(ctx, pod, eviction)
 	}
 	eviction.DeleteOptions.DryRun = []string{metav1.DryRunAll}

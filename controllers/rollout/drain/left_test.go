@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
@@ -75,3 +78,32 @@ func TestNoPermitWithoutAResponseAboutPodsThatStay(t *testing.T) {
 type evictorFunc func() error
 
 func (f evictorFunc) Evict(context.Context, *corev1.Pod, *int64) error { return f() }
+
+// TestAPodThatStartsMeanwhileIsNotEvicted requests evictions of pods that have not started, and of one that has.
+func TestAPodThatStartsMeanwhileIsNotEvicted(t *testing.T) {
+	for name, c := range map[string]struct {
+		pod     *corev1.Pod
+		dryRun  bool
+		isBound bool
+	}{
+		"a pod that has not started":              {pod("a", pending), false, true},
+		"a pod that runs":                         {pod("a"), false, false},
+		"a pod whose init container runs":         {pod("a", pending, initRuns), false, false},
+		"a pod that has not started, and dry run": {pod("a", pending), true, false},
+	} {
+		c.pod.ResourceVersion = "7"
+		var got *metav1.Preconditions
+		recording := interceptor.NewClient(newReader(t).(client.WithWatch), interceptor.Funcs{
+			SubResourceCreate: func(_ context.Context, _ client.Client, _ string, _, body client.Object, _ ...client.SubResourceCreateOption) error {
+				got = body.(*policyv1.Eviction).DeleteOptions.Preconditions
+				return nil
+			},
+		})
+		if err := (PolicyEvictor{Client: recording, DryRun: c.dryRun}).Evict(t.Context(), c.pod, nil); err != nil {
+			t.Fatal(err)
+		}
+		if version := ptr.Deref(got.ResourceVersion, ""); (version == "7") != c.isBound || *got.UID != c.pod.UID {
+			t.Errorf("%s: got UID %s, resource version %q; want its version: %t", name, *got.UID, version, c.isBound)
+		}
+	}
+}

@@ -41,8 +41,8 @@ func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.D
 	defer cancel()
 	known := &budgets{}
 	tried := d.tryEvictions(bounded, slices.Concat(m.evictable, m.returning), options, known)
-	m.explain(tried)
-	return Result{WaitedFor: m.WaitedFor, Blocked: slices.AppendSeq(m.Blocked, maps.Values(tried)), Disregarded: m.Disregarded, Left: m.Left}, nil
+	m.block(tried)
+	return Result{WaitedFor: m.WaitedFor, Blocked: m.Blocked, Disregarded: m.Disregarded, Left: m.Left}, nil
 }
 
 // askBudgets adds the pods that stay and whose budgets do not allow the reboot now. It returns an error if the server did not respond in time.
@@ -53,23 +53,19 @@ func (d *Drainer) askBudgets(ctx context.Context, m *model, options v1alpha1.Dra
 	if err := bounded.Err(); err != nil {
 		return fmt.Errorf("try the evictions of pods that stay on the node: %w", err)
 	}
-	m.explain(tried)
-	for _, pod := range m.returning {
-		if blocker, blocked := tried[pod.UID]; blocked {
-			m.Blocked = append(m.Blocked, blocker)
-		}
-	}
+	m.block(tried)
 	return nil
 }
 
-// explain adds to the blockers of pods that stay why they stay.
-func (m *model) explain(tried map[types.UID]Blocker) {
+// block adds blockers, and why pods stay.
+func (m *model) block(tried map[types.UID]Blocker) {
 	for _, pod := range m.Left {
 		if blocker, blocked := tried[types.UID(pod.UID)]; blocked {
 			blocker.Reason = cmp.Or(blocker.Reason, "a drain would leave the pod on the node, because it "+pod.Reason)
 			tried[types.UID(pod.UID)] = blocker
 		}
 	}
+	m.Blocked = slices.AppendSeq(m.Blocked, maps.Values(tried))
 }
 
 // tryEvictions returns the pods whose eviction budgets would reject, by UID.
@@ -110,10 +106,7 @@ func (d *Drainer) tryEviction(ctx context.Context, pod *corev1.Pod, options v1al
 	all, err := known.list(ctx, d.Reader, pod.Namespace)
 	podBudgets := budgetsOf(pod, all)
 	if known.isRequired && (err != nil || apierrors.IsTooManyRequests(refusal)) {
-		if blocker := d.findBlocker(ctx, pod, refusal, known); blocker != nil {
-			return blocker
-		}
-		return &Blocker{Pod: podName(pod), Reason: "cannot be evicted: " + refusal.Error()}
+		return cmp.Or(d.findBlocker(ctx, pod, refusal, known), &Blocker{Pod: podName(pod), Reason: "cannot be evicted: " + refusal.Error()})
 	}
 	if err != nil || slices.ContainsFunc(podBudgets, isUncounted) {
 		return nil

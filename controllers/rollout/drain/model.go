@@ -25,10 +25,11 @@ const stuckAfter = 5 * time.Minute
 //go:embed marks.yaml
 var marksYAML []byte
 
-// marks are the marks of others on pods.
+// marks are the marks of others on pods, and Stuck the reasons for which the kubelet cannot start a container before a user acts.
 var marks = func() (out struct {
 	Forbid []struct{ Annotation, Value string }
 	Last   []struct{ Group, Kind string }
+	Stuck  []string
 },
 ) {
 	if err := yaml.Unmarshal(marksYAML, &out); err != nil {
@@ -69,7 +70,7 @@ func newModel(pods []corev1.Pod, options v1alpha1.Drain, now time.Time) (m model
 		case hasFinished(pod):
 			continue
 		}
-		isAwaited := hasStarted(pod) && (waitFor.Matches(labels.Set(pod.Labels)) || ptr.Deref(options.WaitForJobs, true) && isOfJob(pod))
+		isAwaited := !isStuck(pod, now) && (waitFor.Matches(labels.Set(pod.Labels)) || ptr.Deref(options.WaitForJobs, true) && isOfJob(pod))
 		mark := markOf(pod)
 		keeps := mark != "" && options.DoNotDisruptPods == v1alpha1.DoNotDisruptKeep
 		if pod.DeletionTimestamp == nil && mark != "" && !keeps && !isAwaited {
@@ -131,6 +132,13 @@ func hasStarted(pod *corev1.Pod) bool {
 	}
 	return pod.Status.Phase != corev1.PodPending ||
 		slices.ContainsFunc(pod.Status.InitContainerStatuses, started) || slices.ContainsFunc(pod.Status.ContainerStatuses, started)
+}
+
+// isStuck reports whether a pod never started and is not about to: it has waited for 10 minutes, or cannot start.
+func isStuck(pod *corev1.Pod, now time.Time) bool {
+	waits := func(c corev1.ContainerStatus) bool { return c.State.Waiting != nil && slices.Contains(marks.Stuck, c.State.Waiting.Reason) }
+	return !hasStarted(pod) && (now.Sub(ptr.Deref(pod.Status.StartTime, pod.CreationTimestamp).Time) > 10*time.Minute ||
+		slices.ContainsFunc(pod.Status.InitContainerStatuses, waits) || slices.ContainsFunc(pod.Status.ContainerStatuses, waits))
 }
 
 func isOfJob(pod *corev1.Pod) bool {

@@ -118,6 +118,21 @@ func TestPodsThatCannotLeaveWithinTheDrain(t *testing.T) {
 		"a Job whose pod never started":                     {pod("a", ownedBy("batch/v1", "Job"), pending, scratch), nil, ""},
 		"a Job whose init container runs":                   {pod("a", ownedBy("batch/v1", "Job"), pending, initRuns), nil, "Waiting for pod eda/a to finish"},
 		"a Job whose container has crashed and starts anew": {pod("a", ownedBy("batch/v1", "Job"), pending, crashed), nil, "Waiting for pod eda/a to finish"},
+		"a Job whose pod has waited for ten minutes":        {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(10*time.Minute)), nil, "Waiting for pod eda/a to finish"},
+		"a Job whose pod has waited for longer":             {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(10*time.Minute+time.Second)), nil, ""},
+		"a Job whose pod the kubelet has not seen yet":      {pod("a", ownedBy("batch/v1", "Job"), pending, createdAgo(time.Minute)), nil, "Waiting for pod eda/a to finish"},
+		"a Job whose pod the kubelet has not seen for long": {pod("a", ownedBy("batch/v1", "Job"), pending, createdAgo(time.Hour)), nil, ""},
+		"a Job that was queued for long and starts":         {pod("a", ownedBy("batch/v1", "Job"), pending, createdAgo(time.Hour), startedAgo(time.Minute)), nil, "Waiting for pod eda/a to finish"},
+		"a Job whose image is pulled, or volume mounted":    {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("ContainerCreating")), nil, "Waiting for pod eda/a to finish"},
+		"a Job whose init containers wait":                  {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("PodInitializing")), nil, "Waiting for pod eda/a to finish"},
+		"a Job whose image cannot be pulled":                {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("ErrImagePull")), nil, ""},
+		"a Job whose pull backs off":                        {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("ImagePullBackOff")), nil, ""},
+		"a Job whose configuration is missing":              {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("CreateContainerConfigError")), nil, ""},
+		"a Job whose image name is not valid":               {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("InvalidImageName")), nil, ""},
+		"a Job whose image went away after it had run":      {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Hour), waits("ImagePullBackOff"), initRuns), nil, "Waiting for pod eda/a to finish"},
+		"a pod to wait for that pulls its image": {pod("a", pending, startedAgo(time.Minute)), func(d *v1alpha1.Drain) {
+			d.WaitForPodSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
+		}, "Waiting for pod eda/a to finish"},
 		"a pod to wait for that never started": {pod("a", pending), func(d *v1alpha1.Drain) {
 			d.WaitForPodSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
 		}, ""},
@@ -130,6 +145,20 @@ func TestPodsThatCannotLeaveWithinTheDrain(t *testing.T) {
 				t.Errorf("got %q, want %q", m.Result, c.want)
 			}
 		})
+	}
+}
+
+func startedAgo(since time.Duration) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Status.StartTime = &metav1.Time{Time: noon.Add(-since)} }
+}
+
+func createdAgo(since time.Duration) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.CreationTimestamp = metav1.Time{Time: noon.Add(-since)} }
+}
+
+func waits(reason string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
 	}
 }
 

@@ -71,12 +71,8 @@ func (s *Session) SkipNode(node string, claim v1alpha1.Disruption, outlook Drain
 func (n *nodeState) withMountsOfLeftPods(outlook DrainProgress) DrainProgress {
 	for _, m := range n.ClientNode.Status.BusyMounts {
 		if pod := outlook.Left[m.PodUID]; pod != "" && m.PodUID != "" {
-			message := fmt.Sprintf("%s, so a drain would leave it on the node, and its mount %s would block the reboot; "+
-				"remove the toleration, or reboot the node by hand", pod, m.MountPoint)
-			if !outlook.Gone && outlook.Message != "" {
-				message += ". " + outlook.Message
-			}
-			return DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: message}
+			return DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: fmt.Sprintf("%s, so a drain would leave it on the node, "+
+				"and its mount %s would block the reboot; remove the toleration, or reboot the node by hand", pod, m.MountPoint)}
 		}
 	}
 	return outlook

@@ -243,6 +243,29 @@ func TestAPodThatComesBackIsLeft(t *testing.T) {
 	}
 }
 
+// TestAPodThatNeverLeftHasNotComeBack has two pods of an owner that were bound to the node before its cordon, and listed after the drain's start.
+func TestAPodThatNeverLeftHasNotComeBack(t *testing.T) {
+	owned := func(p *corev1.Pod) { p.OwnerReferences[0].UID = "web" }
+	evictor := &evictions{reject: rejections{"web-3": errTryLater}}
+	reader := newReader(t, pod("web-1", owned), budget("pdb", "web-3"))
+	r := newRunner(t, reader, evictor)
+	r.DryRunEvictor = evictor
+	drainOnce(t, r, options(nil))
+	for _, name := range []string{"web-2", "web-3"} {
+		if err := reader.Create(t.Context(), pod(name, owned)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	drainOnce(t, r, options(nil))
+	_ = reader.Delete(t.Context(), pod("web-1"))
+	_ = reader.Delete(t.Context(), pod("web-2"))
+	evictor.reject = nil
+	got := drainOnce(t, r, options(nil))
+	if len(got.Left) > 0 || !slices.Contains(got.Remaining, "eda/web-3") {
+		t.Errorf("got %s, left %v; want web-3 to be evicted", got, got.Left)
+	}
+}
+
 func TestLookAheadAsksTheBudgetsOfPodsThatStay(t *testing.T) {
 	db := pod("db", tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists}))
 	d := &Drainer{Reader: newReader(t, db, budget("pdb", "db")), DryRunEvictor: &evictions{reject: rejections{"db": errTryLater}}}

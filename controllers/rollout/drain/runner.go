@@ -43,8 +43,8 @@ type nodeDrain struct {
 	// blockers are the obstacles to the pods, from the latest responses.
 	blockers map[types.UID]Blocker
 	// first are the pods that the drain found at its start. replaced are the owners of evicted pods that came later: their next pods have come back
-	// to the cordoned node, and stay.
-	first, replaced sets.Set[types.UID]
+	// to the cordoned node, and stay. seen are the pods that were on the node before that.
+	first, replaced, seen sets.Set[types.UID]
 }
 
 // Start allows runs until the context ends, for example when the manager loses leadership. It then waits for runs in progress.
@@ -117,8 +117,10 @@ func (r *Runner) readModel(ctx context.Context, node string, options v1alpha1.Dr
 		return m, err
 	}
 	m.evictable = slices.DeleteFunc(m.evictable, func(pod *corev1.Pod) bool {
-		hasReturned := !drain.first.Has(pod.UID) && drain.replaced.Has(ownerOf(pod))
-		if hasReturned {
+		hasReturned := !drain.seen.Has(pod.UID) && drain.replaced.Has(ownerOf(pod))
+		if !hasReturned {
+			drain.seen.Insert(pod.UID)
+		} else {
 			delete(m.Names, string(pod.UID))
 			m.leave(pod, "came back to the cordoned node after its eviction")
 		}
@@ -193,9 +195,10 @@ func (r *Runner) startRun(name string, pods []*corev1.Pod, options v1alpha1.Drai
 		return
 	}
 	if node == nil {
-		node = &nodeDrain{evicted: evicted, blockers: map[types.UID]Blocker{}, first: sets.New[types.UID](), replaced: sets.New[types.UID]()}
+		node = &nodeDrain{evicted: evicted, blockers: map[types.UID]Blocker{}, first: sets.New[types.UID](), replaced: sets.New[types.UID](), seen: sets.New[types.UID]()}
 		for _, pod := range pods {
 			node.first.Insert(pod.UID)
+			node.seen.Insert(pod.UID)
 		}
 		if r.nodes == nil {
 			r.nodes = map[string]*nodeDrain{}
@@ -248,7 +251,6 @@ func (r *Runner) evictFrom(ctx context.Context, node *nodeDrain, pod *corev1.Pod
 	if evicted {
 		node.evicted++
 		if owner := ownerOf(pod); owner != "" && !node.first.Has(pod.UID) {
-			node.first.Insert(pod.UID)
 			node.replaced.Insert(owner)
 		}
 	}

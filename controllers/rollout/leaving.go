@@ -78,12 +78,14 @@ func (m leavingMark) find(node *corev1.Node, untunedTaint string) leaving {
 	return leaving{}
 }
 
-// timeOfTaint returns the time at which a taint was set. The Cluster Autoscaler writes it into the value, in seconds.
+const taintOfAutoscaler = "ToBeDeletedByClusterAutoscaler"
+
+// timeOfTaint returns the time at which a taint was set. The Cluster Autoscaler writes it into the value of its taint, in seconds.
 func timeOfTaint(t *corev1.Taint) *time.Time {
 	if t.TimeAdded != nil {
 		return &t.TimeAdded.Time
 	}
-	if seconds, err := strconv.ParseInt(t.Value, 10, 64); err == nil && seconds > 0 {
+	if seconds, err := strconv.ParseInt(t.Value, 10, 64); err == nil && seconds > 0 && t.Key == taintOfAutoscaler {
 		at := time.Unix(seconds, 0)
 		return &at
 	}
@@ -93,6 +95,9 @@ func timeOfTaint(t *corev1.Taint) *time.Time {
 // unavailableSince returns the time since which a node has been out of service. If the Node does not show it, it is the time at which this process
 // first saw it.
 func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
+	if mark.key == "" || mark.inService {
+		delete(s.leavingSince, node.UID)
+	}
 	if node.DeletionTimestamp != nil {
 		return &node.DeletionTimestamp.Time
 	}
@@ -109,7 +114,6 @@ func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
 	}
 	switch seen, known := s.leavingSince[node.UID]; {
 	case mark.key == "" || mark.inService:
-		delete(s.leavingSince, node.UID)
 		return nil
 	case mark.time != nil:
 		return mark.time

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -136,6 +137,7 @@ func TestTimeSinceWhichANodeIsLeaving(t *testing.T) {
 	}{
 		"the taint shows it":                              {corev1.Taint{Key: "karpenter.sh/disrupted", TimeAdded: &since}, since.Time},
 		"the Cluster Autoscaler writes it into the value": {corev1.Taint{Key: "ToBeDeletedByClusterAutoscaler", Value: "1763640000"}, time.Unix(1763640000, 0)},
+		"a value of another taint is a number":            {corev1.Taint{Key: "karpenter.sh/disrupted", Value: "1763640000"}, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
 		"the taint does not show it, so it is seen now":   {corev1.Taint{Key: "karpenter.sh/disrupted", Value: "x"}, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
 		"another taint shows it and does not count":       {corev1.Taint{Key: "team", TimeAdded: &since}, time.Time{}},
 		"an outdated node still serves":                   {corev1.Taint{Key: "node.cluster.x-k8s.io/outdated-revision", TimeAdded: &since}, time.Time{}},
@@ -153,6 +155,32 @@ func TestTimeSinceWhichANodeIsLeaving(t *testing.T) {
 				t.Errorf("got unavailable since %v, want %s", at, c.want)
 			}
 		})
+	}
+}
+
+// TestTheTimeOfAMarkStartsAgainWhenItReturns has a node that loses its mark while it is not Ready.
+func TestTheTimeOfAMarkStartsAgainWhenItReturns(t *testing.T) {
+	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	cordonedAt := metav1.Time{Time: start}
+	for name, change := range map[string]func(*corev1.Node){
+		"not Ready": func(n *corev1.Node) { n.Status.Conditions = nil },
+		"deleted":   func(n *corev1.Node) { n.DeletionTimestamp = &cordonedAt },
+		"cordoned": func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, TimeAdded: &cordonedAt}}
+		},
+	} {
+		node := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u"},
+			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		}
+		s := scopeOf(t, node)
+		s.leavingSince = map[types.UID]time.Time{"u": start.Add(-24 * time.Hour)}
+		without := node.DeepCopy()
+		change(without)
+		_ = s.unavailableSince(without, leaving{})
+		if got := s.unavailableSince(node, leaving{key: "example.com/retire"}); got == nil || !got.Equal(s.Clock.Now()) {
+			t.Errorf("%s: got unavailable since %v, want now: the mark was gone meanwhile", name, got)
+		}
 	}
 }
 

@@ -194,7 +194,7 @@ func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) []name
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow,
 			MaxUnavailable: s.maxUnavailable, UnmanagedCountFor: s.unmanagedCountFor, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 			ManagerNode: managerNode, UntunedTaint: s.untunedTaint, LeavingMarks: s.leavingMarks,
-			Drains: drain.NewRunner(mgr.GetAPIReader(), mgr.GetClient()),
+			Drains: drain.NewRunner(mgr.GetAPIReader(), mgr.GetClient(), now.Now),
 		}},
 		{"volume", &volume.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow,

@@ -156,7 +156,7 @@ func scopeOf(t *testing.T, objects ...client.Object) *scope {
 		WithStatusSubresource(&corev1.Node{}, &v1alpha1.StorageClientNode{}).Build()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	return newScope(&Reconciler{
-		Drains: drain.NewRunner(c, c),
+		Drains: drain.NewRunner(c, c, func() time.Time { return now }),
 		Client: c, APIReader: c, Recorder: events.NewFakeRecorder(1000), Clock: testingclock.NewFakePassiveClock(now),
 		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 	})

@@ -366,7 +366,7 @@ func (s *story) withAilment(node string, change func(*v1alpha1.StorageClientNode
 // newStory returns a manager whose client reads from c. For live reads it uses live.
 func newStory(c client.Client, live client.Reader) *story {
 	recorder := events.NewFakeRecorder(1000)
-	drains := drain.NewRunner(live, c)
+	drains := drain.NewRunner(live, c, time.Now)
 	drainsCtx, stop := context.WithCancel(ctx)
 	go func() { _ = drains.Start(drainsCtx) }()
 	DeferCleanup(stop)

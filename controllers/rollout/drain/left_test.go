@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -104,6 +105,16 @@ func TestAPodThatStartsMeanwhileIsNotEvicted(t *testing.T) {
 		}
 		if version := ptr.Deref(got.ResourceVersion, ""); (version == "7") != c.isBound || *got.UID != c.pod.UID {
 			t.Errorf("%s: got UID %s, resource version %q; want its version: %t", name, *got.UID, version, c.isBound)
+		}
+	}
+}
+
+func TestARunnerHasTheClockOfItsManager(t *testing.T) {
+	reader := newReader(t, pod("a", ends(noon.Add(-time.Minute), 30)))
+	for now, isStuck := range map[time.Time]bool{noon: false, noon.Add(time.Hour): true} {
+		got, err := NewRunner(reader, reader, func() time.Time { return now }).LookAhead(t.Context(), "a", options(nil))
+		if err != nil || len(got.Blocked) > 0 != isStuck {
+			t.Errorf("at %s: got %q, error %v; want the pod to block: %t", now, got, err, isStuck)
 		}
 	}
 }

@@ -23,9 +23,10 @@ import (
 // lookTimeout limits the dry-run evictions on a node, because a pass waits for them. Requests that are still pending then have no result.
 const lookTimeout = 5 * time.Second
 
-// NewRunner returns a runner that reads from reader and evicts through writer.
-func NewRunner(reader client.Reader, writer client.Client) *Runner {
-	return &Runner{Drainer: Drainer{Reader: reader, Evictor: PolicyEvictor{Client: writer}, DryRunEvictor: PolicyEvictor{Client: writer, DryRun: true}}}
+// NewRunner returns a runner that reads from reader, evicts through writer, and takes the time from now.
+func NewRunner(reader client.Reader, writer client.Client, now func() time.Time) *Runner {
+	evictor, dryRunEvictor := PolicyEvictor{Client: writer}, PolicyEvictor{Client: writer, DryRun: true}
+	return &Runner{Drainer: Drainer{Reader: reader, Evictor: evictor, DryRunEvictor: dryRunEvictor, Now: now}}
 }
 
 // LookAhead reports the obstacles to a drain of a node, and evicts no pod. These are pods that the rules protect, pods that the drain would wait

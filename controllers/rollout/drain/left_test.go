@@ -80,7 +80,7 @@ type evictorFunc func() error
 
 func (f evictorFunc) Evict(context.Context, *corev1.Pod, *int64) error { return f() }
 
-// TestAPodThatStartsMeanwhileIsNotEvicted requests evictions of pods that have not started, and of one that has.
+// TestAPodThatStartsMeanwhileIsNotEvicted requests evictions of pods before and after their start.
 func TestAPodThatStartsMeanwhileIsNotEvicted(t *testing.T) {
 	for name, c := range map[string]struct {
 		pod     *corev1.Pod

@@ -136,11 +136,11 @@ func hasStarted(pod *corev1.Pod) bool {
 
 // isStuck reports whether a pod never started and is not about to: it has waited for 10 minutes, or cannot start.
 func isStuck(pod *corev1.Pod, now time.Time) bool {
-	waits := func(c corev1.ContainerStatus) bool {
+	isWaiting := func(c corev1.ContainerStatus) bool {
 		return c.State.Waiting != nil && slices.Contains(marks.Stuck, c.State.Waiting.Reason)
 	}
 	return !hasStarted(pod) && (now.Sub(ptr.Deref(pod.Status.StartTime, pod.CreationTimestamp).Time) > 10*time.Minute ||
-		slices.ContainsFunc(pod.Status.InitContainerStatuses, waits) || slices.ContainsFunc(pod.Status.ContainerStatuses, waits))
+		slices.ContainsFunc(pod.Status.InitContainerStatuses, isWaiting) || slices.ContainsFunc(pod.Status.ContainerStatuses, isWaiting))
 }
 
 func isOfJob(pod *corev1.Pod) bool {

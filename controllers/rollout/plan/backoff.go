@@ -87,7 +87,7 @@ func (p *planner) isHeldLong(n *nodeState) bool {
 func (n *nodeState) isCordonedFirst() bool { return n.claim != nil && n.claim.CordonFirst }
 
 // drainOptions returns the options of the drain of a node. They contain no time limit once a pod was evicted: a pod that needs long may leave in
-// time, and without it the evictions so far were in vain. They contain CordonFirst only if the node was claimed for that.
+// time, and otherwise the evictions so far had no effect. They contain CordonFirst only if the node was claimed for that.
 func (p *planner) drainOptions(n *nodeState) v1alpha1.Drain {
 	options := p.rulesFor(n).Drain
 	if max(n.note.Evictions, n.Evicted) > 0 {

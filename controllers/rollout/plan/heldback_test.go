@@ -58,7 +58,20 @@ func TestForNodesThatBudgetsKeep(t *testing.T) {
 			f.Budget, f.Profiles[0].Rollout.MaxUnavailable = 2, ptr.To(intstr.FromInt32(2))
 			f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](3)
 			return f
+		}(), []string{"b"}},
+		"another node can be claimed, and this one is not kept for long": {func() *fixture {
+			f := held(HeldPause-time.Second, "a", "c")
+			f.Budget, f.Profiles[0].Rollout.MaxUnavailable = 2, ptr.To(intstr.FromInt32(2))
+			f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](3)
+			return f
 		}(), []string{"b", "a"}},
+		"another node was claimed in the last pass": {func() *fixture {
+			f := held(HeldPause, "a", "c")
+			f.Budget, f.Profiles[0].Rollout.MaxUnavailable = 2, ptr.To(intstr.FromInt32(2))
+			f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](3)
+			f.cordoned("b", time.Minute)
+			return f
+		}(), []string{"cordon first a"}},
 		"no other node can be claimed": {held(HeldPause, "a", "b", "c"), []string{"cordon first a"}},
 		"not for ten minutes yet":      {held(HeldPause-time.Second, "a", "b", "c"), []string{"a"}},
 		"lookAhead is DryRun": {func() *fixture {

@@ -40,7 +40,7 @@ func TestForMountsOfPodsThatADrainLeaves(t *testing.T) {
 				}
 			}
 			if len(permits) > 0 != c.permit || c.permit && !slices.Equal(permits[0].IgnorePodUIDs, []string{"ds"}) {
-				t.Errorf("got permits %+v, want one that ignores only the DaemonSet: %t", permits, c.permit)
+				t.Errorf("got permits %+v, want a permit that ignores only the DaemonSet: %t", permits, c.permit)
 			}
 			if message := plan.Notes["a"].Message; strings.Contains(message, leftPod) != strings.HasPrefix(name, "of the pod that stays") && name != "of both" {
 				t.Errorf("got message %q, want it to name the pod that stays and has a mount", message)

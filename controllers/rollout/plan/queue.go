@@ -39,6 +39,13 @@ func (p *planner) claimNext(idle []*nodeState) {
 			p.setNote(n, v1alpha1.RolloutWaiting, reason, message)
 			continue
 		}
+		if claimsOthers && p.isHeldLong(n) {
+			// The next pass may cordon the node first. A claim in this pass could only start another pause.
+			p.waitingNodes++
+			p.plan.Queued = true
+			p.keepNote(n)
+			continue
+		}
 		q.count(n.need.profiles[0], p.Now, 1)
 		// Nodes that budgets keep come last: no other node can be claimed.
 		cordonFirst := !claimsOthers && p.isHeldLong(n) && !slices.ContainsFunc(p.states, (*nodeState).isCordonedFirst)

@@ -16,6 +16,7 @@ import (
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/reporter"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -220,6 +221,78 @@ func TestAValueThatIsReplacedStaysInTheFileUntilTheNewOneIsProven(t *testing.T) 
 	w.runFor(a, time.Second)
 	if w.live[tcpRmem] != usual || len(w.files) > 0 || !w.clientNode.Status.Restored {
 		t.Errorf("released: live value %v, file %v", w.live, w.files)
+	}
+}
+
+// A busy API server that rejects the reads has been reached: it neither proves a value nor breaks a connection.
+func TestABusyAPIServerProvesNothing(t *testing.T) {
+	const value = "8192 131072 6291456"
+	for _, canary := range []bool{false, true} {
+		t.Run(fmt.Sprintf("canary %t", canary), func(t *testing.T) {
+			w := newConfirmWorld(t)
+			busy := true
+			w.proved = func(int64) error {
+				if busy {
+					return fmt.Errorf("read: %w", reporter.ErrBusy)
+				}
+				return nil
+			}
+			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Canary = canary })
+			w.declare(setting(tcpRmem, value))
+			a := w.runFor(w.agent(), confirmWithin-time.Second)
+			w.expect(v1alpha1.SettingPending, value, "")
+			if len(w.sizes) < 3 {
+				t.Errorf("got %d attempts, want repetitions until the deadline", len(w.sizes))
+			}
+			w.runFor(a, 5*time.Second)
+			w.expect(v1alpha1.SettingPending, usual, "")
+			w.expectWait(v1alpha1.WaitsForConnections)
+			if want := "could not be tested in time: API server: read: the API server is busy"; !strings.Contains(w.message(tcpRmem), want) {
+				t.Errorf("message: got %q, want %q", w.message(tcpRmem), want)
+			}
+			if failed := w.clientNode.Status.Settings[0].FailedConnections; len(failed) > 0 || w.unconfirmed() != nil || a.settings.outcome.failed {
+				t.Errorf("got failed connections %v, unconfirmed %+v, failed %t", failed, w.unconfirmed(), a.settings.outcome.failed)
+			}
+			busy = false
+			w.runFor(a, time.Hour)
+			w.expect(v1alpha1.SettingInSync, value, value)
+		})
+	}
+}
+
+func TestABusyAPIServerHidesNoBrokenConnection(t *testing.T) {
+	for name, test := range map[string]struct {
+		set, unset error
+		server     error
+		state      v1alpha1.SettingState
+		failed     []string
+	}{
+		"a server breaks":                             {set: reporter.ErrBusy, server: errors.New("no answer"), state: v1alpha1.SettingFailed, failed: []string{"filer1"}},
+		"a server breaks, always busy":                {set: reporter.ErrBusy, unset: reporter.ErrBusy, server: errors.New("no answer"), state: v1alpha1.SettingFailed, failed: []string{"filer1"}},
+		"the API server breaks, and is busy after it": {set: errors.New("i/o timeout"), unset: reporter.ErrBusy, state: v1alpha1.SettingPending},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newConfirmWorld(t)
+			w.servers = []connect.Server{filer}
+			w.proved = func(int64) error {
+				if w.live[tcpRmem] == usual {
+					return test.unset
+				}
+				return test.set
+			}
+			w.tryServer = func(connect.Server) error {
+				if w.live[tcpRmem] == usual {
+					return nil
+				}
+				return test.server
+			}
+			w.declare(setting(tcpRmem, "8192 131072 6291456"))
+			w.runFor(w.agent(), confirmWithin+retestWithin+5*time.Second)
+			w.expect(test.state, usual, "")
+			if diff := cmp.Diff(test.failed, w.clientNode.Status.Settings[0].FailedConnections); diff != "" {
+				t.Errorf("failed connections (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/agent/bounds"
 	"github.com/storageclient/operator/agent/host/connect"
+	"github.com/storageclient/operator/agent/reporter"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -50,6 +51,9 @@ type failure struct {
 	err      error
 }
 
+// isBroken reports whether the settings may be the cause. A busy API server has responded, so no setting has broken the connection.
+func (f failure) isBroken() bool { return !errors.Is(f.err, reporter.ErrBusy) }
+
 // namesOf returns the names of the connections, each once.
 func namesOf(failures []failure) []string {
 	var names []string
@@ -68,10 +72,10 @@ func describeFailures(failures []failure) string {
 	return text.Cut(strings.Join(all, "; "), bounds.Message/2)
 }
 
-// workAgain returns the failures in before whose connections now work.
+// workAgain returns the broken connections in before that now work. A busy API server proves neither.
 func workAgain(before, now []failure) []failure {
 	return slices.DeleteFunc(slices.Clone(before), func(f failure) bool {
-		return slices.ContainsFunc(now, func(n failure) bool { return n.to == f.to })
+		return !f.isBroken() || slices.ContainsFunc(now, func(n failure) bool { return n.to == f.to })
 	})
 }
 
@@ -88,6 +92,9 @@ func brokeNote(keys []string, broken []failure) string {
 func outageNote(failures []failure) string {
 	if len(failures) == 0 {
 		return "reverted: verification timed out"
+	}
+	if !slices.ContainsFunc(failures, failure.isBroken) {
+		return "reverted: new connections could not be tested in time: " + describeFailures(failures)
 	}
 	return "reverted: new connections fail with and without it, so it is not the cause: " + describeFailures(failures)
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -182,15 +183,16 @@ func (p *proof) keep(ctx context.Context) bool {
 // connections are tested again.
 func (p *proof) retest(ctx context.Context, canary bool, j callbacks) bool {
 	u, _ := p.machine.unconfirmed()
-	broken := p.failures
-	if len(p.failures) > 0 {
+	isBroken := slices.ContainsFunc(p.failures, failure.isBroken)
+	var broken []failure
+	if isBroken {
 		broken = workAgain(p.failures, p.tryConnections(ctx, proofTimeout, canary, j))
 	}
 	var err error
 	switch {
 	case len(broken) > 0:
 		err = p.machine.Journal.Reject(brokeNote(u.Keys(), broken), namesOf(broken)...)
-	case len(p.failures) == 0 || p.machine.timeUntil(p.retestUntil) == 0:
+	case !isBroken || p.machine.timeUntil(p.retestUntil) == 0:
 		if err = p.machine.Journal.Abandon(); err == nil {
 			p.delay(outageNote(p.failures))
 		}

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/storageclient/operator/agent/reporter"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -23,21 +24,22 @@ const provingPath = "/openapi/v2"
 const proofTimeout = 10 * time.Second
 
 // Prove reads up to size bytes from the API server over one new connection and discards them. It writes the status over another new
-// connection. A busy API server that rejects the read with 429 has responded over a new connection. If it rejects the status with 429, the
-// error is TooManyRequests: the connection works, but the status is not written.
+// connection. If a busy API server rejects the read with 429, the error is reporter.ErrBusy: few bytes arrived, so nothing is proven. If it
+// rejects only the status with 429, the error is TooManyRequests: the connection works, but the status is not written.
 func (c *Client) Prove(ctx context.Context, size int64, status v1alpha1.StorageClientNodeStatus) error {
 	start := c.clock.Now()
 	body, err := c.fresh.Get().AbsPath(provingPath).SetHeader("Accept", "application/json").SetHeader("Accept-Encoding", "identity").
 		MaxRetries(0).Timeout(proofTimeout).Stream(ctx)
-	switch {
-	case err == nil:
-		n, err := io.CopyN(io.Discard, body, size)
-		_ = body.Close()
-		if err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("read %s: %d of %d bytes in %s: %w", provingPath, n, size, c.clock.Since(start).Round(time.Second), err)
-		}
-	case !apierrors.IsTooManyRequests(err):
+	if apierrors.IsTooManyRequests(err) {
+		return fmt.Errorf("read %s: %w", provingPath, reporter.ErrBusy)
+	}
+	if err != nil {
 		return fmt.Errorf("read %s: %w", provingPath, err)
+	}
+	n, err := io.CopyN(io.Discard, body, size)
+	_ = body.Close()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read %s: %d of %d bytes in %s: %w", provingPath, n, size, c.clock.Since(start).Round(time.Second), err)
 	}
 	_, err = c.applyStatus(ctx, c.fresh.Patch(types.ApplyPatchType).MaxRetries(0).Timeout(proofTimeout), status, "")
 	return err

@@ -3,6 +3,7 @@ package apiclient
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/storageclient/operator/agent/reporter"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -150,17 +152,19 @@ func TestARefusalIsNoProof(t *testing.T) {
 	}
 }
 
-// A busy API server that rejects requests has been reached over new connections. A repetition would only cost time.
+// A busy API server that rejects requests has been reached over new connections. Only a complete read proves them. A repetition would only cost
+// time.
 func TestABusyServerHasBeenReached(t *testing.T) {
+	isBusy := func(err error) bool { return errors.Is(err, reporter.ErrBusy) && !apierrors.IsTooManyRequests(err) }
 	for name, test := range map[string]struct {
 		read, write int
 		want        func(error) bool
 		requests    []string
 	}{
-		"it rejects the read":                      {http.StatusTooManyRequests, http.StatusOK, func(err error) bool { return err == nil }, []string{"GET", "PATCH"}},
+		"it rejects the read":                      {http.StatusTooManyRequests, http.StatusOK, isBusy, []string{"GET"}},
 		"it rejects the status":                    {http.StatusOK, http.StatusTooManyRequests, apierrors.IsTooManyRequests, []string{"GET", "PATCH"}},
-		"it rejects both":                          {http.StatusTooManyRequests, http.StatusTooManyRequests, apierrors.IsTooManyRequests, []string{"GET", "PATCH"}},
-		"it is not available, which is no contact": {http.StatusServiceUnavailable, http.StatusOK, func(err error) bool { return err != nil && !apierrors.IsTooManyRequests(err) }, []string{"GET"}},
+		"it rejects both":                          {http.StatusTooManyRequests, http.StatusTooManyRequests, isBusy, []string{"GET"}},
+		"it is not available, which is no contact": {http.StatusServiceUnavailable, http.StatusOK, func(err error) bool { return err != nil && !apierrors.IsTooManyRequests(err) && !isBusy(err) }, []string{"GET"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var requests []string

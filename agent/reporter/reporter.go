@@ -3,6 +3,7 @@ package reporter
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -25,6 +26,9 @@ const (
 	minBackoff = time.Second
 	maxBackoff = 32 * time.Second
 )
+
+// ErrBusy means that the API server has rejected the read of a proof with 429. It can be reached, but the proof has no result.
+var ErrBusy = errors.New("the API server is busy")
 
 // API writes the status, except for status.rollout. Package apiclient implements it.
 type API interface {

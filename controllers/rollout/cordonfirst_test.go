@@ -4,7 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/drain"
 )
 
 // TestABudgetThatOnlyACordonLifts has owners as CloudNativePG does: each lets its pod go only while its node is cordoned.
@@ -71,5 +74,13 @@ func TestABudgetThatNothingLifts(t *testing.T) {
 		if n.Unschedulable && w.claims[name].Profile == "" {
 			t.Errorf("%s is left cordoned", name)
 		}
+	}
+}
+
+func TestTheProgressOfADrainHasThePodsThatStay(t *testing.T) {
+	left := []drain.Blocker{{Pod: "a/db", UID: "u1", Reason: "tolerates x"}, {Pod: "a/web", UID: "u2", Reason: "came back"}}
+	want := map[string]string{"u1": "Pod a/db tolerates x", "u2": "Pod a/web came back"}
+	if diff := cmp.Diff(want, progressOf(drain.Result{Left: left}).Left); diff != "" {
+		t.Error(diff)
 	}
 }

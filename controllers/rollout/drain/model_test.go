@@ -271,7 +271,7 @@ func TestLookAheadAsksTheBudgetsOfPodsThatStay(t *testing.T) {
 	d := &Drainer{Reader: newReader(t, db, budget("pdb", "db")), DryRunEvictor: &evictions{reject: rejections{"db": errTryLater}}}
 	got, err := d.LookAhead(t.Context(), "a", options(nil))
 	want := "Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb: a drain would leave the pod on the node, because it tolerates the taint node.kubernetes.io/unschedulable"
-	if err != nil || got.String() != want || got.IsHeldByBudgets() {
+	if err != nil || got.String() != want || got.IsHeldByBudgets() || len(got.Left) != 1 || got.Left[0].UID != "db-uid" {
 		t.Errorf("got %q, held by budgets %t, error %v; want %q", got, got.IsHeldByBudgets(), err, want)
 	}
 }

@@ -43,13 +43,13 @@ func TestForMountsOfPodsThatADrainLeaves(t *testing.T) {
 				t.Errorf("got permits %+v, want a permit that ignores only the DaemonSet: %t", permits, c.permit)
 			}
 			if message := plan.Notes["a"].Message; strings.Contains(message, leftPod) != strings.HasPrefix(name, "of the pod that stays") && name != "of both" {
-				t.Errorf("got message %q, want it to name the pod that stays and has a mount", message)
+				t.Errorf("got message %q, want the pod that stays with a mount", message)
 			}
 		})
 	}
 }
 
-// TestAPodThatStaysWithAMountBlocksBeforeTheClaim covers every outlook of a node, including one that budgets keep.
+// TestAPodThatStaysWithAMountBlocksBeforeTheClaim covers every outlook of a node, including budgets that keep another pod.
 func TestAPodThatStaysWithAMountBlocksBeforeTheClaim(t *testing.T) {
 	left := map[string]string{"db-uid": leftPod}
 	for name, c := range map[string]struct {

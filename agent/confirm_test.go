@@ -247,7 +247,7 @@ func TestABusyAPIServerProvesNothing(t *testing.T) {
 			w.runFor(a, 5*time.Second)
 			w.expect(v1alpha1.SettingPending, usual, "")
 			w.expectWait(v1alpha1.WaitsForConnections)
-			if want := "could not be tested in time: API server: read: the API server is busy"; !strings.Contains(w.message(tcpRmem), want) {
+			if want := "verification timed out: API server: read: the API server is busy"; !strings.Contains(w.message(tcpRmem), want) {
 				t.Errorf("message: got %q, want %q", w.message(tcpRmem), want)
 			}
 			if failed := w.clientNode.Status.Settings[0].FailedConnections; len(failed) > 0 || w.unconfirmed() != nil || a.settings.outcome.failed {

@@ -90,11 +90,8 @@ func brokeNote(keys []string, broken []failure) string {
 
 // outageNote returns the message for reverted settings that may not have caused the failures.
 func outageNote(failures []failure) string {
-	if len(failures) == 0 {
-		return "reverted: verification timed out"
-	}
 	if !slices.ContainsFunc(failures, failure.isBroken) {
-		return "reverted: new connections could not be tested in time: " + describeFailures(failures)
+		return strings.TrimSuffix("reverted: verification timed out: "+describeFailures(failures), ": ")
 	}
 	return "reverted: new connections fail with and without it, so it is not the cause: " + describeFailures(failures)
 }

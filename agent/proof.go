@@ -183,16 +183,15 @@ func (p *proof) keep(ctx context.Context) bool {
 // connections are tested again.
 func (p *proof) retest(ctx context.Context, canary bool, j callbacks) bool {
 	u, _ := p.machine.unconfirmed()
-	isBroken := slices.ContainsFunc(p.failures, failure.isBroken)
-	var broken []failure
-	if isBroken {
+	broken := p.failures
+	if len(p.failures) > 0 {
 		broken = workAgain(p.failures, p.tryConnections(ctx, proofTimeout, canary, j))
 	}
 	var err error
 	switch {
 	case len(broken) > 0:
 		err = p.machine.Journal.Reject(brokeNote(u.Keys(), broken), namesOf(broken)...)
-	case !isBroken || p.machine.timeUntil(p.retestUntil) == 0:
+	case !slices.ContainsFunc(p.failures, failure.isBroken) || p.machine.timeUntil(p.retestUntil) == 0:
 		if err = p.machine.Journal.Abandon(); err == nil {
 			p.delay(outageNote(p.failures))
 		}

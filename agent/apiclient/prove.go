@@ -24,7 +24,7 @@ const provingPath = "/openapi/v2"
 const proofTimeout = 10 * time.Second
 
 // Prove reads up to size bytes from the API server over one new connection and discards them. It writes the status over another new
-// connection. If a busy API server rejects the read with 429, the error is reporter.ErrBusy: few bytes arrived, so nothing is proven. If it
+// connection. If a busy API server rejects the read with 429, the error is reporter.ErrBusy: a short response is no proof. If it
 // rejects only the status with 429, the error is TooManyRequests: the connection works, but the status is not written.
 func (c *Client) Prove(ctx context.Context, size int64, status v1alpha1.StorageClientNodeStatus) error {
 	start := c.clock.Now()

@@ -66,8 +66,7 @@ func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (string, er
 			continue
 		}
 		isNew := pod.arrived.After(a.After)
-		// The kubelet unmounts the volumes of a pod that has ended, even if the pod stays.
-		before[pod.node] = before[pod.node] || !isNew && !pod.ended
+		before[pod.node] = before[pod.node] || !isNew && !pod.completed
 		if (isNew || a.AnyAge) && !pod.started.IsZero() {
 			users = append(users, key)
 		}

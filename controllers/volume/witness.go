@@ -50,8 +50,8 @@ type podFacts struct {
 	restarted         bool
 	// arrived is the time at which the pod was bound to its node, by the API server's clock.
 	arrived time.Time
-	// ended is true if all containers have ended for good. finished is true if the pod cannot start another container.
-	ended, finished bool
+	// completed is true if the kubelet unmounts the volumes, even if the pod stays. finished is true if the pod cannot start another container.
+	completed, finished bool
 }
 
 type nodeFacts struct {
@@ -139,10 +139,10 @@ func (w *witnesses) listPods(ctx context.Context, namespace string, names sets.S
 func factsOf(pod *corev1.Pod) *podFacts {
 	facts := &podFacts{
 		uid: pod.UID, node: pod.Spec.NodeName, volumes: map[string][]string{}, arrived: arrivalOf(pod),
-		accepted: ptr.Deref(pod.Status.StartTime, metav1.Time{}).Time,
-		ended:    pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+		accepted:  ptr.Deref(pod.Status.StartTime, metav1.Time{}).Time,
+		completed: pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 	}
-	facts.finished = facts.ended || !pod.DeletionTimestamp.IsZero()
+	facts.finished = facts.completed || !pod.DeletionTimestamp.IsZero()
 	for i := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[i]; {
 		case v.PersistentVolumeClaim != nil:

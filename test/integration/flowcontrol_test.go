@@ -84,7 +84,7 @@ var _ = Describe("Flow control", func() {
 			if errors.IsTooManyRequests(err) {
 				rejected++
 			}
-			// The reads have seats of their own. A rejected read is reporter.ErrBusy, which proves nothing.
+			// The reads have separate seats. A rejected read would be reporter.ErrBusy, which is no proof.
 			Expect(err).To(Or(Not(HaveOccurred()), Satisfy(errors.IsTooManyRequests)))
 			Expect(reporter.New(api, clock.RealClock{}).Prove(ctx, 64<<10, v1alpha1.StorageClientNodeStatus{})).To(Succeed())
 		}

@@ -36,7 +36,7 @@ func (s *scope) nodesOlderThan(major, minor int) []string {
 }
 
 // knownBad returns the known problems of the nodes' kernels and mounts that lose data, or all others. It omits problems that need a sign beyond
-// kernel and mount. Among them are all that a setting cures.
+// kernel and mount. They include every problem that a setting cures.
 func (s *scope) knownBad(loses bool) []finding {
 	var found []finding
 	for _, e := range knownbad.Entries() {

@@ -63,8 +63,7 @@ type Kernel struct{ major, minor, patch int }
 
 var (
 	number = regexp.MustCompile(`^(\d+)\.(\d+)(?:\.(\d+))?`)
-	// debian and ubuntu match the stable release in /proc/version and /proc/version_signature: uname -r has only the ABI. In /proc/version, the
-	// release of the compiler is before the build number.
+	// debian and ubuntu match the stable release in /proc/version and /proc/version_signature: uname -r has only the ABI. The compiler is before "#1".
 	debian = regexp.MustCompile(` #\d+ .*\bDebian (?:\d+:)?(\d+\.\d+\.\d+)[-+]`)
 	ubuntu = regexp.MustCompile(`^Ubuntu \S+ (\d+\.\d+\.\d+)\s*$`)
 	// vendor matches kernels with fixes that the release does not show.
@@ -75,15 +74,13 @@ var (
 // ParseKernel parses a release as printed by uname -r, and build, the text of /proc/version_signature or /proc/version. build may be empty.
 func ParseKernel(release, build string) Kernel {
 	for _, exact := range []*regexp.Regexp{debian, ubuntu} {
-		m := exact.FindStringSubmatch(build)
-		if m == nil {
-			continue
+		if m := exact.FindStringSubmatch(build); m != nil {
+			k, named := parseNumber(m[1]), parseNumber(release)
+			if k.major != named.major || k.minor != named.minor {
+				return Kernel{}
+			}
+			return k
 		}
-		k, named := parseNumber(m[1]), parseNumber(release)
-		if k.major != named.major || k.minor != named.minor {
-			return Kernel{}
-		}
-		return k
 	}
 	if vendor.MatchString(release) || abi.MatchString(release) {
 		return Kernel{}

@@ -150,10 +150,7 @@ func (s Sample) minTrip() float64 {
 // isTunnel reports whether a process on the node forwards the requests to the server. Only the name of a tunnel has a port.
 func (s Sample) isTunnel() bool {
 	ip, err := netip.ParseAddr(strings.Trim(s.Server, "[]"))
-	if err != nil {
-		return s.Server == "localhost" || strings.Contains(s.Server, ":")
-	}
-	return ip.Unmap().IsLoopback()
+	return err == nil && ip.Unmap().IsLoopback() || err != nil && strings.Contains(s.Server, ":") || s.Server == "localhost"
 }
 
 // queues returns the mean numbers of requests at each send that waited for a slot, and for the transport.

@@ -150,11 +150,9 @@ func (w *Watch) Recall(former Verdict) {
 
 // Note records a batch and returns the verdicts. It removes servers without mounts.
 func (w *Watch) Note(now time.Time, batch Batch) []Verdict {
-	known, tunnels := w.servers, map[string]int{}
+	known, names := w.servers, map[string]int{}
 	for _, reading := range batch.Readings {
-		if reading.Tunnel {
-			tunnels[reading.nameInLog()]++
-		}
+		names[reading.nameInLog()]++
 	}
 	w.servers = map[Key]*memory{}
 	for _, reading := range batch.Readings {
@@ -170,7 +168,7 @@ func (w *Watch) Note(now time.Time, batch Batch) []Verdict {
 		}
 		for _, line := range batch.Lines {
 			// The log does not show which of several tunnels a line is about. It would raise a false alarm for the others.
-			if name := reading.nameInLog(); line.Server == name && (!reading.Tunnel || tunnels[name] == 1) {
+			if name := reading.nameInLog(); line.Server == name && (!reading.Tunnel || names[name] == 1) {
 				m.noteLine(line)
 			}
 		}

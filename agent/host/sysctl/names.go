@@ -70,15 +70,12 @@ const reservedPorts = "net.ipv4.ip_local_reserved_ports"
 // numbers, the kernel reads at most as many numbers, ignores the rest, and stops at the first field that is not a number.
 func kernelValue(name, line, before string) string {
 	fields, out := strings.Fields(line), strings.Fields(before)
-	isNoNumber := func(field string) bool { return !number.MatchString(field) }
-	if dottedName(name) == reservedPorts || len(out) == 0 || slices.ContainsFunc(out, isNoNumber) {
+	hasText := slices.ContainsFunc(out, func(field string) bool { return !number.MatchString(field) })
+	if dottedName(name) == reservedPorts || len(out) == 0 || hasText {
 		return normaliseValue(line)
 	}
-	for i, field := range fields[:min(len(fields), len(out))] {
-		if isNoNumber(field) {
-			break
-		}
-		out[i] = normaliseNumbers(field)
+	for i := 0; i < min(len(fields), len(out)) && number.MatchString(fields[i]); i++ {
+		out[i] = normaliseNumbers(fields[i])
 	}
 	return strings.Join(out, " ")
 }

@@ -286,7 +286,7 @@ func TestKernelValue(t *testing.T) {
 	}
 }
 
-// A live value is not a line of a file: what the kernel lacks is not set.
+// A live value is not a line of a file: a missing field is not the desired one.
 func TestLiveValueIsComparedCompletely(t *testing.T) {
 	for name, test := range map[string]struct {
 		name, wanted, live string

@@ -145,7 +145,7 @@ func (p *planner) followPass(clone Clone, t Trial) {
 	case t.isOver(), isLate && t.isTimedOut(p.Now):
 	case isLate:
 		p.report(t, v1alpha1.TrialReasonWaiting, "Waiting for the deletion of clone "+clone.Volume.Name)
-		p.writes[t.UID] = true // Nothing else happens to the trial. Its time runs.
+		p.writes[t.UID] = true // The trial only waits, and its time runs.
 	default:
 		p.active[t.UID] = true
 	}

@@ -1,4 +1,4 @@
-//go:build attack
+//go:build attack && generated
 
 package attack
 
@@ -545,9 +545,6 @@ func (a *arena) play(t *testing.T, by string, all []generated) []result {
 
 // TestGeneratedAttacks needs what "make test-attack" builds.
 func TestGeneratedAttacks(t *testing.T) {
-	if os.Getenv("ATTACK_GENERATED") == "" {
-		t.Skip("set ATTACK_GENERATED=1: the generator takes minutes")
-	}
 	start := time.Now()
 	a := newArena(t)
 	rows := slices.Concat(readRows(t, allowedFile), readRows(t, holesFile))

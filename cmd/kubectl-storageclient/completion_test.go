@@ -53,6 +53,15 @@ func TestAnUnreachableClusterCompletesNothing(t *testing.T) {
 	}
 }
 
+func TestEachCommandHasAHelpText(t *testing.T) {
+	root := rootCommand(&environment{})
+	for _, cmd := range root.Commands() {
+		if cmd.Short == "" {
+			t.Errorf("%s: got no text in help.yaml", cmd.Name())
+		}
+	}
+}
+
 func TestHelpPagesAreShort(t *testing.T) {
 	help := func(args ...string) string {
 		var out bytes.Buffer

@@ -5,7 +5,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/tuning/embedded"
 )
 
 //go:embed help.yaml
@@ -13,10 +14,7 @@ var helpYAML []byte
 
 // addHelp sets the help texts of a command and its subcommands.
 func addHelp(root *cobra.Command) {
-	var texts map[string]struct{ Short, Long, Example string }
-	if err := yaml.UnmarshalStrict(helpYAML, &texts); err != nil {
-		panic("help texts: " + err.Error())
-	}
+	texts := embedded.Parse[map[string]struct{ Short, Long, Example string }]("help texts", helpYAML)
 	for _, cmd := range append([]*cobra.Command{root}, root.Commands()...) {
 		text := texts[cmd.Name()]
 		cmd.Short, cmd.Long, cmd.Example = text.Short, text.Long, text.Example

@@ -82,7 +82,7 @@ func TestMarksOfANodeThatIsLeaving(t *testing.T) {
 		"Cluster API has a newer revision":          {taint("node.cluster.x-k8s.io/outdated-revision", ""), nil, leaving{key: "node.cluster.x-k8s.io/outdated-revision", inService: true}},
 		"Gardener updates the pool":                 {taint("deployment.machine.sapcloud.io/prefer-no-schedule", "True"), nil, leaving{key: "deployment.machine.sapcloud.io/prefer-no-schedule", inService: true}},
 		"kOps updates the group":                    {taint("kops.k8s.io/scheduled-for-update", ""), nil, leaving{key: "kops.k8s.io/scheduled-for-update", inService: true}},
-		"an annotation that nobody has declared":    {annotation, nil, leaving{}},
+		"an annotation that is not declared":        {annotation, nil, leaving{}},
 		"an annotation of the flag":                 {annotation, []string{"example.com/retire"}, leaving{key: "annotation example.com/retire"}},
 		"an annotation of the flag with this value": {annotation, []string{"example.com/retire=soon"}, leaving{key: "annotation example.com/retire"}},
 		"an annotation of the flag, another value":  {annotation, []string{"example.com/retire=now"}, leaving{}},

@@ -215,6 +215,9 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 
 	It("is followed by one whose first node a PodDisruptionBudget blocks: the node is skipped, and no pod is evicted in vain", Label(inVain), expectPassedOver)
 
+	It("is followed by one whose first node is the only one for pods, then for the manager, and then is kept by a budget that its owner lifts "+
+		"after the cordon: one eviction, and none of a pod that would start again there; the node's clock is five minutes slow", Label(owned), expectOwnersAsked)
+
 	It("is followed by one whose live value breaks new connections: the node reverts it", Label(confirmed), expectConfirmed)
 
 	It("is followed by one whose kernel argument prevents a node from booting: the rollout stops", Label(failingBoot), expectStopped)

@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -133,7 +134,20 @@ func withNames(command string) string {
 	command = regexp.MustCompile(`([ =])NODE\b`).ReplaceAllString(command, "${1}"+theNode)
 	command = regexp.MustCompile(`([ "])VOLUME\b`).ReplaceAllString(command, "${1}"+theVolume)
 	command = regexp.MustCompile(`^kubectl (apply|annotate|delete) `).ReplaceAllString(command, "kubectl $1 --dry-run=server ")
+	if started.MatchString(command) {
+		return startOnly(command)
+	}
 	return strings.ReplaceAll(command, " --watch", "")
+}
+
+// started matches commands that create a trial, to which no agent responds here.
+var started = regexp.MustCompile(`^kubectl storageclient (trial|recommend) `)
+
+// startOnly changes the command so that it succeeds once the API server has accepted the trial, and then interrupts it.
+func startOnly(command string) string {
+	command = regexp.MustCompile(`--profile \S+`).ReplaceAllString(command, "--profile "+theProfile)
+	command = strings.NewReplacer("CLAIM", "projects", "NAMESPACE", "default", "DIRECTORY", "src").Replace(command)
+	return "(timeout -s INT 5 " + command + " 2>&1 || true) | grep 'Created StorageClientTrial'"
 }
 
 // hasOutput reports whether the output contains more than spaces and table headings.
@@ -174,9 +188,10 @@ func createDocumentedCluster() {
 	agentPod(theNode)
 	newNode("node-2").Label("pool", "eda").Create()
 	newVolume(theVolume).Options("nconnect=2").Claim("default", "projects").Create()
+	createBoundClaim("default", "projects", theVolume)
 	names := []string{theProfile}
 	newProfile(theProfile).Select("pool", "eda").KernelArgument("ihash_entries=16777216").Sysctl("net.core.rmem_max", "16777216").Volumes(nfsRule("actimeo=30")).Create()
-	for _, name := range []string{"first", "azure-files-nfs", "anf-eda", "efs", "filestore", "smb-shares", "xfs-builds"} {
+	for _, name := range []string{"first", "azure-files-nfs", "anf-eda", "efs", "filestore", "smb-shares", "xfs-builds", "filer-builds"} {
 		newProfile(name).Select("pool", "none").Volumes(nfsRule("hard")).Create()
 		names = append(names, name)
 	}
@@ -199,6 +214,19 @@ func createDocumentedCluster() {
 	}
 	Expect(k8s.Create(ctx, event)).To(Succeed())
 	DeferCleanup(func() { deleteNow(event) })
+}
+
+func createBoundClaim(namespace, name, volume string) {
+	GinkgoHelper()
+	volumeClaim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	volumeClaim.Spec = corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, VolumeName: volume,
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+	}
+	Expect(k8s.Create(ctx, volumeClaim)).To(Succeed())
+	DeferCleanup(func() { deleteNow(volumeClaim) })
+	volumeClaim.Status.Phase = corev1.ClaimBound
+	Expect(k8s.Status().Update(ctx, volumeClaim)).To(Succeed())
 }
 
 // allTroubles sets a status with a result for each filter of the runbooks.

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -63,14 +62,15 @@ type scope struct {
 func newScope(r *Reconciler) *scope {
 	if r.inspected == nil {
 		r.inspected, r.applying, r.progress = map[string]time.Time{}, map[string]time.Time{}, map[string]*profileProgress{}
-		r.leavingSince = map[types.UID]time.Time{}
+		r.sightings = map[sightingKey]sighting{}
 	}
 	return &scope{Reconciler: r, changed: sets.New[string](), drains: map[string]*plan.DrainProgress{}}
 }
 
 func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	defer func(start time.Time) { s.readDuration = s.Clock.Now().Sub(start) }(s.Clock.Now())
-	if err := s.readCommon(ctx, s.Client); err != nil {
+	_, managerErr := s.readManagers(ctx)
+	if err := errors.Join(s.readCommon(ctx, s.Client), managerErr); err != nil {
 		return plan.Snapshot{}, err
 	}
 	all, err := read.FleetSnapshot(ctx, s.Client, s.profiles, s.AgentNamespace)
@@ -82,6 +82,7 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	for _, node := range all.Nodes {
 		s.nodes[node.Name] = node
 	}
+	s.forgetSightings()
 	return s.currentSnapshot(), nil
 }
 
@@ -423,7 +424,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		Labels:           node.Labels,
 		BootID:           node.Status.NodeInfo.BootID,
 		Ready:            agentpod.IsNodeReady(node),
-		ReadySince:       agentpod.ReadySince(node),
+		ReadySince:       s.readySince(node),
 		UnavailableSince: s.unavailableSince(node, mark),
 		Unschedulable:    node.Spec.Unschedulable,
 		Deleting:         node.DeletionTimestamp != nil,

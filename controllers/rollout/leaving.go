@@ -2,13 +2,18 @@ package rollout
 
 import (
 	_ "embed"
+	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 )
@@ -92,35 +97,84 @@ func timeOfTaint(t *corev1.Taint) *time.Time {
 	return nil
 }
 
-// unavailableSince returns the time since which a node has been out of service. If the Node does not show it, it is the time at which this process
-// first saw it.
+// maxSkew is the largest difference between the API server's clock and that of a kubelet or controller for which the times of that
+// kubelet or controller count.
+const maxSkew = 10 * time.Minute
+
+// sighting is the first sight of a state of a node, by the API server's clock.
+type sighting struct {
+	state string
+	at    time.Time
+}
+
+// sightingKey names one of the states of a node: Ready, cordoned or marked.
+type sightingKey struct {
+	node   types.UID
+	aspect string
+}
+
+// firstSight returns the time since which a node has had a state, by the API server's clock. It is the time at which this process first saw
+// the state. If this process did not see the node before, it is the time that another clock reported plus maxSkew, if that is earlier.
+func (s *scope) firstSight(node *corev1.Node, aspect, state string, reported time.Time) time.Time {
+	key := sightingKey{node.UID, aspect}
+	seen, isKnown := s.sightings[key]
+	if isKnown && seen.state == state {
+		return seen.at
+	}
+	seen = sighting{state, s.Clock.Now()}
+	if latest := reported.Add(maxSkew); !isKnown && !reported.IsZero() && latest.Before(seen.at) {
+		seen.at = latest
+	}
+	s.sightings[key] = seen
+	return seen.at
+}
+
+// readySince returns the time since which the Node has had its condition Ready with this status; zero without the condition.
+func (s *scope) readySince(node *corev1.Node) time.Time {
+	reported := agentpod.ReadySince(node)
+	state := fmt.Sprintf("%t since %d", agentpod.IsNodeReady(node), reported.Unix())
+	if at := s.firstSight(node, "Ready", state, reported); !reported.IsZero() {
+		return at
+	}
+	return time.Time{}
+}
+
+// unavailableSince returns the time since which a node has been out of service; nil if it is in service, or only cordoned by a client that
+// records no time.
 func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
-	if mark.key == "" || mark.inService {
-		delete(s.leavingSince, node.UID)
-	}
-	if node.DeletionTimestamp != nil {
-		return &node.DeletionTimestamp.Time
-	}
-	if !agentpod.IsNodeReady(node) {
-		if start := agentpod.ReadySince(node); !start.IsZero() {
-			return &start
-		}
-		return &node.CreationTimestamp.Time
-	}
+	readySince := s.readySince(node)
+	cordon, cordonedAt := "", time.Time{}
 	for i := range node.Spec.Taints {
 		if taint := &node.Spec.Taints[i]; taint.Key == corev1.TaintNodeUnschedulable && taint.TimeAdded != nil {
-			return &taint.TimeAdded.Time
+			cordon, cordonedAt = "cordoned at "+taint.TimeAdded.String(), taint.TimeAdded.Time
 		}
 	}
-	switch seen, known := s.leavingSince[node.UID]; {
-	case mark.key == "" || mark.inService:
-		return nil
-	case mark.time != nil:
-		return mark.time
-	case known:
-		return &seen
+	cordonedSince := s.firstSight(node, "cordoned", cordon, cordonedAt)
+	marked, markedAt := mark.key, ptr.Deref(mark.time, time.Time{})
+	if mark.inService {
+		marked = ""
 	}
-	now := s.Clock.Now()
-	s.leavingSince[node.UID] = now
-	return &now
+	markedSince := s.firstSight(node, "marked", marked, markedAt)
+	switch {
+	case node.DeletionTimestamp != nil:
+		return &node.DeletionTimestamp.Time
+	case !agentpod.IsNodeReady(node) && readySince.IsZero():
+		return &node.CreationTimestamp.Time
+	case !agentpod.IsNodeReady(node):
+		return &readySince
+	case cordon != "":
+		return &cordonedSince
+	case marked != "":
+		return &markedSince
+	}
+	return nil
+}
+
+// forgetSightings removes the sightings of Nodes that are gone.
+func (s *scope) forgetSightings() {
+	known := sets.New[types.UID]()
+	for _, node := range s.nodes {
+		known.Insert(node.UID)
+	}
+	maps.DeleteFunc(s.sightings, func(key sightingKey, _ sighting) bool { return !known.Has(key.node) })
 }

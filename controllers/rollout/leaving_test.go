@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -135,8 +135,8 @@ func TestTimeSinceWhichANodeIsLeaving(t *testing.T) {
 		taint corev1.Taint
 		want  time.Time
 	}{
-		"the taint shows it":                              {corev1.Taint{Key: "karpenter.sh/disrupted", TimeAdded: &since}, since.Time},
-		"the Cluster Autoscaler writes it into the value": {corev1.Taint{Key: "ToBeDeletedByClusterAutoscaler", Value: "1763640000"}, time.Unix(1763640000, 0)},
+		"the taint shows it":                              {corev1.Taint{Key: "karpenter.sh/disrupted", TimeAdded: &since}, since.Add(maxSkew)},
+		"the Cluster Autoscaler writes it into the value": {corev1.Taint{Key: "ToBeDeletedByClusterAutoscaler", Value: "1763640000"}, time.Unix(1763640000, 0).Add(maxSkew)},
 		"a value of another taint is a number":            {corev1.Taint{Key: "karpenter.sh/disrupted", Value: "1763640000"}, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
 		"the taint does not show it, so it is seen now":   {corev1.Taint{Key: "karpenter.sh/disrupted", Value: "x"}, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
 		"another taint shows it and does not count":       {corev1.Taint{Key: "team", TimeAdded: &since}, time.Time{}},
@@ -160,27 +160,103 @@ func TestTimeSinceWhichANodeIsLeaving(t *testing.T) {
 
 // TestTheTimeOfAMarkStartsAgainWhenItReturns has a node that loses its mark while it is not Ready.
 func TestTheTimeOfAMarkStartsAgainWhenItReturns(t *testing.T) {
-	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	cordonedAt := metav1.Time{Time: start}
 	for name, change := range map[string]func(*corev1.Node){
 		"not Ready": func(n *corev1.Node) { n.Status.Conditions = nil },
-		"deleted":   func(n *corev1.Node) { n.DeletionTimestamp = &cordonedAt },
+		"deleted":   func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{Time: passTime} },
 		"cordoned": func(n *corev1.Node) {
-			n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, TimeAdded: &cordonedAt}}
+			n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, TimeAdded: &metav1.Time{Time: passTime}}}
 		},
 	} {
-		node := &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u"},
-			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
-		}
-		s := scopeOf(t, node)
-		s.leavingSince = map[types.UID]time.Time{"u": start.Add(-24 * time.Hour)}
+		node := readyNodeSince(passTime.Add(-48*time.Hour), corev1.ConditionTrue)
+		w, marked := newSightWorld(t), leaving{key: "example.com/retire"}
+		w.expectUnavailableSince(node, marked, passTime)
+		w.clock.Step(24 * time.Hour)
 		without := node.DeepCopy()
 		change(without)
-		_ = s.unavailableSince(without, leaving{})
-		if got := s.unavailableSince(node, leaving{key: "example.com/retire"}); got == nil || !got.Equal(s.Clock.Now()) {
-			t.Errorf("%s: got unavailable since %v, want now: the mark was gone meanwhile", name, got)
+		_ = w.unavailableSince(without, leaving{})
+		w.expectUnavailableSince(node, marked, passTime.Add(24*time.Hour))
+		if t.Failed() {
+			t.Fatalf("%s: the mark was gone meanwhile", name)
 		}
+	}
+}
+
+var passTime = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func readyNodeSince(at time.Time, status corev1.ConditionStatus) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u", CreationTimestamp: metav1.Time{Time: passTime.Add(-240 * time.Hour)}},
+		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: status, LastTransitionTime: metav1.Time{Time: at}},
+		}},
+	}
+}
+
+// sightWorld is a manager whose clock a test moves.
+type sightWorld struct {
+	*scope
+	t     *testing.T
+	clock *testingclock.FakeClock
+}
+
+func newSightWorld(t *testing.T) *sightWorld {
+	w := &sightWorld{scope: scopeOf(t), t: t, clock: testingclock.NewFakeClock(passTime)}
+	w.Clock = w.clock
+	return w
+}
+
+func (w *sightWorld) expectUnavailableSince(node *corev1.Node, mark leaving, want time.Time) {
+	w.t.Helper()
+	if got := w.unavailableSince(node, mark); got == nil || !got.Equal(want) {
+		w.t.Errorf("got unavailable since %v, want %s", got, want)
+	}
+}
+
+// The kubelet and other controllers write their own times. A manager that sees the change counts from that moment. A manager that starts later
+// counts from a time at which the change had happened if the other clock is at most maxSkew behind.
+func TestNoClockOfAnotherMachineShortensAWait(t *testing.T) {
+	for name, lead := range map[string]time.Duration{"ahead": maxSkew, "in step": 0, "behind": -maxSkew, "far behind": -20 * time.Hour} {
+		reported := passTime.Add(lead)
+		notReady, ready := readyNodeSince(reported, corev1.ConditionFalse), readyNodeSince(passTime.Add(-20*time.Hour), corev1.ConditionTrue)
+		cordoned := ready.DeepCopy()
+		cordoned.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, TimeAdded: &metav1.Time{Time: reported}}}
+		marked := leaving{key: "taint x", time: &reported}
+		for state, see := range map[string]func(*scope) time.Time{
+			"not Ready":   func(s *scope) time.Time { return *s.unavailableSince(notReady, leaving{}) },
+			"Ready again": func(s *scope) time.Time { return s.readySince(readyNodeSince(reported, corev1.ConditionTrue)) },
+			"cordoned":    func(s *scope) time.Time { return *s.unavailableSince(cordoned, leaving{}) },
+			"marked":      func(s *scope) time.Time { return *s.unavailableSince(ready, marked) },
+		} {
+			witness := newSightWorld(t)
+			before := ready
+			if state == "Ready again" {
+				before = readyNodeSince(passTime.Add(-time.Hour), corev1.ConditionFalse)
+			}
+			_ = witness.unavailableSince(before, leaving{})
+			witness.clock.Step(time.Hour)
+			since := witness.clock.Now()
+			for range 3 {
+				if got := see(witness.scope); !got.Equal(since) {
+					t.Errorf("%s, clock %s: got %s, want %s, the time of the pass that saw it", state, name, got, since)
+				}
+				witness.clock.Step(time.Hour)
+			}
+			late := newSightWorld(t)
+			late.clock.Step(time.Minute)
+			if got := see(late.scope); got.Before(passTime) && lead >= -maxSkew || got.After(late.clock.Now()) {
+				t.Errorf("%s, clock %s: a manager that starts a minute later got %s, want a time between the change and now", state, name, got)
+			}
+		}
+	}
+}
+
+// A long outage counts as such soon after a manager has started, and Nodes that are gone leave no memory.
+func TestAManagerThatStartsKnowsLongOutages(t *testing.T) {
+	w := newSightWorld(t)
+	w.expectUnavailableSince(readyNodeSince(passTime.Add(-time.Hour), corev1.ConditionUnknown), leaving{}, passTime.Add(maxSkew-time.Hour))
+	w.forgetSightings()
+	if len(w.sightings) > 0 {
+		t.Errorf("got %d sightings of no node", len(w.sightings))
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
@@ -65,8 +64,8 @@ type Reconciler struct {
 	inspected map[string]time.Time
 	// applying contains the time since which each agent has been applying settings that it has not reported yet.
 	applying map[string]time.Time
-	// leavingSince contains the time at which this process first saw the mark of a leaving node, for marks without a time.
-	leavingSince map[types.UID]time.Time
+	// sightings are the first sights of the states of nodes by this process. Only one goroutine uses them.
+	sightings map[sightingKey]sighting
 	// progress is the progress that has not been reported in events yet.
 	progress map[string]*profileProgress
 	// earliestPass is the earliest time of the next pass: at once after a pass that took steps, because nodes wait for the next one.

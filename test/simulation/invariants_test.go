@@ -258,18 +258,19 @@ func (o *observer) mayIgnoreOutage(s *state, node *corev1.Node) bool {
 		if after == 0 || !concerns(p, node, s.clientNode(node.Name)) {
 			continue
 		}
-		if since := outSince(node); since.IsZero() || o.w.managerTime().After(since.Add(after-clocks)) {
+		if since := o.outSince(node); since.IsZero() || o.w.managerTime().After(since.Add(after-clocks)) {
 			return true
 		}
 	}
 	return false
 }
 
-func outSince(node *corev1.Node) time.Time {
+// outSince returns the true time since which a node has been out of service, whatever its kubelet's clock shows.
+func (o *observer) outSince(node *corev1.Node) time.Time {
 	var since time.Time
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			since = c.LastTransitionTime.Time
+			since = o.w.machines[node.Name].turned
 		}
 	}
 	for _, t := range node.Spec.Taints {

@@ -44,8 +44,9 @@ type machine struct {
 	stuck    map[string]bool
 	// unrestored are the stuck settings that the boot menu still has and the spec no longer requests.
 	unrestored []string
-	// skew is the lead of the kubelet's clock.
-	skew time.Duration
+	// skew is the lead of the kubelet's clock, turned the true time of the last change of the Node's readiness.
+	skew   time.Duration
+	turned time.Time
 	// foul counts the problems with the machine's settings. foulSeen is the count at the agent's last report, foulThen the count of the
 	// report that the last permit was based on.
 	foul, foulSeen, foulThen int
@@ -310,7 +311,7 @@ func (w *world) setReady(m *machine, ready bool) {
 	w.changeNode(byKubelet, m.name, func(n *corev1.Node) {
 		for i := range n.Status.Conditions {
 			if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady && c.Status != status {
-				c.Status, c.LastTransitionTime = status, metav1.NewTime(w.now.Add(m.skew))
+				c.Status, c.LastTransitionTime, m.turned = status, metav1.NewTime(w.now.Add(m.skew)), w.now
 			}
 		}
 	})

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/apiclock"
 	"github.com/storageclient/operator/controllers/node"
 	"github.com/storageclient/operator/controllers/node/plan"
 	"github.com/storageclient/operator/controllers/rollout"
@@ -54,12 +55,6 @@ type process struct {
 	blind map[string]bool
 }
 
-// clock is the manager's clock.
-type clock struct{ *world }
-
-func (c clock) Now() time.Time                  { return c.managerTime() }
-func (c clock) Since(t time.Time) time.Duration { return c.managerTime().Sub(t) }
-
 // fenced reports that the fence is effective.
 type fenced struct{}
 
@@ -72,6 +67,9 @@ func (discardEvents) Eventf(runtime.Object, runtime.Object, string, string, stri
 
 func (w *world) startManager() *process {
 	p := &process{world: w, cache: w.api.NewCache(), dirty: map[string]bool{}, nodeAt: map[string]time.Time{}, due: true}
+	// A new manager may run on another machine. Its first request is that for its lease.
+	w.clock = &apiclock.Clock{Local: machineClock{w, w.anyLead()}}
+	w.hear()
 	p.ctx, p.end = context.WithCancel(log.IntoContext(context.Background(), logr.Discard()))
 	cached := func(actor string) *memapi.Client {
 		return &memapi.Client{Server: w.api, Actor: actor, Cache: p.cache, ReadsOwnWrites: true, Decide: p.decide}
@@ -82,18 +80,18 @@ func (w *world) startManager() *process {
 	drains := &drain.Runner{
 		Drainer: drain.Drainer{
 			Reader: live, Evictor: drain.PolicyEvictor{Client: forRollout}, DryRunEvictor: drain.PolicyEvictor{Client: forRollout, DryRun: true}, Concurrency: 1,
-			Now: w.managerTime,
+			Now: w.clock.Now,
 		},
 		Go: func(do func()) { p.evictions = append(p.evictions, do) },
 	}
 	p.lead(drains)
 	p.rollout = &rollout.Reconciler{
-		Client: forRollout, APIReader: live, Recorder: discardEvents{}, Clock: clock{w}, MaxUnavailable: w.maxUnavailable,
+		Client: forRollout, APIReader: live, Recorder: discardEvents{}, Clock: w.clock, MaxUnavailable: w.maxUnavailable,
 		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, ManagerNode: w.managerNode,
 		UntunedTaint: v1alpha1.UntunedTaint, Workers: 1, Drains: drains, Shadow: w.compareSessions,
 	}
 	p.nodes = &node.Reconciler{
-		Client: forNodes, Clock: clock{w}, Fence: fenced{}, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+		Client: forNodes, Clock: w.clock, Fence: fenced{}, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		Gate: &plan.Gate{}, Patience: plan.NewPatience(), Limits: w.limits,
 	}
 	for _, name := range w.names(memapi.Nodes) {
@@ -296,6 +294,7 @@ var (
 
 // decide returns the result of a call of the manager, and may run other events at the same moment.
 func (p *process) decide(call memapi.Call) (memapi.Fate, error) {
+	p.hear()
 	if call.Verb == "get" && call.Name == v1alpha1.BudgetConfigMap {
 		p.look()
 	}

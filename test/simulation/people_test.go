@@ -285,6 +285,7 @@ func (w *world) endFaults() {
 	}
 	w.collectGarbage()
 	w.reconcileProfiles()
+	w.admitPods()
 	for _, o := range slices.Clone(w.api.All(memapi.Pods)) {
 		if o.GetLabels()["app"] == "bare" {
 			w.api.Remove(byPeople, o)
@@ -301,6 +302,18 @@ func (w *world) endFaults() {
 	}
 	w.calmSince, w.calmAt = w.writes, w.now
 	w.noteKept()
+}
+
+// admitPods removes the taint of untuned nodes from Nodes that no profile selects, so that the last node of a profile is not the only one that
+// accepts pods.
+func (w *world) admitPods() {
+	for _, name := range w.names(memapi.Nodes) {
+		if w.declared(w.node(name)) == nil {
+			w.changeNode(byPeople, name, func(n *corev1.Node) {
+				n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.UntunedTaint })
+			})
+		}
+	}
 }
 
 // repair has users remove the obstacles to a node's completion.

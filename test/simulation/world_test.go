@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/apiclock"
 	"github.com/storageclient/operator/controllers/node/plan"
 	"github.com/storageclient/operator/test/memapi"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -45,10 +47,12 @@ type world struct {
 	manager  *process
 	*observer
 
-	// maxUnavailable is the cluster's budget, managerNode the manager's node, skew the lead of its clock.
+	// maxUnavailable is the cluster's budget, managerNode the manager's node.
 	maxUnavailable intstr.IntOrString
 	managerNode    string
-	skew           time.Duration
+	// clock is the manager's clock, skew the lead of the API server to which it speaks: a cluster may have several.
+	clock *apiclock.Clock
+	skew  time.Duration
 	// limits are the limits on live changes in the whole cluster.
 	limits plan.Limits
 	// heat, rejections and ailing are odds. One in heat calls of the manager meets a fault, one in rejections permits is rejected, and three
@@ -174,7 +178,7 @@ func (w *world) addNode(name string, controlPlane bool) {
 		m.stuck["kernelArgument/ihash_entries"], m.stuck["kernelArgument/dhash_entries"] = true, true
 	}
 	if w.chance(2) {
-		m.skew = w.seconds(4) - 2*time.Second
+		m.skew = w.anyLead()
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux", "pool": [...]string{"a", "b"}[w.rng.IntN(2)]},
@@ -367,7 +371,32 @@ func (w *world) changeNode(actor, name string, change func(*corev1.Node)) {
 }
 
 // managerTime returns the time of the manager's clock.
-func (w *world) managerTime() time.Time { return w.now.Add(w.skew) }
+func (w *world) managerTime() time.Time { return w.clock.Now() }
+
+// anyLead returns the lead of a machine's clock: up to ten minutes in both directions, in half of the cases none.
+func (w *world) anyLead() time.Duration {
+	if w.chance(2) {
+		return 0
+	}
+	return w.seconds(1200) - 10*time.Minute
+}
+
+// machineClock is the clock of the manager's machine. The world has the API server's time.
+type machineClock struct {
+	*world
+	lead time.Duration
+}
+
+func (c machineClock) Now() time.Time                  { return c.now.Add(c.lead) }
+func (c machineClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// RoundTrip acts as the API server.
+func (w *world) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{Header: http.Header{"Date": {w.now.Add(w.skew).UTC().Format(http.TimeFormat)}}, Body: http.NoBody}, nil
+}
+
+// hear lets the manager read the date of a response, as each of its requests does.
+func (w *world) hear() { _, _ = w.clock.Wrap(w).RoundTrip(nil) }
 
 // play runs one schedule. The first part has faults; in some schedules it is long enough that nodes boot, fail and are tried again. The
 // second part has no faults, and at its end all work must be done.

@@ -139,7 +139,11 @@ func isStuck(pod *corev1.Pod, now time.Time) bool {
 	isWaiting := func(c corev1.ContainerStatus) bool {
 		return c.State.Waiting != nil && slices.Contains(marks.Stuck, c.State.Waiting.Reason)
 	}
-	return !hasStarted(pod) && (now.Sub(ptr.Deref(pod.Status.StartTime, pod.CreationTimestamp).Time) > 10*time.Minute ||
+	since := pod.CreationTimestamp.Time
+	if start := pod.Status.StartTime; start != nil && start.After(since) {
+		since = start.Time // by the kubelet's clock, which may be behind
+	}
+	return !hasStarted(pod) && (now.Sub(since) > 10*time.Minute ||
 		slices.ContainsFunc(pod.Status.InitContainerStatuses, isWaiting) || slices.ContainsFunc(pod.Status.ContainerStatuses, isWaiting))
 }
 

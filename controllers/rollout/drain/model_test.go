@@ -122,6 +122,7 @@ func TestPodsThatCannotLeaveWithinTheDrain(t *testing.T) {
 		"a Job whose pod has waited for longer":              {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(10*time.Minute+time.Second)), nil, ""},
 		"a Job whose pod the kubelet has not seen yet":       {pod("a", ownedBy("batch/v1", "Job"), pending, createdAgo(time.Minute)), nil, "Waiting for pod eda/a to finish"},
 		"a Job whose pod the kubelet has not seen for long":  {pod("a", ownedBy("batch/v1", "Job"), pending, createdAgo(time.Hour)), nil, ""},
+		"a Job on a node whose clock is behind":              {pod("a", ownedBy("batch/v1", "Job"), pending, createdAgo(time.Minute), startedAgo(11*time.Minute)), nil, "Waiting for pod eda/a to finish"},
 		"a Job that was queued for long and starts":          {pod("a", ownedBy("batch/v1", "Job"), pending, createdAgo(time.Hour), startedAgo(time.Minute)), nil, "Waiting for pod eda/a to finish"},
 		"a Job whose image is pulled, or volume mounted":     {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("ContainerCreating")), nil, "Waiting for pod eda/a to finish"},
 		"a Job whose init containers wait":                   {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("PodInitializing")), nil, "Waiting for pod eda/a to finish"},

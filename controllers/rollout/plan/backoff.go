@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -86,12 +87,20 @@ func (p *planner) isHeldLong(n *nodeState) bool {
 // isCordonedFirst reports whether the node was claimed although budgets keep its pods.
 func (n *nodeState) isCordonedFirst() bool { return n.claim != nil && n.claim.CordonFirst }
 
-// drainOptions returns the options of the drain of a node. They contain no time limit once a pod was evicted: a pod that needs long may leave in
+// startTime is the time that a drain may need until its first eviction. A pod whose grace period is the whole timeout is evicted in that time.
+const startTime = 15 * time.Second
+
+// drainOptions returns the options of the drain of a node. After startTime, their time limit is the time left: a wait for a Job may leave too
+// little for the grace periods of the other pods. They contain no time limit once a pod was evicted: a pod that needs long may leave in
 // time, and otherwise the evictions so far had no effect. They contain CordonFirst only if the node was claimed for that.
 func (p *planner) drainOptions(n *nodeState) v1alpha1.Drain {
 	options := p.rulesFor(n).Drain
-	if max(n.note.Evictions, n.Evicted) > 0 {
+	left := p.drainDeadline(n).Sub(p.Now)
+	switch {
+	case max(n.note.Evictions, n.Evicted) > 0:
 		options.TimeoutSeconds = nil
+	case options.TimeoutSeconds != nil && left < toDuration(options.TimeoutSeconds)-startTime:
+		options.TimeoutSeconds = ptr.To(max(1, int32(left/time.Second)))
 	}
 	if options.LookAhead = ""; n.isCordonedFirst() {
 		options.LookAhead, options.OnTimeout = v1alpha1.LookAheadCordonFirst, v1alpha1.DrainRelease

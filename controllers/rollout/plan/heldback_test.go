@@ -204,10 +204,13 @@ func TestForAnAttemptThatCordonedFirstEnds(t *testing.T) {
 	}
 }
 
-// TestForADrainHasItsFullTimeUntilItHasEvicted drains with a limit of 15 minutes. After an eviction, time does not stop the others.
-func TestForADrainHasItsFullTimeUntilItHasEvicted(t *testing.T) {
-	for _, since := range []time.Duration{0, time.Second, 10 * time.Minute, 14*time.Minute + 50*time.Second} {
-		for evictions, want := range map[int32]int32{0: 900, 1: 0, 70: 0} {
+// TestForADrainsFirstEvictionMustFitTheTimeLeft drains with a limit of 15 minutes. A drain that waited has less time. After an eviction, time
+// does not stop the others.
+func TestForADrainsFirstEvictionMustFitTheTimeLeft(t *testing.T) {
+	for since, left := range map[time.Duration]int32{
+		0: 900, time.Second: 900, 15 * time.Second: 900, 16 * time.Second: 884, 10 * time.Minute: 300, 14*time.Minute + 50*time.Second: 10,
+	} {
+		for evictions, want := range map[int32]int32{0: left, 1: 0, 70: 0} {
 			f, old := cluster("a"), cluster("a")
 			f.cordoned("a", since)
 			old.cordoned("a", since)

@@ -35,8 +35,13 @@ func TestForTheOnlyNode(t *testing.T) {
 			f.node("b").UnavailableSince = ptr.To(f.Now.Add(-time.Hour))
 			f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](2)
 			c.change(f.node("a"), f.node("b"))
-			if got := For(f.Snapshot).Notes["a"]; got.Reason != c.want {
+			plan := For(f.Snapshot)
+			if got := plan.Notes["a"]; got.Reason != c.want {
 				t.Errorf("got %s: %s, want %s", got.Reason, got.Message, c.want)
+			}
+			// The Pods of the manager cause no pass.
+			if c.want == v1alpha1.RolloutReasonOnlyManagerNode && (plan.Next.IsZero() || plan.Next.After(f.Now.Add(managerPause))) {
+				t.Errorf("got the next pass at %s, want it within %s", plan.Next, managerPause)
 			}
 		})
 	}

@@ -1256,7 +1256,7 @@ func (f *fixture) release(name string) {
 
 func TestForDrainOptionsAreThoseOfTheLeadingProfile(t *testing.T) {
 	f := cluster("a")
-	f.cordoned("a", time.Minute)
+	f.cordoned("a", time.Second)
 	f.Profiles[0].Rollout.Drain.Force = true
 	options := f.Profiles[0].Rollout.Drain
 	want := []Step{Drain{OnNode: OnNode{"a"}, Options: options}}

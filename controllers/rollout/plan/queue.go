@@ -74,6 +74,9 @@ var turnReasons = sets.New(
 	v1alpha1.RolloutReasonApplying,
 )
 
+// managerPause is the time after which a pass looks for another node for the manager.
+const managerPause = time.Minute
+
 // checkOnlyNode rejects a node while no other node in service can run its pods, or the manager that must return it to service.
 func (p *planner) checkOnlyNode(n *nodeState) (reason, message string) {
 	isTaken := func(takes func(*Node) bool) bool {
@@ -83,6 +86,7 @@ func (p *planner) checkOnlyNode(n *nodeState) (reason, message string) {
 	}
 	switch {
 	case n.Manager && n.TakesManager && !isTaken(func(other *Node) bool { return other.TakesManager }):
+		p.wakeAt(p.Now.Add(managerPause)) // no event tells that a Pod of the manager is Ready on another node
 		return v1alpha1.RolloutReasonOnlyManagerNode, "No other node in service can run the manager; change the nodeSelector, affinity or " +
 			"tolerations of Deployment " + v1alpha1.ManagerDeployment + ", or reboot the node by hand"
 	case n.TakesPods && !n.Vacant && !isTaken(func(other *Node) bool { return other.TakesPods }):

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
 //go:embed leaving.yaml
@@ -97,10 +98,6 @@ func timeOfTaint(t *corev1.Taint) *time.Time {
 	return nil
 }
 
-// maxSkew is the largest difference between the API server's clock and that of a kubelet or controller for which the times of that
-// kubelet or controller count.
-const maxSkew = 10 * time.Minute
-
 // sighting is the first sight of a state of a node, by the API server's clock.
 type sighting struct {
 	state string
@@ -114,7 +111,7 @@ type sightingKey struct {
 }
 
 // firstSight returns the time since which a node has had a state, by the API server's clock. It is the time at which this process first saw
-// the state. If this process did not see the node before, it is the time that another clock reported plus maxSkew, if that is earlier.
+// the state. If this process did not see the node before, it is the time that another clock reported plus plan.MaxSkew, if that is earlier.
 func (s *scope) firstSight(node *corev1.Node, aspect, state string, reported time.Time) time.Time {
 	key := sightingKey{node.UID, aspect}
 	seen, isKnown := s.sightings[key]
@@ -122,7 +119,7 @@ func (s *scope) firstSight(node *corev1.Node, aspect, state string, reported tim
 		return seen.at
 	}
 	seen = sighting{state, s.Clock.Now()}
-	if latest := reported.Add(maxSkew); !isKnown && !reported.IsZero() && latest.Before(seen.at) {
+	if latest := reported.Add(plan.MaxSkew); !isKnown && !reported.IsZero() && latest.Before(seen.at) {
 		seen.at = latest
 	}
 	s.sightings[key] = seen

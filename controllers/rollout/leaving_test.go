@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
 // TestTaintsOfANodeThatIsLeaving adds one taint to a Node that also has a harmless one.
@@ -135,8 +136,8 @@ func TestTimeSinceWhichANodeIsLeaving(t *testing.T) {
 		taint corev1.Taint
 		want  time.Time
 	}{
-		"the taint shows it":                              {corev1.Taint{Key: "karpenter.sh/disrupted", TimeAdded: &since}, since.Add(maxSkew)},
-		"the Cluster Autoscaler writes it into the value": {corev1.Taint{Key: "ToBeDeletedByClusterAutoscaler", Value: "1763640000"}, time.Unix(1763640000, 0).Add(maxSkew)},
+		"the taint shows it":                              {corev1.Taint{Key: "karpenter.sh/disrupted", TimeAdded: &since}, since.Add(plan.MaxSkew)},
+		"the Cluster Autoscaler writes it into the value": {corev1.Taint{Key: "ToBeDeletedByClusterAutoscaler", Value: "1763640000"}, time.Unix(1763640000, 0).Add(plan.MaxSkew)},
 		"a value of another taint is a number":            {corev1.Taint{Key: "karpenter.sh/disrupted", Value: "1763640000"}, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
 		"the taint does not show it, so it is seen now":   {corev1.Taint{Key: "karpenter.sh/disrupted", Value: "x"}, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)},
 		"another taint shows it and does not count":       {corev1.Taint{Key: "team", TimeAdded: &since}, time.Time{}},
@@ -213,9 +214,9 @@ func (w *sightWorld) expectUnavailableSince(node *corev1.Node, mark leaving, wan
 }
 
 // The kubelet and other controllers write their own times. A manager that sees the change counts from that moment. A manager that starts later
-// counts from a time at which the change had happened if the other clock is at most maxSkew behind.
+// counts from a time at which the change had happened if the other clock is at most plan.MaxSkew behind.
 func TestNoClockOfAnotherMachineShortensAWait(t *testing.T) {
-	for name, lead := range map[string]time.Duration{"ahead": maxSkew, "in step": 0, "behind": -maxSkew, "far behind": -20 * time.Hour} {
+	for name, lead := range map[string]time.Duration{"ahead": plan.MaxSkew, "in step": 0, "behind": -plan.MaxSkew, "far behind": -20 * time.Hour} {
 		reported := passTime.Add(lead)
 		notReady, ready := readyNodeSince(reported, corev1.ConditionFalse), readyNodeSince(passTime.Add(-20*time.Hour), corev1.ConditionTrue)
 		cordoned := ready.DeepCopy()
@@ -243,7 +244,7 @@ func TestNoClockOfAnotherMachineShortensAWait(t *testing.T) {
 			}
 			late := newSightWorld(t)
 			late.clock.Step(time.Minute)
-			if got := see(late.scope); got.Before(passTime) && lead >= -maxSkew || got.After(late.clock.Now()) {
+			if got := see(late.scope); got.Before(passTime) && lead >= -plan.MaxSkew || got.After(late.clock.Now()) {
 				t.Errorf("%s, clock %s: a manager that starts a minute later got %s, want a time between the change and now", state, name, got)
 			}
 		}
@@ -253,7 +254,7 @@ func TestNoClockOfAnotherMachineShortensAWait(t *testing.T) {
 // A long outage counts as such soon after a manager has started, and Nodes that are gone leave no memory.
 func TestAManagerThatStartsKnowsLongOutages(t *testing.T) {
 	w := newSightWorld(t)
-	w.expectUnavailableSince(readyNodeSince(passTime.Add(-time.Hour), corev1.ConditionUnknown), leaving{}, passTime.Add(maxSkew-time.Hour))
+	w.expectUnavailableSince(readyNodeSince(passTime.Add(-time.Hour), corev1.ConditionUnknown), leaving{}, passTime.Add(plan.MaxSkew-time.Hour))
 	w.forgetSightings()
 	if len(w.sightings) > 0 {
 		t.Errorf("got %d sightings of no node", len(w.sightings))

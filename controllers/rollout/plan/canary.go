@@ -157,7 +157,7 @@ func (n *nodeState) isUpToDate() bool {
 }
 
 // soakEnd returns the end of the soak of a node that has had its settings since the given time. canComplete is false if the node, or one of its
-// storage servers, failed before the end. Time during which a node is down is no evidence: a node that came back before the end starts again.
+// storage servers, failed before the end, by an agent's clock that may be ahead. Time during which a node is down is no evidence: a node that came back before the end starts again.
 func (n *nodeState) soakEnd(start time.Time, soak time.Duration) (end time.Time, canComplete bool) {
 	end = start.Add(soak)
 	if !n.Ready {
@@ -166,8 +166,12 @@ func (n *nodeState) soakEnd(start time.Time, soak time.Duration) (end time.Time,
 	if n.ReadySince.After(start) && n.ReadySince.Before(end) {
 		end = n.ReadySince.Add(soak)
 	}
-	return end, !slices.ContainsFunc(n.failingServers(), func(s v1alpha1.ServerStatus) bool { return s.Since == nil || s.Since.Time.Before(end) })
+	return end, !slices.ContainsFunc(n.failingServers(), func(s v1alpha1.ServerStatus) bool { return s.Since == nil || s.Since.Time.Before(end.Add(MaxSkew)) })
 }
+
+// MaxSkew is the largest difference between the API server's clock and that of a node or controller for which the times of that node or
+// controller count.
+const MaxSkew = 10 * time.Minute
 
 // lacksBootSettings reports whether a setting that requires a reboot is not effective on the node, exceptions aside. If no reboot is due, the rollout
 // will not reboot for it. The setting has failed, or it waits for a boot by another user, for example because the boot loader is not proven.

@@ -84,13 +84,14 @@ func TestACanaryWhoseStorageWentBeforeTheEndOfItsSoakIsNoEvidence(t *testing.T) 
 		lost   time.Duration
 		reason string
 	}{
-		"while it soaked": {100 * time.Second, v1alpha1.RolloutReasonWaitingForCanary},
-		"long after":      {30 * time.Second, v1alpha1.RolloutReasonClaimed},
+		"while it soaked": {19*time.Minute + 30*time.Second, v1alpha1.RolloutReasonWaitingForCanary},
+		"while it soaked, and the node's clock is ahead": {10 * time.Minute, v1alpha1.RolloutReasonWaitingForCanary},
+		"long after": {8 * time.Minute, v1alpha1.RolloutReasonClaimed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a", "b")
 			f.Profiles[0].Rollout.Canary.Nodes, f.Profiles[0].Rollout.Canary.SoakSeconds = ptr.To[int32](1), ptr.To[int32](60)
-			f.finish("a", 2*time.Minute)
+			f.finish("a", 20*time.Minute)
 			f.node("a").ClientNode.Status.Servers = []v1alpha1.ServerStatus{silentServer(noon.Add(-c.lost))}
 			if note := For(f.Snapshot).Notes["b"]; note.Reason != c.reason {
 				t.Errorf("got %s (%s), want %s", note.Reason, note.Message, c.reason)

@@ -642,6 +642,9 @@ func (o *observer) checkNote(node *corev1.Node, before, after *v1alpha1.StorageC
 // checkInVain is the part of invariant 18 about drains that time out. Without faults, none does after it has evicted a pod, except attempts that
 // cordon first.
 func (o *observer) checkInVain(name string, before, after *v1alpha1.RolloutStatus) {
+	if before != nil && after != nil && after.HeldSince != nil && before.Phase != v1alpha1.RolloutDraining && after.Phase == v1alpha1.RolloutDraining {
+		o.cordonedFirst++
+	}
 	if before == nil || after == nil || before.Phase != v1alpha1.RolloutDraining || after.Phase == before.Phase || after.Reason != v1alpha1.RolloutReasonDrainTimedOut || after.Evictions == 0 {
 		return
 	}

@@ -32,6 +32,8 @@ type observer struct {
 	steps int
 	// inVain counts the evictions of drains that timed out, attempts the evictions of drains that cordoned first.
 	inVain, attempts int
+	// cordonedFirst counts the drains of nodes that only budgets kept.
+	cordonedFirst int
 	// permits are the permits for each target of a StorageClientNode.
 	permits map[string]sets.Set[string]
 	// losses are the machines that were deleted while they had a permit.

@@ -45,7 +45,7 @@ func isWanted() func(seed uint64) bool {
 // go test ./test/simulation -seed=N -schedules=1
 func TestTheManagerKeepsTheInvariants(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
-	var next, compared, inVain, attempts atomic.Uint64
+	var next, compared, inVain, attempts, cordonedFirst atomic.Uint64
 	var wait sync.WaitGroup
 	next.Store(*firstSeed)
 	wanted := isWanted()
@@ -55,6 +55,7 @@ func TestTheManagerKeepsTheInvariants(t *testing.T) {
 				w := play(seed, false)
 				inVain.Add(uint64(w.inVain))
 				attempts.Add(uint64(w.attempts))
+				cordonedFirst.Add(uint64(w.cordonedFirst))
 				if compared.Add(uint64(w.compared)); w.broken != nil {
 					w = play(seed, true)
 					t.Errorf("-seed=%d -schedules=1: %v\n%s", seed, w.broken, strings.Join(w.log[max(0, len(w.log)-400):], "\n"))
@@ -64,8 +65,8 @@ func TestTheManagerKeepsTheInvariants(t *testing.T) {
 	}
 	wait.Wait()
 	played := next.Load() - *firstSeed - uint64(runtime.GOMAXPROCS(0)) // each worker ends with a seed that it does not play
-	t.Logf("played %d schedules, seeds %d to %d; %d sessions compared; evictions of drains that timed out: %d, after a cordon first: %d",
-		played, *firstSeed, *firstSeed+played-1, compared.Load(), inVain.Load(), attempts.Load())
+	t.Logf("played %d schedules, seeds %d to %d; %d sessions compared; evictions of drains that timed out: %d, after a cordon first: %d (of %d such drains)",
+		played, *firstSeed, *firstSeed+played-1, compared.Load(), inVain.Load(), attempts.Load(), cordonedFirst.Load())
 }
 
 // A seed must always play the same schedule, so that a failure can be investigated.

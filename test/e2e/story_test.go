@@ -209,6 +209,8 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 
 	It("is preceded by measurements of the effects that the source documents claim", Label(effects), expectEffects)
 
+	It("is preceded by known problems of the nodes' kernel, each with its cause and with its cure", Label(known), expectKnownBad)
+
 	It("is followed by one for volumes of the CSI drivers of NFS and SMB", Label(csiDrivers), expectDrivers)
 
 	It("is followed by one without a probe: it waits for a mount by a pod, and reverts only options that caused a failed mount", Label(evident), expectEvidence)

@@ -82,7 +82,7 @@ func expectOwnersAsked(ctx SpecContext) {
 	eventually(ctx, rebootAll, home.Name+" is held by its budget alone, and the message names the field", func(g Gomega) {
 		note = getSCN(ctx, g, home.Name).Status.Rollout
 		g.Expect(note.HeldSince).NotTo(BeNil(), note.Message)
-		g.Expect(note.Message).To(And(ContainSubstring(owned+"/primary"), ContainSubstring("CordonFirst")))
+		g.Expect(note.Message).To(And(ContainSubstring(owned+"/primary"), ContainSubstring("rollout.drain.lookAhead")))
 	})
 	By(home.Name + ": " + note.Message)
 	expectRebooted(ctx, plan.HeldPause+rebootAll, home, boots)

@@ -139,11 +139,11 @@ func isStuck(pod *corev1.Pod, now time.Time) bool {
 	isWaiting := func(c corev1.ContainerStatus) bool {
 		return c.State.Waiting != nil && slices.Contains(marks.Stuck, c.State.Waiting.Reason)
 	}
-	since := pod.CreationTimestamp.Time
-	if start := pod.Status.StartTime; start != nil && start.After(since) {
-		since = start.Time // by the kubelet's clock, which may be behind
+	startTime := pod.CreationTimestamp.Time
+	if start := pod.Status.StartTime; start != nil && start.After(startTime) {
+		startTime = start.Time // by the kubelet's clock, which may be behind
 	}
-	return !hasStarted(pod) && (now.Sub(since) > 10*time.Minute ||
+	return !hasStarted(pod) && (now.Sub(startTime) > 10*time.Minute ||
 		slices.ContainsFunc(pod.Status.InitContainerStatuses, isWaiting) || slices.ContainsFunc(pod.Status.ContainerStatuses, isWaiting))
 }
 

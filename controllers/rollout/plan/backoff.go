@@ -95,12 +95,12 @@ const startTime = 15 * time.Second
 // time, and otherwise the evictions so far had no effect. They contain CordonFirst only if the node was claimed for that.
 func (p *planner) drainOptions(n *nodeState) v1alpha1.Drain {
 	options := p.rulesFor(n).Drain
-	left := p.drainDeadline(n).Sub(p.Now)
+	remaining := p.drainDeadline(n).Sub(p.Now)
 	switch {
 	case max(n.note.Evictions, n.Evicted) > 0:
 		options.TimeoutSeconds = nil
-	case options.TimeoutSeconds != nil && left < toDuration(options.TimeoutSeconds)-startTime:
-		options.TimeoutSeconds = ptr.To(max(1, int32(left/time.Second)))
+	case options.TimeoutSeconds != nil && remaining < toDuration(options.TimeoutSeconds)-startTime:
+		options.TimeoutSeconds = ptr.To(max(1, int32(remaining/time.Second)))
 	}
 	if options.LookAhead = ""; n.isCordonedFirst() {
 		options.LookAhead, options.OnTimeout = v1alpha1.LookAheadCordonFirst, v1alpha1.DrainRelease

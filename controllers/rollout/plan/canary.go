@@ -169,8 +169,7 @@ func (n *nodeState) soakEnd(start time.Time, soak time.Duration) (end time.Time,
 	return end, !slices.ContainsFunc(n.failingServers(), func(s v1alpha1.ServerStatus) bool { return s.Since == nil || s.Since.Time.Before(end.Add(MaxSkew)) })
 }
 
-// MaxSkew is the largest difference between the API server's clock and that of a node or controller for which the times of that node or
-// controller count.
+// MaxSkew is the largest difference between the API server's clock and the clock of a node or controller for which its times count.
 const MaxSkew = 10 * time.Minute
 
 // lacksBootSettings reports whether a setting that requires a reboot is not effective on the node, exceptions aside. If no reboot is due, the rollout

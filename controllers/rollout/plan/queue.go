@@ -86,7 +86,7 @@ func (p *planner) checkOnlyNode(n *nodeState) (reason, message string) {
 	}
 	switch {
 	case n.Manager && n.TakesManager && !isTaken(func(other *Node) bool { return other.TakesManager }):
-		p.wakeAt(p.Now.Add(managerPause)) // no event tells that a Pod of the manager is Ready on another node
+		p.wakeAt(p.Now.Add(managerPause)) // a Pod of the manager that becomes Ready causes no event
 		return v1alpha1.RolloutReasonOnlyManagerNode, "No other node in service can run the manager; change the nodeSelector, affinity or " +
 			"tolerations of Deployment " + v1alpha1.ManagerDeployment + ", or reboot the node by hand"
 	case n.TakesPods && !n.Vacant && !isTaken(func(other *Node) bool { return other.TakesPods }):

@@ -20,7 +20,7 @@ arrows() {
         return path
       }
       { from = room($1); to = room($2); if (from != "" && to != "" && from != to) print from, to }' |
-    grep -v '/internal/builders\|/hosttest' | sort -u
+    grep -v '/hosttest' | sort -u
 }
 
 all=$(arrows)

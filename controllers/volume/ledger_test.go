@@ -18,8 +18,8 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/store"
-	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/test/builders"
 )
 
 func entryOf(t *testing.T, c client.Client, uid types.UID) *ledger.Entry {

@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/builders"
 )
 
 func TestCacheTransformKeepsTheRelevantFields(t *testing.T) {

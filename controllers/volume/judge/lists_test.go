@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/test/builders"
 )
 
 func verdictOf(pv *corev1.PersistentVolume, list ...v1alpha1.StorageClientProfile) Verdict {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/test/builders"
 )
 
 // sourced returns a volume of the class "data" with a source other than in-tree NFS.

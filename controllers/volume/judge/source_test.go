@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/test/builders"
 )
 
 func TestSourceOf(t *testing.T) {

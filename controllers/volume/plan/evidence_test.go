@@ -16,8 +16,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/test/builders"
 )
 
 // mountOf returns a StorageClientNode with a used mount of a volume with nocto. The mount is the given number of seconds old at noon.

@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/optionset"
+	"github.com/storageclient/operator/test/builders"
 )
 
 // A backup restores a volume with its annotations, in the same cluster or in another one.

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/advice"
 )
 

@@ -1,4 +1,4 @@
-// Package builders builds volumes and profiles for the tests of the packages under volume.
+// Package builders builds volumes and profiles for the tests of the packages in controllers/volume.
 package builders
 
 import (

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -95,6 +96,21 @@ type Rule struct {
 	Explanation string
 	// Remedy is the remedy. Empty for a rule whose Explanation contains it.
 	Remedy string
+	// Signs are declarations that the rule reports without further conditions. Empty for a rule with a function in checks.
+	Signs []Sign
+}
+
+// Sign is a declaration that has the same effect in every profile.
+type Sign struct {
+	// Sysctls and Options are names, or names with a value: name=value. The last option of a name in a volume rule counts.
+	Sysctls, Options []string
+	// Protocol is the protocol of Options. Drivers are the drivers of which a volume rule must name one. Empty matches every rule.
+	Protocol mountoptions.Protocol
+	Drivers  []string
+	// UnlessPicked skips rules that select volumes deliberately.
+	UnlessPicked bool
+	// Text describes the effect.
+	Text string
 }
 
 type finding struct {
@@ -133,7 +149,7 @@ func collectAdvice(in Input, wanted func(Rule) bool, counts func(finding) bool) 
 		if rule.Explanation != "" || !wanted(rule) {
 			continue
 		}
-		for _, text := range groupFindings(checks[rule.ID](s), counts) {
+		for _, text := range groupFindings(s.check(rule), counts) {
 			all = append(all, v1alpha1.Advice{ID: rule.ID, Severity: rule.Severity, Text: text})
 		}
 	}

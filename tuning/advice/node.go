@@ -84,11 +84,6 @@ func hashRounded(s *scope) []finding {
 	return found
 }
 
-func writebackOff(s *scope) []finding {
-	return s.setTo("vm.dirty_writeback_centisecs", "0", "turns periodic write-back off: written data stays in memory until fsync, "+
-		"vm.dirty_background_ratio or a lack of memory, and a crash loses all of it; use 100 to 500")
-}
-
 // readAheadWindow applies above four requests: 1024 KiB with the rsize of 256 KiB that guides recommend.
 func readAheadWindow(s *scope) []finding {
 	const maxRequests = 4
@@ -155,28 +150,6 @@ func fieldOfKey(key string) string {
 		return sysctlField(name)
 	}
 	return "spec.node.kernelModules[" + strings.Replace(name, "/", "].parameters[", 1) + "]"
-}
-
-func sackOff(s *scope) []finding {
-	return s.setTo("net.ipv4.tcp_sack", "0", "every lost packet costs far more retransmissions; the document that recommends 0 also has 1 "+
-		"in the same list, where the last line wins")
-}
-
-func sysctlNoEffect(s *scope) []finding {
-	var found []finding
-	for _, name := range []string{"net.ipv4.tcp_fack", "net.ipv4.tcp_low_latency"} {
-		if field, _, ok := s.sysctl(name); ok {
-			found = append(found, finding{field, "has no effect: the kernel accepts the value but does not use it"})
-		}
-	}
-	return found
-}
-
-func routeFlush(s *scope) []finding {
-	if field, _, ok := s.sysctl("net.ipv4.route.flush"); ok {
-		return []finding{{field, "is executed once when it is declared or when the network settings change, and cannot be read back"}}
-	}
-	return nil
 }
 
 func tcpMem(s *scope) []finding {

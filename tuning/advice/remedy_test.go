@@ -9,6 +9,10 @@ func TestEveryRuleHasACheckAndARemedyOrAnExplanation(t *testing.T) {
 		if isChecked {
 			unknown--
 		}
+		if isChecked && len(rule.Signs) > 0 {
+			t.Errorf("%s: got a check and %d signs, want one of them", rule.ID, len(rule.Signs))
+		}
+		isChecked = isChecked || len(rule.Signs) > 0
 		if (rule.Remedy == "") != (rule.Explanation != "") || isChecked != (rule.Remedy != "") {
 			t.Errorf("%s: got remedy %q, explanation %q and a check: %v; want a remedy with a check, or an explanation", rule.ID, rule.Remedy, rule.Explanation, isChecked)
 		}

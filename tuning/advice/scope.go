@@ -103,12 +103,34 @@ func (r volumeRule) fieldOf(name string) string {
 	return r.field
 }
 
-func (s *scope) findOptions(protocol mountoptions.Protocol, text string, names ...string) []finding {
+func (s *scope) check(rule Rule) []finding {
+	if len(rule.Signs) == 0 {
+		return checks[rule.ID](s)
+	}
 	var found []finding
-	for _, rule := range s.rulesOf(protocol) {
-		for _, name := range names {
-			if _, ok := rule.lastValue(name); ok {
-				found = append(found, finding{rule.fieldOf(name), text})
+	for _, sign := range rule.Signs {
+		found = append(found, s.findSign(sign)...)
+	}
+	return found
+}
+
+func (s *scope) findSign(sign Sign) []finding {
+	var found []finding
+	for _, declaration := range sign.Sysctls {
+		name, want, hasValue := strings.Cut(declaration, "=")
+		if field, value, ok := s.sysctl(name); ok && (!hasValue || value == want) {
+			found = append(found, finding{field, sign.Text})
+		}
+	}
+	for _, rule := range s.rulesOf(sign.Protocol) {
+		if sign.UnlessPicked && rule.isPicked() ||
+			len(sign.Drivers) > 0 && !slices.ContainsFunc(sign.Drivers, func(d string) bool { return slices.Contains(rule.Selector.Drivers, d) }) {
+			continue
+		}
+		for _, declaration := range sign.Options {
+			name, want, hasValue := strings.Cut(declaration, "=")
+			if value, ok := rule.lastValue(name); ok && (!hasValue || value == want) {
+				found = append(found, finding{rule.fieldOf(name), sign.Text})
 			}
 		}
 	}
@@ -138,13 +160,6 @@ func parseNumbers(value string) []int64 {
 		numbers = append(numbers, n)
 	}
 	return numbers
-}
-
-func (s *scope) setTo(name, value, text string) []finding {
-	if field, current, ok := s.sysctl(name); ok && current == value {
-		return []finding{{field, text}}
-	}
-	return nil
 }
 
 type hashTable struct {

@@ -54,27 +54,6 @@ func (r volumeRule) usesSessions() bool {
 	return r.transport.Version == "4.1" || r.transport.Version == "4.2"
 }
 
-func acregmaxDefault(s *scope) []finding {
-	var found []finding
-	for _, rule := range s.rulesOf(mountoptions.NFS) {
-		if n, ok := rule.lastNumber("acregmax"); ok && n == 30 {
-			found = append(found, finding{rule.fieldOf("acregmax"), "30 is half of the kernel's default of 60 s, although a vendor's page calls 30 " +
-				"the default"})
-		}
-	}
-	return found
-}
-
-func actimeoDefault(s *scope) []finding {
-	var found []finding
-	for _, rule := range s.rulesOf(mountoptions.NFS) {
-		if n, ok := rule.lastNumber("actimeo"); ok && n == 30 && slices.Contains(rule.Selector.Drivers, azureFilesDriver) {
-			found = append(found, finding{rule.fieldOf("actimeo"), azureFilesDriver + " already adds actimeo=30 (current versions), so this has no effect"})
-		}
-	}
-	return found
-}
-
 func actimeoRange(s *scope) []finding {
 	var found []finding
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
@@ -86,10 +65,6 @@ func actimeoRange(s *scope) []finding {
 		}
 	}
 	return found
-}
-
-func intrNoEffect(s *scope) []finding {
-	return s.findOptions(mountoptions.NFS, "has no effect: fatal signals always interrupt", "intr", "nointr")
 }
 
 func metadataOnNFS41(s *scope) []finding {
@@ -173,22 +148,6 @@ func slotsSessions(s *scope) []finding {
 		return nil
 	}
 	return []finding{{fieldSlots, "affects NFSv3 and 4.0 only, but the volumes use NFSv4.1 or 4.2: set max_session_slots of the module nfs"}}
-}
-
-func nextMountOnly(s *scope) []finding {
-	return s.findOptions(mountoptions.XFS, "takes effect only after the file system is unmounted and mounted again", "logbsize", "logbufs",
-		"allocsize", "largeio")
-}
-
-func noctoMeaning(s *scope) []finding {
-	var found []finding
-	for _, rule := range s.rulesOf(mountoptions.NFS) {
-		if _, ok := rule.lastValue("nocto"); ok && !rule.isPicked() {
-			found = append(found, finding{rule.fieldOf("nocto"), "a file that another client has changed may still be read from the cache after it " +
-				"is opened; writes are still flushed at close. Use it on volumes that are mostly read: select them by label, or by accessModes [ReadOnlyMany]"})
-		}
-	}
-	return found
 }
 
 // kernelDefaults maps options to the values that the kernel uses by default.
@@ -334,14 +293,6 @@ func serverSizes(s *scope) []finding {
 	return found
 }
 
-func soft(s *scope) []finding {
-	return s.findOptions(mountoptions.NFS, "can lose data: use hard", "soft", "softerr")
-}
-
-func sync(s *scope) []finding {
-	return s.findOptions(mountoptions.NFS, "makes every write wait for the server: writing 1 GiB in blocks of 8 KiB took 70 s instead of 6 s", "sync")
-}
-
 func xfsMemory(s *scope) []finding {
 	var found []finding
 	for _, rule := range s.rulesOf(mountoptions.XFS) {
@@ -359,11 +310,6 @@ func xfsMemory(s *scope) []finding {
 		}
 	}
 	return found
-}
-
-func xfsQuota(s *scope) []finding {
-	return s.findOptions(mountoptions.XFS, "is harmless without quotas; with quotas it drops their state, and the next mount with quotas "+
-		"counts all files again", "noquota")
 }
 
 // volumesLeftOut lists the drivers with the most volumes that no rule selects.

@@ -19,27 +19,15 @@ import (
 func approveCommand(env *environment) *cobra.Command {
 	var plan string
 	var overrides managerFlags
-	cmd := &cobra.Command{
-		Use:  "approve PROFILE",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return approvePlan(cmd.Context(), env, args[0], plan, overrides)
-		},
-	}
+	cmd := env.profileCommand("approve PROFILE", cobra.ExactArgs(1), func(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, _ []string) error {
+		return approvePlan(ctx, env, c, profile, plan, overrides)
+	})
 	cmd.Flags().StringVar(&plan, "plan", "", "Hash of the plan to approve. The command fails if the profile's plan has another hash")
 	overrides.addBudgetFlag(cmd)
 	return cmd
 }
 
-func approvePlan(ctx context.Context, env *environment, name, plan string, overrides managerFlags) error {
-	c, err := env.connect()
-	if err != nil {
-		return err
-	}
-	profile, err := getProfile(ctx, c, name)
-	if err != nil {
-		return err
-	}
+func approvePlan(ctx context.Context, env *environment, c client.Client, profile *v1alpha1.StorageClientProfile, plan string, overrides managerFlags) error {
 	if err := view.CheckApprovable(profile, plan); err != nil {
 		return err
 	}
@@ -60,7 +48,7 @@ func approvePlan(ctx context.Context, env *environment, name, plan string, overr
 	if err := annotateProfile(ctx, c, profile, v1alpha1.ApprovedPlanAnnotation, profile.Status.Plan.Hash); err != nil {
 		return view.ExplainRejection(profile, err)
 	}
-	return writeLines(env.Out, fmt.Sprintf("Approved plan %s of %s.", profile.Status.Plan.Hash, name))
+	return writeLines(env.Out, fmt.Sprintf("Approved plan %s of %s.", profile.Status.Plan.Hash, profile.Name))
 }
 
 // previewApproval returns the preview that "plan" shows for the plan to approve, and the budget of the cluster. It returns an error if
@@ -87,40 +75,14 @@ func previewApproval(ctx context.Context, c client.Client, env *environment, pro
 	return preview, settings.budget, view.CheckPreview(profile, preview)
 }
 
-func pauseCommand(env *environment) *cobra.Command {
-	return &cobra.Command{
-		Use:  "pause PROFILE",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return setPaused(cmd.Context(), env, args[0], v1alpha1.True)
-		},
-	}
-}
-
-func resumeCommand(env *environment) *cobra.Command {
-	return &cobra.Command{
-		Use:  "resume PROFILE",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return setPaused(cmd.Context(), env, args[0], nil)
-		},
-	}
-}
-
-// setPaused sets the pause annotation, or removes it if value is nil.
-func setPaused(ctx context.Context, env *environment, name string, value any) error {
-	c, err := env.connect()
-	if err != nil {
-		return err
-	}
-	profile, err := getProfile(ctx, c, name)
-	if err != nil {
-		return err
-	}
-	if err := annotateProfile(ctx, c, profile, v1alpha1.PausedAnnotation, value); err != nil {
-		return err
-	}
-	return writeLines(env.Out, view.DescribePause(profile, value != nil))
+// pauseCommand sets the pause annotation, or removes it if value is nil.
+func pauseCommand(env *environment, use string, value any) *cobra.Command {
+	return env.profileCommand(use, cobra.ExactArgs(1), func(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, _ []string) error {
+		if err := annotateProfile(ctx, c, profile, v1alpha1.PausedAnnotation, value); err != nil {
+			return err
+		}
+		return writeLines(env.Out, view.DescribePause(profile, value != nil))
+	})
 }
 
 // annotateProfile sets one annotation, or removes it if value is nil. It needs no precondition: an approval names the displayed plan, and

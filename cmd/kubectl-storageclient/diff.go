@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
@@ -14,23 +15,15 @@ import (
 func diffCommand(env *environment) *cobra.Command {
 	var o output
 	var overrides managerFlags
-	cmd := &cobra.Command{
-		Use:  "diff PROFILE",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return showDiff(cmd.Context(), env, args[0], overrides, o)
-		},
-	}
+	cmd := env.command("diff PROFILE", cobra.ExactArgs(1), func(ctx context.Context, c client.Client, args []string) error {
+		return showDiff(ctx, env, c, args[0], overrides, o)
+	})
 	o.addFlag(cmd)
 	overrides.addAllowFlags(cmd)
 	return cmd
 }
 
-func showDiff(ctx context.Context, env *environment, name string, overrides managerFlags, o output) error {
-	c, err := env.connect()
-	if err != nil {
-		return err
-	}
+func showDiff(ctx context.Context, env *environment, c client.Client, name string, overrides managerFlags, o output) error {
 	settings, err := readManagerSettings(ctx, c, overrides)
 	if err != nil {
 		return err

@@ -18,22 +18,14 @@ import (
 
 func nodeCommand(env *environment) *cobra.Command {
 	var o output
-	cmd := &cobra.Command{
-		Use:  "node NAME",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return showNode(cmd.Context(), env, args[0], o)
-		},
-	}
+	cmd := env.command("node NAME", cobra.ExactArgs(1), func(ctx context.Context, c client.Client, args []string) error {
+		return showNode(ctx, env, c, args[0], o)
+	})
 	o.addFlag(cmd)
 	return cmd
 }
 
-func showNode(ctx context.Context, env *environment, name string, o output) error {
-	c, err := env.connect()
-	if err != nil {
-		return err
-	}
+func showNode(ctx context.Context, env *environment, c client.Client, name string, o output) error {
 	var unknown []string
 	clientNode := &v1alpha1.StorageClientNode{}
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, clientNode); apierrors.IsNotFound(err) {

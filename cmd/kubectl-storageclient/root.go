@@ -73,7 +73,8 @@ func rootCommand(env *environment) *cobra.Command {
 	root.SetIn(env.In)
 	root.SetOut(&terminal.Writer{Out: env.raw, Tabs: true}) // cobra separates completions from their descriptions with tabs
 	root.SetErr(env.ErrOut)
-	root.AddCommand(statusCommand(env), planCommand(env), approveCommand(env), pauseCommand(env), resumeCommand(env), retryCommand(env), explainCommand(env), versionCommand(env))
+	root.AddCommand(statusCommand(env), planCommand(env), approveCommand(env), pauseCommand(env, "pause PROFILE", v1alpha1.True), pauseCommand(env, "resume PROFILE", nil), retryCommand(env),
+		explainCommand(env), versionCommand(env))
 	root.AddCommand(getCommand(env), recommendCommand(env), trialCommand(env))
 	root.AddCommand(nodeCommand(env), volumesCommand(env), serversCommand(env), diffCommand(env), supportBundleCommand(env), optionsCommand(env))
 	addHelp(root)
@@ -103,6 +104,38 @@ func connect(flags *genericclioptions.ConfigFlags, warnings io.Writer) (client.C
 		return nil, fmt.Errorf("connect to %s: %w", config.Host, err)
 	}
 	return c, nil
+}
+
+// command returns a command that runs with a client of the cluster.
+func (env *environment) command(use string, args cobra.PositionalArgs, run func(ctx context.Context, c client.Client, args []string) error) *cobra.Command {
+	return &cobra.Command{Use: use, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
+		c, err := env.connect()
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), c, args)
+	}}
+}
+
+// profileRun runs a command about the profile that its first argument names. rest are the other arguments.
+type profileRun func(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, rest []string) error
+
+func (env *environment) profileCommand(use string, args cobra.PositionalArgs, run profileRun) *cobra.Command {
+	return env.command(use, args, func(ctx context.Context, c client.Client, args []string) error {
+		profile, err := getProfile(ctx, c, args[0])
+		if err != nil {
+			return err
+		}
+		return run(ctx, c, profile, args[1:])
+	})
+}
+
+// optional returns an argument that may be missing.
+func optional(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[0]
 }
 
 func newScheme() (*runtime.Scheme, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
@@ -16,22 +17,14 @@ const htmlFormat = "html"
 
 func serversCommand(env *environment) *cobra.Command {
 	var o output
-	cmd := &cobra.Command{
-		Use:  "servers",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return showServers(cmd.Context(), env, o)
-		},
-	}
+	cmd := env.command("servers", cobra.NoArgs, func(ctx context.Context, c client.Client, _ []string) error {
+		return showServers(ctx, env, c, o)
+	})
 	o.addFlag(cmd, htmlFormat)
 	return cmd
 }
 
-func showServers(ctx context.Context, env *environment, o output) error {
-	c, err := env.connect()
-	if err != nil {
-		return err
-	}
+func showServers(ctx context.Context, env *environment, c client.Client, o output) error {
 	var clientNodes v1alpha1.StorageClientNodeList
 	if err := c.List(ctx, &clientNodes); err != nil {
 		return fmt.Errorf("list StorageClientNodes: %w", err)

@@ -36,24 +36,16 @@ const (
 func supportBundleCommand(env *environment) *cobra.Command {
 	var file string
 	var noRedact bool
-	cmd := &cobra.Command{
-		Use:  "support-bundle",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return writeSupportBundle(cmd.Context(), env, file, noRedact)
-		},
-	}
+	cmd := env.command("support-bundle", cobra.NoArgs, func(ctx context.Context, c client.Client, _ []string) error {
+		return writeSupportBundle(ctx, env, c, file, noRedact)
+	})
 	cmd.Flags().StringVarP(&file, "file", "f", "",
 		"File to write, or - for standard output. Default: storage-client-support-TIME.tar.gz in the current directory")
 	cmd.Flags().BoolVar(&noRedact, "no-redact", false, "Do not replace names, addresses, servers, and mount sources")
 	return cmd
 }
 
-func writeSupportBundle(ctx context.Context, env *environment, file string, noRedact bool) error {
-	c, err := env.connect()
-	if err != nil {
-		return err
-	}
+func writeSupportBundle(ctx context.Context, env *environment, c client.Client, file string, noRedact bool) error {
 	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
 	defer cancel()
 	now := env.now().UTC()

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
@@ -29,13 +30,9 @@ type trialOptions struct {
 
 func trialCommand(env *environment) *cobra.Command {
 	o := &trialOptions{}
-	cmd := &cobra.Command{
-		Use:  "trial CLAIM",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd.Context(), env, args[0])
-		},
-	}
+	cmd := env.command("trial CLAIM", cobra.ExactArgs(1), func(ctx context.Context, c client.Client, args []string) error {
+		return o.run(ctx, env, c, args[0])
+	})
 	flags := cmd.Flags()
 	o.output.addFlag(cmd, htmlFormat)
 	flags.StringVar(&o.profile, "profile", "", "Profile whose rules define the candidate")
@@ -67,11 +64,7 @@ func (o *trialOptions) trial(namespace, volumeClaim string) *v1alpha1.StorageCli
 	return trial
 }
 
-func (o *trialOptions) run(ctx context.Context, env *environment, name string) error {
-	c, err := env.connect()
-	if err != nil {
-		return err
-	}
+func (o *trialOptions) run(ctx context.Context, env *environment, c client.Client, name string) error {
 	namespace, err := env.namespace()
 	if err != nil {
 		return err

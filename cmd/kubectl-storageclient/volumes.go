@@ -32,28 +32,16 @@ func volumesCommand(env *environment) *cobra.Command {
 	var o output
 	var overrides managerFlags
 	var volumeNames []string
-	cmd := &cobra.Command{
-		Use:  "volumes [PROFILE]",
-		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name := ""
-			if len(args) > 0 {
-				name = args[0]
-			}
-			return showVolumes(cmd.Context(), env, name, volumeNames, overrides, o)
-		},
-	}
+	cmd := env.command("volumes [PROFILE]", cobra.MaximumNArgs(1), func(ctx context.Context, c client.Client, args []string) error {
+		return showVolumes(ctx, env, c, optional(args), volumeNames, overrides, o)
+	})
 	cmd.Flags().StringArrayVar(&volumeNames, "volume", nil, "Show only this PersistentVolume. Can be repeated")
 	o.addFlag(cmd)
 	overrides.addAllowFlags(cmd)
 	return cmd
 }
 
-func showVolumes(ctx context.Context, env *environment, name string, volumeNames []string, overrides managerFlags, o output) error {
-	c, err := env.connect()
-	if err != nil {
-		return err
-	}
+func showVolumes(ctx context.Context, env *environment, c client.Client, name string, volumeNames []string, overrides managerFlags, o output) error {
 	settings, err := readManagerSettings(ctx, c, overrides)
 	if err != nil {
 		return err

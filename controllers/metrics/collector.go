@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -28,76 +29,62 @@ const (
 	maxFailedNodes = 100
 )
 
+// described contains all descriptors of the collector.
+var described []*prometheus.Desc
+
+// describe adds a descriptor with the given labels, which are separated by spaces.
+func describe(name, labels, help string) *prometheus.Desc {
+	described = append(described, prometheus.NewDesc(name, help, strings.Fields(labels), nil))
+	return described[len(described)-1]
+}
+
 var (
-	profileCondition = prometheus.NewDesc("storageclient_profile_condition",
-		"Status of a profile's condition: 1 for the current status, 0 for the other two.",
-		[]string{"profile", "condition", "status"}, nil)
-	profileNodes = prometheus.NewDesc("storageclient_profile_nodes",
-		"Nodes of a profile, as in its status.nodes. The states overlap; matched is the total.",
-		[]string{"profile", "state"}, nil)
-	profileVolumes = prometheus.NewDesc("storageclient_profile_volumes",
-		"PersistentVolumes of a profile, as in its status.volumes. The states overlap; matched is the total.",
-		[]string{"profile", "state"}, nil)
-	profileStaleMounts = prometheus.NewDesc("storageclient_profile_stale_mounts",
-		"Mounts of a profile's volumes that still have old options.",
-		[]string{"profile"}, nil)
-	profileWaitsForEvidence = prometheus.NewDesc("storageclient_profile_waiting_for_evidence",
-		"1 if a profile waits for a pod to mount a volume with its new options, otherwise 0.",
-		[]string{"profile"}, nil)
-	nodes = prometheus.NewDesc("storageclient_nodes",
-		"Managed nodes: all, and the Ready nodes with a silent agent, whose last report may be outdated.",
-		[]string{"state"}, nil)
-	settings = prometheus.NewDesc("storageclient_settings",
-		"Settings of all managed nodes by state, from the last reports of their agents.",
-		[]string{"state"}, nil)
-	rolloutNodes = prometheus.NewDesc("storageclient_rollout_nodes",
-		"Managed nodes by phase of the rollout.",
-		[]string{"phase"}, nil)
-	rolloutBudget = prometheus.NewDesc("storageclient_rollout_budget_nodes",
-		"Maximum number of nodes in the cluster that may be out of service at a time (--max-unavailable, resolved).",
-		nil, nil)
-	rolloutClaims = prometheus.NewDesc("storageclient_rollout_claims",
-		"Nodes that use the budget: cordoned, or about to be cordoned.",
-		nil, nil)
-	rolloutOldestClaim = prometheus.NewDesc("storageclient_rollout_oldest_claim_timestamp_seconds",
-		"Time of the oldest claim, in seconds since 1970. Absent if there is no claim.",
-		nil, nil)
-	nodeFailed = prometheus.NewDesc("storageclient_node_failed_info",
-		"1 for each node in phase Failed, and for each failed node that no longer exists, with the rollout's reason; the first 100 by name.",
-		[]string{"node", "reason"}, nil)
-	serverNodes = prometheus.NewDesc("storageclient_server_nodes",
-		"Nodes by server state: Answering, Idle, Silent or Stuck. Up to 200 servers, failing servers first; nodes with a silent agent are excluded.",
-		[]string{"server", "protocol", "state"}, nil)
-	serverConnections = prometheus.NewDesc("storageclient_server_connections",
-		"Connections of all nodes to a storage server.",
-		[]string{"server", "protocol"}, nil)
-	serverForgetting = prometheus.NewDesc("storageclient_server_forgetting_nodes",
-		"Nodes whose NFSv4 client a storage server keeps discarding because another client uses the same client ID.",
-		[]string{"server", "protocol"}, nil)
-	serverStale = prometheus.NewDesc("storageclient_server_stale_nodes",
-		"Nodes with mounts whose file handles a storage server no longer accepts: stale handles.",
-		[]string{"server", "protocol"}, nil)
-	serverVolumes = prometheus.NewDesc("storageclient_server_volumes",
-		"PersistentVolumes that managed nodes have mounted from a storage server.",
-		[]string{"server", "protocol"}, nil)
-	serverRequests = prometheus.NewDesc("storageclient_server_requests_possible",
-		"Maximum requests in flight at a storage server from all nodes' volumes: connection slots, or session slots for NFSv4.1 and 4.2. 0 for SMB.",
-		[]string{"server", "protocol"}, nil)
-	serverVariants = prometheus.NewDesc("storageclient_server_option_variants",
-		"Mount options with different values on volumes of one storage server; kubectl storageclient servers lists them.",
-		[]string{"server", "protocol"}, nil)
-	serverVersion = prometheus.NewDesc("storageclient_server_protocol_version_info",
-		"1 for each protocol version of the mounted volumes of a storage server.",
-		[]string{"server", "protocol", "version"}, nil)
-	serverLimit = prometheus.NewDesc("storageclient_server_limit",
-		"Lowest connection and request limits that profiles declare for a server (annotation tuning.storageclient.dev/server-limits). Absent if unset.",
-		[]string{"server", "protocol", "resource"}, nil)
-	nodesNamesakes = prometheus.NewDesc("storageclient_nfs_client_namesakes",
-		"Managed nodes that share an NFSv4 client ID, by that ID; absent if every ID is unique. The first 100 IDs.",
-		[]string{"name"}, nil)
-	collected = prometheus.NewDesc("storageclient_collector_success",
-		"1 if all of the above metrics could be read from the manager's cache, otherwise 0: a metric that could not be read is absent.",
-		nil, nil)
+	profileCondition = describe("storageclient_profile_condition", "profile condition status",
+		"Status of a profile's condition: 1 for the current status, 0 for the other two.")
+	profileNodes = describe("storageclient_profile_nodes", "profile state",
+		"Nodes of a profile, as in its status.nodes. The states overlap; matched is the total.")
+	profileVolumes = describe("storageclient_profile_volumes", "profile state",
+		"PersistentVolumes of a profile, as in its status.volumes. The states overlap; matched is the total.")
+	profileStaleMounts = describe("storageclient_profile_stale_mounts", "profile",
+		"Mounts of a profile's volumes that still have old options.")
+	profileWaitsForEvidence = describe("storageclient_profile_waiting_for_evidence", "profile",
+		"1 if a profile waits for a pod to mount a volume with its new options, otherwise 0.")
+	nodes = describe("storageclient_nodes", "state",
+		"Managed nodes: all, and the Ready nodes with a silent agent, whose last report may be outdated.")
+	settings = describe("storageclient_settings", "state",
+		"Settings of all managed nodes by state, from the last reports of their agents.")
+	rolloutNodes = describe("storageclient_rollout_nodes", "phase",
+		"Managed nodes by phase of the rollout.")
+	rolloutBudget = describe("storageclient_rollout_budget_nodes", "",
+		"Maximum number of nodes in the cluster that may be out of service at a time (--max-unavailable, resolved).")
+	rolloutClaims = describe("storageclient_rollout_claims", "",
+		"Nodes that use the budget: cordoned, or about to be cordoned.")
+	rolloutOldestClaim = describe("storageclient_rollout_oldest_claim_timestamp_seconds", "",
+		"Time of the oldest claim, in seconds since 1970. Absent if there is no claim.")
+	nodeFailed = describe("storageclient_node_failed_info", "node reason",
+		"1 for each node in phase Failed, and for each failed node that no longer exists, with the rollout's reason; the first 100 by name.")
+	serverNodes = describe("storageclient_server_nodes", "server protocol state",
+		"Nodes by server state: Answering, Idle, Silent or Stuck. Up to 200 servers, failing servers first; nodes with a silent agent are excluded.")
+	serverConnections = describe("storageclient_server_connections", "server protocol",
+		"Connections of all nodes to a storage server.")
+	serverForgetting = describe("storageclient_server_forgetting_nodes", "server protocol",
+		"Nodes whose NFSv4 client a storage server keeps discarding because another client uses the same client ID.")
+	serverStale = describe("storageclient_server_stale_nodes", "server protocol",
+		"Nodes with mounts whose file handles a storage server no longer accepts: stale handles.")
+	serverVolumes = describe("storageclient_server_volumes", "server protocol",
+		"PersistentVolumes that managed nodes have mounted from a storage server.")
+	serverRequests = describe("storageclient_server_requests_possible", "server protocol",
+		"Maximum requests in flight at a storage server from all nodes' volumes: connection slots, or session slots for NFSv4.1 and 4.2. 0 for SMB.")
+	serverVariants = describe("storageclient_server_option_variants", "server protocol",
+		"Mount options with different values on volumes of one storage server; kubectl storageclient servers lists them.")
+	serverVersion = describe("storageclient_server_protocol_version_info", "server protocol version",
+		"1 for each protocol version of the mounted volumes of a storage server.")
+	serverLimit = describe("storageclient_server_limit", "server protocol resource",
+		"Lowest connection and request limits that profiles declare for a server (annotation tuning.storageclient.dev/server-limits). Absent if unset.")
+	nodesNamesakes = describe("storageclient_nfs_client_namesakes", "name",
+		"Managed nodes that share an NFSv4 client ID, by that ID; absent if every ID is unique. The first 100 IDs.")
+	collected = describe("storageclient_collector_success", "",
+		"1 if all of the above metrics could be read from the manager's cache, otherwise 0: a metric that could not be read is absent.")
 )
 
 // Collector reads the cache at each scrape.
@@ -116,11 +103,7 @@ type Collector struct {
 
 // Describe sends all descriptors.
 func (c *Collector) Describe(descriptors chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		profileCondition, profileNodes, profileVolumes, profileStaleMounts, profileWaitsForEvidence, nodes, settings,
-		rolloutNodes, rolloutBudget, rolloutClaims, rolloutOldestClaim, nodeFailed, serverNodes, serverConnections, serverForgetting,
-		serverStale, serverVolumes, serverRequests, serverVariants, serverVersion, serverLimit, nodesNamesakes, collected,
-	} {
+	for _, d := range described {
 		descriptors <- d
 	}
 }

@@ -211,21 +211,28 @@ type metric struct {
 	labels           []string
 }
 
-// readMetrics finds calls of prometheus.NewDesc, and of prometheus.NewGauge and its like, sorted by name.
+// readMetrics finds calls of prometheus.NewDesc, of describe, and of prometheus.NewGauge and its like, sorted by name.
 func readMetrics(dir string) ([]metric, error) {
 	var found []metric
 	err := eachFile(dir, func(file *ast.File) error {
 		var problem error
 		ast.Inspect(file, func(node ast.Node) bool {
+			if declaration, ok := node.(*ast.FuncDecl); ok && declaration.Name.Name == "describe" {
+				return false
+			}
 			call, ok := node.(*ast.CallExpr)
 			if !ok {
 				return true
 			}
-			function, ok := call.Fun.(*ast.SelectorExpr)
-			if !ok || !isPrometheus(function.X) {
-				return true
+			m, declares := metric{}, false
+			switch function := call.Fun.(type) {
+			case *ast.SelectorExpr:
+				if isPrometheus(function.X) {
+					m, declares = parse(function.Sel.Name, resolveNames(file, call.Args))
+				}
+			case *ast.Ident:
+				m, declares = parseDescribe(function.Name, resolveNames(file, call.Args))
 			}
-			m, declares := parse(function.Sel.Name, resolveNames(file, call.Args))
 			if declares && (m.name == "" || m.help == "") && problem == nil {
 				problem = fmt.Errorf("%s: a metric without name or help", dir)
 			}
@@ -264,6 +271,16 @@ func resolveNames(file *ast.File, args []ast.Expr) []ast.Expr {
 func isPrometheus(expression ast.Expr) bool {
 	name, ok := expression.(*ast.Ident)
 	return ok && name.Name == "prometheus"
+}
+
+// parseDescribe reads a call of describe(name, labels, help).
+func parseDescribe(function string, args []ast.Expr) (metric, bool) {
+	if function != "describe" || len(args) != 3 {
+		return metric{}, false
+	}
+	labels := strings.Fields(valueOf(args[1], nil))
+	slices.Sort(labels)
+	return metric{name: valueOf(args[0], nil), kind: "gauge", labels: labels, help: valueOf(args[2], nil)}, true
 }
 
 func parse(function string, args []ast.Expr) (metric, bool) {

@@ -29,7 +29,7 @@ func overNFS(client string) *table {
 			out.never[key] = true
 		}
 	}
-	return read(client, &out)
+	return out.addOptions(client)
 }
 
 // Kernel returns the protocol whose options the kernel's client accepts: NFS for EFS and VAST, otherwise p.

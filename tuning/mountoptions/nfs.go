@@ -17,27 +17,7 @@ const (
 var nfs = read("NFS", &table{
 	warns: map[string]func(Option) string{keyActimeo: cautionActimeo, keyTimeo: cautionTimeo, keyMinorVersion: cautionMinorVersion,
 		keyRsize: cautionTransfer, keyWsize: cautionTransfer},
-	timers:        []string{"acregmin", "acregmax", "acdirmin", "acdirmax"},
-	timerDefaults: map[string]string{"acregmin": "3", "acregmax": "60", "acdirmin": "30", "acdirmax": "60"},
-
-	oneVersionOnly: true,
-
-	never: map[string]bool{
-		"intr": true, "atime": true, "diratime": true, "fatal_neterrors": true, "trunkdiscovery": true, "retry": true,
-		"_netdev": true, "nofail": true,
-	},
-	onlyV3: map[string]bool{keyLock: true, keyLocalLock: true, "acl": true},
-	hidden: withTwins(map[string]string{
-		keyCache: "ac", keyCto: "cto", "softreval": "nosoftreval", keyResvPort: "resvport", keySync: "async", keyLock: "lock",
-		"acl": "acl", "sharecache": "sharecache", "rdirplus": "rdirplus", keyLookupCache: "all", keyNconnect: "1",
-		keyMaxConnect: "1", "fsc": "nofsc", "write": "lazy", "alignwrite": "alignwrite", "xprtsec": "none",
-	}),
-	transport: map[string]bool{keyNconnect: true, keyMaxConnect: true, keyResvPort: true},
-	granted:   map[string]bool{keyRsize: true, keyWsize: true},
-	rounds:    true,
-	checks:    []func(*table, []Option) []Problem{checkVersions, checkTwice, checkCache, checkLocks, checkTransport},
-
-	protections: []protection{access, nfsSec, nfsXprtsec},
+	checks: []func(*table, []Option) []Problem{checkVersions, checkTwice, checkCache, checkLocks, checkTransport},
 })
 
 func cautionActimeo(o Option) string {

@@ -2,7 +2,6 @@ package mountoptions
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -26,106 +25,29 @@ type level struct{ minimum, maximum int }
 
 func exactly(n int) level { return level{n, n} }
 
-// inOrder assigns increasing levels to the values of an option, which are ordered from the weakest to the strongest.
-func inOrder(name string, values ...string) map[string]level {
-	levels := map[string]level{}
-	for i, value := range values {
-		levels[name+"="+value] = exactly(i)
+// protectionRow is a protection in options.yaml.
+type protectionRow struct {
+	Name string
+	// Levels are the options from the weakest to the strongest; blanks separate options of the same strength. Spans are the levels of options
+	// that let the other side choose.
+	Levels []string
+	Spans  map[string][2]int
+	// Initial is the effective value if no option sets it, Level its strength.
+	Initial string
+	Level   int
+}
+
+func (r protectionRow) read() protection {
+	p := protection{name: r.Name, levels: map[string]level{}, initial: standing{text: r.Initial, level: exactly(r.Level), known: true}}
+	for i, options := range r.Levels {
+		for option := range strings.FieldsSeq(options) {
+			p.levels[option] = exactly(i)
+		}
 	}
-	return levels
-}
-
-// access is based on mount(8): ro and rw. If the server lets the node write, only ro prevents pods from writing.
-var access = protection{
-	name:    "access",
-	levels:  map[string]level{"rw": exactly(0), "ro": exactly(1)},
-	initial: standing{text: "rw", level: exactly(0), known: true},
-}
-
-// nfsSec is based on nfs(5), sec= and "Security considerations". none does not identify users, sys trusts the client,
-// and krb5 authenticates the user. krb5i also protects the data from changes, and krb5p from being read. null means
-// none (kernel, fs/nfs/fs_context.c).
-//
-// A mount without sec negotiates, and counts as sys: servers offer sys by default (exports(5)). So a rule can request
-// sys for volumes that do not set sec, and none stays weaker than the default.
-var nfsSec = protection{
-	name:    keySec,
-	levels:  overlayLevels(inOrder(keySec, "none", "sys", "krb5", "krb5i", "krb5p"), map[string]level{"sec=null": exactly(0)}),
-	initial: standing{text: "sys", level: exactly(1), known: true},
-}
-
-// nfsXprtsec is based on nfs(5), xprtsec=: tls encrypts, mtls also authenticates the client. Without the option, mounts
-// are not encrypted (nfs_init_fs_context of fs/nfs/fs_context.c).
-var nfsXprtsec = protection{
-	name:    "xprtsec",
-	levels:  inOrder("xprtsec", "none", "tls", "mtls"),
-	initial: standing{text: "none", level: exactly(0), known: true},
-}
-
-// smbVersion is based on mount.cifs(8), vers=, and smb_version_operations of fs/smb/client. 3 means any version from
-// 3.0. default means the highest version from 2.1 that the server also supports; a mount without vers requests it.
-//
-// Such a mount is only guaranteed 2.1, so a rule can set any version from 2.1 for volumes that do not set vers. Users
-// pin 3.0 for servers that require it.
-var smbVersion = protection{
-	name: keyVersion,
-	levels: overlayLevels(inOrder(keyVersion, "1.0", "2.0", "2.1", "3.0", "3.02", "3.1.1"), map[string]level{
-		"vers=3.0.2": exactly(4), "vers=3.11": exactly(5), "vers=3": {3, 5}, "vers=" + versionDefault: {2, 5},
-	}),
-	initial: standing{text: versionDefault, level: exactly(2), known: true},
-}
-
-// smbSec is based on mount.cifs(8), sec=, and cifs_parse_security_flavors of fs/smb/client/fs_context.c. Values that
-// end in i also sign: see smbSigning.
-var smbSec = protection{
-	name: keySec,
-	levels: map[string]level{
-		"sec=none": exactly(0), "sec=ntlm": exactly(1), "sec=ntlmi": exactly(1), "sec=ntlmv2": exactly(2), "sec=ntlmv2i": exactly(2),
-		"sec=ntlmssp": exactly(2), "sec=ntlmsspi": exactly(2), "sec=krb5": exactly(3), "sec=krb5i": exactly(3),
-	},
-	initial: standing{text: "ntlmssp", level: exactly(2), known: true},
-}
-
-// smbSigning is based on the same function: every sec= sets or resets signing, and sign enables it. seal encrypts; no
-// option reverses seal.
-var (
-	smbSigning = protection{
-		name: "signing",
-		levels: map[string]level{
-			"sec=none": exactly(0), "sec=ntlm": exactly(0), "sec=ntlmv2": exactly(0), "sec=ntlmssp": exactly(0), "sec=krb5": exactly(0),
-			"sec=ntlmi": exactly(1), "sec=ntlmv2i": exactly(1), "sec=ntlmsspi": exactly(1), "sec=krb5i": exactly(1), "sign": exactly(1),
-		},
-		initial: standing{text: "off", known: true},
-	}
-	smbSeal = protection{
-		name:    "seal",
-		levels:  map[string]level{"seal": exactly(1)},
-		initial: standing{text: "off", known: true},
-	}
-)
-
-// xfsQuotas are based on xfs(5) and xfs_fs_parse_param of fs/xfs/xfs_super.c. Each kind of quota is either enforced,
-// only counted, or off. noquota disables all kinds, including options before it.
-var xfsQuotas = []protection{
-	quota("user quota", "uquota usrquota quota", "uqnoenforce qnoenforce"),
-	quota("group quota", "gquota grpquota", "gqnoenforce"),
-	quota("project quota", "pquota prjquota", "pqnoenforce"),
-}
-
-func quota(name, enforced, counted string) protection {
-	p := protection{name: name, levels: map[string]level{"noquota": exactly(0)}, initial: standing{text: "noquota", known: true}}
-	for option := range strings.FieldsSeq(counted) {
-		p.levels[option] = exactly(1)
-	}
-	for option := range strings.FieldsSeq(enforced) {
-		p.levels[option] = exactly(2)
+	for option, span := range r.Spans {
+		p.levels[option] = level{span[0], span[1]}
 	}
 	return p
-}
-
-func overlayLevels(base, additional map[string]level) map[string]level {
-	maps.Copy(base, additional)
-	return base
 }
 
 // standing is the strength of a protection in a set of mount options.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	_ "embed"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/storageclient/operator/tuning/embedded"
@@ -13,12 +14,9 @@ import (
 const (
 	keyActimeo      = "actimeo"
 	keyCache        = "ac"
-	keyCto          = "cto"
 	keyDAX          = "dax"
-	keyHard         = "hard"
 	keyLock         = "lock"
 	keyLocalLock    = "local_lock"
-	keyLookupCache  = "lookupcache"
 	keyMaxConnect   = "max_connect"
 	keyMinorVersion = "minorversion"
 	keyNconnect     = "nconnect"
@@ -26,7 +24,6 @@ const (
 	keyResvPort     = "resvport"
 	keyRsize        = "rsize"
 	keySec          = "sec"
-	keySync         = "sync"
 	keyTimeo        = "timeo"
 	keyVersion      = "vers"
 	keyWsize        = "wsize"
@@ -121,11 +118,18 @@ type spec struct {
 	Note string
 }
 
-// section is a section of options.yaml. Rejected contains options that profiles must not set, separated by blanks, by the reason.
+// section is a section of options.yaml. Rejected contains options that profiles must not set, separated by blanks, by the reason. The other fields
+// have the meaning of the fields of table with the same names.
 type section struct {
-	Source   string
-	Options  map[string]spec
-	Rejected map[string]string
+	Source                                string
+	Options                               map[string]spec
+	Rejected                              map[string]string
+	Timers                                []string
+	TimerDefaults, Implied, Hidden        map[string]string
+	Never, OnlyV3, Transport, Granted     []string
+	ActimeoYields, OneVersionOnly, Rounds bool
+	Unknown                               string
+	Protections                           []protectionRow
 }
 
 //go:embed options.yaml
@@ -133,17 +137,35 @@ var document []byte
 
 var documents = embedded.Parse[map[string]section]("table of mount options", document)
 
-// read completes a table with a section of options.yaml. It keeps the options that the table already has.
+// read completes a table with the sections of options.yaml that apply to it.
 func read(name string, t *table) *table {
-	if t.specs == nil {
-		t.specs = specsOf("common")
+	d := documents[name]
+	t.timers, t.timerDefaults, t.actimeoYields, t.oneVersionOnly, t.rounds = d.Timers, d.TimerDefaults, d.ActimeoYields, d.OneVersionOnly, d.Rounds
+	t.never, t.onlyV3, t.transport, t.granted = setOf(d.Never), setOf(d.OnlyV3), setOf(d.Transport), setOf(d.Granted)
+	t.implied, t.hidden, t.unknown = d.Implied, overlay(twins, d.Hidden), d.Unknown
+	for _, row := range slices.Concat(documents["common"].Protections, d.Protections) {
+		t.protections = append(t.protections, row.read())
 	}
+	t.specs = specsOf("common")
 	if name == "XFS" || name == "local" {
 		maps.Copy(t.specs, specsOf("local"))
 	}
+	return t.addOptions(name)
+}
+
+// addOptions adds the options of a section, and keeps the other options of the table.
+func (t *table) addOptions(name string) *table {
 	t.specs, t.source = overlay(t.specs, specsOf(name)), documents[name].Source
 	t.rejected = overlay(t.rejected, rejectedBy(name))
 	return t
+}
+
+func setOf(names []string) map[string]bool {
+	set := map[string]bool{}
+	for _, name := range names {
+		set[name] = true
+	}
+	return set
 }
 
 func specsOf(name string) map[string]spec {
@@ -187,8 +209,6 @@ func (t *table) rejectionReason(o Option) string {
 // twins are flags of each mount, on all file systems. The kernel shows their negation when they are off: nosuid, nodev and noexec.
 var twins = map[string]string{"suid": "suid", "dev": "dev", "exec": "exec"}
 
-func withTwins(hidden map[string]string) map[string]string { return overlay(twins, hidden) }
-
 func overlay[V any](base, additional map[string]V) map[string]V {
 	all := map[string]V{}
 	maps.Copy(all, base)
@@ -197,12 +217,4 @@ func overlay[V any](base, additional map[string]V) map[string]V {
 }
 
 // generic is based on mount(8): flags of the kernel's VFS layer.
-var generic = read("local", &table{
-	unknown: "is not an option that every file system supports: for options of XFS, set fsType xfs",
-	implied: map[string]string{"nodiratime": "noatime"},
-	never:   map[string]bool{"_netdev": true, "nofail": true},
-	hidden:  withTwins(map[string]string{keySync: "async", "atime": "strictatime", "diratime": "diratime"}),
-	checks:  []func(*table, []Option) []Problem{checkTwice, checkImplied},
-
-	protections: []protection{access},
-})
+var generic = read("local", &table{checks: []func(*table, []Option) []Problem{checkTwice, checkImplied}})

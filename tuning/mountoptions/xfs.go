@@ -3,16 +3,8 @@ package mountoptions
 // xfs is based on fs/xfs/xfs_super.c of kernels 5.10 to 7.3 and xfs(5). A remount only changes access times, ro, and
 // inode32 or inode64. For other options, it succeeds without effect.
 var xfs = read("XFS", &table{
-	warns:   map[string]func(Option) string{"logbufs": cautionLogbufs},
-	implied: map[string]string{"nodiratime": "noatime"},
-	never: map[string]bool{"_netdev": true, "nofail": true, "ikeep": true, "attr2": true, "lifetime": true, "max_open_zones": true,
-		"max_atomic_write": true},
-	hidden: withTwins(map[string]string{
-		keySync: "async", "atime": "strictatime", keyDAX: "inode", "largeio": "nolargeio", "discard": "nodiscard", "diratime": "diratime",
-	}),
+	warns:  map[string]func(Option) string{"logbufs": cautionLogbufs},
 	checks: []func(*table, []Option) []Problem{checkTwice, checkImplied},
-
-	protections: append([]protection{access}, xfsQuotas...),
 })
 
 func cautionLogbufs(o Option) string {

@@ -29,7 +29,7 @@ func (r *row) document() Documented {
 	d := Documented{
 		Driver: r.driver, Volumes: cmp.Or(string(r.protocol), "not supported"), Selector: r.selector.text, Server: r.server.text, Read: string(r.reads),
 		Client: cmp.Or(string(r.client), "kernel"), Clone: r.freeHandle, Unsupported: r.unsupported != "", Options: cmp.Or(r.changes.text, "unchanged"),
-		Empty: cmp.Or(r.empty.text, "stays empty"),
+		Empty: cmp.Or(r.empty.Text, "stays empty"),
 	}
 	if r.additional.text != "" {
 		d.Options += ", then " + r.additional.text

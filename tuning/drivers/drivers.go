@@ -141,12 +141,13 @@ type row struct {
 
 // backend contains the options that a driver uses if the volume has no mount options.
 type backend struct {
-	// text describes the place of the options.
-	text string
-	// needs maps a family to an option that the volume's mount options must repeat. Without it, the mount may change.
-	needs map[mountoptions.Protocol]string
-	// attribute is the attribute of the volume that contains the options, if any.
-	attribute string
+	// Text describes the place of the options.
+	Text string
+	// Needs maps a family to an option that the volume's mount options must repeat. Without it, the mount may change. Trident repeats nfsvers of
+	// its backend (ControllerPublishVolume in frontend/csi/controller_server.go), and nouuid for XFS (PublishLUN in storage_drivers/ontap).
+	Needs map[mountoptions.Protocol]string
+	// Attribute is the attribute of the volume that contains the options, if any.
+	Attribute string
 }
 
 type volumeSelector struct {
@@ -218,7 +219,7 @@ func (v Volume) rows() []*row {
 		name = "org.democratic-csi.*"
 	case isOfKubernetes && v.attribute("server") != "" && v.attribute("share") != "":
 		name = "nfs.csi.k8s.io"
-	case isOfKubernetes && uncServer.in(v) != "":
+	case isOfKubernetes && hostOfUNC(v) != "":
 		name = "smb.csi.k8s.io"
 	}
 	if name != "" {
@@ -292,8 +293,8 @@ func (v Volume) MissingForBackend(p mountoptions.Protocol, original, list []stri
 		return ""
 	}
 	empty := v.row().empty
-	needed := mountoptions.SplitOptions([]string{v.attribute(empty.attribute)})
-	if option := empty.needs[p]; option != "" {
+	needed := mountoptions.SplitOptions([]string{v.attribute(empty.Attribute)})
+	if option := empty.Needs[p]; option != "" {
 		needed = append(needed, option)
 	}
 	for _, option := range needed {

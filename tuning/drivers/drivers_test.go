@@ -199,7 +199,7 @@ func TestFactsHaveSources(t *testing.T) {
 // All facts about a driver except its name have a source.
 func TestFactsWithoutSourcesAreUnknown(t *testing.T) {
 	for _, r := range table {
-		if _, read := readings()[r.driver]; !read && (r.freeHandle || r.changes.apply != nil || r.additional.read != nil || r.path.read != nil || r.client != "" || r.empty.text != "") {
+		if _, read := readings()[r.driver]; !read && (r.freeHandle || r.changes.apply != nil || r.additional.read != nil || r.path.read != nil || r.client != "" || r.empty.Text != "") {
 			t.Errorf("%s: got no source of the facts", r.driver)
 		}
 	}

@@ -10,41 +10,23 @@ func attribute(name string) place {
 	return place{"attribute " + name, func(v Volume) string { return v.attribute(name) }}
 }
 
-func attributeIs(name string, values ...string) volumeSelector {
-	return volumeSelector{name + " is " + strings.Join(values, ", "), func(v Volume) bool {
-		return slices.ContainsFunc(values, func(value string) bool { return strings.EqualFold(v.attribute(name), value) })
-	}}
-}
-
-func either(a, b volumeSelector) volumeSelector {
-	return volumeSelector{a.text + ", or " + b.text, func(v Volume) bool { return a.matches(v) || b.matches(v) }}
-}
-
-func both(a, b volumeSelector) volumeSelector {
-	return volumeSelector{a.text + " and " + b.text, func(v Volume) bool { return a.matches(v) && b.matches(v) }}
-}
-
-var (
-	stageSecret = volumeSelector{"the driver gets a secret to stage it", func(v Volume) bool { return v.StageSecret }}
-	diskImage   = attributeIs("fsType", "ext2", "ext3", "ext4", fsTypeXFS)
-)
-
-var (
-	specServer  = place{"spec.nfs.server", host}
-	specPath    = place{"spec.nfs.path", func(v Volume) string { return v.Path }}
-	specPortal  = place{"spec.iscsi.targetPortal", host}
-	nfsServer   = place{"attribute server", func(v Volume) string { return strings.Trim(v.attribute("server"), "[]") }}
-	nfsPath     = place{"attributes share and subDir", sharePath}
-	uncServer   = place{"attribute source", hostOfUNC}
-	azureServer = azureServerOf("file")
-	azurePath   = place{"account and share in the attributes or the handle", azureFilePath}
-	blobServer  = azureServerOf("blob")
-	openZFSPath = place{"attribute VolumePath, or /fsx", func(v Volume) string { return rooted(cmp.Or(v.attribute("VolumePath"), "fsx")) }}
-	sharedPath  = place{"attribute volume", filestorePath}
-	serviceIP   = place{"attribute AzServiceIP", withoutLocalhost}
+// places are the places that drivers.yaml names.
+var places = map[string]place{
+	"specServer":  {"spec.nfs.server", host},
+	"specPath":    {"spec.nfs.path", func(v Volume) string { return v.Path }},
+	"specPortal":  {"spec.iscsi.targetPortal", host},
+	"nfsServer":   {"attribute server", func(v Volume) string { return strings.Trim(v.attribute("server"), "[]") }},
+	"nfsPath":     {"attributes share and subDir", sharePath},
+	"uncServer":   {"attribute source", hostOfUNC},
+	"azureServer": azureServerOf("file"),
+	"azurePath":   {"account and share in the attributes or the handle", azureFilePath},
+	"blobServer":  azureServerOf("blob"),
+	"openZFSPath": {"attribute VolumePath, or /fsx", func(v Volume) string { return rooted(cmp.Or(v.attribute("VolumePath"), "fsx")) }},
+	"sharedPath":  {"attribute volume", filestorePath},
+	"serviceIP":   {"attribute AzServiceIP", withoutLocalhost},
 	// diskFSType is for Azure Disk, where the attribute has priority over the field of the volume.
-	diskFSType = place{"attribute fsType, or the volume's field", func(v Volume) string { return cmp.Or(v.attribute("fsType"), v.FSType) }}
-)
+	"diskFSType": {"attribute fsType, or the volume's field", func(v Volume) string { return cmp.Or(v.attribute("fsType"), v.FSType) }},
+}
 
 func host(v Volume) string { return v.Host }
 
@@ -120,29 +102,30 @@ func withoutLocalhost(v Volume) string {
 	return ""
 }
 
-var (
-	sorted   = optionChange{"sorted alphabetically, without duplicates", func(_ Volume, list []string) []string { return sortedList(list) }}
-	azureNFS = optionChange{"sorted with vers=4, minorversion=1, sec=sys; actimeo=30 and noresvport if missing", azureNFSList}
-	azureSMB = optionChange{"unchanged, then file_mode, dir_mode, mfsymlinks, nosharesock and actimeo=30 if missing", azureSMBList}
-	blobNFS  = optionChange{"sorted with sec=sys, vers=3, nolock; rules never add nconnect", func(_ Volume, list []string) []string {
+// changes are the changes of mount options that drivers.yaml names.
+var changes = map[string]optionChange{
+	"sorted":   {"sorted alphabetically, without duplicates", func(_ Volume, list []string) []string { return sortedList(list) }},
+	"azureNFS": {"sorted with vers=4, minorversion=1, sec=sys; actimeo=30 and noresvport if missing", azureNFSList},
+	"azureSMB": {"unchanged, then file_mode, dir_mode, mfsymlinks, nosharesock and actimeo=30 if missing", azureSMBList},
+	"blobNFS": {"sorted with sec=sys, vers=3, nolock; rules never add nconnect", func(_ Volume, list []string) []string {
 		return sortedList(append(slices.Clone(list), "sec=sys,vers=3,nolock"))
-	}}
-	vsphereNFS = appended("hard", "sec=sys", "vers=4", "minorversion=1")
-	readWrite  = appended("rw")
-	once       = optionChange{"unchanged, without duplicates", func(_ Volume, list []string) []string { return onceEach(list) }}
-	efsList    = optionChange{"tls first, then the options in lower case, without duplicates; then version 4.1 (4.2 of S3 Files), sizes of 1 " +
-		"MiB, hard, timeo=600, retrans=2 and noresvport if missing", efsUtilsList}
-	diskList     = optionChange{"unchanged; nouuid for XFS", withoutUUID}
-	diskOnceList = optionChange{"unchanged, without duplicates; nouuid for XFS", func(v Volume, list []string) []string {
+	}},
+	"vsphereNFS": appended("hard", "sec=sys", "vers=4", "minorversion=1"),
+	"readWrite":  appended("rw"),
+	"once":       {"unchanged, without duplicates", func(_ Volume, list []string) []string { return onceEach(list) }},
+	"efsList": {"tls first, then the options in lower case, without duplicates; then version 4.1 (4.2 of S3 Files), sizes of 1 " +
+		"MiB, hard, timeo=600, retrans=2 and noresvport if missing", efsUtilsList},
+	"diskList": {"unchanged; nouuid for XFS", withoutUUID},
+	"diskOnceList": {"unchanged, without duplicates; nouuid for XFS", func(v Volume, list []string) []string {
 		return onceEach(withoutUUID(v, list))
-	}}
-	vastList = optionChange{"unchanged", func(v Volume, list []string) []string {
+	}},
+	"vastList": {"unchanged", func(v Volume, list []string) []string {
 		if len(list) > 0 {
 			return list
 		}
 		return sortedList(strings.Split(v.attribute("mount_options"), ","))
-	}}
-)
+	}},
+}
 
 func appended(options ...string) optionChange {
 	return optionChange{"unchanged, then " + strings.Join(options, ", "), func(_ Volume, list []string) []string {

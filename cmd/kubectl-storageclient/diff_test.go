@@ -62,6 +62,7 @@ kernelArgument/ihash_entries   -           16777216   Reboot         Clamped
 
 1 volume (pv3): VolumeDeclaredElsewhere
   + nocto
+  Not changed: managed by Flux (kustomize.toolkit.fluxcd.io/name); mountOptions are none; add ["nocto"] there, in the Kustomization's spec: {patches: [{target: {kind: PersistentVolume, name: pv3}, patch: '[{"op":"add","path":"/spec/mountOptions","value":["nocto"]}]'}]}, or set gitOpsOwned: Patch
 
 1 volume has the mount options of eda.
 `

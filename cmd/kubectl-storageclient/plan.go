@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -119,7 +118,7 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 	for i := range cluster.StorageClientNodes {
 		clientNodes[cluster.StorageClientNodes[i].Name] = &cluster.StorageClientNodes[i]
 	}
-	in := overview.AdviceInput(profile, cluster.Nodes, clientNodes, known.Servers, known.LeftOut)
+	in := overview.AdviceInput(profile, cluster.Nodes, clientNodes, known.Servers[name], known.LeftOut[name])
 	plan.Advice, plan.Servers = advice.For(in), advice.Loads(in)
 	return o.output.write(env, plan)
 }
@@ -147,17 +146,14 @@ func ignoreHidden(err error) error {
 	return fmt.Errorf("get node of the manager: %w", err)
 }
 
-// planVolumes returns the planned changes to volumes, nil for a profile without volume rules, and their summary.
-func planVolumes(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, settings managerSettings, all []v1alpha1.StorageClientProfile) (*view.Volumes, volumeplan.Summary, error) {
+// planVolumes returns the planned changes to volumes, nil for a profile without volume rules, and the preview that they come from.
+func planVolumes(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, settings managerSettings, all []v1alpha1.StorageClientProfile) (*view.Volumes, volumeplan.Preview, error) {
 	if len(profile.Spec.Volumes) == 0 {
-		return nil, volumeplan.Summary{}, nil
+		return nil, volumeplan.Preview{}, nil
 	}
-	names := []string{profile.Name}
-	volumes, unknown, err := readVolumes(ctx, c, settings, names, all)
-	if err != nil || unknown != "" {
-		return &view.Volumes{Unknown: unknown}, volumeplan.Summary{}, err
+	p, unknown, err := previewVolumes(ctx, c, settings, []string{profile.Name}, all)
+	if err != nil || p == nil {
+		return &view.Volumes{Unknown: unknown}, volumeplan.Preview{}, err
 	}
-	s := volumeplan.Summarize(profile.Name, volumes)
-	return &view.Volumes{Matched: s.Matched, UpToDate: s.UpToDate, Exceptions: s.Exceptions, Blocked: s.Blocked,
-		Examples: slices.Concat(s.BlockedExamples, s.ExceptionExamples), Changes: volumeplan.PreviewVolumes(names, volumes).Changes}, s, nil
+	return view.NewVolumes(*p), *p, nil
 }

@@ -28,7 +28,7 @@ type SettingChange struct {
 	// value.
 	Old *string `json:"old"`
 	New *string `json:"new"`
-	// Effective is the value that the node reports for a setting that no profile has declared on it. Empty if it reports none.
+	// Effective is the value that the node reports, if it differs from Old. Empty if it reports none.
 	Effective string `json:"effective,omitempty"`
 	// Profile is the source of the new value, or of the old value if there is no new one.
 	Profile string `json:"profile"`
@@ -183,7 +183,7 @@ func (t *together) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClient
 	changes := t.changesOf(current.Spec.Settings, wanted.Settings)
 	for i := range changes {
 		for _, reported := range current.Status.Settings {
-			if changes[i].Old == nil && changes[i].Key == reported.Key {
+			if changes[i].Key == reported.Key && (changes[i].Old == nil || *changes[i].Old != reported.Observed) {
 				changes[i].Effective = reported.Observed
 			}
 		}

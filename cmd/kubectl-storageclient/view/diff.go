@@ -10,7 +10,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
-	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -37,26 +36,24 @@ type VolumeDiff struct {
 	Volumes []string `json:"volumes"`
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`
-	// Kept describes values that the rules leave different from the declared ones, for volumes whose mount options do not change.
-	Kept   []string `json:"kept,omitempty"`
-	State  string   `json:"state"`
-	Reason string   `json:"reason"`
-	// Message explains why a volume does not get the declared options. Empty for volumes whose options change or have exceptions.
+	// Kept describes values that the rules leave different from the declared ones.
+	Kept   []string            `json:"kept,omitempty"`
+	State  volumeplan.Standing `json:"state"`
+	Reason string              `json:"reason"`
+	// Message explains why a volume does not get the declared options. Empty for a volume that gets them.
 	Message string `json:"message,omitempty"`
 }
 
 // AddVolumes adds the differences of volumes.
 func (d *Diff) AddVolumes(listed []volumeplan.Listed) {
 	for _, v := range listed {
-		if slices.Equal(v.Now, v.Desired) && len(v.Exceptions) == 0 && v.State == judge.StateUpToDate {
+		if v.State == volumeplan.StandingUpToDate {
 			d.VolumesSame++
 			continue
 		}
-		one := VolumeDiff{Added: without(v.Desired, v.Now), Removed: without(v.Now, v.Desired), State: string(v.State), Reason: v.Reason}
-		if slices.Equal(v.Now, v.Desired) {
-			if one.Kept = v.Exceptions; len(v.Exceptions) == 0 {
-				one.Message = v.Message
-			}
+		one := VolumeDiff{Added: without(v.Desired, v.Now), Removed: without(v.Now, v.Desired), State: v.State, Reason: v.Reason, Kept: v.Exceptions}
+		if v.State != volumeplan.StandingPending {
+			one.Message = v.Message
 		}
 		i := slices.IndexFunc(d.Volumes, func(g VolumeDiff) bool {
 			g.Volumes = nil
@@ -132,11 +129,10 @@ func (d Diff) writeVolumes(out *printer, names func([]string) string) {
 		out.line(fmt.Sprintf("\n%s (%s): %s", text.Count(len(g.Volumes), "volume"), names(g.Volumes), g.Reason))
 		out.lines("  - ", g.Removed)
 		out.lines("  + ", g.Added)
-		out.lines("  ", g.Kept)
 		switch {
 		case g.Message != "":
 			out.line("  " + g.Message)
-		case len(g.Added)+len(g.Removed)+len(g.Kept) == 0:
+		case len(g.Added)+len(g.Removed) == 0:
 			out.line("  the same options in another order")
 		}
 	}

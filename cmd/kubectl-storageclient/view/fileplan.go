@@ -478,7 +478,10 @@ func namesOf(names []string, wide bool) string {
 
 func settingRow(s overview.SettingChange) []string {
 	old, next := cmp.Or(s.Effective, "not reported"), "original value"
-	if s.Old != nil {
+	switch {
+	case s.Old != nil && s.Effective != "":
+		old += " (declared: " + cmp.Or(*s.Old, "set") + ")"
+	case s.Old != nil:
 		old = cmp.Or(*s.Old, "set")
 	}
 	switch {
@@ -577,26 +580,41 @@ func (p FilePlan) writeFileVolumes(out *printer, wide bool) {
 		return
 	}
 	out.volumeChanges(p.Volumes.Changes, wide)
-	unchanged := p.unchangedVolumes()
-	if len(unchanged) == 0 {
-		return
-	}
-	out.line(fmt.Sprintf("\n%s left unchanged:", count(int32(len(unchanged)), "volume")))
-	limit := len(unchanged)
-	if !wide {
-		limit = min(maxNames, limit)
-	}
-	for _, c := range unchanged[:limit] {
-		out.message(c.Volume, c.Reason+": "+c.Message)
-	}
-	if rest := len(unchanged) - limit; rest > 0 {
-		out.line("  " + text.More(rest, "") + " (use -o wide to list all)")
+	for _, list := range p.differingVolumes() {
+		if len(list.volumes) == 0 {
+			continue
+		}
+		out.line(fmt.Sprintf("\n%s %s:", count(int32(len(list.volumes)), "volume"), list.title))
+		limit := len(list.volumes)
+		if !wide {
+			limit = min(maxNames, limit)
+		}
+		for _, c := range list.volumes[:limit] {
+			out.message(c.Volume, c.Reason+": "+c.Message)
+		}
+		if rest := len(list.volumes) - limit; rest > 0 {
+			out.line("  " + text.More(rest, "") + " (use -o wide to list all)")
+		}
 	}
 }
 
-// unchangedVolumes returns the volumes that do not get the declared options and need an action first.
-func (p FilePlan) unchangedVolumes() []volumeplan.Change {
-	return slices.Concat(p.Volumes.Blocked, p.Volumes.Exceptions)
+// differingVolumes are volumes that differ from the profiles after all writes.
+type differingVolumes struct {
+	title   string
+	volumes []volumeplan.Change
+}
+
+// differingVolumes returns the volumes that do not get all declared options, apart by whether they change.
+func (p FilePlan) differingVolumes() []differingVolumes {
+	unchanged, changed := differingVolumes{title: "left unchanged"}, differingVolumes{title: "still different after the change"}
+	for _, c := range slices.Concat(p.Volumes.Blocked, p.Volumes.Exceptions) {
+		list := &unchanged
+		if c.Changes() {
+			list = &changed
+		}
+		list.volumes = append(list.volumes, c)
+	}
+	return []differingVolumes{unchanged, changed}
 }
 
 // volumeChanges prints the old and the new mount options of volumes with the same change.

@@ -93,10 +93,12 @@ func (p FilePlan) markVolumes(out *strings.Builder) {
 	fold(out, title, []string{"Number", "Volumes", "Old", "New"}, each(groupVolumes(p.Volumes.Changes), func(g *volumeGroup) []string {
 		return []string{fmt.Sprint(len(g.names)), escape(text.List(g.names)), code(listOf(g.Old)), code(listOf(g.New))}
 	}))
-	title = count(int32(len(p.unchangedVolumes())), "volume") + " left unchanged"
-	fold(out, title, []string{"Volume", "Reason", "Message"}, each(p.unchangedVolumes(), func(c volumeplan.Change) []string {
-		return []string{code(c.Volume), escape(c.Reason), escape(c.Message)}
-	}))
+	for _, list := range p.differingVolumes() {
+		title = count(int32(len(list.volumes)), "volume") + " " + list.title
+		fold(out, title, []string{"Volume", "Reason", "Message"}, each(list.volumes, func(c volumeplan.Change) []string {
+			return []string{code(c.Volume), escape(c.Reason), escape(c.Message)}
+		}))
+	}
 }
 
 // fold writes a collapsed table. It does not write a table without rows.

@@ -40,16 +40,36 @@ type Plan struct {
 
 // Volumes describes the changes of the profile's volumes.
 type Volumes struct {
-	Matched  int32 `json:"matched"`
-	UpToDate int32 `json:"upToDate"`
-	Blocked  int32 `json:"blocked"`
-	// Exceptions is the number of volumes that differ from the declared options because the rules allow it.
+	Matched int32 `json:"matched"`
+	// UpToDate, Blocked and Exceptions count volumes whose mount options do not change. Exceptions differ because the rules allow it.
+	UpToDate   int32 `json:"upToDate"`
+	Blocked    int32 `json:"blocked"`
 	Exceptions int32 `json:"exceptions"`
-	// Examples contains up to three blocked volumes and up to three exceptions.
+	// Examples contains up to three blocked volumes and up to three exceptions, after all writes.
 	Examples []volumeplan.Note `json:"examples,omitempty"`
 	Unknown  string            `json:"unknown,omitempty"`
 	// Changes are the volumes whose mount options would change, by name.
 	Changes []volumeplan.Change `json:"changes,omitempty"`
+}
+
+// NewVolumes returns the effect of one profile on volumes.
+func NewVolumes(p volumeplan.Preview) *Volumes {
+	const examples = 3
+	out := &Volumes{Matched: int32(p.Matched), UpToDate: int32(p.UpToDate), Changes: p.Changes}
+	for _, list := range []struct {
+		changes   []volumeplan.Change
+		unchanged *int32
+	}{{p.Blocked, &out.Blocked}, {p.Exceptions, &out.Exceptions}} {
+		for i, c := range list.changes {
+			if !c.Changes() {
+				*list.unchanged++
+			}
+			if i < examples {
+				out.Examples = append(out.Examples, volumeplan.Note{Volume: c.Volume, Reason: c.Reason, Message: c.Message})
+			}
+		}
+	}
+	return out
 }
 
 // NewPlan returns the plan of a profile. volumes is nil for a profile without volume rules.
@@ -180,7 +200,7 @@ func (p Plan) writeVolumes(out *printer, wide bool) {
 		exceptions = count(v.Exceptions, "exception") + ", "
 	}
 	out.line(fmt.Sprintf("\n%s would change, %d up to date, %s%d left unchanged.",
-		count(v.Matched-v.UpToDate-v.Exceptions-v.Blocked, "volume"), v.UpToDate, exceptions, v.Blocked))
+		count(max(v.Matched-v.UpToDate-v.Exceptions-v.Blocked, int32(len(v.Changes))), "volume"), v.UpToDate, exceptions, v.Blocked))
 	out.volumeChanges(v.Changes, wide)
 	for _, n := range v.Examples {
 		out.message(n.Volume, n.Reason+": "+n.Message)

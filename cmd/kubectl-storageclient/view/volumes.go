@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -68,28 +67,19 @@ func (r VolumeReport) WriteText(w io.Writer, wide bool) error {
 		header = append(header, "PROFILES", "DRIVER", "PROTOCOL")
 	}
 	writeTable(out, header, r.Volumes, func(v Volume) []string {
-		return []string{v.Volume, v.VolumeClaim, v.countedState(), v.Reason, strings.Join(v.Now, ","), v.desiredText(),
+		return []string{v.Volume, v.VolumeClaim, string(v.State), v.Reason, strings.Join(v.Now, ","), v.desiredText(),
 			strings.Join(v.Profiles, ","), v.Driver, string(v.Protocol)}
 	})
 	r.writeReasons(out)
 	return out.err
 }
 
-// stateException is the state of a volume that differs from the declared options because the rules allow it.
-const stateException = "Exception"
-
-// countedState returns the state of a volume as counted in a profile's status.
-func (v Volume) countedState() string {
-	if len(v.Exceptions) > 0 && (v.State == judge.StateUpToDate || v.State == judge.StateBlocked) {
-		return stateException
-	}
-	return string(v.State)
-}
-
 // desiredText returns "unchanged" if the desired options equal the current ones, and "undecided" if a problem prevents a decision.
 func (v Volume) desiredText() string {
 	switch {
-	case slices.Equal(v.Now, v.Desired) && v.countedState() == string(judge.StateBlocked):
+	case v.State == volumeplan.StandingUpToDate:
+		return "unchanged"
+	case slices.Equal(v.Now, v.Desired) && v.State == volumeplan.StandingBlocked:
 		return "undecided"
 	case slices.Equal(v.Now, v.Desired):
 		return "unchanged"
@@ -105,12 +95,12 @@ func (r VolumeReport) summarize() string {
 	if len(r.Volumes) == 0 {
 		return "No volume matches " + concerns + "."
 	}
-	counts := map[string]int{}
+	counts := map[volumeplan.Standing]int{}
 	for _, v := range r.Volumes {
-		counts[v.countedState()]++
+		counts[v.State]++
 	}
 	var parts []string
-	for _, state := range []string{string(judge.StateUpToDate), string(judge.StatePending), stateException, string(judge.StateBlocked), string(judge.StateHeld)} {
+	for _, state := range volumeplan.Standings {
 		if counts[state] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
 		}
@@ -125,7 +115,7 @@ func (r VolumeReport) writeReasons(out *printer) {
 	names := map[string][]string{}
 	var examples []Volume
 	for _, v := range r.Volumes {
-		if v.countedState() == string(judge.StateUpToDate) {
+		if v.State == volumeplan.StandingUpToDate {
 			continue
 		}
 		if _, known := names[v.Reason+v.Message]; !known {

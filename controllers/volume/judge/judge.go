@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -464,7 +465,11 @@ func (s *scope) keepCurrent() (Verdict, bool) {
 	}
 	if len(s.merged.conflicts) > 0 {
 		v.State, v.Reason, v.Exceptions = StateBlocked, v1alpha1.VolumeReasonConflict, nil
-		v.Message = fmt.Sprintf("Profiles of equal priority disagree: %s; not changed; give one of them a higher priority", text.List(s.merged.conflicts))
+		effect := "not changed"
+		if s.record.Present {
+			effect = "these options keep their values, all others are as declared"
+		}
+		v.Message = fmt.Sprintf("Profiles of equal priority disagree: %s; %s; give one of them a higher priority", text.List(s.merged.conflicts), effect)
 	}
 	return v, true
 }
@@ -496,6 +501,28 @@ func blockedFor(reason, message string) Verdict {
 // restore is the safe direction and does not wait.
 func (v Verdict) ChangesOptions(pv *corev1.PersistentVolume) bool {
 	return v.Action == ActionWrite && !slices.Equal(pv.Spec.MountOptions, v.Options)
+}
+
+// Apply returns the volume after the write of a verdict. It has no identity, so that earlier records do not count. Nil if the verdict requires no
+// write.
+func (v Verdict) Apply(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
+	if v.Action == ActionNone {
+		return nil
+	}
+	out := pv.DeepCopy()
+	out.UID, out.ResourceVersion = "", ""
+	for _, key := range slices.Concat(markAnnotations, recordAnnotations) {
+		delete(out.Annotations, key)
+	}
+	if v.Action != ActionRelease {
+		out.Spec.MountOptions = v.Options
+	}
+	if v.Action == ActionWrite {
+		record, _ := annotationsOf(v) // lists of strings always marshal
+		maps.Copy(record, out.Annotations)
+		out.Annotations = record
+	}
+	return out
 }
 
 // DeclaredOptions returns all declared options among the mount options.

@@ -22,10 +22,10 @@ type Listed struct {
 	// Now are the current mount options, Wanted the declared or original options that the volume must get.
 	Now     []string `json:"now"`
 	Desired []string `json:"wanted"`
-	// State, Reason and Message come from the plan.
-	State   judge.State `json:"state"`
-	Reason  string      `json:"reason"`
-	Message string      `json:"message"`
+	// State is the standing for the requested profile. Reason and Message explain it. The message of a pending volume also explains its wait.
+	State   Standing `json:"state"`
+	Reason  string   `json:"reason"`
+	Message string   `json:"message"`
 	// Exceptions describe differences from the profiles that the rules allow. Empty if there are none, or if pending writes remove them.
 	Exceptions []string `json:"exceptions,omitempty"`
 }
@@ -62,7 +62,18 @@ func (p *planner) list(j evaluation, note Note, profiles []string, of string) Li
 	source := j.Source
 	out := Listed{
 		Volume: j.Volume.Name, Driver: source.Driver, Protocol: source.Protocol, Profiles: profiles,
-		Now: nonNilList(j.Volume.Spec.MountOptions), Desired: nonNilList(j.desiredOptions()), State: note.State, Reason: note.Reason, Message: note.Message,
+		Now: nonNilList(j.Volume.Spec.MountOptions), Desired: nonNilList(j.desiredOptions()), Reason: note.Reason,
+	}
+	var names []string
+	if of != "" {
+		names = []string{of}
+	}
+	out.State, out.Message = standingOf(j.verdict, names...)
+	if note.State == judge.StatePending {
+		out.State = StandingPending
+	}
+	if out.State == StandingPending || out.Message == j.verdict.Message {
+		out.Message = note.Message
 	}
 	for _, r := range []*optionset.Record{p.blamed[j.Volume.Name], p.sets[j.verdict.Set]} {
 		if b := r.BlameOf(j.Volume.Name); b != nil {
@@ -70,10 +81,8 @@ func (p *planner) list(j evaluation, note Note, profiles []string, of string) Li
 			break
 		}
 	}
-	for _, profile := range profiles {
-		if of == "" || of == profile {
-			out.Exceptions = append(out.Exceptions, j.verdict.Exceptions[profile]...)
-		}
+	if out.State == StandingException {
+		out.Exceptions = differencesFrom(j.verdict, names)
 	}
 	if ref := j.Volume.Spec.ClaimRef; ref != nil {
 		out.VolumeClaim = ref.Namespace + "/" + ref.Name

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/test/builders"
 )
 
@@ -23,12 +22,12 @@ func TestList(t *testing.T) {
 		builders.NFSVolume(nil, builders.Named("smb"), builders.CSI("smb.csi.k8s.io", nil)),
 		builders.NFSVolume(wanted, builders.Named("left"), builders.Carrying([]string{"ro"}, wanted, "gone")),
 	}
-	row := func(name string, state judge.State, reason string, now, wanted []string, profiles ...string) Listed {
+	row := func(name string, state Standing, reason string, now, wanted []string, profiles ...string) Listed {
 		return Listed{Volume: name, VolumeClaim: "eda/data", Protocol: v1alpha1.ProtocolNFS, Profiles: profiles, Now: now, Desired: wanted, State: state, Reason: reason}
 	}
-	pending := row("pending", judge.StatePending, v1alpha1.VolumeReasonOptionsMerged, []string{"ro"}, []string{"ro", "nconnect=4", "nocto"}, "fast")
-	done := row("done", judge.StateUpToDate, v1alpha1.VolumeReasonUpToDate, wanted, wanted, "fast")
-	git := row("git", judge.StateBlocked, v1alpha1.VolumeReasonDeclaredElsewhere, []string{}, wanted, "fast")
+	pending := row("pending", StandingPending, v1alpha1.VolumeReasonOptionsMerged, []string{"ro"}, []string{"ro", "nconnect=4", "nocto"}, "fast")
+	done := row("done", StandingUpToDate, v1alpha1.VolumeReasonUpToDate, wanted, wanted, "fast")
+	git := row("git", StandingException, v1alpha1.VolumeReasonDeclaredElsewhere, []string{}, wanted, "fast")
 	for name, test := range map[string]struct {
 		profile string
 		list    []v1alpha1.StorageClientProfile
@@ -39,7 +38,7 @@ func TestList(t *testing.T) {
 		"of a paused profile": {"fast", []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", wanted, builders.Paused)}, []Listed{done, git, pending}, true},
 		"of another":          {"other", []v1alpha1.StorageClientProfile{fast}, nil, false},
 		"leftovers of a deleted profile": {
-			"gone", nil, []Listed{row("left", judge.StatePending, v1alpha1.VolumeReasonRestored, wanted, []string{"ro"}, "gone")}, false,
+			"gone", nil, []Listed{row("left", StandingPending, v1alpha1.VolumeReasonRestored, wanted, []string{"ro"}, "gone")}, false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

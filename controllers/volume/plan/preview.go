@@ -4,9 +4,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/advice"
-	"github.com/storageclient/operator/tuning/text"
 )
 
 // Change is the change of one volume's mount options.
@@ -22,13 +22,16 @@ type Change struct {
 	Message string `json:"message,omitempty"`
 }
 
+// Changes reports whether the mount options change.
+func (c Change) Changes() bool { return !slices.Equal(c.Old, c.New) }
+
 // Preview is the effect of profiles on volumes.
 type Preview struct {
-	// Matched is the number of volumes that the profiles select, UpToDate the number of these that have their options.
+	// Matched is the number of volumes that the profiles select, UpToDate the number of these that have their options and do not change.
 	Matched  int `json:"matched"`
 	UpToDate int `json:"upToDate"`
-	// Changes are the volumes whose mount options change. Exceptions are the volumes with differences that rules allow. Blocked are the volumes
-	// that stay unchanged until a user resolves the cause. All are sorted by name.
+	// Changes are the volumes whose mount options change. Exceptions and Blocked are the volumes that differ from the profiles after all writes:
+	// because rules allow it, or until a user resolves the cause. A volume with other changes is in Changes too. All are sorted by name.
 	Changes    []Change `json:"changes,omitempty"`
 	Exceptions []Change `json:"exceptions,omitempty"`
 	Blocked    []Change `json:"blocked,omitempty"`
@@ -40,23 +43,24 @@ type Preview struct {
 }
 
 // PreviewVolumes returns the effect of the named profiles on the volumes that they select, or that carry their options, after all writes. It
-// evaluates each volume once.
+// evaluates volumes as the manager does, until no write is left.
 func PreviewVolumes(names []string, s Snapshot) Preview {
 	requested := make(map[string]bool, len(names))
 	for _, name := range names {
 		requested[name] = true
 	}
 	out := Preview{ChangedBy: map[string]int{}, Servers: map[string][]advice.Server{}, LeftOut: map[string][]advice.LeftOut{}}
-	all := s.evaluateAll()
+	before := newPlanner(s)
 	for _, name := range names {
-		out.LeftOut[name] = s.leftOut(name, all)
+		out.LeftOut[name] = s.leftOut(name, before.volumes)
 	}
-	for _, j := range all {
+	for i, after := range before.settle() {
+		j := before.volumes[i]
 		profiles := slices.Concat(j.verdict.Profiles, judge.CarriedProfiles(j.Volume))
 		slices.Sort(profiles)
 		profiles = slices.Compact(profiles)
 		if slices.ContainsFunc(profiles, func(name string) bool { return requested[name] }) {
-			out.addVolume(requested, profiles, j)
+			out.addVolume(requested, profiles, j, after)
 		}
 	}
 	for _, list := range [][]Change{out.Changes, out.Exceptions, out.Blocked} {
@@ -65,48 +69,83 @@ func PreviewVolumes(names []string, s Snapshot) Preview {
 	return out
 }
 
-func (p *Preview) addVolume(requested map[string]bool, profiles []string, j evaluation) {
-	v := j.verdict
-	change := Change{
-		Volume: j.Volume.Name, Profiles: profiles, Old: nonNilList(j.Volume.Spec.MountOptions), New: nonNilList(j.Volume.Spec.MountOptions),
-		Reason: v.Reason, Message: v.Message,
+// maxSettle limits the evaluations of a preview. A write can make another one necessary, for volumes that share a server.
+const maxSettle = 10
+
+// settle returns the volumes after all writes, in the same order. Options of a set that failed are not written.
+func (p *planner) settle() []evaluation {
+	s, all := p.Snapshot, p.volumes
+	s.Memory, s.previousEvaluation = nil, nil
+	for range maxSettle {
+		s.Volumes = slices.Clone(s.Volumes)
+		written := false
+		for i, j := range all {
+			v := j.verdict
+			switch {
+			case p.hasFailingSet(j), p.blameOf(j) != nil && j.mayRevert():
+				v = judge.Verdict{Action: judge.ActionRestore, Options: j.Record.Original}
+			case p.rejection(j) != "":
+				continue
+			}
+			if volume := v.Apply(j.Volume); volume != nil {
+				s.Volumes[i], written = volume, true
+			}
+		}
+		if !written {
+			break
+		}
+		all = s.evaluateAll()
 	}
-	if writes := v.Action == judge.ActionWrite || v.Action == judge.ActionRestore; writes && !slices.Equal(change.Old, v.Options) {
-		change.New = nonNilList(v.Options)
+	all = slices.Clone(all)
+	for i := range all {
+		if reason := p.rejection(all[i]); reason != "" {
+			v := &all[i].verdict
+			v.State, v.Reason, v.Message, v.Exceptions = judge.StateBlocked, v1alpha1.VolumeReasonFailedMount, "Not changed: "+reason, nil
+		}
+	}
+	return all
+}
+
+// rejection explains why a volume does not get its declared options: they failed on another volume. Empty if it gets them or has them.
+func (p *planner) rejection(j evaluation) string {
+	if !j.verdict.ChangesOptions(j.Volume) {
+		return ""
+	}
+	return judge.RejectionText(p.sets[j.verdict.Set], j.Source.Server)
+}
+
+// addVolume adds one volume by its evaluations before and after all writes.
+func (p *Preview) addVolume(requested map[string]bool, profiles []string, j, after evaluation) {
+	change := Change{
+		Volume: j.Volume.Name, Profiles: profiles, Old: nonNilList(j.Volume.Spec.MountOptions), New: nonNilList(after.Volume.Spec.MountOptions),
+		Reason: j.verdict.Reason, Message: j.verdict.Message,
+	}
+	if change.Changes() {
 		p.Changes = append(p.Changes, change)
 		for _, name := range profiles {
 			p.ChangedBy[name]++
 		}
 	}
-	selecting := slices.DeleteFunc(slices.Clone(v.Profiles), func(name string) bool { return !requested[name] })
+	selecting := slices.DeleteFunc(slices.Clone(after.verdict.Profiles), func(name string) bool { return !requested[name] })
 	if len(selecting) == 0 {
 		return
 	}
 	p.Matched++
-	var differences []string
 	for _, name := range selecting {
-		p.addServer(name, j)
-		differences = append(differences, v.Exceptions[name]...)
+		p.addServer(name, after)
 	}
-	switch {
-	case v.State == judge.StateHeld:
-		p.addAtRest(change, []string{v.Message})
-	case v.State == judge.StateUpToDate, v.State == judge.StateBlocked && v.Exceptions != nil:
-		p.addAtRest(change, differences)
-	case v.State == judge.StateBlocked:
+	standing, message := standingOf(after.verdict, selecting...)
+	change.Reason, change.Message = after.verdict.Reason, message
+	switch standing {
+	case StandingUpToDate:
+		if !change.Changes() {
+			p.UpToDate++
+		}
+	case StandingException, StandingHeld:
+		p.Exceptions = append(p.Exceptions, change)
+	case StandingBlocked, StandingPending:
 		p.Blocked = append(p.Blocked, change)
 	}
-}
-
-// addAtRest adds a volume that the rules leave unchanged, with its differences from their options.
-func (p *Preview) addAtRest(change Change, differences []string) {
-	if len(differences) == 0 {
-		p.UpToDate++
-		return
-	}
-	slices.Sort(differences)
-	change.Message = text.Join(slices.Compact(differences), "; ")
-	p.Exceptions = append(p.Exceptions, change)
 }
 
 func (p *Preview) addServer(profile string, j evaluation) {

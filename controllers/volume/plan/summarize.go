@@ -230,33 +230,20 @@ func (s *Summary) addVolume(profile string, j *evaluation) {
 		return
 	}
 	s.Matched++
-	note := Note{Volume: j.Volume.Name, Reason: v.Reason, Message: v.Message, State: v.State}
-	switch v.State {
-	case judge.StateUpToDate:
+	standing, message := standingOf(v, profile)
+	note := Note{Volume: j.Volume.Name, Reason: v.Reason, Message: message, State: v.State}
+	if v.State == judge.StateUpToDate {
 		s.Volumes = append(s.Volumes, Volume{Name: j.Volume.Name, Wanted: v.Carried[profile]})
-		s.countAtRest(note, v.Exceptions[profile])
-	case judge.StateBlocked:
-		// A volume that stays unchanged because of another profile's rules is no exception of this profile.
-		if v.Exceptions != nil {
-			s.countAtRest(note, v.Exceptions[profile])
-			return
-		}
+	}
+	switch standing {
+	case StandingUpToDate:
+		s.UpToDate++
+	case StandingException:
+		s.Exceptions++
+		s.ExceptionExamples = append(s.ExceptionExamples, note)
+	case StandingBlocked:
 		s.Blocked++
 		s.BlockedExamples = append(s.BlockedExamples, note)
-	case judge.StateHeld:
-		// This profile counts as acting: another one holds the volume.
-		s.countAtRest(note, []string{v.Message})
-	case judge.StatePending, judge.StateUnselected:
+	case StandingPending, StandingHeld:
 	}
-}
-
-// countAtRest counts a volume that the profile's rules leave unchanged, with its differences from their options.
-func (s *Summary) countAtRest(note Note, differences []string) {
-	if len(differences) == 0 {
-		s.UpToDate++
-		return
-	}
-	note.Message = text.Join(differences, "; ")
-	s.Exceptions++
-	s.ExceptionExamples = append(s.ExceptionExamples, note)
 }

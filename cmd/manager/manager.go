@@ -178,7 +178,7 @@ func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) []name
 	agentFence := &fence.Fence{
 		APIReader: mgr.GetAPIReader(), AsAgent: fence.Impersonate(mgr.GetConfig(), mgr.GetScheme(), mgr.GetRESTMapper()), Clock: now,
 	}
-	probes, volumes := &trial.Results{}, snapshot.NewMemory()
+	probes, volumes := &trial.Results{Clock: now}, snapshot.NewMemory()
 	volumes.Cluster = s.cluster
 	return []namedController{
 		{"profile", &profile.Reconciler{

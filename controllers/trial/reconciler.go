@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ import (
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
@@ -40,6 +42,8 @@ const (
 	passEvery = 2 * time.Second
 	// lookEvery is the time to the next pass otherwise. Writes wait for probes, so a change must not be missed for long.
 	lookEvery = time.Minute
+	// maxSilence is the time without a pass after which sets no longer wait for their probes. It exceeds the controller's delay after errors.
+	maxSilence = 30 * time.Minute
 	// component is the label value that distinguishes the trial runner's Pods from the agents' Pods.
 	component = "trial-runner"
 )
@@ -65,8 +69,10 @@ type Reconciler struct {
 	pace       store.Pace
 	memory     plan.Memory
 	rejections map[string]string
-	reader     *snapshot.Reader
-	claimPods  read.ClaimPods
+	// failure is the message of failed writes, for the results of probes that they prevent.
+	failure   string
+	reader    *snapshot.Reader
+	claimPods read.ClaimPods
 	// profileSets caches results that depend on the profiles alone.
 	profileSets fleet.ProfileSets
 }
@@ -74,23 +80,47 @@ type Reconciler struct {
 // Results holds the results of probes for other controllers. A restart of the manager clears them: sets without other evidence are probed
 // again.
 type Results struct {
-	known atomic.Pointer[map[volumeplan.ProbeKey]volumeplan.Probe]
+	// Clock limits the wait for passes.
+	Clock clock.PassiveClock
+
+	last atomic.Pointer[published]
 }
 
-// All returns the current results, never nil: a set without a result waits for one. Callers must not change them.
+// published are the results of the last pass, with its time. problem is the error of the passes since.
+type published struct {
+	probes  map[volumeplan.ProbeKey]volumeplan.Probe
+	at      time.Time
+	problem string
+}
+
+// All returns the current results, never nil: a set without a result waits for one, unless no pass has succeeded for too long. Callers must not
+// change them.
 func (r *Results) All() map[volumeplan.ProbeKey]volumeplan.Probe {
-	if known := r.known.Load(); known != nil {
-		return *known
+	r.last.CompareAndSwap(nil, &published{probes: map[volumeplan.ProbeKey]volumeplan.Probe{}, at: r.Clock.Now(), problem: "no pass has finished"})
+	last := r.last.Load()
+	if !r.Clock.Now().After(last.at.Add(maxSilence)) {
+		return last.probes
 	}
-	return map[volumeplan.ProbeKey]volumeplan.Probe{}
+	probes := maps.Clone(last.probes)
+	reason := fmt.Sprintf("the manager could make no probes for %s: %s", maxSilence, text.Line(last.problem))
+	probes[volumeplan.AnySet] = volumeplan.Probe{Verdict: volumeplan.ProbeUnknown, Text: reason}
+	return probes
 }
 
-func (r *Results) set(results map[volumeplan.ProbeKey]plan.Result) {
+func (r *Results) set(results map[volumeplan.ProbeKey]plan.Result, now time.Time) {
 	known := make(map[volumeplan.ProbeKey]volumeplan.Probe, len(results))
 	for key, result := range results {
 		known[key] = result.Probe
 	}
-	r.known.Store(&known)
+	r.last.Store(&published{probes: known, at: now, problem: "no later pass has finished"})
+}
+
+// fail records the error of a pass.
+func (r *Results) fail(err error) {
+	r.All()
+	next := *r.last.Load()
+	next.problem = err.Error()
+	r.last.Store(&next)
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch;patch
@@ -117,6 +147,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	s, err := r.readSnapshot(ctx, now)
 	if err != nil {
+		r.Results.fail(err)
 		return reconcile.Result{}, err
 	}
 	next := plan.For(s)
@@ -125,14 +156,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	// The last pass has reported these rejections.
 	r.rejections = map[string]string{}
 	// Results come before the removal of the order: a reader of the StorageClientNode then finds the result.
-	r.Results.set(next.Memory.Results)
+	r.Results.set(next.Memory.Results, now)
 	var failed []error
 	for _, step := range next.Steps {
 		if err := r.applyStep(ctx, step); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			failed = append(failed, err)
 		}
 	}
+	if len(next.Steps) > 0 {
+		r.failure = ""
+	}
 	if err := errors.Join(failed...); err != nil {
+		r.failure = err.Error()
 		return reconcile.Result{}, err
 	}
 	if next.Busy {
@@ -170,7 +205,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	}
 	s := plan.Snapshot{
 		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: r.profileSets.Of(profiles, r.Allow),
-		Memory: r.memory, Rejections: r.rejections, Now: now,
+		Memory: r.memory, Rejections: r.rejections, Failure: r.failure, Now: now,
 	}
 	if s.Trials, err = r.readTrials(ctx, volumes, profiles); err != nil {
 		return plan.Snapshot{}, err

@@ -52,7 +52,7 @@ func newBench(t *testing.T, objects ...client.Object) bench {
 			return c.Delete(ctx, object, options...)
 		}}).Build()
 	return bench{&Reconciler{
-		Client: c, APIReader: c, Clock: clock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Results: &Results{},
+		Client: c, APIReader: c, Clock: clock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Results: &Results{Clock: clock},
 	}, t, clock}
 }
 
@@ -163,6 +163,50 @@ func TestAProbeThroughTheAPI(t *testing.T) {
 	b.pass()
 	if _, labelled := b.node().Labels[v1alpha1.TrialLabel]; labelled {
 		t.Error("got the trial label after the result, want none")
+	}
+}
+
+// If passes fail, options continue without a probe after a while, and the reason is known.
+func TestProbesThatCannotBeMadeDelayNothingForEver(t *testing.T) {
+	noRead := interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+		return errors.New("the namespace is closed")
+	}}
+	noOrder := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, options ...client.PatchOption) error {
+		if _, isOrder := o.(*v1alpha1.StorageClientNode); isOrder {
+			return errors.New("the namespace is closed")
+		}
+		return c.Patch(ctx, o, p, options...)
+	}}
+	for name, test := range map[string]struct {
+		fails interceptor.Funcs
+		runs  bool
+		want  string
+	}{
+		"nothing can be read":     {noRead, true, "the namespace is closed"},
+		"no order can be written": {noOrder, true, "the namespace is closed"},
+		"no pass ever runs":       {interceptor.Funcs{}, false, "no pass has finished"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, append(cluster(), pod(component))...)
+			b.Client = interceptor.NewClient(b.Client.(client.WithWatch), test.fails)
+			for start := b.clock.Now(); b.clock.Now().Before(start.Add(2 * time.Hour)); b.clock.Step(time.Minute) {
+				if len(b.Results.All()) > 0 && b.clock.Now().Before(start.Add(30*time.Minute)) {
+					t.Fatalf("got results %v after %s, want a wait", b.Results.All(), b.clock.Since(start))
+				}
+				if test.runs {
+					_, _ = b.Reconcile(t.Context(), reconcile.Request{})
+				}
+			}
+			got := b.Results.All()
+			if len(got) != 1 {
+				t.Fatalf("got results %v after two hours, want one", got)
+			}
+			for _, probe := range got {
+				if probe.Verdict != volumeplan.ProbeUnknown || !strings.Contains(probe.Text, test.want) {
+					t.Errorf("got %+v, want Unknown with %q", probe, test.want)
+				}
+			}
+		})
 	}
 }
 

@@ -381,6 +381,9 @@ func (r Report) progressMessage() (message string, hasCommand bool) {
 	} else if r.volumes.Batch != "" {
 		parts = append(parts, r.volumes.Batch)
 	}
+	if r.volumes.Unprobed != "" {
+		parts = append(parts, r.volumes.Unprobed)
+	}
 	open := slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w waitingNode) bool { return w.skipReason != "" })
 	for _, list := range []struct {
 		label string

@@ -10,6 +10,7 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -36,6 +37,8 @@ const (
 	overdue = time.Minute
 	// maxProbeWait is the maximum time that an option set waits for a probe. After that, only a mount by a pod can be evidence.
 	maxProbeWait = 10 * time.Minute
+	// maxProbe is the maximum time for all mounts of a probe together, whatever prevents its result.
+	maxProbe = time.Hour
 	// podDelay is the maximum time until a node's trial runner exists, runnerDelay until it is Ready.
 	podDelay    = 20 * time.Second
 	runnerDelay = 2 * time.Minute
@@ -80,9 +83,11 @@ type Snapshot struct {
 	ClaimPods map[types.NamespacedName][]corev1.Pod
 	// Rejections are the messages of rejected creations of clones, by the label of their objects.
 	Rejections map[string]string
-	Profiles   *fleet.ProfileSet
-	Memory     Memory
-	Now        time.Time
+	// Failure is the message of the writes that failed in the last pass that had any. Empty if they succeeded.
+	Failure  string
+	Profiles *fleet.ProfileSet
+	Memory   Memory
+	Now      time.Time
 }
 
 // Memory is the state that the objects do not contain. It is immutable.
@@ -108,9 +113,11 @@ type Result struct {
 
 // Waiting is a set that waits since a given time, with the chosen node. Node is empty before the choice.
 type Waiting struct {
-	Since  time.Time
-	Node   string
-	Chosen time.Time
+	// Started is the start of the probe, Since the start of its current mount.
+	Started time.Time
+	Since   time.Time
+	Node    string
+	Chosen  time.Time
 	// ByClone is true if a clone must be used. Failed is the message of its failed mount if the cause may be the options. The original options are
 	// mounted in the same way next. Cause is the cause of that failure.
 	ByClone bool
@@ -235,6 +242,12 @@ func For(s Snapshot) Plan {
 			p.memory.Results[c.ProbeKey] = previous
 		}
 	}
+	for key, previous := range s.Memory.Results {
+		// Their profiles report the reason after the first volume has the options.
+		if previous.Verdict == volumeplan.ProbeUnknown && s.Now.Before(previous.At.Add(maxProbe)) {
+			p.memory.Results[key] = previous
+		}
+	}
 	p.recordNodes()
 	p.recordTurns()
 	for _, n := range p.Nodes {
@@ -246,6 +259,7 @@ func For(s Snapshot) Plan {
 	}
 	for _, c := range s.Candidates {
 		p.follow(c)
+		p.limit(c)
 	}
 	for _, t := range p.queue() {
 		p.advance(t)
@@ -393,6 +407,21 @@ func (p *planner) follow(c volumeplan.ProbeCandidate) {
 		}
 	}
 	p.memory.Waiting[c.ProbeKey] = w
+}
+
+// limit ends a probe that has had no result for too long: for example, a write of its order or clone fails again and again.
+func (p *planner) limit(c volumeplan.ProbeCandidate) {
+	w, isWaiting := p.memory.Waiting[c.ProbeKey]
+	if _, known := p.memory.Results[c.ProbeKey]; known && !isWaiting {
+		return
+	}
+	if !isWaiting {
+		w = p.waiting(c)
+	}
+	w.Started = cmp.Or(p.waiting(c).Started, p.Now)
+	if p.memory.Waiting[c.ProbeKey] = w; p.Now.After(w.Started.Add(maxProbe)) {
+		p.conclude(c, unknown(fmt.Sprintf("the probe had no result within %s; last failed write: %s", maxProbe, cmp.Or(text.Line(p.Failure), "none"))))
+	}
 }
 
 func (p *planner) waiting(c volumeplan.ProbeCandidate) Waiting {

@@ -37,6 +37,8 @@ type world struct {
 	rejection string
 	// keepsLeaving keeps a clone whose Pod is being deleted: its node is lost.
 	keepsLeaving bool
+	// fails reports whether the write of a step fails.
+	fails func(Step) bool
 	// unbound prevents the binding of claims.
 	unbound bool
 	log     []string
@@ -144,7 +146,9 @@ func (w *world) pass() Plan {
 	w.memory = next.Memory
 	for _, step := range next.Steps {
 		w.log = append(w.log, step.String())
-		w.apply(step)
+		if w.fails == nil || !w.fails(step) {
+			w.apply(step)
+		}
 	}
 	ordered := len(w.clones)
 	for _, n := range w.nodes {
@@ -293,6 +297,46 @@ func TestASetThatCannotBeProbedIsReportedAndDelaysNothing(t *testing.T) {
 			}
 			w.run()
 			w.expectClean()
+		})
+	}
+}
+
+// Each set has a result in the end, even if writes fail or objects never become ready.
+func TestEachProbeHasAResultInTheEnd(t *testing.T) {
+	ofType := func(example Step) func(Step) bool {
+		return func(step Step) bool { return fmt.Sprintf("%T", step) == fmt.Sprintf("%T", example) }
+	}
+	for name, test := range map[string]struct {
+		candidate volumeplan.ProbeCandidate
+		change    func(*world)
+	}{
+		"labels are not written":        {candidate("s", "filer"), func(w *world) { w.fails = ofType(SetLabel{}) }},
+		"orders are not written":        {candidate("s", "filer"), func(w *world) { w.fails = ofType(SetOrder{}) }},
+		"clones are not created":        {share("s"), func(w *world) { w.fails = ofType(CreateClone{}) }},
+		"claims of clones stay unbound": {share("s"), func(w *world) { w.unbound = true }},
+		"pods of clones are not created": {share("s"), func(w *world) {
+			w.fails = func(step Step) bool { created, ok := step.(CreateClone); return ok && created.Pod != nil }
+		}},
+		"pods of clones do not become Ready": {share("s"), func(w *world) { w.visit = func(*Clone, *Node) {} }},
+		"a clone is being deleted for ever": {share("s"), func(w *world) {
+			w.create(Clone{Volume: cloneOf(originOf(share("s")), nil)})
+			for _, clone := range w.clones {
+				clone.Volume.DeletionTimestamp = &metav1.Time{Time: w.now}
+			}
+			w.fails = ofType(CollectClone{})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "n1")
+			w.candidates = []volumeplan.ProbeCandidate{test.candidate}
+			test.change(w)
+			start := w.now
+			for w.verdict(test.candidate).Verdict == "" && w.now.Sub(start) < 3*time.Hour {
+				w.pass()
+			}
+			if got := w.verdict(test.candidate); got.Verdict != volumeplan.ProbeUnknown || got.Text == "" {
+				t.Errorf("after %s: got verdict %+v, want Unknown with a reason", w.now.Sub(start), got)
+			}
 		})
 	}
 }

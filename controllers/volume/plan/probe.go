@@ -19,6 +19,9 @@ type ProbeKey struct {
 	Set, Server string
 }
 
+// AnySet is the key of the result of all sets without another one.
+var AnySet = ProbeKey{}
+
 // ProbeVerdict is the result of a probe.
 type ProbeVerdict string
 
@@ -124,7 +127,7 @@ func (p *planner) observeProbes() {
 			continue
 		}
 		seen[key] = true
-		probe, known := p.Probes[key]
+		probe, known := p.probeOf(key)
 		e := optionset.Event{
 			Kind: optionset.ProbeInconclusive, Server: key.Server, At: p.second(),
 			Blame: optionset.Blame{Volume: j.Volume.Name, Options: j.verdict.Options, Text: probe.Text},
@@ -145,6 +148,13 @@ func (p *planner) observeProbes() {
 	}
 }
 
+func (p *planner) probeOf(key ProbeKey) (probe Probe, known bool) {
+	if probe, known = p.Probes[key]; !known {
+		probe, known = p.Probes[AnySet]
+	}
+	return probe, known
+}
+
 // waitsForProbe returns the reason why a probe delays the volume's options. Empty if there is none.
 func (p *planner) waitsForProbe(j evaluation) string {
 	key, isProbed := keyOf(j), p.Probes != nil && p.isProbed(j)
@@ -157,7 +167,7 @@ func (p *planner) waitsForProbe(j evaluation) string {
 	case probing != "":
 		return probing
 	}
-	if probe := p.Probes[key]; isProbed && probe.Verdict == ProbeUnknown {
+	if probe, _ := p.probeOf(key); isProbed && probe.Verdict == ProbeUnknown {
 		note := p.plan.Notes[j.Volume.Name]
 		note.Message += "; not probed: " + probe.Text
 		p.plan.Notes[j.Volume.Name] = note
@@ -182,7 +192,7 @@ func (p *planner) describeProbe(j evaluation) (probing, rejection string) {
 // addProbes adds a profile's option sets that wait for a probe, and the sets that no volume gets because a probe failed.
 func (s *Summary) addProbes(p *planner, volumes []*evaluation, name string) {
 	seen := map[ProbeKey]bool{}
-	var stopped, waiting []string
+	var stopped, waiting, unprobed []string
 	for _, j := range volumes {
 		if seen[keyOf(*j)] || !slices.Contains(j.verdict.Profiles, name) || !j.verdict.ChangesOptions(j.Volume) {
 			continue
@@ -193,10 +203,15 @@ func (s *Summary) addProbes(p *planner, volumes []*evaluation, name string) {
 			stopped = append(stopped, rejection)
 		case probing != "":
 			waiting = append(waiting, probing)
+		default:
+			if probe, _ := p.probeOf(keyOf(*j)); probe.Verdict == ProbeUnknown && p.allowsProbe(*j) && !p.sets.isProven(*j) {
+				unprobed = append(unprobed, "not probed from server "+j.Source.Server+": "+probe.Text)
+			}
 		}
 	}
 	s.Stopped = joinTexts(s.Stopped, stopped)
 	s.Batch = joinTexts(s.Batch, waiting)
+	s.Unprobed = joinTexts("", unprobed)
 }
 
 func joinTexts(before string, additions []string) string {

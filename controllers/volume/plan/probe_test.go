@@ -232,8 +232,17 @@ func TestSummaryReportsProbes(t *testing.T) {
 	if got := Summarize("p", s); got.Stopped != "a probe on n1 could not mount it" {
 		t.Errorf("after a rejected probe: got batch %q, stopped %q; want the text of the probe in stopped", got.Batch, got.Stopped)
 	}
-	s.Probes[key] = Probe{Verdict: ProbeWorks, Text: "mounted"}
-	if got := Summarize("p", s); got.Batch != "" || got.Stopped != "" {
+	for name, probes := range map[string]map[ProbeKey]Probe{
+		"of this set": {key: {Verdict: ProbeUnknown, Text: "no agent"}}, "of any set": {AnySet: {Verdict: ProbeUnknown, Text: "no agent"}},
+	} {
+		s.Probes = probes
+		got, written := Summarize("p", s), targets(For(s))
+		if got.Unprobed != "not probed from server filer: no agent" || got.Batch != "" || len(written) != 1 {
+			t.Errorf("after a probe %s without a result: got %q, batch %q, steps %v; want the reason and one step", name, got.Unprobed, got.Batch, written)
+		}
+	}
+	s.Probes = map[ProbeKey]Probe{key: {Verdict: ProbeWorks, Text: "mounted"}}
+	if got := Summarize("p", s); got.Batch != "" || got.Stopped != "" || got.Unprobed != "" {
 		t.Errorf("after a probe that works: got batch %q, stopped %q; want neither", got.Batch, got.Stopped)
 	}
 }

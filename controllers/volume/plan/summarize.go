@@ -39,6 +39,8 @@ type Summary struct {
 	Stopped string
 	// Batch describes the reason why pending volumes wait. Empty if unknown.
 	Batch string
+	// Unprobed explains why options that no mount has proven were not probed. Empty if they were.
+	Unprobed string
 	// Evidence describes the volumes that wait for a mount.
 	Evidence AwaitedEvidence
 	// Servers are the servers of the matched NFS volumes with their requests, each combination once.

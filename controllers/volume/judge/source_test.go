@@ -1,6 +1,10 @@
 package judge
 
 import (
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +15,35 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/builders"
 )
+
+// The webhook receives volumes of exactly the sources whose mounts the manager knows, among all sources of the API.
+func TestTheWebhookReceivesAllSourcesThatTheManagerKnows(t *testing.T) {
+	manifest, err := os.ReadFile("../../../config/webhook/mutating_webhook.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := map[string]bool{}
+	for _, match := range regexp.MustCompile(`has\(object\.spec\.(\w+)\)`).FindAllSubmatch(manifest, -1) {
+		asked[string(match[1])] = true
+	}
+	known := map[string]bool{}
+	for i, field := range reflect.VisibleFields(reflect.TypeFor[corev1.PersistentVolumeSource]()) {
+		pv := builders.NFSVolume(nil)
+		pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{}
+		source := reflect.New(field.Type.Elem())
+		if driver := source.Elem().FieldByName("Driver"); driver.IsValid() {
+			driver.SetString("example.com/driver")
+		}
+		reflect.ValueOf(&pv.Spec.PersistentVolumeSource).Elem().Field(i).Set(source)
+		if target := targetOf(pv); target.Driver != "" && target.UnsupportedReason() == "" {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			known[name] = true
+		}
+	}
+	if diff := cmp.Diff(known, asked); diff != "" || len(known) < 13 {
+		t.Errorf("sources that the manager knows, of %d, and sources of the webhook (-known +asked):\n%s", len(known), diff)
+	}
+}
 
 func TestSourceOf(t *testing.T) {
 	csiOf := func(driver, handle string, attributes map[string]string) corev1.PersistentVolumeSource {

@@ -52,6 +52,36 @@ func Validate(p Protocol, options []string) []Problem {
 	return problems
 }
 
+// Refused returns the options of a volume that mount is sure to reject: options of other file systems, numbers that the kernel cannot read, and
+// several versions. Other unknown options may belong to a newer kernel.
+func (p Protocol) Refused(options []string) []Problem {
+	t := tableOf(p)
+	if p == Generic || slices.Contains(options, "sloppy") {
+		return nil
+	}
+	var problems []Problem
+	var all []Option
+	for _, text := range options {
+		o := parseOne(text)
+		all = append(all, o)
+		if s, known := t.specs[o.Name]; known && s.Kind == count && o.Value != "" {
+			_, err := strconv.ParseUint(o.Value, 0, 64)
+			if message := validateCount(s, o); message != "" && (err != nil || t.keyOf(o) == keyNconnect) {
+				problems = append(problems, Problem{Option: text, Message: message})
+			}
+			continue
+		}
+		clients := []Protocol{NFS, SMB, XFS, EFS, VAST}
+		if i := slices.IndexFunc(clients, func(client Protocol) bool { return client.Knows(text) }); i >= 0 && !p.Knows(text) {
+			problems = append(problems, Problem{Option: text, Message: fmt.Sprintf("is an option of %s, which %s does not have", clients[i], p)})
+		}
+	}
+	if p.Kernel() == NFS {
+		problems = append(problems, checkVersions(t, all)...)
+	}
+	return problems
+}
+
 // validateOption returns the reason why a profile must not set an option, independent of the other options.
 func (t *table) validateOption(text string, o Option) string {
 	if reason := t.rejectionReason(o); reason != "" {

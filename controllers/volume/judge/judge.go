@@ -426,6 +426,10 @@ func (s *scope) blockBackendOptions() (Verdict, bool) {
 }
 
 func (s *scope) blockInvalid() (Verdict, bool) {
+	if len(s.merged.problems) == 0 && len(s.merged.ownProblems) > 0 && !s.isSatisfied() {
+		return blockedFor(v1alpha1.VolumeReasonInvalidOptions, "Not changed: mount rejects the volume's original options: "+
+			strings.Join(s.merged.ownProblems, "; ")+"; correct them in the volume, and in its StorageClass for new volumes"), true
+	}
 	if len(s.merged.problems) == 0 {
 		return Verdict{}, false
 	}

@@ -30,6 +30,8 @@ type merged struct {
 	setByDriver []string
 	// problems explain why mount would reject the options, or why the driver would change them.
 	problems []string
+	// ownProblems explain why mount rejects options of the volume that stay.
+	ownProblems []string
 }
 
 func (m merged) allCarried() []string {
@@ -120,6 +122,12 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 		out.conflicts = append(out.conflicts, dispute)
 	}
 	out.problems = append(t.newProblems(original, out.options), t.lostByDriver(original, out)...)
+	staying := mountoptions.SplitOptions(t.PassedOptions(out.options))
+	for _, p := range t.options.Refused(mountoptions.SplitOptions(t.PassedOptions(original))) {
+		if slices.Contains(staying, p.Option) {
+			out.ownProblems = append(out.ownProblems, p.Option+": "+p.Message)
+		}
+	}
 	if slices.Equal(out.options, original) {
 		out.options = slices.Clone(base)
 	}

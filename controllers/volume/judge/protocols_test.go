@@ -159,9 +159,55 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "nfsvers=4.1", "nconnect=4")),
 			want: written(nil, []string{"nconnect=4"}, "p"), message: "the driver already sets: nfsvers=4.1",
 		},
-		"a wrong version of the volume stays": {
+		"a version of the volume next to the driver's cannot be mounted": {
 			volume: sourced([]string{"vers=4.1"}, azureNFS), profiles: one(onClass("p", "nconnect=4")),
-			want: written([]string{"vers=4.1"}, []string{"vers=4.1", "nconnect=4"}, "p"),
+			want:    leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
+			message: "mount accepts only one version, even if they are the same: keep one of vers=4, vers=4.1, minorversion=1",
+		},
+		"options of SMB cannot be mounted over NFS": {
+			volume:   sourced([]string{"cache=strict", "dir_mode=0777", "file_mode=0777", "uid=0"}, azureNFS),
+			profiles: one(onClass("p", "nconnect=8")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
+			message: "Not changed: mount rejects the volume's original options: cache=strict: is an option of SMB, which NFS does not have; " +
+				"dir_mode=0777: is an option of SMB, which NFS does not have; file_mode=0777: is an option of SMB, which NFS does not have; " +
+				"uid=0: is an option of SMB, which NFS does not have; correct them in the volume, and in its StorageClass for new volumes",
+		},
+		"options of NFS cannot be mounted over SMB": {
+			volume: sourced([]string{"nconnect=4", "vers=3.1.1"}, smb), profiles: one(onClass("p", "actimeo=30")),
+			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "nconnect=4: is an option of NFS, which SMB does not have",
+		},
+		"options of NFS cannot be mounted on a disk": {
+			volume: sourced([]string{"hard"}, xfs), profiles: one(onClass("p", "logbsize=256k")),
+			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "hard: is an option of NFS, which XFS does not have",
+		},
+		"two versions of NFS cannot be mounted": {
+			volume: sourced([]string{"nfsvers=4.1", "vers=4.1"}, nfs("")), profiles: one(onClass("p", "nconnect=4")),
+			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "mount accepts only one version",
+		},
+		"more connections than the kernel accepts cannot be mounted": {
+			volume: sourced([]string{"nconnect=32"}, nfs("")), profiles: one(onClass("p", "nocto")),
+			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "nconnect=32: must be 1 to 16",
+		},
+		"a number that the kernel cannot read cannot be mounted": {
+			volume: sourced([]string{"timeo=60s"}, nfs("")), profiles: one(onClass("p", "nocto")),
+			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "timeo=60s: ",
+		},
+		"a rule that replaces the wrong option is written": {
+			volume: sourced([]string{"nconnect=32"}, nfs("")), profiles: one(builders.NFSProfile("p", []string{"nconnect=8"},
+				builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"data"}}),
+				builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) { s.Volumes[0].OnConflict = v1alpha1.ConflictUseProfile }))),
+			want: written([]string{"nconnect=32"}, []string{"nconnect=8"}, "p"),
+		},
+		"an option that only a newer kernel may know is no obstacle": {
+			volume: sourced([]string{"newest=1"}, nfs("")), profiles: one(onClass("p", "nocto")),
+			want: written([]string{"newest=1"}, []string{"newest=1", "nocto"}, "p"),
+		},
+		"mount accepts all unknown options with sloppy": {
+			volume: sourced([]string{"cache=strict", "sloppy"}, nfs("")), profiles: one(onClass("p", "nocto")),
+			want: written([]string{"cache=strict", "sloppy"}, []string{"cache=strict", "sloppy", "nocto"}, "p"),
+		},
+		"a volume that needs no write stays as it is": {
+			volume: sourced([]string{"cache=strict", "nocto"}, nfs("")), profiles: one(onClass("p", "nocto")),
+			want: outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Profiles: []string{"p"}},
 		},
 		"a timer that the driver's actimeo overrides is not written": {
 			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "acregmax=90")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),

@@ -180,10 +180,15 @@ func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) []name
 	}
 	probes, volumes := &trial.Results{Clock: now}, snapshot.NewMemory()
 	volumes.Cluster = s.cluster
+	nodeVolumes := &nodevolumes.Reconciler{
+		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Clock: now, Allow: s.allow, Volumes: volumes,
+		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+	}
 	return []namedController{
 		{"profile", &profile.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
 			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Probes: probes.All, Volumes: volumes,
+			ReadAhead: nodeVolumes.Waits,
 		}},
 		{"node", &node.Reconciler{
 			Client: mgr.GetClient(), Clock: now, Allow: s.allow, Fence: agentFence,
@@ -204,10 +209,7 @@ func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) []name
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Clock: now, Allow: s.allow, Results: probes, Volumes: volumes,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		}},
-		{"nodevolumes", &nodevolumes.Reconciler{
-			Client: mgr.GetClient(), Clock: now, Allow: s.allow, Volumes: volumes,
-			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
-		}},
+		{"nodevolumes", nodeVolumes},
 		{"drift", &drift.Reporter{Recorder: recorder}},
 		{"health", &health.Reporter{Recorder: recorder, Reader: mgr.GetClient()}},
 		{"metrics", &clientmetrics.Reporter{

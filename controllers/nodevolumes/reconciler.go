@@ -6,9 +6,14 @@ package nodevolumes
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -21,6 +26,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/write"
 	"github.com/storageclient/operator/controllers/nodevolumes/plan"
 	"github.com/storageclient/operator/controllers/store"
+	"github.com/storageclient/operator/controllers/volume"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
@@ -30,11 +36,15 @@ const (
 	passEvery = 2 * time.Second
 	// retryAfter is the wait before a retry of a write that had a conflict.
 	retryAfter = time.Second
+	// podsEvery is the minimum time between two reads of the pods of volumes: they are not in the cache.
+	podsEvery = 10 * time.Second
 )
 
 // Reconciler writes spec.volumes of all StorageClientNodes, in one pass for all.
 type Reconciler struct {
 	client.Client
+	// APIReader bypasses the cache, which does not contain pods of users. If nil, Client is used.
+	APIReader client.Reader
 	// Clock sets the times of passes and measures soaks.
 	Clock clock.PassiveClock
 	// Allow holds the parameters that are accepted beyond the catalogue.
@@ -48,10 +58,35 @@ type Reconciler struct {
 
 	reader *snapshot.Reader
 	pace   store.Pace
-	// carriedSince is the time since which nodes have carried a read-ahead. After a restart of the manager, canaries soak again.
-	carriedSince map[plan.Carrier]time.Time
+	// carried are the states of nodes with a read-ahead. After a restart of the manager, canaries soak again.
+	carried map[plan.Carrier]plan.Carried
+	// users are the nodes with a pod of a volume, as last read at usersAt. isUnread is true if a node reports a mount without one.
+	users    map[string]sets.Set[string]
+	usersAt  time.Time
+	isUnread bool
+	// last is the last plan, with its nodes with pods, for the status of profiles.
+	last atomic.Pointer[state]
 }
 
+type state struct {
+	waits map[string][]string
+	users map[string]sets.Set[string]
+}
+
+// Waits returns the reasons for which nodes wait for a read-ahead of a profile. mayGet reports whether a node may get the read-ahead of a volume: the
+// API server shows a pod there, or the last pass did not check. It is nil before the first pass. Waits is safe for concurrent use.
+func (r *Reconciler) Waits(profile string) (reasons []string, mayGet func(volume, node string) bool) {
+	last := r.last.Load()
+	if last == nil {
+		return nil, nil
+	}
+	return last.waits[profile], func(volume, node string) bool {
+		users, isKnown := last.users[volume]
+		return !isKnown || users.Has(node)
+	}
+}
+
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups="",resources=nodes;persistentvolumes;persistentvolumeclaims,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=storage-client-system,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=storage-client-agent
@@ -70,8 +105,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	next := plan.For(s)
-	r.carriedSince = next.Since
+	r.carried = next.Since
+	r.last.Store(&state{waits: next.Waits, users: s.Users})
 	result := reconcile.Result{RequeueAfter: next.Next}
+	if r.isUnread && (next.Next == 0 || next.Next > podsEvery) {
+		result.RequeueAfter = podsEvery
+	}
 	var failed []error
 	for _, n := range s.Nodes {
 		list, ok := next.Lists[n.Node.Name]
@@ -98,7 +137,7 @@ func (r *Reconciler) patchVolumes(ctx context.Context, clientNode *v1alpha1.Stor
 }
 
 func (r *Reconciler) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
-	s := plan.Snapshot{Rollouts: map[string]v1alpha1.Rollout{}, Now: r.Clock.Now(), Since: r.carriedSince}
+	s := plan.Snapshot{Rollouts: map[string]v1alpha1.Rollout{}, Now: r.Clock.Now(), Since: r.carried}
 	all, writable, err := read.WritableNodes(ctx, r.Client, nil, r.ManagerNamespace, r.AgentNamespace)
 	if err != nil {
 		return plan.Snapshot{}, err
@@ -135,5 +174,36 @@ func (r *Reconciler) readDeclared(ctx context.Context, s *plan.Snapshot) error {
 	for i := range profiles {
 		s.Rollouts[profiles[i].Name] = profiles[i].Spec.WithDefaults().Rollout
 	}
+	return r.readUsers(ctx, s)
+}
+
+// readUsers finds the nodes with a pod of a volume, among the nodes that wait for its read-ahead. It reads only the pods of volumes that nodes report
+// without one, and not more often than podsEvery.
+func (r *Reconciler) readUsers(ctx context.Context, s *plan.Snapshot) error {
+	s.Users = map[string]sets.Set[string]{}
+	unread := map[string]types.NamespacedName{}
+	for name, nodes := range s.Waiting() {
+		if s.Users[name] = r.users[name]; !s.Users[name].IsSuperset(nodes) {
+			if volumeClaim := s.Mounted[name].VolumeClaim; volumeClaim.Name != "" {
+				unread[name] = volumeClaim
+			}
+		}
+	}
+	r.users, r.isUnread = s.Users, len(unread) > 0
+	if age := s.Now.Sub(r.usersAt); !r.isUnread || age >= 0 && age < podsEvery {
+		return nil
+	}
+	reader := client.Reader(r.Client)
+	if r.APIReader != nil {
+		reader = r.APIReader
+	}
+	nodes, err := volume.ClaimUsers(ctx, reader, slices.Collect(maps.Values(unread)))
+	if err != nil {
+		return err
+	}
+	for name, volumeClaim := range unread {
+		s.Users[name] = s.Users[name].Union(nodes[volumeClaim])
+	}
+	r.usersAt = s.Now
 	return nil
 }

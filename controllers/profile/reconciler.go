@@ -74,6 +74,8 @@ type Reconciler struct {
 	ManagerNode string
 	// Probes returns the results of probes of option sets; nil if there are no probes.
 	Probes func() map[volumeplan.ProbeKey]volumeplan.Probe
+	// ReadAhead returns the reasons for which nodes wait for a profile's read-ahead of volumes, and which nodes may get it; nil if unknown.
+	ReadAhead func(profile string) (reasons []string, mayGet func(volume, node string) bool)
 	// Volumes caches results of earlier reads of the volumes, shared with other controllers; nil for a private cache.
 	Volumes *volumesnapshot.Memory
 
@@ -183,6 +185,9 @@ func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.Storage
 		return nil, requeueAfter, err
 	}
 	s.All, s.Volumes, s.PausedAll = all.fleet, all.volumes, all.paused
+	if r.ReadAhead != nil {
+		s.ReadAheadWaits, s.MayGetReadAhead = r.ReadAhead(profile.Name)
+	}
 	if err := r.readMemory(ctx, profile.Name, s); err != nil {
 		return nil, 0, err
 	}

@@ -22,7 +22,8 @@
 //	volume/judge Memory.last        difference between two versions   another two versions: without it, an edit causes an evaluation of all volumes
 //	volume/judge VolumeIndex        volumes by server, for webhooks   an event of the volume watch
 //	volume Reconciler               rejections, inspections, events   minutes; no write since
-//	nodevolumes Reconciler          start of each read-ahead window   another window on the node
+//	nodevolumes Reconciler          state of each read-ahead window   another window on the node
+//	nodevolumes Reconciler          nodes with a pod of a volume      the node has the window: Pods are read without the cache
 //	trial Reconciler, Results       trials in progress, probes        the trial or the declared mount options are gone
 //	fence Fence, webhook serving    result of the fence, certificate  30 seconds to an hour; another version of the Secret
 //	internal/fleet Snapshot         nodes by profile                  is part of one read

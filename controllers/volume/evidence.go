@@ -62,7 +62,7 @@ func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (string, er
 	before := map[string]bool{}
 	for _, key := range slices.SortedFunc(maps.Keys(w.pods), compareKeys) {
 		pod := w.pods[key]
-		if key.Namespace != volumeClaim.Namespace || len(pod.volumes[volumeClaim.Name]) == 0 || pod.node == "" {
+		if !pod.isUserOf(key, volumeClaim) {
 			continue
 		}
 		isNew := pod.arrived.After(a.After)

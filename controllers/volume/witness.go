@@ -66,6 +66,34 @@ func newWitnesses(reader client.Reader) *witnesses {
 	return &witnesses{reader: reader, pods: map[types.NamespacedName]*podFacts{}, nodes: map[string]*nodeFacts{}}
 }
 
+// ClaimUsers returns the nodes on which the API server shows a pod with a claim, by claim. A node's word about the mount of a volume counts only
+// for these nodes.
+func ClaimUsers(ctx context.Context, reader client.Reader, claims []types.NamespacedName) (map[types.NamespacedName]sets.Set[string], error) {
+	out, namespaces := map[types.NamespacedName]sets.Set[string]{}, sets.New[string]()
+	for _, volumeClaim := range claims {
+		out[volumeClaim] = sets.New[string]()
+		namespaces.Insert(volumeClaim.Namespace)
+	}
+	w, err := readPods(ctx, reader, sets.List(namespaces))
+	if err != nil {
+		return nil, err
+	}
+	for key, pod := range w.pods {
+		for name := range pod.volumes {
+			volumeClaim := types.NamespacedName{Namespace: key.Namespace, Name: name}
+			if nodes := out[volumeClaim]; nodes != nil && pod.isUserOf(key, volumeClaim) && !pod.completed {
+				nodes.Insert(pod.node)
+			}
+		}
+	}
+	return out, nil
+}
+
+// isUserOf reports whether the API server shows the pod on a node, with a claim. A kubelet cannot create such a pod.
+func (p *podFacts) isUserOf(key, volumeClaim types.NamespacedName) bool {
+	return p.node != "" && key.Namespace == volumeClaim.Namespace && len(p.volumes[volumeClaim.Name]) > 0
+}
+
 func readPods(ctx context.Context, reader client.Reader, namespaces []string) (*witnesses, error) {
 	w := newWitnesses(reader)
 	for _, namespace := range namespaces {

@@ -37,7 +37,8 @@ var _ = Describe("A node's volumes", func() {
 		volumes = &nodevolumes.Reconciler{Client: k8s, Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace}
 		newNode(name).Create()
 		agentPod(name)
-		newVolume("pv").Options("nconnect=8").Create()
+		newVolume("pv").Options("nconnect=8").Claim("default", "data").Create()
+		newPod("default", "user").On(name).Claim("data").Create()
 		rule := v1alpha1.VolumeRule{Name: "nfs", MountOptions: []v1alpha1.MountOption{"nconnect=8"}, ReadAheadKiB: ptr.To[int32](1024),
 			Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}}
 		newProfile("p").Sysctl("net.core.rmem_max", "16777216").Volumes(rule).Create()

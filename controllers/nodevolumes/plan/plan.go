@@ -4,6 +4,7 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -24,8 +26,6 @@ const (
 	// Limits of spec.volumes.
 	maxVolumes = 128
 	maxOptions = 64
-	// pageKiB is the largest page size to which a kernel rounds a window down.
-	pageKiB = 64
 )
 
 // Snapshot is the input of a plan. It shares its objects with the cache: callers must not change them.
@@ -36,8 +36,11 @@ type Snapshot struct {
 	// Rollouts are the rollout settings of all profiles, with defaults, by name.
 	Rollouts map[string]v1alpha1.Rollout
 	Now      time.Time
-	// Since is the time since which nodes have carried windows without a problem, from the previous plan. Nil if unknown.
-	Since map[Carrier]time.Time
+	// Since are the states of nodes with windows, from the previous plan. Nil if unknown.
+	Since map[Carrier]Carried
+	// Users are the nodes on which the API server shows a pod of a volume, by volume, among those that Waiting returns. Only they get a window: a node
+	// must not prove it for the volumes of others by its word alone. Nil if no pods are read.
+	Users map[string]sets.Set[string]
 }
 
 // Node is a node with its StorageClientNode.
@@ -57,6 +60,14 @@ type Carrier struct {
 	Node string
 }
 
+// Carried is the state of a node with a window.
+type Carried struct {
+	// Soaks is true if the node is alive and reports the window. Seen is true if its agent has read a list with the window.
+	Soaks, Seen bool
+	// Since is the time of the last change of Soaks.
+	Since time.Time
+}
+
 // Plan contains the next writes.
 type Plan struct {
 	// Lists are the new lists of nodes whose StorageClientNode must be written, by node name.
@@ -64,12 +75,14 @@ type Plan struct {
 	// Next is the time until the end of the next soak. Zero if there is none.
 	Next time.Duration
 	// Since is the input for the next plan's snapshot.
-	Since map[Carrier]time.Time
+	Since map[Carrier]Carried
+	// Waits are the reasons for which nodes do not have a window yet, by profile. They are sorted, and each appears once.
+	Waits map[string][]string
 }
 
 // For decides which nodes get a new list, and its content.
 func For(s Snapshot) Plan {
-	out := Plan{Lists: map[string][]v1alpha1.NodeVolume{}, Since: map[Carrier]time.Time{}}
+	out := Plan{Lists: map[string][]v1alpha1.NodeVolume{}, Since: map[Carrier]Carried{}, Waits: map[string][]string{}}
 	admitted := s.admitNodes(&out)
 	var list []v1alpha1.NodeVolume
 	for _, n := range s.Nodes {
@@ -102,7 +115,7 @@ func (s *Snapshot) listFor(n Node, admitted map[Carrier]bool, list []v1alpha1.No
 		case m.KeepReadAhead:
 		case m.ReadAhead == nil:
 			v.ReadAheadKiB = nil
-		case admitted[Carrier{*m.ReadAhead, n.Node.Name}]:
+		case admitted[Carrier{*m.ReadAhead, n.Node.Name}] && s.isUsed(name, n):
 			v.ReadAheadKiB = ptr.To(m.ReadAhead.KiB)
 		}
 		if !m.Keep || known || v.ReadAheadKiB != nil {
@@ -143,7 +156,7 @@ func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 	}
 	for _, n := range s.Nodes {
 		for w, carries := range s.windowsOf(n) {
-			candidates[w] = append(candidates[w], s.candidateOf(n, w, carries))
+			candidates[w] = append(candidates[w], s.candidateOf(n, w, carries, out))
 		}
 	}
 	admitted := map[Carrier]bool{}
@@ -152,12 +165,13 @@ func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 	}) {
 		verdict := livegate.Admit(candidates[w], livegate.PolicyOf(s.rolloutOf(w)), s.Now)
 		for _, c := range candidates[w] {
-			key := Carrier{w, c.Name}
-			admitted[key] = c.Current == c.Desired || verdict.Admitted[c.Name]
-			if !c.AppliedSince.IsZero() {
-				out.Since[key] = c.AppliedSince
-			}
+			admitted[Carrier{w, c.Name}] = c.Current == c.Desired || verdict.Admitted[c.Name]
 		}
+		for _, note := range verdict.Notes {
+			out.Waits[w.Profile] = append(out.Waits[w.Profile], fmt.Sprintf("readAheadKiB %d of rule %s: %s", w.KiB, w.Rule, note))
+		}
+		slices.Sort(out.Waits[w.Profile])
+		out.Waits[w.Profile] = slices.Compact(out.Waits[w.Profile])
 		if verdict.Next > 0 && (out.Next == 0 || verdict.Next < out.Next) {
 			out.Next = verdict.Next
 		}
@@ -174,6 +188,30 @@ func (s *Snapshot) declaresReadAhead() bool {
 	return false
 }
 
+// Waiting returns the nodes that report a mount of a volume and do not have its window, by volume.
+func (s *Snapshot) Waiting() map[string]sets.Set[string] {
+	out := map[string]sets.Set[string]{}
+	for _, n := range s.Nodes {
+		for _, name := range volumesOf(n.ClientNode) {
+			if m := s.Mounted[name]; m.ReadAhead != nil && !m.KeepReadAhead && !hasWindow(n.ClientNode, name, *m.ReadAhead) {
+				if out[name] == nil {
+					out[name] = sets.New[string]()
+				}
+				out[name].Insert(n.Node.Name)
+			}
+		}
+	}
+	return out
+}
+
+// isUsed reports whether a pod on the node uses the volume, by the API server's word.
+func (s *Snapshot) isUsed(volume string, n Node) bool { return s.Users == nil || s.Users[volume].Has(n.Node.Name) }
+
+func hasWindow(clientNode *v1alpha1.StorageClientNode, volume string, w Window) bool {
+	current, _ := currentVolume(clientNode, volume)
+	return ptr.Deref(current.ReadAheadKiB, 0) == w.KiB
+}
+
 // windowsOf returns the desired windows of a node's volumes. The value is true if its list has the window for all of them.
 func (s *Snapshot) windowsOf(n Node) map[Window]bool {
 	windows := map[Window]bool{}
@@ -182,9 +220,12 @@ func (s *Snapshot) windowsOf(n Node) map[Window]bool {
 		if m.ReadAhead == nil || m.KeepReadAhead {
 			continue
 		}
-		current, _ := currentVolume(n.ClientNode, name)
+		has := hasWindow(n.ClientNode, name, *m.ReadAhead)
+		if !has && !s.isUsed(name, n) {
+			continue
+		}
 		carries, seen := windows[*m.ReadAhead]
-		windows[*m.ReadAhead] = (carries || !seen) && ptr.Deref(current.ReadAheadKiB, 0) == m.ReadAhead.KiB
+		windows[*m.ReadAhead] = (carries || !seen) && has
 	}
 	return windows
 }
@@ -200,7 +241,7 @@ func (s *Snapshot) rolloutOf(w Window) v1alpha1.Rollout {
 	return rollout
 }
 
-func (s *Snapshot) candidateOf(n Node, w Window, carries bool) livegate.Node {
+func (s *Snapshot) candidateOf(n Node, w Window, carries bool, out *Plan) livegate.Node {
 	c := livegate.Node{Name: n.Node.Name, Created: n.Node.CreationTimestamp.Time, Managed: true, Desired: "listed", Alive: n.Writable}
 	if rollout := s.rolloutOf(w); rollout.Canary != nil && rollout.Canary.NodeSelector != nil {
 		selector, err := metav1.LabelSelectorAsSelector(rollout.Canary.NodeSelector)
@@ -209,24 +250,36 @@ func (s *Snapshot) candidateOf(n Node, w Window, carries bool) livegate.Node {
 	if !carries {
 		return c
 	}
-	c.Current, c.Applied = c.Desired, s.hasApplied(n.ClientNode, w)
-	if c.Applied {
-		c.AppliedSince = s.Now
-		if start, known := s.Since[Carrier{w, n.Node.Name}]; known {
-			c.AppliedSince = start
-		}
+	problem, key := s.problemOf(n, w), Carrier{w, n.Node.Name}
+	c.Current, c.Applied = c.Desired, problem == ""
+	state, known := s.Since[key]
+	if soaks := c.Applied && n.Writable; !known || state.Soaks != soaks {
+		state.Soaks, state.Since = soaks, s.Now
+	}
+	state.Seen = state.Seen || n.ClientNode.Status.ObservedGeneration >= n.ClientNode.Generation
+	out.Since[key] = state
+	switch {
+	case state.Soaks:
+		c.AppliedSince = state.Since
+	case !state.Seen:
+		// The window cannot be the cause: after a while, another node proves it.
+		c.SilentSince, c.NeverStarted = state.Since, true
+		fallthrough
+	default:
+		c.Unconfirmed = fmt.Sprintf("%s (since %s)", cmp.Or(problem, "the node or its agent is not Ready"), state.Since.UTC().Format(time.RFC3339))
 	}
 	return c
 }
 
-// hasApplied reports whether a node reports a window on all mounts that must have it. Mounts without a reported window do not count.
-func (s *Snapshot) hasApplied(clientNode *v1alpha1.StorageClientNode, w Window) bool {
-	if clientNode.Status.ObservedGeneration < clientNode.Generation {
-		return false
+// problemOf returns the reason why a node does not have a window on all mounts that must have it. Empty if it has.
+func (s *Snapshot) problemOf(n Node, w Window) string {
+	if n.ClientNode.Status.ObservedGeneration < n.ClientNode.Generation {
+		return "its agent has not read the new list"
 	}
-	return !slices.ContainsFunc(clientNode.Status.Mounts, func(m v1alpha1.MountStatus) bool {
-		declared := s.Mounted[m.Volume].ReadAhead
-		rounded := m.ReadAheadKiB <= w.KiB && m.ReadAheadKiB > w.KiB-pageKiB
-		return declared != nil && *declared == w && m.ReadAheadKiB != 0 && !rounded
-	})
+	for _, m := range n.ClientNode.Status.Mounts {
+		if declared := s.Mounted[m.Volume].ReadAhead; declared != nil && *declared == w && !w.IsOn(m) {
+			return fmt.Sprintf("a mount of %s has %d KiB", m.Volume, m.ReadAheadKiB)
+		}
+	}
+	return ""
 }

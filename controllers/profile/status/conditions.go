@@ -215,7 +215,7 @@ func (r Report) isUnfinished() bool {
 // isChanging is isUnfinished without reboots. Nodes that wait for a user because their canary has failed do not count. Neither do blocked volumes,
 // or volumes whose options are not proven yet.
 func (r Report) isChanging() bool {
-	return len(r.nodes.behind)-len(r.nodes.stuck)+len(r.nodes.silent)+len(r.nodes.drifted) > 0 || r.volumes.IsOpen() && !r.awaitsEvidence()
+	return len(r.nodes.behind)-len(r.nodes.stuck)+len(r.nodes.silent)+len(r.nodes.drifted)+len(r.unread) > 0 || r.volumes.IsOpen() && !r.awaitsEvidence()
 }
 
 // rebootHold returns the rule of the profile that prevents due reboots, empty if there is none. Settings without a plan hash make no reboot due,
@@ -375,6 +375,9 @@ func (r Report) progressMessage() (message string, hasCommand bool) {
 	if waitNote := r.waitMessage(); waitNote != "" {
 		parts = append(parts, waitNote)
 	}
+	if len(r.unread) > 0 {
+		parts = append(parts, r.snapshot.ReadAheadWaits...)
+	}
 	if r.awaitsEvidence() {
 		evidence, command := r.evidenceMessage(maxMessage - len(parts[0]+"; "))
 		parts, hasCommand = append(parts, evidence), command
@@ -389,7 +392,7 @@ func (r Report) progressMessage() (message string, hasCommand bool) {
 		label string
 		nodes []string
 	}{
-		{"no agent report from ", r.nodes.silent}, {"pending: ", r.nodes.behind}, {"drifted: ", r.nodes.drifted},
+		{"read-ahead pending: ", r.unread}, {"no agent report from ", r.nodes.silent}, {"pending: ", r.nodes.behind}, {"drifted: ", r.nodes.drifted},
 		{"reboot due: ", namesOf(open)}, {"not rebooted: ", r.skippedNodes()},
 	} {
 		if len(list.nodes) > 0 {

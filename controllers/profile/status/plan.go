@@ -118,9 +118,15 @@ func (r Report) windowsAt(now time.Time) (open bool, changeAt time.Time) {
 	return set.At(now)
 }
 
+// readAheadEvery is the interval of passes while a read-ahead is pending: the reasons for it change without an event.
+const readAheadEvery = 15 * time.Second
+
 // RequeueAfter returns the time until the status changes without an event: windows open or close, or a soak ends. 0: never.
 func (r Report) RequeueAfter(now time.Time) time.Duration {
 	after := r.evidenceDue(now)
+	if len(r.unread) > 0 && (after == 0 || after > readAheadEvery) {
+		after = readAheadEvery
+	}
 	if len(r.nodes.planned) == 0 {
 		return after
 	}

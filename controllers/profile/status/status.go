@@ -24,6 +24,10 @@ type Snapshot struct {
 	All fleet.Snapshot
 	// Volumes contains all volumes; nil if they could not be read.
 	Volumes *plan.View
+	// ReadAheadWaits are the reasons for which nodes do not have the profile's read-ahead of volumes. MayGetReadAhead reports whether a node may get
+	// that of a volume: its report of a mount alone does not count. Nil if unknown: then every mount counts.
+	ReadAheadWaits  []string
+	MayGetReadAhead func(volume, node string) bool
 	// PausedAll is true if the manager's namespace is paused.
 	PausedAll bool
 	// FenceMissing is the missing part of the agent's fence.
@@ -48,6 +52,8 @@ type Report struct {
 	invalidReason, invalidMessage string
 	nodes                         tally
 	volumes                       plan.Summary
+	// unread are the nodes with a mount that does not have the profile's read-ahead.
+	unread []string
 	// paused is the condition Paused. coming are the pending nodes that will be rebooted under the current rules, staged the others with the
 	// reason.
 	paused         verdict
@@ -77,7 +83,7 @@ func Evaluate(name string, s Snapshot, now time.Time) Report {
 	}
 	r.nodes.addRecalled(recallFailures(profile, s.All, s.Failures))
 	r.nodes.addStuck(profile, s.All, now)
-	r.stale = r.volumes.Stale
+	r.stale, r.unread = r.volumes.Stale, findUnread(s, s.Volumes.ReadAheads(name))
 	r.invalidReason, r.invalidMessage = profile.InvalidReason, profile.InvalidMessage
 	r.paused = evaluatePaused(profile, s.PausedAll)
 	for _, w := range r.nodes.pending {

@@ -546,3 +546,11 @@ type ReadAhead struct {
 	KiB           int32
 	Profile, Rule string
 }
+
+// pageKiB is the largest page size to which a kernel rounds a window down.
+const pageKiB = 64
+
+// IsOn reports whether a mount has the window. A mount without a reported window does not count as a difference.
+func (a ReadAhead) IsOn(m v1alpha1.MountStatus) bool {
+	return m.ReadAheadKiB == 0 || m.ReadAheadKiB <= a.KiB && m.ReadAheadKiB > a.KiB-pageKiB
+}

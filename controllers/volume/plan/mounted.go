@@ -3,6 +3,8 @@ package plan
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 )
@@ -16,6 +18,8 @@ type Mounted struct {
 	// ReadAhead is the declared read-ahead window. Nil if there is none. KeepReadAhead is like Keep.
 	ReadAhead     *judge.ReadAhead
 	KeepReadAhead bool
+	// VolumeClaim is the claim that the volume names. Empty if there is none.
+	VolumeClaim types.NamespacedName
 }
 
 // Mounted returns the desired state of the mounts of each volume that a profile acts on. It contains no other volumes.
@@ -23,6 +27,9 @@ func (s Snapshot) Mounted() map[string]Mounted {
 	out := map[string]Mounted{}
 	for _, j := range s.evaluateAll() {
 		if m, concerned := j.mounted(); concerned {
+			if ref := j.Volume.Spec.ClaimRef; ref != nil {
+				m.VolumeClaim = types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+			}
 			out[j.Volume.Name] = m
 		}
 	}

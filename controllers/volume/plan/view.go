@@ -57,6 +57,21 @@ func (v *View) Summarize(name string) Summary {
 	return out
 }
 
+// ReadAheads returns the read-ahead windows that a profile sets, by volume.
+func (v *View) ReadAheads(name string) map[string]judge.ReadAhead {
+	out := map[string]judge.ReadAhead{}
+	if v == nil || v.current == nil {
+		return out
+	}
+	_, volumes := v.actingPlanner(name)
+	for _, j := range volumes {
+		if m, concerned := j.mounted(); concerned && !m.KeepReadAhead && m.ReadAhead != nil && m.ReadAhead.Profile == name {
+			out[j.Volume.Name] = *m.ReadAhead
+		}
+	}
+	return out
+}
+
 // isUnrestored reports whether a volume must still be restored, by the current profiles.
 func (v *View) isUnrestored(j *evaluation, p *planner) bool {
 	verdict := j.verdict

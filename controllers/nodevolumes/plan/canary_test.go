@@ -1,0 +1,168 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+)
+
+// A canary may die at any moment. It stops the other nodes only if its window may be the cause, and then a reason names it.
+func TestACanaryThatDies(t *testing.T) {
+	// read makes the agent read its list, and set the window on all mounts.
+	read := func(n Node) { n.ClientNode.Status.ObservedGeneration = n.ClientNode.Generation }
+	set := func(n Node) { read(n); n.ClientNode.Status.Mounts[0].ReadAheadKiB = 1024 }
+	chosen := rollouts(func(r *v1alpha1.Rollout) {
+		r.Canary.Nodes, r.Canary.NodeSelector = nil, &metav1.LabelSelector{MatchLabels: map[string]string{"node-restriction.kubernetes.io/canary": "true"}}
+	})
+	waits := "readAheadKiB 1024 of rule r: waiting for the canary: a; not confirmed on a: "
+	for name, test := range map[string]struct {
+		rollouts map[string]v1alpha1.Rollout
+		// first happens to the canary after the write of its list, then half a minute later.
+		first, then func(Node)
+		// gone is true if the Node of the canary is deleted.
+		gone bool
+		// early and late are the other nodes with the window after nine minutes and after a day. wait is the reason after a day.
+		early, late []string
+		wait        string
+	}{
+		"before its agent reads the list": {late: []string{"b", "c"}},
+		"before its agent reads the list, and the selector chose it": {
+			rollouts: chosen, late: nil, wait: "readAheadKiB 1024 of rule r: waiting for a canary; rollout.canary.nodeSelector selects no Ready node with the same settings",
+		},
+		"and its Node is deleted": {gone: true, early: []string{"b", "c"}, late: []string{"b", "c"}},
+		"after its agent has read the list": {
+			first: read, wait: waits + "a mount of v has 128 KiB (since 2026-11-21T12:00:00Z)",
+		},
+		"in the soak": {
+			first: set, wait: waits + "the node or its agent is not Ready (since 2026-11-21T12:00:30Z)",
+		},
+		"not at all, but it cannot set the window": {
+			first: func(n Node) { read(n) }, then: func(n Node) { n.ClientNode.Status.Mounts[0].ReadAheadKiB = 64 },
+			wait: waits + "a mount of v has 64 KiB (since 2026-11-21T12:00:00Z)",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := []Node{nodeWith("a", "v"), nodeWith("b", "v"), nodeWith("c", "v")}
+			nodes[0].Node.Labels = map[string]string{"node-restriction.kubernetes.io/canary": "true"}
+			p := Snapshot{Nodes: nodes, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: test.rollouts, Now: noon}
+			if p.Rollouts == nil {
+				p.Rollouts = rollouts()
+			}
+			var next Plan
+			var with []string
+			pass := func(after time.Duration) {
+				p.Now = noon.Add(after)
+				next = For(p)
+				p.Since = next.Since
+				for i, n := range p.Nodes {
+					list, written := next.Lists[n.Node.Name]
+					if !written {
+						continue
+					}
+					n.ClientNode.Spec.Volumes = list
+					n.ClientNode.Generation++
+					if n.Node.Name != "a" {
+						read(n)
+					}
+					if n.Node.Name != "a" && list[0].ReadAheadKiB != nil {
+						set(p.Nodes[i])
+						with = append(with, n.Node.Name)
+					}
+				}
+				slices.Sort(with)
+			}
+			pass(0)
+			if got := nodes[0].ClientNode.Spec.Volumes; len(got) != 1 || ptr.Deref(got[0].ReadAheadKiB, 0) != 1024 {
+				t.Fatalf("got list %v of the canary", got)
+			}
+			for _, change := range []func(Node){test.first, test.then} {
+				if change != nil {
+					change(nodes[0])
+				}
+			}
+			pass(0)
+			p.Nodes[0].Writable = test.then != nil
+			if test.gone {
+				p.Nodes = nodes[1:]
+			}
+			for after := 30 * time.Second; after <= 9*time.Minute; after += 30 * time.Second {
+				pass(after)
+			}
+			if diff := cmp.Diff(test.early, with, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("nodes with the window after 9 minutes (-want +got):\n%s", diff)
+			}
+			for after := 10 * time.Minute; after <= 24*time.Hour; after += time.Hour {
+				pass(after)
+			}
+			if diff := cmp.Diff(test.late, with, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("nodes with the window after a day (-want +got):\n%s", diff)
+			}
+			if got := strings.Join(next.Waits["p"], "\n"); !strings.HasPrefix(got, test.wait) || (got == "") != (test.wait == "") {
+				t.Errorf("got waits %q, want %q", got, test.wait)
+			}
+		})
+	}
+}
+
+// A node reports mounts of volumes that no pod of it uses. It gets no window for them, does not prove them for others, and delays no node.
+func TestANodeThatReportsMountsOfOthers(t *testing.T) {
+	for name, test := range map[string]struct {
+		users map[string]sets.Set[string]
+		want  []string
+	}{
+		"the pods of the volume run elsewhere":    {map[string]sets.Set[string]{"v": sets.New("b", "c")}, []string{"b"}},
+		"the volume has no pod":                   {map[string]sets.Set[string]{}, nil},
+		"its own volume has the same rule":        {map[string]sets.Set[string]{"v": sets.New("b", "c"), "own": sets.New("a")}, []string{"a"}},
+		"the node is the only one without a lie":  {map[string]sets.Set[string]{"v": sets.New("a")}, []string{"a"}},
+		"another volume of the node says nothing": {map[string]sets.Set[string]{"other": sets.New("a"), "v": sets.New("c")}, []string{"c"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := []Node{nodeWith("a", "v", "own"), nodeWith("b", "v"), nodeWith("c", "v")}
+			s := Snapshot{
+				Nodes: nodes, Rollouts: rollouts(), Now: noon, Users: test.users,
+				Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}, "own": {ReadAhead: ahead(1024)}},
+			}
+			if diff := cmp.Diff(map[string]sets.Set[string]{"v": sets.New("a", "b", "c"), "own": sets.New("a")}, s.Waiting()); diff != "" {
+				t.Errorf("waiting (-want +got):\n%s", diff)
+			}
+			var got []string
+			for node, list := range For(s).Lists {
+				for _, v := range list {
+					if v.ReadAheadKiB == nil {
+						continue
+					}
+					got = append(got, node)
+					if !test.users[v.Name].Has(node) {
+						t.Errorf("%s got the window of %s without a pod", node, v.Name)
+					}
+				}
+			}
+			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("canary (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Each reason appears once, however many nodes wait.
+func TestReasonsAppearOnce(t *testing.T) {
+	var nodes []Node
+	for i := range 40 {
+		nodes = append(nodes, nodeWith(fmt.Sprintf("n%02d", i), "v"))
+	}
+	got := For(Snapshot{Nodes: nodes, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: rollouts(), Now: noon}).Waits
+	if diff := cmp.Diff(map[string][]string{"p": {"readAheadKiB 1024 of rule r: waiting for the canary"}}, got); diff != "" {
+		t.Errorf("waits (-want +got):\n%s", diff)
+	}
+}

@@ -1,7 +1,10 @@
 package nfsmountconf
 
 import (
+	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
@@ -29,25 +32,65 @@ type tag struct {
 // conf contains the values of mount.nfs after it has read its files. Newer assignments come first.
 type conf map[section][]tag
 
+// fixedIn is the release of nfs-utils that keeps a tag in each section. In earlier releases, a tag of a section for one server removes the same tag
+// from the sections for all other servers. Mount points likewise.
+const fixedIn = "2.8.3"
+
+var (
+	fixedRelease = []int{2, 8, 3}
+	// releaseText is in the program mount.nfs: the text that "mount.nfs -V" prints.
+	releaseText = regexp.MustCompile(`\(linux nfs-utils ((\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?)`)
+)
+
+// helper describes the program mount.nfs of a host.
+type helper struct {
+	// release is the release of nfs-utils. Empty if unknown.
+	release string
+	// keepsTags reports whether each section keeps its tags. An unknown release does not.
+	keepsTags bool
+}
+
+func readHelper(files host.FS) (helper, error) {
+	for _, name := range mountHelpers {
+		data, err := files.ReadIfThere(name)
+		if err != nil {
+			return helper{}, err
+		}
+		if m := releaseText.FindSubmatch(data); m != nil {
+			var numbers []int
+			for _, digits := range m[2:] {
+				// A missing third number is 0.
+				n, _ := strconv.Atoi(string(digits))
+				numbers = append(numbers, n)
+			}
+			return helper{release: string(m[1]), keepsTags: slices.Compare(numbers, fixedRelease) >= 0}, nil
+		}
+	}
+	return helper{}, nil
+}
+
 // readConf reads the files as mount.nfs does: first the main file, then the files of the directory by name. A later assignment replaces an earlier
-// one of the same section.
-func readConf(files host.FS) (conf, error) {
+// one of the same section, and of other sections if the program does not keep them.
+func readConf(files host.FS, program helper, pick func(file string) bool) (conf, error) {
 	names, err := files.Glob(directory, "*.conf")
 	if err != nil {
 		return nil, err
 	}
 	c := conf{}
 	for _, name := range append([]string{mainFile}, names...) {
+		if !pick(name) {
+			continue
+		}
 		data, err := files.ReadIfThere(name)
 		if err != nil {
 			return nil, err
 		}
-		c.parseFile(name, string(data))
+		c.parseFile(name, string(data), program)
 	}
 	return c, nil
 }
 
-func (c conf) parseFile(file, data string) {
+func (c conf) parseFile(file, data string, program helper) {
 	var current section
 	for line := range strings.Lines(data) {
 		line = strings.TrimSpace(line)
@@ -62,15 +105,34 @@ func (c conf) parseFile(file, data string) {
 		if !found || current.name == "" {
 			continue
 		}
-		c.assignTag(current, tag{
-			field: strings.ToLower(strings.TrimSpace(field)), value: strings.Trim(strings.TrimSpace(value), `"'`), file: file,
-		})
+		t := tag{field: strings.ToLower(strings.TrimSpace(field)), value: strings.Trim(strings.TrimSpace(value), `"'`), file: file}
+		if other, found := c.otherWith(current, t.field); found && !program.keepsTags {
+			c.removeTag(other, t.field)
+		}
+		c.assignTag(current, t)
 	}
 }
 
 func (c conf) assignTag(s section, t tag) {
-	rest := slices.DeleteFunc(slices.Clone(c[s]), func(old tag) bool { return old.field == t.field })
-	c[s] = append([]tag{t}, rest...)
+	c.removeTag(s, t.field)
+	c[s] = append([]tag{t}, c[s]...)
+}
+
+func (c conf) removeTag(s section, field string) {
+	c[s] = slices.DeleteFunc(slices.Clone(c[s]), func(old tag) bool { return old.field == field })
+	if len(c[s]) == 0 {
+		delete(c, s)
+	}
+}
+
+// otherWith returns the first section of the same kind, for another server or mount point, that has a tag.
+func (c conf) otherWith(s section, field string) (section, bool) {
+	for _, other := range slices.SortedFunc(maps.Keys(c), compareSections) {
+		if other.name == s.name && other != s && slices.ContainsFunc(c[other], func(t tag) bool { return t.field == field }) {
+			return other, true
+		}
+	}
+	return section{}, false
 }
 
 // parseSection parses `[ Server "filer1" ]`.

@@ -77,7 +77,11 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	if !s.isInstalled() {
 		desired = nil
 	}
-	text := renderDropIn(desired)
+	var obstacles map[string]string
+	if obstacles, s.fileErr = s.findObstacles(desired); s.fileErr != nil {
+		return s.fileErr
+	}
+	text := renderDropIn(slices.DeleteFunc(slices.Clone(desired), func(d host.Setting) bool { return obstacles[d.Name] != "" }))
 	s.fileErr = s.place.RecordWrite(s.fs.KeepOwnFile(ourFile, text))
 	if text == "" && s.fileErr == nil {
 		// No package of nfs-utils installs the directory, so an empty one comes from the agent.
@@ -91,7 +95,7 @@ func (s *Subject) isInstalled() bool { return slices.ContainsFunc(mountHelpers, 
 // renderDropIn writes one section per server, sorted by the names of the settings.
 func renderDropIn(desired []host.Setting) string {
 	var b strings.Builder
-	for _, setting := range slices.SortedFunc(slices.Values(desired), func(a, b host.Setting) int { return strings.Compare(a.Name, b.Name) }) {
+	for _, setting := range sortSettings(desired) {
 		if checkSetting(setting) != nil {
 			continue
 		}
@@ -111,6 +115,47 @@ func renderDropIn(desired []host.Setting) string {
 	return host.OwnHeader + b.String()
 }
 
+func sortSettings(desired []host.Setting) []host.Setting {
+	return slices.SortedFunc(slices.Values(desired), func(a, b host.Setting) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// findObstacles returns, by name, the reasons why settings are not written: a release of nfs-utils before fixedIn would remove their options from
+// another section. The first setting by name keeps an option that several settings contain.
+func (s *Subject) findObstacles(desired []host.Setting) (map[string]string, error) {
+	program, err := readHelper(s.fs)
+	if err != nil || program.keepsTags {
+		return nil, err
+	}
+	sections, err := readConf(s.fs, helper{keepsTags: true}, func(file string) bool { return !isOwnDropIn(file) })
+	if err != nil {
+		return nil, err
+	}
+	obstacles := map[string]string{}
+	for _, setting := range sortSettings(desired) {
+		if checkSetting(setting) != nil {
+			continue
+		}
+		target, written := sectionOf(setting.Name), conf{}
+		for option := range strings.SplitSeq(setting.Value, ",") {
+			t := tagOf(option)
+			t.field, t.file = strings.ToLower(t.field), DropIn
+			written.assignTag(target, t)
+			if other, found := sections.otherWith(target, t.field); found {
+				obstacles[setting.Name] = program.describeObstacle(t.field, other, sections.fileOfTag(other, t.field))
+			}
+		}
+		if obstacles[setting.Name] == "" {
+			sections[target] = slices.Concat(written[target], sections[target])
+		}
+	}
+	return obstacles, nil
+}
+
+func (p helper) describeObstacle(field string, other section, file string) string {
+	return fmt.Sprintf("nfs-utils %s reads %s from the last section for a server only, and %s sets it in [ Server %q ]: "+
+		"leave it out of one of the two, or install nfs-utils %s or later", cmp.Or(p.release, "of this host (unknown release)"), field, file, other.arg, fixedIn)
+}
+
 func checkSetting(setting host.Setting) error {
 	if !serverBytes.MatchString(setting.Name) || !optionBytes.MatchString(setting.Value) {
 		return fmt.Errorf("NFS mount defaults %s=%q: must be a server and mount options", setting.Name, setting.Value)
@@ -128,9 +173,11 @@ func sectionOf(name string) section {
 // Observe implements host.Subject. Observed contains the options that mount.nfs would add to a mount of the server without options.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
 	s.place.Refresh()
-	all, err := readConf(s.fs)
+	program, err := readHelper(s.fs)
+	all, readErr := readConf(s.fs, program, func(string) bool { return true })
 	dropIn, ownErr := s.readDropIn()
-	err = errors.Join(err, ownErr)
+	obstacles, obstacleErr := s.findObstacles(desired)
+	err = cmp.Or(err, errors.Join(readErr, ownErr), obstacleErr)
 	return host.ObserveEach(desired, host.NextMount, func(o *host.Observation, setting host.Setting) error {
 		if err := checkSetting(setting); err != nil {
 			return err
@@ -144,6 +191,8 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 			o.Message = "mount.nfs is not installed here: install nfs-common (Debian, Ubuntu) or nfs-utils (others)"
 		case err != nil:
 			return err
+		case obstacles[setting.Name] != "":
+			o.State, o.Message = host.Unsupported, obstacles[setting.Name]
 		default:
 			s.observeSetting(o, all, dropIn)
 		}
@@ -154,7 +203,7 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 func (s *Subject) readDropIn() (conf, error) {
 	dropIn, name := conf{}, ourFile.NameOn(s.fs)
 	data, err := s.fs.ReadIfThere(name)
-	dropIn.parseFile(name, string(data))
+	dropIn.parseFile(name, string(data), helper{keepsTags: true})
 	return dropIn, err
 }
 
@@ -220,6 +269,10 @@ func (s *Subject) shadowedBy(all, dropIn conf, server string, wanted []string) s
 
 func compareSections(a, b section) int {
 	return strings.Compare(a.name+" "+a.arg, b.name+" "+b.arg)
+}
+
+func (c conf) fileOfTag(s section, field string) string {
+	return c[s][slices.IndexFunc(c[s], func(t tag) bool { return t.field == field })].file
 }
 
 // fileOf returns a foreign file that sets one of the options. If only sections of the drop-in disagree, it returns the drop-in.

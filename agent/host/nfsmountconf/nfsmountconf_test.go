@@ -18,8 +18,16 @@ import (
 func machine(t *testing.T) (string, host.FS) {
 	t.Helper()
 	dir, fs := hosttest.OpenHost(t, "debian-12")
-	hosttest.WriteFile(t, dir, "/usr/sbin/mount.nfs", "")
+	hosttest.WriteFile(t, dir, "/usr/sbin/mount.nfs", "\x7fELF\x00%s: (linux nfs-utils 2.8.3)\n\x00")
 	return dir, fs
+}
+
+func readAll(fs host.FS) (conf, error) {
+	program, err := readHelper(fs)
+	if err != nil {
+		return nil, err
+	}
+	return readConf(fs, program, func(string) bool { return true })
 }
 
 // kinds maps an option of these tests to its kind. The last option of a kind wins.
@@ -110,7 +118,7 @@ func TestOptionsAreJoinedAsMountDoes(t *testing.T) {
 			for file, data := range test.files {
 				hosttest.WriteFile(t, dir, file, data)
 			}
-			c, err := readConf(fs)
+			c, err := readAll(fs)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,7 +140,7 @@ func TestOmittedMountOptions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := machine(t)
 			hosttest.WriteFile(t, dir, DropIn, "[ NFSMount_Global_Options ]\n"+test.all+"\n[ Server \"filer1\" ]\n"+test.server+"\n")
-			c, err := readConf(fs)
+			c, err := readAll(fs)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -172,6 +180,103 @@ func TestOtherFilesAndSectionsShadowTheAgentsFile(t *testing.T) {
 			expect(t, s, test.name, value, test.state, test.message)
 		})
 	}
+}
+
+// The releases before 2.8.3 keep a tag only in the section that is read last (seen with mount.nfs 2.6.2 of Debian 12, not with 2.8.3 and 3.1.1).
+func TestOptionsAreNotTakenFromOtherSections(t *testing.T) {
+	type settings map[string]string
+	tests := map[string]struct {
+		release string
+		foreign map[string]string
+		desired settings
+		// unsupported contains the expected parts of messages. Other settings are InSync.
+		unsupported settings
+	}{
+		"two servers with the same option": {
+			"2.6.2", nil, settings{"filer1": "nconnect=4,nocto", "filer2": "nconnect=8"},
+			settings{"filer2": `nfs-utils 2.6.2 reads nconnect from the last section for a server only, and ` + DropIn + ` sets it in [ Server "filer1" ]`},
+		},
+		"two servers with different options":                {"2.6.2", nil, settings{"filer1": "nconnect=4", "filer2": "nocto"}, nil},
+		"two servers with an option and its opposite":       {"2.6.2", nil, settings{"filer1": "cto", "filer2": "nocto"}, settings{"filer2": "reads cto from"}},
+		"two servers of which the first is not written":     {"2.6.2", map[string]string{mainFile: "[Server \"other\"]\nhard=True\n"}, settings{"filer1": "nconnect=4,hard", "filer2": "nconnect=8"}, settings{"filer1": mainFile}},
+		"a server and all servers":                          {"2.6.2", nil, settings{"filer1": "nconnect=4", "_all": "nconnect=8"}, nil},
+		"a section in the main file":                        {"2.6.2", map[string]string{mainFile: "[ Server \"Other\" ]\nNconnect = 2\n"}, settings{"filer1": "nconnect=4"}, settings{"filer1": mainFile + ` sets it in [ Server "other" ]`}},
+		"a section in a file that is read before":           {"2.6.2", map[string]string{directory + "/a.conf": "[server \"other\"]\nnconnect=2\n"}, settings{"filer1": "nconnect=4"}, settings{"filer1": directory + "/a.conf"}},
+		"a section in a file that is read later":            {"2.6.2", map[string]string{directory + "/zzz.conf": "[server \"other\"]\nnconnect=2\n"}, settings{"filer1": "nconnect=4"}, settings{"filer1": directory + "/zzz.conf"}},
+		"a section that has already lost it":                {"2.6.2", map[string]string{mainFile: "[server \"a\"]\nhard=True\n[server \"b\"]\nhard=True\n"}, settings{"filer1": "hard"}, settings{"filer1": `"a"`}},
+		"a section for the same server":                     {"2.6.2", map[string]string{mainFile: "[ Server \"filer1\" ]\nnconnect=2\n"}, settings{"filer1": "nconnect=4"}, nil},
+		"a section for a mount point":                       {"2.6.2", map[string]string{mainFile: "[ MountPoint \"/m\" ]\nnconnect=4\n"}, settings{"filer1": "nconnect=4"}, nil},
+		"a section that is commented out":                   {"2.6.2", map[string]string{mainFile: "#[ Server \"other\" ]\n#nconnect=2\n"}, settings{"filer1": "nconnect=4"}, nil},
+		"a mount point that lost its option to another":     {"2.6.2", map[string]string{mainFile: "[MountPoint \"/a\"]\nnconnect=2\n[MountPoint \"/b\"]\nnconnect=4\n"}, settings{"filer1": "nconnect=4"}, nil},
+		"an unknown release":                                {"", nil, settings{"filer1": "nconnect=4", "filer2": "nconnect=8"}, settings{"filer2": "unknown release"}},
+		"the last release with the fault":                   {"2.8.2", nil, settings{"filer1": "nconnect=4", "filer2": "nconnect=8"}, settings{"filer2": "install nfs-utils 2.8.3 or later"}},
+		"a release of two numbers":                          {"2.8", nil, settings{"filer1": "nconnect=4", "filer2": "nconnect=8"}, settings{"filer2": "nfs-utils 2.8 "}},
+		"the first release without the fault":               {"2.8.3", nil, settings{"filer1": "nconnect=4", "filer2": "nconnect=8"}, nil},
+		"a later release":                                   {"2.10.1", map[string]string{mainFile: "[server \"other\"]\nnconnect=2\n"}, settings{"filer1": "nconnect=4", "filer2": "nconnect=8"}, nil},
+		"a later major release, before a release candidate": {"3.1.1-rc2", nil, settings{"filer1": "nconnect=4", "filer2": "nconnect=8"}, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := machine(t)
+			text := ""
+			if test.release != "" {
+				text = "%s: (linux nfs-utils " + test.release + ")\n"
+			}
+			hosttest.WriteFile(t, dir, "/usr/sbin/mount.nfs", text)
+			for file, data := range test.foreign {
+				hosttest.WriteFile(t, dir, file, data)
+			}
+			s, pairs := New(fs, differences), []string{}
+			for server, options := range test.desired {
+				pairs = append(pairs, server, options)
+			}
+			apply(t, s, pairs...)
+			for _, got := range s.Observe(t.Context(), hosttest.Settings(pairs...)) {
+				want, message := host.InSync, test.unsupported[got.Name]
+				if message != "" {
+					want = host.Unsupported
+				}
+				hosttest.ExpectState(t, got, want, message)
+			}
+			written, err := s.readDropIn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for server := range test.desired {
+				if isWritten := len(written[sectionOf(server)]) > 0; isWritten == (test.unsupported[server] != "") {
+					t.Errorf("%s: written %t", server, isWritten)
+				}
+			}
+		})
+	}
+}
+
+// A file of another user appears after the agent has written its own.
+func TestOptionsOfAnotherUserReturn(t *testing.T) {
+	dir, fs := machine(t)
+	hosttest.WriteFile(t, dir, "/usr/sbin/mount.nfs", "")
+	s := New(fs, differences)
+	apply(t, s, "filer1", "nconnect=4", "_all", "hard")
+	hosttest.WriteFile(t, dir, mainFile, "[ Server \"other\" ]\nnconnect=2\n")
+	expect(t, s, "filer1", "nconnect=4", host.Unsupported, mainFile)
+	apply(t, s, "filer1", "nconnect=4", "_all", "hard")
+	all, err := readAll(fs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"nconnect=2", "hard"}, all.optionsOf("other", "")); diff != "" {
+		t.Errorf("options of the other server (-want +got):\n%s", diff)
+	}
+	expect(t, s, "_all", "hard", host.InSync)
+}
+
+func TestAnOptionMovesToAnotherServer(t *testing.T) {
+	dir, fs := machine(t)
+	hosttest.WriteFile(t, dir, "/usr/sbin/mount.nfs", "")
+	s := New(fs, differences)
+	apply(t, s, "filer2", "nconnect=4")
+	apply(t, s, "filer1", "nconnect=4", "filer2", "hard")
+	expect(t, s, "filer1", "nconnect=4", host.InSync)
 }
 
 func TestAgentSectionsThatMountTreatsAsOne(t *testing.T) {

@@ -79,13 +79,15 @@ func assemble(fs host.FS, runner host.Runner, kubeletDir string) (Machine, mount
 		entry, ok := records.Entries()[key]
 		return entry.Original, ok
 	})
+	profiles, sysctls := tuned.New(fs, runner), sysctl.New(fs)
+	sysctls.SetReapplier(profiles.ReappliesSysctl)
 	boot := bootloader.New(fs, runner, records, bootloader.Options{HashSize: hashSize})
 	return Machine{
 		FS: fs, BootClock: host.SystemBootClock{}, Journal: records, Bootloader: boot.Detect, Servers: reader.Servers, AskServer: connect.Probe,
 		Subjects: []host.Subject{
 			// tuned comes before sysctl: declared sysctls override the tuned profile, both when they are set and when they are restored.
-			tuned.New(fs, runner),
-			sysctl.New(fs),
+			profiles,
+			sysctls,
 			modules,
 			// Volumes come before types: the type skips mounts that have a value for their volume.
 			byVolume,

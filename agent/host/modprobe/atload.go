@@ -1,44 +1,96 @@
 package modprobe
 
 import (
+	"errors"
+	"slices"
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/sysctl"
 )
 
 var (
 	ruleDirectories = []string{
 		"/etc/udev/rules.d", "/run/udev/rules.d", "/usr/local/lib/udev/rules.d", "/usr/lib/udev/rules.d", "/lib/udev/rules.d",
 	}
-	sysctlDirectories = []string{
-		"/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d",
+	loadDirectories = []string{
+		"/etc/modules-load.d", "/run/modules-load.d", "/usr/local/lib/modules-load.d", "/usr/lib/modules-load.d", "/lib/modules-load.d",
+	}
+	// loadLists are further lists of modules that are loaded at boot: by Debian's init scripts, and in its initramfs.
+	loadLists = []string{"/etc/modules", "/etc/initramfs-tools/modules"}
+	// needsSunrpc are the modules that sunrpc is loaded with.
+	needsSunrpc = map[string]bool{
+		"sunrpc": true, "auth_rpcgss": true, "rpcsec_gss_krb5": true, "rpcrdma": true, "xprtrdma": true, "svcrdma": true, "lockd": true, "nfs": true,
+		"nfs_acl": true, "nfs_localio": true, "nfsd": true, "nfsv2": true, "nfsv3": true, "nfsv4": true,
 	}
 )
 
-// sysctlConf is the file that "sysctl --system" reads after all others.
-const sysctlConf = "/etc/sysctl.conf"
-
 // sysctlFiles returns the files that set parameters of sunrpc again after modprobe has passed them. When the module is loaded, nfs-utils runs "sysctl
-// --pattern ^sunrpc --system", by a udev rule (60-nfs.rules) or a line of modprobe.d (50-nfs.conf, 2.6.2).
+// --pattern ^sunrpc --system", by a udev rule (60-nfs.rules) or a line of modprobe.d (50-nfs.conf, 2.6.2). At boot, the files apply to a module that
+// is loaded before them.
 func (s *Subject) sysctlFiles() ([]optionFile, error) {
-	if runs, err := s.runsSysctlAtLoad(); err != nil || !runs {
+	atLoad, err := s.runsSysctlAtLoad()
+	early, earlyErr := s.loadsEarly()
+	if err := errors.Join(err, earlyErr); err != nil || !atLoad && !early {
 		return nil, err
 	}
-	names, err := s.fs.DropIns(sysctlDirectories, ".conf")
+	names, err := sysctl.FilesAtBoot(s.fs)
 	if err != nil {
 		return nil, err
 	}
+	if atLoad && !slices.Contains(names, sysctl.SystemConf) {
+		names = append(names, sysctl.SystemConf)
+	}
 	var files []optionFile
-	for _, name := range append(names, sysctlConf) {
+	for _, name := range names {
 		data, err := s.fs.ReadIfThere(name)
 		if err != nil {
 			return nil, err
 		}
 		if options := sunrpcSysctls(string(data)); len(options) > 0 {
-			files = append(files, optionFile{name: name, options: options})
+			files = append(files, optionFile{name: name, options: options, afterLoad: true})
 		}
 	}
 	return files, nil
+}
+
+// loadsEarly reports whether the boot loads sunrpc before systemd-sysctl runs, which waits for systemd-modules-load: by a list of modules, the
+// kernel command line or a root file system on NFS, or because it is built in.
+func (s *Subject) loadsEarly() (bool, error) {
+	lists, err := s.fs.DropIns(loadDirectories, ".conf")
+	if err != nil {
+		return false, err
+	}
+	for _, name := range append(lists, loadLists...) {
+		data, err := s.fs.ReadIfThere(name)
+		if err != nil {
+			return false, err
+		}
+		for line := range strings.Lines(string(data)) {
+			// Debian's lists may contain parameters after the name.
+			if words := strings.Fields(line); len(words) > 0 && needsSunrpc[host.CanonicalName(words[0])] {
+				return true, nil
+			}
+		}
+	}
+	known, err := s.knownModules()
+	if err != nil || s.fs.IsImage() {
+		return false, err
+	}
+	line, err := s.fs.ReadFile(commandLine)
+	return known.builtIn["sunrpc"] || slices.ContainsFunc(host.ParseArguments(string(line)), loadsSunrpc), err
+}
+
+func loadsSunrpc(arg host.Argument) bool {
+	switch arg.Name {
+	case "modules_load", "modules-load", "rd.modules_load", "rd.modules-load", "rd.driver.pre":
+		return slices.ContainsFunc(strings.Split(arg.Value, ","), func(name string) bool { return needsSunrpc[host.CanonicalName(name)] })
+	case "nfsroot":
+		return true
+	case "root", "netroot", "boot":
+		return strings.HasPrefix(arg.Value, "nfs") || arg.Value == "/dev/nfs"
+	}
+	return false
 }
 
 // runsSysctlAtLoad reports whether the host sets sysctls when sunrpc is loaded.
@@ -74,7 +126,8 @@ func sunrpcSysctls(data string) map[string]string {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
 		name = strings.ReplaceAll(strings.TrimPrefix(strings.TrimSpace(name), "-"), "/", ".")
 		if param, of := strings.CutPrefix(name, "sunrpc."); ok && of {
-			options[parameter{"sunrpc", host.CanonicalName(param)}.String()] = strings.TrimSpace(value)
+			// The kernel reads the first field as a number, and ignores the rest.
+			options[parameter{"sunrpc", host.CanonicalName(param)}.String()] = strings.Join(strings.Fields(value)[:min(1, len(strings.Fields(value)))], "")
 		}
 	}
 	return options

@@ -90,6 +90,8 @@ func canonicalValue(value string) string {
 type optionFile struct {
 	name    string
 	options map[string]string
+	// afterLoad is true if the file's values are set after the module is loaded.
+	afterLoad bool
 }
 
 // optionFiles returns the parameters that modprobe passes to modules, in its order: the kernel uses the last one. The kernel command line

@@ -193,21 +193,24 @@ func (s *Subject) observeLive(o *host.Observation, p parameter) {
 
 // observeFile checks the value that modprobe will pass when it loads the module the next time. It sets a state only if that is not the desired value.
 func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFile, known modules) {
-	if known.builtIn[p.module] && !s.fs.IsImage() {
-		o.Message = fmt.Sprintf("module %s is built into the kernel: the agent sets it again after each boot", p.module)
-		return
-	}
-	isSaved, last, lastValue := false, "", ""
+	isSaved, last, lastValue := false, optionFile{}, ""
 	for _, file := range files {
 		value, ok := file.options[p.String()]
 		if !ok {
 			continue
 		}
-		last, lastValue = file.name, value
+		last, lastValue = file, value
 		isSaved = isSaved || file.name == OurFile.NameOn(s.fs) && sameValue(value, o.Desired)
+	}
+	if known.builtIn[p.module] && !s.fs.IsImage() && !(last.afterLoad && !sameValue(lastValue, o.Desired)) {
+		o.Message = fmt.Sprintf("module %s is built into the kernel: the agent sets it again after each boot", p.module)
+		return
 	}
 	unwritable := s.place.WriteProblem()
 	switch {
+	case last.afterLoad && !sameValue(lastValue, o.Desired) && isSaved:
+		o.State, o.Message = host.Shadowed, fmt.Sprintf("%s sets it to %q after the module is loaded: remove %s.%s from that file",
+			last.name, lastValue, p.module, p.name)
 	case !isSaved && unwritable != "":
 		s.evaluateUnsaved(o, p, unwritable)
 	case !isSaved && s.fileErr != nil:
@@ -215,7 +218,7 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 	case !isSaved:
 		o.State, o.Message = host.Drifted, "lost when the module is reloaded: not in "+DropIn
 	case !sameValue(lastValue, o.Desired):
-		o.State, o.Message = host.Shadowed, fmt.Sprintf("%s sets it to %q and is read after %s", last, lastValue, DropIn)
+		o.State, o.Message = host.Shadowed, fmt.Sprintf("%s sets it to %q and is read after %s", last.name, lastValue, DropIn)
 	case s.fs.IsImage():
 		o.State, o.Message = host.Pending, "in the image; takes effect when the image boots"
 	case !s.isLoaded(p.module):

@@ -31,9 +31,9 @@ func (s *Subject) TakeOverFiles() {
 const (
 	// doneMark starts the comment that lists completed actions. They are not repeated at boot.
 	doneMark = "# Done once, not at boot: "
-	// sysctlConf is read by procps ("sysctl --system") after all others. systemd-sysctl does not know it. If it is read at boot, a link in
+	// SystemConf is read by procps ("sysctl --system") after all others. systemd-sysctl does not know it. If it is read at boot, a link in
 	// /etc/sysctl.d leads to it: 99-sysctl.conf on most systems, and none on Debian 13.
-	sysctlConf = "/etc/sysctl.conf"
+	SystemConf = "/etc/sysctl.conf"
 )
 
 // systemdSysctl sets sysctls at boot if it is installed. Otherwise, procps does.
@@ -93,7 +93,9 @@ func (s *Subject) writeDropIn(c content) error {
 }
 
 type assignment struct {
-	file, value string
+	file  string
+	line  int
+	value string
 }
 
 // isLater reports whether a file is read after the drop-in. isForeign reports whether it is not the drop-in.
@@ -101,25 +103,50 @@ func (s *Subject) isLater(file string) bool { return path.Base(file) > path.Base
 
 func isForeign(file string) bool { return file != DropIn && file != FormerDropIn }
 
+// FilesAtBoot returns the files that set sysctls at boot, in the order of their reader.
+func FilesAtBoot(files host.FS) ([]string, error) {
+	names, err := files.DropIns(directories, ".conf")
+	if err == nil && !slices.ContainsFunc(systemdSysctl, files.Exists) {
+		names = append(names, SystemConf)
+	}
+	return names, err
+}
+
 // readAssignments returns, by dotted name, the last value in the picked files. It skips wildcards, which explicit names override.
 func (s *Subject) readAssignments(pick func(file string) bool) (map[string]assignment, error) {
-	files, err := s.fs.DropIns(directories, ".conf")
+	files, err := FilesAtBoot(s.fs)
 	if err != nil {
 		return nil, err
 	}
-	files = slices.DeleteFunc(files, func(file string) bool { return !pick(file) })
-	if !slices.ContainsFunc(systemdSysctl, s.fs.Exists) {
-		files = append(files, sysctlConf)
+	return s.readFiles(slices.DeleteFunc(files, func(file string) bool { return file != SystemConf && !pick(file) }), parseLine)
+}
+
+// readReapplied returns the values that tuned sets after the drop-in when it starts. Unlike systemd-sysctl, tuned prefers files of /run to
+// files of /etc, does not read files of /usr, reads SystemConf last, and ignores names with a dash.
+func (s *Subject) readReapplied() (map[string]assignment, error) {
+	files, err := s.fs.DropIns([]string{"/run/sysctl.d", "/etc/sysctl.d"}, ".conf")
+	if err != nil {
+		return nil, err
 	}
+	files = slices.DeleteFunc(files, func(file string) bool { return !s.isLater(file) })
+	return s.readFiles(append(files, SystemConf), func(line string) (name, value string, ok bool) {
+		name, value, ok = parseLine(line)
+		return name, value, ok && strings.HasPrefix(strings.TrimSpace(line), name)
+	})
+}
+
+func (s *Subject) readFiles(files []string, parse func(line string) (name, value string, ok bool)) (map[string]assignment, error) {
 	set := map[string]assignment{}
 	for _, file := range files {
 		data, err := s.fs.ReadIfThere(file)
 		if err != nil {
 			return nil, err
 		}
+		number := 0
 		for line := range strings.Lines(string(data)) {
-			if name, value, ok := parseLine(line); ok {
-				set[dottedName(name)] = assignment{file: file, value: normaliseValue(value)}
+			number++
+			if name, value, ok := parse(line); ok {
+				set[dottedName(name)] = assignment{file: file, line: number, value: normaliseValue(value)}
 			}
 		}
 	}
@@ -133,5 +160,6 @@ func parseLine(line string) (name, value string, ok bool) {
 		return "", "", false
 	}
 	name, value, ok = strings.Cut(line, "=")
-	return strings.TrimSpace(strings.TrimPrefix(name, "-")), strings.TrimSpace(value), ok
+	name = strings.TrimSpace(strings.TrimPrefix(name, "-"))
+	return name, strings.TrimSpace(value), ok && name != ""
 }

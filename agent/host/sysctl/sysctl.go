@@ -2,6 +2,7 @@
 package sysctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ type Subject struct {
 	desired  map[string]bool
 	// changedIn are the families in which Set has changed a value since the last Apply.
 	changedIn map[string]bool
+	// reapplies reports whether tuned sets a parameter of the host's files again when it starts. Nil without tuned.
+	reapplies func(ctx context.Context, name string) bool
 }
 
 var (
@@ -45,6 +48,11 @@ func New(files host.FS) *Subject {
 	return &Subject{
 		fs: files, kernel: files, failed: map[string]string{}, changedIn: map[string]bool{}, place: mounts.NewPlace(files, path.Dir(DropIn)),
 	}
+}
+
+// SetReapplier sets the function that reports whether tuned sets a parameter of the host's files again when it starts.
+func (s *Subject) SetReapplier(reapplies func(ctx context.Context, name string) bool) {
+	s.reapplies = reapplies
 }
 
 // Attend implements host.Attender.
@@ -220,12 +228,21 @@ func (s *Subject) runAction(setting host.Setting, before content, familyChanged 
 }
 
 // Observe implements host.Subject.
-func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
+func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Observation {
 	s.place.Refresh()
 	dropIn, err := s.readDropIn()
-	var later map[string]assignment
-	if err == nil {
-		later, err = s.readAssignments(s.isLater)
+	later, laterErr := s.readAssignments(s.isLater)
+	reapplied, reappliedErr := s.readReapplied()
+	err = cmp.Or(err, laterErr, reappliedErr)
+	findShadow := func(setting host.Setting) string {
+		if winner, ok := findOverride(later, setting); ok {
+			return fmt.Sprintf("%s sets it to %q and is read after %s", winner.file, winner.value, DropIn)
+		}
+		if winner, ok := findOverride(reapplied, setting); ok && s.reapplies != nil && s.reapplies(ctx, setting.Name) {
+			return fmt.Sprintf("line %d of %s sets it to %q, and tuned reads that file last at each start: "+
+				"remove the line, or set reapply_sysctl=0 in /etc/tuned/tuned-main.conf", winner.line, winner.file, winner.value)
+		}
+		return ""
 	}
 	names := namesOf(desired)
 	return host.ObserveEach(desired, host.Live, func(o *host.Observation, setting host.Setting) error {
@@ -238,11 +255,11 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 		if other := s.Counterpart(setting.Name); names[other] {
 			return errors.New(excludedNote(other))
 		}
-		return s.observeSetting(o, setting, dropIn, later)
+		return s.observeSetting(o, setting, dropIn, findShadow)
 	})
 }
 
-func (s *Subject) observeSetting(o *host.Observation, setting host.Setting, dropIn content, later map[string]assignment) error {
+func (s *Subject) observeSetting(o *host.Observation, setting host.Setting, dropIn content, findShadow func(host.Setting) string) error {
 	file, err := checkSetting(setting)
 	switch {
 	case err != nil:
@@ -250,13 +267,13 @@ func (s *Subject) observeSetting(o *host.Observation, setting host.Setting, drop
 	case s.fs.IsImage() && o.Effect == host.Action:
 		o.State, o.Message = host.Unsupported, "an action needs a running kernel; an image has none"
 	case s.fs.IsImage():
-		s.observeFile(o, setting, dropIn, later)
+		s.observeFile(o, setting, dropIn, findShadow)
 	case !s.fs.Exists(file):
 		o.State, o.Message = host.Unsupported, s.missingReason(o.Name)
 	case o.Effect == host.Action:
 		s.observeAction(o, dropIn)
 	default:
-		return s.observeValue(o, setting, file, dropIn, later)
+		return s.observeValue(o, setting, file, dropIn, findShadow)
 	}
 	return nil
 }
@@ -272,7 +289,7 @@ func (s *Subject) observeAction(o *host.Observation, dropIn content) {
 	}
 }
 
-func (s *Subject) observeValue(o *host.Observation, setting host.Setting, file string, dropIn content, later map[string]assignment) error {
+func (s *Subject) observeValue(o *host.Observation, setting host.Setting, file string, dropIn content, findShadow func(host.Setting) string) error {
 	value, err := s.kernel.ReadValue(file)
 	if err != nil {
 		return err
@@ -285,18 +302,18 @@ func (s *Subject) observeValue(o *host.Observation, setting host.Setting, file s
 	case !met:
 		o.State = host.Drifted
 	default:
-		s.observeFile(o, setting, dropIn, later)
+		s.observeFile(o, setting, dropIn, findShadow)
 	}
 	return nil
 }
 
-func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn content, later map[string]assignment) {
+func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn content, findShadow func(host.Setting) string) {
 	wanted := normaliseValue(o.Desired)
-	winner, shadowed := later[dottedName(o.Name)]
 	isSaved := normaliseValue(dropIn.settings[o.Name]) == wanted
 	unwritable := s.place.WriteProblem()
-	if cleared, ok := later[s.Counterpart(o.Name)]; ok && kernelValue(s.Counterpart(o.Name), cleared.value, "1") != "0" {
-		winner, shadowed = assignment{file: cleared.file, value: "0"}, true
+	shadow := ""
+	if isSaved {
+		shadow = findShadow(setting)
 	}
 	switch {
 	case !isSaved && unwritable != "":
@@ -305,9 +322,8 @@ func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn 
 		o.State, o.Message = host.Failed, s.missingNote()+s.fileErr.Error()
 	case !isSaved:
 		o.State, o.Message = host.Drifted, s.missingNote()+"not in "+DropIn
-	case shadowed && !isMet(setting, kernelValue(o.Name, winner.value, setting.Value)):
-		o.State = host.Shadowed
-		o.Message = fmt.Sprintf("%s sets it to %q and is read after %s", winner.file, winner.value, DropIn)
+	case shadow != "":
+		o.State, o.Message = host.Shadowed, shadow
 	case s.fs.IsImage():
 		o.State, o.Message = host.Pending, "in the image; takes effect when the image boots"
 	default:
@@ -316,6 +332,16 @@ func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn 
 			s.evaluateUnsaved(o, reason)
 		}
 	}
+}
+
+// findOverride returns the assignment that replaces a setting, or clears it through its counterpart.
+func findOverride(set map[string]assignment, setting host.Setting) (assignment, bool) {
+	winner, found := set[dottedName(setting.Name)]
+	other := counterparts[setting.Name]
+	if cleared, ok := set[other]; ok && kernelValue(other, cleared.value, "1") != "0" {
+		winner, found = assignment{file: cleared.file, line: cleared.line, value: "0"}, true
+	}
+	return winner, found && !isMet(setting, kernelValue(setting.Name, winner.value, setting.Value))
 }
 
 // evaluateUnsaved evaluates an effective value that no file keeps for the next boot.

@@ -1,6 +1,7 @@
 package tuned
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"path"
@@ -135,11 +136,9 @@ func (s *Subject) findConflicts(profile string) (conflicts, error) {
 	if err != nil {
 		return c, err
 	}
-	main, err := s.readAssignments(mainConf)
-	if err != nil {
+	if c.reapplied, _, err = s.readReapply(); err != nil {
 		return c, err
 	}
-	c.reapplied = !slices.Contains([]string{"0", "false", "no", "off"}, strings.ToLower(main["reapply_sysctl"]))
 	for _, name := range slices.Sorted(maps.Keys(declared)) {
 		for _, other := range []string{name, exclusive[name]} {
 			v, ok := set[other]
@@ -149,6 +148,33 @@ func (s *Subject) findConflicts(profile string) (conflicts, error) {
 		}
 	}
 	return c, nil
+}
+
+// readReapply returns the options reapply_sysctl and reapply_sysctl_exclude. The latter contains patterns of names.
+func (s *Subject) readReapply() (reapplies bool, excluded []string, err error) {
+	main, err := s.readAssignments(mainConf)
+	reapplies = !slices.Contains([]string{"0", "false", "no", "off"}, strings.ToLower(main["reapply_sysctl"]))
+	return reapplies, strings.FieldsFunc(main["reapply_sysctl_exclude"], func(r rune) bool { return strings.ContainsRune(",; \t", r) }), err
+}
+
+// ReappliesSysctl reports whether tuned sets a parameter of the host's files again when it starts. A profile without sysctls does not. If the
+// state of the daemon cannot be read, tuned is expected to start.
+func (s *Subject) ReappliesSysctl(ctx context.Context, name string) bool {
+	reapplies, excluded, err := s.readReapply()
+	isExcluded := slices.ContainsFunc(excluded, func(pattern string) bool {
+		matched, err := path.Match(pattern, name)
+		return err == nil && matched
+	})
+	active, activeErr := s.readText(profileFile)
+	hasSysctls := slices.ContainsFunc(strings.Fields(active.text), func(profile string) bool {
+		set, err := s.profileSysctls(profile)
+		return err == nil && slices.ContainsFunc(slices.Collect(maps.Values(set)), func(v value) bool { return !v.byVM })
+	})
+	if err != nil || activeErr != nil || !reapplies || isExcluded || !hasSysctls || !s.isInstalled() {
+		return false
+	}
+	st, err := s.readStatus(ctx)
+	return err != nil || st.isRunning() || st.load == "loaded" && st.enabledAtBoot()
 }
 
 func (s *Subject) readAssignments(name string) (map[string]string, error) {

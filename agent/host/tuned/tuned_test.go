@@ -78,6 +78,8 @@ func (m *machine) Run(_ context.Context, argv ...string) ([]byte, error) {
 	command := strings.Join(argv, " ")
 	yes := map[bool]string{true: "active", false: "inactive"}
 	switch {
+	case m.broken[argv[0]]:
+		return nil, fmt.Errorf("run %s: exit status 1", command)
 	case strings.HasPrefix(command, "systemctl show tuned.service"):
 		enabled := map[bool]string{true: "enabled", false: "disabled"}[m.enabled]
 		return fmt.Appendf(nil, "LoadState=%s\nActiveState=%s\nUnitFileState=%s\nActiveEnterTimestampMonotonic=%d\nConflicts=tlp.service shutdown.target\n",

@@ -37,7 +37,6 @@ var blsForm = form{
 // grubBLS is GRUB with boot loader entries, which grubby changes.
 type grubBLS struct {
 	*Subject
-	noTrial
 	found Detection
 }
 
@@ -47,8 +46,8 @@ func (b grubBLS) form() form           { return blsForm }
 func (b grubBLS) bootDir() string      { return entriesDir }
 func (b grubBLS) menuFile() string     { return entriesSource }
 
-func (b grubBLS) prepareChange(_ context.Context, _ facts, wanted, stale []host.Argument) change {
-	return change{desired: wanted, stale: stale}
+func (b grubBLS) prepareChange(ctx context.Context, f facts, wanted, stale []host.Argument) change {
+	return change{desired: wanted, stale: stale, trial: b.prepareTrial(ctx, f, wanted)}
 }
 
 func (b grubBLS) readMenu(ctx context.Context) (menu, error) {
@@ -86,21 +85,24 @@ func parseEntries(info string) menu {
 			entry.id = value
 		}
 	}
-	// grubby also lists entries that boot no Linux.
-	m.lines = slices.DeleteFunc(m.lines, func(line bootLine) bool { return line.kernel == "" })
+	// grubby also lists entries that boot no Linux, and the one that is booted once.
+	m.lines = slices.DeleteFunc(m.lines, func(line bootLine) bool { return line.kernel == "" || line.title == onceTitle })
 	return m
 }
 
 // readFacts reads the facts that the evaluation needs on a host with boot entries. A present value of a requested argument is foreign if the agent
 // did not set it and one condition holds: all entries pass the value, or it differs from the requested value.
-func (b grubBLS) readFacts(_ context.Context, f *facts, settings []host.Setting) error {
+func (b grubBLS) readFacts(ctx context.Context, f *facts, settings []host.Setting) error {
+	if err := b.gatherTrial(ctx, f); err != nil {
+		return err
+	}
 	if err := b.readRecords(f); err != nil {
 		return err
 	}
 	for _, setting := range settings {
-		for _, present := range f.menu.valuesOf(setting.Name) {
+		for _, present := range f.entries.valuesOf(setting.Name) {
 			same := present.Value == setting.Value
-			if !hasArgument(f.managedArguments(), present) && (!same || f.menu.holdsArgument(present)) {
+			if !hasArgument(f.managedArguments(), present) && (!same || f.entries.holdsArgument(present)) {
 				f.foreign = append(f.foreign, source{file: entriesSource, arg: present})
 			}
 		}
@@ -113,11 +115,35 @@ func (b grubBLS) readFacts(_ context.Context, f *facts, settings []host.Setting)
 	return err
 }
 
-// changeMenu makes every entry pass exactly the desired arguments of the agent. First, it journals the original files durably. If grubby fails, or
-// its result is not the desired one, changeMenu restores the files to their state before this change.
+// changeMenu makes every entry pass exactly the desired arguments of the agent. Untried arguments are only in the entry that is booted once. First,
+// it journals the original files durably.
 func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
+	proven := next
+	if next.trial.printed != "" {
+		proven.desired = argumentsWithout(next.desired, f.notBooted(next.desired))
+	}
+	if next.trial.printed == "" || f.dropIn.unfinished || f.entries.findProblem(proven.desired, next.stale) != "" {
+		// grubby would also change the entry that is booted once, and may take the arguments of later kernels from it.
+		if err := b.endTrial(f); err != nil {
+			return err
+		}
+		if err := b.changeEntries(ctx, f, proven); err != nil {
+			return err
+		}
+	} else if _, err := b.keepFiles(f, next); err != nil {
+		return err
+	}
+	if next.trial.printed == "" {
+		return nil
+	}
+	return b.beginTrial(f, nextTrial{b.onceText(next.desired), next.trial.state})
+}
+
+// changeEntries changes the entries with grubby. If grubby fails, or its result is not the desired one, it restores the files to their state before
+// this change.
+func (b grubBLS) changeEntries(ctx context.Context, f facts, next change) error {
 	before, err := b.keepFiles(f, next)
-	if err == nil && f.dropIn.unfinished {
+	if err == nil {
 		// The first read may have seen partial files, which are repaired now.
 		f.menu, err = b.readMenu(ctx)
 	}
@@ -189,7 +215,7 @@ func (b grubBLS) checkEntries(ctx context.Context, f facts, wanted, stale []host
 }
 
 func (f facts) lackedLater(arg host.Argument) string {
-	if !f.hasLater || hasArgument(f.later, arg) {
+	if !f.hasLater || hasArgument(f.later, arg) || f.trial.section != "" {
 		return ""
 	}
 	return "kernels installed later will not have it: " + kernelCmdline + " lacks it"

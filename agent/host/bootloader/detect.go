@@ -281,11 +281,12 @@ func detectBLS(fs host.FS) (Detection, bool) {
 	if fs.Exists("/etc/zipl.conf") || !readsEntries(fs) {
 		return Detection{}, false
 	}
-	return Detection{
-		Type: GrubBLS,
-		Message: "GRUB with boot loader entries: this project's tests do not cover reboots with it, so arguments are staged by " +
-			"grubby --update-kernel=ALL, and the node is not rebooted for them",
-	}, err == nil && len(entries) > 0 && fs.Exists("/usr/sbin/grubby")
+	found := Detection{Type: GrubBLS, Proven: true}
+	if menu, err := fs.ReadFile(grub2Cfg); err != nil || !strings.Contains(string(menu), "blscfg") {
+		found = Detection{Type: GrubBLS, Message: "GRUB with boot loader entries, but " + grub2Cfg + " does not show that it reads them: arguments are staged by " +
+			"grubby --update-kernel=ALL, and the node is not rebooted for them"}
+	}
+	return found, err == nil && len(entries) > 0 && fs.Exists("/usr/sbin/grubby")
 }
 
 // readsEntries reports whether GRUB's menu uses the boot loader entries. A menu that was made without them has its own lines "linux".

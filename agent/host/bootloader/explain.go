@@ -1,6 +1,7 @@
 package bootloader
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path"
@@ -15,6 +16,8 @@ import (
 type menuEntry struct {
 	id, title, section string
 	recovery           bool
+	// file and text are those of a boot loader entry. Empty for an entry of the menu itself.
+	file, text string
 	// lines are its lines "linux" if 10_linux printed it.
 	lines    []bootLine
 	children []*menuEntry
@@ -56,24 +59,8 @@ func (s *Subject) unexplained(names *grubNames) string {
 	if reason := menuOnEFI(s.fs); reason != "" {
 		return reason
 	}
-	data, err := s.readOnce(names.menu)
-	if err != nil {
-		// The reader of the menu reports the error, or waits until it is written.
-		return ""
-	}
-	custom, err := s.fs.ReadIfThere(path.Join(path.Dir(names.menu), "custom.cfg"))
-	if err != nil {
-		return err.Error()
-	}
-	text := string(data)
-	if strings.Contains(text, "/custom.cfg") && len(custom) > 0 {
-		text += "\n### BEGIN custom.cfg ###\n" + string(custom) + "\n### END custom.cfg ###\n"
-	}
-	b := bootedMenu{names: names, menu: parseMenu(text), variables: s.menuVariables(names, text)}
-	if b.menu.root.children == nil {
-		return ""
-	}
-	if reason := b.badDefault(parseTrial(text).defaults); reason != "" || s.fs.IsImage() {
+	b, reason := s.bootedMenu(names)
+	if reason != "" || b.entry == nil || s.fs.IsImage() {
 		return reason
 	}
 	cmdline, err := s.readCommandLine()
@@ -83,14 +70,46 @@ func (s *Subject) unexplained(names *grubNames) string {
 	if reason := b.badImage(cmdline, s.fs); reason != "" {
 		return reason
 	}
-	return b.badArgument(slices.DeleteFunc(argumentsWithout(cmdline, s.managedSinceBoot()), func(arg host.Argument) bool {
+	return b.badArgument(slices.DeleteFunc(argumentsWithout(cmdline, s.managedSinceBoot(names.form)), func(arg host.Argument) bool {
 		return arg.Is("BOOT_IMAGE") || slices.ContainsFunc(s.named, arg.Is)
 	}), s.sameDevice)
 }
 
+// bootedMenu returns the menu with the entry that it boots by default, or the reason why arguments do not reach that entry. The entry is nil if there
+// is no menu: its reader reports the error, or waits until it is written.
+func (s *Subject) bootedMenu(names *grubNames) (b bootedMenu, reason string) {
+	data, err := s.readOnce(names.menu)
+	if err != nil {
+		return b, ""
+	}
+	custom, err := s.fs.ReadIfThere(path.Join(path.Dir(names.menu), "custom.cfg"))
+	if err != nil {
+		return b, err.Error()
+	}
+	text := string(data)
+	if strings.Contains(text, "/custom.cfg") && len(custom) > 0 {
+		text += "\n### BEGIN custom.cfg ###\n" + string(custom) + "\n### END custom.cfg ###\n"
+	}
+	b = bootedMenu{names: names, menu: parseMenu(text), variables: s.menuVariables(names, text)}
+	if names.once != "" {
+		entries, err := s.readEntries()
+		if err != nil {
+			return b, err.Error()
+		}
+		b.menu.root.children = append(entries, b.menu.root.children...)
+		for _, entry := range entries {
+			b.menu.lines = append(b.menu.lines, entry.lines...)
+		}
+	}
+	if b.menu.root.children == nil {
+		return b, ""
+	}
+	return b, b.badDefault(parseTrial(text).defaults)
+}
+
 // managedSinceBoot returns the agent's arguments that the running kernel or the menu may have.
-func (s *Subject) managedSinceBoot() []host.Argument {
-	drop, _ := s.readDropIn(grubForm)
+func (s *Subject) managedSinceBoot(format form) []host.Argument {
+	drop, _ := s.readDropIn(format)
 	managed := drop.managedArguments()
 	if bootID, err := s.fs.ReadValue(bootIDFile); err == nil {
 		for _, name := range []string{factAtBoot, factStagedSince} {
@@ -171,6 +190,9 @@ const otherMenu = "the machine may boot another menu: set the argument in the bo
 func (b *bootedMenu) badImage(cmdline []host.Argument, fs host.FS) string {
 	arg, _ := lastNamed(cmdline, "BOOT_IMAGE")
 	image := imagePath(arg.Value)
+	if image == "" {
+		return "GRUB is installed, but did not load the running kernel (no BOOT_IMAGE in " + commandLine + "): " + otherMenu
+	}
 	removed := !fs.Exists(path.Join("/boot", path.Base(image)))
 	if slices.ContainsFunc(b.menu.lines, func(line bootLine) bool {
 		kernel := imagePath(b.expand(line.kernel))
@@ -195,8 +217,8 @@ func (b *bootedMenu) badArgument(args []host.Argument, sameDevice func(a, b stri
 		if arg.Is("root") && sameDevice(arg.Value, root.Value) {
 			continue
 		}
-		return fmt.Sprintf("%s has %s, which the default entry of %s (line %d) does not pass: %s", commandLine, arg, b.names.menu, b.entry.lines[0].number,
-			otherMenu)
+		return fmt.Sprintf("%s has %s, which the default entry of %s (line %d) does not pass: %s", commandLine, arg, cmp.Or(b.entry.file, b.names.menu),
+			b.entry.lines[0].number, otherMenu)
 	}
 	return ""
 }

@@ -17,17 +17,25 @@ type grubDebian struct {
 	at    *grubNames
 }
 
-// grubNames are a distribution's names for the menu and for the program that makes it. remake is the command for users.
+// grubNames are a distribution's names for the menu and for the programs that make it and probe its disk. remake is the command for users. once is
+// the ID of the entry that is booted once. Empty if a trial has no such entry.
 type grubNames struct {
-	menu     string
-	mkconfig []string
-	remake   string
+	menu, probe  string
+	mkconfig     []string
+	remake, once string
+	form         form
 }
 
 var (
-	debianNames = &grubNames{menu: grubCfg, mkconfig: []string{"grub-mkconfig", "-o"}, remake: "update-grub"}
-	grub2Names  = &grubNames{menu: grub2Cfg, mkconfig: []string{"grub2-mkconfig", "-o"}, remake: "grub2-mkconfig -o " + grub2Cfg}
+	debianNames = &grubNames{menu: grubCfg, probe: "grub-probe", mkconfig: []string{"grub-mkconfig", "-o"}, remake: "update-grub", form: grubForm}
+	grub2Names  = &grubNames{menu: grub2Cfg, probe: "grub2-probe", mkconfig: []string{"grub2-mkconfig", "-o"}, remake: remakeGrub2, form: grubForm}
+	blsNames    = &grubNames{menu: grub2Cfg, probe: "grub2-probe", remake: remakeGrub2, once: onceID, form: blsForm}
 )
+
+const remakeGrub2 = "grub2-mkconfig -o " + grub2Cfg
+
+// env returns the path of GRUB's environment block. GRUB itself can write to it, in place.
+func (n *grubNames) env() string { return path.Join(path.Dir(n.menu), "grubenv") }
 
 // scratch returns the path at which a new menu is made and verified before it replaces the present one.
 func (n *grubNames) scratch() string { return n.menu + ".storage-client" }
@@ -91,7 +99,7 @@ func (g grubDebian) completeChange(next change) error {
 	if next.trial.printed != "" {
 		return nil
 	}
-	return g.setTrial("")
+	return g.setTrial(g.at, "")
 }
 
 // makeMenu makes a menu next to the present one, verifies it, and then replaces the present one. On error, the present menu is unchanged.

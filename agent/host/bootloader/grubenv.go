@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// grubEnv is GRUB's environment block. GRUB itself can write to it, in place.
-	grubEnv = "/boot/grub/grubenv"
-	// envSize and envHead define its format (info grub, "The GRUB environment block"): one "name=value" per line, then "#" up to the end.
+	// envSize and envHead define the format of GRUB's environment block (info grub, "The GRUB environment block"): one "name=value" per line, then "#" up to the end.
 	envSize = 1024
 	envHead = "# GRUB Environment Block\n"
+	// nextEntry is the variable that selects the entry of the next boot. The menu clears it before that boot.
+	nextEntry = "next_entry"
 )
 
 // errNoBlock reports that GRUB could not write to a file.
@@ -20,18 +20,18 @@ var errNoBlock = errors.New("not an environment block")
 
 type environment string
 
-// readEnvironment returns the block and its permissions. It returns an error if GRUB could not write to the file.
-func (s *Subject) readEnvironment() (environment, fs.FileMode, error) {
-	info, err := s.fs.Lstat(grubEnv)
+// readEnvironment returns a block and its permissions. It returns an error if GRUB could not write to the file.
+func (s *Subject) readEnvironment(file string) (environment, fs.FileMode, error) {
+	info, err := s.fs.Lstat(file)
 	if err != nil {
 		return "", 0, err
 	}
 	if !info.Mode().IsRegular() || info.Size() != envSize {
-		return "", 0, fmt.Errorf("%s is %w: not a regular file of %d bytes", grubEnv, errNoBlock, envSize)
+		return "", 0, fmt.Errorf("%s is %w: not a regular file of %d bytes", file, errNoBlock, envSize)
 	}
-	data, err := s.fs.ReadFile(grubEnv)
+	data, err := s.fs.ReadFile(file)
 	if err == nil && !strings.HasPrefix(string(data), envHead) {
-		err = fmt.Errorf("%s is %w: unexpected first line", grubEnv, errNoBlock)
+		err = fmt.Errorf("%s is %w: unexpected first line", file, errNoBlock)
 	}
 	return environment(data), info.Mode().Perm(), err
 }
@@ -40,49 +40,60 @@ func (e environment) contentLines() []string {
 	return strings.SplitAfter(strings.TrimRight(string(e), "#"), "\n")
 }
 
-func (e environment) trialState() string {
+func (e environment) value(name string) string {
 	for _, line := range e.contentLines() {
-		if value, ok := strings.CutPrefix(line, trialVariable+"="); ok {
+		if value, ok := strings.CutPrefix(line, name+"="); ok {
 			return strings.TrimSuffix(value, "\n")
 		}
 	}
 	return ""
 }
 
-// withTrial returns the block with the trial variable set, or without it if the value is empty. All other lines keep every byte.
-func (e environment) withTrial(value string) (environment, error) {
+// with returns the block with a variable set, or without it if the value is empty. All other lines keep every byte.
+func (e environment) with(name, value string) environment {
 	var b strings.Builder
 	for _, line := range e.contentLines() {
-		if !strings.HasPrefix(line, trialVariable+"=") {
+		if !strings.HasPrefix(line, name+"=") {
 			b.WriteString(line)
 		}
 	}
 	if value != "" {
-		b.WriteString(trialVariable + "=" + value + "\n")
+		b.WriteString(name + "=" + value + "\n")
 	}
-	if b.Len() > envSize {
-		return "", fmt.Errorf("%s has no space for %s", grubEnv, trialVariable)
-	}
-	b.WriteString(strings.Repeat("#", envSize-b.Len()))
-	return environment(b.String()), nil
+	b.WriteString(strings.Repeat("#", max(0, envSize-b.Len())))
+	return environment(b.String())
 }
 
-// setTrial sets the trial variable for GRUB's next start, or removes it if the value is empty. It replaces the file as a whole: grub-editenv would
-// empty it first, and a crash would lose the variables of other programs.
-func (s *Subject) setTrial(value string) error {
-	if err := s.fs.RemoveTemp(grubEnv); err != nil {
+// setTrial sets the trial variable for GRUB's next start, or removes it if the value is empty. If the loader has an entry that is booted once, it also
+// selects that entry, but never instead of another one that a user has selected. It replaces the file as a whole: grub-editenv would empty it first,
+// and a crash would lose the variables of other programs.
+func (s *Subject) setTrial(names *grubNames, value string) error {
+	file := names.env()
+	if err := s.fs.RemoveTemp(file); err != nil {
 		return err
 	}
-	env, perm, err := s.readEnvironment()
+	env, perm, err := s.readEnvironment(file)
 	if value == "" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoBlock)) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	next, err := env.withTrial(value)
-	if err != nil || next == env {
-		return err
+	next := env
+	if selected := env.value(nextEntry); names.once != "" && (selected == "" || selected == names.once) {
+		selected = ""
+		if value == trialArmed || value == trialPermitted {
+			selected = names.once
+		}
+		next = next.with(nextEntry, selected)
+	} else if names.once != "" && value == trialPermitted {
+		value = trialArmed
 	}
-	return s.fs.WriteFileAtomic(grubEnv, []byte(next), perm)
+	if next = next.with(trialVariable, value); len(next) > envSize {
+		return fmt.Errorf("%s has no space for %s", file, trialVariable)
+	}
+	if next == env {
+		return nil
+	}
+	return s.fs.WriteFileAtomic(file, []byte(next), perm)
 }

@@ -30,7 +30,9 @@ type facts struct {
 	cmdline  []host.Argument
 	dropIn   dropIn
 	menu     menu
-	foreign  []source
+	// entries are the boot entries without the one that is booted once. They differ from menu while its arguments are untried.
+	entries menu
+	foreign []source
 	// atBoot are the agent's arguments in the menu when this boot started.
 	atBoot []host.Argument
 	// stagedSince are the arguments that the agent has staged in this boot, even if they were removed later.

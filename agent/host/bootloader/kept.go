@@ -41,6 +41,7 @@ func (b grubBLS) saveFiles(records map[string]host.FileRecord) (map[string]host.
 	if err != nil {
 		return nil, err
 	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == onceEntry })
 	for name := range records {
 		// This is the target of a link that grubby has replaced with a file.
 		if !isEntry(name) && !slices.Contains(grubbyFiles, name) {
@@ -301,10 +302,14 @@ func isReplacedLink(name string, records map[string]host.FileRecord, now host.Sa
 	return ok && slices.EqualFunc(linesOf(record.Original, managed), linesOf(now, managed), slices.Equal)
 }
 
-// linesOf returns the words of each line without the agent's arguments. It ignores the padding of an environment block.
+// linesOf returns the words of each line without the agent's arguments. It ignores the padding of an environment block, and the variables of a trial,
+// one of which GRUB leaves empty.
 func linesOf(file host.SavedFile, managed []host.Argument) [][]string {
 	var lines [][]string
 	for line := range strings.Lines(strings.TrimRight(string(file.Data), "#")) {
+		if strings.HasPrefix(line, trialVariable+"=") || line == nextEntry+"=\n" || line == nextEntry+"="+onceID+"\n" {
+			continue
+		}
 		words := strings.Fields(line)
 		lines = append(lines, slices.DeleteFunc(words, func(word string) bool { return hasArgument(managed, host.NewArgument(word)) }))
 	}

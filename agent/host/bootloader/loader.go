@@ -32,6 +32,8 @@ type loader interface {
 	completeChange(next change) error
 	// endTrial makes the menu's arguments the permanent default.
 	endTrial(f facts) error
+	// rearm prepares a pending trial for a permitted reboot.
+	rearm() error
 }
 
 type change struct {
@@ -47,7 +49,7 @@ func (s *Subject) loader() loader {
 	case Grub2Mkconfig:
 		return s.grubLoader(found, grub2Names)
 	case GrubBLS:
-		return grubBLS{Subject: s, found: found}
+		return s.grubLoader(found, blsNames)
 	}
 	return unsupportedLoader{Subject: s, found: found}
 }
@@ -58,7 +60,7 @@ const kexecLoaded = "/sys/kernel/kexec_loaded"
 // grubLoader returns the loader of a GRUB, or an unsupported loader if a new menu would lose a line, or if the machine may boot another menu. After
 // staging, it always returns the loader of GRUB, so that the arguments can be removed again.
 func (s *Subject) grubLoader(found Detection, names *grubNames) loader {
-	staged, reason := s.fs.Exists(DropIn), s.unexplained(names)
+	staged, reason := s.fs.Exists(names.form.file), s.unexplained(names)
 	if lost := s.knownUnprinted(names); lost != "" && !staged {
 		reason = lost.Error()
 	}
@@ -73,6 +75,9 @@ func (s *Subject) grubLoader(found Detection, names *grubNames) loader {
 		found = Detection{Type: found.Type, Message: "a kernel is loaded for kexec (" + kexecLoaded + "), and a reboot may start it with its own arguments: " +
 			"arguments are staged, and the node is not rebooted for them until kexec --unload"}
 	}
+	if names == blsNames {
+		return grubBLS{s, found}
+	}
 	return grubDebian{s, found, names}
 }
 
@@ -85,6 +90,7 @@ type noTrial struct{}
 func (noTrial) undoChange(facts) error      { return nil }
 func (noTrial) completeChange(change) error { return nil }
 func (noTrial) endTrial(facts) error        { return nil }
+func (noTrial) rearm() error                { return nil }
 
 // unsupportedLoader is a boot loader whose command line the agent does not change.
 type unsupportedLoader struct {

@@ -191,7 +191,7 @@ func TestDetect(t *testing.T) {
 			"/sys/firmware/efi/fw_platform_size": "64\n", "/boot/efi/EFI/centos/grub.cfg": azureMenu}, want: GrubBLS, message: "grubby"},
 		"entries that the menu does not read": {fixture: "rocky-9", files: map[string]string{"/boot/grub2/grub.cfg": azureMenu}, want: Unsupported, message: "does not read"},
 		"entries, and a file on the EFI partition that only loads the menu": {fixture: "rocky-9", files: map[string]string{"/boot/grub2/grub.cfg": "insmod blscfg\nblscfg\n",
-			"/boot/efi/EFI/rocky/grub.cfg": "search --no-floppy --set=dev\nconfigfile $prefix/grub.cfg\n"}, want: GrubBLS, message: "grubby"},
+			"/boot/efi/EFI/rocky/grub.cfg": "search --no-floppy --set=dev\nconfigfile $prefix/grub.cfg\n"}, want: GrubBLS, proven: true},
 		"a Raspberry Pi":          {fixture: debian, remove: "/boot/grub", files: map[string]string{"/boot/firmware/cmdline.txt": "ro\n"}, want: Unsupported, message: "/boot/firmware/cmdline.txt"},
 		"a Raspberry Pi, earlier": {fixture: debian, remove: "/boot/grub", files: map[string]string{"/boot/cmdline.txt": "ro\n"}, want: Unsupported, message: "/boot/cmdline.txt"},
 		"Armbian":                 {fixture: debian, remove: "/boot/grub", files: map[string]string{"/boot/armbianEnv.txt": "\n"}, want: Unsupported, message: "extraargs"},
@@ -221,7 +221,7 @@ func TestDetect(t *testing.T) {
 			if got.Type != test.want || got.Proven != test.proven || !strings.Contains(got.Message, test.message) {
 				t.Errorf("got %+v, want %s, proven %v, %q", got, test.want, test.proven, test.message)
 			}
-			if (got.Message == "") != (got.Type == GrubDebian) {
+			if (got.Message == "") != got.Proven {
 				t.Errorf("message: got %q", got.Message)
 			}
 		})

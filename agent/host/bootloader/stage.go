@@ -19,6 +19,10 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 	if !f.dropIn.present && len(wanted) == 0 && len(stale) == 0 {
 		return s.finishStaging(f.loader.endTrial(f), s.removeTemp(format), wanted)
 	}
+	if !s.attended && f.entries.lines != nil {
+		// Without an agent after the boot, there is no trial.
+		f.menu = f.entries
+	}
 	if f.dropIn.holdsExactly(wanted) && f.menu.findProblem(wanted, stale) == "" && !s.isCutShort(f) {
 		if s.attended && len(f.notBooted(wanted)) > 0 {
 			return s.completeDropIn(format, wanted)
@@ -103,7 +107,7 @@ func (s *Subject) removeTemp(format form) error {
 			}
 		}
 	}
-	return errors.Join(s.fs.RemoveTemp(format.file), s.fs.RemoveTemp(grubCfg), s.fs.RemoveTemp(grub2Cfg))
+	return errors.Join(s.fs.RemoveTemp(format.file), s.fs.RemoveTemp(grubCfg), s.fs.RemoveTemp(grub2Cfg), s.fs.RemoveTemp(onceEntry))
 }
 
 // missingArguments returns the arguments that are passed less often than before. Another name for the same root device is not missing.

@@ -1,6 +1,7 @@
 package bootloader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,10 +72,10 @@ type trial struct {
 	armedNow         bool
 	// first is the text of the menu's first entry. Empty if 10_linux did not make it.
 	first string
-	// defaults are the values that the menu sets as the default entry. loads reports whether the menu reads the environment block. ids reports
-	// whether it identifies entries by ID.
-	defaults   []string
-	loads, ids bool
+	// defaults are the values that the menu sets as the default entry. loads reports whether the menu reads the environment block, and clears whether
+	// it clears the entry of the next boot there. ids reports whether it identifies entries by ID.
+	defaults           []string
+	loads, clears, ids bool
 	// envErr is the reason why GRUB could not write to the environment block, if the file itself shows one.
 	envErr error
 	// reason is the reason why the staged arguments have no trial. Empty if they have one, or do not need one.
@@ -97,14 +98,21 @@ func (t trial) isOver() bool {
 func (s *Subject) Attend(attended bool) { s.attended = attended }
 
 // Rearm implements host.BootTrier.
-func (s *Subject) Rearm() error {
-	data, err := s.readSettled(grubCfg)
+func (s *Subject) Rearm() error { return s.loader().rearm() }
+
+func (g grubDebian) rearm() error {
+	data, err := g.readSettled(grubCfg)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && parseTrial(string(data)).section == "" {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	return g.permitTrial(g.at)
+}
+
+// permitTrial prepares the trial for a permitted reboot.
+func (s *Subject) permitTrial(names *grubNames) error {
 	bootID, err := s.fs.ReadValue(bootIDFile)
 	if err != nil {
 		return err
@@ -112,7 +120,7 @@ func (s *Subject) Rearm() error {
 	if err := s.facts.SetBootFact(bootID, factArmed, "true"); err != nil {
 		return err
 	}
-	return s.setTrial(trialPermitted)
+	return s.setTrial(names, trialPermitted)
 }
 
 func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
@@ -121,21 +129,24 @@ func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
 		return err
 	}
 	f.trial = parseTrial(string(data))
-	env, _, err := g.readEnvironment()
-	f.trial.state, f.trial.envErr = env.trialState(), err
+	env, _, err := g.readEnvironment(g.at.env())
+	f.trial.state, f.trial.envErr = env.value(trialVariable), err
 	script, err := g.fs.ReadIfThere(Generator)
 	if err != nil {
 		return err
 	}
 	f.trial.printed = strings.TrimPrefix(string(script), generatorHead)
 	_, f.trial.armedNow = g.facts.BootFact(f.bootID, factArmed)
-	if f.notBooted(f.dropIn.args) != nil && f.trial.section == "" && g.attended {
-		f.trial.reason = g.findTrialObstacle(ctx, *f)
-		if f.trial.reason == "" {
-			f.trial.reason = "the argument was staged without one"
-		}
-	}
+	f.trial.reason = g.untriedReason(*f, func() string { return g.findTrialObstacle(ctx, *f) })
 	return nil
+}
+
+// untriedReason returns the reason why the staged arguments have no trial. Empty if they have one, or do not need one.
+func (s *Subject) untriedReason(f facts, findObstacle func() string) string {
+	if f.notBooted(f.dropIn.args) == nil || f.trial.section != "" || !s.attended {
+		return ""
+	}
+	return cmp.Or(findObstacle(), "the argument was staged without one")
 }
 
 // parseTrial returns the parts of a menu on which a trial depends.
@@ -175,6 +186,7 @@ func (t *trial) readCommand(text string) {
 		t.defaults = append(t.defaults, strings.Trim(value, `"`))
 	}
 	t.loads = t.loads || text == "load_env"
+	t.clears = t.clears || text == "save_env "+nextEntry
 	t.ids = t.ids || text == `menuentry_id_option="--id"`
 }
 
@@ -191,7 +203,10 @@ func (g grubDebian) findTrialObstacle(ctx context.Context, f facts) string {
 	if reason := g.findMenuObstacle(f); reason != "" {
 		return reason
 	}
-	return g.findWriteObstacle(ctx)
+	if !g.fs.Exists(generatorDir) {
+		return generatorDir + " is missing"
+	}
+	return g.findWriteObstacle(ctx, g.at)
 }
 
 func (g grubDebian) findMenuObstacle(f facts) string {
@@ -207,7 +222,7 @@ func (g grubDebian) findMenuObstacle(f facts) string {
 	case t.envErr != nil:
 		return t.envErr.Error()
 	case !t.loads || len(t.defaults) == 0:
-		return "the boot menu does not read " + grubEnv
+		return "the boot menu does not read " + g.at.env()
 	case !t.ids:
 		return "the boot menu has no entry ids"
 	case len(otherDefaults) > 0:
@@ -222,29 +237,26 @@ func (g grubDebian) findMenuObstacle(f facts) string {
 }
 
 // findWriteObstacle runs the checks of Debian's 00_header, and only once: a disk does not change its format while it is mounted.
-func (g grubDebian) findWriteObstacle(ctx context.Context) string {
-	if g.writable != nil {
-		return *g.writable
+func (s *Subject) findWriteObstacle(ctx context.Context, names *grubNames) string {
+	if s.writable != nil {
+		return *s.writable
 	}
-	if !g.fs.Exists(generatorDir) {
-		return generatorDir + " is missing"
-	}
-	abstraction, err := g.runner.Run(ctx, "grub-probe", "--target=abstraction", path.Dir(grubEnv))
+	abstraction, err := s.runner.Run(ctx, names.probe, "--target=abstraction", path.Dir(names.menu))
 	var kind []byte
 	if err == nil {
-		kind, err = g.runner.Run(ctx, "grub-probe", "--target=fs", path.Dir(grubEnv))
+		kind, err = s.runner.Run(ctx, names.probe, "--target=fs", path.Dir(names.menu))
 	}
 	if err != nil {
-		return "cannot check whether GRUB can write to " + grubEnv + ": " + err.Error()
+		return "cannot check whether GRUB can write to " + names.env() + ": " + err.Error()
 	}
 	reason := ""
 	for _, name := range append(strings.Fields(string(abstraction)), strings.Fields(string(kind))...) {
 		if !slices.Contains(writableFS, name) {
-			reason = "GRUB cannot write to " + grubEnv + " on " + name
+			reason = "GRUB cannot write to " + names.env() + " on " + name
 			break
 		}
 	}
-	g.writable = &reason
+	s.writable = &reason
 	return reason
 }
 
@@ -277,6 +289,10 @@ func (g grubDebian) prepareTrial(ctx context.Context, f facts, wanted []host.Arg
 		// The present entry has not been booted either, and no other entry is known.
 		return nextTrial{}
 	}
+	return f.nextTrial(printed, untried)
+}
+
+func (f facts) nextTrial(printed string, untried []host.Argument) nextTrial {
 	if f.trial.isOver() && len(argumentsWithout(untried, f.managedArguments())) == 0 {
 		// Staging arguments again does not repeat a trial that they have failed.
 		return nextTrial{printed, f.trial.state}
@@ -294,7 +310,7 @@ func (g grubDebian) beginTrial(f facts, next nextTrial) error {
 			return err
 		}
 	}
-	if err := g.setTrial(next.state); err != nil {
+	if err := g.setTrial(g.at, next.state); err != nil {
 		return err
 	}
 	return g.writeGenerator(next.printed)
@@ -307,13 +323,13 @@ func (g grubDebian) checkTrial(section, printed string) error {
 	case printed:
 		return nil
 	case "":
-		return errors.Join(g.setTrial(""), g.writeGenerator(""))
+		return errors.Join(g.setTrial(g.at, ""), g.writeGenerator(""))
 	}
 	return fmt.Errorf("verify the new menu: it lacks the output of %s", Generator)
 }
 
 func (g grubDebian) resumeTrial(previous trial) error {
-	return errors.Join(g.setTrial(previous.state), g.writeGenerator(previous.printed))
+	return errors.Join(g.setTrial(g.at, previous.state), g.writeGenerator(previous.printed))
 }
 
 // endTrial makes the first entry the permanent default. It removes the variable first: without the variable, the rest has no effect.
@@ -321,7 +337,7 @@ func (g grubDebian) endTrial(f facts) error {
 	if !f.trial.isPresent() {
 		return nil
 	}
-	if err := g.setTrial(""); err != nil {
+	if err := g.setTrial(g.at, ""); err != nil {
 		return err
 	}
 	if err := g.writeGenerator(""); err != nil {

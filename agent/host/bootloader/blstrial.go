@@ -1,0 +1,171 @@
+package bootloader
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+const (
+	// onceID is the ID of the entry that is booted once. A tilde sorts before everything else, in GRUB's order as in grubby's, so this entry is always
+	// the last in the menu and never the default. "0" would not do: a machine ID may start with it.
+	onceID    = "~storage-client"
+	onceEntry = entriesDir + "/" + onceID + ".conf"
+	onceTitle = "Kernel arguments that storage-client-node-agent tries once"
+)
+
+// gatherTrial reads the entry that is booted once. While it waits for its boot or has failed, it is the menu that the staged arguments are in.
+func (b grubBLS) gatherTrial(ctx context.Context, f *facts) error {
+	text, err := b.fs.ReadIfThere(onceEntry)
+	if err != nil {
+		return err
+	}
+	f.trial.section, f.trial.printed = string(text), string(text)
+	env, _, err := b.readEnvironment(blsNames.env())
+	f.trial.envErr = err
+	if f.trial.state = env.value(trialVariable); f.trial.section != "" && env.value(nextEntry) != onceID {
+		// GRUB has cleared the selection: it has booted the entry.
+		used := map[string]string{trialArmed: trialUsed, trialPermitted: trialFailed}
+		f.trial.state = cmp.Or(used[f.trial.state], f.trial.state)
+	}
+	if !f.image {
+		_, f.trial.armedNow = b.facts.BootFact(f.bootID, factArmed)
+	}
+	f.entries = f.menu
+	if f.trial.section != "" && f.trial.state != "" && f.notBooted(f.dropIn.args) != nil && b.onceText(f.dropIn.args) == f.trial.section {
+		f.menu = menu{whole: true, lines: []bootLine{{
+			id: onceID, title: onceTitle, args: argumentsOf(splitWords(entryOptions(f.trial.section))),
+		}}}
+	}
+	f.trial.reason = b.untriedReason(*f, func() string { return b.findTrialObstacle(ctx) })
+	return nil
+}
+
+func entryOptions(entry string) string {
+	var options []string
+	for line := range strings.Lines(entry) {
+		if key, value, _ := strings.Cut(strings.TrimSpace(line), " "); key == "options" {
+			options = append(options, strings.TrimSpace(value))
+		}
+	}
+	return strings.Join(options, " ")
+}
+
+// onceText returns the entry that is booted once: the default entry with the desired arguments. Empty if there is no default entry, or its kernel is
+// missing.
+func (b grubBLS) onceText(wanted []host.Argument) string {
+	menu, reason := b.bootedMenu(blsNames)
+	if reason != "" || menu.entry == nil || menu.entry.text == "" {
+		return ""
+	}
+	text := "title " + onceTitle + "\nversion 0\n"
+	for line := range strings.Lines(menu.entry.text) {
+		switch key, value, _ := strings.Cut(strings.TrimSpace(line), " "); key {
+		case "title", "version", "id", "sort-key", "grub_hotkey", "options", "":
+		case "linux", "initrd":
+			if first, _, _ := strings.Cut(value, " "); !b.isBootFile(menu.expand(first)) {
+				return ""
+			}
+			fallthrough
+		default:
+			text += strings.TrimSpace(line) + "\n"
+		}
+	}
+	options := entryOptions(menu.entry.text)
+	if value := menu.variables["kernelopts"]; value != "" {
+		options = strings.NewReplacer("$kernelopts", value, "${kernelopts}", value).Replace(options)
+	}
+	return text + strings.TrimSpace("options "+cutWords(options, wanted)+" "+joinArguments(wanted)) + "\n"
+}
+
+// isBootFile reports whether a file exists by its path on the file system of /boot, which may be the root's.
+func (s *Subject) isBootFile(name string) bool {
+	return s.fs.Exists(name) || s.fs.Exists(path.Join("/boot", name))
+}
+
+// findTrialObstacle returns the reason why GRUB cannot boot another entry once and return to the default entry on its own. Empty if it can.
+func (b grubBLS) findTrialObstacle(ctx context.Context) string {
+	data, err := b.readOnce(blsNames.menu)
+	if err != nil {
+		return err.Error()
+	}
+	t, env := parseTrial(string(data)), blsNames.env()
+	_, _, envErr := b.readEnvironment(env)
+	switch {
+	case !b.found.Proven:
+		return b.found.Message
+	case envErr != nil:
+		return envErr.Error()
+	case !t.loads || !t.clears || !slices.Contains(t.defaults, "${"+nextEntry+"}"):
+		return fmt.Sprintf("the boot menu does not read %s from %s and clear it", nextEntry, env)
+	case b.onceText(nil) == "":
+		return "the kernel of the default entry is missing in /boot"
+	}
+	return b.findWriteObstacle(ctx, blsNames)
+}
+
+func (b grubBLS) prepareTrial(ctx context.Context, f facts, wanted []host.Argument) nextTrial {
+	untried := f.notBooted(wanted)
+	if !b.attended || len(untried) == 0 || b.findTrialObstacle(ctx) != "" {
+		return nextTrial{}
+	}
+	isInEntries := func(arg host.Argument) bool { return f.entries.holdsArgument(arg) }
+	if slices.ContainsFunc(f.notBooted(f.managedArguments()), isInEntries) {
+		// The default entry has not been booted either, and no other entry is known.
+		return nextTrial{}
+	}
+	return f.nextTrial(b.onceText(wanted), untried)
+}
+
+// beginTrial writes the entry that is booted once, and then selects it.
+func (b grubBLS) beginTrial(f facts, next nextTrial) error {
+	if next.state == trialArmed {
+		if err := b.facts.SetBootFact(f.bootID, factArmed, "true"); err != nil {
+			return err
+		}
+	}
+	return b.writeTrial(next.printed, next.state)
+}
+
+// writeTrial writes the entry and its state. The entry exists whenever it is selected, although GRUB would boot the default instead of a missing one.
+func (b grubBLS) writeTrial(text, state string) error {
+	if err := b.fs.RemoveTemp(onceEntry); err != nil {
+		return err
+	}
+	if text == "" {
+		if err := b.setTrial(blsNames, ""); err != nil {
+			return err
+		}
+		return b.fs.Remove(onceEntry)
+	}
+	if data, err := b.fs.ReadFile(onceEntry); err != nil || string(data) != text {
+		if err := b.fs.WriteFileAtomic(onceEntry, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return b.setTrial(blsNames, state)
+}
+
+func (b grubBLS) undoChange(f facts) error    { return b.writeTrial(f.trial.section, f.trial.state) }
+func (b grubBLS) completeChange(change) error { return nil }
+
+// endTrial removes an entry whose arguments are in all entries now.
+func (b grubBLS) endTrial(f facts) error {
+	if !f.trial.isPresent() {
+		return nil
+	}
+	return b.writeTrial("", "")
+}
+
+func (b grubBLS) rearm() error {
+	drop, err := b.readDropIn(blsForm)
+	if err != nil || !b.fs.Exists(onceEntry) || b.onceText(drop.args) == "" {
+		return err
+	}
+	return b.permitTrial(blsNames)
+}

@@ -1,0 +1,449 @@
+package bootloader
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest/grub"
+)
+
+const (
+	blsEnv  = "/boot/grub2/grubenv"
+	blsMenu = `set timeout=5
+load_env
+if [ "${next_entry}" ] ; then
+   set default="${next_entry}"
+   set next_entry=
+   save_env next_entry
+   set boot_once=true
+else
+   set default="${saved_entry}"
+fi
+insmod blscfg
+blscfg
+`
+	panicArgument = "rdinit"
+)
+
+// newTryingRocky is a host whose GRUB can write to its environment block. An agent runs after each boot.
+func newTryingRocky(t *testing.T) *machine {
+	t.Helper()
+	m := newRocky(t)
+	m.attended = true
+	m.commands.Output = map[string]string{
+		"grub2-probe --target=abstraction /boot/grub2": "\n", "grub2-probe --target=fs /boot/grub2": "xfs\n",
+	}
+	m.write(grub2Cfg, blsMenu)
+	m.write(blsEnv, grub.PadBlock(grub.EmptyBlock+"boot_success=1\nkernelopts=ro\n"))
+	for _, file := range []string{rockyEntry, rescueEntry} {
+		for line := range strings.Lines(m.read(file)) {
+			if name, ok := strings.CutPrefix(line, "linux "); ok {
+				m.write("/boot"+strings.TrimSpace(name), "kernel")
+			} else if name, ok := strings.CutPrefix(line, "initrd "); ok {
+				m.write("/boot"+strings.TrimSpace(name), "initrd")
+			}
+		}
+	}
+	m.restart()
+	return m
+}
+
+// powerEntry starts GRUB like blsMenu, and returns the entry that it boots: of the environment block, or else the highest name.
+func (m *machine) powerEntry() (name, options string) {
+	m.t.Helper()
+	env := environment(m.read(blsEnv))
+	files, err := m.fs.Glob(entriesDir, "*.conf")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	file := slices.Max(slices.DeleteFunc(slices.Clone(files), func(name string) bool { return name == onceEntry }))
+	for _, choice := range []string{env.value("saved_entry"), env.value(nextEntry)} {
+		if choice != "" && slices.Contains(files, path.Join(entriesDir, choice+".conf")) {
+			file = path.Join(entriesDir, choice+".conf")
+		}
+	}
+	if env.value(nextEntry) != "" {
+		// save_env keeps the line of an empty variable.
+		text := strings.Replace(string(env), nextEntry+"="+env.value(nextEntry)+"\n", nextEntry+"=\n", 1)
+		m.write(blsEnv, grub.PadBlock(strings.TrimRight(text, "#")))
+	}
+	return strings.TrimSuffix(path.Base(file), ".conf"), entryOptions(m.read(file))
+}
+
+// startEntry starts GRUB, the kernel and the agent, unless the arguments make the kernel panic. The machine then starts again.
+func (m *machine) startEntry() string {
+	m.t.Helper()
+	for range 3 {
+		name, options := m.powerEntry()
+		if strings.Contains(options, panicArgument) {
+			continue
+		}
+		inodes := 262144
+		if arg, ok := lastNamed(host.ParseArguments(options), ihash); ok {
+			_, err := fmt.Sscan(arg.Value, &inodes)
+			if err != nil {
+				m.t.Fatal(err)
+			}
+		}
+		m.bootWith("BOOT_IMAGE=(hd0,msdos1)/vmlinuz-5.14.0-427.13.1.el9_4.x86_64 "+options, inodes)
+		return name
+	}
+	m.t.Fatal("the machine does not start")
+	return ""
+}
+
+// expectInDefaults checks whether all permanent entries and the arguments of later kernels have an argument.
+func (m *machine) expectInDefaults(arg string, want bool) {
+	m.t.Helper()
+	files, err := m.fs.Glob(entriesDir, "*.conf")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, file := range append(files, kernelCmdline) {
+		if file != onceEntry && slices.Contains(strings.Fields(m.read(file)), arg) != want {
+			m.t.Errorf("%s has %s: %t", file, arg, !want)
+		}
+	}
+}
+
+func TestAnArgumentIsOnlyInTheEntryThatIsBootedOnceUntilItHasBooted(t *testing.T) {
+	m := newTryingRocky(t)
+	before := m.bootFiles()
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending, "trial boot")
+	m.expectInDefaults(ihashSeed, false)
+	if found := m.subject.Detect(); !found.MayReboot() {
+		t.Errorf("not rebooted: %s", found.Message)
+	}
+	once := m.read(onceEntry)
+	m.apply(settings(ihash, seed))
+	m.prepareReboot()
+	if name := m.startEntry(); name != onceID || m.read(onceEntry) != once {
+		t.Errorf("booted %s", name)
+	}
+	m.expectInDefaults(ihashSeed, false)
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.InSync)
+	m.expectInDefaults(ihashSeed, true)
+	if m.fs.Exists(onceEntry) {
+		t.Error("the entry that is booted once is left")
+	}
+	if name := m.startEntry(); name == onceID {
+		t.Errorf("booted %s again", name)
+	}
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.InSync)
+	m.apply(nil)
+	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+		t.Errorf("after restore (-before +after):\n%s", diff)
+	}
+	m.startEntry()
+	expect(t, m.restore(ihash, host.Original{}), host.InSync)
+}
+
+func TestAnArgumentThatPanicsReturnsToTheDefaultEntry(t *testing.T) {
+	for name, permitted := range map[string]bool{"with a permit it has failed": true, "without one it is tried once more": false} {
+		t.Run(name, func(t *testing.T) {
+			m := newTryingRocky(t)
+			before := m.bootFiles()
+			m.apply(settings(panicArgument, "/missing"))
+			if permitted {
+				m.prepareReboot()
+			}
+			if name := m.startEntry(); name == onceID {
+				t.Error("booted the entry again")
+			}
+			m.apply(settings(panicArgument, "/missing"))
+			if permitted {
+				expect(t, m.observe(panicArgument, "/missing"), host.Failed, "trial boot failed")
+			} else {
+				expect(t, m.observe(panicArgument, "/missing"), host.Pending, "only with a permit")
+				m.prepareReboot()
+				m.startEntry()
+				m.apply(settings(panicArgument, "/missing"))
+				expect(t, m.observe(panicArgument, "/missing"), host.Failed, "trial boot failed")
+			}
+			m.startEntry()
+			m.expectInDefaults(panicArgument+"=/missing", false)
+			m.apply(nil)
+			if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+				t.Errorf("after restore (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestKernelThatIsInstalledDuringATrial(t *testing.T) {
+	m := newTryingRocky(t)
+	before := m.bootFiles()
+	m.apply(settings(ihash, seed))
+	later := strings.ReplaceAll(rockyEntry, "427.13.1", "503.1.1")
+	text := strings.ReplaceAll(m.read(rockyEntry), "427.13.1", "503.1.1")
+	m.write(later, text)
+	for _, name := range []string{"/boot/vmlinuz-5.14.0-503.1.1.el9_4.x86_64", "/boot/initramfs-5.14.0-503.1.1.el9_4.x86_64.img"} {
+		m.write(name, "file")
+	}
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending, "trial boot")
+	if !strings.Contains(m.read(onceEntry), "503.1.1") {
+		t.Errorf("the trial is not that of the new default entry:\n%s", m.read(onceEntry))
+	}
+	m.prepareReboot()
+	m.startEntry()
+	m.apply(settings(ihash, seed))
+	m.expectInDefaults(ihashSeed, true)
+	m.apply(nil)
+	if m.read(later) != text {
+		t.Errorf("the entry of the new kernel is\n%s", m.read(later))
+	}
+	m.remove(later)
+	m.remove("/boot/vmlinuz-5.14.0-503.1.1.el9_4.x86_64")
+	m.remove("/boot/initramfs-5.14.0-503.1.1.el9_4.x86_64.img")
+	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+		t.Errorf("after restore (-before +after):\n%s", diff)
+	}
+}
+
+func TestKernelThatIsRemovedDuringATrialIsNotBooted(t *testing.T) {
+	m := newTryingRocky(t)
+	m.apply(settings(ihash, seed))
+	m.remove("/boot/vmlinuz-5.14.0-427.13.1.el9_4.x86_64")
+	m.write(blsEnv, string(environment(m.read(blsEnv)).with(nextEntry, "")))
+	m.prepareReboot()
+	if got := environment(m.read(blsEnv)).value(nextEntry); got != "" {
+		t.Errorf("the next entry is %s", got)
+	}
+}
+
+func TestValueThatChangesIsTriedOnItsOwn(t *testing.T) {
+	m := newTryingRocky(t)
+	m.apply(settings(ihash, "1048576", "audit", "0"))
+	m.startEntry()
+	m.apply(settings(ihash, "1048576", "audit", "0"))
+	m.apply(settings(ihash, seed, "audit", "0"))
+	expect(t, m.observe(ihash, seed), host.Pending, "trial boot")
+	expect(t, m.observe("audit", "0"), host.InSync)
+	m.expectInDefaults("audit=0", true)
+	m.expectInDefaults(ihash+"=1048576", false)
+	m.expectInDefaults(ihashSeed, false)
+	m.startEntry()
+	m.apply(settings(ihash, seed, "audit", "0"))
+	expect(t, m.observe(ihash, seed), host.InSync)
+	m.expectInDefaults(ihashSeed, true)
+}
+
+func TestEntrySelectedByAUserIsBootedBeforeTheTrial(t *testing.T) {
+	m := newTryingRocky(t)
+	rescue := strings.TrimSuffix(path.Base(rescueEntry), ".conf")
+	m.write(blsEnv, string(environment(m.read(blsEnv)).with(nextEntry, rescue)))
+	m.apply(settings(ihash, seed))
+	m.prepareReboot()
+	if name := m.startEntry(); name != rescue {
+		t.Errorf("booted %s", name)
+	}
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending, "only with a permit")
+	m.prepareReboot()
+	if name := m.startEntry(); name != onceID {
+		t.Errorf("booted %s", name)
+	}
+}
+
+func TestObstaclesToATrialOfABootEntry(t *testing.T) {
+	tests := map[string]struct {
+		prepare func(*machine)
+		message string
+	}{
+		"there is no environment block":     {func(m *machine) { m.remove(blsEnv) }, "no such file"},
+		"the menu reads no block":           {func(m *machine) { m.replace(grub2Cfg, "load_env", "true") }, "does not read next_entry"},
+		"the menu does not clear next":      {func(m *machine) { m.replace(grub2Cfg, "save_env", "true") }, "does not read next_entry"},
+		"the menu has another default":      {func(m *machine) { m.replace(grub2Cfg, `"${next_entry}"`+"\n", "0\n") }, "does not read next_entry"},
+		"the initrd of the default is gone": {func(m *machine) { m.remove("/boot/initramfs-5.14.0-427.13.1.el9_4.x86_64.img") }, "missing in /boot"},
+		"the block is on btrfs": {func(m *machine) {
+			m.commands.Output["grub2-probe --target=fs /boot/grub2"] = "btrfs\n"
+		}, "on btrfs"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newTryingRocky(t)
+			test.prepare(m)
+			m.apply(settings(ihash, seed))
+			expect(t, m.observe(ihash, seed), host.Pending, "has no fallback entry", test.message)
+			if m.fs.Exists(onceEntry) {
+				t.Error("a trial is pending")
+			}
+		})
+	}
+}
+
+func TestBootEntriesThatDoNotExplainTheRunningKernel(t *testing.T) {
+	later := strings.ReplaceAll(rockyEntry, "427.13.1", "503.1.1")
+	tests := map[string]struct {
+		prepare func(*machine)
+		message string
+	}{
+		"it has an argument that no entry has": {func(m *machine) { m.replace(commandLine, " ro ", " ro iommu=pt ") },
+			"/proc/cmdline has iommu=pt, which the default entry of " + rockyEntry + " (line 5) does not pass"},
+		"the newest kernel's entry has other arguments": {func(m *machine) {
+			m.write(later, strings.Replace(m.read(rockyEntry), " rd.lvm.lv=rl/root", "", 1))
+		}, "which the default entry of " + later},
+		"the newest kernel's entry is not the default": {func(m *machine) {
+			m.write(later, strings.Replace(m.read(rockyEntry), " rd.lvm.lv=rl/root", "", 1))
+			m.write(blsEnv, grub.PadBlock(grub.EmptyBlock+"saved_entry="+strings.TrimSuffix(path.Base(rockyEntry), ".conf")+"\n"))
+		}, ""},
+		"no entry loads its kernel": {func(m *machine) {
+			m.replace(commandLine, "/vmlinuz-", "/other/vmlinuz-")
+		}, "which no entry of " + grub2Cfg + " loads"},
+		"its arguments are in the environment block": {func(m *machine) {
+			m.replace(rockyEntry, "rd.lvm.lv=rl/root", "$kernelopts $tuned_params")
+			m.replace(commandLine, "\n", " isolcpus=1\n")
+			m.write(blsEnv, grub.PadBlock(grub.EmptyBlock+"kernelopts=rd.lvm.lv=rl/root\ntuned_params=isolcpus=1\n"))
+		}, ""},
+		"its arguments are not in the environment block": {func(m *machine) {
+			m.replace(rockyEntry, "rd.lvm.lv=rl/root", "$kernelopts")
+		}, "has rd.lvm.lv=rl/root, which"},
+		"another generator's entry is the default": {func(m *machine) {
+			m.replace(grub2Cfg, "\nblscfg\n", "\nblscfg\n### BEGIN /etc/grub.d/40_custom ###\nmenuentry 'Other' --id other {\n}\n### END /etc/grub.d/40_custom ###\n")
+			m.write(blsEnv, grub.PadBlock(grub.EmptyBlock+"saved_entry=other\n"))
+		}, `boots entry "Other" of 40_custom`},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newTryingRocky(t)
+			test.prepare(m)
+			found := m.subject.Detect()
+			if test.message == "" {
+				if !found.MayReboot() {
+					t.Errorf("not proven: %s", found.Message)
+				}
+				return
+			}
+			if found.Type != Unsupported || !strings.Contains(found.Message, test.message) {
+				t.Errorf("got %+v, want %q", found, test.message)
+			}
+			before := m.bootFiles()
+			m.apply(settings(ihash, seed))
+			expect(t, m.observe(ihash, seed), host.Unsupported, test.message)
+			if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+				t.Errorf("files (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The orders are those of rpm and of GRUB's module blscfg.
+func TestOrderOfBootEntries(t *testing.T) {
+	ascending := [][]string{
+		{"~storage-client", "0-rescue", "0abc-5.14.0-503.1.1.el9.x86_64"},
+		{"m-0-rescue", "m-5.14.0-70.el9.x86_64", "m-5.14.0-427.el9.x86_64", "m-6.1.0-1.el9.x86_64"},
+		{"m-5.14.0~rc1-1", "m-5.14.0-1", "m-5.14.0+debug-1", "m-5.14.0.1-1"},
+		{"m-5.a-1", "m-5.1-1", "m-5.01.1-1"},
+	}
+	for _, names := range ascending {
+		for i := range len(names) - 1 {
+			if compareEntries(names[i], names[i+1]) >= 0 || compareEntries(names[i+1], names[i]) <= 0 {
+				t.Errorf("%s is not before %s", names[i], names[i+1])
+			}
+		}
+	}
+	if compareEntries("m-5.014", "m-5.14") != 0 {
+		t.Error("leading zeros count")
+	}
+}
+
+// The agent may be killed between any two writes. The machine then boots with its previous arguments, or tries the new ones and returns. A repeated
+// run has the usual result.
+func TestATrialOfABootEntrySurvivesAKillAtEveryWrite(t *testing.T) {
+	staged := func(m *machine) { m.apply(settings(ihash, seed)) }
+	stories := map[string]struct {
+		prepare  func(*machine)
+		to, then []host.Setting
+	}{
+		"staging":                        {func(*machine) {}, settings(ihash, seed), settings(ihash, seed)},
+		"staging, given up":              {func(*machine) {}, settings(ihash, seed), nil},
+		"another value":                  {func(m *machine) { m.apply(settings(ihash, "1048576")) }, settings(ihash, seed), settings(ihash, seed)},
+		"withdrawn before the trial":     {staged, nil, nil},
+		"withdrawn after a failed trial": {func(m *machine) { staged(m); m.prepareReboot(); m.powerEntry(); m.startEntry() }, nil, nil},
+		"promotion":                      {func(m *machine) { staged(m); m.startEntry() }, settings(ihash, seed), settings(ihash, seed)},
+		"promotion, given up":            {func(m *machine) { staged(m); m.startEntry() }, settings(ihash, seed), nil},
+		"another value after promotion": {func(m *machine) {
+			m.apply(settings(ihash, "1048576"))
+			m.startEntry()
+			m.apply(settings(ihash, "1048576"))
+		}, settings(ihash, seed), settings(ihash, seed)},
+		"one more":                {func(m *machine) { m.apply(settings("audit", "0")); m.startEntry(); m.apply(settings("audit", "0")) }, settings("audit", "0", ihash, seed), settings("audit", "0", ihash, seed)},
+		"one of two is removed":   {func(m *machine) { m.apply(settings("audit", "0", ihash, seed)) }, settings("audit", "0"), settings("audit", "0")},
+		"removed after promotion": {func(m *machine) { staged(m); m.startEntry(); staged(m) }, nil, nil},
+	}
+	kills := 0
+	for name, story := range stories {
+		t.Run(name, func(t *testing.T) {
+			clean := newTryingRocky(t)
+			original := clean.bootFiles()
+			story.prepare(clean)
+			clean.apply(story.to)
+			clean.apply(story.then)
+			want := clean.bootFiles()
+			for n := 1; ; n++ {
+				m := newTryingRocky(t)
+				story.prepare(m)
+				s, c := m.crashing(n)
+				_ = s.Apply(t.Context(), story.to)
+				m.expectEntryBootable(n)
+				m.restart()
+				m.apply(story.then)
+				if diff := cmp.Diff(want, m.bootFiles()); diff != "" {
+					t.Fatalf("after the repeat of write %d (-want +got):\n%s", n, diff)
+				}
+				m.apply(nil)
+				if diff := cmp.Diff(original, m.bootFiles()); diff != "" {
+					t.Fatalf("after restore, write %d (-want +got):\n%s", n, diff)
+				}
+				if c.count < n {
+					return
+				}
+				kills++
+			}
+		})
+	}
+	if kills < 200 {
+		t.Errorf("got only %d kills, want 200", kills)
+	}
+}
+
+// expectEntryBootable checks the state after a kill: within two starts, GRUB boots with the arguments of the running kernel or fewer.
+func (m *machine) expectEntryBootable(n int) {
+	m.t.Helper()
+	block := m.read(blsEnv)
+	running := host.ParseArguments(m.read(commandLine))
+	for range 2 {
+		_, options := m.powerEntry()
+		if options != "" && len(argumentsWithout(host.ParseArguments(options), running)) == 0 {
+			m.write(blsEnv, block)
+			return
+		}
+	}
+	m.t.Errorf("after a kill at write %d: GRUB never boots the running arguments", n)
+}
+
+func TestFailedPromotionIsReportedAndRepeated(t *testing.T) {
+	m := newTryingRocky(t)
+	m.apply(settings(ihash, seed))
+	m.startEntry()
+	m.subject.runner = failingUpdate{m.commands}
+	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
+		t.Error("Apply: got no error")
+	}
+	expect(t, m.observe(ihash, seed), host.Failed, "exit status 1")
+	m.expectInDefaults(ihashSeed, false)
+	m.restart()
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.InSync)
+	m.expectInDefaults(ihashSeed, true)
+}

@@ -209,6 +209,11 @@ mutate: ## Run 20,000 schedules of the manager's code, then remove each decision
 powercut: ## Cut the power of a virtual machine CUTS times (default 50) while settings change, for each of DISKS; needs Linux, QEMU, e2fsprogs and xfsprogs
 	SCO_CACHE=$(CACHE) CUTS=$(CUTS) test/powercut/run.sh
 
+# It is no part of "make test": it needs root, QEMU and mmdebstrap, and takes about three minutes without KVM.
+.PHONY: boots
+boots: ## Boot a virtual machine whose GRUB reads boot loader entries, and try, keep and undo kernel arguments; needs root, Linux, QEMU and mmdebstrap
+	SCO_CACHE=$(CACHE) test/boots/run.sh
+
 .PHONY: bench
 bench: ## Run the benchmarks
 	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /test/integration)

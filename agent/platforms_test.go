@@ -32,7 +32,7 @@ var platforms = []struct {
 	{"Ubuntu 24.04 on AKS", "ubuntu-24.04-cloudimg", "ubuntu-24.04-aks", nil},
 	{"Azure Linux 3", "ubuntu-24.04-cloudimg", "azure-linux-3", []string{"boot", "usr/sbin/grub-mkconfig", "etc/default"}},
 	{"Amazon Linux 2023", "rocky-9", "amazon-linux-2023", []string{"etc/tuned", "usr/lib/tuned", "usr/sbin/tuned-adm"}},
-	{"RHEL 9 and derivatives", "rocky-9", "", nil},
+	{"RHEL 9 and derivatives", "rocky-9", "rhel-9", nil},
 	{"SLES 15", "rocky-9", "sles-15", []string{"boot/loader", "usr/sbin/grubby", "etc/tuned", "usr/lib/tuned", "usr/sbin/tuned-adm"}},
 	{"Debian 13", "debian-12", "debian-13", []string{"etc/sysctl.d/99-sysctl.conf"}},
 	{"Talos", "talos", "", nil},

@@ -51,7 +51,7 @@ const (
 	reconcileTimeout = 5 * time.Minute
 )
 
-// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=selfsubjectreviews;tokenreviews,verbs=create
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 
@@ -59,6 +59,9 @@ const (
 func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 	scheme, err := newScheme()
 	if err != nil {
+		return nil, err
+	}
+	if err := checkIdentity(restConfig, scheme); err != nil {
 		return nil, err
 	}
 	now := &apiclock.Clock{Local: clock.RealClock{}}
@@ -101,6 +104,17 @@ func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 		return nil, err
 	}
 	return mgr, addWebhooks(mgr, s)
+}
+
+// checkIdentity returns an error if the admission policies do not limit the manager's service account.
+func checkIdentity(restConfig *rest.Config, scheme *runtime.Scheme) error {
+	c, err := client.New(restConfig, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("create client: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return fence.CheckManager(ctx, c)
 }
 
 // clusterUID returns the UID that identifies the cluster: of its namespace kube-system. Empty if the manager may not read it.

@@ -104,6 +104,7 @@ func TestAttacks(t *testing.T) {
 	listForClones(t, c, people[manager], cloneList)
 	w.playClone(t, people[manager])
 	w.playSecrets(t, people)
+	checkNames(t, c)
 	var table strings.Builder
 	table.WriteString(tableHead)
 	left := 0

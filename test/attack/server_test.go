@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -227,8 +226,20 @@ func (c *cluster) includeControlPlane(t *testing.T, manager *actor) {
 	await(t, "the policy to count", func() bool { return controlPlaneAttacks()[0].try(manager.as(t)) == nil })
 }
 
-// render builds config/default with components. kustomize rejects absolute paths.
+// render builds config/default with components.
 func render(t *testing.T, components ...string) []*unstructured.Unstructured {
+	t.Helper()
+	return build(t, func(config string) string {
+		overlay := "resources: [" + config + "/default]\ncomponents:\n"
+		for _, component := range components {
+			overlay += fmt.Sprintf("- %s/components/%s\n", config, component)
+		}
+		return overlay
+	})
+}
+
+// build renders an overlay of the directory config. kustomize rejects absolute paths.
+func build(t *testing.T, overlay func(config string) string) []*unstructured.Unstructured {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)
@@ -238,12 +249,7 @@ func render(t *testing.T, components ...string) []*unstructured.Unstructured {
 	must(t, err)
 	relative, err := filepath.Rel(dir, root)
 	must(t, err)
-	var overlay strings.Builder
-	fmt.Fprintf(&overlay, "resources: [%s/default]\ncomponents:\n", relative)
-	for _, component := range components {
-		fmt.Fprintf(&overlay, "- %s/components/%s\n", relative, component)
-	}
-	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay.String()), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay(relative)), 0o600))
 	command := exec.CommandContext(t.Context(), os.Getenv("KUSTOMIZE"), "build", dir)
 	var complaints bytes.Buffer
 	command.Stderr = &complaints

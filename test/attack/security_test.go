@@ -3,9 +3,12 @@
 package attack
 
 import (
+	"bytes"
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -16,6 +19,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -124,6 +130,50 @@ func TestSecurityPagesNameExistingTests(t *testing.T) {
 		if strings.HasPrefix(name, "Test") && !names[name] {
 			t.Errorf("the security pages mention %s, want an existing test", name)
 		}
+	}
+}
+
+// SECURITY.md is one page with a picture, all attackers, and the three switches that matter.
+func TestSecurityIsOnePage(t *testing.T) {
+	text, err := os.ReadFile(root + "/SECURITY.md")
+	must(t, err)
+	if words := len(strings.Fields(string(text))); words > 1200 {
+		t.Errorf("got %d words, want at most 1200", words)
+	}
+	for _, part := range []string{
+		"```mermaid", "## Report a vulnerability", "## What an attacker can still do", "| a profile author |", "| an approver |", "| the manager |", "| one node |",
+		"| a storage server |", "| volumes ", "| a namespace ", "| the images |", "components/cert-manager` or", "components/clones` |", "components/guardrails` |",
+	} {
+		if !strings.Contains(string(text), part) {
+			t.Errorf("SECURITY.md lacks %q", part)
+		}
+	}
+}
+
+// The security reference names each Namespace that the manager may read.
+func TestReferenceNamesWhatTheManagerReads(t *testing.T) {
+	text, err := os.ReadFile(configDir + "/rbac/role.yaml")
+	must(t, err)
+	threats := section(t, "threats")
+	found := 0
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
+		var role rbacv1.ClusterRole
+		if err := decoder.Decode(&role); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			for _, name := range rule.ResourceNames {
+				if slices.Contains(rule.Resources, "namespaces") && !strings.Contains(threats, "`"+name+"`") {
+					t.Errorf("the security reference does not name Namespace %s, which the manager may %s", name, strings.Join(rule.Verbs, " and "))
+				}
+				found++
+			}
+		}
+	}
+	if found < 5 {
+		t.Errorf("got %d names in the manager's roles, want at least 5", found)
 	}
 }
 

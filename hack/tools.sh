@@ -21,6 +21,7 @@ members() {
     uninstall) echo etcd kube-apiserver kube-controller-manager kube-scheduler kwok kubectl kustomize ;;
     footprint) echo etcd kube-apiserver ;;
     chart) echo etcd kube-apiserver kustomize helm ;;
+    gitops) echo etcd kube-apiserver kube-controller-manager kube-scheduler kwok kubectl kustomize helm argocd kustomize-controller ;;
     e2e)
       echo etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl
       echo containerd containerd-shim-runc-v2 ctr
@@ -53,6 +54,8 @@ build() {
     golangci-lint) go_build "$1" "$1" sigs.k8s.io/kube-api-linter/cmd/golangci-lint-kube-api-linter -ldflags "$small" ;;
     govulncheck) go_build "$1" "$1" golang.org/x/vuln/cmd/govulncheck -ldflags "$small" ;;
     gotestsum) go_build "$1" "$1" gotest.tools/gotestsum -ldflags "$small" ;;
+    argocd) go_build "$1" "$1" github.com/argoproj/argo-cd/v3/cmd -ldflags "$small" ;;
+    kustomize-controller) go_build "$1" "$1" github.com/fluxcd/kustomize-controller -ldflags "$small" ;;
     helm) go_build "$1" "$1" helm.sh/helm/v4/cmd/helm -ldflags "$small" ;;
     kustomize) go_build "$1" "$1" sigs.k8s.io/kustomize/kustomize/v5 -ldflags "$small" ;;
     kwok) go_build "$1" "$1" sigs.k8s.io/kwok/cmd/kwok -ldflags "$small" ;;

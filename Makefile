@@ -74,7 +74,7 @@ fmt: ## Format the code
 
 .PHONY: vet
 vet: ## Run only go vet, also on tests behind build tags; "make lint" includes it
-	go vet -tags attack,chart,e2e,footprint,generated,kwok,promtool ./...
+	go vet -tags attack,chart,e2e,footprint,generated,gitops,kwok,promtool ./...
 
 .PHONY: lint
 lint: tool-golangci-lint prose ## Run the linters, including go vet and make prose
@@ -175,6 +175,18 @@ test-uninstall: ## Remove the operator from simulated nodes with hack/uninstall.
 	@hack/tools.sh uninstall
 	@$(DEVBUILD) ./cmd/manager
 	SCO_BINARIES=$(SETS)/uninstall SCO_MANAGER=$(CURDIR)/bin/manager $(GOTEST) uninstall -tags kwok -count=1 -v -timeout 15m -run Uninstall ./test/cluster
+
+# source prints the directory of a module's source, which has the CustomResourceDefinitions of an engine.
+source = $$(go -C hack/tools/$(1) mod download -json $(2) | sed -n 's/^.*"Dir": "\(.*\)",$$/\1/p')
+
+.PHONY: test-gitops
+test-gitops: ## Run Argo CD and Flux with the manager, simulated nodes and a Git repository, about ten minutes; needs git and redis-server (Debian packages). TESTFLAGS=-soak=1h
+	@for program in git redis-server ip unshare; do command -v $$program >/dev/null || { echo "make test-gitops needs $$program: run apt-get install git redis-server iproute2 util-linux" >&2; exit 1; }; done
+	@hack/tools.sh gitops
+	@$(DEVBUILD) ./cmd/manager ./cmd/kubectl-storageclient
+	SCO_BINARIES=$(SETS)/gitops SCO_MANAGER=$(CURDIR)/bin/manager SCO_PLUGIN=$(CURDIR)/bin/kubectl-storageclient \
+	  SCO_ARGOCD=$(call source,argocd,github.com/argoproj/argo-cd/v3) SCO_FLUX=$(call source,kustomize-controller,github.com/fluxcd/kustomize-controller) \
+	  $(GOTEST) gitops-engines -tags gitops -count=1 -v -timeout 2h ./test/cluster/gitops $(TESTFLAGS)
 
 # SCO_SEED repeats the kills of an earlier run.
 .PHONY: test-rollout

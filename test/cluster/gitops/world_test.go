@@ -1,0 +1,269 @@
+//go:build gitops
+
+package gitops
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/cluster/controlplane"
+	"github.com/storageclient/operator/test/cluster/sandbox"
+	"github.com/storageclient/operator/test/patience"
+	"github.com/storageclient/operator/test/simnode"
+)
+
+const (
+	root = "../../.."
+	// pools is the number of pools, each with two nodes. A further pool has one node that ignores a kernel argument.
+	pools      = 3
+	brokenPool = "broken"
+	// patient bounds each wait.
+	patient = 90 * time.Second
+	// webhookPort is the port of the webhook's Service: no kube-proxy translates it here.
+	webhookPort = "443"
+)
+
+// world is the cluster with its engines.
+type world struct {
+	*sandbox.Sandbox
+	*repository
+	dir, binaries string
+}
+
+// start starts the cluster and the manager, and a Git repository.
+func start(t *testing.T) *world {
+	t.Helper()
+	w := &world{dir: t.TempDir(), binaries: variable(t, "SCO_BINARIES")}
+	var err error
+	w.Sandbox, err = sandbox.Start(t.Context(), sandbox.Options{
+		Options: controlplane.Options{Binaries: w.binaries, Dir: w.dir, Audit: true},
+		Root:    root, Manager: variable(t, "SCO_MANAGER"), Nodes: 2 * pools, Pools: pools, BootTime: time.Second, Progress: t.Logf,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() && os.Getenv("SCO_KEEP_LOGS") != "" {
+			_ = exec.Command("cp", "-r", w.dir, os.Getenv("SCO_KEEP_LOGS")).Run()
+		}
+		if err := w.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	w.addBrokenNode(t)
+	for _, file := range []string{"config/webhook/secret.yaml", "config/webhook/service.yaml"} {
+		if err := w.ApplyFile(t.Context(), filepath.Join(root, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Webhooks are called at the Service's address, which no kube-proxy serves here.
+	service := &corev1.Service{}
+	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: "storage-client-webhook"}, service); err != nil {
+		t.Fatal(err)
+	}
+	w.run(t, "ip", "address", "add", service.Spec.ClusterIP+"/32", "dev", "lo")
+	if _, err := w.StartManager(t.Context(), "--webhook-port="+webhookPort); err != nil {
+		t.Fatal(err)
+	}
+	w.repository = startRepository(t)
+	return w
+}
+
+func (w *world) addBrokenNode(t *testing.T) {
+	t.Helper()
+	node := &corev1.Node{}
+	if err := w.Client.Get(t.Context(), client.ObjectKey{Name: w.Names[0]}, node); err != nil {
+		t.Fatal(err)
+	}
+	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-broken", Labels: map[string]string{}, Annotations: map[string]string{controlplane.NodeAnnotation: "fake"}}}
+	for _, label := range []string{corev1.LabelOSStable, corev1.LabelArchStable} {
+		object.Labels[label] = node.Labels[label]
+	}
+	object.Labels[corev1.LabelHostname], object.Labels[sandbox.PoolNumberLabel] = object.Name, brokenPool
+	object.Status.Capacity, object.Status.Allocatable = node.Status.Capacity, node.Status.Allocatable
+	dir := filepath.Join(w.dir, object.Name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	machine, err := simnode.NewMachine(dir, simnode.Options{BrokenArguments: []string{"dhash_entries"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Fleet.Add(t.Context(), object, machine); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func variable(t *testing.T, name string) string {
+	t.Helper()
+	value := os.Getenv(name)
+	if value == "" {
+		t.Fatalf("%s is not set: run \"make test-gitops\", which builds the files for this test", name)
+	}
+	return value
+}
+
+// run runs a program and returns its output.
+func (w *world) run(t *testing.T, argv ...string) string {
+	t.Helper()
+	output, err := w.try(argv...)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, output)
+	}
+	return output
+}
+
+func (w *world) try(argv ...string) (string, error) {
+	// A plugin of kubectl is found by PATH.
+	cmd := exec.Command(argv[0], argv[1:]...)
+	if tool := filepath.Join(w.binaries, argv[0]); exists(tool) {
+		cmd = exec.Command(tool, argv[1:]...)
+	}
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.Plane.Kubeconfig, "PATH="+filepath.Dir(os.Getenv("SCO_PLUGIN"))+":"+w.binaries+":"+os.Getenv("PATH"))
+	output, err := cmd.CombinedOutput()
+	return string(output), err
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// kubectl runs a command line as a user would type it.
+func (w *world) kubectl(t *testing.T, line string) string {
+	t.Helper()
+	return w.run(t, "bash", "-c", "cd "+root+" && kubectl "+line)
+}
+
+func (w *world) apply(t *testing.T, manifest string) {
+	t.Helper()
+	for document := range strings.SplitSeq(manifest, "\n---\n") {
+		object := parse(t, document)
+		if object.Object == nil {
+			continue
+		}
+		if err := w.Client.Create(t.Context(), object); err != nil {
+			t.Fatalf("create %s %s: %v", object.GetKind(), object.GetName(), err)
+		}
+	}
+}
+
+func parse(t *testing.T, document string) *unstructured.Unstructured {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+		t.Fatalf("%v in:\n%s", err, document)
+	}
+	return object
+}
+
+func (w *world) get(t *testing.T, gvk schema.GroupVersionKind, namespace, name string) *unstructured.Unstructured {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(gvk)
+	err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, object)
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return object
+}
+
+func (w *world) profile(t *testing.T, name string) *v1alpha1.StorageClientProfile {
+	t.Helper()
+	profile := &v1alpha1.StorageClientProfile{}
+	err := w.Client.Get(t.Context(), client.ObjectKey{Name: name}, profile)
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return profile
+}
+
+// describe returns what a profile's conditions say.
+func (w *world) describe(t *testing.T, name string) string {
+	t.Helper()
+	profile := w.profile(t, name)
+	if profile == nil {
+		return "no profile"
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "generation %d/%d", profile.Status.ObservedGeneration, profile.Generation)
+	for _, c := range profile.Status.Conditions {
+		fmt.Fprintf(&b, " %s=%s/%s", c.Type, c.Status, c.Reason)
+	}
+	return b.String()
+}
+
+func (w *world) isReady(t *testing.T, name string) bool {
+	t.Helper()
+	p := w.profile(t, name)
+	return p != nil && p.Status.ObservedGeneration == p.Generation && meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReady)
+}
+
+// planHash waits for a plan that needs an approval, and returns its hash.
+func (w *world) planHash(t *testing.T, name string) string {
+	t.Helper()
+	var hash string
+	w.await(t, "a plan of "+name+" that waits for its approval", func() (bool, string) {
+		p := w.profile(t, name)
+		if p == nil || p.Status.ObservedGeneration != p.Generation {
+			return false, w.describe(t, name)
+		}
+		hash = p.Status.Plan.Hash
+		c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReconciling)
+		return hash != "" && c != nil && c.Reason == "WaitingForApproval", w.describe(t, name)
+	})
+	return hash
+}
+
+// await waits until a condition holds. done returns the current state for the message of a timeout.
+func (w *world) await(t *testing.T, what string, done func() (bool, string)) {
+	t.Helper()
+	began, last := time.Now(), ""
+	for bound := patience.Of(patient); time.Since(began) < bound; time.Sleep(time.Second / 4) {
+		ok, state := done()
+		if ok {
+			t.Logf("%s: %.0f s", what, time.Since(began).Seconds())
+			return
+		}
+		last = state
+	}
+	t.Fatalf("waiting for %s, got: %s\nthe end of the manager's log:\n%s", what, last, w.ManagerLog())
+}
+
+// profileOf returns the manifest of a profile for one pool. rollout is a YAML map in flow style, without its braces.
+func profileOf(name, pool, argument, rollout string) string {
+	return fmt.Sprintf(`apiVersion: tuning.storageclient.dev/v1alpha1
+kind: StorageClientProfile
+metadata: {name: %s}
+spec:
+  nodeSelector: {matchLabels: {%s: %q}}
+  node: {kernelArguments: [%s]}
+  rollout: {canary: {soakSeconds: 1}, settleSeconds: 1%s}
+`, name, sandbox.PoolNumberLabel, pool, argument, rollout)
+}
+
+func (w *world) delete(ctx context.Context, object client.Object) error {
+	return client.IgnoreNotFound(w.Client.Delete(ctx, object))
+}

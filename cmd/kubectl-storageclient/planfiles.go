@@ -128,35 +128,16 @@ func replaceProfiles(live []v1alpha1.StorageClientProfile, profiles []view.DryRu
 	return out
 }
 
-// readVolumes reads the data for volume decisions, as if the named profiles were active. Missing permissions are not an error; unknown
-// then contains the reason.
-func readVolumes(ctx context.Context, c client.Client, settings managerSettings, names []string, profiles []v1alpha1.StorageClientProfile) (s volumeplan.Snapshot, unknown string, err error) {
-	s, err = (&snapshot.Reader{Reader: c, Allow: settings.allow, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
+// previewVolumes returns the changes to volumes as if the named profiles were active. Nil if unknown contains the reason why they are unknown.
+func previewVolumes(ctx context.Context, c client.Client, settings managerSettings, names []string, profiles []v1alpha1.StorageClientProfile) (preview *volumeplan.Preview, unknown string, err error) {
+	s, err := (&snapshot.Reader{Reader: c, Allow: settings.allow, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
 	if apierrors.IsForbidden(err) {
-		return s, err.Error(), nil
+		return nil, err.Error(), nil
 	}
 	if err != nil {
-		return s, "", err
-	}
-	acting := slices.Clone(profiles)
-	for i := range acting {
-		if slices.Contains(names, acting[i].Name) {
-			acting[i] = overview.Acting(&acting[i])
-		}
-	}
-	s.Profiles = judge.Compile(acting, settings.allow, false).WithClasses(s.Classes)
-	return s, "", nil
-}
-
-// previewVolumes returns the planned changes to volumes. Nil if unknown contains the reason why they are unknown.
-func previewVolumes(ctx context.Context, c client.Client, settings managerSettings, names []string, profiles []v1alpha1.StorageClientProfile) (*volumeplan.Preview, string, error) {
-	s, unknown, err := readVolumes(ctx, c, settings, names, profiles)
-	switch {
-	case err != nil:
 		return nil, "", err
-	case unknown != "":
-		return nil, "changes of volumes: " + unknown, nil
 	}
+	s.Profiles = judge.Compile(overview.ActingTogether(names, profiles), settings.allow, false).WithClasses(s.Classes)
 	out := volumeplan.PreviewVolumes(names, s)
 	return &out, "", nil
 }

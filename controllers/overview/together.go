@@ -101,7 +101,7 @@ type Together struct {
 // in c apply as well. It compares the current node specs with the new ones, and omits changes by other profiles.
 func PlanTogether(names []string, c Cluster) Together {
 	t := &together{
-		Cluster: c, requested: map[string]*v1alpha1.StorageClientProfile{}, shares: map[string]*Share{}, all: actingTogether(names, c.Profiles),
+		Cluster: c, requested: map[string]*v1alpha1.StorageClientProfile{}, shares: map[string]*Share{}, all: ActingTogether(names, c.Profiles),
 	}
 	for i := range t.all {
 		if p := &t.all[i]; slices.Contains(names, p.Name) {
@@ -148,8 +148,8 @@ func PointersTo[T any](list []T) []*T {
 	return out
 }
 
-// actingTogether returns all profiles, and the named ones as Acting returns them.
-func actingTogether(names []string, all []v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
+// ActingTogether returns all profiles, and the named ones as Acting returns them.
+func ActingTogether(names []string, all []v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
 	out := slices.Clone(all)
 	for i := range out {
 		if slices.Contains(names, out[i].Name) {

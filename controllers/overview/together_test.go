@@ -91,6 +91,21 @@ func TestPlanTogetherComparesWithCurrentNodeSpecs(t *testing.T) {
 	}
 }
 
+// The node has not applied the declared value.
+func TestPlanTogetherShowsReportedValuesOfChangedSettings(t *testing.T) {
+	reporting := object("n1", []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "10", Profile: "eda", OnRemoval: v1alpha1.DeletionRestore}})
+	for observed, want := range map[string]string{"10": "", "40": "40"} {
+		reporting.Status.Settings = []v1alpha1.SettingStatus{{Key: "sysctl/vm.dirty_ratio", Observed: observed, State: v1alpha1.SettingDrifted}}
+		got := PlanTogether([]string{"eda"}, Cluster{
+			Profiles: []v1alpha1.StorageClientProfile{sysctls("eda", map[string]string{"vm.dirty_ratio": "20"})},
+			Nodes:    []corev1.Node{node("n1", pool)}, StorageClientNodes: []v1alpha1.StorageClientNode{reporting},
+		})
+		if len(got.Changes) != 1 || got.Changes[0].Settings[0].Effective != want {
+			t.Errorf("reported %s: got changes %+v, want effective value %q", observed, got.Changes, want)
+		}
+	}
+}
+
 // No profile declares the keys yet. A node still reports a value that a deleted profile left on it.
 func TestPlanTogetherShowsReportedValuesOfNewSettings(t *testing.T) {
 	reporting := object("n1", nil)

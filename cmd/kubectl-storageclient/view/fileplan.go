@@ -220,10 +220,11 @@ func (p *FilePlan) addUnknown(in FilePlanInput) {
 			"validation of %s by the API server, webhooks, and policies: a dry run requires permission to %s profiles",
 			text.List(unchecked[verb]), verb))
 	}
-	for _, unknown := range []string{in.UnknownVolumes, in.UnknownPods} {
-		if unknown != "" {
-			p.Unknown = append(p.Unknown, unknown)
-		}
+	if in.UnknownVolumes != "" {
+		p.Unknown = append(p.Unknown, "changes of volumes: "+in.UnknownVolumes)
+	}
+	if in.UnknownPods != "" {
+		p.Unknown = append(p.Unknown, in.UnknownPods)
 	}
 }
 
@@ -580,41 +581,35 @@ func (p FilePlan) writeFileVolumes(out *printer, wide bool) {
 		return
 	}
 	out.volumeChanges(p.Volumes.Changes, wide)
-	for _, list := range p.differingVolumes() {
-		if len(list.volumes) == 0 {
+	for _, changed := range []bool{false, true} {
+		volumes := p.differingVolumes(changed)
+		if len(volumes) == 0 {
 			continue
 		}
-		out.line(fmt.Sprintf("\n%s %s:", count(int32(len(list.volumes)), "volume"), list.title))
-		limit := len(list.volumes)
+		out.line("\n" + differingTitle(volumes, changed) + ":")
+		limit := len(volumes)
 		if !wide {
 			limit = min(maxNames, limit)
 		}
-		for _, c := range list.volumes[:limit] {
+		for _, c := range volumes[:limit] {
 			out.message(c.Volume, c.Reason+": "+c.Message)
 		}
-		if rest := len(list.volumes) - limit; rest > 0 {
+		if rest := len(volumes) - limit; rest > 0 {
 			out.line("  " + text.More(rest, "") + " (use -o wide to list all)")
 		}
 	}
 }
 
-// differingVolumes are volumes that differ from the profiles after all writes.
-type differingVolumes struct {
-	title   string
-	volumes []volumeplan.Change
+// differingVolumes returns the volumes that differ from the profiles after all writes: either the changed or the unchanged ones.
+func (p FilePlan) differingVolumes(changed bool) []volumeplan.Change {
+	return slices.DeleteFunc(slices.Concat(p.Volumes.Blocked, p.Volumes.Exceptions), func(c volumeplan.Change) bool { return c.Changes() != changed })
 }
 
-// differingVolumes returns the volumes that do not get all declared options, apart by whether they change.
-func (p FilePlan) differingVolumes() []differingVolumes {
-	unchanged, changed := differingVolumes{title: "left unchanged"}, differingVolumes{title: "still different after the change"}
-	for _, c := range slices.Concat(p.Volumes.Blocked, p.Volumes.Exceptions) {
-		list := &unchanged
-		if c.Changes() {
-			list = &changed
-		}
-		list.volumes = append(list.volumes, c)
+func differingTitle(volumes []volumeplan.Change, changed bool) string {
+	if changed {
+		return count(int32(len(volumes)), "volume") + " still different after the change"
 	}
-	return []differingVolumes{unchanged, changed}
+	return count(int32(len(volumes)), "volume") + " left unchanged"
 }
 
 // volumeChanges prints the old and the new mount options of volumes with the same change.

@@ -96,9 +96,10 @@ func TestOldIsTheReportedValueOfANewSetting(t *testing.T) {
 		change overview.SettingChange
 		want   string
 	}{
-		"declared":             {overview.SettingChange{Old: &value}, "20"},
-		"reported, undeclared": {overview.SettingChange{New: &value, Effective: "40"}, "40"},
-		"neither":              {overview.SettingChange{New: &value}, "not reported"},
+		"declared":              {overview.SettingChange{Old: &value}, "20"},
+		"declared and reported": {overview.SettingChange{Old: &value, Effective: "40"}, "40 (declared: 20)"},
+		"reported, undeclared":  {overview.SettingChange{New: &value, Effective: "40"}, "40"},
+		"neither":               {overview.SettingChange{New: &value}, "not reported"},
 	} {
 		if got := settingRow(test.change)[1]; got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)

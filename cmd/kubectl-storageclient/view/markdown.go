@@ -93,9 +93,9 @@ func (p FilePlan) markVolumes(out *strings.Builder) {
 	fold(out, title, []string{"Number", "Volumes", "Old", "New"}, each(groupVolumes(p.Volumes.Changes), func(g *volumeGroup) []string {
 		return []string{fmt.Sprint(len(g.names)), escape(text.List(g.names)), code(listOf(g.Old)), code(listOf(g.New))}
 	}))
-	for _, list := range p.differingVolumes() {
-		title = count(int32(len(list.volumes)), "volume") + " " + list.title
-		fold(out, title, []string{"Volume", "Reason", "Message"}, each(list.volumes, func(c volumeplan.Change) []string {
+	for _, changed := range []bool{false, true} {
+		volumes := p.differingVolumes(changed)
+		fold(out, differingTitle(volumes, changed), []string{"Volume", "Reason", "Message"}, each(volumes, func(c volumeplan.Change) []string {
 			return []string{code(c.Volume), escape(c.Reason), escape(c.Message)}
 		}))
 	}

@@ -56,19 +56,18 @@ type Volumes struct {
 func NewVolumes(p volumeplan.Preview) *Volumes {
 	const examples = 3
 	out := &Volumes{Matched: int32(p.Matched), UpToDate: int32(p.UpToDate), Changes: p.Changes}
-	for _, list := range []struct {
-		changes   []volumeplan.Change
-		unchanged *int32
-	}{{p.Blocked, &out.Blocked}, {p.Exceptions, &out.Exceptions}} {
-		for i, c := range list.changes {
+	add := func(list []volumeplan.Change) (unchanged int32) {
+		for i, c := range list {
 			if !c.Changes() {
-				*list.unchanged++
+				unchanged++
 			}
 			if i < examples {
 				out.Examples = append(out.Examples, volumeplan.Note{Volume: c.Volume, Reason: c.Reason, Message: c.Message})
 			}
 		}
+		return unchanged
 	}
+	out.Blocked, out.Exceptions = add(p.Blocked), add(p.Exceptions)
 	return out
 }
 

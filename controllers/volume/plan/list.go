@@ -30,7 +30,7 @@ type Listed struct {
 	Exceptions []string `json:"exceptions,omitempty"`
 }
 
-// List returns all volumes that concern a profile, by name. An empty name matches any profile. Like Summarize, it treats a named profile that
+// List returns the volumes that a profile selects, and the volumes that must be written because it no longer does, by name. An empty name matches any profile. Like Summarize, it treats a named profile that
 // is paused or in mode Plan as if it acted. held is true in that case.
 func List(name string, s Snapshot) (listed []Listed, isHeld bool) {
 	if s.Profiles == nil {
@@ -48,7 +48,8 @@ func List(name string, s Snapshot) (listed []Listed, isHeld bool) {
 		slices.Sort(profiles)
 		profiles = slices.Compact(profiles)
 		note, concerns := notes[j.Volume.Name]
-		if !concerns || name != "" && !slices.Contains(profiles, name) && !j.WasFailedFor(name) {
+		isOfProfile := slices.Contains(j.verdict.Profiles, name) || note.State == judge.StatePending && slices.Contains(profiles, name)
+		if !concerns || name != "" && !isOfProfile && !j.WasFailedFor(name) {
 			continue
 		}
 		listed = append(listed, p.list(j, note, profiles, name))

@@ -45,10 +45,6 @@ type Preview struct {
 // PreviewVolumes returns the effect of the named profiles on the volumes that they select, or that carry their options, after all writes. It
 // evaluates volumes as the manager does, until no write is left.
 func PreviewVolumes(names []string, s Snapshot) Preview {
-	requested := make(map[string]bool, len(names))
-	for _, name := range names {
-		requested[name] = true
-	}
 	out := Preview{ChangedBy: map[string]int{}, Servers: map[string][]advice.Server{}, LeftOut: map[string][]advice.LeftOut{}}
 	before := newPlanner(s)
 	for _, name := range names {
@@ -59,8 +55,8 @@ func PreviewVolumes(names []string, s Snapshot) Preview {
 		profiles := slices.Concat(j.verdict.Profiles, judge.CarriedProfiles(j.Volume))
 		slices.Sort(profiles)
 		profiles = slices.Compact(profiles)
-		if slices.ContainsFunc(profiles, func(name string) bool { return requested[name] }) {
-			out.addVolume(requested, profiles, j, after)
+		if slices.ContainsFunc(profiles, func(name string) bool { return slices.Contains(names, name) }) {
+			out.addVolume(names, profiles, j, after)
 		}
 	}
 	for _, list := range [][]Change{out.Changes, out.Exceptions, out.Blocked} {
@@ -115,7 +111,7 @@ func (p *planner) rejection(j evaluation) string {
 }
 
 // addVolume adds one volume by its evaluations before and after all writes.
-func (p *Preview) addVolume(requested map[string]bool, profiles []string, j, after evaluation) {
+func (p *Preview) addVolume(requested, profiles []string, j, after evaluation) {
 	change := Change{
 		Volume: j.Volume.Name, Profiles: profiles, Old: nonNilList(j.Volume.Spec.MountOptions), New: nonNilList(after.Volume.Spec.MountOptions),
 		Reason: j.verdict.Reason, Message: j.verdict.Message,
@@ -126,7 +122,7 @@ func (p *Preview) addVolume(requested map[string]bool, profiles []string, j, aft
 			p.ChangedBy[name]++
 		}
 	}
-	selecting := slices.DeleteFunc(slices.Clone(after.verdict.Profiles), func(name string) bool { return !requested[name] })
+	selecting := slices.DeleteFunc(slices.Clone(after.verdict.Profiles), func(name string) bool { return !slices.Contains(requested, name) })
 	if len(selecting) == 0 {
 		return
 	}

@@ -38,6 +38,8 @@ type ClaimedPermit struct {
 	// Leaving is the taint that announced the removal of the Node while it was Ready. If it is set, the permit is not the cause when
 	// the Node disappears. Empty if there was no such taint.
 	Leaving string `json:"leaving,omitempty"`
+	// Budgets are the PodDisruptionBudgets of the pods that stay on the node and that the reboot stops.
+	Budgets []string `json:"budgets,omitempty"`
 }
 
 // Encode returns a disruption as claims and annotations contain it. Clusters contain values of earlier releases: the bytes must

@@ -167,6 +167,11 @@ func progressOf(result drain.Result) plan.DrainProgress {
 	out := plan.DrainProgress{
 		Gone: result.Done(), Reason: v1alpha1.RolloutReasonDraining, Message: result.String(), Remarks: result.Remarks(),
 		HeldByBudgets: result.IsHeldByBudgets(), IgnoredPodUIDs: result.IgnoredPodUIDs, Names: result.Names, Left: map[string]string{},
+		Budgets: map[string]plan.BudgetShare{},
+	}
+	for _, b := range result.Budgets {
+		name := b.Namespace + "/" + b.Name
+		out.Budgets[name] = plan.BudgetShare{Pods: out.Budgets[name].Pods + 1, Allowed: int(b.Status.DisruptionsAllowed)}
 	}
 	for _, pod := range result.Left {
 		out.Left[pod.UID] = pod.String()

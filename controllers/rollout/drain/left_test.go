@@ -50,6 +50,9 @@ func TestBudgetsOfPodsThatStayHoldUpThePermit(t *testing.T) {
 			if err != nil || got.Done() != (c.want == "") || c.want != "" && !strings.HasPrefix(got.String(), c.want) {
 				t.Errorf("got %q, done %t, error %v; want %q", got, got.Done(), err, c.want)
 			}
+			if isCovered := name == "the budget allows it" || name == "a webhook rejects dry runs"; isCovered && (len(got.Budgets) != 1 || got.Budgets[0].Name != "pdb") {
+				t.Errorf("got budgets %v, want pdb", got.Budgets)
+			}
 		})
 	}
 }

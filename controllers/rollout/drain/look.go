@@ -50,9 +50,17 @@ func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.D
 func (d *Drainer) askBudgets(ctx context.Context, m *model, options v1alpha1.Drain) error {
 	bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	tried := d.tryEvictions(bounded, m.returning, options, &budgets{isRequired: true})
+	known := &budgets{isRequired: true}
+	tried := d.tryEvictions(bounded, m.returning, options, known)
 	if err := bounded.Err(); err != nil {
 		return fmt.Errorf("try the evictions of pods that stay on the node: %w", err)
+	}
+	for _, pod := range m.returning {
+		all, err := known.list(ctx, d.Reader, pod.Namespace)
+		if _, blocked := tried[pod.UID]; err != nil && !blocked {
+			tried[pod.UID] = Blocker{Pod: podName(pod), Reason: "may have a PodDisruptionBudget: " + err.Error()}
+		}
+		m.Budgets = append(m.Budgets, budgetsOf(pod, all)...)
 	}
 	m.block(tried)
 	return nil

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	policyv1 "k8s.io/api/policy/v1"
+
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -41,6 +43,8 @@ type Result struct {
 	// Left are pods that the drain leaves on the node because they would come back to it. Disregarded are pods that are evicted although they
 	// forbid their disruption.
 	Left, Disregarded []Blocker
+	// Budgets are the PodDisruptionBudgets of the pods in Left, one for each pod, if Drain has no other pod left.
+	Budgets []policyv1.PodDisruptionBudget
 	// IgnoredPodUIDs are the UIDs of DaemonSet and static pods, which stay.
 	IgnoredPodUIDs []string
 	// Names are the names of the pods that are not gone and do not stay, by UID.

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -512,6 +513,8 @@ func (p *planner) finishDrain(n *nodeState) {
 		p.awaitDrain(n, v1alpha1.RolloutReasonApplying, "The agent has not seen the latest StorageClientNode yet")
 	case len(n.failingServers()) > 0:
 		p.awaitDrain(n, v1alpha1.RolloutReasonStorageUnreachable, "The node's shutdown would hang")
+	case p.sharedBudget(n) != "":
+		p.awaitDrain(n, v1alpha1.RolloutReasonDrainBlocked, p.sharedBudget(n))
 	default:
 		p.startAttempt(n)
 	}
@@ -538,6 +541,23 @@ func (p *planner) awaitDrain(n *nodeState, reason, message string) {
 		return
 	}
 	p.setNote(n, v1alpha1.RolloutDraining, reason, message)
+}
+
+// sharedBudget describes a budget that does not allow a reboot of the node in addition to the nodes with permits, empty if there is none. The API
+// server counts the pods of those nodes as running until they go down.
+func (p *planner) sharedBudget(n *nodeState) string {
+	for _, budget := range slices.Sorted(maps.Keys(n.Drain.Budgets)) {
+		var nodes []string
+		for _, other := range p.states {
+			if other.permit != nil && other.claim != nil && other.claim.Permit != nil && slices.Contains(other.claim.Permit.Budgets, budget) {
+				nodes = append(nodes, other.Name)
+			}
+		}
+		if share := n.Drain.Budgets[budget]; len(nodes) > 0 && len(nodes)+share.Pods > share.Allowed {
+			return fmt.Sprintf("PodDisruptionBudget %s also covers pods on %s, which has a reboot permit", budget, text.List(nodes))
+		}
+	}
+	return ""
 }
 
 func (n *nodeState) busyMounts(ignoreDaemonSets bool) []string {
@@ -576,6 +596,7 @@ func (p *planner) startAttempt(n *nodeState) {
 	// The claim records the permit before it is given.
 	claim := *n.claim
 	claim.NodeUID, claim.Permit = n.UID, p.permitOf(n, n.target)
+	claim.Permit.Budgets = slices.Sorted(maps.Keys(n.Drain.Budgets))
 	p.writeClaim(n, claim)
 	p.writeNoteAhead(n, note)
 	p.addStep(SetMaintenance{OnNode{n.Name}, MaintenanceDrained, true})

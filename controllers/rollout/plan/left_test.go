@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +48,54 @@ func TestForMountsOfPodsThatADrainLeaves(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPermitsOfNodesWhosePodsThatStayShareABudget has two nodes with a pod each that the reboot stops.
+func TestPermitsOfNodesWhosePodsThatStayShareABudget(t *testing.T) {
+	for name, c := range map[string]struct {
+		a, b map[string]BudgetShare
+		want []string
+	}{
+		"the budget allows one":        {map[string]BudgetShare{"eda/pdb": {1, 1}}, map[string]BudgetShare{"eda/pdb": {1, 1}}, []string{"a"}},
+		"the budget allows both":       {map[string]BudgetShare{"eda/pdb": {1, 2}}, map[string]BudgetShare{"eda/pdb": {1, 2}}, []string{"a", "b"}},
+		"the second node has two pods": {map[string]BudgetShare{"eda/pdb": {1, 2}}, map[string]BudgetShare{"eda/pdb": {2, 2}}, []string{"a"}},
+		"each has a budget":            {map[string]BudgetShare{"eda/pdb": {1, 1}}, map[string]BudgetShare{"eda/other": {1, 1}}, []string{"a", "b"}},
+		"one of two budgets is shared": {map[string]BudgetShare{"eda/pdb": {1, 1}}, map[string]BudgetShare{"eda/other": {1, 1}, "eda/pdb": {1, 1}}, []string{"a"}},
+		"no budget":                    {nil, nil, []string{"a", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a", "b")
+			for node, budgets := range map[string]map[string]BudgetShare{"a": c.a, "b": c.b} {
+				f.cordoned(node, 0)
+				f.node(node).Drain = &DrainProgress{Gone: true, Budgets: budgets}
+			}
+			plan := For(f.Snapshot)
+			if got := permitsIn(plan); !slices.Equal(got, c.want) {
+				t.Errorf("got permits of %v, want %v", got, c.want)
+			}
+			const reason = "PodDisruptionBudget eda/pdb also covers pods on a, which has a reboot permit"
+			if waits := strings.Contains(plan.Notes["b"].Message, reason); waits != (len(c.want) == 1) {
+				t.Errorf("note of b: got %q, want the reason: %t", plan.Notes["b"].Message, len(c.want) == 1)
+			}
+			// In the next pass, node a has its permit, and has not gone down yet.
+			f.permitted("a", 0)
+			f.Claims["a"].Permit.Budgets = slices.Sorted(maps.Keys(c.a))
+			f.node("a").Drain = nil
+			if got := permitsIn(For(f.Snapshot)); slices.Contains(got, "b") != (len(c.want) == 2) {
+				t.Errorf("in the next pass: got permits of %v, want a permit of b: %t", got, len(c.want) == 2)
+			}
+		})
+	}
+}
+
+func permitsIn(plan Plan) []string {
+	var out []string
+	for _, step := range plan.Steps {
+		if given, ok := step.(GivePermit); ok {
+			out = append(out, given.Node)
+		}
+	}
+	return out
 }
 
 // TestAPodThatStaysWithAMountBlocksBeforeTheClaim covers every outlook of a node, including budgets that keep another pod.

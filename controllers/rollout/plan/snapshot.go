@@ -131,9 +131,14 @@ type DrainProgress struct {
 	// IgnoredPodUIDs are DaemonSet and static pods. Left are the other pods that a drain leaves on the node: a phrase for each, by UID.
 	IgnoredPodUIDs []string
 	Left           map[string]string
+	// Budgets are the shares of the pods that stay in their PodDisruptionBudgets, by namespace and name.
+	Budgets map[string]BudgetShare
 	// Names are the namespaces and names of the pods that are not gone, by UID.
 	Names map[string]string
 }
+
+// BudgetShare is the number of a node's pods in a PodDisruptionBudget, and the number of disruptions that the budget allows now.
+type BudgetShare struct{ Pods, Allowed int }
 
 // Maintenance is the state that the operator's conditions on a Node show.
 type Maintenance string

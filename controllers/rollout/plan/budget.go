@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -142,6 +143,31 @@ func (p *planner) checkBudget(n *nodeState) (reason, message string) {
 	}
 	return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("Reboot limit of %s reached (%d of %d nodes): %s",
 		owner, spent.limit, spent.nodes, spent.describeUsers())
+}
+
+// maxClaimBytes is the maximum size of all claims with their permits. A ConfigMap may have 1 MiB; the rest is for optional fields of permits.
+const maxClaimBytes = 800 << 10
+
+// checkClaims rejects a node while the ConfigMap of claims has no room for its claim and its permit.
+func (p *planner) checkClaims(n *nodeState) (reason, message string) {
+	if p.claimBytes == 0 {
+		for name, claim := range p.Claims {
+			p.claimBytes += p.bytesOf(cmp.Or(p.find(name), &nodeState{Node: &Node{Name: name}}), claim)
+		}
+	}
+	if p.claimBytes+p.bytesOf(n, p.claimFor(n)) <= maxClaimBytes {
+		return "", ""
+	}
+	return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("ConfigMap %s has no room for another claim until a node is back in service",
+		v1alpha1.BudgetConfigMap)
+}
+
+// bytesOf returns the size of a claim once it has a permit.
+func (p *planner) bytesOf(n *nodeState, claim v1alpha1.Disruption) int {
+	if claim.NodeUID = n.UID; claim.Permit == nil {
+		claim.Permit = p.permitOf(n, claim.BootHash)
+	}
+	return len(n.Name) + len(claim.Encode())
 }
 
 // describeUsers lists the nodes that use up the budget, the ways to free it, and the nodes that do not count.

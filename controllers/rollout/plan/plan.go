@@ -34,6 +34,8 @@ type planner struct {
 	openings    map[string]opening
 	// waitingNodes is the number of rejected nodes in the queue so far.
 	waitingNodes int
+	// claimBytes is the size of all claims. 0 before checkClaims needs it.
+	claimBytes int
 	// busy are the zones in which the rollout has taken nodes of a profile out of service.
 	busy map[string][]string
 	// draining is the number of nodes that the rollout has cordoned and that have no permit. terminating is the number of draining nodes with only

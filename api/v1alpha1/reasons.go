@@ -155,7 +155,7 @@ const (
 	// VolumeReasonNoMount is set when the volume is a raw block device, or of a kind that does not support mount options.
 	VolumeReasonNoMount = "VolumeNoMount"
 	// VolumeReasonInvalidOptions is set when declared options conflict with the volume's original options. It is also set when the
-	// volume's driver would change the options, or drop the options of its backend.
+	// volume's driver would change the options, or drop the options of its backend, and when mount rejects the original options themselves.
 	VolumeReasonInvalidOptions = "VolumeInvalidOptions"
 	// VolumeReasonRestored is set when the volume's original options are restored.
 	VolumeReasonRestored = "VolumeRestored"

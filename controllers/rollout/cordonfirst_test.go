@@ -5,9 +5,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/drain"
+	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
 // TestABudgetThatOnlyACordonLifts has owners as CloudNativePG does: each lets its pod go only while its node is cordoned.
@@ -80,6 +83,12 @@ func TestABudgetThatNothingLifts(t *testing.T) {
 func TestTheProgressOfADrainHasThePodsThatStay(t *testing.T) {
 	left := []drain.Blocker{{Pod: "a/db", UID: "u1", Reason: "tolerates x"}, {Pod: "a/web", UID: "u2", Reason: "came back"}}
 	want := map[string]string{"u1": "Pod a/db tolerates x", "u2": "Pod a/web came back"}
+	pdb := policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "pdb"}}
+	pdb.Status.DisruptionsAllowed = 3
+	shares := progressOf(drain.Result{Budgets: []policyv1.PodDisruptionBudget{pdb, pdb}}).Budgets
+	if diff := cmp.Diff(map[string]plan.BudgetShare{"eda/pdb": {Pods: 2, Allowed: 3}}, shares); diff != "" {
+		t.Errorf("shares of two pods of one budget (-want +got):\n%s", diff)
+	}
 	if diff := cmp.Diff(want, progressOf(drain.Result{Left: left}).Left); diff != "" {
 		t.Error(diff)
 	}

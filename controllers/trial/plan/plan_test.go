@@ -337,6 +337,14 @@ func TestEachProbeHasAResultInTheEnd(t *testing.T) {
 			if got := w.verdict(test.candidate); got.Verdict != volumeplan.ProbeUnknown || got.Text == "" {
 				t.Errorf("after %s: got verdict %+v, want Unknown with a reason", w.now.Sub(start), got)
 			}
+			w.candidates = nil
+			if w.pass(); w.verdict(test.candidate).Text == "" {
+				t.Error("got no reason once the first volume has the options, want it for the status of the profile")
+			}
+			w.now = w.now.Add(maxProbe)
+			if w.pass(); w.verdict(test.candidate).Text != "" {
+				t.Error("got a reason for ever, want none an hour later")
+			}
 		})
 	}
 }

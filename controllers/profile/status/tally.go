@@ -142,24 +142,22 @@ func hasApplied(profile string, wanted fleet.Desired, clientNode *v1alpha1.Stora
 	if clientNode.Spec.Release || clientNode.Status.ObservedGeneration == 0 {
 		return false
 	}
-	if len(wanted.Profiles) == 1 {
+	if slices.Equal(wanted.Profiles, []string{profile}) {
 		return clientNode.Spec.Hash == wanted.Hash && clientNode.Status.Hash == clientNode.Spec.Hash
 	}
-	desiredSettings, currentSettings := overview.SettingsOf(profile, wanted.Settings), overview.SettingsOf(profile, clientNode.Spec.Settings)
-	if len(desiredSettings) != len(currentSettings) {
-		return false
+	desired, current, reported := map[string]string{}, map[string]string{}, map[string]string{}
+	for _, setting := range wanted.Settings {
+		desired[setting.Key] = setting.Value
 	}
-	value, reported := map[string]string{}, map[string]string{}
-	for _, setting := range currentSettings {
-		value[setting.Key] = setting.Value
+	for _, setting := range clientNode.Spec.Settings {
+		current[setting.Key] = setting.Value
 	}
 	for _, setting := range clientNode.Status.Settings {
 		reported[setting.Key] = setting.Desired
 	}
-	return !slices.ContainsFunc(desiredSettings, func(s v1alpha1.NodeSetting) bool {
-		current, found := value[s.Key]
-		desired, known := reported[s.Key]
-		return !found || !known || current != s.Value || desired != s.Value
+	// Another profile may declare the same value of a setting: then it may become the profile of the setting.
+	return !slices.ContainsFunc(slices.Concat(overview.SettingsOf(profile, wanted.Settings), overview.SettingsOf(profile, clientNode.Spec.Settings)), func(s v1alpha1.NodeSetting) bool {
+		return desired[s.Key] != s.Value || current[s.Key] != s.Value || reported[s.Key] != s.Value
 	})
 }
 

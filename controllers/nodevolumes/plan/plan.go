@@ -205,7 +205,9 @@ func (s *Snapshot) Waiting() map[string]sets.Set[string] {
 }
 
 // isUsed reports whether a pod on the node uses the volume, by the API server's word.
-func (s *Snapshot) isUsed(volume string, n Node) bool { return s.Users == nil || s.Users[volume].Has(n.Node.Name) }
+func (s *Snapshot) isUsed(volume string, n Node) bool {
+	return s.Users == nil || s.Users[volume].Has(n.Node.Name)
+}
 
 func hasWindow(clientNode *v1alpha1.StorageClientNode, volume string, w Window) bool {
 	current, _ := currentVolume(clientNode, volume)

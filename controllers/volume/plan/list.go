@@ -69,11 +69,11 @@ func (p *planner) list(j evaluation, note Note, profiles []string, of string) Li
 	if of != "" {
 		names = []string{of}
 	}
-	out.State, out.Message = standingOf(j.verdict, names...)
-	if note.State == judge.StatePending {
+	out.State, out.Message = j.standingFor(names...)
+	if note.State == judge.StatePending && (of == "" || !j.hasOptionsOf(of)) {
 		out.State = StandingPending
 	}
-	if out.State == StandingPending || out.Message == j.verdict.Message {
+	if out.State != StandingException || j.verdict.State == judge.StateHeld {
 		out.Message = note.Message
 	}
 	for _, r := range []*optionset.Record{p.blamed[j.Volume.Name], p.sets[j.verdict.Set]} {

@@ -483,12 +483,15 @@ func TestSummaryReportsBatches(t *testing.T) {
 		"a later batch soaks": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("c", 3, written(p, 10)), created("b", 3, written(p, 10)), created("d", 1)},
 			batch: "PersistentVolumes b, c soak until 2026-11-21T12:04:50Z"},
 		"no volume is pending": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 10))}},
+		"the soak is over":     {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("b", 1)}},
 		"a volume could not be mounted": {volumes: []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 1)},
 			stopped: `PersistentVolume a could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs, event: "exit status 32")`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := Summarize("p", snapshotOf(test.volumes, p))
+			s := snapshotOf(test.volumes, p)
+			s.Now = noon
+			got := Summarize("p", s)
 			if got.Batch != test.batch || got.Stopped != test.stopped {
 				t.Errorf("got batch %q, stopped %q; want batch %q, stopped %q", got.Batch, got.Stopped, test.batch, test.stopped)
 			}

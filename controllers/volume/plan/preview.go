@@ -130,7 +130,7 @@ func (p *Preview) addVolume(requested, profiles []string, j, after evaluation) {
 	for _, name := range selecting {
 		p.addServer(name, after)
 	}
-	standing, message := standingOf(after.verdict, selecting...)
+	standing, message := after.standingFor(selecting...)
 	change.Reason, change.Message = after.verdict.Reason, message
 	switch standing {
 	case StandingUpToDate:

@@ -27,9 +27,10 @@ const (
 // Standings are all standings, in the order of summaries.
 var Standings = []Standing{StandingUpToDate, StandingPending, StandingException, StandingBlocked, StandingHeld}
 
-// standingOf returns the standing of a volume for the named profiles, which count as acting, and its explanation. Without names, it is the standing
-// for all profiles as they are. An option of another profile is no difference for the named ones.
-func standingOf(v judge.Verdict, names ...string) (standing Standing, message string) {
+// standingFor returns the standing of a volume for the named profiles, which count as acting, and its explanation. Without names, it is the standing
+// for all profiles as they are. An option of another profile, or a write for it, is no difference for the named ones.
+func (j evaluation) standingFor(names ...string) (standing Standing, message string) {
+	v := j.verdict
 	if v.State == judge.StateHeld && len(names) == 0 {
 		return StandingHeld, v.Message
 	}
@@ -40,7 +41,11 @@ func standingOf(v judge.Verdict, names ...string) (standing Standing, message st
 		if v.Exceptions == nil {
 			return StandingBlocked, v.Message
 		}
-	case judge.StatePending, judge.StateUnselected:
+	case judge.StatePending:
+		if len(names) == 0 || slices.ContainsFunc(names, func(name string) bool { return !j.hasOptionsOf(name) }) {
+			return StandingPending, v.Message
+		}
+	case judge.StateUnselected:
 		return StandingPending, v.Message
 	case judge.StateUpToDate:
 	}
@@ -48,6 +53,14 @@ func standingOf(v judge.Verdict, names ...string) (standing Standing, message st
 		return StandingException, text.Join(differences, "; ")
 	}
 	return StandingUpToDate, v.Message
+}
+
+// hasOptionsOf reports whether a pending write takes and adds none of the options of a profile: the volume waits for another one.
+func (j evaluation) hasOptionsOf(profile string) bool {
+	current, v := j.Volume.Spec.MountOptions, j.verdict
+	return v.Action == judge.ActionWrite &&
+		!slices.ContainsFunc(v.Carried[profile], func(o string) bool { return !slices.Contains(current, o) }) &&
+		!slices.ContainsFunc(current, func(o string) bool { return !slices.Contains(v.Options, o) })
 }
 
 // differencesFrom returns the differences from the named profiles that their rules allow, sorted. Without names, it returns those from all profiles.

@@ -117,7 +117,7 @@ func firstOf(notes []Note) []Note {
 	return notes[:min(examples, len(notes))]
 }
 
-func (s *Summary) addBatches(profiles *judge.Profiles, known sets, name string, volumes []*evaluation) {
+func (s *Summary) addBatches(profiles *judge.Profiles, known sets, name string, volumes []*evaluation, now time.Time) {
 	p := profiles.Get(name)
 	if p == nil || p.Deleting {
 		return
@@ -138,8 +138,8 @@ func (s *Summary) addBatches(profiles *judge.Profiles, known sets, name string, 
 		}
 	}
 	s.Stopped, s.Batch = known.describeBlames(name, profiles)
-	if s.Batch == "" && p.Acts() && len(last) > 0 && s.IsOpen() {
-		s.Batch = soakText(last, first, start.Add(soakOf(p)))
+	if end := start.Add(soakOf(p)); s.Batch == "" && p.Acts() && len(last) > 0 && s.IsOpen() && end.After(now) {
+		s.Batch = soakText(last, first, end)
 	}
 }
 
@@ -172,7 +172,7 @@ func (s *Summary) addEvidence(p *planner, volumes []*evaluation, name string) {
 	}
 	wanted := map[string]bool{}
 	for _, j := range volumes {
-		if !slices.Contains(j.verdict.Profiles, name) || !j.verdict.ChangesOptions(j.Volume) {
+		if !slices.Contains(j.verdict.Profiles, name) || !j.verdict.ChangesOptions(j.Volume) || j.hasOptionsOf(name) {
 			continue
 		}
 		if unmounted := p.waitsForMount(*j); len(unmounted) > 0 {
@@ -232,7 +232,7 @@ func (s *Summary) addVolume(profile string, j *evaluation) {
 		return
 	}
 	s.Matched++
-	standing, message := standingOf(v, profile)
+	standing, message := j.standingFor(profile)
 	note := Note{Volume: j.Volume.Name, Reason: v.Reason, Message: message, State: v.State}
 	if v.State == judge.StateUpToDate {
 		s.Volumes = append(s.Volumes, Volume{Name: j.Volume.Name, Wanted: v.Carried[profile]})

@@ -47,7 +47,7 @@ func (v *View) Summarize(name string) Summary {
 			out.Unrestored = append(out.Unrestored, j.Volume.Name)
 		}
 	}
-	out.addBatches(v.snapshot.Profiles, planner.sets, name, volumes)
+	out.addBatches(v.snapshot.Profiles, planner.sets, name, volumes, v.snapshot.Now)
 	out.addEvidence(planner, volumes, name)
 	out.addProbes(planner, volumes, name)
 	out.Stale = v.staleMounts(planner, name, out.Volumes)

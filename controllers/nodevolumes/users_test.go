@@ -97,6 +97,11 @@ func TestANodesWordNeedsAPod(t *testing.T) {
 					t.Errorf("%s may get the read-ahead: got %v", node, got)
 				}
 			}
+			r.clock.Step(passEvery)
+			result, err := r.Reconcile(t.Context(), reconcile.Request{})
+			if _, mayGet := r.Waits("p"); err != nil || !(mayGet("v", "old") && mayGet("v", "young")) && result.RequeueAfter != podsEvery {
+				t.Errorf("got result %v, error %v, want a pass after %s", result, err, podsEvery)
+			}
 			for range 20 {
 				r.clock.Step(passEvery)
 				r.passAndList(t)

@@ -166,3 +166,62 @@ func TestReasonsAppearOnce(t *testing.T) {
 		t.Errorf("waits (-want +got):\n%s", diff)
 	}
 }
+
+// A canary proves its window only after its agent has read the list: until then its mounts may have the value by chance.
+func TestAWindowCountsOnceTheAgentHasReadTheList(t *testing.T) {
+	for name, kib := range map[string]int32{"the mount has the value already": 1024, "the mount reports no value": 0} {
+		t.Run(name, func(t *testing.T) {
+			a, b := nodeWith("a", "v").with(nodeVolume("v", 1024)), nodeWith("b", "v")
+			a.ClientNode.Status.Mounts[0].ReadAheadKiB = kib
+			a.ClientNode.Generation++
+			s := Snapshot{Nodes: []Node{a, b}, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: rollouts(), Now: noon}
+			for range 5 {
+				next := For(s)
+				s.Since, s.Now = next.Since, s.Now.Add(time.Minute)
+				if list := next.Lists["b"]; len(list) > 0 && list[0].ReadAheadKiB != nil {
+					t.Fatal("b got the window before the canary read its list")
+				}
+			}
+			a.ClientNode.Status.ObservedGeneration = a.ClientNode.Generation
+			s.Since = For(s).Since
+			s.Now = s.Now.Add(time.Minute)
+			if list := For(s).Lists["b"]; len(list) == 0 || list[0].ReadAheadKiB == nil {
+				t.Errorf("got list %v of b after the soak", list)
+			}
+		})
+	}
+}
+
+// A canary that once read the list and then dies with another unread list is not skipped: the window may be the cause.
+func TestACanaryThatHasReadTheListIsNotSkipped(t *testing.T) {
+	a, b := nodeWith("a", "v").with(nodeVolume("v", 1024)), nodeWith("b", "v")
+	s := Snapshot{Nodes: []Node{a, b}, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: rollouts(), Now: noon}
+	s.Since = For(s).Since
+	a.ClientNode.Generation++
+	s.Nodes[0].Writable = false
+	for range 24 {
+		next := For(s)
+		s.Since, s.Now = next.Since, s.Now.Add(time.Hour)
+		if list := next.Lists["b"]; len(list) > 0 && list[0].ReadAheadKiB != nil {
+			t.Fatal("b got the window of a canary that died with it")
+		}
+	}
+}
+
+// Each window soaks by itself, and the next pass is due at the end of the first soak.
+func TestWindowsSoakSeparately(t *testing.T) {
+	a := nodeWith("a", "v", "w").with(nodeVolume("v", 1024), nodeVolume("w", 512))
+	other := ahead(512)
+	other.Rule = "z"
+	s := Snapshot{
+		Nodes: []Node{a, nodeWith("b", "v", "w")}, Rollouts: rollouts(), Now: noon,
+		Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}, "w": {ReadAhead: other}},
+	}
+	a.ClientNode.Status.Mounts[0].ReadAheadKiB = 1024
+	s.Since = For(s).Since
+	s.Now = noon.Add(20 * time.Second)
+	a.ClientNode.Status.Mounts[1].ReadAheadKiB = 512
+	if next := For(s); next.Next != 40*time.Second || !next.Since[Carrier{*other, "a"}].Since.Equal(s.Now) || !next.Since[Carrier{*ahead(1024), "a"}].Since.Equal(noon) {
+		t.Errorf("got the next pass after %s, states %v", next.Next, next.Since)
+	}
+}

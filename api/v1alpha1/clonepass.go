@@ -38,9 +38,14 @@ const (
 
 // Encode returns the pass in the format of the termination message.
 func (p ClonePass) Encode() string {
-	value, err := json.Marshal(p)
+	return encode(p)
+}
+
+// encode returns the JSON of a value that contains only strings, numbers and times.
+func encode(value any) string {
+	data, err := json.Marshal(value)
 	if err != nil {
-		panic(err) // strings and numbers
+		panic(err)
 	}
-	return string(value)
+	return string(data)
 }

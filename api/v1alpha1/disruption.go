@@ -45,11 +45,7 @@ type ClaimedPermit struct {
 // Encode returns a disruption as claims and annotations contain it. Clusters contain values of earlier releases: the bytes must
 // not change.
 func (d Disruption) Encode() string {
-	value, err := json.Marshal(d)
-	if err != nil {
-		panic(err) // strings and a time
-	}
-	return string(value)
+	return encode(d)
 }
 
 // DecodeDisruption decodes the value of a claim or an annotation. Missing fields are empty; fields of later releases are ignored.

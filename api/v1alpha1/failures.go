@@ -50,11 +50,7 @@ type FailedNode struct {
 
 // Encode returns failures as the ConfigMap contains them. Clusters contain values of earlier releases: the bytes must not change.
 func (f ProfileFailures) Encode() string {
-	value, err := json.Marshal(f)
-	if err != nil {
-		panic(err) // strings, numbers and times
-	}
-	return string(value)
+	return encode(f)
 }
 
 // DecodeFailures decodes a value of FailuresConfigMap. Fields of later releases are ignored.

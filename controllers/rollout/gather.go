@@ -196,11 +196,11 @@ func (s *scope) writeConfigMap(ctx context.Context, object *corev1.ConfigMap) er
 }
 
 func (s *scope) readProfiles(ctx context.Context, reader client.Reader) (*fleet.ProfileSet, error) {
-	var profiles v1alpha1.StorageClientProfileList
-	if err := reader.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
+	profiles, err := read.Profiles(ctx, reader)
+	if err != nil {
+		return nil, err
 	}
-	return s.profileSets.Of(profiles.Items, s.Allow), nil
+	return s.profileSets.Of(profiles, s.Allow), nil
 }
 
 // readRules shares one read among concurrent callers. The read starts after all of them have made their request.

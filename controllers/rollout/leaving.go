@@ -12,11 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/embedded"
 )
 
 //go:embed leaving.yaml
@@ -29,14 +29,10 @@ type leavingMark struct {
 	Value string
 	// InService is true if the node still serves.
 	InService bool
+	Source    string
 }
 
-var leavingMarks = func() (out []leavingMark) {
-	if err := yaml.Unmarshal(leavingYAML, &out); err != nil {
-		panic(err) // It is part of the program.
-	}
-	return out
-}()
+var leavingMarks = embedded.Parse[[]leavingMark]("marks of leaving nodes", leavingYAML)
 
 // leaving describes the mark of a node, zero if it has none.
 type leaving struct {

@@ -37,18 +37,15 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("add the drains: %w", err)
 	}
 	one := handler.Funcs{CreateFunc: enqueue[event.CreateEvent], UpdateFunc: enqueue[event.UpdateEvent], DeleteFunc: enqueue[event.DeleteEvent]}
-	named := func(name string) builder.Predicates {
-		return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name }))
-	}
 	agents := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == r.AgentNamespace })
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("rollout").
 		Watches(&corev1.Node{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: clientNodeChanged})).
 		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(watch.ProfileChanged())).
-		Watches(&corev1.ConfigMap{}, one, named(v1alpha1.BudgetConfigMap)).
-		Watches(&corev1.ConfigMap{}, one, named(v1alpha1.FailuresConfigMap)).
-		Watches(&corev1.Namespace{}, one, named(r.ManagerNamespace), builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
+		Watches(&corev1.ConfigMap{}, one, builder.WithPredicates(watch.Named(v1alpha1.BudgetConfigMap))).
+		Watches(&corev1.ConfigMap{}, one, builder.WithPredicates(watch.Named(v1alpha1.FailuresConfigMap))).
+		Watches(&corev1.Namespace{}, one, builder.WithPredicates(watch.Named(r.ManagerNamespace), predicate.AnnotationChangedPredicate{})).
 		Watches(&corev1.Pod{}, one, builder.WithPredicates(agents, predicate.Funcs{UpdateFunc: watch.AgentChanged})).
 		WithOptions(controller.Options{
 			// One request stands for all nodes: a failure on one node must not delay the others for long.

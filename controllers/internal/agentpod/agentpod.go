@@ -44,21 +44,22 @@ func SilentReason(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, rea
 
 // IsNodeReady reports whether the Node's condition Ready is True.
 func IsNodeReady(node *corev1.Node) bool {
-	condition := readyCondition(node)
+	condition := FindCondition(node, corev1.NodeReady)
 	return condition != nil && condition.Status == corev1.ConditionTrue
 }
 
 // ReadySince returns the time of the last change of the Node's condition Ready; zero if unknown.
 func ReadySince(node *corev1.Node) time.Time {
-	if condition := readyCondition(node); condition != nil {
+	if condition := FindCondition(node, corev1.NodeReady); condition != nil {
 		return condition.LastTransitionTime.Time
 	}
 	return time.Time{}
 }
 
-func readyCondition(node *corev1.Node) *corev1.NodeCondition {
+// FindCondition returns a condition of a Node, or nil.
+func FindCondition(node *corev1.Node, conditionType corev1.NodeConditionType) *corev1.NodeCondition {
 	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == corev1.NodeReady {
+		if node.Status.Conditions[i].Type == conditionType {
 			return &node.Status.Conditions[i]
 		}
 	}

@@ -12,11 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/embedded"
 )
 
 // stuckAfter is the time after its grace period for which a terminating pod blocks no drain. A skewed clock only postpones the next drain.
@@ -26,17 +26,14 @@ const stuckAfter = 5 * time.Minute
 var marksYAML []byte
 
 // marks are the marks of others on pods, and Stuck the reasons for which the kubelet cannot start a container before a user acts.
-var marks = func() (out struct {
-	Forbid []struct{ Annotation, Value string }
-	Last   []struct{ Group, Kind string }
+var marks = embedded.Parse[struct {
+	Forbid []struct{ Annotation, Value, Source string }
+	Last   []last
 	Stuck  []string
-},
-) {
-	if err := yaml.Unmarshal(marksYAML, &out); err != nil {
-		panic(err) // It is part of the program.
-	}
-	return out
-}()
+}]("marks of pods", marksYAML)
+
+// last is a kind of owner that keeps its pod until the other pods of the node are gone.
+type last struct{ Group, Kind, Source string }
 
 // model is the model of a drain: which pods of a node leave, stay, come back, or block the drain. The look ahead, the drain itself and the preview
 // share it.
@@ -155,8 +152,8 @@ func isOfJob(pod *corev1.Pod) bool {
 // isLast reports whether the owner of a pod keeps it until the other pods of the node are gone.
 func isLast(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
-	return owner != nil && slices.ContainsFunc(marks.Last, func(last struct{ Group, Kind string }) bool {
-		return strings.HasPrefix(owner.APIVersion, last.Group+"/") && last.Kind == owner.Kind
+	return owner != nil && slices.ContainsFunc(marks.Last, func(l last) bool {
+		return strings.HasPrefix(owner.APIVersion, l.Group+"/") && l.Kind == owner.Kind
 	})
 }
 

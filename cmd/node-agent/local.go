@@ -38,7 +38,6 @@ type localOptions struct {
 func parseLocal(command string, args []string, stderr io.Writer) (localOptions, error) {
 	var o localOptions
 	set := flag.NewFlagSet("node-agent "+command, flag.ContinueOnError)
-	set.SetOutput(stderr)
 	set.Var(&o.files, "f", "file with StorageClientProfiles in YAML or JSON, or - for standard input; can be repeated")
 	set.StringVar(&o.hostRoot, "host-root", "/", "root directory of the host, or of an image tree without a running kernel")
 	set.StringVar(&o.output, "o", "text", "report format: "+strings.Join(report.Formats, ", "))
@@ -52,12 +51,10 @@ func parseLocal(command string, args []string, stderr io.Writer) (localOptions, 
 		set.DurationVar(&o.window, "window", 0,
 			"measure the mounts for this time and recommend settings, instead of reporting the state of settings; up to 1h")
 	}
-	if err := set.Parse(args); err != nil {
-		return o, fmt.Errorf("parse flags: %w", err)
+	if err := parseFlags(set, args, stderr); err != nil {
+		return o, err
 	}
 	switch {
-	case set.NArg() > 0:
-		return o, fmt.Errorf("unexpected argument %q", set.Arg(0))
 	case !slices.Contains(report.Formats, o.output):
 		return o, fmt.Errorf("-o %q: must be %s", o.output, strings.Join(report.Formats, ", "))
 	case len(o.files) == 0 && (command == report.Plan || command == report.Apply):

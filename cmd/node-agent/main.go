@@ -5,6 +5,7 @@ package main
 import (
 	_ "embed"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -55,6 +56,18 @@ func command(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 		return err
 	}
 	return fmt.Errorf("unknown command %q\n%s", name, usage)
+}
+
+// parseFlags parses the flags of a command. It writes their help to stderr, and rejects other arguments.
+func parseFlags(set *flag.FlagSet, args []string, stderr io.Writer) error {
+	set.SetOutput(stderr)
+	if err := set.Parse(args); err != nil {
+		return fmt.Errorf("parse flags: %w", err)
+	}
+	if set.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", set.Arg(0))
+	}
+	return nil
 }
 
 // version returns the module version and the commit of the build.

@@ -55,7 +55,6 @@ func (p *patterns) Set(value string) error {
 func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	set := flag.NewFlagSet("node-agent run", flag.ContinueOnError)
-	set.SetOutput(stderr)
 	set.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this Node; default: environment variable NODE_NAME")
 	set.StringVar(&o.hostRoot, "host-root", "/host", "mount point of the host's root directory")
 	set.StringVar(&o.kubeletDir, "kubelet-dir", mounts.DefaultKubeletDir, "root directory of the kubelet on the host")
@@ -72,13 +71,10 @@ func parse(args []string, stderr io.Writer) (options, error) {
 			"below the catalogue's minimum; can be repeated")
 	set.Var(&o.allowFilesystems, "allow-filesystem", allowFilesystemUsage)
 	set.IntVar(&o.verbosity, "v", 0, "log verbosity, 0 or more")
-	if err := set.Parse(args); err != nil {
-		return o, fmt.Errorf("parse flags: %w", err)
+	if err := parseFlags(set, args, stderr); err != nil {
+		return o, err
 	}
-	switch {
-	case set.NArg() > 0:
-		return o, fmt.Errorf("unexpected argument %q", set.Arg(0))
-	case o.nodeName == "":
+	if o.nodeName == "" {
 		return o, errors.New("--node-name or NODE_NAME is required")
 	}
 	return o, o.checkMetrics()

@@ -51,16 +51,12 @@ func visitClone(command string) error {
 func passOnClone(args []string, stderr io.Writer) error {
 	var work probe.Work
 	set := flag.NewFlagSet("node-agent "+trialPass, flag.ContinueOnError)
-	set.SetOutput(stderr)
 	set.StringVar(&work.Name, "name", "", fmt.Sprintf("workload: one of %v", workload.Names))
 	set.StringVar(&work.Path, "path", ".", "directory in the volume")
 	set.DurationVar(&work.Pause, "pause", 0, "pause before the workload is repeated")
 	set.BoolVar(&work.AllowWrites, "allow-writes", false, "allow workloads that write into a separate directory and remove it")
-	if err := set.Parse(args); err != nil {
-		return fmt.Errorf("parse flags: %w", err)
-	}
-	if set.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", set.Arg(0))
+	if err := parseFlags(set, args, stderr); err != nil {
+		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -21,7 +21,6 @@ const workloadCommand = "workload"
 func runWorkload(args []string, stdout, stderr io.Writer) error {
 	o := workload.Options{ID: fmt.Sprint(os.Getpid())}
 	set := flag.NewFlagSet("node-agent "+workloadCommand, flag.ContinueOnError)
-	set.SetOutput(stderr)
 	set.StringVar((*string)(&o.Name), "name", "", fmt.Sprintf("workload: one of %v", workload.Names))
 	set.StringVar(&o.Path, "path", "", "directory of the workload")
 	set.DurationVar(&o.For, "for", 0, "time during which new passes start; default: one pass")
@@ -37,13 +36,10 @@ func runWorkload(args []string, stdout, stderr io.Writer) error {
 	set.Uint64Var(&o.MaxBytes, "max-bytes", 0, "number of bytes after which a pass ends; 0: no limit")
 	set.BoolVar(&o.AllowWrites, "allow-writes", false,
 		"allow CreateUnlink, WriteSequential, and CopyFiles, which write into a separate directory and remove it")
-	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
+	if err := parseFlags(set, args, stderr); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {
-		return fmt.Errorf("parse flags: %w", err)
-	}
-	if set.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", set.Arg(0))
+		return err
 	}
 	if o.For < 0 || o.For > time.Hour || o.Pause < 0 {
 		return fmt.Errorf("--for %s must be 0 to 1h, and --pause %s must be 0 or more", o.For, o.Pause)

@@ -36,11 +36,8 @@ type conf map[section][]tag
 // from the sections for all other servers. Mount points likewise.
 const fixedIn = "2.8.3"
 
-var (
-	fixedRelease = []int{2, 8, 3}
-	// releaseText is in the program mount.nfs: the text that "mount.nfs -V" prints.
-	releaseText = regexp.MustCompile(`\(linux nfs-utils ((\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?)`)
-)
+// releaseText is in the program mount.nfs: the text that "mount.nfs -V" prints.
+var releaseText = regexp.MustCompile(`\(linux nfs-utils (\d{1,4}(\.\d{1,4}){1,2})`)
 
 // helper describes the program mount.nfs of a host.
 type helper struct {
@@ -57,16 +54,19 @@ func readHelper(files host.FS) (helper, error) {
 			return helper{}, err
 		}
 		if m := releaseText.FindSubmatch(data); m != nil {
-			var numbers []int
-			for _, digits := range m[2:] {
-				// A missing third number is 0.
-				n, _ := strconv.Atoi(string(digits))
-				numbers = append(numbers, n)
-			}
-			return helper{release: string(m[1]), keepsTags: slices.Compare(numbers, fixedRelease) >= 0}, nil
+			return helper{release: string(m[1]), keepsTags: slices.Compare(numbersOf(string(m[1])), numbersOf(fixedIn)) >= 0}, nil
 		}
 	}
 	return helper{}, nil
+}
+
+func numbersOf(release string) []int {
+	var numbers []int
+	for digits := range strings.SplitSeq(release, ".") {
+		n, _ := strconv.Atoi(digits)
+		numbers = append(numbers, n)
+	}
+	return numbers
 }
 
 // readConf reads the files as mount.nfs does: first the main file, then the files of the directory by name. A later assignment replaces an earlier
@@ -93,8 +93,10 @@ func readConf(files host.FS, program helper, pick func(file string) bool) (conf,
 func (c conf) parseFile(file, data string, program helper) {
 	var current section
 	for line := range strings.Lines(data) {
+		isTerminated := strings.HasSuffix(line, "\n")
 		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' || line[0] == ';' {
+		if line == "" || line[0] == '#' || line[0] == ';' || !isTerminated {
+			// mount.nfs ignores a last line without a line end.
 			continue
 		}
 		if line[0] == '[' {

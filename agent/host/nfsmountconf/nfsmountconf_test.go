@@ -151,6 +151,17 @@ func TestOmittedMountOptions(t *testing.T) {
 	}
 }
 
+// mount.nfs 2.6.2, 2.8.3 and 3.1.1 ignore it.
+func TestALastLineWithoutAnEndIsIgnored(t *testing.T) {
+	dir, fs := machine(t)
+	s := New(fs, differences)
+	apply(t, s, "_all", "nconnect=4")
+	hosttest.WriteFile(t, dir, directory+"/zzz.conf", "[ NFSMount_Global_Options ]\nhard=True\nnconnect=2")
+	if got := expect(t, s, "_all", "nconnect=4", host.InSync); got.Observed != "hard,nconnect=4" {
+		t.Errorf("observed: got %s", got.Observed)
+	}
+}
+
 func TestOtherFilesAndSectionsShadowTheAgentsFile(t *testing.T) {
 	tests := map[string]struct {
 		file, data string

@@ -160,6 +160,8 @@ func parseLine(line string) (name, value string, ok bool) {
 		return "", "", false
 	}
 	name, value, ok = strings.Cut(line, "=")
+	// systemd-sysctl sets no value for a name with a dash and without a value.
+	ok = ok || line[0] == '-'
 	name = strings.TrimSpace(strings.TrimPrefix(name, "-"))
 	return name, strings.TrimSpace(value), ok && name != ""
 }

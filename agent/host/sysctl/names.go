@@ -2,6 +2,7 @@ package sysctl
 
 import (
 	"fmt"
+	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -40,7 +41,7 @@ func procFile(name string) (string, error) {
 // dottedName returns the form in which names are compared. If a slash is the first separator, the rest is literal (sysctl.d(5)).
 func dottedName(name string) string {
 	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '/' {
-		return swapSeparators(name)
+		return swapSeparators(strings.TrimLeft(name, "/"))
 	}
 	return name
 }
@@ -78,6 +79,17 @@ func kernelValue(name, line, before string) string {
 		out[i] = normaliseNumbers(fields[i])
 	}
 	return strings.Join(out, " ")
+}
+
+// discardNumbers replaces the numbers of a value that systemd-sysctl does not write, because a later line has the same name.
+func discardNumbers(value string) string {
+	fields := strings.Fields(value)
+	for i, field := range fields {
+		if number.MatchString(field) {
+			fields[i] = strconv.Itoa(math.MinInt64)
+		}
+	}
+	return strings.Join(fields, " ")
 }
 
 // normaliseNumbers makes values comparable that consist of numbers. A value with another field, or with a number over int64, is text.

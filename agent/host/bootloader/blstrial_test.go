@@ -2,10 +2,13 @@ package bootloader
 
 import (
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -446,4 +449,38 @@ func TestFailedPromotionIsReportedAndRepeated(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.InSync)
 	m.expectInDefaults(ihashSeed, true)
+}
+
+// On Fedora, kernel-install runs grub2-mkconfig, which sets all entries and the arguments of later kernels.
+func TestEntriesThatTheNextKernelInstallationRewrites(t *testing.T) {
+	m := newTryingRocky(t)
+	m.write(defaultFile, "GRUB_CMDLINE_LINUX=\"audit=0\"\n")
+	before := m.bootFiles()
+	m.write("/usr/lib/kernel/install.d/20-grub.install", "grub2-mkconfig -o /boot/grub2/grub.cfg\n")
+	m.apply(settings(ihash, seed, "audit", "0"))
+	m.startEntry()
+	m.apply(settings(ihash, seed, "audit", "0"))
+	newer := time.Unix(2000000000, 0)
+	for file, want := range map[string]bool{grub2Cfg: false, defaultFile: true} {
+		if err := os.Chtimes(filepath.Join(m.dir, file), newer, newer); err != nil {
+			t.Fatal(err)
+		}
+		newer = newer.Add(time.Hour)
+		if got := m.observe(ihash, seed); got.State != host.InSync || strings.Contains(got.Message, "next kernel installation") != want {
+			t.Errorf("newest is %s: got %+v", file, got)
+		}
+	}
+	if got := m.observe("audit", "0"); got.State != host.InSync || got.Message != "" {
+		t.Errorf("the argument in %s: got %+v", defaultFile, got)
+	}
+	for _, file := range []string{rockyEntry, rescueEntry, kernelCmdline} {
+		m.replace(file, " "+ihashSeed, "")
+	}
+	expect(t, m.observe(ihash, seed), host.Drifted, "not in the boot menu", "the next boot will not pass it")
+	m.apply(settings(ihash, seed, "audit", "0"))
+	m.expectInDefaults(ihashSeed, true)
+	m.apply(nil)
+	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+		t.Errorf("after restore (-before +after):\n%s", diff)
+	}
 }

@@ -40,6 +40,8 @@ type facts struct {
 	// later are the arguments of kernels that are installed later. hasLater is true if a host with boot entries declares them.
 	later    []host.Argument
 	hasLater bool
+	// rewritten are the arguments to which the next installation of a kernel sets all boot entries. Nil if it does not.
+	rewritten []host.Argument
 	// bound names the encrypted volume that would not open with other arguments. boundErr is the error if that is unknown.
 	bound    string
 	boundErr error
@@ -99,6 +101,9 @@ func (f facts) evaluateSetting(setting host.Setting, failure error) (o host.Obse
 		o.State, o.Message = host.Failed, oneLine(failure.Error())
 	default:
 		o.State, o.Message = host.Drifted, "not in the boot menu"
+		if hasArgument(f.dropIn.args, arg) && hasArgument(f.cmdline, arg) {
+			o.Message += "; the running kernel has it, but the next boot will not pass it"
+		}
 	}
 	if len(otherFiles) > 0 {
 		o.Message = strings.TrimPrefix(o.Message+"; already set in "+host.ListNames(otherFiles)+", unchanged", "; ")

@@ -124,7 +124,7 @@ func (b grubBLS) prepareTrial(ctx context.Context, f facts, wanted []host.Argume
 
 // beginTrial writes the entry that is booted once, and then selects it.
 func (b grubBLS) beginTrial(f facts, next nextTrial) error {
-	if next.state == trialArmed {
+	if next.state == trialArmed || next.state == trialPermitted {
 		if err := b.facts.SetBootFact(f.bootID, factArmed, "true"); err != nil {
 			return err
 		}
@@ -162,10 +162,19 @@ func (b grubBLS) endTrial(f facts) error {
 	return b.writeTrial("", "")
 }
 
+// rearm writes the entry again: a kernel may have been installed or removed since. Without a kernel, it removes the entry.
 func (b grubBLS) rearm() error {
 	drop, err := b.readDropIn(blsForm)
-	if err != nil || !b.fs.Exists(onceEntry) || b.onceText(drop.args) == "" {
+	if err != nil || !b.fs.Exists(onceEntry) {
 		return err
 	}
-	return b.permitTrial(blsNames)
+	text := b.onceText(drop.args)
+	if text == "" {
+		return b.writeTrial("", "")
+	}
+	bootID, err := b.fs.ReadValue(bootIDFile)
+	if err != nil {
+		return err
+	}
+	return b.beginTrial(facts{bootID: bootID}, nextTrial{text, trialPermitted})
 }

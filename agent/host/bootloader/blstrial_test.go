@@ -43,7 +43,7 @@ func newTryingRocky(t *testing.T) *machine {
 		"grub2-probe --target=abstraction /boot/grub2": "\n", "grub2-probe --target=fs /boot/grub2": "xfs\n",
 	}
 	m.write(grub2Cfg, blsMenu)
-	m.write(blsEnv, grub.PadBlock(grub.EmptyBlock+"boot_success=1\nkernelopts=ro\n"))
+	m.write(blsEnv, grub.PadBlock(grub.EmptyBlock+"next_entry=\nboot_success=1\nkernelopts=ro\n"))
 	for _, file := range []string{rockyEntry, rescueEntry} {
 		for line := range strings.Lines(m.read(file)) {
 			if name, ok := strings.CutPrefix(line, "linux "); ok {
@@ -123,6 +123,9 @@ func TestAnArgumentIsOnlyInTheEntryThatIsBootedOnceUntilItHasBooted(t *testing.T
 	m.expectInDefaults(ihashSeed, false)
 	if found := m.subject.Detect(); !found.MayReboot() {
 		t.Errorf("not rebooted: %s", found.Message)
+	}
+	if entries, err := m.subject.loader().readMenu(t.Context()); err != nil || len(entries.lines) != 2 {
+		t.Errorf("entries: got %+v, %v", entries.lines, err)
 	}
 	once := m.read(onceEntry)
 	m.apply(settings(ihash, seed))
@@ -213,14 +216,46 @@ func TestKernelThatIsInstalledDuringATrial(t *testing.T) {
 	}
 }
 
-func TestKernelThatIsRemovedDuringATrialIsNotBooted(t *testing.T) {
+func TestReadyTrialFollowsTheKernels(t *testing.T) {
+	tests := map[string]struct {
+		prepare    func(*machine)
+		next, text string
+	}{
+		"its kernel is removed": {func(*machine) {}, "", ""},
+		"its kernel is replaced": {func(m *machine) {
+			m.write(strings.ReplaceAll(rockyEntry, "427.13.1", "503.1.1"), strings.ReplaceAll(m.read(rockyEntry), "427.13.1", "503.1.1"))
+			m.write("/boot/vmlinuz-5.14.0-503.1.1.el9_4.x86_64", "kernel")
+			m.write("/boot/initramfs-5.14.0-503.1.1.el9_4.x86_64.img", "initrd")
+			m.remove(rockyEntry)
+		}, onceID, "/vmlinuz-5.14.0-503.1.1"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newTryingRocky(t)
+			m.apply(settings(ihash, seed))
+			m.remove("/boot/vmlinuz-5.14.0-427.13.1.el9_4.x86_64")
+			test.prepare(m)
+			m.prepareReboot()
+			if got := environment(m.read(blsEnv)).value(nextEntry); got != test.next {
+				t.Errorf("the next entry is %q, want %q", got, test.next)
+			}
+			if test.text != "" && !strings.Contains(m.read(onceEntry), test.text) {
+				t.Errorf("the entry is\n%s", m.read(onceEntry))
+			}
+		})
+	}
+}
+
+// grubby creates the arguments of later kernels from the entry that sorts last (recorded in hosttest/testdata/grubby.json).
+func TestArgumentsOfLaterKernelsAreNotThoseOfTheTrial(t *testing.T) {
 	m := newTryingRocky(t)
-	m.apply(settings(ihash, seed))
-	m.remove("/boot/vmlinuz-5.14.0-427.13.1.el9_4.x86_64")
-	m.write(blsEnv, string(environment(m.read(blsEnv)).with(nextEntry, "")))
-	m.prepareReboot()
-	if got := environment(m.read(blsEnv)).value(nextEntry); got != "" {
-		t.Errorf("the next entry is %s", got)
+	m.remove(kernelCmdline)
+	m.write("/etc/kernel/install.conf", "")
+	m.apply(settings("audit", "0", ihash, "1048576"))
+	m.startEntry()
+	m.apply(settings("audit", "0", ihash, seed))
+	if got := m.read(kernelCmdline); strings.Contains(got, ihash) || !strings.Contains(got, "audit=0") {
+		t.Errorf("%s is %s", kernelCmdline, got)
 	}
 }
 
@@ -343,7 +378,7 @@ func TestBootEntriesThatDoNotExplainTheRunningKernel(t *testing.T) {
 // The orders are those of rpm and of GRUB's module blscfg.
 func TestOrderOfBootEntries(t *testing.T) {
 	ascending := [][]string{
-		{"~storage-client", "0-rescue", "0abc-5.14.0-503.1.1.el9.x86_64"},
+		{onceID, "0-rescue", "0abc-5.14.0-503.1.1.el9.x86_64"},
 		{"m-0-rescue", "m-5.14.0-70.el9.x86_64", "m-5.14.0-427.el9.x86_64", "m-6.1.0-1.el9.x86_64"},
 		{"m-5.14.0~rc1-1", "m-5.14.0-1", "m-5.14.0+debug-1", "m-5.14.0.1-1"},
 		{"m-5.a-1", "m-5.1-1", "m-5.01.1-1"},

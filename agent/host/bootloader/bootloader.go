@@ -3,8 +3,8 @@
 //   - GRUB of Debian, Ubuntu and Azure Linux: the agent stages arguments. It writes a drop-in that appends them, makes a menu from it, and
 //     verifies that menu before it replaces the present one. If GRUB can write to its environment block, it tries the arguments once. It
 //     then returns to the previous entry, unless an agent has reported since that the machine is up.
-//   - GRUB with boot loader specification entries: grubby changes the entries. The agent verifies them, and keeps the previous files byte by
-//     byte.
+//   - GRUB with boot loader specification entries: the agent tries the arguments in an entry that GRUB boots once. Then grubby changes the other
+//     entries. The agent verifies them, and keeps the previous files byte by byte.
 //   - Any other boot loader: the agent reports the boot loader and the tool to use instead.
 //
 // The effect of an argument determines its state. Its presence in /proc/cmdline only proves that it was passed.

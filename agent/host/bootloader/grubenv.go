@@ -80,14 +80,14 @@ func (s *Subject) setTrial(names *grubNames, value string) error {
 		return err
 	}
 	next := env
-	if selected := env.value(nextEntry); names.once != "" && (selected == "" || selected == names.once) {
-		selected = ""
-		if value == trialArmed || value == trialPermitted {
-			selected = names.once
-		}
-		next = next.with(nextEntry, selected)
-	} else if names.once != "" && value == trialPermitted {
+	switch selected, ready := env.value(nextEntry), value == trialArmed || value == trialPermitted; {
+	case names.once == "":
+	case ready && (selected == "" || selected == names.once):
+		next = next.with(nextEntry, names.once)
+	case ready:
 		value = trialArmed
+	case selected == names.once:
+		next = next.with(nextEntry, "")
 	}
 	if next = next.with(trialVariable, value); len(next) > envSize {
 		return fmt.Errorf("%s has no space for %s", file, trialVariable)

@@ -302,12 +302,12 @@ func isReplacedLink(name string, records map[string]host.FileRecord, now host.Sa
 	return ok && slices.EqualFunc(linesOf(record.Original, managed), linesOf(now, managed), slices.Equal)
 }
 
-// linesOf returns the words of each line without the agent's arguments. It ignores the padding of an environment block, and the variables of a trial,
-// one of which GRUB leaves empty.
+// linesOf returns the words of each line without the agent's arguments. It ignores the padding of an environment block, and the variable that
+// GRUB leaves empty after a trial.
 func linesOf(file host.SavedFile, managed []host.Argument) [][]string {
 	var lines [][]string
 	for line := range strings.Lines(strings.TrimRight(string(file.Data), "#")) {
-		if strings.HasPrefix(line, trialVariable+"=") || line == nextEntry+"=\n" || line == nextEntry+"="+onceID+"\n" {
+		if line == nextEntry+"=\n" {
 			continue
 		}
 		words := strings.Fields(line)

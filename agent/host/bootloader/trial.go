@@ -108,19 +108,14 @@ func (g grubDebian) rearm() error {
 	if err != nil {
 		return err
 	}
-	return g.permitTrial(g.at)
-}
-
-// permitTrial prepares the trial for a permitted reboot.
-func (s *Subject) permitTrial(names *grubNames) error {
-	bootID, err := s.fs.ReadValue(bootIDFile)
+	bootID, err := g.fs.ReadValue(bootIDFile)
 	if err != nil {
 		return err
 	}
-	if err := s.facts.SetBootFact(bootID, factArmed, "true"); err != nil {
+	if err := g.facts.SetBootFact(bootID, factArmed, "true"); err != nil {
 		return err
 	}
-	return s.setTrial(names, trialPermitted)
+	return g.setTrial(g.at, trialPermitted)
 }
 
 func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {

@@ -77,6 +77,10 @@ func playGrubby(dir string, args []string) (string, error) {
 		return "", err
 	}
 	slices.Reverse(g.entries)
+	// As in "sort -V", a tilde sorts before everything else.
+	slices.SortStableFunc(g.entries, func(a, b string) int {
+		return strings.Count(filepath.Base(a)[:1], "~") - strings.Count(filepath.Base(b)[:1], "~")
+	})
 	for _, value := range []string{g.info, g.update} {
 		if value != "" && value != "ALL" {
 			return "", grubbyError("hosttest: of grubby's entries only ALL are simulated, not " + value)

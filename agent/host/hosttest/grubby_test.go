@@ -57,6 +57,12 @@ func TestGrubbyBehavesAsTheRealScript(t *testing.T) {
 				}
 				WriteFile(t, dir, name, text)
 			}
+			for name, text := range run.Prepared {
+				if _, ok := record.Files[name]; !ok && text != nil {
+					before[name] = *text
+					WriteFile(t, dir, name, *text)
+				}
+			}
 			if _, prepared := run.Prepared["/etc/kernel"]; !prepared {
 				if err := os.MkdirAll(filepath.Join(dir, "etc", "kernel"), 0o755); err != nil {
 					t.Fatal(err)

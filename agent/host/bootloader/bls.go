@@ -85,7 +85,7 @@ func parseEntries(info string) menu {
 			entry.id = value
 		}
 	}
-	// grubby also lists entries that boot no Linux, and the one that is booted once.
+	// grubby also lists entries that boot no Linux, and the entry that is booted once.
 	m.lines = slices.DeleteFunc(m.lines, func(line bootLine) bool { return line.kernel == "" || line.title == onceTitle })
 	return m
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// readEntries returns the boot loader entries in the order in which GRUB shows them, without the one that is booted once.
+// readEntries returns the boot loader entries in the order in which GRUB shows them, without the entry that is booted once.
 func (s *Subject) readEntries() ([]*menuEntry, error) {
 	files, err := s.fs.Glob(entriesDir, "*.conf")
 	if err != nil {

@@ -375,7 +375,7 @@ func TestBootEntriesThatDoNotExplainTheRunningKernel(t *testing.T) {
 	}
 }
 
-// The orders are those of rpm and of GRUB's module blscfg.
+// The order is as in rpm and in GRUB's module blscfg.
 func TestOrderOfBootEntries(t *testing.T) {
 	ascending := [][]string{
 		{onceID, "0-rescue", "0abc-5.14.0-503.1.1.el9.x86_64"},

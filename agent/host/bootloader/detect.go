@@ -283,8 +283,8 @@ func detectBLS(fs host.FS) (Detection, bool) {
 	}
 	found := Detection{Type: GrubBLS, Proven: true}
 	if menu, err := fs.ReadFile(grub2Cfg); err != nil || !strings.Contains(string(menu), "blscfg") {
-		found = Detection{Type: GrubBLS, Message: "GRUB with boot loader entries, but " + grub2Cfg + " does not show that it reads them: arguments are staged by " +
-			"grubby --update-kernel=ALL, and the node is not rebooted for them"}
+		found = Detection{Type: GrubBLS, Message: "GRUB with boot loader entries, but " + grub2Cfg + " does not show that it reads them: " +
+			"arguments are staged by grubby --update-kernel=ALL, and the node is not rebooted for them"}
 	}
 	return found, err == nil && len(entries) > 0 && fs.Exists("/usr/sbin/grubby")
 }

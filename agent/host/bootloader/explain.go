@@ -16,7 +16,7 @@ import (
 type menuEntry struct {
 	id, title, section string
 	recovery           bool
-	// file and text are those of a boot loader entry. Empty for an entry of the menu itself.
+	// file and text are the name and the content of a boot loader entry. Empty for an entry of the menu itself.
 	file, text string
 	// lines are its lines "linux" if 10_linux printed it.
 	lines    []bootLine

@@ -65,8 +65,8 @@ func (e environment) with(name, value string) environment {
 }
 
 // setTrial sets the trial variable for GRUB's next start, or removes it if the value is empty. If the loader has an entry that is booted once, it also
-// selects that entry, but never instead of another one that a user has selected. It replaces the file as a whole: grub-editenv would empty it first,
-// and a crash would lose the variables of other programs.
+// selects that entry, but never instead of another entry that a user has selected. It replaces the file as a whole: grub-editenv would empty it
+// first, and a crash would lose the variables of other programs.
 func (s *Subject) setTrial(names *grubNames, value string) error {
 	file := names.env()
 	if err := s.fs.RemoveTemp(file); err != nil {

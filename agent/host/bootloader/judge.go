@@ -30,7 +30,7 @@ type facts struct {
 	cmdline  []host.Argument
 	dropIn   dropIn
 	menu     menu
-	// entries are the boot entries without the one that is booted once. They differ from menu while its arguments are untried.
+	// entries are the boot entries without the entry that is booted once. They differ from menu while its arguments are untried.
 	entries menu
 	foreign []source
 	// atBoot are the agent's arguments in the menu when this boot started.

@@ -157,8 +157,8 @@ func inDefaults(arg string, want bool) error {
 		if err != nil {
 			return err
 		}
-		if has := slices.Contains(strings.Fields(string(data)), arg); has != want {
-			return fmt.Errorf("%s has %s: %t, want %t", name, arg, has, want)
+		if found := slices.Contains(strings.Fields(string(data)), arg); found != want {
+			return fmt.Errorf("%s has %s: %t, want %t", name, arg, found, want)
 		}
 	}
 	return nil

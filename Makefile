@@ -74,7 +74,7 @@ fmt: ## Format the code
 
 .PHONY: vet
 vet: ## Run only go vet, also on tests behind build tags; "make lint" includes it
-	go vet -tags attack,chart,e2e,footprint,generated,gitops,kwok,promtool ./...
+	go vet -tags attack,chart,e2e,footprint,gitops,kwok,promtool ./...
 
 .PHONY: lint
 lint: tool-golangci-lint prose ## Run the linters, including go vet and make prose

@@ -1,4 +1,4 @@
-//go:build attack && generated
+//go:build attack
 
 package attack
 
@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -98,8 +99,7 @@ func (a *arena) playPair(t *testing.T, rows []*row, results []result, p [2]strin
 		t.Errorf("%s by %s: got error %v, want none as in the dry run", step.generated, p[0], err)
 		return nil
 	}
-	a.world.dirty.Store(true)
-	defer a.world.reset(t)
+	defer a.restore(t, step.target)
 	current := a.currentVariants(t, step.target)
 	var holes []string
 	var mu sync.Mutex
@@ -127,22 +127,23 @@ func (a *arena) playPair(t *testing.T, rows []*row, results []result, p [2]strin
 }
 
 // isSecond reports whether the second identity of a pair tries an attack after the step of the first one: each difference to the same
-// object, and if it has few rights, other requests too.
+// object, and requests of identities with few rights for other objects. A step changes no right, so a request without the right stays one.
 func isSecond(r result, by string, step result) bool {
 	isOther := r.target != step.target
 	switch {
-	case r.by != by, isProfile(r) && isIrrelevant(r.field):
+	case r.by != by, isProfile(r) && !arming.MatchString(r.field):
 		return false
+	case isOther && by == anonymous:
+		return r.change == "unchanged" && r.kind == step.kind
 	case isOther:
-		return (by == tenant || by == anonymous) && r.change == "unchanged" && r.seen != notStopped
+		return by == tenant && r.change == "unchanged" && strings.HasPrefix(r.seen, "policy ")
 	}
 	return r.change != "unchanged" && (isProfile(r) || r.seen != notStopped)
 }
 
-// isIrrelevant reports whether a field of a profile neither starts nor stops its reboots.
-func isIrrelevant(field string) bool {
-	return strings.HasPrefix(field, "metadata.labels") || strings.HasPrefix(field, "spec.node.") || strings.HasPrefix(field, "status")
-}
+// arming matches the fields of a profile that isArmed reads, and the objects that contain them.
+var arming = regexp.MustCompile(`^(|spec|spec\.(mode|paused|rollout|rollout\.\*|rollout\.reboot.*)(=.*)?|` +
+	`metadata|metadata\.annotations(\[tuning\.storageclient\.dev/(approved-plan|paused)\].*)?)$`)
 
 // currentVariants returns the variants of the current object.
 func (a *arena) currentVariants(t *testing.T, x *target) map[string][]any {

@@ -1,4 +1,4 @@
-//go:build attack && generated
+//go:build attack
 
 package attack
 
@@ -125,11 +125,11 @@ var restricted = map[string]any{"allowPrivilegeEscalation": false, "capabilities
 var texts = map[string][]any{
 	"name": {"registry", "attack"}, "secretName": {"registry"}, "namespace": {v1alpha1.ManagerNamespace}, "claimName": {"data"},
 	"mountPath": {"/node-agent"}, "server": {"evil.example.com"}, "path": {"/etc", "evil"}, "kernelArguments": {"ihash_entries=2097152"},
-	"mountOptions": {"nocto", "nconnect=8"}, "options": {"nconnect=8"}, "storage": {"2Gi"}, "effect": {"NoExecute"}, "subPath": {"evil"},
+	"mountOptions": {"suid", "nocto", "nconnect=8"}, "options": {"nconnect=8"}, "storage": {"2Gi"}, "effect": {"NoExecute"}, "subPath": {"evil"},
 	"schedule": {"0 3 * * *"}, "timeZone": {"Europe/Berlin"}, "profile": {"throughput-performance", "fleet"}, "mountPoint": {"/mnt/data"},
 	"operator": {"Exists", "In"}, "command": {"/volume/evil"}, "args": {"run"}, "drivers": {"smb.csi.k8s.io"}, "ip": {"192.0.2.2"},
 	"nodeName": {"node-2"}, "volumeName": {"pv-1"}, "podCIDR": {"192.0.2.0/24"}, "podCIDRs": {"192.0.2.0/24"},
-	"accessModes": {"ReadOnlyMany"}, "finalizers": {"example.com/attack"}, "sysctls": {"33554432"}, "sysctlsAtLeast": {"33554432"}, "parameters": {"129"},
+	"accessModes": {"ReadOnlyMany"}, "finalizers": {"example.com/attack"}, "sysctls": {"33554432"}, "sysctlsAtLeast": {"33554432"}, "parameters": {"129"}, "data": {"eda/credentials"},
 	"": {"attack", "2097152", "/attack", "example.com/attack", "1Gi"},
 }
 

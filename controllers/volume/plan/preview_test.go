@@ -55,6 +55,13 @@ func TestPreviewVolumesReturnsOldAndNewOptions(t *testing.T) {
 			t.Errorf("changes (-want +got):\n%s", diff)
 		}
 	})
+	t.Run("a volume that a profile with the policy Retain releases keeps its options", func(t *testing.T) {
+		retaining := fast
+		retaining.Spec.Volumes, retaining.Spec.DeletionPolicy = nil, v1alpha1.DeletionRetain
+		if got := PreviewVolumes([]string{"fast"}, snapshotOf(volumes, retaining)); len(got.Changes) > 0 {
+			t.Errorf("got changes %q, want none", describe(got.Changes))
+		}
+	})
 	t.Run("others are left out", func(t *testing.T) {
 		if got := PreviewVolumes([]string{"other"}, snapshotOf(volumes, fast)); len(got.Changes)+len(got.Blocked)+got.Matched > 0 {
 			t.Errorf("preview of a profile without volumes: got %+v, want it empty", got)

@@ -383,8 +383,31 @@ func admit(object *unstructured.Unstructured) {
 	if slices.Contains([]string{"cert-manager.io", "monitoring.coreos.com"}, object.GroupVersionKind().Group) {
 		return
 	}
+	declared := atomicFields("", object.DeepCopy().Object)
 	Expect(k8s.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.DryRunAll,
 		client.FieldOwner("manifests"), client.ForceOwnership)).To(Succeed(), "%s %s", object.GetKind(), object.GetName())
+	Expect(atomicFields("", object.Object)).To(Equal(declared), "%s %s: declare the defaults of these fields: Argo CD would compare them as a whole, and show the object as OutOfSync",
+		object.GetKind(), object.GetName())
+}
+
+// atomicFields returns the references to fields by their paths. A server-side apply has one owner for each of them, with the defaults of the API server.
+func atomicFields(path string, value any) map[string]any {
+	fields := map[string]any{}
+	switch v := value.(type) {
+	case map[string]any:
+		for key, element := range v {
+			if key == "fieldRef" || key == "resourceFieldRef" {
+				fields[path+"."+key] = element
+				continue
+			}
+			maps.Copy(fields, atomicFields(path+"."+key, element))
+		}
+	case []any:
+		for i, element := range v {
+			maps.Copy(fields, atomicFields(fmt.Sprintf("%s[%d]", path, i), element))
+		}
+	}
+	return fields
 }
 
 // components lists the folders of config/components, with the example of the files that their users supply.

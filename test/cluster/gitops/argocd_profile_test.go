@@ -5,6 +5,7 @@ package gitops
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -203,7 +204,7 @@ func failureStory(t *testing.T, a *argo) {
 func checkRestored(t *testing.T, w *world, pool string) {
 	t.Helper()
 	for i, name := range w.Names {
-		if fmt.Sprint(i%pools) != pool {
+		if strconv.Itoa(i%pools) != pool {
 			continue
 		}
 		if line, err := w.Fleet.Machine(name).Read("/proc/cmdline"); err != nil || strings.Contains(line, "hash_entries") {

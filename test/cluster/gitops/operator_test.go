@@ -3,6 +3,7 @@
 package gitops
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,7 +22,7 @@ func operatorStory(t *testing.T, a *argo) {
 	a.await(t, "the operator to be Synced and Healthy", func() (bool, string) {
 		application := a.application(t, app)
 		p := pictureOf(application)
-		return p.short() == "Synced/Healthy" && p.revision == revision, p.String()
+		return p.short() == "Synced/Healthy" && p.revision == revision, fmt.Sprint(p, a.differing(t, app))
 	})
 	t.Logf("Argo CD shows: %s", pictureOf(a.application(t, app)))
 	_, from := a.seen.since(app, 0)

@@ -5,9 +5,9 @@ package gitops
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +28,7 @@ func wavesStory(t *testing.T, a *argo) {
 		t.Helper()
 		a.await(t, "the sync to wait for the profile", func() (bool, string) {
 			p := pictureOf(a.application(t, app))
-			return p.phase == "Running" && p.health == "Suspended" && strings.Contains(p.message, "waiting for healthy state"), p.String()
+			return p.phase == "Running" && p.health != "Healthy" && strings.Contains(p.message, "waiting for healthy state"), p.String()
 		})
 		if a.get(t, configMapKind, "default", "after") != nil {
 			t.Error("the second wave was applied while the profile is Suspended")
@@ -73,7 +73,7 @@ func wavesStory(t *testing.T, a *argo) {
 		hash := a.planHash(t, name)
 		a.await(t, "the sync to wait again", func() (bool, string) {
 			p := pictureOf(a.application(t, app))
-			return p.phase == "Running" && p.health == "Suspended", p.String()
+			return p.phase == "Running" && strings.Contains(p.message, "waiting for healthy state"), p.String()
 		})
 		approve()
 		if got := a.profile(t, name).Annotations[v1alpha1.ApprovedPlanAnnotation]; got != hash {
@@ -134,7 +134,7 @@ func rollingStory(t *testing.T, a *argo) {
 	for i, pool := range []string{"canary", "eda"} {
 		stage := map[string]string{"canary": "canary", "eda": "production"}[pool]
 		files["pools/"+pool+"/pool.yaml"] = "stage: " + stage + "\n"
-		files["pools/"+pool+"/profile.yaml"] = profileOf("pool-"+pool, fmt.Sprint(i), "ihash_entries=16777216", ", reboot: {policy: OnApproval}")
+		files["pools/"+pool+"/profile.yaml"] = profileOf("pool-"+pool, strconv.Itoa(i), "ihash_entries=16777216", ", reboot: {policy: OnApproval}")
 		files["pools/"+pool+"/kustomization.yaml"] = "resources: [profile.yaml]\n"
 	}
 	a.commit(t, "pools", files)

@@ -193,7 +193,7 @@ func failureStory(t *testing.T, a *argo) {
 	a.expect(t, app, "Synced/Healthy", revision)
 	states, _ := a.seen.since(app, 0)
 	t.Logf("seen: %v", states)
-	// The options of an Application alone ask for no confirmation in Argo CD 3.2: the page says to annotate the profile.
+	// Argo CD 3.2 requires no confirmation for the options of an Application. The page therefore annotates the profile.
 	if err := a.delete(t.Context(), a.application(t, app)); err != nil {
 		t.Fatal(err)
 	}

@@ -158,7 +158,7 @@ func (s *sightings) since(name string, n int) ([]string, int) {
 	return slices.Clone(have[min(n, len(have)):]), len(have)
 }
 
-// picture is what Argo CD shows of an Application.
+// picture is the state of an Application in Argo CD.
 type picture struct{ sync, health, phase, message, revision, conditions string }
 
 func (p picture) short() string { return p.sync + "/" + p.health }

@@ -10,7 +10,7 @@ import (
 
 var configMapKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 
-// TestEngines starts one cluster for all stories. Each story uses objects of its own and removes its profiles.
+// TestEngines starts one cluster for all stories. Each story uses separate objects and removes its profiles.
 func TestEngines(t *testing.T) {
 	w := start(t)
 	a := w.startArgoCD(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/storageclient/operator/test/reaper"
 )
 
-// soak is how long the operator's manifests must stay Synced and Healthy.
+// soak is the time for which the operator's manifests must stay Synced and Healthy.
 var soak = flag.Duration("soak", 30*time.Second, "how long the operator's manifests must stay Synced and Healthy in Argo CD, e.g. 1h")
 
 // insideVariable is set for the process in the network namespace of the run.

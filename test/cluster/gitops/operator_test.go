@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// operatorStory lets Argo CD manage the operator's own manifests.
+// operatorStory lets Argo CD manage the manifests of the operator.
 func operatorStory(t *testing.T, a *argo) {
 	const app = "operator"
 	if err := os.CopyFS(filepath.Join(a.work, "operator", "config"), os.DirFS(filepath.Join(root, "config"))); err != nil {

@@ -58,7 +58,7 @@ const (
 	syncs = 20
 )
 
-// cedeBlock is what a message tells the user to add to the Application.
+// cedeBlock matches the block of a message that the user adds to the Application.
 var cedeBlock = regexp.MustCompile(`\{ignoreDifferences: .*?RespectIgnoreDifferences=true\]\}\}`)
 
 func (w *world) mountOptions(t *testing.T, name string) string {
@@ -78,7 +78,7 @@ func (w *world) mountOptions(t *testing.T, name string) string {
 	return string(out)
 }
 
-// row returns what the plugin shows of one volume of the profile: its state and its reason.
+// row returns the state and the reason of a volume from the plugin's table.
 func (w *world) row(t *testing.T, name string) string {
 	t.Helper()
 	output, _ := w.try("kubectl", "storageclient", "volumes", "volumes")
@@ -166,7 +166,7 @@ func (a *argo) paste(t *testing.T, app, volume string) {
 	a.patch(t, app, merged)
 }
 
-// volumesStory has a volume with a list and one without in each Application. Applications with a name that ends with "ign" have the block.
+// volumesStory has a volume with a list and a volume without a list in each Application. Applications with a name that ends with "ign" have the block.
 func volumesStory(t *testing.T, a *argo) {
 	var apps, all []string
 	files := map[string]string{}
@@ -264,8 +264,8 @@ func volumesStory(t *testing.T, a *argo) {
 		}
 	})
 	step(fmt.Sprintf("nothing changes over %d refreshes and syncs", syncs), func(t *testing.T) {
-		// The first sync is the answer of Argo CD where Git declares no list and nothing is ignored. A replacement removes the annotations of
-		// the operator, which writes them once more.
+		// A replacement removes the annotations of the operator, which then writes them once more. Without the block it also removes the
+		// list.
 		for _, app := range apps {
 			a.sync(t, app)
 			a.sync(t, app)

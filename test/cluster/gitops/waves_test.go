@@ -50,7 +50,7 @@ func wavesStory(t *testing.T, a *argo) {
 	if got := a.profile(t, name).Spec.Rollout.Reboot.ApprovedPlan; got != "" {
 		t.Errorf("the approval by commit arrived while a sync with waves waits: approvedPlan is %q", got)
 	}
-	// What the button "Terminate" does; automated sync or a sync by hand applies the newer commit.
+	// The button "Terminate" does the same. Automated sync or a sync by hand then applies the newer commit.
 	a.patch(t, app, []byte(`{"status":{"operationState":{"phase":"Terminating"}}}`))
 	a.await(t, "the end of the sync", func() (bool, string) {
 		p := pictureOf(a.application(t, app))

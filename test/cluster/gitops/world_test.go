@@ -200,7 +200,7 @@ func (w *world) profile(t *testing.T, name string) *v1alpha1.StorageClientProfil
 	return profile
 }
 
-// describe returns what a profile's conditions say.
+// describe returns the conditions of a profile as text.
 func (w *world) describe(t *testing.T, name string) string {
 	t.Helper()
 	profile := w.profile(t, name)

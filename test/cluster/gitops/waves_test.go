@@ -90,9 +90,14 @@ func wavesStory(t *testing.T, a *argo) {
 	a.refresh(t, app)
 	a.await(t, "the sync to fail with the node", func() (bool, string) {
 		p := pictureOf(a.application(t, app))
-		return p.health == "Degraded" && p.phase == "Failed", p.String()
+		// An automated sync is retried five times before its phase is Failed.
+		return p.health == "Degraded" && (p.phase == "Failed" || strings.Contains(p.message, "completed unsuccessfully")), p.String()
 	})
 	t.Logf("Argo CD shows: %s", pictureOf(a.application(t, app)))
+	// A deletion waits for the retries.
+	if pictureOf(a.application(t, app)).phase == "Running" {
+		a.patch(t, app, []byte(`{"status":{"operationState":{"phase":"Terminating"}}}`))
+	}
 	if err := a.delete(t.Context(), a.application(t, app)); err != nil {
 		t.Fatal(err)
 	}

@@ -69,8 +69,8 @@ type Reconciler struct {
 }
 
 type state struct {
-	waits map[string][]string
-	users map[string]sets.Set[string]
+	reasons map[string][]string
+	users   map[string]sets.Set[string]
 }
 
 // Waits returns the reasons for which nodes wait for a read-ahead of a profile. mayGet reports whether a node may get the read-ahead of a volume: the
@@ -80,7 +80,7 @@ func (r *Reconciler) Waits(profile string) (reasons []string, mayGet func(volume
 	if last == nil {
 		return nil, nil
 	}
-	return last.waits[profile], func(volume, node string) bool {
+	return last.reasons[profile], func(volume, node string) bool {
 		users, isKnown := last.users[volume]
 		return !isKnown || users.Has(node)
 	}
@@ -106,7 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	next := plan.For(s)
 	r.carried = next.Since
-	r.last.Store(&state{waits: next.Waits, users: s.Users})
+	r.last.Store(&state{reasons: next.Waits, users: s.Users})
 	result := reconcile.Result{RequeueAfter: next.Next}
 	if r.isUnread && (next.Next == 0 || next.Next > podsEvery) {
 		result.RequeueAfter = podsEvery

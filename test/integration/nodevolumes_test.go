@@ -60,7 +60,7 @@ var _ = Describe("A node's volumes", func() {
 		Expect(sent.Generation).To(Equal(before.Generation + 1))
 		manager.settle([]string{"p"}, []string{name})
 		Expect(tunedReason(name)).To(Equal(v1alpha1.NodeReasonTuned))
-		Expect(findProfile("p")).To(haveCondition("Ready", metav1.ConditionTrue, v1alpha1.ReasonUpToDate))
+		Expect(findProfile("p")).To(haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonRollingOut), "the agent has not read the read-ahead yet")
 		Expect(findObject(name).Spec.Volumes).To(HaveLen(1), "the node controller must keep the volumes")
 
 		By("not writing before the agent has seen the spec, and not writing the same again")

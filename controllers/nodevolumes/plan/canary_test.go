@@ -208,7 +208,7 @@ func TestACanaryThatHasReadTheListIsNotSkipped(t *testing.T) {
 	}
 }
 
-// Each window soaks by itself, and the next pass is due at the end of the first soak.
+// Each window soaks on its own, and the next pass is due at the end of the first soak.
 func TestWindowsSoakSeparately(t *testing.T) {
 	a := nodeWith("a", "v", "w").with(nodeVolume("v", 1024), nodeVolume("w", 512))
 	other := ahead(512)

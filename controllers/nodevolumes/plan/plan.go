@@ -38,7 +38,7 @@ type Snapshot struct {
 	Now      time.Time
 	// Since are the states of nodes with windows, from the previous plan. Nil if unknown.
 	Since map[Carrier]Carried
-	// Users are the nodes on which the API server shows a pod of a volume, by volume, among those that Waiting returns. Only they get a window: a node
+	// Users are the nodes on which the API server shows a pod of a volume, by volume, for the volumes from Waiting. Only they get a window: a node
 	// must not prove it for the volumes of others by its word alone. Nil if no pods are read.
 	Users map[string]sets.Set[string]
 }
@@ -222,12 +222,12 @@ func (s *Snapshot) windowsOf(n Node) map[Window]bool {
 		if m.ReadAhead == nil || m.KeepReadAhead {
 			continue
 		}
-		has := hasWindow(n.ClientNode, name, *m.ReadAhead)
-		if !has && !s.isUsed(name, n) {
+		isSet := hasWindow(n.ClientNode, name, *m.ReadAhead)
+		if !isSet && !s.isUsed(name, n) {
 			continue
 		}
 		carries, seen := windows[*m.ReadAhead]
-		windows[*m.ReadAhead] = (carries || !seen) && has
+		windows[*m.ReadAhead] = (carries || !seen) && isSet
 	}
 	return windows
 }

@@ -17,7 +17,7 @@ import (
 // Each field that declares a setting, an option or a window keeps Ready from True until a node or a volume has it.
 func TestReadyCountsEachDeclaredField(t *testing.T) {
 	type declare = func(*v1alpha1.NodeTuning, *v1alpha1.VolumeRule)
-	// A nil row is a field that declares nothing by itself.
+	// A nil row is a field that declares nothing on its own.
 	rows := map[string]declare{
 		"NodeTuning.Sysctls": func(n *v1alpha1.NodeTuning, _ *v1alpha1.VolumeRule) {
 			n.Sysctls = map[string]v1alpha1.SettingText{"net.core.rmem_max": "16777216"}

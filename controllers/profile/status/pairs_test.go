@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// A second profile takes nothing from the first one: their settings are equal or disjoint. The first one stays Ready while the second is applied,
+// A second profile does not change the settings or options of the first one: their settings are equal or disjoint. The first one stays Ready while the second is applied,
 // whatever its name, priority and nodes.
 func TestASecondProfileDisturbsNoSettings(t *testing.T) {
 	sysctls := map[string]v1alpha1.SettingText{"net.core.rmem_max": "16777216", "net.core.wmem_max": "16777216", "net.core.somaxconn": "8192", "vm.dirty_ratio": "20"}

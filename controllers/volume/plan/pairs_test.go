@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// A second profile takes nothing from the first one: their options are equal or disjoint. The first one counts its volumes as up to date while the
+// A second profile does not change the settings or options of the first one: their options are equal or disjoint. The first one counts its volumes as up to date while the
 // second is applied, and no message names a time in the past.
 func TestASecondProfileDisturbsNoOptions(t *testing.T) {
 	all := []string{"nconnect=4", "nocto", "actimeo=30", "noresvport"}

@@ -304,8 +304,7 @@ func (w *world) endFaults() {
 	w.noteKept()
 }
 
-// admitPods removes the taint of untuned nodes from Nodes that no profile selects, so that the last node of a profile is not the only one that
-// accepts pods.
+// admitPods removes the startup taint from Nodes that no profile selects, so that they accept the pods of the last node of a profile.
 func (w *world) admitPods() {
 	for _, name := range w.names(memapi.Nodes) {
 		if w.declared(w.node(name)) == nil {

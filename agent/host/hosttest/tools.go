@@ -69,7 +69,7 @@ func findTool(name string) string {
 // libraries matches the lines of "ld.so --list".
 var libraries = regexp.MustCompile(`(?m)(/\S+) \(0x`)
 
-func copyTool(t testing.TB, dir, program, as string) {
+func copyTool(t testing.TB, dir, program, name string) {
 	t.Helper()
 	file, err := elf.Open(program)
 	if err != nil {
@@ -90,7 +90,7 @@ func copyTool(t testing.TB, dir, program, as string) {
 	if err != nil {
 		t.Fatalf("list the libraries of %s: %v", program, err)
 	}
-	copyFile(t, program, filepath.Join(dir, as))
+	copyFile(t, program, filepath.Join(dir, name))
 	copyFile(t, loader, filepath.Join(dir, loader))
 	for _, found := range libraries.FindAllStringSubmatch(string(out), -1) {
 		copyFile(t, found[1], filepath.Join(dir, found[1]))

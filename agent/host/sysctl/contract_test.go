@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest"
 )
 
-// logged matches the lines in which systemd-sysctl logs what it writes.
+// logged matches the lines in which systemd-sysctl logs its writes.
 var logged = regexp.MustCompile(`(?m)^Setting '/proc/sys/(\S+)' to '(.*)'`)
 
 // The files are read as the real systemd-sysctl reads them: the agent's value is InSync only if it is the last value that the program writes.

@@ -184,7 +184,7 @@ test-gitops: ## Run Argo CD and Flux with the manager, simulated nodes and a Git
 	@for program in git redis-server ip unshare; do command -v $$program >/dev/null || { echo "make test-gitops needs $$program: run apt-get install git redis-server iproute2 util-linux" >&2; exit 1; }; done
 	@hack/tools.sh gitops
 	@$(DEVBUILD) ./cmd/manager ./cmd/kubectl-storageclient
-	SCO_BINARIES=$(SETS)/gitops SCO_MANAGER=$(CURDIR)/bin/manager SCO_PLUGIN=$(CURDIR)/bin/kubectl-storageclient \
+	SCO_CHART=$(CURDIR)/$$(go run ./hack/chart -kustomize $(SETS)/gitops/kustomize) SCO_BINARIES=$(SETS)/gitops SCO_MANAGER=$(CURDIR)/bin/manager SCO_PLUGIN=$(CURDIR)/bin/kubectl-storageclient \
 	  SCO_ARGOCD=$(call source,argocd,github.com/argoproj/argo-cd/v3) SCO_FLUX=$(call source,kustomize-controller,github.com/fluxcd/kustomize-controller) \
 	  $(GOTEST) gitops-engines -tags gitops -count=1 -v -timeout 2h ./test/cluster/gitops $(TESTFLAGS)
 

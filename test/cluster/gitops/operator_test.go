@@ -5,35 +5,63 @@ package gitops
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 )
 
-// operatorStory lets Argo CD manage the manifests of the operator.
-func operatorStory(t *testing.T, a *argo) {
-	const app = "operator"
-	if err := os.CopyFS(filepath.Join(a.work, "operator", "config"), os.DirFS(filepath.Join(root, "config"))); err != nil {
+// source is a form of the operator's manifests, below the folder operator of the Git repository.
+type source struct {
+	app, path string
+	// write creates the files in a directory.
+	write func(t *testing.T, dir string)
+	// isShort limits the soak to a minute.
+	isShort bool
+}
+
+var (
+	manifests = source{app: "operator", path: "config/default", write: func(t *testing.T, dir string) {
+		if err := os.CopyFS(filepath.Join(dir, "config"), os.DirFS(filepath.Join(root, "config"))); err != nil {
+			t.Fatal(err)
+		}
+	}}
+	chart = source{app: "operator-chart", path: "storage-client-operator", isShort: true, write: func(t *testing.T, dir string) {
+		if out, err := exec.Command("tar", "--extract", "--gzip", "--directory", dir, "--file", variable(t, "SCO_CHART")).CombinedOutput(); err != nil {
+			t.Fatalf("unpack the chart: %v: %s", err, out)
+		}
+	}}
+)
+
+// operatorStory lets Argo CD manage the manifests of the operator, or its chart.
+func operatorStory(t *testing.T, a *argo, from source) {
+	app, dir := from.app, filepath.Join(a.work, "operator")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	revision := a.commit(t, "the operator", nil)
-	a.apply(t, a.applicationOf(app, "operator/config/default", "{automated: {selfHeal: true, prune: true}, syncOptions: [ServerSideApply=true]}"))
+	from.write(t, dir)
+	revision := a.commit(t, "the operator: "+from.path, nil)
+	a.apply(t, a.applicationOf(app, "operator/"+from.path, "{automated: {selfHeal: true, prune: true}, syncOptions: [ServerSideApply=true]}"))
 	a.await(t, "the operator to be Synced and Healthy", func() (bool, string) {
 		application := a.application(t, app)
 		p := pictureOf(application)
 		return p.short() == "Synced/Healthy" && p.revision == revision, fmt.Sprint(p, a.differing(t, app))
 	})
 	t.Logf("Argo CD shows: %s", pictureOf(a.application(t, app)))
-	_, from := a.seen.since(app, 0)
+	_, last := a.seen.since(app, 0)
 	operations := a.operations(t, app)
-	for began := time.Now(); time.Since(began) < *soak; time.Sleep(time.Second) {
+	duration := *soak
+	if from.isShort {
+		duration = min(duration, time.Minute)
+	}
+	for began := time.Now(); time.Since(began) < duration; time.Sleep(max(time.Second, duration/360)) {
 		a.refresh(t, app)
 		if p := pictureOf(a.application(t, app)); p.short() != "Synced/Healthy" {
 			t.Fatalf("after %s: %s: %v", time.Since(began), p, a.differing(t, app))
 		}
 	}
-	if states, _ := a.seen.since(app, from); len(states) > 0 {
+	if states, _ := a.seen.since(app, last); len(states) > 0 {
 		t.Errorf("states during the soak: %v", states)
 	}
 	if got := a.operations(t, app); !slices.Equal(got, operations) {

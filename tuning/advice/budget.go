@@ -62,39 +62,38 @@ func (s *scope) inFlight(version string, nconnect int64) int64 {
 	return kernelSessionSlots
 }
 
-func serverBudget(s *scope) []finding {
+func serverBudget(s *scope) {
 	loads := s.loads()
 	if len(loads) == 0 || loads[0].Nodes == 0 {
-		return nil
+		return
 	}
 	var parts []string
 	for _, load := range loads {
 		parts = append(parts, fmt.Sprintf("%s gets up to %d connections and %d requests in flight", load.Server, load.Connections, load.Requests))
 	}
-	return []finding{{"", fmt.Sprintf("if all %d nodes mount from it: %s", loads[0].Nodes, text.InOrder(parts, ", "))}}
+	s.add("", fmt.Sprintf("if all %d nodes mount from it: %s", loads[0].Nodes, text.InOrder(parts, ", ")))
 }
 
-func serverBudgetExceeded(s *scope) []finding {
+func serverBudgetExceeded(s *scope) {
 	text := s.Profile.Annotations[v1alpha1.ServerLimitsAnnotation]
 	if text == "" {
-		return nil
+		return
 	}
 	field := "metadata.annotations[" + v1alpha1.ServerLimitsAnnotation + "]"
 	limits, err := ParseLimits(text)
 	if err != nil {
-		return []finding{{field, err.Error()}}
+		s.add(field, err.Error())
+		return
 	}
-	var found []finding
 	over := func(server, resource string, load, limit int64) {
 		if limit > 0 && load > limit {
-			found = append(found, finding{field, fmt.Sprintf("%s may get %d %s, but its limit is %d", server, load, resource, limit)})
+			s.add(field, fmt.Sprintf("%s may get %d %s, but its limit is %d", server, load, resource, limit))
 		}
 	}
 	for _, load := range s.loads() {
 		over(load.Server, "connections", load.Connections, limits["connections"])
 		over(load.Server, "requests in flight", load.Requests, limits["requests"])
 	}
-	return found
 }
 
 // ParseLimits parses the annotation server-limits: connections and requests in flight of one server, each at least 1.

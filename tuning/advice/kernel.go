@@ -35,10 +35,9 @@ func (s *scope) nodesOlderThan(major, minor int) []string {
 	return names
 }
 
-// knownBad returns the known problems of the nodes' kernels and mounts that lose data, or all others. It omits problems that need a sign beyond
+// addKnownBad adds the known problems of the nodes' kernels and mounts that lose data, or all others. It omits problems that need a sign beyond
 // kernel and mount. They include every problem that a setting cures.
-func (s *scope) knownBad(loses bool) []finding {
-	var found []finding
+func (s *scope) addKnownBad(loses bool) {
 	for _, e := range knownbad.Entries() {
 		if e.Loses != loses || e.Signed {
 			continue
@@ -55,12 +54,7 @@ func (s *scope) knownBad(loses bool) []finding {
 			}
 		}
 		if len(nodes) > 0 {
-			found = append(found, finding{text: e.Advice() + ": " + text.List(nodes)})
+			s.add("", e.Advice()+": "+text.List(nodes))
 		}
 	}
-	return found
 }
-
-func knownBadData(s *scope) []finding { return s.knownBad(true) }
-
-func knownBadKernel(s *scope) []finding { return s.knownBad(false) }

@@ -18,11 +18,10 @@ const (
 	gib       = 1 << 30
 )
 
-// hashFindings returns one finding for each hash table, about the affected nodes. worst is the smallest grant on these nodes.
-func (s *scope) hashFindings(judge func(a hashTable, grant catalogue.HashGrant) bool,
+// addHashFindings adds one finding for each hash table, about the affected nodes. worst is the smallest grant on these nodes.
+func (s *scope) addHashFindings(judge func(a hashTable, grant catalogue.HashGrant) bool,
 	text func(a hashTable, nodes []string, worst catalogue.HashGrant) string,
-) []finding {
-	var found []finding
+) {
 	for _, a := range s.hashTables() {
 		var names []string
 		var worst catalogue.HashGrant
@@ -37,14 +36,13 @@ func (s *scope) hashFindings(judge func(a hashTable, grant catalogue.HashGrant) 
 			names = append(names, node.Name)
 		}
 		if len(names) > 0 {
-			found = append(found, finding{a.field, text(a, names, worst)})
+			s.add(a.field, text(a, names, worst))
 		}
 	}
-	return found
 }
 
-func hashClamped(s *scope) []finding {
-	return s.hashFindings(
+func hashClamped(s *scope) {
+	s.addHashFindings(
 		func(_ hashTable, grant catalogue.HashGrant) bool { return grant.Clamped },
 		func(a hashTable, nodes []string, worst catalogue.HashGrant) string {
 			return fmt.Sprintf("%d buckets need more than 1/16 of memory on %s, whatever /proc/cmdline shows: these nodes are not rebooted for it; "+
@@ -52,8 +50,8 @@ func hashClamped(s *scope) []finding {
 		})
 }
 
-func hashBelowDefault(s *scope) []finding {
-	return s.hashFindings(
+func hashBelowDefault(s *scope) {
+	s.addHashFindings(
 		func(a hashTable, grant catalogue.HashGrant) bool { return !grant.Clamped && a.entries <= grant.Default },
 		func(a hashTable, nodes []string, _ catalogue.HashGrant) string {
 			return fmt.Sprintf("%d buckets are no more than the kernel's default on %s, given their memory: "+
@@ -62,54 +60,47 @@ func hashBelowDefault(s *scope) []finding {
 }
 
 // hashSmall does not need node data: it compares with the default for 1 GiB, and nodes of Kubernetes have at least this much memory.
-func hashSmall(s *scope) []finding {
-	var found []finding
+func hashSmall(s *scope) {
 	for _, a := range s.hashTables() {
 		grant, known := catalogue.HashSize(a.argument, 0, gib, pageBytes)
 		if known && a.entries > 0 && a.entries < grant.Default {
-			found = append(found, finding{a.field, fmt.Sprintf("%d buckets are fewer than the kernel's default of %d with 1 GiB of memory: "+
-				"lookups get slower after a reboot; leave the argument out, or set more than the default", a.entries, grant.Default)})
+			s.add(a.field, fmt.Sprintf("%d buckets are fewer than the kernel's default of %d with 1 GiB of memory: "+
+				"lookups get slower after a reboot; leave the argument out, or set more than the default", a.entries, grant.Default))
 		}
 	}
-	return found
 }
 
-func hashRounded(s *scope) []finding {
-	var found []finding
+func hashRounded(s *scope) {
 	for _, a := range s.hashTables() {
 		if a.entries > 0 && a.entries&(a.entries-1) != 0 {
-			found = append(found, finding{a.field, fmt.Sprintf("%d is not a power of two: the kernel rounds it up", a.entries)})
+			s.add(a.field, fmt.Sprintf("%d is not a power of two: the kernel rounds it up", a.entries))
 		}
 	}
-	return found
 }
 
 // readAheadWindow applies above four requests: 1024 KiB with the rsize of 256 KiB that guides recommend.
-func readAheadWindow(s *scope) []finding {
+func readAheadWindow(s *scope) {
 	const maxRequests = 4
-	var found []finding
 	for _, ahead := range s.readAheads() {
 		rsizes := s.rsizes()
 		if largest := rsizes[len(rsizes)-1]; ahead.kib*1024 > maxRequests*largest {
-			found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB is %d requests of %d bytes ahead of each file that is read: in two "+
+			s.add(ahead.field, fmt.Sprintf("%d KiB is %d requests of %d bytes ahead of each file that is read: in two "+
 				"published sweeps, 1024 KiB is 45 to 50 %% faster than the default of 128 KiB, and 15360 KiB is slower, although it needs the "+
 				"fewest requests; use %d KiB until you have measured more on your own volume",
-				ahead.kib, ahead.kib*1024/largest, largest, max(1024, largest/1024))})
+				ahead.kib, ahead.kib*1024/largest, largest, max(1024, largest/1024)))
 		}
 	}
-	return found
 }
 
 // readAheadMemory applies well above any published size: 15 MiB for NFS, 32 MiB for disk arrays.
-func readAheadMemory(s *scope) []finding {
+func readAheadMemory(s *scope) {
 	const maxKiB = 64 * 1024
-	var found []finding
 	add := func(field string, kib int32) {
 		if kib <= maxKiB {
 			return
 		}
-		found = append(found, finding{field, fmt.Sprintf("%s may be read ahead into memory for each file that is read in sequence, even if only "+
-			"a part of it is needed: use 1024 KiB until you have measured more on your own volume", formatSize(int64(kib)*1024))})
+		s.add(field, fmt.Sprintf("%s may be read ahead into memory for each file that is read in sequence, even if only "+
+			"a part of it is needed: use 1024 KiB until you have measured more on your own volume", formatSize(int64(kib)*1024)))
 	}
 	for i, entry := range s.node.ReadAhead {
 		add(fmt.Sprintf("spec.node.readAhead[%d].sizeKiB", i), entry.SizeKiB)
@@ -119,12 +110,10 @@ func readAheadMemory(s *scope) []finding {
 			add(fmt.Sprintf("spec.volumes[%d].readAheadKiB", i), *kib)
 		}
 	}
-	return found
 }
 
 // lowersKernel compares with the original values that agents reported, because values in documents are based on old kernels.
-func lowersKernel(s *scope) []finding {
-	var found []finding
+func lowersKernel(s *scope) {
 	for _, key := range slices.Sorted(maps.Keys(s.settings)) {
 		nodes := map[string][]string{}
 		for _, node := range s.Nodes {
@@ -137,10 +126,9 @@ func lowersKernel(s *scope) []finding {
 			}
 		}
 		for _, warning := range slices.Sorted(maps.Keys(nodes)) {
-			found = append(found, finding{fieldOfKey(key), fmt.Sprintf("on %s, %s", text.List(nodes[warning]), warning)})
+			s.add(fieldOfKey(key), fmt.Sprintf("on %s, %s", text.List(nodes[warning]), warning))
 		}
 	}
-	return found
 }
 
 // fieldOfKey returns the path of the field for a sysctl or a module parameter.
@@ -152,11 +140,11 @@ func fieldOfKey(key string) string {
 	return "spec.node.kernelModules[" + strings.Replace(name, "/", "].parameters[", 1) + "]"
 }
 
-func tcpMem(s *scope) []finding {
+func tcpMem(s *scope) {
 	field, value, ok := s.sysctl("net.ipv4.tcp_mem")
 	pages := parseNumbers(value)
 	if !ok || len(pages) != 3 {
-		return nil
+		return
 	}
 	text := fmt.Sprintf("counts pages: memory pressure starts at %s and the limit is %s, for all sockets together", formatSize(pages[1]*pageBytes),
 		formatSize(pages[2]*pageBytes))
@@ -168,12 +156,11 @@ func tcpMem(s *scope) []finding {
 			text += ", and the limit is more than its memory"
 		}
 	}
-	return []finding{{field, text}}
+	s.add(field, text)
 }
 
-func tcpMinimum(s *scope) []finding {
+func tcpMinimum(s *scope) {
 	const sockets, kernelMinimum = 10000, 4096
-	var found []finding
 	for _, name := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
 		field, value, ok := s.sysctl(name)
 		numbers := parseNumbers(value)
@@ -187,37 +174,33 @@ func tcpMinimum(s *scope) []finding {
 				text += fmt.Sprintf(" and %d in use now, which may hold %s", node.Sockets, formatSize(node.Sockets*numbers[0]))
 			}
 		}
-		found = append(found, finding{field, text + fmt.Sprintf(": use %d as the first number", kernelMinimum)})
+		s.add(field, text+fmt.Sprintf(": use %d as the first number", kernelMinimum))
 	}
-	return found
 }
 
-func tcpBuffers(s *scope) []finding {
+func tcpBuffers(s *scope) {
 	node, known := s.smallestNode()
 	if !known {
-		return nil
+		return
 	}
-	var found []finding
 	for _, name := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
 		field, value, ok := s.sysctl(name)
 		if numbers := parseNumbers(value); ok && len(numbers) == 3 {
-			found = append(found, finding{field, fmt.Sprintf("one connection may use %s, 1/%d of the memory of %s, the smallest node: "+
-				"for a pool with a faster network, use more in a separate profile", formatSize(numbers[2]), max(1, node.Memory/max(1, numbers[2])), node.Name)})
+			s.add(field, fmt.Sprintf("one connection may use %s, 1/%d of the memory of %s, the smallest node: "+
+				"for a pool with a faster network, use more in a separate profile", formatSize(numbers[2]), max(1, node.Memory/max(1, numbers[2])), node.Name))
 		}
 	}
-	return found
 }
 
 // The default port range of NodePort services.
 const firstNodePort, lastNodePort = 30000, 32767
 
-func portRange(s *scope) []finding {
+func portRange(s *scope) {
 	field, value, ok := s.sysctl("net.ipv4.ip_local_port_range")
 	if ports := parseNumbers(value); ok && len(ports) == 2 && ports[0] <= lastNodePort && ports[1] >= firstNodePort {
-		return []finding{{field, fmt.Sprintf("includes ports of NodePort services (%d to %d) and, from 10250 on, of the kubelet: "+
-			"keep 32768 60999, or reserve the ports in net.ipv4.ip_local_reserved_ports", firstNodePort, lastNodePort)}}
+		s.add(field, fmt.Sprintf("includes ports of NodePort services (%d to %d) and, from 10250 on, of the kubelet: "+
+			"keep 32768 60999, or reserve the ports in net.ipv4.ip_local_reserved_ports", firstNodePort, lastNodePort))
 	}
-	return nil
 }
 
 // tunedSysctls maps tuned's profiles for latency and throughput to their sysctls. Version 2.20 sets ratios; 2.27 and later set bytes.
@@ -230,9 +213,9 @@ var tunedSysctls = map[string][]string{
 	"virtual-guest":          {"net.core.somaxconn", "vm.dirty_background_ratio", "vm.dirty_ratio", "vm.swappiness"},
 }
 
-func tunedOverlap(s *scope) []finding {
+func tunedOverlap(s *scope) {
 	if s.node.Tuned == nil {
-		return nil
+		return
 	}
 	var both []string
 	for _, name := range tunedSysctls[s.node.Tuned.Profile] {
@@ -240,25 +223,20 @@ func tunedOverlap(s *scope) []finding {
 			both = append(both, name)
 		}
 	}
-	if len(both) == 0 {
-		return nil
+	if slices.Sort(both); len(both) > 0 {
+		s.add("spec.node.tuned.profile", fmt.Sprintf("%s sets %s too: the declared values win, and the agent sets them again if "+
+			"tuned changes them; newer versions of tuned set the dirty limits in bytes, and the ratios then "+
+			"read 0", s.node.Tuned.Profile, text.InOrder(both, ", ")))
 	}
-	slices.Sort(both)
-	return []finding{{"spec.node.tuned.profile", fmt.Sprintf("%s sets %s too: the declared values win, and the agent sets them again if "+
-		"tuned changes them; newer versions of tuned set the dirty limits in bytes, and the ratios then "+
-		"read 0", s.node.Tuned.Profile, text.InOrder(both, ", "))}}
 }
 
-func slotsSpelling(s *scope) []finding {
-	var found []finding
-	for name := range s.node.Sysctls {
+func slotsSpelling(s *scope) {
+	for _, name := range slices.Sorted(maps.Keys(s.node.Sysctls)) {
 		if strings.HasPrefix(name, "sunrpc.") && (strings.Contains(name, "tpc_max_slot") || strings.Contains(name, "max_tcp_slot")) {
-			found = append(found, finding{sysctlField(name), "does not exist in any kernel: use sunrpc.tcp_max_slot_table_entries " +
-				"or spec.node.sunrpc.tcpMaxSlotTableEntries"})
+			s.add(sysctlField(name), "does not exist in any kernel: use sunrpc.tcp_max_slot_table_entries "+
+				"or spec.node.sunrpc.tcpMaxSlotTableEntries")
 		}
 	}
-	slices.SortFunc(found, func(a, b finding) int { return strings.Compare(a.field, b.field) })
-	return found
 }
 
 func formatSize(bytes int64) string {

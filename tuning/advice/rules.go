@@ -13,15 +13,15 @@ var rulesYAML []byte
 var rules = embedded.Parse[[]Rule]("rules of the advice", rulesYAML)
 
 // checks has one entry for each rule without an explanation or signs; a test verifies this.
-var checks = map[string]func(*scope) []finding{
+var checks = map[string]func(*scope){
 	"actimeo-range":          actimeoRange,
 	"canary-labels":          canaryLabels,
 	"hash-below-default":     hashBelowDefault,
 	"hash-clamped":           hashClamped,
 	"hash-rounded":           hashRounded,
 	"hash-small":             hashSmall,
-	"known-bad-data":         knownBadData,
-	"known-bad-kernel":       knownBadKernel,
+	"known-bad-data":         func(s *scope) { s.addKnownBad(true) },
+	"known-bad-kernel":       func(s *scope) { s.addKnownBad(false) },
 	"lowers-kernel":          lowersKernel,
 	"metadata-on-nfs41":      metadataOnNFS41,
 	"nconnect-kernel":        nconnectKernel,

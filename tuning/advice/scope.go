@@ -18,6 +18,8 @@ type scope struct {
 	node     v1alpha1.NodeTuning
 	settings map[string]string
 	volumes  []volumeRule
+	// found contains the findings of the rule that is being checked.
+	found []finding
 }
 
 type volumeRule struct {
@@ -103,23 +105,25 @@ func (r volumeRule) fieldOf(name string) string {
 	return r.field
 }
 
+// check returns the findings of a rule.
 func (s *scope) check(rule Rule) []finding {
-	if len(rule.Signs) == 0 {
-		return checks[rule.ID](s)
-	}
-	var found []finding
+	s.found = nil
 	for _, sign := range rule.Signs {
-		found = append(found, s.findSign(sign)...)
+		s.findSign(sign)
 	}
-	return found
+	if find := checks[rule.ID]; find != nil {
+		find(s)
+	}
+	return s.found
 }
 
-func (s *scope) findSign(sign Sign) []finding {
-	var found []finding
+func (s *scope) add(field, text string) { s.found = append(s.found, finding{field, text}) }
+
+func (s *scope) findSign(sign Sign) {
 	for _, declaration := range sign.Sysctls {
 		name, want, hasValue := strings.Cut(declaration, "=")
 		if field, value, ok := s.sysctl(name); ok && (!hasValue || value == want) {
-			found = append(found, finding{field, sign.Text})
+			s.add(field, sign.Text)
 		}
 	}
 	for _, rule := range s.rulesOf(sign.Protocol) {
@@ -130,11 +134,10 @@ func (s *scope) findSign(sign Sign) []finding {
 		for _, declaration := range sign.Options {
 			name, want, hasValue := strings.Cut(declaration, "=")
 			if value, ok := rule.lastValue(name); ok && (!hasValue || value == want) {
-				found = append(found, finding{rule.fieldOf(name), sign.Text})
+				s.add(rule.fieldOf(name), sign.Text)
 			}
 		}
 	}
-	return found
 }
 
 // sysctl returns the path and the value of a sysctl in sysctls or sysctlsAtLeast.

@@ -28,17 +28,15 @@ const (
 )
 
 // canaryLabels finds labels that a kubelet may set itself. See nodesettings.KubeletLabels.
-func canaryLabels(s *scope) []finding {
+func canaryLabels(s *scope) {
 	canary := s.Profile.Spec.Rollout.Canary
 	if canary == nil || !slices.ContainsFunc(s.volumes, func(r volumeRule) bool { return r.ReadAheadKiB != nil }) {
-		return nil
+		return
 	}
-	keys := nodesettings.KubeletLabels(canary.NodeSelector)
-	if len(keys) == 0 {
-		return nil
+	if keys := nodesettings.KubeletLabels(canary.NodeSelector); len(keys) > 0 {
+		s.add("spec.rollout.canary.nodeSelector", fmt.Sprintf("any node may set %s on itself, so these nodes are no canary for the "+
+			"read-ahead of volumes: the oldest node is; use a label with the prefix node-restriction.kubernetes.io/", text.List(keys)))
 	}
-	return []finding{{"spec.rollout.canary.nodeSelector", fmt.Sprintf("any node may set %s on itself, so these nodes are no canary for the "+
-		"read-ahead of volumes: the oldest node is; use a label with the prefix node-restriction.kubernetes.io/", text.List(keys))}}
 }
 
 // isPicked reports whether the rule selects volumes deliberately: by label, or only read-only volumes.
@@ -54,56 +52,45 @@ func (r volumeRule) usesSessions() bool {
 	return r.transport.Version == "4.1" || r.transport.Version == "4.2"
 }
 
-func actimeoRange(s *scope) []finding {
-	var found []finding
+func actimeoRange(s *scope) {
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		n, ok := rule.lastNumber("actimeo")
 		if ok && !rule.isPicked() && (n < 30 || n > 60) {
-			found = append(found, finding{rule.fieldOf("actimeo"), fmt.Sprintf("%d s is outside 30 to 60 s, the range for large directories: a "+
+			s.add(rule.fieldOf("actimeo"), fmt.Sprintf("%d s is outside 30 to 60 s, the range for large directories: a "+
 				"shorter time queries the server too often, a longer time shows outdated data, which suits only volumes that are read-only or "+
-				"selected by label", n)})
+				"selected by label", n))
 		}
 	}
-	return found
 }
 
-func metadataOnNFS41(s *scope) []finding {
-	var found []finding
+func metadataOnNFS41(s *scope) {
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		if rule.usesSessions() {
-			found = append(found, finding{rule.field, "NFSv" + rule.transport.Version + " takes 25 to 75 % longer than v3 for some work with many " +
-				"small files; large files, streaming and databases are not slower, and locking may need it"})
+			s.add(rule.field, "NFSv"+rule.transport.Version+" takes 25 to 75 % longer than v3 for some work with many "+
+				"small files; large files, streaming and databases are not slower, and locking may need it")
 		}
 	}
-	return found
 }
 
-func nconnectKernel(s *scope) []finding {
+func nconnectKernel(s *scope) {
 	old := s.nodesOlderThan(5, 3)
-	if len(old) == 0 {
-		return nil
-	}
-	var found []finding
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
-		if rule.transport.Nconnect > 1 {
-			found = append(found, finding{rule.fieldOf("nconnect"), "needs kernel 5.3 or newer; mounts fail on " + text.InOrder(old, ", ")})
+		if len(old) > 0 && rule.transport.Nconnect > 1 {
+			s.add(rule.fieldOf("nconnect"), "needs kernel 5.3 or newer; mounts fail on "+text.InOrder(old, ", "))
 		}
 	}
-	return found
 }
 
-func nconnectSingle(s *scope) []finding {
-	var found []finding
+func nconnectSingle(s *scope) {
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		if n := rule.transport.Nconnect; n > 1 {
 			text := "helps if several threads or asynchronous I/O keep requests in flight, and slows a single thread slightly"
 			if n > 4 && slices.Contains(rule.Selector.Drivers, azureFilesDriver) {
 				text += "; more than 4 do not help on Azure Files"
 			}
-			found = append(found, finding{rule.fieldOf("nconnect"), text})
+			s.add(rule.fieldOf("nconnect"), text)
 		}
 	}
-	return found
 }
 
 // slots returns the declared number of requests in flight per connection. Zero if unset.
@@ -124,30 +111,27 @@ func (s *scope) largestNconnect() int {
 	return largest
 }
 
-func nconnectSlots(s *scope) []finding {
+func nconnectSlots(s *scope) {
 	slots, nconnect := s.slots(), s.largestNconnect()
-	if slots == 0 || nconnect == 0 || slots >= anfPerConnection {
-		return nil
+	if slots != 0 && nconnect > 0 && slots < anfPerConnection {
+		s.add(fieldSlots, fmt.Sprintf("is %d, but each of the %d connections can carry %d requests", slots, nconnect, anfPerConnection))
 	}
-	return []finding{{fieldSlots, fmt.Sprintf("is %d, but each of the %d connections can carry %d requests", slots, nconnect, anfPerConnection)}}
 }
 
-func slotsPerConnection(s *scope) []finding {
+func slotsPerConnection(s *scope) {
 	slots, nconnect := s.slots(), max(1, s.largestNconnect())
-	if slots <= anfPerConnection {
-		return nil
+	if slots > anfPerConnection {
+		s.add(fieldSlots, fmt.Sprintf("limits each connection: %d connections may have %d requests in flight. Azure NetApp Files "+
+			"accepts %d per connection; its document contradicts itself (256 for nconnect=8 in the text, 512 in the table). %d or less is safe",
+			nconnect, int64(nconnect)*slots, anfPerConnection, anfPerConnection))
 	}
-	return []finding{{fieldSlots, fmt.Sprintf("limits each connection: %d connections may have %d requests in flight. Azure NetApp Files "+
-		"accepts %d per connection; its document contradicts itself (256 for nconnect=8 in the text, 512 in the table). %d or less is safe",
-		nconnect, int64(nconnect)*slots, anfPerConnection, anfPerConnection)}}
 }
 
-func slotsSessions(s *scope) []finding {
+func slotsSessions(s *scope) {
 	rules := s.rulesOf(mountoptions.NFS)
-	if s.slots() == 0 || len(rules) == 0 || slices.ContainsFunc(rules, func(r volumeRule) bool { return !r.usesSessions() }) {
-		return nil
+	if s.slots() != 0 && len(rules) > 0 && !slices.ContainsFunc(rules, func(r volumeRule) bool { return !r.usesSessions() }) {
+		s.add(fieldSlots, "affects NFSv3 and 4.0 only, but the volumes use NFSv4.1 or 4.2: set max_session_slots of the module nfs")
 	}
-	return []finding{{fieldSlots, "affects NFSv3 and 4.0 only, but the volumes use NFSv4.1 or 4.2: set max_session_slots of the module nfs"}}
 }
 
 // kernelDefaults maps options to the values that the kernel uses by default.
@@ -156,104 +140,93 @@ var kernelDefaults = map[mountoptions.Protocol]map[string]string{
 	mountoptions.NFS: {"async": "", "hard": "", "cto": "", "ac": "", "nointr": ""},
 }
 
-func optionDefault(s *scope) []finding {
-	var found []finding
+func optionDefault(s *scope) {
 	for _, protocol := range []mountoptions.Protocol{mountoptions.NFS, mountoptions.XFS} {
 		for _, rule := range s.rulesOf(protocol) {
 			for _, o := range rule.options {
 				if value, known := kernelDefaults[protocol][o.Name]; known && o.Value == value {
-					found = append(found, finding{rule.fieldOf(o.Name), "has no effect: current kernels do this by default or with noatime"})
+					s.add(rule.fieldOf(o.Name), "has no effect: current kernels do this by default or with noatime")
 				}
 			}
 		}
 	}
-	return found
 }
 
-func rsizeGranted(s *scope) []finding {
+func rsizeGranted(s *scope) {
 	older := s.nodesOlderThan(5, 11)
-	var found []finding
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		for _, name := range []string{"rsize", "wsize"} {
 			n, ok := rule.lastNumber(name)
 			switch {
 			case !ok || n < 1024:
 			case n > maxTransfer:
-				found = append(found, finding{rule.fieldOf(name), fmt.Sprintf("the kernel uses at most %d bytes", maxTransfer)})
+				s.add(rule.fieldOf(name), fmt.Sprintf("the kernel uses at most %d bytes", maxTransfer))
 			case n%pageBytes != 0:
-				found = append(found, finding{rule.fieldOf(name), fmt.Sprintf("is not a multiple of the page size: the kernel uses %d", n/pageBytes*pageBytes)})
+				s.add(rule.fieldOf(name), fmt.Sprintf("is not a multiple of the page size: the kernel uses %d", n/pageBytes*pageBytes))
 			case n&(n-1) != 0 && len(older) > 0:
-				found = append(found, finding{rule.fieldOf(name), "kernels up to 5.10 round it down to a power of two: " + text.InOrder(older, ", ")})
+				s.add(rule.fieldOf(name), "kernels up to 5.10 round it down to a power of two: "+text.InOrder(older, ", "))
 			}
 		}
 	}
-	return found
 }
 
-func rsizeWsize(s *scope) []finding {
-	var found []finding
+func rsizeWsize(s *scope) {
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		r, hasRead := rule.lastNumber("rsize")
 		w, hasWrite := rule.lastNumber("wsize")
 		if hasRead && hasWrite && r != w {
-			found = append(found, finding{rule.field, fmt.Sprintf("rsize=%d and wsize=%d differ, but the vendor recommends equal sizes", r, w)})
+			s.add(rule.field, fmt.Sprintf("rsize=%d and wsize=%d differ, but the vendor recommends equal sizes", r, w))
 		}
 	}
-	return found
 }
 
-func readAheadTail(s *scope) []finding {
-	var found []finding
+func readAheadTail(s *scope) {
 	for _, ahead := range s.readAheads() {
 		for _, rsize := range s.rsizes() {
 			window := ahead.kib * 1024
 			if tail := window % rsize; window > rsize && tail != 0 {
-				found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB is %d requests of %d bytes and a remainder of %d KiB, which costs one "+
-					"small extra request in every window: use %d KiB", ahead.kib, window/rsize, rsize, tail/1024, window/rsize*rsize/1024)})
+				s.add(ahead.field, fmt.Sprintf("%d KiB is %d requests of %d bytes and a remainder of %d KiB, which costs one "+
+					"small extra request in every window: use %d KiB", ahead.kib, window/rsize, rsize, tail/1024, window/rsize*rsize/1024))
 			}
 		}
 	}
-	return found
 }
 
-func readAheadBelowRsize(s *scope) []finding {
-	var found []finding
+func readAheadBelowRsize(s *scope) {
 	for _, ahead := range s.readAheads() {
 		rsizes := s.rsizes()
 		if largest := rsizes[len(rsizes)-1]; ahead.kib*1024 < largest {
-			found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB is less than one request of %d bytes: small sequential reads never "+
-				"become requests of that size", ahead.kib, largest)})
+			s.add(ahead.field, fmt.Sprintf("%d KiB is less than one request of %d bytes: small sequential reads never "+
+				"become requests of that size", ahead.kib, largest))
 		}
 	}
-	return found
 }
 
-func readAheadRuleFile(s *scope) []finding {
+func readAheadRuleFile(s *scope) {
 	if ahead := s.readAheads(); len(ahead) > 0 {
-		return []finding{{ahead[0].field, "is set by the agent; remove the udev rule file /etc/udev/rules.d/99-nfs.rules if a vendor's recipe " +
-			"created it: it hides the rule file of the NFS tools, which has the same name"}}
+		s.add(ahead[0].field, "is set by the agent; remove the udev rule file /etc/udev/rules.d/99-nfs.rules if a vendor's recipe "+
+			"created it: it hides the rule file of the NFS tools, which has the same name")
 	}
-	return nil
 }
 
-func serverChunk(s *scope) []finding {
+func serverChunk(s *scope) {
 	text := s.Profile.Annotations[v1alpha1.ServerChunkAnnotation]
 	if text == "" {
-		return nil
+		return
 	}
 	field := "metadata.annotations[" + v1alpha1.ServerChunkAnnotation + "]"
 	kib, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || kib < 1 {
-		return []finding{{field, strconv.Quote(text) + " must be a number of KiB, e.g. 8192"}}
+		s.add(field, strconv.Quote(text)+" must be a number of KiB, e.g. 8192")
+		return
 	}
-	var found []finding
 	check := func(at string, bytes int64) {
 		if chunk := kib * 1024; bytes%chunk != 0 && chunk%bytes != 0 {
 			effect := fmt.Sprintf("each request leaves %d KiB outside the data that the server has read ahead", bytes%chunk/1024)
 			if bytes < chunk {
 				effect = "some requests reach into two chunks"
 			}
-			found = append(found, finding{at, fmt.Sprintf("%d bytes does not fit the server's chunks of %d KiB: %s", bytes, kib, effect)})
+			s.add(at, fmt.Sprintf("%d bytes does not fit the server's chunks of %d KiB: %s", bytes, kib, effect))
 		}
 	}
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
@@ -264,16 +237,14 @@ func serverChunk(s *scope) []finding {
 	for _, ahead := range s.readAheads() {
 		check(ahead.field, max(1, ahead.kib*1024))
 	}
-	return found
 }
 
-func serverSizes(s *scope) []finding {
+func serverSizes(s *scope) {
 	type path struct {
 		rule  int
 		sizes string
 	}
 	met := map[string]path{}
-	var found []finding
 	for i, rule := range s.volumes {
 		rsize, _ := rule.lastValue("rsize")
 		sizes := "rsize " + rsize
@@ -285,37 +256,31 @@ func serverSizes(s *scope) []finding {
 			if !seen {
 				met[server] = path{i, sizes}
 			} else if first.sizes != sizes {
-				found = append(found, finding{rule.field, fmt.Sprintf("%s is read with %s here but with %s in spec.volumes[%d]: use one size", server, sizes,
-					first.sizes, first.rule)})
+				s.add(rule.field, fmt.Sprintf("%s is read with %s here but with %s in spec.volumes[%d]: use one size", server, sizes,
+					first.sizes, first.rule))
 			}
 		}
 	}
-	return found
 }
 
-func xfsMemory(s *scope) []finding {
-	var found []finding
+func xfsMemory(s *scope) {
 	for _, rule := range s.rulesOf(mountoptions.XFS) {
-		value, ok := rule.lastValue("logbsize")
-		if !ok {
-			continue
-		}
+		value, _ := rule.lastValue("logbsize")
 		buffers, declared := rule.lastNumber("logbufs")
 		if !declared {
 			buffers = 8
 		}
 		if bytes, known := mountoptions.Bytes(value); known {
-			found = append(found, finding{rule.fieldOf("logbsize"), fmt.Sprintf("uses %d KiB of memory for the log buffers of each file system, "+
-				"instead of 256 KiB", buffers*bytes/1024)})
+			s.add(rule.fieldOf("logbsize"), fmt.Sprintf("uses %d KiB of memory for the log buffers of each file system, "+
+				"instead of 256 KiB", buffers*bytes/1024))
 		}
 	}
-	return found
 }
 
 // volumesLeftOut lists the drivers with the most volumes that no rule selects.
-func volumesLeftOut(s *scope) []finding {
+func volumesLeftOut(s *scope) {
 	if len(s.LeftOut) == 0 {
-		return nil
+		return
 	}
 	var drivers []string
 	for _, l := range s.LeftOut {
@@ -325,7 +290,7 @@ func volumesLeftOut(s *scope) []finding {
 		}
 		drivers = append(drivers, which+")")
 	}
-	return []finding{{"", fmt.Sprintf("%s not selected by any rule because their drivers are unknown: %s",
+	s.add("", fmt.Sprintf("%s not selected by any rule because their drivers are unknown: %s",
 		text.Count(CountLeftOut(s.LeftOut), "volume is", "volumes are"),
-		text.InOrder(drivers, "; "))}}
+		text.InOrder(drivers, "; ")))
 }

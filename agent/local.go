@@ -224,8 +224,7 @@ func (l Local) beginReport(command string, profiles []v1alpha1.StorageClientProf
 	return r, spec, nil
 }
 
-func journalledSettings(entries map[string]journal.Entry) []v1alpha1.NodeSetting {
-	var journalled []v1alpha1.NodeSetting
+func journalledSettings(entries map[string]journal.Entry) (journalled []v1alpha1.NodeSetting) {
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
 		if _, ok := volumeOf(key); ok {
 			continue
@@ -242,8 +241,7 @@ func journalledSettings(entries map[string]journal.Entry) []v1alpha1.NodeSetting
 
 // journalledVolumes returns the volumes whose read-ahead an agent in a cluster has set. Profiles cannot change them here, but Restore
 // restores them with all other settings.
-func journalledVolumes(entries map[string]journal.Entry) []v1alpha1.NodeVolume {
-	var journalled []v1alpha1.NodeVolume
+func journalledVolumes(entries map[string]journal.Entry) (journalled []v1alpha1.NodeVolume) {
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
 		volume, ok := volumeOf(key)
 		if size, err := strconv.ParseInt(entries[key].Applied, 10, 32); ok && err == nil {

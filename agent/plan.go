@@ -185,8 +185,7 @@ func (it *item) isSettable() bool {
 }
 
 // settingsOf returns the desired settings of a subject, sorted by name. It omits items for which omit returns true.
-func (p plan) settingsOf(subject string, omit func(*item) bool) []host.Setting {
-	var settings []host.Setting
+func (p plan) settingsOf(subject string, omit func(*item) bool) (settings []host.Setting) {
 	for _, it := range p.of(subject) {
 		if it.entry != nil && !omit(it) {
 			settings = append(settings, hostSetting(it.name, *it.entry))

@@ -205,10 +205,9 @@ func (p *proof) retest(ctx context.Context, canary bool, j callbacks) bool {
 }
 
 // tryConnections opens new connections and returns the failures.
-func (p *proof) tryConnections(ctx context.Context, within time.Duration, canary bool, j callbacks) []failure {
+func (p *proof) tryConnections(ctx context.Context, within time.Duration, canary bool, j callbacks) (failures []failure) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	var failures []failure
 	size := int64(fleetSize)
 	if canary {
 		size = canarySize

@@ -286,8 +286,7 @@ func (s *settings) report(status *v1alpha1.StorageClientNodeStatus, hash string)
 	status.Restored = s.outcome.restored
 }
 
-func settingStatuses(settings []v1alpha1.SettingStatus, undone healed) []v1alpha1.SettingStatus {
-	var list []v1alpha1.SettingStatus
+func settingStatuses(settings []v1alpha1.SettingStatus, undone healed) (list []v1alpha1.SettingStatus) {
 	for _, s := range bounds.First(settings, maxSettings) {
 		s.Desired = text.Cut(s.Desired, maxValue)
 		s.Observed = text.Cut(s.Observed, bounds.Observed)

@@ -199,8 +199,7 @@ func (t *Trial) nameCauses(r probe.Result) {
 }
 
 // trialProofs drops proof types that the API does not define, because the runner is a separate process.
-func trialProofs(proofs []probe.Proof) []v1alpha1.TrialProof {
-	var list []v1alpha1.TrialProof
+func trialProofs(proofs []probe.Proof) (list []v1alpha1.TrialProof) {
 	seen := map[v1alpha1.TrialProofType]bool{}
 	for _, p := range proofs {
 		kind := v1alpha1.TrialProofType(p.Type)

@@ -97,8 +97,7 @@ func boundWork(work probe.Work) probe.Work {
 func counter(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // trialPasses converts valid passes to the API type. It validates them because the runner is a separate process.
-func trialPasses(passes []probe.Pass) []v1alpha1.TrialPass {
-	var list []v1alpha1.TrialPass
+func trialPasses(passes []probe.Pass) (list []v1alpha1.TrialPass) {
 	for _, p := range bounds.First(passes, v1alpha1.MaxOrderPasses) {
 		pass := v1alpha1.TrialPass{Round: int32(min(max(p.Round, 0), v1alpha1.MaxTrialRounds)), Arm: v1alpha1.TrialArm(p.Arm)}
 		if !isPass(pass.Round, pass.Arm) {
@@ -110,8 +109,7 @@ func trialPasses(passes []probe.Pass) []v1alpha1.TrialPass {
 	return list
 }
 
-func trialPhases(phases []probe.Phase) []v1alpha1.TrialPassPhase {
-	var list []v1alpha1.TrialPassPhase
+func trialPhases(phases []probe.Phase) (list []v1alpha1.TrialPassPhase) {
 	for i, phase := range bounds.First(phases, len(v1alpha1.PassPhases)) {
 		if phase.Name != v1alpha1.PassPhases[i] {
 			break

@@ -124,9 +124,8 @@ func (s Sampler) read() (reading, error) {
 	return r, nil
 }
 
-func compare(before, after reading) []recommend.Sample {
+func compare(before, after reading) (samples []recommend.Sample) {
 	seconds := after.at.Sub(before.at).Seconds()
-	var samples []recommend.Sample
 	for device, now := range after.nfs {
 		previous, known := before.nfs[device]
 		if !known || !sameMount(previous.Mount, now.Mount) {
@@ -169,12 +168,11 @@ func describe(m mounts.Mount, seconds float64) recommend.Sample {
 	}
 }
 
-func operations(before, after []mounts.Operation) []recommend.Operation {
+func operations(before, after []mounts.Operation) (found []recommend.Operation) {
 	previousByName := map[string]mounts.Operation{}
 	for _, o := range before {
 		previousByName[o.Name] = o
 	}
-	var found []recommend.Operation
 	for _, now := range after {
 		previous := previousByName[now.Name]
 		if counters.Since(previous.Count, now.Count) == 0 {

@@ -162,8 +162,7 @@ func severityRank(severity v1alpha1.Severity) int {
 }
 
 // groupFindings returns the texts of the relevant findings, in order. Findings with the same text become one text with all fields.
-func groupFindings(findings []finding, counts func(finding) bool) []string {
-	var texts []string
+func groupFindings(findings []finding, counts func(finding) bool) (texts []string) {
 	fields := map[string][]string{}
 	for _, f := range findings {
 		if !counts(f) {

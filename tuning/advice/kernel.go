@@ -25,8 +25,7 @@ func kernelVersion(release string) (major, minor int, ok bool) {
 	return major, minor, errMajor == nil && errMinor == nil
 }
 
-func (s *scope) nodesOlderThan(major, minor int) []string {
-	var names []string
+func (s *scope) nodesOlderThan(major, minor int) (names []string) {
 	for _, node := range s.Nodes {
 		if isOlder(node.Kernel, major, minor) {
 			names = append(names, node.Name+" ("+node.Kernel+")")

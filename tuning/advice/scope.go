@@ -52,8 +52,7 @@ func newScope(in Input) *scope {
 }
 
 // rulesOf returns the volume rules of a protocol for all clients. For XFS, it also returns the file systems of the node.
-func (s *scope) rulesOf(protocol mountoptions.Protocol) []volumeRule {
-	var rules []volumeRule
+func (s *scope) rulesOf(protocol mountoptions.Protocol) (rules []volumeRule) {
 	if protocol == mountoptions.XFS {
 		rules = s.filesystems()
 	}
@@ -66,8 +65,7 @@ func (s *scope) rulesOf(protocol mountoptions.Protocol) []volumeRule {
 }
 
 // filesystems returns the XFS file systems of the node as volume rules.
-func (s *scope) filesystems() []volumeRule {
-	var rules []volumeRule
+func (s *scope) filesystems() (rules []volumeRule) {
 	for i, f := range s.node.Filesystems {
 		if f.FSType != "xfs" {
 			continue
@@ -153,8 +151,7 @@ func (s *scope) sysctl(name string) (field, value string, ok bool) {
 func sysctlField(name string) string { return "spec.node.sysctls[" + name + "]" }
 
 // parseNumbers returns the numbers in a value. Nil if it contains other text.
-func parseNumbers(value string) []int64 {
-	var numbers []int64
+func parseNumbers(value string) (numbers []int64) {
 	for _, field := range strings.Fields(value) {
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
@@ -171,8 +168,7 @@ type hashTable struct {
 }
 
 // hashTables returns the hash tables whose size the profile sets.
-func (s *scope) hashTables() []hashTable {
-	var tables []hashTable
+func (s *scope) hashTables() (tables []hashTable) {
 	for i, argument := range s.node.KernelArguments {
 		name, value, _ := strings.Cut(string(argument), "=")
 		if entries, err := strconv.ParseInt(value, 10, 64); err == nil && (name == "ihash_entries" || name == "dhash_entries") {
@@ -183,8 +179,7 @@ func (s *scope) hashTables() []hashTable {
 }
 
 // readAheads returns the read-ahead sizes of network mounts in KiB, with the path of the field.
-func (s *scope) readAheads() []readAheadSize {
-	var all []readAheadSize
+func (s *scope) readAheads() (all []readAheadSize) {
 	for i, entry := range s.node.ReadAhead {
 		if slices.ContainsFunc(entry.FSTypes, func(t string) bool { return strings.HasPrefix(t, "nfs") || t == "cifs" }) {
 			all = append(all, readAheadSize{fmt.Sprintf("spec.node.readAhead[%d].sizeKiB", i), int64(entry.SizeKiB)})

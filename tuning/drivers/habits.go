@@ -140,8 +140,7 @@ func sortedList(options []string) []string {
 	return slices.Compact(list)
 }
 
-func onceEach(options []string) []string {
-	var list []string
+func onceEach(options []string) (list []string) {
 	for _, o := range options {
 		if !slices.Contains(list, o) {
 			list = append(list, o)
@@ -165,8 +164,7 @@ func azureSMBList(_ Volume, options []string) []string {
 
 // efsUtilsList returns the options after the changes by the driver and mount.efs. It omits the port of the tunnel, which is not known
 // in advance.
-func efsUtilsList(v Volume, options []string) []string {
-	var list []string
+func efsUtilsList(v Volume, options []string) (list []string) {
 	if !strings.EqualFold(v.attribute("encryptInTransit"), "false") {
 		list = append(list, "tls")
 	}

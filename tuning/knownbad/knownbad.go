@@ -88,12 +88,11 @@ func ParseKernel(release, build string) Kernel {
 	return parseNumber(release)
 }
 
-func parseNumber(text string) Kernel {
+func parseNumber(text string) (k Kernel) {
 	m := number.FindStringSubmatch(text)
 	if m == nil {
 		return Kernel{}
 	}
-	var k Kernel
 	for i, field := range []*int{&k.major, &k.minor, &k.patch} {
 		*field, _ = strconv.Atoi(m[i+1])
 	}

@@ -87,8 +87,7 @@ type merger struct {
 }
 
 // lastOfEach removes repeated options. It keeps the last one, which wins both in order and sorted.
-func lastOfEach(options []Option) []Option {
-	var out []Option
+func lastOfEach(options []Option) (out []Option) {
 	for i, o := range options {
 		if !slices.Contains(options[i+1:], o) {
 			out = append(out, o)
@@ -110,8 +109,7 @@ func (t *table) oneVersion(options []Option) []Option {
 	return t.replaceGroup(options, keyVersion, []Option{version})
 }
 
-func (t *table) inGroup(options []Option, group string) []Option {
-	var out []Option
+func (t *table) inGroup(options []Option, group string) (out []Option) {
 	for _, o := range options {
 		if t.groupOf(o) == group {
 			out = append(out, o)

@@ -83,8 +83,7 @@ func (p Protocol) Sets(options []string, option string) bool {
 	return ok
 }
 
-func split(entry string) []string {
-	var parts []string
+func split(entry string) (parts []string) {
 	quoted, begin := false, 0
 	for i := 0; i <= len(entry); i++ {
 		switch {

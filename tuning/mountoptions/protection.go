@@ -119,8 +119,7 @@ func (p Protocol) Weakened(floor, wanted []string) []Difference {
 	return tableOf(p).weakened(Parse(floor), Parse(wanted))
 }
 
-func (t *table) weakened(floor, wanted []Option) []Difference {
-	var out []Difference
+func (t *table) weakened(floor, wanted []Option) (out []Difference) {
 	for _, p := range t.protections {
 		have, get := p.read(floor), p.read(slices.Concat(floor, wanted))
 		if get.isWeaker(have) {
@@ -175,8 +174,7 @@ func (p Protocol) CheckProtection(options []string, policy v1alpha1.ConflictPoli
 }
 
 // stricterThan returns the options that a rule must not replace with the given option.
-func (t *table) stricterThan(o Option) []string {
-	var out []string
+func (t *table) stricterThan(o Option) (out []string) {
 	for _, p := range t.protections {
 		if !p.isAbout(o) {
 			continue

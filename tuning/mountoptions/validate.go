@@ -199,9 +199,8 @@ func (t *table) explainUnknown(o Option) string {
 }
 
 // cautions returns the warnings about one option, independent of the other options.
-func (t *table) cautions(o Option) []string {
+func (t *table) cautions(o Option) (messages []string) {
 	s := t.specs[o.Name]
-	var messages []string
 	if s.Warning != "" {
 		messages = append(messages, s.Warning)
 	}
@@ -239,9 +238,8 @@ func checkVersions(t *table, options []Option) []Problem {
 }
 
 // checkTwice rejects contradicting options of one key. The effective one depends on whether the mounter sorts the options.
-func checkTwice(t *table, options []Option) []Problem {
+func checkTwice(t *table, options []Option) (problems []Problem) {
 	first := map[string]Option{}
-	var problems []Problem
 	for _, o := range options {
 		key := t.keyOf(o)
 		if key == keyVersion || key == keyMinorVersion {
@@ -276,8 +274,7 @@ func checkCache(t *table, options []Option) []Problem {
 }
 
 // overriddenTimers warns about timers before an actimeo, which sets all timers.
-func (t *table) overriddenTimers(options []Option) []Problem {
-	var problems []Problem
+func (t *table) overriddenTimers(options []Option) (problems []Problem) {
 	set := map[string]string{}
 	for _, o := range options {
 		key := t.keyOf(o)
@@ -298,8 +295,7 @@ func (t *table) overriddenTimers(options []Option) []Problem {
 }
 
 // crossedTimers warns about timers whose minimum exceeds their maximum.
-func (t *table) crossedTimers(state map[string]string) []Problem {
-	var problems []Problem
+func (t *table) crossedTimers(state map[string]string) (problems []Problem) {
 	for i := 0; i < len(t.timers); i += 2 {
 		minimum, maximum := t.timers[i], t.timers[i+1]
 		if number(t.timerValue(state, minimum)) > number(t.timerValue(state, maximum)) {
@@ -329,8 +325,7 @@ func checkYielding(t *table, options []Option) []Problem {
 }
 
 // checkImplied warns about options that another option includes.
-func checkImplied(t *table, options []Option) []Problem {
-	var problems []Problem
+func checkImplied(t *table, options []Option) (problems []Problem) {
 	for _, o := range options {
 		parent, ok := t.implied[o.Name]
 		if ok && slices.ContainsFunc(options, func(other Option) bool { return other.Name == parent }) {
@@ -348,9 +343,8 @@ func (t *table) timerValue(state map[string]string, timer string) string {
 }
 
 // checkLocks warns about a local_lock that has no effect because of nolock.
-func checkLocks(t *table, options []Option) []Problem {
+func checkLocks(t *table, options []Option) (problems []Problem) {
 	state := t.resolve(options)
-	var problems []Problem
 	for _, o := range options {
 		if t.keyOf(o) == keyLocalLock && state[keyLock] == "nolock" && o.Value != state[keyLocalLock] {
 			problems = append(problems, Problem{Option: o.String(), Message: "has no effect: nolock keeps all locks on the node, like local_lock=all",
@@ -361,8 +355,7 @@ func checkLocks(t *table, options []Option) []Problem {
 }
 
 // checkTransport checks options that conflict with the transport protocol or the version, or have no effect with them.
-func checkTransport(t *table, options []Option) []Problem {
-	var problems []Problem
+func checkTransport(t *table, options []Option) (problems []Problem) {
 	state := t.resolve(options)
 	udp := strings.HasPrefix(state[keyProto], "udp")
 	v4 := strings.HasPrefix(state[keyVersion], "4")

@@ -94,8 +94,7 @@ func declarations(p *v1alpha1.StorageClientProfile, nconnect int) []declaration 
 }
 
 // mountDeclarations returns the settings of tuned and of the host's mounts.
-func mountDeclarations(node *v1alpha1.NodeTuning) []declaration {
-	var all []declaration
+func mountDeclarations(node *v1alpha1.NodeTuning) (all []declaration) {
 	add := func(field, key, value string) {
 		all = append(all, declaration{field: field, key: key, value: value, text: value})
 	}
@@ -120,8 +119,7 @@ func mountDeclarations(node *v1alpha1.NodeTuning) []declaration {
 	return all
 }
 
-func slotTables(s *v1alpha1.Sunrpc, nconnect int) []declaration {
-	var all []declaration
+func slotTables(s *v1alpha1.Sunrpc, nconnect int) (all []declaration) {
 	if s.TCPSlotTableEntries != nil {
 		text := strconv.Itoa(int(*s.TCPSlotTableEntries))
 		all = append(all, declaration{fieldTCPSlots, keyTCPSlots, text, text})

@@ -89,11 +89,10 @@ func bestFor(options []string) mountoptions.Protocol {
 
 // protocolsOfDrivers returns the protocols of a selector's drivers. Without drivers, the file systems determine the protocol. An unknown
 // driver counts as NFS, or as a block driver if the selector has file systems. controllers/volume uses the same rule.
-func protocolsOfDrivers(s *v1alpha1.VolumeSelector) []v1alpha1.VolumeProtocol {
+func protocolsOfDrivers(s *v1alpha1.VolumeSelector) (all []v1alpha1.VolumeProtocol) {
 	if len(s.Drivers) == 0 {
 		return protocolsOfUnknown(s)
 	}
-	var all []v1alpha1.VolumeProtocol
 	for _, driver := range s.Drivers {
 		spoken := drivers.Protocols(driver)
 		if len(spoken) == 0 {
@@ -113,12 +112,11 @@ func protocolsOfUnknown(s *v1alpha1.VolumeSelector) []v1alpha1.VolumeProtocol {
 
 // checkDrivers reports options that a driver of a rule changes. If all drivers change an option, it is an error, otherwise a
 // warning.
-func checkDrivers(s *v1alpha1.VolumeSelector, protocols []mountoptions.Protocol, options []string) []mountoptions.Problem {
+func checkDrivers(s *v1alpha1.VolumeSelector, protocols []mountoptions.Protocol, options []string) (all []mountoptions.Problem) {
 	if len(protocols) != 1 {
 		return nil
 	}
 	found := map[string][]string{}
-	var all []mountoptions.Problem
 	for _, name := range s.Drivers {
 		volume := drivers.Volume{Driver: name, Attributes: map[string]string{"protocol": strings.ToLower(string(protocols[0]))}}
 		wanted, _ := protocols[0].WithoutDriverVersion(options, volume.PassedOptions(nil))
@@ -166,8 +164,7 @@ func checkOptions(protocols []mountoptions.Protocol, options []string) []mountop
 }
 
 // checkProtection reports each option that is omitted to protect volumes once, also for several protocols.
-func checkProtection(protocols []mountoptions.Protocol, options []string, policy v1alpha1.ConflictPolicy) []mountoptions.Problem {
-	var problems []mountoptions.Problem
+func checkProtection(protocols []mountoptions.Protocol, options []string, policy v1alpha1.ConflictPolicy) (problems []mountoptions.Problem) {
 	for _, protocol := range protocols {
 		for _, problem := range protocol.CheckProtection(options, policy) {
 			if !slices.Contains(problems, problem) {

@@ -11,9 +11,8 @@ import (
 )
 
 // checkSlots reports slot tables that have no effect, or another effect than expected.
-func checkSlots(p *v1alpha1.StorageClientProfile) []Problem {
+func checkSlots(p *v1alpha1.StorageClientProfile) (problems []Problem) {
 	nconnect := profileNconnect(p)
-	var problems []Problem
 	warn := func(d declaration, message string) {
 		problems = append(problems, Problem{Field: d.field, Value: d.text, Message: message, Warning: true})
 	}

@@ -40,8 +40,7 @@ func Validate(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) []Pro
 	return slices.Concat(checkSelectors(p), checkSettings(p, allow), checkCoupled(p), checkSlots(p), checkVolumes(p), checkWindows(p))
 }
 
-func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) []Problem {
-	var problems []Problem
+func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (problems []Problem) {
 	first := map[string]declaration{}
 	for _, d := range declarations(p, profileNconnect(p)) {
 		if catalogue.ParseValue(d.text).AtLeast {
@@ -81,8 +80,7 @@ var coupled = map[string]string{
 }
 
 // checkCoupled finds sysctls that would reset each other indefinitely.
-func checkCoupled(p *v1alpha1.StorageClientProfile) []Problem {
-	var problems []Problem
+func checkCoupled(p *v1alpha1.StorageClientProfile) (problems []Problem) {
 	declaredByKey := map[string]declaration{}
 	for _, d := range declarations(p, 0) {
 		declaredByKey[d.key] = d
@@ -106,8 +104,7 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-func checkVolumes(p *v1alpha1.StorageClientProfile) []Problem {
-	var problems []Problem
+func checkVolumes(p *v1alpha1.StorageClientProfile) (problems []Problem) {
 	for i := range p.Spec.Volumes {
 		rule := &p.Spec.Volumes[i]
 		options := Options(rule.MountOptions)
@@ -126,11 +123,10 @@ func checkVolumes(p *v1alpha1.StorageClientProfile) []Problem {
 }
 
 // checkReadAhead reports volumes whose read-ahead cannot be set for each volume.
-func checkReadAhead(rule *v1alpha1.VolumeRule, field string) []Problem {
+func checkReadAhead(rule *v1alpha1.VolumeRule, field string) (problems []Problem) {
 	if rule.ReadAheadKiB == nil {
 		return nil
 	}
-	var problems []Problem
 	warn := func(message string) {
 		problems = append(problems, Problem{Field: field, Value: strconv.Itoa(int(*rule.ReadAheadKiB)), Message: message, Warning: true})
 	}
@@ -145,8 +141,7 @@ func checkReadAhead(rule *v1alpha1.VolumeRule, field string) []Problem {
 
 // checkSelectors finds problems that the schema of the API accepts: an unknown operator, or an operator without the values that it
 // needs.
-func checkSelectors(p *v1alpha1.StorageClientProfile) []Problem {
-	var problems []Problem
+func checkSelectors(p *v1alpha1.StorageClientProfile) (problems []Problem) {
 	check := func(field string, selector *metav1.LabelSelector) {
 		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
 			problems = append(problems, Problem{Field: field, Message: err.Error()})
@@ -165,8 +160,7 @@ func checkSelectors(p *v1alpha1.StorageClientProfile) []Problem {
 	return problems
 }
 
-func checkWindows(p *v1alpha1.StorageClientProfile) []Problem {
-	var problems []Problem
+func checkWindows(p *v1alpha1.StorageClientProfile) (problems []Problem) {
 	for i, window := range p.Spec.Rollout.Windows {
 		parsed, err := windows.Parse(window)
 		var fieldErr *windows.FieldError

@@ -121,8 +121,7 @@ func (c Change) Texts() []string {
 	return texts
 }
 
-func nodeTexts(node *v1alpha1.NodeTuning) []string {
-	var texts []string
+func nodeTexts(node *v1alpha1.NodeTuning) (texts []string) {
 	if node.Sunrpc != nil && node.Sunrpc.TCPMaxSlotTableEntries != nil {
 		texts = append(texts, "node.sunrpc.tcpMaxSlotTableEntries="+node.Sunrpc.TCPMaxSlotTableEntries.String())
 	}

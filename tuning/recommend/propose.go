@@ -53,8 +53,7 @@ func Propose(t Target, findings []Finding) Proposal {
 }
 
 // combine combines all findings into one change. The mounts of a volume share its options, so conflicting values are left out.
-func (p *Proposal) combine(findings []Finding) Change {
-	var all Change
+func (p *Proposal) combine(findings []Finding) (all Change) {
 	windows := map[string][]int32{}
 	for _, f := range findings {
 		if f.ByHand {
@@ -140,7 +139,7 @@ func (p *Proposal) changeRule(t Target, proposed Change) {
 
 // joinOptions puts new options before the existing options of a rule and removes their old values. It raises cache times of attributes, and
 // keeps longer cache times.
-func joinOptions(p mountoptions.Protocol, add, existing []v1alpha1.MountOption) []v1alpha1.MountOption {
+func joinOptions(p mountoptions.Protocol, add, existing []v1alpha1.MountOption) (joined []v1alpha1.MountOption) {
 	if proposed := timersOf(optionTexts(add)); len(proposed) > 0 {
 		timers := timersOf(optionTexts(existing))
 		for name := range proposed {
@@ -149,7 +148,6 @@ func joinOptions(p mountoptions.Protocol, add, existing []v1alpha1.MountOption) 
 		add = slices.DeleteFunc(slices.Clone(add), func(o v1alpha1.MountOption) bool { return len(timersOf([]string{string(o)})) > 0 })
 		add = append(raised(timers), add...)
 	}
-	var joined []v1alpha1.MountOption
 	for _, o := range p.Join(optionTexts(add), optionTexts(existing)).Options {
 		joined = append(joined, v1alpha1.MountOption(o))
 	}

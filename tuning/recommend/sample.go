@@ -82,8 +82,7 @@ func (s Sample) operation(name string) Operation {
 	return Operation{Name: name}
 }
 
-func (s Sample) count(names ...string) uint64 {
-	var n uint64
+func (s Sample) count(names ...string) (n uint64) {
 	for _, o := range s.Operations {
 		if slices.Contains(names, o.Name) {
 			n += o.Count

@@ -47,8 +47,7 @@ func (m *memory) noteHandles(now time.Time, reading Reading) {
 }
 
 // staleMounts returns the sorted mount points whose file handles the server no longer recognizes.
-func (m *memory) staleMounts(now time.Time) []string {
-	var points []string
+func (m *memory) staleMounts(now time.Time) (points []string) {
 	for point, s := range m.stale {
 		if s.failed >= staleRequests && s.lastAt.Sub(s.firstAt) >= staleAfter && now.Sub(s.lastAt) < staleFor {
 			points = append(points, point)

@@ -38,8 +38,7 @@ func (n nodesByName) add(clientNode *v1alpha1.StorageClientNode) {
 	n[name][clientNode.Name] = true
 }
 
-func (n nodesByName) findDuplicates() []DuplicateClientID {
-	var found []DuplicateClientID
+func (n nodesByName) findDuplicates() (found []DuplicateClientID) {
 	for _, name := range slices.Sorted(maps.Keys(n)) {
 		if len(n[name]) > 1 {
 			found = append(found, DuplicateClientID{Name: name, Nodes: slices.Sorted(maps.Keys(n[name]))})

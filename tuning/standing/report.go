@@ -185,8 +185,7 @@ func (r Report) IsAccepted() bool {
 // Ineffective returns the settings that neither a boot nor time makes effective.
 func (r Report) Ineffective() []Setting { return r.Select(Failed, OverriddenAtBoot) }
 
-func (r Report) filter(keep func(Setting) bool) []Setting {
-	var out []Setting
+func (r Report) filter(keep func(Setting) bool) (out []Setting) {
 	for _, s := range r.Settings {
 		if keep(s) {
 			out = append(out, s)
@@ -195,8 +194,7 @@ func (r Report) filter(keep func(Setting) bool) []Setting {
 	return out
 }
 
-func keysOf(settings []Setting) []string {
-	var keys []string
+func keysOf(settings []Setting) (keys []string) {
 	for _, s := range settings {
 		keys = append(keys, s.Key)
 	}

@@ -22,8 +22,7 @@ func Larger(a, b string) string {
 	return strings.Join(texts, " ")
 }
 
-func parseNumbers(list string) []int64 {
-	var numbers []int64
+func parseNumbers(list string) (numbers []int64) {
 	for field := range strings.FieldsSeq(list) {
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {

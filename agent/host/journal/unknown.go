@@ -57,8 +57,7 @@ func parseTree(data []byte) (tree any, err error) {
 }
 
 // listUnknown lists the paths of the fields in a JSON value that its type does not have, sorted.
-func listUnknown(value any, t reflect.Type, path string) []string {
-	var list []string
+func listUnknown(value any, t reflect.Type, path string) (list []string) {
 	t = pointedType(t)
 	switch value := value.(type) {
 	case map[string]any:

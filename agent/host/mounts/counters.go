@@ -225,8 +225,7 @@ type openQueue struct {
 }
 
 // readQueues is best effort: a transport that is not connected has no data. Before Linux 5.14, no transport has data.
-func (r Reader) readQueues() []openQueue {
-	var found []openQueue
+func (r Reader) readQueues() (found []openQueue) {
 	for _, t := range r.readSysfs() {
 		pending, ok := t.numbers["pending_q_len"]
 		if used, known := t.numbers["last_used"]; ok && known {
@@ -271,8 +270,7 @@ func (r Reader) readTasks() (all []rpcTasks, known bool) {
 
 // parseTasks parses "PID FLAGS STATUS CLIENT XID TIMEOUT OPS PROGRAMvVERSION PROCEDURE a:ACTION q:QUEUE". Source: tasks_show in net/sunrpc/debugfs.c.
 // The module may follow OPS in brackets. Only requests of NFS count: requests of lockd wait for other clients' locks.
-func parseTasks(client, data string) []counters.Request {
-	var found []counters.Request
+func parseTasks(client, data string) (found []counters.Request) {
 	for text := range strings.Lines(data) {
 		fields := strings.Fields(text)
 		if len(fields) < 9 {
@@ -355,8 +353,7 @@ var downStates = []string{"3", "4", "5"}
 
 // parseSessions parses "1) ConnectionId: 0x1 Hostname: filer", or "1) Name: filer" before Linux 5.12. The lines below it are "TCP status: 1" for each
 // connection and "State: 2 com: 8 pid: 1 cbdata: 0 mid 7" for each request. Source: cifs_debug_data_proc_show in fs/smb/client/cifs_debug.c.
-func parseSessions(data string) []smbSession {
-	var found []smbSession
+func parseSessions(data string) (found []smbSession) {
 	for text := range strings.Lines(data) {
 		fields := strings.Fields(text)
 		switch {

@@ -51,8 +51,7 @@ func (r Reader) readShares() map[string]uint64 {
 
 // parseShares parses blocks of "1) \\server\share" with lines such as "Reads: 7 total 0 failed" and "Bytes read: 1  Bytes written: 2". Source:
 // cifs_stats_proc_show in fs/smb/client/cifs_debug.c.
-func parseShares(data string) []share {
-	var shares []share
+func parseShares(data string) (shares []share) {
 	var read, written uint64
 	for text := range strings.Lines(data) {
 		fields := strings.Fields(text)

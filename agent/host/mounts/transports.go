@@ -101,8 +101,7 @@ func (r Reader) Sessions() ([]Session, error) {
 }
 
 // sysfsTransports is best effort: a transport that is closing has no numbers.
-func (r Reader) sysfsTransports() []transport {
-	var found []transport
+func (r Reader) sysfsTransports() (found []transport) {
 	for _, t := range r.readSysfs() {
 		if limit, ok := t.numbers["max_num_slots"]; ok {
 			found = append(found, transport{server: t.server, port: t.numbers["dst_port"], sourcePort: t.numbers["src_port"], slotLimit: limit})
@@ -116,12 +115,11 @@ type sysfsTransport struct {
 	numbers    map[string]int
 }
 
-func (r Reader) readSysfs() []sysfsTransport {
+func (r Reader) readSysfs() (found []sysfsTransport) {
 	dirs, err := r.fs.Glob(switchesDir, "switch-*/xprt-*")
 	if err != nil {
 		return nil
 	}
-	var found []sysfsTransport
 	for _, dir := range dirs {
 		server, err := r.fs.ReadValue(path.Join(dir, "dstaddr"))
 		if err != nil {
@@ -163,8 +161,7 @@ type client struct {
 	sessions    bool
 }
 
-func clientsOf(lines []mountLine, all map[string]stats) []client {
-	var clients []client
+func clientsOf(lines []mountLine, all map[string]stats) (clients []client) {
 	for _, line := range lines {
 		if !isNFS(line.fsType) {
 			continue

@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -25,10 +26,7 @@ func (f FS) DropIns(dirs []string, suffix string) ([]string, error) {
 			}
 		}
 	}
-	files := make([]string, 0, len(byName))
-	for _, file := range byName {
-		files = append(files, file)
-	}
+	files := slices.AppendSeq(make([]string, 0, len(byName)), maps.Values(byName))
 	slices.SortFunc(files, func(a, b string) int { return strings.Compare(path.Base(a), path.Base(b)) })
 	return files, nil
 }

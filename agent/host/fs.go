@@ -80,24 +80,22 @@ func (f FS) ReadIfThere(name string) ([]byte, error) {
 }
 
 // Open opens a file for reading without blocking, even a named pipe without a writer. A missing file is fs.ErrNotExist.
-func (f FS) Open(name string) (*os.File, error) {
+func (f FS) Open(name string) (*os.File, error) { return f.open(name, syscall.O_NONBLOCK) }
+
+func (f FS) open(name string, flags int) (*os.File, error) {
 	rel, err := f.resolveLinks(name, true)
 	if err != nil {
 		return nil, err
 	}
-	file, err := f.root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	file, err := f.root.OpenFile(rel, os.O_RDONLY|flags, 0)
 	return file, nameError(err, name)
 }
 
 // ReadFile reads a file of at most 16 MiB. A missing file is fs.ErrNotExist.
 func (f FS) ReadFile(name string) ([]byte, error) {
-	rel, err := f.resolveLinks(name, true)
+	file, err := f.open(name, 0)
 	if err != nil {
 		return nil, err
-	}
-	file, err := f.root.Open(rel)
-	if err != nil {
-		return nil, nameError(err, name)
 	}
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
@@ -117,18 +115,13 @@ func (f FS) ReadValue(name string) (string, error) {
 }
 
 // Stat describes the file that name resolves to.
-func (f FS) Stat(name string) (fs.FileInfo, error) {
-	rel, err := f.resolveLinks(name, true)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.root.Lstat(rel)
-	return info, nameError(err, name)
-}
+func (f FS) Stat(name string) (fs.FileInfo, error) { return f.stat(name, true) }
 
 // Lstat describes name itself, even if it is a symbolic link.
-func (f FS) Lstat(name string) (fs.FileInfo, error) {
-	rel, err := f.resolveLinks(name, false)
+func (f FS) Lstat(name string) (fs.FileInfo, error) { return f.stat(name, false) }
+
+func (f FS) stat(name string, followsLast bool) (fs.FileInfo, error) {
+	rel, err := f.resolveLinks(name, followsLast)
 	if err != nil {
 		return nil, err
 	}
@@ -150,13 +143,9 @@ func (f FS) Exists(name string) bool {
 
 // ReadDir lists a directory, sorted by name.
 func (f FS) ReadDir(name string) ([]fs.DirEntry, error) {
-	rel, err := f.resolveLinks(name, true)
+	dir, err := f.open(name, 0)
 	if err != nil {
 		return nil, err
-	}
-	dir, err := f.root.Open(rel)
-	if err != nil {
-		return nil, nameError(err, name)
 	}
 	defer dir.Close()
 	entries, err := dir.ReadDir(-1)
@@ -323,16 +312,12 @@ func (f FS) Remove(name string) error {
 func (f FS) RemoveEmpty(dir string) error {
 	entries, err := f.ReadDir(dir)
 	if err != nil || len(entries) > 0 {
-		return ignoreMissing(err)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
 	}
 	return f.Remove(dir)
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }
 
 func (f FS) removeOne(rel string) error {

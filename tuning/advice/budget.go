@@ -3,6 +3,7 @@ package advice
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,10 +42,7 @@ func (s *scope) loads() []Load {
 		load.Requests = max(load.Requests, nodes*s.inFlight(server.Version, nconnect))
 		byServer[server.Name] = load
 	}
-	loads := make([]Load, 0, len(byServer))
-	for _, load := range byServer {
-		loads = append(loads, load)
-	}
+	loads := slices.AppendSeq(make([]Load, 0, len(byServer)), maps.Values(byServer))
 	slices.SortFunc(loads, func(a, b Load) int {
 		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Server, b.Server))
 	})

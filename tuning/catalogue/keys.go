@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -89,10 +90,7 @@ const TunedKey = Tuned + "/profile"
 // NFSDefaultsKey returns the canonical key of the options of the host's mounts of a server. An empty server means all servers.
 // mount.nfs ignores the case of a server's name.
 func NFSDefaultsKey(server string) string {
-	if server == "" {
-		server = AllServers
-	}
-	return KeyOf(NFSDefaults, strings.ToLower(server))
+	return KeyOf(NFSDefaults, strings.ToLower(cmp.Or(server, AllServers)))
 }
 
 // FilesystemKey returns the canonical key of the options of host file systems. The mount point is absolute and may be a glob.

@@ -3,6 +3,7 @@ package mountoptions
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -188,11 +189,7 @@ func (t *table) explainUnknown(o Option) string {
 	if t.unknown != "" {
 		return t.unknown
 	}
-	names := make([]string, 0, len(t.specs))
-	for name := range t.specs {
-		names = append(names, name)
-	}
-	if closest, ok := suggest.Closest(o.Name, names); ok {
+	if closest, ok := suggest.Closest(o.Name, slices.Collect(maps.Keys(t.specs))); ok {
 		return "is unknown. Did you mean " + closest + "?"
 	}
 	return "is unknown to this version of the operator, and mount fails on options that the kernel does not know"

@@ -125,19 +125,9 @@ func Build(clientNodes []v1alpha1.StorageClientNode, profiles []v1alpha1.Storage
 		servers = append(servers, t.sum(connections, requests))
 	}
 	slices.SortFunc(servers, func(a, b Server) int {
-		return cmp.Or(compareBool(len(b.Failing) > 0, len(a.Failing) > 0), cmp.Compare(a.Server, b.Server), cmp.Compare(a.Protocol, b.Protocol))
+		return cmp.Or(min(1, len(b.Failing))-min(1, len(a.Failing)), cmp.Compare(a.Server, b.Server), cmp.Compare(a.Protocol, b.Protocol))
 	})
 	return servers
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }
 
 func addNode(clientNode *v1alpha1.StorageClientNode, of func(string, v1alpha1.ServerProtocol) *tally) {

@@ -17,7 +17,7 @@ func Closest(word string, candidates []string) (string, bool) {
 		if candidate == word {
 			return "", false
 		}
-		if abs(len(candidate)-len(word)) > limit {
+		if n := len(candidate) - len(word); max(n, -n) > limit {
 			continue
 		}
 		d := min(distance(word, candidate), 1+distance(orderParts(word), orderParts(candidate)))
@@ -58,8 +58,4 @@ func distance(a, b string) int {
 		older, old = old, row
 	}
 	return old[len(b)]
-}
-
-func abs(n int) int {
-	return max(n, -n)
 }

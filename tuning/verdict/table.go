@@ -121,26 +121,13 @@ const (
 	minSeconds    = 0.001
 )
 
-func operationsMetric(unit string) metric {
-	return metric{name: Operations, unit: "requests per " + unit, minimum: minOperations, of: Phase.operations}
-}
-
-func bytesMetric(unit string) metric {
-	return metric{name: Bytes, unit: "bytes per " + unit, minimum: minBytes,
-		of: func(p Phase) float64 { return p.Counts[BytesSent] + p.Counts[BytesReceived] }}
-}
-
 func secondsMetric() metric {
 	return metric{name: Seconds, unit: "seconds", minimum: minSeconds, of: func(p Phase) float64 { return p.Seconds }, perPass: true}
 }
 
-func operationMetric(name, unit string) metric {
-	return metric{name: name, unit: "requests per " + unit, minimum: minOperations, of: func(p Phase) float64 { return p.Counts[name] }}
-}
-
 // metricsOf returns the metrics that exceed their minimum in some pass of the phase.
 func metricsOf(triples [][3]Phase) []metric {
-	unit := cmp.Or(triples[0][0].Unit, "unit")
+	perUnit := " per " + cmp.Or(triples[0][0].Unit, "unit")
 	names := map[string]bool{}
 	for _, triple := range triples {
 		for _, p := range triple {
@@ -149,10 +136,15 @@ func metricsOf(triples [][3]Phase) []metric {
 			}
 		}
 	}
-	all := []metric{operationsMetric(unit), bytesMetric(unit), secondsMetric()}
+	all := []metric{
+		{name: Operations, unit: "requests" + perUnit, minimum: minOperations, of: Phase.operations},
+		{name: Bytes, unit: "bytes" + perUnit, minimum: minBytes, of: func(p Phase) float64 { return p.Counts[BytesSent] + p.Counts[BytesReceived] }},
+		secondsMetric(),
+	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if names[name] {
-			all = append(all, operationMetric(name, unit))
+			of := func(p Phase) float64 { return p.Counts[name] }
+			all = append(all, metric{name: name, unit: "requests" + perUnit, minimum: minOperations, of: of})
 		}
 	}
 	return slices.DeleteFunc(all, func(m metric) bool { return m.name != Seconds && m.maximum(triples) <= m.minimum })

@@ -4,6 +4,7 @@
 package filesystems
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -193,13 +194,7 @@ func (s *Subject) remountEntry(ctx context.Context, m *mounts.Entry, desired []s
 	}
 	flags := slices.Clone(m.Flags)
 	for _, group := range accessTimes {
-		chosen := lastOf(desired, group)
-		if chosen == "" {
-			chosen = lastOf(m.Flags, group)
-		}
-		if chosen == "" {
-			chosen = group[len(group)-1]
-		}
+		chosen := cmp.Or(lastOf(desired, group), lastOf(m.Flags, group), group[len(group)-1])
 		flags = slices.DeleteFunc(flags, func(f string) bool { return slices.Contains(group, f) })
 		flags = append(flags, chosen)
 	}

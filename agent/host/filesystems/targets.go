@@ -73,11 +73,7 @@ func (t table) targetsOf(glob, fsType string) []target {
 			found[point] = target{point: point, unit: u}
 		}
 	}
-	targets := make([]target, 0, len(found))
-	for _, point := range slices.Sorted(maps.Keys(found)) {
-		targets = append(targets, found[point])
-	}
-	return targets
+	return slices.SortedFunc(maps.Values(found), func(a, b target) int { return strings.Compare(a.point, b.point) })
 }
 
 func matchesGlob(glob, point string) bool {

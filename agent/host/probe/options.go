@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -113,9 +114,7 @@ func (l *list) setVersion(version string) error {
 // that leaves the version open.
 func (l list) attempts(fsType string, server, client netip.Addr) ([]attempt, error) {
 	major, minor, _ := strings.Cut(l.version, ".")
-	if minor == "" {
-		minor = l.minor
-	}
+	minor = cmp.Or(minor, l.minor)
 	if major == "" && (fsType == "nfs4" || minor != "") {
 		major = "4"
 	}

@@ -260,24 +260,18 @@ func (w work) observe(l list, r *Result) {
 }
 
 func (w work) proveDevice() Proof {
-	p := Proof{Type: OwnDevice}
 	data, err := w.readFile(mountinfoFile)
 	if err != nil {
-		p.Message = err.Error()
-		return p
+		return Proof{Type: OwnDevice, Message: err.Error()}
 	}
 	device, err := w.device(volumeDir)
 	if err != nil {
-		p.Message = err.Error()
-		return p
+		return Proof{Type: OwnDevice, Message: err.Error()}
 	}
-	listed, otherDevices := devicesOf(data, volumeDir)
-	p.Holds = listed == device && !slices.Contains(otherDevices, device)
-	p.Message = device
-	if !p.Holds {
-		p.Message = "another mount has the same device " + device
+	if listed, otherDevices := devicesOf(data, volumeDir); listed != device || slices.Contains(otherDevices, device) {
+		return Proof{Type: OwnDevice, Message: "another mount has the same device " + device}
 	}
-	return p
+	return Proof{Type: OwnDevice, Holds: true, Message: device}
 }
 
 func (w work) checkResponse(user int) error { return unlessDenied(w.readRoot(volumeDir, user)) }

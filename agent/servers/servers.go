@@ -298,7 +298,9 @@ func (w *Watch) statusOf(v serverhealth.Verdict, mounted []mounts.Mount) v1alpha
 		}
 		pods = append(pods, slices.DeleteFunc(slices.Clone(m.PodUIDs), func(uid string) bool { return len(uid) > bounds.UID })...)
 	}
-	status.Volumes, status.PodUIDs = bounds.First(distinct(volumes), maxVolumes), bounds.First(distinct(pods), maxPods)
+	slices.Sort(volumes)
+	slices.Sort(pods)
+	status.Volumes, status.PodUIDs = bounds.First(slices.Compact(volumes), maxVolumes), bounds.First(slices.Compact(pods), maxPods)
 	return status
 }
 
@@ -317,9 +319,4 @@ func roundDown(n int) int32 {
 		return 0
 	}
 	return 1 << min(bits.Len(uint(n))-1, 30)
-}
-
-func distinct(values []string) []string {
-	slices.Sort(values)
-	return slices.Compact(values)
 }

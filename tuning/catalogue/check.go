@@ -267,14 +267,10 @@ func (p Parameter) explainNumber(text string, err error) string {
 }
 
 func (p Parameter) describeRange() string {
-	unit := p.Unit
-	if unit != "" {
-		unit = " " + unit
-	}
 	if p.Min == p.Max {
-		return "must be " + strconv.FormatInt(p.Min, 10) + unit
+		return strings.TrimSpace(fmt.Sprintf("must be %d %s", p.Min, p.Unit))
 	}
-	return fmt.Sprintf("must be %d to %d%s", p.Min, p.Max, unit)
+	return strings.TrimSpace(fmt.Sprintf("must be %d to %d %s", p.Min, p.Max, p.Unit))
 }
 
 // explainUnknown suggests the key that the user probably meant, and the flag that allows a key that is not in the catalogue.

@@ -3,6 +3,7 @@
 package knownbad
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"regexp"
@@ -165,14 +166,8 @@ func (e Entry) Advice() string {
 	if e.Setting != "" {
 		cures = append(cures, e.Patch())
 	}
-	return fmt.Sprintf("%s: %s%s; cure: %s; applies until %s (%s)", e.ID, e.Fails, condition, strings.Join(cures, ", or "), e.expiry(), e.Source)
-}
-
-func (e Entry) expiry() string {
-	if e.Expires != "" {
-		return e.Expires
-	}
-	return "no node runs an affected kernel"
+	expiry := cmp.Or(e.Expires, "no node runs an affected kernel")
+	return fmt.Sprintf("%s: %s%s; cure: %s; applies until %s (%s)", e.ID, e.Fails, condition, strings.Join(cures, ", or "), expiry, e.Source)
 }
 
 // Patch returns the part of a profile that contains the setting, for kubectl apply --server-side. Empty if the entry has none.

@@ -200,10 +200,7 @@ func (t *table) rejectionReason(o Option) string {
 	if strings.HasPrefix(strings.ToLower(o.Name), "x-") {
 		return refuseHelper
 	}
-	if reason, ok := t.rejected[o.Name]; ok {
-		return reason
-	}
-	return alwaysRejected[o.Name]
+	return cmp.Or(t.rejected[o.Name], alwaysRejected[o.Name])
 }
 
 // twins are flags of each mount, on all file systems. The kernel shows their negation when they are off: nosuid, nodev and noexec.

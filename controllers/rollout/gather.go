@@ -62,7 +62,7 @@ type scope struct {
 func newScope(r *Reconciler) *scope {
 	if r.inspected == nil {
 		r.inspected, r.applying, r.progress = map[string]time.Time{}, map[string]time.Time{}, map[string]*profileProgress{}
-		r.sightings = map[sightingKey]sighting{}
+		r.sightings = map[sightingKey]*sighting{}
 	}
 	return &scope{Reconciler: r, changed: sets.New[string](), drains: map[string]*plan.DrainProgress{}}
 }
@@ -425,6 +425,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		BootID:           node.Status.NodeInfo.BootID,
 		Ready:            agentpod.IsNodeReady(node),
 		ReadySince:       s.readySince(node),
+		OutSince:         s.sightReady(node).out,
 		UnavailableSince: s.unavailableSince(node, mark),
 		Unschedulable:    node.Spec.Unschedulable,
 		Deleting:         node.DeletionTimestamp != nil,

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"maps"
@@ -94,10 +95,15 @@ func timeOfTaint(t *corev1.Taint) *time.Time {
 	return nil
 }
 
-// sighting is the first sight of a state of a node, by the API server's clock.
+// sighting is the knowledge of this process about a state of a node, by the API server's clock.
 type sighting struct {
 	state string
-	at    time.Time
+	// earliest and latest are the limits of the time at which the state began; seen is the time of the last pass that saw it.
+	earliest, latest, seen time.Time
+	// out is the earliest time at which the node went out of Ready for the last time; zero if unknown.
+	out time.Time
+	// former is the state before; nil if unknown.
+	former *sighting
 }
 
 // sightingKey names one of the states of a node: Ready, cordoned or marked.
@@ -106,59 +112,77 @@ type sightingKey struct {
 	aspect string
 }
 
-// firstSight returns the time since which a node has had a state, by the API server's clock. It is the time at which this process first saw
-// the state. If this process did not see the node before, it is the time that another clock reported plus plan.MaxSkew, if that is earlier.
-func (s *scope) firstSight(node *corev1.Node, aspect, state string, reported time.Time) time.Time {
-	key := sightingKey{node.UID, aspect}
-	seen, isKnown := s.sightings[key]
-	if isKnown && seen.state == state {
-		return seen.at
+// sight records a state of a node. A change that this process sees began between two passes. For the first state that it sees, another clock has
+// reported the time, which may differ from the API server's by plan.MaxSkew.
+func (s *scope) sight(node *corev1.Node, aspect, state string, reported time.Time) *sighting {
+	key, now := sightingKey{node.UID, aspect}, s.Clock.Now()
+	current := s.sightings[key]
+	switch {
+	case current != nil && current.state == state:
+	case current != nil && current.former != nil && current.former.state == state && !reported.IsZero():
+		return current.former // a cache that is behind
+	case current != nil:
+		current.former = nil
+		current = &sighting{state: state, earliest: current.seen, latest: now, former: current}
+	case reported.IsZero():
+		current = &sighting{state: state, latest: now}
+	default:
+		current = &sighting{state: state, earliest: reported.Add(-plan.MaxSkew), latest: reported.Add(plan.MaxSkew)}
+		if current.latest.After(now) {
+			current.latest = now
+		}
 	}
-	seen = sighting{state, s.Clock.Now()}
-	if latest := reported.Add(plan.MaxSkew); !isKnown && !reported.IsZero() && latest.Before(seen.at) {
-		seen.at = latest
-	}
-	s.sightings[key] = seen
-	return seen.at
+	s.sightings[key], current.seen = current, now
+	return current
 }
 
-// readySince returns the time since which the Node has had its condition Ready with this status; zero without the condition.
-func (s *scope) readySince(node *corev1.Node) time.Time {
-	reported := agentpod.ReadySince(node)
-	state := fmt.Sprintf("%t since %d", agentpod.IsNodeReady(node), reported.Unix())
-	if at := s.firstSight(node, "Ready", state, reported); !reported.IsZero() {
-		return at
+// sightReady records the condition Ready. A node that is Ready was out before, from the start of its former state or since it was last seen Ready.
+func (s *scope) sightReady(node *corev1.Node) *sighting {
+	reported, isReady := agentpod.ReadySince(node), agentpod.IsNodeReady(node)
+	current := s.sight(node, "Ready", fmt.Sprintf("%t since %d", isReady, reported.Unix()), reported)
+	if !isReady {
+		current.out = current.earliest
+	} else if current.former != nil && current.out.IsZero() {
+		current.out = cmp.Or(current.former.out, current.earliest)
 	}
-	return time.Time{}
+	return current
+}
+
+// readySince returns the latest time since which the Node has had its condition Ready with this status; zero without the condition.
+func (s *scope) readySince(node *corev1.Node) time.Time {
+	if agentpod.ReadySince(node).IsZero() {
+		return time.Time{}
+	}
+	return s.sightReady(node).latest
 }
 
 // unavailableSince returns the time since which a node has been out of service; nil if it is in service, or only cordoned by a client that
 // records no time.
 func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
-	readySince := s.readySince(node)
+	readySince := s.sightReady(node).latest
 	cordon, cordonedAt := "", time.Time{}
 	for i := range node.Spec.Taints {
 		if taint := &node.Spec.Taints[i]; taint.Key == corev1.TaintNodeUnschedulable && taint.TimeAdded != nil {
 			cordon, cordonedAt = "cordoned at "+taint.TimeAdded.String(), taint.TimeAdded.Time
 		}
 	}
-	cordonedSince := s.firstSight(node, "cordoned", cordon, cordonedAt)
+	cordoned := s.sight(node, "cordoned", cordon, cordonedAt)
 	marked, markedAt := mark.key, ptr.Deref(mark.time, time.Time{})
 	if mark.inService {
 		marked = ""
 	}
-	markedSince := s.firstSight(node, "marked", marked, markedAt)
+	sinceMark := s.sight(node, "marked", marked, markedAt)
 	switch {
 	case node.DeletionTimestamp != nil:
 		return &node.DeletionTimestamp.Time
-	case !agentpod.IsNodeReady(node) && readySince.IsZero():
+	case !agentpod.IsNodeReady(node) && agentpod.ReadySince(node).IsZero():
 		return &node.CreationTimestamp.Time
 	case !agentpod.IsNodeReady(node):
 		return &readySince
 	case cordon != "":
-		return &cordonedSince
+		return &cordoned.latest
 	case marked != "":
-		return &markedSince
+		return &sinceMark.latest
 	}
 	return nil
 }
@@ -169,5 +193,5 @@ func (s *scope) forgetSightings() {
 	for _, node := range s.nodes {
 		known.Insert(node.UID)
 	}
-	maps.DeleteFunc(s.sightings, func(key sightingKey, _ sighting) bool { return !known.Has(key.node) })
+	maps.DeleteFunc(s.sightings, func(key sightingKey, _ *sighting) bool { return !known.Has(key.node) })
 }

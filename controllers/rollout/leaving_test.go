@@ -251,6 +251,36 @@ func TestNoClockOfAnotherMachineShortensAWait(t *testing.T) {
 	}
 }
 
+// The soak of a canary must not count time that it was out. So a time at which it may have gone out is never too late, whenever the manager starts.
+func TestTheTimeSinceWhichANodeIsOutIsNeverTooLate(t *testing.T) {
+	for name, lead := range map[string]time.Duration{"ahead": plan.MaxSkew, "in step": 0, "behind": -plan.MaxSkew} {
+		ready, out := readyNodeSince(passTime.Add(-20*time.Hour), corev1.ConditionTrue), readyNodeSince(passTime.Add(lead), corev1.ConditionFalse)
+		back := readyNodeSince(passTime.Add(time.Hour+lead), corev1.ConditionTrue)
+		expectOut := func(w *sightWorld, node *corev1.Node, from, to time.Time) {
+			t.Helper()
+			if got := w.sightReady(node).out; got.Before(from) || got.After(to) {
+				t.Errorf("clock %s: got out since %s, want between %s and %s", name, got, from, to)
+			}
+		}
+		witness := newSightWorld(t)
+		witness.clock.SetTime(passTime.Add(-time.Minute))
+		expectOut(witness, ready, time.Time{}, time.Time{})
+		witness.clock.SetTime(passTime.Add(time.Minute))
+		expectOut(witness, out, passTime.Add(-time.Minute), passTime)
+		expectOut(witness, ready, time.Time{}, time.Time{}) // from a cache that is behind
+		expectOut(witness, out, passTime.Add(-time.Minute), passTime)
+		witness.clock.SetTime(passTime.Add(2 * time.Hour))
+		expectOut(witness, back, passTime.Add(-time.Minute), passTime)
+
+		late := newSightWorld(t)
+		late.clock.SetTime(passTime.Add(20 * time.Minute))
+		expectOut(late, out, passTime.Add(-2*plan.MaxSkew), passTime)
+		tooLate := newSightWorld(t)
+		tooLate.clock.SetTime(passTime.Add(2 * time.Hour))
+		expectOut(tooLate, back, time.Time{}, time.Time{})
+	}
+}
+
 // A long outage counts as such soon after a manager has started, and Nodes that are gone leave no memory.
 func TestAManagerThatStartsKnowsLongOutages(t *testing.T) {
 	w := newSightWorld(t)

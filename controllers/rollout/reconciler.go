@@ -65,7 +65,7 @@ type Reconciler struct {
 	// applying contains the time since which each agent has been applying settings that it has not reported yet.
 	applying map[string]time.Time
 	// sightings are the first sights of the states of nodes by this process. Only one goroutine uses them.
-	sightings map[sightingKey]sighting
+	sightings map[sightingKey]*sighting
 	// progress is the progress that has not been reported in events yet.
 	progress map[string]*profileProgress
 	// earliestPass is the earliest time of the next pass: at once after a pass that took steps, because nodes wait for the next one.

@@ -493,7 +493,7 @@ func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
 
 func (w *world) makeUnready(n *simNode) {
 	since := w.now
-	n.Ready, n.AgentReady, n.ReadySince, n.UnavailableSince = false, false, since, &since
+	n.Ready, n.AgentReady, n.ReadySince, n.OutSince, n.UnavailableSince = false, false, since, since, &since
 	n.nodeRV++
 }
 

@@ -157,13 +157,14 @@ func (n *nodeState) isUpToDate() bool {
 }
 
 // soakEnd returns the end of the soak of a node that has had its settings since the given time. canComplete is false if the node, or one of its
-// storage servers, failed before the end, by an agent's clock that may be ahead. Time during which a node is down is no evidence: a node that came back before the end starts again.
+// storage servers, failed before the end, by an agent's clock that may be ahead. Time during which a node is down is no evidence: a node that went
+// out before the end starts again when it is back. So does a node that came back after the start and may have gone out before the end.
 func (n *nodeState) soakEnd(start time.Time, soak time.Duration) (end time.Time, canComplete bool) {
 	end = start.Add(soak)
-	if !n.Ready {
-		return end, n.UnavailableSince != nil && !n.UnavailableSince.Before(end)
-	}
-	if n.ReadySince.After(start) && n.ReadySince.Before(end) {
+	switch wasOut := n.OutSince.Before(end); {
+	case wasOut && !n.Ready:
+		return end, false
+	case wasOut && n.ReadySince.After(start):
 		end = n.ReadySince.Add(soak)
 	}
 	return end, !slices.ContainsFunc(n.failingServers(), func(s v1alpha1.ServerStatus) bool { return s.Since == nil || s.Since.Time.Before(end.Add(MaxSkew)) })

@@ -92,7 +92,7 @@ func TestForAnUnhealthyCanaryIsNoEvidence(t *testing.T) {
 		}, "b: Waiting CanaryFailed"},
 		"it went out while it soaked, and the time is over": {func(f *fixture) {
 			f.finish("a", 30*time.Minute)
-			f.node("a").Ready, f.node("a").UnavailableSince = false, minute(25)
+			f.node("a").Ready, f.node("a").OutSince = false, *minute(25)
 		}, waits},
 		"it is out of service, since an unknown time": {func(f *fixture) {
 			f.finish("a", 30*time.Minute)
@@ -100,7 +100,7 @@ func TestForAnUnhealthyCanaryIsNoEvidence(t *testing.T) {
 		}, waits},
 		"it went out after its soak": {func(f *fixture) {
 			f.finish("a", 30*time.Minute)
-			f.node("a").Ready, f.node("a").UnavailableSince = false, minute(19)
+			f.node("a").Ready, f.node("a").OutSince = false, *minute(19)
 		}, claimed},
 		"it came back a moment ago": {func(f *fixture) {
 			f.finish("a", 14*time.Minute)
@@ -112,8 +112,16 @@ func TestForAnUnhealthyCanaryIsNoEvidence(t *testing.T) {
 		}, claimed},
 		"it flapped after its soak": {func(f *fixture) {
 			f.finish("a", 30*time.Minute)
-			f.node("a").ReadySince = *minute(1)
+			f.node("a").ReadySince, f.node("a").OutSince = *minute(1), *minute(2)
 		}, claimed},
+		"it came back after its soak, and was out during the soak": {func(f *fixture) {
+			f.finish("a", 30*time.Minute)
+			f.node("a").ReadySince, f.node("a").OutSince = *minute(1), *minute(25)
+		}, waits},
+		"it came back after its soak, and was out since an unknown time": {func(f *fixture) {
+			f.finish("a", 30*time.Minute)
+			f.node("a").ReadySince = *minute(1)
+		}, waits},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a", "b")

@@ -59,9 +59,10 @@ type Node struct {
 	Labels    map[string]string
 	// BootID is the boot that the kubelet reports.
 	BootID string
-	// Ready is the Ready condition, ReadySince the time of its last change; zero if unknown.
-	Ready      bool
-	ReadySince time.Time
+	// Ready is the Ready condition, ReadySince the latest possible time of its last change; zero if unknown. OutSince is the earliest possible time
+	// at which the node was last out of Ready; zero if unknown.
+	Ready                bool
+	ReadySince, OutSince time.Time
 	// UnavailableSince is the time at which the node became unavailable; nil if unknown.
 	UnavailableSince *time.Time
 	Unschedulable    bool

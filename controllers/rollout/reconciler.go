@@ -131,7 +131,7 @@ func (r *Reconciler) workers() int { return cmp.Or(r.Workers, DefaultWorkers) }
 // drainNode evicts pods of a node in the background, and reports the progress of its drain.
 func (s *scope) drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress {
 	progress := plan.DrainProgress{Reason: v1alpha1.RolloutReasonDrainError}
-	result, err := s.Drains.Drain(ctx, step.Node, step.Options, step.Evicted)
+	result, err := s.Drains.Drain(ctx, step.Node, step.Options, drain.Start{Evicted: step.Evicted, TimeLeft: step.TimeLeft})
 	if err != nil {
 		progress.Message = "Cannot read the node's pods; trying again: " + err.Error()
 	} else {
@@ -165,7 +165,7 @@ func (s *scope) keepDrains(nodes sets.Set[string]) { s.Drains.Keep(nodes) }
 
 func progressOf(result drain.Result) plan.DrainProgress {
 	out := plan.DrainProgress{
-		Gone: result.Done(), Reason: v1alpha1.RolloutReasonDraining, Message: result.String(), Remarks: result.Remarks(),
+		Gone: result.Done(), TooLate: result.TooLate, Reason: v1alpha1.RolloutReasonDraining, Message: result.String(), Remarks: result.Remarks(),
 		HeldByBudgets: result.IsHeldByBudgets(), IgnoredPodUIDs: result.IgnoredPodUIDs, Names: result.Names, Left: map[string]string{},
 		Budgets: map[string]plan.BudgetShare{},
 	}

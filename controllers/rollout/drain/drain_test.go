@@ -106,7 +106,7 @@ func newRunner(t *testing.T, reader client.Reader, evictor Evictor) *Runner {
 // drainOnce drains node a until the run has finished, and returns the progress.
 func drainOnce(t *testing.T, r *Runner, options v1alpha1.Drain) Result {
 	t.Helper()
-	if _, err := r.Drain(t.Context(), "a", options, 0); err != nil {
+	if _, err := r.Drain(t.Context(), "a", options, Start{}); err != nil {
 		t.Fatal(err)
 	}
 	r.Wait()

@@ -33,7 +33,7 @@ func TestOnlyTheReadBeforeAPermitIsConsistent(t *testing.T) {
 	}{
 		"the progress of a drain": {func() error { _, _, err := r.Inspect(t.Context(), "a", options(nil)); return err }, "0"},
 		"a look ahead":            {func() error { _, err := r.LookAhead(t.Context(), "a", options(nil)); return err }, "0"},
-		"a drain":                 {func() error { _, err := r.Drain(t.Context(), "a", options(nil), 0); return err }, ""},
+		"a drain":                 {func() error { _, err := r.Drain(t.Context(), "a", options(nil), Start{}); return err }, ""},
 		"an empty node":           {func() error { _, err := r.IsVacant(t.Context(), "a"); return err }, ""},
 	} {
 		reader.versions = nil

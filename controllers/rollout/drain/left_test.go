@@ -46,7 +46,7 @@ func TestBudgetsOfPodsThatStayHoldUpThePermit(t *testing.T) {
 			// The Evictor is nil, so that an eviction panics.
 			r := newRunner(t, newReader(t, c.objects...), nil)
 			r.DryRunEvictor = &evictions{reject: rejections{"db": c.dry}}
-			got, err := r.Drain(t.Context(), "a", options(nil), 0)
+			got, err := r.Drain(t.Context(), "a", options(nil), Start{})
 			if err != nil || got.Done() != (c.want == "") || c.want != "" && !strings.HasPrefix(got.String(), c.want) {
 				t.Errorf("got %q, done %t, error %v; want %q", got, got.Done(), err, c.want)
 			}
@@ -61,7 +61,7 @@ func TestNoPermitWithoutAResponseAboutPodsThatStay(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	r := newRunner(t, newReader(t, stays("db")), nil)
 	r.DryRunEvictor = evictorFunc(func() error { cancel(); return context.Canceled })
-	if got, err := r.Drain(ended, "a", options(nil), 0); err == nil {
+	if got, err := r.Drain(ended, "a", options(nil), Start{}); err == nil {
 		t.Errorf("got %q without an error, want an error", got)
 	}
 	noBudgets := interceptor.NewClient(newReader(t, stays("db")).(client.WithWatch), interceptor.Funcs{
@@ -74,7 +74,7 @@ func TestNoPermitWithoutAResponseAboutPodsThatStay(t *testing.T) {
 	})
 	r = newRunner(t, noBudgets, nil)
 	r.DryRunEvictor = &evictions{reject: rejections{"db": apierrors.NewBadRequest("no dry run")}}
-	if got, err := r.Drain(t.Context(), "a", options(nil), 0); err != nil || got.Done() {
+	if got, err := r.Drain(t.Context(), "a", options(nil), Start{}); err != nil || got.Done() {
 		t.Errorf("got %q, error %v; want the pod to block", got, err)
 	}
 }

@@ -47,6 +47,8 @@ type Result struct {
 	Budgets []policyv1.PodDisruptionBudget
 	// IgnoredPodUIDs are the UIDs of DaemonSet and static pods, which stay.
 	IgnoredPodUIDs []string
+	// TooLate is true if the pods that remain have longer grace periods than the time left, and none was evicted.
+	TooLate bool
 	// Names are the names of the pods that are not gone and do not stay, by UID.
 	Names map[string]string
 }
@@ -100,6 +102,9 @@ func (r Result) String() string {
 		default:
 			parts = append(parts, fmt.Sprintf("Waiting for pods %s to %s", text.List(wait.pods), wait.action))
 		}
+	}
+	if r.TooLate {
+		parts = append(parts, "No pod is evicted, because the time left is shorter than their grace periods")
 	}
 	return strings.Join(parts, ". ")
 }

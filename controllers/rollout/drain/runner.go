@@ -65,24 +65,33 @@ func (r *Runner) Wait() {
 	r.wait.Wait()
 }
 
+// Start is the state in which a drain continues.
+type Start struct {
+	// Evicted is the number of pods that have been evicted before, including evictions by an earlier manager.
+	Evicted int32
+	// TimeLeft is the time in which all pods must leave; zero if there is no limit. Once it is shorter than a grace period, no run starts.
+	TimeLeft time.Duration
+}
+
 // Drain evicts the pods of a node that may be evicted, unless a run is in progress. It returns the progress: the remaining pods, and the latest
 // responses of the server. It evicts no pod while the node has a pod that may not be evicted, because the drain could not finish. It also evicts no
 // pod while it must wait for a pod, because the drain may not finish. Once no pod is left to evict, it tries the evictions of the pods that stay:
-// their budgets must allow the reboot now. options are the options of the profile, with defaults. evicted is the number
-// of pods that have been evicted before, including evictions by an earlier manager.
+// their budgets must allow the reboot now. options are the options of the profile, with defaults.
 //
 // It follows the rules of "kubectl drain": DaemonSet and static pods stay, pods without a controller need force, pods with an emptyDir need
 // deleteEmptyDirData. Pods that have run to completion need not leave. Pods that would come back to the cordoned node stay as well.
 //
 // With lookAhead CordonFirst, it first evicts only the pods whose dry run a budget rejects. The others follow once each of these is gone, or may
 // be evicted.
-func (r *Runner) Drain(ctx context.Context, node string, options v1alpha1.Drain, evicted int32) (Result, error) {
+func (r *Runner) Drain(ctx context.Context, node string, options v1alpha1.Drain, from Start) (Result, error) {
 	m, err := r.readModel(ctx, node, options, consistent)
 	if err != nil {
 		return Result{}, err
 	}
 	if len(m.evictable) > 0 && len(m.Blocked)+len(m.WaitedFor) == 0 {
-		r.startRun(node, m.evictable, options, evicted)
+		if m.TooLate = from.TimeLeft > 0 && m.longestGrace(options) > from.TimeLeft; !m.TooLate {
+			r.startRun(node, m.evictable, options, from.Evicted)
+		}
 	}
 	if len(m.evictable) == 0 && m.Done() {
 		// A permit may follow.

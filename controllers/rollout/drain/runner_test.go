@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
@@ -67,7 +68,7 @@ func start(t *testing.T, reader client.Reader, evictor Evictor) (r *Runner, stop
 func mustDrain(t *testing.T, r *Runner) (Result, time.Duration) {
 	t.Helper()
 	began := time.Now()
-	result, err := r.Drain(t.Context(), "a", options(nil), 0)
+	result, err := r.Drain(t.Context(), "a", options(nil), Start{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +148,7 @@ func TestNoPodIsEvictedAfterTheDrainStopsOrLeadershipIsLost(t *testing.T) {
 func TestNoPodIsEvictedBeforeTheManagerLeads(t *testing.T) {
 	evictor := &evictions{}
 	r := &Runner{Drainer: Drainer{Reader: newReader(t, pod("web")), Evictor: evictor}}
-	if _, err := r.Drain(t.Context(), "a", options(nil), 0); err != nil {
+	if _, err := r.Drain(t.Context(), "a", options(nil), Start{}); err != nil {
 		t.Fatal(err)
 	}
 	r.Wait()
@@ -158,7 +159,7 @@ func TestNoPodIsEvictedBeforeTheManagerLeads(t *testing.T) {
 
 func TestEvictionsContinueThePreviousCount(t *testing.T) {
 	r := newRunner(t, newReader(t, pod("web"), pod("db")), &evictions{reject: rejections{"db": errors.New("no")}})
-	if _, err := r.Drain(t.Context(), "a", options(nil), 7); err != nil {
+	if _, err := r.Drain(t.Context(), "a", options(nil), Start{Evicted: 7}); err != nil {
 		t.Fatal(err)
 	}
 	r.Wait()
@@ -167,6 +168,29 @@ func TestEvictionsContinueThePreviousCount(t *testing.T) {
 	}
 	if r.Keep(sets.New[string]()); r.Evicted("a") != 0 {
 		t.Error("got a count of a drain that is over, want none")
+	}
+}
+
+// A wait for a Job can leave too little time for the grace periods of the others.
+func TestNoPodIsEvictedTooLate(t *testing.T) {
+	slow := func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](60) }
+	for name, c := range map[string]struct {
+		pod  *corev1.Pod
+		from Start
+		want bool
+	}{
+		"no limit":                       {pod("web", slow), Start{}, false},
+		"enough time":                    {pod("web", slow), Start{TimeLeft: time.Minute}, false},
+		"too little time":                {pod("web", slow), Start{TimeLeft: 59 * time.Second}, true},
+		"too little time, never started": {pod("web", slow, pending), Start{TimeLeft: time.Second}, false},
+	} {
+		evictor := &evictions{}
+		r := newRunner(t, newReader(t, c.pod), evictor)
+		got, err := r.Drain(t.Context(), "a", options(nil), c.from)
+		r.Wait()
+		if err != nil || got.TooLate != c.want || len(evictor.requested) > 0 == c.want || strings.Contains(got.String(), "No pod is evicted") != c.want {
+			t.Errorf("%s: got %s, error %v, evictions %v; want them too late: %t", name, got, err, evictor.requested, c.want)
+		}
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -90,22 +89,28 @@ func (n *nodeState) isCordonedFirst() bool { return n.claim != nil && n.claim.Co
 // startTime is the time that a drain may need until its first eviction. A pod whose grace period is the whole timeout is evicted in that time.
 const startTime = 15 * time.Second
 
-// drainOptions returns the options of the drain of a node. After startTime, their time limit is the time left: a wait for a Job may leave too
-// little for the grace periods of the other pods. They contain no time limit once a pod was evicted: a pod that needs long may leave in
+// drainOptions returns the options of the drain of a node. They contain no time limit once a pod was evicted: a pod that needs long may leave in
 // time, and otherwise the evictions so far had no effect. They contain CordonFirst only if the node was claimed for that.
 func (p *planner) drainOptions(n *nodeState) v1alpha1.Drain {
 	options := p.rulesFor(n).Drain
-	remaining := p.drainDeadline(n).Sub(p.Now)
-	switch {
-	case max(n.note.Evictions, n.Evicted) > 0:
+	if max(n.note.Evictions, n.Evicted) > 0 {
 		options.TimeoutSeconds = nil
-	case options.TimeoutSeconds != nil && remaining < toDuration(options.TimeoutSeconds)-startTime:
-		options.TimeoutSeconds = ptr.To(max(1, int32(remaining/time.Second)))
 	}
 	if options.LookAhead = ""; n.isCordonedFirst() {
 		options.LookAhead, options.OnTimeout = v1alpha1.LookAheadCordonFirst, v1alpha1.DrainRelease
 	}
 	return options
+}
+
+// timeLeft returns the time in which the pods of a drain must leave that has not evicted any; zero if there is no limit. A wait for a Job may leave
+// too little for the grace periods of the other pods.
+func (p *planner) timeLeft(n *nodeState) time.Duration {
+	options := p.drainOptions(n)
+	left := p.drainDeadline(n).Sub(p.Now)
+	if options.TimeoutSeconds == nil || options.OnTimeout == v1alpha1.DrainWait || left >= toDuration(options.TimeoutSeconds)-startTime {
+		return 0
+	}
+	return max(left, time.Nanosecond)
 }
 
 // backOffFrom returns a node to service and starts a pause. It writes the note first because the uncordoned node does not show the reason.

@@ -443,7 +443,7 @@ func (p *planner) drainNode(n *nodeState) {
 		p.wakeAt(nextInspection)
 		p.setDrainNote(n, "Draining the node")
 	default:
-		p.addStep(Drain{OnNode: OnNode{n.Name}, Options: p.drainOptions(n), Evicted: n.note.Evictions})
+		p.addStep(Drain{OnNode: OnNode{n.Name}, Options: p.drainOptions(n), Evicted: n.note.Evictions, TimeLeft: p.timeLeft(n)})
 		p.setDrainNote(n, "Draining the node")
 		p.wakeAt(p.nextInspectionAfter(p.exactNow))
 	}
@@ -527,7 +527,7 @@ func (p *planner) awaitDrain(n *nodeState, reason, message string) {
 		reason, timedOut = v1alpha1.RolloutReasonStorageUnreachable, v1alpha1.RolloutReasonStorageUnreachable
 		message = describeServers(failing, n.Drain) + ". " + message
 	}
-	options, late := p.rulesFor(n).Drain, !p.Now.Before(p.drainDeadline(n))
+	options, late := p.rulesFor(n).Drain, !p.Now.Before(p.drainDeadline(n)) || n.Drain != nil && n.Drain.TooLate
 	if late {
 		reason, message = timedOut, fmt.Sprintf("The drain did not finish within %s: %s", toDuration(options.TimeoutSeconds), message)
 	}

@@ -207,31 +207,57 @@ func TestForAnAttemptThatCordonedFirstEnds(t *testing.T) {
 // TestForADrainsFirstEvictionMustFitTheTimeLeft drains with a limit of 15 minutes. A drain that waited has less time. After an eviction, time
 // does not stop the others.
 func TestForADrainsFirstEvictionMustFitTheTimeLeft(t *testing.T) {
-	for since, left := range map[time.Duration]int32{
-		0: 900, time.Second: 900, 15 * time.Second: 900, 16 * time.Second: 884, 10 * time.Minute: 300, 14*time.Minute + 50*time.Second: 10,
+	for since, left := range map[time.Duration]time.Duration{
+		0: 0, time.Second: 0, 15 * time.Second: 0, 16 * time.Second: 884 * time.Second, 10 * time.Minute: 5 * time.Minute,
+		14*time.Minute + 50*time.Second: 10 * time.Second,
 	} {
-		for evictions, want := range map[int32]int32{0: left, 1: 0, 70: 0} {
-			f, old := cluster("a"), cluster("a")
+		for evictions, want := range map[int32]struct {
+			timeout int32
+			left    time.Duration
+		}{0: {900, left}, 1: {}, 70: {}} {
+			f, old, patient := cluster("a"), cluster("a"), cluster("a")
 			f.cordoned("a", since)
 			old.cordoned("a", since)
+			patient.cordoned("a", since)
 			f.node("a").Evicted = evictions
 			old.node("a").ClientNode.Status.Rollout.Evictions = evictions
-			for manager, f := range map[string]*fixture{"this manager": f, "an earlier manager": old} {
+			patient.node("a").Evicted = evictions
+			patient.Profiles[0].Rollout.Drain.OnTimeout = v1alpha1.DrainWait
+			for manager, f := range map[string]*fixture{"this manager": f, "an earlier manager": old, "a drain without an end": patient} {
 				drains, _ := NewSession(f.Snapshot).Drains()
 				for _, step := range For(f.Snapshot).Steps {
 					if drain, ok := step.(Drain); ok {
 						drains = append(drains, drain)
+						wantLeft := want.left
+						if f == patient {
+							wantLeft = 0
+						}
+						if drain.TimeLeft != wantLeft {
+							t.Errorf("%s after the cordon, %d pods evicted by %s: got %s left, want %s", since, evictions, manager, drain.TimeLeft, wantLeft)
+						}
 					}
 				}
 				if len(drains) != 2 {
 					t.Fatalf("got %d drains, want an inspection and a drain", len(drains))
 				}
 				for _, drain := range drains {
-					if got := ptr.Deref(drain.Options.TimeoutSeconds, 0); got != want {
-						t.Errorf("%s after the cordon, %d pods evicted by %s: got %d seconds, want %d", since, evictions, manager, got, want)
+					if got := ptr.Deref(drain.Options.TimeoutSeconds, 0); got != want.timeout {
+						t.Errorf("%s after the cordon, %d pods evicted by %s: got %d seconds, want %d", since, evictions, manager, got, want.timeout)
 					}
 				}
 			}
 		}
+	}
+}
+
+// A drain that is too late for its grace periods ends at once. The note keeps the server's answer about a pod that a budget keeps.
+func TestADrainThatIsTooLateEndsAtOnce(t *testing.T) {
+	f := cluster("a")
+	f.cordoned("a", 10*time.Minute)
+	f.node("a").Drain = &DrainProgress{TooLate: true, Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Eviction of Pod eda/web blocked by PodDisruptionBudget eda/keep"}
+	plan := For(f.Snapshot)
+	note := plan.Notes["a"]
+	if note.Reason != v1alpha1.RolloutReasonDrainTimedOut || !strings.Contains(note.Message, "eda/keep") || !strings.Contains(strings.Join(lines(plan), "; "), "uncordon a") {
+		t.Errorf("got %v, note %s: %s; want an uncordoned node that backs off, and the budget", lines(plan), note.Reason, note.Message)
 	}
 }

@@ -1256,10 +1256,10 @@ func (f *fixture) release(name string) {
 
 func TestForDrainOptionsAreThoseOfTheLeadingProfile(t *testing.T) {
 	f := cluster("a")
-	f.cordoned("a", time.Second)
+	f.cordoned("a", time.Minute)
 	f.Profiles[0].Rollout.Drain.Force = true
 	options := f.Profiles[0].Rollout.Drain
-	want := []Step{Drain{OnNode: OnNode{"a"}, Options: options}}
+	want := []Step{Drain{OnNode: OnNode{"a"}, Options: options, TimeLeft: 14 * time.Minute}}
 	if diff := cmp.Diff(want, For(f.Snapshot).Steps); diff != "" {
 		t.Error(diff)
 	}

@@ -123,6 +123,8 @@ type ClientNode struct {
 type DrainProgress struct {
 	// Gone is true once no pod is left that the drain must remove or wait for.
 	Gone bool
+	// TooLate is true if no pod was evicted, and the grace periods are longer than the time left.
+	TooLate bool
 	// Reason is the word for the current wait; Message is a sentence, sorted and capped.
 	Reason, Message string
 	// Remarks is a sentence about pods that the drain leaves, or evicts although they forbid it; empty if there are none.

@@ -100,7 +100,11 @@ func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 	if s.cluster, err = clusterUID(mgr.GetAPIReader()); err != nil {
 		return nil, err
 	}
-	if err := setUpControllers(mgr, newControllers(mgr, now, s)); err != nil {
+	controllers, err := newControllers(mgr, now, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := setUpControllers(mgr, controllers); err != nil {
 		return nil, err
 	}
 	return mgr, addWebhooks(mgr, s)
@@ -184,8 +188,15 @@ func setUpControllers(mgr ctrl.Manager, controllers []namedController) error {
 	return nil
 }
 
-// newControllers returns the controllers in setup order. The order is always the same.
-func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) []namedController {
+// newControllers returns the controllers in setup order. The order is always the same. Each controller that writes has its own client.
+func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) ([]namedController, error) {
+	clients := map[string]client.Client{}
+	for _, name := range []string{"profile", "node", "rollout", "volume", "trial", "nodevolumes"} {
+		var err error
+		if clients[name], err = objects.Separate(mgr.GetClient()); err != nil {
+			return nil, fmt.Errorf("create client of controller %s: %w", name, err)
+		}
+	}
 	recorder := mgr.GetEventRecorder(v1alpha1.ManagerFieldManager)
 	// The Deployment sets this variable. Outside a cluster, the manager runs on none of the nodes.
 	managerNode := os.Getenv("NODE_NAME")
@@ -195,32 +206,32 @@ func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) []name
 	probes, volumes := &trial.Results{Clock: now}, snapshot.NewMemory()
 	volumes.Cluster = s.cluster
 	nodeVolumes := &nodevolumes.Reconciler{
-		Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Clock: now, Allow: s.allow, Volumes: volumes,
+		Client: clients["nodevolumes"], APIReader: mgr.GetAPIReader(), Clock: now, Allow: s.allow, Volumes: volumes,
 		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 	}
 	return []namedController{
 		{"profile", &profile.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
+			Client: clients["profile"], APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
 			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Probes: probes.All, Volumes: volumes,
 			ReadAhead: nodeVolumes.Waits,
 		}},
 		{"node", &node.Reconciler{
-			Client: mgr.GetClient(), Clock: now, Allow: s.allow, Fence: agentFence,
+			Client: clients["node"], Clock: now, Allow: s.allow, Fence: agentFence,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 			Limits: plan.Limits{MaxConcurrentLive: s.maxConcurrentLive, MinSoak: s.minLiveSoak, UntunedTaint: s.untunedTaint},
 		}},
 		{"rollout", &rollout.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow,
+			Client: clients["rollout"], APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow,
 			MaxUnavailable: s.maxUnavailable, UnmanagedCountFor: s.unmanagedCountFor, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 			ManagerNode: managerNode, UntunedTaint: s.untunedTaint, LeavingMarks: s.leavingMarks,
 			Drains: drain.NewRunner(mgr.GetAPIReader(), mgr.GetClient(), now.Now),
 		}},
 		{"volume", &volume.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow,
+			Client: clients["volume"], APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow,
 			ManagerNamespace: v1alpha1.ManagerNamespace, Probes: probes.All, Volumes: volumes,
 		}},
 		{"trial", &trial.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Clock: now, Allow: s.allow, Results: probes, Volumes: volumes,
+			Client: clients["trial"], APIReader: mgr.GetAPIReader(), Clock: now, Allow: s.allow, Results: probes, Volumes: volumes,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		}},
 		{"nodevolumes", nodeVolumes},
@@ -230,7 +241,7 @@ func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) []name
 			Registry: metrics.Registry, MaxUnavailable: s.maxUnavailable,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		}},
-	}
+	}, nil
 }
 
 // addWebhooks adds the webhooks unless the port is 0. Every replica serves them; the leader manages the certificate.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,6 +59,9 @@ func objectsOf[T client.Object](objects []any, namespace string) ([]T, error) {
 	return out, nil
 }
 
+// maxWait is the longest time for which a read waits for the client's own writes. A webhook can hold a write for 30 seconds.
+const maxWait = 10 * time.Second
+
 // ShareCache creates a manager's client whose cached objects All can use without copies. It is a client.NewClientFunc.
 func ShareCache(config *rest.Config, options client.Options) (client.Client, error) {
 	cached, err := client.New(config, options)
@@ -68,7 +72,18 @@ func ShareCache(config *rest.Config, options client.Options) (client.Client, err
 	if !ok {
 		return nil, fmt.Errorf("%T has no informers", options.Cache.Reader)
 	}
-	return &sharingClient{Client: cached, informers: informers}, nil
+	separate := func() (client.Client, error) { return ShareCache(config, options) }
+	return &sharingClient{Client: cached, informers: informers, separate: separate, maxWait: maxWait}, nil
+}
+
+// Separate returns a client with the cache of a client from ShareCache, whose reads wait only for its own writes. With a client for each
+// controller, a webhook that holds the write of one controller does not delay the others.
+func Separate(c client.Client) (client.Client, error) {
+	sharing, ok := c.(*sharingClient)
+	if !ok {
+		return nil, fmt.Errorf("%T is not a client from ShareCache", c)
+	}
+	return sharing.separate()
 }
 
 // sharingClient lets All read the stores of the informers.
@@ -76,6 +91,29 @@ type sharingClient struct {
 	client.Client
 
 	informers cache.Informers
+	separate  func() (client.Client, error)
+	maxWait   time.Duration
+}
+
+// Get waits at most maxWait for a write of the object by this client.
+func (c *sharingClient) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	return c.bounded(ctx, object, func(ctx context.Context) error { return c.Client.Get(ctx, key, object, opts...) })
+}
+
+// List waits at most maxWait for the writes of the kind by this client.
+func (c *sharingClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return c.bounded(ctx, list, func(ctx context.Context) error { return c.Client.List(ctx, list, opts...) })
+}
+
+func (c *sharingClient) bounded(ctx context.Context, object runtime.Object, read func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, c.maxWait)
+	defer cancel()
+	err := read(bounded)
+	if err == nil || bounded.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	kind, _ := apiutil.GVKForObject(object, c.Scheme())
+	return fmt.Errorf("read %s: the cache does not contain the latest writes of this controller after %s; trying again: %w", kind.Kind, c.maxWait, err)
 }
 
 // storeOf returns the store of all objects of a kind, once it contains the writes of this client. It is nil for lists with a label or field

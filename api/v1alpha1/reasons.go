@@ -90,6 +90,9 @@ const (
 	RolloutReasonWaitingForPods = "WaitingForPods"
 	// RolloutReasonMountsBusy is set when the pods are gone and some of their mounts are still in use.
 	RolloutReasonMountsBusy = "MountsBusy"
+	// RolloutReasonVolumesInUse is set when the pods are gone and the Node still reports volumes in use or attached, so that their pods
+	// cannot start on other nodes yet. The wait takes up to 2 minutes. The message names the volumes.
+	RolloutReasonVolumesInUse = "VolumesInUse"
 	// RolloutReasonStorageUnreachable is set when a storage server does not respond to the node. Pods that use it cannot terminate,
 	// so the node is not drained, and a drain in progress waits. The message names the server and the pods.
 	RolloutReasonStorageUnreachable = "StorageUnreachable"

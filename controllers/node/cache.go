@@ -3,7 +3,7 @@ package node
 import corev1 "k8s.io/api/core/v1"
 
 // CacheTransform is for the manager's cache of Nodes. It keeps only the parts of their status that controllers read: conditions, node info and
-// memory capacity. Images and volumes are most of a Node.
+// memory capacity, and the volumes of unschedulable Nodes. Images and volumes are most of a Node.
 func CacheTransform(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -13,6 +13,9 @@ func CacheTransform(object any) (any, error) {
 	status := corev1.NodeStatus{Conditions: node.Status.Conditions, NodeInfo: node.Status.NodeInfo}
 	if memory, known := node.Status.Capacity[corev1.ResourceMemory]; known {
 		status.Capacity = corev1.ResourceList{corev1.ResourceMemory: memory}
+	}
+	if node.Spec.Unschedulable {
+		status.VolumesInUse, status.VolumesAttached = node.Status.VolumesInUse, node.Status.VolumesAttached
 	}
 	node.Status = status
 	return node, nil

@@ -13,16 +13,25 @@ import (
 func TestCacheTransforms(t *testing.T) {
 	fields := []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"pool": "x"}, ManagedFields: fields}}
-	node.Spec.Unschedulable = true
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	node.Status.NodeInfo.BootID = "boot"
-	want := node.DeepCopy()
-	want.ManagedFields = nil
-	node.Status.Images = []corev1.ContainerImage{{Names: []string{"image"}}}
-	node.Status.VolumesInUse = []corev1.UniqueVolumeName{"volume"}
-	got, err := CacheTransform(node)
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("error %v (-want +got):\n%s", err, diff)
+	for _, cordoned := range []bool{false, true} {
+		node.Spec.Unschedulable = cordoned
+		got := node.DeepCopy()
+		got.Status.VolumesInUse = []corev1.UniqueVolumeName{"volume"}
+		got.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "volume"}}
+		want := node.DeepCopy()
+		if cordoned {
+			want = got.DeepCopy() // the rollout waits for its volumes
+		}
+		want.ManagedFields = nil
+		got.Status.Images = []corev1.ContainerImage{{Names: []string{"image"}}}
+		if _, err := CacheTransform(got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("cordoned %t (-want +got):\n%s", cordoned, diff)
+		}
 	}
 
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "agent", Labels: map[string]string{"app": "x"}, ManagedFields: fields}}

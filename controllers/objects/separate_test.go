@@ -65,7 +65,7 @@ func newRooms(t *testing.T, server *slowServer) (writing, reading client.Client)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- shared.Start(t.Context()) }()
-	// The context of the test has ended when its cleanups run, last first.
+	// The context of the test is canceled before its cleanups run, last first.
 	t.Cleanup(listener.Close)
 	t.Cleanup(func() { <-ended })
 	manager, err := ShareCache(config, client.Options{

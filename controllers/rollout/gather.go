@@ -447,6 +447,14 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		Inspected:        s.inspected[node.Name],
 		Evicted:          s.Drains.Evicted(node.Name),
 	}
+	for _, volume := range node.Status.VolumesInUse {
+		out.VolumesInUse = append(out.VolumesInUse, string(volume))
+	}
+	for _, volume := range node.Status.VolumesAttached {
+		out.VolumesInUse = append(out.VolumesInUse, string(volume.Name))
+	}
+	slices.Sort(out.VolumesInUse)
+	out.VolumesInUse = slices.Compact(out.VolumesInUse)
 	_, out.Guarded = node.Annotations[v1alpha1.DisruptionGuardsAnnotation]
 	out.Vacant = out.Untuned && !s.occupied.Has(node.Name)
 	if mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]; marked {

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/drain"
 )
 
 // TestARefreshReadsTheNodesThatAreStaleInTheCache uses a stale cache. It has an old Node, an old StorageClientNode and a deleted
@@ -133,6 +134,25 @@ func TestTheStorageClientNodeOfAFormerNodeIsIgnored(t *testing.T) {
 	for uid, want := range map[types.UID]*v1alpha1.StorageClientNode{"first": clientNode, "second": nil} {
 		if got := s.clientNodeOf(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: uid}}); got != want {
 			t.Errorf("Node with UID %s: got %v, want %v", uid, got, want)
+		}
+	}
+}
+
+// The permit waits for the volumes that the Node reports, unless a pod that stays has volumes.
+func TestVolumesOfANode(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	node.Status.VolumesInUse = []corev1.UniqueVolumeName{"b", "a"}
+	node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "c"}, {Name: "b"}}
+	s := scopeOf(t, node)
+	if _, err := s.readSnapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"a", "b", "c"}, s.currentSnapshot().Nodes[0].VolumesInUse); diff != "" {
+		t.Errorf("volumes (-want +got):\n%s", diff)
+	}
+	for _, keeps := range []bool{true, false} {
+		if got := progressOf(drain.Result{KeepsVolumes: keeps}).KeepsVolumes; got != keeps {
+			t.Errorf("got %t for a drain whose pods keep volumes: %t", got, keeps)
 		}
 	}
 }

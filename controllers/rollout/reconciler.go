@@ -167,7 +167,7 @@ func progressOf(result drain.Result) plan.DrainProgress {
 	out := plan.DrainProgress{
 		Gone: result.Done(), TooLate: result.TooLate, Reason: v1alpha1.RolloutReasonDraining, Message: result.String(), Remarks: result.Remarks(),
 		HeldByBudgets: result.IsHeldByBudgets(), IgnoredPodUIDs: result.IgnoredPodUIDs, Names: result.Names, Left: map[string]string{},
-		Budgets: map[string]plan.BudgetShare{},
+		KeepsVolumes: result.KeepsVolumes, Budgets: map[string]plan.BudgetShare{},
 	}
 	for _, b := range result.Budgets {
 		name := b.Namespace + "/" + b.Name

@@ -59,7 +59,7 @@ var judgementOf = map[string]judgement{
 	"RolloutReasonWaitingForControlPlane": active,
 	"RolloutReasonManagerNodeLast":        active, "RolloutReasonClaimed": active, "RolloutReasonLeavingLoadBalancers": active,
 	"RolloutReasonDraining": active, "RolloutReasonDrainBlocked": active, "RolloutReasonDrainError": active, "RolloutReasonBackingOff": active,
-	"RolloutReasonWaitingForPods": active, "RolloutReasonMountsBusy": active, "RolloutReasonDrainTimedOut": active, "RolloutReasonStorageUnreachable": active,
+	"RolloutReasonWaitingForPods": active, "RolloutReasonMountsBusy": active, "RolloutReasonVolumesInUse": active, "RolloutReasonDrainTimedOut": active, "RolloutReasonStorageUnreachable": active,
 	"RolloutReasonPermitGiven": active, "RolloutReasonHostBusy": active, "RolloutReasonRebootStarted": active, "RolloutReasonPermitRefused": active,
 	"RolloutReasonWithdrawingPermit": active, "RolloutReasonWaitingForNode": active, "RolloutReasonSettling": active, "RolloutReasonAccepted": active,
 	"RolloutReasonWaitingForApproval": waits, "RolloutReasonWaitingForWindow": waits,

@@ -148,7 +148,7 @@ func rolloutState(reason string) Report {
 	case v1alpha1.RolloutReasonClaimed:
 		phase = v1alpha1.RolloutClaimed
 	case v1alpha1.RolloutReasonLeavingLoadBalancers, v1alpha1.RolloutReasonDraining, v1alpha1.RolloutReasonDrainBlocked,
-		v1alpha1.RolloutReasonDrainError, v1alpha1.RolloutReasonWaitingForPods, v1alpha1.RolloutReasonMountsBusy, v1alpha1.RolloutReasonCordonLost,
+		v1alpha1.RolloutReasonDrainError, v1alpha1.RolloutReasonWaitingForPods, v1alpha1.RolloutReasonMountsBusy, v1alpha1.RolloutReasonVolumesInUse, v1alpha1.RolloutReasonCordonLost,
 		v1alpha1.RolloutReasonStorageUnreachable:
 		phase = v1alpha1.RolloutDraining
 	case v1alpha1.RolloutReasonPermitGiven, v1alpha1.RolloutReasonHostBusy, v1alpha1.RolloutReasonRebootStarted,

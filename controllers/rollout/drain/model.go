@@ -96,6 +96,7 @@ func newModel(pods []corev1.Pod, options v1alpha1.Drain, now time.Time) (m model
 }
 
 func (m *model) ignore(pod *corev1.Pod) {
+	m.KeepsVolumes = m.KeepsVolumes || hasVolume(pod)
 	m.IgnoredPodUIDs = append(m.IgnoredPodUIDs, string(pod.UID))
 	// The kubelet keeps the volumes of a static pod under the UID that is the value of the annotation on its mirror.
 	if static := pod.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
@@ -105,6 +106,7 @@ func (m *model) ignore(pod *corev1.Pod) {
 
 // leave leaves a pod on the node. Its mounts still block the reboot.
 func (m *model) leave(pod *corev1.Pod, reason string) {
+	m.KeepsVolumes = m.KeepsVolumes || hasVolume(pod)
 	m.returning = append(m.returning, pod)
 	m.Left = append(m.Left, Blocker{Pod: podName(pod), UID: string(pod.UID), Reason: reason})
 }
@@ -116,6 +118,10 @@ func staysOnNode(pod *corev1.Pod) bool {
 	}
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.Kind == "DaemonSet"
+}
+
+func hasVolume(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
 }
 
 func hasFinished(pod *corev1.Pod) bool {

@@ -90,6 +90,36 @@ func TestPodsThatWouldComeBackStay(t *testing.T) {
 	}
 }
 
+func TestPodsThatStayWithTheirVolumes(t *testing.T) {
+	volume := func(source corev1.VolumeSource) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: source})
+		}
+	}
+	claim := volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}})
+	ephemeral := volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}})
+	local := volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}})
+	returning, daemon := tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists}), ownedBy("apps/v1", "DaemonSet")
+	for name, c := range map[string]struct {
+		change []func(*corev1.Pod)
+		want   bool
+	}{
+		"a pod of a DaemonSet with a claim":             {[]func(*corev1.Pod){daemon, claim}, true},
+		"a pod of a DaemonSet with a directory":         {[]func(*corev1.Pod){daemon, local}, false},
+		"a pod that comes back, with a claim":           {[]func(*corev1.Pod){returning, local, claim}, true},
+		"a pod that comes back, with its own volume":    {[]func(*corev1.Pod){returning, ephemeral}, true},
+		"a pod that comes back, with a directory":       {[]func(*corev1.Pod){returning, local}, false},
+		"a pod that leaves, with a claim":               {[]func(*corev1.Pod){claim}, false},
+		"a pod that comes back, but already terminates": {[]func(*corev1.Pod){returning, claim, ends(noon, 30)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := modelOf(t, options(nil), pod("web", c.change...)).KeepsVolumes; got != c.want {
+				t.Errorf("got %t, want %t", got, c.want)
+			}
+		})
+	}
+}
+
 func TestPodsThatCannotLeaveWithinTheDrain(t *testing.T) {
 	wait := func(d *v1alpha1.Drain) { d.OnTimeout = v1alpha1.DrainWait }
 	for name, c := range map[string]struct {

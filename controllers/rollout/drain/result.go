@@ -43,6 +43,8 @@ type Result struct {
 	// Left are pods that the drain leaves on the node because they would come back to it. Disregarded are pods that are evicted although they
 	// forbid their disruption.
 	Left, Disregarded []Blocker
+	// KeepsVolumes is true if a pod that stays has a persistent volume.
+	KeepsVolumes bool
 	// Budgets are the PodDisruptionBudgets of the pods in Left, one for each pod, if Drain has no other pod left.
 	Budgets []policyv1.PodDisruptionBudget
 	// IgnoredPodUIDs are the UIDs of DaemonSet and static pods, which stay.

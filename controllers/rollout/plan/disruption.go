@@ -515,9 +515,26 @@ func (p *planner) finishDrain(n *nodeState) {
 		p.awaitDrain(n, v1alpha1.RolloutReasonStorageUnreachable, "The node's shutdown would hang")
 	case p.sharedBudget(n) != "":
 		p.awaitDrain(n, v1alpha1.RolloutReasonDrainBlocked, p.sharedBudget(n))
+	case p.isInFuture(p.volumesDeadline(n)):
+		p.awaitDrain(n, v1alpha1.RolloutReasonVolumesInUse, fmt.Sprintf("Waiting until %s, so that evicted pods can start on other nodes; the Node still reports volumes in use: %s",
+			formatTime(p.volumesDeadline(n)), text.List(n.VolumesInUse)))
 	default:
 		p.startAttempt(n)
 	}
+}
+
+// volumesDeadline returns the end of the wait for the volumes of pods that have left, zero if no wait is necessary. A reboot before their unmount
+// would keep their pods from starting on other nodes. The Node does not show which pods use a volume: there is no wait if a pod with volumes stays,
+// or after a permit.
+func (p *planner) volumesDeadline(n *nodeState) time.Time {
+	if len(n.VolumesInUse) == 0 || n.Drain.KeepsVolumes || n.note.Reason == v1alpha1.RolloutReasonPermitRefused {
+		return time.Time{}
+	}
+	start := p.Now
+	if n.note.Reason == v1alpha1.RolloutReasonVolumesInUse {
+		start = n.noteSince()
+	}
+	return slices.MinFunc([]time.Time{start.Add(volumesPatience), p.drainDeadline(n)}, time.Time.Compare)
 }
 
 // awaitDrain continues a drain, or ends it when it times out. If a storage server does not respond, the note gives that as the reason.

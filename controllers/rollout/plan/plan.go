@@ -182,7 +182,7 @@ func (s *Session) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, mes
 		out.Evictions = max(n.note.Evictions, n.Evicted)
 	}
 	// A pause counts from its reason. A host that is no longer busy gets its full time to reboot.
-	isTimedByReason := isBackOff(reason)
+	isTimedByReason := isBackOff(reason) || reason == v1alpha1.RolloutReasonVolumesInUse
 	if phase == v1alpha1.RolloutRebooting {
 		isTimedByReason = n.note.Reason == v1alpha1.RolloutReasonHostBusy
 	}

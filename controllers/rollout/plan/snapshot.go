@@ -88,6 +88,8 @@ type Node struct {
 	Paused, Ignored, NeverDisrupt bool
 	// Untuned is true while the Node has the untuned taint, Vacant if it also has no pod that a drain must remove: it serves nothing yet.
 	Untuned, Vacant bool
+	// VolumesInUse are the volumes that the Node reports as in use or attached while it is unschedulable.
+	VolumesInUse []string
 	// Profiles are the names of the profiles that select the node, including profiles that are being deleted.
 	Profiles []string
 	// AgentReady is true while the agent's Pod is Ready, AgentSilent while the condition Tuned shows that it is silent for longer than a restart.
@@ -134,6 +136,8 @@ type DrainProgress struct {
 	// IgnoredPodUIDs are DaemonSet and static pods. Left are the other pods that a drain leaves on the node: a phrase for each, by UID.
 	IgnoredPodUIDs []string
 	Left           map[string]string
+	// KeepsVolumes is true if a pod that stays has a persistent volume.
+	KeepsVolumes bool
 	// Budgets are the shares of the pods that stay in their PodDisruptionBudgets, by namespace and name.
 	Budgets map[string]BudgetShare
 	// Names are the namespaces and names of the pods that are not gone, by UID.

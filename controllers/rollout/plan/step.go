@@ -16,6 +16,8 @@ const (
 	RefusalPause = time.Minute
 	// ZonePatience is the maximum time that a drain keeps other zones waiting. They use the budget while a longer drain waits for users or pods.
 	ZonePatience = 5 * time.Minute
+	// volumesPatience is the maximum time that a drained node waits for its volumes to be unmounted and detached.
+	volumesPatience = 2 * time.Minute
 	// MaxMessage limits the message of a note, in characters, as the API does.
 	MaxMessage = 1024
 	// readyGrace is the time that a node has to become healthy after it is Ready again, before a note is written about it.

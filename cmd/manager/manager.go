@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -91,8 +92,8 @@ func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create manager: %w", err)
 	}
-	if err := addChecks(mgr); err != nil {
-		return nil, err
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return nil, fmt.Errorf("add health and readiness checks: %w", err)
 	}
 	if err := metrics.Registry.Register(buildInfo()); err != nil {
 		return nil, fmt.Errorf("register build information: %w", err)
@@ -160,28 +161,14 @@ func cacheOptions() cache.Options {
 	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}
 }
 
-func addChecks(mgr ctrl.Manager) error {
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return fmt.Errorf("add health check: %w", err)
-	}
-	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
-		return fmt.Errorf("add readiness check: %w", err)
-	}
-	return nil
-}
-
-type controller interface {
-	SetupWithManager(mgr ctrl.Manager) error
-}
-
 type namedController struct {
-	name string
-	controller
+	name       string
+	controller interface{ SetupWithManager(mgr ctrl.Manager) error }
 }
 
 func setUpControllers(mgr ctrl.Manager, controllers []namedController) error {
 	for _, c := range controllers {
-		if err := c.SetupWithManager(mgr); err != nil {
+		if err := c.controller.SetupWithManager(mgr); err != nil {
 			return fmt.Errorf("set up controller %s: %w", c.name, err)
 		}
 	}

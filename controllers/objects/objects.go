@@ -95,7 +95,7 @@ type sharingClient struct {
 	maxWait   time.Duration
 }
 
-// Get waits at most maxWait for a write of the object by this client.
+// Get waits at most maxWait, as List does.
 func (c *sharingClient) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 	return c.bounded(ctx, object, func(ctx context.Context) error { return c.Client.Get(ctx, key, object, opts...) })
 }
@@ -124,13 +124,21 @@ func (c *sharingClient) storeOf(ctx context.Context, list client.ObjectList, opt
 	if options.LabelSelector != nil || options.FieldSelector != nil {
 		return nil, options, nil
 	}
-	object, err := c.newObject(list)
+	kind, err := apiutil.GVKForObject(list, c.Scheme())
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("get kind of %T: %w", list, err)
 	}
-	informer, err := c.informers.GetInformer(ctx, object)
+	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
+	var informer cache.Informer
+	if _, ok := list.(*metav1.PartialObjectMetadataList); ok {
+		object := &metav1.PartialObjectMetadata{}
+		object.SetGroupVersionKind(kind)
+		informer, err = c.informers.GetInformer(ctx, object)
+	} else {
+		informer, err = c.informers.GetInformerForKind(ctx, kind)
+	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("cache %T: %w", object, err)
+		return nil, nil, fmt.Errorf("cache %s: %w", kind.Kind, err)
 	}
 	whole, ok := informer.(toolscache.SharedIndexInformer)
 	if !ok {
@@ -138,26 +146,4 @@ func (c *sharingClient) storeOf(ctx context.Context, list client.ObjectList, opt
 	}
 	// A list of one object waits for the writes.
 	return whole.GetIndexer(), options, c.List(ctx, list, append(slices.Clone(opts), client.UnsafeDisableDeepCopy, client.Limit(1))...)
-}
-
-func (c *sharingClient) newObject(list client.ObjectList) (client.Object, error) {
-	kind, err := apiutil.GVKForObject(list, c.Scheme())
-	if err != nil {
-		return nil, fmt.Errorf("get kind of %T: %w", list, err)
-	}
-	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
-	if _, ok := list.(*metav1.PartialObjectMetadataList); ok {
-		object := &metav1.PartialObjectMetadata{}
-		object.SetGroupVersionKind(kind)
-		return object, nil
-	}
-	created, err := c.Scheme().New(kind)
-	if err != nil {
-		return nil, fmt.Errorf("create %s: %w", kind.Kind, err)
-	}
-	object, ok := created.(client.Object)
-	if !ok {
-		return nil, fmt.Errorf("%T is not a client.Object", created)
-	}
-	return object, nil
 }

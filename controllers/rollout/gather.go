@@ -447,14 +447,13 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		Inspected:        s.inspected[node.Name],
 		Evicted:          s.Drains.Evicted(node.Name),
 	}
-	for _, volume := range node.Status.VolumesInUse {
+	volumes := sets.New(node.Status.VolumesInUse...)
+	for _, volume := range node.Status.VolumesAttached {
+		volumes.Insert(volume.Name)
+	}
+	for _, volume := range sets.List(volumes) {
 		out.VolumesInUse = append(out.VolumesInUse, string(volume))
 	}
-	for _, volume := range node.Status.VolumesAttached {
-		out.VolumesInUse = append(out.VolumesInUse, string(volume.Name))
-	}
-	slices.Sort(out.VolumesInUse)
-	out.VolumesInUse = slices.Compact(out.VolumesInUse)
 	_, out.Guarded = node.Annotations[v1alpha1.DisruptionGuardsAnnotation]
 	out.Vacant = out.Untuned && !s.occupied.Has(node.Name)
 	if mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]; marked {

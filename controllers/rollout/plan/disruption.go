@@ -523,9 +523,8 @@ func (p *planner) finishDrain(n *nodeState) {
 	}
 }
 
-// volumesDeadline returns the end of the wait for the volumes of pods that have left, zero if no wait is necessary. A reboot before their unmount
-// would keep their pods from starting on other nodes. The Node does not show which pods use a volume: there is no wait if a pod with volumes stays,
-// or after a permit.
+// volumesDeadline returns the end of the wait for the volumes of pods that have left, so that these pods can start on other nodes; zero if there is
+// none: after a rejected permit, or if a pod with volumes stays, because the Node does not show which pods use a volume.
 func (p *planner) volumesDeadline(n *nodeState) time.Time {
 	if len(n.VolumesInUse) == 0 || n.Drain.KeepsVolumes || n.note.Reason == v1alpha1.RolloutReasonPermitRefused {
 		return time.Time{}

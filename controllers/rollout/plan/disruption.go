@@ -18,7 +18,7 @@ func (p *planner) advanceDisruption(n *nodeState) {
 	switch {
 	case n.Deleting:
 		n.maintenance = n.reportedMaintenance
-		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonNodeDeleting, "The Node is being deleted; it uses up budget until it is gone")
+		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonNodeDeleting, "The Node is being deleted; it uses up budget until it is gone; if the Node stays, remove its finalizers")
 	case n.isLeaving() && (n.Mark != nil || n.permit != nil):
 		p.handleLeavingNode(n)
 	case n.permit != nil && n.hasBooted():
@@ -345,14 +345,14 @@ func (p *planner) withdrawInvalidPermit(n *nodeState, isCordonLost, hasResponded
 		p.prepareNode(n)
 	case isCordonLost:
 		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonCordonLost,
-			"Another user or controller uncordoned the node while it had a reboot permit; withdrawing the permit once the agent has responded"))
+			"Another user or controller uncordoned the node while it had a reboot permit; withdrawing the permit once the agent has responded; if it does not respond, check its Pod"))
 		if !n.Unschedulable {
 			// The node may go down at any moment: no pod may be scheduled on it before the agent has responded.
 			p.cordonNode(n)
 		}
 	default:
 		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonWithdrawingPermit,
-			"The reboot permit is outdated; withdrawing it once the agent has responded")
+			"The reboot permit is outdated; withdrawing it once the agent has responded; if it does not respond, check its Pod")
 	}
 }
 
@@ -491,7 +491,7 @@ func (n *nodeState) unknownNeedReason() (reason, message string) {
 	case !n.hasReportedSinceBoot():
 		return v1alpha1.RolloutReasonAgentSilent, "The agent has not reported since the node's last boot; check its Pod"
 	case !n.hasReportedSettings():
-		return v1alpha1.RolloutReasonApplying, "The agent has not reported the desired settings yet"
+		return v1alpha1.RolloutReasonApplying, "The agent has not reported the desired settings yet; if it stays silent, check its Pod"
 	}
 	return v1alpha1.RolloutReasonSettingsChanging, "The new settings that require a reboot have not reached the node yet"
 }

@@ -39,7 +39,8 @@ var _ = Describe("A shared cache", func() {
 			Eventually(ended).WithTimeout(patience.Of(time.Minute)).Should(Receive(BeNil()))
 		})
 		Expect(manager.GetCache().WaitForCacheSync(ctx)).To(BeTrue())
-		shared = manager.GetClient()
+		shared, err = objects.Separate(manager.GetClient())
+		Expect(err).NotTo(HaveOccurred())
 	})
 
 	nodes := func() map[string]*corev1.Node {

@@ -38,7 +38,7 @@ type ClaimedPermit struct {
 	// Leaving is the taint that announced the removal of the Node while it was Ready. If it is set, the permit is not the cause when
 	// the Node disappears. Empty if there was no such taint.
 	Leaving string `json:"leaving,omitempty"`
-	// Budgets are the PodDisruptionBudgets of the pods that stay on the node and that the reboot stops.
+	// Budgets are the PodDisruptionBudgets of the pods that stay on the node and that the reboot stops, once for each pod.
 	Budgets []string `json:"budgets,omitempty"`
 }
 

@@ -42,8 +42,13 @@ func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.D
 	defer cancel()
 	known := &budgets{}
 	tried := d.tryEvictions(bounded, slices.Concat(m.evictable, m.returning), options, known)
+	for _, pod := range m.returning {
+		if all, err := known.list(bounded, d.Reader, pod.Namespace); err == nil {
+			m.Budgets = append(m.Budgets, budgetsOf(pod, all)...)
+		}
+	}
 	m.block(tried)
-	return Result{WaitedFor: m.WaitedFor, Blocked: m.Blocked, Disregarded: m.Disregarded, Left: m.Left}, nil
+	return Result{WaitedFor: m.WaitedFor, Blocked: m.Blocked, Disregarded: m.Disregarded, Left: m.Left, Budgets: m.Budgets}, nil
 }
 
 // askBudgets adds the pods that stay and whose budgets do not allow the reboot now. It returns an error if the server did not respond in time.

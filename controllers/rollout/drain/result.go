@@ -45,7 +45,7 @@ type Result struct {
 	Left, Disregarded []Blocker
 	// KeepsVolumes is true if a pod that stays has a persistent volume.
 	KeepsVolumes bool
-	// Budgets are the PodDisruptionBudgets of the pods in Left, one for each pod, if Drain has no other pod left.
+	// Budgets are the PodDisruptionBudgets of the pods in Left, one for each pod. LookAhead fills it, and Drain once it has no other pod left.
 	Budgets []policyv1.PodDisruptionBudget
 	// IgnoredPodUIDs are the UIDs of DaemonSet and static pods, which stay.
 	IgnoredPodUIDs []string

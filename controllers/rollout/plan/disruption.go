@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -513,8 +514,8 @@ func (p *planner) finishDrain(n *nodeState) {
 		p.awaitDrain(n, v1alpha1.RolloutReasonApplying, "The agent has not seen the latest StorageClientNode yet")
 	case len(n.failingServers()) > 0:
 		p.awaitDrain(n, v1alpha1.RolloutReasonStorageUnreachable, "The node's shutdown would hang")
-	case p.sharedBudget(n) != "":
-		p.awaitDrain(n, v1alpha1.RolloutReasonDrainBlocked, p.sharedBudget(n))
+	case sharedBudget(n, n.Drain.Budgets, slices.Values(p.states)) != "":
+		p.awaitDrain(n, v1alpha1.RolloutReasonDrainBlocked, sharedBudget(n, n.Drain.Budgets, slices.Values(p.states)))
 	case p.isInFuture(p.volumesDeadline(n)):
 		p.awaitDrain(n, v1alpha1.RolloutReasonVolumesInUse, fmt.Sprintf("Waiting until %s, so that evicted pods can start on other nodes; the Node still reports volumes in use: %s",
 			formatTime(p.volumesDeadline(n)), text.List(n.VolumesInUse)))
@@ -559,18 +560,30 @@ func (p *planner) awaitDrain(n *nodeState, reason, message string) {
 	p.setNote(n, v1alpha1.RolloutDraining, reason, message)
 }
 
-// sharedBudget describes a budget that does not allow a reboot of the node in addition to the nodes with permits, empty if there is none. The API
-// server counts the pods of those nodes as running until they go down.
-func (p *planner) sharedBudget(n *nodeState) string {
-	for _, budget := range slices.Sorted(maps.Keys(n.Drain.Budgets)) {
+// sharedBudget describes a budget that does not allow all pods that stay on a node to go down in addition to those on nodes with permits, empty if
+// there is none. The API server counts the pods of those nodes as running until they go down.
+func sharedBudget(n *nodeState, shares map[string]BudgetShare, all iter.Seq[*nodeState]) string {
+	for _, budget := range slices.Sorted(maps.Keys(shares)) {
+		share, pods := shares[budget], shares[budget].Pods
 		var nodes []string
-		for _, other := range p.states {
-			if other.permit != nil && other.claim != nil && other.claim.Permit != nil && slices.Contains(other.claim.Permit.Budgets, budget) {
-				nodes = append(nodes, other.Name)
+		for other := range all {
+			if other.Name == n.Name || other.permit == nil || other.claim == nil || other.claim.Permit == nil {
+				continue
+			}
+			for _, name := range other.claim.Permit.Budgets {
+				if name == budget {
+					pods++
+					nodes = append(nodes, other.Name)
+				}
 			}
 		}
-		if share := n.Drain.Budgets[budget]; len(nodes) > 0 && len(nodes)+share.Pods > share.Allowed {
-			return fmt.Sprintf("PodDisruptionBudget %s also covers pods on %s, which has a reboot permit", budget, text.List(nodes))
+		switch {
+		case pods <= share.Allowed:
+		case len(nodes) > 0:
+			return fmt.Sprintf("PodDisruptionBudget %s also covers pods on %s, which has a reboot permit or has failed", budget, text.List(slices.Compact(nodes)))
+		default:
+			return fmt.Sprintf("PodDisruptionBudget %s allows %d disruptions, but the reboot would stop %d of its pods; remove their tolerations, or "+
+				"reboot the node by hand", budget, share.Allowed, pods)
 		}
 	}
 	return ""
@@ -612,7 +625,9 @@ func (p *planner) startAttempt(n *nodeState) {
 	// The claim records the permit before it is given.
 	claim := *n.claim
 	claim.NodeUID, claim.Permit = n.UID, p.permitOf(n, n.target)
-	claim.Permit.Budgets = slices.Sorted(maps.Keys(n.Drain.Budgets))
+	for _, name := range slices.Sorted(maps.Keys(n.Drain.Budgets)) {
+		claim.Permit.Budgets = append(claim.Permit.Budgets, slices.Repeat([]string{name}, n.Drain.Budgets[name].Pods)...)
+	}
 	p.writeClaim(n, claim)
 	p.writeNoteAhead(n, note)
 	p.addStep(SetMaintenance{OnNode{n.Name}, MaintenanceDrained, true})

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -61,6 +60,8 @@ func TestPermitsOfNodesWhosePodsThatStayShareABudget(t *testing.T) {
 		"the second node has two pods": {map[string]BudgetShare{"eda/pdb": {1, 2}}, map[string]BudgetShare{"eda/pdb": {2, 2}}, []string{"a"}},
 		"each has a budget":            {map[string]BudgetShare{"eda/pdb": {1, 1}}, map[string]BudgetShare{"eda/other": {1, 1}}, []string{"a", "b"}},
 		"one of two budgets is shared": {map[string]BudgetShare{"eda/pdb": {1, 1}}, map[string]BudgetShare{"eda/other": {1, 1}, "eda/pdb": {1, 1}}, []string{"a"}},
+		"the first node has two pods":  {map[string]BudgetShare{"eda/pdb": {2, 2}}, map[string]BudgetShare{"eda/pdb": {1, 2}}, []string{"a"}},
+		"three pods of four":           {map[string]BudgetShare{"eda/pdb": {3, 4}}, map[string]BudgetShare{"eda/pdb": {1, 4}}, []string{"a", "b"}},
 		"no budget":                    {nil, nil, []string{"a", "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -73,18 +74,45 @@ func TestPermitsOfNodesWhosePodsThatStayShareABudget(t *testing.T) {
 			if got := permitsIn(plan); !slices.Equal(got, c.want) {
 				t.Errorf("got permits of %v, want %v", got, c.want)
 			}
-			const reason = "PodDisruptionBudget eda/pdb also covers pods on a, which has a reboot permit"
+			const reason = "PodDisruptionBudget eda/pdb also covers pods on a, which has a reboot permit or has failed"
 			if waits := strings.Contains(plan.Notes["b"].Message, reason); waits != (len(c.want) == 1) {
 				t.Errorf("note of b: got %q, want the reason: %t", plan.Notes["b"].Message, len(c.want) == 1)
 			}
 			// In the next pass, node a has its permit, and has not gone down yet.
 			f.permitted("a", 0)
-			f.Claims["a"].Permit.Budgets = slices.Sorted(maps.Keys(c.a))
+			for name, share := range c.a {
+				f.Claims["a"].Permit.Budgets = append(f.Claims["a"].Permit.Budgets, slices.Repeat([]string{name}, share.Pods)...)
+			}
 			f.node("a").Drain = nil
 			if got := permitsIn(For(f.Snapshot)); slices.Contains(got, "b") != (len(c.want) == 2) {
 				t.Errorf("in the next pass: got permits of %v, want a permit of b: %t", got, len(c.want) == 2)
 			}
 		})
+	}
+}
+
+// A node is not drained if its budgets do not allow its pods that stay to go down, alone or with those on nodes with permits.
+func TestANodeWhosePodsThatStayExceedABudgetIsSkipped(t *testing.T) {
+	for name, c := range map[string]struct {
+		share  BudgetShare
+		holder bool
+		want   string
+	}{
+		"allowed":                  {BudgetShare{1, 1}, false, ""},
+		"allowed next to another":  {BudgetShare{1, 2}, true, ""},
+		"more pods than allowed":   {BudgetShare{3, 2}, false, "PodDisruptionBudget eda/pdb allows 2 disruptions, but the reboot would stop 3 of its pods"},
+		"one pod next to a holder": {BudgetShare{1, 1}, true, "PodDisruptionBudget eda/pdb also covers pods on a, which has a reboot permit or has failed"},
+	} {
+		f := cluster("a", "b")
+		if c.holder {
+			f.cordoned("a", 0)
+			f.permitted("a", 0)
+			f.Claims["a"].Permit.Budgets = []string{"eda/pdb"}
+		}
+		note, skip := NewSession(f.Snapshot).SkipNode("b", v1alpha1.Disruption{}, DrainProgress{Gone: true, Budgets: map[string]BudgetShare{"eda/pdb": c.share}})
+		if skip != (c.want != "") || !strings.Contains(note.Message, c.want) {
+			t.Errorf("%s: got skip %t, note %q; want %q", name, skip, note.Message, c.want)
+		}
 	}
 }
 

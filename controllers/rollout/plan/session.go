@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -101,6 +102,17 @@ func (s *Session) find(name string) *nodeState {
 		return &s.nodes[at]
 	}
 	return nil
+}
+
+// all returns the nodes in the order of the rollout.
+func (s *Session) all() iter.Seq[*nodeState] {
+	return func(yield func(*nodeState) bool) {
+		for i := range s.nodes {
+			if !yield(&s.nodes[i]) {
+				return
+			}
+		}
+	}
 }
 
 // Names returns the names of the nodes for which predicate returns true.

@@ -44,8 +44,11 @@ func (f FS) KeepOwnFile(file OwnFile, content string) error {
 	return file.RemoveFormer(f)
 }
 
-// KeepFile writes content to a file of the agent if it differs, or removes the file if content is empty. It creates the directory.
-func (f FS) KeepFile(name, content string) error {
+// KeepFile calls KeepFileMode for a file that every user may read.
+func (f FS) KeepFile(name, content string) error { return f.KeepFileMode(name, content, 0o644) }
+
+// KeepFileMode writes content to a file of the agent if it differs, or removes the file if content is empty. It creates the directory.
+func (f FS) KeepFileMode(name, content string, perm fs.FileMode) error {
 	if content == "" {
 		return f.Remove(name)
 	}
@@ -62,5 +65,5 @@ func (f FS) KeepFile(name, content string) error {
 	if err := f.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
 	}
-	return f.WriteFileAtomic(name, []byte(content), 0o644)
+	return f.WriteFileAtomic(name, []byte(content), perm)
 }

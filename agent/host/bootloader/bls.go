@@ -35,20 +35,7 @@ var blsForm = form{
 }
 
 // grubBLS is GRUB with boot loader entries, which grubby changes.
-type grubBLS struct {
-	*Subject
-	found Detection
-}
-
-func (b grubBLS) detection() Detection { return b.found }
-func (b grubBLS) canStage() bool       { return true }
-func (b grubBLS) form() form           { return blsForm }
-func (b grubBLS) bootDir() string      { return entriesDir }
-func (b grubBLS) menuFile() string     { return entriesSource }
-
-func (b grubBLS) prepareChange(ctx context.Context, f facts, wanted, stale []host.Argument) change {
-	return change{desired: wanted, stale: stale, trial: b.prepareTrial(ctx, f, wanted)}
-}
+type grubBLS struct{ base }
 
 func (b grubBLS) readMenu(ctx context.Context) (menu, error) {
 	info, err := b.runner.Run(ctx, "grubby", "--info=ALL")
@@ -243,6 +230,7 @@ func (b grubBLS) rewrittenArguments() []host.Argument {
 	return nil
 }
 
+// lackedLater returns a note if kernels that are installed later will lack the argument. Empty if they will have it.
 func (f facts) lackedLater(arg host.Argument) string {
 	switch {
 	case f.trial.section != "":

@@ -134,19 +134,14 @@ func (b grubBLS) beginTrial(f facts, next nextTrial) error {
 
 // writeTrial writes the entry and its state. The entry exists whenever it is selected, although GRUB would boot the default instead of a missing one.
 func (b grubBLS) writeTrial(text, state string) error {
-	if err := b.fs.RemoveTemp(onceEntry); err != nil {
-		return err
-	}
 	if text == "" {
 		if err := b.setTrial(blsNames, ""); err != nil {
 			return err
 		}
 		return b.fs.Remove(onceEntry)
 	}
-	if data, err := b.fs.ReadFile(onceEntry); err != nil || string(data) != text {
-		if err := b.fs.WriteFileAtomic(onceEntry, []byte(text), 0o644); err != nil {
-			return err
-		}
+	if err := b.fs.KeepFile(onceEntry, text); err != nil {
+		return err
 	}
 	return b.setTrial(blsNames, state)
 }

@@ -166,24 +166,20 @@ func detectGrubDebian(fs host.FS) (Detection, bool) {
 	if err != nil || !strings.Contains(string(script), "/default/grub.d/") || !fs.Exists(defaultFile) || !fs.Exists(grubCfg) {
 		return Detection{}, false
 	}
-	found := madeByGrub(fs, Detection{Type: GrubDebian, Proven: true}, debianNames)
-	if fs.IsImage() || found.Type == Unsupported {
-		return found, true
-	}
-	return loadedByGrub(fs, found), true
+	return usedByGrub(fs, Detection{Type: GrubDebian, Proven: true}, debianNames), true
 }
 
-// madeByGrub returns the detection, or Unsupported if the menu has lines that its generator does not print. After staging, it always returns the
-// detection, so that the arguments can be removed again.
-func madeByGrub(fs host.FS, found Detection, names *grubNames) Detection {
+// usedByGrub returns the detection, or Unsupported if the menu has lines that its generator does not print, or if another boot loader than GRUB
+// loaded the running kernel. After staging, such lines do not matter, so that the arguments can be removed again.
+func usedByGrub(fs host.FS, found Detection, names *grubNames) Detection {
 	menu, err := fs.ReadFile(names.menu)
-	if err != nil || fs.Exists(DropIn) {
-		return found
-	}
-	if reason := names.findUnprinted(string(menu)); reason != "" {
+	if reason := names.findUnprinted(string(menu)); err == nil && reason != "" && !fs.Exists(DropIn) {
 		return unsupportedBy(reason.Error())
 	}
-	return found
+	if fs.IsImage() {
+		return found
+	}
+	return loadedByGrub(fs, found)
 }
 
 // onlyMaintained is the end of a message about arguments that were staged before the agent found that the machine may boot another menu.
@@ -195,10 +191,8 @@ func loadedByGrub(fs host.FS, found Detection) Detection {
 	if err != nil {
 		return unsupportedBy(fmt.Sprintf("GRUB is installed, but the boot loader of the running kernel is unknown: %v", err))
 	}
-	for _, arg := range host.ParseArguments(string(line)) {
-		if arg.Is("BOOT_IMAGE") {
-			return found
-		}
+	if hasName(host.ParseArguments(string(line)), "BOOT_IMAGE") {
+		return found
 	}
 	const otherwise = "GRUB is installed, but did not load the running kernel (no BOOT_IMAGE in " + commandLine + ")"
 	if fs.Exists(DropIn) {
@@ -215,15 +209,11 @@ func detectGrub2(fs host.FS) (Detection, bool) {
 	if err != nil || !sourcesDropIns(fs) || len(parseMenu(string(menu)).lines) == 0 {
 		return Detection{}, false
 	}
-	found := madeByGrub(fs, Detection{
+	return usedByGrub(fs, Detection{
 		Type: Grub2Mkconfig,
 		Message: "GRUB with grub2-mkconfig: this project's tests do not cover reboots with it, so arguments are staged in " + DropIn +
 			", and the node is not rebooted for them",
-	}, grub2Names)
-	if fs.IsImage() || found.Type == Unsupported {
-		return found, true
-	}
-	return loadedByGrub(fs, found), true
+	}, grub2Names), true
 }
 
 var grub2Mkconfigs = []string{"/usr/sbin/grub2-mkconfig", "/sbin/grub2-mkconfig"}

@@ -31,18 +31,11 @@ func (e *menuEntry) find(choice string) *menuEntry {
 			continue
 		}
 		if len(child.children) > 0 {
-			return child.find(orFirst(rest))
+			return child.find(cmp.Or(rest, "0"))
 		}
 		return child
 	}
 	return nil
-}
-
-func orFirst(choice string) string {
-	if choice == "" {
-		return "0"
-	}
-	return choice
 }
 
 // proxmoxDisks lists the EFI partitions to which Proxmox's boot tool copies kernels and menus.
@@ -168,7 +161,7 @@ func (b *bootedMenu) badDefault(defaults []string) string {
 		choices = append(choices, next)
 	}
 	for _, choice := range slices.Backward(choices) {
-		if b.entry = b.menu.root.find(orFirst(choice)); b.entry == nil {
+		if b.entry = b.menu.root.find(cmp.Or(choice, "0")); b.entry == nil {
 			// GRUB boots the first entry if the selected one is missing.
 			b.entry = b.menu.root.find("0")
 		}

@@ -11,25 +11,25 @@ import (
 )
 
 // grubDebian is GRUB with /etc/default/grub.d: grub-mkconfig makes a menu from the agent's drop-in. Azure Linux has other names for both.
-type grubDebian struct {
-	*Subject
-	found Detection
-	at    *grubNames
-}
+type grubDebian struct{ base }
 
-// grubNames are a distribution's names for the menu and for the programs that make it and probe its disk. remake is the command for users. once is
-// the ID of the entry that is booted once. Empty if a trial has no such entry.
+// grubNames are a distribution's names for the menu and for the programs that make it and probe its disk. shown is the name of the menu or the entries
+// in messages. remake is the command for users. once is the ID of the entry that is booted once. Empty if a trial has no such entry.
 type grubNames struct {
-	menu, probe  string
-	mkconfig     []string
-	remake, once string
-	form         form
+	menu, shown, probe string
+	mkconfig           []string
+	remake, once       string
+	form               form
 }
 
 var (
-	debianNames = &grubNames{menu: grubCfg, probe: "grub-probe", mkconfig: []string{"grub-mkconfig", "-o"}, remake: "update-grub", form: grubForm}
-	grub2Names  = &grubNames{menu: grub2Cfg, probe: "grub2-probe", mkconfig: []string{"grub2-mkconfig", "-o"}, remake: remakeGrub2, form: grubForm}
-	blsNames    = &grubNames{menu: grub2Cfg, probe: "grub2-probe", remake: remakeGrub2, once: onceID, form: blsForm}
+	debianNames = &grubNames{
+		menu: grubCfg, shown: grubCfg, probe: "grub-probe", mkconfig: []string{"grub-mkconfig", "-o"}, remake: "update-grub", form: grubForm,
+	}
+	grub2Names = &grubNames{
+		menu: grub2Cfg, shown: grub2Cfg, probe: "grub2-probe", mkconfig: []string{"grub2-mkconfig", "-o"}, remake: remakeGrub2, form: grubForm,
+	}
+	blsNames = &grubNames{menu: grub2Cfg, shown: entriesSource, probe: "grub2-probe", remake: remakeGrub2, once: onceID, form: blsForm}
 )
 
 const remakeGrub2 = "grub2-mkconfig -o " + grub2Cfg
@@ -40,14 +40,7 @@ func (n *grubNames) env() string { return path.Join(path.Dir(n.menu), "grubenv")
 // scratch returns the path at which a new menu is made and verified before it replaces the present one.
 func (n *grubNames) scratch() string { return n.menu + ".storage-client" }
 
-func (g grubDebian) detection() Detection                   { return g.found }
-func (g grubDebian) canStage() bool                         { return true }
-func (g grubDebian) form() form                             { return grubForm }
-func (g grubDebian) bootDir() string                        { return path.Dir(g.at.menu) }
-func (g grubDebian) menuFile() string                       { return g.at.menu }
-func (g grubDebian) readMenu(context.Context) (menu, error) { return g.readMenuFile() }
-
-func (g grubDebian) readMenuFile() (menu, error) {
+func (g grubDebian) readMenu(context.Context) (menu, error) {
 	data, err := g.readSettled(g.at.menu)
 	return parseMenu(string(data)), err
 }
@@ -75,10 +68,6 @@ func (g grubDebian) readFacts(ctx context.Context, f *facts, _ []host.Setting) e
 // onlyDebianTries is the reason why other distributions' GRUB has no trial boots.
 const onlyDebianTries = "this project's tests do not cover trial boots with this distribution's GRUB"
 
-func (g grubDebian) prepareChange(ctx context.Context, f facts, wanted, stale []host.Argument) change {
-	return change{desired: wanted, stale: stale, trial: g.prepareTrial(ctx, f, wanted)}
-}
-
 // changeMenu never replaces a menu that has foreign lines. To restore such a menu, it removes only the agent's arguments.
 func (g grubDebian) changeMenu(ctx context.Context, f facts, next change) error {
 	if err := g.beginTrial(f, next.trial); err != nil {
@@ -92,7 +81,9 @@ func (g grubDebian) changeMenu(ctx context.Context, f facts, next change) error 
 	return err
 }
 
-func (g grubDebian) undoChange(f facts) error { return g.resumeTrial(f.trial) }
+func (g grubDebian) undoChange(f facts) error {
+	return errors.Join(g.setTrial(g.at, f.trial.state), g.writeGenerator(f.trial.printed))
+}
 
 // completeChange ends the trial of the previous menu. The trial's variable stays as long as that menu is in place.
 func (g grubDebian) completeChange(next change) error {

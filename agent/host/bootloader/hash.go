@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,12 +31,7 @@ var (
 )
 
 func isHashTable(name string) bool {
-	for _, argument := range hashTables {
-		if argument == host.CanonicalName(name) {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(slices.Collect(maps.Values(hashTables)), host.CanonicalName(name))
 }
 
 // hashEntries parses the size of a hash table. It accepts plain numbers only, because the kernel reads "16M" as 16.

@@ -89,7 +89,9 @@ func (f facts) evaluateSetting(setting host.Setting, failure error) (o host.Obse
 	switch {
 	case f.isStaged(arg, otherFiles):
 		f.evaluateEffect(&o, arg)
-		f.evaluateLater(&o, arg)
+		if note := f.lackedLater(arg); note != "" {
+			o.Message = strings.TrimPrefix(o.Message+"; "+note, "; ")
+		}
 		f.evaluateTrial(&o, failure)
 	case f.bound != "":
 		o.State, o.Message = host.Unsupported, f.bound
@@ -109,13 +111,6 @@ func (f facts) evaluateSetting(setting host.Setting, failure error) (o host.Obse
 		o.Message = strings.TrimPrefix(o.Message+"; already set in "+host.ListNames(otherFiles)+", unchanged", "; ")
 	}
 	return o, len(otherFiles) == 0
-}
-
-// evaluateLater adds a note if kernels that are installed later will lack the argument.
-func (f facts) evaluateLater(o *host.Observation, arg host.Argument) {
-	if note := f.lackedLater(arg); note != "" {
-		o.Message = strings.TrimPrefix(o.Message+"; "+note, "; ")
-	}
 }
 
 // isStaged reports whether the next boot will pass the argument from a persistent source.

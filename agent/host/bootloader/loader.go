@@ -14,16 +14,14 @@ type loader interface {
 	canStage() bool
 	// form returns the format of the file that records the agent's arguments.
 	form() form
-	// bootDir returns the directory in which staging writes.
-	bootDir() string
-	// menuFile returns the name of the menu's file or files for messages.
+	// menuFile returns the name of the menu's file or files for messages. Staging writes in their directory.
 	menuFile() string
 	// readMenu reads the arguments of the next boots.
 	readMenu(ctx context.Context) (menu, error)
 	// readFacts reads all other facts that the evaluation of these settings needs.
 	readFacts(ctx context.Context, f *facts, settings []host.Setting) error
-	// prepareChange computes a change of the menu without applying it.
-	prepareChange(ctx context.Context, f facts, wanted, stale []host.Argument) change
+	// prepareTrial returns the trial of the desired arguments without applying it.
+	prepareTrial(ctx context.Context, f facts, wanted []host.Argument) nextTrial
 	// changeMenu makes the menu pass the desired arguments and no stale arguments, and verifies it. On error, the menu in place is unchanged.
 	changeMenu(ctx context.Context, f facts, next change) error
 	// undoChange reverts the writes outside the menu of a changeMenu that failed.
@@ -41,6 +39,18 @@ type change struct {
 	trial          nextTrial
 }
 
+// base is the part that all boot loaders share.
+type base struct {
+	*Subject
+	found Detection
+	at    *grubNames
+}
+
+func (b base) detection() Detection { return b.found }
+func (b base) canStage() bool       { return b.at != unsupportedNames }
+func (b base) form() form           { return b.at.form }
+func (b base) menuFile() string     { return b.at.shown }
+
 func (s *Subject) loader() loader {
 	found := Detect(s.fs)
 	switch found.Type {
@@ -51,7 +61,7 @@ func (s *Subject) loader() loader {
 	case GrubBLS:
 		return s.grubLoader(found, blsNames)
 	}
-	return unsupportedLoader{Subject: s, found: found}
+	return unsupportedLoader{base{s, found, unsupportedNames}}
 }
 
 // kexecLoaded contains 1 if a kernel is loaded that a reboot may start without the boot loader. A kernel for crashes does not count.
@@ -67,7 +77,7 @@ func (s *Subject) grubLoader(found Detection, names *grubNames) loader {
 	switch {
 	case reason == "":
 	case !staged:
-		return unsupportedLoader{Subject: s, found: unsupportedBy(reason)}
+		return unsupportedLoader{base{s, unsupportedBy(reason), unsupportedNames}}
 	default:
 		found = Detection{Type: found.Type, Message: reason + "; " + onlyMaintained}
 	}
@@ -76,36 +86,24 @@ func (s *Subject) grubLoader(found Detection, names *grubNames) loader {
 			"arguments are staged, and the node is not rebooted for them until kexec --unload"}
 	}
 	if names == blsNames {
-		return grubBLS{s, found}
+		return grubBLS{base{s, found, names}}
 	}
-	return grubDebian{s, found, names}
+	return grubDebian{base{s, found, names}}
 }
 
 // Detect returns the means by which the host keeps its kernel command line. It considers the result of the last attempt to stage.
 func (s *Subject) Detect() Detection { return s.loader().detection() }
 
-// noTrial is the part of a loader without trial boots. A failed change of such a loader only needs to restore the menu.
-type noTrial struct{}
-
-func (noTrial) undoChange(facts) error      { return nil }
-func (noTrial) completeChange(change) error { return nil }
-func (noTrial) endTrial(facts) error        { return nil }
-func (noTrial) rearm() error                { return nil }
-
 // unsupportedLoader is a boot loader whose command line the agent does not change.
-type unsupportedLoader struct {
-	*Subject
-	noTrial
-	found Detection
-}
+type unsupportedLoader struct{ base }
 
-func (u unsupportedLoader) detection() Detection { return u.found }
-func (u unsupportedLoader) canStage() bool       { return false }
+// unsupportedNames contain the format of the drop-in, to find an earlier one. This boot loader does not read it.
+var unsupportedNames = &grubNames{form: grubForm, shown: "the boot menu"}
 
-// form returns the format of the drop-in, to find an earlier one. This boot loader does not read it.
-func (u unsupportedLoader) form() form                             { return grubForm }
-func (u unsupportedLoader) bootDir() string                        { return "" }
-func (u unsupportedLoader) menuFile() string                       { return "the boot menu" }
+func (u unsupportedLoader) undoChange(facts) error                 { return nil }
+func (u unsupportedLoader) completeChange(change) error            { return nil }
+func (u unsupportedLoader) endTrial(facts) error                   { return nil }
+func (u unsupportedLoader) rearm() error                           { return nil }
 func (u unsupportedLoader) readMenu(context.Context) (menu, error) { return menu{}, nil }
 
 // readFacts reads the arguments that the agent managed in this boot, before a user changed the menu.
@@ -118,8 +116,8 @@ func (u unsupportedLoader) readFacts(_ context.Context, f *facts, _ []host.Setti
 	return nil
 }
 
-func (u unsupportedLoader) prepareChange(context.Context, facts, []host.Argument, []host.Argument) change {
-	return change{}
+func (u unsupportedLoader) prepareTrial(context.Context, facts, []host.Argument) nextTrial {
+	return nextTrial{}
 }
 
 func (u unsupportedLoader) changeMenu(context.Context, facts, change) error {

@@ -3,7 +3,6 @@ package bootloader
 import (
 	"errors"
 	"io/fs"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -69,7 +68,11 @@ var grubForm = form{
 	read: assignedArguments,
 }
 
-func (d dropIn) renderFile(format form) []byte {
+// renderFile returns the text of the file. Empty if there is nothing to record.
+func (d dropIn) renderFile(format form) string {
+	if len(d.args) == 0 && !d.unfinished {
+		return ""
+	}
 	var b strings.Builder
 	b.WriteString(header)
 	if d.unfinished {
@@ -78,7 +81,7 @@ func (d dropIn) renderFile(format form) []byte {
 	if len(d.args) > 0 {
 		b.WriteString(format.write(d.args))
 	}
-	return []byte(b.String())
+	return b.String()
 }
 
 func parseDropIn(data string, format form) dropIn {
@@ -117,17 +120,5 @@ func (s *Subject) readDropIn(format form) (dropIn, error) {
 }
 
 func (s *Subject) writeDropIn(d dropIn, format form) error {
-	if len(d.args) == 0 && !d.unfinished {
-		return s.fs.Remove(format.file)
-	}
-	if err := s.fs.RemoveTemp(format.file); err != nil {
-		return err
-	}
-	if data, err := s.fs.ReadFile(format.file); err == nil && string(data) == string(d.renderFile(format)) {
-		return nil
-	}
-	if err := s.fs.MkdirAll(path.Dir(format.file), 0o755); err != nil {
-		return err
-	}
-	return s.fs.WriteFileAtomic(format.file, d.renderFile(format), format.perm)
+	return s.fs.KeepFileMode(format.file, d.renderFile(format), format.perm)
 }

@@ -36,7 +36,7 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 		return err
 	}
 	before := f.argumentsBefore()
-	next := f.loader.prepareChange(ctx, f, wanted, stale)
+	next := change{desired: wanted, stale: stale, trial: f.loader.prepareTrial(ctx, f, wanted)}
 	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before}, format)
 	if err == nil {
 		err = f.loader.changeMenu(ctx, f, next)

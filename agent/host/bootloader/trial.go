@@ -323,10 +323,6 @@ func (g grubDebian) checkTrial(section, printed string) error {
 	return fmt.Errorf("verify the new menu: it lacks the output of %s", Generator)
 }
 
-func (g grubDebian) resumeTrial(previous trial) error {
-	return errors.Join(g.setTrial(g.at, previous.state), g.writeGenerator(previous.printed))
-}
-
 // endTrial makes the first entry the permanent default. It removes the variable first: without the variable, the rest has no effect.
 func (g grubDebian) endTrial(f facts) error {
 	if !f.trial.isPresent() {
@@ -383,17 +379,10 @@ func withoutSection(data string) (string, error) {
 
 // writeGenerator makes the agent's generator print a text, or removes the generator if the text is empty.
 func (g grubDebian) writeGenerator(printed string) error {
-	if printed == "" {
-		return g.fs.Remove(Generator)
+	if printed != "" {
+		printed = generatorHead + printed
 	}
-	if err := g.fs.RemoveTemp(Generator); err != nil {
-		return err
-	}
-	text := generatorHead + printed
-	if data, err := g.fs.ReadFile(Generator); err == nil && string(data) == text {
-		return nil
-	}
-	return g.fs.WriteFileAtomic(Generator, []byte(text), 0o755)
+	return g.fs.KeepFileMode(Generator, printed, 0o755)
 }
 
 // trialNote describes, for an argument that waits for its boot, the consequence of a failed boot.

@@ -11,6 +11,11 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
+// ConfigDirs returns the directories with a name, such as "modprobe.d", from which the host's programs read files, in their order.
+func ConfigDirs(name string) []string {
+	return []string{"/etc/" + name, "/run/" + name, "/usr/local/lib/" + name, "/usr/lib/" + name, "/lib/" + name}
+}
+
 // DropIns lists the files of .d directories in the order in which their readers (systemd-sysctl, sysctl --system, modprobe) apply them: by base name
 // across all directories. A file masks files with the same name in later directories of dirs.
 func (f FS) DropIns(dirs []string, suffix string) ([]string, error) {

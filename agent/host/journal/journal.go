@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"slices"
@@ -161,12 +160,8 @@ func parseDocument(data []byte) (document, error) {
 			File, head.Version, version)
 	}
 	var doc document
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	if err := decoder.Decode(&doc); err != nil {
+	if err := json.Unmarshal(data, &doc); err != nil {
 		return document{}, fmt.Errorf("parse %s: %w", File, err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return document{}, fmt.Errorf("parse %s: more than one document", File)
 	}
 	return doc, nil
 }
@@ -186,16 +181,21 @@ func (j *Journal) Record(entries map[string]Entry) error {
 		}
 	}
 	return j.updateDocument(func(doc *document) {
-		if doc.Entries == nil {
-			doc.Entries = map[string]Entry{}
-		}
 		for key, entry := range entries {
-			if existing, ok := doc.Entries[key]; ok {
-				entry.Original = existing.Original
-			}
-			doc.Entries[key] = entry
+			doc.setEntry(key, entry)
 		}
 	})
+}
+
+// setEntry adds or replaces an entry. The original value of an existing entry stays.
+func (doc *document) setEntry(key string, entry Entry) {
+	if doc.Entries == nil {
+		doc.Entries = map[string]Entry{}
+	}
+	if existing, ok := doc.Entries[key]; ok {
+		entry.Original = existing.Original
+	}
+	doc.Entries[key] = entry
 }
 
 // Forget removes the entries of restored settings.

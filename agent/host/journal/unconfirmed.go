@@ -97,15 +97,8 @@ func (j *Journal) Confirm() error {
 		if doc.Unconfirmed == nil {
 			return
 		}
-		if doc.Entries == nil {
-			doc.Entries = map[string]Entry{}
-		}
 		for key, setting := range doc.Unconfirmed.Settings {
-			entry := setting.Entry
-			if existing, ok := doc.Entries[key]; ok {
-				entry.Original = existing.Original
-			}
-			doc.Entries[key] = entry
+			doc.setEntry(key, setting.Entry)
 		}
 		doc.endUnconfirmed()
 		doc.Attempts = nil

@@ -10,12 +10,6 @@ import (
 )
 
 var (
-	ruleDirectories = []string{
-		"/etc/udev/rules.d", "/run/udev/rules.d", "/usr/local/lib/udev/rules.d", "/usr/lib/udev/rules.d", "/lib/udev/rules.d",
-	}
-	loadDirectories = []string{
-		"/etc/modules-load.d", "/run/modules-load.d", "/usr/local/lib/modules-load.d", "/usr/lib/modules-load.d", "/lib/modules-load.d",
-	}
 	// loadLists are further lists of modules that are loaded at boot: by Debian's init scripts, and in its initramfs.
 	loadLists = []string{"/etc/modules", "/etc/initramfs-tools/modules"}
 	// needsSunrpc are the modules that sunrpc is loaded with.
@@ -57,7 +51,7 @@ func (s *Subject) sysctlFiles() ([]optionFile, error) {
 // loadsEarly reports whether the boot loads sunrpc before systemd-sysctl runs, which waits for systemd-modules-load: by a list of modules, the
 // kernel command line or a root file system on NFS, or because it is built in.
 func (s *Subject) loadsEarly() (bool, error) {
-	lists, err := s.fs.DropIns(loadDirectories, ".conf")
+	lists, err := s.fs.DropIns(host.ConfigDirs("modules-load.d"), ".conf")
 	if err != nil {
 		return false, err
 	}
@@ -95,11 +89,11 @@ func loadsSunrpc(arg host.Argument) bool {
 
 // runsSysctlAtLoad reports whether the host sets sysctls when sunrpc is loaded.
 func (s *Subject) runsSysctlAtLoad() (bool, error) {
-	rules, err := s.fs.DropIns(ruleDirectories, ".rules")
+	rules, err := s.fs.DropIns(host.ConfigDirs("udev/rules.d"), ".rules")
 	if err != nil {
 		return false, err
 	}
-	lines, err := s.fs.DropIns(directories, ".conf")
+	lines, err := s.fs.DropIns(host.ConfigDirs("modprobe.d"), ".conf")
 	if err != nil {
 		return false, err
 	}

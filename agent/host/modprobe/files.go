@@ -37,9 +37,6 @@ const (
 )
 
 var (
-	directories = []string{
-		"/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d",
-	}
 	nameBytes  = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
 	valueBytes = regexp.MustCompile(`^[A-Za-z0-9_.,:=/@+-]+$`)
 )
@@ -97,7 +94,7 @@ type optionFile struct {
 // optionFiles returns the parameters that modprobe passes to modules, in its order: the kernel uses the last one. The kernel command line
 // (module.parameter=value) comes after all files. Values that are set once the module is loaded come after that.
 func (s *Subject) optionFiles() ([]optionFile, error) {
-	names, err := s.fs.DropIns(directories, ".conf")
+	names, err := s.fs.DropIns(host.ConfigDirs("modprobe.d"), ".conf")
 	if err != nil {
 		return nil, err
 	}

@@ -17,21 +17,13 @@ import (
 // Name is the subject's part of a setting's key.
 const Name = "module"
 
-// defaults are the kernel's values if no file sets them (Linux 5.10 to 6.18). They are restored if a module was not loaded before the agent's first
-// change, and is loaded now.
-var defaults = map[string]string{
-	"sunrpc/tcp_slot_table_entries":     "2",
-	"sunrpc/tcp_max_slot_table_entries": "65536",
-	"sunrpc/udp_slot_table_entries":     "16",
-	sessionSlots:                        "64",
-}
-
-// newTransport are parameters that a transport or a session gets when it is created, and then keeps.
-var newTransport = map[string]bool{
-	"sunrpc/tcp_slot_table_entries":     true,
-	"sunrpc/tcp_max_slot_table_entries": true,
-	"sunrpc/udp_slot_table_entries":     true,
-	sessionSlots:                        true,
+// transportDefaults are the kernel's values (Linux 5.10 to 6.18) of parameters that a transport or a session gets when it is created, and then keeps. A
+// default is restored if no file sets the parameter, and the module was not loaded before the agent's first change, and is loaded now.
+var transportDefaults = map[string]string{
+	minSlots:                        "2",
+	maxSlots:                        "65536",
+	"sunrpc/udp_slot_table_entries": "16",
+	sessionSlots:                    "64",
 }
 
 // Subject implements host.Subject for the settings "module/<module>/<parameter>".
@@ -264,7 +256,7 @@ func originalOf(known host.Original, p parameter, files []optionFile) host.Origi
 	if known.Present {
 		return known
 	}
-	value, ok := defaults[p.String()]
+	value, ok := transportDefaults[p.String()]
 	for _, file := range files {
 		if v, set := file.options[p.String()]; set && file.name != DropIn && file.name != FormerDropIn {
 			value, ok = v, true
@@ -303,7 +295,7 @@ func (s *Subject) restoreParameter(o *host.Observation, p parameter, back host.O
 }
 
 func effectOf(name string) host.Effect {
-	if newTransport[name] {
+	if transportDefaults[name] != "" {
 		return host.NewTransport
 	}
 	return host.Live

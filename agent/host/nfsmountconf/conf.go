@@ -108,7 +108,7 @@ func (c conf) parseFile(file, data string, program helper) {
 			continue
 		}
 		t := tag{field: strings.ToLower(strings.TrimSpace(field)), value: strings.Trim(strings.TrimSpace(value), `"'`), file: file}
-		if other, found := c.otherWith(current, t.field); found && !program.keepsTags {
+		if other, _ := c.otherWith(current, t.field); !program.keepsTags {
 			c.removeTag(other, t.field)
 		}
 		c.assignTag(current, t)
@@ -127,14 +127,15 @@ func (c conf) removeTag(s section, field string) {
 	}
 }
 
-// otherWith returns the first section of the same kind, for another server or mount point, that has a tag.
-func (c conf) otherWith(s section, field string) (section, bool) {
+// otherWith returns the first section of the same kind, for another server or mount point, that has a tag, and the tag's file. Empty if there is none.
+func (c conf) otherWith(s section, field string) (other section, file string) {
 	for _, other := range slices.SortedFunc(maps.Keys(c), compareSections) {
-		if other.name == s.name && other != s && slices.ContainsFunc(c[other], func(t tag) bool { return t.field == field }) {
-			return other, true
+		i := slices.IndexFunc(c[other], func(t tag) bool { return t.field == field })
+		if other.name == s.name && other != s && i >= 0 {
+			return other, c[other][i].file
 		}
 	}
-	return section{}, false
+	return section{}, ""
 }
 
 // parseSection parses `[ Server "filer1" ]`.

@@ -140,8 +140,8 @@ func (s *Subject) findObstacles(desired []host.Setting) (map[string]string, erro
 			t := tagOf(option)
 			t.field, t.file = strings.ToLower(t.field), DropIn
 			written.assignTag(target, t)
-			if other, found := sections.otherWith(target, t.field); found {
-				obstacles[setting.Name] = program.describeObstacle(t.field, other, sections.fileOfTag(other, t.field))
+			if other, file := sections.otherWith(target, t.field); file != "" {
+				obstacles[setting.Name] = program.describeObstacle(t.field, other, file)
 			}
 		}
 		if obstacles[setting.Name] == "" {
@@ -271,27 +271,16 @@ func compareSections(a, b section) int {
 	return strings.Compare(a.name+" "+a.arg, b.name+" "+b.arg)
 }
 
-func (c conf) fileOfTag(s section, field string) string {
-	return c[s][slices.IndexFunc(c[s], func(t tag) bool { return t.field == field })].file
-}
-
 // fileOf returns a foreign file that sets one of the options. If only sections of the drop-in disagree, it returns the drop-in.
 func (c conf) fileOf(server string, options []string) string {
-	for _, s := range []section{{serverSection, server}, {globalSection, ""}} {
-		for _, t := range c[s] {
-			if !isOwnDropIn(t.file) && slices.ContainsFunc(options, func(name string) bool {
-				return t.field == name || t.field == strings.TrimPrefix(name, "no")
-			}) {
-				return t.file
-			}
-		}
+	foreign := slices.DeleteFunc(slices.Concat(c[section{serverSection, server}], c[section{globalSection, ""}]), func(t tag) bool { return isOwnDropIn(t.file) })
+	if len(foreign) == 0 {
+		return "the section for all servers in " + DropIn
 	}
-	for _, t := range slices.Concat(c[section{serverSection, server}], c[section{globalSection, ""}]) {
-		if !isOwnDropIn(t.file) {
-			return t.file
-		}
-	}
-	return "the section for all servers in " + DropIn
+	i := slices.IndexFunc(foreign, func(t tag) bool {
+		return slices.ContainsFunc(options, func(name string) bool { return t.field == name || t.field == strings.TrimPrefix(name, "no") })
+	})
+	return foreign[max(i, 0)].file
 }
 
 // Restore implements host.Subject. Apply has already removed the agent's lines.

@@ -1,8 +1,6 @@
 package reboot
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -99,17 +97,14 @@ func (l Logind) isLocked(name string, kernel map[string]int) (locked bool, pid i
 // readKernelLocks returns the files with a write lock, by device and inode, and the process that holds it. Zero if no process owns the lock. The list
 // in the host's /proc shows all locks. The list of another PID namespace omits locks of processes that it cannot name.
 func (l Logind) readKernelLocks() (map[string]int, error) {
-	data, err := l.fs.ReadFile(kernelList)
-	if isMissing(err) {
-		return nil, nil
-	}
+	data, err := l.fs.ReadIfThere(kernelList)
 	if err != nil {
 		return nil, err
 	}
 	locks := map[string]int{}
-	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+	for line := range strings.Lines(string(data)) {
 		// 3: POSIX  ADVISORY  WRITE 1234 08:01:131090 0 EOF; a waiting lock has "->" after the number.
-		fields := strings.Fields(lines.Text())
+		fields := strings.Fields(line)
 		if len(fields) < 8 || fields[1] == "->" || fields[3] != "WRITE" || fields[1] == "LEASE" {
 			continue
 		}
@@ -150,11 +145,8 @@ func (l Logind) readPID(name string) int {
 	}
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, maxPIDFile))
-	if err != nil {
-		return 0
-	}
 	fields := strings.Fields(string(data))
-	if len(fields) == 0 {
+	if err != nil || len(fields) == 0 {
 		return 0
 	}
 	pid, err := strconv.Atoi(fields[0])

@@ -39,16 +39,18 @@ const (
 // systemdSysctl sets sysctls at boot if it is installed. Otherwise, procps does.
 var systemdSysctl = []string{"/usr/lib/systemd/systemd-sysctl", "/lib/systemd/systemd-sysctl"}
 
-var directories = []string{
-	"/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d",
-}
+var directories = host.ConfigDirs("sysctl.d")
 
 type content struct {
 	settings map[string]string
 	done     map[string]string
 }
 
-func (c content) renderDropIn() []byte {
+// renderDropIn returns the text of the drop-in. Empty if there is nothing to record.
+func (c content) renderDropIn() string {
+	if len(c.settings)+len(c.done) == 0 {
+		return ""
+	}
 	var b strings.Builder
 	b.WriteString(host.OwnHeader)
 	for _, name := range slices.Sorted(maps.Keys(c.settings)) {
@@ -57,7 +59,7 @@ func (c content) renderDropIn() []byte {
 	for _, name := range slices.Sorted(maps.Keys(c.done)) {
 		fmt.Fprintf(&b, "%s%s = %s\n", doneMark, name, c.done[name])
 	}
-	return []byte(b.String())
+	return b.String()
 }
 
 func (s *Subject) readDropIn() (content, error) {
@@ -80,11 +82,7 @@ func (s *Subject) readDropIn() (content, error) {
 }
 
 func (s *Subject) writeDropIn(c content) error {
-	text := ""
-	if len(c.settings)+len(c.done) > 0 {
-		text = string(c.renderDropIn())
-	}
-	err := s.place.RecordWrite(s.fs.KeepOwnFile(OurFile, text))
+	err := s.place.RecordWrite(s.fs.KeepOwnFile(OurFile, c.renderDropIn()))
 	s.done = nil
 	if err == nil && s.place.WriteProblem() != "" {
 		s.done = c.done

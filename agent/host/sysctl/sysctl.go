@@ -110,81 +110,73 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	return s.fileErr
 }
 
-// applyValues applies all values, and reports the families in which it has written one. After the others, it retries values that the kernel has
-// rejected, because some values are bounds of others, like sunrpc.min_resvport and sunrpc.max_resvport.
+// applyValues applies all values, and reports the families in which it has written one.
 func (s *Subject) applyValues(desired []host.Setting, after content) (changedIn map[string]bool) {
 	changedIn, s.changedIn = s.changedIn, map[string]bool{}
-	apply := func(setting host.Setting) {
-		persistent, changed := s.applyLive(setting)
+	for name, err := range applyTwice(desired, func(setting host.Setting) error {
+		if s.isAction(setting.Name) {
+			return nil
+		}
+		persistent, changed, err := s.applyLive(setting)
 		if persistent {
 			after.settings[setting.Name] = setting.Value
 		}
 		changedIn[actionFamily(setting.Name)] = changedIn[actionFamily(setting.Name)] || changed
-	}
-	for _, setting := range desired {
-		if !s.isAction(setting.Name) {
-			apply(setting)
-		}
-	}
-	for _, setting := range desired {
-		if s.failed[setting.Name] != "" {
-			delete(s.failed, setting.Name)
-			apply(setting)
-		}
+		return err
+	}) {
+		s.failed[name] = err.Error()
 	}
 	return changedIn
 }
 
-// Set implements host.Setter.
-func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]error {
+// applyTwice applies values, and returns the errors by name. After the others, it retries values that the kernel has rejected, because some values are
+// bounds of others, like sunrpc.min_resvport and sunrpc.max_resvport.
+func applyTwice(settings []host.Setting, apply func(setting host.Setting) error) map[string]error {
 	failures := map[string]error{}
-	set := func(setting host.Setting) {
-		file, err := checkSetting(setting)
-		if err == nil {
-			err = s.setLive(file, setting)
-		}
-		delete(failures, setting.Name)
-		if err != nil {
-			failures[setting.Name] = err
-		}
-		s.changedIn[actionFamily(setting.Name)] = true
-	}
-	for _, setting := range settings {
-		set(setting)
-	}
-	for _, setting := range settings {
-		// Retry rejected values after the others, as Apply does.
-		if failures[setting.Name] != nil {
-			set(setting)
+	for _, isRetry := range []bool{false, true} {
+		for _, setting := range settings {
+			if isRetry && failures[setting.Name] == nil {
+				continue
+			}
+			delete(failures, setting.Name)
+			if err := apply(setting); err != nil {
+				failures[setting.Name] = err
+			}
 		}
 	}
 	return failures
+}
+
+// Set implements host.Setter.
+func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]error {
+	return applyTwice(settings, func(setting host.Setting) error {
+		s.changedIn[actionFamily(setting.Name)] = true
+		file, err := checkSetting(setting)
+		if err != nil {
+			return err
+		}
+		return s.setLive(file, setting)
+	})
 }
 
 // OutlivesBoot implements host.Setter. A boot sets the values in files.
 func (s *Subject) OutlivesBoot() bool { return false }
 
 // applyLive applies one value. persistent reports whether the drop-in must contain it. changed reports whether it was written.
-func (s *Subject) applyLive(setting host.Setting) (persistent, changed bool) {
+func (s *Subject) applyLive(setting host.Setting) (persistent, changed bool, err error) {
 	file, err := checkSetting(setting)
-	if err != nil || !s.fs.IsImage() && !s.fs.Exists(file) {
-		return false, false
-	}
-	if s.desired[s.Counterpart(setting.Name)] {
-		return false, false
+	if err != nil || !s.fs.IsImage() && !s.fs.Exists(file) || s.desired[s.Counterpart(setting.Name)] {
+		return false, false, nil
 	}
 	if s.fs.IsImage() {
-		return true, false
+		return true, false, nil
 	}
 	value, err := s.kernel.ReadValue(file)
 	if err == nil && isMet(setting, value) {
-		return true, false
+		return true, false, nil
 	}
-	if err := s.setLive(file, setting); err != nil {
-		s.failed[setting.Name] = err.Error()
-		return false, false
-	}
-	return true, true
+	err = s.setLive(file, setting)
+	return err == nil, err == nil, err
 }
 
 // isMet reports whether a value satisfies a setting: it is equal, or no number in it is lower.

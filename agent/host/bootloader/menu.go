@@ -47,6 +47,7 @@ type block struct {
 
 type menuParser struct {
 	menu    menu
+	trial   trial
 	section string
 	// sections is the number of complete sections.
 	sections int
@@ -54,13 +55,32 @@ type menuParser struct {
 	number   int
 }
 
-func parseMenu(data string) menu {
+func parseMenu(data string) menu { return readMenu(data).menu }
+
+func readMenu(data string) menuParser {
 	p := menuParser{}
 	for line := range strings.Lines(data) {
+		isInBlock := len(p.blocks) > 0
 		p.parseLine(strings.TrimSpace(line))
+		p.collectTrial(line, isInBlock || len(p.blocks) > 0)
 	}
 	p.menu.whole = p.section == "" && p.sections > 0 && len(p.blocks) == 0
-	return p.menu
+	return p
+}
+
+// collectTrial collects the agent's section and the text of the first entry, from its first line to its brace.
+func (p *menuParser) collectTrial(raw string, isInBlock bool) {
+	line := strings.TrimSpace(raw)
+	switch {
+	case strings.HasPrefix(line, "### BEGIN "), strings.HasPrefix(line, "### END "):
+	case p.section == path.Base(Generator):
+		p.trial.section += raw
+	default:
+		if isInBlock && len(p.menu.root.children) == 1 && strings.HasPrefix(p.section, "10_linux") {
+			p.trial.first += raw
+		}
+		p.trial.readCommand(line)
+	}
 }
 
 func (p *menuParser) parseLine(line string) {

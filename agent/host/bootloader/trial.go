@@ -145,36 +145,7 @@ func (s *Subject) untriedReason(f facts, findObstacle func() string) string {
 }
 
 // parseTrial returns the parts of a menu on which a trial depends.
-func parseTrial(data string) trial {
-	var t trial
-	section, depth, entries := "", 0, 0
-	for line := range strings.Lines(data) {
-		text := strings.TrimSpace(line)
-		switch {
-		case strings.HasPrefix(text, "### BEGIN "):
-			section = path.Base(strings.Fields(text)[2])
-		case strings.HasPrefix(text, "### END "):
-			section = ""
-		case section == path.Base(Generator):
-			t.section += line
-		default:
-			if depth == 0 && (strings.HasPrefix(text, "menuentry ") || strings.HasPrefix(text, "submenu ")) {
-				entries++
-			}
-			if strings.HasSuffix(text, "{") {
-				depth++
-			}
-			if entries == 1 && depth > 0 && strings.HasPrefix(section, "10_linux") {
-				t.first += line
-			}
-			if text == "}" && depth > 0 {
-				depth--
-			}
-			t.readCommand(text)
-		}
-	}
-	return t
-}
+func parseTrial(data string) trial { return readMenu(data).trial }
 
 func (t *trial) readCommand(text string) {
 	if value, ok := strings.CutPrefix(text, "set default="); ok {

@@ -1,7 +1,7 @@
 package bootloader
 
 import (
-	"cmp"
+	"fmt"
 	"path"
 	"regexp"
 	"slices"
@@ -50,63 +50,37 @@ func (s *Subject) readEntries() ([]*menuEntry, error) {
 }
 
 // compareEntries compares the names of two entries like GRUB: by package name, version and release, which the last two dashes separate.
-func compareEntries(a, b string) int {
-	partsA, partsB := packageParts(a), packageParts(b)
-	for i := range partsA {
-		if order := compareVersions(partsA[i], partsB[i]); order != 0 {
-			return order
-		}
-	}
-	return 0
-}
+func compareEntries(a, b string) int { return strings.Compare(entryKey(a), entryKey(b)) }
 
-func packageParts(name string) [3]string {
+func entryKey(name string) string {
 	parts := strings.Split(name, "-")
 	if n := len(parts); n > 3 {
 		parts = append([]string{strings.Join(parts[:n-2], "-")}, parts[n-2:]...)
 	}
-	return [3]string(append(parts, "", "")[:3])
+	key := ""
+	for _, part := range append(parts, "", "")[:3] {
+		key += versionKey(part)
+	}
+	return key
 }
 
 var versionSegments = regexp.MustCompile(`~|\+|[0-9]+|[A-Za-z]+`)
 
-// compareVersions compares versions like rpm: "~" sorts before the end of a version, and "+" after it, but before all other segments.
-func compareVersions(a, b string) int {
-	segmentsA, segmentsB := versionSegments.FindAllString(a, -1), versionSegments.FindAllString(b, -1)
-	for i := range max(len(segmentsA), len(segmentsB)) {
-		kindA, textA := segmentAt(segmentsA, i)
-		kindB, textB := segmentAt(segmentsB, i)
-		length := 0
-		if kindA == segmentNumber {
-			length = cmp.Compare(len(textA), len(textB))
-		}
-		if order := cmp.Or(cmp.Compare(kindA, kindB), length, strings.Compare(textA, textB)); order != 0 {
-			return order
+// versionKey returns a key that sorts versions like rpm: "~" sorts before the end of a version, and "+" after it, but before letters and then numbers.
+// A longer number is larger, without leading zeros.
+func versionKey(version string) string {
+	key := ""
+	for _, segment := range versionSegments.FindAllString(version, -1) {
+		switch digits := strings.TrimLeft(segment, "0"); {
+		case segment == "~":
+			key += "\x00"
+		case segment == "+":
+			key += "\x02"
+		case segment[0] > '9':
+			key += "\x03" + segment
+		default:
+			key += fmt.Sprintf("\x04%04d%s", len(digits), digits)
 		}
 	}
-	return 0
-}
-
-// The kinds of segments of a version, in their order.
-const (
-	segmentTilde = iota
-	segmentEnd
-	segmentPlus
-	segmentLetters
-	segmentNumber
-)
-
-// segmentAt returns the kind and the text of a segment. A number has no leading zeros.
-func segmentAt(segments []string, at int) (kind int, text string) {
-	switch {
-	case at >= len(segments):
-		return segmentEnd, ""
-	case segments[at] == "~":
-		return segmentTilde, ""
-	case segments[at] == "+":
-		return segmentPlus, ""
-	case segments[at][0] <= '9':
-		return segmentNumber, strings.TrimLeft(segments[at], "0")
-	}
-	return segmentLetters, segments[at]
+	return key + "\x01"
 }

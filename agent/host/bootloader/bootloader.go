@@ -268,10 +268,6 @@ func (s *Subject) recordStaged(f facts, wanted []host.Argument) error {
 	return s.facts.SetBootFact(f.bootID, factStagedSince, joinArguments(all[max(0, len(all)-maxStaged):]))
 }
 
-func (f facts) argumentsInMenu() []host.Argument {
-	return slices.DeleteFunc(f.dropIn.managedArguments(), func(arg host.Argument) bool { return !f.menu.holdsArgument(arg) })
-}
-
 // effectiveArguments returns the arguments that the kernel was booted with. For an image, it returns the arguments that a boot would pass.
 func (s *Subject) effectiveArguments(ctx context.Context) ([]host.Argument, error) {
 	if !s.fs.IsImage() {

@@ -21,7 +21,6 @@ const (
 	grub2Cfg    = "/boot/grub2/grub.cfg"
 	commandLine = "/proc/cmdline"
 
-	header = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
 	// replacesMark starts the comment of a drop-in whose menu is not in place yet. It lists the previous arguments of the drop-in, so that the reader
 	// can complete or revert the change.
 	replacesMark = "# The menu is not made yet. Before: "
@@ -74,7 +73,7 @@ func (d dropIn) renderFile(format form) string {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString(header)
+	b.WriteString(host.OwnHeader)
 	if d.unfinished {
 		b.WriteString(replacesMark + joinArguments(d.replaces) + "\n")
 	}

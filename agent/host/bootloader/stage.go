@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
@@ -87,10 +88,10 @@ func (s *Subject) mayStage(f facts, wanted, stale []host.Argument) error {
 // argumentsBefore returns the arguments that the drop-in gets again if staging fails. These are its previous arguments or, after an interrupted
 // staging, the arguments that reached the menu.
 func (f facts) argumentsBefore() []host.Argument {
-	if f.dropIn.unfinished {
-		return f.argumentsInMenu()
+	if !f.dropIn.unfinished {
+		return f.dropIn.args
 	}
-	return f.dropIn.args
+	return slices.DeleteFunc(f.dropIn.managedArguments(), func(arg host.Argument) bool { return !f.menu.holdsArgument(arg) })
 }
 
 // completeDropIn writes the arguments of the menu in place to the drop-in. It removes the remains of making another menu.

@@ -144,17 +144,21 @@ func (s *Subject) observeSetting(o *host.Observation, p parameter, files []optio
 		// A value that waits for the module to be loaded takes effect only if modprobe passes it.
 		s.observeFile(o, p, files, known)
 	}
-	if o.State == "" && p.String() == maxSlots && s.isLoaded(p.module) {
-		s.observeTransports(o)
-	}
-	if o.State == "" && p.String() == sessionSlots && s.isLoaded(p.module) {
-		s.observeSessions(o)
-	}
-	if o.State == "" && p.String() == uniqueID {
-		s.observeIdentity(o)
-	}
 	if o.State == "" {
-		o.State = host.InSync
+		s.observeUsers(o, p)
+	}
+	o.State = cmp.Or(o.State, host.InSync)
+}
+
+// observeUsers sets a state only if transports, sessions or the client's identity do not use the value.
+func (s *Subject) observeUsers(o *host.Observation, p parameter) {
+	switch name := p.String(); {
+	case name == maxSlots && s.isLoaded(p.module):
+		s.observeTransports(o)
+	case name == sessionSlots && s.isLoaded(p.module):
+		s.observeSessions(o)
+	case name == uniqueID:
+		s.observeIdentity(o)
 	}
 }
 

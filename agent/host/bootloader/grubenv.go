@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 )
 
@@ -51,17 +52,12 @@ func (e environment) value(name string) string {
 
 // with returns the block with a variable set, or without it if the value is empty. All other lines keep every byte.
 func (e environment) with(name, value string) environment {
-	var b strings.Builder
-	for _, line := range e.contentLines() {
-		if !strings.HasPrefix(line, name+"=") {
-			b.WriteString(line)
-		}
-	}
+	lines := slices.DeleteFunc(e.contentLines(), func(line string) bool { return strings.HasPrefix(line, name+"=") })
 	if value != "" {
-		b.WriteString(name + "=" + value + "\n")
+		lines = append(lines, name+"="+value+"\n")
 	}
-	b.WriteString(strings.Repeat("#", max(0, envSize-b.Len())))
-	return environment(b.String())
+	text := strings.Join(lines, "")
+	return environment(text + strings.Repeat("#", max(0, envSize-len(text))))
 }
 
 // setTrial sets the trial variable for GRUB's next start, or removes it if the value is empty. If the loader has an entry that is booted once, it also

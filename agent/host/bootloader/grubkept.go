@@ -35,9 +35,7 @@ func (g grubDebian) readPresent() (presentMenu, error) {
 // provided that these are still valid.
 func (g grubDebian) exchangeMenu(f facts, next change, present presentMenu, made []byte) error {
 	file, hasOriginal := g.facts.KeptFiles()[g.at.menu]
-	if hasOriginal && !g.isOriginalGood(f, next, file, present.data, made) {
-		hasOriginal = false
-	}
+	hasOriginal = hasOriginal && g.isOriginalGood(f, next, file, present.data, made)
 	if hasOriginal && len(next.desired) == 0 {
 		return g.restoreMenu(f, next, file.Original)
 	}
@@ -99,11 +97,9 @@ func (g grubDebian) keepMenu(file host.FileRecord, hasOriginal bool, present, ne
 func menuDigests(menus ...[]byte) string {
 	var hashes []string
 	for _, menu := range menus {
-		if hash := digest(host.SavedFile{Data: menu}); !slices.Contains(hashes, hash) {
-			hashes = append(hashes, hash)
-		}
+		hashes = append(hashes, digest(host.SavedFile{Data: menu}))
 	}
-	return strings.Join(hashes, " ")
+	return strings.Join(slices.Compact(hashes), " ")
 }
 
 func isRecordedMenu(file host.FileRecord, menu []byte) bool {
@@ -120,12 +116,9 @@ func holdsManaged(menu []byte, managed []host.Argument) bool {
 	if parseTrial(string(menu)).section != "" {
 		return true
 	}
-	for _, line := range parseMenu(string(menu)).lines {
-		if slices.ContainsFunc(line.args, func(arg host.Argument) bool { return hasArgument(managed, arg) }) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(parseMenu(string(menu)).lines, func(line bootLine) bool {
+		return slices.ContainsFunc(line.args, func(arg host.Argument) bool { return hasArgument(managed, arg) })
+	})
 }
 
 // restoreMenu restores the original menu. The agent no longer manages arguments that the original passes.

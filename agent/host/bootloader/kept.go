@@ -269,12 +269,9 @@ func (s *Subject) disown(f facts, foreign []host.Argument) error {
 }
 
 func anyOriginalHolds(records map[string]host.FileRecord, arg host.Argument) bool {
-	for name, file := range records {
-		if isEntry(name) && holdsAny(file.Original, []host.Argument{arg}) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Keys(records)), func(name string) bool {
+		return isEntry(name) && holdsAny(records[name].Original, []host.Argument{arg})
+	})
 }
 
 func holdsAny(file host.SavedFile, args []host.Argument) bool {

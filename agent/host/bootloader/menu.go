@@ -152,16 +152,12 @@ func (m menu) findProblem(wanted, stale []host.Argument) string {
 	if !m.whole {
 		return "the menu is incomplete"
 	}
-	normal := 0
 	for _, line := range m.lines {
 		if text := line.findProblem(wanted, stale); text != "" {
 			return text
 		}
-		if !line.recovery {
-			normal++
-		}
 	}
-	if normal == 0 {
+	if !slices.ContainsFunc(m.lines, func(line bootLine) bool { return !line.recovery }) {
 		return "the menu has no entry from 10_linux"
 	}
 	return ""
@@ -235,10 +231,9 @@ func (m menu) tooLong(remove, add []host.Argument) string {
 
 // matchLine returns the line with the same entry and index as a line of another version of the menu.
 func (m menu) matchLine(l bootLine) (bootLine, bool) {
-	for _, line := range m.lines {
-		if line.id == l.id && line.nth == l.nth {
-			return line, true
-		}
+	i := slices.IndexFunc(m.lines, func(line bootLine) bool { return line.id == l.id && line.nth == l.nth })
+	if i < 0 {
+		return bootLine{}, false
 	}
-	return bootLine{}, false
+	return m.lines[i], true
 }

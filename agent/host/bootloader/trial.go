@@ -215,12 +215,9 @@ func (s *Subject) findWriteObstacle(ctx context.Context, names *grubNames) strin
 	if err != nil {
 		return "cannot check whether GRUB can write to " + names.env() + ": " + err.Error()
 	}
-	reason := ""
-	for _, name := range append(strings.Fields(string(abstraction)), strings.Fields(string(kind))...) {
-		if !slices.Contains(writableFS, name) {
-			reason = "GRUB cannot write to " + names.env() + " on " + name
-			break
-		}
+	found, reason := strings.Fields(string(abstraction)+" "+string(kind)), ""
+	if i := slices.IndexFunc(found, func(name string) bool { return !slices.Contains(writableFS, name) }); i >= 0 {
+		reason = "GRUB cannot write to " + names.env() + " on " + found[i]
 	}
 	s.writable = &reason
 	return reason

@@ -44,9 +44,14 @@ func New(fs host.FS, runner host.Runner) Logind {
 // Reboot requests a reboot of the host and returns once the host has agreed. It uses systemctl if logind is unreachable. Rejection is an error.
 func (l Logind) Reboot(ctx context.Context) error {
 	l.syncDisks(ctx)
-	err := l.askLogind(ctx)
+	// false: there is no user who could enter a password.
+	err := l.callLogind(ctx, "Reboot", []any{false})
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("request a reboot from logind: %w", err)
 	var refusal dbus.Error
-	if err == nil || errors.As(err, &refusal) && !isAbsent(refusal) {
+	if errors.As(err, &refusal) && !isAbsent(refusal) {
 		return err
 	}
 	if _, fallback := l.runner.Run(ctx, systemctl...); fallback != nil {
@@ -67,14 +72,6 @@ func (l Logind) syncDisks(ctx context.Context) {
 	case <-done:
 	case <-ctx.Done():
 	}
-}
-
-func (l Logind) askLogind(ctx context.Context) error {
-	// false: there is no user who could enter a password.
-	if err := l.callLogind(ctx, "Reboot", []any{false}); err != nil {
-		return fmt.Errorf("request a reboot from logind: %w", err)
-	}
-	return nil
 }
 
 // callLogind calls a method of logind's manager on the host's bus, and stores its reply.

@@ -1,7 +1,9 @@
 package sysctl
 
 import (
+	"maps"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -66,14 +68,11 @@ func (s *Subject) missingReason(name string) string {
 			return "this host has no interface " + strings.ReplaceAll(link, "/", ".") + later
 		}
 	}
-	longest := ""
-	for prefix := range bringers {
-		if strings.HasPrefix(name, prefix) && len(prefix) > len(longest) {
-			longest = prefix
+	// A longer prefix sorts after its own start.
+	for _, prefix := range slices.Backward(slices.Sorted(maps.Keys(bringers))) {
+		if strings.HasPrefix(name, prefix) {
+			return "module " + bringers[prefix] + ", which provides it, is not loaded, or this kernel does not have it" + later
 		}
-	}
-	if longest != "" {
-		return "module " + bringers[longest] + ", which provides it, is not loaded, or this kernel does not have it" + later
 	}
 	return "this kernel does not have it, or the module that provides it is not loaded" + later
 }

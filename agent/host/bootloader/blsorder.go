@@ -66,8 +66,8 @@ func entryKey(name string) string {
 
 var versionSegments = regexp.MustCompile(`~|\+|[0-9]+|[A-Za-z]+`)
 
-// versionKey returns a key that sorts versions like rpm: "~" sorts before the end of a version, and "+" after it, but before letters and then numbers.
-// A longer number is larger, without leading zeros.
+// versionKey returns a key that sorts versions like rpm: "~" sorts before the end of a version, and "+" after it, but before letters and then
+// numbers. A longer number is larger, without leading zeros.
 func versionKey(version string) string {
 	key := ""
 	for _, segment := range versionSegments.FindAllString(version, -1) {

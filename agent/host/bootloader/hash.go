@@ -69,7 +69,9 @@ func (s *Subject) hashSizes(ctx context.Context, bootID string) (map[string]uint
 	if failed {
 		return sizes, nil
 	}
-	return sizes, s.facts.SetBootFact(bootID, factHashSizes, formatSizes(sizes))
+	// A missing size is written as 0.
+	text := fmt.Sprintf("ihash_entries=%d dhash_entries=%d", sizes["ihash_entries"], sizes["dhash_entries"])
+	return sizes, s.facts.SetBootFact(bootID, factHashSizes, text)
 }
 
 // readSizes uses the first line of each table. Later lines come from other programs.
@@ -83,11 +85,6 @@ func readSizes(log string, sizes map[string]uint64) {
 			sizes[name] = n
 		}
 	}
-}
-
-// formatSizes writes 0 for a missing size.
-func formatSizes(sizes map[string]uint64) string {
-	return fmt.Sprintf("ihash_entries=%d dhash_entries=%d", sizes["ihash_entries"], sizes["dhash_entries"])
 }
 
 func parseSizes(text string) map[string]uint64 {

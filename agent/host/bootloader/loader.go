@@ -49,7 +49,7 @@ type base struct {
 func (b base) detection() Detection { return b.found }
 func (b base) canStage() bool       { return b.at != unsupportedNames }
 func (b base) form() form           { return b.at.form }
-func (b base) menuFile() string     { return b.at.shown }
+func (b base) menuFile() string     { return b.at.title }
 
 func (s *Subject) loader() loader {
 	found := Detect(s.fs)
@@ -98,7 +98,7 @@ func (s *Subject) Detect() Detection { return s.loader().detection() }
 type unsupportedLoader struct{ base }
 
 // unsupportedNames contain the format of the drop-in, to find an earlier one. This boot loader does not read it.
-var unsupportedNames = &grubNames{form: grubForm, shown: "the boot menu"}
+var unsupportedNames = &grubNames{form: grubForm, title: "the boot menu"}
 
 func (u unsupportedLoader) undoChange(facts) error                 { return nil }
 func (u unsupportedLoader) completeChange(change) error            { return nil }

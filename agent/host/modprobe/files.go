@@ -143,7 +143,11 @@ func fromCommandLine(line string) map[string]string {
 	return options
 }
 
-func renderDropIn(options map[string]string) []byte {
+// renderDropIn returns the text of the drop-in. Empty without options.
+func renderDropIn(options map[string]string) string {
+	if len(options) == 0 {
+		return ""
+	}
 	lines := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(options)) {
 		module, param, _ := strings.Cut(name, "/")
@@ -154,15 +158,11 @@ func renderDropIn(options map[string]string) []byte {
 	for _, module := range slices.Sorted(maps.Keys(lines)) {
 		fmt.Fprintf(&b, "options %s%s\n", module, lines[module])
 	}
-	return []byte(b.String())
+	return b.String()
 }
 
 func (s *Subject) writeDropIn(options map[string]string) error {
-	text := ""
-	if len(options) > 0 {
-		text = string(renderDropIn(options))
-	}
-	return s.place.RecordWrite(s.fs.KeepOwnFile(OurFile, text))
+	return s.place.RecordWrite(s.fs.KeepOwnFile(OurFile, renderDropIn(options)))
 }
 
 type modules struct {

@@ -17,8 +17,8 @@ import (
 // Name is the subject's part of a setting's key.
 const Name = "module"
 
-// transportDefaults are the kernel's values (Linux 5.10 to 6.18) of parameters that a transport or a session gets when it is created, and then keeps. A
-// default is restored if no file sets the parameter, and the module was not loaded before the agent's first change, and is loaded now.
+// transportDefaults are the kernel's values (Linux 5.10 to 6.18) of parameters that a transport or a session gets when it is created, and then keeps.
+// A default is restored if no file sets the parameter, and the module was not loaded before the agent's first change, and is loaded now.
 var transportDefaults = map[string]string{
 	minSlots:                        "2",
 	maxSlots:                        "65536",

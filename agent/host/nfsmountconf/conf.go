@@ -127,7 +127,8 @@ func (c conf) removeTag(s section, field string) {
 	}
 }
 
-// otherWith returns the first section of the same kind, for another server or mount point, that has a tag, and the tag's file. Empty if there is none.
+// otherWith returns the first section of the same kind, for another server or mount point, that has a tag, and the tag's file. Empty if there
+// is no such section.
 func (c conf) otherWith(s section, field string) (other section, file string) {
 	for _, other := range slices.SortedFunc(maps.Keys(c), compareSections) {
 		i := slices.IndexFunc(c[other], func(t tag) bool { return t.field == field })
@@ -157,15 +158,10 @@ func (c conf) optionsOf(server, point string) []string {
 		versioned := slices.ContainsFunc(out, isVersion)
 		for _, t := range c[s] {
 			opposite, negative := strings.CutPrefix(t.field, "no")
-			if hasOption(t.field) || negative && hasOption(opposite) || hasOption("no"+t.field) {
+			if hasOption(t.field) || negative && hasOption(opposite) || hasOption("no"+t.field) || versioned && isVersion(t.field) {
 				continue
 			}
-			if isVersion(t.field) {
-				if versioned {
-					continue
-				}
-				versioned = true
-			}
+			versioned = versioned || isVersion(t.field)
 			out = append(out, t.mountOption())
 		}
 	}

@@ -273,7 +273,8 @@ func compareSections(a, b section) int {
 
 // fileOf returns a foreign file that sets one of the options. If only sections of the drop-in disagree, it returns the drop-in.
 func (c conf) fileOf(server string, options []string) string {
-	foreign := slices.DeleteFunc(slices.Concat(c[section{serverSection, server}], c[section{globalSection, ""}]), func(t tag) bool { return isOwnDropIn(t.file) })
+	tags := slices.Concat(c[section{serverSection, server}], c[section{globalSection, ""}])
+	foreign := slices.DeleteFunc(tags, func(t tag) bool { return isOwnDropIn(t.file) })
 	if len(foreign) == 0 {
 		return "the section for all servers in " + DropIn
 	}

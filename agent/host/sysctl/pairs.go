@@ -37,11 +37,7 @@ func namesOf(settings []host.Setting) map[string]bool {
 
 // hasCounterpart reports whether the running kernel also has the other parameter of a pair.
 func (s *Subject) hasCounterpart(name string) bool {
-	other := s.Counterpart(name)
-	if other == "" {
-		return false
-	}
-	file, err := procFile(other)
+	file, err := procFile(s.Counterpart(name))
 	return err == nil && s.fs.Exists(file)
 }
 

@@ -129,8 +129,8 @@ func (s *Subject) applyValues(desired []host.Setting, after content) (changedIn 
 	return changedIn
 }
 
-// applyTwice applies values, and returns the errors by name. After the others, it retries values that the kernel has rejected, because some values are
-// bounds of others, like sunrpc.min_resvport and sunrpc.max_resvport.
+// applyTwice applies values, and returns the errors by name. After the others, it retries values that the kernel has rejected, because some values
+// are bounds of others, like sunrpc.min_resvport and sunrpc.max_resvport.
 func applyTwice(settings []host.Setting, apply func(setting host.Setting) error) map[string]error {
 	failures := map[string]error{}
 	for _, isRetry := range []bool{false, true} {

@@ -1,6 +1,7 @@
 package tuned
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -76,10 +77,7 @@ func (s *Subject) profileSysctls(profile string) (map[string]value, error) {
 }
 
 func collectSysctls(section string, options map[string]string, found map[string]value) {
-	plugin := options["type"]
-	if plugin == "" {
-		plugin = section
-	}
+	plugin := cmp.Or(options["type"], section)
 	for name, text := range options {
 		switch {
 		case plugin == "sysctl" && strings.Contains(name, "."):

@@ -49,7 +49,7 @@ type Result struct {
 	Budgets []policyv1.PodDisruptionBudget
 	// IgnoredPodUIDs are the UIDs of DaemonSet and static pods, which stay.
 	IgnoredPodUIDs []string
-	// TooLate is true if the pods that remain have longer grace periods than the time left, and none was evicted.
+	// TooLate is true if no pod was evicted, and a pod that remains has a longer grace period than the time left.
 	TooLate bool
 	// Names are the names of the pods that are not gone and do not stay, by UID.
 	Names map[string]string

@@ -109,11 +109,11 @@ func (p *planner) drainOptions(n *nodeState) v1alpha1.Drain {
 // too little for the grace periods of the other pods.
 func (p *planner) timeLeft(n *nodeState) time.Duration {
 	options := p.drainOptions(n)
-	left := p.drainDeadline(n).Sub(p.Now)
-	if options.TimeoutSeconds == nil || options.OnTimeout == v1alpha1.DrainWait || left >= toDuration(options.TimeoutSeconds)-startTime {
+	remaining := p.drainDeadline(n).Sub(p.Now)
+	if options.TimeoutSeconds == nil || options.OnTimeout == v1alpha1.DrainWait || remaining >= toDuration(options.TimeoutSeconds)-startTime {
 		return 0
 	}
-	return max(left, time.Nanosecond)
+	return max(remaining, time.Nanosecond)
 }
 
 // backOffFrom returns a node to service and starts a pause. It writes the note first because the uncordoned node does not show the reason.

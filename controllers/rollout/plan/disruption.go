@@ -560,7 +560,7 @@ func (p *planner) awaitDrain(n *nodeState, reason, message string) {
 	p.setNote(n, v1alpha1.RolloutDraining, reason, message)
 }
 
-// sharedBudget describes a budget that does not allow all pods that stay on a node to go down in addition to those on nodes with permits, empty if
+// sharedBudget describes a budget that does not allow all pods that stay on a node to go down in addition to the pods of nodes with permits, empty if
 // there is none. The API server counts the pods of those nodes as running until they go down.
 func sharedBudget(n *nodeState, shares map[string]BudgetShare, all iter.Seq[*nodeState]) string {
 	for _, budget := range slices.Sorted(maps.Keys(shares)) {

@@ -250,7 +250,7 @@ func TestForADrainsFirstEvictionMustFitTheTimeLeft(t *testing.T) {
 	}
 }
 
-// A drain that is too late for its grace periods ends at once. The note keeps the server's answer about a pod that a budget keeps.
+// A drain that is too late for its grace periods ends at once. The note keeps the server's response about a pod that a budget keeps.
 func TestADrainThatIsTooLateEndsAtOnce(t *testing.T) {
 	f := cluster("a")
 	f.cordoned("a", 10*time.Minute)

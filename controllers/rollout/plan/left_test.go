@@ -91,7 +91,7 @@ func TestPermitsOfNodesWhosePodsThatStayShareABudget(t *testing.T) {
 	}
 }
 
-// A node is not drained if its budgets do not allow its pods that stay to go down, alone or with those on nodes with permits.
+// A node is not drained if its budgets do not allow its pods that stay to go down, alone or with the pods of nodes with permits.
 func TestANodeWhosePodsThatStayExceedABudgetIsSkipped(t *testing.T) {
 	for name, c := range map[string]struct {
 		share  BudgetShare

@@ -159,7 +159,7 @@ type Drain struct {
 	Options v1alpha1.Drain
 	// Evicted is the number of pods that this drain has evicted, according to the note.
 	Evicted int32
-	// TimeLeft is the time in which all pods must leave if none has been evicted; zero if there is no limit.
+	// TimeLeft is the time in which all pods must leave, before the first eviction; zero if there is no limit.
 	TimeLeft time.Duration
 	// AfterCordon is true if the previous step cordons the node. The result then belongs to the next plan.
 	AfterCordon bool

@@ -1,7 +1,6 @@
 package modprobe
 
 import (
-	"errors"
 	"slices"
 	"strings"
 
@@ -21,58 +20,46 @@ var (
 
 // sysctlFiles returns the files that set parameters of sunrpc again after modprobe has passed them. When the module is loaded, nfs-utils runs "sysctl
 // --pattern ^sunrpc --system", by a udev rule (60-nfs.rules) or a line of modprobe.d (50-nfs.conf, 2.6.2). At boot, the files apply to a module that
-// is loaded before them.
-func (s *Subject) sysctlFiles() ([]optionFile, error) {
-	atLoad, err := s.runsSysctlAtLoad()
-	early, earlyErr := s.loadsEarly()
-	if err := errors.Join(err, earlyErr); err != nil || !atLoad && !early {
-		return nil, err
+// is loaded before them. The programs that read these files skip unreadable files.
+func (s *Subject) sysctlFiles() []optionFile {
+	atLoad, dashes := s.runsSysctlAtLoad()
+	early := s.loadsEarly()
+	if !atLoad && !early {
+		return nil
 	}
-	names, err := sysctl.FilesAtBoot(s.fs)
-	if err != nil {
-		return nil, err
-	}
+	names, _ := sysctl.FilesAtBoot(s.fs)
 	if atLoad && !slices.Contains(names, sysctl.SystemConf) {
 		names = append(names, sysctl.SystemConf)
 	}
 	var files []optionFile
 	for _, name := range names {
-		data, err := s.fs.ReadIfThere(name)
-		if err != nil {
-			return nil, err
-		}
-		if options := sunrpcSysctls(string(data)); len(options) > 0 {
+		data, _ := s.fs.ReadIfThere(name)
+		if options := sunrpcSysctls(string(data), dashes || early); len(options) > 0 {
 			files = append(files, optionFile{name: name, options: options, afterLoad: true})
 		}
 	}
-	return files, nil
+	return files
 }
 
 // loadsEarly reports whether the boot loads sunrpc before systemd-sysctl runs, which waits for systemd-modules-load: by a list of modules, the
 // kernel command line or a root file system on NFS, or because it is built in.
-func (s *Subject) loadsEarly() (bool, error) {
-	lists, err := s.fs.DropIns(host.ConfigDirs("modules-load.d"), ".conf")
-	if err != nil {
-		return false, err
-	}
+func (s *Subject) loadsEarly() bool {
+	lists, _ := s.fs.DropIns(host.ConfigDirs("modules-load.d"), ".conf")
 	for _, name := range append(lists, loadLists...) {
-		data, err := s.fs.ReadIfThere(name)
-		if err != nil {
-			return false, err
-		}
+		data, _ := s.fs.ReadIfThere(name)
 		for line := range strings.Lines(string(data)) {
 			// Debian's lists may contain parameters after the name.
 			if words := strings.Fields(line); len(words) > 0 && needsSunrpc[host.CanonicalName(words[0])] {
-				return true, nil
+				return true
 			}
 		}
 	}
-	known, err := s.knownModules()
-	if err != nil || s.fs.IsImage() {
-		return false, err
+	if s.fs.IsImage() {
+		return false
 	}
-	line, err := s.fs.ReadFile(commandLine)
-	return known.builtIn["sunrpc"] || slices.ContainsFunc(host.ParseArguments(string(line)), loadsSunrpc), err
+	known, _ := s.knownModules()
+	line, _ := s.fs.ReadFile(commandLine)
+	return known.builtIn["sunrpc"] || slices.ContainsFunc(host.ParseArguments(string(line)), loadsSunrpc)
 }
 
 func loadsSunrpc(arg host.Argument) bool {
@@ -87,39 +74,32 @@ func loadsSunrpc(arg host.Argument) bool {
 	return false
 }
 
-// runsSysctlAtLoad reports whether the host sets sysctls when sunrpc is loaded.
-func (s *Subject) runsSysctlAtLoad() (bool, error) {
-	rules, err := s.fs.DropIns(host.ConfigDirs("udev/rules.d"), ".rules")
-	if err != nil {
-		return false, err
-	}
-	lines, err := s.fs.DropIns(host.ConfigDirs("modprobe.d"), ".conf")
-	if err != nil {
-		return false, err
-	}
+// runsSysctlAtLoad reports whether the host sets sysctls when sunrpc is loaded, and whether it also sets names with a dash: procps compares the
+// pattern with the dash and the name.
+func (s *Subject) runsSysctlAtLoad() (runs, dashes bool) {
+	rules, _ := s.fs.DropIns(host.ConfigDirs("udev/rules.d"), ".rules")
+	lines, _ := s.fs.DropIns(host.ConfigDirs("modprobe.d"), ".conf")
 	for _, name := range append(rules, lines...) {
-		data, err := s.fs.ReadIfThere(name)
-		if err != nil {
-			return false, err
-		}
+		data, _ := s.fs.ReadIfThere(name)
 		for line := range strings.Lines(strings.ReplaceAll(string(data), "\\\n", " ")) {
 			words := strings.TrimSpace(line)
 			of := strings.HasPrefix(words, "install sunrpc ") || strings.Contains(words, `KERNEL=="sunrpc"`)
 			if of && strings.Contains(words, "sysctl ") && strings.Contains(words, "--system") {
-				return true, nil
+				runs, dashes = true, dashes || !strings.Contains(words, "^sunrpc")
 			}
 		}
 	}
-	return false, nil
+	return runs, dashes
 }
 
-// sunrpcSysctls returns the parameters of sunrpc that a file of sysctl.d(5) sets, by "module/parameter".
-func sunrpcSysctls(data string) map[string]string {
+// sunrpcSysctls returns the parameters of sunrpc that a file of sysctl.d(5) sets, by "module/parameter". A name may have a dash before it.
+func sunrpcSysctls(data string, dashes bool) map[string]string {
 	options := map[string]string{}
 	for line := range strings.Lines(data) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), "=")
-		name = strings.ReplaceAll(strings.TrimPrefix(strings.TrimSpace(name), "-"), "/", ".")
-		if param, of := strings.CutPrefix(name, "sunrpc."); ok && of {
+		name, hasDash := strings.CutPrefix(strings.TrimSpace(name), "-")
+		param, of := strings.CutPrefix(strings.ReplaceAll(name, "/", "."), "sunrpc.")
+		if ok && of && (dashes || !hasDash) {
 			// The kernel reads the first field as a number, and ignores the rest.
 			options[parameter{"sunrpc", host.CanonicalName(param)}.String()] = strings.Join(strings.Fields(value)[:min(1, len(strings.Fields(value)))], "")
 		}

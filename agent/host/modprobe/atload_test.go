@@ -29,6 +29,13 @@ func TestASysctlThatIsSetWhenTheModuleIsLoadedWins(t *testing.T) {
 			host.Shadowed, file + ` sets it to "16"`},
 		"a line of modprobe.d": {map[string]string{line: nfsLine, file: "-sunrpc/tcp_max_slot_table_entries=16\n"},
 			host.Shadowed, file + ` sets it to "16"`},
+		"a dash, which the rule's pattern does not match": {map[string]string{rule: nfsRule, file: "-sunrpc.tcp_max_slot_table_entries=16\n"}, host.InSync, ""},
+		"a dash, and a line without the pattern's start": {map[string]string{rule: nfsRule, line: nfsLine, file: "-sunrpc.tcp_max_slot_table_entries=16\n"},
+			host.Shadowed, file},
+		"a dash, and two rules": {map[string]string{"/etc/udev/rules.d/50-a.rules": strings.ReplaceAll(nfsRule, "^", ""), rule: nfsRule, file: "-sunrpc.tcp_max_slot_table_entries=16\n"},
+			host.Shadowed, file},
+		"a dash, and a module that is loaded early": {map[string]string{rule: nfsRule, "/etc/modules-load.d/a.conf": "sunrpc\n", file: "-sunrpc.tcp_max_slot_table_entries=16\n"},
+			host.Shadowed, file},
 		"/etc/sysctl.conf is read last": {map[string]string{rule: nfsRule, file: "sunrpc.tcp_max_slot_table_entries = 128\n",
 			sysctl.SystemConf: "sunrpc.tcp_max_slot_table_entries = 16\n"}, host.Shadowed, sysctl.SystemConf},
 		"a comment after the value": {map[string]string{rule: nfsRule, file: "sunrpc.tcp_max_slot_table_entries = 128\t# recommended\n"}, host.InSync, ""},
@@ -113,5 +120,44 @@ func TestASysctlWinsIfTheModuleIsLoadedBeforeIt(t *testing.T) {
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), want, test.message)
 		})
+	}
+}
+
+// The programs that read these files skip unreadable files.
+func TestUnreadableFilesOfOthersChangeNoState(t *testing.T) {
+	const rule = "/usr/lib/udev/rules.d/60-nfs.rules"
+	for _, file := range []string{
+		"/etc/modprobe.d/zzz.conf", "/etc/modprobe.d/10-a.conf", "/etc/modules-load.d/zzz.conf", "/etc/modules", "/etc/initramfs-tools/modules", "/etc/udev/rules.d/zzz.rules", "/etc/sysctl.d/zzz.conf", sysctl.SystemConf,
+	} {
+		t.Run(file, func(t *testing.T) {
+			dir, fs := hosttest.OpenHost(t, "rocky-9")
+			hosttest.WriteFile(t, dir, rule, nfsRule)
+			if err := os.RemoveAll(filepath.Join(dir, file)); err != nil {
+				t.Fatal(err)
+			}
+			hosttest.WriteFile(t, dir, file+"/x", "")
+			s := New(fs, nil)
+			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
+			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.InSync)
+			hosttest.WriteFile(t, dir, "/etc/sysctl.d/zzzz.conf", "sunrpc.tcp_max_slot_table_entries = 16\n")
+			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Shadowed, "zzzz.conf")
+		})
+	}
+}
+
+func TestUnreadableFilesOfOthersDoNotPreventARestore(t *testing.T) {
+	for _, file := range []string{"/etc/modprobe.d/zzz.conf", "/etc/modules-load.d/zzz.conf", "/etc/udev/rules.d/zzz.rules"} {
+		for name, original := range map[string]host.Original{"a recorded value": {Present: true, Value: "65536"}, "no value": {}} {
+			t.Run(file+", "+name, func(t *testing.T) {
+				dir, fs := hosttest.OpenHost(t, "rocky-9")
+				s := New(fs, nil)
+				hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
+				hosttest.WriteFile(t, dir, file+"/x", "")
+				hosttest.Apply(t, s, nil)
+				if got := s.Restore(t.Context(), map[string]host.Original{maxSlots: original})[0]; got.State == host.Failed {
+					t.Errorf("got %+v", got)
+				}
+			})
+		}
 	}
 }

@@ -93,28 +93,19 @@ type optionFile struct {
 
 // optionFiles returns the parameters that modprobe passes to modules, in its order: the kernel uses the last one. The kernel command line
 // (module.parameter=value) comes after all files. Values that are set once the module is loaded come after that.
-func (s *Subject) optionFiles() ([]optionFile, error) {
-	names, err := s.fs.DropIns(host.ConfigDirs("modprobe.d"), ".conf")
-	if err != nil {
-		return nil, err
-	}
+// modprobe skips an unreadable file.
+func (s *Subject) optionFiles() []optionFile {
+	names, _ := s.fs.DropIns(host.ConfigDirs("modprobe.d"), ".conf")
 	files := make([]optionFile, 0, len(names)+1)
 	for _, name := range names {
-		data, err := s.fs.ReadIfThere(name)
-		if err != nil {
-			return nil, err
-		}
+		data, _ := s.fs.ReadIfThere(name)
 		files = append(files, optionFile{name: name, options: parseOptions(string(data))})
 	}
-	later, err := s.sysctlFiles()
-	if err != nil || s.fs.IsImage() {
-		return append(files, later...), err
+	if !s.fs.IsImage() {
+		line, _ := s.fs.ReadFile(commandLine)
+		files = append(files, optionFile{name: commandLine, options: fromCommandLine(string(line))})
 	}
-	line, err := s.fs.ReadFile(commandLine)
-	if err != nil {
-		return nil, err
-	}
-	return append(append(files, optionFile{name: commandLine, options: fromCommandLine(string(line))}), later...), nil
+	return append(files, s.sysctlFiles()...)
 }
 
 // parseOptions parses the lines "options module parameter=value ..." of modprobe.d(5).

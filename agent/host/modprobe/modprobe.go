@@ -120,9 +120,8 @@ func (s *Subject) applyLive(p parameter, wanted string) error {
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
 	s.place.Refresh()
 	desired = s.resolveIdentities(desired)
-	files, err := s.optionFiles()
-	known, knownErr := s.knownModules()
-	err = errors.Join(err, knownErr)
+	files := s.optionFiles()
+	known, err := s.knownModules()
 	return host.ObserveEach(desired, host.Live, func(o *host.Observation, setting host.Setting) error {
 		o.Effect = effectOf(setting.Name)
 		p, checkErr := checkSetting(setting)
@@ -244,12 +243,12 @@ func (s *Subject) evaluateUnsaved(o *host.Observation, p parameter, reason strin
 
 // Restore implements host.Subject.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
-	files, err := s.optionFiles()
+	files := s.optionFiles()
 	return host.RestoreEach(originals, host.Live, func(o *host.Observation, original host.Original) error {
 		o.Effect = effectOf(o.Name)
-		p, parseErr := parseName(o.Name)
-		if joined := errors.Join(parseErr, err); joined != nil {
-			return joined
+		p, err := parseName(o.Name)
+		if err != nil {
+			return err
 		}
 		return s.restoreParameter(o, p, originalOf(original, p, files))
 	})

@@ -47,17 +47,15 @@ type helper struct {
 	keepsTags bool
 }
 
-func readHelper(files host.FS) (helper, error) {
+// readHelper reads the release from the program. A program that cannot be read has an unknown release.
+func readHelper(files host.FS) helper {
 	for _, name := range mountHelpers {
-		data, err := files.ReadIfThere(name)
-		if err != nil {
-			return helper{}, err
-		}
+		data, _ := files.ReadIfThere(name)
 		if m := releaseText.FindSubmatch(data); m != nil {
-			return helper{release: string(m[1]), keepsTags: slices.Compare(numbersOf(string(m[1])), numbersOf(fixedIn)) >= 0}, nil
+			return helper{release: string(m[1]), keepsTags: slices.Compare(numbersOf(string(m[1])), numbersOf(fixedIn)) >= 0}
 		}
 	}
-	return helper{}, nil
+	return helper{}
 }
 
 func numbersOf(release string) []int {
@@ -70,24 +68,18 @@ func numbersOf(release string) []int {
 }
 
 // readConf reads the files as mount.nfs does: first the main file, then the files of the directory by name. A later assignment replaces an earlier
-// one of the same section, and of other sections if the program does not keep them.
-func readConf(files host.FS, program helper, pick func(file string) bool) (conf, error) {
-	names, err := files.Glob(directory, "*.conf")
-	if err != nil {
-		return nil, err
-	}
+// one of the same section, and of other sections if the program does not keep them. mount.nfs skips an unreadable file.
+func readConf(files host.FS, program helper, pick func(file string) bool) conf {
+	names, _ := files.Glob(directory, "*.conf")
 	c := conf{}
 	for _, name := range append([]string{mainFile}, names...) {
 		if !pick(name) {
 			continue
 		}
-		data, err := files.ReadIfThere(name)
-		if err != nil {
-			return nil, err
-		}
+		data, _ := files.ReadIfThere(name)
 		c.parseFile(name, string(data), program)
 	}
-	return c, nil
+	return c
 }
 
 func (c conf) parseFile(file, data string, program helper) {

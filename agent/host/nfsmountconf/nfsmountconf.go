@@ -46,6 +46,9 @@ type Subject struct {
 	// fileErr is the error of the last Apply if it could not keep the drop-in.
 	fileErr error
 	place   *mounts.Place
+	// program is the last known mount.nfs, with the stamp of its files.
+	program helper
+	stamp   string
 }
 
 var _ host.Renamer = &Subject{}
@@ -77,11 +80,14 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	if !s.isInstalled() {
 		desired = nil
 	}
-	var obstacles map[string]string
-	if obstacles, s.fileErr = s.findObstacles(desired); s.fileErr != nil {
-		return s.fileErr
+	// An unreadable drop-in contains no settings.
+	dropIn, _ := s.readDropIn()
+	program := helper{keepsTags: true}
+	if len(desired) > 0 {
+		program = s.readProgram()
 	}
-	text := renderDropIn(slices.DeleteFunc(slices.Clone(desired), func(d host.Setting) bool { return obstacles[d.Name] != "" }))
+	obstacles := s.findObstacles(desired, program, dropIn)
+	text := renderDropIn(slices.DeleteFunc(slices.Clone(desired), func(d host.Setting) bool { return obstacles[d.Name] != "" && !dropIn.contains(d) }))
 	s.fileErr = s.place.RecordWrite(s.fs.KeepOwnFile(ourFile, text))
 	if text == "" && s.fileErr == nil {
 		// No package of nfs-utils installs the directory, so an empty one comes from the agent.
@@ -91,6 +97,20 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 }
 
 func (s *Subject) isInstalled() bool { return slices.ContainsFunc(mountHelpers, s.fs.Exists) }
+
+// readProgram reads mount.nfs again only if its files have another size or time. An unknown release may be a failed read.
+func (s *Subject) readProgram() helper {
+	stamp := ""
+	for _, name := range mountHelpers {
+		if info, err := s.fs.Stat(name); err == nil {
+			stamp += fmt.Sprintln(name, info.Size(), info.ModTime())
+		}
+	}
+	if stamp != s.stamp || s.program.release == "" {
+		s.program, s.stamp = readHelper(s.fs), stamp
+	}
+	return s.program
+}
 
 // renderDropIn writes one section per server, sorted by the names of the settings.
 func renderDropIn(desired []host.Setting) string {
@@ -119,36 +139,47 @@ func sortSettings(desired []host.Setting) []host.Setting {
 	return slices.SortedFunc(slices.Values(desired), func(a, b host.Setting) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// findObstacles returns, by name, the reasons why settings are not written: a release of nfs-utils before fixedIn would remove their options from
-// another section. The first setting by name keeps an option that several settings contain.
-func (s *Subject) findObstacles(desired []host.Setting) (map[string]string, error) {
-	program, err := readHelper(s.fs)
-	if err != nil || program.keepsTags {
-		return nil, err
-	}
-	sections, err := readConf(s.fs, helper{keepsTags: true}, func(file string) bool { return !isOwnDropIn(file) })
-	if err != nil {
-		return nil, err
-	}
+// findObstacles returns, by name, the conflicts of settings: a release of nfs-utils before fixedIn removes their options from another section.
+// The settings in the drop-in keep an option that several settings contain, then the first by name.
+func (s *Subject) findObstacles(desired []host.Setting, program helper, dropIn conf) map[string]string {
 	obstacles := map[string]string{}
-	for _, setting := range sortSettings(desired) {
-		if checkSetting(setting) != nil {
-			continue
+	if program.keepsTags {
+		return obstacles
+	}
+	sections := readConf(s.fs, helper{keepsTags: true}, func(file string) bool { return !isOwnDropIn(file) })
+	ordered := slices.DeleteFunc(sortSettings(desired), func(d host.Setting) bool { return checkSetting(d) != nil })
+	for _, setting := range ordered {
+		if dropIn.contains(setting) {
+			sections.addOwn(setting)
 		}
-		target, written := sectionOf(setting.Name), conf{}
+	}
+	for _, setting := range ordered {
+		target := sectionOf(setting.Name)
 		for option := range strings.SplitSeq(setting.Value, ",") {
-			t := tagOf(option)
-			t.field, t.file = strings.ToLower(t.field), DropIn
-			written.assignTag(target, t)
-			if other, file := sections.otherWith(target, t.field); file != "" {
-				obstacles[setting.Name] = program.describeObstacle(t.field, other, file)
+			field := strings.ToLower(tagOf(option).field)
+			if other, file := sections.otherWith(target, field); file != "" {
+				obstacles[setting.Name] = program.describeObstacle(field, other, file)
 			}
 		}
 		if obstacles[setting.Name] == "" {
-			sections[target] = slices.Concat(written[target], sections[target])
+			sections.addOwn(setting)
 		}
 	}
-	return obstacles, nil
+	return obstacles
+}
+
+// addOwn adds a setting as the drop-in contains it.
+func (c conf) addOwn(setting host.Setting) {
+	for option := range strings.SplitSeq(setting.Value, ",") {
+		t := tagOf(option)
+		t.field, t.file = strings.ToLower(t.field), DropIn
+		c.assignTag(sectionOf(setting.Name), t)
+	}
+}
+
+// contains reports whether a section has exactly the options of a setting.
+func (c conf) contains(setting host.Setting) bool {
+	return len(missingTags(c[sectionOf(setting.Name)], strings.Split(setting.Value, ","))) == 0
 }
 
 func (p helper) describeObstacle(field string, other section, file string) string {
@@ -173,11 +204,10 @@ func sectionOf(name string) section {
 // Observe implements host.Subject. Observed contains the options that mount.nfs would add to a mount of the server without options.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
 	s.place.Refresh()
-	program, err := readHelper(s.fs)
-	all, readErr := readConf(s.fs, program, func(string) bool { return true })
-	dropIn, ownErr := s.readDropIn()
-	obstacles, obstacleErr := s.findObstacles(desired)
-	err = cmp.Or(err, errors.Join(readErr, ownErr), obstacleErr)
+	program := s.readProgram()
+	all := readConf(s.fs, program, func(string) bool { return true })
+	dropIn, err := s.readDropIn()
+	obstacles := s.findObstacles(desired, program, dropIn)
 	return host.ObserveEach(desired, host.NextMount, func(o *host.Observation, setting host.Setting) error {
 		if err := checkSetting(setting); err != nil {
 			return err
@@ -191,10 +221,10 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 			o.Message = "mount.nfs is not installed here: install nfs-common (Debian, Ubuntu) or nfs-utils (others)"
 		case err != nil:
 			return err
-		case obstacles[setting.Name] != "":
+		case obstacles[setting.Name] != "" && !dropIn.contains(setting):
 			o.State, o.Message = host.Unsupported, obstacles[setting.Name]
 		default:
-			s.observeSetting(o, all, dropIn)
+			s.observeSetting(o, all, dropIn, obstacles[setting.Name])
 		}
 		return nil
 	})
@@ -207,7 +237,7 @@ func (s *Subject) readDropIn() (conf, error) {
 	return dropIn, err
 }
 
-func (s *Subject) observeSetting(o *host.Observation, all, dropIn conf) {
+func (s *Subject) observeSetting(o *host.Observation, all, dropIn conf, obstacle string) {
 	wanted := strings.Split(o.Desired, ",")
 	server := sectionOf(o.Name).arg
 	effective := all.optionsOf(server, "")
@@ -220,9 +250,9 @@ func (s *Subject) observeSetting(o *host.Observation, all, dropIn conf) {
 	case len(missing) > 0:
 		o.State, o.Message = host.Drifted, fmt.Sprintf("not in %s: %s", DropIn, host.ListNames(missing))
 	default:
-		o.State, o.Message = host.InSync, cmp.Or(ourFile.FormerNote(s.fs, s.fileErr), "applies to new mounts of the host")
+		o.State, o.Message = host.InSync, cmp.Or(ourFile.FormerNote(s.fs, s.fileErr), obstacle, "applies to new mounts of the host")
 		if message := s.shadowedBy(all, dropIn, server, wanted); message != "" {
-			o.State, o.Message = host.Shadowed, message
+			o.State, o.Message = host.Shadowed, cmp.Or(obstacle, message)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -22,12 +23,8 @@ func machine(t *testing.T) (string, host.FS) {
 	return dir, fs
 }
 
-func readAll(fs host.FS) (conf, error) {
-	program, err := readHelper(fs)
-	if err != nil {
-		return nil, err
-	}
-	return readConf(fs, program, func(string) bool { return true })
+func readAll(fs host.FS) conf {
+	return readConf(fs, readHelper(fs), func(string) bool { return true })
 }
 
 // kinds maps an option of these tests to its kind. The last option of a kind wins.
@@ -118,10 +115,7 @@ func TestOptionsAreJoinedAsMountDoes(t *testing.T) {
 			for file, data := range test.files {
 				hosttest.WriteFile(t, dir, file, data)
 			}
-			c, err := readAll(fs)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := readAll(fs)
 			if got := strings.Join(c.optionsOf("127.0.0.1", ""), ","); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
@@ -140,10 +134,7 @@ func TestOmittedMountOptions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := machine(t)
 			hosttest.WriteFile(t, dir, DropIn, "[ NFSMount_Global_Options ]\n"+test.all+"\n[ Server \"filer1\" ]\n"+test.server+"\n")
-			c, err := readAll(fs)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := readAll(fs)
 			if got := strings.Join(c.optionsOf("filer1", ""), ","); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
@@ -269,12 +260,11 @@ func TestOptionsOfAnotherUserReturn(t *testing.T) {
 	s := New(fs, differences)
 	apply(t, s, "filer1", "nconnect=4", "_all", "hard")
 	hosttest.WriteFile(t, dir, mainFile, "[ Server \"other\" ]\nnconnect=2\n")
-	expect(t, s, "filer1", "nconnect=4", host.Unsupported, mainFile)
+	expect(t, s, "filer1", "nconnect=4", host.InSync, mainFile+` sets it in [ Server "other" ]: leave it out of one of the two`)
+	apply(t, s, "_all", "hard")
 	apply(t, s, "filer1", "nconnect=4", "_all", "hard")
-	all, err := readAll(fs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect(t, s, "filer1", "nconnect=4", host.Unsupported, mainFile)
+	all := readAll(fs)
 	if diff := cmp.Diff([]string{"nconnect=2", "hard"}, all.optionsOf("other", "")); diff != "" {
 		t.Errorf("options of the other server (-want +got):\n%s", diff)
 	}
@@ -367,19 +357,11 @@ func TestAFileThatCannotBeWrittenIsFailed(t *testing.T) {
 
 // The file is a directory, which even root cannot read as a file.
 func TestUnreadableFileIsNotTreatedAsMissing(t *testing.T) {
-	for _, file := range []string{mainFile, DropIn} {
-		dir, fs := machine(t)
-		hosttest.WriteFile(t, dir, file+"/x", "")
-		s := New(fs, differences)
-		expect(t, s, "_all", "hard", host.Failed, file)
-		want := host.InSync
-		if file == DropIn {
-			want = host.Failed
-		}
-		if back := s.Restore(t.Context(), map[string]host.Original{"_all": {}})[0]; back.State != want {
-			t.Errorf("%s: restored as %+v, want %s", file, back, want)
-		}
-	}
+	dir, fs := machine(t)
+	hosttest.WriteFile(t, dir, DropIn+"/x", "")
+	s := New(fs, differences)
+	expect(t, s, "_all", "hard", host.Failed, DropIn)
+	hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{"_all": {}})[0], host.Failed, DropIn)
 }
 
 func TestRestoreEqualsBefore(t *testing.T) {
@@ -455,4 +437,109 @@ func TestReadOnlyEtcRejectsMountDefaults(t *testing.T) {
 	s := New(fs.WithHook(func(host.Op, string) error { return syscall.EROFS }), differences)
 	apply(t, s, allServers, "hard")
 	expect(t, s, allServers, "hard", host.Unsupported, "/etc is read-only", "mount.nfs reads its defaults only there")
+}
+
+// Earlier releases of the agent wrote sections that share an option, regardless of the release of nfs-utils.
+func TestAnUpgradeKeepsTheSectionsOfTheDropIn(t *testing.T) {
+	const other = "[ Server \"other\" ]\nnconnect=2\n"
+	type pairs []string
+	for name, test := range map[string]struct {
+		foreign map[string]string
+		// before is in the drop-in, desired now.
+		before, desired pairs
+		// states and messages belong to the desired settings in order.
+		states   []host.State
+		messages []string
+	}{
+		"two servers: the last section has the option": {nil, pairs{"filer1", "nconnect=4,hard", "filer2", "nconnect=8"}, pairs{"filer1", "nconnect=4,hard", "filer2", "nconnect=8"},
+			[]host.State{host.Shadowed, host.InSync}, []string{`nfs-utils 2.6.2 reads nconnect from the last section for a server only, and ` + DropIn + ` sets it in [ Server "filer2" ]`, "filer1"}},
+		"a server of an earlier file": {map[string]string{mainFile: other}, pairs{"filer1", "nconnect=4"}, pairs{"filer1", "nconnect=4"},
+			[]host.State{host.InSync}, []string{mainFile + ` sets it in [ Server "other" ]`}},
+		"a server of a later file": {map[string]string{directory + "/zzz.conf": other}, pairs{"filer1", "nconnect=4"}, pairs{"filer1", "nconnect=4"},
+			[]host.State{host.Shadowed}, []string{directory + `/zzz.conf sets it in [ Server "other" ]`}},
+		"a new server whose name is first": {nil, pairs{"filer1", "nconnect=4"}, pairs{"a", "nconnect=8", "filer1", "nconnect=4"},
+			[]host.State{host.Unsupported, host.InSync}, []string{`sets it in [ Server "filer1" ]`, "new mounts"}},
+		"a new server without a common option": {nil, pairs{"filer1", "nconnect=4"}, pairs{"a", "hard", "filer1", "nconnect=4"},
+			[]host.State{host.InSync, host.InSync}, []string{"", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := machine(t)
+			hosttest.WriteFile(t, dir, DropIn, renderDropIn(hosttest.Settings(test.before...)))
+			hosttest.WriteFile(t, dir, "/usr/sbin/mount.nfs", "%s: (linux nfs-utils 2.6.2)\n")
+			for file, data := range test.foreign {
+				hosttest.WriteFile(t, dir, file, data)
+			}
+			before := hosttest.ReadTree(t, dir, "/etc")
+			s := New(fs, differences)
+			apply(t, s, test.desired...)
+			for i, got := range s.Observe(t.Context(), hosttest.Settings(test.desired...)) {
+				hosttest.ExpectState(t, got, test.states[i], test.messages[i])
+			}
+			if slices.Equal(test.before, test.desired) {
+				if diff := cmp.Diff(before, hosttest.ReadTree(t, dir, "/etc")); diff != "" {
+					t.Errorf("host (-before +after):\n%s", diff)
+				}
+			}
+			sections := renderDropIn(hosttest.Settings(test.before...))[len(host.OwnHeader):]
+			if got := hosttest.ReadFile(t, dir, DropIn); !strings.Contains(got, sections) {
+				t.Errorf("the earlier sections changed:\n%s", got)
+			}
+		})
+	}
+}
+
+// mount.nfs 2.6.2 skips such files.
+func TestUnreadableFilesOfOthersChangeNoState(t *testing.T) {
+	for name, file := range map[string]string{
+		"a directory as a file": directory + "/x.conf", "a directory as the main file": mainFile, "a directory as the program": "/usr/sbin/mount.nfs",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := machine(t)
+			hosttest.WriteFile(t, dir, "/usr/sbin/mount.nfs", "")
+			s := New(fs, differences)
+			apply(t, s, "filer1", "nconnect=4", "filer2", "hard")
+			if err := os.RemoveAll(filepath.Join(dir, file)); err != nil {
+				t.Fatal(err)
+			}
+			hosttest.WriteFile(t, dir, file+"/x", "")
+			expect(t, s, "filer1", "nconnect=4", host.InSync)
+			for _, desired := range [][]string{{"filer2", "hard"}, {}} {
+				apply(t, s, desired...)
+				hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{"filer1": {}})[0], host.InSync)
+			}
+			if fs.Exists(DropIn) {
+				t.Error("the drop-in was not removed")
+			}
+		})
+	}
+}
+
+func TestTheProgramIsReadAgainAfterAnUpdate(t *testing.T) {
+	const program = "/usr/sbin/mount.nfs"
+	dir, fs := machine(t)
+	s, at := New(fs, differences), time.Unix(1700000000, 0)
+	for _, step := range []struct {
+		story, text, release string
+		at                   time.Time
+	}{
+		{"no release", "x", "", at},
+		{"a release", "(linux nfs-utils 2.6.2)", "2.6.2", at},
+		{"the same size and time", "(linux nfs-utils 2.6.3)", "2.6.2", at},
+		{"another time", "(linux nfs-utils 2.6.3)", "2.6.3", at.Add(1)},
+		{"another size", "(linux nfs-utils 2.10.1)", "2.10.1", at.Add(1)},
+	} {
+		hosttest.WriteFile(t, dir, program, step.text)
+		if err := os.Chtimes(filepath.Join(dir, program), step.at, step.at); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.readProgram().release; got != step.release {
+			t.Errorf("%s: got release %q, want %q", step.story, got, step.release)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, program)); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.readProgram().release; got != "" {
+		t.Errorf("after its removal: got release %q", got)
+	}
 }

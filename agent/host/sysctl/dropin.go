@@ -1,6 +1,7 @@
 package sysctl
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -120,26 +121,23 @@ func (s *Subject) readAssignments(pick func(file string) bool) (map[string]assig
 }
 
 // readReapplied returns the values that tuned sets after the drop-in when it starts. Unlike systemd-sysctl, tuned prefers files of /run to
-// files of /etc, does not read files of /usr, reads SystemConf last, and ignores names with a dash.
-func (s *Subject) readReapplied() (map[string]assignment, error) {
-	files, err := s.fs.DropIns([]string{"/run/sysctl.d", "/etc/sysctl.d"}, ".conf")
-	if err != nil {
-		return nil, err
-	}
+// files of /etc, does not read files of /usr, reads SystemConf last, and ignores names with a dash. A file that cannot be read sets nothing.
+func (s *Subject) readReapplied() map[string]assignment {
+	files, _ := s.fs.DropIns([]string{"/run/sysctl.d", "/etc/sysctl.d"}, ".conf")
 	files = slices.DeleteFunc(files, func(file string) bool { return !s.isLater(file) })
-	return s.readFiles(append(files, SystemConf), func(line string) (name, value string, ok bool) {
+	set, _ := s.readFiles(append(files, SystemConf), func(line string) (name, value string, ok bool) {
 		name, value, ok = parseLine(line)
 		return name, value, ok && strings.HasPrefix(strings.TrimSpace(line), name)
 	})
+	return set
 }
 
+// readFiles returns, by dotted name, the last value in files. On an error, it returns the values of the other files, too.
 func (s *Subject) readFiles(files []string, parse func(line string) (name, value string, ok bool)) (map[string]assignment, error) {
-	set := map[string]assignment{}
+	set, failed := map[string]assignment{}, error(nil)
 	for _, file := range files {
 		data, err := s.fs.ReadIfThere(file)
-		if err != nil {
-			return nil, err
-		}
+		failed = errors.Join(failed, err)
 		number := 0
 		for line := range strings.Lines(string(data)) {
 			number++
@@ -148,7 +146,7 @@ func (s *Subject) readFiles(files []string, parse func(line string) (name, value
 			}
 		}
 	}
-	return set, nil
+	return set, failed
 }
 
 // parseLine parses one line of sysctl.d(5). A leading dash means that errors are ignored.

@@ -2,7 +2,6 @@
 package sysctl
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -224,9 +223,12 @@ func (s *Subject) runAction(setting host.Setting, before content, familyChanged 
 func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Observation {
 	s.place.Refresh()
 	dropIn, err := s.readDropIn()
-	later, laterErr := s.readAssignments(s.isLater)
-	reapplied, reappliedErr := s.readReapplied()
-	err = cmp.Or(err, laterErr, reappliedErr)
+	// The programs that set sysctls skip a file that cannot be read.
+	later, _ := s.readAssignments(s.isLater)
+	var reapplied map[string]assignment
+	if s.reapplies != nil {
+		reapplied = s.readReapplied()
+	}
 	findShadow := func(setting host.Setting) string {
 		before := setting.Value
 		if slices.ContainsFunc(systemdSysctl, s.fs.Exists) {
@@ -235,7 +237,7 @@ func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Ob
 		if winner, ok := findOverride(later, setting, before); ok {
 			return fmt.Sprintf("%s sets it to %q and is read after %s", winner.file, winner.value, DropIn)
 		}
-		if winner, ok := findOverride(reapplied, setting, setting.Value); ok && s.reapplies != nil && s.reapplies(ctx, setting.Name) {
+		if winner, ok := findOverride(reapplied, setting, setting.Value); ok && s.reapplies(ctx, setting.Name) {
 			return fmt.Sprintf("line %d of %s sets it to %q, and tuned reads that file last at each start: "+
 				"remove the line, or set reapply_sysctl=0 in /etc/tuned/tuned-main.conf", winner.line, winner.file, winner.value)
 		}

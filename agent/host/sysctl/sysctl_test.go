@@ -1,8 +1,10 @@
 package sysctl
 
 import (
+	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -518,6 +520,29 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 				t.Errorf("got only %d changes: three values and five steps of the file are expected", n-1)
 			}
 			return
+		}
+	}
+}
+
+// The programs that set sysctls skip a file that they cannot read.
+func TestUnreadableFilesOfOthersChangeNoState(t *testing.T) {
+	for _, file := range []string{SystemConf, "/etc/sysctl.d/zzz.conf", "/run/sysctl.d/zzz.conf", "/usr/lib/sysctl.d/zzz.conf", "/etc/sysctl.d/10-a.conf"} {
+		for name, reapplies := range map[string]func(context.Context, string) bool{
+			"without tuned": nil, "with tuned": func(context.Context, string) bool { return true },
+		} {
+			t.Run(file+" "+name, func(t *testing.T) {
+				dir, fs := debian(t)
+				if err := os.RemoveAll(filepath.Join(dir, file)); err != nil {
+					t.Fatal(err)
+				}
+				hosttest.WriteFile(t, dir, file+"/x", "")
+				s := New(fs)
+				s.SetReapplier(reapplies)
+				hosttest.Apply(t, s, hosttest.Settings(rmemMax, "16777216"))
+				hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.InSync)
+				hosttest.WriteFile(t, dir, "/etc/sysctl.d/zzzz.conf", "net.core.rmem_max = 1\n")
+				hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Shadowed, "zzzz.conf")
+			})
 		}
 	}
 }

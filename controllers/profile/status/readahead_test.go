@@ -45,6 +45,9 @@ func TestReadAheadOfVolumes(t *testing.T) {
 	reports := func(kib int32) change {
 		return func(_ *corev1.Node, c *v1alpha1.StorageClientNode) { c.Status.Mounts[0].ReadAheadKiB = kib }
 	}
+	paused := func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
+		n.Annotations = map[string]string{v1alpha1.PausedAnnotation: v1alpha1.True}
+	}
 	unobserved := func(_ *corev1.Node, c *v1alpha1.StorageClientNode) { c.Generation++ }
 	for name, test := range map[string]struct {
 		node   []change
@@ -71,6 +74,13 @@ func TestReadAheadOfVolumes(t *testing.T) {
 			}},
 			want: metav1.ConditionTrue, reason: v1alpha1.ReasonUpToDate,
 		},
+		"the node is paused before its list has the read-ahead": {
+			node: []change{paused}, want: metav1.ConditionTrue, reason: v1alpha1.ReasonReadyWithExceptions,
+			message: "Paused: a (the Node has the annotation " + v1alpha1.PausedAnnotation + ")",
+		},
+		"the node is paused with an earlier value": {node: []change{paused, listed(512), reports(512)}, want: metav1.ConditionTrue, reason: v1alpha1.ReasonReadyWithExceptions},
+		"the node is paused after its list has it": {node: []change{paused, listed(1024)}, want: metav1.ConditionFalse, reason: v1alpha1.ReasonRollingOut},
+		"the node is paused and has it":            {node: []change{paused, listed(1024), reports(1024)}, want: metav1.ConditionTrue, reason: v1alpha1.ReasonUpToDate},
 		"the mount is of another volume": {
 			node: []change{func(_ *corev1.Node, c *v1alpha1.StorageClientNode) { c.Status.Mounts[0].Volume = "w" }},
 			want: metav1.ConditionTrue, reason: v1alpha1.ReasonUpToDate,

@@ -83,7 +83,7 @@ func Evaluate(name string, s Snapshot, now time.Time) Report {
 	}
 	r.nodes.addRecalled(recallFailures(profile, s.All, s.Failures))
 	r.nodes.addStuck(profile, s.All, now)
-	r.stale, r.unread = r.volumes.Stale, findUnread(s, s.Volumes.ReadAheads(name))
+	r.stale, r.unread = r.volumes.Stale, r.nodes.addUnread(s, s.Volumes.ReadAheads(name))
 	r.invalidReason, r.invalidMessage = profile.InvalidReason, profile.InvalidMessage
 	r.paused = evaluatePaused(profile, s.PausedAll)
 	for _, w := range r.nodes.pending {

@@ -19,6 +19,8 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
+const nodeAnnotated = "the Node has the annotation " + v1alpha1.PausedAnnotation
+
 // waitingNode is a node that the rollout disrupts, or that waits for a boot, with the text of its note.
 type waitingNode struct {
 	node, reason, message string
@@ -169,7 +171,7 @@ func (t *tally) addBehind(profile *fleet.Profile, node *corev1.Node, clientNode 
 	otherProfiles := slices.DeleteFunc(all.Profiles.PausedBy(node, clientNode), func(name string) bool { return name == profile.Name })
 	switch {
 	case pause.IsAnnotated(node):
-		t.paused = append(t.paused, waitingNode{node: node.Name, message: "the Node has the annotation " + v1alpha1.PausedAnnotation})
+		t.paused = append(t.paused, waitingNode{node: node.Name, message: nodeAnnotated})
 	case len(otherProfiles) > 0 && !profile.Paused:
 		t.paused = append(t.paused, waitingNode{node: node.Name, message: "paused by StorageClientProfile " + text.List(otherProfiles)})
 	default:

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/livegate"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 )
 
@@ -50,6 +51,10 @@ func TestACanaryThatDies(t *testing.T) {
 		"not at all, but it cannot set the window": {
 			first: func(n Node) { read(n) }, then: func(n Node) { n.ClientNode.Status.Mounts[0].ReadAheadKiB = 64 },
 			wait: waits + "a mount of v has 64 KiB (since 2026-11-21T12:00:00Z)",
+		},
+		"not at all, but its agent rejects the window": {
+			first: read, then: func(n Node) { n.ClientNode.Status.Mounts[0].Message = "desired readAheadKiB 1024: too large" },
+			wait: waits + "a mount of v has 128 KiB: desired readAheadKiB 1024: too large (since 2026-11-21T12:00:00Z)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -223,5 +228,36 @@ func TestWindowsSoakSeparately(t *testing.T) {
 	a.ClientNode.Status.Mounts[1].ReadAheadKiB = 512
 	if next := For(s); next.Next != 40*time.Second || !next.Since[Carrier{*other, "a"}].Since.Equal(s.Now) || !next.Since[Carrier{*ahead(1024), "a"}].Since.Equal(noon) {
 		t.Errorf("got the next pass after %s, states %v", next.Next, next.Since)
+	}
+}
+
+// The skip of a canary whose agent does not read its list needs no other event: the next pass is due at that time.
+func TestTheSkipOfASilentCanaryHasATime(t *testing.T) {
+	a, b := nodeWith("a", "v").with(nodeVolume("v", 1024)), nodeWith("b", "v")
+	a.ClientNode.Generation++
+	s := Snapshot{Nodes: []Node{a, b}, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: rollouts(), Now: noon}
+	s.Nodes[0].Writable = false
+	for after, want := range map[time.Duration]time.Duration{0: livegate.LostAfter, 4 * time.Minute: livegate.LostAfter - 4*time.Minute, livegate.LostAfter: 0} {
+		s.Since, s.Now = map[Carrier]Carried{{*ahead(1024), "a"}: {Since: noon}}, noon.Add(after)
+		next := For(s)
+		if next.Next != want {
+			t.Errorf("after %s: got the next pass after %s, want %s", after, next.Next, want)
+		}
+		if list := next.Lists["b"]; (len(list) > 0 && list[0].ReadAheadKiB != nil) != (want == 0) {
+			t.Errorf("after %s: got list %v of b", after, list)
+		}
+	}
+}
+
+// A paused node without the window waits for its user. It gives no reason to wait, and is no canary.
+func TestAPausedNodeIsNoCandidate(t *testing.T) {
+	a, b := nodeWith("a", "v"), nodeWith("b", "v").with(nodeVolume("v", 1024))
+	a.Node.Annotations = map[string]string{v1alpha1.PausedAnnotation: v1alpha1.True}
+	b.ClientNode.Status.Mounts[0].ReadAheadKiB = 1024
+	s := Snapshot{Nodes: []Node{a, b}, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: rollouts(), Now: noon}
+	s.Nodes[0].Writable = false
+	s.Since, s.Now = For(s).Since, noon.Add(time.Hour)
+	if got := For(s).Waits["p"]; len(got) > 0 {
+		t.Errorf("got waits %q, want none", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/livegate"
+	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/nodesettings"
@@ -72,7 +74,7 @@ type Carried struct {
 type Plan struct {
 	// Lists are the new lists of nodes whose StorageClientNode must be written, by node name.
 	Lists map[string][]v1alpha1.NodeVolume
-	// Next is the time until the end of the next soak. Zero if there is none.
+	// Next is the time until the end of the next soak, or until the skip of a silent node. Zero if there is none.
 	Next time.Duration
 	// Since is the input for the next plan's snapshot.
 	Since map[Carrier]Carried
@@ -156,6 +158,9 @@ func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 	}
 	for _, n := range s.Nodes {
 		for w, carries := range s.windowsOf(n) {
+			if !carries && pause.IsAnnotated(n.Node) {
+				continue
+			}
 			candidates[w] = append(candidates[w], s.candidateOf(n, w, carries, out))
 		}
 	}
@@ -172,11 +177,16 @@ func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 		}
 		slices.Sort(out.Waits[w.Profile])
 		out.Waits[w.Profile] = slices.Compact(out.Waits[w.Profile])
-		if verdict.Next > 0 && (out.Next == 0 || verdict.Next < out.Next) {
-			out.Next = verdict.Next
-		}
+		out.wake(verdict.Next)
 	}
 	return admitted
+}
+
+// wake makes the next pass due after a time at the latest. Without effect if it is not positive.
+func (p *Plan) wake(after time.Duration) {
+	if after > 0 && (p.Next == 0 || after < p.Next) {
+		p.Next = after
+	}
 }
 
 func (s *Snapshot) declaresReadAhead() bool {
@@ -266,6 +276,7 @@ func (s *Snapshot) candidateOf(n Node, w Window, carries bool, out *Plan) livega
 	case !state.Seen:
 		// The window cannot be the cause: after a while, another node proves it.
 		c.SilentSince, c.NeverStarted = state.Since, true
+		out.wake(state.Since.Add(livegate.LostAfter).Sub(s.Now))
 		fallthrough
 	default:
 		c.Unconfirmed = fmt.Sprintf("%s (since %s)", cmp.Or(problem, "the node or its agent is not Ready"), state.Since.UTC().Format(time.RFC3339))
@@ -280,7 +291,7 @@ func (s *Snapshot) problemOf(n Node, w Window) string {
 	}
 	for _, m := range n.ClientNode.Status.Mounts {
 		if declared := s.Mounted[m.Volume].ReadAhead; declared != nil && *declared == w && !w.IsOn(m) {
-			return fmt.Sprintf("a mount of %s has %d KiB", m.Volume, m.ReadAheadKiB)
+			return strings.TrimSuffix(fmt.Sprintf("a mount of %s has %d KiB: %s", m.Volume, m.ReadAheadKiB, m.Message), ": ")
 		}
 	}
 	return ""

@@ -61,9 +61,10 @@ type Reconciler struct {
 	// carried are the states of nodes with a read-ahead. After a restart of the manager, canaries soak again.
 	carried map[plan.Carrier]plan.Carried
 	// users are the nodes with a pod of a volume, as last read at usersAt. isUnread is true if a node reports a mount without one.
-	users    map[string]sets.Set[string]
-	usersAt  time.Time
-	isUnread bool
+	// isUnchecked is true if the last read of such pods failed.
+	users                 map[string]sets.Set[string]
+	usersAt               time.Time
+	isUnread, isUnchecked bool
 	// last is the last plan, with its nodes with pods, for the status of profiles.
 	last atomic.Pointer[state]
 }
@@ -106,7 +107,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	next := plan.For(s)
 	r.carried = next.Since
-	r.last.Store(&state{reasons: next.Waits, users: s.Users})
+	last := &state{reasons: next.Waits}
+	if !r.isUnchecked {
+		last.users = s.Users
+	}
+	r.last.Store(last)
 	result := reconcile.Result{RequeueAfter: next.Next}
 	if r.isUnread && (next.Next == 0 || next.Next > podsEvery) {
 		result.RequeueAfter = podsEvery
@@ -174,12 +179,13 @@ func (r *Reconciler) readDeclared(ctx context.Context, s *plan.Snapshot) error {
 	for i := range profiles {
 		s.Rollouts[profiles[i].Name] = profiles[i].Spec.WithDefaults().Rollout
 	}
-	return r.readUsers(ctx, s)
+	r.readUsers(ctx, s)
+	return nil
 }
 
 // readUsers finds the nodes with a pod of a volume, among the nodes that wait for its read-ahead. It reads only the pods of volumes that nodes report
-// without one, and not more often than podsEvery.
-func (r *Reconciler) readUsers(ctx context.Context, s *plan.Snapshot) error {
+// without one, and not more often than podsEvery. A failed read delays only the read-ahead of the volumes whose pods are missing.
+func (r *Reconciler) readUsers(ctx context.Context, s *plan.Snapshot) {
 	s.Users = map[string]sets.Set[string]{}
 	unread := map[string]types.NamespacedName{}
 	for name, nodes := range s.Waiting() {
@@ -189,9 +195,9 @@ func (r *Reconciler) readUsers(ctx context.Context, s *plan.Snapshot) error {
 			}
 		}
 	}
-	r.users, r.isUnread = s.Users, len(unread) > 0
+	r.users, r.isUnread, r.isUnchecked = s.Users, len(unread) > 0, r.isUnchecked && len(unread) > 0
 	if age := s.Now.Sub(r.usersAt); !r.isUnread || age >= 0 && age < podsEvery {
-		return nil
+		return
 	}
 	reader := client.Reader(r.Client)
 	if r.APIReader != nil {
@@ -199,11 +205,10 @@ func (r *Reconciler) readUsers(ctx context.Context, s *plan.Snapshot) error {
 	}
 	nodes, err := volume.ClaimUsers(ctx, reader, slices.Collect(maps.Values(unread)))
 	if err != nil {
-		return err
+		log.FromContext(ctx).Error(err, "Could not read the pods of volumes; nodes wait for their read-ahead")
 	}
 	for name, volumeClaim := range unread {
 		s.Users[name] = s.Users[name].Union(nodes[volumeClaim])
 	}
-	r.usersAt = s.Now
-	return nil
+	r.usersAt, r.isUnchecked = s.Now, err != nil
 }

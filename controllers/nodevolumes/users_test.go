@@ -123,6 +123,49 @@ func TestAVolumeWithoutAClaimCausesNoList(t *testing.T) {
 	}
 }
 
+// A failed list of pods in one namespace delays only the read-ahead of its volumes. The lists of all nodes, and other namespaces, go on.
+func TestAFailedListOfPodsDelaysOnlyItsVolumes(t *testing.T) {
+	web := claimedVolume("w")
+	web.Spec.ClaimRef.Namespace = "web"
+	optioned := readAheadProfile()
+	optioned.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nconnect=4"}
+	r, lists := newReconciler(t, slices.Concat(reportingNode("a", 9, "w"), reportingNode("b", 1, "v"), []client.Object{
+		podWith("web", "x", "a", "w"), podWith("eda", "y", "b", "v"), claimedVolume("v"), web, optioned,
+	}))
+	isDown := true
+	r.APIReader = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if (&client.ListOptions{}).ApplyOptions(opts).Namespace == "web" && isDown {
+				*lists++
+				return fmt.Errorf("no answer")
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+	if diff := cmp.Diff([]string{"b"}, r.passAndList(t)); diff != "" {
+		t.Errorf("nodes with the read-ahead in the outage (-want +got):\n%s", diff)
+	}
+	var a v1alpha1.StorageClientNode
+	if err := r.Get(t.Context(), client.ObjectKey{Name: "a"}, &a); err != nil || len(a.Spec.Volumes) != 1 || a.Spec.Volumes[0].ReadAheadKiB != nil {
+		t.Errorf("got list %v, error %v, want the volume of a without its read-ahead", a.Spec.Volumes, err)
+	}
+	for range 4 {
+		r.clock.Step(passEvery)
+		if result, err := r.Reconcile(t.Context(), reconcile.Request{}); err != nil || result.RequeueAfter != podsEvery || *lists != 2 {
+			t.Errorf("got result %v, error %v and %d lists of pods, want a next pass after %s and two lists", result, err, *lists, podsEvery)
+		}
+		if _, mayGet := r.Waits("p"); !mayGet("w", "a") {
+			t.Error("a may not get the read-ahead, although its pods are unknown: Ready would be True")
+		}
+	}
+	isDown = false
+	r.clock.Step(podsEvery)
+	r.passAndList(t)
+	if _, mayGet := r.Waits("p"); !mayGet("w", "a") || mayGet("w", "b") {
+		t.Error("got other users of w after the outage, want a")
+	}
+}
+
 func readAheadProfile() *v1alpha1.StorageClientProfile {
 	p := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p", Finalizers: []string{v1alpha1.Finalizer}}}
 	p.Spec.AllNodes = true

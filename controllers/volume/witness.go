@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -67,16 +68,17 @@ func newWitnesses(reader client.Reader) *witnesses {
 }
 
 // ClaimUsers returns the nodes on which the API server shows a pod with a claim, by claim. A node's word about the mount of a volume counts only
-// for these nodes.
+// for these nodes. The result is valid with an error, but incomplete.
 func ClaimUsers(ctx context.Context, reader client.Reader, claims []types.NamespacedName) (map[types.NamespacedName]sets.Set[string], error) {
 	out, namespaces := map[types.NamespacedName]sets.Set[string]{}, sets.New[string]()
 	for _, volumeClaim := range claims {
 		out[volumeClaim] = sets.New[string]()
 		namespaces.Insert(volumeClaim.Namespace)
 	}
-	w, err := readPods(ctx, reader, sets.List(namespaces))
-	if err != nil {
-		return nil, err
+	w := newWitnesses(reader)
+	var failed []error
+	for namespace := range namespaces {
+		failed = append(failed, w.listPods(ctx, namespace, nil))
 	}
 	for key, pod := range w.pods {
 		for name := range pod.volumes {
@@ -86,7 +88,7 @@ func ClaimUsers(ctx context.Context, reader client.Reader, claims []types.Namesp
 			}
 		}
 	}
-	return out, nil
+	return out, errors.Join(failed...)
 }
 
 // isUserOf reports whether the API server shows the pod on a node, with a claim. A kubelet cannot create such a pod.

@@ -123,7 +123,7 @@ func TestAVolumeWithoutAClaimCausesNoList(t *testing.T) {
 	}
 }
 
-// A failed list of pods in one namespace delays only the read-ahead of its volumes. The lists of all nodes, and other namespaces, go on.
+// A failed list of pods in one namespace delays only the read-ahead of its volumes. All nodes get their lists, and other namespaces their read-ahead.
 func TestAFailedListOfPodsDelaysOnlyItsVolumes(t *testing.T) {
 	web := claimedVolume("w")
 	web.Spec.ClaimRef.Namespace = "web"

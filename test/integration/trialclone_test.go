@@ -62,7 +62,7 @@ var _ = Describe("A trial by clones", func() {
 	pass := func() {
 		GinkgoHelper()
 		reconciler := &trial.Reconciler{
-			Client: cached(manager), APIReader: manager, Clock: clock, Results: &trial.Results{},
+			Client: cached(manager), APIReader: manager, Clock: clock, Results: &trial.Results{Clock: clock},
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		}
 		_, err := reconciler.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})

@@ -124,7 +124,7 @@ func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
 	if next.trial.printed == "" {
 		return nil
 	}
-	return b.beginTrial(f, nextTrial{b.onceText(next.desired), next.trial.state})
+	return b.beginTrial(f, nextTrial{printed: b.onceText(next.desired), state: next.trial.state})
 }
 
 // changeEntries changes the entries with grubby. If grubby fails, or its result is not the desired one, it restores the files to their state before

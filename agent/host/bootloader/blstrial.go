@@ -3,6 +3,7 @@ package bootloader
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -42,7 +43,7 @@ func (b grubBLS) gatherTrial(ctx context.Context, f *facts) error {
 			id: onceID, title: onceTitle, args: argumentsOf(splitWords(entryOptions(f.trial.section))),
 		}}}
 	}
-	f.trial.reason = b.untriedReason(*f, func() string { return b.findTrialObstacle(ctx) })
+	f.trial.reason = b.untriedReason(*f, func() string { reason, _ := b.findTrialObstacle(ctx); return reason })
 	return nil
 }
 
@@ -88,38 +89,52 @@ func (s *Subject) isBootFile(name string) bool {
 	return s.fs.Exists(name) || s.fs.Exists(path.Join("/boot", name))
 }
 
-// findTrialObstacle returns the reason why GRUB cannot boot another entry once and return to the default entry on its own. Empty if it can.
-func (b grubBLS) findTrialObstacle(ctx context.Context) string {
+// findTrialObstacle returns the reason why GRUB cannot boot another entry once and return to the default entry on its own, and whether that passes by
+// itself. The reason is empty if GRUB can.
+func (b grubBLS) findTrialObstacle(ctx context.Context) (reason string, passes bool) {
 	data, err := b.readOnce(blsNames.menu)
 	if err != nil {
-		return err.Error()
+		return err.Error(), errors.Is(err, errBusy)
 	}
 	t, env := parseTrial(string(data)), blsNames.env()
 	_, _, envErr := b.readEnvironment(env)
 	switch {
 	case !b.found.Proven:
-		return b.found.Message
+		return b.found.Message, false
 	case envErr != nil:
-		return envErr.Error()
+		return envErr.Error(), false
 	case !t.loads || !t.clears || !slices.Contains(t.defaults, "${"+nextEntry+"}"):
-		return fmt.Sprintf("the boot menu does not read %s from %s and clear it", nextEntry, env)
+		return fmt.Sprintf("the boot menu does not read %s from %s and clear it", nextEntry, env), false
 	case b.onceText(nil) == "":
-		return "the kernel of the default entry is missing in /boot"
+		return errNoKernel.Error(), true
 	}
-	return b.findWriteObstacle(ctx, blsNames)
+	// The checks that failed to run are not remembered.
+	reason = b.findWriteObstacle(ctx, blsNames)
+	return reason, b.writable == nil
 }
 
+var errNoKernel = errors.New("the kernel or initrd of the default entry is missing in /boot")
+
+// prepareTrial returns an error instead of no trial if the arguments have a trial already, or will have one: they must not reach the default entry.
 func (b grubBLS) prepareTrial(ctx context.Context, f facts, wanted []host.Argument) nextTrial {
 	untried := f.notBooted(wanted)
-	if !b.attended || len(untried) == 0 || b.findTrialObstacle(ctx) != "" {
+	if len(untried) == 0 || !b.attended && !f.trial.isOver() {
 		return nextTrial{}
 	}
+	reason, passes := b.findTrialObstacle(ctx)
 	isInEntries := func(arg host.Argument) bool { return f.entries.holdsArgument(arg) }
-	if slices.ContainsFunc(f.notBooted(f.managedArguments()), isInEntries) {
-		// The default entry has not been booted either, and no other entry is known.
-		return nextTrial{}
+	switch {
+	case !b.attended:
+		reason = "no agent is running on this host to complete it"
+	case reason == "" && slices.ContainsFunc(f.notBooted(f.managedArguments()), isInEntries):
+		reason = "the default entry has not been booted either, and no other entry is known"
+	case reason == "":
+		return f.nextTrial(b.onceText(wanted), untried)
 	}
-	return f.nextTrial(b.onceText(wanted), untried)
+	if passes || f.trial.isPresent() {
+		return nextTrial{err: fmt.Errorf("%s cannot have a trial boot: %s", joinArguments(untried), reason)}
+	}
+	return nextTrial{}
 }
 
 // beginTrial writes the entry that is booted once, and then selects it.
@@ -157,7 +172,7 @@ func (b grubBLS) endTrial(f facts) error {
 	return b.writeTrial("", "")
 }
 
-// rearm writes the entry again: a kernel may have been installed or removed since. Without a kernel, it removes the entry.
+// rearm writes the entry again: a kernel may have been installed or removed since.
 func (b grubBLS) rearm() error {
 	drop, err := b.readDropIn(blsForm)
 	if err != nil || !b.fs.Exists(onceEntry) {
@@ -165,11 +180,11 @@ func (b grubBLS) rearm() error {
 	}
 	text := b.onceText(drop.args)
 	if text == "" {
-		return b.writeTrial("", "")
+		return errNoKernel
 	}
 	bootID, err := b.fs.ReadValue(bootIDFile)
 	if err != nil {
 		return err
 	}
-	return b.beginTrial(facts{bootID: bootID}, nextTrial{text, trialPermitted})
+	return b.beginTrial(facts{bootID: bootID}, nextTrial{printed: text, state: trialPermitted})
 }

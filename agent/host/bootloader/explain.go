@@ -97,6 +97,11 @@ func (s *Subject) bootedMenu(names *grubNames) (b bootedMenu, reason string) {
 	if b.menu.root.children == nil {
 		return b, ""
 	}
+	env, _ := s.fs.ReadFile(names.env())
+	if count := environment(env).value("boot_counter"); count != "" && strings.Contains(text, fallbackCounting) {
+		return b, fmt.Sprintf("%s has boot_counter=%s: GRUB counts boots, and may boot another entry than the default: run grub2-editenv - unset boot_counter",
+			names.env(), count)
+	}
 	return b, b.badDefault(parseTrial(text).defaults)
 }
 

@@ -14,6 +14,8 @@ const (
 	envHead = "# GRUB Environment Block\n"
 	// nextEntry is the variable that selects the entry of the next boot. The menu clears it before that boot.
 	nextEntry = "next_entry"
+	// fallbackCounting is the section of a menu in which GRUB counts boots down while boot_counter is set (greenboot). At the end, it boots the second entry.
+	fallbackCounting = "08_fallback_counting"
 )
 
 // errNoBlock reports that GRUB could not write to a file.

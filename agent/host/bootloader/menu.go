@@ -79,7 +79,9 @@ func (p *menuParser) collectTrial(raw string, isInBlock bool) {
 		if isInBlock && len(p.menu.root.children) == 1 && strings.HasPrefix(p.section, "10_linux") {
 			p.trial.first += raw
 		}
-		p.trial.readCommand(line)
+		if p.section != fallbackCounting {
+			p.trial.readCommand(line)
+		}
 	}
 }
 

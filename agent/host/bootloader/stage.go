@@ -1,6 +1,7 @@
 package bootloader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,14 +31,14 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 		}
 		return s.finishStaging(f.loader.endTrial(f), s.completeDropIn(format, wanted), wanted)
 	}
-	if err := s.mayStage(f, wanted, stale); err != nil {
+	next := change{desired: wanted, stale: stale, trial: f.loader.prepareTrial(ctx, f, wanted)}
+	if err := cmp.Or(s.mayStage(f, wanted, stale), next.trial.err); err != nil {
 		return fmt.Errorf("stage %q: %w", joinArguments(wanted), err)
 	}
 	if err := s.recordStaged(f, wanted); err != nil {
 		return err
 	}
 	before := f.argumentsBefore()
-	next := change{desired: wanted, stale: stale, trial: f.loader.prepareTrial(ctx, f, wanted)}
 	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before}, format)
 	if err == nil {
 		err = f.loader.changeMenu(ctx, f, next)

@@ -235,6 +235,8 @@ func previousEntry(first string) (string, bool) {
 // arguments need no trial, or cannot have one.
 type nextTrial struct {
 	printed, state string
+	// err is the reason why the arguments must not be staged without a trial. Nil if they may be.
+	err error
 }
 
 func (g grubDebian) prepareTrial(ctx context.Context, f facts, wanted []host.Argument) nextTrial {
@@ -258,9 +260,9 @@ func (g grubDebian) prepareTrial(ctx context.Context, f facts, wanted []host.Arg
 func (f facts) nextTrial(printed string, untried []host.Argument) nextTrial {
 	if f.trial.isOver() && len(argumentsWithout(untried, f.managedArguments())) == 0 {
 		// Staging arguments again does not repeat a trial that they have failed.
-		return nextTrial{printed, f.trial.state}
+		return nextTrial{printed: printed, state: f.trial.state}
 	}
-	return nextTrial{printed, trialArmed}
+	return nextTrial{printed: printed, state: trialArmed}
 }
 
 // beginTrial prepares a menu with or without a trial. While the present menu has a trial, its variable stays.

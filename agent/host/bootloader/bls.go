@@ -37,6 +37,16 @@ var blsForm = form{
 // grubBLS is GRUB with boot loader entries, which grubby changes.
 type grubBLS struct{ base }
 
+// detection is not proven while a permanent entry has an argument without a trial.
+func (b grubBLS) detection() Detection {
+	untried := b.untriedDefaults()
+	if !b.found.Proven || len(untried) == 0 {
+		return b.found
+	}
+	return Detection{Type: b.found.Type, Message: "the boot entries have " + joinArguments(untried) + ", which has neither booted nor a trial boot, e.g. " +
+		"because an earlier release staged it, and the node is not rebooted for it: reboot the node by hand once, or edit the profile"}
+}
+
 func (b grubBLS) readMenu(ctx context.Context) (menu, error) {
 	info, err := b.runner.Run(ctx, "grubby", "--info=ALL")
 	if err != nil {

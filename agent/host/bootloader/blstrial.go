@@ -84,6 +84,24 @@ func (b grubBLS) onceText(wanted []host.Argument) string {
 	return text + strings.TrimSpace("options "+cutWords(options, wanted)+" "+joinArguments(wanted)) + "\n"
 }
 
+// untriedDefaults returns the agent's arguments in permanent entries that the running kernel was not booted with. Empty while there is a trial.
+func (s *Subject) untriedDefaults() (untried []host.Argument) {
+	menu, _ := s.bootedMenu(blsNames)
+	cmdline, err := s.readCommandLine()
+	if err != nil || s.fs.IsImage() || s.fs.Exists(onceEntry) {
+		return nil
+	}
+	managed := argumentsWithout(s.managedSinceBoot(blsForm), cmdline)
+	for _, line := range menu.menu.lines {
+		for _, arg := range host.ParseArguments(menu.expand(joinArguments(line.args))) {
+			if hasArgument(managed, arg) && !hasArgument(untried, arg) {
+				untried = append(untried, arg)
+			}
+		}
+	}
+	return untried
+}
+
 // isBootFile reports whether a file exists by its path on the file system of /boot, which may be the root's.
 func (s *Subject) isBootFile(name string) bool {
 	return s.fs.Exists(name) || s.fs.Exists(path.Join("/boot", name))

@@ -155,3 +155,37 @@ func TestUntriedArgumentsStayOutOfTheDefaultEntries(t *testing.T) {
 		}
 	}
 }
+
+func TestArgumentsOfAnEarlierReleaseAreNotRebootedFor(t *testing.T) {
+	m := newRHEL(t)
+	// An earlier release gave untried arguments to all entries.
+	m.attended = false
+	m.restart()
+	m.apply(settings(ihash, seed))
+	m.attended = true
+	m.restart()
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending)
+	if found := m.subject.Detect(); found.MayReboot() || !strings.Contains(found.Message, ihashSeed) || !strings.Contains(found.Message, "reboot the node") {
+		t.Errorf("got %+v", found)
+	}
+	m.startEntry()
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.InSync)
+	if found := m.subject.Detect(); !found.MayReboot() {
+		t.Errorf("after a boot by hand: %+v", found)
+	}
+	// The other remedy is to edit the profile.
+	m.attended = false
+	m.restart()
+	m.apply(settings(ihash, seed, "audit", "0"))
+	m.attended = true
+	m.restart()
+	if found := m.subject.Detect(); found.MayReboot() {
+		t.Errorf("got %+v", found)
+	}
+	m.apply(settings(ihash, seed))
+	if found := m.subject.Detect(); !found.MayReboot() {
+		t.Errorf("after the profile was edited: %+v", found)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 
@@ -228,7 +229,9 @@ func (b grubBLS) rewrittenArguments() []host.Argument {
 			continue
 		}
 		for _, plugin := range plugins {
-			if script, err := b.fs.ReadFile(plugin); err == nil && strings.Contains(string(script), "grub2-mkconfig") {
+			// On x86, 99-grub-mkconfig.install of RHEL makes a menu only for Xen.
+			script, err := b.fs.ReadFile(plugin)
+			if err == nil && path.Base(plugin) != "99-grub-mkconfig.install" && strings.Contains(string(script), "grub2-mkconfig") {
 				data, err := b.fs.ReadFile(defaultFile)
 				if err != nil {
 					return nil

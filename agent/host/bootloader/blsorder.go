@@ -29,11 +29,11 @@ func (s *Subject) readEntries() ([]*menuEntry, error) {
 		line, number := bootLine{}, 0
 		for text := range strings.Lines(entry.text) {
 			number++
-			switch key, value, _ := strings.Cut(strings.TrimSpace(text), " "); key {
+			switch key, value := cutField(text); key {
 			case "title":
-				entry.title = strings.TrimSpace(value)
+				entry.title = value
 			case "linux":
-				line.kernel = strings.TrimSpace(value)
+				line.kernel = value
 			case "options":
 				line.number = number
 			}

@@ -47,11 +47,17 @@ func (b grubBLS) gatherTrial(ctx context.Context, f *facts) error {
 	return nil
 }
 
+// cutField returns the key and the value of a line of an entry. GRUB accepts several blanks and tabs between them.
+func cutField(line string) (key, value string) {
+	key, value, _ = strings.Cut(strings.TrimSpace(strings.ReplaceAll(line, "\t", " ")), " ")
+	return key, strings.TrimSpace(value)
+}
+
 func entryOptions(entry string) string {
 	var options []string
 	for line := range strings.Lines(entry) {
-		if key, value, _ := strings.Cut(strings.TrimSpace(line), " "); key == "options" {
-			options = append(options, strings.TrimSpace(value))
+		if key, value := cutField(line); key == "options" {
+			options = append(options, value)
 		}
 	}
 	return strings.Join(options, " ")
@@ -66,7 +72,7 @@ func (b grubBLS) onceText(wanted []host.Argument) string {
 	}
 	text := "title " + onceTitle + "\nversion 0\n"
 	for line := range strings.Lines(menu.entry.text) {
-		switch key, value, _ := strings.Cut(strings.TrimSpace(line), " "); key {
+		switch key, value := cutField(line); key {
 		case "title", "version", "id", "sort-key", "grub_hotkey", "options", "":
 		case "linux", "initrd":
 			if first, _, _ := strings.Cut(value, " "); !b.isBootFile(menu.expand(first)) {

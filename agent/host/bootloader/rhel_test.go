@@ -3,8 +3,10 @@ package bootloader
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -187,5 +189,46 @@ func TestArgumentsOfAnEarlierReleaseAreNotRebootedFor(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	if found := m.subject.Detect(); !found.MayReboot() {
 		t.Errorf("after the profile was edited: %+v", found)
+	}
+}
+
+// kernel-install writes several blanks after a key, and GRUB also accepts a tab.
+func TestEntriesWithOtherBlanks(t *testing.T) {
+	for name, blank := range map[string]string{"several blanks": "      ", "a tab": "\t"} {
+		t.Run(name, func(t *testing.T) {
+			m := newRHEL(t)
+			m.write(rockyEntry, strings.NewReplacer("title ", "title"+blank, "linux ", "linux"+blank, "initrd ", "initrd"+blank, "options ", "options"+blank).
+				Replace(m.read(rockyEntry)))
+			got, reason := m.subject.bootedMenu(blsNames)
+			if reason != "" || got.entry.file != rockyEntry {
+				t.Errorf("got %+v, %q", got.entry, reason)
+			}
+			if text := m.subject.loader().(grubBLS).onceText(host.ParseArguments(ihashSeed)); !strings.Contains(text, "/vmlinuz-5.14.0-427.13.1") ||
+				!strings.Contains(text, "options root=/dev/mapper/rl-root ro") {
+				t.Errorf("the entry is %q", text)
+			}
+			m.remove("/boot/initramfs-5.14.0-427.13.1.el9_4.x86_64.img")
+			if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil || !strings.Contains(err.Error(), errNoKernel.Error()) {
+				t.Errorf("without an initrd: %v", err)
+			}
+		})
+	}
+}
+
+// RHEL's other script of kernel-install makes a menu only for Xen and POWER.
+func TestKernelInstallationOnRHELKeepsTheEntries(t *testing.T) {
+	m := newRHEL(t)
+	m.write(defaultFile, "GRUB_CMDLINE_LINUX=\"audit=0\"\n")
+	m.write("/usr/lib/kernel/install.d/99-grub-mkconfig.install", "RUN_MKCONFIG=\n[[ $RUN_MKCONFIG = true ]] && grub2-mkconfig -o /boot/grub2/grub.cfg\n")
+	m.write("/usr/lib/kernel/install.d/20-grub.install", "set -e\n")
+	m.apply(settings(ihash, seed))
+	m.startEntry()
+	m.apply(settings(ihash, seed))
+	newer := time.Now().Add(time.Hour)
+	if err := os.Chtimes(filepath.Join(m.dir, defaultFile), newer, newer); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.observe(ihash, seed); got.State != host.InSync || got.Message != "" {
+		t.Errorf("got %+v", got)
 	}
 }

@@ -29,8 +29,9 @@ func (b grubBLS) gatherTrial(ctx context.Context, f *facts) error {
 	f.trial.section, f.trial.printed = string(text), string(text)
 	env, _, err := b.readEnvironment(blsNames.env())
 	f.trial.envErr = err
-	if f.trial.state = env.value(trialVariable); f.trial.section != "" && env.value(nextEntry) != onceID {
-		// GRUB has cleared the selection: it has booted the entry.
+	f.trial.selected = env.value(nextEntry)
+	if f.trial.state = env.value(trialVariable); f.trial.section != "" && f.trial.selected != onceID {
+		// GRUB has cleared the selection: it has booted this entry, or an entry that a user selected.
 		used := map[string]string{trialArmed: trialUsed, trialPermitted: trialFailed}
 		f.trial.state = cmp.Or(used[f.trial.state], f.trial.state)
 	}
@@ -92,18 +93,15 @@ func (b grubBLS) onceText(wanted []host.Argument) string {
 
 // untriedDefaults returns the agent's arguments in permanent entries that the running kernel was not booted with. Empty while there is a trial.
 func (s *Subject) untriedDefaults() (untried []host.Argument) {
-	menu, _ := s.bootedMenu(blsNames)
+	b, _ := s.bootedMenu(blsNames)
 	cmdline, err := s.readCommandLine()
 	if err != nil || s.fs.IsImage() || s.fs.Exists(onceEntry) {
 		return nil
 	}
 	managed := argumentsWithout(s.managedSinceBoot(blsForm), cmdline)
-	for _, line := range menu.menu.lines {
-		for _, arg := range host.ParseArguments(menu.expand(joinArguments(line.args))) {
-			if hasArgument(managed, arg) && !hasArgument(untried, arg) {
-				untried = append(untried, arg)
-			}
-		}
+	for _, line := range b.menu.lines {
+		args := host.ParseArguments(b.expand(joinArguments(line.args)))
+		untried = append(untried, argumentsWithout(args, append(argumentsWithout(args, managed), untried...))...)
 	}
 	return untried
 }
@@ -113,9 +111,9 @@ func (s *Subject) isBootFile(name string) bool {
 	return s.fs.Exists(name) || s.fs.Exists(path.Join("/boot", name))
 }
 
-// findTrialObstacle returns the reason why GRUB cannot boot another entry once and return to the default entry on its own, and whether that passes by
-// itself. The reason is empty if GRUB can.
-func (b grubBLS) findTrialObstacle(ctx context.Context) (reason string, passes bool) {
+// findTrialObstacle returns the reason why GRUB cannot boot another entry once and return to the default entry on its own, and whether that is
+// temporary. The reason is empty if GRUB can.
+func (b grubBLS) findTrialObstacle(ctx context.Context) (reason string, temporary bool) {
 	data, err := b.readOnce(blsNames.menu)
 	if err != nil {
 		return err.Error(), errors.Is(err, errBusy)
@@ -132,7 +130,6 @@ func (b grubBLS) findTrialObstacle(ctx context.Context) (reason string, passes b
 	case b.onceText(nil) == "":
 		return errNoKernel.Error(), true
 	}
-	// The checks that failed to run are not remembered.
 	reason = b.findWriteObstacle(ctx, blsNames)
 	return reason, b.writable == nil
 }
@@ -145,7 +142,7 @@ func (b grubBLS) prepareTrial(ctx context.Context, f facts, wanted []host.Argume
 	if len(untried) == 0 || !b.attended && !f.trial.isOver() {
 		return nextTrial{}
 	}
-	reason, passes := b.findTrialObstacle(ctx)
+	reason, temporary := b.findTrialObstacle(ctx)
 	isInEntries := func(arg host.Argument) bool { return f.entries.holdsArgument(arg) }
 	switch {
 	case !b.attended:
@@ -155,7 +152,7 @@ func (b grubBLS) prepareTrial(ctx context.Context, f facts, wanted []host.Argume
 	case reason == "":
 		return f.nextTrial(b.onceText(wanted), untried)
 	}
-	if passes || f.trial.isPresent() {
+	if temporary || f.trial.isPresent() {
 		return nextTrial{err: fmt.Errorf("%s cannot have a trial boot: %s", joinArguments(untried), reason)}
 	}
 	return nextTrial{}

@@ -238,7 +238,7 @@ func TestReadyTrialFollowsTheKernels(t *testing.T) {
 			m.apply(settings(ihash, seed))
 			m.remove("/boot/vmlinuz-5.14.0-427.13.1.el9_4.x86_64")
 			test.prepare(m)
-			// The permit is refused for an error.
+			// An error rejects the permit.
 			if err := m.subject.Rearm(); test.err == "" && err != nil || test.err != "" && (err == nil || err.Error() != test.err) {
 				t.Errorf("error: got %v, want %q", err, test.err)
 			}
@@ -287,12 +287,15 @@ func TestEntrySelectedByAUserIsBootedBeforeTheTrial(t *testing.T) {
 	rescue := strings.TrimSuffix(path.Base(rescueEntry), ".conf")
 	m.write(blsEnv, string(environment(m.read(blsEnv)).with(nextEntry, rescue)))
 	m.apply(settings(ihash, seed))
+	if got := m.observe(ihash, seed); got.State != host.Pending || !strings.Contains(got.Message, rescue) || strings.Contains(got.Message, "failed") {
+		t.Errorf("got %+v", got)
+	}
 	m.prepareReboot()
 	if name := m.startEntry(); name != rescue {
 		t.Errorf("booted %s", name)
 	}
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "only with a permit")
+	expect(t, m.observe(ihash, seed), host.Pending, "only with a permit", "another entry")
 	m.prepareReboot()
 	if name := m.startEntry(); name != onceID {
 		t.Errorf("booted %s", name)

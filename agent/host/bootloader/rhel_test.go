@@ -92,7 +92,7 @@ func TestATrialOnRHEL(t *testing.T) {
 	}
 }
 
-// An untried argument is never given to all entries while its trial is pending or failed, or while an obstacle passes by itself.
+// An untried argument is never given to all entries while its trial is pending or failed, or while an obstacle is temporary.
 func TestUntriedArgumentsStayOutOfTheDefaultEntries(t *testing.T) {
 	obstacles := map[string]struct {
 		prepare func(*machine)

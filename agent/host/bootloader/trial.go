@@ -69,7 +69,9 @@ type trial struct {
 	state string
 	// printed is the output of the agent's generator. section is the copy of it in the menu.
 	printed, section string
-	armedNow         bool
+	// selected is the ID of the boot loader entry of the next boot. Empty for the default.
+	selected string
+	armedNow bool
 	// first is the text of the menu's first entry. Empty if 10_linux did not make it.
 	first string
 	// defaults are the values that the menu sets as the default entry. loads reports whether the menu reads the environment block, and clears whether
@@ -360,9 +362,11 @@ func (t trial) trialNote() string {
 	switch {
 	case t.reason != "":
 		return "; the boot menu has no fallback entry: " + t.reason
+	case t.isOver() && t.selected != "":
+		return ", but only with a permit, and after the boot of the selected entry " + t.selected
 	case t.isOver():
-		return ", but only with a permit: a boot without one failed, because of a power loss or this argument, and the machine boots the previous " +
-			"entry until then"
+		return ", but only with a permit: a boot without one failed, because of a power loss or this argument, or booted another entry, and the " +
+			"machine boots the previous entry until then"
 	case t.isDue():
 		return "; trial boot: if the machine does not start with it, the boot after that uses the previous entry"
 	}

@@ -91,11 +91,11 @@ func (b grubBLS) onceText(wanted []host.Argument) string {
 	return text + strings.TrimSpace("options "+cutWords(options, wanted)+" "+joinArguments(wanted)) + "\n"
 }
 
-// untriedDefaults returns the agent's arguments in permanent entries that the running kernel was not booted with. Empty while there is a trial.
+// untriedDefaults returns the agent's arguments in permanent entries that the running kernel was not booted with. A trial would return to them.
 func (s *Subject) untriedDefaults() (untried []host.Argument) {
 	b, _ := s.bootedMenu(blsNames)
 	cmdline, err := s.readCommandLine()
-	if err != nil || s.fs.IsImage() || s.fs.Exists(onceEntry) {
+	if err != nil || s.fs.IsImage() {
 		return nil
 	}
 	managed := argumentsWithout(s.managedSinceBoot(blsForm), cmdline)

@@ -232,3 +232,18 @@ func TestKernelInstallationOnRHELKeepsTheEntries(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+func TestFailedTrialIsNotPromotedWithoutAnAgent(t *testing.T) {
+	m := newRHEL(t)
+	m.apply(settings(panicArgument, "/missing"))
+	m.prepareReboot()
+	m.startEntry()
+	m.attended = false
+	m.restart()
+	if err := m.subject.Apply(t.Context(), settings(panicArgument, "/missing")); err == nil || !strings.Contains(err.Error(), "no agent is running") {
+		t.Errorf("error: got %v", err)
+	}
+	m.expectInDefaults(panicArgument+"=/missing", false)
+	m.apply(nil)
+	m.expectInDefaults(panicArgument+"=/missing", false)
+}

@@ -96,13 +96,9 @@ const stReadOnly = 1
 
 // FreeSpace returns the remaining space of the file system that contains name.
 func (f FS) FreeSpace(name string) (Space, error) {
-	rel, err := f.resolveLinks(name, true)
+	file, err := f.open(name, 0)
 	if err != nil {
 		return Space{}, err
-	}
-	file, err := f.root.Open(rel)
-	if err != nil {
-		return Space{}, nameError(err, name)
 	}
 	defer file.Close()
 	var stat syscall.Statfs_t

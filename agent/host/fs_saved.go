@@ -90,13 +90,9 @@ const (
 
 // readLabel returns the SELinux label of a file. Empty if it has none.
 func (f FS) readLabel(name string) (string, error) {
-	rel, err := f.resolveLinks(name, true)
+	file, err := f.open(name, 0)
 	if err != nil {
 		return "", err
-	}
-	file, err := f.root.Open(rel)
-	if err != nil {
-		return "", nameError(err, name)
 	}
 	defer file.Close()
 	label := make([]byte, maxLabel)

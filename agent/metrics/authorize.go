@@ -1,19 +1,19 @@
 package metrics
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 )
@@ -21,9 +21,8 @@ import (
 const (
 	// reviewPath is the API path to review one's own permissions. Every authenticated user may use it (system:basic-user).
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-	// reviewTimeout is the timeout of one access review. maxAnswer is the size limit of the response, in bytes.
+	// reviewTimeout is the timeout of one access review.
 	reviewTimeout = 10 * time.Second
-	maxAnswer     = 1 << 20
 	// A decision is cached for this time. Scrapes then rarely query the API server, and a revoked permission takes effect soon.
 	believed = time.Minute
 	// Limits of cached callers, and of access reviews in each questionSpan. Otherwise, a client with invalid tokens could make all agents
@@ -39,8 +38,7 @@ var errTooMany = errors.New("too many recent callers; try again later")
 // Authorizer allows a caller to read metrics if the API server allows it to read /metrics. It uses the caller's token for the request, so
 // the agent needs no permission for token or access reviews of others. The token is not sent anywhere else; only its hash is stored.
 type Authorizer struct {
-	client *http.Client
-	host   string
+	client rest.Interface
 	clock  clock.PassiveClock
 
 	mu           sync.Mutex
@@ -57,16 +55,13 @@ type verdict struct {
 // NewAuthorizer returns an Authorizer for the API server of a client configuration. It does not use the credentials in the configuration.
 func NewAuthorizer(config *rest.Config, c clock.PassiveClock) (*Authorizer, error) {
 	config = rest.AnonymousClientConfig(config)
-	client, err := rest.HTTPClientFor(config)
+	config.Timeout, config.QPS, config.ContentType = reviewTimeout, -1, runtime.ContentTypeJSON
+	config.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
+	client, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("build client for access reviews: %w", err)
 	}
-	client.Timeout = reviewTimeout
-	host, _, err := rest.DefaultServerUrlFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("find the API server: %w", err)
-	}
-	return &Authorizer{client: client, host: strings.TrimSuffix(host.String(), "/"), clock: c, verdicts: map[[sha256.Size]byte]verdict{}}, nil
+	return &Authorizer{client: client, clock: c, verdicts: map[[sha256.Size]byte]verdict{}}, nil
 }
 
 // Guard serves behind to callers who may read /metrics. It returns 401 if the API server cannot authenticate the caller, and 403
@@ -147,28 +142,14 @@ func (a *Authorizer) reviewAccess(ctx context.Context, token string) (int, error
 	if err != nil {
 		return 0, fmt.Errorf("encode access review: %w", err)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.host+reviewPath, bytes.NewReader(body))
+	var status int
+	answer, err := a.client.Post().AbsPath(reviewPath).SetHeader("Authorization", "Bearer "+token).
+		SetHeader("Content-Type", runtime.ContentTypeJSON).MaxRetries(0).Body(body).Do(ctx).StatusCode(&status).Raw()
+	if status == http.StatusUnauthorized || status == http.StatusForbidden {
+		return status, nil
+	}
 	if err != nil {
 		return 0, fmt.Errorf("review access: %w", err)
-	}
-	request.Header.Set("Authorization", "Bearer "+token)
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Accept", "application/json")
-	response, err := a.client.Do(request)
-	if err != nil {
-		return 0, fmt.Errorf("review access: %w", err)
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
-		return 0, fmt.Errorf("read access review: %w", err)
-	}
-	switch response.StatusCode {
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return response.StatusCode, nil
-	case http.StatusOK, http.StatusCreated:
-	default:
-		return 0, fmt.Errorf("review access: the API server returned %s", response.Status)
 	}
 	var reviewed accessReview
 	if err := json.Unmarshal(answer, &reviewed); err != nil {

@@ -133,7 +133,7 @@ func TestRemoteMetricsRequireTLS(t *testing.T) {
 	address := listener.Addr().String()
 	_ = listener.Close()
 	config := metrics.TLSConfig("n1", address, clock.RealClock{})
-	server, err := serveTLS(t.Context(), address, "metrics", config, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "told") }))
+	server, err := serve(t.Context(), address, "metrics", config, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "told") }))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,25 +24,16 @@ type state interface {
 	Ready() bool
 }
 
-// serveHTTP serves until the server is closed. An address in use is an error, because another agent runs on this node.
-func serveHTTP(ctx context.Context, address, endpoint string, handler http.Handler) (*http.Server, error) {
+// serve serves until the server is closed. An address in use is an error, because another agent runs on this node. With a TLS
+// configuration, it serves remote callers, and limits the number of their connections.
+func serve(ctx context.Context, address, endpoint string, config *tls.Config, handler http.Handler) (*http.Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for %s: %w", endpoint, err)
 	}
-	return serve(ctx, listener, endpoint, handler), nil
-}
-
-// serveTLS serves remote callers. It limits the number of connections and their duration.
-func serveTLS(ctx context.Context, address, endpoint string, config *tls.Config, handler http.Handler) (*http.Server, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("listen for %s: %w", endpoint, err)
+	if config != nil {
+		listener = tls.NewListener(metrics.Limited(listener), config)
 	}
-	return serve(ctx, tls.NewListener(metrics.Limited(listener), config), endpoint, handler), nil
-}
-
-func serve(ctx context.Context, listener net.Listener, endpoint string, handler http.Handler) *http.Server {
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 32 << 10, BaseContext: func(net.Listener) context.Context { return ctx },
@@ -54,7 +45,7 @@ func serve(ctx context.Context, listener net.Listener, endpoint string, handler 
 			logr.FromContextOrDiscard(ctx).Error(err, "Stopped serving", "endpoint", endpoint)
 		}
 	}()
-	return server
+	return server, nil
 }
 
 func probeHandler(s state) http.Handler {

@@ -121,7 +121,7 @@ func run(args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	probeServer, err := serveHTTP(ctx, o.probeAddress, "health probes", probeHandler(a))
+	probeServer, err := serve(ctx, o.probeAddress, "health probes", nil, probeHandler(a))
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func listenForMetrics(ctx context.Context, o options, fs host.FS, a *agent.Agent
 	mux := http.NewServeMux()
 	if !o.metricsSecure {
 		mux.Handle("GET /metrics", handler)
-		return serveHTTP(ctx, o.metricsAddress, "metrics", mux)
+		return serve(ctx, o.metricsAddress, "metrics", nil, mux)
 	}
 	config, err := clientConfig(o.kubeconfig)
 	if err != nil {
@@ -159,7 +159,7 @@ func listenForMetrics(ctx context.Context, o options, fs host.FS, a *agent.Agent
 		return nil, err
 	}
 	mux.Handle("GET /metrics", authorizer.Guard(handler))
-	return serveTLS(ctx, o.metricsAddress, "metrics", metrics.TLSConfig(o.nodeName, o.metricsAddress, clock.RealClock{}), mux)
+	return serve(ctx, o.metricsAddress, "metrics", metrics.TLSConfig(o.nodeName, o.metricsAddress, clock.RealClock{}), mux)
 }
 
 func newAgent(o options, fs host.FS) (*agent.Agent, error) {

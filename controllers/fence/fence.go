@@ -38,16 +38,14 @@ type Fence struct {
 	Clock clock.PassiveClock
 
 	mu      sync.Mutex
-	found   found
+	found   string    // the versions of policy and binding
 	checked time.Time // when policy and binding were last read
 	missing string    // the defect found in them; empty if there is none
 	tried   trial
 }
 
-type found struct{ policy, binding string }
-
 type trial struct {
-	of    found
+	of    string // the versions of policy and binding
 	at    time.Time
 	wrong string // the wrong response, with the remedy; empty if there is none
 }
@@ -92,13 +90,11 @@ func (f *Fence) Missing(ctx context.Context) (string, error) {
 }
 
 func (f *Fence) isTried(now time.Time) bool {
-	if f.tried.at.IsZero() || f.tried.of != f.found {
-		return false
-	}
+	validFor := TryAfter
 	if f.tried.wrong != "" {
-		return now.Sub(f.tried.at) < RecheckAfter
+		validFor = RecheckAfter
 	}
-	return now.Sub(f.tried.at) < TryAfter
+	return !f.tried.at.IsZero() && f.tried.of == f.found && now.Sub(f.tried.at) < validFor
 }
 
 // subject returns the StorageClientNode for the trial, nil if there is none.
@@ -125,7 +121,7 @@ func (f *Fence) find(ctx context.Context) (string, error) {
 	if missing, err := missingText(kindBinding, f.APIReader.Get(ctx, key, &binding)); missing != "" || err != nil {
 		return missing, err
 	}
-	f.found = found{policy: versionOf(&policy), binding: versionOf(&binding)}
+	f.found = versionOf(&policy) + " " + versionOf(&binding)
 	if binding.Spec.PolicyName != v1alpha1.AgentPolicy || !slices.Contains(binding.Spec.ValidationActions, admissionv1.Deny) {
 		return fmt.Sprintf("%s %s does not enforce the policy of the same name; %s", kindBinding, key.Name, applyAgain), nil
 	}

@@ -79,7 +79,7 @@ func (r *Reconciler) nodesOfProfile(ctx context.Context, object client.Object) [
 	var selected corev1.NodeList
 	var carrying v1alpha1.StorageClientNodeList
 	if err := errors.Join(
-		r.List(ctx, &selected, client.MatchingLabelsSelector{Selector: selector.Labels()}, client.UnsafeDisableDeepCopy),
+		r.List(ctx, &selected, client.MatchingLabelsSelector{Selector: selector.Labels}, client.UnsafeDisableDeepCopy),
 		r.List(ctx, &carrying, client.MatchingFields{sourceField: profile.Name}, client.UnsafeDisableDeepCopy),
 	); err != nil {
 		log.FromContext(ctx).Error(err, "Cannot list the nodes of a profile; each is reconciled at its next event", "StorageClientProfile", profile.Name)

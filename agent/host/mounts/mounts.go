@@ -326,7 +326,5 @@ func joinFlags(options, flags []string) []string {
 }
 
 func distinctValues[T cmp.Ordered](values []T) []T {
-	sorted := slices.Clone(values)
-	slices.Sort(sorted)
-	return slices.Compact(sorted)
+	return slices.Compact(slices.Sorted(slices.Values(values)))
 }

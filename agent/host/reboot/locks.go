@@ -149,10 +149,7 @@ func (l Logind) readPID(name string) int {
 	if err != nil || len(fields) == 0 {
 		return 0
 	}
-	pid, err := strconv.Atoi(fields[0])
-	if err != nil {
-		return 0
-	}
+	pid, _ := strconv.Atoi(fields[0])
 	return pid
 }
 

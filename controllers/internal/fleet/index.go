@@ -21,13 +21,13 @@ type label struct{ key, value string }
 func newSelectorIndex(profiles []*Profile) selectorIndex {
 	requiredBy := map[label]int{}
 	for _, profile := range profiles {
-		for key, value := range profile.selector.RequiredLabels() {
+		for key, value := range profile.selector.RequiredLabels {
 			requiredBy[label{key, value}]++
 		}
 	}
 	index := selectorIndex{requiring: map[label][]*Profile{}}
 	for _, profile := range profiles {
-		required, rarest := profile.selector.RequiredLabels(), label{}
+		required, rarest := profile.selector.RequiredLabels, label{}
 		for _, key := range slices.Sorted(maps.Keys(required)) {
 			if one := (label{key, required[key]}); rarest == (label{}) || requiredBy[one] < requiredBy[rarest] {
 				rarest = one

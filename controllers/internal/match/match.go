@@ -30,9 +30,11 @@ func IsClone(obj metav1.Object) bool {
 
 // Selector is a profile's choice of nodes, parsed once for many nodes.
 type Selector struct {
-	labels       labels.Selector
-	required     map[string]string
-	controlPlane bool
+	// Labels is the label selector; Matches also checks other conditions.
+	Labels labels.Selector
+	// RequiredLabels are labels, with values, that a node must have for the selector to match. The selector may have further requirements.
+	RequiredLabels map[string]string
+	controlPlane   bool
 }
 
 // SelectorOf parses a profile's choice of nodes. An invalid selector selects no node, and neither does an empty one: to select all nodes, a profile
@@ -45,9 +47,9 @@ func SelectorOf(profile *v1alpha1.StorageClientProfile) Selector {
 	case err != nil || selector.Empty():
 		selector = labels.Nothing()
 	}
-	out := Selector{labels: selector, controlPlane: profile.Spec.IncludeControlPlane}
+	out := Selector{Labels: selector, controlPlane: profile.Spec.IncludeControlPlane}
 	if !profile.Spec.AllNodes {
-		out.required = profile.Spec.NodeSelector.MatchLabels
+		out.RequiredLabels = profile.Spec.NodeSelector.MatchLabels
 	}
 	return out
 }
@@ -58,12 +60,6 @@ func (s Selector) For(allow catalogue.AllowList) Selector {
 	return s
 }
 
-// Labels returns the label selector; Matches also checks other conditions.
-func (s Selector) Labels() labels.Selector { return s.labels }
-
-// RequiredLabels returns labels, with values, that a node must have for the selector to match. The selector may have further requirements.
-func (s Selector) RequiredLabels() map[string]string { return s.required }
-
 // Matches reports whether the profile's node selector, its control-plane rule and the node's operating system match the node. The operating system
 // is the label kubernetes.io/os, which the agent's DaemonSet also uses.
 func (s Selector) Matches(node *corev1.Node) bool {
@@ -73,7 +69,7 @@ func (s Selector) Matches(node *corev1.Node) bool {
 	if !s.controlPlane && IsControlPlane(node) {
 		return false
 	}
-	return s.labels.Matches(labels.Set(node.Labels))
+	return s.Labels.Matches(labels.Set(node.Labels))
 }
 
 // IsControlPlane reports whether a node has a label of control-plane nodes or of members of etcd.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -88,10 +87,7 @@ func listReadyAgents(ctx context.Context, reader client.Reader, agentNamespace s
 // paused, for example if the manager runs outside the cluster.
 func IsEverythingPaused(ctx context.Context, reader client.Reader, managerNamespace string) (bool, error) {
 	var ns corev1.Namespace
-	if err := reader.Get(ctx, client.ObjectKey{Name: managerNamespace}, &ns); err != nil {
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
+	if err := client.IgnoreNotFound(reader.Get(ctx, client.ObjectKey{Name: managerNamespace}, &ns)); err != nil {
 		return false, fmt.Errorf("get Namespace %s: %w", managerNamespace, err)
 	}
 	return pause.IsAnnotated(&ns), nil

@@ -34,7 +34,7 @@ type settings struct {
 
 	// applied is the spec version that outcome describes. declared is its declaration.
 	applied  version
-	declared declaration
+	declared v1alpha1.StorageClientNodeSpec
 	outcome  outcome
 	heals    healTimes
 	healed   healed
@@ -57,18 +57,11 @@ func versionOf(clientNode *v1alpha1.StorageClientNode) version {
 	return version{uid: clientNode.UID, generation: clientNode.Generation}
 }
 
-// declaration is a spec without volumes and orders. A change to only those two resets neither the heal counts nor a wait.
-type declaration struct {
-	Settings        []v1alpha1.NodeSetting
-	Hash, BootHash  string
-	Canary, Release bool
-	RebootPermit    *v1alpha1.RebootPermit
-}
-
-func declarationOf(spec *v1alpha1.StorageClientNodeSpec) declaration {
-	return declaration{
-		Settings: spec.Settings, Hash: spec.Hash, BootHash: spec.BootHash, Canary: spec.Canary, Release: spec.Release, RebootPermit: spec.RebootPermit,
-	}
+// declarationOf returns a spec without volumes and orders. A change to only those two resets neither the heal counts nor a wait.
+func declarationOf(spec *v1alpha1.StorageClientNodeSpec) v1alpha1.StorageClientNodeSpec {
+	declared := *spec
+	declared.Volumes, declared.Trial, declared.Sample = nil, nil, nil
+	return declared
 }
 
 func newSettings(machine Machine, allowed Allowed, clock clock.Clock, bootID string) *settings {

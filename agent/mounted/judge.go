@@ -153,8 +153,7 @@ func (j *comparison) describeHolders(m mounts.Mount) string {
 			first = fmt.Sprintf("mount %s (volume %s)", m.First, peer.Volume)
 		}
 	}
-	slices.Sort(pods)
-	pods = slices.Compact(pods)
+	pods = slices.Compact(slices.Sorted(slices.Values(pods)))
 	var going []string
 	if len(pods) > 0 {
 		going = append(going, "pods "+strings.Join(text.Cap(pods, maxNamedPods, ""), ", "))

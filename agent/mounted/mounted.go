@@ -123,17 +123,9 @@ func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, spec *v1alpha1.
 
 // statusesOf prefers network mounts if there are too many mounts.
 func statusesOf(all []mounts.Mount, j *comparison, history sightings) (list []v1alpha1.MountStatus, omitted int32) {
-	ordered := slices.Clone(all)
-	slices.SortStableFunc(ordered, func(a, b mounts.Mount) int {
-		switch {
-		case a.IsNetwork() == b.IsNetwork():
-			return 0
-		case a.IsNetwork():
-			return -1
-		}
-		return 1
-	})
-	for _, m := range ordered {
+	local := slices.DeleteFunc(slices.Clone(all), mounts.Mount.IsNetwork)
+	network := slices.DeleteFunc(slices.Clone(all), func(m mounts.Mount) bool { return !m.IsNetwork() })
+	for _, m := range append(network, local...) {
 		status := statusOf(m, j)
 		if sighting := history.byDevice[m.Device]; !sighting.mountedAt.IsZero() {
 			status.Since, status.Used = bounds.Time(sighting.mountedAt), sighting.used

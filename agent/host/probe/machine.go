@@ -3,7 +3,6 @@ package probe
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -208,11 +207,7 @@ func (machine) writeFile(name, data string) error {
 	return errors.Join(err, file.Close())
 }
 
-func (machine) newName() string {
-	name := make([]byte, 16)
-	_, _ = rand.Read(name)
-	return hex.EncodeToString(name)
-}
+func (machine) newName() string { return rand.Text() }
 
 func (machine) pause(d time.Duration) { time.Sleep(d) }
 

@@ -5,13 +5,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/internal/pause"
 )
 
@@ -26,7 +25,7 @@ type Gates struct {
 // GatesOf evaluates each node once for all profiles.
 func GatesOf(all Snapshot, untunedTaint string) Gates {
 	gates := Gates{Nodes: map[string][]livegate.Node{}, Managed: make([]livegate.Node, 0, len(all.Nodes))}
-	canaries := map[string]labels.Selector{}
+	canaries := map[string]func(labels map[string]string) bool{}
 	for _, node := range all.Nodes {
 		clientNode := all.ClientNodes[node.Name]
 		if !node.DeletionTimestamp.IsZero() || match.IsIgnored(node) {
@@ -45,7 +44,7 @@ func GatesOf(all Snapshot, untunedTaint string) Gates {
 			if canaries[profile.Name] == nil {
 				canaries[profile.Name] = CanarySelector(profile)
 			}
-			entry.Canary = canaries[profile.Name].Matches(labels.Set(node.Labels))
+			entry.Canary = canaries[profile.Name](node.Labels)
 			gates.Nodes[profile.Name] = append(gates.Nodes[profile.Name], entry)
 		}
 	}
@@ -53,12 +52,8 @@ func GatesOf(all Snapshot, untunedTaint string) Gates {
 }
 
 // CanarySelector selects the nodes that a profile chooses for its canary; no node if it has no canary selector.
-func CanarySelector(profile *Profile) labels.Selector {
-	selector, err := metav1.LabelSelectorAsSelector(profile.Spec.WithDefaults().Rollout.Canary.NodeSelector)
-	if err != nil {
-		return labels.Nothing()
-	}
-	return selector
+func CanarySelector(profile *Profile) func(labels map[string]string) bool {
+	return order.LabelMatcher(profile.Spec.WithDefaults().Rollout.Canary.NodeSelector)
 }
 
 // GateEntry returns the input of a node for the gate of live changes, except Wanted and Canary. A node with the taint has no workload yet.

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/match"
@@ -55,7 +53,7 @@ func (s Snapshot) gateEntry(profile *fleet.Profile) livegate.Node {
 	snapshot := fleet.Snapshot{Profiles: s.Profiles, Ready: map[string]bool{s.Node.Name: s.AgentReady}}
 	entry := fleet.GateEntry(snapshot, s.Node, s.ClientNode, s.Limits.UntunedTaint)
 	entry.Desired = s.Desired.Hash
-	entry.Canary = fleet.CanarySelector(profile).Matches(labels.Set(s.Node.Labels))
+	entry.Canary = fleet.CanarySelector(profile)(s.Node.Labels)
 	return entry
 }
 

@@ -60,8 +60,7 @@ func namesOf(failures []failure) []string {
 	for _, f := range failures {
 		names = append(names, text.Cut(f.name, bounds.Name))
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
 func describeFailures(failures []failure) string {

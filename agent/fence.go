@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
@@ -66,10 +64,7 @@ func newFence(files host.FS, subjects []host.Subject, allowed Allowed) (fence, e
 }
 
 func readPatterns(files host.FS) ([]string, error) {
-	data, err := files.ReadFile(AllowFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	data, err := files.ReadIfThere(AllowFile)
 	if err != nil {
 		return nil, err
 	}

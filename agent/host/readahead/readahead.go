@@ -239,20 +239,13 @@ func (s *Subject) Restore(_ context.Context, originals map[string]host.Original)
 }
 
 func (s *Subject) restoreType(o *host.Observation, original host.Original) error {
-	common, single := decodeWindows(original.Value)
-	if !original.Present && sourceOf(o.Name) == byNFSUtils {
-		common = kernelDefault
-	}
 	found, err := s.windowFiles(o.Name)
 	if err != nil {
 		return err
 	}
 	remaining := 0
 	for _, file := range found {
-		back, ok := single[windowID(file)]
-		if !ok {
-			back = common
-		}
+		back := originalOf(original, o.Name, file)
 		value, err := s.kernel.ReadValue(file)
 		switch {
 		case back != "":

@@ -47,10 +47,8 @@ import (
 	"github.com/storageclient/operator/controllers/webhook"
 )
 
-const (
-	// reconcileTimeout is the timeout of one reconcile, including the wait until the cache contains the controller's writes.
-	reconcileTimeout = 5 * time.Minute
-)
+// reconcileTimeout is the timeout of one reconcile, including the wait until the cache contains the controller's writes.
+const reconcileTimeout = 5 * time.Minute
 
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=selfsubjectreviews;tokenreviews,verbs=create
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get

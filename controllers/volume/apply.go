@@ -2,7 +2,6 @@ package volume
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -13,23 +12,17 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // applyStep applies one step in one write.
 func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
-	data, err := patchFor(step)
-	if err != nil {
-		return err
-	}
-	if data == nil {
-		s.reportStep(ctx, step)
-		return nil
-	}
-	before := step.Target()
 	pv := &corev1.PersistentVolume{}
-	pv.Name = before.Name
-	if err := s.Client.Patch(ctx, pv, client.RawPatch(types.MergePatchType, data), client.FieldOwner(v1alpha1.VolumesFieldManager)); err != nil {
-		return fmt.Errorf("patch PersistentVolume %s: %w", before.Name, err)
+	pv.Name = step.Target().Name
+	if data := patchFor(step); data != nil {
+		if err := s.Client.Patch(ctx, pv, client.RawPatch(types.MergePatchType, data), client.FieldOwner(v1alpha1.VolumesFieldManager)); err != nil {
+			return fmt.Errorf("patch PersistentVolume %s: %w", pv.Name, err)
+		}
 	}
 	s.reportStep(ctx, step)
 	return nil
@@ -40,37 +33,25 @@ func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 // annotations without the list. Server-side apply would remove both. The resourceVersion makes the patch fail after any other change.
 //
 // It returns nil if the volume would not change: another user or controller removed the annotations, or only the ledger records the step.
-func patchFor(step plan.Step) ([]byte, error) {
-	pv := step.Target()
-	var annotations map[string]any
-	var spec map[string]any
-	var err error
+func patchFor(step plan.Step) []byte {
+	if !wouldChange(step) {
+		return nil
+	}
+	metadata := map[string]any{"resourceVersion": step.Target().ResourceVersion}
+	patch := map[string]any{"metadata": metadata}
 	switch step := step.(type) {
 	case plan.WriteOptions:
-		annotations, err = judge.AnnotationsWith(step.Verdict, step.Mark)
-		spec = map[string]any{"mountOptions": orNil(step.Verdict.Options)}
+		metadata["annotations"] = judge.AnnotationsWith(step.Verdict, step.Mark)
+		patch["spec"] = map[string]any{"mountOptions": orNil(step.Verdict.Options)}
 	case plan.RestoreOptions:
-		annotations, err = judge.AnnotationsWithout(step.FailedMount)
-		spec = map[string]any{"mountOptions": orNil(step.Options)}
+		metadata["annotations"] = judge.AnnotationsWithout(step.FailedMount)
+		patch["spec"] = map[string]any{"mountOptions": orNil(step.Options)}
 	case plan.ReleaseVolume:
-		annotations, err = judge.AnnotationsWithout(nil)
+		metadata["annotations"] = judge.AnnotationsWithout(nil)
 	case plan.RecordSet:
-		annotations, err = judge.AnnotationsForEarlier(step.Mark, step.FailedMount)
-	default:
-		err = fmt.Errorf("build patch: unexpected step %q", step)
+		metadata["annotations"] = judge.AnnotationsForEarlier(step.Mark, step.FailedMount)
 	}
-	if err != nil || !wouldChange(step) {
-		return nil, err
-	}
-	patch := map[string]any{"metadata": map[string]any{"resourceVersion": pv.ResourceVersion, "annotations": annotations}}
-	if spec != nil {
-		patch["spec"] = spec
-	}
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return nil, fmt.Errorf("encode patch of PersistentVolume %s: %w", pv.Name, err)
-	}
-	return data, nil
+	return []byte(text.JSON(patch))
 }
 
 func wouldChange(step plan.Step) bool {

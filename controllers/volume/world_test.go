@@ -243,13 +243,9 @@ func (w *world) create(name string, webhook bool, options ...string) {
 		w.logf("%s is created, and left as it is", name)
 		return
 	}
-	record, err := judge.AnnotationsOfCreation(verdict, "")
-	if err != nil {
-		w.fail("%v", err)
-	}
 	v.own, v.written, v.carried, v.profiles = options, verdict.Options, true, verdict.Profiles
 	v.pv.Spec.MountOptions = verdict.Options
-	maps.Copy(v.pv.Annotations, record)
+	maps.Copy(v.pv.Annotations, judge.AnnotationsOfCreation(verdict, ""))
 	w.logf("%s is created with %s", name, strings.Join(verdict.Options, ","))
 }
 
@@ -587,10 +583,8 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	}
 	m.happen()
 	v := m.volumes[step.Target().Name]
-	data, err := patchFor(step)
+	data := patchFor(step)
 	switch _, records := step.(plan.RecordSet); {
-	case err != nil:
-		return err
 	case records && data == nil:
 		m.logf("%s", step)
 		return nil

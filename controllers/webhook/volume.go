@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // volumeHandler merges declared mount options into new PersistentVolumes, with the same evaluation as for existing ones.
@@ -68,8 +68,7 @@ func (h *volumeHandler) patch(ctx context.Context, req admission.Request) (patch
 	}
 	log.FromContext(ctx).Info("Merged mount options into a new PersistentVolume", "dryRun", ptr.Deref(req.DryRun, false),
 		"message", verdict.Message, "profiles", verdict.Profiles)
-	patch, err = patchFor(pv, verdict, h.reader.Cluster())
-	return patch, "", err
+	return patchFor(pv, verdict, h.reader.Cluster()), "", nil
 }
 
 type operation struct {
@@ -80,24 +79,17 @@ type operation struct {
 
 // patchFor builds the patch directly instead of comparing the volume with a changed copy. A comparison would drop fields that are newer than
 // the Go types.
-func patchFor(pv *corev1.PersistentVolume, v judge.Verdict, cluster types.UID) ([]byte, error) {
-	annotations, err := judge.AnnotationsOfCreation(v, cluster)
-	if err != nil {
-		return nil, err
-	}
+func patchFor(pv *corev1.PersistentVolume, v judge.Verdict, cluster types.UID) []byte {
+	annotations := judge.AnnotationsOfCreation(v, cluster)
 	operations := []operation{{Op: "add", Path: "/spec/mountOptions", Value: v.Options}}
 	if pv.Annotations == nil {
 		operations = append(operations, operation{Op: "add", Path: "/metadata/annotations", Value: annotations})
 	} else {
-		for key, text := range annotations {
-			operations = append(operations, operation{Op: "add", Path: "/metadata/annotations/" + pointerEscapes.Replace(key), Value: text})
+		for key, value := range annotations {
+			operations = append(operations, operation{Op: "add", Path: "/metadata/annotations/" + pointerEscapes.Replace(key), Value: value})
 		}
 	}
-	patch, err := json.Marshal(operations)
-	if err != nil {
-		return nil, fmt.Errorf("encode patch of PersistentVolume %s: %w", pv.Name, err)
-	}
-	return patch, nil
+	return []byte(text.JSON(operations))
 }
 
 // pointerEscapes are the escapes of RFC 6901.

@@ -4,6 +4,7 @@ package text
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -113,4 +114,13 @@ func CutBytes(s string, bytes int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:bytes-len(ellipsis)], "") + ellipsis
+}
+
+// JSON encodes a value that always has a JSON form.
+func JSON(value any) string {
+	data, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
 }

@@ -49,17 +49,14 @@ func (s *scope) withoutFormerClass() []string {
 	}) {
 		return s.base
 	}
-	class := mountoptions.SplitOptions(s.Class)
-	var former []string
-	for _, o := range mountoptions.SplitOptions(s.base) {
-		if len(s.target.rivalsIn(class, o)) == 0 && !s.target.options.Protects(o) {
-			former = append(former, o)
-		}
-	}
-	if len(former) == 0 {
+	class, original := mountoptions.SplitOptions(s.Class), mountoptions.SplitOptions(s.base)
+	kept := slices.DeleteFunc(slices.Clone(original), func(o string) bool {
+		return len(s.target.rivalsIn(class, o)) == 0 && !s.target.options.Protects(o)
+	})
+	if len(kept) == len(original) {
 		return s.base
 	}
-	return slices.DeleteFunc(mountoptions.SplitOptions(s.base), func(o string) bool { return slices.Contains(former, o) })
+	return kept
 }
 
 // blockClass blocks volumes of rules that follow a missing class, or a class with options that no profile may set.

@@ -37,9 +37,6 @@ func (d difference) skipsReevaluation(j *Evaluation, in Input) bool {
 	if d.inAll || j.hasRecordedFailure() || slices.ContainsFunc(j.profilesOf(), func(name string) bool { return d.names[name] }) {
 		return false
 	}
-	volumeClaim := in.VolumeClaim
-	if !isBoundTo(in.Volume, volumeClaim) {
-		volumeClaim = nil
-	}
+	volumeClaim := onlyBound(in.Volume, in.VolumeClaim)
 	return !slices.ContainsFunc(d.current, func(p *Profile) bool { return len(p.rulesSelecting(in.Volume, volumeClaim)) > 0 })
 }

@@ -111,9 +111,7 @@ type scope struct {
 
 // Volume evaluates one volume, alone. Servers evaluates it among others.
 func Volume(in Input) Verdict {
-	if !isBoundTo(in.Volume, in.VolumeClaim) {
-		in.VolumeClaim = nil
-	}
+	in.VolumeClaim = onlyBound(in.Volume, in.VolumeClaim)
 	s := &scope{Input: in, target: targetOf(in.Volume), record: recallRecord(in.Volume, in.Entry), current: in.Volume.Spec.MountOptions}
 	s.target.keepsNconnect = in.keepsNconnect
 	s.base, s.rules = s.originalOptions(), in.Profiles.rulesSelecting(in.Volume, in.VolumeClaim)
@@ -349,15 +347,15 @@ func (s *scope) blockLegacyAnnotation() (Verdict, bool) {
 }
 
 func (s *scope) blockChanged() (Verdict, bool) {
-	switch {
+	switch replacer, replaced := replacerOf(s.Volume); {
 	case !s.record.Present || s.hasAddedOptions():
 		return Verdict{}, false
 	case s.record.Broken != "":
 		return blockedFor(v1alpha1.VolumeReasonConflict, "Not changed: "+s.record.Broken+"; "+s.adoptText()), true
 	case !s.hasAppliedOptions():
 		return blockedFor(v1alpha1.VolumeReasonConflict, s.changedText()), true
-	case s.record.Recalled && s.isReplaced():
-		return s.keepReplaced(), true
+	case s.record.Recalled && replaced:
+		return s.keepReplaced(replacer), true
 	case s.record.Recalled && s.record.AnnotationsRestored:
 		return blockedFor(v1alpha1.VolumeReasonConflict, s.removedText()), true
 	}
@@ -522,7 +520,7 @@ func (v Verdict) Apply(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
 		out.Spec.MountOptions = v.Options
 	}
 	if v.Action == ActionWrite {
-		record, _ := annotationsOf(v) // lists of strings always marshal
+		record := annotationsOf(v)
 		maps.Copy(record, out.Annotations)
 		out.Annotations = record
 	}

@@ -34,13 +34,8 @@ func (ps *Profiles) LeavesOut(name string, j *Evaluation, volumeClaim *metav1.Pa
 	if p == nil || p.Deleting || j.Unknown == nil {
 		return false
 	}
-	if !isBoundTo(j.Volume, volumeClaim) {
-		volumeClaim = nil
-	}
-	if len(p.rulesSelecting(j.Volume, volumeClaim)) > 0 {
-		return false
-	}
-	return slices.ContainsFunc(p.spec.Volumes, func(r v1alpha1.VolumeRule) bool { return mayMean(&r.Selector, j, volumeClaim) })
+	volumeClaim = onlyBound(j.Volume, volumeClaim)
+	return len(p.rulesSelecting(j.Volume, volumeClaim)) == 0 && slices.ContainsFunc(p.spec.Volumes, func(r v1alpha1.VolumeRule) bool { return mayMean(&r.Selector, j, volumeClaim) })
 }
 
 // mayMean reports whether a selector would match if the volume had one of its protocols. It reports false if the probable protocol is another one.

@@ -20,12 +20,9 @@ func verdictOf(pv *corev1.PersistentVolume, list ...v1alpha1.StorageClientProfil
 // carryOut applies a verdict to its volume.
 func carryOut(t *testing.T, pv *corev1.PersistentVolume, v Verdict) {
 	t.Helper()
-	annotations, err := AnnotationsWithout(nil)
+	annotations := AnnotationsWithout(nil)
 	if v.Action == ActionWrite {
-		annotations, err = AnnotationsWith(v, nil)
-	}
-	if err != nil {
-		t.Fatal(err)
+		annotations = AnnotationsWith(v, nil)
 	}
 	for key, value := range annotations {
 		delete(pv.Annotations, key)
@@ -186,11 +183,7 @@ func TestRetainWithAnotherProfile(t *testing.T) {
 func TestOptionsThatAnotherWebhookAdds(t *testing.T) {
 	newVolume := func(list ...string) *corev1.PersistentVolume {
 		pv := builders.NFSVolume([]string{"hard"})
-		annotations, err := AnnotationsOfCreation(verdictOf(pv, fast), "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for key, text := range annotations {
+		for key, text := range AnnotationsOfCreation(verdictOf(pv, fast), "") {
 			pv.Annotations[key] = text
 		}
 		pv.Spec.MountOptions = list

@@ -12,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/optionset"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // markAnnotations are the annotations that hold the mark of a batch and a failed mount.
@@ -127,12 +128,8 @@ func FailedMountOf(pv *corev1.PersistentVolume) *optionset.Failed {
 }
 
 func readJSON[T any](pv *corev1.PersistentVolume, key string) *T {
-	text, ok := pv.Annotations[key]
-	if !ok {
-		return nil
-	}
 	out := new(T)
-	if err := json.Unmarshal([]byte(text), out); err != nil {
+	if err := json.Unmarshal([]byte(pv.Annotations[key]), out); err != nil {
 		return nil
 	}
 	return out
@@ -189,74 +186,56 @@ func (s *scope) releaseFailedMount(v Verdict) Verdict {
 }
 
 // AnnotationsOfCreation returns the annotations of a volume that is created with the options of a verdict.
-func AnnotationsOfCreation(v Verdict, cluster types.UID) (map[string]string, error) {
-	annotations, err := annotationsOf(v)
-	if err != nil {
-		return nil, err
-	}
-	annotations[v1alpha1.MountOptionsStepAnnotation], err = jsonText(MarkOfCreation(v, cluster))
-	return annotations, err
+func AnnotationsOfCreation(v Verdict, cluster types.UID) map[string]string {
+	annotations := annotationsOf(v)
+	annotations[v1alpha1.MountOptionsStepAnnotation] = text.JSON(MarkOfCreation(v, cluster))
+	return annotations
 }
 
 // annotationsOf returns the record that accompanies the options in a write.
-func annotationsOf(v Verdict) (map[string]string, error) {
-	// An empty list is written as [], which differs from no annotation at all.
-	original, err := jsonText(append([]string{}, v.Original...))
-	if err != nil {
-		return nil, err
-	}
-	applied, err := jsonText(append([]string{}, v.Options...))
-	if err != nil {
-		return nil, err
-	}
+func annotationsOf(v Verdict) map[string]string {
 	return map[string]string{
-		v1alpha1.OriginalMountOptionsAnnotation: original,
-		v1alpha1.AppliedMountOptionsAnnotation:  applied,
+		// An empty list is written as [], which differs from no annotation at all.
+		v1alpha1.OriginalMountOptionsAnnotation: text.JSON(append([]string{}, v.Original...)),
+		v1alpha1.AppliedMountOptionsAnnotation:  text.JSON(append([]string{}, v.Options...)),
 		v1alpha1.ProfilesAnnotation:             strings.Join(v.Profiles, ","),
-	}, nil
+	}
 }
 
 // AnnotationsWithout returns the patch that removes all annotations of the operator from a volume, except the failed mount if one is given. A nil
 // value removes a key.
-func AnnotationsWithout(failed *optionset.Failed) (map[string]any, error) {
+func AnnotationsWithout(failed *optionset.Failed) map[string]any {
 	annotations := map[string]any{}
 	for _, key := range slices.Concat(markAnnotations, recordAnnotations) {
 		annotations[key] = nil
 	}
-	if failed == nil {
-		return annotations, nil
+	if failed != nil {
+		annotations[v1alpha1.FailedMountOptionsAnnotation] = text.JSON(failed)
 	}
-	text, err := jsonText(failed)
-	annotations[v1alpha1.FailedMountOptionsAnnotation] = text
-	return annotations, err
+	return annotations
 }
 
 // AnnotationsForEarlier returns the annotations that an earlier release reads: the given mark and failed mount. Either may be nil.
-func AnnotationsForEarlier(mark *Mark, failed *optionset.Failed) (annotations map[string]any, err error) {
-	annotations = map[string]any{}
+func AnnotationsForEarlier(mark *Mark, failed *optionset.Failed) map[string]any {
+	annotations := map[string]any{}
 	if mark != nil {
-		annotations[v1alpha1.MountOptionsStepAnnotation], err = jsonText(mark)
+		annotations[v1alpha1.MountOptionsStepAnnotation] = text.JSON(mark)
 	}
-	if failed != nil && err == nil {
-		annotations[v1alpha1.FailedMountOptionsAnnotation], err = jsonText(failed)
+	if failed != nil {
+		annotations[v1alpha1.FailedMountOptionsAnnotation] = text.JSON(failed)
 	}
-	return annotations, err
+	return annotations
 }
 
 // AnnotationsWith returns the annotations of a write. With a mark, it adds the mark and removes a failed mount: a nil value removes a key.
-func AnnotationsWith(v Verdict, mark *Mark) (map[string]any, error) {
-	record, err := annotationsOf(v)
-	if err != nil {
-		return nil, err
-	}
+func AnnotationsWith(v Verdict, mark *Mark) map[string]any {
 	annotations := map[string]any{}
-	for key, text := range record {
-		annotations[key] = text
+	for key, value := range annotationsOf(v) {
+		annotations[key] = value
 	}
-	if mark == nil {
-		return annotations, nil
+	if mark != nil {
+		annotations[v1alpha1.FailedMountOptionsAnnotation] = nil
+		annotations[v1alpha1.MountOptionsStepAnnotation] = text.JSON(mark)
 	}
-	annotations[v1alpha1.FailedMountOptionsAnnotation] = nil
-	annotations[v1alpha1.MountOptionsStepAnnotation], err = jsonText(mark)
-	return annotations, err
+	return annotations
 }

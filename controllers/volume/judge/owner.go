@@ -96,7 +96,7 @@ func ownerOf(pv *corev1.PersistentVolume) (manager owner, elsewhere bool) {
 			return manager, true
 		}
 	}
-	if isInLastApplied(pv) {
+	if _, _, declared := lastApplied(pv); declared {
 		return lastAppliedOwner, true
 	}
 	return owner{}, false
@@ -120,7 +120,7 @@ func declarerOf(pv *corev1.PersistentVolume) (declarer owner, declared bool) {
 			return manager, true
 		}
 	}
-	if list, known := lastAppliedList(pv); isInLastApplied(pv) && (!known || slices.Equal(list, pv.Spec.MountOptions)) {
+	if list, known, declared := lastApplied(pv); declared && (!known || slices.Equal(list, pv.Spec.MountOptions)) {
 		return appliedBy(pv), true
 	}
 	return owner{}, false
@@ -140,23 +140,16 @@ func managerOf(entry metav1.ManagedFieldsEntry) (manager owner, found bool) {
 		}
 		return owner{tool: cmp.Or(toolOfManager(entry.Manager), anyApply), sign: fmt.Sprintf("apply manager %q", entry.Manager)}, true
 	case metav1.ManagedFieldsOperationUpdate:
-		if manager, found = updaterOf(entry); found {
+		// A tool that updates or replaces volumes instead of applying them counts while it owns the mount options.
+		manager = owner{tool: toolOfManager(entry.Manager), sign: fmt.Sprintf("field manager %q", entry.Manager)}
+		if manager.tool != nil && manager.tool != terraformManifest && entry.Subresource == "" && OwnsMountOptions(entry) {
 			return manager, true
 		}
 		known := func(prefix string) bool { return strings.HasPrefix(entry.Manager, prefix) }
-		return owner{tool: terraformTyped, sign: fmt.Sprintf("field manager %q", entry.Manager)},
+		return owner{tool: terraformTyped, sign: manager.sign},
 			entry.Subresource == "" && slices.ContainsFunc(updateManagers, known) && len(specFieldsOf(entry)) > 0
 	}
 	return owner{}, false
-}
-
-// updaterOf detects tools that update or replace volumes instead of applying them. They count while they own the mount options.
-func updaterOf(entry metav1.ManagedFieldsEntry) (manager owner, found bool) {
-	known := toolOfManager(entry.Manager)
-	if known == nil || known == terraformManifest || entry.Subresource != "" || !OwnsMountOptions(entry) {
-		return owner{}, false
-	}
-	return owner{tool: known, sign: fmt.Sprintf("field manager %q", entry.Manager)}, true
 }
 
 // toolOfManager returns the tool of a field manager that applies, or that updates and replaces. Nil if it is unknown.
@@ -188,30 +181,17 @@ func specFieldsOf(entry metav1.ManagedFieldsEntry) map[string]json.RawMessage {
 	return fields.Spec
 }
 
-// lastAppliedList returns the mount options that kubectl applied last. known is false if they cannot be read.
-func lastAppliedList(pv *corev1.PersistentVolume) (list []string, known bool) {
-	var manifest struct {
-		Spec struct {
-			MountOptions []string `json:"mountOptions"`
-		} `json:"spec"`
-	}
-	err := json.Unmarshal([]byte(pv.Annotations[corev1.LastAppliedConfigAnnotation]), &manifest)
-	return manifest.Spec.MountOptions, err == nil
-}
-
-// isInLastApplied reports whether the last applied configuration declares mount options. An annotation that cannot be read counts as a
-// declaration: the safe assumption.
-func isInLastApplied(pv *corev1.PersistentVolume) bool {
-	text, ok := pv.Annotations[corev1.LastAppliedConfigAnnotation]
-	if !ok {
-		return false
-	}
+// lastApplied returns the mount options that kubectl applied last. known is true if they can be read. declared is true if the configuration declares
+// them. A configuration that cannot be read counts as a declaration: the safe assumption.
+func lastApplied(pv *corev1.PersistentVolume) (list []string, known, declared bool) {
+	config, exists := pv.Annotations[corev1.LastAppliedConfigAnnotation]
 	var manifest struct {
 		Spec map[string]json.RawMessage `json:"spec"`
 	}
-	if err := json.Unmarshal([]byte(text), &manifest); err != nil {
-		return true
+	if !exists || json.Unmarshal([]byte(config), &manifest) != nil {
+		return nil, false, exists
 	}
-	_, declares := manifest.Spec["mountOptions"]
-	return declares
+	value, declared := manifest.Spec["mountOptions"]
+	known = declared && json.Unmarshal(value, &list) == nil
+	return list, known, declared
 }

@@ -248,10 +248,7 @@ func (ps *Profiles) WithoutGlobalPause() (free *Profiles, differs bool) {
 // Selects reports whether a rule of the named profile selects a volume and declares something.
 func (ps *Profiles) Selects(name string, pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) bool {
 	p := ps.Get(name)
-	if !isBoundTo(pv, volumeClaim) {
-		volumeClaim = nil
-	}
-	return p != nil && len(p.rulesSelecting(pv, volumeClaim)) > 0
+	return p != nil && len(p.rulesSelecting(pv, onlyBound(pv, volumeClaim))) > 0
 }
 
 func profileNames(rules []rule) []string {

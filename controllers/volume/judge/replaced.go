@@ -32,20 +32,13 @@ func isReplacer(entry metav1.ManagedFieldsEntry) bool {
 	return entry.Operation == metav1.ManagedFieldsOperationUpdate && entry.Subresource == "" && entry.Manager == "kubectl-replace"
 }
 
-// isReplaced reports whether another tool declares the options that the operator wrote: it wrote the whole volume, without the annotations.
-func (s *scope) isReplaced() bool {
-	_, replaced := replacerOf(s.Volume)
-	return replaced
-}
-
-// keepReplaced returns the verdict on a volume that another tool wrote as a whole. The tool declares the options, although they equal the operator's
-// last write.
-func (s *scope) keepReplaced() Verdict {
+// keepReplaced returns the verdict on a volume that another tool wrote as a whole, without the annotations. The tool declares the options, although
+// they equal the operator's last write.
+func (s *scope) keepReplaced(replacer owner) Verdict {
 	if s.isSatisfied() {
 		v, _ := s.keepCurrent()
 		return v
 	}
-	replacer, _ := replacerOf(s.Volume)
 	return blockedFor(v1alpha1.VolumeReasonConflict, fmt.Sprintf("Not changed: %s writes the whole volume; mountOptions are %s; %s",
 		replacer, listText(s.current), s.remedyText(replacer)))
 }

@@ -63,9 +63,11 @@ func offersMode(pv *corev1.PersistentVolume, modes []string) bool {
 	})
 }
 
-// isBoundTo reports whether the volume is bound to this PersistentVolumeClaim, and not to another one of the same name.
-func isBoundTo(pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) bool {
-	ref := pv.Spec.ClaimRef
-	return ref != nil && volumeClaim != nil && ref.Namespace == volumeClaim.Namespace && ref.Name == volumeClaim.Name &&
-		ref.UID != "" && ref.UID == volumeClaim.UID
+// onlyBound returns the PersistentVolumeClaim if the volume is bound to it, and not to another one of the same name. Nil otherwise.
+func onlyBound(pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+	if ref := pv.Spec.ClaimRef; ref != nil && volumeClaim != nil && ref.Namespace == volumeClaim.Namespace && ref.Name == volumeClaim.Name &&
+		ref.UID != "" && ref.UID == volumeClaim.UID {
+		return volumeClaim
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,11 +29,7 @@ func describeSource(pv *corev1.PersistentVolume) drivers.Volume {
 	case s.FC != nil:
 		return drivers.Volume{Driver: "kubernetes.io/fc", FSType: s.FC.FSType, ReadOnly: s.FC.ReadOnly}
 	case s.Local != nil:
-		local := drivers.Volume{Driver: "kubernetes.io/local-volume"}
-		if s.Local.FSType != nil {
-			local.FSType = *s.Local.FSType
-		}
-		return local
+		return drivers.Volume{Driver: "kubernetes.io/local-volume", FSType: ptr.Deref(s.Local.FSType, "")}
 	case s.HostPath != nil:
 		return drivers.Volume{Driver: "kubernetes.io/host-path"}
 	case s.CephFS != nil:
@@ -119,15 +116,9 @@ func ChangesRequests(pv *corev1.PersistentVolume, before []string) bool {
 
 // cacheKey distinguishes targets for which one list may have two results.
 func (t target) cacheKey() []string {
-	readOnly := ""
-	if t.ReadOnly {
-		readOnly = "ro"
+	return []string{
+		string(t.options), t.Driver, string(t.Source().Protocol), strings.Join(t.PassedOptions(nil), ","), fmt.Sprint(t.ReadOnly, t.keepsNconnect),
 	}
-	nconnect := ""
-	if t.keepsNconnect {
-		nconnect = "current"
-	}
-	return []string{string(t.options), t.Driver, string(t.Source().Protocol), strings.Join(t.PassedOptions(nil), ","), readOnly, nconnect}
 }
 
 func portalHost(portal string) string {

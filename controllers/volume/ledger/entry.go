@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // maxLists is the maximum number of lists in an entry that the volume may have: lists of writes with an unknown result.
@@ -121,7 +123,7 @@ type encoded struct {
 }
 
 // encode returns the text of an entry, and the lists that it refers to, by key.
-func (e *Entry) encode() (text string, lists map[string]string) {
+func (e *Entry) encode() (entry string, lists map[string]string) {
 	if e.Broken != "" {
 		return e.text, nil
 	}
@@ -130,19 +132,19 @@ func (e *Entry) encode() (text string, lists map[string]string) {
 	for _, written := range e.Written {
 		var keys [2]string
 		for i, list := range [][]string{written.Original, written.Applied} {
-			value := jsonOf(append([]string{}, list...))
+			value := text.JSON(append([]string{}, list...))
 			keys[i] = keyOf(value)
 			lists[keys[i]] = value
 		}
 		out.Written = append(out.Written, keys)
 	}
-	return jsonOf(out), lists
+	return text.JSON(out), lists
 }
 
 // decodeEntry reads an entry. It ignores fields of later releases.
-func decodeEntry(text string, lists map[string][]string) (*Entry, error) {
+func decodeEntry(entry string, lists map[string][]string) (*Entry, error) {
 	var in encoded
-	if err := json.Unmarshal([]byte(text), &in); err != nil {
+	if err := json.Unmarshal([]byte(entry), &in); err != nil {
 		return nil, fmt.Errorf("decode entry: %w", err)
 	}
 	if len(in.Written) == 0 && in.Set == "" {
@@ -150,7 +152,7 @@ func decodeEntry(text string, lists map[string][]string) (*Entry, error) {
 	}
 	e := &Entry{
 		Volume: in.Volume, Profiles: in.Profiles, AnnotationsRestored: in.AnnotationsRestored, Pending: in.Pending, Ending: in.Ending,
-		Set: in.Set, text: text,
+		Set: in.Set, text: entry,
 	}
 	for _, keys := range in.Written {
 		original, known := lists[keys[0]]
@@ -170,12 +172,4 @@ const listPrefix = "list."
 func keyOf(value string) string {
 	sum := sha256.Sum256([]byte(value))
 	return listPrefix + hex.EncodeToString(sum[:8])
-}
-
-func jsonOf(value any) string {
-	data, err := json.Marshal(value)
-	if err != nil {
-		panic(err) // strings and booleans
-	}
-	return string(data)
 }

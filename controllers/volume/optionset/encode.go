@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
@@ -59,7 +61,7 @@ type Failed struct {
 }
 
 func (f *Failed) encode() string {
-	whole := jsonOf(f)
+	whole := text.JSON(f)
 	if len(whole) <= maxBytes {
 		return whole
 	}
@@ -67,7 +69,7 @@ func (f *Failed) encode() string {
 	for i := range f.More {
 		f.More[i].Options = nil
 	}
-	return jsonOf(f)
+	return text.JSON(f)
 }
 
 // Encode returns the entries of the record, by key. An empty record and a record without a set have none.
@@ -90,7 +92,7 @@ func (r *Record) Encode() map[string]string {
 	if r.Evidence != nil || len(r.Worked)+len(r.Cleared)+len(r.Closed) > 0 {
 		known := *r
 		known.Worked = oldestOf(r.Worked)
-		out[setPrefix+r.Set] = jsonOf(known)
+		out[setPrefix+r.Set] = text.JSON(known)
 	}
 	return out
 }
@@ -134,12 +136,4 @@ func Decode(entries map[string]string) map[string]*Record {
 		}
 	}
 	return out
-}
-
-func jsonOf(value any) string {
-	data, err := json.Marshal(value)
-	if err != nil {
-		panic(err) // strings, booleans and times
-	}
-	return string(data)
 }

@@ -261,11 +261,7 @@ func TestBatches(t *testing.T) {
 func TestTheWatchNeverEnds(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	byWebhook := func(pv *corev1.PersistentVolume) {
-		annotations, err := judge.AnnotationsOfCreation(verdictFor(p, pv), "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		maps.Copy(pv.Annotations, annotations)
+		maps.Copy(pv.Annotations, judge.AnnotationsOfCreation(verdictFor(p, pv), ""))
 		pv.Spec.MountOptions = []string{"hard", "nocto"}
 	}
 	withRule := func(rule v1alpha1.VolumeRule) v1alpha1.StorageClientProfile {
@@ -417,21 +413,17 @@ func carryOut(t *testing.T, step Step, volumes []*corev1.PersistentVolume) {
 	t.Helper()
 	pv := volumes[slices.IndexFunc(volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == step.Target().Name })]
 	var annotations map[string]any
-	var err error
 	switch step := step.(type) {
 	case WriteOptions:
-		annotations, err = judge.AnnotationsWith(step.Verdict, step.Mark)
+		annotations = judge.AnnotationsWith(step.Verdict, step.Mark)
 		pv.Spec.MountOptions = step.Verdict.Options
 	case RestoreOptions:
-		annotations, err = judge.AnnotationsWithout(step.FailedMount)
+		annotations = judge.AnnotationsWithout(step.FailedMount)
 		pv.Spec.MountOptions = step.Options
 	case ReleaseVolume:
-		annotations, err = judge.AnnotationsWithout(nil)
+		annotations = judge.AnnotationsWithout(nil)
 	case RecordSet:
-		annotations, err = judge.AnnotationsForEarlier(step.Mark, step.FailedMount)
-	}
-	if err != nil {
-		t.Fatal(err)
+		annotations = judge.AnnotationsForEarlier(step.Mark, step.FailedMount)
 	}
 	for key, text := range annotations {
 		delete(pv.Annotations, key)

@@ -7,9 +7,11 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
@@ -24,15 +26,12 @@ func (s *scope) inspectRollbacks(ctx context.Context, inCure []plan.RollbackChec
 	if len(inCure) == 0 {
 		return out, nil
 	}
-	volumes := make([]plan.Watched, len(inCure))
-	for i, v := range inCure {
-		volumes[i] = plan.Watched{Volume: v.Volume, Since: v.Since}
-	}
-	failedMounts, err := readFailedMounts(ctx, s.APIReader, namespacesOf(volumes))
+	namespaces := namespacesOf(inCure, func(v plan.RollbackCheck) *corev1.PersistentVolume { return v.Volume })
+	failedMounts, err := readFailedMounts(ctx, s.APIReader, namespaces)
 	if err != nil {
 		return nil, err
 	}
-	w, err := readPods(ctx, s.APIReader, namespacesOf(volumes))
+	w, err := readPods(ctx, s.APIReader, namespaces)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +50,7 @@ func (s *scope) inspectRollbacks(ctx context.Context, inCure []plan.RollbackChec
 // evaluateRollback evaluates the pods that use the volume. The original options work if a pod has started for the first time since the restore. They
 // fail if a pod has the same failure long enough after it.
 func (w *witnesses) evaluateRollback(ctx context.Context, v plan.RollbackCheck, failedMounts []*failedMount) (plan.RollbackResult, error) {
-	volumeClaim, bound := volumeClaimKey(v.Volume)
+	volumeClaim, bound := judge.ClaimOf(v.Volume)
 	if !bound {
 		return plan.RollbackUntested, nil
 	}

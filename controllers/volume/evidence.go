@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
@@ -31,11 +32,7 @@ func (s *scope) inspectEvidence(ctx context.Context, awaited []plan.Awaited) (ma
 	if len(awaited) == 0 {
 		return out, nil
 	}
-	volumes := make([]plan.Watched, len(awaited))
-	for i, a := range awaited {
-		volumes[i] = plan.Watched{Volume: a.Volume}
-	}
-	w, err := readPods(ctx, s.APIReader, namespacesOf(volumes))
+	w, err := readPods(ctx, s.APIReader, namespacesOf(awaited, func(a plan.Awaited) *corev1.PersistentVolume { return a.Volume }))
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +53,7 @@ func (s *scope) inspectEvidence(ctx context.Context, awaited []plan.Awaited) (ma
 
 // findMounter describes a pod for which a node has newly mounted an awaited volume. Empty if there is none.
 func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (string, error) {
-	volumeClaim, _ := volumeClaimKey(a.Volume)
+	volumeClaim, _ := judge.ClaimOf(a.Volume)
 	var users []types.NamespacedName
 	// before are the nodes on which a pod may have mounted the volume with the previous mount options.
 	before := map[string]bool{}

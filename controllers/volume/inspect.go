@@ -17,8 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/mountfailures"
 	"github.com/storageclient/operator/tuning/text"
@@ -67,15 +69,6 @@ type failedMount struct {
 	failure string
 }
 
-// volumeClaimKey returns the PersistentVolumeClaim of a bound volume.
-func volumeClaimKey(pv *corev1.PersistentVolume) (types.NamespacedName, bool) {
-	ref := pv.Spec.ClaimRef
-	if ref == nil {
-		return types.NamespacedName{}, false
-	}
-	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, true
-}
-
 // inspectFailedMounts returns the failed mounts of watched volumes since they got their mount options, except events with another cause than
 // the options. It reads events live and with a field selector: there are too many to cache. See witnesses for the conditions under which an
 // event is trusted.
@@ -84,7 +77,7 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 	if len(watched) == 0 {
 		return out, nil
 	}
-	failedMounts, err := readFailedMounts(ctx, reader, namespacesOf(watched))
+	failedMounts, err := readFailedMounts(ctx, reader, namespacesOf(watched, func(w plan.Watched) *corev1.PersistentVolume { return w.Volume }))
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +116,7 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 func keepRecent(failedMounts []*failedMount, watched []plan.Watched) []*failedMount {
 	starts, names := map[string]time.Time{}, sets.New[string]()
 	for _, w := range watched {
-		if volumeClaim, bound := volumeClaimKey(w.Volume); bound {
+		if volumeClaim, bound := judge.ClaimOf(w.Volume); bound {
 			names.Insert(w.Volume.Name)
 			if first, known := starts[volumeClaim.Namespace]; !known || w.Since.Before(first) {
 				starts[volumeClaim.Namespace] = w.Since
@@ -139,17 +132,17 @@ func keepRecent(failedMounts []*failedMount, watched []plan.Watched) []*failedMo
 func groupByClaim(watched []plan.Watched) map[types.NamespacedName][]plan.Watched {
 	out := map[types.NamespacedName][]plan.Watched{}
 	for _, w := range watched {
-		if volumeClaim, bound := volumeClaimKey(w.Volume); bound {
+		if volumeClaim, bound := judge.ClaimOf(w.Volume); bound {
 			out[volumeClaim] = append(out[volumeClaim], w)
 		}
 	}
 	return out
 }
 
-func namespacesOf(watched []plan.Watched) []string {
+func namespacesOf[T any](list []T, volumeOf func(T) *corev1.PersistentVolume) []string {
 	var out []string
-	for _, w := range watched {
-		if volumeClaim, bound := volumeClaimKey(w.Volume); bound {
+	for _, entry := range list {
+		if volumeClaim, bound := judge.ClaimOf(volumeOf(entry)); bound {
 			out = append(out, volumeClaim.Namespace)
 		}
 	}
@@ -241,14 +234,8 @@ func firstSeen(e *corev1.Event) time.Time {
 }
 
 func lastSeen(e *corev1.Event) time.Time {
-	last := firstSeen(e)
-	if e.LastTimestamp.After(last) {
-		last = e.LastTimestamp.Time
-	}
-	if e.Series != nil && e.Series.LastObservedTime.After(last) {
-		last = e.Series.LastObservedTime.Time
-	}
-	return last
+	series := ptr.Deref(e.Series, corev1.EventSeries{})
+	return slices.MaxFunc([]time.Time{firstSeen(e), e.LastTimestamp.Time, series.LastObservedTime.Time}, time.Time.Compare)
 }
 
 // mayConcern reports whether an event may concern a volume's mount since its batch started. An event that was first seen earlier does not
@@ -257,12 +244,10 @@ func (f *failedMount) mayConcern(w plan.Watched) bool {
 	return !f.first.Before(w.Since) && (len(f.volumes) == 0 || slices.Contains(f.volumes, w.Volume.Name))
 }
 
-// failures holds the time of the first event of each failure. The same text for another pod is the same failure. A failure that existed before
-// a write has another cause.
-type failures map[string]time.Time
-
-func findFailures(failedMounts []*failedMount) failures {
-	out := failures{}
+// findFailures returns the time of the first event of each failure. The same text for another pod is the same failure. A failure that existed
+// before a write has another cause.
+func findFailures(failedMounts []*failedMount) map[string]time.Time {
+	out := map[string]time.Time{}
 	for _, f := range failedMounts {
 		if first, known := out[f.failure]; !known || f.created.Before(first) {
 			out[f.failure] = f.created

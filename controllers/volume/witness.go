@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
@@ -223,7 +224,7 @@ func (w *witnesses) confirm(ctx context.Context, f *failedMount, pv *corev1.Pers
 
 // waitsFor reports whether the pod uses a volume, and the event concerns it. An event without volume names may concern any.
 func (p *podFacts) waitsFor(f *failedMount, pv *corev1.PersistentVolume) bool {
-	volumeClaim, _ := volumeClaimKey(pv)
+	volumeClaim, _ := judge.ClaimOf(pv)
 	return slices.ContainsFunc(p.volumes[volumeClaim.Name], func(name string) bool {
 		return f.unmounted == nil || slices.Contains(f.unmounted, name)
 	})

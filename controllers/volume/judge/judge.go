@@ -210,11 +210,9 @@ func (s *scope) replaceableOptions() []string {
 	class := slices.Clone(s.Class)
 	if s.isAdopted() {
 		applied := mountoptions.SplitOptions(s.record.Applied)
-		for _, o := range mountoptions.SplitOptions(s.record.Original) {
-			if !slices.Contains(applied, o) {
-				class = append(class, o)
-			}
-		}
+		class = append(class, slices.DeleteFunc(mountoptions.SplitOptions(s.record.Original), func(o string) bool {
+			return slices.Contains(applied, o)
+		})...)
 	}
 	return class
 }

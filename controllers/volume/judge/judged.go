@@ -44,7 +44,7 @@ func Evaluate(in Input) *Evaluation {
 	j := &Evaluation{
 		Volume: in.Volume, Verdict: v, Mark: in.ownMark(), FailedMount: in.ownFailedMount(),
 		Record: record, HasAppliedOptions: record.HasAppliedOptions(in.Volume), Source: SourceOf(in.Volume), Unknown: unknownOf(in.Volume),
-		demand: demandOf(in.Volume, optionsAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
+		demand: demandOf(in.Volume, optionsAfter(in.Volume, v)), bringsNconnect: slices.ContainsFunc(v.DeclaredOptions(), setsNconnect),
 	}
 	// The closure references no unrelated profiles: a verdict outlives many versions of them.
 	in.Profiles, in.keepsNconnect = in.Profiles.among(j), true

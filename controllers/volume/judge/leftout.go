@@ -35,7 +35,9 @@ func (ps *Profiles) LeavesOut(name string, j *Evaluation, volumeClaim *metav1.Pa
 		return false
 	}
 	volumeClaim = onlyBound(j.Volume, volumeClaim)
-	return len(p.rulesSelecting(j.Volume, volumeClaim)) == 0 && slices.ContainsFunc(p.spec.Volumes, func(r v1alpha1.VolumeRule) bool { return mayMean(&r.Selector, j, volumeClaim) })
+	return len(p.rulesSelecting(j.Volume, volumeClaim)) == 0 && slices.ContainsFunc(p.spec.Volumes, func(r v1alpha1.VolumeRule) bool {
+		return mayMean(&r.Selector, j, volumeClaim)
+	})
 }
 
 // mayMean reports whether a selector would match if the volume had one of its protocols. It reports false if the probable protocol is another one.

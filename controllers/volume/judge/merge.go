@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,11 +36,7 @@ type merged struct {
 }
 
 func (m merged) allCarried() []string {
-	var out []string
-	for _, options := range m.carried {
-		out = append(out, options...)
-	}
-	return out
+	return slices.Concat(slices.Collect(maps.Values(m.carried))...)
 }
 
 // keptValue is a difference in which the original value won over a profile, with the policy of the profile's rule.
@@ -180,11 +177,7 @@ func (t target) newProblems(base, options []string) []string {
 func (t target) lostByDriver(base []string, m merged) []string {
 	var problems []string
 	for _, p := range t.Check(t.options, m.options) {
-		declared := !slices.Contains(base, p.Option)
-		for _, carried := range m.carried {
-			declared = declared || slices.Contains(carried, p.Option)
-		}
-		if declared {
+		if !slices.Contains(base, p.Option) || slices.Contains(m.allCarried(), p.Option) {
 			problems = append(problems, p.Option+": "+p.Message)
 		}
 	}
@@ -249,13 +242,7 @@ func (t target) isRival(a, b string) bool {
 
 // rivalsIn returns the options of a list that set the same thing as the given option.
 func (t target) rivalsIn(list []string, option string) []string {
-	var out []string
-	for _, o := range list {
-		if t.isSameKey(o, option) {
-			out = append(out, o)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(list), func(o string) bool { return !t.isSameKey(o, option) })
 }
 
 type ruleOptions struct {

@@ -154,12 +154,3 @@ func demandOf(pv *corev1.PersistentVolume, options []string) demand {
 	transport := mountoptions.Transport(volume.PassedOptions(options))
 	return demand{strings.ToLower(source.Server), connection{version: transport.Version, proto: transport.Proto, nconnect: transport.Nconnect}}
 }
-
-func bringsNconnect(v Verdict) bool {
-	for _, options := range v.Carried {
-		if slices.ContainsFunc(options, setsNconnect) {
-			return true
-		}
-	}
-	return false
-}

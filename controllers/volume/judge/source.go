@@ -1,10 +1,12 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/tuning/drivers"
@@ -16,6 +18,12 @@ type Source = drivers.Source
 
 // SourceOf returns the driver, protocol and server of a volume.
 func SourceOf(pv *corev1.PersistentVolume) Source { return describeSource(pv).Source() }
+
+// ClaimOf returns the PersistentVolumeClaim that a volume names. named is false if there is none.
+func ClaimOf(pv *corev1.PersistentVolume) (volumeClaim types.NamespacedName, named bool) {
+	ref := ptr.Deref(pv.Spec.ClaimRef, corev1.ObjectReference{})
+	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, pv.Spec.ClaimRef != nil
+}
 
 func describeSource(pv *corev1.PersistentVolume) drivers.Volume {
 	switch s := pv.Spec.PersistentVolumeSource; {
@@ -70,10 +78,8 @@ func azureFileSource(pv *corev1.PersistentVolume, s *corev1.AzureFilePersistentV
 	if name, ok := strings.CutPrefix(account, "azure-storage-account-"); ok && strings.HasSuffix(name, "-secret") {
 		account = strings.TrimSuffix(name, "-secret")
 	}
-	namespace := ptr.Deref(s.SecretNamespace, "")
-	if namespace == "" && pv.Spec.ClaimRef != nil {
-		namespace = pv.Spec.ClaimRef.Namespace
-	}
+	volumeClaim, _ := ClaimOf(pv)
+	namespace := cmp.Or(ptr.Deref(s.SecretNamespace, ""), volumeClaim.Namespace)
 	handle := strings.Join([]string{pv.Annotations["kubernetes.io/azure-file-resource-group"], account, s.ShareName, pv.Name, namespace}, "#")
 	return drivers.Volume{
 		Driver: "file.csi.azure.com", Handle: handle, Attributes: map[string]string{"shareName": s.ShareName}, StageSecret: true, ReadOnly: s.ReadOnly,
@@ -82,7 +88,7 @@ func azureFileSource(pv *corev1.PersistentVolume, s *corev1.AzureFilePersistentV
 
 // isRawBlock reports whether pods get the device itself, without a mount.
 func isRawBlock(pv *corev1.PersistentVolume) bool {
-	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
+	return ptr.Deref(pv.Spec.VolumeMode, "") == corev1.PersistentVolumeBlock
 }
 
 type target struct {

@@ -1,9 +1,11 @@
 package plan
 
 import (
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
@@ -58,23 +60,18 @@ func (p *planner) keepLedger() {
 // ChangesBefore returns the changes of the ledger before steps run: their planned writes, and the changes that it has missed.
 func (p Plan) ChangesBefore(steps []Step) ledger.Changes {
 	out := ledger.Changes{}
-	for uid, change := range p.Ledger {
-		out[uid] = change
-	}
+	maps.Copy(out, p.Ledger)
 	for _, step := range steps {
 		pv := step.Target()
 		record := p.Records[pv.Name]
 		var known *ledger.Lists
 		if record.IsFromAnnotations() {
-			lists := record.Lists()
-			known = &lists
+			known = ptr.To(record.Lists())
 		}
 		switch step := step.(type) {
 		case WriteOptions:
 			out[pv.UID] = ledger.Begin(pv.Name, known, record.Recalled, step.lists(), step.Verdict.Profiles)
-		case RestoreOptions:
-			out[pv.UID] = ledger.End(pv.Name, known, record.Profiles)
-		case ReleaseVolume:
+		case RestoreOptions, ReleaseVolume:
 			out[pv.UID] = ledger.End(pv.Name, known, record.Profiles)
 		}
 	}
@@ -128,9 +125,7 @@ func LedgerKeys(step Step) []types.UID {
 // MayRunUnrecorded reports whether a step may run even if the ledger does not contain it: the removal of the operator's options needs no
 // record.
 func MayRunUnrecorded(step Step) bool {
-	switch step.(type) {
-	case WriteOptions, RecordSet:
-		return false
-	}
-	return true
+	_, writes := step.(WriteOptions)
+	_, records := step.(RecordSet)
+	return !writes && !records
 }

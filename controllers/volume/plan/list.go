@@ -85,8 +85,8 @@ func (p *planner) list(j evaluation, note Note, profiles []string, of string) Li
 	if out.State == StandingException {
 		out.Exceptions = differencesFrom(j.verdict, names)
 	}
-	if ref := j.Volume.Spec.ClaimRef; ref != nil {
-		out.VolumeClaim = ref.Namespace + "/" + ref.Name
+	if volumeClaim, named := judge.ClaimOf(j.Volume); named {
+		out.VolumeClaim = volumeClaim.String()
 	}
 	return out
 }

@@ -27,9 +27,7 @@ func (s Snapshot) Mounted() map[string]Mounted {
 	out := map[string]Mounted{}
 	for _, j := range s.evaluateAll() {
 		if m, concerned := j.mounted(); concerned {
-			if ref := j.Volume.Spec.ClaimRef; ref != nil {
-				m.VolumeClaim = types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
-			}
+			m.VolumeClaim, _ = judge.ClaimOf(j.Volume)
 			out[j.Volume.Name] = m
 		}
 	}
@@ -63,12 +61,10 @@ func (j evaluation) mounted() (m Mounted, concerned bool) {
 // carriedOptions returns the options in the list that any profile declares, in the order of the list.
 func carriedOptions(v judge.Verdict) []string {
 	var options []string
+	declared := v.DeclaredOptions()
 	for _, o := range v.Options {
-		for _, carried := range v.Carried {
-			if slices.Contains(carried, o) {
-				options = append(options, o)
-				break
-			}
+		if slices.Contains(declared, o) {
+			options = append(options, o)
 		}
 	}
 	return options

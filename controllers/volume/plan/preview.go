@@ -128,7 +128,7 @@ func (p *Preview) addVolume(requested, profiles []string, j, after evaluation) {
 	}
 	p.Matched++
 	for _, name := range selecting {
-		p.addServer(name, after)
+		p.Servers[name] = withServerOf(&after, name, p.Servers[name])
 	}
 	standing, message := after.standingFor(selecting...)
 	change.Reason, change.Message = after.verdict.Reason, message
@@ -142,10 +142,4 @@ func (p *Preview) addVolume(requested, profiles []string, j, after evaluation) {
 	case StandingBlocked, StandingPending:
 		p.Blocked = append(p.Blocked, change)
 	}
-}
-
-func (p *Preview) addServer(profile string, j evaluation) {
-	known := Summary{Servers: p.Servers[profile]}
-	known.addServer(profile, &j)
-	p.Servers[profile] = known.Servers
 }

@@ -2,7 +2,7 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -67,14 +67,9 @@ func ProbeCandidates(s Snapshot) []ProbeCandidate {
 			found[key] = c
 		}
 	}
-	out := make([]ProbeCandidate, 0, len(found))
-	for _, c := range found {
-		out = append(out, c)
-	}
-	slices.SortFunc(out, func(a, b ProbeCandidate) int {
+	return slices.SortedFunc(maps.Values(found), func(a, b ProbeCandidate) int {
 		return cmp.Or(strings.Compare(a.Set, b.Set), strings.Compare(a.Server, b.Server))
 	})
-	return out
 }
 
 func compareCandidates(a, b ProbeCandidate) int {
@@ -215,13 +210,6 @@ func (s *Summary) addProbes(p *planner, volumes []*evaluation, name string) {
 }
 
 func joinTexts(before string, additions []string) string {
-	if len(additions) == 0 {
-		return before
-	}
-	slices.Sort(additions)
-	after := text.Join(additions, "; ")
-	if before == "" {
-		return after
-	}
-	return fmt.Sprintf("%s; %s", before, after)
+	texts := []string{before, text.Join(additions, "; ")}
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "; ")
 }

@@ -96,10 +96,9 @@ func (p *progress) addVolume(j evaluation) {
 	}
 	b.marked++
 	// A write for options that are no longer declared is no evidence for the current ones.
-	if !j.HasAppliedOptions || !j.isMarkCurrent() {
-		return
+	if j.HasAppliedOptions && j.isMarkCurrent() {
+		b.volumes = append(b.volumes, j)
 	}
-	b.volumes = append(b.volumes, j)
 }
 
 // closeBatches separates finished batches from busy ones, and finds the batch that volumes may join. A batch without remaining volumes is
@@ -188,11 +187,8 @@ func (p *progress) hasSoakedEnough(j evaluation) bool {
 
 // isUnused reports whether no pod can mount the volume in its current phase.
 func (j evaluation) isUnused() bool {
-	switch j.Volume.Status.Phase {
-	case corev1.VolumeAvailable, corev1.VolumeReleased, corev1.VolumeFailed:
-		return true
-	}
-	return false
+	phase := j.Volume.Status.Phase
+	return phase == corev1.VolumeAvailable || phase == corev1.VolumeReleased || phase == corev1.VolumeFailed
 }
 
 func (b *batch) names() []string {

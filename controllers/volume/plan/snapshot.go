@@ -124,9 +124,6 @@ func (s Snapshot) evaluateAlone(pv *corev1.PersistentVolume) *judge.Evaluation {
 
 // volumeClaimOf returns the PersistentVolumeClaim that a volume names. Nil if there is none.
 func (s Snapshot) volumeClaimOf(pv *corev1.PersistentVolume) *metav1.PartialObjectMetadata {
-	ref := pv.Spec.ClaimRef
-	if ref == nil {
-		return nil
-	}
-	return s.VolumeClaims[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
+	volumeClaim, _ := judge.ClaimOf(pv)
+	return s.VolumeClaims[volumeClaim]
 }

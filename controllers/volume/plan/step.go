@@ -173,10 +173,8 @@ func (s WriteOptions) String() string {
 	if s.Mark == nil {
 		return fmt.Sprintf("record %s: %s", s.Note.Volume, strings.Join(s.Verdict.Profiles, ","))
 	}
-	return fmt.Sprintf("write %s: %s, batch of %s", s.Note.Volume, s.options(), s.Mark.Since.Format(time.TimeOnly))
+	return fmt.Sprintf("write %s: %s, batch of %s", s.Note.Volume, strings.Join(s.Verdict.Options, ","), s.Mark.Since.Format(time.TimeOnly))
 }
-
-func (s WriteOptions) options() string { return strings.Join(s.Verdict.Options, ",") }
 
 func (s RestoreOptions) String() string {
 	if s.FailedMount != nil {

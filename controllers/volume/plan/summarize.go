@@ -159,8 +159,6 @@ func (s sets) describeBlames(profile string, profiles *judge.Profiles) (failed, 
 			}
 		}
 	}
-	slices.Sort(closed)
-	slices.Sort(open)
 	return text.Join(closed, "; "), text.Join(open, "; ")
 }
 
@@ -200,8 +198,8 @@ func (s *Summary) addEvidence(p *planner, volumes []*evaluation, name string) {
 
 func (j evaluation) awaited() AwaitedVolume {
 	out := AwaitedVolume{Name: j.Volume.Name, MountsPerPod: judge.MountsPerPod(j.Volume)}
-	if ref := j.Volume.Spec.ClaimRef; ref != nil && !j.isUnused() {
-		out.VolumeClaim = types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+	if !j.isUnused() {
+		out.VolumeClaim, _ = judge.ClaimOf(j.Volume)
 	}
 	if _, isSet := mountoptions.Nconnect(j.verdict.DeclaredOptions()); isSet {
 		out.Server = j.Source.Server
@@ -209,11 +207,11 @@ func (j evaluation) awaited() AwaitedVolume {
 	return out
 }
 
-// addServer adds the server of a matched volume. It uses the mount options after pending writes.
-func (s *Summary) addServer(profile string, j *evaluation) {
+// withServerOf adds the server of a matched volume to a list. It uses the mount options after pending writes.
+func withServerOf(j *evaluation, profile string, servers []advice.Server) []advice.Server {
 	pv, v, source := j.Volume, j.verdict, j.Source
 	if source.Server == "" || source.Protocol != v1alpha1.ProtocolNFS || !slices.Contains(v.Profiles, profile) {
-		return
+		return servers
 	}
 	options := v.Options
 	if v.Action == judge.ActionNone {
@@ -221,9 +219,10 @@ func (s *Summary) addServer(profile string, j *evaluation) {
 	}
 	transport := mountoptions.Transport(options)
 	server := advice.Server{Name: source.Server, Version: transport.Version, Nconnect: transport.Nconnect}
-	if !slices.Contains(s.Servers, server) {
-		s.Servers = append(s.Servers, server)
+	if !slices.Contains(servers, server) {
+		servers = append(servers, server)
 	}
+	return servers
 }
 
 func (s *Summary) addVolume(profile string, j *evaluation) {

@@ -42,7 +42,7 @@ func (v *View) Summarize(name string) Summary {
 	var out Summary
 	for _, j := range volumes {
 		out.addVolume(name, j)
-		out.addServer(name, j)
+		out.Servers = withServerOf(j, name, out.Servers)
 		if (j.WasFailedFor(name) || slices.Contains(j.Record.Profiles, name)) && v.isUnrestored(j, planner) {
 			out.Unrestored = append(out.Unrestored, j.Volume.Name)
 		}

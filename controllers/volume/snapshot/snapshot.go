@@ -122,10 +122,19 @@ func (r *Reader) Cluster() types.UID { return r.memory().Cluster }
 // EvaluateNew evaluates a volume that does not exist yet. stopped explains why it does not get its options: a failed mount of another volume, or
 // a probe. Empty if it gets them. It reads other volumes only if its options would change.
 func (r *Reader) EvaluateNew(ctx context.Context, pv *corev1.PersistentVolume) (v judge.Verdict, stopped string, err error) {
-	in, err := r.readInput(ctx, pv)
+	classes, err := r.readClasses(ctx)
 	if err != nil {
 		return judge.Verdict{}, "", err
 	}
+	profiles, err := r.readProfiles(ctx, classes)
+	if err != nil {
+		return judge.Verdict{}, "", err
+	}
+	in := judge.Input{Volume: pv, Profiles: profiles}
+	if in.VolumeClaim, err = r.readVolumeClaim(ctx, pv); err != nil {
+		return judge.Verdict{}, "", err
+	}
+	in.Class, in.HasClass = classes[pv.Spec.StorageClassName]
 	evaluation := judge.Evaluate(in)
 	if evaluation.Verdict.Action != judge.ActionWrite {
 		return evaluation.Verdict, "", nil
@@ -154,23 +163,6 @@ func (r *Reader) readVolumeIndex(ctx context.Context) (*judge.VolumeIndex, error
 	return judge.NewVolumeIndex(volumes), err
 }
 
-func (r *Reader) readInput(ctx context.Context, pv *corev1.PersistentVolume) (judge.Input, error) {
-	classes, err := r.readClasses(ctx)
-	if err != nil {
-		return judge.Input{}, err
-	}
-	profiles, err := r.readProfiles(ctx, classes)
-	if err != nil {
-		return judge.Input{}, err
-	}
-	in := judge.Input{Volume: pv, Profiles: profiles}
-	if in.VolumeClaim, err = r.readVolumeClaim(ctx, pv); err != nil {
-		return judge.Input{}, err
-	}
-	in.Class, in.HasClass = classes[pv.Spec.StorageClassName]
-	return in, nil
-}
-
 func (r *Reader) readClasses(ctx context.Context) (map[string][]string, error) {
 	var classes storagev1.StorageClassList
 	if err := r.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
@@ -185,18 +177,18 @@ func (r *Reader) readClasses(ctx context.Context) (map[string][]string, error) {
 
 // readVolumeClaim reads the PersistentVolumeClaim that a volume names. Nil if there is none.
 func (r *Reader) readVolumeClaim(ctx context.Context, pv *corev1.PersistentVolume) (*metav1.PartialObjectMetadata, error) {
-	ref := pv.Spec.ClaimRef
-	if ref == nil {
+	key, named := judge.ClaimOf(pv)
+	if !named {
 		return nil, nil
 	}
 	volumeClaim := VolumeClaimMetadata()
-	switch err := r.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, volumeClaim); {
+	switch err := r.Get(ctx, key, volumeClaim); {
 	case err == nil:
 		return volumeClaim, nil
-	case client.IgnoreNotFound(err) == nil:
+	case apierrors.IsNotFound(err):
 		return nil, nil
 	default:
-		return nil, fmt.Errorf("get PersistentVolumeClaim %s/%s: %w", ref.Namespace, ref.Name, err)
+		return nil, fmt.Errorf("get PersistentVolumeClaim %s: %w", key, err)
 	}
 }
 
@@ -231,7 +223,11 @@ func KeepCached(ctx context.Context, informers cache.Informers) (func() *judge.V
 	registration, err := volumes.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { updateVolume(index, object) },
 		UpdateFunc: func(_, object any) { updateVolume(index, object) },
-		DeleteFunc: func(object any) { removeVolume(index, object) },
+		DeleteFunc: func(object any) {
+			if name, err := toolscache.DeletionHandlingObjectToName(object); err == nil {
+				index.Remove(name.Name)
+			}
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch PersistentVolumes: %w", err)
@@ -247,15 +243,6 @@ func KeepCached(ctx context.Context, informers cache.Informers) (func() *judge.V
 func updateVolume(index *judge.VolumeIndex, object any) {
 	if pv, ok := object.(*corev1.PersistentVolume); ok && !match.IsClone(pv) {
 		index.Update(pv)
-	}
-}
-
-func removeVolume(index *judge.VolumeIndex, object any) {
-	if tombstone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
-		object = tombstone.Obj
-	}
-	if pv, ok := object.(*corev1.PersistentVolume); ok {
-		index.Remove(pv.Name)
 	}
 }
 

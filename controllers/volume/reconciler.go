@@ -116,12 +116,8 @@ func (r *Reconciler) fillDefaults() {
 		Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes, Memory: cmp.Or(r.Volumes, snapshot.NewMemory()),
 	}
 	r.rejected, r.reported = map[string]time.Time{}, map[string]string{}
-	if r.Clock == nil {
-		r.Clock = clock.RealClock{}
-	}
-	if r.APIReader == nil {
-		r.APIReader = r.Client
-	}
+	r.Clock = cmp.Or[clock.PassiveClock](r.Clock, clock.RealClock{})
+	r.APIReader = cmp.Or[client.Reader](r.APIReader, r.Client)
 }
 
 type scope struct {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -172,10 +173,8 @@ func (w *writer) draft(number int) *draft {
 	if d := w.drafts[number]; d != nil {
 		return d
 	}
-	d := &draft{page: w.ledger.pages[number], entries: map[types.UID]*Entry{}, lists: map[string]int{}}
-	if d.page == nil {
-		d.page = &page{object: &corev1.ConfigMap{}}
-	}
+	p := cmp.Or(w.ledger.pages[number], &page{object: &corev1.ConfigMap{}})
+	d := &draft{page: p, entries: map[types.UID]*Entry{}, lists: map[string]int{}}
 	for key, value := range d.damaged {
 		d.bytes += len(key) + len(value)
 	}

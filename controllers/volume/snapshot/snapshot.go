@@ -3,6 +3,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -59,12 +60,7 @@ type Memory struct {
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory { return &Memory{verdicts: judge.NewMemory()} }
 
-func (r *Reader) memory() *Memory {
-	if r.Memory == nil {
-		return &r.defaultMemory
-	}
-	return r.Memory
-}
+func (r *Reader) memory() *Memory { return cmp.Or(r.Memory, &r.defaultMemory) }
 
 // Read lists volumes, the ledger, PersistentVolumeClaims, classes and profiles.
 func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {

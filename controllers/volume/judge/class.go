@@ -50,13 +50,13 @@ func (s *scope) withoutFormerClass() []string {
 		return s.base
 	}
 	class, original := mountoptions.SplitOptions(s.Class), mountoptions.SplitOptions(s.base)
-	kept := slices.DeleteFunc(slices.Clone(original), func(o string) bool {
+	remaining := slices.DeleteFunc(slices.Clone(original), func(o string) bool {
 		return len(s.target.rivalsIn(class, o)) == 0 && !s.target.options.Protects(o)
 	})
-	if len(kept) == len(original) {
+	if len(remaining) == len(original) {
 		return s.base
 	}
-	return kept
+	return remaining
 }
 
 // blockClass blocks volumes of rules that follow a missing class, or a class with options that no profile may set.

@@ -3,6 +3,7 @@ package metrics
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +12,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -20,6 +20,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/read"
+	"github.com/storageclient/operator/tuning/embedded"
 )
 
 const (
@@ -29,63 +30,17 @@ const (
 	maxFailedNodes = 100
 )
 
-// described contains all descriptors of the collector.
-var described []*prometheus.Desc
+//go:embed gauges.yaml
+var gaugesYAML []byte
 
-// describe adds a descriptor with the given labels, which are separated by spaces.
-func describe(name, labels, help string) *prometheus.Desc {
-	described = append(described, prometheus.NewDesc(name, help, strings.Fields(labels), nil))
-	return described[len(described)-1]
+// gauges contains the descriptors of the collector, by name.
+var gauges = map[string]*prometheus.Desc{}
+
+func init() {
+	for name, g := range embedded.Parse[map[string]struct{ Labels, Help string }]("gauges.yaml", gaugesYAML) {
+		gauges[name] = prometheus.NewDesc(name, g.Help, strings.Fields(g.Labels), nil)
+	}
 }
-
-var (
-	profileCondition = describe("storageclient_profile_condition", "profile condition status",
-		"Status of a profile's condition: 1 for the current status, 0 for the other two.")
-	profileNodes = describe("storageclient_profile_nodes", "profile state",
-		"Nodes of a profile, as in its status.nodes. The states overlap; matched is the total.")
-	profileVolumes = describe("storageclient_profile_volumes", "profile state",
-		"PersistentVolumes of a profile, as in its status.volumes. The states overlap; matched is the total.")
-	profileStaleMounts = describe("storageclient_profile_stale_mounts", "profile",
-		"Mounts of a profile's volumes that still have old options.")
-	profileWaitsForEvidence = describe("storageclient_profile_waiting_for_evidence", "profile",
-		"1 if a profile waits for a pod to mount a volume with its new options, otherwise 0.")
-	nodes = describe("storageclient_nodes", "state",
-		"Managed nodes: all, and the Ready nodes with a silent agent, whose last report may be outdated.")
-	settings = describe("storageclient_settings", "state",
-		"Settings of all managed nodes by state, from the last reports of their agents.")
-	rolloutNodes = describe("storageclient_rollout_nodes", "phase",
-		"Managed nodes by phase of the rollout.")
-	rolloutBudget = describe("storageclient_rollout_budget_nodes", "",
-		"Maximum number of nodes in the cluster that may be out of service at a time (--max-unavailable, resolved).")
-	rolloutClaims = describe("storageclient_rollout_claims", "",
-		"Nodes that use the budget: cordoned, or about to be cordoned.")
-	rolloutOldestClaim = describe("storageclient_rollout_oldest_claim_timestamp_seconds", "",
-		"Time of the oldest claim, in seconds since 1970. Absent if there is no claim.")
-	nodeFailed = describe("storageclient_node_failed_info", "node reason",
-		"1 for each node in phase Failed, and for each failed node that no longer exists, with the rollout's reason; the first 100 by name.")
-	serverNodes = describe("storageclient_server_nodes", "server protocol state",
-		"Nodes by server state: Answering, Idle, Silent or Stuck. Up to 200 servers, failing servers first; nodes with a silent agent are excluded.")
-	serverConnections = describe("storageclient_server_connections", "server protocol",
-		"Connections of all nodes to a storage server.")
-	serverForgetting = describe("storageclient_server_forgetting_nodes", "server protocol",
-		"Nodes whose NFSv4 client a storage server keeps discarding because another client uses the same client ID.")
-	serverStale = describe("storageclient_server_stale_nodes", "server protocol",
-		"Nodes with mounts whose file handles a storage server no longer accepts: stale handles.")
-	serverVolumes = describe("storageclient_server_volumes", "server protocol",
-		"PersistentVolumes that managed nodes have mounted from a storage server.")
-	serverRequests = describe("storageclient_server_requests_possible", "server protocol",
-		"Maximum requests in flight at a storage server from all nodes' volumes: connection slots, or session slots for NFSv4.1 and 4.2. 0 for SMB.")
-	serverVariants = describe("storageclient_server_option_variants", "server protocol",
-		"Mount options with different values on volumes of one storage server; kubectl storageclient servers lists them.")
-	serverVersion = describe("storageclient_server_protocol_version_info", "server protocol version",
-		"1 for each protocol version of the mounted volumes of a storage server.")
-	serverLimit = describe("storageclient_server_limit", "server protocol resource",
-		"Lowest connection and request limits that profiles declare for a server (annotation tuning.storageclient.dev/server-limits). Absent if unset.")
-	nodesNamesakes = describe("storageclient_nfs_client_namesakes", "name",
-		"Managed nodes that share an NFSv4 client ID, by that ID; absent if every ID is unique. The first 100 IDs.")
-	collected = describe("storageclient_collector_success", "",
-		"1 if all of the above metrics could be read from the manager's cache, otherwise 0: a metric that could not be read is absent.")
-)
 
 // Collector reads the cache at each scrape.
 type Collector struct {
@@ -103,7 +58,7 @@ type Collector struct {
 
 // Describe sends all descriptors.
 func (c *Collector) Describe(descriptors chan<- *prometheus.Desc) {
-	for _, d := range described {
+	for _, d := range gauges {
 		descriptors <- d
 	}
 }
@@ -125,13 +80,13 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 			success = 0
 		}
 	}
-	sink{out}.gauge(collected, success)
+	sink{out}.gauge("storageclient_collector_success", success)
 }
 
 type sink struct{ out chan<- prometheus.Metric }
 
-func (s sink) gauge(d *prometheus.Desc, value float64, labels ...string) {
-	s.out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+func (s sink) gauge(name string, value float64, labels ...string) {
+	s.out <- prometheus.MustNewConstMetric(gauges[name], prometheus.GaugeValue, value, labels...)
 }
 
 func (c *Collector) collectProfiles(ctx context.Context, s sink) error {
@@ -145,26 +100,26 @@ func (c *Collector) collectProfiles(ctx context.Context, s sink) error {
 func (s sink) addProfile(p *v1alpha1.StorageClientProfile) {
 	for _, condition := range p.Status.Conditions {
 		for _, status := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown} {
-			s.gauge(profileCondition, numberOf(condition.Status == status), p.Name, condition.Type, string(status))
+			s.gauge("storageclient_profile_condition", numberOf(condition.Status == status), p.Name, condition.Type, string(status))
 		}
 	}
 	reconciling := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReconciling)
 	isWaiting := reconciling != nil && reconciling.Status == metav1.ConditionTrue && reconciling.Reason == v1alpha1.ReasonWaitingForEvidence
-	s.gauge(profileWaitsForEvidence, numberOf(isWaiting), p.Name)
+	s.gauge("storageclient_profile_waiting_for_evidence", numberOf(isWaiting), p.Name)
 	counts := p.Status.Nodes
 	for state, count := range map[string]int32{
 		"matched": counts.Matched, "up_to_date": counts.UpToDate, "exceptions": counts.Exceptions,
 		"pending_reboot": counts.PendingReboot, "disrupted": counts.Disrupted, "failed": counts.Failed, "drifted": counts.Drifted,
 	} {
-		s.gauge(profileNodes, float64(count), p.Name, state)
+		s.gauge("storageclient_profile_nodes", float64(count), p.Name, state)
 	}
 	for state, count := range map[string]int32{
 		"matched": p.Status.Volumes.Matched, "up_to_date": p.Status.Volumes.UpToDate,
 		"exceptions": p.Status.Volumes.Exceptions, "blocked": p.Status.Volumes.Blocked,
 	} {
-		s.gauge(profileVolumes, float64(count), p.Name, state)
+		s.gauge("storageclient_profile_volumes", float64(count), p.Name, state)
 	}
-	s.gauge(profileStaleMounts, float64(p.Status.Volumes.StaleMounts), p.Name)
+	s.gauge("storageclient_profile_stale_mounts", float64(p.Status.Volumes.StaleMounts), p.Name)
 }
 
 func numberOf(value bool) float64 {
@@ -240,50 +195,43 @@ func (c *Collector) collectNodes(ctx context.Context, s sink) error {
 			}
 		}
 	}
-	s.gauge(nodes, float64(t.managed), "managed")
-	s.gauge(nodes, float64(t.silent), "silent")
+	s.gauge("storageclient_nodes", float64(t.managed), "managed")
+	s.gauge("storageclient_nodes", float64(t.silent), "silent")
 	for phase, count := range t.phases {
-		s.gauge(rolloutNodes, float64(count), string(phase))
+		s.gauge("storageclient_rollout_nodes", float64(count), string(phase))
 	}
 	for state, count := range t.states {
-		s.gauge(settings, float64(count), string(state))
+		s.gauge("storageclient_settings", float64(count), string(state))
 	}
 	profiles, err := read.Profiles(ctx, c.Reader)
 	if err != nil {
 		return err
 	}
-	lost := findLost(profiles)
-	t.failed = append(t.failed, lost...)
+	// Several profiles may name the same node.
+	for i := range profiles {
+		for _, lost := range profiles[i].Status.LostNodes {
+			t.failed = append(t.failed, failure{lost.Name, lost.Reason})
+		}
+	}
 	slices.SortFunc(t.failed, func(a, b failure) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.reason, b.reason)) })
 	t.failed = slices.Compact(t.failed)
 	for _, f := range t.failed[:min(len(t.failed), maxFailedNodes)] {
-		s.gauge(nodeFailed, 1, f.node, f.reason)
+		s.gauge("storageclient_node_failed_info", 1, f.node, f.reason)
 	}
 	s.addServers(t.servers)
 	s.addServerMap(believed, profiles)
-	s.gauge(rolloutBudget, float64(v1alpha1.ResolveShare(c.MaxUnavailable, len(all.Nodes))))
+	s.gauge("storageclient_rollout_budget_nodes", float64(v1alpha1.ResolveShare(c.MaxUnavailable, len(all.Nodes))))
 	return nil
-}
-
-// findLost finds the nodes that failed and are gone. Several profiles may name the same node.
-func findLost(profiles []v1alpha1.StorageClientProfile) []failure {
-	var out []failure
-	for i := range profiles {
-		for _, node := range profiles[i].Status.LostNodes {
-			out = append(out, failure{node.Name, node.Reason})
-		}
-	}
-	return out
 }
 
 // collectClaims reports zero claims if there is no budget yet: the first rollout creates it.
 func (c *Collector) collectClaims(ctx context.Context, s sink) error {
 	var budget corev1.ConfigMap
 	key := client.ObjectKey{Namespace: c.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
-	if err := c.Reader.Get(ctx, key, &budget); err != nil && !apierrors.IsNotFound(err) {
+	if err := client.IgnoreNotFound(c.Reader.Get(ctx, key, &budget)); err != nil {
 		return fmt.Errorf("get ConfigMap %s: %w", key, err)
 	}
-	s.gauge(rolloutClaims, float64(len(budget.Data)))
+	s.gauge("storageclient_rollout_claims", float64(len(budget.Data)))
 	var oldest time.Time
 	for _, value := range budget.Data {
 		claim, err := v1alpha1.DecodeDisruption(value)
@@ -295,7 +243,7 @@ func (c *Collector) collectClaims(ctx context.Context, s sink) error {
 		}
 	}
 	if !oldest.IsZero() {
-		s.gauge(rolloutOldestClaim, float64(oldest.Unix()))
+		s.gauge("storageclient_rollout_oldest_claim_timestamp_seconds", float64(oldest.Unix()))
 	}
 	return nil
 }

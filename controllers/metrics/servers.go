@@ -63,11 +63,11 @@ func (s sink) addServers(servers map[serverKey]*serverTally) {
 	for _, key := range keys[:min(len(keys), maxServers)] {
 		server, protocol := servers[key], string(key.protocol)
 		for state, count := range server.states {
-			s.gauge(serverNodes, float64(count), key.server, protocol, string(state))
+			s.gauge("storageclient_server_nodes", float64(count), key.server, protocol, string(state))
 		}
-		s.gauge(serverConnections, float64(server.connections), key.server, protocol)
-		s.gauge(serverForgetting, float64(server.forgetting), key.server, protocol)
-		s.gauge(serverStale, float64(server.stale), key.server, protocol)
+		s.gauge("storageclient_server_connections", float64(server.connections), key.server, protocol)
+		s.gauge("storageclient_server_forgetting_nodes", float64(server.forgetting), key.server, protocol)
+		s.gauge("storageclient_server_stale_nodes", float64(server.stale), key.server, protocol)
 	}
 }
 
@@ -76,20 +76,20 @@ func (s sink) addServerMap(clientNodes []v1alpha1.StorageClientNode, profiles []
 	servers := servermap.Build(clientNodes, profiles)
 	for _, server := range servers[:min(len(servers), maxServers)] {
 		protocol := string(server.Protocol)
-		s.gauge(serverVolumes, float64(len(server.Volumes)), server.Server, protocol)
-		s.gauge(serverRequests, float64(server.RequestsPossible), server.Server, protocol)
-		s.gauge(serverVariants, float64(len(server.Variants)), server.Server, protocol)
+		s.gauge("storageclient_server_volumes", float64(len(server.Volumes)), server.Server, protocol)
+		s.gauge("storageclient_server_requests_possible", float64(server.RequestsPossible), server.Server, protocol)
+		s.gauge("storageclient_server_option_variants", float64(len(server.Variants)), server.Server, protocol)
 		for _, version := range server.Versions {
-			s.gauge(serverVersion, 1, server.Server, protocol, version)
+			s.gauge("storageclient_server_protocol_version_info", 1, server.Server, protocol, version)
 		}
 		for resource, limit := range map[string]int64{"connections": server.ConnectionsLimit, "requests": server.RequestsLimit} {
 			if limit > 0 {
-				s.gauge(serverLimit, float64(limit), server.Server, protocol, resource)
+				s.gauge("storageclient_server_limit", float64(limit), server.Server, protocol, resource)
 			}
 		}
 	}
 	namesakes := servermap.FindDuplicateClientIDs(clientNodes)
 	for _, same := range namesakes[:min(len(namesakes), maxNamesakes)] {
-		s.gauge(nodesNamesakes, float64(len(same.Nodes)), same.Name)
+		s.gauge("storageclient_nfs_client_namesakes", float64(len(same.Nodes)), same.Name)
 	}
 }

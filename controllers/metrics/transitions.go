@@ -20,6 +20,8 @@ const (
 
 // Transitions counts changes of nodes, from one version of their StorageClientNodes to the next.
 type Transitions struct {
+	prometheus.Collector
+
 	drains, reboots *prometheus.HistogramVec
 	failures        *prometheus.CounterVec
 	drift           *prometheus.CounterVec
@@ -31,8 +33,10 @@ type Transitions struct {
 // NewTransitions returns counters at zero.
 func NewTransitions() *Transitions {
 	// From half a minute to eight hours: a drain waits for pods, a reboot for firmware.
+	registry := prometheus.NewRegistry()
 	buckets := prometheus.ExponentialBuckets(30, 2, 11)
 	t := &Transitions{
+		Collector: registry,
 		drains: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "storageclient_node_drain_duration_seconds",
 			Help:    "Duration of drains, from the cordon to the reboot permit (done), or to the end of the attempt (timed_out, withdrawn, failed).",
@@ -51,15 +55,16 @@ func NewTransitions() *Transitions {
 			Name: "storageclient_settings_drift_total",
 			Help: "Corrected changes by other programs or users, and settings that became Drifted or Shadowed, by kind (sysctl, module, kernelArgument).",
 		}, []string{"subject"}),
+		inVain: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "storageclient_evictions_in_vain_total",
+			Help: "Pods that were evicted by drains that did not lead to a reboot. The goal is 0.",
+		}),
+		cordonFirst: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "storageclient_evictions_cordon_first_total",
+			Help: "Pods that were evicted by drains that did not lead to a reboot, after rollout.drain.lookAhead CordonFirst had cordoned the node.",
+		}),
 	}
-	t.inVain = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "storageclient_evictions_in_vain_total",
-		Help: "Pods that were evicted by drains that did not lead to a reboot. The goal is 0.",
-	})
-	t.cordonFirst = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "storageclient_evictions_cordon_first_total",
-		Help: "Pods that were evicted by drains that did not lead to a reboot, after rollout.drain.lookAhead CordonFirst had cordoned the node.",
-	})
+	registry.MustRegister(t.drains, t.reboots, t.failures, t.drift, t.inVain, t.cordonFirst)
 	for _, result := range []string{resultDone, resultTimedOut, resultWithdrawn, resultFailed} {
 		t.drains.WithLabelValues(result)
 	}
@@ -67,24 +72,6 @@ func NewTransitions() *Transitions {
 		t.reboots.WithLabelValues(result)
 	}
 	return t
-}
-
-// Describe sends all descriptors.
-func (t *Transitions) Describe(descriptors chan<- *prometheus.Desc) {
-	for _, c := range t.collectors() {
-		c.Describe(descriptors)
-	}
-}
-
-// Collect sends all counters.
-func (t *Transitions) Collect(out chan<- prometheus.Metric) {
-	for _, c := range t.collectors() {
-		c.Collect(out)
-	}
-}
-
-func (t *Transitions) collectors() []prometheus.Collector {
-	return []prometheus.Collector{t.drains, t.reboots, t.failures, t.drift, t.inVain, t.cordonFirst}
 }
 
 // CountChanges counts the changes of a node between two versions of its StorageClientNode.

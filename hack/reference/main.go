@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 )
 
 const output = "docs/reference.md"
@@ -211,28 +213,27 @@ type metric struct {
 	labels           []string
 }
 
-// readMetrics finds calls of prometheus.NewDesc, of describe, and of prometheus.NewGauge and its like, sorted by name.
+// readMetrics finds gauges.yaml, calls of prometheus.NewDesc, and of prometheus.NewGauge and its like, sorted by name.
 func readMetrics(dir string) ([]metric, error) {
-	var found []metric
-	err := eachFile(dir, func(file *ast.File) error {
+	found, err := readGauges(dir)
+	if err != nil {
+		return nil, err
+	}
+	err = eachFile(dir, func(file *ast.File) error {
 		var problem error
 		ast.Inspect(file, func(node ast.Node) bool {
-			if declaration, ok := node.(*ast.FuncDecl); ok && declaration.Name.Name == "describe" {
-				return false
+			if declaration, ok := node.(*ast.FuncDecl); ok && declaration.Name.Name == "init" {
+				return false // it reads gauges.yaml
 			}
 			call, ok := node.(*ast.CallExpr)
 			if !ok {
 				return true
 			}
-			m, declares := metric{}, false
-			switch function := call.Fun.(type) {
-			case *ast.SelectorExpr:
-				if isPrometheus(function.X) {
-					m, declares = parse(function.Sel.Name, resolveNames(file, call.Args))
-				}
-			case *ast.Ident:
-				m, declares = parseDescribe(function.Name, resolveNames(file, call.Args))
+			function, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !isPrometheus(function.X) {
+				return true
 			}
+			m, declares := parse(function.Sel.Name, resolveNames(file, call.Args))
 			if declares && (m.name == "" || m.help == "") && problem == nil {
 				problem = fmt.Errorf("%s: a metric without name or help", dir)
 			}
@@ -273,14 +274,22 @@ func isPrometheus(expression ast.Expr) bool {
 	return ok && name.Name == "prometheus"
 }
 
-// parseDescribe reads a call of describe(name, labels, help).
-func parseDescribe(function string, args []ast.Expr) (metric, bool) {
-	if function != "describe" || len(args) != 3 {
-		return metric{}, false
+// readGauges reads the gauges that a folder declares in gauges.yaml, if it has that file.
+func readGauges(dir string) (found []metric, err error) {
+	document, err := os.ReadFile(filepath.Join(dir, "gauges.yaml"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	labels := strings.Fields(valueOf(args[1], nil))
-	slices.Sort(labels)
-	return metric{name: valueOf(args[0], nil), kind: "gauge", labels: labels, help: valueOf(args[2], nil)}, true
+	var declared map[string]struct{ Labels, Help string }
+	if err := errors.Join(err, yaml.UnmarshalStrict(document, &declared)); err != nil {
+		return nil, fmt.Errorf("read the gauges of %s: %w", dir, err)
+	}
+	for name, g := range declared {
+		labels := strings.Fields(g.Labels)
+		slices.Sort(labels)
+		found = append(found, metric{name: name, kind: "gauge", labels: labels, help: g.Help})
+	}
+	return found, nil
 }
 
 func parse(function string, args []ast.Expr) (metric, bool) {

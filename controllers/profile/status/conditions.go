@@ -1,12 +1,14 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
@@ -166,7 +168,7 @@ func (r Report) evaluateReady(stalled verdict) verdict {
 		planned.message = modePlan + "; " + planned.message
 		return planned
 	case r.nodes.counts.Matched == 0 && r.volumes.Matched == 0:
-		return asTrue(v1alpha1.ReasonNothingMatched, withIgnored("No node and no volume matches"+r.leftOutText()+r.nodes.excludedText(), r.nodes.ignored))
+		return asTrue(v1alpha1.ReasonNothingMatched, joinTexts("No node and no volume matches"+r.leftOutText()+r.nodes.excludedText(), r.ignoredText()))
 	case r.nodes.counts.Failed > 0:
 		return r.failed(metav1.ConditionFalse, v1alpha1.ReasonNodesFailed)
 	case len(r.coming) > 0 && r.rebootHold() != "":
@@ -184,26 +186,27 @@ func (r Report) evaluateReady(stalled verdict) verdict {
 // exceptionsMessage lists the exceptions, empty if there are none. Exceptions are nodes that do not support settings, nodes where other files
 // override settings (with these files), nodes that are intentionally not rebooted, and unchanged volumes.
 func (r Report) exceptionsMessage() string {
-	var parts []string
-	if len(r.staged) > 0 {
-		parts = append(parts, "Not rebooted: "+text.Join(describeWaits(r.staged), ", "))
+	return joinTexts(
+		labelled("Not rebooted: ", text.Join(describeWaits(r.staged), ", ")),
+		labelled("Some settings are not available on ", text.List(r.nodes.exceptions)),
+		labelled(fmt.Sprintf("Other files override settings on %s: ", text.List(r.nodes.shadowed)), text.Join(r.nodes.overrides, "; ")),
+		labelled("Paused: ", text.Join(describeWaits(r.nodes.paused), ", ")),
+		labelled("Control-plane nodes", strings.TrimPrefix(r.nodes.excludedText(), "; control-plane nodes")),
+		labelled("Volumes that differ: ", r.volumes.DescribeExceptions()),
+	)
+}
+
+// labelled returns a list after its label, or nothing if the list is empty.
+func labelled(label, list string) string {
+	if list == "" {
+		return ""
 	}
-	if len(r.nodes.exceptions) > 0 {
-		parts = append(parts, "Some settings are not available on "+text.List(r.nodes.exceptions))
-	}
-	if len(r.nodes.shadowed) > 0 {
-		parts = append(parts, fmt.Sprintf("Other files override settings on %s: %s", text.List(r.nodes.shadowed), text.Join(r.nodes.overrides, "; ")))
-	}
-	if len(r.nodes.paused) > 0 {
-		parts = append(parts, "Paused: "+text.Join(describeWaits(r.nodes.paused), ", "))
-	}
-	if excluded := r.nodes.excludedText(); excluded != "" {
-		parts = append(parts, "Control-plane nodes"+strings.TrimPrefix(excluded, "; control-plane nodes"))
-	}
-	if volumes := r.volumes.DescribeExceptions(); volumes != "" {
-		parts = append(parts, "Volumes that differ: "+volumes)
-	}
-	return strings.Join(parts, "; ")
+	return label + list
+}
+
+// joinTexts joins the texts that are not empty.
+func joinTexts(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "; ")
 }
 
 // isUnfinished reports whether nodes or volumes are in progress, or should be. This includes a node that has the declared settings but is not back
@@ -308,15 +311,10 @@ func (r Report) evaluateReconciling(stalled verdict) verdict {
 
 // evaluateWaiting returns the condition Reconciling if only reboots are left. It contains the reason for the wait if all of them have the same one.
 func (r Report) evaluateWaiting() verdict {
-	reason := r.coming[0].reason
-	for _, pending := range r.coming {
-		if pending.reason != reason {
-			return r.progress(metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
-		}
-	}
-	switch reason {
-	case v1alpha1.ReasonWaitingForWindow, v1alpha1.ReasonWaitingForApproval, v1alpha1.ReasonWaitingForBudget:
-		return asTrue(reason, r.coming[0].message)
+	first := r.coming[0]
+	isKnown := slices.Contains([]string{v1alpha1.ReasonWaitingForWindow, v1alpha1.ReasonWaitingForApproval, v1alpha1.ReasonWaitingForBudget}, first.reason)
+	if isKnown && !slices.ContainsFunc(r.coming, func(w waitingNode) bool { return w.reason != first.reason }) {
+		return asTrue(first.reason, first.message)
 	}
 	return r.progress(metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 }
@@ -372,50 +370,32 @@ func (r Report) evaluateConflict() verdict {
 func (r Report) progressMessage() (message string, hasCommand bool) {
 	parts := []string{fmt.Sprintf("%d/%d nodes and %d/%d volumes up to date",
 		r.nodes.counts.UpToDate, r.nodes.counts.Matched, r.volumes.UpToDate, r.volumes.Matched)}
-	if waitNote := r.waitMessage(); waitNote != "" {
-		parts = append(parts, waitNote)
-	}
+	parts = append(parts, r.waitMessage())
 	if len(r.unread) > 0 {
 		parts = append(parts, r.snapshot.ReadAheadWaits...)
 	}
 	if r.awaitsEvidence() {
 		evidence, command := r.evidenceMessage(maxMessage - len(parts[0]+"; "))
 		parts, hasCommand = append(parts, evidence), command
-	} else if r.volumes.Batch != "" {
+	} else {
 		parts = append(parts, r.volumes.Batch)
 	}
-	if r.volumes.Unprobed != "" {
-		parts = append(parts, r.volumes.Unprobed)
-	}
 	open := slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w waitingNode) bool { return w.skipReason != "" })
-	for _, list := range []struct {
-		label string
-		nodes []string
-	}{
-		{"read-ahead pending: ", r.unread}, {"no agent report from ", r.nodes.silent}, {"pending: ", r.nodes.behind}, {"drifted: ", r.nodes.drifted},
-		{"reboot due: ", namesOf(open)}, {"not rebooted: ", r.skippedNodes()},
-	} {
-		if len(list.nodes) > 0 {
-			parts = append(parts, list.label+text.List(list.nodes))
-		}
-	}
-	return withIgnored(strings.Join(parts, "; "), r.nodes.ignored), hasCommand
+	parts = append(parts, r.volumes.Unprobed,
+		labelled("read-ahead pending: ", text.List(r.unread)), labelled("no agent report from ", text.List(r.nodes.silent)),
+		labelled("pending: ", text.List(r.nodes.behind)), labelled("drifted: ", text.List(r.nodes.drifted)),
+		labelled("reboot due: ", text.List(namesOf(open))), labelled("not rebooted: ", text.List(r.skippedNodes())),
+		r.ignoredText())
+	return joinTexts(parts...), hasCommand
 }
+
+func (r Report) ignoredText() string { return labelled("ignored: ", text.List(r.nodes.ignored)) }
 
 // waitMessage describes the reasons for which nodes wait. Nodes that are out of service come first: a user may have to act on them.
 func (r Report) waitMessage() string {
-	disrupted := map[string]bool{}
-	for _, w := range r.nodes.disrupted {
-		disrupted[w.node] = true
-	}
-	undisrupted := slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w waitingNode) bool { return disrupted[w.node] })
-	var parts []string
-	for _, list := range [][]waitingNode{r.nodes.disrupted, undisrupted} {
-		if grouped := groupByMessage(list); len(grouped) > 0 {
-			parts = append(parts, text.Join(grouped, "; "))
-		}
-	}
-	return strings.Join(parts, "; ")
+	disrupted := sets.New(namesOf(r.nodes.disrupted)...)
+	undisrupted := slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w waitingNode) bool { return disrupted.Has(w.node) })
+	return joinTexts(text.Join(groupByMessage(r.nodes.disrupted), "; "), text.Join(groupByMessage(undisrupted), "; "))
 }
 
 // groupByMessage groups the nodes by reason and message.
@@ -434,39 +414,22 @@ func groupByMessage(waiting []waitingNode) []string {
 	return out
 }
 
-func withIgnored(message string, ignored []string) string {
-	if len(ignored) == 0 {
-		return message
-	}
-	return message + "; ignored: " + text.List(ignored)
-}
-
 func (r Report) removing(status metav1.ConditionStatus) verdict {
 	return verdict{status, v1alpha1.ReasonRestoring, r.removalMessage(), r.immutableMessage() != ""}
 }
 
 func (r Report) removalMessage() string {
-	var parts []string
-	if message := r.immutableMessage(); message != "" {
-		parts = append(parts, message)
-	}
+	parts := []string{r.immutableMessage()}
 	if r.paused.status == metav1.ConditionTrue && !r.isPlanMode() && r.profile.Spec.DeletionPolicy != v1alpha1.DeletionRetain {
 		parts = append(parts, "paused")
 	}
 	parts = append(parts, r.removal.messages()...)
-	if hold := r.rebootHold(); hold != "" && r.profile.Spec.Rollout.Reboot.RestoreReboot {
-		parts = append(parts, "reboots: "+hold)
+	if r.profile.Spec.Rollout.Reboot.RestoreReboot {
+		parts = append(parts, labelled("reboots: ", r.rebootHold()))
 	}
-	if len(r.volumes.Unrestored) > 0 {
-		parts = append(parts, "volumes not yet restored: "+text.List(r.volumes.Unrestored))
-	}
-	if len(r.removal.unreachable) > 0 {
-		parts = append(parts, "restored once they can be reached: "+text.List(r.removal.unreachable))
-	}
-	if len(parts) == 0 {
-		return "Nodes and volumes are restored"
-	}
-	message := strings.Join(parts, "; ")
+	parts = append(parts, labelled("volumes not yet restored: ", text.List(r.volumes.Unrestored)),
+		labelled("restored once they can be reached: ", text.List(r.removal.unreachable)))
+	message := cmp.Or(joinTexts(parts...), "Nodes and volumes are restored")
 	return strings.ToUpper(message[:1]) + message[1:]
 }
 

@@ -58,7 +58,7 @@ func (r Report) evidenceMessage(room int) (message string, hasCommand bool) {
 	if rest := len(names) - 1; rest > 0 && len(named) > maxNames {
 		named = fmt.Sprintf("%s or %s", names[0], text.Count(rest, "other"))
 	}
-	message = fmt.Sprintf("%s for a pod to mount %s with its new options", waitText(awaited.Waiting), named)
+	message = fmt.Sprintf("%s for a pod to mount %s with its new options", text.Count(int(awaited.Waiting), "volume waits", "volumes wait"), named)
 	for _, v := range awaited.Volumes {
 		if remedy, hasCommand := r.remedyFor(v, room-len(message+": ")); remedy != "" {
 			return message + ": " + remedy, hasCommand
@@ -69,13 +69,6 @@ func (r Report) evidenceMessage(room int) (message string, hasCommand bool) {
 
 // maxNames is the maximum length of the names of volumes, in bytes; a single name may be longer.
 const maxNames = 60
-
-func waitText(volumes int32) string {
-	if volumes == 1 {
-		return "1 volume waits"
-	}
-	return fmt.Sprintf("%d volumes wait", volumes)
-}
 
 // remedyFor describes how to mount a volume again, with as many commands and notes as fit; empty if no pod uses it. hasCommand is true if it
 // contains a command.

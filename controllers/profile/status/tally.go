@@ -351,18 +351,11 @@ func (t *tally) addPlanned(profile *fleet.Profile, node *corev1.Node, all fleet.
 
 // isDisruptedFor reports whether the annotation on a Node shows that it is out of service for a profile.
 func isDisruptedFor(profile string, node *corev1.Node) bool {
-	mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]
-	if !marked {
-		return false
-	}
-	disruption, err := v1alpha1.DecodeDisruption(mark)
+	disruption, err := v1alpha1.DecodeDisruption(node.Annotations[v1alpha1.DisruptionAnnotation])
 	return err == nil && disruption.Profile == profile
 }
 
 // excludedText names the control-plane nodes that the installation excludes; empty if there are none.
 func (t tally) excludedText() string {
-	if len(t.excluded) == 0 {
-		return ""
-	}
-	return "; control-plane nodes are excluded without the component control-plane: " + text.List(t.excluded)
+	return labelled("; control-plane nodes are excluded without the component control-plane: ", text.List(t.excluded))
 }

@@ -58,15 +58,11 @@ func standingOf(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageCli
 	if clientNode == nil {
 		return standing.Report{}
 	}
-	values := make(map[string]string, len(settings))
-	for _, s := range settings {
-		values[s.Key] = s.Value
-	}
-	known := clientNode.Status
+	wanted, known := byKey(settings), clientNode.Status
 	unrestored := standing.Read(&clientNode.Spec, &clientNode.Status, "").Keys(standing.RestoreFailed)
 	known.Settings = slices.DeleteFunc(slices.Clone(known.Settings), func(s v1alpha1.SettingStatus) bool {
-		if value, wanted := values[s.Key]; wanted {
-			return value != s.Desired
+		if setting, isWanted := wanted[s.Key]; isWanted {
+			return setting.Value != s.Desired
 		}
 		return !slices.Contains(unrestored, s.Key)
 	})

@@ -102,6 +102,7 @@ type Together struct {
 func PlanTogether(names []string, c Cluster) Together {
 	t := &together{
 		Cluster: c, requested: map[string]*v1alpha1.StorageClientProfile{}, shares: map[string]*Share{}, all: ActingTogether(names, c.Profiles),
+		groups: map[string]int{}, turns: map[string][]order.Turn{}, reboots: map[string]JointReboot{},
 	}
 	for i := range t.all {
 		if p := &t.all[i]; slices.Contains(names, p.Name) {
@@ -177,7 +178,7 @@ func (t *together) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClient
 	requested := slices.DeleteFunc(slices.Clone(wanted.Profiles), func(name string) bool { return t.requested[name] == nil })
 	for _, name := range requested {
 		t.shares[name].Matched++
-		t.turns = addTo(t.turns, name, TurnOf(node, wanted.BootHash, t.ManagerNode))
+		t.turns[name] = append(t.turns[name], TurnOf(node, wanted.BootHash, t.ManagerNode))
 	}
 	current := ptr.Deref(clientNode, v1alpha1.StorageClientNode{})
 	changes := t.changesOf(current.Spec.Settings, wanted.Settings)
@@ -197,51 +198,40 @@ func (t *together) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClient
 	t.addReboot(node, clientNode, wanted)
 }
 
-func addTo[K comparable, V any](all map[K][]V, key K, value V) map[K][]V {
-	if all == nil {
-		all = map[K][]V{}
-	}
-	all[key] = append(all[key], value)
-	return all
-}
-
 // changesOf returns the changes from the current to the new settings of a node in which the requested profiles take part, sorted by key.
 func (t *together) changesOf(current, wanted []v1alpha1.NodeSetting) []SettingChange {
-	next := make(map[string]v1alpha1.NodeSetting, len(wanted))
-	for _, s := range wanted {
-		next[s.Key] = s
-	}
+	old, next := byKey(current), byKey(wanted)
+	latest := maps.Clone(old)
+	maps.Copy(latest, next)
 	var out []SettingChange
-	known := map[string]bool{}
-	for _, old := range current {
-		known[old.Key] = true
-		s, stays := next[old.Key]
-		switch {
-		case t.requested[old.Profile] == nil && (!stays || t.requested[s.Profile] == nil):
-		case !stays:
-			out = append(out, SettingChange{
-				Key: old.Key, Old: ptr.To(old.Value), Profile: old.Profile, TakesEffect: catalogue.Effect(old.Key), OnRemoval: t.onRemoval(old),
-			})
-		case s.Value != old.Value || s.OnRemoval != old.OnRemoval:
-			out = append(out, SettingChange{
-				Key: s.Key, Old: ptr.To(old.Value), New: ptr.To(s.Value), Profile: s.Profile, TakesEffect: catalogue.Effect(s.Key), OnRemoval: s.OnRemoval,
-			})
+	for _, key := range slices.Sorted(maps.Keys(latest)) {
+		before, was := old[key]
+		after, stays := next[key]
+		isSame := was && stays && before.Value == after.Value && before.OnRemoval == after.OnRemoval
+		if isSame || t.requested[before.Profile] == nil && t.requested[after.Profile] == nil {
+			continue
 		}
-	}
-	for _, s := range wanted {
-		if !known[s.Key] && t.requested[s.Profile] != nil {
-			out = append(out, SettingChange{
-				Key: s.Key, New: ptr.To(s.Value), Profile: s.Profile, TakesEffect: catalogue.Effect(s.Key), OnRemoval: s.OnRemoval,
-			})
+		change := SettingChange{Key: key, Profile: latest[key].Profile, TakesEffect: catalogue.Effect(key), OnRemoval: latest[key].OnRemoval}
+		if was {
+			change.Old = &before.Value
 		}
+		if stays {
+			change.New = &after.Value
+		} else {
+			// The policy of a removed setting is in the journal of the agent.
+			change.OnRemoval = cmp.Or(before.OnRemoval, v1alpha1.DeletionRestore)
+		}
+		out = append(out, change)
 	}
-	slices.SortFunc(out, func(a, b SettingChange) int { return strings.Compare(a.Key, b.Key) })
 	return out
 }
 
-// onRemoval returns the policy for a setting that is removed: the policy of the setting itself, which is in the journal of the agent.
-func (t *together) onRemoval(s v1alpha1.NodeSetting) v1alpha1.DeletionPolicy {
-	return cmp.Or(s.OnRemoval, v1alpha1.DeletionRestore)
+func byKey(settings []v1alpha1.NodeSetting) map[string]v1alpha1.NodeSetting {
+	out := make(map[string]v1alpha1.NodeSetting, len(settings))
+	for _, s := range settings {
+		out[s.Key] = s
+	}
+	return out
 }
 
 func (t *together) addChange(node string, settings []SettingChange) {
@@ -263,9 +253,6 @@ func (t *together) addChange(node string, settings []SettingChange) {
 		t.changes[i].Nodes = append(t.changes[i].Nodes, node)
 		return
 	}
-	if t.groups == nil {
-		t.groups = map[string]int{}
-	}
 	t.groups[key.String()] = len(t.changes)
 	t.changes = append(t.changes, NodeChange{Nodes: []string{node}, Settings: settings})
 }
@@ -283,13 +270,11 @@ func disputeText(c nodesettings.Conflict) string {
 }
 
 func (t *together) addDispute(text, node string) {
-	for i := range t.disputes {
-		if t.disputes[i].Text == text {
-			t.disputes[i].Nodes = append(t.disputes[i].Nodes, node)
-			return
-		}
+	i := slices.IndexFunc(t.disputes, func(d Dispute) bool { return d.Text == text })
+	if i < 0 {
+		i, t.disputes = len(t.disputes), append(t.disputes, Dispute{Text: text})
 	}
-	t.disputes = append(t.disputes, Dispute{Text: text, Nodes: []string{node}})
+	t.disputes[i].Nodes = append(t.disputes[i].Nodes, node)
 }
 
 // addReboot records a node that must boot for a requested profile. It includes the needs of other profiles, because one boot serves all of them.
@@ -312,9 +297,6 @@ func (t *together) addReboot(node *corev1.Node, clientNode *v1alpha1.StorageClie
 	}
 	if never != "" && !joint.Refused {
 		joint.Refused, joint.Held = true, fmt.Sprintf("profile %s has reboot policy Never; staged until the node reboots", never)
-	}
-	if t.reboots == nil {
-		t.reboots = map[string]JointReboot{}
 	}
 	t.reboots[node.Name] = joint
 }

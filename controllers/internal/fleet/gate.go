@@ -25,7 +25,7 @@ type Gates struct {
 // GatesOf evaluates each node once for all profiles.
 func GatesOf(all Snapshot, untunedTaint string) Gates {
 	gates := Gates{Nodes: map[string][]livegate.Node{}, Managed: make([]livegate.Node, 0, len(all.Nodes))}
-	canaries := map[string]func(labels map[string]string) bool{}
+	canaries := map[string]func(map[string]string) bool{}
 	for _, node := range all.Nodes {
 		clientNode := all.ClientNodes[node.Name]
 		if !node.DeletionTimestamp.IsZero() || match.IsIgnored(node) {
@@ -42,7 +42,7 @@ func GatesOf(all Snapshot, untunedTaint string) Gates {
 		entry.Desired = wanted.Hash
 		for _, profile := range all.Profiles.Concerning(node, clientNode) {
 			if canaries[profile.Name] == nil {
-				canaries[profile.Name] = CanarySelector(profile)
+				canaries[profile.Name] = CanaryMatcher(profile)
 			}
 			entry.Canary = canaries[profile.Name](node.Labels)
 			gates.Nodes[profile.Name] = append(gates.Nodes[profile.Name], entry)
@@ -51,8 +51,8 @@ func GatesOf(all Snapshot, untunedTaint string) Gates {
 	return gates
 }
 
-// CanarySelector selects the nodes that a profile chooses for its canary; no node if it has no canary selector.
-func CanarySelector(profile *Profile) func(labels map[string]string) bool {
+// CanaryMatcher matches the labels of the nodes that a profile chooses for its canary; no labels if it has no canary selector.
+func CanaryMatcher(profile *Profile) func(map[string]string) bool {
 	return order.LabelMatcher(profile.Spec.WithDefaults().Rollout.Canary.NodeSelector)
 }
 

@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -9,12 +11,7 @@ import (
 
 // Owns reports whether a StorageClientNode belongs to the Node, and not to a former Node of the same name.
 func Owns(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool {
-	for _, owner := range clientNode.OwnerReferences {
-		if owner.UID == node.UID {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(clientNode.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == node.UID })
 }
 
 // NodeOf returns a reference to the Node of a StorageClientNode, for an event.

@@ -143,7 +143,7 @@ func (s *ProfileSet) Desired(node *corev1.Node, clientNode *v1alpha1.StorageClie
 	for _, profile := range contributing {
 		wanted.Profiles = append(wanted.Profiles, profile.Name)
 	}
-	wanted.Result = s.mergeProfiles(contributing, hasHeld, inForce)
+	wanted.Result = s.mergeProfiles(contributing, strings.Join(wanted.Profiles, "\n")+"\n", hasHeld, inForce)
 	return wanted
 }
 
@@ -188,14 +188,13 @@ func (s *ProfileSet) withSources(profiles []*Profile, clientNode *v1alpha1.Stora
 	return profiles
 }
 
-func (s *ProfileSet) mergeProfiles(profiles []*Profile, hasHeld bool, inForce []v1alpha1.NodeSetting) nodesettings.Result {
+func (s *ProfileSet) mergeProfiles(profiles []*Profile, names string, hasHeld bool, inForce []v1alpha1.NodeSetting) nodesettings.Result {
 	if len(profiles) == 0 {
 		return nodesettings.Result{}
 	}
 	if hasHeld {
 		return s.mergeUncached(profiles, inForce)
 	}
-	names := joinNames(profiles)
 	keys := s.disputed.Share(names, func() (keys []string) {
 		for _, conflict := range s.mergeUncached(profiles, inForce).Conflicts {
 			keys = append(keys, conflict.Key)
@@ -218,20 +217,8 @@ func (s *ProfileSet) mergeUncached(profiles []*Profile, inForce []v1alpha1.NodeS
 	return result
 }
 
-func joinNames(profiles []*Profile) string {
-	var out strings.Builder
-	for _, profile := range profiles {
-		out.WriteString(profile.Name)
-		out.WriteByte('\n')
-	}
-	return out.String()
-}
-
 // describeCurrent encodes the current settings of some keys.
 func describeCurrent(keys []string, inForce []v1alpha1.NodeSetting) string {
-	if len(keys) == 0 {
-		return ""
-	}
 	var out strings.Builder
 	for _, setting := range inForce {
 		if slices.Contains(keys, setting.Key) {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,13 +21,7 @@ func IsStale(s v1alpha1.ServerStatus) bool { return s.Reason == v1alpha1.ServerR
 
 // FailingServers returns the storage servers that fail for a node.
 func FailingServers(clientNode *v1alpha1.StorageClientNode) []v1alpha1.ServerStatus {
-	var failing []v1alpha1.ServerStatus
-	for _, s := range clientNode.Status.Servers {
-		if IsFailing(s) {
-			failing = append(failing, s)
-		}
-	}
-	return failing
+	return slices.DeleteFunc(slices.Clone(clientNode.Status.Servers), func(s v1alpha1.ServerStatus) bool { return !IsFailing(s) })
 }
 
 // ServerText describes a failing server: the start of the failure, the checks to make, and its users.

@@ -291,17 +291,11 @@ func (g *gate) admitCanary(group []*Node) {
 	started, failed := namesOf(members, (*Node).hasDesired), namesOf(members, (*Node).hasFailed)
 	switch {
 	case len(members) == 0 && g.holds[group[0].Desired].note != "":
-		g.reject(group, g.holds[group[0].Desired].note)
-		for _, node := range group {
-			g.Stuck[node.Name] = !node.hasDesired()
-		}
+		g.rejectStuck(group, g.holds[group[0].Desired].note)
 	case len(members) == 0:
 		g.reject(group, "waiting for a canary; rollout.canary.nodeSelector selects no Ready node with the same settings")
 	case len(started) >= count && len(started)-len(failed) < count:
-		g.reject(group, "blocked by the failed canary: "+text.List(failed))
-		for _, node := range group {
-			g.Stuck[node.Name] = !node.hasDesired()
-		}
+		g.rejectStuck(group, "blocked by the failed canary: "+text.List(failed))
 	case len(started) >= count:
 		g.reject(group, fmt.Sprintf("waiting for the canary: %s%s", text.List(started), unconfirmedOf(members)))
 	default:
@@ -389,6 +383,13 @@ func (g *gate) waitReason(node *Node, remaining, limit int, proven bool) string 
 func (g *gate) isClusterFull(node *Node, proven bool, otherCount int) bool {
 	c := g.policy.Cluster
 	return c != nil && !(node.Empty && proven) && c.Running+otherCount >= c.Limit
+}
+
+func (g *gate) rejectStuck(group []*Node, note string) {
+	g.reject(group, note)
+	for _, node := range group {
+		g.Stuck[node.Name] = !node.hasDesired()
+	}
 }
 
 func (g *gate) reject(group []*Node, note string) {

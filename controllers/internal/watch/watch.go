@@ -22,12 +22,16 @@ import (
 // ClientNodeUpdates calls changed with the old and the new version of each changed StorageClientNode while the manager leads. The first sight of an
 // object is no change, so a restarted manager does not repeat calls.
 func ClientNodeUpdates(mgr ctrl.Manager, changed func(before, after *v1alpha1.StorageClientNode)) error {
+	return handleClientNodes(mgr, toolscache.ResourceEventHandlerFuncs{UpdateFunc: WhileLeading(mgr.Elected(), changed)})
+}
+
+func handleClientNodes(mgr ctrl.Manager, events toolscache.ResourceEventHandlerFuncs) error {
 	// The manager has not started, so the call does not block on the context.
 	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.StorageClientNode{})
-	if err != nil {
-		return fmt.Errorf("watch StorageClientNodes: %w", err)
+	if err == nil {
+		_, err = informer.AddEventHandler(events)
 	}
-	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{UpdateFunc: WhileLeading(mgr.Elected(), changed)}); err != nil {
+	if err != nil {
 		return fmt.Errorf("watch StorageClientNodes: %w", err)
 	}
 	return nil
@@ -35,11 +39,7 @@ func ClientNodeUpdates(mgr ctrl.Manager, changed func(before, after *v1alpha1.St
 
 // ClientNodeDeletions calls deleted with the last known version of each deleted StorageClientNode.
 func ClientNodeDeletions(mgr ctrl.Manager, deleted func(*v1alpha1.StorageClientNode)) error {
-	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.StorageClientNode{})
-	if err != nil {
-		return fmt.Errorf("watch StorageClientNodes: %w", err)
-	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) {
+	return handleClientNodes(mgr, toolscache.ResourceEventHandlerFuncs{DeleteFunc: func(object any) {
 		if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
 			object = unknown.Obj
 		}
@@ -47,7 +47,6 @@ func ClientNodeDeletions(mgr ctrl.Manager, deleted func(*v1alpha1.StorageClientN
 			deleted(clientNode)
 		}
 	}})
-	return err
 }
 
 // WhileLeading ignores updates before the manager leads, and updates between different StorageClientNodes of the same name.

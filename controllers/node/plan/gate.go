@@ -53,7 +53,7 @@ func (s Snapshot) gateEntry(profile *fleet.Profile) livegate.Node {
 	snapshot := fleet.Snapshot{Profiles: s.Profiles, Ready: map[string]bool{s.Node.Name: s.AgentReady}}
 	entry := fleet.GateEntry(snapshot, s.Node, s.ClientNode, s.Limits.UntunedTaint)
 	entry.Desired = s.Desired.Hash
-	entry.Canary = fleet.CanarySelector(profile)(s.Node.Labels)
+	entry.Canary = fleet.CanaryMatcher(profile)(s.Node.Labels)
 	return entry
 }
 

@@ -109,12 +109,11 @@ func requestFor(node string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}
 }
 
-func nodeOfPod(_ context.Context, object client.Object) []reconcile.Request {
-	pod, ok := object.(*corev1.Pod)
-	if !ok || pod.Spec.NodeName == "" {
-		return nil
+func nodeOfPod(_ context.Context, object client.Object) (requests []reconcile.Request) {
+	for _, node := range read.IndexNodeName(object) {
+		requests = append(requests, requestFor(node))
 	}
-	return []reconcile.Request{requestFor(pod.Spec.NodeName)}
+	return requests
 }
 
 func sameConditions(before, after *corev1.Node) bool {

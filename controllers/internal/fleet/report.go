@@ -44,12 +44,9 @@ func ReportOf(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready b
 // RestoresPending returns the keys that have been removed from a node's boot menu but stay effective until it boots, sorted. These are required
 // keys that its StorageClientNode no longer contains, or all of them while it is being released.
 func RestoresPending(clientNode *v1alpha1.StorageClientNode) []string {
-	var keys []string
-	for _, key := range clientNode.Status.RebootRequiredBy {
-		if clientNode.Spec.Release || !slices.ContainsFunc(clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key }) {
-			keys = append(keys, key)
-		}
-	}
+	keys := slices.DeleteFunc(slices.Clone(clientNode.Status.RebootRequiredBy), func(key string) bool {
+		return !clientNode.Spec.Release && slices.ContainsFunc(clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key })
+	})
 	slices.Sort(keys)
 	return keys
 }

@@ -69,10 +69,9 @@ func nextTurn(soak time.Duration) time.Duration {
 // profiles whose settings are removed.
 func concernedProfiles(s Snapshot) []string {
 	profiles := slices.Clone(s.Desired.Profiles)
-	for _, source := range fleet.SourcesOf(s.ClientNode) {
-		profile := s.Profiles.ByName(source)
-		if profile != nil && (profile.Standing == match.Leaving || !s.Desired.Managed) {
-			profiles = append(profiles, source)
+	for _, profile := range s.Profiles.Carried(s.ClientNode) {
+		if profile.Standing == match.Leaving || !s.Desired.Managed {
+			profiles = append(profiles, profile.Name)
 		}
 	}
 	return profiles

@@ -175,13 +175,9 @@ func (s Snapshot) isUnobserved() bool {
 }
 
 func (s Snapshot) droppedSettings(settings []v1alpha1.NodeSetting) []v1alpha1.NodeSetting {
-	var dropped []v1alpha1.NodeSetting
-	for _, old := range s.ClientNode.Spec.Settings {
-		if !slices.ContainsFunc(settings, func(s v1alpha1.NodeSetting) bool { return s.Key == old.Key }) {
-			dropped = append(dropped, old)
-		}
-	}
-	return dropped
+	return slices.DeleteFunc(slices.Clone(s.ClientNode.Spec.Settings), func(old v1alpha1.NodeSetting) bool {
+		return slices.ContainsFunc(settings, func(s v1alpha1.NodeSetting) bool { return s.Key == old.Key })
+	})
 }
 
 // withCurrentPolicies returns the current spec with onRemoval of the given settings updated from their profiles, and whether that is a change. The
@@ -205,12 +201,7 @@ func (s Snapshot) withCurrentPolicies(going []v1alpha1.NodeSetting) (v1alpha1.St
 }
 
 func (s Snapshot) wantsRestoreReboot() bool {
-	for _, source := range fleet.SourcesOf(s.ClientNode) {
-		if profile := s.Profiles.ByName(source); profile != nil && profile.Spec.Rollout.Reboot.RestoreReboot {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Profiles.Carried(s.ClientNode), func(p *fleet.Profile) bool { return p.Spec.Rollout.Reboot.RestoreReboot })
 }
 
 // Into sets the fields that this package writes. All other fields have another writer.

@@ -321,7 +321,7 @@ func (r Report) evaluateWaiting() verdict {
 
 func (r Report) evaluateMounts() verdict {
 	switch {
-	case r.stale.Count > 0:
+	case r.volumes.Stale.Count > 0:
 		return asFalse(v1alpha1.ReasonStaleMounts, r.staleMessage())
 	case r.nodes.counts.Matched > 0 && r.nodes.reported == 0:
 		return verdict{metav1.ConditionUnknown, v1alpha1.ReasonPending, "No node has reported yet", false}
@@ -330,11 +330,11 @@ func (r Report) evaluateMounts() verdict {
 }
 
 func (r Report) staleMessage() string {
-	named := text.List(r.stale.Nodes)
-	if r.stale.Count == 1 {
+	named := text.List(r.volumes.Stale.Nodes)
+	if r.volumes.Stale.Count == 1 {
 		return "1 mount on " + named + " still has old options: restart its pods"
 	}
-	return fmt.Sprintf("%d mounts on %s still have old options: restart their pods", r.stale.Count, named)
+	return fmt.Sprintf("%d mounts on %s still have old options: restart their pods", r.volumes.Stale.Count, named)
 }
 
 // evaluatePaused returns the condition Paused; all is true if the manager's namespace is paused.

@@ -41,7 +41,8 @@ func (r Report) planStatus(old v1alpha1.Plan, observed int64, now time.Time) v1a
 		}
 	}
 	next.EstimatedCompletion = nil
-	if last := overview.ForecastReboots(r.profile.StorageClientProfile, free, r.limits, now).Last; !last.IsZero() {
+	limits := overview.Fleet{Matched: int(r.nodes.counts.Matched), All: len(r.snapshot.All.Nodes), MaxUnavailable: r.snapshot.MaxUnavailable}
+	if last := overview.ForecastReboots(r.profile.StorageClientProfile, free, limits, now).Last; !last.IsZero() {
 		next.EstimatedCompletion = ptr.To(metav1.NewTime(last.Truncate(time.Second)))
 	}
 	return next
@@ -79,11 +80,8 @@ func (r Report) canEstimate() bool {
 
 // limitedBy returns the reason for which the next reboot waits; empty if there is none.
 func (r Report) limitedBy(now time.Time) string {
-	if skipped := r.skippedNodes(); len(r.nodes.planned) == 0 && len(skipped) > 0 {
-		return "Not rebooted: " + text.Join(skipped, ", ")
-	}
 	if len(r.nodes.planned) == 0 {
-		return ""
+		return labelled("Not rebooted: ", text.Join(r.skippedNodes(), ", "))
 	}
 	if hold := r.rebootHold(); hold != "" {
 		return hold + r.nextWindow(now)

@@ -72,14 +72,9 @@ func findRemaining(profile *fleet.Profile, all fleet.Snapshot, now time.Time) re
 
 // isReporting reports whether the reports of a node's agent are current, or the agent has been silent only for a short time.
 func isReporting(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool, now time.Time) bool {
-	if agentpod.SilentReason(node, clientNode, ready) == "" {
-		return true
-	}
 	condition := fleet.FindTuned(node)
-	if condition == nil || condition.Status != corev1.ConditionUnknown {
-		return true
-	}
-	return now.Sub(condition.LastTransitionTime.Time) < silentAfter
+	return agentpod.SilentReason(node, clientNode, ready) == "" || condition == nil || condition.Status != corev1.ConditionUnknown ||
+		now.Sub(condition.LastTransitionTime.Time) < silentAfter
 }
 
 // isLost reports whether a node has failed and is not back: the rollout keeps its annotation, perhaps forever. The settings record how they are

@@ -90,7 +90,7 @@ func largeStates() map[string]Report {
 			r.nodes.conflicts = []string{"sysctl/net.core.rmem_max: profiles " + longName + ", " + longName + "-2 and " + longName + "-3 want 16777216 and 33554432 (keeping 16777216)"}
 		}),
 		"large: stale": with(idle, func(r *Report) {
-			r.stale = plan.Stale{Count: 60, Nodes: cloudNames()}
+			r.volumes.Stale = plan.Stale{Count: 60, Nodes: cloudNames()}
 		}),
 		"large: invalid": with(idle, func(r *Report) {
 			r.invalidReason, r.invalidMessage = v1alpha1.ReasonInvalid, strings.Repeat(`spec.node.sysctls[net.ipv4.tcp_rmem]: "1000 1000 1000": must be at least 4096; `, 3)

@@ -82,7 +82,7 @@ func statesOf() map[string]Report {
 		"ReasonSettingConflict":    rival.node("a", nil).report(),
 		"ReasonVolumeConflict":     blocked(v1alpha1.VolumeReasonConflict),
 		"ReasonNoConflict":         idle,
-		"ReasonStaleMounts":        change(idle, func(r *Report) { r.stale = plan.Stale{Count: 1, Nodes: []string{"a"}} }),
+		"ReasonStaleMounts":        change(idle, func(r *Report) { r.volumes.Stale = plan.Stale{Count: 1, Nodes: []string{"a"}} }),
 		"ReasonAllEffective":       idle,
 
 		"VolumeReasonNotSelected":       idle,

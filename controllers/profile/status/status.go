@@ -59,13 +59,8 @@ type Report struct {
 	paused         verdict
 	coming, staged []waitingNode
 	// now is the time of the evaluation; pods use the volumes that must be mounted: see WithPods.
-	now   time.Time
-	pods  map[types.NamespacedName][]Pod
-	stale plan.Stale
-	// advice contains the results of the rules across settings.
-	advice []v1alpha1.Advice
-	// limits are the limits of the rollout in addition to the profile's rules.
-	limits overview.Fleet
+	now  time.Time
+	pods map[types.NamespacedName][]Pod
 	// removal is the remaining work of a profile that is being deleted.
 	removal removal
 }
@@ -83,7 +78,7 @@ func Evaluate(name string, s Snapshot, now time.Time) Report {
 	}
 	r.nodes.addRecalled(recallFailures(profile, s.All, s.Failures))
 	r.nodes.addStuck(profile, s.All, now)
-	r.stale, r.unread = r.volumes.Stale, r.nodes.addUnread(s, s.Volumes.ReadAheads(name))
+	r.unread = r.nodes.addUnread(s, s.Volumes.ReadAheads(name))
 	r.invalidReason, r.invalidMessage = profile.InvalidReason, profile.InvalidMessage
 	r.paused = evaluatePaused(profile, s.PausedAll)
 	for _, w := range r.nodes.pending {
@@ -94,9 +89,6 @@ func Evaluate(name string, s Snapshot, now time.Time) Report {
 			r.coming = append(r.coming, w)
 		}
 	}
-	r.advice = advice.For(overview.AdviceAbout(profile.StorageClientProfile, selectedNodes(profile, s.All), s.All.ClientNodes,
-		r.volumes.Servers, r.volumes.LeftOut))
-	r.limits = overview.Fleet{Matched: int(r.nodes.counts.Matched), All: len(s.All.Nodes), MaxUnavailable: s.MaxUnavailable}
 	return r
 }
 
@@ -110,9 +102,11 @@ func (r Report) Status(old v1alpha1.StorageClientProfileStatus, now time.Time) v
 	next.LostNodes = r.nodes.lost
 	next.Volumes = v1alpha1.VolumeCounts{
 		Matched: r.volumes.Matched, UpToDate: r.volumes.UpToDate, Exceptions: r.volumes.Exceptions, Blocked: r.volumes.Blocked,
-		StaleMounts: r.stale.Count, LeftOut: int32(advice.CountLeftOut(r.volumes.LeftOut)),
+		StaleMounts: r.volumes.Stale.Count, LeftOut: int32(advice.CountLeftOut(r.volumes.LeftOut)),
 	}
-	next.Advice = r.advice
+	all := r.snapshot.All
+	next.Advice = advice.For(overview.AdviceAbout(r.profile.StorageClientProfile, selectedNodes(r.profile, all), all.ClientNodes,
+		r.volumes.Servers, r.volumes.LeftOut))
 	next.Plan = r.planStatus(old.Plan, old.ObservedGeneration, now)
 	return next
 }

@@ -376,7 +376,7 @@ func TestConditions(t *testing.T) {
 		},
 		"old mounts never hold Ready back": {
 			world:  newWorld(nil).node("a", nil),
-			change: func(f *Report) { f.stale = plan.Stale{Count: 1, Nodes: []string{"a"}} },
+			change: func(f *Report) { f.volumes.Stale = plan.Stale{Count: 1, Nodes: []string{"a"}} },
 			want:   "Ready=True/UpToDate MountsEffective=False/StaleMounts",
 		},
 		"the profile is being deleted": {
@@ -456,7 +456,7 @@ func TestStaleMountsAreNamedByNode(t *testing.T) {
 		"1 mount on a still has old options: restart its pods":        one,
 		"3 mounts on a, b still have old options: restart their pods": three,
 	} {
-		if got := (Report{stale: stale}).staleMessage(); got != want {
+		if got := (Report{volumes: plan.Summary{Stale: stale}}).staleMessage(); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

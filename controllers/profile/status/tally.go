@@ -279,9 +279,8 @@ func isStillHeld(reason string, node *corev1.Node, clientNode *v1alpha1.StorageC
 	case v1alpha1.ReasonPausedByField, v1alpha1.ReasonPausedByAnnotation:
 		return len(all.Profiles.PausedBy(node, clientNode)) > 0
 	}
-	return slices.ContainsFunc(fleet.SourcesOf(clientNode), func(name string) bool {
-		source := all.Profiles.ByName(name)
-		return source != nil && (source.Spec.Mode == v1alpha1.ModePlan || source.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever)
+	return slices.ContainsFunc(all.Profiles.Carried(clientNode), func(p *fleet.Profile) bool {
+		return p.Spec.Mode == v1alpha1.ModePlan || p.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever
 	})
 }
 

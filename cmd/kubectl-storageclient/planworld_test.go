@@ -85,11 +85,10 @@ func (w *planWorld) startManager() {
 	all := intstr.FromString("100%")
 	w.profiles = &profile.Reconciler{
 		Client: w.client, Clock: w.clock, Recorder: noEvents{}, Fence: noFence{}, MaxUnavailable: all,
-		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 	}
 	w.volumes = &volume.Reconciler{Client: w.client, Clock: w.clock, Recorder: noEvents{}, ManagerNamespace: v1alpha1.ManagerNamespace}
 	w.nodes = &node.Reconciler{
-		Client: w.client, Clock: w.clock, Fence: noFence{}, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+		Client: w.client, Clock: w.clock, Fence: noFence{},
 		Gate: &nodeplan.Gate{}, Patience: nodeplan.NewPatience(), Limits: nodeplan.Limits{MaxConcurrentLive: all, UntunedTaint: v1alpha1.UntunedTaint},
 	}
 }

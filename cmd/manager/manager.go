@@ -197,12 +197,11 @@ func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) ([]nam
 	return []namedController{
 		{"profile", &profile.Reconciler{
 			Client: clients["profile"], APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
-			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Probes: probes.All, Volumes: volumes,
+			ManagerNode: managerNode, Probes: probes.All, Volumes: volumes,
 			ReadAhead: nodeVolumes.Waits,
 		}},
 		{"node", &node.Reconciler{
 			Client: clients["node"], Clock: now, Allow: s.allow, Fence: agentFence,
-			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 			Limits: plan.Limits{MaxConcurrentLive: s.maxConcurrentLive, MinSoak: s.minLiveSoak, UntunedTaint: s.untunedTaint},
 		}},
 		{"rollout", &rollout.Reconciler{
@@ -222,10 +221,7 @@ func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) ([]nam
 		{"nodevolumes", nodeVolumes},
 		{"drift", &drift.Reporter{Recorder: recorder}},
 		{"health", &health.Reporter{Recorder: recorder, Reader: mgr.GetClient()}},
-		{"metrics", &clientmetrics.Reporter{
-			Registry: metrics.Registry, MaxUnavailable: s.maxUnavailable,
-			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
-		}},
+		{"metrics", &clientmetrics.Reporter{Registry: metrics.Registry, MaxUnavailable: s.maxUnavailable}},
 	}, nil
 }
 
@@ -242,7 +238,7 @@ func addWebhooks(mgr ctrl.Manager, s settings) error {
 
 func newWebhooks(s settings) *webhook.Webhooks {
 	return &webhook.Webhooks{
-		Allow: s.allow, ManagerNamespace: v1alpha1.ManagerNamespace, Port: s.webhookPort, KeepCertificates: s.webhookCertificates == certificatesSelf,
+		Allow: s.allow, Port: s.webhookPort, KeepCertificates: s.webhookCertificates == certificatesSelf,
 		Cluster: s.cluster,
 	}
 }

@@ -48,8 +48,6 @@ type Collector struct {
 	Reader client.Reader
 	// MaxUnavailable is the cluster's budget: nodes, or a percentage of all Nodes.
 	MaxUnavailable intstr.IntOrString
-	// ManagerNamespace is the namespace of the budget's claims, AgentNamespace the namespace of the agent's Pods.
-	ManagerNamespace, AgentNamespace string
 	// Leading is closed once this manager leads; no metric is reported before.
 	Leading <-chan struct{}
 	// Log receives read errors.
@@ -182,7 +180,7 @@ func (t *tally) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClientNod
 }
 
 func (c *Collector) collectNodes(ctx context.Context, s sink) error {
-	all, err := read.FleetSnapshot(ctx, c.Reader, nil, c.AgentNamespace)
+	all, err := read.FleetSnapshot(ctx, c.Reader, nil, v1alpha1.AgentNamespace)
 	if err != nil {
 		return err
 	}
@@ -227,7 +225,7 @@ func (c *Collector) collectNodes(ctx context.Context, s sink) error {
 // collectClaims reports zero claims if there is no budget yet: the first rollout creates it.
 func (c *Collector) collectClaims(ctx context.Context, s sink) error {
 	var budget corev1.ConfigMap
-	key := client.ObjectKey{Namespace: c.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
+	key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
 	if err := client.IgnoreNotFound(c.Reader.Get(ctx, key, &budget)); err != nil {
 		return fmt.Errorf("get ConfigMap %s: %w", key, err)
 	}

@@ -41,7 +41,7 @@ func newReader(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) 
 
 func newCollector(reader client.Reader) *Collector {
 	return &Collector{
-		Reader: reader, MaxUnavailable: intstr.FromString("50%"), ManagerNamespace: "system", AgentNamespace: "agents",
+		Reader: reader, MaxUnavailable: intstr.FromString("50%"),
 		Leading: closed, Log: logr.Discard(),
 	}
 }
@@ -68,7 +68,7 @@ func object(name string, phase v1alpha1.RolloutPhase, reason string, states ...v
 }
 
 func agent(node string) *corev1.Pod {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "agents", Name: node, Labels: map[string]string{agentpod.ComponentLabel: agentpod.Component}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.AgentNamespace, Name: node, Labels: map[string]string{agentpod.ComponentLabel: agentpod.Component}}}
 	pod.Spec.NodeName = node
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	return pod
@@ -83,7 +83,7 @@ func profile() *v1alpha1.StorageClientProfile {
 }
 
 func claims(data map[string]string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: v1alpha1.BudgetConfigMap}, Data: data}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}, Data: data}
 }
 
 // values returns the samples by name and labels, without zeros.

@@ -16,16 +16,13 @@ type Reporter struct {
 	Registry prometheus.Registerer
 	// MaxUnavailable is the cluster's budget: nodes, or a percentage of all Nodes.
 	MaxUnavailable intstr.IntOrString
-	// ManagerNamespace is the namespace of the budget's claims, AgentNamespace the namespace of the agent's Pods.
-	ManagerNamespace, AgentNamespace string
 }
 
 // SetupWithManager registers the metrics and watches StorageClientNodes.
 func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
 	transitions := NewTransitions()
 	for _, c := range []prometheus.Collector{transitions, &Collector{
-		Reader: mgr.GetCache(), MaxUnavailable: r.MaxUnavailable, ManagerNamespace: r.ManagerNamespace, AgentNamespace: r.AgentNamespace,
-		Leading: mgr.Elected(), Log: mgr.GetLogger().WithName("metrics"),
+		Reader: mgr.GetCache(), MaxUnavailable: r.MaxUnavailable, Leading: mgr.Elected(), Log: mgr.GetLogger().WithName("metrics"),
 	}} {
 		if err := r.Registry.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)

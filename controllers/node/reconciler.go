@@ -44,10 +44,6 @@ type Reconciler struct {
 	Allow catalogue.AllowList
 	// Fence reports whether the node may get its agent.
 	Fence Fence
-	// ManagerNamespace is the namespace whose annotation pauses everything.
-	ManagerNamespace string
-	// AgentNamespace is the namespace of the agent's Pods.
-	AgentNamespace string
 	// Limits are the limits of live changes for all profiles.
 	Limits plan.Limits
 	// Gate caches the evaluation of all nodes for nodes that are reconciled one after the other, as in a manager; nil: each node evaluates all of
@@ -130,14 +126,14 @@ func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next 
 		return next, nil
 	}
 	return r.Gate.Evaluate(snapshot, write, r.Clock.Now, func() (fleet.Snapshot, error) {
-		return read.FleetSnapshot(ctx, r.Client, snapshot.Profiles, r.AgentNamespace)
+		return read.FleetSnapshot(ctx, r.Client, snapshot.Profiles, v1alpha1.AgentNamespace)
 	})
 }
 
 func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) (plan.Snapshot, error) {
 	s := plan.Snapshot{Node: node, ClientNode: clientNode, Limits: r.Limits}
 	var err error
-	if s.Paused, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace); err != nil {
+	if s.Paused, err = read.IsEverythingPaused(ctx, r, v1alpha1.ManagerNamespace); err != nil {
 		return s, err
 	}
 	s.Paused = s.Paused || pause.IsAnnotated(node)
@@ -148,7 +144,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, client
 	if s.ClientNode == nil {
 		return s, nil
 	}
-	if s.AgentReady, err = read.IsAgentReady(ctx, r, r.AgentNamespace, node.Name); err != nil {
+	if s.AgentReady, err = read.IsAgentReady(ctx, r, v1alpha1.AgentNamespace, node.Name); err != nil {
 		return s, err
 	}
 	s.Report = fleet.ReportOf(node, s.ClientNode, s.AgentReady, "")

@@ -205,14 +205,14 @@ func (t *together) changesOf(current, wanted []v1alpha1.NodeSetting) []SettingCh
 	maps.Copy(latest, next)
 	var out []SettingChange
 	for _, key := range slices.Sorted(maps.Keys(latest)) {
-		before, was := old[key]
+		before, exists := old[key]
 		after, stays := next[key]
-		isSame := was && stays && before.Value == after.Value && before.OnRemoval == after.OnRemoval
+		isSame := exists && stays && before.Value == after.Value && before.OnRemoval == after.OnRemoval
 		if isSame || t.requested[before.Profile] == nil && t.requested[after.Profile] == nil {
 			continue
 		}
 		change := SettingChange{Key: key, Profile: latest[key].Profile, TakesEffect: catalogue.Effect(key), OnRemoval: latest[key].OnRemoval}
-		if was {
+		if exists {
 			change.Old = &before.Value
 		}
 		if stays {

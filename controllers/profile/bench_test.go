@@ -203,7 +203,7 @@ func (w *benchWorld) reportNode(r *Reconciler, i int) {
 func (w *benchWorld) newReconciler() *Reconciler {
 	return &Reconciler{
 		Client: w, Clock: w.clock, Fence: fenced{}, Recorder: &events.FakeRecorder{}, cluster: clusterReader{isWatching: true},
-		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, MaxUnavailable: intstr.FromString("5%"),
+		MaxUnavailable: intstr.FromString("5%"),
 	}
 }
 

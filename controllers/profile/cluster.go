@@ -83,7 +83,7 @@ func (r *Reconciler) refreshCluster(ctx context.Context, now time.Time) error {
 	c := &r.cluster
 	if c.volumes == nil {
 		c.volumes = &volumesnapshot.Reader{
-			Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes,
+			Reader: r.Client, Allow: r.Allow, ManagerNamespace: v1alpha1.ManagerNamespace, Probes: r.Probes,
 			Memory: cmp.Or(r.Volumes, volumesnapshot.NewMemory()),
 		}
 	}
@@ -93,7 +93,7 @@ func (r *Reconciler) refreshCluster(ctx context.Context, now time.Time) error {
 		return err
 	}
 	next := &cluster{served: map[string]bool{}}
-	all, err := read.FleetSnapshot(ctx, r.Client, nil, r.AgentNamespace)
+	all, err := read.FleetSnapshot(ctx, r.Client, nil, v1alpha1.AgentNamespace)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (r *Reconciler) refreshCluster(ctx context.Context, now time.Time) error {
 	}
 	volumes.Now, volumes.ClientNodes = now, slices.Collect(maps.Values(next.fleet.ClientNodes))
 	next.volumes = volumeplan.NewView(volumes)
-	if next.paused, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace); err != nil {
+	if next.paused, err = read.IsEverythingPaused(ctx, r, v1alpha1.ManagerNamespace); err != nil {
 		return err
 	}
 	c.last, c.lastAt, c.lastChanges = next, r.Clock.Now(), changes

@@ -64,10 +64,6 @@ type Reconciler struct {
 	Allow catalogue.AllowList
 	// Fence reports whether the agent may be rolled out.
 	Fence Fence
-	// ManagerNamespace is the namespace whose annotation pauses everything.
-	ManagerNamespace string
-	// AgentNamespace is the namespace of the agent's Pods.
-	AgentNamespace string
 	// MaxUnavailable is the cluster's budget, for the estimate.
 	MaxUnavailable intstr.IntOrString
 	// ManagerNode is the node that runs the manager's Pod, empty outside the cluster. It goes last.
@@ -179,7 +175,7 @@ func firstOf(times ...time.Duration) time.Duration {
 // readSnapshot reads all the data for a profile's status, and returns the time until the next read without an event. The snapshot is nil if the
 // cluster was read recently and has changed since.
 func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.StorageClientProfile) (*status.Snapshot, time.Duration, error) {
-	s := &status.Snapshot{MaxUnavailable: r.MaxUnavailable, ManagerNode: r.ManagerNode, ManagerNamespace: r.ManagerNamespace}
+	s := &status.Snapshot{MaxUnavailable: r.MaxUnavailable, ManagerNode: r.ManagerNode}
 	all, requeueAfter, err := r.readCluster(ctx, profile)
 	if err != nil || all == nil {
 		return nil, requeueAfter, err
@@ -199,7 +195,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.Storage
 func (r *Reconciler) readMemory(ctx context.Context, profile string, s *status.Snapshot) error {
 	for _, name := range []string{v1alpha1.BudgetConfigMap, v1alpha1.FailuresConfigMap} {
 		var stored corev1.ConfigMap
-		key := client.ObjectKey{Namespace: r.ManagerNamespace, Name: name}
+		key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: name}
 		if err := client.IgnoreNotFound(r.Get(ctx, key, &stored)); err != nil {
 			return fmt.Errorf("get ConfigMap %s: %w", key, err)
 		}

@@ -44,7 +44,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		WatchesMetadata(volumesnapshot.VolumeClaimMetadata(), all, builder.WithPredicates(watch.Described(), counted)).
 		Watches(&storagev1.StorageClass{}, all, builder.WithPredicates(counted)).
 		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(memory, counted)).
-		Watches(&corev1.Namespace{}, all, builder.WithPredicates(watch.Named(r.ManagerNamespace), predicate.AnnotationChangedPredicate{}, counted)).
+		Watches(&corev1.Namespace{}, all, builder.WithPredicates(watch.Named(v1alpha1.ManagerNamespace), predicate.AnnotationChangedPredicate{}, counted)).
 		Complete(r)
 }
 
@@ -64,7 +64,7 @@ func (r *Reconciler) allProfiles(ctx context.Context, _ client.Object) []reconci
 // concernsProfiles reports whether a change of a ConfigMap concerns the status of profiles. Changes of claims do not, because the nodes show them. A
 // profile reports only whether the ConfigMap of the claims is immutable, but all changes of failures.
 func (r *Reconciler) concernsProfiles(before, after client.Object) bool {
-	if after.GetNamespace() != r.ManagerNamespace {
+	if after.GetNamespace() != v1alpha1.ManagerNamespace {
 		return false
 	}
 	switch after.GetName() {

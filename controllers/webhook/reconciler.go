@@ -52,8 +52,6 @@ const (
 type CertificateReconciler struct {
 	client.Client
 	Clock clock.PassiveClock
-	// ManagerNamespace is the namespace of the Secret and the Service.
-	ManagerNamespace string
 }
 
 // The rights to write are in separate roles, which the components cert-manager and webhook-ca empty.
@@ -115,7 +113,7 @@ func (r *CertificateReconciler) renewCertificates(ctx context.Context, secret *c
 
 func (r *CertificateReconciler) newRotator() *rotator.CertRotator {
 	return &rotator.CertRotator{
-		CAName: caName, CAOrganization: organization, DNSName: fmt.Sprintf("%s.%s.svc", Name, r.ManagerNamespace),
+		CAName: caName, CAOrganization: organization, DNSName: fmt.Sprintf("%s.%s.svc", Name, v1alpha1.ManagerNamespace),
 		ExtKeyUsages: &[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 }

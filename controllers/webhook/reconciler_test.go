@@ -40,7 +40,7 @@ func newOffice(t *testing.T, objects ...client.Object) *office {
 		return c.Patch(ctx, object, p, opts...)
 	}}
 	c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(objects...).WithInterceptorFuncs(counting).Build()
-	o.CertificateReconciler = &CertificateReconciler{Client: c, Clock: o.clock, ManagerNamespace: v1alpha1.ManagerNamespace}
+	o.CertificateReconciler = &CertificateReconciler{Client: c, Clock: o.clock}
 	return o
 }
 

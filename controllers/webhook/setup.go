@@ -34,8 +34,6 @@ const (
 // Webhooks serves both webhooks, on every replica of the manager, with or without leadership.
 type Webhooks struct {
 	Allow catalogue.AllowList
-	// ManagerNamespace is the namespace whose annotation pauses everything.
-	ManagerNamespace string
 	// Cluster is the UID of the cluster. Empty if it is unknown.
 	Cluster types.UID
 	// Host is the address to listen on. Empty means all addresses.
@@ -56,7 +54,7 @@ func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	serving, err := newServing(mgr.GetCache(), w.ManagerNamespace)
+	serving, err := newServing(mgr.GetCache(), v1alpha1.ManagerNamespace)
 	if err != nil {
 		return err
 	}
@@ -67,7 +65,7 @@ func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
 	}}})
 	inner.Register(ProfilePath, admission.WithValidator[*v1alpha1.StorageClientProfile](mgr.GetScheme(), &profileValidator{allow: w.Allow}))
 	inner.Register(VolumePath, &admission.Webhook{Handler: &volumeHandler{
-		reader:  &snapshot.Reader{Reader: mgr.GetCache(), Allow: w.Allow, ManagerNamespace: w.ManagerNamespace, VolumeIndex: otherVolumes, Memory: &snapshot.Memory{Cluster: w.Cluster}},
+		reader:  &snapshot.Reader{Reader: mgr.GetCache(), Allow: w.Allow, ManagerNamespace: v1alpha1.ManagerNamespace, VolumeIndex: otherVolumes, Memory: &snapshot.Memory{Cluster: w.Cluster}},
 		decoder: admission.NewDecoder(mgr.GetScheme()),
 	}})
 	if err := mgr.AddReadyzCheck("webhook", inner.StartedChecker()); err != nil {
@@ -79,7 +77,7 @@ func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
 	if !w.KeepCertificates {
 		return nil
 	}
-	certificates := &CertificateReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, ManagerNamespace: w.ManagerNamespace}
+	certificates := &CertificateReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}}
 	if err := certificates.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up certificates of the webhooks: %w", err)
 	}
@@ -103,7 +101,7 @@ func (s *server) Start(ctx context.Context) error {
 // SetupWithManager registers the reconciler. CacheByObject must limit the manager's cache: the manager's role allows no more.
 func (r *CertificateReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	theSecret := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: r.ManagerNamespace, Name: Name}}}
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: Name}}}
 	})
 	nameFilter := builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == Name }))
 	return ctrl.NewControllerManagedBy(mgr).

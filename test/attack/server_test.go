@@ -169,7 +169,7 @@ func (c *cluster) serveWebhooks(t *testing.T, site *envtest.WebhookInstallOption
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	must(t, err)
-	hooks := &webhook.Webhooks{ManagerNamespace: v1alpha1.ManagerNamespace, Host: site.LocalServingHost, Port: site.LocalServingPort}
+	hooks := &webhook.Webhooks{Host: site.LocalServingHost, Port: site.LocalServingPort}
 	must(t, hooks.SetupWithManager(mgr))
 	life, end := context.WithCancel(context.Background())
 	done := make(chan error, 1)

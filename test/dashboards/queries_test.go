@@ -106,8 +106,8 @@ func record(t *testing.T) series {
 	close(leading)
 	collector := &metrics.Collector{
 		Reader:         fake.NewClientBuilder().WithScheme(scheme).WithObjects(profile, node, agent, failed, claims).Build(),
-		MaxUnavailable: intstr.FromString("5%"), ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
-		Leading: leading, Log: logr.Discard(),
+		MaxUnavailable: intstr.FromString("5%"),
+		Leading:        leading, Log: logr.Discard(),
 	}
 	transitions := metrics.NewTransitions()
 	draining := clientNode(v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, 0, v1alpha1.SettingInSync)

@@ -33,7 +33,7 @@ var _ = Describe("Metrics", func() {
 		Expect(err).NotTo(HaveOccurred())
 		registry := prometheus.NewRegistry()
 		reporter := &metrics.Reporter{
-			Registry: registry, MaxUnavailable: intOrString("5%"), ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+			Registry: registry, MaxUnavailable: intOrString("5%"),
 		}
 		Expect(reporter.SetupWithManager(mgr)).To(Succeed())
 		life, end := context.WithCancel(ctx)

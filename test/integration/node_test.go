@@ -31,11 +31,11 @@ func newKeeper(c client.Client) keeper {
 	agentFence := newFence(c, restConfig)
 	return keeper{
 		nodes: &node.Reconciler{
-			Client: c, Clock: fakeClock, Fence: agentFence, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+			Client: c, Clock: fakeClock, Fence: agentFence,
 			Limits: plan.Limits{MaxConcurrentLive: intstr.FromString("100%"), UntunedTaint: v1alpha1.UntunedTaint},
 		},
 		profiles: &profile.Reconciler{
-			Client: c, Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+			Client: c, Clock: fakeClock,
 			Fence: agentFence, Recorder: &events.FakeRecorder{},
 		},
 	}

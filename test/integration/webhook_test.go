@@ -432,7 +432,6 @@ func startWebhooks(access *rest.Config, webhooks *webhook.Webhooks) {
 		Client:     client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	webhooks.ManagerNamespace = v1alpha1.ManagerNamespace
 	Expect(webhooks.SetupWithManager(mgr)).To(Succeed())
 	life, end := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -91,7 +91,7 @@ func (w *world) startManager() *process {
 		UntunedTaint: v1alpha1.UntunedTaint, Workers: 1, Drains: drains, Shadow: w.compareSessions,
 	}
 	p.nodes = &node.Reconciler{
-		Client: forNodes, Clock: w.clock, Fence: fenced{}, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+		Client: forNodes, Clock: w.clock, Fence: fenced{},
 		Gate: &plan.Gate{}, Patience: plan.NewPatience(), Limits: w.limits,
 	}
 	for _, name := range w.names(memapi.Nodes) {

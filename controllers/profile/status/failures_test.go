@@ -168,12 +168,12 @@ func TestAnImmutableConfigMapStallsWhatWaitsForTheRollout(t *testing.T) {
 		"the profile is being deleted": {newWorld(deleting).node("a", disrupted), "Ready=False/Restoring Reconciling=True/Restoring"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := Evaluate("p", Snapshot{All: test.world.snapshot(), Immutable: []string{"one", "other"}, ManagerNamespace: "system"}, now)
+			r := Evaluate("p", Snapshot{All: test.world.snapshot(), Immutable: []string{"one", "other"}}, now)
 			if got := summary(r); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 			message := r.evaluateReady(r.evaluateStalled()).message
-			isAdvised := strings.Contains(strings.ToLower(message), "immutable configmap stops the rollout; recreate it: kubectl -n system get cm one other -o yaml | sed")
+			isAdvised := strings.Contains(strings.ToLower(message), "immutable configmap stops the rollout; recreate it: kubectl -n storage-client-system get cm one other -o yaml | sed")
 			if want := strings.Contains(test.want, "ConfigMapImmutable") || strings.Contains(test.want, "Restoring"); isAdvised != want {
 				t.Errorf("got the advice %t, want %t: %s", isAdvised, want, message)
 			}

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // immutableMessage names the immutable ConfigMaps of the rollout, with the command to run, if nodes of the profile wait for such a write; otherwise
@@ -16,7 +18,7 @@ func (r Report) immutableMessage() string {
 	}
 	return fmt.Sprintf("An immutable ConfigMap stops the rollout; recreate it: "+
 		"kubectl -n %s get cm %s -o yaml | sed '/^ *immutable: true$/d' >saved.yaml && kubectl replace --force -f saved.yaml",
-		r.snapshot.ManagerNamespace, strings.Join(names, " "))
+		v1alpha1.ManagerNamespace, strings.Join(names, " "))
 }
 
 // waitsForRollout reports whether a node of the profile must be disrupted, or must return to service.

@@ -94,7 +94,7 @@ func (r Report) approveNext() string {
 func (r Report) resumeNext() string {
 	if !pause.IsAnnotated(r.profile) {
 		return fmt.Sprintf("next: kubectl annotate ns %s %s- --field-manager="+v1alpha1.PluginFieldManager,
-			r.snapshot.ManagerNamespace, v1alpha1.PausedAnnotation)
+			v1alpha1.ManagerNamespace, v1alpha1.PausedAnnotation)
 	}
 	return r.plugin("next", "resume")
 }
@@ -102,7 +102,7 @@ func (r Report) resumeNext() string {
 func (r Report) failureNext() string {
 	switch {
 	case r.snapshot.FailuresUnread != "":
-		return fmt.Sprintf("next: kubectl -n %s edit configmap %s", r.snapshot.ManagerNamespace, v1alpha1.FailuresConfigMap)
+		return fmt.Sprintf("next: kubectl -n %s edit configmap %s", v1alpha1.ManagerNamespace, v1alpha1.FailuresConfigMap)
 	case len(r.nodes.failed) > 0:
 		return "next: kubectl storageclient node " + r.nodes.failed[0]
 	case r.volumes.Stopped != "":

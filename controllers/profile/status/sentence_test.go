@@ -37,7 +37,7 @@ func largeStates() map[string]Report {
 			w.node(name, node)
 		}
 		r := w.report()
-		r.profile.Name, r.snapshot.ManagerNamespace = longName, v1alpha1.ManagerNamespace
+		r.profile.Name = longName
 		return r
 	}
 	saying := func(phase v1alpha1.RolloutPhase) func(*corev1.Node, *v1alpha1.StorageClientNode) {
@@ -119,7 +119,6 @@ func TestEveryMessageIsShortAndContainsTheCommand(t *testing.T) {
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(states)) {
 		r := states[name]
-		r.snapshot.ManagerNamespace = v1alpha1.ManagerNamespace
 		seen := map[string]bool{}
 		for _, c := range r.conditions(nil, 1, metav1.NewTime(now)) {
 			if len(c.Message) > maxMessage {

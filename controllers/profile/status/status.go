@@ -37,9 +37,8 @@ type Snapshot struct {
 	// Failures are the recorded failures of the profile; FailuresUnread is the reason why they cannot be read.
 	Failures       v1alpha1.ProfileFailures
 	FailuresUnread string
-	// Immutable contains the names of the immutable ConfigMaps of the rollout (claims, failures); ManagerNamespace is their namespace.
-	Immutable        []string
-	ManagerNamespace string
+	// Immutable contains the names of the immutable ConfigMaps of the rollout (claims, failures).
+	Immutable []string
 	// ManagerNode is the node that runs the manager's Pod, empty outside the cluster.
 	ManagerNode string
 }

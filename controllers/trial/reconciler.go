@@ -296,14 +296,14 @@ func nodeOf(pod *corev1.Pod) string {
 }
 
 func (r *Reconciler) applyStep(ctx context.Context, step plan.Step) error {
-	log.FromContext(ctx).Info("Applying a step", "step", step.String())
+	log.FromContext(ctx).Info("Applying a step", "step", fmt.Sprintf("%T", step), "subject", step.Subject())
 	switch step := step.(type) {
 	case plan.SetLabel:
 		var value *string
 		if step.Labelled {
 			value = ptr.To(v1alpha1.True)
 		}
-		return write.PatchLabel(ctx, r, step.NodeName(), v1alpha1.TrialLabel, value)
+		return write.PatchLabel(ctx, r, step.Subject(), v1alpha1.TrialLabel, value)
 	case plan.SetOrder:
 		_, err := write.PatchSpec(ctx, r, step.ClientNode, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Trial = step.Order })
 		return err
@@ -317,5 +317,5 @@ func (r *Reconciler) applyStep(ctx context.Context, step plan.Step) error {
 	case plan.WriteStatus:
 		return r.patchStatus(ctx, step)
 	}
-	return fmt.Errorf("apply step %q: unknown", step)
+	return fmt.Errorf("apply step %T: unknown", step)
 }

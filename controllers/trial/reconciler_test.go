@@ -504,7 +504,7 @@ func TestARequestForASampleIsWrittenAndRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, b.clientNode().Spec.Sample); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", step, diff)
+			t.Errorf("%v (-want +got):\n%s", step, diff)
 		}
 	}
 }

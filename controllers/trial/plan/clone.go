@@ -37,19 +37,15 @@ type Clone struct {
 	Failures []string
 }
 
-// String lists the existing objects of the clone.
-func (c Clone) String() string {
-	var parts []string
-	if c.Volume != nil {
-		parts = append(parts, fmt.Sprintf("volume %s with %s", c.Volume.Name, optionsText(c.Volume.Spec.MountOptions)))
+// Subject implements Step. All objects of a clone have one name.
+func (c Clone) Subject() string {
+	switch {
+	case c.Volume != nil:
+		return c.Volume.Name
+	case c.VolumeClaim != nil:
+		return c.VolumeClaim.Name
 	}
-	if c.VolumeClaim != nil {
-		parts = append(parts, "claim "+c.VolumeClaim.Name)
-	}
-	if c.Pod != nil {
-		parts = append(parts, "pod "+c.Pod.Name+" on "+c.Pod.Spec.NodeName)
-	}
-	return strings.Join(parts, ", ")
+	return c.Pod.Name
 }
 
 func (c Clone) isLeaving() bool {

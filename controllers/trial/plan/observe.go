@@ -265,7 +265,7 @@ func (p *planner) requestSample(t Trial, n Node, s *v1alpha1.TrialSample, pendin
 		reason, pending.isQueued = fmt.Sprintf("%d nodes are already counting", maxSamples), true
 	case p.samples[t.queueName()] >= maxNamespaceSamples && len(p.observers) > 1:
 		reason, pending.isQueued = fmt.Sprintf("%d nodes are already counting for namespace %s", maxNamespaceSamples, t.Namespace), true
-	case slices.ContainsFunc(p.steps, func(step Step) bool { return step.NodeName() == s.Node }):
+	case slices.ContainsFunc(p.steps, func(step Step) bool { return step.Subject() == s.Node }):
 		reason = "its StorageClientNode is being written"
 	default:
 		p.sampling++

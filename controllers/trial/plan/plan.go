@@ -129,10 +129,8 @@ type Waiting struct {
 
 // Step is one write.
 type Step interface {
-	// NodeName returns the node whose objects the step writes. Empty if it writes no object of a node.
-	NodeName() string
-	// String describes the step in one line.
-	String() string
+	// Subject returns the name of the Node, the clone or the StorageClientTrial that the step changes.
+	Subject() string
 }
 
 // SetLabel adds the label that places a trial runner on a node, or removes it.
@@ -167,47 +165,11 @@ type WriteStatus struct {
 	Status *v1alpha1.StorageClientTrialStatus
 }
 
-// NodeName implements Step.
-func (n Node) NodeName() string { return n.Node.Name }
+// Subject implements Step.
+func (n Node) Subject() string { return n.Node.Name }
 
-// NodeName implements Step.
-func (c Clone) NodeName() string { return "" }
-
-// NodeName implements Step.
-func (s WriteStatus) NodeName() string { return "" }
-
-func (s SetLabel) String() string {
-	if !s.Labelled {
-		return "unlabel " + s.NodeName()
-	}
-	return "label " + s.NodeName()
-}
-
-func (s SetOrder) String() string {
-	if s.Order == nil {
-		return "clear " + s.NodeName()
-	}
-	ordered := fmt.Sprintf("order %s: %s:%s %s", s.NodeName(), s.Order.Server, s.Order.Path, strings.Join(s.Order.MountOptions, ","))
-	if s.Order.Kind == v1alpha1.TrialTrial {
-		ordered += fmt.Sprintf(", %s from round %d", text.Count(len(s.Order.Passes), "pass", "passes"), s.Order.Passes[0].Round)
-	}
-	return ordered
-}
-
-func (s SetSample) String() string {
-	if s.Sample == nil {
-		return "remove the sample request from " + s.NodeName()
-	}
-	return fmt.Sprintf("request a sample from %s: %d s of %s", s.NodeName(), s.Sample.Seconds, s.Sample.Volumes[0])
-}
-
-func (s CreateClone) String() string { return "clone " + s.Clone.String() }
-
-func (s CollectClone) String() string { return "collect " + s.Clone.String() }
-
-func (s WriteStatus) String() string {
-	return fmt.Sprintf("report %s/%s: %s", s.Trial.Namespace, s.Trial.Name, describeStatus(s.Status))
-}
+// Subject implements Step.
+func (s WriteStatus) Subject() string { return s.Trial.Namespace + "/" + s.Trial.Name }
 
 // Plan contains the next writes and the new Memory.
 type Plan struct {
@@ -325,6 +287,10 @@ func (p *planner) followOrder(n Node) {
 		p.memory.Waiting[c.ProbeKey] = p.waiting(c)
 		return
 	}
+	p.clearOrder(n)
+}
+
+func (p *planner) clearOrder(n Node) {
 	p.isClearing = true
 	if n.Writable {
 		p.steps = append(p.steps, SetOrder{Node: n})

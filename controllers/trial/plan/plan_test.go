@@ -78,7 +78,7 @@ func (w *world) profiles() *fleet.ProfileSet {
 // apply applies a step that writes a node or a clone.
 func (w *world) apply(step Step) {
 	w.t.Helper()
-	n := w.nodes[step.NodeName()]
+	n := w.nodes[step.Subject()]
 	switch step := step.(type) {
 	case SetLabel:
 		if !step.Labelled {
@@ -145,7 +145,7 @@ func (w *world) pass() Plan {
 	next := For(s)
 	w.memory = next.Memory
 	for _, step := range next.Steps {
-		w.log = append(w.log, step.String())
+		w.log = append(w.log, describe(step))
 		if w.fails == nil || !w.fails(step) {
 			w.apply(step)
 		}

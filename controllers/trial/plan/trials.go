@@ -150,10 +150,7 @@ func (p *planner) followWork(n Node) {
 			p.memory.PassStates[t.UID] = s
 		}
 	}
-	p.isClearing = true
-	if n.Writable {
-		p.steps = append(p.steps, SetOrder{Node: n})
-	}
+	p.clearOrder(n)
 }
 
 // concludeWork ends a trial whose order completed no round. If the server rejects mounts from another network, the driver mounts clones instead.
@@ -384,17 +381,6 @@ func (t Trial) lastMessage() string {
 		return condition.Message
 	}
 	return "none"
-}
-
-func describeStatus(status *v1alpha1.StorageClientTrialStatus) string {
-	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.TrialConditionComplete)
-	if condition == nil {
-		return "seen"
-	}
-	if len(status.Samples) > 0 {
-		return condition.Reason + ": " + condition.Message
-	}
-	return fmt.Sprintf("%s, %s complete: %s", condition.Reason, text.Count(int(status.Rounds), "round"), condition.Message)
 }
 
 // writeStatus writes at most once per pass, and only a changed status.

@@ -99,7 +99,7 @@ func (l *lab) step() Plan {
 		if l.fails != nil && l.fails() {
 			continue
 		}
-		l.log = append(l.log, step.String())
+		l.log = append(l.log, describe(step))
 		if written, writes := step.(WriteStatus); writes {
 			l.report(written)
 			continue

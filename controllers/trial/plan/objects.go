@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	_ "embed"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -11,16 +12,21 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/embedded"
 )
 
 const (
 	// podLifetime is the maximum lifetime of a Pod in seconds, in case it is not deleted.
 	podLifetime = 10 * 60
-	// mountPath is the mount path of a clone in its Pod. The program there reads it (cmd/node-agent).
-	mountPath = "/volume"
-	// cloneContainer is the name of the Pod's only container.
+	// cloneContainer is the name of the only container of the Pod (pod.yaml).
 	cloneContainer = "clone"
 )
+
+//go:embed pod.yaml
+var podYAML []byte
+
+// podSpec is the part that the Pods of all clones have in common.
+var podSpec = embedded.Parse[corev1.PodSpec]("Pods of clones", podYAML)
 
 // origin is the source of a clone, with the identity of its objects.
 type origin struct {
@@ -59,7 +65,7 @@ func claimOf(o origin) *corev1.PersistentVolumeClaim {
 
 // probePod returns a Pod that keeps running, and is Ready after it has read the clone's root.
 func probePod(o origin, n Node, volumeClaim *corev1.PersistentVolumeClaim) *corev1.Pod {
-	pod := podOf(o, n, volumeClaim)
+	pod := podOf(o, n, volumeClaim, runAsUser)
 	container := &pod.Spec.Containers[0]
 	container.Args = []string{"trial-hold"}
 	container.ReadinessProbe = &corev1.Probe{
@@ -71,8 +77,7 @@ func probePod(o origin, n Node, volumeClaim *corev1.PersistentVolumeClaim) *core
 
 // passPod returns a Pod that does the work of a trial's pass once, and writes the counters to its termination message.
 func (t Trial) passPod(o origin, n Node, volumeClaim *corev1.PersistentVolumeClaim) *corev1.Pod {
-	pod, work := podOf(o, n, volumeClaim), t.Spec.Workload
-	pod.Spec.SecurityContext.RunAsUser, pod.Spec.SecurityContext.RunAsGroup = ptr.To(t.Spec.User()), ptr.To(t.Spec.User())
+	pod, work := podOf(o, n, volumeClaim, t.Spec.User()), t.Spec.Workload
 	container := &pod.Spec.Containers[0]
 	container.Args = []string{"trial-pass", "--name=" + string(work.Name), "--path=" + cmp.Or(work.Path, "."), "--pause=" + t.pause().String()}
 	if work.AllowWrites {
@@ -86,35 +91,18 @@ func (t Trial) passPod(o origin, n Node, volumeClaim *corev1.PersistentVolumeCla
 
 // podOf returns a Pod that mounts the clone on a node. The claim is not read-only, so that the driver adds no options; the container cannot write.
 // The claim owns the Pod, and no controller creates the Pod again: a drain of the node may delete it.
-func podOf(o origin, n Node, volumeClaim *corev1.PersistentVolumeClaim) *corev1.Pod {
+func podOf(o origin, n Node, volumeClaim *corev1.PersistentVolumeClaim, user int64) *corev1.Pod {
 	meta := metaOf(o)
 	meta.Namespace = v1alpha1.TrialNamespace
 	meta.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": v1alpha1.True}
 	meta.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: "v1", Kind: "PersistentVolumeClaim", Name: volumeClaim.Name, UID: volumeClaim.UID, Controller: ptr.To(true),
 	}}
-	return &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{
-		NodeName: n.Node.Name, RestartPolicy: corev1.RestartPolicyNever, ActiveDeadlineSeconds: ptr.To[int64](podLifetime),
-		TerminationGracePeriodSeconds: ptr.To[int64](5), AutomountServiceAccountToken: ptr.To(false), EnableServiceLinks: ptr.To(false),
-		ImagePullSecrets: n.PullSecrets, Tolerations: n.tolerations,
-		SecurityContext: &corev1.PodSecurityContext{
-			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](runAsUser), RunAsGroup: ptr.To[int64](runAsUser),
-			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-		},
-		Containers: []corev1.Container{{
-			Name: cloneContainer, Image: n.Image, ImagePullPolicy: corev1.PullIfNotPresent,
-			Resources: corev1.ResourceRequirements{
-				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
-				Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")},
-			},
-			SecurityContext: &corev1.SecurityContext{
-				AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
-				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-			},
-			VolumeMounts: []corev1.VolumeMount{{Name: "volume", MountPath: mountPath, ReadOnly: true}},
-		}},
-		Volumes: []corev1.Volume{{Name: "volume", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: volumeClaim.Name},
-		}}},
-	}}
+	pod := &corev1.Pod{ObjectMeta: meta, Spec: *podSpec.DeepCopy()}
+	pod.Spec.NodeName, pod.Spec.ImagePullSecrets, pod.Spec.Tolerations = n.Node.Name, n.PullSecrets, n.tolerations
+	pod.Spec.ActiveDeadlineSeconds = ptr.To[int64](podLifetime)
+	pod.Spec.SecurityContext.RunAsUser, pod.Spec.SecurityContext.RunAsGroup = ptr.To(user), ptr.To(user)
+	pod.Spec.Containers[0].Image = n.Image
+	pod.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = volumeClaim.Name
+	return pod
 }

@@ -19,7 +19,7 @@ const fieldOwner = client.FieldOwner(v1alpha1.ManagerFieldManager)
 
 // applyStep applies one step. The resource version of the objects behind the decision makes the step fail if an object has changed since.
 func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
-	log.FromContext(ctx).V(1).Info("Applying a step", "step", step.String())
+	log.FromContext(ctx).V(1).Info("Applying a step", "step", fmt.Sprintf("%T", step), "Node", step.NodeName())
 	switch step := step.(type) {
 	case plan.Cordon:
 		return s.cordonNode(ctx, step)
@@ -42,7 +42,7 @@ func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 	case plan.ReleaseClaim:
 		return s.changeClaim(ctx, step.Node, "")
 	}
-	return fmt.Errorf("apply step %q: unknown", step)
+	return fmt.Errorf("apply step %T: unknown", step)
 }
 
 // addClaims adds nodes to the ConfigMap that was read before the decision.

@@ -25,7 +25,7 @@ func TestAStepThatMeetsAnotherVersionIsAConflict(t *testing.T) {
 		plan.ClearPermit{OnNode: plan.OnNode{Node: name}},
 		plan.WriteNote{OnNode: plan.OnNode{Node: name}},
 	} {
-		t.Run(step.String(), func(t *testing.T) {
+		t.Run(describe(step), func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{v1alpha1.DisruptionGuardsAnnotation: "{}"}}}
 			node.Spec.Taints = []corev1.Taint{taint}
 			clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}

@@ -166,7 +166,7 @@ func (m *manager) checkThreshold(step plan.AddClaim) {
 			}
 		}
 		if len(failed) >= int(*m.rules[profile].Rollout.FailureThreshold) {
-			m.fail("invariant 17: %s although nodes %v have failed", step, failed)
+			m.fail("invariant 17: %s although nodes %v have failed", describe(step), failed)
 		}
 	}
 }

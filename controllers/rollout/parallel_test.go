@@ -181,8 +181,8 @@ type stubborn struct {
 func (s *stubborn) applyStep(_ context.Context, step plan.Step) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.applied[step.NodeName()] = append(s.applied[step.NodeName()], step.String())
-	switch step.String() {
+	s.applied[step.NodeName()] = append(s.applied[step.NodeName()], describe(step))
+	switch describe(step) {
 	case "permit the reboot of b", "cordon d":
 		return conflict(step.NodeName())
 	}
@@ -192,7 +192,7 @@ func (s *stubborn) applyStep(_ context.Context, step plan.Step) error {
 func (s *stubborn) drainNode(_ context.Context, step plan.Drain) plan.DrainProgress {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.applied[step.Node] = append(s.applied[step.Node], step.String())
+	s.applied[step.Node] = append(s.applied[step.Node], describe(step))
 	return plan.DrainProgress{}
 }
 

@@ -847,7 +847,7 @@ func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {
 			m.checkTurn(step)
 		}
 		m.claims[step.Node], m.known[step.Node] = step.Claim, step.Claim
-		m.narrate("%s: %s", m.name, step)
+		m.narrate("%s: %s", m.name, describe(step))
 	}
 	m.claimsRV++
 	m.seenRV = m.claimsRV
@@ -870,7 +870,7 @@ func (m *manager) checkBudget(step plan.AddClaim) {
 			}
 		}
 		if count >= limit {
-			m.fail("invariant 1: %s added while %d of %d are disrupted (profile %q)", step, count, limit, profile)
+			m.fail("invariant 1: %s added while %d of %d are disrupted (profile %q)", describe(step), count, limit, profile)
 		}
 	}
 }
@@ -958,7 +958,7 @@ func (m *manager) checkControlPlane(n *simNode, step plan.Step) {
 		}
 	}
 	if others == 0 {
-		m.fail("invariant 18: %s, the only control-plane node in service", step)
+		m.fail("invariant 18: %s, the only control-plane node in service", describe(step))
 	}
 }
 
@@ -1059,7 +1059,7 @@ func (m *manager) writeNote(_ context.Context, node string, status v1alpha1.Roll
 func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	defer m.turnOfWorker()()
 	m.checkAllowed(step)
-	m.interruptAt(step.String())
+	m.interruptAt(describe(step))
 	switch step := step.(type) {
 	case plan.ReleaseClaim:
 		return m.releaseClaim(step)
@@ -1072,7 +1072,7 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	if err != nil {
 		return err
 	}
-	m.narrate("%s: %s", m.name, step)
+	m.narrate("%s: %s", m.name, describe(step))
 	switch step := step.(type) {
 	case plan.Cordon:
 		if n.Unschedulable && n.Mark == nil {
@@ -1126,7 +1126,7 @@ func (m *manager) updateClaim(step plan.UpdateClaim) error {
 	m.claims[step.Node], m.known[step.Node] = step.Claim, step.Claim
 	m.claimsRV++
 	m.seenRV = m.claimsRV
-	m.narrate("%s: %s", m.name, step)
+	m.narrate("%s: %s", m.name, describe(step))
 	return nil
 }
 
@@ -1138,7 +1138,7 @@ func (m *manager) releaseClaim(step plan.ReleaseClaim) error {
 	delete(m.known, step.Node)
 	m.claimsRV++
 	m.seenRV = m.claimsRV
-	m.narrate("%s: %s", m.name, step)
+	m.narrate("%s: %s", m.name, describe(step))
 	return nil
 }
 
@@ -1205,7 +1205,7 @@ func (m *manager) checkAllowed(step plan.Step) {
 		return
 	}
 	if m.paused {
-		m.fail("invariant 2: %s while everything is paused", step)
+		m.fail("invariant 2: %s while everything is paused", describe(step))
 	}
 	for _, name := range n.budgetsNeeded(m.world) {
 		p := m.profiles[name]

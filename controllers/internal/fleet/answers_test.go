@@ -380,7 +380,7 @@ func (s *scene) rolloutSnapshot(nodes ...rolloutplan.Node) rolloutplan.Snapshot 
 }
 
 func (s *scene) planRollout() rolloutplan.Plan {
-	return rolloutplan.For(s.rolloutSnapshot(s.planNode()))
+	return rolloutplan.NewSession(s.rolloutSnapshot(s.planNode())).Plan()
 }
 
 func stepsOf(p rolloutplan.Plan, node string) []string {
@@ -425,7 +425,7 @@ func (s *scene) afterBoot() string {
 	}
 	snapshot := s.rolloutSnapshot(node)
 	snapshot.Claims[node.Name] = claim
-	return describeNote(rolloutplan.For(snapshot), node.Name)
+	return describeNote(rolloutplan.NewSession(snapshot).Plan(), node.Name)
 }
 
 // canary returns the decision about a second node that needs a reboot. The tested node is the canary and has had no disruption for an hour.
@@ -447,7 +447,7 @@ func (s *scene) canary() string {
 	other.ready = true
 	other.report(reported{key: baseKey, state: v1alpha1.SettingPending, effect: v1alpha1.EffectReboot, due: true})
 	second := other.planNode()
-	return describeNote(rolloutplan.For(s.rolloutSnapshot(first, second)), second.Name)
+	return describeNote(rolloutplan.NewSession(s.rolloutSnapshot(first, second)).Plan(), second.Name)
 }
 
 // profile returns the profile's status: the count that includes the node, and the conditions.

@@ -125,7 +125,7 @@ func (f *fixture) rebooted(name string) {
 func lines(p Plan, nodes ...string) []string {
 	var out []string
 	for _, s := range p.Steps {
-		out = append(out, s.String())
+		out = append(out, describe(s))
 	}
 	for _, n := range nodes {
 		out = append(out, fmt.Sprintf("%s: %s %s", n, p.Notes[n].Phase, p.Notes[n].Reason))

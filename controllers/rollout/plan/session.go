@@ -126,9 +126,6 @@ func (s *Session) Names(predicate func(*Node) bool) sets.Set[string] {
 	return names
 }
 
-// For returns the plan of a new session.
-func For(s Snapshot) Plan { return NewSession(s).Plan() }
-
 // Plan decides the next steps, and notes the reason for every node.
 func (s *Session) Plan() Plan {
 	p := newPlanner(s)

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -59,8 +58,6 @@ type Plan struct {
 // Step is a single write, or a drain.
 type Step interface {
 	NodeName() string
-	// String describes the step in one line.
-	String() string
 }
 
 // OnNode contains the name of a step's node.
@@ -79,33 +76,14 @@ type AddClaim struct {
 	Missing bool
 }
 
-func (s AddClaim) String() string {
-	if s.Missing {
-		return fmt.Sprintf("claim %s again for %s", s.Node, s.Claim.Profile)
-	}
-	return fmt.Sprintf("claim %s for %s", s.Node, s.Claim.Profile)
-}
-
 // UpdateClaim records in a node's claim that a permit is about to be given, or that the agent has responded to it.
 type UpdateClaim struct {
 	OnNode
 	Claim v1alpha1.Disruption
 }
 
-func (s UpdateClaim) String() string {
-	switch {
-	case s.Claim.Permit == nil:
-		return fmt.Sprintf("claim of %s: no permit", s.Node)
-	case s.Claim.Permit.Leaving != "":
-		return fmt.Sprintf("claim of %s: permit, and leaving (%s)", s.Node, s.Claim.Permit.Leaving)
-	}
-	return fmt.Sprintf("claim of %s: permit", s.Node)
-}
-
 // ReleaseClaim removes the node from the budget's ConfigMap.
 type ReleaseClaim struct{ OnNode }
-
-func (s ReleaseClaim) String() string { return "release the claim of " + s.Node }
 
 // Cordon makes the node unschedulable, annotates it and keeps autoscalers off it, in one write.
 type Cordon struct {
@@ -116,8 +94,6 @@ type Cordon struct {
 	ExcludeFromLoadBalancers bool
 }
 
-func (s Cordon) String() string { return "cordon " + s.Node }
-
 // Uncordon makes the node schedulable and removes the annotation and everything that was set with it, in one write.
 type Uncordon struct {
 	OnNode
@@ -125,13 +101,9 @@ type Uncordon struct {
 	Reason string
 }
 
-func (s Uncordon) String() string { return fmt.Sprintf("uncordon %s: %s", s.Node, s.Reason) }
-
 // RemoveGuards removes the annotations and labels that kept autoscalers and load balancers off the node, if a user has removed the operator's
 // annotation and no uncordon removes them.
 type RemoveGuards struct{ OnNode }
-
-func (s RemoveGuards) String() string { return "remove the protection annotations of " + s.Node }
 
 // SetMaintenance writes the operator's maintenance conditions on the Node, or removes them.
 type SetMaintenance struct {
@@ -140,16 +112,6 @@ type SetMaintenance struct {
 	// Permitting forces a write of the Node even if it has that state. A permit follows, and an uncordon by a manager that read the Node before
 	// must meet a conflict.
 	Permitting bool
-}
-
-func (s SetMaintenance) String() string {
-	switch {
-	case s.State == MaintenanceNone:
-		return fmt.Sprintf("conditions of %s: none", s.Node)
-	case s.Permitting:
-		return fmt.Sprintf("conditions of %s: %s, for a permit", s.Node, s.State)
-	}
-	return fmt.Sprintf("conditions of %s: %s", s.Node, s.State)
 }
 
 // Drain evicts the pods of the node in the background. Before any other decision, the caller must put its progress into Node.Drain.
@@ -165,16 +127,10 @@ type Drain struct {
 	AfterCordon bool
 }
 
-func (s Drain) String() string { return "drain " + s.Node }
-
 // WriteNote writes the note before the steps that follow, if it contains facts that cannot be observed again.
 type WriteNote struct {
 	OnNode
 	Note v1alpha1.RolloutStatus
-}
-
-func (s WriteNote) String() string {
-	return fmt.Sprintf("note %s: %s %s", s.Node, s.Note.Phase, s.Note.Reason)
 }
 
 // GivePermit gives the agent the right to reboot once.
@@ -182,8 +138,6 @@ type GivePermit struct {
 	OnNode
 	Permit v1alpha1.RebootPermit
 }
-
-func (s GivePermit) String() string { return "permit the reboot of " + s.Node }
 
 // ClearPermit removes a permit that is used up, that finished without a reboot, or that is older than the current boot.
 type ClearPermit struct {
@@ -193,11 +147,5 @@ type ClearPermit struct {
 	Reason string
 }
 
-func (s ClearPermit) String() string {
-	return fmt.Sprintf("clear the permit of %s: %s", s.Node, s.Reason)
-}
-
 // RemoveTaint removes the untuned taint from the node.
 type RemoveTaint struct{ OnNode }
-
-func (s RemoveTaint) String() string { return "remove the untuned taint of " + s.Node }

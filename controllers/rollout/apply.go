@@ -125,14 +125,14 @@ func (s *scope) uncordonNode(ctx context.Context, step plan.Uncordon) error {
 // patchNode changes the Node on which the decision was based. A JSON merge patch replaces all taints, so the resource version protects the taints
 // of others.
 func (s *scope) patchNode(ctx context.Context, name string, change func(*corev1.Node)) error {
-	before := s.currentNode(name)
+	before := current(s, s.nodes, name)
 	node := before.DeepCopy()
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	change(node)
 	if err := s.Patch(ctx, node, patch, fieldOwner); err != nil {
 		return fmt.Errorf("patch Node %s: %w", name, err)
 	}
-	s.keepNode(node)
+	keep(s, s.nodes, node)
 	return nil
 }
 
@@ -147,22 +147,22 @@ func (s *scope) givePermit(ctx context.Context, step plan.GivePermit) error {
 }
 
 func (s *scope) patchClientNode(ctx context.Context, name string, change func(*v1alpha1.StorageClientNodeSpec)) error {
-	clientNode, err := write.PatchSpec(ctx, s.Client, s.currentClientNode(name), change)
+	clientNode, err := write.PatchSpec(ctx, s.Client, current(s, s.clientNodes, name), change)
 	if err != nil {
 		return err
 	}
-	s.keepClientNode(clientNode)
+	keep(s, s.clientNodes, clientNode)
 	return nil
 }
 
 // writeNote writes the note, and emits an event if a user must act on it.
 func (s *scope) writeNote(ctx context.Context, name string, note v1alpha1.RolloutStatus) error {
-	before := s.currentClientNode(name)
+	before := current(s, s.clientNodes, name)
 	clientNode, err := write.PatchNote(ctx, s.Client, before, note)
 	if err != nil {
 		return err
 	}
-	s.keepClientNode(clientNode)
+	keep(s, s.clientNodes, clientNode)
 	s.emitNoteEvent(name, ptr.Deref(before.Status.Rollout, v1alpha1.RolloutStatus{}), note)
 	return nil
 }

@@ -37,7 +37,7 @@ const (
 )
 
 func (s *scope) emitEvent(node, kind, reason, action, note string, args ...any) {
-	if regarding := s.currentNode(node); regarding != nil {
+	if regarding := current(s, s.nodes, node); regarding != nil {
 		s.Recorder.Eventf(regarding, nil, kind, reason, action, note, args...)
 	}
 }
@@ -71,7 +71,7 @@ func (s *scope) noteProgress(node, profile string, done int) {
 }
 
 func (s *scope) profileOf(node string) string {
-	if object := s.currentNode(node); object != nil {
+	if object := current(s, s.nodes, node); object != nil {
 		return readDisruption(object.Annotations[v1alpha1.DisruptionAnnotation]).Profile
 	}
 	return ""

@@ -133,7 +133,7 @@ func (s *scope) findOutdated(ctx context.Context) (sets.Set[string], error) {
 func (s *scope) readPods(ctx context.Context, names sets.Set[string]) error {
 	s.occupied = sets.New[string]()
 	return parallel.TryEach(s.workers(), sets.List(names), func(name string) error {
-		node, clientNode := s.currentNode(name), s.currentClientNode(name)
+		node, clientNode := current(s, s.nodes, name), current(s, s.clientNodes, name)
 		if node == nil || clientNode == nil || !clientNode.Status.RebootRequired || !s.isUntuned(node) {
 			return nil
 		}
@@ -216,7 +216,7 @@ func (s *scope) readRules(ctx context.Context, nodes []string) (plan.Rules, erro
 		}
 		out := plan.Rules{Now: s.Clock.Now(), Paused: paused, Profiles: s.planProfiles(profiles), DesiredBootHashes: map[string]string{}}
 		for _, name := range slices.Concat(requests...) {
-			if node := s.currentNode(name); node != nil {
+			if node := current(s, s.nodes, name); node != nil {
 				out.DesiredBootHashes[name] = profiles.Desired(node, s.clientNodeOf(node)).BootHash
 			}
 		}
@@ -242,35 +242,22 @@ func (s *scope) readNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// currentNode returns the Node on which the decision was based, or its version after later writes; nil if there is none.
-func (s *scope) currentNode(name string) *corev1.Node {
+// current returns the object on which the decision was based, or its version after later writes; nil if there is none.
+func current[T any](s *scope, objects map[string]*T, name string) *T {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	return s.nodes[name]
+	return objects[name]
 }
 
-func (s *scope) keepNode(node *corev1.Node) {
+func keep[T client.Object](s *scope, objects map[string]T, object T) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.nodes[node.Name] = node
-	s.changed.Insert(node.Name)
-}
-
-func (s *scope) currentClientNode(name string) *v1alpha1.StorageClientNode {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	return s.clientNodes[name]
-}
-
-func (s *scope) keepClientNode(clientNode *v1alpha1.StorageClientNode) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	s.clientNodes[clientNode.Name] = clientNode
-	s.changed.Insert(clientNode.Name)
+	objects[object.GetName()] = object
+	s.changed.Insert(object.GetName())
 }
 
 func (s *scope) currentNote(name string) v1alpha1.RolloutStatus {
-	if clientNode := s.currentClientNode(name); clientNode != nil && clientNode.Status.Rollout != nil {
+	if clientNode := current(s, s.clientNodes, name); clientNode != nil && clientNode.Status.Rollout != nil {
 		return *clientNode.Status.Rollout
 	}
 	return v1alpha1.RolloutStatus{}
@@ -484,7 +471,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 
 // clientNodeOf returns the StorageClientNode of a node, nil if it belongs to a former Node of the same name.
 func (s *scope) clientNodeOf(node *corev1.Node) *v1alpha1.StorageClientNode {
-	clientNode := s.currentClientNode(node.Name)
+	clientNode := current(s, s.clientNodes, node.Name)
 	if clientNode == nil || !fleet.Owns(node, clientNode) {
 		return nil
 	}

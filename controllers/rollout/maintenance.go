@@ -56,7 +56,7 @@ func maintainerOf(node *corev1.Node) string {
 
 // setMaintenance sets the operator's conditions. It skips a type for which another controller has set a condition.
 func (s *scope) setMaintenance(ctx context.Context, step plan.SetMaintenance) error {
-	before := s.currentNode(step.Node)
+	before := current(s, s.nodes, step.Node)
 	node := before.DeepCopy()
 	now, message := s.Clock.Now(), maintenanceMessage
 	if step.Permitting {
@@ -87,6 +87,6 @@ func (s *scope) setMaintenance(ctx context.Context, step plan.SetMaintenance) er
 	if err := s.Status().Patch(ctx, node, patch, fieldOwner); err != nil {
 		return fmt.Errorf("patch status of Node %s: %w", step.Node, err)
 	}
-	s.keepNode(node)
+	keep(s, s.nodes, node)
 	return nil
 }

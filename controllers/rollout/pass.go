@@ -330,7 +330,7 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 		case plan.WriteNote:
 			p.publishNote(ctx, node, step.Note)
 		case plan.Cordon, plan.GivePermit:
-			if p.areAllowed(ctx, step) {
+			if areAllowed(ctx, p, step) {
 				p.finish(node, p.applyStep(ctx, step))
 			}
 		default:
@@ -341,7 +341,7 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 
 // areAllowed checks pauses, profiles and the time again immediately before nodes are disrupted or permitted to reboot, because the pass may have
 // been slow. Nodes that are no longer allowed are left to the next pass, which reports the reason.
-func (p *pass) areAllowed(ctx context.Context, steps ...plan.Step) bool {
+func areAllowed[S plan.Step](ctx context.Context, p *pass, steps ...S) bool {
 	nodes := make([]string, 0, len(steps))
 	for _, step := range steps {
 		nodes = append(nodes, step.NodeName())
@@ -389,11 +389,7 @@ func (p *pass) applyClaims(ctx context.Context) sets.Set[string] {
 		}
 	})
 	claims = slices.DeleteFunc(claims, isSkipped)
-	asSteps := make([]plan.Step, 0, len(claims))
-	for _, claim := range claims {
-		asSteps = append(asSteps, claim)
-	}
-	if len(claims) > 0 && !p.areAllowed(ctx, asSteps...) {
+	if len(claims) > 0 && !areAllowed(ctx, p, claims...) {
 		claims = slices.DeleteFunc(claims, isSkipped)
 	}
 	claimed := sets.New[string]()

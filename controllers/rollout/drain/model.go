@@ -113,11 +113,8 @@ func (m *model) leave(pod *corev1.Pod, reason string) {
 
 // staysOnNode reports whether a drain leaves the pod on the node as "kubectl drain" does.
 func staysOnNode(pod *corev1.Pod) bool {
-	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
-		return true
-	}
 	owner := metav1.GetControllerOf(pod)
-	return owner != nil && owner.Kind == "DaemonSet"
+	return metav1.HasAnnotation(pod.ObjectMeta, corev1.MirrorPodAnnotationKey) || owner != nil && owner.Kind == "DaemonSet"
 }
 
 func hasVolume(pod *corev1.Pod) bool {

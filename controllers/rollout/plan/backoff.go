@@ -34,7 +34,7 @@ func (s *Session) SkipNode(node string, claim v1alpha1.Disruption, outlook Drain
 		return v1alpha1.RolloutStatus{}, false
 	}
 	outlook = n.withMountsOfLeftPods(outlook)
-	if message := sharedBudget(n, outlook.Budgets, s.all()); message != "" && (outlook.Gone || outlook.Reason == "") {
+	if message := sharedBudget(n, outlook.Budgets, s.nodes); message != "" && (outlook.Gone || outlook.Reason == "") {
 		outlook = DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: message}
 	}
 	if outlook.Gone || outlook.Reason == "" {

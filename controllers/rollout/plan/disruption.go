@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -514,8 +513,8 @@ func (p *planner) finishDrain(n *nodeState) {
 		p.awaitDrain(n, v1alpha1.RolloutReasonApplying, "The agent has not seen the latest StorageClientNode yet")
 	case len(n.failingServers()) > 0:
 		p.awaitDrain(n, v1alpha1.RolloutReasonStorageUnreachable, "The node's shutdown would hang")
-	case sharedBudget(n, n.Drain.Budgets, slices.Values(p.states)) != "":
-		p.awaitDrain(n, v1alpha1.RolloutReasonDrainBlocked, sharedBudget(n, n.Drain.Budgets, slices.Values(p.states)))
+	case sharedBudget(n, n.Drain.Budgets, p.states) != "":
+		p.awaitDrain(n, v1alpha1.RolloutReasonDrainBlocked, sharedBudget(n, n.Drain.Budgets, p.states))
 	case p.isInFuture(p.volumesDeadline(n)):
 		p.awaitDrain(n, v1alpha1.RolloutReasonVolumesInUse, fmt.Sprintf("Waiting until %s, so that evicted pods can start on other nodes; the Node still reports volumes in use: %s",
 			formatTime(p.volumesDeadline(n)), text.List(n.VolumesInUse)))
@@ -562,11 +561,11 @@ func (p *planner) awaitDrain(n *nodeState, reason, message string) {
 
 // sharedBudget describes a budget that does not allow all pods that stay on a node to go down in addition to the pods of nodes with permits, empty if
 // there is none. The API server counts the pods of those nodes as running until they go down.
-func sharedBudget(n *nodeState, shares map[string]BudgetShare, all iter.Seq[*nodeState]) string {
+func sharedBudget(n *nodeState, shares map[string]BudgetShare, all []*nodeState) string {
 	for _, budget := range slices.Sorted(maps.Keys(shares)) {
 		share, pods := shares[budget], shares[budget].Pods
 		var nodes []string
-		for other := range all {
+		for _, other := range all {
 			if other.Name == n.Name || other.permit == nil || other.claim == nil || other.claim.Permit == nil {
 				continue
 			}

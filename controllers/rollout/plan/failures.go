@@ -233,15 +233,6 @@ func indexOfNode(nodes []v1alpha1.FailedNode, node v1alpha1.FailedNode) int {
 	return slices.IndexFunc(nodes, func(f v1alpha1.FailedNode) bool { return f.Name == node.Name && f.UID == node.UID })
 }
 
-func (p *planner) checkAllFailures(n *nodeState) (reason, message string) {
-	for _, name := range n.need.names {
-		if reason, message = p.checkFailures(name); reason != "" {
-			break
-		}
-	}
-	return reason, message
-}
-
 // checkFailures rejects a node while the number of failed nodes of a profile has reached its threshold.
 func (p *planner) checkFailures(name string) (reason, message string) {
 	if p.UnreadFailures.Has(name) {

@@ -115,6 +115,18 @@ func firstReason[T any](subject T, checks ...func(T) (reason, message string)) (
 	return reason, message
 }
 
+// ofEachProfile checks each profile that needs the reboot of a node.
+func ofEachProfile(check func(profile string) (reason, message string)) func(*nodeState) (reason, message string) {
+	return func(n *nodeState) (reason, message string) {
+		for _, name := range n.need.names {
+			if reason, message = check(name); reason != "" {
+				break
+			}
+		}
+		return reason, message
+	}
+}
+
 func (n *nodeState) checkAcceptance() (reason, message string) {
 	if obstacles := n.settings.Obstacles(); len(obstacles) > 0 {
 		return v1alpha1.RolloutReasonSettingsFailed,
@@ -130,7 +142,7 @@ func onlyBootSettings(settings []standing.Setting) []standing.Setting {
 
 // checkRules returns the rule that prevents a disruption of a node, and that ends a disruption without a permit.
 func (p *planner) checkRules(n *nodeState) (reason, message string) {
-	return firstReason(n, p.checkInstructions, p.checkAllFailures, p.checkControlPlane)
+	return firstReason(n, p.checkInstructions, ofEachProfile(p.checkFailures), p.checkControlPlane)
 }
 
 // checkInstructions checks the rules that users set: annotations, policies, approvals and windows. Every profile that needs the reboot must allow it.
@@ -145,14 +157,7 @@ func (p *planner) checkInstructions(n *nodeState) (reason, message string) {
 	case n.NeverDisrupt:
 		return v1alpha1.RolloutReasonNeverDisrupt, "The Node has the annotation " + v1alpha1.NeverDisruptAnnotation
 	}
-	for _, rule := range []func(string) (string, string){p.checkActing, p.checkPolicy, p.checkApproval} {
-		for _, name := range n.need.names {
-			if reason, message := rule(name); reason != "" {
-				return reason, message
-			}
-		}
-	}
-	return p.checkWindows(n)
+	return firstReason(n, ofEachProfile(p.checkActing), ofEachProfile(p.checkPolicy), ofEachProfile(p.checkApproval), p.checkWindows)
 }
 
 func (p *planner) checkActing(name string) (reason, message string) {

@@ -51,9 +51,10 @@ func newPlanner(s *Session) *planner {
 		canaries: map[canaryKey]canary{}, canaryOrder: map[string][]*nodeState{}, openings: map[string]opening{},
 		plan: Plan{Notes: map[string]v1alpha1.RolloutStatus{}, Draining: sets.New[string]()},
 	}
-	copies := slices.Clone(s.nodes)
-	for i := range copies {
+	copies := make([]nodeState, len(s.nodes))
+	for i, known := range s.nodes {
 		n := &copies[i]
+		*n = *known
 		p.states = append(p.states, n)
 		for _, name := range n.Profiles {
 			p.members[name] = append(p.members[name], n)

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -23,13 +22,13 @@ type Session struct {
 	retries map[string]retry
 	boots   map[string][]v1alpha1.BootFailures
 	// nodes are in the order of the rollout; index contains their positions.
-	nodes []nodeState
+	nodes []*nodeState
 	index map[string]int
 }
 
 // NewSession derives the states of all nodes. It keeps the snapshot's nodes unchanged.
 func NewSession(s Snapshot) *Session {
-	out := &Session{nodes: make([]nodeState, len(s.Nodes))}
+	out := &Session{nodes: make([]*nodeState, len(s.Nodes))}
 	out.setRules(s)
 	for i := range s.Nodes {
 		out.nodes[i] = out.stateOf(&s.Nodes[i])
@@ -55,15 +54,15 @@ func (s *Session) Update(news Snapshot) {
 		s.nodes[at] = n
 	}
 	if moved {
-		s.nodes = slices.DeleteFunc(s.nodes, func(n nodeState) bool { return slices.Contains(news.Gone, n.Name) })
+		s.nodes = slices.DeleteFunc(s.nodes, func(n *nodeState) bool { return slices.Contains(news.Gone, n.Name) })
 		s.sortNodes()
 	}
 	if reflect.DeepEqual([]any{before.Profiles, before.Failures, before.UnreadFailures}, []any{s.Profiles, s.Failures, s.UnreadFailures}) {
 		s.rederiveClaimed(before)
 		return
 	}
-	for i := range s.nodes {
-		s.nodes[i] = s.stateOf(s.nodes[i].Node)
+	for i, n := range s.nodes {
+		s.nodes[i] = s.stateOf(n.Node)
 	}
 }
 
@@ -90,37 +89,26 @@ func (s *Session) setRules(news Snapshot) {
 }
 
 func (s *Session) sortNodes() {
-	slices.SortFunc(s.nodes, func(a, b nodeState) int { return a.rolloutTurn().Compare(b.rolloutTurn()) })
+	slices.SortFunc(s.nodes, func(a, b *nodeState) int { return a.rolloutTurn().Compare(b.rolloutTurn()) })
 	s.index = make(map[string]int, len(s.nodes))
-	for i := range s.nodes {
-		s.index[s.nodes[i].Name] = i
+	for i, n := range s.nodes {
+		s.index[n.Name] = i
 	}
 }
 
 func (s *Session) find(name string) *nodeState {
 	if at, known := s.index[name]; known {
-		return &s.nodes[at]
+		return s.nodes[at]
 	}
 	return nil
-}
-
-// all returns the nodes in the order of the rollout.
-func (s *Session) all() iter.Seq[*nodeState] {
-	return func(yield func(*nodeState) bool) {
-		for i := range s.nodes {
-			if !yield(&s.nodes[i]) {
-				return
-			}
-		}
-	}
 }
 
 // Names returns the names of the nodes for which predicate returns true.
 func (s *Session) Names(predicate func(*Node) bool) sets.Set[string] {
 	names := sets.New[string]()
-	for i := range s.nodes {
-		if predicate(s.nodes[i].Node) {
-			names.Insert(s.nodes[i].Name)
+	for _, n := range s.nodes {
+		if predicate(n.Node) {
+			names.Insert(n.Name)
 		}
 	}
 	return names

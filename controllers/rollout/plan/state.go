@@ -63,8 +63,8 @@ const (
 // releaseTarget is the prefix of the target of a node that is being released.
 const releaseTarget = "release-"
 
-func (s *Session) stateOf(node *Node) nodeState {
-	n := nodeState{Node: node, zone: node.Labels[corev1.LabelTopologyZone], reportedMaintenance: node.Maintenance}
+func (s *Session) stateOf(node *Node) *nodeState {
+	n := &nodeState{Node: node, zone: node.Labels[corev1.LabelTopologyZone], reportedMaintenance: node.Maintenance}
 	if claim, found := s.Claims[node.Name]; found {
 		if n.isReplaced = claim.NodeUID != "" && claim.NodeUID != node.UID; !n.isReplaced {
 			n.claim = &claim
@@ -80,10 +80,10 @@ func (s *Session) stateOf(node *Node) nodeState {
 		}
 		n.note = ptr.Deref(node.ClientNode.Status.Rollout, v1alpha1.RolloutStatus{})
 		n.note.Refusal = ""
-		s.restoreNote(&n)
+		s.restoreNote(n)
 	}
 	// Drains for other settings, or with other options, no longer count. They stay while the need is unknown.
-	if n.need = s.needOf(&n); n.note.DrainedFor != "" && n.need.kind == needReboot && n.note.DrainedFor != s.drainKey(&n) {
+	if n.need = s.needOf(n); n.note.DrainedFor != "" && n.need.kind == needReboot && n.note.DrainedFor != s.drainKey(n) {
 		n.resetDrains()
 	}
 	return n

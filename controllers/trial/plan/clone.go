@@ -215,7 +215,7 @@ func (p *planner) proveMount(clone Clone, c volumeplan.ProbeCandidate) (status v
 func (p *planner) checkMount(clone Clone, o origin, declared []string) (found v1alpha1.MountStatus, doubt string, hasOtherMount bool) {
 	name, isReported := clone.Pod.Spec.NodeName, false
 	doubt = "reports no mount of it"
-	for _, m := range p.mountsOn(name) {
+	for _, m := range mountsOf(p.nodeNamed(name)) {
 		switch {
 		case m.Volume == clone.Volume.Name && volumeplan.ShowsOptions(&m, declared):
 			found, isReported = m, true
@@ -239,14 +239,6 @@ func describeOtherMount(m v1alpha1.MountStatus, node, volume string) string {
 	}
 	return fmt.Sprintf("%s was mounted on %s next to a clone of %s, and may keep its connections until the pods of %s restart",
 		m.Volume, node, volume, m.Volume)
-}
-
-func (p *planner) mountsOn(node string) []v1alpha1.MountStatus {
-	i := slices.IndexFunc(p.Nodes, func(n Node) bool { return n.Node.Name == node })
-	if i < 0 {
-		return nil
-	}
-	return mountsOf(p.Nodes[i])
 }
 
 func mountsOf(n Node) []v1alpha1.MountStatus {

@@ -185,12 +185,11 @@ func (p *planner) gather(t Trial) {
 
 // followSample records the result of a node, or its progress.
 func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, pending *progress) {
-	i := slices.IndexFunc(p.Nodes, func(n Node) bool { return n.Node.Name == s.Node })
-	if i < 0 || p.Nodes[i].ClientNode == nil {
+	n := p.nodeNamed(s.Node)
+	if n.ClientNode == nil {
 		failSample(s, "it is gone or no longer has an agent")
 		return
 	}
-	n := p.Nodes[i]
 	request, answer := n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample
 	if request == nil || request.ID != t.sampleID() {
 		p.requestSample(t, n, s, pending)

@@ -165,7 +165,7 @@ func (p *planner) isPassDesired(clone Clone, t Trial, pass v1alpha1.NodeTrialPas
 	if clone.Volume.Name != t.originOf(pass).Name || !slices.Equal(clone.Volume.Spec.MountOptions, options) {
 		return false
 	}
-	return clone.Pod == nil || slices.ContainsFunc(p.Nodes, func(n Node) bool { return n.Node.Name == clone.Pod.Spec.NodeName && isFree(n) })
+	return clone.Pod == nil || isFree(p.nodeNamed(clone.Pod.Spec.NodeName))
 }
 
 // concludePass reports whether a pass is finished, and records its result. The clone stays until the result is recorded.

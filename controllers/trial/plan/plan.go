@@ -20,6 +20,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -354,7 +355,7 @@ func (p *planner) follow(c volumeplan.ProbeCandidate) {
 		return
 	}
 	if w.Node != "" {
-		if node, found := p.idleNode(w.Node); found && p.isUsable(node, c) {
+		if node := p.nodeNamed(w.Node); !p.busy[w.Node] && p.isUsable(node, c) {
 			p.setOrder(c, node, w)
 			return
 		}
@@ -453,19 +454,17 @@ func (p *planner) findNode(c volumeplan.ProbeCandidate, w Waiting) (Node, bool) 
 	return chosen, found
 }
 
-// idleNode returns a node by name, unless it is busy.
-func (p *planner) idleNode(name string) (Node, bool) {
-	i := slices.IndexFunc(p.Nodes, func(n Node) bool { return n.Node.Name == name })
-	if i < 0 || p.busy[name] {
-		return Node{}, false
+// nodeNamed returns a node by name, zero if there is none.
+func (p *planner) nodeNamed(name string) Node {
+	for _, n := range p.Nodes {
+		if n.Node.Name == name {
+			return n
+		}
 	}
-	return p.Nodes[i], true
+	return Node{}
 }
 
-func isLabelled(node *corev1.Node) bool {
-	_, labelled := node.Labels[v1alpha1.TrialLabel]
-	return labelled
-}
+func isLabelled(node *corev1.Node) bool { return metav1.HasLabel(node.ObjectMeta, v1alpha1.TrialLabel) }
 
 func orderFor(c volumeplan.ProbeCandidate, now time.Time) *v1alpha1.NodeTrial {
 	return &v1alpha1.NodeTrial{

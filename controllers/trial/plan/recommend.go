@@ -2,8 +2,9 @@ package plan
 
 import (
 	"fmt"
-	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/recommend"
@@ -45,7 +46,7 @@ func MountsOf(samples []v1alpha1.TrialSample) ([]recommend.Mount, error) {
 func recommendationsOf(mounts []recommend.Mount) []v1alpha1.TrialRecommendation {
 	groups := recommend.ByRule(mounts)
 	if len(groups) == 0 {
-		return []v1alpha1.TrialRecommendation{{Text: recommend.Conclude(mounts).Text(), Nodes: countDistinct(nodesIn(mounts))}}
+		return []v1alpha1.TrialRecommendation{{Text: recommend.Conclude(mounts).Text(), Nodes: int32(nodesIn(mounts).Len())}}
 	}
 	var recommendations []v1alpha1.TrialRecommendation
 	for _, g := range groups[:min(len(groups), maxRecommendations)] {
@@ -53,7 +54,7 @@ func recommendationsOf(mounts []recommend.Mount) []v1alpha1.TrialRecommendation 
 		r := v1alpha1.TrialRecommendation{
 			Rule: g.Rule.ID, Cause: v1alpha1.TrialCause(g.Rule.Cause), Text: text.CutBytes(g.Nodes[0]+": "+first.Seen, maxSeen), ByHand: first.ByHand,
 			Effect: text.CutBytes(first.Effect, maxNote), Against: text.CutBytes(first.Against, maxNote),
-			Source: text.CutBytes(g.Rule.Source, maxNote), Nodes: countDistinct(g.Nodes),
+			Source: text.CutBytes(g.Rule.Source, maxNote), Nodes: int32(sets.New(g.Nodes...).Len()),
 		}
 		for _, option := range recommend.ListTexts(g.Findings) {
 			if len(r.Options) < maxOptions {
@@ -83,15 +84,10 @@ func conclusionOf(mounts []recommend.Mount, recommendations []v1alpha1.TrialReco
 	return strings.TrimSuffix(outcome.Text(), ".") + ": " + text.List(helps)
 }
 
-func nodesIn(mounts []recommend.Mount) []string {
-	var nodes []string
+func nodesIn(mounts []recommend.Mount) sets.Set[string] {
+	nodes := sets.New[string]()
 	for _, m := range mounts {
-		nodes = append(nodes, m.Node)
+		nodes.Insert(m.Node)
 	}
 	return nodes
-}
-
-// countDistinct returns the number of distinct names.
-func countDistinct(names []string) int32 {
-	return int32(len(slices.Compact(slices.Sorted(slices.Values(names)))))
 }

@@ -261,8 +261,9 @@ func (p *planner) changeToClones(t Trial) {
 // startWork assigns a node with a trial runner to a trial, and orders the next rounds.
 func (p *planner) startWork(t Trial, planned int32) {
 	choice, chosen := p.Memory.Choices[t.UID]
-	n, found := p.idleNode(choice.Node)
-	if !chosen || !found || !isFree(n) || !t.selects(n) {
+	n := p.nodeNamed(choice.Node)
+	if !chosen || p.busy[choice.Node] || !isFree(n) || !t.selects(n) {
+		var found bool
 		if n, found = p.findFree(t); found && !p.hasCapacity() {
 			p.awaitTurn(t, "Waiting for probes to finish")
 			return

@@ -326,7 +326,7 @@ func (s *scene) evaluate() string {
 	tuned := s.tuned()
 	next := s.planRollout()
 	taint := "stays"
-	if slices.Contains(stepsOf(next, s.node.Name), "remove the untuned taint of n") {
+	if slices.Contains(stepsOf(next, s.node.Name), "plan.RemoveTaint") {
 		taint = "off"
 	}
 	rollout := s.describeRollout(next)
@@ -387,7 +387,7 @@ func stepsOf(p rolloutplan.Plan, node string) []string {
 	var out []string
 	for _, step := range p.Steps {
 		if step.NodeName() == node {
-			out = append(out, step.String())
+			out = append(out, fmt.Sprintf("%T", step))
 		}
 	}
 	return out

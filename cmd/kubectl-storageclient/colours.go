@@ -4,8 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
-	"strings"
-	"unicode"
+	"regexp"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/internal/terminal"
@@ -50,47 +49,31 @@ func coloursEnabled(out io.Writer, getenv func(string) string) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// painter colors table cells, line by line. Columns must already be aligned.
+// painter colors table cells. Columns must already be aligned.
 type painter struct {
-	out  io.Writer
-	line bytes.Buffer
+	out io.Writer
+	// rest is an incomplete line.
+	rest []byte
 }
 
 // Write implements io.Writer.
 func (p *painter) Write(data []byte) (int, error) {
-	for _, b := range data {
-		p.line.WriteByte(b)
-		if b != '\n' {
-			continue
-		}
-		line := paint(p.line.String())
-		p.line.Reset()
-		if _, err := io.WriteString(p.out, line); err != nil {
-			return 0, err
-		}
-	}
-	return len(data), nil
+	p.rest = append(p.rest, data...)
+	end := bytes.LastIndexByte(p.rest, '\n') + 1
+	_, err := io.WriteString(p.out, paint(string(p.rest[:end])))
+	p.rest = p.rest[end:]
+	return len(data), err
 }
 
-// paint colors words that are complete cells: two blanks or the line end are on both sides. It does not color words in sentences.
-func paint(line string) string {
-	var out strings.Builder
-	for rest := line; rest != ""; {
-		word := strings.IndexFunc(rest, unicode.IsLetter)
-		if word < 0 {
-			out.WriteString(rest)
-			break
+// cell matches a complete cell: two blanks or the line end are on both sides.
+var cell = regexp.MustCompile(`[^ \n]+( [^ \n]+)*`)
+
+// paint colors words that are complete cells. It does not color words in sentences.
+func paint(lines string) string {
+	return cell.ReplaceAllStringFunc(lines, func(word string) string {
+		if colourOf[word] == "" {
+			return word
 		}
-		end := word + strings.IndexFunc(rest[word:]+" ", func(r rune) bool { return !unicode.IsLetter(r) })
-		before, after := len(line)-len(rest)+word, line[len(line)-len(rest)+end:]
-		colour := colourOf[rest[word:end]]
-		out.WriteString(rest[:word])
-		if colour != "" && (before == 0 || strings.HasSuffix(line[:before], "  ")) && (strings.TrimSpace(after) == "" || strings.HasPrefix(after, "  ")) {
-			out.WriteString(colour + rest[word:end] + plain)
-		} else {
-			out.WriteString(rest[word:end])
-		}
-		rest = rest[end:]
-	}
-	return out.String()
+		return colourOf[word] + word + plain
+	})
 }

@@ -57,12 +57,11 @@ func completeExplainable(_ *cobra.Command, args []string, prefix string) ([]stri
 func listNames(ctx context.Context, env *environment, kind schema.GroupVersionKind, args []string, prefix string) []string {
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
+	var names []string
 	c, err := env.connect()
-	if err != nil {
-		cobra.CompDebugln(err.Error(), false)
-		return nil
+	if err == nil {
+		names, err = readNames(ctx, c, kind)
 	}
-	names, err := readNames(ctx, c, kind)
 	if err != nil {
 		cobra.CompDebugln(err.Error(), false)
 		return nil

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -76,17 +76,8 @@ func mergeProfile(written writtenProfile, live *v1alpha1.StorageClientProfile) v
 	}
 	after := *live.DeepCopy()
 	after.Spec = *written.Spec.DeepCopy()
-	after.Labels, after.Annotations = merge(live.Labels, written.Labels), merge(live.Annotations, written.Annotations)
+	after.Labels, after.Annotations = labels.Merge(live.Labels, written.Labels), labels.Merge(live.Annotations, written.Annotations)
 	return after
-}
-
-func merge(live, written map[string]string) map[string]string {
-	out := maps.Clone(live)
-	if out == nil {
-		out = map[string]string{}
-	}
-	maps.Copy(out, written)
-	return out
 }
 
 func specOf(written writtenProfile) any {
@@ -107,10 +98,10 @@ type patchOperation struct {
 func replacementPatch(written writtenProfile, live *v1alpha1.StorageClientProfile) []patchOperation {
 	out := []patchOperation{{"add", "/spec", specOf(written)}}
 	if len(written.Labels) > 0 {
-		out = append(out, patchOperation{"add", "/metadata/labels", merge(live.Labels, written.Labels)})
+		out = append(out, patchOperation{"add", "/metadata/labels", labels.Merge(live.Labels, written.Labels)})
 	}
 	if len(written.Annotations) > 0 {
-		out = append(out, patchOperation{"add", "/metadata/annotations", merge(live.Annotations, written.Annotations)})
+		out = append(out, patchOperation{"add", "/metadata/annotations", labels.Merge(live.Annotations, written.Annotations)})
 	}
 	return out
 }

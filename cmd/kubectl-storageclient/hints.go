@@ -77,15 +77,11 @@ func listCommandHint(err error) string {
 	if !errors.As(err, &status) || status.Status().Details == nil {
 		return ""
 	}
-	switch status.Status().Details.Kind {
-	case "storageclientprofiles":
-		return "List the profiles with: kubectl get scp"
-	case "nodes":
-		return "List the nodes with: kubectl get nodes"
-	case "persistentvolumes":
-		return "List the volumes with: kubectl storageclient volumes"
-	}
-	return ""
+	return map[string]string{
+		"storageclientprofiles": "List the profiles with: kubectl get scp",
+		"nodes":                 "List the nodes with: kubectl get nodes",
+		"persistentvolumes":     "List the volumes with: kubectl storageclient volumes",
+	}[status.Status().Details.Kind]
 }
 
 // explainArguments replaces an error about the number of arguments with the usage of the command.
@@ -107,18 +103,16 @@ func explainArguments(cmd *cobra.Command, err error) error {
 
 // explainFlag adds the most similar flag name to an error.
 func explainFlag(cmd *cobra.Command, err error) error {
-	unknown, isUnknown := strings.CutPrefix(err.Error(), "unknown flag: --")
-	if !isUnknown {
-		return fmt.Errorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
-	}
-	var names []string
-	for _, word := range strings.Fields(cmd.Flags().FlagUsages()) {
-		if name, isFlag := strings.CutPrefix(word, "--"); isFlag {
-			names = append(names, name)
+	if unknown, isUnknown := strings.CutPrefix(err.Error(), "unknown flag: --"); isUnknown {
+		var names []string
+		for _, word := range strings.Fields(cmd.Flags().FlagUsages()) {
+			if name, isFlag := strings.CutPrefix(word, "--"); isFlag {
+				names = append(names, name)
+			}
 		}
-	}
-	if suggestion, ok := suggest.Closest(unknown, names); ok {
-		return fmt.Errorf("%w. Did you mean --%s?", err, suggestion)
+		if suggestion, ok := suggest.Closest(unknown, names); ok {
+			return fmt.Errorf("%w. Did you mean --%s?", err, suggestion)
+		}
 	}
 	return fmt.Errorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
 }

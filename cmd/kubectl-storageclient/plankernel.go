@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/knownbad"
@@ -42,10 +43,7 @@ func planKernel(ctx context.Context, env *environment, release string, output ou
 	}
 	plan := kernelPlan{Kernel: to.String()}
 	plan.Changes, plan.Unknown = knownbad.Upgrade(nodes, to)
-	if done, err := output.writeStructured(env, plan); done || err != nil {
-		return err
-	}
-	return plan.writeText(env)
+	return output.write(env, plan)
 }
 
 // Names returns the changed problems, for -o name.
@@ -57,8 +55,9 @@ func (p kernelPlan) Names() []string {
 	return names
 }
 
-func (p kernelPlan) writeText(env *environment) error {
-	fmt.Fprintf(env.Out, "Kernel %s on all nodes, with their present mounts. The command changes no node.\n", p.Kernel)
+// WriteText prints the plan for users.
+func (p kernelPlan) WriteText(w io.Writer, _ bool) error {
+	fmt.Fprintf(w, "Kernel %s on all nodes, with their present mounts. The command changes no node.\n", p.Kernel)
 	for _, c := range p.Changes {
 		verb := "Removes"
 		if c.Brings {
@@ -68,13 +67,13 @@ func (p kernelPlan) writeText(env *environment) error {
 		if !c.Brings {
 			detail = c.ID + ": " + detail
 		}
-		fmt.Fprintf(env.Out, "%s %s\n  Nodes: %s\n", verb, detail, text.List(c.Nodes))
+		fmt.Fprintf(w, "%s %s\n  Nodes: %s\n", verb, detail, text.List(c.Nodes))
 	}
 	if len(p.Changes) == 0 {
-		fmt.Fprintln(env.Out, "No known problem appears or disappears.")
+		fmt.Fprintln(w, "No known problem appears or disappears.")
 	}
 	if len(p.Unknown) > 0 {
-		fmt.Fprintf(env.Out, "The present kernel does not show its fixes on %s: %s\n", text.Count(len(p.Unknown), "node"), text.List(p.Unknown))
+		fmt.Fprintf(w, "The present kernel does not show its fixes on %s: %s\n", text.Count(len(p.Unknown), "node"), text.List(p.Unknown))
 	}
 	return nil
 }

@@ -232,11 +232,7 @@ func (c *collector) logPriority(pod *corev1.Pod) int {
 // addLogs adds the logs of a Pod's containers, including the logs from before the last restart.
 func (c *collector) addLogs(ctx context.Context, pod *corev1.Pod) {
 	for _, status := range pod.Status.ContainerStatuses {
-		runs := []bool{false}
-		if status.RestartCount > 0 {
-			runs = append(runs, true)
-		}
-		for _, previous := range runs {
+		for _, previous := range []bool{false, true}[:min(status.RestartCount, 1)+1] {
 			name := fmt.Sprintf("logs/%s/%s.log", c.Redactor.Name("pod", pod.Name), c.Redactor.Name("container", status.Name))
 			if previous {
 				name = strings.TrimSuffix(name, ".log") + "-previous.log"

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"cmp"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -93,10 +94,7 @@ func (b *Bundle) Write(w io.Writer, dir string, now time.Time) error {
 			return err
 		}
 	}
-	if err := archive.Close(); err != nil {
-		return fmt.Errorf("close archive: %w", err)
-	}
-	if err := zipped.Close(); err != nil {
+	if err := errors.Join(archive.Close(), zipped.Close()); err != nil {
 		return fmt.Errorf("close archive: %w", err)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -16,17 +17,14 @@ var words = map[verdict.Outcome]string{
 	verdict.Undecided:     "Undecided",
 }
 
-func class(o verdict.Outcome) string {
-	switch o {
-	case verdict.Better:
-		return "better"
-	case verdict.Worse:
-		return "worse"
-	case verdict.NoDifference, verdict.FewerRequests:
-		return "same"
-	}
-	return "undecided"
+var classes = map[verdict.Outcome]string{
+	verdict.Better:        "better",
+	verdict.Worse:         "worse",
+	verdict.FewerRequests: "same",
+	verdict.NoDifference:  "same",
 }
+
+func class(o verdict.Outcome) string { return cmp.Or(classes[o], "undecided") }
 
 // axis is the logarithmic scale of ratios, which is the same for all intervals.
 type axis struct {

@@ -174,15 +174,12 @@ func (p *phase) scaleBars() {
 
 // optionsOf returns the options of both sides, starting with unchanged options.
 func optionsOf(t Trial) (options []option) {
-	reason := func(name string) Reason {
-		if i := slices.IndexFunc(t.Reasons, func(r Reason) bool { return r.Option == name }); i >= 0 {
-			return t.Reasons[i]
-		}
-		return Reason{}
-	}
 	add := func(name, class, sign string) {
-		r := reason(name)
-		options = append(options, option{Name: name, Class: class, Sign: sign, Why: r.Why, Source: r.Source})
+		o := option{Name: name, Class: class, Sign: sign}
+		if i := slices.IndexFunc(t.Reasons, func(r Reason) bool { return r.Option == name }); i >= 0 {
+			o.Why, o.Source = t.Reasons[i].Why, t.Reasons[i].Source
+		}
+		options = append(options, o)
 	}
 	for _, o := range t.Before {
 		if slices.Contains(t.After, o) {

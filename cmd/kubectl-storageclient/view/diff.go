@@ -74,11 +74,9 @@ func without(list, other []string) []string {
 // WriteText prints the differences for users. If wide is set, it lists all nodes and volumes of a group.
 func (d Diff) WriteText(w io.Writer, wide bool) error {
 	out := &printer{w: w}
-	names := func(all []string) string {
-		if wide {
-			return strings.Join(all, ", ")
-		}
-		return text.List(all)
+	names := text.List[[]string]
+	if wide {
+		names = func(all []string) string { return strings.Join(all, ", ") }
 	}
 	if d.Refused != "" {
 		out.line("Profile " + d.Name + " is invalid; nothing applied. " + d.Refused)
@@ -104,8 +102,7 @@ func (d Diff) WriteText(w io.Writer, wide bool) error {
 }
 
 func (d Diff) writeSettings(out *printer, settings []overview.Difference) {
-	rows := [][]string{{"KEY", "EFFECTIVE", "DESIRED", "TAKES-EFFECT", "STATE"}}
-	for _, s := range settings {
+	writeTable(out, []string{"KEY", "EFFECTIVE", "DESIRED", "TAKES-EFFECT", "STATE"}, settings, func(s overview.Difference) []string {
 		effective, desired := s.Effective, s.Desired
 		if !s.Read {
 			effective = "not read yet"
@@ -116,9 +113,8 @@ func (d Diff) writeSettings(out *printer, settings []overview.Difference) {
 				desired = "unchanged"
 			}
 		}
-		rows = append(rows, []string{s.Key, effective, desired, string(s.TakesEffect), string(s.State)})
-	}
-	out.table(rows)
+		return []string{s.Key, effective, desired, string(s.TakesEffect), string(s.State)}
+	})
 	for _, s := range settings {
 		out.message(s.Key, s.Message)
 	}

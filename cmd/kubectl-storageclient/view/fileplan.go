@@ -171,12 +171,7 @@ func NewFilePlan(in FilePlanInput) FilePlan {
 		out.Profiles = append(out.Profiles, newFileProfile(in, &in.Profiles[i]))
 	}
 	out.addUnknown(in)
-	changes := 0
-	for _, p := range out.Profiles {
-		if p.Action != actionNone {
-			changes++
-		}
-	}
+	changes := len(out.Names())
 	if out.Volumes != nil {
 		changes += len(out.Volumes.Changes)
 	}
@@ -641,9 +636,4 @@ func groupVolumes(changes []volumeplan.Change) []*volumeGroup {
 	return out
 }
 
-func listOf(options []string) string {
-	if len(options) == 0 {
-		return "(no options)"
-	}
-	return strings.Join(options, ",")
-}
+func listOf(options []string) string { return cmp.Or(strings.Join(options, ","), "(no options)") }

@@ -67,11 +67,11 @@ func (r *Recommendation) Propose(t recommend.Target, notes []string) {
 
 func (r *Recommendation) sumUp() string {
 	outcome := recommend.Conclude(r.Mounts)
-	switch {
-	case outcome == recommend.Helps && len(r.Proposal.Profiles) > 0:
+	if outcome == recommend.Helps && len(r.Proposal.Profiles) > 0 {
 		return "A client setting helps: the profile below declares it."
-	case outcome == recommend.Helps:
-		return recommend.MayHelp.Text()
+	}
+	if outcome == recommend.Helps {
+		outcome = recommend.MayHelp
 	}
 	return outcome.Text()
 }
@@ -136,7 +136,7 @@ func (r *Recommendation) writeProposal(out *printer) {
 	out.line("\n# Save this, review the changes with: kubectl storageclient plan -f FILE, and apply it with: kubectl apply -f FILE")
 	out.lines("# ", r.Proposal.Changes)
 	for i := range r.Proposal.Profiles {
-		data, err := profileYAML(r.Proposal.Profiles[i])
+		data, err := terminal.YAML(r.Proposal.Profiles[i])
 		if err != nil {
 			out.err = err
 			return
@@ -144,22 +144,4 @@ func (r *Recommendation) writeProposal(out *printer) {
 		out.line("---")
 		out.block(string(data), "")
 	}
-}
-
-// profileYAML encodes a profile without its status.
-func profileYAML(p v1alpha1.StorageClientProfile) ([]byte, error) {
-	return terminal.YAML(struct {
-		APIVersion string                            `json:"apiVersion"`
-		Kind       string                            `json:"kind"`
-		Metadata   map[string]any                    `json:"metadata"`
-		Spec       v1alpha1.StorageClientProfileSpec `json:"spec"`
-	}{p.APIVersion, p.Kind, metadataOf(p), p.Spec})
-}
-
-func metadataOf(p v1alpha1.StorageClientProfile) map[string]any {
-	metadata := map[string]any{"name": p.Name}
-	if len(p.Labels) > 0 {
-		metadata["labels"] = p.Labels
-	}
-	return metadata
 }

@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +44,7 @@ func NewTree(p *v1alpha1.StorageClientProfile, nodes []overview.Standing, notes 
 	}
 	out.Summary, out.Done = Verdict(p)
 	slices.SortStableFunc(out.Nodes, func(a, b overview.Standing) int {
-		return cmp.Or(compareZones(a.Zone, b.Zone), strings.Compare(a.Name, b.Name))
+		return cmp.Or(strings.Compare(cmp.Or(a.Zone, lastZone), cmp.Or(b.Zone, lastZone)), strings.Compare(a.Name, b.Name))
 	})
 	return out
 }
@@ -53,18 +54,8 @@ func (t Tree) Names() []string {
 	return each(t.Nodes, func(n overview.Standing) string { return nodeResource + n.Name })
 }
 
-// compareZones sorts nodes without a zone last.
-func compareZones(a, b string) int {
-	switch {
-	case a == b:
-		return 0
-	case a == "":
-		return 1
-	case b == "":
-		return -1
-	}
-	return strings.Compare(a, b)
-}
+// lastZone sorts after all labels: nodes without a zone are last.
+const lastZone = "~"
 
 // Screen describes the output device of a tree.
 type Screen struct {
@@ -121,16 +112,12 @@ func (t Tree) head(screen Screen, now time.Time) []string {
 // phases counts the nodes that are not done by phase.
 func (t Tree) phases() string {
 	counts := map[string]int{}
-	var names []string
 	for _, n := range t.Nodes {
-		if phase := stateOf(n); !n.Done {
-			if counts[phase] == 0 {
-				names = append(names, phase)
-			}
-			counts[phase]++
+		if !n.Done {
+			counts[stateOf(n)]++
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(rankOf(a), rankOf(b)), strings.Compare(a, b)) })
+	names := slices.SortedFunc(maps.Keys(counts), compareStates)
 	return strings.Join(each(names, func(name string) string { return fmt.Sprintf("%d %s", counts[name], name) }), ", ")
 }
 
@@ -148,6 +135,11 @@ const (
 	rankActive
 	rankWaiting
 )
+
+// compareStates sorts states by rank, then by name.
+func compareStates(a, b string) int {
+	return cmp.Or(cmp.Compare(rankOf(a), rankOf(b)), strings.Compare(a, b))
+}
 
 func rankOf(state string) int {
 	switch state {
@@ -205,15 +197,8 @@ func (t Tree) rows(screen Screen, limit limits, now time.Time) []string {
 }
 
 func (t Tree) zoneRows(screen Screen, nodes []overview.Standing, limit limits, now time.Time) []string {
-	var open []overview.Standing
-	for _, n := range nodes {
-		if !n.Done {
-			open = append(open, n)
-		}
-	}
-	slices.SortStableFunc(open, func(a, b overview.Standing) int {
-		return cmp.Or(cmp.Compare(rankOf(stateOf(a)), rankOf(stateOf(b))), strings.Compare(stateOf(a), stateOf(b)))
-	})
+	open := slices.DeleteFunc(slices.Clone(nodes), func(n overview.Standing) bool { return n.Done })
+	slices.SortStableFunc(open, func(a, b overview.Standing) int { return compareStates(stateOf(a), stateOf(b)) })
 	done, hidden := len(nodes)-len(open), 0
 	if first := slices.IndexFunc(open, func(n overview.Standing) bool { return rankOf(stateOf(n)) == rankWaiting }); first >= 0 {
 		hidden = max(len(open)-first-limit.waiting, 0)

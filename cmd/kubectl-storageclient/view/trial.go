@@ -31,8 +31,8 @@ func (t *Trial) WriteText(w io.Writer, wide bool) error {
 	out := &printer{w: w}
 	out.line(fmt.Sprintf("%s/%s, volume %s, %s of %q, %s:", t.Namespace, t.Spec.ClaimName, t.Status.Volume, t.Spec.Workload.Name, t.path(),
 		text.Count(int(t.Status.Rounds), "round")))
-	out.line("  before  " + listOrNone(t.Status.Before))
-	out.line("  after   " + listOrNone(t.Status.After) + "\n")
+	out.line("  before  " + cmp.Or(strings.Join(t.Status.Before, ","), "no options"))
+	out.line("  after   " + cmp.Or(strings.Join(t.Status.After, ","), "no options") + "\n")
 	rows := [][]string{{"PHASE", "METRIC", "UNIT", "BEFORE", "AFTER", "RATIO", "95 % INTERVAL", "VERDICT"}}
 	for _, r := range t.Status.Results {
 		interval := ""
@@ -56,13 +56,6 @@ func (t *Trial) WriteText(w io.Writer, wide bool) error {
 }
 
 func (t *Trial) path() string { return cmp.Or(t.Spec.Workload.Path, ".") }
-
-func listOrNone(options []string) string {
-	if len(options) == 0 {
-		return "no options"
-	}
-	return strings.Join(options, ",")
-}
 
 // WriteHTML prints the trial as one file with plots.
 func (t *Trial) WriteHTML(w io.Writer) error {

@@ -77,11 +77,9 @@ func (r VolumeReport) WriteText(w io.Writer, wide bool) error {
 // desiredText returns "unchanged" if the desired options equal the current ones, and "undecided" if a problem prevents a decision.
 func (v Volume) desiredText() string {
 	switch {
-	case v.State == volumeplan.StandingUpToDate:
-		return "unchanged"
 	case slices.Equal(v.Now, v.Desired) && v.State == volumeplan.StandingBlocked:
 		return "undecided"
-	case slices.Equal(v.Now, v.Desired):
+	case v.State == volumeplan.StandingUpToDate, slices.Equal(v.Now, v.Desired):
 		return "unchanged"
 	}
 	return cmp.Or(strings.Join(v.Desired, ","), "none")

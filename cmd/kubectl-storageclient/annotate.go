@@ -54,21 +54,12 @@ func approvePlan(ctx context.Context, env *environment, c client.Client, profile
 // previewApproval returns the preview that "plan" shows for the plan to approve, and the budget of the cluster. It returns an error if
 // the plan differs from the manager's plan.
 func previewApproval(ctx context.Context, c client.Client, env *environment, profile *v1alpha1.StorageClientProfile, overrides managerFlags) (overview.Preview, view.Budget, error) {
-	settings, err := readManagerSettings(ctx, c, overrides)
+	settings, cluster, err := readPlanned(ctx, env, c, overrides)
 	if err != nil {
 		return overview.Preview{}, view.Budget{}, err
 	}
 	// The manager has its own allow list and has already validated the profile. Accept all keys here.
-	allow, err := catalogue.NewAllowList([]string{".*"})
-	if err != nil {
-		return overview.Preview{}, view.Budget{}, err
-	}
-	cluster, err := readCluster(ctx, c, allow)
-	if err != nil {
-		return overview.Preview{}, view.Budget{}, err
-	}
-	cluster.MaxUnavailable, cluster.Now = settings.maxUnavailable, env.now()
-	if cluster.ManagerNode, err = managerNode(ctx, c); err != nil {
+	if cluster.Allow, err = catalogue.NewAllowList([]string{".*"}); err != nil {
 		return overview.Preview{}, view.Budget{}, err
 	}
 	preview := overview.Plan(profile, cluster)

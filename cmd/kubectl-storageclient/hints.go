@@ -22,7 +22,11 @@ func addHints(root *cobra.Command) {
 	root.SetFlagErrorFunc(explainFlag)
 	for _, cmd := range root.Commands() {
 		if run := cmd.RunE; run != nil {
-			cmd.RunE = func(cmd *cobra.Command, args []string) error { return withHint(run(cmd, args)) }
+			cmd.RunE = func(cmd *cobra.Command, args []string) error {
+				err := run(cmd, args)
+				cmd.SilenceErrors = errors.As(err, new(exitError))
+				return withHint(err)
+			}
 		}
 		if check := cmd.Args; check != nil {
 			cmd.Args = func(cmd *cobra.Command, args []string) error { return explainArguments(cmd, check(cmd, args)) }

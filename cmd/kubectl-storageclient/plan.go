@@ -41,9 +41,7 @@ func planCommand(env *environment) *cobra.Command {
 				return planKernel(cmd.Context(), env, o.kernel, o.output)
 			}
 			if len(o.files) > 0 {
-				err := o.runFiles(cmd.Context(), env)
-				cmd.SilenceErrors = errors.As(err, new(exitError))
-				return err
+				return o.runFiles(cmd.Context(), env)
 			}
 			return o.run(cmd.Context(), env, args[0])
 		},
@@ -92,20 +90,12 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 	if err != nil {
 		return err
 	}
-	settings, err := readManagerSettings(ctx, c, o.overrides)
-	if err != nil {
-		return err
-	}
 	profile, err := getProfile(ctx, c, name)
 	if err != nil {
 		return err
 	}
-	cluster, err := readCluster(ctx, c, settings.allow)
+	settings, cluster, err := readPlanned(ctx, env, c, o.overrides)
 	if err != nil {
-		return err
-	}
-	cluster.MaxUnavailable, cluster.Now = settings.maxUnavailable, env.now()
-	if cluster.ManagerNode, err = managerNode(ctx, c); err != nil {
 		return err
 	}
 	volumes, known, err := planVolumes(ctx, c, profile, settings, cluster.Profiles)
@@ -114,13 +104,24 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 	}
 	plan := view.NewPlan(profile, overview.Plan(profile, cluster), volumes)
 	plan.Budget = &settings.budget
-	clientNodes := make(map[string]*v1alpha1.StorageClientNode, len(cluster.StorageClientNodes))
-	for i := range cluster.StorageClientNodes {
-		clientNodes[cluster.StorageClientNodes[i].Name] = &cluster.StorageClientNodes[i]
-	}
-	in := overview.AdviceInput(profile, cluster.Nodes, clientNodes, known.Servers[name], known.LeftOut[name])
+	in := overview.AdviceInput(profile, cluster, known.Servers[name], known.LeftOut[name])
 	plan.Advice, plan.Servers = advice.For(in), advice.Loads(in)
 	return o.output.write(env, plan)
+}
+
+// readPlanned reads the manager's settings, and the cluster that a plan of reboots needs.
+func readPlanned(ctx context.Context, env *environment, c client.Client, overrides managerFlags) (managerSettings, overview.Cluster, error) {
+	settings, err := readManagerSettings(ctx, c, overrides)
+	if err != nil {
+		return settings, overview.Cluster{}, err
+	}
+	cluster, err := readCluster(ctx, c, settings.allow)
+	if err != nil {
+		return settings, cluster, err
+	}
+	cluster.MaxUnavailable, cluster.Now = settings.maxUnavailable, env.now()
+	cluster.ManagerNode, err = managerNode(ctx, c)
+	return settings, cluster, err
 }
 
 // managerNode returns the node of the leading manager. Empty if it is unknown or the user cannot read it.

@@ -69,16 +69,8 @@ func (o *planOptions) runFiles(ctx context.Context, env *environment) error {
 
 // planFiles reads the cluster once, runs a dry run for each profile, and computes their combined effect with the manager's code.
 func (o *planOptions) planFiles(ctx context.Context, env *environment, c client.Client, written []writtenProfile) (view.FilePlan, error) {
-	settings, err := readManagerSettings(ctx, c, o.overrides)
+	settings, cluster, err := readPlanned(ctx, env, c, o.overrides)
 	if err != nil {
-		return view.FilePlan{}, err
-	}
-	cluster, err := readCluster(ctx, c, settings.allow)
-	if err != nil {
-		return view.FilePlan{}, err
-	}
-	cluster.MaxUnavailable, cluster.Now = settings.maxUnavailable, env.now()
-	if cluster.ManagerNode, err = managerNode(ctx, c); err != nil {
 		return view.FilePlan{}, err
 	}
 	in := view.FilePlanInput{Budget: settings.budget, Allow: settings.allow}
@@ -156,13 +148,9 @@ func drainOptions(reboots []overview.JointReboot, profiles []v1alpha1.StorageCli
 }
 
 func adviceInputs(profiles []view.DryRunProfile, cluster overview.Cluster, volumes *volumeplan.Preview) []view.ProfileAdvice {
-	clientNodes := make(map[string]*v1alpha1.StorageClientNode, len(cluster.StorageClientNodes))
-	for i := range cluster.StorageClientNodes {
-		clientNodes[cluster.StorageClientNodes[i].Name] = &cluster.StorageClientNodes[i]
-	}
 	var out []view.ProfileAdvice
 	for i := range profiles {
-		in := overview.AdviceInput(&profiles[i].After, cluster.Nodes, clientNodes, nil, nil)
+		in := overview.AdviceInput(&profiles[i].After, cluster, nil, nil)
 		if volumes != nil {
 			in.Servers, in.LeftOut = volumes.Servers[profiles[i].Name], volumes.LeftOut[profiles[i].Name]
 		}

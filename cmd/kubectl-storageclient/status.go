@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,14 +29,9 @@ type statusOptions struct {
 
 func statusCommand(env *environment) *cobra.Command {
 	o := &statusOptions{}
-	cmd := &cobra.Command{
-		Use: "status [PROFILE...]",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			err := o.run(cmd.Context(), env, args)
-			cmd.SilenceErrors = errors.As(err, new(exitError))
-			return err
-		},
-	}
+	cmd := env.command("status [PROFILE...]", nil, func(ctx context.Context, c client.Client, args []string) error {
+		return o.run(ctx, env, c, args)
+	})
 	o.output.addFlag(cmd)
 	cmd.Flags().BoolVar(&o.nodes, "nodes", false, "Show nodes, deviations, and stale mounts of all profiles")
 	cmd.Flags().BoolVar(&o.pods, "pods", false, "Show pods with stale mounts by name instead of UID. Requires permission to list Pods")
@@ -45,11 +39,7 @@ func statusCommand(env *environment) *cobra.Command {
 	return cmd
 }
 
-func (o *statusOptions) run(ctx context.Context, env *environment, args []string) error {
-	c, err := env.connect()
-	if err != nil {
-		return err
-	}
+func (o *statusOptions) run(ctx context.Context, env *environment, c client.Client, args []string) error {
 	profiles, err := readProfiles(ctx, c, args)
 	if err != nil {
 		return err

@@ -12,12 +12,10 @@ import (
 
 // AdviceInput returns the input about a profile for the rules of package advice. It contains the selected nodes with the reports of their agents,
 // the servers of the matched volumes, and the volumes that are left out.
-func AdviceInput(profile *v1alpha1.StorageClientProfile, nodes []corev1.Node, clientNodes map[string]*v1alpha1.StorageClientNode,
-	servers []advice.Server, leftOut []advice.LeftOut,
-) advice.Input {
+func AdviceInput(profile *v1alpha1.StorageClientProfile, c Cluster, servers []advice.Server, leftOut []advice.LeftOut) advice.Input {
 	selector := match.SelectorOf(profile)
-	selected := slices.DeleteFunc(PointersTo(nodes), func(node *corev1.Node) bool { return !selector.Matches(node) })
-	return AdviceAbout(profile, selected, clientNodes, servers, leftOut)
+	selected := slices.DeleteFunc(PointersTo(c.Nodes), func(node *corev1.Node) bool { return !selector.Matches(node) })
+	return AdviceAbout(profile, selected, c.clientNodes(), servers, leftOut)
 }
 
 // AdviceAbout is AdviceInput for a known list of selected nodes.

@@ -106,11 +106,17 @@ type member struct {
 	selected   bool
 }
 
-func membersOf(profile *v1alpha1.StorageClientProfile, c Cluster) []member {
-	clientNodes := make(map[string]*v1alpha1.StorageClientNode, len(c.StorageClientNodes))
+// clientNodes returns the StorageClientNodes by name.
+func (c Cluster) clientNodes() map[string]*v1alpha1.StorageClientNode {
+	out := make(map[string]*v1alpha1.StorageClientNode, len(c.StorageClientNodes))
 	for i := range c.StorageClientNodes {
-		clientNodes[c.StorageClientNodes[i].Name] = &c.StorageClientNodes[i]
+		out[c.StorageClientNodes[i].Name] = &c.StorageClientNodes[i]
 	}
+	return out
+}
+
+func membersOf(profile *v1alpha1.StorageClientProfile, c Cluster) []member {
+	clientNodes := c.clientNodes()
 	selector := match.SelectorOf(profile).For(c.Allow)
 	var out []member
 	for i := range c.Nodes {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/overview"
-	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -52,14 +52,6 @@ func readCluster(ctx context.Context, c client.Client, allow catalogue.AllowList
 	return overview.Cluster{Profiles: profiles.Items, Nodes: nodes.Items, StorageClientNodes: clientNodes.Items, Allow: allow}, nil
 }
 
-func staleMounts(profile string, volumes volumeplan.Snapshot, cluster overview.Cluster) []view.StaleMount {
-	var out []view.StaleMount
-	for _, m := range volumeplan.StaleMounts(volumeplan.Summarize(profile, volumes).Volumes, overview.PointersTo(cluster.StorageClientNodes)) {
-		out = append(out, view.StaleMount{Node: m.Node, Volume: m.Volume, MountPoint: m.MountPoint, Pods: m.PodUIDs, Message: m.Message})
-	}
-	return out
-}
-
 // namePods replaces UIDs of running Pods with namespace/name, also in messages. It lists Pods once for each node.
 func namePods(ctx context.Context, c client.Client, mounts []view.StaleMount) error {
 	names := map[string]map[string]string{}
@@ -72,13 +64,10 @@ func namePods(ctx context.Context, c client.Client, mounts []view.StaleMount) er
 			}
 			names[mounts[i].Node] = onNode
 		}
-		named := slices.Clone(mounts[i].Pods)
-		for j, uid := range named {
-			if name, runs := onNode[uid]; runs {
-				named[j] = name
-			}
+		mounts[i].Pods = slices.Clone(mounts[i].Pods)
+		for j, uid := range mounts[i].Pods {
+			mounts[i].Pods[j] = cmp.Or(onNode[uid], uid)
 		}
-		mounts[i].Pods = named
 		for uid, name := range onNode {
 			mounts[i].Message = strings.ReplaceAll(mounts[i].Message, uid, name)
 		}

@@ -80,10 +80,7 @@ func (o *recommendOptions) run(ctx context.Context, env *environment, name strin
 	if err != nil {
 		return err
 	}
-	if done, err := o.output.writeStructured(env, report); done || err != nil {
-		return err
-	}
-	return report.WriteText(env.text())
+	return o.output.write(env, &report)
 }
 
 // observed is the result of a trial and its claim.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -14,7 +15,7 @@ import (
 
 func retryCommand(env *environment) *cobra.Command {
 	return env.profileCommand("retry PROFILE [NODE]", cobra.RangeArgs(1, 2), func(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, rest []string) error {
-		return retryProfile(ctx, env, c, profile, optional(rest))
+		return retryProfile(ctx, env, c, profile, cmp.Or(rest...))
 	})
 }
 

@@ -130,14 +130,6 @@ func (env *environment) profileCommand(use string, args cobra.PositionalArgs, ru
 	})
 }
 
-// optional returns an argument that may be missing.
-func optional(args []string) string {
-	if len(args) == 0 {
-		return ""
-	}
-	return args[0]
-}
-
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/overview"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
@@ -74,7 +75,7 @@ func (o *statusOptions) addDetails(ctx context.Context, c client.Client, profile
 		details := &view.Details{
 			Nodes:      overview.Nodes(&profiles[i], cluster),
 			Deviations: overview.Deviations(&profiles[i], cluster),
-			Stale:      staleMounts(profiles[i].Name, volumes, cluster),
+			Stale:      volumeplan.StaleMounts(volumeplan.Summarize(profiles[i].Name, volumes).Volumes, overview.PointersTo(cluster.StorageClientNodes)),
 		}
 		if unknown != nil {
 			details.Unknown = "stale mounts: " + unknown.Error()

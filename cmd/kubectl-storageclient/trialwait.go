@@ -51,13 +51,11 @@ func createTrial(ctx context.Context, c client.Client, trial *v1alpha1.StorageCl
 	}
 	if apierrors.IsForbidden(err) {
 		// Do not wrap the error: the message already names the missing permission, and a hint would repeat it.
-		return errors.New(err.Error() + "\n" + permissionHint("a Role in "+trial.Namespace+", as in storage-client-trial-editor", v1alpha1.GroupVersion.Group, "storageclienttrials", "create, get, delete"))
+		return errors.New(err.Error() + "\n" + fmt.Sprintf(
+			"Missing permission; request this rule in a Role in %s, as in storage-client-trial-editor: {apiGroups: [%q], resources: [storageclienttrials], verbs: [create, get, delete]}",
+			trial.Namespace, v1alpha1.GroupVersion.Group))
 	}
 	return err
-}
-
-func permissionHint(scope, group, resource, verbs string) string {
-	return fmt.Sprintf("Missing permission; request this rule in %s: {apiGroups: [%q], resources: [%s], verbs: [%s]}", scope, group, resource, verbs)
 }
 
 type trialWait struct {

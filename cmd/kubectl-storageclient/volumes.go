@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func volumesCommand(env *environment) *cobra.Command {
 	var overrides managerFlags
 	var volumeNames []string
 	cmd := env.command("volumes [PROFILE]", cobra.MaximumNArgs(1), func(ctx context.Context, c client.Client, args []string) error {
-		return showVolumes(ctx, env, c, optional(args), volumeNames, overrides, o)
+		return showVolumes(ctx, env, c, cmp.Or(args...), volumeNames, overrides, o)
 	})
 	cmd.Flags().StringArrayVar(&volumeNames, "volume", nil, "Show only this PersistentVolume. Can be repeated")
 	o.addFlag(cmd)

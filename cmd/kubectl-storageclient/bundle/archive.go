@@ -18,9 +18,6 @@ import (
 	"github.com/storageclient/operator/cmd/internal/terminal"
 )
 
-// maxFile is the maximum size of one file in the archive, in bytes.
-const maxFile = 16 << 20
-
 // Bundle collects the files of the archive.
 type Bundle struct {
 	Redactor *Redactor
@@ -34,13 +31,7 @@ type Bundle struct {
 func New(redactor *Redactor) *Bundle { return &Bundle{Redactor: redactor, files: map[string]string{}} }
 
 // AddLog adds the log of a container.
-func (b *Bundle) AddLog(name, log string) {
-	if len(log) > maxFile {
-		b.AddNote("the start of "+name, fmt.Sprintf("longer than %d MiB", maxFile>>20))
-		log = log[len(log)-maxFile:]
-	}
-	b.files[name] = b.Redactor.Log(log)
-}
+func (b *Bundle) AddLog(name, log string) { b.files[name] = b.Redactor.Log(log) }
 
 // AddYAML adds the listed fields of a value as a file. class is the class of values in it that are no objects.
 func (b *Bundle) AddYAML(name, class string, value any) {

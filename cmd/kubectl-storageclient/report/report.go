@@ -3,6 +3,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -111,10 +112,7 @@ type row struct {
 }
 
 func newPage(t Trial) pageData {
-	p := pageData{Trial: t, Headline: words[t.Verdict.Outcome], Class: class(t.Verdict.Outcome), Percent: figure(100 * (1 - t.Goal.TargetRatio()))}
-	if p.Headline == "" {
-		p.Headline = words[verdict.Undecided]
-	}
+	p := pageData{Trial: t, Headline: cmp.Or(words[t.Verdict.Outcome], words[verdict.Undecided]), Class: class(t.Verdict.Outcome), Percent: figure(100 * (1 - t.Goal.TargetRatio()))}
 	if t.Verdict.Void > 0 {
 		p.VoidPasses = text.Count(t.Verdict.Void, "invalid pass", "invalid passes") + " excluded."
 	}

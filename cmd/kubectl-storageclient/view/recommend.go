@@ -77,7 +77,7 @@ func (r *Recommendation) sumUp() string {
 }
 
 // WriteText prints the recommendation for users, followed by a profile that can be applied.
-func (r *Recommendation) WriteText(w io.Writer) error {
+func (r *Recommendation) WriteText(w io.Writer, _ bool) error {
 	out := &printer{w: w}
 	out.line(fmt.Sprintf("%s/%s, volume %s, %d s on %s:\n", r.Namespace, r.VolumeClaim, r.Volume, r.Seconds, text.Count(len(r.SampledNodes()), "node")))
 	rows := [][]string{{"NODE", "MOUNT", "PROTOCOL", "SECONDS", "VERDICT"}}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -47,14 +48,8 @@ type Details struct {
 }
 
 // StaleMount is a mount of running pods that still has options from before a change.
-type StaleMount struct {
-	Node       string `json:"node"`
-	Volume     string `json:"volume"`
-	MountPoint string `json:"mountPoint"`
-	// Pods contains namespace/name if requested, otherwise UIDs.
-	Pods    []string `json:"pods"`
-	Message string   `json:"message"`
-}
+// Its pods are namespace/name if requested, otherwise UIDs.
+type StaleMount = volumeplan.StaleMount
 
 // NewStatus evaluates profiles. Callers can add Details to its Profiles.
 func NewStatus(profiles []v1alpha1.StorageClientProfile) Status {

@@ -23,13 +23,13 @@ func Verdict(p *v1alpha1.StorageClientProfile) (sentence string, done bool) {
 		return addReasons("Removing "+p.Name, reasonOf(reconciling, ready)), false
 	case p.Status.ObservedGeneration != p.Generation:
 		return fmt.Sprintf("%s is not done: the manager has not observed generation %d yet", p.Name, p.Generation), false
-	case isTrue(p, v1alpha1.ConditionStalled):
+	case meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionStalled):
 		return addReasons(p.Name+" is stopped and needs your action", reasonOf(conditionOf(p, v1alpha1.ConditionStalled))), false
 	case ready != nil && ready.Status == metav1.ConditionTrue:
 		return doneSentence(p, ready), true
-	case isTrue(p, v1alpha1.ConditionPaused):
+	case meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionPaused):
 		return addReasons(p.Name+" is paused", reasonOf(conditionOf(p, v1alpha1.ConditionPaused))), false
-	case !isTrue(p, v1alpha1.ConditionReconciling):
+	case !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionReconciling):
 		return addReasons(p.Name+" is not done", additionalProgress(ready, p), reasonOf(ready)), false
 	}
 	return addReasons(p.Name+" is rolling out", additionalProgress(reconciling, p), reasonOf(reconciling)), false
@@ -90,10 +90,6 @@ func reasonOf(conditions ...*metav1.Condition) string {
 
 func conditionOf(p *v1alpha1.StorageClientProfile, name string) *metav1.Condition {
 	return meta.FindStatusCondition(p.Status.Conditions, name)
-}
-
-func isTrue(p *v1alpha1.StorageClientProfile, name string) bool {
-	return meta.IsStatusConditionTrue(p.Status.Conditions, name)
 }
 
 func count(n int32, noun string) string { return text.Count(int(n), noun) }

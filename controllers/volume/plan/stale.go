@@ -10,11 +10,13 @@ import (
 
 // StaleMount is a mount on a node without the current options of its volume. The manager's cache has no mount points.
 type StaleMount struct {
-	Node, Volume, MountPoint string
-	// PodUIDs are the pods that use the mount.
-	PodUIDs []string
+	Node       string `json:"node"`
+	Volume     string `json:"volume"`
+	MountPoint string `json:"mountPoint"`
+	// Pods are the UIDs of the pods that use the mount.
+	Pods []string `json:"pods"`
 	// Message describes the difference.
-	Message string
+	Message string `json:"message"`
 }
 
 // StaleMounts returns the stale mounts of a profile's volumes, from node reports, by node and mount point. It ignores differences due to
@@ -22,7 +24,7 @@ type StaleMount struct {
 func StaleMounts(volumes []Volume, clientNodes []*v1alpha1.StorageClientNode) []StaleMount {
 	var out []StaleMount
 	findStale(carriedBy("", volumes), clientNodes, func(_ string, clientNode *v1alpha1.StorageClientNode, m *v1alpha1.MountStatus, difference string) {
-		out = append(out, StaleMount{Node: clientNode.Name, Volume: m.Volume, MountPoint: m.MountPoint, PodUIDs: m.PodUIDs, Message: difference})
+		out = append(out, StaleMount{Node: clientNode.Name, Volume: m.Volume, MountPoint: m.MountPoint, Pods: m.PodUIDs, Message: difference})
 	})
 	slices.SortFunc(out, func(a, b StaleMount) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.MountPoint, b.MountPoint), cmp.Compare(a.Volume, b.Volume))

@@ -164,7 +164,7 @@ func TestStaleMounts(t *testing.T) {
 			node := v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{test.mount}}}
 			var want []StaleMount
 			if test.want != "" {
-				want = []StaleMount{{Node: "n1", Volume: "pv1", MountPoint: "/mnt/pv1", PodUIDs: []string{"uid"}, Message: test.want}}
+				want = []StaleMount{{Node: "n1", Volume: "pv1", MountPoint: "/mnt/pv1", Pods: []string{"uid"}, Message: test.want}}
 			}
 			if diff := cmp.Diff(want, StaleMounts(volumes, []*v1alpha1.StorageClientNode{&node})); diff != "" {
 				t.Errorf("stale mounts (-want +got):\n%s", diff)

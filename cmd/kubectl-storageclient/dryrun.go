@@ -87,21 +87,15 @@ func specOf(written writtenProfile) any {
 	return map[string]any{}
 }
 
-type patchOperation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
-
 // replacementPatch returns a patch that replaces the whole spec, so that fields missing from the file are removed. An update would conflict with
 // each status write of the manager.
-func replacementPatch(written writtenProfile, live *v1alpha1.StorageClientProfile) []patchOperation {
-	out := []patchOperation{{"add", "/spec", specOf(written)}}
+func replacementPatch(written writtenProfile, live *v1alpha1.StorageClientProfile) []map[string]any {
+	out := []map[string]any{{"op": "add", "path": "/spec", "value": specOf(written)}}
 	if len(written.Labels) > 0 {
-		out = append(out, patchOperation{"add", "/metadata/labels", labels.Merge(live.Labels, written.Labels)})
+		out = append(out, map[string]any{"op": "add", "path": "/metadata/labels", "value": labels.Merge(live.Labels, written.Labels)})
 	}
 	if len(written.Annotations) > 0 {
-		out = append(out, patchOperation{"add", "/metadata/annotations", labels.Merge(live.Annotations, written.Annotations)})
+		out = append(out, map[string]any{"op": "add", "path": "/metadata/annotations", "value": labels.Merge(live.Annotations, written.Annotations)})
 	}
 	return out
 }

@@ -8,8 +8,6 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
 type getOptions struct {
@@ -49,22 +47,18 @@ func (o *getOptions) run(ctx context.Context, env *environment, name string) err
 	}
 	screen, isTerminal := env.screen()
 	if !o.watch {
-		return o.showOnce(env, v, screen)
+		tree, _ := v.tree()
+		if done, err := o.output.writeStructured(env, tree); done || err != nil {
+			return err
+		}
+		screen.Height = 0
+		return writeTree(env.raw, tree.Draw(screen, env.now()))
 	}
 	var d display = &lineDisplay{out: env.Out}
 	if isTerminal {
 		d = &screenDisplay{out: env.raw, size: env.screen}
 	}
 	return watchTree(ctx, env, v, d)
-}
-
-func (o *getOptions) showOnce(env *environment, v *liveView, screen view.Screen) error {
-	tree, _ := v.tree()
-	if done, err := o.output.writeStructured(env, tree); done || err != nil {
-		return err
-	}
-	screen.Height = 0
-	return writeTree(env.raw, tree.Draw(screen, env.now()))
 }
 
 // watchTree shows the tree until the context is done or the profile is deleted.

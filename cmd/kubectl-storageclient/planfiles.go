@@ -19,9 +19,6 @@ import (
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 )
 
-// statusChanges is the exit status of --exit-code if the files change the cluster.
-const statusChanges = 2
-
 // markdown is an output format that only plans of files support.
 const markdown = "markdown"
 
@@ -62,7 +59,7 @@ func (o *planOptions) runFiles(ctx context.Context, env *environment) error {
 		return errors.New(strings.Join(rejections, "\n"))
 	}
 	if o.exitCode && plan.Changed {
-		return exitError{statusChanges}
+		return exitError{statusNotDone}
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// statusNotDone is the exit status of --exit-code if profiles are not complete.
+// statusNotDone is the exit status of --exit-code if profiles are not complete, or if files change the cluster.
 const statusNotDone = 2
 
 type statusOptions struct {

@@ -230,10 +230,9 @@ func newFileProfile(in FilePlanInput, profile *DryRunProfile) FileProfile {
 		share = in.Nodes.Shares[i]
 	}
 	if profile.Before != nil {
-		if out.Fields = changedFields(profile.Before, &profile.After); len(out.Fields) == 0 {
+		out.Action, out.Fields = actionUpdate, changedFields(profile.Before, &profile.After)
+		if len(out.Fields) == 0 {
 			out.Action = actionNone
-		} else {
-			out.Action = actionUpdate
 		}
 	}
 	if out.Rejection = cmp.Or(out.Rejection, share.Refused); out.Rejection != "" {

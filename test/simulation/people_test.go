@@ -294,6 +294,10 @@ func (w *world) endFaults() {
 	for _, a := range w.apps {
 		a.local = false
 		a.atLeast = min(a.atLeast, a.replicas-1)
+		if a.tolerates {
+			// Its pods stay on a node that reboots, so the budget must let all of them go down.
+			a.atLeast = min(a.atLeast, 0)
+		}
 	}
 	for _, o := range slices.Clone(w.api.All(memapi.Pods)) {
 		if len(o.(*corev1.Pod).Spec.Volumes) > 0 {

@@ -244,11 +244,9 @@ func (w *planWorld) anyNodeTuning() *v1alpha1.NodeTuning {
 
 func (w *planWorld) anyRule(name string) v1alpha1.VolumeRule {
 	r := v1alpha1.VolumeRule{Name: name, Selector: w.anySelector()}
-	for _, o := range pick(w, [][]v1alpha1.MountOption{
+	r.MountOptions = append(r.MountOptions, pick(w, [][]v1alpha1.MountOption{
 		{"nocto"}, {"nconnect=4"}, {"nconnect=8", "nocto"}, {"acregmax=30"}, {"acregmax=60", "nocto"}, {"actimeo=60"}, {"actimeo=30"}, {"noatime"}, {"hard", "timeo=600"}, {"cache=none"}, nil,
-	}...) {
-		r.MountOptions = append(r.MountOptions, o)
-	}
+	}...)...)
 	if w.chance(6) {
 		r.MountOptionsFrom = v1alpha1.MountOptionsFromClass
 	}

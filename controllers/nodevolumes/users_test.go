@@ -2,7 +2,7 @@ package nodevolumes
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -137,7 +137,7 @@ func TestAFailedListOfPodsDelaysOnlyItsVolumes(t *testing.T) {
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if (&client.ListOptions{}).ApplyOptions(opts).Namespace == "web" && isDown {
 				*lists++
-				return fmt.Errorf("no answer")
+				return errors.New("no answer")
 			}
 			return c.List(ctx, list, opts...)
 		},
@@ -199,7 +199,7 @@ func newReconciler(t *testing.T, objects []client.Object) (reconcilerUnderTest, 
 			if _, ok := list.(*corev1.PodList); ok && options.Namespace != v1alpha1.AgentNamespace {
 				lists++
 				if options.Namespace == "" {
-					return fmt.Errorf("list of the pods of all namespaces")
+					return errors.New("list of the pods of all namespaces")
 				}
 			}
 			return c.List(ctx, list, opts...)

@@ -67,7 +67,11 @@ func newRooms(t *testing.T, server *slowServer) (writing, reading client.Client)
 	go func() { ended <- shared.Start(t.Context()) }()
 	// The context of the test is canceled before its cleanups run, last first.
 	t.Cleanup(listener.Close)
-	t.Cleanup(func() { <-ended })
+	t.Cleanup(func() {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 	manager, err := ShareCache(config, client.Options{
 		Scheme: clientgoscheme.Scheme, Mapper: mapper,
 		Cache: &client.CacheOptions{Reader: shared, EnableReadYourWritesConsistency: ptr.To(true)},

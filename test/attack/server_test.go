@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -230,11 +231,12 @@ func (c *cluster) includeControlPlane(t *testing.T, manager *actor) {
 func render(t *testing.T, components ...string) []*unstructured.Unstructured {
 	t.Helper()
 	return build(t, func(config string) string {
-		overlay := "resources: [" + config + "/default]\ncomponents:\n"
+		var overlay strings.Builder
+		overlay.WriteString("resources: [" + config + "/default]\ncomponents:\n")
 		for _, component := range components {
-			overlay += fmt.Sprintf("- %s/components/%s\n", config, component)
+			fmt.Fprintf(&overlay, "- %s/components/%s\n", config, component)
 		}
-		return overlay
+		return overlay.String()
 	})
 }
 

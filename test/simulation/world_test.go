@@ -396,7 +396,11 @@ func (w *world) RoundTrip(*http.Request) (*http.Response, error) {
 }
 
 // hear lets the manager read the date of a response, as each of its requests does.
-func (w *world) hear() { _, _ = w.clock.Wrap(w).RoundTrip(nil) }
+func (w *world) hear() {
+	if response, err := w.clock.Wrap(w).RoundTrip(nil); err == nil {
+		_ = response.Body.Close()
+	}
+}
 
 // play runs one schedule. The first part has faults; in some schedules it is long enough that nodes boot, fail and are tried again. The
 // second part has no faults, and at its end all work must be done.

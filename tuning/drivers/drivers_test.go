@@ -205,6 +205,15 @@ func TestFactsWithoutSourcesAreUnknown(t *testing.T) {
 	}
 }
 
+// The document of drivers names a time by its text, which the reference shows.
+func TestEachDriverReadsOptionsAtAKnownTime(t *testing.T) {
+	for _, r := range table {
+		if r.reads != "" && !slices.Contains([]step{atPublish, atStage, atAttach}, r.reads) {
+			t.Errorf("%s: got %q", r.driver, r.reads)
+		}
+	}
+}
+
 func TestOptions(t *testing.T) {
 	for name, test := range map[string]struct {
 		volume Volume

@@ -57,14 +57,11 @@ func entryKey(name string) string {
 	if n := len(parts); n > 3 {
 		parts = append([]string{strings.Join(parts[:n-2], "-")}, parts[n-2:]...)
 	}
-	key := ""
-	for _, part := range append(parts, "", "")[:3] {
-		key += versionKey(part)
-	}
-	return key
+	parts = append(parts, "", "")
+	return versionKey(parts[0]) + versionKey(parts[1]) + versionKey(parts[2])
 }
 
-var versionSegments = regexp.MustCompile(`~|\+|[0-9]+|[A-Za-z]+`)
+var versionSegments = regexp.MustCompile(`~|\+|\d+|[A-Za-z]+`)
 
 // versionKey returns a key that sorts versions like rpm: "~" sorts before the end of a version, and "+" after it, but before letters and then
 // numbers. A longer number is larger, without leading zeros.

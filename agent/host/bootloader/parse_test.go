@@ -121,7 +121,7 @@ func TestDropInDescribesItsContent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for formName, form := range forms {
-				if diff := cmp.Diff(d, parseDropIn(string(d.renderFile(form)), form), cmp.AllowUnexported(dropIn{})); diff != "" {
+				if diff := cmp.Diff(d, parseDropIn(d.renderFile(form), form), cmp.AllowUnexported(dropIn{})); diff != "" {
 					t.Errorf("%s, read back (-want +got):\n%s", formName, diff)
 				}
 			}

@@ -238,7 +238,7 @@ func crashOnce(t *testing.T, from, to, then []host.Setting, n int) bool {
 	}
 	want := map[string]string{}
 	if len(then) > 0 {
-		want[DropIn] = string(dropIn{args: bootArguments(t, then)}.renderFile(grubForm))
+		want[DropIn] = dropIn{args: bootArguments(t, then)}.renderFile(grubForm)
 	}
 	if diff := cmp.Diff(want, m.agentFiles()); diff != "" {
 		t.Errorf("after the repeat of change %d: files of the agent (-want +got):\n%s", n, diff)
@@ -288,7 +288,7 @@ func TestFailureAfterACrashReturnsToTheMenu(t *testing.T) {
 	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
 		t.Error("Apply: got no error")
 	}
-	want := map[string]string{DropIn: string(dropIn{args: bootArguments(t, settings("audit", "0"))}.renderFile(grubForm))}
+	want := map[string]string{DropIn: dropIn{args: bootArguments(t, settings("audit", "0"))}.renderFile(grubForm)}
 	if diff := cmp.Diff(want, m.agentFiles()); diff != "" {
 		t.Errorf("files of the agent (-want +got):\n%s", diff)
 	}

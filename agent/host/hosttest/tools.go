@@ -30,7 +30,7 @@ func Tool(t testing.TB, dir, name string) func(args ...string) string {
 	}
 	copyTool(t, dir, program, "/tool/"+name)
 	run := func(args ...string) (string, error) {
-		command := exec.Command("/tool/"+name, args...)
+		command := exec.CommandContext(t.Context(), "/tool/"+name, args...)
 		command.Env, command.Dir = []string{"LC_ALL=C", "PATH=/tool", "SYSTEMD_LOG_LEVEL=debug"}, "/"
 		command.SysProcAttr = &syscall.SysProcAttr{Chroot: dir}
 		if os.Geteuid() != 0 {
@@ -86,7 +86,7 @@ func copyTool(t testing.TB, dir, program, name string) {
 			loader = string(bytes.TrimRight(data, "\x00"))
 		}
 	}
-	out, err := exec.Command(loader, "--list", program).Output()
+	out, err := exec.CommandContext(t.Context(), loader, "--list", program).Output()
 	if err != nil {
 		t.Fatalf("list the libraries of %s: %v", program, err)
 	}

@@ -17,12 +17,12 @@ type source struct {
 	app, path string
 	// write creates the files in a directory.
 	write func(t *testing.T, dir string)
-	// isShort limits the soak to a minute. upgrades is true if Argo CD applies an earlier form first.
-	isShort, upgrades bool
+	// isShort limits the soak to a minute.
+	isShort bool
 }
 
 var (
-	manifests = source{app: "operator", path: "config/default", upgrades: true, write: func(t *testing.T, dir string) {
+	manifests = source{app: "operator", path: "config/default", write: func(t *testing.T, dir string) {
 		if err := os.CopyFS(filepath.Join(dir, "config"), os.DirFS(filepath.Join(root, "config"))); err != nil {
 			t.Fatal(err)
 		}
@@ -34,48 +34,15 @@ var (
 	}}
 )
 
-// former is the first commit with manifests for users.
-const former = "682a90a"
-
-// writeFormer writes the manifests of an earlier commit. It returns false if this clone does not have that commit.
-func writeFormer(t *testing.T, dir string) bool {
-	t.Helper()
-	if exec.Command("git", "-C", root, "cat-file", "-e", former+"^{commit}").Run() != nil {
-		t.Logf("This clone lacks commit %s: an UPGRADE by Argo CD is NOT tried", former)
-		return false
-	}
-	command := exec.Command("sh", "-c", "git -C "+root+" archive "+former+" config | tar --extract --directory "+dir)
-	if out, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("unpack commit %s: %v: %s", former, err, out)
-	}
-	return true
-}
-
-// operatorStory lets Argo CD manage the manifests of the operator, or its chart. The manifests are an upgrade of an earlier commit.
+// operatorStory lets Argo CD manage the manifests of the operator, or its chart.
 func operatorStory(t *testing.T, a *argo, from source) {
 	app, dir := from.app, filepath.Join(a.work, "operator")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	application := a.applicationOf(app, "operator/"+from.path, "{automated: {selfHeal: true, prune: true}, syncOptions: [ServerSideApply=true]}")
-	isUpgrade := from.upgrades && writeFormer(t, dir)
-	if isUpgrade {
-		revision := a.commit(t, "an earlier operator", nil)
-		a.apply(t, application)
-		a.await(t, "the earlier operator to be Synced", func() (bool, string) {
-			p := pictureOf(a.application(t, app))
-			return p.sync == "Synced" && p.revision == revision, p.String()
-		})
-		t.Logf("Argo CD shows the earlier operator: %s", pictureOf(a.application(t, app)))
-		if err := os.RemoveAll(filepath.Join(dir, "config")); err != nil {
-			t.Fatal(err)
-		}
-	}
 	from.write(t, dir)
 	revision := a.commit(t, "the operator: "+from.path, nil)
-	if !isUpgrade {
-		a.apply(t, application)
-	}
+	a.apply(t, a.applicationOf(app, "operator/"+from.path, "{automated: {selfHeal: true, prune: true}, syncOptions: [ServerSideApply=true]}"))
 	a.await(t, "the operator to be Synced and Healthy", func() (bool, string) {
 		application := a.application(t, app)
 		p := pictureOf(application)

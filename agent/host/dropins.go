@@ -13,7 +13,11 @@ import (
 
 // ConfigDirs returns the directories with a name, such as "modprobe.d", from which the host's programs read files, in their order.
 func ConfigDirs(name string) []string {
-	return []string{"/etc/" + name, "/run/" + name, "/usr/local/lib/" + name, "/usr/lib/" + name, "/lib/" + name}
+	dirs := []string{"etc", "run", "usr/local/lib", "usr/lib", "lib"}
+	for i, dir := range dirs {
+		dirs[i] = path.Join("/", dir, name)
+	}
+	return dirs
 }
 
 // DropIns lists the files of .d directories in the order in which their readers (systemd-sysctl, sysctl --system, modprobe) apply them: by base name

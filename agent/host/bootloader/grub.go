@@ -13,23 +13,23 @@ import (
 // grubDebian is GRUB with /etc/default/grub.d: grub-mkconfig makes a menu from the agent's drop-in. Azure Linux has other names for both.
 type grubDebian struct{ base }
 
-// grubNames are a distribution's names for the menu and for the programs that make it and probe its disk. title is the name of the menu or of the
+// grubNames are a distribution's names for the menu and for the program that makes it. title is the name of the menu or of the
 // entries in messages. remake is the command for users. once is the ID of the entry that is booted once. Empty if a trial has no such entry.
 type grubNames struct {
-	menu, title, probe string
-	mkconfig           []string
-	remake, once       string
-	form               form
+	menu, title  string
+	mkconfig     []string
+	remake, once string
+	form         form
 }
 
 var (
 	debianNames = &grubNames{
-		menu: grubCfg, title: grubCfg, probe: "grub-probe", mkconfig: []string{"grub-mkconfig", "-o"}, remake: "update-grub", form: grubForm,
+		menu: grubCfg, title: grubCfg, mkconfig: []string{"grub-mkconfig", "-o"}, remake: "update-grub", form: grubForm,
 	}
 	grub2Names = &grubNames{
-		menu: grub2Cfg, title: grub2Cfg, probe: "grub2-probe", mkconfig: []string{"grub2-mkconfig", "-o"}, remake: remakeGrub2, form: grubForm,
+		menu: grub2Cfg, title: grub2Cfg, mkconfig: []string{"grub2-mkconfig", "-o"}, remake: remakeGrub2, form: grubForm,
 	}
-	blsNames = &grubNames{menu: grub2Cfg, title: entriesSource, probe: "grub2-probe", remake: remakeGrub2, once: onceID, form: blsForm}
+	blsNames = &grubNames{menu: grub2Cfg, title: entriesSource, remake: remakeGrub2, once: onceID, form: blsForm}
 )
 
 const remakeGrub2 = "grub2-mkconfig -o " + grub2Cfg

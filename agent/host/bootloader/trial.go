@@ -209,10 +209,14 @@ func (s *Subject) findWriteObstacle(ctx context.Context, names *grubNames) strin
 	if s.writable != nil {
 		return *s.writable
 	}
-	abstraction, err := s.runner.Run(ctx, names.probe, "--target=abstraction", path.Dir(names.menu))
+	probe := "grub-probe"
+	if names.menu == grub2Cfg {
+		probe = "grub2-probe"
+	}
+	abstraction, err := s.runner.Run(ctx, probe, "--target=abstraction", path.Dir(names.menu))
 	var kind []byte
 	if err == nil {
-		kind, err = s.runner.Run(ctx, names.probe, "--target=fs", path.Dir(names.menu))
+		kind, err = s.runner.Run(ctx, probe, "--target=fs", path.Dir(names.menu))
 	}
 	if err != nil {
 		return "cannot check whether GRUB can write to " + names.env() + ": " + err.Error()

@@ -209,14 +209,14 @@ func (s *Subject) findWriteObstacle(ctx context.Context, names *grubNames) strin
 	if s.writable != nil {
 		return *s.writable
 	}
-	probe := "grub-probe"
+	probe := []string{"grub-probe"}
 	if names.menu == grub2Cfg {
-		probe = "grub2-probe"
+		probe = []string{"grub2-probe"}
 	}
-	abstraction, err := s.runner.Run(ctx, probe, "--target=abstraction", path.Dir(names.menu))
+	abstraction, err := s.runner.Run(ctx, probe[0], "--target=abstraction", path.Dir(names.menu))
 	var kind []byte
 	if err == nil {
-		kind, err = s.runner.Run(ctx, probe, "--target=fs", path.Dir(names.menu))
+		kind, err = s.runner.Run(ctx, probe[0], "--target=fs", path.Dir(names.menu))
 	}
 	if err != nil {
 		return "cannot check whether GRUB can write to " + names.env() + ": " + err.Error()

@@ -132,6 +132,7 @@ func compare(before, after reading) (samples []recommend.Sample) {
 			continue
 		}
 		sample := describe(now.Mount, seconds)
+		sample.SessionSlots = now.SessionSlots
 		sample.Operations = operations(previous.Operations, now.Operations)
 		sample.Bytes, sample.Events = now.Bytes.Since(previous.Bytes), now.Events.Since(previous.Events)
 		sample.Connections = connections(previous.Transports, now.Transports)

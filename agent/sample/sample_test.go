@@ -95,8 +95,9 @@ func listed(n uint64) mounts.Superblock {
 			Server: "10.0.0.3", Export: "/exports/tools", MountPoint: "/mnt/tools", Device: "0:52", FSType: "nfs4", Protocol: "NFSv4.1", Volume: "tools",
 			Options: []string{"rw", "acregmin=3"}, ReadAheadKiB: 128, SlotLimit: 65536, Client: "10.0.0.3:2049 4.1 tcp", Age: int(100 + n),
 		},
-		Bytes:  counters.Bytes{Read: 10 * n, WireRead: 9 * n, Written: 8 * n, DirectRead: 7 * n, DirectWritten: 6 * n, WireWritten: 5 * n},
-		Events: counters.Events{DataInvalidations: n, AttributeInvalidations: 2 * n, Opens: 2 * n, Listings: 3 * n, Flushes: 4 * n, Syncs: 5 * n},
+		SessionSlots: 64,
+		Bytes:        counters.Bytes{Read: 10 * n, WireRead: 9 * n, Written: 8 * n, DirectRead: 7 * n, DirectWritten: 6 * n, WireWritten: 5 * n},
+		Events:       counters.Events{DataInvalidations: n, AttributeInvalidations: 2 * n, Opens: 2 * n, Listings: 3 * n, Flushes: 4 * n, Syncs: 5 * n},
 		Transports: []mounts.TransportCounters{{
 			Connection: counters.Connection{Sends: 5010*n + 1, Responses: 5010 * n, Connects: 1, Idle: 1500 * time.Millisecond}, Backlog: 3 * n, Sending: 4 * n,
 		}},
@@ -136,7 +137,7 @@ func TestTake(t *testing.T) {
 		{MountPoint: "/mnt/d1", Protocol: "xfs", Seconds: 60, Log: counters.Log{Writes: 200, NoBuffer: 7, NoSpace: 1}},
 		{
 			Server: "10.0.0.3", Export: "/exports/tools", MountPoint: "/mnt/tools", Volume: "tools", Protocol: "NFSv4.1", Options: []string{"rw", "acregmin=3"},
-			ReadAheadKiB: 128, SlotLimit: 65536, MinRoundTripMicros: 1400, Seconds: 60, Network: network,
+			ReadAheadKiB: 128, SlotLimit: 65536, SessionSlots: 64, MinRoundTripMicros: 1400, Seconds: 60, Network: network,
 			Operations: []recommend.Operation{
 				{
 					Name: "GETATTR", Count: 15000, Transmissions: 15000, Errors: 3, BytesSent: 3e6, BytesReceived: 3e6,

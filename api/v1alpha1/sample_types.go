@@ -137,6 +137,11 @@ type MountSample struct {
 	// +kubebuilder:validation:Minimum=0
 	SlotLimit int32 `json:"slotLimit,omitempty"`
 
+	// sessionSlots is the node's limit for the slots of a new session of NFSv4.1 and 4.2. Zero if unknown.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	SessionSlots int32 `json:"sessionSlots,omitempty"`
+
 	// minRoundTripMicros is the shortest round trip to the server that TCP has ever measured, in microseconds. Zero if unknown.
 	// +optional
 	// +kubebuilder:validation:Minimum=0

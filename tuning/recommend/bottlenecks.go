@@ -2,6 +2,7 @@ package recommend
 
 import (
 	"fmt"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -20,6 +21,8 @@ const (
 	fullConnection   = 400 << 20
 	inFlightWhenFull = 8
 	maxNconnect      = 16
+	// maxSessionSlots is the kernel's limit (NFS4_MAX_SLOT_TABLE in fs/nfs/nfs4session.h).
+	maxSessionSlots = 1024
 )
 
 func stuckConnection(s Sample) (Finding, bool) {
@@ -114,15 +117,16 @@ func fewSessionSlots(s Sample) (Finding, bool) {
 	t := s.times()
 	backlog, sending := s.queues()
 	short := s.hasSessions() && t.count >= minSmallOps && t.queue > 3*t.trip && t.queue >= 1 && backlog < 0.1 && sending < 1
+	wanted := min(max(180, 2*s.SessionSlots), maxSessionSlots)
 	return Finding{
 		Seen: fmt.Sprintf("small operations wait %.0f ms before they are sent, compared with %.0f ms for the response, but not for a connection",
 			t.queue, t.trip),
 		Change: Change{Node: &v1alpha1.NodeTuning{KernelModules: []v1alpha1.KernelModule{
-			{Name: "nfs", Parameters: map[string]v1alpha1.SettingText{"max_session_slots": "180"}},
+			{Name: "nfs", Parameters: map[string]v1alpha1.SettingText{"max_session_slots": v1alpha1.SettingText(strconv.Itoa(wanted))}},
 		}}},
-		Effect:  "up to 180 requests in flight to the server; no more time in the queue",
+		Effect:  fmt.Sprintf("up to %d requests in flight to the server; no more time in the queue", wanted),
 		Against: "a server may grant fewer; it takes effect after the node has unmounted all mounts of the server",
-	}, short
+	}, short && wanted > s.SessionSlots
 }
 
 func slowNetwork(s Sample) (Finding, bool) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,7 +90,7 @@ func (p *Proposal) leaveOut(reason string) {
 	}
 }
 
-// joinNodes merges two sets of node settings. It keeps the larger slot limit.
+// joinNodes merges two sets of node settings. It keeps the larger of two numbers.
 func joinNodes(a, b *v1alpha1.NodeTuning) *v1alpha1.NodeTuning {
 	if a == nil || b == nil {
 		return cmp.Or(a, b).DeepCopy()
@@ -99,8 +100,16 @@ func joinNodes(a, b *v1alpha1.NodeTuning) *v1alpha1.NodeTuning {
 		out.Sunrpc = b.Sunrpc.DeepCopy()
 	}
 	for _, m := range b.KernelModules {
-		if !slices.ContainsFunc(out.KernelModules, func(existing v1alpha1.KernelModule) bool { return existing.Name == m.Name }) {
+		i := slices.IndexFunc(out.KernelModules, func(existing v1alpha1.KernelModule) bool { return existing.Name == m.Name })
+		if i < 0 {
 			out.KernelModules = append(out.KernelModules, *m.DeepCopy())
+			continue
+		}
+		for name, value := range m.Parameters {
+			previous, _ := strconv.Atoi(string(out.KernelModules[i].Parameters[name]))
+			if number, err := strconv.Atoi(string(value)); err == nil && number > previous {
+				out.KernelModules[i].Parameters[name] = value
+			}
 		}
 	}
 	if b.NFS4UniqueID != "" {

@@ -225,6 +225,41 @@ func TestAProposalLowersNoNumber(t *testing.T) {
 			t.Errorf("%d slots: got %d", limit, slots)
 		}
 	}
+	for limit := 1; limit <= maxSessionSlots; limit++ {
+		f := For(nfs("NFSv4.1", timing(31, 8, 1.4), sessionSlots(limit))).Findings
+		if limit == maxSessionSlots {
+			if len(f) > 0 {
+				t.Errorf("the maximum: got %+v", f)
+			}
+			break
+		}
+		if len(f) != 1 || f[0].Rule != "FewSessionSlots" {
+			t.Fatalf("%d session slots: got %+v", limit, f)
+		}
+		if wanted := wantedSlots(t, f[0].Change.Node); wanted <= limit || wanted > maxSessionSlots {
+			t.Errorf("%d session slots: got %d", limit, wanted)
+		}
+	}
+}
+
+func sessionSlots(limit int) func(*Sample) { return func(s *Sample) { s.SessionSlots = limit } }
+
+func wantedSlots(t *testing.T, node *v1alpha1.NodeTuning) int {
+	t.Helper()
+	n, err := strconv.Atoi(string(node.KernelModules[0].Parameters["max_session_slots"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestTheLargerOfTwoSessionLimitsIsProposed(t *testing.T) {
+	small, large := nfs("NFSv4.1", timing(31, 8, 1.4), sessionSlots(64)), nfs("NFSv4.1", timing(31, 8, 1.4), sessionSlots(256))
+	for _, samples := range [][]Sample{{small, large}, {large, small}} {
+		if got := wantedSlots(t, Propose(target(), findings(samples...)).Profiles[0].Spec.Node); got != 512 {
+			t.Errorf("got %d session slots, want 512", got)
+		}
+	}
 }
 
 func TestNoProposalIfNoSettingHelps(t *testing.T) {

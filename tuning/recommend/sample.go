@@ -37,6 +37,8 @@ type Sample struct {
 	Connections []Connection    `json:"connections,omitempty"`
 	// SlotLimit is the maximum number of requests in flight on each connection of NFSv3 or 4.0.
 	SlotLimit int `json:"slotLimit,omitempty"`
+	// SessionSlots is the parameter max_session_slots of the module nfs, for NFSv4.1 and later.
+	SessionSlots int `json:"sessionSlots,omitempty"`
 	// MinRoundTripMicros is the shortest TCP round trip in microseconds.
 	MinRoundTripMicros uint64 `json:"minRoundTripMicros,omitempty"`
 	// Network contains the TCP counters of the connections to the server.

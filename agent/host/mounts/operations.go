@@ -31,6 +31,8 @@ type Operation struct {
 	Errors uint64
 }
 
+const sessionSlotsFile = "/sys/module/nfs/parameters/max_session_slots"
+
 // Superblock is one NFS file system in the kernel, with its statistics. Bind mounts, and volumes that share a superblock, share its counters.
 type Superblock struct {
 	// Mount is one of its mounts: the first by volume. Mounts without a volume come last.
@@ -39,6 +41,8 @@ type Superblock struct {
 	Volumes []string
 	// Nconnect is the number of transports that the mount requested. 1 if it requested none.
 	Nconnect int
+	// SessionSlots is the limit for the slots of new sessions (max_session_slots of the module nfs). Zero if the kernel does not report it.
+	SessionSlots int
 	// Bytes are the bytes that programs requested, and the bytes on the wire for them.
 	Bytes counters.Bytes
 	// Events are the requests of programs to the file system.
@@ -79,7 +83,13 @@ func (r Reader) Superblocks() ([]Superblock, error) {
 		}
 		found[mount.Device] = block
 	}
-	return sortedBlocks(found), nil
+	blocks := sortedBlocks(found)
+	if slots, err := r.fs.ReadValue(sessionSlotsFile); err == nil {
+		for i := range blocks {
+			blocks[i].SessionSlots, _ = strconv.Atoi(slots)
+		}
+	}
+	return blocks, nil
 }
 
 func compareMounts(a, b Mount) bool {

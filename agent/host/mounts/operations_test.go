@@ -43,7 +43,7 @@ func TestSuperblocks(t *testing.T) {
 		"an old kernel shows more mounts without them": "device proc mounted on /proc with fstype proc\n" + goodBlock,
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := reader(t, map[string]string{"/proc/1/mountinfo": sharedMounts, "/proc/1/mountstats": stats})
+			r := reader(t, map[string]string{"/proc/1/mountinfo": sharedMounts, "/proc/1/mountstats": stats, sessionSlotsFile: "64\n"})
 			blocks, err := r.Superblocks()
 			if err != nil {
 				t.Fatal(err)
@@ -52,7 +52,7 @@ func TestSuperblocks(t *testing.T) {
 				t.Fatalf("got %+v, want two superblocks, the second without statistics", blocks)
 			}
 			got := blocks[0]
-			if got.Volume != "pv1" || !cmp.Equal(got.Volumes, []string{"pv1", "pv2"}) || got.Nconnect != 4 || got.Connections != 2 {
+			if got.Volume != "pv1" || !cmp.Equal(got.Volumes, []string{"pv1", "pv2"}) || got.Nconnect != 4 || got.Connections != 2 || got.SessionSlots != 64 {
 				t.Errorf("got %+v", got)
 			}
 			if want := (counters.Bytes{Read: 1, Written: 2, DirectRead: 3, DirectWritten: 4, WireRead: 8388608, WireWritten: 1048576}); got.Bytes != want {

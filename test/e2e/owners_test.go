@@ -40,7 +40,7 @@ DefaultDependencies=no
 Before=sysinit.target
 [Service]
 Type=oneshot
-ExecStart=/bin/sh -c 'date -s @$(( $(date +%%s) - %d ))'
+ExecStart=/bin/date '--set=%d seconds ago'
 [Install]
 WantedBy=sysinit.target
 `

@@ -128,7 +128,7 @@ ln -s $(losetup -f --show /var/tmp/effect) /dev/effect
 mkdir -p `+effectDir)
 	table := []string{fmt.Sprintf("%-7s %-95s %s", "row", "compared", "verdict")}
 	var wrong []string
-	delay, noDelay := delays("delay 5ms")
+	delay, noDelay := shapes("netem delay 5ms")
 	for _, c := range claims() {
 		By(c.seed + ": " + c.name)
 		if c.delayed {

@@ -10,6 +10,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
 var update = flag.Bool("update", false, "write the verdicts on the recorded samples anew")
@@ -18,7 +22,9 @@ var update = flag.Bool("update", false, "write the verdicts on the recorded samp
 type recorded struct {
 	Planted string   `json:"planted"`
 	Rules   []string `json:"rules"`
-	Sample  Sample   `json:"sample"`
+	// Ready are the changes that a profile may contain without the decision of a user.
+	Ready  []string `json:"ready"`
+	Sample Sample   `json:"sample"`
 }
 
 func corpus(t *testing.T) []recorded {
@@ -53,6 +59,18 @@ func rulesOf(v Verdict) []string {
 	return rules
 }
 
+// readyOf returns the changes of the proposed profiles.
+func readyOf(v Verdict) []string {
+	ready := []string{}
+	for _, p := range Propose(Target{Name: "recommended", Protocol: mountoptions.NFS}, v.Findings).Profiles {
+		for _, r := range p.Spec.Volumes {
+			ready = append(ready, Change{MountOptions: r.MountOptions, ReadAheadKiB: ptr.Deref(r.ReadAheadKiB, 0)}.Texts()...)
+		}
+		ready = append(ready, Change{Node: p.Spec.Node}.Texts()...)
+	}
+	return ready
+}
+
 // Only the planted bottleneck is found, and a healthy mount has no findings.
 func TestRecordedSamples(t *testing.T) {
 	var text strings.Builder
@@ -60,6 +78,9 @@ func TestRecordedSamples(t *testing.T) {
 		v := For(r.Sample)
 		if got := rulesOf(v); !slices.Equal(got, r.Rules) {
 			t.Errorf("%s: got %q, want %q", r.Planted, got, r.Rules)
+		}
+		if got := readyOf(v); !slices.Equal(got, r.Ready) {
+			t.Errorf("%s: got a profile with %q, want %q", r.Planted, got, r.Ready)
 		}
 		fmt.Fprintf(&text, "%s\n  %s\n", r.Planted, v.Summary)
 		for _, f := range v.Findings {

@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-
-	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
 // derived is a sample that is not recorded. It is derived from a recording until a recording of the state in ReplaceBy replaces it.
@@ -16,8 +14,6 @@ type derived struct {
 	DerivedFrom string `json:"derivedFrom"`
 	By          string `json:"by"`
 	ReplaceBy   string `json:"replaceBy"`
-	// Ready are the changes that a profile may contain without the decision of a user.
-	Ready []string `json:"ready"`
 }
 
 // The derived samples show the sign of a rule in a state in which its change would do harm, or the state for which the rule exists.
@@ -43,18 +39,7 @@ func TestDerivedSamples(t *testing.T) {
 			if got := rulesOf(v); !slices.Equal(got, d.Rules) {
 				t.Errorf("got rules %q, want %q: %+v", got, d.Rules, v.Findings)
 			}
-			ready := []string{}
-			for _, p := range Propose(Target{Name: "recommended", Protocol: mountoptions.NFS}, v.Findings).Profiles {
-				for _, r := range p.Spec.Volumes {
-					change := Change{MountOptions: r.MountOptions}
-					if r.ReadAheadKiB != nil {
-						change.ReadAheadKiB = *r.ReadAheadKiB
-					}
-					ready = append(ready, change.Texts()...)
-				}
-				ready = append(ready, Change{Node: p.Spec.Node}.Texts()...)
-			}
-			if !slices.Equal(ready, d.Ready) {
+			if ready := readyOf(v); !slices.Equal(ready, d.Ready) {
 				t.Errorf("got a profile with %q, want %q", ready, d.Ready)
 			}
 		})

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
 )
@@ -29,7 +31,11 @@ func main() {
 func run() (err error) {
 	out := flag.String("o", "", "file for the samples: gzip, in each line JSON with the time and a list of servers")
 	lasts := flag.Duration("for", time.Minute, "duration")
+	mapped := flag.String("map", "", "directory whose files are read through mappings, again and again; nothing is recorded")
 	flag.Parse()
+	if *mapped != "" {
+		return readMapped(*mapped)
+	}
 	fs, err := host.OpenFS("/")
 	if err != nil {
 		return err
@@ -94,6 +100,42 @@ func use(dir string, number int) {
 			_, _ = os.ReadFile(name)
 			_ = os.Remove(name)
 			time.Sleep(100 * time.Millisecond)
+		}
+	}
+}
+
+// readMapped maps the files of a directory into memory and reads every fourth page of them, again and again. Each pass starts without cached
+// pages.
+func readMapped(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	sum := 0
+	for {
+		for _, e := range entries {
+			file, err := os.Open(filepath.Join(dir, e.Name()))
+			if err != nil {
+				return err
+			}
+			info, err := file.Stat()
+			if err != nil {
+				return err
+			}
+			data, err := unix.Mmap(int(file.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_SHARED)
+			if err != nil {
+				return fmt.Errorf("map %s: %w", file.Name(), err)
+			}
+			for i := 0; i < len(data); i += 4 * os.Getpagesize() {
+				sum += int(data[i])
+			}
+			err = errors.Join(unix.Munmap(data), unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED), file.Close())
+			if err != nil {
+				return err
+			}
+		}
+		if sum < 0 {
+			return errors.New("overflow")
 		}
 	}
 }

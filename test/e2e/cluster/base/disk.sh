@@ -19,7 +19,7 @@ ln -s /usr/lib/cni "$root/opt/cni/bin"
 chroot "$root" systemctl --quiet enable seed containerd kubelet kube-proxy systemd-networkd ssh
 # The servers are started on one machine only; a node that loads nfsd at boot is no longer a plain client. tuned is
 # there and does not run, as where nobody has asked for it.
-for unit in nfs-server rpcbind.service rpcbind.socket smbd nmbd samba-ad-dc tuned systemd-networkd-wait-online e2scrub_reap; do
+for unit in nfs-server rpcbind.service rpcbind.socket smbd nmbd samba-ad-dc nfs-ganesha nfs-ganesha-lock tuned systemd-networkd-wait-online e2scrub_reap; do
 	chroot "$root" systemctl --quiet disable "$unit" 2>/dev/null || true
 done
 # What only costs time at boot, which is short under software emulation.

@@ -47,6 +47,8 @@ const (
 	listing     = "--name=ListDirectory --path=/mnt/sample/many --pause=4s"
 	largeWrites = "--name=WriteSequential --path=/mnt/sample --allow-writes --direct --block-kib=1024 --workers=16"
 	largeReads  = "--name=ReadSequential --path=/mnt/sample/data --direct --block-kib=1024 --workers=16"
+	// opens opens files again and again.
+	opens = "#!/bin/sh\nfiles=$(seq -f /mnt/sample/many/file-%05.0f 400)\nwhile :; do cat $files; done"
 	// device sets the name of the device of the nodes' network.
 	device = `device=$(ip -o -4 addr | grep '10\.' | grep -v ' lo ' | awk '{print $2}' | head -n 1)` + "\n"
 )
@@ -189,6 +191,25 @@ func counterExamples() []planted {
 			afterOnServer: "systemctl restart nfs-server\nsleep 10", after: "systemctl stop sample-work",
 		},
 		{
+			name: "a restart of the server in the window", from: fromSample, options: "vers=4.1", work: lightReads,
+			afterOnServer: "systemd-run --quiet --collect --on-active=8 systemctl restart nfs-server",
+		},
+		{name: "opens, NFSv3", from: fromSample, options: "vers=3", work: opens, rules: []string{"CloseToOpen"}},
+		{name: "opens of files that change, NFSv3", from: fromSample, options: "vers=3", server: writers, serverEnd: noWriters, work: opens},
+		{name: "opens with delegations, NFSv4.1", from: fromSample, options: "vers=4.1", work: opens},
+		{
+			name: "requests of 32 KiB", from: fromSample, options: "vers=4.1,rsize=32768", work: "--name=ReadSequential --path=/mnt/sample/data",
+			rules: []string{"SmallTransfers"}, ready: []string{"rsize=1048576"},
+		},
+		{
+			name: "files of 8 KiB with requests of at most 32 KiB", from: fromSample, options: "vers=4.1,rsize=32768",
+			work: "--name=ReadSequential --path=/mnt/sample/small",
+		},
+		{
+			name: "the option sync and large writes", from: fromSample, options: "vers=4.1,sync",
+			work: "--name=WriteSequential --path=/mnt/sample --allow-writes --block-kib=1024",
+		},
+		{
 			name: "a share of Samba, listed again and again", from: "//" + cluster.ServerAddress + "/share", options: "username=share,password=share",
 			server: "mkdir -p /srv/share/many && cd /srv/share/many && seq -f file-%05.0f 1000 | xargs touch", work: listing,
 		},
@@ -221,9 +242,10 @@ func expectSamples(ctx SpecContext) {
 	copyAgent(ctx, node)
 	Expect(node.Copy(ctx, findProgram("recorder"), "/usr/local/bin/recorder")).To(Succeed())
 	run(ctx, nodes.Server, `
-mkdir -p /srv/sample/data /srv/sample/many /srv/slow
+mkdir -p /srv/sample/data /srv/sample/many /srv/sample/small /srv/slow
 dd if=/dev/urandom of=/srv/sample/data/file bs=1M count=192 2>/dev/null
 cd /srv/sample/many && seq -f file-%05.0f 5000 | xargs touch
+head -c 4M /srv/sample/data/file | split --bytes=8K --suffix-length=4 - /srv/sample/small/
 truncate -s 128M /var/tmp/slow
 modprobe dm-delay
 loop=$(losetup -f --show /var/tmp/slow)

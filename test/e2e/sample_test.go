@@ -320,11 +320,11 @@ udevadm settle
 if [ `+fmt.Sprint(p.readAheadKiB)+` != 0 ]; then
 	echo `+fmt.Sprint(p.readAheadKiB)+` >/sys/class/bdi/$(mountpoint -d /mnt/sample)/read_ahead_kb
 fi
-cat >/run/sample-work <<'WORK'
+cat >/usr/local/bin/sample-work <<'WORK'
 `+work+`
 WORK
-chmod 755 /run/sample-work
-systemd-run --quiet --collect --unit=sample-work /run/sample-work
+chmod 755 /usr/local/bin/sample-work
+systemd-run --quiet --collect --unit=sample-work /usr/local/bin/sample-work
 sleep 5`)
 	run(ctx, nodes.Server, p.afterOnServer)
 	run(ctx, node, p.after)

@@ -192,7 +192,7 @@ func counterExamples() []planted {
 		},
 		{
 			name: "a restart of the server in the window", from: fromSample, options: "vers=4.1", work: lightReads,
-			afterOnServer: "systemd-run --quiet --collect --on-active=8 systemctl restart nfs-server",
+			afterOnServer: "systemd-run --quiet --collect --on-active=10 --timer-property=AccuracySec=1s systemctl restart nfs-server",
 		},
 		{name: "opens, NFSv3", from: fromSample, options: "vers=3", work: opens, rules: []string{"CloseToOpen"}},
 		{name: "opens of files that change, NFSv3", from: fromSample, options: "vers=3", server: writers, serverEnd: noWriters, work: opens},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -106,13 +107,27 @@ func (b grubBLS) readFacts(ctx context.Context, f *facts, settings []host.Settin
 		}
 	}
 	f.rewritten = b.rewrittenArguments()
-	data, err := b.fs.ReadFile(kernelCmdline)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	f.later, f.hasLater = host.ParseArguments(string(data)), true
+	var err error
+	f.later, f.laterFile, err = b.laterArguments()
 	return err
 }
+
+// laterFiles contain the arguments of kernels that are installed later. kernel-install reads only the first that exists.
+var laterFiles = []string{kernelCmdline, "/usr/lib/kernel/cmdline"}
+
+// laterArguments returns the arguments in the first of laterFiles. Since systemd 254, kernel-install ignores comments.
+func (b grubBLS) laterArguments() (args []host.Argument, file string, err error) {
+	for _, file := range laterFiles {
+		data, err := b.fs.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		return host.ParseArguments(comment.ReplaceAllString(string(data), "")), file, err
+	}
+	return nil, "", nil
+}
+
+var comment = regexp.MustCompile(`(?m)^\s*#.*$`)
 
 // changeMenu makes every entry pass exactly the desired arguments of the agent. Untried arguments are only in the entry that is booted once. First,
 // it journals the original files durably.
@@ -223,15 +238,19 @@ func (b grubBLS) rewrittenArguments() []host.Argument {
 	if menu, err := b.fs.Stat(grub2Cfg); err != nil || !defaults.ModTime().After(menu.ModTime()) {
 		return nil
 	}
+	masked := map[string]bool{}
 	for _, dir := range []string{"/etc/kernel/install.d", "/usr/lib/kernel/install.d"} {
-		plugins, err := b.fs.Glob(dir, "*.install")
-		if err != nil {
-			continue
-		}
+		plugins, _ := b.fs.Glob(dir, "*.install")
 		for _, plugin := range plugins {
+			info, err := b.fs.Stat(plugin)
+			name := path.Base(plugin)
+			if err != nil || masked[name] || info.Size() > 0 && info.Mode()&0o111 == 0 {
+				continue
+			}
+			masked[name] = true
 			// On x86, 99-grub-mkconfig.install of RHEL makes a menu only for Xen.
 			script, err := b.fs.ReadFile(plugin)
-			if err == nil && path.Base(plugin) != "99-grub-mkconfig.install" && strings.Contains(string(script), "grub2-mkconfig") {
+			if err == nil && name != "99-grub-mkconfig.install" && strings.Contains(comment.ReplaceAllString(string(script), ""), "grub2-mkconfig") {
 				data, err := b.fs.ReadFile(defaultFile)
 				if err != nil {
 					return nil
@@ -251,8 +270,8 @@ func (f facts) lackedLater(arg host.Argument) string {
 	case f.rewritten != nil && !hasArgument(f.rewritten, arg):
 		return "the next kernel installation removes it from the boot entries, because " + defaultFile + " is newer than " + grub2Cfg + ": run " +
 			remakeGrub2 + " now, and the agent stages it again"
-	case f.hasLater && !hasArgument(f.later, arg):
-		return "kernels installed later will not have it: " + kernelCmdline + " lacks it"
+	case f.laterFile != "" && !hasArgument(f.later, arg):
+		return "kernels installed later will not have it: " + f.laterFile + " lacks it"
 	}
 	return ""
 }

@@ -500,6 +500,7 @@ func TestEntriesThatTheNextKernelInstallationRewrites(t *testing.T) {
 	m.write(defaultFile, "GRUB_CMDLINE_LINUX=\"audit=0\"\n")
 	before := m.bootFiles()
 	m.write("/usr/lib/kernel/install.d/20-grub.install", "grub2-mkconfig -o /boot/grub2/grub.cfg\n")
+	m.setMode("/usr/lib/kernel/install.d/20-grub.install", 0o755)
 	m.apply(settings(ihash, seed, "audit", "0"))
 	m.startEntry()
 	m.apply(settings(ihash, seed, "audit", "0"))

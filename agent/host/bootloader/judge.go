@@ -37,9 +37,9 @@ type facts struct {
 	atBoot []host.Argument
 	// stagedSince are the arguments that the agent has staged in this boot, even if they were removed later.
 	stagedSince []host.Argument
-	// later are the arguments of kernels that are installed later. hasLater is true if a host with boot entries declares them.
-	later    []host.Argument
-	hasLater bool
+	// later are the arguments of kernels that are installed later, and laterFile is the file that declares them. Empty without such a file.
+	later     []host.Argument
+	laterFile string
 	// rewritten are the arguments to which the next installation of a kernel sets all boot entries. Nil if it does not.
 	rewritten []host.Argument
 	// bound names the encrypted volume that would not open with other arguments. boundErr is the error if that is unknown.

@@ -222,6 +222,7 @@ func TestKernelInstallationOnRHELKeepsTheEntries(t *testing.T) {
 	m.write(defaultFile, "GRUB_CMDLINE_LINUX=\"audit=0\"\n")
 	m.write("/usr/lib/kernel/install.d/99-grub-mkconfig.install", "RUN_MKCONFIG=\n[[ $RUN_MKCONFIG = true ]] && grub2-mkconfig -o /boot/grub2/grub.cfg\n")
 	m.write("/usr/lib/kernel/install.d/20-grub.install", "set -e\n")
+	m.setMode("/usr/lib/kernel/install.d/99-grub-mkconfig.install", 0o755)
 	m.apply(settings(ihash, seed))
 	m.startEntry()
 	m.apply(settings(ihash, seed))

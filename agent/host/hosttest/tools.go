@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -16,7 +17,7 @@ import (
 // RequireTools is a variable of the environment. If it is set, a missing program fails a test that compares with it, instead of skipping it.
 const RequireTools = "SCO_REQUIRE_HOST_TOOLS"
 
-// Tool copies a program of this machine and its libraries into the directory of a host. The function that it returns runs the program with that
+// Tool copies a program of this machine and its libraries, or a script and its shell, into the directory of a host. The function that it returns runs the program with that
 // directory as root directory, and returns both outputs. Tool skips the test if the program is not installed, or cannot run there.
 func Tool(t testing.TB, dir, name string) func(args ...string) string {
 	t.Helper()
@@ -71,11 +72,20 @@ var libraries = regexp.MustCompile(`(?m)(/\S+) \(0x`)
 
 func copyTool(t testing.TB, dir, program, name string) {
 	t.Helper()
-	file, err := elf.Open(program)
+	text, err := os.ReadFile(program)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	if line, _, _ := strings.Cut(string(text), "\n"); strings.HasPrefix(line, "#!") {
+		copyFile(t, program, filepath.Join(dir, name))
+		shell := strings.TrimSpace(line[2:])
+		copyTool(t, dir, shell, shell)
+		return
+	}
+	file, err := elf.NewFile(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
 	loader := ""
 	for _, part := range file.Progs {
 		if part.Type == elf.PT_INTERP {

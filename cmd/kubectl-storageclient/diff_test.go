@@ -22,6 +22,7 @@ func differing() []client.Object {
 		return v1alpha1.NodeSetting{Key: key, Value: value, Profile: "eda", OnRemoval: v1alpha1.DeletionRestore}
 	}
 	scn := objects[1].(*v1alpha1.StorageClientNode)
+	objects[0].(*corev1.Node).Status.NodeInfo.BootID, scn.Status.BootID = "boot", "boot"
 	scn.Spec.Settings = []v1alpha1.NodeSetting{setting("kernelArgument/ihash_entries", "8388608"), setting("sysctl/vm.dirty_ratio", "30")}
 	scn.Status.Settings = []v1alpha1.SettingStatus{
 		{Key: "kernelArgument/ihash_entries", Desired: "8388608", Observed: "8388608", State: v1alpha1.SettingInSync},
@@ -52,7 +53,7 @@ sysctl/vm.dirty_ratio          30          original value   Live           -
 
 1 node (n4):
 KEY                            EFFECTIVE   DESIRED    TAKES-EFFECT   STATE
-kernelArgument/ihash_entries   -           16777216   Reboot         Clamped
+kernelArgument/ihash_entries   unknown     16777216   Reboot         Clamped
   kernelArgument/ihash_entries: memory allows 4194304
 
 1 node has all settings of eda.

@@ -7,8 +7,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/standing"
@@ -21,7 +23,7 @@ const onlyControlPlane = "the rollout does not reboot the only control-plane nod
 func RebootOf(profile *v1alpha1.StorageClientProfile, node *corev1.Node, all []*corev1.Node, wanted nodesettings.Result,
 	clientNode *v1alpha1.StorageClientNode,
 ) (reboot Reboot, isDue bool) {
-	reboot = Reboot{Node: node.Name, Zone: node.Labels[corev1.LabelTopologyZone], Reasons: rebootsFor(profile, wanted.Settings, clientNode)}
+	reboot = Reboot{Node: node.Name, Zone: node.Labels[corev1.LabelTopologyZone], Reasons: rebootsFor(profile, node, wanted.Settings, clientNode)}
 	if len(reboot.Reasons) == 0 {
 		return reboot, false
 	}
@@ -71,11 +73,11 @@ func standingOf(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageCli
 
 // rebootsFor returns the reasons of a profile for a reboot of a node. These are settings that require a reboot and are not known to be effective.
 // If the profile requests reboots for removals, settings to remove are included.
-func rebootsFor(profile *v1alpha1.StorageClientProfile, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) []string {
+func rebootsFor(profile *v1alpha1.StorageClientProfile, node *corev1.Node, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) []string {
 	var reasons []string
 	for _, s := range settings {
 		if s.Profile == profile.Name && nodesettings.TakesEffectAtBoot(s.Key) {
-			if reason := bootReason(s, clientNode); reason != "" {
+			if reason := bootReason(s, node, clientNode); reason != "" {
 				reasons = append(reasons, reason)
 			}
 		}
@@ -94,21 +96,44 @@ func rebootsFor(profile *v1alpha1.StorageClientProfile, settings []v1alpha1.Node
 
 // bootReason returns the reason for a reboot for one setting. It is empty if the setting is effective, or if the node does not support the setting
 // and thus never stages it.
-func bootReason(s v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) string {
-	becomes := fmt.Sprintf("%s becomes %s", s.Key, cmp.Or(s.Value, "set"))
-	if clientNode == nil {
-		return becomes + ", now unknown: no agent report yet"
-	}
-	for _, status := range clientNode.Status.Settings {
-		if status.Key != s.Key || status.Desired != s.Value {
-			continue
-		}
-		switch standing.Of(status, slices.Contains(clientNode.Status.RebootRequiredBy, s.Key)) {
-		case standing.Effective, standing.Unavailable:
+func bootReason(s v1alpha1.NodeSetting, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) string {
+	if status, isReported := statusIn(clientNode, s.Key); isReported && status.Desired == s.Value {
+		if at := standing.Of(status, slices.Contains(clientNode.Status.RebootRequiredBy, s.Key)); at == standing.Effective || at == standing.Unavailable {
 			return ""
-		default:
-			return becomes + ", now " + cmp.Or(status.Observed, "not set")
 		}
 	}
-	return becomes
+	current, unknown := currentValue(s.Key, node, clientNode)
+	return fmt.Sprintf("%s becomes %s, now %s", s.Key, cmp.Or(s.Value, "set"), cmp.Or(current, "unknown: "+unknown))
+}
+
+// statusIn returns the agent's report on a setting, if there is one.
+func statusIn(clientNode *v1alpha1.StorageClientNode, key string) (v1alpha1.SettingStatus, bool) {
+	for _, s := range ptr.Deref(clientNode, v1alpha1.StorageClientNode{}).Status.Settings {
+		if s.Key == key {
+			return s, true
+		}
+	}
+	return v1alpha1.SettingStatus{}, false
+}
+
+// currentValue returns the current value of a setting on a node, or the reason why it is unknown. Agents read only the settings that a profile
+// declares, or that they still restore. A report before the last boot does not show the current value. A kernel argument without a report of a value
+// was not passed, except for hash tables, which have a size without it.
+func currentValue(key string, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) (value, unknown string) {
+	status, isReported := statusIn(clientNode, key)
+	switch {
+	case clientNode == nil:
+		return "", "the node has no agent"
+	case agentpod.SilentReason(node, clientNode, true) != "":
+		return "", agentpod.SilentReason(node, clientNode, true)
+	case !isReported:
+		return "", "the node's agent reads only declared settings"
+	case status.Observed != "":
+		return status.Observed, ""
+	case !nodesettings.TakesEffectAtBoot(key) || strings.HasSuffix(key, "hash_entries") || status.State == v1alpha1.SettingFailed:
+		return "", cmp.Or(status.Message, "the node's agent reports no value")
+	case status.State == v1alpha1.SettingInSync && status.Desired == "":
+		return "set", ""
+	}
+	return "not set", ""
 }

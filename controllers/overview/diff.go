@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/standing"
@@ -16,11 +18,12 @@ type Difference struct {
 	// Desired is the declared value. It is empty for a setting that the profile no longer declares: OnRemoval is then the policy for its removal.
 	Desired   string                  `json:"wanted"`
 	OnRemoval v1alpha1.DeletionPolicy `json:"onRemoval,omitempty"`
-	// Effective is the last value that the node's agent read. It is empty, and Read is false, if the agent has not read this setting yet.
+	// Effective is the current value, as in SettingChange. It is empty, and Read is false, if the node does not report it.
 	Effective   string                 `json:"inForce"`
 	Read        bool                   `json:"read"`
 	TakesEffect v1alpha1.SettingEffect `json:"takesEffect"`
-	// State and Message come from the agent's report. They are empty if the report is about another desired value.
+	// State and Message come from the agent's report. State is empty if the report is about another desired value. Without a current value, Message
+	// is the reason.
 	State   v1alpha1.SettingState `json:"state,omitempty"`
 	Message string                `json:"message,omitempty"`
 }
@@ -56,7 +59,7 @@ func DiffNodes(profile *v1alpha1.StorageClientProfile, c Cluster) Diff {
 	}
 	var out Diff
 	for _, m := range membersOf(profile, c) {
-		differences := differencesOn(m.clientNode, profile.Name, wanted[m.node.Name])
+		differences := differencesOn(m, profile.Name, wanted[m.node.Name])
 		if len(differences) == 0 {
 			out.Same = append(out.Same, m.node.Name)
 			continue
@@ -72,27 +75,21 @@ func DiffNodes(profile *v1alpha1.StorageClientProfile, c Cluster) Diff {
 }
 
 // differencesOn returns the differences sorted by key.
-func differencesOn(clientNode *v1alpha1.StorageClientNode, profile string, wanted []v1alpha1.NodeSetting) []Difference {
-	var carried []v1alpha1.NodeSetting
-	observed := map[string]v1alpha1.SettingStatus{}
-	if clientNode != nil {
-		carried = clientNode.Spec.Settings
-		for _, s := range clientNode.Status.Settings {
-			observed[s.Key] = s
-		}
-	}
+func differencesOn(m member, profile string, wanted []v1alpha1.NodeSetting) []Difference {
 	var out []Difference
 	declared := map[string]bool{}
 	for _, s := range wanted {
 		declared[s.Key] = true
-		if status, read := observed[s.Key]; s.Profile == profile && !hasValue(status, s.Value) {
-			out = append(out, differenceOf(s, status, read))
+		status, _ := statusIn(m.clientNode, s.Key)
+		isEffective := standing.Of(status, false) == standing.Effective && (status.Desired == s.Value || status.Observed == s.Value)
+		if s.Profile == profile && !isEffective {
+			out = append(out, differenceOf(s, status, m))
 		}
 	}
-	for _, s := range carried {
-		if status, read := observed[s.Key]; s.Profile == profile && !declared[s.Key] {
-			d := differenceOf(s, status, read)
-			d.Desired, d.OnRemoval, d.State, d.Message = "", s.OnRemoval, "", ""
+	for _, s := range ptr.Deref(m.clientNode, v1alpha1.StorageClientNode{}).Spec.Settings {
+		if s.Profile == profile && !declared[s.Key] {
+			d := differenceOf(s, v1alpha1.SettingStatus{}, m)
+			d.Desired, d.OnRemoval = "", s.OnRemoval
 			out = append(out, d)
 		}
 	}
@@ -100,16 +97,12 @@ func differencesOn(clientNode *v1alpha1.StorageClientNode, profile string, wante
 	return out
 }
 
-// hasValue reports whether a setting is effective and the value is either its desired or its observed one.
-func hasValue(s v1alpha1.SettingStatus, wanted string) bool {
-	isEffective := standing.Of(s, false) == standing.Effective
-	return isEffective && (s.Desired == wanted || s.Observed == wanted)
-}
-
-func differenceOf(s v1alpha1.NodeSetting, status v1alpha1.SettingStatus, read bool) Difference {
-	d := Difference{Key: s.Key, Desired: s.Value, Effective: status.Observed, Read: read, TakesEffect: catalogue.Effect(s.Key)}
-	if read && status.Desired == s.Value {
-		d.State, d.Message = status.State, status.Message
+func differenceOf(s v1alpha1.NodeSetting, status v1alpha1.SettingStatus, m member) Difference {
+	d := Difference{Key: s.Key, Desired: s.Value, TakesEffect: catalogue.Effect(s.Key)}
+	d.Effective, d.Message = currentValue(s.Key, m.node, m.clientNode)
+	d.Read = d.Message == ""
+	if status.Key != "" && status.Desired == s.Value {
+		d.State, d.Message = status.State, cmp.Or(status.Message, d.Message)
 	}
 	return d
 }

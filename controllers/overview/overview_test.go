@@ -100,7 +100,7 @@ func TestPlan(t *testing.T) {
 	}{
 		"a node without a report would reboot": {
 			profile: profile("eda", boots),
-			reboots: []Reboot{{Node: "n1", Reasons: []string{argument + " becomes 16777216, now unknown: no agent report yet"}}, {Node: "n2", Reasons: []string{argument + " becomes 16777216, now unknown: no agent report yet"}}},
+			reboots: []Reboot{{Node: "n1", Reasons: []string{argument + " becomes 16777216, now unknown: the node has no agent"}}, {Node: "n2", Reasons: []string{argument + " becomes 16777216, now unknown: the node has no agent"}}},
 			groups:  [][]string{{"n1", "n2"}},
 		},
 		"a node with the effective argument would not": {

@@ -19,6 +19,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // SettingChange is a setting whose desired value on a node will change.
@@ -28,8 +29,10 @@ type SettingChange struct {
 	// value.
 	Old *string `json:"old"`
 	New *string `json:"new"`
-	// Effective is the value that the node reports, if it differs from Old. Empty if it reports none.
+	// Effective is the value that the node reports: "not set" without one, "set" for a kernel argument without a value. It is empty if the node does
+	// not report it; Unknown is then the reason.
 	Effective string `json:"effective,omitempty"`
+	Unknown   string `json:"unknown,omitempty"`
 	// Profile is the source of the new value, or of the old value if there is no new one.
 	Profile string `json:"profile"`
 	// TakesEffect is the time at which a new value takes effect.
@@ -110,10 +113,7 @@ func PlanTogether(names []string, c Cluster) Together {
 		}
 	}
 	t.view = fleet.NewProfileSet(t.all, c.Allow)
-	clientNodes := make(map[string]*v1alpha1.StorageClientNode, len(c.StorageClientNodes))
-	for i := range c.StorageClientNodes {
-		clientNodes[c.StorageClientNodes[i].Name] = &c.StorageClientNodes[i]
-	}
+	clientNodes := c.clientNodes()
 	t.nodes = PointersTo(c.Nodes)
 	slices.SortFunc(t.nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, node := range t.nodes {
@@ -180,14 +180,9 @@ func (t *together) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClient
 		t.shares[name].Matched++
 		t.turns[name] = append(t.turns[name], TurnOf(node, wanted.BootHash, t.ManagerNode))
 	}
-	current := ptr.Deref(clientNode, v1alpha1.StorageClientNode{})
-	changes := t.changesOf(current.Spec.Settings, wanted.Settings)
+	changes := t.changesOf(ptr.Deref(clientNode, v1alpha1.StorageClientNode{}).Spec.Settings, wanted.Settings)
 	for i := range changes {
-		for _, reported := range current.Status.Settings {
-			if changes[i].Key == reported.Key && (changes[i].Old == nil || *changes[i].Old != reported.Observed) {
-				changes[i].Effective = reported.Observed
-			}
-		}
+		changes[i].Effective, changes[i].Unknown = currentValue(changes[i].Key, node, clientNode)
 	}
 	t.addChange(node.Name, changes)
 	for _, c := range wanted.Conflicts {
@@ -239,30 +234,21 @@ func (t *together) addChange(node string, settings []SettingChange) {
 		return
 	}
 	profiles := map[string]bool{}
-	var key strings.Builder
 	for _, s := range settings {
 		profiles[s.Profile] = true
-		fmt.Fprintf(&key, "%s\x00%s\x00%s\x00%s\x00%s\x00%s\x01", s.Key, valueOf(s.Old), s.Effective, valueOf(s.New), s.Profile, s.OnRemoval)
 	}
 	for name := range profiles {
 		if share := t.shares[name]; share != nil {
 			share.Changed++
 		}
 	}
-	if i, found := t.groups[key.String()]; found {
+	key := text.JSON(settings)
+	if i, found := t.groups[key]; found {
 		t.changes[i].Nodes = append(t.changes[i].Nodes, node)
 		return
 	}
-	t.groups[key.String()] = len(t.changes)
+	t.groups[key] = len(t.changes)
 	t.changes = append(t.changes, NodeChange{Nodes: []string{node}, Settings: settings})
-}
-
-// valueOf distinguishes an empty value from no value.
-func valueOf(value *string) string {
-	if value == nil {
-		return "none"
-	}
-	return "=" + *value
 }
 
 func disputeText(c nodesettings.Conflict) string {

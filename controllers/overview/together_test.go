@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 func nodeSetting(key, value, profile string) v1alpha1.NodeSetting {
@@ -91,38 +92,106 @@ func TestPlanTogetherComparesWithCurrentNodeSpecs(t *testing.T) {
 	}
 }
 
-// The node has not applied the declared value.
-func TestPlanTogetherShowsReportedValuesOfChangedSettings(t *testing.T) {
-	reporting := object("n1", []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "10", Profile: "eda", OnRemoval: v1alpha1.DeletionRestore}})
-	for observed, want := range map[string]string{"10": "", "40": "40"} {
-		reporting.Status.Settings = []v1alpha1.SettingStatus{{Key: "sysctl/vm.dirty_ratio", Observed: observed, State: v1alpha1.SettingDrifted}}
-		got := PlanTogether([]string{"eda"}, Cluster{
-			Profiles: []v1alpha1.StorageClientProfile{sysctls("eda", map[string]string{"vm.dirty_ratio": "20"})},
-			Nodes:    []corev1.Node{node("n1", pool)}, StorageClientNodes: []v1alpha1.StorageClientNode{reporting},
-		})
-		if len(got.Changes) != 1 || got.Changes[0].Settings[0].Effective != want {
-			t.Errorf("reported %s: got changes %+v, want effective value %q", observed, got.Changes, want)
-		}
+// oneOfEach declares one setting of each subject.
+func oneOfEach(s *v1alpha1.StorageClientProfileSpec) {
+	s.Node = &v1alpha1.NodeTuning{
+		Sysctls: map[string]v1alpha1.SettingText{"vm.dirty_ratio": "20"}, KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=1048576", "audit=0", "nosmt"},
+		Sunrpc:    &v1alpha1.Sunrpc{TCPMaxSlotTableEntries: ptr.To(intstr.FromInt32(128))},
+		ReadAhead: []v1alpha1.ReadAhead{{FSTypes: []string{"nfs4"}, SizeKiB: 1024}},
+		Tuned:     &v1alpha1.Tuned{Profile: "throughput-performance"},
 	}
 }
 
-// No profile declares the keys yet. A node still reports a value that a deleted profile left on it.
-func TestPlanTogetherShowsReportedValuesOfNewSettings(t *testing.T) {
-	reporting := object("n1", nil)
-	reporting.Status.Settings = []v1alpha1.SettingStatus{{Key: "sysctl/vm.dirty_ratio", Observed: "40", State: v1alpha1.SettingInSync}}
-	got := PlanTogether([]string{"eda"}, Cluster{
-		Profiles: []v1alpha1.StorageClientProfile{sysctls("eda", map[string]string{"vm.dirty_ratio": "20", "vm.dirty_background_ratio": "5"})},
-		Nodes:    []corev1.Node{node("n1", pool), node("n2", pool)}, StorageClientNodes: []v1alpha1.StorageClientNode{reporting},
-	})
-	var effective []string
-	for _, c := range got.Changes {
-		for _, s := range c.Settings {
-			effective = append(effective, strings.Join(c.Nodes, " ")+" "+s.Key+" "+s.Effective)
-		}
+// A wrong old value would be worse than none: a node that does not report a setting now has an unknown value.
+func TestOldIsTheValueThatTheNodeReportsInItsCurrentBoot(t *testing.T) {
+	const unread, silent = "the node's agent reads only declared settings", "the node's agent has not reported since the node's last boot"
+	status := func(key, desired, observed string, state v1alpha1.SettingState, message string) v1alpha1.SettingStatus {
+		return v1alpha1.SettingStatus{Key: key, Desired: desired, Observed: observed, State: state, Message: message}
 	}
-	want := []string{"n1 sysctl/vm.dirty_background_ratio ", "n1 sysctl/vm.dirty_ratio 40", "n2 sysctl/vm.dirty_background_ratio ", "n2 sysctl/vm.dirty_ratio "}
-	if diff := cmp.Diff(want, effective); diff != "" {
-		t.Errorf("effective values (-want +got):\n%s", diff)
+	reporting := func(change func(*v1alpha1.StorageClientNode), statuses ...v1alpha1.SettingStatus) []v1alpha1.StorageClientNode {
+		clientNode := object("n1", nil, statuses...)
+		change(&clientNode)
+		return []v1alpha1.StorageClientNode{clientNode}
+	}
+	none := func(*v1alpha1.StorageClientNode) {}
+	allow, err := catalogue.NewAllowList([]string{"kernelArgument/(audit|nosmt)"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		hash, argument, flag, slots, window = "kernelArgument/ihash_entries", "kernelArgument/audit", "kernelArgument/nosmt", "module/sunrpc/tcp_max_slot_table_entries", "readAhead/nfs4"
+		ratio, tuned, notLoaded, noMount    = "sysctl/vm.dirty_ratio", "tuned/profile", "module sunrpc is not loaded", "no mount of this type yet"
+	)
+	all := func(value string) map[string]string {
+		return map[string]string{hash: value, argument: value, flag: value, slots: value, window: value, ratio: value, tuned: value}
+	}
+	with := func(values map[string]string, pairs ...string) map[string]string {
+		for i := 0; i < len(pairs); i += 2 {
+			values[pairs[i]] = pairs[i+1]
+		}
+		return values
+	}
+	for name, test := range map[string]struct {
+		clientNodes []v1alpha1.StorageClientNode
+		want        map[string]string
+	}{
+		"no agent":                        {nil, all("? the node has no agent")},
+		"an agent without these settings": {reporting(none), all("? " + unread)},
+		"another profile left or shares them": {
+			reporting(none, status(ratio, "40", "40", v1alpha1.SettingInSync, ""), status(tuned, "balanced", "balanced", v1alpha1.SettingInSync, "")),
+			with(all("? "+unread), ratio, "40", tuned, "balanced"),
+		},
+		"they are declared, and the node reports others": {
+			reporting(func(n *v1alpha1.StorageClientNode) {
+				n.Spec.Settings = []v1alpha1.NodeSetting{nodeSetting(ratio, "10", "eda"), nodeSetting(argument, "1", "eda"), nodeSetting(hash, "32768", "eda"), nodeSetting(flag, "", "eda")}
+			}, status(ratio, "10", "40", v1alpha1.SettingDrifted, ""), status(argument, "1", "", v1alpha1.SettingPending, "staged"),
+				status(hash, "32768", "", v1alpha1.SettingClamped, "memory allows less")),
+			// The flag does not change.
+			map[string]string{hash: "? memory allows less", argument: "not set", slots: "? " + unread, window: "? " + unread, ratio: "40", tuned: "? " + unread},
+		},
+		"they are declared, and the node has not reported them": {
+			reporting(func(n *v1alpha1.StorageClientNode) {
+				n.Spec.Settings = []v1alpha1.NodeSetting{nodeSetting(ratio, "10", "eda"), nodeSetting(argument, "1", "eda")}
+			}),
+			all("? " + unread),
+		},
+		"nothing to read": {
+			reporting(none, status(slots, "64", "", v1alpha1.SettingPending, notLoaded), status(window, "64", "", v1alpha1.SettingPending, noMount),
+				status(tuned, "balanced", "", v1alpha1.SettingFailed, "tuned-adm: no such file"), status(argument, "1", "", v1alpha1.SettingFailed, "no command line")),
+			with(all("? "+unread), slots, "? "+notLoaded, window, "? "+noMount, tuned, "? tuned-adm: no such file", argument, "? no command line"),
+		},
+		"a kernel argument without a value": {
+			reporting(none, status(flag, "", "", v1alpha1.SettingInSync, "")), with(all("? "+unread), flag, "set"),
+		},
+		"a kernel argument without a value that was not passed": {
+			reporting(none, status(flag, "", "", v1alpha1.SettingPending, "staged")), with(all("? "+unread), flag, "not set"),
+		},
+		"a report of an earlier boot": {
+			reporting(func(n *v1alpha1.StorageClientNode) { n.Status.BootID = "boot-0" }, status(ratio, "40", "40", v1alpha1.SettingInSync, "")), all("? " + silent),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			eda := profile("eda", oneOfEach)
+			c := Cluster{Profiles: []v1alpha1.StorageClientProfile{eda}, Nodes: []corev1.Node{node("n1", pool)}, Allow: allow, StorageClientNodes: test.clientNodes}
+			got := map[string]string{}
+			for _, change := range PlanTogether([]string{"eda"}, c).Changes {
+				for _, s := range change.Settings {
+					if got[s.Key] = s.Effective; s.Unknown != "" {
+						got[s.Key] += "? " + s.Unknown
+					}
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("old values (-want +got):\n%s", diff)
+			}
+			for _, group := range DiffNodes(&eda, c).Groups {
+				for _, d := range group.Settings {
+					if current, known := got[d.Key]; known && (d.Read == strings.HasPrefix(current, "? ") || d.Read && d.Effective != current) {
+						t.Errorf("%s: diff has %q (read: %v), and the plan %q", d.Key, d.Effective, d.Read, current)
+					}
+				}
+			}
+		})
 	}
 }
 

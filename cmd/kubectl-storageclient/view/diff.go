@@ -103,10 +103,7 @@ func (d Diff) WriteText(w io.Writer, wide bool) error {
 
 func (d Diff) writeSettings(out *printer, settings []overview.Difference) {
 	writeTable(out, []string{"KEY", "EFFECTIVE", "DESIRED", "TAKES-EFFECT", "STATE"}, settings, func(s overview.Difference) []string {
-		effective, desired := s.Effective, s.Desired
-		if !s.Read {
-			effective = "not read yet"
-		}
+		effective, desired := cmp.Or(s.Effective, unknownValue), s.Desired
 		if s.OnRemoval != "" {
 			desired = "original value"
 			if s.OnRemoval == v1alpha1.DeletionRetain {

@@ -200,20 +200,24 @@ func (p *FilePlan) addReboots(in FilePlanInput) {
 }
 
 func (p *FilePlan) addUnknown(in FilePlanInput) {
-	unchecked := map[string][]string{}
+	unknown := map[string][]string{}
 	for _, tried := range in.Profiles {
 		if tried.Unchecked != "" {
-			verb := "patch"
-			if tried.Before == nil {
-				verb = "create"
-			}
-			unchecked[verb] = append(unchecked[verb], tried.Name)
+			verb := map[bool]string{true: "create", false: "patch"}[tried.Before == nil]
+			key := "validation of %s by the API server, webhooks, and policies: a dry run requires permission to " + verb + " profiles"
+			unknown[key] = append(unknown[key], tried.Name)
 		}
 	}
-	for _, verb := range slices.Sorted(maps.Keys(unchecked)) {
-		p.Unknown = append(p.Unknown, fmt.Sprintf(
-			"validation of %s by the API server, webhooks, and policies: a dry run requires permission to %s profiles",
-			text.List(unchecked[verb]), verb))
+	for _, c := range p.Nodes {
+		for _, s := range c.Settings {
+			key := "current values of %s: " + s.Unknown + "; to read them, run on a node: node-agent observe -f FILE"
+			if s.Unknown != "" && !slices.Contains(unknown[key], s.Key) {
+				unknown[key] = append(unknown[key], s.Key)
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(unknown)) {
+		p.Unknown = append(p.Unknown, strings.Replace(key, "%s", text.List(unknown[key]), 1))
 	}
 	if in.UnknownVolumes != "" {
 		p.Unknown = append(p.Unknown, "changes of volumes: "+in.UnknownVolumes)
@@ -453,6 +457,8 @@ func (f FieldChange) String() string {
 	return fmt.Sprintf("%s: %s → %s", f.Field, cmp.Or(f.Old, "(not set)"), cmp.Or(f.New, "(not set)"))
 }
 
+const rebootTitle = " would reboot, in this order:"
+
 // maxNames is the maximum number of names of a group in text output; -o wide shows all names.
 const maxNames = 10
 
@@ -471,13 +477,13 @@ func namesOf(names []string, wide bool) string {
 	return fmt.Sprintf("%s and %d more (use -o wide to list all)", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
 }
 
+// unknownValue is the text for a value that a node does not report.
+const unknownValue = "unknown"
+
 func settingRow(s overview.SettingChange) []string {
-	old, next := cmp.Or(s.Effective, "not reported"), "original value"
-	switch {
-	case s.Old != nil && s.Effective != "":
+	old, next := cmp.Or(s.Effective, unknownValue), "original value"
+	if s.Old != nil && old != cmp.Or(*s.Old, "set") {
 		old += " (declared: " + cmp.Or(*s.Old, "set") + ")"
-	case s.Old != nil:
-		old = cmp.Or(*s.Old, "set")
 	}
 	switch {
 	case s.New != nil:
@@ -493,7 +499,7 @@ func settingRow(s overview.SettingChange) []string {
 
 func (p FilePlan) writeFileReboots(out *printer) {
 	if len(p.Reboots) > 0 {
-		out.line("\n" + p.rebootTitle())
+		out.line("\n" + count(int32(len(p.Reboots)), "node") + rebootTitle)
 		writeTable(out, []string{"NODE", "ZONE", "FOR", "PODS", "REASON"}, p.Reboots, func(r PlannedReboot) []string {
 			return []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), podsText(r.Pods), rebootReason(r.Reboot)}
 		})
@@ -506,10 +512,6 @@ func (p FilePlan) writeFileReboots(out *printer) {
 			return []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), strings.Join(r.Reasons, "; "), r.Held}
 		})
 	}
-}
-
-func (p FilePlan) rebootTitle() string {
-	return count(int32(len(p.Reboots)), "node") + " would reboot, in this order:"
 }
 
 func rebootReason(r overview.Reboot) string {

@@ -34,9 +34,9 @@ func testFilePlan() FilePlan {
 	reboot := func(node, zone, held string) overview.JointReboot {
 		return overview.JointReboot{Profiles: []string{"netapp-eda"}, Reboot: overview.Reboot{Node: node, Zone: zone, Reasons: []string{"kernelArgument/ihash_entries becomes 16777216"}, Held: held}}
 	}
-	sysctl := overview.SettingChange{Key: "sysctl/vm.dirty_ratio", Old: ptr.To("10"), New: ptr.To("20"), Profile: "netapp-eda", TakesEffect: v1alpha1.EffectLive, OnRemoval: v1alpha1.DeletionRestore}
-	argument := overview.SettingChange{Key: "kernelArgument/ihash_entries", New: ptr.To("16777216"), Profile: "netapp-eda", TakesEffect: v1alpha1.EffectReboot, OnRemoval: v1alpha1.DeletionRestore}
-	leaving := overview.SettingChange{Key: "sysctl/vm.dirty_ratio", Old: ptr.To("10"), Profile: "netapp-eda", TakesEffect: v1alpha1.EffectLive, OnRemoval: v1alpha1.DeletionRestore}
+	sysctl := overview.SettingChange{Key: "sysctl/vm.dirty_ratio", Old: ptr.To("10"), Effective: "10", New: ptr.To("20"), Profile: "netapp-eda", TakesEffect: v1alpha1.EffectLive, OnRemoval: v1alpha1.DeletionRestore}
+	argument := overview.SettingChange{Key: "kernelArgument/ihash_entries", Unknown: "the node's agent reads only declared settings", New: ptr.To("16777216"), Profile: "netapp-eda", TakesEffect: v1alpha1.EffectReboot, OnRemoval: v1alpha1.DeletionRestore}
+	leaving := overview.SettingChange{Key: "sysctl/vm.dirty_ratio", Old: ptr.To("10"), Effective: "10", Profile: "netapp-eda", TakesEffect: v1alpha1.EffectLive, OnRemoval: v1alpha1.DeletionRestore}
 	return NewFilePlan(FilePlanInput{
 		Profiles: []DryRunProfile{
 			{Name: "netapp-eda", File: "profiles/eda.yaml", Before: &before, After: after},
@@ -90,16 +90,19 @@ func TestFilePlanWithoutChanges(t *testing.T) {
 	}
 }
 
-func TestOldIsTheReportedValueOfANewSetting(t *testing.T) {
-	value := "20"
+func TestOldIsTheReportedValue(t *testing.T) {
+	value, flag := "20", ""
 	for name, test := range map[string]struct {
 		change overview.SettingChange
 		want   string
 	}{
-		"declared":              {overview.SettingChange{Old: &value}, "20"},
-		"declared and reported": {overview.SettingChange{Old: &value, Effective: "40"}, "40 (declared: 20)"},
-		"reported, undeclared":  {overview.SettingChange{New: &value, Effective: "40"}, "40"},
-		"neither":               {overview.SettingChange{New: &value}, "not reported"},
+		"declared and effective":   {overview.SettingChange{Old: &value, Effective: "20"}, "20"},
+		"declared, not effective":  {overview.SettingChange{Old: &value, Effective: "40"}, "40 (declared: 20)"},
+		"declared, unknown":        {overview.SettingChange{Old: &value, Unknown: "no agent"}, "unknown (declared: 20)"},
+		"a flag that is effective": {overview.SettingChange{Old: &flag, Effective: "set"}, "set"},
+		"a flag that is staged":    {overview.SettingChange{Old: &flag, Effective: "not set"}, "not set (declared: set)"},
+		"new and effective":        {overview.SettingChange{New: &value, Effective: "40"}, "40"},
+		"new and unknown":          {overview.SettingChange{New: &value, Unknown: "no agent"}, "unknown"},
 	} {
 		if got := settingRow(test.change)[1]; got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)

@@ -76,7 +76,7 @@ func (p FilePlan) markReboots(out *strings.Builder) {
 			fmt.Fprintf(out, "- %s\n", escape(line))
 		}
 	}
-	fold(out, p.rebootTitle(), []string{"Node", "Zone", "For", "Pods", "Reason"}, each(p.Reboots, func(r PlannedReboot) []string {
+	fold(out, count(int32(len(p.Reboots)), "node")+rebootTitle, []string{"Node", "Zone", "For", "Pods", "Reason"}, each(p.Reboots, func(r PlannedReboot) []string {
 		return []string{code(r.Node), escape(r.Zone), escape(strings.Join(r.Profiles, ", ")), podsText(r.Pods), escape(rebootReason(r.Reboot))}
 	}))
 	title := count(int32(len(p.NotRebooted)), "node") + " would not be rebooted"

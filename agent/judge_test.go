@@ -11,6 +11,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/mounted"
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -479,18 +480,38 @@ func TestAnUnavailableReadAheadIsReportedOnTheMount(t *testing.T) {
 		name    string
 		kib     int32
 		rejects bool
-		state   v1alpha1.MountState
-		message string
+		// journal is the content of the journal. Empty if there is none.
+		journal   string
+		state     v1alpha1.MountState
+		readAhead v1alpha1.SettingState
+		message   string
 	}{
-		"an SMB mount":          {table: "33 30 0:54 / " + pod + " rw - cifs //files/s rw,vers=3.1.1\n", kib: 1024, state: v1alpha1.MountEffective, message: "read-ahead window of this mount is unknown"},
-		"the kernel rejects it": {table: podVolume, kib: 1024, rejects: true, state: v1alpha1.MountStale, message: "desired readAheadKiB 1024: the kernel rejects"},
-		"a size out of range":   {table: podVolume, kib: 1 << 21, state: v1alpha1.MountStale, message: "rejected by this node's agent: must be 4 to 1048576 KiB"},
+		"an SMB mount": {
+			table: "33 30 0:54 / " + pod + " rw - cifs //files/s rw,vers=3.1.1\n", kib: 1024, state: v1alpha1.MountEffective, readAhead: v1alpha1.SettingUnsupported,
+			message: "read-ahead window of this mount is unknown",
+		},
+		"the kernel rejects it": {
+			table: podVolume, kib: 1024, rejects: true, state: v1alpha1.MountStale, readAhead: v1alpha1.SettingFailed, message: "desired readAheadKiB 1024: the kernel rejects",
+		},
+		"a size out of range": {
+			table: podVolume, kib: 1 << 21, state: v1alpha1.MountStale, readAhead: v1alpha1.SettingFailed, message: "rejected by this node's agent: must be 4 to 1048576 KiB",
+		},
+		"the journal cannot be read": {
+			table: podVolume, kib: 1024, journal: "{", state: v1alpha1.MountStale, readAhead: v1alpha1.SettingFailed, message: "no settings changed on this node: ",
+		},
+		"the agent may only restore": {
+			table: podVolume, kib: 1024, journal: `{"version": 1, "later": 1}`, state: v1alpha1.MountStale, readAhead: v1alpha1.SettingFailed, message: "not changed: ",
+		},
+		"the volume declares none": {table: podVolume, state: v1alpha1.MountEffective},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := newStorageHost(t)
 			h.writeTable(test.table)
 			h.write(second, "256\n")
+			if test.journal != "" {
+				h.write(journal.File, test.journal)
+			}
 			fs := h.fs
 			h.fs = fs.WithHook(func(op host.Op, _ string) error {
 				if test.rejects && op == host.OpWriteValue {
@@ -502,8 +523,8 @@ func TestAnUnavailableReadAheadIsReportedOnTheMount(t *testing.T) {
 			h.readAhead(test.kib)
 			h.runUntilIdle(h.agent())
 			m := h.clientNode.Status.Mounts[len(h.clientNode.Status.Mounts)-1]
-			if m.State != test.state || !strings.Contains(m.Message, test.message) {
-				t.Errorf("got %s: %q", m.State, m.Message)
+			if m.State != test.state || m.ReadAheadState != test.readAhead || !strings.Contains(m.Message, test.message) {
+				t.Errorf("got %s, read-ahead %q: %q", m.State, m.ReadAheadState, m.Message)
 			}
 			if got := h.windows(); got != [2]string{"128", "256"} {
 				t.Errorf("got windows %v", got)

@@ -28,11 +28,14 @@ type outcome struct {
 
 // rejectAll returns the outcome of a pass that must not change the host.
 func rejectAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
-	out := outcome{failed: true}
+	out, message := outcome{failed: true, volumes: map[string]mounted.ReadAhead{}}, "no settings changed on this node: "+err.Error()
+	for _, volume := range spec.Volumes {
+		out.volumes[volume.Name] = mounted.ReadAhead{State: v1alpha1.SettingFailed, Message: message}
+	}
 	for _, setting := range spec.Settings {
 		out.addStatus(v1alpha1.SettingStatus{
 			Key: setting.Key, Desired: setting.Value, TakesEffect: catalogue.Effect(setting.Key),
-			State: v1alpha1.SettingFailed, Message: "no settings changed on this node: " + err.Error(),
+			State: v1alpha1.SettingFailed, Message: message,
 		})
 	}
 	return out
@@ -85,22 +88,24 @@ func (out *outcome) addVolumes(p *pass) {
 	out.volumes = map[string]mounted.ReadAhead{}
 	for _, it := range p.of(readahead.VolumesName) {
 		if it.rejection != nil {
-			out.volumes[it.name] = mounted.ReadAhead{Message: it.rejection.message, Failed: it.rejection.state == v1alpha1.SettingFailed}
+			out.volumes[it.name] = mounted.ReadAhead{State: it.rejection.state, Message: it.rejection.message}
 		}
 		if it.rejection != nil || it.entry == nil {
 			continue
 		}
 		o := it.observed
-		failed := o.State == host.Failed || it.failed != ""
-		note := mounted.ReadAhead{Message: cmp.Or(it.failed, o.Message), Failed: failed || o.State == host.Drifted}
+		note := mounted.ReadAhead{State: v1alpha1.SettingState(o.State), Message: cmp.Or(it.failed, o.Message)}
 		switch {
 		case p.restoresOnly != "" && isChangeDue(o.Observation):
-			note.Message = notChanged(p.restoresOnly)
+			note = mounted.ReadAhead{State: v1alpha1.SettingFailed, Message: notChanged(p.restoresOnly)}
 		case o.State == host.Drifted:
 			out.drifted = append(out.drifted, it.key)
 		}
+		if it.failed != "" {
+			note.State = v1alpha1.SettingFailed
+		}
 		out.volumes[it.name] = note
-		out.failed = out.failed || failed
+		out.failed = out.failed || note.State == v1alpha1.SettingFailed
 	}
 }
 

@@ -35,11 +35,10 @@ type Modules interface {
 	OldSessions() ([]mounts.Session, error)
 }
 
-// ReadAhead contains the reason why the read-ahead of a volume differs from its declared value. Message is empty if it does not differ.
+// ReadAhead is the state of the read-ahead of a volume. Message is the reason why it differs from its declared value. Empty if it does not.
 type ReadAhead struct {
+	State   v1alpha1.SettingState
 	Message string
-	// Failed is true if the value was rejected, failed, or drifted. False if this node does not support it.
-	Failed bool
 }
 
 // comparison compares mounts with the declared values of their volumes.
@@ -97,7 +96,8 @@ func (j *comparison) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
 	if volume.ReadAheadKiB != nil && note.Message != "" {
 		sentences = append(sentences, fmt.Sprintf("desired readAheadKiB %d: %s", *volume.ReadAheadKiB, note.Message))
 	}
-	if len(local)+len(shared) > 0 || volume.ReadAheadKiB != nil && note.Failed {
+	differs := note.State == v1alpha1.SettingFailed || note.State == v1alpha1.SettingDrifted
+	if len(local)+len(shared) > 0 || volume.ReadAheadKiB != nil && differs {
 		state = v1alpha1.MountStale
 	}
 	return state, text.Cut(strings.Join(sentences, "; "), bounds.Message)

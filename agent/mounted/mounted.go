@@ -148,6 +148,9 @@ func statusOf(m mounts.Mount, j *comparison) v1alpha1.MountStatus {
 		ReadAheadKiB: int32(m.ReadAheadKiB),
 	}
 	status.State, status.Message = j.judgeMount(m)
+	if j.volumes[m.Volume].ReadAheadKiB != nil {
+		status.ReadAheadState = j.readAhead[m.Volume].State
+	}
 	for _, option := range bounds.First(m.Options, bounds.Options) {
 		status.Options = append(status.Options, text.Cut(option, maxOption))
 	}

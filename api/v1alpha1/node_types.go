@@ -624,6 +624,11 @@ type MountStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	ReadAheadKiB int32 `json:"readAheadKiB,omitempty"`
 
+	// readAheadState is the state of the readAheadKiB of spec.volumes on the node, as in settings; message has the reason. Failed and
+	// Unsupported do not change on their own. Empty if spec.volumes has none.
+	// +optional
+	ReadAheadState SettingState `json:"readAheadState,omitempty"`
+
 	// since is the time of the mount, to the second and by the node's clock. Mounts that share a superblock have the time of the
 	// first one. For SMB and XFS, it is the last time that the agent saw the node without the mount. Absent if unknown.
 	// +optional

@@ -72,6 +72,9 @@ func TestUnrelatedReportsCauseNoPass(t *testing.T) {
 			s.Status.Mounts = append(s.Status.Mounts, v1alpha1.MountStatus{MountPoint: "/w", Volume: "w"})
 		}, true},
 		"a read-ahead": {func(s *v1alpha1.StorageClientNode) { s.Status.Mounts[0].ReadAheadKiB = 64 }, true},
+		"a rejected read-ahead": {func(s *v1alpha1.StorageClientNode) {
+			s.Status.Mounts[0].ReadAheadState = v1alpha1.SettingFailed
+		}, true},
 		"the end of a disruption": {func(s *v1alpha1.StorageClientNode) {
 			s.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutDraining}
 		}, true},

@@ -57,7 +57,8 @@ func digestOf(clientNode *v1alpha1.StorageClientNode) digest {
 	}
 	for _, m := range clientNode.Status.Mounts {
 		if m.Volume != "" {
-			d.ReadKiBs[m.Volume] = append(d.ReadKiBs[m.Volume], m.ReadAheadKiB)
+			key := m.Volume + " " + string(m.ReadAheadState)
+			d.ReadKiBs[key] = append(d.ReadKiBs[key], m.ReadAheadKiB)
 		}
 	}
 	return d

@@ -106,7 +106,7 @@ func (c *clientNodes) compactMounts(mounts []v1alpha1.MountStatus) []v1alpha1.Mo
 		compacted = append(compacted, v1alpha1.MountStatus{
 			Volume: shared(c, mount.Volume), Server: shared(c, mount.Server), Protocol: shared(c, mount.Protocol),
 			Options: c.sharedList(mount.Options), Connections: mount.Connections, SlotLimit: mount.SlotLimit,
-			ReadAheadKiB: mount.ReadAheadKiB, Since: mount.Since, Used: mount.Used, State: shared(c, mount.State), Message: shared(c, mount.Message),
+			ReadAheadKiB: mount.ReadAheadKiB, ReadAheadState: shared(c, mount.ReadAheadState), Since: mount.Since, Used: mount.Used, State: shared(c, mount.State), Message: shared(c, mount.Message),
 		})
 	}
 	return compacted

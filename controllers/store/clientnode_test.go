@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -21,14 +22,21 @@ func TestTheClientNodeCacheKeepsTheComparedFields(t *testing.T) {
 	clientNode := &v1alpha1.StorageClientNode{}
 	sample := v1alpha1.NodeSampleStatus{ID: "asked", Mounts: []v1alpha1.MountSample{{Volume: "pv", Server: "filer"}}}
 	clientNode.Status.Sample = sample.DeepCopy()
-	clientNode.Status.Mounts = []v1alpha1.MountStatus{
-		{MountPoint: "/data", Server: "filer", Protocol: "NFSv4.1", Options: []string{"rw"}},
-		{MountPoint: "/var/lib/kubelet/x", Volume: "pv", Server: "filer", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, Connections: 4, SlotLimit: 64, ReadAheadKiB: 128, Since: since, Used: true},
+	full := v1alpha1.MountStatus{
+		MountPoint: "/var/lib/kubelet/x", Volume: "pv", PodUIDs: []string{"u"}, Server: "filer", Protocol: "NFSv4.1", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale,
+		Message: "restart", Connections: 4, SlotLimit: 64, ReadAheadKiB: 128, ReadAheadState: v1alpha1.SettingFailed, Since: since, Used: true,
 	}
+	for value, i := reflect.ValueOf(full), 0; i < value.NumField(); i++ {
+		if value.Field(i).IsZero() {
+			t.Errorf("set %s of the mount, so that the cache keeps it", value.Type().Field(i).Name)
+		}
+	}
+	clientNode.Status.Mounts = []v1alpha1.MountStatus{{MountPoint: "/data", Server: "filer", Protocol: "NFSv4.1", Options: []string{"rw"}}, full}
 	if _, err := NewClientNodeTransform()(clientNode); err != nil {
 		t.Fatal(err)
 	}
-	want := []v1alpha1.MountStatus{{Server: "filer", Protocol: "NFSv4.1"}, {Volume: "pv", Server: "filer", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, Connections: 4, SlotLimit: 64, ReadAheadKiB: 128, Since: since, Used: true}}
+	full.MountPoint, full.PodUIDs = "", nil
+	want := []v1alpha1.MountStatus{{Server: "filer", Protocol: "NFSv4.1"}, full}
 	if diff := cmp.Diff(want, clientNode.Status.Mounts); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

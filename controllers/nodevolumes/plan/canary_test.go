@@ -52,9 +52,28 @@ func TestACanaryThatDies(t *testing.T) {
 			first: func(n Node) { read(n) }, then: func(n Node) { n.ClientNode.Status.Mounts[0].ReadAheadKiB = 64 },
 			wait: waits + "a mount of v has 64 KiB (since 2026-11-21T12:00:00Z)",
 		},
-		"not at all, but its agent rejects the window": {
+		"not at all, but its agent, of an earlier release, rejects the window": {
 			first: read, then: func(n Node) { n.ClientNode.Status.Mounts[0].Message = "desired readAheadKiB 1024: too large" },
 			wait: waits + "a mount of v has 128 KiB: desired readAheadKiB 1024: too large (since 2026-11-21T12:00:00Z)",
+		},
+		"not at all, but its agent rejects the window": {
+			first: read, then: func(n Node) { n.ClientNode.Status.Mounts[0].ReadAheadState = v1alpha1.SettingFailed },
+			wait: "readAheadKiB 1024 of rule r: stopped; settings failed on a",
+		},
+		"not at all, but it does not support the window": {
+			first: func(n Node) { read(n); n.ClientNode.Status.Mounts[0].ReadAheadState = v1alpha1.SettingUnsupported },
+			then:  func(Node) {}, early: []string{"b", "c"}, late: []string{"b", "c"},
+		},
+		"not at all, but the window of its mount is unknown": {
+			first: func(n Node) {
+				read(n)
+				n.ClientNode.Status.Mounts[0].ReadAheadKiB, n.ClientNode.Status.Mounts[0].ReadAheadState = 0, v1alpha1.SettingUnsupported
+			},
+			then: func(Node) {}, early: []string{"b", "c"}, late: []string{"b", "c"},
+		},
+		"not at all, but another program changes the window": {
+			first: read, then: func(n Node) { n.ClientNode.Status.Mounts[0].ReadAheadState = v1alpha1.SettingDrifted },
+			wait: waits + "a mount of v has 128 KiB (since 2026-11-21T12:00:00Z)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

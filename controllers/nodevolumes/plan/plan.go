@@ -153,7 +153,7 @@ func volumesOf(clientNode *v1alpha1.StorageClientNode) []string {
 // that carry the window or may get it.
 func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 	candidates := map[Window][]livegate.Node{}
-	if !s.declaresReadAhead() {
+	if !slices.ContainsFunc(slices.Collect(maps.Values(s.Mounted)), func(m volumeplan.Mounted) bool { return m.ReadAhead != nil }) {
 		return nil
 	}
 	for _, n := range s.Nodes {
@@ -187,15 +187,6 @@ func (p *Plan) wake(after time.Duration) {
 	if after > 0 && (p.Next == 0 || after < p.Next) {
 		p.Next = after
 	}
-}
-
-func (s *Snapshot) declaresReadAhead() bool {
-	for _, m := range s.Mounted {
-		if m.ReadAhead != nil {
-			return true
-		}
-	}
-	return false
 }
 
 // Waiting returns the nodes that report a mount of a volume and do not have its window, by volume.
@@ -262,8 +253,9 @@ func (s *Snapshot) candidateOf(n Node, w Window, carries bool, out *Plan) livega
 	if !carries {
 		return c
 	}
-	problem, key := s.problemOf(n, w), Carrier{w, n.Node.Name}
-	c.Current, c.Applied = c.Desired, problem == ""
+	problem, failed := s.problemOf(n, w)
+	key := Carrier{w, n.Node.Name}
+	c.Current, c.Applied, c.Failed = c.Desired, problem == "", failed
 	state, known := s.Since[key]
 	if soaks := c.Applied && n.Writable; !known || state.Soaks != soaks {
 		state.Soaks, state.Since = soaks, s.Now
@@ -284,15 +276,19 @@ func (s *Snapshot) candidateOf(n Node, w Window, carries bool, out *Plan) livega
 	return c
 }
 
-// problemOf returns the reason why a node does not have a window on all mounts that must have it. Empty if it has.
-func (s *Snapshot) problemOf(n Node, w Window) string {
+// problemOf returns the reason why a node does not have a window on all mounts that must have it, and whether its agent cannot set it. Empty if it has
+// the window, or does not support it.
+func (s *Snapshot) problemOf(n Node, w Window) (problem string, failed bool) {
 	if n.ClientNode.Status.ObservedGeneration < n.ClientNode.Generation {
-		return "its agent has not read the new list"
+		return "its agent has not read the new list", false
 	}
 	for _, m := range n.ClientNode.Status.Mounts {
-		if declared := s.Mounted[m.Volume].ReadAhead; declared != nil && *declared == w && !w.IsOn(m) {
-			return strings.TrimSuffix(fmt.Sprintf("a mount of %s has %d KiB: %s", m.Volume, m.ReadAheadKiB, m.Message), ": ")
+		declared, state := s.Mounted[m.Volume].ReadAhead, w.StateOn(m)
+		if declared == nil || *declared != w || state == v1alpha1.SettingInSync || state == v1alpha1.SettingUnsupported {
+			continue
 		}
+		failed = failed || state == v1alpha1.SettingFailed
+		problem = cmp.Or(problem, strings.TrimSuffix(fmt.Sprintf("a mount of %s has %d KiB: %s", m.Volume, m.ReadAheadKiB, m.Message), ": "))
 	}
-	return ""
+	return problem, failed
 }

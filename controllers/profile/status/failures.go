@@ -112,6 +112,7 @@ func (r Report) failedMessage() (message string, hasCommand bool) {
 	if r.nodes.failedBefore > 0 {
 		message += fmt.Sprintf(", and %d earlier", r.nodes.failedBefore)
 	}
+	message += labelled("; ", text.Join(r.nodes.unset, "; "))
 	waiting := len(r.nodes.stuck)
 	for _, w := range r.nodes.pending {
 		if w.reason == v1alpha1.RolloutReasonCanaryFailed {

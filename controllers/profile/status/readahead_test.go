@@ -45,6 +45,11 @@ func TestReadAheadOfVolumes(t *testing.T) {
 	reports := func(kib int32) change {
 		return func(_ *corev1.Node, c *v1alpha1.StorageClientNode) { c.Status.Mounts[0].ReadAheadKiB = kib }
 	}
+	answers := func(state v1alpha1.SettingState) change {
+		return func(_ *corev1.Node, c *v1alpha1.StorageClientNode) {
+			c.Status.Mounts[0].ReadAheadState, c.Status.Mounts[0].Message = state, "desired readAheadKiB 1024: too large"
+		}
+	}
 	paused := func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
 		n.Annotations = map[string]string{v1alpha1.PausedAnnotation: v1alpha1.True}
 	}
@@ -68,6 +73,32 @@ func TestReadAheadOfVolumes(t *testing.T) {
 		"the node cannot report it":                              {node: []change{listed(1024), reports(0)}, want: metav1.ConditionTrue, reason: v1alpha1.ReasonUpToDate},
 		"the node cannot report it, and has not read the list":   {node: []change{listed(1024), reports(0), unobserved}, want: metav1.ConditionFalse, reason: v1alpha1.ReasonRollingOut},
 		"the node reports it, and has not read another new list": {node: []change{listed(1024), reports(1024), unobserved}, want: metav1.ConditionTrue, reason: v1alpha1.ReasonUpToDate},
+		"the node rejects it": {
+			node: []change{listed(1024), answers(v1alpha1.SettingFailed)}, want: metav1.ConditionFalse, reason: v1alpha1.ReasonFailureThreshold,
+			message: "Failed on a; readAheadKiB of v on a: desired readAheadKiB 1024: too large",
+		},
+		"the node rejected an earlier value, and has not read the list": {
+			node: []change{listed(1024), answers(v1alpha1.SettingFailed), unobserved}, want: metav1.ConditionFalse, reason: v1alpha1.ReasonRollingOut,
+		},
+		"the node rejected an earlier value, and has another one listed": {
+			node: []change{listed(512), answers(v1alpha1.SettingFailed)}, want: metav1.ConditionFalse, reason: v1alpha1.ReasonRollingOut,
+		},
+		"the node rejects it, and more failures are allowed": {
+			node: []change{listed(1024), answers(v1alpha1.SettingFailed)}, want: metav1.ConditionFalse, reason: v1alpha1.ReasonNodesFailed, message: "Failed on a; ",
+			spec: func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.FailureThreshold = ptr.To[int32](2) },
+		},
+		"another program changes it": {node: []change{listed(1024), answers(v1alpha1.SettingDrifted)}, want: metav1.ConditionFalse, reason: v1alpha1.ReasonRollingOut},
+		"the node does not support it": {
+			node: []change{listed(1024), answers(v1alpha1.SettingUnsupported)}, want: metav1.ConditionTrue, reason: v1alpha1.ReasonReadyWithExceptions,
+			message: "Some settings are not available on a",
+		},
+		"the node cannot know whether it has it": {
+			node: []change{listed(1024), reports(0), answers(v1alpha1.SettingUnsupported)}, want: metav1.ConditionTrue, reason: v1alpha1.ReasonReadyWithExceptions,
+		},
+		"the node does not support it, and must": {
+			node: []change{listed(1024), answers(v1alpha1.SettingUnsupported)}, want: metav1.ConditionFalse, reason: v1alpha1.ReasonExceptions,
+			spec: func(s *v1alpha1.StorageClientProfileSpec) { s.OnUnsupported = v1alpha1.UnsupportedFail },
+		},
 		"the node is ignored": {
 			node: []change{func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
 				n.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: v1alpha1.True}
@@ -121,7 +152,8 @@ func TestReadAheadOfVolumes(t *testing.T) {
 			if isWaiting := strings.Contains(ready.Message, waits[0][:20]); isWaiting && test.want == metav1.ConditionTrue {
 				t.Errorf("got a reason to wait in %q", ready.Message)
 			}
-			if got := report.RequeueAfter(now); (got == readAheadEvery) != (test.want == metav1.ConditionFalse) {
+			waitsForOthers := test.reason == v1alpha1.ReasonRollingOut || test.reason == v1alpha1.ReasonPlanMode
+			if got := report.RequeueAfter(now); (got == readAheadEvery) != waitsForOthers {
 				t.Errorf("got the next pass after %s", got)
 			}
 		})

@@ -43,6 +43,8 @@ type tally struct {
 	// failedBefore is the number of earlier failures that are not named; lost are the failed nodes that are gone, the latest first.
 	failedBefore int
 	lost         []v1alpha1.LostNode
+	// unset are the reasons why volumes do not have their read-ahead on nodes that failed.
+	unset []string
 	// stuck is the subset of behind that waits for a failed live canary.
 	stuck []string
 	// disputed is the number of nodes on which the settings failed by the word of one storage server alone. See livegate.Decision.

@@ -546,7 +546,15 @@ type ReadAhead struct {
 // pageKiB is the largest page size to which a kernel rounds a window down.
 const pageKiB = 64
 
-// IsOn reports whether a mount has the window. A mount without a reported window does not count as a difference.
-func (a ReadAhead) IsOn(m v1alpha1.MountStatus) bool {
-	return m.ReadAheadKiB == 0 || m.ReadAheadKiB <= a.KiB && m.ReadAheadKiB > a.KiB-pageKiB
+// StateOn returns the state of the window on a mount: InSync, Pending until the mount has it, or Failed or Unsupported if its agent reports this. Agents
+// of earlier releases report no state. A mount without a reported window is then InSync.
+func (a ReadAhead) StateOn(m v1alpha1.MountStatus) v1alpha1.SettingState {
+	isOn := m.ReadAheadKiB > max(a.KiB-pageKiB, 0) && m.ReadAheadKiB <= a.KiB
+	switch {
+	case !isOn && (m.ReadAheadState == v1alpha1.SettingFailed || m.ReadAheadState == v1alpha1.SettingUnsupported):
+		return m.ReadAheadState
+	case isOn, m.ReadAheadKiB == 0:
+		return v1alpha1.SettingInSync
+	}
+	return v1alpha1.SettingPending
 }

@@ -145,21 +145,36 @@ func (p *planner) checkBudget(n *nodeState) (reason, message string) {
 		owner, spent.limit, spent.nodes, spent.describeUsers())
 }
 
-// maxClaimBytes is the maximum size of all claims with their permits. A ConfigMap may have 1 MiB; the rest is for optional fields of permits.
-const maxClaimBytes = 800 << 10
+const (
+	// The maximum size of all claims with their permits, for another claim, and for another permit with all its fields. A ConfigMap may have 1 MiB.
+	maxClaimBytes, maxPermitBytes = 800 << 10, 1000 << 10
+
+	noRoom = "ConfigMap " + v1alpha1.BudgetConfigMap + " has no room for another claim until a node is back in service"
+)
 
 // checkClaims rejects a node while the ConfigMap of claims has no room for its claim and its permit.
 func (p *planner) checkClaims(n *nodeState) (reason, message string) {
+	if p.takeRoom(n, p.claimFor(n), maxClaimBytes) {
+		return "", ""
+	}
+	return v1alpha1.RolloutReasonWaitingForBudget, noRoom
+}
+
+// takeRoom reports whether all claims with their permits stay below a limit if the node gets this claim, and counts it then.
+func (p *planner) takeRoom(n *nodeState, claim v1alpha1.Disruption, limit int) bool {
 	if p.claimBytes == 0 {
 		for name, claim := range p.Claims {
 			p.claimBytes += p.bytesOf(cmp.Or(p.find(name), &nodeState{Node: &Node{Name: name}}), claim)
 		}
 	}
-	if p.claimBytes+p.bytesOf(n, p.claimFor(n)) <= maxClaimBytes {
-		return "", ""
+	size := p.claimBytes + p.bytesOf(n, claim)
+	if n.claim != nil {
+		size -= p.bytesOf(n, *n.claim)
 	}
-	return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("ConfigMap %s has no room for another claim until a node is back in service",
-		v1alpha1.BudgetConfigMap)
+	if size <= limit {
+		p.claimBytes = size
+	}
+	return size <= limit
 }
 
 // bytesOf returns the size of a claim once it has a permit.

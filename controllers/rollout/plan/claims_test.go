@@ -60,3 +60,53 @@ func TestTheClaimsOfManyNodesFitIntoTheirConfigMap(t *testing.T) {
 		t.Errorf("got %d notes about the full ConfigMap, want %d", waiting, len(names)-len(claimed))
 	}
 }
+
+// TestPermitsWithBudgetsFitIntoTheirConfigMap has drained nodes with hundreds of pods that stay, each in a PodDisruptionBudget with the longest name.
+func TestPermitsWithBudgetsFitIntoTheirConfigMap(t *testing.T) {
+	budget := strings.Repeat("n", 63) + "/" + strings.Repeat("b", 253)
+	for name, test := range map[string]struct{ pods, permits int }{
+		"no pods": {0, 20}, "ten pods": {10, 20}, "as many as a node has by default": {110, 20}, "so many that few nodes fit": {500, 6}, "too many for any node": {4000, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var names []string
+			for i := range 20 {
+				names = append(names, fmt.Sprintf("n%02d", i))
+			}
+			f := cluster(names...)
+			f.Budget = 20
+			f.Profiles[0].Rollout.MaxUnavailable, f.Profiles[0].Rollout.Canary.Nodes = ptr.To(intstr.FromInt32(20)), ptr.To[int32](20)
+			for _, name := range names {
+				f.cordoned(name, 0)
+				f.node(name).Drain = &DrainProgress{Gone: true, Budgets: map[string]BudgetShare{budget: {test.pods, 1 << 20}}}
+			}
+			given := 0
+			// Later passes add permits to the permits of the first one.
+			for pass := range 3 {
+				plan := For(f.Snapshot)
+				for _, step := range plan.Steps {
+					if updated, ok := step.(UpdateClaim); ok {
+						f.Claims[updated.Node] = updated.Claim
+					}
+				}
+				for _, node := range permitsIn(plan) {
+					given++
+					claim := f.Claims[node]
+					f.permitted(node, 0)
+					f.Claims[node], f.node(node).Drain = claim, nil
+				}
+				size := 0
+				for name, claim := range f.Claims {
+					size += len(name) + len(claim.Encode())
+				}
+				if size > 1<<20 || given != test.permits {
+					t.Fatalf("pass %d: got %d permits and claims of %d bytes, want %d permits that fit into 1 MiB", pass, given, size, test.permits)
+				}
+				for _, name := range names[given:] {
+					if note := plan.Notes[name]; note.Reason != v1alpha1.RolloutReasonWaitingForBudget || !strings.Contains(note.Message, "ConfigMap storage-client-rollout has no room") {
+						t.Errorf("pass %d: got note %s %q of a node without a permit", pass, note.Reason, note.Message)
+					}
+				}
+			}
+		})
+	}
+}

@@ -493,7 +493,7 @@ func (n *nodeState) unknownNeedReason() (reason, message string) {
 	case !n.hasReportedSettings():
 		return v1alpha1.RolloutReasonApplying, "The agent has not reported the desired settings yet; if it stays silent, check its Pod"
 	}
-	return v1alpha1.RolloutReasonSettingsChanging, "The new settings that require a reboot have not reached the node yet"
+	return v1alpha1.RolloutReasonSettingsChanging, "The new settings that require a reboot have not reached the node yet; see its condition Tuned"
 }
 
 func (p *planner) finishDrain(n *nodeState) {
@@ -518,9 +518,21 @@ func (p *planner) finishDrain(n *nodeState) {
 	case p.isInFuture(p.volumesDeadline(n)):
 		p.awaitDrain(n, v1alpha1.RolloutReasonVolumesInUse, fmt.Sprintf("Waiting until %s, so that evicted pods can start on other nodes; the Node still reports volumes in use: %s",
 			formatTime(p.volumesDeadline(n)), text.List(n.VolumesInUse)))
+	case !p.takeRoom(n, p.permittedClaim(n), maxPermitBytes):
+		p.awaitDrain(n, v1alpha1.RolloutReasonWaitingForBudget, noRoom)
 	default:
 		p.startAttempt(n)
 	}
+}
+
+// permittedClaim returns the claim of a drained node with its permit.
+func (p *planner) permittedClaim(n *nodeState) v1alpha1.Disruption {
+	claim := *n.claim
+	claim.NodeUID, claim.Permit = n.UID, p.permitOf(n, n.target)
+	for _, name := range slices.Sorted(maps.Keys(n.Drain.Budgets)) {
+		claim.Permit.Budgets = append(claim.Permit.Budgets, slices.Repeat([]string{name}, n.Drain.Budgets[name].Pods)...)
+	}
+	return claim
 }
 
 // volumesDeadline returns the end of the wait for the volumes of pods that have left, so that these pods can start on other nodes; zero if there is
@@ -622,12 +634,7 @@ func (p *planner) startAttempt(n *nodeState) {
 		return
 	}
 	// The claim records the permit before it is given.
-	claim := *n.claim
-	claim.NodeUID, claim.Permit = n.UID, p.permitOf(n, n.target)
-	for _, name := range slices.Sorted(maps.Keys(n.Drain.Budgets)) {
-		claim.Permit.Budgets = append(claim.Permit.Budgets, slices.Repeat([]string{name}, n.Drain.Budgets[name].Pods)...)
-	}
-	p.writeClaim(n, claim)
+	p.writeClaim(n, p.permittedClaim(n))
 	p.writeNoteAhead(n, note)
 	p.addStep(SetMaintenance{OnNode{n.Name}, MaintenanceDrained, true})
 	n.maintenance, n.reportedMaintenance = MaintenanceDrained, MaintenanceDrained

@@ -33,7 +33,7 @@ func (p *planner) claimNext(idle []*nodeState) {
 		if slices.ContainsFunc(n.need.names, func(name string) bool { return p.retries[name] != retry{} }) {
 			continue
 		}
-		if reason, message := firstReason(n, p.checkOnlyNode, p.checkCanary, p.checkControlPlane, p.checkManager, p.checkBudget, p.checkClaims, p.checkZones); reason != "" {
+		if reason, message := firstReason(n, p.checkOnlyNode, p.checkCanary, p.checkControlPlane, p.checkManager, p.checkBudget, p.checkZones, p.checkClaims); reason != "" {
 			p.waitingNodes++
 			p.plan.Queued = true
 			p.setNote(n, v1alpha1.RolloutWaiting, reason, message)
@@ -63,7 +63,6 @@ func (p *planner) claimNode(n *nodeState, cordonFirst bool) {
 	}
 	p.countNode(n, n.budgetUseReason())
 	p.addToZones(n)
-	p.claimBytes += p.bytesOf(n, claim)
 	p.addStep(AddClaim{OnNode: OnNode{n.Name}, Claim: claim, Options: p.rulesFor(n).Drain})
 	p.setNote(n, v1alpha1.RolloutClaimed, v1alpha1.RolloutReasonClaimed, "About to cordon the node")
 }

@@ -23,7 +23,7 @@ type Mark struct {
 	// Since is the start of the batch, in full seconds. All volumes of a batch share it. For a volume that was created with its options, it is the
 	// time of creation.
 	Since time.Time `json:"since,omitzero"`
-	// Written is the time of the write. Zero in marks of earlier releases.
+	// Written is the time of the write. Zero in marks of earlier releases. With Created and evidence, it is the time of creation.
 	Written time.Time `json:"written,omitzero"`
 	// Set is the hash of the option set of the write. Rules are the rules of the set, as profile/rule.
 	Set   string   `json:"set"`
@@ -56,7 +56,7 @@ func MarkOfCreation(v Verdict, cluster types.UID) *Mark {
 func (m Mark) WithEvidence(evidence string) *Mark {
 	m.Evidence, m.Probed = evidence, false
 	if m.Created {
-		m.Since = time.Time{}
+		m.Since, m.Written = time.Time{}, m.Since
 	}
 	return &m
 }
@@ -95,10 +95,13 @@ func (in Input) isForeign(cluster types.UID, at time.Time) bool {
 	return cluster != "" && in.Cluster != "" && cluster != in.Cluster || !at.IsZero() && at.Before(in.Volume.CreationTimestamp.Add(-ClockTolerance))
 }
 
-// ownMark returns the mark of the volume. Nil if it is about another one.
+// ownMark returns the mark of the volume. Nil if it is about another one. An observation about a volume that was created with its options counts if
+// both clusters are known, or if it has the time of the volume's creation.
 func (in Input) ownMark() *Mark {
 	m := MarkOf(in.Volume)
-	if m == nil || in.isForeign(m.Cluster, m.writtenAt()) {
+	isUnbound := m != nil && m.Created && (m.Cluster == "" || in.Cluster == "") && m.Evidence+m.Cleared != "" &&
+		m.Written.Sub(in.Volume.CreationTimestamp.Time).Abs() > ClockTolerance
+	if m == nil || isUnbound || in.isForeign(m.Cluster, m.writtenAt()) {
 		return nil
 	}
 	return m

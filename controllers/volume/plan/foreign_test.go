@@ -41,6 +41,21 @@ func TestMarksOfAnotherVolumeProveNothing(t *testing.T) {
 		"a volume that was created so in another cluster": {cluster: elsewhere, change: func(m *judge.Mark, _ *optionset.Failed) {
 			m.Created, m.Since, m.Written = true, time.Time{}, time.Time{}
 		}},
+		"a volume that was created so, and no mark of time or cluster": {change: func(m *judge.Mark, _ *optionset.Failed) {
+			m.Created, m.Since, m.Written = true, time.Time{}, time.Time{}
+		}},
+		"a volume that was created so, with its time of creation": {want: true, change: func(m *judge.Mark, _ *optionset.Failed) {
+			m.Created, m.Since = true, time.Time{}
+		}},
+		"a volume that was created so, with an earlier time of creation": {age: month, change: func(m *judge.Mark, _ *optionset.Failed) {
+			m.Created, m.Since = true, time.Time{}
+		}},
+		"a volume that was created so, with a later time of creation": {age: -month, change: func(m *judge.Mark, _ *optionset.Failed) {
+			m.Created, m.Since = true, time.Time{}
+		}},
+		"a failure that counts as cleared, of a volume that was created so": {change: func(m *judge.Mark, _ *optionset.Failed) {
+			m.Created, m.Since, m.Written, m.Evidence, m.Cleared = true, time.Time{}, time.Time{}, "", "f"
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := builders.NFSProfile("p", []string{"nocto"})
@@ -56,7 +71,11 @@ func TestMarksOfAnotherVolumeProveNothing(t *testing.T) {
 			carrying := pv.DeepCopy()
 			written(p, 0)(carrying)
 			carrying.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(mark)
-			if _, proven := recordOf(p, carrying, here, mark.Set).EvidenceOn(""); proven != test.want {
+			got := recordOf(p, carrying, here, mark.Set)
+			if !got.Counts("f") {
+				t.Error("got a cleared failure")
+			}
+			if _, proven := got.EvidenceOn(""); proven != test.want {
 				t.Errorf("evidence: got proven %t, want %t", proven, test.want)
 			}
 			failing := pv.DeepCopy()
@@ -64,8 +83,8 @@ func TestMarksOfAnotherVolumeProveNothing(t *testing.T) {
 			if stops := recordOf(p, failing, here, mark.Set).Stops(); stops != test.want && !mark.Created {
 				t.Errorf("failure: got stopped %t, want %t", stops, test.want)
 			}
-			if got := recordOf(p, carrying, "", mark.Set); test.cluster == elsewhere && test.age <= 0 && got.Evidence == nil {
-				t.Error("without the UID of the cluster: got no evidence, want the mark by its time")
+			if got := recordOf(p, carrying, "", mark.Set); test.cluster == elsewhere && test.age <= 0 && (got.Evidence == nil) != mark.Created {
+				t.Error("without the UID of the cluster: want the mark by its time, got: ", got.Evidence)
 			}
 		})
 	}
@@ -110,4 +129,20 @@ func recordOf(p v1alpha1.StorageClientProfile, pv *corev1.PersistentVolume, clus
 	s := snapshotOf([]*corev1.PersistentVolume{pv}, p)
 	s.Now, s.Cluster = noon, cluster
 	return newPlanner(s).sets[set]
+}
+
+// The evidence on a volume that was created with its options binds the mark to the volume.
+func TestEvidenceRecordsTheCreationOfItsVolume(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	pv := created("a", 9, bound)
+	written(p, 0)(pv)
+	pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(judge.MarkOfCreation(verdictFor(p, pv), ""))
+	mark := judge.MarkOf(pv).WithEvidence("n1 has mounted a")
+	if !mark.Written.Equal(pv.CreationTimestamp.Time) || !mark.Since.IsZero() {
+		t.Errorf("got mark %+v, want the time of creation as the time of the write", mark)
+	}
+	pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(mark)
+	if recordOf(p, pv, "here", mark.Set).Evidence == nil {
+		t.Error("the mark is no evidence for its volume")
+	}
 }

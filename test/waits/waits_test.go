@@ -23,8 +23,6 @@ type wait struct {
 	action string
 	// finished explains why the reason is no wait: the node is in its final state, or the reason lasts one pass.
 	finished string
-	// open explains a wait that has neither a bound nor a message with an action.
-	open string
 }
 
 const (
@@ -43,7 +41,7 @@ var rollout = map[string]wait{
 	"RolloutReasonAccepted":               {finished: onePass},
 	"RolloutReasonClaimed":                {finished: onePass},
 	"RolloutReasonApplying":               {action: "The agent has not reported the desired settings yet; if it stays silent, check its Pod"},
-	"RolloutReasonSettingsChanging":       {open: "in service, the wait ends with the live rollout of the profile"},
+	"RolloutReasonSettingsChanging":       {action: "see its condition Tuned"},
 	"RolloutReasonAgentSilent":            {action: "The agent has not reported since the node's last boot; check its Pod"},
 	"RolloutReasonNodeUnavailable":        {action: "bring "},
 	"RolloutReasonNodeDeleting":           {action: "it uses up budget until it is gone; if the Node stays, remove its finalizers"},
@@ -95,17 +93,21 @@ var rollout = map[string]wait{
 
 // live contains the notes of nodes that wait for live settings or the read-ahead of volumes.
 var live = map[string]wait{
-	"stopped; settings failed on ":                     {open: "the note names the nodes; the remedy is in the condition of the profile"},
+	"stopped; settings failed on ":                     {action: "; check these nodes, or change the settings"},
+	"; check these nodes, or change the settings":      {action: "; check these nodes, or change the settings"},
 	"; skipped (agent not started for %d minutes): %s": {bound: "LostAfter"},
 	"stopped; settings failed on %s by the word of storage server %s alone; a node without mounts from it must prove them": {action: "a node without mounts from it must prove them"},
 	"waiting for a canary; rollout.canary.nodeSelector selects no Ready node with the same settings":                       {action: "rollout.canary.nodeSelector selects no Ready node"},
-	"blocked by the failed canary: ":                 {open: "the note names the nodes; the remedy is in the condition of the profile"},
-	"waiting for the canary: %s%s":                   {open: "a canary whose agent has started and does not confirm the settings holds the others back; the note names the node, the obstacle and its start"},
+	"blocked by the failed canary: ": {action: "; check these nodes, or change the settings"},
+	// The canary proves the settings in its soak, fails, or does not confirm them.
+	"waiting for the canary: %s%s":                   {bound: "unconfirmedOf"},
 	"waiting for the canary":                         {bound: "Soak"},
-	"; not confirmed on : ":                          {open: "see: waiting for the canary"},
+	"; not confirmed on : ":                          {action: "; resolve it, or annotate the Node with "},
+	"; resolve it, or annotate the Node with =true":  {action: "; resolve it, or annotate the Node with "},
 	"waiting until the node and its agent are Ready": {action: "the node and its agent are Ready"},
-	"queued; at most %s at a time":                   {open: "a node that has the settings and does not confirm them uses up the limit; the note names it"},
-	"queued; at most %s in the cluster at a time":    {open: "see: queued; at most %s at a time"},
+	// The nodes ahead confirm the settings, fail, or are named.
+	"queued; at most %s at a time": {bound: "unconfirmedOf"},
+	"queued; at most %s in the cluster at a time; see the condition Tuned of the Nodes": {action: "see the condition Tuned of the Nodes"},
 }
 
 // trials contains the first words of the messages of trials with the reason Waiting.
@@ -202,10 +204,10 @@ func (s *source) check(t *testing.T, found []string, table map[string]wait) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		w := table[name]
-		filled := slices.DeleteFunc([]string{w.bound, w.action, w.finished, w.open}, func(text string) bool { return text == "" })
+		filled := slices.DeleteFunc([]string{w.bound, w.action, w.finished}, func(text string) bool { return text == "" })
 		switch {
 		case len(filled) != 1:
-			t.Errorf("%q: got %d fields, want a bound, an action, a final state, or an open question", name, len(filled))
+			t.Errorf("%q: got %d fields, want a bound, an action, or a final state", name, len(filled))
 		case w.bound != "" && !s.idents.Has(w.bound):
 			t.Errorf("%q: the source has no %s, which bounds the wait", name, w.bound)
 		case w.action != "" && !slices.ContainsFunc(s.texts, func(text string) bool { return strings.Contains(text, w.action) }):

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/tuning/standing"
 )
 
 // Gates contains all nodes for the gates of live changes.
@@ -69,8 +71,9 @@ func GateEntry(all Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClie
 	entry.Current = clientNode.Spec.Hash
 	entry.Alive = entry.Alive && report.Silent == ""
 	entry.Applied = report.IsSettled()
-	entry.Unconfirmed = report.UnprovenNote()
+	entry.Unconfirmed = cmp.Or(report.UnprovenNote(), standing.Describe(report.Select(standing.Drifted, standing.Unstaged)))
 	if report.Silent != "" && IsAgentSilent(node) {
+		entry.Unconfirmed = report.Silent
 		entry.SilentSince = FindTuned(node).LastTransitionTime.Time
 		entry.NeverStarted = clientNode.Status.BootID == "" && agentpod.IsNodeReady(node)
 	}

@@ -42,11 +42,17 @@ type Node struct {
 	// reported although the node is Ready. If an agent stops reporting after it got the settings, they may be the cause.
 	SilentSince  time.Time
 	NeverStarted bool
-	// Unconfirmed is the reason why the settings cannot be proven on the node now; empty if they are proven, or are being proven.
+	// Unconfirmed is the reason why the node does not confirm the settings; empty if they are proven, or are being proven.
 	Unconfirmed string
 	// Empty is true if the node has no workload yet: proven settings on it do not use the limit of the cluster.
 	Empty bool
 }
+
+// The remedies of users for a wait that does not end on its own.
+const (
+	checkNodes  = "; check these nodes, or change the settings"
+	excludeNode = "; resolve it, or annotate the Node with " + v1alpha1.IgnoreAnnotation + "=true"
+)
 
 // LostAfter is the maximum wait for a node whose agent does not start.
 const LostAfter = 10 * time.Minute
@@ -157,7 +163,7 @@ func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 	})
 	g.findDisputed()
 	if failed := namesOf(g.nodes, g.hasWitness); len(failed) >= max(policy.FailureThreshold, 1) {
-		g.reject(g.nodes, "stopped; settings failed on "+text.List(failed))
+		g.reject(g.nodes, "stopped; settings failed on "+text.List(failed)+checkNodes)
 		return g.Decision
 	}
 	g.share = v1alpha1.ResolveShare(policy.Limit, len(nodes))
@@ -187,6 +193,8 @@ type gate struct {
 	nodes   []*Node
 	share   int
 	running int
+	// unconfirmed describes a node that uses up the limit and does not confirm its settings; empty if there is none.
+	unconfirmed string
 	// holds are the servers whose word alone made the settings of a group fail, by group.
 	holds map[string]hold
 }
@@ -295,7 +303,7 @@ func (g *gate) admitCanary(group []*Node) {
 	case len(members) == 0:
 		g.reject(group, "waiting for a canary; rollout.canary.nodeSelector selects no Ready node with the same settings")
 	case len(started) >= count && len(started)-len(failed) < count:
-		g.rejectStuck(group, "blocked by the failed canary: "+text.List(failed))
+		g.rejectStuck(group, "blocked by the failed canary: "+text.List(failed)+checkNodes)
 	case len(started) >= count:
 		g.reject(group, fmt.Sprintf("waiting for the canary: %s%s", text.List(started), unconfirmedOf(members)))
 	default:
@@ -308,10 +316,11 @@ func (g *gate) admitCanary(group []*Node) {
 	}
 }
 
+// unconfirmedOf describes the first node that has the settings and does not confirm them; empty if there is none.
 func unconfirmedOf(group []*Node) string {
 	for _, node := range group {
 		if node.hasDesired() && node.Unconfirmed != "" {
-			return "; not confirmed on " + node.Name + ": " + node.Unconfirmed
+			return "; not confirmed on " + node.Name + ": " + node.Unconfirmed + excludeNode
 		}
 	}
 	return ""
@@ -324,6 +333,7 @@ func (g *gate) countRunning(group []*Node, proven bool) {
 		isRunning := !node.Applied && !node.Failed || !proven && !g.hasSoaked(node)
 		if node.hasDesired() && !g.isLost(node) && !g.Disputed[node.Name] && isRunning {
 			g.running++
+			g.unconfirmed = cmp.Or(g.unconfirmed, unconfirmedOf([]*Node{node}))
 		}
 	}
 }
@@ -353,10 +363,9 @@ func (g *gate) admitUpTo(group []*Node, count, limit int, proven bool) {
 	if g.running < limit {
 		return
 	}
-	unconfirmed := unconfirmedOf(g.nodes)
 	for _, node := range group {
 		if note, isWaiting := g.Notes[node.Name]; isWaiting && node.Alive {
-			g.Notes[node.Name] = note + unconfirmed
+			g.Notes[node.Name] = note + g.unconfirmed
 		}
 	}
 }
@@ -373,7 +382,7 @@ func (g *gate) waitReason(node *Node, remaining, limit int, proven bool) string 
 	case g.running >= limit:
 		return fmt.Sprintf("queued; at most %s at a time", text.Count(limit, "node"))
 	case g.isClusterFull(node, proven, len(g.Order)):
-		return fmt.Sprintf("queued; at most %s in the cluster at a time", text.Count(g.policy.Cluster.Limit, "node"))
+		return fmt.Sprintf("queued; at most %s in the cluster at a time; see the condition Tuned of the Nodes", text.Count(g.policy.Cluster.Limit, "node"))
 	}
 	return ""
 }

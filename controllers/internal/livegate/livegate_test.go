@@ -149,7 +149,7 @@ func TestAdmit(t *testing.T) {
 		"a failure stops everybody": {
 			nodes:  []Node{taken("a", 9, time.Hour), with(unreported("b", 8), func(n *Node) { n.Failed = true }), waiting("c", 7)},
 			policy: policy(nil),
-			notes:  map[string]string{"c": "stopped; settings failed on b"},
+			notes:  map[string]string{"c": "stopped; settings failed on b" + checkNodes},
 		},
 		"a failure under the threshold does not": {
 			nodes:  []Node{taken("a", 9, time.Hour), with(unreported("b", 8), func(n *Node) { n.Failed = true }), waiting("c", 7)},
@@ -204,14 +204,21 @@ func TestAdmit(t *testing.T) {
 		"a canary that cannot be proven now is named": {
 			nodes:  []Node{with(unreported("a", 3), func(n *Node) { n.Unconfirmed = "put back: filer1 does not answer" }), waiting("b", 2)},
 			policy: policy(nil),
-			notes:  map[string]string{"b": "waiting for the canary: a; not confirmed on a: put back: filer1 does not answer"},
+			notes:  map[string]string{"b": "waiting for the canary: a; not confirmed on a: put back: filer1 does not answer" + excludeNode},
 		},
 		"so are nodes that use up the limit": {
 			nodes: []Node{
 				taken("a", 9, time.Hour), with(unreported("b", 8), func(n *Node) { n.Unconfirmed = "filer1 does not answer" }), waiting("c", 7),
 			},
 			policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
-			notes:  map[string]string{"c": "queued; at most 1 node at a time; not confirmed on b: filer1 does not answer"},
+			notes:  map[string]string{"c": "queued; at most 1 node at a time; not confirmed on b: filer1 does not answer" + excludeNode},
+		},
+		"a node of a proven group that does not confirm its settings anymore does not use up the limit": {
+			nodes: []Node{
+				with(taken("a", 9, time.Hour), func(n *Node) { n.Unconfirmed = "drifted" }), with(unreported("b", 8), func(n *Node) { n.Unconfirmed = "the agent is silent" }), waiting("c", 7),
+			},
+			policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
+			notes:  map[string]string{"c": "queued; at most 1 node at a time; not confirmed on b: the agent is silent" + excludeNode},
 		},
 		"a canary whose agent does not start is waited for": {
 			nodes:  []Node{with(unreported("a", 3), dead, unstarted(LostAfter-time.Second)), waiting("b", 2)},
@@ -243,25 +250,25 @@ func TestAdmit(t *testing.T) {
 			nodes:  []Node{taken("a", 9, time.Hour), waiting("b", 8), waiting("c", 7)},
 			policy: policy(func(p *Policy) { p.Limit, p.Cluster = intstr.FromString("100%"), &Cluster{Limit: 3, Running: 2} }),
 			want:   []string{"b"},
-			notes:  map[string]string{"c": "queued; at most 3 nodes in the cluster at a time"},
+			notes:  map[string]string{"c": "queued; at most 3 nodes in the cluster at a time; see the condition Tuned of the Nodes"},
 		},
 		"nor a canary": {
 			nodes:  []Node{waiting("a", 9), waiting("b", 8)},
 			policy: policy(func(p *Policy) { p.Cluster = &Cluster{Limit: 1, Running: 1} }),
 			notes: map[string]string{
-				"a": "queued; at most 1 node in the cluster at a time", "b": "queued; at most 1 node in the cluster at a time",
+				"a": "queued; at most 1 node in the cluster at a time; see the condition Tuned of the Nodes", "b": "queued; at most 1 node in the cluster at a time; see the condition Tuned of the Nodes",
 			},
 		},
 		"a node without workload does not use the cluster limit for proven settings": {
 			nodes:  []Node{taken("a", 9, time.Hour), with(waiting("b", 0), func(n *Node) { n.Empty = true }), waiting("c", 7)},
 			policy: policy(func(p *Policy) { p.Limit, p.Cluster = intstr.FromString("100%"), &Cluster{Limit: 1, Running: 1} }),
 			want:   []string{"b"},
-			notes:  map[string]string{"c": "queued; at most 1 node in the cluster at a time"},
+			notes:  map[string]string{"c": "queued; at most 1 node in the cluster at a time; see the condition Tuned of the Nodes"},
 		},
 		"but one for what is not": {
 			nodes:  []Node{with(waiting("b", 0), func(n *Node) { n.Empty = true })},
 			policy: policy(func(p *Policy) { p.Cluster = &Cluster{Limit: 1, Running: 1} }),
-			notes:  map[string]string{"b": "queued; at most 1 node in the cluster at a time"},
+			notes:  map[string]string{"b": "queued; at most 1 node in the cluster at a time; see the condition Tuned of the Nodes"},
 		},
 		"a canary larger than the pool is the pool": {
 			nodes:  []Node{taken("a", 4, time.Hour), waiting("b", 3)},
@@ -486,15 +493,15 @@ func TestOneServersWordHoldsOnlyItsNodes(t *testing.T) {
 		},
 		"two servers on two nodes are witnesses of each other": {
 			nodes: []Node{with(unreported("a", 9), failedBy("filer1")), with(unreported("b", 8), failedBy("filer2")), waiting("c", 7)},
-			notes: map[string]string{"c": "stopped; settings failed on a, b"},
+			notes: map[string]string{"c": "stopped; settings failed on a, b" + checkNodes},
 		},
 		"a failure without a named server counts for all": {
 			nodes: []Node{with(unreported("a", 9), failedBy("")), waiting("b", 8)},
-			notes: map[string]string{"b": "stopped; settings failed on a"},
+			notes: map[string]string{"b": "stopped; settings failed on a" + checkNodes},
 		},
 		"another failure does": {
 			nodes: []Node{with(unreported("a", 9), failedBy("evil")), with(unreported("b", 8), failedBy("")), waiting("c", 7)},
-			notes: map[string]string{"c": "stopped; settings failed on b"},
+			notes: map[string]string{"c": "stopped; settings failed on b" + checkNodes},
 		},
 		"without another node, it stops and names what is missing": {
 			nodes: []Node{with(unreported("a", 9), failedBy("evil"), mounts("evil")), with(waiting("b", 8), mounts("evil"))},

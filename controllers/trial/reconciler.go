@@ -69,7 +69,7 @@ type Reconciler struct {
 	pace       store.Pace
 	memory     plan.Memory
 	rejections map[string]string
-	// failure is the message of failed writes, for the results of probes that they prevent.
+	// failure is the message of the writes that failed in the last pass, for the results of probes that they prevent.
 	failure   string
 	reader    *snapshot.Reader
 	claimPods read.ClaimPods
@@ -163,9 +163,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 			failed = append(failed, err)
 		}
 	}
-	if len(next.Steps) > 0 {
-		r.failure = ""
-	}
+	r.failure = ""
 	if err := errors.Join(failed...); err != nil {
 		r.failure = err.Error()
 		return reconcile.Result{}, err

@@ -210,6 +210,29 @@ func TestProbesThatCannotBeMadeDelayNothingForEver(t *testing.T) {
 	}
 }
 
+// A later probe must not name a write that has nothing to do with it.
+func TestAFailedWriteIsNamedOnlyUntilTheNextPass(t *testing.T) {
+	b := newBench(t, cluster()...)
+	working := b.Client
+	b.Client = interceptor.NewClient(working.(client.WithWatch), interceptor.Funcs{
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return errors.New("the node is locked")
+		},
+	})
+	if _, err := b.Reconcile(t.Context(), reconcile.Request{}); err == nil || b.failure != err.Error() {
+		t.Fatalf("got error %v, and failure %q", err, b.failure)
+	}
+	b.clock.Step(passEvery)
+	b.Client = working
+	if err := b.Delete(t.Context(), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv1"}}); err != nil {
+		t.Fatal(err)
+	}
+	b.pass()
+	if b.failure != "" {
+		t.Errorf("got failure %q after a pass without writes", b.failure)
+	}
+}
+
 func TestAClaimedNodeGetsNoTrial(t *testing.T) {
 	budget := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}, Data: map[string]string{"n1": "{}"}}
 	b := newBench(t, append(cluster(), budget)...)

@@ -84,7 +84,7 @@ type Snapshot struct {
 	ClaimPods map[types.NamespacedName][]corev1.Pod
 	// Rejections are the messages of rejected creations of clones, by the label of their objects.
 	Rejections map[string]string
-	// Failure is the message of the writes that failed in the last pass that had any. Empty if they succeeded.
+	// Failure is the message of the writes that failed in the last pass. Empty if there were none.
 	Failure  string
 	Profiles *fleet.ProfileSet
 	Memory   Memory

@@ -128,10 +128,10 @@ func (m Machine) takeOverFiles() {
 	}
 }
 
-func (m Machine) rearmTrial() error {
+func (m Machine) rearmTrial(permitted bool) error {
 	for _, subject := range m.Subjects {
 		if trier, ok := subject.(host.BootTrier); ok {
-			if err := trier.Rearm(); err != nil {
+			if err := trier.Rearm(permitted); err != nil {
 				return err
 			}
 		}

@@ -127,8 +127,9 @@ type Attender interface {
 // BootTrier is a Subject that can try the next boot once, and return to the previous state at the boot after it.
 type BootTrier interface {
 	Attender
-	// Rearm makes the next boot a trial if one is due, whatever has happened to the trial since. It is called right before a reboot.
-	Rearm() error
+	// Rearm makes the next boot a trial if one is due, whatever has happened to the trial since. It is called right before a permitted reboot, and
+	// without a permit if that reboot does not happen.
+	Rearm(permitted bool) error
 }
 
 // Runner runs a host command by its argv, never through a shell, in the host's root.

@@ -50,8 +50,9 @@ type Config struct {
 	Reporter *reporter.Reporter
 	// FindBusy describes the mounts that a reboot must not interrupt, except for mounts of the pods with the given UIDs. Empty if there are none.
 	FindBusy func(ignoredPods []string) string
-	// RearmTrial makes sure that a node that fails to boot falls back to its old boot entry, if a trial boot is staged. The trial may be used up.
-	RearmTrial func() error
+	// RearmTrial makes sure that a node that fails to boot falls back to its old boot entry, if a trial boot is staged. The trial may be used up. Without
+	// a permit, a failure of the next boot does not count as a failed trial.
+	RearmTrial func(permitted bool) error
 	// Announce writes the status, including the permit, to exactly this version of the StorageClientNode.
 	Announce func(ctx context.Context, resourceVersion string) error
 }
@@ -153,7 +154,7 @@ func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, s
 			p.holdersAt = p.Clock.Now().Add(holdersInterval + rand.N(holdersInterval/4))
 			return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootWaiting, Message: busy}
 		}
-		if err := p.RearmTrial(); err != nil {
+		if err := p.RearmTrial(true); err != nil {
 			reason = "cannot arm the trial boot: " + err.Error()
 		}
 	}
@@ -176,19 +177,23 @@ func (p *Permit) findResult(clientNode *v1alpha1.StorageClientNode, id string) *
 		return started(id)
 	}
 	if used {
-		return failed(id, "permit used, not rebooted: the agent stopped too early, or the host did not shut down")
+		return p.fail(id, "permit used, not rebooted: the agent stopped too early, or the host did not shut down")
 	}
 	reported := clientNode.Status.Reboot
 	if reported == nil || reported.PermitID != id || reported.Phase == v1alpha1.RebootWaiting {
 		return nil
 	}
 	if reported.Phase == v1alpha1.RebootStarted && clientNode.Status.BootID == p.BootID {
-		return failed(id, "permit used, not rebooted: the journal has no record of it")
+		return p.fail(id, "permit used, not rebooted: the journal has no record of it")
 	}
 	return reported.DeepCopy()
 }
 
-func failed(id, message string) *v1alpha1.RebootStatus {
+// fail returns the status of a used permit that did not reboot the host. Another boot of the trial is not the permitted one.
+func (p *Permit) fail(id, message string) *v1alpha1.RebootStatus {
+	if err := p.RearmTrial(false); err != nil {
+		message += "; cannot withdraw the permit of the trial boot: " + err.Error()
+	}
 	return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootFailed, Message: message}
 }
 
@@ -232,16 +237,16 @@ func (p *Permit) use(ctx context.Context, live *v1alpha1.StorageClientNode, rebo
 	id, log := live.Spec.RebootPermit.ID, logr.FromContextOrDiscard(ctx).WithValues("permit", live.Spec.RebootPermit.ID)
 	if err := p.Journal.UsePermit(id, p.BootID); err != nil {
 		log.Error(err, "Cannot write the permit to the journal; not rebooting")
-		return failed(id, "permit not recorded in the journal, not rebooted: "+err.Error())
+		return p.fail(id, "permit not recorded in the journal, not rebooted: "+err.Error())
 	}
 	if err := p.announce(ctx, live); err != nil {
 		log.Error(err, "Cannot announce the reboot; not rebooting")
-		return failed(id, "permit used, not rebooted: "+err.Error())
+		return p.fail(id, "permit used, not rebooted: "+err.Error())
 	}
 	log.Info("Rebooting the host", "settings", text.List(rebootBy))
 	if err := p.Rebooter.Reboot(ctx); err != nil {
 		log.Error(err, "The host rejected the reboot")
-		return failed(id, "the host rejected the reboot: "+err.Error())
+		return p.fail(id, "the host rejected the reboot: "+err.Error())
 	}
 	return started(id)
 }

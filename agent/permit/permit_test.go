@@ -3,6 +3,7 @@ package permit
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,13 +21,15 @@ type node struct {
 	err     error
 	holders []string
 	busy    string
+	// announced and rebooted are the errors of these steps.
+	announced, rebooted error
 }
 
 func (n *node) Get(context.Context) (*v1alpha1.StorageClientNode, error) { return n.DeepCopy(), n.err }
 
 func (n *node) FindHolders(context.Context) ([]string, error) { return n.holders, nil }
 
-func (n *node) Reboot(context.Context) error { return nil }
+func (n *node) Reboot(context.Context) error { return n.rebooted }
 
 // A permit is undecided until the decision is final. The agent does not report before that.
 func TestStatesOfTheDecisionOnAPermit(t *testing.T) {
@@ -44,7 +47,7 @@ func TestStatesOfTheDecisionOnAPermit(t *testing.T) {
 		"a mount is busy":                          {func(n *node) { n.busy = "still mounted: /a" }, due, Decided, v1alpha1.RebootRefused},
 		"the host is busy":                         {func(n *node) { n.holders = []string{"apt-get"} }, due, Decided, v1alpha1.RebootWaiting},
 		"no obstacle":                              {func(*node) {}, due, Decided, v1alpha1.RebootStarted},
-		"an earlier agent has decided it":          {func(n *node) { n.Status.Reboot = failed("p1", "why") }, due, Decided, v1alpha1.RebootFailed},
+		"an earlier agent has decided it":          {func(n *node) { n.Status.Reboot = &v1alpha1.RebootStatus{PermitID: "p1", Phase: v1alpha1.RebootFailed} }, due, Decided, v1alpha1.RebootFailed},
 		"an earlier agent has decided another one": {func(n *node) { n.Status.Reboot = started("p0") }, due, Decided, v1alpha1.RebootStarted},
 		"the settings could not be applied":        {func(*node) {}, Settings{RebootBy: due.RebootBy}, Decided, v1alpha1.RebootRefused},
 	} {
@@ -63,8 +66,8 @@ func TestStatesOfTheDecisionOnAPermit(t *testing.T) {
 			}
 			p := New(Config{
 				API: &n, Clock: clock, BootID: "boot-1", Journal: records, Rebooter: &n, Reporter: reporter.New(nil, clock),
-				FindBusy: func([]string) string { return n.busy }, RearmTrial: func() error { return nil },
-				Announce: func(context.Context, string) error { return nil },
+				FindBusy: func([]string) string { return n.busy }, RearmTrial: func(bool) error { return nil },
+				Announce: func(context.Context, string) error { return n.announced },
 			})
 			got := p.Run(t.Context(), seen, test.due)
 			var status v1alpha1.StorageClientNodeStatus
@@ -78,6 +81,40 @@ func TestStatesOfTheDecisionOnAPermit(t *testing.T) {
 			}
 			if waits := !p.Due().IsZero(); waits != (test.phase == v1alpha1.RebootWaiting) {
 				t.Errorf("due time: got %s", p.Due())
+			}
+		})
+	}
+}
+
+// A permit that does not reboot the host leaves a trial without a permit: another boot is no proof.
+func TestATrialLosesItsPermitIfTheHostIsNotRebooted(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*node, *journal.Journal) error
+		want   []bool
+	}{
+		"it is rebooted":            {func(*node, *journal.Journal) error { return nil }, []bool{true}},
+		"it is busy":                {func(n *node, _ *journal.Journal) error { n.busy = "still mounted: /a"; return nil }, nil},
+		"the permit is withdrawn":   {func(n *node, _ *journal.Journal) error { n.announced = errors.New("conflict"); return nil }, []bool{true, false}},
+		"the host rejects it":       {func(n *node, _ *journal.Journal) error { n.rebooted = errors.New("inhibited"); return nil }, []bool{true, false}},
+		"the agent stopped earlier": {func(_ *node, j *journal.Journal) error { return j.UsePermit("p1", "boot-1") }, []bool{false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var n node
+			n.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "p1", BootID: "boot-1"}
+			_, fs := hosttest.OpenHost(t, "debian-12")
+			records, clock := journal.New(fs), clocktesting.NewFakeClock(time.Unix(1000, 0))
+			if err := errors.Join(records.Load(), test.change(&n, records)); err != nil {
+				t.Fatal(err)
+			}
+			var trials []bool
+			New(Config{
+				API: &n, Clock: clock, BootID: "boot-1", Journal: records, Rebooter: &n, Reporter: reporter.New(nil, clock),
+				FindBusy:   func([]string) string { return n.busy },
+				RearmTrial: func(permitted bool) error { trials = append(trials, permitted); return nil },
+				Announce:   func(context.Context, string) error { return n.announced },
+			}).Run(t.Context(), n.DeepCopy(), Settings{RebootBy: []string{"kernelArgument/a"}, CarriedOut: true})
+			if !slices.Equal(trials, test.want) {
+				t.Errorf("the trial was prepared %v, want %v", trials, test.want)
 			}
 		})
 	}

@@ -39,10 +39,15 @@ var blsForm = form{
 // grubBLS is GRUB with boot loader entries, which grubby changes.
 type grubBLS struct{ base }
 
-// detection is not proven while a permanent entry has an argument without a trial.
+// detection is not proven while a permanent entry has an argument without a trial, or while another program changes the entries.
 func (b grubBLS) detection() Detection {
 	untried := b.untriedDefaults()
-	if !b.found.Proven || len(untried) == 0 {
+	switch {
+	case !b.found.Proven:
+		return b.found
+	case b.held != "":
+		return Detection{Type: b.found.Type, Message: "the node is not rebooted yet: " + b.held}
+	case len(untried) == 0:
 		return b.found
 	}
 	return Detection{Type: b.found.Type, Message: "the boot entries have " + joinArguments(untried) + ", which has neither booted nor a trial boot, e.g. " +
@@ -98,6 +103,9 @@ func (b grubBLS) readFacts(ctx context.Context, f *facts, settings []host.Settin
 	if err := b.readRecords(f); err != nil {
 		return err
 	}
+	if b.held != "" {
+		b.checkHold(ctx)
+	}
 	for _, setting := range settings {
 		for _, present := range f.entries.valuesOf(setting.Name) {
 			same := present.Value == setting.Value
@@ -129,14 +137,15 @@ func (b grubBLS) laterArguments() (args []host.Argument, file string, err error)
 
 var comment = regexp.MustCompile(`(?m)^\s*#.*$`)
 
-// changeMenu makes every entry pass exactly the desired arguments of the agent. Untried arguments are only in the entry that is booted once. First,
-// it journals the original files durably.
+// changeMenu makes every entry pass exactly the desired arguments of the agent. Untried arguments are only in the entry that is booted once, and the
+// other entries keep those that they replace. First, it journals the original files durably.
 func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
 	proven := next
 	if next.trial.printed != "" {
-		proven.desired = argumentsWithout(next.desired, f.notBooted(next.desired))
+		proven.desired = append(argumentsWithout(next.desired, f.notBooted(next.desired)), next.kept...)
+		proven.stale = argumentsWithout(next.stale, next.kept)
 	}
-	if next.trial.printed == "" || f.dropIn.unfinished || f.entries.findProblem(proven.desired, next.stale) != "" {
+	if next.trial.printed == "" || f.dropIn.unfinished || f.entries.findProblem(proven.desired, proven.stale) != "" {
 		// grubby would also change the entry that is booted once, and may take the arguments of later kernels from it.
 		if err := b.endTrial(f); err != nil {
 			return err
@@ -150,7 +159,7 @@ func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
 	if next.trial.printed == "" {
 		return nil
 	}
-	return b.beginTrial(f, nextTrial{printed: b.onceText(next.desired), state: next.trial.state})
+	return b.writeTrial(b.onceText(next.desired, next.stale), next.trial.state)
 }
 
 // changeEntries changes the entries with grubby. If grubby fails, or its result is not the desired one, it restores the files to their state before
@@ -169,10 +178,13 @@ func (b grubBLS) changeEntries(ctx context.Context, f facts, next change) error 
 	} else {
 		err = b.runGrubby(ctx, f, next, before)
 	}
-	if err != nil {
-		return errors.Join(err, b.restoreFiles(before))
+	if err == nil {
+		return nil
 	}
-	return nil
+	if err = errors.Join(err, b.restoreFiles(before)); b.isIncomplete() {
+		err = temporaryError{err}
+	}
+	return err
 }
 
 // runGrubby applies a change with grubby, if there is one, and verifies the result.
@@ -182,7 +194,8 @@ func (b grubBLS) runGrubby(ctx context.Context, f facts, next change, before map
 	if len(next.stale) > 0 {
 		argv = append(argv, "--remove-args="+joinArguments(next.stale))
 	}
-	lacking := func(arg host.Argument) bool { return !f.menu.holdsArgument(arg) }
+	// An interrupted grubby may have changed the entries, but not the other files.
+	lacking := func(arg host.Argument) bool { return f.dropIn.unfinished || !f.menu.holdsArgument(arg) }
 	if add := slices.DeleteFunc(slices.Clone(next.desired), func(arg host.Argument) bool { return !lacking(arg) }); len(add) > 0 {
 		argv = append(argv, "--args="+joinArguments(add))
 	}
@@ -228,38 +241,45 @@ func (b grubBLS) checkEntries(ctx context.Context, f facts, wanted, stale []host
 	return nil
 }
 
-// rewrittenArguments returns the arguments to which the next installation of a kernel sets all entries. Nil if it does not. On Fedora, kernel-install
-// runs grub2-mkconfig if its configuration is newer than the menu.
+// rewrittenArguments returns the arguments to which the next installation of a kernel sets all entries. Nil if it does not. Fedora's kernel-install
+// runs grub2-mkconfig, which rewrites them unless it has an option for that (RHEL 9). A script in /etc masks the one of the same name.
 func (b grubBLS) rewrittenArguments() []host.Argument {
-	defaults, err := b.fs.Stat(defaultFile)
-	if err != nil {
-		return nil
-	}
-	if menu, err := b.fs.Stat(grub2Cfg); err != nil || !defaults.ModTime().After(menu.ModTime()) {
+	defaults, err := b.fs.ReadFile(defaultFile)
+	leavesEntries := func(name string) bool { return b.contains(name, "--update-bls-cmdline") }
+	if err != nil || slices.ContainsFunc(grub2Mkconfigs, leavesEntries) {
 		return nil
 	}
 	masked := map[string]bool{}
 	for _, dir := range []string{"/etc/kernel/install.d", "/usr/lib/kernel/install.d"} {
-		plugins, _ := b.fs.Glob(dir, "*.install")
-		for _, plugin := range plugins {
-			info, err := b.fs.Stat(plugin)
-			name := path.Base(plugin)
+		scripts, _ := b.fs.Glob(dir, "*.install")
+		for _, script := range scripts {
+			info, err := b.fs.Stat(script)
+			name := path.Base(script)
 			if err != nil || masked[name] || info.Size() > 0 && info.Mode()&0o111 == 0 {
 				continue
 			}
 			masked[name] = true
-			// On x86, 99-grub-mkconfig.install of RHEL makes a menu only for Xen.
-			script, err := b.fs.ReadFile(plugin)
-			if err == nil && name != "99-grub-mkconfig.install" && strings.Contains(comment.ReplaceAllString(string(script), ""), "grub2-mkconfig") {
-				data, err := b.fs.ReadFile(defaultFile)
-				if err != nil {
-					return nil
-				}
-				return append([]host.Argument{}, assignedArguments(string(data))...)
+			if b.runsMkconfig(script) {
+				return append([]host.Argument{}, assignedArguments(string(defaults))...)
 			}
 		}
 	}
 	return nil
+}
+
+// runsMkconfig reports whether a script runs grub2-mkconfig for the next kernel. If its condition is the age of /etc/kernel/cmdline, so is this one.
+func (b grubBLS) runsMkconfig(script string) bool {
+	later, err := b.fs.Stat(kernelCmdline)
+	defaults, defaultsErr := b.fs.Stat(defaultFile)
+	isOlder := err == nil && defaultsErr == nil && later.ModTime().Before(defaults.ModTime())
+	// On x86, 99-grub-mkconfig.install of RHEL makes a menu only for Xen.
+	return path.Base(script) != "99-grub-mkconfig.install" && b.contains(script, "grub2-mkconfig") &&
+		(isOlder || !b.contains(script, kernelCmdline+" -ot "+defaultFile))
+}
+
+func (s *Subject) contains(name, text string) bool {
+	data, err := s.fs.ReadFile(name)
+	return err == nil && strings.Contains(comment.ReplaceAllString(string(data), ""), text)
 }
 
 // lackedLater returns a note if kernels that are installed later will lack the argument. Empty if they will have it.
@@ -268,8 +288,8 @@ func (f facts) lackedLater(arg host.Argument) string {
 	case f.trial.section != "":
 		return ""
 	case f.rewritten != nil && !hasArgument(f.rewritten, arg):
-		return "the next kernel installation removes it from the boot entries, because " + defaultFile + " is newer than " + grub2Cfg + ": run " +
-			remakeGrub2 + " now, and the agent stages it again"
+		return "the next kernel installation removes it from the boot entries, because kernel-install then runs grub2-mkconfig: run " + remakeGrub2 +
+			" now, and the agent stages it again"
 	case f.laterFile != "" && !hasArgument(f.later, arg):
 		return "kernels installed later will not have it: " + f.laterFile + " lacks it"
 	}

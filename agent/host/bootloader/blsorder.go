@@ -21,7 +21,8 @@ func (s *Subject) readEntries() ([]*menuEntry, error) {
 		if file == onceEntry {
 			continue
 		}
-		data, err := s.fs.ReadFile(file)
+		// kernel-install may have removed the file since.
+		data, err := s.fs.ReadIfThere(file)
 		if err != nil {
 			return nil, err
 		}

@@ -39,7 +39,8 @@ func (b grubBLS) gatherTrial(ctx context.Context, f *facts) error {
 		_, f.trial.armedNow = b.facts.BootFact(f.bootID, factArmed)
 	}
 	f.entries = f.menu
-	if f.trial.section != "" && f.trial.state != "" && f.notBooted(f.dropIn.args) != nil && b.onceText(f.dropIn.args) == f.trial.section {
+	if f.trial.section != "" && f.trial.state != "" && f.notBooted(f.dropIn.args) != nil &&
+		b.onceText(f.dropIn.args, f.dropIn.replaces) == f.trial.section {
 		f.menu = menu{whole: true, lines: []bootLine{{
 			id: onceID, title: onceTitle, args: argumentsOf(splitWords(entryOptions(f.trial.section))),
 		}}}
@@ -64,22 +65,17 @@ func entryOptions(entry string) string {
 	return strings.Join(options, " ")
 }
 
-// onceText returns the entry that is booted once: the default entry with the desired arguments. Empty if there is no default entry, or its kernel is
-// missing.
-func (b grubBLS) onceText(wanted []host.Argument) string {
+// onceText returns the entry that is booted once: the default entry with the desired arguments instead of the replaced ones. Empty if there is no
+// default entry, or its kernel is missing.
+func (b grubBLS) onceText(wanted, replaced []host.Argument) string {
 	menu, reason := b.bootedMenu(blsNames)
-	if reason != "" || menu.entry == nil || menu.entry.text == "" {
+	if reason != "" || menu.entry == nil || menu.entry.text == "" || b.lacksFile(menu, menu.entry) {
 		return ""
 	}
 	text := "title " + onceTitle + "\nversion 0\n"
 	for line := range strings.Lines(menu.entry.text) {
-		switch key, value := cutField(line); key {
+		switch key, _ := cutField(line); key {
 		case "title", "version", "id", "sort-key", "grub_hotkey", "options", "":
-		case "linux", "initrd":
-			if first, _, _ := strings.Cut(value, " "); !b.isBootFile(menu.expand(first)) {
-				return ""
-			}
-			fallthrough
 		default:
 			text += strings.TrimSpace(line) + "\n"
 		}
@@ -88,7 +84,7 @@ func (b grubBLS) onceText(wanted []host.Argument) string {
 	if value := menu.variables["kernelopts"]; value != "" {
 		options = strings.NewReplacer("$kernelopts", value, "${kernelopts}", value).Replace(options)
 	}
-	return text + strings.TrimSpace("options "+cutWords(options, wanted)+" "+joinArguments(wanted)) + "\n"
+	return text + strings.TrimSpace("options "+cutWords(options, slices.Concat(replaced, wanted))+" "+joinArguments(wanted)) + "\n"
 }
 
 // untriedDefaults returns the agent's arguments in permanent entries that the running kernel was not booted with. A trial would return to them.
@@ -106,9 +102,30 @@ func (s *Subject) untriedDefaults() (untried []host.Argument) {
 	return untried
 }
 
-// isBootFile reports whether a file exists by its path on the file system of /boot, which may be the root's.
-func (s *Subject) isBootFile(name string) bool {
-	return s.fs.Exists(name) || s.fs.Exists(path.Join("/boot", name))
+// lacksFile reports whether the kernel or initrd of an entry is missing. Its path is on the file system of /boot, which may be the root's.
+func (s *Subject) lacksFile(menu bootedMenu, entry *menuEntry) bool {
+	for line := range strings.Lines(entry.text) {
+		key, value := cutField(line)
+		first, _, _ := strings.Cut(value, " ")
+		if name := menu.expand(first); (key == "linux" || key == "initrd") && !s.fs.Exists(name) && !s.fs.Exists(path.Join("/boot", name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// isIncomplete reports whether any entry lacks a file, as while a kernel is installed or removed.
+func (b grubBLS) isIncomplete() bool {
+	menu, _ := b.bootedMenu(blsNames)
+	return slices.ContainsFunc(menu.menu.root.children, func(entry *menuEntry) bool { return b.lacksFile(menu, entry) })
+}
+
+// checkHold ends the wait for a temporary obstacle that has gone, or that has lasted too long: the arguments are staged, or have failed.
+func (b grubBLS) checkHold(ctx context.Context) {
+	now, err := b.bootClock.SinceBoot()
+	if _, temporary := b.findTrialObstacle(ctx); err != nil || now >= b.heldUntil || !temporary && !b.isIncomplete() {
+		b.held = ""
+	}
 }
 
 // findTrialObstacle returns the reason why GRUB cannot boot another entry once and return to the default entry on its own, and whether that is
@@ -127,7 +144,7 @@ func (b grubBLS) findTrialObstacle(ctx context.Context) (reason string, temporar
 		return envErr.Error(), false
 	case !t.loads || !t.clears || !slices.Contains(t.defaults, "${"+nextEntry+"}"):
 		return fmt.Sprintf("the boot menu does not read %s from %s and clear it", nextEntry, env), false
-	case b.onceText(nil) == "":
+	case b.onceText(nil, nil) == "":
 		return errNoKernel.Error(), true
 	}
 	reason = b.findWriteObstacle(ctx, blsNames)
@@ -150,22 +167,16 @@ func (b grubBLS) prepareTrial(ctx context.Context, f facts, wanted []host.Argume
 	case reason == "" && slices.ContainsFunc(f.notBooted(f.managedArguments()), isInEntries):
 		reason = "the default entry has not been booted either, and no other entry is known"
 	case reason == "":
-		return f.nextTrial(b.onceText(wanted), untried)
+		return f.nextTrial(b.onceText(wanted, f.staleArguments(wanted)), untried)
 	}
-	if temporary || f.trial.isPresent() {
-		return nextTrial{err: fmt.Errorf("%s cannot have a trial boot: %s", joinArguments(untried), reason)}
+	if temporary || f.trial.isPresent() || slices.ContainsFunc(untried, f.isOnlyRecorded) {
+		err := fmt.Errorf("%s cannot have a trial boot: %s", joinArguments(untried), reason)
+		if temporary {
+			err = temporaryError{err}
+		}
+		return nextTrial{err: err}
 	}
 	return nextTrial{}
-}
-
-// beginTrial writes the entry that is booted once, and then selects it.
-func (b grubBLS) beginTrial(f facts, next nextTrial) error {
-	if next.state == trialArmed || next.state == trialPermitted {
-		if err := b.facts.SetBootFact(f.bootID, factArmed, "true"); err != nil {
-			return err
-		}
-	}
-	return b.writeTrial(next.printed, next.state)
 }
 
 // writeTrial writes the entry and its state. The entry exists whenever it is selected, although GRUB would boot the default instead of a missing one.
@@ -182,8 +193,27 @@ func (b grubBLS) writeTrial(text, state string) error {
 	return b.setTrial(blsNames, state)
 }
 
-func (b grubBLS) undoChange(f facts) error    { return b.writeTrial(f.trial.section, f.trial.state) }
-func (b grubBLS) completeChange(change) error { return nil }
+// isOnlyRecorded reports whether an argument had a trial that was disarmed: it was staged, but no default entry has it.
+func (f facts) isOnlyRecorded(arg host.Argument) bool {
+	return hasArgument(f.dropIn.args, arg) && !hasArgument(f.entries.valuesOf(arg.Name), arg)
+}
+
+// disarm also works for a block that GRUB could not write to: GRUB boots the default entry if the selected one is missing.
+func (b grubBLS) disarm() error {
+	data, err := b.fs.ReadIfThere(blsNames.env())
+	if err != nil || environment(data).value(nextEntry) != onceID {
+		return err
+	}
+	return b.writeTrial("", "")
+}
+
+// undoChange does not arm the previous trial: its arguments are not the desired ones.
+func (b grubBLS) undoChange(f facts) error {
+	if f.trial.isDue() {
+		f.trial = trial{}
+	}
+	return b.writeTrial(f.trial.section, f.trial.state)
+}
 
 // endTrial removes an entry whose arguments are in all entries now.
 func (b grubBLS) endTrial(f facts) error {
@@ -194,18 +224,14 @@ func (b grubBLS) endTrial(f facts) error {
 }
 
 // rearm writes the entry again: a kernel may have been installed or removed since.
-func (b grubBLS) rearm() error {
+func (b grubBLS) rearm(permitted bool) error {
 	drop, err := b.readDropIn(blsForm)
 	if err != nil || !b.fs.Exists(onceEntry) {
 		return err
 	}
-	text := b.onceText(drop.args)
+	text := b.onceText(drop.args, drop.replaces)
 	if text == "" {
-		return errNoKernel
+		return errors.Join(errNoKernel, b.disarm())
 	}
-	bootID, err := b.fs.ReadValue(bootIDFile)
-	if err != nil {
-		return err
-	}
-	return b.beginTrial(facts{bootID: bootID}, nextTrial{printed: text, state: trialPermitted})
+	return b.writeTrial(text, readyStates[permitted])
 }

@@ -78,11 +78,14 @@ type Subject struct {
 	// space returns the free space of a directory's file system.
 	space func(dir string) (host.Space, error)
 	// readFile reads a menu. pause waits while another program is writing it.
-	readFile func(name string) ([]byte, error)
-	pause    func(time.Duration)
-	// failure is the error of the last Apply. Nil if it could stage.
-	failure  error
-	attended bool
+	readFile  func(name string) ([]byte, error)
+	pause     func(time.Duration)
+	bootClock host.BootClock
+	// failure is the error of the last Apply. Nil if it could stage, or if it waits until heldUntil (since the boot) for the reason held.
+	failure   error
+	held      string
+	heldUntil time.Duration
+	attended  bool
 	// named are the arguments of the last settings.
 	named []string
 	// changedByOthers are files that another program or user has changed since the agent saved them. They were not restored byte by byte.
@@ -97,7 +100,8 @@ var _ host.BootTrier = &Subject{}
 
 // New returns the subject for one host.
 func New(fs host.FS, runner host.Runner, facts BootFacts, options Options) *Subject {
-	return &Subject{fs: fs, runner: runner, facts: facts, options: options, space: fs.FreeSpace, readFile: fs.ReadFile, pause: time.Sleep}
+	return &Subject{fs: fs, runner: runner, facts: facts, options: options, space: fs.FreeSpace, readFile: fs.ReadFile, pause: time.Sleep,
+		bootClock: host.SystemBootClock{}}
 }
 
 // Name implements host.Subject.
@@ -120,8 +124,8 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 		err = s.applySettings(ctx, f, desired)
 	}
 	var unprinted unprintedError
-	if errors.As(err, &unprinted) {
-		// The host does not support staging, which is not a failure. Observe reports the reason.
+	if s.hold(err) || errors.As(err, &unprinted) {
+		// A kernel is being installed, or the host does not support staging, which is not a failure. Observe reports the reason.
 		err = nil
 	}
 	s.failure = err
@@ -130,6 +134,9 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 
 func (s *Subject) applySettings(ctx context.Context, f facts, desired []host.Setting) error {
 	if !f.loader.canStage() {
+		if err := (grubBLS{base{Subject: s}}).disarm(); err != nil {
+			return err
+		}
 		if f.dropIn.present {
 			return fmt.Errorf("cannot remove %s: %s", f.loader.form().file, f.loader.detection().Message)
 		}
@@ -145,6 +152,8 @@ func (s *Subject) applySettings(ctx context.Context, f facts, desired []host.Set
 			wanted = append(wanted, arg)
 		}
 	}
+	f.failed = slices.DeleteFunc(f.failed, func(arg host.Argument) bool { return !hasArgument(wanted, arg) })
+	wanted = append(argumentsWithout(wanted, f.failed), f.replacedByFailed()...)
 	slices.SortFunc(wanted, func(a, b host.Argument) int { return strings.Compare(a.Name, b.Name) })
 	return s.stageArguments(ctx, f, wanted)
 }
@@ -204,6 +213,7 @@ func (s *Subject) gatherFacts(ctx context.Context, settings []host.Setting) (fac
 	if err := f.loader.readFacts(ctx, &f, settings); err != nil {
 		return f, err
 	}
+	f.failed, f.held = f.failedArguments(settings), s.held
 	if f.loader.canStage() && !f.image && (len(settings) > 0 || f.dropIn.present) {
 		f.bound, f.boundErr = s.findBoundVolume(ctx)
 	}

@@ -311,7 +311,7 @@ func TestStagedArgumentsAreRemovedAfterABootWithoutGRUB(t *testing.T) {
 	m := newMachine(t, debian)
 	m.apply(settings("audit", "0"))
 	m.bootWith("ro single", 262144)
-	if found := Detect(m.fs); found.Type != GrubDebian || found.Proven || !strings.Contains(found.Message, "the node is not rebooted for it") {
+	if found := m.subject.Detect(); found.Type != GrubDebian || found.Proven || !strings.Contains(found.Message, "the node is not rebooted for it") {
 		t.Errorf("got %+v, want an unproven %s", found, GrubDebian)
 	}
 	m.apply(nil)
@@ -323,8 +323,8 @@ func TestStagedArgumentsAreRemovedAfterABootWithoutGRUB(t *testing.T) {
 	if m.fs.Exists(DropIn) {
 		t.Error("the drop-in still exists")
 	}
-	if found := Detect(m.fs); found.Type != Unsupported {
-		t.Errorf("boot loader without files of the agent: got %s, want it to be unsupported", found.Type)
+	if found := m.subject.Detect(); found.Type != Unsupported || !strings.Contains(found.Message, "no BOOT_IMAGE") {
+		t.Errorf("boot loader without files of the agent: got %+v, want it to be unsupported", found)
 	}
 }
 
@@ -525,4 +525,18 @@ func TestRestoreReportsRemainingArguments(t *testing.T) {
 		m.bootWith("BOOT_IMAGE=/x audit=1", 262144)
 		expect(t, m.restore("audit", host.Original{Present: true, Value: "1"}), host.InSync)
 	})
+}
+
+func TestAMenuThatDidNotLoadTheKernel(t *testing.T) {
+	for name, newHost := range map[string]func(*testing.T) *machine{
+		debian: func(t *testing.T) *machine { return newMachine(t, debian) }, "Azure Linux": newAzure, rocky: newRHEL,
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newHost(t)
+			m.write(commandLine, "root=/dev/vda1 ro\n")
+			if found := m.subject.Detect(); found.Type != Unsupported || !strings.Contains(found.Message, "no BOOT_IMAGE") {
+				t.Errorf("got %+v", found)
+			}
+		})
+	}
 }

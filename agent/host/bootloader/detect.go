@@ -169,38 +169,18 @@ func detectGrubDebian(fs host.FS) (Detection, bool) {
 	return usedByGrub(fs, Detection{Type: GrubDebian, Proven: true}, debianNames), true
 }
 
-// usedByGrub returns the detection, or Unsupported if the menu has lines that its generator does not print, or if another boot loader than GRUB
-// loaded the running kernel. After staging, such lines do not matter, so that the arguments can be removed again.
+// usedByGrub returns the detection, or Unsupported if the menu has lines that its generator does not print. After staging, such lines do not matter, so
+// that the arguments can be removed again.
 func usedByGrub(fs host.FS, found Detection, names *grubNames) Detection {
 	menu, err := fs.ReadFile(names.menu)
 	if reason := names.findUnprinted(string(menu)); err == nil && reason != "" && !fs.Exists(DropIn) {
 		return unsupportedBy(reason.Error())
 	}
-	if fs.IsImage() {
-		return found
-	}
-	return loadedByGrub(fs, found)
+	return found
 }
 
 // onlyMaintained is the end of a message about arguments that were staged before the agent found that the machine may boot another menu.
 const onlyMaintained = "the agent maintains its menu, but the node is not rebooted for it"
-
-// loadedByGrub returns the detection, unless another boot loader than GRUB loaded the running kernel.
-func loadedByGrub(fs host.FS, found Detection) Detection {
-	line, err := fs.ReadFile(commandLine)
-	if err != nil {
-		return unsupportedBy(fmt.Sprintf("GRUB is installed, but the boot loader of the running kernel is unknown: %v", err))
-	}
-	if hasName(host.ParseArguments(string(line)), "BOOT_IMAGE") {
-		return found
-	}
-	const otherwise = "GRUB is installed, but did not load the running kernel (no BOOT_IMAGE in " + commandLine + ")"
-	if fs.Exists(DropIn) {
-		// The agent staged when GRUB loaded the kernel. It must maintain and later remove its changes: the next boot may use GRUB again.
-		return Detection{Type: found.Type, Message: otherwise + ": " + onlyMaintained}
-	}
-	return unsupportedBy(otherwise + ": set the argument in the boot loader that loads the kernel")
-}
 
 // detectGrub2 detects a GRUB whose files are called grub2, if it sources drop-ins and its menu was made by grub2-mkconfig. On Azure Linux,
 // /etc/default/grub itself sources the drop-ins (microsoft/azurelinux, toolkit/resources/assets/grub2/grub).

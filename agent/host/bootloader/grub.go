@@ -70,7 +70,7 @@ const onlyDebianTries = "this project's tests do not cover trial boots with this
 
 // changeMenu never replaces a menu that has foreign lines. To restore such a menu, it removes only the agent's arguments.
 func (g grubDebian) changeMenu(ctx context.Context, f facts, next change) error {
-	if err := g.beginTrial(f, next.trial); err != nil {
+	if err := g.beginTrial(next.trial); err != nil {
 		return err
 	}
 	err := g.makeMenu(ctx, f, next)

@@ -1,7 +1,6 @@
 package bootloader
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,12 +26,6 @@ var azureFiles = map[string]string{
 	"/boot/grub2/grub.cfg":     azureMenu,
 	defaultFile: "GRUB_TIMEOUT=0\nGRUB_DISABLE_RECOVERY=true\nGRUB_CMDLINE_LINUX=\"lockdown=integrity\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"loglevel=3\"\n" +
 		"for dropin in /etc/default/grub.d/*.cfg ; do\n    if [ -e \"$dropin\" ]; then\n        . \"$dropin\"\n    fi\ndone\n",
-}
-
-func withFile(files map[string]string, name, data string) map[string]string {
-	files = maps.Clone(files)
-	files[name] = data
-	return files
 }
 
 func newAzure(t *testing.T) *machine {
@@ -68,7 +61,7 @@ func TestLifecycleOfAnArgumentOnAzureLinux(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(m.dir, grub2Cfg)); err != nil || info.Mode().Perm() != 0o400 {
 		t.Errorf("mode of the menu: got %v, error %v", info.Mode(), err)
 	}
-	if found := Detect(m.fs); found.MayReboot() {
+	if found := m.subject.Detect(); found.MayReboot() {
 		t.Errorf("the boot loader permits a reboot: %+v", found)
 	}
 	line := parseMenu(m.read(grub2Cfg)).lines[0]

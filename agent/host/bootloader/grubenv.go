@@ -77,8 +77,17 @@ func (s *Subject) setTrial(names *grubNames, value string) error {
 	if err != nil {
 		return err
 	}
-	next := env
-	switch selected, ready := env.value(nextEntry), value == trialArmed || value == trialPermitted; {
+	next, ready := env, value == trialArmed || value == trialPermitted
+	if ready {
+		bootID, err := s.fs.ReadValue(bootIDFile)
+		if err == nil {
+			err = s.facts.SetBootFact(bootID, factArmed, "true")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	switch selected := env.value(nextEntry); {
 	case names.once == "":
 	case ready && (selected == "" || selected == names.once):
 		next = next.with(nextEntry, names.once)

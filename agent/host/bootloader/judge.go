@@ -46,6 +46,10 @@ type facts struct {
 	bound    string
 	boundErr error
 	trial    trial
+	// failed are arguments that have failed a trial, and are not tried with others.
+	failed []host.Argument
+	// held is the temporary reason why the arguments are not staged yet. Empty if there is none.
+	held string
 	// unprinted names the line of the menu that a new one would lose. Empty if no such line is known.
 	unprinted unprintedError
 	// sizes are the hash table sizes of the running kernel, by argument. memory is in bytes.
@@ -87,6 +91,8 @@ func (f facts) evaluateSetting(setting host.Setting, failure error) (o host.Obse
 		return o, false
 	}
 	switch {
+	case hasArgument(f.failed, arg):
+		o.State, o.Message = host.Failed, failedMessage
 	case f.isStaged(arg, otherFiles):
 		f.evaluateEffect(&o, arg)
 		if note := f.lackedLater(arg); note != "" {
@@ -99,6 +105,8 @@ func (f facts) evaluateSetting(setting host.Setting, failure error) (o host.Obse
 	case f.unprinted != "":
 		// The setting stays desired, so a value that was staged before is not removed.
 		o.State, o.Message = host.Unsupported, "not staged: "+f.unprinted.Error()
+	case f.held != "":
+		o.State, o.Message = host.Pending, "not staged yet: "+f.held
 	case failure != nil:
 		o.State, o.Message = host.Failed, oneLine(failure.Error())
 	default:
@@ -209,6 +217,39 @@ func (f facts) managedArguments() []host.Argument {
 	return managed
 }
 
+// keptArguments returns the booted arguments that the default entries keep while the desired ones have a trial: the machine returns to them. After a
+// failure, only the previous values of the failed arguments stay.
+func (f facts) keptArguments(wanted []host.Argument, state string) []host.Argument {
+	untried := f.notBooted(wanted)
+	return slices.DeleteFunc(f.staleArguments(wanted), func(arg host.Argument) bool {
+		values := f.entries.valuesOf(arg.Name)
+		return len(untried) == 0 || len(values) != 1 || !values[0].Equal(arg) || !hasArgument(f.cmdline, arg) ||
+			state == trialFailed && !hasName(untried, arg.Name)
+	})
+}
+
+// failedArguments returns the arguments that have failed a trial, if the settings name others that have had none.
+func (f facts) failedArguments(settings []host.Setting) []host.Argument {
+	failed := f.notBooted(f.dropIn.failed)
+	tried := f.notBooted(f.dropIn.lastArguments())
+	known := slices.Concat(f.cmdline, failed, tried)
+	isNew := func(setting host.Setting) bool {
+		arg, err := argumentOf(setting)
+		return err == nil && !hasArgument(known, arg)
+	}
+	if f.trial.isOver() && f.trial.state == trialFailed && slices.ContainsFunc(settings, isNew) {
+		failed = append(failed, argumentsWithout(tried, failed)...)
+	}
+	return failed
+}
+
+// replacedByFailed returns the booted values that stay in place of the arguments that have failed a trial.
+func (f facts) replacedByFailed() []host.Argument {
+	return slices.DeleteFunc(f.managedArguments(), func(arg host.Argument) bool {
+		return !hasName(f.failed, arg.Name) || hasArgument(f.failed, arg) || !hasArgument(f.cmdline, arg)
+	})
+}
+
 // staleArguments returns the agent's arguments that are not desired and that no foreign file sets.
 func (f facts) staleArguments(wanted []host.Argument) []host.Argument {
 	stale := argumentsWithout(f.managedArguments(), wanted)
@@ -274,9 +315,7 @@ func roundedNote(entries, wanted uint64) string {
 func (f facts) evaluateNotPassed(o *host.Observation, arg host.Argument, note string) {
 	switch {
 	case f.trial.isOver() && f.trial.state == trialFailed:
-		o.State = host.Failed
-		o.Message = "trial boot failed: the machine did not start with it and booted the previous entry; check its console, " +
-			"then remove it from the profile and add it again to retry"
+		o.State, o.Message = host.Failed, failedMessage
 		return
 	case hasArgument(f.atBoot, arg) && !f.trial.isOver() && !(f.trial.isDue() && f.trial.armedNow):
 		o.State = host.Failed
@@ -293,9 +332,13 @@ func (f facts) evaluateRestored(o *host.Observation, original host.Original, fai
 	present := f.menu.valuesOf(o.Name)
 	isPresent := func(arg host.Argument) bool { return hasArgument(present, arg) }
 	switch {
+	case !f.dropIn.unfinished && hasName(f.dropIn.replaces, o.Name):
+		o.State, o.Message = host.Pending, "stays in the default entries until the trial boot of "+joinArguments(f.dropIn.args)+" has ended"
 	case hasName(f.dropIn.managedArguments(), o.Name), slices.ContainsFunc(f.staleArguments(nil), isPresent):
 		o.State, o.Message = host.Failed, "still in the boot menu"
 		switch {
+		case f.held != "":
+			o.State, o.Message = host.Pending, "not removed yet: "+f.held
 		case failure != nil:
 			o.Message = oneLine(failure.Error())
 		case f.unprinted != "":
@@ -311,6 +354,9 @@ func (f facts) evaluateRestored(o *host.Observation, original host.Original, fai
 		o.State, o.Message = host.Pending, "removed from the boot configuration; still effective until the next reboot"
 	}
 }
+
+const failedMessage = "trial boot failed: the machine did not start with it and booted the previous entry; check its console, " +
+	"then remove it from the profile and add it again to retry"
 
 func oneLine(output string) string {
 	return text.CutBytes(strings.Join(strings.Fields(output), " "), maxMessage)

@@ -28,7 +28,7 @@ var grubbyScripts = []string{"/usr/libexec/grubby/grubby-bls", "/usr/sbin/grubby
 
 func (b grubBLS) noDefaultFile() []string {
 	for _, script := range grubbyScripts {
-		if text, err := b.fs.ReadFile(script); err == nil && strings.Contains(string(text), strings.TrimPrefix(noDefaultFile, "--")) {
+		if b.contains(script, strings.TrimPrefix(noDefaultFile, "--")) {
 			return []string{noDefaultFile}
 		}
 	}

@@ -30,13 +30,16 @@ type loader interface {
 	completeChange(next change) error
 	// endTrial makes the menu's arguments the permanent default.
 	endTrial(f facts) error
-	// rearm prepares a pending trial for a permitted reboot.
-	rearm() error
+	// rearm prepares a pending trial for a permitted reboot, or for any reboot after the permit was withdrawn.
+	rearm(permitted bool) error
+	// disarm makes the next boot use the default entry instead of a trial that the agent cannot prepare.
+	disarm() error
 }
 
+// change is a change of the menu. The default entries have the kept arguments as long as the desired ones have a trial.
 type change struct {
-	desired, stale []host.Argument
-	trial          nextTrial
+	desired, stale, kept []host.Argument
+	trial                nextTrial
 }
 
 // base is the part that all boot loaders share.
@@ -50,6 +53,9 @@ func (b base) detection() Detection { return b.found }
 func (b base) canStage() bool       { return b.at != unsupportedNames }
 func (b base) form() form           { return b.at.form }
 func (b base) menuFile() string     { return b.at.title }
+func (b base) disarm() error        { return nil }
+
+func (b base) completeChange(change) error { return nil }
 
 func (s *Subject) loader() loader {
 	found := Detect(s.fs)
@@ -101,9 +107,8 @@ type unsupportedLoader struct{ base }
 var unsupportedNames = &grubNames{form: grubForm, title: "the boot menu"}
 
 func (u unsupportedLoader) undoChange(facts) error                 { return nil }
-func (u unsupportedLoader) completeChange(change) error            { return nil }
 func (u unsupportedLoader) endTrial(facts) error                   { return nil }
-func (u unsupportedLoader) rearm() error                           { return nil }
+func (u unsupportedLoader) rearm(bool) error                       { return nil }
 func (u unsupportedLoader) readMenu(context.Context) (menu, error) { return menu{}, nil }
 
 // readFacts reads the arguments that the agent managed in this boot, before a user changed the menu.

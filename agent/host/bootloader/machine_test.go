@@ -2,6 +2,7 @@ package bootloader
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/bits"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/journal"
 )
 
 const (
@@ -58,10 +60,14 @@ type machine struct {
 	fs       host.FS
 	commands *hosttest.Commands
 	facts    memoryFacts
-	subject  *Subject
-	boots    int
+	// journalled is true if the journal of the tree stores the facts.
+	journalled bool
+	subject    *Subject
+	boots      int
 	// attended is true if an agent runs after the boot.
 	attended bool
+	// sinceBoot is the value of the boot clock.
+	sinceBoot time.Duration
 	// paused counts the waits for a menu. whilePaused is called during each wait.
 	paused      int
 	whilePaused func()
@@ -85,8 +91,17 @@ func newMachine(t *testing.T, fixture string) *machine {
 func (m *machine) restart() { m.subject = m.on(m.fs) }
 
 func (m *machine) on(fs host.FS) *Subject {
-	s := New(fs, m.commands, m.facts, Options{HashSize: sixteenth})
+	var facts BootFacts = m.facts
+	if m.journalled {
+		records := journal.New(fs)
+		if err := records.Load(); err != nil && !errors.Is(err, errCrash) {
+			m.t.Fatal(err)
+		}
+		facts = records
+	}
+	s := New(fs, m.commands, facts, Options{HashSize: sixteenth})
 	s.Attend(m.attended)
+	s.bootClock = m
 	s.pause = func(time.Duration) {
 		if m.paused++; m.whilePaused != nil {
 			m.whilePaused()
@@ -94,6 +109,9 @@ func (m *machine) on(fs host.FS) *Subject {
 	}
 	return s
 }
+
+// SinceBoot implements host.BootClock.
+func (m *machine) SinceBoot() (time.Duration, error) { return m.sinceBoot, nil }
 
 // sixteenth permits sizes up to 1/16 of memory.
 func sixteenth(_ string, entries, memory uint64) (uint64, bool) {

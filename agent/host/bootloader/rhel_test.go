@@ -123,6 +123,7 @@ func TestUntriedArgumentsStayOutOfTheDefaultEntries(t *testing.T) {
 			m.write(grub2Cfg+".new", m.read(grub2Cfg)+"# more\n")
 		}, "another program is writing"},
 	}
+	temporary := []string{"missing in /boot", "cannot check", "another program is writing"}
 	trials := map[string]func(*machine){
 		"pending": func(m *machine) { m.apply(settings(panicArgument, "/missing")) },
 		"failed": func(m *machine) {
@@ -135,7 +136,7 @@ func TestUntriedArgumentsStayOutOfTheDefaultEntries(t *testing.T) {
 	}
 	for trial, stage := range trials {
 		for name, test := range obstacles {
-			if trial == "none" && !slices.Contains([]string{"missing in /boot", "cannot check", "another program is writing"}, test.message) {
+			if trial == "none" && !slices.Contains(temporary, test.message) {
 				continue
 			}
 			t.Run(trial+", "+name, func(t *testing.T) {
@@ -145,10 +146,37 @@ func TestUntriedArgumentsStayOutOfTheDefaultEntries(t *testing.T) {
 				m.restart()
 				before := m.bootFiles()
 				err := m.subject.Apply(t.Context(), settings(panicArgument, "/missing"))
+				if slices.Contains(temporary, test.message) {
+					expect(t, m.observe(panicArgument, "/missing"), host.Pending, "not staged yet", test.message)
+					if found := m.subject.Detect(); found.MayReboot() || !strings.Contains(found.Message, test.message) {
+						t.Errorf("got %+v", found)
+					}
+					m.sinceBoot += maxHold
+					expect(t, m.observe(panicArgument, "/missing"), host.Drifted)
+					err = errors.Join(err, m.subject.Apply(t.Context(), settings(panicArgument, "/missing")))
+				}
 				if err == nil || !strings.Contains(err.Error(), test.message) {
 					t.Errorf("error: got %v, want %q", err, test.message)
 				}
-				if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+				after := m.bootFiles()
+				if trial == "pending" {
+					// The trial is disarmed.
+					if environment(before[blsEnv]).value(nextEntry) == onceID {
+						delete(before, onceEntry)
+					}
+					for name, found := range map[string]map[string]string{"before": before, "after": after} {
+						if block := environment(found[blsEnv]); len(block) == envSize {
+							if name == "after" && block.value(nextEntry) == onceID {
+								t.Error("the trial is selected")
+							}
+							if block.value(nextEntry) == onceID {
+								block = block.with(nextEntry, "")
+							}
+							found[blsEnv] = string(block.with(trialVariable, ""))
+						}
+					}
+				}
+				if diff := cmp.Diff(before, after); diff != "" {
 					t.Errorf("files (-want +got):\n%s", diff)
 				}
 				expect(t, m.observe(panicArgument, "/missing"), host.Failed, test.message)
@@ -204,14 +232,13 @@ func TestEntriesWithOtherBlanks(t *testing.T) {
 			if reason != "" || got.entry.file != rockyEntry {
 				t.Errorf("got %+v, %q", got.entry, reason)
 			}
-			if text := m.subject.loader().(grubBLS).onceText(host.ParseArguments(ihashSeed)); !strings.Contains(text, "/vmlinuz-5.14.0-427.13.1") ||
+			if text := m.subject.loader().(grubBLS).onceText(host.ParseArguments(ihashSeed), nil); !strings.Contains(text, "/vmlinuz-5.14.0-427.13.1") ||
 				!strings.Contains(text, "options root=/dev/mapper/rl-root ro") {
 				t.Errorf("the entry is %q", text)
 			}
 			m.remove("/boot/initramfs-5.14.0-427.13.1.el9_4.x86_64.img")
-			if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil || !strings.Contains(err.Error(), errNoKernel.Error()) {
-				t.Errorf("without an initrd: %v", err)
-			}
+			m.apply(settings(ihash, seed))
+			expect(t, m.observe(ihash, seed), host.Pending, "not staged yet", errNoKernel.Error())
 		})
 	}
 }
@@ -248,4 +275,175 @@ func TestFailedTrialIsNotPromotedWithoutAnAgent(t *testing.T) {
 	m.expectInDefaults(panicArgument+"=/missing", false)
 	m.apply(nil)
 	m.expectInDefaults(panicArgument+"=/missing", false)
+}
+
+// check is a drift check of the agent: it stages again what has drifted.
+func (m *machine) check(desired []host.Setting) host.Observation {
+	m.t.Helper()
+	got := m.subject.Observe(m.t.Context(), desired)[0]
+	if got.State == host.Drifted {
+		if err := m.subject.Apply(m.t.Context(), desired); err != nil {
+			m.t.Errorf("staging failed: %v", err)
+		}
+		got = m.subject.Observe(m.t.Context(), desired)[0]
+	}
+	return got
+}
+
+// A package manager takes 20 to 60 seconds for a kernel.
+func TestNoSettingFailsWhileAKernelIsInstalledOrRemoved(t *testing.T) {
+	initrd := "/boot/initramfs-" + newKernel + ".img"
+	desired := settings(ihash, seed)
+	entry := strings.ReplaceAll(rockyEntry, "5.14.0-427.13.1.el9_4.x86_64", newKernel)
+	lacking := func(m *machine) {
+		m.addKernel(newKernel, false)
+		m.replace(entry, " "+ihashSeed, "")
+	}
+	tests := map[string]struct {
+		tuned        bool
+		begin, later func(*machine)
+		end          func(*machine)
+		during, want host.State
+	}{
+		"installed, before a trial": {
+			begin: func(m *machine) { m.addKernel(newKernel, false) }, end: func(m *machine) { m.write(initrd, "initrd") },
+			during: host.Pending, want: host.Pending,
+		},
+		"installed, during a trial": {
+			begin: func(m *machine) { m.apply(desired); m.addKernel(newKernel, false) }, end: func(m *machine) { m.write(initrd, "initrd") },
+			during: host.Pending, want: host.Pending,
+		},
+		"removed, during a trial": {
+			begin: func(m *machine) { m.apply(desired); m.remove(rockyKernel) }, end: func(m *machine) { m.remove(rockyEntry) },
+			during: host.Pending, want: host.Pending,
+		},
+		"installed, with an entry that lacks the argument": {
+			tuned: true, begin: lacking, end: func(m *machine) { m.write(initrd, "initrd") }, during: host.InSync, want: host.InSync,
+		},
+		"installed, and its entry is written while grubby runs": {
+			tuned: true, begin: func(m *machine) {
+				lacking(m)
+				m.commands.AfterGrubby = func() { m.replace(entry, " "+ihashSeed, "") }
+			}, end: func(m *machine) { m.commands.AfterGrubby = nil; m.write(initrd, "initrd") }, during: host.Pending, want: host.InSync,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newRHEL(t)
+			if test.tuned {
+				m.apply(desired)
+				m.startEntry()
+				m.apply(desired)
+			}
+			test.begin(m)
+			for range 4 {
+				if got := m.check(desired); got.State != test.during {
+					t.Errorf("during the installation: got %s (%s), want %s", got.State, got.Message, test.during)
+				}
+				if found := m.subject.Detect(); test.during == host.Pending && found.MayReboot() {
+					t.Error("the node may be rebooted during the installation")
+				}
+				m.sinceBoot += maxHold / 5
+			}
+			test.end(m)
+			if got := m.check(desired); got.State != test.want {
+				t.Errorf("after the installation: got %s (%s), want %s", got.State, got.Message, test.want)
+			}
+			if found := m.subject.Detect(); !found.MayReboot() {
+				t.Errorf("after the installation: got %+v", found)
+			}
+		})
+	}
+}
+
+func TestAnIncompleteKernelIsReportedAfterAWhile(t *testing.T) {
+	m := newRHEL(t)
+	m.addKernel(newKernel, false)
+	m.apply(settings(ihash, seed))
+	for range 2 {
+		expect(t, m.observe(ihash, seed), host.Pending, "not staged yet", errNoKernel.Error())
+		m.sinceBoot += maxHold / 2
+	}
+	expect(t, m.observe(ihash, seed), host.Drifted)
+	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
+		t.Error("got no error")
+	}
+	expect(t, m.observe(ihash, seed), host.Failed, errNoKernel.Error())
+}
+
+// Removal of a profile in the same window.
+func TestAnArgumentIsRemovedAfterAKernelWasInstalled(t *testing.T) {
+	m := newRHEL(t)
+	m.apply(settings(ihash, seed))
+	m.startEntry()
+	m.apply(settings(ihash, seed))
+	entry := m.addKernel(newKernel, false)
+	m.commands.AfterGrubby = func() { m.replace(rescueEntry, "rd.lvm.lv=rl/root", "") }
+	m.replace(rescueEntry, " ro ", " ro audit=1 ")
+	m.apply(nil)
+	if got := m.restore(ihash, host.Original{}); got.State == host.Failed {
+		t.Errorf("during the installation: got %+v", got)
+	}
+	m.commands.AfterGrubby = nil
+	m.write("/boot/initramfs-"+newKernel+".img", "initrd")
+	m.apply(nil)
+	expect(t, m.restore(ihash, host.Original{}), host.Pending, "until the next reboot")
+	for _, file := range []string{rockyEntry, rescueEntry, entry} {
+		if strings.Contains(m.read(file), ihash) {
+			t.Errorf("%s still has the argument", file)
+		}
+	}
+}
+
+// The scripts are worded as those of Fedora 44 and RHEL 10. kernel-install compares /etc/kernel/cmdline with /etc/default/grub, and no other file.
+func TestArgumentsThatTheNextKernelInstallationLoses(t *testing.T) {
+	const (
+		usr      = "/usr/lib/kernel/install.d/20-grub.install"
+		compares = "if [[ /etc/kernel/cmdline -ot /etc/default/grub ]]; then\n    grub2-mkconfig -o /etc/grub2.cfg\nfi\n"
+		entries  = "next kernel installation removes it from the boot entries"
+	)
+	tests := map[string]struct {
+		scripts map[string]string
+		newest  string
+		want    string
+	}{
+		"the defaults are newer":                 {map[string]string{usr: compares}, defaultFile, entries},
+		"grubby has written the arguments since": {map[string]string{usr: compares}, kernelCmdline, ""},
+		"a menu was made since":                  {map[string]string{usr: compares}, grub2Cfg, entries},
+		"grub2-mkconfig leaves the entries": {map[string]string{
+			usr: compares, "/usr/sbin/grub2-mkconfig": "--update-bls-cmdline) bls_cmdline_update=true\n",
+		}, defaultFile, ""},
+		"the script compares no files":   {map[string]string{usr: "grub2-mkconfig -o /etc/grub2.cfg\n"}, kernelCmdline, entries},
+		"a file in /etc masks it":        {map[string]string{usr: compares, "/etc/kernel/install.d/20-grub.install": ""}, defaultFile, ""},
+		"a script in /etc replaces it":   {map[string]string{usr: "exit 0\n", "/etc/kernel/install.d/20-grub.install": compares}, defaultFile, entries},
+		"the script makes no menu":       {map[string]string{usr: "exit 0\n"}, defaultFile, ""},
+		"only the script for Xen has it": {map[string]string{"/usr/lib/kernel/install.d/99-grub-mkconfig.install": compares}, defaultFile, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newTryingRocky(t)
+			m.write(defaultFile, "GRUB_CMDLINE_LINUX=\"audit=0\"\n")
+			for file, text := range test.scripts {
+				m.write(file, text)
+				m.setMode(file, 0o755)
+			}
+			m.apply(settings(ihash, seed, "audit", "0"))
+			m.startEntry()
+			m.apply(settings(ihash, seed, "audit", "0"))
+			at := time.Unix(2000000000, 0)
+			for _, file := range []string{kernelCmdline, grub2Cfg, defaultFile, test.newest} {
+				at = at.Add(time.Hour)
+				if err := os.Chtimes(filepath.Join(m.dir, file), at, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := m.observe(ihash, seed)
+			if got.State != host.InSync || test.want == "" && got.Message != "" || !strings.Contains(got.Message, test.want) {
+				t.Errorf("got %+v, want %q", got, test.want)
+			}
+			if got := m.observe("audit", "0"); got.State != host.InSync || got.Message != "" {
+				t.Errorf("the argument in %s: got %+v", defaultFile, got)
+			}
+		})
+	}
 }

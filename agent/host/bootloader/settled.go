@@ -14,6 +14,30 @@ const (
 	settlePause = 100 * time.Millisecond
 )
 
+// maxHold is the maximum time during which temporary obstacles to staging are no failure. An installation of a kernel takes 20 to 60 seconds, mostly for
+// its initramfs.
+const maxHold = 5 * time.Minute
+
+// temporaryError is the reason why arguments cannot be staged now, e.g. because a package manager is installing a kernel.
+type temporaryError struct{ error }
+
+// hold reports whether a failure is temporary, and has not lasted too long.
+func (s *Subject) hold(err error) bool {
+	var temporary temporaryError
+	if s.held = ""; !errors.As(err, &temporary) {
+		s.heldUntil = 0
+		return false
+	}
+	now, err := s.bootClock.SinceBoot()
+	if s.heldUntil == 0 {
+		s.heldUntil = now + maxHold
+	}
+	if err == nil && now < s.heldUntil {
+		s.held = oneLine(temporary.Error())
+	}
+	return s.held != ""
+}
+
 var errBusy = errors.New("another program is writing it; the agent reads it again at the next check")
 
 // readSettled reads a menu when no program is writing it. It waits up to a second.

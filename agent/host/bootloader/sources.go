@@ -24,7 +24,11 @@ const (
 	// replacesMark starts the comment of a drop-in whose menu is not in place yet. It lists the previous arguments of the drop-in, so that the reader
 	// can complete or revert the change.
 	replacesMark = "# The menu is not made yet. Before: "
-	appendTo     = "GRUB_CMDLINE_LINUX_DEFAULT"
+	// keptMark starts the comment with the arguments that the default entries keep until the arguments of the file have booted. failedMark starts the
+	// comment with arguments that are desired, but have failed their trial and are in no entry.
+	keptMark   = "# Until these have booted: "
+	failedMark = "# Failed their trial boot: "
+	appendTo   = "GRUB_CMDLINE_LINUX_DEFAULT"
 )
 
 // assignsArguments matches the assignment of any variable that adds arguments to command lines. appendsArguments matches the form that only bash
@@ -37,14 +41,25 @@ var (
 type dropIn struct {
 	present bool
 	args    []host.Argument
-	// unfinished is true while the menu is not known to be in place. replaces are the previous arguments.
+	// unfinished is true while the menu is not known to be in place. replaces are the previous arguments, or those that the default entries keep during
+	// a trial.
 	unfinished bool
 	replaces   []host.Argument
+	// failed are desired arguments that have failed a trial. No entry has them.
+	failed []host.Argument
 }
 
 // managedArguments returns all arguments that may have reached the menu through the drop-in.
 func (d dropIn) managedArguments() []host.Argument {
 	return append(slices.Clone(d.args), argumentsWithout(d.replaces, d.args)...)
+}
+
+// lastArguments returns the arguments of the last complete change, which a trial in the menu tries.
+func (d dropIn) lastArguments() []host.Argument {
+	if d.unfinished {
+		return d.replaces
+	}
+	return d.args
 }
 
 func (d dropIn) holdsExactly(args []host.Argument) bool {
@@ -69,13 +84,18 @@ var grubForm = form{
 
 // renderFile returns the text of the file. Empty if there is nothing to record.
 func (d dropIn) renderFile(format form) string {
-	if len(d.args) == 0 && !d.unfinished {
+	if len(d.managedArguments())+len(d.failed) == 0 && !d.unfinished {
 		return ""
 	}
 	var b strings.Builder
 	b.WriteString(host.OwnHeader)
 	if d.unfinished {
 		b.WriteString(replacesMark + joinArguments(d.replaces) + "\n")
+	} else if len(d.replaces) > 0 {
+		b.WriteString(keptMark + joinArguments(d.replaces) + "\n")
+	}
+	if len(d.failed) > 0 {
+		b.WriteString(failedMark + joinArguments(d.failed) + "\n")
 	}
 	if len(d.args) > 0 {
 		b.WriteString(format.write(d.args))
@@ -88,6 +108,10 @@ func parseDropIn(data string, format form) dropIn {
 	for line := range strings.Lines(data) {
 		if before, ok := strings.CutPrefix(line, replacesMark); ok {
 			d.unfinished, d.replaces = true, host.ParseArguments(before)
+		} else if kept, ok := strings.CutPrefix(line, keptMark); ok {
+			d.replaces = host.ParseArguments(kept)
+		} else if failed, ok := strings.CutPrefix(line, failedMark); ok {
+			d.failed = host.ParseArguments(failed)
 		}
 	}
 	return d

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
@@ -16,8 +15,8 @@ import (
 // stageArguments makes the menu pass exactly the desired arguments of the agent. The order makes every crash recoverable. The drop-in records its
 // previous arguments from before the menu is made until it is in place. One rename exchanges the menu.
 func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Argument) error {
-	stale := f.staleArguments(wanted)
-	format := f.loader.form()
+	stale, kept := f.staleArguments(wanted), f.keptArguments(wanted, f.trial.state)
+	format, record := f.loader.form(), dropIn{args: wanted, failed: f.failed}
 	if !f.dropIn.present && len(wanted) == 0 && len(stale) == 0 {
 		return s.finishStaging(f.loader.endTrial(f), s.removeTemp(format), wanted)
 	}
@@ -25,21 +24,27 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 		// Without an agent after the boot, there is no trial.
 		f.menu = f.entries
 	}
-	if f.dropIn.holdsExactly(wanted) && f.menu.findProblem(wanted, stale) == "" && !s.isCutShort(f) {
+	keepsAll := f.dropIn.unfinished || len(argumentsWithout(f.dropIn.replaces, kept)) == 0
+	if f.dropIn.holdsExactly(wanted) && f.menu.findProblem(wanted, stale) == "" && keepsAll && !s.isCutShort(f) {
 		if s.attended && len(f.notBooted(wanted)) > 0 {
-			return s.completeDropIn(format, wanted)
+			record.replaces = kept
+			return s.completeDropIn(format, record)
 		}
-		return s.finishStaging(f.loader.endTrial(f), s.completeDropIn(format, wanted), wanted)
+		return s.finishStaging(f.loader.endTrial(f), s.completeDropIn(format, record), wanted)
 	}
 	next := change{desired: wanted, stale: stale, trial: f.loader.prepareTrial(ctx, f, wanted)}
+	if next.trial.printed != "" {
+		next.kept = f.keptArguments(wanted, next.trial.state)
+		record.replaces = next.kept
+	}
 	if err := cmp.Or(s.mayStage(f, wanted, stale), next.trial.err); err != nil {
-		return fmt.Errorf("stage %q: %w", joinArguments(wanted), err)
+		return errors.Join(fmt.Errorf("stage %q: %w", joinArguments(wanted), err), f.loader.disarm())
 	}
 	if err := s.recordStaged(f, wanted); err != nil {
 		return err
 	}
-	before := f.argumentsBefore()
-	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before}, format)
+	before := f.recordBefore()
+	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before.managedArguments(), failed: f.failed}, format)
 	if err == nil {
 		err = f.loader.changeMenu(ctx, f, next)
 	}
@@ -50,7 +55,7 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 		}
 		return err
 	}
-	return s.finishStaging(f.loader.completeChange(next), s.completeDropIn(format, wanted), wanted)
+	return s.finishStaging(f.loader.completeChange(next), s.completeDropIn(format, record), wanted)
 }
 
 // finishStaging clears the saved originals once the files contain none of the agent's arguments.
@@ -86,30 +91,37 @@ func (s *Subject) mayStage(f facts, wanted, stale []host.Argument) error {
 	return s.checkFreeSpace(f)
 }
 
-// argumentsBefore returns the arguments that the drop-in gets again if staging fails. These are its previous arguments or, after an interrupted
-// staging, the arguments that reached the menu.
-func (f facts) argumentsBefore() []host.Argument {
+// recordBefore returns the content that the drop-in gets again if staging fails. It has its previous arguments or, after an interrupted staging, the
+// arguments that reached the menu.
+func (f facts) recordBefore() dropIn {
 	if !f.dropIn.unfinished {
-		return f.dropIn.args
+		return f.dropIn
 	}
-	return slices.DeleteFunc(f.dropIn.managedArguments(), func(arg host.Argument) bool { return !f.menu.holdsArgument(arg) })
+	record := dropIn{failed: f.dropIn.failed}
+	for _, arg := range f.dropIn.managedArguments() {
+		if f.menu.holdsArgument(arg) {
+			record.args = append(record.args, arg)
+		} else if f.entries.holdsArgument(arg) {
+			record.replaces = append(record.replaces, arg)
+		}
+	}
+	return record
 }
 
 // completeDropIn writes the arguments of the menu in place to the drop-in. It removes the remains of making another menu.
-func (s *Subject) completeDropIn(format form, args []host.Argument) error {
-	return errors.Join(s.writeDropIn(dropIn{args: args}, format), s.removeTemp(format))
+func (s *Subject) completeDropIn(format form, record dropIn) error {
+	return errors.Join(s.writeDropIn(record, format), s.removeTemp(format))
 }
 
 func (s *Subject) removeTemp(format form) error {
 	for _, names := range []*grubNames{debianNames, grub2Names} {
 		// grub-mkconfig itself writes to the second name first.
-		for _, file := range []string{names.scratch(), names.scratch() + ".new"} {
-			if err := s.fs.Remove(file); err != nil {
-				return err
-			}
+		err := errors.Join(s.fs.Remove(names.scratch()), s.fs.Remove(names.scratch()+".new"), s.fs.RemoveTemp(names.menu), s.fs.RemoveTemp(names.env()))
+		if err != nil {
+			return err
 		}
 	}
-	return errors.Join(s.fs.RemoveTemp(format.file), s.fs.RemoveTemp(grubCfg), s.fs.RemoveTemp(grub2Cfg), s.fs.RemoveTemp(onceEntry))
+	return errors.Join(s.fs.RemoveTemp(format.file), s.fs.RemoveTemp(onceEntry))
 }
 
 // missingArguments returns the arguments that are passed less often than before. Another name for the same root device is not missing.

@@ -321,6 +321,8 @@ type crashingRunner struct {
 
 func (r *crashingRunner) Run(ctx context.Context, argv ...string) ([]byte, error) {
 	if argv[0] != "grub-mkconfig" {
+		r.BeforeWrite = r.step
+		defer func() { r.BeforeWrite = nil }()
 		return r.Commands.Run(ctx, argv...)
 	}
 	if err := r.step(); err != nil {

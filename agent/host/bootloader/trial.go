@@ -100,9 +100,11 @@ func (t trial) isOver() bool {
 func (s *Subject) Attend(attended bool) { s.attended = attended }
 
 // Rearm implements host.BootTrier.
-func (s *Subject) Rearm() error { return s.loader().rearm() }
+func (s *Subject) Rearm(permitted bool) error { return s.loader().rearm(permitted) }
 
-func (g grubDebian) rearm() error {
+var readyStates = map[bool]string{true: trialPermitted, false: trialArmed}
+
+func (g grubDebian) rearm(permitted bool) error {
 	data, err := g.readSettled(grubCfg)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && parseTrial(string(data)).section == "" {
 		return nil
@@ -110,14 +112,7 @@ func (g grubDebian) rearm() error {
 	if err != nil {
 		return err
 	}
-	bootID, err := g.fs.ReadValue(bootIDFile)
-	if err != nil {
-		return err
-	}
-	if err := g.facts.SetBootFact(bootID, factArmed, "true"); err != nil {
-		return err
-	}
-	return g.setTrial(g.at, trialPermitted)
+	return g.setTrial(g.at, readyStates[permitted])
 }
 
 func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
@@ -264,7 +259,7 @@ func (g grubDebian) prepareTrial(ctx context.Context, f facts, wanted []host.Arg
 }
 
 func (f facts) nextTrial(printed string, untried []host.Argument) nextTrial {
-	if f.trial.isOver() && len(argumentsWithout(untried, f.managedArguments())) == 0 {
+	if f.trial.isOver() && len(argumentsWithout(untried, f.dropIn.lastArguments())) == 0 {
 		// Staging arguments again does not repeat a trial that they have failed.
 		return nextTrial{printed: printed, state: f.trial.state}
 	}
@@ -272,14 +267,9 @@ func (f facts) nextTrial(printed string, untried []host.Argument) nextTrial {
 }
 
 // beginTrial prepares a menu with or without a trial. While the present menu has a trial, its variable stays.
-func (g grubDebian) beginTrial(f facts, next nextTrial) error {
+func (g grubDebian) beginTrial(next nextTrial) error {
 	if next.printed == "" {
 		return g.writeGenerator("")
-	}
-	if next.state == trialArmed {
-		if err := g.facts.SetBootFact(f.bootID, factArmed, "true"); err != nil {
-			return err
-		}
 	}
 	if err := g.setTrial(g.at, next.state); err != nil {
 		return err

@@ -50,7 +50,7 @@ func (m *machine) updateGrub() {
 // prepareReboot prepares a permitted reboot like the agent.
 func (m *machine) prepareReboot() {
 	m.t.Helper()
-	if err := m.subject.Rearm(); err != nil {
+	if err := m.subject.Rearm(true); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -459,3 +459,5 @@ func TestForeignEnvironmentBlock(t *testing.T) {
 		t.Errorf("got %q, want a block that is too long", got)
 	}
 }
+
+func (m *machine) rearm(permitted bool) error { return m.subject.Rearm(permitted) }

@@ -36,6 +36,24 @@ type grubbyRun struct {
 	// update, info, add and remove are the values of the options. keepDefaults is set by the option without a value.
 	update, info, add, remove string
 	keepDefaults              bool
+	beforeWrite               func() error
+}
+
+// write writes a file in place, which empties it first.
+func (g *grubbyRun) write(file, data string) error {
+	if g.beforeWrite == nil {
+		return os.WriteFile(file, []byte(data), 0o644)
+	}
+	if err := g.beforeWrite(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		return err
+	}
+	if err := g.beforeWrite(); err != nil {
+		return err
+	}
+	return os.WriteFile(file, []byte(data), 0o644)
 }
 
 // grubbyError is the script's message on stderr before it exits with 1.
@@ -44,7 +62,7 @@ type grubbyError string
 func (e grubbyError) Error() string { return string(e) }
 
 func (c *Commands) runGrubby(args []string) ([]byte, error) {
-	output, err := playGrubby(c.Dir, args)
+	output, err := playGrubby(c.Dir, args, c.BeforeWrite)
 	if err != nil {
 		return nil, fmt.Errorf("run grubby %s: exit status 1: %w", strings.Join(args, " "), err)
 	}
@@ -54,7 +72,7 @@ func (c *Commands) runGrubby(args []string) ([]byte, error) {
 	return []byte(output), nil
 }
 
-func playGrubby(dir string, args []string) (string, error) {
+func playGrubby(dir string, args []string, beforeWrite func() error) (string, error) {
 	script, err := os.ReadFile(filepath.Join(dir, "usr", "sbin", "grubby"))
 	if err != nil {
 		return "", err
@@ -66,7 +84,7 @@ func playGrubby(dir string, args []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	g := grubbyRun{dir: dir}
+	g := grubbyRun{dir: dir, beforeWrite: beforeWrite}
 	if err := g.readOptions(words); err != nil {
 		return "", err
 	}
@@ -172,7 +190,7 @@ func (g *grubbyRun) updateAll() error {
 		if slices.Contains(strings.Fields(former[i]), kernelOpts) {
 			continue
 		}
-		if err := replaceLines(file, "options", "options "+g.change(former[i])); err != nil {
+		if err := g.replaceLines(file, "options", "options "+g.change(former[i])); err != nil {
 			return err
 		}
 	}
@@ -233,7 +251,7 @@ func (g *grubbyRun) updateBlock() error {
 		return err
 	}
 	text := strings.Replace(strings.TrimRight(string(data), "#"), "kernelopts="+value, "kernelopts="+g.change(value), 1)
-	return os.WriteFile(g.path(grubby2Env), []byte(grub.PadBlock(text)), 0o644)
+	return g.write(g.path(grubby2Env), grub.PadBlock(text))
 }
 
 // updateDefaults replaces every line that starts with GRUB_CMDLINE_LINUX with the changed value of that variable.
@@ -251,7 +269,7 @@ func (g *grubbyRun) updateDefaults() error {
 	if value = strings.Trim(value, `"`); !found || value == "" {
 		return nil
 	}
-	return replaceLines(file, "GRUB_CMDLINE_LINUX", `GRUB_CMDLINE_LINUX="`+g.change(value)+`"`)
+	return g.replaceLines(file, "GRUB_CMDLINE_LINUX", `GRUB_CMDLINE_LINUX="`+g.change(value)+`"`)
 }
 
 // updateCommandLine changes the arguments of later kernels. The script writes the file in place, and only one line of it. If the file's directory is
@@ -263,13 +281,13 @@ func (g *grubbyRun) updateCommandLine(options string) error {
 	}
 	data, err := os.ReadFile(file)
 	if os.IsNotExist(err) {
-		data, err = []byte(g.expand(options)), os.WriteFile(file, []byte(g.expand(options)+"\n"), 0o644)
+		data, err = []byte(g.expand(options)), g.write(file, g.expand(options)+"\n")
 	}
 	if err != nil {
 		return err
 	}
 	line, _, _ := strings.Cut(string(data), "\n")
-	return os.WriteFile(file, []byte(g.change(line)+"\n"), 0o644)
+	return g.write(file, g.change(line)+"\n")
 }
 
 // change applies the changes of one run to a list of arguments. Arguments to remove, and names of arguments to add, are regular expressions. An
@@ -303,7 +321,7 @@ func compileArgument(arg, end string) *regexp.Regexp {
 
 // replaceLines replaces every line that starts with a prefix. Like "sed -i", it writes a new file with the mode of the previous one, renames
 // it, and does not sync it.
-func replaceLines(file, prefix, with string) error {
+func (g *grubbyRun) replaceLines(file, prefix, with string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -321,6 +339,11 @@ func replaceLines(file, prefix, with string) error {
 	temp := filepath.Join(filepath.Dir(file), SedLeftover)
 	if err := os.WriteFile(temp, []byte(strings.Join(lines, "\n")), info.Mode().Perm()); err != nil {
 		return err
+	}
+	if g.beforeWrite != nil {
+		if err := g.beforeWrite(); err != nil {
+			return err
+		}
 	}
 	return os.Rename(temp, file)
 }

@@ -68,7 +68,7 @@ func TestGrubbyBehavesAsTheRealScript(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			output, err := playGrubby(dir, run.Argv)
+			output, err := playGrubby(dir, run.Argv, nil)
 			exit, stderr := 0, ""
 			var refusal grubbyError
 			if errors.As(err, &refusal) {

@@ -12,6 +12,9 @@ import (
 const (
 	bookworm = "Linux version 6.1.0-47-amd64 (debian-kernel@lists.debian.org) (gcc-12 (Debian 12.2.0-14) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40) #1 SMP PREEMPT_DYNAMIC Debian 6.1.170-3 (2026-05-01)"
 	pve      = "Linux version 6.8.12-4-pve (build@proxmox) (gcc (Debian 12.2.0-14) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40) #1 SMP PREEMPT_DYNAMIC PMX 6.8.12-4 (2024-11-06T15:04Z)"
+	// These are of the machines of test/knownbad.
+	backports = "Linux version 6.12.57+deb12-cloud-amd64 (debian-kernel@lists.debian.org) (x86_64-linux-gnu-gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40) #1 SMP PREEMPT_DYNAMIC Debian 6.12.57-1~bpo12+1 (2025-11-17)"
+	trixie    = "Linux version 7.3.4+deb13-cloud-amd64 (debian-kernel@lists.debian.org) (x86_64-linux-gnu-gcc-14 (Debian 14.2.0-19) 14.2.0, GNU ld (GNU Binutils for Debian) 2.44) #1 SMP PREEMPT_DYNAMIC Debian 7.3.4-1~bpo13+1 (2026-11-15)"
 	// Raspberry Pi OS has an epoch.
 	raspberry = "Linux version 6.6.31+rpt-rpi-v8 (serge@raspberrypi.com) (gcc-12 (Debian 12.2.0-14) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40) #1 SMP PREEMPT Debian 1:6.6.31-1+rpt1 (2024-05-29)"
 	ownKernel = "Linux version 6.10.3 (root@build) (gcc (Debian 12.2.0-14) 12.2.0, GNU ld (GNU Binutils for Debian) 2.40) #1 SMP PREEMPT_DYNAMIC Mon Aug  5 10:00:00 UTC 2024"
@@ -27,6 +30,8 @@ func TestParseKernel(t *testing.T) {
 		"Debian without the build":       {"6.1.0-47-amd64", "", Kernel{}},
 		"Debian's cloud kernel":          {"6.1.0-51-cloud-amd64", "", Kernel{}},
 		"Debian 13":                      {"6.12.57+deb13-amd64", "", Kernel{6, 12, 57}},
+		"Debian's backports":             {"6.12.57+deb12-cloud-amd64", backports, Kernel{6, 12, 57}},
+		"backports of Debian 13":         {"7.3.4+deb13-cloud-amd64", trixie, Kernel{7, 3, 4}},
 		"Ubuntu":                         {"5.15.0-116-generic", jammy, Kernel{5, 15, 158}},
 		"Ubuntu without the build":       {"5.15.0-1057-azure", "Linux version 5.15.0-1057-azure (buildd@x) #66-Ubuntu SMP", Kernel{}},
 		"RHEL":                           {"5.14.0-427.el9.x86_64", "Linux version 5.14.0-427.el9.x86_64 (mockbuild@x) #1 SMP", Kernel{}},
@@ -93,6 +98,10 @@ func TestVerdicts(t *testing.T) {
 		{"softreval-clears-flags", "5.11 5.16.9 5.17.8", Affected},
 		{"softreval-clears-flags", "5.10.200 5.17.9 5.18 6.1.1", Clear},
 		{"nfs-readdir-slow-start", "6.1.164 6.6.1", Possible},
+		{"xfs-newer-than-kernel", "5.15.1 6.1.176 6.9", Affected},
+		{"xfs-v4-gone", "6.18 7.3.4", Affected},
+		{"xfs-v4-gone", "6.17.13 6.12.57", Clear},
+		{"xfs-newer-than-kernel", "6.10 6.12.57 7.3.4", Clear},
 		{"nfs-readdir-slow-start", "6.1.165 6.12.75 7.0", Clear},
 	} {
 		for release := range strings.FieldsSeq(test.kernels) {
@@ -149,7 +158,7 @@ func TestConcerns(t *testing.T) {
 		options  string
 		want     bool
 	}{
-		{ro, "NFSv3", "ro vers=3", true}, {ro, "NFSv3", "rw", false}, {ro, "NFSv4.1", "ro", false}, {ro, "xfs", "ro", false},
+		{ro, "NFSv3", "ro vers=3", true}, {ro, "NFSv3", "rw", false}, {ro, "NFSv4.1", "ro", true}, {ro, "xfs", "ro", false},
 		{tls, "NFSv4.2", "xprtsec=tls", true}, {tls, "NFSv4.2", "xprtsec=none", false}, {find(t, "cifs-retrans-unknown"), "SMB3.1.1", "retrans=0", true},
 		{find(t, "nfs-fsc-oops"), "NFSv4.2", "nofsc", false},
 	} {

@@ -14,7 +14,7 @@ var configMapKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 func TestEngines(t *testing.T) {
 	w := start(t)
 	a := w.startArgoCD(t)
-	f := w.startFlux(t, "--feature-gates=CancelHealthCheckOnNewRevision=true")
+	f := w.startFlux(t, gate)
 	t.Run("Argo CD shows a node that failed, and its way back", func(t *testing.T) { failureStory(t, a) })
 	t.Run("Argo CD applies a profile from its first sync to its deletion", func(t *testing.T) { profileStory(t, a) })
 	t.Run("Argo CD and the operator write the same volumes", func(t *testing.T) { volumesStory(t, a) })
@@ -23,5 +23,6 @@ func TestEngines(t *testing.T) {
 	t.Run("Argo CD manages the operator from its chart", func(t *testing.T) { operatorStory(t, a, chart) })
 	a.startServer(t)
 	t.Run("a sync with waves waits for the profile", func(t *testing.T) { wavesStory(t, a) })
+	t.Run("a sync with waves fails with its profile", func(t *testing.T) { failedWavesStory(t, a) })
 	t.Run("an ApplicationSet starts with the canary pool", func(t *testing.T) { rollingStory(t, a) })
 }

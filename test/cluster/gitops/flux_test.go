@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/cluster/controlplane"
 )
 
 var (
@@ -44,11 +45,17 @@ spec:
 `
 
 // flux is a running kustomize-controller.
-type flux struct{ *world }
+type flux struct {
+	*world
+	controller *controlplane.Process
+}
+
+// gate is the flag of docs/gitops.md.
+const gate = "--feature-gates=CancelHealthCheckOnNewRevision=true"
 
 func (w *world) startFlux(t *testing.T, flags ...string) *flux {
 	t.Helper()
-	f := &flux{w}
+	f := &flux{world: w}
 	w.kubectl(t, "create --filename "+filepath.Join(variable(t, "SCO_FLUX"), "config/crd/bases/kustomize.toolkit.fluxcd.io_kustomizations.yaml"))
 	for _, kind := range []string{"GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"} {
 		plural := strings.ToLower(kind) + "s"
@@ -63,14 +70,24 @@ func (w *world) startFlux(t *testing.T, flags ...string) *flux {
 	if err := w.Plane.AddAdministrator("flux", filepath.Join(w.dir, "flux.kubeconfig")); err != nil {
 		t.Fatal(err)
 	}
+	f.startController(t, flags...)
+	return f
+}
+
+// startController starts the controller, in place of the running one.
+func (f *flux) startController(t *testing.T, flags ...string) {
+	t.Helper()
+	if f.controller != nil {
+		f.controller.Kill()
+	}
 	argv := append([]string{
-		"env", "KUBECONFIG=" + filepath.Join(w.dir, "flux.kubeconfig"), "RUNTIME_NAMESPACE=flux-system", "TMPDIR=" + w.dir,
-		filepath.Join(w.binaries, "kustomize-controller"), "--metrics-addr=127.0.0.1:9081", "--health-addr=127.0.0.1:9441", "--requeue-dependency=2s",
+		"env", "KUBECONFIG=" + filepath.Join(f.dir, "flux.kubeconfig"), "RUNTIME_NAMESPACE=flux-system", "TMPDIR=" + f.dir,
+		filepath.Join(f.binaries, "kustomize-controller"), "--metrics-addr=127.0.0.1:9081", "--health-addr=127.0.0.1:9441", "--requeue-dependency=2s",
 	}, flags...)
-	if _, err := w.Plane.RunAs("kustomize-controller", argv...); err != nil {
+	var err error
+	if f.controller, err = f.Plane.RunAs("kustomize-controller", argv...); err != nil {
 		t.Fatal(err)
 	}
-	return f
 }
 
 // publish makes the latest commit the artifact of the GitRepository.
@@ -280,6 +297,24 @@ func fluxStory(t *testing.T, f *flux) {
 		if !f.isReady(t, name) {
 			t.Errorf("Flux reports the revision before the profile is Ready: %s", f.describe(t, name))
 		}
+	})
+	step("without the feature gate an approval by commit waits, and an approval by the plugin ends the wait", func(t *testing.T) {
+		f.startController(t)
+		f.publish(t, f.commit(t, "yet another size", onApproval("ihash_entries=4194304", "")))
+		hash := f.planHash(t, name)
+		f.expect(t, name, "Running health checks")
+		revision := f.publish(t, f.commit(t, "approve", onApproval("ihash_entries=4194304", ", approvedPlan: "+hash)))
+		for range 10 {
+			time.Sleep(time.Second)
+			if got := f.profile(t, name).Spec.Rollout.Reboot.ApprovedPlan; got == hash {
+				t.Fatal("without the feature gate Flux applied a commit while it waits for the profile")
+			}
+		}
+		_, text := f.shown(t, name)
+		t.Logf("Flux shows after the second commit: %s", text)
+		t.Log(f.kubectl(t, "storageclient approve "+name))
+		f.expect(t, name, "applied "+revision)
+		f.startController(t, gate)
 	})
 	step("a profile that is gone from Git is pruned", func(t *testing.T) {
 		f.kubectl(t, "patch kustomization --namespace flux-system "+name+` --type=merge --patch '{"spec":{"timeout":"1m"}}'`)

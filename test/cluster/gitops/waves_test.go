@@ -5,12 +5,16 @@ package gitops
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -18,11 +22,8 @@ import (
 // wavesStory is a sync with waves: the profile is in the first wave, a ConfigMap in the second.
 func wavesStory(t *testing.T, a *argo) {
 	const app, name, file = "waves", "pool-waves", "waves/profile.yaml"
-	wave := func(manifest, wave string) string {
-		return strings.Replace(manifest, "metadata: {", `metadata: {annotations: {argocd.argoproj.io/sync-wave: "`+wave+`"}, `, 1)
-	}
 	profile := func(argument, more string) string {
-		return wave(profileOf(name, "2", argument, ", reboot: {policy: OnApproval"+more+"}"), "0")
+		return inWave(profileOf(name, "2", argument, ", reboot: {policy: OnApproval"+more+"}"), "0")
 	}
 	waits := func(t *testing.T) {
 		t.Helper()
@@ -36,7 +37,7 @@ func wavesStory(t *testing.T, a *argo) {
 		t.Logf("Argo CD shows: %s", pictureOf(a.application(t, app)))
 	}
 	a.commit(t, "waves", map[string]string{
-		file: profile("ihash_entries=16777216", ""), "waves/after.yaml": wave("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: after}\n", "1"),
+		file: profile("ihash_entries=16777216", ""), "waves/after.yaml": inWave("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: after}\n", "1"),
 	})
 	a.apply(t, a.applicationOf(app, "waves", "{automated: {selfHeal: true}}"))
 	hash := a.planHash(t, name)
@@ -50,13 +51,8 @@ func wavesStory(t *testing.T, a *argo) {
 	if got := a.profile(t, name).Spec.Rollout.Reboot.ApprovedPlan; got != "" {
 		t.Errorf("the approval by commit arrived while a sync with waves waits: approvedPlan is %q", got)
 	}
-	// The button "Terminate" does the same. Automated sync or a sync by hand then applies the newer commit.
-	a.patch(t, app, []byte(`{"status":{"operationState":{"phase":"Terminating"}}}`))
-	a.await(t, "the end of the sync", func() (bool, string) {
-		p := pictureOf(a.application(t, app))
-		return p.phase != "Terminating", p.String()
-	})
-	t.Logf("terminated: %s", pictureOf(a.application(t, app)))
+	// Automated sync or a sync by hand then applies the newer commit.
+	a.terminate(t, app)
 	a.startSync(t, app)
 	a.await(t, "the second wave", func() (bool, string) {
 		return a.get(t, configMapKind, "default", "after") != nil, pictureOf(a.application(t, app)).String()
@@ -86,22 +82,133 @@ func wavesStory(t *testing.T, a *argo) {
 		})
 	}
 
-	a.commit(t, "an argument that a node ignores", map[string]string{file: wave(profileOf(name, brokenPool, "dhash_entries=16777216", ", reboot: {policy: Automatic}"), "0")})
-	a.refresh(t, app)
-	a.await(t, "the sync to fail with the node", func() (bool, string) {
+	a.removeApplication(t, app)
+}
+
+// inWave adds a wave to a manifest.
+func inWave(manifest, wave string) string {
+	return strings.Replace(manifest, "metadata: {", `metadata: {annotations: {argocd.argoproj.io/sync-wave: "`+wave+`"}, `, 1)
+}
+
+// terminate ends a running sync, as the button "Terminate" does.
+func (a *argo) terminate(t *testing.T, app string) {
+	t.Helper()
+	a.patch(t, app, []byte(`{"status":{"operationState":{"phase":"Terminating"}}}`))
+	a.await(t, "the end of the sync", func() (bool, string) {
 		p := pictureOf(a.application(t, app))
-		// An automated sync is retried five times before its phase is Failed.
-		return p.health == "Degraded" && (p.phase == "Failed" || strings.Contains(p.message, "completed unsuccessfully")), p.String()
+		return p.phase != "Terminating", p.String()
 	})
-	t.Logf("Argo CD shows: %s", pictureOf(a.application(t, app)))
-	// A deletion waits for the retries.
-	if pictureOf(a.application(t, app)).phase == "Running" {
-		a.patch(t, app, []byte(`{"status":{"operationState":{"phase":"Terminating"}}}`))
-	}
+	t.Logf("terminated: %s", pictureOf(a.application(t, app)))
+}
+
+func (a *argo) removeApplication(t *testing.T, app string) {
+	t.Helper()
 	if err := a.delete(t.Context(), a.application(t, app)); err != nil {
 		t.Fatal(err)
 	}
 	a.expectGone(t, app)
+}
+
+// failedWavesStory is a profile in the first wave that a node fails, and the ways back.
+func failedWavesStory(t *testing.T, a *argo) {
+	const app, name = "failed-waves", "pool-failed-waves"
+	size := 0
+	// commit changes the kernel argument, to a size that is no default of the node, and the object of the second wave.
+	commit := func(argument string) (revision, value string) {
+		size++
+		value = strconv.Itoa(size)
+		return a.commit(t, argument, map[string]string{
+			"failed-waves/profile.yaml": inWave(profileOf(name, brokenPool, fmt.Sprintf("%s=%d", argument, 1<<24>>(size%3)), ", reboot: {policy: Automatic}"), "0"),
+			"failed-waves/second.yaml":  inWave("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: second}\ndata: {value: '"+value+"'}\n", "1"),
+		}), value
+	}
+	retry := func(policy string) {
+		a.patch(t, app, fmt.Appendf(nil, `{"spec":{"syncPolicy":{"retry":%s}}}`, policy))
+	}
+	second := func() string {
+		value := ""
+		if object := a.get(t, configMapKind, "default", "second"); object != nil {
+			value, _, _ = unstructured.NestedString(object.Object, "data", "value")
+		}
+		return value
+	}
+	// expectRecovered waits until the second wave of a commit is applied.
+	expectRecovered := func(t *testing.T, revision, value string) {
+		t.Helper()
+		a.expect(t, app, "Synced/Healthy", revision)
+		if got := second(); got != value {
+			t.Errorf("the second wave has the value %q, want %q", got, value)
+		}
+	}
+	// fails waits until the sync of a commit has failed once or more.
+	fails := func(t *testing.T, phase, message string) {
+		t.Helper()
+		a.await(t, "the sync to fail with the node", func() (bool, string) {
+			p := pictureOf(a.application(t, app))
+			return p.health == "Degraded" && p.phase == phase && strings.Contains(p.message, message), p.String()
+		})
+		t.Logf("Argo CD shows: %s", pictureOf(a.application(t, app)))
+	}
+	step := func(what string, do func(*testing.T)) {
+		t.Helper()
+		if !t.Run(what, do) {
+			t.FailNow()
+		}
+	}
+
+	revision, value := commit("ihash_entries")
+	a.apply(t, a.applicationOf(app, "failed-waves", "{automated: {selfHeal: true}}"))
+	expectRecovered(t, revision, value)
+	step("a newer commit waits for the retries of a failed sync, unless a person terminates it", func(t *testing.T) {
+		retry(`{"limit":5,"backoff":{"duration":"1h","maxDuration":"1h"}}`)
+		commit("dhash_entries")
+		a.refresh(t, app)
+		fails(t, "Running", "Retrying attempt #1")
+		before := a.operations(t, app)
+		fixed, fixedValue := commit("ihash_entries")
+		for range 3 {
+			a.refresh(t, app)
+		}
+		fails(t, "Running", "Retrying attempt #1")
+		if got := a.operations(t, app); !slices.Equal(got, before) {
+			t.Errorf("a sync started during the wait for a retry: operations %v, before %v", got, before)
+		}
+		// The first attempt of the newer commit can fail too: the profile counts the failed node until its agent has the new settings.
+		retry(`{"limit":5,"backoff":{"duration":"1s","factor":1,"maxDuration":null}}`)
+		a.terminate(t, app)
+		a.refresh(t, app)
+		expectRecovered(t, fixed, fixedValue)
+	})
+	step("with retry.refresh a retry applies the newer commit", func(t *testing.T) {
+		retry(`{"limit":5,"refresh":true,"backoff":{"duration":"10s","factor":1}}`)
+		commit("dhash_entries")
+		a.refresh(t, app)
+		fails(t, "Running", "Retrying attempt #")
+		fixed, fixedValue := commit("ihash_entries")
+		expectRecovered(t, fixed, fixedValue)
+	})
+	step("after five retries the sync is Failed, and only a newer commit starts another", func(t *testing.T) {
+		retry(`{"limit":5,"refresh":null,"backoff":{"duration":"1s","factor":1}}`)
+		_, failed := commit("dhash_entries")
+		a.refresh(t, app)
+		fails(t, "Failed", "(retried 5 times)")
+		before := a.operations(t, app)
+		for range 3 {
+			a.refresh(t, app)
+		}
+		p := pictureOf(a.application(t, app))
+		if got := a.operations(t, app); !slices.Equal(got, before) || p.sync != "OutOfSync" || !strings.Contains(p.conditions, "SyncError") {
+			t.Errorf("after the failure: %s; operations %v, before %v", p, got, before)
+		}
+		if second() == failed {
+			t.Error("the second wave was applied although the first one failed")
+		}
+		t.Logf("Argo CD shows: %s", p)
+		fixed, fixedValue := commit("ihash_entries")
+		a.refresh(t, app)
+		expectRecovered(t, fixed, fixedValue)
+	})
+	a.removeApplication(t, app)
 }
 
 // startServer starts Argo CD's server without authentication, for actions.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/tuning/internal/decimal"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // validateFloor returns the reason why no node works with a value that the kernel accepts, and a valid value. Empty if nodes work
@@ -55,9 +56,5 @@ func Numbers(value string) []int64 {
 
 // join formats numbers as the kernel does, separated by single spaces.
 func join(numbers []int64) string {
-	texts := make([]string, len(numbers))
-	for i, n := range numbers {
-		texts[i] = strconv.FormatInt(n, 10)
-	}
-	return strings.Join(texts, " ")
+	return strings.Join(lists.Each(numbers, func(n int64) string { return strconv.FormatInt(n, 10) }), " ")
 }

@@ -6,6 +6,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // dataDirs are the directories at and below which file systems contain only data. The system does not run from them. On
@@ -27,11 +29,8 @@ var hazards = []string{"noexec", "nosuid", "nodev", "_netdev"}
 
 // SystemDirs returns the directories that no configurable file system may contain, regardless of its mount point.
 func SystemDirs() []string {
-	dirs := []string{"/boot", "/etc", "/usr"}
-	for _, name := range systemDirs {
-		dirs = append(dirs, path.Join(libDir, name))
-	}
-	return dirs
+	inLib := func(name string) string { return path.Join(libDir, name) }
+	return append([]string{"/boot", "/etc", "/usr"}, lists.Each(systemDirs, inLib)...)
 }
 
 // WithFilesystems returns an allow-list that also admits mount points at and below these directories, e.g. /scratch. It returns an

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 func attribute(name string) place {
@@ -168,9 +170,7 @@ func efsUtilsList(v Volume, options []string) (list []string) {
 	if !strings.EqualFold(v.attribute("encryptInTransit"), "false") {
 		list = append(list, "tls")
 	}
-	for _, o := range options {
-		list = append(list, strings.ToLower(o))
-	}
+	list = append(list, lists.Each(options, strings.ToLower)...)
 	list = onceEach(list)
 	version := "nfsvers=4.1"
 	if strings.HasPrefix(v.Handle, "s3files:") {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/embedded"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 //go:embed drivers.yaml
@@ -62,10 +63,7 @@ func selectorOf(attributes map[string][]string, stageSecret bool) volumeSelector
 	if len(attributes) == 0 {
 		return volumeSelector{}
 	}
-	var texts []string
-	for _, name := range slices.Sorted(maps.Keys(attributes)) {
-		texts = append(texts, name+" is "+strings.Join(attributes[name], ", "))
-	}
+	texts := lists.Each(slices.Sorted(maps.Keys(attributes)), func(name string) string { return name + " is " + strings.Join(attributes[name], ", ") })
 	text := strings.Join(texts, ", or ")
 	if stageSecret {
 		text += " and the driver gets a secret to stage it"

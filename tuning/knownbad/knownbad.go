@@ -13,6 +13,7 @@ import (
 
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/embedded"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Entry is one known combination. Empty conditions do not limit it.
@@ -226,11 +227,7 @@ func Upgrade(nodes []Node, to Kernel) (changes []Change, unknown []string) {
 				removes.Nodes = append(removes.Nodes, node.Name)
 			}
 		}
-		for _, c := range []Change{brings, removes} {
-			if len(c.Nodes) > 0 {
-				changes = append(changes, c)
-			}
-		}
+		changes = append(changes, lists.Where([]Change{brings, removes}, func(c Change) bool { return len(c.Nodes) > 0 })...)
 	}
 	return changes, unknown
 }

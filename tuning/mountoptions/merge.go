@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // MergeResult is the result of merging options into the mount options of a volume.
@@ -109,13 +110,8 @@ func (t *table) oneVersion(options []Option) []Option {
 	return t.replaceGroup(options, keyVersion, []Option{version})
 }
 
-func (t *table) inGroup(options []Option, group string) (out []Option) {
-	for _, o := range options {
-		if t.groupOf(o) == group {
-			out = append(out, o)
-		}
-	}
-	return out
+func (t *table) inGroup(options []Option, group string) []Option {
+	return lists.Where(options, func(o Option) bool { return t.groupOf(o) == group })
 }
 
 // replaceGroup replaces the options of one group in a list. Options that the list already contains keep their position.

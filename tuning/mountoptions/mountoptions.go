@@ -16,6 +16,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/internal/decimal"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Protocol is the client family of a volume.
@@ -55,9 +56,7 @@ func (o Option) String() string {
 func Parse(list []string) []Option {
 	var options []Option
 	for _, entry := range list {
-		for _, text := range split(entry) {
-			options = append(options, parseOne(text))
-		}
+		options = append(options, lists.Each(split(entry), parseOne)...)
 	}
 	return options
 }
@@ -100,11 +99,7 @@ func split(entry string) (parts []string) {
 }
 
 func texts(options []Option) []string {
-	out := make([]string, 0, len(options))
-	for _, o := range options {
-		out = append(out, o.String())
-	}
-	return out
+	return lists.Each(options, Option.String)
 }
 
 // Nconnect returns the number of server connections that the options request: 1 to 16. It returns false if the options

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/tuning/embedded"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Keys that the code refers to.
@@ -161,11 +162,7 @@ func (t *table) addOptions(name string) *table {
 }
 
 func setOf(names []string) map[string]bool {
-	set := map[string]bool{}
-	for _, name := range names {
-		set[name] = true
-	}
-	return set
+	return lists.Map(names, func(name string) (string, bool) { return name, true })
 }
 
 func specsOf(name string) map[string]spec {

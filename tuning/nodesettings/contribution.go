@@ -12,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -44,10 +45,7 @@ func Settings(p *v1alpha1.StorageClientProfile) []v1alpha1.NodeSetting {
 
 func contribution(p *v1alpha1.StorageClientProfile, nconnect int) []v1alpha1.NodeSetting {
 	onRemoval := p.Spec.WithDefaults().DeletionPolicy
-	values := map[string]string{}
-	for _, d := range declarations(p, nconnect) {
-		values[d.key] = d.value
-	}
+	values := lists.Map(declarations(p, nconnect), func(d declaration) (string, string) { return d.key, d.value })
 	settings := make([]v1alpha1.NodeSetting, 0, len(values))
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		settings = append(settings, v1alpha1.NodeSetting{Key: key, Value: values[key], Profile: p.Name, OnRemoval: onRemoval})
@@ -180,11 +178,7 @@ func profileNconnect(p *v1alpha1.StorageClientProfile) int {
 
 // Options returns mount options as plain text.
 func Options(options []v1alpha1.MountOption) []string {
-	texts := make([]string, 0, len(options))
-	for _, o := range options {
-		texts = append(texts, string(o))
-	}
-	return texts
+	return lists.Each(options, func(o v1alpha1.MountOption) string { return string(o) })
 }
 
 func byKey(a, b v1alpha1.NodeSetting) int { return cmp.Compare(a.Key, b.Key) }

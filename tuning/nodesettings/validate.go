@@ -12,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/windows"
 )
 
@@ -81,10 +82,7 @@ var coupled = map[string]string{
 
 // checkCoupled finds sysctls that would reset each other indefinitely.
 func checkCoupled(p *v1alpha1.StorageClientProfile) (problems []Problem) {
-	declaredByKey := map[string]declaration{}
-	for _, d := range declarations(p, 0) {
-		declaredByKey[d.key] = d
-	}
+	declaredByKey := lists.Map(declarations(p, 0), func(d declaration) (string, declaration) { return d.key, d })
 	for _, name := range slices.Sorted(maps.Keys(coupled)) {
 		one, first := declaredByKey[catalogue.SysctlKey(name)]
 		other, second := declaredByKey[catalogue.SysctlKey(coupled[name])]

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Mount is a mount on a node, with its sample and verdict.
@@ -16,11 +17,7 @@ type Mount struct {
 
 // EvaluateNode evaluates the samples of a node.
 func EvaluateNode(node string, samples []Sample) []Mount {
-	mounts := make([]Mount, 0, len(samples))
-	for _, s := range samples {
-		mounts = append(mounts, Mount{Node: node, Sample: s, Verdict: For(s)})
-	}
-	return mounts
+	return lists.Each(samples, func(s Sample) Mount { return Mount{Node: node, Sample: s, Verdict: For(s)} })
 }
 
 // Outcome is the combined result for all mounts of a volume.

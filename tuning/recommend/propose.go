@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -193,11 +194,7 @@ func (p *Proposal) addProfile(t Target, proposed Change) {
 }
 
 func optionTexts(options []v1alpha1.MountOption) []string {
-	texts := make([]string, 0, len(options))
-	for _, o := range options {
-		texts = append(texts, string(o))
-	}
-	return texts
+	return lists.Each(options, func(o v1alpha1.MountOption) string { return string(o) })
 }
 
 func optionsText(options []v1alpha1.MountOption) string {

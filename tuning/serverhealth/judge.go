@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -151,11 +152,7 @@ func (m *memory) deadPorts() (ports []int, known bool) {
 }
 
 func portsText(ports []int) string {
-	words := make([]string, 0, len(ports))
-	for _, port := range ports {
-		words = append(words, strconv.Itoa(port))
-	}
-	return plural(len(ports), "port ", "ports ") + text.InOrder(words, ", ")
+	return plural(len(ports), "port ", "ports ") + text.InOrder(lists.Each(ports, strconv.Itoa), ", ")
 }
 
 func (m *memory) operationsText() string {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/counters"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const (
@@ -174,9 +175,5 @@ func (w *Watch) Note(now time.Time, batch Batch) []Verdict {
 		}
 		m.noteReading(now, reading)
 	}
-	var verdicts []Verdict
-	for _, key := range slices.SortedFunc(maps.Keys(w.servers), Key.compare) {
-		verdicts = append(verdicts, w.servers[key].evaluate(now))
-	}
-	return verdicts
+	return lists.Each(slices.SortedFunc(maps.Keys(w.servers), Key.compare), func(key Key) Verdict { return w.servers[key].evaluate(now) })
 }

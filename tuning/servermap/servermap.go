@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -69,10 +70,7 @@ type Variant struct {
 
 // String returns the option with its values.
 func (v Variant) String() string {
-	var parts []string
-	for _, value := range slices.Sorted(maps.Keys(v.Mounts)) {
-		parts = append(parts, value+" on "+text.Count(v.Mounts[value], "mount"))
-	}
+	parts := lists.Each(slices.Sorted(maps.Keys(v.Mounts)), func(value string) string { return value + " on " + text.Count(v.Mounts[value], "mount") })
 	return v.Option + ": " + strings.Join(parts, ", ")
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -185,20 +186,12 @@ func (r Report) IsAccepted() bool {
 // Ineffective returns the settings that neither a boot nor time makes effective.
 func (r Report) Ineffective() []Setting { return r.Select(Failed, OverriddenAtBoot) }
 
-func (r Report) filter(keep func(Setting) bool) (out []Setting) {
-	for _, s := range r.Settings {
-		if keep(s) {
-			out = append(out, s)
-		}
-	}
-	return out
+func (r Report) filter(keep func(Setting) bool) []Setting {
+	return lists.Where(r.Settings, keep)
 }
 
-func keysOf(settings []Setting) (keys []string) {
-	for _, s := range settings {
-		keys = append(keys, s.Key)
-	}
-	return keys
+func keysOf(settings []Setting) []string {
+	return lists.Each(settings, func(s Setting) string { return s.Key })
 }
 
 // String returns the key with its message: the file that overrides the setting, or the reason of a failure.
@@ -206,9 +199,5 @@ func (s Setting) String() string { return strings.TrimSuffix(s.Key+": "+s.Messag
 
 // Describe returns the keys of settings with their messages.
 func Describe(settings []Setting) string {
-	var out []string
-	for _, s := range settings {
-		out = append(out, s.String())
-	}
-	return text.Join(out, "; ")
+	return text.Join(lists.Each(settings, Setting.String), "; ")
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -95,10 +96,7 @@ func inWords(results []Result) string {
 		return cmp.Compare(math.Abs(math.Log(b.Ratio)), math.Abs(math.Log(a.Ratio)))
 	})
 	spelled := bySize[:min(2, len(bySize))]
-	var parts []string
-	for _, r := range spelled {
-		parts = append(parts, r.inWords())
-	}
+	parts := lists.Each(spelled, Result.inWords)
 	if rest := len(bySize) - len(spelled); rest > 0 {
 		parts = append(parts, text.More(rest, ""))
 		return strings.Join(parts[:2], ", ") + " " + parts[2]

@@ -1,0 +1,43 @@
+// Package lists contains the loops over lists that package slices does not have.
+package lists
+
+// Each returns the conversion of each item, in order. The result is nil for an empty list.
+func Each[T, R any](items []T, convert func(T) R) []R {
+	if len(items) == 0 {
+		return nil
+	}
+	out := make([]R, len(items))
+	for i, item := range items {
+		out[i] = convert(item)
+	}
+	return out
+}
+
+// Where returns the items that match, in order. The result is nil if there are none.
+func Where[T any](items []T, matches func(T) bool) (out []T) {
+	for _, item := range items {
+		if matches(item) {
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
+// Map returns a map with the entry of each item. If two items have the same key, the later one wins.
+func Map[T any, K comparable, V any](items []T, entry func(T) (K, V)) map[K]V {
+	out := make(map[K]V, len(items))
+	for _, item := range items {
+		key, value := entry(item)
+		out[key] = value
+	}
+	return out
+}
+
+// Pointers returns pointers to the items of a list.
+func Pointers[T any](items []T) []*T {
+	out := make([]*T, len(items))
+	for i := range items {
+		out[i] = &items[i]
+	}
+	return out
+}

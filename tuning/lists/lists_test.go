@@ -1,0 +1,44 @@
+package lists
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestLists(t *testing.T) {
+	isEven := func(n int) bool { return n%2 == 0 }
+	squareOf := func(n int) (int, string) { return n * n, strconv.Itoa(n) }
+	for name, test := range map[string]struct{ got, want any }{
+		"each item is converted, in order":         {Each([]int{3, 1, 2}, strconv.Itoa), []string{"3", "1", "2"}},
+		"no item is converted to nil":              {Each([]int{}, strconv.Itoa), []string(nil)},
+		"the items that match stay in order":       {Where([]int{4, 3, 2}, isEven), []int{4, 2}},
+		"without a match, the result is nil":       {Where([]int{1, 3}, isEven), []int(nil)},
+		"the later of two equal keys wins":         {Map([]int{-2, 3, 2}, squareOf), map[int]string{4: "2", 9: "3"}},
+		"without items, the map is empty, not nil": {Map(nil, squareOf), map[int]string{}},
+		"without items, there are no pointers":     {len(Pointers([]int{})), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, test.got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestPointersPointToTheItems(t *testing.T) {
+	items := []int{1, 2}
+	*Pointers(items)[1] = 3
+	if diff := cmp.Diff([]int{1, 3}, items); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWhereLeavesTheListUnchanged(t *testing.T) {
+	items := []int{1, 2, 3, 4}
+	Where(items, func(n int) bool { return n > 2 })
+	if diff := cmp.Diff([]int{1, 2, 3, 4}, items); diff != "" {
+		t.Error(diff)
+	}
+}

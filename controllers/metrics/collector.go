@@ -30,14 +30,14 @@ const (
 	maxFailedNodes = 100
 )
 
-//go:embed gauges.yaml
-var gaugesYAML []byte
+//go:embed metrics.yaml
+var metricsYAML []byte
 
 // gauges contains the descriptors of the collector, by name.
 var gauges = map[string]*prometheus.Desc{}
 
 func init() {
-	for name, g := range embedded.Parse[map[string]struct{ Labels, Help string }]("gauges.yaml", gaugesYAML) {
+	for name, g := range embedded.Parse[map[string]struct{ Labels, Help string }]("metrics.yaml", metricsYAML) {
 		gauges[name] = prometheus.NewDesc(name, g.Help, strings.Fields(g.Labels), nil)
 	}
 }

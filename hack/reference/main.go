@@ -213,17 +213,17 @@ type metric struct {
 	labels           []string
 }
 
-// readMetrics finds gauges.yaml, calls of prometheus.NewDesc, and of prometheus.NewGauge and its like, sorted by name.
+// readMetrics finds metrics.yaml, calls of prometheus.NewDesc, and of prometheus.NewGauge and its like, sorted by name.
 func readMetrics(dir string) ([]metric, error) {
-	found, err := readGauges(dir)
+	found, err := readDocument(dir)
 	if err != nil {
 		return nil, err
 	}
 	err = eachFile(dir, func(file *ast.File) error {
 		var problem error
 		ast.Inspect(file, func(node ast.Node) bool {
-			if declaration, ok := node.(*ast.FuncDecl); ok && declaration.Name.Name == "init" {
-				return false // it reads gauges.yaml
+			if declaration, ok := node.(*ast.FuncDecl); ok && (declaration.Name.Name == "init" || declaration.Name.Name == "ReadDescribed") {
+				return false // it reads metrics.yaml
 			}
 			call, ok := node.(*ast.CallExpr)
 			if !ok {
@@ -274,31 +274,35 @@ func isPrometheus(expression ast.Expr) bool {
 	return ok && name.Name == "prometheus"
 }
 
-// readGauges reads the gauges that a folder declares in gauges.yaml, if it has that file.
-func readGauges(dir string) (found []metric, err error) {
-	document, err := os.ReadFile(filepath.Join(dir, "gauges.yaml"))
+// readDocument reads the metrics that a folder declares in metrics.yaml, if it has that file.
+func readDocument(dir string) (found []metric, err error) {
+	document, err := os.ReadFile(filepath.Join(dir, "metrics.yaml"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	var declared map[string]struct{ Labels, Help string }
 	if err := errors.Join(err, yaml.UnmarshalStrict(document, &declared)); err != nil {
-		return nil, fmt.Errorf("read the gauges of %s: %w", dir, err)
+		return nil, fmt.Errorf("read the metrics of %s: %w", dir, err)
 	}
 	for name, g := range declared {
 		labels := strings.Fields(g.Labels)
 		slices.Sort(labels)
-		found = append(found, metric{name: name, kind: "gauge", labels: labels, help: g.Help})
+		found = append(found, metric{name: name, kind: kindOf(name), labels: labels, help: g.Help})
 	}
 	return found, nil
 }
 
+func kindOf(name string) string {
+	if strings.HasSuffix(name, "_total") {
+		return "counter"
+	}
+	return "gauge"
+}
+
 func parse(function string, args []ast.Expr) (metric, bool) {
 	if function == "NewDesc" && len(args) == 4 {
-		m := metric{name: valueOf(args[0], nil), kind: "gauge", help: valueOf(args[1], nil), labels: words(args[2])}
-		if strings.HasSuffix(m.name, "_total") {
-			m.kind = "counter"
-		}
-		return m, true
+		name := valueOf(args[0], nil)
+		return metric{name: name, kind: kindOf(name), help: valueOf(args[1], nil), labels: words(args[2])}, true
 	}
 	kind, vector := strings.CutSuffix(strings.TrimPrefix(function, "New"), "Vec")
 	kind = strings.ToLower(kind)

@@ -29,25 +29,17 @@ type Trial struct {
 	After  []string
 	// Reasons are the reasons for options of the candidate.
 	Reasons []Reason
-	// Recommendations are further actions, or the reason why no action helps.
-	Recommendations []Recommendation
+
 	// Cold are the empty caches of each phase.
 	Cold []Cold
-	// Validity contains the proofs that hold in every round. Void contains the reasons for invalid passes.
+	// Validity contains the proofs that hold in every round.
 	Validity []string
-	Void     []string
 	// Environment describes the measurement: kernel, nodes, server, time.
 	Environment []Fact
 }
 
 // Reason is the reason for an option of the candidate.
 type Reason struct{ Option, Why, Source string }
-
-// Recommendation is one recommended action.
-type Recommendation struct {
-	Text, Effect string
-	Options      []string
-}
 
 // Cold contains the caches that were empty at the start of a phase.
 type Cold struct {

@@ -52,11 +52,9 @@ func better() report.Trial {
 			{Option: "actimeo=30", Why: "Attributes of large directories are kept for 30 s, so that a second listing asks for none.", Source: "Azure Files, large directories on Linux clients"},
 			{Option: "nconnect=4", Why: "Programs that have several requests in flight use four connections."},
 		},
-		Recommendations: []report.Recommendation{{Text: "List directories unsorted.", Effect: "no request less, but the first name at once", Options: []string{"ls -1U"}}},
-		Cold:            []report.Cold{{Phase: "First listing", Caches: []string{"attributes", "names"}}, {Phase: "Second listing"}},
-		Validity:        []string{"Each pass had a mount, a client and connections of its own.", "No other mount of the server got nconnect=4."},
-		Void:            []string{"round 2 on node-1: 1 of 4 connections"},
-		Environment:     []report.Fact{{Name: "Nodes", Value: "node-1, node-2"}, {Name: "Kernel", Value: "6.1.0-40-amd64"}, {Name: "Server", Value: "filer1:/export/projects"}},
+		Cold:        []report.Cold{{Phase: "First listing", Caches: []string{"attributes", "names"}}, {Phase: "Second listing"}},
+		Validity:    []string{"Each pass had a mount, a client and connections of its own.", "No other mount of the server got nconnect=4."},
+		Environment: []report.Fact{{Name: "Nodes", Value: "node-1, node-2"}, {Name: "Kernel", Value: "6.1.0-40-amd64"}, {Name: "Server", Value: "filer1:/export/projects"}},
 	}
 }
 
@@ -77,7 +75,7 @@ func undecided() report.Trial {
 	t := better()
 	t.Title = "eda/" + strings.Repeat("a-claim-with-a-long-name-", 8)
 	t.Verdict = verdict.Evaluate(listings(12)[:12], verdict.Goal{}, verdict.Attributes{})
-	t.Rounds, t.Recommendations, t.Void = "", nil, nil
+	t.Rounds = ""
 	return t
 }
 
@@ -196,9 +194,8 @@ func TestEverythingIsEscaped(t *testing.T) {
 	}
 	page := render(t, report.Trial{
 		Title: hostile, Workload: hostile, Goal: verdict.Goal{Metric: hostile}, Verdict: v, Rounds: hostile, Before: []string{hostile, "b" + hostile}, After: []string{hostile, "a" + hostile},
-		Reasons:         []report.Reason{{Option: hostile, Why: hostile, Source: hostile}},
-		Recommendations: []report.Recommendation{{Text: hostile, Effect: hostile, Options: []string{hostile}}},
-		Cold:            []report.Cold{{Phase: hostile, Caches: []string{hostile}}}, Validity: []string{hostile}, Void: []string{hostile},
+		Reasons: []report.Reason{{Option: hostile, Why: hostile, Source: hostile}},
+		Cold:    []report.Cold{{Phase: hostile, Caches: []string{hostile}}}, Validity: []string{hostile},
 		Environment: []report.Fact{{Name: hostile, Value: hostile}},
 	})
 	for _, tag := range []string{"<script", "<img", "</style><"} {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/knownbad"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -25,13 +26,9 @@ func kernelVersion(release string) (major, minor int, ok bool) {
 	return major, minor, errMajor == nil && errMinor == nil
 }
 
-func (s *scope) nodesOlderThan(major, minor int) (names []string) {
-	for _, node := range s.Nodes {
-		if isOlder(node.Kernel, major, minor) {
-			names = append(names, node.Name+" ("+node.Kernel+")")
-		}
-	}
-	return names
+func (s *scope) nodesOlderThan(major, minor int) []string {
+	older := lists.Where(s.Nodes, func(node Node) bool { return isOlder(node.Kernel, major, minor) })
+	return lists.Each(older, func(node Node) string { return node.Name + " (" + node.Kernel + ")" })
 }
 
 // addKnownBad adds the known problems of the nodes' kernels and mounts that lose data, or all others. It omits problems that need a sign beyond

@@ -8,6 +8,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -217,12 +218,8 @@ func tunedOverlap(s *scope) {
 	if s.node.Tuned == nil {
 		return
 	}
-	var both []string
-	for _, name := range tunedSysctls[s.node.Tuned.Profile] {
-		if _, _, declared := s.sysctl(name); declared {
-			both = append(both, name)
-		}
-	}
+	isDeclared := func(name string) bool { _, _, declared := s.sysctl(name); return declared }
+	both := lists.Where(tunedSysctls[s.node.Tuned.Profile], isDeclared)
 	if slices.Sort(both); len(both) > 0 {
 		s.add("spec.node.tuned.profile", fmt.Sprintf("%s sets %s too: the declared values win, and the agent sets them again if "+
 			"tuned changes them; newer versions of tuned set the dirty limits in bytes, and the ratios then "+

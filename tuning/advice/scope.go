@@ -8,6 +8,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -56,12 +57,8 @@ func (s *scope) rulesOf(protocol mountoptions.Protocol) (rules []volumeRule) {
 	if protocol == mountoptions.XFS {
 		rules = s.filesystems()
 	}
-	for _, rule := range s.volumes {
-		if slices.ContainsFunc(rule.protocols, func(p mountoptions.Protocol) bool { return p.Kernel() == protocol }) {
-			rules = append(rules, rule)
-		}
-	}
-	return rules
+	ofProtocol := func(p mountoptions.Protocol) bool { return p.Kernel() == protocol }
+	return append(rules, lists.Where(s.volumes, func(rule volumeRule) bool { return slices.ContainsFunc(rule.protocols, ofProtocol) })...)
 }
 
 // filesystems returns the XFS file systems of the node as volume rules.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -161,10 +162,5 @@ func OptionWarnings(key, value string) []mountoptions.Problem {
 	default:
 		return nil
 	}
-	for _, problem := range mountoptions.Validate(protocol, options) {
-		if problem.Warning {
-			problems = append(problems, problem)
-		}
-	}
-	return problems
+	return append(problems, lists.Where(mountoptions.Validate(protocol, options), func(p mountoptions.Problem) bool { return p.Warning })...)
 }

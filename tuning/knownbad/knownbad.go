@@ -210,11 +210,8 @@ func (v Verdict) isBad() bool { return v == Affected || v == Possible }
 // Upgrade returns the changes that a kernel means for nodes, in the order of the registry. It includes problems that need a further sign.
 // unknown are the nodes whose present kernel does not show its fixes; for these, all problems of the new kernel count as brought.
 func Upgrade(nodes []Node, to Kernel) (changes []Change, unknown []string) {
-	for _, node := range nodes {
-		if node.Kernel == (Kernel{}) {
-			unknown = append(unknown, node.Name)
-		}
-	}
+	unreleased := lists.Where(nodes, func(node Node) bool { return node.Kernel == (Kernel{}) })
+	unknown = lists.Each(unreleased, func(node Node) string { return node.Name })
 	for _, e := range entries {
 		brings, removes := Change{ID: e.ID, Brings: true, Text: e.Advice()}, Change{ID: e.ID, Text: e.Fails}
 		for _, node := range nodes {

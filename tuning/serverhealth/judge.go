@@ -142,11 +142,8 @@ const repeatsOfDead = 6
 
 // deadPorts returns the local ports of connections without acknowledgments from the server's host. known is false if this is unknown.
 func (m *memory) deadPorts() (ports []int, known bool) {
-	for _, s := range m.last.Sockets {
-		if s.Repeats >= repeatsOfDead {
-			ports = append(ports, s.Port)
-		}
-	}
+	dead := lists.Where(m.last.Sockets, func(s Socket) bool { return s.Repeats >= repeatsOfDead })
+	ports = lists.Each(dead, func(s Socket) int { return s.Port })
 	slices.Sort(ports)
 	return ports, len(m.last.Sockets) > 0
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // completionTimeout is the maximum time that a shell waits for completions. After it, there are none.
@@ -78,11 +79,7 @@ func readNames(ctx context.Context, c client.Client, kind schema.GroupVersionKin
 	if err := c.List(ctx, list); err != nil {
 		return nil, fmt.Errorf("list %s: %w", kind.Kind, err)
 	}
-	var names []string
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return names, nil
+	return lists.Each(list.Items, func(object metav1.PartialObjectMetadata) string { return object.Name }), nil
 }
 
 // addCompletions adds shell completion for names of profiles, nodes, and volumes, and for the values of -o.

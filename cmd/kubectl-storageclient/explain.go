@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/recommend"
 	"github.com/storageclient/operator/tuning/suggest"
@@ -56,21 +57,12 @@ func listRules(env *environment) error {
 
 func explainName(name string) []string {
 	var texts []string
-	for _, rule := range advice.Rules() {
-		if rule.ID == name {
-			texts = append(texts, explainRule(rule))
-		}
-	}
-	for _, rule := range recommend.Rules() {
-		if rule.ID == name {
-			texts = append(texts, explainSignature(rule))
-		}
-	}
-	for _, p := range catalogue.All() {
-		if isNamed(p, name) {
-			texts = append(texts, explainParameter(p))
-		}
-	}
+	rules := lists.Where(advice.Rules(), func(rule advice.Rule) bool { return rule.ID == name })
+	texts = append(texts, lists.Each(rules, explainRule)...)
+	signatures := lists.Where(recommend.Rules(), func(rule recommend.Rule) bool { return rule.ID == name })
+	texts = append(texts, lists.Each(signatures, explainSignature)...)
+	parameters := lists.Where(catalogue.All(), func(p catalogue.Parameter) bool { return isNamed(p, name) })
+	texts = append(texts, lists.Each(parameters, explainParameter)...)
 	for _, protocol := range protocols {
 		known := protocol.Known()
 		if i := slices.IndexFunc(known, func(k mountoptions.Known) bool { return k.Name == name }); i >= 0 {
@@ -97,12 +89,8 @@ func lastPart(p catalogue.Parameter) string {
 
 // explainSubject explains all parameters of a subject, such as readAhead.
 func explainSubject(name string) []string {
-	var texts []string
-	for _, p := range catalogue.All() {
-		if catalogue.Key(p.Key).Subject() == name {
-			texts = append(texts, explainParameter(p))
-		}
-	}
+	parameters := lists.Where(catalogue.All(), func(p catalogue.Parameter) bool { return catalogue.Key(p.Key).Subject() == name })
+	texts := lists.Each(parameters, explainParameter)
 	// The names of these subjects come from the node, so the catalogue does not list them.
 	for subject, example := range map[string]string{catalogue.NFSDefaults: catalogue.NFSDefaultsKey(""), catalogue.Filesystems: catalogue.FilesystemKey("/mnt/data")} {
 		if p, known := catalogue.Lookup(example); known && subject == name {
@@ -117,12 +105,8 @@ var protocols = []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB, moun
 // explainableNames returns all names that have an explanation, including short names, sorted.
 func explainableNames() []string {
 	names := []string{catalogue.Tuned, catalogue.ReadAheads, catalogue.NFSDefaults, catalogue.Filesystems}
-	for _, rule := range advice.Rules() {
-		names = append(names, rule.ID)
-	}
-	for _, rule := range recommend.Rules() {
-		names = append(names, rule.ID)
-	}
+	names = append(names, lists.Each(advice.Rules(), func(rule advice.Rule) string { return rule.ID })...)
+	names = append(names, lists.Each(recommend.Rules(), func(rule recommend.Rule) string { return rule.ID })...)
 	for _, p := range catalogue.All() {
 		_, short := catalogue.Key(p.Key).Cut()
 		names = append(names, short)
@@ -131,9 +115,7 @@ func explainableNames() []string {
 		}
 	}
 	for _, protocol := range protocols {
-		for _, known := range protocol.Known() {
-			names = append(names, known.Name)
-		}
+		names = append(names, lists.Each(protocol.Known(), func(known mountoptions.Known) string { return known.Name })...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

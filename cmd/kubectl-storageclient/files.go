@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/suggest"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -102,10 +103,7 @@ func (r *fileReader) suggestFile(path string) string {
 	if err != nil {
 		return ""
 	}
-	var names []string
-	for _, entry := range entries {
-		names = append(names, entry.Name())
-	}
+	names := lists.Each(entries, os.DirEntry.Name)
 	if suggestion, ok := suggest.Closest(filepath.Base(path), names); ok {
 		return ". Did you mean " + filepath.Join(filepath.Dir(path), suggestion) + "?"
 	}
@@ -264,10 +262,7 @@ func decodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error 
 	if !isStrict {
 		return explainType(err)
 	}
-	var out []string
-	for _, problem := range problems.Errors() {
-		out = append(out, explainField(problem.Error()))
-	}
+	out := lists.Each(problems.Errors(), func(problem error) string { return explainField(problem.Error()) })
 	slices.Sort(out)
 	return errors.New(text.Join(out, "; "))
 }

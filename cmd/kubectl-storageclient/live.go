@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // liveView contains one profile and its nodes, kept current by informers.
@@ -169,12 +170,8 @@ func (v *liveView) tree() (view.Tree, bool) {
 		return view.Tree{}, false
 	}
 	c := overview.Cluster{}
-	for _, n := range v.clientNodes.objects.List() {
-		c.StorageClientNodes = append(c.StorageClientNodes, *n.(*v1alpha1.StorageClientNode))
-	}
-	for _, n := range v.nodes.objects.List() {
-		c.Nodes = append(c.Nodes, *n.(*corev1.Node))
-	}
+	c.StorageClientNodes = lists.Each(v.clientNodes.objects.List(), func(n any) v1alpha1.StorageClientNode { return *n.(*v1alpha1.StorageClientNode) })
+	c.Nodes = lists.Each(v.nodes.objects.List(), func(n any) corev1.Node { return *n.(*corev1.Node) })
 	var notes []string
 	if v.nodesForbidden {
 		c.Nodes = overview.NodesOf(c.StorageClientNodes)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/suggest"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -66,11 +67,7 @@ func podNames(ctx context.Context, c client.Client, node string) (map[string]str
 	if err := c.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
 		return nil, fmt.Errorf("list Pods on Node %s: %w", node, err)
 	}
-	names := map[string]string{}
-	for i := range pods.Items {
-		names[string(pods.Items[i].UID)] = pods.Items[i].Namespace + "/" + pods.Items[i].Name
-	}
-	return names, nil
+	return lists.Map(lists.Pointers(pods.Items), func(pod *corev1.Pod) (string, string) { return string(pod.UID), pod.Namespace + "/" + pod.Name }), nil
 }
 
 // suggestName adds the most similar existing name to a "not found" error, or all existing names.

@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // markdown is an output format that only plans of files support.
@@ -133,15 +134,10 @@ func previewVolumes(ctx context.Context, c client.Client, settings managerSettin
 
 // drainOptions returns the drain options of the first profile that requires the reboot, by node.
 func drainOptions(reboots []overview.JointReboot, profiles []v1alpha1.StorageClientProfile) map[string]v1alpha1.Drain {
-	rules := make(map[string]v1alpha1.Drain, len(profiles))
-	for i := range profiles {
-		rules[profiles[i].Name] = profiles[i].Spec.WithDefaults().Rollout.Drain
-	}
-	out := make(map[string]v1alpha1.Drain, len(reboots))
-	for _, r := range reboots {
-		out[r.Node] = rules[r.Profiles[0]]
-	}
-	return out
+	rules := lists.Map(profiles, func(p v1alpha1.StorageClientProfile) (string, v1alpha1.Drain) {
+		return p.Name, p.Spec.WithDefaults().Rollout.Drain
+	})
+	return lists.Map(reboots, func(r overview.JointReboot) (string, v1alpha1.Drain) { return r.Node, rules[r.Profiles[0]] })
 }
 
 func adviceInputs(profiles []view.DryRunProfile, cluster overview.Cluster, volumes *volumeplan.Preview) []view.ProfileAdvice {

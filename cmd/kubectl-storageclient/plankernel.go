@@ -7,6 +7,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/knownbad"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -48,11 +49,7 @@ func planKernel(ctx context.Context, env *environment, release string, output ou
 
 // Names returns the changed problems, for -o name.
 func (p kernelPlan) Names() []string {
-	var names []string
-	for _, c := range p.Changes {
-		names = append(names, c.ID)
-	}
-	return names
+	return lists.Each(p.Changes, func(c knownbad.Change) string { return c.ID })
 }
 
 // WriteText prints the plan for users.

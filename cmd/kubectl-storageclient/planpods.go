@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/rollout/drain"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const (
@@ -78,9 +79,7 @@ func addPod(count *view.Pods, pod []corev1.Pod, options v1alpha1.Drain, budgets 
 	}
 	count.Evicted += len(evictable)
 	count.WaitedFor += len(sorted.WaitedFor)
-	for _, blocker := range sorted.Blocked {
-		count.Blocked = append(count.Blocked, blocker.String())
-	}
+	count.Blocked = append(count.Blocked, lists.Each(sorted.Blocked, drain.Blocker.String)...)
 	if remarks := sorted.Remarks(); remarks != "" {
 		count.Remarks = append(count.Remarks, remarks)
 	}

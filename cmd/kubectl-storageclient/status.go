@@ -13,6 +13,7 @@ import (
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // statusNotDone is the exit status of --exit-code if profiles are not complete, or if files change the cluster.
@@ -75,7 +76,7 @@ func (o *statusOptions) addDetails(ctx context.Context, c client.Client, profile
 		details := &view.Details{
 			Nodes:      overview.Nodes(&profiles[i], cluster),
 			Deviations: overview.Deviations(&profiles[i], cluster),
-			Stale:      volumeplan.StaleMounts(volumeplan.Summarize(profiles[i].Name, volumes).Volumes, overview.PointersTo(cluster.StorageClientNodes)),
+			Stale:      volumeplan.StaleMounts(volumeplan.Summarize(profiles[i].Name, volumes).Volumes, lists.Pointers(cluster.StorageClientNodes)),
 		}
 		if unknown != nil {
 			details.Unknown = "stale mounts: " + unknown.Error()

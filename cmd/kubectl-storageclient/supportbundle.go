@@ -21,6 +21,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/bundle"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -253,9 +254,7 @@ func (c *collector) report(env *environment, file string, noRedact bool) error {
 	}
 	if len(c.Missing) > 0 {
 		lines = append(lines, "Omitted:")
-		for _, entry := range c.Missing {
-			lines = append(lines, "  "+entry)
-		}
+		lines = append(lines, lists.Each(c.Missing, func(entry string) string { return "  " + entry })...)
 	}
 	lines = append(lines, "Review it before you send it.")
 	return writeLines(env.Out, lines...)

@@ -14,10 +14,10 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
-	"github.com/storageclient/operator/controllers/overview"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -115,7 +115,7 @@ func listVolumes(ctx context.Context, env *environment, c client.Client, profile
 	if err := c.List(ctx, &clientNodes); err != nil {
 		return nil, false, fmt.Errorf("list StorageClientNodes: %w", err)
 	}
-	s.Now, s.ClientNodes = env.now(), overview.PointersTo(clientNodes.Items)
+	s.Now, s.ClientNodes = env.now(), lists.Pointers(clientNodes.Items)
 	listed, isHeld = volumeplan.List(profile, s)
 	return listed, isHeld, nil
 }

@@ -8,13 +8,14 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // AdviceInput returns the input about a profile for the rules of package advice. It contains the selected nodes with the reports of their agents,
 // the servers of the matched volumes, and the volumes that are left out.
 func AdviceInput(profile *v1alpha1.StorageClientProfile, c Cluster, servers []advice.Server, leftOut []advice.LeftOut) advice.Input {
 	selector := match.SelectorOf(profile)
-	selected := slices.DeleteFunc(PointersTo(c.Nodes), func(node *corev1.Node) bool { return !selector.Matches(node) })
+	selected := slices.DeleteFunc(lists.Pointers(c.Nodes), func(node *corev1.Node) bool { return !selector.Matches(node) })
 	return AdviceAbout(profile, selected, c.clientNodes(), servers, leftOut)
 }
 

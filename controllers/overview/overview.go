@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/standing"
 )
 
@@ -61,11 +62,7 @@ type Deviation struct {
 
 // Nodes returns the nodes that a profile selects, and the nodes that still have its settings, sorted by name.
 func Nodes(profile *v1alpha1.StorageClientProfile, c Cluster) []Node {
-	var nodes []Node
-	for _, m := range membersOf(profile, c) {
-		nodes = append(nodes, statusOf(m))
-	}
-	return nodes
+	return lists.Each(membersOf(profile, c), statusOf)
 }
 
 // Deviations returns the profile's settings that failed, drifted, are no longer staged or are exceptions, sorted by key.
@@ -108,11 +105,7 @@ type member struct {
 
 // clientNodes returns the StorageClientNodes by name.
 func (c Cluster) clientNodes() map[string]*v1alpha1.StorageClientNode {
-	out := make(map[string]*v1alpha1.StorageClientNode, len(c.StorageClientNodes))
-	for i := range c.StorageClientNodes {
-		out[c.StorageClientNodes[i].Name] = &c.StorageClientNodes[i]
-	}
-	return out
+	return lists.Map(lists.Pointers(c.StorageClientNodes), func(n *v1alpha1.StorageClientNode) (string, *v1alpha1.StorageClientNode) { return n.Name, n })
 }
 
 func membersOf(profile *v1alpha1.StorageClientProfile, c Cluster) []member {

@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -72,7 +73,7 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 	view := fleet.NewProfileSet(append(otherProfiles, Acting(profile)), c.Allow)
 	out := Preview{PlanHash: nodesettings.PlanHash(profile), Approved: fleet.IsPlanApproved(profile)}
 	var turns []order.Turn
-	reboots, nodes := map[string]Reboot{}, PointersTo(c.Nodes)
+	reboots, nodes := map[string]Reboot{}, lists.Pointers(c.Nodes)
 	for _, m := range membersOf(profile, c) {
 		if !m.selected {
 			continue
@@ -187,9 +188,7 @@ func addToGroup(groups []Group, result nodesettings.Result, node string) []Group
 		}
 	}
 	group := Group{Hash: result.Hash, BootHash: result.BootHash, Settings: result.Settings, Nodes: []string{node}}
-	for _, c := range result.Conflicts {
-		group.Conflicts = append(group.Conflicts, disputeText(c))
-	}
+	group.Conflicts = append(group.Conflicts, lists.Each(result.Conflicts, disputeText)...)
 	slices.Sort(group.Conflicts)
 	return append(groups, group)
 }

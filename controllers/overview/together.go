@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -114,7 +115,7 @@ func PlanTogether(names []string, c Cluster) Together {
 	}
 	t.view = fleet.NewProfileSet(t.all, c.Allow)
 	clientNodes := c.clientNodes()
-	t.nodes = PointersTo(c.Nodes)
+	t.nodes = lists.Pointers(c.Nodes)
 	slices.SortFunc(t.nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, node := range t.nodes {
 		t.addNode(node, clientNodes[node.Name])
@@ -138,15 +139,6 @@ type together struct {
 	// turns are the places of each profile's nodes in the order of its rollout; reboots are the nodes that are due, by name.
 	turns   map[string][]order.Turn
 	reboots map[string]JointReboot
-}
-
-// PointersTo returns pointers to the objects of a list.
-func PointersTo[T any](list []T) []*T {
-	out := make([]*T, len(list))
-	for i := range list {
-		out[i] = &list[i]
-	}
-	return out
 }
 
 // ActingTogether returns all profiles, and the named ones as Acting returns them.
@@ -222,11 +214,7 @@ func (t *together) changesOf(current, wanted []v1alpha1.NodeSetting) []SettingCh
 }
 
 func byKey(settings []v1alpha1.NodeSetting) map[string]v1alpha1.NodeSetting {
-	out := make(map[string]v1alpha1.NodeSetting, len(settings))
-	for _, s := range settings {
-		out[s.Key] = s
-	}
-	return out
+	return lists.Map(settings, func(s v1alpha1.NodeSetting) (string, v1alpha1.NodeSetting) { return s.Key, s })
 }
 
 func (t *together) addChange(node string, settings []SettingChange) {

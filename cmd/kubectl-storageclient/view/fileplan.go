@@ -17,6 +17,7 @@ import (
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -89,7 +90,7 @@ type FilePlanInput struct {
 
 // Names returns the names of the profiles.
 func (in FilePlanInput) Names() []string {
-	return each(in.Profiles, func(p DryRunProfile) string { return p.Name })
+	return lists.Each(in.Profiles, func(p DryRunProfile) string { return p.Name })
 }
 
 // Actions of a FileProfile.
@@ -273,12 +274,8 @@ func notesOn(profile *DryRunProfile, allow catalogue.AllowList) []string {
 	if p.Spec.Paused || p.Annotations[v1alpha1.PausedAnnotation] == v1alpha1.True {
 		notes = append(notes, "paused: changes do not start until you resume the profile")
 	}
-	for _, problem := range nodesettings.Validate(p, allow) {
-		if problem.Warning {
-			notes = append(notes, problem.String())
-		}
-	}
-	return notes
+	warnings := lists.Where(nodesettings.Validate(p, allow), func(problem nodesettings.Problem) bool { return problem.Warning })
+	return append(notes, lists.Each(warnings, nodesettings.Problem.String)...)
 }
 
 // changedFields returns the changed fields of the spec and the operator's annotations, sorted by path.
@@ -286,13 +283,8 @@ func changedFields(before, after *v1alpha1.StorageClientProfile) []FieldChange {
 	old, next := fieldsOf(before), fieldsOf(after)
 	all := maps.Clone(old)
 	maps.Copy(all, next)
-	var out []FieldChange
-	for _, field := range slices.Sorted(maps.Keys(all)) {
-		if old[field] != next[field] {
-			out = append(out, FieldChange{Field: field, Old: old[field], New: next[field]})
-		}
-	}
-	return out
+	changed := lists.Where(slices.Sorted(maps.Keys(all)), func(field string) bool { return old[field] != next[field] })
+	return lists.Each(changed, func(field string) FieldChange { return FieldChange{Field: field, Old: old[field], New: next[field]} })
 }
 
 func fieldsOf(p *v1alpha1.StorageClientProfile) map[string]string {
@@ -357,24 +349,16 @@ func encode(value any) string {
 
 // Names returns the output of -o name: the profiles that would change.
 func (p FilePlan) Names() []string {
-	var names []string
-	for _, profile := range p.Profiles {
-		if profile.Action != actionNone {
-			names = append(names, profileResource+profile.Name)
-		}
-	}
-	return names
+	changing := lists.Where(p.Profiles, func(profile FileProfile) bool { return profile.Action != actionNone })
+	return lists.Each(changing, func(profile FileProfile) string { return profileResource + profile.Name })
 }
 
 // Rejections describes the rejected profiles, with the reason.
 func (p FilePlan) Rejections() []string {
-	var out []string
-	for _, profile := range p.Profiles {
-		if profile.Rejection != "" {
-			out = append(out, fmt.Sprintf("%s (%s) is rejected: %s", profile.Name, profile.File, profile.Rejection))
-		}
-	}
-	return out
+	rejected := lists.Where(p.Profiles, func(profile FileProfile) bool { return profile.Rejection != "" })
+	return lists.Each(rejected, func(profile FileProfile) string {
+		return fmt.Sprintf("%s (%s) is rejected: %s", profile.Name, profile.File, profile.Rejection)
+	})
 }
 
 func (p FilePlan) summarize() string {
@@ -441,7 +425,7 @@ func (p FilePlan) writeProfiles(out *printer) {
 			out.line("\n" + profile.Name + ":")
 		}
 		out.lines("  Note: ", profile.Notes)
-		out.lines("  ", each(profile.Fields, FieldChange.String))
+		out.lines("  ", lists.Each(profile.Fields, FieldChange.String))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/storageclient/operator/controllers/overview"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -19,14 +20,14 @@ func (p FilePlan) Markdown() string {
 	for _, rejection := range p.Rejections() {
 		fmt.Fprintf(&out, "\n> **Rejected:** %s\n", escape(rejection))
 	}
-	out.WriteString(table([]string{"Profile", "Action", "Nodes", "Changed", "Reboots", "Volumes"}, each(p.Profiles, func(profile FileProfile) []string {
+	out.WriteString(table([]string{"Profile", "Action", "Nodes", "Changed", "Reboots", "Volumes"}, lists.Each(p.Profiles, func(profile FileProfile) []string {
 		return []string{code(profile.Name), profile.Action, fmt.Sprint(profile.Nodes), fmt.Sprint(profile.ChangedNodes), fmt.Sprint(profile.Reboots), p.volumesOf(profile)}
 	})))
 	p.markFields(&out)
 	p.markNodes(&out)
 	p.markReboots(&out)
 	p.markVolumes(&out)
-	fold(&out, "Conflicts between profiles of equal priority", []string{"Conflict", "Nodes"}, each(p.Conflicts, func(c overview.Dispute) []string {
+	fold(&out, "Conflicts between profiles of equal priority", []string{"Conflict", "Nodes"}, lists.Each(p.Conflicts, func(c overview.Dispute) []string {
 		return []string{escape(c.Text), escape(text.List(c.Nodes))}
 	}))
 	var rows [][]string
@@ -76,11 +77,11 @@ func (p FilePlan) markReboots(out *strings.Builder) {
 			fmt.Fprintf(out, "- %s\n", escape(line))
 		}
 	}
-	fold(out, count(int32(len(p.Reboots)), "node")+rebootTitle, []string{"Node", "Zone", "For", "Pods", "Reason"}, each(p.Reboots, func(r PlannedReboot) []string {
+	fold(out, count(int32(len(p.Reboots)), "node")+rebootTitle, []string{"Node", "Zone", "For", "Pods", "Reason"}, lists.Each(p.Reboots, func(r PlannedReboot) []string {
 		return []string{code(r.Node), escape(r.Zone), escape(strings.Join(r.Profiles, ", ")), podsText(r.Pods), escape(rebootReason(r.Reboot))}
 	}))
 	title := count(int32(len(p.NotRebooted)), "node") + " would not be rebooted"
-	fold(out, title, []string{"Node", "Desired", "Blocked by"}, each(p.NotRebooted, func(r overview.JointReboot) []string {
+	fold(out, title, []string{"Node", "Desired", "Blocked by"}, lists.Each(p.NotRebooted, func(r overview.JointReboot) []string {
 		return []string{code(r.Node), escape(strings.Join(r.Reasons, "; ")), escape(r.Held)}
 	}))
 }
@@ -90,12 +91,12 @@ func (p FilePlan) markVolumes(out *strings.Builder) {
 		return
 	}
 	title := count(int32(len(p.Volumes.Changes)), "volume") + " would change"
-	fold(out, title, []string{"Number", "Volumes", "Old", "New"}, each(groupVolumes(p.Volumes.Changes), func(g *volumeGroup) []string {
+	fold(out, title, []string{"Number", "Volumes", "Old", "New"}, lists.Each(groupVolumes(p.Volumes.Changes), func(g *volumeGroup) []string {
 		return []string{fmt.Sprint(len(g.names)), escape(text.List(g.names)), code(listOf(g.Old)), code(listOf(g.New))}
 	}))
 	for _, changed := range []bool{false, true} {
 		volumes := p.differingVolumes(changed)
-		fold(out, differingTitle(volumes, changed), []string{"Volume", "Reason", "Message"}, each(volumes, func(c volumeplan.Change) []string {
+		fold(out, differingTitle(volumes, changed), []string{"Volume", "Reason", "Message"}, lists.Each(volumes, func(c volumeplan.Change) []string {
 			return []string{code(c.Volume), escape(c.Reason), escape(c.Message)}
 		}))
 	}

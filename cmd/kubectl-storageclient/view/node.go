@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -86,9 +87,7 @@ func NewNodeReport(name string, node *corev1.Node, clientNode *v1alpha1.StorageC
 	slices.SortStableFunc(r.Settings, func(a, b NodeSetting) int { return strings.Compare(a.Key, b.Key) })
 	for _, m := range status.Mounts {
 		mount := NodeMount{MountStatus: m}
-		for _, uid := range m.PodUIDs {
-			mount.Pods = append(mount.Pods, cmp.Or(pods[uid], uid))
-		}
+		mount.Pods = append(mount.Pods, lists.Each(m.PodUIDs, func(uid string) string { return cmp.Or(pods[uid], uid) })...)
 		for uid, pod := range pods {
 			mount.Message = strings.ReplaceAll(mount.Message, uid, pod)
 		}
@@ -197,7 +196,7 @@ func (r NodeReport) writeReboot(out *printer) {
 		out.line(line + ".")
 	}
 	if n := len(r.BusyMounts); n > 0 {
-		at := each(r.BusyMounts, func(m v1alpha1.BusyMount) string { return m.MountPoint })
+		at := lists.Each(r.BusyMounts, func(m v1alpha1.BusyMount) string { return m.MountPoint })
 		out.line(fmt.Sprintf("%s of workloads %s the reboot: %s.", text.Count(n, "mount"), verb(int32(n), "delays", "delay"), text.List(at)))
 	}
 }

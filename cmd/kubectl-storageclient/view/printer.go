@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -64,16 +65,7 @@ func (p *printer) table(rows [][]string) {
 
 // writeTable prints a table with one row for each item. It cuts rows to the columns of the header.
 func writeTable[T any](p *printer, header []string, items []T, row func(T) []string) {
-	p.table(append([][]string{header}, each(items, func(item T) []string { return row(item)[:len(header)] })...))
-}
-
-// each converts each item of a list. The result is nil for an empty list.
-func each[T, R any](items []T, convert func(T) R) []R {
-	var out []R
-	for _, item := range items {
-		out = append(out, convert(item))
-	}
-	return out
+	p.table(append([][]string{header}, lists.Each(items, func(item T) []string { return row(item)[:len(header)] })...))
 }
 
 // Prefixes of names in the output of -o name.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/internal/terminal"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/recommend"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -42,7 +43,7 @@ type SilentNode struct {
 
 // Names returns the names of the proposed profiles.
 func (r Recommendation) Names() []string {
-	return each(r.Proposal.Profiles, func(p v1alpha1.StorageClientProfile) string { return profileResource + p.Name })
+	return lists.Each(r.Proposal.Profiles, func(p v1alpha1.StorageClientProfile) string { return profileResource + p.Name })
 }
 
 // SampledNodes returns the nodes with a sample.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -56,9 +57,7 @@ func (f Failures) CheckRetryable(profile, node string) error {
 // DescribeRetry describes the effect of a retry in lines.
 func (f Failures) DescribeRetry(profile, node string) (lines []string) {
 	names := slices.DeleteFunc(slices.Clone(f.Existing), func(name string) bool { return slices.Contains(f.Permitted, name) })
-	for _, name := range f.Deleted {
-		names = append(names, name+" (deleted)")
-	}
+	names = append(names, lists.Each(f.Deleted, func(name string) string { return name + " (deleted)" })...)
 	switch {
 	case node == "" && f.otherCount > 0:
 		lines = append(lines, fmt.Sprintf("Requested a retry of all failed nodes of %s. The agents retry failed settings without this command.", profile))

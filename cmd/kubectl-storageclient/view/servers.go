@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/servermap"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -19,7 +20,7 @@ type ServerReport struct {
 
 // Names returns the names of the servers, which are not API objects.
 func (r ServerReport) Names() []string {
-	return each(r.Servers, func(s servermap.Server) string { return s.Server })
+	return lists.Each(r.Servers, func(s servermap.Server) string { return s.Server })
 }
 
 // WriteText prints the servers for users. If wide is set, tables have all columns.
@@ -34,7 +35,7 @@ func (r ServerReport) WriteText(w io.Writer, wide bool) error {
 		header = append(header, "VERSIONS", "DIFFERENT-OPTIONS")
 	}
 	writeTable(out, header, r.Servers, func(s servermap.Server) []string {
-		options := each(s.Variants, func(v servermap.Variant) string { return v.Option })
+		options := lists.Each(s.Variants, func(v servermap.Variant) string { return v.Option })
 		return []string{
 			s.Server, string(s.Protocol), strconv.Itoa(s.Nodes), ofLimit(int64(s.Connections), s.ConnectionsLimit), ofLimit(s.RequestsPossible, s.RequestsLimit),
 			strconv.Itoa(len(s.Volumes)), failingText(s), strings.Join(s.Versions, ","), strings.Join(options, ","),

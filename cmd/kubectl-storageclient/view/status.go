@@ -16,6 +16,7 @@ import (
 	"github.com/storageclient/operator/controllers/overview"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -66,12 +67,8 @@ func NewStatus(profiles []v1alpha1.StorageClientProfile) Status {
 
 // summarize returns one sentence per line.
 func summarize(profiles []Profile) []string {
-	var lines []string
-	for _, p := range profiles {
-		if !p.Done {
-			lines = append(lines, p.Summary)
-		}
-	}
+	unfinished := lists.Where(profiles, func(p Profile) bool { return !p.Done })
+	lines := lists.Each(unfinished, func(p Profile) string { return p.Summary })
 	switch open := len(lines); {
 	case len(profiles) == 0:
 		return []string{"No StorageClientProfile found."}

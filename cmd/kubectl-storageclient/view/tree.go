@@ -13,6 +13,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -51,7 +52,7 @@ func NewTree(p *v1alpha1.StorageClientProfile, nodes []overview.Standing, notes 
 
 // Names returns the output of -o name: the nodes.
 func (t Tree) Names() []string {
-	return each(t.Nodes, func(n overview.Standing) string { return nodeResource + n.Name })
+	return lists.Each(t.Nodes, func(n overview.Standing) string { return nodeResource + n.Name })
 }
 
 // lastZone sorts after all labels: nodes without a zone are last.
@@ -118,7 +119,7 @@ func (t Tree) phases() string {
 		}
 	}
 	names := slices.SortedFunc(maps.Keys(counts), compareStates)
-	return strings.Join(each(names, func(name string) string { return fmt.Sprintf("%d %s", counts[name], name) }), ", ")
+	return strings.Join(lists.Each(names, func(name string) string { return fmt.Sprintf("%d %s", counts[name], name) }), ", ")
 }
 
 // stateOf returns the phase of a node, or the reason of its condition if it is not in a rollout.
@@ -380,10 +381,7 @@ func (screen Screen) wrap(s string, maxLines int) []string {
 // Since returns the changes since an older tree for logs, with one line for each change. If old is empty, it returns everything that
 // is not done.
 func (t Tree) Since(old Tree, now time.Time) []string {
-	before := map[string]overview.Standing{}
-	for _, n := range old.Nodes {
-		before[n.Name] = n
-	}
+	before := lists.Map(old.Nodes, func(n overview.Standing) (string, overview.Standing) { return n.Name, n })
 	at := now.UTC().Format(time.RFC3339) + " "
 	var out []string
 	if t.Summary != old.Summary {

@@ -19,6 +19,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -86,7 +87,7 @@ func (w *world) snapshot() fleet.Snapshot {
 	for name := range w.objects {
 		ready[name] = !w.silent[name]
 	}
-	return fleet.Snapshot{Profiles: fleet.NewProfileSet(w.profiles, catalogue.AllowList{}), Nodes: overview.PointersTo(w.nodes), ClientNodes: w.objects, Ready: ready}
+	return fleet.Snapshot{Profiles: fleet.NewProfileSet(w.profiles, catalogue.AllowList{}), Nodes: lists.Pointers(w.nodes), ClientNodes: w.objects, Ready: ready}
 }
 
 func (w *world) report() Report {

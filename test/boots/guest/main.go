@@ -185,7 +185,7 @@ func (m *machine) stage() error {
 			return err
 		}
 	}
-	return errors.Join(m.kernelLog(false), m.apply(map[string]host.State{size: host.Pending}, size), inDefaults(size, false), m.subject.Rearm())
+	return errors.Join(m.kernelLog(false), m.apply(map[string]host.State{size: host.Pending}, size), inDefaults(size, false), m.subject.Rearm(true))
 }
 
 func (m *machine) promote() error {
@@ -197,7 +197,7 @@ func (m *machine) promote() error {
 func (m *machine) stagePanic() error {
 	waiting := map[string]host.State{size: host.InSync, panics: host.Pending}
 	err := errors.Join(m.passes(size, true), m.kernelLog(true), m.apply(waiting, size, panics))
-	return errors.Join(err, installKernel(), m.apply(waiting, size, panics), inDefaults(panics, false), inDefaults(size, true), m.subject.Rearm())
+	return errors.Join(err, installKernel(), m.apply(waiting, size, panics), inDefaults(panics, false), inDefaults(size, true), m.subject.Rearm(true))
 }
 
 // installKernel installs the running kernel as a newer version, like kernel-install: with the arguments of later kernels.

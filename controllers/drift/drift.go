@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/watch"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -43,10 +44,7 @@ func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
 // ReportChanges sends one event for each setting whose drift count has grown, or that no longer has its declared value, between two versions of a
 // StorageClientNode.
 func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
-	old := map[string]*v1alpha1.SettingStatus{}
-	for i := range before.Status.Settings {
-		old[before.Status.Settings[i].Key] = &before.Status.Settings[i]
-	}
+	old := lists.Map(lists.Pointers(before.Status.Settings), func(s *v1alpha1.SettingStatus) (string, *v1alpha1.SettingStatus) { return s.Key, s })
 	for _, s := range after.Status.Settings {
 		healed, started := standing.Drift(old[s.Key], s)
 		switch {

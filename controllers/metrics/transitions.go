@@ -7,6 +7,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/standing"
 )
 
@@ -144,10 +145,7 @@ func rebootResult(phase v1alpha1.RolloutPhase) string {
 }
 
 func (t *Transitions) countDrift(before, after []v1alpha1.SettingStatus) {
-	old := map[string]*v1alpha1.SettingStatus{}
-	for i := range before {
-		old[before[i].Key] = &before[i]
-	}
+	old := lists.Map(lists.Pointers(before), func(s *v1alpha1.SettingStatus) (string, *v1alpha1.SettingStatus) { return s.Key, s })
 	for _, s := range after {
 		count, started := standing.Drift(old[s.Key], s)
 		if started {

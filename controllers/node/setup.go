@@ -23,6 +23,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/internal/watch"
 	"github.com/storageclient/operator/controllers/node/plan"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // sourceField is the index field of StorageClientNodes by the profiles of their settings.
@@ -61,11 +62,7 @@ func (r *Reconciler) allNodes(ctx context.Context, _ client.Object) []reconcile.
 		log.FromContext(ctx).Error(err, "Cannot list Nodes; each is reconciled at its next event")
 		return nil
 	}
-	requests := make([]reconcile.Request, 0, len(nodes.Items))
-	for i := range nodes.Items {
-		requests = append(requests, requestFor(nodes.Items[i].Name))
-	}
-	return requests
+	return lists.Each(lists.Pointers(nodes.Items), func(node *corev1.Node) reconcile.Request { return requestFor(node.Name) })
 }
 
 // nodesOfProfile returns the nodes that one version of a profile selects, and the nodes that have its settings. A change is mapped for both
@@ -109,11 +106,8 @@ func requestFor(node string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}
 }
 
-func nodeOfPod(_ context.Context, object client.Object) (requests []reconcile.Request) {
-	for _, node := range read.IndexNodeName(object) {
-		requests = append(requests, requestFor(node))
-	}
-	return requests
+func nodeOfPod(_ context.Context, object client.Object) []reconcile.Request {
+	return lists.Each(read.IndexNodeName(object), requestFor)
 }
 
 func sameConditions(before, after *corev1.Node) bool {

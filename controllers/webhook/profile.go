@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -72,10 +73,7 @@ func invalidField(p nodesettings.Problem) *field.Error {
 }
 
 func capProblems(problems field.ErrorList) field.ErrorList {
-	messages := make([]string, 0, len(problems))
-	for _, problem := range problems {
-		messages = append(messages, problem.Error())
-	}
+	messages := lists.Each(problems, (*field.Error).Error)
 	listed := text.Cap(messages, maxListed, "problems")
 	if len(listed) == len(problems) {
 		return problems

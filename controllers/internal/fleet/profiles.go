@@ -16,6 +16,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -133,16 +134,9 @@ func (s *ProfileSet) Desired(node *corev1.Node, clientNode *v1alpha1.StorageClie
 	inForce := currentSettings(clientNode)
 	contributing := s.heldSources(inForce)
 	hasHeld := len(contributing) > 0
-	for _, profile := range s.Selecting(node) {
-		if profile.Standing == match.Active {
-			contributing = append(contributing, profile)
-		}
-	}
+	contributing = append(contributing, lists.Where(s.Selecting(node), func(p *Profile) bool { return p.Standing == match.Active })...)
 	slices.SortFunc(contributing, byName)
-	wanted := Desired{Managed: len(contributing) > 0}
-	for _, profile := range contributing {
-		wanted.Profiles = append(wanted.Profiles, profile.Name)
-	}
+	wanted := Desired{Managed: len(contributing) > 0, Profiles: lists.Each(contributing, func(p *Profile) string { return p.Name })}
 	wanted.Result = s.mergeProfiles(contributing, strings.Join(wanted.Profiles, "\n")+"\n", hasHeld, inForce)
 	return wanted
 }
@@ -195,11 +189,8 @@ func (s *ProfileSet) mergeProfiles(profiles []*Profile, names string, hasHeld bo
 	if hasHeld {
 		return s.mergeUncached(profiles, inForce)
 	}
-	keys := s.disputed.Share(names, func() (keys []string) {
-		for _, conflict := range s.mergeUncached(profiles, inForce).Conflicts {
-			keys = append(keys, conflict.Key)
-		}
-		return keys
+	keys := s.disputed.Share(names, func() []string {
+		return lists.Each(s.mergeUncached(profiles, inForce).Conflicts, func(conflict nodesettings.Conflict) string { return conflict.Key })
 	})
 	return s.merged.Share(names+describeCurrent(keys, inForce), func() nodesettings.Result { return s.mergeUncached(profiles, inForce) })
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/standing"
 )
@@ -16,12 +17,9 @@ func WithheldSettings(clientNode *v1alpha1.StorageClientNode, wanted nodesetting
 		!standing.RebootedWithoutEffect(&clientNode.Spec, &clientNode.Status) {
 		return nil
 	}
-	var keys []string
-	for _, setting := range wanted.Settings {
-		if nodesettings.TakesEffectAtBoot(setting.Key) && !isEffective(clientNode, setting.Key) {
-			keys = append(keys, setting.Key)
-		}
-	}
+	keys := lists.Where(lists.Each(wanted.Settings, func(s v1alpha1.NodeSetting) string { return s.Key }), func(key string) bool {
+		return nodesettings.TakesEffectAtBoot(key) && !isEffective(clientNode, key)
+	})
 	slices.Sort(keys)
 	return keys
 }

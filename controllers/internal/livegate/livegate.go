@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -155,9 +156,7 @@ func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 	g := &gate{policy: policy, now: now, nodes: make([]*Node, 0, len(nodes)), Decision: Decision{
 		Admitted: map[string]bool{}, Notes: map[string]string{}, Canaries: map[string]bool{}, Stuck: map[string]bool{}, Queued: map[string]Queue{}, Disputed: map[string]bool{},
 	}}
-	for i := range nodes {
-		g.nodes = append(g.nodes, &nodes[i])
-	}
+	g.nodes = lists.Pointers(nodes)
 	slices.SortFunc(g.nodes, func(a, b *Node) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
@@ -177,13 +176,7 @@ func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 }
 
 func namesOf(nodes []*Node, matches func(*Node) bool) []string {
-	var names []string
-	for _, node := range nodes {
-		if matches(node) {
-			names = append(names, node.Name)
-		}
-	}
-	return names
+	return lists.Each(lists.Where(nodes, matches), func(node *Node) string { return node.Name })
 }
 
 type gate struct {

@@ -7,6 +7,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // turnAfter is the interval at which a node checks whether its turn has come.
@@ -69,10 +70,8 @@ func nextTurn(soak time.Duration) time.Duration {
 // profiles whose settings are removed.
 func concernedProfiles(s Snapshot) []string {
 	profiles := slices.Clone(s.Desired.Profiles)
-	for _, profile := range s.Profiles.Carried(s.ClientNode) {
-		if profile.Standing == match.Leaving || !s.Desired.Managed {
-			profiles = append(profiles, profile.Name)
-		}
-	}
-	return profiles
+	leaving := lists.Where(s.Profiles.Carried(s.ClientNode), func(profile *fleet.Profile) bool {
+		return profile.Standing == match.Leaving || !s.Desired.Managed
+	})
+	return append(profiles, lists.Each(leaving, func(profile *fleet.Profile) string { return profile.Name })...)
 }

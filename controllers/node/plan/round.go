@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/livegate"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const (
@@ -76,11 +77,7 @@ func newRound(limits Limits, all fleet.Snapshot, now time.Time) *round {
 		return &livegate.Cluster{Limit: v1alpha1.ResolveShare(limits.MaxConcurrentLive, len(all.Nodes)), Running: countRunning(r.gates().Managed, now)}
 	})
 	r.byName = sync.OnceValue(func() map[string]*corev1.Node {
-		nodes := make(map[string]*corev1.Node, len(all.Nodes))
-		for _, node := range all.Nodes {
-			nodes[node.Name] = node
-		}
-		return nodes
+		return lists.Map(all.Nodes, func(node *corev1.Node) (string, *corev1.Node) { return node.Name, node })
 	})
 	return r
 }
@@ -158,10 +155,8 @@ func (r *round) verdictOf(profile *fleet.Profile) verdict {
 	policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
 	policy.Soak, policy.Cluster = max(policy.Soak, r.limits.MinSoak), r.cluster()
 	nodes := r.gates().Nodes[profile.Name]
-	v := verdict{Decision: livegate.Admit(nodes, policy, r.at), nodes: make(map[string]*livegate.Node, len(nodes))}
-	for i := range nodes {
-		v.nodes[nodes[i].Name] = &nodes[i]
-	}
+	byName := lists.Map(lists.Pointers(nodes), func(node *livegate.Node) (string, *livegate.Node) { return node.Name, node })
+	v := verdict{Decision: livegate.Admit(nodes, policy, r.at), nodes: byName}
 	r.verdicts[profile.Name] = v
 	return v
 }

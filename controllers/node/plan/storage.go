@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -56,9 +57,5 @@ func failingText(failing []v1alpha1.ServerStatus) string {
 	slices.SortStableFunc(sorted, func(a, b v1alpha1.ServerStatus) int {
 		return cmp.Or(cmp.Compare(a.State, b.State), cmp.Compare(a.Server, b.Server))
 	})
-	entries := make([]string, 0, len(sorted))
-	for _, s := range sorted {
-		entries = append(entries, fleet.ServerText(s))
-	}
-	return text.InOrder(entries, "; ")
+	return text.InOrder(lists.Each(sorted, fleet.ServerText), "; ")
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -85,13 +86,8 @@ func (s *scope) blockClass() (Verdict, bool) {
 func (s *scope) classProblems() []string {
 	original := mountoptions.SplitOptions(s.base)
 	added := slices.DeleteFunc(s.knownOfClass(), func(o string) bool { return slices.Contains(original, o) })
-	var problems []string
-	for _, p := range mountoptions.Validate(s.target.options, added) {
-		if !p.Warning {
-			problems = append(problems, strings.TrimSpace(p.Option+" "+p.Message))
-		}
-	}
-	return problems
+	problems := lists.Where(mountoptions.Validate(s.target.options, added), func(p mountoptions.Problem) bool { return !p.Warning })
+	return lists.Each(problems, func(p mountoptions.Problem) string { return strings.TrimSpace(p.Option + " " + p.Message) })
 }
 
 func (s *scope) classText() string {

@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -382,11 +383,7 @@ func (s *scope) blockProtocol() (Verdict, bool) {
 	}
 	var foreign []string
 	for _, r := range s.rules {
-		for _, o := range r.options() {
-			if !s.target.options.Knows(o) {
-				foreign = append(foreign, o)
-			}
-		}
+		foreign = append(foreign, lists.Where(r.options(), func(o string) bool { return !s.target.options.Knows(o) })...)
 	}
 	if len(foreign) == 0 {
 		return Verdict{}, false
@@ -484,10 +481,7 @@ func (s *scope) exceptionsText() string {
 		out += "; the driver already sets: " + text.List(s.merged.setByDriver)
 	}
 	if len(s.merged.keptValues) > 0 {
-		var descriptions []string
-		for _, k := range s.merged.keptValues {
-			descriptions = append(descriptions, k.String())
-		}
+		descriptions := lists.Each(s.merged.keptValues, keptValue.String)
 		out += "; " + text.Join(descriptions, "; ")
 	}
 	return out

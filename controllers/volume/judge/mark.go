@@ -12,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/optionset"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -208,10 +209,7 @@ func annotationsOf(v Verdict) map[string]string {
 // AnnotationsWithout returns the patch that removes all annotations of the operator from a volume, except the failed mount if one is given. A nil
 // value removes a key.
 func AnnotationsWithout(failed *optionset.Failed) map[string]any {
-	annotations := map[string]any{}
-	for _, key := range slices.Concat(markAnnotations, recordAnnotations) {
-		annotations[key] = nil
-	}
+	annotations := lists.Map(slices.Concat(markAnnotations, recordAnnotations), func(key string) (string, any) { return key, nil })
 	if failed != nil {
 		annotations[v1alpha1.FailedMountOptionsAnnotation] = text.JSON(failed)
 	}

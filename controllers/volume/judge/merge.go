@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -120,11 +121,9 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 	}
 	out.problems = append(t.newProblems(original, out.options), t.lostByDriver(original, out)...)
 	staying := mountoptions.SplitOptions(t.PassedOptions(out.options))
-	for _, p := range t.options.Refused(mountoptions.SplitOptions(t.PassedOptions(original))) {
-		if slices.Contains(staying, p.Option) {
-			out.ownProblems = append(out.ownProblems, p.Option+": "+p.Message)
-		}
-	}
+	refused := t.options.Refused(mountoptions.SplitOptions(t.PassedOptions(original)))
+	stays := func(p mountoptions.Problem) bool { return slices.Contains(staying, p.Option) }
+	out.ownProblems = lists.Each(lists.Where(refused, stays), problemText)
 	if slices.Equal(out.options, original) {
 		out.options = slices.Clone(base)
 	}
@@ -164,25 +163,18 @@ func readAheadOf(rules []rule) (first *rule, dispute string) {
 // newProblems returns the problems of a list that the original mount options do not have.
 func (t target) newProblems(base, options []string) []string {
 	before := mountoptions.Validate(t.options, base)
-	var problems []string
-	for _, p := range mountoptions.Validate(t.options, options) {
-		if !p.Warning && !slices.Contains(before, p) {
-			problems = append(problems, p.Option+": "+p.Message)
-		}
-	}
-	return problems
+	isNew := func(p mountoptions.Problem) bool { return !p.Warning && !slices.Contains(before, p) }
+	return lists.Each(lists.Where(mountoptions.Validate(t.options, options), isNew), problemText)
 }
 
 // lostByDriver returns the options of a merge result that the driver would change, if they are declared or new.
 func (t target) lostByDriver(base []string, m merged) []string {
-	var problems []string
-	for _, p := range t.Check(t.options, m.options) {
-		if !slices.Contains(base, p.Option) || slices.Contains(m.allCarried(), p.Option) {
-			problems = append(problems, p.Option+": "+p.Message)
-		}
-	}
-	return problems
+	return lists.Each(lists.Where(t.Check(t.options, m.options), func(p mountoptions.Problem) bool {
+		return !slices.Contains(base, p.Option) || slices.Contains(m.allCarried(), p.Option)
+	}), problemText)
 }
+
+func problemText(p mountoptions.Problem) string { return p.Option + ": " + p.Message }
 
 type dispute struct {
 	option  string
@@ -219,11 +211,7 @@ func (t target) decideWinners(rules []rule) (winners []declared, disputed []disp
 }
 
 func optionsOf(list []declared) []string {
-	var options []string
-	for _, d := range list {
-		options = append(options, d.option)
-	}
-	return options
+	return lists.Each(list, func(d declared) string { return d.option })
 }
 
 // haveEqualRank reports whether neither rule takes precedence: they belong to two profiles of one priority.

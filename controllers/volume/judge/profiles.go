@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // pausedAllMessage reports the only pause that no profile shows.
@@ -58,11 +59,7 @@ func (r rule) options() []string {
 	if r.followed != nil {
 		return r.followed
 	}
-	options := make([]string, len(r.MountOptions))
-	for i, o := range r.MountOptions {
-		options[i] = string(o)
-	}
-	return options
+	return lists.Each(r.MountOptions, func(o v1alpha1.MountOption) string { return string(o) })
 }
 
 // Profiles are all profiles of the cluster, compiled, with the reasons why some may not act.
@@ -82,11 +79,8 @@ type Profiles struct {
 
 // Compile compiles profiles. pausedAll is true if the manager's namespace has the pause annotation.
 func Compile(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool) *Profiles {
-	compiled := make([]*Profile, len(profiles))
-	for i := range profiles {
-		compiled[i] = compileProfile(&profiles[i], allow)
-	}
-	return newProfiles(compiled, pausedAll, nil)
+	compile := func(p *v1alpha1.StorageClientProfile) *Profile { return compileProfile(p, allow) }
+	return newProfiles(lists.Each(lists.Pointers(profiles), compile), pausedAll, nil)
 }
 
 // WithClasses returns the profiles with the given mount options of StorageClasses.
@@ -107,14 +101,12 @@ func followedClasses(compiled []*Profile, classes map[string][]string) map[strin
 }
 
 func newProfiles(compiled []*Profile, pausedAll bool, classes map[string][]string) *Profiles {
-	out := &Profiles{pausedAll: pausedAll, byPrecedence: slices.Clone(compiled), byName: make(map[string]*Profile, len(compiled)), classes: classes}
+	out := &Profiles{pausedAll: pausedAll, byPrecedence: slices.Clone(compiled), classes: classes}
 	out.merges = store.NewPool[merged](maxMerged)
 	slices.SortFunc(out.byPrecedence, func(a, b *Profile) int {
 		return cmp.Or(cmp.Compare(b.spec.Priority, a.spec.Priority), cmp.Compare(a.Name, b.Name))
 	})
-	for _, p := range out.byPrecedence {
-		out.byName[p.Name] = p
-	}
+	out.byName = lists.Map(compiled, func(p *Profile) (string, *Profile) { return p.Name, p })
 	return out
 }
 
@@ -176,12 +168,7 @@ func (ps *Profiles) among(j *Evaluation) *Profiles {
 	}
 	names := j.profilesOf()
 	return ps.parts.Share(strings.Join(names, "\n"), func() *Profiles {
-		var some []*Profile
-		for _, name := range names {
-			if p := ps.Get(name); p != nil {
-				some = append(some, p)
-			}
-		}
+		some := lists.Where(lists.Each(names, ps.Get), func(p *Profile) bool { return p != nil })
 		return newProfiles(some, ps.pausedAll, ps.classes)
 	})
 }
@@ -252,10 +239,7 @@ func (ps *Profiles) Selects(name string, pv *corev1.PersistentVolume, volumeClai
 }
 
 func profileNames(rules []rule) []string {
-	var names []string
-	for _, r := range rules {
-		names = append(names, r.profile.Name)
-	}
+	names := lists.Each(rules, func(r rule) string { return r.profile.Name })
 	slices.Sort(names)
 	return slices.Compact(names)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Record is the record of a volume, from its annotations or from its entry in the ledger.
@@ -100,11 +101,6 @@ func (r Record) HasAppliedOptions(pv *corev1.PersistentVolume) bool {
 
 // CarriedProfiles returns the names of the profiles whose options the volume carries, from its annotation.
 func CarriedProfiles(pv *corev1.PersistentVolume) []string {
-	var names []string
-	for name := range strings.SplitSeq(pv.Annotations[v1alpha1.ProfilesAnnotation], ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			names = append(names, name)
-		}
-	}
-	return names
+	names := lists.Each(strings.Split(pv.Annotations[v1alpha1.ProfilesAnnotation], ","), strings.TrimSpace)
+	return lists.Where(names, func(name string) bool { return name != "" })
 }

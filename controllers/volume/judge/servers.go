@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -92,10 +93,7 @@ func (s *Servers) messageFor(server string) string {
 			byNumber[c.nconnect] = append(byNumber[c.nconnect], volumes...)
 		}
 	}
-	var parts []string
-	for _, n := range slices.Sorted(maps.Keys(byNumber)) {
-		parts = append(parts, fmt.Sprintf("nconnect=%d (%s)", n, text.List(byNumber[n])))
-	}
+	parts := lists.Each(slices.Sorted(maps.Keys(byNumber)), func(n int) string { return fmt.Sprintf("nconnect=%d (%s)", n, text.List(byNumber[n])) })
 	s.messages[server] = fmt.Sprintf("nconnect differs between volumes of server %s: %s; the first mount on a node sets it for all; "+
 		"use one value for all volumes of the server", server, strings.Join(parts, ", "))
 	return s.messages[server]

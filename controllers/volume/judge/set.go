@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/controllers/volume/optionset"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // hashOfSet identifies an option set by the driver, protocol and file system of the volume, and by the name and the options of each rule. Other
@@ -25,11 +26,7 @@ func hashOfSet(source Source, rules []rule, keepsNconnect bool) string {
 }
 
 func ruleNames(rules []rule) []string {
-	names := make([]string, len(rules))
-	for i, r := range rules {
-		names[i] = r.profile.Name + "/" + r.Name
-	}
-	return names
+	return lists.Each(rules, func(r rule) string { return r.profile.Name + "/" + r.Name })
 }
 
 func isOfProfile(ruleNames []string, profile string) bool {

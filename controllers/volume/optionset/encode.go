@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -102,11 +103,7 @@ func oldestOf(worked map[string]Evidence) map[string]Evidence {
 	servers := slices.SortedFunc(maps.Keys(worked), func(a, b string) int {
 		return cmp.Or(worked[a].At.Compare(worked[b].At), strings.Compare(a, b))
 	})
-	out := map[string]Evidence{}
-	for _, server := range servers[:min(maxWorked, len(servers))] {
-		out[server] = worked[server]
-	}
-	return out
+	return lists.Map(servers[:min(maxWorked, len(servers))], func(server string) (string, Evidence) { return server, worked[server] })
 }
 
 // Decode returns the records in the entries of sets, by set. It skips an entry that it cannot read, or that has another key.

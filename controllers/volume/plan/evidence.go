@@ -7,6 +7,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/optionset"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -47,12 +48,7 @@ func (p *planner) lacksMount(j evaluation) bool {
 // findReported returns the volumes of which a node reports a mount with their options. This is no evidence, since any node may report anything.
 // But it is a reason to look for a pod there.
 func (p *planner) findReported() map[string]bool {
-	carriers, out := map[string]evaluation{}, map[string]bool{}
-	for _, j := range p.volumes {
-		if p.lacksMount(j) {
-			carriers[j.Volume.Name] = j
-		}
-	}
+	carriers, out := byName(lists.Where(p.volumes, p.lacksMount)), map[string]bool{}
 	if len(carriers) == 0 {
 		return nil
 	}

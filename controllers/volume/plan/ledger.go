@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // LedgerInterval is the interval between updates of the ledger for changes that the operator did not write: volumes that were created with declared
@@ -19,10 +20,7 @@ const LedgerInterval = time.Minute
 // keepLedger finds the changes that the ledger has missed: outdated records, and entries of volumes that were deleted or no longer have a
 // record. Each change holds for current volumes and a current ledger, but may be wrong for cached ones.
 func (p *planner) keepLedger() {
-	p.plan.Records = map[string]judge.Record{}
-	for _, step := range p.plan.Steps {
-		p.plan.Records[step.Target().Name] = judge.Record{}
-	}
+	p.plan.Records = lists.Map(p.plan.Steps, func(step Step) (string, judge.Record) { return step.Target().Name, judge.Record{} })
 	missed, existing := ledger.Changes{}, make(map[types.UID]bool, len(p.volumes))
 	for _, j := range p.volumes {
 		uid := j.Volume.UID
@@ -115,11 +113,7 @@ func LedgerKeys(step Step) []types.UID {
 	if !ok {
 		return []types.UID{step.Target().UID}
 	}
-	var out []types.UID
-	for _, key := range optionset.Keys(record.Set.Set, "") {
-		out = append(out, types.UID(key))
-	}
-	return out
+	return lists.Each(optionset.Keys(record.Set.Set, ""), func(key string) types.UID { return types.UID(key) })
 }
 
 // MayRunUnrecorded reports whether a step may run even if the ledger does not contain it: the removal of the operator's options needs no

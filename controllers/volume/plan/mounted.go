@@ -7,6 +7,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Mounted is the desired state of a volume's mounts on all nodes.
@@ -60,12 +61,6 @@ func (j evaluation) mounted() (m Mounted, concerned bool) {
 
 // carriedOptions returns the options in the list that any profile declares, in the order of the list.
 func carriedOptions(v judge.Verdict) []string {
-	var options []string
 	declared := v.DeclaredOptions()
-	for _, o := range v.Options {
-		if slices.Contains(declared, o) {
-			options = append(options, o)
-		}
-	}
-	return options
+	return lists.Where(v.Options, func(o string) bool { return slices.Contains(declared, o) })
 }

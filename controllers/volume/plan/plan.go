@@ -11,6 +11,7 @@ import (
 
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/optionset"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -46,12 +47,7 @@ func (p *planner) decide() Plan {
 	p.noteFailures()
 	p.mounted, p.soaking = p.findMounted(), p.isAnySoaking()
 	p.progress = p.progressByProfile()
-	var changes []evaluation
-	for _, j := range p.volumes {
-		if !p.stepAtOnce(j) {
-			changes = append(changes, j)
-		}
-	}
+	changes := lists.Where(p.volumes, func(j evaluation) bool { return !p.stepAtOnce(j) })
 	p.waiting = len(changes) > 0
 	slices.SortFunc(p.plan.Steps, func(a, b Step) int { return strings.Compare(a.Target().Name, b.Target().Name) })
 	for _, j := range p.inOrder(changes) {

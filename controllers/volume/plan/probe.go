@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/optionset"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -86,13 +87,8 @@ func keyOf(j evaluation) ProbeKey {
 // triedKeys returns the option sets that a volume of the server has from a batch: it is too late to probe them. Volumes that were created with
 // their options do not count, since their creation required no evidence.
 func triedKeys(all []evaluation) map[ProbeKey]bool {
-	tried := map[ProbeKey]bool{}
-	for _, j := range all {
-		if j.HasAppliedOptions && j.isMarkCurrent() && !j.Mark.Created {
-			tried[keyOf(j)] = true
-		}
-	}
-	return tried
+	tried := lists.Where(all, func(j evaluation) bool { return j.HasAppliedOptions && j.isMarkCurrent() && !j.Mark.Created })
+	return lists.Map(tried, func(j evaluation) (ProbeKey, bool) { return keyOf(j), true })
 }
 
 // mayProbe reports whether the volume's options could be probed before they are written: they change, no volume of the server has them yet,

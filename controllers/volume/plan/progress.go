@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/optionset"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -192,11 +193,7 @@ func (j evaluation) isUnused() bool {
 }
 
 func (b *batch) names() []string {
-	names := make([]string, len(b.volumes))
-	for i, j := range b.volumes {
-		names[i] = j.Volume.Name
-	}
-	return names
+	return lists.Each(b.volumes, func(j evaluation) string { return j.Volume.Name })
 }
 
 func soakText(volumes []string, first bool, endTime time.Time) string {

@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // maxSets is the maximum number of ledger entries with content that can be observed again. Further entries are not recorded.
@@ -80,12 +81,7 @@ func (p *planner) followBlamed() {
 			p.blamed[b.Volume] = nil
 		}
 	}
-	existing := map[string]evaluation{}
-	for _, j := range p.volumes {
-		if _, blamed := p.blamed[j.Volume.Name]; blamed {
-			existing[j.Volume.Name] = j
-		}
-	}
+	existing := byName(lists.Where(p.volumes, func(j evaluation) bool { _, blamed := p.blamed[j.Volume.Name]; return blamed }))
 	for _, set := range slices.Sorted(maps.Keys(p.sets)) {
 		r := p.sets[set]
 		for _, b := range slices.Clone(r.Blames) {

@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Snapshot is the state of all volumes at one time. It shares its objects with the cache: callers must not change them.
@@ -90,6 +91,10 @@ type evaluation struct {
 // isMarkCurrent reports whether the mount options were written for the currently declared set and must stay.
 func (j evaluation) isMarkCurrent() bool {
 	return j.Mark != nil && j.Mark.Set == j.verdict.Set && !j.verdict.ChangesOptions(j.Volume)
+}
+
+func byName(all []evaluation) map[string]evaluation {
+	return lists.Map(all, func(j evaluation) (string, evaluation) { return j.Volume.Name, j })
 }
 
 // evaluateAll evaluates all volumes, each among the others of its server.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -42,11 +43,7 @@ type Stale struct {
 type carried map[string]map[string][]string
 
 func carriedBy(profile string, volumes []Volume) carried {
-	out := make(carried, len(volumes))
-	for _, v := range volumes {
-		out[v.Name] = map[string][]string{profile: v.Wanted}
-	}
-	return out
+	return lists.Map(volumes, func(v Volume) (string, map[string][]string) { return v.Name, map[string][]string{profile: v.Wanted} })
 }
 
 func countStale(all carried, clientNodes []*v1alpha1.StorageClientNode) map[string]Stale {

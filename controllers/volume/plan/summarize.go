@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -73,20 +74,13 @@ type AwaitedVolume struct {
 
 // Conflict reports whether a volume is blocked. message names up to three of them with their reasons.
 func (s Summary) Conflict() (message string, conflict bool) {
-	var parts []string
-	for _, n := range s.BlockedExamples {
-		parts = append(parts, fmt.Sprintf("%s: %s: %s", n.Volume, n.Reason, n.Message))
-	}
+	parts := lists.Each(s.BlockedExamples, func(n Note) string { return fmt.Sprintf("%s: %s: %s", n.Volume, n.Reason, n.Message) })
 	return joinExamples(parts, s.Blocked), s.Blocked > 0
 }
 
 // DescribeExceptions names up to three volumes with differences that the rules allow, with both values. Empty if there are none.
 func (s Summary) DescribeExceptions() string {
-	var parts []string
-	for _, n := range s.ExceptionExamples {
-		parts = append(parts, n.Volume+": "+n.Message)
-	}
-	return joinExamples(parts, s.Exceptions)
+	return joinExamples(lists.Each(s.ExceptionExamples, func(n Note) string { return n.Volume + ": " + n.Message }), s.Exceptions)
 }
 
 // IsOpen reports whether volumes must still be written.

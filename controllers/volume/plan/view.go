@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // View is an evaluation of all volumes of one Snapshot, for the summaries of any number of profiles. It computes shared results once. It is
@@ -90,10 +91,7 @@ func (v *View) actingPlanner(name string) (*planner, []*evaluation) {
 	if !differ {
 		return v.acting, v.concerned[name]
 	}
-	carrying := map[string]bool{}
-	for _, j := range v.concerned[name] {
-		carrying[j.Volume.Name] = true
-	}
+	carrying := lists.Map(v.concerned[name], func(j *evaluation) (string, bool) { return j.Volume.Name, true })
 	s := v.snapshot
 	s.Profiles, s.Memory = profiles, nil
 	s.previousEvaluation = func(i int) *judge.Evaluation {
@@ -132,11 +130,7 @@ func (v *View) staleMounts(planner *planner, name string, volumes []Volume) Stal
 }
 
 func (v *View) findStaleMounts() map[string]Stale {
-	all := carried{}
-	for _, j := range v.acting.volumes {
-		if j.verdict.State == judge.StateUpToDate {
-			all[j.Volume.Name] = j.verdict.Carried
-		}
-	}
+	upToDate := lists.Where(v.acting.volumes, func(j evaluation) bool { return j.verdict.State == judge.StateUpToDate })
+	all := lists.Map(upToDate, func(j evaluation) (string, map[string][]string) { return j.Volume.Name, j.verdict.Carried })
 	return countStale(all, v.snapshot.ClientNodes)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -58,9 +59,7 @@ func newJudge(spec *v1alpha1.StorageClientNodeSpec, readAhead map[string]ReadAhe
 	if spec.Release || len(spec.Volumes) == 0 {
 		return j
 	}
-	for _, volume := range spec.Volumes {
-		j.volumes[volume.Name] = volume
-	}
+	j.volumes = lists.Map(spec.Volumes, func(volume v1alpha1.NodeVolume) (string, v1alpha1.NodeVolume) { return volume.Name, volume })
 	for _, m := range all {
 		if m.Client != "" {
 			j.clients[m.Client] = append(j.clients[m.Client], m)
@@ -75,9 +74,7 @@ func newJudge(spec *v1alpha1.StorageClientNodeSpec, readAhead map[string]ReadAhe
 	}
 	if declares(sessionKey) {
 		old, _ := modules.OldSessions()
-		for _, session := range old {
-			j.oldSessions = append(j.oldSessions, session.Client)
-		}
+		j.oldSessions = lists.Each(old, func(session mounts.Session) string { return session.Client })
 	}
 	return j
 }

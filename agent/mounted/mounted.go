@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -98,12 +99,8 @@ func (w *Watch) FindBusy(ignored []string) string {
 	if malformed > 0 {
 		return "cannot read " + text.Count(malformed, "line") + " of the mount table"
 	}
-	var points []string
-	for _, b := range busy {
-		if b.PodUID == "" || !slices.Contains(ignored, b.PodUID) {
-			points = append(points, b.MountPoint)
-		}
-	}
+	blocks := func(b mounts.Busy) bool { return b.PodUID == "" || !slices.Contains(ignored, b.PodUID) }
+	points := lists.Each(lists.Where(busy, blocks), func(b mounts.Busy) string { return b.MountPoint })
 	if len(points) == 0 {
 		return ""
 	}
@@ -124,8 +121,7 @@ func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, spec *v1alpha1.
 // statusesOf prefers network mounts if there are too many mounts.
 func statusesOf(all []mounts.Mount, j *comparison, history sightings) (list []v1alpha1.MountStatus, omitted int32) {
 	local := slices.DeleteFunc(slices.Clone(all), mounts.Mount.IsNetwork)
-	network := slices.DeleteFunc(slices.Clone(all), func(m mounts.Mount) bool { return !m.IsNetwork() })
-	for _, m := range append(network, local...) {
+	for _, m := range append(lists.Where(all, mounts.Mount.IsNetwork), local...) {
 		status := statusOf(m, j)
 		if sighting := history.byDevice[m.Device]; !sighting.mountedAt.IsZero() {
 			status.Since, status.Used = bounds.Time(sighting.mountedAt), sighting.used
@@ -151,14 +147,8 @@ func statusOf(m mounts.Mount, j *comparison) v1alpha1.MountStatus {
 	if j.volumes[m.Volume].ReadAheadKiB != nil {
 		status.ReadAheadState = j.readAhead[m.Volume].State
 	}
-	for _, option := range bounds.First(m.Options, bounds.Options) {
-		status.Options = append(status.Options, text.Cut(option, maxOption))
-	}
-	for _, uid := range bounds.First(m.PodUIDs, maxPods) {
-		if len(uid) <= bounds.UID {
-			status.PodUIDs = append(status.PodUIDs, uid)
-		}
-	}
+	status.Options = lists.Each(bounds.First(m.Options, bounds.Options), func(option string) string { return text.Cut(option, maxOption) })
+	status.PodUIDs = lists.Where(bounds.First(m.PodUIDs, maxPods), func(uid string) bool { return len(uid) <= bounds.UID })
 	return status
 }
 

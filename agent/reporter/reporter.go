@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/standing"
 )
 
@@ -162,13 +163,11 @@ func IsUrgent(former, status v1alpha1.StorageClientNodeStatus) bool {
 
 // failingServers returns the names and states of servers that do not respond.
 func failingServers(status v1alpha1.StorageClientNodeStatus) string {
-	var names []string
-	for _, s := range status.Servers {
-		if s.State.IsFailing() {
-			names = append(names, string(s.Protocol)+" "+s.Server+" "+string(s.State))
-		}
+	failing := lists.Where(status.Servers, func(s v1alpha1.ServerStatus) bool { return s.State.IsFailing() })
+	describe := func(s v1alpha1.ServerStatus) string {
+		return string(s.Protocol) + " " + s.Server + " " + string(s.State)
 	}
-	return strings.Join(names, ",")
+	return strings.Join(lists.Each(failing, describe), ",")
 }
 
 // countUnconfirmed counts the settings that new connections have not confirmed yet.

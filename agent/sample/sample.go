@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/tuning/counters"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
@@ -55,10 +56,7 @@ func (s Sampler) Take(ctx context.Context, window time.Duration) ([]recommend.Sa
 // addSockets sets the minimum round-trip time and the segments of each NFS mount from the sockets to its server. If the kernel does not
 // provide them, rules that need them do not apply.
 func addSockets(samples []recommend.Sample, before, after reading) {
-	previous := map[int]sockets.Socket{}
-	for _, socket := range before.sockets {
-		previous[socket.Local] = socket
-	}
+	previous := lists.Map(before.sockets, func(socket sockets.Socket) (int, sockets.Socket) { return socket.Local, socket })
 	for _, b := range after.nfs {
 		i := slices.IndexFunc(samples, func(s recommend.Sample) bool { return s.MountPoint == b.MountPoint })
 		address, known := b.Address()
@@ -170,10 +168,7 @@ func describe(m mounts.Mount, seconds float64) recommend.Sample {
 }
 
 func operations(before, after []mounts.Operation) (found []recommend.Operation) {
-	previousByName := map[string]mounts.Operation{}
-	for _, o := range before {
-		previousByName[o.Name] = o
-	}
+	previousByName := lists.Map(before, func(o mounts.Operation) (string, mounts.Operation) { return o.Name, o })
 	for _, now := range after {
 		previous := previousByName[now.Name]
 		if counters.Since(previous.Count, now.Count) == 0 {
@@ -230,9 +225,7 @@ type Mount struct {
 // Evaluate returns a report with a verdict for each sample.
 func Evaluate(window time.Duration, samples []recommend.Sample) Report {
 	r := Report{Seconds: window.Seconds(), Mounts: make([]Mount, 0, len(samples))}
-	for _, s := range samples {
-		r.Mounts = append(r.Mounts, Mount{s, recommend.For(s)})
-	}
+	r.Mounts = append(r.Mounts, lists.Each(samples, func(s recommend.Sample) Mount { return Mount{s, recommend.For(s)} })...)
 	return r
 }
 

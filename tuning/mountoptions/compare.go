@@ -47,7 +47,7 @@ func Outdated(mounted string, wanted, observed []string) []Difference {
 }
 
 // Compare returns the desired options that a mount does not have. It ignores observed options that are not desired. It
-// also ignores options that the kernel never shows.
+// also ignores options that the kernel never shows: see Unverifiable.
 //
 // For NFS, observed is the "opts:" line of the mount in /proc/self/mountstats, split at the commas. Unlike
 // /proc/mounts, this line includes defaults. For SMB and XFS, observed are the options in /proc/mounts.
@@ -86,6 +86,26 @@ func (t *table) keysOf(o Option, state map[string]string) []string {
 		return []string{keyVersion}
 	}
 	return []string{t.keyOf(o)}
+}
+
+// Unverifiable returns the options that the kernel does not show, so their effect cannot be verified:
+//   - options without any effect
+//   - options that only mount reads
+//   - options that leave the choice to the server
+//   - options that NFSv4 ignores silently
+func (p Protocol) Unverifiable(wanted []string) []string {
+	t := tableOf(p)
+	options := Parse(wanted)
+	version := t.resolve(options)[keyVersion]
+	var out []string
+	for _, o := range options {
+		key := t.keyOf(o)
+		negotiated := (key == keyRsize || key == keyWsize) && number(o.Value) == 0 || key == keyVersion && o.Value == versionDefault
+		if _, known := t.specs[o.Name]; !known || t.never[key] || negotiated || t.onlyV3[key] && version != "3" {
+			out = append(out, o.String())
+		}
+	}
+	return out
 }
 
 func (t *table) compareKey(key, wanted string, actual map[string]string) (Difference, bool) {

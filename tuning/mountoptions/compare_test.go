@@ -88,26 +88,6 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Unverifiable returns the options that the kernel does not show, so their effect cannot be verified:
-//   - options without any effect
-//   - options that only mount reads
-//   - options that leave the choice to the server
-//   - options that NFSv4 ignores silently
-func (p Protocol) Unverifiable(wanted []string) []string {
-	t := tableOf(p)
-	options := Parse(wanted)
-	version := t.resolve(options)[keyVersion]
-	var out []string
-	for _, o := range options {
-		key := t.keyOf(o)
-		negotiated := (key == keyRsize || key == keyWsize) && number(o.Value) == 0 || key == keyVersion && o.Value == versionDefault
-		if _, known := t.specs[o.Name]; !known || t.never[key] || negotiated || t.onlyV3[key] && version != "3" {
-			out = append(out, o.String())
-		}
-	}
-	return out
-}
-
 func TestUnverifiable(t *testing.T) {
 	for name, test := range map[string]struct{ desired, want string }{
 		"what is shown":                 {"actimeo=30 nconnect=4 nocto vers=4.1 rsize=262144", ""},

@@ -67,12 +67,7 @@ func packetLoss(s Sample) (Finding, bool) {
 func fewConnections(s Sample) (Finding, bool) {
 	declared, _ := s.number("nconnect")
 	n := max(1, declared, len(s.Connections))
-	var bytes, queue, trip uint64
-	for _, o := range s.Operations {
-		if o.Count > 0 && (o.BytesSent+o.BytesReceived)/o.Count > smallOperation {
-			bytes, queue, trip = bytes+o.BytesSent+o.BytesReceived, queue+o.QueueMillis, trip+o.RoundTripMillis
-		}
-	}
+	bytes, queue, trip := s.largeOperations()
 	backlog, sending := s.queues()
 	rate, inFlight := s.perSecond(bytes)/float64(n), s.perSecond(trip)/1000/float64(n)
 	isFull := rate >= fullConnection
@@ -88,9 +83,22 @@ func fewConnections(s Sample) (Finding, bool) {
 	}, s.isNFS() && !s.isTunnel() && !s.hasOption("proto=rdma") && n < maxNconnect && isShort
 }
 
+// largeOperations returns the bytes of large operations, and the total times in milliseconds before they were sent and from there to the response.
+func (s Sample) largeOperations() (bytes, queue, trip uint64) {
+	for _, o := range s.Operations {
+		if o.Count > 0 && (o.BytesSent+o.BytesReceived)/o.Count > smallOperation {
+			bytes, queue, trip = bytes+o.BytesSent+o.BytesReceived, queue+o.QueueMillis, trip+o.RoundTripMillis
+		}
+	}
+	return bytes, queue, trip
+}
+
 func busyServer(s Sample) (Finding, bool) {
 	t, minTrip := s.times(), s.minTrip()
-	busy := minTrip > 0 && t.count >= minSmallOps && t.trip > busyTrips*minTrip && t.trip >= slowMillis
+	// Small requests also wait behind large ones, if each connection has one of them in flight for half of the time.
+	_, _, large := s.largeOperations()
+	isBehind := s.perSecond(large)/500 >= float64(max(1, len(s.Connections)))
+	busy := !isBehind && minTrip > 0 && t.count >= minSmallOps && t.trip > busyTrips*minTrip && t.trip >= slowMillis
 	return Finding{
 		Seen:   fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest round trip %.1f ms", t.trip, minTrip),
 		Effect: "a faster server or fewer requests help; more slots or connections would only lengthen its queue",

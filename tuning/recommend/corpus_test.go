@@ -33,7 +33,7 @@ func corpus(t *testing.T) []recorded {
 	heldBack, globErr := filepath.Glob("testdata/heldback/*.json")
 	files = append(files, heldBack...)
 	slices.SortFunc(files, func(a, b string) int { return strings.Compare(filepath.Base(a), filepath.Base(b)) })
-	if err = errors.Join(err, globErr); err != nil || len(files) < 10 {
+	if err = errors.Join(err, globErr); err != nil || len(files) < 40 {
 		t.Fatalf("got %d recorded samples, %v", len(files), err)
 	}
 	var all []recorded
@@ -99,6 +99,32 @@ func TestRecordedSamples(t *testing.T) {
 	}
 	if want, err := os.ReadFile(golden); err != nil || string(want) != text.String() {
 		t.Errorf("got changed verdicts (run with -update to write them): %v\n%s", err, text.String())
+	}
+}
+
+// For each rule, a recording shows its sign, or work of the same kind, in a state in which its change would do harm or have no effect.
+func TestEveryRuleHasARecordedCounterExample(t *testing.T) {
+	byName := map[string]recorded{}
+	for _, r := range corpus(t) {
+		byName[r.Planted] = r
+	}
+	counterExamples := map[string]string{
+		"StuckConnection": "an idle mount after a failover", "PacketLoss": "a slow network", "FewConnections": "16 readers over 16 connections",
+		"BusyServer": "16 readers over 4 connections", "FewSlots": "an idle mount after a failover", "FewSessionSlots": "a tunnel with 5 ms behind it",
+		"SlowNetwork": "a tunnel with 5 ms behind it", "AttributeRevalidation": "a listing in which most files change",
+		"CloseToOpen": "opens of files that change, NFSv3", "LargeReadAhead": "mapped files", "SmallReadAhead": "one MiB a read, whatever the read-ahead",
+		"SmallTransfers": "files of 8 KiB with requests of at most 32 KiB", "SynchronousMount": "the option sync and large writes",
+		"SynchronousWrites": "fsync on a slow disk of the server", "OpenAndClose": "opens with delegations, NFSv4.1",
+		"SessionFlaps": "a restart of the server in the window",
+	}
+	for _, rule := range Rules() {
+		if rule.ID == "LogBuffers" { // There are no recordings of XFS.
+			continue
+		}
+		r, ok := byName[counterExamples[rule.ID]]
+		if !ok || slices.Contains(r.Rules, rule.ID) {
+			t.Errorf("%s: got no recorded counter-example: %+v", rule.ID, r)
+		}
 	}
 }
 

@@ -179,12 +179,15 @@ test-uninstall: ## Remove the operator from simulated nodes with hack/uninstall.
 # source prints the directory of a module's source, which has the CustomResourceDefinitions of an engine.
 source = $$(go -C hack/tools/$(1) mod download -json $(2) | sed -n 's/^.*"Dir": "\(.*\)",$$/\1/p')
 
+# The commits that Argo CD upgrades: the first one with the manifests of a user, and the last one with a policy that was removed since.
+FORMERS := 682a90a a2b2bbac
+
 .PHONY: test-gitops
 test-gitops: ## Run Argo CD and Flux with the manager, simulated nodes and a Git repository, about ten minutes; needs git and redis-server (Debian packages). TESTFLAGS=-soak=1h
 	@for program in git redis-server ip unshare; do command -v $$program >/dev/null || { echo "make test-gitops needs $$program: run apt-get install git redis-server iproute2 util-linux" >&2; exit 1; }; done
 	@hack/tools.sh gitops
 	@$(DEVBUILD) ./cmd/manager ./cmd/kubectl-storageclient
-	SCO_CHART=$(CURDIR)/$$(go run ./hack/chart -kustomize $(SETS)/gitops/kustomize) SCO_BINARIES=$(SETS)/gitops SCO_MANAGER=$(CURDIR)/bin/manager SCO_PLUGIN=$(CURDIR)/bin/kubectl-storageclient \
+	formers=$$(hack/former.sh $(FORMERS)) && SCO_FORMERS=$$formers SCO_CHART=$(CURDIR)/$$(go run ./hack/chart -kustomize $(SETS)/gitops/kustomize) SCO_BINARIES=$(SETS)/gitops SCO_MANAGER=$(CURDIR)/bin/manager SCO_PLUGIN=$(CURDIR)/bin/kubectl-storageclient \
 	  SCO_ARGOCD=$(call source,argocd,github.com/argoproj/argo-cd/v3) SCO_FLUX=$(call source,kustomize-controller,github.com/fluxcd/kustomize-controller) \
 	  $(GOTEST) gitops-engines -tags gitops -count=1 -v -timeout 2h ./test/cluster/gitops $(TESTFLAGS)
 

@@ -49,12 +49,29 @@ func operatorStory(t *testing.T, a *argo, from source) {
 		return p.short() == "Synced/Healthy" && p.revision == revision, fmt.Sprint(p, a.differing(t, app))
 	})
 	t.Logf("Argo CD shows: %s", pictureOf(a.application(t, app)))
-	_, last := a.seen.since(app, 0)
-	operations := a.operations(t, app)
 	duration := *soak
 	if from.isShort {
 		duration = min(duration, time.Minute)
 	}
+	a.expectQuiet(t, app, duration)
+	a.kubectl(t, "--namespace storage-client-system scale deployment storage-client-manager --replicas=5")
+	a.await(t, "self-heal of the Deployment", func() (bool, string) {
+		got := a.kubectl(t, "--namespace storage-client-system get deployment storage-client-manager --output=jsonpath={.spec.replicas}")
+		return got != "5", got
+	})
+	// The operator stays: only its Application goes.
+	a.patch(t, app, []byte(`{"metadata":{"finalizers":null}}`))
+	if err := a.delete(t.Context(), a.application(t, app)); err != nil {
+		t.Fatal(err)
+	}
+	a.expectGone(t, app)
+}
+
+// expectQuiet checks for a duration that an Application stays Synced and Healthy, and that no sync runs.
+func (a *argo) expectQuiet(t *testing.T, app string, duration time.Duration) {
+	t.Helper()
+	_, last := a.seen.since(app, 0)
+	operations := a.operations(t, app)
 	for began := time.Now(); time.Since(began) < duration; time.Sleep(max(time.Second, duration/360)) {
 		a.refresh(t, app)
 		if p := pictureOf(a.application(t, app)); p.short() != "Synced/Healthy" {
@@ -67,15 +84,4 @@ func operatorStory(t *testing.T, a *argo, from source) {
 	if got := a.operations(t, app); !slices.Equal(got, operations) {
 		t.Errorf("self-heal ran: operations %v, before %v", got, operations)
 	}
-	a.kubectl(t, "--namespace storage-client-system scale deployment storage-client-manager --replicas=5")
-	a.await(t, "self-heal of the Deployment", func() (bool, string) {
-		got := a.kubectl(t, "--namespace storage-client-system get deployment storage-client-manager --output=jsonpath={.spec.replicas}")
-		return got != "5", got
-	})
-	// The operator stays: only its Application goes.
-	a.patch(t, app, []byte(`{"metadata":{"finalizers":null}}`))
-	if err := a.delete(t.Context(), a.application(t, app)); err != nil {
-		t.Fatal(err)
-	}
-	a.expectGone(t, app)
 }

@@ -46,16 +46,31 @@ type world struct {
 	dir, binaries string
 }
 
-// start starts the cluster and the manager, and a Git repository.
+// start starts the cluster with the operator and its manager, and a Git repository.
 func start(t *testing.T) *world {
 	t.Helper()
+	w := startCluster(t, sandbox.Options{Root: root, Nodes: 2 * pools, Pools: pools})
+	w.addBrokenNode(t)
+	for _, file := range []string{"config/webhook/secret.yaml", "config/webhook/service.yaml"} {
+		if err := w.ApplyFile(t.Context(), filepath.Join(root, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.routeWebhooks(t)
+	if _, err := w.StartManager(t.Context(), "--webhook-port="+webhookPort); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// startCluster starts a cluster without a manager, and a Git repository.
+func startCluster(t *testing.T, options sandbox.Options) *world {
+	t.Helper()
 	w := &world{dir: t.TempDir(), binaries: variable(t, "SCO_BINARIES")}
+	options.Options = controlplane.Options{Binaries: w.binaries, Dir: w.dir, Audit: true}
+	options.Manager, options.BootTime, options.Progress = variable(t, "SCO_MANAGER"), time.Second, t.Logf
 	var err error
-	w.Sandbox, err = sandbox.Start(t.Context(), sandbox.Options{
-		Options: controlplane.Options{Binaries: w.binaries, Dir: w.dir, Audit: true},
-		Root:    root, Manager: variable(t, "SCO_MANAGER"), Nodes: 2 * pools, Pools: pools, BootTime: time.Second, Progress: t.Logf,
-	})
-	if err != nil {
+	if w.Sandbox, err = sandbox.Start(t.Context(), options); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -66,23 +81,18 @@ func start(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w.addBrokenNode(t)
-	for _, file := range []string{"config/webhook/secret.yaml", "config/webhook/service.yaml"} {
-		if err := w.ApplyFile(t.Context(), filepath.Join(root, file)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// Webhooks are called at the Service's address, which no kube-proxy serves here.
+	w.repository = startRepository(t)
+	return w
+}
+
+// routeWebhooks makes the address of the webhooks' Service an address of this machine: no kube-proxy serves it here.
+func (w *world) routeWebhooks(t *testing.T) {
+	t.Helper()
 	service := &corev1.Service{}
 	if err := w.Client.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: "storage-client-webhook"}, service); err != nil {
 		t.Fatal(err)
 	}
-	w.run(t, "ip", "address", "add", service.Spec.ClusterIP+"/32", "dev", "lo")
-	if _, err := w.StartManager(t.Context(), "--webhook-port="+webhookPort); err != nil {
-		t.Fatal(err)
-	}
-	w.repository = startRepository(t)
-	return w
+	w.run(t, "ip", "address", "replace", service.Spec.ClusterIP+"/32", "dev", "lo")
 }
 
 func (w *world) addBrokenNode(t *testing.T) {

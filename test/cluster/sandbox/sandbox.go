@@ -52,7 +52,7 @@ const (
 // Options are the options for Start.
 type Options struct {
 	controlplane.Options
-	// Root is the root of the repository, which contains config.
+	// Root is the root of the repository, which contains config. From an empty directory no object is installed.
 	Root string
 	// Manager is the path of the manager's binary.
 	Manager string
@@ -312,18 +312,7 @@ func (s *Sandbox) StartManager(ctx context.Context, flags ...string) (*controlpl
 
 // StartManagerAs does the same as StartManager for one of several managers.
 func (s *Sandbox) StartManagerAs(ctx context.Context, name string, flags ...string) (*controlplane.Process, error) {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}}
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](6 * 3600)}}
-	if err := s.Client.SubResource("token").Create(ctx, account, request); err != nil {
-		return nil, fmt.Errorf("request the manager's token: %w", err)
-	}
-	kubeconfig := filepath.Join(s.options.Dir, name+".kubeconfig")
-	err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"sandbox": {Server: s.Plane.Config.Host, CertificateAuthorityData: s.Plane.Config.CAData}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"manager": {Token: request.Status.Token}},
-		Contexts:       map[string]*clientcmdapi.Context{"sandbox": {Cluster: "sandbox", AuthInfo: "manager"}},
-		CurrentContext: "sandbox",
-	}, kubeconfig)
+	kubeconfig, err := s.ManagerConfig(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -332,6 +321,22 @@ func (s *Sandbox) StartManagerAs(ctx context.Context, name string, flags ...stri
 		// The profiles set the pace of live changes.
 		"--min-live-soak=0s", "--max-concurrent-live=100%",
 	}, flags...)...)
+}
+
+// ManagerConfig writes the kubeconfig of the manager's service account, for the manager of this name, and returns its path.
+func (s *Sandbox) ManagerConfig(ctx context.Context, name string) (string, error) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](6 * 3600)}}
+	if err := s.Client.SubResource("token").Create(ctx, account, request); err != nil {
+		return "", fmt.Errorf("request the manager's token: %w", err)
+	}
+	kubeconfig := filepath.Join(s.options.Dir, name+".kubeconfig")
+	return kubeconfig, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"sandbox": {Server: s.Plane.Config.Host, CertificateAuthorityData: s.Plane.Config.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"manager": {Token: request.Status.Token}},
+		Contexts:       map[string]*clientcmdapi.Context{"sandbox": {Cluster: "sandbox", AuthInfo: "manager"}},
+		CurrentContext: "sandbox",
+	}, kubeconfig)
 }
 
 // ManagerLog returns the end of each running manager's log.

@@ -45,8 +45,8 @@ func (b grubBLS) detection() Detection {
 	switch {
 	case !b.found.Proven:
 		return b.found
-	case b.held != "":
-		return Detection{Type: b.found.Type, Message: "the node is not rebooted yet: " + b.held}
+	case b.delay != "":
+		return Detection{Type: b.found.Type, Message: "the node is not rebooted yet: " + b.delay}
 	case len(untried) == 0:
 		return b.found
 	}
@@ -103,7 +103,7 @@ func (b grubBLS) readFacts(ctx context.Context, f *facts, settings []host.Settin
 	if err := b.readRecords(f); err != nil {
 		return err
 	}
-	if b.held != "" {
+	if b.delay != "" {
 		b.checkHold(ctx)
 	}
 	for _, setting := range settings {
@@ -138,12 +138,12 @@ func (b grubBLS) laterArguments() (args []host.Argument, file string, err error)
 var comment = regexp.MustCompile(`(?m)^\s*#.*$`)
 
 // changeMenu makes every entry pass exactly the desired arguments of the agent. Untried arguments are only in the entry that is booted once, and the
-// other entries keep those that they replace. First, it journals the original files durably.
+// other entries keep the arguments that they replace. First, it journals the original files durably.
 func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
 	proven := next
 	if next.trial.printed != "" {
-		proven.desired = append(argumentsWithout(next.desired, f.notBooted(next.desired)), next.kept...)
-		proven.stale = argumentsWithout(next.stale, next.kept)
+		proven.desired = append(argumentsWithout(next.desired, f.notBooted(next.desired)), next.retained...)
+		proven.stale = argumentsWithout(next.stale, next.retained)
 	}
 	if next.trial.printed == "" || f.dropIn.unfinished || f.entries.findProblem(proven.desired, proven.stale) != "" {
 		// grubby would also change the entry that is booted once, and may take the arguments of later kernels from it.

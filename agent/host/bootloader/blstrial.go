@@ -123,8 +123,8 @@ func (b grubBLS) isIncomplete() bool {
 // checkHold ends the wait for a temporary obstacle that has gone, or that has lasted too long: the arguments are staged, or have failed.
 func (b grubBLS) checkHold(ctx context.Context) {
 	now, err := b.bootClock.SinceBoot()
-	if _, temporary := b.findTrialObstacle(ctx); err != nil || now >= b.heldUntil || !temporary && !b.isIncomplete() {
-		b.held = ""
+	if _, temporary := b.findTrialObstacle(ctx); err != nil || now >= b.delayEnd || !temporary && !b.isIncomplete() {
+		b.delay = ""
 	}
 }
 

@@ -403,8 +403,8 @@ func TestOrderOfBootEntries(t *testing.T) {
 	}
 }
 
-// The agent is killed (-9) between any two host writes, including those of the grubby that it runs. The machine then boots with its previous arguments,
-// or tries the new ones and returns. A new agent has the usual result, and its journal restores every byte.
+// The agent is killed (-9) between any two host writes, including grubby's writes. The machine then boots with its previous arguments, or tries the
+// new ones and returns. A new agent has the usual result, and its journal restores every byte.
 func TestATrialOfABootEntrySurvivesAKillAtEveryWrite(t *testing.T) {
 	staged := func(m *machine) { m.apply(settings(ihash, seed)) }
 	permitted := func(m *machine) { staged(m); m.prepareReboot() }

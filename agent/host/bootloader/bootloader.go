@@ -81,11 +81,11 @@ type Subject struct {
 	readFile  func(name string) ([]byte, error)
 	pause     func(time.Duration)
 	bootClock host.BootClock
-	// failure is the error of the last Apply. Nil if it could stage, or if it waits until heldUntil (since the boot) for the reason held.
-	failure   error
-	held      string
-	heldUntil time.Duration
-	attended  bool
+	// failure is the error of the last Apply. Nil if it could stage, or if it waits until delayEnd (since the boot) for the reason in delay.
+	failure  error
+	delay    string
+	delayEnd time.Duration
+	attended bool
 	// named are the arguments of the last settings.
 	named []string
 	// changedByOthers are files that another program or user has changed since the agent saved them. They were not restored byte by byte.
@@ -213,7 +213,7 @@ func (s *Subject) gatherFacts(ctx context.Context, settings []host.Setting) (fac
 	if err := f.loader.readFacts(ctx, &f, settings); err != nil {
 		return f, err
 	}
-	f.failed, f.held = f.failedArguments(settings), s.held
+	f.failed, f.delay = f.failedArguments(settings), s.delay
 	if f.loader.canStage() && !f.image && (len(settings) > 0 || f.dropIn.present) {
 		f.bound, f.boundErr = s.findBoundVolume(ctx)
 	}

@@ -46,7 +46,7 @@ func (m *machine) expectDisarmed(block string) {
 func TestATrialThatTheAgentWillNotBootIsDisarmed(t *testing.T) {
 	apply := func(m *machine, desired []host.Setting) { _ = m.subject.Apply(m.t.Context(), desired) }
 	again := func(prepare func(*machine)) func(*machine) {
-		return func(m *machine) { prepare(m); apply(m, settings(ihash, seed)) }
+		return func(m *machine) { prepare(m); apply(m, settings(ihash, seed)); apply(m, settings(ihash, seed)) }
 	}
 	permitted := func(file string) func(*machine) {
 		return func(m *machine) {

@@ -48,8 +48,8 @@ type facts struct {
 	trial    trial
 	// failed are arguments that have failed a trial, and are not tried with others.
 	failed []host.Argument
-	// held is the temporary reason why the arguments are not staged yet. Empty if there is none.
-	held string
+	// delay is the temporary reason why the arguments are not staged yet. Empty if there is none.
+	delay string
 	// unprinted names the line of the menu that a new one would lose. Empty if no such line is known.
 	unprinted unprintedError
 	// sizes are the hash table sizes of the running kernel, by argument. memory is in bytes.
@@ -105,8 +105,8 @@ func (f facts) evaluateSetting(setting host.Setting, failure error) (o host.Obse
 	case f.unprinted != "":
 		// The setting stays desired, so a value that was staged before is not removed.
 		o.State, o.Message = host.Unsupported, "not staged: "+f.unprinted.Error()
-	case f.held != "":
-		o.State, o.Message = host.Pending, "not staged yet: "+f.held
+	case f.delay != "":
+		o.State, o.Message = host.Pending, "not staged yet: "+f.delay
 	case failure != nil:
 		o.State, o.Message = host.Failed, oneLine(failure.Error())
 	default:
@@ -217,9 +217,9 @@ func (f facts) managedArguments() []host.Argument {
 	return managed
 }
 
-// keptArguments returns the booted arguments that the default entries keep while the desired ones have a trial: the machine returns to them. After a
-// failure, only the previous values of the failed arguments stay.
-func (f facts) keptArguments(wanted []host.Argument, state string) []host.Argument {
+// retainedArguments returns the booted arguments that the default entries keep while the desired ones have a trial. After a failure, only the previous
+// values of the failed arguments stay.
+func (f facts) retainedArguments(wanted []host.Argument, state string) []host.Argument {
 	untried := f.notBooted(wanted)
 	return slices.DeleteFunc(f.staleArguments(wanted), func(arg host.Argument) bool {
 		values := f.entries.valuesOf(arg.Name)
@@ -333,12 +333,12 @@ func (f facts) evaluateRestored(o *host.Observation, original host.Original, fai
 	isPresent := func(arg host.Argument) bool { return hasArgument(present, arg) }
 	switch {
 	case !f.dropIn.unfinished && hasName(f.dropIn.replaces, o.Name):
-		o.State, o.Message = host.Pending, "stays in the default entries until the trial boot of "+joinArguments(f.dropIn.args)+" has ended"
+		o.State, o.Message = host.Pending, "stays in the default entries until the trial boot of "+joinArguments(f.dropIn.args)+" is completed"
 	case hasName(f.dropIn.managedArguments(), o.Name), slices.ContainsFunc(f.staleArguments(nil), isPresent):
 		o.State, o.Message = host.Failed, "still in the boot menu"
 		switch {
-		case f.held != "":
-			o.State, o.Message = host.Pending, "not removed yet: "+f.held
+		case f.delay != "":
+			o.State, o.Message = host.Pending, "not removed yet: "+f.delay
 		case failure != nil:
 			o.Message = oneLine(failure.Error())
 		case f.unprinted != "":

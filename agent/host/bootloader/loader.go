@@ -36,10 +36,10 @@ type loader interface {
 	disarm() error
 }
 
-// change is a change of the menu. The default entries have the kept arguments as long as the desired ones have a trial.
+// change is a change of the menu. The default entries have the retained arguments as long as the desired ones have a trial.
 type change struct {
-	desired, stale, kept []host.Argument
-	trial                nextTrial
+	desired, stale, retained []host.Argument
+	trial                    nextTrial
 }
 
 // base is the part that all boot loaders share.

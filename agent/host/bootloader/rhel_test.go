@@ -277,7 +277,7 @@ func TestFailedTrialIsNotPromotedWithoutAnAgent(t *testing.T) {
 	m.expectInDefaults(panicArgument+"=/missing", false)
 }
 
-// check is a drift check of the agent: it stages again what has drifted.
+// check is a drift check of the agent: it stages drifted arguments again.
 func (m *machine) check(desired []host.Setting) host.Observation {
 	m.t.Helper()
 	got := m.subject.Observe(m.t.Context(), desired)[0]
@@ -395,7 +395,7 @@ func TestAnArgumentIsRemovedAfterAKernelWasInstalled(t *testing.T) {
 	}
 }
 
-// The scripts are worded as those of Fedora 44 and RHEL 10. kernel-install compares /etc/kernel/cmdline with /etc/default/grub, and no other file.
+// The scripts are worded like the scripts of Fedora 44 and RHEL 10. They compare /etc/kernel/cmdline with /etc/default/grub, and no other file.
 func TestArgumentsThatTheNextKernelInstallationLoses(t *testing.T) {
 	const (
 		usr      = "/usr/lib/kernel/install.d/20-grub.install"

@@ -24,18 +24,18 @@ type temporaryError struct{ error }
 // hold reports whether a failure is temporary, and has not lasted too long.
 func (s *Subject) hold(err error) bool {
 	var temporary temporaryError
-	if s.held = ""; !errors.As(err, &temporary) {
-		s.heldUntil = 0
+	if s.delay = ""; !errors.As(err, &temporary) {
+		s.delayEnd = 0
 		return false
 	}
 	now, err := s.bootClock.SinceBoot()
-	if s.heldUntil == 0 {
-		s.heldUntil = now + maxHold
+	if s.delayEnd == 0 {
+		s.delayEnd = now + maxHold
 	}
-	if err == nil && now < s.heldUntil {
-		s.held = oneLine(temporary.Error())
+	if err == nil && now < s.delayEnd {
+		s.delay = oneLine(temporary.Error())
 	}
-	return s.held != ""
+	return s.delay != ""
 }
 
 var errBusy = errors.New("another program is writing it; the agent reads it again at the next check")

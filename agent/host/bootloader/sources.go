@@ -24,11 +24,11 @@ const (
 	// replacesMark starts the comment of a drop-in whose menu is not in place yet. It lists the previous arguments of the drop-in, so that the reader
 	// can complete or revert the change.
 	replacesMark = "# The menu is not made yet. Before: "
-	// keptMark starts the comment with the arguments that the default entries keep until the arguments of the file have booted. failedMark starts the
-	// comment with arguments that are desired, but have failed their trial and are in no entry.
-	keptMark   = "# Until these have booted: "
-	failedMark = "# Failed their trial boot: "
-	appendTo   = "GRUB_CMDLINE_LINUX_DEFAULT"
+	// retainedMark starts the comment with the arguments that the default entries keep until the arguments of the file have booted. failedMark starts
+	// the comment with arguments that are desired, but have failed their trial and are in no entry.
+	retainedMark = "# Until these have booted: "
+	failedMark   = "# Failed their trial boot: "
+	appendTo     = "GRUB_CMDLINE_LINUX_DEFAULT"
 )
 
 // assignsArguments matches the assignment of any variable that adds arguments to command lines. appendsArguments matches the form that only bash
@@ -41,8 +41,8 @@ var (
 type dropIn struct {
 	present bool
 	args    []host.Argument
-	// unfinished is true while the menu is not known to be in place. replaces are the previous arguments, or those that the default entries keep during
-	// a trial.
+	// unfinished is true while the menu is not known to be in place. replaces are the previous arguments, or the arguments that the default entries keep
+	// during a trial.
 	unfinished bool
 	replaces   []host.Argument
 	// failed are desired arguments that have failed a trial. No entry has them.
@@ -92,7 +92,7 @@ func (d dropIn) renderFile(format form) string {
 	if d.unfinished {
 		b.WriteString(replacesMark + joinArguments(d.replaces) + "\n")
 	} else if len(d.replaces) > 0 {
-		b.WriteString(keptMark + joinArguments(d.replaces) + "\n")
+		b.WriteString(retainedMark + joinArguments(d.replaces) + "\n")
 	}
 	if len(d.failed) > 0 {
 		b.WriteString(failedMark + joinArguments(d.failed) + "\n")
@@ -108,8 +108,8 @@ func parseDropIn(data string, format form) dropIn {
 	for line := range strings.Lines(data) {
 		if before, ok := strings.CutPrefix(line, replacesMark); ok {
 			d.unfinished, d.replaces = true, host.ParseArguments(before)
-		} else if kept, ok := strings.CutPrefix(line, keptMark); ok {
-			d.replaces = host.ParseArguments(kept)
+		} else if retained, ok := strings.CutPrefix(line, retainedMark); ok {
+			d.replaces = host.ParseArguments(retained)
 		} else if failed, ok := strings.CutPrefix(line, failedMark); ok {
 			d.failed = host.ParseArguments(failed)
 		}

@@ -15,7 +15,7 @@ import (
 // stageArguments makes the menu pass exactly the desired arguments of the agent. The order makes every crash recoverable. The drop-in records its
 // previous arguments from before the menu is made until it is in place. One rename exchanges the menu.
 func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Argument) error {
-	stale, kept := f.staleArguments(wanted), f.keptArguments(wanted, f.trial.state)
+	stale, retained := f.staleArguments(wanted), f.retainedArguments(wanted, f.trial.state)
 	format, record := f.loader.form(), dropIn{args: wanted, failed: f.failed}
 	if !f.dropIn.present && len(wanted) == 0 && len(stale) == 0 {
 		return s.finishStaging(f.loader.endTrial(f), s.removeTemp(format), wanted)
@@ -24,18 +24,18 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 		// Without an agent after the boot, there is no trial.
 		f.menu = f.entries
 	}
-	keepsAll := f.dropIn.unfinished || len(argumentsWithout(f.dropIn.replaces, kept)) == 0
+	keepsAll := f.dropIn.unfinished || len(argumentsWithout(f.dropIn.replaces, retained)) == 0
 	if f.dropIn.holdsExactly(wanted) && f.menu.findProblem(wanted, stale) == "" && keepsAll && !s.isCutShort(f) {
 		if s.attended && len(f.notBooted(wanted)) > 0 {
-			record.replaces = kept
+			record.replaces = retained
 			return s.completeDropIn(format, record)
 		}
 		return s.finishStaging(f.loader.endTrial(f), s.completeDropIn(format, record), wanted)
 	}
 	next := change{desired: wanted, stale: stale, trial: f.loader.prepareTrial(ctx, f, wanted)}
 	if next.trial.printed != "" {
-		next.kept = f.keptArguments(wanted, next.trial.state)
-		record.replaces = next.kept
+		next.retained = f.retainedArguments(wanted, next.trial.state)
+		record.replaces = next.retained
 	}
 	if err := cmp.Or(s.mayStage(f, wanted, stale), next.trial.err); err != nil {
 		return errors.Join(fmt.Errorf("stage %q: %w", joinArguments(wanted), err), f.loader.disarm())

@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -40,17 +42,17 @@ const (
 // errCrash stops an agent at any point, by a panic.
 var errCrash = errors.New("crash")
 
-// machineClock is the clock of a simulated machine. Its wall clock may jump.
+// machineClock is the clock of a simulated machine. As with time.Now, its times have a monotonic reading, and the wall clock may jump.
 type machineClock struct {
 	*clocktesting.FakeClock
-	// booted is the boot time by the current wall clock.
+	// booted is the boot time.
 	booted time.Time
 	// err is the error of reading the boot clock.
 	err error
 }
 
 func newMachineClock() *machineClock {
-	now := time.Unix(1700000000, 0)
+	now := atWall(time.Now(), time.Unix(1700000000, 0))
 	return &machineClock{FakeClock: clocktesting.NewFakeClock(now), booted: now.Add(-time.Hour)}
 }
 
@@ -58,9 +60,19 @@ func newMachineClock() *machineClock {
 func (c *machineClock) SinceBoot() (time.Duration, error) { return c.Since(c.booted), c.err }
 
 // jump sets the wall clock forward, or back. No time passes.
-func (c *machineClock) jump(d time.Duration) {
-	c.booted = c.booted.Add(d)
-	c.SetTime(c.Now().Add(d))
+func (c *machineClock) jump(d time.Duration) { c.SetTime(atWall(c.Now(), c.Now().Round(0).Add(d))) }
+
+// atWall returns a time with the monotonic reading of one time and the wall clock of another: package time has no function for it. In time.Time, the top
+// bit shows the monotonic reading, and the seconds since 1885 and the nanoseconds follow.
+func atWall(monotonic, wall time.Time) time.Time {
+	fields := (*struct {
+		wall uint64
+		ext  int64
+		loc  *time.Location
+	})(unsafe.Pointer(&monotonic))
+	from1885 := wall.Unix() - time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
+	fields.wall = 1<<63 | uint64(from1885)<<30 | uint64(wall.Nanosecond())
+	return monotonic
 }
 
 // world is one machine and the API server. Every change by an agent to either is a step, and the agent may
@@ -115,6 +127,11 @@ type world struct {
 
 	steps, dieAt int
 	log          []string
+	// jumpAt is the step before which the wall clock jumps by jumpBy.
+	jumpAt int
+	jumpBy time.Duration
+	// events are the changes with the time since the boot, except for writes of the status and of the journal.
+	events []string
 
 	// real returns a host to use instead of the simulated one. The simulated one is used if it is nil.
 	real func() Host
@@ -163,6 +180,12 @@ func (w *world) writeBootID() { w.write("/proc/sys/kernel/random/boot_id", w.boo
 func (w *world) step(change string) {
 	w.steps++
 	w.log = append(w.log, change)
+	if w.steps == w.jumpAt {
+		w.clock.jump(w.jumpBy)
+	}
+	if change != "status" && !strings.Contains(change, journal.Dir) {
+		w.events = append(w.events, fmt.Sprint(w.clock.Since(w.clock.booted), " ", change))
+	}
 	if w.steps == w.dieAt {
 		panic(errCrash)
 	}
@@ -424,6 +447,8 @@ func (w *world) Reboot(context.Context) error {
 func (w *world) Read() (mounts.Table, error) {
 	return mounts.Table{Mounts: w.mounts, Busy: w.busy, Malformed: w.malformed}, w.mountErr
 }
+
+func (w *world) Orphans() []mounts.Orphan { return nil }
 
 func (w *world) Busy() ([]mounts.Busy, int, error) { return w.busy, w.malformed, w.mountErr }
 

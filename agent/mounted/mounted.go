@@ -35,6 +35,8 @@ type Reader interface {
 	Read() (mounts.Table, error)
 	// Busy returns only the busy mounts, and the number of malformed lines in the mount table.
 	Busy() (busy []mounts.Busy, malformed int, err error)
+	// Orphans returns the network mounts that no process of a pod can use.
+	Orphans() []mounts.Orphan
 }
 
 // Watch monitors the mounts.
@@ -48,6 +50,7 @@ type Watch struct {
 	// tableAt is the time of the next read of the mount table. fullAt is the time of the next full read, even without changes.
 	tableAt, fullAt time.Time
 	sightings       sightings
+	orphans         orphans
 }
 
 // New returns the watch of a node.
@@ -83,6 +86,7 @@ func (w *Watch) Read() {
 		now := w.clock.Now()
 		w.table, w.fullAt = table, now.Add(fullInterval)
 		w.sightings.noteMounts(table.Mounts, now)
+		w.orphans.note(w.reader.Orphans, now)
 	}
 }
 
@@ -110,6 +114,7 @@ func (w *Watch) FindBusy(ignored []string) string {
 // Report sets the mount fields of the status. readAhead is the read-ahead state by volume.
 func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, spec *v1alpha1.StorageClientNodeSpec, readAhead map[string]ReadAhead) {
 	status.Mounts, status.MountsOmitted = statusesOf(w.table.Mounts, newJudge(spec, readAhead, w.table.Mounts, w.modules), w.sightings)
+	w.orphans.report(status.Mounts, w.clock.Now())
 	status.BusyMounts, status.BusyMountsOmitted = busyStatuses(w.table.Busy)
 	status.BusyMountsOmitted += int32(w.table.Malformed)
 	if w.err != nil {

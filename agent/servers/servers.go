@@ -195,8 +195,8 @@ func batchOf(r reading, answers []serverhealth.Probe) serverhealth.Batch {
 	batch := serverhealth.Batch{Probes: answers}
 	for _, c := range r.counters {
 		one := serverhealth.Reading{
-			Key: keyOf(c), Address: c.Address, Tunnel: c.Tunnel, Connections: c.Connections, Queues: c.Queues, Requests: c.Requests,
-			RequestsKnown: c.RequestsKnown, Operations: c.Operations, Handles: c.Handles, Identified: c.Identified, RejectedSessions: c.Refused,
+			Key: keyOf(c), Address: c.Address, Tunnel: c.Tunnel, Gone: c.Gone, Taken: c.Taken, Connections: c.Connections, Queues: c.Queues,
+			Requests: c.Requests, RequestsKnown: c.RequestsKnown, Operations: c.Operations, Handles: c.Handles, Identified: c.Identified, RejectedSessions: c.Refused,
 		}
 		for _, socket := range r.sockets {
 			if socket.Remote.String() == c.Address {

@@ -222,6 +222,9 @@ const (
 	// Files over TLS.
 	// Restart the driver's pod on the node.
 	ServerReasonTunnelGone = "TunnelGone"
+	// ServerReasonTunnelTaken is set on Silent when only a process of a user other than root listens on the port of a tunnel.
+	// Stop that process, then restart the driver's pod on the node.
+	ServerReasonTunnelTaken = "TunnelTaken"
 	// ServerReasonSessionDown is set on Silent when SMB has no session with the server.
 	// Check the server and the network, and whether the credentials are still valid.
 	ServerReasonSessionDown = "SessionDown"

@@ -646,7 +646,8 @@ type MountStatus struct {
 
 	// message explains why the mount is Stale: the option, its effective value and its desired value. If another mount of the server
 	// keeps the connections open, it names that mount and the pods to restart first. For other states, it names options that the
-	// kernel or the server cannot grant.
+	// kernel or the server cannot grant. It starts with "orphan" if no process of the mount's pod runs on the node for five minutes,
+	// with the pod's UID, the server, and the last change of the pod's directory.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
@@ -676,8 +677,8 @@ type ServerStatus struct {
 	// +required
 	State ServerState `json:"state"`
 
-	// reason is the cause of the state as a single word, e.g. ConnectionRefused, Unreachable, NoAnswer, TunnelGone, SessionDown,
-	// TransportStuck or RequestsStuck.
+	// reason is the cause of the state as a single word, e.g. ConnectionRefused, Unreachable, NoAnswer, TunnelGone, TunnelTaken,
+	// SessionDown, TransportStuck or RequestsStuck.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`

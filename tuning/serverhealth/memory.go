@@ -31,6 +31,8 @@ type memory struct {
 	consecutiveResponses int
 	// backAt is the time at which a silent server started to respond to queries. Zero if it was not silent.
 	backAt time.Time
+	// brokenAt is the time at which a tunnel was first seen without its own listener. Zero if it has one.
+	brokenAt time.Time
 	// found is the last finding, stateSince the start of its state.
 	found      finding
 	stateSince time.Time
@@ -82,6 +84,12 @@ func (m *memory) noteReading(now time.Time, reading Reading) {
 	m.noteHandles(now, reading)
 	if m.recalled {
 		m.recalled, m.graceStart = false, now
+	}
+	if !reading.Gone && !reading.Taken {
+		m.brokenAt = time.Time{}
+	} else if m.brokenAt.IsZero() {
+		// A response from before shows nothing about the present listener.
+		m.brokenAt, m.consecutiveResponses, m.probe = now, 0, Probe{}
 	}
 	m.flaps.note(now, reading, m.readAt.IsZero())
 	m.last, m.readAt = reading, now
@@ -233,5 +241,9 @@ func (m *memory) waiting() (all, proven wait) {
 		proven.add(all.start)
 	}
 	proven.connections, proven.requests = all.connections, all.requests
+	// A tunnel without its own listener counts before any request waits, unless a response shows that another user's process forwards requests.
+	if m.consecutiveResponses == 0 {
+		all.add(m.brokenAt)
+	}
 	return all, proven
 }

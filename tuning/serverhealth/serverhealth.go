@@ -50,6 +50,8 @@ type Reading struct {
 	Address string
 	// Tunnel reports whether Address is the node itself: a process on the node forwards the requests of the mounts.
 	Tunnel bool
+	// Gone reports whether no socket listens at the address of a tunnel, Taken whether only sockets of users other than root do.
+	Gone, Taken bool
 	// Connections are the transports of NFS, or the sockets of SMB.
 	Connections []counters.Connection
 	// Queues are the same transports in sysfs, which cannot be matched with Connections (since Linux 5.14, only while they are connected).

@@ -556,3 +556,71 @@ func TestAServerThatRespondedToThePreviousWatchIsNotIdleAtOnce(t *testing.T) {
 	s.step()
 	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
 }
+
+func TestATunnelWithoutItsListenerIsFoundBeforeAnyRequest(t *testing.T) {
+	gone := func(r *Reading) { r.Tunnel, r.Gone = true, true }
+	taken := func(r *Reading) { r.Tunnel, r.Taken = true, true }
+	back := func(r *Reading) { r.Gone, r.Taken = false, false }
+	minute := int(SilentAfter / every)
+	for name, c := range map[string]struct {
+		change func(*Reading)
+		reason string
+		part   string
+	}{
+		"no listener":        {gone, v1alpha1.ServerReasonTunnelGone, "No process listens at 10.0.0.1:2049"},
+		"another's listener": {taken, v1alpha1.ServerReasonTunnelTaken, "Only a process of a user other than root listens at 10.0.0.1:2049"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, filer, 1)
+			s.steps(2, work(0))
+			// A response from before does not count.
+			s.ask(true, false, true)
+			s.step(work(0))
+			broke := s.now
+			s.steps(minute, c.change)
+			s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+			s.step(c.change)
+			s.want(v1alpha1.ServerSilent, c.reason)
+			if !s.last.Since.Equal(broke) || !strings.Contains(s.last.Message, c.part) {
+				t.Errorf("got since %s: %s; want %s: %s", s.last.Since, s.last.Message, broke, c.part)
+			}
+			// The next agent continues with the state.
+			former := s.last
+			s.watch = Watch{}
+			s.watch.Recall(former)
+			s.step(c.change)
+			s.want(v1alpha1.ServerSilent, c.reason)
+			s.step(back)
+			s.step(work(0))
+			s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+		})
+	}
+	t.Run("responses arrive, so the mounts are in another network namespace", func(t *testing.T) {
+		s := newScene(t, filer, 1)
+		s.step(gone)
+		s.step(work(0))
+		for range 3 * minute {
+			s.step()
+			s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+		}
+	})
+	t.Run("the listener of another user forwards requests", func(t *testing.T) {
+		s := newScene(t, filer, 1)
+		s.steps(2, work(0))
+		for range 2 * minute {
+			if s.step(taken); s.last.NeedsProbe {
+				s.ask(true, false, true)
+			}
+			s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+		}
+	})
+	t.Run("a tunnel that restarts within a minute", func(t *testing.T) {
+		s := newScene(t, filer, 1)
+		s.steps(2, work(0))
+		for range 3 {
+			s.steps(minute/2, gone)
+			s.step(back)
+		}
+		s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+	})
+}

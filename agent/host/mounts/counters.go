@@ -31,7 +31,9 @@ type ServerCounters struct {
 	Server, Address string
 	Protocol        connect.Protocol
 	// Tunnel is true if the destination is the host itself: one of its processes forwards the requests of the mounts.
-	Tunnel      bool
+	Tunnel bool
+	// Gone is true if no socket listens at the address of a tunnel. Taken is true if all sockets that listen there belong to users other than root.
+	Gone, Taken bool
 	Connections []counters.Connection
 	Queues      []counters.Queue
 	// Requests are the first 256 pending requests. RequestsKnown is false if the kernel does not list them.
@@ -91,6 +93,7 @@ func (r Reader) Counters() ([]ServerCounters, error) {
 		server.RequestsKnown = tasksKnown
 	}
 	r.addSessions(found)
+	r.checkTunnels(found)
 	sorted := make([]ServerCounters, 0, len(found))
 	for _, key := range slices.Sorted(maps.Keys(found)) {
 		sorted = append(sorted, *found[key])

@@ -44,7 +44,8 @@ func (c *certificates) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.clock.Now()
-	if c.cert != nil && now.Before(c.cert.Leaf.NotAfter.Add(-renewBefore)) {
+	// A clock that is set back makes the certificate one of the future.
+	if c.cert != nil && now.After(c.cert.Leaf.NotBefore) && now.Before(c.cert.Leaf.NotAfter.Add(-renewBefore)) {
 		return c.cert, nil
 	}
 	cert, err := c.sign(now)

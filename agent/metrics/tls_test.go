@@ -32,6 +32,21 @@ func TestCertificatesAreRenewedBeforeTheyExpire(t *testing.T) {
 	}
 }
 
+func TestACertificateIsValidAfterTheClockWasSet(t *testing.T) {
+	for _, jump := range []time.Duration{-24 * time.Hour, 24 * time.Hour, -time.Minute, certificateLife} {
+		c := clocktesting.NewFakeClock(time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC))
+		config := TLSConfig("n1", "[10.0.0.1]:9810", c)
+		if _, err := config.GetCertificate(nil); err != nil {
+			t.Fatal(err)
+		}
+		c.SetTime(c.Now().Add(jump))
+		cert, err := config.GetCertificate(nil)
+		if err != nil || c.Now().Before(cert.Leaf.NotBefore) || c.Now().After(cert.Leaf.NotAfter) {
+			t.Errorf("after a jump of %s: %v, certificate from %v to %v at %v", jump, err, cert.Leaf.NotBefore, cert.Leaf.NotAfter, c.Now())
+		}
+	}
+}
+
 // pipes is a listener that returns connections from a channel.
 type pipes struct{ conns chan net.Conn }
 

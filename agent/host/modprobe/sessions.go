@@ -80,8 +80,10 @@ func (s *Subject) fileWrittenAt() int {
 	for line := range strings.Lines(string(data)) {
 		if booted, ok := strings.CutPrefix(line, "btime "); ok {
 			at, err := strconv.ParseInt(strings.TrimSpace(booted), 10, 64)
-			if err == nil {
-				return int(max(info.ModTime().Unix()-at, 0))
+			up, upErr := s.uptime()
+			if err == nil && upErr == nil {
+				// The clock may have been set back since. The file was not written in the future.
+				return min(int(max(info.ModTime().Unix()-at, 0)), up)
 			}
 		}
 	}

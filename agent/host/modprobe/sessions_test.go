@@ -160,6 +160,25 @@ func TestAValueThatAnEarlierAgentSetInThisBoot(t *testing.T) {
 	}
 }
 
+// The clock is set back by a day after an earlier agent has written its file. Without a limit, every new session would count as old for a day.
+func TestAValueIsNotSetInTheFuture(t *testing.T) {
+	h := newSessionHost(t)
+	const booted, day = 1700000000, 86400
+	hosttest.WriteFile(t, h.dir, statFile, "btime "+strconv.Itoa(booted)+"\n")
+	hosttest.WriteFile(t, h.dir, "/sys/module/nfs/parameters/max_session_slots", "180\n")
+	hosttest.WriteFile(t, h.dir, DropIn, header1+"options nfs max_session_slots=180\n")
+	at := time.Unix(booted+day+700, 0)
+	if err := os.Chtimes(filepath.Join(h.dir, DropIn), at, at); err != nil {
+		t.Fatal(err)
+	}
+	h.list = []mounts.Session{session(500, 700)}
+	h.apply()
+	h.expect(host.Pending, "filer1")
+	h.setUptime(3000)
+	h.list = []mounts.Session{session(60, 900)}
+	h.expect(host.InSync)
+}
+
 func TestRestoredSlotsWaitForTheSessionToo(t *testing.T) {
 	h := newSessionHost(t)
 	s := h.apply()

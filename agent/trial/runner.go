@@ -84,6 +84,7 @@ func (r *Runner) serveCall(ctx context.Context, connection net.Conn) {
 	}
 	if err != nil {
 		log.Info("Cannot read an order", "error", err.Error())
+		_ = writeMessage(connection, answer{Refused: "the trial runner cannot read the order; it may have an earlier release: " + err.Error()})
 		return
 	}
 	if err := writeMessage(connection, r.carryOut(ctx, connection, order)); err != nil {

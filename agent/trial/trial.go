@@ -35,6 +35,7 @@ const (
 
 var errBusy = errors.New("the trial runner is busy with another order")
 
+// The agent ignores unknown fields in a response, because the runner may have the next release.
 type answer struct {
 	Result probe.Result `json:"result"`
 	// Refused is the reason why the order did not run. Empty if it ran. Busy is true if the reason is another order.
@@ -68,14 +69,15 @@ func ask(ctx context.Context, socket string, order probe.Order, uid uint32) (pro
 	var response answer
 	err = writeMessage(connection, order)
 	if err == nil {
-		err = readMessage(connection, &response)
+		err = json.NewDecoder(io.LimitReader(connection, maxMessage)).Decode(&response)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return probe.Result{}, fmt.Errorf("call the trial runner: %w", ctx.Err())
 	case err != nil:
 		return probe.Result{}, fmt.Errorf("call the trial runner: %w", err)
-	case response.Busy:
+	case response.Busy || response.Refused == errBusy.Error():
+		// The release before sends only the text.
 		return probe.Result{}, errBusy
 	case response.Refused != "":
 		return probe.Result{}, errors.New(response.Refused)
@@ -127,7 +129,7 @@ func writeMessage(w io.Writer, message any) error {
 	return err
 }
 
-// readMessage reads one message and ignores the data after it.
+// readMessage reads one message and ignores the data after it. It rejects unknown fields: one may forbid something.
 func readMessage(r io.Reader, message any) error {
 	decoder := json.NewDecoder(io.LimitReader(r, maxMessage))
 	decoder.DisallowUnknownFields()

@@ -50,18 +50,24 @@ func TestWorkIsSentToTheRunnerAndReported(t *testing.T) {
 	}
 	w := newWorld(t)
 	a := withRunner(w, r)
-	w.order(workOrder())
+	order := workOrder()
+	order.Work.TrialLoad = v1alpha1.TrialLoad{Workers: 16, BlockKiB: 4096, Sync: true, Direct: true, Cached: true, ThroughClient: true}
+	w.order(order)
 	w.runPass(a)
 	w.runPass(a)
 	got := r.orders[0]
 	if diff := cmp.Diff([]probe.OrderedPass{{Round: 3, Arm: probe.After}, {Round: 3, Arm: probe.Before}, {Round: 3, Arm: probe.Again}}, got.Passes); diff != "" {
 		t.Errorf("passes (-want +got):\n%s", diff)
 	}
-	want := probe.Work{Name: "ListDirectory", Path: "projects/a", Pause: 5 * time.Second, MaxEntries: 20000, MaxBytes: 256 << 20}
+	load := workload.Load{Workers: 16, BlockKiB: 4096, Sync: true, Direct: true, Cached: true, ThroughClient: true}
+	want := probe.Work{Load: load, Name: "ListDirectory", Path: "projects/a", Pause: 5 * time.Second, MaxEntries: 20000, MaxBytes: 256 << 20}
 	if diff := cmp.Diff(want, got.Work); diff != "" || got.User != 1000 {
 		t.Errorf("user %d, work (-want +got):\n%s", got.User, diff)
 	}
 	trial := w.clientNode.Status.Trial
+	if diff := cmp.Diff(order.Work, trial.Work); diff != "" {
+		t.Errorf("reported work (-want +got):\n%s", diff)
+	}
 	if trial.Phase != v1alpha1.TrialFinished || len(trial.Passes) != 5 {
 		t.Fatalf("phase %s: got %d passes, want 5, the maximum of the API", trial.Phase, len(trial.Passes))
 	}
@@ -77,17 +83,20 @@ func TestWorkIsSentToTheRunnerAndReported(t *testing.T) {
 
 func TestInvalidWorkIsRejected(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.NodeTrial){
-		"no work":                  func(o *v1alpha1.NodeTrial) { o.Work = nil },
-		"no passes":                func(o *v1alpha1.NodeTrial) { o.Passes = nil },
-		"too many passes":          func(o *v1alpha1.NodeTrial) { o.Passes = make([]v1alpha1.NodeTrialPass, v1alpha1.MaxOrderPasses+1) },
-		"an unknown arm":           func(o *v1alpha1.NodeTrial) { o.Passes[0].Arm = "Sideways" },
-		"a round before the first": func(o *v1alpha1.NodeTrial) { o.Passes[0].Round = 0 },
-		"root":                     func(o *v1alpha1.NodeTrial) { o.RunAsUser = 0 },
-		"a program":                func(o *v1alpha1.NodeTrial) { o.Work.Name = "/bin/sh" },
-		"to observe":               func(o *v1alpha1.NodeTrial) { o.Work.Name = v1alpha1.WorkloadObserve },
-		"work that no trial supports": func(o *v1alpha1.NodeTrial) {
-			o.Work.Name, o.Work.AllowWrites = v1alpha1.TrialWorkloadName(workload.CopyFiles), true
-		},
+		"no work":                      func(o *v1alpha1.NodeTrial) { o.Work = nil },
+		"no passes":                    func(o *v1alpha1.NodeTrial) { o.Passes = nil },
+		"too many passes":              func(o *v1alpha1.NodeTrial) { o.Passes = make([]v1alpha1.NodeTrialPass, v1alpha1.MaxOrderPasses+1) },
+		"an unknown arm":               func(o *v1alpha1.NodeTrial) { o.Passes[0].Arm = "Sideways" },
+		"a round before the first":     func(o *v1alpha1.NodeTrial) { o.Passes[0].Round = 0 },
+		"root":                         func(o *v1alpha1.NodeTrial) { o.RunAsUser = 0 },
+		"a program":                    func(o *v1alpha1.NodeTrial) { o.Work.Name = "/bin/sh" },
+		"to observe":                   func(o *v1alpha1.NodeTrial) { o.Work.Name = v1alpha1.WorkloadObserve },
+		"too many workers":             func(o *v1alpha1.NodeTrial) { o.Work.Workers = 65 },
+		"fewer workers than none":      func(o *v1alpha1.NodeTrial) { o.Work.Workers = -1 },
+		"a block that is too large":    func(o *v1alpha1.NodeTrial) { o.Work.BlockKiB = 1 << 30 },
+		"a block of half a page":       func(o *v1alpha1.NodeTrial) { o.Work.BlockKiB = 6 },
+		"buffers that are too large":   func(o *v1alpha1.NodeTrial) { o.Work.Workers, o.Work.BlockKiB = 64, 2048 },
+		"to copy without permission":   func(o *v1alpha1.NodeTrial) { o.Work.Name = v1alpha1.WorkloadCopyFiles },
 		"to create without permission": func(o *v1alpha1.NodeTrial) { o.Work.Name = v1alpha1.WorkloadCreateUnlink },
 		"to write without permission":  func(o *v1alpha1.NodeTrial) { o.Work.Name = v1alpha1.WorkloadWriteSequential },
 		"an absolute path":             func(o *v1alpha1.NodeTrial) { o.Work.Path = "/etc" },

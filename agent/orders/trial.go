@@ -95,7 +95,7 @@ func (t *Trial) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode)
 		t.status = reported.DeepCopy()
 		return
 	}
-	t.status = &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialRunning}
+	t.status = &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialRunning, Work: order.Work.DeepCopy()}
 	if reason := validateTrial(*order); reason != "" {
 		t.status.Phase, t.status.Message = v1alpha1.TrialRefused, text.Cut("rejected by this node's agent: "+reason, maxTrialMessage)
 		return

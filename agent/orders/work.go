@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/agent/bounds"
 	"github.com/storageclient/operator/agent/host/probe"
+	"github.com/storageclient/operator/agent/host/workload"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -27,6 +28,9 @@ const (
 	maxWorkPath      = 512
 	maxPauseSeconds  = 60
 	maxOperationName = 24
+	maxWorkers       = 64
+	maxBlockKiB      = 16384
+	maxBuffersKiB    = 64 << 10
 )
 
 var workPath = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+-]*\z`)
@@ -54,6 +58,9 @@ func validateWork(order v1alpha1.NodeTrial) string {
 		return "invalid work path"
 	case work.PauseSeconds < 0 || work.PauseSeconds > maxPauseSeconds:
 		return "invalid pauseSeconds"
+	case work.Workers < 0 || work.Workers > maxWorkers || work.BlockKiB < 0 || work.BlockKiB > maxBlockKiB || work.BlockKiB%4 != 0 ||
+		work.Workers*work.BlockKiB > maxBuffersKiB:
+		return "invalid workers or blockKiB"
 	}
 	for _, p := range order.Passes {
 		if !isPass(p.Round, p.Arm) {
@@ -76,7 +83,12 @@ func runnerOrder(order v1alpha1.NodeTrial, timeout time.Duration, network string
 	if order.Work == nil {
 		return out
 	}
+	load := order.Work.TrialLoad
 	out.Work = boundWork(probe.Work{
+		Load: workload.Load{
+			Workers: int(load.Workers), BlockKiB: int(load.BlockKiB), Sync: load.Sync, Direct: load.Direct, Cached: load.Cached,
+			ThroughClient: load.ThroughClient,
+		},
 		Name: string(order.Work.Name), Path: order.Work.Path, AllowWrites: order.Work.AllowWrites,
 		Pause: time.Duration(order.Work.PauseSeconds) * time.Second,
 	})

@@ -311,7 +311,7 @@ type NodeTrialPass struct {
 
 // NodeTrialWork is the work of each pass.
 // +kubebuilder:validation:XValidation:rule="self.name != 'Observe'",message="Observe is not a workload for a trial runner"
-// +kubebuilder:validation:XValidation:rule="!(self.name in ['CreateUnlink', 'WriteSequential']) || (has(self.allowWrites) && self.allowWrites)",message="this workload writes: set allowWrites to true"
+// +kubebuilder:validation:XValidation:rule="!(self.name in ['CreateUnlink', 'WriteSequential', 'CopyFiles']) || (has(self.allowWrites) && self.allowWrites)",message="this workload writes: set allowWrites to true"
 type NodeTrialWork struct {
 	// name is the name of the workload.
 	// +required
@@ -323,6 +323,8 @@ type NodeTrialWork struct {
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('/') && !self.split('/').exists(e, e == '..')",message="must be relative to the volume's root and must not contain '..'"
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.,:=/@+-]*$`
 	Path string `json:"path,omitempty"`
+
+	TrialLoad `json:",inline"`
 
 	// allowWrites allows the work to write. If false, the work gets a read-only mount. Default false.
 	// +optional
@@ -885,6 +887,10 @@ type NodeTrialStatus struct {
 	// attempted.
 	// +optional
 	Own *TrialMount `json:"own,omitempty"`
+
+	// work is the work that the runner got. Absent for a Probe, and if the agent's release is older than this field.
+	// +optional
+	Work *NodeTrialWork `json:"work,omitempty"`
 
 	// passes are the valid passes of a Trial in the order of their execution. At most 6.
 	// +optional

@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Condition types of a StorageClientTrial.
@@ -46,7 +47,7 @@ const (
 )
 
 // TrialWorkloadName is the name of a trial's work on each mount.
-// +kubebuilder:validation:Enum=Observe;Mount;ListDirectory;WalkTree;ReadSequential;ReadRandom;CreateUnlink;WriteSequential
+// +kubebuilder:validation:Enum=Observe;Mount;ListDirectory;ListNames;Interleaved;WalkTree;ReadSequential;ReadRandom;CreateUnlink;WriteSequential;CopyFiles
 type TrialWorkloadName string
 
 const (
@@ -57,6 +58,10 @@ const (
 	WorkloadMount TrialWorkloadName = "Mount"
 	// WorkloadListDirectory reads the directory and the attributes of each entry, twice with a pause.
 	WorkloadListDirectory TrialWorkloadName = "ListDirectory"
+	// WorkloadListNames reads only the names in the directory.
+	WorkloadListNames TrialWorkloadName = "ListNames"
+	// WorkloadInterleaved does the same as ListDirectory in parts of 100 entries.
+	WorkloadInterleaved TrialWorkloadName = "Interleaved"
 	// WorkloadWalkTree does the same as ListDirectory in the directory and all directories below it.
 	WorkloadWalkTree TrialWorkloadName = "WalkTree"
 	// WorkloadReadSequential reads the directory's files from start to end.
@@ -67,16 +72,19 @@ const (
 	WorkloadCreateUnlink TrialWorkloadName = "CreateUnlink"
 	// WorkloadWriteSequential writes one file from start to end, and removes it.
 	WorkloadWriteSequential TrialWorkloadName = "WriteSequential"
+	// WorkloadCopyFiles copies the directory's files, and removes the copies.
+	WorkloadCopyFiles TrialWorkloadName = "CopyFiles"
 )
 
 // MountedWorkloads are the workloads that run on a trial's mounts: all except Observe.
 var MountedWorkloads = []TrialWorkloadName{
-	WorkloadMount, WorkloadListDirectory, WorkloadWalkTree, WorkloadReadSequential, WorkloadReadRandom, WorkloadCreateUnlink, WorkloadWriteSequential,
+	WorkloadMount, WorkloadListDirectory, WorkloadListNames, WorkloadInterleaved, WorkloadWalkTree, WorkloadReadSequential, WorkloadReadRandom,
+	WorkloadCreateUnlink, WorkloadWriteSequential, WorkloadCopyFiles,
 }
 
 // Writes reports whether the workload writes.
 func (n TrialWorkloadName) Writes() bool {
-	return n == WorkloadCreateUnlink || n == WorkloadWriteSequential
+	return n == WorkloadCreateUnlink || n == WorkloadWriteSequential || n == WorkloadCopyFiles
 }
 
 // TrialArm selects the mount options of a pass.
@@ -108,13 +116,56 @@ const (
 // +kubebuilder:validation:Enum=Better;Worse;NoDifference;FewerRequests;Undecided
 type TrialVerdict string
 
+// TrialLoad is the amount of a trial's concurrent work, and its use of caches.
+type TrialLoad struct {
+	// workers is the number of concurrent workers: 1 to 64. They share the entries, the files, or the parts of fewer files. Each reads
+	// all names. CreateUnlink and WriteSequential have separate files for each. Default 1.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	Workers int32 `json:"workers,omitempty"`
+
+	// blockKiB is the size of a read or write in KiB, a multiple of 4: 4 to 16384. ReadRandom reads each block in runs of 4 KiB. The
+	// product of workers and blockKiB is at most 65536. Default 64, for WriteSequential 1024.
+	// +optional
+	// +kubebuilder:validation:Minimum=4
+	// +kubebuilder:validation:Maximum=16384
+	// +kubebuilder:validation:MultipleOf=4
+	BlockKiB int32 `json:"blockKiB,omitempty"`
+
+	// sync makes WriteSequential wait until each block is in stable storage (O_DSYNC). Default false.
+	// +optional
+	Sync bool `json:"sync,omitempty"`
+
+	// direct makes ReadSequential, ReadRandom and WriteSequential bypass the page cache of the node (O_DIRECT). Default false.
+	// +optional
+	Direct bool `json:"direct,omitempty"`
+
+	// cached makes ListDirectory, Interleaved and WalkTree accept cached attributes of any age (AT_STATX_DONT_SYNC), and ReadSequential,
+	// ReadRandom and CopyFiles use the page cache. If false, the kernel checks the age, and files are evicted first. Default false.
+	// +optional
+	Cached bool `json:"cached,omitempty"`
+
+	// throughClient makes CopyFiles read and write the data on the node. If false, the server copies it, if protocol and server can
+	// (copy_file_range). Default false.
+	// +optional
+	ThroughClient bool `json:"throughClient,omitempty"`
+}
+
 // TrialWorkload is the work of a trial on each mount.
-// +kubebuilder:validation:XValidation:rule="!(self.name in ['CreateUnlink', 'WriteSequential']) || (has(self.allowWrites) && self.allowWrites)",fieldPath=".allowWrites",message="this workload writes: set allowWrites to true, or choose a workload that only reads"
+// +kubebuilder:validation:XValidation:rule="!(self.name in ['CreateUnlink', 'WriteSequential', 'CopyFiles']) || (has(self.allowWrites) && self.allowWrites)",fieldPath=".allowWrites",message="this workload writes: set allowWrites to true, or choose a workload that only reads"
+// +kubebuilder:validation:XValidation:rule="!(self.name in ['Observe', 'Mount']) || !has(self.workers) || self.workers == 1",fieldPath=".workers",message="Observe and Mount have no workers: remove workers, or choose another workload"
+// +kubebuilder:validation:XValidation:rule="!has(self.blockKiB) || (has(self.workers) ? self.workers : 1) * self.blockKiB <= 65536",fieldPath=".blockKiB",message="workers times blockKiB exceeds 65536 KiB: choose fewer workers or smaller blocks"
+// +kubebuilder:validation:XValidation:rule="!has(self.blockKiB) || self.name in ['ReadSequential', 'ReadRandom', 'WriteSequential'] || has(self.throughClient) && self.throughClient",fieldPath=".blockKiB",message="only ReadSequential, ReadRandom, WriteSequential and CopyFiles with throughClient have blocks: remove blockKiB, or choose one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.sync) || !self.sync || self.name == 'WriteSequential'",fieldPath=".sync",message="only WriteSequential waits for each block: remove sync, or choose WriteSequential"
+// +kubebuilder:validation:XValidation:rule="!has(self.direct) || !self.direct || self.name in ['ReadSequential', 'ReadRandom', 'WriteSequential']",fieldPath=".direct",message="only ReadSequential, ReadRandom and WriteSequential can bypass the page cache: remove direct, or choose one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.cached) || !self.cached || self.name in ['ListDirectory', 'Interleaved', 'WalkTree', 'CopyFiles'] || self.name in ['ReadSequential', 'ReadRandom'] && !(has(self.direct) && self.direct)",fieldPath=".cached",message="this workload cannot use a cache: remove cached, or choose ListDirectory, Interleaved, WalkTree, CopyFiles, ReadSequential or ReadRandom without direct"
+// +kubebuilder:validation:XValidation:rule="!has(self.throughClient) || !self.throughClient || self.name == 'CopyFiles'",fieldPath=".throughClient",message="only CopyFiles copies: remove throughClient, or choose CopyFiles"
 // +kubebuilder:validation:XValidation:rule="!has(self.windowSeconds) || self.name == 'Observe'",fieldPath=".windowSeconds",message="only Observe has a window: remove windowSeconds, or choose Observe"
 type TrialWorkload struct {
-	// name is Observe, Mount, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink or WriteSequential. Observe makes no
-	// mount, accepts no candidate, and counts the activity of the volume's mounts. CreateUnlink and WriteSequential write to a
-	// directory .storage-client-trial-ID in path, and remove it.
+	// name is Observe, Mount, ListDirectory, ListNames, Interleaved, WalkTree, ReadSequential, ReadRandom, CreateUnlink, WriteSequential
+	// or CopyFiles. Observe makes no mount, accepts no candidate, and counts the activity of the volume's mounts. CreateUnlink,
+	// WriteSequential and CopyFiles write to a directory .storage-client-trial-ID in path, and remove it.
 	// +required
 	Name TrialWorkloadName `json:"name,omitempty"`
 
@@ -131,7 +182,9 @@ type TrialWorkload struct {
 	// +kubebuilder:validation:Maximum=2147483647
 	RunAsUser *int64 `json:"runAsUser,omitempty"`
 
-	// allowWrites allows CreateUnlink and WriteSequential. If false, the work gets a read-only mount. Default false.
+	TrialLoad `json:",inline"`
+
+	// allowWrites allows CreateUnlink, WriteSequential and CopyFiles. If false, the work gets a read-only mount. Default false.
 	// +optional
 	AllowWrites bool `json:"allowWrites,omitempty"`
 
@@ -250,26 +303,17 @@ const (
 
 // User returns the user ID of the work.
 func (s *StorageClientTrialSpec) User() int64 {
-	if s.Workload.RunAsUser == nil {
-		return DefaultTrialUser
-	}
-	return *s.Workload.RunAsUser
+	return ptr.Deref(s.Workload.RunAsUser, DefaultTrialUser)
 }
 
 // Timeout returns the maximum duration of the trial in seconds.
 func (s *StorageClientTrialSpec) Timeout() int32 {
-	if s.TimeoutSeconds == nil {
-		return DefaultTrialTimeoutSeconds
-	}
-	return *s.TimeoutSeconds
+	return ptr.Deref(s.TimeoutSeconds, DefaultTrialTimeoutSeconds)
 }
 
 // Window returns the time that nodes count for Observe, in seconds.
 func (s *StorageClientTrialSpec) Window() int32 {
-	if s.Workload.WindowSeconds == nil {
-		return DefaultWindowSeconds
-	}
-	return *s.Workload.WindowSeconds
+	return ptr.Deref(s.Workload.WindowSeconds, DefaultWindowSeconds)
 }
 
 // TrialOperation is the count of one kind of request.

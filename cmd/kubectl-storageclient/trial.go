@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,7 @@ type trialOptions struct {
 	options     []string
 	workload    string
 	path        string
+	load        v1alpha1.TrialLoad
 	user        int64
 	allowWrites bool
 	rounds      int32
@@ -38,10 +40,16 @@ func trialCommand(env *environment) *cobra.Command {
 	flags.StringVar(&o.profile, "profile", "", "Profile whose rules define the candidate")
 	flags.StringSliceVar(&o.options, "options", nil, "Mount options of the candidate, separated by commas, instead of a profile")
 	flags.StringVar(&o.workload, "workload", string(v1alpha1.WorkloadListDirectory),
-		"Workload: Mount, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink, or WriteSequential")
+		fmt.Sprintf("Workload: one of %v", v1alpha1.MountedWorkloads))
+	flags.Int32Var(&o.load.Workers, "workers", 0, "Number of workers that share the work, at most 64. Default: 1")
+	flags.Int32Var(&o.load.BlockKiB, "block-kib", 0, "Block size of reads and writes in KiB. Default: 64, for WriteSequential 1024")
+	flags.BoolVar(&o.load.Sync, "sync", false, "Make WriteSequential wait for each block")
+	flags.BoolVar(&o.load.Direct, "direct", false, "Bypass the page cache in ReadSequential, ReadRandom, and WriteSequential")
+	flags.BoolVar(&o.load.Cached, "cached", false, "Use cached attributes of any age, and cached data of files")
+	flags.BoolVar(&o.load.ThroughClient, "through-client", false, "Make CopyFiles read and write the data, even if the server can copy it")
 	flags.StringVar(&o.path, "path", "", "Directory of the workload, relative to the root of the volume. Default: the root")
 	flags.Int64Var(&o.user, "user", v1alpha1.DefaultTrialUser, "User ID of the workload, never 0")
-	flags.BoolVar(&o.allowWrites, "allow-writes", false, "Allow CreateUnlink and WriteSequential, which write to a separate directory and remove it")
+	flags.BoolVar(&o.allowWrites, "allow-writes", false, "Allow CreateUnlink, WriteSequential, and CopyFiles, which write to a separate directory and remove it")
 	flags.Int32Var(&o.rounds, "rounds", 0, "Number of rounds, at most 40. With 0, as many as a decision needs")
 	flags.StringVar(&o.metric, "metric", "",
 		"Metric that the candidate should reduce: Seconds, Operations, Bytes, or an operation such as GETATTR. Default: Seconds")
@@ -55,8 +63,10 @@ func (o *trialOptions) trial(namespace, volumeClaim string) *v1alpha1.StorageCli
 	trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "trial-"}}
 	trial.Spec = v1alpha1.StorageClientTrialSpec{
 		ClaimName: volumeClaim, Profile: o.profile, Rounds: o.rounds, TimeoutSeconds: ptr.To(int32(o.timeout / time.Second)),
-		Workload: v1alpha1.TrialWorkload{Name: v1alpha1.TrialWorkloadName(o.workload), Path: o.path, RunAsUser: &o.user, AllowWrites: o.allowWrites},
-		Goal:     v1alpha1.TrialGoal{Metric: o.metric, BetterByPercent: &o.better},
+		Workload: v1alpha1.TrialWorkload{
+			Name: v1alpha1.TrialWorkloadName(o.workload), Path: o.path, RunAsUser: &o.user, AllowWrites: o.allowWrites, TrialLoad: o.load,
+		},
+		Goal: v1alpha1.TrialGoal{Metric: o.metric, BetterByPercent: &o.better},
 	}
 	for _, option := range o.options {
 		trial.Spec.MountOptions = append(trial.Spec.MountOptions, v1alpha1.MountOption(option))

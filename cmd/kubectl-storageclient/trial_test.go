@@ -94,7 +94,8 @@ func TestATrialIsCreatedFollowedShownAndDeleted(t *testing.T) {
 		}
 		return c.Create(ctx, o, opts...)
 	}
-	r := execute(t, funcs, nil, "trial", "projects", "--options", "actimeo=30,nocto", "--path", "src", "--user", "1000", "--metric", "GETATTR")
+	r := execute(t, funcs, nil, "trial", "projects", "--options", "actimeo=30,nocto", "--path", "src", "--user", "1000", "--metric", "GETATTR",
+		"--workers", "16", "--block-kib", "8", "--sync", "--direct", "--cached", "--through-client")
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
@@ -115,6 +116,9 @@ func TestATrialIsCreatedFollowedShownAndDeleted(t *testing.T) {
 	spec := made.Spec
 	if spec.ClaimName != "projects" || len(spec.MountOptions) != 2 || spec.Workload.Path != "src" || spec.User() != 1000 || spec.Timeout() != 3600 || spec.Goal.Metric != "GETATTR" {
 		t.Errorf("spec is %+v", spec)
+	}
+	if want := (v1alpha1.TrialLoad{Workers: 16, BlockKiB: 8, Sync: true, Direct: true, Cached: true, ThroughClient: true}); spec.Workload.TrialLoad != want {
+		t.Errorf("load: got %+v, want %+v", spec.Workload.TrialLoad, want)
 	}
 	if remaining := trialsLeft(t, r); len(remaining) > 0 {
 		t.Errorf("got remaining trials: %v", remaining)

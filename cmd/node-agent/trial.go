@@ -54,6 +54,7 @@ func passOnClone(args []string, stderr io.Writer) error {
 	set.StringVar(&work.Name, "name", "", fmt.Sprintf("workload: one of %v", workload.Names))
 	set.StringVar(&work.Path, "path", ".", "directory in the volume")
 	set.DurationVar(&work.Pause, "pause", 0, "pause before the workload is repeated")
+	addLoadFlags(set, &work.Load)
 	set.BoolVar(&work.AllowWrites, "allow-writes", false, "allow workloads that write into a separate directory and remove it")
 	if err := parseFlags(set, args, stderr); err != nil {
 		return err

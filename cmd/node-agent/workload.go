@@ -12,10 +12,29 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/host/workload"
 )
 
 const workloadCommand = "workload"
+
+// addLoadFlags adds the flags for a load, which are the fields of spec.workload of a StorageClientTrial.
+func addLoadFlags(set *flag.FlagSet, load *workload.Load) {
+	set.IntVar(&load.Workers, "workers", 1, "number of concurrent workers, which share the work")
+	set.IntVar(&load.BlockKiB, "block-kib", 0, "block size of reads and writes, in KiB; default: 64, for WriteSequential 1024")
+	set.BoolVar(&load.Sync, "sync", false, "make WriteSequential wait for each write to reach stable storage")
+	set.BoolVar(&load.Direct, "direct", false, "bypass the page cache")
+	set.BoolVar(&load.Cached, "cached", false, "use cached attributes of any age, and data in this node's cache instead of dropping the cache first")
+	set.BoolVar(&load.ThroughClient, "through-client", false, "make CopyFiles read and write the data, even if the server can copy it")
+}
+
+// workloadResult is the output: the time and the work of each pass, and the requests of the mount during all of them.
+type workloadResult struct {
+	workload.Result
+	Operations    []probe.Operation `json:"operations,omitempty"`
+	BytesSent     uint64            `json:"bytesSent,omitempty"`
+	BytesReceived uint64            `json:"bytesReceived,omitempty"`
+}
 
 // runWorkload runs one workload on files and writes the result as JSON.
 func runWorkload(args []string, stdout, stderr io.Writer) error {
@@ -25,14 +44,7 @@ func runWorkload(args []string, stdout, stderr io.Writer) error {
 	set.StringVar(&o.Path, "path", "", "directory of the workload")
 	set.DurationVar(&o.For, "for", 0, "time during which new passes start; default: one pass")
 	set.DurationVar(&o.Pause, "pause", 0, "pause between two passes")
-	set.IntVar(&o.Workers, "workers", 1, "number of concurrent workers")
-	set.IntVar(&o.BlockKiB, "block-kib", 64, "block size of reads and writes, in KiB")
-	set.BoolVar(&o.Direct, "direct", false, "bypass the page cache")
-	set.BoolVar(&o.Sync, "sync", false, "wait for each write to reach stable storage")
-	set.StringVar((*string)(&o.Attributes), "attributes", "",
-		"order in which ListDirectory requests attributes: AtTheEnd (default), Interleaved, or Cached (in the client's cache, of any age)")
-	set.BoolVar(&o.KeepCache, "keep-cache", false, "use data in this node's cache instead of dropping the cache first")
-	set.BoolVar(&o.ThroughClient, "through-client", false, "make CopyFiles read and write the data, even if the server can copy it")
+	addLoadFlags(set, &o.Load)
 	set.Uint64Var(&o.MaxBytes, "max-bytes", 0, "number of bytes after which a pass ends; 0: no limit")
 	set.BoolVar(&o.AllowWrites, "allow-writes", false,
 		"allow CreateUnlink, WriteSequential, and CopyFiles, which write into a separate directory and remove it")
@@ -46,9 +58,9 @@ func runWorkload(args []string, stdout, stderr io.Writer) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	r, err := workload.Run(ctx, o)
+	r, requests, err := probe.Count(ctx, o)
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(stdout).Encode(r)
+	return json.NewEncoder(stdout).Encode(workloadResult{r, requests.Operations, requests.BytesSent, requests.BytesReceived})
 }

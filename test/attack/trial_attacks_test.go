@@ -35,6 +35,10 @@ func trialAttacks() []attack {
 	root := func(s *v1alpha1.StorageClientTrialSpec) { user := int64(0); s.Workload.RunAsUser = &user }
 	out := func(s *v1alpha1.StorageClientTrialSpec) { s.Workload.Path = "../other" }
 	writes := func(s *v1alpha1.StorageClientTrialSpec) { s.Workload.Name = v1alpha1.WorkloadWriteSequential }
+	many := func(s *v1alpha1.StorageClientTrialSpec) { s.Workload.Workers = 4096 }
+	large := func(s *v1alpha1.StorageClientTrialSpec) {
+		s.Workload.Name, s.Workload.TrialLoad = v1alpha1.WorkloadReadSequential, v1alpha1.TrialLoad{Workers: 64, BlockKiB: 16384}
+	}
 	return []attack{
 		{id: "tenant-tries-options", by: tenant, tries: "have a node mount its volume with any options", stop: byTryPolicy, want: "may not try their own mount options", twin: mine,
 			try: create(trialOf(tenantNamespace, "own", own))},
@@ -43,6 +47,8 @@ func trialAttacks() []attack {
 		{id: "tenant-trial-as-root", by: tenant, tries: "have a trial work as root", stop: byCRD, want: "spec.workload.runAsUser", twin: mine, try: create(trialOf(tenantNamespace, "root", root))},
 		{id: "tenant-trial-leads-out", by: tenant, tries: "have a trial work outside of the volume", stop: byCRD, want: "spec.workload.path", twin: mine, try: create(trialOf(tenantNamespace, "out", out))},
 		{id: "tenant-trial-writes", by: tenant, tries: "have a trial write without allowWrites", stop: byCRD, want: "spec.workload.allowWrites", twin: mine, try: create(trialOf(tenantNamespace, "writes", writes))},
+		{id: "tenant-trial-workers", by: tenant, tries: "have a trial work with thousands of workers", stop: byCRD, want: "spec.workload.workers", twin: mine, try: create(trialOf(tenantNamespace, "many", many))},
+		{id: "tenant-trial-buffers", by: tenant, tries: "have a trial use the memory of its node", stop: byCRD, want: "workers times blockKiB", twin: mine, try: create(trialOf(tenantNamespace, "large", large))},
 		{id: "tenant-orders-work", by: tenant, tries: "order work from a node", stop: byRBAC, want: `cannot patch resource "storageclientnodes"`, twin: mine, try: ordered},
 		{id: "agent-orders-work", by: agentOne, tries: "order work from its node", stop: byRBAC, want: `cannot patch resource "storageclientnodes"`, try: ordered,
 			twin: mergeStatus(clientNode("node-1"), `{"status":{"rebootRequired":false,"trial":{"id":"a-1","phase":"Finished"}}}`)},

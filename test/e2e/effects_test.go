@@ -69,16 +69,16 @@ func claims() []claim {
 			mounted: fmt.Sprintf("udevadm settle; echo %d >/sys/class/bdi/$(mountpoint -d %s)/read_ahead_kb", kib, effectDir),
 		}
 	}
-	random := way{options: "vers=4.1", work: workCommand + "/data --name=ReadRandom --direct --workers=16 --max-bytes=262144"}
+	random := way{options: "vers=4.1", work: workCommand + "/data --name=ReadRandom --direct --workers=16 --max-bytes=4194304"}
 	slots := func(n int) way {
 		return way{
-			options: "vers=3", work: workCommand + "/data --name=ReadRandom --direct --workers=16 --max-bytes=262144",
+			options: "vers=3", work: workCommand + "/data --name=ReadRandom --direct --workers=16 --max-bytes=4194304",
 			prepare: fmt.Sprintf("sysctl -qw sunrpc.tcp_slot_table_entries=2 sunrpc.tcp_max_slot_table_entries=%d", n),
 		}
 	}
 	opens := way{options: "vers=3", work: "for i in 1 2 3; do cat " + effectDir + "/few/*; done"}
 	writes := way{options: "vers=4.1,sync", work: "dd if=/dev/zero of=" + effectDir + "/writable/dd bs=8k count=512 conv=notrunc 2>&1"}
-	reads := way{options: "vers=4.1", work: "cat " + effectDir + "/data/1 && " + workCommand + "/data --name=ReadSequential --keep-cache"}
+	reads := way{options: "vers=4.1", work: "cat " + effectDir + "/data/1 && " + workCommand + "/data --name=ReadSequential --cached"}
 	copies := way{options: "vers=4.2", work: workCommand + "/data --name=CopyFiles --allow-writes --through-client"}
 	xfs := func(options string) way {
 		return way{options: options, work: workCommand + " --name=CreateUnlink --allow-writes --workers=10 && sync -f " + effectDir}
@@ -90,10 +90,10 @@ func claims() []claim {
 		{seed: "A5", name: "ls -l -> ls -1f", before: ls("-l"), after: ls("-1f"), metric: verdict.Bytes},
 		{seed: "A7", name: "names with attributes -> names only", before: list, after: names, metric: verdict.Operations},
 		{seed: "A7", name: "attributes at the end -> interleaved, listed twice", before: twice, after: twice.with(func(w *way) {
-			w.work = strings.ReplaceAll(w.work, "ListDirectory", "ListDirectory --attributes=Interleaved")
+			w.work = strings.ReplaceAll(w.work, "ListDirectory", "Interleaved")
 		}), metric: verdict.Operations},
 		{seed: "A9", name: "listed again after 5 s: AT_STATX_DONT_SYNC", before: twice, after: twice.with(func(w *way) {
-			w.work = strings.ReplaceAll(w.work, "ListDirectory", "ListDirectory --attributes=Cached")
+			w.work = strings.ReplaceAll(w.work, "ListDirectory", "ListDirectory --cached")
 		}), metric: "GETATTR", want: verdict.Better},
 		{seed: "A8", name: "16 readers, 5 ms away: nconnect=4", before: random, after: random.with(func(w *way) { w.options += ",nconnect=4" }), delayed: true},
 		{seed: "C1", name: "files opened again: nocto (NFSv3)", before: opens, after: opens.with(func(w *way) { w.options += ",nocto" }), metric: "GETATTR", want: verdict.Better},
@@ -101,7 +101,7 @@ func claims() []claim {
 		{seed: "D1", name: "read in sequence, 5 ms away: read-ahead 1024 -> 15360 KiB", before: readAhead(1024), after: readAhead(15360), delayed: true},
 		{seed: "C10", name: "16 readers, 5 ms away: 2 -> 128 slots (NFSv3)", before: slots(2), after: slots(128), metric: verdict.Seconds, want: verdict.Better, delayed: true},
 		{seed: "C13", name: "written in blocks of 8 KiB: sync -> async", before: writes, after: writes.with(func(w *way) { w.options = "vers=4.1" }), metric: "WRITE", want: verdict.Better},
-		{seed: "D3", name: "a file read twice: the second time from the cache -> evicted first", before: reads, after: reads.with(func(w *way) { w.work = strings.ReplaceAll(w.work, " --keep-cache", "") }), metric: verdict.Bytes, want: verdict.Worse},
+		{seed: "D3", name: "a file read twice: the second time from the cache -> evicted first", before: reads, after: reads.with(func(w *way) { w.work = strings.ReplaceAll(w.work, " --cached", "") }), metric: verdict.Bytes, want: verdict.Worse},
 		{seed: "D4", name: "copied: read and written -> copy_file_range", before: copies, after: copies.with(func(w *way) { w.work = strings.ReplaceAll(w.work, " --through-client", "") }), metric: verdict.Bytes, want: verdict.Better},
 		{seed: "B1", name: "XFS, 2,000 files created and removed: logbsize=256k with logbufs=8, noatime, nodiratime, noquota", before: xfs("noatime,nodiratime,noquota"), after: xfs("noatime,nodiratime,noquota,logbufs=8,logbsize=256k"), export: "/dev/effect"},
 		{seed: "B1", name: "the same: logbufs=8 alone", before: xfs("noatime,nodiratime,noquota"), after: xfs("noatime,nodiratime,noquota,logbufs=8"), export: "/dev/effect"},

@@ -46,6 +46,20 @@ var _ = Describe("The shape of a trial", func() {
 		Entry("unknown work", "ListDirectory", "/bin/sh", "spec.workload.name"),
 		Entry("creation without permission", "ListDirectory", "CreateUnlink", "spec.workload.allowWrites"),
 		Entry("writing without permission", "ListDirectory", "WriteSequential", "spec.workload.allowWrites"),
+		Entry("copies without permission", "ListDirectory", "CopyFiles", "spec.workload.allowWrites"),
+		Entry("too many workers", "src/a", "a, workers: 65", "spec.workload.workers"),
+		Entry("fewer workers than one", "src/a", "a, workers: -1", "spec.workload.workers"),
+		Entry("workers of a mount", "ListDirectory, path: src/a", "Mount, workers: 2", "spec.workload.workers"),
+		Entry("a block that is not a multiple of 4 KiB", "ListDirectory, path: src/a", "ReadRandom, blockKiB: 6", "spec.workload.blockKiB"),
+		Entry("a block that is too large", "ListDirectory, path: src/a", "ReadRandom, blockKiB: 16388", "spec.workload.blockKiB"),
+		Entry("buffers that are too large", "ListDirectory, path: src/a", "ReadRandom, workers: 64, blockKiB: 1028", "workers times blockKiB exceeds 65536 KiB"),
+		Entry("blocks of a list", "src/a", "a, blockKiB: 64", "spec.workload.blockKiB"),
+		Entry("blocks of a copy by the server", "ListDirectory, path: src/a", "CopyFiles, allowWrites: true, blockKiB: 64", "spec.workload.blockKiB"),
+		Entry("reads that wait", "ListDirectory, path: src/a", "ReadSequential, sync: true", "spec.workload.sync"),
+		Entry("a list without the page cache", "src/a", "a, direct: true", "spec.workload.direct"),
+		Entry("a cached write", "ListDirectory, path: src/a", "WriteSequential, allowWrites: true, cached: true", "spec.workload.cached"),
+		Entry("a cached read without the page cache", "ListDirectory, path: src/a", "ReadRandom, direct: true, cached: true", "spec.workload.cached"),
+		Entry("a list through the client", "src/a", "a, throughClient: true", "spec.workload.throughClient"),
 		Entry("an absolute path", "src/a", "/etc", "spec.workload.path"),
 		Entry("a path that leads out", "src/a", "src/../../etc", "spec.workload.path"),
 		Entry("root", "src/a", "a, runAsUser: 0", "spec.workload.runAsUser"),
@@ -63,6 +77,14 @@ var _ = Describe("The shape of a trial", func() {
 		Expect(create(good, "claimName: projects, workload: {name: Observe, windowSeconds: 240}, timeoutSeconds: 300")).To(Succeed())
 		Expect(create(good, "claimName: projects, workload: {name: Observe, windowSeconds: 3600}, timeoutSeconds: 3660")).To(Succeed())
 		Expect(create("ListDirectory, path: src/a", "CreateUnlink, allowWrites: true, runAsUser: 1000")).To(Succeed())
+		for _, workload := range []string{
+			"Interleaved, workers: 64, cached: true", "ListNames, workers: 1, sync: false, direct: false, cached: false, throughClient: false", "Mount, workers: 1",
+			"ReadRandom, workers: 64, blockKiB: 4, direct: true", "ReadSequential, blockKiB: 16384, workers: 4, cached: true",
+			"WriteSequential, allowWrites: true, blockKiB: 8, sync: true, direct: true", "CopyFiles, allowWrites: true, cached: true",
+			"CopyFiles, allowWrites: true, throughClient: true, blockKiB: 1024",
+		} {
+			Expect(create("ListDirectory, path: src/a", workload)).To(Succeed(), workload)
+		}
 	})
 
 	It("is immutable, and is not observed at first", func() {
@@ -87,6 +109,8 @@ var _ = Describe("The shape of a trial", func() {
 		Entry("root", "runAsUser: 1000", "runAsUser: 0", "spec.trial"),
 		Entry("writing without permission", "name: ListDirectory", "name: CreateUnlink", "spec.trial.work"),
 		Entry("a path that leads out", "path: a", "path: ../a", "spec.trial.work.path"),
+		Entry("too many workers", "path: a", "path: a, workers: 65", "spec.trial.work.workers"),
+		Entry("copies without permission", "name: ListDirectory", "name: CopyFiles", "spec.trial.work"),
 	)
 })
 

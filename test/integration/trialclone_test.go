@@ -196,7 +196,9 @@ var _ = Describe("A trial by clones", func() {
 		Expect(k8s.Status().Update(ctx, bound)).To(Succeed())
 		object := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "t-"}}
 		object.Spec = v1alpha1.StorageClientTrialSpec{
-			ClaimName: "projects", Profile: "p", Rounds: rounds, Workload: v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadListDirectory, Path: "src"},
+			ClaimName: "projects", Profile: "p", Rounds: rounds, Workload: v1alpha1.TrialWorkload{
+				Name: v1alpha1.WorkloadListDirectory, Path: "src", TrialLoad: v1alpha1.TrialLoad{Workers: 4, Cached: true},
+			},
 			Goal: v1alpha1.TrialGoal{Metric: "QUERY_INFO"},
 		}
 		Expect(k8s.Create(ctx, object)).To(Succeed())
@@ -251,7 +253,8 @@ var _ = Describe("A trial by clones", func() {
 			Expect(seen).To(HaveLen(6))
 			for name, pod := range seen {
 				Expect(name).To(HavePrefix(v1alpha1.ClonePrefix))
-				Expect(pod.Spec.Containers[0].Args).To(Equal([]string{"trial-pass", "--name=ListDirectory", "--path=src", "--pause=5s"}))
+				Expect(pod.Spec.Containers[0].Args).To(Equal([]string{"trial-pass", "--name=ListDirectory", "--path=src", "--pause=5s", "--workers=4", "--block-kib=0", "--sync=false",
+					"--direct=false", "--cached=true", "--through-client=false"}))
 				Expect(pod.Spec.Containers[0].VolumeMounts[0].ReadOnly).To(BeTrue())
 			}
 			Expect(getNode(node).Labels).NotTo(HaveKey(v1alpha1.TrialLabel))

@@ -64,7 +64,7 @@ func playWork(ctx context.Context) error {
 }
 
 func TestWorkloadProcessRejects(t *testing.T) {
-	work := workload.Options{Name: workload.ListDirectory, Path: ".", Workers: 1, BlockKiB: 4}
+	work := workload.Options{Name: workload.ListDirectory, Path: "."}
 	for name, test := range map[string]struct {
 		order workOrder
 		want  string
@@ -93,7 +93,7 @@ func TestWorkloadProcessReports(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	options := workload.Options{Name: workload.ListDirectory, Path: dir, Workers: 1, BlockKiB: 4, ID: onAnyMount + "1"}
+	options := workload.Options{Name: workload.ListDirectory, Path: dir, ID: onAnyMount + "1"}
 	result, err := startWork(t.Context(), workOrder{User: 1000, Options: options})
 	if err != nil || len(result.Passes) != 1 || result.Passes[0].Units != 1 || durationOf(result.Passes[0]) <= 0 {
 		t.Errorf("%+v, %v", result, err)
@@ -115,7 +115,7 @@ func TestStoppedWorkloadCleansUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	order := workOrder{User: 1000, Options: workload.Options{
-		Name: workload.CreateUnlink, Path: dir, For: time.Hour, Workers: 1, BlockKiB: 4, AllowWrites: true, ID: onAnyMount + "1",
+		Name: workload.CreateUnlink, Path: dir, For: time.Hour, AllowWrites: true, ID: onAnyMount + "1",
 	}}
 	go func() {
 		for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -50,6 +51,40 @@ func (c clone) run(ctx context.Context, work Work) ([]Phase, int, error) {
 	}
 	_, transports := mounts.StatsAt(stats, c.dir)
 	return phases, transports, nil
+}
+
+// Count runs a workload, and returns it with the requests of its directory's mount in the meantime. File systems other than NFS and SMB have none.
+func Count(ctx context.Context, o workload.Options) (workload.Result, Phase, error) {
+	return countRequests(ctx, newMachine().readFile, o)
+}
+
+func countRequests(ctx context.Context, readFile func(string) (string, error), o workload.Options) (r workload.Result, requests Phase, err error) {
+	mountinfo, err := readFile(mountinfoFile)
+	if err = errors.Join(o.Validate(), err); err != nil {
+		return r, requests, err
+	}
+	dir, err := filepath.EvalSymlinks(o.Path)
+	if err != nil {
+		return r, requests, err
+	}
+	dir, _ = filepath.Abs(dir)
+	source, fsType := mounts.MountedAt(mountinfo, dir)
+	for fsType == "" && dir != "/" {
+		dir = filepath.Dir(dir)
+		source, fsType = mounts.MountedAt(mountinfo, dir)
+	}
+	m := meter{counts: func() ([]mounts.Operation, error) { return nil, nil }}
+	if strings.HasPrefix(fsType, "nfs") || fsType == "cifs" || fsType == "smb3" {
+		m.counts = clone{dir: dir, readFile: readFile}.countsOf(source, fsType)
+	}
+	before, err := m.counts()
+	if err == nil {
+		r, err = workload.Run(ctx, o)
+	}
+	if err == nil {
+		requests, err = m.measure("", before)
+	}
+	return r, requests, err
 }
 
 // Void is the reason why the measurements of a pass are invalid.

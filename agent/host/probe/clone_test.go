@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host/workload"
 )
 
 // pod is a container with a clone. Each directory below the entered one causes one request for each of its entries.
@@ -98,6 +100,37 @@ func TestAPassOnAClone(t *testing.T) {
 			}
 			if diff := cmp.Diff([]string{"enter in", "wait 5s"}, p.log); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The program counts the requests of the mount that contains the directory, and only time on other file systems.
+func TestCount(t *testing.T) {
+	for name, test := range map[string]struct {
+		source, fsType string
+		want           Phase
+	}{
+		"NFS":                 {"filer:/e", "nfs4", Phase{BytesSent: 400, Operations: []Operation{{"GETATTR", 4}}}},
+		"SMB":                 {"//filer/share", "cifs", Phase{Operations: []Operation{{"QUERY_INFO", 4}}}},
+		"a disk":              {"/dev/sda1", "xfs", Phase{}},
+		"no mount of its own": {"", "", Phase{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &pod{dir: volume(t), source: test.source, fsType: test.fsType, requests: 7}
+			reads := 0
+			readFile := func(name string) (string, error) {
+				if reads++; reads == 3 { // The mounts, and the counters before and after.
+					p.requests += 4
+				}
+				return p.readFile(name)
+			}
+			r, requests, err := countRequests(t.Context(), readFile, workload.Options{Name: workload.ListNames, Path: filepath.Join(p.dir, "in")})
+			if err != nil || len(r.Passes) != 1 || r.Passes[0].Units != 4 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			if diff := cmp.Diff(test.want, requests); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -8,7 +8,11 @@
 // report less than the kernel does.
 package probe
 
-import "time"
+import (
+	"time"
+
+	"github.com/storageclient/operator/agent/host/workload"
+)
 
 // Order describes the mount to make.
 type Order struct {
@@ -55,6 +59,7 @@ const MountOnly = "Mount"
 
 // Work is the work of each pass.
 type Work struct {
+	workload.Load
 	// Name is MountOnly or the name of a workload.
 	Name string `json:"name"`
 	// Path is the directory of the work, relative to the root of the mount.

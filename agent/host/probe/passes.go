@@ -16,8 +16,6 @@ const (
 	// maxOperations limits the operations that are reported for one phase. maxOperationName limits the length of a name.
 	maxOperations    = 16
 	maxOperationName = 24
-	// readBlockKiB and writeBlockKiB are the block sizes of workloads. A read block is larger than a page and smaller than most read-ahead windows.
-	readBlockKiB, writeBlockKiB = 64, 1024
 )
 
 // runPasses runs the passes one after the other. It stops at the first pass that fails or lacks a proof, and keeps the earlier passes.
@@ -129,25 +127,22 @@ func (m meter) runPhases(ctx context.Context, options workload.Options, pause ti
 		}
 		for _, p := range done.Passes {
 			phase.Units += p.Units
-			phase.Duration += durationOf(p)
+			// All workers start together.
+			phase.Duration = max(phase.Duration, durationOf(p))
 		}
 		phases = append(phases, phase)
 	}
 	return phases, nil
 }
 
-// options returns the options of one phase: one pass of one worker. All orders of a trial write below one directory, because each starts after the
+// options returns the options of one phase: one pass of each worker. All orders of a trial write below one directory, because each starts after the
 // previous one is over.
 func (work Work) options(orderID string) workload.Options {
 	trial, _, _ := strings.Cut(orderID, "-")
-	o := workload.Options{
-		Name: workload.Name(work.Name), Path: work.Path, Workers: 1, BlockKiB: readBlockKiB, AllowWrites: work.AllowWrites,
+	return workload.Options{
+		Load: work.Load, Name: workload.Name(work.Name), Path: work.Path, AllowWrites: work.AllowWrites,
 		ID: trial, TakeOver: true, MaxEntries: work.MaxEntries, MaxBytes: work.MaxBytes,
 	}
-	if o.Name == workload.WriteSequential {
-		o.BlockKiB = writeBlockKiB
-	}
-	return o
 }
 
 func (w work) counts() ([]mounts.Operation, error) { return countsAt(w.readFile, volumeDir) }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host/workload"
 )
 
 // trial returns an order for one round of listing.
@@ -47,6 +49,19 @@ func TestEachPassHasASeparateMount(t *testing.T) {
 	}
 	if diff := cmp.Diff(wantPasses, r.Passes); diff != "" {
 		t.Errorf("passes (-want +got):\n%s", diff)
+	}
+}
+
+// Workers of a phase work at the same time: the last one ends the phase.
+func TestAPhaseOfSeveralWorkers(t *testing.T) {
+	k := &fakeKernel{t: t, workers: []workload.Pass{{Seconds: 1, Units: 3}, {Seconds: 3, Units: 2}, {Seconds: 2, Units: 4}}}
+	load := workload.Load{Workers: 3, BlockKiB: 8, Direct: true}
+	r := k.run(trial(func(o *Order) { o.Work.Load = load }))
+	if !r.Succeeded || k.load != load {
+		t.Fatalf("work: got %+v, want %+v; result: %+v", k.load, load, r)
+	}
+	if p := r.Passes[0].Phases[0]; p.Duration != 3*time.Second || p.Units != 9 {
+		t.Errorf("phase: got %+v, want 3 s and 9 units", p)
 	}
 }
 

@@ -37,6 +37,9 @@ type fakeKernel struct {
 	// ignoresIdentifier is true if a write does not change the identifier.
 	ignoresIdentifier bool
 
+	// load is the load of the last work. workers are its results. Nil means one.
+	load    workload.Load
+	workers []workload.Pass
 	// workErr is the error of a workload. listed is the number of requests that the workload made on the mount.
 	workErr error
 	listed  int
@@ -163,6 +166,9 @@ func (k *fakeKernel) workAs(_ context.Context, user int, o workload.Options) (wo
 		return workload.Result{}, k.workErr
 	}
 	k.listed += 50
+	if k.load = o.Load; k.workers != nil {
+		return workload.Result{Passes: k.workers}, nil
+	}
 	return workload.Result{Passes: []workload.Pass{{Seconds: 0.5, Units: 50}}}, nil
 }
 

@@ -32,7 +32,7 @@ func TestAPassEndsAtItsBoundsAtTheSamePlaceEachTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := test.work
-			o.Path, o.Workers, o.BlockKiB, o.AllowWrites, o.ID = dir, 1, 64, true, "1"
+			o.Path, o.BlockKiB, o.AllowWrites, o.ID = dir, 64, true, "1"
 			var first Pass
 			for i := range 3 {
 				r, err := Run(t.Context(), o)
@@ -58,7 +58,7 @@ func TestAPassEndsAtItsBoundsAtTheSamePlaceEachTime(t *testing.T) {
 // The server determines the order of the entries, but all passes of a run read the same ones.
 func TestThePassesOfARunDoTheSame(t *testing.T) {
 	dir := directory(t, 5, 1<<20)
-	r, err := Run(t.Context(), Options{Name: ReadSequential, Path: dir, Workers: 1, BlockKiB: 4, MaxEntries: 3, MaxBytes: 2 << 20, For: 50 * time.Millisecond})
+	r, err := Run(t.Context(), Options{Name: ReadSequential, Path: dir, MaxEntries: 3, MaxBytes: 2 << 20, For: 50 * time.Millisecond})
 	if err != nil || len(r.Passes) < 2 {
 		t.Fatalf("got %d passes, error %v", len(r.Passes), err)
 	}

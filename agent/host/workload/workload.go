@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -27,8 +28,10 @@ type Name string
 const (
 	// ListNames reads only the names in the directory, as ls -U does.
 	ListNames Name = "ListNames"
-	// ListDirectory reads the directory and the attributes of each entry, as ls -l does.
+	// ListDirectory reads the directory and then the attributes of each entry, as ls -l does.
 	ListDirectory Name = "ListDirectory"
+	// Interleaved does the same in parts: it reads some names, and then the attributes of these entries.
+	Interleaved Name = "Interleaved"
 	// WalkTree does the same in all directories below it.
 	WalkTree Name = "WalkTree"
 	// ReadSequential reads all files of the directory from start to end.
@@ -43,23 +46,8 @@ const (
 	CopyFiles Name = "CopyFiles"
 )
 
-// Attributes is the mode in which ListDirectory reads the attributes of entries.
-type Attributes string
-
-// Values of Attributes.
-const (
-	// AtTheEnd reads attributes after all names. The default.
-	AtTheEnd Attributes = "AtTheEnd"
-	// Interleaved reads attributes after each part of the directory.
-	Interleaved Attributes = "Interleaved"
-	// Cached is AtTheEnd with the data that the client has cached (AT_STATX_DONT_SYNC of statx(2)).
-	Cached Attributes = "Cached"
-)
-
-var allAttributes = []Attributes{"", AtTheEnd, Interleaved, Cached}
-
 // Names are the names of all workloads.
-var Names = []Name{ListNames, ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink, WriteSequential, CopyFiles}
+var Names = []Name{ListNames, ListDirectory, Interleaved, WalkTree, ReadSequential, ReadRandom, CreateUnlink, WriteSequential, CopyFiles}
 
 const directoryPrefix = ".storage-client-trial-"
 
@@ -70,48 +58,62 @@ const (
 	entriesPerPart = 100
 )
 
+// Load is the amount of concurrent work, and its use of caches. Its zero value is the default.
+type Load struct {
+	// Workers is the number of concurrent workers, default 1. They share the entries and files of a pass. Each reads all names.
+	Workers int `json:"workers,omitempty"`
+	// BlockKiB is the block size of all workloads that read or write. Default 64, for WriteSequential 1024.
+	BlockKiB int `json:"blockKiB,omitempty"`
+	// Sync makes WriteSequential wait for each write. Direct makes ReadSequential, ReadRandom and WriteSequential bypass the page cache.
+	Sync   bool `json:"sync,omitempty"`
+	Direct bool `json:"direct,omitempty"`
+	// Cached permits cached attributes of any age (AT_STATX_DONT_SYNC of statx(2)), and reads from the page cache instead of dropping it first.
+	Cached bool `json:"cached,omitempty"`
+	// ThroughClient makes CopyFiles read and write each file, even if the server could copy it.
+	ThroughClient bool `json:"throughClient,omitempty"`
+}
+
 // Options describe the work.
 type Options struct {
+	Load
 	Name Name
 	// Path is the directory for the work.
 	Path string
 	// For is the time during which passes start. Pause is the time between two passes.
 	For, Pause time.Duration
-	// Workers is the number of concurrent workers.
-	Workers int
-	// BlockKiB is the block size of all workloads that read or write. Direct bypasses the page cache. Sync waits for each write.
-	BlockKiB     int
-	Direct, Sync bool
-	// Attributes is the mode in which ListDirectory reads attributes.
-	Attributes Attributes
-	// KeepCache permits reads from this node's cache. Without it, files are dropped from the cache first.
-	KeepCache bool
-	// ThroughClient makes CopyFiles read and write each file, even if the server could copy it.
-	ThroughClient bool
 	// AllowWrites allows workloads that write.
 	AllowWrites bool
 	// ID ends the name of the directory for writes. Concurrent runs must have different IDs.
 	ID string
 	// TakeOver is set if no other run has that ID. The remains of a killed program with that ID are then removed.
 	TakeOver bool
-	// MaxEntries limits the entries of a pass, MaxBytes the bytes. Zero for no limit. A pass ends there, at the same place each time.
+	// MaxEntries limits the entries of a pass, MaxBytes the bytes of all its workers. Zero for no limit. A pass ends there, at the same place each time.
 	MaxEntries int
 	MaxBytes   uint64
 }
 
+// withDefaults sets the defaults of the load.
+func (o Options) withDefaults() Options {
+	block := 64
+	if o.Name == WriteSequential {
+		block = 1024
+	}
+	o.Workers, o.BlockKiB = cmp.Or(o.Workers, 1), cmp.Or(o.BlockKiB, block)
+	return o
+}
+
 // Validate returns an error if the options are invalid.
 func (o Options) Validate() error {
+	o = o.withDefaults()
 	switch {
 	case !slices.Contains(Names, o.Name):
-		return fmt.Errorf("workload %q: must be one of %s", o.Name, joinNames())
+		return fmt.Errorf("workload %q: must be one of %v", o.Name, Names)
 	case o.Path == "":
 		return errors.New("path: must name a directory")
 	case o.Workers < 1 || o.Workers > 256:
 		return fmt.Errorf("workers %d: must be 1 to 256", o.Workers)
 	case o.BlockKiB < 4 || o.BlockKiB > 16384 || o.BlockKiB%4 != 0:
 		return fmt.Errorf("block %d KiB: must be a multiple of 4 from 4 to 16384", o.BlockKiB)
-	case !slices.Contains(allAttributes, o.Attributes):
-		return fmt.Errorf("attributes %q: must be %s, %s or %s", o.Attributes, AtTheEnd, Interleaved, Cached)
 	case o.writes() && !o.AllowWrites:
 		return fmt.Errorf("workload %s writes, but writes are not allowed", o.Name)
 	case o.MaxEntries < 0:
@@ -120,14 +122,6 @@ func (o Options) Validate() error {
 		return fmt.Errorf("id %q: must name a directory", o.ID)
 	}
 	return nil
-}
-
-func joinNames() string {
-	texts := make([]string, len(Names))
-	for i, n := range Names {
-		texts[i] = string(n)
-	}
-	return strings.Join(texts, ", ")
 }
 
 func (o Options) writes() bool {
@@ -151,6 +145,7 @@ type Pass struct {
 
 // Run runs the work until its time is over, and completes passes that have started. It stops at the first error.
 func Run(ctx context.Context, o Options) (Result, error) {
+	o = o.withDefaults()
 	if err := o.Validate(); err != nil {
 		return Result{}, err
 	}
@@ -170,6 +165,9 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	var workers sync.WaitGroup
 	for i := range o.Workers {
 		w := worker{Options: o, place: place, number: i, random: rand.New(rand.NewPCG(uint64(i), 1))}
+		if o.MaxBytes > 0 {
+			w.MaxBytes = max(o.MaxBytes/uint64(o.Workers), 1)
+		}
 		workers.Go(func() {
 			for first := true; ctx.Err() == nil && (first || time.Now().Before(end)); first = false {
 				start := time.Now()
@@ -189,6 +187,10 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	workers.Wait()
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return r, cause
+	}
+	reads := o.Name == ReadSequential || o.Name == ReadRandom || o.Name == CopyFiles
+	if ctx.Err() == nil && reads && !slices.ContainsFunc(r.Passes, func(p Pass) bool { return p.Units > 0 }) {
+		return r, fmt.Errorf("%s in %s: no file to read, or none that has a block of %d KiB", o.Name, o.Path, o.BlockKiB)
 	}
 	return r, nil
 }
@@ -226,7 +228,7 @@ func (w worker) pass(ctx context.Context) (Pass, error) {
 	switch w.Name {
 	case ListNames:
 		return w.listNames()
-	case ListDirectory:
+	case ListDirectory, Interleaved:
 		return w.listDirectory()
 	case WalkTree:
 		return w.walkTree(ctx)
@@ -280,18 +282,24 @@ func (w worker) listNames() (p Pass, err error) {
 	return Pass{Units: uint64(len(entries))}, err
 }
 
+// isShare reports whether the entry with a number is in this worker's share.
+func (w worker) isShare(number int) bool { return number%w.Workers == w.number }
+
 func (w worker) listDirectory() (p Pass, err error) {
+	number := 0
 	ask := func(part []fs.DirEntry) error {
 		for _, entry := range part {
-			// An entry that is gone in the meantime is not an error.
-			if err := w.readAttributes(entry); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if number++; !w.isShare(number) {
+				continue
+			}
+			if err := w.readAttributes(filepath.Join(w.Path, entry.Name()), entry); err != nil {
 				return err
 			}
 			p.Units++
 		}
 		return nil
 	}
-	if w.Attributes == Interleaved {
+	if w.Name == Interleaved {
 		err = w.readParts(entriesPerPart, ask)
 		return p, err
 	}
@@ -302,26 +310,33 @@ func (w worker) listDirectory() (p Pass, err error) {
 	return p, err
 }
 
-func (w worker) readAttributes(entry fs.DirEntry) error {
-	if w.Attributes != Cached {
-		_, err := entry.Info()
-		return err
+// readAttributes reads the attributes of an entry. An entry that is gone in the meantime is not an error.
+func (w worker) readAttributes(path string, entry fs.DirEntry) (err error) {
+	if w.Cached {
+		const flags = unix.AT_STATX_DONT_SYNC | unix.AT_SYMLINK_NOFOLLOW
+		err = unix.Statx(unix.AT_FDCWD, path, flags, unix.STATX_BASIC_STATS, &unix.Statx_t{})
+	} else {
+		_, err = entry.Info()
 	}
-	var state unix.Statx_t
-	const flags = unix.AT_STATX_DONT_SYNC | unix.AT_SYMLINK_NOFOLLOW
-	return unix.Statx(unix.AT_FDCWD, filepath.Join(w.Path, entry.Name()), flags, unix.STATX_BASIC_STATS, &state)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 func (w worker) walkTree(ctx context.Context) (p Pass, err error) {
-	err = filepath.WalkDir(w.place, func(_ string, entry fs.DirEntry, err error) error {
+	number := 0
+	err = filepath.WalkDir(w.place, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if _, err := entry.Info(); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		if number++; w.isShare(number) {
+			if err := w.readAttributes(path, entry); err != nil {
+				return err
+			}
+			p.Units++
 		}
-		p.Units++
-		if w.MaxEntries > 0 && p.Units >= uint64(w.MaxEntries) {
+		if number == w.MaxEntries {
 			return filepath.SkipAll
 		}
 		return ctx.Err()
@@ -329,13 +344,19 @@ func (w worker) walkTree(ctx context.Context) (p Pass, err error) {
 	return p, err
 }
 
-func (w worker) eachFile(ctx context.Context, read func(context.Context, *os.File, *Pass) error) (p Pass, err error) {
+// eachFile reads the worker's share of the files. If there are fewer files than workers, it reads the worker's part of each file.
+func (w worker) eachFile(ctx context.Context, read func(ctx context.Context, file *os.File, parts int, p *Pass) error) (p Pass, err error) {
 	entries, err := w.readEntries()
 	if err != nil {
 		return p, err
 	}
-	for _, entry := range entries {
-		if !entry.Type().IsRegular() || ctx.Err() != nil || w.isEnough(p) {
+	entries = slices.DeleteFunc(entries, func(entry fs.DirEntry) bool { return !entry.Type().IsRegular() })
+	parts := 1
+	if len(entries) < w.Workers && w.Name != CopyFiles {
+		parts = w.Workers
+	}
+	for number, entry := range entries {
+		if parts == 1 && !w.isShare(number) || ctx.Err() != nil || w.isEnough(p) {
 			continue
 		}
 		flags := os.O_RDONLY
@@ -346,16 +367,13 @@ func (w worker) eachFile(ctx context.Context, read func(context.Context, *os.Fil
 		if err != nil {
 			return p, err
 		}
-		if !w.KeepCache {
+		if !w.Cached {
 			err = evict(file)
 		}
-		err = errors.Join(err, read(ctx, file, &p), file.Close())
+		err = errors.Join(err, read(ctx, file, parts, &p), file.Close())
 		if err != nil {
 			return p, err
 		}
-	}
-	if p.Units == 0 && ctx.Err() == nil {
-		return p, errors.New("no file to read")
 	}
 	return p, nil
 }
@@ -370,13 +388,31 @@ func evict(file *os.File) error {
 
 func (w worker) isEnough(p Pass) bool { return w.MaxBytes > 0 && p.Bytes >= w.MaxBytes }
 
-func (w worker) readAll(ctx context.Context, file *os.File, p *Pass) error {
+// readAll reads the worker's part of the file. The worker with the last part counts the file.
+func (w worker) readAll(ctx context.Context, file *os.File, parts int, p *Pass) error {
 	buffer := alignedBuffer(w.BlockKiB << 10)
-	for ctx.Err() == nil && !w.isEnough(*p) {
+	at, end := int64(0), int64(math.MaxInt64)
+	if parts > 1 {
+		info, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		size := int64(len(buffer))
+		startOf := func(part int) int64 { return (info.Size() + size - 1) / size * int64(part) / int64(parts) * size }
+		if at = startOf(w.number); w.number < parts-1 {
+			end = startOf(w.number + 1)
+		}
+	}
+	if end == math.MaxInt64 {
+		p.Units++
+	}
+	if _, err := file.Seek(at, io.SeekStart); err != nil {
+		return err
+	}
+	for at < end && ctx.Err() == nil && !w.isEnough(*p) {
 		n, err := file.Read(buffer)
-		p.Bytes += uint64(n)
+		at, p.Bytes = at+int64(n), p.Bytes+uint64(n)
 		if errors.Is(err, io.EOF) {
-			p.Units++
 			return nil
 		}
 		if err != nil {
@@ -386,7 +422,7 @@ func (w worker) readAll(ctx context.Context, file *os.File, p *Pass) error {
 	return nil
 }
 
-func (w worker) readBlocks(ctx context.Context, file *os.File, p *Pass) error {
+func (w worker) readBlocks(ctx context.Context, file *os.File, parts int, p *Pass) error {
 	info, err := file.Stat()
 	if err != nil {
 		return err
@@ -394,7 +430,7 @@ func (w worker) readBlocks(ctx context.Context, file *os.File, p *Pass) error {
 	size := int64(w.BlockKiB) << 10
 	blocks := info.Size() / size
 	buffer := alignedBuffer(runSize)
-	for i := 0; i < blocksPerPass && blocks > 0 && ctx.Err() == nil && !w.isEnough(*p); i++ {
+	for i := 0; i < max(blocksPerPass/parts, 1) && blocks > 0 && ctx.Err() == nil && !w.isEnough(*p); i++ {
 		start := w.random.Int64N(blocks) * size
 		for at := start; at < start+size; at += runSize {
 			n, err := file.ReadAt(buffer, at)
@@ -453,7 +489,7 @@ func (w worker) writeFile(ctx context.Context) (p Pass, err error) {
 	return p, nil
 }
 
-func (w worker) copyFile(_ context.Context, from *os.File, p *Pass) (err error) {
+func (w worker) copyFile(_ context.Context, from *os.File, _ int, p *Pass) (err error) {
 	name := filepath.Join(w.place, fmt.Sprintf("copy-%d", w.number))
 	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

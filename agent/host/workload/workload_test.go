@@ -31,12 +31,12 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[Name]Pass{
-		ListNames: {Units: 4}, ListDirectory: {Units: 4}, WalkTree: {Units: 6}, ReadSequential: {Units: 3, Bytes: 3 << 20},
-		ReadRandom: {Units: 3 * blocksPerPass, Bytes: 3 * blocksPerPass * 4096}, CreateUnlink: {Units: filesPerPass},
-		WriteSequential: {Units: blocksPerPass, Bytes: blocksPerPass * 4096}, CopyFiles: {Units: 3, Bytes: 3 << 20},
+		ListNames: {Units: 2 * 4}, ListDirectory: {Units: 4}, Interleaved: {Units: 4}, WalkTree: {Units: 6}, ReadSequential: {Units: 3, Bytes: 3 << 20},
+		ReadRandom: {Units: 3 * blocksPerPass, Bytes: 3 * blocksPerPass * 4096}, CreateUnlink: {Units: 2 * filesPerPass},
+		WriteSequential: {Units: 2 * blocksPerPass, Bytes: 2 * blocksPerPass * 4096}, CopyFiles: {Units: 3, Bytes: 3 << 20},
 	} {
 		t.Run(string(name), func(t *testing.T) {
-			o := Options{Name: name, Path: dir, Workers: 2, BlockKiB: 4, AllowWrites: true, ID: "1", Sync: true}
+			o := Options{Name: name, Path: dir, Load: Load{Workers: 2, BlockKiB: 4, Sync: true}, AllowWrites: true, ID: "1"}
 			r, err := Run(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)
@@ -44,10 +44,15 @@ func TestRun(t *testing.T) {
 			if len(r.Passes) != 2 {
 				t.Fatalf("got %d passes of two workers without time", len(r.Passes))
 			}
+			var got Pass
 			for _, p := range r.Passes {
-				if p.Units != want.Units || p.Bytes != want.Bytes || p.Seconds <= 0 {
-					t.Errorf("got %+v, want %+v", p, want)
+				got.Units, got.Bytes = got.Units+p.Units, got.Bytes+p.Bytes
+				if p.Units == 0 || p.Seconds <= 0 {
+					t.Errorf("pass of a worker: got %+v", p)
 				}
+			}
+			if got != want {
+				t.Errorf("both workers: got %+v, want %+v", got, want)
 			}
 			if leftovers, _ := filepath.Glob(filepath.Join(dir, ".storage-client-trial-*")); len(leftovers) > 0 {
 				t.Errorf("leftover files: %v", leftovers)
@@ -62,7 +67,7 @@ func TestRunIsStopped(t *testing.T) {
 	// A slow machine gets more time for the first pass.
 	for bound := 20 * time.Millisecond; ; bound *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), bound)
-		r, err := Run(ctx, Options{Name: CreateUnlink, Path: dir, For: time.Hour, Workers: 1, BlockKiB: 4, AllowWrites: true, ID: "1"})
+		r, err := Run(ctx, Options{Name: CreateUnlink, Path: dir, For: time.Hour, AllowWrites: true, ID: "1"})
 		cancel()
 		if err != nil && len(r.Passes) > 0 {
 			break
@@ -77,13 +82,13 @@ func TestRunIsStopped(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	good := Options{Name: CreateUnlink, Path: "/x", Workers: 1, BlockKiB: 4, AllowWrites: true, ID: "1"}
+	good := Options{Name: CreateUnlink, Path: "/x", AllowWrites: true, ID: "1"}
 	if err := good.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	for word, change := range map[string]func(*Options){
-		"workload": func(o *Options) { o.Name = "Delete" }, "path": func(o *Options) { o.Path = "" }, "workers": func(o *Options) { o.Workers = 0 },
-		"block": func(o *Options) { o.BlockKiB = 6 }, "attributes": func(o *Options) { o.Attributes = "None" }, "allowed": func(o *Options) { o.AllowWrites = false }, "id": func(o *Options) { o.ID = "../x" },
+		"workload": func(o *Options) { o.Name = "Delete" }, "path": func(o *Options) { o.Path = "" }, "workers": func(o *Options) { o.Workers = 257 },
+		"block": func(o *Options) { o.BlockKiB = 6 }, "allowed": func(o *Options) { o.AllowWrites = false }, "id": func(o *Options) { o.ID = "../x" },
 	} {
 		o := good
 		change(&o)
@@ -103,7 +108,7 @@ func TestRunDoesNotUseAForeignDirectory(t *testing.T) {
 	if err := os.MkdirAll(foreign, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Run(t.Context(), Options{Name: CreateUnlink, Path: dir, Workers: 1, BlockKiB: 4, AllowWrites: true, ID: "1"}); err == nil {
+	if _, err := Run(t.Context(), Options{Name: CreateUnlink, Path: dir, AllowWrites: true, ID: "1"}); err == nil {
 		t.Error("Run uses the directory of another writer")
 	}
 	if _, err := os.Stat(foreign); err != nil {
@@ -117,7 +122,7 @@ func TestRunRemovesWhatAKilledOneHasLeft(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, directoryPrefix+"1", "left"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Run(t.Context(), Options{Name: CreateUnlink, Path: dir, Workers: 1, BlockKiB: 4, AllowWrites: true, ID: "1", TakeOver: true}); err != nil {
+	if _, err := Run(t.Context(), Options{Name: CreateUnlink, Path: dir, AllowWrites: true, ID: "1", TakeOver: true}); err != nil {
 		t.Fatal(err)
 	}
 	if leftovers, err := os.ReadDir(dir); err != nil || len(leftovers) > 0 {
@@ -126,7 +131,7 @@ func TestRunRemovesWhatAKilledOneHasLeft(t *testing.T) {
 }
 
 func TestNothingToRead(t *testing.T) {
-	if _, err := Run(t.Context(), Options{Name: ReadRandom, Path: t.TempDir(), Workers: 1, BlockKiB: 4}); err == nil {
+	if _, err := Run(t.Context(), Options{Name: ReadRandom, Path: t.TempDir()}); err == nil {
 		t.Error("no error for an empty directory")
 	}
 }
@@ -142,13 +147,13 @@ func TestAlignedBuffer(t *testing.T) {
 // Every method of reading attributes reaches each entry once, even if the directory is read in several parts.
 func TestAttributesOfEachEntry(t *testing.T) {
 	dir := directory(t, 2*entriesPerPart+7, 0)
-	for _, how := range allAttributes {
-		o := Options{Name: ListDirectory, Path: dir, Workers: 1, BlockKiB: 4, Attributes: how}
+	for _, o := range []Options{{Name: ListDirectory}, {Name: Interleaved}, {Name: ListDirectory, Load: Load{Cached: true}}} {
+		o.Path = dir
 		for entries, want := range map[int]uint64{0: 2*entriesPerPart + 7, entriesPerPart + 3: entriesPerPart + 3, 5000: 2*entriesPerPart + 7} {
 			o.MaxEntries = entries
 			r, err := Run(t.Context(), o)
 			if err != nil || r.Passes[0].Units != want {
-				t.Errorf("%q, at most %d entries: %+v, %v, want %d", how, entries, r.Passes, err, want)
+				t.Errorf("%s, cached %v, at most %d entries: %+v, %v, want %d", o.Name, o.Cached, entries, r.Passes, err, want)
 			}
 		}
 	}
@@ -156,7 +161,7 @@ func TestAttributesOfEachEntry(t *testing.T) {
 	if err := os.Symlink("nowhere", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Run(t.Context(), Options{Name: ListDirectory, Path: dir, Workers: 1, BlockKiB: 4, Attributes: Cached}); err != nil {
+	if _, err := Run(t.Context(), Options{Name: ListDirectory, Path: dir, Load: Load{Cached: true}}); err != nil {
 		t.Errorf("a dangling link is not read as an entry: %v", err)
 	}
 }
@@ -165,13 +170,86 @@ func TestAttributesOfEachEntry(t *testing.T) {
 func TestCopyFiles(t *testing.T) {
 	dir := directory(t, 2, 1<<20)
 	for _, through := range []bool{false, true} {
-		o := Options{Name: CopyFiles, Path: dir, Workers: 1, BlockKiB: 64, AllowWrites: true, ID: "1", ThroughClient: through, MaxBytes: 3 << 19}
+		o := Options{Name: CopyFiles, Path: dir, Load: Load{ThroughClient: through}, AllowWrites: true, ID: "1", MaxBytes: 3 << 19}
 		r, err := Run(t.Context(), o)
 		if err != nil || r.Passes[0].Bytes != 3<<19 {
 			t.Errorf("through the client %v: %+v, %v, want 1.5 MiB", through, r.Passes, err)
 		}
 	}
-	if _, err := Run(t.Context(), Options{Name: CopyFiles, Path: dir, Workers: 1, BlockKiB: 64, ID: "1"}); err == nil {
+	if _, err := Run(t.Context(), Options{Name: CopyFiles, Path: dir, ID: "1"}); err == nil {
 		t.Error("no error for a write without permission")
+	}
+}
+
+// Workers share the files, or the parts of fewer files. Together they do the work of one worker, within the same limits.
+func TestWorkersShareTheWork(t *testing.T) {
+	few, many := directory(t, 2, 1<<20+1), directory(t, 9, 1<<16)
+	for name, o := range map[string]Options{
+		"entries":                                {Name: ListDirectory, Path: many},
+		"entries, of any age":                    {Name: ListDirectory, Path: many, Load: Load{Cached: true}},
+		"entries in parts":                       {Name: Interleaved, Path: many},
+		"at most as many entries as allowed":     {Name: ListDirectory, Path: many, MaxEntries: 5},
+		"entries of a tree":                      {Name: WalkTree, Path: many},
+		"at most as many of a tree":              {Name: WalkTree, Path: many, MaxEntries: 5},
+		"files":                                  {Name: ReadSequential, Path: many},
+		"files in the cache":                     {Name: ReadSequential, Path: many, Load: Load{Cached: true}},
+		"parts of large files":                   {Name: ReadSequential, Path: few, Load: Load{BlockKiB: 128}},
+		"parts without the cache":                {Name: ReadSequential, Path: few, Load: Load{BlockKiB: 128, Direct: true}},
+		"blocks of files":                        {Name: ReadRandom, Path: many, Load: Load{BlockKiB: 4}},
+		"blocks of fewer files":                  {Name: ReadRandom, Path: few, Load: Load{BlockKiB: 4}},
+		"blocks without the cache":               {Name: ReadRandom, Path: few, Load: Load{BlockKiB: 4, Direct: true}},
+		"bytes of blocks":                        {Name: ReadRandom, Path: few, MaxBytes: 1 << 20},
+		"bytes of a file that one worker writes": {Name: WriteSequential, Path: few, MaxBytes: 4 << 20},
+		"copies":                                 {Name: CopyFiles, Path: many},
+		"copies of fewer files":                  {Name: CopyFiles, Path: few},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.AllowWrites, o.ID = true, "1"
+			total := func(workers int) (p Pass) {
+				o.Workers = workers
+				r, err := Run(t.Context(), o)
+				if err != nil || len(r.Passes) != workers {
+					t.Fatalf("%d workers: %+v, %v", workers, r, err)
+				}
+				for _, one := range r.Passes {
+					p.Units, p.Bytes = p.Units+one.Units, p.Bytes+one.Bytes
+				}
+				return p
+			}
+			if one, four := total(1), total(4); one != four || one.Units == 0 {
+				t.Errorf("got %+v of one worker and %+v of four", one, four)
+			}
+		})
+	}
+}
+
+// Parts of one file cover it, without an overlap.
+func TestPartsOfAFile(t *testing.T) {
+	for _, size := range []int{0, 1, 4096, 4097, 5 * 4096, 1<<20 + 5} {
+		for _, workers := range []int{2, 3, 64} {
+			r, err := Run(t.Context(), Options{Name: ReadSequential, Path: directory(t, 1, size), Load: Load{Workers: workers, BlockKiB: 4}})
+			var p Pass
+			for _, one := range r.Passes {
+				p.Units, p.Bytes = p.Units+one.Units, p.Bytes+one.Bytes
+			}
+			if err != nil || p != (Pass{Units: 1, Bytes: uint64(size)}) {
+				t.Errorf("%d bytes, %d workers: %+v, %v", size, workers, p, err)
+			}
+		}
+	}
+}
+
+// A file that is larger than the limit is a file to read.
+func TestAFileAboveTheLimit(t *testing.T) {
+	r, err := Run(t.Context(), Options{Name: ReadSequential, Path: directory(t, 1, 1<<20), MaxBytes: 1 << 18})
+	if err != nil || r.Passes[0].Units != 1 || r.Passes[0].Bytes != 1<<18 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestFilesWithoutABlock(t *testing.T) {
+	_, err := Run(t.Context(), Options{Name: ReadRandom, Path: directory(t, 3, 4096), Load: Load{BlockKiB: 64}})
+	if err == nil || !strings.Contains(err.Error(), "none that has a block of 64 KiB") {
+		t.Error(err)
 	}
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	_ "embed"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -80,6 +81,11 @@ func (t Trial) passPod(o origin, n Node, volumeClaim *corev1.PersistentVolumeCla
 	pod, work := podOf(o, n, volumeClaim, t.Spec.User()), t.Spec.Workload
 	container := &pod.Spec.Containers[0]
 	container.Args = []string{"trial-pass", "--name=" + string(work.Name), "--path=" + cmp.Or(work.Path, "."), "--pause=" + t.pause().String()}
+	if load := work.TrialLoad; load != (v1alpha1.TrialLoad{}) {
+		container.Args = append(container.Args, fmt.Sprintf("--workers=%d", cmp.Or(load.Workers, 1)), fmt.Sprintf("--block-kib=%d", load.BlockKiB),
+			fmt.Sprintf("--sync=%t", load.Sync), fmt.Sprintf("--direct=%t", load.Direct), fmt.Sprintf("--cached=%t", load.Cached),
+			fmt.Sprintf("--through-client=%t", load.ThroughClient))
+	}
 	if work.AllowWrites {
 		container.Args = append(container.Args, "--allow-writes")
 		container.VolumeMounts[0].ReadOnly = false

@@ -190,6 +190,7 @@ func TestObjectsOfAPass(t *testing.T) {
 	user := int64(1000)
 	b.add("a", rounds(1), func(s *v1alpha1.StorageClientTrialSpec) {
 		s.Workload = v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadCreateUnlink, Path: "x/y", AllowWrites: true, RunAsUser: &user}
+		s.Workload.TrialLoad = v1alpha1.TrialLoad{Workers: 16, BlockKiB: 4, Sync: true, Direct: true, Cached: true, ThroughClient: true}
 	})
 	b.visit = func(clone *Clone, n *Node) {
 		b.mount(clone, n)
@@ -201,7 +202,9 @@ func TestObjectsOfAPass(t *testing.T) {
 		if diff := cmp.Diff(list, clone.Volume.Spec.MountOptions); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", clone.Volume.Name, diff)
 		}
-		if diff := cmp.Diff([]string{"trial-pass", "--name=CreateUnlink", "--path=x/y", "--pause=5s", "--allow-writes"}, container.Args); diff != "" {
+		args := []string{"trial-pass", "--name=CreateUnlink", "--path=x/y", "--pause=5s", "--workers=16", "--block-kib=4", "--sync=true", "--direct=true",
+			"--cached=true", "--through-client=true", "--allow-writes"}
+		if diff := cmp.Diff(args, container.Args); diff != "" {
 			t.Errorf("arguments (-want +got):\n%s", diff)
 		}
 		if *security.RunAsUser != 1000 || *security.RunAsGroup != 1000 || !*security.RunAsNonRoot || container.VolumeMounts[0].ReadOnly || container.ReadinessProbe != nil {

@@ -144,6 +144,7 @@ func roundsIn(passes []v1alpha1.TrialPass) (n int32) {
 
 var units = map[v1alpha1.TrialWorkloadName]string{
 	v1alpha1.WorkloadMount: "mount", v1alpha1.WorkloadListDirectory: "entry", v1alpha1.WorkloadWalkTree: "entry",
+	v1alpha1.WorkloadListNames: "entry", v1alpha1.WorkloadInterleaved: "entry", v1alpha1.WorkloadCopyFiles: "file",
 	v1alpha1.WorkloadReadSequential: "file", v1alpha1.WorkloadReadRandom: "block", v1alpha1.WorkloadCreateUnlink: "file",
 	v1alpha1.WorkloadWriteSequential: "block",
 }

@@ -136,6 +136,9 @@ func (p *planner) followWork(n Node) {
 			p.active[t.UID] = true
 		}
 		switch {
+		case hasResponded && len(status.Passes) > 0 && order.Work.TrialLoad != (v1alpha1.TrialLoad{}) && status.Work == nil:
+			p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("The agent on %s ignored fields of spec.workload, because its release is older than "+
+				"they are; update the agents and create another trial", n.Node.Name))
 		case hasResponded && p.recordRounds(t, n, status.Passes):
 			return
 		// If another controller uses the node, a failure of the work is no evidence.
@@ -329,7 +332,9 @@ func (t Trial) newOrder(planned int32, now time.Time) *v1alpha1.NodeTrial {
 		ID: fmt.Sprintf("%s-%d", t.hash(), now.Unix()), Kind: v1alpha1.TrialTrial, Volume: t.Volume,
 		Server: t.Target.Server, Path: t.Target.Path, FSType: t.Target.FSType, MountOptions: t.Target.Options, OwnMountOptions: t.Target.Own,
 		RunAsUser: t.Spec.User(), TimeoutSeconds: int32(workTimeout.Seconds()), Passes: t.nextPasses(planned),
-		Work: &v1alpha1.NodeTrialWork{Name: work.Name, Path: work.Path, AllowWrites: work.AllowWrites, PauseSeconds: int32(t.pause().Seconds())},
+		Work: &v1alpha1.NodeTrialWork{
+			Name: work.Name, Path: work.Path, TrialLoad: work.TrialLoad, AllowWrites: work.AllowWrites, PauseSeconds: int32(t.pause().Seconds()),
+		},
 	}
 }
 

@@ -45,7 +45,7 @@ func (l *lab) measure(order v1alpha1.NodeTrial, before, after int64) *v1alpha1.N
 	if order.Kind == v1alpha1.TrialProbe {
 		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Succeeded: true}
 	}
-	status := &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Succeeded: true}
+	status := &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Succeeded: true, Work: order.Work}
 	for _, p := range order.Passes {
 		count := map[v1alpha1.TrialArm]int64{v1alpha1.ArmBefore: before, v1alpha1.ArmAgain: before, v1alpha1.ArmAfter: after}[p.Arm]
 		phase := v1alpha1.TrialPassPhase{Name: "First", Microseconds: 900000, Units: 1000, BytesSent: 100 * count, BytesReceived: 200 * count,
@@ -194,8 +194,9 @@ func TestATrialFromItsFirstStepToItsVerdict(t *testing.T) {
 func TestContentOfAnOrder(t *testing.T) {
 	l := newLab(t, "n1")
 	user := int64(1000)
+	load := v1alpha1.TrialLoad{Workers: 16, BlockKiB: 4, Sync: true, Direct: true, Cached: true, ThroughClient: true}
 	trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) {
-		s.Workload = v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadCreateUnlink, Path: "b", AllowWrites: true, RunAsUser: &user}
+		s.Workload = v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadCreateUnlink, Path: "b", AllowWrites: true, RunAsUser: &user, TrialLoad: load}
 	})
 	trial.Status.Rounds = 2
 	resolved := Trial{StorageClientTrial: trial, Volume: "pv-1", Target: judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Options: []string{"nocto"}, Own: []string{"hard"}}}
@@ -212,7 +213,7 @@ func TestContentOfAnOrder(t *testing.T) {
 	want := &v1alpha1.NodeTrial{
 		ID: resolved.hash() + "-1700000000", Kind: v1alpha1.TrialTrial, Volume: "pv-1", Server: "filer", Path: "/e", FSType: "nfs", MountOptions: []string{"nocto"},
 		OwnMountOptions: []string{"hard"}, RunAsUser: 1000, TimeoutSeconds: 600,
-		Work: &v1alpha1.NodeTrialWork{Name: v1alpha1.WorkloadCreateUnlink, Path: "b", AllowWrites: true, PauseSeconds: 5},
+		Work: &v1alpha1.NodeTrialWork{Name: v1alpha1.WorkloadCreateUnlink, Path: "b", AllowWrites: true, PauseSeconds: 5, TrialLoad: load},
 	}
 	if diff := cmp.Diff(want, order); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
@@ -258,11 +259,19 @@ func TestHowATrialFails(t *testing.T) {
 		"a candidate that the kernel rejects": {respond(v1alpha1.TrialFinished, "After, round 1: mount(2): invalid argument: nfs: bad"), v1alpha1.TrialReasonNotMounted, "nfs: bad"},
 		"a proof that is missing":             {respond(v1alpha1.TrialVoid, "no proof of Transports: 1, the list asks for 4"), v1alpha1.TrialReasonVoid, "no proof of Transports"},
 		"an agent that rejects it":            {respond(v1alpha1.TrialRefused, "rejected by this node's agent: x"), v1alpha1.TrialReasonNotPossible, "rejected by"},
-		"no candidate":                        {func(l *lab) { l.impossible = "no rule of profile p selects the volume" }, v1alpha1.TrialReasonNotPossible, "no rule of profile p"},
-		"a claim that is never created":       {func(l *lab) { l.missing = "no claim" }, v1alpha1.TrialReasonTimedOut, "no claim"},
-		"no trial runner":                     {func(l *lab) { l.runners = false }, v1alpha1.TrialReasonNotPossible, "created no Pod for Node"},
-		"a trial runner that is never Ready":  {func(l *lab) { l.stuck = true }, v1alpha1.TrialReasonNotPossible, "did not become Ready"},
-		"an agent that never responds":        {func(l *lab) { l.respond = nil }, v1alpha1.TrialReasonTimedOut, "Round 1 of 9 runs on n1"},
+		"an agent that is older than fields": {func(l *lab) {
+			l.trials[0].Spec.Workload.Workers = 4
+			l.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+				status := l.measure(order, 1000, 1)
+				status.Work = nil
+				return status
+			}
+		}, v1alpha1.TrialReasonNotPossible, "The agent on n1 ignored fields of spec.workload"},
+		"no candidate":                       {func(l *lab) { l.impossible = "no rule of profile p selects the volume" }, v1alpha1.TrialReasonNotPossible, "no rule of profile p"},
+		"a claim that is never created":      {func(l *lab) { l.missing = "no claim" }, v1alpha1.TrialReasonTimedOut, "no claim"},
+		"no trial runner":                    {func(l *lab) { l.runners = false }, v1alpha1.TrialReasonNotPossible, "created no Pod for Node"},
+		"a trial runner that is never Ready": {func(l *lab) { l.stuck = true }, v1alpha1.TrialReasonNotPossible, "did not become Ready"},
+		"an agent that never responds":       {func(l *lab) { l.respond = nil }, v1alpha1.TrialReasonTimedOut, "Round 1 of 9 runs on n1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, "n1")

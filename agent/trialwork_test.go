@@ -51,12 +51,14 @@ func TestWorkIsSentToTheRunnerAndReported(t *testing.T) {
 	w := newWorld(t)
 	a := withRunner(w, r)
 	order := workOrder()
+	order.Passes[0].ReadAheadKiB = 4096
+	r.result.Passes[0].ReadAheadKiB = 4095
 	order.Work.TrialLoad = v1alpha1.TrialLoad{Workers: 16, BlockKiB: 4096, Sync: true, Direct: true, Cached: true, ThroughClient: true}
 	w.order(order)
 	w.runPass(a)
 	w.runPass(a)
 	got := r.orders[0]
-	if diff := cmp.Diff([]probe.OrderedPass{{Round: 3, Arm: probe.After}, {Round: 3, Arm: probe.Before}, {Round: 3, Arm: probe.Again}}, got.Passes); diff != "" {
+	if diff := cmp.Diff([]probe.OrderedPass{{Round: 3, Arm: probe.After, ReadAheadKiB: 4096}, {Round: 3, Arm: probe.Before}, {Round: 3, Arm: probe.Again}}, got.Passes); diff != "" {
 		t.Errorf("passes (-want +got):\n%s", diff)
 	}
 	load := workload.Load{Workers: 16, BlockKiB: 4096, Sync: true, Direct: true, Cached: true, ThroughClient: true}
@@ -65,6 +67,9 @@ func TestWorkIsSentToTheRunnerAndReported(t *testing.T) {
 		t.Errorf("user %d, work (-want +got):\n%s", got.User, diff)
 	}
 	trial := w.clientNode.Status.Trial
+	if kib := trial.Passes[0].ReadAheadKiB; kib != 4095 {
+		t.Errorf("read-ahead of the first pass: got %d KiB, want 4095", kib)
+	}
 	if diff := cmp.Diff(order.Work, trial.Work); diff != "" {
 		t.Errorf("reported work (-want +got):\n%s", diff)
 	}
@@ -91,6 +96,9 @@ func TestInvalidWorkIsRejected(t *testing.T) {
 		"root":                         func(o *v1alpha1.NodeTrial) { o.RunAsUser = 0 },
 		"a program":                    func(o *v1alpha1.NodeTrial) { o.Work.Name = "/bin/sh" },
 		"to observe":                   func(o *v1alpha1.NodeTrial) { o.Work.Name = v1alpha1.WorkloadObserve },
+		"a read-ahead below a page":    func(o *v1alpha1.NodeTrial) { o.Passes[1].ReadAheadKiB = 3 },
+		"a negative read-ahead":        func(o *v1alpha1.NodeTrial) { o.Passes[1].ReadAheadKiB = -4 },
+		"a read-ahead above the limit": func(o *v1alpha1.NodeTrial) { o.Passes[1].ReadAheadKiB = 1<<20 + 1 },
 		"too many workers":             func(o *v1alpha1.NodeTrial) { o.Work.Workers = 65 },
 		"fewer workers than none":      func(o *v1alpha1.NodeTrial) { o.Work.Workers = -1 },
 		"a block that is too large":    func(o *v1alpha1.NodeTrial) { o.Work.BlockKiB = 1 << 30 },

@@ -31,6 +31,8 @@ const (
 	maxWorkers       = 64
 	maxBlockKiB      = 16384
 	maxBuffersKiB    = 64 << 10
+	minReadAheadKiB  = 4
+	maxReadAheadKiB  = 1 << 20
 )
 
 var workPath = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+-]*\z`)
@@ -63,7 +65,7 @@ func validateWork(order v1alpha1.NodeTrial) string {
 		return "invalid workers or blockKiB"
 	}
 	for _, p := range order.Passes {
-		if !isPass(p.Round, p.Arm) {
+		if !isPass(p.Round, p.Arm) || p.ReadAheadKiB != 0 && (p.ReadAheadKiB < minReadAheadKiB || p.ReadAheadKiB > maxReadAheadKiB) {
 			return "invalid pass"
 		}
 	}
@@ -93,7 +95,7 @@ func runnerOrder(order v1alpha1.NodeTrial, timeout time.Duration, network string
 		Pause: time.Duration(order.Work.PauseSeconds) * time.Second,
 	})
 	for _, p := range order.Passes {
-		out.Passes = append(out.Passes, probe.OrderedPass{Round: int(p.Round), Arm: probe.Arm(p.Arm)})
+		out.Passes = append(out.Passes, probe.OrderedPass{Round: int(p.Round), Arm: probe.Arm(p.Arm), ReadAheadKiB: int(p.ReadAheadKiB)})
 	}
 	return out
 }
@@ -115,7 +117,7 @@ func trialPasses(passes []probe.Pass) (list []v1alpha1.TrialPass) {
 		if !isPass(pass.Round, pass.Arm) {
 			continue
 		}
-		pass.Phases = trialPhases(p.Phases)
+		pass.Phases, pass.ReadAheadKiB = trialPhases(p.Phases), int32(min(max(p.ReadAheadKiB, 0), maxReadAheadKiB))
 		list = append(list, pass)
 	}
 	return list

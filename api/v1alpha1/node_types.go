@@ -307,6 +307,12 @@ type NodeTrialPass struct {
 	// arm selects the mount options of the pass: ownMountOptions for Before and Again, mountOptions for After.
 	// +required
 	Arm TrialArm `json:"arm,omitempty"`
+
+	// readAheadKiB is the read-ahead window of the pass's mount in KiB: 4 to 1048576. If unset, the mount has the kernel's default.
+	// +optional
+	// +kubebuilder:validation:Minimum=4
+	// +kubebuilder:validation:Maximum=1048576
+	ReadAheadKiB int32 `json:"readAheadKiB,omitempty"`
 }
 
 // NodeTrialWork is the work of each pass.

@@ -222,7 +222,7 @@ type TrialGoal struct {
 
 // StorageClientTrialSpec describes the comparison. It is immutable: create another trial for another comparison.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a trial is immutable: delete it and create a new one"
-// +kubebuilder:validation:XValidation:rule="self.workload.name == 'Observe' ? !(has(self.profile) && size(self.profile) > 0) && !(has(self.mountOptions) && size(self.mountOptions) > 0) : (has(self.profile) && size(self.profile) > 0) != (has(self.mountOptions) && size(self.mountOptions) > 0)",fieldPath=".workload",message="set either profile or mountOptions as the candidate; Observe must have no candidate"
+// +kubebuilder:validation:XValidation:rule="self.workload.name == 'Observe' ? !(has(self.profile) && size(self.profile) > 0) && !(has(self.mountOptions) && size(self.mountOptions) > 0) && !has(self.readAheadKiB) : (has(self.profile) && size(self.profile) > 0) != (has(self.mountOptions) && size(self.mountOptions) > 0 || has(self.readAheadKiB))",fieldPath=".workload",message="set either profile, or mountOptions and readAheadKiB, as the candidate; Observe must have no candidate"
 // +kubebuilder:validation:XValidation:rule="self.workload.name != 'Observe' || (has(self.workload.windowSeconds) ? self.workload.windowSeconds : 60) + 60 <= (has(self.timeoutSeconds) ? self.timeoutSeconds : 3600)",fieldPath=".workload.windowSeconds",messageExpression="'windowSeconds %d plus 60 s to query the nodes exceeds timeoutSeconds %d: choose a shorter window or a longer timeout'.format([(has(self.workload.windowSeconds) ? self.workload.windowSeconds : 60), (has(self.timeoutSeconds) ? self.timeoutSeconds : 3600)])"
 type StorageClientTrialSpec struct {
 	// claimName is the name of a bound PersistentVolumeClaim in the trial's namespace. Its volume must be NFS or SMB; Observe also
@@ -234,7 +234,7 @@ type StorageClientTrialSpec struct {
 	ClaimName string `json:"claimName,omitempty"`
 
 	// profile is the name of the StorageClientProfile whose rules produce the candidate from the volume's mount options. It may be in
-	// mode Plan. Set either profile or mountOptions; Observe uses neither.
+	// mode Plan. Set either profile, or mountOptions and readAheadKiB. Observe has no candidate.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$`
@@ -246,6 +246,14 @@ type StorageClientTrialSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	MountOptions []MountOption `json:"mountOptions,omitempty"`
+
+	// readAheadKiB is the read-ahead window of the candidate's mounts in KiB, alone or with mountOptions: 4 to 1048576. The other passes
+	// have the window of the volume's mounts on the nodes; if there are none, the kernel's default. Users who set it need the verb "try"
+	// on storageclientprofiles. It requires a volume that the trial runner can mount itself. If unset, all passes have the default.
+	// +optional
+	// +kubebuilder:validation:Minimum=4
+	// +kubebuilder:validation:Maximum=1048576
+	ReadAheadKiB int32 `json:"readAheadKiB,omitempty"`
 
 	// workload is the work of the trial on each mount.
 	// +required
@@ -391,6 +399,11 @@ type TrialPass struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
+
+	// readAheadKiB is the read-ahead window of the mount during the pass in KiB, as read back. Absent if the order has none for the pass.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ReadAheadKiB int32 `json:"readAheadKiB,omitempty"`
 
 	// phases contains the measurements of the pass.
 	// +optional

@@ -21,6 +21,7 @@ type trialOptions struct {
 	workload    string
 	path        string
 	load        v1alpha1.TrialLoad
+	readAhead   int32
 	user        int64
 	allowWrites bool
 	rounds      int32
@@ -39,6 +40,7 @@ func trialCommand(env *environment) *cobra.Command {
 	o.output.addFlag(cmd, htmlFormat)
 	flags.StringVar(&o.profile, "profile", "", "Profile whose rules define the candidate")
 	flags.StringSliceVar(&o.options, "options", nil, "Mount options of the candidate, separated by commas, instead of a profile")
+	flags.Int32Var(&o.readAhead, "read-ahead-kib", 0, "Read-ahead window of the candidate in KiB, alone or with --options. Default: unchanged")
 	flags.StringVar(&o.workload, "workload", string(v1alpha1.WorkloadListDirectory),
 		fmt.Sprintf("Workload: one of %v", v1alpha1.MountedWorkloads))
 	flags.Int32Var(&o.load.Workers, "workers", 0, "Number of workers that share the work, at most 64. Default: 1")
@@ -62,7 +64,7 @@ func trialCommand(env *environment) *cobra.Command {
 func (o *trialOptions) trial(namespace, volumeClaim string) *v1alpha1.StorageClientTrial {
 	trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "trial-"}}
 	trial.Spec = v1alpha1.StorageClientTrialSpec{
-		ClaimName: volumeClaim, Profile: o.profile, Rounds: o.rounds, TimeoutSeconds: ptr.To(int32(o.timeout / time.Second)),
+		ClaimName: volumeClaim, Profile: o.profile, ReadAheadKiB: o.readAhead, Rounds: o.rounds, TimeoutSeconds: ptr.To(int32(o.timeout / time.Second)),
 		Workload: v1alpha1.TrialWorkload{
 			Name: v1alpha1.TrialWorkloadName(o.workload), Path: o.path, RunAsUser: &o.user, AllowWrites: o.allowWrites, TrialLoad: o.load,
 		},

@@ -95,13 +95,14 @@ func TestATrialIsCreatedFollowedShownAndDeleted(t *testing.T) {
 		return c.Create(ctx, o, opts...)
 	}
 	r := execute(t, funcs, nil, "trial", "projects", "--options", "actimeo=30,nocto", "--path", "src", "--user", "1000", "--metric", "GETATTR",
-		"--workers", "16", "--block-kib", "8", "--sync", "--direct", "--cached", "--through-client")
+		"--workers", "16", "--block-kib", "8", "--sync", "--direct", "--cached", "--through-client",
+		"--read-ahead-kib", "1024")
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
 	for _, want := range []string{
 		"2 of 6 rounds are complete. Round 3 of 6 runs on n1", "eda/projects, volume pv1, ListDirectory of \"src\", 6 rounds:", "  after   actimeo=30,vers=4.1",
-		"0.001 to 0.001", "Better *", "with empty client caches",
+		"0.001 to 0.001", "Better *", "Read-ahead of the candidate: 1024 KiB", "with empty client caches",
 	} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("%q is missing in:\n%s", want, r.out)
@@ -114,7 +115,8 @@ func TestATrialIsCreatedFollowedShownAndDeleted(t *testing.T) {
 		t.Error("got results without influence on the verdict, want them only with -o wide")
 	}
 	spec := made.Spec
-	if spec.ClaimName != "projects" || len(spec.MountOptions) != 2 || spec.Workload.Path != "src" || spec.User() != 1000 || spec.Timeout() != 3600 || spec.Goal.Metric != "GETATTR" {
+	if spec.ClaimName != "projects" || len(spec.MountOptions) != 2 || spec.Workload.Path != "src" || spec.User() != 1000 || spec.Timeout() != 3600 || spec.Goal.Metric != "GETATTR" ||
+		spec.ReadAheadKiB != 1024 {
 		t.Errorf("spec is %+v", spec)
 	}
 	if want := (v1alpha1.TrialLoad{Workers: 16, BlockKiB: 8, Sync: true, Direct: true, Cached: true, ThroughClient: true}); spec.Workload.TrialLoad != want {

@@ -42,6 +42,8 @@ func trialAttacks() []attack {
 	return []attack{
 		{id: "tenant-tries-options", by: tenant, tries: "have a node mount its volume with any options", stop: byTryPolicy, want: "may not try their own mount options", twin: mine,
 			try: create(trialOf(tenantNamespace, "own", own))},
+		{id: "tenant-tries-read-ahead", by: tenant, tries: "have a node mount its volume with any read-ahead", stop: byTryPolicy, want: "may not try their own read-ahead", twin: mine,
+			try: create(trialOf(tenantNamespace, "window", func(s *v1alpha1.StorageClientTrialSpec) { s.Profile, s.ReadAheadKiB = "", 1<<20 }))},
 		{id: "tenant-trial-elsewhere", by: tenant, tries: "try a claim of another namespace", stop: byRBAC, want: `cannot create resource "storageclienttrials"`, twin: mine,
 			try: create(trialOf(v1alpha1.ManagerNamespace, "mine"))},
 		{id: "tenant-trial-as-root", by: tenant, tries: "have a trial work as root", stop: byCRD, want: "spec.workload.runAsUser", twin: mine, try: create(trialOf(tenantNamespace, "root", root))},

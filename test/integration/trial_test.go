@@ -36,6 +36,9 @@ var _ = Describe("The shape of a trial", func() {
 		Entry("no claim", "claimName: projects, ", "", "spec.claimName"),
 		Entry("work without a candidate", "profile: p, ", "", "spec.workload"),
 		Entry("work with two", "profile: p, ", "profile: p, mountOptions: [nocto], ", "spec.workload"),
+		Entry("work with a profile and a read-ahead", "profile: p, ", "profile: p, readAheadKiB: 1024, ", "spec.workload"),
+		Entry("a read-ahead below a page", "profile: p, ", "readAheadKiB: 3, ", "spec.readAheadKiB"),
+		Entry("Observe with a read-ahead", good, "claimName: projects, readAheadKiB: 1024, workload: {name: Observe}", "spec.workload"),
 		Entry("Observe with a candidate", "ListDirectory, path: src/a", "Observe", "spec.workload"),
 		Entry("a window of work that mounts", "path: src/a", "windowSeconds: 60", "spec.workload.windowSeconds"),
 		Entry("a window that is too short", good, "claimName: projects, workload: {name: Observe, windowSeconds: 9}", "spec.workload.windowSeconds"),
@@ -73,6 +76,8 @@ var _ = Describe("The shape of a trial", func() {
 	It("keeps the requested fields, and observing needs no candidate", func() {
 		Expect(create("", "")).To(Succeed())
 		Expect(create("profile: p, ", "mountOptions: [actimeo=30, nocto], ")).To(Succeed())
+		Expect(create("profile: p, ", "mountOptions: [rsize=1048576], readAheadKiB: 1024, ")).To(Succeed())
+		Expect(create("profile: p, ", "readAheadKiB: 1024, ")).To(Succeed())
 		Expect(create(good, "claimName: projects, workload: {name: Observe}")).To(Succeed())
 		Expect(create(good, "claimName: projects, workload: {name: Observe, windowSeconds: 240}, timeoutSeconds: 300")).To(Succeed())
 		Expect(create(good, "claimName: projects, workload: {name: Observe, windowSeconds: 3600}, timeoutSeconds: 3660")).To(Succeed())
@@ -110,6 +115,7 @@ var _ = Describe("The shape of a trial", func() {
 		Entry("writing without permission", "name: ListDirectory", "name: CreateUnlink", "spec.trial.work"),
 		Entry("a path that leads out", "path: a", "path: ../a", "spec.trial.work.path"),
 		Entry("too many workers", "path: a", "path: a, workers: 65", "spec.trial.work.workers"),
+		Entry("a read-ahead below a page", "arm: Before", "arm: Before, readAheadKiB: 3", "spec.trial.passes[0].readAheadKiB"),
 		Entry("copies without permission", "name: ListDirectory", "name: CopyFiles", "spec.trial.work"),
 	)
 })
@@ -284,6 +290,8 @@ var _ = Describe("A trial", func() {
 			_, err := create(ida, own)
 			return err
 		}).Should(MatchError(ContainSubstring("user ida may not try their own mount options")))
+		_, err := create(ida, func(s *v1alpha1.StorageClientTrialSpec) { s.Profile, s.ReadAheadKiB = "", 1024 })
+		expectRejected(err, "spec.readAheadKiB: user ida may not try their own read-ahead")
 		var object *v1alpha1.StorageClientTrial
 		Eventually(func() (err error) {
 			object, err = create(tom, own)

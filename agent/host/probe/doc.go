@@ -52,6 +52,8 @@ const (
 type OrderedPass struct {
 	Round int `json:"round"`
 	Arm   Arm `json:"arm"`
+	// ReadAheadKiB is the read-ahead window of the mount. Zero for the kernel's default.
+	ReadAheadKiB int `json:"readAheadKiB,omitempty"`
 }
 
 // MountOnly is the name of a Work that mounts, reads the root and unmounts.
@@ -78,6 +80,8 @@ type Pass struct {
 	Round  int     `json:"round"`
 	Arm    Arm     `json:"arm"`
 	Phases []Phase `json:"phases"`
+	// ReadAheadKiB is the window that was read back. Zero if the order has none.
+	ReadAheadKiB int `json:"readAheadKiB,omitempty"`
 }
 
 // Names of phases.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +17,9 @@ const (
 	// maxOperations limits the operations that are reported for one phase. maxOperationName limits the length of a name.
 	maxOperations    = 16
 	maxOperationName = 24
+	// readAheadFile is the file with the read-ahead window of a device. The kernel rounds the window down to a page, of at most maxPageKiB.
+	readAheadFile = sysfsDir + "/class/bdi/%s/read_ahead_kb"
+	maxPageKiB    = 64
 )
 
 // runPasses runs the passes one after the other. It stops at the first pass that fails or lacks a proof, and keeps the earlier passes.
@@ -71,6 +75,16 @@ func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, erro
 	if r.Missing() != nil {
 		return pass, nil
 	}
+	if kib := p.ReadAheadKiB; kib > 0 {
+		actual, err := w.readAhead(kib)
+		if err == nil && (actual == 0 || actual > kib || actual <= kib-maxPageKiB) {
+			err = fmt.Errorf("the kernel has %d KiB after %d KiB was written", actual, kib)
+		}
+		if err != nil {
+			return pass, fmt.Errorf("set the read-ahead: %w", err)
+		}
+		pass.ReadAheadKiB = actual
+	}
 	if w.order.Work.Name == MountOnly {
 		if err := w.checkResponse(w.order.User); err != nil {
 			return pass, err
@@ -86,8 +100,31 @@ func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, erro
 			return pass, fmt.Errorf("make the mount read-only: %w", err)
 		}
 	}
-	pass.Phases, err = w.meter().runPhases(ctx, w.order.Work.options(w.order.ID), w.order.Work.Pause)
+	if pass.Phases, err = w.meter().runPhases(ctx, w.order.Work.options(w.order.ID), w.order.Work.Pause); err != nil || p.ReadAheadKiB == 0 {
+		return pass, err
+	}
+	kib, err := w.readAhead(0)
+	if err == nil && kib != pass.ReadAheadKiB {
+		err = fmt.Errorf("the read-ahead changed from %d to %d KiB during the pass: a udev rule of the node may set it for each mount", pass.ReadAheadKiB, kib)
+	}
 	return pass, err
+}
+
+// readAhead returns the read-ahead window of the mount, after it has set the window if kib is not zero.
+func (w work) readAhead(kib int) (int, error) {
+	device, err := w.device(volumeDir)
+	file := fmt.Sprintf(readAheadFile, device)
+	if err == nil && kib > 0 {
+		err = w.writeFile(file, strconv.Itoa(kib))
+	}
+	if err != nil {
+		return 0, err
+	}
+	data, err := w.readFile(file)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(data))
 }
 
 // meter runs the work of a pass, and counts the requests that it causes on the mount.

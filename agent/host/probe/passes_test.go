@@ -16,7 +16,7 @@ import (
 func trial(changes ...func(*Order)) Order {
 	order := Order{
 		Options: []string{"vers=4.1", "actimeo=30"}, OwnOptions: []string{"vers=4.1"}, Timeout: time.Minute,
-		Passes: []OrderedPass{{1, Again}, {1, After}, {1, Before}}, Work: Work{Name: "ListDirectory", Path: "a", Pause: 5 * time.Second},
+		Passes: []OrderedPass{{Round: 1, Arm: Again}, {Round: 1, Arm: After}, {Round: 1, Arm: Before}}, Work: Work{Name: "ListDirectory", Path: "a", Pause: 5 * time.Second},
 	}
 	for _, change := range changes {
 		change(&order)
@@ -45,7 +45,8 @@ func TestEachPassHasASeparateMount(t *testing.T) {
 		return Phase{Name: name, Duration: 500 * time.Millisecond, Units: 50, BytesSent: 5000, BytesReceived: 10000, Operations: []Operation{{"GETATTR", 50}}}
 	}
 	wantPasses := []Pass{
-		{1, Again, []Phase{phase(First), phase(Repeated)}}, {1, After, []Phase{phase(First), phase(Repeated)}}, {1, Before, []Phase{phase(First), phase(Repeated)}},
+		{Round: 1, Arm: Again, Phases: []Phase{phase(First), phase(Repeated)}}, {Round: 1, Arm: After, Phases: []Phase{phase(First), phase(Repeated)}},
+		{Round: 1, Arm: Before, Phases: []Phase{phase(First), phase(Repeated)}},
 	}
 	if diff := cmp.Diff(wantPasses, r.Passes); diff != "" {
 		t.Errorf("passes (-want +got):\n%s", diff)
@@ -62,6 +63,39 @@ func TestAPhaseOfSeveralWorkers(t *testing.T) {
 	}
 	if p := r.Passes[0].Phases[0]; p.Duration != 3*time.Second || p.Units != 9 {
 		t.Errorf("phase: got %+v, want 3 s and 9 units", p)
+	}
+}
+
+// Each pass has the window of its order, which is read back before and after the work.
+func TestReadAheadOfEachPass(t *testing.T) {
+	withWindows := func(o *Order) { o.Passes = []OrderedPass{{1, Again, 512}, {1, After, 4096}, {1, Before, 512}} }
+	for name, test := range map[string]struct {
+		kernel fakeKernel
+		change func(*Order)
+		want   []int
+		words  string
+	}{
+		"as ordered":                                {fakeKernel{}, withWindows, []int{512, 4096, 512}, ""},
+		"rounded down to large pages":               {fakeKernel{pageKiB: 64}, func(o *Order) { o.Passes = []OrderedPass{{1, After, 100}} }, []int{64}, ""},
+		"smaller than a page":                       {fakeKernel{pageKiB: 64}, func(o *Order) { o.Passes = []OrderedPass{{1, After, 32}} }, nil, "set the read-ahead: the kernel has 0 KiB after 32 KiB was written"},
+		"changed by a udev rule":                    {fakeKernel{changedTo: 15380}, withWindows, nil, "changed from 512 to 15380 KiB during the pass"},
+		"the kernel's default":                      {fakeKernel{}, func(*Order) {}, []int{0, 0, 0}, ""},
+		"the kernel's default and a udev rule":      {fakeKernel{changedTo: 15380}, func(*Order) {}, []int{0, 0, 0}, ""},
+		"of mounts alone":                           {fakeKernel{}, func(o *Order) { withWindows(o); o.Work.Name = MountOnly }, []int{512, 4096, 512}, ""},
+		"of the candidate, without any other mount": {fakeKernel{}, func(o *Order) { o.Passes = []OrderedPass{{1, Again, 0}, {1, After, 4096}} }, []int{0, 4096}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := test.kernel
+			k.t = t
+			r := k.run(trial(test.change))
+			var got []int
+			for _, pass := range r.Passes {
+				got = append(got, pass.ReadAheadKiB)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" || !strings.Contains(r.Message, test.words) || r.Succeeded != (test.words == "") {
+				t.Errorf("message %q, windows (-want +got):\n%s", r.Message, diff)
+			}
+		})
 	}
 }
 
@@ -101,7 +135,9 @@ func TestEndOfATrial(t *testing.T) {
 		}
 		return nil
 	}
-	second := trial(func(o *Order) { o.Passes = []OrderedPass{{1, After}, {1, Before}, {1, Again}} })
+	second := trial(func(o *Order) {
+		o.Passes = []OrderedPass{{Round: 1, Arm: After}, {Round: 1, Arm: Before}, {Round: 1, Arm: Again}}
+	})
 	for name, test := range map[string]struct {
 		kernel        fakeKernel
 		order         Order

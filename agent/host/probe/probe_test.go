@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,6 +37,9 @@ type fakeKernel struct {
 	prepareErr error
 	// ignoresIdentifier is true if a write does not change the identifier.
 	ignoresIdentifier bool
+
+	// readAhead is the window of the current mount. pageKiB is the page size. changedTo is the window that another program sets during the work.
+	readAhead, pageKiB, changedTo int
 
 	// load is the load of the last work. workers are its results. Nil means one.
 	load    workload.Load
@@ -67,7 +71,7 @@ func (k *fakeKernel) mount(source, target, _ string, _ uintptr, data string) err
 	if k.mounted != "" {
 		k.t.Error("two mounts exist at the same time")
 	}
-	k.log = append(k.log, "mount "+source+" "+data)
+	k.log, k.readAhead = append(k.log, "mount "+source+" "+data), 128
 	if k.reject != nil {
 		if err := k.reject(data); err != nil {
 			return err
@@ -111,6 +115,8 @@ func (k *fakeKernel) readFile(name string) (string, error) {
 			return "(null)\n", nil
 		}
 		return k.identifier + "\n", nil
+	case sysfsDir + "/class/bdi/0:55/read_ahead_kb":
+		return fmt.Sprintln(k.readAhead), nil
 	case volumesFile:
 		header := "NV SERVER   PORT DEV          FSID                              FSC\n"
 		if k.leftover > 0 {
@@ -132,6 +138,12 @@ func (k *fakeKernel) readFile(name string) (string, error) {
 }
 
 func (k *fakeKernel) writeFile(name, data string) error {
+	if name == sysfsDir+"/class/bdi/0:55/read_ahead_kb" {
+		k.log = append(k.log, "read-ahead "+data)
+		kib, err := strconv.Atoi(data)
+		k.readAhead = kib / max(k.pageKiB, 4) * max(k.pageKiB, 4)
+		return err
+	}
 	if name != identifierFile {
 		k.t.Errorf("unexpected write to %s", name)
 	}
@@ -166,6 +178,9 @@ func (k *fakeKernel) workAs(_ context.Context, user int, o workload.Options) (wo
 		return workload.Result{}, k.workErr
 	}
 	k.listed += 50
+	if k.changedTo > 0 {
+		k.readAhead = k.changedTo
+	}
 	if k.load = o.Load; k.workers != nil {
 		return workload.Result{Passes: k.workers}, nil
 	}

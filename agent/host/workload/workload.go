@@ -190,7 +190,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	reads := o.Name == ReadSequential || o.Name == ReadRandom || o.Name == CopyFiles
 	if ctx.Err() == nil && reads && !slices.ContainsFunc(r.Passes, func(p Pass) bool { return p.Units > 0 }) {
-		return r, fmt.Errorf("%s in %s: no file to read, or none that has a block of %d KiB", o.Name, o.Path, o.BlockKiB)
+		return r, fmt.Errorf("%s in %s: no file to read, or no file with a block of %d KiB", o.Name, o.Path, o.BlockKiB)
 	}
 	return r, nil
 }

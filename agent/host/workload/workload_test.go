@@ -249,7 +249,7 @@ func TestAFileAboveTheLimit(t *testing.T) {
 
 func TestFilesWithoutABlock(t *testing.T) {
 	_, err := Run(t.Context(), Options{Name: ReadRandom, Path: directory(t, 3, 4096), Load: Load{BlockKiB: 64}})
-	if err == nil || !strings.Contains(err.Error(), "none that has a block of 64 KiB") {
+	if err == nil || !strings.Contains(err.Error(), "no file with a block of 64 KiB") {
 		t.Error(err)
 	}
 }

@@ -33,6 +33,9 @@ func (t *Trial) WriteText(w io.Writer, wide bool) error {
 		text.Count(int(t.Status.Rounds), "round")))
 	out.line("  before  " + cmp.Or(strings.Join(t.Status.Before, ","), "no options"))
 	out.line("  after   " + cmp.Or(strings.Join(t.Status.After, ","), "no options") + "\n")
+	if t.Spec.ReadAheadKiB > 0 {
+		out.line(fmt.Sprintf("  Read-ahead of the candidate: %d KiB\n", t.Spec.ReadAheadKiB))
+	}
 	rows := [][]string{{"PHASE", "METRIC", "UNIT", "BEFORE", "AFTER", "RATIO", "95 % INTERVAL", "VERDICT"}}
 	for _, r := range t.Status.Results {
 		interval := ""
@@ -66,13 +69,6 @@ func (t *Trial) WriteHTML(w io.Writer) error {
 		Cold:        []report.Cold{{Phase: v1alpha1.PhaseFirst, Caches: plan.ColdCaches}},
 		Validity:    []string{"a separate network namespace", "a separate NFSv4 client ID", "no other mount of the server in the namespace", "a separate superblock", "as many connections as the mount options request"},
 		Environment: []report.Fact{{Name: "Volume", Value: t.Status.Volume}, {Name: "Node", Value: t.Status.Node}, {Name: "Trial", Value: t.Namespace + "/" + t.Name}},
-	}
-	for _, option := range t.Status.After {
-		reason := "option of the volume"
-		if !slices.Contains(t.Status.Before, option) {
-			reason = "added by the candidate"
-		}
-		data.Reasons = append(data.Reasons, report.Reason{Option: option, Why: reason})
 	}
 	page, err := report.HTML(data)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/recommend"
 )
@@ -538,6 +539,43 @@ func TestVolumeOfAnObservingTrial(t *testing.T) {
 			got := Resolve(observing(test.countedVolume), volumes, nil, catalogue.AllowList{})
 			if got.Volume != test.volume || got.Missing != test.missing || got.Impossible != test.impossible {
 				t.Errorf("got volume %q, missing %q, impossible %q; want %+v", got.Volume, got.Missing, got.Impossible, test)
+			}
+		})
+	}
+}
+
+// Only the trial runner can set the read-ahead of a trial's mounts. It needs no other difference between the passes.
+func TestReadAheadAsACandidate(t *testing.T) {
+	for name, test := range map[string]struct {
+		options    []v1alpha1.MountOption
+		kib        int32
+		driver     string
+		impossible string
+	}{
+		"alone":                             {nil, 1024, "", ""},
+		"with options of the volume":        {[]v1alpha1.MountOption{"hard"}, 1024, "", ""},
+		"options of the volume alone":       {[]v1alpha1.MountOption{"hard"}, 0, "", "the volume already has the mount options of the candidate"},
+		"of a volume that needs its driver": {nil, 1024, "smb.csi.k8s.io", "a trial cannot set the read-ahead of mounts that the driver makes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pv := builders.NFSVolume([]string{"hard"})
+			if test.driver != "" {
+				pv.Spec.NFS, pv.Spec.CSI = nil, &corev1.CSIPersistentVolumeSource{Driver: test.driver, VolumeAttributes: map[string]string{"source": "//filer/share"}}
+			}
+			pv.Status.Phase, pv.Spec.ClaimRef = corev1.VolumeBound, &corev1.ObjectReference{Namespace: "eda", Name: "tools", UID: "1"}
+			key := types.NamespacedName{Namespace: "eda", Name: "tools"}
+			volumes := volumeplan.Snapshot{Volumes: []*corev1.PersistentVolume{pv}, VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{
+				key: {ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "1"}},
+			}}
+			trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "a"}}
+			trial.Spec.ClaimName, trial.Spec.MountOptions, trial.Spec.ReadAheadKiB = "tools", test.options, test.kib
+			trial.Spec.Workload.Name = v1alpha1.WorkloadReadSequential
+			got := Resolve(trial, volumes, nil, catalogue.AllowList{})
+			if got.Missing != "" || !strings.Contains(got.Impossible, test.impossible) || (got.Impossible == "") != (test.impossible == "") {
+				t.Errorf("missing %q, impossible %q; want %q", got.Missing, got.Impossible, test.impossible)
+			}
+			if test.impossible == "" && !slices.Equal(got.Target.Options, got.Target.Own) {
+				t.Errorf("got options %v, want those of the volume, %v", got.Target.Options, got.Target.Own)
 			}
 		})
 	}

@@ -92,7 +92,7 @@ func Resolve(
 		t.Target.Clone.Options, t.Target.Clone.Own = status.After, status.Before
 	case status.Volume != "":
 		t.Target.Options, t.Target.Own = status.After, status.Before
-	case t.Impossible == "" && slices.Equal(t.Target.Options, t.Target.Own):
+	case t.Impossible == "" && trial.Spec.ReadAheadKiB == 0 && slices.Equal(t.Target.Options, t.Target.Own):
 		t.Impossible = "the volume already has the mount options of the candidate: " + optionsText(t.Target.Own)
 	}
 	return t
@@ -102,6 +102,9 @@ func Resolve(
 func (t Trial) cloneObstacle() string {
 	if t.Spec.Workload.Name == v1alpha1.WorkloadMount {
 		return "the workload Mount cannot be measured when the kubelet mounts; choose another workload"
+	}
+	if t.Spec.ReadAheadKiB > 0 {
+		return "a trial cannot set the read-ahead of mounts that the driver makes"
 	}
 	return t.Target.Clone.Obstacle
 }
@@ -133,11 +136,15 @@ func candidateProfile(trial *v1alpha1.StorageClientTrial, profiles []v1alpha1.St
 		}
 		return &profiles[i]
 	}
+	var readAhead *int32
+	if trial.Spec.ReadAheadKiB > 0 {
+		readAhead = &trial.Spec.ReadAheadKiB
+	}
 	return &v1alpha1.StorageClientProfile{
 		ObjectMeta: metav1.ObjectMeta{Name: trialProfileName, Finalizers: []string{v1alpha1.Finalizer}},
 		Spec: v1alpha1.StorageClientProfileSpec{AllNodes: true, Volumes: []v1alpha1.VolumeRule{{
 			Name: "candidate", Selector: v1alpha1.VolumeSelector{ClaimNamespaces: []string{trial.Namespace}},
-			MountOptions: trial.Spec.MountOptions, OnConflict: v1alpha1.ConflictUseProfile,
+			MountOptions: trial.Spec.MountOptions, ReadAheadKiB: readAhead, OnConflict: v1alpha1.ConflictUseProfile,
 		}}},
 	}
 }

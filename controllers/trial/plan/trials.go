@@ -136,8 +136,8 @@ func (p *planner) followWork(n Node) {
 			p.active[t.UID] = true
 		}
 		switch {
-		case hasResponded && len(status.Passes) > 0 && order.Work.TrialLoad != (v1alpha1.TrialLoad{}) && status.Work == nil:
-			p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("The agent on %s ignored fields of spec.workload, because its release is older than "+
+		case hasResponded && len(status.Passes) > 0 && status.Work == nil && (t.Spec.ReadAheadKiB > 0 || order.Work.TrialLoad != (v1alpha1.TrialLoad{})):
+			p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("The agent on %s ignored fields of the trial, because its release is older than "+
 				"they are; update the agents and create another trial", n.Node.Name))
 		case hasResponded && p.recordRounds(t, n, status.Passes):
 			return
@@ -287,8 +287,10 @@ func (p *planner) startWork(t Trial, planned int32) {
 	p.memory.Choices[t.UID] = choice
 	elapsed := p.Now.Sub(choice.At)
 	switch {
+	case n.Runner.Ready && isLabelled(n.Node) && t.Spec.ReadAheadKiB > 0 && t.Spec.ReadAheadKiB == p.readAheadOf(t, n):
+		p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("Mounts of %s already have a read-ahead of %d KiB", t.Volume, t.Spec.ReadAheadKiB))
 	case n.Runner.Ready && isLabelled(n.Node):
-		p.steps = append(p.steps, SetOrder{Node: n, Order: t.newOrder(planned, p.Now)})
+		p.steps = append(p.steps, SetOrder{Node: n, Order: t.newOrder(planned, p.readAheadOf(t, n), p.Now)})
 	case !n.Runner.Exists && elapsed > podDelay:
 		p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("DaemonSet %s created no Pod for Node %s", v1alpha1.TrialDaemonSet, n.Node.Name))
 	case elapsed > runnerDelay:
@@ -326,12 +328,30 @@ func (t Trial) selects(n Node) bool {
 	return true
 }
 
-func (t Trial) newOrder(planned int32, now time.Time) *v1alpha1.NodeTrial {
-	work := t.Spec.Workload
+// readAheadOf returns the read-ahead window of the volume's mounts, on this node if possible. Zero if no node has a mount.
+func (p *planner) readAheadOf(t Trial, n Node) int32 {
+	for _, n := range append([]Node{n}, p.Nodes...) {
+		for _, m := range mountsOf(n) {
+			if m.Volume == t.Volume && m.ReadAheadKiB > 0 {
+				return m.ReadAheadKiB
+			}
+		}
+	}
+	return 0
+}
+
+// newOrder returns the next order. readAhead is the current read-ahead window of the volume's mounts.
+func (t Trial) newOrder(planned, readAhead int32, now time.Time) *v1alpha1.NodeTrial {
+	work, passes := t.Spec.Workload, t.nextPasses(planned)
+	for i := range passes {
+		if passes[i].ReadAheadKiB = readAhead; passes[i].Arm == v1alpha1.ArmAfter || t.Spec.ReadAheadKiB == 0 {
+			passes[i].ReadAheadKiB = t.Spec.ReadAheadKiB
+		}
+	}
 	return &v1alpha1.NodeTrial{
 		ID: fmt.Sprintf("%s-%d", t.hash(), now.Unix()), Kind: v1alpha1.TrialTrial, Volume: t.Volume,
 		Server: t.Target.Server, Path: t.Target.Path, FSType: t.Target.FSType, MountOptions: t.Target.Options, OwnMountOptions: t.Target.Own,
-		RunAsUser: t.Spec.User(), TimeoutSeconds: int32(workTimeout.Seconds()), Passes: t.nextPasses(planned),
+		RunAsUser: t.Spec.User(), TimeoutSeconds: int32(workTimeout.Seconds()), Passes: passes,
 		Work: &v1alpha1.NodeTrialWork{
 			Name: work.Name, Path: work.Path, TrialLoad: work.TrialLoad, AllowWrites: work.AllowWrites, PauseSeconds: int32(t.pause().Seconds()),
 		},

@@ -200,7 +200,7 @@ func TestContentOfAnOrder(t *testing.T) {
 	})
 	trial.Status.Rounds = 2
 	resolved := Trial{StorageClientTrial: trial, Volume: "pv-1", Target: judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Options: []string{"nocto"}, Own: []string{"hard"}}}
-	order := resolved.newOrder(6, time.Unix(1700000000, 0))
+	order := resolved.newOrder(6, 0, time.Unix(1700000000, 0))
 	var rounds []int32
 	arms := map[v1alpha1.TrialArm]bool{}
 	for _, p := range order.Passes {
@@ -217,6 +217,48 @@ func TestContentOfAnOrder(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, order); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+// The candidate has its window, and the other passes have the window of the volume's mounts: on the node itself, if it has one.
+func TestReadAheadOfAnOrder(t *testing.T) {
+	mount := func(volume string, kib int32) v1alpha1.MountStatus {
+		return v1alpha1.MountStatus{Volume: volume, ReadAheadKiB: kib}
+	}
+	for name, test := range map[string]struct {
+		kib           int32
+		n1, n2        []v1alpha1.MountStatus
+		before, after int32
+	}{
+		"of the node's mount":       {4096, []v1alpha1.MountStatus{mount("pv-2", 64), mount("pv-1", 512)}, []v1alpha1.MountStatus{mount("pv-1", 1024)}, 512, 4096},
+		"of another node's mount":   {4096, []v1alpha1.MountStatus{mount("pv-2", 64), mount("pv-1", 0)}, []v1alpha1.MountStatus{mount("pv-1", 1024)}, 1024, 4096},
+		"without any mount":         {4096, nil, nil, 0, 4096},
+		"of a trial without window": {0, []v1alpha1.MountStatus{mount("pv-1", 512)}, nil, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, "n1", "n2")
+			trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.ReadAheadKiB, s.Rounds, s.NodeSelector = test.kib, 1, nil })
+			l.nodes["n1"].ClientNode.Status.Mounts, l.nodes["n2"].ClientNode.Status.Mounts = test.n1, test.n2
+			var passes []v1alpha1.NodeTrialPass
+			l.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+				passes = order.Passes
+				return l.measure(order, 1000, 1)
+			}
+			l.runTrials()
+			expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+			for _, pass := range passes {
+				want := test.before
+				if pass.Arm == v1alpha1.ArmAfter {
+					want = test.after
+				}
+				if pass.ReadAheadKiB != want {
+					t.Errorf("%s: got %d KiB, want %d", pass.Arm, pass.ReadAheadKiB, want)
+				}
+			}
+			if len(passes) != 3 {
+				t.Errorf("got %d passes", len(passes))
+			}
+		})
 	}
 }
 
@@ -266,7 +308,19 @@ func TestHowATrialFails(t *testing.T) {
 				status.Work = nil
 				return status
 			}
-		}, v1alpha1.TrialReasonNotPossible, "The agent on n1 ignored fields of spec.workload"},
+		}, v1alpha1.TrialReasonNotPossible, "The agent on n1 ignored fields of the trial"},
+		"an agent that is older than the read-ahead": {func(l *lab) {
+			l.trials[0].Spec.ReadAheadKiB = 1024
+			l.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+				status := l.measure(order, 1000, 1)
+				status.Work = nil
+				return status
+			}
+		}, v1alpha1.TrialReasonNotPossible, "The agent on n1 ignored fields of the trial"},
+		"a read-ahead that the mounts have": {func(l *lab) {
+			l.trials[0].Spec.ReadAheadKiB = 1024
+			l.nodes["n1"].ClientNode.Status.Mounts = []v1alpha1.MountStatus{{Volume: "pv-1", ReadAheadKiB: 1024}}
+		}, v1alpha1.TrialReasonNotPossible, "Mounts of pv-1 already have a read-ahead of 1024 KiB"},
 		"no candidate":                       {func(l *lab) { l.impossible = "no rule of profile p selects the volume" }, v1alpha1.TrialReasonNotPossible, "no rule of profile p"},
 		"a claim that is never created":      {func(l *lab) { l.missing = "no claim" }, v1alpha1.TrialReasonTimedOut, "no claim"},
 		"no trial runner":                    {func(l *lab) { l.runners = false }, v1alpha1.TrialReasonNotPossible, "created no Pod for Node"},

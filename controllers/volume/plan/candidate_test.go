@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/builders"
@@ -34,6 +35,7 @@ func TestTrialTarget(t *testing.T) {
 		"a profile whose rules select other volumes": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, func(pv *corev1.PersistentVolume) {
 			pv.Spec.NFS, pv.Spec.Local = nil, &corev1.LocalVolumeSource{Path: "/a"}
 		}), nil, "no rule of StorageClientProfile p selects the volume"},
+		"a read-ahead alone":                {builders.NFSProfile("p", nil, builders.Ruled(func(r *v1alpha1.VolumeRule) { r.ReadAheadKiB = ptr.To[int32](1024) })), created("a", 0), []string{"hard"}, ""},
 		"a profile with a forbidden option": {builders.NFSProfile("p", []string{"suid"}), created("a", 0), nil, "suid"},
 		"an ignored volume": {builders.NFSProfile("p", []string{"nocto"}), created("a", 0, func(pv *corev1.PersistentVolume) {
 			metav1.SetMetaDataAnnotation(&pv.ObjectMeta, v1alpha1.IgnoreAnnotation, v1alpha1.True)

@@ -72,7 +72,7 @@ type phase struct {
 func Evaluate(passes []Pass, goal Goal, attributes Attributes) Verdict {
 	t := tabulate(passes)
 	phases := phasesOf(t, attributes)
-	v := Verdict{Rounds: len(t.rounds), Void: t.void}
+	v := Verdict{Rounds: len(t.rounds)}
 	levels := levelsFor(phases, goal)
 	for _, p := range phases {
 		for _, m := range p.metrics {

@@ -16,7 +16,6 @@ var arms = [3]Arm{Before, Again, After}
 type table struct {
 	rounds [][3]Pass
 	phases []string
-	void   int
 }
 
 // tabulate keeps rounds with all three passes. If an arm has two passes, it uses the first.
@@ -28,8 +27,7 @@ func tabulate(passes []Pass) (t table) {
 	known := map[key]*[3]Pass{}
 	for _, p := range passes {
 		arm := slices.Index(arms[:], p.Arm)
-		if p.Void != "" || arm < 0 {
-			t.void++
+		if arm < 0 {
 			continue
 		}
 		k := key{p.Round, p.Node}

@@ -41,8 +41,6 @@ type Pass struct {
 	Arm   Arm    `json:"arm"`
 	// Phases are the parts of the workload that are evaluated separately, for example a first and a second listing.
 	Phases []Phase `json:"phases,omitempty"`
-	// Void is the reason why the pass is invalid: a proof of validity is missing or failed. Empty if it is valid.
-	Void string `json:"void,omitempty"`
 }
 
 // Phase is a part of a pass.
@@ -98,9 +96,8 @@ type Verdict struct {
 	Outcome Outcome `json:"outcome"`
 	// Why explains the outcome in one or two sentences.
 	Why string `json:"why"`
-	// Rounds is the number of complete rounds. Void is the number of invalid passes.
+	// Rounds is the number of complete rounds.
 	Rounds int `json:"rounds"`
-	Void   int `json:"void,omitempty"`
 	// Results are ordered by phase; within a phase: Operations, Bytes, Seconds, then operations by name.
 	Results []Result `json:"results,omitempty"`
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/storageclient/operator/tuning/text"
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
@@ -27,9 +26,6 @@ type Trial struct {
 	// Before and After are the mount options, in order.
 	Before []string
 	After  []string
-	// Reasons are the reasons for options of the candidate.
-	Reasons []Reason
-
 	// Cold are the empty caches of each phase.
 	Cold []Cold
 	// Validity contains the proofs that hold in every round.
@@ -37,9 +33,6 @@ type Trial struct {
 	// Environment describes the measurement: kernel, nodes, server, time.
 	Environment []Fact
 }
-
-// Reason is the reason for an option of the candidate.
-type Reason struct{ Option, Why, Source string }
 
 // Cold contains the caches that were empty at the start of a phase.
 type Cold struct {
@@ -70,16 +63,12 @@ type pageData struct {
 	// Why is the text of the verdict without its first word.
 	Why     string
 	Percent string
-	// VoidPasses describes the number of invalid passes.
-	VoidPasses string
-	Options    []option
-	Phases     []phase
-	Axis       axis
+	Options []option
+	Phases  []phase
+	Axis    axis
 }
 
-type option struct {
-	Name, Class, Sign, Why, Source string
-}
+type option struct{ Name, Class, Sign string }
 
 // phase contains the deciding results, each with its interval, and the operations, each with two bars.
 type phase struct {
@@ -105,9 +94,6 @@ type row struct {
 
 func newPage(t Trial) pageData {
 	p := pageData{Trial: t, Headline: cmp.Or(words[t.Verdict.Outcome], words[verdict.Undecided]), Class: class(t.Verdict.Outcome), Percent: figure(100 * (1 - t.Goal.TargetRatio()))}
-	if t.Verdict.Void > 0 {
-		p.VoidPasses = text.Count(t.Verdict.Void, "invalid pass", "invalid passes") + " excluded."
-	}
 	p.Why = strings.TrimPrefix(t.Verdict.Why, p.Headline+": ")
 	p.Options = optionsOf(t)
 	p.Axis = newAxis(t.Verdict.Results, t.Goal.TargetRatio())
@@ -165,11 +151,7 @@ func (p *phase) scaleBars() {
 // optionsOf returns the options of both sides, starting with unchanged options.
 func optionsOf(t Trial) (options []option) {
 	add := func(name, class, sign string) {
-		o := option{Name: name, Class: class, Sign: sign}
-		if i := slices.IndexFunc(t.Reasons, func(r Reason) bool { return r.Option == name }); i >= 0 {
-			o.Why, o.Source = t.Reasons[i].Why, t.Reasons[i].Source
-		}
-		options = append(options, o)
+		options = append(options, option{name, class, sign})
 	}
 	for _, o := range t.Before {
 		if slices.Contains(t.After, o) {

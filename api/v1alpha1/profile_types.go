@@ -462,6 +462,13 @@ type VolumeRule struct {
 	// +kubebuilder:validation:Maximum=1048576
 	ReadAheadKiB *int32 `json:"readAheadKiB,omitempty"`
 
+	// serverChunkKiB is the size of the chunks that the NFS server of the volumes reads ahead, in KiB: 1 to 1048576, e.g. 8192. Advice
+	// compares it with rsize and read-ahead. It changes no mount. If unset, the annotation server-chunk-kib of the profile applies.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1048576
+	ServerChunkKiB int32 `json:"serverChunkKiB,omitempty"`
+
 	// onConflict selects the value if a volume already has a different value of an option. KeepVolume keeps the volume's value,
 	// including a value from its StorageClass. UseProfileOverClass replaces a value that equals the current value in the volume's
 	// StorageClass. UseProfile replaces any value. Default KeepVolume; UseProfileOverClass if mountOptionsFrom is set. No policy

@@ -186,6 +186,7 @@ var cases = map[string]struct {
 	"tcp-mem":                {input(sysctl("net.ipv4.tcp_mem", "4096 89600 4194304"), node("n", "6.1.0", 8*gib)), "memory pressure starts at 350 MiB and the limit is 16 GiB, for all sockets together; the kernel's default for pressure on n, with 8.0 GiB of memory, is about 512 MiB, and the limit is more than its memory", input(sysctl("net.ipv4.tcp_rmem", "4096 131072 6291456"))},
 	"tcp-minimum":            {input(sysctl("net.ipv4.tcp_rmem", "1048576 8388608 16777216"), worker), "10000 sockets may hold 9.8 GiB that the kernel cannot reclaim under memory pressure; worker-1 has 16 GiB: use 4096 as the first number", input(sysctl("net.ipv4.tcp_rmem", "4096 8388608 16777216"))},
 	"tuned-overlap":          {input(tuned("latency-performance"), sysctl("vm.dirty_ratio", "20")), "latency-performance sets vm.dirty_ratio too", input(tuned("latency-performance"), sysctl("net.core.rmem_max", "4096"))},
+	"xfs-log-version":        {input(xfs("logbsize=128k")), "spec.volumes[0].mountOptions[0]: cannot be mounted if the log of the file system is version 1", input(xfs("logbsize=32k"))},
 	"xfs-memory":             {input(xfs("logbsize=256k")), "uses 2048 KiB of memory", input(xfs("logbufs=8"))},
 	"writeback-off":          {input(sysctl("vm.dirty_writeback_centisecs", "0")), "spec.node.sysctls[vm.dirty_writeback_centisecs]: turns periodic write-back off", input(sysctl("vm.dirty_writeback_centisecs", "1"))},
 	"volumes-left-out": {input(leftOut(LeftOut{Driver: "nfs.example.com", LooksLike: v1alpha1.ProtocolNFS, Count: 2, Example: "pv-1"}, LeftOut{Count: 1, Example: "pv-3"})),
@@ -352,6 +353,44 @@ func TestANumberOfSlotsHasNoWarning(t *testing.T) {
 				t.Errorf("nconnect=%d: got %s %s", n, a.ID, a.Text)
 			}
 		}
+	}
+}
+
+// Each rule is compared with the chunk of its own server.
+func TestServerChunkOfARule(t *testing.T) {
+	rule := func(kib int32, size string, window int32) option {
+		return func(in *Input) {
+			r := v1alpha1.VolumeRule{Name: "r", Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}},
+				ServerChunkKiB: kib, MountOptions: []v1alpha1.MountOption{v1alpha1.MountOption("rsize=" + size)}}
+			if window > 0 {
+				r.ReadAheadKiB = &window
+			}
+			in.Profile.Spec.Volumes = append(in.Profile.Spec.Volumes, r)
+		}
+	}
+	for name, test := range map[string]struct {
+		in   Input
+		want []string
+	}{
+		"a request that leaves a tail":     {input(rule(192, "262144", 0)), []string{"spec.volumes[0].mountOptions[0]: 262144 bytes does not fit the server's chunks of 192 KiB"}},
+		"a request that fits":              {input(rule(8192, "1048576", 0)), nil},
+		"a window that leaves a tail":      {input(rule(8192, "1048576", 8448)), []string{"spec.volumes[0].readAheadKiB: 8650752 bytes does not fit the server's chunks of 8192 KiB"}},
+		"a window of the node":             {input(rule(8192, "1048576", 0), readAhead("nfs", 8448)), []string{"spec.node.readAhead[0].sizeKiB: 8650752 bytes"}},
+		"a window of the node, overridden": {input(rule(8192, "1048576", 8192), readAhead("nfs", 8448)), nil},
+		"two servers":                      {input(rule(8192, "1048576", 0), rule(192, "262144", 0)), []string{"spec.volumes[1].mountOptions[0]: 262144 bytes does not fit the server's chunks of 192 KiB"}},
+		"one of the profile, and its own":  {input(annotated(chunk, "192"), rule(0, "262144", 8192), rule(8192, "262144", 8192)), []string{"spec.volumes[0].mountOptions[0]: 262144", "spec.volumes[0].readAheadKiB: 8388608"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := texts(test.in, "server-chunk")
+			if len(got) != len(test.want) {
+				t.Fatalf("got %q, want %q", got, test.want)
+			}
+			for i, want := range test.want {
+				if !strings.HasPrefix(got[i], want) {
+					t.Errorf("got %q, want %q", got[i], want)
+				}
+			}
+		})
 	}
 }
 

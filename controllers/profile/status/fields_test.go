@@ -53,6 +53,7 @@ func TestReadyCountsEachDeclaredField(t *testing.T) {
 		"VolumeRule.ReadAheadKiB": func(_ *v1alpha1.NodeTuning, r *v1alpha1.VolumeRule) { r.ReadAheadKiB = ptr.To[int32](1024) },
 		// The class of the volume declares the options: TestStorageClass of package judge.
 		"VolumeRule.MountOptionsFrom": nil, "VolumeRule.Name": nil, "VolumeRule.Selector": nil, "VolumeRule.OnConflict": nil, "VolumeRule.GitOpsOwned": nil,
+		"VolumeRule.ServerChunkKiB": nil,
 	}
 	for _, kind := range []reflect.Type{reflect.TypeFor[v1alpha1.NodeTuning](), reflect.TypeFor[v1alpha1.VolumeRule]()} {
 		for i := range kind.NumField() {

@@ -29,6 +29,7 @@ var (
 var allowed = map[string]string{
 	"agent/metrics/authorize.go Guard":                  "the HTTP header Authorization",
 	"agent/orders/trial.go nameCauses":                  "the kernel's and mount's words about a trial's mounts",
+	"agent/trial/trial.go ask":                          "the text of a runner of the release before, which reports no field",
 	"cmd/kubectl-storageclient/files.go explainField":   "the API machinery's words about an unknown field",
 	"cmd/kubectl-storageclient/files.go explainType":    "the API machinery's words about a field of another type",
 	"cmd/kubectl-storageclient/hints.go explainFlag":    "the flag package's words about an unknown flag",

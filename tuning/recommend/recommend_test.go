@@ -169,6 +169,9 @@ func TestFor(t *testing.T) {
 		"two introductions": {nfs("NFSv4.1", func(s *Sample) {
 			s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 2})
 		}), "SessionFlaps"},
+		"two rejected sessions": {nfs("NFSv4.1", func(s *Sample) {
+			s.Operations = append(s.Operations, Operation{Name: "CREATE_SESSION", Count: 2, Errors: 2})
+		}), "SessionFlaps"},
 		"one introduction": {nfs("NFSv4.1", func(s *Sample) {
 			s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 1}, Operation{Name: "CREATE_SESSION", Count: 1})
 		}), ""},

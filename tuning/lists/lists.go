@@ -13,7 +13,7 @@ func Each[T, R any](items []T, convert func(T) R) []R {
 	return out
 }
 
-// Where returns the items that match, in order. The result is nil if there are none.
+// Where filters a list: it returns the items that match, in order. The result is nil if there are none.
 func Where[T any](items []T, matches func(T) bool) (out []T) {
 	for _, item := range items {
 		if matches(item) {

@@ -88,7 +88,7 @@ func (m *memory) noteReading(now time.Time, reading Reading) {
 	if !reading.Gone && !reading.Taken {
 		m.brokenAt = time.Time{}
 	} else if m.brokenAt.IsZero() {
-		// A response from before shows nothing about the present listener.
+		// A response from before does not show that the present listener works.
 		m.brokenAt, m.consecutiveResponses, m.probe = now, 0, Probe{}
 	}
 	m.flaps.note(now, reading, m.readAt.IsZero())

@@ -18,7 +18,7 @@ func TestANodeThatDoesNotConfirmItsSettingsNamesTheReason(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		status v1alpha1.SettingStatus
-		// bootID is the boot of the report. reason is that of the condition Tuned.
+		// bootID is the boot of the report. reason is the reason of the condition Tuned.
 		bootID, reason string
 		want           string
 	}{

@@ -121,9 +121,9 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 	}
 	out.problems = append(t.newProblems(original, out.options), t.lostByDriver(original, out)...)
 	staying := mountoptions.SplitOptions(t.PassedOptions(out.options))
-	refused := t.options.Refused(mountoptions.SplitOptions(t.PassedOptions(original)))
+	problems := t.options.Refused(mountoptions.SplitOptions(t.PassedOptions(original)))
 	stays := func(p mountoptions.Problem) bool { return slices.Contains(staying, p.Option) }
-	out.ownProblems = lists.Each(lists.Where(refused, stays), problemText)
+	out.ownProblems = lists.Each(lists.Where(problems, stays), problemText)
 	if slices.Equal(out.options, original) {
 		out.options = slices.Clone(base)
 	}

@@ -150,22 +150,19 @@ func (p *phase) scaleBars() {
 
 // optionsOf returns the options of both sides, starting with unchanged options.
 func optionsOf(t Trial) (options []option) {
-	add := func(name, class, sign string) {
-		options = append(options, option{name, class, sign})
-	}
 	for _, o := range t.Before {
 		if slices.Contains(t.After, o) {
-			add(o, "kept", "kept")
+			options = append(options, option{o, "kept", "kept"})
 		}
 	}
 	for _, o := range t.Before {
 		if !slices.Contains(t.After, o) {
-			add(o, "gone", "removed")
+			options = append(options, option{o, "gone", "removed"})
 		}
 	}
 	for _, o := range t.After {
 		if !slices.Contains(t.Before, o) {
-			add(o, "new", "added")
+			options = append(options, option{o, "new", "added"})
 		}
 	}
 	return options

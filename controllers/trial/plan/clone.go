@@ -115,7 +115,7 @@ func (p *planner) followClone(clone Clone) {
 		p.memory.Waiting[c.ProbeKey] = w
 		status, isFinished := p.outcomeOf(clone, c, w)
 		if !isFinished {
-			p.continueClone(clone, c, w)
+			p.continueClone(clone, originOf(c), func() (Node, bool) { return p.findNode(c, w) }, probePod)
 			return
 		}
 		p.concludeClone(clone, c, w, status)
@@ -154,15 +154,15 @@ func (p *planner) isCurrent(clone Clone, c volumeplan.ProbeCandidate, w Waiting)
 	return !clone.isLeaving() && !hasResult && slices.Equal(clone.Volume.Spec.MountOptions, w.cloneOptions(c))
 }
 
-// continueClone creates the missing objects of the clone: its claim, then its Pod once the claim is bound.
-func (p *planner) continueClone(clone Clone, c volumeplan.ProbeCandidate, w Waiting) {
+// continueClone creates the missing objects of the clone: its claim, then its Pod once the claim is bound and there is a node.
+func (p *planner) continueClone(clone Clone, o origin, find func() (Node, bool), pod func(origin, Node, *corev1.PersistentVolumeClaim) *corev1.Pod) {
 	switch {
 	case clone.VolumeClaim == nil:
-		p.steps = append(p.steps, CreateClone{Clone{VolumeClaim: claimOf(originOf(c))}})
+		p.steps = append(p.steps, CreateClone{Clone{VolumeClaim: claimOf(o)}})
 	case clone.Pod == nil && clone.VolumeClaim.Status.Phase == corev1.ClaimBound:
-		if n, found := p.findNode(c, w); found {
+		if n, found := find(); found {
 			p.busy[n.Node.Name] = true
-			p.steps = append(p.steps, CreateClone{Clone{Pod: probePod(originOf(c), n, clone.VolumeClaim)}})
+			p.steps = append(p.steps, CreateClone{Clone{Pod: pod(o, n, clone.VolumeClaim)}})
 		}
 	}
 }

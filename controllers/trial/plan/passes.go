@@ -177,7 +177,7 @@ func (p *planner) concludePass(clone Clone, t Trial, pass v1alpha1.NodeTrialPass
 		p.fail(t, v1alpha1.TrialReasonNotPossible, "The API server rejected a clone of "+t.Volume+": "+p.Rejections[o.Hash])
 		return true
 	case clone.Pod == nil && !final:
-		p.continuePass(clone, t, o)
+		p.continueClone(clone, o, func() (Node, bool) { return p.findNodeFor(t) }, t.passPod)
 		return false
 	case clone.Pod == nil:
 		p.voidPass(t, s, fmt.Sprintf("a clone of %s had neither a bound claim nor a node for its Pod within %s", t.Volume, cloneTimeout))
@@ -192,19 +192,6 @@ func (p *planner) concludePass(clone Clone, t Trial, pass v1alpha1.NodeTrialPass
 		return true
 	}
 	return false
-}
-
-// continuePass creates the Pod after the claim is bound. It creates the claim if a crash prevented its creation.
-func (p *planner) continuePass(clone Clone, t Trial, o origin) {
-	switch {
-	case clone.VolumeClaim == nil:
-		p.steps = append(p.steps, CreateClone{Clone{VolumeClaim: claimOf(o)}})
-	case clone.VolumeClaim.Status.Phase == corev1.ClaimBound:
-		if n, found := p.findNodeFor(t); found {
-			p.busy[n.Node.Name] = true
-			p.steps = append(p.steps, CreateClone{Clone{Pod: t.passPod(o, n, clone.VolumeClaim)}})
-		}
-	}
 }
 
 // followStarted follows a pass whose clone is mounted. Its result counts only if the agent reports the mount's options and no other of the server.

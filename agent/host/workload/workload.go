@@ -94,11 +94,8 @@ type Options struct {
 
 // withDefaults sets the defaults of the load.
 func (o Options) withDefaults() Options {
-	block := 64
-	if o.Name == WriteSequential {
-		block = 1024
-	}
-	o.Workers, o.BlockKiB = cmp.Or(o.Workers, 1), cmp.Or(o.BlockKiB, block)
+	block := map[Name]int{WriteSequential: 1024}[o.Name]
+	o.Workers, o.BlockKiB = cmp.Or(o.Workers, 1), cmp.Or(o.BlockKiB, block, 64)
 	return o
 }
 
@@ -282,7 +279,6 @@ func (w worker) listNames() (p Pass, err error) {
 	return Pass{Units: uint64(len(entries))}, err
 }
 
-// isShare reports whether the entry with a number is in this worker's share.
 func (w worker) isShare(number int) bool { return number%w.Workers == w.number }
 
 func (w worker) listDirectory() (p Pass, err error) {

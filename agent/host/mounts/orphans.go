@@ -32,7 +32,7 @@ func (r Reader) Orphans() (found []Orphan) {
 	for _, line := range lines {
 		inPod[line.device] = inPod[line.device] || running[k.placeOf(line.point).pod]
 		// A sandboxed runtime, such as Kata Containers, keeps the mounts of its containers below /run.
-		inSandbox[line.device] = inSandbox[line.device] || strings.HasPrefix(line.point, "/run/")
+		inSandbox[line.device] = inSandbox[line.device] || strings.HasPrefix(line.point[1:], "run/")
 	}
 	for _, line := range lines {
 		at, dir := k.placeOf(line.point), path.Dir(line.point)

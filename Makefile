@@ -229,6 +229,11 @@ powercut: ## Cut the power of a virtual machine CUTS times (default 50) while se
 boots: ## Boot a virtual machine whose GRUB reads boot loader entries, and try, keep and undo kernel arguments; needs root, Linux, QEMU and mmdebstrap
 	SCO_CACHE=$(CACHE) test/boots/run.sh
 
+# It is no part of "make test": it needs root, QEMU and mmdebstrap, and one boot for each kernel.
+.PHONY: known-bad
+known-bad: ## Reproduce known problems with real kernels and NFS servers, and compare them with the registry; KERNELS names kernels; needs root, Linux, QEMU and mmdebstrap
+	SCO_CACHE=$(CACHE) test/knownbad/run.sh
+
 .PHONY: bench
 bench: ## Run the benchmarks
 	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /test/integration)

@@ -48,7 +48,7 @@ done
 # A problem that appears on all kernels, or on none, proves no range of the registry.
 for version in ${KERNELS:-$versions}; do grep -a '^RESULT' "$cache/$version.log" || true; done >"$dir/results"
 for id in $(cut -d' ' -f3 "$dir/results" | sort -u); do
-	echo "$id:$(for state in appears absent; do printf ' %s on' "$state"; sed -n "s/^RESULT \([^ ]*\) $id $state:.*/ \1/p" "$dir/results" | tr -d '\n'; printf ';'; done)"
+	echo "$id:$(for state in appears absent; do printf ' %s on' "$state"; sed -n "s/^RESULT \([^ ]*\) $id $state:.*/ \1/p" "$dir/results" | uniq | tr -d '\n'; printf ';'; done)"
 done
 for version in $backports; do
 	[ -f "$dir/boot/vmlinuz-$version-cloud-amd64" ] || echo "NOT TESTED: the archive had no kernel $version when $cache/root.tar was made" >&2

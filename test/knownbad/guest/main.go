@@ -71,8 +71,9 @@ func run() error {
 		id  string
 		run func(*machine) (finding, error)
 	}{
-		{"mglru", tryReclaim}, {"xfs-v4-gone", tryWithoutChecksums}, {"xfs-newer-than-kernel", tryNewerFormat}, {"nfs-ro-ignored", tryReadOnly},
-		{"nfs-readdir-slow-start", tryListing}, {"nfs-readplus-ganesha", tryReadPlus}, {"nfs-dirdeleg-ganesha", tryDelegations}, {"nfs41-mount-hang", tryMount},
+		{"mglru", tryReclaim}, {"xfs-v4-gone", tryWithoutChecksums}, {"xfs-newer-than-kernel", tryNewerFormat}, {"nfs-ro-ignored", tryReadOnly("3")},
+		{"nfs-ro-ignored", tryReadOnly("4.1")}, {"nfs-readdir-slow-start", tryListing("3")}, {"nfs-readdir-slow-start", tryListing("4.1")},
+		{"nfs-readplus-ganesha", tryReadPlus}, {"nfs-dirdeleg-ganesha", tryDelegations}, {"nfs41-mount-hang", tryMount},
 	} {
 		found, trialErr := trial.run(m)
 		if trialErr == nil {

@@ -76,9 +76,9 @@ func tryNewerFormat(*machine) (finding, error) {
 }
 
 // tryReadOnly writes through a bind mount without ro of a mount with ro, as in a container.
-func tryReadOnly(m *machine) (finding, error) {
-	var found finding
-	for _, version := range []string{"4.1", "3"} {
+func tryReadOnly(version string) func(*machine) (finding, error) {
+	return func(m *machine) (finding, error) {
+		var found finding
 		unmount, err := mountAt("/mnt/a", "/srv/knfsd", "ro,nolock,vers="+version)
 		if err != nil {
 			return found, err
@@ -87,12 +87,9 @@ func tryReadOnly(m *machine) (finding, error) {
 		written := os.WriteFile("/mnt/b/written", []byte(version), 0o600)
 		found.appears = written == nil
 		super, infoErr := do("sh", "-c", "grep ' /mnt/b ' /proc/self/mountinfo | sed 's/.* //; s/,.*//'")
-		found.measured += fmt.Sprintf("version %s: the superblock is %s, a write: %v; ", version, strings.TrimSpace(super), written)
-		if err = errors.Join(err, infoErr, script("umount /mnt/b"), unmount()); err != nil {
-			return found, err
-		}
+		found.measured = fmt.Sprintf("version %s: the superblock is %s, a write: %v", version, strings.TrimSpace(super), written)
+		return found, errors.Join(err, infoErr, script("umount /mnt/b"), unmount())
 	}
-	return found, nil
 }
 
 // operation returns the counters of an operation of the mount at a point.
@@ -107,9 +104,9 @@ func operation(point, name string) (mounts.Operation, error) {
 }
 
 // tryListing lists a large directory with a cold cache.
-func tryListing(m *machine) (finding, error) {
-	var found finding
-	for _, version := range []string{"3", "4.1"} {
+func tryListing(version string) func(*machine) (finding, error) {
+	return func(m *machine) (finding, error) {
+		var found finding
 		unmount, err := mountAt("/mnt/a", "/srv/knfsd", "nolock,vers="+version)
 		if err != nil {
 			return found, err
@@ -132,11 +129,8 @@ func tryListing(m *machine) (finding, error) {
 				found.measured += fmt.Sprintf("version %s: %d %s of %d bytes; ", version, o.Count, name, o.BytesReceived/o.Count)
 			}
 		}
-		if err = errors.Join(err, unmount()); err != nil {
-			return found, err
-		}
+		return found, errors.Join(err, unmount())
 	}
-	return found, nil
 }
 
 // contents are contents with and without holes.

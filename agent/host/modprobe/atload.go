@@ -84,7 +84,7 @@ func (s *Subject) runsSysctlAtLoad() (runs, dashes bool) {
 		for line := range strings.Lines(strings.ReplaceAll(string(data), "\\\n", " ")) {
 			words := strings.TrimSpace(line)
 			of := strings.HasPrefix(words, "install sunrpc ") || strings.Contains(words, `KERNEL=="sunrpc"`)
-			if of && strings.Contains(words, "sysctl ") && strings.Contains(words, "--system") {
+			if of && !strings.HasPrefix(words, "#") && strings.Contains(words, "sysctl ") && strings.Contains(words, "--system") {
 				runs, dashes = true, dashes || !strings.Contains(words, "^sunrpc")
 			}
 		}

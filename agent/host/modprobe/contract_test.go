@@ -72,3 +72,36 @@ func TestFilesAreReadAsModprobeAndSysctlReadThem(t *testing.T) {
 		hosttest.WriteFile(t, dir, live, "128\n")
 	}
 }
+
+// The rules are read as the real udev reads them, which runs "sysctl --system" when sunrpc is loaded. Names of rules and masks are random.
+func TestRulesAreReadAsUdevReadsThem(t *testing.T) {
+	dir, fs := hosttest.OpenHost(t, "debian-12")
+	run := hosttest.Tool(t, dir, "udevadm")
+	hosttest.WriteFile(t, dir, "/dev/null", "")
+	hosttest.WriteFile(t, dir, "/sys/module/sunrpc/uevent", "")
+	const rule = `ACTION=="add", SUBSYSTEM=="module", KERNEL=="sunrpc", `
+	// On a host, /lib is a link to /usr/lib.
+	directories := slices.DeleteFunc(host.ConfigDirs("udev/rules.d"), func(name string) bool { return strings.HasPrefix(name, "/lib/") })
+	for seed := range uint64(150) {
+		tree := hosttest.Tree{
+			Rand: rand.New(rand.NewPCG(seed, 1)), Directories: directories,
+			Names: []string{"60-nfs.rules", "99-z.rules", "10-a.rules", "60-nfs.rules.bak"},
+			Lines: []string{
+				"", "# " + rule + `RUN+="/sbin/sysctl --system"`, "#", `ACTION=="add", KERNEL=="nfs", RUN+="/sbin/sysctl --system"`, rule + `RUN+="/bin/true"`,
+				rule + `RUN+="/sbin/sysctl -q --pattern ^sunrpc --system"`, rule + "\\\n  " + `RUN+="/sbin/sysctl -q --system"`, ` # ` + rule + `RUN+="/sbin/sysctl --system"`,
+				`SUBSYSTEM=="module", ACTION=="add", KERNEL=="sunrpc", RUN+="/sbin/sysctl -q --system"`, `KERNEL=="sunrpc", RUN+="/sbin/sysctl -p"`,
+			},
+		}
+		tree.Write(t, dir, "/etc/other")
+		runs, dashes := New(fs, nil).runsSysctlAtLoad()
+		wantRuns, wantDashes, out := false, false, run("test", "--action=add", "/sys/module/sunrpc")
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line, "run: ") && strings.Contains(line, "--system") {
+				wantRuns, wantDashes = true, wantDashes || !strings.Contains(line, "^sunrpc")
+			}
+		}
+		if runs != wantRuns || dashes != wantDashes {
+			t.Errorf("seed %d: got %t, %t, udev runs:\n%s\n%v", seed, runs, dashes, out, hosttest.ReadTree(t, dir, directories...))
+		}
+	}
+}

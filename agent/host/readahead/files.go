@@ -1,6 +1,7 @@
 package readahead
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,14 +31,7 @@ const (
 )
 
 func (k valueSource) describeSource() string {
-	switch k {
-	case byNFSUtils:
-		return "from " + NFSConf
-	case byUdev:
-		return "from " + UdevRule
-	default:
-		return "from the agent within 5 s"
-	}
+	return "from " + cmp.Or(fileOf[k], "the agent within 5 s")
 }
 
 // sourceOf returns the program that can know the type of a new mount. When udev sees a new window, the mount table does not show the mount yet, and
@@ -68,7 +62,7 @@ func (f files) lostReason(k valueSource, fsType, size string) string {
 	if k == byAgent || f[k][fsType] == size {
 		return ""
 	}
-	return fmt.Sprintf("later mounts would get another value: not in %s", strings.TrimPrefix(k.describeSource(), "from "))
+	return fmt.Sprintf("later mounts would get another value: not in %s", fileOf[k])
 }
 
 var fileOf = map[valueSource]string{byNFSUtils: NFSConf, byUdev: UdevRule}
@@ -80,7 +74,11 @@ func renderLine(k valueSource, fsType, size string) string {
 	return fmt.Sprintf("ACTION==\"add\", SUBSYSTEM==\"bdi\", KERNEL==\"%s-[0-9]*\", ATTR{read_ahead_kb}=\"%s\"\n", fsType, size)
 }
 
+// renderFile returns the text of a file. Empty without sizes.
 func renderFile(k valueSource, sizes map[string]string) string {
+	if len(sizes) == 0 {
+		return ""
+	}
 	var b strings.Builder
 	b.WriteString(host.OwnHeader)
 	if k == byNFSUtils {
@@ -130,11 +128,7 @@ func (s *Subject) writeFiles(wanted map[string]string) error {
 		}
 	}
 	for _, k := range []valueSource{byNFSUtils, byUdev} {
-		text := ""
-		if len(sizes[k]) > 0 {
-			text = renderFile(k, sizes[k])
-		}
-		if err := s.places[k].RecordWrite(s.fs.KeepFile(fileOf[k], text)); err != nil {
+		if err := s.places[k].RecordWrite(s.fs.KeepFile(fileOf[k], renderFile(k, sizes[k]))); err != nil {
 			return err
 		}
 	}

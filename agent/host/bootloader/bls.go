@@ -96,11 +96,8 @@ func parseEntries(info string) menu {
 
 // readFacts reads the facts that the evaluation needs on a host with boot entries. A present value of a requested argument is foreign if the agent
 // did not set it and one condition holds: all entries pass the value, or it differs from the requested value.
-func (b grubBLS) readFacts(ctx context.Context, f *facts, settings []host.Setting) error {
-	if err := b.gatherTrial(ctx, f); err != nil {
-		return err
-	}
-	if err := b.readRecords(f); err != nil {
+func (b grubBLS) readFacts(ctx context.Context, f *facts, settings []host.Setting) (err error) {
+	if err = errors.Join(b.gatherTrial(ctx, f), b.readRecords(f)); err != nil {
 		return err
 	}
 	if b.delay != "" {
@@ -115,7 +112,6 @@ func (b grubBLS) readFacts(ctx context.Context, f *facts, settings []host.Settin
 		}
 	}
 	f.rewritten = b.rewrittenArguments()
-	var err error
 	f.later, f.laterFile, err = b.laterArguments()
 	return err
 }
@@ -249,19 +245,18 @@ func (b grubBLS) rewrittenArguments() []host.Argument {
 	if err != nil || slices.ContainsFunc(grub2Mkconfigs, leavesEntries) {
 		return nil
 	}
+	scripts, _ := b.fs.Glob("/etc/kernel/install.d", "*.install")
+	vendor, _ := b.fs.Glob("/usr/lib/kernel/install.d", "*.install")
 	masked := map[string]bool{}
-	for _, dir := range []string{"/etc/kernel/install.d", "/usr/lib/kernel/install.d"} {
-		scripts, _ := b.fs.Glob(dir, "*.install")
-		for _, script := range scripts {
-			info, err := b.fs.Stat(script)
-			name := path.Base(script)
-			if err != nil || masked[name] || info.Size() > 0 && info.Mode()&0o111 == 0 {
-				continue
-			}
-			masked[name] = true
-			if b.runsMkconfig(script) {
-				return append([]host.Argument{}, assignedArguments(string(defaults))...)
-			}
+	for _, script := range append(scripts, vendor...) {
+		info, err := b.fs.Stat(script)
+		name := path.Base(script)
+		if err != nil || masked[name] || info.Size() > 0 && info.Mode()&0o111 == 0 {
+			continue
+		}
+		masked[name] = true
+		if b.runsMkconfig(script) {
+			return append([]host.Argument{}, assignedArguments(string(defaults))...)
 		}
 	}
 	return nil

@@ -234,6 +234,11 @@ boots: ## Boot a virtual machine whose GRUB reads boot loader entries, and try, 
 known-bad: ## Reproduce known problems with real kernels and NFS servers, and compare them with the registry; KERNELS names kernels; needs root, Linux, QEMU and mmdebstrap
 	SCO_CACHE=$(CACHE) test/knownbad/run.sh
 
+# It is no part of "make test": it downloads packages. Directories with releases can also come from other distributions.
+.PHONY: record-tuned
+record-tuned: ## Record how releases of tuned in TUNED=DIR:DIR (default: those of Debian's suites) start random profiles; writes agent/host/tuned/testdata/started.txt; needs python3, and curl and dpkg-deb for the default
+	hack/tuned.sh $(TUNED)
+
 .PHONY: bench
 bench: ## Run the benchmarks
 	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /test/integration)

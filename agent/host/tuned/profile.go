@@ -3,11 +3,13 @@ package tuned
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
@@ -17,95 +19,139 @@ import (
 const (
 	logFile  = "/var/log/tuned/tuned.log"
 	mainConf = "/etc/tuned/tuned-main.conf"
-	// maxIncludes limits the files from which a profile is combined.
-	maxIncludes = 32
 )
 
-// profileDirs contain a directory for each profile; the first with the profile wins. Since tuned 2.23, the profiles are in a subdirectory.
-var profileDirs = []string{"/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"}
-
-// exclusive are pairs of sysctls: the kernel clears one when the other is set.
-var exclusive = map[string]string{
-	"vm.dirty_ratio": "vm.dirty_bytes", "vm.dirty_bytes": "vm.dirty_ratio",
-	"vm.dirty_background_ratio": "vm.dirty_background_bytes", "vm.dirty_background_bytes": "vm.dirty_background_ratio",
+func splitList(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",; \t", r) })
 }
 
-func (s *Subject) profileFile(profile string) string {
-	for _, dir := range profileDirs {
-		if name := path.Join(dir, path.Base(profile), "tuned.conf"); s.fs.Exists(name) {
+// profileFile returns the first file of a profile that is not in seen. The last directory has precedence. Since tuned 2.24, the profiles are in
+// subdirectories, and an option can name other directories.
+func (s *Subject) profileFile(profile string, seen ...string) string {
+	dirs := []string{"/usr/lib/tuned", "/etc/tuned"}
+	if s.fs.Exists("/usr/lib/tuned/profiles") {
+		main, _ := s.readAssignments(mainConf)
+		dirs = splitList(cmp.Or(main["profile_dirs"], "/usr/lib/tuned/profiles,/etc/tuned/profiles"))
+	}
+	for _, dir := range slices.Backward(dirs) {
+		if name := path.Join(dir, path.Base(profile), "tuned.conf"); s.fs.Exists(name) && !slices.Contains(seen, name) {
 			return name
 		}
 	}
 	return ""
 }
 
-func (s *Subject) profileExists(profile string) bool { return s.profileFile(profile) != "" }
-
-// value is a sysctl that a profile sets. byVM is true if the profile's plug-in vm sets it: reapply_sysctl does not undo that.
+// value is a sysctl that a profile sets. isFinal is true if reapply_sysctl does not undo it, because it is off, or the plug-in vm sets the value.
 type value struct {
-	text string
-	byVM bool
+	text    string
+	isFinal bool
 }
 
-// profileSysctls returns the sysctls that a profile and the profiles that it includes set.
-func (s *Subject) profileSysctls(profile string) (map[string]value, error) {
-	found := map[string]value{}
-	var seen []string
-	var load func(profile string) error
-	load = func(profile string) error {
-		name := s.profileFile(profile)
-		if name == "" || slices.Contains(seen, name) || len(seen) == maxIncludes {
-			return nil
+// section is a section of a profile.
+type section struct {
+	name    string
+	options map[string]string
+}
+
+func isTrue(text string) bool { return text == "1" || text == "true" || text == "True" }
+
+// profileSysctls returns the sysctls that profiles and the profiles that they include set, without evaluating variables, and limits after ">" or "<".
+// hasPlugin reports whether they use the plug-in sysctl.
+func (s *Subject) profileSysctls(profiles []string) (found map[string]value, hasPlugin bool, err error) {
+	found = map[string]value{}
+	sections, err := s.readSections(profiles, &[]string{})
+	for _, of := range merge(sections) {
+		plugin := cmp.Or(of.options["type"], of.name)
+		if !isTrue(cmp.Or(of.options["enabled"], "1")) {
+			continue
 		}
-		seen = append(seen, name)
-		data, err := s.fs.ReadFile(name)
-		if err != nil {
-			return fmt.Errorf("read profile of tuned: %w", err)
-		}
-		sections := parseProfile(string(data))
-		for _, included := range strings.FieldsFunc(sections["main"]["include"], func(r rune) bool { return strings.ContainsRune(",; \t", r) }) {
-			if err := load(strings.TrimPrefix(included, "-")); err != nil {
-				return err
+		hasPlugin = hasPlugin || plugin == "sysctl"
+		for name, text := range of.options {
+			switch {
+			case plugin == "sysctl" && strings.Contains(name, "."):
+				found[name] = value{text: text}
+			case plugin == "vm" && strings.HasPrefix(name, "dirty_"):
+				found["vm."+name] = value{text: text, isFinal: true}
 			}
 		}
-		for _, section := range slices.Sorted(maps.Keys(sections)) {
-			collectSysctls(section, sections[section], found)
-		}
-		return nil
 	}
-	return found, load(profile)
+	return found, hasPlugin, err
 }
 
-func collectSysctls(section string, options map[string]string, found map[string]value) {
-	plugin := cmp.Or(options["type"], section)
-	for name, text := range options {
-		switch {
-		case plugin == "sysctl" && strings.Contains(name, "."):
-			found[name] = value{text: text}
-		case plugin == "vm" && strings.HasPrefix(name, "dirty_"):
-			found["vm."+name] = value{text: text, byVM: true}
+// readSections returns the sections of profiles, each after its included profiles. No file is read twice.
+func (s *Subject) readSections(profiles []string, seen *[]string) (all []section, err error) {
+	for _, profile := range profiles {
+		name := s.profileFile(strings.TrimPrefix(profile, "-"), *seen...)
+		if name == "" {
+			continue
 		}
+		*seen = append(*seen, name)
+		data, err := s.fs.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("read profile of tuned: %w", err)
+		}
+		sections := parseProfile(string(data))
+		included, err := s.readSections(splitList(sections[0].options["include"]), seen)
+		if err != nil {
+			return nil, err
+		}
+		all = slices.Concat(all, included, sections)
 	}
+	return all, nil
 }
 
-func parseProfile(data string) map[string]map[string]string {
-	sections := map[string]map[string]string{}
-	section := ""
+// merge combines sections with the same name, and sorts them by priority.
+func merge(sections []section) (merged []section) {
+	for _, added := range sections {
+		i := find(merged, added.name)
+		if i < 0 {
+			merged = append(merged, added)
+			continue
+		}
+		if isTrue(added.options["replace"]) {
+			clear(merged[i].options)
+		}
+		for _, name := range append(splitList(added.options["drop"]), "type", "enabled") {
+			delete(merged[i].options, name)
+		}
+		maps.Copy(merged[i].options, added.options)
+	}
+	priority := func(of section) int { n, _ := strconv.Atoi(of.options["priority"]); return n }
+	slices.SortStableFunc(merged, func(a, b section) int { return priority(a) - priority(b) })
+	return merged
+}
+
+func find(sections []section, name string) int {
+	return slices.IndexFunc(sections, func(of section) bool { return of.name == name })
+}
+
+// comment matches a comment. A semicolon starts one only at the start of a line.
+var comment = regexp.MustCompile(`(^|\s)#.*|^\s*;.*`)
+
+// parseProfile returns the sections: main, which needs no head, and the others in their order. A line with a larger indent than its option continues
+// the value.
+func parseProfile(data string) []section {
+	sections := []section{{"main", map[string]string{}}}
+	options, last, indent := sections[0].options, "", 0
 	for line := range strings.Lines(data) {
-		line, _, _ = strings.Cut(line, "#")
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "[") {
-			section = strings.Trim(line, "[]")
-			continue
+		text := strings.TrimSpace(comment.ReplaceAllString(line, ""))
+		blanks := len(line) - len(strings.TrimLeft(line, " \t"))
+		name, value, found := strings.Cut(text, "=")
+		switch {
+		case text == "":
+		case last != "" && blanks > indent:
+			options[last] += " " + text
+		case text[0] == '[':
+			name, last = strings.Trim(text, "[]"), ""
+			i := find(sections, name)
+			if i < 0 {
+				i, sections = len(sections), append(sections, section{name, map[string]string{}})
+			}
+			options = sections[i].options
+		case found:
+			last, indent = strings.TrimSpace(name), blanks
+			options[last] = strings.Trim(strings.TrimSpace(value), `"`)
 		}
-		name, text, found := strings.Cut(line, "=")
-		if !found {
-			continue
-		}
-		if sections[section] == nil {
-			sections[section] = map[string]string{}
-		}
-		sections[section][strings.TrimSpace(name)] = strings.Trim(strings.TrimSpace(text), `"`)
 	}
 	return sections
 }
@@ -118,57 +164,42 @@ type conflict struct {
 	value
 }
 
-type conflicts struct {
-	list []conflict
-	// reapplied is true if tuned applies the files of sysctl.d last when it starts.
-	reapplied bool
-}
+type conflicts []conflict
 
-func (s *Subject) findConflicts(profile string) (conflicts, error) {
-	var c conflicts
-	set, err := s.profileSysctls(profile)
-	if err != nil {
-		return c, err
-	}
-	declared, err := s.readAssignments(sysctl.OurFile.NameOn(s.fs))
-	if err != nil {
-		return c, err
-	}
-	if c.reapplied, _, err = s.readReapply(); err != nil {
-		return c, err
-	}
+func (s *Subject) findConflicts(profile string) (found conflicts, err error) {
+	set, _, err := s.profileSysctls(strings.Fields(profile))
+	declared, declaredErr := s.readAssignments(sysctl.OurFile.NameOn(s.fs))
+	reapplies, reapplyErr := s.readReapply()
 	for _, name := range slices.Sorted(maps.Keys(declared)) {
-		for _, other := range []string{name, exclusive[name]} {
-			v, ok := set[other]
-			if ok && (other != name || v.text != declared[name]) {
-				c.list = append(c.list, conflict{declared: name, desired: declared[name], name: other, value: v})
+		for _, other := range []string{name, new(sysctl.Subject).Counterpart(name)} {
+			if v, ok := set[other]; ok && (other != name || strings.ContainsAny(v.text, "<>$") || sysctl.Changes(name, v.text, declared[name])) {
+				v.isFinal = v.isFinal || !reapplies(name)
+				found = append(found, conflict{declared: name, desired: declared[name], name: other, value: v})
 			}
 		}
 	}
-	return c, nil
+	return found, errors.Join(err, declaredErr, reapplyErr)
 }
 
-// readReapply returns the options reapply_sysctl and reapply_sysctl_exclude. The latter contains patterns of names.
-func (s *Subject) readReapply() (reapplies bool, excluded []string, err error) {
+// readReapply returns a function that reports whether tuned applies the files of sysctl.d last when it starts, by the name of a sysctl.
+func (s *Subject) readReapply() (reapplies func(name string) bool, err error) {
 	main, err := s.readAssignments(mainConf)
-	reapplies = !slices.Contains([]string{"0", "false", "no", "off"}, strings.ToLower(main["reapply_sysctl"]))
-	return reapplies, strings.FieldsFunc(main["reapply_sysctl_exclude"], func(r rune) bool { return strings.ContainsRune(",; \t", r) }), err
+	isOff := slices.Contains([]string{"0", "false", "no", "off"}, strings.ToLower(main["reapply_sysctl"]))
+	return func(name string) bool {
+		return !isOff && !slices.ContainsFunc(splitList(main["reapply_sysctl_exclude"]), func(pattern string) bool {
+			matched, err := path.Match(pattern, name)
+			return err == nil && matched
+		})
+	}, err
 }
 
 // ReappliesSysctl reports whether tuned sets a parameter of the host's files again when it starts. A profile without sysctls does not. If the
 // state of the daemon cannot be read, tuned is expected to start.
 func (s *Subject) ReappliesSysctl(ctx context.Context, name string) bool {
-	reapplies, excluded, err := s.readReapply()
-	isExcluded := slices.ContainsFunc(excluded, func(pattern string) bool {
-		matched, err := path.Match(pattern, name)
-		return err == nil && matched
-	})
+	reapplies, err := s.readReapply()
 	active, activeErr := s.readText(profileFile)
-	hasSysctls := slices.ContainsFunc(strings.Fields(active.text), func(profile string) bool {
-		set, err := s.profileSysctls(profile)
-		return err == nil && slices.ContainsFunc(slices.Collect(maps.Values(set)), func(v value) bool { return !v.byVM })
-	})
-	if err != nil || activeErr != nil || !reapplies || isExcluded || !hasSysctls || !s.isInstalled() {
+	_, hasPlugin, readErr := s.profileSysctls(strings.Fields(active.text))
+	if errors.Join(err, activeErr, readErr) != nil || !reapplies(name) || !hasPlugin || !s.isInstalled() {
 		return false
 	}
 	st, err := s.readStatus(ctx)
@@ -177,33 +208,28 @@ func (s *Subject) ReappliesSysctl(ctx context.Context, name string) bool {
 
 func (s *Subject) readAssignments(name string) (map[string]string, error) {
 	data, err := s.fs.ReadIfThere(name)
-	if err != nil {
-		return nil, err
-	}
-	return parseProfile(string(data))[""], nil
+	return parseProfile(string(data))[0].options, err
 }
 
 // String describes which value wins. Empty if there is no conflict. tuned starts after systemd-sysctl at boot (After=systemd-sysctl.service). With
 // reapply_sysctl, its default, it reads /etc/sysctl.d again after its own values. That does not affect values of its plug-in vm.
 func (c conflicts) String() string {
-	if len(c.list) == 0 {
+	if len(c) == 0 {
 		return ""
 	}
 	var names []string
-	agentReapplies := !c.reapplied
-	for _, x := range c.list {
+	for _, x := range c {
 		names = append(names, fmt.Sprintf("%s=%s (declared: %s=%s)", x.name, x.text, x.declared, x.desired))
-		agentReapplies = agentReapplies || x.byVM
 	}
 	message := "the profile sets " + host.ListNames(names) + "; the declared sysctls override it: they are applied after it"
-	if agentReapplies {
+	if slices.ContainsFunc(c, func(x conflict) bool { return x.isFinal }) {
 		return message + ", and within a minute after tuned restarts"
 	}
 	return message + ", by tuned itself when it starts (reapply_sysctl)"
 }
 
 func (c conflicts) isDeclared(failure string) bool {
-	return slices.ContainsFunc(c.list, func(x conflict) bool {
+	return slices.ContainsFunc(c, func(x conflict) bool {
 		return strings.HasPrefix(failure, "'"+x.name+"' ") || strings.HasPrefix(failure, "'"+strings.TrimPrefix(x.name, "vm.")+"' ")
 	})
 }

@@ -194,7 +194,7 @@ func (s *Subject) unsupportedReason(ctx context.Context, profile string, st stat
 		return "tuned is not installed: install the package tuned"
 	case st.load == "masked":
 		return "tuned.service is masked: to allow it, run systemctl unmask tuned.service"
-	case !s.profileExists(profile):
+	case s.profileFile(profile) == "":
 		return "tuned has no profile " + profile + " on this node; run tuned-adm list to see the profiles"
 	case !st.isRunning():
 		if conflicting := s.runningOf(ctx, st.conflicts); len(conflicting) > 0 {

@@ -1,0 +1,229 @@
+package tuned
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/sysctl"
+)
+
+const (
+	// releasesVariable contains directories with releases of tuned, separated by colons, from which the record is made. See "make record-tuned".
+	releasesVariable = "SCO_TUNED"
+	record           = "testdata/started.txt"
+	declared         = "1024"
+)
+
+// started contains the changed values below /proc/sys after tuned has started: after its profile alone, and after the system's sysctls. Error is set if tuned
+// does not start.
+type started struct {
+	Profile, All map[string]string
+	Error        string
+}
+
+// parameters are the parameters of the trees. All of them have the declared value before tuned starts.
+var parameters = []string{"net.core.rmem_max", "net.core.wmem_max", "net.ipv4.tcp_max_orphans"}
+
+// writeProfiles writes random profiles. Since tuned 2.24, they are in other directories.
+func writeProfiles(t *testing.T, dir string, r *rand.Rand, isNew bool) {
+	t.Helper()
+	pick := func(choices ...string) string { return choices[r.IntN(len(choices))] }
+	directories := []string{"/etc/tuned", "/usr/lib/tuned"}
+	if isNew {
+		directories = []string{"/etc/tuned/profiles", "/usr/lib/tuned/profiles", "/opt/tuned"}
+	}
+	for _, directory := range []string{"/etc/tuned", "/usr/lib/tuned", "/opt/tuned"} {
+		if err := os.RemoveAll(filepath.Join(dir, directory)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if isNew {
+		hosttest.WriteFile(t, dir, "/usr/lib/tuned/profiles/z/tuned.conf", "")
+		// This directory is not read any more.
+		hosttest.WriteFile(t, dir, "/etc/tuned/a/tuned.conf", "[sysctl]\nnet.core.rmem_max=5\n")
+	}
+	for _, directory := range directories {
+		for _, name := range []string{"a", "b", "c"} {
+			if r.IntN(3) > 0 {
+				hosttest.WriteFile(t, dir, filepath.Join(directory, name, "tuned.conf"), profileText(pick, r))
+			}
+		}
+	}
+	hosttest.WriteFile(t, dir, profileFile, pick("a\n", "a\n", "a b\n", "c a"))
+	main := pick("", "# none\n", "reapply_sysctl = 0\n", "reapply_sysctl=false # x\n", "reapply_sysctl = 1\n")
+	if isNew {
+		main += pick("", "", "profile_dirs = /usr/lib/tuned/profiles, /opt/tuned\n", "profile_dirs=/opt/tuned;/etc/tuned/profiles\n") +
+			pick("", "", "reapply_sysctl_exclude = net.core.r*, vm.*\n", "reapply_sysctl_exclude=net.ipv4.tcp_max_orphan?\n")
+	}
+	hosttest.WriteFile(t, dir, mainConf, main)
+}
+
+func profileText(pick func(...string) string, r *rand.Rand) string {
+	text := "# " + pick("a", "[sysctl]") + "\n"
+	if r.IntN(2) == 0 {
+		text += "[main]\nsummary=x\n" + pick("include=b", "include=c", "include = c, b", "include=b;c", "include=a", "include=a", ";include=b") + "\n"
+	}
+	for range 1 + r.IntN(3) {
+		section := pick("[sysctl]", "[sysctl]", "[sysctl]", "[my]\ntype=sysctl", "[variables]", "[ sysctl ]", "[sysctl] # x")
+		text += section + "\n"
+		if section == "[variables]" {
+			text += pick("x=7", "x = 9", "x=1024") + "\n" + pick("", "y=${x}", "y=8") + "\n"
+			continue
+		}
+		for range r.IntN(4) {
+			text += pick(
+				"net.core.rmem_max=1024", "net.core.rmem_max = 7", "net.core.rmem_max=\"9\"", "net.core.rmem_max=${x}", "net.core.rmem_max=7 # x",
+				"net.core.wmem_max=9 ; x", "#net.core.wmem_max=7", ";net.core.wmem_max=7", "net.core.wmem_max = ${y}",
+				"net.core.wmem_max=>512", "net.core.wmem_max=>4096", "net.core.wmem_max=<512", "net.core.wmem_max=1024",
+				"net.ipv4.tcp_max_orphans=1024", "net.ipv4.tcp_max_orphans=9", "net.ipv4.tcp_max_orphans=0x400",
+				"  net.core.rmem_max=6", "\tnet.core.wmem_max=6", "enabled=0", "enabled=false", "enabled=true", "replace=1", "replace=true", "replace=no",
+				"drop=net.core.rmem_max", "drop=net.core.wmem_max, net.core.rmem_max", "priority=-1", "priority=5", "",
+			) + "\n"
+		}
+	}
+	return text
+}
+
+// Profiles and files are read as the real releases of tuned read them. The record contains what they did on the same trees.
+func TestProfilesAreReadAsTunedReadsThem(t *testing.T) {
+	recorded := readRecord(t)
+	var lines []string
+	for seed := range uint64(100) {
+		isNew := seed%2 == 1
+		m := newMachine(t)
+		m.active, m.enabled = true, true
+		r := rand.New(rand.NewPCG(seed, 1))
+		writeProfiles(t, m.dir, r, isNew)
+		hosttest.WriteFile(t, m.dir, "/usr/lib/systemd/systemd-sysctl", "")
+		hosttest.WriteFile(t, m.dir, "/dev/null", "")
+		tree := hosttest.Tree{
+			Rand: r, Directories: []string{"/etc/sysctl.d", "/run/sysctl.d"}, Names: []string{"10-a.conf", "zz.conf", "zzz.conf", "zz-tuned.conf"},
+			Lines: []string{
+				"", "# net.core.rmem_max=7", ";net.core.wmem_max=7", "net.core.rmem_max = 7", "-net.core.wmem_max=7", "net.core.wmem_max=1024", " net.core.wmem_max=8",
+				"net.core.rmem_max=1024", "net.ipv4.tcp_max_orphans=7", "net.ipv4.tcp_max_orphans = 1024", "junk", "=7",
+			},
+		}
+		tree.Write(t, m.dir, sysctl.SystemConf)
+		for _, name := range parameters {
+			hosttest.WriteFile(t, m.dir, "/proc/sys/"+strings.ReplaceAll(name, ".", "/"), declared+"\n")
+		}
+		values, desired := sysctl.New(m.fs), hosttest.Settings(parameters[0], declared, parameters[1], declared, parameters[2], declared)
+		hosttest.Apply(t, values, desired)
+		key := fmt.Sprint("seed ", seed)
+		if releases := os.Getenv(releasesVariable); releases != "" {
+			lines = append(lines, startReleases(t, key, m.dir, strings.Split(releases, ":"), isNew)...)
+			recorded = parseRecord(t, lines)
+		}
+		want, ok := recorded[key]
+		if !ok {
+			t.Fatalf("%s: run make record-tuned", key)
+		}
+		if want.Error != "" {
+			continue
+		}
+		expectStarted(t, m, key, values, desired, want)
+	}
+	if len(lines) > 0 {
+		if err := os.WriteFile(record, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func expectStarted(t *testing.T, m *machine, key string, values *sysctl.Subject, desired []host.Setting, want started) {
+	t.Helper()
+	s := New(m.fs, m)
+	before := values.Observe(t.Context(), desired)
+	values.SetReapplier(s.ReappliesSysctl)
+	after := values.Observe(t.Context(), desired)
+	found, err := s.findConflicts(strings.TrimSpace(hosttest.ReadFile(t, m.dir, profileFile)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	isReapplied, err := s.readReapply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	describe := func() string {
+		return fmt.Sprint(hosttest.ReadTree(t, m.dir, "/etc/tuned", "/usr/lib/tuned", "/opt/tuned", "/etc/sysctl.d", "/run/sysctl.d", sysctl.SystemConf))
+	}
+	for i, name := range parameters {
+		file := strings.ReplaceAll(name, ".", "/")
+		got, isFinal := declared, false
+		if j := slices.IndexFunc(found, func(c conflict) bool { return c.declared == name }); j >= 0 {
+			got, isFinal = found[j].text, found[j].isFinal
+		}
+		alone, all := cmp.Or(want.Profile[file], declared), cmp.Or(want.All[file], declared)
+		if !sysctl.Changes(name, alone, declared) {
+			// For example text that the kernel does not accept.
+			alone = declared
+		}
+		// The agent also reports a conflict for an expression that tuned evaluates to the declared value.
+		if sysctl.Changes(name, got, alone) && !strings.ContainsAny(got, "<>$") {
+			t.Errorf("%s: %s: the profile sets %q, tuned sets %q\n%s", key, name, got, alone, describe())
+		}
+		isSetAgain := !isFinal && isReapplied(name) && sysctl.Changes(name, all, declared)
+		if before[i].State == host.InSync && (after[i].State == host.Shadowed) != isSetAgain {
+			t.Errorf("%s: %s: got %s (%s), and %q after the start of tuned\n%s", key, name, after[i].State, after[i].Message, all, describe())
+		}
+	}
+}
+
+// startReleases starts releases of tuned in a directory, and returns a line for each. Their layout of profiles is the one of the tree.
+func startReleases(t *testing.T, key, dir string, releases []string, isNew bool) (lines []string) {
+	t.Helper()
+	for _, release := range releases {
+		_, err := os.Stat(filepath.Join(release, "usr/lib/tuned/profiles"))
+		if (err == nil) != isNew {
+			continue
+		}
+		command := exec.CommandContext(t.Context(), "python3", "testdata/start.py", release)
+		command.Stdin, command.Stderr = strings.NewReader(dir+"\n"), os.Stderr
+		out, err := command.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, fmt.Sprintf("%s: tuned %s: %s", key, filepath.Base(release), strings.TrimSpace(string(out))))
+	}
+	return lines
+}
+
+func readRecord(t *testing.T) map[string]started {
+	t.Helper()
+	file, err := os.Open(record)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	var lines []string
+	for scanner := bufio.NewScanner(file); scanner.Scan(); {
+		lines = append(lines, scanner.Text())
+	}
+	return parseRecord(t, lines)
+}
+
+// parseRecord returns the result of the newest release for each tree.
+func parseRecord(t *testing.T, lines []string) map[string]started {
+	t.Helper()
+	all := map[string]started{}
+	for _, line := range lines {
+		parts := strings.SplitN(line, ": ", 3)
+		var s started
+		if err := json.Unmarshal([]byte(parts[len(parts)-1]), &s); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		all[parts[0]] = s
+	}
+	return all
+}

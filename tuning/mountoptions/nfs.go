@@ -15,27 +15,15 @@ const (
 // nfs is based on fs/nfs/fs_context.c of kernels 5.10 to 7.3 and nfs(5). Timers are limited to the largest number of seconds that fits 32
 // bits in milliseconds: the kernel accepts larger values and overflows.
 var nfs = read("NFS", &table{
-	warns: map[string]func(Option) string{keyActimeo: cautionActimeo, keyTimeo: cautionTimeo, keyMinorVersion: cautionMinorVersion,
-		keyRsize: cautionTransfer, keyWsize: cautionTransfer},
+	warns:  map[string]func(Option) string{keyTimeo: cautionTimeo, keyRsize: cautionTransfer, keyWsize: cautionTransfer},
 	checks: []func(*table, []Option) []Problem{checkVersions, checkTwice, checkCache, checkLocks, checkTransport},
 })
-
-func cautionActimeo(o Option) string {
-	if number(o.Value) == 0 {
-		return "disables the attribute cache: every access queries the server"
-	}
-	return ""
-}
 
 func cautionTimeo(o Option) string {
 	if number(o.Value) > maxTimeo {
 		return fmt.Sprintf("the kernel uses at most %d", maxTimeo)
 	}
 	return ""
-}
-
-func cautionMinorVersion(o Option) string {
-	return "is outdated: write vers=4." + o.Value
 }
 
 func cautionTransfer(o Option) string {

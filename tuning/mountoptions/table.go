@@ -113,8 +113,9 @@ type spec struct {
 	Initial string
 	// Since is the first kernel that has the option. Empty if all kernels from 5.10 to 7.3 have it.
 	Since string
-	// Warning is the warning for every use of the option.
-	Warning string
+	// Warning is the warning for every use of the option. Warnings contains the warnings for single values.
+	Warning  string
+	Warnings map[string]string
 	// Note is additional information that is not a warning.
 	Note string
 }
@@ -212,3 +213,16 @@ func overlay[V any](base, additional map[string]V) map[string]V {
 
 // generic is based on mount(8): flags of the kernel's VFS layer.
 var generic = read("local", &table{checks: []func(*table, []Option) []Problem{checkTwice, checkImplied}})
+
+// smb is based on fs/smb/client/fs_context.c and connect.c of kernels 6.12 and 7.3, and mount.cifs(8). Options in
+// /proc/mounts are based on cifs_show_options of 6.1 and later. Timers are limited to 2^30 jiffies at 1000 jiffies per second, the smallest
+// maximum of all kernels.
+var smb = read("SMB", &table{
+	checks: []func(*table, []Option) []Problem{checkTwice, checkYielding},
+})
+
+// xfs is based on fs/xfs/xfs_super.c of kernels 5.10 to 7.3 and xfs(5). A remount only changes access times, ro, and
+// inode32 or inode64. For other options, it succeeds without effect.
+var xfs = read("XFS", &table{
+	checks: []func(*table, []Option) []Problem{checkTwice, checkImplied},
+})

@@ -198,15 +198,11 @@ func (t *table) explainUnknown(o Option) string {
 // cautions returns the warnings about one option, independent of the other options.
 func (t *table) cautions(o Option) (messages []string) {
 	s := t.specs[o.Name]
-	if s.Warning != "" {
-		messages = append(messages, s.Warning)
-	}
+	messages = append(messages, s.Warning, s.Warnings[o.Value])
 	if warn := t.warns[s.Key]; warn != nil {
-		if message := warn(o); message != "" {
-			messages = append(messages, message)
-		}
+		messages = append(messages, warn(o))
 	}
-	return messages
+	return slices.DeleteFunc(messages, func(message string) bool { return message == "" })
 }
 
 // checkVersions rejects the same options as mount.nfs: more than one version, even if they are equal. The exception is

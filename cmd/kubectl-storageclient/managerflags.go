@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/drivers"
 )
 
 // managerSettings are the flags of the running manager that affect plans.
@@ -132,6 +133,8 @@ func flagsOf(deployment *appsv1.Deployment) (out managerFlags) {
 				out.allow = append(out.allow, value)
 			case "allow-filesystem":
 				out.allowFilesystems = append(out.allowFilesystems, value)
+			case "driver-name":
+				_ = drivers.AddName(value)
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	agentmetrics "github.com/storageclient/operator/agent/metrics"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/drivers"
 )
 
 type options struct {
@@ -88,6 +89,8 @@ func bindFlags(flags *flag.FlagSet) *options {
 	flags.Var(&o.leavingMarks, "leaving-mark",
 		"Key, or key=value, of a taint, an annotation or a label by which another controller announces that it will remove a node, in addition "+
 			"to known ones. The rollout skips such nodes, and counts them as unavailable. Can be repeated")
+	flags.Func("driver-name", "Name under which you deploy a known CSI driver, as NAME=DRIVER, for example nfs.example.com=nfs.csi.k8s.io. The "+
+		"driver's volumes are handled like volumes of DRIVER. Can be repeated", drivers.AddName)
 	flags.BoolVar(&o.includeControlPlane, "include-control-plane", false,
 		"Include control-plane nodes if a profile has includeControlPlane: true. The component control-plane sets it, together with the agents' "+
 			"DaemonSet and the policy on Nodes")

@@ -104,3 +104,15 @@ func TestResolveRejectsInvalidFlags(t *testing.T) {
 		})
 	}
 }
+
+func TestAnInvalidNameOfADriverIsRejected(t *testing.T) {
+	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	bindFlags(flags)
+	if err := flags.Parse([]string{"--driver-name=nfs2.example.com=nfs.csi.k8s.io"}); err != nil {
+		t.Error(err)
+	}
+	if err := flags.Parse([]string{"--driver-name=nfs2.example.com"}); err == nil || !strings.Contains(err.Error(), "must be NAME=DRIVER") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -291,6 +291,9 @@ var valueTests = map[string]struct {
 	"leavingMarks": {value: []any{"example.com/retire", "pool=old"}, want: map[string]string{
 		manager + "." + container + "args.4": `"--leaving-mark=example.com/retire"`, manager + "." + container + "args.5": `"--leaving-mark=pool=old"`,
 	}},
+	"driverNames": {value: []any{"nfs.example.com=nfs.csi.k8s.io"}, want: map[string]string{
+		manager + "." + container + "args.4": `"--driver-name=nfs.example.com=nfs.csi.k8s.io"`,
+	}},
 	"guardrails.ceilings": {
 		value: map[string]any{"rollout.failureThreshold.maximum": "9", "readAheadKiB.maximum": nil}, baseline: enabled("guardrails.enabled"),
 		want: map[string]string{ceilings + "rollout.failureThreshold.maximum": `"9"`, ceilings + "readAheadKiB.maximum": "gone"},

@@ -92,6 +92,7 @@ var arguments = []argument{
 	{object: nodeAgent, flag: "--allow-parameter", value: "allowParameters", many: true},
 	{object: manager, flag: "--allow-filesystem", value: "allowFilesystems", many: true},
 	{object: manager, flag: "--leaving-mark", value: "leavingMarks", many: true},
+	{object: manager, flag: "--driver-name", value: "driverNames", many: true},
 	{object: nodeAgent, flag: "--allow-filesystem", value: "allowFilesystems", many: true},
 }
 

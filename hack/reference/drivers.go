@@ -19,6 +19,9 @@ const aboutDrivers = "# Drivers\n\nWritten by `make generate` from the source; d
 	"the release below; not run. *Unverified*: only its name is known. Drivers that are not in this table are unknown: `protocols` does not\n" +
 	"select their volumes, `status.volumes.leftOut` counts volumes that a rule may mean, and `status.advice` names the driver. To select them, name\n" +
 	"the driver in `selector.drivers` of a rule without `protocols`: the volumes count as NFS, or as XFS if their fsType is xfs.\n\n" +
+	"If you deploy a driver of this table under another name, give the manager `--driver-name=NAME=DRIVER`, for example\n" +
+	"`--driver-name=nfs.example.com=nfs.csi.k8s.io`, or list `NAME=DRIVER` in `driverNames` of the chart. A second `csi-driver-nfs` or\n" +
+	"`csi-driver-smb` with a name that ends in `.csi.k8s.io`, and democratic-csi under any name, need no flag.\n\n" +
 	"In-tree volumes that the kubelet passes to a CSI driver (Azure Files and Disk, EBS, Google's disks, Cinder, vSphere, Portworx) are listed\n" +
 	"under that driver's name.\n\n" +
 	"Options that belong to one client (`tls` and `iam` of EFS, `nconnect` above 16 of VAST) are accepted only in a rule whose\n" +

@@ -6,6 +6,7 @@
 package drivers
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -206,6 +207,17 @@ func rowsOf(name string) []*row {
 			}
 		}
 	}
+	return nil
+}
+
+// AddName adds a name under which users deploy a driver of the table, as NAME=DRIVER. Call it before all other functions.
+func AddName(text string) error {
+	name, driver, _ := strings.Cut(text, "=")
+	rows := rowsOf(driver)
+	if existing := rowsOf(name); name == "" || rows == nil || existing != nil && existing[0] != rows[0] {
+		return fmt.Errorf("%q: must be NAME=DRIVER, with a DRIVER of the page on drivers and another NAME", text)
+	}
+	rowsByDriver[name] = rows
 	return nil
 }
 

@@ -1,8 +1,10 @@
 package drivers
 
 import (
+	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -316,6 +318,32 @@ func TestDriversWithNamesThatUsersChoose(t *testing.T) {
 			source := test.volume.Source()
 			if source.Protocol != test.protocol || source.Server != test.server || test.volume.row().reads != test.reads || source.Driver != test.volume.Driver {
 				t.Errorf("got %+v, read %s", source, test.volume.row().reads)
+			}
+		})
+	}
+}
+
+func TestNamesThatTheManagerIsGiven(t *testing.T) {
+	for text, want := range map[string]bool{
+		"share.example.com=nfs.csi.k8s.io": true, "ceph.example.com=a.nfs.csi.ceph.com": true, "nfs.csi.k8s.io=nfs.csi.k8s.io": true,
+		"share.example.com=smb.csi.k8s.io": false, "efs.csi.aws.com=nfs.csi.k8s.io": false, "share.example.com": false, "=nfs.csi.k8s.io": false,
+		"share.example.com=none.example.com": false, "": false,
+	} {
+		t.Run(text, func(t *testing.T) {
+			before := maps.Clone(rowsByDriver)
+			t.Cleanup(func() { rowsByDriver = before })
+			if err := AddName("share.example.com=nfs.csi.k8s.io"); err != nil {
+				t.Fatal(err)
+			}
+			if err := AddName(text); (err == nil) != want || err != nil && !strings.Contains(err.Error(), strconv.Quote(text)) {
+				t.Errorf("got %v", err)
+			}
+			v := Volume{Driver: "share.example.com", Attributes: map[string]string{"server": "192.0.2.5", "share": "/pool"}}
+			if source := v.Source(); source.Protocol != nfs || source.Server != "192.0.2.5" || source.Driver != v.Driver || !v.MountsPerPod() {
+				t.Errorf("got %+v", source)
+			}
+			if got := Protocols(v.Driver); !slices.Equal(got, []v1alpha1.VolumeProtocol{nfs}) {
+				t.Errorf("protocols of a rule: got %v", got)
 			}
 		})
 	}

@@ -58,7 +58,7 @@ func TestFilesAreReadAsKernelInstallReadsThem(t *testing.T) {
 			if data != "" {
 				m.write(file, "#!/bin/sh\n"+data)
 			}
-			// Before systemd 254, a file without permission to run also masks files with the same name.
+			// Before systemd 254, a file without permission to run also masks files with its name.
 			if file == "/etc/other" || strings.HasPrefix(file, "/etc/") || tree.IntN(4) > 0 {
 				m.setMode(file, 0o755)
 			}

@@ -50,7 +50,7 @@ func writeProfiles(t *testing.T, dir string, r *rand.Rand, isNew bool) {
 	}
 	if isNew {
 		hosttest.WriteFile(t, dir, "/usr/lib/tuned/profiles/z/tuned.conf", "")
-		// This directory is not read any more.
+		// New releases do not read this directory.
 		hosttest.WriteFile(t, dir, "/etc/tuned/a/tuned.conf", "[sysctl]\nnet.core.rmem_max=5\n")
 	}
 	for _, directory := range directories {
@@ -95,7 +95,7 @@ func profileText(pick func(...string) string, r *rand.Rand) string {
 	return text
 }
 
-// Profiles and files are read as the real releases of tuned read them. The record contains what they did on the same trees.
+// Profiles and files are read as the real releases of tuned read them. The record contains their results for the same trees.
 func TestProfilesAreReadAsTunedReadsThem(t *testing.T) {
 	recorded := readRecord(t)
 	var lines []string

@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // maxPendingPages is the maximum number of pages of pods that are read to find pods that are about to mount a volume. The result only affects
@@ -110,10 +111,7 @@ func arrivalOf(pod *corev1.Pod) time.Time {
 
 // findComing returns the names of the volumes that a pod is about to mount: a pod that uses them has not started yet.
 func (s *scope) findComing(ctx context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error) {
-	volumes := make([]plan.Watched, len(candidates))
-	for i, pv := range candidates {
-		volumes[i] = plan.Watched{Volume: pv}
-	}
+	volumes := lists.Each(candidates, func(pv *corev1.PersistentVolume) plan.Watched { return plan.Watched{Volume: pv} })
 	byClaim, out, token := groupByClaim(volumes), map[string]bool{}, ""
 	for range maxPendingPages {
 		var page corev1.PodList

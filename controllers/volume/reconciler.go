@@ -25,6 +25,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const (
@@ -162,10 +163,7 @@ func (s *scope) refreshVolumes(ctx context.Context, cached []*corev1.PersistentV
 	if err != nil {
 		return nil, false, err
 	}
-	known := make(map[string]*corev1.PersistentVolume, len(cached))
-	for _, pv := range cached {
-		known[pv.Name] = pv
-	}
+	known := lists.Map(cached, func(pv *corev1.PersistentVolume) (string, *corev1.PersistentVolume) { return pv.Name, pv })
 	outdated := objects.FindOutdated(versions, known)
 	current = slices.DeleteFunc(slices.Clone(cached), func(pv *corev1.PersistentVolume) bool { return outdated.Has(pv.Name) })
 	newer = len(current) < len(cached)

@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -270,11 +271,7 @@ func describeWaits(waiting []waitingNode) []string {
 }
 
 func namesOf(waiting []waitingNode) []string {
-	var nodes []string
-	for _, w := range waiting {
-		nodes = append(nodes, w.node)
-	}
-	return nodes
+	return lists.Each(waiting, func(w waitingNode) string { return w.node })
 }
 
 // skippedNodes returns the pending nodes that the rollout does not reboot, with the reason.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -47,10 +48,7 @@ func (r Report) WithPods(pods map[types.NamespacedName][]Pod) Report {
 // evidenceMessage describes the awaited mount and how to cause it, in approximately room bytes. hasCommand is true if it contains a command.
 func (r Report) evidenceMessage(room int) (message string, hasCommand bool) {
 	awaited := r.volumes.Evidence
-	names := make([]string, len(awaited.Volumes))
-	for i, v := range awaited.Volumes {
-		names[i] = v.Name
-	}
+	names := lists.Each(awaited.Volumes, func(v plan.AwaitedVolume) string { return v.Name })
 	if len(names) == 0 {
 		return "", false
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -97,9 +98,7 @@ func (t *tally) addRecalled(r recalled) {
 		}
 	}
 	slices.Sort(t.failed)
-	for _, lost := range r.lost {
-		t.failed = append(t.failed, lost.Name+" (gone)")
-	}
+	t.failed = append(t.failed, lists.Each(r.lost, func(lost v1alpha1.LostNode) string { return lost.Name + " (gone)" })...)
 	t.failedBefore = r.omitted
 	t.counts.Failed = int32(len(t.failed) + r.omitted)
 	t.lost = r.lost[:min(len(r.lost), maxLostNodes)]

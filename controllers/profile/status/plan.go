@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/text"
 	"github.com/storageclient/operator/tuning/windows"
@@ -53,10 +54,7 @@ func (r Report) plannedInOrder() (names []string, free int) {
 	if len(r.nodes.planned) == 0 || r.invalidReason != "" {
 		return nil, 0
 	}
-	holds := map[string]string{}
-	for _, p := range r.nodes.planned {
-		holds[p.node] = p.hold
-	}
+	holds := lists.Map(r.nodes.planned, func(p planned) (string, string) { return p.node, p.hold })
 	for _, turn := range order.InTurn(r.nodes.turns, *r.profile.Spec.WithDefaults().Rollout.Canary) {
 		hold, isDue := holds[turn.Name]
 		if !isDue {

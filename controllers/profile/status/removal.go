@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -39,11 +40,7 @@ type removal struct {
 }
 
 func (m removal) messages() []string {
-	var out []string
-	for _, work := range slices.Sorted(maps.Keys(m.nodes)) {
-		out = append(out, work+text.List(m.nodes[work]))
-	}
-	return out
+	return lists.Each(slices.Sorted(maps.Keys(m.nodes)), func(work string) string { return work + text.List(m.nodes[work]) })
 }
 
 // findRemaining finds the remaining work on every node that a profile selects or that has its settings. Nodes that are gone do not keep the

@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/text"
@@ -83,11 +84,7 @@ func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) 
 			sum.addNode(profile, node, all)
 		}
 	}
-	for _, node := range all.Nodes {
-		if profile.LacksControlPlane(node) {
-			sum.excluded = append(sum.excluded, node.Name)
-		}
-	}
+	sum.excluded = lists.Each(lists.Where(all.Nodes, profile.LacksControlPlane), func(node *corev1.Node) string { return node.Name })
 	for _, list := range []*[]string{&sum.conflicts, &sum.overrides} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
@@ -149,16 +146,9 @@ func hasApplied(profile string, wanted fleet.Desired, clientNode *v1alpha1.Stora
 	if slices.Equal(wanted.Profiles, []string{profile}) {
 		return clientNode.Spec.Hash == wanted.Hash && clientNode.Status.Hash == clientNode.Spec.Hash
 	}
-	desired, current, reported := map[string]string{}, map[string]string{}, map[string]string{}
-	for _, setting := range wanted.Settings {
-		desired[setting.Key] = setting.Value
-	}
-	for _, setting := range clientNode.Spec.Settings {
-		current[setting.Key] = setting.Value
-	}
-	for _, setting := range clientNode.Status.Settings {
-		reported[setting.Key] = setting.Desired
-	}
+	entry := func(setting v1alpha1.NodeSetting) (key, value string) { return setting.Key, setting.Value }
+	desired, current := lists.Map(wanted.Settings, entry), lists.Map(clientNode.Spec.Settings, entry)
+	reported := lists.Map(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) (string, string) { return s.Key, s.Desired })
 	// Another profile may declare the same value of a setting: then it may become the profile of the setting.
 	return !slices.ContainsFunc(slices.Concat(overview.SettingsOf(profile, wanted.Settings), overview.SettingsOf(profile, clientNode.Spec.Settings)), func(s v1alpha1.NodeSetting) bool {
 		return desired[s.Key] != s.Value || current[s.Key] != s.Value || reported[s.Key] != s.Value
@@ -240,9 +230,7 @@ func (t *tally) addExceptions(node string, report fleet.Report) {
 	if len(overridden) > 0 {
 		t.shadowed = append(t.shadowed, node)
 	}
-	for _, s := range overridden {
-		t.overrides = append(t.overrides, s.String())
-	}
+	t.overrides = append(t.overrides, lists.Each(overridden, standing.Setting.String)...)
 }
 
 // addPending records the settings of the profile that wait for a boot, and whether the node is rebooted for them.

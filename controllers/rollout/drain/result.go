@@ -7,6 +7,7 @@ import (
 
 	policyv1 "k8s.io/api/policy/v1"
 
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -70,10 +71,7 @@ func (r Result) Remarks() string {
 		intro string
 		pods  []Blocker
 	}{{"Left on the node: ", r.Left}, {"Evicted because rollout.drain.doNotDisruptPods is not Keep: ", r.Disregarded}} {
-		var pods []string
-		for _, pod := range kind.pods {
-			pods = append(pods, pod.String())
-		}
+		pods := lists.Each(kind.pods, Blocker.String)
 		if len(pods) > 0 {
 			parts = append(parts, kind.intro+text.Join(pods, "; "))
 		}
@@ -87,9 +85,7 @@ func (r Result) String() string {
 		return "All pods that had to leave are gone"
 	}
 	var parts, blocked []string
-	for _, b := range r.Blocked {
-		blocked = append(blocked, b.String())
-	}
+	blocked = append(blocked, lists.Each(r.Blocked, Blocker.String)...)
 	if len(blocked) > 0 {
 		parts = append(parts, text.Join(blocked, "; "))
 	}

@@ -10,16 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
 func (p *planner) claimNext(idle []*nodeState) {
-	var waiting []*nodeState
-	for _, n := range idle {
-		if p.describeIdle(n) {
-			waiting = append(waiting, n)
-		}
-	}
+	waiting := lists.Where(idle, p.describeIdle)
 	if len(waiting) == 0 {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/order"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/standing"
 )
@@ -231,10 +232,7 @@ func (s *Session) needOf(n *nodeState) need {
 	case !n.ClientNode.Status.RebootRequired:
 		return need{kind: needNone}
 	}
-	sources := make(map[string]string, len(n.ClientNode.Spec.Settings))
-	for _, setting := range n.ClientNode.Spec.Settings {
-		sources[setting.Key] = setting.Profile
-	}
+	sources := lists.Map(n.ClientNode.Spec.Settings, func(s v1alpha1.NodeSetting) (string, string) { return s.Key, s.Profile })
 	var profiles, uncovered []string
 	if n.ClientNode.Spec.Release || len(n.ClientNode.Status.RebootRequiredBy) == 0 {
 		profiles = s.allSources(n)
@@ -269,13 +267,8 @@ func (n *nodeState) claimingProfile() []string {
 
 // allSources returns all source profiles of the node's settings; for a released node, only the profiles that request the reboot.
 func (s *Session) allSources(n *nodeState) []string {
-	var out []string
-	for _, setting := range n.ClientNode.Spec.Settings {
-		if !n.ClientNode.Spec.Release || s.rebootsToRestore(setting.Profile) {
-			out = append(out, setting.Profile)
-		}
-	}
-	return out
+	profiles := lists.Each(n.ClientNode.Spec.Settings, func(setting v1alpha1.NodeSetting) string { return setting.Profile })
+	return lists.Where(profiles, func(name string) bool { return !n.ClientNode.Spec.Release || s.rebootsToRestore(name) })
 }
 
 // restoringProfiles returns the profiles that request a reboot to remove a key. Profiles that declare the key are considered, or all profiles of

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -120,11 +121,7 @@ func hasMounted(n Node, volume string) bool {
 }
 
 func nodesOf(samples []v1alpha1.TrialSample) []string {
-	names := make([]string, 0, len(samples))
-	for _, s := range samples {
-		names = append(names, s.Node)
-	}
-	return names
+	return lists.Each(samples, func(s v1alpha1.TrialSample) string { return s.Node })
 }
 
 // isSettled reports whether the result of a node is final. A manager of a release before the phase did not set it.
@@ -321,9 +318,5 @@ func (pending progress) endText() string {
 }
 
 func reasonsOf(samples []v1alpha1.TrialSample) string {
-	var reasons []string
-	for _, s := range samples {
-		reasons = append(reasons, s.Node+": "+s.Message)
-	}
-	return text.List(reasons)
+	return text.List(lists.Each(samples, func(s v1alpha1.TrialSample) string { return s.Node + ": " + s.Message }))
 }

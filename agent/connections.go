@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/agent/bounds"
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/reporter"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -56,18 +57,12 @@ func (f failure) isBroken() bool { return !errors.Is(f.err, reporter.ErrBusy) }
 
 // namesOf returns the names of the connections, each once.
 func namesOf(failures []failure) []string {
-	var names []string
-	for _, f := range failures {
-		names = append(names, text.Cut(f.name, bounds.Name))
-	}
+	names := lists.Each(failures, func(f failure) string { return text.Cut(f.name, bounds.Name) })
 	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
 func describeFailures(failures []failure) string {
-	var all []string
-	for _, f := range failures {
-		all = append(all, f.to+": "+f.err.Error())
-	}
+	all := lists.Each(failures, func(f failure) string { return f.to + ": " + f.err.Error() })
 	return text.Cut(strings.Join(all, "; "), bounds.Message/2)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/agent/bounds"
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -34,12 +35,7 @@ type healTimes map[string][]time.Time
 
 // mayHeal reports whether a drifted setting may be healed again. If so, it records the heal.
 func (h healTimes) mayHeal(key string, now time.Time) bool {
-	var recent []time.Time
-	for _, at := range h[key] {
-		if now.Sub(at) < healWindow {
-			recent = append(recent, at)
-		}
-	}
+	recent := lists.Filter(h[key], func(at time.Time) bool { return now.Sub(at) < healWindow })
 	allowed := len(recent) < maxHeals
 	if allowed {
 		recent = append(recent, now)

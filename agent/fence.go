@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/agent/host/readahead"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // AllowFile lists additional keys that this host permits. Each line is one regular expression for canonical keys. Comment lines start
@@ -47,10 +48,7 @@ type fence struct {
 
 // newFence reads AllowFile again, so that a change applies without a restart. An unreadable file permits nothing.
 func newFence(files host.FS, subjects []host.Subject, allowed Allowed) (fence, error) {
-	f := fence{subjects: map[string]bool{}}
-	for _, subject := range subjects {
-		f.subjects[subject.Name()] = true
-	}
+	f := fence{subjects: lists.Map(subjects, func(subject host.Subject) (string, bool) { return subject.Name(), true })}
 	local, err := readPatterns(files)
 	if err == nil {
 		f.allowed, err = Allowed{Parameters: slices.Concat(local, allowed.Parameters), Filesystems: allowed.Filesystems}.list()
@@ -68,14 +66,8 @@ func readPatterns(files host.FS) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var patterns []string
-	for line := range strings.Lines(string(data)) {
-		line = strings.TrimSpace(line)
-		if line != "" && !strings.HasPrefix(line, "#") {
-			patterns = append(patterns, line)
-		}
-	}
-	return patterns, nil
+	lines := lists.Each(strings.Split(string(data), "\n"), strings.TrimSpace)
+	return lists.Filter(lines, func(line string) bool { return line != "" && !strings.HasPrefix(line, "#") }), nil
 }
 
 type rejection struct {

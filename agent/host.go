@@ -26,6 +26,7 @@ import (
 	"github.com/storageclient/operator/agent/servers"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -115,11 +116,7 @@ func assemble(fs host.FS, runner host.Runner, kubeletDir string) (Machine, mount
 // differencesOf returns a function that lists the desired options that differ from the observed mount options, by name.
 func differencesOf(protocol mountoptions.Protocol) func(wanted, observed []string) []string {
 	return func(wanted, observed []string) []string {
-		var names []string
-		for _, d := range protocol.Compare(wanted, observed) {
-			names = append(names, d.Option)
-		}
-		return names
+		return lists.Each(protocol.Compare(wanted, observed), func(d mountoptions.Difference) string { return d.Option })
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/agent/report"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/standing"
 )
@@ -218,9 +219,7 @@ func (l Local) beginReport(command string, profiles []v1alpha1.StorageClientProf
 	merged := nodesettings.Merge(profiles, journalled)
 	spec.Settings, spec.Hash, spec.BootHash = merged.Settings, merged.Hash, merged.BootHash
 	r.Hash, r.Omitted = merged.Hash, merged.Omitted
-	for _, c := range merged.Conflicts {
-		r.Conflicts = append(r.Conflicts, report.Conflict(c))
-	}
+	r.Conflicts = lists.Each(merged.Conflicts, func(c nodesettings.Conflict) report.Conflict { return report.Conflict(c) })
 	return r, spec, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // pass compares the desired settings with the host once and holds the result.
@@ -105,12 +106,8 @@ func (p *pass) observeAll(ctx context.Context) {
 // observedSettingsOf returns the desired settings of a subject, including the unconfirmed ones.
 func (p *pass) observedSettingsOf(subject string) []host.Setting {
 	settings := p.settingsOf(subject, func(it *item) bool { return it.unconfirmed != nil })
-	for _, it := range p.of(subject) {
-		if it.unconfirmed != nil {
-			settings = append(settings, hostSetting(it.name, *it.unconfirmed))
-		}
-	}
-	return settings
+	trying := lists.Filter(p.of(subject), func(it *item) bool { return it.unconfirmed != nil })
+	return append(settings, lists.Each(trying, func(it *item) host.Setting { return hostSetting(it.name, *it.unconfirmed) })...)
 }
 
 // compareWithKernel reads the originals of new at-least settings, before any setting is observed or changed.

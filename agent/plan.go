@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/agent/host/readahead"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -185,13 +186,9 @@ func (it *item) isSettable() bool {
 }
 
 // settingsOf returns the desired settings of a subject, sorted by name. It omits items for which omit returns true.
-func (p plan) settingsOf(subject string, omit func(*item) bool) (settings []host.Setting) {
-	for _, it := range p.of(subject) {
-		if it.entry != nil && !omit(it) {
-			settings = append(settings, hostSetting(it.name, *it.entry))
-		}
-	}
-	return settings
+func (p plan) settingsOf(subject string, omit func(*item) bool) []host.Setting {
+	desired := lists.Filter(p.of(subject), func(it *item) bool { return it.entry != nil && !omit(it) })
+	return lists.Each(desired, func(it *item) host.Setting { return hostSetting(it.name, *it.entry) })
 }
 
 // hostSetting returns the setting in the form that a subject applies. The value of an at-least setting is derived from the original in

@@ -104,7 +104,7 @@ func (w *Watch) FindBusy(ignored []string) string {
 		return "cannot read " + text.Count(malformed, "line") + " of the mount table"
 	}
 	blocks := func(b mounts.Busy) bool { return b.PodUID == "" || !slices.Contains(ignored, b.PodUID) }
-	points := lists.Each(lists.Where(busy, blocks), func(b mounts.Busy) string { return b.MountPoint })
+	points := lists.Each(lists.Filter(busy, blocks), func(b mounts.Busy) string { return b.MountPoint })
 	if len(points) == 0 {
 		return ""
 	}
@@ -126,7 +126,7 @@ func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, spec *v1alpha1.
 // statusesOf prefers network mounts if there are too many mounts.
 func statusesOf(all []mounts.Mount, j *comparison, history sightings) (list []v1alpha1.MountStatus, omitted int32) {
 	local := slices.DeleteFunc(slices.Clone(all), mounts.Mount.IsNetwork)
-	for _, m := range append(lists.Where(all, mounts.Mount.IsNetwork), local...) {
+	for _, m := range append(lists.Filter(all, mounts.Mount.IsNetwork), local...) {
 		status := statusOf(m, j)
 		if sighting := history.byDevice[m.Device]; !sighting.mountedAt.IsZero() {
 			status.Since, status.Used = bounds.Time(sighting.mountedAt), sighting.used
@@ -153,7 +153,7 @@ func statusOf(m mounts.Mount, j *comparison) v1alpha1.MountStatus {
 		status.ReadAheadState = j.readAhead[m.Volume].State
 	}
 	status.Options = lists.Each(bounds.First(m.Options, bounds.Options), func(option string) string { return text.Cut(option, maxOption) })
-	status.PodUIDs = lists.Where(bounds.First(m.PodUIDs, maxPods), func(uid string) bool { return len(uid) <= bounds.UID })
+	status.PodUIDs = lists.Filter(bounds.First(m.PodUIDs, maxPods), func(uid string) bool { return len(uid) <= bounds.UID })
 	return status
 }
 

@@ -163,7 +163,7 @@ func IsUrgent(former, status v1alpha1.StorageClientNodeStatus) bool {
 
 // failingServers returns the names and states of servers that do not respond.
 func failingServers(status v1alpha1.StorageClientNodeStatus) string {
-	failing := lists.Where(status.Servers, func(s v1alpha1.ServerStatus) bool { return s.State.IsFailing() })
+	failing := lists.Filter(status.Servers, func(s v1alpha1.ServerStatus) bool { return s.State.IsFailing() })
 	describe := func(s v1alpha1.ServerStatus) string {
 		return string(s.Protocol) + " " + s.Server + " " + string(s.State)
 	}

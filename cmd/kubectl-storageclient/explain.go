@@ -57,11 +57,11 @@ func listRules(env *environment) error {
 
 func explainName(name string) []string {
 	var texts []string
-	rules := lists.Where(advice.Rules(), func(rule advice.Rule) bool { return rule.ID == name })
+	rules := lists.Filter(advice.Rules(), func(rule advice.Rule) bool { return rule.ID == name })
 	texts = append(texts, lists.Each(rules, explainRule)...)
-	signatures := lists.Where(recommend.Rules(), func(rule recommend.Rule) bool { return rule.ID == name })
+	signatures := lists.Filter(recommend.Rules(), func(rule recommend.Rule) bool { return rule.ID == name })
 	texts = append(texts, lists.Each(signatures, explainSignature)...)
-	parameters := lists.Where(catalogue.All(), func(p catalogue.Parameter) bool { return isNamed(p, name) })
+	parameters := lists.Filter(catalogue.All(), func(p catalogue.Parameter) bool { return isNamed(p, name) })
 	texts = append(texts, lists.Each(parameters, explainParameter)...)
 	for _, protocol := range protocols {
 		known := protocol.Known()
@@ -89,7 +89,7 @@ func lastPart(p catalogue.Parameter) string {
 
 // explainSubject explains all parameters of a subject, such as readAhead.
 func explainSubject(name string) []string {
-	parameters := lists.Where(catalogue.All(), func(p catalogue.Parameter) bool { return catalogue.Key(p.Key).Subject() == name })
+	parameters := lists.Filter(catalogue.All(), func(p catalogue.Parameter) bool { return catalogue.Key(p.Key).Subject() == name })
 	texts := lists.Each(parameters, explainParameter)
 	// The names of these subjects come from the node, so the catalogue does not list them.
 	for subject, example := range map[string]string{catalogue.NFSDefaults: catalogue.NFSDefaultsKey(""), catalogue.Filesystems: catalogue.FilesystemKey("/mnt/data")} {

@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -342,10 +343,7 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 // areAllowed checks pauses, profiles and the time again immediately before nodes are disrupted or permitted to reboot, because the pass may have
 // been slow. Nodes that are no longer allowed are left to the next pass, which reports the reason.
 func areAllowed[S plan.Step](ctx context.Context, p *pass, steps ...S) bool {
-	nodes := make([]string, 0, len(steps))
-	for _, step := range steps {
-		nodes = append(nodes, step.NodeName())
-	}
+	nodes := lists.Each(steps, func(step S) string { return step.NodeName() })
 	rules, err := p.readRules(ctx, nodes)
 	allowed := err == nil
 	for _, step := range steps {

@@ -27,7 +27,7 @@ func kernelVersion(release string) (major, minor int, ok bool) {
 }
 
 func (s *scope) nodesOlderThan(major, minor int) []string {
-	older := lists.Where(s.Nodes, func(node Node) bool { return isOlder(node.Kernel, major, minor) })
+	older := lists.Filter(s.Nodes, func(node Node) bool { return isOlder(node.Kernel, major, minor) })
 	return lists.Each(older, func(node Node) string { return node.Name + " (" + node.Kernel + ")" })
 }
 

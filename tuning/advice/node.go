@@ -219,7 +219,7 @@ func tunedOverlap(s *scope) {
 		return
 	}
 	isDeclared := func(name string) bool { _, _, declared := s.sysctl(name); return declared }
-	both := lists.Where(tunedSysctls[s.node.Tuned.Profile], isDeclared)
+	both := lists.Filter(tunedSysctls[s.node.Tuned.Profile], isDeclared)
 	if slices.Sort(both); len(both) > 0 {
 		s.add("spec.node.tuned.profile", fmt.Sprintf("%s sets %s too: the declared values win, and the agent sets them again if "+
 			"tuned changes them; newer versions of tuned set the dirty limits in bytes, and the ratios then "+

@@ -58,7 +58,7 @@ func (s *scope) rulesOf(protocol mountoptions.Protocol) (rules []volumeRule) {
 		rules = s.filesystems()
 	}
 	ofProtocol := func(p mountoptions.Protocol) bool { return p.Kernel() == protocol }
-	return append(rules, lists.Where(s.volumes, func(rule volumeRule) bool { return slices.ContainsFunc(rule.protocols, ofProtocol) })...)
+	return append(rules, lists.Filter(s.volumes, func(rule volumeRule) bool { return slices.ContainsFunc(rule.protocols, ofProtocol) })...)
 }
 
 // filesystems returns the XFS file systems of the node as volume rules.

@@ -162,5 +162,5 @@ func OptionWarnings(key, value string) []mountoptions.Problem {
 	default:
 		return nil
 	}
-	return append(problems, lists.Where(mountoptions.Validate(protocol, options), func(p mountoptions.Problem) bool { return p.Warning })...)
+	return append(problems, lists.Filter(mountoptions.Validate(protocol, options), func(p mountoptions.Problem) bool { return p.Warning })...)
 }

@@ -210,7 +210,7 @@ func (v Verdict) isBad() bool { return v == Affected || v == Possible }
 // Upgrade returns the changes that a kernel means for nodes, in the order of the registry. It includes problems that need a further sign.
 // unknown are the nodes whose present kernel does not show its fixes; for these, all problems of the new kernel count as brought.
 func Upgrade(nodes []Node, to Kernel) (changes []Change, unknown []string) {
-	unreleased := lists.Where(nodes, func(node Node) bool { return node.Kernel == (Kernel{}) })
+	unreleased := lists.Filter(nodes, func(node Node) bool { return node.Kernel == (Kernel{}) })
 	unknown = lists.Each(unreleased, func(node Node) string { return node.Name })
 	for _, e := range entries {
 		brings, removes := Change{ID: e.ID, Brings: true, Text: e.Advice()}, Change{ID: e.ID, Text: e.Fails}
@@ -224,7 +224,7 @@ func Upgrade(nodes []Node, to Kernel) (changes []Change, unknown []string) {
 				removes.Nodes = append(removes.Nodes, node.Name)
 			}
 		}
-		changes = append(changes, lists.Where([]Change{brings, removes}, func(c Change) bool { return len(c.Nodes) > 0 })...)
+		changes = append(changes, lists.Filter([]Change{brings, removes}, func(c Change) bool { return len(c.Nodes) > 0 })...)
 	}
 	return changes, unknown
 }

@@ -13,8 +13,8 @@ func Each[T, R any](items []T, convert func(T) R) []R {
 	return out
 }
 
-// Where filters a list: it returns the items that match, in order. The result is nil if there are none.
-func Where[T any](items []T, matches func(T) bool) (out []T) {
+// Filter returns the items that match, in order. The result is nil if there are none.
+func Filter[T any](items []T, matches func(T) bool) (out []T) {
 	for _, item := range items {
 		if matches(item) {
 			out = append(out, item)

@@ -13,8 +13,8 @@ func TestLists(t *testing.T) {
 	for name, test := range map[string]struct{ got, want any }{
 		"each item is converted, in order":         {Each([]int{3, 1, 2}, strconv.Itoa), []string{"3", "1", "2"}},
 		"no item is converted to nil":              {Each([]int{}, strconv.Itoa), []string(nil)},
-		"the items that match stay in order":       {Where([]int{4, 3, 2}, isEven), []int{4, 2}},
-		"without a match, the result is nil":       {Where([]int{1, 3}, isEven), []int(nil)},
+		"the items that match stay in order":       {Filter([]int{4, 3, 2}, isEven), []int{4, 2}},
+		"without a match, the result is nil":       {Filter([]int{1, 3}, isEven), []int(nil)},
 		"the later of two equal keys wins":         {Map([]int{-2, 3, 2}, squareOf), map[int]string{4: "2", 9: "3"}},
 		"without items, the map is empty, not nil": {Map(nil, squareOf), map[int]string{}},
 		"without items, there are no pointers":     {len(Pointers([]int{})), 0},
@@ -35,9 +35,9 @@ func TestPointersPointToTheItems(t *testing.T) {
 	}
 }
 
-func TestWhereLeavesTheListUnchanged(t *testing.T) {
+func TestFilterLeavesTheListUnchanged(t *testing.T) {
 	items := []int{1, 2, 3, 4}
-	Where(items, func(n int) bool { return n > 2 })
+	Filter(items, func(n int) bool { return n > 2 })
 	if diff := cmp.Diff([]int{1, 2, 3, 4}, items); diff != "" {
 		t.Error(diff)
 	}

@@ -111,7 +111,7 @@ func (t *table) oneVersion(options []Option) []Option {
 }
 
 func (t *table) inGroup(options []Option, group string) []Option {
-	return lists.Where(options, func(o Option) bool { return t.groupOf(o) == group })
+	return lists.Filter(options, func(o Option) bool { return t.groupOf(o) == group })
 }
 
 // replaceGroup replaces the options of one group in a list. Options that the list already contains keep their position.

@@ -142,7 +142,7 @@ const repeatsOfDead = 6
 
 // deadPorts returns the local ports of connections without acknowledgments from the server's host. known is false if this is unknown.
 func (m *memory) deadPorts() (ports []int, known bool) {
-	dead := lists.Where(m.last.Sockets, func(s Socket) bool { return s.Repeats >= repeatsOfDead })
+	dead := lists.Filter(m.last.Sockets, func(s Socket) bool { return s.Repeats >= repeatsOfDead })
 	ports = lists.Each(dead, func(s Socket) int { return s.Port })
 	slices.Sort(ports)
 	return ports, len(m.last.Sockets) > 0

@@ -187,7 +187,7 @@ func (r Report) IsAccepted() bool {
 func (r Report) Ineffective() []Setting { return r.Select(Failed, OverriddenAtBoot) }
 
 func (r Report) filter(keep func(Setting) bool) []Setting {
-	return lists.Where(r.Settings, keep)
+	return lists.Filter(r.Settings, keep)
 }
 
 func keysOf(settings []Setting) []string {

@@ -274,7 +274,7 @@ func notesOn(profile *DryRunProfile, allow catalogue.AllowList) []string {
 	if p.Spec.Paused || p.Annotations[v1alpha1.PausedAnnotation] == v1alpha1.True {
 		notes = append(notes, "paused: changes do not start until you resume the profile")
 	}
-	warnings := lists.Where(nodesettings.Validate(p, allow), func(problem nodesettings.Problem) bool { return problem.Warning })
+	warnings := lists.Filter(nodesettings.Validate(p, allow), func(problem nodesettings.Problem) bool { return problem.Warning })
 	return append(notes, lists.Each(warnings, nodesettings.Problem.String)...)
 }
 
@@ -283,7 +283,7 @@ func changedFields(before, after *v1alpha1.StorageClientProfile) []FieldChange {
 	old, next := fieldsOf(before), fieldsOf(after)
 	all := maps.Clone(old)
 	maps.Copy(all, next)
-	changed := lists.Where(slices.Sorted(maps.Keys(all)), func(field string) bool { return old[field] != next[field] })
+	changed := lists.Filter(slices.Sorted(maps.Keys(all)), func(field string) bool { return old[field] != next[field] })
 	return lists.Each(changed, func(field string) FieldChange { return FieldChange{Field: field, Old: old[field], New: next[field]} })
 }
 
@@ -349,13 +349,13 @@ func encode(value any) string {
 
 // Names returns the output of -o name: the profiles that would change.
 func (p FilePlan) Names() []string {
-	changing := lists.Where(p.Profiles, func(profile FileProfile) bool { return profile.Action != actionNone })
+	changing := lists.Filter(p.Profiles, func(profile FileProfile) bool { return profile.Action != actionNone })
 	return lists.Each(changing, func(profile FileProfile) string { return profileResource + profile.Name })
 }
 
 // Rejections describes the rejected profiles, with the reason.
 func (p FilePlan) Rejections() []string {
-	rejected := lists.Where(p.Profiles, func(profile FileProfile) bool { return profile.Rejection != "" })
+	rejected := lists.Filter(p.Profiles, func(profile FileProfile) bool { return profile.Rejection != "" })
 	return lists.Each(rejected, func(profile FileProfile) string {
 		return fmt.Sprintf("%s (%s) is rejected: %s", profile.Name, profile.File, profile.Rejection)
 	})

@@ -67,7 +67,7 @@ func NewStatus(profiles []v1alpha1.StorageClientProfile) Status {
 
 // summarize returns one sentence per line.
 func summarize(profiles []Profile) []string {
-	unfinished := lists.Where(profiles, func(p Profile) bool { return !p.Done })
+	unfinished := lists.Filter(profiles, func(p Profile) bool { return !p.Done })
 	lines := lists.Each(unfinished, func(p Profile) string { return p.Summary })
 	switch open := len(lines); {
 	case len(profiles) == 0:

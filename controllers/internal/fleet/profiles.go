@@ -134,7 +134,7 @@ func (s *ProfileSet) Desired(node *corev1.Node, clientNode *v1alpha1.StorageClie
 	inForce := currentSettings(clientNode)
 	contributing := s.heldSources(inForce)
 	hasHeld := len(contributing) > 0
-	contributing = append(contributing, lists.Where(s.Selecting(node), func(p *Profile) bool { return p.Standing == match.Active })...)
+	contributing = append(contributing, lists.Filter(s.Selecting(node), func(p *Profile) bool { return p.Standing == match.Active })...)
 	slices.SortFunc(contributing, byName)
 	wanted := Desired{Managed: len(contributing) > 0, Profiles: lists.Each(contributing, func(p *Profile) string { return p.Name })}
 	wanted.Result = s.mergeProfiles(contributing, strings.Join(wanted.Profiles, "\n")+"\n", hasHeld, inForce)

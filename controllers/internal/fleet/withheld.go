@@ -17,7 +17,7 @@ func WithheldSettings(clientNode *v1alpha1.StorageClientNode, wanted nodesetting
 		!standing.RebootedWithoutEffect(&clientNode.Spec, &clientNode.Status) {
 		return nil
 	}
-	keys := lists.Where(lists.Each(wanted.Settings, func(s v1alpha1.NodeSetting) string { return s.Key }), func(key string) bool {
+	keys := lists.Filter(lists.Each(wanted.Settings, func(s v1alpha1.NodeSetting) string { return s.Key }), func(key string) bool {
 		return nodesettings.TakesEffectAtBoot(key) && !isEffective(clientNode, key)
 	})
 	slices.Sort(keys)

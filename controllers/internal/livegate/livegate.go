@@ -176,7 +176,7 @@ func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 }
 
 func namesOf(nodes []*Node, matches func(*Node) bool) []string {
-	return lists.Each(lists.Where(nodes, matches), func(node *Node) string { return node.Name })
+	return lists.Each(lists.Filter(nodes, matches), func(node *Node) string { return node.Name })
 }
 
 type gate struct {

@@ -84,7 +84,7 @@ func IsControlPlane(node *corev1.Node) bool {
 // Check returns the reason why a profile may not be applied: reason Invalid, and a message that names field, value and remedy. Both are empty if it
 // may be applied.
 func Check(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (reason, message string) {
-	failed := lists.Where(nodesettings.Validate(profile, allow), func(problem nodesettings.Problem) bool { return !problem.Warning })
+	failed := lists.Filter(nodesettings.Validate(profile, allow), func(problem nodesettings.Problem) bool { return !problem.Warning })
 	problems := lists.Each(failed, nodesettings.Problem.String)
 	// The API server rejects it; older objects may still exist.
 	if selector := profile.Spec.NodeSelector; !profile.Spec.AllNodes && len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {

@@ -70,7 +70,7 @@ func nextTurn(soak time.Duration) time.Duration {
 // profiles whose settings are removed.
 func concernedProfiles(s Snapshot) []string {
 	profiles := slices.Clone(s.Desired.Profiles)
-	leaving := lists.Where(s.Profiles.Carried(s.ClientNode), func(profile *fleet.Profile) bool {
+	leaving := lists.Filter(s.Profiles.Carried(s.ClientNode), func(profile *fleet.Profile) bool {
 		return profile.Standing == match.Leaving || !s.Desired.Managed
 	})
 	return append(profiles, lists.Each(leaving, func(profile *fleet.Profile) string { return profile.Name })...)

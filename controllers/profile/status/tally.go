@@ -84,7 +84,7 @@ func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) 
 			sum.addNode(profile, node, all)
 		}
 	}
-	sum.excluded = lists.Each(lists.Where(all.Nodes, profile.LacksControlPlane), func(node *corev1.Node) string { return node.Name })
+	sum.excluded = lists.Each(lists.Filter(all.Nodes, profile.LacksControlPlane), func(node *corev1.Node) string { return node.Name })
 	for _, list := range []*[]string{&sum.conflicts, &sum.overrides} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)

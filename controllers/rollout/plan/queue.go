@@ -15,7 +15,7 @@ import (
 )
 
 func (p *planner) claimNext(idle []*nodeState) {
-	waiting := lists.Where(idle, p.describeIdle)
+	waiting := lists.Filter(idle, p.describeIdle)
 	if len(waiting) == 0 {
 		return
 	}

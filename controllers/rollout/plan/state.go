@@ -268,7 +268,7 @@ func (n *nodeState) claimingProfile() []string {
 // allSources returns all source profiles of the node's settings; for a released node, only the profiles that request the reboot.
 func (s *Session) allSources(n *nodeState) []string {
 	profiles := lists.Each(n.ClientNode.Spec.Settings, func(setting v1alpha1.NodeSetting) string { return setting.Profile })
-	return lists.Where(profiles, func(name string) bool { return !n.ClientNode.Spec.Release || s.rebootsToRestore(name) })
+	return lists.Filter(profiles, func(name string) bool { return !n.ClientNode.Spec.Release || s.rebootsToRestore(name) })
 }
 
 // restoringProfiles returns the profiles that request a reboot to remove a key. Profiles that declare the key are considered, or all profiles of

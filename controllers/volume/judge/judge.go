@@ -383,7 +383,7 @@ func (s *scope) blockProtocol() (Verdict, bool) {
 	}
 	var foreign []string
 	for _, r := range s.rules {
-		foreign = append(foreign, lists.Where(r.options(), func(o string) bool { return !s.target.options.Knows(o) })...)
+		foreign = append(foreign, lists.Filter(r.options(), func(o string) bool { return !s.target.options.Knows(o) })...)
 	}
 	if len(foreign) == 0 {
 		return Verdict{}, false

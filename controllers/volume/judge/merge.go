@@ -123,7 +123,7 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 	staying := mountoptions.SplitOptions(t.PassedOptions(out.options))
 	problems := t.options.Refused(mountoptions.SplitOptions(t.PassedOptions(original)))
 	stays := func(p mountoptions.Problem) bool { return slices.Contains(staying, p.Option) }
-	out.ownProblems = lists.Each(lists.Where(problems, stays), problemText)
+	out.ownProblems = lists.Each(lists.Filter(problems, stays), problemText)
 	if slices.Equal(out.options, original) {
 		out.options = slices.Clone(base)
 	}
@@ -164,12 +164,12 @@ func readAheadOf(rules []rule) (first *rule, dispute string) {
 func (t target) newProblems(base, options []string) []string {
 	before := mountoptions.Validate(t.options, base)
 	isNew := func(p mountoptions.Problem) bool { return !p.Warning && !slices.Contains(before, p) }
-	return lists.Each(lists.Where(mountoptions.Validate(t.options, options), isNew), problemText)
+	return lists.Each(lists.Filter(mountoptions.Validate(t.options, options), isNew), problemText)
 }
 
 // lostByDriver returns the options of a merge result that the driver would change, if they are declared or new.
 func (t target) lostByDriver(base []string, m merged) []string {
-	return lists.Each(lists.Where(t.Check(t.options, m.options), func(p mountoptions.Problem) bool {
+	return lists.Each(lists.Filter(t.Check(t.options, m.options), func(p mountoptions.Problem) bool {
 		return !slices.Contains(base, p.Option) || slices.Contains(m.allCarried(), p.Option)
 	}), problemText)
 }

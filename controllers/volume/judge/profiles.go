@@ -168,7 +168,7 @@ func (ps *Profiles) among(j *Evaluation) *Profiles {
 	}
 	names := j.profilesOf()
 	return ps.parts.Share(strings.Join(names, "\n"), func() *Profiles {
-		some := lists.Where(lists.Each(names, ps.Get), func(p *Profile) bool { return p != nil })
+		some := lists.Filter(lists.Each(names, ps.Get), func(p *Profile) bool { return p != nil })
 		return newProfiles(some, ps.pausedAll, ps.classes)
 	})
 }

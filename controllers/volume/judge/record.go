@@ -102,5 +102,5 @@ func (r Record) HasAppliedOptions(pv *corev1.PersistentVolume) bool {
 // CarriedProfiles returns the names of the profiles whose options the volume carries, from its annotation.
 func CarriedProfiles(pv *corev1.PersistentVolume) []string {
 	names := lists.Each(strings.Split(pv.Annotations[v1alpha1.ProfilesAnnotation], ","), strings.TrimSpace)
-	return lists.Where(names, func(name string) bool { return name != "" })
+	return lists.Filter(names, func(name string) bool { return name != "" })
 }

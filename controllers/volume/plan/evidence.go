@@ -48,7 +48,7 @@ func (p *planner) lacksMount(j evaluation) bool {
 // findReported returns the volumes of which a node reports a mount with their options. This is no evidence, since any node may report anything.
 // But it is a reason to look for a pod there.
 func (p *planner) findReported() map[string]bool {
-	carriers, out := byName(lists.Where(p.volumes, p.lacksMount)), map[string]bool{}
+	carriers, out := byName(lists.Filter(p.volumes, p.lacksMount)), map[string]bool{}
 	if len(carriers) == 0 {
 		return nil
 	}

@@ -62,5 +62,5 @@ func (j evaluation) mounted() (m Mounted, concerned bool) {
 // carriedOptions returns the options in the list that any profile declares, in the order of the list.
 func carriedOptions(v judge.Verdict) []string {
 	declared := v.DeclaredOptions()
-	return lists.Where(v.Options, func(o string) bool { return slices.Contains(declared, o) })
+	return lists.Filter(v.Options, func(o string) bool { return slices.Contains(declared, o) })
 }

@@ -47,7 +47,7 @@ func (p *planner) decide() Plan {
 	p.noteFailures()
 	p.mounted, p.soaking = p.findMounted(), p.isAnySoaking()
 	p.progress = p.progressByProfile()
-	changes := lists.Where(p.volumes, func(j evaluation) bool { return !p.stepAtOnce(j) })
+	changes := lists.Filter(p.volumes, func(j evaluation) bool { return !p.stepAtOnce(j) })
 	p.waiting = len(changes) > 0
 	slices.SortFunc(p.plan.Steps, func(a, b Step) int { return strings.Compare(a.Target().Name, b.Target().Name) })
 	for _, j := range p.inOrder(changes) {

@@ -87,7 +87,7 @@ func keyOf(j evaluation) ProbeKey {
 // triedKeys returns the option sets that a volume of the server has from a batch: it is too late to probe them. Volumes that were created with
 // their options do not count, since their creation required no evidence.
 func triedKeys(all []evaluation) map[ProbeKey]bool {
-	tried := lists.Where(all, func(j evaluation) bool { return j.HasAppliedOptions && j.isMarkCurrent() && !j.Mark.Created })
+	tried := lists.Filter(all, func(j evaluation) bool { return j.HasAppliedOptions && j.isMarkCurrent() && !j.Mark.Created })
 	return lists.Map(tried, func(j evaluation) (ProbeKey, bool) { return keyOf(j), true })
 }
 

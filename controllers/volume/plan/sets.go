@@ -81,7 +81,7 @@ func (p *planner) followBlamed() {
 			p.blamed[b.Volume] = nil
 		}
 	}
-	existing := byName(lists.Where(p.volumes, func(j evaluation) bool { _, blamed := p.blamed[j.Volume.Name]; return blamed }))
+	existing := byName(lists.Filter(p.volumes, func(j evaluation) bool { _, blamed := p.blamed[j.Volume.Name]; return blamed }))
 	for _, set := range slices.Sorted(maps.Keys(p.sets)) {
 		r := p.sets[set]
 		for _, b := range slices.Clone(r.Blames) {

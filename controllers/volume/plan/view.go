@@ -130,7 +130,7 @@ func (v *View) staleMounts(planner *planner, name string, volumes []Volume) Stal
 }
 
 func (v *View) findStaleMounts() map[string]Stale {
-	upToDate := lists.Where(v.acting.volumes, func(j evaluation) bool { return j.verdict.State == judge.StateUpToDate })
+	upToDate := lists.Filter(v.acting.volumes, func(j evaluation) bool { return j.verdict.State == judge.StateUpToDate })
 	all := lists.Map(upToDate, func(j evaluation) (string, map[string][]string) { return j.Volume.Name, j.verdict.Carried })
 	return countStale(all, v.snapshot.ClientNodes)
 }

@@ -328,6 +328,7 @@ func TestNamesThatTheManagerIsGiven(t *testing.T) {
 		"share.example.com=nfs.csi.k8s.io": true, "ceph.example.com=a.nfs.csi.ceph.com": true, "nfs.csi.k8s.io=nfs.csi.k8s.io": true,
 		"share.example.com=smb.csi.k8s.io": false, "efs.csi.aws.com=nfs.csi.k8s.io": false, "share.example.com": false, "=nfs.csi.k8s.io": false,
 		"share.example.com=none.example.com": false, "": false,
+		"*.example.com=nfs.csi.k8s.io": false, "share.*=nfs.csi.k8s.io": false,
 	} {
 		t.Run(text, func(t *testing.T) {
 			before := maps.Clone(rowsByDriver)

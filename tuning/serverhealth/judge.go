@@ -170,11 +170,11 @@ func (m *memory) findSilent(w wait) finding {
 	f := finding{state: v1alpha1.ServerSilent, start: w.start}
 	isProbed := m.probe.At.After(w.start)
 	switch {
-	case m.last.Taken:
+	case m.last.Taken && !m.brokenAt.IsZero():
 		f.reason = v1alpha1.ServerReasonTunnelTaken
 		f.message = fmt.Sprintf("Only a process of a user other than root listens at %s, so the mounts reach another program; stop it, and "+
 			"restart the driver's pod on this node", m.last.Address)
-	case m.last.Gone, isProbed && m.probe.ConnectionRefused && m.last.Tunnel:
+	case m.last.Gone && !m.brokenAt.IsZero(), isProbed && m.probe.ConnectionRefused && m.last.Tunnel:
 		f.reason = v1alpha1.ServerReasonTunnelGone
 		f.message = fmt.Sprintf("No process listens at %s; the process that forwards requests to the storage is gone; restart the driver's pod "+
 			"on this node", m.last.Address)

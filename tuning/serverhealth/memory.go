@@ -33,6 +33,8 @@ type memory struct {
 	backAt time.Time
 	// brokenAt is the time at which a tunnel was first seen without its own listener. Zero if it has one.
 	brokenAt time.Time
+	// hadListener is true once a tunnel had its own listener. The listener of a mount in another network namespace is never visible.
+	hadListener bool
 	// found is the last finding, stateSince the start of its state.
 	found      finding
 	stateSince time.Time
@@ -86,8 +88,8 @@ func (m *memory) noteReading(now time.Time, reading Reading) {
 		m.recalled, m.graceStart = false, now
 	}
 	if !reading.Gone && !reading.Taken {
-		m.brokenAt = time.Time{}
-	} else if m.brokenAt.IsZero() {
+		m.brokenAt, m.hadListener = time.Time{}, true
+	} else if m.brokenAt.IsZero() && m.hadListener {
 		// A response from before does not show that the present listener works.
 		m.brokenAt, m.consecutiveResponses, m.probe = now, 0, Probe{}
 	}

@@ -148,6 +148,7 @@ func (w *Watch) Recall(former Verdict) {
 	m.found = finding{state: former.State, reason: former.Reason, message: former.Message}
 	m.stateSince, m.lastResponseAt = former.Since, former.LastResponse
 	m.recalled = former.State == v1alpha1.ServerAnswering
+	m.hadListener = former.Reason == v1alpha1.ServerReasonTunnelGone || former.Reason == v1alpha1.ServerReasonTunnelTaken
 	w.servers[former.Key] = m
 }
 

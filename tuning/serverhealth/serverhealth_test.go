@@ -604,6 +604,24 @@ func TestATunnelWithoutItsListenerIsFoundBeforeAnyRequest(t *testing.T) {
 			s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
 		}
 	})
+	t.Run("no listener was ever visible, and nothing is requested", func(t *testing.T) {
+		for _, change := range []func(*Reading){gone, taken} {
+			s := newScene(t, filer, 1)
+			s.steps(3*minute, change)
+			s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
+		}
+	})
+	t.Run("the storage behind the listener of another user stops", func(t *testing.T) {
+		s := newScene(t, filer, 1)
+		s.steps(2, taken)
+		s.step(taken, work(0))
+		for range 2 * minute {
+			s.step(taken, send(0))
+		}
+		if s.last.State != v1alpha1.ServerSilent || s.last.Reason == v1alpha1.ServerReasonTunnelTaken {
+			t.Errorf("got %s, %s (%s), want Silent for another reason", s.last.State, s.last.Reason, s.last.Message)
+		}
+	})
 	t.Run("the listener of another user forwards requests", func(t *testing.T) {
 		s := newScene(t, filer, 1)
 		s.steps(2, work(0))

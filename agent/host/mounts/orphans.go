@@ -3,6 +3,7 @@ package mounts
 import (
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -41,8 +42,14 @@ func (r Reader) Orphans() (found []Orphan) {
 			before, _, _ := strings.Cut(line.point, "/"+at.pod+"/")
 			isUnused, dir = !running[at.pod], path.Join(before, at.pod)
 		}
-		info, err := r.fs.Lstat(dir)
-		if err == nil && isUnused && !inSandbox[line.device] && (isNFS(line.fsType) || isSMB(line.fsType)) {
+		// An access to a directory on a mount of that kind can hang.
+		canHang := func(l mountLine) bool {
+			return (isNFS(l.fsType) || isSMB(l.fsType) || strings.HasPrefix(l.fsType, "fuse")) && isWithin(dir, l.point)
+		}
+		if !isUnused || inSandbox[line.device] || !isNFS(line.fsType) && !isSMB(line.fsType) || slices.ContainsFunc(lines, canHang) {
+			continue
+		}
+		if info, err := r.fs.Lstat(dir); err == nil {
 			found = append(found, Orphan{MountPoint: line.point, PodUID: at.pod, Changed: info.ModTime()})
 		}
 	}

@@ -62,6 +62,9 @@ func TestOrphansAreNetworkMountsWithoutAPod(t *testing.T) {
 		"a staging mount of a running pod": {
 			[]string{systemd}, []string{pods + pod2 + volumeOf + " nfs4 0:52 filer:/a", staging + " nfs4 0:52 filer:/a"}, nil,
 		},
+		"the pods are on a network file system, where any access can hang": {
+			[]string{systemd}, []string{"/var/lib/kubelet nfs4 0:60 filer:/kubelet", gone[0]}, nil,
+		},
 		"a mount of a driver for itself": {[]string{systemd}, []string{"/var/lib/kubelet/plugins/efs.csi.aws.com/a/mount nfs4 0:52 filer:/a"}, nil},
 		"a kubelet in another directory": {
 			[]string{systemd}, []string{"/data/kubelet/pods/" + pod1 + volumeOf + " nfs4 0:52 filer:/a"}, gone[1:],

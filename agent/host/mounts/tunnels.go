@@ -1,6 +1,7 @@
 package mounts
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -14,13 +15,14 @@ var socketFiles = []string{"/proc/1/net/tcp", "/proc/1/net/tcp6"}
 // checkTunnels sets Gone and Taken of the tunnels. It reads the kernel's socket tables and makes no connection.
 func (r Reader) checkTunnels(found map[string]*ServerCounters) {
 	var users map[string][]string
+	wasRead := false
 	for _, server := range found {
 		target, err := netip.ParseAddrPort(server.Address)
-		if !server.Tunnel || err != nil {
+		if !server.Tunnel || err != nil || server.Ask.Address == "" {
 			continue
 		}
-		if users == nil {
-			users = r.readListeners()
+		if !wasRead {
+			users, wasRead = r.readListeners(), true
 		}
 		var listening []string
 		mapped := netip.AddrFrom16(target.Addr().As16())
@@ -40,9 +42,9 @@ func (r Reader) readListeners() map[string][]string {
 		if err != nil || i == 0 && len(data) == 0 {
 			return nil
 		}
-		for line := range strings.Lines(string(data)) {
+		for line := range bytes.Lines(data) {
 			// Sockets in state 0A listen.
-			if fields := strings.Fields(line); len(fields) > 7 && fields[3] == "0A" {
+			if fields := strings.Fields(string(line)); len(fields) > 7 && fields[3] == "0A" {
 				users[fields[1]] = append(users[fields[1]], fields[7])
 			}
 		}

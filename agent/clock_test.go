@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -176,7 +177,7 @@ func TestNoLiveChangeDependsOnTheWallClock(t *testing.T) {
 				w, run := change.prepare(t)
 				w.jumpAt, w.jumpBy = jumpAt, jumpBy
 				run()
-				end := map[string]string{"unconfirmed": fmt.Sprint(w.unconfirmed() != nil), "live": w.live[tcpRmem], "file": w.files[tcpRmem]}
+				end := map[string]string{"unconfirmed": strconv.FormatBool(w.unconfirmed() != nil), "live": w.live[tcpRmem], "file": w.files[tcpRmem]}
 				for _, s := range w.clientNode.Status.Settings {
 					end[s.Key] = fmt.Sprint(s.State, " ", s.WaitsFor, " ", s.Message)
 				}

@@ -214,7 +214,7 @@ func rowsOf(name string) []*row {
 func AddName(text string) error {
 	name, driver, _ := strings.Cut(text, "=")
 	rows := rowsOf(driver)
-	if existing := rowsOf(name); name == "" || strings.Contains(name, "*") || rows == nil || existing != nil && existing[0] != rows[0] {
+	if existing := rowsOf(name); name == "" || strings.Contains(name, "*") || rows == nil || len(existing) > 0 && existing[0] != rows[0] {
 		return fmt.Errorf("%q: must be NAME=DRIVER, with a DRIVER of the page on drivers and another NAME", text)
 	}
 	rowsByDriver[name] = rows

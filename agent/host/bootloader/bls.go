@@ -97,7 +97,7 @@ func parseEntries(info string) menu {
 // readFacts reads the facts that the evaluation needs on a host with boot entries. A present value of a requested argument is foreign if the agent
 // did not set it and one condition holds: all entries pass the value, or it differs from the requested value.
 func (b grubBLS) readFacts(ctx context.Context, f *facts, settings []host.Setting) (err error) {
-	if err = errors.Join(b.gatherTrial(ctx, f), b.readRecords(f)); err != nil {
+	if err := errors.Join(b.gatherTrial(ctx, f), b.readRecords(f)); err != nil {
 		return err
 	}
 	if b.delay != "" {

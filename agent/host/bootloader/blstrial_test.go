@@ -465,13 +465,13 @@ func TestATrialOfABootEntrySurvivesAKillAtEveryWrite(t *testing.T) {
 			story.killed(clean, clean.subject)
 			clean.apply(story.then)
 			// The permit is not given again.
-			comparable := func(files map[string]string) map[string]string {
+			compared := func(files map[string]string) map[string]string {
 				if strings.Contains(name, "permit") {
 					files[blsEnv] = string(environment(files[blsEnv]).with(trialVariable, ""))
 				}
 				return withoutNext(files)
 			}
-			want := comparable(clean.bootFiles())
+			want := compared(clean.bootFiles())
 			for n := 1; ; n++ {
 				m := newHost(t)
 				story.prepare(m)
@@ -483,7 +483,7 @@ func TestATrialOfABootEntrySurvivesAKillAtEveryWrite(t *testing.T) {
 				}
 				m.restart()
 				m.apply(story.then)
-				if diff := cmp.Diff(want, comparable(m.bootFiles())); diff != "" {
+				if diff := cmp.Diff(want, compared(m.bootFiles())); diff != "" {
 					t.Fatalf("after the repeat of write %d (-want +got):\n%s", n, diff)
 				}
 				m.apply(nil)

@@ -60,7 +60,7 @@ func Count(ctx context.Context, o workload.Options) (workload.Result, Phase, err
 
 func countRequests(ctx context.Context, readFile func(string) (string, error), o workload.Options) (r workload.Result, requests Phase, err error) {
 	mountinfo, err := readFile(mountinfoFile)
-	if err = errors.Join(o.Validate(), err); err != nil {
+	if err := errors.Join(o.Validate(), err); err != nil {
 		return r, requests, err
 	}
 	dir, err := filepath.EvalSymlinks(o.Path)

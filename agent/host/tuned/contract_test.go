@@ -70,29 +70,30 @@ func writeProfiles(t *testing.T, dir string, r *rand.Rand, isNew bool) {
 }
 
 func profileText(pick func(...string) string, r *rand.Rand) string {
-	text := "# " + pick("a", "[sysctl]") + "\n"
+	var text strings.Builder
+	text.WriteString("# " + pick("a", "[sysctl]") + "\n")
 	if r.IntN(2) == 0 {
-		text += "[main]\nsummary=x\n" + pick("include=b", "include=c", "include = c, b", "include=b;c", "include=a", "include=a", ";include=b") + "\n"
+		text.WriteString("[main]\nsummary=x\n" + pick("include=b", "include=c", "include = c, b", "include=b;c", "include=a", "include=a", ";include=b") + "\n")
 	}
 	for range 1 + r.IntN(3) {
 		section := pick("[sysctl]", "[sysctl]", "[sysctl]", "[my]\ntype=sysctl", "[variables]", "[ sysctl ]", "[sysctl] # x")
-		text += section + "\n"
+		text.WriteString(section + "\n")
 		if section == "[variables]" {
-			text += pick("x=7", "x = 9", "x=1024") + "\n" + pick("", "y=${x}", "y=8") + "\n"
+			text.WriteString(pick("x=7", "x = 9", "x=1024") + "\n" + pick("", "y=${x}", "y=8") + "\n")
 			continue
 		}
 		for range r.IntN(4) {
-			text += pick(
+			text.WriteString(pick(
 				"net.core.rmem_max=1024", "net.core.rmem_max = 7", "net.core.rmem_max=\"9\"", "net.core.rmem_max=${x}", "net.core.rmem_max=7 # x",
 				"net.core.wmem_max=9 ; x", "#net.core.wmem_max=7", ";net.core.wmem_max=7", "net.core.wmem_max = ${y}",
 				"net.core.wmem_max=>512", "net.core.wmem_max=>4096", "net.core.wmem_max=<512", "net.core.wmem_max=1024",
 				"net.ipv4.tcp_max_orphans=1024", "net.ipv4.tcp_max_orphans=9", "net.ipv4.tcp_max_orphans=0x400",
 				"  net.core.rmem_max=6", "\tnet.core.wmem_max=6", "enabled=0", "enabled=false", "enabled=true", "replace=1", "replace=true", "replace=no",
 				"drop=net.core.rmem_max", "drop=net.core.wmem_max, net.core.rmem_max", "priority=-1", "priority=5", "",
-			) + "\n"
+			) + "\n")
 		}
 	}
-	return text
+	return text.String()
 }
 
 // Profiles and files are read as the real releases of tuned read them. The record contains their results for the same trees.

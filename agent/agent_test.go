@@ -159,6 +159,26 @@ func TestRemovalAndRelease(t *testing.T) {
 	}
 }
 
+func TestAKernelArgumentThatTheNextBootStillPassesIsNotRestored(t *testing.T) {
+	w := newWorld(t)
+	w.declare(declared()...)
+	w.runUntilIdle(w.agent())
+	w.boot()
+	a := w.runUntilIdle(w.agent())
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
+	for _, kept := range []bool{true, false} {
+		w.keptArgument = kept
+		a = w.runFor(a, 10*time.Minute)
+		if got := w.clientNode.Status.Restored; got == kept {
+			t.Errorf("kept %t: got restored %t", kept, got)
+		}
+		r, err := Local{Machine: w.host().Machine, Clock: instantClock{w.clock}}.Restore(t.Context(), nil)
+		if err != nil || r.AsDeclared == kept {
+			t.Errorf("kept %t: as restored %t, error %v", kept, r.AsDeclared, err)
+		}
+	}
+}
+
 func TestTheJournalIsRemovedAfterTheRestoringReboot(t *testing.T) {
 	w := newWorld(t)
 	w.declare(declared()...)

@@ -113,7 +113,7 @@ func (out *outcome) addVolumes(p *pass) {
 // has a status. The node is not rebooted to remove it.
 func (out *outcome) addRestore(it *item, p *pass) {
 	status := p.restoreStatus(it)
-	out.restored = out.restored && status.State != v1alpha1.SettingFailed
+	out.restored = out.restored && status.State != v1alpha1.SettingFailed && !it.restored.Kept
 	if _, ok := volumeOf(it.key); ok {
 		out.failed = out.failed || status.State == v1alpha1.SettingFailed
 		return

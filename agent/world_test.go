@@ -88,6 +88,8 @@ type world struct {
 	live, defaults, files, menu map[string]string
 	oldTransports               map[string]bool
 	cannot                      map[string]host.State
+	// keptArgument is true if Restore cannot remove kernel arguments yet.
+	keptArgument bool
 	applyErr, originalErr       error
 	// restoreErr makes the restore of live values fail.
 	restoreErr error
@@ -558,7 +560,7 @@ func (s *fakeSubject) Restore(_ context.Context, originals map[string]host.Origi
 		current := host.Original{Present: ok, Value: value}
 		switch {
 		case s.boots() && current != original:
-			o.Effect, o.State = host.Reboot, host.Pending
+			o.Effect, o.State, o.Kept = host.Reboot, host.Pending, s.w.keptArgument
 		case current != original && s.w.restoreErr != nil:
 			o.State, o.Message = host.Failed, s.w.restoreErr.Error()
 		case current != original:

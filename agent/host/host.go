@@ -56,6 +56,8 @@ type Observation struct {
 	Effect                  Effect
 	State                   State
 	Message                 string
+	// Kept is true if Restore has not changed the value that the next boot sets.
+	Kept bool
 }
 
 // Subject applies, observes and restores the settings of one kind. Its methods are called one at a time. A method must be safe to repeat after a

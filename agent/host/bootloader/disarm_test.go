@@ -248,7 +248,11 @@ func TestAnArgumentIsRemovedAfterTheTrialOfAnother(t *testing.T) {
 				m.apply(settings(hugepage, "madvise"))
 				m.expectInDefaults("audit=0", test.kept)
 			}
-			if got := m.restore("audit", host.Original{}); test.kept {
+			got := m.restore("audit", host.Original{})
+			if got.Kept != test.kept {
+				t.Errorf("restore: got %+v", got)
+			}
+			if test.kept {
 				expect(t, got, host.Pending, "until the trial boot of "+hugepage+"=madvise")
 			} else if got.State == host.Failed {
 				t.Errorf("restore: got %+v", got)

@@ -333,12 +333,12 @@ func (f facts) evaluateRestored(o *host.Observation, original host.Original, fai
 	isPresent := func(arg host.Argument) bool { return hasArgument(present, arg) }
 	switch {
 	case !f.dropIn.unfinished && hasName(f.dropIn.replaces, o.Name):
-		o.State, o.Message = host.Pending, "stays in the default entries until the trial boot of "+joinArguments(f.dropIn.args)+" is completed"
+		o.State, o.Kept, o.Message = host.Pending, true, "stays in the default entries until the trial boot of "+joinArguments(f.dropIn.args)+" is completed"
 	case hasName(f.dropIn.managedArguments(), o.Name), slices.ContainsFunc(f.staleArguments(nil), isPresent):
 		o.State, o.Message = host.Failed, "still in the boot menu"
 		switch {
 		case f.delay != "":
-			o.State, o.Message = host.Pending, "not removed yet: "+f.delay
+			o.State, o.Kept, o.Message = host.Pending, true, "not removed yet: "+f.delay
 		case failure != nil:
 			o.Message = oneLine(failure.Error())
 		case f.unprinted != "":

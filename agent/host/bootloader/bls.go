@@ -228,7 +228,7 @@ func (b grubBLS) checkEntries(ctx context.Context, f facts, wanted, stale []host
 	for _, line := range f.menu.lines {
 		successor, ok := made.matchLine(line)
 		if !ok {
-			return fmt.Errorf("the boot entry %q is gone", line.title)
+			return temporaryError{fmt.Errorf("the boot entry %q is gone", line.title)}
 		}
 		if missing := b.missingArguments(line.args, successor.args, append(f.managedArguments(), wanted...)); len(missing) > 0 {
 			return fmt.Errorf("the boot entry %q would lose %s", line.title, joinArguments(missing))

@@ -132,11 +132,14 @@ func (b grubBLS) repairFiles(records map[string]host.FileRecord) error {
 // isEmpty reports whether a file has no content or its blocks were never written.
 func isEmpty(file host.SavedFile) bool { return len(bytes.Trim(file.Data, "\x00")) == 0 }
 
-// restoreFiles restores the files to their state before a failed change. It also removes files that the change created.
+// restoreFiles restores the files to their state before a failed change. It also removes files that the change created. Not grubby, but the removal of
+// a kernel deletes an entry: it stays deleted.
 func (b grubBLS) restoreFiles(before map[string]host.SavedFile) error {
 	var all []error
 	for _, name := range slices.Sorted(maps.Keys(before)) {
-		all = append(all, b.fs.RestoreFile(name, before[name]))
+		if !isEntry(name) || !before[name].Present || b.fs.Exists(name) {
+			all = append(all, b.fs.RestoreFile(name, before[name]))
+		}
 	}
 	return errors.Join(all...)
 }

@@ -397,6 +397,33 @@ func TestAnArgumentIsRemovedAfterAKernelWasInstalled(t *testing.T) {
 	}
 }
 
+// grubby deletes no entry. An entry without a kernel would be GRUB's default.
+func TestTheEntryOfARemovedKernelIsNotRestored(t *testing.T) {
+	tests := map[string]func(*machine){
+		"a new value is staged":        func(m *machine) { m.subject.Attend(false); m.apply(settings(ihash, "1048576")) },
+		"the profile is deleted":       func(m *machine) { m.apply(nil) },
+		"a file has changed meanwhile": func(m *machine) { m.replace(rescueEntry, " ro ", " ro audit=1 "); m.apply(nil) },
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			m, _ := newTuned(t, ihash, seed)
+			entry := m.addKernel(newKernel, true)
+			m.commands.AfterGrubby = func() {
+				for _, file := range []string{entry, "/boot/vmlinuz-" + newKernel, "/boot/initramfs-" + newKernel + ".img"} {
+					m.remove(file)
+				}
+			}
+			change(m)
+			if m.fs.Exists(entry) {
+				t.Error("the entry exists without a kernel")
+			}
+			m.commands.AfterGrubby = nil
+			m.apply(nil)
+			m.expectInDefaults(ihashSeed, false)
+		})
+	}
+}
+
 // The scripts are worded like the scripts of Fedora 44 and RHEL 10. They compare /etc/kernel/cmdline with /etc/default/grub, and no other file.
 func TestArgumentsThatTheNextKernelInstallationLoses(t *testing.T) {
 	const (

@@ -504,6 +504,42 @@ func TestATrialOfABootEntrySurvivesAKillAtEveryWrite(t *testing.T) {
 	}
 }
 
+// After the failure, the default entries lose the argument that is no longer desired.
+func TestAKillDoesNotRepeatAFailedTrial(t *testing.T) {
+	desired := settings(ihash, seed)
+	for name, next := range map[string][]host.Setting{"same arguments": desired, "one more": settings("nosmt", "", ihash, seed)} {
+		t.Run(name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				m, before := newTuned(t, "audit", "0", ihash, "1048576")
+				m.apply(desired)
+				m.failTrial()
+				subject, c := m.crashing(n)
+				_ = subject.Apply(t.Context(), desired)
+				m.expectEntryBootable(n)
+				for range 2 {
+					m.restart()
+					m.apply(next)
+					expect(t, m.subject.Observe(t.Context(), next)[len(next)-1], host.Failed, "trial boot failed")
+					if len(next) == 1 {
+						m.expectInDefaults("audit=0", false)
+					}
+					m.expectInDefaults(ihash+"=1048576", true)
+				}
+				if name, options := m.powerEntry(); name == onceID && strings.Contains(options, ihashSeed) {
+					t.Errorf("after a kill at write %d: GRUB tries the failed argument again", n)
+				}
+				m.apply(nil)
+				if diff := cmp.Diff(withoutNext(before), withoutNext(m.bootFiles())); diff != "" {
+					t.Fatalf("after restore, write %d (-want +got):\n%s", n, diff)
+				}
+				if c.count < n {
+					return
+				}
+			}
+		})
+	}
+}
+
 // expectEntryBootable checks the state after a kill: within two starts, GRUB boots with the arguments of the running kernel or fewer.
 func (m *machine) expectEntryBootable(n int) {
 	m.t.Helper()

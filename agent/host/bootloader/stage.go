@@ -43,8 +43,12 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 	if err := s.recordStaged(f, wanted); err != nil {
 		return err
 	}
-	before := f.recordBefore()
-	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before.managedArguments(), failed: f.failed}, format)
+	before, failed := f.recordBefore(), f.failed
+	if next.trial.state == trialFailed {
+		// A kill may leave no other trace of the failed trial.
+		failed = append(f.notBooted(wanted), failed...)
+	}
+	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before.managedArguments(), failed: failed}, format)
 	if err == nil {
 		err = f.loader.changeMenu(ctx, f, next)
 	}

@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	logFile    = "/dev/kmsg"
-	uptimeFile = "/proc/uptime"
+	logFile = "/dev/kmsg"
 	// maxRecord is the longest record of the log, in bytes (CONSOLE_EXT_LOG_MAX). maxRecords is the maximum number of records per read.
 	maxRecord  = 8192
 	maxRecords = 16384
@@ -59,7 +58,8 @@ func (f *Follower) Read() ([]Line, error) {
 		return nil, fmt.Errorf("read the kernel's log: %w", err)
 	}
 	var lines []Line
-	up := f.uptime()
+	// Without an uptime, all messages are new.
+	up, _ := f.fs.Uptime()
 	buffer := make([]byte, maxRecord)
 	for range maxRecords {
 		n := 0
@@ -84,19 +84,6 @@ func (f *Follower) Read() ([]Line, error) {
 		}
 	}
 	return lines, nil
-}
-
-func (f *Follower) uptime() time.Duration {
-	value, err := f.fs.ReadValue(uptimeFile)
-	if err != nil {
-		return 0
-	}
-	first, _, _ := strings.Cut(value, " ")
-	seconds, err := strconv.ParseFloat(first, 64)
-	if err != nil {
-		return 0
-	}
-	return time.Duration(seconds * float64(time.Second))
 }
 
 var (

@@ -2,16 +2,16 @@ package modprobe
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const (
@@ -20,7 +20,6 @@ const (
 	factSessions = "nfs-sessions"
 
 	bootIDFile = "/proc/sys/kernel/random/boot_id"
-	uptimeFile = "/proc/uptime"
 	statFile   = "/proc/stat"
 )
 
@@ -90,20 +89,10 @@ func (s *Subject) fileWrittenAt() int {
 	return 0
 }
 
+// uptime returns the time since the boot, in seconds.
 func (s *Subject) uptime() (int, error) {
-	value, err := s.fs.ReadValue(uptimeFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	whole, _, _ := strings.Cut(value, ".")
-	seconds, err := strconv.Atoi(whole)
-	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", uptimeFile, err)
-	}
-	return seconds, nil
+	up, err := s.fs.Uptime()
+	return int(up / time.Second), err
 }
 
 func (s *Subject) readSessionFact() (fact sessionFact, isRecorded bool, err error) {
@@ -148,14 +137,8 @@ func (s *Subject) OldSessions() ([]mounts.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	var old []mounts.Session
-	ports := map[string][]int{}
-	for _, session := range all {
-		if fact.isOld(session, now) {
-			old = append(old, session)
-			ports[session.Client] = session.Ports
-		}
-	}
+	old := lists.Filter(all, func(session mounts.Session) bool { return fact.isOld(session, now) })
+	ports := lists.Map(old, func(session mounts.Session) (client string, ports []int) { return session.Client, session.Ports })
 	return old, s.recordSessions(sessionFact{SetAt: fact.SetAt, Old: ports})
 }
 
@@ -174,13 +157,9 @@ func (s *Subject) observeSessions(o *host.Observation) {
 		o.State, o.Message = host.Failed, "read the age of NFS sessions: "+err.Error()
 		return
 	}
-	var servers []string
-	for _, session := range old {
-		servers = append(servers, session.Server)
-	}
-	if len(servers) > 0 {
+	if len(old) > 0 {
 		o.State = host.Pending
 		o.Message = fmt.Sprintf("sessions with %s are older and keep their slots until every NFSv4.1 and 4.2 mount of the server is unmounted on the node",
-			host.ListNames(servers))
+			host.ListNames(lists.Each(old, func(session mounts.Session) string { return session.Server })))
 	}
 }

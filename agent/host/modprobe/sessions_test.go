@@ -50,7 +50,7 @@ func (h *sessionHost) boot(id string, uptime int) {
 }
 
 func (h *sessionHost) setUptime(uptime int) {
-	hosttest.WriteFile(h.t, h.dir, uptimeFile, strconv.Itoa(uptime)+".52 4021.00\n")
+	hosttest.WriteFile(h.t, h.dir, "/proc/uptime", strconv.Itoa(uptime)+".52 4021.00\n")
 }
 
 // agent returns the subject of an agent that has just started.

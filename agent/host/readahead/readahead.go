@@ -170,20 +170,13 @@ func (s *Subject) setWindows(fsType, wanted string, chosen func(file string) boo
 // writeWindow writes one window and reads it back. If the window is gone by then, it was unmounted.
 func (s *Subject) writeWindow(file, wanted string) error {
 	value, err := s.kernel.ReadValue(file)
-	if err != nil && !s.fs.Exists(file) || err == nil && value == grantedSize(wanted) {
+	if err == nil && value == grantedSize(wanted) {
 		return nil
 	}
-	if err := s.kernel.WriteValue(file, wanted); err != nil {
-		if !s.fs.Exists(file) {
-			return nil
-		}
-		return fmt.Errorf("the kernel rejects %q: %w", wanted, err)
+	if err := host.SetValue(s.kernel, file, wanted, isGranted); err != nil && s.fs.Exists(file) {
+		return err
 	}
-	value, err = s.kernel.ReadValue(file)
-	if err == nil && value != grantedSize(wanted) && value != wanted {
-		return fmt.Errorf("the kernel set %q instead of %q", value, wanted)
-	}
-	return err
+	return nil
 }
 
 // Observe implements host.Subject. Observed is the smallest window of all mounts of the type.
@@ -208,7 +201,7 @@ func (s *Subject) observeSetting(o *host.Observation, saved files) error {
 		if o.Observed == "" || parseNumber(value) < parseNumber(o.Observed) {
 			o.Observed = value
 		}
-		if value != grantedSize(o.Desired) && value != o.Desired {
+		if !isGranted(value, o.Desired) {
 			deviations = append(deviations, windowID(file)+" has "+value)
 		}
 	}
@@ -317,13 +310,11 @@ func (s *Subject) allWindows(fsType string) ([]string, error) {
 			found = append(found, file)
 		}
 	}
-	named, err := s.fs.Glob(bdiDir, fsType+"-[0-9]*")
+	named, err := s.fs.Glob(bdiDir, fsType+"-[0-9]*/"+windowFile)
 	if err != nil {
 		return nil, err
 	}
-	for _, dir := range named {
-		found = append(found, path.Join(dir, windowFile))
-	}
+	found = append(found, named...)
 	slices.Sort(found)
 	return slices.Compact(found), nil
 }
@@ -359,6 +350,9 @@ func grantedSize(wanted string) string {
 	page := os.Getpagesize() >> 10
 	return strconv.Itoa(parseNumber(wanted) / page * page)
 }
+
+// isGranted reports whether the kernel has set a desired window. It rounds some of them down.
+func isGranted(value, wanted string) bool { return value == grantedSize(wanted) || value == wanted }
 
 func parseNumber(value string) int {
 	n, _ := strconv.Atoi(value)

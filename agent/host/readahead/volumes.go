@@ -198,7 +198,7 @@ func (v *Volumes) observeVolume(o *host.Observation, all []mounts.VolumeEntry, o
 		if o.Observed == "" || parseNumber(value) < parseNumber(o.Observed) {
 			o.Observed = value
 		}
-		if value != grantedSize(o.Desired) && value != o.Desired {
+		if !isGranted(value, o.Desired) {
 			differ = append(differ, windowID(file)+" has "+value)
 			if owned[file] != o.Name {
 				other = owned[file]

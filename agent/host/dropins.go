@@ -8,16 +8,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
 // ConfigDirs returns the directories with a name, such as "modprobe.d", from which the host's programs read files, in their order.
 func ConfigDirs(name string) []string {
 	dirs := []string{"etc", "run", "usr/local/lib", "usr/lib", "lib"}
-	for i, dir := range dirs {
-		dirs[i] = path.Join("/", dir, name)
-	}
-	return dirs
+	return lists.Each(dirs, func(dir string) string { return path.Join("/", dir, name) })
 }
 
 // DropIns lists the files of .d directories in the order in which their readers (systemd-sysctl, sysctl --system, modprobe) apply them: by base name

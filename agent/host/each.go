@@ -4,27 +4,26 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // ObserveEach observes settings one by one. If look returns an error, the setting has failed.
 func ObserveEach(desired []Setting, effect Effect, look func(o *Observation, setting Setting) error) []Observation {
-	observations := make([]Observation, 0, len(desired))
-	for _, setting := range desired {
+	return lists.Each(desired, func(setting Setting) Observation {
 		o := Observation{Name: setting.Name, Desired: setting.Value, Effect: effect}
 		if err := look(&o, setting); err != nil {
 			o.State, o.Message = Failed, err.Error()
 		}
-		observations = append(observations, o)
-	}
-	return observations
+		return o
+	})
 }
 
 // RestoreEach restores originals one by one, by name. A setting is InSync unless restore sets another state, and Failed if restore returns an error.
 func RestoreEach(originals map[string]Original, effect Effect, restore func(o *Observation, original Original) error) []Observation {
-	names := make([]Setting, 0, len(originals))
-	for _, name := range slices.Sorted(maps.Keys(originals)) {
-		names = append(names, Setting{Name: name, Value: originals[name].Value})
-	}
+	names := lists.Each(slices.Sorted(maps.Keys(originals)), func(name string) Setting {
+		return Setting{Name: name, Value: originals[name].Value}
+	})
 	return ObserveEach(names, effect, func(o *Observation, setting Setting) error {
 		o.State = InSync
 		return restore(o, originals[setting.Name])

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const (
@@ -74,10 +75,7 @@ func readUnit(files host.FS, file string) (unit, error) {
 	if _, err := u.readFile(files, file); err != nil {
 		return unit{}, err
 	}
-	dirs := make([]string, 0, len(unitDirs))
-	for _, dir := range unitDirs {
-		dirs = append(dirs, path.Join(dir, u.name+".d"))
-	}
+	dirs := lists.Each(unitDirs, func(dir string) string { return path.Join(dir, u.name+".d") })
 	dropIns, err := files.DropIns(dirs, ".conf")
 	if err != nil {
 		return unit{}, err

@@ -1,6 +1,7 @@
 package modprobe
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const (
@@ -25,11 +27,7 @@ const (
 var OurFile = host.OwnFile{Name: DropIn, Former: FormerDropIn}
 
 // TakeOverFiles implements host.Renamer.
-func (s *Subject) TakeOverFiles() {
-	if err := OurFile.TakeOver(s.fs); err != nil {
-		s.fileErr = err
-	}
-}
+func (s *Subject) TakeOverFiles() { s.fileErr = cmp.Or(OurFile.TakeOver(s.fs), s.fileErr) }
 
 const (
 	commandLine = "/proc/cmdline"
@@ -96,11 +94,10 @@ type optionFile struct {
 // modprobe skips an unreadable file.
 func (s *Subject) optionFiles() []optionFile {
 	names, _ := s.fs.DropIns(host.ConfigDirs("modprobe.d"), ".conf")
-	files := make([]optionFile, 0, len(names)+1)
-	for _, name := range names {
+	files := lists.Each(names, func(name string) optionFile {
 		data, _ := s.fs.ReadIfThere(name)
-		files = append(files, optionFile{name: name, options: parseOptions(string(data))})
-	}
+		return optionFile{name: name, options: parseOptions(string(data))}
+	})
 	if !s.fs.IsImage() {
 		line, _ := s.fs.ReadFile(commandLine)
 		files = append(files, optionFile{name: commandLine, options: fromCommandLine(string(line))})

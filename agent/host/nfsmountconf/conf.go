@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const (
@@ -59,12 +60,7 @@ func readHelper(files host.FS) helper {
 }
 
 func numbersOf(release string) []int {
-	var numbers []int
-	for digits := range strings.SplitSeq(release, ".") {
-		n, _ := strconv.Atoi(digits)
-		numbers = append(numbers, n)
-	}
-	return numbers
+	return lists.Each(strings.Split(release, "."), func(digits string) int { n, _ := strconv.Atoi(digits); return n })
 }
 
 // readConf reads the files as mount.nfs does: first the main file, then the files of the directory by name. A later assignment replaces an earlier

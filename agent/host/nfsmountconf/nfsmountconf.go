@@ -14,6 +14,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const (
@@ -62,11 +63,7 @@ func New(files host.FS, differences func(wanted, observed []string) []string) *S
 func (s *Subject) Name() string { return Name }
 
 // TakeOverFiles implements host.Renamer.
-func (s *Subject) TakeOverFiles() {
-	if err := ourFile.TakeOver(s.fs); err != nil {
-		s.fileErr = err
-	}
-}
+func (s *Subject) TakeOverFiles() { s.fileErr = cmp.Or(ourFile.TakeOver(s.fs), s.fileErr) }
 
 func isOwnDropIn(file string) bool { return file == DropIn || file == FormerDropIn }
 
@@ -259,18 +256,9 @@ func (s *Subject) observeSetting(o *host.Observation, all, dropIn conf, obstacle
 
 // missingTags returns the desired options that a section of the drop-in does not have, and options in it that are not desired.
 func missingTags(tags []tag, wanted []string) []string {
-	var missing []string
-	present := map[string]bool{}
-	for _, t := range tags {
-		present[t.mountOption()] = true
-	}
-	for _, option := range wanted {
-		if !present[option] {
-			missing = append(missing, option)
-		}
-		delete(present, option)
-	}
-	return slices.AppendSeq(missing, maps.Keys(present))
+	present := lists.Each(tags, tag.mountOption)
+	missing := lists.Filter(wanted, func(option string) bool { return !slices.Contains(present, option) })
+	return append(missing, lists.Filter(present, func(option string) bool { return !slices.Contains(wanted, option) })...)
 }
 
 // shadowedBy returns a message about the file that prevents a mount from having the desired options. Empty if there is none. A section for a mount

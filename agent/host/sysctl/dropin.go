@@ -1,6 +1,7 @@
 package sysctl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,11 +24,7 @@ const (
 var OurFile = host.OwnFile{Name: DropIn, Former: FormerDropIn}
 
 // TakeOverFiles implements host.Renamer.
-func (s *Subject) TakeOverFiles() {
-	if err := OurFile.TakeOver(s.fs); err != nil {
-		s.fileErr = err
-	}
-}
+func (s *Subject) TakeOverFiles() { s.fileErr = cmp.Or(OurFile.TakeOver(s.fs), s.fileErr) }
 
 const (
 	// doneMark starts the comment that lists completed actions. They are not repeated at boot.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // counterparts are pairs of parameters: the kernel clears one when the other is written. The parameter that is not 0 is effective (torvalds/linux
@@ -28,11 +29,7 @@ func excludedNote(other string) string {
 }
 
 func namesOf(settings []host.Setting) map[string]bool {
-	names := map[string]bool{}
-	for _, setting := range settings {
-		names[setting.Name] = true
-	}
-	return names
+	return lists.Map(settings, func(setting host.Setting) (name string, isSet bool) { return setting.Name, true })
 }
 
 // hasCounterpart reports whether the running kernel also has the other parameter of a pair.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const (
@@ -206,17 +207,13 @@ func (s *Subject) unsupportedReason(ctx context.Context, profile string, st stat
 
 // runningOf returns the active units. A unit whose state cannot be read counts as stopped: systemd itself would report that it stops the unit.
 func (s *Subject) runningOf(ctx context.Context, units []string) []string {
-	var running []string
-	for _, name := range units {
+	return lists.Filter(units, func(name string) bool {
 		if !strings.HasSuffix(name, ".service") {
-			continue
+			return false
 		}
 		out, err := s.runner.Run(ctx, "systemctl", "show", name, "--property=ActiveState")
-		if err == nil && strings.TrimSpace(string(out)) == "ActiveState=active" {
-			running = append(running, name)
-		}
-	}
-	return running
+		return err == nil && strings.TrimSpace(string(out)) == "ActiveState=active"
+	})
 }
 
 // Observe implements host.Subject.

@@ -168,9 +168,7 @@ func NewFilePlan(in FilePlanInput) FilePlan {
 	}
 	out.Budget.AtOnce = in.Nodes.AtOnce
 	out.addReboots(in)
-	for i := range in.Profiles {
-		out.Profiles = append(out.Profiles, newFileProfile(in, &in.Profiles[i]))
-	}
+	out.Profiles = lists.Each(lists.Pointers(in.Profiles), func(p *DryRunProfile) FileProfile { return newFileProfile(in, p) })
 	out.addUnknown(in)
 	changes := len(out.Names())
 	if out.Volumes != nil {

@@ -30,17 +30,14 @@ type document struct {
 
 // table contains the kubelet's plugins as of Kubernetes 1.36 and CSI drivers as of August 2026, based on the sources in readings.yaml. The
 // first row of a driver that matches a volume wins.
-var table = func() (rows []row) {
-	for _, d := range embedded.Parse[[]document]("table of drivers", driversYAML) {
-		rows = append(rows, row{
-			driver: d.Driver, protocol: d.Protocol, selector: selectorOf(d.Selector, d.StageSecret),
-			server: placeOf(d.Server), path: placeOf(d.Path), fsType: placeOf(d.FSType), additional: placeOf(d.Additional),
-			client: d.Client, reads: d.Reads, changes: named("change", changes, d.Changes), unsupported: d.Unsupported, empty: d.Empty,
-			rare: d.Rare, freeHandle: d.FreeHandle,
-		})
+var table = lists.Each(embedded.Parse[[]document]("table of drivers", driversYAML), func(d document) row {
+	return row{
+		driver: d.Driver, protocol: d.Protocol, selector: selectorOf(d.Selector, d.StageSecret),
+		server: placeOf(d.Server), path: placeOf(d.Path), fsType: placeOf(d.FSType), additional: placeOf(d.Additional),
+		client: d.Client, reads: d.Reads, changes: named("change", changes, d.Changes), unsupported: d.Unsupported, empty: d.Empty,
+		rare: d.Rare, freeHandle: d.FreeHandle,
 	}
-	return rows
-}()
+})
 
 func placeOf(name string) place {
 	if attributeName, isAttribute := strings.CutPrefix(name, "attribute "); isAttribute {

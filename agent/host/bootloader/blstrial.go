@@ -195,7 +195,7 @@ func (b grubBLS) writeTrial(text, state string) error {
 
 // isOnlyRecorded reports whether an argument had a trial that was disarmed: it was staged, but no default entry has it.
 func (f facts) isOnlyRecorded(arg host.Argument) bool {
-	return hasArgument(f.dropIn.args, arg) && !hasArgument(f.entries.valuesOf(arg.Name), arg)
+	return f.dropIn.hasTrial && hasArgument(f.dropIn.lastArguments(), arg) && !hasArgument(f.entries.valuesOf(arg.Name), arg)
 }
 
 // disarm also works for a block that GRUB could not write to: GRUB boots the default entry if the selected one is missing.

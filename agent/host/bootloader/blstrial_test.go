@@ -328,6 +328,39 @@ func TestObstaclesToATrialOfABootEntry(t *testing.T) {
 	}
 }
 
+func TestHostsWithoutATrialStageAgain(t *testing.T) {
+	stories := map[string]func(*machine){
+		"nothing was staged": func(*machine) {},
+		"all entries were rewritten": func(m *machine) {
+			m.apply(settings(ihash, seed))
+			m.startEntry()
+			m.apply(settings(ihash, seed))
+			for _, file := range []string{rockyEntry, rescueEntry, kernelCmdline} {
+				m.replace(file, " "+ihashSeed, "")
+			}
+			m.startEntry()
+		},
+	}
+	for name, prepare := range stories {
+		t.Run(name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				m := newTryingRocky(t)
+				m.commands.Output["grub2-probe --target=fs /boot/grub2"] = "btrfs\n"
+				prepare(m)
+				subject, c := m.crashing(n)
+				_ = subject.Apply(t.Context(), settings(ihash, seed))
+				m.restart()
+				m.apply(settings(ihash, seed))
+				expect(t, m.observe(ihash, seed), host.Pending, "has no fallback entry")
+				m.expectInDefaults(ihashSeed, true)
+				if c.count < n {
+					return
+				}
+			}
+		})
+	}
+}
+
 func TestBootEntriesThatDoNotExplainTheRunningKernel(t *testing.T) {
 	later := strings.ReplaceAll(rockyEntry, "427.13.1", "503.1.1")
 	tests := map[string]struct {

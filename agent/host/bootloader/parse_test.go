@@ -115,6 +115,7 @@ func TestDropInDescribesItsContent(t *testing.T) {
 	forms := map[string]form{"the drop-in of GRUB": grubForm, "the record next to boot entries": blsForm}
 	for name, d := range map[string]dropIn{
 		"settled":               {present: true, args: args},
+		"with a trial":          {present: true, args: args, hasTrial: true, replaces: args[:1]},
 		"unfinished":            {present: true, args: args, unfinished: true, replaces: args[:1]},
 		"unfinished, the first": {present: true, args: args, unfinished: true},
 		"unfinished, the last":  {present: true, unfinished: true, replaces: args},

@@ -28,7 +28,9 @@ const (
 	// the comment with arguments that are desired, but have failed their trial and are in no entry.
 	retainedMark = "# Until these have booted: "
 	failedMark   = "# Failed their trial boot: "
-	appendTo     = "GRUB_CMDLINE_LINUX_DEFAULT"
+	// trialMark is the comment of a record whose arguments reach the default entries only after a trial boot.
+	trialMark = "# They have a trial boot.\n"
+	appendTo  = "GRUB_CMDLINE_LINUX_DEFAULT"
 )
 
 // assignsArguments matches the assignment of any variable that adds arguments to command lines. appendsArguments matches the form that only bash
@@ -47,6 +49,8 @@ type dropIn struct {
 	replaces   []host.Argument
 	// failed are desired arguments that have failed a trial. No entry has them.
 	failed []host.Argument
+	// hasTrial is true if the arguments must not reach the default entries without a trial.
+	hasTrial bool
 }
 
 // managedArguments returns all arguments that may have reached the menu through the drop-in.
@@ -97,6 +101,9 @@ func (d dropIn) renderFile(format form) string {
 	if len(d.failed) > 0 {
 		b.WriteString(failedMark + joinArguments(d.failed) + "\n")
 	}
+	if d.hasTrial {
+		b.WriteString(trialMark)
+	}
 	if len(d.args) > 0 {
 		b.WriteString(format.write(d.args))
 	}
@@ -104,7 +111,7 @@ func (d dropIn) renderFile(format form) string {
 }
 
 func parseDropIn(data string, format form) dropIn {
-	d := dropIn{present: true, args: format.read(data)}
+	d := dropIn{present: true, args: format.read(data), hasTrial: strings.Contains(data, trialMark)}
 	for line := range strings.Lines(data) {
 		if before, ok := strings.CutPrefix(line, replacesMark); ok {
 			d.unfinished, d.replaces = true, host.ParseArguments(before)

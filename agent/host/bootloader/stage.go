@@ -27,7 +27,7 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 	keepsAll := f.dropIn.unfinished || len(argumentsWithout(f.dropIn.replaces, retained)) == 0
 	if f.dropIn.holdsExactly(wanted) && f.menu.findProblem(wanted, stale) == "" && keepsAll && !s.isCutShort(f) {
 		if s.attended && len(f.notBooted(wanted)) > 0 {
-			record.replaces = retained
+			record.replaces, record.hasTrial = retained, f.dropIn.hasTrial
 			return s.completeDropIn(format, record)
 		}
 		return s.finishStaging(f.loader.endTrial(f), s.completeDropIn(format, record), wanted)
@@ -35,7 +35,7 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 	next := change{desired: wanted, stale: stale, trial: f.loader.prepareTrial(ctx, f, wanted)}
 	if next.trial.printed != "" {
 		next.retained = f.retainedArguments(wanted, next.trial.state)
-		record.replaces = next.retained
+		record.replaces, record.hasTrial = next.retained, f.entries.lines != nil
 	}
 	if err := cmp.Or(s.mayStage(f, wanted, stale), next.trial.err); err != nil {
 		return errors.Join(fmt.Errorf("stage %q: %w", joinArguments(wanted), err), f.loader.disarm())
@@ -48,7 +48,8 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 		// A kill may leave no other trace of the failed trial.
 		failed = append(f.notBooted(wanted), failed...)
 	}
-	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before.managedArguments(), failed: failed}, format)
+	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before.managedArguments(), failed: failed,
+		hasTrial: record.hasTrial || f.dropIn.hasTrial}, format)
 	if err == nil {
 		err = f.loader.changeMenu(ctx, f, next)
 	}
@@ -101,7 +102,7 @@ func (f facts) recordBefore() dropIn {
 	if !f.dropIn.unfinished {
 		return f.dropIn
 	}
-	record := dropIn{failed: f.dropIn.failed}
+	record := dropIn{failed: f.dropIn.failed, hasTrial: f.dropIn.hasTrial}
 	for _, arg := range f.dropIn.managedArguments() {
 		if f.menu.holdsArgument(arg) {
 			record.args = append(record.args, arg)

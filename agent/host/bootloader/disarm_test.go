@@ -322,24 +322,45 @@ func TestAFailedArgumentIsNotTriedWithAnother(t *testing.T) {
 }
 
 func TestTheOldValueOfAFailedArgumentStaysDuringTheTrialOfAnother(t *testing.T) {
-	m, before := newTuned(t, hugepage, "never")
-	m.apply(settings(hugepage, "madvise"))
-	m.failTrial()
-	both := settings(hugepage, "madvise", ihash, seed)
-	for _, state := range []host.State{host.Pending, host.InSync} {
-		m.apply(both)
-		got := m.subject.Observe(t.Context(), both)
-		expect(t, got[0], host.Failed, "trial boot failed")
-		expect(t, got[1], state)
-		m.expectInDefaults(hugepage+"=never", true)
-		m.prepareReboot()
-		m.startEntry()
-		if !strings.Contains(m.read(commandLine), hugepage+"=never") {
-			t.Errorf("the machine booted %s", m.read(commandLine))
-		}
+	hosts := map[string]struct {
+		make       func(*testing.T) *machine
+		fail, boot func(*machine)
+	}{
+		rocky: {newTryingRocky, (*machine).failTrial, func(m *machine) { m.startEntry() }},
+		debian: {func(t *testing.T) *machine { return newTryingMachine(t, debian) }, func(m *machine) {
+			m.prepareReboot()
+			m.power()
+			m.start(262144)
+		}, func(m *machine) { m.start(16777216) }},
 	}
-	m.apply(nil)
-	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
-		t.Errorf("after restore (-before +after):\n%s", diff)
+	for name, h := range hosts {
+		t.Run(name, func(t *testing.T) {
+			m := h.make(t)
+			before := m.bootFiles()
+			m.apply(settings(hugepage, "never"))
+			h.boot(m)
+			m.apply(settings(hugepage, "never"))
+			m.apply(settings(hugepage, "madvise"))
+			h.fail(m)
+			both := settings(hugepage, "madvise", ihash, seed)
+			for _, state := range []host.State{host.Pending, host.InSync} {
+				m.apply(both)
+				got := m.subject.Observe(t.Context(), both)
+				expect(t, got[0], host.Failed, "trial boot failed")
+				expect(t, got[1], state)
+				m.prepareReboot()
+				h.boot(m)
+				if !strings.Contains(m.read(commandLine), hugepage+"=never") {
+					t.Errorf("the machine booted %s", m.read(commandLine))
+				}
+			}
+			if name == rocky {
+				m.expectInDefaults(hugepage+"=never", true)
+			}
+			m.apply(nil)
+			if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+				t.Errorf("after restore (-before +after):\n%s", diff)
+			}
+		})
 	}
 }

@@ -243,10 +243,12 @@ func (f facts) failedArguments(settings []host.Setting) []host.Argument {
 	return failed
 }
 
-// replacedByFailed returns the booted values that stay in place of the arguments that have failed a trial.
+// replacedByFailed returns the booted values that stay in place of the arguments that have failed a trial. They may be only in the trial's section,
+// which has Debian's previous entry.
 func (f facts) replacedByFailed() []host.Argument {
-	return slices.DeleteFunc(f.managedArguments(), func(arg host.Argument) bool {
-		return !hasName(f.failed, arg.Name) || hasArgument(f.failed, arg) || !hasArgument(f.cmdline, arg)
+	known := append(f.managedArguments(), host.ParseArguments(f.trial.section)...)
+	return slices.DeleteFunc(slices.Clone(f.cmdline), func(arg host.Argument) bool {
+		return !hasName(f.failed, arg.Name) || hasArgument(f.failed, arg) || !hasArgument(known, arg)
 	})
 }
 

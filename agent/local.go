@@ -179,8 +179,7 @@ func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.S
 		r.Settings = append(r.Settings, report.Setting{SettingStatus: p.restoreStatus(it), Profile: it.journalled.Profile})
 	}
 	sumUp(r)
-	kept := p.filter(func(it *item) bool { return it.restored.Kept })
-	r.AsDeclared = r.AsDeclared && !(spec.Release && len(kept) > 0)
+	r.AsDeclared = r.AsDeclared && !(spec.Release && len(p.filter(func(it *item) bool { return it.restored.Kept })) > 0)
 	return nil
 }
 

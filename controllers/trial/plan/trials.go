@@ -287,7 +287,8 @@ func (p *planner) startWork(t Trial, planned int32) {
 	p.memory.Choices[t.UID] = choice
 	elapsed := p.Now.Sub(choice.At)
 	switch {
-	case n.Runner.Ready && isLabelled(n.Node) && t.Spec.ReadAheadKiB > 0 && t.Spec.ReadAheadKiB == p.readAheadOf(t, n):
+	case n.Runner.Ready && isLabelled(n.Node) && t.Status.Rounds == 0 && t.Spec.ReadAheadKiB > 0 && t.Spec.ReadAheadKiB == p.readAheadOf(t, n) &&
+		slices.Equal(t.Target.Options, t.Target.Own):
 		p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("Mounts of %s already have a read-ahead of %d KiB", t.Volume, t.Spec.ReadAheadKiB))
 	case n.Runner.Ready && isLabelled(n.Node):
 		p.steps = append(p.steps, SetOrder{Node: n, Order: t.newOrder(planned, p.readAheadOf(t, n), p.Now)})
@@ -328,8 +329,12 @@ func (t Trial) selects(n Node) bool {
 	return true
 }
 
-// readAheadOf returns the read-ahead window of the volume's mounts, on this node if possible. Zero if no node has a mount.
+// readAheadOf returns the read-ahead window of Before: the one in the first round, so that the rounds are comparable. Until then it is the window of
+// the volume's mounts, on this node if possible. Zero if no node has a mount.
 func (p *planner) readAheadOf(t Trial, n Node) int32 {
+	if i := slices.IndexFunc(t.Status.Passes, func(pass v1alpha1.TrialPass) bool { return pass.Arm == v1alpha1.ArmBefore }); i >= 0 {
+		return t.Status.Passes[i].ReadAheadKiB
+	}
 	for _, n := range append([]Node{n}, p.Nodes...) {
 		for _, m := range mountsOf(n) {
 			if m.Volume == t.Volume && m.ReadAheadKiB > 0 {
@@ -340,7 +345,7 @@ func (p *planner) readAheadOf(t Trial, n Node) int32 {
 	return 0
 }
 
-// newOrder returns the next order. readAhead is the current read-ahead window of the volume's mounts.
+// newOrder returns the next order. readAhead is the read-ahead window of Before.
 func (t Trial) newOrder(planned, readAhead int32, now time.Time) *v1alpha1.NodeTrial {
 	work, passes := t.Spec.Workload, t.nextPasses(planned)
 	for i := range passes {

@@ -262,6 +262,58 @@ func TestReadAheadOfAnOrder(t *testing.T) {
 	}
 }
 
+// All rounds have the window of the first one in Before, whatever happens to the volume's mounts later. Else they are not comparable.
+func TestTheReadAheadOfBeforeStaysTheSame(t *testing.T) {
+	mounts := func(kib int32) []v1alpha1.MountStatus {
+		return []v1alpha1.MountStatus{{Volume: "pv-1", ReadAheadKiB: kib}}
+	}
+	for name, test := range map[string]struct {
+		first, later []v1alpha1.MountStatus
+		want         int32
+	}{
+		"the mounts disappear":                       {mounts(15360), nil, 15360},
+		"the mounts get another window":              {mounts(15360), mounts(512), 15360},
+		"the mounts get the window of the candidate": {mounts(15360), mounts(4096), 15360},
+		"mounts appear":                              {nil, mounts(15360), 0},
+		"mounts with the candidate's window appear":  {nil, mounts(4096), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, "n1")
+			trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.ReadAheadKiB, s.Rounds = 4096, 6 })
+			l.resolve = func(t *Trial) { t.Target.Options = t.Target.Own }
+			l.nodes["n1"].ClientNode.Status.Mounts = test.first
+			l.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+				status := l.measure(order, 1000, 1)
+				for i, pass := range order.Passes {
+					status.Passes[i].ReadAheadKiB = pass.ReadAheadKiB
+				}
+				l.nodes["n1"].ClientNode.Status.Mounts = test.later
+				return status
+			}
+			l.runTrials()
+			expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+			for _, pass := range trial.Status.Passes {
+				want := map[bool]int32{true: 4096, false: test.want}[pass.Arm == v1alpha1.ArmAfter]
+				if pass.ReadAheadKiB != want {
+					t.Errorf("round %d, %s: got %d KiB, want %d", pass.Round, pass.Arm, pass.ReadAheadKiB, want)
+				}
+			}
+			if trial.Status.Rounds != 6 {
+				t.Errorf("got %d rounds, want 6", trial.Status.Rounds)
+			}
+		})
+	}
+}
+
+// A candidate with other mount options may have the window of the mounts: its options are still compared.
+func TestOtherMountOptionsWithTheReadAheadOfTheMounts(t *testing.T) {
+	l := newLab(t, "n1")
+	trial := l.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.ReadAheadKiB, s.Rounds = 1024, 1 })
+	l.nodes["n1"].ClientNode.Status.Mounts = []v1alpha1.MountStatus{{Volume: "pv-1", ReadAheadKiB: 1024}}
+	l.runTrials()
+	expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
+}
+
 func TestATrialThatLosesItsManagerOrAWrite(t *testing.T) {
 	for name, prepare := range map[string]func(*lab){
 		"a manager that dies after each pass": func(l *lab) { l.losesMemory = true },
@@ -319,6 +371,7 @@ func TestHowATrialFails(t *testing.T) {
 		}, v1alpha1.TrialReasonNotPossible, "The agent on n1 ignored fields of the trial"},
 		"a read-ahead that the mounts have": {func(l *lab) {
 			l.trials[0].Spec.ReadAheadKiB = 1024
+			l.resolve = func(t *Trial) { t.Target.Options = t.Target.Own }
 			l.nodes["n1"].ClientNode.Status.Mounts = []v1alpha1.MountStatus{{Volume: "pv-1", ReadAheadKiB: 1024}}
 		}, v1alpha1.TrialReasonNotPossible, "Mounts of pv-1 already have a read-ahead of 1024 KiB"},
 		"no candidate":                       {func(l *lab) { l.impossible = "no rule of profile p selects the volume" }, v1alpha1.TrialReasonNotPossible, "no rule of profile p"},

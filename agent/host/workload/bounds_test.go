@@ -21,14 +21,14 @@ func TestAPassEndsAtItsBoundsAtTheSamePlaceEachTime(t *testing.T) {
 		minimum Pass
 		maximum Pass
 	}{
-		"entries of a directory":  {Options{Name: ListDirectory, MaxEntries: 3}, Pass{Units: 3}, Pass{Units: 3}},
-		"entries of a tree":       {Options{Name: WalkTree, MaxEntries: 4}, Pass{Units: 4}, Pass{Units: 4}},
-		"all that there is":       {Options{Name: ListDirectory, MaxEntries: 20}, Pass{Units: 6}, Pass{Units: 6}},
-		"files of few entries":    {Options{Name: ReadSequential, MaxEntries: 2}, Pass{Bytes: 3 << 20}, Pass{Units: 2, Bytes: 6 << 20}},
-		"bytes in sequence":       {Options{Name: ReadSequential, MaxBytes: 4 << 20}, Pass{Units: 1, Bytes: 4 << 20}, Pass{Units: 2, Bytes: 5 << 20}},
-		"bytes at random":         {Options{Name: ReadRandom, MaxBytes: 1 << 20}, Pass{Units: 16, Bytes: 1 << 20}, Pass{Units: 16, Bytes: 1 << 20}},
-		"bytes that are written":  {Options{Name: WriteSequential, MaxBytes: 1 << 20}, Pass{Units: 16, Bytes: 1 << 20}, Pass{Units: 16, Bytes: 1 << 20}},
-		"bytes that make a block": {Options{Name: WriteSequential, MaxBytes: 1}, Pass{Units: 1, Bytes: 64 << 10}, Pass{Units: 1, Bytes: 64 << 10}},
+		"entries of a directory": {Options{Name: ListDirectory, MaxEntries: 3}, Pass{Units: 3}, Pass{Units: 3}},
+		"entries of a tree":      {Options{Name: WalkTree, MaxEntries: 4}, Pass{Units: 4}, Pass{Units: 4}},
+		"all that there is":      {Options{Name: ListDirectory, MaxEntries: 20}, Pass{Units: 6}, Pass{Units: 6}},
+		"files of few entries":   {Options{Name: ReadSequential, MaxEntries: 2}, Pass{Bytes: 3 << 20}, Pass{Units: 2, Bytes: 6 << 20}},
+		"bytes in sequence":      {Options{Name: ReadSequential, MaxBytes: 4 << 20}, Pass{Units: 1, Bytes: 4 << 20}, Pass{Units: 2, Bytes: 5 << 20}},
+		"bytes at random":        {Options{Name: ReadRandom, MaxBytes: 1 << 20}, Pass{Units: 16, Bytes: 1 << 20}, Pass{Units: 16, Bytes: 1 << 20}},
+		"bytes that are written": {Options{Name: WriteSequential, MaxBytes: 1 << 20}, Pass{Units: 16, Bytes: 1 << 20}, Pass{Units: 16, Bytes: 1 << 20}},
+		"bytes of half a block":  {Options{Name: WriteSequential, MaxBytes: 32 << 10}, Pass{Units: 1, Bytes: 32 << 10}, Pass{Units: 1, Bytes: 32 << 10}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := test.work

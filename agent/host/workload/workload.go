@@ -56,6 +56,8 @@ const (
 	runSize                     = 4 << 10
 	// entriesPerPart is the number of names that are read before Interleaved reads their attributes.
 	entriesPerPart = 100
+	// copiedAtOnce is the number of bytes that the server copies before CopyFiles checks whether it must stop.
+	copiedAtOnce = 8 << 20
 )
 
 // Load is the amount of concurrent work, and its use of caches. Its zero value is the default.
@@ -163,7 +165,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	for i := range o.Workers {
 		w := worker{Options: o, place: place, number: i, random: rand.New(rand.NewPCG(uint64(i), 1))}
 		if o.MaxBytes > 0 {
-			w.MaxBytes = max(o.MaxBytes/uint64(o.Workers), 1)
+			w.MaxBytes = max(o.MaxBytes/uint64(o.Workers)/runSize, 1) * runSize
 		}
 		workers.Go(func() {
 			for first := true; ctx.Err() == nil && (first || time.Now().Before(end)); first = false {
@@ -352,7 +354,7 @@ func (w worker) eachFile(ctx context.Context, read func(ctx context.Context, fil
 		parts = w.Workers
 	}
 	for number, entry := range entries {
-		if parts == 1 && !w.isShare(number) || ctx.Err() != nil || w.isEnough(p) {
+		if parts == 1 && !w.isShare(number) || ctx.Err() != nil || w.left(p, 1) == 0 {
 			continue
 		}
 		flags := os.O_RDONLY
@@ -382,7 +384,13 @@ func evict(file *os.File) error {
 	return nil
 }
 
-func (w worker) isEnough(p Pass) bool { return w.MaxBytes > 0 && p.Bytes >= w.MaxBytes }
+// left returns the size of the next request: size, or less at the end of the worker's share of MaxBytes. O_DIRECT requires whole runs.
+func (w worker) left(p Pass, size int) int {
+	if w.MaxBytes == 0 {
+		return size
+	}
+	return int(min((w.MaxBytes-p.Bytes)/runSize*runSize, uint64(size)))
+}
 
 // readAll reads the worker's part of the file. The worker with the last part counts the file.
 func (w worker) readAll(ctx context.Context, file *os.File, parts int, p *Pass) error {
@@ -405,8 +413,8 @@ func (w worker) readAll(ctx context.Context, file *os.File, parts int, p *Pass) 
 	if _, err := file.Seek(at, io.SeekStart); err != nil {
 		return err
 	}
-	for at < end && ctx.Err() == nil && !w.isEnough(*p) {
-		n, err := file.Read(buffer)
+	for at < end && ctx.Err() == nil && w.left(*p, 1) > 0 {
+		n, err := file.Read(buffer[:w.left(*p, len(buffer))])
 		at, p.Bytes = at+int64(n), p.Bytes+uint64(n)
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -426,10 +434,10 @@ func (w worker) readBlocks(ctx context.Context, file *os.File, parts int, p *Pas
 	size := int64(w.BlockKiB) << 10
 	blocks := info.Size() / size
 	buffer := alignedBuffer(runSize)
-	for i := 0; i < max(blocksPerPass/parts, 1) && blocks > 0 && ctx.Err() == nil && !w.isEnough(*p); i++ {
+	for i := 0; i < max(blocksPerPass/parts, 1) && blocks > 0 && ctx.Err() == nil && w.left(*p, 1) > 0; i++ {
 		start := w.random.Int64N(blocks) * size
 		for at := start; at < start+size; at += runSize {
-			n, err := file.ReadAt(buffer, at)
+			n, err := file.ReadAt(buffer[:w.left(*p, runSize)], at)
 			if err != nil && !errors.Is(err, io.EOF) {
 				return err
 			}
@@ -474,8 +482,8 @@ func (w worker) writeFile(ctx context.Context) (p Pass, err error) {
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	buffer := alignedBuffer(w.BlockKiB << 10)
-	for i := 0; i < blocksPerPass && ctx.Err() == nil && !w.isEnough(p); i++ {
-		n, err := file.Write(buffer)
+	for i := 0; i < blocksPerPass && ctx.Err() == nil && w.left(p, 1) > 0; i++ {
+		n, err := file.Write(buffer[:w.left(p, len(buffer))])
 		if err != nil {
 			return p, err
 		}
@@ -485,7 +493,8 @@ func (w worker) writeFile(ctx context.Context) (p Pass, err error) {
 	return p, nil
 }
 
-func (w worker) copyFile(_ context.Context, from *os.File, _ int, p *Pass) (err error) {
+// copyFile copies in parts, so that it stops soon after its context has ended: only a copy that stops in time is removed.
+func (w worker) copyFile(ctx context.Context, from *os.File, _ int, p *Pass) (err error) {
 	name := filepath.Join(w.place, fmt.Sprintf("copy-%d", w.number))
 	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -493,18 +502,20 @@ func (w worker) copyFile(_ context.Context, from *os.File, _ int, p *Pass) (err 
 	}
 	// Close writes the remaining data.
 	defer func() { err = errors.Join(err, to.Close(), os.Remove(name)) }()
-	source := io.Reader(from)
-	if w.MaxBytes > 0 {
-		source = io.LimitReader(from, int64(w.MaxBytes-p.Bytes))
-	}
-	var n int64
+	p.Units++
+	var writer io.Writer = to
+	size, buffer := copiedAtOnce, alignedBuffer(w.BlockKiB<<10)
 	if w.ThroughClient {
-		n, err = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{source}, alignedBuffer(w.BlockKiB<<10))
-	} else {
-		n, err = io.Copy(to, source)
+		// The server copies only from a file to a file.
+		writer, size = struct{ io.Writer }{to}, len(buffer)
 	}
-	p.Units, p.Bytes = p.Units+1, p.Bytes+uint64(n)
-	return err
+	for part := w.left(*p, size); part > 0 && ctx.Err() == nil; part = w.left(*p, size) {
+		n, err := io.CopyBuffer(writer, io.LimitReader(from, int64(part)), buffer)
+		if p.Bytes += uint64(n); err != nil || n < int64(part) {
+			return err
+		}
+	}
+	return nil
 }
 
 // alignedBuffer returns a buffer with the alignment that O_DIRECT requires. A large allocation of Go starts at a page of at least 8 KiB.

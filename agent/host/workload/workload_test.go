@@ -3,6 +3,7 @@ package workload
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -178,6 +179,75 @@ func TestCopyFiles(t *testing.T) {
 	}
 	if _, err := Run(t.Context(), Options{Name: CopyFiles, Path: dir, ID: "1"}); err == nil {
 		t.Error("no error for a write without permission")
+	}
+}
+
+// endingContext ends after a number of checks.
+type endingContext struct {
+	context.Context
+	checks *int
+}
+
+func (c endingContext) Err() error {
+	if *c.checks--; *c.checks < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A stopped copy ends within a file, and removes what it has copied.
+func TestACopyIsStopped(t *testing.T) {
+	dir := t.TempDir()
+	file, err := os.Create(filepath.Join(dir, "large"))
+	if err == nil {
+		err = file.Truncate(256 << 20)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, through := range []bool{false, true} {
+		checks, place, p := 3, t.TempDir(), Pass{}
+		w := worker{Options: Options{Name: CopyFiles, Load: Load{BlockKiB: 64, ThroughClient: through}}.withDefaults(), place: place}
+		if err := w.copyFile(endingContext{t.Context(), &checks}, file, 1, &p); err != nil || p.Bytes == 0 || p.Bytes > 32<<20 {
+			t.Errorf("through the client %v: copied %d bytes, error %v; want 1 byte to 32 MiB", through, p.Bytes, err)
+		}
+		if entries, err := os.ReadDir(place); err != nil || len(entries) > 0 {
+			t.Errorf("through the client %v: leftover files %v, %v", through, entries, err)
+		}
+		if _, err := file.Seek(0, io.SeekStart); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// After a file of any size, the next request is still a multiple of the alignment that O_DIRECT requires.
+func TestARequestAtTheLimitIsAligned(t *testing.T) {
+	w := worker{Options: Options{MaxBytes: 1 << 20}}
+	for done, want := range map[uint64]int{0: 1 << 18, 5: 1 << 18, 1<<20 - 8192: 8192, 1<<20 - 8191: 4096, 1<<20 - 5: 0, 1 << 20: 0} {
+		if got := w.left(Pass{Bytes: done}, 1<<18); got != want {
+			t.Errorf("after %d bytes: got %d, want %d", done, got, want)
+		}
+	}
+}
+
+// All workers together stay within the limit, and use most of it, whatever the size of a block.
+func TestWorkersStayWithinTheLimit(t *testing.T) {
+	dir := directory(t, 2, 8<<20)
+	if err := os.WriteFile(filepath.Join(dir, "+"), make([]byte, 5), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []Name{ReadSequential, ReadRandom, WriteSequential, CopyFiles} {
+		for _, load := range []Load{{Workers: 1, BlockKiB: 4096}, {Workers: 1, BlockKiB: 1024, Direct: true}, {Workers: 3, BlockKiB: 1024}, {Workers: 64, BlockKiB: 1024}, {Workers: 3, BlockKiB: 4}} {
+			r, err := Run(t.Context(), Options{Name: name, Path: dir, Load: load, MaxBytes: 2 << 20, AllowWrites: true, ID: "1"})
+			var bytes uint64
+			for _, p := range r.Passes {
+				bytes += p.Bytes
+			}
+			if err != nil || bytes > 2<<20 || bytes < 1<<16 {
+				t.Errorf("%s, %+v: got %d bytes, error %v; want at most 2 MiB", name, load, bytes, err)
+			}
+		}
 	}
 }
 

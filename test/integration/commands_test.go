@@ -95,8 +95,9 @@ func commandsOf(block string) []string {
 
 // skipReasons contains the commands that need more than an API server, each with the test that covers it or the missing program.
 var skipReasons = map[string]string{
-	"make ":       "Makefile",
-	"docker ":     "needs a container runtime",
+	"make ":   "Makefile",
+	"docker ": "needs a container runtime",
+	"kubectl exec -i -n storage-client-agent POD -- /node-agent observe": "needs an agent's Pod; cmd/node-agent",
 	"helm ":       "hack/chart",
 	"node-agent ": "cmd/node-agent",
 	"gh ":         "needs a pull request",

@@ -203,6 +203,7 @@ var ceilingOf = map[string]string{
 	"volumes[].mountOptionsFrom":           "none: administrators write StorageClasses; volumes.storageClassNames and volumes.onConflict limit the effect",
 	"volumes[].onConflict":                 "volumes.onConflict",
 	"volumes[].readAheadKiB":               "readAheadKiB",
+	"volumes[].serverChunkKiB":             "none: it only warns",
 	"volumes[].selector.accessModes":       "none: narrows the rule",
 	"volumes[].selector.claimNamespaces":   "volumes.claimNamespaces",
 	"volumes[].selector.claimSelector":     "none: narrows the rule",

@@ -301,6 +301,13 @@ func TestDriftOfTheAgentsFile(t *testing.T) {
 	}
 }
 
+func TestARepeatedOptionIsNotMissing(t *testing.T) {
+	_, fs := machine(t)
+	s := New(fs, differences)
+	apply(t, s, "_all", "nconnect=4,hard,nconnect=4")
+	expect(t, s, "_all", "nconnect=4,hard,nconnect=4", host.InSync)
+}
+
 func TestAHostThatMountsNoNFS(t *testing.T) {
 	dir := hosttest.CopyHost(t, "debian-12")
 	fs, err := host.OpenFS(dir)

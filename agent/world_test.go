@@ -89,8 +89,8 @@ type world struct {
 	oldTransports               map[string]bool
 	cannot                      map[string]host.State
 	// keptArgument is true if Restore cannot remove kernel arguments yet.
-	keptArgument bool
-	applyErr, originalErr       error
+	keptArgument          bool
+	applyErr, originalErr error
 	// restoreErr makes the restore of live values fail.
 	restoreErr error
 	journalErr error

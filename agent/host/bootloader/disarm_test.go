@@ -364,3 +364,24 @@ func TestTheOldValueOfAFailedArgumentStaysDuringTheTrialOfAnother(t *testing.T) 
 		})
 	}
 }
+
+func TestAKillKeepsADisarmedTrialOutOfTheDefaultEntries(t *testing.T) {
+	for n := 1; ; n++ {
+		m := newTryingRocky(t)
+		m.apply(settings(ihash, seed))
+		m.remove(rockyKernel)
+		if err := m.rearm(true); err == nil {
+			t.Error("got no error without a kernel")
+		}
+		m.write(rockyKernel, "kernel")
+		subject, c := m.crashing(n)
+		_ = subject.Apply(t.Context(), settings(ihash, seed))
+		m.replace(grub2Cfg, "load_env", "true")
+		m.restart()
+		_ = m.subject.Apply(t.Context(), settings(ihash, seed))
+		m.expectInDefaults(ihashSeed, false)
+		if c.count < n {
+			return
+		}
+	}
+}

@@ -394,6 +394,19 @@ func TestServerChunkOfARule(t *testing.T) {
 	}
 }
 
+// The annotation has the limits of the field. A number above them would overflow in bytes.
+func TestAServerChunkOutsideItsLimits(t *testing.T) {
+	for _, value := range []string{"0", "-1", "x", "1048577", "9007199254740993", "18014398509481984", "9223372036854775807", "9223372036854775808"} {
+		got := texts(input(annotated(chunk, value), nfs("rsize=1048576"), readAhead("nfs", 8192)), "server-chunk")
+		if len(got) != 1 || !strings.Contains(got[0], `"`+value+`" must be a number of KiB from 1 to 1048576`) {
+			t.Errorf("%s: got %q", value, got)
+		}
+	}
+	if got := texts(input(annotated(chunk, "1048576"), nfs("rsize=1048576")), "server-chunk"); len(got) > 0 {
+		t.Errorf("the largest chunk: got %q", got)
+	}
+}
+
 // A request that is smaller than the chunk has no remainder of a chunk.
 func TestARequestSmallerThanTheChunk(t *testing.T) {
 	in := input(nfs("rsize=196608"))

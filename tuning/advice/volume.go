@@ -23,6 +23,9 @@ const (
 	// anfPerConnection is the number of requests that Azure NetApp Files accepts on one connection.
 	anfPerConnection = 128
 
+	// maxChunkKiB is the maximum of serverChunkKiB.
+	maxChunkKiB = 1 << 20
+
 	readOnlyMany = "ReadOnlyMany"
 
 	azureFilesDriver = "file.csi.azure.com"
@@ -214,8 +217,9 @@ func readAheadRuleFile(s *scope) {
 func serverChunk(s *scope) {
 	annotation := s.Profile.Annotations[v1alpha1.ServerChunkAnnotation]
 	ofProfile, err := strconv.ParseInt(cmp.Or(annotation, "0"), 10, 64)
-	if err != nil || ofProfile < 0 || annotation == "0" {
-		s.add("metadata.annotations["+v1alpha1.ServerChunkAnnotation+"]", strconv.Quote(annotation)+" must be a number of KiB, e.g. 8192")
+	if err != nil || ofProfile < 0 || ofProfile > maxChunkKiB || annotation == "0" {
+		s.add("metadata.annotations["+v1alpha1.ServerChunkAnnotation+"]",
+			fmt.Sprintf("%q must be a number of KiB from 1 to %d, e.g. 8192", annotation, maxChunkKiB))
 		return
 	}
 	check := func(at string, bytes, kib int64) {

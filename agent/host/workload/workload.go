@@ -354,7 +354,7 @@ func (w worker) eachFile(ctx context.Context, read func(ctx context.Context, fil
 		parts = w.Workers
 	}
 	for number, entry := range entries {
-		if parts == 1 && !w.isShare(number) || ctx.Err() != nil || w.left(p, 1) == 0 {
+		if parts == 1 && !w.isShare(number) || ctx.Err() != nil || w.nextSize(p, 1) == 0 {
 			continue
 		}
 		flags := os.O_RDONLY
@@ -384,8 +384,8 @@ func evict(file *os.File) error {
 	return nil
 }
 
-// left returns the size of the next request: size, or less at the end of the worker's share of MaxBytes. O_DIRECT requires whole runs.
-func (w worker) left(p Pass, size int) int {
+// nextSize returns the size of the next request: size, or less at the end of the worker's share of MaxBytes. O_DIRECT requires whole runs.
+func (w worker) nextSize(p Pass, size int) int {
 	if w.MaxBytes == 0 {
 		return size
 	}
@@ -413,8 +413,8 @@ func (w worker) readAll(ctx context.Context, file *os.File, parts int, p *Pass) 
 	if _, err := file.Seek(at, io.SeekStart); err != nil {
 		return err
 	}
-	for at < end && ctx.Err() == nil && w.left(*p, 1) > 0 {
-		n, err := file.Read(buffer[:w.left(*p, len(buffer))])
+	for at < end && ctx.Err() == nil && w.nextSize(*p, 1) > 0 {
+		n, err := file.Read(buffer[:w.nextSize(*p, len(buffer))])
 		at, p.Bytes = at+int64(n), p.Bytes+uint64(n)
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -434,10 +434,10 @@ func (w worker) readBlocks(ctx context.Context, file *os.File, parts int, p *Pas
 	size := int64(w.BlockKiB) << 10
 	blocks := info.Size() / size
 	buffer := alignedBuffer(runSize)
-	for i := 0; i < max(blocksPerPass/parts, 1) && blocks > 0 && ctx.Err() == nil && w.left(*p, 1) > 0; i++ {
+	for i := 0; i < max(blocksPerPass/parts, 1) && blocks > 0 && ctx.Err() == nil && w.nextSize(*p, 1) > 0; i++ {
 		start := w.random.Int64N(blocks) * size
 		for at := start; at < start+size; at += runSize {
-			n, err := file.ReadAt(buffer[:w.left(*p, runSize)], at)
+			n, err := file.ReadAt(buffer[:w.nextSize(*p, runSize)], at)
 			if err != nil && !errors.Is(err, io.EOF) {
 				return err
 			}
@@ -482,8 +482,8 @@ func (w worker) writeFile(ctx context.Context) (p Pass, err error) {
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	buffer := alignedBuffer(w.BlockKiB << 10)
-	for i := 0; i < blocksPerPass && ctx.Err() == nil && w.left(p, 1) > 0; i++ {
-		n, err := file.Write(buffer[:w.left(p, len(buffer))])
+	for i := 0; i < blocksPerPass && ctx.Err() == nil && w.nextSize(p, 1) > 0; i++ {
+		n, err := file.Write(buffer[:w.nextSize(p, len(buffer))])
 		if err != nil {
 			return p, err
 		}
@@ -493,7 +493,7 @@ func (w worker) writeFile(ctx context.Context) (p Pass, err error) {
 	return p, nil
 }
 
-// copyFile copies in parts, so that it stops soon after its context has ended: only a copy that stops in time is removed.
+// copyFile copies in parts, so that it stops soon after its context is done: only a copy that stops in time is removed.
 func (w worker) copyFile(ctx context.Context, from *os.File, _ int, p *Pass) (err error) {
 	name := filepath.Join(w.place, fmt.Sprintf("copy-%d", w.number))
 	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -509,7 +509,7 @@ func (w worker) copyFile(ctx context.Context, from *os.File, _ int, p *Pass) (er
 		// The server copies only from a file to a file.
 		writer, size = struct{ io.Writer }{to}, len(buffer)
 	}
-	for part := w.left(*p, size); part > 0 && ctx.Err() == nil; part = w.left(*p, size) {
+	for part := w.nextSize(*p, size); part > 0 && ctx.Err() == nil; part = w.nextSize(*p, size) {
 		n, err := io.CopyBuffer(writer, io.LimitReader(from, int64(part)), buffer)
 		if p.Bytes += uint64(n); err != nil || n < int64(part) {
 			return err

@@ -195,7 +195,7 @@ func (c endingContext) Err() error {
 	return nil
 }
 
-// A stopped copy ends within a file, and removes what it has copied.
+// A stopped copy ends within a file, and removes its copies.
 func TestACopyIsStopped(t *testing.T) {
 	dir := t.TempDir()
 	file, err := os.Create(filepath.Join(dir, "large"))

@@ -225,7 +225,7 @@ func TestACopyIsStopped(t *testing.T) {
 func TestARequestAtTheLimitIsAligned(t *testing.T) {
 	w := worker{Options: Options{MaxBytes: 1 << 20}}
 	for done, want := range map[uint64]int{0: 1 << 18, 5: 1 << 18, 1<<20 - 8192: 8192, 1<<20 - 8191: 4096, 1<<20 - 5: 0, 1 << 20: 0} {
-		if got := w.left(Pass{Bytes: done}, 1<<18); got != want {
+		if got := w.nextSize(Pass{Bytes: done}, 1<<18); got != want {
 			t.Errorf("after %d bytes: got %d, want %d", done, got, want)
 		}
 	}

@@ -162,13 +162,14 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	end := time.Now().Add(o.For)
 	var mutex sync.Mutex
 	var workers sync.WaitGroup
+	files := sync.OnceValues(o.files)
 	for i := range o.Workers {
-		w := worker{Options: o, place: place, number: i, random: rand.New(rand.NewPCG(uint64(i), 1))}
+		w := worker{Options: o, place: place, number: i, random: rand.New(rand.NewPCG(uint64(i), 1)), files: files}
 		if o.MaxBytes > 0 {
 			w.MaxBytes = max(o.MaxBytes/uint64(o.Workers)/runSize, 1) * runSize
 		}
 		workers.Go(func() {
-			for first := true; ctx.Err() == nil && (first || time.Now().Before(end)); first = false {
+			for ; ctx.Err() == nil && (!w.repeats || time.Now().Before(end)); w.repeats = true {
 				start := time.Now()
 				pass, err := w.pass(ctx)
 				if err != nil {
@@ -196,20 +197,15 @@ func Run(ctx context.Context, o Options) (Result, error) {
 
 // makeDirectory makes the directory. It does not use the directory of another run.
 func (o Options) makeDirectory(place string) error {
-	err := os.Mkdir(place, 0o700)
-	if !errors.Is(err, fs.ErrExist) || !o.TakeOver {
-		return err
-	}
-	if err := os.RemoveAll(place); err != nil {
-		return err
+	if o.TakeOver {
+		if err := os.RemoveAll(place); err != nil {
+			return err
+		}
 	}
 	return os.Mkdir(place, 0o700)
 }
 
 func wait(ctx context.Context, pause time.Duration) {
-	if pause <= 0 {
-		return
-	}
 	select {
 	case <-ctx.Done():
 	case <-time.After(pause):
@@ -221,13 +217,14 @@ type worker struct {
 	place  string
 	number int
 	random *rand.Rand
+	// files are the files that all workers share. repeats is true after the first pass.
+	files   func() ([]fs.DirEntry, error)
+	repeats bool
 }
 
 func (w worker) pass(ctx context.Context) (Pass, error) {
 	switch w.Name {
-	case ListNames:
-		return w.listNames()
-	case ListDirectory, Interleaved:
+	case ListNames, ListDirectory, Interleaved:
 		return w.listDirectory()
 	case WalkTree:
 		return w.walkTree(ctx)
@@ -244,66 +241,60 @@ func (w worker) pass(ctx context.Context) (Pass, error) {
 	}
 }
 
-func (w worker) readEntries() (entries []fs.DirEntry, err error) {
-	err = w.readParts(cmp.Or(w.MaxEntries, -1), func(part []fs.DirEntry) error {
-		entries = append(entries, part...)
-		return nil
-	})
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	return entries, err
-}
+func byName(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) }
 
-// readParts reads the directory in parts of size entries, up to MaxEntries. A size of -1 reads all at once.
-func (w worker) readParts(size int, each func([]fs.DirEntry) error) (err error) {
-	dir, err := os.Open(w.Path)
+// readParts reads the directory in parts, up to MaxEntries.
+func (o Options) readParts(each func([]fs.DirEntry) error) (err error) {
+	dir, err := os.Open(o.Path)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	for read := 0; w.MaxEntries == 0 || read < w.MaxEntries; {
-		if w.MaxEntries > 0 {
-			size = min(size, w.MaxEntries-read)
+	for left := cmp.Or(o.MaxEntries, math.MaxInt); left > 0; {
+		part, err := dir.ReadDir(min(entriesPerPart, left))
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
-		part, err := dir.ReadDir(size)
-		if err != nil && !errors.Is(err, io.EOF) {
+		if err := errors.Join(err, each(part)); err != nil {
 			return err
 		}
-		read += len(part)
-		if err := each(part); err != nil || size < 0 || len(part) < size {
-			return err
-		}
+		left -= len(part)
 	}
 	return nil
 }
 
-func (w worker) listNames() (p Pass, err error) {
-	entries, err := w.readEntries()
-	return Pass{Units: uint64(len(entries))}, err
-}
-
 func (w worker) isShare(number int) bool { return number%w.Workers == w.number }
 
+// listDirectory keeps only the worker's share of the names.
 func (w worker) listDirectory() (p Pass, err error) {
-	number := 0
-	ask := func(part []fs.DirEntry) error {
-		for _, entry := range part {
-			if number++; !w.isShare(number) {
-				continue
-			}
+	number, share := 0, []fs.DirEntry(nil)
+	ask := func() error {
+		for _, entry := range share {
 			if err := w.readAttributes(filepath.Join(w.Path, entry.Name()), entry); err != nil {
 				return err
 			}
-			p.Units++
 		}
+		p.Units, share = p.Units+uint64(len(share)), nil
 		return nil
 	}
-	if w.Name == Interleaved {
-		err = w.readParts(entriesPerPart, ask)
-		return p, err
-	}
-	entries, err := w.readEntries()
+	err = w.readParts(func(part []fs.DirEntry) error {
+		if w.Name == ListNames {
+			p.Units += uint64(len(part))
+			return nil
+		}
+		for _, entry := range part {
+			if number++; w.isShare(number) {
+				share = append(share, entry)
+			}
+		}
+		if w.Name == Interleaved {
+			return ask()
+		}
+		return nil
+	})
+	slices.SortFunc(share, byName)
 	if err == nil {
-		err = ask(entries)
+		err = ask()
 	}
 	return p, err
 }
@@ -344,11 +335,10 @@ func (w worker) walkTree(ctx context.Context) (p Pass, err error) {
 
 // eachFile reads the worker's share of the files. If there are fewer files than workers, it reads the worker's part of each file.
 func (w worker) eachFile(ctx context.Context, read func(ctx context.Context, file *os.File, parts int, p *Pass) error) (p Pass, err error) {
-	entries, err := w.readEntries()
+	entries, err := w.files()
 	if err != nil {
 		return p, err
 	}
-	entries = slices.DeleteFunc(entries, func(entry fs.DirEntry) bool { return !entry.Type().IsRegular() })
 	parts := 1
 	if len(entries) < w.Workers && w.Name != CopyFiles {
 		parts = w.Workers
@@ -357,23 +347,44 @@ func (w worker) eachFile(ctx context.Context, read func(ctx context.Context, fil
 		if parts == 1 && !w.isShare(number) || ctx.Err() != nil || w.nextSize(p, 1) == 0 {
 			continue
 		}
-		flags := os.O_RDONLY
-		if w.Direct {
-			flags |= unix.O_DIRECT
-		}
-		file, err := os.OpenFile(filepath.Join(w.Path, entry.Name()), flags, 0)
+		file, err := w.open(entry, parts == 1 || w.repeats)
 		if err != nil {
 			return p, err
 		}
-		if !w.Cached {
-			err = evict(file)
-		}
-		err = errors.Join(err, read(ctx, file, parts, &p), file.Close())
-		if err != nil {
+		if err := errors.Join(read(ctx, file, parts, &p), file.Close()); err != nil {
 			return p, err
 		}
 	}
 	return p, nil
+}
+
+// files returns the files of the directory. It evicts files that several workers share: a worker must not evict what others have read.
+func (o Options) files() ([]fs.DirEntry, error) {
+	var entries []fs.DirEntry
+	err := o.readParts(func(part []fs.DirEntry) error {
+		entries = append(entries, slices.DeleteFunc(part, func(entry fs.DirEntry) bool { return !entry.Type().IsRegular() })...)
+		return nil
+	})
+	slices.SortFunc(entries, byName)
+	for i := 0; i < len(entries) && len(entries) < o.Workers && err == nil; i++ {
+		var file *os.File
+		if file, err = o.open(entries[i], true); err == nil {
+			err = file.Close()
+		}
+	}
+	return entries, err
+}
+
+func (o Options) open(entry fs.DirEntry, evicts bool) (*os.File, error) {
+	flags := os.O_RDONLY
+	if o.Direct {
+		flags |= unix.O_DIRECT
+	}
+	file, err := os.OpenFile(filepath.Join(o.Path, entry.Name()), flags, 0)
+	if err == nil && evicts && !o.Cached {
+		err = evict(file)
+	}
+	return file, err
 }
 
 // evict drops a file from this node's cache, because reads from the cache do not measure the mount.

@@ -7,9 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 func directory(t *testing.T, files, size int) string {
@@ -217,6 +220,62 @@ func TestACopyIsStopped(t *testing.T) {
 		}
 		if _, err := file.Seek(0, io.SeekStart); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// cachedMiB returns the part of a file in the page cache of this node.
+func cachedMiB(t *testing.T, file *os.File) uint64 {
+	t.Helper()
+	var state unix.Cachestat_t
+	if err := unix.Cachestat(uint(file.Fd()), &unix.CachestatRange{}, &state, 0); err != nil {
+		t.Skipf("the kernel is older than 6.5, or the file system has no page cache: %v", err)
+	}
+	return state.Cache * uint64(os.Getpagesize()) >> 20
+}
+
+// A file that several workers share is evicted once, before they read it: a worker that starts later does not evict what others have read.
+func TestASharedFileIsEvictedOnce(t *testing.T) {
+	// A temporary directory is often in memory, and cannot be evicted. This one is not.
+	dir, err := os.MkdirTemp("/var/tmp", "workload")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	file, err := os.Create(filepath.Join(dir, "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	o := Options{Name: ReadSequential, Path: dir, Load: Load{Workers: 2, BlockKiB: 1024}}
+	cached := o
+	cached.Cached = true
+	for name, test := range map[string]struct {
+		options Options
+		listed  uint64
+	}{
+		"evicted": {o, 0},
+		"cached":  {cached, 8},
+	} {
+		if _, err := file.WriteAt(make([]byte, 8<<20), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := file.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		expect := func(when string, least uint64, err error) {
+			t.Helper()
+			if got := cachedMiB(t, file); err != nil || got < least || least == 0 && got > 0 {
+				t.Errorf("%s, %s: got %d MiB in the cache, error %v; want %d", name, when, got, err, least)
+			}
+		}
+		files := sync.OnceValues(test.options.files)
+		_, err := files()
+		expect("before the first worker", test.listed, err)
+		for number, when := range []string{"after the first worker", "after the last worker"} {
+			w := worker{Options: test.options, number: number, files: files}
+			_, err = w.pass(t.Context())
+			expect(when, uint64(4*(number+1)), err)
 		}
 	}
 }

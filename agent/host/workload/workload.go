@@ -315,12 +315,12 @@ func (w worker) readAttributes(path string, entry fs.DirEntry) (err error) {
 
 func (w worker) walkTree(ctx context.Context) (p Pass, err error) {
 	number := 0
-	err = filepath.WalkDir(w.place, func(path string, entry fs.DirEntry, err error) error {
+	err = fs.WalkDir(tree{w.Options, os.DirFS(w.Path)}, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if number++; w.isShare(number) {
-			if err := w.readAttributes(path, entry); err != nil {
+			if err := w.readAttributes(filepath.Join(w.Path, path), entry); err != nil {
 				return err
 			}
 			p.Units++
@@ -331,6 +331,23 @@ func (w worker) walkTree(ctx context.Context) (p Pass, err error) {
 		return ctx.Err()
 	})
 	return p, err
+}
+
+// tree reads no more entries of a directory than a pass needs.
+type tree struct {
+	Options
+	fs.FS
+}
+
+// ReadDir implements fs.ReadDirFS.
+func (t tree) ReadDir(name string) (entries []fs.DirEntry, err error) {
+	t.Path = filepath.Join(t.Path, name)
+	err = t.readParts(func(part []fs.DirEntry) error {
+		entries = append(entries, part...)
+		return nil
+	})
+	slices.SortFunc(entries, byName)
+	return entries, err
 }
 
 // eachFile reads the worker's share of the files. If there are fewer files than workers, it reads the worker's part of each file.

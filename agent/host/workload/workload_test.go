@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -232,6 +233,18 @@ func cachedMiB(t *testing.T, file *os.File) uint64 {
 		t.Skipf("the kernel is older than 6.5, or the file system has no page cache: %v", err)
 	}
 	return state.Cache * uint64(os.Getpagesize()) >> 20
+}
+
+// The names in memory have the limit of the pass, not the size of a directory.
+func TestATreeIsReadUpToTheLimit(t *testing.T) {
+	dir := directory(t, 3*entriesPerPart, 0)
+	for limit, want := range map[int]int{0: 3 * entriesPerPart, 7: 7, entriesPerPart + 7: entriesPerPart + 7, 5 * entriesPerPart: 3 * entriesPerPart} {
+		o := Options{Path: filepath.Dir(dir), MaxEntries: limit}
+		entries, err := fs.ReadDir(tree{o, os.DirFS(o.Path)}, filepath.Base(dir))
+		if err != nil || len(entries) != want {
+			t.Errorf("at most %d: got %d entries, error %v; want %d", limit, len(entries), err, want)
+		}
+	}
 }
 
 // A file that several workers share is evicted once, before they read it: a worker that starts later does not evict what others have read.

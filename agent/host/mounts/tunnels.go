@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // socketFiles list the TCP sockets of the host's network namespace. A host without IPv6 has only the first one.
@@ -14,17 +15,14 @@ var socketFiles = []string{"/proc/1/net/tcp", "/proc/1/net/tcp6"}
 
 // checkTunnels sets Gone and Taken of the tunnels. It reads the kernel's socket tables and makes no connection.
 func (r Reader) checkTunnels(found map[string]*ServerCounters) {
-	var users map[string][]string
-	wasRead := false
+	listeners := sync.OnceValue(r.readListeners)
 	for _, server := range found {
 		target, err := netip.ParseAddrPort(server.Address)
 		if !server.Tunnel || err != nil || server.Ask.Address == "" {
 			continue
 		}
-		if !wasRead {
-			users, wasRead = r.readListeners(), true
-		}
 		var listening []string
+		users := listeners()
 		mapped := netip.AddrFrom16(target.Addr().As16())
 		for _, at := range []netip.Addr{target.Addr(), mapped, netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 			listening = append(listening, users[socketAddress(at, target.Port())]...)

@@ -241,8 +241,6 @@ func (w worker) pass(ctx context.Context) (Pass, error) {
 	}
 }
 
-func byName(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) }
-
 // readParts reads the directory in parts, up to MaxEntries.
 func (o Options) readParts(each func([]fs.DirEntry) error) (err error) {
 	dir, err := os.Open(o.Path)
@@ -250,15 +248,15 @@ func (o Options) readParts(each func([]fs.DirEntry) error) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	for left := cmp.Or(o.MaxEntries, math.MaxInt); left > 0; {
-		part, err := dir.ReadDir(min(entriesPerPart, left))
+	for limit := cmp.Or(o.MaxEntries, math.MaxInt); limit > 0; {
+		part, err := dir.ReadDir(min(entriesPerPart, limit))
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err := errors.Join(err, each(part)); err != nil {
 			return err
 		}
-		left -= len(part)
+		limit -= len(part)
 	}
 	return nil
 }
@@ -292,7 +290,7 @@ func (w worker) listDirectory() (p Pass, err error) {
 		}
 		return nil
 	})
-	slices.SortFunc(share, byName)
+	slices.SortFunc(share, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	if err == nil {
 		err = ask()
 	}
@@ -340,13 +338,18 @@ type tree struct {
 }
 
 // ReadDir implements fs.ReadDirFS.
-func (t tree) ReadDir(name string) (entries []fs.DirEntry, err error) {
+func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
 	t.Path = filepath.Join(t.Path, name)
-	err = t.readParts(func(part []fs.DirEntry) error {
+	return t.entries()
+}
+
+// entries returns the entries of the directory by name, up to MaxEntries.
+func (o Options) entries() (entries []fs.DirEntry, err error) {
+	err = o.readParts(func(part []fs.DirEntry) error {
 		entries = append(entries, part...)
 		return nil
 	})
-	slices.SortFunc(entries, byName)
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, err
 }
 
@@ -375,14 +378,10 @@ func (w worker) eachFile(ctx context.Context, read func(ctx context.Context, fil
 	return p, nil
 }
 
-// files returns the files of the directory. It evicts files that several workers share: a worker must not evict what others have read.
+// files returns the files of the directory. It evicts files that several workers share: a worker must not evict the pages of another one.
 func (o Options) files() ([]fs.DirEntry, error) {
-	var entries []fs.DirEntry
-	err := o.readParts(func(part []fs.DirEntry) error {
-		entries = append(entries, slices.DeleteFunc(part, func(entry fs.DirEntry) bool { return !entry.Type().IsRegular() })...)
-		return nil
-	})
-	slices.SortFunc(entries, byName)
+	entries, err := o.entries()
+	entries = slices.DeleteFunc(entries, func(entry fs.DirEntry) bool { return !entry.Type().IsRegular() })
 	for i := 0; i < len(entries) && len(entries) < o.Workers && err == nil; i++ {
 		var file *os.File
 		if file, err = o.open(entries[i], true); err == nil {
@@ -399,17 +398,10 @@ func (o Options) open(entry fs.DirEntry, evicts bool) (*os.File, error) {
 	}
 	file, err := os.OpenFile(filepath.Join(o.Path, entry.Name()), flags, 0)
 	if err == nil && evicts && !o.Cached {
-		err = evict(file)
+		// Reads from this node's cache do not measure the mount.
+		err = unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED)
 	}
 	return file, err
-}
-
-// evict drops a file from this node's cache, because reads from the cache do not measure the mount.
-func evict(file *os.File) error {
-	if err := unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-		return fmt.Errorf("evict from the cache: %w", err)
-	}
-	return nil
 }
 
 // nextSize returns the size of the next request: size, or less at the end of the worker's share of MaxBytes. O_DIRECT requires whole runs.

@@ -247,7 +247,7 @@ func TestATreeIsReadUpToTheLimit(t *testing.T) {
 	}
 }
 
-// A file that several workers share is evicted once, before they read it: a worker that starts later does not evict what others have read.
+// A file that several workers share is evicted once, before they read it: a worker that starts later does not evict the pages that others have read.
 func TestASharedFileIsEvictedOnce(t *testing.T) {
 	// A temporary directory is often in memory, and cannot be evicted. This one is not.
 	dir, err := os.MkdirTemp("/var/tmp", "workload")

@@ -398,7 +398,7 @@ func TestServerChunkOfARule(t *testing.T) {
 func TestAServerChunkOutsideItsLimits(t *testing.T) {
 	for _, value := range []string{"0", "-1", "x", "1048577", "9007199254740993", "18014398509481984", "9223372036854775807", "9223372036854775808"} {
 		got := texts(input(annotated(chunk, value), nfs("rsize=1048576"), readAhead("nfs", 8192)), "server-chunk")
-		if len(got) != 1 || !strings.Contains(got[0], `"`+value+`" must be a number of KiB from 1 to 1048576`) {
+		if len(got) != 1 || !strings.Contains(got[0], `"`+value+`" must be 1 to 1048576 KiB`) {
 			t.Errorf("%s: got %q", value, got)
 		}
 	}

@@ -218,8 +218,7 @@ func serverChunk(s *scope) {
 	annotation := s.Profile.Annotations[v1alpha1.ServerChunkAnnotation]
 	ofProfile, err := strconv.ParseInt(cmp.Or(annotation, "0"), 10, 64)
 	if err != nil || ofProfile < 0 || ofProfile > maxChunkKiB || annotation == "0" {
-		s.add("metadata.annotations["+v1alpha1.ServerChunkAnnotation+"]",
-			fmt.Sprintf("%q must be a number of KiB from 1 to %d, e.g. 8192", annotation, maxChunkKiB))
+		s.add("metadata.annotations["+v1alpha1.ServerChunkAnnotation+"]", fmt.Sprintf("%q must be 1 to %d KiB, e.g. 8192", annotation, maxChunkKiB))
 		return
 	}
 	check := func(at string, bytes, kib int64) {

@@ -94,14 +94,8 @@ func enterVolume(user int) error {
 	if err := changeRoot(user); err != nil {
 		return err
 	}
-	if err := syscall.Setgroups(nil); err != nil {
-		return fmt.Errorf("setgroups: %w", err)
-	}
-	if err := syscall.Setgid(user); err != nil {
-		return fmt.Errorf("setgid: %w", err)
-	}
-	if err := syscall.Setuid(user); err != nil {
-		return fmt.Errorf("setuid: %w", err)
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(user), syscall.Setuid(user)); err != nil {
+		return fmt.Errorf("become user %d without groups: %w", user, err)
 	}
 	return nil
 }
@@ -113,10 +107,7 @@ func changeRoot(user int) error {
 	if err := becomeOnThread(user); err != nil {
 		return err
 	}
-	if err := unix.Chroot(volumeDir); err != nil {
-		return fmt.Errorf("enter the volume: %w", err)
-	}
-	if err := unix.Chdir("/"); err != nil {
+	if err := errors.Join(unix.Chroot(volumeDir), unix.Chdir("/")); err != nil {
 		return fmt.Errorf("enter the volume: %w", err)
 	}
 	return nil

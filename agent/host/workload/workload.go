@@ -62,7 +62,7 @@ const (
 
 // Load is the amount of concurrent work, and its use of caches. Its zero value is the default.
 type Load struct {
-	// Workers is the number of concurrent workers, default 1. They share the entries and files of a pass. Each reads all names.
+	// Workers is the number of concurrent workers, default 1. They share the entries and files of a pass. Each reads all names, except those of files.
 	Workers int `json:"workers,omitempty"`
 	// BlockKiB is the block size of all workloads that read or write. Default 64, for WriteSequential 1024.
 	BlockKiB int `json:"blockKiB,omitempty"`
@@ -98,6 +98,7 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	block := map[Name]int{WriteSequential: 1024}[o.Name]
 	o.Workers, o.BlockKiB = cmp.Or(o.Workers, 1), cmp.Or(o.BlockKiB, block, 64)
+	o.MaxBytes = cmp.Or(o.MaxBytes, math.MaxInt64)
 	return o
 }
 
@@ -165,9 +166,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	files := sync.OnceValues(o.files)
 	for i := range o.Workers {
 		w := worker{Options: o, place: place, number: i, random: rand.New(rand.NewPCG(uint64(i), 1)), files: files}
-		if o.MaxBytes > 0 {
-			w.MaxBytes = max(o.MaxBytes/uint64(o.Workers)/runSize, 1) * runSize
-		}
+		w.MaxBytes = max(o.MaxBytes/uint64(o.Workers)/runSize, 1) * runSize
 		workers.Go(func() {
 			for ; ctx.Err() == nil && (!w.repeats || time.Now().Before(end)); w.repeats = true {
 				start := time.Now()
@@ -241,6 +240,8 @@ func (w worker) pass(ctx context.Context) (Pass, error) {
 	}
 }
 
+func byName(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) }
+
 // readParts reads the directory in parts, up to MaxEntries.
 func (o Options) readParts(each func([]fs.DirEntry) error) (err error) {
 	dir, err := os.Open(o.Path)
@@ -248,15 +249,15 @@ func (o Options) readParts(each func([]fs.DirEntry) error) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dir.Close()) }()
-	for limit := cmp.Or(o.MaxEntries, math.MaxInt); limit > 0; {
-		part, err := dir.ReadDir(min(entriesPerPart, limit))
+	for size := cmp.Or(o.MaxEntries, math.MaxInt); size > 0; {
+		part, err := dir.ReadDir(min(entriesPerPart, size))
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err := errors.Join(err, each(part)); err != nil {
 			return err
 		}
-		limit -= len(part)
+		size -= len(part)
 	}
 	return nil
 }
@@ -290,7 +291,7 @@ func (w worker) listDirectory() (p Pass, err error) {
 		}
 		return nil
 	})
-	slices.SortFunc(share, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	slices.SortFunc(share, byName)
 	if err == nil {
 		err = ask()
 	}
@@ -338,18 +339,13 @@ type tree struct {
 }
 
 // ReadDir implements fs.ReadDirFS.
-func (t tree) ReadDir(name string) ([]fs.DirEntry, error) {
+func (t tree) ReadDir(name string) (entries []fs.DirEntry, err error) {
 	t.Path = filepath.Join(t.Path, name)
-	return t.entries()
-}
-
-// entries returns the entries of the directory by name, up to MaxEntries.
-func (o Options) entries() (entries []fs.DirEntry, err error) {
-	err = o.readParts(func(part []fs.DirEntry) error {
+	err = t.readParts(func(part []fs.DirEntry) error {
 		entries = append(entries, part...)
 		return nil
 	})
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	slices.SortFunc(entries, byName)
 	return entries, err
 }
 
@@ -378,9 +374,9 @@ func (w worker) eachFile(ctx context.Context, read func(ctx context.Context, fil
 	return p, nil
 }
 
-// files returns the files of the directory. It evicts files that several workers share: a worker must not evict the pages of another one.
+// files returns the files of the directory. It evicts files that several workers share: a worker must not evict pages that others have read.
 func (o Options) files() ([]fs.DirEntry, error) {
-	entries, err := o.entries()
+	entries, err := tree{Options: o}.ReadDir(".")
 	entries = slices.DeleteFunc(entries, func(entry fs.DirEntry) bool { return !entry.Type().IsRegular() })
 	for i := 0; i < len(entries) && len(entries) < o.Workers && err == nil; i++ {
 		var file *os.File
@@ -391,6 +387,7 @@ func (o Options) files() ([]fs.DirEntry, error) {
 	return entries, err
 }
 
+// open opens a file. It can drop it from this node's cache, because reads from the cache do not measure the mount.
 func (o Options) open(entry fs.DirEntry, evicts bool) (*os.File, error) {
 	flags := os.O_RDONLY
 	if o.Direct {
@@ -398,17 +395,15 @@ func (o Options) open(entry fs.DirEntry, evicts bool) (*os.File, error) {
 	}
 	file, err := os.OpenFile(filepath.Join(o.Path, entry.Name()), flags, 0)
 	if err == nil && evicts && !o.Cached {
-		// Reads from this node's cache do not measure the mount.
-		err = unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED)
+		if err = unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+			err = fmt.Errorf("evict from the cache: %w", errors.Join(err, file.Close()))
+		}
 	}
 	return file, err
 }
 
 // nextSize returns the size of the next request: size, or less at the end of the worker's share of MaxBytes. O_DIRECT requires whole runs.
 func (w worker) nextSize(p Pass, size int) int {
-	if w.MaxBytes == 0 {
-		return size
-	}
 	return int(min((w.MaxBytes-p.Bytes)/runSize*runSize, uint64(size)))
 }
 
@@ -513,7 +508,7 @@ func (w worker) writeFile(ctx context.Context) (p Pass, err error) {
 	return p, nil
 }
 
-// copyFile copies in parts, so that it stops soon after its context is done: only a copy that stops in time is removed.
+// copyFile copies in parts, so that it stops soon after its context is canceled: only a copy that stops in time is removed.
 func (w worker) copyFile(ctx context.Context, from *os.File, _ int, p *Pass) (err error) {
 	name := filepath.Join(w.place, fmt.Sprintf("copy-%d", w.number))
 	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)

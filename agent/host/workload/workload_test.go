@@ -199,7 +199,7 @@ func (c endingContext) Err() error {
 	return nil
 }
 
-// A stopped copy ends within a file, and removes its copies.
+// A stopped copy ends within a file, and removes its copy.
 func TestACopyIsStopped(t *testing.T) {
 	dir := t.TempDir()
 	file, err := os.Create(filepath.Join(dir, "large"))
@@ -247,7 +247,7 @@ func TestATreeIsReadUpToTheLimit(t *testing.T) {
 	}
 }
 
-// A file that several workers share is evicted once, before they read it: a worker that starts later does not evict the pages that others have read.
+// A file that several workers share is evicted once, before they read it: a worker that starts later does not evict pages that others have read.
 func TestASharedFileIsEvictedOnce(t *testing.T) {
 	// A temporary directory is often in memory, and cannot be evicted. This one is not.
 	dir, err := os.MkdirTemp("/var/tmp", "workload")
@@ -260,7 +260,7 @@ func TestASharedFileIsEvictedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	o := Options{Name: ReadSequential, Path: dir, Load: Load{Workers: 2, BlockKiB: 1024}}
+	o := Options{Name: ReadSequential, Path: dir, Load: Load{Workers: 2, BlockKiB: 1024}}.withDefaults()
 	cached := o
 	cached.Cached = true
 	for name, test := range map[string]struct {

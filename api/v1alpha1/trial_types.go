@@ -118,8 +118,9 @@ type TrialVerdict string
 
 // TrialLoad is the amount of a trial's concurrent work, and its use of caches.
 type TrialLoad struct {
-	// workers is the number of concurrent workers: 1 to 64. They share the entries, the files, or the parts of fewer files. Each reads
-	// all names. CreateUnlink and WriteSequential have separate files for each. Default 1.
+	// workers is the number of concurrent workers: 1 to 64. They share the entries, the files, or the parts of fewer files. In
+	// ListNames, ListDirectory, Interleaved and WalkTree, each reads all names. CreateUnlink and WriteSequential have separate files for
+	// each. Default 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64

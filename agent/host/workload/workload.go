@@ -62,7 +62,7 @@ const (
 
 // Load is the amount of concurrent work, and its use of caches. Its zero value is the default.
 type Load struct {
-	// Workers is the number of concurrent workers, default 1. They share the entries and files of a pass. Each reads all names, except those of files.
+	// Workers is the number of concurrent workers, default 1. They share the entries and files of a pass. Each reads all names, except the names of files.
 	Workers int `json:"workers,omitempty"`
 	// BlockKiB is the block size of all workloads that read or write. Default 64, for WriteSequential 1024.
 	BlockKiB int `json:"blockKiB,omitempty"`

@@ -259,7 +259,8 @@ func rollingStory(t *testing.T, a *argo) {
 		return processes[len(processes)-1].Kill
 	}
 	stop := controller()
-	a.apply(t, set)
+	// Argo CD caches the revision of a branch for three minutes. The refresh ignores that cache, as a webhook of the Git server does.
+	a.apply(t, strings.Replace(set, "metadata:\n", "metadata:\n  annotations: {argocd.argoproj.io/application-set-refresh: \"true\"}\n", 1))
 	for _, pool := range []string{"canary", "eda"} {
 		a.expect(t, "storage-client-"+pool, "OutOfSync/Missing", "")
 	}

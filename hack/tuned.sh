@@ -11,8 +11,11 @@ releases=${1:-}
 if [[ -z $releases ]]; then
   dir=$(mktemp -d)
   trap 'rm -rf "$dir"' EXIT
+  # The mirror of this machine, as in test/boots/run.sh.
+  mirror=${DEBIAN_MIRROR:-$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/*.sources 2>/dev/null | head -n 1)}
+  [[ -n $mirror ]] || { echo 'hack/tuned.sh: no Debian mirror in /etc/apt/sources.list.d; set DEBIAN_MIRROR=URL' >&2; exit 1; }
   for version in 2.20.0-1 2.25.1-1 2.27.0-1; do
-    curl -fsS -o "$dir/tuned.deb" "${DEBIAN_MIRROR:-http://deb.debian.org/debian}/pool/main/t/tuned/tuned_${version}_all.deb"
+    curl -fsS -o "$dir/tuned.deb" "$mirror/pool/main/t/tuned/tuned_${version}_all.deb"
     dpkg-deb -x "$dir/tuned.deb" "$dir/${version%-*}"
     releases+=${releases:+:}$dir/${version%-*}
   done

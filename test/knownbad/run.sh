@@ -38,7 +38,7 @@ failed=
 for version in ${KERNELS:-$versions}; do
 	log=$cache/$version.log
 	started=$(date +%s)
-	TMPDIR=$dir timeout "${LIMIT:-3600}" chrt -i 0 qemu-system-x86_64 -machine pc,graphics=off -vga none -display none -accel "${ACCEL:-tcg,thread=multi}" -cpu max,la57=off,svm=off -smp 1 -m 1024 \
+	TMPDIR=$dir timeout "${LIMIT:-3600}" chrt -i 0 qemu-system-x86_64 -machine pc,graphics=off -vga none -display none -accel "${ACCEL:-tcg,thread=multi}" -cpu max,la57=off,svm=off,smap=off,erms=off,fsrm=off -smp 1 -m 1024 \
 		-no-reboot -nic none -monitor none -serial stdio -drive "file=$dir/disk,format=raw,if=virtio,snapshot=on" -kernel "$dir/boot/vmlinuz-$version" -initrd "$dir/boot/initrd.img-$version" \
 		-append "root=/dev/vda rw console=ttyS0 loglevel=4 panic=-1 init=/guest" >"$log" </dev/null || true
 	grep -aE '^(#####|RESULT|FAIL|PASS)' "$log" || true

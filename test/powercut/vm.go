@@ -70,7 +70,7 @@ func (m *vm) lastBoot(ctx context.Context) (cycle, error) { return m.start(ctx, 
 // qemu returns the command that runs the machine.
 func (m *vm) qemu(ctx context.Context, more ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "qemu-system-x86_64", append([]string{
-		"-machine", "pc,graphics=off", "-accel", "tcg", "-cpu", "max,la57=off,svm=off", "-smp", "1", "-m", "256",
+		"-machine", "pc,graphics=off", "-accel", "tcg", "-cpu", "max,la57=off,svm=off,smap=off,erms=off,fsrm=off", "-smp", "1", "-m", "256",
 		"-vga", "none", "-display", "none", "-serial", "stdio", "-nic", "none", "-no-reboot",
 		"-kernel", m.kernel, "-initrd", m.initrd, "-append", "console=ttyS0 quiet loglevel=1 panic=-1 powercut.filesystem=" + m.fileSystem,
 		"-drive", "file=nbd+unix:///?socket=" + m.socket() + ",format=raw,if=virtio,cache=writeback"}, more...)...)

@@ -22,7 +22,8 @@ var (
 	// Some features only take time under emulation: page tables of five levels, nested virtualization, and the switch that lets the kernel read
 	// memory of programs. With erms, the kernel copies and clears memory by "rep movsb", which QEMU emulates byte by byte: 60 starts of a program
 	// took 1.5 s with these features, and 0.8 s without them.
-	software = accelerator{"software emulation", []string{"-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,la57=off,svm=off,smap=off,erms=off,fsrm=off"}}
+	software = accelerator{"software emulation", []string{"-accel", "tcg,thread=multi,tb-size=512", "-cpu",
+		"max,la57=off,svm=off,smap=off,erms=off,fsrm=off"}}
 )
 
 // qemu returns the start of a machine's command line; memory in MiB.

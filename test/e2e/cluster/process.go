@@ -32,6 +32,8 @@ func (c *Cluster) start(name string, argv ...string) error {
 	cmd := exec.CommandContext(context.Background(), argv[0], argv[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dirs.keys(), log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// Memory is plenty, and the control plane shares two cores with the machines.
+	cmd.Env = append(os.Environ(), "GOGC=400")
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}

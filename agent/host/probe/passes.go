@@ -39,7 +39,11 @@ func (w work) runPasses(ctx context.Context) Result {
 		switch {
 		case err != nil:
 			r.Message = fmt.Sprintf("%s, round %d: %v", p.Arm, p.Round, err)
-			if p.Arm == After && len(r.Passes) == 0 {
+			switch {
+			case p.Arm != After:
+			case slices.ContainsFunc(r.Passes, func(earlier Pass) bool { return earlier.Arm != After }):
+				r.Own = &Mount{Succeeded: true}
+			default:
 				r.Own = w.tryOwn(ctx)
 			}
 			return r

@@ -146,7 +146,7 @@ func TestEndOfATrial(t *testing.T) {
 		originalWorks bool
 		void          bool
 	}{
-		"a candidate that cannot be mounted":                      {fakeKernel{reject: candidate, explanation: "nfs: bad"}, trial(), 1, "After, round 1: mount(2): invalid argument: nfs: bad", false, false},
+		"a candidate that cannot be mounted":                      {fakeKernel{reject: candidate, explanation: "nfs: bad"}, trial(), 1, "After, round 1: mount(2): invalid argument: nfs: bad", true, false},
 		"a candidate that comes first; the original options work": {fakeKernel{reject: candidate}, second, 0, "After, round 1: mount(2): invalid argument", true, false},
 		"work that fails": {fakeKernel{workErr: errors.New("no file to read")}, trial(), 0, "Again, round 1: no file to read", false, false},
 		"a mount that shares the device of another one":  {fakeKernel{shared: true}, trial(), 0, "", false, true},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/standing"
 )
 
@@ -64,11 +65,9 @@ func DiffNodes(profile *v1alpha1.StorageClientProfile, c Cluster) Diff {
 			out.Same = append(out.Same, m.node.Name)
 			continue
 		}
-		i := slices.IndexFunc(out.Groups, func(g DiffGroup) bool { return slices.Equal(g.Settings, differences) })
-		if i < 0 {
-			i, out.Groups = len(out.Groups), append(out.Groups, DiffGroup{Settings: differences})
-		}
-		out.Groups[i].Nodes = append(out.Groups[i].Nodes, m.node.Name)
+		isSame := func(g DiffGroup) bool { return slices.Equal(g.Settings, differences) }
+		group := lists.FindOrAdd(&out.Groups, isSame, DiffGroup{Settings: differences})
+		group.Nodes = append(group.Nodes, m.node.Name)
 	}
 	slices.SortStableFunc(out.Groups, func(a, b DiffGroup) int { return cmp.Compare(len(b.Nodes), len(a.Nodes)) })
 	return out

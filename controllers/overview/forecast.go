@@ -62,7 +62,8 @@ func ForecastReboots(profile *v1alpha1.StorageClientProfile, reboots int, fleet 
 		}
 		fit := waves
 		if !end.IsZero() {
-			fit = min(waves, wavesWithin(end.Sub(begin), drain, wave))
+			// The last wave finishes its drain before the windows close.
+			fit = min(waves, int(max(0, end.Sub(begin)-drain+wave)/wave))
 		}
 		waves -= fit
 		begin = begin.Add(time.Duration(fit) * wave)
@@ -75,14 +76,6 @@ func ForecastReboots(profile *v1alpha1.StorageClientProfile, reboots int, fleet 
 		}
 	}
 	return out
-}
-
-// wavesWithin returns the number of consecutive waves that finish their drain within a time.
-func wavesWithin(within, drain, wave time.Duration) int {
-	if within < drain {
-		return 0
-	}
-	return int((within-drain)/wave) + 1
 }
 
 // nextOpenSpan returns the first span from a time on in which windows are open without a break. The span may end too early once it is as long as

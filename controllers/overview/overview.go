@@ -76,7 +76,10 @@ func Deviations(profile *v1alpha1.StorageClientProfile, c Cluster) []Deviation {
 		keys := slices.Concat(report.Keys(standing.Failed, standing.Drifted, standing.Unstaged), report.Exceptions())
 		for _, s := range m.clientNode.Status.Settings {
 			if slices.Contains(keys, s.Key) {
-				out = addDeviation(out, s, m.node.Name)
+				d := lists.FindOrAdd(&out, func(d Deviation) bool {
+					return d.Key == s.Key && d.Desired == s.Desired && d.Observed == s.Observed && d.State == s.State && d.Message == s.Message
+				}, Deviation{Key: s.Key, Desired: s.Desired, Observed: s.Observed, State: s.State, Message: s.Message})
+				d.Nodes = append(d.Nodes, m.node.Name)
 			}
 		}
 	}
@@ -84,17 +87,6 @@ func Deviations(profile *v1alpha1.StorageClientProfile, c Cluster) []Deviation {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.State, b.State), cmp.Compare(a.Nodes[0], b.Nodes[0]))
 	})
 	return out
-}
-
-func addDeviation(all []Deviation, s v1alpha1.SettingStatus, node string) []Deviation {
-	i := slices.IndexFunc(all, func(d Deviation) bool {
-		return d.Key == s.Key && d.Desired == s.Desired && d.Observed == s.Observed && d.State == s.State && d.Message == s.Message
-	})
-	if i >= 0 {
-		all[i].Nodes = append(all[i].Nodes, node)
-		return all
-	}
-	return append(all, Deviation{Key: s.Key, Desired: s.Desired, Observed: s.Observed, State: s.State, Message: s.Message, Nodes: []string{node}})
 }
 
 type member struct {

@@ -108,33 +108,22 @@ func (p *Preview) orderReboots(profile *v1alpha1.StorageClientProfile, turns []o
 }
 
 func (p *Preview) addForecast(profile *v1alpha1.StorageClientProfile, c Cluster, matched int) {
-	free := 0
-	for _, r := range p.Reboots {
-		if r.Held == "" {
-			free++
-		}
-	}
+	free := len(lists.Filter(p.Reboots, func(r Reboot) bool { return r.Held == "" }))
 	if free == 0 || profile.Spec.WithDefaults().Rollout.Reboot.Policy == v1alpha1.RebootNever {
 		return
 	}
 	forecast := ForecastReboots(profile, free, Fleet{Matched: matched, All: len(c.Nodes), MaxUnavailable: c.MaxUnavailable}, c.Now)
-	p.Earliest, p.EstimatedCompletion = whenKnown(forecast.First), whenKnown(forecast.Last)
-	if known := p.estimateInStatus(profile, c.Now); known != nil {
-		p.EstimatedCompletion = known
+	p.Earliest, p.EstimatedCompletion = WhenKnown(forecast.First), WhenKnown(forecast.Last)
+	// The manager's estimate for exactly this plan is based on its flags.
+	plan := profile.Status.Plan
+	if profile.Status.ObservedGeneration == profile.Generation && plan.Hash == p.PlanHash && int(plan.NodesToReboot) == len(p.Reboots) &&
+		plan.EstimatedCompletion != nil && plan.EstimatedCompletion.After(c.Now) {
+		p.EstimatedCompletion = plan.EstimatedCompletion
 	}
 }
 
-// estimateInStatus returns the manager's estimate for exactly this plan; nil if there is none. The estimate is based on the manager's flags.
-func (p *Preview) estimateInStatus(profile *v1alpha1.StorageClientProfile, now time.Time) *metav1.Time {
-	status := profile.Status
-	if status.ObservedGeneration != profile.Generation || status.Plan.Hash != p.PlanHash || int(status.Plan.NodesToReboot) != len(p.Reboots) ||
-		status.Plan.EstimatedCompletion == nil || !status.Plan.EstimatedCompletion.After(now) {
-		return nil
-	}
-	return status.Plan.EstimatedCompletion
-}
-
-func whenKnown(t time.Time) *metav1.Time {
+// WhenKnown returns a time in whole seconds. Nil if it is zero.
+func WhenKnown(t time.Time) *metav1.Time {
 	if t.IsZero() {
 		return nil
 	}
@@ -181,14 +170,10 @@ func Acting(profile *v1alpha1.StorageClientProfile) v1alpha1.StorageClientProfil
 }
 
 func addToGroup(groups []Group, result nodesettings.Result, node string) []Group {
-	for i := range groups {
-		if groups[i].Hash == result.Hash && groups[i].BootHash == result.BootHash {
-			groups[i].Nodes = append(groups[i].Nodes, node)
-			return groups
-		}
-	}
-	group := Group{Hash: result.Hash, BootHash: result.BootHash, Settings: result.Settings, Nodes: []string{node}}
-	group.Conflicts = append(group.Conflicts, lists.Each(result.Conflicts, disputeText)...)
-	slices.Sort(group.Conflicts)
-	return append(groups, group)
+	conflicts := lists.Each(result.Conflicts, disputeText)
+	slices.Sort(conflicts)
+	group := lists.FindOrAdd(&groups, func(g Group) bool { return g.Hash == result.Hash && g.BootHash == result.BootHash },
+		Group{Hash: result.Hash, BootHash: result.BootHash, Settings: result.Settings, Conflicts: conflicts})
+	group.Nodes = append(group.Nodes, node)
+	return groups
 }

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -179,7 +180,9 @@ func (t *together) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClient
 	t.addChange(node.Name, changes)
 	for _, c := range wanted.Conflicts {
 		if slices.ContainsFunc(c.Profiles, func(name string) bool { return t.requested[name] != nil }) {
-			t.addDispute(disputeText(c), node.Name)
+			about := disputeText(c)
+			dispute := lists.FindOrAdd(&t.disputes, func(d Dispute) bool { return d.Text == about }, Dispute{Text: about})
+			dispute.Nodes = append(dispute.Nodes, node.Name)
 		}
 	}
 	t.addReboot(node, clientNode, wanted)
@@ -221,11 +224,7 @@ func (t *together) addChange(node string, settings []SettingChange) {
 	if len(settings) == 0 {
 		return
 	}
-	profiles := map[string]bool{}
-	for _, s := range settings {
-		profiles[s.Profile] = true
-	}
-	for name := range profiles {
+	for name := range sets.New(lists.Each(settings, func(s SettingChange) string { return s.Profile })...) {
 		if share := t.shares[name]; share != nil {
 			share.Changed++
 		}
@@ -241,14 +240,6 @@ func (t *together) addChange(node string, settings []SettingChange) {
 
 func disputeText(c nodesettings.Conflict) string {
 	return fmt.Sprintf("%s: %s (%s)", c.Key, strings.Join(c.Values, " against "), strings.Join(c.Profiles, ", "))
-}
-
-func (t *together) addDispute(text, node string) {
-	i := slices.IndexFunc(t.disputes, func(d Dispute) bool { return d.Text == text })
-	if i < 0 {
-		i, t.disputes = len(t.disputes), append(t.disputes, Dispute{Text: text})
-	}
-	t.disputes[i].Nodes = append(t.disputes[i].Nodes, node)
 }
 
 // addReboot records a node that must boot for a requested profile. It includes the needs of other profiles, because one boot serves all of them.
@@ -321,7 +312,7 @@ func (t *together) result(names []string) Together {
 		out.Shares = append(out.Shares, *share)
 	}
 	if known {
-		out.EstimatedCompletion = whenKnown(last)
+		out.EstimatedCompletion = WhenKnown(last)
 	}
 	return out
 }
@@ -371,18 +362,13 @@ func (t *together) forecast(share *Share) time.Time {
 		return time.Time{}
 	}
 	f := ForecastReboots(p, share.Rebooted, Fleet{Matched: share.Matched, All: len(t.Nodes), MaxUnavailable: t.MaxUnavailable}, t.Now)
-	share.Earliest, share.EstimatedCompletion = whenKnown(f.First), whenKnown(f.Last)
+	share.Earliest, share.EstimatedCompletion = WhenKnown(f.First), WhenKnown(f.Last)
 	return f.Last
 }
 
 // clusterForecast returns the earliest time at which all reboots can be done within the cluster's budget, zero if there are none.
 func (t *together) clusterForecast(reboots []JointReboot) time.Time {
-	free := 0
-	for _, r := range reboots {
-		if r.Held == "" {
-			free++
-		}
-	}
+	free := len(lists.Filter(reboots, func(r JointReboot) bool { return r.Held == "" }))
 	unbounded := &v1alpha1.StorageClientProfile{}
 	unbounded.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromString("100%"))
 	unbounded.Spec.Rollout.SettleSeconds = new(int32)

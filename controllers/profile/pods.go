@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/controllers/profile/status"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // findPods finds the pods that use PersistentVolumeClaims. It bypasses the cache, which does not contain pods of users.
@@ -23,10 +24,8 @@ func (r *Reconciler) findPods(ctx context.Context, profile string, claims []type
 		return nil, err
 	}
 	pods := map[types.NamespacedName][]status.Pod{}
-	for volumeClaim := range found {
-		for i := range found[volumeClaim] {
-			pods[volumeClaim] = append(pods[volumeClaim], describePod(&found[volumeClaim][i]))
-		}
+	for volumeClaim, users := range found {
+		pods[volumeClaim] = lists.Each(lists.Pointers(users), describePod)
 	}
 	return pods, nil
 }

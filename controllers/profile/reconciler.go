@@ -112,11 +112,10 @@ func (r *Reconciler) passOf(profile string) *pass {
 // Reconcile updates the finalizer and the status of one profile.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var profile v1alpha1.StorageClientProfile
-	if err := r.Get(ctx, req.NamespacedName, &profile); err != nil {
-		if apierrors.IsNotFound(err) {
-			delete(r.passes, req.Name)
-			return reconcile.Result{}, nil
-		}
+	if err := r.Get(ctx, req.NamespacedName, &profile); apierrors.IsNotFound(err) {
+		delete(r.passes, req.Name)
+		return reconcile.Result{}, nil
+	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("get StorageClientProfile %s: %w", req.Name, err)
 	}
 	if wait := r.passOf(req.Name).pace.Remaining(passEvery, r.Clock.Now()); wait > 0 {

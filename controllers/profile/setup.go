@@ -20,6 +20,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/internal/watch"
 	volumesnapshot "github.com/storageclient/operator/controllers/volume/snapshot"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // SetupWithManager registers the reconciler and its watches. Any change of a node or a volume triggers a reconcile of all profiles: there are few
@@ -54,11 +55,9 @@ func (r *Reconciler) allProfiles(ctx context.Context, _ client.Object) []reconci
 		log.FromContext(ctx).Error(err, "Cannot list StorageClientProfiles; each is reconciled at its next event")
 		return nil
 	}
-	requests := make([]reconcile.Request, 0, len(profiles))
-	for i := range profiles {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&profiles[i])})
-	}
-	return requests
+	return lists.Each(lists.Pointers(profiles), func(profile *v1alpha1.StorageClientProfile) reconcile.Request {
+		return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(profile)}
+	})
 }
 
 // concernsProfiles reports whether a change of a ConfigMap concerns the status of profiles. Changes of claims do not, because the nodes show them. A

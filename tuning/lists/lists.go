@@ -1,6 +1,8 @@
 // Package lists contains the loops over lists that package slices does not have.
 package lists
 
+import "slices"
+
 // Each returns the conversion of each item, in order. The result is nil for an empty list.
 func Each[T, R any](items []T, convert func(T) R) []R {
 	if len(items) == 0 {
@@ -31,6 +33,15 @@ func Map[T any, K comparable, V any](items []T, entry func(T) (K, V)) map[K]V {
 		out[key] = value
 	}
 	return out
+}
+
+// FindOrAdd returns the first item that matches. If there is none, it appends added and returns that. The pointer is valid until the next append.
+func FindOrAdd[T any](items *[]T, matches func(T) bool, added T) *T {
+	i := slices.IndexFunc(*items, matches)
+	if i < 0 {
+		i, *items = len(*items), append(*items, added)
+	}
+	return &(*items)[i]
 }
 
 // Pointers returns pointers to the items of a list.

@@ -35,6 +35,16 @@ func TestPointersPointToTheItems(t *testing.T) {
 	}
 }
 
+func TestFindOrAdd(t *testing.T) {
+	items := []int{1, 2, 4}
+	isEven := func(n int) bool { return n%2 == 0 }
+	*FindOrAdd(&items, isEven, 6) = 8
+	*FindOrAdd(&items, func(n int) bool { return n > 8 }, 9) += 100
+	if diff := cmp.Diff([]int{1, 8, 4, 109}, items); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestFilterLeavesTheListUnchanged(t *testing.T) {
 	items := []int{1, 2, 3, 4}
 	Filter(items, func(n int) bool { return n > 2 })

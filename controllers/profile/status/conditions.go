@@ -259,15 +259,7 @@ func (r Report) stagedReason(w waitingNode) string {
 
 // describeWaits groups the nodes by message.
 func describeWaits(waiting []waitingNode) []string {
-	nodes := map[string][]string{}
-	for _, w := range waiting {
-		nodes[w.message] = append(nodes[w.message], w.node)
-	}
-	var out []string
-	for message, named := range nodes {
-		out = append(out, fmt.Sprintf("%s (%s)", text.List(named), message))
-	}
-	return out
+	return groupNodes(waiting, "%s (%s)", func(w waitingNode) string { return w.message })
 }
 
 func namesOf(waiting []waitingNode) []string {
@@ -276,13 +268,8 @@ func namesOf(waiting []waitingNode) []string {
 
 // skippedNodes returns the pending nodes that the rollout does not reboot, with the reason.
 func (r Report) skippedNodes() []string {
-	var nodes []string
-	for _, pending := range r.nodes.pending {
-		if pending.skipReason != "" {
-			nodes = append(nodes, fmt.Sprintf("%s (%s)", pending.node, pending.skipReason))
-		}
-	}
-	return nodes
+	skipped := lists.Filter(r.nodes.pending, func(w waitingNode) bool { return w.skipReason != "" })
+	return lists.Each(skipped, func(w waitingNode) string { return fmt.Sprintf("%s (%s)", w.node, w.skipReason) })
 }
 
 func (r Report) evaluateReconciling(stalled verdict) verdict {
@@ -392,23 +379,21 @@ func (r Report) ignoredText() string { return labelled("ignored: ", text.List(r.
 func (r Report) waitMessage() string {
 	disrupted := sets.New(namesOf(r.nodes.disrupted)...)
 	undisrupted := slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w waitingNode) bool { return disrupted.Has(w.node) })
-	return joinTexts(text.Join(groupByMessage(r.nodes.disrupted), "; "), text.Join(groupByMessage(undisrupted), "; "))
+	withReason := func(w waitingNode) string { return labelled(w.reason+": ", w.message) }
+	return joinTexts(text.Join(groupNodes(r.nodes.disrupted, "%s: %s", withReason), "; "), text.Join(groupNodes(undisrupted, "%s: %s", withReason), "; "))
 }
 
-// groupByMessage groups the nodes by reason and message.
-func groupByMessage(waiting []waitingNode) []string {
+// groupNodes groups the nodes by their text, and omits nodes without one. format contains the nodes and the text.
+func groupNodes(waiting []waitingNode, format string, textOf func(waitingNode) string) (groups []string) {
 	nodes := map[string][]string{}
 	for _, w := range waiting {
-		if w.message != "" {
-			message := w.reason + ": " + w.message
-			nodes[message] = append(nodes[message], w.node)
-		}
+		nodes[textOf(w)] = append(nodes[textOf(w)], w.node)
 	}
-	var out []string
+	delete(nodes, "")
 	for message, named := range nodes {
-		out = append(out, text.List(named)+": "+message)
+		groups = append(groups, fmt.Sprintf(format, text.List(named), message))
 	}
-	return out
+	return groups
 }
 
 func (r Report) removing(status metav1.ConditionStatus) verdict {

@@ -30,13 +30,8 @@ func (r Report) AwaitedClaims() []types.NamespacedName {
 	if !r.awaitsEvidence() || r.IsDeleting() {
 		return nil
 	}
-	var out []types.NamespacedName
-	for _, v := range r.volumes.Evidence.Volumes {
-		if v.VolumeClaim.Name != "" {
-			out = append(out, v.VolumeClaim)
-		}
-	}
-	return out
+	bound := lists.Filter(r.volumes.Evidence.Volumes, func(v plan.AwaitedVolume) bool { return v.VolumeClaim.Name != "" })
+	return lists.Each(bound, func(v plan.AwaitedVolume) types.NamespacedName { return v.VolumeClaim })
 }
 
 // WithPods returns the report with the pods that use the awaited volumes.
@@ -97,14 +92,11 @@ func (r Report) remedyFor(v plan.AwaitedVolume, room int) (remedy string, hasCom
 		// An incomplete command would be useless.
 		return restart, false
 	}
-	var notes []string
-	if v.Server != "" {
-		notes = append(notes, "; nconnect is visible only on a node without other mounts from "+v.Server)
+	again := "; a node mounts it again once no pod there uses it"
+	if v.MountsPerPod {
+		again = ""
 	}
-	if !v.MountsPerPod {
-		notes = append(notes, "; a node mounts it again once no pod there uses it")
-	}
-	for _, note := range notes {
+	for _, note := range []string{labelled("; nconnect is visible only on a node without other mounts from ", v.Server), again} {
 		if len(remedy+note) <= room {
 			remedy += note
 		}

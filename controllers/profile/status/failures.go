@@ -34,11 +34,8 @@ func recallFailures(profile *fleet.Profile, all fleet.Snapshot, failures v1alpha
 	if len(failures.Boots) == 0 || profile.Standing == match.Held && profile.Spec.Mode == v1alpha1.ModePlan {
 		return out
 	}
-	nodes, wanted := map[string]*corev1.Node{}, sets.New[string]()
-	matched := 0
-	for _, node := range all.Nodes {
-		nodes[node.Name] = node
-	}
+	nodes := lists.Map(all.Nodes, func(node *corev1.Node) (string, *corev1.Node) { return node.Name, node })
+	matched, wanted := 0, sets.New[string]()
 	for _, node := range all.Concerned(profile) {
 		clientNode := all.ClientNodes[node.Name]
 		if (!profile.Selects(node) || match.IsIgnored(node)) && !fleet.CarriesSettingsOf(profile.Name, clientNode) {
@@ -82,13 +79,8 @@ func isStillFailed(clientNode *v1alpha1.StorageClientNode, bootHash string) bool
 	if clientNode == nil || clientNode.Status.Rollout == nil {
 		return true
 	}
-	switch clientNode.Status.Rollout.Phase {
-	case v1alpha1.RolloutUpToDate, v1alpha1.RolloutSettling:
-		return false
-	case v1alpha1.RolloutApplying, v1alpha1.RolloutWaiting, v1alpha1.RolloutClaimed, v1alpha1.RolloutDraining, v1alpha1.RolloutRebooting,
-		v1alpha1.RolloutFailed, v1alpha1.RolloutReleasing:
-	}
-	return targetOf(clientNode) == bootHash
+	phase := clientNode.Status.Rollout.Phase
+	return phase != v1alpha1.RolloutUpToDate && phase != v1alpha1.RolloutSettling && targetOf(clientNode) == bootHash
 }
 
 func (t *tally) addRecalled(r recalled) {
@@ -112,13 +104,8 @@ func (r Report) failedMessage() (message string, hasCommand bool) {
 		message += fmt.Sprintf(", and %d earlier", r.nodes.failedBefore)
 	}
 	message += labelled("; ", text.Join(r.nodes.unset, "; "))
-	waiting := len(r.nodes.stuck)
-	for _, w := range r.nodes.pending {
-		if w.reason == v1alpha1.RolloutReasonCanaryFailed {
-			waiting++
-		}
-	}
-	if waiting > 0 {
+	byCanary := lists.Filter(r.nodes.pending, func(w waitingNode) bool { return w.reason == v1alpha1.RolloutReasonCanaryFailed })
+	if waiting := len(r.nodes.stuck) + len(byCanary); waiting > 0 {
 		message += fmt.Sprintf("; %s for this canary", text.Count(waiting, "node waits", "nodes wait"))
 	}
 	if hasCommand = len(r.nodes.lost)+r.nodes.failedBefore > 0; hasCommand {

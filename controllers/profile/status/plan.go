@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/order"
@@ -41,11 +40,8 @@ func (r Report) planStatus(old v1alpha1.Plan, observed int64, now time.Time) v1a
 			return next
 		}
 	}
-	next.EstimatedCompletion = nil
 	limits := overview.Fleet{Matched: int(r.nodes.counts.Matched), All: len(r.snapshot.All.Nodes), MaxUnavailable: r.snapshot.MaxUnavailable}
-	if last := overview.ForecastReboots(r.profile.StorageClientProfile, free, limits, now).Last; !last.IsZero() {
-		next.EstimatedCompletion = ptr.To(metav1.NewTime(last.Truncate(time.Second)))
-	}
+	next.EstimatedCompletion = overview.WhenKnown(overview.ForecastReboots(r.profile.StorageClientProfile, free, limits, now).Last)
 	return next
 }
 

@@ -100,10 +100,9 @@ func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 	t.counts.Matched++
 	clientNode := all.ClientNodes[node.Name]
 	wanted := all.Profiles.Desired(node, clientNode)
-	t.addTurn(node, wanted)
 	t.addPlan(profile, node, clientNode, wanted, all)
 	disputed := t.addConflicts(profile, wanted)
-	if isDisruptedFor(profile.Name, node) {
+	if d, err := v1alpha1.DecodeDisruption(node.Annotations[v1alpha1.DisruptionAnnotation]); err == nil && d.Profile == profile.Name {
 		t.counts.Disrupted++
 	}
 	if clientNode == nil {
@@ -182,9 +181,10 @@ func (t *tally) addStuck(profile *fleet.Profile, all fleet.Snapshot, now time.Ti
 	t.stuck = slices.DeleteFunc(slices.Clone(t.behind), func(name string) bool { return !gate.Stuck[name] })
 }
 
-// addPlan records a node that the plan reboots. The plugin command "plan" uses the same logic.
+// addPlan records the turn of a node, and whether the plan reboots it. The plugin command "plan" uses the same logic.
 func (t *tally) addPlan(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, wanted fleet.Desired, all fleet.Snapshot,
 ) (reboot overview.Reboot, isDue bool) {
+	t.turns = append(t.turns, overview.TurnOf(node, wanted.BootHash, t.managerNode))
 	reboot, isDue = overview.RebootOf(profile.StorageClientProfile, node, all.Nodes, wanted.Result, clientNode)
 	switch {
 	case !isDue:
@@ -249,9 +249,9 @@ func (t *tally) addPending(node *corev1.Node, clientNode *v1alpha1.StorageClient
 		waiting.isDue = waiting.skipReason == ""
 	}
 	t.pending = append(t.pending, waiting)
-	// A node that the rollout does not reboot is no canary.
-	if last := &t.turns[len(t.turns)-1]; waiting.skipReason != "" {
-		last.Blocked = true
+	if waiting.skipReason != "" {
+		// A node that the rollout does not reboot is no canary.
+		t.turns[len(t.turns)-1].Blocked = true
 	}
 }
 
@@ -298,16 +298,11 @@ func (t *tally) addConflicts(profile *fleet.Profile, wanted fleet.Desired) bool 
 	return disputed
 }
 
-func (t *tally) addTurn(node *corev1.Node, wanted fleet.Desired) {
-	t.turns = append(t.turns, overview.TurnOf(node, wanted.BootHash, t.managerNode))
-}
-
 // addPlanned counts a node of a profile in mode Plan, as if the node had to have the settings. In all, the profile is active.
 func (t *tally) addPlanned(profile *fleet.Profile, node *corev1.Node, all fleet.Snapshot) {
 	t.counts.Matched++
 	clientNode := all.ClientNodes[node.Name]
 	wanted := all.Profiles.Desired(node, clientNode)
-	t.addTurn(node, wanted)
 	if reboot, isDue := t.addPlan(profile, node, clientNode, wanted, all); isDue {
 		t.counts.PendingReboot++
 		waiting := waitingNode{node: node.Name, isDue: !reboot.Refused}
@@ -317,10 +312,7 @@ func (t *tally) addPlanned(profile *fleet.Profile, node *corev1.Node, all fleet.
 		t.pending = append(t.pending, waiting)
 	}
 	inForce := map[string]string{}
-	if clientNode != nil && fleet.ReportOf(node, clientNode, all.Ready[node.Name], "").Silent != "" {
-		clientNode = nil
-	}
-	if clientNode != nil {
+	if clientNode != nil && fleet.ReportOf(node, clientNode, all.Ready[node.Name], "").Silent == "" {
 		t.reported++
 		for _, setting := range clientNode.Status.Settings {
 			if standing.Of(setting, false) == standing.Effective {
@@ -328,20 +320,12 @@ func (t *tally) addPlanned(profile *fleet.Profile, node *corev1.Node, all fleet.
 			}
 		}
 	}
-	missing := false
-	for _, setting := range nodesettings.Settings(profile.StorageClientProfile) {
+	if !slices.ContainsFunc(nodesettings.Settings(profile.StorageClientProfile), func(setting v1alpha1.NodeSetting) bool {
 		value, found := inForce[setting.Key]
-		missing = missing || !found || value != setting.Value
-	}
-	if !missing {
+		return !found || value != setting.Value
+	}) {
 		t.counts.UpToDate++
 	}
-}
-
-// isDisruptedFor reports whether the annotation on a Node shows that it is out of service for a profile.
-func isDisruptedFor(profile string, node *corev1.Node) bool {
-	disruption, err := v1alpha1.DecodeDisruption(node.Annotations[v1alpha1.DisruptionAnnotation])
-	return err == nil && disruption.Profile == profile
 }
 
 // excludedText names the control-plane nodes that the installation excludes; empty if there are none.

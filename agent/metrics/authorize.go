@@ -121,37 +121,19 @@ func (a *Authorizer) authorize(ctx context.Context, token string) (int, error) {
 	return status, nil
 }
 
-type accessReview struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Spec       struct {
-		NonResourceAttributes struct {
-			Path string `json:"path"`
-			Verb string `json:"verb"`
-		} `json:"nonResourceAttributes"`
-	} `json:"spec"`
-	Status struct {
-		Allowed bool `json:"allowed"`
-	} `json:"status"`
-}
-
 func (a *Authorizer) reviewAccess(ctx context.Context, token string) (int, error) {
-	review := accessReview{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"}
-	review.Spec.NonResourceAttributes.Path, review.Spec.NonResourceAttributes.Verb = "/metrics", "get"
-	body, err := json.Marshal(review)
-	if err != nil {
-		return 0, fmt.Errorf("encode access review: %w", err)
-	}
+	const review = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview",` +
+		`"spec":{"nonResourceAttributes":{"path":"/metrics","verb":"get"}}}`
 	var status int
 	answer, err := a.client.Post().AbsPath(reviewPath).SetHeader("Authorization", "Bearer "+token).
-		SetHeader("Content-Type", runtime.ContentTypeJSON).MaxRetries(0).Body(body).Do(ctx).StatusCode(&status).Raw()
+		SetHeader("Content-Type", runtime.ContentTypeJSON).MaxRetries(0).Body([]byte(review)).Do(ctx).StatusCode(&status).Raw()
 	if status == http.StatusUnauthorized || status == http.StatusForbidden {
 		return status, nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("review access: %w", err)
 	}
-	var reviewed accessReview
+	var reviewed struct{ Status struct{ Allowed bool } }
 	if err := json.Unmarshal(answer, &reviewed); err != nil {
 		return 0, fmt.Errorf("decode access review: %w", err)
 	}

@@ -22,11 +22,18 @@ type apiServer struct {
 }
 
 func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var review accessReview
+	var review struct {
+		APIVersion, Kind string
+		Spec             struct{ NonResourceAttributes struct{ Path, Verb string } }
+		Status           struct {
+			Allowed bool `json:"allowed"`
+		} `json:"status"`
+	}
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || r.Method != http.MethodPost || r.URL.Path != reviewPath {
 		s.t.Errorf("%s %s, %v", r.Method, r.URL, err)
 	}
-	if a := review.Spec.NonResourceAttributes; review.Kind != "SelfSubjectAccessReview" || a.Path != "/metrics" || a.Verb != "get" {
+	if a := review.Spec.NonResourceAttributes; review.APIVersion != "authorization.k8s.io/v1" || review.Kind != "SelfSubjectAccessReview" ||
+		a.Path != "/metrics" || a.Verb != "get" {
 		s.t.Errorf("got unexpected review %+v", review)
 	}
 	token := r.Header.Get("Authorization")

@@ -99,10 +99,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	wait, err := r.apply(ctx, &snapshot, next)
-	if err != nil {
-		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-			return reconcile.Result{RequeueAfter: retryAfter}, nil
-		}
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return reconcile.Result{RequeueAfter: retryAfter}, nil
+	} else if err != nil {
 		return reconcile.Result{}, err
 	}
 	if snapshot.Unfenced != "" {
@@ -167,10 +166,9 @@ func (r *Reconciler) readProfiles(ctx context.Context) (*fleet.ProfileSet, error
 
 func (r *Reconciler) getClientNode(ctx context.Context, name string) (*v1alpha1.StorageClientNode, error) {
 	var clientNode v1alpha1.StorageClientNode
-	if err := r.Get(ctx, client.ObjectKey{Name: name}, &clientNode, client.UnsafeDisableDeepCopy); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
+	if err := r.Get(ctx, client.ObjectKey{Name: name}, &clientNode, client.UnsafeDisableDeepCopy); apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
 		return nil, fmt.Errorf("get StorageClientNode %s: %w", name, err)
 	}
 	return &clientNode, nil

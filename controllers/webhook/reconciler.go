@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Name is the name of the webhooks' Service, Secret and both configurations in config/webhook.
@@ -62,10 +63,9 @@ type CertificateReconciler struct {
 // does nothing.
 func (r *CertificateReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var secret corev1.Secret
-	if err := r.Get(ctx, req.NamespacedName, &secret); err != nil {
-		if apierrors.IsNotFound(err) {
-			return reconcile.Result{}, nil
-		}
+	if err := r.Get(ctx, req.NamespacedName, &secret); apierrors.IsNotFound(err) {
+		return reconcile.Result{}, nil
+	} else if err != nil {
 		return reconcile.Result{}, fmt.Errorf("get Secret %s: %w", req.NamespacedName, err)
 	}
 	err := r.renewCertificates(ctx, &secret)
@@ -158,10 +158,9 @@ func (r *CertificateReconciler) publishAuthority(ctx context.Context, authority 
 
 // patchBundle patches with an optimistic lock: a merge patch replaces the list of webhooks as a whole.
 func (r *CertificateReconciler) patchBundle(ctx context.Context, configuration client.Object, authority []byte) error {
-	if err := r.Get(ctx, client.ObjectKey{Name: Name}, configuration); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
+	if err := r.Get(ctx, client.ObjectKey{Name: Name}, configuration); apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("get %T %s: %w", configuration, Name, err)
 	}
 	before := client.MergeFromWithOptions(configuration.DeepCopyObject().(client.Object), client.MergeFromWithOptimisticLock{})
@@ -182,16 +181,12 @@ func (r *CertificateReconciler) patchBundle(ctx context.Context, configuration c
 }
 
 func clientConfigs(configuration client.Object) []*admissionregistrationv1.WebhookClientConfig {
-	var configs []*admissionregistrationv1.WebhookClientConfig
+	type clientConfig = admissionregistrationv1.WebhookClientConfig
 	switch c := configuration.(type) {
 	case *admissionregistrationv1.ValidatingWebhookConfiguration:
-		for i := range c.Webhooks {
-			configs = append(configs, &c.Webhooks[i].ClientConfig)
-		}
+		return lists.Each(lists.Pointers(c.Webhooks), func(w *admissionregistrationv1.ValidatingWebhook) *clientConfig { return &w.ClientConfig })
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
-		for i := range c.Webhooks {
-			configs = append(configs, &c.Webhooks[i].ClientConfig)
-		}
+		return lists.Each(lists.Pointers(c.Webhooks), func(w *admissionregistrationv1.MutatingWebhook) *clientConfig { return &w.ClientConfig })
 	}
-	return configs
+	return nil
 }

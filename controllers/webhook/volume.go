@@ -25,15 +25,8 @@ type volumeHandler struct {
 
 // Handle allows every volume: a rejection would be effective regardless of the failurePolicy. It leaves errors, and all but the first write of
 // options, to the reconciler.
-func (h *volumeHandler) Handle(ctx context.Context, req admission.Request) (response admission.Response) {
-	defer func() {
-		if r := recover(); r != nil {
-			log.FromContext(ctx).Error(fmt.Errorf("panic: %v", r), "Left a new PersistentVolume to the reconciler")
-			volumesSeen.WithLabelValues(resultError).Inc()
-			response = admission.Allowed("")
-		}
-	}()
-	response = admission.Allowed("")
+func (h *volumeHandler) Handle(ctx context.Context, req admission.Request) admission.Response {
+	response := admission.Allowed("")
 	patch, warning, err := h.patch(ctx, req)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "Left a new PersistentVolume to the reconciler")
@@ -55,6 +48,11 @@ func (h *volumeHandler) Handle(ctx context.Context, req admission.Request) (resp
 // patch returns nil for an unchanged volume, with a warning if a failed mount or a probe withholds its options. No pod depends on a new volume
 // yet, so it waits for no batch.
 func (h *volumeHandler) patch(ctx context.Context, req admission.Request) (patch []byte, warning string, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
 	if req.Operation != admissionv1.Create {
 		return nil, "", nil
 	}

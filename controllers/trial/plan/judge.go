@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -57,8 +58,5 @@ func describeOrder(order *v1alpha1.NodeTrial) string {
 }
 
 func optionsText(options []string) string {
-	if len(options) == 0 {
-		return "no options"
-	}
-	return strings.Join(options, ",")
+	return cmp.Or(strings.Join(options, ","), "no options")
 }

@@ -88,7 +88,8 @@ func (p *planner) chooseNodes(t Trial) {
 		p.fail(t, v1alpha1.TrialReasonNotPossible, t.describeNoNode())
 		return
 	}
-	slices.SortStableFunc(candidates, func(a, b Node) int { return cmp.Compare(rank(a), rank(b)) })
+	writable := func(n Node) bool { return n.Writable }
+	candidates = slices.Concat(lists.Filter(candidates, writable), slices.DeleteFunc(slices.Clone(candidates), writable))
 	sampledNodes := candidates[:min(len(candidates), v1alpha1.MaxTrialSamples)]
 	status := t.Status.DeepCopy()
 	status.Volume, status.NodesOmitted = t.Volume, int32(len(candidates)-len(sampledNodes))
@@ -97,13 +98,6 @@ func (p *planner) chooseNodes(t Trial) {
 	}
 	slices.SortFunc(status.Samples, func(a, b v1alpha1.TrialSample) int { return strings.Compare(a.Node, b.Node) })
 	p.reportStatus(t, status, v1alpha1.TrialReasonWaiting, "Requesting samples from "+text.List(nodesOf(status.Samples)))
-}
-
-func rank(n Node) int {
-	if n.Writable {
-		return 0
-	}
-	return 1
 }
 
 func (t Trial) describeNoNode() string {
@@ -159,8 +153,7 @@ func (p *planner) gather(t Trial) {
 	counted := slices.ContainsFunc(status.Samples, isCounted)
 	started := len(pending.counting)+len(pending.silent) > 0
 	timedOut := t.isTimedOut(p.Now)
-	switch {
-	case !timedOut && (started || len(pending.waiting) > 0 && !(counted && p.Now.After(t.Status.StartTime.Add(sampleGrace)))):
+	if !timedOut && (started || len(pending.waiting) > 0 && !(counted && p.Now.After(t.Status.StartTime.Add(sampleGrace)))) {
 		if !started && pending.isQueued && !counted {
 			p.await(t, status, pending.text(status.Samples))
 			return
@@ -171,13 +164,18 @@ func (p *planner) gather(t Trial) {
 		}
 		p.reportStatus(t, status, reason, pending.text(status.Samples))
 		return
-	case counted:
-		failPendingSamples(status.Samples, pending)
-		p.recommend(t, status)
-	default:
-		failPendingSamples(status.Samples, pending)
-		p.end(t, status, v1alpha1.TrialReasonTimedOut, "No node returned a sample: "+reasonsOf(status.Samples), true)
 	}
+	for i := range status.Samples {
+		if s := &status.Samples[i]; !isSettled(*s) {
+			failSample(s, cmp.Or(pending.reasons[s.Node], "it did not respond in time"))
+		}
+	}
+	if counted {
+		p.recommend(t, status)
+		return
+	}
+	reasons := lists.Each(status.Samples, func(s v1alpha1.TrialSample) string { return s.Node + ": " + s.Message })
+	p.end(t, status, v1alpha1.TrialReasonTimedOut, "No node returned a sample: "+text.List(reasons), true)
 }
 
 // followSample records the result of a node, or its progress.
@@ -277,29 +275,18 @@ func (p *planner) requestSample(t Trial, n Node, s *v1alpha1.TrialSample, pendin
 	pending.waiting, pending.reasons[s.Node] = append(pending.waiting, s.Node), reason
 }
 
-// failPendingSamples records for each unsettled node why the trial does not wait for it.
-func failPendingSamples(samples []v1alpha1.TrialSample, pending progress) {
-	for i := range samples {
-		if !isSettled(samples[i]) {
-			failSample(&samples[i], cmp.Or(pending.reasons[samples[i].Node], "it did not respond in time"))
-		}
-	}
-}
-
 // text describes the progress. It stays the same until the progress changes.
 func (pending progress) text(samples []v1alpha1.TrialSample) string {
 	var parts []string
-	counted := 0
-	for _, s := range samples {
-		if isCounted(s) {
-			counted++
-		}
-	}
-	if counted > 0 {
+	if counted := len(lists.Filter(samples, isCounted)); counted > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %s responded", counted, text.Count(len(samples), "node")))
 	}
 	if len(pending.counting) > 0 {
-		parts = append(parts, "Counting on "+text.List(pending.counting)+pending.endText())
+		end := ""
+		if !pending.end.IsZero() {
+			end = ", until about " + pending.end.UTC().Format(time.TimeOnly) + " UTC"
+		}
+		parts = append(parts, "Counting on "+text.List(pending.counting)+end)
 	}
 	if len(pending.silent) > 0 {
 		parts = append(parts, "Waiting for the agent of "+text.List(pending.silent))
@@ -308,15 +295,4 @@ func (pending progress) text(samples []v1alpha1.TrialSample) string {
 		parts = append(parts, fmt.Sprintf("Waiting for %s: %s", text.List(pending.waiting), pending.reasons[pending.waiting[0]]))
 	}
 	return strings.Join(parts, ". ")
-}
-
-func (pending progress) endText() string {
-	if pending.end.IsZero() {
-		return ""
-	}
-	return ", until about " + pending.end.UTC().Format(time.TimeOnly) + " UTC"
-}
-
-func reasonsOf(samples []v1alpha1.TrialSample) string {
-	return text.List(lists.Each(samples, func(s v1alpha1.TrialSample) string { return s.Node + ": " + s.Message }))
 }

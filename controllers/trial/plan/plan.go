@@ -355,7 +355,7 @@ func (p *planner) follow(c volumeplan.ProbeCandidate) {
 		return
 	}
 	if w.Node != "" {
-		if node := p.nodeNamed(w.Node); !p.busy[w.Node] && p.isUsable(node, c) {
+		if node := p.nodeNamed(w.Node); !p.busy[w.Node] && isFree(node) && p.isSelected(node.Node, c) {
 			p.setOrder(c, node, w)
 			return
 		}
@@ -430,18 +430,12 @@ func isFree(n Node) bool {
 	return n.ClientNode != nil && n.ClientNode.Spec.Trial == nil && n.Writable && !n.Node.Spec.Unschedulable
 }
 
-func (p *planner) isUsable(n Node, c volumeplan.ProbeCandidate) bool {
-	return isFree(n) && p.isSelected(n.Node, c)
-}
-
 func (p *planner) hasCapacity() bool { return len(p.running)+len(p.active)+p.starting < maxNodes }
 
 // findNode prefers a node that already has the label. For a clone, it returns a node without mounts of the server.
-func (p *planner) findNode(c volumeplan.ProbeCandidate, w Waiting) (Node, bool) {
-	var chosen Node
-	found := false
+func (p *planner) findNode(c volumeplan.ProbeCandidate, w Waiting) (chosen Node, found bool) {
 	for _, n := range p.Nodes {
-		if p.busy[n.Node.Name] || n.Node.Name == w.First.Node || !p.isUsable(n, c) || w.ByClone && !p.mayHaveClone(&n, originOf(c)) {
+		if p.busy[n.Node.Name] || n.Node.Name == w.First.Node || !isFree(n) || !p.isSelected(n.Node, c) || w.ByClone && !p.mayHaveClone(&n, originOf(c)) {
 			continue
 		}
 		if isLabelled(n.Node) && !w.ByClone {

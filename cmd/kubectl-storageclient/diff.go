@@ -13,24 +13,22 @@ import (
 )
 
 func diffCommand(env *environment) *cobra.Command {
-	var o output
 	var overrides managerFlags
-	cmd := env.command("diff PROFILE", cobra.ExactArgs(1), func(ctx context.Context, c client.Client, args []string) error {
-		return showDiff(ctx, env, c, args[0], overrides, o)
+	cmd := env.outputCommand("diff PROFILE", cobra.ExactArgs(1), func(ctx context.Context, c client.Client, args []string) (printable, error) {
+		return readDiff(ctx, env, c, args[0], overrides)
 	})
-	o.addFlag(cmd)
 	overrides.addAllowFlags(cmd)
 	return cmd
 }
 
-func showDiff(ctx context.Context, env *environment, c client.Client, name string, overrides managerFlags, o output) error {
+func readDiff(ctx context.Context, env *environment, c client.Client, name string, overrides managerFlags) (printable, error) {
 	settings, err := readManagerSettings(ctx, c, overrides)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	profile, err := getProfile(ctx, c, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	diff := view.Diff{Name: name}
 	cluster, err := readCluster(ctx, c, settings.allow)
@@ -38,7 +36,7 @@ func showDiff(ctx context.Context, env *environment, c client.Client, name strin
 	case apierrors.IsForbidden(err):
 		diff.Unknown = append(diff.Unknown, "nodes (their settings are missing here): "+err.Error())
 	case err != nil:
-		return err
+		return nil, err
 	default:
 		cluster.Now = env.now()
 		diff.Diff, diff.NodesRead = overview.DiffNodes(profile, cluster), true
@@ -50,11 +48,11 @@ func showDiff(ctx context.Context, env *environment, c client.Client, name strin
 		case apierrors.IsForbidden(err):
 			diff.Unknown = append(diff.Unknown, "volumes (they are missing here): "+err.Error())
 		case err != nil:
-			return err
+			return nil, err
 		}
 		diff.AddVolumes(listed)
 		isHeld = isHeld || volumesHeld
 	}
 	diff.Held = heldReason(profile, isHeld)
-	return o.write(env, diff)
+	return diff, nil
 }

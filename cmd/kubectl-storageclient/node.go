@@ -18,26 +18,23 @@ import (
 )
 
 func nodeCommand(env *environment) *cobra.Command {
-	var o output
-	cmd := env.command("node NAME", cobra.ExactArgs(1), func(ctx context.Context, c client.Client, args []string) error {
-		return showNode(ctx, env, c, args[0], o)
+	return env.outputCommand("node NAME", cobra.ExactArgs(1), func(ctx context.Context, c client.Client, args []string) (printable, error) {
+		return readNode(ctx, env, c, args[0])
 	})
-	o.addFlag(cmd)
-	return cmd
 }
 
-func showNode(ctx context.Context, env *environment, c client.Client, name string, o output) error {
+func readNode(ctx context.Context, env *environment, c client.Client, name string) (printable, error) {
 	var unknown []string
 	clientNode := &v1alpha1.StorageClientNode{}
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, clientNode); apierrors.IsNotFound(err) {
 		clientNode = nil
 	} else if err != nil {
-		return fmt.Errorf("get StorageClientNode %s: %w", name, err)
+		return nil, fmt.Errorf("get StorageClientNode %s: %w", name, err)
 	}
 	node := &corev1.Node{}
 	switch err := c.Get(ctx, client.ObjectKey{Name: name}, node); {
 	case apierrors.IsNotFound(err) && clientNode == nil:
-		return suggestName(ctx, c, nodeKind, fmt.Errorf("get Node %s: %w", name, err), name)
+		return nil, suggestName(ctx, c, nodeKind, fmt.Errorf("get Node %s: %w", name, err), name)
 	case apierrors.IsForbidden(err):
 		unknown = append(unknown, "the Node (its boot and readiness are unknown): "+err.Error())
 		node = nil
@@ -45,7 +42,7 @@ func showNode(ctx context.Context, env *environment, c client.Client, name strin
 		unknown = append(unknown, "the Node: it does not exist")
 		node = nil
 	case err != nil:
-		return fmt.Errorf("get Node %s: %w", name, err)
+		return nil, fmt.Errorf("get Node %s: %w", name, err)
 	}
 	var pods map[string]string
 	if clientNode != nil && len(clientNode.Status.Mounts) > 0 {
@@ -53,12 +50,12 @@ func showNode(ctx context.Context, env *environment, c client.Client, name strin
 		if pods, err = podNames(ctx, c, name); apierrors.IsForbidden(err) {
 			unknown = append(unknown, "names of pods (UIDs are shown instead): "+err.Error())
 		} else if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	report := view.NewNodeReport(name, node, clientNode, pods, env.now())
 	report.Unknown = unknown
-	return o.write(env, report)
+	return report, nil
 }
 
 // podNames returns namespace/name of the Pods on a node, by UID.

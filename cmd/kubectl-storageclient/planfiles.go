@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -17,6 +18,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
+	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
@@ -107,15 +109,12 @@ func dryRunProfiles(ctx context.Context, c client.Client, written []writtenProfi
 // replaceProfiles replaces live profiles with the profiles of the same name from files. If the API server rejects a profile, the live one
 // stays.
 func replaceProfiles(live []v1alpha1.StorageClientProfile, profiles []view.DryRunProfile) []v1alpha1.StorageClientProfile {
-	out := slices.Clone(live)
-	for _, t := range profiles {
-		if t.Rejection != "" {
-			continue
-		}
-		out = slices.DeleteFunc(out, func(p v1alpha1.StorageClientProfile) bool { return p.Name == t.Name })
-		out = append(out, t.After)
+	accepted := lists.Filter(profiles, func(p view.DryRunProfile) bool { return p.Rejection == "" })
+	isReplaced := func(p v1alpha1.StorageClientProfile) bool {
+		return slices.ContainsFunc(accepted, func(a view.DryRunProfile) bool { return a.Name == p.Name })
 	}
-	return out
+	kept := slices.DeleteFunc(slices.Clone(live), isReplaced)
+	return append(kept, lists.Each(accepted, func(p view.DryRunProfile) v1alpha1.StorageClientProfile { return p.After })...)
 }
 
 // previewVolumes returns the changes to volumes as if the named profiles were active. Nil if unknown contains the reason why they are unknown.
@@ -140,14 +139,9 @@ func drainOptions(reboots []overview.JointReboot, profiles []v1alpha1.StorageCli
 	return lists.Map(reboots, func(r overview.JointReboot) (string, v1alpha1.Drain) { return r.Node, rules[r.Profiles[0]] })
 }
 
-func adviceInputs(profiles []view.DryRunProfile, cluster overview.Cluster, volumes *volumeplan.Preview) []view.ProfileAdvice {
-	var out []view.ProfileAdvice
-	for i := range profiles {
-		in := overview.AdviceInput(&profiles[i].After, cluster, nil, nil)
-		if volumes != nil {
-			in.Servers, in.LeftOut = volumes.Servers[profiles[i].Name], volumes.LeftOut[profiles[i].Name]
-		}
-		out = append(out, view.ProfileAdvice{Profile: profiles[i].Name, Input: in})
-	}
-	return out
+func adviceInputs(profiles []view.DryRunProfile, cluster overview.Cluster, volumes *volumeplan.Preview) map[string]advice.Input {
+	known := ptr.Deref(volumes, volumeplan.Preview{})
+	return lists.Map(lists.Pointers(profiles), func(p *view.DryRunProfile) (string, advice.Input) {
+		return p.Name, overview.AdviceInput(&p.After, cluster, known.Servers[p.Name], known.LeftOut[p.Name])
+	})
 }

@@ -30,16 +30,16 @@ func planKernel(ctx context.Context, env *environment, release string, output ou
 		return err
 	}
 	var clientNodes v1alpha1.StorageClientNodeList
-	if err := c.List(ctx, &clientNodes); err != nil {
-		return fmt.Errorf("list StorageClientNodes: %w", err)
+	if err := readLists(ctx, c, &clientNodes); err != nil {
+		return err
 	}
 	var nodes []knownbad.Node
 	for _, clientNode := range clientNodes.Items {
 		status := clientNode.Status
 		node := knownbad.Node{Name: clientNode.Name, Kernel: knownbad.ParseKernel(status.KernelVersion, status.KernelBuild)}
-		for _, m := range status.Mounts {
-			node.Mounts = append(node.Mounts, knownbad.Mount{Protocol: m.Protocol, Options: m.Options})
-		}
+		node.Mounts = lists.Each(status.Mounts, func(m v1alpha1.MountStatus) knownbad.Mount {
+			return knownbad.Mount{Protocol: m.Protocol, Options: m.Options}
+		})
 		nodes = append(nodes, node)
 	}
 	plan := kernelPlan{Kernel: to.String()}
@@ -56,15 +56,11 @@ func (p kernelPlan) Names() []string {
 func (p kernelPlan) WriteText(w io.Writer, _ bool) error {
 	fmt.Fprintf(w, "Kernel %s on all nodes, with their present mounts. The command changes no node.\n", p.Kernel)
 	for _, c := range p.Changes {
-		verb := "Removes"
-		if c.Brings {
-			verb = "Brings"
-		}
-		detail := c.Text
+		change := "Brings " + c.Text
 		if !c.Brings {
-			detail = c.ID + ": " + detail
+			change = "Removes " + c.ID + ": " + c.Text
 		}
-		fmt.Fprintf(w, "%s %s\n  Nodes: %s\n", verb, detail, text.List(c.Nodes))
+		fmt.Fprintf(w, "%s\n  Nodes: %s\n", change, text.List(c.Nodes))
 	}
 	if len(p.Changes) == 0 {
 		fmt.Fprintln(w, "No known problem appears or disappears.")

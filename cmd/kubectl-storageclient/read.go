@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -20,10 +21,8 @@ import (
 func readProfiles(ctx context.Context, c client.Client, names []string) ([]v1alpha1.StorageClientProfile, error) {
 	if len(names) == 0 {
 		var all v1alpha1.StorageClientProfileList
-		if err := c.List(ctx, &all); err != nil {
-			return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
-		}
-		return all.Items, nil
+		err := readLists(ctx, c, &all)
+		return all.Items, err
 	}
 	var profiles []v1alpha1.StorageClientProfile
 	for _, name := range names {
@@ -38,18 +37,20 @@ func readProfiles(ctx context.Context, c client.Client, names []string) ([]v1alp
 
 func readCluster(ctx context.Context, c client.Client, allow catalogue.AllowList) (overview.Cluster, error) {
 	var profiles v1alpha1.StorageClientProfileList
-	if err := c.List(ctx, &profiles); err != nil {
-		return overview.Cluster{}, fmt.Errorf("list StorageClientProfiles: %w", err)
-	}
 	var nodes corev1.NodeList
-	if err := c.List(ctx, &nodes); err != nil {
-		return overview.Cluster{}, fmt.Errorf("list Nodes: %w", err)
-	}
 	var clientNodes v1alpha1.StorageClientNodeList
-	if err := c.List(ctx, &clientNodes); err != nil {
-		return overview.Cluster{}, fmt.Errorf("list StorageClientNodes: %w", err)
+	err := readLists(ctx, c, &profiles, &nodes, &clientNodes)
+	return overview.Cluster{Profiles: profiles.Items, Nodes: nodes.Items, StorageClientNodes: clientNodes.Items, Allow: allow}, err
+}
+
+// readLists reads lists in order, up to the first error.
+func readLists(ctx context.Context, c client.Client, all ...client.ObjectList) error {
+	for _, list := range all {
+		if err := c.List(ctx, list); err != nil {
+			return fmt.Errorf("list %ss: %w", strings.TrimSuffix(reflect.TypeOf(list).Elem().Name(), "List"), err)
+		}
 	}
-	return overview.Cluster{Profiles: profiles.Items, Nodes: nodes.Items, StorageClientNodes: clientNodes.Items, Allow: allow}, nil
+	return nil
 }
 
 // namePods replaces UIDs of running Pods with namespace/name, also in messages. It lists Pods once for each node.

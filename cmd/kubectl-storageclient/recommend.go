@@ -21,66 +21,39 @@ import (
 // startTimeout is the time that nodes have to start, in addition to the window.
 const startTimeout = 5 * time.Minute
 
-type recommendOptions struct {
-	output output
-	window time.Duration
-}
-
 func recommendCommand(env *environment) *cobra.Command {
-	o := &recommendOptions{}
-	cmd := &cobra.Command{
-		Use:  "recommend CLAIM",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
-			return o.run(cmd.Context(), env, args[0])
-		},
+	var window time.Duration
+	cmd := env.outputCommand("recommend CLAIM", cobra.ExactArgs(1), func(ctx context.Context, c client.Client, args []string) (printable, error) {
+		namespace, err := env.namespace()
+		if err != nil {
+			return nil, err
+		}
+		s := &observed{client: c}
+		if err := s.readVolumeClaim(ctx, client.ObjectKey{Namespace: namespace, Name: args[0]}); err != nil {
+			return nil, err
+		}
+		if s.trial, err = followTrial(ctx, env, c, &v1alpha1.StorageClientTrial{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "recommend-"},
+			Spec: v1alpha1.StorageClientTrialSpec{
+				ClaimName: args[0], TimeoutSeconds: ptr.To(int32((window + startTimeout) / time.Second)),
+				Workload: v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadObserve, WindowSeconds: ptr.To(int32(window / time.Second))},
+			},
+		}, false); err != nil {
+			return nil, err
+		}
+		report, err := s.report(ctx)
+		return &report, err
+	})
+	cmd.Flags().DurationVar(&window, "window", v1alpha1.DefaultWindowSeconds*time.Second, "Duration of the measurement: 10s to 1h")
+	checkOutput := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		err := checkOutput(cmd, args)
+		if err == nil && (window < v1alpha1.MinWindowSeconds*time.Second || window > v1alpha1.MaxWindowSeconds*time.Second || window%time.Second != 0) {
+			err = fmt.Errorf("--window %s: must be whole seconds from 10s to 1h", window)
+		}
+		return err
 	}
-	o.output.addFlag(cmd)
-	cmd.Flags().DurationVar(&o.window, "window", v1alpha1.DefaultWindowSeconds*time.Second, "Duration of the measurement: 10s to 1h")
 	return cmd
-}
-
-func (o *recommendOptions) check() error {
-	if o.window < v1alpha1.MinWindowSeconds*time.Second || o.window > v1alpha1.MaxWindowSeconds*time.Second || o.window%time.Second != 0 {
-		return fmt.Errorf("--window %s: must be whole seconds from 10s to 1h", o.window)
-	}
-	return nil
-}
-
-func (o *recommendOptions) trial(namespace, volumeClaim string) *v1alpha1.StorageClientTrial {
-	return &v1alpha1.StorageClientTrial{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "recommend-"},
-		Spec: v1alpha1.StorageClientTrialSpec{
-			ClaimName: volumeClaim, TimeoutSeconds: ptr.To(int32((o.window + startTimeout) / time.Second)),
-			Workload: v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadObserve, WindowSeconds: ptr.To(int32(o.window / time.Second))},
-		},
-	}
-}
-
-func (o *recommendOptions) run(ctx context.Context, env *environment, name string) error {
-	c, err := env.connect()
-	if err != nil {
-		return err
-	}
-	namespace, err := env.namespace()
-	if err != nil {
-		return err
-	}
-	s := &observed{client: c}
-	if err := s.readVolumeClaim(ctx, client.ObjectKey{Namespace: namespace, Name: name}); err != nil {
-		return err
-	}
-	if s.trial, err = followTrial(ctx, env, c, o.trial(namespace, name), false); err != nil {
-		return err
-	}
-	report, err := s.report(ctx)
-	if err != nil {
-		return err
-	}
-	return o.output.write(env, &report)
 }
 
 // observed is the result of a trial and its claim.

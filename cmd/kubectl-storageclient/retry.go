@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,8 +21,8 @@ func retryCommand(env *environment) *cobra.Command {
 // retryProfile requests that the manager clears failures. It sets an annotation that the manager handles once for each value.
 func retryProfile(ctx context.Context, env *environment, c client.Client, profile *v1alpha1.StorageClientProfile, node string) error {
 	var clientNodes v1alpha1.StorageClientNodeList
-	if err := c.List(ctx, &clientNodes); err != nil {
-		return fmt.Errorf("list StorageClientNodes: %w", err)
+	if err := readLists(ctx, c, &clientNodes); err != nil {
+		return err
 	}
 	failures := view.FindFailures(profile, clientNodes.Items, node)
 	if err := failures.CheckRetryable(profile.Name, node); err != nil {

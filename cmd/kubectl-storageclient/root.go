@@ -117,6 +117,23 @@ func (env *environment) command(use string, args cobra.PositionalArgs, run func(
 	}}
 }
 
+// outputCommand returns a command that reads a value from the cluster and prints it in the format of -o. additional are formats that only this
+// value supports.
+func (env *environment) outputCommand(
+	use string, args cobra.PositionalArgs, read func(ctx context.Context, c client.Client, args []string) (printable, error), additional ...string,
+) *cobra.Command {
+	var o output
+	cmd := env.command(use, args, func(ctx context.Context, c client.Client, args []string) error {
+		value, err := read(ctx, c, args)
+		if err != nil {
+			return err
+		}
+		return o.write(env, value)
+	})
+	o.addFlag(cmd, additional...)
+	return cmd
+}
+
 // profileRun runs a command about the profile that its first argument names. rest are the other arguments.
 type profileRun func(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, rest []string) error
 
@@ -214,8 +231,14 @@ type printable interface {
 	WriteText(w io.Writer, wide bool) error
 }
 
+// htmlFormat is an additional format of "servers" and "trial".
+const htmlFormat = "html"
+
 // write prints a value in the format of -o.
 func (o output) write(env *environment, value printable) error {
+	if page, ok := value.(interface{ WriteHTML(w io.Writer) error }); ok && o == htmlFormat {
+		return page.WriteHTML(env.Out)
+	}
 	if done, err := o.writeStructured(env, value); done || err != nil {
 		return err
 	}

@@ -30,42 +30,39 @@ func (g *managerFlags) addAllowFlags(cmd *cobra.Command) {
 }
 
 func volumesCommand(env *environment) *cobra.Command {
-	var o output
 	var overrides managerFlags
 	var volumeNames []string
-	cmd := env.command("volumes [PROFILE]", cobra.MaximumNArgs(1), func(ctx context.Context, c client.Client, args []string) error {
-		return showVolumes(ctx, env, c, cmp.Or(args...), volumeNames, overrides, o)
+	cmd := env.outputCommand("volumes [PROFILE]", cobra.MaximumNArgs(1), func(ctx context.Context, c client.Client, args []string) (printable, error) {
+		return readVolumes(ctx, env, c, cmp.Or(args...), volumeNames, overrides)
 	})
 	cmd.Flags().StringArrayVar(&volumeNames, "volume", nil, "Show only this PersistentVolume. Can be repeated")
-	o.addFlag(cmd)
 	overrides.addAllowFlags(cmd)
 	return cmd
 }
 
-func showVolumes(ctx context.Context, env *environment, c client.Client, name string, volumeNames []string, overrides managerFlags, o output) error {
+func readVolumes(ctx context.Context, env *environment, c client.Client, name string, volumeNames []string, overrides managerFlags) (printable, error) {
 	settings, err := readManagerSettings(ctx, c, overrides)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var profile *v1alpha1.StorageClientProfile
 	if name != "" {
 		if profile, err = getProfile(ctx, c, name); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	listed, isHeld, err := listVolumes(ctx, env, c, name, settings.allow)
 	if apierrors.IsForbidden(err) {
 		// Do not wrap the error: the message already names the missing permission, and a hint would repeat it.
-		return errors.New(err.Error() + ": request permission to list persistentvolumes, persistentvolumeclaims, and storageclasses; \"kubectl storageclient status\" counts the volumes without it")
+		return nil, errors.New(err.Error() + ": request permission to list persistentvolumes, persistentvolumeclaims, and storageclasses; \"kubectl storageclient status\" counts the volumes without it")
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if listed, err = pickVolumes(ctx, c, listed, volumeNames); err != nil {
-		return err
+		return nil, err
 	}
-	report := view.NewVolumeReport(name, heldReason(profile, isHeld), listed)
-	return o.write(env, report)
+	return view.NewVolumeReport(name, heldReason(profile, isHeld), listed), nil
 }
 
 // pickVolumes returns the named volumes, or all volumes if there are no names.
@@ -112,8 +109,8 @@ func listVolumes(ctx context.Context, env *environment, c client.Client, profile
 		return nil, false, err
 	}
 	var clientNodes v1alpha1.StorageClientNodeList
-	if err := c.List(ctx, &clientNodes); err != nil {
-		return nil, false, fmt.Errorf("list StorageClientNodes: %w", err)
+	if err := readLists(ctx, c, &clientNodes); err != nil {
+		return nil, false, err
 	}
 	s.Now, s.ClientNodes = env.now(), lists.Pointers(clientNodes.Items)
 	listed, isHeld = volumeplan.List(profile, s)

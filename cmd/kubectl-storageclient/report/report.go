@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
@@ -98,12 +99,7 @@ func newPage(t Trial) pageData {
 	p.Options = optionsOf(t)
 	p.Axis = newAxis(t.Verdict.Results, t.Goal.TargetRatio())
 	for _, r := range t.Verdict.Results {
-		i := slices.IndexFunc(p.Phases, func(existing phase) bool { return existing.Name == r.Phase })
-		if i < 0 {
-			i = len(p.Phases)
-			p.Phases = append(p.Phases, phase{Name: r.Phase})
-		}
-		p.Phases[i].add(r, p.Axis.draw(r))
+		lists.FindOrAdd(&p.Phases, func(existing phase) bool { return existing.Name == r.Phase }, phase{Name: r.Phase}).add(r, p.Axis.draw(r))
 	}
 	for i := range p.Phases {
 		p.Phases[i].scaleBars()
@@ -112,7 +108,10 @@ func newPage(t Trial) pageData {
 }
 
 func (p *phase) add(r verdict.Result, drawn row) {
-	p.addNote(drawn.Name, r.Note)
+	if r.Note != "" {
+		about := lists.FindOrAdd(&p.Notes, func(n note) bool { return n.Text == r.Note }, note{Text: r.Note})
+		about.Of = append(about.Of, drawn.Name)
+	}
 	if isSum(r.Metric) || r.Decides {
 		p.Intervals = append(p.Intervals, drawn)
 	}
@@ -120,17 +119,6 @@ func (p *phase) add(r verdict.Result, drawn row) {
 		drawn.BeforeBar, drawn.AfterBar = r.Before, r.After
 		p.Bars = append(p.Bars, drawn)
 	}
-}
-
-func (p *phase) addNote(of, text string) {
-	if text == "" {
-		return
-	}
-	if i := slices.IndexFunc(p.Notes, func(n note) bool { return n.Text == text }); i >= 0 {
-		p.Notes[i].Of = append(p.Notes[i].Of, of)
-		return
-	}
-	p.Notes = append(p.Notes, note{Of: []string{of}, Text: text})
 }
 
 func isSum(metric string) bool {
@@ -150,16 +138,15 @@ func (p *phase) scaleBars() {
 
 // optionsOf returns the options of both sides, starting with unchanged options.
 func optionsOf(t Trial) (options []option) {
+	var removed []option
 	for _, o := range t.Before {
 		if slices.Contains(t.After, o) {
 			options = append(options, option{o, "kept", "kept"})
+		} else {
+			removed = append(removed, option{o, "gone", "removed"})
 		}
 	}
-	for _, o := range t.Before {
-		if !slices.Contains(t.After, o) {
-			options = append(options, option{o, "gone", "removed"})
-		}
-	}
+	options = append(options, removed...)
 	for _, o := range t.After {
 		if !slices.Contains(t.Before, o) {
 			options = append(options, option{o, "new", "added"})

@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -55,14 +56,11 @@ func (d *Diff) AddVolumes(listed []volumeplan.Listed) {
 		if v.State != volumeplan.StandingPending {
 			one.Message = v.Message
 		}
-		i := slices.IndexFunc(d.Volumes, func(g VolumeDiff) bool {
+		same := lists.FindOrAdd(&d.Volumes, func(g VolumeDiff) bool {
 			g.Volumes = nil
 			return reflect.DeepEqual(g, one)
-		})
-		if i < 0 {
-			i, d.Volumes = len(d.Volumes), append(d.Volumes, one)
-		}
-		d.Volumes[i].Volumes = append(d.Volumes[i].Volumes, v.Volume)
+		}, one)
+		same.Volumes = append(same.Volumes, v.Volume)
 	}
 	slices.SortStableFunc(d.Volumes, func(a, b VolumeDiff) int { return cmp.Compare(len(b.Volumes), len(a.Volumes)) })
 }

@@ -68,12 +68,6 @@ type DryRunProfile struct {
 	Rejection, Unchecked string
 }
 
-// ProfileAdvice is the input of the advice on one profile.
-type ProfileAdvice struct {
-	Profile string
-	Input   advice.Input
-}
-
 // FilePlanInput is the input of a FilePlan.
 type FilePlanInput struct {
 	Profiles []DryRunProfile
@@ -85,7 +79,8 @@ type FilePlanInput struct {
 	UnknownVolumes string
 	Pods           map[string]*Pods
 	UnknownPods    string
-	Advice         []ProfileAdvice
+	// Advice contains the inputs of the advice, by profile.
+	Advice map[string]advice.Input
 }
 
 // Names returns the names of the profiles.
@@ -251,10 +246,8 @@ func newFileProfile(in FilePlanInput, profile *DryRunProfile) FileProfile {
 	if share.Rebooted > 0 && !share.Approved && profile.After.Spec.WithDefaults().Rollout.Reboot.Policy == v1alpha1.RebootOnApproval {
 		out.Approval = ApproveCommand(profile.Name, share.PlanHash)
 	}
-	for _, a := range in.Advice {
-		if a.Profile == profile.Name {
-			out.Advice, out.Servers = advice.For(a.Input), advice.Loads(a.Input)
-		}
+	if a, known := in.Advice[profile.Name]; known {
+		out.Advice, out.Servers = advice.For(a), advice.Loads(a)
 	}
 	return out
 }

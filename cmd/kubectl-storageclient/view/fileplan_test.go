@@ -64,7 +64,7 @@ func testFilePlan() FilePlan {
 			Blocked:    []volumeplan.Change{{Volume: "pv-smb", Reason: "WrongProtocol", Message: "not for this volume, which is SMB"}},
 		},
 		Pods:   map[string]*Pods{"eda-00": {Evicted: 12, WaitedFor: 1}, "eda-01": {Evicted: 3, Blocked: []string{"Pod eda/alone has no controller to start it elsewhere (set rollout.drain.force to evict it)"}}},
-		Advice: []ProfileAdvice{{Profile: "netapp-eda", Input: advice.Input{Profile: &after}}},
+		Advice: map[string]advice.Input{"netapp-eda": {Profile: &after}},
 	})
 }
 

@@ -21,8 +21,7 @@ type Failures struct {
 // FindFailures returns the failed nodes of a profile, or only one of them.
 func FindFailures(p *v1alpha1.StorageClientProfile, clientNodes []v1alpha1.StorageClientNode, node string) Failures {
 	out := Failures{Count: p.Status.Nodes.Failed, otherCount: int(p.Status.Nodes.Failed)}
-	for i := range clientNodes {
-		c := &clientNodes[i]
+	for _, c := range clientNodes {
 		isManaged := slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Profile == p.Name })
 		if !isManaged || c.Status.Rollout == nil || c.Status.Rollout.Phase != v1alpha1.RolloutFailed {
 			continue

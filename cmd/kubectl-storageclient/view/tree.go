@@ -137,6 +137,8 @@ const (
 	rankWaiting
 )
 
+var rankColours = [...]string{rankFailed: red, rankActive: yellow, rankWaiting: ""}
+
 // compareStates sorts states by rank, then by name.
 func compareStates(a, b string) int {
 	return cmp.Or(cmp.Compare(rankOf(a), rankOf(b)), strings.Compare(a, b))
@@ -264,7 +266,7 @@ func (t Tree) nodeRows(screen Screen, prefix string, n overview.Standing, limit 
 	if n.Reason != "" && n.Reason != state {
 		detail = strings.TrimSuffix(n.Reason+": "+detail, ": ")
 	}
-	rows := []string{screen.fit(plain(prefix), plain(pad(cutMiddle(n.Name, width), width)+"  "), segment{pad(state, stateWidth), colourOf(state)},
+	rows := []string{screen.fit(plain(prefix), plain(pad(cutMiddle(n.Name, width), width)+"  "), segment{pad(state, stateWidth), rankColours[rankOf(state)]},
 		plain(" "+pad(ageOf(n.Since, now), ageWidth)+" "+detail))}
 	if message != "" && limit.messages {
 		stem := "│    "
@@ -315,16 +317,6 @@ const (
 	green  = "32"
 	yellow = "33"
 )
-
-func colourOf(state string) string {
-	switch rankOf(state) {
-	case rankFailed:
-		return red
-	case rankActive:
-		return yellow
-	}
-	return ""
-}
 
 // fit joins segments to a line and cuts it at the width.
 func (screen Screen) fit(segments ...segment) string {

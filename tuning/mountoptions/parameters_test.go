@@ -1,6 +1,7 @@
 package mountoptions
 
 import (
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -23,49 +24,122 @@ func valueOf(s spec) string {
 	return "1"
 }
 
-// Every parameter of the kernel is accepted in its form, or rejected with the true reason.
-func TestEveryParameterOfTheKernelIsKnown(t *testing.T) {
+// kernel is the parameter table of one release: the names that it parses, with "=" if they have a value.
+type kernel struct {
+	release string
+	names   map[string]bool
+}
+
+// readKernels returns the parameter tables by protocol, with the oldest kernel first.
+func readKernels(t *testing.T) map[Protocol][]kernel {
+	t.Helper()
 	data, err := os.ReadFile("testdata/parameters.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var kernel map[Protocol]map[string]string
-	if err := yaml.UnmarshalStrict(data, &kernel); err != nil {
+	var changes map[Protocol][]struct{ Kernel, Adds, Drops string }
+	if err := yaml.UnmarshalStrict(data, &changes); err != nil {
 		t.Fatal(err)
 	}
-	for protocol, forms := range kernel {
+	all := map[Protocol][]kernel{}
+	for protocol, list := range changes {
+		names := map[string]bool{}
+		for _, change := range list {
+			for _, name := range expand(change.Drops) {
+				if !names[name] {
+					t.Errorf("%s %s: drops %s, which no older kernel has", protocol, change.Kernel, name)
+				}
+				delete(names, name)
+			}
+			for _, name := range expand(change.Adds) {
+				if names[name] {
+					t.Errorf("%s %s: adds %s again", protocol, change.Kernel, name)
+				}
+				names[name] = true
+			}
+			all[protocol] = append(all[protocol], kernel{change.Kernel, maps.Clone(names)})
+		}
+	}
+	return all
+}
+
+// expand returns the names of a list in which "[no]acl" is acl and noacl.
+func expand(list string) (names []string) {
+	for name := range strings.FieldsSeq(list) {
+		if base, ok := strings.CutPrefix(name, "[no]"); ok {
+			names = append(names, base, "no"+base)
+			continue
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// Every parameter of the kernel is accepted in its form, or rejected with the true reason.
+func TestEveryParameterOfTheKernelIsKnown(t *testing.T) {
+	for protocol, kernels := range readKernels(t) {
 		table := tableOf(protocol)
-		var flags, names []string
-		for form, list := range forms {
-			for name := range strings.FieldsSeq(list) {
-				names = append(names, name)
-				option := name
-				switch form {
-				case "flag":
-					flags = append(flags, name)
-				case "flag_no":
-					flags, names = append(flags, name, "no"+name), append(names, "no"+name)
-				default:
-					option += "=" + strings.Replace(valueOf(table.specs[name]), "*", "tag", 1)
+		latest := kernels[len(kernels)-1].names
+		for _, k := range kernels {
+			for name := range k.names {
+				option, hasValue := strings.CutSuffix(name, "=")
+				if _, known := table.specs[option]; hasValue && known && !latest[name] {
+					// Only old kernels need a value.
+					option = name + "1"
+					if table.validateOption(option, parseOne(option)) == "" {
+						t.Errorf("%s %s: got accepted, but kernel %s rejects it", protocol, option, kernels[len(kernels)-1].release)
+					}
+					continue
+				}
+				if hasValue {
+					option += "=" + strings.Replace(valueOf(table.specs[option]), "*", "tag", 1)
 				}
 				checkParameter(t, protocol, option)
-				if form == "flag_no" {
-					checkParameter(t, protocol, "no"+name)
-				}
-			}
-		}
-		for name, s := range table.specs {
-			if _, isGeneric := generic.specs[name]; isGeneric {
-				continue
-			}
-			if isFlag := s.Value != ""; isFlag && !slices.Contains(flags, name) && slices.Contains(names, name) {
-				t.Errorf("%s %s: got a flag, but the kernel needs a value", protocol, name)
-			}
-			if !slices.Contains(names, name) && !slices.Contains([]string{"atime", "strictatime", "diratime", "nodiratime"}, name) {
-				t.Errorf("%s %s: got an option that no kernel has", protocol, name)
 			}
 		}
 	}
+}
+
+// An option has the first kernel that parses it, and the newest kernel still parses it.
+func TestEveryOptionHasItsFirstKernel(t *testing.T) {
+	for protocol, kernels := range readKernels(t) {
+		for name, s := range tableOf(protocol).specs {
+			_, isGeneric := generic.specs[name]
+			if isGeneric || slices.Contains([]string{"atime", "strictatime", "diratime", "nodiratime"}, name) {
+				continue
+			}
+			form := name
+			if s.Value == "" {
+				form += "="
+			}
+			first := slices.IndexFunc(kernels, func(k kernel) bool { return k.names[form] })
+			if first < 0 || !kernels[len(kernels)-1].names[form] {
+				t.Errorf("%s %s: got an option that no kernel has in this form, or no longer has", protocol, name)
+				continue
+			}
+			// A kernel between the two tables can be the first one.
+			if isLate := first > 0; isLate && (isOlder(s.Since, kernels[first-1].release) || s.Since == kernels[first-1].release) ||
+				s.Since != "" && isOlder(kernels[first].release, s.Since) {
+				t.Errorf("%s %s: got since %q, but %s is the first table with it", protocol, name, s.Since, kernels[first].release)
+			}
+			withValue := slices.IndexFunc(kernels, func(k kernel) bool { return k.names[name+"="] })
+			if len(s.Words) > 0 && withValue > first && !strings.Contains(s.Note, "kernel "+kernels[withValue].release) {
+				t.Errorf("%s %s: got note %q, but values need kernel %s", protocol, name, s.Note, kernels[withValue].release)
+			}
+		}
+	}
+}
+
+// isOlder reports whether one release is older than another. An empty release is the oldest.
+func isOlder(a, b string) bool {
+	number := func(release string) (n int) {
+		for part := range strings.SplitSeq(release, ".") {
+			i, _ := strconv.Atoi(part)
+			n = n*1000 + i
+		}
+		return n
+	}
+	return number(a) < number(b)
 }
 
 func checkParameter(t *testing.T, protocol Protocol, option string) {

@@ -172,7 +172,7 @@ func (m *memory) findSilent(w wait) finding {
 	switch {
 	case m.last.Taken && !m.brokenAt.IsZero():
 		f.reason = v1alpha1.ServerReasonTunnelTaken
-		f.message = fmt.Sprintf("Only a process of a user other than root listens at %s, so the mounts reach another program; stop it, and "+
+		f.message = fmt.Sprintf("Only a process of a user other than root listens at %s; if it is not the tunnel of the mounts, stop it, and "+
 			"restart the driver's pod on this node", m.last.Address)
 	case m.last.Gone && !m.brokenAt.IsZero(), isProbed && m.probe.ConnectionRefused && m.last.Tunnel:
 		f.reason = v1alpha1.ServerReasonTunnelGone

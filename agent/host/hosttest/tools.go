@@ -58,6 +58,21 @@ func Tool(t testing.TB, dir, name string) func(args ...string) string {
 	}
 }
 
+// Program returns the path of a program of this machine that needs root. It skips the test if the program is not installed, or the test does not run
+// as root.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	program := findTool(name)
+	if program == "" || os.Geteuid() != 0 {
+		skip := t.Skipf
+		if os.Getenv(RequireTools) != "" {
+			skip = t.Fatalf
+		}
+		skip("%s is NOT run: install its package, and run the tests as root", name)
+	}
+	return program
+}
+
 func findTool(name string) string {
 	for _, place := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin", "/usr/lib/systemd", "/lib/systemd") {
 		if _, err := exec.LookPath(filepath.Join(place, name)); err == nil {

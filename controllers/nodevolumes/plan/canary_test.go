@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -70,6 +71,13 @@ func TestACanaryThatDies(t *testing.T) {
 				n.ClientNode.Status.Mounts[0].ReadAheadKiB, n.ClientNode.Status.Mounts[0].ReadAheadState = 0, v1alpha1.SettingUnsupported
 			},
 			then: func(Node) {}, early: []string{"b", "c"}, late: []string{"b", "c"},
+		},
+		"not at all, but it does not support the window, and the selector chose it": {
+			rollouts: chosen,
+			first:    func(n Node) { read(n); n.ClientNode.Status.Mounts[0].ReadAheadState = v1alpha1.SettingUnsupported },
+			then:     func(Node) {},
+			wait: "readAheadKiB 1024 of rule r: waiting for a canary; rollout.canary.nodeSelector selects no Ready node with the same settings; " +
+				"skipped (readAheadKiB not supported): a",
 		},
 		"not at all, but another program changes the window": {
 			first: read, then: func(n Node) { n.ClientNode.Status.Mounts[0].ReadAheadState = v1alpha1.SettingDrifted },
@@ -176,6 +184,108 @@ func TestANodeThatReportsMountsOfOthers(t *testing.T) {
 				t.Errorf("canary (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// windowsIn returns the nodes that get a window in a plan, sorted.
+func windowsIn(next Plan) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(next.Lists)) {
+		if slices.ContainsFunc(next.Lists[name], func(v v1alpha1.NodeVolume) bool { return v.ReadAheadKiB != nil }) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// A node without support for a window proves nothing for others: the next node is the canary. The profile names the node as an exception.
+func TestACanaryWithoutSupportProvesNothing(t *testing.T) {
+	unsupported := func(n Node, at int) { n.ClientNode.Status.Mounts[at].ReadAheadState = v1alpha1.SettingUnsupported }
+	for name, test := range map[string]struct {
+		// observed is the report of the canary, whose volumes are v and w, on its list.
+		observed func(canary Node)
+		// next are the other nodes that get the window in the pass after the report, and soaked those after the soak.
+		next, soaked []string
+	}{
+		"on no mount": {observed: func(n Node) { unsupported(n, 0); unsupported(n, 1) }, next: []string{"b"}},
+		"on one mount, and the other one has the window": {
+			observed: func(n Node) { unsupported(n, 0); n.ClientNode.Status.Mounts[1].ReadAheadKiB = 1024 }, soaked: []string{"b", "c"},
+		},
+		"on one mount, and the other one does not have the window yet": {observed: func(n Node) { unsupported(n, 0) }},
+		"by a report that is older than the list":                      {observed: func(n Node) { unsupported(n, 0); unsupported(n, 1); n.ClientNode.Generation++ }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := []Node{nodeWith("a", "v", "w").with(nodeVolume("v", 1024), nodeVolume("w", 1024)), nodeWith("b", "v"), nodeWith("c", "v"), nodeWith("d", "v")}
+			window := volumeplan.Mounted{ReadAhead: ahead(1024)}
+			s := Snapshot{Nodes: nodes, Mounted: map[string]volumeplan.Mounted{"v": window, "w": window}, Rollouts: rollouts(), Now: noon}
+			pass := func(moment string, want []string) {
+				t.Helper()
+				next := For(s)
+				s.Since = next.Since
+				if diff := cmp.Diff(want, windowsIn(next), cmpopts.EquateEmpty()); diff != "" {
+					t.Errorf("nodes with the window %s (-want +got):\n%s", moment, diff)
+				}
+			}
+			test.observed(nodes[0])
+			pass("after the report", test.next)
+			s.Now = noon.Add(59 * time.Second)
+			pass("in the soak", test.next)
+			s.Now = noon.Add(time.Minute)
+			pass("after the soak", slices.Concat(test.next, test.soaked))
+		})
+	}
+}
+
+// Nodes without support get the window one after the other, because each of them may be the first that supports it. No node waits for them.
+func TestNodesWithoutSupportAreNoCandidates(t *testing.T) {
+	var nodes []Node
+	for _, name := range []string{"a", "b", "c", "d"} {
+		nodes = append(nodes, nodeWith(name, "v"))
+	}
+	s := Snapshot{Nodes: nodes, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: rollouts(), Now: noon}
+	for i, want := range []string{"a", "b", "c", "d", ""} {
+		next := For(s)
+		s.Since, s.Now = next.Since, s.Now.Add(time.Second)
+		if got := strings.Join(windowsIn(next), " "); got != want {
+			t.Fatalf("pass %d: got the window on %q, want %q", i, got, want)
+		}
+		for _, n := range nodes {
+			if list := next.Lists[n.Node.Name]; list != nil && list[0].ReadAheadKiB != nil {
+				n.ClientNode.Spec.Volumes = list
+				n.ClientNode.Status.Mounts[0].ReadAheadState = v1alpha1.SettingUnsupported
+			}
+		}
+		if want == "" && (len(next.Waits["p"]) > 0 || next.Next != 0) {
+			t.Errorf("after the last node: got waits %q, the next pass after %s", next.Waits["p"], next.Next)
+		}
+	}
+}
+
+// A node that does not support one window may support another one: of another size, or of another rule.
+func TestSupportIsOfOneWindow(t *testing.T) {
+	a, b := nodeWith("a", "v").with(nodeVolume("v", 2048)), nodeWith("b", "v")
+	a.ClientNode.Status.Mounts[0].ReadAheadState = v1alpha1.SettingUnsupported
+	s := Snapshot{Nodes: []Node{a, b}, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: rollouts(), Now: noon}
+	if got := strings.Join(windowsIn(For(s)), " "); got != "a" {
+		t.Errorf("another size: got the window on %q, want a", got)
+	}
+	other := ahead(512)
+	other.Rule = "z"
+	a, b = nodeWith("a", "v", "w").with(nodeVolume("v", 1024), nodeVolume("w", 512)), nodeWith("b", "v")
+	a.ClientNode.Status.Mounts[0].ReadAheadState, a.ClientNode.Status.Mounts[1].ReadAheadKiB = v1alpha1.SettingUnsupported, 512
+	s.Nodes, s.Mounted = []Node{a, b}, map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}, "w": {ReadAhead: other}}
+	if got := strings.Join(windowsIn(For(s)), " "); got != "b" {
+		t.Errorf("another rule: got the window on %q, want b", got)
+	}
+}
+
+// A pause of the canary stops the window, because no other node may be the canary instead.
+func TestAPausedCanaryIsStillTheCanary(t *testing.T) {
+	a, b := nodeWith("a", "v").with(nodeVolume("v", 1024)), nodeWith("b", "v")
+	a.Node.Annotations, a.Writable = map[string]string{v1alpha1.PausedAnnotation: v1alpha1.True}, false
+	s := Snapshot{Nodes: []Node{a, b}, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: rollouts(), Now: noon}
+	next := For(s)
+	if got := windowsIn(next); len(got) > 0 || len(next.Waits["p"]) != 1 || !strings.Contains(next.Waits["p"][0], "not confirmed on a") {
+		t.Errorf("got the window on %q, waits %q", got, next.Waits["p"])
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
@@ -152,16 +153,19 @@ func volumesOf(clientNode *v1alpha1.StorageClientNode) []string {
 // admitNodes admits the canary of a window first, and then limits the number of nodes at a time as its profile declares. It returns the nodes
 // that carry the window or may get it.
 func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
-	candidates := map[Window][]livegate.Node{}
+	candidates, unsupported := map[Window][]livegate.Node{}, map[Window][]string{}
 	if !slices.ContainsFunc(slices.Collect(maps.Values(s.Mounted)), func(m volumeplan.Mounted) bool { return m.ReadAhead != nil }) {
 		return nil
 	}
 	for _, n := range s.Nodes {
 		for w, carries := range s.windowsOf(n) {
-			if !carries && pause.IsAnnotated(n.Node) {
-				continue
+			switch {
+			case !carries && pause.IsAnnotated(n.Node):
+			case carries && s.lacksSupport(n, w):
+				unsupported[w] = append(unsupported[w], n.Node.Name)
+			default:
+				candidates[w] = append(candidates[w], s.candidateOf(n, w, carries, out))
 			}
-			candidates[w] = append(candidates[w], s.candidateOf(n, w, carries, out))
 		}
 	}
 	admitted := map[Carrier]bool{}
@@ -173,6 +177,9 @@ func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 			admitted[Carrier{w, c.Name}] = c.Current == c.Desired || verdict.Admitted[c.Name]
 		}
 		for _, note := range verdict.Notes {
+			if len(unsupported[w]) > 0 {
+				note += "; skipped (readAheadKiB not supported): " + text.List(unsupported[w])
+			}
 			out.Waits[w.Profile] = append(out.Waits[w.Profile], fmt.Sprintf("readAheadKiB %d of rule %s: %s", w.KiB, w.Rule, note))
 		}
 		slices.Sort(out.Waits[w.Profile])
@@ -276,8 +283,18 @@ func (s *Snapshot) candidateOf(n Node, w Window, carries bool, out *Plan) livega
 	return c
 }
 
-// problemOf returns the reason why a node does not have a window on all mounts that must have it, and whether its agent cannot set it. Empty if it has
-// the window, or does not support it.
+// lacksSupport reports whether a node has read its list, and supports a window on none of its mounts. It is an exception: it proves nothing for other
+// nodes, and does not delay them.
+func (s *Snapshot) lacksSupport(n Node, w Window) bool {
+	return n.ClientNode.Status.ObservedGeneration >= n.ClientNode.Generation &&
+		!slices.ContainsFunc(n.ClientNode.Status.Mounts, func(m v1alpha1.MountStatus) bool {
+			declared := s.Mounted[m.Volume].ReadAhead
+			return declared != nil && *declared == w && w.StateOn(m) != v1alpha1.SettingUnsupported
+		})
+}
+
+// problemOf returns the reason why a node does not have a window on all mounts that support it, and whether its agent cannot set it. Empty if there
+// is none.
 func (s *Snapshot) problemOf(n Node, w Window) (problem string, failed bool) {
 	if n.ClientNode.Status.ObservedGeneration < n.ClientNode.Generation {
 		return "its agent has not read the new list", false

@@ -26,7 +26,7 @@ func failedNode(name, uid string, ago time.Duration) v1alpha1.FailedNode {
 func phase(phase v1alpha1.RolloutPhase) func(*corev1.Node, *v1alpha1.StorageClientNode) {
 	return func(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
 		node.UID = "u-a"
-		clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: phase}
+		clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: phase, BootHash: clientNode.Spec.BootHash}
 	}
 }
 

@@ -100,7 +100,7 @@ func rebootDue(reason string) func(*corev1.Node, *v1alpha1.StorageClientNode) {
 	return func(_ *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
 		clientNode.Status.RebootRequired, clientNode.Status.RebootRequiredBy = true, []string{bootKey}
 		if reason != "" {
-			clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutWaiting, Reason: reason, Message: "waits for " + reason}
+			clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutWaiting, Reason: reason, Message: "waits for " + reason, BootHash: clientNode.Spec.BootHash}
 		}
 	}
 }
@@ -319,7 +319,7 @@ func TestConditions(t *testing.T) {
 		},
 		"a node that failed its reboot counts too": {
 			world: newWorld(nil).node("a", func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
-				s.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutFailed}
+				s.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutFailed, BootHash: s.Spec.BootHash}
 			}),
 			want: "Ready=False/FailureThresholdReached Reconciling=False/FailureThresholdReached Stalled=True/FailureThresholdReached",
 		},

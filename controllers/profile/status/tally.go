@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/match"
@@ -113,7 +114,7 @@ func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 	if report.Silent == "" {
 		t.reported++
 	}
-	failed := t.addStates(node, clientNode, report)
+	failed := t.addStates(node, clientNode, report, wanted)
 	t.addPending(node, clientNode, report, all)
 	switch {
 	case failed:
@@ -197,7 +198,7 @@ func (t *tally) addPlan(profile *fleet.Profile, node *corev1.Node, clientNode *v
 }
 
 // addStates counts a node by the states of the profile's settings, and reports whether the node has failed.
-func (t *tally) addStates(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, report fleet.Report) bool {
+func (t *tally) addStates(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, report fleet.Report, wanted fleet.Desired) bool {
 	rollout := clientNode.Status.Rollout
 	if len(report.Exceptions()) > 0 {
 		t.counts.Exceptions++
@@ -210,15 +211,34 @@ func (t *tally) addStates(node *corev1.Node, clientNode *v1alpha1.StorageClientN
 	if rollout != nil && fleet.IsDisrupted(&corev1.Node{}, clientNode) {
 		t.disrupted = append(t.disrupted, waitingNode{node: node.Name, reason: rollout.Reason, message: overview.NoteText(rollout)})
 	}
-	failed := report.HasFailed() || (rollout != nil && rollout.Phase == v1alpha1.RolloutFailed)
-	if failed {
-		t.counts.Failed++
-		t.failed = append(t.failed, node.Name)
+	if !hasFailed(node, clientNode, report, wanted) {
+		return false
 	}
+	t.counts.Failed++
+	t.failed = append(t.failed, node.Name)
 	if report.Accuser() != "" {
 		t.disputed++
 	}
-	return failed
+	return true
+}
+
+// hasFailed reports whether a node has failed with its settings. A failure of earlier settings does not count if the node has other settings by now, or
+// is about to get them. A node that is down gets none, and its failure stops the rollout.
+func hasFailed(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, report fleet.Report, wanted fleet.Desired) bool {
+	settings, bootHash := clientNode.Spec.Settings, clientNode.Spec.BootHash
+	if report.Silent == "" && agentpod.IsNodeReady(node) {
+		settings, bootHash = wanted.Settings, wanted.BootHash
+	}
+	rollout := clientNode.Status.Rollout
+	isBootFailed := rollout != nil && rollout.Phase == v1alpha1.RolloutFailed && rollout.BootHash == targetOf(clientNode)
+	if isBootFailed && bootHash == clientNode.Spec.BootHash {
+		return true
+	}
+	failed := report.Keys(standing.Failed)
+	return slices.ContainsFunc(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool {
+		return slices.Contains(failed, s.Key) &&
+			slices.ContainsFunc(settings, func(current v1alpha1.NodeSetting) bool { return current.Key == s.Key && current.Value == s.Desired })
+	})
 }
 
 // addExceptions separates settings that the node does not support from settings that other files override.
@@ -241,7 +261,7 @@ func (t *tally) addPending(node *corev1.Node, clientNode *v1alpha1.StorageClient
 	}
 	t.counts.PendingReboot++
 	waiting := waitingNode{node: node.Name}
-	if rollout := clientNode.Status.Rollout; rollout != nil && isStillHeld(rollout.Reason, node, clientNode, all) {
+	if rollout := clientNode.Status.Rollout; rollout != nil && rollout.BootHash == targetOf(clientNode) && isStillHeld(rollout.Reason, node, clientNode, all) {
 		waiting.reason, waiting.message = rollout.Reason, overview.NoteText(rollout)
 	}
 	if slices.ContainsFunc(pending, nodesettings.TakesEffectAtBoot) {

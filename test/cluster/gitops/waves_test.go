@@ -173,7 +173,6 @@ func failedWavesStory(t *testing.T, a *argo) {
 		if got := a.operations(t, app); !slices.Equal(got, before) {
 			t.Errorf("a sync started during the wait for a retry: operations %v, before %v", got, before)
 		}
-		// The first attempt of the newer commit can fail too: the profile counts the failed node until its agent has the new settings.
 		retry(`{"limit":5,"backoff":{"duration":"1s","factor":1,"maxDuration":null}}`)
 		a.terminate(t, app)
 		a.refresh(t, app)

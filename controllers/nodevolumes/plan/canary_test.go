@@ -235,6 +235,25 @@ func TestACanaryWithoutSupportProvesNothing(t *testing.T) {
 	}
 }
 
+// A node whose new mount supports the window soaks from then on. The time without support is no evidence.
+func TestTheTimeWithoutSupportIsNoSoak(t *testing.T) {
+	a, b := nodeWith("a", "v").with(nodeVolume("v", 1024)), nodeWith("b", "v")
+	a.ClientNode.Status.Mounts[0].ReadAheadState = v1alpha1.SettingUnsupported
+	s := Snapshot{Nodes: []Node{a, b}, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: rollouts(), Now: noon}
+	s.Nodes[1].Writable = false
+	s.Since, s.Now = For(s).Since, noon.Add(time.Hour)
+	a.ClientNode.Status.Mounts[0].ReadAheadKiB, a.ClientNode.Status.Mounts[0].ReadAheadState = 1024, v1alpha1.SettingInSync
+	s.Nodes[1].Writable = true
+	next := For(s)
+	if got := windowsIn(next); len(got) > 0 || next.Next != time.Minute {
+		t.Errorf("got the window on %q, the next pass after %s; want the whole soak", got, next.Next)
+	}
+	s.Since, s.Now = next.Since, s.Now.Add(time.Minute)
+	if got := strings.Join(windowsIn(For(s)), " "); got != "b" {
+		t.Errorf("after the soak: got the window on %q, want b", got)
+	}
+}
+
 // Nodes without support get the window one after the other, because each of them may be the first that supports it. No node waits for them.
 func TestNodesWithoutSupportAreNoCandidates(t *testing.T) {
 	var nodes []Node

@@ -159,12 +159,12 @@ func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 	}
 	for _, n := range s.Nodes {
 		for w, carries := range s.windowsOf(n) {
-			switch {
+			switch c, isSupported := s.candidateOf(n, w, carries, out); {
 			case !carries && pause.IsAnnotated(n.Node):
-			case carries && s.lacksSupport(n, w):
-				unsupported[w] = append(unsupported[w], n.Node.Name)
+			case isSupported:
+				candidates[w] = append(candidates[w], c)
 			default:
-				candidates[w] = append(candidates[w], s.candidateOf(n, w, carries, out))
+				unsupported[w] = append(unsupported[w], c.Name)
 			}
 		}
 	}
@@ -251,18 +251,19 @@ func (s *Snapshot) rolloutOf(w Window) v1alpha1.Rollout {
 	return rollout
 }
 
-func (s *Snapshot) candidateOf(n Node, w Window, carries bool, out *Plan) livegate.Node {
-	c := livegate.Node{Name: n.Node.Name, Created: n.Node.CreationTimestamp.Time, Managed: true, Desired: "listed", Alive: n.Writable}
+// candidateOf returns a node's part in the rollout of a window. A node that does not support it has none: it proves nothing, and delays no node.
+func (s *Snapshot) candidateOf(n Node, w Window, carries bool, out *Plan) (c livegate.Node, isSupported bool) {
+	c = livegate.Node{Name: n.Node.Name, Created: n.Node.CreationTimestamp.Time, Managed: true, Desired: "listed", Alive: n.Writable}
 	if rollout := s.rolloutOf(w); rollout.Canary != nil && rollout.Canary.NodeSelector != nil {
 		selector, err := metav1.LabelSelectorAsSelector(rollout.Canary.NodeSelector)
 		c.Canary = err == nil && selector.Matches(labels.Set(n.Node.Labels))
 	}
 	if !carries {
-		return c
+		return c, true
 	}
-	problem, failed := s.problemOf(n, w)
+	problem, failed, isSupported := s.problemOf(n, w)
 	key := Carrier{w, n.Node.Name}
-	c.Current, c.Applied, c.Failed = c.Desired, problem == "", failed
+	c.Current, c.Applied, c.Failed = c.Desired, problem == "" && isSupported, failed
 	state, known := s.Since[key]
 	if soaks := c.Applied && n.Writable; !known || state.Soaks != soaks {
 		state.Soaks, state.Since = soaks, s.Now
@@ -280,32 +281,25 @@ func (s *Snapshot) candidateOf(n Node, w Window, carries bool, out *Plan) livega
 	default:
 		c.Unconfirmed = fmt.Sprintf("%s (since %s)", cmp.Or(problem, "the node or its agent is not Ready"), state.Since.UTC().Format(time.RFC3339))
 	}
-	return c
+	return c, isSupported
 }
 
-// lacksSupport reports whether a node has read its list, and supports a window on none of its mounts. It is an exception: it proves nothing for other
-// nodes, and does not delay them.
-func (s *Snapshot) lacksSupport(n Node, w Window) bool {
-	return n.ClientNode.Status.ObservedGeneration >= n.ClientNode.Generation &&
-		!slices.ContainsFunc(n.ClientNode.Status.Mounts, func(m v1alpha1.MountStatus) bool {
-			declared := s.Mounted[m.Volume].ReadAhead
-			return declared != nil && *declared == w && w.StateOn(m) != v1alpha1.SettingUnsupported
-		})
-}
-
-// problemOf returns the reason why a node does not have a window on all mounts that support it, and whether its agent cannot set it. Empty if there
-// is none.
-func (s *Snapshot) problemOf(n Node, w Window) (problem string, failed bool) {
+// problemOf returns the reason why a node does not have a window on all mounts that support it, and whether its agent cannot set it. isSupported is
+// false if its agent has read the list, and none of the mounts supports the window.
+func (s *Snapshot) problemOf(n Node, w Window) (problem string, failed, isSupported bool) {
 	if n.ClientNode.Status.ObservedGeneration < n.ClientNode.Generation {
-		return "its agent has not read the new list", false
+		return "its agent has not read the new list", false, true
 	}
 	for _, m := range n.ClientNode.Status.Mounts {
 		declared, state := s.Mounted[m.Volume].ReadAhead, w.StateOn(m)
-		if declared == nil || *declared != w || state == v1alpha1.SettingInSync || state == v1alpha1.SettingUnsupported {
+		if declared == nil || *declared != w || state == v1alpha1.SettingUnsupported {
+			continue
+		}
+		if isSupported = true; state == v1alpha1.SettingInSync {
 			continue
 		}
 		failed = failed || state == v1alpha1.SettingFailed
 		problem = cmp.Or(problem, strings.TrimSuffix(fmt.Sprintf("a mount of %s has %d KiB: %s", m.Volume, m.ReadAheadKiB, m.Message), ": "))
 	}
-	return problem, failed
+	return problem, failed, isSupported
 }

@@ -192,7 +192,7 @@ func TestTheKernelRoundsAWindowDown(t *testing.T) {
 	for observed, want := range map[int32]bool{1023: true, 1020: true, 960: true, 959: false, 1024: false, 128: false, 0: true} {
 		n := nodeWith("n", "v")
 		n.ClientNode.Status.Mounts[0].ReadAheadKiB = observed
-		if got, _ := p.problemOf(n, *ahead(1023)); (got == "") != want {
+		if got, _, _ := p.problemOf(n, *ahead(1023)); (got == "") != want {
 			t.Errorf("%d KiB: got problem %q", observed, got)
 		}
 	}

@@ -222,16 +222,15 @@ func (t *tally) addStates(node *corev1.Node, clientNode *v1alpha1.StorageClientN
 	return true
 }
 
-// hasFailed reports whether a node has failed with its settings. A failure of earlier settings does not count if the node has other settings by now, or
-// is about to get them. A node that is down gets none, and its failure stops the rollout.
+// hasFailed reports whether a node has failed with its settings. A failure of earlier settings does not count if the node has others by now, or is
+// about to get them. A node that is down gets none, and its failure stops the rollout.
 func hasFailed(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, report fleet.Report, wanted fleet.Desired) bool {
 	settings, bootHash := clientNode.Spec.Settings, clientNode.Spec.BootHash
 	if report.Silent == "" && agentpod.IsNodeReady(node) {
 		settings, bootHash = wanted.Settings, wanted.BootHash
 	}
-	rollout := clientNode.Status.Rollout
-	isBootFailed := rollout != nil && rollout.Phase == v1alpha1.RolloutFailed && rollout.BootHash == targetOf(clientNode)
-	if isBootFailed && bootHash == clientNode.Spec.BootHash {
+	if note := clientNode.Status.Rollout; note != nil && note.Phase == v1alpha1.RolloutFailed && note.BootHash == targetOf(clientNode) &&
+		bootHash == clientNode.Spec.BootHash {
 		return true
 	}
 	failed := report.Keys(standing.Failed)

@@ -18,7 +18,6 @@ const (
 	plain  = "\x1b[0m"
 )
 
-// colourOf maps the text of a state cell to its color.
 var colourOf = map[string]string{
 	string(v1alpha1.SettingInSync): green, string(v1alpha1.MountEffective): green, string(v1alpha1.RolloutUpToDate): green,
 	string(v1alpha1.SettingPending): yellow, string(v1alpha1.SettingClamped): yellow, string(v1alpha1.SettingUnsupported): yellow,

@@ -31,7 +31,6 @@ func explainCommand(env *environment) *cobra.Command {
 	}
 }
 
-// explainClosest explains a name, or the most similar known name.
 func explainClosest(env *environment, name string) error {
 	texts := explainName(name)
 	if len(texts) == 0 {
@@ -87,7 +86,6 @@ func lastPart(p catalogue.Parameter) string {
 	return name[strings.LastIndex(name, ".")+1:]
 }
 
-// explainSubject explains all parameters of a subject, such as readAhead.
 func explainSubject(name string) []string {
 	parameters := lists.Filter(catalogue.All(), func(p catalogue.Parameter) bool { return catalogue.Key(p.Key).Subject() == name })
 	texts := lists.Each(parameters, explainParameter)

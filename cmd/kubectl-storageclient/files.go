@@ -30,7 +30,6 @@ import (
 // kustomizeCommand is the command for a directory that needs Kustomize.
 const kustomizeCommand = "kubectl kustomize %s | kubectl storageclient plan -f -"
 
-// writtenProfile is a profile from a file.
 type writtenProfile struct {
 	v1alpha1.StorageClientProfile
 	// File is the path of the file.
@@ -39,7 +38,6 @@ type writtenProfile struct {
 	Object *unstructured.Unstructured
 }
 
-// fileReader reads profiles from files and directories, and collects errors.
 type fileReader struct {
 	stdin    io.Reader
 	profiles []writtenProfile
@@ -57,8 +55,12 @@ func readFiles(paths []string, stdin io.Reader) (profiles []writtenProfile, igno
 		r.readPath(path)
 	}
 	if len(r.profiles) == 0 && len(r.errs) == 0 {
+		only := ""
+		if len(r.ignored) > 0 {
+			only = ", only " + text.List(r.ignored)
+		}
 		r.fail(fmt.Errorf("no %s in %s%s: set a file that contains one; minimal example:\n%s",
-			profileKind.Kind, strings.Join(paths, ", "), describeIgnored(r.ignored), minimalProfile))
+			profileKind.Kind, strings.Join(paths, ", "), only, minimalProfile))
 	}
 	return r.profiles, r.ignored, errors.Join(r.errs...)
 }
@@ -67,13 +69,6 @@ const minimalProfile = `  apiVersion: tuning.storageclient.dev/v1alpha1
   kind: StorageClientProfile
   metadata: {name: example}
   spec: {nodeSelector: {matchLabels: {agentpool: example}}}`
-
-func describeIgnored(ignored []string) string {
-	if len(ignored) == 0 {
-		return ""
-	}
-	return ", only " + text.List(ignored)
-}
 
 func (r *fileReader) fail(err error) { r.errs = append(r.errs, err) }
 
@@ -97,7 +92,6 @@ func (r *fileReader) readPath(path string) {
 	}
 }
 
-// suggestFile suggests a file in the same directory.
 func (r *fileReader) suggestFile(path string) string {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {

@@ -10,29 +10,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-type getOptions struct {
-	output output
-	watch  bool
-}
-
 func getCommand(env *environment) *cobra.Command {
-	o := &getOptions{}
+	var o output
+	var watch bool
 	cmd := &cobra.Command{
 		Use:  "get PROFILE",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.watch && o.output != "" && o.output != "text" && o.output != "wide" {
-				return fmt.Errorf("--watch supports only text: remove --watch or --output %s", o.output)
+			if watch && o != "" && o != "text" && !o.isWide() {
+				return fmt.Errorf("--watch supports only text: remove --watch or --output %s", o)
 			}
-			return o.run(cmd.Context(), env, args[0])
+			return showTree(cmd.Context(), env, args[0], o, watch)
 		},
 	}
-	o.output.addFlag(cmd)
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Follow the rollout until you press Ctrl-C")
+	o.addFlag(cmd)
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "Follow the rollout until you press Ctrl-C")
 	return cmd
 }
 
-func (o *getOptions) run(ctx context.Context, env *environment, name string) error {
+func showTree(ctx context.Context, env *environment, name string, o output, isWatching bool) error {
 	c, err := env.connectWatching()
 	if err != nil {
 		return err
@@ -46,9 +42,9 @@ func (o *getOptions) run(ctx context.Context, env *environment, name string) err
 		return err
 	}
 	screen, isTerminal := env.screen()
-	if !o.watch {
+	if !isWatching {
 		tree, _ := v.tree()
-		if done, err := o.output.writeStructured(env, tree); done || err != nil {
+		if done, err := o.writeStructured(env, tree); done || err != nil {
 			return err
 		}
 		screen.Height = 0

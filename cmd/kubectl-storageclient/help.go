@@ -12,7 +12,6 @@ import (
 //go:embed help.yaml
 var helpYAML []byte
 
-// addHelp sets the help texts of a command and its subcommands.
 func addHelp(root *cobra.Command) {
 	texts := embedded.Parse[map[string]struct{ Short, Long, Example string }]("help texts", helpYAML)
 	for _, cmd := range append([]*cobra.Command{root}, root.Commands()...) {

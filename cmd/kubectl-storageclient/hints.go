@@ -105,7 +105,6 @@ func explainArguments(cmd *cobra.Command, err error) error {
 	return errors.New(out)
 }
 
-// explainFlag adds the most similar flag name to an error.
 func explainFlag(cmd *cobra.Command, err error) error {
 	if unknown, isUnknown := strings.CutPrefix(err.Error(), "unknown flag: --"); isUnknown {
 		var names []string

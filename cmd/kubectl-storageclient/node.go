@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,14 +16,8 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-func nodeCommand(env *environment) *cobra.Command {
-	return env.outputCommand("node NAME", cobra.ExactArgs(1), func(ctx context.Context, c client.Client, args []string) (printable, error) {
-		return readNode(ctx, env, c, args[0])
-	})
-}
-
-func readNode(ctx context.Context, env *environment, c client.Client, name string) (printable, error) {
-	var unknown []string
+func (env *environment) readNode(ctx context.Context, c client.Client, args []string) (printable, error) {
+	name, unknown := args[0], []string(nil)
 	clientNode := &v1alpha1.StorageClientNode{}
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, clientNode); apierrors.IsNotFound(err) {
 		clientNode = nil

@@ -25,7 +25,6 @@ import (
 // markdown is an output format that only plans of files support.
 const markdown = "markdown"
 
-// runFiles plans the profiles in files.
 func (o *planOptions) runFiles(ctx context.Context, env *environment) error {
 	if err := o.output.check(); err != nil && o.output != markdown {
 		return fmt.Errorf("%w, or %s for a comment on a pull request", err, markdown)

@@ -71,7 +71,6 @@ func countSelected(
 	}
 }
 
-// addPod counts one Pod in the categories of the drain.
 func addPod(count *view.Pods, pod []corev1.Pod, options v1alpha1.Drain, budgets []policyv1.PodDisruptionBudget) error {
 	sorted, evictable, err := drain.SortPods(pod, options, time.Now())
 	if err != nil {

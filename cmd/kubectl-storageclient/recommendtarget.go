@@ -20,7 +20,6 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// maxProfileName is the maximum length of an object name.
 const maxProfileName = 253
 
 // target returns the profile in which to declare a change. notes describe missing data and the effect on other volumes.

@@ -5,21 +5,15 @@ import (
 	"context"
 	"time"
 
-	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
-func retryCommand(env *environment) *cobra.Command {
-	return env.profileCommand("retry PROFILE [NODE]", cobra.RangeArgs(1, 2), func(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, rest []string) error {
-		return retryProfile(ctx, env, c, profile, cmp.Or(rest...))
-	})
-}
-
 // retryProfile requests that the manager clears failures. It sets an annotation that the manager handles once for each value.
-func retryProfile(ctx context.Context, env *environment, c client.Client, profile *v1alpha1.StorageClientProfile, node string) error {
+func (env *environment) retryProfile(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, rest []string) error {
+	node := cmp.Or(rest...)
 	var clientNodes v1alpha1.StorageClientNodeList
 	if err := readLists(ctx, c, &clientNodes); err != nil {
 		return err

@@ -73,10 +73,11 @@ func rootCommand(env *environment) *cobra.Command {
 	root.SetIn(env.In)
 	root.SetOut(&terminal.Writer{Out: env.raw, Tabs: true}) // cobra separates completions from their descriptions with tabs
 	root.SetErr(env.ErrOut)
-	root.AddCommand(statusCommand(env), planCommand(env), approveCommand(env), pauseCommand(env, "pause PROFILE", v1alpha1.True), pauseCommand(env, "resume PROFILE", nil), retryCommand(env),
-		explainCommand(env), versionCommand(env))
+	root.AddCommand(statusCommand(env), planCommand(env), approveCommand(env), pauseCommand(env, "pause PROFILE", v1alpha1.True), pauseCommand(env, "resume PROFILE", nil),
+		env.profileCommand("retry PROFILE [NODE]", cobra.RangeArgs(1, 2), env.retryProfile), explainCommand(env), versionCommand(env))
 	root.AddCommand(getCommand(env), recommendCommand(env), trialCommand(env))
-	root.AddCommand(nodeCommand(env), volumesCommand(env), serversCommand(env), diffCommand(env), supportBundleCommand(env), optionsCommand(env))
+	root.AddCommand(env.outputCommand("node NAME", cobra.ExactArgs(1), env.readNode), volumesCommand(env),
+		env.outputCommand("servers", cobra.NoArgs, readServers, htmlFormat), diffCommand(env), supportBundleCommand(env), optionsCommand(env))
 	addHelp(root)
 	root.SetUsageTemplate(usage)
 	for _, cmd := range root.Commands() {
@@ -106,7 +107,6 @@ func connect(flags *genericclioptions.ConfigFlags, warnings io.Writer) (client.C
 	return c, nil
 }
 
-// command returns a command that runs with a client of the cluster.
 func (env *environment) command(use string, args cobra.PositionalArgs, run func(ctx context.Context, c client.Client, args []string) error) *cobra.Command {
 	return &cobra.Command{Use: use, Args: args, RunE: func(cmd *cobra.Command, args []string) error {
 		c, err := env.connect()
@@ -167,7 +167,6 @@ func getProfile(ctx context.Context, c client.Client, name string) (*v1alpha1.St
 	return profile, nil
 }
 
-// output is the value of the flag -o.
 type output string
 
 // formats are the values of -o that all commands support.
@@ -189,7 +188,6 @@ func listFormats() string {
 	return strings.Join(formats[:len(formats)-1], ", ") + " or " + formats[len(formats)-1]
 }
 
-// isWide reports whether tables contain all columns.
 func (o output) isWide() bool { return o == "wide" }
 
 // named is a value that represents API objects.
@@ -234,7 +232,6 @@ type printable interface {
 // htmlFormat is an additional format of "servers" and "trial".
 const htmlFormat = "html"
 
-// write prints a value in the format of -o.
 func (o output) write(env *environment, value printable) error {
 	if page, ok := value.(interface{ WriteHTML(w io.Writer) error }); ok && o == htmlFormat {
 		return page.WriteHTML(env.Out)
@@ -245,7 +242,6 @@ func (o output) write(env *environment, value printable) error {
 	return value.WriteText(env.text(), o.isWide())
 }
 
-// check rejects an unknown format.
 func (o output) check() error {
 	if o == "" || slices.Contains(formats, string(o)) {
 		return nil

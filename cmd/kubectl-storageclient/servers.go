@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 
-	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -11,11 +10,9 @@ import (
 	"github.com/storageclient/operator/tuning/servermap"
 )
 
-func serversCommand(env *environment) *cobra.Command {
-	return env.outputCommand("servers", cobra.NoArgs, func(ctx context.Context, c client.Client, _ []string) (printable, error) {
-		var clientNodes v1alpha1.StorageClientNodeList
-		var profiles v1alpha1.StorageClientProfileList
-		err := readLists(ctx, c, &clientNodes, &profiles)
-		return view.ServerReport{Servers: servermap.Build(clientNodes.Items, profiles.Items)}, err
-	}, htmlFormat)
+func readServers(ctx context.Context, c client.Client, _ []string) (printable, error) {
+	var clientNodes v1alpha1.StorageClientNodeList
+	var profiles v1alpha1.StorageClientProfileList
+	err := readLists(ctx, c, &clientNodes, &profiles)
+	return view.ServerReport{Servers: servermap.Build(clientNodes.Items, profiles.Items)}, err
 }

@@ -173,7 +173,6 @@ func (c *collector) collectOperator(ctx context.Context) {
 	}
 }
 
-// managerKey returns the key of an object in the manager's namespace.
 func managerKey(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: name}
 }
@@ -246,7 +245,6 @@ func (c *collector) addLogs(ctx context.Context, pod *corev1.Pod) {
 	}
 }
 
-// report prints the name of the written file and the missing items.
 func (c *collector) report(env *environment, file string, noRedact bool) error {
 	lines := []string{fmt.Sprintf("Wrote %s (%s).", file, text.Count(len(c.Files())+1, "file"))}
 	if noRedact {

@@ -23,7 +23,6 @@ func findScreen(w io.Writer, colours bool) (view.Screen, bool) {
 	return view.Screen{Width: width, Height: height, Colour: colours}, err == nil
 }
 
-// display shows a tree repeatedly.
 type display interface {
 	show(tree view.Tree, now time.Time) error
 	// close leaves the last frame and an optional last message in the output, and restores the terminal.

@@ -49,7 +49,6 @@ const (
 	certificatesGiven = "Given"
 )
 
-// patterns is the value of a flag that can be repeated.
 type patterns []string
 
 func (p *patterns) String() string { return strings.Join(*p, ",") }

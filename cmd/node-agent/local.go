@@ -27,7 +27,6 @@ import (
 // errNotAsDeclared is returned after a report that is not as declared. The exit code is 2.
 var errNotAsDeclared = errors.New("not as declared")
 
-// localOptions are the flags of "plan", "apply", "observe", and "restore".
 type localOptions struct {
 	files, allow, allowFilesystems patterns
 	hostRoot, output               string

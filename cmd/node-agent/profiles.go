@@ -50,7 +50,6 @@ func readProfiles(file string, stdin io.Reader) ([]v1alpha1.StorageClientProfile
 	return profiles, nil
 }
 
-// decodeStrictly returns an error with the full path of an unknown field.
 func decodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {

@@ -30,7 +30,6 @@ import (
 	"github.com/storageclient/operator/agent/trial"
 )
 
-// options are the flags of "run".
 type options struct {
 	nodeName, hostRoot, kubeletDir, kubeconfig string
 	probeAddress, metricsAddress               string
@@ -42,7 +41,6 @@ type options struct {
 const allowFilesystemUsage = "directory, for example /scratch, at and below which profiles can set mount options of host file systems, in addition to " +
 	"/mnt, /data, /srv, and application directories in /var/lib; can be repeated"
 
-// patterns is the value of a flag that can be repeated.
 type patterns []string
 
 func (p *patterns) String() string { return strings.Join(*p, " ") }

@@ -33,7 +33,6 @@ const (
 //go:embed metrics.yaml
 var metricsYAML []byte
 
-// gauges contains the descriptors of the collector, by name.
 var gauges = map[string]*prometheus.Desc{}
 
 func init() {

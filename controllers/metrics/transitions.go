@@ -113,7 +113,6 @@ func isInVain(previous, current v1alpha1.RolloutPhase) bool {
 	return previous == v1alpha1.RolloutDraining
 }
 
-// phaseDuration returns the duration of the earlier phase.
 func phaseDuration(previous, current *v1alpha1.RolloutStatus) (time.Duration, bool) {
 	if previous.Since == nil || current.Since == nil || current.Since.Before(previous.Since) {
 		return 0, false

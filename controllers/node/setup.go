@@ -26,7 +26,6 @@ import (
 	"github.com/storageclient/operator/tuning/lists"
 )
 
-// sourceField is the index field of StorageClientNodes by the profiles of their settings.
 const sourceField = "spec.settings.profile"
 
 // SetupWithManager registers the reconciler and its watches. One node is reconciled at a time: the live gate counts nodes in progress, and two

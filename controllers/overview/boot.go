@@ -106,7 +106,6 @@ func bootReason(s v1alpha1.NodeSetting, node *corev1.Node, clientNode *v1alpha1.
 	return fmt.Sprintf("%s becomes %s, now %s", s.Key, cmp.Or(s.Value, "set"), cmp.Or(current, "unknown: "+unknown))
 }
 
-// statusIn returns the agent's report on a setting, if there is one.
 func statusIn(clientNode *v1alpha1.StorageClientNode, key string) (v1alpha1.SettingStatus, bool) {
 	for _, s := range ptr.Deref(clientNode, v1alpha1.StorageClientNode{}).Status.Settings {
 		if s.Key == key {

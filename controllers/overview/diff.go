@@ -73,7 +73,6 @@ func DiffNodes(profile *v1alpha1.StorageClientProfile, c Cluster) Diff {
 	return out
 }
 
-// differencesOn returns the differences sorted by key.
 func differencesOn(m member, profile string, wanted []v1alpha1.NodeSetting) []Difference {
 	var out []Difference
 	declared := map[string]bool{}

@@ -95,7 +95,6 @@ type member struct {
 	selected   bool
 }
 
-// clientNodes returns the StorageClientNodes by name.
 func (c Cluster) clientNodes() map[string]*v1alpha1.StorageClientNode {
 	return lists.Map(lists.Pointers(c.StorageClientNodes), func(n *v1alpha1.StorageClientNode) (string, *v1alpha1.StorageClientNode) { return n.Name, n })
 }

@@ -115,7 +115,6 @@ func (r *Results) set(results map[volumeplan.ProbeKey]plan.Result, now time.Time
 	r.last.Store(&published{probes: known, at: now, problem: "no later pass has finished"})
 }
 
-// fail records the error of a pass.
 func (r *Results) fail(err error) {
 	r.All()
 	next := *r.last.Load()
@@ -182,7 +181,6 @@ func (r *Reconciler) logResults(ctx context.Context, next plan.Memory) {
 	}
 }
 
-// readSnapshot reads everything from the cache.
 func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snapshot, error) {
 	if r.reader == nil {
 		r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Memory: cmp.Or(r.Volumes, snapshot.NewMemory())}

@@ -31,7 +31,6 @@ func newServing(c cache.Cache, namespace string) (*serving, error) {
 	return &serving{reader: c, key: client.ObjectKey{Namespace: namespace, Name: Name}}, nil
 }
 
-// currentCertificate returns the certificate for a client that opens a TLS connection.
 func (s *serving) currentCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	var secret corev1.Secret
 	if err := s.reader.Get(hello.Context(), s.key, &secret); err != nil {

@@ -77,7 +77,6 @@ func (r *Redactor) number(kind, text string) string {
 	return r.names[text]
 }
 
-// hide replaces a free text with its number and length.
 func (r *Redactor) hide(s string) string {
 	return fmt.Sprintf("%s (%d characters)", r.number("text", s), utf8.RuneCountInString(s))
 }

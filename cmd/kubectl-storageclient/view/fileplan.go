@@ -444,7 +444,6 @@ func (p FilePlan) writeNodes(out *printer, wide bool) {
 	}
 }
 
-// namesOf lists up to ten names, or all.
 func namesOf(names []string, wide bool) string {
 	if wide || len(names) <= maxNames {
 		return strings.Join(names, ", ")
@@ -473,20 +472,18 @@ func settingRow(s overview.SettingChange) []string {
 }
 
 func (p FilePlan) writeFileReboots(out *printer) {
+	reboots := text.Count(len(p.Reboots), "node") + rebootTitle
+	writeSection(out, reboots, []string{"NODE", "ZONE", "FOR", "PODS", "REASON"}, p.Reboots, func(r PlannedReboot) []string {
+		return []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), podsText(r.Pods), rebootReason(r.Reboot)}
+	})
 	if len(p.Reboots) > 0 {
-		out.line("\n" + count(int32(len(p.Reboots)), "node") + rebootTitle)
-		writeTable(out, []string{"NODE", "ZONE", "FOR", "PODS", "REASON"}, p.Reboots, func(r PlannedReboot) []string {
-			return []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), podsText(r.Pods), rebootReason(r.Reboot)}
-		})
 		out.line("")
 		out.lines("", p.rebootLines())
 	}
-	if len(p.NotRebooted) > 0 {
-		out.line(fmt.Sprintf("\n%s would not be rebooted:", count(int32(len(p.NotRebooted)), "node")))
-		writeTable(out, []string{"NODE", "ZONE", "FOR", "DESIRED", "BLOCKED-BY"}, p.NotRebooted, func(r overview.JointReboot) []string {
-			return []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), strings.Join(r.Reasons, "; "), r.Held}
-		})
-	}
+	title := text.Count(len(p.NotRebooted), "node") + " would not be rebooted:"
+	writeSection(out, title, []string{"NODE", "ZONE", "FOR", "DESIRED", "BLOCKED-BY"}, p.NotRebooted, func(r overview.JointReboot) []string {
+		return []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), strings.Join(r.Reasons, "; "), r.Held}
+	})
 }
 
 func rebootReason(r overview.Reboot) string {
@@ -504,7 +501,6 @@ func podsText(pods *Pods) string {
 	return fmt.Sprint(pods.Evicted)
 }
 
-// rebootLines describes the reboots: pods, limit, times, approvals.
 func (p FilePlan) rebootLines() []string {
 	var lines []string
 	if p.Pods != nil {

@@ -147,7 +147,6 @@ func (p Plan) writeReboots(out *printer) {
 	}
 }
 
-// writeRebootTable lists the nodes that reboot, in rollout order.
 func (p Plan) writeRebootTable(out *printer) {
 	writeTable(out, []string{"NODE", "ZONE", "REASON"}, p.Nodes.Reboots, func(r overview.Reboot) []string {
 		return []string{r.Node, r.Zone, rebootReason(r)}
@@ -156,16 +155,12 @@ func (p Plan) writeRebootTable(out *printer) {
 
 // writeNotRebooted lists the nodes that lack a setting that requires a reboot, but are not rebooted.
 func (p Plan) writeNotRebooted(out *printer) {
-	if len(p.Nodes.NotRebooted) == 0 {
-		return
-	}
-	out.line(fmt.Sprintf("\n%s would not be rebooted:", count(int32(len(p.Nodes.NotRebooted)), "node")))
-	writeTable(out, []string{"NODE", "ZONE", "DESIRED", "BLOCKED-BY"}, p.Nodes.NotRebooted, func(r overview.Reboot) []string {
+	title := text.Count(len(p.Nodes.NotRebooted), "node") + " would not be rebooted:"
+	writeSection(out, title, []string{"NODE", "ZONE", "DESIRED", "BLOCKED-BY"}, p.Nodes.NotRebooted, func(r overview.Reboot) []string {
 		return []string{r.Node, r.Zone, strings.Join(r.Reasons, "; "), r.Held}
 	})
 }
 
-// writeTimes prints the earliest start and end of the reboots.
 func (p Plan) writeTimes(out *printer) {
 	if p.Nodes.Earliest == nil {
 		return
@@ -206,7 +201,6 @@ func (p Plan) writeVolumes(out *printer, wide bool) {
 	}
 }
 
-// writeServers lists the servers with the highest possible load.
 func (p Plan) writeServers(out *printer) {
 	const maxServers = 10
 	if len(p.Servers) == 0 || p.Servers[0].Nodes == 0 {

@@ -39,7 +39,6 @@ func (p *printer) message(name, message string) {
 	}
 }
 
-// block prints each line of a text with an indent.
 func (p *printer) block(s, indent string) {
 	for line := range strings.Lines(s) {
 		p.line(indent + strings.TrimSuffix(line, "\n"))
@@ -66,6 +65,14 @@ func (p *printer) table(rows [][]string) {
 // writeTable prints a table with one row for each item. It cuts rows to the columns of the header.
 func writeTable[T any](p *printer, header []string, items []T, row func(T) []string) {
 	p.table(append([][]string{header}, lists.Each(items, func(item T) []string { return row(item)[:len(header)] })...))
+}
+
+// writeSection prints a title and a table. It prints neither without items.
+func writeSection[T any](p *printer, title string, header []string, items []T, row func(T) []string) {
+	if len(items) > 0 {
+		p.line("\n" + title)
+		writeTable(p, header, items, row)
+	}
 }
 
 // Prefixes of names in the output of -o name.

@@ -103,7 +103,6 @@ func (r *Recommendation) WriteText(w io.Writer, _ bool) error {
 	return out.err
 }
 
-// sourceOf returns the source of a mount, or its mount point for local file systems.
 func sourceOf(m recommend.Mount) string {
 	if m.Server == "" {
 		return m.MountPoint

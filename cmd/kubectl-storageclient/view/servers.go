@@ -47,7 +47,6 @@ func (r ServerReport) WriteText(w io.Writer, wide bool) error {
 	return out.err
 }
 
-// ofLimit returns a number with its limit, if any.
 func ofLimit(n, limit int64) string {
 	switch {
 	case limit > 0:

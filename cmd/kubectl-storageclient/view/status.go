@@ -117,30 +117,22 @@ func share(part, whole int32) string { return number(part) + "/" + number(whole)
 func (p Profile) writeDetails(out *printer, now time.Time) {
 	if len(p.Details.Nodes) == 0 {
 		out.line("\n" + p.Name + " matches no nodes.")
-	} else {
-		out.line("\nNodes of " + p.Name)
-		writeTable(out, []string{"NODE", "PHASE", "REASON", "SINCE", "MESSAGE"}, p.Details.Nodes, func(n overview.Node) []string {
-			return []string{n.Name, n.Phase, n.Reason, ageOf(n.Since, now), n.Message}
-		})
 	}
-	if len(p.Status.LostNodes) > 0 {
-		out.line("\nFailed nodes of " + p.Name + " that were deleted")
-		writeTable(out, []string{"NODE", "REASON", "SINCE", "MESSAGE"}, p.Status.LostNodes, func(n v1alpha1.LostNode) []string {
-			return []string{n.Name, n.Reason, ageOf(n.Since, now), n.Message}
-		})
-	}
-	if len(p.Details.Deviations) > 0 {
-		out.line("\nSettings of " + p.Name + " that are not effective as declared")
-		writeTable(out, []string{"KEY", "STATE", "DESIRED", "OBSERVED", "NODES", "MESSAGE"}, p.Details.Deviations, func(d overview.Deviation) []string {
+	writeSection(out, "Nodes of "+p.Name, []string{"NODE", "PHASE", "REASON", "SINCE", "MESSAGE"}, p.Details.Nodes, func(n overview.Node) []string {
+		return []string{n.Name, n.Phase, n.Reason, ageOf(n.Since, now), n.Message}
+	})
+	lost := "Failed nodes of " + p.Name + " that were deleted"
+	writeSection(out, lost, []string{"NODE", "REASON", "SINCE", "MESSAGE"}, p.Status.LostNodes, func(n v1alpha1.LostNode) []string {
+		return []string{n.Name, n.Reason, ageOf(n.Since, now), n.Message}
+	})
+	writeSection(out, "Settings of "+p.Name+" that are not effective as declared",
+		[]string{"KEY", "STATE", "DESIRED", "OBSERVED", "NODES", "MESSAGE"}, p.Details.Deviations, func(d overview.Deviation) []string {
 			return []string{d.Key, string(d.State), d.Desired, d.Observed, text.List(d.Nodes), d.Message}
 		})
-	}
-	if len(p.Details.Stale) > 0 {
-		out.line("\nStale mounts of " + p.Name + ": restart their pods")
-		writeTable(out, []string{"NODE", "VOLUME", "PODS", "MESSAGE"}, p.Details.Stale, func(m StaleMount) []string {
-			return []string{m.Node, m.Volume, text.InOrder(m.Pods, ", "), m.Message}
-		})
-	}
+	stale := "Stale mounts of " + p.Name + ": restart their pods"
+	writeSection(out, stale, []string{"NODE", "VOLUME", "PODS", "MESSAGE"}, p.Details.Stale, func(m StaleMount) []string {
+		return []string{m.Node, m.Volume, text.InOrder(m.Pods, ", "), m.Message}
+	})
 	if p.Details.Unknown != "" {
 		out.line("\nCannot read " + p.Details.Unknown)
 	}

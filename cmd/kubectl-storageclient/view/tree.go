@@ -110,7 +110,6 @@ func (t Tree) head(screen Screen, now time.Time) []string {
 	return append(lines, "")
 }
 
-// phases counts the nodes that are not done by phase.
 func (t Tree) phases() string {
 	counts := map[string]int{}
 	for _, n := range t.Nodes {
@@ -139,7 +138,6 @@ const (
 
 var rankColours = [...]string{rankFailed: red, rankActive: yellow, rankWaiting: ""}
 
-// compareStates sorts states by rank, then by name.
 func compareStates(a, b string) int {
 	return cmp.Or(cmp.Compare(rankOf(a), rankOf(b)), strings.Compare(a, b))
 }
@@ -292,7 +290,6 @@ func pad(s string, width int) string {
 	return s + strings.Repeat(" ", max(width-len([]rune(s)), 0))
 }
 
-// barWidth is the number of characters of a bar.
 const barWidth = 24
 
 func (screen Screen) bar(title string, part, whole int32, rest string) string {

@@ -28,7 +28,6 @@ type Volume struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// volumeRemedies maps reasons to actions for the user. Other reasons do not need an action.
 var volumeRemedies = map[string]string{
 	v1alpha1.VolumeReasonHeld:              "Activate the profile: run \"kubectl storageclient resume PROFILE\", set mode Enforce, or correct the spec.",
 	v1alpha1.VolumeReasonIgnored:           "To tune the volume, remove the annotation " + v1alpha1.IgnoreAnnotation + ".",

@@ -10,7 +10,6 @@ import (
 	"github.com/storageclient/operator/tuning/lists"
 )
 
-// turnAfter is the interval at which a node checks whether its turn has come.
 const turnAfter = 10 * time.Second
 
 // Gate admits a write that changes a host only if every concerned profile admits the node now. It handles one node at a time, and caches the last

@@ -169,7 +169,6 @@ func (s Snapshot) planRelease() Step {
 	return Remove{}
 }
 
-// isUnobserved reports whether the agent has not seen the current spec yet.
 func (s Snapshot) isUnobserved() bool {
 	return s.ClientNode.Status.ObservedGeneration < s.ClientNode.Generation
 }

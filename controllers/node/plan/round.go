@@ -147,7 +147,6 @@ func (r *round) verdictFor(name string, profile *fleet.Profile) verdict {
 	return v
 }
 
-// verdictOf computes the verdict of a profile's gate once.
 func (r *round) verdictOf(profile *fleet.Profile) verdict {
 	if v, ok := r.verdicts[profile.Name]; ok {
 		return v
@@ -161,7 +160,6 @@ func (r *round) verdictOf(profile *fleet.Profile) verdict {
 	return v
 }
 
-// restoresOf counts the restores of a profile once.
 func (r *round) restoresOf(profile *fleet.Profile) *restores {
 	if r.restores[profile.Name] == nil {
 		r.restores[profile.Name] = restoresOf(r.all, profile)

@@ -40,16 +40,6 @@ func asFalse(reason, message string) verdict {
 	return verdict{metav1.ConditionFalse, reason, message, false}
 }
 
-func (r Report) failed(status metav1.ConditionStatus, reason string) verdict {
-	message, hasCommand := r.failedMessage()
-	return verdict{status, reason, message, hasCommand}
-}
-
-func (r Report) progress(status metav1.ConditionStatus, reason string) verdict {
-	message, hasCommand := r.progressMessage()
-	return verdict{status, reason, message, hasCommand}
-}
-
 // rest classifies a node that waits for its reboot, by the reason in its note, if the rollout does not continue on its own.
 type rest int
 
@@ -205,7 +195,6 @@ func labelled(label, list string) string {
 	return label + list
 }
 
-// joinTexts joins the texts that are not empty.
 func joinTexts(texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "; ")
 }
@@ -257,7 +246,6 @@ func (r Report) stagedReason(w waitingNode) string {
 	return ""
 }
 
-// describeWaits groups the nodes by message.
 func describeWaits(waiting []waitingNode) []string {
 	return groupNodes(waiting, "%s (%s)", func(w waitingNode) string { return w.message })
 }
@@ -266,7 +254,6 @@ func namesOf(waiting []waitingNode) []string {
 	return lists.Each(waiting, func(w waitingNode) string { return w.node })
 }
 
-// skippedNodes returns the pending nodes that the rollout does not reboot, with the reason.
 func (r Report) skippedNodes() []string {
 	skipped := lists.Filter(r.nodes.pending, func(w waitingNode) bool { return w.skipReason != "" })
 	return lists.Each(skipped, func(w waitingNode) string { return fmt.Sprintf("%s (%s)", w.node, w.skipReason) })
@@ -349,9 +336,10 @@ func (r Report) evaluateConflict() verdict {
 	return asFalse(v1alpha1.ReasonNoConflict, "")
 }
 
-// progressMessage describes the progress of nodes and volumes, the obstacles for the others, and the nodes that have them. Problems for the user
-// come first, because a long message is cut. hasCommand is true if it contains the command to type.
-func (r Report) progressMessage() (message string, hasCommand bool) {
+// progress describes the progress of nodes and volumes, the obstacles for the others, and the nodes that have them. Problems for the user come
+// first, because a long message is cut.
+func (r Report) progress(status metav1.ConditionStatus, reason string) verdict {
+	hasCommand := false
 	parts := []string{fmt.Sprintf("%d/%d nodes and %d/%d volumes up to date",
 		r.nodes.counts.UpToDate, r.nodes.counts.Matched, r.volumes.UpToDate, r.volumes.Matched)}
 	parts = append(parts, r.waitMessage())
@@ -370,7 +358,7 @@ func (r Report) progressMessage() (message string, hasCommand bool) {
 		labelled("pending: ", text.List(r.nodes.behind)), labelled("drifted: ", text.List(r.nodes.drifted)),
 		labelled("reboot due: ", text.List(namesOf(open))), labelled("not rebooted: ", text.List(r.skippedNodes())),
 		r.ignoredText())
-	return joinTexts(parts...), hasCommand
+	return verdict{status, reason, joinTexts(parts...), hasCommand}
 }
 
 func (r Report) ignoredText() string { return labelled("ignored: ", text.List(r.nodes.ignored)) }

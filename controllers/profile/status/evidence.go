@@ -22,7 +22,6 @@ type Pod struct {
 	Bare bool
 }
 
-// awaitsEvidence reports whether volumes only wait for a mount.
 func (r Report) awaitsEvidence() bool { return r.volumes.AwaitsEvidence(r.now) }
 
 // AwaitedClaims returns the PersistentVolumeClaims of the volumes that must be mounted before anything continues. Their pods are reported.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -15,7 +16,6 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// maxLostNodes is the maximum number of nodes in status.lostNodes.
 const maxLostNodes = 20
 
 // recalled contains the recorded failures of a profile that its nodes do not show.
@@ -96,10 +96,9 @@ func (t *tally) addRecalled(r recalled) {
 	t.lost = r.lost[:min(len(r.lost), maxLostNodes)]
 }
 
-// failedMessage lists the failed nodes. If some of them are gone, it also explains how to continue, because these nodes cannot recover. hasCommand
-// is true if it contains that command.
-func (r Report) failedMessage() (message string, hasCommand bool) {
-	message = "Failed on " + text.List(r.nodes.failed)
+// failed lists the failed nodes. If some of them are gone, it also explains how to continue, because these nodes cannot recover.
+func (r Report) failed(status metav1.ConditionStatus, reason string) verdict {
+	message := "Failed on " + text.List(r.nodes.failed)
 	if r.nodes.failedBefore > 0 {
 		message += fmt.Sprintf(", and %d earlier", r.nodes.failedBefore)
 	}
@@ -108,8 +107,9 @@ func (r Report) failedMessage() (message string, hasCommand bool) {
 	if waiting := len(r.nodes.stuck) + len(byCanary); waiting > 0 {
 		message += fmt.Sprintf("; %s for this canary", text.Count(waiting, "node waits", "nodes wait"))
 	}
-	if hasCommand = len(r.nodes.lost)+r.nodes.failedBefore > 0; hasCommand {
+	hasCommand := len(r.nodes.lost)+r.nodes.failedBefore > 0
+	if hasCommand {
 		message += fmt.Sprintf("; change settings that require a reboot, or retry: kubectl storageclient retry %s", r.profile.Name)
 	}
-	return message, hasCommand
+	return verdict{status, reason, message, hasCommand}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/storageclient/operator/tuning/windows"
 )
 
-// maxExamples is the maximum number of nodes in status.plan.
 const maxExamples = 20
 
 // planStatus returns the due reboots, in the order of the rollout, and the reason for which they wait. old is the plan in the current status, for
@@ -72,7 +71,6 @@ func (r Report) canEstimate() bool {
 	return !never && !paused && r.evaluateStalled().status != metav1.ConditionTrue
 }
 
-// limitedBy returns the reason for which the next reboot waits; empty if there is none.
 func (r Report) limitedBy(now time.Time) string {
 	if len(r.nodes.planned) == 0 {
 		return labelled("Not rebooted: ", text.Join(r.skippedNodes(), ", "))

@@ -46,7 +46,7 @@ func (m removal) messages() []string {
 // findRemaining finds the remaining work on every node that a profile selects or that has its settings. Nodes that are gone do not keep the
 // profile. Neither do unreachable nodes that already have their instructions, or that have failed.
 func findRemaining(profile *fleet.Profile, all fleet.Snapshot, now time.Time) removal {
-	var found removal
+	found := removal{nodes: map[string][]string{}}
 	for _, node := range all.Concerned(profile) {
 		clientNode := all.ClientNodes[node.Name]
 		reachable := agentpod.IsNodeReady(node) && (clientNode == nil || isReporting(node, clientNode, all.Ready[node.Name], now))
@@ -58,9 +58,6 @@ func findRemaining(profile *fleet.Profile, all fleet.Snapshot, now time.Time) re
 		case clientNode != nil && !reachable && (isRestoreSent(profile, clientNode) && !fleet.IsDisrupted(node, clientNode) || isLost(node, clientNode)):
 			found.unreachable = append(found.unreachable, node.Name)
 		default:
-			if found.nodes == nil {
-				found.nodes = map[string][]string{}
-			}
 			found.nodes[work] = append(found.nodes[work], node.Name)
 		}
 	}
@@ -85,7 +82,6 @@ func isRestoreSent(profile *fleet.Profile, clientNode *v1alpha1.StorageClientNod
 	return clientNode.Spec.Release || !fleet.CarriesSettingsOf(profile.Name, clientNode)
 }
 
-// remainingOn returns the remaining work on a node; empty if there is none.
 func remainingOn(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, reachable bool) string {
 	switch {
 	case clientNode == nil && node.Labels[v1alpha1.ManagedLabel] != "":

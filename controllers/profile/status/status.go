@@ -58,9 +58,8 @@ type Report struct {
 	paused         verdict
 	coming, staged []waitingNode
 	// now is the time of the evaluation; pods use the volumes that must be mounted: see WithPods.
-	now  time.Time
-	pods map[types.NamespacedName][]Pod
-	// removal is the remaining work of a profile that is being deleted.
+	now     time.Time
+	pods    map[types.NamespacedName][]Pod
 	removal removal
 }
 

@@ -686,7 +686,7 @@ func TestReadyNamesTheFileThatWins(t *testing.T) {
 func TestRollingOutListsAllNodesThatWaitForABoot(t *testing.T) {
 	w := newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")).node("b", atNextBoot).node("c", refusedBoot)
 	const want = "reboot due: a, b; not rebooted: c (module/nfs/max_session_slots: /etc/modprobe.d/zz.conf"
-	if got, _ := w.report().progressMessage(); !strings.Contains(got, want) {
+	if got := w.report().progress(metav1.ConditionFalse, v1alpha1.ReasonRollingOut).message; !strings.Contains(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

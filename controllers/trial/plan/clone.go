@@ -200,7 +200,6 @@ func (c Clone) isOverdue(now time.Time) bool {
 	return now.After(c.Volume.CreationTimestamp.Add(cloneTimeout))
 }
 
-// proveMount checks the mount against the report of the node's agent.
 func (p *planner) proveMount(clone Clone, c volumeplan.ProbeCandidate) (status v1alpha1.NodeTrialStatus, isFinished bool) {
 	m, doubt, hasOtherMount := p.checkMount(clone, originOf(c), c.Target.Clone.Declared)
 	if doubt != "" {
@@ -345,7 +344,6 @@ func (p *planner) isOneServer(a, b string) bool {
 	return slices.ContainsFunc(p.addressesOf(b), func(address string) bool { return slices.Contains(addresses, address) })
 }
 
-// addressesOf returns a name and the addresses that nodes report for it.
 func (p *planner) addressesOf(server string) []string {
 	if known, found := p.addresses[server]; found {
 		return known
@@ -365,7 +363,6 @@ func (p *planner) addressesOf(server string) []string {
 	return found
 }
 
-// hostOf removes the port from an address.
 func hostOf(address string) string {
 	if i := strings.LastIndexByte(address, ':'); i >= 0 && (strings.Count(address, ":") == 1 || strings.Contains(address, "]")) {
 		address = address[:i]

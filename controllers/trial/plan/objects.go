@@ -54,7 +54,6 @@ func cloneOf(o origin, options []string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{ObjectMeta: metaOf(o), Spec: judge.CloneSpec(o.Volume, o.Name, options)}
 }
 
-// claimOf returns the claim that the clone is bound to.
 func claimOf(o origin) *corev1.PersistentVolumeClaim {
 	meta := metaOf(o)
 	meta.Namespace = v1alpha1.TrialNamespace

@@ -38,7 +38,6 @@ func (t Trial) sampleID() string { return string(t.UID) }
 
 func (t Trial) window() time.Duration { return time.Duration(t.Spec.Window()) * time.Second }
 
-// countSample counts a node with a sample in progress.
 func (p *planner) countSample(n Node) {
 	if n.ClientNode == nil || n.ClientNode.Spec.Sample == nil {
 		return

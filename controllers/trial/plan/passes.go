@@ -18,7 +18,6 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// maxVoids is the maximum number of invalid passes in a row.
 const maxVoids = 3
 
 // PassState is the state of a trial's clones that their objects do not contain. Its loss costs one pass.

@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/servermap"
 )
 
 // readProfiles returns the named profiles in the order of the names, or all profiles.
@@ -74,4 +75,11 @@ func namePods(ctx context.Context, c client.Client, mounts []view.StaleMount) er
 		}
 	}
 	return nil
+}
+
+func readServers(ctx context.Context, c client.Client, _ []string) (printable, error) {
+	var clientNodes v1alpha1.StorageClientNodeList
+	var profiles v1alpha1.StorageClientProfileList
+	err := readLists(ctx, c, &clientNodes, &profiles)
+	return view.ServerReport{Servers: servermap.Build(clientNodes.Items, profiles.Items)}, err
 }

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/storageclient/operator/controllers/volume/judge"
@@ -92,3 +94,23 @@ func patchFor(pv *corev1.PersistentVolume, v judge.Verdict, cluster types.UID) [
 
 // pointerEscapes are the escapes of RFC 6901.
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+// Results of a request for a new volume, as a label.
+const (
+	resultMerged    = "merged"
+	resultUnchanged = "unchanged"
+	resultError     = "error"
+)
+
+// volumesSeen counts the requests of all API servers. Each replica counts the requests that it handles.
+var volumesSeen = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Name: "storageclient_webhook_volumes_total",
+	Help: "Admission requests for new PersistentVolumes, including dry runs: options merged, unchanged, or left to the reconciler after an error.",
+}, []string{"result"})
+
+func init() {
+	metrics.Registry.MustRegister(volumesSeen)
+	for _, result := range []string{resultMerged, resultUnchanged, resultError} {
+		volumesSeen.WithLabelValues(result)
+	}
+}

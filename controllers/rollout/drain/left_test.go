@@ -68,7 +68,20 @@ func TestNoPermitWithoutAResponseAboutPodsThatStay(t *testing.T) {
 	if got, err := r.Drain(ended, "a", options(nil), Start{}); err == nil {
 		t.Errorf("got %q without an error, want an error", got)
 	}
-	noBudgets := interceptor.NewClient(newReader(t, stays("db")).(client.WithWatch), interceptor.Funcs{
+	for refusal, want := range map[error]string{
+		apierrors.NewBadRequest("no dry run"): "Pod eda/db cannot be evicted: no dry run", nil: "Pod eda/db may have a PodDisruptionBudget: ",
+	} {
+		r = newRunner(t, withoutBudgets(newReader(t, stays("db"))), nil)
+		r.DryRunEvictor = &evictions{reject: rejections{"db": refusal}}
+		if got, err := r.Drain(t.Context(), "a", options(nil), Start{}); err != nil || got.Done() || !strings.HasPrefix(got.String(), want) {
+			t.Errorf("dry run %v: got %q, error %v; want %q", refusal, got, err, want)
+		}
+	}
+}
+
+// withoutBudgets returns a reader that cannot list PodDisruptionBudgets.
+func withoutBudgets(reader client.Client) client.Client {
+	return interceptor.NewClient(reader.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if _, isPods := list.(*corev1.PodList); isPods {
 				return c.List(ctx, list, opts...)
@@ -76,11 +89,6 @@ func TestNoPermitWithoutAResponseAboutPodsThatStay(t *testing.T) {
 			return errors.New("no budgets")
 		},
 	})
-	r = newRunner(t, noBudgets, nil)
-	r.DryRunEvictor = &evictions{reject: rejections{"db": apierrors.NewBadRequest("no dry run")}}
-	if got, err := r.Drain(t.Context(), "a", options(nil), Start{}); err != nil || got.Done() {
-		t.Errorf("got %q, error %v; want the pod to block", got, err)
-	}
 }
 
 type evictorFunc func() error

@@ -40,7 +40,11 @@ func TestLookAhead(t *testing.T) {
 		"a webhook rejects them, and the budget allows no eviction": {[]client.Object{pod("db", ready), budget("pdb", "db")}, sideEffects, blocked},
 		"a webhook rejects them, and the budget does not count a pod that is not ready": {[]client.Object{pod("db"), budget("pdb", "db")}, sideEffects, nothing},
 		"the pod has just gone": {[]client.Object{pod("db", ready), budget("pdb", "db")}, apierrors.NewNotFound(corev1.Resource("pods"), "db"), nothing},
-		"a Job runs":            {[]client.Object{pod("db", ownedBy("batch/v1", "Job"))}, nil, "Waiting for pod eda/db to finish"},
+		"a pod has gone, and another one has its name": {
+			[]client.Object{pod("db", ready), budget("pdb", "db")}, apierrors.NewConflict(corev1.Resource("pods"), "db", errors.New("another UID")), nothing,
+		},
+		"the server allows an eviction that the status of the budget does not": {[]client.Object{pod("db", ready), budget("pdb", "db")}, nil, nothing},
+		"a Job runs": {[]client.Object{pod("db", ownedBy("batch/v1", "Job"))}, nil, "Waiting for pod eda/db to finish"},
 		"a pod that no drain may evict, and a terminating pod": {[]client.Object{pod("db", bare), pod("web", terminating)}, nil, "Pod eda/db has no controller to start it elsewhere (set rollout.drain.force to evict it)"},
 		"two budgets": {
 			[]client.Object{pod("db"), budget("one", "db"), budget("two", "db")}, apierrors.NewInternalError(errors.New("more than one")),
@@ -67,6 +71,34 @@ func TestLookAheadDoesNotWaitForASlowWebhook(t *testing.T) {
 			t.Errorf("got %s after %s, error %v; want no obstacle after %s", got, took, err, lookTimeout)
 		}
 	})
+}
+
+// A look ahead names only obstacles that it knows: not a request without a response, and not a budget that it could not read.
+func TestLookAheadOmitsUnknownObstacles(t *testing.T) {
+	reader := newReader(t, pod("db", ready), budget("pdb", "db"))
+	synctest.Test(t, func(t *testing.T) {
+		got, err := (&Drainer{Reader: reader, DryRunEvictor: &slow{takes: time.Minute}}).LookAhead(t.Context(), "a", options(nil))
+		if err != nil || !got.Done() {
+			t.Errorf("without a response: got %s, error %v; want no obstacle", got, err)
+		}
+	})
+	dryRun := &evictions{reject: rejections{"db": errTryLater}}
+	got, err := (&Drainer{Reader: withoutBudgets(reader), DryRunEvictor: dryRun}).LookAhead(t.Context(), "a", options(nil))
+	if err != nil || !got.Done() {
+		t.Errorf("without the budgets: got %s, error %v; want no obstacle", got, err)
+	}
+	got, err = (&Drainer{Reader: withoutBudgets(newReader(t, stays("db"))), DryRunEvictor: &evictions{}}).LookAhead(t.Context(), "a", options(nil))
+	if err != nil || !got.Done() || len(got.Budgets) > 0 {
+		t.Errorf("without the budgets of a pod that stays: got %s, budgets %v, error %v; want none", got, got.Budgets, err)
+	}
+	noPods := interceptor.NewClient(reader.(client.WithWatch), interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return errors.New("no pods")
+		},
+	})
+	if got, err := (&Drainer{Reader: noPods, DryRunEvictor: dryRun}).LookAhead(t.Context(), "a", options(nil)); err == nil {
+		t.Errorf("without the pods: got %s and no error", got)
+	}
 }
 
 func TestDryRunsAreDryRuns(t *testing.T) {

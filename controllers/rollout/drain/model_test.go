@@ -120,6 +120,19 @@ func TestPodsThatStayWithTheirVolumes(t *testing.T) {
 	}
 }
 
+// One pod with a volume is sufficient, whatever pods follow it.
+func TestEveryPodThatStaysCounts(t *testing.T) {
+	claim := func(pod *corev1.Pod) {
+		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: source})
+	}
+	for name, change := range map[string]func(*corev1.Pod){"DaemonSet": ownedBy("apps/v1", "DaemonSet"), "returning": tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})} {
+		if !modelOf(t, options(nil), pod("a", change, claim), pod("b", change)).KeepsVolumes {
+			t.Errorf("%s: got no volume of the first pod", name)
+		}
+	}
+}
+
 func TestPodsThatCannotLeaveWithinTheDrain(t *testing.T) {
 	wait := func(d *v1alpha1.Drain) { d.OnTimeout = v1alpha1.DrainWait }
 	for name, c := range map[string]struct {
@@ -129,24 +142,32 @@ func TestPodsThatCannotLeaveWithinTheDrain(t *testing.T) {
 	}{
 		"terminating since hours": {pod("a", ends(noon.Add(-6*time.Hour), 30)), nil,
 			"Pod eda/a should have terminated at 2026-11-26T06:00:00Z; check its finalizers, its volumes and the kubelet, or delete it with --force"},
-		"terminating since hours, and the drain waits":       {pod("a", ends(noon.Add(-6*time.Hour), 30)), wait, "Pod eda/a should have terminated at"},
-		"five minutes after its grace period":                {pod("a", ends(noon.Add(-5*time.Minute), 30)), nil, "Waiting for pod eda/a to terminate"},
-		"within its grace period":                            {pod("a", ends(noon.Add(10*time.Minute), 600)), nil, "Waiting for pod eda/a to terminate"},
-		"terminating until tomorrow":                         {pod("a", ends(noon.Add(23*time.Hour), 86400)), nil, "Pod eda/a may terminate until 2026-11-27T11:00:00Z, but the drain has 900 seconds; raise rollout.drain.timeoutSeconds, or wait"},
-		"terminating until tomorrow, and the drain waits":    {pod("a", ends(noon.Add(23*time.Hour), 86400)), wait, "Waiting for pod eda/a to terminate"},
-		"a short grace period by a clock that is ahead":      {pod("a", ends(noon.Add(20*time.Minute), 600)), nil, "Waiting for pod eda/a to terminate"},
-		"a grace period of a day":                            {pod("a", graceOf(86400)), nil, "Pod eda/a has a grace period of 86400 seconds, but the drain has 900 seconds; raise rollout.drain.timeoutSeconds, or set rollout.drain.gracePeriodSeconds"},
-		"a grace period of a day, and the drain waits":       {pod("a", graceOf(86400)), wait, ""},
-		"a grace period of a day, and the profile's own":     {pod("a", graceOf(86400)), func(d *v1alpha1.Drain) { d.GracePeriodSeconds = ptr.To[int32](60) }, ""},
-		"the profile's own is longer than its drain":         {pod("a", graceOf(30)), func(d *v1alpha1.Drain) { d.GracePeriodSeconds = ptr.To[int32](901) }, "Pod eda/a has a grace period of 901 seconds"},
-		"a grace period as long as the drain":                {pod("a", graceOf(900)), nil, ""},
-		"a grace period of a day, and the pod never ran":     {pod("a", graceOf(86400), pending), nil, ""},
-		"a day, and time does not matter":                    {pod("a", graceOf(86400)), func(d *v1alpha1.Drain) { d.TimeoutSeconds = nil }, ""},
-		"a day left to terminate, and time does not matter":  {pod("a", ends(noon.Add(23*time.Hour), 86400)), func(d *v1alpha1.Drain) { d.TimeoutSeconds = nil }, "Waiting for pod eda/a to terminate"},
-		"terminating for as long as the drain":               {pod("a", ends(noon.Add(900*time.Second), 900)), nil, "Waiting for pod eda/a to terminate"},
-		"a Job that runs":                                    {pod("a", ownedBy("batch/v1", "Job"), graceOf(86400)), nil, "Waiting for pod eda/a to finish"},
-		"a Job whose pod never started":                      {pod("a", ownedBy("batch/v1", "Job"), pending, scratch), nil, ""},
-		"a Job whose init container runs":                    {pod("a", ownedBy("batch/v1", "Job"), pending, initRuns), nil, "Waiting for pod eda/a to finish"},
+		"terminating since hours, and the drain waits":      {pod("a", ends(noon.Add(-6*time.Hour), 30)), wait, "Pod eda/a should have terminated at"},
+		"five minutes after its grace period":               {pod("a", ends(noon.Add(-5*time.Minute), 30)), nil, "Waiting for pod eda/a to terminate"},
+		"within its grace period":                           {pod("a", ends(noon.Add(10*time.Minute), 600)), nil, "Waiting for pod eda/a to terminate"},
+		"terminating until tomorrow":                        {pod("a", ends(noon.Add(23*time.Hour), 86400)), nil, "Pod eda/a may terminate until 2026-11-27T11:00:00Z, but the drain has 900 seconds; raise rollout.drain.timeoutSeconds, or wait"},
+		"terminating until tomorrow, and the drain waits":   {pod("a", ends(noon.Add(23*time.Hour), 86400)), wait, "Waiting for pod eda/a to terminate"},
+		"a short grace period by a clock that is ahead":     {pod("a", ends(noon.Add(20*time.Minute), 600)), nil, "Waiting for pod eda/a to terminate"},
+		"a grace period of a day":                           {pod("a", graceOf(86400)), nil, "Pod eda/a has a grace period of 86400 seconds, but the drain has 900 seconds; raise rollout.drain.timeoutSeconds, or set rollout.drain.gracePeriodSeconds"},
+		"a grace period of a day, and the drain waits":      {pod("a", graceOf(86400)), wait, ""},
+		"a grace period of a day, and the profile's own":    {pod("a", graceOf(86400)), func(d *v1alpha1.Drain) { d.GracePeriodSeconds = ptr.To[int32](60) }, ""},
+		"the profile's own is longer than its drain":        {pod("a", graceOf(30)), func(d *v1alpha1.Drain) { d.GracePeriodSeconds = ptr.To[int32](901) }, "Pod eda/a has a grace period of 901 seconds"},
+		"a grace period as long as the drain":               {pod("a", graceOf(900)), nil, ""},
+		"a grace period of a day, and the pod never ran":    {pod("a", graceOf(86400), pending), nil, ""},
+		"a day, and time does not matter":                   {pod("a", graceOf(86400)), func(d *v1alpha1.Drain) { d.TimeoutSeconds = nil }, ""},
+		"a day left to terminate, and time does not matter": {pod("a", ends(noon.Add(23*time.Hour), 86400)), func(d *v1alpha1.Drain) { d.TimeoutSeconds = nil }, "Waiting for pod eda/a to terminate"},
+		"terminating for as long as the drain":              {pod("a", ends(noon.Add(900*time.Second), 900)), nil, "Waiting for pod eda/a to terminate"},
+		"a Job's pod that does not terminate":               {pod("a", ownedBy("batch/v1", "Job"), ends(noon.Add(-6*time.Hour), 30)), nil, "Pod eda/a should have terminated at"},
+		"a Job that runs":                                   {pod("a", ownedBy("batch/v1", "Job"), graceOf(86400)), nil, "Waiting for pod eda/a to finish"},
+		"a Job whose pod never started":                     {pod("a", ownedBy("batch/v1", "Job"), pending, scratch), nil, ""},
+		"a Job whose init container runs":                   {pod("a", ownedBy("batch/v1", "Job"), pending, initRuns), nil, "Waiting for pod eda/a to finish"},
+		"a Job whose init container has ended": {
+			pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Hour), initEnded(corev1.ContainerStatus{State: ended})), nil, "Waiting for pod eda/a to finish",
+		},
+		"a Job whose init container has failed and waits": {
+			pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Hour), initEnded(corev1.ContainerStatus{LastTerminationState: ended})), nil,
+			"Waiting for pod eda/a to finish",
+		},
 		"a Job whose container has crashed and starts again": {pod("a", ownedBy("batch/v1", "Job"), pending, crashed), nil, "Waiting for pod eda/a to finish"},
 		"a Job whose pod has waited for ten minutes":         {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(10*time.Minute)), nil, "Waiting for pod eda/a to finish"},
 		"a Job whose pod has waited for longer":              {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(10*time.Minute+time.Second)), nil, ""},
@@ -197,6 +218,12 @@ func initRuns(p *corev1.Pod) {
 	p.Status.InitContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 }
 
+var ended = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+
+func initEnded(status corev1.ContainerStatus) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Status.InitContainerStatuses = []corev1.ContainerStatus{status} }
+}
+
 func crashed(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: 1}} }
 
 func TestMarksOfOthersThatForbidDisruption(t *testing.T) {
@@ -212,6 +239,7 @@ func TestMarksOfOthersThatForbidDisruption(t *testing.T) {
 		"Karpenter may disrupt it":                {annotated("karpenter.sh/do-not-disrupt", "false"), false, false},
 		"another annotation":                      {annotated("team", "true"), false, false},
 		"marked, and it would come back":          {both(annotated("karpenter.sh/do-not-disrupt", "true"), tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})), true, true},
+		"marked, but the drain waits for it":      {both(annotated("karpenter.sh/do-not-disrupt", "true"), ownedBy("batch/v1", "Job")), false, false},
 		"marked, but it has already been evicted": {both(annotated("karpenter.sh/do-not-disrupt", "true"), ends(noon, 30)), false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -223,6 +251,23 @@ func TestMarksOfOthersThatForbidDisruption(t *testing.T) {
 				t.Errorf("got blocked %v, disregarded %v with Keep; want it to block: %t", kept.Blocked, kept.Disregarded, c.blocks)
 			}
 		})
+	}
+}
+
+// With doNotDisruptPods Keep, a pod without a mark still stays if it would come back.
+func TestKeepAppliesToMarkedPodsOnly(t *testing.T) {
+	m := modelOf(t, options(func(d *v1alpha1.Drain) { d.DoNotDisruptPods = v1alpha1.DoNotDisruptKeep }), stays("web"))
+	if len(m.Left) != 1 || len(m.evictable) > 0 {
+		t.Errorf("got left %v, %d evictable; want the pod to stay", m.Left, len(m.evictable))
+	}
+}
+
+func TestAnInvalidSelectorIsNoSelector(t *testing.T) {
+	o := options(func(d *v1alpha1.Drain) {
+		d.WaitForPodSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+	})
+	if result, pods, err := SortPods([]corev1.Pod{*pod("a")}, o, noon); err == nil {
+		t.Errorf("got %s, %d evictable pods and no error", result, len(pods))
 	}
 }
 

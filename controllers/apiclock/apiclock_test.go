@@ -92,11 +92,56 @@ func TestOneResponseMovesTheClockByLittle(t *testing.T) {
 	for range 20 {
 		for range agreeing - 1 {
 			send(c.Wrap(server{local: local, lead: 20 * time.Minute}))
+			if deviation := c.Now().Sub(local.Now()).Abs(); deviation > time.Second {
+				t.Fatalf("after a wrong response: got a deviation of %s", deviation)
+			}
 		}
 		send(c.Wrap(server{local: local}))
 		if deviation := c.Now().Sub(local.Now()).Abs(); deviation > time.Second {
 			t.Fatalf("got a deviation of %s", deviation)
 		}
 		local.Step(time.Second)
+	}
+}
+
+// The first response is the only source, and a small change is a normal one: both count at once. A large change needs the agreement of others.
+func TestHowManyResponsesAChangeNeeds(t *testing.T) {
+	for name, test := range map[string]struct {
+		known     bool
+		lead      time.Duration
+		responses int
+	}{
+		"the first response":  {false, 10 * time.Minute, 1},
+		"a small lead":        {true, 20 * time.Second, 1},
+		"a small lag":         {true, -20 * time.Second, 1},
+		"a larger lead":       {true, maxJump + 2*time.Second, agreeing},
+		"a larger lag":        {true, -maxJump - 2*time.Second, agreeing},
+		"a clock in the past": {true, -10 * time.Minute, agreeing},
+		"a clock far ahead":   {true, 10 * time.Minute, agreeing},
+	} {
+		local := testclock.NewFakeClock(noon)
+		c := &Clock{Local: local}
+		if test.known {
+			send(c.Wrap(server{local: local}))
+		}
+		for i := 1; i <= test.responses; i++ {
+			send(c.Wrap(server{local: local, lead: test.lead}))
+			if moved := c.Now().Sub(local.Now().Add(test.lead)).Abs() <= time.Second; moved != (i == test.responses) {
+				t.Errorf("%s: after response %d the clock has the new time: %t", name, i, moved)
+			}
+		}
+	}
+}
+
+// A proxy may answer without a date. Such responses are no doubt about the clock, however many there are.
+func TestResponsesWithoutADateChangeNothing(t *testing.T) {
+	local := testclock.NewFakeClock(noon)
+	c := &Clock{Local: local}
+	send(c.Wrap(server{local: local}))
+	for range agreeing + 1 {
+		c.adjust("yesterday", local.Now(), local.Now())
+	}
+	if deviation := c.Now().Sub(local.Now()).Abs(); deviation > time.Second {
+		t.Errorf("got a deviation of %s", deviation)
 	}
 }

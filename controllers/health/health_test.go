@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -176,12 +177,64 @@ func TestADeletedOrRenamedNodeIsNoDuplicate(t *testing.T) {
 	}
 }
 
-type countingReader struct {
-	client.Reader
-	lists int
+// Nodes without a client name share none. Names without a node are removed, because each boot may bring another name.
+func TestOnlyCurrentNamesAreKept(t *testing.T) {
+	named := func(node, name string) *v1alpha1.StorageClientNode {
+		n := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: node}}
+		n.Status.NFS4ClientName = name
+		return n
+	}
+	recorder, reader := events.NewFakeRecorder(10), &countingReader{items: []v1alpha1.StorageClientNode{*named("n9", "")}}
+	r := &Reporter{Recorder: recorder, Reader: reader}
+	r.ReportDeletion(named("n1", "x"))
+	r.ReportChanges(named("n2", "x"), named("n2", ""))
+	if reader.lists > 0 {
+		t.Errorf("got %d lists before the first name", reader.lists)
+	}
+	for i := range 5 {
+		for _, node := range []string{"n1", "n2"} {
+			r.ReportChanges(named(node, ""), named(node, fmt.Sprint(node, i)))
+			r.ReportChanges(named(node, fmt.Sprint(node, i)), named(node, ""))
+		}
+	}
+	if len(recorder.Events) > 0 || len(r.nodes) > 0 {
+		t.Errorf("got %d events and the names %v, want none", len(recorder.Events), r.nodes)
+	}
 }
 
-func (c *countingReader) List(context.Context, client.ObjectList, ...client.ListOption) error {
-	c.lists++
+// The names of a read are in the order of the cache. A failed read is repeated with the next name.
+func TestNamesAreReadInAnyOrder(t *testing.T) {
+	named := func(node, name string) *v1alpha1.StorageClientNode {
+		n := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: node}}
+		n.Status.NFS4ClientName = name
+		return n
+	}
+	recorder := events.NewFakeRecorder(10)
+	reader := &countingReader{items: []v1alpha1.StorageClientNode{*named("n3", "x"), *named("n1", "x"), *named("n2", "x")}, failures: 1}
+	r := &Reporter{Recorder: recorder, Reader: reader}
+	if r.ReportChanges(named("n4", ""), named("n4", "x")); len(recorder.Events) > 0 {
+		t.Errorf("after a failed read: got event %s", <-recorder.Events)
+	}
+	r.ReportChanges(named("n4", ""), named("n4", "y"))
+	for _, node := range []string{"n1", "n2", "n3"} {
+		r.ReportDeletion(named(node, "x"))
+	}
+	if r.ReportChanges(named("n5", ""), named("n5", "x")); reader.lists != 2 || len(recorder.Events) > 0 {
+		t.Errorf("got %d lists, %d events; want 2, 0", reader.lists, len(recorder.Events))
+	}
+}
+
+// countingReader returns an error for the first failures lists, then its items.
+type countingReader struct {
+	client.Reader
+	lists, failures int
+	items           []v1alpha1.StorageClientNode
+}
+
+func (c *countingReader) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if c.lists++; c.lists <= c.failures {
+		return errors.New("no list")
+	}
+	list.(*v1alpha1.StorageClientNodeList).Items = c.items
 	return nil
 }

@@ -79,6 +79,36 @@ func TestNoPermitWithoutAResponseAboutPodsThatStay(t *testing.T) {
 	}
 }
 
+// The budgets of pods that stay matter once no other pod must leave: until then, the drain asks the server about evictions only.
+func TestTheBudgetsOfPodsThatStayAreAskedLast(t *testing.T) {
+	r := newRunner(t, newReader(t, pod("web"), stays("db")), &evictions{})
+	dryRun := &evictions{}
+	r.DryRunEvictor = dryRun
+	if drainOnce(t, r, options(nil)); len(dryRun.requested) > 0 {
+		t.Errorf("got dry runs of %v while a pod leaves", dryRun.requested)
+	}
+}
+
+func TestADrainNeedsThePodsOfItsNode(t *testing.T) {
+	noPods := interceptor.NewClient(newReader(t).(client.WithWatch), interceptor.Funcs{
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return errors.New("no pods")
+		},
+	})
+	for run := range 2 {
+		r := newRunner(t, noPods, &evictions{})
+		if run > 0 {
+			r.nodes = map[string]*nodeDrain{"a": {}}
+		}
+		if got, err := r.Drain(t.Context(), "a", options(nil), Start{}); err == nil {
+			t.Errorf("got %q without an error", got)
+		}
+		if got, _, err := r.Inspect(t.Context(), "a", options(nil)); err == nil {
+			t.Errorf("got %q without an error", got)
+		}
+	}
+}
+
 // withoutBudgets returns a reader that cannot list PodDisruptionBudgets.
 func withoutBudgets(reader client.Client) client.Client {
 	return interceptor.NewClient(reader.(client.WithWatch), interceptor.Funcs{

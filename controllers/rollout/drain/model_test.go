@@ -162,10 +162,10 @@ func TestPodsThatCannotLeaveWithinTheDrain(t *testing.T) {
 		"a Job whose pod never started":                     {pod("a", ownedBy("batch/v1", "Job"), pending, scratch), nil, ""},
 		"a Job whose init container runs":                   {pod("a", ownedBy("batch/v1", "Job"), pending, initRuns), nil, "Waiting for pod eda/a to finish"},
 		"a Job whose init container has ended": {
-			pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Hour), initEnded(corev1.ContainerStatus{State: ended})), nil, "Waiting for pod eda/a to finish",
+			pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Hour), initStatus(corev1.ContainerStatus{State: ended})), nil, "Waiting for pod eda/a to finish",
 		},
 		"a Job whose init container has failed and waits": {
-			pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Hour), initEnded(corev1.ContainerStatus{LastTerminationState: ended})), nil,
+			pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Hour), initStatus(corev1.ContainerStatus{LastTerminationState: ended})), nil,
 			"Waiting for pod eda/a to finish",
 		},
 		"a Job whose container has crashed and starts again": {pod("a", ownedBy("batch/v1", "Job"), pending, crashed), nil, "Waiting for pod eda/a to finish"},
@@ -178,10 +178,21 @@ func TestPodsThatCannotLeaveWithinTheDrain(t *testing.T) {
 		"a Job whose image is pulled, or volume mounted":     {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("ContainerCreating")), nil, "Waiting for pod eda/a to finish"},
 		"a Job whose init containers wait":                   {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("PodInitializing")), nil, "Waiting for pod eda/a to finish"},
 		"a Job whose image cannot be pulled":                 {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("ErrImagePull")), nil, ""},
-		"a Job whose pull backs off":                         {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("ImagePullBackOff")), nil, ""},
-		"a Job whose configuration is missing":               {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("CreateContainerConfigError")), nil, ""},
-		"a Job whose image name is not valid":                {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("InvalidImageName")), nil, ""},
-		"a Job whose image went away after it had run":       {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Hour), waits("ImagePullBackOff"), initRuns), nil, "Waiting for pod eda/a to finish"},
+		"a Job whose init container's image cannot be pulled": {
+			pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), initStatus(corev1.ContainerStatus{
+				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}},
+			})), nil, "",
+		},
+		"a Job whose containers have no state yet": {
+			pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), initStatus(corev1.ContainerStatus{})), nil, "Waiting for pod eda/a to finish",
+		},
+		"a pod with a claim and no local data": {pod("a", func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+		}), nil, ""},
+		"a Job whose pull backs off":                   {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("ImagePullBackOff")), nil, ""},
+		"a Job whose configuration is missing":         {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("CreateContainerConfigError")), nil, ""},
+		"a Job whose image name is not valid":          {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Minute), waits("InvalidImageName")), nil, ""},
+		"a Job whose image went away after it had run": {pod("a", ownedBy("batch/v1", "Job"), pending, startedAgo(time.Hour), waits("ImagePullBackOff"), initRuns), nil, "Waiting for pod eda/a to finish"},
 		"a pod to wait for that pulls its image": {pod("a", pending, startedAgo(time.Minute)), func(d *v1alpha1.Drain) {
 			d.WaitForPodSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
 		}, "Waiting for pod eda/a to finish"},
@@ -220,7 +231,7 @@ func initRuns(p *corev1.Pod) {
 
 var ended = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
 
-func initEnded(status corev1.ContainerStatus) func(*corev1.Pod) {
+func initStatus(status corev1.ContainerStatus) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Status.InitContainerStatuses = []corev1.ContainerStatus{status} }
 }
 
@@ -314,7 +325,7 @@ func TestAPodThatComesBackIsLeft(t *testing.T) {
 		t.Error(diff)
 	}
 	got = drainOnce(t, r, options(nil))
-	if want := "Left on the node: Pod eda/runner-3 came back to the cordoned node after its eviction"; !got.Done() || got.Remarks() != want || len(got.IgnoredPodUIDs) > 0 {
+	if want := "Left on the node: Pod eda/runner-3 came back to the cordoned node after its eviction"; !got.Done() || got.Remarks() != want || len(got.IgnoredPodUIDs) > 0 || got.Names["runner-3-uid"] != "" {
 		t.Errorf("got %s, remarks %q, ignored %v; want %q", got, got.Remarks(), got.IgnoredPodUIDs, want)
 	}
 }
@@ -392,6 +403,47 @@ func TestCordonFirstEvictsNoPodWithoutAResponse(t *testing.T) {
 	cancel()
 	if got := r.findFirst(ended, pods, o, &budgets{}); got != nil {
 		t.Errorf("got %d pods to evict, want none", len(got))
+	}
+}
+
+// An owner that keeps its pod until the others are gone is known by its API group and its kind.
+func TestPodsOfOwnersThatComeLast(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*corev1.Pod)
+		want   bool
+	}{
+		"the owner":                     {ownedBy("longhorn.io/v1beta2", "InstanceManager"), true},
+		"the owner in another version":  {ownedBy("longhorn.io/v1", "InstanceManager"), true},
+		"another kind of its group":     {ownedBy("longhorn.io/v1beta2", "ShareManager"), false},
+		"its kind in another group":     {ownedBy("example.com/v1", "InstanceManager"), false},
+		"its kind in a group like its":  {ownedBy("longhorn.io.example.com/v1", "InstanceManager"), false},
+		"a pod without an owner at all": {bare, false},
+		"an owner that controls nothing": {func(p *corev1.Pod) {
+			ownedBy("longhorn.io/v1beta2", "InstanceManager")(p)
+			p.OwnerReferences[0].Controller = nil
+		}, false},
+	} {
+		if got := isLast(pod("db", c.change)); got != c.want {
+			t.Errorf("%s: got %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+// Pods without an owner have nothing in common: none of them comes back as another one.
+func TestAPodWithoutAnOwnerNeverComesBack(t *testing.T) {
+	evictor := &evictions{}
+	reader := newReader(t, pod("bare-1", bare))
+	r := newRunner(t, reader, evictor)
+	r.DryRunEvictor = &evictions{}
+	force := options(func(d *v1alpha1.Drain) { d.Force = true })
+	for _, name := range []string{"bare-2", "bare-3"} {
+		drainOnce(t, r, force)
+		if err := reader.Create(t.Context(), pod(name, bare)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := drainOnce(t, r, force); len(got.Left) > 0 || !slices.Contains(evictor.requested, "bare-3") {
+		t.Errorf("got evictions %v, left %v; want bare-3 to be evicted", evictor.requested, got.Left)
 	}
 }
 

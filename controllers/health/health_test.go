@@ -202,6 +202,22 @@ func TestOnlyCurrentNamesAreKept(t *testing.T) {
 	}
 }
 
+// The other nodes keep a name that one node no longer has.
+func TestANameStaysWithItsOtherNodes(t *testing.T) {
+	named := func(node, name string) *v1alpha1.StorageClientNode {
+		n := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: node}}
+		n.Status.NFS4ClientName = name
+		return n
+	}
+	recorder := events.NewFakeRecorder(10)
+	r := &Reporter{Recorder: recorder, Reader: &countingReader{items: []v1alpha1.StorageClientNode{*named("n1", "x"), *named("n2", "x"), *named("n3", "x")}}}
+	r.ReportChanges(named("n1", "x"), named("n1", "y"))
+	r.ReportDeletion(named("n3", "x"))
+	if r.ReportChanges(named("n4", ""), named("n4", "x")); len(recorder.Events) != 1 || !strings.Contains(<-recorder.Events, "with node n2;") {
+		t.Error("n4 does not share its name with n2 alone")
+	}
+}
+
 // The names of a read are in the order of the cache. A failed read is repeated with the next name.
 func TestNamesAreReadInAnyOrder(t *testing.T) {
 	named := func(node, name string) *v1alpha1.StorageClientNode {

@@ -2,10 +2,12 @@ package rollout
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -23,7 +25,7 @@ func TestNodesThatCanRunTheManager(t *testing.T) {
 		pod              corev1.PodSpec
 		labels           map[string]string
 		taints           []corev1.Taint
-		replica          bool
+		replica, unready bool
 		takes, takesPods bool
 	}{
 		"any node":                            {takes: true, takesPods: true},
@@ -38,7 +40,11 @@ func TestNodesThatCanRunTheManager(t *testing.T) {
 		"a taint that only prefers":          {taints: []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectPreferNoSchedule}}, takes: true, takesPods: true},
 		"a taint that evicts":                {taints: []corev1.Taint{{Key: "x", Effect: corev1.TaintEffectNoExecute}}},
 		"an outage, which is seen elsewhere": {taints: []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}, {Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}}, takes: true, takesPods: true},
-		"a replica already runs on it":       {pod: corev1.PodSpec{NodeSelector: map[string]string{"infra": "yes"}}, replica: true, takes: true, takesPods: true},
+		"a node that cannot be reached, as seen elsewhere": {
+			taints: []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}, takes: true, takesPods: true,
+		},
+		"a replica runs on it, and is not Ready": {pod: corev1.PodSpec{NodeSelector: map[string]string{"infra": "yes"}}, replica: true, unready: true, takesPods: true},
+		"a replica already runs on it":           {pod: corev1.PodSpec{NodeSelector: map[string]string{"infra": "yes"}}, replica: true, takes: true, takesPods: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			manager := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "m"}}
@@ -48,7 +54,11 @@ func TestNodesThatCanRunTheManager(t *testing.T) {
 			pod := managerPod("one", "m", c.pod)
 			objects := []client.Object{manager, node, clientNode, pod}
 			if c.replica {
-				objects = append(objects, managerPod("two", "n", c.pod))
+				replica := managerPod("two", "n", c.pod)
+				if c.unready {
+					replica.Status.Conditions[0].Status = corev1.ConditionFalse
+				}
+				objects = append(objects, replica)
 			}
 			s := scopeOf(t, objects...)
 			s.ManagerNode, s.ManagerNamespace = "m", v1alpha1.ManagerNamespace
@@ -83,5 +93,27 @@ func TestTheNodeOfAnUnknownManagerIsFree(t *testing.T) {
 	got, err := s.readSnapshot(t.Context())
 	if err != nil || got.Nodes[0].TakesManager {
 		t.Errorf("got %+v, error %v; want no knowledge of the manager", got.Nodes, err)
+	}
+}
+
+// The manager's Pods are not in the cache. They are read at most once in a while, and again if the clock was set back.
+func TestTheManagersPodsAreReadOnceInAWhile(t *testing.T) {
+	s := scopeOf(t, managerPod("one", "m", corev1.PodSpec{}))
+	s.ManagerNode, s.ManagerNamespace = "m", v1alpha1.ManagerNamespace
+	clock := testingclock.NewFakeClock(time.Now())
+	s.Clock = clock
+	for i, step := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, true}, {0, false}, {etcdAge - 1, false}, {1, true}, {-time.Hour, true}} {
+		clock.SetTime(clock.Now().Add(step.after))
+		if isRead, err := s.readManagers(t.Context()); err != nil || isRead != step.want {
+			t.Errorf("step %d: got read %t, error %v; want %t", i, isRead, err, step.want)
+		}
+	}
+	s.ManagerNode = ""
+	clock.Step(time.Hour)
+	if isRead, err := s.readManagers(t.Context()); err != nil || isRead {
+		t.Errorf("outside the cluster: got read %t, error %v", isRead, err)
 	}
 }

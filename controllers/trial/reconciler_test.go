@@ -210,6 +210,20 @@ func TestProbesThatCannotBeMadeDelayNothingForEver(t *testing.T) {
 	}
 }
 
+// A pass may fail before any reader asks for results.
+func TestAFailureBeforeTheFirstReaderIsNamed(t *testing.T) {
+	clock := testingclock.NewFakeClock(time.Now())
+	r := &Results{Clock: clock}
+	r.fail(errors.New("the namespace is closed"))
+	if got := r.All(); len(got) > 0 {
+		t.Errorf("got results %v at once", got)
+	}
+	clock.Step(maxSilence + time.Second)
+	if got := r.All()[volumeplan.AnySet]; !strings.Contains(got.Text, "the namespace is closed") {
+		t.Errorf("got %+v, want the failure", got)
+	}
+}
+
 // A later probe must not name a write that has nothing to do with it.
 func TestAFailedWriteIsNamedOnlyUntilTheNextPass(t *testing.T) {
 	b := newBench(t, cluster()...)

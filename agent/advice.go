@@ -8,6 +8,7 @@ import (
 	"github.com/storageclient/operator/agent/report"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Files with the memory size and with the TCP sockets of the host network namespace.
@@ -29,9 +30,9 @@ func (m Machine) adviseOn(r *report.Report, profiles []v1alpha1.StorageClientPro
 		node.Sockets = numberIn(m.FS, sockstatFile, tcpInUse)
 	}
 	for i := range profiles {
-		for _, a := range advice.ForNode(&profiles[i], node) {
-			r.Advice = append(r.Advice, report.Advice{Advice: a, Profile: profiles[i].Name})
-		}
+		r.Advice = append(r.Advice, lists.Each(advice.ForNode(&profiles[i], node), func(a v1alpha1.Advice) report.Advice {
+			return report.Advice{Advice: a, Profile: profiles[i].Name}
+		})...)
 	}
 }
 

@@ -57,8 +57,7 @@ func (f failure) isBroken() bool { return !errors.Is(f.err, reporter.ErrBusy) }
 
 // namesOf returns the names of the connections, each once.
 func namesOf(failures []failure) []string {
-	names := lists.Each(failures, func(f failure) string { return text.Cut(f.name, bounds.Name) })
-	return slices.Compact(slices.Sorted(slices.Values(names)))
+	return lists.Distinct(lists.Each(failures, func(f failure) string { return text.Cut(f.name, bounds.Name) }))
 }
 
 func describeFailures(failures []failure) string {

@@ -80,9 +80,8 @@ func (l Local) compareHost(ctx context.Context, command string, profiles []v1alp
 		}
 		r.Settings = append(r.Settings, s)
 	}
-	for _, it := range p.filter((*item).isDropped) {
-		r.Settings = append(r.Settings, l.restoreSettingOf(ctx, command, it))
-	}
+	restored := func(it *item) report.Setting { return l.restoreSettingOf(ctx, command, it) }
+	r.Settings = append(r.Settings, lists.Each(p.filter((*item).isDropped), restored)...)
 	sumUp(&r)
 	return r, nil
 }
@@ -172,12 +171,11 @@ func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.S
 	p.forgetRestored(spec.Release)
 	// Writing a new boot menu may have revealed that it cannot be replaced.
 	r.Bootloader = bootloaderStatus(l.Machine.Bootloader())
-	for _, it := range p.filter((*item).isDesired) {
-		r.Settings = append(r.Settings, report.Setting{SettingStatus: p.desiredStatus(it), Profile: it.desired.Profile})
-	}
-	for _, it := range p.filter((*item).isDropped) {
-		r.Settings = append(r.Settings, report.Setting{SettingStatus: p.restoreStatus(it), Profile: it.journalled.Profile})
-	}
+	r.Settings = append(lists.Each(p.filter((*item).isDesired), func(it *item) report.Setting {
+		return report.Setting{SettingStatus: p.desiredStatus(it), Profile: it.desired.Profile}
+	}), lists.Each(p.filter((*item).isDropped), func(it *item) report.Setting {
+		return report.Setting{SettingStatus: p.restoreStatus(it), Profile: it.journalled.Profile}
+	})...)
 	sumUp(r)
 	r.AsDeclared = r.AsDeclared && !(spec.Release && len(p.filter(func(it *item) bool { return it.restored.Kept })) > 0)
 	return nil

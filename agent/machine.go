@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -99,20 +100,21 @@ func (m Machine) setterOf(key string) host.Setter {
 	return setter
 }
 
+// subjectsOf returns the subjects that implement an interface, in their order.
+func subjectsOf[T host.Subject](m Machine) []T {
+	return lists.Pick(m.Subjects, func(subject host.Subject) (T, bool) { implementation, ok := subject.(T); return implementation, ok })
+}
+
 // attendBoots sets on all subjects whether an agent runs after the next boot.
 func (m Machine) attendBoots(attended bool) {
-	for _, subject := range m.Subjects {
-		if attender, ok := subject.(host.Attender); ok {
-			attender.Attend(attended)
-		}
+	for _, subject := range subjectsOf[host.Attender](m) {
+		subject.Attend(attended)
 	}
 }
 
 func (m Machine) confineSubjects(f fence) {
-	for _, subject := range m.Subjects {
-		if confined, ok := subject.(host.Confined); ok {
-			confined.Confine(f.allowed.ValidateMountPoint)
-		}
+	for _, subject := range subjectsOf[host.Confined](m) {
+		subject.Confine(f.allowed.ValidateMountPoint)
 	}
 }
 
@@ -121,19 +123,15 @@ func (m Machine) takeOverFiles() {
 	if m.FS.IsReadOnly() {
 		return
 	}
-	for _, subject := range m.Subjects {
-		if renamer, ok := subject.(host.Renamer); ok {
-			renamer.TakeOverFiles()
-		}
+	for _, subject := range subjectsOf[host.Renamer](m) {
+		subject.TakeOverFiles()
 	}
 }
 
 func (m Machine) rearmTrial(permitted bool) error {
-	for _, subject := range m.Subjects {
-		if trier, ok := subject.(host.BootTrier); ok {
-			if err := trier.Rearm(permitted); err != nil {
-				return err
-			}
+	for _, subject := range subjectsOf[host.BootTrier](m) {
+		if err := subject.Rearm(permitted); err != nil {
+			return err
 		}
 	}
 	return nil

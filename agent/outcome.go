@@ -71,10 +71,7 @@ func (p *pass) withoutUnproven(out *outcome) {
 		out.rebootBy = nil
 		return
 	}
-	if !slices.ContainsFunc(out.rebootBy, nodesettings.TakesEffectAtBoot) {
-		return
-	}
-	if !p.machine.Bootloader().MayReboot() {
+	if slices.ContainsFunc(out.rebootBy, nodesettings.TakesEffectAtBoot) && !p.machine.Bootloader().MayReboot() {
 		out.rebootBy = slices.DeleteFunc(out.rebootBy, nodesettings.TakesEffectAtBoot)
 	}
 }

@@ -197,13 +197,9 @@ func (p *pass) followMounts(ctx context.Context) {
 	if p.restoresOnly != "" {
 		return
 	}
-	for _, subject := range p.machine.Subjects {
-		follower, ok := subject.(host.MountFollower)
-		if !ok {
-			continue
-		}
+	for _, subject := range subjectsOf[host.MountFollower](p.machine) {
 		if settings := p.settingsOf(subject.Name(), func(it *item) bool { return it.unrecorded }); len(settings) > 0 {
-			follower.FollowMounts(ctx, settings)
+			subject.FollowMounts(ctx, settings)
 		}
 	}
 }

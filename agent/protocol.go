@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -139,11 +140,5 @@ func (p *parts) wakeAt() time.Time {
 	if !p.settings.proof.awaitsFirst() {
 		times = append(times, p.reporter.Due())
 	}
-	at := p.mounts.Due()
-	for _, other := range times {
-		if !other.IsZero() && other.Before(at) {
-			at = other
-		}
-	}
-	return at
+	return slices.MinFunc(append(slices.DeleteFunc(times, time.Time.IsZero), p.mounts.Due()), time.Time.Compare)
 }

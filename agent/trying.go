@@ -8,6 +8,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // hasUnconfirmed reports whether any setting must be set and proven.
@@ -54,21 +55,15 @@ func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, now func
 // from the proof.
 func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
 	rejected := journal.Unconfirmed{Settings: map[string]journal.UnconfirmedSetting{}}
-	for _, subject := range p.machine.Subjects {
-		setter, ok := subject.(host.Setter)
-		if !ok {
-			continue
-		}
-		var settings []host.Setting
-		for _, key := range u.Keys() {
-			if name, ok := catalogue.Key(key).In(subject.Name()); ok {
-				settings = append(settings, hostSetting(name, u.Settings[key].Entry))
-			}
-		}
+	for _, subject := range subjectsOf[host.Setter](p.machine) {
+		settings := lists.Pick(u.Keys(), func(key string) (host.Setting, bool) {
+			name, ok := catalogue.Key(key).In(subject.Name())
+			return hostSetting(name, u.Settings[key].Entry), ok
+		})
 		if len(settings) == 0 {
 			continue
 		}
-		for name, err := range setter.Set(ctx, settings) {
+		for name, err := range subject.Set(ctx, settings) {
 			key := catalogue.KeyOf(subject.Name(), name)
 			p.item(key).failed = err.Error()
 			rejected.Settings[key] = u.Settings[key]

@@ -33,15 +33,11 @@ func (f FS) DropIns(dirs []string, suffix string) ([]string, error) {
 			}
 		}
 	}
-	files := slices.AppendSeq(make([]string, 0, len(byName)), maps.Values(byName))
-	slices.SortFunc(files, func(a, b string) int { return strings.Compare(path.Base(a), path.Base(b)) })
-	return files, nil
+	return slices.SortedFunc(maps.Values(byName), func(a, b string) int { return strings.Compare(path.Base(a), path.Base(b)) }), nil
 }
 
 // ListNames returns text.List of the names without duplicates.
-func ListNames(names []string) string {
-	return text.List(slices.Compact(slices.Sorted(slices.Values(names))))
-}
+func ListNames(names []string) string { return text.List(lists.Distinct(names)) }
 
 // KeepOwnFile calls KeepFile for a file that earlier releases named differently, and removes the file with the former name.
 func (f FS) KeepOwnFile(file OwnFile, content string) error {

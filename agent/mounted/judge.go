@@ -150,9 +150,8 @@ func (j *comparison) describeHolders(m mounts.Mount) string {
 			first = fmt.Sprintf("mount %s (volume %s)", m.First, peer.Volume)
 		}
 	}
-	pods = slices.Compact(slices.Sorted(slices.Values(pods)))
 	var going []string
-	if len(pods) > 0 {
+	if pods = lists.Distinct(pods); len(pods) > 0 {
 		going = append(going, "pods "+strings.Join(text.Cap(pods, maxNamedPods, ""), ", "))
 	}
 	if len(hosts) > 0 {

@@ -158,15 +158,14 @@ func statusOf(m mounts.Mount, j *comparison) v1alpha1.MountStatus {
 }
 
 func busyStatuses(all []mounts.Busy) (list []v1alpha1.BusyMount, omitted int32) {
-	for _, b := range all {
-		list = append(list, v1alpha1.BusyMount{
+	return boundList(lists.Each(all, func(b mounts.Busy) v1alpha1.BusyMount {
+		return v1alpha1.BusyMount{
 			MountPoint: text.Cut(b.MountPoint, bounds.MountPoint),
 			PodUID:     text.Cut(b.PodUID, bounds.UID),
 			Volume:     text.Cut(b.Volume, bounds.Name),
 			FSType:     text.Cut(b.FSType, bounds.Word),
-		})
-	}
-	return boundList(list, func(m v1alpha1.BusyMount) string { return m.MountPoint })
+		}
+	}), func(m v1alpha1.BusyMount) string { return m.MountPoint })
 }
 
 func boundList[T any](all []T, point func(T) string) (list []T, omitted int32) {

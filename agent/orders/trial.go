@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -15,6 +16,7 @@ import (
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/trial"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountfailures"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
@@ -158,11 +160,9 @@ func (t *Trial) handleResult(answer trialResult) {
 	status, r := t.status, answer.result
 	status.Transports, status.Identifier = int32(max(r.Transports, 0)), text.Cut(r.Identifier, maxIdentifier)
 	status.Passes = trialPasses(r.Passes)
-	for _, option := range bounds.First(r.Observed, bounds.Options) {
-		// After several passes, the observed options are only the options of the last mount.
-		if len(status.Passes) == 0 {
-			status.ObservedOptions = append(status.ObservedOptions, text.Cut(option, maxTrialOption))
-		}
+	// After several passes, the observed options are only the options of the last mount.
+	if len(status.Passes) == 0 {
+		status.ObservedOptions = lists.Each(bounds.First(r.Observed, bounds.Options), func(o string) string { return text.Cut(o, maxTrialOption) })
 	}
 	status.Proofs = trialProofs(r.Proofs)
 	if r.Own != nil {
@@ -198,17 +198,15 @@ func (t *Trial) nameCauses(r probe.Result) {
 	}
 }
 
+var trialProofTypes = []v1alpha1.TrialProofType{
+	v1alpha1.ProofOwnNetwork, v1alpha1.ProofIdentifier, v1alpha1.ProofNoOtherMount, v1alpha1.ProofOwnDevice, v1alpha1.ProofTransports,
+}
+
 // trialProofs drops proof types that the API does not define, because the runner is a separate process.
 func trialProofs(proofs []probe.Proof) (list []v1alpha1.TrialProof) {
 	seen := map[v1alpha1.TrialProofType]bool{}
 	for _, p := range proofs {
-		kind := v1alpha1.TrialProofType(p.Type)
-		switch kind {
-		case v1alpha1.ProofOwnNetwork, v1alpha1.ProofIdentifier, v1alpha1.ProofNoOtherMount, v1alpha1.ProofOwnDevice, v1alpha1.ProofTransports:
-		default:
-			continue
-		}
-		if !seen[kind] {
+		if kind := v1alpha1.TrialProofType(p.Type); slices.Contains(trialProofTypes, kind) && !seen[kind] {
 			seen[kind] = true
 			list = append(list, v1alpha1.TrialProof{Type: kind, Holds: p.Holds, Message: text.Cut(p.Message, maxProofMessage)})
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/host/workload"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -132,9 +133,9 @@ func trialPhases(phases []probe.Phase) (list []v1alpha1.TrialPassPhase) {
 			Name: phase.Name, Microseconds: max(phase.Duration.Microseconds(), 0), Units: counter(phase.Units),
 			BytesSent: counter(phase.BytesSent), BytesReceived: counter(phase.BytesReceived),
 		}
-		for _, o := range bounds.First(phase.Operations, v1alpha1.MaxTrialOperations) {
-			entry.Operations = append(entry.Operations, v1alpha1.TrialOperation{Name: text.CutBytes(o.Name, maxOperationName), Count: counter(o.Count)})
-		}
+		entry.Operations = lists.Each(bounds.First(phase.Operations, v1alpha1.MaxTrialOperations), func(o probe.Operation) v1alpha1.TrialOperation {
+			return v1alpha1.TrialOperation{Name: text.CutBytes(o.Name, maxOperationName), Count: counter(o.Count)}
+		})
 		list = append(list, entry)
 	}
 	return list

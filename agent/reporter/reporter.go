@@ -173,10 +173,8 @@ func failingServers(status v1alpha1.StorageClientNodeStatus) string {
 // countUnconfirmed counts the settings that new connections have not confirmed yet.
 func countUnconfirmed(status v1alpha1.StorageClientNodeStatus) (n int) {
 	for _, s := range status.Settings {
-		switch standing.Of(s, false) {
-		case standing.Proving, standing.Unproven:
+		if state := standing.Of(s, false); state == standing.Proving || state == standing.Unproven {
 			n++
-		default:
 		}
 	}
 	return n

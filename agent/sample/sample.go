@@ -75,7 +75,7 @@ func addSockets(samples []recommend.Sample, before, after reading) {
 			if p := previous[socket.Local]; p.Remote == address {
 				start = p.Segments
 			}
-			all, grown := &samples[i].Network, socket.Segments.Since(start)
+			all, grown := &samples[i].Network, counters.Growth(start, socket.Segments)
 			all.InSegments, all.OutSegments = all.InSegments+grown.InSegments, all.OutSegments+grown.OutSegments
 			all.Retransmitted, all.OutOfOrder = all.Retransmitted+grown.Retransmitted, all.OutOfOrder+grown.OutOfOrder
 		}
@@ -95,23 +95,19 @@ type other struct {
 }
 
 func (s Sampler) read() (reading, error) {
-	r := reading{at: s.Clock.Now(), nfs: map[string]mounts.Superblock{}, otherMounts: map[string]other{}}
+	r := reading{at: s.Clock.Now(), otherMounts: map[string]other{}}
 	blocks, err := s.Mounts.Superblocks()
 	if err != nil {
 		return r, err
 	}
-	for _, b := range blocks {
-		r.nfs[b.Device] = b
-	}
+	r.nfs = lists.Map(blocks, func(b mounts.Superblock) (string, mounts.Superblock) { return b.Device, b })
 	table, err := s.Mounts.Read()
 	if err != nil {
 		return r, err
 	}
 	for _, m := range table.Mounts {
-		if _, known := r.nfs[m.Device]; known {
-			continue
-		}
-		if _, met := r.otherMounts[m.Device]; met {
+		_, isNFS := r.nfs[m.Device]
+		if _, met := r.otherMounts[m.Device]; isNFS || met {
 			continue
 		}
 		log, _ := s.Mounts.Log(m)
@@ -132,7 +128,7 @@ func compare(before, after reading) (samples []recommend.Sample) {
 		sample := describe(now.Mount, seconds)
 		sample.SessionSlots = now.SessionSlots
 		sample.Operations = operations(previous.Operations, now.Operations)
-		sample.Bytes, sample.Events = now.Bytes.Since(previous.Bytes), now.Events.Since(previous.Events)
+		sample.Bytes, sample.Events = counters.Growth(previous.Bytes, now.Bytes), counters.Growth(previous.Events, now.Events)
 		sample.Connections = connections(previous.Transports, now.Transports)
 		samples = append(samples, sample)
 	}
@@ -145,7 +141,7 @@ func compare(before, after reading) (samples []recommend.Sample) {
 		if now.IsNetwork() {
 			sample.Requests = counters.Since(previous.Operations, now.Operations)
 		} else {
-			sample.Log = now.log.Since(previous.log)
+			sample.Log = counters.Growth(previous.log, now.log)
 		}
 		samples = append(samples, sample)
 	}
@@ -170,16 +166,14 @@ func describe(m mounts.Mount, seconds float64) recommend.Sample {
 func operations(before, after []mounts.Operation) (found []recommend.Operation) {
 	previousByName := lists.Map(before, func(o mounts.Operation) (string, mounts.Operation) { return o.Name, o })
 	for _, now := range after {
-		previous := previousByName[now.Name]
-		if counters.Since(previous.Count, now.Count) == 0 {
+		o := counters.Growth(previousByName[now.Name], now)
+		if o.Count == 0 {
 			continue
 		}
 		found = append(found, recommend.Operation{
-			Name: now.Name, Count: counters.Since(previous.Count, now.Count), Transmissions: counters.Since(previous.Transmissions, now.Transmissions),
-			Errors: counters.Since(previous.Errors, now.Errors), BytesSent: counters.Since(previous.BytesSent, now.BytesSent),
-			BytesReceived: counters.Since(previous.BytesReceived, now.BytesReceived),
-			QueueMillis:   millis(previous.Queue, now.Queue), RoundTripMillis: millis(previous.RoundTrip, now.RoundTrip),
-			ExecutionMillis: millis(previous.Execution, now.Execution),
+			Name: o.Name, Count: o.Count, Transmissions: o.Transmissions, Errors: o.Errors, BytesSent: o.BytesSent, BytesReceived: o.BytesReceived,
+			QueueMillis: uint64(o.Queue.Milliseconds()), RoundTripMillis: uint64(o.RoundTrip.Milliseconds()),
+			ExecutionMillis: uint64(o.Execution.Milliseconds()),
 		})
 	}
 	return found
@@ -192,21 +186,15 @@ func connections(before, after []mounts.TransportCounters) []recommend.Connectio
 	}
 	found := make([]recommend.Connection, 0, len(after))
 	for i, now := range after {
-		previous := before[i]
-		c := recommend.Connection{
-			Connects: counters.Since(previous.Connects, now.Connects), Sends: counters.Since(previous.Sends, now.Sends),
-			Answers: counters.Since(previous.Responses, now.Responses), Backlog: counters.Since(previous.Backlog, now.Backlog),
-			Sending: counters.Since(previous.Sending, now.Sending), IdleSeconds: uint64(now.Idle / time.Second),
-		}
-		// After a request was sent twice, the totals since the mount differ.
-		c.InFlight = counters.Since(c.Answers, c.Sends)
-		found = append(found, c)
+		grown := counters.Growth(before[i], now)
+		found = append(found, recommend.Connection{
+			Connects: grown.Connects, Sends: grown.Sends, Answers: grown.Responses, Backlog: grown.Backlog, Sending: grown.Sending,
+			IdleSeconds: uint64(now.Idle / time.Second),
+			// After a request was sent twice, the totals since the mount differ.
+			InFlight: counters.Since(grown.Responses, grown.Sends),
+		})
 	}
 	return found
-}
-
-func millis(previous, now time.Duration) uint64 {
-	return uint64(max(0, now-previous) / time.Millisecond)
 }
 
 // Report is the result of sampling a machine.

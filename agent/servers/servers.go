@@ -23,6 +23,7 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/serverhealth"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -205,9 +206,9 @@ func batchOf(r reading, answers []serverhealth.Probe) serverhealth.Batch {
 		}
 		batch.Readings = append(batch.Readings, one)
 	}
-	for _, line := range r.lines {
-		batch.Lines = append(batch.Lines, serverhealth.Line{Server: line.Server, At: r.at.Add(-line.Age), Responds: line.Responds})
-	}
+	batch.Lines = lists.Each(r.lines, func(line kernellog.Line) serverhealth.Line {
+		return serverhealth.Line{Server: line.Server, At: r.at.Add(-line.Age), Responds: line.Responds}
+	})
 	return batch
 }
 
@@ -255,8 +256,8 @@ func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, former v1alpha1
 		return
 	}
 	status.NFS4ClientName = w.clientName
-	verdicts := slices.Clone(w.verdicts)
-	slices.SortStableFunc(verdicts, func(x, y serverhealth.Verdict) int { return rankOf(x.State) - rankOf(y.State) })
+	isFailing := func(v serverhealth.Verdict) bool { return v.State.IsFailing() }
+	verdicts := append(lists.Filter(w.verdicts, isFailing), slices.DeleteFunc(slices.Clone(w.verdicts), isFailing)...)
 	for _, v := range bounds.First(verdicts, maxServers) {
 		// With an invalid name, the API server would reject the whole status.
 		if v.Server != "" && len(v.Server) <= bounds.Name {
@@ -266,13 +267,6 @@ func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, former v1alpha1
 	slices.SortFunc(status.Servers, func(x, y v1alpha1.ServerStatus) int {
 		return strings.Compare(x.Server+" "+string(x.Protocol), y.Server+" "+string(y.Protocol))
 	})
-}
-
-func rankOf(state v1alpha1.ServerState) int {
-	if state.IsFailing() {
-		return 0
-	}
-	return 1
 }
 
 func (w *Watch) statusOf(v serverhealth.Verdict, mounted []mounts.Mount) v1alpha1.ServerStatus {
@@ -298,9 +292,7 @@ func (w *Watch) statusOf(v serverhealth.Verdict, mounted []mounts.Mount) v1alpha
 		}
 		pods = append(pods, slices.DeleteFunc(slices.Clone(m.PodUIDs), func(uid string) bool { return len(uid) > bounds.UID })...)
 	}
-	slices.Sort(volumes)
-	slices.Sort(pods)
-	status.Volumes, status.PodUIDs = bounds.First(slices.Compact(volumes), maxVolumes), bounds.First(slices.Compact(pods), maxPods)
+	status.Volumes, status.PodUIDs = bounds.First(lists.Distinct(volumes), maxVolumes), bounds.First(lists.Distinct(pods), maxPods)
 	return status
 }
 

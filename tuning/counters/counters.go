@@ -2,7 +2,10 @@
 // and tuning/serverhealth evaluate them. It does not import Kubernetes packages, so that the code on the host can use it.
 package counters
 
-import "time"
+import (
+	"reflect"
+	"time"
+)
 
 // Since returns the growth of a counter. Zero if it became smaller, for example after a reset.
 func Since(previous, now uint64) uint64 {
@@ -10,6 +13,25 @@ func Since(previous, now uint64) uint64 {
 		return 0
 	}
 	return now - previous
+}
+
+// Growth returns the growth of each counter and duration in a structure. It takes all other fields from now.
+func Growth[T any](previous, now T) T {
+	setGrowth(reflect.ValueOf(previous), reflect.ValueOf(&now).Elem())
+	return now
+}
+
+func setGrowth(previous, now reflect.Value) {
+	for i := range now.NumField() {
+		switch before, field := previous.Field(i), now.Field(i); field.Kind() {
+		case reflect.Uint64:
+			field.SetUint(Since(before.Uint(), field.Uint()))
+		case reflect.Int64:
+			field.SetInt(max(0, field.Int()-before.Int()))
+		case reflect.Struct:
+			setGrowth(before, field)
+		}
+	}
 }
 
 // Bytes contains the bytes that programs requested on an NFS mount, and the bytes on the network. Source: nfs_show_stats in
@@ -23,15 +45,6 @@ type Bytes struct {
 	// WireRead and WireWritten are bytes on the network.
 	WireRead    uint64 `json:"wireRead,omitempty"`
 	WireWritten uint64 `json:"wireWritten,omitempty"`
-}
-
-// Since returns the growth since earlier counters of the same mount.
-func (b Bytes) Since(previous Bytes) Bytes {
-	return Bytes{
-		Read: Since(previous.Read, b.Read), Written: Since(previous.Written, b.Written),
-		DirectRead: Since(previous.DirectRead, b.DirectRead), DirectWritten: Since(previous.DirectWritten, b.DirectWritten),
-		WireRead: Since(previous.WireRead, b.WireRead), WireWritten: Since(previous.WireWritten, b.WireWritten),
-	}
 }
 
 // Events contains the event counters of an NFS mount. Source: enum nfs_stat_eventcounters in include/linux/nfs_iostat.h.
@@ -48,15 +61,6 @@ type Events struct {
 	Listings uint64 `json:"listings,omitempty"`
 }
 
-// Since returns the growth since earlier counters of the same mount.
-func (e Events) Since(previous Events) Events {
-	return Events{
-		Opens: Since(previous.Opens, e.Opens), Flushes: Since(previous.Flushes, e.Flushes), Syncs: Since(previous.Syncs, e.Syncs),
-		DataInvalidations: Since(previous.DataInvalidations, e.DataInvalidations), Listings: Since(previous.Listings, e.Listings),
-		AttributeInvalidations: Since(previous.AttributeInvalidations, e.AttributeInvalidations),
-	}
-}
-
 // Network contains the TCP counters of connections. Source: struct tcp_info in include/uapi/linux/tcp.h.
 type Network struct {
 	InSegments    uint64 `json:"inSegments,omitempty"`
@@ -66,14 +70,6 @@ type Network struct {
 	OutOfOrder uint64 `json:"outOfOrder,omitempty"`
 }
 
-// Since returns the growth since earlier counters of the same connection.
-func (n Network) Since(previous Network) Network {
-	return Network{
-		InSegments: Since(previous.InSegments, n.InSegments), OutSegments: Since(previous.OutSegments, n.OutSegments),
-		Retransmitted: Since(previous.Retransmitted, n.Retransmitted), OutOfOrder: Since(previous.OutOfOrder, n.OutOfOrder),
-	}
-}
-
 // Log contains the log counters of an XFS file system. Source: struct __xfsstats in fs/xfs/xfs_stats.h.
 type Log struct {
 	Writes uint64 `json:"writes,omitempty"`
@@ -81,11 +77,6 @@ type Log struct {
 	// space.
 	NoBuffer uint64 `json:"noBuffer,omitempty"`
 	NoSpace  uint64 `json:"noSpace,omitempty"`
-}
-
-// Since returns the growth since earlier counters of the same file system.
-func (l Log) Since(previous Log) Log {
-	return Log{Writes: Since(previous.Writes, l.Writes), NoBuffer: Since(previous.NoBuffer, l.NoBuffer), NoSpace: Since(previous.NoSpace, l.NoSpace)}
 }
 
 // Connection is one NFS transport or one SMB socket.

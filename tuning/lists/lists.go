@@ -1,7 +1,10 @@
 // Package lists contains the loops over lists that package slices does not have.
 package lists
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Each returns the conversion of each item, in order. The result is nil for an empty list.
 func Each[T, R any](items []T, convert func(T) R) []R {
@@ -51,4 +54,19 @@ func Pointers[T any](items []T) []*T {
 		out[i] = &items[i]
 	}
 	return out
+}
+
+// Pick returns the conversions of the items for which convert returns true, in order. The result is nil if there are none.
+func Pick[T, R any](items []T, convert func(T) (R, bool)) (out []R) {
+	for _, item := range items {
+		if converted, ok := convert(item); ok {
+			out = append(out, converted)
+		}
+	}
+	return out
+}
+
+// Distinct returns the sorted items of all lists, each once. The result is nil if there are none. It does not change the lists.
+func Distinct[T cmp.Ordered](all ...[]T) []T {
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(all...))))
 }

@@ -10,6 +10,7 @@ import (
 func TestLists(t *testing.T) {
 	isEven := func(n int) bool { return n%2 == 0 }
 	squareOf := func(n int) (int, string) { return n * n, strconv.Itoa(n) }
+	parse := func(s string) (int, bool) { n, err := strconv.Atoi(s); return n, err == nil }
 	for name, test := range map[string]struct{ got, want any }{
 		"each item is converted, in order":         {Each([]int{3, 1, 2}, strconv.Itoa), []string{"3", "1", "2"}},
 		"no item is converted to nil":              {Each([]int{}, strconv.Itoa), []string(nil)},
@@ -18,6 +19,10 @@ func TestLists(t *testing.T) {
 		"the later of two equal keys wins":         {Map([]int{-2, 3, 2}, squareOf), map[int]string{4: "2", 9: "3"}},
 		"without items, the map is empty, not nil": {Map(nil, squareOf), map[int]string{}},
 		"without items, there are no pointers":     {len(Pointers([]int{})), 0},
+		"the picked items are converted, in order": {Pick([]string{"3", "x", "1"}, parse), []int{3, 1}},
+		"without a picked item, the result is nil": {Pick([]string{"x"}, parse), []int(nil)},
+		"equal items of all lists remain once":     {Distinct([]string{"b", "a"}, nil, []string{"c", "a"}), []string{"a", "b", "c"}},
+		"without lists, there is no distinct item": {Distinct[int](), []int(nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, test.got); diff != "" {
@@ -49,6 +54,14 @@ func TestFilterLeavesTheListUnchanged(t *testing.T) {
 	items := []int{1, 2, 3, 4}
 	Filter(items, func(n int) bool { return n > 2 })
 	if diff := cmp.Diff([]int{1, 2, 3, 4}, items); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDistinctLeavesTheListUnchanged(t *testing.T) {
+	items := []int{2, 1, 2}
+	Distinct(items)
+	if diff := cmp.Diff([]int{2, 1, 2}, items); diff != "" {
 		t.Error(diff)
 	}
 }

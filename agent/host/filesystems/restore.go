@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // managedOptions are the names of options that a setting may have changed on a mount. Write access and quotas are not among them.
@@ -41,12 +42,7 @@ func (s *Subject) restoreSetting(ctx context.Context, o *host.Observation) error
 	if err != nil {
 		return err
 	}
-	var units []string
-	for _, at := range t.targetsOf("/"+o.Name, "") {
-		if at.unit.name != "" {
-			units = append(units, at.unit.name)
-		}
-	}
+	units := lists.Pick(t.targetsOf("/"+o.Name, ""), func(at target) (string, bool) { return at.unit.name, at.unit.name != "" })
 	if err := s.reloadUnits(ctx, units); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Unconfirmed contains settings that have been set, or are about to be. No file of the agent contains them until new connections have worked with
@@ -163,13 +164,7 @@ func (j *Journal) Rejected(hash string) (values map[string]string, reason string
 
 // FailedConnections returns the failed connections among the rejected values, sorted.
 func FailedConnections(rejected map[string]string) []string {
-	var out []string
-	for _, key := range slices.Sorted(maps.Keys(rejected)) {
-		if name, ok := strings.CutPrefix(key, connectionPrefix); ok {
-			out = append(out, name)
-		}
-	}
-	return out
+	return lists.Pick(slices.Sorted(maps.Keys(rejected)), func(key string) (string, bool) { return strings.CutPrefix(key, connectionPrefix) })
 }
 
 // Keys returns the keys of the settings, sorted.

@@ -225,8 +225,8 @@ func (s *Subject) isFixed(p parameter, wanted string) bool {
 
 func (s *Subject) unsupportedReason(p parameter, wanted string, known modules) string {
 	switch {
-	case s.findIdentityObstacle(p, wanted) != "":
-		return s.findIdentityObstacle(p, wanted)
+	case p.String() == uniqueID && wanted == fromNode:
+		return "it derives from the UID of the Node, which only an agent in a cluster knows"
 	case !s.fs.IsImage() && known.builtIn[p.module] && s.isFixed(p, wanted):
 		return fmt.Sprintf("module %s is built into the kernel and reads it only from the kernel command line: "+
 			"declare it under kernelArguments: %s.%s=%s",

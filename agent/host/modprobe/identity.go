@@ -31,14 +31,6 @@ func (s *Subject) resolveIdentities(desired []host.Setting) []host.Setting {
 	return resolved
 }
 
-// findIdentityObstacle returns the reason why an identity cannot be derived. Empty if it can, and for other parameters.
-func (s *Subject) findIdentityObstacle(p parameter, wanted string) string {
-	if p.String() == uniqueID && wanted == fromNode {
-		return "it derives from the UID of the Node, which only an agent in a cluster knows"
-	}
-	return ""
-}
-
 // observeIdentity sets a state only if the client's identity is not the parameter.
 func (s *Subject) observeIdentity(o *host.Observation) {
 	identifier, err := s.kernel.ReadValue(identifierFile)

@@ -31,8 +31,9 @@ type Subject struct {
 	fs         host.FS
 	kernel     host.Kernel
 	transports func() ([]mounts.Transport, error)
-	// sessions is nil if sessions are not checked.
-	sessions *sessions
+	// listSessions and facts are nil if sessions are not checked.
+	listSessions func() ([]mounts.Session, error)
+	facts        BootFacts
 	// failed contains, by name, the error of the last Apply.
 	failed map[string]string
 	// fileErr is the error of the last Apply if it could not keep the drop-in.

@@ -29,11 +29,6 @@ type BootFacts interface {
 	SetBootFact(bootID, name, value string) error
 }
 
-type sessions struct {
-	list  func() ([]mounts.Session, error)
-	facts BootFacts
-}
-
 type sessionFact struct {
 	// SetAt is the time when the effective value was set, in seconds since the boot. Zero if the module was loaded with it.
 	SetAt int `json:"setAt"`
@@ -43,11 +38,11 @@ type sessionFact struct {
 
 // EvaluateSessions makes the subject compare the sessions that list returns with the time when the number of slots was set, as recorded in facts.
 func (s *Subject) EvaluateSessions(list func() ([]mounts.Session, error), facts BootFacts) {
-	s.sessions = &sessions{list: list, facts: facts}
+	s.listSessions, s.facts = list, facts
 }
 
 func (s *Subject) recordSet(p parameter) error {
-	if s.sessions == nil || p.String() != sessionSlots {
+	if s.facts == nil || p.String() != sessionSlots {
 		return nil
 	}
 	now, err := s.uptime()
@@ -60,7 +55,7 @@ func (s *Subject) recordSet(p parameter) error {
 // recordEffective records, once in a boot, the time since which an existing value is effective. If the agent's file was written in this boot, an
 // agent of an earlier release has set the value by then. Otherwise, the module was loaded with it.
 func (s *Subject) recordEffective(p parameter) error {
-	if s.sessions == nil || p.String() != sessionSlots || !s.isLoaded(p.module) {
+	if s.facts == nil || p.String() != sessionSlots || !s.isLoaded(p.module) {
 		return nil
 	}
 	if _, isRecorded, err := s.readSessionFact(); isRecorded || err != nil {
@@ -100,7 +95,7 @@ func (s *Subject) readSessionFact() (fact sessionFact, isRecorded bool, err erro
 	if err != nil {
 		return fact, false, err
 	}
-	text, isRecorded := s.sessions.facts.BootFact(bootID, factSessions)
+	text, isRecorded := s.facts.BootFact(bootID, factSessions)
 	if !isRecorded {
 		return fact, false, nil
 	}
@@ -117,12 +112,12 @@ func (s *Subject) recordSessions(fact sessionFact) error {
 	if err != nil {
 		return err
 	}
-	return s.sessions.facts.SetBootFact(bootID, factSessions, string(text))
+	return s.facts.SetBootFact(bootID, factSessions, string(text))
 }
 
 // OldSessions returns the sessions that are older than the effective value, sorted by client. There are none if the value was never set.
 func (s *Subject) OldSessions() ([]mounts.Session, error) {
-	if s.sessions == nil || s.fs.IsImage() {
+	if s.facts == nil || s.fs.IsImage() {
 		return nil, nil
 	}
 	fact, isRecorded, err := s.readSessionFact()
@@ -133,7 +128,7 @@ func (s *Subject) OldSessions() ([]mounts.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.sessions.list()
+	all, err := s.listSessions()
 	if err != nil {
 		return nil, err
 	}

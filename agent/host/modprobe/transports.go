@@ -3,6 +3,7 @@ package modprobe
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/storageclient/operator/agent/host"
 )
@@ -54,11 +55,8 @@ func (s *Subject) observeTransports(o *host.Observation) {
 func (s *Subject) SlotLimit() (int, error) {
 	limit := 0
 	for _, name := range []string{minSlots, maxSlots} {
-		p, err := parseName(name)
-		if err != nil {
-			return 0, err
-		}
-		value, err := s.kernel.ReadValue(s.liveFile(p))
+		module, param, _ := strings.Cut(name, "/")
+		value, err := s.kernel.ReadValue(s.liveFile(parameter{module, param}))
 		if err != nil {
 			return 0, err
 		}

@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/tuning/counters"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const (
@@ -68,9 +70,7 @@ func (r Reader) Counters() ([]ServerCounters, error) {
 	found := map[string]*ServerCounters{}
 	clients := map[string]bool{}
 	blocks := r.readTransportLines()
-	var queues []openQueue
-	var tasks []rpcTasks
-	tasksRead, tasksKnown := false, false
+	readQueues, readTasks := sync.OnceValue(r.readQueues), sync.OnceValues(r.readTasks)
 	for _, line := range lines {
 		if !isNFS(line.fsType) && !isSMB(line.fsType) {
 			continue
@@ -84,21 +84,14 @@ func (r Reader) Counters() ([]ServerCounters, error) {
 		if clients[name] {
 			continue
 		}
-		if !tasksRead {
-			queues, tasksRead = r.readQueues(), true
-			tasks, tasksKnown = r.readTasks()
-		}
 		clients[name] = true
-		server.addClient(name, client, blocks[line.point], queues, tasks)
-		server.RequestsKnown = tasksKnown
+		tasks, known := readTasks()
+		server.addClient(name, client, blocks[line.point], readQueues(), tasks)
+		server.RequestsKnown = known
 	}
 	r.addSessions(found)
 	r.checkTunnels(found)
-	sorted := make([]ServerCounters, 0, len(found))
-	for _, key := range slices.Sorted(maps.Keys(found)) {
-		sorted = append(sorted, *found[key])
-	}
-	return sorted, nil
+	return lists.Each(slices.Sorted(maps.Keys(found)), func(key string) ServerCounters { return *found[key] }), nil
 }
 
 func (s *ServerCounters) addHandles(point string, blocks map[string]transportBlock) {
@@ -304,12 +297,7 @@ func parseAddress(info string) (server string, port int) {
 }
 
 func (r Reader) addSessions(found map[string]*ServerCounters) {
-	var smb []*ServerCounters
-	for _, key := range slices.Sorted(maps.Keys(found)) {
-		if found[key].Protocol == connect.SMB {
-			smb = append(smb, found[key])
-		}
-	}
+	smb := lists.Pick(slices.Sorted(maps.Keys(found)), func(key string) (*ServerCounters, bool) { return found[key], found[key].Protocol == connect.SMB })
 	if len(smb) == 0 {
 		return
 	}

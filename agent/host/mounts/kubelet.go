@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // podVolume matches a path that only a kubelet makes: DIR/pods/UID/volumes/kubernetes.io~PLUGIN/NAME. Static pods have a UID without hyphens.
@@ -26,7 +28,7 @@ func findKubelets(lines []mountLine, dir string) kubelets {
 			dirs = append(dirs, m[1])
 		}
 	}
-	k := kubelets{dirs: distinctValues(dirs), nodeDevices: map[string]bool{}}
+	k := kubelets{dirs: lists.Distinct(dirs), nodeDevices: map[string]bool{}}
 	for _, dir := range k.dirs {
 		for _, name := range []string{"/", dir, dir + "/pods", dir + "/plugins"} {
 			if device := deviceOf(lines, name); device != "" {

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const (
@@ -235,9 +236,9 @@ func sharePods(mounts []Mount, lines []mountLine, k kubelets) {
 	}
 	for i := range mounts {
 		m := &mounts[i]
-		m.PodUIDs = distinctValues(pods[m.Device])
+		m.PodUIDs = lists.Distinct(pods[m.Device])
 		at := k.placeOf(m.MountPoint)
-		if names := distinctValues(volumes[m.Device]); at.global && m.Volume == "" && len(names) == 1 {
+		if names := lists.Distinct(volumes[m.Device]); at.global && m.Volume == "" && len(names) == 1 {
 			m.Volume = names[0]
 		}
 	}
@@ -323,8 +324,4 @@ func joinFlags(options, flags []string) []string {
 		}
 	}
 	return joined
-}
-
-func distinctValues[T cmp.Ordered](values []T) []T {
-	return slices.Compact(slices.Sorted(slices.Values(values)))
 }

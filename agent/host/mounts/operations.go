@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/tuning/counters"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Operation contains the kernel's counters of one operation of a superblock since it was mounted. Source: rpc_print_iostats in net/sunrpc/stats.c.
@@ -101,7 +102,7 @@ func compareMounts(a, b Mount) bool {
 
 func sortedBlocks(found map[string]Superblock) []Superblock {
 	for device, block := range found {
-		block.Volumes = distinctValues(block.Volumes)
+		block.Volumes = lists.Distinct(block.Volumes)
 		block.Nconnect = 1
 		if n, err := strconv.Atoi(optionValue(block.Options, "nconnect")); err == nil {
 			block.Nconnect = n

@@ -1,6 +1,7 @@
 package mounts
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"slices"
@@ -51,10 +52,8 @@ func (p *Place) WriteProblem() string {
 
 // PersistenceProblem returns the reason why files in the directory are lost at a boot, or cannot be made. Empty if they survive.
 func (p *Place) PersistenceProblem() string {
-	if reason := p.WriteProblem(); reason != "" {
-		return reason
-	}
-	return p.notPersistent
+	reason := p.WriteProblem()
+	return cmp.Or(reason, p.notPersistent)
 }
 
 // Refresh makes the next use read the mount table again.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const (
@@ -45,7 +47,8 @@ func (r Reader) Transports() ([]Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	clients := clientsOf(lines, r.readMountstats())
+	stats := r.readMountstats()
+	clients := lists.Pick(lines, func(line mountLine) (client, bool) { return newClient(line, stats[line.point]), isNFS(line.fsType) })
 	var found []Transport
 	for _, t := range all {
 		mine := slices.DeleteFunc(slices.Clone(clients), func(c client) bool { return !c.usesTransport(t) })
@@ -94,20 +97,18 @@ func (r Reader) Sessions() ([]Session, error) {
 		if !hasStats {
 			session.Age = math.MaxInt
 		}
-		session.Ports = distinctValues(append(session.Ports, s.sourcePorts...))
+		session.Ports = lists.Distinct(session.Ports, s.sourcePorts)
 		found[name] = session
 	}
 	return slices.SortedFunc(maps.Values(found), func(a, b Session) int { return strings.Compare(a.Client, b.Client) }), nil
 }
 
 // sysfsTransports is best effort: a transport that is closing has no numbers.
-func (r Reader) sysfsTransports() (found []transport) {
-	for _, t := range r.readSysfs() {
-		if limit, ok := t.numbers["max_num_slots"]; ok {
-			found = append(found, transport{server: t.server, port: t.numbers["dst_port"], sourcePort: t.numbers["src_port"], slotLimit: limit})
-		}
-	}
-	return found
+func (r Reader) sysfsTransports() []transport {
+	return lists.Pick(r.readSysfs(), func(t sysfsTransport) (transport, bool) {
+		limit, ok := t.numbers["max_num_slots"]
+		return transport{server: t.server, port: t.numbers["dst_port"], sourcePort: t.numbers["src_port"], slotLimit: limit}, ok
+	})
 }
 
 type sysfsTransport struct {
@@ -161,16 +162,6 @@ type client struct {
 	sessions    bool
 }
 
-func clientsOf(lines []mountLine, all map[string]stats) (clients []client) {
-	for _, line := range lines {
-		if !isNFS(line.fsType) {
-			continue
-		}
-		clients = append(clients, newClient(line, all[line.point]))
-	}
-	return clients
-}
-
 // newClient uses address and port from the mount table, because mountstats omits them.
 func newClient(line mountLine, s stats) client {
 	version := optionValue(line.super, "vers")
@@ -183,10 +174,7 @@ func newClient(line mountLine, s stats) client {
 // clientName contains the values that the kernel compares before it shares a client and its connections. nconnect is not one of them. Source:
 // nfs_match_client in fs/nfs/client.c.
 func (c client) clientName(line mountLine) string {
-	var parts []string
-	for _, key := range []string{"vers", "proto", "xprtsec"} {
-		parts = append(parts, optionValue(line.super, key))
-	}
+	parts := lists.Each([]string{"vers", "proto", "xprtsec"}, func(key string) string { return optionValue(line.super, key) })
 	return fmt.Sprintf("%s:%d %s", c.server, c.port, strings.Join(parts, " "))
 }
 

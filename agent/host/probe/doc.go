@@ -9,6 +9,7 @@
 package probe
 
 import (
+	"slices"
 	"time"
 
 	"github.com/storageclient/operator/agent/host/workload"
@@ -154,10 +155,8 @@ type Result struct {
 
 // Missing returns the first proof that does not hold, or nil.
 func (r Result) Missing() *Proof {
-	for i := range r.Proofs {
-		if !r.Proofs[i].Holds {
-			return &r.Proofs[i]
-		}
+	if i := slices.IndexFunc(r.Proofs, func(p Proof) bool { return !p.Holds }); i >= 0 {
+		return &r.Proofs[i]
 	}
 	return nil
 }

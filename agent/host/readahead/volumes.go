@@ -187,10 +187,7 @@ func (v *Volumes) observeVolume(o *host.Observation, all []mounts.VolumeEntry, o
 		}
 		mounted++
 		file := v.types.windowFile(entry.Device)
-		value, err := "", error(nil)
-		if file != "" {
-			value, err = v.types.kernel.ReadValue(file)
-		}
+		value, err := v.types.kernel.ReadValue(file)
 		if file == "" || err != nil {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -37,12 +38,9 @@ func (l Logind) FindHolders(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	holders := locks
-	for _, i := range inhibitors {
-		if i.holdsShutdown() {
-			holders = append(holders, fmt.Sprintf("%s inhibits shutdown (%q, process %d)", text.Line(i.Who), text.Line(i.Why), i.PID))
-		}
-	}
+	holders := append(locks, lists.Each(lists.Filter(inhibitors, inhibitor.holdsShutdown), func(i inhibitor) string {
+		return fmt.Sprintf("%s inhibits shutdown (%q, process %d)", text.Line(i.Who), text.Line(i.Why), i.PID)
+	})...)
 	slices.Sort(holders)
 	return holders, nil
 }

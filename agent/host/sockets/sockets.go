@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/storageclient/operator/tuning/counters"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const timeout = 5 * time.Second
@@ -50,11 +51,7 @@ func Read() ([]Socket, error) {
 			failed = errors.Join(failed, fmt.Errorf("read socket diagnostics: %w", err))
 			continue
 		}
-		for _, answer := range answers {
-			if socket, ok := socketOf(answer); ok {
-				all = append(all, socket)
-			}
-		}
+		all = append(all, lists.Pick(answers, socketOf)...)
 	}
 	if len(all) > 0 {
 		// A host without IPv6 still lists IPv4.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/sysctl"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const (
@@ -217,10 +218,9 @@ func (c conflicts) String() string {
 	if len(c) == 0 {
 		return ""
 	}
-	var names []string
-	for _, x := range c {
-		names = append(names, fmt.Sprintf("%s=%s (declared: %s=%s)", x.name, x.text, x.declared, x.desired))
-	}
+	names := lists.Each(c, func(x conflict) string {
+		return fmt.Sprintf("%s=%s (declared: %s=%s)", x.name, x.text, x.declared, x.desired)
+	})
 	message := "the profile sets " + host.ListNames(names) + "; the declared sysctls override it: they are applied after it"
 	if slices.ContainsFunc(c, func(x conflict) bool { return x.isFinal }) {
 		return message + ", and within a minute after tuned restarts"

@@ -3,6 +3,7 @@
 package tuned
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -271,18 +272,11 @@ func (s *Subject) observeEffect(ctx context.Context, o *host.Observation, st sta
 		failures := s.verifyFailures()
 		undeclared := slices.DeleteFunc(slices.Clone(failures), conflicts.isDeclared)
 		if len(undeclared) > 0 || len(failures) == 0 {
-			return errors.New("tuned-adm verify: the profile is only partly effective: " + verifyMessage(undeclared, err))
+			return errors.New("tuned-adm verify: the profile is only partly effective: " + cmp.Or(host.ListNames(undeclared), err.Error()))
 		}
 	}
 	s.verified, s.verifiedUntil = mark, s.now().Add(verifyInterval)
 	return nil
-}
-
-func verifyMessage(failures []string, err error) string {
-	if len(failures) > 0 {
-		return host.ListNames(failures)
-	}
-	return err.Error()
 }
 
 // Restore implements host.Subject.

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // etcdPods are the labels of kubeadm's and RKE2's static pods of etcd (cmd/kubeadm/app/util/staticpod, ComponentPod).
@@ -34,12 +36,9 @@ func (s *scope) readEtcdMembers(ctx context.Context) error {
 	if err := s.APIReader.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), etcdPods, fromMemory); err != nil {
 		return fmt.Errorf("list Pods of etcd: %w", err)
 	}
-	nodes := sets.New[string]()
-	for i := range pods.Items {
-		if _, static := pods.Items[i].Annotations[corev1.MirrorPodAnnotationKey]; static {
-			nodes.Insert(pods.Items[i].Spec.NodeName)
-		}
-	}
-	s.etcd = etcdMembers{nodes: nodes, at: s.Clock.Now()}
+	nodes := lists.Pick(lists.Pointers(pods.Items), func(pod *corev1.Pod) (string, bool) {
+		return pod.Spec.NodeName, metav1.HasAnnotation(pod.ObjectMeta, corev1.MirrorPodAnnotationKey)
+	})
+	s.etcd = etcdMembers{nodes: sets.New(nodes...), at: s.Clock.Now()}
 	return nil
 }

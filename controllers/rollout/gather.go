@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -27,6 +28,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/windows"
@@ -78,10 +80,7 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 		return plan.Snapshot{}, err
 	}
 	s.clientNodes, s.ready = all.ClientNodes, all.Ready
-	s.nodes = make(map[string]*corev1.Node, len(all.Nodes))
-	for _, node := range all.Nodes {
-		s.nodes[node.Name] = node
-	}
+	s.nodes = lists.Map(all.Nodes, func(node *corev1.Node) (string, *corev1.Node) { return node.Name, node })
 	s.forgetSightings()
 	return s.currentSnapshot(), nil
 }
@@ -291,10 +290,7 @@ func (s *scope) recordApplying(clientNode *v1alpha1.StorageClientNode, node stri
 // currentSnapshot converts the objects of this pass, including the results of its writes, into the input of the planner.
 func (s *scope) currentSnapshot() plan.Snapshot {
 	out := s.currentRules()
-	out.Nodes = make([]plan.Node, 0, len(s.nodes))
-	for _, node := range s.nodes {
-		out.Nodes = append(out.Nodes, s.planNode(node))
-	}
+	out.Nodes = lists.Each(slices.Collect(maps.Values(s.nodes)), s.planNode)
 	return out
 }
 
@@ -357,15 +353,13 @@ func (s *scope) planProfiles(set *fleet.ProfileSet) []plan.Profile {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	if p.of != set {
-		p.of, p.profiles = set, nil
-		for _, profile := range set.All() {
-			p.profiles = append(p.profiles, planProfile(profile))
-		}
+		p.of, p.profiles = set, lists.Each(set.All(), planProfile)
 	}
 	return p.profiles
 }
 
 func planProfile(profile *fleet.Profile) plan.Profile {
+	keys := lists.Each(nodesettings.Settings(profile.StorageClientProfile), func(setting v1alpha1.NodeSetting) string { return setting.Key })
 	out := plan.Profile{
 		Name:     profile.Name,
 		Priority: profile.Spec.Priority,
@@ -374,7 +368,7 @@ func planProfile(profile *fleet.Profile) plan.Profile {
 		PlanHash: nodesettings.PlanHash(profile.StorageClientProfile),
 		Retry:    profile.Annotations[v1alpha1.RetryAnnotation],
 		Approved: fleet.IsPlanApproved(profile.StorageClientProfile),
-		BootKeys: sets.New[string](),
+		BootKeys: sets.New(lists.Filter(keys, nodesettings.TakesEffectAtBoot)...),
 	}
 	switch {
 	case profile.Spec.Paused:
@@ -393,11 +387,6 @@ func planProfile(profile *fleet.Profile) plan.Profile {
 	if out.Windows, err = windows.ParseSet(profile.Spec.Rollout.Windows); err != nil {
 		// A profile that became invalid and was then deleted is no longer checked, but its windows are still invalid.
 		out.Inert = v1alpha1.ReasonInvalid
-	}
-	for _, setting := range nodesettings.Settings(profile.StorageClientProfile) {
-		if nodesettings.TakesEffectAtBoot(setting.Key) {
-			out.BootKeys.Insert(setting.Key)
-		}
 	}
 	return out
 }
@@ -434,13 +423,9 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		Inspected:        s.inspected[node.Name],
 		Evicted:          s.Drains.Evicted(node.Name),
 	}
-	volumes := sets.New(node.Status.VolumesInUse...)
-	for _, volume := range node.Status.VolumesAttached {
-		volumes.Insert(volume.Name)
-	}
-	for _, volume := range sets.List(volumes) {
-		out.VolumesInUse = append(out.VolumesInUse, string(volume))
-	}
+	attached := lists.Each(node.Status.VolumesAttached, func(volume corev1.AttachedVolume) corev1.UniqueVolumeName { return volume.Name })
+	volumes := lists.Distinct(node.Status.VolumesInUse, attached)
+	out.VolumesInUse = lists.Each(volumes, func(name corev1.UniqueVolumeName) string { return string(name) })
 	_, out.Guarded = node.Annotations[v1alpha1.DisruptionGuardsAnnotation]
 	out.Vacant = out.Untuned && !s.occupied.Has(node.Name)
 	if mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]; marked {
@@ -451,9 +436,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 	if !out.Ignored {
 		concerned = s.profiles.Concerning(node, clientNode)
 	}
-	for _, profile := range concerned {
-		out.Profiles = append(out.Profiles, profile.Name)
-	}
+	out.Profiles = lists.Each(concerned, func(profile *fleet.Profile) string { return profile.Name })
 	out.ApplyingSince = s.recordApplying(clientNode, node.Name)
 	if clientNode != nil {
 		wanted := s.profiles.Desired(node, clientNode)

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Annotations that prevent an autoscaler from deleting a node that appears empty or broken while it reboots.
@@ -49,11 +50,7 @@ func setGuards(node *corev1.Node, excludeFromLoadBalancers bool) {
 	if len(managed.Annotations)+len(managed.Labels) == 0 {
 		return
 	}
-	list, err := json.Marshal(managed)
-	if err != nil {
-		panic(err) // two lists of strings
-	}
-	node.Annotations[v1alpha1.DisruptionGuardsAnnotation] = string(list)
+	node.Annotations[v1alpha1.DisruptionGuardsAnnotation] = text.JSON(managed)
 }
 
 func setKey(all map[string]string, managedKeys []string, key string) []string {

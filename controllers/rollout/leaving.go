@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/embedded"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 //go:embed leaving.yaml
@@ -89,8 +90,7 @@ func timeOfTaint(t *corev1.Taint) *time.Time {
 		return &t.TimeAdded.Time
 	}
 	if seconds, err := strconv.ParseInt(t.Value, 10, 64); err == nil && seconds > 0 && t.Key == taintOfAutoscaler {
-		at := time.Unix(seconds, 0)
-		return &at
+		return new(time.Unix(seconds, 0))
 	}
 	return nil
 }
@@ -189,9 +189,6 @@ func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
 
 // forgetSightings removes the sightings of Nodes that are gone.
 func (s *scope) forgetSightings() {
-	known := sets.New[types.UID]()
-	for _, node := range s.nodes {
-		known.Insert(node.UID)
-	}
+	known := sets.New(lists.Each(slices.Collect(maps.Values(s.nodes)), (*corev1.Node).GetUID)...)
 	maps.DeleteFunc(s.sightings, func(key sightingKey, _ *sighting) bool { return !known.Has(key.node) })
 }

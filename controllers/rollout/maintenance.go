@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // maintenanceReason marks conditions on a Node that the operator sets. Others may set conditions of the same types.
@@ -30,12 +31,9 @@ var maintenanceTypes = []corev1.NodeConditionType{
 }
 
 func maintenanceOf(node *corev1.Node) plan.Maintenance {
-	var conditionTypes []corev1.NodeConditionType
-	for _, condition := range node.Status.Conditions {
-		if condition.Reason == maintenanceReason && slices.Contains(maintenanceTypes, condition.Type) {
-			conditionTypes = append(conditionTypes, condition.Type)
-		}
-	}
+	conditionTypes := lists.Pick(node.Status.Conditions, func(c corev1.NodeCondition) (corev1.NodeConditionType, bool) {
+		return c.Type, c.Reason == maintenanceReason && slices.Contains(maintenanceTypes, c.Type)
+	})
 	for _, state := range []plan.Maintenance{plan.MaintenanceNone, plan.MaintenanceDraining, plan.MaintenanceDrained} {
 		if slices.Equal(slices.Sorted(slices.Values(conditionTypes)), slices.Sorted(slices.Values(maintenance[state]))) {
 			return state

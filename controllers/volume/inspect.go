@@ -3,8 +3,6 @@ package volume
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"regexp"
 	"slices"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountfailures"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -140,14 +139,10 @@ func groupByClaim(watched []plan.Watched) map[types.NamespacedName][]plan.Watche
 }
 
 func namespacesOf[T any](list []T, volumeOf func(T) *corev1.PersistentVolume) []string {
-	var out []string
-	for _, entry := range list {
-		if volumeClaim, bound := judge.ClaimOf(volumeOf(entry)); bound {
-			out = append(out, volumeClaim.Namespace)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return lists.Distinct(lists.Pick(list, func(entry T) (string, bool) {
+		volumeClaim, bound := judge.ClaimOf(volumeOf(entry))
+		return volumeClaim.Namespace, bound
+	}))
 }
 
 func readFailedMounts(ctx context.Context, reader client.Reader, namespaces []string) ([]*failedMount, error) {
@@ -191,9 +186,7 @@ func readFailedMount(e *corev1.Event) (*failedMount, bool) {
 		last: lastSeen(e), created: e.CreationTimestamp.Time, message: strings.Clone(text.CutBytes(e.Message, maxMessage)),
 	}
 	f.setTimes(f.last.Sub(firstSeen(e)), e.ManagedFields)
-	for _, match := range namedVolume.FindAllStringSubmatch(f.message, -1) {
-		f.volumes = append(f.volumes, match[1])
-	}
+	f.volumes = lists.Each(namedVolume.FindAllStringSubmatch(f.message, -1), func(match []string) string { return match[1] })
 	if match := unmountedVolumes.FindStringSubmatch(f.message); len(match) > 0 {
 		f.unmounted = append([]string{}, strings.Fields(match[1])...)
 	}
@@ -258,8 +251,7 @@ func findFailures(failedMounts []*failedMount) map[string]time.Time {
 
 // kindOn returns an identifier that all events of one failure share, for any volume and any pod.
 func (f *failedMount) kindOn(pv *corev1.PersistentVolume) string {
-	sum := sha256.Sum256([]byte(strings.ReplaceAll(varying.ReplaceAllString(f.message, ""), pv.Name, "")))
-	return hex.EncodeToString(sum[:6])
+	return text.Hash(strings.ReplaceAll(varying.ReplaceAllString(f.message, ""), pv.Name, ""), 6)
 }
 
 // failureText returns an event's message in a form that is valid for an annotation and a condition.

@@ -4,6 +4,8 @@ package text
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -114,6 +116,12 @@ func CutBytes(s string, bytes int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:bytes-len(ellipsis)], "") + ellipsis
+}
+
+// Hash returns the first bytes of the SHA-256 hash of a text, in hexadecimal. The number of bytes must be from 1 to 32.
+func Hash(s string, bytes int) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:bytes])
 }
 
 // JSON encodes a value that always has a JSON form.

@@ -104,3 +104,10 @@ func TestEscapeShowsInvisibleCharacters(t *testing.T) {
 		})
 	}
 }
+
+func TestHashIsAPrefixOfSHA256(t *testing.T) {
+	// printf abc | sha256sum
+	if got := text.Hash("abc", 6); got != "ba7816bf8f01" {
+		t.Errorf("Hash: got %s", got)
+	}
+}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Limits of requests to the API server for one node.
@@ -138,14 +139,10 @@ func (b *budgets) list(ctx context.Context, reader client.Reader, namespace stri
 }
 
 func budgetsOf(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) []policyv1.PodDisruptionBudget {
-	var out []policyv1.PodDisruptionBudget
-	for i := range all {
-		selector, err := metav1.LabelSelectorAsSelector(all[i].Spec.Selector)
-		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
-			out = append(out, all[i])
-		}
-	}
-	return out
+	return lists.Filter(all, func(budget policyv1.PodDisruptionBudget) bool {
+		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+		return err == nil && selector.Matches(labels.Set(pod.Labels))
+	})
 }
 
 // isUncounted reports whether the server rejects evictions because the pods of the budget have not been counted yet.
@@ -161,9 +158,7 @@ func (d *Drainer) findBlocker(ctx context.Context, pod *corev1.Pod, refusal erro
 		blocker.Reason = fmt.Sprintf("cannot be evicted: %s; %s", refusal, err)
 		return &blocker
 	}
-	for _, budget := range budgetsOf(pod, all) {
-		blocker.Budgets = append(blocker.Budgets, budget.Namespace+"/"+budget.Name)
-	}
+	blocker.Budgets = lists.Each(budgetsOf(pod, all), func(budget policyv1.PodDisruptionBudget) string { return budget.Namespace + "/" + budget.Name })
 	slices.Sort(blocker.Budgets)
 	switch {
 	case apierrors.IsInternalError(refusal) && len(blocker.Budgets) > 1:

@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/parallel"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // lookTimeout limits the dry-run evictions on a node, because a pass waits for them. Requests that are still pending then have no result.
@@ -98,16 +99,13 @@ func (d *Drainer) tryEvictions(ctx context.Context, pods []*corev1.Pod, options 
 
 // KeptBy returns the PodDisruptionBudgets that currently keep a pod, according to their status; nil if none does.
 func KeptBy(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) *Blocker {
-	out := Blocker{Pod: podName(pod)}
-	for _, budget := range budgetsOf(pod, all) {
-		if budget.Namespace == pod.Namespace && budget.Status.DisruptionsAllowed == 0 && agentpod.IsReady(pod) {
-			out.Budgets = append(out.Budgets, budget.Namespace+"/"+budget.Name)
-		}
-	}
-	if len(out.Budgets) == 0 {
+	keeping := lists.Pick(budgetsOf(pod, all), func(b policyv1.PodDisruptionBudget) (string, bool) {
+		return b.Namespace + "/" + b.Name, b.Namespace == pod.Namespace && b.Status.DisruptionsAllowed == 0 && agentpod.IsReady(pod)
+	})
+	if len(keeping) == 0 {
 		return nil
 	}
-	return &out
+	return &Blocker{Pod: podName(pod), Budgets: keeping}
 }
 
 // tryEviction finds the budgets that would protect a pod. Only "too many requests" is a valid result, and only for pods that budgets select:

@@ -71,9 +71,8 @@ func (r Result) Remarks() string {
 		intro string
 		pods  []Blocker
 	}{{"Left on the node: ", r.Left}, {"Evicted because rollout.drain.doNotDisruptPods is not Keep: ", r.Disregarded}} {
-		pods := lists.Each(kind.pods, Blocker.String)
-		if len(pods) > 0 {
-			parts = append(parts, kind.intro+text.Join(pods, "; "))
+		if len(kind.pods) > 0 {
+			parts = append(parts, kind.intro+text.Join(lists.Each(kind.pods, Blocker.String), "; "))
 		}
 	}
 	return strings.Join(parts, ". ")
@@ -84,10 +83,9 @@ func (r Result) String() string {
 	if r.Done() {
 		return "All pods that had to leave are gone"
 	}
-	var parts, blocked []string
-	blocked = append(blocked, lists.Each(r.Blocked, Blocker.String)...)
-	if len(blocked) > 0 {
-		parts = append(parts, text.Join(blocked, "; "))
+	var parts []string
+	if len(r.Blocked) > 0 {
+		parts = append(parts, text.Join(lists.Each(r.Blocked, Blocker.String), "; "))
 	}
 	for _, wait := range []struct {
 		pods   []string

@@ -1,16 +1,16 @@
 package plan
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // BackOff is the pause after a drain that finished without a reboot. Each further drain of this kind in a row doubles it, up to MaxBackOff.
@@ -162,22 +162,12 @@ func (n *nodeState) resetDrains() {
 // drainKey identifies the purpose and the method of a drain: the settings of the node, and the drain options of each of its profiles. The agent
 // decides which settings need the boot, so its report must not change the key.
 func (s *Session) drainKey(n *nodeState) string {
-	names, hash := slices.Clone(n.Profiles), ""
-	if n.ClientNode != nil {
-		hash = n.ClientNode.Spec.Hash
-		for _, setting := range n.ClientNode.Spec.Settings {
-			names = append(names, setting.Profile)
-		}
-	}
-	slices.Sort(names)
-	key := fmt.Appendf(nil, "%s\n%s", n.target, hash)
-	for _, name := range slices.Compact(names) {
+	spec := ptr.Deref(n.ClientNode, ClientNode{}).Spec
+	key := n.target + "\n" + spec.Hash
+	for _, name := range lists.Distinct(n.Profiles, sourcesOf(spec.Settings)) {
 		if profile := s.profiles[name]; profile != nil {
-			// JSON can encode every Drain.
-			options, _ := json.Marshal(profile.Rollout.Drain)
-			key = fmt.Appendf(key, "\n%s", options)
+			key += "\n" + text.JSON(profile.Rollout.Drain)
 		}
 	}
-	sum := sha256.Sum256(key)
-	return hex.EncodeToString(sum[:8])
+	return text.Hash(key, 8)
 }

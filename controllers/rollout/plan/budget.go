@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -187,11 +188,7 @@ func (p *planner) bytesOf(n *nodeState, claim v1alpha1.Disruption) int {
 
 // describeUsers lists the nodes that use up the budget, the ways to free it, and the nodes that do not count.
 func (b *budget) describeUsers() string {
-	var users []string
-	for name, reason := range b.users {
-		users = append(users, name+" "+reason)
-	}
-	message := text.List(users)
+	message := text.List(lists.Each(slices.Collect(maps.Keys(b.users)), func(name string) string { return name + " " + b.users[name] }))
 	switch names := slices.Sorted(maps.Keys(b.remedies)); len(names) {
 	case 0:
 	case 1:

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -155,13 +156,8 @@ func (p *planner) countFailures(profile string) failures {
 	if counted, isCounted := p.failed[profile]; isCounted {
 		return counted
 	}
-	var out failures
 	desired := p.desiredTargets(profile)
-	for _, n := range p.members[profile] {
-		if n.hasFailed() {
-			out.names = append(out.names, n.Name)
-		}
-	}
+	out := failures{names: lists.Pick(p.members[profile], func(n *nodeState) (string, bool) { return n.Name, n.hasFailed() })}
 	retry, pending := p.retries[profile]
 	for _, boot := range p.boots[profile] {
 		if !desired.Has(boot.BootHash) {

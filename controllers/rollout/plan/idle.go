@@ -7,8 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/text"
@@ -292,19 +295,12 @@ func (n *nodeState) checkServers() (reason, message string) {
 
 // describeServers names the servers and, for a drain, the pods that wait for them.
 func describeServers(failing []v1alpha1.ServerStatus, drain *DrainProgress) string {
-	entries := make([]string, 0, len(failing))
-	for _, s := range failing {
-		var pods []string
-		for _, uid := range s.PodUIDs {
-			if drain != nil && drain.Names[uid] != "" {
-				pods = append(pods, "Pod "+drain.Names[uid])
-			}
-		}
+	names := ptr.Deref(drain, DrainProgress{}).Names
+	return text.Join(lists.Each(failing, func(s v1alpha1.ServerStatus) string {
 		entry := fleet.ServerText(s)
-		if len(pods) > 0 {
+		if pods := lists.Pick(s.PodUIDs, func(uid string) (string, bool) { return "Pod " + names[uid], names[uid] != "" }); len(pods) > 0 {
 			entry += "; waiting for it: " + text.List(pods)
 		}
-		entries = append(entries, entry)
-	}
-	return text.Join(entries, "; ")
+		return entry
+	}), "; ")
 }

@@ -97,17 +97,14 @@ func (p *planner) checkManager(manager *nodeState) (reason, message string) {
 	if !manager.Manager {
 		return "", ""
 	}
-	var otherNodes []string
-	for _, n := range p.states {
+	otherNodes := lists.Pick(p.states, func(n *nodeState) (string, bool) {
 		isDue := turnReasons.Has(p.plan.Notes[n.Name].Reason) && !n.isDisrupted() && n.unavailabilityReason() == ""
 		isAfterCanary := isDue && slices.ContainsFunc(n.need.names, func(name string) bool {
 			c := p.canaries[n.canaryKey(name)]
 			return slices.Contains(c.pending, manager.Name) && !slices.Contains(c.members, n.Name)
 		})
-		if n != manager && isDue && !isAfterCanary {
-			otherNodes = append(otherNodes, n.Name)
-		}
-	}
+		return n.Name, n != manager && isDue && !isAfterCanary
+	})
 	if len(otherNodes) > 0 {
 		return v1alpha1.RolloutReasonManagerNodeLast, "The node of the manager reboots last, after " + text.List(otherNodes)
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Session contains the data of one pass. It derives the state of each node once, and again when the node has changed. Decisions use copies.
@@ -81,10 +82,7 @@ func (s *Session) setRules(news Snapshot) {
 	s.exactNow = news.Now
 	news.Now, news.Nodes, news.Gone = news.Now.Truncate(time.Second), nil, nil
 	s.Snapshot = news
-	s.profiles = make(map[string]*Profile, len(s.Profiles))
-	for i := range s.Profiles {
-		s.profiles[s.Profiles[i].Name] = &s.Profiles[i]
-	}
+	s.profiles = lists.Map(lists.Pointers(s.Profiles), func(profile *Profile) (string, *Profile) { return profile.Name, profile })
 	s.loadFailures()
 }
 
@@ -105,13 +103,7 @@ func (s *Session) find(name string) *nodeState {
 
 // Names returns the names of the nodes for which predicate returns true.
 func (s *Session) Names(predicate func(*Node) bool) sets.Set[string] {
-	names := sets.New[string]()
-	for _, n := range s.nodes {
-		if predicate(n.Node) {
-			names.Insert(n.Name)
-		}
-	}
-	return names
+	return sets.New(lists.Pick(s.nodes, func(n *nodeState) (string, bool) { return n.Name, predicate(n.Node) })...)
 }
 
 // Plan decides the next steps, and notes the reason for every node.
@@ -161,11 +153,10 @@ func (s *Session) Drains() (drains []Drain, draining sets.Set[string]) {
 			p.advance(n)
 		}
 	}
-	for _, step := range p.plan.Steps {
-		if drain, ok := step.(Drain); ok && !drain.AfterCordon {
-			drains = append(drains, drain)
-		}
-	}
+	drains = lists.Pick(p.plan.Steps, func(step Step) (Drain, bool) {
+		drain, ok := step.(Drain)
+		return drain, ok && !drain.AfterCordon
+	})
 	return drains, p.plan.Draining
 }
 

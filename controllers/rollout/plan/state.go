@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -267,8 +268,13 @@ func (n *nodeState) claimingProfile() []string {
 
 // allSources returns all source profiles of the node's settings; for a released node, only the profiles that request the reboot.
 func (s *Session) allSources(n *nodeState) []string {
-	profiles := lists.Each(n.ClientNode.Spec.Settings, func(setting v1alpha1.NodeSetting) string { return setting.Profile })
-	return lists.Filter(profiles, func(name string) bool { return !n.ClientNode.Spec.Release || s.rebootsToRestore(name) })
+	return lists.Filter(sourcesOf(n.ClientNode.Spec.Settings), func(name string) bool {
+		return !n.ClientNode.Spec.Release || s.rebootsToRestore(name)
+	})
+}
+
+func sourcesOf(settings []v1alpha1.NodeSetting) []string {
+	return lists.Each(settings, func(setting v1alpha1.NodeSetting) string { return setting.Profile })
 }
 
 // restoringProfiles returns the profiles that request a reboot to remove a key. Profiles that declare the key are considered, or all profiles of
@@ -277,13 +283,9 @@ func (s *Session) restoringProfiles(n *nodeState, key string) []string {
 	declared := slices.ContainsFunc(n.Profiles, func(name string) bool {
 		return s.profiles[name] != nil && s.profiles[name].BootKeys.Has(key)
 	})
-	var out []string
-	for _, name := range n.Profiles {
-		if s.rebootsToRestore(name) && (!declared || s.profiles[name].Deleting || s.profiles[name].BootKeys.Has(key)) {
-			out = append(out, name)
-		}
-	}
-	return out
+	return lists.Filter(n.Profiles, func(name string) bool {
+		return s.rebootsToRestore(name) && (!declared || s.profiles[name].Deleting || s.profiles[name].BootKeys.Has(key))
+	})
 }
 
 func (s *Session) rebootsToRestore(name string) bool {
@@ -293,16 +295,9 @@ func (s *Session) rebootsToRestore(name string) bool {
 
 // rankProfiles sorts profiles so that the first one sets the drain's options: by priority, then the longest timeout. Missing profiles come last.
 func (s *Session) rankProfiles(names []string) []string {
+	missing := &Profile{Priority: math.MinInt32}
 	slices.SortFunc(names, func(a, b string) int {
-		x, y := s.profiles[a], s.profiles[b]
-		switch {
-		case x == nil && y == nil:
-			return cmp.Compare(a, b)
-		case x == nil:
-			return 1
-		case y == nil:
-			return -1
-		}
+		x, y := cmp.Or(s.profiles[a], missing), cmp.Or(s.profiles[b], missing)
 		return cmp.Or(
 			cmp.Compare(y.Priority, x.Priority),
 			cmp.Compare(toDuration(y.Rollout.Drain.TimeoutSeconds), toDuration(x.Rollout.Drain.TimeoutSeconds)),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 	"github.com/storageclient/operator/tuning/windows"
 )
@@ -21,12 +22,11 @@ type opening struct {
 func (p *planner) checkWindows(n *nodeState) (reason, message string) {
 	names := n.need.names
 	if n.need.kind == needUnknown {
-		names = slices.Concat(names, n.Profiles)
-		slices.Sort(names)
+		names = lists.Distinct(names, n.Profiles)
 	}
 	var profiles []string
 	var sets []windows.Set
-	for _, name := range slices.Compact(names) {
+	for _, name := range names {
 		profile := p.profiles[name]
 		if profile != nil && len(profile.Windows) > 0 && (len(profile.BootKeys) > 0 || slices.Contains(n.need.names, name)) {
 			profiles, sets = append(profiles, name), append(sets, profile.Windows)

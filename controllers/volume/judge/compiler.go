@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Compiler compiles each version of a profile once. It returns the same Profiles until a change affects a verdict. The zero value is ready for
@@ -38,11 +39,9 @@ func (c *Compiler) Compile(
 	profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool, classes map[string][]string,
 ) *Profiles {
 	c.compiled.Limit(len(profiles))
-	compiled := make([]*Profile, len(profiles))
-	for i := range profiles {
-		profile := &profiles[i]
-		compiled[i] = c.compiled.Get(profile.Name, declaration{ptr.To(*profile)}, func() *Profile { return compileProfile(profile, allow) })
-	}
+	compiled := lists.Each(lists.Pointers(profiles), func(profile *v1alpha1.StorageClientProfile) *Profile {
+		return c.compiled.Get(profile.Name, declaration{ptr.To(*profile)}, func() *Profile { return compileProfile(profile, allow) })
+	})
 	next := newProfiles(compiled, pausedAll, followedClasses(compiled, classes))
 	return c.all.Get("", next, func() *Profiles { return next })
 }

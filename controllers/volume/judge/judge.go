@@ -381,17 +381,15 @@ func (s *scope) blockProtocol() (Verdict, bool) {
 		return blockedFor(v1alpha1.VolumeReasonWrongProtocol, fmt.Sprintf(
 			"Not changed: unknown driver %q; name it in the rule's selector.drivers if it mounts NFS, or XFS with fsType xfs", source.Driver)), true
 	}
-	var foreign []string
-	for _, r := range s.rules {
-		foreign = append(foreign, lists.Filter(r.options(), func(o string) bool { return !s.target.options.Knows(o) })...)
-	}
+	foreign := lists.Distinct(lists.Each(s.rules, func(r rule) []string {
+		return lists.Filter(r.options(), func(o string) bool { return !s.target.options.Knows(o) })
+	})...)
 	if len(foreign) == 0 {
 		return Verdict{}, false
 	}
-	slices.Sort(foreign)
 	return blockedFor(v1alpha1.VolumeReasonWrongProtocol, fmt.Sprintf(
 		"Not supported by the volume, which is %s: %s; name protocols or fsTypes in the rule's selector",
-		describeKind(source, s.target.options), text.List(slices.Compact(foreign)))), true
+		describeKind(source, s.target.options), text.List(foreign))), true
 }
 
 // describeKind returns the kind of a volume, in the words of a selector.
@@ -481,8 +479,7 @@ func (s *scope) exceptionsText() string {
 		out += "; the driver already sets: " + text.List(s.merged.setByDriver)
 	}
 	if len(s.merged.keptValues) > 0 {
-		descriptions := lists.Each(s.merged.keptValues, keptValue.String)
-		out += "; " + text.Join(descriptions, "; ")
+		out += "; " + text.Join(lists.Each(s.merged.keptValues, keptValue.String), "; ")
 	}
 	return out
 }

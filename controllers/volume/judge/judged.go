@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Evaluation is a volume with its verdict and all other results of its Input alone. It is immutable.
@@ -54,9 +55,7 @@ func Evaluate(in Input) *Evaluation {
 
 // profilesOf returns the names of the profiles that select the volume, or whose options it carries.
 func (j *Evaluation) profilesOf() []string {
-	names := slices.Concat(j.Verdict.Profiles, j.Record.Profiles)
-	slices.Sort(names)
-	return slices.Compact(names)
+	return lists.Distinct(j.Verdict.Profiles, j.Record.Profiles)
 }
 
 // hasRecordedFailure reports whether the verdict depends on all profiles: any of them may still declare the options that failed.
@@ -67,7 +66,7 @@ func (j *Evaluation) hasRecordedFailure() bool {
 
 // WasFailedFor reports whether the recorded failed mount used options of a profile.
 func (j *Evaluation) WasFailedFor(profile string) bool {
-	return j.FailedMount != nil && isOfProfile(j.FailedMount.Rules, profile)
+	return j.FailedMount != nil && j.FailedMount.IsDeclaredBy(profile)
 }
 
 // NamedProfiles returns the profiles in the volume's mark and failed mount.

@@ -1,8 +1,10 @@
 package judge
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -67,7 +69,7 @@ func (m *Mark) IsOfEarlierRelease() bool { return m == nil || !m.Unproven && m.E
 
 // IsBatchOf reports whether a batch of a profile wrote the volume.
 func (m *Mark) IsBatchOf(profile string) bool {
-	return m != nil && !m.Created && isOfProfile(m.Rules, profile)
+	return m != nil && !m.Created && optionset.Identity{Rules: m.Rules}.IsDeclaredBy(profile)
 }
 
 // Profiles returns the names of the profiles whose rules led to the write.
@@ -102,18 +104,11 @@ func (in Input) ownMark() *Mark {
 	m := MarkOf(in.Volume)
 	isUnbound := m != nil && m.Created && (m.Cluster == "" || in.Cluster == "") && m.Evidence+m.Cleared != "" &&
 		m.Written.Sub(in.Volume.CreationTimestamp.Time).Abs() > ClockTolerance
-	if m == nil || isUnbound || in.isForeign(m.Cluster, m.writtenAt()) {
+	// Marks of earlier releases have no time of the write, but the time of its batch.
+	if m == nil || isUnbound || in.isForeign(m.Cluster, cmp.Or(m.Written, m.Since)) {
 		return nil
 	}
 	return m
-}
-
-// writtenAt returns the time of the write, or of its batch in marks of earlier releases.
-func (m *Mark) writtenAt() time.Time {
-	if m.Written.IsZero() {
-		return m.Since
-	}
-	return m.Written
 }
 
 // ownFailedMount returns the failed mount in the annotation of the volume. Nil if it is about another one.
@@ -176,12 +171,8 @@ func (s *scope) releaseFailedMount(v Verdict) Verdict {
 		return v
 	}
 	if failed := FailedMountOf(s.Volume); failed != nil {
-		for _, p := range s.Profiles.byPrecedence {
-			if isOfProfile(failed.Rules, p.Name) && p.hold != nil {
-				return v
-			}
-		}
-		if s.Profiles.Declare(SetOf(SourceOf(s.Volume), failed.Set, failed.Rules)) {
+		holds := func(p *Profile) bool { return p.hold != nil && failed.IsDeclaredBy(p.Name) }
+		if slices.ContainsFunc(s.Profiles.byPrecedence, holds) || s.Profiles.Declare(SetOf(SourceOf(s.Volume), failed.Set, failed.Rules)) {
 			return v
 		}
 	}
@@ -210,9 +201,7 @@ func annotationsOf(v Verdict) map[string]string {
 // value removes a key.
 func AnnotationsWithout(failed *optionset.Failed) map[string]any {
 	annotations := lists.Map(slices.Concat(markAnnotations, recordAnnotations), func(key string) (string, any) { return key, nil })
-	if failed != nil {
-		annotations[v1alpha1.FailedMountOptionsAnnotation] = text.JSON(failed)
-	}
+	maps.Copy(annotations, AnnotationsForEarlier(nil, failed))
 	return annotations
 }
 

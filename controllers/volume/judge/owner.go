@@ -13,6 +13,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/embedded"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // tool is another tool that declares volumes.
@@ -43,11 +44,8 @@ func toolOf(id string) *tool {
 // kappPaths returns the paths that kapp must leave unchanged. kapp removes annotations that its manifests do not name, unless its rules copy
 // them.
 func kappPaths() string {
-	paths := []string{"[spec, mountOptions]"}
-	for _, key := range slices.Concat(recordAnnotations, markAnnotations) {
-		paths = append(paths, "[metadata, annotations, "+key+"]")
-	}
-	return strings.Join(paths, ", ")
+	keys := lists.Each(slices.Concat(recordAnnotations, markAnnotations), func(key string) string { return "[metadata, annotations, " + key + "]" })
+	return strings.Join(append([]string{"[spec, mountOptions]"}, keys...), ", ")
 }
 
 func specBlock(list []string) string { return fmt.Sprintf("spec: {mountOptions: %s}", listText(list)) }

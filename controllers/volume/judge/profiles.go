@@ -90,24 +90,21 @@ func (ps *Profiles) WithClasses(classes map[string][]string) *Profiles {
 
 // followedClasses returns the classes if a rule follows any, otherwise nil. Then a change of a class causes no new evaluation.
 func followedClasses(compiled []*Profile, classes map[string][]string) map[string][]string {
-	for _, p := range compiled {
-		for i := range p.spec.Volumes {
-			if p.spec.Volumes[i].MountOptionsFrom == v1alpha1.MountOptionsFromClass {
-				return classes
-			}
-		}
+	follows := func(r v1alpha1.VolumeRule) bool { return r.MountOptionsFrom == v1alpha1.MountOptionsFromClass }
+	if slices.ContainsFunc(compiled, func(p *Profile) bool { return slices.ContainsFunc(p.spec.Volumes, follows) }) {
+		return classes
 	}
 	return nil
 }
 
 func newProfiles(compiled []*Profile, pausedAll bool, classes map[string][]string) *Profiles {
-	out := &Profiles{pausedAll: pausedAll, byPrecedence: slices.Clone(compiled), classes: classes}
-	out.merges = store.NewPool[merged](maxMerged)
-	slices.SortFunc(out.byPrecedence, func(a, b *Profile) int {
-		return cmp.Or(cmp.Compare(b.spec.Priority, a.spec.Priority), cmp.Compare(a.Name, b.Name))
-	})
-	out.byName = lists.Map(compiled, func(p *Profile) (string, *Profile) { return p.Name, p })
-	return out
+	return &Profiles{
+		pausedAll: pausedAll, classes: classes, merges: store.NewPool[merged](maxMerged),
+		byPrecedence: slices.SortedFunc(slices.Values(compiled), func(a, b *Profile) int {
+			return cmp.Or(cmp.Compare(b.spec.Priority, a.spec.Priority), cmp.Compare(a.Name, b.Name))
+		}),
+		byName: lists.Map(compiled, func(p *Profile) (string, *Profile) { return p.Name, p }),
+	}
 }
 
 func compileProfile(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *Profile {
@@ -151,14 +148,10 @@ func (ps *Profiles) rulesSelecting(pv *corev1.PersistentVolume, volumeClaim *met
 }
 
 func (p *Profile) rulesSelecting(pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) []rule {
-	var rules []rule
-	for i := range p.spec.Volumes {
-		r := &p.spec.Volumes[i]
-		if (len(r.MountOptions) > 0 || r.MountOptionsFrom != "" || r.ReadAheadKiB != nil) && Selects(&r.Selector, pv, volumeClaim) {
-			rules = append(rules, rule{VolumeRule: r, profile: p})
-		}
-	}
-	return rules
+	return lists.Pick(lists.Pointers(p.spec.Volumes), func(r *v1alpha1.VolumeRule) (rule, bool) {
+		declares := len(r.MountOptions) > 0 || r.MountOptionsFrom != "" || r.ReadAheadKiB != nil
+		return rule{VolumeRule: r, profile: p}, declares && Selects(&r.Selector, pv, volumeClaim)
+	})
 }
 
 // among returns the profiles that affect a volume. If the volume records a failure, these are all profiles.
@@ -239,7 +232,5 @@ func (ps *Profiles) Selects(name string, pv *corev1.PersistentVolume, volumeClai
 }
 
 func profileNames(rules []rule) []string {
-	names := lists.Each(rules, func(r rule) string { return r.profile.Name })
-	slices.Sort(names)
-	return slices.Compact(names)
+	return lists.Distinct(lists.Each(rules, func(r rule) string { return r.profile.Name }))
 }

@@ -1,13 +1,12 @@
 package judge
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"strings"
 
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // hashOfSet identifies an option set by the driver, protocol and file system of the volume, and by the name and the options of each rule. Other
@@ -21,25 +20,15 @@ func hashOfSet(source Source, rules []rule, keepsNconnect bool) string {
 		}
 		parts = append(parts, r.profile.Name, r.Name, strings.Join(options, ","))
 	}
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	return hex.EncodeToString(sum[:6])
+	return text.Hash(strings.Join(parts, "\x00"), 6)
 }
 
 func ruleNames(rules []rule) []string {
 	return lists.Each(rules, func(r rule) string { return r.profile.Name + "/" + r.Name })
 }
 
-func isOfProfile(ruleNames []string, profile string) bool {
-	return slices.ContainsFunc(ruleNames, func(name string) bool { return strings.HasPrefix(name, profile+"/") })
-}
-
 func profilesOfRules(ruleNames []string) []string {
-	names := make([]string, 0, len(ruleNames))
-	for _, name := range ruleNames {
-		profile, _, _ := strings.Cut(name, "/")
-		names = append(names, profile)
-	}
-	return names
+	return lists.Each(ruleNames, func(name string) string { return strings.SplitN(name, "/", 2)[0] })
 }
 
 // SetOf returns an empty record of an option set.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Change returns the new entry for the previous one, which may be nil. A nil result removes the entry.
@@ -31,7 +32,7 @@ func Begin(volume string, known *Lists, recalled bool, next Lists, profiles []st
 			out = out.with(*known)
 		}
 		entry := *out.with(next)
-		entry.Profiles, entry.Ending = union(out.Profiles, profiles), false
+		entry.Profiles, entry.Ending = lists.Distinct(out.Profiles, profiles), false
 		entry.AnnotationsRestored, entry.Pending = out.AnnotationsRestored || recalled, out.Pending && known == nil && !recalled
 		return &entry
 	}

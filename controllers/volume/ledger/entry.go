@@ -1,13 +1,12 @@
 package ledger
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -52,9 +51,9 @@ func (e *Entry) Recall(current []string) (Lists, bool) {
 	if len(e.Written) == 0 {
 		return Lists{}, false
 	}
-	for _, lists := range slices.Backward(e.Written) {
-		if slices.Equal(lists.Applied, current) {
-			return lists, true
+	for _, written := range slices.Backward(e.Written) {
+		if slices.Equal(written.Applied, current) {
+			return written, true
 		}
 	}
 	restored := func(l Lists) bool { return slices.Equal(l.Original, current) }
@@ -94,20 +93,14 @@ func (e *Entry) unite(other *Entry) *Entry {
 		return other
 	}
 	out := e
-	for _, lists := range other.Written {
-		out = out.with(lists)
+	for _, written := range other.Written {
+		out = out.with(written)
 	}
 	united := *out
-	united.Profiles = union(e.Profiles, other.Profiles)
+	united.Profiles = lists.Distinct(e.Profiles, other.Profiles)
 	united.AnnotationsRestored = e.AnnotationsRestored || other.AnnotationsRestored
 	united.Pending, united.Ending = e.Pending && other.Pending, e.Ending || other.Ending
 	return &united
-}
-
-func union(a, b []string) []string {
-	out := append(slices.Clone(a), b...)
-	slices.Sort(out)
-	return slices.Compact(out)
 }
 
 // encoded is the JSON of an entry on a page. Clusters contain entries of earlier releases.
@@ -169,7 +162,4 @@ func decodeEntry(entry string, lists map[string][]string) (*Entry, error) {
 const listPrefix = "list."
 
 // keyOf returns the key of a list, a hash of its content. Thus an edited list is detected.
-func keyOf(value string) string {
-	sum := sha256.Sum256([]byte(value))
-	return listPrefix + hex.EncodeToString(sum[:8])
-}
+func keyOf(value string) string { return listPrefix + text.Hash(value, 8) }

@@ -87,15 +87,14 @@ func readPage(object *corev1.ConfigMap) *page {
 	p := &page{object: object, entries: map[types.UID]*Entry{}, damaged: map[string]string{}}
 	lists := map[string][]string{}
 	for key, value := range object.Data {
-		if !strings.HasPrefix(key, listPrefix) {
-			continue
-		}
 		var list []string
-		if keyOf(value) != key || json.Unmarshal([]byte(value), &list) != nil {
+		switch {
+		case !strings.HasPrefix(key, listPrefix):
+		case keyOf(value) != key || json.Unmarshal([]byte(value), &list) != nil:
 			p.damaged[key] = value
-			continue
+		default:
+			lists[key] = list
 		}
-		lists[key] = list
 	}
 	for key, value := range object.Data {
 		if strings.HasPrefix(key, listPrefix) {

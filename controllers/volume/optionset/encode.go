@@ -2,8 +2,6 @@ package optionset
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -42,8 +40,7 @@ func failedKey(set, server string) string {
 	if server == "" {
 		return failedPrefix + set
 	}
-	sum := sha256.Sum256([]byte(server))
-	return failedPrefix + set + "." + hex.EncodeToString(sum[:6])
+	return failedPrefix + set + "." + text.Hash(server, 6)
 }
 
 // Failed is the JSON of a failure, in the ledger and in the volume's annotation for an earlier release. That release sets neither State nor More.

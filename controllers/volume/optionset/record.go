@@ -170,8 +170,8 @@ func (r *Record) Counts(failure string) bool { return r == nil || !slices.Contai
 func (r *Record) Stops() bool { return r != nil && len(r.Blames) > 0 }
 
 // IsDeclaredBy reports whether a rule of a profile declares the set.
-func (r *Record) IsDeclaredBy(profile string) bool {
-	return slices.ContainsFunc(r.Rules, func(rule string) bool { return strings.HasPrefix(rule, profile+"/") })
+func (i Identity) IsDeclaredBy(profile string) bool {
+	return slices.ContainsFunc(i.Rules, func(rule string) bool { return strings.HasPrefix(rule, profile+"/") })
 }
 
 // BlameOf returns the recorded failed mount of a volume. Nil if there is none.

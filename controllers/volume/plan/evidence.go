@@ -1,8 +1,11 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"time"
+
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
@@ -22,10 +25,7 @@ func (j evaluation) carriesSet() bool {
 
 // writtenAt returns the time at which the volume got its mount options, if recorded.
 func (j evaluation) writtenAt() time.Time {
-	if j.Mark != nil && !j.Mark.Written.IsZero() {
-		return j.Mark.Written
-	}
-	return j.carriedSince()
+	return cmp.Or(ptr.Deref(j.Mark, judge.Mark{}).Written, j.carriedSince())
 }
 
 // observeMounts records the mounts that show that sets work. The API server shows a pod for each of them.

@@ -7,6 +7,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/optionset"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Listed is the state of one volume in output for users.
@@ -44,9 +45,7 @@ func List(name string, s Snapshot) (listed []Listed, isHeld bool) {
 	p := newPlanner(s)
 	notes := p.decide().Notes
 	for _, j := range p.volumes {
-		profiles := slices.Concat(j.verdict.Profiles, judge.CarriedProfiles(j.Volume))
-		slices.Sort(profiles)
-		profiles = slices.Compact(profiles)
+		profiles := lists.Distinct(j.verdict.Profiles, judge.CarriedProfiles(j.Volume))
 		note, concerns := notes[j.Volume.Name]
 		isOfProfile := slices.Contains(j.verdict.Profiles, name) || note.State == judge.StatePending && slices.Contains(profiles, name)
 		if !concerns || name != "" && !isOfProfile && !j.WasFailedFor(name) {

@@ -7,6 +7,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Change is the change of one volume's mount options.
@@ -52,9 +53,7 @@ func PreviewVolumes(names []string, s Snapshot) Preview {
 	}
 	for i, after := range before.settle() {
 		j := before.volumes[i]
-		profiles := slices.Concat(j.verdict.Profiles, judge.CarriedProfiles(j.Volume))
-		slices.Sort(profiles)
-		profiles = slices.Compact(profiles)
+		profiles := lists.Distinct(j.verdict.Profiles, judge.CarriedProfiles(j.Volume))
 		if slices.ContainsFunc(profiles, func(name string) bool { return slices.Contains(names, name) }) {
 			out.addVolume(names, profiles, j, after)
 		}

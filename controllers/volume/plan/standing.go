@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -65,13 +66,8 @@ func (j evaluation) hasOptionsOf(profile string) bool {
 
 // differencesFrom returns the differences from the named profiles that their rules allow, sorted. Without names, it returns those from all profiles.
 func differencesFrom(v judge.Verdict, names []string) []string {
-	var out []string
 	if len(names) == 0 {
 		names = slices.Collect(maps.Keys(v.Exceptions))
 	}
-	for _, name := range names {
-		out = append(out, v.Exceptions[name]...)
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return lists.Distinct(lists.Each(names, func(name string) []string { return v.Exceptions[name] })...)
 }

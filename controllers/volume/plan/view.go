@@ -110,9 +110,7 @@ func concernedBy(volumes []evaluation) map[string][]*evaluation {
 	out := map[string][]*evaluation{}
 	for i := range volumes {
 		j := &volumes[i]
-		names := slices.Concat(j.verdict.Profiles, j.Record.Profiles, j.NamedProfiles())
-		slices.Sort(names)
-		for _, name := range slices.Compact(names) {
+		for _, name := range lists.Distinct(j.verdict.Profiles, j.Record.Profiles, j.NamedProfiles()) {
 			out[name] = append(out[name], j)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Reader reads snapshots.
@@ -64,7 +65,7 @@ func (r *Reader) memory() *Memory { return cmp.Or(r.Memory, &r.defaultMemory) }
 
 // Read lists volumes, the ledger, PersistentVolumeClaims, classes and profiles.
 func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
-	s := plan.Snapshot{VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}, Memory: r.memory().verdicts, Cluster: r.memory().Cluster}
+	s := plan.Snapshot{Memory: r.memory().verdicts, Cluster: r.memory().Cluster}
 	var err error
 	if s.Classes, err = r.readClasses(ctx); err != nil {
 		return plan.Snapshot{}, err
@@ -85,9 +86,9 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 	if err != nil {
 		return plan.Snapshot{}, fmt.Errorf("list PersistentVolumeClaims: %w", err)
 	}
-	for _, volumeClaim := range volumeClaims {
-		s.VolumeClaims[client.ObjectKeyFromObject(volumeClaim)] = volumeClaim
-	}
+	s.VolumeClaims = lists.Map(volumeClaims, func(volumeClaim *metav1.PartialObjectMetadata) (types.NamespacedName, *metav1.PartialObjectMetadata) {
+		return client.ObjectKeyFromObject(volumeClaim), volumeClaim
+	})
 	if r.Probes != nil {
 		s.Probes = r.Probes()
 	}
@@ -164,11 +165,8 @@ func (r *Reader) readClasses(ctx context.Context) (map[string][]string, error) {
 	if err := r.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list StorageClasses: %w", err)
 	}
-	out := make(map[string][]string, len(classes.Items))
-	for i := range classes.Items {
-		out[classes.Items[i].Name] = classes.Items[i].MountOptions
-	}
-	return out, nil
+	optionsOf := func(class *storagev1.StorageClass) (string, []string) { return class.Name, class.MountOptions }
+	return lists.Map(lists.Pointers(classes.Items), optionsOf), nil
 }
 
 // readVolumeClaim reads the PersistentVolumeClaim that a volume names. Nil if there is none.

@@ -55,7 +55,6 @@ type failure struct {
 // isBroken reports whether the settings may be the cause. A busy API server has responded, so no setting has broken the connection.
 func (f failure) isBroken() bool { return !errors.Is(f.err, reporter.ErrBusy) }
 
-// namesOf returns the names of the connections, each once.
 func namesOf(failures []failure) []string {
 	return lists.Distinct(lists.Each(failures, func(f failure) string { return text.Cut(f.name, bounds.Name) }))
 }

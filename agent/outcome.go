@@ -124,7 +124,6 @@ func (out *outcome) addRestore(it *item, p *pass) {
 	out.addStatus(status)
 }
 
-// statusOf returns the status of a setting from the observation of its subject.
 func (it *item) statusOf(desired string, o observation) v1alpha1.SettingStatus {
 	status := v1alpha1.SettingStatus{
 		Key:         it.key,

@@ -204,7 +204,6 @@ func (p *proof) retest(ctx context.Context, canary bool, j callbacks) bool {
 	return err == nil
 }
 
-// tryConnections opens new connections and returns the failures.
 func (p *proof) tryConnections(ctx context.Context, within time.Duration, canary bool, j callbacks) (failures []failure) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()

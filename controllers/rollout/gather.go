@@ -46,9 +46,8 @@ type scope struct {
 	claiming sync.Mutex
 	claims   *corev1.ConfigMap
 	// changes combines changes of claims; rulings combines reads of the rules for some nodes. Workers share them.
-	changes parallel.Joint[claimChange, struct{}]
-	rulings parallel.Joint[[]string, plan.Rules]
-	// failures is the ConfigMap with the recorded failures of nodes.
+	changes  parallel.Joint[claimChange, struct{}]
+	rulings  parallel.Joint[[]string, plan.Rules]
 	failures *corev1.ConfigMap
 	// mutex guards the maps that follow, which workers read and write. No two workers handle the same node.
 	mutex       sync.Mutex
@@ -262,7 +261,6 @@ func (s *scope) currentNote(name string) v1alpha1.RolloutStatus {
 	return v1alpha1.RolloutStatus{}
 }
 
-// recordInspection records the progress of a node's drain, and the time of the inspection of its pods.
 func (s *scope) recordInspection(node string, progress plan.DrainProgress) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

@@ -187,7 +187,6 @@ func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
 	return nil
 }
 
-// forgetSightings removes the sightings of Nodes that are gone.
 func (s *scope) forgetSightings() {
 	known := sets.New(lists.Each(slices.Collect(maps.Values(s.nodes)), (*corev1.Node).GetUID)...)
 	maps.DeleteFunc(s.sightings, func(key sightingKey, _ *sighting) bool { return !known.Has(key.node) })

@@ -56,10 +56,8 @@ type Reconciler struct {
 
 	profileSets fleet.ProfileSets
 	planned     plannedProfiles
-	// etcd are the nodes that run a member of etcd.
-	etcd etcdMembers
-	// managers are the Pods of the manager.
-	managers managerPods
+	etcd        etcdMembers
+	managers    managerPods
 	// inspected contains the time of the last inspection of the pods of each draining node. The one request is never handled twice concurrently.
 	inspected map[string]time.Time
 	// applying contains the time since which each agent has been applying settings that it has not reported yet.

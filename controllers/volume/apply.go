@@ -15,7 +15,6 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// applyStep applies one step in one write.
 func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 	pv := &corev1.PersistentVolume{}
 	pv.Name = step.Target().Name

@@ -20,7 +20,6 @@ import (
 // 2 min 2 s (exponentialbackoff of pkg/util/goroutinemap).
 const retryWithin = 5 * time.Minute
 
-// inspectRollbacks returns the known results of rollback checks.
 func (s *scope) inspectRollbacks(ctx context.Context, inCure []plan.RollbackCheck) (map[string]plan.RollbackResult, error) {
 	out := map[string]plan.RollbackResult{}
 	if len(inCure) == 0 {

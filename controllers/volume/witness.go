@@ -57,8 +57,7 @@ type podFacts struct {
 }
 
 type nodeFacts struct {
-	exists bool
-	// hasAgent is true if an agent reports on the node.
+	exists   bool
 	hasAgent bool
 	// mounts are the mounts that its agent has reported since the node's boot.
 	mounts []v1alpha1.MountStatus

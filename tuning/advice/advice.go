@@ -127,7 +127,6 @@ func For(in Input) []v1alpha1.Advice {
 	return collectAdvice(in, func(Rule) bool { return true }, func(finding) bool { return true })
 }
 
-// nodeFields is the path prefix of fields for nodes.
 const nodeFields = "spec.node."
 
 // ForNode returns the advice on a profile's node fields for one node.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -54,7 +55,7 @@ func (s *scope) inFlight(version string, nconnect int64) int64 {
 	if version == "3" || version == "4.0" {
 		return nconnect * cmp.Or(s.slots(), kernelSlots)
 	}
-	for _, n := range parseNumbers(s.settings["module/nfs/max_session_slots"]) {
+	for _, n := range text.Numbers(s.settings["module/nfs/max_session_slots"]) {
 		return n
 	}
 	return kernelSessionSlots
@@ -65,10 +66,9 @@ func serverBudget(s *scope) {
 	if len(loads) == 0 || loads[0].Nodes == 0 {
 		return
 	}
-	var parts []string
-	for _, load := range loads {
-		parts = append(parts, fmt.Sprintf("%s gets up to %d connections and %d requests in flight", load.Server, load.Connections, load.Requests))
-	}
+	parts := lists.Each(loads, func(load Load) string {
+		return fmt.Sprintf("%s gets up to %d connections and %d requests in flight", load.Server, load.Connections, load.Requests)
+	})
 	s.add("", fmt.Sprintf("if all %d nodes mount from it: %s", loads[0].Nodes, text.InOrder(parts, ", ")))
 }
 

@@ -96,19 +96,10 @@ func readAheadWindow(s *scope) {
 // readAheadMemory applies well above any published size: 15 MiB for NFS, 32 MiB for disk arrays.
 func readAheadMemory(s *scope) {
 	const maxKiB = 64 * 1024
-	add := func(field string, kib int32) {
-		if kib <= maxKiB {
-			return
-		}
-		s.add(field, fmt.Sprintf("%s may be read ahead into memory for each file that is read in sequence, even if only "+
-			"a part of it is needed: use 1024 KiB until you have measured more on your own volume", formatSize(int64(kib)*1024)))
-	}
-	for i, entry := range s.node.ReadAhead {
-		add(fmt.Sprintf("spec.node.readAhead[%d].sizeKiB", i), entry.SizeKiB)
-	}
-	for i := range s.Profile.Spec.Volumes {
-		if kib := s.Profile.Spec.Volumes[i].ReadAheadKiB; kib != nil {
-			add(fmt.Sprintf("spec.volumes[%d].readAheadKiB", i), *kib)
+	for _, ahead := range s.allReadAheads() {
+		if ahead.kib > maxKiB {
+			s.add(ahead.field, fmt.Sprintf("%s may be read ahead into memory for each file that is read in sequence, even if only "+
+				"a part of it is needed: use 1024 KiB until you have measured more on your own volume", formatSize(ahead.kib*1024)))
 		}
 	}
 }
@@ -143,7 +134,7 @@ func fieldOfKey(key string) string {
 
 func tcpMem(s *scope) {
 	field, value, ok := s.sysctl("net.ipv4.tcp_mem")
-	pages := parseNumbers(value)
+	pages := text.Numbers(value)
 	if !ok || len(pages) != 3 {
 		return
 	}
@@ -164,7 +155,7 @@ func tcpMinimum(s *scope) {
 	const sockets, kernelMinimum = 10000, 4096
 	for _, name := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
 		field, value, ok := s.sysctl(name)
-		numbers := parseNumbers(value)
+		numbers := text.Numbers(value)
 		if !ok || len(numbers) != 3 || numbers[0] <= 16*kernelMinimum {
 			continue
 		}
@@ -186,7 +177,7 @@ func tcpBuffers(s *scope) {
 	}
 	for _, name := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
 		field, value, ok := s.sysctl(name)
-		if numbers := parseNumbers(value); ok && len(numbers) == 3 {
+		if numbers := text.Numbers(value); ok && len(numbers) == 3 {
 			s.add(field, fmt.Sprintf("one connection may use %s, 1/%d of the memory of %s, the smallest node: "+
 				"for a pool with a faster network, use more in a separate profile", formatSize(numbers[2]), max(1, node.Memory/max(1, numbers[2])), node.Name))
 		}
@@ -198,7 +189,7 @@ const firstNodePort, lastNodePort = 30000, 32767
 
 func portRange(s *scope) {
 	field, value, ok := s.sysctl("net.ipv4.ip_local_port_range")
-	if ports := parseNumbers(value); ok && len(ports) == 2 && ports[0] <= lastNodePort && ports[1] >= firstNodePort {
+	if ports := text.Numbers(value); ok && len(ports) == 2 && ports[0] <= lastNodePort && ports[1] >= firstNodePort {
 		s.add(field, fmt.Sprintf("includes ports of NodePort services (%d to %d) and, from 10250 on, of the kubelet: "+
 			"keep 32768 60999, or reserve the ports in net.ipv4.ip_local_reserved_ports", firstNodePort, lastNodePort))
 	}

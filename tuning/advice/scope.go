@@ -33,13 +33,11 @@ type volumeRule struct {
 }
 
 func newScope(in Input) *scope {
-	s := &scope{Input: in, settings: map[string]string{}}
+	s := &scope{Input: in}
 	if in.Profile.Spec.Node != nil {
 		s.node = *in.Profile.Spec.Node
 	}
-	for _, setting := range nodesettings.Settings(in.Profile) {
-		s.settings[setting.Key] = setting.Value
-	}
+	s.settings = lists.Map(nodesettings.Settings(in.Profile), func(s v1alpha1.NodeSetting) (string, string) { return s.Key, s.Value })
 	for i := range in.Profile.Spec.Volumes {
 		rule := &in.Profile.Spec.Volumes[i]
 		options := nodesettings.Options(rule.MountOptions)
@@ -84,7 +82,6 @@ func (r volumeRule) lastValue(name string) (value string, ok bool) {
 	return value, ok
 }
 
-// lastNumber returns the value of the last option with this name if it is a number.
 func (r volumeRule) lastNumber(name string) (int64, bool) {
 	value, ok := r.lastValue(name)
 	n, err := strconv.ParseInt(value, 10, 64)
@@ -100,7 +97,6 @@ func (r volumeRule) fieldOf(name string) string {
 	return r.field
 }
 
-// check returns the findings of a rule.
 func (s *scope) check(rule Rule) []finding {
 	s.found = nil
 	for _, sign := range rule.Signs {
@@ -147,18 +143,6 @@ func (s *scope) sysctl(name string) (field, value string, ok bool) {
 
 func sysctlField(name string) string { return "spec.node.sysctls[" + name + "]" }
 
-// parseNumbers returns the numbers in a value. Nil if it contains other text.
-func parseNumbers(value string) (numbers []int64) {
-	for _, field := range strings.Fields(value) {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return nil
-		}
-		numbers = append(numbers, n)
-	}
-	return numbers
-}
-
 type hashTable struct {
 	field, argument string
 	entries         int64
@@ -175,40 +159,42 @@ func (s *scope) hashTables() (tables []hashTable) {
 	return tables
 }
 
-// readAheads returns the read-ahead sizes of network mounts in KiB, with the path of the field.
-func (s *scope) readAheads() (all []readAheadSize) {
+// allReadAheads returns the read-ahead sizes in KiB, with the path of the field.
+func (s *scope) allReadAheads() (all []readAheadSize) {
 	for i, entry := range s.node.ReadAhead {
-		if slices.ContainsFunc(entry.FSTypes, func(t string) bool { return strings.HasPrefix(t, "nfs") || t == "cifs" }) {
-			all = append(all, readAheadSize{fmt.Sprintf("spec.node.readAhead[%d].sizeKiB", i), int64(entry.SizeKiB)})
-		}
+		ofNetwork := slices.ContainsFunc(entry.FSTypes, func(t string) bool { return strings.HasPrefix(t, "nfs") || t == "cifs" })
+		all = append(all, readAheadSize{fmt.Sprintf("spec.node.readAhead[%d].sizeKiB", i), int64(entry.SizeKiB), ofNetwork})
 	}
 	for i := range s.Profile.Spec.Volumes {
 		if size := s.Profile.Spec.Volumes[i].ReadAheadKiB; size != nil {
-			all = append(all, readAheadSize{fmt.Sprintf("spec.volumes[%d].readAheadKiB", i), int64(*size)})
+			all = append(all, readAheadSize{fmt.Sprintf("spec.volumes[%d].readAheadKiB", i), int64(*size), true})
 		}
 	}
 	return all
 }
 
+// readAheads returns the sizes of network mounts.
+func (s *scope) readAheads() []readAheadSize {
+	return lists.Filter(s.allReadAheads(), func(ahead readAheadSize) bool { return ahead.ofNetwork })
+}
+
 type readAheadSize struct {
-	field string
-	kib   int64
+	field     string
+	kib       int64
+	ofNetwork bool
 }
 
 // rsizes returns the declared sizes of READ requests in bytes, sorted. Like the kernel, it limits them and rounds them down to pages. If no
 // rule declares a size, it returns the kernel's maximum.
 func (s *scope) rsizes() []int64 {
-	var all []int64
-	for _, rule := range s.rulesOf(mountoptions.NFS) {
-		if n, ok := rule.lastNumber("rsize"); ok && n >= pageBytes {
-			all = append(all, min(n, maxTransfer)/pageBytes*pageBytes)
-		}
-	}
+	all := lists.Pick(s.rulesOf(mountoptions.NFS), func(rule volumeRule) (int64, bool) {
+		n, ok := rule.lastNumber("rsize")
+		return min(n, maxTransfer) / pageBytes * pageBytes, ok && n >= pageBytes
+	})
 	if len(all) == 0 {
 		return []int64{maxTransfer}
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return lists.Distinct(all)
 }
 
 // smallestNode returns the node with the least memory. It ignores nodes with unknown memory.

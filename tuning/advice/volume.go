@@ -23,7 +23,6 @@ const (
 	// anfPerConnection is the number of requests that Azure NetApp Files accepts on one connection.
 	anfPerConnection = 128
 
-	// maxChunkKiB is the maximum of serverChunkKiB.
 	maxChunkKiB = 1 << 20
 
 	readOnlyMany = "ReadOnlyMany"
@@ -99,7 +98,7 @@ func nconnectSingle(s *scope) {
 
 // slots returns the declared number of requests in flight per connection. Zero if unset.
 func (s *scope) slots() int64 {
-	for _, n := range parseNumbers(s.settings["module/sunrpc/tcp_max_slot_table_entries"]) {
+	for _, n := range text.Numbers(s.settings["module/sunrpc/tcp_max_slot_table_entries"]) {
 		return n
 	}
 	return 0

@@ -158,12 +158,9 @@ func validateKey(key string) string {
 
 // leavesTree reports whether a name is not a plain path below /proc/sys: there, dots are slashes and slashes are dots.
 func leavesTree(name string) bool {
-	for part := range strings.SplitSeq(name, ".") {
-		if part == "" || isDots(strings.ReplaceAll(part, "/", ".")) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(strings.Split(name, "."), func(part string) bool {
+		return part == "" || isDots(strings.ReplaceAll(part, "/", "."))
+	})
 }
 
 func isDots(name string) bool {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -252,25 +253,18 @@ func (v Volume) row() *row {
 
 // Protocols returns the protocols that a rule selects if it names a driver. Empty if the driver is unknown.
 func Protocols(name string) []v1alpha1.VolumeProtocol {
-	var all []v1alpha1.VolumeProtocol
-	for _, r := range rowsOf(name) {
-		if r.protocol != "" && !r.rare && !slices.Contains(all, r.protocol) {
-			all = append(all, r.protocol)
-		}
-	}
+	all := lists.AddMissing(nil, lists.Pick(rowsOf(name), func(r *row) (v1alpha1.VolumeProtocol, bool) {
+		return r.protocol, r.protocol != "" && !r.rare
+	})...)
 	slices.SortFunc(all, func(a, b v1alpha1.VolumeProtocol) int { return slices.Index(inOrder, a) - slices.Index(inOrder, b) })
 	return all
 }
 
 // Families returns the option families of a driver's NFS volumes. Empty if it has no NFS volumes.
 func Families(name string) []mountoptions.Protocol {
-	var all []mountoptions.Protocol
-	for _, r := range rowsOf(name) {
-		if family := r.client.options(); r.protocol == nfs && !slices.Contains(all, family) {
-			all = append(all, family)
-		}
-	}
-	return all
+	return lists.AddMissing(nil, lists.Pick(rowsOf(name), func(r *row) (mountoptions.Protocol, bool) {
+		return r.client.options(), r.protocol == nfs
+	})...)
 }
 
 var inOrder = []v1alpha1.VolumeProtocol{nfs, smb, block}

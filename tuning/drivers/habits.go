@@ -114,12 +114,12 @@ var changes = map[string]optionChange{
 	}},
 	"vsphereNFS": appended("hard", "sec=sys", "vers=4", "minorversion=1"),
 	"readWrite":  appended("rw"),
-	"once":       {"unchanged, without duplicates", func(_ Volume, list []string) []string { return onceEach(list) }},
+	"once":       {"unchanged, without duplicates", func(_ Volume, list []string) []string { return lists.AddMissing(nil, list...) }},
 	"efsList": {"tls first, then the options in lower case, without duplicates; then version 4.1 (4.2 of S3 Files), sizes of 1 " +
 		"MiB, hard, timeo=600, retrans=2 and noresvport if missing", efsUtilsList},
 	"diskList": {"unchanged; nouuid for XFS", withoutUUID},
 	"diskOnceList": {"unchanged, without duplicates; nouuid for XFS", func(v Volume, list []string) []string {
-		return onceEach(withoutUUID(v, list))
+		return lists.AddMissing(nil, withoutUUID(v, list)...)
 	}},
 	"vastList": {"unchanged", func(v Volume, list []string) []string {
 		if len(list) > 0 {
@@ -142,15 +142,6 @@ func sortedList(options []string) []string {
 	return slices.Compact(list)
 }
 
-func onceEach(options []string) (list []string) {
-	for _, o := range options {
-		if !slices.Contains(list, o) {
-			list = append(list, o)
-		}
-	}
-	return list
-}
-
 func azureNFSList(_ Volume, options []string) []string {
 	list := sortedList(append(slices.Clone(options), "vers=4,minorversion=1,sec=sys"))
 	return withDefaults(list, "actimeo", "actimeo=30", "noresvport", "noresvport")
@@ -171,7 +162,7 @@ func efsUtilsList(v Volume, options []string) (list []string) {
 		list = append(list, "tls")
 	}
 	list = append(list, lists.Each(options, strings.ToLower)...)
-	list = onceEach(list)
+	list = lists.AddMissing(nil, list...)
 	version := "nfsvers=4.1"
 	if strings.HasPrefix(v.Handle, "s3files:") {
 		version = "nfsvers=4.2"
@@ -195,7 +186,7 @@ func withoutUUID(v Volume, options []string) []string {
 	if v.FSType != fsTypeXFS {
 		return options
 	}
-	return onceEach(append(slices.Clone(options), "nouuid"))
+	return lists.AddMissing(lists.AddMissing(nil, options...), "nouuid")
 }
 
 // withDefaults appends default options. pairs contains a prefix and an option each. It skips an option if options already contains its

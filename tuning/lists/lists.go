@@ -66,6 +66,16 @@ func Pick[T, R any](items []T, convert func(T) (R, bool)) (out []R) {
 	return out
 }
 
+// AddMissing appends each item that the list does not contain yet, in order.
+func AddMissing[T comparable](list []T, items ...T) []T {
+	for _, item := range items {
+		if !slices.Contains(list, item) {
+			list = append(list, item)
+		}
+	}
+	return list
+}
+
 // Distinct returns the sorted items of all lists, each once. The result is nil if there are none. It does not change the lists.
 func Distinct[T cmp.Ordered](all ...[]T) []T {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(all...))))

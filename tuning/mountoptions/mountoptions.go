@@ -54,11 +54,7 @@ func (o Option) String() string {
 // Parse parses mount options. One entry can contain several options, separated by commas; commas between double quotes
 // do not separate. Parse skips empty entries, which mount ignores.
 func Parse(list []string) []Option {
-	var options []Option
-	for _, entry := range list {
-		options = append(options, lists.Each(split(entry), parseOne)...)
-	}
-	return options
+	return lists.Each(SplitOptions(list), parseOne)
 }
 
 func parseOne(text string) Option {
@@ -68,11 +64,7 @@ func parseOne(text string) Option {
 
 // SplitOptions returns the same mount options with one option in each entry.
 func SplitOptions(list []string) []string {
-	var out []string
-	for _, entry := range list {
-		out = append(out, split(entry)...)
-	}
-	return out
+	return slices.Concat(lists.Each(list, split)...)
 }
 
 // Sets reports whether the options contain a value for the given option or one of its synonyms.
@@ -105,11 +97,7 @@ func texts(options []Option) []string {
 // Nconnect returns the number of server connections that the options request: 1 to 16. It returns false if the options
 // do not contain nconnect, or if no kernel accepts the number.
 func Nconnect(options []string) (int, bool) {
-	value, ok := nfs.resolve(Parse(options))[keyNconnect]
-	if !ok {
-		return 0, false
-	}
-	n, err := decimal.Parse(value)
+	n, err := decimal.Parse(nfs.resolve(Parse(options))[keyNconnect])
 	if s := nfs.specs[keyNconnect]; err != nil || n < s.Min || n > s.Max {
 		return 0, false
 	}
@@ -133,11 +121,9 @@ type TransportOptions struct {
 func Transport(options []string) TransportOptions {
 	state := nfs.resolve(Parse(options))
 	nconnect, _ := Nconnect(options)
-	t := TransportOptions{Version: state[keyVersion], Proto: state[keyProto], Nconnect: nconnect, NoResvPort: state[keyResvPort] == "noresvport"}
-	if t.Proto == "" {
-		t.Proto = "tcp"
+	return TransportOptions{
+		Version: state[keyVersion], Proto: cmp.Or(state[keyProto], "tcp"), Nconnect: nconnect, NoResvPort: state[keyResvPort] == "noresvport",
 	}
-	return t
 }
 
 // Effect returns the event after which a changed option takes effect. This is the next mount. For options that the

@@ -25,7 +25,6 @@ type level struct{ minimum, maximum int }
 
 func exactly(n int) level { return level{n, n} }
 
-// protectionRow is a protection in options.yaml.
 type protectionRow struct {
 	Name string
 	// Levels are the options from the weakest to the strongest; blanks separate options of the same strength. Spans are the levels of options

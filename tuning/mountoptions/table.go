@@ -145,9 +145,7 @@ func read(name string, t *table) *table {
 	t.timers, t.timerDefaults, t.actimeoYields, t.oneVersionOnly, t.rounds = d.Timers, d.TimerDefaults, d.ActimeoYields, d.OneVersionOnly, d.Rounds
 	t.never, t.onlyV3, t.transport, t.granted = setOf(d.Never), setOf(d.OnlyV3), setOf(d.Transport), setOf(d.Granted)
 	t.implied, t.hidden, t.unknown = d.Implied, overlay(twins, d.Hidden), d.Unknown
-	for _, row := range slices.Concat(documents["common"].Protections, d.Protections) {
-		t.protections = append(t.protections, row.read())
-	}
+	t.protections = lists.Each(slices.Concat(documents["common"].Protections, d.Protections), protectionRow.read)
 	t.specs = specsOf("common")
 	if name == "XFS" || name == "local" {
 		maps.Copy(t.specs, specsOf("local"))

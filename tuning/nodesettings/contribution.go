@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -161,16 +162,13 @@ func largestNconnect(profiles []v1alpha1.StorageClientProfile) int {
 // profileNconnect returns the largest nconnect that the profile declares, for volumes or for the host's mounts. Zero if it
 // declares none.
 func profileNconnect(p *v1alpha1.StorageClientProfile) int {
+	declared := lists.Each(p.Spec.Volumes, func(rule v1alpha1.VolumeRule) []v1alpha1.MountOption { return rule.MountOptions })
+	for _, entry := range ptr.Deref(p.Spec.Node, v1alpha1.NodeTuning{}).NFSMountDefaults {
+		declared = append(declared, entry.Options)
+	}
 	largest := 0
-	for i := range p.Spec.Volumes {
-		n, _ := mountoptions.Nconnect(Options(p.Spec.Volumes[i].MountOptions))
-		largest = max(largest, n)
-	}
-	if p.Spec.Node == nil {
-		return largest
-	}
-	for i := range p.Spec.Node.NFSMountDefaults {
-		n, _ := mountoptions.Nconnect(Options(p.Spec.Node.NFSMountDefaults[i].Options))
+	for _, options := range declared {
+		n, _ := mountoptions.Nconnect(Options(options))
 		largest = max(largest, n)
 	}
 	return largest

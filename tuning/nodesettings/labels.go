@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // restricted is the namespace of labels that only an administrator may set on a Node.
@@ -17,13 +19,9 @@ func KubeletLabels(selector *metav1.LabelSelector) []string {
 	if selector == nil {
 		return nil
 	}
-	keys := slices.Collect(maps.Keys(selector.MatchLabels))
-	for _, expression := range selector.MatchExpressions {
-		keys = append(keys, expression.Key)
-	}
-	slices.Sort(keys)
-	return slices.Compact(slices.DeleteFunc(keys, func(key string) bool {
+	required := lists.Each(selector.MatchExpressions, func(expression metav1.LabelSelectorRequirement) string { return expression.Key })
+	return slices.DeleteFunc(lists.Distinct(slices.Collect(maps.Keys(selector.MatchLabels)), required), func(key string) bool {
 		namespace, _, _ := strings.Cut(key, "/")
 		return namespace == restricted || strings.HasSuffix(namespace, "."+restricted)
-	}))
+	})
 }

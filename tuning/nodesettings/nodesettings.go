@@ -14,6 +14,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -164,10 +165,9 @@ func pickExact(candidates []candidate, current v1alpha1.NodeSetting) (candidate,
 
 // settleConflict keeps the current setting if candidates disagree.
 func settleConflict(top []candidate, current v1alpha1.NodeSetting) (candidate, *Conflict) {
-	conflict := &Conflict{Key: top[0].Key, Kept: current.Value}
-	for _, c := range top {
-		conflict.Profiles = append(conflict.Profiles, c.Profile)
-		conflict.Values = append(conflict.Values, c.Value)
+	conflict := &Conflict{
+		Key: top[0].Key, Kept: current.Value, Profiles: lists.Each(top, func(c candidate) string { return c.Profile }),
+		Values: lists.Each(top, func(c candidate) string { return c.Value }),
 	}
 	if current.Key == "" {
 		return candidate{}, conflict

@@ -8,6 +8,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/drivers"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -51,15 +52,8 @@ func protocolsOf(s *v1alpha1.VolumeSelector, options []string) []mountoptions.Pr
 // clientOf returns the NFS family that all drivers mount with. If they differ, or one of them is unknown, it returns the kernel's
 // family.
 func clientOf(names []string) mountoptions.Protocol {
-	var all []mountoptions.Protocol
-	for _, name := range names {
-		all = append(all, drivers.Families(name)...)
-		if len(drivers.Protocols(name)) == 0 {
-			return mountoptions.NFS
-		}
-	}
-	slices.Sort(all)
-	if all = slices.Compact(all); len(all) == 1 {
+	all := lists.Distinct(lists.Each(names, drivers.Families)...)
+	if len(all) == 1 && !slices.ContainsFunc(names, func(name string) bool { return len(drivers.Protocols(name)) == 0 }) {
 		return all[0]
 	}
 	return mountoptions.NFS
@@ -68,17 +62,9 @@ func clientOf(names []string) mountoptions.Protocol {
 // bestFor returns the first kind with the fewest problems in the options.
 func bestFor(options []string) mountoptions.Protocol {
 	wrong := func(p mountoptions.Protocol) (errors, strangers int) {
-		for _, problem := range mountoptions.Validate(p, options) {
-			if !problem.Warning {
-				errors++
-			}
-		}
-		for _, o := range options {
-			if !p.Knows(o) {
-				strangers++
-			}
-		}
-		return errors, strangers
+		isError := func(problem mountoptions.Problem) bool { return !problem.Warning }
+		isStrange := func(o string) bool { return !p.Knows(o) }
+		return len(lists.Filter(mountoptions.Validate(p, options), isError)), len(lists.Filter(options, isStrange))
 	}
 	return slices.MinFunc(families, func(a, b mountoptions.Protocol) int {
 		errorsA, strangersA := wrong(a)
@@ -149,28 +135,22 @@ func checkOptions(protocols []mountoptions.Protocol, options []string) []mountop
 			all = append(all, problem)
 		}
 	}
-	var problems []mountoptions.Problem
-	for _, problem := range all {
-		if !problem.Warning && len(wrong[problem.Option]) < len(protocols) {
+	for i := range all {
+		if problem := &all[i]; !problem.Warning && len(wrong[problem.Option]) < len(protocols) {
 			problem.Warning = true
 			problem.Message += "; set the protocol in selector.protocols, or the file system in selector.fsTypes"
 		}
-		problems = append(problems, problem)
 	}
-	slices.SortStableFunc(problems, func(a, b mountoptions.Problem) int {
+	slices.SortStableFunc(all, func(a, b mountoptions.Problem) int {
 		return strings.Compare(a.Option, b.Option)
 	})
-	return problems
+	return all
 }
 
 // checkProtection reports each option that is omitted to protect volumes once, also for several protocols.
 func checkProtection(protocols []mountoptions.Protocol, options []string, policy v1alpha1.ConflictPolicy) (problems []mountoptions.Problem) {
 	for _, protocol := range protocols {
-		for _, problem := range protocol.CheckProtection(options, policy) {
-			if !slices.Contains(problems, problem) {
-				problems = append(problems, problem)
-			}
-		}
+		problems = lists.AddMissing(problems, protocol.CheckProtection(options, policy)...)
 	}
 	return problems
 }

@@ -2,6 +2,7 @@ package nodesettings
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -46,12 +47,8 @@ func declaresFromNconnect(p *v1alpha1.StorageClientProfile) bool {
 
 // sessionsOnly reports whether every rule of the profile requests a version of NFS with sessions.
 func sessionsOnly(p *v1alpha1.StorageClientProfile) bool {
-	for i := range p.Spec.Volumes {
-		switch mountoptions.Transport(Options(p.Spec.Volumes[i].MountOptions)).Version {
-		case "4.1", "4.2":
-		default:
-			return false
-		}
-	}
-	return len(p.Spec.Volumes) > 0
+	return len(p.Spec.Volumes) > 0 && !slices.ContainsFunc(p.Spec.Volumes, func(rule v1alpha1.VolumeRule) bool {
+		version := mountoptions.Transport(Options(rule.MountOptions)).Version
+		return version != "4.1" && version != "4.2"
+	})
 }

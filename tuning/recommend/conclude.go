@@ -2,6 +2,7 @@ package recommend
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -72,11 +73,7 @@ func Conclude(mounts []Mount) Outcome {
 
 // FindingsOf returns the findings of all mounts.
 func FindingsOf(mounts []Mount) []Finding {
-	var findings []Finding
-	for _, m := range mounts {
-		findings = append(findings, m.Verdict.Findings...)
-	}
-	return findings
+	return slices.Concat(lists.Each(mounts, func(m Mount) []Finding { return m.Verdict.Findings })...)
 }
 
 // Group contains the findings of one rule on several mounts.
@@ -123,10 +120,9 @@ func nodeTexts(node *v1alpha1.NodeTuning) (texts []string) {
 		texts = append(texts, "node.sunrpc.tcpMaxSlotTableEntries="+node.Sunrpc.TCPMaxSlotTableEntries.String())
 	}
 	for _, module := range node.KernelModules {
-		var parameters []string
-		for name, value := range module.Parameters {
-			parameters = append(parameters, fmt.Sprintf("node.kernelModules.%s.%s=%v", module.Name, name, value))
-		}
+		parameters := lists.Each(slices.Collect(maps.Keys(module.Parameters)), func(name string) string {
+			return fmt.Sprintf("node.kernelModules.%s.%s=%v", module.Name, name, module.Parameters[name])
+		})
 		slices.Sort(parameters)
 		texts = append(texts, parameters...)
 	}
@@ -138,13 +134,5 @@ func nodeTexts(node *v1alpha1.NodeTuning) (texts []string) {
 
 // ListTexts returns the texts of several changes without duplicates.
 func ListTexts(findings []Finding) []string {
-	var texts []string
-	for _, f := range findings {
-		for _, t := range f.Change.Texts() {
-			if !slices.Contains(texts, t) {
-				texts = append(texts, t)
-			}
-		}
-	}
-	return texts
+	return lists.AddMissing(nil, slices.Concat(lists.Each(findings, func(f Finding) []string { return f.Change.Texts() })...)...)
 }

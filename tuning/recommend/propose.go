@@ -65,11 +65,7 @@ func (p *Proposal) combine(findings []Finding) (all Change) {
 			}
 			continue
 		}
-		for _, o := range f.Change.MountOptions {
-			if !slices.Contains(all.MountOptions, o) {
-				all.MountOptions = append(all.MountOptions, o)
-			}
-		}
+		all.MountOptions = lists.AddMissing(all.MountOptions, f.Change.MountOptions...)
 		if f.Change.ReadAheadKiB > 0 {
 			windows[f.Rule] = append(windows[f.Rule], f.Change.ReadAheadKiB)
 		}
@@ -86,9 +82,7 @@ func (p *Proposal) combine(findings []Finding) (all Change) {
 }
 
 func (p *Proposal) leaveOut(reason string) {
-	if !slices.Contains(p.LeftOut, reason) {
-		p.LeftOut = append(p.LeftOut, reason)
-	}
+	p.LeftOut = lists.AddMissing(p.LeftOut, reason)
 }
 
 // joinNodes merges two sets of node settings. It keeps the larger of two numbers.
@@ -149,7 +143,7 @@ func (p *Proposal) changeRule(t Target, proposed Change) {
 
 // joinOptions puts new options before the existing options of a rule and removes their old values. It raises cache times of attributes, and
 // keeps longer cache times.
-func joinOptions(p mountoptions.Protocol, add, existing []v1alpha1.MountOption) (joined []v1alpha1.MountOption) {
+func joinOptions(p mountoptions.Protocol, add, existing []v1alpha1.MountOption) []v1alpha1.MountOption {
 	if proposed := timersOf(optionTexts(add)); len(proposed) > 0 {
 		timers := timersOf(optionTexts(existing))
 		for name := range proposed {
@@ -158,10 +152,8 @@ func joinOptions(p mountoptions.Protocol, add, existing []v1alpha1.MountOption) 
 		add = slices.DeleteFunc(slices.Clone(add), func(o v1alpha1.MountOption) bool { return len(timersOf([]string{string(o)})) > 0 })
 		add = append(raised(timers), add...)
 	}
-	for _, o := range p.Join(optionTexts(add), optionTexts(existing)).Options {
-		joined = append(joined, v1alpha1.MountOption(o))
-	}
-	return joined
+	joined := p.Join(optionTexts(add), optionTexts(existing)).Options
+	return lists.Each(joined, func(o string) v1alpha1.MountOption { return v1alpha1.MountOption(o) })
 }
 
 // addProfile adds a profile for settings that no existing profile declares for the volume or its nodes.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Cause is the origin of a bottleneck.
@@ -74,11 +75,7 @@ func For(s Sample) Verdict {
 	if len(found) == 0 && s.total() < idleBelow && s.Log.Writes < idleBelow {
 		return Verdict{TooLittle: true, Summary: fmt.Sprintf("%d operations in %.0f s are too few: measure while the work runs.", s.total(), s.Seconds)}
 	}
-	for _, r := range rules.Patterns {
-		if f, ok := r.apply(s); ok {
-			found = append(found, f)
-		}
-	}
+	found = append(found, lists.Pick(rules.Patterns, func(r Rule) (Finding, bool) { return r.apply(s) })...)
 	return Verdict{Summary: summarize(s, found), Findings: found}
 }
 

@@ -2,12 +2,12 @@ package serverhealth
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/counters"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -153,16 +153,11 @@ func portsText(ports []int) string {
 }
 
 func (m *memory) operationsText() string {
-	operations := map[string]bool{}
-	for _, request := range m.last.Requests {
-		if request.Operation != "" {
-			operations[request.Operation] = true
-		}
-	}
+	operations := lists.Distinct(lists.Pick(m.last.Requests, func(r counters.Request) (string, bool) { return r.Operation, r.Operation != "" }))
 	if len(operations) == 0 {
 		return "some requests"
 	}
-	return "requests of " + text.List(slices.Collect(maps.Keys(operations)))
+	return "requests of " + text.List(operations)
 }
 
 // findSilent returns the finding for a server that does not respond at all.

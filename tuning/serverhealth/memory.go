@@ -76,10 +76,7 @@ func (m *memory) noteLine(line Line) {
 func (m *memory) noteReading(now time.Time, reading Reading) {
 	hasResponse := m.noteConnections(now, reading)
 	m.noteQueues(now, reading)
-	if m.noteRequests(now, reading) {
-		hasResponse = true
-	}
-	if hasResponse {
+	if m.noteRequests(now, reading) || hasResponse {
 		m.lastResponseAt, m.silentMessageAt = now, time.Time{}
 	}
 	m.clearFinished(reading)

@@ -160,10 +160,7 @@ func (w *Watch) Note(now time.Time, batch Batch) []Verdict {
 	}
 	w.servers = map[Key]*memory{}
 	for _, reading := range batch.Readings {
-		m := known[reading.Key]
-		if m == nil {
-			m = newMemory()
-		}
+		m := cmp.Or(known[reading.Key], newMemory())
 		w.servers[reading.Key] = m
 		for _, probe := range batch.Probes {
 			if probe.Key == reading.Key {

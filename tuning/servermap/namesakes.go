@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // DuplicateClientID are nodes with duplicate NFSv4 client IDs. A server that both nodes mount confuses them after a restart and discards the
@@ -38,11 +39,8 @@ func (n nodesByName) add(clientNode *v1alpha1.StorageClientNode) {
 	n[name][clientNode.Name] = true
 }
 
-func (n nodesByName) findDuplicates() (found []DuplicateClientID) {
-	for _, name := range slices.Sorted(maps.Keys(n)) {
-		if len(n[name]) > 1 {
-			found = append(found, DuplicateClientID{Name: name, Nodes: slices.Sorted(maps.Keys(n[name]))})
-		}
-	}
-	return found
+func (n nodesByName) findDuplicates() []DuplicateClientID {
+	return lists.Pick(slices.Sorted(maps.Keys(n)), func(name string) (DuplicateClientID, bool) {
+		return DuplicateClientID{Name: name, Nodes: slices.Sorted(maps.Keys(n[name]))}, len(n[name]) > 1
+	})
 }

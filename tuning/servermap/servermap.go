@@ -17,7 +17,6 @@ import (
 // sessionSlots is the default number of requests in flight of an NFSv4.1 or 4.2 client (fs/nfs/super.c).
 const sessionSlots = 64
 
-// sessionSlotsKey is the setting that overrides sessionSlots.
 const sessionSlotsKey = "module/nfs/max_session_slots"
 
 // compared are the options that should be equal on all mounts of a server. rsize and wsize are missing because kernel and server

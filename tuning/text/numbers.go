@@ -8,7 +8,7 @@ import (
 // Larger merges two lists of whole numbers, separated by blanks. At each position, the result has the larger number. Empty and invalid
 // lists are ignored. A number without a counterpart stays.
 func Larger(a, b string) string {
-	numbers, counterparts := parseNumbers(a), parseNumbers(b)
+	numbers, counterparts := Numbers(a), Numbers(b)
 	if len(numbers) < len(counterparts) {
 		numbers, counterparts = counterparts, numbers
 	}
@@ -22,7 +22,8 @@ func Larger(a, b string) string {
 	return strings.Join(texts, " ")
 }
 
-func parseNumbers(list string) (numbers []int64) {
+// Numbers returns the whole numbers in a list, separated by blanks. Nil if it contains other text.
+func Numbers(list string) (numbers []int64) {
 	for field := range strings.FieldsSeq(list) {
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
@@ -45,11 +46,7 @@ func tabulate(passes []Pass) (t table) {
 			continue
 		}
 		t.rounds = append(t.rounds, round)
-		for _, phase := range round[0].Phases {
-			if !slices.Contains(t.phases, phase.Name) {
-				t.phases = append(t.phases, phase.Name)
-			}
-		}
+		t.phases = lists.AddMissing(t.phases, lists.Each(round[0].Phases, func(p Phase) string { return p.Name })...)
 	}
 	return t
 }
@@ -82,12 +79,8 @@ func isNumber(f float64) bool { return f >= 0 && !math.IsInf(f, 0) }
 
 // isSound reports whether a phase did some work and has valid numbers.
 func (p Phase) isSound() bool {
-	for _, count := range p.Counts {
-		if !isNumber(count) {
-			return false
-		}
-	}
-	return p.Units > 0 && isNumber(p.Units) && isNumber(p.Seconds)
+	numbers := append(slices.Collect(maps.Values(p.Counts)), p.Units, p.Seconds)
+	return p.Units > 0 && !slices.ContainsFunc(numbers, func(n float64) bool { return !isNumber(n) })
 }
 
 func (p Phase) operations() (sum float64) {

@@ -95,7 +95,6 @@ func readUnit(files host.FS, file string) (unit, error) {
 	return u, nil
 }
 
-// readFile reads the values from one of the unit's files, and reports whether the file sets options.
 func (u *unit) readFile(files host.FS, file string) (setsOptions bool, err error) {
 	data, err := files.ReadFile(file)
 	if err != nil {

@@ -165,7 +165,6 @@ func (s *Subject) findObstacles(desired []host.Setting, program helper, dropIn c
 	return obstacles
 }
 
-// addOwn adds a setting as the drop-in contains it.
 func (c conf) addOwn(setting host.Setting) {
 	for option := range strings.SplitSeq(setting.Value, ",") {
 		t := tagOf(option)

@@ -48,7 +48,6 @@ type value struct {
 	isFinal bool
 }
 
-// section is a section of a profile.
 type section struct {
 	name    string
 	options map[string]string

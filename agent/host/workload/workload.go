@@ -94,7 +94,6 @@ type Options struct {
 	MaxBytes   uint64
 }
 
-// withDefaults sets the defaults of the load.
 func (o Options) withDefaults() Options {
 	block := map[Name]int{WriteSequential: 1024}[o.Name]
 	o.Workers, o.BlockKiB = cmp.Or(o.Workers, 1), cmp.Or(o.BlockKiB, block, 64)

@@ -525,7 +525,6 @@ func (p *planner) finishDrain(n *nodeState) {
 	}
 }
 
-// permittedClaim returns the claim of a drained node with its permit.
 func (p *planner) permittedClaim(n *nodeState) v1alpha1.Disruption {
 	claim := *n.claim
 	claim.NodeUID, claim.Permit = n.UID, p.permitOf(n, n.target)

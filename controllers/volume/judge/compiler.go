@@ -20,7 +20,6 @@ type Compiler struct {
 	all      store.Memo[*Profiles, *Profiles]
 }
 
-// declaration is a version of a profile.
 type declaration struct{ *v1alpha1.StorageClientProfile }
 
 // IsSame implements the comparison of store.Memo.

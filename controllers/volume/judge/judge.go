@@ -78,8 +78,7 @@ type Verdict struct {
 	// Desired are the mount options that the rules declare, even if they are not written. Nil if no rule selects the volume.
 	Desired []string
 	// Original are the mount options that Restore writes.
-	Original []string
-	// recordedOriginal are the recorded original mount options.
+	Original         []string
 	recordedOriginal []string
 	// Carried are the declared options among Options, by profile.
 	Carried map[string][]string

@@ -17,7 +17,6 @@ type declared struct {
 	rule   rule
 }
 
-// merged is the result of a merge of mount options.
 type merged struct {
 	options []string
 	// carried are the resulting options that a profile declares, by profile.

@@ -131,7 +131,6 @@ func (c connection) mayShare(other connection) bool {
 	return c.proto == other.proto && (a == b || a == "4" && strings.HasPrefix(b, "4.") || b == "4" && strings.HasPrefix(a, "4."))
 }
 
-// optionsAfter returns the volume's mount options after the write.
 func optionsAfter(pv *corev1.PersistentVolume, v Verdict) []string {
 	if v.Action == ActionWrite || v.Action == ActionRestore {
 		return v.Options

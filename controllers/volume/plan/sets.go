@@ -33,7 +33,6 @@ func (s sets) of(j evaluation, set string, rules []string) *optionset.Record {
 	return s[set]
 }
 
-// declared returns the record of the set that is declared for a volume.
 func (s sets) declared(j evaluation) *optionset.Record {
 	return s.of(j, j.verdict.Set, j.verdict.Rules)
 }

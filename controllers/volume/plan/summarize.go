@@ -212,11 +212,7 @@ func withServerOf(j *evaluation, profile string, servers []advice.Server) []advi
 		options = pv.Spec.MountOptions
 	}
 	transport := mountoptions.Transport(options)
-	server := advice.Server{Name: source.Server, Version: transport.Version, Nconnect: transport.Nconnect}
-	if !slices.Contains(servers, server) {
-		servers = append(servers, server)
-	}
-	return servers
+	return lists.AddMissing(servers, advice.Server{Name: source.Server, Version: transport.Version, Nconnect: transport.Nconnect})
 }
 
 func (s *Summary) addVolume(profile string, j *evaluation) {

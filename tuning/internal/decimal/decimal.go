@@ -42,14 +42,7 @@ func Parse(text string) (int64, error) {
 	return 0, &Error{Reason: "must be decimal digits only"}
 }
 
-func isDigits(text string) bool {
-	for i := range len(text) {
-		if text[i] < '0' || text[i] > '9' {
-			return false
-		}
-	}
-	return text != ""
-}
+func isDigits(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
 
 func isHex(text string) bool {
 	return len(text) > 2 && text[0] == '0' && (text[1] == 'x' || text[1] == 'X')

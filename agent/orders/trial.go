@@ -87,7 +87,7 @@ func (t *Trial) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode)
 		return
 	case hasPriorWork(&clientNode.Spec):
 		t.End()
-		t.status = voidTrial(order.ID, "the node must be rebooted or released first")
+		t.status = &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialVoid, Message: "the node must be rebooted or released first"}
 		return
 	case t.status != nil && t.status.ID == order.ID:
 		return
@@ -108,10 +108,6 @@ func (t *Trial) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode)
 // hasPriorWork reports whether the node must be rebooted or released, which takes precedence over a trial.
 func hasPriorWork(spec *v1alpha1.StorageClientNodeSpec) bool {
 	return spec.Trial.Kind == v1alpha1.TrialTrial && (spec.RebootPermit != nil || spec.Release)
-}
-
-func voidTrial(id, message string) *v1alpha1.NodeTrialStatus {
-	return &v1alpha1.NodeTrialStatus{ID: id, Phase: v1alpha1.TrialVoid, Message: message}
 }
 
 // End stops and clears the current order.

@@ -67,7 +67,7 @@ func MergeHolding(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.N
 	for i := range profiles {
 		settings := contribution(&profiles[i], nconnect)
 		if heldProfiles.Has(profiles[i].Name) {
-			settings = settingsOf(current, profiles[i].Name)
+			settings = lists.Filter(current, func(s v1alpha1.NodeSetting) bool { return s.Profile == profiles[i].Name })
 		}
 		for _, setting := range settings {
 			byKey[setting.Key] = append(byKey[setting.Key], candidate{setting, catalogue.ParseValue(setting.Value), profiles[i].Spec.Priority})
@@ -87,10 +87,6 @@ func MergeHolding(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.N
 	result.Settings, result.Omitted = capSettings(decided)
 	result.Hash, result.BootHash = Hashes(result.Settings)
 	return result
-}
-
-func settingsOf(settings []v1alpha1.NodeSetting, profile string) []v1alpha1.NodeSetting {
-	return slices.DeleteFunc(slices.Clone(settings), func(s v1alpha1.NodeSetting) bool { return s.Profile != profile })
 }
 
 func settingOf(settings []v1alpha1.NodeSetting, key string) v1alpha1.NodeSetting {

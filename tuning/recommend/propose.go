@@ -128,7 +128,7 @@ func (p *Proposal) changeRule(t Target, proposed Change) {
 	prefix := fmt.Sprintf("profile %s, rule %s: ", t.Profile.Name, t.Rule)
 	if len(proposed.MountOptions) > 0 {
 		rule.MountOptions = joinOptions(t.Protocol, proposed.MountOptions, rule.MountOptions)
-		p.Changes = append(p.Changes, prefix+"mountOptions "+optionsText(proposed.MountOptions))
+		p.Changes = append(p.Changes, prefix+"mountOptions ["+strings.Join(optionTexts(proposed.MountOptions), ", ")+"]")
 		if rule.OnConflict == "" || rule.OnConflict == v1alpha1.ConflictKeepVolume {
 			p.Changes = append(p.Changes, prefix+"onConflict stays KeepVolume, so a volume with another value keeps it")
 		}
@@ -187,8 +187,4 @@ func (p *Proposal) addProfile(t Target, proposed Change) {
 
 func optionTexts(options []v1alpha1.MountOption) []string {
 	return lists.Each(options, func(o v1alpha1.MountOption) string { return string(o) })
-}
-
-func optionsText(options []v1alpha1.MountOption) string {
-	return "[" + strings.Join(optionTexts(options), ", ") + "]"
 }

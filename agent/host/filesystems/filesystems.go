@@ -225,16 +225,12 @@ func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Ob
 			return all
 		}
 		s.types[setting.Name] = fsType
-		if !slices.ContainsFunc(options, func(option string) bool { return !isAccessTime(option) }) {
+		if !slices.ContainsFunc(options, func(option string) bool { return !slices.Contains(slices.Concat(accessTimes...), option) }) {
 			o.Effect = host.Live
 		}
 		s.observeSetting(o, targets, t.targetsOf(glob, fsType))
 		return nil
 	})
-}
-
-func isAccessTime(option string) bool {
-	return slices.ContainsFunc(accessTimes, func(group []string) bool { return slices.Contains(group, option) })
 }
 
 // severity orders states, to combine the states of several file systems. States that need an action outrank exceptions.

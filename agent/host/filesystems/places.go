@@ -28,9 +28,9 @@ func (s *Subject) findPlaceObstacle(t table, at target) string {
 		switch {
 		case err != nil:
 			return "cannot check whether it contains " + dir + ": " + err.Error()
-		case isBelow(resolvedDir, resolved):
+		case mounts.IsBelow(resolvedDir, resolved):
 			return fmt.Sprintf("it contains %s: a mount option there can prevent the node from booting", dir)
-		case resolvedDir != dir && isBelow(resolved, resolvedDir):
+		case resolvedDir != dir && mounts.IsBelow(resolved, resolvedDir):
 			return fmt.Sprintf("it is in %s, which resolves to %s", dir, resolvedDir)
 		}
 	}
@@ -45,7 +45,7 @@ func (s *Subject) findUseObstacle(t table, at target) string {
 	}
 	for _, point := range slices.Sorted(maps.Keys(t.mounts)) {
 		m := t.mounts[point]
-		if layers := upperDir(m); layers != "" && isBelow(layers, at.point) {
+		if layers := upperDir(m); layers != "" && mounts.IsBelow(layers, at.point) {
 			return "it contains container layers: " + layers
 		}
 		if m.Device == at.mount.Device && point != at.point && s.isSystemMount(point) {
@@ -61,7 +61,7 @@ func (s *Subject) isSystemMount(point string) bool {
 		return false
 	}
 	return slices.ContainsFunc(s.SystemDirs, func(dir string) bool {
-		return isBelow(dir, point) || isBelow(point, dir)
+		return mounts.IsBelow(dir, point) || mounts.IsBelow(point, dir)
 	})
 }
 
@@ -76,8 +76,4 @@ func upperDir(m *mounts.Entry) string {
 	}
 	dir, _ := valueOf(m.Super, "upperdir")
 	return dir
-}
-
-func isBelow(dir, top string) bool {
-	return dir == top || strings.HasPrefix(dir, strings.TrimSuffix(top, "/")+"/")
 }

@@ -43,14 +43,15 @@ func findKubelets(lines []mountLine, dir string) kubelets {
 func deviceOf(lines []mountLine, name string) string {
 	device, longest := "", -1
 	for _, line := range lines {
-		if isWithin(name, line.point) && len(line.point) >= longest {
+		if IsBelow(name, line.point) && len(line.point) >= longest {
 			device, longest = line.device, len(line.point)
 		}
 	}
 	return device
 }
 
-func isWithin(name, dir string) bool {
+// IsBelow reports whether an absolute path is a directory, or below it.
+func IsBelow(name, dir string) bool {
 	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
 }
 

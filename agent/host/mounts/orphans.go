@@ -44,7 +44,7 @@ func (r Reader) Orphans() (found []Orphan) {
 		}
 		// An access to a directory on a mount of that kind can hang.
 		canHang := func(l mountLine) bool {
-			return (isNFS(l.fsType) || isSMB(l.fsType) || strings.HasPrefix(l.fsType, "fuse")) && isWithin(dir, l.point)
+			return (isNFS(l.fsType) || isSMB(l.fsType) || strings.HasPrefix(l.fsType, "fuse")) && IsBelow(dir, l.point)
 		}
 		if !isUnused || inSandbox[line.device] || !isNFS(line.fsType) && !isSMB(line.fsType) || slices.ContainsFunc(lines, canHang) {
 			continue

@@ -24,10 +24,6 @@ var counterparts = map[string]string{
 // Counterpart implements host.Coupled.
 func (s *Subject) Counterpart(name string) string { return counterparts[name] }
 
-func excludedNote(other string) string {
-	return "the kernel clears it when " + other + " is set: declare only one of them"
-}
-
 func namesOf(settings []host.Setting) map[string]bool {
 	return lists.Map(settings, func(setting host.Setting) (name string, isSet bool) { return setting.Name, true })
 }

@@ -252,7 +252,7 @@ func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Ob
 			return err
 		}
 		if other := s.Counterpart(setting.Name); names[other] {
-			return errors.New(excludedNote(other))
+			return errors.New("the kernel clears it when " + other + " is set: declare only one of them")
 		}
 		return s.observeSetting(o, setting, dropIn, findShadow)
 	})

@@ -48,8 +48,6 @@ func kappPaths() string {
 	return strings.Join(append([]string{"[spec, mountOptions]"}, keys...), ", ")
 }
 
-func specBlock(list []string) string { return fmt.Sprintf("spec: {mountOptions: %s}", listText(list)) }
-
 func fluxPatch(volume string, list []string) string {
 	patch := fmt.Sprintf(`[{"op":"add","path":"/spec/mountOptions","value":%s}]`, listText(list))
 	return fmt.Sprintf("patches: [{target: {kind: PersistentVolume, name: %s}, patch: '%s'}]", volume, strings.ReplaceAll(patch, "'", "''"))
@@ -74,7 +72,8 @@ func (o owner) String() string {
 
 // blocks returns the text to paste there: to declare the mount options, or to let the operator manage them. One of them is empty.
 func (o owner) blocks(volume string, list []string) (declare, cede string) {
-	values := strings.NewReplacer("$volume", volume, "$spec", specBlock(list), "$patches", fluxPatch(volume, list), "$paths", kappPaths())
+	spec := fmt.Sprintf("spec: {mountOptions: %s}", listText(list))
+	values := strings.NewReplacer("$volume", volume, "$spec", spec, "$patches", fluxPatch(volume, list), "$paths", kappPaths())
 	return values.Replace(o.Declare), values.Replace(o.Cede)
 }
 

@@ -33,7 +33,8 @@ func Parse(text string) (int64, error) {
 		}
 		return n, nil
 	}
-	if n, err := strconv.ParseInt(strings.ToLower(text), 0, 64); err == nil && isHex(text) {
+	lower := strings.ToLower(text)
+	if n, err := strconv.ParseInt(lower, 0, 64); err == nil && strings.HasPrefix(lower, "0x") {
 		return 0, &Error{Reason: fmt.Sprintf("must be decimal digits only, not hexadecimal: write %d", n)}
 	}
 	if n, ok := parseSuffix(text); ok {
@@ -43,10 +44,6 @@ func Parse(text string) (int64, error) {
 }
 
 func isDigits(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
-
-func isHex(text string) bool {
-	return len(text) > 2 && text[0] == '0' && (text[1] == 'x' || text[1] == 'X')
-}
 
 func trimZeros(text string) string {
 	if text = strings.TrimLeft(text, "0"); text == "" {

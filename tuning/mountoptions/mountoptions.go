@@ -249,3 +249,17 @@ func number(text string) int64 {
 	}
 	return n
 }
+
+// AttributeSeconds returns the minimum time in seconds that an NFS mount with these options caches the attributes of a
+// file (acregmin). Zero if it does not cache them.
+func AttributeSeconds(options []string) float64 {
+	state := nfs.resolve(Parse(options))
+	if state[keyCache] == flagNoac {
+		return 0
+	}
+	seconds, err := strconv.ParseFloat(nfs.timerValue(state, "acregmin"), 64)
+	if err != nil {
+		return 0
+	}
+	return seconds
+}

@@ -548,3 +548,11 @@ func (a ReadAhead) StateOn(m v1alpha1.MountStatus) v1alpha1.SettingState {
 	}
 	return v1alpha1.SettingPending
 }
+
+// listText formats mount options as JSON, as in manifests.
+func listText(options []string) string {
+	if len(options) == 0 {
+		return "none"
+	}
+	return text.JSON(options)
+}

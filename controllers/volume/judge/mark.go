@@ -155,7 +155,8 @@ func BlameText(set *optionset.Record, b optionset.Blame) string {
 	if len(b.Options) > 0 {
 		list = listText(b.Options)
 	}
-	return fmt.Sprintf("%s (driver %s, event: %s)", list, set.Driver, quote(b.Text))
+	// The text comes from outside the operator: it cannot end the quotation.
+	return fmt.Sprintf("%s (driver %s, event: %s)", list, set.Driver, `"`+strings.ReplaceAll(text.Line(b.Text), `"`, "'")+`"`)
 }
 
 // RestoredText returns the message for a volume that is restored because another one could not be mounted with the declared options.

@@ -218,7 +218,7 @@ func (l Local) beginReport(command string, profiles []v1alpha1.StorageClientProf
 	merged := nodesettings.Merge(profiles, journalled)
 	spec.Settings, spec.Hash, spec.BootHash = merged.Settings, merged.Hash, merged.BootHash
 	r.Hash, r.Omitted = merged.Hash, merged.Omitted
-	r.Conflicts = lists.Each(merged.Conflicts, func(c nodesettings.Conflict) report.Conflict { return report.Conflict(c) })
+	r.Conflicts = merged.Conflicts
 	return r, spec, nil
 }
 

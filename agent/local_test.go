@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/report"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
 const (
@@ -469,7 +470,7 @@ func TestSeveralProfilesMergeAsOnANode(t *testing.T) {
 	other.Spec.Priority = 10
 	r := b.apply(low, high, other)
 	b.expect(r, false, "", map[string]string{rmem: "InSync", wmem: "InSync"})
-	want := []report.Conflict{{Key: rmem, Profiles: []string{"high", "other"}, Values: []string{"16777216", "8388608"}, Kept: "16777216"}}
+	want := []nodesettings.Conflict{{Key: rmem, Profiles: []string{"high", "other"}, Values: []string{"16777216", "8388608"}, Kept: "16777216"}}
 	if diff := cmp.Diff(want, r.Conflicts); diff != "" {
 		t.Errorf("conflicts (-want +got):\n%s", diff)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/standing"
 )
 
@@ -45,15 +46,6 @@ type Setting struct {
 	Proof string `json:"proof,omitempty"`
 }
 
-// Conflict is a key for which profiles of equal priority declare different values.
-type Conflict struct {
-	Key      string   `json:"key"`
-	Profiles []string `json:"profiles"`
-	Values   []string `json:"values"`
-	// Kept is the value that remains. Empty if the key is omitted.
-	Kept string `json:"kept,omitempty"`
-}
-
 // Advice is advice about the values of a profile, in combination and on this machine.
 type Advice struct {
 	v1alpha1.Advice
@@ -79,8 +71,8 @@ type Report struct {
 	RebootRequired   bool     `json:"rebootRequired"`
 	RebootRequiredBy []string `json:"rebootRequiredBy,omitempty"`
 	// Conflicts are undecided keys. Omitted are the keys beyond the maximum number of settings.
-	Conflicts []Conflict `json:"conflicts,omitempty"`
-	Omitted   []string   `json:"omitted,omitempty"`
+	Conflicts []nodesettings.Conflict `json:"conflicts,omitempty"`
+	Omitted   []string                `json:"omitted,omitempty"`
 	// Warnings are about valid profile fields that may not have the expected effect, or have no effect on this machine.
 	Warnings []string `json:"warnings,omitempty"`
 	// Advice is grouped by profile, most severe first. It never prevents a setting from being applied.

@@ -4,6 +4,7 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,9 +72,7 @@ func ask(ctx context.Context, socket string, order probe.Order, uid uint32) (pro
 	if err == nil {
 		err = json.NewDecoder(io.LimitReader(connection, maxMessage)).Decode(&response)
 	}
-	switch {
-	case ctx.Err() != nil:
-		return probe.Result{}, fmt.Errorf("call the trial runner: %w", ctx.Err())
+	switch err = cmp.Or(ctx.Err(), err); {
 	case err != nil:
 		return probe.Result{}, fmt.Errorf("call the trial runner: %w", err)
 	case response.Busy || response.Refused == errBusy.Error():

@@ -24,11 +24,12 @@ const MaxSettings = 256
 // Conflict is a key on which profiles of equal priority disagree.
 type Conflict struct {
 	// Key is the canonical key of the setting.
-	Key string
+	Key string `json:"key"`
 	// Profiles are the names of the profiles that disagree, and Values are their values.
-	Profiles, Values []string
+	Profiles []string `json:"profiles"`
+	Values   []string `json:"values"`
 	// Kept is the current value, which stays. Empty if the setting has no current value; the key is then omitted.
-	Kept string
+	Kept string `json:"kept,omitempty"`
 }
 
 // Result is the merged result of a node's profiles.

@@ -30,7 +30,7 @@ type clone struct {
 
 // RunOnClone runs the work of one pass on a clone that is mounted at a directory. It also returns the number of connections. Zero for SMB.
 func RunOnClone(ctx context.Context, dir string, work Work) ([]Phase, int, error) {
-	m := newMachine()
+	m := machine{}
 	return clone{dir: dir, readFile: m.readFile, enter: enterBelow, wait: m.wait}.run(ctx, work)
 }
 
@@ -55,7 +55,7 @@ func (c clone) run(ctx context.Context, work Work) ([]Phase, int, error) {
 
 // Count runs a workload, and returns it with the requests of its directory's mount in the meantime. File systems other than NFS and SMB have none.
 func Count(ctx context.Context, o workload.Options) (workload.Result, Phase, error) {
-	return countRequests(ctx, newMachine().readFile, o)
+	return countRequests(ctx, machine{}.readFile, o)
 }
 
 func countRequests(ctx context.Context, readFile func(string) (string, error), o workload.Options) (r workload.Result, requests Phase, err error) {

@@ -29,8 +29,6 @@ const (
 // machine is the kernel on which this process runs.
 type machine struct{}
 
-func newMachine() machine { return machine{} }
-
 func (machine) resolve(ctx context.Context, network, server string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, network, server)
 }
@@ -211,12 +209,7 @@ func (machine) newName() string { return rand.Text() }
 
 func (machine) pause(d time.Duration) { time.Sleep(d) }
 
-func (machine) wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
+func (machine) wait(ctx context.Context, d time.Duration) { workload.Wait(ctx, d) }
 
 func (machine) now() time.Time { return time.Now() }
 

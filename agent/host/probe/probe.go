@@ -65,7 +65,7 @@ type kernel interface {
 
 // Run runs an order in this process, which must have a private mount namespace that ends with it.
 func Run(ctx context.Context, order Order) Result {
-	return newWork(newMachine(), order).run(ctx)
+	return newWork(machine{}, order).run(ctx)
 }
 
 type work struct {

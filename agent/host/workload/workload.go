@@ -178,7 +178,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 				mutex.Lock()
 				r.Passes = append(r.Passes, pass)
 				mutex.Unlock()
-				wait(ctx, o.Pause)
+				Wait(ctx, o.Pause)
 			}
 		})
 	}
@@ -203,7 +203,8 @@ func (o Options) makeDirectory(place string) error {
 	return os.Mkdir(place, 0o700)
 }
 
-func wait(ctx context.Context, pause time.Duration) {
+// Wait waits for a pause, or until the context is done.
+func Wait(ctx context.Context, pause time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(pause):

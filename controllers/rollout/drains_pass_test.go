@@ -80,7 +80,7 @@ func TestAPassWaitsForNoEviction(t *testing.T) {
 	pods.Namespace, pods.Name, pods.UID, pods.Spec.NodeName = "eda", "web", "u", "a"
 	evictor := &stuck{requests: make(chan string, 1)}
 	s := scopeOf(t)
-	s.Drains = &drain.Runner{Drainer: drain.Drainer{Reader: readerOfPods(t, pods), Evictor: evictor}}
+	s.Drains = &drain.Runner{Drainer: drain.Drainer{Reader: readerOfPods(t, pods), Evictor: evictor, Now: time.Now}}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)

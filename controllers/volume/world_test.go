@@ -349,7 +349,7 @@ type manager struct {
 }
 
 func newManager(w *world) *manager {
-	m := &manager{world: w, memory: judge.NewMemory(), rejected: map[string]time.Time{}}
+	m := &manager{world: w, memory: &judge.Memory{}, rejected: map[string]time.Time{}}
 	local := machineClock{world: w}
 	if w.random {
 		local.lead = skews[w.rng.IntN(len(skews))]

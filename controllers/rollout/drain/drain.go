@@ -40,25 +40,18 @@ type Drainer struct {
 	Evictor, DryRunEvictor Evictor
 	// Concurrency is the number of concurrent evictions on a node; 0: 5.
 	Concurrency int
-	// Now is the current time; nil: time.Now.
+	// Now is the current time.
 	Now func() time.Time
 }
 
 func (d *Drainer) concurrency() int { return cmp.Or(d.Concurrency, maxEvictions) }
-
-func (d *Drainer) now() time.Time {
-	if d.Now != nil {
-		return d.Now()
-	}
-	return time.Now()
-}
 
 func (d *Drainer) readModel(ctx context.Context, node string, options v1alpha1.Drain, version string) (model, error) {
 	pods, err := d.listPods(ctx, node, version)
 	if err != nil {
 		return model{}, err
 	}
-	return newModel(pods, options, d.now())
+	return newModel(pods, options, d.Now())
 }
 
 // Resource versions for a list request. With consistent, the API server returns the current state, which a permit requires. With cached, it may

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -98,7 +99,7 @@ func (e *evictions) Evict(_ context.Context, pod *corev1.Pod, grace *int64) erro
 // newRunner returns a runner that runs until the test ends.
 func newRunner(t *testing.T, reader client.Reader, evictor Evictor) *Runner {
 	t.Helper()
-	r := &Runner{Drainer: Drainer{Reader: reader, Evictor: evictor}}
+	r := &Runner{Drainer: Drainer{Reader: reader, Evictor: evictor, Now: time.Now}}
 	r.runs = t.Context()
 	return r
 }

@@ -3,6 +3,7 @@ package drain
 import (
 	"context"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,7 +27,7 @@ func (r *recordingReader) List(ctx context.Context, list client.ObjectList, give
 // The read before a permit is consistent. Reads that only report the progress of a drain may come from the API server's cache.
 func TestOnlyTheReadBeforeAPermitIsConsistent(t *testing.T) {
 	reader := &recordingReader{Reader: newReader(t, manyPods(1)...)}
-	r := &Runner{Drainer: Drainer{Reader: reader, Evictor: &slow{}, DryRunEvictor: &slow{}}}
+	r := &Runner{Drainer: Drainer{Reader: reader, Evictor: &slow{}, DryRunEvictor: &slow{}, Now: time.Now}}
 	for what, look := range map[string]struct {
 		at   func() error
 		want string

@@ -53,7 +53,7 @@ func TestLookAhead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			// The Evictor is nil, so that an eviction panics.
-			d := &Drainer{Reader: newReader(t, c.objects...), DryRunEvictor: &evictions{reject: rejections{"db": c.reject}}}
+			d := &Drainer{Reader: newReader(t, c.objects...), DryRunEvictor: &evictions{reject: rejections{"db": c.reject}}, Now: time.Now}
 			got, err := d.LookAhead(t.Context(), "a", options(nil))
 			if err != nil || got.String() != c.want {
 				t.Errorf("got %q, error %v; want %q", got, err, c.want)
@@ -66,7 +66,7 @@ func TestLookAheadDoesNotWaitForASlowWebhook(t *testing.T) {
 	reader := newReader(t, append(manyPods(70), budget("pdb", "web-00"))...)
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		got, err := (&Drainer{Reader: reader, DryRunEvictor: &slow{takes: time.Minute}}).LookAhead(t.Context(), "a", options(nil))
+		got, err := (&Drainer{Reader: reader, DryRunEvictor: &slow{takes: time.Minute}, Now: time.Now}).LookAhead(t.Context(), "a", options(nil))
 		if took := time.Since(began); err != nil || took != lookTimeout || !got.Done() {
 			t.Errorf("got %s after %s, error %v; want no obstacle after %s", got, took, err, lookTimeout)
 		}

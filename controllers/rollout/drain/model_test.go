@@ -355,7 +355,7 @@ func TestAPodThatNeverLeftHasNotComeBack(t *testing.T) {
 
 func TestLookAheadAsksTheBudgetsOfPodsThatStay(t *testing.T) {
 	db := pod("db", tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists}))
-	d := &Drainer{Reader: newReader(t, db, budget("pdb", "db")), DryRunEvictor: &evictions{reject: rejections{"db": errTryLater}}}
+	d := &Drainer{Reader: newReader(t, db, budget("pdb", "db")), DryRunEvictor: &evictions{reject: rejections{"db": errTryLater}}, Now: time.Now}
 	got, err := d.LookAhead(t.Context(), "a", options(nil))
 	want := "Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb: a drain would leave the pod on the node, because it tolerates the taint node.kubernetes.io/unschedulable"
 	if err != nil || got.String() != want || got.IsHeldByBudgets() || len(got.Left) != 1 || got.Left[0].UID != "db-uid" {

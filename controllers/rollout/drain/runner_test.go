@@ -58,7 +58,7 @@ func manyPods(count int) []client.Object {
 func start(t *testing.T, reader client.Reader, evictor Evictor) (r *Runner, stop context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	r = &Runner{Drainer: Drainer{Reader: reader, Evictor: evictor}}
+	r = &Runner{Drainer: Drainer{Reader: reader, Evictor: evictor, Now: time.Now}}
 	go func() { _ = r.Start(ctx) }()
 	synctest.Wait()
 	return r, cancel
@@ -147,7 +147,7 @@ func TestNoPodIsEvictedAfterTheDrainStopsOrLeadershipIsLost(t *testing.T) {
 
 func TestNoPodIsEvictedBeforeTheManagerLeads(t *testing.T) {
 	evictor := &evictions{}
-	r := &Runner{Drainer: Drainer{Reader: newReader(t, pod("web")), Evictor: evictor}}
+	r := &Runner{Drainer: Drainer{Reader: newReader(t, pod("web")), Evictor: evictor, Now: time.Now}}
 	if _, err := r.Drain(t.Context(), "a", options(nil), Start{}); err != nil {
 		t.Fatal(err)
 	}

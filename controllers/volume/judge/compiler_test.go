@@ -99,7 +99,7 @@ func TestMemoryEvaluatesAgainAfterAChange(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			m := NewMemory()
+			m := &Memory{}
 			before, changed := m.Evaluate(first), first
 			test.change(&changed)
 			if got := m.Evaluate(changed) == before; got != test.same {

@@ -56,7 +56,7 @@ func TestMemoryEvaluatesAgainOnlyAffectedVolumes(t *testing.T) {
 		"any profile, if the volume records a failure": {failed, []v1alpha1.StorageClientProfile{mine, changed(others, deeper)}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			compiler, memory := &Compiler{}, NewMemory()
+			compiler, memory := &Compiler{}, &Memory{}
 			classes := map[string][]string{"mine": nil}
 			judge := func(list []v1alpha1.StorageClientProfile, paused bool) *Evaluation {
 				return memory.Evaluate(Input{Volume: test.volume, Profiles: compiler.Compile(list, catalogue.AllowList{}, paused, classes)})
@@ -88,7 +88,7 @@ func TestMemoryMatchesAFreshEvaluation(t *testing.T) {
 		volumes = append(volumes, pv)
 	}
 	list := []v1alpha1.StorageClientProfile{}
-	compiler, memory := &Compiler{}, NewMemory()
+	compiler, memory := &Compiler{}, &Memory{}
 	for round := range rounds {
 		name := pick(names)
 		var next []v1alpha1.StorageClientProfile

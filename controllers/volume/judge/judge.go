@@ -144,7 +144,7 @@ func Volume(in Input) Verdict {
 
 func (s *scope) originalOptions() []string {
 	switch {
-	case s.hasAppliedOptions():
+	case s.record.HasAppliedOptions(s.Volume):
 		return s.record.Original
 	case s.hasAddedOptions():
 		added := slices.DeleteFunc(slices.Clone(s.current), func(o string) bool { return slices.Contains(s.record.Applied, o) })
@@ -156,7 +156,7 @@ func (s *scope) originalOptions() []string {
 // hasAddedOptions reports whether the volume was created with declared options and now has more, as after another mutating webhook. The added options
 // count as original. On other volumes, the author and purpose of an addition are unknown.
 func (s *scope) hasAddedOptions() bool {
-	if mark := MarkOf(s.Volume); mark == nil || !mark.Created || !s.isAdopted() || len(s.current) <= len(s.record.Applied) {
+	if mark := MarkOf(s.Volume); mark == nil || !mark.Created || !s.record.IsWhole() || len(s.current) <= len(s.record.Applied) {
 		return false
 	}
 	remaining := s.record.Applied
@@ -177,7 +177,7 @@ func (s *scope) mergeRules() {
 func (s *scope) adoptRetained() {
 	staying := profileNames(s.rules)
 	retired := slices.DeleteFunc(slices.Clone(s.record.Profiles), func(name string) bool { return slices.Contains(staying, name) })
-	if !s.hasAppliedOptions() || !s.Profiles.isRetained(retired) {
+	if !s.record.HasAppliedOptions(s.Volume) || !s.Profiles.isRetained(retired) {
 		return
 	}
 	retained := slices.DeleteFunc(mountoptions.SplitOptions(s.current), func(o string) bool {
@@ -190,7 +190,7 @@ func (s *scope) adoptRetained() {
 // keepOrder keeps the current mount options if only their order would change, which has no effect. Options may have become original ones since
 // the last write.
 func (s *scope) keepOrder() {
-	if !s.hasAppliedOptions() && !s.hasAddedOptions() {
+	if !s.record.HasAppliedOptions(s.Volume) && !s.hasAddedOptions() {
 		return
 	}
 	if slices.Equal(slices.Sorted(slices.Values(s.merged.options)), slices.Sorted(slices.Values(s.current))) {
@@ -198,17 +198,11 @@ func (s *scope) keepOrder() {
 	}
 }
 
-func (s *scope) hasAppliedOptions() bool {
-	return s.isAdopted() && slices.Equal(s.current, s.record.Applied)
-}
-
-func (s *scope) isAdopted() bool { return s.record.IsWhole() }
-
 // replaceableOptions returns the options that UseProfileOverClass may replace: options of the class, and options that were already replaced.
 // Without the latter, deletion and re-creation of a class would change all of its volumes twice.
 func (s *scope) replaceableOptions() []string {
 	class := slices.Clone(s.Class)
-	if s.isAdopted() {
+	if s.record.IsWhole() {
 		applied := mountoptions.SplitOptions(s.record.Applied)
 		class = append(class, slices.DeleteFunc(mountoptions.SplitOptions(s.record.Original), func(o string) bool {
 			return slices.Contains(applied, o)
@@ -233,17 +227,13 @@ func (s *scope) leaveIgnored() (Verdict, bool) {
 
 func (s *scope) holdBack() (Verdict, bool) {
 	message := s.Profiles.holdOn(s.record.Profiles)
-	if message == "" || (len(s.rules) == 0 && !s.record.Present) {
-		return Verdict{}, false
-	}
-	return Verdict{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld, Message: message}, true
+	return Verdict{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld, Message: message},
+		message != "" && (len(s.rules) > 0 || s.record.Present)
 }
 
 func (s *scope) leaveUnselected() (Verdict, bool) {
-	if len(s.rules) > 0 || s.record.Present {
-		return Verdict{}, false
-	}
-	return Verdict{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected, Message: "No rule selects the volume"}, true
+	return Verdict{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected, Message: "No rule selects the volume"},
+		len(s.rules) == 0 && !s.record.Present
 }
 
 func (s *scope) restoreUnselected() (Verdict, bool) {
@@ -350,7 +340,7 @@ func (s *scope) blockChanged() (Verdict, bool) {
 		return Verdict{}, false
 	case s.record.Broken != "":
 		return blockedFor(v1alpha1.VolumeReasonConflict, "Not changed: "+s.record.Broken+"; "+s.adoptText()), true
-	case !s.hasAppliedOptions():
+	case !s.record.HasAppliedOptions(s.Volume):
 		return blockedFor(v1alpha1.VolumeReasonConflict, s.changedText()), true
 	case s.record.Recalled && replaced:
 		return s.keepReplaced(replacer), true
@@ -366,10 +356,8 @@ func (s *scope) blockUnmounted() (Verdict, bool) {
 		return blockedFor(v1alpha1.VolumeReasonNoMount,
 			"Not changed: volumeMode is Block, and mount options have no effect on devices; exclude the volume from the rule's selector"), true
 	}
-	if reason := s.target.UnsupportedReason(); reason != "" {
-		return blockedFor(v1alpha1.VolumeReasonNoMount, "Not changed: "+reason+"; exclude the volume from the rule's selector"), true
-	}
-	return Verdict{}, false
+	reason := s.target.UnsupportedReason()
+	return blockedFor(v1alpha1.VolumeReasonNoMount, "Not changed: "+reason+"; exclude the volume from the rule's selector"), reason != ""
 }
 
 // blockProtocol blocks options that would make a mount fail. A rule that names an unknown driver vouches for it.
@@ -420,17 +408,14 @@ func (s *scope) blockInvalid() (Verdict, bool) {
 		return blockedFor(v1alpha1.VolumeReasonInvalidOptions, "Not changed: mount rejects the volume's original options: "+
 			strings.Join(s.merged.ownProblems, "; ")+"; correct them in the volume, and in its StorageClass for new volumes"), true
 	}
-	if len(s.merged.problems) == 0 {
-		return Verdict{}, false
-	}
-	return blockedFor(v1alpha1.VolumeReasonInvalidOptions,
-		"Not changed: mount would reject the merged options, or the driver would change them: "+text.Join(s.merged.problems, "; ")), true
+	return blockedFor(v1alpha1.VolumeReasonInvalidOptions, "Not changed: mount would reject the merged options, or the driver would change them: "+
+		text.Join(s.merged.problems, "; ")), len(s.merged.problems) > 0
 }
 
 func (s *scope) writeMerged() (Verdict, bool) {
 	wanted := s.merged.options
 	if slices.Equal(s.current, wanted) && !s.record.Recalled &&
-		(!s.record.Present || s.hasAppliedOptions() && slices.Equal(s.record.Profiles, profileNames(s.rules))) {
+		(!s.record.Present || s.record.HasAppliedOptions(s.Volume) && slices.Equal(s.record.Profiles, profileNames(s.rules))) {
 		return Verdict{}, false
 	}
 	message := fmt.Sprintf("mountOptions become %s (were %s) by %s%s",

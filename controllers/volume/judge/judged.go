@@ -81,7 +81,7 @@ func (j *Evaluation) NamedProfiles() []string {
 // MountsPerPod reports whether each pod on a node has a separate mount.
 func MountsPerPod(pv *corev1.PersistentVolume) bool { return targetOf(pv).MountsPerPod() }
 
-// Memory caches the verdict on each volume until its input changes. It is safe for concurrent use.
+// Memory caches the verdict on each volume until its input changes. It is safe for concurrent use. The zero value is empty.
 type Memory struct {
 	known store.Pool[memoEntry]
 	// last is the most recent difference: successive volumes usually compare the same two versions. The lock of known protects it. Without last, an
@@ -105,9 +105,6 @@ type version struct{ uid, resourceVersion string }
 func versionOf(o metav1.Object) version {
 	return version{string(o.GetUID()), o.GetResourceVersion()}
 }
-
-// NewMemory returns an empty Memory.
-func NewMemory() *Memory { return &Memory{} }
 
 // Evaluate is the function Evaluate with a cache. It evaluates a volume without a resource version each time: such a volume was not read from an API
 // server.

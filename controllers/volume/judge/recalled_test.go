@@ -131,7 +131,7 @@ func TestToolsThatUpdateManageTheFieldsThatTheyOwn(t *testing.T) {
 
 // A verdict is cached while the entry stays the same.
 func TestAnotherEntryCausesAnotherEvaluation(t *testing.T) {
-	memory, in := NewMemory(), Input{Volume: builders.NFSVolume([]string{"hard", "nocto"}), Profiles: profiles()}
+	memory, in := &Memory{}, Input{Volume: builders.NFSVolume([]string{"hard", "nocto"}), Profiles: profiles()}
 	if v := memory.Evaluate(in).Verdict; v.Action != ActionNone {
 		t.Errorf("without an entry: got %s: %s, want %s", v.Action, v.Message, ActionNone)
 	}

@@ -76,7 +76,7 @@ func benchSnapshot(count, soaking int) Snapshot {
 		volumes = append(volumes, pv)
 	}
 	s := snapshotOf(volumes, p)
-	s.Now, s.Memory = noon, judge.NewMemory()
+	s.Now, s.Memory = noon, &judge.Memory{}
 	if soaking == 0 {
 		s.Now = noon.Add(time.Hour)
 	}

@@ -59,7 +59,7 @@ type Memory struct {
 }
 
 // NewMemory returns an empty Memory.
-func NewMemory() *Memory { return &Memory{verdicts: judge.NewMemory()} }
+func NewMemory() *Memory { return &Memory{verdicts: &judge.Memory{}} }
 
 func (r *Reader) memory() *Memory { return cmp.Or(r.Memory, &r.defaultMemory) }
 

@@ -27,8 +27,7 @@ const (
 	// maxMessage is the size limit of an order and of a response, in bytes.
 	maxMessage = 16 << 10
 	// maxTimeout is the maximum timeout of an order, as in the API.
-	maxTimeout = 10 * time.Minute
-	// orderTimeout is the time limit for receiving an order.
+	maxTimeout   = 10 * time.Minute
 	orderTimeout = 10 * time.Second
 	// answerGrace is the additional time to wait for the response after the timeout of the order.
 	answerGrace = 15 * time.Second

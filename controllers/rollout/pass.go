@@ -69,8 +69,7 @@ type pass struct {
 	// workers is the number of nodes that are handled concurrently.
 	workers int
 	session *plan.Session
-	// plan is the latest plan.
-	plan plan.Plan
+	plan    plan.Plan
 	// live are the nodes that have been read live; nil: all of them.
 	live sets.Set[string]
 	// unrecorded is true if failures could not be recorded: no new disruption starts then. unfinished is true if the next pass must start at

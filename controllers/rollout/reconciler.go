@@ -19,6 +19,7 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Reconciler rolls reboots out over all nodes. There is one request for the whole cluster.
@@ -164,15 +165,13 @@ func (s *scope) keepDrains(nodes sets.Set[string]) { s.Drains.Keep(nodes) }
 func progressOf(result drain.Result) plan.DrainProgress {
 	out := plan.DrainProgress{
 		Gone: result.Done(), TooLate: result.TooLate, Reason: v1alpha1.RolloutReasonDraining, Message: result.String(), Remarks: result.Remarks(),
-		HeldByBudgets: result.IsHeldByBudgets(), IgnoredPodUIDs: result.IgnoredPodUIDs, Names: result.Names, Left: map[string]string{},
+		HeldByBudgets: result.IsHeldByBudgets(), IgnoredPodUIDs: result.IgnoredPodUIDs, Names: result.Names,
+		Left:         lists.Map(result.Left, func(pod drain.Blocker) (uid, phrase string) { return pod.UID, pod.String() }),
 		KeepsVolumes: result.KeepsVolumes, Budgets: map[string]plan.BudgetShare{},
 	}
 	for _, b := range result.Budgets {
 		name := b.Namespace + "/" + b.Name
 		out.Budgets[name] = plan.BudgetShare{Pods: out.Budgets[name].Pods + 1, Allowed: int(b.Status.DisruptionsAllowed)}
-	}
-	for _, pod := range result.Left {
-		out.Left[pod.UID] = pod.String()
 	}
 	switch {
 	case len(result.Blocked) > 0:

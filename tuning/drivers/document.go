@@ -1,6 +1,10 @@
 package drivers
 
-import "cmp"
+import (
+	"cmp"
+
+	"github.com/storageclient/operator/tuning/lists"
+)
 
 // Documented describes one kind of volumes of a driver, for users. Empty fields are unknown.
 type Documented struct {
@@ -17,13 +21,7 @@ type Documented struct {
 }
 
 // Document returns the table for users, in the order of the table.
-func Document() []Documented {
-	out := make([]Documented, len(table))
-	for i := range table {
-		out[i] = table[i].document()
-	}
-	return out
-}
+func Document() []Documented { return lists.Each(lists.Pointers(table), (*row).document) }
 
 func (r *row) document() Documented {
 	d := Documented{

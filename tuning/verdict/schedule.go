@@ -3,6 +3,8 @@ package verdict
 import (
 	"math"
 	"slices"
+
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Schedule returns the passes to run in order: round by round, on the nodes in turn. The seed determines the order of the arms. On
@@ -13,10 +15,7 @@ func Schedule(rounds int, nodes []string, seed uint64) []Slot {
 		nodes = []string{""}
 	}
 	draw := random{state: seed}
-	orders := make([]orderer, len(nodes))
-	for i := range orders {
-		orders[i] = orderer{draw: random{state: draw.next()}}
-	}
+	orders := lists.Each(nodes, func(string) orderer { return orderer{draw: random{state: draw.next()}} })
 	slots := make([]Slot, 0, 3*max(0, rounds))
 	for round := range rounds {
 		turn := round % len(nodes)

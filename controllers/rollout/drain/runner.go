@@ -13,6 +13,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/parallel"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // runTimeout limits one run over the pods of a node. The next run handles the rest.
@@ -204,11 +205,8 @@ func (r *Runner) startRun(name string, pods []*corev1.Pod, options v1alpha1.Drai
 		return
 	}
 	if node == nil {
-		node = &nodeDrain{evicted: evicted, blockers: map[types.UID]Blocker{}, first: sets.New[types.UID](), replaced: sets.New[types.UID](), seen: sets.New[types.UID]()}
-		for _, pod := range pods {
-			node.first.Insert(pod.UID)
-			node.seen.Insert(pod.UID)
-		}
+		first := lists.Each(pods, (*corev1.Pod).GetUID)
+		node = &nodeDrain{evicted: evicted, blockers: map[types.UID]Blocker{}, first: sets.New(first...), replaced: sets.New[types.UID](), seen: sets.New(first...)}
 		if r.nodes == nil {
 			r.nodes = map[string]*nodeDrain{}
 		}

@@ -35,7 +35,9 @@ func volumeTerms(s *v1alpha1.VolumeSelector, pv *corev1.PersistentVolume) []term
 		{len(s.Protocols) > 0, slices.Contains(s.Protocols, source.Protocol)},
 		{len(s.FSTypes) > 0, slices.Contains(s.FSTypes, source.FSType)},
 		{len(s.Servers) > 0, slices.ContainsFunc(s.Servers, func(server string) bool { return strings.EqualFold(server, source.Server) })},
-		{len(s.AccessModes) > 0, offersMode(pv, s.AccessModes)},
+		{len(s.AccessModes) > 0, slices.ContainsFunc(pv.Spec.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
+			return slices.Contains(s.AccessModes, string(m))
+		})},
 		{!isEmpty(s.VolumeSelector), labelsMatch(s.VolumeSelector, pv.Labels)},
 	}
 }
@@ -55,12 +57,6 @@ func isEmpty(s *metav1.LabelSelector) bool {
 func labelsMatch(s *metav1.LabelSelector, set map[string]string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	return err == nil && selector.Matches(labels.Set(set))
-}
-
-func offersMode(pv *corev1.PersistentVolume, modes []string) bool {
-	return slices.ContainsFunc(pv.Spec.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
-		return slices.Contains(modes, string(m))
-	})
 }
 
 // onlyBound returns the PersistentVolumeClaim if the volume is bound to it, and not to another one of the same name. Nil otherwise.

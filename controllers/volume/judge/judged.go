@@ -71,11 +71,7 @@ func (j *Evaluation) WasFailedFor(profile string) bool {
 
 // NamedProfiles returns the profiles in the volume's mark and failed mount.
 func (j *Evaluation) NamedProfiles() []string {
-	names := j.Mark.Profiles()
-	if j.FailedMount != nil {
-		names = append(names, profilesOfRules(j.FailedMount.Rules)...)
-	}
-	return names
+	return append(j.Mark.Profiles(), profilesOfRules(ptr.Deref(j.FailedMount, optionset.Failed{}).Rules)...)
 }
 
 // MountsPerPod reports whether each pod on a node has a separate mount.

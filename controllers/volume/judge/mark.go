@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/optionset"
@@ -74,10 +75,7 @@ func (m *Mark) IsBatchOf(profile string) bool {
 
 // Profiles returns the names of the profiles whose rules led to the write.
 func (m *Mark) Profiles() []string {
-	if m == nil {
-		return nil
-	}
-	return profilesOfRules(m.Rules)
+	return profilesOfRules(ptr.Deref(m, Mark{}).Rules)
 }
 
 // MarkOf returns nil for a volume without a mark, and for a mark that cannot be read.

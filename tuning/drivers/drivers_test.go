@@ -97,15 +97,16 @@ func TestLooksLike(t *testing.T) {
 		options string
 		want    v1alpha1.VolumeProtocol
 	}{
-		"its name":                  {Volume{Driver: "csi-nfs.example.com"}, "", nfs},
-		"a part of its name only":   {Volume{Driver: "confs.example.com"}, "", ""},
-		"its file system type":      {Volume{Driver: "example.com", FSType: "cifs"}, "", smb},
-		"an attribute":              {Volume{Driver: "example.com", Attributes: map[string]string{"Protocol": "NFS"}}, "", nfs},
-		"its options":               {Volume{Driver: "example.com"}, "hard nfsvers=3", nfs},
-		"options of both protocols": {Volume{Driver: "example.com"}, "actimeo=30", ""},
-		"a share's address":         {Volume{Driver: "example.com", Attributes: map[string]string{"source": "//filer/a"}}, "", smb},
-		"a disk":                    {Volume{Driver: "example.com", FSType: "xfs"}, "", block},
-		"what provisioners give":    {Volume{Driver: "example.com", FSType: "ext4"}, "", ""},
+		"its name":                    {Volume{Driver: "csi-nfs.example.com"}, "", nfs},
+		"a part of its name only":     {Volume{Driver: "confs.example.com"}, "", ""},
+		"its file system type":        {Volume{Driver: "example.com", FSType: "cifs"}, "", smb},
+		"an attribute":                {Volume{Driver: "example.com", Attributes: map[string]string{"Protocol": "NFS"}}, "", nfs},
+		"its options":                 {Volume{Driver: "example.com"}, "hard nfsvers=3", nfs},
+		"options of both protocols":   {Volume{Driver: "example.com"}, "actimeo=30", ""},
+		"a share's address":           {Volume{Driver: "example.com", Attributes: map[string]string{"source": "//filer/a"}}, "", smb},
+		"an address with backslashes": {Volume{Driver: "example.com", Attributes: map[string]string{"source": `\\filer\a`}}, "", smb},
+		"a disk":                      {Volume{Driver: "example.com", FSType: "xfs"}, "", block},
+		"what provisioners give":      {Volume{Driver: "example.com", FSType: "ext4"}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.volume.LooksLike(strings.Fields(test.options)); got != test.want {
@@ -307,6 +308,16 @@ func TestDriversWithNamesThatUsersChoose(t *testing.T) {
 		"democratic-csi, its name":   {Volume{Driver: "org.democratic-csi.nfs", Attributes: democratic("nfs")}, nfs, "192.0.2.20", atStage},
 		"a second csi-driver-nfs":    {Volume{Driver: "nfs2.csi.k8s.io", Attributes: nfsShare}, nfs, "192.0.2.5", atPublish},
 		"a second csi-driver-smb":    {Volume{Driver: "smb-b.csi.k8s.io", Attributes: smbShare}, smb, "192.0.2.9", atStage},
+		"democratic-csi, a client":   {Volume{Driver: "org.democratic-csi.nfs-client", Attributes: democratic("nfs")}, nfs, "192.0.2.20", atStage},
+		"democratic-csi, NVMe":       {Volume{Driver: "freenas-nvmeof", Attributes: democratic("nvmeof")}, block, "", atStage},
+		"an IPv6 server":             {Volume{Driver: "nfs-ha.csi.k8s.io", Attributes: map[string]string{"server": "[fd00::5]", "share": "/"}}, nfs, "fd00::5", atPublish},
+		"other cases":                {Volume{Driver: "nfs3.csi.k8s.io", Attributes: map[string]string{"Server": "filer", "SHARE": "/a", "subDir": "${pvc.metadata.name}"}}, nfs, "filer", atPublish},
+		"a UNC with backslashes":     {Volume{Driver: "smb.csi.k8s.io", Attributes: map[string]string{"source": `\\192.0.2.9\s`}}, smb, "192.0.2.9", atStage},
+		"both slashes":               {Volume{Driver: "smb2.csi.k8s.io", Attributes: map[string]string{"source": `//files.example.com\s/a`}}, smb, "files.example.com", atStage},
+		"a directory of a share":     {Volume{Driver: "smb-2.csi.k8s.io", Attributes: map[string]string{"source": "//files/s/a/b"}}, smb, "files", atStage},
+		"a name in capitals":         {Volume{Driver: "NFS2.csi.k8s.io", Attributes: nfsShare}, nfs, "192.0.2.5", atPublish},
+		"a source without a share":   {Volume{Driver: "smb2.csi.k8s.io", Attributes: map[string]string{"source": "//files"}}, smb, "files", atStage},
+		"a disk of the project":      {Volume{Driver: "disk.csi.k8s.io", Attributes: map[string]string{"server": "a"}}, "", "", ""},
 		"one attribute alone":        {Volume{Driver: "x", Attributes: map[string]string{"node_attach_driver": "nfs"}}, "", "", ""},
 		"no attributes":              {Volume{Driver: "nfs2.csi.k8s.io"}, "", "", ""},
 		"another domain":             {Volume{Driver: "nfs2.example.com", Attributes: nfsShare}, "", "", ""},

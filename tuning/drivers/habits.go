@@ -47,7 +47,8 @@ func sharePath(v Volume) string {
 func rooted(path string) string { return "/" + strings.TrimLeft(path, "/") }
 
 func hostOfUNC(v Volume) string {
-	server, _, _ := strings.Cut(strings.TrimLeft(v.attribute("source"), `/\`), "/")
+	// mount.cifs accepts both slashes.
+	server, _, _ := strings.Cut(strings.TrimLeft(strings.ReplaceAll(v.attribute("source"), `\`, "/"), "/"), "/")
 	return server
 }
 

@@ -32,7 +32,7 @@ func (v Volume) LooksLike(options []string) v1alpha1.VolumeProtocol {
 		}
 	}
 	switch {
-	case strings.HasPrefix(v.attribute("source"), "//"):
+	case strings.HasPrefix(v.attribute("source"), "//"), strings.HasPrefix(v.attribute("source"), `\\`):
 		return smb
 	case slices.Contains(diskTypes, v.FSType):
 		return block

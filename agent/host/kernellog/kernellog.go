@@ -88,7 +88,8 @@ func (f *Follower) Read() ([]Line, error) {
 
 var (
 	// nfsLine matches a message that the kernel prints once for each request. Source: rpc_check_timeout and call_decode in net/sunrpc/clnt.c.
-	nfsLine = regexp.MustCompile(`^nfs: server (\S+) (not responding, (?:still trying|timed out)|OK)$`)
+	// nfsacl is the program for ACLs of NFSv3 on the same server.
+	nfsLine = regexp.MustCompile(`^nfs(?:acl)?: server (\S+) (not responding, (?:still trying|timed out)|OK)$`)
 	// smbLine matches a message that SMB prints when it gives up on a connection. Source: server_unresponsive in fs/smb/client/connect.c.
 	smbLine = regexp.MustCompile(`^CIFS:? VFS: (?:\\\\|Server )(\S+) has not responded in \d+ seconds`)
 )

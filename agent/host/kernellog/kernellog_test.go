@@ -52,6 +52,18 @@ func TestReadReturnsOnlyServerMessages(t *testing.T) {
 		`3,6,999500000,-;CIFS: VFS: \\raw has not responded in 180 seconds. Reconnecting...`,
 		"3,7,999500000,-;CIFS VFS: Server smb2 has not responded in 120 seconds. Reconnecting...",
 		"3,8,x,-;nfs: server filer1 OK",
+		// CONFIG_PRINTK_CALLER adds a field.
+		"5,9,999500000,-,caller=T412;nfs: server fd00::7 not responding, timed out",
+		`3,10,999500000,c,caller=C1;CIFS: VFS: \x5c\x5cfiles-2.example.com has not responded in 30 seconds. Reconnecting...`,
+		// The ACLs of NFSv3 have a program of their own (nfsacl_program in fs/nfs/nfs3client.c and nfs3acl.c).
+		"5,11,999500000,-;nfsacl: server filer3 not responding, still trying",
+		"5,12,999500000,-;nfsacl: server filer3 OK",
+		"5,13,999500000,-;nfs_cb: server filer4 not responding, still trying",
+		`3,14,999500000,-;CIFS: VFS: \x5c\x5c has not responded in 180 seconds. Reconnecting...`,
+		`3,15,999500000,-;CIFS: VFS: \x5c\x5cfiler5 Cancelling wait for mid 7 cmd: 5`,
+		"5,16,999500000,-;nfs: server filer6 not responding, still trying\\x0anfs: server filer7 OK",
+		"5,17,999500000,-;audit: nfs: server filer8 not responding, still trying",
+		"12,18,999500000,-;mount: nfs: server filer9 OK",
 		"", "nonsense", "",
 	}, "\n"))
 	got, err := f.Read()
@@ -61,7 +73,8 @@ func TestReadReturnsOnlyServerMessages(t *testing.T) {
 	want := []Line{
 		{Server: "filer1", Age: 100 * time.Second}, {Server: "10.0.0.2", Age: 50 * time.Second}, {Server: "filer1", Age: 10 * time.Second, Responds: true},
 		{Server: "smb1", Age: time.Second}, {Server: "für", Age: time.Second}, {Server: "raw", Age: time.Second},
-		{Server: "smb2", Age: time.Second},
+		{Server: "smb2", Age: time.Second}, {Server: "fd00::7", Age: time.Second}, {Server: "files-2.example.com", Age: time.Second},
+		{Server: "filer3", Age: time.Second}, {Server: "filer3", Age: time.Second, Responds: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)

@@ -224,10 +224,10 @@ mutate: ## Run 20,000 schedules of the manager's code, then remove each decision
 powercut: ## Cut the power of a virtual machine CUTS times (default 50) while settings change, for each of DISKS; needs Linux, QEMU, e2fsprogs and xfsprogs
 	SCO_CACHE=$(CACHE) CUTS=$(CUTS) test/powercut/run.sh
 
-# It is no part of "make test": it needs root, QEMU and mmdebstrap, and takes about three minutes without KVM.
+# It is no part of "make test": it needs root, QEMU and mmdebstrap, and takes about three minutes for each label without KVM.
 .PHONY: boots
-boots: ## Boot a virtual machine whose GRUB reads boot loader entries, and try, keep and undo kernel arguments; needs root, Linux, QEMU and mmdebstrap
-	SCO_CACHE=$(CACHE) test/boots/run.sh
+boots: ## Boot a virtual machine of each boot loader, and try, keep and undo kernel arguments; BOOTS names labels of test/boots; needs root, Linux, QEMU and mmdebstrap
+	SCO_CACHE=$(CACHE) test/boots/run.sh $(BOOTS)
 
 # It is no part of "make test": it needs root, QEMU and mmdebstrap, and one boot for each kernel.
 .PHONY: known-bad

@@ -189,11 +189,7 @@ func detectGrub2(fs host.FS) (Detection, bool) {
 	if err != nil || !sourcesDropIns(fs) || len(parseMenu(string(menu)).lines) == 0 {
 		return Detection{}, false
 	}
-	return usedByGrub(fs, Detection{
-		Type: Grub2Mkconfig,
-		Message: "GRUB with grub2-mkconfig: this project's tests do not cover reboots with it, so arguments are staged in " + DropIn +
-			", and the node is not rebooted for them",
-	}, grub2Names), true
+	return usedByGrub(fs, Detection{Type: Grub2Mkconfig, Proven: true}, grub2Names), true
 }
 
 var grub2Mkconfigs = []string{"/usr/sbin/grub2-mkconfig", "/sbin/grub2-mkconfig"}

@@ -1,6 +1,7 @@
 package bootloader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,17 +57,29 @@ func (g grubDebian) readFacts(ctx context.Context, f *facts, _ []host.Setting) e
 	if err = g.readRecords(f); err != nil || f.image {
 		return err
 	}
-	if g.at == debianNames {
-		return g.gatherTrial(ctx, f)
-	}
-	if g.attended && f.notBooted(f.dropIn.args) != nil {
-		f.trial.reason = onlyDebianTries
-	}
-	return nil
+	return g.gatherTrial(ctx, f)
 }
 
-// onlyDebianTries is the reason why other distributions' GRUB has no trial boots.
-const onlyDebianTries = "this project's tests do not cover trial boots with this distribution's GRUB"
+// detection is not proven for the other names if the staged or later arguments have no trial boot on this host: real boots have shown only these.
+func (g grubDebian) detection() Detection {
+	if g.at == debianNames || !g.found.Proven || g.fs.IsImage() {
+		return g.found
+	}
+	var f facts
+	var errs [3]error
+	f.cmdline, errs[0] = g.readCommandLine()
+	f.dropIn, errs[1] = g.readDropIn(g.at.form)
+	ctx := context.Background()
+	errs[2] = g.gatherTrial(ctx, &f)
+	reason := cmp.Or(g.findTrialObstacle(ctx, f), f.trial.reason)
+	if err := errors.Join(errs[:]...); err != nil {
+		reason = oneLine(err.Error())
+	}
+	if reason == "" {
+		return g.found
+	}
+	return Detection{Type: g.found.Type, Message: "arguments are staged in " + DropIn + ", and the node is not rebooted for them: no trial boot: " + reason}
+}
 
 // changeMenu never replaces a menu that has foreign lines. To restore such a menu, it removes only the agent's arguments.
 func (g grubDebian) changeMenu(ctx context.Context, f facts, next change) error {

@@ -28,6 +28,7 @@ var azureFiles = map[string]string{
 		"for dropin in /etc/default/grub.d/*.cfg ; do\n    if [ -e \"$dropin\" ]; then\n        . \"$dropin\"\n    fi\ndone\n",
 }
 
+// newAzure returns an Azure Linux whose GRUB can write to its environment block. An agent runs after each boot.
 func newAzure(t *testing.T) *machine {
 	t.Helper()
 	m := newMachine(t, debian)
@@ -37,16 +38,13 @@ func newAzure(t *testing.T) *machine {
 	for name, data := range azureFiles {
 		m.write(name, data)
 	}
+	m.names = grub2Names
 	m.write("/boot/vmlinuz-6.6.51.1-5.azl3", "")
 	m.write(commandLine, "BOOT_IMAGE=/boot/vmlinuz-6.6.51.1-5.azl3 root=UUID=1 ro lockdown=integrity loglevel=3\n")
-	if _, err := m.commands.Run(t.Context(), "grub2-mkconfig", "-o", grub2Cfg); err != nil {
-		t.Fatal(err)
-	}
+	m.makeTrying()
 	if err := os.Chmod(filepath.Join(m.dir, grub2Cfg), 0o400); err != nil {
 		t.Fatal(err)
 	}
-	m.attended = true
-	m.restart()
 	return m
 }
 
@@ -54,23 +52,69 @@ func TestLifecycleOfAnArgumentOnAzureLinux(t *testing.T) {
 	m := newAzure(t)
 	before := hosttest.ReadTree(t, m.dir, "/boot", "/etc")
 	m.apply(settings(ihash, "1048576"))
-	expect(t, m.observe(ihash, "1048576"), host.Pending, "do not cover trial boots")
+	expect(t, m.observe(ihash, "1048576"), host.Pending, "trial boot: ")
 	if !strings.Contains(m.read(grub2Cfg), "ro lockdown=integrity loglevel=3 ihash_entries=1048576") {
 		t.Errorf("the menu is\n%s", m.read(grub2Cfg))
 	}
 	if info, err := os.Stat(filepath.Join(m.dir, grub2Cfg)); err != nil || info.Mode().Perm() != 0o400 {
 		t.Errorf("mode of the menu: got %v, error %v", info.Mode(), err)
 	}
-	if found := m.subject.Detect(); found.MayReboot() {
-		t.Errorf("the boot loader permits a reboot: %+v", found)
+	if found := m.subject.Detect(); found.Type != Grub2Mkconfig || !found.MayReboot() || found.Message != "" {
+		t.Errorf("the boot loader permits no reboot: %+v", found)
 	}
-	line := parseMenu(m.read(grub2Cfg)).lines[0]
-	m.bootWith("BOOT_IMAGE="+line.kernel+" "+joinArguments(line.args), 1048576)
+	m.prepareReboot()
+	m.expectBoot(m.start(1048576), false, true)
+	m.apply(settings(ihash, "1048576"))
 	expect(t, m.observe(ihash, "1048576"), host.InSync)
 	m.apply(nil)
 	expect(t, m.restore(ihash, host.Original{}), host.Pending, "effective until the next reboot")
 	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/boot", "/etc")); diff != "" {
 		t.Errorf("after restore (-before +after):\n%s", diff)
+	}
+}
+
+// Real boots have shown grub2-mkconfig only with trials. Without one, the arguments are staged, and the node is not rebooted.
+func TestAzureLinuxIsNotRebootedWithoutATrial(t *testing.T) {
+	tests := map[string]struct {
+		prepare func(*machine)
+		says    []string
+	}{
+		"there is no environment block": {func(m *machine) { m.remove(m.names.env()) }, []string{"grub2-editenv /boot/grub2/grubenv create"}},
+		"GRUB cannot write to the block": {func(m *machine) { m.commands.Output["grub2-probe --target=fs /boot/grub2"] = "btrfs\n" },
+			[]string{"/boot/grub2/grubenv on btrfs"}},
+		"the check fails": {func(m *machine) { delete(m.commands.Output, "grub2-probe --target=fs /boot/grub2") }, []string{"cannot check whether"}},
+		"the saved entry is the default": {func(m *machine) {
+			m.write(defaultFile, "GRUB_DEFAULT=saved\n"+m.read(defaultFile))
+			m.updateGrub()
+		}, []string{"/boot/grub2/grub.cfg line 16", "set GRUB_DEFAULT=0 in /etc/default/grub and run grub2-mkconfig -o /boot/grub2/grub.cfg"}},
+		"the menu does not read the block": {func(m *machine) { m.replaceInMenus("load_env", "true") },
+			[]string{"/boot/grub2/grub.cfg does not read /boot/grub2/grubenv: run grub2-mkconfig -o"}},
+		"an earlier release has staged without a trial": {func(m *machine) {
+			m.attended = false
+			m.restart()
+			m.apply(settings(ihash, seed))
+			m.attended = true
+		}, []string{"the argument was staged without one"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newAzure(t)
+			test.prepare(m)
+			for range 2 {
+				m.restart()
+				m.apply(settings(ihash, seed))
+				expect(t, m.observe(ihash, seed), host.Pending, "no fallback entry")
+				found := m.subject.Detect()
+				if found.Type != Grub2Mkconfig || found.MayReboot() {
+					t.Errorf("the boot loader permits a reboot: %+v", found)
+				}
+				for _, says := range append(test.says, DropIn) {
+					if !strings.Contains(found.Message, says) {
+						t.Errorf("message: got %q, want it to contain %q", found.Message, says)
+					}
+				}
+			}
+		})
 	}
 }
 
@@ -100,26 +144,5 @@ func TestOnlyBashAppendsToAVariable(t *testing.T) {
 				expect(t, got, want, "conflict: "+file+" sets ihash_entries=4194304")
 			}
 		})
-	}
-}
-
-func TestAzureLinuxConvergesAfterACrashAtEveryChange(t *testing.T) {
-	for at := 1; ; at++ {
-		m := newAzure(t)
-		before := hosttest.ReadTree(t, m.dir, "/boot", "/etc")
-		subject, c := m.crashing(at)
-		if err := subject.Apply(t.Context(), settings(ihash, seed)); err == nil && c.count < at {
-			if at < 8 {
-				t.Errorf("got only %d changes", at)
-			}
-			return
-		}
-		m.restart()
-		m.apply(settings(ihash, seed))
-		expect(t, m.observe(ihash, seed), host.Pending)
-		m.apply(nil)
-		if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/boot", "/etc")); diff != "" {
-			t.Fatalf("crash %d, after restore (-before +after):\n%s", at, diff)
-		}
 	}
 }

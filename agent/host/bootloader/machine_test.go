@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,6 +23,8 @@ const (
 	debian = "debian-12"
 	rocky  = "rocky-9"
 	ubuntu = "ubuntu-24.04-cloudimg"
+	// azure is a copied Debian with the boot configuration of Azure Linux 3.
+	azure = "azure-linux-3"
 )
 
 // memoryFacts stores boot facts in memory, with the semantics of the journal.
@@ -63,7 +66,9 @@ type machine struct {
 	// journalled is true if the journal of the tree stores the facts.
 	journalled bool
 	subject    *Subject
-	boots      int
+	// names are the names of the GRUB that a test starts.
+	names *grubNames
+	boots int
 	// attended is true if an agent runs after the boot.
 	attended bool
 	// sinceBoot is the value of the boot clock.
@@ -75,7 +80,7 @@ type machine struct {
 
 func newMachine(t *testing.T, fixture string) *machine {
 	t.Helper()
-	m := &machine{t: t, dir: hosttest.CopyHost(t, fixture), facts: memoryFacts{}}
+	m := &machine{t: t, dir: hosttest.CopyHost(t, fixture), facts: memoryFacts{}, names: debianNames}
 	m.commands = &hosttest.Commands{Dir: m.dir, KernelLog: kernelLog(262144)}
 	fs, err := host.OpenFS(m.dir)
 	if err != nil {
@@ -129,7 +134,7 @@ Inode-cache hash table entries: %d (order: 9, %d bytes, linear)
 // boot boots the first entry of the menu with an inode hash table of the given size. The agent starts with the machine.
 func (m *machine) boot(inodes int) {
 	m.t.Helper()
-	line := parseMenu(m.read(grubCfg)).lines[0]
+	line := parseMenu(m.read(m.names.menu)).lines[0]
 	m.bootWith("BOOT_IMAGE="+line.kernel+" "+joinArguments(line.args), inodes)
 }
 
@@ -183,7 +188,7 @@ func (m *machine) restore(name string, original host.Original) host.Observation 
 func (m *machine) menusMade() int {
 	n := 0
 	for _, command := range m.commands.Ran {
-		if strings.HasPrefix(command, "grub-mkconfig") {
+		if strings.HasPrefix(command, m.names.mkconfig[0]) {
 			n++
 		}
 	}
@@ -194,7 +199,7 @@ func (m *machine) menusMade() int {
 func (m *machine) agentFiles() map[string]string {
 	m.t.Helper()
 	files := map[string]string{}
-	for name, data := range hosttest.ReadTree(m.t, m.dir, "/etc/default/grub.d", "/boot/grub") {
+	for name, data := range hosttest.ReadTree(m.t, m.dir, "/etc/default/grub.d", "/etc/grub.d", path.Dir(m.names.menu)) {
 		if strings.Contains(name, "storage-client") {
 			files[name] = data
 		}

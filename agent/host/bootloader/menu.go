@@ -80,7 +80,7 @@ func (p *menuParser) collectTrial(raw string, isInBlock bool) {
 			p.trial.first += raw
 		}
 		if p.section != fallbackCounting {
-			p.trial.readCommand(line)
+			p.trial.readCommand(p.number, line)
 		}
 	}
 }

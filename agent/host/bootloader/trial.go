@@ -74,9 +74,10 @@ type trial struct {
 	armedNow bool
 	// first is the text of the menu's first entry. Empty if 10_linux did not make it.
 	first string
-	// defaults are the values that the menu sets as the default entry. loads reports whether the menu reads the environment block, and clears whether
+	// defaults are the values that the menu sets as the default entry, and lines are their line numbers. loads reports whether the menu reads the environment block, and clears whether
 	// it clears the entry of the next boot there. ids reports whether it identifies entries by ID.
 	defaults           []string
+	lines              []int
 	loads, clears, ids bool
 	// envErr is the reason why GRUB could not write to the environment block, if the file itself shows one.
 	envErr error
@@ -105,7 +106,7 @@ func (s *Subject) Rearm(permitted bool) error { return s.loader().rearm(permitte
 var readyStates = map[bool]string{true: trialPermitted, false: trialArmed}
 
 func (g grubDebian) rearm(permitted bool) error {
-	data, err := g.readSettled(grubCfg)
+	data, err := g.readSettled(g.at.menu)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && parseTrial(string(data)).section == "" {
 		return nil
 	}
@@ -116,7 +117,7 @@ func (g grubDebian) rearm(permitted bool) error {
 }
 
 func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
-	data, err := g.readSettled(grubCfg)
+	data, err := g.readSettled(g.at.menu)
 	if err != nil {
 		return err
 	}
@@ -144,9 +145,9 @@ func (s *Subject) untriedReason(f facts, findObstacle func() string) string {
 // parseTrial returns the parts of a menu on which a trial depends.
 func parseTrial(data string) trial { return readMenu(data).trial }
 
-func (t *trial) readCommand(text string) {
+func (t *trial) readCommand(number int, text string) {
 	if value, ok := strings.CutPrefix(text, "set default="); ok {
-		t.defaults = append(t.defaults, strings.Trim(value, `"`))
+		t.defaults, t.lines = append(t.defaults, strings.Trim(value, `"`)), append(t.lines, number)
 	}
 	t.loads = t.loads || text == "load_env"
 	t.clears = t.clears || text == "save_env "+nextEntry
@@ -175,21 +176,22 @@ func (g grubDebian) findTrialObstacle(ctx context.Context, f facts) string {
 func (g grubDebian) findMenuObstacle(f facts) string {
 	t := f.trial
 	_, form := previousEntry(t.first)
-	otherDefaults := slices.DeleteFunc(slices.Clone(t.defaults), func(d string) bool { return d == "0" || d == "${next_entry}" })
+	other := slices.IndexFunc(t.defaults, func(d string) bool { return d != "0" && d != "${next_entry}" })
 	passed, _ := lastNamed(f.cmdline, "panic")
 	switch {
-	case g.at != debianNames:
-		return onlyDebianTries
 	case !g.found.Proven:
 		return g.found.Message
+	case errors.Is(t.envErr, fs.ErrNotExist):
+		return t.envErr.Error() + ": run " + strings.Replace(g.at.mkconfig[0], "mkconfig", "editenv", 1) + " " + g.at.env() + " create"
 	case t.envErr != nil:
 		return t.envErr.Error()
 	case !t.loads || len(t.defaults) == 0:
-		return "the boot menu does not read " + g.at.env()
+		return g.at.menu + " does not read " + g.at.env() + ": run " + g.at.remake
 	case !t.ids:
-		return "the boot menu has no entry ids"
-	case len(otherDefaults) > 0:
-		return fmt.Sprintf("the boot menu's default is %q and not its first entry", otherDefaults[0])
+		return g.at.menu + " has no entry ids"
+	case other >= 0:
+		return fmt.Sprintf("%s line %d: the default is %q and not the first entry: set GRUB_DEFAULT=0 in %s and run %s", g.at.menu, t.lines[other],
+			t.defaults[other], defaultFile, g.at.remake)
 	case !form:
 		return "the boot menu's first entry was not written by 10_linux"
 	case strings.Contains(t.first, "initrdfail") && passed.Value != "-1":
@@ -305,11 +307,11 @@ func (g grubDebian) endTrial(f facts) error {
 
 // cutSection removes the agent's section from the menu in place. grub-mkconfig makes the same menu without the agent's generator.
 func (g grubDebian) cutSection() error {
-	info, err := g.fs.Lstat(grubCfg)
+	info, err := g.fs.Lstat(g.at.menu)
 	if err != nil {
 		return err
 	}
-	data, err := g.readSettled(grubCfg)
+	data, err := g.readSettled(g.at.menu)
 	if err != nil {
 		return err
 	}
@@ -318,17 +320,17 @@ func (g grubDebian) cutSection() error {
 		err = errSection
 	}
 	if err != nil {
-		return fmt.Errorf("%w from %s", err, grubCfg)
+		return fmt.Errorf("%w from %s", err, g.at.menu)
 	}
 	if next == string(data) {
 		return nil
 	}
-	if file, ok := g.facts.KeptFiles()[grubCfg]; ok {
+	if file, ok := g.facts.KeptFiles()[g.at.menu]; ok {
 		if err := g.keepMenu(file, isRecordedMenu(file, data), data, []byte(next)); err != nil {
 			return err
 		}
 	}
-	return g.fs.WriteFileAtomic(grubCfg, []byte(next), info.Mode().Perm())
+	return g.fs.WriteFileAtomic(g.at.menu, []byte(next), info.Mode().Perm())
 }
 
 var errSection = errors.New(Generator + " cannot be removed")

@@ -3,6 +3,7 @@ package bootloader
 import (
 	"errors"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,14 +26,31 @@ const (
 // a foreign variable.
 func newTryingMachine(t *testing.T, fixture string) *machine {
 	t.Helper()
+	if fixture == azure {
+		return newAzure(t)
+	}
 	m := newMachine(t, fixture)
+	m.makeTrying()
+	return m
+}
+
+func (m *machine) makeTrying() {
+	m.t.Helper()
 	m.attended = true
-	m.commands.Output = map[string]string{probeAbstraction: "\n", probeFS: "ext2\n"}
-	m.write(grubEnv, grub.PadBlock(grub.EmptyBlock+"saved_entry=0\n"))
+	probe := strings.Replace(m.names.mkconfig[0], "mkconfig", "probe", 1)
+	m.commands.Output = map[string]string{probe + " --target=abstraction " + path.Dir(m.names.menu): "\n", probe + " --target=fs " + path.Dir(m.names.menu): "ext2\n"}
+	m.write(m.names.env(), grub.PadBlock(grub.EmptyBlock+"saved_entry=0\n"))
 	m.write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n# for custom entries\n")
 	m.updateGrub()
 	m.restart()
-	return m
+}
+
+// onEachGRUB runs a test on Debian, and on Azure Linux, whose GRUB has other names.
+func onEachGRUB(t *testing.T, test func(t *testing.T, m *machine)) {
+	t.Helper()
+	for _, fixture := range []string{debian, azure} {
+		t.Run(fixture, func(t *testing.T) { test(t, newTryingMachine(t, fixture)) })
+	}
 }
 
 // updateGrub generates the menu like the installation of a kernel.
@@ -41,7 +59,7 @@ func (m *machine) updateGrub() {
 	if err := os.Chmod(filepath.Join(m.dir, "/etc/grub.d/40_custom"), 0o755); err != nil {
 		m.t.Fatal(err)
 	}
-	if _, err := m.commands.Run(m.t.Context(), "grub-mkconfig", "-o", grubCfg); err != nil {
+	if _, err := m.commands.Run(m.t.Context(), m.names.mkconfig[0], "-o", m.names.menu); err != nil {
 		m.t.Fatal(err)
 	}
 	m.commands.Ran = nil
@@ -100,7 +118,7 @@ func (m *machine) expectTree(name string, want map[string]string) {
 
 func (m *machine) trialState() string {
 	m.t.Helper()
-	env, _, err := m.subject.readEnvironment(grubEnv)
+	env, _, err := m.subject.readEnvironment(m.names.env())
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -108,170 +126,181 @@ func (m *machine) trialState() string {
 }
 
 func TestAnArgumentThatHangsTheMachineIsTriedOnce(t *testing.T) {
-	m := newTryingMachine(t, debian)
-	before := m.tree()
-	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "trial boot: ")
-	if info, err := os.Stat(filepath.Join(m.dir, Generator)); err != nil || info.Mode().Perm() != 0o755 {
-		t.Errorf("generator: got %v, error %v", info, err)
-	}
-	m.prepareReboot()
-	m.expectBoot(m.power(), false, true)
-	m.expectBoot(m.start(262144), true, false)
-	for range 2 {
+	onEachGRUB(t, func(t *testing.T, m *machine) {
+		before := m.tree()
 		m.apply(settings(ihash, seed))
-		expect(t, m.observe(ihash, seed), host.Failed, "trial boot failed", "add it again")
+		expect(t, m.observe(ihash, seed), host.Pending, "trial boot: ")
+		if info, err := os.Stat(filepath.Join(m.dir, Generator)); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("generator: got %v, error %v", info, err)
+		}
+		m.prepareReboot()
+		m.expectBoot(m.power(), false, true)
 		m.expectBoot(m.start(262144), true, false)
-	}
-	m.apply(nil)
-	m.expectTree("host once it is taken back", before)
-	m.expectBoot(m.power(), false, false)
+		for range 2 {
+			m.apply(settings(ihash, seed))
+			expect(t, m.observe(ihash, seed), host.Failed, "trial boot failed", "add it again")
+			m.expectBoot(m.start(262144), true, false)
+		}
+		m.apply(nil)
+		m.expectTree("host once it is taken back", before)
+		m.expectBoot(m.power(), false, false)
 
-	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "trial boot: ")
-	m.expectBoot(m.start(16777216), false, true)
+		m.apply(settings(ihash, seed))
+		expect(t, m.observe(ihash, seed), host.Pending, "trial boot: ")
+		m.expectBoot(m.start(16777216), false, true)
+	})
 }
 
 func TestAHealthyBootMakesTheArgumentTheDefault(t *testing.T) {
-	m := newTryingMachine(t, debian)
-	before := m.tree()
-	m.apply(settings(ihash, seed))
-	m.expectBoot(m.start(16777216), false, true)
-	expect(t, m.observe(ihash, seed), host.InSync)
-	m.commands.Ran = nil
-	m.apply(settings(ihash, seed))
-	if n := m.menusMade(); n > 0 {
-		t.Errorf("got %d new menus", n)
-	}
-	after := m.tree()
-	m.updateGrub()
-	m.expectTree("host after the boot, against what grub-mkconfig makes of it", after)
-	for name := range before {
-		if name != grubCfg && before[name] != after[name] {
-			t.Errorf("%s has changed", name)
-		}
-	}
-	if len(after) != len(before)+1 || after[DropIn] != agentDropIn {
-		t.Errorf("files: got %v", after)
-	}
-	for range 2 {
+	onEachGRUB(t, func(t *testing.T, m *machine) {
+		before := m.tree()
+		m.apply(settings(ihash, seed))
 		m.expectBoot(m.start(16777216), false, true)
-	}
+		expect(t, m.observe(ihash, seed), host.InSync)
+		m.commands.Ran = nil
+		m.apply(settings(ihash, seed))
+		if n := m.menusMade(); n > 0 {
+			t.Errorf("got %d new menus", n)
+		}
+		after := m.tree()
+		m.updateGrub()
+		m.expectTree("host after the boot, against what grub-mkconfig makes of it", after)
+		for name := range before {
+			if name != m.names.menu && before[name] != after[name] {
+				t.Errorf("%s has changed", name)
+			}
+		}
+		if len(after) != len(before)+1 || after[DropIn] != agentDropIn {
+			t.Errorf("files: got %v", after)
+		}
+		for range 2 {
+			m.expectBoot(m.start(16777216), false, true)
+		}
+	})
 }
 
 func TestATrialThatIsOverCountsAlsoWithoutEffect(t *testing.T) {
-	m := newTryingMachine(t, debian)
-	m.apply(settings(ihash, seed))
-	m.start(131072)
-	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Failed, "has no effect")
-	if m.trialState() != "" || m.fs.Exists(Generator) {
-		t.Error("the trial is still pending")
-	}
+	onEachGRUB(t, func(t *testing.T, m *machine) {
+		m.apply(settings(ihash, seed))
+		m.start(131072)
+		m.apply(settings(ihash, seed))
+		expect(t, m.observe(ihash, seed), host.Failed, "has no effect")
+		if m.trialState() != "" || m.fs.Exists(Generator) {
+			t.Error("the trial is still pending")
+		}
+	})
 }
 
 func TestTheTrialOutlivesAnUpdateGrub(t *testing.T) {
-	m := newTryingMachine(t, debian)
-	m.apply(settings(ihash, seed))
-	m.write("/boot/vmlinuz-6.1.0-30-amd64", "")
-	m.updateGrub()
-	expect(t, m.observe(ihash, seed), host.Pending, "trial boot: ")
-	m.expectBoot(m.power(), false, true)
-	boot := m.start(262144)
-	m.expectBoot(boot, true, false)
-	if !strings.Contains(boot.Kernel, "6.1.0-25") {
-		t.Errorf("booted %s, which has not been proven to boot", boot.Kernel)
-	}
+	onEachGRUB(t, func(t *testing.T, m *machine) {
+		m.apply(settings(ihash, seed))
+		kernel := parseMenu(m.read(m.names.menu)).lines[0].kernel
+		m.write(path.Join(path.Dir(kernel), "vmlinuz-9"+strings.TrimPrefix(path.Base(kernel), "vmlinuz-")), "")
+		m.updateGrub()
+		expect(t, m.observe(ihash, seed), host.Pending, "trial boot: ")
+		m.expectBoot(m.power(), false, true)
+		boot := m.start(262144)
+		m.expectBoot(boot, true, false)
+		if boot.Kernel != kernel {
+			t.Errorf("booted %s, which has not been proven to boot", boot.Kernel)
+		}
+	})
 }
 
 func TestOtherBootTargetsStayUnchanged(t *testing.T) {
-	m := newTryingMachine(t, debian)
-	m.apply(settings(ihash, seed))
-	m.write(grubEnv, strings.Replace(m.read(grubEnv), "saved_entry=0\n", "next_entry=4711\n", 1)[:envSize-2]+"##")
-	if _, err := grub.Start(m.dir); err == nil {
-		t.Error("GRUB ignores the entry of grub-reboot")
-	}
-	if state := m.trialState(); state != trialArmed {
-		t.Errorf("state of the trial: got %q", state)
-	}
+	onEachGRUB(t, func(t *testing.T, m *machine) {
+		m.apply(settings(ihash, seed))
+		m.write(m.names.env(), strings.Replace(m.read(m.names.env()), "saved_entry=0\n", "next_entry=4711\n", 1)[:envSize-2]+"##")
+		if _, err := grub.Start(m.dir); err == nil {
+			t.Error("GRUB ignores the entry of grub-reboot")
+		}
+		if state := m.trialState(); state != trialArmed {
+			t.Errorf("state of the trial: got %q", state)
+		}
+	})
 }
 
 func TestBootWithoutPermitDoesNotEndTheTrial(t *testing.T) {
-	m := newTryingMachine(t, debian)
-	m.apply(settings(ihash, seed))
-	m.expectBoot(m.power(), false, true)
-	m.expectBoot(m.start(262144), true, false)
-	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "only with a permit")
-	m.expectBoot(m.start(262144), true, false)
-	m.prepareReboot()
-	expect(t, m.observe(ihash, seed), host.Pending)
-	m.expectBoot(m.start(16777216), false, true)
-	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.InSync)
-	m.apply(nil)
-	before := m.tree()
-	m.prepareReboot()
-	m.expectTree("host without a trial", before)
+	onEachGRUB(t, func(t *testing.T, m *machine) {
+		m.apply(settings(ihash, seed))
+		m.expectBoot(m.power(), false, true)
+		m.expectBoot(m.start(262144), true, false)
+		m.apply(settings(ihash, seed))
+		expect(t, m.observe(ihash, seed), host.Pending, "only with a permit")
+		m.expectBoot(m.start(262144), true, false)
+		m.prepareReboot()
+		expect(t, m.observe(ihash, seed), host.Pending)
+		m.expectBoot(m.start(16777216), false, true)
+		m.apply(settings(ihash, seed))
+		expect(t, m.observe(ihash, seed), host.InSync)
+		m.apply(nil)
+		before := m.tree()
+		m.prepareReboot()
+		m.expectTree("host without a trial", before)
+	})
 }
 
 func TestANewValueIsTriedAgainstTheLastEntryThatBooted(t *testing.T) {
-	m := newTryingMachine(t, debian)
-	m.apply(settings(ihash, "1048576"))
-	m.apply(settings(ihash, seed))
-	m.expectBoot(m.power(), false, true)
-	m.expectBoot(m.start(262144), true, false)
-	m.apply(settings(ihash, "2097152"))
-	expect(t, m.observe(ihash, "2097152"), host.Pending, "trial boot: ")
-	m.start(2097152)
-	m.apply(settings(ihash, "2097152"))
-	m.apply(settings(ihash, seed))
-	m.expectBoot(m.power(), false, true)
-	if boot := m.power(); !strings.Contains(strings.Join(boot.Arguments, " "), ihash+"=2097152") {
-		t.Errorf("booted with %v instead of the proven arguments", boot.Arguments)
-	}
+	onEachGRUB(t, func(t *testing.T, m *machine) {
+		m.apply(settings(ihash, "1048576"))
+		m.apply(settings(ihash, seed))
+		m.expectBoot(m.power(), false, true)
+		m.expectBoot(m.start(262144), true, false)
+		m.apply(settings(ihash, "2097152"))
+		expect(t, m.observe(ihash, "2097152"), host.Pending, "trial boot: ")
+		m.start(2097152)
+		m.apply(settings(ihash, "2097152"))
+		m.apply(settings(ihash, seed))
+		m.expectBoot(m.power(), false, true)
+		if boot := m.power(); !strings.Contains(strings.Join(boot.Arguments, " "), ihash+"=2097152") {
+			t.Errorf("booted with %v instead of the proven arguments", boot.Arguments)
+		}
+	})
 }
 
 func TestFailedTrialIsNotRepeatedForANewMenu(t *testing.T) {
-	m := newTryingMachine(t, debian)
-	m.apply(settings(ihash, seed))
-	m.prepareReboot()
-	m.power()
-	m.start(262144)
-	m.observe(ihash, seed)
-	m.replace(grubCfg, " "+ihashSeed, "")
-	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Failed, "trial boot failed")
-	m.expectBoot(m.power(), true, false)
+	onEachGRUB(t, func(t *testing.T, m *machine) {
+		m.apply(settings(ihash, seed))
+		m.prepareReboot()
+		m.power()
+		m.start(262144)
+		m.observe(ihash, seed)
+		m.replace(m.names.menu, " "+ihashSeed, "")
+		m.apply(settings(ihash, seed))
+		expect(t, m.observe(ihash, seed), host.Failed, "trial boot failed")
+		m.expectBoot(m.power(), true, false)
+	})
 }
 
 func TestRemovalNeedsNoTrial(t *testing.T) {
-	m := newTryingMachine(t, debian)
-	m.apply(settings(ihash, seed, "audit", "0"))
-	m.start(16777216)
-	m.apply(settings(ihash, seed, "audit", "0"))
-	m.apply(settings(ihash, seed))
-	if m.trialState() != "" || m.fs.Exists(Generator) || strings.Contains(m.read(grubCfg), previousID) {
-		t.Error("a trial is pending")
-	}
-	m.expectBoot(m.start(16777216), false, true)
+	onEachGRUB(t, func(t *testing.T, m *machine) {
+		m.apply(settings(ihash, seed, "audit", "0"))
+		m.start(16777216)
+		m.apply(settings(ihash, seed, "audit", "0"))
+		m.apply(settings(ihash, seed))
+		if m.trialState() != "" || m.fs.Exists(Generator) || strings.Contains(m.read(m.names.menu), previousID) {
+			t.Error("a trial is pending")
+		}
+		m.expectBoot(m.start(16777216), false, true)
+	})
 }
 
 func TestNoTrialWithoutAnAttendingAgent(t *testing.T) {
-	m := newTryingMachine(t, debian)
-	m.apply(settings(ihash, seed))
-	m.attended = false
-	m.restart()
-	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending)
-	for range 2 {
-		m.expectBoot(m.power(), false, true)
-	}
-	m.apply(nil)
-	m.apply(settings(ihash, seed))
-	if m.trialState() != "" || m.fs.Exists(Generator) {
-		t.Error("a trial is pending")
-	}
+	onEachGRUB(t, func(t *testing.T, m *machine) {
+		m.apply(settings(ihash, seed))
+		m.attended = false
+		m.restart()
+		m.apply(settings(ihash, seed))
+		expect(t, m.observe(ihash, seed), host.Pending)
+		for range 2 {
+			m.expectBoot(m.power(), false, true)
+		}
+		m.apply(nil)
+		m.apply(settings(ihash, seed))
+		if m.trialState() != "" || m.fs.Exists(Generator) {
+			t.Error("a trial is pending")
+		}
+	})
 }
 
 func TestObstaclesToATrialBoot(t *testing.T) {
@@ -324,17 +353,18 @@ func TestObstaclesToATrialBoot(t *testing.T) {
 }
 
 func TestMenuWithoutTheGeneratorIsStagedWithoutATrial(t *testing.T) {
-	m := newTryingMachine(t, debian)
-	m.commands.AfterMenu = func(name string) {
-		before, _, _ := strings.Cut(m.read(name), "\n### BEGIN "+Generator)
-		m.write(name, before)
-	}
-	block := m.read(grubEnv)
-	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "has no fallback entry")
-	if m.fs.Exists(Generator) || m.read(grubEnv) != block {
-		t.Error("a trial is pending")
-	}
+	onEachGRUB(t, func(t *testing.T, m *machine) {
+		m.commands.AfterMenu = func(name string) {
+			before, _, _ := strings.Cut(m.read(name), "\n### BEGIN "+Generator)
+			m.write(name, before)
+		}
+		block := m.read(m.names.env())
+		m.apply(settings(ihash, seed))
+		expect(t, m.observe(ihash, seed), host.Pending, "has no fallback entry")
+		if m.fs.Exists(Generator) || m.read(m.names.env()) != block {
+			t.Error("a trial is pending")
+		}
+	})
 }
 
 // Ubuntu's cloud images try without an initrd first, and save in the environment block that they do.
@@ -365,80 +395,115 @@ func TestFailedStagingLeavesTheTrialUnchanged(t *testing.T) {
 }
 
 func TestFailedEndOfATrialIsReportedAndRetried(t *testing.T) {
-	m := newTryingMachine(t, debian)
-	m.apply(settings(ihash, seed))
-	m.start(16777216)
-	m.subject = m.on(m.fs.WithHook(func(_ host.Op, name string) error {
-		if strings.Contains(name, "grubenv") {
-			return errors.New("input/output error")
+	onEachGRUB(t, func(t *testing.T, m *machine) {
+		m.apply(settings(ihash, seed))
+		m.start(16777216)
+		m.subject = m.on(m.fs.WithHook(func(_ host.Op, name string) error {
+			if strings.Contains(name, "grubenv") {
+				return errors.New("input/output error")
+			}
+			return nil
+		}))
+		if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
+			t.Error("Apply: got no error")
 		}
-		return nil
-	}))
-	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
-		t.Error("Apply: got no error")
-	}
-	expect(t, m.observe(ihash, seed), host.Failed, "effective", "uses the previous entry", "input/output error")
-	m.restart()
-	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.InSync)
+		expect(t, m.observe(ihash, seed), host.Failed, "effective", "uses the previous entry", "input/output error")
+		m.restart()
+		m.apply(settings(ihash, seed))
+		expect(t, m.observe(ihash, seed), host.InSync)
+	})
 }
 
-// Staging, the end of a trial, or its removal may be interrupted at any change. The machine then boots the previous arguments, or tries the
-// new ones and returns. A repeated run has the usual result.
-func TestATrialSurvivesACrashAtEveryChange(t *testing.T) {
-	stories := map[string]struct {
-		prepare  func(*machine)
-		to, then []host.Setting
-	}{
-		"staging":                        {func(*machine) {}, settings(ihash, seed), settings(ihash, seed)},
-		"staging, given up":              {func(*machine) {}, settings(ihash, seed), nil},
-		"another value":                  {func(m *machine) { m.apply(settings(ihash, "1048576")) }, settings(ihash, seed), settings(ihash, seed)},
-		"withdrawn before the trial":     {func(m *machine) { m.apply(settings(ihash, seed)) }, nil, nil},
-		"withdrawn after a failed trial": {func(m *machine) { m.apply(settings(ihash, seed)); m.power(); m.start(262144) }, nil, nil},
-		"the end of a trial":             {func(m *machine) { m.apply(settings(ihash, seed)); m.start(16777216) }, settings(ihash, seed), settings(ihash, seed)},
-		"the end, given up":              {func(m *machine) { m.apply(settings(ihash, seed)); m.start(16777216) }, settings(ihash, seed), nil},
-		"one more is staged":             {func(m *machine) { m.apply(settings("audit", "0")); m.start(262144); m.apply(settings("audit", "0")) }, settings(ihash, seed, "audit", "0"), settings(ihash, seed, "audit", "0")},
-		"one of two is removed":          {func(m *machine) { m.apply(settings(ihash, seed, "audit", "0")) }, settings("audit", "0"), settings("audit", "0")},
+// The agent is killed before each write to the host or the journal while it stages, permits, ends or removes a trial. The machine then boots the
+// previous arguments, or tries the new ones and returns. A repeated run has the usual result, and a restore the original bytes.
+func TestATrialSurvivesAKillAtEveryWrite(t *testing.T) {
+	both := settings(ihash, seed, "audit", "0")
+	applies := func(desired []host.Setting) func(*machine, *Subject) {
+		return func(m *machine, s *Subject) { _ = s.Apply(m.t.Context(), desired) }
 	}
-	for name, story := range stories {
-		t.Run(name, func(t *testing.T) {
-			clean := newTryingMachine(t, debian)
-			story.prepare(clean)
-			clean.apply(story.to)
-			clean.apply(story.then)
-			want := clean.tree()
-			for n := 1; ; n++ {
-				m := newTryingMachine(t, debian)
-				story.prepare(m)
-				s, c := m.crashing(n)
-				_ = s.Apply(t.Context(), story.to)
-				m.expectBootable(n)
-				m.restart()
-				m.apply(story.then)
-				if diff := cmp.Diff(want, m.tree()); diff != "" {
-					t.Fatalf("after the repeat of change %d (-want +got):\n%s", n, diff)
-				}
-				if c.count < n {
-					if n < 6 {
-						t.Errorf("got only %d changes", n-1)
+	staged := func(m *machine) { m.apply(settings(ihash, seed)) }
+	booted := func(m *machine) { staged(m); m.prepareReboot(); m.start(16777216) }
+	failed := func(m *machine) { staged(m); m.prepareReboot(); m.power(); m.start(262144) }
+	stories := map[string]struct {
+		prepare func(*machine)
+		killed  func(*machine, *Subject)
+		then    []host.Setting
+	}{
+		"staging":                        {func(*machine) {}, applies(settings(ihash, seed)), settings(ihash, seed)},
+		"staging, given up":              {func(*machine) {}, applies(settings(ihash, seed)), nil},
+		"another value":                  {func(m *machine) { m.apply(settings(ihash, "1048576")) }, applies(settings(ihash, seed)), settings(ihash, seed)},
+		"a permit":                       {staged, func(_ *machine, s *Subject) { _ = s.Rearm(true) }, settings(ihash, seed)},
+		"withdrawn before the trial":     {staged, applies(nil), nil},
+		"withdrawn after a failed trial": {failed, applies(nil), nil},
+		"another after a failed trial":   {failed, applies(both), both},
+		"withdrawn without a permit":     {func(m *machine) { staged(m); m.power(); m.start(262144) }, applies(nil), nil},
+		"the end of a trial":             {booted, applies(settings(ihash, seed)), settings(ihash, seed)},
+		"the end, given up":              {booted, applies(settings(ihash, seed)), nil},
+		"removed after the trial":        {func(m *machine) { booted(m); staged(m) }, applies(nil), nil},
+		"one more is staged":             {func(m *machine) { m.apply(both[1:]); m.start(262144); m.apply(both[1:]) }, applies(both), both},
+		"one of two is removed":          {func(m *machine) { m.apply(both) }, applies(both[1:]), both[1:]},
+	}
+	for _, fixture := range []string{debian, azure} {
+		kills := 0
+		newHost := func(t *testing.T) *machine {
+			m := newTryingMachine(t, fixture)
+			m.journalled = true
+			m.restart()
+			return m
+		}
+		for name, story := range stories {
+			t.Run(fixture+", "+name, func(t *testing.T) {
+				clean := newHost(t)
+				original := clean.tree()
+				story.prepare(clean)
+				story.killed(clean, clean.subject)
+				clean.apply(story.then)
+				// The permit is not given again.
+				compared := func(files map[string]string) map[string]string {
+					if name == "a permit" {
+						files[clean.names.env()] = string(environment(files[clean.names.env()]).with(trialVariable, ""))
 					}
-					return
+					return files
 				}
-			}
-		})
+				want := compared(clean.tree())
+				for n := 1; ; n++ {
+					m := newHost(t)
+					story.prepare(m)
+					s, c := m.crashing(n)
+					story.killed(m, s)
+					m.expectBootable(n)
+					m.restart()
+					m.apply(story.then)
+					if diff := cmp.Diff(want, compared(m.tree())); diff != "" {
+						t.Fatalf("after the repeat of write %d (-want +got):\n%s", n, diff)
+					}
+					m.apply(nil)
+					if diff := cmp.Diff(original, m.tree()); diff != "" {
+						t.Fatalf("after restore, write %d (-want +got):\n%s", n, diff)
+					}
+					if c.count < n {
+						return
+					}
+					kills++
+				}
+			})
+		}
+		if t.Logf("%s: %d kills", fixture, kills); kills < 200 {
+			t.Errorf("%s: got only %d kills, want 200", fixture, kills)
+		}
 	}
 }
 
 // expectBootable checks the state after a crash: within two starts, GRUB boots with the arguments of the running kernel.
 func (m *machine) expectBootable(n int) {
 	m.t.Helper()
-	block := m.read(grubEnv)
+	block := m.read(m.names.env())
 	running := host.ParseArguments(m.read(commandLine))
 	var last []host.Argument
 	for range 2 {
 		last = argumentsOf(m.power().Arguments)
 		if len(argumentsWithout(last, running)) == 0 {
-			m.write(grubEnv, block)
+			m.write(m.names.env(), block)
 			return
 		}
 	}

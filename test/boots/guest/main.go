@@ -32,7 +32,8 @@ type story struct {
 
 // stories are the stories of all labels.
 var stories = map[string]story{
-	"bls": bls,
+	"bls":      bls,
+	"mkconfig": mkconfig,
 }
 
 const (

@@ -91,13 +91,17 @@ type Boot struct {
 	Arguments []string
 }
 
-// Start simulates one start of GRUB in the tree of a host.
+// Start simulates one start of GRUB in the tree of a host. Its files are in /boot/grub2 if that directory exists, and otherwise in /boot/grub.
 func Start(dir string) (Boot, error) {
-	data, err := os.ReadFile(filepath.Join(dir, "boot", "grub", "grub.cfg"))
+	prefix := filepath.Join(dir, "boot", "grub2")
+	if _, err := os.Stat(prefix); err != nil {
+		prefix = filepath.Join(dir, "boot", "grub")
+	}
+	data, err := os.ReadFile(filepath.Join(prefix, "grub.cfg"))
 	if err != nil {
 		return Boot{}, err
 	}
-	g := &player{dir: dir, vars: map[string]string{"feature_menuentry_id": "y"}}
+	g := &player{prefix: prefix, vars: map[string]string{"feature_menuentry_id": "y"}}
 	if err := g.runLines(strings.Split(string(data), "\n")); err != nil {
 		return Boot{}, err
 	}
@@ -115,7 +119,8 @@ type entry struct {
 }
 
 type player struct {
-	dir     string
+	// prefix is the directory of the menu.
+	prefix  string
 	vars    map[string]string
 	entries []entry
 	booted  Boot
@@ -228,7 +233,7 @@ func (g *player) testCondition(line string) bool {
 func (g *player) expandWord(word string) string {
 	return os.Expand(strings.ReplaceAll(strings.ReplaceAll(word, `"`, ""), "'", ""), func(name string) string {
 		if name == "prefix" {
-			return filepath.Join(g.dir, "boot", "grub")
+			return g.prefix
 		}
 		return g.vars[name]
 	})
@@ -258,7 +263,7 @@ func (g *player) runCommand(words []string) error {
 	return nil
 }
 
-func (g *player) blockFile() string { return filepath.Join(g.dir, "boot", "grub", "grubenv") }
+func (g *player) blockFile() string { return filepath.Join(g.prefix, "grubenv") }
 
 func (g *player) loadEnv() error {
 	data, err := os.ReadFile(g.blockFile())

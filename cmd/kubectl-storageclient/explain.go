@@ -63,10 +63,8 @@ func explainName(name string) []string {
 	parameters := lists.Filter(catalogue.All(), func(p catalogue.Parameter) bool { return isNamed(p, name) })
 	texts = append(texts, lists.Each(parameters, explainParameter)...)
 	for _, protocol := range protocols {
-		known := protocol.Known()
-		if i := slices.IndexFunc(known, func(k mountoptions.Known) bool { return k.Name == name }); i >= 0 {
-			texts = append(texts, explainOption(protocol, known[i]))
-		}
+		options := lists.Filter(protocol.Known(), func(k mountoptions.Known) bool { return k.Name == name })
+		texts = append(texts, lists.Each(options, func(k mountoptions.Known) string { return explainOption(protocol, k) })...)
 	}
 	if len(texts) == 0 {
 		texts = explainSubject(name)

@@ -28,15 +28,13 @@ func countPods(
 	ctx context.Context, c client.Client, options map[string]v1alpha1.Drain, budgets []policyv1.PodDisruptionBudget,
 ) (map[string]*view.Pods, error) {
 	counts := make(map[string]*view.Pods, len(options))
+	var selections [][]client.ListOption
 	for node := range options {
 		counts[node] = &view.Pods{}
+		selections = append(selections, []client.ListOption{client.MatchingFields{"spec.nodeName": node}})
 	}
-	selections := [][]client.ListOption{{}}
-	if len(options) <= singleNodes {
-		selections = nil
-		for node := range options {
-			selections = append(selections, []client.ListOption{client.MatchingFields{"spec.nodeName": node}})
-		}
+	if len(options) > singleNodes {
+		selections = [][]client.ListOption{{}}
 	}
 	for _, selection := range selections {
 		if err := countSelected(ctx, c, selection, options, budgets, counts); err != nil {

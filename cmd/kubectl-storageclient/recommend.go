@@ -19,6 +19,7 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/trial/plan"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/recommend"
 	"github.com/storageclient/operator/tuning/text"
@@ -188,10 +189,9 @@ func (s *observed) noteSelected(ctx context.Context, selector v1alpha1.VolumeSel
 	if s.client.List(ctx, &volumes) != nil || s.client.List(ctx, &volumeClaims, client.InNamespace(s.trial.Namespace)) != nil {
 		return []string{"No permission to list volumes: the rule of the new profile may select other volumes."}
 	}
-	bound := map[string]*corev1.PersistentVolumeClaim{}
-	for i := range volumeClaims.Items {
-		bound[volumeClaims.Items[i].Spec.VolumeName] = &volumeClaims.Items[i]
-	}
+	bound := lists.Map(lists.Pointers(volumeClaims.Items), func(volumeClaim *corev1.PersistentVolumeClaim) (string, *corev1.PersistentVolumeClaim) {
+		return volumeClaim.Spec.VolumeName, volumeClaim
+	})
 	var claimNames []string
 	for i := range volumes.Items {
 		pv := &volumes.Items[i]

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -268,9 +269,8 @@ func logReader(flags *genericclioptions.ConfigFlags) func(context.Context, clien
 		if err != nil {
 			return "", fmt.Errorf("connect to %s: %w", config.Host, err)
 		}
-		lines := int64(maxLogLines)
 		log, err := pods.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
-			Container: container, Previous: previous, Timestamps: true, TailLines: &lines,
+			Container: container, Previous: previous, Timestamps: true, TailLines: ptr.To[int64](maxLogLines),
 		}).DoRaw(ctx)
 		if err != nil {
 			return "", fmt.Errorf("read log of Pod %s: %w", pod, err)

@@ -135,16 +135,10 @@ func runCommand(ctx context.Context, command string, o localOptions, profiles []
 	}
 	l := newLocal(fs, isWriting, agent.Allowed{Parameters: o.allow, Filesystems: o.allowFilesystems})
 	l.NoConfirm = o.noConfirm
-	switch command {
-	case report.Plan:
-		return l.Plan(ctx, profiles)
-	case report.Apply:
-		return l.Apply(ctx, profiles)
-	case report.Observe:
-		return l.Observe(ctx, profiles)
-	default:
-		return l.Restore(ctx, profiles)
+	run := map[string]func(context.Context, []v1alpha1.StorageClientProfile) (report.Report, error){
+		report.Plan: l.Plan, report.Apply: l.Apply, report.Observe: l.Observe, report.Restore: l.Restore,
 	}
+	return run[command](ctx, profiles)
 }
 
 func newLocal(fs host.FS, isWriting bool, allowed agent.Allowed) agent.Local {

@@ -61,7 +61,7 @@ func (r *Reconciler) allNodes(ctx context.Context, _ client.Object) []reconcile.
 		log.FromContext(ctx).Error(err, "Cannot list Nodes; each is reconciled at its next event")
 		return nil
 	}
-	return lists.Each(lists.Pointers(nodes.Items), func(node *corev1.Node) reconcile.Request { return requestFor(node.Name) })
+	return requestsFor(lists.Pointers(nodes.Items))
 }
 
 // nodesOfProfile returns the nodes that one version of a profile selects, and the nodes that have its settings. A change is mapped for both
@@ -81,16 +81,8 @@ func (r *Reconciler) nodesOfProfile(ctx context.Context, object client.Object) [
 		log.FromContext(ctx).Error(err, "Cannot list the nodes of a profile; each is reconciled at its next event", "StorageClientProfile", profile.Name)
 		return nil
 	}
-	var requests []reconcile.Request
-	for i := range selected.Items {
-		if selector.Matches(&selected.Items[i]) {
-			requests = append(requests, requestFor(selected.Items[i].Name))
-		}
-	}
-	for i := range carrying.Items {
-		requests = append(requests, requestFor(carrying.Items[i].Name))
-	}
-	return requests
+	requests := requestsFor(lists.Filter(lists.Pointers(selected.Items), selector.Matches))
+	return append(requests, requestsFor(lists.Pointers(carrying.Items))...)
 }
 
 func indexSources(object client.Object) []string {
@@ -99,6 +91,10 @@ func indexSources(object client.Object) []string {
 		return nil
 	}
 	return fleet.SourcesOf(clientNode)
+}
+
+func requestsFor[T client.Object](objects []T) []reconcile.Request {
+	return lists.Each(objects, func(object T) reconcile.Request { return requestFor(object.GetName()) })
 }
 
 func requestFor(node string) reconcile.Request {

@@ -34,6 +34,7 @@ import (
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -209,7 +210,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	if len(s.Candidates) > 0 || slices.ContainsFunc(s.Trials, func(t plan.Trial) bool {
 		return t.Status.Route == v1alpha1.RouteClone && t.Status.CompletionTime == nil
 	}) {
-		s.Servers = serversOf(volumes.Volumes)
+		s.Servers = lists.Map(volumes.Volumes, func(pv *corev1.PersistentVolume) (string, string) { return pv.Name, judge.SourceOf(pv).Server })
 	}
 	if s.Nodes, err = r.readNodes(ctx, s.Profiles); err != nil {
 		return plan.Snapshot{}, err
@@ -219,16 +220,6 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	}
 	s.Clones, err = r.readClones(ctx)
 	return s, err
-}
-
-func serversOf(volumes []*corev1.PersistentVolume) map[string]string {
-	servers := make(map[string]string, len(volumes))
-	for _, pv := range volumes {
-		if server := judge.SourceOf(pv).Server; server != "" {
-			servers[pv.Name] = server
-		}
-	}
-	return servers
 }
 
 func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) ([]plan.Node, error) {

@@ -360,13 +360,10 @@ func (p FilePlan) summarize() string {
 	if !p.Changed {
 		return "No changes: nodes and volumes are as declared in " + count(int32(len(p.Profiles)), "profile") + "."
 	}
-	nodes := 0
-	for _, c := range p.Nodes {
-		nodes += len(c.Nodes)
-	}
+	nodes := slices.Concat(lists.Each(p.Nodes, func(c overview.NodeChange) []string { return c.Nodes })...)
 	parts := []string{
 		fmt.Sprintf("%d to create, %d to update, %d unchanged", actions[actionCreate], actions[actionUpdate], actions[actionNone]),
-		fmt.Sprintf("%s would get new settings", count(int32(nodes), "node")),
+		fmt.Sprintf("%s would get new settings", text.Count(len(nodes), "node")),
 		fmt.Sprintf("%d would reboot", len(p.Reboots)),
 	}
 	if n := actions[actionRejected]; n > 0 {

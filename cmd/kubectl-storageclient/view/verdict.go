@@ -40,7 +40,14 @@ func additionalProgress(c *metav1.Condition, p *v1alpha1.StorageClientProfile) s
 	if c != nil && c.Message != "" && (c.Reason == v1alpha1.ReasonRollingOut || c.Reason == v1alpha1.ReasonPlanMode) {
 		return ""
 	}
-	return progressOf(p)
+	var parts []string
+	if n := p.Status.Nodes; n.Matched > 0 {
+		parts = append(parts, share(n.UpToDate, n.Matched)+" nodes")
+	}
+	if v := p.Status.Volumes; v.Matched > 0 {
+		parts = append(parts, share(v.UpToDate, v.Matched)+" volumes")
+	}
+	return strings.Join(parts, ", ")
 }
 
 func doneSentence(p *v1alpha1.StorageClientProfile, ready *metav1.Condition) string {
@@ -65,17 +72,6 @@ func addReasons(sentence string, reasons ...string) string {
 		sentence += ": " + strings.Join(reasons, "; ")
 	}
 	return sentence
-}
-
-func progressOf(p *v1alpha1.StorageClientProfile) string {
-	var parts []string
-	if n := p.Status.Nodes; n.Matched > 0 {
-		parts = append(parts, share(n.UpToDate, n.Matched)+" nodes")
-	}
-	if v := p.Status.Volumes; v.Matched > 0 {
-		parts = append(parts, share(v.UpToDate, v.Matched)+" volumes")
-	}
-	return strings.Join(parts, ", ")
 }
 
 // reasonOf returns the message of the first existing condition, or its reason if it has no message.

@@ -367,8 +367,8 @@ func (r Report) ignoredText() string { return labelled("ignored: ", text.List(r.
 func (r Report) waitMessage() string {
 	disrupted := sets.New(namesOf(r.nodes.disrupted)...)
 	undisrupted := slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w waitingNode) bool { return disrupted.Has(w.node) })
-	withReason := func(w waitingNode) string { return labelled(w.reason+": ", w.message) }
-	return joinTexts(text.Join(groupNodes(r.nodes.disrupted, "%s: %s", withReason), "; "), text.Join(groupNodes(undisrupted, "%s: %s", withReason), "; "))
+	textOf := func(w waitingNode) string { return labelled(w.reason+": ", w.message) }
+	return joinTexts(text.Join(groupNodes(r.nodes.disrupted, "%s: %s", textOf), "; "), text.Join(groupNodes(undisrupted, "%s: %s", textOf), "; "))
 }
 
 // groupNodes groups the nodes by their text, and omits nodes without one. format contains the nodes and the text.

@@ -51,16 +51,11 @@ func (r Report) plannedInOrder() (names []string, free int) {
 	}
 	holds := lists.Map(r.nodes.planned, func(p planned) (string, string) { return p.node, p.hold })
 	for _, turn := range order.InTurn(r.nodes.turns, *r.profile.Spec.WithDefaults().Rollout.Canary) {
-		hold, isDue := holds[turn.Name]
-		if !isDue {
-			continue
-		}
-		names = append(names, turn.Name)
-		if hold == "" {
-			free++
+		if _, isDue := holds[turn.Name]; isDue {
+			names = append(names, turn.Name)
 		}
 	}
-	return names, free
+	return names, len(lists.Filter(names, func(name string) bool { return holds[name] == "" }))
 }
 
 // canEstimate reports whether an estimate makes sense. In mode Plan, and while an approval is missing, it assumes a rollout that starts now. The

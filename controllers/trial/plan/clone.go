@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
@@ -241,10 +242,7 @@ func describeOtherMount(m v1alpha1.MountStatus, node, volume string) string {
 }
 
 func mountsOf(n Node) []v1alpha1.MountStatus {
-	if n.ClientNode == nil {
-		return nil
-	}
-	return n.ClientNode.Status.Mounts
+	return ptr.Deref(n.ClientNode, v1alpha1.StorageClientNode{}).Status.Mounts
 }
 
 func voidStatus(message string) v1alpha1.NodeTrialStatus {
@@ -350,10 +348,7 @@ func (p *planner) addressesOf(server string) []string {
 	}
 	found := []string{strings.ToLower(strings.Trim(server, "[]"))}
 	for _, n := range p.Nodes {
-		if n.ClientNode == nil {
-			continue
-		}
-		for _, s := range n.ClientNode.Status.Servers {
+		for _, s := range ptr.Deref(n.ClientNode, v1alpha1.StorageClientNode{}).Status.Servers {
 			if host := hostOf(s.Address); host != "" && strings.EqualFold(s.Server, server) && !slices.Contains(found, host) {
 				found = append(found, host)
 			}

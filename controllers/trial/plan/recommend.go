@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/recommend"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -46,7 +47,8 @@ func MountsOf(samples []v1alpha1.TrialSample) ([]recommend.Mount, error) {
 func recommendationsOf(mounts []recommend.Mount) []v1alpha1.TrialRecommendation {
 	groups := recommend.ByRule(mounts)
 	if len(groups) == 0 {
-		return []v1alpha1.TrialRecommendation{{Text: recommend.Conclude(mounts).Text(), Nodes: int32(nodesIn(mounts).Len())}}
+		nodes := sets.New(lists.Each(mounts, func(m recommend.Mount) string { return m.Node })...)
+		return []v1alpha1.TrialRecommendation{{Text: recommend.Conclude(mounts).Text(), Nodes: int32(nodes.Len())}}
 	}
 	var recommendations []v1alpha1.TrialRecommendation
 	for _, g := range groups[:min(len(groups), maxRecommendations)] {
@@ -56,11 +58,8 @@ func recommendationsOf(mounts []recommend.Mount) []v1alpha1.TrialRecommendation 
 			Effect: text.CutBytes(first.Effect, maxNote), Against: text.CutBytes(first.Against, maxNote),
 			Source: text.CutBytes(g.Rule.Source, maxNote), Nodes: int32(sets.New(g.Nodes...).Len()),
 		}
-		for _, option := range recommend.ListTexts(g.Findings) {
-			if len(r.Options) < maxOptions {
-				r.Options = append(r.Options, text.CutBytes(option, maxOption))
-			}
-		}
+		options := recommend.ListTexts(g.Findings)
+		r.Options = lists.Each(options[:min(len(options), maxOptions)], func(option string) string { return text.CutBytes(option, maxOption) })
 		recommendations = append(recommendations, r)
 	}
 	return recommendations
@@ -82,12 +81,4 @@ func conclusionOf(mounts []recommend.Mount, recommendations []v1alpha1.TrialReco
 		}
 	}
 	return strings.TrimSuffix(outcome.Text(), ".") + ": " + text.List(helps)
-}
-
-func nodesIn(mounts []recommend.Mount) sets.Set[string] {
-	nodes := sets.New[string]()
-	for _, m := range mounts {
-		nodes.Insert(m.Node)
-	}
-	return nodes
 }

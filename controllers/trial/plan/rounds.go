@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 	"github.com/storageclient/operator/tuning/verdict"
@@ -150,15 +151,9 @@ var units = map[v1alpha1.TrialWorkloadName]string{
 }
 
 func passesOf(passes []v1alpha1.TrialPass) []verdict.Pass {
-	out := make([]verdict.Pass, 0, len(passes))
-	for _, pass := range passes {
-		verdictPass := verdict.Pass{Round: int(pass.Round), Node: pass.Node, Arm: verdict.Arm(pass.Arm)}
-		for _, phase := range pass.Phases {
-			verdictPass.Phases = append(verdictPass.Phases, phaseOf(phase))
-		}
-		out = append(out, verdictPass)
-	}
-	return out
+	return lists.Each(passes, func(pass v1alpha1.TrialPass) verdict.Pass {
+		return verdict.Pass{Round: int(pass.Round), Node: pass.Node, Arm: verdict.Arm(pass.Arm), Phases: lists.Each(pass.Phases, phaseOf)}
+	})
 }
 
 func phaseOf(phase v1alpha1.TrialPassPhase) verdict.Phase {
@@ -201,8 +196,7 @@ func (t Trial) evaluate() verdict.Verdict {
 }
 
 func resultsOf(results []verdict.Result) []v1alpha1.TrialResult {
-	out := make([]v1alpha1.TrialResult, 0, min(len(results), maxResults))
-	for _, r := range results[:min(len(results), maxResults)] {
+	return lists.Each(results[:min(len(results), maxResults)], func(r verdict.Result) v1alpha1.TrialResult {
 		result := v1alpha1.TrialResult{
 			Phase: r.Phase, Metric: r.Metric, Unit: text.CutBytes(r.Unit, 64), Before: decimal(r.Before), After: decimal(r.After),
 			Verdict: v1alpha1.TrialVerdict(r.Outcome), Decides: r.Decides, Note: text.CutBytes(r.Note, maxNote),
@@ -210,9 +204,8 @@ func resultsOf(results []verdict.Result) []v1alpha1.TrialResult {
 		if r.Ratio > 0 {
 			result.Ratio, result.Low, result.High = decimal(r.Ratio), decimal(r.Low), decimal(r.High)
 		}
-		out = append(out, result)
-	}
-	return out
+		return result
+	})
 }
 
 // decimal formats a number with four significant digits: numbers in a status are text.

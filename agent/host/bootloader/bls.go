@@ -36,12 +36,37 @@ var blsForm = form{
 	},
 }
 
-// grubBLS is GRUB with boot loader entries, which grubby changes.
-type grubBLS struct{ base }
+// entryLoader is a loader with boot loader entries: GRUB, whose entries grubby changes, or systemd-boot.
+type entryLoader struct{ base }
+
+// entryTool is the part of a loader with entries that differs between GRUB and systemd-boot.
+type entryTool interface {
+	// compare returns the order of two entries in the menu.
+	compare(a, b *menuEntry) int
+	// readMenu reads the permanent entries that change changes.
+	readMenu(ctx context.Context, b entryLoader) (menu, error)
+	// change changes the entries and the arguments of later kernels. before are the files as they are now.
+	change(ctx context.Context, b entryLoader, f facts, next change, before map[string]host.SavedFile) error
+	// readTrial reads the entry that is booted once, its state, and the entry that is selected for the next boot.
+	readTrial(b entryLoader, armedNow bool) (trial, error)
+	// writeTrial writes the entry that is booted once and its state, and selects the entry if it must be booted. An empty text removes both.
+	writeTrial(b entryLoader, text, state string) error
+	// findTrialObstacle returns the reason why the loader cannot boot another entry once and return to the default entry on its own, and whether that
+	// is temporary. The reason is empty if it can.
+	findTrialObstacle(ctx context.Context, b entryLoader) (reason string, temporary bool)
+}
+
+// grubby is the tool of a GRUB with entries.
+type grubby struct{}
+
+func (grubby) compare(a, b *menuEntry) int { return compareEntries(b.id, a.id) }
+
+// entryNames returns the names of the loaders with entries whose trial may be pending.
+func (s *Subject) entryNames() []*grubNames { return []*grubNames{blsNames} }
 
 // detection is not proven while a permanent entry has an argument without a trial, or while another program changes the entries.
-func (b grubBLS) detection() Detection {
-	untried := b.untriedDefaults()
+func (b entryLoader) detection() Detection {
+	untried := b.untriedDefaults(b.at)
 	switch {
 	case !b.found.Proven:
 		return b.found
@@ -54,7 +79,9 @@ func (b grubBLS) detection() Detection {
 		"because an earlier release staged it, and the node is not rebooted for it: reboot the node by hand once, or edit the profile"}
 }
 
-func (b grubBLS) readMenu(ctx context.Context) (menu, error) {
+func (b entryLoader) readMenu(ctx context.Context) (menu, error) { return b.at.tool.readMenu(ctx, b) }
+
+func (grubby) readMenu(ctx context.Context, b entryLoader) (menu, error) {
 	info, err := b.runner.Run(ctx, "grubby", "--info=ALL")
 	if err != nil {
 		return menu{}, err
@@ -96,7 +123,7 @@ func parseEntries(info string) menu {
 
 // readFacts reads the facts that the evaluation needs on a host with boot entries. A present value of a requested argument is foreign if the agent
 // did not set it and one condition holds: all entries pass the value, or it differs from the requested value.
-func (b grubBLS) readFacts(ctx context.Context, f *facts, settings []host.Setting) (err error) {
+func (b entryLoader) readFacts(ctx context.Context, f *facts, settings []host.Setting) (err error) {
 	if err := errors.Join(b.gatherTrial(ctx, f), b.readRecords(f)); err != nil {
 		return err
 	}
@@ -107,7 +134,7 @@ func (b grubBLS) readFacts(ctx context.Context, f *facts, settings []host.Settin
 		for _, present := range f.entries.valuesOf(setting.Name) {
 			same := present.Value == setting.Value
 			if !hasArgument(f.managedArguments(), present) && (!same || f.entries.holdsArgument(present)) {
-				f.foreign = append(f.foreign, source{file: entriesSource, arg: present})
+				f.foreign = append(f.foreign, source{file: b.at.title, arg: present})
 			}
 		}
 	}
@@ -120,7 +147,7 @@ func (b grubBLS) readFacts(ctx context.Context, f *facts, settings []host.Settin
 var laterFiles = []string{kernelCmdline, "/usr/lib/kernel/cmdline"}
 
 // laterArguments returns the arguments in the first of laterFiles. Since systemd 254, kernel-install ignores comments.
-func (b grubBLS) laterArguments() (args []host.Argument, file string, err error) {
+func (b entryLoader) laterArguments() (args []host.Argument, file string, err error) {
 	for _, file := range laterFiles {
 		data, err := b.fs.ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -135,7 +162,7 @@ var comment = regexp.MustCompile(`(?m)^\s*#.*$`)
 
 // changeMenu makes every entry pass exactly the desired arguments of the agent. Untried arguments are only in the entry that is booted once, and the
 // other entries keep the arguments that they replace. First, it journals the original files durably.
-func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
+func (b entryLoader) changeMenu(ctx context.Context, f facts, next change) error {
 	proven := next
 	if next.trial.printed != "" {
 		proven.desired = append(argumentsWithout(next.desired, f.notBooted(next.desired)), next.retained...)
@@ -160,7 +187,7 @@ func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
 
 // changeEntries changes the entries with grubby. If grubby fails, or its result is not the desired one, it restores the files to their state before
 // this change.
-func (b grubBLS) changeEntries(ctx context.Context, f facts, next change) error {
+func (b entryLoader) changeEntries(ctx context.Context, f facts, next change) error {
 	before, err := b.keepFiles(f, next)
 	if err == nil {
 		// The first read may have seen partial files, which are repaired now.
@@ -172,7 +199,7 @@ func (b grubBLS) changeEntries(ctx context.Context, f facts, next change) error 
 	if len(next.desired) == 0 {
 		err = b.revertFiles(ctx, f, next, before)
 	} else {
-		err = b.runGrubby(ctx, f, next, before)
+		err = b.runTool(ctx, f, next, before)
 	}
 	if err == nil {
 		return nil
@@ -183,27 +210,10 @@ func (b grubBLS) changeEntries(ctx context.Context, f facts, next change) error 
 	return err
 }
 
-// runGrubby applies a change with grubby, if there is one, and verifies the result.
-func (b grubBLS) runGrubby(ctx context.Context, f facts, next change, before map[string]host.SavedFile) error {
-	argv := []string{"grubby", "--update-kernel=ALL"}
-	options := len(argv)
-	if len(next.stale) > 0 {
-		argv = append(argv, "--remove-args="+joinArguments(next.stale))
-	}
-	// An interrupted grubby may have changed the entries, but not the other files.
-	lacking := func(arg host.Argument) bool { return f.dropIn.unfinished || !f.menu.holdsArgument(arg) }
-	if add := slices.DeleteFunc(slices.Clone(next.desired), func(arg host.Argument) bool { return !lacking(arg) }); len(add) > 0 {
-		argv = append(argv, "--args="+joinArguments(add))
-	}
-	if len(argv) > options {
-		// This option is last: grubby's script skips the word after it.
-		argv = append(argv, b.noDefaultFile()...)
-		if _, err := b.runner.Run(ctx, argv...); err != nil {
-			return err
-		}
-		if err := b.restoreDefaults(before); err != nil {
-			return err
-		}
+// runTool changes the files, if necessary, and verifies the result.
+func (b entryLoader) runTool(ctx context.Context, f facts, next change, before map[string]host.SavedFile) error {
+	if err := b.at.tool.change(ctx, b, f, next, before); err != nil {
+		return err
 	}
 	if err := b.syncFiles(before); err != nil {
 		return err
@@ -214,7 +224,29 @@ func (b grubBLS) runGrubby(ctx context.Context, f facts, next change, before map
 	return b.recordResults(before)
 }
 
-func (b grubBLS) checkEntries(ctx context.Context, f facts, wanted, stale []host.Argument) error {
+func (grubby) change(ctx context.Context, b entryLoader, f facts, next change, before map[string]host.SavedFile) error {
+	argv := []string{"grubby", "--update-kernel=ALL"}
+	options := len(argv)
+	if len(next.stale) > 0 {
+		argv = append(argv, "--remove-args="+joinArguments(next.stale))
+	}
+	// An interrupted grubby may have changed the entries, but not the other files.
+	lacking := func(arg host.Argument) bool { return f.dropIn.unfinished || !f.menu.holdsArgument(arg) }
+	if add := slices.DeleteFunc(slices.Clone(next.desired), func(arg host.Argument) bool { return !lacking(arg) }); len(add) > 0 {
+		argv = append(argv, "--args="+joinArguments(add))
+	}
+	if len(argv) == options {
+		return nil
+	}
+	// This option is last: grubby's script skips the word after it.
+	argv = append(argv, b.noDefaultFile()...)
+	if _, err := b.runner.Run(ctx, argv...); err != nil {
+		return err
+	}
+	return b.restoreDefaults(before)
+}
+
+func (b entryLoader) checkEntries(ctx context.Context, f facts, wanted, stale []host.Argument) error {
 	made, err := b.readMenu(ctx)
 	if err != nil {
 		return err
@@ -239,10 +271,10 @@ func (b grubBLS) checkEntries(ctx context.Context, f facts, wanted, stale []host
 
 // rewrittenArguments returns the arguments to which the next installation of a kernel sets all entries. Nil if it does not. Fedora's kernel-install
 // runs grub2-mkconfig, which rewrites them unless it has an option for that (RHEL 9). A script in /etc masks the one of the same name.
-func (b grubBLS) rewrittenArguments() []host.Argument {
+func (b entryLoader) rewrittenArguments() []host.Argument {
 	defaults, err := b.fs.ReadFile(defaultFile)
 	leavesEntries := func(name string) bool { return b.contains(name, "--update-bls-cmdline") }
-	if err != nil || slices.ContainsFunc(grub2Mkconfigs, leavesEntries) {
+	if err != nil || !slices.Contains(b.at.files, defaultFile) || slices.ContainsFunc(grub2Mkconfigs, leavesEntries) {
 		return nil
 	}
 	scripts, _ := b.fs.Glob("/etc/kernel/install.d", "*.install")
@@ -263,7 +295,7 @@ func (b grubBLS) rewrittenArguments() []host.Argument {
 }
 
 // runsMkconfig reports whether a script runs grub2-mkconfig for the next kernel. If its condition is the age of /etc/kernel/cmdline, so is this one.
-func (b grubBLS) runsMkconfig(script string) bool {
+func (b entryLoader) runsMkconfig(script string) bool {
 	later, err := b.fs.Stat(kernelCmdline)
 	defaults, defaultsErr := b.fs.Stat(defaultFile)
 	isOlder := err == nil && defaultsErr == nil && later.ModTime().Before(defaults.ModTime())

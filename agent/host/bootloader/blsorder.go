@@ -10,15 +10,15 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// readEntries returns the boot loader entries in the order in which GRUB shows them, without the entry that is booted once.
-func (s *Subject) readEntries() ([]*menuEntry, error) {
-	files, err := s.fs.Glob(entriesDir, "*.conf")
+// readEntries returns the boot loader entries in the order in which the loader shows them, without the entry that is booted once.
+func (s *Subject) readEntries(names *grubNames) ([]*menuEntry, error) {
+	files, err := s.fs.Glob(names.entries, "*.conf")
 	if err != nil {
 		return nil, err
 	}
 	var entries []*menuEntry
 	for _, file := range files {
-		if file == onceEntry {
+		if file == names.onceEntry() {
 			continue
 		}
 		// kernel-install may have removed the file since.
@@ -26,7 +26,7 @@ func (s *Subject) readEntries() ([]*menuEntry, error) {
 		if err != nil {
 			return nil, err
 		}
-		entry := &menuEntry{id: strings.TrimSuffix(path.Base(file), ".conf"), section: entriesDir, file: file, text: string(data)}
+		entry := &menuEntry{id: strings.TrimSuffix(path.Base(file), ".conf"), section: names.entries, file: file, text: string(data)}
 		line, number := bootLine{}, 0
 		for text := range strings.Lines(entry.text) {
 			number++
@@ -46,7 +46,7 @@ func (s *Subject) readEntries() ([]*menuEntry, error) {
 		entry.lines = []bootLine{line}
 		entries = append(entries, entry)
 	}
-	slices.SortStableFunc(entries, func(a, b *menuEntry) int { return compareEntries(b.id, a.id) })
+	slices.SortStableFunc(entries, names.tool.compare)
 	return entries, nil
 }
 

@@ -21,22 +21,20 @@ const (
 )
 
 // gatherTrial reads the entry that is booted once. While it waits for its boot or has failed, it is the menu that the staged arguments are in.
-func (b grubBLS) gatherTrial(ctx context.Context, f *facts) error {
-	text, err := b.fs.ReadIfThere(onceEntry)
-	if err != nil {
+func (b entryLoader) gatherTrial(ctx context.Context, f *facts) error {
+	armedNow := false
+	if !f.image {
+		_, armedNow = b.facts.BootFact(f.bootID, factArmed)
+	}
+	var err error
+	if f.trial, err = b.at.tool.readTrial(b, armedNow); err != nil {
 		return err
 	}
-	f.trial.section, f.trial.printed = string(text), string(text)
-	env, _, err := b.readEnvironment(blsNames.env())
-	f.trial.envErr = err
-	f.trial.selected = env.value(nextEntry)
-	if f.trial.state = env.value(trialVariable); f.trial.section != "" && f.trial.selected != onceID {
-		// GRUB has cleared the selection: it has booted this entry, or an entry that a user selected.
+	f.trial.armedNow, f.trial.printed = armedNow, f.trial.section
+	if f.trial.section != "" && f.trial.selected != onceID {
+		// The loader has cleared the selection: it has booted this entry, or an entry that a user selected.
 		used := map[string]string{trialArmed: trialUsed, trialPermitted: trialFailed}
 		f.trial.state = cmp.Or(used[f.trial.state], f.trial.state)
-	}
-	if !f.image {
-		_, f.trial.armedNow = b.facts.BootFact(f.bootID, factArmed)
 	}
 	f.entries = f.menu
 	if f.trial.section != "" && f.trial.state != "" && f.notBooted(f.dropIn.args) != nil &&
@@ -47,6 +45,17 @@ func (b grubBLS) gatherTrial(ctx context.Context, f *facts) error {
 	}
 	f.trial.reason = b.untriedReason(*f, func() string { reason, _ := b.findTrialObstacle(ctx); return reason })
 	return nil
+}
+
+func (grubby) readTrial(b entryLoader, _ bool) (t trial, err error) {
+	text, err := b.fs.ReadIfThere(b.at.onceEntry())
+	if err != nil {
+		return t, err
+	}
+	env, _, envErr := b.readEnvironment(b.at.env())
+	// GRUB also reads a block that it could not write to.
+	block, err := b.fs.ReadIfThere(b.at.env())
+	return trial{section: string(text), state: env.value(trialVariable), selected: environment(block).value(nextEntry), envErr: envErr}, err
 }
 
 // cutField returns the key and the value of a line of an entry. GRUB accepts several blanks and tabs between them.
@@ -67,8 +76,8 @@ func entryOptions(entry string) string {
 
 // onceText returns the entry that is booted once: the default entry with the desired arguments instead of the replaced ones. Empty if there is no
 // default entry, or its kernel is missing.
-func (b grubBLS) onceText(wanted, replaced []host.Argument) string {
-	menu, reason := b.bootedMenu(blsNames)
+func (b entryLoader) onceText(wanted, replaced []host.Argument) string {
+	menu, reason := b.bootedMenu(b.at)
 	if reason != "" || menu.entry == nil || menu.entry.text == "" || b.lacksFile(menu, menu.entry) {
 		return ""
 	}
@@ -88,13 +97,13 @@ func (b grubBLS) onceText(wanted, replaced []host.Argument) string {
 }
 
 // untriedDefaults returns the agent's arguments in permanent entries that the running kernel was not booted with. A trial would return to them.
-func (s *Subject) untriedDefaults() (untried []host.Argument) {
-	b, _ := s.bootedMenu(blsNames)
+func (s *Subject) untriedDefaults(names *grubNames) (untried []host.Argument) {
+	b, _ := s.bootedMenu(names)
 	cmdline, err := s.readCommandLine()
 	if err != nil || s.fs.IsImage() {
 		return nil
 	}
-	managed := argumentsWithout(s.managedSinceBoot(blsForm), cmdline)
+	managed := argumentsWithout(s.managedSinceBoot(names.form), cmdline)
 	for _, line := range b.menu.lines {
 		args := host.ParseArguments(b.expand(joinArguments(line.args)))
 		untried = append(untried, argumentsWithout(args, append(argumentsWithout(args, managed), untried...))...)
@@ -102,12 +111,12 @@ func (s *Subject) untriedDefaults() (untried []host.Argument) {
 	return untried
 }
 
-// lacksFile reports whether the kernel or initrd of an entry is missing. Its path is on the file system of /boot, which may be the root's.
+// lacksFile reports whether the kernel or initrd of an entry is missing. Its path is on the file system of its directory, which may be the root's.
 func (s *Subject) lacksFile(menu bootedMenu, entry *menuEntry) bool {
 	for line := range strings.Lines(entry.text) {
 		key, value := cutField(line)
 		first, _, _ := strings.Cut(value, " ")
-		if name := menu.expand(first); (key == "linux" || key == "initrd") && !s.fs.Exists(name) && !s.fs.Exists(path.Join("/boot", name)) {
+		if name := menu.expand(first); (key == "linux" || key == "initrd") && !s.fs.Exists(name) && !s.fs.Exists(path.Join(menu.names.boot, name)) {
 			return true
 		}
 	}
@@ -115,27 +124,29 @@ func (s *Subject) lacksFile(menu bootedMenu, entry *menuEntry) bool {
 }
 
 // isIncomplete reports whether any entry lacks a file, as while a kernel is installed or removed.
-func (b grubBLS) isIncomplete() bool {
-	menu, _ := b.bootedMenu(blsNames)
+func (b entryLoader) isIncomplete() bool {
+	menu, _ := b.bootedMenu(b.at)
 	return slices.ContainsFunc(menu.menu.root.children, func(entry *menuEntry) bool { return b.lacksFile(menu, entry) })
 }
 
 // checkHold ends the wait for a temporary obstacle that has gone, or that has lasted too long: the arguments are staged, or have failed.
-func (b grubBLS) checkHold(ctx context.Context) {
+func (b entryLoader) checkHold(ctx context.Context) {
 	now, err := b.bootClock.SinceBoot()
 	if _, temporary := b.findTrialObstacle(ctx); err != nil || now >= b.delayEnd || !temporary && !b.isIncomplete() {
 		b.delay = ""
 	}
 }
 
-// findTrialObstacle returns the reason why GRUB cannot boot another entry once and return to the default entry on its own, and whether that is
-// temporary. The reason is empty if GRUB can.
-func (b grubBLS) findTrialObstacle(ctx context.Context) (reason string, temporary bool) {
-	data, err := b.readOnce(blsNames.menu)
+func (b entryLoader) findTrialObstacle(ctx context.Context) (reason string, temporary bool) {
+	return b.at.tool.findTrialObstacle(ctx, b)
+}
+
+func (grubby) findTrialObstacle(ctx context.Context, b entryLoader) (reason string, temporary bool) {
+	data, err := b.readOnce(b.at.menu)
 	if err != nil {
 		return err.Error(), errors.Is(err, errBusy)
 	}
-	t, env := parseTrial(string(data)), blsNames.env()
+	t, env := parseTrial(string(data)), b.at.env()
 	_, _, envErr := b.readEnvironment(env)
 	switch {
 	case !b.found.Proven:
@@ -147,14 +158,14 @@ func (b grubBLS) findTrialObstacle(ctx context.Context) (reason string, temporar
 	case b.onceText(nil, nil) == "":
 		return errNoKernel.Error(), true
 	}
-	reason = b.findWriteObstacle(ctx, blsNames)
+	reason = b.findWriteObstacle(ctx, b.at)
 	return reason, b.writable == nil
 }
 
-var errNoKernel = errors.New("the kernel or initrd of the default entry is missing in /boot")
+var errNoKernel = errors.New("the kernel or initrd of the default entry is missing")
 
 // prepareTrial returns an error instead of no trial if the arguments have a trial already, or will have one: they must not reach the default entry.
-func (b grubBLS) prepareTrial(ctx context.Context, f facts, wanted []host.Argument) nextTrial {
+func (b entryLoader) prepareTrial(ctx context.Context, f facts, wanted []host.Argument) nextTrial {
 	untried := f.notBooted(wanted)
 	if len(untried) == 0 || !b.attended && !f.trial.isOver() {
 		return nextTrial{}
@@ -179,18 +190,20 @@ func (b grubBLS) prepareTrial(ctx context.Context, f facts, wanted []host.Argume
 	return nextTrial{}
 }
 
-// writeTrial writes the entry and its state. The entry exists whenever it is selected, although GRUB would boot the default instead of a missing one.
-func (b grubBLS) writeTrial(text, state string) error {
+func (b entryLoader) writeTrial(text, state string) error { return b.at.tool.writeTrial(b, text, state) }
+
+// The entry exists whenever it is selected, although GRUB would boot the default instead of a missing one.
+func (grubby) writeTrial(b entryLoader, text, state string) error {
 	if text == "" {
-		if err := b.setTrial(blsNames, ""); err != nil {
+		if err := b.setTrial(b.at, ""); err != nil {
 			return err
 		}
-		return b.fs.Remove(onceEntry)
+		return b.fs.Remove(b.at.onceEntry())
 	}
-	if err := b.fs.KeepFile(onceEntry, text); err != nil {
+	if err := b.fs.KeepFile(b.at.onceEntry(), text); err != nil {
 		return err
 	}
-	return b.setTrial(blsNames, state)
+	return b.setTrial(b.at, state)
 }
 
 // isOnlyRecorded reports whether an argument had a trial that was disarmed: it was staged, but no default entry has it.
@@ -198,17 +211,17 @@ func (f facts) isOnlyRecorded(arg host.Argument) bool {
 	return f.dropIn.hasTrial && hasArgument(f.dropIn.lastArguments(), arg) && !hasArgument(f.entries.valuesOf(arg.Name), arg)
 }
 
-// disarm also works for a block that GRUB could not write to: GRUB boots the default entry if the selected one is missing.
-func (b grubBLS) disarm() error {
-	data, err := b.fs.ReadIfThere(blsNames.env())
-	if err != nil || environment(data).value(nextEntry) != onceID {
+// disarm relies on the loaders to boot the default entry if the selected one is missing.
+func (b entryLoader) disarm() error {
+	t, err := b.at.tool.readTrial(b, true)
+	if err != nil || t.selected != onceID {
 		return err
 	}
 	return b.writeTrial("", "")
 }
 
 // undoChange does not arm the previous trial: its arguments are not the desired ones.
-func (b grubBLS) undoChange(f facts) error {
+func (b entryLoader) undoChange(f facts) error {
 	if f.trial.isDue() {
 		f.trial = trial{}
 	}
@@ -216,7 +229,7 @@ func (b grubBLS) undoChange(f facts) error {
 }
 
 // endTrial removes an entry whose arguments are in all entries now.
-func (b grubBLS) endTrial(f facts) error {
+func (b entryLoader) endTrial(f facts) error {
 	if !f.trial.isPresent() {
 		return nil
 	}
@@ -224,9 +237,9 @@ func (b grubBLS) endTrial(f facts) error {
 }
 
 // rearm writes the entry again: a kernel may have been installed or removed since.
-func (b grubBLS) rearm(permitted bool) error {
-	drop, err := b.readDropIn(blsForm)
-	if err != nil || !b.fs.Exists(onceEntry) {
+func (b entryLoader) rearm(permitted bool) error {
+	drop, err := b.readDropIn(b.at.form)
+	if err != nil || !b.fs.Exists(b.at.onceEntry()) {
 		return err
 	}
 	text := b.onceText(drop.args, drop.replaces)

@@ -134,8 +134,10 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 
 func (s *Subject) applySettings(ctx context.Context, f facts, desired []host.Setting) error {
 	if !f.loader.canStage() {
-		if err := (grubBLS{base{Subject: s}}).disarm(); err != nil {
-			return err
+		for _, names := range s.entryNames() {
+			if err := (entryLoader{base{Subject: s, at: names}}).disarm(); err != nil {
+				return err
+			}
 		}
 		if f.dropIn.present {
 			return fmt.Errorf("cannot remove %s: %s", f.loader.form().file, f.loader.detection().Message)

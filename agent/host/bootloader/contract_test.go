@@ -76,7 +76,7 @@ func TestFilesAreReadAsKernelInstallReadsThem(t *testing.T) {
 		}
 		m.remove(added)
 		m.remove(mark)
-		b := grubBLS{m.subject.loader().(grubBLS).base}
+		b := entryLoader{m.subject.loader().(entryLoader).base}
 		later, from, err := b.laterArguments()
 		if err != nil {
 			t.Fatal(err)

@@ -84,8 +84,8 @@ func (s *Subject) bootedMenu(names *grubNames) (b bootedMenu, reason string) {
 		text += "\n### BEGIN custom.cfg ###\n" + string(custom) + "\n### END custom.cfg ###\n"
 	}
 	b = bootedMenu{names: names, menu: parseMenu(text), variables: s.menuVariables(names, text)}
-	if names.once != "" {
-		entries, err := s.readEntries()
+	if names.tool != nil {
+		entries, err := s.readEntries(names)
 		if err != nil {
 			return b, err.Error()
 		}

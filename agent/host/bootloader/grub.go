@@ -21,6 +21,11 @@ type grubNames struct {
 	mkconfig     []string
 	remake, once string
 	form         form
+	// entries is the directory of boot loader entries, and boot is the directory in which they name files. tool reads and changes them, and files are
+	// the other files that it may change. Empty without entries.
+	entries, boot string
+	tool          entryTool
+	files         []string
 }
 
 var (
@@ -30,13 +35,17 @@ var (
 	grub2Names = &grubNames{
 		menu: grub2Cfg, title: grub2Cfg, mkconfig: []string{"grub2-mkconfig", "-o"}, remake: remakeGrub2, form: grubForm,
 	}
-	blsNames = &grubNames{menu: grub2Cfg, title: entriesSource, remake: remakeGrub2, once: onceID, form: blsForm}
+	blsNames = &grubNames{menu: grub2Cfg, title: entriesSource, remake: remakeGrub2, once: onceID, form: blsForm, entries: entriesDir, boot: "/boot",
+		tool: grubby{}, files: grubbyFiles}
 )
 
 const remakeGrub2 = "grub2-mkconfig -o " + grub2Cfg
 
 // env returns the path of GRUB's environment block. GRUB itself can write to it, in place.
 func (n *grubNames) env() string { return path.Join(path.Dir(n.menu), "grubenv") }
+
+// onceEntry returns the path of the entry that is booted once.
+func (n *grubNames) onceEntry() string { return path.Join(n.entries, n.once+".conf") }
 
 // scratch returns the path at which a new menu is made and verified before it replaces the present one.
 func (n *grubNames) scratch() string { return n.menu + ".storage-client" }

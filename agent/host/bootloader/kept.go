@@ -26,7 +26,7 @@ const (
 // grubbyScripts are the paths of grubby's script: a wrapper in /usr/sbin calls the script in /usr/libexec.
 var grubbyScripts = []string{"/usr/libexec/grubby/grubby-bls", "/usr/sbin/grubby"}
 
-func (b grubBLS) noDefaultFile() []string {
+func (b entryLoader) noDefaultFile() []string {
 	for _, script := range grubbyScripts {
 		if b.contains(script, strings.TrimPrefix(noDefaultFile, "--")) {
 			return []string{noDefaultFile}
@@ -35,21 +35,21 @@ func (b grubBLS) noDefaultFile() []string {
 	return nil
 }
 
-// saveFiles reads all files that grubby may change: entries, the other files, and the targets of links among them.
-func (b grubBLS) saveFiles(records map[string]host.FileRecord) (map[string]host.SavedFile, error) {
-	names, err := b.fs.Glob(entriesDir, "*.conf")
+// saveFiles reads all files that the tool may change: entries, the other files, and the targets of links among them.
+func (b entryLoader) saveFiles(records map[string]host.FileRecord) (map[string]host.SavedFile, error) {
+	names, err := b.fs.Glob(b.at.entries, "*.conf")
 	if err != nil {
 		return nil, err
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return name == onceEntry })
+	names = slices.DeleteFunc(names, func(name string) bool { return name == b.at.onceEntry() })
 	for name := range records {
 		// This is the target of a link that grubby has replaced with a file.
-		if !isEntry(name) && !slices.Contains(grubbyFiles, name) {
+		if !isEntry(name) && !slices.Contains(b.at.files, name) {
 			names = append(names, name)
 		}
 	}
 	saved := map[string]host.SavedFile{}
-	for _, name := range append(names, grubbyFiles...) {
+	for _, name := range append(names, b.at.files...) {
 		file, err := b.fs.SaveFile(name)
 		if err != nil {
 			return nil, err
@@ -68,11 +68,11 @@ func (b grubBLS) saveFiles(records map[string]host.FileRecord) (map[string]host.
 	return saved, nil
 }
 
-func isEntry(name string) bool { return path.Dir(name) == entriesDir }
+func isEntry(name string) bool { return strings.HasSuffix(path.Dir(name), "/loader/entries") }
 
 // keepFiles journals the original files durably, and returns the files as they are before this change. A new file that already contains one of the
 // agent's arguments has no original, e.g. the entry of a kernel that was installed since.
-func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, error) {
+func (b entryLoader) keepFiles(f facts, next change) (map[string]host.SavedFile, error) {
 	records := b.facts.KeptFiles()
 	if records == nil {
 		records = map[string]host.FileRecord{}
@@ -111,7 +111,7 @@ func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, err
 
 // repairFiles restores files that an interrupted change may have damaged. These are /etc/default/grub, which no change may touch, and empty files. A
 // file can be empty because the power failed before it was durable, or because grubby was killed while writing it.
-func (b grubBLS) repairFiles(records map[string]host.FileRecord) error {
+func (b entryLoader) repairFiles(records map[string]host.FileRecord) error {
 	for _, name := range slices.Sorted(maps.Keys(records)) {
 		now, err := b.fs.SaveFile(name)
 		if err != nil {
@@ -134,7 +134,7 @@ func isEmpty(file host.SavedFile) bool { return len(bytes.Trim(file.Data, "\x00"
 
 // restoreFiles restores the files to their state before a failed change. It also removes files that the change created. Not grubby, but the removal of
 // a kernel deletes an entry: it stays deleted.
-func (b grubBLS) restoreFiles(before map[string]host.SavedFile) error {
+func (b entryLoader) restoreFiles(before map[string]host.SavedFile) error {
 	var all []error
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if !isEntry(name) || !before[name].Present || b.fs.Exists(name) {
@@ -145,7 +145,7 @@ func (b grubBLS) restoreFiles(before map[string]host.SavedFile) error {
 }
 
 // restoreDefaults reverts grubby's changes to /etc/default/grub, which is not a source of the entries.
-func (b grubBLS) restoreDefaults(before map[string]host.SavedFile) error {
+func (b entryLoader) restoreDefaults(before map[string]host.SavedFile) error {
 	name, err := b.fs.Resolve(defaultFile)
 	if err != nil {
 		return err
@@ -161,7 +161,7 @@ func (b grubBLS) restoreDefaults(before map[string]host.SavedFile) error {
 }
 
 // syncFiles makes grubby's writes durable. grubby itself does not, and a power failure could leave an empty entry.
-func (b grubBLS) syncFiles(before map[string]host.SavedFile) error {
+func (b entryLoader) syncFiles(before map[string]host.SavedFile) error {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if b.fs.Exists(name) {
 			if err := b.fs.SyncFile(name); err != nil {
@@ -173,7 +173,7 @@ func (b grubBLS) syncFiles(before map[string]host.SavedFile) error {
 }
 
 // recordResults records grubby's result for files without an original. It drops the record of a file that another program has changed since.
-func (b grubBLS) recordResults(before map[string]host.SavedFile) error {
+func (b entryLoader) recordResults(before map[string]host.SavedFile) error {
 	records := b.facts.KeptFiles()
 	for name, file := range records {
 		if file.Original.Present {
@@ -200,7 +200,7 @@ func digest(file host.SavedFile) string {
 }
 
 // revertFiles restores, byte by byte, every file that only the agent has changed. From the other files, grubby removes only the agent's arguments.
-func (b grubBLS) revertFiles(ctx context.Context, f facts, next change, before map[string]host.SavedFile) error {
+func (b entryLoader) revertFiles(ctx context.Context, f facts, next change, before map[string]host.SavedFile) error {
 	records := b.facts.KeptFiles()
 	foreign := slices.DeleteFunc(slices.Clone(next.stale), func(arg host.Argument) bool { return !anyOriginalHolds(records, arg) })
 	next.stale = argumentsWithout(next.stale, foreign)
@@ -209,9 +209,9 @@ func (b grubBLS) revertFiles(ctx context.Context, f facts, next change, before m
 		return err
 	}
 	if len(changed) > 0 || b.isLeft(ctx, next.stale) {
-		err := b.runGrubby(ctx, f, next, before)
+		err := b.runTool(ctx, f, next, before)
 		if err == nil {
-			// grubby has changed these files too.
+			// The tool has changed these files too.
 			err = b.restoreFiles(restored)
 		}
 		if err != nil {
@@ -226,7 +226,7 @@ func (b grubBLS) revertFiles(ctx context.Context, f facts, next change, before m
 }
 
 // isLeft reports whether an entry still passes one of the arguments, or a later kernel would.
-func (b grubBLS) isLeft(ctx context.Context, stale []host.Argument) bool {
+func (b entryLoader) isLeft(ctx context.Context, stale []host.Argument) bool {
 	made, err := b.readMenu(ctx)
 	if err != nil || made.findProblem(nil, stale) != "" {
 		return true
@@ -236,7 +236,7 @@ func (b grubBLS) isLeft(ctx context.Context, stale []host.Argument) bool {
 }
 
 // restoreOriginals restores and returns the files that only the agent has changed. It also returns the names of files that others changed too.
-func (b grubBLS) restoreOriginals(f facts, records map[string]host.FileRecord) (restored map[string]host.SavedFile, changed []string, err error) {
+func (b entryLoader) restoreOriginals(f facts, records map[string]host.FileRecord) (restored map[string]host.SavedFile, changed []string, err error) {
 	restored = map[string]host.SavedFile{}
 	for _, name := range slices.Sorted(maps.Keys(records)) {
 		now, err := b.fs.SaveFile(name)

@@ -91,8 +91,8 @@ func (s *Subject) grubLoader(found Detection, names *grubNames) loader {
 		found = Detection{Type: found.Type, Message: "a kernel is loaded for kexec (" + kexecLoaded + "), and a reboot may start it with its own arguments: " +
 			"arguments are staged, and the node is not rebooted for them until kexec --unload"}
 	}
-	if names == blsNames {
-		return grubBLS{base{s, found, names}}
+	if names.tool != nil {
+		return entryLoader{base{s, found, names}}
 	}
 	return grubDebian{base{s, found, names}}
 }

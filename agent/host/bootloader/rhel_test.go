@@ -99,7 +99,7 @@ func TestUntriedArgumentsStayOutOfTheDefaultEntries(t *testing.T) {
 		prepare func(*machine)
 		message string
 	}{
-		"dracut makes the initramfs of a new kernel": {func(m *machine) { m.addKernel(newKernel, false) }, "missing in /boot"},
+		"dracut makes the initramfs of a new kernel": {func(m *machine) { m.addKernel(newKernel, false) }, "default entry is missing"},
 		"a user removes an argument": {func(m *machine) {
 			for _, file := range []string{rockyEntry, rescueEntry} {
 				m.replace(file, " rd.lvm.lv=rl/root", "")
@@ -123,7 +123,7 @@ func TestUntriedArgumentsStayOutOfTheDefaultEntries(t *testing.T) {
 			m.write(grub2Cfg+".new", m.read(grub2Cfg)+"# more\n")
 		}, "another program is writing"},
 	}
-	temporary := []string{"missing in /boot", "cannot check", "another program is writing"}
+	temporary := []string{"default entry is missing", "cannot check", "another program is writing"}
 	trials := map[string]func(*machine){
 		"pending": func(m *machine) { m.apply(settings(panicArgument, "/missing")) },
 		"failed": func(m *machine) {
@@ -232,7 +232,7 @@ func TestEntriesWithOtherBlanks(t *testing.T) {
 			if reason != "" || got.entry.file != rockyEntry {
 				t.Errorf("got %+v, %q", got.entry, reason)
 			}
-			if text := m.subject.loader().(grubBLS).onceText(host.ParseArguments(ihashSeed), nil); !strings.Contains(text, "/vmlinuz-5.14.0-427.13.1") ||
+			if text := m.subject.loader().(entryLoader).onceText(host.ParseArguments(ihashSeed), nil); !strings.Contains(text, "/vmlinuz-5.14.0-427.13.1") ||
 				!strings.Contains(text, "options root=/dev/mapper/rl-root ro") {
 				t.Errorf("the entry is %q", text)
 			}

@@ -126,7 +126,12 @@ func (s *Subject) removeTemp(format form) error {
 			return err
 		}
 	}
-	return errors.Join(s.fs.RemoveTemp(format.file), s.fs.RemoveTemp(onceEntry))
+	for _, names := range s.entryNames() {
+		if err := s.fs.RemoveTemp(names.onceEntry()); err != nil {
+			return err
+		}
+	}
+	return s.fs.RemoveTemp(format.file)
 }
 
 // missingArguments returns the arguments that are passed less often than before. Another name for the same root device is not missing.

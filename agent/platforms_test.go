@@ -23,7 +23,7 @@ var updateDocs = flag.Bool("update", false, "write what is compared instead of c
 const platformsFile = "../docs/platforms.md"
 
 // platforms are the systems in docs/platforms.md: trees of test/fixtures/hosts with the files of test/fixtures/platforms on top of
-// them, after some files were removed.
+// them, after some files were removed. over can name several directories, in their order.
 var platforms = []struct {
 	name, tree, over string
 	without          []string
@@ -35,6 +35,7 @@ var platforms = []struct {
 	{"RHEL 9 and derivatives", "rocky-9", "rhel-9", nil},
 	{"SLES 15", "rocky-9", "sles-15", []string{"boot/loader", "usr/sbin/grubby", "etc/tuned", "usr/lib/tuned", "usr/sbin/tuned-adm"}},
 	{"Debian 13", "debian-12", "debian-13", []string{"etc/sysctl.d/99-sysctl.conf"}},
+	{"Debian 13 with systemd-boot", "debian-12", "debian-13 debian-13-systemd-boot", []string{"etc/sysctl.d/99-sysctl.conf", "boot", "usr/sbin/grub-mkconfig", "etc/default"}},
 	{"Talos", "talos", "", nil},
 	{"Flatcar", "flatcar", "", nil},
 	{"Bottlerocket", "flatcar", "bottlerocket", []string{"oem", "boot", "usr/sbin/mount.nfs"}},
@@ -73,8 +74,8 @@ func newPlatform(t *testing.T, at int) *box {
 			t.Fatal(err)
 		}
 	}
-	if p.over != "" {
-		hosttest.OverlayPlatform(t, b.dir, p.over)
+	for _, over := range strings.Fields(p.over) {
+		hosttest.OverlayPlatform(t, b.dir, over)
 	}
 	table := hosttest.ReadFile(t, b.dir, "/proc/1/mountinfo")
 	for point, line := range map[string]string{" /mnt/disks/d1 ": dataDisk, " /mnt/nfs ": share} {

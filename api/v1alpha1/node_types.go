@@ -110,7 +110,7 @@ const (
 func (s ServerState) IsFailing() bool { return s == ServerSilent || s == ServerStuck }
 
 // BootloaderType is the boot loader that manages a node's kernel command line.
-// +kubebuilder:validation:Enum=GrubDebian;Grub2Mkconfig;GrubBLS;RPMOSTree;Unsupported
+// +kubebuilder:validation:Enum=GrubDebian;Grub2Mkconfig;GrubBLS;SystemdBoot;RPMOSTree;Unsupported
 type BootloaderType string
 
 const (
@@ -120,6 +120,8 @@ const (
 	BootloaderGrub2Mkconfig BootloaderType = "Grub2Mkconfig"
 	// BootloaderGrubBLS is GRUB with entries of the Boot Loader Specification, changed by grubby.
 	BootloaderGrubBLS BootloaderType = "GrubBLS"
+	// BootloaderSystemdBoot is systemd-boot with entries that kernel-install writes.
+	BootloaderSystemdBoot BootloaderType = "SystemdBoot"
 	// BootloaderRPMOSTree is rpm-ostree, which manages the command line itself.
 	BootloaderRPMOSTree BootloaderType = "RPMOSTree"
 	// BootloaderUnsupported is any other boot loader.
@@ -482,7 +484,7 @@ type StorageClientNodeSpec struct {
 
 // Bootloader is the boot loader that manages the node's kernel command line.
 type Bootloader struct {
-	// type is the type of the boot loader: GrubDebian, Grub2Mkconfig, GrubBLS, RPMOSTree or Unsupported.
+	// type is the type of the boot loader: GrubDebian, Grub2Mkconfig, GrubBLS, SystemdBoot, RPMOSTree or Unsupported.
 	// +required
 	Type BootloaderType `json:"type"`
 

@@ -41,6 +41,8 @@ type entryLoader struct{ base }
 
 // entryTool is the part of a loader with entries that differs between GRUB and systemd-boot.
 type entryTool interface {
+	// readBooted returns the menu with the entry that it boots by default, or the reason why arguments do not reach that entry.
+	readBooted(s *Subject, names *grubNames) (b bootedMenu, reason string)
 	// compare returns the order of two entries in the menu.
 	compare(a, b *menuEntry) int
 	// readMenu reads the permanent entries that change changes.
@@ -59,10 +61,12 @@ type entryTool interface {
 // grubby is the tool of a GRUB with entries.
 type grubby struct{}
 
+func (grubby) readBooted(s *Subject, names *grubNames) (bootedMenu, string) { return s.grubMenu(names) }
+
 func (grubby) compare(a, b *menuEntry) int { return compareEntries(b.id, a.id) }
 
 // entryNames returns the names of the loaders with entries whose trial may be pending.
-func (s *Subject) entryNames() []*grubNames { return []*grubNames{blsNames} }
+func (s *Subject) entryNames() []*grubNames { return append(systemdPlaces(s.fs), blsNames) }
 
 // detection is not proven while a permanent entry has an argument without a trial, or while another program changes the entries.
 func (b entryLoader) detection() Detection {
@@ -147,9 +151,9 @@ func (b entryLoader) readFacts(ctx context.Context, f *facts, settings []host.Se
 var laterFiles = []string{kernelCmdline, "/usr/lib/kernel/cmdline"}
 
 // laterArguments returns the arguments in the first of laterFiles. Since systemd 254, kernel-install ignores comments.
-func (b entryLoader) laterArguments() (args []host.Argument, file string, err error) {
+func (s *Subject) laterArguments() (args []host.Argument, file string, err error) {
 	for _, file := range laterFiles {
-		data, err := b.fs.ReadFile(file)
+		data, err := s.fs.ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

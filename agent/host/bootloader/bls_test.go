@@ -25,6 +25,7 @@ const (
 func newRocky(t *testing.T) *machine {
 	t.Helper()
 	m := newMachine(t, rocky)
+	m.entries, m.kernel = entriesDir, rockyKernel
 	m.write(rescueEntry, strings.ReplaceAll(m.read(rockyEntry), "5.14.0-427.13.1.el9_4.x86_64", "0-rescue"))
 	m.write(kernelCmdline, "root=/dev/mapper/rl-root ro crashkernel=1G-4G:192M,4G-64G:256M,64G-:512M rd.lvm.lv=rl/root\n")
 	return m
@@ -32,7 +33,7 @@ func newRocky(t *testing.T) *machine {
 
 func (m *machine) bootFiles() map[string]string {
 	m.t.Helper()
-	files := hosttest.ReadTree(m.t, m.dir, "/boot", "/etc", "/var/lib/storage-client")
+	files := hosttest.ReadTree(m.t, m.dir, "/boot", "/efi", "/etc", "/var/lib/storage-client", hosttest.OneShotVariable)
 	// No system reads the file of a killed sed.
 	maps.DeleteFunc(files, func(name, _ string) bool {
 		return path.Base(name) == hosttest.SedLeftover || strings.HasPrefix(name, "/var/lib/") && name != blsForm.file

@@ -39,11 +39,12 @@ func (s *Subject) readEntries(names *grubNames) ([]*menuEntry, error) {
 				line.number = number
 			}
 		}
-		if line.kernel == "" {
+		if line.id, line.title, line.args = entry.id, entry.title, host.ParseArguments(entryOptions(entry.text)); line.kernel != "" {
+			entry.lines = []bootLine{line}
+		} else if names == blsNames {
+			// GRUB skips other entries.
 			continue
 		}
-		line.id, line.title, line.args = entry.id, entry.title, host.ParseArguments(entryOptions(entry.text))
-		entry.lines = []bootLine{line}
 		entries = append(entries, entry)
 	}
 	slices.SortStableFunc(entries, names.tool.compare)
@@ -59,26 +60,27 @@ func entryKey(name string) string {
 		parts = append([]string{strings.Join(parts[:n-2], "-")}, parts[n-2:]...)
 	}
 	parts = append(parts, "", "")
-	return versionKey(parts[0]) + versionKey(parts[1]) + versionKey(parts[2])
+	const rpm = "~$+"
+	return versionKey(parts[0], rpm) + versionKey(parts[1], rpm) + versionKey(parts[2], rpm)
 }
 
-var versionSegments = regexp.MustCompile(`~|\+|\d+|[A-Za-z]+`)
+var versionSegments = regexp.MustCompile(`[~+^.-]|\d+|[A-Za-z]+`)
 
-// versionKey returns a key that sorts versions like rpm: "~" sorts before the end of a version, and "+" after it, but before letters and then
-// numbers. A longer number is larger, without leading zeros.
-func versionKey(version string) string {
+// versionKey returns a key that sorts versions. marks are the characters that count, in their order, with "$" for the end of a version. Letters
+// follow, and then numbers. A longer number is larger, without leading zeros.
+func versionKey(version, marks string) string {
 	key := ""
 	for _, segment := range versionSegments.FindAllString(version, -1) {
-		switch digits := strings.TrimLeft(segment, "0"); {
-		case segment == "~":
-			key += "\x00"
-		case segment == "+":
-			key += "\x02"
+		digits, mark := strings.TrimLeft(segment, "0"), strings.Index(marks, segment)
+		switch {
+		case mark >= 0:
+			key += string(rune(mark))
+		case strings.ContainsAny(segment, "~+^.-"):
 		case segment[0] > '9':
-			key += "\x03" + segment
+			key += string(rune(len(marks))) + segment
 		default:
-			key += fmt.Sprintf("\x04%04d%s", len(digits), digits)
+			key += fmt.Sprintf("%c%04d%s", len(marks)+1, len(digits), digits)
 		}
 	}
-	return key + "\x01"
+	return key + string(rune(strings.Index(marks, "$")))
 }

@@ -190,7 +190,9 @@ func (b entryLoader) prepareTrial(ctx context.Context, f facts, wanted []host.Ar
 	return nextTrial{}
 }
 
-func (b entryLoader) writeTrial(text, state string) error { return b.at.tool.writeTrial(b, text, state) }
+func (b entryLoader) writeTrial(text, state string) error {
+	return b.at.tool.writeTrial(b, text, state)
+}
 
 // The entry exists whenever it is selected, although GRUB would boot the default instead of a missing one.
 func (grubby) writeTrial(b entryLoader, text, state string) error {

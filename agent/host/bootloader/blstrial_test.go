@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/hosttest/grub"
 )
 
@@ -60,6 +61,9 @@ func newTryingRocky(t *testing.T) *machine {
 // powerEntry starts GRUB like blsMenu, and returns the entry that it boots: of the environment block, or else the highest name.
 func (m *machine) powerEntry() (name, options string) {
 	m.t.Helper()
+	if m.entries == systemdEntries {
+		return m.powerSystemdBoot()
+	}
 	env := environment(m.read(blsEnv))
 	files, err := m.fs.Glob(entriesDir, "*.conf")
 	if err != nil {
@@ -94,7 +98,12 @@ func (m *machine) startEntry() string {
 				m.t.Fatal(err)
 			}
 		}
-		m.bootWith("BOOT_IMAGE=(hd0,msdos1)/vmlinuz-5.14.0-427.13.1.el9_4.x86_64 "+options, inodes)
+		if m.entries == systemdEntries {
+			m.write(efiVars+"LoaderEntrySelected"+loaderGUID, hosttest.EncodeVariable(name+".conf"))
+			m.bootWith(`initrd=\token\initrd `+options, inodes)
+		} else {
+			m.bootWith("BOOT_IMAGE=(hd0,msdos1)/vmlinuz-5.14.0-427.13.1.el9_4.x86_64 "+options, inodes)
+		}
 		return name
 	}
 	m.t.Fatal("the machine does not start")
@@ -104,12 +113,12 @@ func (m *machine) startEntry() string {
 // expectInDefaults checks whether all permanent entries and the arguments of later kernels have an argument.
 func (m *machine) expectInDefaults(arg string, want bool) {
 	m.t.Helper()
-	files, err := m.fs.Glob(entriesDir, "*.conf")
+	files, err := m.fs.Glob(m.entries, "*.conf")
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	for _, file := range append(files, kernelCmdline) {
-		if file != onceEntry && slices.Contains(strings.Fields(m.read(file)), arg) != want {
+		if path.Base(file) != path.Base(onceEntry) && slices.Contains(strings.Fields(m.read(file)), arg) != want {
 			m.t.Errorf("%s has %s: %t", file, arg, !want)
 		}
 	}
@@ -441,6 +450,7 @@ func TestOrderOfBootEntries(t *testing.T) {
 func TestATrialOfABootEntrySurvivesAKillAtEveryWrite(t *testing.T) {
 	staged := func(m *machine) { m.apply(settings(ihash, seed)) }
 	permitted := func(m *machine) { staged(m); m.prepareReboot() }
+	hosts := map[string]func(*testing.T) *machine{"GRUB": newTryingRocky, "systemd-boot": newSystemdBoot}
 	failed := func(m *machine) { staged(m); m.failTrial(); staged(m) }
 	tuned := func(m *machine) {
 		m.apply(settings(ihash, "1048576"))
@@ -468,9 +478,9 @@ func TestATrialOfABootEntrySurvivesAKillAtEveryWrite(t *testing.T) {
 		"withdrawn before the trial":       {staged, applies(nil), nil, false},
 		"a permit":                         {staged, rearms(true), settings(ihash, seed), false},
 		"a permit, given up":               {staged, rearms(true), nil, false},
-		"a permit without a kernel":        {func(m *machine) { staged(m); m.remove(rockyKernel) }, rearms(true), nil, false},
+		"a permit without a kernel":        {func(m *machine) { staged(m); m.remove(m.kernel) }, rearms(true), nil, false},
 		"a withdrawn permit":               {permitted, rearms(false), settings(ihash, seed), false},
-		"the kernel is missing":            {func(m *machine) { permitted(m); m.remove(rockyKernel) }, applies(settings(ihash, seed)), nil, false},
+		"the kernel is missing":            {func(m *machine) { permitted(m); m.remove(m.kernel) }, applies(settings(ihash, seed)), nil, false},
 		"withdrawn after a failed trial":   {failed, applies(nil), nil, false},
 		"one more after a failed trial":    {failed, applies(both), both, false},
 		"promotion":                        {func(m *machine) { staged(m); m.startEntry() }, applies(settings(ihash, seed)), settings(ihash, seed), true},
@@ -483,57 +493,69 @@ func TestATrialOfABootEntrySurvivesAKillAtEveryWrite(t *testing.T) {
 		"one of two is removed":            {func(m *machine) { m.apply(both) }, applies(settings("audit", "0")), settings("audit", "0"), false},
 		"removed after promotion":          {func(m *machine) { staged(m); m.startEntry(); staged(m) }, applies(nil), nil, true},
 	}
-	kills := 0
-	newHost := func(t *testing.T) *machine {
-		m := newTryingRocky(t)
-		m.journalled = true
-		m.restart()
-		return m
+	for host, newMachine := range hosts {
+		kills := 0
+		newHost := func(t *testing.T) *machine {
+			m := newMachine(t)
+			m.journalled = true
+			m.restart()
+			return m
+		}
+		for name, story := range stories {
+			t.Run(host+", "+name, func(t *testing.T) {
+				clean := newHost(t)
+				original := clean.bootFiles()
+				story.prepare(clean)
+				story.killed(clean, clean.subject)
+				clean.apply(story.then)
+				// The permit is not given again.
+				compared := func(files map[string]string) map[string]string {
+					if strings.Contains(name, "permit") {
+						forgetPermit(files)
+					}
+					return withoutNext(files)
+				}
+				want := compared(clean.bootFiles())
+				for n := 1; ; n++ {
+					m := newHost(t)
+					story.prepare(m)
+					s, c := m.crashing(n)
+					story.killed(m, s)
+					m.expectEntryBootable(n)
+					if !story.promoted {
+						m.expectRunningDefault(n)
+					}
+					m.restart()
+					m.apply(story.then)
+					if diff := cmp.Diff(want, compared(m.bootFiles())); diff != "" {
+						t.Fatalf("after the repeat of write %d (-want +got):\n%s", n, diff)
+					}
+					m.apply(nil)
+					m.write(m.kernel, original[m.kernel])
+					if diff := cmp.Diff(original, m.bootFiles()); diff != "" {
+						t.Fatalf("after restore, write %d (-want +got):\n%s", n, diff)
+					}
+					if c.count < n {
+						return
+					}
+					kills++
+				}
+			})
+		}
+		t.Logf("%s: %d kills", host, kills)
+		if kills < 400 {
+			t.Errorf("%s: got only %d kills, want 400", host, kills)
+		}
 	}
-	for name, story := range stories {
-		t.Run(name, func(t *testing.T) {
-			clean := newHost(t)
-			original := clean.bootFiles()
-			story.prepare(clean)
-			story.killed(clean, clean.subject)
-			clean.apply(story.then)
-			// The permit is not given again.
-			compared := func(files map[string]string) map[string]string {
-				if strings.Contains(name, "permit") {
-					files[blsEnv] = string(environment(files[blsEnv]).with(trialVariable, ""))
-				}
-				return withoutNext(files)
-			}
-			want := compared(clean.bootFiles())
-			for n := 1; ; n++ {
-				m := newHost(t)
-				story.prepare(m)
-				s, c := m.crashing(n)
-				story.killed(m, s)
-				m.expectEntryBootable(n)
-				if !story.promoted {
-					m.expectRunningDefault(n)
-				}
-				m.restart()
-				m.apply(story.then)
-				if diff := cmp.Diff(want, compared(m.bootFiles())); diff != "" {
-					t.Fatalf("after the repeat of write %d (-want +got):\n%s", n, diff)
-				}
-				m.apply(nil)
-				m.write(rockyKernel, original[rockyKernel])
-				if diff := cmp.Diff(original, m.bootFiles()); diff != "" {
-					t.Fatalf("after restore, write %d (-want +got):\n%s", n, diff)
-				}
-				if c.count < n {
-					return
-				}
-				kills++
-			}
-		})
+}
+
+// forgetPermit makes the state of a trial independent of its permit.
+func forgetPermit(files map[string]string) {
+	if block, ok := files[blsEnv]; ok {
+		files[blsEnv] = string(environment(block).with(trialVariable, ""))
 	}
-	t.Logf("%d kills", kills)
-	if kills < 400 {
-		t.Errorf("got only %d kills, want 400", kills)
+	if text, ok := files[systemdOnce]; ok {
+		files[systemdOnce] = strings.Replace(text, stateMark+trialPermitted, stateMark+trialArmed, 1)
 	}
 }
 
@@ -576,13 +598,12 @@ func TestAKillDoesNotRepeatAFailedTrial(t *testing.T) {
 // expectEntryBootable checks the state after a kill: within two starts, GRUB boots with the arguments of the running kernel or fewer.
 func (m *machine) expectEntryBootable(n int) {
 	m.t.Helper()
-	block := m.read(blsEnv)
+	defer m.keepSelection()()
 	// The last argument is the previous value of a promotion.
 	running := host.ParseArguments(m.read(commandLine) + " " + ihash + "=1048576")
 	for range 2 {
 		_, options := m.powerEntry()
 		if options != "" && len(argumentsWithout(host.ParseArguments(options), running)) == 0 {
-			m.write(blsEnv, block)
 			return
 		}
 	}
@@ -592,15 +613,18 @@ func (m *machine) expectEntryBootable(n int) {
 // expectRunningDefault checks that the default entry has exactly the arguments of the running kernel after a kill.
 func (m *machine) expectRunningDefault(n int) {
 	m.t.Helper()
-	block := m.read(blsEnv)
-	m.write(blsEnv, string(environment(block).with(nextEntry, "")))
+	defer m.keepSelection()()
+	if m.entries == systemdEntries {
+		m.remove(hosttest.OneShotVariable)
+	} else {
+		m.write(blsEnv, string(environment(m.read(blsEnv)).with(nextEntry, "")))
+	}
 	_, options := m.powerEntry()
 	running, passed := host.ParseArguments(m.read(commandLine)), host.ParseArguments(options)
-	running = slices.DeleteFunc(running, func(arg host.Argument) bool { return arg.Is("BOOT_IMAGE") })
+	running = slices.DeleteFunc(running, func(arg host.Argument) bool { return arg.Is("BOOT_IMAGE") || arg.Is("initrd") })
 	if more, fewer := argumentsWithout(passed, running), argumentsWithout(running, passed); len(more)+len(fewer) > 0 {
 		m.t.Errorf("after a kill at write %d: the default entry has %v and lacks %v", n, more, fewer)
 	}
-	m.write(blsEnv, block)
 }
 
 func TestFailedPromotionIsReportedAndRepeated(t *testing.T) {

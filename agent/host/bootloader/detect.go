@@ -21,6 +21,8 @@ const (
 	GrubBLS = "GrubBLS"
 	// Grub2Mkconfig is GRUB with grub2-mkconfig and /etc/default/grub.d, as on Azure Linux.
 	Grub2Mkconfig = "Grub2Mkconfig"
+	// SystemdBoot is systemd-boot with entries that kernel-install writes.
+	SystemdBoot = "SystemdBoot"
 	// RPMOSTree is rpm-ostree, which manages the command line itself.
 	RPMOSTree = "RPMOSTree"
 	// Unsupported is any other boot loader.
@@ -146,18 +148,6 @@ func osRelease(fs host.FS, name string) string {
 		}
 	}
 	return ""
-}
-
-func detectSystemdBoot(fs host.FS) (Detection, bool) {
-	if fs.Exists(efiVars + "StubInfo" + loaderGUID) {
-		return unsupportedBy("booted from a unified kernel image, whose command line is part of the signed image: " +
-			"build the image with the argument"), true
-	}
-	info, err := fs.ReadFile(efiVars + "LoaderInfo" + loaderGUID)
-	// The value is UTF-16 after four bytes of attributes. The name is plain ASCII.
-	name := strings.ReplaceAll(string(info), "\x00", "")
-	return unsupportedBy("booted by systemd-boot: use /etc/kernel/cmdline and kernel-install"),
-		err == nil && strings.Contains(name, "systemd-boot")
 }
 
 func detectGrubDebian(fs host.FS) (Detection, bool) {

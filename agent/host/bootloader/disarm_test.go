@@ -159,7 +159,9 @@ func TestATrialWithoutItsPermitIsNoLongerPermitted(t *testing.T) {
 
 // withoutNext returns files without the variable that GRUB leaves empty.
 func withoutNext(files map[string]string) map[string]string {
-	files[blsEnv] = string(environment(files[blsEnv]).with(nextEntry, ""))
+	if block, ok := files[blsEnv]; ok {
+		files[blsEnv] = string(environment(block).with(nextEntry, ""))
+	}
 	return files
 }
 

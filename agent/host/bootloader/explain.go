@@ -64,13 +64,25 @@ func (s *Subject) unexplained(names *grubNames) string {
 		return reason
 	}
 	return b.badArgument(slices.DeleteFunc(argumentsWithout(cmdline, s.managedSinceBoot(names.form)), func(arg host.Argument) bool {
-		return arg.Is("BOOT_IMAGE") || slices.ContainsFunc(s.named, arg.Is)
+		return arg.Is("BOOT_IMAGE") || isEFIInitrd(arg) || slices.ContainsFunc(s.named, arg.Is)
 	}), s.sameDevice)
 }
 
-// bootedMenu returns the menu with the entry that it boots by default, or the reason why arguments do not reach that entry. The entry is nil if there
-// is no menu: its reader reports the error, or waits until it is written.
+// isEFIInitrd reports whether an argument is the initrd that systemd-boot passes to the kernel.
+func isEFIInitrd(arg host.Argument) bool {
+	return arg.Is("initrd") && strings.HasPrefix(arg.Value, `\`)
+}
+
+// bootedMenu returns the menu with the entry that it boots by default, or the reason why arguments do not reach that entry.
 func (s *Subject) bootedMenu(names *grubNames) (b bootedMenu, reason string) {
+	if names.tool == nil {
+		return s.grubMenu(names)
+	}
+	return names.tool.readBooted(s, names)
+}
+
+// grubMenu is bootedMenu of a GRUB. The entry is nil if there is no menu: its reader reports the error, or waits until it is written.
+func (s *Subject) grubMenu(names *grubNames) (b bootedMenu, reason string) {
 	data, err := s.readOnce(names.menu)
 	if err != nil {
 		return b, ""
@@ -146,6 +158,8 @@ type bootedMenu struct {
 	menu      menu
 	variables map[string]string
 	entry     *menuEntry
+	// reported is true if the loader itself reports which entry has loaded the kernel.
+	reported bool
 }
 
 func (b *bootedMenu) expand(text string) string {
@@ -188,6 +202,9 @@ const otherMenu = "the machine may boot another menu: set the argument in the bo
 func (b *bootedMenu) badImage(cmdline []host.Argument, fs host.FS) string {
 	arg, _ := lastNamed(cmdline, "BOOT_IMAGE")
 	image := imagePath(arg.Value)
+	if b.reported {
+		return ""
+	}
 	if image == "" {
 		return "GRUB is installed, but did not load the running kernel (no BOOT_IMAGE in " + commandLine + "): " + otherMenu
 	}

@@ -62,6 +62,14 @@ func (e environment) with(name, value string) environment {
 	return environment(text + strings.Repeat("#", max(0, envSize-len(text))))
 }
 
+func (s *Subject) recordArmed() error {
+	bootID, err := s.fs.ReadValue(bootIDFile)
+	if err != nil {
+		return err
+	}
+	return s.facts.SetBootFact(bootID, factArmed, "true")
+}
+
 // setTrial sets the trial variable for GRUB's next start, or removes it if the value is empty. If the loader has an entry that is booted once, it also
 // selects that entry, but never instead of another entry that a user has selected. It replaces the file as a whole: grub-editenv would empty it
 // first, and a crash would lose the variables of other programs.
@@ -79,11 +87,7 @@ func (s *Subject) setTrial(names *grubNames, value string) error {
 	}
 	next, ready := env, value == trialArmed || value == trialPermitted
 	if ready {
-		bootID, err := s.fs.ReadValue(bootIDFile)
-		if err == nil {
-			err = s.facts.SetBootFact(bootID, factArmed, "true")
-		}
-		if err != nil {
+		if err := s.recordArmed(); err != nil {
 			return err
 		}
 	}

@@ -66,6 +66,11 @@ func (s *Subject) loader() loader {
 		return s.grubLoader(found, grub2Names)
 	case GrubBLS:
 		return s.grubLoader(found, blsNames)
+	case SystemdBoot:
+		if places := systemdPlaces(s.fs); len(places) > 0 {
+			return s.grubLoader(found, places[0])
+		}
+		found = unsupportedBy(noSystemdEntries)
 	}
 	return unsupportedLoader{base{s, found, unsupportedNames}}
 }

@@ -69,6 +69,8 @@ type machine struct {
 	// names are the names of the GRUB that a test starts.
 	names *grubNames
 	boots int
+	// entries is the directory of boot loader entries, and kernel is the kernel of the default entry.
+	entries, kernel string
 	// attended is true if an agent runs after the boot.
 	attended bool
 	// sinceBoot is the value of the boot clock.

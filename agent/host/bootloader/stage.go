@@ -126,6 +126,11 @@ func (s *Subject) removeTemp(format form) error {
 			return err
 		}
 	}
+	for name := range s.facts.KeptFiles() {
+		if err := s.fs.RemoveTemp(name); err != nil {
+			return err
+		}
+	}
 	for _, names := range s.entryNames() {
 		if err := s.fs.RemoveTemp(names.onceEntry()); err != nil {
 			return err

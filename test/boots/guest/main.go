@@ -32,8 +32,9 @@ type story struct {
 
 // stories are the stories of all labels.
 var stories = map[string]story{
-	"bls":      bls,
-	"mkconfig": mkconfig,
+	"bls":          bls,
+	"mkconfig":     mkconfig,
+	"systemd-boot": systemdBoot,
 }
 
 const (

@@ -1,0 +1,364 @@
+package bootloader
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf16"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// systemdBoot is the tool of systemd-boot, whose entries kernel-install writes. The agent edits only the options of these entries: kernel-install
+// would also write the kernels and initrds in place, and a crash would leave a default entry without them.
+type systemdBoot struct{}
+
+// systemdNames are the names for each directory in which the entries can be: that of the EFI partition, or of the extended boot loader partition.
+var systemdNames = func() (all []*grubNames) {
+	for _, boot := range []string{"/efi", "/boot", "/boot/efi"} {
+		all = append(all, &grubNames{menu: boot + "/loader/loader.conf", title: boot + "/loader/entries/*.conf", once: onceID, form: blsForm,
+			entries: boot + "/loader/entries", boot: boot, tool: systemdBoot{}, files: []string{kernelCmdline}})
+	}
+	return all
+}()
+
+const (
+	noSystemdEntries = "booted by systemd-boot, but /efi, /boot and /boot/efi have no loader/entries/*.conf: mount the EFI partition at /efi, " +
+		"or use the tool that makes its entries"
+	oneShot = "LoaderEntryOneShot"
+	// stateMark starts the first line of the entry that is booted once. The rest of the line is the state of the trial.
+	stateMark = "# Trial: "
+	// triesFile is the file with which kernel-install counts the boots of new entries.
+	triesFile = "/etc/kernel/tries"
+	// oneShotFeature is the bit of LoaderFeatures for entries that are booted once.
+	oneShotFeature = 1 << 2
+)
+
+// efiVariable returns the text of a variable of the boot loader: UTF-16 after four bytes of attributes. Empty if it is not set.
+func efiVariable(fs host.FS, name string) (string, error) {
+	data, err := fs.ReadIfThere(efiVars + name + loaderGUID)
+	var units []uint16
+	for i := 4; i+1 < len(data); i += 2 {
+		units = append(units, binary.LittleEndian.Uint16(data[i:]))
+	}
+	return strings.TrimRight(string(utf16.Decode(units)), "\x00"), err
+}
+
+func detectSystemdBoot(fs host.FS) (Detection, bool) {
+	if fs.Exists(efiVars + "StubInfo" + loaderGUID) {
+		return unsupportedBy("booted from a unified kernel image, whose command line is part of the signed image: " +
+			"build the image with the argument"), true
+	}
+	info, err := efiVariable(fs, "LoaderInfo")
+	if err != nil || !strings.Contains(info, "systemd-boot") {
+		return Detection{}, false
+	}
+	if len(systemdPlaces(fs)) == 0 {
+		return unsupportedBy(noSystemdEntries), true
+	}
+	return Detection{Type: SystemdBoot, Proven: true}, true
+}
+
+// systemdPlaces returns the names of all directories that have entries.
+func systemdPlaces(fs host.FS) []*grubNames {
+	return slices.DeleteFunc(slices.Clone(systemdNames), func(names *grubNames) bool {
+		entries, err := fs.Glob(names.entries, "*.conf")
+		return err != nil || len(entries) == 0
+	})
+}
+
+func entryField(entry *menuEntry, name string) string {
+	for line := range strings.Lines(entry.text) {
+		if key, value := cutField(line); key == name {
+			return value
+		}
+	}
+	return ""
+}
+
+// compare compares entries like systemd-boot: entries with a sort key are first, by key, machine and descending version. The others follow, by
+// descending ID. The entry that is booted once has no sort key and the lowest ID.
+func (systemdBoot) compare(a, b *menuEntry) int {
+	keyA, keyB := entryField(a, "sort-key"), entryField(b, "sort-key")
+	if (keyA == "") != (keyB == "") {
+		return strings.Compare(keyB, keyA)
+	}
+	order := 0
+	if keyA != "" {
+		order = cmp.Or(strings.Compare(keyA, keyB), strings.Compare(entryField(a, "machine-id"), entryField(b, "machine-id")),
+			strings.Compare(systemdVersion(entryField(b, "version")), systemdVersion(entryField(a, "version"))))
+	}
+	return cmp.Or(order, strings.Compare(systemdVersion(fileID(b)), systemdVersion(fileID(a))))
+}
+
+func systemdVersion(version string) string { return versionKey(version, "~$-^.") }
+
+// fileID returns the ID that systemd-boot gives to an entry.
+func fileID(entry *menuEntry) string { return strings.ToLower(entry.id) + ".conf" }
+
+// token returns the directory of the entry's kernel if kernel-install wrote the entry: "/token/version/linux" in the file "token-version.conf".
+func token(entry *menuEntry) string {
+	if len(entry.lines) == 0 {
+		return ""
+	}
+	dir, image := path.Split(entry.lines[0].kernel)
+	token, version := path.Split(strings.Trim(dir, "/"))
+	if token = strings.Trim(token, "/"); image != "linux" || entry.id != token+"-"+version {
+		return ""
+	}
+	return token
+}
+
+// readBooted implements entryTool. The lines of the menu are those of the default entry's system.
+func (t systemdBoot) readBooted(s *Subject, names *grubNames) (b bootedMenu, reason string) {
+	b = bootedMenu{names: names, reported: true}
+	entries, err := s.readEntries(names)
+	if err != nil {
+		return b, err.Error()
+	}
+	b.menu.root.children = entries
+	b.entry, reason = t.defaultEntry(s.fs, names, entries)
+	for _, entry := range entries {
+		if found := token(entry); found != "" && (b.entry == nil || token(b.entry) == "" || token(b.entry) == found) {
+			line := entry.lines[0]
+			line.title = entry.id
+			b.menu.lines = append(b.menu.lines, line)
+		}
+	}
+	if reason == "" {
+		reason = t.findObstacle(s, b)
+	}
+	return b, reason
+}
+
+// defaultEntry returns the entry that systemd-boot boots by default, or the reason why that is unknown.
+func (systemdBoot) defaultEntry(fs host.FS, names *grubNames, entries []*menuEntry) (entry *menuEntry, reason string) {
+	variable, err := efiVariable(fs, "LoaderEntryDefault")
+	if err != nil {
+		return nil, err.Error()
+	}
+	config, err := fs.ReadIfThere(names.menu)
+	if err != nil {
+		return nil, err.Error()
+	}
+	var images []string
+	for _, place := range systemdNames {
+		found, _ := fs.Glob(place.boot+"/EFI/Linux", "*.efi")
+		images = append(images, found...)
+	}
+	choices := []struct{ source, pattern string }{
+		{"the EFI variable LoaderEntryDefault", variable}, {names.menu, entryField(&menuEntry{text: string(config)}, "default")}, {"", "*"},
+	}
+	for _, choice := range choices {
+		pattern := strings.ToLower(choice.pattern)
+		if strings.HasPrefix(pattern, "@") {
+			return nil, choice.source + " is " + choice.pattern + ", so the default entry is the last one that was booted: run bootctl set-default with an entry"
+		}
+		matches := func(id string) bool { ok, err := path.Match(pattern, id); return err == nil && ok }
+		if i := slices.IndexFunc(images, func(image string) bool { return matches(strings.ToLower(path.Base(image))) }); i >= 0 {
+			return nil, "the default can be the unified kernel image " + images[i] + ", whose order in the menu is unknown: run bootctl set-default with an entry"
+		}
+		if i := slices.IndexFunc(entries, func(entry *menuEntry) bool { return matches(fileID(entry)) }); i >= 0 {
+			return entries[i], ""
+		}
+	}
+	return nil, names.title + " has no entry"
+}
+
+// counted matches the ID of an entry whose boots are counted.
+var counted = regexp.MustCompile(`\+\d+(-\d+)?$`)
+
+// findObstacle returns the reason why the agent cannot manage the arguments, and the remedy.
+func (systemdBoot) findObstacle(s *Subject, b bootedMenu) string {
+	features, _ := s.fs.ReadIfThere(efiVars + "LoaderFeatures" + loaderGUID)
+	space, err := s.space(strings.TrimSuffix(efiVars, "/"))
+	places := systemdPlaces(s.fs)
+	i := slices.IndexFunc(b.menu.root.children, func(entry *menuEntry) bool { return counted.MatchString(entry.id) })
+	_, later, _ := s.laterArguments()
+	switch {
+	case len(places) > 1:
+		return "both " + places[0].title + " and " + places[1].title + " exist, and only one is the menu: unmount or remove the other"
+	case len(features) < 5 || features[4]&oneShotFeature == 0:
+		return "this systemd-boot cannot boot an entry once: run bootctl update"
+	case err != nil || space.ReadOnly:
+		return efiVars + " cannot be written: mount efivarfs read-write"
+	case !s.fs.Exists("/usr/bin/bootctl"):
+		return "booted by systemd-boot, but /usr/bin/bootctl is missing: install systemd-boot"
+	case s.fs.Exists(triesFile):
+		return triesFile + " exists, so systemd-boot counts boots, and may boot another entry than the default: remove it"
+	case i >= 0:
+		return b.menu.root.children[i].file + " counts boots, and systemd-boot may boot another entry than the default: remove the counter from its name"
+	case token(b.entry) == "":
+		return "kernel-install did not write the default entry " + b.entry.file + ": add the argument to its options"
+	case later == "":
+		return kernelCmdline + " is missing, so kernel-install gives new kernels the arguments of the running kernel: write the arguments of " +
+			b.entry.file + " to it"
+	case !onLoaderPartition(s.fs, b.names.boot):
+		return b.names.boot + " is not the EFI partition that systemd-boot was loaded from: mount that partition there"
+	}
+	selected, err := efiVariable(s.fs, "LoaderEntrySelected")
+	isSelected := func(entry *menuEntry) bool { return strings.EqualFold(fileID(entry), selected) }
+	if err != nil || selected != onceID+".conf" && !slices.ContainsFunc(b.menu.root.children, isSelected) {
+		return fmt.Sprintf("systemd-boot loaded the running kernel by entry %q, which is not in %s: %s", selected, b.names.entries, otherMenu)
+	}
+	return ""
+}
+
+// onLoaderPartition reports whether a directory is on the partition that systemd-boot was loaded from. It is true if that is unknown, and for /boot,
+// which can be the extended boot loader partition.
+func onLoaderPartition(fs host.FS, dir string) bool {
+	id, _ := efiVariable(fs, "LoaderDevicePartUUID")
+	device, err := fs.Resolve(deviceName("PARTUUID=" + strings.ToLower(id)))
+	if id == "" || err != nil || dir == "/boot" {
+		return true
+	}
+	number, err := fs.ReadValue("/sys/class/block/" + path.Base(device) + "/dev")
+	table, tableErr := fs.ReadFile("/proc/1/mountinfo")
+	if err != nil || tableErr != nil {
+		return true
+	}
+	mounted := number
+	for line := range strings.Lines(string(table)) {
+		// An automount has its own line first.
+		if words := strings.Fields(line); len(words) > 4 && words[4] == dir && !strings.Contains(line, " - autofs ") {
+			mounted = words[2]
+		}
+	}
+	return mounted == number
+}
+
+func (t systemdBoot) readMenu(_ context.Context, b entryLoader) (menu, error) {
+	if _, err := b.readEntries(b.at); err != nil {
+		return menu{}, err
+	}
+	booted, _ := t.readBooted(b.Subject, b.at)
+	return menu{whole: true, lines: booted.menu.lines}, nil
+}
+
+// change implements entryTool. Each file has its previous or its next content at any time.
+func (systemdBoot) change(_ context.Context, b entryLoader, f facts, next change, before map[string]host.SavedFile) error {
+	for _, line := range f.menu.lines {
+		file := path.Join(b.at.entries, line.id+".conf")
+		isOptions := func(line string) bool { key, _ := cutField(line); return key == "options" }
+		if err := b.editArguments(file, before[file], isOptions, next); err != nil {
+			return err
+		}
+	}
+	file, err := b.fs.Resolve(kernelCmdline)
+	if err != nil {
+		return err
+	}
+	saved := before[file]
+	if !saved.Present {
+		data, err := b.fs.ReadIfThere(laterFiles[1])
+		if err != nil || len(next.desired) == 0 {
+			return err
+		}
+		saved = host.SavedFile{Present: true, Mode: 0o644, Data: data}
+	}
+	return b.editArguments(file, saved, func(line string) bool { return !comment.MatchString(line) && strings.TrimSpace(line) != "" }, next)
+}
+
+// editArguments removes the stale arguments from all lines with arguments, and adds the missing ones to the last. It leaves the words for init.
+func (b entryLoader) editArguments(file string, saved host.SavedFile, holdsArguments func(line string) bool, next change) error {
+	lines := strings.SplitAfter(string(saved.Data), "\n")
+	last, present := -1, []host.Argument(nil)
+	for i, line := range lines {
+		if holdsArguments(line) {
+			last, lines[i] = i, cutWords(line, next.stale)
+			present = append(present, host.ParseArguments(line)...)
+		}
+	}
+	if missing := argumentsWithout(next.desired, present); len(missing) > 0 {
+		if last < 0 {
+			return errors.New(file + " has no arguments")
+		}
+		text, end := strings.TrimRight(lines[last], " \n"), lines[last][len(strings.TrimRight(lines[last], "\n")):]
+		kernel, init, forInit := strings.Cut(text, " -- ")
+		if forInit {
+			init = " -- " + init
+		}
+		lines[last] = kernel + " " + joinArguments(missing) + init + end
+	}
+	saved.Data = []byte(strings.Join(lines, ""))
+	return b.fs.RestoreFile(file, saved)
+}
+
+// readTrial implements entryTool. If the entry was armed in this boot, but is not selected, the agent was killed in between, or a user has cleared the
+// selection: the entry has no state.
+func (systemdBoot) readTrial(b entryLoader, armedNow bool) (t trial, err error) {
+	data, err := b.fs.ReadIfThere(b.at.onceEntry())
+	if err != nil {
+		return t, err
+	}
+	selected, err := efiVariable(b.fs, oneShot)
+	t.section, t.selected = string(data), strings.TrimSuffix(selected, ".conf")
+	if first, rest, _ := strings.Cut(t.section, "\n"); strings.HasPrefix(first, stateMark) {
+		t.state, t.section = strings.TrimPrefix(first, stateMark), rest
+	}
+	switch {
+	case t.section == "" && t.selected == onceID:
+		t.state = trialArmed
+	case armedNow && t.selected == "" && t.isDue():
+		t.state = ""
+	}
+	return t, err
+}
+
+// writeTrial implements entryTool. It never selects the entry instead of another one that a user has selected.
+func (systemdBoot) writeTrial(b entryLoader, text, state string) error {
+	selected, err := efiVariable(b.fs, oneShot)
+	if err != nil {
+		return err
+	}
+	isSelected := selected == onceID+".conf"
+	if text == "" {
+		if err := b.fs.Remove(b.at.onceEntry()); err != nil || !isSelected {
+			return err
+		}
+		return b.selectOnce("")
+	}
+	isReady := state == trialArmed || state == trialPermitted
+	if isReady {
+		if selected != "" && !isSelected {
+			state = trialArmed
+		}
+		if err := b.recordArmed(); err != nil {
+			return err
+		}
+	}
+	if err := b.fs.KeepFile(b.at.onceEntry(), stateMark+state+"\n"+text); err != nil {
+		return err
+	}
+	switch {
+	case isReady && selected == "":
+		return b.selectOnce(onceID + ".conf")
+	case !isReady && isSelected:
+		return b.selectOnce("")
+	}
+	return nil
+}
+
+// selectOnce selects the entry of the next boot, or the default entry if the name is empty.
+func (b entryLoader) selectOnce(name string) error {
+	if _, err := b.runner.Run(context.Background(), "bootctl", "set-oneshot", name); err != nil {
+		return err
+	}
+	if selected, err := efiVariable(b.fs, oneShot); err != nil || selected != name {
+		return errors.Join(err, fmt.Errorf("bootctl set-oneshot %q has left %s=%q", name, oneShot, selected))
+	}
+	return nil
+}
+
+func (systemdBoot) findTrialObstacle(_ context.Context, b entryLoader) (reason string, temporary bool) {
+	if b.onceText(nil, nil) == "" {
+		return errNoKernel.Error(), true
+	}
+	return "", false
+}

@@ -1,0 +1,502 @@
+package bootloader
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+)
+
+const (
+	systemdEntries = "/efi/loader/entries"
+	systemdOnce    = systemdEntries + "/" + onceID + ".conf"
+	systemdToken   = "8d2e0c0f5a7b4b1c9a37d1c3b0a5e6f7"
+	systemdEntry   = systemdEntries + "/" + systemdToken + "-6.12.9-amd64.conf"
+	olderEntry     = systemdEntries + "/" + systemdToken + "-6.12.8-amd64.conf"
+	systemdArgs    = "root=UUID=6f4ac8a5-7c1f-4d0e-9a5b-3d1a2f0f7c11 ro console=ttyS0"
+)
+
+// newSystemdBoot is a host with two kernels, whose entries have the form of kernel-install 257. An agent runs after each boot.
+func newSystemdBoot(t *testing.T) *machine {
+	t.Helper()
+	m := newMachine(t, debian)
+	m.attended, m.entries = true, systemdEntries
+	m.kernel = "/efi/" + systemdToken + "/6.12.9-amd64/linux"
+	m.remove("/boot/grub")
+	m.remove("/usr/sbin/grub-mkconfig")
+	m.write("/usr/bin/bootctl", "")
+	m.write(kernelCmdline, systemdArgs+"\n")
+	m.write("/efi/loader/loader.conf", "timeout 0\n")
+	m.installKernel("6.12.8-amd64")
+	m.installKernel("6.12.9-amd64")
+	m.write(efiVars+"LoaderInfo"+loaderGUID, hosttest.EncodeVariable("systemd-boot 257.9-1~deb13u1"))
+	m.write(efiVars+"LoaderFeatures"+loaderGUID, "\x06\x00\x00\x00\xff\x3f\x00\x00\x00\x00\x00\x00")
+	m.startEntry()
+	return m
+}
+
+// installKernel writes the files of a kernel like "kernel-install add".
+func (m *machine) installKernel(version string) (entry string) {
+	m.t.Helper()
+	dir := "/" + systemdToken + "/" + version
+	m.write("/efi"+dir+"/linux", "kernel")
+	m.write("/efi"+dir+"/initrd.img-"+version, "initrd")
+	entry = systemdEntries + "/" + systemdToken + "-" + version + ".conf"
+	m.write(entry, "# Boot Loader Specification type#1 entry\n# File created by /usr/lib/kernel/install.d/90-loaderentry.install (systemd 257.9-1~deb13u1)\n"+
+		"title      Debian GNU/Linux 13 (trixie)\nversion    "+version+"\nmachine-id "+systemdToken+"\nsort-key   debian\n"+
+		"options    "+strings.TrimSpace(m.read(kernelCmdline))+" systemd.machine_id="+systemdToken+"\n"+
+		"linux      "+dir+"/linux\ninitrd     "+dir+"/initrd.img-"+version+"\n")
+	return entry
+}
+
+// setVariable sets a variable of systemd-boot.
+func (m *machine) setVariable(name, text string) {
+	m.t.Helper()
+	m.write(efiVars+name+loaderGUID, hosttest.EncodeVariable(text))
+}
+
+func (m *machine) oneShot() string {
+	m.t.Helper()
+	text, err := efiVariable(m.fs, oneShot)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return text
+}
+
+// powerSystemdBoot starts systemd-boot, which unsets its variable first, and returns the entry that it boots: the selected one, or else the highest
+// version.
+func (m *machine) powerSystemdBoot() (name, options string) {
+	m.t.Helper()
+	files, err := m.fs.Glob(systemdEntries, "*.conf")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	file := slices.Max(slices.DeleteFunc(slices.Clone(files), func(name string) bool { return name == systemdOnce }))
+	if selected := path.Join(systemdEntries, m.oneShot()); slices.Contains(files, selected) {
+		file = selected
+	}
+	m.remove(hosttest.OneShotVariable)
+	return strings.TrimSuffix(path.Base(file), ".conf"), entryOptions(m.read(file))
+}
+
+// keepSelection returns a function that selects the same next boot as now.
+func (m *machine) keepSelection() (restore func()) {
+	m.t.Helper()
+	if m.entries != systemdEntries {
+		block := m.read(blsEnv)
+		return func() { m.write(blsEnv, block) }
+	}
+	selected := m.oneShot()
+	return func() {
+		m.remove(hosttest.OneShotVariable)
+		if selected != "" {
+			m.setVariable(oneShot, selected)
+		}
+	}
+}
+
+func TestAnArgumentOfSystemdBootIsOnlyInTheEntryThatIsBootedOnceUntilItHasBooted(t *testing.T) {
+	m := newSystemdBoot(t)
+	before := m.bootFiles()
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending, "trial boot")
+	m.expectInDefaults(ihashSeed, false)
+	if found := m.subject.Detect(); found.Type != SystemdBoot || !found.MayReboot() {
+		t.Errorf("not rebooted: %+v", found)
+	}
+	once := m.read(systemdOnce)
+	for _, text := range []string{stateMark + trialArmed + "\n", "options root=", " " + ihashSeed + "\n", "linux      /" + systemdToken + "/6.12.9-amd64/linux\n"} {
+		if !strings.Contains(once, text) {
+			t.Errorf("the entry lacks %q:\n%s", text, once)
+		}
+	}
+	if strings.Contains(once, "sort-key") {
+		t.Errorf("the entry has a sort key:\n%s", once)
+	}
+	if m.oneShot() != onceID+".conf" {
+		t.Errorf("selected is %q", m.oneShot())
+	}
+	// A kernel that is installed before the promotion boots without the argument.
+	m.installKernel("6.13.1-amd64")
+	m.apply(settings(ihash, seed))
+	if !strings.Contains(m.read(systemdOnce), "6.13.1-amd64") {
+		t.Errorf("the trial is not that of the new default entry:\n%s", m.read(systemdOnce))
+	}
+	m.expectInDefaults(ihashSeed, false)
+	m.prepareReboot()
+	if !strings.HasPrefix(m.read(systemdOnce), stateMark+trialPermitted+"\n") {
+		t.Errorf("not permitted:\n%s", m.read(systemdOnce))
+	}
+	if name := m.startEntry(); name != onceID {
+		t.Errorf("booted %s", name)
+	}
+	m.expectInDefaults(ihashSeed, false)
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.InSync)
+	m.expectInDefaults(ihashSeed, true)
+	if m.fs.Exists(systemdOnce) || m.oneShot() != "" {
+		t.Error("the trial is left")
+	}
+	if name := m.startEntry(); name == onceID {
+		t.Errorf("booted %s again", name)
+	}
+	// A later one has it.
+	if !strings.Contains(m.read(m.installKernel("6.13.2-amd64")), ihashSeed) {
+		t.Error("a kernel that is installed later lacks the argument")
+	}
+	m.apply(settings(ihash, seed))
+	if got := m.observe(ihash, seed); got.State != host.InSync || got.Message != "" {
+		t.Errorf("got %+v", got)
+	}
+	m.apply(nil)
+	after := m.bootFiles()
+	for _, version := range []string{"6.13.1-amd64", "6.13.2-amd64"} {
+		for name, text := range after {
+			if strings.Contains(text, ihash) {
+				t.Errorf("%s still has the argument", name)
+			}
+			if strings.Contains(name, version) {
+				delete(after, name)
+			}
+		}
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("after restore (-before +after):\n%s", diff)
+	}
+}
+
+func TestAPanicReturnsToTheDefaultEntryOfSystemdBoot(t *testing.T) {
+	for name, permitted := range map[string]bool{"with a permit it has failed": true, "without one it is tried once more": false} {
+		t.Run(name, func(t *testing.T) {
+			m := newSystemdBoot(t)
+			before := m.bootFiles()
+			bad := settings(panicArgument, "/missing")
+			m.apply(bad)
+			if permitted {
+				m.prepareReboot()
+			}
+			if name := m.startEntry(); name == onceID {
+				t.Error("booted the entry again")
+			}
+			m.apply(bad)
+			if !permitted {
+				expect(t, m.observe(panicArgument, "/missing"), host.Pending, "only with a permit")
+				if m.oneShot() != "" {
+					t.Error("the entry is selected without a permit")
+				}
+				m.prepareReboot()
+				m.startEntry()
+				m.apply(bad)
+			}
+			expect(t, m.observe(panicArgument, "/missing"), host.Failed, "trial boot failed")
+			m.startEntry()
+			m.expectInDefaults(panicArgument+"=/missing", false)
+			m.apply(nil)
+			if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+				t.Errorf("after restore (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A user's selection for the next boot has precedence.
+func TestTheEntryThatAUserSelectsForOneBootStays(t *testing.T) {
+	m := newSystemdBoot(t)
+	m.setVariable(oneShot, path.Base(olderEntry))
+	m.apply(settings(ihash, seed))
+	if m.oneShot() != path.Base(olderEntry) {
+		t.Errorf("selected is %q", m.oneShot())
+	}
+	m.prepareReboot()
+	if name := m.startEntry(); name+".conf" != path.Base(olderEntry) {
+		t.Errorf("booted %s", name)
+	}
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending, "only with a permit")
+	m.prepareReboot()
+	if name := m.startEntry(); name != onceID {
+		t.Errorf("booted %s", name)
+	}
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.InSync)
+	m.apply(nil)
+}
+
+// silentBootctl succeeds without an effect.
+type silentBootctl struct{ *hosttest.Commands }
+
+func (silentBootctl) Run(context.Context, ...string) ([]byte, error) { return nil, nil }
+
+func TestATrialThatBootctlDoesNotSelect(t *testing.T) {
+	for name, fail := range map[string]func(*machine){
+		"it fails": func(m *machine) {
+			m.commands.Fail = map[string]error{"bootctl": errors.New("run bootctl: exit status 1")}
+		},
+		"it has no effect at all": func(m *machine) { m.subject.runner = silentBootctl{m.commands} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newSystemdBoot(t)
+			before := m.bootFiles()
+			fail(m)
+			if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
+				t.Error("got no error")
+			}
+			expect(t, m.observe(ihash, seed), host.Failed, "bootctl")
+			m.expectInDefaults(ihashSeed, false)
+			m.commands.Fail = nil
+			m.restart()
+			m.apply(nil)
+			if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+				t.Errorf("after restore (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSystemdBootsThatTheAgentDoesNotChange(t *testing.T) {
+	tests := map[string]struct {
+		prepare func(*machine)
+		message string
+	}{
+		"an argument that no entry has": {func(m *machine) { m.replace(commandLine, " ro ", " ro iommu=pt ") },
+			"/proc/cmdline has iommu=pt, which the default entry of " + systemdEntry + " (line 7) does not pass"},
+		"the newest entry has other arguments": {func(m *machine) {
+			m.write(kernelCmdline, "root=UUID=6f4ac8a5-7c1f-4d0e-9a5b-3d1a2f0f7c11 ro\n")
+			m.installKernel("6.12.10-amd64")
+		}, "has console=ttyS0, which the default entry of " + systemdEntries + "/" + systemdToken + "-6.12.10-amd64.conf"},
+		"the newest entry is not the default": {func(m *machine) {
+			m.write(kernelCmdline, "root=UUID=6f4ac8a5-7c1f-4d0e-9a5b-3d1a2f0f7c11 ro\n")
+			m.installKernel("6.12.10-amd64")
+			m.write("/efi/loader/loader.conf", "default "+systemdToken+"-6.12.9-*\n")
+		}, ""},
+		"the variable has precedence": {func(m *machine) {
+			m.replace(olderEntry, " ro ", " ")
+			m.write("/efi/loader/loader.conf", "default "+systemdToken+"-6.12.9-*\n")
+			m.setVariable("LoaderEntryDefault", path.Base(olderEntry))
+		}, "has ro, which the default entry of " + olderEntry},
+		"the last entry is the default": {func(m *machine) { m.setVariable("LoaderEntryDefault", "@saved") }, "LoaderEntryDefault is @saved"},
+		"a menu with the last entry":    {func(m *machine) { m.write("/efi/loader/loader.conf", "timeout 3\ndefault @saved\n") }, "/efi/loader/loader.conf is @saved"},
+		"new kernels count boots":       {func(m *machine) { m.write(triesFile, "3\n") }, triesFile + " exists"},
+		"an entry counts boots":         {func(m *machine) { m.write(strings.Replace(olderEntry, ".conf", "+3-1.conf", 1), m.read(olderEntry)) }, "counts boots"},
+		"the default entry is made by hand": {func(m *machine) {
+			m.write(systemdEntries+"/zz.conf", "title x\nsort-key a\nlinux /vmlinuz\noptions "+systemdArgs+"\n")
+		}, "kernel-install did not write the default entry " + systemdEntries + "/zz.conf"},
+		"another entry is made by hand":  {func(m *machine) { m.write(systemdEntries+"/zz.conf", "title x\nlinux /vmlinuz\noptions ro\n") }, ""},
+		"the default entry is a program": {func(m *machine) { m.write(systemdEntries+"/zz.conf", "title x\nsort-key a\nefi /shell.efi\n") }, "kernel-install did not write the default entry " + systemdEntries + "/zz.conf"},
+		"a unified kernel image may be the default": {func(m *machine) { m.write("/efi/EFI/Linux/x.efi", "") },
+			"the default can be the unified kernel image /efi/EFI/Linux/x.efi"},
+		"a unified kernel image is not the default": {func(m *machine) {
+			m.write("/efi/EFI/Linux/x.efi", "")
+			m.setVariable("LoaderEntryDefault", path.Base(systemdEntry))
+		}, ""},
+		"new kernels get the arguments of the running one": {func(m *machine) { m.remove(kernelCmdline) }, kernelCmdline + " is missing"},
+		"the vendor declares the arguments":                {func(m *machine) { m.remove(kernelCmdline); m.write("/usr/lib/kernel/cmdline", systemdArgs+"\n") }, ""},
+		"another loader's entry was booted":                {func(m *machine) { m.setVariable("LoaderEntrySelected", "arch.conf") }, `by entry "arch.conf", which is not in ` + systemdEntries},
+		"two partitions have entries":                      {func(m *machine) { m.write("/boot/loader/entries/x.conf", "") }, "both /efi/loader/entries/*.conf and /boot/loader/entries/*.conf exist"},
+		"bootctl is missing":                               {func(m *machine) { m.remove("/usr/bin/bootctl") }, "bootctl is missing"},
+		"an old systemd-boot": {func(m *machine) {
+			m.write(efiVars+"LoaderFeatures"+loaderGUID, "\x06\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00")
+		}, "cannot boot an entry once"},
+		"Proxmox":    {func(m *machine) { m.write(proxmoxDisks, "1234-5678\n") }, "proxmox-boot-tool"},
+		"no entries": {func(m *machine) { m.remove(systemdEntries) }, "have no loader/entries"},
+		"the partition of another disk is mounted": {func(m *machine) {
+			m.setLoaderPartition("8:33")
+		}, "/efi is not the EFI partition that systemd-boot was loaded from"},
+		"its own partition is mounted": {func(m *machine) { m.setLoaderPartition("8:1") }, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newSystemdBoot(t)
+			test.prepare(m)
+			found := m.subject.Detect()
+			if test.message == "" {
+				if found.Type != SystemdBoot || !found.MayReboot() {
+					t.Errorf("not proven: %+v", found)
+				}
+				before := m.bootFiles()
+				m.apply(settings(ihash, seed))
+				m.startEntry()
+				m.apply(settings(ihash, seed))
+				expect(t, m.observe(ihash, seed), host.InSync)
+				m.apply(nil)
+				if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+					t.Errorf("after restore (-before +after):\n%s", diff)
+				}
+				return
+			}
+			if found.Type != Unsupported || !strings.Contains(found.Message, test.message) {
+				t.Errorf("got %+v, want %q", found, test.message)
+			}
+			before := m.bootFiles()
+			m.apply(settings(ihash, seed))
+			expect(t, m.observe(ihash, seed), host.Unsupported, test.message)
+			if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+				t.Errorf("files (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// setLoaderPartition mounts /efi from the device 8:1, and names the device of the partition that systemd-boot was loaded from.
+func (m *machine) setLoaderPartition(number string) {
+	m.t.Helper()
+	const id = "1b2c3d4e-0000-4000-8000-000000000001"
+	m.setVariable("LoaderDevicePartUUID", strings.ToUpper(id))
+	m.write("/dev/sdx1", "")
+	hosttest.WriteLink(m.t, m.dir, "/dev/disk/by-partuuid/"+id, "../../sdx1")
+	m.write("/sys/class/block/sdx1/dev", number+"\n")
+	m.write("/proc/1/mountinfo", m.read("/proc/1/mountinfo")+
+		"90 25 0:36 / /efi rw,relatime shared:40 - autofs systemd-1 rw\n91 90 8:1 / /efi rw,relatime shared:41 - vfat /dev/sda1 rw\n")
+}
+
+// A new default entry that the agent does not manage after staging: the agent maintains the entries, but the node is not rebooted.
+func TestSystemdBootThatChangesAfterStaging(t *testing.T) {
+	m := newSystemdBoot(t)
+	before := m.bootFiles()
+	m.apply(settings(ihash, seed))
+	m.startEntry()
+	m.apply(settings(ihash, seed))
+	m.write(triesFile, "3\n")
+	if found := m.subject.Detect(); found.Type != SystemdBoot || found.Proven || !strings.Contains(found.Message, onlyMaintained) {
+		t.Errorf("got %+v", found)
+	}
+	expect(t, m.observe(ihash, seed), host.InSync)
+	m.apply(nil)
+	m.remove(triesFile)
+	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+		t.Errorf("after restore (-before +after):\n%s", diff)
+	}
+}
+
+func TestATrialThatSystemdBootCannotLoadIsNotPermitted(t *testing.T) {
+	m := newSystemdBoot(t)
+	m.apply(settings(ihash, seed))
+	m.remove(m.kernel)
+	if err := m.rearm(true); !errors.Is(err, errNoKernel) {
+		t.Errorf("got error %v", err)
+	}
+	if m.oneShot() != "" || m.fs.Exists(systemdOnce) {
+		t.Errorf("selected is %q", m.oneShot())
+	}
+	m.write(m.kernel, "kernel")
+	m.restart()
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending, "trial boot")
+	// A loader that the agent does not support any more, and no record.
+	m.remove(blsForm.file)
+	m.write(triesFile, "3\n")
+	m.restart()
+	m.apply(nil)
+	if m.oneShot() != "" || m.fs.Exists(systemdOnce) {
+		t.Errorf("without support: selected is %q", m.oneShot())
+	}
+}
+
+// The real order is that of systemd-boot's source. Versions are compared with the real systemd-analyze.
+func TestOrderOfSystemdBoot(t *testing.T) {
+	m := newSystemdBoot(t)
+	run := hosttest.Tool(t, m.dir, "systemd-analyze")
+	versions := []string{"6.12.9", "6.12.10", "6.12.9-1", "6.12.9~rc1", "6.12.9+1", "6.12.9^1", "6.12.9.1", "6.12.9a", "6.12.9_a", "7", "", "a", "B", "06.12", "6.012",
+		systemdToken, onceID, "debian-6.1", "0-rescue"}
+	for _, a := range versions {
+		for _, b := range versions {
+			if a == "" || b == "" {
+				continue
+			}
+			out := run("compare-versions", a, b)
+			want, signs := 0, map[string]int{"<": -1, "==": 0, ">": 1}
+			words := strings.Fields(out)
+			if len(words) != 3 {
+				t.Fatalf("systemd-analyze: %q", out)
+			}
+			want = signs[words[1]]
+			if got := strings.Compare(systemdVersion(a), systemdVersion(b)); got != want {
+				t.Errorf("%s and %s: got %d, systemd-analyze has %q", a, b, got, out)
+			}
+		}
+	}
+	entry := func(id, text string) *menuEntry { return &menuEntry{id: id, text: text} }
+	order := []*menuEntry{
+		entry("z", "sort-key arch\nversion 1\n"), entry("m-6.12.10", "sort-key debian\nmachine-id 1\nversion 6.12.10\n"),
+		entry("m-6.12.9", "sort-key debian\nmachine-id 1\nversion 6.12.9\n"), entry("n-7", "sort-key debian\nmachine-id 2\nversion 7\n"),
+		entry("0-rescue", ""), entry("zz", ""), entry(onceID, "version 0\n"),
+	}
+	shuffled := slices.Clone(order)
+	slices.Reverse(shuffled)
+	slices.SortStableFunc(shuffled, systemdBoot{}.compare)
+	for i := range order {
+		if shuffled[i] != order[i] {
+			t.Errorf("place %d: got %s, want %s", i, shuffled[i].id, order[i].id)
+		}
+	}
+}
+
+// The agent writes the same arguments as the real kernel-install, which leaves them after the promotion.
+func TestPromotedEntriesAreThoseOfKernelInstall(t *testing.T) {
+	m := newSystemdBoot(t)
+	run := hosttest.Tool(t, m.dir, "kernel-install")
+	for _, name := range []string{"sh", "cat", "chown", "cp", "grep", "install", "mkdir", "mktemp", "mountpoint", "rm", "sort", "stat", "tr"} {
+		hosttest.Tool(t, m.dir, name)
+	}
+	const script = "/usr/lib/kernel/install.d/90-loaderentry.install"
+	data, err := os.ReadFile(script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"/dev/null": "", "/tmp/x": "", "/var/tmp/x": "", "/etc/machine-id": systemdToken + "\n", "/etc/kernel/install.conf": "layout=bls\nBOOT_ROOT=/efi\n",
+		script: string(data), "/boot/vmlinuz-6.12.9-amd64": "kernel", "/boot/initrd.img-6.12.9-amd64": "initrd",
+	} {
+		m.write(name, text)
+	}
+	hosttest.WriteLink(t, m.dir, "/bin/sh", "/tool/sh")
+	m.setMode(script, 0o755)
+	install := func() {
+		t.Helper()
+		out := run("--verbose", "add", "6.12.9-amd64", "/boot/vmlinuz-6.12.9-amd64", "/boot/initrd.img-6.12.9-amd64")
+		if strings.Contains(out, "Function not implemented") {
+			t.Skip("kernel-install is NOT compared with: since systemd 254 it needs the /proc of a kernel")
+		}
+		if !strings.Contains(out, "Creating /efi/loader/entries/") {
+			t.Fatalf("kernel-install: %s", out)
+		}
+		// The partition is not mounted here.
+		m.replace(systemdEntry, " /efi/", " /")
+	}
+	words := func() []string {
+		return slices.Sorted(slices.Values(strings.Fields(entryOptions(m.read(systemdEntry)))))
+	}
+	install()
+	if entries, err := m.subject.readEntries(systemdNames[0]); err != nil || len(entries) != 2 || token(entries[0]) != systemdToken {
+		t.Errorf("entries of kernel-install: %+v, %v", entries, err)
+	}
+	m.startEntry()
+	m.apply(settings(ihash, seed))
+	install()
+	if slices.Contains(words(), ihashSeed) {
+		t.Error("kernel-install uses the argument before its promotion")
+	}
+	m.startEntry()
+	m.apply(settings(ihash, seed))
+	promoted := words()
+	install()
+	if diff := cmp.Diff(promoted, words()); diff != "" || !slices.Contains(promoted, ihashSeed) {
+		t.Errorf("arguments (-agent +kernel-install):\n%s", diff)
+	}
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.InSync)
+	m.apply(nil)
+	install()
+	if slices.Contains(words(), ihashSeed) {
+		t.Error("kernel-install uses the argument after its removal")
+	}
+}

@@ -60,7 +60,7 @@ run_label() {
 	rm -rf "$root"
 	started=$(date +%s)
 	# shellcheck disable=SC2086
-	timeout "${LIMIT:-1800}" qemu-system-x86_64 -machine pc,graphics=off -vga none -display none -accel "$accel" -cpu max,la57=off,svm=off -smp 1 -m 768 \
+	timeout "${LIMIT:-1800}" qemu-system-x86_64 -machine pc,graphics=off -vga none -display none -accel "$accel" -cpu max,la57=off,svm=off,smap=off,erms=off,fsrm=off -smp 1 -m 768 \
 		-nic none -monitor none -serial stdio -drive "file=$disk,format=raw,if=virtio,cache=unsafe" $options | tee "$log"
 	echo "$label: $(grep -ac '^##### boot' "$log") boots in $(($(date +%s) - started)) s ($suite, $accel); log: $log"
 	grep -aq '^PASS' "$log"

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -105,7 +106,7 @@ func (r Report) writeAdvice(b *bytes.Buffer) {
 	}
 }
 
-func keptText(c Conflict) string {
+func keptText(c nodesettings.Conflict) string {
 	if c.Kept == "" {
 		return "neither is applied"
 	}

@@ -21,7 +21,7 @@ func TestFilesAreReadAsSystemdReadsThem(t *testing.T) {
 	hosttest.WriteFile(t, dir, systemdSysctl[0], "")
 	hosttest.WriteFile(t, dir, "/dev/null", "")
 	names := []string{"net.core.rmem_max", "net.ipv4.conf.eth0/1.forwarding", "fs.file-max"}
-	for seed := range uint64(150) {
+	for seed := range uint64(300) {
 		tree := hosttest.Tree{
 			Rand: rand.New(rand.NewPCG(seed, 1)), Directories: directories,
 			Names: []string{"10-a.conf", "99-sysctl.conf", "Z.conf", "zz-a.conf", "zz.conf", "zzz-b.conf", "zzzz.conf", "zzz.conf.bak"},
@@ -32,6 +32,15 @@ func TestFilesAreReadAsSystemdReadsThem(t *testing.T) {
 				"net.ipv4.conf.eth0/1.forwarding = 7", "net/ipv4/conf/eth0.1/forwarding=1024", "net.ipv4.conf.*.forwarding = 3", "-net/ipv4/conf/eth0.1/forwarding",
 				"fs.file-max = 7", "fs/file-max=1024", "fs.file-max\t=\t1024\t", "fs.file-max = 7 ; 8", "fs.file-max=1024=7", "fs.file-max = 1024\\",
 			},
+		}
+		if seed >= 150 {
+			tree.Lines = append(tree.Lines,
+				"net.core.rmem_max 7", "net.core.rmem_max: 7", "net.core.rmem_max = 7\r", "net.core.rmem_max=\"7\"", "- net.core.rmem_max = 7", "--net.core.rmem_max=7",
+				"net.core.?mem_max = 3", "net.core.[rw]mem_max=3", "net.core.{rmem_max,x} = 3", "net..core.rmem_max = 7", ".net.core.rmem_max = 7", "net.core.rmem_max. = 7",
+				"net.core.rmem_max = 02000", "net.core.rmem_max = 01024", "net.core.rmem_max = +1024", "net.core.rmem_max = -1024", "net.core.rmem_max = 1024 2048",
+				"\ufefffs.file-max = 7", "fs.file-max = 7 \\", "fs.file-max \\", "Fs.file-max = 7", "fs.file_max = 7", "/proc/sys/fs/file-max = 7", "fs.file-max = %i",
+				"net.ipv4.conf.eth0.1.forwarding = 7", "net.ipv4.conf.all.forwarding = 7", "net.ipv4.conf.*/1.forwarding=7",
+			)
 		}
 		tree.Write(t, dir, SystemConf)
 		for _, name := range names {
@@ -56,7 +65,7 @@ func TestFilesAreReadAsSystemdReadsThem(t *testing.T) {
 			// The kernel reads the first field as a number.
 			first, _, _ := strings.Cut(written[file]+" ", " ")
 			want := host.Shadowed
-			if first == "1024" || first == "0x400" {
+			if first == "1024" || first == "0x400" || first == "02000" {
 				want = host.InSync
 			}
 			if o.State != want {

@@ -39,9 +39,15 @@ func procFile(name string) (string, error) {
 }
 
 // dottedName returns the form in which names are compared. If a slash is the first separator, the rest is literal (sysctl.d(5)).
+// Empty parts do not count.
 func dottedName(name string) string {
-	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '/' {
-		return swapSeparators(strings.TrimLeft(name, "/"))
+	separator := '.'
+	if i := strings.IndexAny(name, "./"); i >= 0 {
+		separator = rune(name[i])
+	}
+	name = strings.Join(strings.FieldsFunc(name, func(r rune) bool { return r == separator }), string(separator))
+	if separator == '/' {
+		return swapSeparators(name)
 	}
 	return name
 }

@@ -80,7 +80,8 @@ func readConf(files host.FS, program helper, pick func(file string) bool) conf {
 
 func (c conf) parseFile(file, data string, program helper) {
 	var current section
-	for line := range strings.Lines(data) {
+	// A backslash continues a line.
+	for line := range strings.Lines(strings.ReplaceAll(data, "\\\n", "  ")) {
 		isTerminated := strings.HasSuffix(line, "\n")
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' || line[0] == ';' || !isTerminated {
@@ -91,11 +92,14 @@ func (c conf) parseFile(file, data string, program helper) {
 			current = parseSection(line)
 			continue
 		}
-		field, value, found := strings.Cut(line, "=")
-		if !found || current.name == "" {
+		field, text, found := strings.Cut(line, "=")
+		value := quoted.FindStringSubmatch(strings.TrimSpace(text))
+		field = strings.ToLower(strings.TrimSpace(field))
+		// An included file is not read.
+		if !found || value == nil || current.name == "" || field == "" || field == "include" {
 			continue
 		}
-		t := tag{field: strings.ToLower(strings.TrimSpace(field)), value: strings.Trim(strings.TrimSpace(value), `"'`), file: file}
+		t := tag{field: field, value: strings.TrimSpace(value[1] + value[2] + value[3]), file: file}
 		if other, _ := c.otherWith(current, t.field); !program.keepsTags {
 			c.removeTag(other, t.field)
 		}
@@ -127,11 +131,30 @@ func (c conf) otherWith(s section, field string) (other section, file string) {
 	return section{}, ""
 }
 
-// parseSection parses `[ Server "filer1" ]`.
+var head = regexp.MustCompile(`^\[([^]"]*)(?:"([^]"]*)")?[^]]*\]`)
+
+// parseSection parses `[ Server "filer1" ] # text`. Without a bracket at its end, mount.nfs ignores the section.
 func parseSection(line string) section {
-	line = strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(line, "["), "]"))
-	name, arg, _ := strings.Cut(line, `"`)
-	return section{name: strings.ToLower(strings.TrimSpace(name)), arg: strings.ToLower(strings.TrimSuffix(strings.TrimSpace(arg), `"`))}
+	m := head.FindStringSubmatch(strings.ToLower(line))
+	if m == nil {
+		return section{}
+	}
+	return section{name: strings.TrimSpace(m[1]), arg: m[2]}
+}
+
+// quoted matches a value in quotes, or one before a comment. mount.nfs ignores a line without the second quote.
+var quoted = regexp.MustCompile(`^(?:"([^"]*)".*|'([^']*)'.*|([^"'#;][^#;]*)?(?:[#;].*)?)$`)
+
+// sized matches a value with a unit. mount.nfs converts every value that ends like a unit: "flock" is 0.
+var sized = regexp.MustCompile(`^(0x[0-9A-Fa-f]+|[0-9]*).*([kKmMgG])$`)
+
+func inBytes(value string) string {
+	m := sized.FindStringSubmatch(value)
+	if m == nil {
+		return value
+	}
+	n, _ := strconv.ParseInt(m[1], 0, 64)
+	return strconv.FormatInt(n<<map[string]int{"k": 10, "m": 20, "g": 30}[strings.ToLower(m[2])], 10)
 }
 
 // optionsOf returns the options that a mount of a server at a mount point gets, if its command sets none. It merges them like configfile.c of
@@ -150,10 +173,11 @@ func (c conf) optionsOf(server, point string) []string {
 				continue
 			}
 			versioned = versioned || isVersion(t.field)
-			out = append(out, t.mountOption())
+			out = append(out, tag{field: t.field, value: inBytes(t.value)}.mountOption())
 		}
 	}
-	return out
+	// mount.nfs uses Defaultvers and Defaultproto itself.
+	return slices.DeleteFunc(out, func(o string) bool { return strings.HasPrefix(o, "default") })
 }
 
 func isVersion(option string) bool {

@@ -3,7 +3,7 @@
 #
 #   hack/tuned.sh [DIR:DIR...]    directories with releases, for example from "dpkg-deb -x". Default: those of Debian's suites
 #
-# The default needs dpkg-deb and curl. Python needs configobj for releases before 2.18.
+# The default needs dpkg-deb and curl. Python needs configobj for releases before 2.17, and procfs (linux-procfs) before 2.11.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -28,15 +29,16 @@ const (
 // started contains the changed values below /proc/sys after tuned has started: after its profile alone, and after the system's sysctls. Error is set if tuned
 // does not start.
 type started struct {
-	Profile, All map[string]string
-	Error        string
+	Profile, All   map[string]string
+	Error, release string
 }
 
 // parameters are the parameters of the trees. All of them have the declared value before tuned starts.
 var parameters = []string{"net.core.rmem_max", "net.core.wmem_max", "net.ipv4.tcp_max_orphans"}
 
-// writeProfiles writes random profiles. Since tuned 2.24, they are in other directories.
-func writeProfiles(t *testing.T, dir string, r *rand.Rand, isNew bool) {
+// writeProfiles writes random profiles. Since tuned 2.24, they are in other directories. Releases before 2.17 reject repeated sections and options:
+// isUnique leaves them out.
+func writeProfiles(t *testing.T, dir string, r *rand.Rand, isNew, isUnique bool) {
 	t.Helper()
 	pick := func(choices ...string) string { return choices[r.IntN(len(choices))] }
 	directories := []string{"/etc/tuned", "/usr/lib/tuned"}
@@ -56,7 +58,7 @@ func writeProfiles(t *testing.T, dir string, r *rand.Rand, isNew bool) {
 	for _, directory := range directories {
 		for _, name := range []string{"a", "b", "c"} {
 			if r.IntN(3) > 0 {
-				hosttest.WriteFile(t, dir, filepath.Join(directory, name, "tuned.conf"), profileText(pick, r))
+				hosttest.WriteFile(t, dir, filepath.Join(directory, name, "tuned.conf"), profileText(pick, r, isUnique))
 			}
 		}
 	}
@@ -69,28 +71,41 @@ func writeProfiles(t *testing.T, dir string, r *rand.Rand, isNew bool) {
 	hosttest.WriteFile(t, dir, mainConf, main)
 }
 
-func profileText(pick func(...string) string, r *rand.Rand) string {
+func profileText(pick func(...string) string, r *rand.Rand, isUnique bool) string {
 	var text strings.Builder
+	seen := map[string]bool{}
+	isRepeated := func(line string) bool {
+		name, _, _ := strings.Cut(line, "=")
+		name = strings.Trim(strings.TrimSuffix(name, "# x"), "[] \t")
+		defer func() { seen[name] = true }()
+		return isUnique && seen[name] && name != ""
+	}
 	text.WriteString("# " + pick("a", "[sysctl]") + "\n")
 	if r.IntN(2) == 0 {
 		text.WriteString("[main]\nsummary=x\n" + pick("include=b", "include=c", "include = c, b", "include=b;c", "include=a", "include=a", ";include=b") + "\n")
 	}
 	for range 1 + r.IntN(3) {
 		section := pick("[sysctl]", "[sysctl]", "[sysctl]", "[my]\ntype=sysctl", "[variables]", "[ sysctl ]", "[sysctl] # x")
+		if isRepeated(section) {
+			continue
+		}
 		text.WriteString(section + "\n")
 		if section == "[variables]" {
 			text.WriteString(pick("x=7", "x = 9", "x=1024") + "\n" + pick("", "y=${x}", "y=8") + "\n")
 			continue
 		}
 		for range r.IntN(4) {
-			text.WriteString(pick(
+			line := pick(
 				"net.core.rmem_max=1024", "net.core.rmem_max = 7", "net.core.rmem_max=\"9\"", "net.core.rmem_max=${x}", "net.core.rmem_max=7 # x",
 				"net.core.wmem_max=9 ; x", "#net.core.wmem_max=7", ";net.core.wmem_max=7", "net.core.wmem_max = ${y}",
 				"net.core.wmem_max=>512", "net.core.wmem_max=>4096", "net.core.wmem_max=<512", "net.core.wmem_max=1024",
 				"net.ipv4.tcp_max_orphans=1024", "net.ipv4.tcp_max_orphans=9", "net.ipv4.tcp_max_orphans=0x400",
 				"  net.core.rmem_max=6", "\tnet.core.wmem_max=6", "enabled=0", "enabled=false", "enabled=true", "replace=1", "replace=true", "replace=no",
 				"drop=net.core.rmem_max", "drop=net.core.wmem_max, net.core.rmem_max", "priority=-1", "priority=5", "",
-			) + "\n")
+			)
+			if !isRepeated(line) {
+				text.WriteString(line + "\n")
+			}
 		}
 	}
 	return text.String()
@@ -100,12 +115,13 @@ func profileText(pick func(...string) string, r *rand.Rand) string {
 func TestProfilesAreReadAsTunedReadsThem(t *testing.T) {
 	recorded := readRecord(t)
 	var lines []string
-	for seed := range uint64(100) {
-		isNew := seed%2 == 1
+	compared := map[string]int{}
+	for seed := range uint64(180) {
+		isNew, isUnique := seed%2 == 1 && seed < 100, seed >= 100
 		m := newMachine(t)
 		m.active, m.enabled = true, true
 		r := rand.New(rand.NewPCG(seed, 1))
-		writeProfiles(t, m.dir, r, isNew)
+		writeProfiles(t, m.dir, r, isNew, isUnique)
 		hosttest.WriteFile(t, m.dir, "/usr/lib/systemd/systemd-sysctl", "")
 		hosttest.WriteFile(t, m.dir, "/dev/null", "")
 		tree := hosttest.Tree{
@@ -126,14 +142,22 @@ func TestProfilesAreReadAsTunedReadsThem(t *testing.T) {
 			lines = append(lines, startReleases(t, key, m.dir, strings.Split(releases, ":"), isNew)...)
 			recorded = parseRecord(t, lines)
 		}
-		want, ok := recorded[key]
-		if !ok {
+		if len(recorded[key]) == 0 {
 			t.Fatalf("%s: run make record-tuned", key)
 		}
-		if want.Error != "" {
-			continue
+		for _, want := range recorded[key] {
+			// Releases before 2.13 do not have the option drop.
+			hasDrop := strings.Contains(fmt.Sprint(hosttest.ReadTree(t, m.dir, "/etc/tuned", "/usr/lib/tuned")), "drop=")
+			if isOld := want.release == "2.10.0" || want.release == "2.12.0"; want.Error == "" && (!isOld || !hasDrop) {
+				compared[want.release]++
+				expectStarted(t, m, key+": tuned "+want.release, values, desired, want)
+			}
 		}
-		expectStarted(t, m, key, values, desired, want)
+	}
+	for _, release := range []string{"2.10.0", "2.12.0", "2.14.0", "2.15.0", "2.20.0", "2.25.1", "2.27.0"} {
+		if compared[release] < 10 {
+			t.Errorf("tuned %s: got %d trees with which it starts, want at least 10", release, compared[release])
+		}
 	}
 	if len(lines) > 0 {
 		if err := os.WriteFile(record, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
@@ -148,7 +172,16 @@ func expectStarted(t *testing.T, m *machine, key string, values *sysctl.Subject,
 	before := values.Observe(t.Context(), desired)
 	values.SetReapplier(s.ReappliesSysctl)
 	after := values.Observe(t.Context(), desired)
-	found, err := s.findConflicts(strings.TrimSpace(hosttest.ReadFile(t, m.dir, profileFile)))
+	minor, err := strconv.Atoi(strings.Split(want.release, ".")[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	active := strings.TrimSpace(hosttest.ReadFile(t, m.dir, profileFile))
+	found, err := s.findConflicts(active, minor < 17)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, hasPlugin, err := s.profileSysctls(strings.Fields(active), minor < 17)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,6 +208,8 @@ func expectStarted(t *testing.T, m *machine, key string, values *sysctl.Subject,
 			t.Errorf("%s: %s: the profile sets %q, tuned sets %q\n%s", key, name, got, alone, describe())
 		}
 		isSetAgain := !isFinal && isReapplied(name) && sysctl.Changes(name, all, declared)
+		// Another release could have the plug-in.
+		isSetAgain = isSetAgain || !hasPlugin && after[i].State == host.Shadowed
 		if before[i].State == host.InSync && (after[i].State == host.Shadowed) != isSetAgain {
 			t.Errorf("%s: %s: got %s (%s), and %q after the start of tuned\n%s", key, name, after[i].State, after[i].Message, all, describe())
 		}
@@ -200,7 +235,7 @@ func startReleases(t *testing.T, key, dir string, releases []string, isNew bool)
 	return lines
 }
 
-func readRecord(t *testing.T) map[string]started {
+func readRecord(t *testing.T) map[string][]started {
 	t.Helper()
 	file, err := os.Open(record)
 	if err != nil {
@@ -214,17 +249,18 @@ func readRecord(t *testing.T) map[string]started {
 	return parseRecord(t, lines)
 }
 
-// parseRecord returns the result of the newest release for each tree.
-func parseRecord(t *testing.T, lines []string) map[string]started {
+// parseRecord returns the results of all releases for each tree.
+func parseRecord(t *testing.T, lines []string) map[string][]started {
 	t.Helper()
-	all := map[string]started{}
+	all := map[string][]started{}
 	for _, line := range lines {
 		parts := strings.SplitN(line, ": ", 3)
 		var s started
 		if err := json.Unmarshal([]byte(parts[len(parts)-1]), &s); err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
-		all[parts[0]] = s
+		s.release = strings.TrimPrefix(parts[1], "tuned ")
+		all[parts[0]] = append(all[parts[0]], s)
 	}
 	return all
 }

@@ -57,9 +57,9 @@ func isTrue(text string) bool { return text == "1" || text == "true" || text == 
 
 // profileSysctls returns the sysctls that profiles and the profiles that they include set, without evaluating variables, and limits after ">" or "<".
 // hasPlugin reports whether they use the plug-in sysctl.
-func (s *Subject) profileSysctls(profiles []string) (found map[string]value, hasPlugin bool, err error) {
+func (s *Subject) profileSysctls(profiles []string, isOld bool) (found map[string]value, hasPlugin bool, err error) {
 	found = map[string]value{}
-	sections, err := s.readSections(profiles, &[]string{})
+	sections, err := s.readSections(profiles, &[]string{}, isOld)
 	for _, of := range merge(sections) {
 		plugin := cmp.Or(of.options["type"], of.name)
 		if !isTrue(cmp.Or(of.options["enabled"], "1")) {
@@ -79,7 +79,7 @@ func (s *Subject) profileSysctls(profiles []string) (found map[string]value, has
 }
 
 // readSections returns the sections of profiles, each after its included profiles. No file is read twice.
-func (s *Subject) readSections(profiles []string, seen *[]string) (all []section, err error) {
+func (s *Subject) readSections(profiles []string, seen *[]string, isOld bool) (all []section, err error) {
 	for _, profile := range profiles {
 		name := s.profileFile(strings.TrimPrefix(profile, "-"), *seen...)
 		if name == "" {
@@ -90,8 +90,8 @@ func (s *Subject) readSections(profiles []string, seen *[]string) (all []section
 		if err != nil {
 			return nil, fmt.Errorf("read profile of tuned: %w", err)
 		}
-		sections := parseProfile(string(data))
-		included, err := s.readSections(splitList(sections[0].options["include"]), seen)
+		sections := parseProfile(string(data), isOld)
+		included, err := s.readSections(splitList(sections[0].options["include"]), seen, isOld)
 		if err != nil {
 			return nil, err
 		}
@@ -129,8 +129,8 @@ func find(sections []section, name string) int {
 var comment = regexp.MustCompile(`(^|\s)#.*|^\s*;.*`)
 
 // parseProfile returns the sections: main, which needs no head, and the others in their order. A line with a larger indent than its option continues
-// the value.
-func parseProfile(data string) []section {
+// the value, and blanks are a part of a section's name. Both are different if isOld: in releases before 2.17.
+func parseProfile(data string, isOld bool) []section {
 	sections := []section{{"main", map[string]string{}}}
 	options, last, indent := sections[0].options, "", 0
 	for line := range strings.Lines(data) {
@@ -139,10 +139,10 @@ func parseProfile(data string) []section {
 		name, value, found := strings.Cut(text, "=")
 		switch {
 		case text == "":
-		case last != "" && blanks > indent:
+		case last != "" && blanks > indent && !isOld:
 			options[last] += " " + text
 		case text[0] == '[':
-			name, last = strings.Trim(text, "[]"), ""
+			name, last = strings.Trim(text, map[bool]string{false: "[]", true: "[] "}[isOld]), ""
 			i := find(sections, name)
 			if i < 0 {
 				i, sections = len(sections), append(sections, section{name, map[string]string{}})
@@ -166,15 +166,21 @@ type conflict struct {
 
 type conflicts []conflict
 
-func (s *Subject) findConflicts(profile string) (found conflicts, err error) {
-	set, _, err := s.profileSysctls(strings.Fields(profile))
+// findConflicts returns the conflicts in old releases, new ones, or both: the release is unknown.
+func (s *Subject) findConflicts(profile string, areOld ...bool) (found conflicts, err error) {
 	declared, declaredErr := s.readAssignments(sysctl.OurFile.NameOn(s.fs))
 	reapplies, reapplyErr := s.readReapply()
-	for _, name := range slices.Sorted(maps.Keys(declared)) {
-		for _, other := range []string{name, new(sysctl.Subject).Counterpart(name)} {
-			if v, ok := set[other]; ok && (other != name || strings.ContainsAny(v.text, "<>$") || sysctl.Changes(name, v.text, declared[name])) {
-				v.isFinal = v.isFinal || !reapplies(name)
-				found = append(found, conflict{declared: name, desired: declared[name], name: other, value: v})
+	for _, isOld := range areOld {
+		set, _, readErr := s.profileSysctls(strings.Fields(profile), isOld)
+		err = cmp.Or(err, readErr)
+		for _, name := range slices.Sorted(maps.Keys(declared)) {
+			for _, other := range []string{name, new(sysctl.Subject).Counterpart(name)} {
+				isFound := slices.ContainsFunc(found, func(c conflict) bool { return c.declared == name && c.name == other })
+				v, ok := set[other]
+				if ok && !isFound && (other != name || strings.ContainsAny(v.text, "<>$") || sysctl.Changes(name, v.text, declared[name])) {
+					v.isFinal = v.isFinal || !reapplies(name)
+					found = append(found, conflict{declared: name, desired: declared[name], name: other, value: v})
+				}
 			}
 		}
 	}
@@ -198,8 +204,9 @@ func (s *Subject) readReapply() (reapplies func(name string) bool, err error) {
 func (s *Subject) ReappliesSysctl(ctx context.Context, name string) bool {
 	reapplies, err := s.readReapply()
 	active, activeErr := s.readText(profileFile)
-	_, hasPlugin, readErr := s.profileSysctls(strings.Fields(active.text))
-	if errors.Join(err, activeErr, readErr) != nil || !reapplies(name) || !hasPlugin || !s.isInstalled() {
+	_, hasPlugin, readErr := s.profileSysctls(strings.Fields(active.text), false)
+	_, hasPluginIfOld, _ := s.profileSysctls(strings.Fields(active.text), true)
+	if errors.Join(err, activeErr, readErr) != nil || !reapplies(name) || !hasPlugin && !hasPluginIfOld || !s.isInstalled() {
 		return false
 	}
 	st, err := s.readStatus(ctx)
@@ -208,7 +215,7 @@ func (s *Subject) ReappliesSysctl(ctx context.Context, name string) bool {
 
 func (s *Subject) readAssignments(name string) (map[string]string, error) {
 	data, err := s.fs.ReadIfThere(name)
-	return parseProfile(string(data))[0].options, err
+	return parseProfile(string(data), false)[0].options, err
 }
 
 // String describes which value wins. Empty if there is no conflict. tuned starts after systemd-sysctl at boot (After=systemd-sysctl.service). With

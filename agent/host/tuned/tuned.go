@@ -259,7 +259,7 @@ func (s *Subject) observeProfile(ctx context.Context, o *host.Observation) error
 
 // observeEffect verifies with tuned that the profile is effective. A declared sysctl that overrides the profile is not a failure.
 func (s *Subject) observeEffect(ctx context.Context, o *host.Observation, st status) error {
-	conflicts, err := s.findConflicts(o.Desired)
+	conflicts, err := s.findConflicts(o.Desired, false, true)
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,18 @@
 """Starts the profile of tuned in other root directories, with tuned's own loader and plug-ins.
 
+Releases before 2.11 run the program sysctl, which needs root, unshare and mount here: it sees the directories of the root directory.
+
 Usage: start.py RELEASE, the directory with a release of tuned, for example from "dpkg-deb -x". Reads root directories from standard input.
 Prints for each the changed values below /proc/sys: after the profile alone, and after tuned has also set the system's sysctls again.
 """
 
 import builtins
+import inspect
 import json
 import os
+import subprocess
 import sys
+import tempfile
 
 release = sys.argv[1]
 sys.path.insert(0, release + "/usr/lib/python3/dist-packages")
@@ -21,6 +26,7 @@ from tuned.profiles import Loader, Locator, Merger
 from tuned.profiles.factory import Factory as Profiles
 from tuned.profiles.variables import Variables
 from tuned.units import Manager
+from tuned.utils.commands import commands
 from tuned.utils.global_config import GlobalConfig
 
 tuned.logs.get().setLevel(100)
@@ -39,6 +45,23 @@ def move(owner, name):
 
 for owner, name in ((builtins, "open"), (os, "listdir"), (os.path, "isfile"), (os.path, "exists")):
     move(owner, name)
+
+
+empty = tempfile.TemporaryDirectory()
+
+
+def run(_, args, *__, **___):
+    if args[0] != "sysctl":
+        raise NotImplementedError(args)
+    script = "mount --make-rprivate / && "
+    script += " && ".join('mount --bind "$0%s" %s' % (path, path) for path in ("/run", "/etc", "/proc/sys") if os.path.isdir(root + path))
+    script += ''.join(' && mount --bind "$1" %s' % path for path in ("/usr/lib/sysctl.d", "/usr/local/lib/sysctl.d") if os.path.isdir(path))
+    argv = ["unshare", "--mount", "sh", "-c", script + ' && shift && exec "$@"', root, empty.name] + args
+    found = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True)
+    return found.returncode, found.stdout
+
+
+commands.execute = run
 
 
 class Store(dict):
@@ -90,7 +113,8 @@ def start(reapplies):
     if any(name not in locator.get_known_names() for name in active):
         raise FileNotFoundError(active)
     profile = Loader(locator, Profiles(), Merger(), config, variables).load(active)
-    manager = Manager(Plugins(config, variables), None, 0, Hardware(), config)
+    count = len(inspect.signature(Manager.__init__).parameters) - 1
+    manager = Manager(*[Plugins(config, variables), None, 0, Hardware(), config][:count])
     manager.create(profile.units)
     manager.start_tuning()
     return values()

@@ -27,7 +27,7 @@ func TestFilesAreReadAsMountReadsThem(t *testing.T) {
 	hosttest.WriteFile(t, dir, "/usr/sbin/mount.nfs", string(program))
 	hosttest.WriteFile(t, dir, "/dev/null", "")
 	hosttest.WriteFile(t, dir, "/mnt/a/x", "")
-	for seed := range uint64(300) {
+	for seed := range uint64(200) {
 		tree := hosttest.Tree{
 			Rand: rand.New(rand.NewPCG(seed, 1)), Directories: []string{directory},
 			Names: []string{"a.conf", "b.conf", "zz-storage-client.conf", "zzz.conf", "Z.conf", "c.conf.bak"},

@@ -254,8 +254,13 @@ func keep[T client.Object](s *scope, objects map[string]T, object T) {
 	s.changed.Insert(object.GetName())
 }
 
+// currentNote returns the note of a node. It is empty if the StorageClientNode belongs to a former Node of the same name.
 func (s *scope) currentNote(name string) v1alpha1.RolloutStatus {
-	if clientNode := current(s, s.clientNodes, name); clientNode != nil && clientNode.Status.Rollout != nil {
+	clientNode := current(s, s.clientNodes, name)
+	if node := current(s, s.nodes, name); node != nil {
+		clientNode = s.clientNodeOf(node)
+	}
+	if clientNode != nil && clientNode.Status.Rollout != nil {
 		return *clientNode.Status.Rollout
 	}
 	return v1alpha1.RolloutStatus{}

@@ -77,17 +77,17 @@ func TestLookAheadDoesNotWaitForASlowWebhook(t *testing.T) {
 func TestLookAheadOmitsUnknownObstacles(t *testing.T) {
 	reader := newReader(t, pod("db", ready), budget("pdb", "db"))
 	synctest.Test(t, func(t *testing.T) {
-		got, err := (&Drainer{Reader: reader, DryRunEvictor: &slow{takes: time.Minute}}).LookAhead(t.Context(), "a", options(nil))
+		got, err := (&Drainer{Reader: reader, DryRunEvictor: &slow{takes: time.Minute}, Now: time.Now}).LookAhead(t.Context(), "a", options(nil))
 		if err != nil || !got.Done() {
 			t.Errorf("without a response: got %s, error %v; want no obstacle", got, err)
 		}
 	})
 	dryRun := &evictions{reject: rejections{"db": errTryLater}}
-	got, err := (&Drainer{Reader: withoutBudgets(reader), DryRunEvictor: dryRun}).LookAhead(t.Context(), "a", options(nil))
+	got, err := (&Drainer{Reader: withoutBudgets(reader), DryRunEvictor: dryRun, Now: time.Now}).LookAhead(t.Context(), "a", options(nil))
 	if err != nil || !got.Done() {
 		t.Errorf("without the budgets: got %s, error %v; want no obstacle", got, err)
 	}
-	got, err = (&Drainer{Reader: withoutBudgets(newReader(t, stays("db"))), DryRunEvictor: &evictions{}}).LookAhead(t.Context(), "a", options(nil))
+	got, err = (&Drainer{Reader: withoutBudgets(newReader(t, stays("db"))), DryRunEvictor: &evictions{}, Now: time.Now}).LookAhead(t.Context(), "a", options(nil))
 	if err != nil || !got.Done() || len(got.Budgets) > 0 {
 		t.Errorf("without the budgets of a pod that stays: got %s, budgets %v, error %v; want none", got, got.Budgets, err)
 	}
@@ -96,7 +96,7 @@ func TestLookAheadOmitsUnknownObstacles(t *testing.T) {
 			return errors.New("no pods")
 		},
 	})
-	if got, err := (&Drainer{Reader: noPods, DryRunEvictor: dryRun}).LookAhead(t.Context(), "a", options(nil)); err == nil {
+	if got, err := (&Drainer{Reader: noPods, DryRunEvictor: dryRun, Now: time.Now}).LookAhead(t.Context(), "a", options(nil)); err == nil {
 		t.Errorf("without the pods: got %s and no error", got)
 	}
 }

@@ -115,7 +115,7 @@ func TestDryRunsAreDryRuns(t *testing.T) {
 			return nil
 		},
 	})
-	if _, err := NewRunner(recording, recording, nil).LookAhead(t.Context(), "a", options(nil)); err != nil || calls.Load() != 1 {
+	if _, err := NewRunner(recording, recording, time.Now).LookAhead(t.Context(), "a", options(nil)); err != nil || calls.Load() != 1 {
 		t.Errorf("got %d calls, error %v; want one, nil", calls.Load(), err)
 	}
 }

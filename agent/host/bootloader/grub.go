@@ -87,7 +87,8 @@ func (g grubDebian) detection() Detection {
 	if reason == "" {
 		return g.found
 	}
-	return Detection{Type: g.found.Type, Message: "arguments are staged in " + DropIn + ", and the node is not rebooted for them: no trial boot: " + reason}
+	return Detection{Type: g.found.Type, Message: "arguments are staged in " + DropIn + ", and the node is not rebooted for them, because they have no " +
+		"trial boot: " + reason}
 }
 
 // changeMenu never replaces a menu that has foreign lines. To restore such a menu, it removes only the agent's arguments.

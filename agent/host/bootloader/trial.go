@@ -40,16 +40,22 @@ const (
 )
 
 // preamble decides at GRUB's start. If grub-reboot or custom.cfg selects another entry than the first one, preamble keeps that selection and the
-// trial stays unused. If the previous entry cannot be loaded, GRUB continues with the first one.
+// trial stays unused. If GRUB does not read back what it has written, the next start would repeat the trial: it boots the previous entry instead. If
+// the previous entry cannot be loaded, GRUB continues with the first one.
 const preamble = `# Written by storage-client-node-agent, which takes this away once the machine has come up with its new arguments.
 if [ "${default}" = "0" ]; then
   if [ "${` + trialVariable + `}" = "` + trialArmed + `" ]; then
-    set ` + trialVariable + `=` + trialUsed + `
-    save_env ` + trialVariable + `
+    set storage_client_next=` + trialUsed + `
   elif [ "${` + trialVariable + `}" = "` + trialPermitted + `" ]; then
-    set ` + trialVariable + `=` + trialFailed + `
+    set storage_client_next=` + trialFailed + `
+  fi
+  if [ "${storage_client_next}" ]; then
+    set ` + trialVariable + `="${storage_client_next}"
     save_env ` + trialVariable + `
-  elif [ "${` + trialVariable + `}" ]; then
+    set ` + trialVariable + `=unsaved
+    load_env ` + trialVariable + `
+  fi
+  if [ "${` + trialVariable + `}" != "${storage_client_next}" ]; then
     set default=` + previousID + `
     set fallback=0
   fi
@@ -74,8 +80,8 @@ type trial struct {
 	armedNow bool
 	// first is the text of the menu's first entry. Empty if 10_linux did not make it.
 	first string
-	// defaults are the values that the menu sets as the default entry, and lines are their line numbers. loads reports whether the menu reads the environment block, and clears whether
-	// it clears the entry of the next boot there. ids reports whether it identifies entries by ID.
+	// defaults are the values that the menu sets as the default entry, and lines are their line numbers. loads reports whether the menu reads the
+	// environment block, and clears whether it clears the entry of the next boot there. ids reports whether it identifies entries by ID.
 	defaults           []string
 	lines              []int
 	loads, clears, ids bool

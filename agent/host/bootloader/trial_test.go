@@ -179,6 +179,20 @@ func TestAHealthyBootMakesTheArgumentTheDefault(t *testing.T) {
 	})
 }
 
+// Without the check, each start would try the arguments again.
+func TestATrialThatGRUBCannotRecordIsNotStarted(t *testing.T) {
+	onEachGRUB(t, func(t *testing.T, m *machine) {
+		m.apply(settings(ihash, seed))
+		m.prepareReboot()
+		m.setMode(m.names.env(), 0o444)
+		m.expectBoot(m.start(262144), true, false)
+		m.apply(settings(ihash, seed))
+		expect(t, m.observe(ihash, seed), host.Failed, "not passed")
+		m.apply(nil)
+		m.expectBoot(m.start(262144), false, false)
+	})
+}
+
 func TestATrialThatIsOverCountsAlsoWithoutEffect(t *testing.T) {
 	onEachGRUB(t, func(t *testing.T, m *machine) {
 		m.apply(settings(ihash, seed))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -207,7 +208,7 @@ func (g *player) idOf(line string) string {
 	return id
 }
 
-// testCondition evaluates the conditions "[ a ]" and "[ a = b ]". Any other condition is false.
+// testCondition evaluates the conditions "[ a ]", "[ a = b ]" and "[ a != b ]". Any other condition is false.
 func (g *player) testCondition(line string) bool {
 	_, rest, _ := strings.Cut(line, "[ ")
 	condition, _, found := strings.Cut(rest, " ]")
@@ -226,6 +227,8 @@ func (g *player) testCondition(line string) bool {
 		return err == nil && info.Size() > 0
 	case len(words) == 3 && words[1] == "=":
 		return words[0] == words[2]
+	case len(words) == 3 && words[1] == "!=":
+		return words[0] != words[2]
 	}
 	return false
 }
@@ -249,7 +252,7 @@ func (g *player) runCommand(words []string) error {
 	}
 	switch words[0] {
 	case "load_env":
-		return g.loadEnv()
+		return g.loadEnv(words[1:])
 	case "save_env":
 		return g.saveEnv(words[1])
 	case "initrdfail":
@@ -265,21 +268,26 @@ func (g *player) runCommand(words []string) error {
 
 func (g *player) blockFile() string { return filepath.Join(g.prefix, "grubenv") }
 
-func (g *player) loadEnv() error {
+// loadEnv sets all variables of the block, or only the named ones.
+func (g *player) loadEnv(names []string) error {
 	data, err := os.ReadFile(g.blockFile())
 	if err != nil {
 		return err
 	}
 	for line := range strings.Lines(string(data)) {
-		if name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "="); ok && !strings.HasPrefix(line, "#") {
+		if name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "="); ok && !strings.HasPrefix(line, "#") && (len(names) == 0 || slices.Contains(names, name)) {
 			g.vars[name] = value
 		}
 	}
 	return nil
 }
 
-// saveEnv writes in place, into the existing blocks of the file, because GRUB cannot allocate blocks.
+// saveEnv writes in place, into the existing blocks of the file, because GRUB cannot allocate blocks. It continues without an effect if the file has
+// no permission to write, which stands for a disk to which GRUB cannot write.
 func (g *player) saveEnv(name string) error {
+	if info, err := os.Stat(g.blockFile()); err == nil && info.Mode().Perm()&0o200 == 0 {
+		return nil
+	}
 	data, err := os.ReadFile(g.blockFile())
 	if err != nil {
 		return err

@@ -97,7 +97,7 @@ func newPlatform(t *testing.T, at int) *box {
 			return nil
 		})
 	}
-	if strings.HasSuffix(p.over, "-9") || strings.HasPrefix(p.over, "amazon") {
+	if b.fs.Exists("/boot/grub2/grubenv") {
 		b.commands.Output["grub2-probe --target=abstraction /boot/grub2"] = "\n"
 		b.commands.Output["grub2-probe --target=fs /boot/grub2"] = "xfs\n"
 	}
@@ -197,9 +197,10 @@ func TestPlatformsMatchTheirDocument(t *testing.T) {
 	want := "# Platforms\n\nSupport for the fields of `spec.node` on each platform, and the messages of the node about fields without full support. The mount\n" +
 		"options of volumes do not depend on the platform.\n\n" +
 		"This page is written by `go test ./agent -run TestPlatforms -update` from trees of such hosts; [test/fixtures/platforms](../test/fixtures/platforms/README.md)\n" +
-		"lists the source of each fact. Only Debian was booted for real, with GRUB's own menu and, as RHEL's GRUB does, with boot loader entries (`make boots`: GRUB\n" +
-		"2.14 and Linux 7.2 of Debian, grubby simulated as its real script behaved). Six boots took 124 seconds on a machine without KVM. systemd-boot was booted with\n" +
-		"bootctl and kernel-install of Debian 13: six boots took 961 seconds next to other work on the same machine.\n\n" + table.String() +
+		"lists the source of each fact. Only Debian's packages were booted for real: with GRUB's own menu (`make e2e`), and as other systems use GRUB (`make boots`).\n" +
+		"`bls` has boot loader entries as on RHEL (grubby simulated as its real script behaved): six boots took 124 seconds on a machine without KVM.\n" +
+		"`mkconfig` has a menu of grub2-mkconfig as on Azure Linux (Debian's grub-mkconfig by Fedora's names). `systemd-boot` has kernel-install of Debian 13:\n" +
+		"six boots took 961 seconds next to other work on the same machine.\n\n" + table.String() +
 		"\n*Staged only*: written for the next boot, for which the operator does not reboot the node.\n\n## Messages of the node\n\n| platform | field | message |\n|---|---|---|\n" +
 		messages.String()
 	if *updateDocs {

@@ -171,16 +171,17 @@ func (b entryLoader) prepareTrial(ctx context.Context, f facts, wanted []host.Ar
 		return nextTrial{}
 	}
 	reason, temporary := b.findTrialObstacle(ctx)
-	isInEntries := func(arg host.Argument) bool { return f.entries.holdsArgument(arg) }
+	isUntried := func(arg host.Argument) bool { return f.entries.holdsArgument(arg) && !f.isRetained(arg) }
+	isBlocked := false
 	switch {
 	case !b.attended:
 		reason = "no agent is running on this host to complete it"
-	case reason == "" && slices.ContainsFunc(f.notBooted(f.managedArguments()), isInEntries):
-		reason = "the default entry has not been booted either, and no other entry is known"
+	case reason == "" && slices.ContainsFunc(f.notBooted(f.managedArguments()), isUntried):
+		reason, isBlocked = "the default entry has not been booted either, and no other entry is known: reboot the node by hand once", true
 	case reason == "":
 		return f.nextTrial(b.onceText(wanted, f.staleArguments(wanted)), untried)
 	}
-	if temporary || f.trial.isPresent() || slices.ContainsFunc(untried, f.isOnlyRecorded) {
+	if temporary || isBlocked || f.trial.isPresent() || slices.ContainsFunc(untried, f.isOnlyRecorded) {
 		err := fmt.Errorf("%s cannot have a trial boot: %s", joinArguments(untried), reason)
 		if temporary {
 			err = temporaryError{err}
@@ -211,6 +212,11 @@ func (grubby) writeTrial(b entryLoader, text, state string) error {
 // isOnlyRecorded reports whether an argument had a trial that was disarmed: it was staged, but no default entry has it.
 func (f facts) isOnlyRecorded(arg host.Argument) bool {
 	return f.dropIn.hasTrial && hasArgument(f.dropIn.lastArguments(), arg) && !hasArgument(f.entries.valuesOf(arg.Name), arg)
+}
+
+// isRetained reports whether an argument stayed in the default entries during the trial of another value: an earlier kernel was booted with it.
+func (f facts) isRetained(arg host.Argument) bool {
+	return f.dropIn.hasTrial && hasArgument(f.dropIn.replaces, arg)
 }
 
 // disarm relies on the loaders to boot the default entry if the selected one is missing.

@@ -677,3 +677,55 @@ func TestEntriesThatTheNextKernelInstallationRewrites(t *testing.T) {
 		t.Errorf("after restore (-before +after):\n%s", diff)
 	}
 }
+
+// While the trial of a value boots, the profile gets another value. The default entries keep the value before both.
+func TestAnotherValueDuringATrialBoot(t *testing.T) {
+	for name, newMachine := range map[string]func(*testing.T) *machine{"GRUB": newTryingRocky, "systemd-boot": newSystemdBoot} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			before := m.bootFiles()
+			for range 2 {
+				m.apply(settings(hugepage, "never"))
+				m.startEntry()
+			}
+			m.apply(settings(hugepage, "madvise"))
+			m.prepareReboot()
+			m.startEntry()
+			m.apply(settings(hugepage, "always"))
+			expect(t, m.observe(hugepage, "always"), host.Pending, "trial boot")
+			m.expectInDefaults(hugepage+"=never", true)
+			m.startEntry()
+			m.apply(settings(hugepage, "always"))
+			expect(t, m.observe(hugepage, "always"), host.InSync)
+			m.expectInDefaults(hugepage+"=always", true)
+			m.apply(nil)
+			if diff := cmp.Diff(withoutNext(before), withoutNext(m.bootFiles())); diff != "" {
+				t.Errorf("after restore (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// An argument that was staged without a trial, and has not booted, leaves no known entry to return to.
+func TestNoArgumentIsStagedOverAnUntriedOne(t *testing.T) {
+	m := newTryingRocky(t)
+	before := m.bootFiles()
+	m.commands.Output["grub2-probe --target=fs /boot/grub2"] = "btrfs\n"
+	m.apply(settings(hugepage, "madvise"))
+	m.expectInDefaults(hugepage+"=madvise", true)
+	m.commands.Output["grub2-probe --target=fs /boot/grub2"] = "xfs\n"
+	m.restart()
+	if err := m.subject.Apply(t.Context(), settings(hugepage, "always")); err == nil || !strings.Contains(err.Error(), "not been booted either") {
+		t.Errorf("got error %v", err)
+	}
+	m.expectInDefaults(hugepage+"=always", false)
+	m.expectInDefaults(hugepage+"=madvise", true)
+	m.startEntry()
+	m.apply(settings(hugepage, "always"))
+	expect(t, m.observe(hugepage, "always"), host.Pending, "trial boot")
+	m.expectInDefaults(hugepage+"=always", false)
+	m.apply(nil)
+	if diff := cmp.Diff(withoutNext(before), withoutNext(m.bootFiles())); diff != "" {
+		t.Errorf("after restore (-before +after):\n%s", diff)
+	}
+}

@@ -88,29 +88,40 @@ const (
 	maxLabel       = 4096
 )
 
-// readLabel returns the SELinux label of a file. Empty if it has none.
 func (f FS) readLabel(name string) (string, error) {
 	file, err := f.open(name, 0)
 	if err != nil {
 		return "", err
 	}
 	defer file.Close()
+	return labelOf(file)
+}
+
+// labelOf returns the SELinux label of a file. Empty if it has none.
+func labelOf(file *os.File) (string, error) {
 	label := make([]byte, maxLabel)
 	n, err := unix.Fgetxattr(int(file.Fd()), labelAttribute, label)
 	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("read the label of %s: %w", name, err)
+		return "", fmt.Errorf("read the label of %s: %w", file.Name(), err)
 	}
 	return string(label[:n]), nil
 }
+
+// setLabel sets an attribute of an open file. Tests replace it.
+var setLabel = unix.Fsetxattr
 
 func labelTemp(file *os.File, owner *SavedFile) error {
 	if owner == nil || owner.Label == "" {
 		return nil
 	}
-	if err := unix.Fsetxattr(int(file.Fd()), labelAttribute, []byte(owner.Label), 0); err != nil {
+	// On vfat, all files have the label of the mount, which cannot be set.
+	if label, err := labelOf(file); err == nil && label == owner.Label {
+		return nil
+	}
+	if err := setLabel(int(file.Fd()), labelAttribute, []byte(owner.Label), 0); err != nil {
 		return fmt.Errorf("set the label %q: %w", strings.TrimRight(owner.Label, "\x00"), err)
 	}
 	return nil

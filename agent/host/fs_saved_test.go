@@ -119,6 +119,31 @@ func TestFileIsRestoredWithItsLabel(t *testing.T) {
 	}
 }
 
+// On vfat, a new file has the label of the mount, and no label can be set.
+func TestLabelThatCannotBeSetAndIsRight(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can label files: run the tests as root to test the labels of saved files")
+	}
+	file, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	saved := SavedFile{Present: true, Label: "system_u:object_r:dosfs_t:s0\x00"}
+	if err := labelTemp(file, &saved); err != nil {
+		t.Fatal(err)
+	}
+	setLabel = func(int, string, []byte, int) error { return unix.EOPNOTSUPP }
+	defer func() { setLabel = unix.Fsetxattr }()
+	if err := labelTemp(file, &saved); err != nil {
+		t.Errorf("the same label: %v", err)
+	}
+	saved.Label = "system_u:object_r:boot_t:s0\x00"
+	if err := labelTemp(file, &saved); !errors.Is(err, unix.EOPNOTSUPP) {
+		t.Errorf("another label: got error %v", err)
+	}
+}
+
 func TestFilesThatCannotBeRestoredAreNotSaved(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "large", strings.Repeat("x", maxSavedSize+1))

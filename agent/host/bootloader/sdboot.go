@@ -180,6 +180,7 @@ func (systemdBoot) findObstacle(s *Subject, b bootedMenu) string {
 	space, err := s.space(strings.TrimSuffix(efiVars, "/"))
 	places := systemdPlaces(s.fs)
 	i := slices.IndexFunc(b.menu.root.children, func(entry *menuEntry) bool { return counted.MatchString(entry.id) })
+	returns := slices.IndexFunc(b.menu.root.children, func(entry *menuEntry) bool { return strings.Contains(entry.text, "\r") })
 	_, later, _ := s.laterArguments()
 	switch {
 	case len(places) > 1:
@@ -194,6 +195,8 @@ func (systemdBoot) findObstacle(s *Subject, b bootedMenu) string {
 		return triesFile + " exists, so systemd-boot counts boots, and may boot another entry than the default: remove it"
 	case i >= 0:
 		return b.menu.root.children[i].file + " counts boots, and systemd-boot may boot another entry than the default: remove the counter from its name"
+	case returns >= 0:
+		return b.menu.root.children[returns].file + " has carriage returns: convert it to LF line ends"
 	case token(b.entry) == "":
 		return "kernel-install did not write the default entry " + b.entry.file + ": add the argument to its options"
 	case later == "":
@@ -267,6 +270,9 @@ func (systemdBoot) change(_ context.Context, b entryLoader, f facts, next change
 
 // editArguments removes the stale arguments from all lines with arguments, and adds the missing ones to the last. It leaves the words for init.
 func (b entryLoader) editArguments(file string, saved host.SavedFile, holdsArguments func(line string) bool, next change) error {
+	if !saved.Present {
+		return temporaryError{errors.New(file + " was just made")}
+	}
 	lines := strings.SplitAfter(string(saved.Data), "\n")
 	last, present := -1, []host.Argument(nil)
 	for i, line := range lines {
@@ -333,16 +339,19 @@ func (systemdBoot) writeTrial(b entryLoader, text, state string) error {
 			return err
 		}
 	}
-	if err := b.fs.KeepFile(b.at.onceEntry(), stateMark+state+"\n"+text); err != nil {
+	if isReady && selected == "" {
+		// Without its selection, a permitted entry is one that has failed.
+		if err := b.fs.KeepFile(b.at.onceEntry(), stateMark+trialArmed+"\n"+text); err != nil {
+			return err
+		}
+		if err := b.selectOnce(onceID + ".conf"); err != nil {
+			return err
+		}
+	}
+	if err := b.fs.KeepFile(b.at.onceEntry(), stateMark+state+"\n"+text); err != nil || isReady || !isSelected {
 		return err
 	}
-	switch {
-	case isReady && selected == "":
-		return b.selectOnce(onceID + ".conf")
-	case !isReady && isSelected:
-		return b.selectOnce("")
-	}
-	return nil
+	return b.selectOnce("")
 }
 
 // selectOnce selects the entry of the next boot, or the default entry if the name is empty.

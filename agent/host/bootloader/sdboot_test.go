@@ -287,6 +287,10 @@ func TestSystemdBootsThatTheAgentDoesNotChange(t *testing.T) {
 		"a menu with the last entry":    {func(m *machine) { m.write("/efi/loader/loader.conf", "timeout 3\ndefault @saved\n") }, "/efi/loader/loader.conf is @saved"},
 		"new kernels count boots":       {func(m *machine) { m.write(triesFile, "3\n") }, triesFile + " exists"},
 		"an entry counts boots":         {func(m *machine) { m.write(strings.Replace(olderEntry, ".conf", "+3-1.conf", 1), m.read(olderEntry)) }, "counts boots"},
+		"an entry has other line ends": {func(m *machine) { m.write(olderEntry, strings.ReplaceAll(m.read(olderEntry), "\n", "\r\n")) },
+			olderEntry + " has carriage returns"},
+		"the default entry has other line ends": {func(m *machine) { m.write(systemdEntry, strings.ReplaceAll(m.read(systemdEntry), "\n", "\r\n")) },
+			systemdEntry + " has carriage returns"},
 		"the default entry is made by hand": {func(m *machine) {
 			m.write(systemdEntries+"/zz.conf", "title x\nsort-key a\nlinux /vmlinuz\noptions "+systemdArgs+"\n")
 		}, "kernel-install did not write the default entry " + systemdEntries + "/zz.conf"},
@@ -498,5 +502,67 @@ func TestPromotedEntriesAreThoseOfKernelInstall(t *testing.T) {
 	install()
 	if slices.Contains(words(), ihashSeed) {
 		t.Error("kernel-install uses the argument after its removal")
+	}
+}
+
+// kernel-install may make an entry after the agent has saved the files: there are no bytes to edit.
+func TestAnEntryThatIsMadeWhileOthersAreChanged(t *testing.T) {
+	m := newSystemdBoot(t)
+	m.apply(settings(ihash, seed))
+	m.startEntry()
+	entry, text := "", ""
+	subject := m.on(m.fs)
+	subject.facts = installingFacts{m.facts, func() {
+		if entry == "" {
+			entry = m.installKernel("6.13.1-amd64")
+			text = m.read(entry)
+		}
+	}}
+	if err := subject.Apply(t.Context(), settings(ihash, seed)); err != nil {
+		t.Errorf("got error %v", err)
+	}
+	if entry == "" || m.read(entry) != text {
+		t.Errorf("the new entry %s is %q", entry, m.read(entry))
+	}
+	m.expectInDefaults(ihashSeed, false)
+	m.restart()
+	m.apply(settings(ihash, seed))
+	m.expectInDefaults(ihashSeed, true)
+}
+
+// installingFacts calls a function after the files were saved.
+type installingFacts struct {
+	memoryFacts
+	install func()
+}
+
+func (f installingFacts) KeepFiles(files map[string]host.FileRecord) error {
+	err := f.memoryFacts.KeepFiles(files)
+	f.install()
+	return err
+}
+
+// The power may fail between any two writes of a permit. None of them counts as a failed trial.
+func TestAPowerCutWhileATrialIsPermittedIsNoFailure(t *testing.T) {
+	for n := 1; ; n++ {
+		m := newSystemdBoot(t)
+		m.apply(settings(ihash, seed))
+		// Without a permit, it is tried once more.
+		m.remove(hosttest.OneShotVariable)
+		m.startEntry()
+		m.apply(settings(ihash, seed))
+		expect(t, m.observe(ihash, seed), host.Pending, "only with a permit")
+		subject, c := m.crashing(n)
+		_ = subject.Rearm(true)
+		if m.oneShot() == "" && c.count >= n {
+			m.startEntry()
+			m.apply(settings(ihash, seed))
+			if got := m.observe(ihash, seed); got.State != host.Pending {
+				t.Errorf("after a power cut at write %d: got %+v", n, got)
+			}
+		}
+		if c.count < n {
+			return
+		}
 	}
 }

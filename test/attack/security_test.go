@@ -289,7 +289,7 @@ func commandsIn(of ast.Node) [][]string {
 
 // programs are the first words by which a list of strings counts as an argv.
 var programs = []string{
-	"bootctl", "clevis", "cryptsetup", "dmesg", "grub-mkconfig", "grub-probe", "grub2-mkconfig", "grub2-probe", "grubby", "journalctl", "systemctl", "systemd-run", "tuned-adm", "xfs_info",
+	"clevis", "cryptsetup", "dmesg", "grub-mkconfig", "grub-probe", "grub2-mkconfig", "grub2-probe", "grubby", "journalctl", "systemctl", "systemd-run", "tuned-adm", "xfs_info",
 }
 
 func commandsOf(list *ast.CompositeLit) [][]string {

@@ -189,8 +189,6 @@ func (systemdBoot) findObstacle(s *Subject, b bootedMenu) string {
 		return "this systemd-boot cannot boot an entry once: run bootctl update"
 	case err != nil || space.ReadOnly:
 		return efiVars + " cannot be written: mount efivarfs read-write"
-	case !s.fs.Exists("/usr/bin/bootctl"):
-		return "booted by systemd-boot, but /usr/bin/bootctl is missing: install systemd-boot"
 	case s.fs.Exists(triesFile):
 		return triesFile + " exists, so systemd-boot counts boots, and may boot another entry than the default: remove it"
 	case i >= 0:
@@ -356,11 +354,19 @@ func (systemdBoot) writeTrial(b entryLoader, text, state string) error {
 
 // selectOnce selects the entry of the next boot, or the default entry if the name is empty.
 func (b entryLoader) selectOnce(name string) error {
-	if _, err := b.runner.Run(context.Background(), "bootctl", "set-oneshot", name); err != nil {
+	var data []byte
+	if name != "" {
+		// The attributes: it stays without power, and the boot loader and the system may read it.
+		data = []byte{7, 0, 0, 0}
+		for _, unit := range append(utf16.Encode([]rune(name)), 0) {
+			data = binary.LittleEndian.AppendUint16(data, unit)
+		}
+	}
+	if err := b.fs.WriteVariable(efiVars+oneShot+loaderGUID, data); err != nil {
 		return err
 	}
 	if selected, err := efiVariable(b.fs, oneShot); err != nil || selected != name {
-		return errors.Join(err, fmt.Errorf("bootctl set-oneshot %q has left %s=%q", name, oneShot, selected))
+		return errors.Join(err, fmt.Errorf("the firmware has %s=%q instead of %q", oneShot, selected, name))
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package bootloader
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path"
@@ -32,7 +31,6 @@ func newSystemdBoot(t *testing.T) *machine {
 	m.kernel = "/efi/" + systemdToken + "/6.12.9-amd64/linux"
 	m.remove("/boot/grub")
 	m.remove("/usr/sbin/grub-mkconfig")
-	m.write("/usr/bin/bootctl", "")
 	m.write(kernelCmdline, systemdArgs+"\n")
 	m.write("/efi/loader/loader.conf", "timeout 0\n")
 	m.installKernel("6.12.8-amd64")
@@ -122,8 +120,8 @@ func TestAnArgumentOfSystemdBootIsOnlyInTheEntryThatIsBootedOnceUntilItHasBooted
 	if strings.Contains(once, "sort-key") {
 		t.Errorf("the entry has a sort key:\n%s", once)
 	}
-	if m.oneShot() != onceID+".conf" {
-		t.Errorf("selected is %q", m.oneShot())
+	if selected := m.read(hosttest.OneShotVariable); selected != hosttest.EncodeVariable(onceID+".conf") {
+		t.Errorf("selected is %q", selected)
 	}
 	// A kernel that is installed before the promotion boots without the argument.
 	m.installKernel("6.13.1-amd64")
@@ -231,28 +229,34 @@ func TestTheEntryThatAUserSelectsForOneBootStays(t *testing.T) {
 	m.apply(nil)
 }
 
-// silentBootctl succeeds without an effect.
-type silentBootctl struct{ *hosttest.Commands }
-
-func (silentBootctl) Run(context.Context, ...string) ([]byte, error) { return nil, nil }
-
-func TestATrialThatBootctlDoesNotSelect(t *testing.T) {
-	for name, fail := range map[string]func(*machine){
-		"it fails": func(m *machine) {
-			m.commands.Fail = map[string]error{"bootctl": errors.New("run bootctl: exit status 1")}
+func TestATrialThatTheFirmwareDoesNotSelect(t *testing.T) {
+	for name, fail := range map[string]func(*machine) host.Hook{
+		"it fails": func(*machine) host.Hook {
+			return func(op host.Op, _ string) error {
+				if op == host.OpWriteValue {
+					return errors.New("no space left on device")
+				}
+				return nil
+			}
 		},
-		"it has no effect at all": func(m *machine) { m.subject.runner = silentBootctl{m.commands} },
+		"it has no effect at all": func(m *machine) host.Hook {
+			return func(op host.Op, name string) error {
+				if op == host.OpSyncDir && name+"/" == efiVars {
+					m.remove(hosttest.OneShotVariable)
+				}
+				return nil
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newSystemdBoot(t)
 			before := m.bootFiles()
-			fail(m)
+			m.subject = m.on(m.fs.WithHook(fail(m)))
 			if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
 				t.Error("got no error")
 			}
-			expect(t, m.observe(ihash, seed), host.Failed, "bootctl")
+			expect(t, m.observe(ihash, seed), host.Failed, oneShot)
 			m.expectInDefaults(ihashSeed, false)
-			m.commands.Fail = nil
 			m.restart()
 			m.apply(nil)
 			if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
@@ -306,7 +310,6 @@ func TestSystemdBootsThatTheAgentDoesNotChange(t *testing.T) {
 		"the vendor declares the arguments":                {func(m *machine) { m.remove(kernelCmdline); m.write("/usr/lib/kernel/cmdline", systemdArgs+"\n") }, ""},
 		"another loader's entry was booted":                {func(m *machine) { m.setVariable("LoaderEntrySelected", "arch.conf") }, `by entry "arch.conf", which is not in ` + systemdEntries},
 		"two partitions have entries":                      {func(m *machine) { m.write("/boot/loader/entries/x.conf", "") }, "both /efi/loader/entries/*.conf and /boot/loader/entries/*.conf exist"},
-		"bootctl is missing":                               {func(m *machine) { m.remove("/usr/bin/bootctl") }, "bootctl is missing"},
 		"an old systemd-boot": {func(m *machine) {
 			m.write(efiVars+"LoaderFeatures"+loaderGUID, "\x06\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00")
 		}, "cannot boot an entry once"},

@@ -158,8 +158,9 @@ type bootedMenu struct {
 	menu      menu
 	variables map[string]string
 	entry     *menuEntry
-	// reported is true if the loader itself reports which entry has loaded the kernel.
+	// reported is true if the loader itself reports which entry has loaded the kernel. token is the directory of that kernel's system, see token.
 	reported bool
+	token    string
 }
 
 func (b *bootedMenu) expand(text string) string {

@@ -36,6 +36,8 @@ const (
 	stateMark = "# Trial: "
 	// triesFile is the file with which kernel-install counts the boots of new entries.
 	triesFile = "/etc/kernel/tries"
+	// factToken is the name of the boot fact with the token of the running kernel.
+	factToken = "entry-token"
 	// oneShotFeature is the bit of LoaderFeatures for entries that are booted once.
 	oneShotFeature = 1 << 2
 )
@@ -107,15 +109,68 @@ func token(entry *menuEntry) string {
 	if len(entry.lines) == 0 {
 		return ""
 	}
-	dir, image := path.Split(entry.lines[0].kernel)
-	token, version := path.Split(strings.Trim(dir, "/"))
-	if token = strings.Trim(token, "/"); image != "linux" || entry.id != token+"-"+version {
+	token, version := kernelToken(entry.lines[0].kernel)
+	if entry.id != token+"-"+version {
 		return ""
 	}
 	return token
 }
 
-// readBooted implements entryTool. The lines of the menu are those of the default entry's system.
+// kernelToken returns the two directories of a kernel "/token/version/linux".
+func kernelToken(kernel string) (token, version string) {
+	dir, image := path.Split(kernel)
+	if image != "linux" {
+		return "", ""
+	}
+	token, version = path.Split(strings.Trim(dir, "/"))
+	return strings.Trim(token, "/"), version
+}
+
+// bootedToken returns the token of the entry that loaded the running kernel. Other systems on the machine have other tokens. Empty if it is unknown.
+func (s *Subject) bootedToken(names *grubNames, entries []*menuEntry) string {
+	selected, err := efiVariable(s.fs, "LoaderEntrySelected")
+	if err != nil || selected == "" {
+		return ""
+	}
+	if selected == onceID+".conf" {
+		if text, err := s.fs.ReadIfThere(names.onceEntry()); err != nil || len(text) > 0 {
+			found, _ := kernelToken(entryField(&menuEntry{text: string(text)}, "linux"))
+			return found
+		}
+		bootID, _ := s.fs.ReadValue(bootIDFile)
+		found, _ := s.facts.BootFact(bootID, factToken)
+		return found
+	}
+	for _, entry := range entries {
+		if strings.EqualFold(fileID(entry), selected) {
+			return token(entry)
+		}
+	}
+	// Its kernel was removed, or is being replaced.
+	longest := ""
+	for _, entry := range entries {
+		found := token(entry)
+		if rest, ok := strings.CutPrefix(strings.ToLower(selected), strings.ToLower(found)+"-"); ok && found != "" && rest[0] <= '9' && len(found) > len(longest) {
+			longest = found
+		}
+	}
+	return longest
+}
+
+// recordToken records the token of the running kernel before the entry that loaded it is removed.
+func (b entryLoader) recordToken() error {
+	selected, err := efiVariable(b.fs, "LoaderEntrySelected")
+	if err != nil || selected != onceID+".conf" || !b.fs.Exists(b.at.onceEntry()) {
+		return err
+	}
+	bootID, err := b.fs.ReadValue(bootIDFile)
+	if err != nil {
+		return err
+	}
+	return b.facts.SetBootFact(bootID, factToken, b.bootedToken(b.at, nil))
+}
+
+// readBooted implements entryTool. The lines of the menu are those of the running system.
 func (t systemdBoot) readBooted(s *Subject, names *grubNames) (b bootedMenu, reason string) {
 	b = bootedMenu{names: names, reported: true}
 	entries, err := s.readEntries(names)
@@ -124,8 +179,9 @@ func (t systemdBoot) readBooted(s *Subject, names *grubNames) (b bootedMenu, rea
 	}
 	b.menu.root.children = entries
 	b.entry, reason = t.defaultEntry(s.fs, names, entries)
+	b.token = s.bootedToken(names, entries)
 	for _, entry := range entries {
-		if found := token(entry); found != "" && (b.entry == nil || token(b.entry) == "" || token(b.entry) == found) {
+		if found := token(entry); found != "" && found == b.token {
 			line := entry.lines[0]
 			line.title = entry.id
 			b.menu.lines = append(b.menu.lines, line)
@@ -143,9 +199,24 @@ func (systemdBoot) defaultEntry(fs host.FS, names *grubNames, entries []*menuEnt
 	if err != nil {
 		return nil, err.Error()
 	}
-	config, err := fs.ReadIfThere(names.menu)
+	partition, _ := loaderPartition(fs)
+	if partition == "" {
+		return nil, "none of " + strings.Join(loaderDirs, ", ") + " is the EFI partition that systemd-boot was loaded from: mount that partition at /efi"
+	}
+	file := partition + "/loader/loader.conf"
+	data, err := fs.ReadIfThere(file)
 	if err != nil {
 		return nil, err.Error()
+	}
+	config := configOf(data)
+	preferred, err := efiVariable(fs, "LoaderEntryPreferred")
+	switch {
+	case err != nil:
+		return nil, err.Error()
+	case preferred != "":
+		return nil, "the EFI variable LoaderEntryPreferred selects " + preferred + ", which may count boots: run bootctl set-preferred \"\""
+	case config["preferred"] != "":
+		return nil, file + " has the line preferred, and that entry may count boots: use default instead"
 	}
 	var images []string
 	for _, place := range systemdNames {
@@ -153,7 +224,7 @@ func (systemdBoot) defaultEntry(fs host.FS, names *grubNames, entries []*menuEnt
 		images = append(images, found...)
 	}
 	choices := []struct{ source, pattern string }{
-		{"the EFI variable LoaderEntryDefault", variable}, {names.menu, entryField(&menuEntry{text: string(config)}, "default")}, {"", "*"},
+		{"the EFI variable LoaderEntryDefault", variable}, {file, config["default"]}, {"", "*"},
 	}
 	for _, choice := range choices {
 		pattern := strings.ToLower(choice.pattern)
@@ -201,37 +272,68 @@ func (systemdBoot) findObstacle(s *Subject, b bootedMenu) string {
 		return kernelCmdline + " is missing, so kernel-install gives new kernels the arguments of the running kernel: write the arguments of " +
 			b.entry.file + " to it"
 	case !onLoaderPartition(s.fs, b.names.boot):
-		return b.names.boot + " is not the EFI partition that systemd-boot was loaded from: mount that partition there"
-	}
-	selected, err := efiVariable(s.fs, "LoaderEntrySelected")
-	isSelected := func(entry *menuEntry) bool { return strings.EqualFold(fileID(entry), selected) }
-	if err != nil || selected != onceID+".conf" && !slices.ContainsFunc(b.menu.root.children, isSelected) {
-		return fmt.Sprintf("systemd-boot loaded the running kernel by entry %q, which is not in %s: %s", selected, b.names.entries, otherMenu)
+		return b.names.boot + " is neither the EFI partition that systemd-boot was loaded from nor an extended boot loader partition: mount that partition there"
+	case b.token == "":
+		selected, _ := efiVariable(s.fs, "LoaderEntrySelected")
+		return fmt.Sprintf("systemd-boot loaded the running kernel by entry %q, which is not in %s or not of kernel-install: %s", selected, b.names.entries, otherMenu)
+	case b.token != token(b.entry):
+		return "the default entry " + b.entry.file + " is not of the running system: run bootctl set-default with an entry of " + b.token
 	}
 	return ""
 }
 
-// onLoaderPartition reports whether a directory is on the partition that systemd-boot was loaded from. It is true if that is unknown, and for /boot,
-// which can be the extended boot loader partition.
-func onLoaderPartition(fs host.FS, dir string) bool {
-	id, _ := efiVariable(fs, "LoaderDevicePartUUID")
-	device, err := fs.Resolve(deviceName("PARTUUID=" + strings.ToLower(id)))
-	if id == "" || err != nil || dir == "/boot" {
-		return true
+// loaderDirs are the directories at which the EFI partition can be mounted.
+var loaderDirs = []string{"/efi", "/boot/efi", "/boot"}
+
+// loaderPartition returns the directory at which the partition is mounted that systemd-boot was loaded from, and the device numbers of all mounts.
+// It is empty if it is unknown.
+func loaderPartition(fs host.FS) (dir string, mounted map[string]string) {
+	mounted = map[string]string{}
+	for _, dir := range loaderDirs {
+		// This mounts an automount.
+		_ = fs.Exists(dir + "/loader")
 	}
-	number, err := fs.ReadValue("/sys/class/block/" + path.Base(device) + "/dev")
-	table, tableErr := fs.ReadFile("/proc/1/mountinfo")
-	if err != nil || tableErr != nil {
-		return true
-	}
-	mounted := number
+	table, _ := fs.ReadIfThere("/proc/1/mountinfo")
 	for line := range strings.Lines(string(table)) {
 		// An automount has its own line first.
-		if words := strings.Fields(line); len(words) > 4 && words[4] == dir && !strings.Contains(line, " - autofs ") {
-			mounted = words[2]
+		if words := strings.Fields(line); len(words) > 4 && !strings.Contains(line, " - autofs ") {
+			mounted[words[4]] = words[2]
 		}
 	}
-	return mounted == number
+	id, err := efiVariable(fs, "LoaderDevicePartUUID")
+	if err != nil || id == "" {
+		return "", mounted
+	}
+	device, err := fs.Resolve(deviceName("PARTUUID=" + strings.ToLower(id)))
+	if err != nil {
+		return "", mounted
+	}
+	number, err := fs.ReadValue("/sys/class/block/" + path.Base(device) + "/dev")
+	i := slices.IndexFunc(loaderDirs, func(dir string) bool { return mounted[dir] == number })
+	if err != nil || number == "" || i < 0 {
+		return "", mounted
+	}
+	return loaderDirs[i], mounted
+}
+
+// onLoaderPartition reports whether a directory is on the partition that systemd-boot was loaded from, or is /boot with a partition of its own, which
+// is the extended boot loader partition.
+func onLoaderPartition(fs host.FS, dir string) bool {
+	partition, mounted := loaderPartition(fs)
+	return dir == partition || dir == "/boot" && mounted[dir] != "" && mounted[dir] != mounted["/"]
+}
+
+// configOf returns the settings of loader.conf. The last line of a key counts.
+func configOf(data []byte) map[string]string {
+	config := map[string]string{}
+	for line := range strings.Lines(strings.ReplaceAll(string(data), "\r", "\n")) {
+		key, value := cutField(line)
+		if text, ok := strings.CutPrefix(value, `"`); ok {
+			value = strings.TrimSuffix(text, `"`)
+		}
+		config[key] = value
+	}
+	return config
 }
 
 func (t systemdBoot) readMenu(_ context.Context, b entryLoader) (menu, error) {
@@ -243,7 +345,11 @@ func (t systemdBoot) readMenu(_ context.Context, b entryLoader) (menu, error) {
 }
 
 // change implements entryTool. Each file has its previous or its next content at any time.
-func (systemdBoot) change(_ context.Context, b entryLoader, f facts, next change, before map[string]host.SavedFile) error {
+func (t systemdBoot) change(_ context.Context, b entryLoader, f facts, next change, before map[string]host.SavedFile) error {
+	booted, reason := t.readBooted(b.Subject, b.at)
+	if len(next.desired) > 0 && (booted.entry == nil || booted.token == "" || token(booted.entry) != booted.token) {
+		return errors.New("the default entry is not one of the running system: " + reason)
+	}
 	for _, line := range f.menu.lines {
 		file := path.Join(b.at.entries, line.id+".conf")
 		isOptions := func(line string) bool { key, _ := cutField(line); return key == "options" }
@@ -323,6 +429,9 @@ func (systemdBoot) writeTrial(b entryLoader, text, state string) error {
 	}
 	isSelected := selected == onceID+".conf"
 	if text == "" {
+		if err := b.recordToken(); err != nil {
+			return err
+		}
 		if err := b.fs.Remove(b.at.onceEntry()); err != nil || !isSelected {
 			return err
 		}
@@ -372,6 +481,9 @@ func (b entryLoader) selectOnce(name string) error {
 }
 
 func (systemdBoot) findTrialObstacle(_ context.Context, b entryLoader) (reason string, temporary bool) {
+	if !b.found.Proven {
+		return b.found.Message, false
+	}
 	if b.onceText(nil, nil) == "" {
 		return errNoKernel.Error(), true
 	}

@@ -20,6 +20,7 @@ const (
 	systemdToken   = "8d2e0c0f5a7b4b1c9a37d1c3b0a5e6f7"
 	systemdEntry   = systemdEntries + "/" + systemdToken + "-6.12.9-amd64.conf"
 	olderEntry     = systemdEntries + "/" + systemdToken + "-6.12.8-amd64.conf"
+	otherSystem    = systemdEntries + "/other-6.12.9-amd64.conf"
 	systemdArgs    = "root=UUID=6f4ac8a5-7c1f-4d0e-9a5b-3d1a2f0f7c11 ro console=ttyS0"
 )
 
@@ -37,6 +38,7 @@ func newSystemdBoot(t *testing.T) *machine {
 	m.installKernel("6.12.9-amd64")
 	m.write(efiVars+"LoaderInfo"+loaderGUID, hosttest.EncodeVariable("systemd-boot 257.9-1~deb13u1"))
 	m.write(efiVars+"LoaderFeatures"+loaderGUID, "\x06\x00\x00\x00\xff\x3f\x00\x00\x00\x00\x00\x00")
+	m.setLoaderPartition("/efi", "8:15")
 	m.startEntry()
 	return m
 }
@@ -316,9 +318,25 @@ func TestSystemdBootsThatTheAgentDoesNotChange(t *testing.T) {
 		"Proxmox":    {func(m *machine) { m.write(proxmoxDisks, "1234-5678\n") }, "proxmox-boot-tool"},
 		"no entries": {func(m *machine) { m.remove(systemdEntries) }, "have no loader/entries"},
 		"the partition of another disk is mounted": {func(m *machine) {
-			m.setLoaderPartition("8:33")
-		}, "/efi is not the EFI partition that systemd-boot was loaded from"},
-		"its own partition is mounted": {func(m *machine) { m.setLoaderPartition("8:1") }, ""},
+			m.setLoaderPartition("/efi", "8:33")
+		}, "none of /efi, /boot/efi, /boot is the EFI partition that systemd-boot was loaded from"},
+		"its partition is unknown":       {func(m *machine) { m.remove(efiVars + "LoaderDevicePartUUID" + loaderGUID) }, "none of /efi, /boot/efi, /boot is"},
+		"its directory is not mounted":   {func(m *machine) { m.setLoaderPartition("/boot/efi", "8:15") }, "/efi is neither the EFI partition"},
+		"an entry is preferred":          {func(m *machine) { m.setVariable("LoaderEntryPreferred", path.Base(olderEntry)) }, "LoaderEntryPreferred selects"},
+		"the menu's settings prefer one": {func(m *machine) { m.write("/efi/loader/loader.conf", "preferred x\n") }, "/efi/loader/loader.conf has the line preferred"},
+		"the last of two defaults counts": {func(m *machine) {
+			m.write(kernelCmdline, "root=UUID=6f4ac8a5-7c1f-4d0e-9a5b-3d1a2f0f7c11 ro\n")
+			m.installKernel("6.12.10-amd64")
+			m.write("/efi/loader/loader.conf", "default "+systemdToken+"-6.12.10-*\ndefault \t\""+systemdToken+"-6.12.9-*\"\r\n")
+		}, ""},
+		"another system is the default": {func(m *machine) {
+			m.write(otherSystem, strings.ReplaceAll(m.read(systemdEntry), systemdToken, "other"))
+			m.setVariable("LoaderEntryDefault", path.Base(otherSystem))
+		}, "the default entry " + otherSystem + " is not of the running system"},
+		"another system is in the menu": {func(m *machine) {
+			m.write(otherSystem, strings.ReplaceAll(m.read(systemdEntry), systemdToken, "other"))
+			m.setVariable("LoaderEntryDefault", path.Base(systemdEntry))
+		}, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -353,16 +371,18 @@ func TestSystemdBootsThatTheAgentDoesNotChange(t *testing.T) {
 	}
 }
 
-// setLoaderPartition mounts /efi from the device 8:1, and names the device of the partition that systemd-boot was loaded from.
-func (m *machine) setLoaderPartition(number string) {
+// setLoaderPartition mounts the device 8:15 at a directory, and names the device of the partition that systemd-boot was loaded from.
+func (m *machine) setLoaderPartition(dir, number string) {
 	m.t.Helper()
 	const id = "1b2c3d4e-0000-4000-8000-000000000001"
 	m.setVariable("LoaderDevicePartUUID", strings.ToUpper(id))
 	m.write("/dev/sdx1", "")
-	hosttest.WriteLink(m.t, m.dir, "/dev/disk/by-partuuid/"+id, "../../sdx1")
+	if !m.fs.Exists("/dev/disk/by-partuuid/" + id) {
+		hosttest.WriteLink(m.t, m.dir, "/dev/disk/by-partuuid/"+id, "../../sdx1")
+	}
 	m.write("/sys/class/block/sdx1/dev", number+"\n")
-	m.write("/proc/1/mountinfo", m.read("/proc/1/mountinfo")+
-		"90 25 0:36 / /efi rw,relatime shared:40 - autofs systemd-1 rw\n91 90 8:1 / /efi rw,relatime shared:41 - vfat /dev/sda1 rw\n")
+	m.write("/proc/1/mountinfo", "25 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n90 25 0:36 / "+dir+
+		" rw,relatime shared:40 - autofs systemd-1 rw\n91 90 8:15 / "+dir+" rw,relatime shared:41 - vfat /dev/sda15 rw\n")
 }
 
 // A new default entry that the agent does not manage after staging: the agent maintains the entries, but the node is not rebooted.
@@ -567,5 +587,78 @@ func TestAPowerCutWhileATrialIsPermittedIsNoFailure(t *testing.T) {
 		if c.count < n {
 			return
 		}
+	}
+}
+
+// The entries are on the extended boot loader partition, but systemd-boot reads loader.conf only on its own.
+func TestEntriesOnTheExtendedBootLoaderPartition(t *testing.T) {
+	const mount = "92 25 8:16 / /boot rw,relatime shared:42 - ext4 /dev/sda16 rw\n"
+	tests := map[string]struct{ mounts, config, message string }{
+		"a partition of its own":            {mount, "", ""},
+		"a directory of the root":           {"", "", "/boot is neither the EFI partition that systemd-boot was loaded from nor an extended boot loader partition"},
+		"another subvolume of the root":     {strings.Replace(mount, "8:16", "8:1", 1), "", "/boot is neither the EFI partition"},
+		"its default is the last one":       {mount, "default @saved\n", "/efi/loader/loader.conf is @saved"},
+		"its default is that of the system": {mount, "default " + systemdToken + "-6.12.9-*\n", ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newSystemdBoot(t)
+			if err := os.MkdirAll(m.dir+"/boot/loader", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for _, dir := range []string{"/loader/entries", "/" + systemdToken} {
+				if err := os.Rename(m.dir+"/efi"+dir, m.dir+"/boot"+dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m.write("/boot/loader/loader.conf", "default arch\n")
+			m.write("/efi/loader/loader.conf", test.config)
+			m.write("/proc/1/mountinfo", m.read("/proc/1/mountinfo")+test.mounts)
+			found := m.subject.Detect()
+			if test.message == "" && !found.MayReboot() || !strings.Contains(found.Message, test.message) {
+				t.Errorf("got %+v, want %q", found, test.message)
+			}
+			m.apply(settings(ihash, seed))
+			if m.fs.Exists("/boot/loader/entries/"+onceID+".conf") != (test.message == "") {
+				t.Errorf("a trial is pending: %t", test.message != "")
+			}
+		})
+	}
+}
+
+// A user makes another system the default after staging. Its entries are never changed, not even while the entry that loaded the kernel is gone.
+func TestEntriesOfAnotherSystemStay(t *testing.T) {
+	m := newSystemdBoot(t)
+	before := m.bootFiles()
+	m.apply(settings(ihash, seed))
+	m.startEntry()
+	other := strings.ReplaceAll(m.read(systemdEntry), systemdToken, "other")
+	m.write(otherSystem, other)
+	m.write("/efi/other/6.12.9-amd64/linux", "kernel")
+	m.write("/efi/other/6.12.9-amd64/initrd.img-6.12.9-amd64", "initrd")
+	m.setVariable("LoaderEntryDefault", path.Base(systemdEntry))
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.InSync)
+	if m.fs.Exists(systemdOnce) || !strings.Contains(m.read(systemdEntry), ihashSeed) {
+		t.Error("not promoted")
+	}
+	m.restart()
+	for _, choice := range []string{path.Base(otherSystem), "@saved"} {
+		m.setVariable("LoaderEntryDefault", choice)
+		if err := m.subject.Apply(t.Context(), settings(ihash, "1048576")); err == nil || !strings.Contains(err.Error(), "not one of the running system") {
+			t.Errorf("default %s: got error %v", choice, err)
+		}
+		if text := m.read(otherSystem); text != other {
+			t.Errorf("the other system's entry is\n%s", text)
+		}
+	}
+	m.apply(nil)
+	if text := m.read(otherSystem); text != other {
+		t.Errorf("the other system's entry is\n%s", text)
+	}
+	m.remove(otherSystem)
+	m.remove("/efi/other")
+	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+		t.Errorf("after restore (-before +after):\n%s", diff)
 	}
 }

@@ -34,8 +34,22 @@ func withESP(step func(*machine) error) func(*machine) error {
 		if err := unix.Mount("/dev/vda1", "/efi", "vfat", 0, "umask=0077"); err != nil {
 			return fmt.Errorf("mount /efi: %w", err)
 		}
-		return errors.Join(step(m), unix.Unmount("/efi", 0))
+		return errors.Join(linkESP(), step(m), unix.Unmount("/efi", 0))
 	}
+}
+
+// linkESP makes the link of udev, which does not run here, to the partition that systemd-boot was loaded from.
+func linkESP() error {
+	data, err := os.ReadFile("/sys/firmware/efi/efivars/LoaderDevicePartUUID-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f")
+	if err != nil {
+		return err
+	}
+	const dir = "/dev/disk/by-partuuid/"
+	name := dir + strings.ToLower(strings.ReplaceAll(string(data[4:]), "\x00", ""))
+	if err := os.Symlink("../../vda1", name); err == nil || errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	return errors.Join(os.MkdirAll(dir, 0o755), os.Symlink("../../vda1", name))
 }
 
 // inSystemdDefaults checks whether the permanent entries and the arguments of later kernels have an argument.

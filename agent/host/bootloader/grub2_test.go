@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/hosttest/grub"
 )
 
 const (
@@ -144,5 +145,64 @@ func TestOnlyBashAppendsToAVariable(t *testing.T) {
 				expect(t, got, want, "conflict: "+file+" sets ihash_entries=4194304")
 			}
 		})
+	}
+}
+
+// fedoraBlock is the part of Fedora's 00_header that reads the block. Debian's is debianBlock.
+const (
+	debianBlock = "if [ -s $prefix/grubenv ]; then\n  set have_grubenv=true\n  load_env\nfi\n"
+	fedoraBlock = "if [ -f ${config_directory}/grubenv ]; then\n  load_env -f ${config_directory}/grubenv\nelif [ -s $prefix/grubenv ]; then\n  load_env\nfi\n"
+)
+
+// The menu reads the block in its own directory, and GRUB writes that of its prefix. If they are not the same file, an argument is not tried at each start.
+func TestBlockThatGRUBReadsButDoesNotWrite(t *testing.T) {
+	tests := map[string]struct {
+		prepare func(*machine)
+		tries   int
+	}{
+		"the other has no state":    {func(m *machine) { m.write("/boot/efi/grubenv", grub.PadBlock(grub.EmptyBlock)) }, 0},
+		"there is no other":         {func(*machine) {}, 0},
+		"the other is a copy of it": {func(m *machine) { m.write("/boot/efi/grubenv", m.read(m.names.env())) }, 1},
+		"the other has an old state": {func(m *machine) {
+			m.write("/boot/efi/grubenv", grub.PadBlock(grub.EmptyBlock+trialVariable+"="+trialFailed+"\n"))
+		}, 0},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newAzure(t)
+			m.replaceInMenus(debianBlock, fedoraBlock)
+			m.apply(settings(ihash, seed))
+			if found := m.subject.Detect(); !found.MayReboot() {
+				t.Errorf("not rebooted: %+v", found)
+			}
+			m.prepareReboot()
+			test.prepare(m)
+			for n := range 4 {
+				boot, err := grub.StartFrom(m.dir, "/boot/efi")
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.expectBoot(boot, n >= test.tries, n < test.tries)
+			}
+			m.bootWith("root=UUID=1 ro lockdown=integrity loglevel=3 BOOT_IMAGE=/boot/vmlinuz-6.6.51.1-5.azl3", 262144)
+			m.apply(settings(ihash, seed))
+			expect(t, m.observe(ihash, seed), host.Failed, "not passed")
+		})
+	}
+}
+
+func TestAzureLinuxWithFedorasHeaderHasTrials(t *testing.T) {
+	m := newAzure(t)
+	m.replaceInMenus(debianBlock, fedoraBlock)
+	m.apply(settings(ihash, seed))
+	m.prepareReboot()
+	m.expectBoot(m.start(16777216), false, true)
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.InSync)
+	m.commands.AfterMenu = nil
+	m.replaceInMenus(debianBlock, strings.ReplaceAll(fedoraBlock, "${config_directory}", "($root)/other"))
+	m.apply(settings(ihash, "1048576"))
+	if found := m.subject.Detect(); found.MayReboot() || !strings.Contains(found.Message, "does not read") {
+		t.Errorf("a menu with the block of another directory: %+v", found)
 	}
 }

@@ -40,11 +40,17 @@ const (
 )
 
 // preamble decides at GRUB's start. If grub-reboot or custom.cfg selects another entry than the first one, preamble keeps that selection and the
-// trial stays unused. If GRUB does not read back what it has written, the next start would repeat the trial: it boots the previous entry instead. If
-// the previous entry cannot be loaded, GRUB continues with the first one.
+// trial stays unused. The menu may have read another block than the one of $prefix, to which save_env writes. If their states differ, or GRUB does not
+// read back what it has written, the next start would repeat the trial: it boots the previous entry instead. If the previous entry cannot be loaded,
+// GRUB continues with the first one.
 const preamble = `# Written by storage-client-node-agent, which takes this away once the machine has come up with its new arguments.
 if [ "${default}" = "0" ]; then
-  if [ "${` + trialVariable + `}" = "` + trialArmed + `" ]; then
+  set storage_client_read="${` + trialVariable + `}"
+  set ` + trialVariable + `=
+  load_env ` + trialVariable + `
+  if [ "${` + trialVariable + `}" != "${storage_client_read}" ]; then
+    set ` + trialVariable + `=unsaved
+  elif [ "${` + trialVariable + `}" = "` + trialArmed + `" ]; then
     set storage_client_next=` + trialUsed + `
   elif [ "${` + trialVariable + `}" = "` + trialPermitted + `" ]; then
     set storage_client_next=` + trialFailed + `
@@ -85,6 +91,8 @@ type trial struct {
 	defaults           []string
 	lines              []int
 	loads, clears, ids bool
+	// seen reports whether the menu reads any block.
+	seen bool
 	// envErr is the reason why GRUB could not write to the environment block, if the file itself shows one.
 	envErr error
 	// reason is the reason why the staged arguments have no trial. Empty if they have one, or do not need one.
@@ -155,7 +163,10 @@ func (t *trial) readCommand(number int, text string) {
 	if value, ok := strings.CutPrefix(text, "set default="); ok {
 		t.defaults, t.lines = append(t.defaults, strings.Trim(value, `"`)), append(t.lines, number)
 	}
-	t.loads = t.loads || text == "load_env"
+	if strings.HasPrefix(text, "load_env") && !t.seen {
+		// A second form is in the branch "elif", for a GRUB without the first.
+		t.seen, t.loads = true, text == "load_env" || text == "load_env -f ${config_directory}/grubenv"
+	}
 	t.clears = t.clears || text == "save_env "+nextEntry
 	t.ids = t.ids || text == `menuentry_id_option="--id"`
 }

@@ -93,16 +93,22 @@ type Boot struct {
 }
 
 // Start simulates one start of GRUB in the tree of a host. Its files are in /boot/grub2 if that directory exists, and otherwise in /boot/grub.
-func Start(dir string) (Boot, error) {
-	prefix := filepath.Join(dir, "boot", "grub2")
-	if _, err := os.Stat(prefix); err != nil {
-		prefix = filepath.Join(dir, "boot", "grub")
+func Start(dir string) (Boot, error) { return StartFrom(dir, "") }
+
+// StartFrom simulates a GRUB whose variable prefix is another directory of the tree than that of its menu.
+func StartFrom(dir, prefix string) (Boot, error) {
+	config := filepath.Join(dir, "boot", "grub2")
+	if _, err := os.Stat(config); err != nil {
+		config = filepath.Join(dir, "boot", "grub")
 	}
-	data, err := os.ReadFile(filepath.Join(prefix, "grub.cfg"))
+	data, err := os.ReadFile(filepath.Join(config, "grub.cfg"))
 	if err != nil {
 		return Boot{}, err
 	}
-	g := &player{prefix: prefix, vars: map[string]string{"feature_menuentry_id": "y"}}
+	g := &player{prefix: config, vars: map[string]string{"feature_menuentry_id": "y", "config_directory": config}}
+	if prefix != "" {
+		g.prefix = filepath.Join(dir, prefix)
+	}
 	if err := g.runLines(strings.Split(string(data), "\n")); err != nil {
 		return Boot{}, err
 	}
@@ -120,7 +126,7 @@ type entry struct {
 }
 
 type player struct {
-	// prefix is the directory of the menu.
+	// prefix is the directory to whose block save_env writes.
 	prefix  string
 	vars    map[string]string
 	entries []entry
@@ -222,6 +228,9 @@ func (g *player) testCondition(line string) bool {
 	switch {
 	case len(words) == 1:
 		return words[0] != ""
+	case len(words) == 2 && words[0] == "-f":
+		info, err := os.Stat(words[1])
+		return err == nil && info.Mode().IsRegular()
 	case len(words) == 2 && words[0] == "-s":
 		info, err := os.Stat(words[1])
 		return err == nil && info.Size() > 0
@@ -252,7 +261,10 @@ func (g *player) runCommand(words []string) error {
 	}
 	switch words[0] {
 	case "load_env":
-		return g.loadEnv(words[1:])
+		if len(words) > 2 && words[1] == "-f" {
+			return g.loadEnv(g.expandWord(words[2]), words[3:])
+		}
+		return g.loadEnv(g.blockFile(), words[1:])
 	case "save_env":
 		return g.saveEnv(words[1])
 	case "initrdfail":
@@ -268,9 +280,12 @@ func (g *player) runCommand(words []string) error {
 
 func (g *player) blockFile() string { return filepath.Join(g.prefix, "grubenv") }
 
-// loadEnv sets all variables of the block, or only the named ones.
-func (g *player) loadEnv(names []string) error {
-	data, err := os.ReadFile(g.blockFile())
+// loadEnv sets all variables of a block, or only the named ones. Without the file, it continues without an effect.
+func (g *player) loadEnv(file string, names []string) error {
+	data, err := os.ReadFile(file)
+	if os.IsNotExist(err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -282,10 +297,10 @@ func (g *player) loadEnv(names []string) error {
 	return nil
 }
 
-// saveEnv writes in place, into the existing blocks of the file, because GRUB cannot allocate blocks. It continues without an effect if the file has
-// no permission to write, which stands for a disk to which GRUB cannot write.
+// saveEnv writes in place, into the existing blocks of the file, because GRUB cannot allocate blocks. It continues without an effect if the file is
+// missing, or has no permission to write, which stands for a disk to which GRUB cannot write.
 func (g *player) saveEnv(name string) error {
-	if info, err := os.Stat(g.blockFile()); err == nil && info.Mode().Perm()&0o200 == 0 {
+	if info, err := os.Stat(g.blockFile()); os.IsNotExist(err) || err == nil && info.Mode().Perm()&0o200 == 0 {
 		return nil
 	}
 	data, err := os.ReadFile(g.blockFile())

@@ -150,7 +150,8 @@ func (s *Subject) bootedToken(names *grubNames, entries []*menuEntry) string {
 	longest := ""
 	for _, entry := range entries {
 		found := token(entry)
-		if rest, ok := strings.CutPrefix(strings.ToLower(selected), strings.ToLower(found)+"-"); ok && found != "" && rest[0] <= '9' && len(found) > len(longest) {
+		version, ok := strings.CutPrefix(strings.ToLower(selected), strings.ToLower(found)+"-")
+		if ok && found != "" && version != "" && version[0] <= '9' && len(found) > len(longest) {
 			longest = found
 		}
 	}

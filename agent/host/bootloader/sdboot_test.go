@@ -311,6 +311,8 @@ func TestSystemdBootsThatTheAgentDoesNotChange(t *testing.T) {
 		"new kernels get the arguments of the running one": {func(m *machine) { m.remove(kernelCmdline) }, kernelCmdline + " is missing"},
 		"the vendor declares the arguments":                {func(m *machine) { m.remove(kernelCmdline); m.write("/usr/lib/kernel/cmdline", systemdArgs+"\n") }, ""},
 		"another loader's entry was booted":                {func(m *machine) { m.setVariable("LoaderEntrySelected", "arch.conf") }, `by entry "arch.conf", which is not in ` + systemdEntries},
+		"the entry of the running kernel is removed":       {func(m *machine) { m.setVariable("LoaderEntrySelected", systemdToken+"-6.12.7-amd64.conf") }, ""},
+		"an entry without a version was booted":            {func(m *machine) { m.setVariable("LoaderEntrySelected", systemdToken+"-") }, "which is not in " + systemdEntries},
 		"two partitions have entries":                      {func(m *machine) { m.write("/boot/loader/entries/x.conf", "") }, "both /efi/loader/entries/*.conf and /boot/loader/entries/*.conf exist"},
 		"an old systemd-boot": {func(m *machine) {
 			m.write(efiVars+"LoaderFeatures"+loaderGUID, "\x06\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00")

@@ -119,8 +119,8 @@ func replaceProfiles(live []v1alpha1.StorageClientProfile, profiles []view.DryRu
 	isReplaced := func(p v1alpha1.StorageClientProfile) bool {
 		return slices.ContainsFunc(accepted, func(a view.DryRunProfile) bool { return a.Name == p.Name })
 	}
-	kept := slices.DeleteFunc(slices.Clone(live), isReplaced)
-	return append(kept, lists.Each(accepted, func(p view.DryRunProfile) v1alpha1.StorageClientProfile { return p.After })...)
+	unchanged := slices.DeleteFunc(slices.Clone(live), isReplaced)
+	return append(unchanged, lists.Each(accepted, func(p view.DryRunProfile) v1alpha1.StorageClientProfile { return p.After })...)
 }
 
 // previewVolumes returns the changes to volumes as if the named profiles were active. Nil if unknown contains the reason why they are unknown.

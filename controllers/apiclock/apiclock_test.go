@@ -133,7 +133,7 @@ func TestHowManyResponsesAChangeNeeds(t *testing.T) {
 	}
 }
 
-// A proxy may answer without a date. Such responses are no doubt about the clock, however many there are.
+// A proxy may respond without a date. Such responses are no doubt about the clock, however many there are.
 func TestResponsesWithoutADateChangeNothing(t *testing.T) {
 	local := testclock.NewFakeClock(noon)
 	c := &Clock{Local: local}

@@ -210,7 +210,7 @@ func TestProbesThatCannotBeMadeDelayNothingForEver(t *testing.T) {
 	}
 }
 
-// A pass may fail before any reader asks for results.
+// A pass may fail before any reader requests results.
 func TestAFailureBeforeTheFirstReaderIsNamed(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Now())
 	r := &Results{Clock: clock}

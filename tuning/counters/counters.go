@@ -15,7 +15,7 @@ func Since(previous, now uint64) uint64 {
 	return now - previous
 }
 
-// Growth returns the growth of each counter and duration in a structure. It takes all other fields from now.
+// Growth returns the growth of each counter and duration in a structure. All other fields have their values of now.
 func Growth[T any](previous, now T) T {
 	setGrowth(reflect.ValueOf(previous), reflect.ValueOf(&now).Elem())
 	return now

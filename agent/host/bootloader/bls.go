@@ -47,7 +47,7 @@ type entryTool interface {
 	compare(a, b *menuEntry) int
 	// readMenu reads the permanent entries that change changes.
 	readMenu(ctx context.Context, b entryLoader) (menu, error)
-	// change changes the entries and the arguments of later kernels. before are the files as they are now.
+	// change changes the entries and the arguments of later kernels. before are the current files.
 	change(ctx context.Context, b entryLoader, f facts, next change, before map[string]host.SavedFile) error
 	// readTrial reads the entry that is booted once, its state, and the entry that is selected for the next boot.
 	readTrial(b entryLoader, armedNow bool) (trial, error)

@@ -171,7 +171,7 @@ func (b entryLoader) recordToken() error {
 	return b.facts.SetBootFact(bootID, factToken, b.bootedToken(b.at, nil))
 }
 
-// readBooted implements entryTool. The lines of the menu are those of the running system.
+// readBooted implements entryTool. The menu has the lines of the running system.
 func (t systemdBoot) readBooted(s *Subject, names *grubNames) (b bootedMenu, reason string) {
 	b = bootedMenu{names: names, reported: true}
 	entries, err := s.readEntries(names)
@@ -230,7 +230,7 @@ func (systemdBoot) defaultEntry(fs host.FS, names *grubNames, entries []*menuEnt
 	for _, choice := range choices {
 		pattern := strings.ToLower(choice.pattern)
 		if strings.HasPrefix(pattern, "@") {
-			return nil, choice.source + " is " + choice.pattern + ", so the default entry is the last one that was booted: run bootctl set-default with an entry"
+			return nil, choice.source + " is " + choice.pattern + ", so the default entry is the last booted entry: run bootctl set-default with an entry"
 		}
 		matches := func(id string) bool { ok, err := path.Match(pattern, id); return err == nil && ok }
 		if i := slices.IndexFunc(images, func(image string) bool { return matches(strings.ToLower(path.Base(image))) }); i >= 0 {
@@ -317,7 +317,7 @@ func loaderPartition(fs host.FS) (dir string, mounted map[string]string) {
 	return loaderDirs[i], mounted
 }
 
-// onLoaderPartition reports whether a directory is on the partition that systemd-boot was loaded from, or is /boot with a partition of its own, which
+// onLoaderPartition reports whether a directory is on the partition that systemd-boot was loaded from, or is /boot with a separate partition, which
 // is the extended boot loader partition.
 func onLoaderPartition(fs host.FS, dir string) bool {
 	partition, mounted := loaderPartition(fs)
@@ -422,7 +422,7 @@ func (systemdBoot) readTrial(b entryLoader, armedNow bool) (t trial, err error) 
 	return t, err
 }
 
-// writeTrial implements entryTool. It never selects the entry instead of another one that a user has selected.
+// writeTrial implements entryTool. It never selects the entry instead of another entry that a user has selected.
 func (systemdBoot) writeTrial(b entryLoader, text, state string) error {
 	selected, err := efiVariable(b.fs, oneShot)
 	if err != nil {
@@ -448,7 +448,7 @@ func (systemdBoot) writeTrial(b entryLoader, text, state string) error {
 		}
 	}
 	if isReady && selected == "" {
-		// Without its selection, a permitted entry is one that has failed.
+		// A permitted entry without its selection counts as failed.
 		if err := b.fs.KeepFile(b.at.onceEntry(), stateMark+trialArmed+"\n"+text); err != nil {
 			return err
 		}

@@ -420,7 +420,7 @@ func TestATrialThatSystemdBootCannotLoadIsNotPermitted(t *testing.T) {
 	m.restart()
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.Pending, "trial boot")
-	// A loader that the agent does not support any more, and no record.
+	// A loader that the agent no longer supports, and no record.
 	m.remove(blsForm.file)
 	m.write(triesFile, "3\n")
 	m.restart()
@@ -430,7 +430,7 @@ func TestATrialThatSystemdBootCannotLoadIsNotPermitted(t *testing.T) {
 	}
 }
 
-// The real order is that of systemd-boot's source. Versions are compared with the real systemd-analyze.
+// The real order is in systemd-boot's source. Versions are compared with the real systemd-analyze.
 func TestOrderOfSystemdBoot(t *testing.T) {
 	m := newSystemdBoot(t)
 	run := hosttest.Tool(t, m.dir, "systemd-analyze")
@@ -567,7 +567,7 @@ func (f installingFacts) KeepFiles(files map[string]host.FileRecord) error {
 	return err
 }
 
-// The power may fail between any two writes of a permit. None of them counts as a failed trial.
+// The power may fail between any two writes of a permit. A power failure never counts as a failed trial.
 func TestAPowerCutWhileATrialIsPermittedIsNoFailure(t *testing.T) {
 	for n := 1; ; n++ {
 		m := newSystemdBoot(t)

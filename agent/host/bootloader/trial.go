@@ -41,7 +41,7 @@ const (
 
 // preamble decides at GRUB's start. If grub-reboot or custom.cfg selects another entry than the first one, preamble keeps that selection and the
 // trial stays unused. The menu may have read another block than the one of $prefix, to which save_env writes. If their states differ, or GRUB does not
-// read back what it has written, the next start would repeat the trial: it boots the previous entry instead. If the previous entry cannot be loaded,
+// read back the written state, the next start would repeat the trial: it boots the previous entry instead. If the previous entry cannot be loaded,
 // GRUB continues with the first one.
 const preamble = `# Written by storage-client-node-agent, which takes this away once the machine has come up with its new arguments.
 if [ "${default}" = "0" ]; then

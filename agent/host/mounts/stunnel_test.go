@@ -58,7 +58,7 @@ func TestTunnelsAsStunnelLeavesThem(t *testing.T) {
 	}
 }
 
-// stunnels runs steps with the real stunnel in a network of their own. Each line of input kills the previous process and starts the next one.
+// stunnels runs steps with the real stunnel in a separate network. Each line of input kills the previous process and starts the next one.
 const stunnels = `ip link set lo up
 start() { "$@" 2>"$log" & pid=$!; read -r _; kill -9 $pid; wait $pid; }
 start "$stunnel" "$configuration"

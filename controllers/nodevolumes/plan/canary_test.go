@@ -197,7 +197,7 @@ func windowsIn(next Plan) (names []string) {
 	return names
 }
 
-// A node without support for a window proves nothing for others: the next node is the canary. The profile names the node as an exception.
+// A node without support for a window is no evidence for others: the next node is the canary. The profile names the node as an exception.
 func TestACanaryWithoutSupportProvesNothing(t *testing.T) {
 	unsupported := func(n Node, at int) { n.ClientNode.Status.Mounts[at].ReadAheadState = v1alpha1.SettingUnsupported }
 	for name, test := range map[string]struct {

@@ -251,7 +251,7 @@ func (s *Snapshot) rolloutOf(w Window) v1alpha1.Rollout {
 	return rollout
 }
 
-// candidateOf returns a node's part in the rollout of a window. A node that does not support it has none: it proves nothing, and delays no node.
+// candidateOf returns a node's part in the rollout of a window. A node that does not support it has none: it is no evidence, and delays no node.
 func (s *Snapshot) candidateOf(n Node, w Window, carries bool, out *Plan) (c livegate.Node, isSupported bool) {
 	c = livegate.Node{Name: n.Node.Name, Created: n.Node.CreationTimestamp.Time, Managed: true, Desired: "listed", Alive: n.Writable}
 	if rollout := s.rolloutOf(w); rollout.Canary != nil && rollout.Canary.NodeSelector != nil {

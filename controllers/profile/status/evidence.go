@@ -91,11 +91,11 @@ func (r Report) remedyFor(v plan.AwaitedVolume, room int) (remedy string, hasCom
 		// An incomplete command would be useless.
 		return restart, false
 	}
-	again := "; a node mounts it again once no pod there uses it"
+	remount := "; a node mounts it again once no pod there uses it"
 	if v.MountsPerPod {
-		again = ""
+		remount = ""
 	}
-	for _, note := range []string{labelled("; nconnect is visible only on a node without other mounts from ", v.Server), again} {
+	for _, note := range []string{labelled("; nconnect is visible only on a node without other mounts from ", v.Server), remount} {
 		if len(remedy+note) <= room {
 			remedy += note
 		}

@@ -79,7 +79,7 @@ func TestNoPermitWithoutAResponseAboutPodsThatStay(t *testing.T) {
 	}
 }
 
-// The budgets of pods that stay matter once no other pod must leave: until then, the drain asks the server about evictions only.
+// The budgets of pods that stay matter once no other pod must leave: until then, the drain sends the server only evictions.
 func TestTheBudgetsOfPodsThatStayAreAskedLast(t *testing.T) {
 	r := newRunner(t, newReader(t, pod("web"), stays("db")), &evictions{})
 	dryRun := &evictions{}

@@ -406,7 +406,7 @@ func TestCordonFirstEvictsNoPodWithoutAResponse(t *testing.T) {
 	}
 }
 
-// An owner that keeps its pod until the others are gone is known by its API group and its kind.
+// An owner that keeps its pod until the others are gone has a known API group and kind.
 func TestPodsOfOwnersThatComeLast(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*corev1.Pod)
@@ -429,7 +429,7 @@ func TestPodsOfOwnersThatComeLast(t *testing.T) {
 	}
 }
 
-// Pods without an owner have nothing in common: none of them comes back as another one.
+// Pods without an owner have nothing in common: a pod does not come back as another pod.
 func TestAPodWithoutAnOwnerNeverComesBack(t *testing.T) {
 	evictor := &evictions{}
 	reader := newReader(t, pod("bare-1", bare))

@@ -55,7 +55,7 @@ func inMenu(arg string, want bool) error {
 	return nil
 }
 
-// noTrial checks that nothing of a trial is left.
+// noTrial checks that no part of a trial is left.
 func noTrial() error {
 	for file, text := range map[string]string{grubMenu: "storage-client", grubEnv: "storage_client"} {
 		if data, err := os.ReadFile(file); err != nil || bytes.Contains(data, []byte(text)) {

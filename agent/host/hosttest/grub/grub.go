@@ -95,7 +95,7 @@ type Boot struct {
 // Start simulates one start of GRUB in the tree of a host. Its files are in /boot/grub2 if that directory exists, and otherwise in /boot/grub.
 func Start(dir string) (Boot, error) { return StartFrom(dir, "") }
 
-// StartFrom simulates a GRUB whose variable prefix is another directory of the tree than that of its menu.
+// StartFrom simulates a GRUB whose variable prefix is not the directory of its menu.
 func StartFrom(dir, prefix string) (Boot, error) {
 	config := filepath.Join(dir, "boot", "grub2")
 	if _, err := os.Stat(config); err != nil {

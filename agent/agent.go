@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
+	"github.com/storageclient/operator/agent/host/sysctl"
 	"github.com/storageclient/operator/agent/mounted"
 	"github.com/storageclient/operator/agent/orders"
 	"github.com/storageclient/operator/agent/permit"
@@ -70,7 +71,7 @@ func New(config Config) (*Agent, error) {
 		settings: newSettings(machine, config.Allowed, config.Clock, boot.id),
 		mounts:   mounted.New(config.Host.Mounts, config.Host.Modules, config.Clock),
 		servers:  servers.New(config.Host.Health, machine.AskServer, config.Clock, boot.id, a.runInBackground),
-		trial:    orders.NewTrial(config.Host.Probe, config.Clock, a.runInBackground),
+		trial:    orders.NewTrial(config.Host.Probe, sysctl.New(machine.FS).Original, config.Clock, a.runInBackground),
 		sample:   orders.NewSample(config.Host.Sample, config.Clock, a.runInBackground),
 		reporter: reporter.New(config.API, config.Clock),
 	}

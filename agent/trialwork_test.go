@@ -113,7 +113,13 @@ func TestInvalidWorkIsRejected(t *testing.T) {
 		"a path that is too long":      func(o *v1alpha1.NodeTrial) { o.Work.Path = strings.Repeat("a", 513) },
 		"an hour's pause":              func(o *v1alpha1.NodeTrial) { o.Work.PauseSeconds = 3600 },
 		"a candidate with suid":        func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"suid"} },
-		"a probe with work":            func(o *v1alpha1.NodeTrial) { o.Kind = v1alpha1.TrialProbe },
+		"a sysctl of the host":         func(o *v1alpha1.NodeTrial) { o.Sysctls = map[string]v1alpha1.SettingText{"vm.dirty_ratio": "10"} },
+		"a sysctl out of range":        func(o *v1alpha1.NodeTrial) { o.Sysctls = map[string]v1alpha1.SettingText{rmemName: "1 2303 2304"} },
+		"a probe with sysctls": func(o *v1alpha1.NodeTrial) {
+			*o = *goodOrder()
+			o.Sysctls = map[string]v1alpha1.SettingText{rmemName: "4096 131072 6291456"}
+		},
+		"a probe with work": func(o *v1alpha1.NodeTrial) { o.Kind = v1alpha1.TrialProbe },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorld(t), &runner{result: goodResult()}
@@ -127,6 +133,82 @@ func TestInvalidWorkIsRejected(t *testing.T) {
 				t.Errorf("got %d orders, trial %+v", len(r.orders), trial)
 			}
 		})
+	}
+}
+
+const rmemName = "net.ipv4.tcp_rmem"
+
+// Every pass gets the node's values of all sysctls that a network namespace has. The candidate's values are only for After.
+func TestSysctlsOfTheNodeAreCopied(t *testing.T) {
+	live := func(w *world) {
+		for name, value := range map[string]string{"tcp_rmem": "4096\t262144\t8388608\n", "tcp_sack": "1\n", "ip_local_reserved_ports": "\n", "tcp_ecn": "2\n"} {
+			w.write("/proc/sys/net/ipv4/"+name, value)
+		}
+		w.write("/proc/sys/vm/dirty_ratio", "20\n")
+	}
+	for name, test := range map[string]struct {
+		sysctls map[string]v1alpha1.SettingText
+		prepare func(*world)
+		want    []probe.Sysctl
+		words   string
+	}{
+		"as declared": {map[string]v1alpha1.SettingText{rmemName: "4096 1048576 16777216"}, live, []probe.Sysctl{
+			{Name: "net.ipv4.ip_local_reserved_ports"}, {Name: rmemName, Before: "4096 262144 8388608", After: "4096 1048576 16777216"},
+			{Name: "net.ipv4.tcp_sack", Before: "1", After: "1"},
+		}, ""},
+		"without a candidate": {nil, live, nil, ""},
+		"that the kernel does not have": {map[string]v1alpha1.SettingText{"net.ipv4.tcp_timestamps": "0"}, live, nil,
+			`sysctl net.ipv4.tcp_timestamps cannot be "0", because this node has no value: file does not exist`},
+		"that cannot be read": {map[string]v1alpha1.SettingText{rmemName: "4096 1048576 16777216"}, func(w *world) {
+			live(w)
+			w.write("/proc/sys/net/ipv4/tcp_wmem/a", "")
+		}, nil, `sysctl net.ipv4.tcp_wmem cannot be "", because this node has no value: read sysctl`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t), &runner{result: goodResult()}
+			r.result.Passes = []probe.Pass{measured(3, probe.Before)}
+			test.prepare(w)
+			a := withRunner(w, r)
+			order := workOrder()
+			order.Sysctls = test.sysctls
+			w.order(order)
+			w.runPass(a)
+			w.runPass(a)
+			trial := w.clientNode.Status.Trial
+			if test.words != "" {
+				if trial.Phase != v1alpha1.TrialVoid || !strings.HasPrefix(trial.Message, test.words) || len(r.orders) > 0 || trial.Sysctls != nil {
+					t.Errorf("got %d orders, trial %+v", len(r.orders), trial)
+				}
+				return
+			}
+			if diff := cmp.Diff(test.want, r.orders[0].Sysctls); diff != "" {
+				t.Errorf("sysctls (-want +got):\n%s", diff)
+			}
+			var reported map[string]v1alpha1.SettingText
+			if test.sysctls != nil {
+				reported = map[string]v1alpha1.SettingText{rmemName: "4096 262144 8388608", "net.ipv4.tcp_sack": "1"}
+			}
+			if diff := cmp.Diff(reported, trial.Sysctls); diff != "" || trial.Phase != v1alpha1.TrialFinished {
+				t.Errorf("phase %s, reported sysctls (-want +got):\n%s", trial.Phase, diff)
+			}
+		})
+	}
+}
+
+// A missing proof of the sysctls makes the result invalid.
+func TestATrialWithoutItsSysctlsIsVoid(t *testing.T) {
+	w, r := newWorld(t), &runner{result: goodResult()}
+	w.write("/proc/sys/net/ipv4/tcp_rmem", "4096 262144 8388608")
+	r.result.Proofs = append(r.result.Proofs, probe.Proof{Type: probe.Sysctls, Message: "sysctl net.ipv4.tcp_rmem must be x"})
+	a := withRunner(w, r)
+	order := workOrder()
+	order.Sysctls = map[string]v1alpha1.SettingText{rmemName: "4096 1048576 16777216"}
+	w.order(order)
+	w.runPass(a)
+	w.runPass(a)
+	trial := w.clientNode.Status.Trial
+	if trial.Phase != v1alpha1.TrialVoid || trial.Message != "no proof of Sysctls: sysctl net.ipv4.tcp_rmem must be x" || trial.Proofs[len(trial.Proofs)-1].Type != v1alpha1.ProofSysctls {
+		t.Errorf("got %+v", trial)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/storageclient/operator/agent/bounds"
+	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/trial"
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -50,6 +51,8 @@ type Trial struct {
 	Start func(func())
 
 	runner Runner
+	// sysctl returns the live value of a sysctl of the node.
+	sysctl func(ctx context.Context, name string) (host.Original, error)
 	clock  clock.Clock
 	status *v1alpha1.NodeTrialStatus
 	// cancel stops the current order, whose result arrives on results. Nil if there is none.
@@ -65,8 +68,8 @@ type trialResult struct {
 }
 
 // NewTrial returns a Trial without an order.
-func NewTrial(runner Runner, clock clock.Clock, start func(func())) *Trial {
-	return &Trial{Start: start, runner: runner, clock: clock}
+func NewTrial(runner Runner, sysctl func(context.Context, string) (host.Original, error), clock clock.Clock, start func(func())) *Trial {
+	return &Trial{Start: start, runner: runner, sysctl: sysctl, clock: clock}
 }
 
 // Report sets the trial field of the status.
@@ -120,24 +123,29 @@ func (t *Trial) End() {
 
 func (t *Trial) begin(ctx context.Context, order v1alpha1.NodeTrial) {
 	logr.FromContextOrDiscard(ctx).Info("Sending a trial to the runner", "trial", order.ID, "volume", order.Volume)
+	sysctls, err := t.sysctlsOf(ctx, order)
+	if err != nil {
+		t.status = &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialVoid, Message: text.Cut(err.Error(), maxTrialMessage)}
+		return
+	}
 	t.changesRequests = mountoptions.NFS.ChangesTransport(order.OwnMountOptions, order.MountOptions)
 	ctx, t.cancel = context.WithCancel(ctx)
 	answers := make(chan trialResult, 1)
 	t.results = answers
 	t.Start(func() {
-		result, err := t.callRunner(ctx, order)
+		result, err := t.callRunner(ctx, order, sysctls)
 		answers <- trialResult{result, err}
 	})
 }
 
-func (t *Trial) callRunner(ctx context.Context, order v1alpha1.NodeTrial) (probe.Result, error) {
+func (t *Trial) callRunner(ctx context.Context, order v1alpha1.NodeTrial, sysctls []probe.Sysctl) (probe.Result, error) {
 	network, err := trial.NetworkNamespace()
 	if err != nil {
 		return probe.Result{}, err
 	}
 	deadline := t.clock.Now().Add(time.Duration(order.TimeoutSeconds) * time.Second)
 	for {
-		result, err := t.runner(ctx, runnerOrder(order, deadline.Sub(t.clock.Now()), network))
+		result, err := t.runner(ctx, runnerOrder(order, sysctls, deadline.Sub(t.clock.Now()), network))
 		if !trial.IsTemporary(err) || !t.clock.Now().Add(runnerRetry).Before(deadline) {
 			return result, err
 		}
@@ -196,6 +204,7 @@ func (t *Trial) nameCauses(r probe.Result) {
 
 var trialProofTypes = []v1alpha1.TrialProofType{
 	v1alpha1.ProofOwnNetwork, v1alpha1.ProofIdentifier, v1alpha1.ProofNoOtherMount, v1alpha1.ProofOwnDevice, v1alpha1.ProofTransports,
+	v1alpha1.ProofSysctls,
 }
 
 // trialProofs drops proof types that the API does not define, because the runner is a separate process.

@@ -1,7 +1,10 @@
 package orders
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"io/fs"
 	"math"
 	"regexp"
 	"slices"
@@ -12,6 +15,7 @@ import (
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/host/workload"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -34,6 +38,7 @@ const (
 	maxBuffersKiB    = 64 << 10
 	minReadAheadKiB  = 4
 	maxReadAheadKiB  = 1 << 20
+	maxSysctl        = 256
 )
 
 var workPath = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+-]*\z`)
@@ -42,8 +47,8 @@ var workPath = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+-]*\z`)
 func validateWork(order v1alpha1.NodeTrial) string {
 	work := order.Work
 	if order.Kind == v1alpha1.TrialProbe {
-		if work != nil || len(order.Passes) > 0 {
-			return "a Probe must not have work or passes"
+		if work != nil || len(order.Passes) > 0 || len(order.Sysctls) > 0 {
+			return "a Probe must not have work, passes or sysctls"
 		}
 		return ""
 	}
@@ -70,7 +75,29 @@ func validateWork(order v1alpha1.NodeTrial) string {
 			return "invalid pass"
 		}
 	}
-	return ""
+	return catalogue.TrialProblem(order.Sysctls)
+}
+
+// sysctlsOf returns all sysctls of a network namespace, for the runner's: with the node's values, which it reports, and with the candidate's.
+func (t *Trial) sysctlsOf(ctx context.Context, order v1alpha1.NodeTrial) (list []probe.Sysctl, err error) {
+	if len(order.Sysctls) == 0 {
+		return nil, nil
+	}
+	t.status.Sysctls = map[string]v1alpha1.SettingText{}
+	for _, name := range catalogue.NetNSSysctls() {
+		value, desired := order.Sysctls[name]
+		live, err := t.sysctl(ctx, name)
+		if err != nil || !live.Present && desired {
+			return nil, fmt.Errorf("sysctl %s cannot be %q, because this node has no value: %w", name, value, cmp.Or(err, fs.ErrNotExist))
+		}
+		if live.Present {
+			list = append(list, probe.Sysctl{Name: name, Before: live.Value, After: cmp.Or(string(value), live.Value)})
+		}
+		if live.Value != "" {
+			t.status.Sysctls[name] = v1alpha1.SettingText(text.Cut(live.Value, maxSysctl))
+		}
+	}
+	return list, nil
 }
 
 func isPass(round int32, arm v1alpha1.TrialArm) bool {
@@ -78,10 +105,10 @@ func isPass(round int32, arm v1alpha1.TrialArm) bool {
 	return known && round >= 1 && round <= v1alpha1.MaxTrialRounds
 }
 
-func runnerOrder(order v1alpha1.NodeTrial, timeout time.Duration, network string) probe.Order {
+func runnerOrder(order v1alpha1.NodeTrial, sysctls []probe.Sysctl, timeout time.Duration, network string) probe.Order {
 	out := probe.Order{
 		ID: order.ID, Server: order.Server, Path: order.Path, FSType: order.FSType, Options: order.MountOptions, OwnOptions: order.OwnMountOptions,
-		User: int(order.RunAsUser), Timeout: timeout, HostNetwork: network,
+		User: int(order.RunAsUser), Timeout: timeout, HostNetwork: network, Sysctls: sysctls,
 	}
 	if order.Work == nil {
 		return out

@@ -197,7 +197,7 @@ const (
 )
 
 // TrialProofType is a proof that the result of a trial is valid.
-// +kubebuilder:validation:Enum=OwnNetwork;Identifier;NoOtherMount;OwnDevice;Transports
+// +kubebuilder:validation:Enum=OwnNetwork;Identifier;NoOtherMount;OwnDevice;Transports;Sysctls
 type TrialProofType string
 
 const (
@@ -213,6 +213,8 @@ const (
 	ProofOwnDevice TrialProofType = "OwnDevice"
 	// ProofTransports means that the mount has the number of connections to the server that its options request.
 	ProofTransports TrialProofType = "Transports"
+	// ProofSysctls means that the network namespace had the sysctls of the pass before the mount, during it and after the work.
+	ProofSysctls TrialProofType = "Sysctls"
 )
 
 // NodeSetting is one merged setting of a node.
@@ -347,7 +349,7 @@ type NodeTrialWork struct {
 
 // NodeTrial is an order to mount a volume with sets of mount options, isolated from the node's mounts. The node's trial runner
 // makes the mounts in a separate network namespace. The agent rejects options that its catalogue does not allow.
-// +kubebuilder:validation:XValidation:rule="self.kind == 'Trial' ? has(self.work) && has(self.passes) && size(self.passes) > 0 && self.runAsUser > 0 : !has(self.work) && !has(self.passes)",message="a Trial must have work, passes and a non-root user; a Probe must have neither work nor passes"
+// +kubebuilder:validation:XValidation:rule="self.kind == 'Trial' ? has(self.work) && has(self.passes) && size(self.passes) > 0 && self.runAsUser > 0 : !has(self.work) && !has(self.passes) && !has(self.sysctls)",message="a Trial must have work, passes and a non-root user; a Probe must have no work, passes or sysctls"
 type NodeTrial struct {
 	// id identifies the order. An agent runs it once.
 	// +required
@@ -370,6 +372,13 @@ type NodeTrial struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=6
 	Passes []NodeTrialPass `json:"passes,omitempty"`
+
+	// sysctls are the sysctls of the runner's network namespace in the passes After of a Trial. All passes have the node's values of the
+	// other ones. The agent rejects keys and values that its catalogue does not allow. At most 16.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$'))",message="a sysctl key must be a dotted name of at most 128 characters, e.g. net.ipv4.tcp_rmem"
+	Sysctls map[string]SettingText `json:"sysctls,omitempty"`
 
 	// volume is the name of the PersistentVolume that contains server and path.
 	// +required
@@ -905,6 +914,12 @@ type NodeTrialStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=6
 	Passes []TrialPass `json:"passes,omitempty"`
+
+	// sysctls are the node's values of the sysctls of a network namespace, without empty ones. The runner copies them and reads them
+	// back. Absent without spec.trial.sysctls, and if the agent's release is older than this field.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	Sysctls map[string]SettingText `json:"sysctls,omitempty"`
 }
 
 // RolloutTuned is the start of the time in which a node has had its settings.

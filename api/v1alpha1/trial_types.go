@@ -223,7 +223,7 @@ type TrialGoal struct {
 
 // StorageClientTrialSpec describes the comparison. It is immutable: create another trial for another comparison.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a trial is immutable: delete it and create a new one"
-// +kubebuilder:validation:XValidation:rule="self.workload.name == 'Observe' ? !(has(self.profile) && size(self.profile) > 0) && !(has(self.mountOptions) && size(self.mountOptions) > 0) && !has(self.readAheadKiB) : (has(self.profile) && size(self.profile) > 0) != (has(self.mountOptions) && size(self.mountOptions) > 0 || has(self.readAheadKiB))",fieldPath=".workload",message="set either profile, or mountOptions and readAheadKiB, as the candidate; Observe must have no candidate"
+// +kubebuilder:validation:XValidation:rule="self.workload.name == 'Observe' ? !(has(self.profile) && size(self.profile) > 0) && !(has(self.mountOptions) && size(self.mountOptions) > 0) && !has(self.readAheadKiB) && !(has(self.sysctls) && size(self.sysctls) > 0) : (has(self.profile) && size(self.profile) > 0) != (has(self.mountOptions) && size(self.mountOptions) > 0 || has(self.readAheadKiB) || has(self.sysctls) && size(self.sysctls) > 0)",fieldPath=".workload",message="set either profile, or any of mountOptions, readAheadKiB and sysctls, as the candidate; Observe must have no candidate"
 // +kubebuilder:validation:XValidation:rule="self.workload.name != 'Observe' || (has(self.workload.windowSeconds) ? self.workload.windowSeconds : 60) + 60 <= (has(self.timeoutSeconds) ? self.timeoutSeconds : 3600)",fieldPath=".workload.windowSeconds",messageExpression="'windowSeconds %d plus 60 s to query the nodes exceeds timeoutSeconds %d: choose a shorter window or a longer timeout'.format([(has(self.workload.windowSeconds) ? self.workload.windowSeconds : 60), (has(self.timeoutSeconds) ? self.timeoutSeconds : 3600)])"
 type StorageClientTrialSpec struct {
 	// claimName is the name of a bound PersistentVolumeClaim in the trial's namespace. Its volume must be NFS or SMB; Observe also
@@ -235,7 +235,7 @@ type StorageClientTrialSpec struct {
 	ClaimName string `json:"claimName,omitempty"`
 
 	// profile is the name of the StorageClientProfile whose rules produce the candidate from the volume's mount options. It may be in
-	// mode Plan. Set either profile, or mountOptions and readAheadKiB. Observe has no candidate.
+	// mode Plan. Set either profile, or any of mountOptions, readAheadKiB and sysctls. Observe has no candidate.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$`
@@ -255,6 +255,15 @@ type StorageClientTrialSpec struct {
 	// +kubebuilder:validation:Minimum=4
 	// +kubebuilder:validation:Maximum=1048576
 	ReadAheadKiB int32 `json:"readAheadKiB,omitempty"`
+
+	// sysctls maps kernel parameters of a network namespace to the values of the candidate, alone or with mountOptions and readAheadKiB:
+	// net.ipv4.tcp_rmem and the other keys that docs/trials.md lists. The trial sets them only in the network namespace of the trial
+	// runner, with the limits of spec.node.sysctls in a profile. The other passes have the node's values. Users who set them need the
+	// verb "try" on storageclientprofiles. They require a volume that the trial runner can mount itself. At most 16 entries.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$'))",message="a sysctl key must be a dotted name of at most 128 characters, e.g. net.ipv4.tcp_rmem"
+	Sysctls map[string]SettingText `json:"sysctls,omitempty"`
 
 	// workload is the work of the trial on each mount.
 	// +required
@@ -632,6 +641,17 @@ type StorageClientTrialStatus struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=128
 	After []string `json:"after,omitempty"`
+
+	// sysctls are the node's values of the sysctls of a network namespace, without empty ones, as read back in the passes Before and
+	// Again. The passes of the candidate have spec.sysctls instead, and these otherwise. Absent without spec.sysctls.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	Sysctls map[string]SettingText `json:"sysctls,omitempty"`
+
+	// load is the load of the workload in the complete rounds. Absent before the first round, and if a manager of a release before this
+	// field ran them: it may have run the workload without its load.
+	// +optional
+	Load *TrialLoad `json:"load,omitempty"`
 
 	// rounds is the number of complete rounds.
 	// +optional

@@ -453,6 +453,13 @@ func (in *NodeTrial) DeepCopyInto(out *NodeTrial) {
 		*out = make([]NodeTrialPass, len(*in))
 		copy(*out, *in)
 	}
+	if in.Sysctls != nil {
+		in, out := &in.Sysctls, &out.Sysctls
+		*out = make(map[string]SettingText, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	if in.MountOptions != nil {
 		in, out := &in.MountOptions, &out.MountOptions
 		*out = make([]string, len(*in))
@@ -518,6 +525,13 @@ func (in *NodeTrialStatus) DeepCopyInto(out *NodeTrialStatus) {
 		*out = make([]TrialPass, len(*in))
 		for i := range *in {
 			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
+	if in.Sysctls != nil {
+		in, out := &in.Sysctls, &out.Sysctls
+		*out = make(map[string]SettingText, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
 		}
 	}
 }
@@ -1288,6 +1302,13 @@ func (in *StorageClientTrialSpec) DeepCopyInto(out *StorageClientTrialSpec) {
 		*out = make([]MountOption, len(*in))
 		copy(*out, *in)
 	}
+	if in.Sysctls != nil {
+		in, out := &in.Sysctls, &out.Sysctls
+		*out = make(map[string]SettingText, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	in.Workload.DeepCopyInto(&out.Workload)
 	in.Goal.DeepCopyInto(&out.Goal)
 	if in.NodeSelector != nil {
@@ -1345,6 +1366,18 @@ func (in *StorageClientTrialStatus) DeepCopyInto(out *StorageClientTrialStatus) 
 		in, out := &in.After, &out.After
 		*out = make([]string, len(*in))
 		copy(*out, *in)
+	}
+	if in.Sysctls != nil {
+		in, out := &in.Sysctls, &out.Sysctls
+		*out = make(map[string]SettingText, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
+	if in.Load != nil {
+		in, out := &in.Load, &out.Load
+		*out = new(TrialLoad)
+		**out = **in
 	}
 	if in.Results != nil {
 		in, out := &in.Results, &out.Results

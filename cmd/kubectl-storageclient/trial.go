@@ -18,11 +18,12 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
 func trialCommand(env *environment) *cobra.Command {
-	var options []string
+	var options, sysctls []string
 	var timeout time.Duration
 	var keep bool
 	trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{GenerateName: "trial-"}}
@@ -35,6 +36,11 @@ func trialCommand(env *environment) *cobra.Command {
 		}
 		spec.ClaimName, spec.TimeoutSeconds = args[0], ptr.To(int32(timeout/time.Second))
 		spec.MountOptions = lists.Each(options, func(option string) v1alpha1.MountOption { return v1alpha1.MountOption(option) })
+		spec.Sysctls = map[string]v1alpha1.SettingText{}
+		for _, sysctl := range sysctls {
+			key, value, _ := strings.Cut(sysctl, "=")
+			spec.Sysctls[key] = v1alpha1.SettingText(catalogue.CanonicalValue(value))
+		}
 		finalTrial, err := followTrial(ctx, env, c, trial, keep)
 		return (*view.Trial)(finalTrial), err
 	}, htmlFormat)
@@ -42,6 +48,7 @@ func trialCommand(env *environment) *cobra.Command {
 	flags.StringVar(&spec.Profile, "profile", "", "Profile whose rules define the candidate")
 	flags.StringSliceVar(&options, "options", nil, "Mount options of the candidate, separated by commas, instead of a profile")
 	flags.Int32Var(&spec.ReadAheadKiB, "read-ahead-kib", 0, "Read-ahead window of the candidate in KiB, alone or with --options. Default: unchanged")
+	flags.StringArrayVar(&sysctls, "sysctl", nil, "Sysctl of the candidate's network namespace as KEY=VALUE, alone or with --options; repeatable")
 	flags.StringVar((*string)(&work.Name), "workload", string(v1alpha1.WorkloadListDirectory),
 		fmt.Sprintf("Workload: one of %v", v1alpha1.MountedWorkloads))
 	flags.Int32Var(&work.Workers, "workers", 0, "Number of workers that share the work, at most 64. Default: 1")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,7 @@ func fakeManager(statuses ...v1alpha1.StorageClientTrialStatus) interceptor.Func
 func standing(condition, reason, message string, rounds int32) v1alpha1.StorageClientTrialStatus {
 	status := v1alpha1.StorageClientTrialStatus{
 		Rounds: rounds, RoundsWanted: 6, Volume: "pv1", Node: "n1", Before: []string{"vers=4.1"}, After: []string{"actimeo=30", "vers=4.1"}, Passes: listed(rounds),
+		Sysctls: map[string]v1alpha1.SettingText{"net.ipv4.tcp_rmem": "4096 131072 6291456", "net.ipv4.tcp_sack": "1"},
 	}
 	for _, kind := range []string{v1alpha1.TrialConditionComplete, v1alpha1.TrialConditionFailed} {
 		value := metav1.ConditionFalse
@@ -96,12 +98,13 @@ func TestATrialIsCreatedFollowedShownAndDeleted(t *testing.T) {
 	}
 	r := execute(t, funcs, nil, "trial", "projects", "--options", "actimeo=30,nocto", "--path", "src", "--user", "1000", "--metric", "GETATTR",
 		"--workers", "16", "--block-kib", "8", "--sync", "--direct", "--cached", "--through-client",
-		"--read-ahead-kib", "1024")
+		"--read-ahead-kib", "1024", "--sysctl", "net.ipv4.tcp_rmem=4096  1048576 16777216", "--sysctl", "net.ipv4.ip_local_reserved_ports=10250,30000-32767")
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
 	for _, want := range []string{
 		"2 of 6 rounds are complete. Round 3 of 6 runs on n1", "eda/projects, volume pv1, ListDirectory of \"src\", 6 rounds:", "  after   actimeo=30,vers=4.1",
+		`  net.ipv4.ip_local_reserved_ports: "" before, "10250,30000-32767" after`, `  net.ipv4.tcp_rmem: "4096 131072 6291456" before, "4096 1048576 16777216" after`,
 		"0.001 to 0.001", "Better *", "Read-ahead of the candidate: 1024 KiB", "with empty client caches",
 	} {
 		if !strings.Contains(r.out, want) {
@@ -118,6 +121,10 @@ func TestATrialIsCreatedFollowedShownAndDeleted(t *testing.T) {
 	if spec.ClaimName != "projects" || len(spec.MountOptions) != 2 || spec.Workload.Path != "src" || spec.User() != 1000 || spec.Timeout() != 3600 || spec.Goal.Metric != "GETATTR" ||
 		spec.ReadAheadKiB != 1024 {
 		t.Errorf("spec is %+v", spec)
+	}
+	want := map[string]v1alpha1.SettingText{"net.ipv4.tcp_rmem": "4096 1048576 16777216", "net.ipv4.ip_local_reserved_ports": "10250,30000-32767"}
+	if !maps.Equal(spec.Sysctls, want) {
+		t.Errorf("sysctls: got %v, want %v", spec.Sysctls, want)
 	}
 	if want := (v1alpha1.TrialLoad{Workers: 16, BlockKiB: 8, Sync: true, Direct: true, Cached: true, ThroughClient: true}); spec.Workload.TrialLoad != want {
 		t.Errorf("load: got %+v, want %+v", spec.Workload.TrialLoad, want)

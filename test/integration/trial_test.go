@@ -39,6 +39,11 @@ var _ = Describe("The shape of a trial", func() {
 		Entry("work with a profile and a read-ahead", "profile: p, ", "profile: p, readAheadKiB: 1024, ", "spec.workload"),
 		Entry("a read-ahead below a page", "profile: p, ", "readAheadKiB: 3, ", "spec.readAheadKiB"),
 		Entry("Observe with a read-ahead", good, "claimName: projects, readAheadKiB: 1024, workload: {name: Observe}", "spec.workload"),
+		Entry("work with a profile and sysctls", "profile: p, ", "profile: p, sysctls: {net.ipv4.tcp_sack: '0'}, ", "spec.workload"),
+		Entry("Observe with sysctls", good, "claimName: projects, sysctls: {net.ipv4.tcp_sack: '0'}, workload: {name: Observe}", "spec.workload"),
+		Entry("a sysctl without a dot", "profile: p, ", "sysctls: {ihash_entries: '1'}, ", "spec.sysctls"),
+		Entry("a sysctl without a value", "profile: p, ", "sysctls: {net.ipv4.tcp_sack: ''}, ", "spec.sysctls"),
+		Entry("too many sysctls", "profile: p, ", "sysctls: {"+list(17, "net.ipv4.a%d: '1'")+"}, ", "spec.sysctls"),
 		Entry("Observe with a candidate", "ListDirectory, path: src/a", "Observe", "spec.workload"),
 		Entry("a window of work that mounts", "path: src/a", "windowSeconds: 60", "spec.workload.windowSeconds"),
 		Entry("a window that is too short", good, "claimName: projects, workload: {name: Observe, windowSeconds: 9}", "spec.workload.windowSeconds"),
@@ -78,6 +83,9 @@ var _ = Describe("The shape of a trial", func() {
 		Expect(create("profile: p, ", "mountOptions: [actimeo=30, nocto], ")).To(Succeed())
 		Expect(create("profile: p, ", "mountOptions: [rsize=1048576], readAheadKiB: 1024, ")).To(Succeed())
 		Expect(create("profile: p, ", "readAheadKiB: 1024, ")).To(Succeed())
+		Expect(create("profile: p, ", "sysctls: {net.ipv4.tcp_rmem: 4096 1048576 16777216}, ")).To(Succeed())
+		Expect(create("profile: p, ", "mountOptions: [nocto], readAheadKiB: 1024, sysctls: {net.ipv4.tcp_sack: '0'}, ")).To(Succeed())
+		Expect(create("profile: p, ", "profile: p, sysctls: {}, ")).To(Succeed())
 		Expect(create(good, "claimName: projects, workload: {name: Observe}")).To(Succeed())
 		Expect(create(good, "claimName: projects, workload: {name: Observe, windowSeconds: 240}, timeoutSeconds: 300")).To(Succeed())
 		Expect(create(good, "claimName: projects, workload: {name: Observe, windowSeconds: 3600}, timeoutSeconds: 3660")).To(Succeed())
@@ -117,6 +125,8 @@ var _ = Describe("The shape of a trial", func() {
 		Entry("too many workers", "path: a", "path: a, workers: 65", "spec.trial.work.workers"),
 		Entry("a read-ahead below a page", "arm: Before", "arm: Before, readAheadKiB: 3", "spec.trial.passes[0].readAheadKiB"),
 		Entry("copies without permission", "name: ListDirectory", "name: CopyFiles", "spec.trial.work"),
+		Entry("sysctls of a probe", "kind: Trial, ", "kind: Probe, sysctls: {net.ipv4.tcp_sack: '0'}, ", "spec.trial"),
+		Entry("a sysctl with a slash", "kind: Trial, ", "kind: Trial, sysctls: {net/ipv4: '0'}, ", "spec.trial.sysctls"),
 	)
 })
 

@@ -72,6 +72,8 @@ type Parameter struct {
 	Default string
 	// TakesEffect is the event that makes a changed value effective.
 	TakesEffect v1alpha1.SettingEffect
+	// NetNS is true if each network namespace has a separate value, from kernel 5.10 on. Only these sysctls can be the candidate of a trial.
+	NetNS bool
 	// Module is the kernel module of the parameter. Empty if the parameter always exists.
 	Module string
 	// Hazard describes a risk of values other than the default, or the reason why they have no effect. Users are warned with it.
@@ -154,6 +156,16 @@ func Lookup(key string) (Parameter, bool) {
 // All returns every parameter, sorted by key.
 func All() []Parameter {
 	return slices.Clone(parameters)
+}
+
+// NetNSSysctls returns the names of the sysctls of which each network namespace has a separate value, sorted.
+func NetNSSysctls() (names []string) {
+	for _, p := range parameters {
+		if name, ok := Key(p.Key).In(Sysctls); ok && p.NetNS {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // Effect returns the event that makes a setting effective. For keys that only an allow-list admits, it is the usual event of the

@@ -3,6 +3,7 @@ package catalogue
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -83,6 +84,19 @@ func (a AllowList) Check(key, value string) error {
 		return &Error{Key: key, Value: value, Reason: reason}
 	}
 	return nil
+}
+
+// TrialProblem returns the reason why a trial cannot have these sysctls as its candidate: the field, its value, and an alternative. Empty if it can.
+// No allow-list adds keys or values: a trial needs a separate value for its network namespace.
+func TrialProblem(sysctls map[string]v1alpha1.SettingText) string {
+	for _, name := range slices.Sorted(maps.Keys(sysctls)) {
+		problem := &Error{Value: string(sysctls[name]), Reason: "a trial can set only the sysctls of a network namespace that docs/trials.md lists; " +
+			"declare it in spec.node of a profile, and measure before and after on a canary node"}
+		if p, _ := Lookup(SysctlKey(name)); !p.NetNS || errors.As(AllowList{}.Check(p.Key, problem.Value), &problem) {
+			return fmt.Sprintf("spec.sysctls[%s] is %s: %s", printable(name), printable(problem.Value), problem.Reason)
+		}
+	}
+	return ""
 }
 
 // CheckApplied is Check for a value that an earlier release has applied. It accepts values below the minimum with which nodes are

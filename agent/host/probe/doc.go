@@ -37,6 +37,15 @@ type Order struct {
 	// Passes, if there are any, replace the single mount. They run one after the other, each with Work on a separate mount.
 	Passes []OrderedPass `json:"passes,omitempty"`
 	Work   Work          `json:"work"`
+	// Sysctls are set in the network namespace for the passes. Empty if the passes have the namespace's own values.
+	Sysctls []Sysctl `json:"sysctls,omitempty"`
+}
+
+// Sysctl is a sysctl of a network namespace. Before is its value on the node, for Before and Again. After is its value for After.
+type Sysctl struct {
+	Name   string `json:"name"`
+	Before string `json:"before"`
+	After  string `json:"after"`
 }
 
 // Arm selects the options of a pass, named as in the API.
@@ -120,6 +129,7 @@ const (
 	NoOtherMount ProofType = "NoOtherMount"
 	OwnDevice    ProofType = "OwnDevice"
 	Transports   ProofType = "Transports"
+	Sysctls      ProofType = "Sysctls"
 )
 
 // Proof is one condition for a valid result.

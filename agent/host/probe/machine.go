@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/agent/host/workload"
 )
 
@@ -204,6 +205,8 @@ func (machine) writeFile(name, data string) error {
 	_, err = file.WriteString(data)
 	return errors.Join(err, file.Close())
 }
+
+func (machine) connections() ([]sockets.Socket, error) { return sockets.Read() }
 
 func (machine) newName() string { return rand.Text() }
 

@@ -36,6 +36,9 @@ func (w work) runPasses(ctx context.Context) Result {
 		}
 		r.Tried = true
 		pass, err := w.runPass(ctx, p, &r)
+		r.Proofs = append(r.Proofs, w.proveSysctls(p.Arm, false)...)
+		// If this process is killed, the manager replaces the Pod with its network namespace.
+		w.proveSysctls(Before, true)
 		switch {
 		case err != nil:
 			r.Message = fmt.Sprintf("%s, round %d: %v", p.Arm, p.Round, err)
@@ -66,6 +69,10 @@ func (w work) listOf(arm Arm) []string {
 // runPass mounts, works and unmounts. If a proof is missing, it does not use the mount.
 func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, error) {
 	pass := Pass{Round: p.Round, Arm: p.Arm}
+	// A connection keeps the buffers that it gets at connect.
+	if r.Proofs = append(r.Proofs, w.proveSysctls(p.Arm, true)...); r.Missing() != nil {
+		return pass, nil
+	}
 	l, err := parseList(w.listOf(p.Arm))
 	if err != nil {
 		return pass, err
@@ -76,6 +83,7 @@ func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, erro
 	}
 	defer func() { _ = w.unmount(volumeDir) }()
 	w.observe(l, r)
+	r.Proofs = append(r.Proofs, w.proveSysctls(p.Arm, false)...)
 	if r.Missing() != nil {
 		return pass, nil
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/agent/host/workload"
 )
 
@@ -57,6 +58,8 @@ type kernel interface {
 	readLink(name string) (string, error)
 	readFile(name string) (string, error)
 	writeFile(name, data string) error
+	// connections returns the TCP connections of the network namespace.
+	connections() ([]sockets.Socket, error)
 	newName() string
 	pause(d time.Duration)
 	// wait is like pause, and also returns when the context is done.

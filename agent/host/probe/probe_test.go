@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/agent/host/workload"
 )
 
@@ -40,6 +42,13 @@ type fakeKernel struct {
 
 	// readAhead is the window of the current mount. pageKiB is the page size. changedTo is the window that another program sets during the work.
 	readAhead, pageKiB, changedTo int
+
+	// sysctls are the sysctls of the network namespace, by file. keeps are those that a write does not change. changes are set during the work.
+	sysctls, changes map[string]string
+	keeps            string
+	// tcp are the connections in the network namespace.
+	tcp    []sockets.Socket
+	tcpErr error
 
 	// load is the load of the last work. workers are its results. Nil means one.
 	load    workload.Load
@@ -109,6 +118,9 @@ func (k *fakeKernel) device(string) (string, error) {
 func (k *fakeKernel) readLink(string) (string, error) { return k.network, nil }
 
 func (k *fakeKernel) readFile(name string) (string, error) {
+	if value, ok := k.sysctls[strings.TrimPrefix(name, "/proc/sys/net/ipv4/")]; ok {
+		return strings.ReplaceAll(value, " ", "\t") + "\n", nil
+	}
 	switch name {
 	case identifierFile:
 		if k.ignoresIdentifier {
@@ -144,6 +156,13 @@ func (k *fakeKernel) writeFile(name, data string) error {
 		k.readAhead = kib / max(k.pageKiB, 4) * max(k.pageKiB, 4)
 		return err
 	}
+	if file, ok := strings.CutPrefix(name, "/proc/sys/net/ipv4/"); ok {
+		k.log = append(k.log, file+"="+strings.TrimSpace(data))
+		if file != k.keeps {
+			k.sysctls[file] = strings.TrimSpace(data)
+		}
+		return nil
+	}
 	if name != identifierFile {
 		k.t.Errorf("unexpected write to %s", name)
 	}
@@ -152,6 +171,8 @@ func (k *fakeKernel) writeFile(name, data string) error {
 	}
 	return nil
 }
+
+func (k *fakeKernel) connections() ([]sockets.Socket, error) { return k.tcp, k.tcpErr }
 
 func (k *fakeKernel) newName() string { return "0123" }
 
@@ -178,6 +199,7 @@ func (k *fakeKernel) workAs(_ context.Context, user int, o workload.Options) (wo
 		return workload.Result{}, k.workErr
 	}
 	k.listed += 50
+	maps.Copy(k.sysctls, k.changes)
 	if k.changedTo > 0 {
 		k.readAhead = k.changedTo
 	}

@@ -28,6 +28,10 @@ type Socket struct {
 	Repeats int
 	// MinRoundTrip is the shortest round trip that TCP has measured on it.
 	MinRoundTrip time.Duration
+	// Timestamps and SACK report whether both ends have agreed on these options. WindowScale is the scale of its own window, as an exponent of 2.
+	// It is -1 if the windows are not scaled.
+	Timestamps, SACK bool
+	WindowScale      int
 	// Segments are its counters since it was connected.
 	Segments counters.Network
 }
@@ -72,7 +76,14 @@ func socketOf(answer *netlink.InetDiagTCPInfoResp) (Socket, bool) {
 	if !ok {
 		return Socket{}, false
 	}
+	// The options of struct tcp_info are 1: timestamps, 2: SACK, 4: scaled windows.
+	options, scale := answer.TCPInfo.Options, -1
+	if options&4 != 0 {
+		// The library swaps the two scales on little-endian machines, where the first bit field has the low bits.
+		scale = int(answer.TCPInfo.Snd_wscale)
+	}
 	return Socket{
+		Timestamps: options&1 != 0, SACK: options&2 != 0, WindowScale: scale,
 		Local: int(id.SourcePort), Remote: netip.AddrPortFrom(remote.Unmap(), id.DestinationPort),
 		// If this host itself drops the packets that it sends, no segment counts as sent, and only probes are counted.
 		Repeats:      int(max(answer.TCPInfo.Retransmits, answer.TCPInfo.Probes)),

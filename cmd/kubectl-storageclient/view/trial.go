@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -35,6 +36,9 @@ func (t *Trial) WriteText(w io.Writer, wide bool) error {
 	out.line("  after   " + cmp.Or(strings.Join(t.Status.After, ","), "no options") + "\n")
 	if t.Spec.ReadAheadKiB > 0 {
 		out.line(fmt.Sprintf("  Read-ahead of the candidate: %d KiB\n", t.Spec.ReadAheadKiB))
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Spec.Sysctls)) {
+		out.line(fmt.Sprintf("  %s: %q before, %q after\n", name, t.Status.Sysctls[name], t.Spec.Sysctls[name]))
 	}
 	rows := [][]string{{"PHASE", "METRIC", "UNIT", "BEFORE", "AFTER", "RATIO", "95 % INTERVAL", "VERDICT"}}
 	for _, r := range t.Status.Results {

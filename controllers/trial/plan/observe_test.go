@@ -544,18 +544,29 @@ func TestVolumeOfAnObservingTrial(t *testing.T) {
 	}
 }
 
-// Only the trial runner can set the read-ahead of a trial's mounts. It needs no other difference between the passes.
-func TestReadAheadAsACandidate(t *testing.T) {
+// Only the trial runner can set the read-ahead and the sysctls of a trial's mounts. They need no other difference between the passes.
+func TestReadAheadAndSysctlsAsACandidate(t *testing.T) {
+	sysctls := func(name, value string) map[string]v1alpha1.SettingText {
+		return map[string]v1alpha1.SettingText{name: v1alpha1.SettingText(value)}
+	}
 	for name, test := range map[string]struct {
 		options    []v1alpha1.MountOption
 		kib        int32
+		sysctls    map[string]v1alpha1.SettingText
 		driver     string
 		impossible string
 	}{
-		"alone":                             {nil, 1024, "", ""},
-		"with options of the volume":        {[]v1alpha1.MountOption{"hard"}, 1024, "", ""},
-		"options of the volume alone":       {[]v1alpha1.MountOption{"hard"}, 0, "", "the volume already has the mount options of the candidate"},
-		"of a volume that needs its driver": {nil, 1024, "smb.csi.k8s.io", "a trial cannot set the read-ahead of mounts that the driver makes"},
+		"alone":                             {nil, 1024, nil, "", ""},
+		"with options of the volume":        {[]v1alpha1.MountOption{"hard"}, 1024, nil, "", ""},
+		"options of the volume alone":       {[]v1alpha1.MountOption{"hard"}, 0, nil, "", "the volume already has the mount options of the candidate"},
+		"of a volume that needs its driver": {nil, 1024, nil, "smb.csi.k8s.io", "a trial cannot set the read-ahead of mounts that the driver makes"},
+		"sysctls alone":                     {nil, 0, sysctls(rmem, "4096 1048576 16777216"), "", ""},
+		"sysctls with options":              {[]v1alpha1.MountOption{"hard"}, 0, sysctls(rmem, "4096 1048576 16777216"), "", ""},
+		"sysctls of a volume that needs its driver": {nil, 0, sysctls(rmem, "4096 1048576 16777216"), "smb.csi.k8s.io",
+			"a trial cannot set sysctls for mounts that the driver makes"},
+		"sysctls of the whole host": {nil, 0, sysctls("vm.dirty_ratio", "10"), "", "spec.sysctls[vm.dirty_ratio] is 10: a trial can set only the sysctls of a network namespace"},
+		"a sysctl out of range": {nil, 0, sysctls(rmem, "4096 1048576 2147483648"), "",
+			"spec.sysctls[net.ipv4.tcp_rmem] is 4096 1048576 2147483648: number 3 must be 1 to 2147483647 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pv := builders.NFSVolume([]string{"hard"})
@@ -569,7 +580,7 @@ func TestReadAheadAsACandidate(t *testing.T) {
 			}}
 			trial := &v1alpha1.StorageClientTrial{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "a"}}
 			trial.Spec.ClaimName, trial.Spec.MountOptions, trial.Spec.ReadAheadKiB = "tools", test.options, test.kib
-			trial.Spec.Workload.Name = v1alpha1.WorkloadReadSequential
+			trial.Spec.Sysctls, trial.Spec.Workload.Name = test.sysctls, v1alpha1.WorkloadReadSequential
 			got := Resolve(trial, volumes, nil, catalogue.AllowList{})
 			if got.Missing != "" || !strings.Contains(got.Impossible, test.impossible) || (got.Impossible == "") != (test.impossible == "") {
 				t.Errorf("missing %q, impossible %q; want %q", got.Missing, got.Impossible, test.impossible)

@@ -236,7 +236,7 @@ func (p *planner) recordPass(t Trial, node string, pass v1alpha1.TrialPass, s Pa
 	}
 	s.Voids, s.Void = 0, ""
 	p.memory.PassStates[t.UID] = s
-	p.recordPasses(t, node, []v1alpha1.TrialPass{pass})
+	p.recordPasses(t, node, []v1alpha1.TrialPass{pass}, nil)
 	return false
 }
 

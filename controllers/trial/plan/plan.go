@@ -291,9 +291,16 @@ func (p *planner) followOrder(n Node) {
 	p.clearOrder(n)
 }
 
+// clearOrder removes an order. The runner's network namespace may still have the sysctls of the order, even if the runner died. The order stays until
+// the Pod with that namespace is gone, so that no other work gets it, whatever the manager forgets.
 func (p *planner) clearOrder(n Node) {
 	p.isClearing = true
-	if n.Writable {
+	hasChanged := len(n.ClientNode.Spec.Trial.Sysctls) > 0
+	switch {
+	case hasChanged && isLabelled(n.Node):
+		p.steps = append(p.steps, SetLabel{Node: n})
+	case hasChanged && n.Runner.Exists:
+	case n.Writable:
 		p.steps = append(p.steps, SetOrder{Node: n})
 	}
 }

@@ -29,6 +29,9 @@ type world struct {
 	candidates []volumeplan.ProbeCandidate
 	// runners is false if no Pod of a trial runner is created. stuck is true if it does not become Ready.
 	runners, stuck bool
+	// lingers keeps a trial runner's Pod after the label is gone. changed are the nodes whose Pod has run an order with sysctls.
+	lingers bool
+	changed map[string]bool
 	// respond returns an agent's response to an order. Nil means no response.
 	respond func(v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus
 	// clones are the existing clones. visit changes a clone whose Pod is on its node. rejection is the error for new clones.
@@ -48,7 +51,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, names ...string) *world {
-	w := &world{t: t, now: time.Unix(1700000000, 0), nodes: map[string]*Node{}, clones: map[string]*Clone{}, runners: true}
+	w := &world{t: t, now: time.Unix(1700000000, 0), nodes: map[string]*Node{}, clones: map[string]*Clone{}, runners: true, changed: map[string]bool{}}
 	for _, name := range names {
 		w.nodes[name] = &Node{
 			Node:       &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "eda", corev1.LabelOSStable: "linux"}}},
@@ -83,8 +86,10 @@ func (w *world) apply(step Step) {
 	case SetLabel:
 		if !step.Labelled {
 			delete(n.Node.Labels, v1alpha1.TrialLabel)
-			n.Runner = Runner{}
-			if n.ClientNode != nil && n.ClientNode.Spec.Trial != nil {
+			if n.Runner = (Runner{Exists: w.lingers && n.Runner.Exists}); !n.Runner.Exists {
+				delete(w.changed, n.Node.Name)
+			}
+			if n.ClientNode != nil && n.ClientNode.Spec.Trial != nil && len(n.ClientNode.Spec.Trial.Sysctls) == 0 {
 				w.t.Errorf("%s lost its runner while it has an order", n.Node.Name)
 			}
 			return
@@ -102,6 +107,10 @@ func (w *world) apply(step Step) {
 		if n.ClientNode.Spec.Trial != nil || !isLabelled(n.Node) || n.Node.Spec.Unschedulable {
 			w.t.Errorf("second or invalid order for %s", n.Node.Name)
 		}
+		if w.changed[n.Node.Name] {
+			w.t.Errorf("order for %s, whose runner has the network namespace of an order with sysctls", n.Node.Name)
+		}
+		w.changed[n.Node.Name] = len(step.Order.Sysctls) > 0
 		n.ClientNode.Spec.Trial = step.Order
 		if w.respond != nil {
 			n.ClientNode.Status.Trial = w.respond(*step.Order)

@@ -81,6 +81,7 @@ func Resolve(
 	}
 	t.Volume, t.pv = pv.Name, pv
 	t.Target, t.Impossible = volumes.TrialTarget(pv, profile, allow)
+	t.Impossible = cmp.Or(catalogue.TrialProblem(trial.Spec.Sysctls), t.Impossible)
 	if obstacle := t.cloneObstacle(); t.Impossible == "" && t.Target.Obstacle != "" && obstacle != "" {
 		t.Impossible = t.Target.Obstacle + ", and " + obstacle
 	}
@@ -92,7 +93,7 @@ func Resolve(
 		t.Target.Clone.Options, t.Target.Clone.Own = status.After, status.Before
 	case status.Volume != "":
 		t.Target.Options, t.Target.Own = status.After, status.Before
-	case t.Impossible == "" && trial.Spec.ReadAheadKiB == 0 && slices.Equal(t.Target.Options, t.Target.Own):
+	case t.Impossible == "" && trial.Spec.ReadAheadKiB == 0 && len(trial.Spec.Sysctls) == 0 && slices.Equal(t.Target.Options, t.Target.Own):
 		t.Impossible = "the volume already has the mount options of the candidate: " + optionsText(t.Target.Own)
 	}
 	return t
@@ -105,6 +106,9 @@ func (t Trial) cloneObstacle() string {
 	}
 	if t.Spec.ReadAheadKiB > 0 {
 		return "a trial cannot set the read-ahead of mounts that the driver makes"
+	}
+	if len(t.Spec.Sysctls) > 0 {
+		return "a trial cannot set sysctls for mounts that the driver makes: they are in the network namespace of the node"
 	}
 	return t.Target.Clone.Obstacle
 }
@@ -137,7 +141,8 @@ func candidateProfile(trial *v1alpha1.StorageClientTrial, profiles []v1alpha1.St
 		return &profiles[i]
 	}
 	var readAhead *int32
-	if trial.Spec.ReadAheadKiB > 0 {
+	// A rule selects a volume only if it has options or a read-ahead. A read-ahead does not change the options.
+	if trial.Spec.ReadAheadKiB > 0 || len(trial.Spec.Sysctls) > 0 {
 		readAhead = &trial.Spec.ReadAheadKiB
 	}
 	return &v1alpha1.StorageClientProfile{

@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -130,16 +132,22 @@ func (p *planner) followWork(n Node) {
 	t, isKnown := p.byTrial[hash]
 	if isKnown && !t.isOver() && !t.isTimedOut(p.Now) {
 		hasResponded := status != nil && status.ID == order.ID && status.Phase != v1alpha1.TrialRunning
-		// A silent agent frees the slot, even if its order cannot be removed yet.
-		isLost := !hasResponded && p.Now.After(issued.Add(maxTurn))
-		if !isLost {
+		// A silent agent frees the slot, even if its order cannot be removed yet. So does a Pod that does not terminate.
+		isOverdue := p.Now.After(issued.Add(maxTurn))
+		isLost := !hasResponded && isOverdue
+		if !isOverdue {
 			p.active[t.UID] = true
 		}
 		switch {
-		case hasResponded && len(status.Passes) > 0 && status.Work == nil && (t.Spec.ReadAheadKiB > 0 || order.Work.TrialLoad != (v1alpha1.TrialLoad{})):
+		case order.Work.TrialLoad != t.Spec.Workload.TrialLoad || !maps.Equal(order.Sysctls, t.Spec.Sysctls):
+			// A manager of an earlier release has ordered work without fields of the trial. It does not count.
+		case hasResponded && len(status.Passes) > 0 && (len(order.Sysctls) > 0 && len(status.Sysctls) == 0 ||
+			status.Work == nil && (t.Spec.ReadAheadKiB > 0 || order.Work.TrialLoad != (v1alpha1.TrialLoad{}))):
 			p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("The agent on %s ignored fields of the trial, because its release is older than "+
 				"they are; update the agents and create another trial", n.Node.Name))
-		case hasResponded && p.recordRounds(t, n, status.Passes):
+		case hasResponded && len(status.Passes) > 0 && t.sysctlProblem(n.Node.Name, *status) != "":
+			p.fail(t, v1alpha1.TrialReasonNotPossible, t.sysctlProblem(n.Node.Name, *status))
+		case hasResponded && p.recordRounds(t, n, *status):
 			return
 		// If another controller uses the node, a failure of the work is no evidence.
 		case hasResponded && !status.Succeeded && t.Status.Rounds < order.Passes[0].Round && n.Writable && !n.Node.Spec.Unschedulable:
@@ -188,17 +196,29 @@ func failureOf(status v1alpha1.NodeTrialStatus) (reason, message string) {
 }
 
 // recordRounds records new rounds, and reports whether there are any. The order stays until they are recorded.
-func (p *planner) recordRounds(t Trial, n Node, answer []v1alpha1.TrialPass) bool {
-	passes := completeRounds(answer, t.Status.Rounds, n.Node.Name)
+func (p *planner) recordRounds(t Trial, n Node, answer v1alpha1.NodeTrialStatus) bool {
+	passes := completeRounds(answer.Passes, t.Status.Rounds, n.Node.Name)
 	if len(passes) == 0 {
 		return false
 	}
-	p.recordPasses(t, n.Node.Name, passes)
+	p.recordPasses(t, n.Node.Name, passes, answer.Sysctls)
 	return true
 }
 
-func (p *planner) recordPasses(t Trial, node string, passes []v1alpha1.TrialPass) {
+// sysctlProblem returns the reason why the passes of a response cannot be compared with earlier rounds: the node's sysctls differ. Empty if they can.
+func (t Trial) sysctlProblem(node string, answer v1alpha1.NodeTrialStatus) string {
+	for _, name := range catalogue.NetNSSysctls() {
+		if first, actual := t.Status.Sysctls[name], answer.Sysctls[name]; first != actual && len(t.Status.Sysctls) > 0 {
+			return fmt.Sprintf("Sysctl %s is %q on %s, but was %q in the first round; keep it the same, and create another trial for one node",
+				name, actual, node, first)
+		}
+	}
+	return ""
+}
+
+func (p *planner) recordPasses(t Trial, node string, passes []v1alpha1.TrialPass, sysctls map[string]v1alpha1.SettingText) {
 	status := t.Status.DeepCopy()
+	status.Load, status.Sysctls = &t.Spec.Workload.TrialLoad, sysctls
 	status.Passes = append(status.Passes, passes...)
 	status.Rounds, status.Node = roundsIn(status.Passes), node
 	status.RoundsWanted, status.RoundsReason = t.decideRounds(status)
@@ -222,6 +242,9 @@ func (p *planner) advance(t Trial) {
 		p.reportExcess(t)
 	case t.Status.StartTime == nil:
 		p.awaitTurn(t, "Waiting for its turn")
+	case t.Status.Rounds > 0 && (ptr.Deref(t.Status.Load, v1alpha1.TrialLoad{}) != t.Spec.Workload.TrialLoad ||
+		len(t.Spec.Sysctls) > 0 && len(t.Status.Sysctls) == 0):
+		p.fail(t, v1alpha1.TrialReasonNotPossible, "A manager of an earlier release ran the first rounds without fields of the trial; create another trial")
 	case t.isTimedOut(p.Now) && t.Status.Rounds == 0:
 		p.fail(t, v1alpha1.TrialReasonTimedOut, fmt.Sprintf("No round finished within %d s; last message: %s", t.Spec.Timeout(), t.lastMessage()))
 	case t.Status.Rounds > 0 && (t.isTimedOut(p.Now) || t.Status.Rounds >= planned):
@@ -356,7 +379,7 @@ func (t Trial) newOrder(planned, readAhead int32, now time.Time) *v1alpha1.NodeT
 	return &v1alpha1.NodeTrial{
 		ID: fmt.Sprintf("%s-%d", t.hash(), now.Unix()), Kind: v1alpha1.TrialTrial, Volume: t.Volume,
 		Server: t.Target.Server, Path: t.Target.Path, FSType: t.Target.FSType, MountOptions: t.Target.Options, OwnMountOptions: t.Target.Own,
-		RunAsUser: t.Spec.User(), TimeoutSeconds: int32(workTimeout.Seconds()), Passes: passes,
+		Sysctls: t.Spec.Sysctls, RunAsUser: t.Spec.User(), TimeoutSeconds: int32(workTimeout.Seconds()), Passes: passes,
 		Work: &v1alpha1.NodeTrialWork{
 			Name: work.Name, Path: work.Path, TrialLoad: work.TrialLoad, AllowWrites: work.AllowWrites, PauseSeconds: int32(t.pause().Seconds()),
 		},

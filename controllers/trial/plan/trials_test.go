@@ -107,7 +107,7 @@ func (l *lab) step() Plan {
 		l.apply(step)
 	}
 	for _, n := range l.nodes {
-		if n.Writable && n.ClientNode != nil && n.ClientNode.Spec.Trial != nil && n.ClientNode.Spec.Trial.Kind == v1alpha1.TrialTrial {
+		if n.Writable && isLabelled(n.Node) && n.ClientNode != nil && n.ClientNode.Spec.Trial != nil && n.ClientNode.Spec.Trial.Kind == v1alpha1.TrialTrial {
 			labelled++
 		}
 	}

@@ -44,6 +44,10 @@ func trialAttacks() []attack {
 			try: create(trialOf(tenantNamespace, "own", own))},
 		{id: "tenant-tries-read-ahead", by: tenant, tries: "have a node mount its volume with any read-ahead", stop: byTryPolicy, want: "may not try their own read-ahead", twin: mine,
 			try: create(trialOf(tenantNamespace, "window", func(s *v1alpha1.StorageClientTrialSpec) { s.Profile, s.ReadAheadKiB = "", 1<<20 }))},
+		{id: "tenant-tries-sysctls", by: tenant, tries: "have a node mount its volume with any sysctls", stop: byTryPolicy, want: "may not try their own sysctls", twin: mine,
+			try: create(trialOf(tenantNamespace, "sysctls", func(s *v1alpha1.StorageClientTrialSpec) {
+				s.Profile, s.Sysctls = "", map[string]v1alpha1.SettingText{"net.ipv4.tcp_rmem": "4096 1048576 16777216"}
+			}))},
 		{id: "tenant-trial-elsewhere", by: tenant, tries: "try a claim of another namespace", stop: byRBAC, want: `cannot create resource "storageclienttrials"`, twin: mine,
 			try: create(trialOf(v1alpha1.ManagerNamespace, "mine"))},
 		{id: "tenant-trial-as-root", by: tenant, tries: "have a trial work as root", stop: byCRD, want: "spec.workload.runAsUser", twin: mine, try: create(trialOf(tenantNamespace, "root", root))},

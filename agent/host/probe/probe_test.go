@@ -43,7 +43,7 @@ type fakeKernel struct {
 	// readAhead is the window of the current mount. pageKiB is the page size. changedTo is the window that another program sets during the work.
 	readAhead, pageKiB, changedTo int
 
-	// sysctls are the sysctls of the network namespace, by file. keeps are those that a write does not change. changes are set during the work.
+	// sysctls are the sysctls of the network namespace, by file. keeps are the sysctls that a write does not change. changes are set during the work.
 	sysctls, changes map[string]string
 	keeps            string
 	// tcp are the connections in the network namespace.

@@ -142,7 +142,7 @@ func TestNoOtherFileIsWritten(t *testing.T) {
 
 const namespaceVariable = "SCO_TEST_NETWORK_NAMESPACE"
 
-// The child of this test works with a real kernel, in a network namespace of its own. The namespace of the test does not change.
+// The child of this test works with a real kernel, in a separate network namespace. The namespace of the test does not change.
 func TestSysctlsOfARealNetworkNamespace(t *testing.T) {
 	if host := os.Getenv(namespaceVariable); host != "" {
 		inNamespace(t, host)

@@ -17,7 +17,7 @@ var (
 	netValue  = regexp.MustCompile(`\A[0-9, -]*\z`)
 )
 
-// proveSysctls compares the sysctls of the network namespace with the values of an arm. With writes, it first sets the sysctls that differ. Otherwise, it
+// proveSysctls compares the sysctls of the network namespace with the values of an arm. With writes, it first sets sysctls that differ. Otherwise, it
 // also compares the connections with them, if the kernel shows the effect. It returns no proof if the order has no sysctls.
 func (w work) proveSysctls(arm Arm, writes bool) []Proof {
 	if len(w.order.Sysctls) == 0 {

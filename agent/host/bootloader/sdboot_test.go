@@ -442,12 +442,12 @@ func TestOrderOfSystemdBoot(t *testing.T) {
 				continue
 			}
 			out := run("compare-versions", a, b)
-			want, signs := 0, map[string]int{"<": -1, "==": 0, ">": 1}
+			signs := map[string]int{"<": -1, "==": 0, ">": 1}
 			words := strings.Fields(out)
 			if len(words) != 3 {
 				t.Fatalf("systemd-analyze: %q", out)
 			}
-			want = signs[words[1]]
+			want := signs[words[1]]
 			if got := strings.Compare(systemdVersion(a), systemdVersion(b)); got != want {
 				t.Errorf("%s and %s: got %d, systemd-analyze has %q", a, b, got, out)
 			}

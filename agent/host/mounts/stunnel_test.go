@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/agent/host/hosttest"
-	"github.com/storageclient/operator/test/patience"
 )
 
 // tunnel returns the findings about the mount of a tunnel.
@@ -95,7 +94,7 @@ func TestARealStunnelIsFound(t *testing.T) {
 		name        string
 		gone, taken bool
 	}{{"stunnel listens", false, false}, {"stunnel is killed", true, false}, {"another user has the port", false, true}, {"stunnel is back", false, false}} {
-		deadline := time.Now().Add(patience.Of(10 * time.Second))
+		deadline := time.Now().Add(time.Minute)
 		for {
 			sockets, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", command.Process.Pid))
 			if err != nil {

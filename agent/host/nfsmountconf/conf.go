@@ -146,7 +146,7 @@ func parseSection(line string) section {
 var quoted = regexp.MustCompile(`^(?:"([^"]*)".*|'([^']*)'.*|([^"'#;][^#;]*)?(?:[#;].*)?)$`)
 
 // sized matches a value with a unit. mount.nfs converts every value that ends like a unit: "flock" is 0.
-var sized = regexp.MustCompile(`^(0x[0-9A-Fa-f]+|[0-9]*).*([kKmMgG])$`)
+var sized = regexp.MustCompile(`^(0x[0-9A-Fa-f]+|\d*).*([kKmMgG])$`)
 
 func inBytes(value string) string {
 	m := sized.FindStringSubmatch(value)

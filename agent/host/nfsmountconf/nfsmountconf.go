@@ -97,13 +97,13 @@ func (s *Subject) isInstalled() bool { return slices.ContainsFunc(mountHelpers, 
 
 // readProgram reads mount.nfs again only if its files have another size or time. An unknown release may be a failed read.
 func (s *Subject) readProgram() helper {
-	stamp := ""
+	var stamps []string
 	for _, name := range mountHelpers {
 		if info, err := s.fs.Stat(name); err == nil {
-			stamp += fmt.Sprint(name, info.Size(), info.ModTime())
+			stamps = append(stamps, fmt.Sprint(name, info.Size(), info.ModTime()))
 		}
 	}
-	if stamp != s.stamp || s.program.release == "" {
+	if stamp := strings.Join(stamps, " "); stamp != s.stamp || s.program.release == "" {
 		s.program, s.stamp = readHelper(s.fs), stamp
 	}
 	return s.program

@@ -38,9 +38,9 @@ func (l Logind) FindHolders(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	holders := append(locks, lists.Each(lists.Filter(inhibitors, inhibitor.holdsShutdown), func(i inhibitor) string {
+	holders := slices.Concat(locks, lists.Each(lists.Filter(inhibitors, inhibitor.holdsShutdown), func(i inhibitor) string {
 		return fmt.Sprintf("%s inhibits shutdown (%q, process %d)", text.Line(i.Who), text.Line(i.Why), i.PID)
-	})...)
+	}))
 	slices.Sort(holders)
 	return holders, nil
 }

@@ -268,7 +268,7 @@ func TestNodesWithoutSupportAreNoCandidates(t *testing.T) {
 			t.Fatalf("pass %d: got the window on %q, want %q", i, got, want)
 		}
 		for _, n := range nodes {
-			if list := next.Lists[n.Node.Name]; list != nil && list[0].ReadAheadKiB != nil {
+			if list := next.Lists[n.Node.Name]; len(list) > 0 && list[0].ReadAheadKiB != nil {
 				n.ClientNode.Spec.Volumes = list
 				n.ClientNode.Status.Mounts[0].ReadAheadState = v1alpha1.SettingUnsupported
 			}

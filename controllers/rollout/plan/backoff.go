@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -163,11 +164,11 @@ func (n *nodeState) resetDrains() {
 // decides which settings need the boot, so its report must not change the key.
 func (s *Session) drainKey(n *nodeState) string {
 	spec := ptr.Deref(n.ClientNode, ClientNode{}).Spec
-	key := n.target + "\n" + spec.Hash
+	key := []string{n.target, spec.Hash}
 	for _, name := range lists.Distinct(n.Profiles, sourcesOf(spec.Settings)) {
 		if profile := s.profiles[name]; profile != nil {
-			key += "\n" + text.JSON(profile.Rollout.Drain)
+			key = append(key, text.JSON(profile.Rollout.Drain))
 		}
 	}
-	return text.Hash(key, 8)
+	return text.Hash(strings.Join(key, "\n"), 8)
 }

@@ -118,7 +118,8 @@ func undoMenu(m *machine) error {
 	if strings.Contains(m.cmdline, "/vmlinuz-9") {
 		err = errors.Join(err, errors.New("the previous entry is not that of the previous kernel"))
 	}
-	err = errors.Join(err, m.apply(map[string]host.State{size: host.InSync, panics: host.Failed}, size, panics), inMenu(panics, false))
+	// The menu keeps the failed argument, and boots the previous entry, until the profile changes.
+	err = errors.Join(err, m.apply(map[string]host.State{size: host.InSync, panics: host.Failed}, size, panics), inMenu(panics, true))
 	return errors.Join(err, m.apply(nil), inMenu(size, false), noTrial(), m.compareMenu())
 }
 

@@ -27,11 +27,17 @@ var undetected = map[string]string{
 	"storage-client-node-agent/5":            "RBAC stops these requests too",
 }
 
+// unreached contains the policies that no generated attack reaches, with the reason.
+var unreached = map[string]string{
+	"storage-client-guardrails-trials": "a generated trial has the first valid value of each sysctl, which exceeds no ceiling",
+}
+
 // findPlanted removes each rule of each policy, and checks that an attack that the policy stopped now succeeds. The policies are
 // independent of each other, so each round removes one rule of all policies. The limits would stop attacks on other policies, so the
 // guardrails come last.
 func (a *arena) findPlanted(t *testing.T, results []result) {
 	t.Helper()
+	a.policies = slices.DeleteFunc(slices.Clone(a.policies), func(p *policy) bool { return unreached[p.Name] != "" })
 	a.world.reset(t)
 	a.refresh(t, results)
 	stopped := a.samples(t, results)

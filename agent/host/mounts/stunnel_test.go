@@ -58,28 +58,22 @@ func TestTunnelsAsStunnelLeavesThem(t *testing.T) {
 }
 
 // stunnels runs steps with the real stunnel in a separate network. Each line of input kills the previous process and starts the next one.
+// The configuration is opened as root: a directory for temporary files can be closed to other users.
 const stunnels = `ip link set lo up
 start() { "$@" 2>"$log" & pid=$!; read -r _; kill -9 $pid; wait $pid; }
-start "$stunnel" "$configuration"
+start "$stunnel" -fd 3 3<"$configuration"
 start sleep 1000
-start setpriv --reuid=1234 --clear-groups "$stunnel" "$configuration"
-start "$stunnel" "$configuration"
+start setpriv --reuid=1234 --clear-groups "$stunnel" -fd 3 3<"$configuration"
+start "$stunnel" -fd 3 3<"$configuration"
 `
 
 // The findings about a tunnel follow its real program: it listens, is killed, another user's process has its port, and it is started again.
 func TestARealStunnelIsFound(t *testing.T) {
 	stunnel := hosttest.Program(t, "stunnel4")
-	dir, err := os.MkdirTemp("", "stunnel")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := t.TempDir()
 	configuration := filepath.Join(dir, "stunnel.conf")
 	hosttest.WriteFile(t, dir, "stunnel.conf", "foreground = yes\nsocket = l:SO_REUSEADDR=yes\nsocket = a:SO_BINDTODEVICE=lo\npid =\n[efs]\nclient = yes\n"+
 		"accept = 127.0.0.1:20049\nconnect = 127.0.0.2:2049\nTIMEOUTbusy = 20\nTIMEOUTclose = 0\nTIMEOUTidle = 70\ndelay = yes\n")
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	command := exec.CommandContext(t.Context(), "unshare", "--net", "sh", "-c", stunnels)
 	command.Env = append(os.Environ(), "stunnel="+stunnel, "configuration="+configuration, "log="+filepath.Join(dir, "log"))
 	steps, err := command.StdinPipe()

@@ -645,6 +645,10 @@ func (o *observer) checkInVain(name string, before, after *v1alpha1.RolloutStatu
 	if before != nil && after != nil && after.HeldSince != nil && before.Phase != v1alpha1.RolloutDraining && after.Phase == v1alpha1.RolloutDraining {
 		o.cordonedFirst++
 	}
+	// A drain goes on after a refused permit.
+	if after != nil && after.Phase == v1alpha1.RolloutDraining && (before == nil || before.Phase != v1alpha1.RolloutDraining && before.Phase != v1alpha1.RolloutRebooting) {
+		o.drainedAt[name] = o.w.now
+	}
 	if before == nil || after == nil || before.Phase != v1alpha1.RolloutDraining || after.Phase == before.Phase || after.Reason != v1alpha1.RolloutReasonDrainTimedOut || after.Evictions == 0 {
 		return
 	}
@@ -654,7 +658,7 @@ func (o *observer) checkInVain(name string, before, after *v1alpha1.RolloutStatu
 	}
 	o.inVain += int(after.Evictions)
 	// Settings that change during the drain are another reason for a timeout.
-	if o.w.quiet && before.Reason != v1alpha1.RolloutReasonSettingsChanging && before.Reason != v1alpha1.RolloutReasonApplying && before.Since != nil && before.Since.After(o.w.calmAt) {
+	if o.w.quiet && before.Reason != v1alpha1.RolloutReasonSettingsChanging && before.Reason != v1alpha1.RolloutReasonApplying && o.drainedAt[name].After(o.w.calmAt) {
 		o.w.fail("invariant 18: %d pods of %s are evicted in vain: %s", after.Evictions, name, after.Message)
 	}
 }

@@ -34,6 +34,8 @@ type observer struct {
 	inVain, attempts int
 	// cordonedFirst counts the drains of nodes that only budgets kept.
 	cordonedFirst int
+	// drainedAt has the start of the last drain of each node.
+	drainedAt map[string]time.Time
 	// permits are the permits for each target of a StorageClientNode.
 	permits map[string]sets.Set[string]
 	// losses are the machines that were deleted while they had a permit.
@@ -83,7 +85,7 @@ func newObserver(w *world) *observer {
 	return &observer{
 		w: w, touched: map[string][2]int{}, uncordoned: map[string]int{}, unmarked: map[string]int{}, permits: map[string]sets.Set[string]{}, wellSince: map[string]moment{}, doneSince: map[string]moment{},
 		firstClaim: map[string]int{}, claimedFor: map[string]claimed{}, given: map[string]string{}, backOff: map[string]moment{},
-		reportedSince: map[string]moment{}, permittedAt: map[string]int{},
+		reportedSince: map[string]moment{}, permittedAt: map[string]int{}, drainedAt: map[string]time.Time{},
 	}
 }
 

@@ -356,7 +356,8 @@ func (w *world) repair(name string) {
 	}
 }
 
-// reconcileProfiles changes the profiles so that all of them can complete: windows overlap, the canary has nodes, and failures are over.
+// reconcileProfiles changes the profiles so that all of them can complete: windows overlap, the canary has nodes, and failures are over. Where no
+// setting that requires a reboot changes, the user retries, as the note of a stopped profile recommends.
 func (w *world) reconcileProfiles() {
 	var sets []windows.Set
 	for _, name := range w.names(memapi.Profiles) {
@@ -371,6 +372,10 @@ func (w *world) reconcileProfiles() {
 		settings := w.anySettings(name)
 		memapi.Change(w.api, byPeople, w.profile(name), func(p *v1alpha1.StorageClientProfile) {
 			p.Spec.Paused, p.Spec.Mode, p.Spec.Rollout.Reboot.Policy = false, v1alpha1.ModeEnforce, v1alpha1.RebootAutomatic
+			if before, after := ptr.Deref(p.Spec.Node, v1alpha1.NodeTuning{}), ptr.Deref(settings, v1alpha1.NodeTuning{}); slices.Equal(before.KernelArguments, after.KernelArguments) {
+				w.serial++
+				metav1.SetMetaDataAnnotation(&p.ObjectMeta, v1alpha1.RetryAnnotation, strconv.Itoa(w.serial))
+			}
 			p.Spec.Node = settings
 			if canary := p.Spec.Rollout.Canary; canary.NodeSelector != nil {
 				canary.Nodes, canary.NodeSelector = ptr.To[int32](1), nil

@@ -51,14 +51,10 @@ func NewArgument(token string) Argument {
 }
 
 // Is reports whether the kernel uses the argument for this name. The kernel treats "-" and "_" as equal.
-func (a Argument) Is(name string) bool {
-	return CanonicalName(a.Name) == CanonicalName(name)
-}
+func (a Argument) Is(name string) bool { return CanonicalName(a.Name) == CanonicalName(name) }
 
 // Equal reports whether the kernel treats both arguments as equal.
-func (a Argument) Equal(b Argument) bool {
-	return a.Is(b.Name) && a.Value == b.Value && a.HasValue == b.HasValue
-}
+func (a Argument) Equal(b Argument) bool { return a.Is(b.Name) && a.Value == b.Value && a.HasValue == b.HasValue }
 
 // String returns the argument as written on a command line.
 func (a Argument) String() string {

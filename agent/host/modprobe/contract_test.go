@@ -41,7 +41,8 @@ func TestFilesAreReadAsModprobeAndSysctlReadThem(t *testing.T) {
 		values := hosttest.Tree{Rand: options.Rand, Directories: sysctlDirectories, Names: names, Lines: []string{"# none", "net.core.rmem_max = 7"}}
 		if seed%2 == 1 {
 			values.Lines = append(values.Lines, "sunrpc.tcp_max_slot_table_entries = 128", "sunrpc.tcp_max_slot_table_entries=7", "-sunrpc.tcp_max_slot_table_entries = 6",
-				"sunrpc/tcp_max_slot_table_entries=128", ";sunrpc.tcp_max_slot_table_entries=7", "sunrpc.tcp_max_slot_table_entries = 0x80 # x", "sunrpc.tcp_slot_table_entries=7")
+				"sunrpc/tcp_max_slot_table_entries=128", ";sunrpc.tcp_max_slot_table_entries=7", "sunrpc.tcp_max_slot_table_entries = 0x80 # x", "sunrpc.tcp_slot_table_entries=7",
+				"sunrpc.tcp_max_* = 5", "-sunrpc.tcp_max_slot_table_entries")
 		}
 		values.Write(t, dir, sysctl.SystemConf)
 		options.Write(t, dir, "/etc/other.conf")
@@ -93,7 +94,7 @@ func TestRulesAreReadAsUdevReadsThem(t *testing.T) {
 			},
 		}
 		tree.Write(t, dir, "/etc/other")
-		runs, dashes := New(fs, nil).runsSysctlAtLoad()
+		dashes, runs := New(fs, nil).runsSysctlAtLoad()["sunrpc"]
 		wantRuns, wantDashes, out := false, false, run("test", "--action=add", "/sys/module/sunrpc")
 		for line := range strings.Lines(out) {
 			if strings.HasPrefix(line, "run: ") && strings.Contains(line, "--system") {

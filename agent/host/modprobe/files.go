@@ -64,9 +64,7 @@ func checkSetting(setting host.Setting) (parameter, error) {
 }
 
 // sameValue reports whether two values are equal. The kernel shows a number as a decimal, and a flag as Y or N.
-func sameValue(a, b string) bool {
-	return canonicalValue(a) == canonicalValue(b)
-}
+func sameValue(a, b string) bool { return canonicalValue(a) == canonicalValue(b) }
 
 func canonicalValue(value string) string {
 	if n, err := strconv.ParseInt(value, 0, 64); err == nil && !strings.Contains(value, "_") {
@@ -85,8 +83,8 @@ func canonicalValue(value string) string {
 type optionFile struct {
 	name    string
 	options map[string]string
-	// afterLoad is true if the file's values are set after the module is loaded.
-	afterLoad bool
+	// afterLoad is the sysctl in the file that sets the value after the module is loaded. Empty for values that modprobe passes.
+	afterLoad string
 }
 
 // optionFiles returns the parameters that modprobe passes to modules, in its order: the kernel uses the last one. The kernel command line

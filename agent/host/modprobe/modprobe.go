@@ -198,15 +198,14 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 		last, lastValue = file, value
 		isSaved = isSaved || file.name == OurFile.NameOn(s.fs) && sameValue(value, o.Desired)
 	}
-	if known.builtIn[p.module] && !s.fs.IsImage() && !(last.afterLoad && !sameValue(lastValue, o.Desired)) {
+	if known.builtIn[p.module] && !s.fs.IsImage() && !(last.afterLoad != "" && !sameValue(lastValue, o.Desired)) {
 		o.Message = fmt.Sprintf("module %s is built into the kernel: the agent sets it again after each boot", p.module)
 		return
 	}
 	unwritable := s.place.WriteProblem()
 	switch {
-	case last.afterLoad && !sameValue(lastValue, o.Desired) && isSaved:
-		o.State, o.Message = host.Shadowed, fmt.Sprintf("%s sets it to %q after the module is loaded: remove %s.%s from that file",
-			last.name, lastValue, p.module, p.name)
+	case last.afterLoad != "" && !sameValue(lastValue, o.Desired) && isSaved:
+		o.State, o.Message = host.Shadowed, fmt.Sprintf("%s sets it to %q after the module is loaded: remove %s from that file", last.name, lastValue, last.afterLoad)
 	case !isSaved && unwritable != "":
 		s.evaluateUnsaved(o, p, unwritable)
 	case !isSaved && s.fileErr != nil:

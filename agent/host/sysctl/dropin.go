@@ -71,7 +71,7 @@ func (s *Subject) readDropIn() (content, error) {
 		if rest, ok := strings.CutPrefix(line, doneMark); ok {
 			into, line = c.done, rest
 		}
-		if name, value, ok := parseLine(line); ok {
+		if name, value, ok := ParseLine(line); ok {
 			into[name] = value
 		}
 	}
@@ -114,7 +114,7 @@ func (s *Subject) readAssignments(pick func(file string) bool) (map[string]assig
 	if err != nil {
 		return nil, err
 	}
-	return s.readFiles(slices.DeleteFunc(files, func(file string) bool { return file != SystemConf && !pick(file) }), parseLine)
+	return s.readFiles(slices.DeleteFunc(files, func(file string) bool { return file != SystemConf && !pick(file) }), ParseLine)
 }
 
 // readReapplied returns the values that tuned sets after the drop-in when it starts. Unlike systemd-sysctl, tuned prefers files of /run to
@@ -123,7 +123,7 @@ func (s *Subject) readReapplied() map[string]assignment {
 	files, _ := s.fs.DropIns([]string{"/run/sysctl.d", "/etc/sysctl.d"}, ".conf")
 	files = slices.DeleteFunc(files, func(file string) bool { return !s.isLater(file) })
 	set, _ := s.readFiles(append(files, SystemConf), func(line string) (name, value string, ok bool) {
-		name, value, ok = parseLine(line)
+		name, value, ok = ParseLine(line)
 		return name, value, ok && strings.HasPrefix(strings.TrimSpace(line), name)
 	})
 	return set
@@ -139,15 +139,15 @@ func (s *Subject) readFiles(files []string, parse func(line string) (name, value
 		for line := range strings.Lines(string(data)) {
 			number++
 			if name, value, ok := parse(line); ok {
-				set[dottedName(name)] = assignment{file: file, line: number, value: normaliseValue(value)}
+				set[DottedName(name)] = assignment{file: file, line: number, value: normaliseValue(value)}
 			}
 		}
 	}
 	return set, failed
 }
 
-// parseLine parses one line of sysctl.d(5). A leading dash means that errors are ignored.
-func parseLine(line string) (name, value string, ok bool) {
+// ParseLine parses one line of sysctl.d(5). A leading dash means that errors are ignored.
+func ParseLine(line string) (name, value string, ok bool) {
 	line = strings.TrimSpace(line)
 	if line == "" || line[0] == '#' || line[0] == ';' {
 		return "", "", false

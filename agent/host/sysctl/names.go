@@ -38,9 +38,9 @@ func procFile(name string) (string, error) {
 	return path.Join("/proc/sys", rel), nil
 }
 
-// dottedName returns the form in which names are compared. If a slash is the first separator, the rest is literal (sysctl.d(5)).
+// DottedName returns the form in which names are compared. If a slash is the first separator, the rest is literal (sysctl.d(5)).
 // Empty parts do not count.
-func dottedName(name string) string {
+func DottedName(name string) string {
 	separator := '.'
 	if i := strings.IndexAny(name, "./"); i >= 0 {
 		separator = rune(name[i])
@@ -78,7 +78,7 @@ const reservedPorts = "net.ipv4.ip_local_reserved_ports"
 func kernelValue(name, line, before string) string {
 	fields, out := strings.Fields(line), strings.Fields(before)
 	hasText := slices.ContainsFunc(out, func(field string) bool { return !number.MatchString(field) })
-	if dottedName(name) == reservedPorts || len(out) == 0 || hasText {
+	if DottedName(name) == reservedPorts || len(out) == 0 || hasText {
 		return normaliseValue(line)
 	}
 	for i := 0; i < min(len(fields), len(out)) && number.MatchString(fields[i]); i++ {
@@ -88,9 +88,7 @@ func kernelValue(name, line, before string) string {
 }
 
 // Changes reports whether a line with a value changes the current value of a parameter.
-func Changes(name, line, current string) bool {
-	return !isMet(host.Setting{Value: current}, kernelValue(name, line, current))
-}
+func Changes(name, line, current string) bool { return !isMet(host.Setting{Value: current}, kernelValue(name, line, current)) }
 
 // discardNumbers replaces the numbers of a value that systemd-sysctl does not write, because a later line has the same name.
 func discardNumbers(value string) string {

@@ -51,9 +51,7 @@ func New(files host.FS) *Subject {
 }
 
 // SetReapplier sets the function that reports whether tuned sets a parameter of the host's files again when it starts.
-func (s *Subject) SetReapplier(reapplies func(ctx context.Context, name string) bool) {
-	s.reapplies = reapplies
-}
+func (s *Subject) SetReapplier(reapplies func(ctx context.Context, name string) bool) { s.reapplies = reapplies }
 
 // Attend implements host.Attender.
 func (s *Subject) Attend(attended bool) { s.attended = attended }
@@ -73,7 +71,7 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 		if err != nil {
 			return host.Original{}, fmt.Errorf("read sysctl %s of the image: %w", name, err)
 		}
-		entry, ok := set[dottedName(name)]
+		entry, ok := set[DottedName(name)]
 		return host.Original{Present: ok && entry.value != "", Value: entry.value}, nil
 	}
 	value, err := s.kernel.ReadValue(file)
@@ -335,7 +333,7 @@ func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn 
 
 // findOverride returns the assignment that replaces a setting, or clears it through its counterpart. before is the value before its line is written.
 func findOverride(set map[string]assignment, setting host.Setting, before string) (assignment, bool) {
-	winner, found := set[dottedName(setting.Name)]
+	winner, found := set[DottedName(setting.Name)]
 	other := counterparts[setting.Name]
 	if cleared, ok := set[other]; ok && cleared.value != "" && kernelValue(other, cleared.value, "1") != "0" {
 		winner, found = assignment{file: cleared.file, line: cleared.line, value: "0"}, true

@@ -49,10 +49,11 @@ const (
 	ClientVAST Client = "VAST"
 )
 
-// NconnectRejection explains why volumes of the client must not get nconnect from a rule. Empty if they may. Source: check_nconnect in
-// src/nfsv3mountscript.sh of Azure/AZNFS-mount; Azure Blob, NFS 3.0 known issues.
-func (c Client) NconnectRejection() string {
-	if c == ClientAZNFS {
+// NconnectRejection explains why rules must not add nconnect: to mount.aznfs, or to Azure Blob without it. Empty if they may. Source: check_nconnect
+// in src/nfsv3mountscript.sh of Azure/AZNFS-mount; Azure Blob, NFS 3.0 known issues; the endpoints of storage accounts in all clouds of Azure.
+func (s Source) NconnectRejection() string {
+	server := "." + strings.ToLower(s.Server)
+	if s.Client == ClientAZNFS || s.Protocol == nfs && (strings.Contains(server, ".blob.core.") || strings.Contains(server, ".blob.storage.azure.")) {
 		return "mount.aznfs rejects nconnect on kernels without Azure's patch, and without mount.aznfs directory listings are wrong"
 	}
 	return ""
@@ -226,7 +227,8 @@ func AddName(text string) error {
 // driver than democratic-csi sets node_attach_driver and provisioner_driver.
 func (v Volume) rows() []*row {
 	rows, name := rowsOf(v.Driver), ""
-	switch isOfKubernetes := strings.HasSuffix(v.Driver, ".csi.k8s.io"); {
+	isOfKubernetes := strings.HasSuffix(v.Driver, ".csi.k8s.io")
+	switch isOfAzure := v.attribute("storageAccount") != "" || strings.Count(v.Handle, "#") > 1; {
 	case rows != nil || v.Driver == "":
 	case v.attribute("node_attach_driver") != "" && v.attribute("provisioner_driver") != "":
 		name = "org.democratic-csi.*"
@@ -234,6 +236,10 @@ func (v Volume) rows() []*row {
 		name = "nfs.csi.k8s.io"
 	case isOfKubernetes && hostOfUNC(v) != "":
 		name = "smb.csi.k8s.io"
+	case isOfAzure && v.attribute("containerName") != "":
+		name = "blob.csi.azure.com"
+	case isOfAzure && v.attribute("shareName") != "":
+		name = "file.csi.azure.com"
 	}
 	if name != "" {
 		rows = rowsByDriver[name]

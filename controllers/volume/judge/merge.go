@@ -82,7 +82,7 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 		out.conflicts = append(out.conflicts, d.message)
 		out.options = t.keepCurrentValue(out.options, current, d.option)
 	}
-	if rejection := t.Source().Client.NconnectRejection(); t.keepsNconnect || rejection != "" {
+	if rejection := t.Source().NconnectRejection(); t.keepsNconnect || rejection != "" {
 		for _, w := range winners {
 			switch {
 			case !setsNconnect(w.option):

@@ -123,7 +123,8 @@ func ChangesRequests(pv *corev1.PersistentVolume, before []string) bool {
 // cacheKey distinguishes targets for which one list may have two results.
 func (t target) cacheKey() []string {
 	return []string{
-		string(t.options), t.Driver, string(t.Source().Protocol), strings.Join(t.PassedOptions(nil), ","), fmt.Sprint(t.ReadOnly, t.keepsNconnect),
+		string(t.options), t.Driver, string(t.Source().Protocol), t.Source().NconnectRejection(), strings.Join(t.PassedOptions(nil), ","),
+		fmt.Sprint(t.ReadOnly, t.keepsNconnect),
 	}
 }
 

@@ -259,11 +259,8 @@ func splitSource(line mountLine) (server, export string) {
 		name, _, _ = strings.Cut(name, ",")
 		return name, export
 	case isSMB(line.fsType):
-		source := strings.TrimLeft(line.source, `/\`)
-		if i := strings.IndexAny(source, `/\`); i >= 0 {
-			return source[:i], "/" + source[i+1:]
-		}
-		return source, "/"
+		server, export, _ = strings.Cut(strings.Trim(strings.ReplaceAll(line.source, `\`, "/"), "/"), "/")
+		return server, "/" + export
 	}
 	return "", ""
 }

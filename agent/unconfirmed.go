@@ -102,7 +102,7 @@ func (m Machine) revertUnconfirmed(ctx context.Context, bootID string) error {
 	if !open || u.Reverted {
 		return nil
 	}
-	if err := m.restoreAll(ctx, u, u.BootID == bootID); err != nil {
+	if err := m.restoreAll(ctx, u, u.BootID == bootID || u.BootID == ""); err != nil {
 		return err
 	}
 	if unsupported := m.unsupported(u); len(unsupported) > 0 {

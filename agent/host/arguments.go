@@ -54,7 +54,9 @@ func NewArgument(token string) Argument {
 func (a Argument) Is(name string) bool { return CanonicalName(a.Name) == CanonicalName(name) }
 
 // Equal reports whether the kernel treats both arguments as equal.
-func (a Argument) Equal(b Argument) bool { return a.Is(b.Name) && a.Value == b.Value && a.HasValue == b.HasValue }
+func (a Argument) Equal(b Argument) bool {
+	return a.Is(b.Name) && a.Value == b.Value && a.HasValue == b.HasValue
+}
 
 // String returns the argument as written on a command line.
 func (a Argument) String() string {

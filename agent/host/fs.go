@@ -199,7 +199,9 @@ func (f FS) matchElement(dir, element string) ([]string, error) {
 // WriteFileAtomic replaces name with data so that a crash at any point leaves the old file or the new one. It writes a temporary file in the same
 // directory, calls fsync, renames the file, and calls fsync on the directory. The directory must exist. A symbolic link with that name is replaced,
 // not followed.
-func (f FS) WriteFileAtomic(name string, data []byte, perm fs.FileMode) error { return f.writeFile(name, data, perm, nil) }
+func (f FS) WriteFileAtomic(name string, data []byte, perm fs.FileMode) error {
+	return f.writeFile(name, data, perm, nil)
+}
 
 // writeFile implements WriteFileAtomic. If an owner is given, the file gets its owner and label.
 func (f FS) writeFile(name string, data []byte, perm fs.FileMode, owner *SavedFile) error {

@@ -68,7 +68,9 @@ func (f FS) readLink(rel string) (string, error) {
 	return target, err
 }
 
-func splitPath(name string) []string { return strings.FieldsFunc(name, func(r rune) bool { return r == '/' }) }
+func splitPath(name string) []string {
+	return strings.FieldsFunc(name, func(r rune) bool { return r == '/' })
+}
 
 // nameError replaces the name below the root in an error with the host's name.
 func nameError(err error, name string) error {

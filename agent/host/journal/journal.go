@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -23,7 +24,7 @@ const (
 
 	// parent is removed with the journal if it contains no other file.
 	parent = "/var/lib/storage-client"
-	// version is the version of the document's format. A build does not change a host whose journal has another version.
+	// version is the version of the document's format. A build only restores a host whose journal has a newer version.
 	version = 1
 	// maxPermits limits the used permits that are recorded. An older permit names a boot that is long over, and is rejected for that.
 	maxPermits = 256
@@ -148,20 +149,18 @@ func (j *Journal) findTrace(trace string) (string, error) {
 	return trace, nil
 }
 
-func parseDocument(data []byte) (document, error) {
-	var head struct {
-		Version int `json:"version"`
-	}
-	if err := json.Unmarshal(data, &head); err != nil {
+// parseDocument parses what this build understands of a journal. A newer version can contain other fields, and fields of another form.
+func parseDocument(data []byte) (doc document, err error) {
+	var tree any
+	if err := json.Unmarshal(data, &tree); err != nil {
 		return document{}, fmt.Errorf("parse %s: %w", File, err)
 	}
-	if head.Version != version {
-		return document{}, fmt.Errorf("parse %s: version %d, this build supports version %d; run the agent release that wrote it",
-			File, head.Version, version)
+	known, _ := understood(tree, reflect.TypeFor[document]())
+	if data, err = json.Marshal(known); err == nil {
+		err = json.Unmarshal(data, &doc)
 	}
-	var doc document
-	if err := json.Unmarshal(data, &doc); err != nil {
-		return document{}, fmt.Errorf("parse %s: %w", File, err)
+	if err != nil || doc.Version < version {
+		return document{}, fmt.Errorf("parse %s: version %d, this build supports version %d: %w", File, doc.Version, version, err)
 	}
 	return doc, nil
 }

@@ -32,6 +32,9 @@ func (j *Journal) recordUnknown(data []byte) error {
 		return err
 	}
 	j.unknown, j.tree = listUnknown(tree, reflect.TypeFor[document](), ""), nil
+	if doc, err := parseDocument(data); err != nil || doc.Version > version {
+		j.unknown = append(j.unknown, "version")
+	}
 	if len(j.unknown) > 0 {
 		j.tree = tree
 	}
@@ -62,14 +65,19 @@ func listUnknown(value any, t reflect.Type, path string) (list []string) {
 	switch value := value.(type) {
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(value)) {
-			_, field, isKnown := fieldOf(t, key)
-			switch {
-			case t.Kind() == reflect.Map:
-				list = append(list, listUnknown(value[key], t.Elem(), path+"["+key+"]")...)
-			case isKnown:
-				list = append(list, listUnknown(value[key], field, joinPath(path, key))...)
-			case t.Kind() == reflect.Struct:
-				list = append(list, joinPath(path, key))
+			name, field, isKnown := joinPath(path, key), reflect.Type(nil), true
+			if t.Kind() == reflect.Map {
+				name, field = path+"["+key+"]", t.Elem()
+			} else {
+				_, field, isKnown = fieldOf(t, key)
+			}
+			if isKnown {
+				_, isKnown = understood(value[key], field)
+			}
+			if !isKnown {
+				list = append(list, name)
+			} else {
+				list = append(list, listUnknown(value[key], field, name)...)
 			}
 		}
 	case []any:
@@ -89,8 +97,12 @@ func mergeUnknown(value, earlier any, t reflect.Type) {
 	case map[string]any:
 		earlier, _ := earlier.(map[string]any)
 		if t.Kind() == reflect.Map {
-			for key := range value {
-				mergeUnknown(value[key], earlier[key], t.Elem())
+			for key, previous := range earlier {
+				if _, isUnderstood := understood(previous, t.Elem()); !isUnderstood {
+					value[key] = previous
+				} else if value[key] != nil {
+					mergeUnknown(value[key], previous, t.Elem())
+				}
 			}
 			return
 		}
@@ -98,9 +110,16 @@ func mergeUnknown(value, earlier any, t reflect.Type) {
 			return
 		}
 		for key, previous := range earlier {
-			if name, field, isKnown := fieldOf(t, key); isKnown {
+			name, field, isKnown := fieldOf(t, key)
+			if isKnown {
+				_, isKnown = understood(previous, field)
+			}
+			if rest := residue(previous, field); isKnown && rest != nil && value[name] == nil {
+				value[name] = rest
+			} else if isKnown {
 				mergeUnknown(value[name], previous, field)
 			} else {
+				delete(value, name)
 				value[key] = previous
 			}
 		}
@@ -112,6 +131,65 @@ func mergeUnknown(value, earlier any, t reflect.Type) {
 			}
 		}
 	}
+}
+
+// understood returns a JSON value without the fields that its type does not have or that have another form. ok is false if nothing can be used: an
+// original value of another form cannot be restored.
+func understood(value any, t reflect.Type) (part any, ok bool) {
+	if data, err := json.Marshal(value); err == nil && json.Unmarshal(data, reflect.New(t).Interface()) == nil {
+		return value, true
+	}
+	t = pointedType(t)
+	object, isObject := value.(map[string]any)
+	isOurs := t.Kind() == reflect.Struct && t.PkgPath() == reflect.TypeFor[document]().PkgPath()
+	if !isObject || !isOurs && t.Kind() != reflect.Map {
+		return nil, false
+	}
+	parts := map[string]any{}
+	for key, of := range object {
+		name, field, isKnown := key, reflect.Type(nil), true
+		if isOurs {
+			name, field, isKnown = fieldOf(t, key)
+		} else {
+			field = t.Elem()
+		}
+		if !isKnown {
+			continue
+		}
+		known, ok := understood(of, field)
+		if ok {
+			parts[name] = known
+		} else if isOurs && (name == "original" || name == "before" || name == "settings") {
+			return nil, false
+		}
+	}
+	return parts, isOurs || len(parts) > 0
+}
+
+// residue returns the elements of maps that are not understood. They stay in the journal when the object around them is gone.
+func residue(earlier any, t reflect.Type) any {
+	if t == nil {
+		return nil
+	}
+	t = pointedType(t)
+	object, _ := earlier.(map[string]any)
+	kept := map[string]any{}
+	for key, of := range object {
+		name, field, isKnown := fieldOf(t, key)
+		if t.Kind() == reflect.Map {
+			if _, isUnderstood := understood(of, t.Elem()); !isUnderstood {
+				kept[key] = of
+			}
+		} else if isKnown {
+			if rest := residue(of, field); rest != nil {
+				kept[name] = rest
+			}
+		}
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	return kept
 }
 
 // identities are the fields that identify an object of the document: a permit, a boot, the settings of an attempt.

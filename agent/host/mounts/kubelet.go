@@ -51,7 +51,9 @@ func deviceOf(lines []mountLine, name string) string {
 }
 
 // IsBelow reports whether an absolute path is a directory, or below it.
-func IsBelow(name, dir string) bool { return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/") }
+func IsBelow(name, dir string) bool {
+	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
+}
 
 // place is the position of a mount point below a kubelet's directory.
 type place struct {

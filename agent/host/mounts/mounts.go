@@ -112,7 +112,9 @@ type Reader struct {
 
 // NewReader returns a reader. kubeletDir is the kubelet's root directory on the host. The reader finds other directories in which a kubelet has
 // mounted a pod's volumes.
-func NewReader(fs host.FS, kubeletDir string) Reader { return Reader{fs: fs, kubeletDir: path.Clean(kubeletDir)} }
+func NewReader(fs host.FS, kubeletDir string) Reader {
+	return Reader{fs: fs, kubeletDir: path.Clean(kubeletDir)}
+}
 
 // Read reads the mounts with all data that the kernel reports about them.
 func (r Reader) Read() (Table, error) {

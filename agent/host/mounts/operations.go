@@ -113,7 +113,9 @@ func sortedBlocks(found map[string]Superblock) []Superblock {
 }
 
 // CountsAt returns the operations of the mount at a point, from the text of a mountstats file.
-func CountsAt(mountstats, point string) []Operation { return parseOperations(mountstats)[point].operations }
+func CountsAt(mountstats, point string) []Operation {
+	return parseOperations(mountstats)[point].operations
+}
 
 // counts are the counters in one mount's block.
 type counts struct {

@@ -178,11 +178,15 @@ func (c client) clientName(line mountLine) string {
 	return fmt.Sprintf("%s:%d %s", c.server, c.port, strings.Join(parts, " "))
 }
 
-func (c client) usesTransport(t transport) bool { return t.port == c.port && sameAddress(t.server, c.server) }
+func (c client) usesTransport(t transport) bool {
+	return t.port == c.port && sameAddress(t.server, c.server)
+}
 
 // ownsTransport reports whether a transport belongs to this client. NFSv3 and 4.0 use reserved ports, which distinguish their transports from NFSv4.1
 // transports to the same address.
-func (c client) ownsTransport(t transport) bool { return t.sourcePort != 0 && slices.Contains(c.sourcePorts, t.sourcePort) }
+func (c client) ownsTransport(t transport) bool {
+	return t.sourcePort != 0 && slices.Contains(c.sourcePorts, t.sourcePort)
+}
 
 // obeysSlotTable reports whether a transport was created with the limits of the slot table. An address may have both kinds of mounts, and the ports
 // may not identify the transport. An unlimited transport then counts as a session's.

@@ -284,9 +284,7 @@ func (s *Subject) shadowedBy(all, dropIn conf, server string, wanted []string) s
 	return ""
 }
 
-func compareSections(a, b section) int {
-	return strings.Compare(a.name+" "+a.arg, b.name+" "+b.arg)
-}
+func compareSections(a, b section) int { return strings.Compare(a.name+" "+a.arg, b.name+" "+b.arg) }
 
 // fileOf returns a foreign file that sets one of the options. If only sections of the drop-in disagree, it returns the drop-in.
 func (c conf) fileOf(server string, options []string) string {

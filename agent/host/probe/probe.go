@@ -67,9 +67,7 @@ type kernel interface {
 }
 
 // Run runs an order in this process, which must have a private mount namespace that ends with it.
-func Run(ctx context.Context, order Order) Result {
-	return newWork(machine{}, order).run(ctx)
-}
+func Run(ctx context.Context, order Order) Result { return newWork(machine{}, order).run(ctx) }
 
 type work struct {
 	kernel

@@ -88,7 +88,9 @@ func kernelValue(name, line, before string) string {
 }
 
 // Changes reports whether a line with a value changes the current value of a parameter.
-func Changes(name, line, current string) bool { return !isMet(host.Setting{Value: current}, kernelValue(name, line, current)) }
+func Changes(name, line, current string) bool {
+	return !isMet(host.Setting{Value: current}, kernelValue(name, line, current))
+}
 
 // discardNumbers replaces the numbers of a value that systemd-sysctl does not write, because a later line has the same name.
 func discardNumbers(value string) string {

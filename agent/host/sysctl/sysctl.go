@@ -51,7 +51,9 @@ func New(files host.FS) *Subject {
 }
 
 // SetReapplier sets the function that reports whether tuned sets a parameter of the host's files again when it starts.
-func (s *Subject) SetReapplier(reapplies func(ctx context.Context, name string) bool) { s.reapplies = reapplies }
+func (s *Subject) SetReapplier(reapplies func(ctx context.Context, name string) bool) {
+	s.reapplies = reapplies
+}
 
 // Attend implements host.Attender.
 func (s *Subject) Attend(attended bool) { s.attended = attended }

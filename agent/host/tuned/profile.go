@@ -22,7 +22,9 @@ const (
 	mainConf = "/etc/tuned/tuned-main.conf"
 )
 
-func splitList(text string) []string { return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",; \t", r) }) }
+func splitList(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",; \t", r) })
+}
 
 // profileFile returns the first file of a profile that is not in seen. The last directory has precedence. Since tuned 2.24, the profiles are in
 // subdirectories, and an option can name other directories.
@@ -119,7 +121,9 @@ func merge(sections []section) (merged []section) {
 	return merged
 }
 
-func find(sections []section, name string) int { return slices.IndexFunc(sections, func(of section) bool { return of.name == name }) }
+func find(sections []section, name string) int {
+	return slices.IndexFunc(sections, func(of section) bool { return of.name == name })
+}
 
 // comment matches a comment. A semicolon starts one only at the start of a line.
 var comment = regexp.MustCompile(`(^|\s)#.*|^\s*;.*`)

@@ -51,7 +51,9 @@ type Subject struct {
 var _ host.Setter = &Subject{}
 
 // New returns the subject for one host.
-func New(files host.FS, runner host.Runner) *Subject { return &Subject{fs: files, runner: runner, now: time.Now} }
+func New(files host.FS, runner host.Runner) *Subject {
+	return &Subject{fs: files, runner: runner, now: time.Now}
+}
 
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
@@ -108,7 +110,9 @@ func (s *Subject) readText(name string) (fileText, error) {
 }
 
 // hasProfile reports whether the profile is active, and was chosen explicitly instead of by tuned's recommendation.
-func (st status) hasProfile(profile string) bool { return st.isRunning() && st.profile.text == profile && st.mode.text != modeAuto }
+func (st status) hasProfile(profile string) bool {
+	return st.isRunning() && st.profile.text == profile && st.mode.text != modeAuto
+}
 
 // Original implements host.Subject. The original is the profile, the mode, and the states running and enabled. None if tuned is not installed.
 func (s *Subject) Original(ctx context.Context, _ string) (host.Original, error) {

@@ -155,7 +155,7 @@ func parseDocument(data []byte) (doc document, err error) {
 	if err := json.Unmarshal(data, &tree); err != nil {
 		return document{}, fmt.Errorf("parse %s: %w", File, err)
 	}
-	known, _ := understood(tree, reflect.TypeFor[document]())
+	known, _, _ := split(tree, reflect.TypeFor[document](), "")
 	if data, err = json.Marshal(known); err == nil {
 		err = json.Unmarshal(data, &doc)
 	}

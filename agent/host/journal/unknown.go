@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/storageclient/operator/tuning/text"
@@ -31,11 +32,12 @@ func (j *Journal) recordUnknown(data []byte) error {
 	if err != nil {
 		return err
 	}
-	j.unknown, j.tree = listUnknown(tree, reflect.TypeFor[document](), ""), nil
-	if doc, err := parseDocument(data); err != nil || doc.Version > version {
-		j.unknown = append(j.unknown, "version")
+	known, unknown, _ := split(tree, reflect.TypeFor[document](), "")
+	if fields, _ := known.(map[string]any); fields["version"] != json.Number(strconv.Itoa(version)) {
+		unknown = append(unknown, "version")
 	}
-	if len(j.unknown) > 0 {
+	j.unknown, j.tree = unknown, nil
+	if len(unknown) > 0 {
 		j.tree = tree
 	}
 	return nil
@@ -59,66 +61,67 @@ func parseTree(data []byte) (tree any, err error) {
 	return tree, err
 }
 
-// listUnknown lists the paths of the fields in a JSON value that its type does not have, sorted.
-func listUnknown(value any, t reflect.Type, path string) (list []string) {
-	t = pointedType(t)
+// split returns the part of a JSON value that its type can contain, and the paths of all other fields, sorted. ok is false if the value has another
+// form, or if a part of it that restoring needs has another form.
+func split(value any, t reflect.Type, path string) (known any, unknown []string, ok bool) {
+	t, known, ok = pointedType(t), value, true
+	isOurs := t.PkgPath() == reflect.TypeFor[document]().PkgPath()
 	switch value := value.(type) {
 	case map[string]any:
+		parts := map[string]any{}
 		for _, key := range slices.Sorted(maps.Keys(value)) {
-			name, field, isKnown := joinPath(path, key), reflect.Type(nil), true
+			name, field, isKnown := fieldOf(t, key)
+			at := joinPath(path, key)
 			if t.Kind() == reflect.Map {
-				name, field = path+"["+key+"]", t.Elem()
-			} else {
-				_, field, isKnown = fieldOf(t, key)
+				name, field, isKnown, at = key, t.Elem(), true, path+"["+key+"]"
 			}
 			if isKnown {
-				_, isKnown = understood(value[key], field)
+				part, rest, isUnderstood := split(value[key], field, at)
+				if isUnderstood {
+					parts[name], unknown = part, append(unknown, rest...)
+					continue
+				}
+				ok = ok && (t.Kind() == reflect.Map || isOurs && name != "original" && name != "before" && name != "settings")
 			}
-			if !isKnown {
-				list = append(list, name)
-			} else {
-				list = append(list, listUnknown(value[key], field, name)...)
-			}
+			unknown = append(unknown, at)
 		}
+		known, ok = parts, ok && (t.Kind() == reflect.Struct || len(parts) > 0 || len(value) == 0)
 	case []any:
-		for i := range value {
-			list = append(list, listUnknown(value[i], t.Elem(), fmt.Sprintf("%s[%d]", path, i))...)
+		for i := 0; i < len(value) && t.Kind() == reflect.Slice; i++ {
+			_, rest, isUnderstood := split(value[i], t.Elem(), fmt.Sprintf("%s[%d]", path, i))
+			unknown, ok = append(unknown, rest...), ok && isUnderstood
 		}
 	}
-	return list
+	data, err := json.Marshal(known)
+	return known, unknown, ok && err == nil && json.Unmarshal(data, reflect.New(t).Interface()) == nil
 }
 
 func joinPath(path, key string) string { return strings.TrimPrefix(path+"."+key, ".") }
 
-// mergeUnknown adds the fields that the type does not have from the earlier form of a JSON value. An entry that was removed or replaced loses them.
+// mergeUnknown adds the fields that the type does not have, or that have another form, from the earlier form of a JSON value. An entry that was removed
+// or replaced loses them.
 func mergeUnknown(value, earlier any, t reflect.Type) {
 	t = pointedType(t)
 	switch value := value.(type) {
 	case map[string]any:
 		earlier, _ := earlier.(map[string]any)
-		if t.Kind() == reflect.Map {
-			for key, previous := range earlier {
-				if _, isUnderstood := understood(previous, t.Elem()); !isUnderstood {
-					value[key] = previous
-				} else if value[key] != nil {
-					mergeUnknown(value[key], previous, t.Elem())
-				}
-			}
-			return
-		}
-		if t.Kind() != reflect.Struct || !isSame(value, earlier, t) {
-			return
-		}
+		same := t.Kind() == reflect.Map || t.Kind() == reflect.Struct && isSame(value, earlier, t)
 		for key, previous := range earlier {
 			name, field, isKnown := fieldOf(t, key)
-			if isKnown {
-				_, isKnown = understood(previous, field)
+			if t.Kind() == reflect.Map {
+				name, field, isKnown = key, t.Elem(), true
 			}
-			if rest := residue(previous, field); isKnown && rest != nil && value[name] == nil {
-				value[name] = rest
-			} else if isKnown {
+			if isKnown {
+				_, _, isKnown = split(previous, field, "")
+			}
+			switch rest := map[string]any{}; {
+			case isKnown && value[name] != nil:
 				mergeUnknown(value[name], previous, field)
-			} else {
+			case isKnown && t.Kind() == reflect.Struct:
+				if mergeUnknown(rest, previous, field); len(rest) > 0 {
+					value[name] = rest
+				}
+			case !isKnown && same:
 				delete(value, name)
 				value[key] = previous
 			}
@@ -131,65 +134,6 @@ func mergeUnknown(value, earlier any, t reflect.Type) {
 			}
 		}
 	}
-}
-
-// understood returns a JSON value without the fields that its type does not have or that have another form. ok is false if nothing can be used: an
-// original value of another form cannot be restored.
-func understood(value any, t reflect.Type) (part any, ok bool) {
-	if data, err := json.Marshal(value); err == nil && json.Unmarshal(data, reflect.New(t).Interface()) == nil {
-		return value, true
-	}
-	t = pointedType(t)
-	object, isObject := value.(map[string]any)
-	isOurs := t.Kind() == reflect.Struct && t.PkgPath() == reflect.TypeFor[document]().PkgPath()
-	if !isObject || !isOurs && t.Kind() != reflect.Map {
-		return nil, false
-	}
-	parts := map[string]any{}
-	for key, of := range object {
-		name, field, isKnown := key, reflect.Type(nil), true
-		if isOurs {
-			name, field, isKnown = fieldOf(t, key)
-		} else {
-			field = t.Elem()
-		}
-		if !isKnown {
-			continue
-		}
-		known, ok := understood(of, field)
-		if ok {
-			parts[name] = known
-		} else if isOurs && (name == "original" || name == "before" || name == "settings") {
-			return nil, false
-		}
-	}
-	return parts, isOurs || len(parts) > 0
-}
-
-// residue returns the elements of maps that are not understood. They stay in the journal when the object around them is gone.
-func residue(earlier any, t reflect.Type) any {
-	if t == nil {
-		return nil
-	}
-	t = pointedType(t)
-	object, _ := earlier.(map[string]any)
-	kept := map[string]any{}
-	for key, of := range object {
-		name, field, isKnown := fieldOf(t, key)
-		if t.Kind() == reflect.Map {
-			if _, isUnderstood := understood(of, t.Elem()); !isUnderstood {
-				kept[key] = of
-			}
-		} else if isKnown {
-			if rest := residue(of, field); rest != nil {
-				kept[name] = rest
-			}
-		}
-	}
-	if len(kept) == 0 {
-		return nil
-	}
-	return kept
 }
 
 // identities are the fields that identify an object of the document: a permit, a boot, the settings of an attempt.

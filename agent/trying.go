@@ -12,9 +12,7 @@ import (
 )
 
 // hasUnconfirmed reports whether any setting must be set and proven.
-func (p *pass) hasUnconfirmed() bool {
-	return len(p.filter((*item).isSettable)) > 0
-}
+func (p *pass) hasUnconfirmed() bool { return len(p.filter((*item).isSettable)) > 0 }
 
 // setUnconfirmed sets the settings that need a proof. The journal durably records the previous values first. The proof time starts after
 // all settings are set, because tuned alone may take a minute to start.

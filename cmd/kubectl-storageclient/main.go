@@ -12,9 +12,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
-func main() {
-	os.Exit(run())
-}
+func main() { os.Exit(run()) }
 
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

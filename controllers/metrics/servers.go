@@ -30,7 +30,7 @@ type serverTally struct {
 
 func (t *tally) addServers(clientNode *v1alpha1.StorageClientNode) {
 	for _, s := range clientNode.Status.Servers {
-		key := serverKey{s.Server, s.Protocol}
+		key := serverKey{servermap.NameOn(clientNode.Name, s.Server), s.Protocol}
 		server := t.servers[key]
 		if server == nil {
 			server = &serverTally{states: map[v1alpha1.ServerState]int{

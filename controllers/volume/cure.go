@@ -80,6 +80,4 @@ func (w *witnesses) evaluateRollback(ctx context.Context, v plan.RollbackCheck, 
 	return "", nil
 }
 
-func compareKeys(a, b types.NamespacedName) int {
-	return strings.Compare(a.String(), b.String())
-}
+func compareKeys(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }

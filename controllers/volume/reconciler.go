@@ -195,6 +195,4 @@ func (s *scope) inspectMounts(ctx context.Context, watched []plan.Watched) (map[
 	return failed, err
 }
 
-func (s *scope) delayVolume(volume string) {
-	s.rejected[volume] = s.now.Add(rejectionRetryInterval)
-}
+func (s *scope) delayVolume(volume string) { s.rejected[volume] = s.now.Add(rejectionRetryInterval) }

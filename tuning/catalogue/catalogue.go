@@ -154,9 +154,7 @@ func Lookup(key string) (Parameter, bool) {
 }
 
 // All returns every parameter, sorted by key.
-func All() []Parameter {
-	return slices.Clone(parameters)
-}
+func All() []Parameter { return slices.Clone(parameters) }
 
 // NetNSSysctls returns the names of the sysctls of which each network namespace has a separate value, sorted.
 func NetNSSysctls() (names []string) {

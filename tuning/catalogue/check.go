@@ -30,9 +30,7 @@ type Error struct {
 	Reason string
 }
 
-func (e *Error) Error() string {
-	return printable(e.Key) + "=" + printable(e.Value) + ": " + e.Reason
-}
+func (e *Error) Error() string { return printable(e.Key) + "=" + printable(e.Value) + ": " + e.Reason }
 
 // AllowList admits parameters beyond the catalogue. Its zero value admits none.
 type AllowList struct {
@@ -177,9 +175,7 @@ func leavesTree(name string) bool {
 	})
 }
 
-func isDots(name string) bool {
-	return name == "." || name == ".."
-}
+func isDots(name string) bool { return name == "." || name == ".." }
 
 func validateBytes(key, value string) string {
 	subject := Key(key).Subject()

@@ -58,9 +58,7 @@ func HashSize(argument string, requested, memTotal, pageSize int64) (HashGrant, 
 }
 
 // tableLimit returns the number of buckets that fit into 1/16 of memory.
-func tableLimit(memory int64) int64 {
-	return min(memory/16/bucketBytes, maxBuckets)
-}
+func tableLimit(memory int64) int64 { return min(memory/16/bucketBytes, maxBuckets) }
 
 func defaultBuckets(memTotal, pageSize int64, scale int) int64 {
 	memory := memTotal
@@ -74,11 +72,7 @@ func defaultBuckets(memTotal, pageSize int64, scale int) int64 {
 }
 
 // powerAbove returns the smallest power of two that is not below n; n is at most 2^56.
-func powerAbove(n int64) int64 {
-	return 1 << bits.Len64(uint64(max(n, 1)-1))
-}
+func powerAbove(n int64) int64 { return 1 << bits.Len64(uint64(max(n, 1)-1)) }
 
 // powerBelow returns the largest power of two that is not above n.
-func powerBelow(n int64) int64 {
-	return 1 << (bits.Len64(uint64(max(n, 1))) - 1)
-}
+func powerBelow(n int64) int64 { return 1 << (bits.Len64(uint64(max(n, 1))) - 1) }

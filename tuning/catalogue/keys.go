@@ -116,6 +116,4 @@ func ParseOptions(list string) []string {
 }
 
 // CanonicalValue returns a value with single spaces between its fields and no space around it.
-func CanonicalValue(value string) string {
-	return strings.Join(strings.Fields(value), " ")
-}
+func CanonicalValue(value string) string { return strings.Join(strings.Fields(value), " ") }

@@ -3,9 +3,17 @@
 package counters
 
 import (
+	"net/netip"
 	"reflect"
+	"strings"
 	"time"
 )
+
+// IsTunnel reports whether a process on the node forwards the requests to a server. Only the name of a tunnel has a port.
+func IsTunnel(server string) bool {
+	ip, err := netip.ParseAddr(strings.Trim(server, "[]"))
+	return err == nil && ip.Unmap().IsLoopback() || err != nil && strings.Contains(server, ":") || server == "localhost"
+}
 
 // Since returns the growth of a counter. Zero if it became smaller, for example after a reset.
 func Since(previous, now uint64) uint64 {

@@ -53,9 +53,7 @@ func (o Option) String() string {
 
 // Parse parses mount options. One entry can contain several options, separated by commas; commas between double quotes
 // do not separate. Parse skips empty entries, which mount ignores.
-func Parse(list []string) []Option {
-	return lists.Each(SplitOptions(list), parseOne)
-}
+func Parse(list []string) []Option { return lists.Each(SplitOptions(list), parseOne) }
 
 func parseOne(text string) Option {
 	name, value, found := strings.Cut(text, "=")
@@ -63,9 +61,7 @@ func parseOne(text string) Option {
 }
 
 // SplitOptions returns the same mount options with one option in each entry.
-func SplitOptions(list []string) []string {
-	return slices.Concat(lists.Each(list, split)...)
-}
+func SplitOptions(list []string) []string { return slices.Concat(lists.Each(list, split)...) }
 
 // Sets reports whether the options contain a value for the given option or one of its synonyms.
 func (p Protocol) Sets(options []string, option string) bool {
@@ -90,9 +86,7 @@ func split(entry string) (parts []string) {
 	return parts
 }
 
-func texts(options []Option) []string {
-	return lists.Each(options, Option.String)
-}
+func texts(options []Option) []string { return lists.Each(options, Option.String) }
 
 // Nconnect returns the number of server connections that the options request: 1 to 16. It returns false if the options
 // do not contain nconnect, or if no kernel accepts the number.
@@ -194,9 +188,7 @@ func (t *table) resolve(options []Option) map[string]string {
 }
 
 // meaning returns a value as the kernel shows it.
-func (s spec) meaning(value string) string {
-	return cmp.Or(s.Same[value], s.Same["*"], value)
-}
+func (s spec) meaning(value string) string { return cmp.Or(s.Same[value], s.Same["*"], value) }
 
 // localLocks maps lock and nolock to the resulting local_lock (kernel, fs/nfs/fs_context.c; nolock shows
 // local_lock=all, measured on 6.1).

@@ -10,9 +10,7 @@ import (
 )
 
 // TakesEffectAtBoot reports whether a setting with the key takes effect only at boot.
-func TakesEffectAtBoot(key string) bool {
-	return catalogue.Key(key).AtBoot()
-}
+func TakesEffectAtBoot(key string) bool { return catalogue.Key(key).AtBoot() }
 
 // Hashes returns two hashes of a set of settings by their keys and values. hash covers all settings, bootHash only the settings
 // that take effect at boot. A hash has 16 hexadecimal digits and is empty for an empty set. The profile and the order of the

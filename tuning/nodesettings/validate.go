@@ -29,9 +29,7 @@ type Problem struct {
 }
 
 // String returns the problem in one line.
-func (p Problem) String() string {
-	return fmt.Sprintf("%s: %q: %s", p.Field, p.Value, p.Message)
-}
+func (p Problem) String() string { return fmt.Sprintf("%s: %q: %s", p.Field, p.Value, p.Message) }
 
 // Validate returns the problems of a profile that is valid by the schema of the API. It finds settings that neither the catalogue
 // nor the allow-list admits, that are out of range, or that contradict each other. It also finds mount options that can never

@@ -81,9 +81,7 @@ func (p *Proposal) combine(findings []Finding) (all Change) {
 	return all
 }
 
-func (p *Proposal) leaveOut(reason string) {
-	p.LeftOut = lists.AddMissing(p.LeftOut, reason)
-}
+func (p *Proposal) leaveOut(reason string) { p.LeftOut = lists.AddMissing(p.LeftOut, reason) }
 
 // joinNodes merges two sets of node settings. It keeps the larger of two numbers.
 func joinNodes(a, b *v1alpha1.NodeTuning) *v1alpha1.NodeTuning {

@@ -5,7 +5,6 @@
 package recommend
 
 import (
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -148,11 +147,7 @@ func (s Sample) minTrip() float64 {
 	return float64(s.MinRoundTripMicros) / 1000
 }
 
-// isTunnel reports whether a process on the node forwards the requests to the server. Only the name of a tunnel has a port.
-func (s Sample) isTunnel() bool {
-	ip, err := netip.ParseAddr(strings.Trim(s.Server, "[]"))
-	return err == nil && ip.Unmap().IsLoopback() || err != nil && strings.Contains(s.Server, ":") || s.Server == "localhost"
-}
+func (s Sample) isTunnel() bool { return counters.IsTunnel(s.Server) }
 
 // queues returns the mean numbers of requests at each send that waited for a slot, and for the transport.
 func (s Sample) queues() (backlog, sending float64) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/counters"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -127,9 +128,18 @@ func Build(clientNodes []v1alpha1.StorageClientNode, profiles []v1alpha1.Storage
 	return servers
 }
 
+// NameOn returns the name of a server, with the node if it is a tunnel: the same name on another node leads to another server.
+func NameOn(node, server string) string {
+	if counters.IsTunnel(server) {
+		return server + " on " + node
+	}
+	return server
+}
+
 func addNode(clientNode *v1alpha1.StorageClientNode, of func(string, v1alpha1.ServerProtocol) *tally) {
 	reported := map[serverKey]bool{}
 	for _, s := range clientNode.Status.Servers {
+		s.Server = NameOn(clientNode.Name, s.Server)
 		t := of(s.Server, s.Protocol)
 		t.nodes[clientNode.Name], reported[serverKey{s.Server, s.Protocol}] = true, true
 		if s.Protocol == v1alpha1.ServerNFS {
@@ -158,15 +168,16 @@ func addNode(clientNode *v1alpha1.StorageClientNode, of func(string, v1alpha1.Se
 		if !network || m.Server == "" {
 			continue
 		}
-		t := of(m.Server, protocol)
+		server := NameOn(clientNode.Name, m.Server)
+		t := of(server, protocol)
 		t.addMount(m)
 		t.nodes[clientNode.Name] = true
-		client := m.Server + " " + m.Protocol
+		client := server + " " + m.Protocol
 		if clients[client] {
 			continue
 		}
 		clients[client] = true
-		if !reported[serverKey{m.Server, protocol}] {
+		if !reported[serverKey{server, protocol}] {
 			t.Connections += int(m.Connections)
 		}
 		t.RequestsPossible += requestsOf(clientNode, m)

@@ -90,3 +90,22 @@ func TestNodesWithDuplicateNFSv4ClientIDs(t *testing.T) {
 		t.Errorf("stale (-want +got):\n%s\nduplicate client IDs of filer2: %v", diff, servers[1].DuplicateClientIDs)
 	}
 }
+
+// A tunnel is a process on the node: the same address on another node leads to another server.
+func TestATunnelBelongsToItsNode(t *testing.T) {
+	for _, name := range []string{"127.0.0.1:20049", "127.0.0.2:20049", "[::1]:20049", "localhost:20050", "efs.local:20049", "127.0.0.1", "::1", "localhost", "[::ffff:127.0.0.1]:20049"} {
+		server := []v1alpha1.ServerStatus{{Server: name, Protocol: v1alpha1.ServerNFS, State: v1alpha1.ServerAnswering, Connections: 1}}
+		got := Build([]v1alpha1.StorageClientNode{
+			node("a", server, mount(name, "NFSv4.1", "pv1", 1, 64)), node("b", server, mount(name, "NFSv4.1", "pv2", 1, 64)),
+		}, nil)
+		if len(got) != 2 || got[0].Server != name+" on a" || got[1].Server != name+" on b" || got[0].Nodes != 1 || got[0].Volumes[0] != "pv1" || got[0].Connections != 1 {
+			t.Errorf("%s: got %+v", name, got)
+		}
+	}
+	for _, name := range []string{"filer", "192.0.2.1", "fd00::2", "10.161.100.100", "fe80::1%eth0", "localhost.example.com"} {
+		got := Build([]v1alpha1.StorageClientNode{node("a", nil, mount(name, "NFSv4.1", "pv1", 1, 64)), node("b", nil, mount(name, "NFSv4.1", "pv2", 1, 64))}, nil)
+		if len(got) != 1 || got[0].Server != name || got[0].Nodes != 2 {
+			t.Errorf("%s: got %+v, want one server", name, got)
+		}
+	}
+}

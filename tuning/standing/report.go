@@ -186,9 +186,7 @@ func (r Report) IsAccepted() bool {
 // Ineffective returns the settings that neither a boot nor time makes effective.
 func (r Report) Ineffective() []Setting { return r.Select(Failed, OverriddenAtBoot) }
 
-func (r Report) filter(keep func(Setting) bool) []Setting {
-	return lists.Filter(r.Settings, keep)
-}
+func (r Report) filter(keep func(Setting) bool) []Setting { return lists.Filter(r.Settings, keep) }
 
 func keysOf(settings []Setting) []string {
 	return lists.Each(settings, func(s Setting) string { return s.Key })

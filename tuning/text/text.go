@@ -22,9 +22,7 @@ const listed = 3
 const ellipsis = "…"
 
 // List sorts names and lists at most three of them: "a, b, c and 4 more".
-func List[S ~[]string](names S) string {
-	return Join(names, ", ")
-}
+func List[S ~[]string](names S) string { return Join(names, ", ") }
 
 // Join is List with another separator, for entries that contain commas.
 func Join[S ~[]string](entries S, separator string) string {

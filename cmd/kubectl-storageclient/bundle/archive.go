@@ -59,9 +59,7 @@ func (b *Bundle) AddNote(description, reason string) {
 }
 
 // Files returns the sorted names of the files.
-func (b *Bundle) Files() []string {
-	return slices.Sorted(maps.Keys(b.files))
-}
+func (b *Bundle) Files() []string { return slices.Sorted(maps.Keys(b.files)) }
 
 // Write writes a gzipped tar archive: a directory with the given name, and a README that lists its content and missing content.
 func (b *Bundle) Write(w io.Writer, dir string, now time.Time) error {

@@ -286,9 +286,7 @@ func cutMiddle(name string, width int) string {
 	return string(letters[:front]) + "…" + string(letters[len(letters)-(width-1-front):])
 }
 
-func pad(s string, width int) string {
-	return s + strings.Repeat(" ", max(width-len([]rune(s)), 0))
-}
+func pad(s string, width int) string { return s + strings.Repeat(" ", max(width-len([]rune(s)), 0)) }
 
 const barWidth = 24
 

@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/tuning/servermap"
 	"github.com/storageclient/operator/tuning/standing"
 )
 
@@ -78,7 +79,7 @@ func GateEntry(all Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClie
 		entry.NeverStarted = clientNode.Status.BootID == "" && agentpod.IsNodeReady(node)
 	}
 	entry.Failed = !report.Applying && report.HasFailed()
-	entry.Accuser, entry.Servers = report.Accuser(), &clientNode.Status.Servers
+	entry.Accuser, entry.Servers = servermap.NameOn(node.Name, report.Accuser()), &clientNode.Status.Servers
 	if report.Silent == "" && report.Soaks() {
 		entry.AppliedSince = tunedSince(clientNode)
 	}

@@ -333,6 +333,4 @@ func (n *nodeState) disruptedSince() time.Time {
 	return time.Time{}
 }
 
-func (n *nodeState) noteSince() time.Time {
-	return ptr.Deref(n.note.Since, metav1.Time{}).Time
-}
+func (n *nodeState) noteSince() time.Time { return ptr.Deref(n.note.Since, metav1.Time{}).Time }

@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/counters"
 	"github.com/storageclient/operator/tuning/mountfailures"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -55,9 +56,7 @@ func (c Clone) isLeaving() bool {
 }
 
 // isReady reports whether the clone is mounted and its root has been read.
-func (c Clone) isReady() bool {
-	return c.Pod != nil && agentpod.IsReady(c.Pod)
-}
+func (c Clone) isReady() bool { return c.Pod != nil && agentpod.IsReady(c.Pod) }
 
 // followByClone creates the clone of a candidate, or records why there is none.
 func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
@@ -319,18 +318,13 @@ func (p *planner) namesOf(server string) []string {
 	found := []string{server}
 	for _, n := range p.Nodes {
 		for _, m := range mountsOf(n) {
-			if strings.EqualFold(p.Servers[m.Volume], server) && m.Server != "" && !isLoopback(m.Server) && !slices.Contains(found, m.Server) {
+			if strings.EqualFold(p.Servers[m.Volume], server) && m.Server != "" && !counters.IsTunnel(m.Server) && !slices.Contains(found, m.Server) {
 				found = append(found, m.Server)
 			}
 		}
 	}
 	p.names[server] = found
 	return found
-}
-
-func isLoopback(server string) bool {
-	host := hostOf(server)
-	return strings.HasPrefix(host, "127.") || host == "::1"
 }
 
 // isOneServer reports whether two names belong to one server, by name or by the addresses that nodes report.

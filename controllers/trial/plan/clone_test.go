@@ -217,6 +217,8 @@ func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 			mount: v1alpha1.MountStatus{Volume: "pv-s", Server: "10.0.0.9", Protocol: "SMB3.0"}},
 		"the local end of a tunnel is no name": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("127.0.0.1", "127.0.0.1:20049")}, want: "on n1",
 			mount: v1alpha1.MountStatus{Volume: "pv-t", Server: "127.0.0.1", Protocol: "SMB3.0"}},
+		"a tunnel by name is no name": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("localhost:20049", "127.0.0.1:20049")}, want: "on n1",
+			mount: v1alpha1.MountStatus{Volume: "pv-t", Server: "localhost:20049", Protocol: "SMB3.0"}},
 		"the port of a tunnel is no name": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("127.0.0.1:20049", "127.0.0.1:20049")}, want: "on n1",
 			mount: v1alpha1.MountStatus{Volume: "pv-t", Server: "127.0.0.1:20049", Protocol: "SMB3.0"}},
 	} {

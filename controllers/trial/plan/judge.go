@@ -57,6 +57,4 @@ func describeOrder(order *v1alpha1.NodeTrial) string {
 	return fmt.Sprintf("%s:%s with %s", order.Server, order.Path, optionsText(order.MountOptions))
 }
 
-func optionsText(options []string) string {
-	return cmp.Or(strings.Join(options, ","), "no options")
-}
+func optionsText(options []string) string { return cmp.Or(strings.Join(options, ","), "no options") }

@@ -98,9 +98,7 @@ type memoEntry struct {
 // version identifies one version of an object. A missing object has an empty resource version.
 type version struct{ uid, resourceVersion string }
 
-func versionOf(o metav1.Object) version {
-	return version{string(o.GetUID()), o.GetResourceVersion()}
-}
+func versionOf(o metav1.Object) version { return version{string(o.GetUID()), o.GetResourceVersion()} }
 
 // Evaluate is the function Evaluate with a cache. It evaluates a volume without a resource version each time: such a volume was not read from an API
 // server.

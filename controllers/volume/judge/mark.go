@@ -74,9 +74,7 @@ func (m *Mark) IsBatchOf(profile string) bool {
 }
 
 // Profiles returns the names of the profiles whose rules led to the write.
-func (m *Mark) Profiles() []string {
-	return profilesOfRules(ptr.Deref(m, Mark{}).Rules)
-}
+func (m *Mark) Profiles() []string { return profilesOfRules(ptr.Deref(m, Mark{}).Rules) }
 
 // MarkOf returns nil for a volume without a mark, and for a mark that cannot be read.
 func MarkOf(pv *corev1.PersistentVolume) *Mark {

@@ -64,9 +64,7 @@ func Settle(volume string, lists Lists, profiles []string) Change {
 func Forget(*Entry) *Entry { return nil }
 
 // KeepSet stores an entry of an option set under its key, as an entry of a volume is stored under its UID.
-func KeepSet(text string) Change {
-	return func(*Entry) *Entry { return &Entry{Set: text} }
-}
+func KeepSet(text string) Change { return func(*Entry) *Entry { return &Entry{Set: text} } }
 
 // Write is a page to write. A page without a resource version must be created.
 type Write struct {

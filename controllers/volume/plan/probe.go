@@ -80,9 +80,7 @@ func compareCandidates(a, b ProbeCandidate) int {
 	return cmp.Or(cmp.Compare(obstacles(a), obstacles(b)), strings.Compare(a.Volume.Name, b.Volume.Name))
 }
 
-func keyOf(j evaluation) ProbeKey {
-	return ProbeKey{Set: j.verdict.Set, Server: j.Source.Server}
-}
+func keyOf(j evaluation) ProbeKey { return ProbeKey{Set: j.verdict.Set, Server: j.Source.Server} }
 
 // triedKeys returns the option sets that a volume of the server has from a batch: it is too late to probe them. Volumes that were created with
 // their options do not count, since their creation required no evidence.

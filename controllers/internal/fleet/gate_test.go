@@ -43,3 +43,19 @@ func TestANodeThatDoesNotConfirmItsSettingsNamesTheReason(t *testing.T) {
 		})
 	}
 }
+
+// Two nodes whose tunnels have one name have two witnesses.
+func TestATunnelThatAccusesBelongsToItsNode(t *testing.T) {
+	for server, want := range map[string]string{"127.0.0.1:20049": "127.0.0.1:20049 on n", "filer": "filer"} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+		clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+		clientNode.Spec.Settings = []v1alpha1.NodeSetting{{Key: netKey, Value: values[netKey], Profile: "p"}}
+		clientNode.Status.Settings = []v1alpha1.SettingStatus{{Key: netKey, Desired: values[netKey], State: v1alpha1.SettingFailed, FailedConnections: []string{server}}}
+		clientNode.Status.ObservedGeneration, clientNode.Status.BootID = 1, "b"
+		node.Status.NodeInfo.BootID = "b"
+		all := fleet.Snapshot{Profiles: fleet.NewProfileSet(nil, catalogue.AllowList{}), Ready: map[string]bool{"n": true}}
+		if got := fleet.GateEntry(all, node, clientNode, "").Accuser; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -35,12 +35,13 @@ mke2fs -q -t ext4 -d "$dir/root" "$dir/disk"
 versions=$(ls "$dir/root/lib/modules")
 rm -rf "$dir/root"
 failed=
+# The kernel's check of the timer fails if the machine is slow. TRIALS=log tests the kernel log only.
 for version in ${KERNELS:-$versions}; do
 	log=$cache/$version.log
 	started=$(date +%s)
 	TMPDIR=$dir timeout "${LIMIT:-3600}" chrt -i 0 qemu-system-x86_64 -machine pc,graphics=off -vga none -display none -accel "${ACCEL:-tcg,thread=multi}" -cpu max,la57=off,svm=off,smap=off,erms=off,fsrm=off -smp 1 -m 1024 \
 		-no-reboot -nic none -monitor none -serial stdio -drive "file=$dir/disk,format=raw,if=virtio,snapshot=on" -kernel "$dir/boot/vmlinuz-$version" -initrd "$dir/boot/initrd.img-$version" \
-		-append "root=/dev/vda rw console=ttyS0 loglevel=4 panic=-1 init=/guest" >"$log" </dev/null || true
+		-append "root=/dev/vda rw console=ttyS0 loglevel=4 panic=-1 no_timer_check init=/guest${TRIALS:+ trials=$TRIALS}" >"$log" </dev/null || true
 	grep -aE '^(#####|RESULT|FAIL|PASS)' "$log" || true
 	grep -aq '^PASS' "$log" || failed="$failed $version"
 	echo "$version took $(($(date +%s) - started)) s; log: $log"

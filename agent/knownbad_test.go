@@ -113,6 +113,7 @@ func TestHealthyRecordingsRaiseNoKnownProblem(t *testing.T) {
 			if minutes < 1000 && !c.readOnly {
 				t.Errorf("got %.0f minutes of mounts, want 1000", minutes)
 			}
+			t.Logf("%.0f minutes of mounts, %d samples", minutes, len(statuses))
 			// A problem of the kernel and the mounts alone is there in every sample.
 			want := map[string]int{}
 			for _, id := range c.raised {

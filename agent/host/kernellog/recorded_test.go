@@ -17,7 +17,7 @@ import (
 )
 
 // recordedLive are the servers about which real drivers wrote in test/knownbad/guest/log.go: nfs-ganesha was stopped, the network of a soft mount was
-// taken, and an SMB server became silent. All other servers are in records that the guest wrote to /dev/kmsg. The kernel escapes these like its own,
+// down, and an SMB server became silent. All other servers are in records that the guest wrote to /dev/kmsg. The kernel escapes these like its own,
 // but their facility is 1.
 var recordedLive = []string{"filer-live", "für-live"}
 

@@ -124,7 +124,7 @@ func stopGanesha(follower *kernellog.Follower, lines *[]kernellog.Line) error {
 	})
 }
 
-// stopNetwork takes the network from a soft mount of the kernel's server. Requests of NFSv4 do not time out while their connection exists.
+// stopNetwork disables the network of a soft mount of the kernel's server. Requests of NFSv4 do not time out while their connection exists.
 func stopNetwork(follower *kernellog.Follower, lines *[]kernellog.Line) error {
 	return useStopped(follower, lines, "/srv/knfsd", "soft,vers=3,nolock", "ip link set lo down", func() error { return script("ip link set lo up") })
 }

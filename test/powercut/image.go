@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -42,8 +44,43 @@ func makeImage(ctx context.Context, fileSystem, tree, dir string) ([]byte, error
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %s", argv[0], err, out)
 	}
+	if _, err := os.Stat(host + machine.EFIPartition); err == nil {
+		return addPartition(ctx, name, host+machine.EFIPartition)
+	}
 	// The image stays in memory, so that a cut does not wait for the disk of this machine.
 	return os.ReadFile(name)
+}
+
+// addPartition returns a disk with two partitions: the file system, and VFAT with the files of a directory.
+func addPartition(ctx context.Context, name, files string) ([]byte, error) {
+	const size, start, sector = 40 << 20, 1 << 20, 512
+	partition := name + "-efi"
+	script := `truncate -s "$2" "$1" && mkfs.vfat -F 32 "$1" && mcopy -s -i "$1" "$3"/* ::`
+	if out, err := exec.CommandContext(ctx, "sh", "-c", script, "sh", partition, strconv.Itoa(size), files).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("make the EFI partition: %w: %s", err, out)
+	}
+	first, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	second, err := os.ReadFile(partition)
+	if err != nil {
+		return nil, err
+	}
+	table := make([]byte, start)
+	at := start
+	for i, part := range []struct {
+		kind byte
+		data []byte
+	}{{0x83, first}, {0x0c, second}} {
+		entry := table[446+16*i:]
+		entry[4] = part.kind
+		binary.LittleEndian.PutUint32(entry[8:], uint32(at/sector))
+		binary.LittleEndian.PutUint32(entry[12:], uint32(len(part.data)/sector))
+		at += len(part.data)
+	}
+	table[510], table[511] = 0x55, 0xaa
+	return slices.Concat(table, first, second), nil
 }
 
 // protoOf returns the prototype from which mkfs.xfs fills a file system (mkfs.xfs(8), option -p).

@@ -1,6 +1,7 @@
 // Command powercut repeatedly cuts the power of a virtual machine at random moments, while the agent in it changes settings. The file
-// system is ext4 or XFS, with Debian's GRUB or with boot loader entries. After each cut the machine boots. It checks that every file is
-// the old or the new one, that finished changes are present, and that the journal can restore everything.
+// system is ext4 or XFS, with Debian's GRUB, with boot loader entries, or with entries that are tried in a boot first, for GRUB or for
+// systemd-boot on a VFAT partition. After each cut the machine boots. It checks that every file is the old or the new one, that finished
+// changes are present, that no untried argument is in a default entry, and that the journal can restore everything.
 package main
 
 import (
@@ -19,7 +20,7 @@ import (
 // drivers are the kernel modules for the disk and for XFS, in load order. Newer kernels lack some.
 var drivers = []string{
 	"virtio_ring.ko", "virtio.ko", "virtio_pci_legacy_dev.ko", "virtio_pci_modern_dev.ko", "virtio_pci.ko", "virtio_blk.ko",
-	"libcrc32c.ko", "xfs.ko",
+	"libcrc32c.ko", "xfs.ko", "nls_cp437.ko", "nls_ascii.ko", "fat.ko", "vfat.ko",
 }
 
 type options struct {

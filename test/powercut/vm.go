@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -149,7 +151,10 @@ func (m *vm) start(ctx context.Context, wait time.Duration) (cycle, error) {
 	if err := qemu.Start(); err != nil {
 		return c, err
 	}
-	orders := m.orders()
+	orders, err := m.orders()
+	if err != nil {
+		return c, err
+	}
 	go func() {
 		// Output before the memory of the machine is restored is lost.
 		for ctx.Err() == nil {
@@ -230,10 +235,13 @@ func (m *vm) hear(line string, c *cycle) error {
 	return err
 }
 
-// orders returns the input of the guest at its start: its output before the cut.
-func (m *vm) orders() string {
-	number := map[bool]int{true: 1}
-	return fmt.Sprintf("orders %d %d %d %d.", m.state.Done, m.state.Doing, number[m.state.Restored], number[m.state.Restoring])
+// orders returns the input of the guest at its start: its progress before the cut. A variable that the guest was setting is set or not.
+func (m *vm) orders() (string, error) {
+	if m.state.Permit == machine.Giving && m.chance.IntN(2) == 0 {
+		m.state.Permit = machine.Given
+	}
+	data, err := json.Marshal(m.state)
+	return machine.Orders + string(data), err
 }
 
 // while returns the activity of the guest at the power cut.
@@ -242,6 +250,12 @@ func (m *vm) while() string {
 	case m.state.Restoring:
 		m.total.short++
 		return "restoring everything"
+	case m.state.Permit != machine.None:
+		m.total.short++
+		return fmt.Sprintf("permit of change %d", m.state.Doing)
+	case m.state.Doing > m.state.Done && slices.Contains(m.state.Proven, m.state.Doing):
+		m.total.short++
+		return fmt.Sprintf("promotion of %d", m.state.Doing)
 	case m.state.Doing > m.state.Done:
 		m.total.short++
 		return fmt.Sprintf("change %d", m.state.Doing)

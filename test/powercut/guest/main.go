@@ -6,6 +6,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -42,17 +43,17 @@ func run() error {
 	}
 	// The machine is frozen here and resumed for each cut. It has not read the disk yet.
 	fmt.Println("READY")
-	var orders [4]int
+	var state machine.State
 	for input := bufio.NewScanner(os.Stdin); input.Scan(); {
 		// The start of the first line may be missing.
-		if n, _ := fmt.Sscanf(input.Text(), "orders %d %d %d %d.", &orders[0], &orders[1], &orders[2], &orders[3]); n == len(orders) {
+		if orders, ok := strings.CutPrefix(input.Text(), machine.Orders); ok && json.Unmarshal([]byte(orders), &state) == nil {
 			break
 		}
 	}
 	if err := prepare(); err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
-	m, err := machine.Open(root, machine.State{Done: orders[0], Doing: orders[1], Restored: orders[2] == 1, Restoring: orders[3] == 1})
+	m, err := machine.Open(root, state)
 	if err != nil {
 		return err
 	}
@@ -103,8 +104,17 @@ func prepare() error {
 		return err
 	}
 	_, fileSystem, _ := strings.Cut(strings.TrimSpace(string(line)), "powercut.filesystem=")
-	if err := unix.Mount("/dev/vda", root, fileSystem, 0, ""); err != nil {
+	disk, partition := "/dev/vda", root+machine.EFIPartition
+	if _, err := os.Stat(disk + "2"); err == nil {
+		disk = "/dev/vda1"
+	}
+	if err := unix.Mount(disk, root, fileSystem, 0, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", root, err)
+	}
+	if disk == "/dev/vda1" {
+		if err := unix.Mount("/dev/vda2", partition, "vfat", 0, "fmask=0133"); err != nil {
+			return fmt.Errorf("mount %s: %w", partition, err)
+		}
 	}
 	if err := unix.Mount("proc", root+"/proc", "tmpfs", 0, ""); err != nil {
 		return err

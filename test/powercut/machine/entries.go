@@ -51,12 +51,14 @@ func (m *Machine) readEntries(entries []string, found map[string]string) []strin
 
 // CompareFiles compares /etc and /boot with their original content after everything was restored, byte by byte. It ignores the temporary
 // file of a killed sed that grubby started. No system reads a file of that name, and the name alone does not permit the agent to delete it.
-func (m *Machine) CompareFiles() error {
-	before, err := filesBelow(m.root+pristineHost, "boot", "etc")
+func (m *Machine) CompareFiles() error { return compareTrees(m.root, "boot", "etc") }
+
+func compareTrees(root string, dirs ...string) error {
+	before, err := filesBelow(root+pristineHost, dirs...)
 	if err != nil {
 		return err
 	}
-	after, err := filesBelow(m.root, "boot", "etc")
+	after, err := filesBelow(root, dirs...)
 	if err != nil {
 		return err
 	}

@@ -46,13 +46,30 @@ const (
 	Failed = "FAIL"
 )
 
+// Orders is the start of a line of input for a guest. The rest is its State as JSON.
+const Orders = "orders "
+
 // State is the progress that a machine has reported. The machine receives it when it starts again.
 type State struct {
 	// Done is the last change that the agent reported as done. Doing is the last change that started.
 	Done, Doing int
 	// Restored is true if everything was restored after Done. Restoring is true if the restore started.
 	Restored, Restoring bool
+	// Proven lists the changes after Done whose arguments have booted.
+	Proven []int
+	// Permit tells whether the boot loader may boot the trial of a change next.
+	Permit Permit
 }
+
+// Permit is the state of a permit to boot the trial of a change.
+type Permit int
+
+// A permit is given in several writes.
+const (
+	None Permit = iota
+	Giving
+	Given
+)
 
 // Hear processes a line of output from the machine.
 func (s *State) Hear(line string) error {
@@ -69,6 +86,16 @@ func (s *State) Hear(line string) error {
 		if err == nil {
 			s.Doing = n
 		}
+	case permitting:
+		s.Permit = Giving
+	case permitted:
+		s.Permit = Given
+	case powered:
+		s.Permit = None
+	case booted:
+		if err == nil {
+			s.Proven = append(s.Proven, n)
+		}
 	case did:
 		if err == nil {
 			*s = State{Done: n, Doing: n}
@@ -77,17 +104,33 @@ func (s *State) Hear(line string) error {
 	return nil
 }
 
-// Machine is a host whose root is a directory.
+// Host is a host whose root is a directory. BootLive creates what is not part of its disk, and Run makes changes until a step fails.
+type Host interface {
+	BootLive() error
+	Run(out io.Writer) error
+	// Check checks the state that a cut has left. Restore restores everything, and compares all files with their original content.
+	Check() error
+	Restore() error
+	CompareFiles() error
+}
+
+// Open opens a host with the progress that it reported before it was stopped.
+func Open(root string, state State) (Host, error) {
+	files, err := host.OpenFS(root)
+	if err != nil {
+		return nil, err
+	}
+	if files.Exists(environment) || files.Exists(EFIPartition) {
+		return newTrials(root, state, files), nil
+	}
+	return &Machine{State: state, root: root, fs: files}, nil
+}
+
+// Machine is a host whose agent stages arguments without a trial.
 type Machine struct {
 	State
 	root string
 	fs   host.FS
-}
-
-// Open opens a machine with the progress that it reported before it was stopped.
-func Open(root string, state State) (*Machine, error) {
-	files, err := host.OpenFS(root)
-	return &Machine{State: state, root: root, fs: files}, err
 }
 
 // Run checks the current state, restores everything after every second change, and then makes changes until a step fails.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host/hosttest"
+	hostgrub "github.com/storageclient/operator/agent/host/hosttest/grub"
 )
 
 // entries is the directory of the boot loader entries.
@@ -18,17 +19,29 @@ const entries = "boot/loader/entries"
 // /etc go to /pristine-host. A tree with boot loader entries gets the files in which grubby leaves traces. Any other tree gets a menu from
 // the grub-mkconfig that the agent will run.
 func LayTree(tree, host string) error {
+	kind := filepath.Base(tree)
+	switch kind {
+	case GrubEntries:
+		tree = filepath.Join(filepath.Dir(tree), "rocky-9")
+	case SystemdBoot:
+		tree = filepath.Join(filepath.Dir(tree), "debian-12")
+	}
 	if err := os.CopyFS(host, os.DirFS(tree)); err != nil {
 		return err
 	}
-	lay := makeMenu
-	if _, err := os.Stat(filepath.Join(host, entries)); err == nil {
+	lay, kept := makeMenu, []string{"boot", "etc"}
+	switch _, err := os.Stat(filepath.Join(host, entries)); {
+	case kind == GrubEntries:
+		lay = layGrubEntries
+	case kind == SystemdBoot:
+		lay, kept = laySystemdBoot, append(kept, EFIPartition)
+	case err == nil:
 		lay = layTraces
 	}
 	if err := lay(host); err != nil {
 		return err
 	}
-	for _, name := range []string{"boot", "etc"} {
+	for _, name := range kept {
 		if err := os.CopyFS(filepath.Join(host, "pristine-host", name), os.DirFS(filepath.Join(host, name))); err != nil {
 			return err
 		}
@@ -69,4 +82,84 @@ func layTraces(host string) error {
 	}
 	defaults := "GRUB_CMDLINE_LINUX=\"quiet\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"loglevel=3  splash\"\n"
 	return os.WriteFile(filepath.Join(host, "etc/default/grub"), []byte(defaults), 0o644)
+}
+
+// layGrubEntries adds a second kernel, the files of both, and what GRUB needs to boot an entry once.
+func layGrubEntries(host string) error {
+	if err := layTraces(host); err != nil {
+		return err
+	}
+	const version = "5.14.0-427.13.1.el9_4.x86_64"
+	return writeFiles(host, map[string]string{
+		environment:                           hostgrub.PadBlock(hostgrub.EmptyBlock + nextEntry + "\nboot_success=1\nkernelopts=ro\n"),
+		"/boot/grub2/grub.cfg":                grubMenu,
+		"/boot/vmlinuz-" + version:            "kernel",
+		"/boot/initramfs-" + version + ".img": "initrd",
+		kernelCmdline:                         "root=/dev/mapper/rl-root ro crashkernel=1G-4G:192M,4G-64G:256M,64G-:512M rd.lvm.lv=rl/root\n",
+	})
+}
+
+// grubMenu boots the selected entry once, or else the last one.
+const grubMenu = `set timeout=5
+load_env
+if [ "${next_entry}" ] ; then
+   set default="${next_entry}"
+   set next_entry=
+   save_env next_entry
+   set boot_once=true
+else
+   set default="${saved_entry}"
+fi
+insmod blscfg
+blscfg
+`
+
+// laySystemdBoot replaces GRUB by systemd-boot with two kernels, in the form of kernel-install 257.
+func laySystemdBoot(host string) error {
+	const (
+		token  = "8d2e0c0f5a7b4b1c9a37d1c3b0a5e6f7"
+		device = "1b2c3d4e-0000-4000-8000-000000000001"
+		args   = "root=UUID=6f4ac8a5-7c1f-4d0e-9a5b-3d1a2f0f7c11 ro console=ttyS0"
+	)
+	for _, name := range []string{"boot/grub", "usr/sbin/grub-mkconfig"} {
+		if err := os.RemoveAll(filepath.Join(host, name)); err != nil {
+			return err
+		}
+	}
+	files := map[string]string{
+		kernelCmdline:                                           args + "\n",
+		EFIPartition + "/loader/loader.conf":                    "timeout 0\n",
+		pristineVariables + "/LoaderInfo-" + loaderID:           hosttest.EncodeVariable("systemd-boot 257.9-1~deb13u1"),
+		pristineVariables + "/LoaderFeatures-" + loaderID:       "\x06\x00\x00\x00\xff\x3f\x00\x00\x00\x00\x00\x00",
+		pristineVariables + "/LoaderDevicePartUUID-" + loaderID: hosttest.EncodeVariable(strings.ToUpper(device)),
+		efiVariables + "/README":                                "The variables of the firmware are mounted here.\n",
+		"/sys/class/block/sdx1/dev":                             "8:15\n",
+		"/dev/disk/by-partuuid/" + device:                       "",
+		"/proc/1/mountinfo":                                     "25 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n91 25 8:15 / /efi rw,relatime shared:41 - vfat /dev/sda15 rw\n",
+	}
+	for _, version := range []string{"6.12.8-amd64", "6.12.9-amd64"} {
+		dir := "/" + token + "/" + version
+		files[EFIPartition+dir+"/linux"], files[EFIPartition+dir+"/initrd.img-"+version] = "kernel", "initrd"
+		files[EFIPartition+"/loader/entries/"+token+"-"+version+".conf"] = "# Boot Loader Specification type#1 entry\n" +
+			"# File created by /usr/lib/kernel/install.d/90-loaderentry.install (systemd 257.9-1~deb13u1)\n" +
+			"title      Debian GNU/Linux 13 (trixie)\nversion    " + version + "\nmachine-id " + token + "\nsort-key   debian\n" +
+			"options    " + args + " systemd.machine_id=" + token + "\nlinux      " + dir + "/linux\ninitrd     " + dir + "/initrd.img-" + version + "\n"
+	}
+	if err := writeFiles(host, files); err != nil {
+		return err
+	}
+	link := filepath.Join(host, "dev/disk/by-partuuid", device)
+	return errors.Join(os.Remove(link), os.Symlink("../../sdx1", link), writeFiles(host, map[string]string{"/dev/sdx1": ""}))
+}
+
+func writeFiles(host string, files map[string]string) error {
+	for name, data := range files {
+		if err := os.MkdirAll(filepath.Join(host, filepath.Dir(name)), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(host, name), []byte(data), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -198,7 +200,7 @@ func (f FS) matchElement(dir, element string) ([]string, error) {
 
 // WriteFileAtomic replaces name with data so that a crash at any point leaves the old file or the new one. It writes a temporary file in the same
 // directory, calls fsync, renames the file, and calls fsync on the directory. The directory must exist. A symbolic link with that name is replaced,
-// not followed.
+// not followed. On VFAT, a power cut can also leave a new name with an empty file.
 func (f FS) WriteFileAtomic(name string, data []byte, perm fs.FileMode) error {
 	return f.writeFile(name, data, perm, nil)
 }
@@ -216,9 +218,8 @@ func (f FS) writeFile(name string, data []byte, perm fs.FileMode, owner *SavedFi
 	}
 	if err != nil {
 		f.discardTemp(temp)
-		return nameError(err, name)
 	}
-	return f.syncDir(path.Dir(rel))
+	return nameError(err, name)
 }
 
 func tempName(rel string) string { return path.Join(path.Dir(rel), "."+path.Base(rel)+tempSuffix) }
@@ -279,17 +280,43 @@ func (f FS) Rename(from, to string) error {
 	if err := f.syncPath(OpSync, relFrom); err != nil {
 		return err
 	}
-	if err := f.renameFile(relFrom, relTo); err != nil {
-		return nameError(err, to)
-	}
-	return f.syncDir(path.Dir(relTo))
+	return nameError(f.renameFile(relFrom, relTo), to)
 }
 
+// renameFile durably renames a file. On VFAT, a rename does not write the content of the new name, and a sync of the directory does not either
+// (fs/fat/namei_vfat.c). The sync of the file writes it, in a single sector.
 func (f FS) renameFile(from, to string) error {
 	if err := f.callHook(OpRename, "/"+to); err != nil {
 		return err
 	}
-	return f.root.Rename(from, to)
+	pinned, isVFAT := f.pinOnVFAT(to)
+	defer pinned.Close()
+	if err := f.root.Rename(from, to); err != nil {
+		return err
+	}
+	if err := f.syncDir(path.Dir(to)); err != nil || !isVFAT {
+		return err
+	}
+	return f.syncPath(OpSync, to)
+}
+
+// vfatMagic is the type of VFAT in statfs(2). A test replaces it.
+var vfatMagic int64 = unix.MSDOS_SUPER_MAGIC
+
+// pinOnVFAT keeps the clusters of a file until pinned is closed. Without it, a power cut could leave the name of a removed or replaced file with
+// clusters that are free. The file may be missing: pinned is nil then, and on other file systems.
+func (f FS) pinOnVFAT(rel string) (pinned *os.File, isVFAT bool) {
+	dir, err := f.root.Open(path.Dir(rel))
+	if err != nil {
+		return nil, false
+	}
+	defer dir.Close()
+	var stat unix.Statfs_t
+	if err := unix.Fstatfs(int(dir.Fd()), &stat); err != nil || stat.Type != vfatMagic {
+		return nil, false
+	}
+	pinned, _ = f.root.OpenFile(rel, unix.O_PATH, 0)
+	return pinned, true
 }
 
 // Remove durably removes name, and the remains of a crash while it was written. A missing file is not an error.
@@ -325,6 +352,8 @@ func (f FS) removeOne(rel string) error {
 	if err := f.callHook(OpRemove, "/"+rel); err != nil {
 		return err
 	}
+	pinned, _ := f.pinOnVFAT(rel)
+	defer pinned.Close()
 	if err := f.root.Remove(rel); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -169,11 +169,10 @@ func (f FS) writeLink(name, target string) error {
 	if err := f.root.Symlink(target, temp); err != nil {
 		return err
 	}
-	if err := f.renameFile(temp, rel); err != nil {
+	if err = f.renameFile(temp, rel); err != nil {
 		f.discardTemp(temp)
-		return err
 	}
-	return f.syncDir(path.Dir(rel))
+	return err
 }
 
 func chownTemp(file *os.File, owner *SavedFile) error {

@@ -6,11 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 var errCrash = errors.New("crash")
@@ -230,6 +232,53 @@ func TestRenameSyncsFirstAndOnlyWithinADirectory(t *testing.T) {
 	if err := f.Rename("/boot/grub.cfg", "/grub.cfg"); err == nil {
 		t.Error("no error for a rename to another directory")
 	}
+}
+
+// On VFAT, the content of a new name follows the name, and the clusters of the previous file are in use until both are durable. test/powercut
+// checks the result on a real VFAT.
+func TestAFileOnVFATIsSyncedAfterItsName(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "efi/loader/a.conf", "old")
+	var stat unix.Statfs_t
+	if err := unix.Statfs(dir, &stat); err != nil {
+		t.Fatal(err)
+	}
+	vfatMagic = stat.Type
+	t.Cleanup(func() { vfatMagic = unix.MSDOS_SUPER_MAGIC })
+	var ops []Op
+	var held []bool
+	f := open(t, dir).WithHook(func(op Op, _ string) error {
+		ops = append(ops, op)
+		if op == OpSyncDir {
+			held = append(held, isHeld(t, filepath.Join(dir, "efi/loader/a.conf")))
+		}
+		return nil
+	})
+	if err := f.WriteFileAtomic("/efi/loader/a.conf", []byte("new"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Remove("/efi/loader/a.conf"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Op{OpCreate, OpWrite, OpSync, OpRename, OpSyncDir, OpSync, OpRemove, OpSyncDir}, ops); diff != "" {
+		t.Errorf("steps (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]bool{true, true}, held); diff != "" {
+		t.Errorf("the previous file is open at the sync of the directory (-want +got):\n%s", diff)
+	}
+}
+
+// isHeld reports whether this process has a file open that had a name and was replaced or removed.
+func isHeld(t *testing.T, name string) bool {
+	t.Helper()
+	open, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(open, func(fd string) bool {
+		target, err := os.Readlink(fd)
+		return err == nil && target == name+" (deleted)"
+	})
 }
 
 func TestWriteValueRequiresAnExistingFile(t *testing.T) {

@@ -221,7 +221,7 @@ mutate: ## Run 20,000 schedules of the manager's code, then remove each decision
 
 # It is no part of "make test": it needs QEMU and takes about ten minutes.
 .PHONY: powercut
-powercut: ## Cut the power of a virtual machine CUTS times (default 50) while settings change, for each of DISKS; needs Linux, QEMU, e2fsprogs and xfsprogs
+powercut: ## Cut the power of a virtual machine CUTS times (default 50) while settings change, for each of DISKS; needs Linux, QEMU, e2fsprogs, xfsprogs, dosfstools and mtools
 	SCO_CACHE=$(CACHE) CUTS=$(CUTS) test/powercut/run.sh
 
 # It is no part of "make test": it needs root, QEMU and mmdebstrap, and takes about three minutes for each label without KVM.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,8 +12,11 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader"
 )
 
-// bls is the story of a GRUB with boot loader entries.
-var bls = story{bootloader.GrubBLS, []func(*machine) error{stageEntry, promoteEntry, stagePanicEntry, undoEntry, endEntry}}
+// bls is the story of a GRUB with boot loader entries. The agent is killed when the entry that is booted once has only the name of its temporary file,
+// when it is written and not selected, and while grubby writes its second file.
+var bls = story{bootloader.GrubBLS, append([]func(*machine) error{stageEntry, promoteEntry, stagePanicEntry, undoEntry, endEntry}, killed{
+	staging: moment{host.OpRename, onceName, 1}, permit: moment{"", "grubenv", 1}, promotion: moment{host.OpWrite, "grubby", 2},
+}.steps(compareEntries)...)}
 
 const (
 	entries = "/boot/loader/entries"
@@ -90,7 +92,7 @@ func undoEntry(m *machine) error {
 }
 
 func endEntry(m *machine) error {
-	restored := m.subject.Restore(context.Background(), map[string]host.Original{"ihash_entries": {}})
+	restored := m.subject.Restore(ctx, map[string]host.Original{"ihash_entries": {}})
 	fmt.Printf("restored: %+v\n", restored)
 	if len(restored) != 1 || restored[0].State != host.InSync {
 		return errors.New("not restored")

@@ -97,6 +97,8 @@ func runStep() error {
 	return os.WriteFile(progress, []byte(strconv.Itoa(n+1)), 0o600)
 }
 
+var ctx = context.Background()
+
 type machine struct {
 	fs      host.FS
 	subject *bootloader.Subject
@@ -122,13 +124,17 @@ func openMachine(loader string) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openMachineOn(files, &hosttest.Commands{Dir: "/"}, loader)
+}
+
+func openMachineOn(files host.FS, grubby *hosttest.Commands, loader string) (*machine, error) {
 	j := journal.New(files)
 	if err := j.Load(); err != nil {
 		return nil, err
 	}
 	cmdline, err := os.ReadFile("/proc/cmdline")
 	m := &machine{fs: files, loader: loader, cmdline: strings.TrimSpace(string(cmdline))}
-	m.subject = bootloader.New(files, runner{host.NewCommands(files), &hosttest.Commands{Dir: "/"}}, j, bootloader.Options{})
+	m.subject = bootloader.New(files, runner{host.NewCommands(files), grubby}, j, bootloader.Options{})
 	m.subject.Attend(true)
 	return m, err
 }
@@ -144,7 +150,6 @@ func settings(args ...string) []host.Setting {
 
 // apply applies the arguments, and checks the state of each.
 func (m *machine) apply(states map[string]host.State, args ...string) error {
-	ctx := context.Background()
 	err := m.subject.Apply(ctx, settings(args...))
 	found := m.subject.Detect()
 	fmt.Printf("apply %q: %v; %s, proven %t %s\n", args, err, found.Type, found.Proven, found.Message)
@@ -170,7 +175,7 @@ func (m *machine) passes(arg string, want bool) error {
 
 // kernelLog checks the size of the table in the kernel log.
 func (m *machine) kernelLog(want bool) error {
-	log, err := host.NewCommands(m.fs).Run(context.Background(), "dmesg")
+	log, err := host.NewCommands(m.fs).Run(ctx, "dmesg")
 	for line := range strings.Lines(string(log)) {
 		if strings.Contains(line, "Inode-cache hash table entries") {
 			fmt.Print(line)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,8 +13,13 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader"
 )
 
-// mkconfig is the story of a GRUB whose whole menu grub2-mkconfig makes.
-var mkconfig = story{bootloader.Grub2Mkconfig, []func(*machine) error{makeFirstMenu, stageInMenu, promoteMenu, stagePanicInMenu, undoMenu, endMenu}}
+// mkconfig is the story of a GRUB whose whole menu grub2-mkconfig makes. The agent is killed before it replaces the menu with one that has the trial,
+// before it writes the permit, and before it removes the trial from the menu.
+var mkconfig = story{bootloader.Grub2Mkconfig, append([]func(*machine) error{
+	makeFirstMenu, stageInMenu, promoteMenu, stagePanicInMenu, undoMenu, endMenu,
+}, killed{
+	staging: moment{"", "grub.cfg", 1}, permit: moment{"", "grubenv", 1}, promotion: moment{"", "grub.cfg", 1},
+}.steps(compareFiles)...)}
 
 const (
 	grubMenu = "/boot/grub2/grub.cfg"
@@ -24,7 +28,7 @@ const (
 
 // makeMenu runs grub2-mkconfig like the installation of the system or of a kernel.
 func (m *machine) makeMenu(file string) error {
-	_, err := host.NewCommands(m.fs).Run(context.Background(), "grub2-mkconfig", "-o", file)
+	_, err := host.NewCommands(m.fs).Run(ctx, "grub2-mkconfig", "-o", file)
 	return err
 }
 
@@ -142,7 +146,7 @@ func (m *machine) compareMenu() error {
 
 // endMenu boots the new kernel without the arguments. After its removal, all files have their original bytes.
 func endMenu(m *machine) error {
-	restored := m.subject.Restore(context.Background(), map[string]host.Original{"ihash_entries": {}})
+	restored := m.subject.Restore(ctx, map[string]host.Original{"ihash_entries": {}})
 	fmt.Printf("restored: %+v\n", restored)
 	if len(restored) != 1 || restored[0].State != host.InSync || !strings.Contains(m.cmdline, "/vmlinuz-9") {
 		return errors.New("not restored, or not booted with the new kernel")

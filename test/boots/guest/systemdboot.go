@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,12 +12,16 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
-// systemdBoot is the story of systemd-boot. bootctl and kernel-install are the real ones.
-var systemdBoot = story{bootloader.SystemdBoot, []func(*machine) error{
-	withESP(stageSystemd), withESP(promoteSystemd), withESP(stagePanicSystemd), withESP(undoSystemd), withESP(endSystemd),
-}}
+// systemdBoot is the story of systemd-boot. bootctl and kernel-install are the real ones. The agent is killed when the entry that is booted once has only
+// the name of its temporary file, when its permit is written and not selected again, and when one of three default entries has the argument.
+var systemdBoot = story{bootloader.SystemdBoot, lists.Each(append([]func(*machine) error{
+	stageSystemd, promoteSystemd, stagePanicSystemd, undoSystemd, endSystemd,
+}, killed{
+	staging: moment{host.OpRename, onceName, 1}, permit: moment{host.OpSyncDir, "/loader/entries", 1}, promotion: moment{host.OpRename, "/entries/0", 2},
+}.steps(compareSystemd)...), withESP)}
 
 const (
 	efiEntries = "/efi/loader/entries"
@@ -84,7 +87,7 @@ func stageSystemd(m *machine) error {
 		inSystemdDefaults(size, false), isSelected(true))
 	// A kernel that is installed before the promotion lacks the argument.
 	err = errors.Join(err, installKernel(m, "5"), inSystemdDefaults(size, false), m.apply(map[string]host.State{size: host.Pending}, size))
-	list, listErr := host.NewCommands(m.fs).Run(context.Background(), "bootctl", "list", "--esp-path=/efi", "--no-pager")
+	list, listErr := host.NewCommands(m.fs).Run(ctx, "bootctl", "list", "--esp-path=/efi", "--no-pager")
 	fmt.Printf("bootctl list: %v\n%s", listErr, list)
 	return errors.Join(err, m.subject.Rearm(true), isSelected(true))
 }
@@ -117,7 +120,7 @@ func installKernel(m *machine, prefix string) error {
 	if err := os.Symlink(version, "/usr/lib/modules/"+prefix+version); err != nil {
 		return err
 	}
-	_, err = host.NewCommands(m.fs).Run(context.Background(), "kernel-install", "add", prefix+version, "/boot/vmlinuz-"+prefix+version)
+	_, err = host.NewCommands(m.fs).Run(ctx, "kernel-install", "add", prefix+version, "/boot/vmlinuz-"+prefix+version)
 	return err
 }
 
@@ -132,7 +135,7 @@ func undoSystemd(m *machine) error {
 }
 
 func endSystemd(m *machine) error {
-	restored := m.subject.Restore(context.Background(), map[string]host.Original{"ihash_entries": {}})
+	restored := m.subject.Restore(ctx, map[string]host.Original{"ihash_entries": {}})
 	fmt.Printf("restored: %+v\n", restored)
 	if len(restored) != 1 || restored[0].State != host.InSync {
 		return errors.New("not restored")

@@ -200,7 +200,7 @@ func (f FS) matchElement(dir, element string) ([]string, error) {
 
 // WriteFileAtomic replaces name with data so that a crash at any point leaves the old file or the new one. It writes a temporary file in the same
 // directory, calls fsync, renames the file, and calls fsync on the directory. The directory must exist. A symbolic link with that name is replaced,
-// not followed. On VFAT, a power cut can also leave a new name with an empty file.
+// not followed. On VFAT, a power cut can also leave a new name with an empty file, or the temporary file with its short name only.
 func (f FS) WriteFileAtomic(name string, data []byte, perm fs.FileMode) error {
 	return f.writeFile(name, data, perm, nil)
 }

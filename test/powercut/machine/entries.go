@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -49,8 +50,12 @@ func (m *Machine) readEntries(entries []string, found map[string]string) []strin
 	return append(slices.Clone(entries), blsArguments)
 }
 
+// shortTemp matches the short name of a temporary file on VFAT, of which a cut has kept only a part of the directory entries.
+var shortTemp = regexp.MustCompile(`~[0-9]+\.STO$`)
+
 // CompareFiles compares /etc and /boot with their original content after everything was restored, byte by byte. It ignores the temporary
-// file of a killed sed that grubby started. No system reads a file of that name, and the name alone does not permit the agent to delete it.
+// file of a killed sed that grubby started, and a temporary file on VFAT that has only its short name. No system reads a file of these names, and
+// the name alone does not permit the agent to delete it.
 func (m *Machine) CompareFiles() error { return compareTrees(m.root, "boot", "etc") }
 
 func compareTrees(root string, dirs ...string) error {
@@ -77,7 +82,7 @@ func filesBelow(tree string, dirs ...string) (map[string]string, error) {
 	files := map[string]string{}
 	for _, dir := range dirs {
 		err := filepath.WalkDir(filepath.Join(tree, dir), func(name string, entry fs.DirEntry, err error) error {
-			if err != nil || !entry.Type().IsRegular() || entry.Name() == hosttest.SedLeftover {
+			if err != nil || !entry.Type().IsRegular() || entry.Name() == hosttest.SedLeftover || shortTemp.MatchString(entry.Name()) {
 				return err
 			}
 			info, err := entry.Info()

@@ -39,7 +39,7 @@ const (
 	// factToken is the name of the boot fact with the token of the running kernel.
 	factToken = "entry-token"
 	// oneShotFeature is the bit of LoaderFeatures for entries that are booted once.
-	oneShotFeature = 1 << 2
+	oneShotFeature = 1 << 3
 )
 
 // efiVariable returns the text of a variable of the boot loader: UTF-16 after four bytes of attributes. Empty if it is not set.

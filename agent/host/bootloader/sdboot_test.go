@@ -315,7 +315,7 @@ func TestSystemdBootsThatTheAgentDoesNotChange(t *testing.T) {
 		"an entry without a version was booted":            {func(m *machine) { m.setVariable("LoaderEntrySelected", systemdToken+"-") }, "which is not in " + systemdEntries},
 		"two partitions have entries":                      {func(m *machine) { m.write("/boot/loader/entries/x.conf", "") }, "both /efi/loader/entries/*.conf and /boot/loader/entries/*.conf exist"},
 		"an old systemd-boot": {func(m *machine) {
-			m.write(efiVars+"LoaderFeatures"+loaderGUID, "\x06\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x00")
+			m.write(efiVars+"LoaderFeatures"+loaderGUID, "\x06\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00")
 		}, "cannot boot an entry once"},
 		"Proxmox":    {func(m *machine) { m.write(proxmoxDisks, "1234-5678\n") }, "proxmox-boot-tool"},
 		"no entries": {func(m *machine) { m.remove(systemdEntries) }, "have no loader/entries"},

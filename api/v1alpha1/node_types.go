@@ -110,7 +110,7 @@ const (
 func (s ServerState) IsFailing() bool { return s == ServerSilent || s == ServerStuck }
 
 // BootloaderType is the boot loader that manages a node's kernel command line.
-// +kubebuilder:validation:Enum=GrubDebian;Grub2Mkconfig;GrubBLS;SystemdBoot;RPMOSTree;Unsupported
+// +kubebuilder:validation:Enum=GrubDebian;Grub2Mkconfig;GrubBLS;SystemdBoot;UKI;RPMOSTree;Unsupported
 type BootloaderType string
 
 const (
@@ -122,6 +122,8 @@ const (
 	BootloaderGrubBLS BootloaderType = "GrubBLS"
 	// BootloaderSystemdBoot is systemd-boot with entries that kernel-install writes.
 	BootloaderSystemdBoot BootloaderType = "SystemdBoot"
+	// BootloaderUKI is systemd-boot with unified kernel images, to whose command lines an addon appends.
+	BootloaderUKI BootloaderType = "UKI"
 	// BootloaderRPMOSTree is rpm-ostree, which manages the command line itself.
 	BootloaderRPMOSTree BootloaderType = "RPMOSTree"
 	// BootloaderUnsupported is any other boot loader.
@@ -493,7 +495,7 @@ type StorageClientNodeSpec struct {
 
 // Bootloader is the boot loader that manages the node's kernel command line.
 type Bootloader struct {
-	// type is the type of the boot loader: GrubDebian, Grub2Mkconfig, GrubBLS, SystemdBoot, RPMOSTree or Unsupported.
+	// type is the type of the boot loader: GrubDebian, Grub2Mkconfig, GrubBLS, SystemdBoot, UKI, RPMOSTree or Unsupported.
 	// +required
 	Type BootloaderType `json:"type"`
 

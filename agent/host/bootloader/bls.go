@@ -142,6 +142,9 @@ func (b entryLoader) readFacts(ctx context.Context, f *facts, settings []host.Se
 			}
 		}
 	}
+	if b.at.addon != "" {
+		return nil
+	}
 	f.rewritten = b.rewrittenArguments()
 	f.later, f.laterFile, err = b.laterArguments()
 	return err

@@ -111,12 +111,12 @@ func (s *Subject) untriedDefaults(names *grubNames) (untried []host.Argument) {
 	return untried
 }
 
-// lacksFile reports whether the kernel or initrd of an entry is missing. Its path is on the file system of its directory, which may be the root's.
+// lacksFile reports whether the kernel, initrd or image of an entry is missing. Its path is on the file system of its directory, which may be the root's.
 func (s *Subject) lacksFile(menu bootedMenu, entry *menuEntry) bool {
 	for line := range strings.Lines(entry.text) {
 		key, value := cutField(line)
 		first, _, _ := strings.Cut(value, " ")
-		if name := menu.expand(first); (key == "linux" || key == "initrd") && !s.fs.Exists(name) && !s.fs.Exists(path.Join(menu.names.boot, name)) {
+		if name := menu.expand(first); (key == "linux" || key == "initrd" || key == "efi") && !s.fs.Exists(name) && !s.fs.Exists(path.Join(menu.names.boot, name)) {
 			return true
 		}
 	}

@@ -1,10 +1,12 @@
-// Package bootloader passes arguments to the kernel at boot. It supports three kinds of boot loaders:
+// Package bootloader passes arguments to the kernel at boot. It supports four kinds of boot loaders:
 //
 //   - GRUB of Debian, Ubuntu and Azure Linux: the agent stages arguments. It writes a drop-in that appends them, makes a menu from it, and
 //     verifies that menu before it replaces the present one. If GRUB can write to its environment block, it tries the arguments once. It
 //     then returns to the previous entry, unless an agent has reported since that the machine is up.
 //   - GRUB with boot loader specification entries: the agent tries the arguments in an entry that GRUB boots once. Then grubby changes the other
 //     entries. The agent verifies them, and keeps the previous files byte by byte.
+//   - Unified kernel images of systemd-boot, without Secure Boot: the agent tries the arguments in an entry that systemd-boot boots once. The entry
+//     loads the default image with another command line. Then an addon appends the arguments to the command lines of all images.
 //   - Any other boot loader: the agent reports the boot loader and the tool to use instead.
 //
 // The effect of an argument determines its state. Its presence in /proc/cmdline only proves that it was passed.

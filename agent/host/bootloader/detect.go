@@ -23,6 +23,8 @@ const (
 	Grub2Mkconfig = "Grub2Mkconfig"
 	// SystemdBoot is systemd-boot with entries that kernel-install writes.
 	SystemdBoot = "SystemdBoot"
+	// UKI is systemd-boot with unified kernel images, which the agent's addon reaches.
+	UKI = "UKI"
 	// RPMOSTree is rpm-ostree, which manages the command line itself.
 	RPMOSTree = "RPMOSTree"
 	// Unsupported is any other boot loader.
@@ -142,7 +144,11 @@ func osRelease(fs host.FS, name string) string {
 	if err != nil {
 		return ""
 	}
-	for line := range strings.Lines(string(data)) {
+	return releaseValue(string(data), name)
+}
+
+func releaseValue(release, name string) string {
+	for line := range strings.Lines(release) {
 		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+"="); ok {
 			return strings.Trim(value, `"'`)
 		}

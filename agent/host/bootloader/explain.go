@@ -18,6 +18,8 @@ type menuEntry struct {
 	recovery           bool
 	// file and text are the name and the content of a boot loader entry. Empty for an entry of the menu itself.
 	file, text string
+	// image contains the sections of a unified kernel image. Empty for another entry.
+	image kernelImage
 	// lines are its lines "linux" if 10_linux printed it.
 	lines    []bootLine
 	children []*menuEntry
@@ -233,8 +235,11 @@ func (b *bootedMenu) badArgument(args []host.Argument, sameDevice func(a, b stri
 		if arg.Is("root") && sameDevice(arg.Value, root.Value) {
 			continue
 		}
-		return fmt.Sprintf("%s has %s, which the default entry of %s (line %d) does not pass: %s", commandLine, arg, cmp.Or(b.entry.file, b.names.menu),
-			b.entry.lines[0].number, otherMenu)
+		place := cmp.Or(b.entry.file, b.names.menu)
+		if number := b.entry.lines[0].number; number > 0 {
+			place += fmt.Sprintf(" (line %d)", number)
+		}
+		return fmt.Sprintf("%s has %s, which the default entry of %s does not pass: %s", commandLine, arg, place, otherMenu)
 	}
 	return ""
 }

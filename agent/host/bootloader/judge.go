@@ -223,7 +223,7 @@ func (f facts) retainedArguments(wanted []host.Argument, state string) []host.Ar
 	untried := f.notBooted(wanted)
 	return slices.DeleteFunc(f.staleArguments(wanted), func(arg host.Argument) bool {
 		values := f.entries.valuesOf(arg.Name)
-		return len(untried) == 0 || len(values) != 1 || !values[0].Equal(arg) || !hasArgument(f.cmdline, arg) && !f.isRetained(arg) ||
+		return len(untried) == 0 || !f.loader.canRetain() || len(values) != 1 || !values[0].Equal(arg) || !hasArgument(f.cmdline, arg) && !f.isRetained(arg) ||
 			state == trialFailed && !hasName(untried, arg.Name)
 	})
 }

@@ -41,7 +41,7 @@ func (b entryLoader) saveFiles(records map[string]host.FileRecord) (map[string]h
 	if err != nil {
 		return nil, err
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return name == b.at.onceEntry() })
+	names = slices.DeleteFunc(names, func(name string) bool { return name == b.at.onceEntry() || b.at.addon != "" })
 	for name := range records {
 		// This is the target of a link that grubby has replaced with a file.
 		if !isEntry(name) && !slices.Contains(b.at.files, name) {

@@ -12,6 +12,8 @@ import (
 type loader interface {
 	detection() Detection
 	canStage() bool
+	// canRetain reports whether the default entries can keep a value while another value of that argument has a trial.
+	canRetain() bool
 	// form returns the format of the file that records the agent's arguments.
 	form() form
 	// menuFile returns the name of the menu's file or files for messages. Staging writes in their directory.
@@ -51,6 +53,7 @@ type base struct {
 
 func (b base) detection() Detection { return b.found }
 func (b base) canStage() bool       { return b.at != unsupportedNames }
+func (b base) canRetain() bool      { return b.at.addon == "" }
 func (b base) form() form           { return b.at.form }
 func (b base) menuFile() string     { return b.at.title }
 func (b base) disarm() error        { return nil }
@@ -71,6 +74,11 @@ func (s *Subject) loader() loader {
 			return s.grubLoader(found, places[0])
 		}
 		found = unsupportedBy(noSystemdEntries)
+	case UKI:
+		if places := imagePlaces(s.fs); len(places) > 0 {
+			return s.grubLoader(found, places[0])
+		}
+		found = unsupportedBy(noImages)
 	}
 	return unsupportedLoader{base{s, found, unsupportedNames}}
 }

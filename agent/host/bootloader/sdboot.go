@@ -54,8 +54,7 @@ func efiVariable(fs host.FS, name string) (string, error) {
 
 func detectSystemdBoot(fs host.FS) (Detection, bool) {
 	if fs.Exists(efiVars + "StubInfo" + loaderGUID) {
-		return unsupportedBy("booted from a unified kernel image, whose command line is part of the signed image: " +
-			"build the image with the argument"), true
+		return detectImage(fs), true
 	}
 	info, err := efiVariable(fs, "LoaderInfo")
 	if err != nil || !strings.Contains(info, "systemd-boot") {
@@ -102,7 +101,12 @@ func (systemdBoot) compare(a, b *menuEntry) int {
 func systemdVersion(version string) string { return versionKey(version, "~$-^.") }
 
 // fileID returns the ID that systemd-boot gives to an entry.
-func fileID(entry *menuEntry) string { return strings.ToLower(entry.id) + ".conf" }
+func fileID(entry *menuEntry) string {
+	if entry.image.sections != nil {
+		return strings.ToLower(path.Base(entry.file))
+	}
+	return strings.ToLower(entry.id) + ".conf"
+}
 
 // token returns the directory of the entry's kernel if kernel-install wrote the entry: "/token/version/linux" in the file "token-version.conf".
 func token(entry *menuEntry) string {
@@ -189,7 +193,7 @@ func (t systemdBoot) readBooted(s *Subject, names *grubNames) (b bootedMenu, rea
 		}
 	}
 	if reason == "" {
-		reason = t.findObstacle(s, b)
+		reason = cmp.Or(t.menuObstacle(s, b, systemdPlaces(s.fs)), t.findObstacle(s, b))
 	}
 	return b, reason
 }
@@ -221,8 +225,9 @@ func (systemdBoot) defaultEntry(fs host.FS, names *grubNames, entries []*menuEnt
 	}
 	var images []string
 	for _, place := range systemdNames {
-		found, _ := fs.Glob(place.boot+"/EFI/Linux", "*.efi")
-		images = append(images, found...)
+		if names.addon == "" {
+			images = append(images, imageFiles(fs, place.boot+"/EFI/Linux", ".efi")...)
+		}
 	}
 	choices := []struct{ source, pattern string }{
 		{"the EFI variable LoaderEntryDefault", variable}, {file, config["default"]}, {"", "*"},
@@ -246,14 +251,11 @@ func (systemdBoot) defaultEntry(fs host.FS, names *grubNames, entries []*menuEnt
 // counted matches the ID of an entry whose boots are counted.
 var counted = regexp.MustCompile(`\+\d+(-\d+)?$`)
 
-// findObstacle returns the reason why the agent cannot manage the arguments, and the remedy.
-func (systemdBoot) findObstacle(s *Subject, b bootedMenu) string {
+// menuObstacle returns the reason why the default entry or the entry that is booted once may not be booted, and the remedy.
+func (systemdBoot) menuObstacle(s *Subject, b bootedMenu, places []*grubNames) string {
 	features, _ := s.fs.ReadIfThere(efiVars + "LoaderFeatures" + loaderGUID)
 	space, err := s.space(strings.TrimSuffix(efiVars, "/"))
-	places := systemdPlaces(s.fs)
 	i := slices.IndexFunc(b.menu.root.children, func(entry *menuEntry) bool { return counted.MatchString(entry.id) })
-	returns := slices.IndexFunc(b.menu.root.children, func(entry *menuEntry) bool { return strings.Contains(entry.text, "\r") })
-	_, later, _ := s.laterArguments()
 	switch {
 	case len(places) > 1:
 		return "both " + places[0].title + " and " + places[1].title + " exist, and only one is the menu: unmount or remove the other"
@@ -265,6 +267,17 @@ func (systemdBoot) findObstacle(s *Subject, b bootedMenu) string {
 		return triesFile + " exists, so systemd-boot counts boots, and may boot another entry than the default: remove it"
 	case i >= 0:
 		return b.menu.root.children[i].file + " counts boots, and systemd-boot may boot another entry than the default: remove the counter from its name"
+	case !onLoaderPartition(s.fs, b.names.boot):
+		return b.names.boot + " is neither the EFI partition that systemd-boot was loaded from nor an extended boot loader partition: mount that partition there"
+	}
+	return ""
+}
+
+// findObstacle returns the reason why the agent cannot manage the arguments of the entries, and the remedy.
+func (systemdBoot) findObstacle(s *Subject, b bootedMenu) string {
+	returns := slices.IndexFunc(b.menu.root.children, func(entry *menuEntry) bool { return strings.Contains(entry.text, "\r") })
+	_, later, _ := s.laterArguments()
+	switch {
 	case returns >= 0:
 		return b.menu.root.children[returns].file + " has carriage returns: convert it to LF line ends"
 	case token(b.entry) == "":
@@ -272,8 +285,6 @@ func (systemdBoot) findObstacle(s *Subject, b bootedMenu) string {
 	case later == "":
 		return kernelCmdline + " is missing, so kernel-install gives new kernels the arguments of the running kernel: write the arguments of " +
 			b.entry.file + " to it"
-	case !onLoaderPartition(s.fs, b.names.boot):
-		return b.names.boot + " is neither the EFI partition that systemd-boot was loaded from nor an extended boot loader partition: mount that partition there"
 	case b.token == "":
 		selected, _ := efiVariable(s.fs, "LoaderEntrySelected")
 		return fmt.Sprintf("systemd-boot loaded the running kernel by entry %q, which is not in %s or not of kernel-install: %s", selected, b.names.entries, otherMenu)

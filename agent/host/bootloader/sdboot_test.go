@@ -80,12 +80,24 @@ func (m *machine) powerSystemdBoot() (name, options string) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	file := slices.Max(slices.DeleteFunc(slices.Clone(files), func(name string) bool { return name == systemdOnce }))
+	images, err := m.fs.Glob(imagesDir, "*.efi")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	byName := func(a, b string) int { return strings.Compare(path.Base(a), path.Base(b)) }
+	file := slices.MaxFunc(append(slices.DeleteFunc(slices.Clone(files), func(name string) bool { return name == systemdOnce }), images...), byName)
 	if selected := path.Join(systemdEntries, m.oneShot()); slices.Contains(files, selected) {
 		file = selected
 	}
 	m.remove(hosttest.OneShotVariable)
-	return strings.TrimSuffix(path.Base(file), ".conf"), entryOptions(m.read(file))
+	if slices.Contains(images, file) {
+		return path.Base(file), m.stubOptions(file, "")
+	}
+	options = entryOptions(m.read(file))
+	if image := entryField(&menuEntry{text: m.read(file)}, "efi"); image != "" {
+		options = m.stubOptions("/efi"+image, options)
+	}
+	return strings.TrimSuffix(path.Base(file), ".conf"), options
 }
 
 // keepSelection returns a function that selects the same next boot as now.

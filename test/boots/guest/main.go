@@ -35,6 +35,7 @@ var stories = map[string]story{
 	"bls":          bls,
 	"mkconfig":     mkconfig,
 	"systemd-boot": systemdBoot,
+	"uki":          kernelImages,
 }
 
 const (

@@ -1,0 +1,309 @@
+package bootloader
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"debug/pe"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// kernelImages is the tool of unified kernel images, which systemd-boot loads. An image contains its command line, and stays unchanged. The agent's
+// addon appends the promoted arguments to the command line of each image, even of an image that is installed later. An entry that is booted once tries
+// them: it loads the default image with another command line, which the image uses instead of its own while Secure Boot is off.
+type kernelImages struct{ systemdBoot }
+
+// imageNames are the names for each directory in which the images can be.
+var imageNames = func() (all []*grubNames) {
+	for _, names := range systemdNames {
+		image := *names
+		image.title, image.tool, image.addon = names.boot+"/EFI/Linux/*.efi", kernelImages{}, names.boot+"/loader/addons/storage-client.addon.efi"
+		image.files = []string{image.addon}
+		all = append(all, &image)
+	}
+	return all
+}()
+
+const (
+	noImages = "booted from a unified kernel image, but /efi, /boot and /boot/efi have no EFI/Linux/*.efi: mount the EFI partition at /efi"
+	// secureBoot is the file of the firmware's variable, whose value follows four bytes of attributes.
+	secureBoot = efiVars + "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+	// firstAddons is the first release of systemd-stub that reads addons.
+	firstAddons = 254
+	// pageSize is the alignment of sections in memory, blockSize that in the file, and headerSize is the space for all headers.
+	pageSize, blockSize, headerSize = 4096, 512, 1024
+	// maxSection limits the size of a section that the agent reads, in bytes.
+	maxSection = 64 << 10
+)
+
+// stubVersion matches the text by which systemd-stub identifies itself in an image.
+var stubVersion = regexp.MustCompile(`LoaderInfo: systemd-stub (\d+)`)
+
+// addonCode contains, by the type of the machine, the code of an addon, which returns EFI_UNSUPPORTED. No program starts an addon.
+var addonCode = map[uint16]string{
+	pe.IMAGE_FILE_MACHINE_AMD64: "\x48\xb8\x03\x00\x00\x00\x00\x00\x00\x80\xc3",
+	pe.IMAGE_FILE_MACHINE_ARM64: "\x60\x00\x80\xd2\x00\x00\xf0\xf2\xc0\x03\x5f\xd6",
+}
+
+// kernelImage contains the sections of a unified kernel image or an addon that the agent reads, by name. The section ".linux" is empty.
+type kernelImage struct {
+	machine  uint16
+	sections map[string]string
+}
+
+func detectImage(fs host.FS) Detection {
+	switch info, err := efiVariable(fs, "LoaderInfo"); {
+	case err != nil || !strings.Contains(info, "systemd-boot"):
+		return unsupportedBy("booted from a unified kernel image without systemd-boot, so arguments have no trial boot: build the image with the argument, " +
+			"or run bootctl install")
+	case len(imagePlaces(fs)) == 0:
+		return unsupportedBy(noImages)
+	}
+	return Detection{Type: UKI, Proven: true}
+}
+
+// imagePlaces returns the names of all directories that have images, or files of the agent for them.
+func imagePlaces(fs host.FS) []*grubNames {
+	return slices.DeleteFunc(slices.Clone(imageNames), func(names *grubNames) bool {
+		return len(imageFiles(fs, names.boot+"/EFI/Linux", ".efi")) == 0 && !fs.Exists(names.addon) && !fs.Exists(names.onceEntry())
+	})
+}
+
+// imageFiles lists the files with a suffix, in any case.
+func imageFiles(fs host.FS, dir, suffix string) []string {
+	files, _ := fs.Glob(dir, "*")
+	return slices.DeleteFunc(files, func(name string) bool { return !strings.HasSuffix(strings.ToLower(name), suffix) })
+}
+
+func readImage(fs host.FS, name string) (image kernelImage, err error) {
+	file, err := fs.Open(name)
+	if err != nil {
+		return image, err
+	}
+	defer file.Close()
+	parsed, err := pe.NewFile(file)
+	if err != nil {
+		return image, fmt.Errorf("read %s: %w", name, err)
+	}
+	image = kernelImage{parsed.Machine, map[string]string{}}
+	for _, section := range parsed.Sections {
+		if section.Name == ".linux" {
+			image.sections[section.Name] = ""
+		}
+		if !slices.Contains([]string{".cmdline", ".osrel", ".profile", ".sdmagic", ".uname"}, section.Name) {
+			continue
+		}
+		data, err := []byte(nil), error(nil)
+		if max(section.Size, section.VirtualSize) > maxSection {
+			err = fmt.Errorf("larger than %d bytes", maxSection)
+		} else {
+			data, err = section.Data()
+		}
+		if err != nil {
+			return image, fmt.Errorf("read section %s of %s: %w", section.Name, name, err)
+		}
+		image.sections[section.Name] = strings.TrimRight(string(data[:min(len(data), int(section.VirtualSize))]), "\x00")
+	}
+	return image, nil
+}
+
+// addonArguments returns the arguments that addons append to the command line of an image. The image ignores an addon of another kernel.
+func addonArguments(fs host.FS, names *grubNames, file string, image kernelImage) (args []host.Argument, err error) {
+	for _, dir := range []string{path.Dir(names.addon), file + ".extra.d"} {
+		for _, name := range imageFiles(fs, dir, ".addon.efi") {
+			addon, err := readImage(fs, name)
+			if err != nil {
+				return nil, err
+			}
+			_, isKernel := addon.sections[".linux"]
+			if of, ok := addon.sections[".uname"]; !isKernel && (!ok || of == image.sections[".uname"] || image.sections[".uname"] == "") {
+				args = append(args, host.ParseArguments(addon.sections[".cmdline"])...)
+			}
+		}
+	}
+	return args, nil
+}
+
+// readImages returns the entries that systemd-boot makes of the images, or the reason why one cannot be read, e.g. while it is installed. The text of an
+// entry has the form of the other entries. An image that contains an argument that the agent manages has it only by the addon: the agent cannot remove
+// it from the image.
+func (s *Subject) readImages(names *grubNames) (images []*menuEntry, reason string) {
+	managed := s.managedSinceBoot(names.form)
+	for _, file := range imageFiles(s.fs, names.boot+"/EFI/Linux", ".efi") {
+		image, err := readImage(s.fs, file)
+		var added []host.Argument
+		if err == nil {
+			added, err = addonArguments(s.fs, names, file, image)
+		}
+		if err != nil {
+			reason = err.Error() + ": wait until it is installed, or remove it"
+			continue
+		}
+		value := func(name string) string { return releaseValue(image.sections[".osrel"], name) }
+		key := cmp.Or(value("IMAGE_ID"), value("ID"))
+		if key == "" {
+			// systemd-boot does not show it.
+			continue
+		}
+		name, loader := path.Base(file), strings.TrimPrefix(file, names.boot)
+		options := strings.TrimSpace(controls.ReplaceAllString(image.sections[".cmdline"], " "))
+		args := argumentsWithout(host.ParseArguments(options), managed)
+		images = append(images, &menuEntry{
+			id: name[:len(name)-len(".efi")], section: path.Dir(file), file: file, image: image,
+			text: fmt.Sprintf("sort-key %s\nversion %s\nefi %s\noptions %s\n", key,
+				cmp.Or(value("IMAGE_VERSION"), value("VERSION"), value("VERSION_ID"), value("BUILD_ID")), loader, options),
+			lines: []bootLine{{id: name, title: name, kernel: loader, args: append(args, argumentsWithout(added, args)...)}},
+		})
+	}
+	return images, reason
+}
+
+var controls = regexp.MustCompile(`[\x00-\x1f]`)
+
+// readBooted implements entryTool. The menu has the lines of all images.
+func (t kernelImages) readBooted(s *Subject, names *grubNames) (b bootedMenu, reason string) {
+	b = bootedMenu{names: names, reported: true}
+	entries, err := s.readEntries(names)
+	if err != nil {
+		return b, err.Error()
+	}
+	images, unread := s.readImages(names)
+	for _, image := range images {
+		b.menu.lines = append(b.menu.lines, image.lines...)
+	}
+	b.menu.root.children = append(entries, images...)
+	slices.SortStableFunc(b.menu.root.children, t.compare)
+	b.entry, reason = t.defaultEntry(s.fs, names, b.menu.root.children)
+	if reason = cmp.Or(unread, reason); reason == "" {
+		reason = cmp.Or(t.menuObstacle(s, b, imagePlaces(s.fs)), t.findObstacle(s, b, images))
+	}
+	return b, reason
+}
+
+// findObstacle returns the reason why the addon does not reach all images, or would reach more, and the remedy.
+func (kernelImages) findObstacle(s *Subject, b bootedMenu, images []*menuEntry) string {
+	state, err := s.fs.ReadFile(secureBoot)
+	selected, _ := efiVariable(s.fs, "LoaderEntrySelected")
+	rebuild := ": build and sign the image with the argument, or an addon (ukify build --cmdline=...)"
+	switch {
+	case err != nil || len(state) != 5:
+		return "booted from a unified kernel image, and " + secureBoot + " does not show whether Secure Boot is on" + rebuild
+	case state[4] != 0:
+		return "booted from a unified kernel image with Secure Boot, which rejects an addon or a command line without a signature" + rebuild
+	case b.entry.image.sections == nil:
+		return "the default entry " + b.entry.file + " is not a unified kernel image, unlike the entry that was booted: run bootctl set-default with an image"
+	case selected != onceID+".conf" && !strings.HasSuffix(selected, ".efi"):
+		return fmt.Sprintf("systemd-boot loaded the running kernel by entry %q, which is not a unified kernel image: %s", selected, otherMenu)
+	}
+	for _, entry := range images {
+		_, hasProfiles := entry.image.sections[".profile"]
+		version := stubVersion.FindStringSubmatch(entry.image.sections[".sdmagic"])
+		release := 0
+		if version != nil {
+			// The expression matches only digits.
+			release, _ = strconv.Atoi(version[1])
+		}
+		switch {
+		case release < firstAddons:
+			return fmt.Sprintf("%s was not built with systemd-stub %d or newer, which reads addons: build it with that, or remove it", entry.file, firstAddons)
+		case hasProfiles:
+			return entry.file + " has several profiles, and the default one is unknown: build the image with the argument"
+		case addonCode[entry.image.machine] == "" || entry.image.machine != b.entry.image.machine:
+			return entry.file + " is for another type of machine: remove it"
+		case entryField(entry, "sort-key") != entryField(b.entry, "sort-key"):
+			return "an addon would also reach " + entry.file + " of another system: build the images with the argument"
+		}
+	}
+	return ""
+}
+
+func (t kernelImages) readMenu(_ context.Context, b entryLoader) (menu, error) {
+	booted, _ := t.readBooted(b.Subject, b.at)
+	return menu{whole: true, lines: booted.menu.lines}, nil
+}
+
+// findTrialObstacle is that of systemd-boot. An image that is being installed is temporary.
+func (t kernelImages) findTrialObstacle(ctx context.Context, b entryLoader) (reason string, temporary bool) {
+	reason, temporary = t.systemdBoot.findTrialObstacle(ctx, b)
+	_, unread := b.readImages(b.at)
+	return reason, temporary || unread != ""
+}
+
+// change implements entryTool. The addon has its previous or its next content at any time. It keeps arguments that the agent does not manage.
+func (t kernelImages) change(_ context.Context, b entryLoader, _ facts, next change, before map[string]host.SavedFile) error {
+	var args []host.Argument
+	if before[b.at.addon].Present {
+		addon, err := readImage(b.fs, b.at.addon)
+		if err != nil && len(next.desired) > 0 {
+			return err
+		}
+		args = argumentsWithout(host.ParseArguments(addon.sections[".cmdline"]), next.stale)
+	}
+	args = append(args, argumentsWithout(next.desired, args)...)
+	if len(args) == 0 {
+		return b.fs.Remove(b.at.addon)
+	}
+	booted, reason := t.readBooted(b.Subject, b.at)
+	if booted.entry == nil || booted.entry.image.sections == nil {
+		return errors.New("the default entry is not a unified kernel image: " + reason)
+	}
+	data, err := renderImage(booted.entry.image.machine, []imageSection{
+		{".text", addonCode[booted.entry.image.machine], pe.IMAGE_SCN_CNT_CODE | pe.IMAGE_SCN_MEM_EXECUTE | pe.IMAGE_SCN_MEM_READ},
+		{".cmdline", joinArguments(args), pe.IMAGE_SCN_CNT_INITIALIZED_DATA | pe.IMAGE_SCN_MEM_READ},
+	})
+	if err != nil {
+		return err
+	}
+	return b.fs.KeepFile(b.at.addon, string(data))
+}
+
+type imageSection struct {
+	name, data string
+	flags      uint32
+}
+
+// renderImage returns a program of the firmware in the PE format, with the headers of systemd's own addons. Each section fits in a page, and the first
+// is the code.
+func renderImage(machine uint16, sections []imageSection) ([]byte, error) {
+	header := pe.OptionalHeader64{
+		Magic: 0x20b, AddressOfEntryPoint: pageSize, BaseOfCode: pageSize, SizeOfCode: uint32(len(sections[0].data)), ImageBase: 1 << 32,
+		SectionAlignment: pageSize, FileAlignment: blockSize, MajorSubsystemVersion: 1, MinorSubsystemVersion: 1,
+		SizeOfImage: pageSize, SizeOfHeaders: headerSize, Subsystem: pe.IMAGE_SUBSYSTEM_EFI_APPLICATION,
+		DllCharacteristics: pe.IMAGE_DLLCHARACTERISTICS_HIGH_ENTROPY_VA | pe.IMAGE_DLLCHARACTERISTICS_DYNAMIC_BASE | pe.IMAGE_DLLCHARACTERISTICS_NX_COMPAT,
+		SizeOfStackReserve: 1 << 20, SizeOfStackCommit: pageSize, SizeOfHeapReserve: 1 << 20, SizeOfHeapCommit: pageSize, NumberOfRvaAndSizes: 16,
+	}
+	var table []pe.SectionHeader32
+	var content []byte
+	for _, section := range sections {
+		size := uint32(len(section.data))
+		if size > pageSize {
+			return nil, fmt.Errorf("section %s has more than %d bytes", section.name, pageSize)
+		}
+		entry := pe.SectionHeader32{VirtualSize: size, VirtualAddress: header.SizeOfImage, SizeOfRawData: (size + blockSize - 1) / blockSize * blockSize,
+			PointerToRawData: headerSize + uint32(len(content)), Characteristics: section.flags}
+		copy(entry.Name[:], section.name)
+		table = append(table, entry)
+		content = append(append(content, section.data...), make([]byte, entry.SizeOfRawData-size)...)
+		header.SizeOfImage += pageSize
+	}
+	header.SizeOfInitializedData = header.SizeOfImage - 2*pageSize
+	var b bytes.Buffer
+	// The header of MS-DOS ends with the offset of the next header.
+	b.WriteString("MZ" + strings.Repeat("\x00", 58) + "\x40\x00\x00\x00" + "PE\x00\x00")
+	err := errors.Join(binary.Write(&b, binary.LittleEndian, pe.FileHeader{
+		Machine: machine, NumberOfSections: uint16(len(sections)), SizeOfOptionalHeader: uint16(binary.Size(header)),
+		Characteristics: pe.IMAGE_FILE_EXECUTABLE_IMAGE | pe.IMAGE_FILE_LINE_NUMS_STRIPPED | pe.IMAGE_FILE_LOCAL_SYMS_STRIPPED |
+			pe.IMAGE_FILE_LARGE_ADDRESS_AWARE | pe.IMAGE_FILE_DEBUG_STRIPPED,
+	}), binary.Write(&b, binary.LittleEndian, header), binary.Write(&b, binary.LittleEndian, table))
+	b.Write(make([]byte, headerSize-b.Len()))
+	return append(b.Bytes(), content...), err
+}

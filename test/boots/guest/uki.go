@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/bootloader"
+)
+
+// kernelImages is the story of unified kernel images. ukify, systemd-stub and systemd-boot are the real ones.
+var kernelImages = story{bootloader.UKI, []func(*machine) error{
+	withESP(stageImage), withESP(promoteImage), withESP(stagePanicImage), withESP(undoImage), withESP(endImage),
+}}
+
+const (
+	efiImages = "/efi/EFI/Linux"
+	addon     = "/efi/loader/addons/storage-client.addon.efi"
+)
+
+// inAddon checks whether the addon has an argument. The images and the arguments of later images never have it.
+func inAddon(arg string, want bool) error {
+	data, err := os.ReadFile(addon)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	words := strings.Fields(strings.ReplaceAll(string(data), "\x00", " "))
+	if found := slices.Contains(words, arg); found != want {
+		return fmt.Errorf("the addon has %s: %t, want %t", arg, found, want)
+	}
+	return nil
+}
+
+// installImage installs the running kernel as another version with the real ukify.
+func installImage(m *machine, prefix string) error {
+	names, err := filepath.Glob("/boot/vmlinuz-6*")
+	if err != nil || len(names) != 1 {
+		return errors.Join(err, fmt.Errorf("kernels: %q", names))
+	}
+	version := strings.TrimPrefix(names[0], "/boot/vmlinuz-")
+	output, err := host.NewCommands(m.fs).Run(context.Background(), "ukify", "build", "--linux=/boot/vmlinuz-"+version, "--initrd=/boot/initrd.img-"+version,
+		"--uname="+version, "--cmdline=@/etc/kernel/cmdline", "--os-release=@/etc/os-release", "--output="+efiImages+"/debian-"+prefix+version+".efi")
+	fmt.Printf("ukify: %v %s\n", err, output)
+	return err
+}
+
+// isBooted checks which entry systemd-boot has booted.
+func isBooted(part string) error {
+	data, err := os.ReadFile("/sys/firmware/efi/efivars/LoaderEntrySelected-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f")
+	name := strings.ReplaceAll(string(data), "\x00", "")
+	fmt.Println("booted", name)
+	if !strings.Contains(name, part) {
+		err = errors.Join(err, fmt.Errorf("booted %q, want %s", name, part))
+	}
+	return err
+}
+
+func stageImage(m *machine) error {
+	err := errors.Join(saveFiles("/efi", "/etc"), m.kernelLog(false), isSelected(false), m.apply(map[string]host.State{size: host.Pending}, size),
+		inAddon(size, false), isSelected(true))
+	// An image that is installed before the promotion lacks the argument.
+	err = errors.Join(err, installImage(m, "5"), m.apply(map[string]host.State{size: host.Pending}, size), inAddon(size, false))
+	list, listErr := host.NewCommands(m.fs).Run(context.Background(), "bootctl", "list", "--esp-path=/efi", "--no-pager")
+	fmt.Printf("bootctl list: %v\n%s", listErr, list)
+	return errors.Join(err, m.subject.Rearm(true), isSelected(true))
+}
+
+func promoteImage(m *machine) error {
+	return errors.Join(isBooted("~storage-client"), m.passes(size, true), m.kernelLog(true), inAddon(size, false), isSelected(false),
+		m.apply(map[string]host.State{size: host.InSync}, size), inAddon(size, true))
+}
+
+// stagePanicImage runs in an image with the addon, and stages an argument with which the kernel panics. An image is installed before the trial.
+func stagePanicImage(m *machine) error {
+	waiting := map[string]host.State{size: host.InSync, panics: host.Pending}
+	err := errors.Join(isBooted(".efi"), m.passes(size, true), m.kernelLog(true), m.apply(waiting, size, panics))
+	return errors.Join(err, installImage(m, "9"), m.apply(waiting, size, panics), inAddon(panics, false), inAddon(size, true), m.subject.Rearm(true),
+		isSelected(true))
+}
+
+// undoImage runs after the kernel has panicked and the machine has returned without help, with the image that was installed last. It has the addon, too.
+func undoImage(m *machine) error {
+	return errors.Join(isBooted("debian-9"), m.passes(panics, false), m.passes(size, true), m.kernelLog(true),
+		m.apply(map[string]host.State{size: host.InSync, panics: host.Failed}, size, panics), m.apply(nil), compareImages())
+}
+
+func endImage(m *machine) error {
+	restored := m.subject.Restore(context.Background(), map[string]host.Original{"ihash_entries": {}})
+	fmt.Printf("restored: %+v\n", restored)
+	if len(restored) != 1 || restored[0].State != host.InSync {
+		return errors.New("not restored")
+	}
+	return errors.Join(m.passes(size, false), m.kernelLog(false), compareImages())
+}
+
+// compareImages compares all files with the original ones. Only the new images are not among them.
+func compareImages() error {
+	names, err := filepath.Glob(efiImages + "/*")
+	entries, entriesErr := filepath.Glob(efiEntries + "/*")
+	addons, addonsErr := filepath.Glob(filepath.Dir(addon) + "/*")
+	if len(names) != 3 || len(entries)+len(addons) > 0 {
+		err = errors.Join(err, fmt.Errorf("images: %q, entries: %q, addons: %q", names, entries, addons))
+	}
+	return errors.Join(err, entriesErr, addonsErr, compareFiles(), isSelected(false))
+}

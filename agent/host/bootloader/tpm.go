@@ -17,7 +17,9 @@ const crypttab = "/etc/crypttab"
 // measuredArguments are the TPM registers that change with the kernel command line. GRUB measures its commands and the command line into 8. It
 // measures the files that it reads, grub.cfg and the entries, into 9. The kernel's stub and systemd-stub measure the initrd into 9 and the command
 // line into 12 (UAPI Group, Linux TPM PCR Registry).
-var measuredArguments = []int{8, 9, 12}
+var measuredArguments = []int{8, 9, kernelConfig}
+
+const kernelConfig = 12
 
 type volume struct {
 	device  string
@@ -112,9 +114,12 @@ func isLUKS1(err error) bool { return strings.Contains(err.Error(), "LUKS2") }
 func tokenRegisters(metadata []byte) ([]int, error) {
 	var header struct {
 		Tokens map[string]struct {
-			Type string `json:"type"`
-			PCRs []int  `json:"tpm2-pcrs"`
-			JWE  struct {
+			Type   string `json:"type"`
+			PCRs   []int  `json:"tpm2-pcrs"`
+			Signed []int  `json:"tpm2_pubkey_pcrs"`
+			// Predicted is true for a policy of systemd-pcrlock, which has other registers than the token.
+			Predicted bool `json:"tpm2_pcrlock"`
+			JWE       struct {
 				Protected string `json:"protected"`
 			} `json:"jwe"`
 		} `json:"tokens"`
@@ -124,7 +129,10 @@ func tokenRegisters(metadata []byte) ([]int, error) {
 	}
 	var registers []int
 	for _, token := range header.Tokens {
-		registers = append(registers, token.PCRs...)
+		registers = append(append(registers, token.PCRs...), token.Signed...)
+		if token.Predicted {
+			registers = append(registers, kernelConfig)
+		}
 		if token.Type != "clevis" {
 			continue
 		}

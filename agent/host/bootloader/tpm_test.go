@@ -33,6 +33,8 @@ func TestAVolumeBoundToTheCommandLineIsFoundBeforeStaging(t *testing.T) {
 		"a token of systemd bound to PCR 7":         {crypttab: plain, metadata: `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[7]}}}`},
 		"a token of systemd bound to PCR 12":        {crypttab: plain, metadata: `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[7,12]}}}`, register: "12"},
 		"a token bound to PCR 11, a signed policy":  {crypttab: plain, metadata: `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[],"tpm2_pubkey_pcrs":[11]}}}`},
+		"a token bound to PCR 12, a signed policy":  {crypttab: plain, metadata: `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[],"tpm2_pubkey_pcrs":[11,12]}}}`, register: "12"},
+		"a policy of systemd-pcrlock":               {crypttab: plain, metadata: `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[],"tpm2_pcrlock":true}}}`, register: "12"},
 		"a token of Clevis bound to PCR 8":          {crypttab: plain, metadata: clevisToken(`{"pin":"tpm2","tpm2":{"hash":"sha256","pcr_bank":"sha256","pcr_ids":"7,8"}}`), register: "8"},
 		"a token of Clevis bound to PCR 7":          {crypttab: plain, metadata: clevisToken(`{"pin":"tpm2","tpm2":{"pcr_ids":"7"}}`)},
 		"a token of Clevis for a server":            {crypttab: plain, metadata: clevisToken(`{"pin":"tang","tang":{"url":"http://t"}}`)},

@@ -1,6 +1,10 @@
 package agent
 
 import (
+	"bytes"
+	"debug/pe"
+	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -36,10 +40,33 @@ var platforms = []struct {
 	{"SLES 15", "rocky-9", "sles-15", []string{"boot/loader", "usr/sbin/grubby", "etc/tuned", "usr/lib/tuned", "usr/sbin/tuned-adm"}},
 	{"Debian 13", "debian-12", "debian-13", []string{"etc/sysctl.d/99-sysctl.conf"}},
 	{"Debian 13 with systemd-boot", "debian-12", "debian-13 debian-13-systemd-boot", []string{"etc/sysctl.d/99-sysctl.conf", "boot", "usr/sbin/grub-mkconfig", "etc/default"}},
+	{imagePlatform, "debian-12", "debian-13 debian-13-uki", []string{"etc/sysctl.d/99-sysctl.conf", "boot", "usr/sbin/grub-mkconfig", "etc/default"}},
 	{"Talos", "talos", "", nil},
 	{"Flatcar", "flatcar", "", nil},
 	{"Bottlerocket", "flatcar", "bottlerocket", []string{"oem", "boot", "usr/sbin/mount.nfs"}},
 	{"Container-Optimized OS", "flatcar", "container-optimized-os", []string{"oem", "boot", "usr/sbin/mount.nfs"}},
+}
+
+const imagePlatform = "Debian 13 with a unified kernel image"
+
+// kernelImage returns the sections of a unified kernel image as systemd-boot reads them. No firmware would load it.
+func kernelImage(t *testing.T, cmdline string) string {
+	t.Helper()
+	var head, content bytes.Buffer
+	sections := [][2]string{{".sdmagic", "#### LoaderInfo: systemd-stub 257.8-1~deb13u2 ####"}, {".osrel", "ID=debian\nVERSION=\"13 (trixie)\"\n"}, {".cmdline", cmdline}}
+	head.WriteString("MZ" + strings.Repeat("\x00", 58) + "\x40\x00\x00\x00PE\x00\x00")
+	err := binary.Write(&head, binary.LittleEndian, pe.FileHeader{Machine: pe.IMAGE_FILE_MACHINE_AMD64, NumberOfSections: uint16(len(sections))})
+	for _, s := range sections {
+		size, start := uint32(len(s[1])), uint32(512+content.Len())
+		section := pe.SectionHeader32{VirtualSize: size, VirtualAddress: start, SizeOfRawData: size, PointerToRawData: start}
+		copy(section.Name[:], s[0])
+		err = errors.Join(err, binary.Write(&head, binary.LittleEndian, section))
+		content.WriteString(s[1])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return head.String() + strings.Repeat("\x00", 512-head.Len()) + content.String()
 }
 
 // fields are the columns of the table, and the settings that represent them.
@@ -76,6 +103,9 @@ func newPlatform(t *testing.T, at int) *box {
 	}
 	for _, over := range strings.Fields(p.over) {
 		hosttest.OverlayPlatform(t, b.dir, over)
+	}
+	if p.name == imagePlatform {
+		hosttest.WriteFile(t, b.dir, "/efi/EFI/Linux/8d2e0c0f5a7b4b1c9a37d1c3b0a5e6f7-6.12.48+deb13-amd64.efi", kernelImage(t, hosttest.ReadFile(t, b.dir, "/etc/kernel/cmdline")))
 	}
 	table := hosttest.ReadFile(t, b.dir, "/proc/1/mountinfo")
 	for point, line := range map[string]string{" /mnt/disks/d1 ": dataDisk, " /mnt/nfs ": share} {
@@ -200,7 +230,7 @@ func TestPlatformsMatchTheirDocument(t *testing.T) {
 		"lists the source of each fact. Only Debian's packages were booted for real: with GRUB's own menu (`make e2e`), and as other systems use GRUB (`make boots`).\n" +
 		"`bls` has boot loader entries as on RHEL (grubby simulated as its real script behaved): six boots took 124 seconds on a machine without KVM.\n" +
 		"`mkconfig` has a menu of grub2-mkconfig as on Azure Linux (Debian's grub-mkconfig by Fedora's names). `systemd-boot` has kernel-install of Debian 13:\n" +
-		"six boots took 961 seconds next to other work on the same machine.\n\n" + table.String() +
+		"six boots took 961 seconds next to other work on the same machine. `uki` has unified kernel images of ukify 257: six boots took 187 seconds there.\n\n" + table.String() +
 		"\n*Staged only*: written for the next boot, for which the operator does not reboot the node.\n\n## Messages of the node\n\n| platform | field | message |\n|---|---|---|\n" +
 		messages.String()
 	if *updateDocs {

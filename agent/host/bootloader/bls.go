@@ -66,7 +66,9 @@ func (grubby) readBooted(s *Subject, names *grubNames) (bootedMenu, string) { re
 func (grubby) compare(a, b *menuEntry) int { return compareEntries(b.id, a.id) }
 
 // entryNames returns the names of the loaders with entries whose trial may be pending.
-func (s *Subject) entryNames() []*grubNames { return append(systemdPlaces(s.fs), blsNames) }
+func (s *Subject) entryNames() []*grubNames {
+	return append(append(systemdPlaces(s.fs), imagePlaces(s.fs)...), blsNames)
+}
 
 // detection is not proven while a permanent entry has an argument without a trial, or while another program changes the entries.
 func (b entryLoader) detection() Detection {

@@ -18,8 +18,11 @@ import (
 )
 
 // kernelImages is the tool of unified kernel images, which systemd-boot loads. An image contains its command line, and stays unchanged. The agent's
-// addon appends the promoted arguments to the command line of each image, even of an image that is installed later. An entry that is booted once tries
-// them: it loads the default image with another command line, which the image uses instead of its own while Secure Boot is off.
+// addon appends the promoted arguments to the command line of each image, even of an image that is installed later.
+//
+// The trial is an entry that is booted once. It loads the default image with another command line. Without Secure Boot, systemd-stub uses that line
+// instead of the image's own one. The trial therefore needs no copy of a kernel, and a volume that the image's PCR 11 unlocks still opens. The stub also
+// appends all addons in a trial. So the addon loses the previous value of an argument when another value is tried.
 type kernelImages struct{ systemdBoot }
 
 // imageNames are the names for each directory in which the images can be.
@@ -39,6 +42,8 @@ const (
 	secureBoot = efiVars + "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 	// firstAddons is the first release of systemd-stub that reads addons.
 	firstAddons = 254
+	// appended is an argument that no kernel has.
+	appended = "storage-client-appended"
 	// pageSize is the alignment of sections in memory, blockSize that in the file, and headerSize is the space for all headers.
 	pageSize, blockSize, headerSize = 4096, 512, 1024
 	// maxSection limits the size of a section that the agent reads, in bytes.
@@ -116,37 +121,40 @@ func readImage(fs host.FS, name string) (image kernelImage, err error) {
 	return image, nil
 }
 
-// addonArguments returns the arguments that addons append to the command line of an image. The image ignores an addon of another kernel.
-func addonArguments(fs host.FS, names *grubNames, file string, image kernelImage) (args []host.Argument, err error) {
+// addonOptions returns the text that addons append to the command line of an image. The image ignores an addon of another kernel.
+func addonOptions(fs host.FS, names *grubNames, file string, image kernelImage) (options string, err error) {
 	for _, dir := range []string{path.Dir(names.addon), file + ".extra.d"} {
 		for _, name := range imageFiles(fs, dir, ".addon.efi") {
 			addon, err := readImage(fs, name)
 			if err != nil {
-				return nil, err
+				return "", err
 			}
 			_, isKernel := addon.sections[".linux"]
 			if of, ok := addon.sections[".uname"]; !isKernel && (!ok || of == image.sections[".uname"] || image.sections[".uname"] == "") {
-				args = append(args, host.ParseArguments(addon.sections[".cmdline"])...)
+				options += " " + addon.sections[".cmdline"]
 			}
 		}
 	}
-	return args, nil
+	return options, nil
 }
 
 // readImages returns the entries that systemd-boot makes of the images, or the reason why one cannot be read, e.g. while it is installed. The text of an
-// entry has the form of the other entries. An image that contains an argument that the agent manages has it only by the addon: the agent cannot remove
-// it from the image.
+// entry has the form of the other entries. A managed argument that is also in an image counts only in the addon: the agent cannot remove it from the
+// image.
 func (s *Subject) readImages(names *grubNames) (images []*menuEntry, reason string) {
 	managed := s.managedSinceBoot(names.form)
 	for _, file := range imageFiles(s.fs, names.boot+"/EFI/Linux", ".efi") {
 		image, err := readImage(s.fs, file)
-		var added []host.Argument
+		added := ""
 		if err == nil {
-			added, err = addonArguments(s.fs, names, file, image)
+			added, err = addonOptions(s.fs, names, file, image)
 		}
 		if err != nil {
 			reason = err.Error() + ": wait until it is installed, or remove it"
 			continue
+		}
+		if !hasName(host.ParseArguments(image.sections[".cmdline"]+added+" "+appended), appended) {
+			reason = file + " has arguments for init after --, or an open quote, so an addon has no effect: build the image with the argument"
 		}
 		value := func(name string) string { return releaseValue(image.sections[".osrel"], name) }
 		key := cmp.Or(value("IMAGE_ID"), value("ID"))
@@ -161,7 +169,7 @@ func (s *Subject) readImages(names *grubNames) (images []*menuEntry, reason stri
 			id: name[:len(name)-len(".efi")], section: path.Dir(file), file: file, image: image,
 			text: fmt.Sprintf("sort-key %s\nversion %s\nefi %s\noptions %s\n", key,
 				cmp.Or(value("IMAGE_VERSION"), value("VERSION"), value("VERSION_ID"), value("BUILD_ID")), loader, options),
-			lines: []bootLine{{id: name, title: name, kernel: loader, args: append(args, argumentsWithout(added, args)...)}},
+			lines: []bootLine{{id: name, title: name, kernel: loader, args: append(args, argumentsWithout(host.ParseArguments(added), args)...)}},
 		})
 	}
 	return images, reason
@@ -231,7 +239,7 @@ func (t kernelImages) readMenu(_ context.Context, b entryLoader) (menu, error) {
 	return menu{whole: true, lines: booted.menu.lines}, nil
 }
 
-// findTrialObstacle is that of systemd-boot. An image that is being installed is temporary.
+// findTrialObstacle implements entryTool like systemd-boot. An image that is being installed is a temporary obstacle.
 func (t kernelImages) findTrialObstacle(ctx context.Context, b entryLoader) (reason string, temporary bool) {
 	reason, temporary = t.systemdBoot.findTrialObstacle(ctx, b)
 	_, unread := b.readImages(b.at)

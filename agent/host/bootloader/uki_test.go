@@ -297,6 +297,11 @@ func TestUnifiedKernelImagesThatTheAgentDoesNotChange(t *testing.T) {
 		"the arguments have several lines": {func(m *machine) {
 			m.installImage("6.12.9-amd64", map[string]string{".cmdline": strings.ReplaceAll(systemdArgs, " ", "\n") + "\n"})
 		}, ""},
+		"an image with arguments for init": {func(m *machine) {
+			m.installImage("6.12.8-amd64", map[string]string{".cmdline": systemdArgs + " -- debug"})
+		}, olderImage + " has arguments for init after --"},
+		"an addon with arguments for init": {func(m *machine) { writeAddon(m, "/efi/loader/addons/a.addon.efi", imageSection{".cmdline", "--", 0}) }, "has arguments for init after --"},
+		"an image with an open quote":      {func(m *machine) { m.installImage("6.12.8-amd64", map[string]string{".cmdline": systemdArgs + ` a="b`}) }, "or an open quote"},
 		"an entry is the default": {func(m *machine) {
 			m.write(systemdEntries+"/zz.conf", "title x\nsort-key a\nlinux /vmlinuz\noptions "+systemdArgs+"\n")
 		}, "the default entry " + systemdEntries + "/zz.conf is not a unified kernel image"},

@@ -107,12 +107,10 @@ func readImage(fs host.FS, name string) (image kernelImage, err error) {
 		if !slices.Contains([]string{".cmdline", ".osrel", ".profile", ".sdmagic", ".uname"}, section.Name) {
 			continue
 		}
-		data, err := []byte(nil), error(nil)
 		if max(section.Size, section.VirtualSize) > maxSection {
-			err = fmt.Errorf("larger than %d bytes", maxSection)
-		} else {
-			data, err = section.Data()
+			return image, fmt.Errorf("read section %s of %s: larger than %d bytes", section.Name, name, maxSection)
 		}
+		data, err := section.Data()
 		if err != nil {
 			return image, fmt.Errorf("read section %s of %s: %w", section.Name, name, err)
 		}
@@ -153,14 +151,14 @@ func (s *Subject) readImages(names *grubNames) (images []*menuEntry, reason stri
 			reason = err.Error() + ": wait until it is installed, or remove it"
 			continue
 		}
-		if !hasName(host.ParseArguments(image.sections[".cmdline"]+added+" "+appended), appended) {
-			reason = file + " has arguments for init after --, or an open quote, so an addon has no effect: build the image with the argument"
-		}
 		value := func(name string) string { return releaseValue(image.sections[".osrel"], name) }
 		key := cmp.Or(value("IMAGE_ID"), value("ID"))
 		if key == "" {
 			// systemd-boot does not show it.
 			continue
+		}
+		if !hasName(host.ParseArguments(image.sections[".cmdline"]+added+" "+appended), appended) {
+			reason = file + " has arguments for init after --, or an open quote, so an addon has no effect: build the image with the argument"
 		}
 		name, loader := path.Base(file), strings.TrimPrefix(file, names.boot)
 		options := strings.TrimSpace(controls.ReplaceAllString(image.sections[".cmdline"], " "))

@@ -345,6 +345,19 @@ func TestUnifiedKernelImagesThatTheAgentDoesNotChange(t *testing.T) {
 	}
 }
 
+// An addon cannot replace an argument of an image, which belongs to the owner of the image.
+func TestAnArgumentThatTheImagesContain(t *testing.T) {
+	m := newUKI(t)
+	before := m.bootFiles()
+	m.apply(settings("console", "ttyS0"))
+	expect(t, m.observe("console", "ttyS0"), host.InSync, "already set in "+imagesDir+"/*.efi, unchanged")
+	m.apply(settings("console", "ttyS1"))
+	expect(t, m.observe("console", "ttyS1"), host.Failed, "conflict: "+imagesDir+"/*.efi sets console=ttyS0")
+	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
 // An image is written in place while it is installed, which is no failure of a trial that waits for its boot.
 func TestAnImageThatIsBeingInstalled(t *testing.T) {
 	m := newUKI(t)

@@ -15,10 +15,13 @@ import (
 
 // kernelImages is the story of unified kernel images. ukify, systemd-stub and systemd-boot are the real ones.
 var kernelImages = story{bootloader.UKI, []func(*machine) error{
-	withESP(stageImage), withESP(promoteImage), withESP(stagePanicImage), withESP(undoImage), withESP(endImage),
+	withESP(stageImage), withESP(promoteImage), withESP(stageOther), withESP(promoteOther), withESP(stagePanicImage), withESP(undoImage), withESP(endImage),
 }}
 
 const (
+	// other is another value of the argument that works.
+	other     = "ihash_entries=2097152"
+	otherSize = "entries: 2097152 "
 	efiImages = "/efi/EFI/Linux"
 	addon     = "/efi/loader/addons/storage-client.addon.efi"
 )
@@ -75,18 +78,29 @@ func promoteImage(m *machine) error {
 		m.apply(map[string]host.State{size: host.InSync}, size), inAddon(size, true))
 }
 
-// stagePanicImage runs in an image with the addon, and stages an argument with which the kernel panics. An image is installed before the trial.
+// stageOther runs in an image with the addon, and stages another value. The addon would also reach the trial, so it loses the previous value.
+func stageOther(m *machine) error {
+	return errors.Join(isBooted(".efi"), m.passes(size, true), m.kernelLog(true), m.apply(map[string]host.State{other: host.Pending}, other),
+		inAddon(size, false), inAddon(other, false), m.subject.Rearm(true), isSelected(true))
+}
+
+func promoteOther(m *machine) error {
+	return errors.Join(isBooted("~storage-client"), m.passes(other, true), m.passes(size, false), m.logShows(otherSize, true),
+		m.apply(map[string]host.State{other: host.InSync}, other), inAddon(other, true))
+}
+
+// stagePanicImage stages an argument with which the kernel panics. An image is installed before the trial.
 func stagePanicImage(m *machine) error {
-	waiting := map[string]host.State{size: host.InSync, panics: host.Pending}
-	err := errors.Join(isBooted(".efi"), m.passes(size, true), m.kernelLog(true), m.apply(waiting, size, panics))
-	return errors.Join(err, installImage(m, "9"), m.apply(waiting, size, panics), inAddon(panics, false), inAddon(size, true), m.subject.Rearm(true),
+	waiting := map[string]host.State{other: host.InSync, panics: host.Pending}
+	err := errors.Join(isBooted(".efi"), m.passes(other, true), m.logShows(otherSize, true), m.apply(waiting, other, panics))
+	return errors.Join(err, installImage(m, "9"), m.apply(waiting, other, panics), inAddon(panics, false), inAddon(other, true), m.subject.Rearm(true),
 		isSelected(true))
 }
 
 // undoImage runs after the kernel has panicked and the machine has returned without help, with the image that was installed last. It has the addon, too.
 func undoImage(m *machine) error {
-	return errors.Join(isBooted("debian-9"), m.passes(panics, false), m.passes(size, true), m.kernelLog(true),
-		m.apply(map[string]host.State{size: host.InSync, panics: host.Failed}, size, panics), m.apply(nil), compareImages())
+	return errors.Join(isBooted("debian-9"), m.passes(panics, false), m.passes(other, true), m.logShows(otherSize, true),
+		m.apply(map[string]host.State{other: host.InSync, panics: host.Failed}, other, panics), m.apply(nil), compareImages())
 }
 
 func endImage(m *machine) error {
@@ -95,7 +109,7 @@ func endImage(m *machine) error {
 	if len(restored) != 1 || restored[0].State != host.InSync {
 		return errors.New("not restored")
 	}
-	return errors.Join(m.passes(size, false), m.kernelLog(false), compareImages())
+	return errors.Join(m.passes(other, false), m.logShows(otherSize, false), compareImages())
 }
 
 // compareImages compares all files with the original ones. Only the new images are not among them.

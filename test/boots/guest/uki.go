@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,12 +10,16 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
-// kernelImages is the story of unified kernel images. ukify, systemd-stub and systemd-boot are the real ones.
-var kernelImages = story{bootloader.UKI, []func(*machine) error{
-	withESP(stageImage), withESP(promoteImage), withESP(stageOther), withESP(promoteOther), withESP(stagePanicImage), withESP(undoImage), withESP(endImage),
-}}
+// kernelImages is the story of unified kernel images. ukify, systemd-stub and systemd-boot are the real ones. The agent is killed when the entry that is
+// booted once has only the name of its temporary file, when its permit is written and not selected again, and when the addon has only a temporary name.
+var kernelImages = story{bootloader.UKI, lists.Each(append([]func(*machine) error{
+	stageImage, promoteImage, stageOther, promoteOther, stagePanicImage, undoImage, endImage,
+}, killed{
+	staging: moment{host.OpRename, onceName, 1}, permit: moment{host.OpSyncDir, "/loader/entries", 1}, promotion: moment{host.OpRename, "addon.efi", 1},
+}.steps(compareImages)...), withESP)}
 
 const (
 	// other is another value of the argument that works.
@@ -46,7 +49,7 @@ func installImage(m *machine, prefix string) error {
 		return errors.Join(err, fmt.Errorf("kernels: %q", names))
 	}
 	version := strings.TrimPrefix(names[0], "/boot/vmlinuz-")
-	output, err := host.NewCommands(m.fs).Run(context.Background(), "ukify", "build", "--linux=/boot/vmlinuz-"+version, "--initrd=/boot/initrd.img-"+version,
+	output, err := host.NewCommands(m.fs).Run(ctx, "ukify", "build", "--linux=/boot/vmlinuz-"+version, "--initrd=/boot/initrd.img-"+version,
 		"--uname="+version, "--cmdline=@/etc/kernel/cmdline", "--os-release=@/etc/os-release", "--output="+efiImages+"/debian-"+prefix+version+".efi")
 	fmt.Printf("ukify: %v %s\n", err, output)
 	return err
@@ -68,7 +71,7 @@ func stageImage(m *machine) error {
 		inAddon(size, false), isSelected(true))
 	// An image that is installed before the promotion lacks the argument.
 	err = errors.Join(err, installImage(m, "5"), m.apply(map[string]host.State{size: host.Pending}, size), inAddon(size, false))
-	list, listErr := host.NewCommands(m.fs).Run(context.Background(), "bootctl", "list", "--esp-path=/efi", "--no-pager")
+	list, listErr := host.NewCommands(m.fs).Run(ctx, "bootctl", "list", "--esp-path=/efi", "--no-pager")
 	fmt.Printf("bootctl list: %v\n%s", listErr, list)
 	return errors.Join(err, m.subject.Rearm(true), isSelected(true))
 }
@@ -104,7 +107,7 @@ func undoImage(m *machine) error {
 }
 
 func endImage(m *machine) error {
-	restored := m.subject.Restore(context.Background(), map[string]host.Original{"ihash_entries": {}})
+	restored := m.subject.Restore(ctx, map[string]host.Original{"ihash_entries": {}})
 	fmt.Printf("restored: %+v\n", restored)
 	if len(restored) != 1 || restored[0].State != host.InSync {
 		return errors.New("not restored")

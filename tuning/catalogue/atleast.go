@@ -69,11 +69,8 @@ func (p Parameter) validateFloor(value string) string {
 	if p.Kind == IntegerList {
 		which = fmt.Sprintf("number %d ", below+1)
 	}
-	reason := strings.TrimSpace(fmt.Sprintf("%smust be at least %d %s", which, p.Least[below], p.Unit)) + ": " + p.LeastReason
-	if p.Default != "" {
-		reason += "; the kernel's default is " + p.Default
-	}
-	return reason
+	limit := strings.TrimSpace(fmt.Sprintf("%smust be at least %d %s", which, p.Least[below], p.Unit))
+	return limit + ": " + p.LeastReason + text.Labelled("; the kernel's default is ", p.Default)
 }
 
 // firstBelow returns the index of the first number that is below its limit, or -1.

@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Name is the subject's part of a setting's key.
@@ -261,13 +262,7 @@ func (s *Subject) observeSetting(o *host.Observation, targets map[string]target,
 		notes = []string{"no match among mounts, fstab and mount units"}
 	}
 	o.Observed = strings.Join(observed, "; ")
-	var parts []string
-	for _, list := range [][]string{notes, costs} {
-		if len(list) > 0 {
-			parts = append(parts, host.ListNames(list))
-		}
-	}
-	o.Message = strings.Join(parts, "; ")
+	o.Message = text.Combine("; ", host.ListNames(notes), host.ListNames(costs))
 }
 
 func (s *Subject) evaluateTarget(at target) (host.State, string) {

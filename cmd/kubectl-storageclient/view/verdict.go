@@ -4,7 +4,6 @@ package view
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -67,11 +66,7 @@ func doneSentence(p *v1alpha1.StorageClientProfile, ready *metav1.Condition) str
 
 // addReasons adds the known reasons to a sentence. It adds no period: the text may end with a command to copy.
 func addReasons(sentence string, reasons ...string) string {
-	reasons = slices.DeleteFunc(reasons, func(s string) bool { return s == "" })
-	if len(reasons) > 0 {
-		sentence += ": " + strings.Join(reasons, "; ")
-	}
-	return sentence
+	return sentence + text.Labelled(": ", text.Combine("; ", reasons...))
 }
 
 // reasonOf returns the message of the first existing condition, or its reason if it has no message.

@@ -38,9 +38,7 @@ func ServerText(s v1alpha1.ServerStatus) string {
 	if s.Since != nil {
 		entry += " since " + s.Since.UTC().Format(time.RFC3339)
 	}
-	if s.Message != "" {
-		entry += ": " + s.Message
-	}
+	entry += text.Labelled(": ", s.Message)
 	if users := usersText(s); users != "" {
 		entry += " (" + users + ")"
 	}

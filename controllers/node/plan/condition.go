@@ -85,11 +85,8 @@ func applyingMessage(report fleet.Report) string {
 	if applying := report.Keys(standing.Applying); len(applying) > 0 {
 		return "Not applied yet: " + text.List(applying)
 	}
-	message := "Not confirmed over new connections yet: " + text.List(report.Keys(standing.Proving, standing.Unproven))
-	if note := report.UnprovenNote(); note != "" {
-		message += ": " + note
-	}
-	return message
+	unproven := report.Keys(standing.Proving, standing.Unproven)
+	return "Not confirmed over new connections yet: " + text.List(unproven) + text.Labelled(": ", report.UnprovenNote())
 }
 
 func driftedMessage(keys []string) string {

@@ -289,13 +289,11 @@ func (pending progress) text(samples []v1alpha1.TrialSample) string {
 		}
 		parts = append(parts, "Counting on "+text.List(pending.counting)+end)
 	}
-	if len(pending.silent) > 0 {
-		parts = append(parts, "Waiting for the agent of "+text.List(pending.silent))
-	}
+	parts = append(parts, text.Labelled("Waiting for the agent of ", text.List(pending.silent)))
 	if len(pending.waiting) > 0 {
 		parts = append(parts, fmt.Sprintf("Waiting for %s: %s", text.List(pending.waiting), pending.reasons[pending.waiting[0]]))
 	}
-	return strings.Join(parts, ". ")
+	return text.Combine(". ", parts...)
 }
 
 const (

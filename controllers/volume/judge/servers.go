@@ -66,9 +66,7 @@ func (s *Servers) Evaluate(volume *Evaluation) Verdict {
 			return volume.withCurrentNconnect().contestedBy(s.messageFor(d.server))
 		}
 	}
-	if message := s.silentMessageFor(d); message != "" {
-		v.Message += "; " + message
-	}
+	v.Message += text.Labelled("; ", s.silentMessageFor(d))
 	return v
 }
 

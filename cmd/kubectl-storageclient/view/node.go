@@ -188,7 +188,7 @@ func (r NodeReport) writeReboot(out *printer) {
 	}
 	if n := len(r.BusyMounts); n > 0 {
 		at := lists.Each(r.BusyMounts, func(m v1alpha1.BusyMount) string { return m.MountPoint })
-		out.line(fmt.Sprintf("%s of workloads %s the reboot: %s.", text.Count(n, "mount"), verb(int32(n), "delays", "delay"), text.List(at)))
+		out.line(fmt.Sprintf("%s the reboot: %s.", text.Count(n, "mount of workloads delays", "mounts of workloads delay"), text.List(at)))
 	}
 }
 

@@ -58,8 +58,8 @@ func doneSentence(p *v1alpha1.StorageClientProfile, ready *metav1.Condition) str
 		done = addReasons(done+", with exceptions", reasonOf(ready))
 	}
 	if n := p.Status.Volumes.StaleMounts; n > 0 {
-		done = fmt.Sprintf("%s. %s of running pods still %s old options: restart these pods (kubectl storageclient status %s --pods)",
-			done, count(n, "mount"), verb(n, "has", "have"), p.Name)
+		done = fmt.Sprintf("%s. %s old options: restart these pods (kubectl storageclient status %s --pods)",
+			done, text.Count(int(n), "mount of running pods still has", "mounts of running pods still have"), p.Name)
 	}
 	return done
 }
@@ -84,10 +84,3 @@ func conditionOf(p *v1alpha1.StorageClientProfile, name string) *metav1.Conditio
 }
 
 func count(n int32, noun string) string { return text.Count(int(n), noun) }
-
-func verb(n int32, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
-}

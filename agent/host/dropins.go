@@ -75,6 +75,9 @@ func (f FS) KeepFileMode(name, content string, perm fs.FileMode) error {
 // OwnHeader is the start of every file that only the agent writes.
 const OwnHeader = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
 
+// OwnText returns the text of a file that only the agent writes. Empty without a body.
+func OwnText(body string) string { return text.Labelled(OwnHeader, body) }
+
 // ownMark is the start of these files in all releases.
 const ownMark = "# Written by storage-client-node-agent."
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/sysctl"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 var (
@@ -31,14 +32,11 @@ func (s *Subject) sysctlFiles() []optionFile {
 	if atLoad && !slices.Contains(names, sysctl.SystemConf) {
 		names = append(names, sysctl.SystemConf)
 	}
-	var files []optionFile
-	for _, name := range names {
+	return lists.Pick(names, func(name string) (optionFile, bool) {
 		data, _ := s.fs.ReadIfThere(name)
-		if options := sunrpcSysctls(string(data), dashes || early); len(options) > 0 {
-			files = append(files, optionFile{name: name, options: options, afterLoad: true})
-		}
-	}
-	return files
+		options := sunrpcSysctls(string(data), dashes || early)
+		return optionFile{name: name, options: options, afterLoad: true}, len(options) > 0
+	})
 }
 
 // loadsEarly reports whether the boot loads sunrpc before systemd-sysctl runs, which waits for systemd-modules-load: by a list of modules, the

@@ -84,9 +84,6 @@ func KernelArgumentKey(argument string) (key, value string) {
 	return KeyOf(KernelArguments, name), value
 }
 
-// ReadAheadKey returns the canonical key of the read-ahead of mounts of one file system type.
-func ReadAheadKey(fsType string) string { return KeyOf(ReadAheads, fsType) }
-
 // TunedKey is the canonical key of the tuned profile.
 const TunedKey = Tuned + "/profile"
 

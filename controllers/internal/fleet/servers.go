@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,11 +17,6 @@ func IsFailing(s v1alpha1.ServerStatus) bool {
 // IsStale reports whether a storage server responds to a node but no longer knows the files of some of its mounts. A stale mount does not delay a
 // drain, because it can be unmounted.
 func IsStale(s v1alpha1.ServerStatus) bool { return s.Reason == v1alpha1.ServerReasonStaleHandles }
-
-// FailingServers returns the storage servers that fail for a node.
-func FailingServers(clientNode *v1alpha1.StorageClientNode) []v1alpha1.ServerStatus {
-	return slices.DeleteFunc(slices.Clone(clientNode.Status.Servers), func(s v1alpha1.ServerStatus) bool { return !IsFailing(s) })
-}
 
 // ServerText describes a failing server: the start of the failure, the checks to make, and its users.
 func ServerText(s v1alpha1.ServerStatus) string {

@@ -126,7 +126,7 @@ func StorageCondition(s Snapshot, clientNode *v1alpha1.StorageClientNode, now ti
 // such storage as well, and users have no other condition for it.
 func evaluateStorage(clientNode *v1alpha1.StorageClientNode, silent string) corev1.NodeCondition {
 	verdict := corev1.NodeCondition{Type: v1alpha1.StorageReachableNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.StorageReasonReachable}
-	failing := fleet.FailingServers(clientNode)
+	failing := lists.Filter(clientNode.Status.Servers, fleet.IsFailing)
 	isSilent := func(s v1alpha1.ServerStatus) bool { return s.State == v1alpha1.ServerSilent }
 	switch {
 	case silent != "":
@@ -139,8 +139,7 @@ func evaluateStorage(clientNode *v1alpha1.StorageClientNode, silent string) core
 		verdict.Message = failingText(failing)
 	case slices.ContainsFunc(clientNode.Status.Servers, fleet.IsStale):
 		verdict.Status, verdict.Reason = corev1.ConditionFalse, v1alpha1.StorageReasonStaleHandles
-		isFresh := func(s v1alpha1.ServerStatus) bool { return !fleet.IsStale(s) }
-		verdict.Message = failingText(slices.DeleteFunc(slices.Clone(clientNode.Status.Servers), isFresh))
+		verdict.Message = failingText(lists.Filter(clientNode.Status.Servers, fleet.IsStale))
 	case len(clientNode.Status.Servers) == 0:
 		verdict.Message = "The node has no mounts from storage servers"
 	default:

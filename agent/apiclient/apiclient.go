@@ -3,9 +3,14 @@ package apiclient
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -21,6 +26,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"github.com/storageclient/operator/agent/reporter"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -193,4 +199,70 @@ func (c *Client) handleEvent(event watch.Event, changed func(*v1alpha1.StorageCl
 
 func (c *Client) selectSelf() metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", c.name).String()}
+}
+
+const requestTimeout = 30 * time.Second
+
+// freshClient returns a client that opens a new connection for every request. It disables keep-alive and HTTP/2, because HTTP/2 requests
+// share a connection.
+func freshClient(config *rest.Config) (rest.Interface, error) {
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("load TLS configuration: %w", err)
+	}
+	transport := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{}).DialContext,
+		TLSClientConfig:     tlsConfig,
+		TLSHandshakeTimeout: requestTimeout,
+		TLSNextProto:        map[string]func(string, *tls.Conn) http.RoundTripper{},
+		DisableKeepAlives:   true,
+		DisableCompression:  true,
+	}
+	if config.Proxy != nil {
+		transport.Proxy = config.Proxy
+	}
+	if config.Dial != nil {
+		transport.DialContext = config.Dial
+	}
+	wrapped, err := rest.HTTPWrappersForConfig(config, transport)
+	if err != nil {
+		return nil, fmt.Errorf("build transport: %w", err)
+	}
+	client, err := rest.RESTClientForConfigAndClient(config, &http.Client{Transport: wrapped, Timeout: requestTimeout})
+	if err != nil {
+		return nil, fmt.Errorf("build API client: %w", err)
+	}
+	return client, nil
+}
+
+// provingPath is the largest document that every API server serves to all authenticated users.
+const provingPath = "/openapi/v2"
+
+// By default, the built-in role system:discovery permits it for every authenticated user.
+// +kubebuilder:rbac:roleName=storage-client-node-agent,urls=/openapi/v2,verbs=get
+
+// proofTimeout is the server's limit for each request of a proof. A quarter of it is the maximum time in a queue of a busy API server.
+const proofTimeout = 10 * time.Second
+
+// Prove reads up to size bytes from the API server over one new connection and discards them. It writes the status over another new
+// connection. If a busy API server rejects the read with 429, the error is reporter.ErrBusy: a short response is no proof. If it
+// rejects only the status with 429, the error is TooManyRequests: the connection works, but the status is not written.
+func (c *Client) Prove(ctx context.Context, size int64, status v1alpha1.StorageClientNodeStatus) error {
+	start := c.clock.Now()
+	body, err := c.fresh.Get().AbsPath(provingPath).SetHeader("Accept", "application/json").SetHeader("Accept-Encoding", "identity").
+		MaxRetries(0).Timeout(proofTimeout).Stream(ctx)
+	if apierrors.IsTooManyRequests(err) {
+		return fmt.Errorf("read %s: %w", provingPath, reporter.ErrBusy)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", provingPath, err)
+	}
+	n, err := io.CopyN(io.Discard, body, size)
+	_ = body.Close()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read %s: %d of %d bytes in %s: %w", provingPath, n, size, c.clock.Since(start).Round(time.Second), err)
+	}
+	_, err = c.applyStatus(ctx, c.fresh.Patch(types.ApplyPatchType).MaxRetries(0).Timeout(proofTimeout), status, "")
+	return err
 }

@@ -55,12 +55,8 @@ func readFiles(paths []string, stdin io.Reader) (profiles []writtenProfile, igno
 		r.readPath(path)
 	}
 	if len(r.profiles) == 0 && len(r.errs) == 0 {
-		only := ""
-		if len(r.ignored) > 0 {
-			only = ", only " + text.List(r.ignored)
-		}
 		r.fail(fmt.Errorf("no %s in %s%s: set a file that contains one; minimal example:\n%s",
-			profileKind.Kind, strings.Join(paths, ", "), only, minimalProfile))
+			profileKind.Kind, strings.Join(paths, ", "), text.Labelled(", only ", text.List(r.ignored)), minimalProfile))
 	}
 	return r.profiles, r.ignored, errors.Join(r.errs...)
 }

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime/debug"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -241,4 +243,24 @@ func newWebhooks(s settings) *webhook.Webhooks {
 		Allow: s.allow, Port: s.webhookPort, KeepCertificates: s.webhookCertificates == certificatesSelf,
 		Cluster: s.cluster,
 	}
+}
+
+// buildInfo returns the metric storageclient_build_info. Its value is 1; its labels are version, revision, and Go release.
+func buildInfo() prometheus.Collector {
+	version, revision, goVersion := "unknown", "unknown", "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version, goVersion = info.Main.Version, info.GoVersion
+		for _, setting := range info.Settings {
+			if setting.Key == "vcs.revision" {
+				revision = setting.Value
+			}
+		}
+	}
+	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "storageclient_build_info",
+		Help:        "Information about the running build: always 1, with the version, the revision, and the Go release as labels.",
+		ConstLabels: prometheus.Labels{"version": version, "revision": revision, "goversion": goVersion},
+	})
+	gauge.Set(1)
+	return gauge
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -101,4 +103,53 @@ func runTrials(command string, args []string, stdin io.Reader, stdout, stderr io
 	}
 	logger.Info("Waiting for orders", "socket", listener.Addr().String(), "version", version())
 	return (&trial.Runner{Work: trial.Process(trialMount)}).Serve(ctx, listener)
+}
+
+const workloadCommand = "workload"
+
+// addLoadFlags adds the flags for a load, which are the fields of spec.workload of a StorageClientTrial.
+func addLoadFlags(set *flag.FlagSet, load *workload.Load) {
+	set.IntVar(&load.Workers, "workers", 1, "number of concurrent workers, which share the work")
+	set.IntVar(&load.BlockKiB, "block-kib", 0, "block size of reads and writes, in KiB; default: 64, for WriteSequential 1024")
+	set.BoolVar(&load.Sync, "sync", false, "make WriteSequential wait for each write to reach stable storage")
+	set.BoolVar(&load.Direct, "direct", false, "bypass the page cache")
+	set.BoolVar(&load.Cached, "cached", false, "use cached attributes of any age, and data in this node's cache instead of dropping the cache first")
+	set.BoolVar(&load.ThroughClient, "through-client", false, "make CopyFiles read and write the data, even if the server can copy it")
+}
+
+// workloadResult is the output: the time and the work of each pass, and the requests of the mount during all of them.
+type workloadResult struct {
+	workload.Result
+	Operations    []probe.Operation `json:"operations,omitempty"`
+	BytesSent     uint64            `json:"bytesSent,omitempty"`
+	BytesReceived uint64            `json:"bytesReceived,omitempty"`
+}
+
+// runWorkload runs one workload on files and writes the result as JSON.
+func runWorkload(args []string, stdout, stderr io.Writer) error {
+	o := workload.Options{ID: fmt.Sprint(os.Getpid())}
+	set := flag.NewFlagSet("node-agent "+workloadCommand, flag.ContinueOnError)
+	set.StringVar((*string)(&o.Name), "name", "", fmt.Sprintf("workload: one of %v", workload.Names))
+	set.StringVar(&o.Path, "path", "", "directory of the workload")
+	set.DurationVar(&o.For, "for", 0, "time during which new passes start; default: one pass")
+	set.DurationVar(&o.Pause, "pause", 0, "pause between two passes")
+	addLoadFlags(set, &o.Load)
+	set.Uint64Var(&o.MaxBytes, "max-bytes", 0, "number of bytes after which a pass ends; 0: no limit")
+	set.BoolVar(&o.AllowWrites, "allow-writes", false,
+		"allow CreateUnlink, WriteSequential, and CopyFiles, which write into a separate directory and remove it")
+	if err := parseFlags(set, args, stderr); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if o.For < 0 || o.For > time.Hour || o.Pause < 0 {
+		return fmt.Errorf("--for %s must be 0 to 1h, and --pause %s must be 0 or more", o.For, o.Pause)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	r, requests, err := probe.Count(ctx, o)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(stdout).Encode(workloadResult{r, requests.Operations, requests.BytesSent, requests.BytesReceived})
 }

@@ -15,11 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/read"
+	"github.com/storageclient/operator/controllers/internal/watch"
 	"github.com/storageclient/operator/tuning/embedded"
 )
 
@@ -243,4 +245,25 @@ func (c *Collector) collectClaims(ctx context.Context, s sink) error {
 		s.gauge("storageclient_rollout_oldest_claim_timestamp_seconds", float64(oldest.Unix()))
 	}
 	return nil
+}
+
+// Reporter adds the metrics to a manager. It reads only objects that the controllers read, and needs no additional rights.
+type Reporter struct {
+	// Registry is the registry that the manager serves.
+	Registry prometheus.Registerer
+	// MaxUnavailable is the cluster's budget: nodes, or a percentage of all Nodes.
+	MaxUnavailable intstr.IntOrString
+}
+
+// SetupWithManager registers the metrics and watches StorageClientNodes.
+func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
+	transitions := NewTransitions()
+	for _, c := range []prometheus.Collector{transitions, &Collector{
+		Reader: mgr.GetCache(), MaxUnavailable: r.MaxUnavailable, Leading: mgr.Elected(), Log: mgr.GetLogger().WithName("metrics"),
+	}} {
+		if err := r.Registry.Register(c); err != nil {
+			return fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return watch.ClientNodeUpdates(mgr, transitions.CountChanges)
 }

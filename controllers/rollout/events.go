@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -99,13 +98,8 @@ func (s *scope) reportProgress() (next time.Time) {
 
 // String lists the actions, empty if there are none.
 func (p *profileProgress) String() string {
-	var parts []string
-	for i, label := range []string{"Cordoned: ", "May reboot: ", "Settings verified after the reboot, in service: "} {
-		if len(p.nodes[i]) > 0 {
-			parts = append(parts, label+text.List(p.nodes[i]))
-		}
-	}
-	return strings.Join(parts, ". ")
+	return text.Combine(". ", text.Labelled("Cordoned: ", text.List(p.nodes[0])), text.Labelled("May reboot: ", text.List(p.nodes[1])),
+		text.Labelled("Settings verified after the reboot, in service: ", text.List(p.nodes[2])))
 }
 
 // emitNoteEvent emits an event for a change of the note that requires an action by a user.

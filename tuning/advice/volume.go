@@ -296,10 +296,7 @@ func volumesLeftOut(s *scope) {
 	var drivers []string
 	for _, l := range s.LeftOut {
 		which := fmt.Sprintf("%s (%d, e.g. %s", cmp.Or(l.Driver, "volumes without a driver name"), l.Count, l.Example)
-		if l.LooksLike != "" {
-			which += fmt.Sprintf("; looks like %s", l.LooksLike)
-		}
-		drivers = append(drivers, which+")")
+		drivers = append(drivers, which+text.Labelled("; looks like ", string(l.LooksLike))+")")
 	}
 	s.add("", fmt.Sprintf("%s not selected by any rule because their drivers are unknown: %s",
 		text.Count(CountLeftOut(s.LeftOut), "volume is", "volumes are"),

@@ -2,8 +2,11 @@ package catalogue
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // Subjects: the first part of every key.
@@ -81,9 +84,6 @@ func KernelArgumentKey(argument string) (key, value string) {
 	return KeyOf(KernelArguments, name), value
 }
 
-// ReadAheadKey returns the canonical key of the read-ahead of mounts of one file system type.
-func ReadAheadKey(fsType string) string { return KeyOf(ReadAheads, fsType) }
-
 // TunedKey is the canonical key of the tuned profile.
 const TunedKey = Tuned + "/profile"
 
@@ -117,3 +117,44 @@ func ParseOptions(list string) []string {
 
 // CanonicalValue returns a value with single spaces between its fields and no space around it.
 func CanonicalValue(value string) string { return strings.Join(strings.Fields(value), " ") }
+
+// NeedsConfirmation reports whether a value of the key can break a node's network. The agent then keeps it only after new
+// connections have worked with it. Every sysctl of net needs confirmation, and so does the tuned profile, which may set any of
+// them.
+//
+// Single actions do not, because they have no value to restore. Nor do the parameters of sunrpc and nfs: they affect only the
+// kernel's RPC transports to storage that are made later. A connection that the agent makes does not use these transports and
+// would prove nothing about them.
+func NeedsConfirmation(key string) bool {
+	switch subject, name := Key(key).Cut(); subject {
+	case Sysctls:
+		return strings.HasPrefix(name, "net.") && Effect(key) != v1alpha1.EffectAction
+	case Tuned:
+		return true
+	}
+	return false
+}
+
+// Lowers describes the first number of a value that is lower than the node's original number, if the parameter usually grows. It
+// includes a solution. Empty if there is no such number. Defaults of newer kernels grow: a number from a document can be half of a
+// newer kernel's default.
+func Lowers(key, original, value string) string {
+	p, known := Lookup(key)
+	had, wanted := Numbers(original), Numbers(value)
+	if !known || !p.Grows || len(had) != len(wanted) {
+		return ""
+	}
+	i := firstBelow(wanted, had)
+	if i < 0 {
+		return ""
+	}
+	which := ""
+	if len(had) > 1 {
+		which = fmt.Sprintf("number %d ", i+1)
+	}
+	remedy := "leave it out, or declare more"
+	if Key(key).Subject() == Sysctls {
+		remedy = "declare it in sysctlsAtLeast, which only raises values"
+	}
+	return fmt.Sprintf("%sdecreases from the node's original %d to %d: %s", which, had[i], wanted[i], remedy)
+}

@@ -99,7 +99,7 @@ func mountDeclarations(node *v1alpha1.NodeTuning) (all []declaration) {
 	}
 	for i, entry := range node.ReadAhead {
 		for _, fsType := range entry.FSTypes {
-			add(fmt.Sprintf("spec.node.readAhead[%d].sizeKiB", i), catalogue.ReadAheadKey(fsType), strconv.Itoa(int(entry.SizeKiB)))
+			add(fmt.Sprintf("spec.node.readAhead[%d].sizeKiB", i), catalogue.KeyOf(catalogue.ReadAheads, fsType), strconv.Itoa(int(entry.SizeKiB)))
 		}
 	}
 	if node.Tuned != nil {

@@ -62,8 +62,8 @@ func (m *memory) find(now time.Time, all, proven wait) finding {
 		return m.findNotOverdue(now)
 	case m.isBack(now):
 		return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonReconnecting, message: fmt.Sprintf(
-			"Responds again; %s of this node still %s for the kernel, which detects this within three minutes",
-			text.Count(all.connections, "connection"), plural(all.connections, "waits", "wait"))}
+			"Responds again; %s for the kernel, which detects this within three minutes",
+			text.Count(all.connections, "connection of this node still waits", "connections of this node still wait"))}
 	case hasNewerResponse:
 		return m.findStuck(proven)
 	case m.consecutiveResponses > 0 && m.found.state != v1alpha1.ServerSilent:
@@ -149,7 +149,11 @@ func (m *memory) deadPorts() (ports []int, known bool) {
 }
 
 func portsText(ports []int) string {
-	return plural(len(ports), "port ", "ports ") + text.InOrder(lists.Each(ports, strconv.Itoa), ", ")
+	noun := "ports "
+	if len(ports) == 1 {
+		noun = "port "
+	}
+	return noun + text.InOrder(lists.Each(ports, strconv.Itoa), ", ")
 }
 
 func (m *memory) operationsText() string {
@@ -193,11 +197,4 @@ func (m *memory) findSilent(w wait) finding {
 		f.message = "No response to any request; check the server and the network"
 	}
 	return f
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
 }

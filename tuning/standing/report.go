@@ -116,9 +116,6 @@ func (r Report) Exceptions() []string {
 	return keysOf(r.filter(func(s Setting) bool { return s.Standing.Exception() }))
 }
 
-// Worst returns the worst standing of all settings.
-func (r Report) Worst() Standing { return worstOf(r.Settings) }
-
 func worstOf(settings []Setting) Standing {
 	worst := Effective
 	for _, s := range settings {
@@ -132,7 +129,7 @@ func (r Report) Reason() string {
 	if r.Withheld {
 		return v1alpha1.NodeReasonSettingsFailed
 	}
-	return rules[r.Worst()].reason
+	return rules[worstOf(r.Settings)].reason
 }
 
 // IsTuned reports whether every setting has its desired value or is an exception.

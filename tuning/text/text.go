@@ -38,6 +38,19 @@ func InOrder[S ~[]string](entries S, separator string) string {
 	return spelled
 }
 
+// Labelled returns a text after its label. Empty if the text is empty.
+func Labelled(label, s string) string {
+	if s == "" {
+		return ""
+	}
+	return label + s
+}
+
+// Combine joins the texts that are not empty.
+func Combine(separator string, texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), separator)
+}
+
 // Cap keeps the first entries of a list that is shown with one entry per line. If it omits entries, it appends their number with a
 // plural noun: "and 4 more warnings". It does not change the input.
 func Cap[S ~[]string](entries S, limit int, noun string) S {

@@ -131,24 +131,16 @@ func fromCommandLine(line string) map[string]string {
 
 // renderDropIn returns the text of the drop-in. Empty without options.
 func renderDropIn(options map[string]string) string {
-	if len(options) == 0 {
-		return ""
-	}
 	lines := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(options)) {
 		module, param, _ := strings.Cut(name, "/")
 		lines[module] += " " + param + "=" + options[name]
 	}
 	var b strings.Builder
-	b.WriteString(host.OwnHeader)
 	for _, module := range slices.Sorted(maps.Keys(lines)) {
 		fmt.Fprintf(&b, "options %s%s\n", module, lines[module])
 	}
-	return b.String()
-}
-
-func (s *Subject) writeDropIn(options map[string]string) error {
-	return s.place.RecordWrite(s.fs.KeepOwnFile(OurFile, renderDropIn(options)))
+	return host.OwnText(b.String())
 }
 
 type modules struct {

@@ -100,7 +100,7 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 		}
 		options[p.String()] = setting.Value
 	}
-	s.fileErr = s.writeDropIn(options)
+	s.fileErr = s.place.RecordWrite(s.fs.KeepOwnFile(OurFile, renderDropIn(options)))
 	return s.fileErr
 }
 

@@ -126,10 +126,7 @@ func renderDropIn(desired []host.Setting) string {
 			fmt.Fprintf(&b, "%s=%s\n", t.field, t.value)
 		}
 	}
-	if b.Len() == 0 {
-		return ""
-	}
-	return host.OwnHeader + b.String()
+	return host.OwnText(b.String())
 }
 
 func sortSettings(desired []host.Setting) []host.Setting {

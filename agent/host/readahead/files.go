@@ -1,7 +1,6 @@
 package readahead
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -29,10 +28,6 @@ const (
 	byNFSUtils
 	byUdev
 )
-
-func (k valueSource) describeSource() string {
-	return "from " + cmp.Or(fileOf[k], "the agent within 5 s")
-}
 
 // sourceOf returns the program that can know the type of a new mount. When udev sees a new window, the mount table does not show the mount yet, and
 // only nfs-utils waits for it. Disks have their windows before a file system on them is mounted.

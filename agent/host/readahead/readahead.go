@@ -3,6 +3,7 @@
 package readahead
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -217,7 +218,8 @@ func (s *Subject) observeSetting(o *host.Observation, saved files) error {
 		o.State, o.Message = host.Drifted, lost
 	case len(values) == 0:
 		o.State, o.Effect = host.Pending, host.NextMount
-		o.Message = "no mount of this type yet, except volumes with a separate window; later mounts get it " + s.sourceOf(o.Name).describeSource()
+		o.Message = "no mount of this type yet, except volumes with a separate window; later mounts get it from " +
+			cmp.Or(fileOf[s.sourceOf(o.Name)], "the agent within 5 s")
 	case o.Observed != o.Desired:
 		o.State, o.Message = host.InSync, "the kernel rounds it down to whole pages"
 	default:

@@ -46,18 +46,14 @@ type content struct {
 
 // renderDropIn returns the text of the drop-in. Empty if there is nothing to record.
 func (c content) renderDropIn() string {
-	if len(c.settings)+len(c.done) == 0 {
-		return ""
-	}
 	var b strings.Builder
-	b.WriteString(host.OwnHeader)
 	for _, name := range slices.Sorted(maps.Keys(c.settings)) {
 		fmt.Fprintf(&b, "%s = %s\n", name, c.settings[name])
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.done)) {
 		fmt.Fprintf(&b, "%s%s = %s\n", doneMark, name, c.done[name])
 	}
-	return b.String()
+	return host.OwnText(b.String())
 }
 
 func (s *Subject) readDropIn() (content, error) {

@@ -90,7 +90,7 @@ func (d Diff) WriteText(w io.Writer, wide bool) error {
 	}
 	switch {
 	case len(d.Same) > 0:
-		out.line(fmt.Sprintf("%s %s all settings of %s.", text.Count(len(d.Same), "node"), verb(int32(len(d.Same)), "has", "have"), d.Name))
+		out.line(fmt.Sprintf("%s all settings of %s.", text.Count(len(d.Same), "node has", "nodes have"), d.Name))
 	case d.NodesRead && len(d.Groups) == 0:
 		out.line("Profile " + d.Name + " selects no nodes.")
 	}
@@ -128,6 +128,6 @@ func (d Diff) writeVolumes(out *printer, names func([]string) string) {
 		}
 	}
 	if d.VolumesSame > 0 {
-		out.line(fmt.Sprintf("\n%s %s the mount options of %s.", text.Count(d.VolumesSame, "volume"), verb(int32(d.VolumesSame), "has", "have"), d.Name))
+		out.line(fmt.Sprintf("\n%s the mount options of %s.", text.Count(d.VolumesSame, "volume has", "volumes have"), d.Name))
 	}
 }

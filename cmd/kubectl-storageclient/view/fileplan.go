@@ -484,11 +484,7 @@ func (p FilePlan) writeFileReboots(out *printer) {
 }
 
 func rebootReason(r overview.Reboot) string {
-	reason := strings.Join(r.Reasons, "; ")
-	if r.Held != "" {
-		reason += "; blocked now: " + r.Held
-	}
-	return reason
+	return strings.Join(r.Reasons, "; ") + text.Labelled("; blocked now: ", r.Held)
 }
 
 func podsText(pods *Pods) string {

@@ -112,17 +112,11 @@ func rolloutSentence(name string, r *v1alpha1.RolloutStatus, now time.Time) stri
 	if r == nil || r.Phase == "" {
 		return name + " is managed; the rollout has not reached it yet."
 	}
-	sentence := fmt.Sprintf("%s is %s", name, r.Phase)
-	if age := ageOf(r.Since, now); age != "" {
-		sentence += ", since " + age
-	}
+	sentence := fmt.Sprintf("%s is %s", name, r.Phase) + text.Labelled(", since ", ageOf(r.Since, now))
 	if r.Reason != "" {
 		sentence += fmt.Sprintf(" (%s)", r.Reason)
 	}
-	if note := overview.NoteText(r); note != "" {
-		sentence += ": " + strings.TrimSuffix(note, ".")
-	}
-	return sentence + "."
+	return sentence + text.Labelled(": ", strings.TrimSuffix(overview.NoteText(r), ".")) + "."
 }
 
 // remarksOn describes outdated parts of the agent's report.
@@ -189,15 +183,12 @@ func (r NodeReport) writeReboot(out *printer) {
 		out.line("Settings that require a reboot: " + text.List(r.RebootRequiredBy) + ".")
 	}
 	if r.Reboot != nil {
-		line := fmt.Sprintf("Reboot permit %s: %s", r.Reboot.PermitID, r.Reboot.Phase)
-		if r.Reboot.Message != "" {
-			line += ": " + strings.TrimSuffix(r.Reboot.Message, ".")
-		}
-		out.line(line + ".")
+		message := text.Labelled(": ", strings.TrimSuffix(r.Reboot.Message, "."))
+		out.line(fmt.Sprintf("Reboot permit %s: %s%s.", r.Reboot.PermitID, r.Reboot.Phase, message))
 	}
 	if n := len(r.BusyMounts); n > 0 {
 		at := lists.Each(r.BusyMounts, func(m v1alpha1.BusyMount) string { return m.MountPoint })
-		out.line(fmt.Sprintf("%s of workloads %s the reboot: %s.", text.Count(n, "mount"), verb(int32(n), "delays", "delay"), text.List(at)))
+		out.line(fmt.Sprintf("%s the reboot: %s.", text.Count(n, "mount of workloads delays", "mounts of workloads delay"), text.List(at)))
 	}
 }
 

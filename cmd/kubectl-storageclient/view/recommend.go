@@ -3,7 +3,6 @@ package view
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -48,13 +47,7 @@ func (r Recommendation) Names() []string {
 
 // SampledNodes returns the nodes with a sample.
 func (r *Recommendation) SampledNodes() []string {
-	var nodes []string
-	for _, m := range r.Mounts {
-		if !slices.Contains(nodes, m.Node) {
-			nodes = append(nodes, m.Node)
-		}
-	}
-	return nodes
+	return lists.AddMissing(nil, lists.Each(r.Mounts, func(m recommend.Mount) string { return m.Node })...)
 }
 
 // Propose adds the proposal and the summary.

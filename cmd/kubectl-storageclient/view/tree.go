@@ -295,10 +295,7 @@ func (screen Screen) bar(title string, part, whole int32, rest string) string {
 	if whole > 0 {
 		full = int(int64(min(part, whole)) * barWidth / int64(whole))
 	}
-	if rest != "" {
-		rest = "  " + rest
-	}
-	return screen.fit(plain(pad(title, 8)+"["), segment{strings.Repeat("#", full), green}, plain(strings.Repeat("-", barWidth-full)+"] "+share(part, whole)+rest))
+	return screen.fit(plain(pad(title, 8)+"["), segment{strings.Repeat("#", full), green}, plain(strings.Repeat("-", barWidth-full)+"] "+share(part, whole)+text.Labelled("  ", rest)))
 }
 
 type segment struct{ text, colour string }

@@ -4,7 +4,6 @@ package view
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -59,19 +58,15 @@ func doneSentence(p *v1alpha1.StorageClientProfile, ready *metav1.Condition) str
 		done = addReasons(done+", with exceptions", reasonOf(ready))
 	}
 	if n := p.Status.Volumes.StaleMounts; n > 0 {
-		done = fmt.Sprintf("%s. %s of running pods still %s old options: restart these pods (kubectl storageclient status %s --pods)",
-			done, count(n, "mount"), verb(n, "has", "have"), p.Name)
+		done = fmt.Sprintf("%s. %s old options: restart these pods (kubectl storageclient status %s --pods)",
+			done, text.Count(int(n), "mount of running pods still has", "mounts of running pods still have"), p.Name)
 	}
 	return done
 }
 
 // addReasons adds the known reasons to a sentence. It adds no period: the text may end with a command to copy.
 func addReasons(sentence string, reasons ...string) string {
-	reasons = slices.DeleteFunc(reasons, func(s string) bool { return s == "" })
-	if len(reasons) > 0 {
-		sentence += ": " + strings.Join(reasons, "; ")
-	}
-	return sentence
+	return sentence + text.Labelled(": ", text.Combine("; ", reasons...))
 }
 
 // reasonOf returns the message of the first existing condition, or its reason if it has no message.
@@ -89,10 +84,3 @@ func conditionOf(p *v1alpha1.StorageClientProfile, name string) *metav1.Conditio
 }
 
 func count(n int32, noun string) string { return text.Count(int(n), noun) }
-
-func verb(n int32, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
-}

@@ -102,8 +102,7 @@ func (r VolumeReport) summarize() string {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
 		}
 	}
-	verbs := verb(int32(len(r.Volumes)), "matches", "match")
-	return fmt.Sprintf("%s %s %s: %s.", text.Count(len(r.Volumes), "volume"), verbs, concerns, strings.Join(parts, ", "))
+	return fmt.Sprintf("%s %s: %s.", text.Count(len(r.Volumes), "volume matches", "volumes match"), concerns, strings.Join(parts, ", "))
 }
 
 // writeReasons prints the reason and the remedy for volumes that are not as declared. Volumes with the same reason and message share

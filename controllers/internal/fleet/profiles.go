@@ -5,11 +5,13 @@ package fleet
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
@@ -262,4 +264,96 @@ func currentSettings(clientNode *v1alpha1.StorageClientNode) []v1alpha1.NodeSett
 func IsPlanApproved(profile *v1alpha1.StorageClientProfile) bool {
 	hash := nodesettings.PlanHash(profile)
 	return hash != "" && nodesettings.IsApproved(profile, hash)
+}
+
+// ProfileSets caches the last set of profiles while their declarations are unchanged, and reuses all unchanged profiles in the next set. Profiles
+// are checked and merged once, not for every node and every pass. Any number of goroutines may share one; the zero value is empty.
+type ProfileSets struct {
+	checked store.Memo[declaration, *Profile]
+	set     store.Memo[profileList, *ProfileSet]
+}
+
+// declaration is a copy of one version of a profile: its declared settings, and the plan in its status.
+type declaration struct{ *v1alpha1.StorageClientProfile }
+
+// IsSame implements the comparison of store.Memo.
+func (d declaration) IsSame(newer declaration) bool {
+	return showsSamePlan(d.StorageClientProfile, newer.StorageClientProfile) &&
+		match.IsSameDeclaration(d.StorageClientProfile, newer.StorageClientProfile)
+}
+
+// profileList is a list of profiles, sorted by name.
+type profileList []*Profile
+
+// IsSame implements the comparison of store.Memo.
+func (l profileList) IsSame(newer profileList) bool { return slices.Equal(l, newer) }
+
+// Of returns the set of all current profiles. Their status, except the plan in it, is the status of the version that was checked. The set keeps no
+// reference to its arguments. allow must be the same at every call.
+func (s *ProfileSets) Of(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
+	s.checked.Limit(len(profiles))
+	list := make(profileList, len(profiles))
+	for i := range profiles {
+		profile := &profiles[i]
+		list[i] = s.checked.Get(profile.Name, declaration{ptr.To(*profile)}, func() *Profile { return newProfile(profile.DeepCopy(), allow) })
+	}
+	slices.SortFunc(list, byName)
+	return s.set.Get("", list, func() *ProfileSet { return newProfileSet(list) })
+}
+
+// showsSamePlan reports whether two versions of a profile show the same plan, on which an approval may depend.
+func showsSamePlan(a, b *v1alpha1.StorageClientProfile) bool {
+	return a.Status.Plan.Hash == b.Status.Plan.Hash && a.Status.ObservedGeneration == b.Status.ObservedGeneration
+}
+
+// selectorIndex finds the profiles that may select a node by the node's labels. Among hundreds of profiles, all except a few require a label that
+// the node does not have.
+type selectorIndex struct {
+	// requiring contains the profiles by one of the labels that they require; any are the profiles that require none.
+	requiring map[label][]*Profile
+	any       []*Profile
+}
+
+type label struct{ key, value string }
+
+// newSelectorIndex files each profile under its rarest required label: a label that all profiles share would exclude no profile.
+func newSelectorIndex(profiles []*Profile) selectorIndex {
+	requiredBy := map[label]int{}
+	for _, profile := range profiles {
+		for key, value := range profile.selector.RequiredLabels {
+			requiredBy[label{key, value}]++
+		}
+	}
+	index := selectorIndex{requiring: map[label][]*Profile{}}
+	for _, profile := range profiles {
+		required, rarest := profile.selector.RequiredLabels, label{}
+		for _, key := range slices.Sorted(maps.Keys(required)) {
+			if one := (label{key, required[key]}); rarest == (label{}) || requiredBy[one] < requiredBy[rarest] {
+				rarest = one
+			}
+		}
+		if rarest == (label{}) {
+			index.any = append(index.any, profile)
+			continue
+		}
+		index.requiring[rarest] = append(index.requiring[rarest], profile)
+	}
+	return index
+}
+
+// candidates returns the profiles that may select a node, each once, in no order. The caller owns the slice.
+func (i selectorIndex) candidates(node *corev1.Node) []*Profile {
+	found := slices.Clone(i.any)
+	if len(i.requiring) < len(node.Labels) {
+		for required, profiles := range i.requiring {
+			if value, ok := node.Labels[required.key]; ok && value == required.value {
+				found = append(found, profiles...)
+			}
+		}
+		return found
+	}
+	for key, value := range node.Labels {
+		found = append(found, i.requiring[label{key, value}]...)
+	}
+	return found
 }

@@ -4,11 +4,14 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/standing"
 )
 
@@ -90,4 +93,54 @@ func (s *ProfileSet) PausedBy(node *corev1.Node, clientNode *v1alpha1.StorageCli
 		}
 	}
 	return paused
+}
+
+// FindTuned returns a Node's condition Tuned, or nil.
+func FindTuned(node *corev1.Node) *corev1.NodeCondition {
+	return agentpod.FindCondition(node, v1alpha1.TunedNodeCondition)
+}
+
+// FindStorageReachable returns a Node's condition StorageReachable, or nil.
+func FindStorageReachable(node *corev1.Node) *corev1.NodeCondition {
+	return agentpod.FindCondition(node, v1alpha1.StorageReachableNodeCondition)
+}
+
+// Owns reports whether a StorageClientNode belongs to the Node, and not to a former Node of the same name.
+func Owns(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool {
+	return slices.ContainsFunc(clientNode.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == node.UID })
+}
+
+// NodeOf returns a reference to the Node of a StorageClientNode, for an event.
+func NodeOf(clientNode *v1alpha1.StorageClientNode) *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: clientNode.Name}}
+	for _, owner := range clientNode.OwnerReferences {
+		if owner.Kind == "Node" {
+			node.UID = owner.UID
+		}
+	}
+	return node
+}
+
+// WithheldSettings returns the settings that require a reboot and that a node must not get, sorted. A permitted reboot did not make them effective,
+// so they must leave the boot menu again while the node stays failed at this boot hash. The StorageClientNode still contains the desired hashes, so
+// that the failure stays and no setting is tried twice. Settings that are already left out stay out, so no other record is needed.
+func WithheldSettings(clientNode *v1alpha1.StorageClientNode, wanted nodesettings.Result) []string {
+	if clientNode == nil || clientNode.Spec.Release || clientNode.Spec.BootHash != wanted.BootHash ||
+		!standing.RebootedWithoutEffect(&clientNode.Spec, &clientNode.Status) {
+		return nil
+	}
+	keys := lists.Filter(lists.Each(wanted.Settings, func(s v1alpha1.NodeSetting) string { return s.Key }), func(key string) bool {
+		return nodesettings.TakesEffectAtBoot(key) && !isEffective(clientNode, key)
+	})
+	slices.Sort(keys)
+	return keys
+}
+
+// isEffective reports whether a key is among the node's settings and its agent does not report that it has no effect.
+func isEffective(clientNode *v1alpha1.StorageClientNode, key string) bool {
+	named := slices.ContainsFunc(clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key })
+	return named && !slices.ContainsFunc(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool {
+		state := standing.Of(s, false)
+		return s.Key == key && (state == standing.Failed || state.IsPending())
+	})
 }

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,11 +18,6 @@ func IsFailing(s v1alpha1.ServerStatus) bool {
 // drain, because it can be unmounted.
 func IsStale(s v1alpha1.ServerStatus) bool { return s.Reason == v1alpha1.ServerReasonStaleHandles }
 
-// FailingServers returns the storage servers that fail for a node.
-func FailingServers(clientNode *v1alpha1.StorageClientNode) []v1alpha1.ServerStatus {
-	return slices.DeleteFunc(slices.Clone(clientNode.Status.Servers), func(s v1alpha1.ServerStatus) bool { return !IsFailing(s) })
-}
-
 // ServerText describes a failing server: the start of the failure, the checks to make, and its users.
 func ServerText(s v1alpha1.ServerStatus) string {
 	entry := fmt.Sprintf("%s server %s", s.Protocol, s.Server)
@@ -38,9 +32,7 @@ func ServerText(s v1alpha1.ServerStatus) string {
 	if s.Since != nil {
 		entry += " since " + s.Since.UTC().Format(time.RFC3339)
 	}
-	if s.Message != "" {
-		entry += ": " + s.Message
-	}
+	entry += text.Labelled(": ", s.Message)
 	if users := usersText(s); users != "" {
 		entry += " (" + users + ")"
 	}

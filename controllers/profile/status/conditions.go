@@ -159,7 +159,7 @@ func (r Report) evaluateReady(stalled verdict) verdict {
 		planned.message = modePlan + "; " + planned.message
 		return planned
 	case r.nodes.counts.Matched == 0 && r.volumes.Matched == 0:
-		return asTrue(v1alpha1.ReasonNothingMatched, joinTexts("No node and no volume matches"+r.leftOutText()+r.nodes.excludedText(), r.ignoredText()))
+		return asTrue(v1alpha1.ReasonNothingMatched, text.Combine("; ", "No node and no volume matches"+r.leftOutText()+r.nodes.excludedText(), r.ignoredText()))
 	case r.nodes.counts.Failed > 0:
 		return r.failed(metav1.ConditionFalse, v1alpha1.ReasonNodesFailed)
 	case len(r.coming) > 0 && r.rebootHold() != "":
@@ -177,26 +177,14 @@ func (r Report) evaluateReady(stalled verdict) verdict {
 // exceptionsMessage lists the exceptions, empty if there are none. Exceptions are nodes that do not support settings, nodes where other files
 // override settings (with these files), nodes that are intentionally not rebooted, and unchanged volumes.
 func (r Report) exceptionsMessage() string {
-	return joinTexts(
-		labelled("Not rebooted: ", text.Join(describeWaits(r.staged), ", ")),
-		labelled("Some settings are not available on ", text.List(r.nodes.exceptions)),
-		labelled(fmt.Sprintf("Other files override settings on %s: ", text.List(r.nodes.shadowed)), text.Join(r.nodes.overrides, "; ")),
-		labelled("Paused: ", text.Join(describeWaits(r.nodes.paused), ", ")),
-		labelled("Control-plane nodes", strings.TrimPrefix(r.nodes.excludedText(), "; control-plane nodes")),
-		labelled("Volumes that differ: ", r.volumes.DescribeExceptions()),
+	return text.Combine("; ",
+		text.Labelled("Not rebooted: ", text.Join(describeWaits(r.staged), ", ")),
+		text.Labelled("Some settings are not available on ", text.List(r.nodes.exceptions)),
+		text.Labelled(fmt.Sprintf("Other files override settings on %s: ", text.List(r.nodes.shadowed)), text.Join(r.nodes.overrides, "; ")),
+		text.Labelled("Paused: ", text.Join(describeWaits(r.nodes.paused), ", ")),
+		text.Labelled("Control-plane nodes", strings.TrimPrefix(r.nodes.excludedText(), "; control-plane nodes")),
+		text.Labelled("Volumes that differ: ", r.volumes.DescribeExceptions()),
 	)
-}
-
-// labelled returns a list after its label, or nothing if the list is empty.
-func labelled(label, list string) string {
-	if list == "" {
-		return ""
-	}
-	return label + list
-}
-
-func joinTexts(texts ...string) string {
-	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "; ")
 }
 
 // isUnfinished reports whether nodes or volumes are in progress, or should be. This includes a node that has the declared settings but is not back
@@ -354,21 +342,21 @@ func (r Report) progress(status metav1.ConditionStatus, reason string) verdict {
 	}
 	open := slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w waitingNode) bool { return w.skipReason != "" })
 	parts = append(parts, r.volumes.Unprobed,
-		labelled("read-ahead pending: ", text.List(r.unread)), labelled("no agent report from ", text.List(r.nodes.silent)),
-		labelled("pending: ", text.List(r.nodes.behind)), labelled("drifted: ", text.List(r.nodes.drifted)),
-		labelled("reboot due: ", text.List(namesOf(open))), labelled("not rebooted: ", text.List(r.skippedNodes())),
+		text.Labelled("read-ahead pending: ", text.List(r.unread)), text.Labelled("no agent report from ", text.List(r.nodes.silent)),
+		text.Labelled("pending: ", text.List(r.nodes.behind)), text.Labelled("drifted: ", text.List(r.nodes.drifted)),
+		text.Labelled("reboot due: ", text.List(namesOf(open))), text.Labelled("not rebooted: ", text.List(r.skippedNodes())),
 		r.ignoredText())
-	return verdict{status, reason, joinTexts(parts...), hasCommand}
+	return verdict{status, reason, text.Combine("; ", parts...), hasCommand}
 }
 
-func (r Report) ignoredText() string { return labelled("ignored: ", text.List(r.nodes.ignored)) }
+func (r Report) ignoredText() string { return text.Labelled("ignored: ", text.List(r.nodes.ignored)) }
 
 // waitMessage describes the reasons for which nodes wait. Nodes that are out of service come first: a user may have to act on them.
 func (r Report) waitMessage() string {
 	disrupted := sets.New(namesOf(r.nodes.disrupted)...)
 	undisrupted := slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w waitingNode) bool { return disrupted.Has(w.node) })
-	textOf := func(w waitingNode) string { return labelled(w.reason+": ", w.message) }
-	return joinTexts(text.Join(groupNodes(r.nodes.disrupted, "%s: %s", textOf), "; "), text.Join(groupNodes(undisrupted, "%s: %s", textOf), "; "))
+	textOf := func(w waitingNode) string { return text.Labelled(w.reason+": ", w.message) }
+	return text.Combine("; ", text.Join(groupNodes(r.nodes.disrupted, "%s: %s", textOf), "; "), text.Join(groupNodes(undisrupted, "%s: %s", textOf), "; "))
 }
 
 // groupNodes groups the nodes by their text, and omits nodes without one. format contains the nodes and the text.
@@ -395,11 +383,11 @@ func (r Report) removalMessage() string {
 	}
 	parts = append(parts, r.removal.messages()...)
 	if r.profile.Spec.Rollout.Reboot.RestoreReboot {
-		parts = append(parts, labelled("reboots: ", r.rebootHold()))
+		parts = append(parts, text.Labelled("reboots: ", r.rebootHold()))
 	}
-	parts = append(parts, labelled("volumes not yet restored: ", text.List(r.volumes.Unrestored)),
-		labelled("restored once they can be reached: ", text.List(r.removal.unreachable)))
-	message := cmp.Or(joinTexts(parts...), "Nodes and volumes are restored")
+	parts = append(parts, text.Labelled("volumes not yet restored: ", text.List(r.volumes.Unrestored)),
+		text.Labelled("restored once they can be reached: ", text.List(r.removal.unreachable)))
+	message := cmp.Or(text.Combine("; ", parts...), "Nodes and volumes are restored")
 	return strings.ToUpper(message[:1]) + message[1:]
 }
 

@@ -95,7 +95,7 @@ func (r Report) remedyFor(v plan.AwaitedVolume, room int) (remedy string, hasCom
 	if v.MountsPerPod {
 		remount = ""
 	}
-	for _, note := range []string{labelled("; nconnect is visible only on a node without other mounts from ", v.Server), remount} {
+	for _, note := range []string{text.Labelled("; nconnect is visible only on a node without other mounts from ", v.Server), remount} {
 		if len(remedy+note) <= room {
 			remedy += note
 		}

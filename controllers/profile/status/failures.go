@@ -102,7 +102,7 @@ func (r Report) failed(status metav1.ConditionStatus, reason string) verdict {
 	if r.nodes.failedBefore > 0 {
 		message += fmt.Sprintf(", and %d earlier", r.nodes.failedBefore)
 	}
-	message += labelled("; ", text.Join(r.nodes.unset, "; "))
+	message += text.Labelled("; ", text.Join(r.nodes.unset, "; "))
 	byCanary := lists.Filter(r.nodes.pending, func(w waitingNode) bool { return w.reason == v1alpha1.RolloutReasonCanaryFailed })
 	if waiting := len(r.nodes.stuck) + len(byCanary); waiting > 0 {
 		message += fmt.Sprintf("; %s for this canary", text.Count(waiting, "node waits", "nodes wait"))

@@ -68,7 +68,7 @@ func (r Report) canEstimate() bool {
 
 func (r Report) limitedBy(now time.Time) string {
 	if len(r.nodes.planned) == 0 {
-		return labelled("Not rebooted: ", text.Join(r.skippedNodes(), ", "))
+		return text.Labelled("Not rebooted: ", text.Join(r.skippedNodes(), ", "))
 	}
 	if hold := r.rebootHold(); hold != "" {
 		return hold + r.nextWindow(now)

@@ -25,10 +25,7 @@ func (r Report) conditionMessage(v verdict) string {
 		// The name alone is longer than most messages.
 		next = ""
 	}
-	whole := v.message
-	if next != "" {
-		whole += "; " + next
-	}
+	whole := v.message + text.Labelled("; ", next)
 	if len(whole) <= maxMessage {
 		return whole
 	}

@@ -349,5 +349,5 @@ func (t *tally) addPlanned(profile *fleet.Profile, node *corev1.Node, all fleet.
 
 // excludedText names the control-plane nodes that the installation excludes; empty if there are none.
 func (t tally) excludedText() string {
-	return labelled("; control-plane nodes are excluded without the component control-plane: ", text.List(t.excluded))
+	return text.Labelled("; control-plane nodes are excluded without the component control-plane: ", text.List(t.excluded))
 }

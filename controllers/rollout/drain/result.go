@@ -3,7 +3,6 @@ package drain
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	policyv1 "k8s.io/api/policy/v1"
 
@@ -26,11 +25,7 @@ func (b Blocker) String() string {
 	if len(b.Budgets) == 0 {
 		return fmt.Sprintf("Pod %s %s", b.Pod, b.Reason)
 	}
-	message := fmt.Sprintf("Eviction of Pod %s blocked by PodDisruptionBudget %s", b.Pod, text.List(b.Budgets))
-	if b.Reason != "" {
-		message += ": " + b.Reason
-	}
-	return message
+	return fmt.Sprintf("Eviction of Pod %s blocked by PodDisruptionBudget %s", b.Pod, text.List(b.Budgets)) + text.Labelled(": ", b.Reason)
 }
 
 // Result contains the pods found by a pass. Pods are namespace and name.
@@ -66,27 +61,18 @@ func (r Result) IsHeldByBudgets() bool {
 
 // Remarks describes the pods that the drain leaves on the node, and the pods that it evicts although they forbid it; empty if there are none.
 func (r Result) Remarks() string {
-	var parts []string
-	for _, kind := range []struct {
-		intro string
-		pods  []Blocker
-	}{{"Left on the node: ", r.Left}, {"Evicted because rollout.drain.doNotDisruptPods is not Keep: ", r.Disregarded}} {
-		if len(kind.pods) > 0 {
-			parts = append(parts, kind.intro+text.Join(lists.Each(kind.pods, Blocker.String), "; "))
-		}
-	}
-	return strings.Join(parts, ". ")
+	return text.Combine(". ", text.Labelled("Left on the node: ", listBlockers(r.Left)),
+		text.Labelled("Evicted because rollout.drain.doNotDisruptPods is not Keep: ", listBlockers(r.Disregarded)))
 }
+
+func listBlockers(pods []Blocker) string { return text.Join(lists.Each(pods, Blocker.String), "; ") }
 
 // String describes the pods for which the drain waits, most severe first.
 func (r Result) String() string {
 	if r.Done() {
 		return "All pods that had to leave are gone"
 	}
-	var parts []string
-	if len(r.Blocked) > 0 {
-		parts = append(parts, text.Join(lists.Each(r.Blocked, Blocker.String), "; "))
-	}
+	parts := []string{listBlockers(r.Blocked)}
 	for _, wait := range []struct {
 		pods   []string
 		action string
@@ -102,5 +88,5 @@ func (r Result) String() string {
 	if r.TooLate {
 		parts = append(parts, "No pod is evicted, because the time left is shorter than their grace periods")
 	}
-	return strings.Join(parts, ". ")
+	return text.Combine(". ", parts...)
 }

@@ -500,11 +500,7 @@ func (p *planner) finishDrain(n *nodeState) {
 	busy := n.busyMounts(*p.rulesFor(n).Drain.IgnoreDaemonSetMounts)
 	switch {
 	case !n.Drain.Gone:
-		message := n.Drain.Message
-		if n.Drain.Remarks != "" {
-			message += ". " + n.Drain.Remarks
-		}
-		p.awaitDrain(n, n.Drain.Reason, message)
+		p.awaitDrain(n, n.Drain.Reason, n.Drain.Message+text.Labelled(". ", n.Drain.Remarks))
 	case len(busy) > 0:
 		p.awaitDrain(n, v1alpha1.RolloutReasonMountsBusy, "Mounts still in use: "+text.List(busy))
 	case !n.AgentReady:
@@ -618,8 +614,8 @@ func (n *nodeState) busyMounts(ignoreDaemonSets bool) []string {
 // startAttempt records the start of an attempt in the note, and gives the permit. An attempt in the note whose permit was never given continues.
 func (p *planner) startAttempt(n *nodeState) {
 	message := permitText
-	if n.Drain != nil && n.Drain.Remarks != "" {
-		message += ". " + n.Drain.Remarks
+	if n.Drain != nil {
+		message += text.Labelled(". ", n.Drain.Remarks)
 	}
 	note := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, message)
 	note.Since = &metav1.Time{Time: p.Now}

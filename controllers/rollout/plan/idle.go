@@ -282,7 +282,7 @@ func (n *nodeState) failingServers() []v1alpha1.ServerStatus {
 	if !n.hasReportedSinceBoot() {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(n.ClientNode.Status.Servers), func(s v1alpha1.ServerStatus) bool { return !fleet.IsFailing(s) })
+	return lists.Filter(n.ClientNode.Status.Servers, fleet.IsFailing)
 }
 
 // checkServers rejects a node whose storage does not respond: processes that use it cannot exit, so neither a drain nor a shutdown would finish.

@@ -107,9 +107,7 @@ func (p *planner) recordTurns() {
 func (p *planner) awaitTurn(t Trial, message string) { p.await(t, t.Status.DeepCopy(), message) }
 
 func (p *planner) await(t Trial, status *v1alpha1.StorageClientTrialStatus, message string) {
-	if void := p.memory.PassStates[t.UID].Void; void != "" {
-		message += "; its last turn: " + void
-	}
+	message += text.Labelled("; its last turn: ", p.memory.PassStates[t.UID].Void)
 	if status.WaitingSince == nil {
 		status.WaitingSince = ptr.To(metav1.NewTime(p.Now))
 	}

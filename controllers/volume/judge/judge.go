@@ -316,14 +316,9 @@ func (s *scope) managedElsewhereText(manager owner) string {
 		remedy = fmt.Sprintf("set mountOptions to %s there", listText(s.merged.options))
 	}
 	declare, cede := manager.blocks(s.Volume.Name, s.merged.options)
-	if declare != "" {
-		remedy += ", " + declare
-	}
-	message := fmt.Sprintf("Not changed: managed by %s; mountOptions are %s; %s, or set gitOpsOwned: Patch", manager, listText(s.current), remedy)
-	if cede != "" {
-		message += " with this " + cede
-	}
-	return message
+	remedy += text.Labelled(", ", declare)
+	return fmt.Sprintf("Not changed: managed by %s; mountOptions are %s; %s, or set gitOpsOwned: Patch", manager, listText(s.current), remedy) +
+		text.Labelled(" with this ", cede)
 }
 
 func (s *scope) blockLegacyAnnotation() (Verdict, bool) {

@@ -1,6 +1,8 @@
 package judge
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Evaluation is a volume with its verdict and all other results of its Input alone. It is immutable.
@@ -138,3 +141,66 @@ func (m *Memory) difference(from, to *Profiles) difference {
 
 // Limit sets the size of the cache, in volumes. See store.Pool.
 func (m *Memory) Limit(volumes int) { m.known.Limit(volumes) }
+
+// EvaluateNew evaluates a volume that does not exist yet among the current volumes. stopped explains why it does not get its options: a failed
+// mount of another volume, or a probe. Empty if it gets them. find returns the record of a set.
+func EvaluateNew(volume *Evaluation, index *VolumeIndex, find func(set, server string) *optionset.Record) (v Verdict, stopped string) {
+	if v = index.serversFor(volume).Evaluate(volume); v.Action != ActionWrite {
+		return v, ""
+	}
+	server := SourceOf(volume.Volume).Server
+	reason := RejectionText(find(v.Set, server), server)
+	if reason == "" {
+		return v, ""
+	}
+	return v, fmt.Sprintf("mountOptions stay unchanged; the options of %s are stopped: %s", text.List(v.Profiles), reason)
+}
+
+// RejectionText explains why no further volume of a server gets an option set, regardless of other evidence. Empty if volumes may get it.
+func RejectionText(set *optionset.Record, server string) string {
+	switch set.State(server) {
+	case optionset.Suspected, optionset.Failing, optionset.Disputed:
+		b := set.BlameOf(set.BlamedVolume())
+		return fmt.Sprintf("PersistentVolume %s could not be mounted with %s", b.Volume, BlameText(set, *b))
+	case optionset.Rejected:
+		return set.Rejected[server].Text
+	case optionset.Untried, optionset.Probing, optionset.Works, optionset.Canary:
+	}
+	return ""
+}
+
+// difference is the change between two versions of the profiles.
+type difference struct {
+	from, to *Profiles
+	// inAll is true if the change affects all volumes.
+	inAll bool
+	// names are the names of new, deleted and changed profiles. current are the current versions of the new and changed ones.
+	names   map[string]bool
+	current []*Profile
+}
+
+func differenceOf(from, to *Profiles) difference {
+	d := difference{from: from, to: to, names: map[string]bool{}}
+	d.inAll = from.pausedAll != to.pausedAll || !maps.EqualFunc(from.classes, to.classes, slices.Equal)
+	for _, p := range to.byPrecedence {
+		if from.Get(p.Name) != p {
+			d.names[p.Name], d.current = true, append(d.current, p)
+		}
+	}
+	for _, p := range from.byPrecedence {
+		if to.Get(p.Name) == nil {
+			d.names[p.Name] = true
+		}
+	}
+	return d
+}
+
+// skipsReevaluation reports whether both versions give a volume the same verdict. No changed profile selects it or selected it, it carries the
+// options of none, and it records no failed mount.
+func (d difference) skipsReevaluation(j *Evaluation, in Input) bool {
+	if d.inAll || j.hasRecordedFailure() || slices.ContainsFunc(j.profilesOf(), func(name string) bool { return d.names[name] }) {
+		return false
+	}
+	volumeClaim := onlyBound(in.Volume, in.VolumeClaim)
+	return !slices.ContainsFunc(d.current, func(p *Profile) bool { return len(p.rulesSelecting(in.Volume, volumeClaim)) > 0 })
+}

@@ -198,12 +198,7 @@ func (s *Summary) addProbes(p *planner, volumes []*evaluation, name string) {
 			}
 		}
 	}
-	s.Stopped = joinTexts(s.Stopped, stopped)
-	s.Batch = joinTexts(s.Batch, waiting)
-	s.Unprobed = joinTexts("", unprobed)
-}
-
-func joinTexts(before string, additions []string) string {
-	texts := []string{before, text.Join(additions, "; ")}
-	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "; ")
+	s.Stopped = text.Combine("; ", s.Stopped, text.Join(stopped, "; "))
+	s.Batch = text.Combine("; ", s.Batch, text.Join(waiting, "; "))
+	s.Unprobed = text.Join(unprobed, "; ")
 }

@@ -17,9 +17,12 @@ const SedLeftover = "sedAbCdEf"
 // noDefaultFile is the option without which grubby edits /etc/default/grub. Not every version of its script knows it.
 const noDefaultFile = "--no-etc-grub-update"
 
+// blsDirectory is the option with the directory of the entries.
+const blsDirectory = "--bls-directory"
+
 // grubbyValues contains the simulated options of grubby's script. The value is true if an option takes a value.
 var grubbyValues = map[string]bool{
-	"--update-kernel": true, "--info": true, "--args": true, "--remove-args": true, noDefaultFile: false, "--grub2": false,
+	"--update-kernel": true, "--info": true, "--args": true, "--remove-args": true, noDefaultFile: false, "--grub2": false, blsDirectory: true,
 }
 
 // grubbyRun is one run of the simulated grubby. It behaves like the real script as recorded in testdata/grubby.json:
@@ -35,8 +38,10 @@ type grubbyRun struct {
 	entries []string
 	// update, info, add and remove are the values of the options. keepDefaults is set by the option without a value.
 	update, info, add, remove string
-	keepDefaults              bool
-	beforeWrite               func() error
+	// from is the directory of the entries.
+	from         string
+	keepDefaults bool
+	beforeWrite  func() error
 }
 
 // write writes a file in place, which empties it first.
@@ -84,14 +89,14 @@ func playGrubby(dir string, args []string, beforeWrite func() error) (string, er
 	if err != nil {
 		return "", err
 	}
-	g := grubbyRun{dir: dir, beforeWrite: beforeWrite}
+	g := grubbyRun{dir: dir, from: "/boot/loader/entries", beforeWrite: beforeWrite}
 	if err := g.readOptions(words); err != nil {
 		return "", err
 	}
 	if g.update == "" && g.add+g.remove != "" {
 		return "", grubbyError("no action specified")
 	}
-	if g.entries, err = filepath.Glob(g.path("/boot/loader/entries/*.conf")); err != nil {
+	if g.entries, err = filepath.Glob(g.path(g.from + "/*.conf")); err != nil {
 		return "", err
 	}
 	slices.Reverse(g.entries)
@@ -159,6 +164,8 @@ func (g *grubbyRun) readOptions(words []string) error {
 			g.add = value
 		case "--remove-args":
 			g.remove = value
+		case blsDirectory:
+			g.from = value
 		case noDefaultFile:
 			g.keepDefaults = true
 		case "--grub2":

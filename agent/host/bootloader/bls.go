@@ -1,6 +1,7 @@
 package bootloader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -247,9 +248,9 @@ func (grubby) change(ctx context.Context, b entryLoader, f facts, next change, b
 	if len(argv) == options {
 		return nil
 	}
-	// This option is last: grubby's script skips the word after it.
-	argv = append(argv, b.noDefaultFile()...)
-	if _, err := b.runner.Run(ctx, argv...); err != nil {
+	// The last option is last: grubby's script skips the word after it.
+	argv = append(append(argv, "--bls-directory="+entryCopies), b.noDefaultFile()...)
+	if err := b.changeCopies(func() error { _, err := b.runner.Run(ctx, argv...); return err }); err != nil {
 		return err
 	}
 	return b.restoreDefaults(before)
@@ -260,10 +261,7 @@ func (b entryLoader) checkEntries(ctx context.Context, f facts, wanted, stale []
 	if err != nil {
 		return err
 	}
-	if text := made.findProblem(wanted, stale); text != "" {
-		return errors.New("verify the boot entries: " + text)
-	}
-	if text := made.tooLong(nil, nil); text != "" {
+	if text := cmp.Or(made.findProblem(wanted, stale), made.tooLong(nil, nil)); text != "" {
 		return errors.New("verify the boot entries: " + text)
 	}
 	for _, line := range f.menu.lines {

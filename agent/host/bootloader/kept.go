@@ -18,6 +18,8 @@ import (
 var grubbyFiles = []string{kernelCmdline, defaultFile, "/boot/grub2/grubenv"}
 
 const (
+	// entryCopies is the directory of copies of the entries, which grubby changes. GRUB does not read it.
+	entryCopies = "/boot/loader/storage-client"
 	// noDefaultFile prevents grubby from editing /etc/default/grub, in which it treats every line that starts with GRUB_CMDLINE_LINUX as that
 	// variable. Releases without the option do not edit the file: grubby 8.40-39 of RHEL 8 and 8.40-43 of Fedora introduced both.
 	noDefaultFile = "--no-etc-grub-update"
@@ -27,10 +29,8 @@ const (
 var grubbyScripts = []string{"/usr/libexec/grubby/grubby-bls", "/usr/sbin/grubby"}
 
 func (b entryLoader) noDefaultFile() []string {
-	for _, script := range grubbyScripts {
-		if b.contains(script, strings.TrimPrefix(noDefaultFile, "--")) {
-			return []string{noDefaultFile}
-		}
+	if slices.ContainsFunc(grubbyScripts, func(script string) bool { return b.contains(script, noDefaultFile[2:]) }) {
+		return []string{noDefaultFile}
 	}
 	return nil
 }
@@ -146,30 +146,80 @@ func (b entryLoader) restoreFiles(before map[string]host.SavedFile) error {
 
 // restoreDefaults reverts grubby's changes to /etc/default/grub, which is not a source of the entries.
 func (b entryLoader) restoreDefaults(before map[string]host.SavedFile) error {
-	name, err := b.fs.Resolve(defaultFile)
-	if err != nil {
+	target, err := b.fs.Resolve(defaultFile)
+	defaults := maps.Clone(before)
+	maps.DeleteFunc(defaults, func(name string, _ host.SavedFile) bool { return name != defaultFile && name != target })
+	return errors.Join(err, b.restoreFiles(defaults))
+}
+
+// changeCopies runs grubby with copies of the entries, and then replaces each changed entry durably. grubby syncs no file, and a power failure could
+// leave all entries empty. An entry that another program removes or changes meanwhile stays.
+func (b entryLoader) changeCopies(run func() error) error {
+	names, err := b.fs.Glob(b.at.entries, "*.conf")
+	dir, dirErr := b.fs.Stat(b.at.entries)
+	if err := errors.Join(err, dirErr, b.removeCopies()); err != nil {
 		return err
 	}
-	for _, name := range []string{name, defaultFile} {
-		if file, ok := before[name]; ok {
-			if err := b.fs.RestoreFile(name, file); err != nil {
-				return err
-			}
+	if err := b.fs.MkdirAll(entryCopies, dir.Mode().Perm()); err != nil {
+		return err
+	}
+	copies := map[string]host.SavedFile{}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == b.at.onceEntry() })
+	for _, name := range names {
+		if copies[name], err = b.saveTarget(name); err == nil && copies[name].Present {
+			err = b.fs.WriteFileAtomic(copyOf(name), copies[name].Data, copies[name].Mode)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := run(); err != nil {
+		return err
+	}
+	for _, name := range names {
+		file := copies[name]
+		data, err := b.fs.ReadIfThere(copyOf(name))
+		now, nowErr := b.saveTarget(name)
+		if err = errors.Join(err, nowErr); err == nil && now.Equal(file) && len(data) > 0 && !bytes.Equal(data, file.Data) {
+			// As with "sed -i", a file replaces a link.
+			file.Data = data
+			err = b.fs.RestoreFile(name, file)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// syncFiles makes grubby's writes durable. grubby itself does not, and a power failure could leave an empty entry.
-func (b entryLoader) syncFiles(before map[string]host.SavedFile) error {
+func copyOf(entry string) string { return path.Join(entryCopies, path.Base(entry)) }
+
+// saveTarget saves a file, or the target of a link.
+func (s *Subject) saveTarget(name string) (host.SavedFile, error) {
+	target, err := s.fs.Resolve(name)
+	if err != nil {
+		return host.SavedFile{}, err
+	}
+	return s.fs.SaveFile(target)
+}
+
+// removeCopies removes the copies, and the remains of a crash among them.
+func (s *Subject) removeCopies() (err error) {
+	files, _ := s.fs.ReadDir(entryCopies)
+	for _, file := range files {
+		err = errors.Join(err, s.fs.Remove(path.Join(entryCopies, file.Name())))
+	}
+	return errors.Join(err, s.fs.RemoveEmpty(entryCopies))
+}
+
+// syncFiles makes grubby's writes durable. grubby itself does not.
+func (b entryLoader) syncFiles(before map[string]host.SavedFile) (err error) {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if b.fs.Exists(name) {
-			if err := b.fs.SyncFile(name); err != nil {
-				return err
-			}
+			err = errors.Join(err, b.fs.SyncFile(name))
 		}
 	}
-	return nil
+	return err
 }
 
 // recordResults records grubby's result for files without an original. It drops the record of a file that another program has changed since.

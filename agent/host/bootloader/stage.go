@@ -136,7 +136,7 @@ func (s *Subject) removeTemp(format form) error {
 			return err
 		}
 	}
-	return s.fs.RemoveTemp(format.file)
+	return errors.Join(s.removeCopies(), s.fs.RemoveTemp(format.file))
 }
 
 // missingArguments returns the arguments that are passed less often than before. Another name for the same root device is not missing.

@@ -266,8 +266,8 @@ func (m *Trials) Check() error {
 			}
 			continue
 		}
-		// grubby writes its files without a sync. The next pass of the agent restores one that a cut has emptied.
-		if strings.Trim(data, "\x00") == "" && !m.isSystemdBoot() && (m.Doing > m.Done || m.Restoring) {
+		// grubby writes this file without a sync. The next pass of the agent restores one that a cut has emptied.
+		if name == kernelCmdline && strings.Trim(data, "\x00") == "" && !m.isSystemdBoot() && (m.Doing > m.Done || m.Restoring) {
 			continue
 		}
 		value := between(strings.ReplaceAll(data, " ", "\n"), argument+"=")

@@ -138,11 +138,11 @@ func TestFailedGrubbyLeavesTheEntriesUnchanged(t *testing.T) {
 	}{
 		"it fails when it has changed them":       {func(m *machine) { m.subject.runner = failingUpdate{m.commands} }, "exit status 1"},
 		"it passes over an entry without options": {func(m *machine) { m.replace(rescueEntry, "options ", "# ") }, "0 times"},
-		"it forgets an entry":                     {after(func(m *machine) { m.replace(rescueEntry, " "+ihash+"="+seed, "") }), "0 times"},
-		"it loses an argument of others": {after(func(m *machine) { m.replace(rockyEntry, "rd.lvm.lv=rl/root", "") }),
+		"it forgets an entry":                     {after(func(m *machine) { m.replace(copyOf(rescueEntry), " "+ihash+"="+seed, "") }), "0 times"},
+		"it loses an argument of others": {after(func(m *machine) { m.replace(copyOf(rockyEntry), "rd.lvm.lv=rl/root", "") }),
 			"would lose rd.lvm.lv=rl/root"},
 		"it writes an entry's arguments twice": {after(func(m *machine) {
-			m.replace(rockyEntry, ihash+"="+seed, ihash+"="+seed+" "+ihash+"="+seed)
+			m.replace(copyOf(rockyEntry), ihash+"="+seed, ihash+"="+seed+" "+ihash+"="+seed)
 		}), "2 times"},
 		"it is no longer installed": {func(m *machine) {
 			m.commands.AfterGrubby = func() { m.commands.Fail = map[string]error{"grubby": errors.New("not found")} }
@@ -183,6 +183,9 @@ func TestBootEntriesConvergeAfterACrashAtEveryChange(t *testing.T) {
 		m.apply(settings(ihash, seed))
 		expect(t, m.observe(ihash, seed), host.Pending)
 		m.apply(nil)
+		if m.fs.Exists(entryCopies) {
+			t.Errorf("crash %d: %s remains", at, entryCopies)
+		}
 		if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
 			t.Errorf("crash %d, after restore (-before +after):\n%s", at, diff)
 		}

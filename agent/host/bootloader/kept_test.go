@@ -52,6 +52,9 @@ func (m *machine) expectAsBefore(files map[string]string, modes map[string]os.Fi
 	if diff := cmp.Diff(modes, m.modes()); diff != "" {
 		m.t.Errorf("modes (-before +after):\n%s", diff)
 	}
+	if m.fs.Exists(entryCopies) {
+		m.t.Errorf("%s remains", entryCopies)
+	}
 	if saved := m.facts.KeptFiles(); len(saved) > 0 {
 		m.t.Errorf("got %d saved files, want none", len(saved))
 	}
@@ -102,14 +105,14 @@ func TestGrubbyTempFileIsRemovedAfterAnInterruptedChange(t *testing.T) {
 	m.expectAsBefore(files, modes)
 }
 
-// The power fails after grubby has changed only one of two entries. The machine boots the changed one.
+// The power fails after the agent has changed only one of two entries. The machine boots the changed one.
 func TestEntriesOfAnInterruptedChangeAreManaged(t *testing.T) {
 	m := newRocky(t)
 	m.apply(settings(ihash, "1048576"))
 	func() {
 		defer func() { _ = recover() }()
 		m.commands.AfterGrubby = func() {
-			m.replace(rescueEntry, ihash+"=2097152", ihash+"=1048576")
+			m.replace(rockyEntry, ihash+"=1048576", ihash+"=2097152")
 			panic("the power fails")
 		}
 		m.apply(settings(ihash, "2097152"))
@@ -257,6 +260,53 @@ func TestFilesThatGrubbyWritesAreSynced(t *testing.T) {
 		if !slices.Contains(synced, name) {
 			t.Errorf("%s is not synced: %v", name, synced)
 		}
+	}
+}
+
+// A power cut can empty each file that no program has synced.
+func TestEntriesAreDurableWhileGrubbyRuns(t *testing.T) {
+	m := newEdited(t)
+	var durable []os.FileInfo
+	sync := func(name string) {
+		// An open file keeps its inode number.
+		file, err := os.Open(filepath.Join(m.dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = file.Close() })
+		info, err := file.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		durable = append(durable, info)
+	}
+	sync(rockyEntry)
+	sync(rescueEntry)
+	checks, syncing := 0, ""
+	check := func() {
+		if checks++; syncing != "" {
+			sync(syncing)
+			syncing = ""
+		}
+		for _, name := range []string{rockyEntry, rescueEntry} {
+			info, err := os.Stat(filepath.Join(m.dir, name))
+			if err != nil || !slices.ContainsFunc(durable, func(other os.FileInfo) bool { return os.SameFile(info, other) }) {
+				t.Errorf("moment %d: a power cut can empty %s: %v", checks, name, err)
+			}
+		}
+	}
+	m.subject = m.on(m.fs.WithHook(func(op host.Op, name string) error {
+		if check(); op == host.OpSync {
+			syncing = name
+		}
+		return nil
+	}))
+	m.commands.BeforeWrite, m.commands.AfterGrubby = func() error { check(); return nil }, check
+	m.apply(settings(ihash, seed))
+	m.apply(settings(ihash, "1048576"))
+	m.apply(nil)
+	if checks < 50 {
+		t.Errorf("got only %d checks", checks)
 	}
 }
 

@@ -32,15 +32,10 @@ func (m *Machine) bootEntries() []string {
 	return found
 }
 
-// readEntries adds the arguments of the entries to found, and returns the files that may contain the argument of the agent. An entry may
-// be empty if a change was interrupted between the write by grubby and the sync by the agent. The next pass of the agent must restore it.
+// readEntries adds the arguments of the entries to found, and returns the files that may contain the argument of the agent.
 func (m *Machine) readEntries(entries []string, found map[string]string) []string {
-	inFlux := m.Doing > m.Done || m.Restoring
 	for _, name := range entries {
 		data := m.read(name)
-		if strings.Trim(data, "\x00") == "" && inFlux {
-			continue
-		}
 		value, _, _ := strings.Cut(between(data, argument+"="), " ")
 		if !strings.HasPrefix(data, "title ") {
 			value = "an incomplete entry"

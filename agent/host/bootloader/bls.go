@@ -225,9 +225,6 @@ func (b entryLoader) runTool(ctx context.Context, f facts, next change, before m
 	if err := b.at.tool.change(ctx, b, f, next, before); err != nil {
 		return err
 	}
-	if err := b.syncFiles(before); err != nil {
-		return err
-	}
 	if err := b.checkEntries(ctx, f, next.desired, next.stale); err != nil {
 		return err
 	}
@@ -253,7 +250,13 @@ func (grubby) change(ctx context.Context, b entryLoader, f facts, next change, b
 	if err := b.changeCopies(func() error { _, err := b.runner.Run(ctx, argv...); return err }); err != nil {
 		return err
 	}
-	return b.restoreDefaults(before)
+	err := b.restoreDefaults(before)
+	for _, name := range grubbyFiles {
+		if b.fs.Exists(name) {
+			err = errors.Join(err, b.fs.SyncFile(name))
+		}
+	}
+	return err
 }
 
 func (b entryLoader) checkEntries(ctx context.Context, f facts, wanted, stale []host.Argument) error {

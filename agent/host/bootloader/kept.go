@@ -156,52 +156,33 @@ func (b entryLoader) restoreDefaults(before map[string]host.SavedFile) error {
 // leave all entries empty. An entry that another program removes or changes meanwhile stays.
 func (b entryLoader) changeCopies(run func() error) error {
 	names, err := b.fs.Glob(b.at.entries, "*.conf")
-	dir, dirErr := b.fs.Stat(b.at.entries)
-	if err := errors.Join(err, dirErr, b.removeCopies()); err != nil {
-		return err
-	}
-	if err := b.fs.MkdirAll(entryCopies, dir.Mode().Perm()); err != nil {
-		return err
-	}
-	copies := map[string]host.SavedFile{}
 	names = slices.DeleteFunc(names, func(name string) bool { return name == b.at.onceEntry() })
+	err = errors.Join(err, b.removeCopies(), b.fs.MkdirAll(entryCopies, 0o700))
+	copies := map[string]host.SavedFile{}
 	for _, name := range names {
-		if copies[name], err = b.saveTarget(name); err == nil && copies[name].Present {
-			err = b.fs.WriteFileAtomic(copyOf(name), copies[name].Data, copies[name].Mode)
-		}
-		if err != nil {
-			return err
-		}
+		target, resolveErr := b.fs.Resolve(name)
+		file, saveErr := b.fs.SaveFile(target)
+		copies[name] = file
+		err = errors.Join(err, resolveErr, saveErr, b.fs.KeepFileMode(copyOf(name), string(file.Data), file.Mode))
 	}
-	if err := run(); err != nil {
-		return err
+	if err == nil {
+		err = run()
 	}
 	for _, name := range names {
 		file := copies[name]
-		data, err := b.fs.ReadIfThere(copyOf(name))
-		now, nowErr := b.saveTarget(name)
-		if err = errors.Join(err, nowErr); err == nil && now.Equal(file) && len(data) > 0 && !bytes.Equal(data, file.Data) {
+		now, nowErr := b.fs.ReadIfThere(name)
+		data, readErr := b.fs.ReadIfThere(copyOf(name))
+		err = errors.Join(err, nowErr, readErr)
+		if err == nil && bytes.Equal(now, file.Data) && len(data) > 0 && !bytes.Equal(data, now) {
 			// As with "sed -i", a file replaces a link.
 			file.Data = data
 			err = b.fs.RestoreFile(name, file)
 		}
-		if err != nil {
-			return err
-		}
 	}
-	return nil
+	return err
 }
 
 func copyOf(entry string) string { return path.Join(entryCopies, path.Base(entry)) }
-
-// saveTarget saves a file, or the target of a link.
-func (s *Subject) saveTarget(name string) (host.SavedFile, error) {
-	target, err := s.fs.Resolve(name)
-	if err != nil {
-		return host.SavedFile{}, err
-	}
-	return s.fs.SaveFile(target)
-}
 
 // removeCopies removes the copies, and the remains of a crash among them.
 func (s *Subject) removeCopies() (err error) {
@@ -210,16 +191,6 @@ func (s *Subject) removeCopies() (err error) {
 		err = errors.Join(err, s.fs.Remove(path.Join(entryCopies, file.Name())))
 	}
 	return errors.Join(err, s.fs.RemoveEmpty(entryCopies))
-}
-
-// syncFiles makes grubby's writes durable. grubby itself does not.
-func (b entryLoader) syncFiles(before map[string]host.SavedFile) (err error) {
-	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if b.fs.Exists(name) {
-			err = errors.Join(err, b.fs.SyncFile(name))
-		}
-	}
-	return err
 }
 
 // recordResults records grubby's result for files without an original. It drops the record of a file that another program has changed since.

@@ -150,6 +150,8 @@ func (b entryLoader) readFacts(ctx context.Context, f *facts, settings []host.Se
 	}
 	f.rewritten = b.rewrittenArguments()
 	f.later, f.laterFile, err = b.laterArguments()
+	env, _, _ := b.readEnvironment(b.at.env())
+	f.written = append(slices.Clone(f.later), host.ParseArguments(env.value("kernelopts"))...)
 	return err
 }
 

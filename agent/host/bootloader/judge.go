@@ -40,6 +40,8 @@ type facts struct {
 	// later are the arguments of kernels that are installed later, and laterFile is the file that declares them. Empty without such a file.
 	later     []host.Argument
 	laterFile string
+	// written are the arguments in the files that grubby changes before the agent has replaced the entries.
+	written []host.Argument
 	// rewritten are the arguments to which the next installation of a kernel sets all boot entries. Nil if it does not.
 	rewritten []host.Argument
 	// bound names the encrypted volume that would not open with other arguments. boundErr is the error if that is unknown.

@@ -279,7 +279,8 @@ func (m *Machine) Check() error {
 	found := map[string]string{sysctls: between(m.read(sysctls), rmemMax+" = ")}
 	menus := m.bootEntries()
 	if len(menus) > 0 {
-		found[blsArguments] = between(m.read(blsArguments), argument+"=")
+		// After an interrupted change, the arguments that it replaces follow.
+		found[blsArguments], _, _ = strings.Cut(between(m.read(blsArguments), argument+"="), " ")
 		menus = m.readEntries(menus, found)
 	} else {
 		found[grub] = strings.TrimSuffix(between(m.read(grub), argument+"="), `"`)

@@ -645,7 +645,7 @@ func (o *observer) checkInVain(name string, before, after *v1alpha1.RolloutStatu
 	if before != nil && after != nil && after.HeldSince != nil && before.Phase != v1alpha1.RolloutDraining && after.Phase == v1alpha1.RolloutDraining {
 		o.cordonedFirst++
 	}
-	// A drain goes on after a refused permit.
+	// A drain continues after the agent has rejected a permit.
 	if after != nil && after.Phase == v1alpha1.RolloutDraining && (before == nil || before.Phase != v1alpha1.RolloutDraining && before.Phase != v1alpha1.RolloutRebooting) {
 		o.drainedAt[name] = o.w.now
 	}

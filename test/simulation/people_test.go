@@ -356,7 +356,7 @@ func (w *world) repair(name string) {
 	}
 }
 
-// reconcileProfiles changes the profiles so that all of them can complete: windows overlap, the canary has nodes, and failures are over. Where no
+// reconcileProfiles changes the profiles so that all of them can complete: windows overlap, the canary has nodes, and failures are over. If no
 // setting that requires a reboot changes, the user retries, as the note of a stopped profile recommends.
 func (w *world) reconcileProfiles() {
 	var sets []windows.Set

@@ -26,7 +26,7 @@ type grubNames struct {
 	entries, boot string
 	tool          entryTool
 	files         []string
-	// addon is the agent's file that appends arguments to those of unified kernel images. The tool then changes no entry.
+	// addon is the agent's file that appends arguments to the command lines of unified kernel images. The tool then changes no entry.
 	addon string
 }
 

@@ -153,7 +153,7 @@ func (b entryLoader) restoreDefaults(before map[string]host.SavedFile) error {
 }
 
 // changeCopies runs grubby with copies of the entries, and then replaces each changed entry durably. grubby syncs no file, and a power failure could
-// leave all entries empty. An entry that another program removes or changes meanwhile stays.
+// leave all entries empty. An entry that another program removes or changes in the meantime stays.
 func (b entryLoader) changeCopies(run func() error) error {
 	names, err := b.fs.Glob(b.at.entries, "*.conf")
 	names = slices.DeleteFunc(names, func(name string) bool { return name == b.at.onceEntry() })

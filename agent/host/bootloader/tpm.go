@@ -117,7 +117,7 @@ func tokenRegisters(metadata []byte) ([]int, error) {
 			Type   string `json:"type"`
 			PCRs   []int  `json:"tpm2-pcrs"`
 			Signed []int  `json:"tpm2_pubkey_pcrs"`
-			// Predicted is true for a policy of systemd-pcrlock, which has other registers than the token.
+			// Predicted reports whether the policy is from systemd-pcrlock, which has other registers than the token.
 			Predicted bool `json:"tpm2_pcrlock"`
 			JWE       struct {
 				Protected string `json:"protected"`

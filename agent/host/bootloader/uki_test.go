@@ -97,7 +97,7 @@ func (m *machine) addonOptions() string {
 	return m.section(ukiAddon, ".cmdline")
 }
 
-// stubOptions returns the command line that systemd-stub gives to the kernel: the one that it was started with, or else its own, and then the addons.
+// stubOptions returns the command line that systemd-stub gives to the kernel: its load options, or else the command line of the image, and then the addons.
 func (m *machine) stubOptions(image, options string) string {
 	m.t.Helper()
 	if options == "" {
@@ -437,7 +437,7 @@ func TestAnAddonWithoutARecord(t *testing.T) {
 	}
 }
 
-// The headers are those of systemd's own addons.
+// systemd's own addons have the same headers.
 func TestAddonsAreLikeThoseOfSystemd(t *testing.T) {
 	m := newUKI(t)
 	for range 2 {

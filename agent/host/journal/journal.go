@@ -149,7 +149,7 @@ func (j *Journal) findTrace(trace string) (string, error) {
 	return trace, nil
 }
 
-// parseDocument parses what this build understands of a journal. A newer version can contain other fields, and fields of another form.
+// parseDocument parses the part of a journal that this build understands. A newer version can contain other fields, and fields of another form.
 func parseDocument(data []byte) (doc document, err error) {
 	var tree any
 	if err := json.Unmarshal(data, &tree); err != nil {

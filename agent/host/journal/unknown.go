@@ -65,7 +65,7 @@ func parseTree(data []byte) (tree any, err error) {
 // form, or if a part of it that restoring needs has another form.
 func split(value any, t reflect.Type, path string) (known any, unknown []string, ok bool) {
 	t, known, ok = pointedType(t), value, true
-	isOurs := t.PkgPath() == reflect.TypeFor[document]().PkgPath()
+	isRecord := t.PkgPath() == reflect.TypeFor[document]().PkgPath()
 	switch value := value.(type) {
 	case map[string]any:
 		parts := map[string]any{}
@@ -81,7 +81,7 @@ func split(value any, t reflect.Type, path string) (known any, unknown []string,
 					parts[name], unknown = part, append(unknown, rest...)
 					continue
 				}
-				ok = ok && (t.Kind() == reflect.Map || isOurs && name != "original" && name != "before" && name != "settings")
+				ok = ok && (t.Kind() == reflect.Map || isRecord && name != "original" && name != "before" && name != "settings")
 			}
 			unknown = append(unknown, at)
 		}

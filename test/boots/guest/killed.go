@@ -22,7 +22,7 @@ type moment struct {
 // killed are the moments at which the agent is killed in a story: while it stages an argument, permits its trial, and keeps it.
 type killed struct{ staging, permit, promotion moment }
 
-// steps follow a story whose files are restored. The agent is killed, and the machine boots with what is left. Each boot reaches the state that was
+// steps follow a story whose files are restored. The agent is killed, and the machine boots in the state after the kill. Each boot reaches the state that was
 // aimed at, and at the end all files have their original bytes. compare compares them.
 func (k killed) steps(compare func() error) []func(*machine) error {
 	waits, works := map[string]host.State{size: host.Pending}, map[string]host.State{size: host.InSync}

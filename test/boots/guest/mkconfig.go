@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader"
 )
 
-// mkconfig is the story of a GRUB whose whole menu grub2-mkconfig makes. The agent is killed before it replaces the menu with one that has the trial,
+// mkconfig is the story of a GRUB whose whole menu grub2-mkconfig makes. The agent is killed before it writes a menu with the trial,
 // before it writes the permit, and before it removes the trial from the menu.
 var mkconfig = story{bootloader.Grub2Mkconfig, append([]func(*machine) error{
 	makeFirstMenu, stageInMenu, promoteMenu, stagePanicInMenu, undoMenu, endMenu,

@@ -57,7 +57,7 @@ type State struct {
 	Restored, Restoring bool
 	// Proven lists the changes after Done whose arguments have booted.
 	Proven []int
-	// Permit tells whether the boot loader may boot the trial of a change next.
+	// Permit is the state of the permit to boot the trial of the change in Doing.
 	Permit Permit
 }
 
@@ -104,7 +104,7 @@ func (s *State) Hear(line string) error {
 	return nil
 }
 
-// Host is a host whose root is a directory. BootLive creates what is not part of its disk, and Run makes changes until a step fails.
+// Host is a host whose root is a directory. BootLive creates the files that are not part of its disk, and Run makes changes until a step fails.
 type Host interface {
 	BootLive() error
 	Run(out io.Writer) error

@@ -267,7 +267,7 @@ func (m *Trials) Check() error {
 			}
 			continue
 		}
-		// grubby writes this file without a sync. The next pass of the agent restores one that a cut has emptied.
+		// grubby writes this file without a sync. The next pass of the agent restores an empty file.
 		if name == kernelCmdline && strings.Trim(data, "\x00") == "" && !m.isSystemdBoot() && (m.Doing > m.Done || m.Restoring) {
 			continue
 		}

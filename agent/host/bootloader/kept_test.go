@@ -421,7 +421,7 @@ func TestAnArgumentThatAnEntryHadBeforeStaysThereAfterAFailure(t *testing.T) {
 	m := newEdited(t)
 	m.replace(rockyEntry, " ro ", " ro  audit=0 ")
 	files, modes := m.bootFiles(), m.modes()
-	m.commands.AfterGrubby = func() { m.replace(rescueEntry, " audit=0", "") }
+	m.commands.AfterGrubby = func() { m.replace(copyOf(rescueEntry), " audit=0", "") }
 	if err := m.subject.Apply(t.Context(), settings("audit", "0")); err == nil {
 		t.Fatal("Apply: got no error")
 	}

@@ -323,7 +323,7 @@ func TestNoSettingFailsWhileAKernelIsInstalledOrRemoved(t *testing.T) {
 		"installed, and its entry is written while grubby runs": {
 			tuned: true, begin: func(m *machine) {
 				lacking(m)
-				m.commands.AfterGrubby = func() { m.replace(entry, " "+ihashSeed, "") }
+				m.commands.AfterGrubby = func() { m.replace(entry, "title ", "title  ") }
 			}, end: func(m *machine) { m.commands.AfterGrubby = nil; m.write(initrd, "initrd") }, during: host.Pending, want: host.InSync,
 		},
 	}

@@ -203,7 +203,9 @@ func knownProblems(t *testing.T, status v1alpha1.StorageClientNodeStatus) (ids [
 // writeMounts writes the mount table and the statistics, as the kernel lists them.
 func (w *world) writeMounts(all []recordedMount, readOnly bool) {
 	w.t.Helper()
-	table, stats := "29 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n", "device /dev/sda1 mounted on / with fstype ext4\n"
+	var table, stats strings.Builder
+	table.WriteString("29 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n")
+	stats.WriteString("device /dev/sda1 mounted on / with fstype ext4\n")
 	for i, m := range all {
 		options := strings.Join(slices.DeleteFunc(slices.Clone(m.options), func(o string) bool { return o == "relatime" }), ",")
 		flags := "rw"
@@ -214,20 +216,20 @@ func (w *world) writeMounts(all []recordedMount, readOnly bool) {
 		if strings.Contains(options, "vers=3,") {
 			kind = "nfs"
 		}
-		table += fmt.Sprintf("%d 29 0:%d / %s %s,relatime - %s %s %s\n", 100+i, 50+i, m.point, flags, kind, m.source, options)
-		stats += fmt.Sprintf("device %s mounted on %s with fstype %s", m.source, m.point, kind)
+		fmt.Fprintf(&table, "%d 29 0:%d / %s %s,relatime - %s %s %s\n", 100+i, 50+i, m.point, flags, kind, m.source, options)
+		fmt.Fprintf(&stats, "device %s mounted on %s with fstype %s", m.source, m.point, kind)
 		if kind == "cifs" {
-			stats += "\n"
+			stats.WriteString("\n")
 			continue
 		}
-		stats += fmt.Sprintf(" statvers=1.1\n\topts:\t%s\n\tage:\t%.0f\n\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)\n", options, w.clock.Since(w.clock.booted).Seconds())
+		fmt.Fprintf(&stats, " statvers=1.1\n\topts:\t%s\n\tage:\t%.0f\n\tRPC iostats version: 1.1  p/v: 100003/4 (nfs)\n", options, w.clock.Since(w.clock.booted).Seconds())
 		for _, c := range m.connections {
-			stats += fmt.Sprintf("\txprt:\ttcp 0 1 %d 0 %.0f %d %d 0 %d 0 2 0 0\n", c.Connects, c.Idle.Seconds(), c.Sends, c.Responses, c.Sends)
+			fmt.Fprintf(&stats, "\txprt:\ttcp 0 1 %d 0 %.0f %d %d 0 %d 0 2 0 0\n", c.Connects, c.Idle.Seconds(), c.Sends, c.Responses, c.Sends)
 		}
-		stats += fmt.Sprintf("\tper-op statistics\n\t        GETATTR: %d %[1]d 0 0 0 0 0 0 0\n\n", m.handles)
+		fmt.Fprintf(&stats, "\tper-op statistics\n\t        GETATTR: %d %[1]d 0 0 0 0 0 0 0\n\n", m.handles)
 	}
-	w.write("/proc/1/mountinfo", table)
-	w.write("/proc/1/mountstats", stats)
+	w.write("/proc/1/mountinfo", table.String())
+	w.write("/proc/1/mountstats", stats.String())
 }
 
 // sampleOf returns a mount that the samples of package recommend contain.

@@ -49,16 +49,6 @@ const (
 	ClientVAST Client = "VAST"
 )
 
-// NconnectRejection explains why rules must not add nconnect: to mount.aznfs, or to Azure Blob without it. Empty if they may. Source: check_nconnect
-// in src/nfsv3mountscript.sh of Azure/AZNFS-mount; Azure Blob, NFS 3.0 known issues; the endpoints of storage accounts in all clouds of Azure.
-func (s Source) NconnectRejection() string {
-	server := "." + strings.ToLower(s.Server)
-	if s.Client == ClientAZNFS || s.Protocol == nfs && (strings.Contains(server, ".blob.core.") || strings.Contains(server, ".blob.storage.azure.")) {
-		return "mount.aznfs rejects nconnect on kernels without Azure's patch, and without mount.aznfs directory listings are wrong"
-	}
-	return ""
-}
-
 // Source describes the storage of a volume.
 type Source struct {
 	// Driver is the driver of the Volume.
@@ -71,6 +61,16 @@ type Source struct {
 	FSType string
 	// Client is the program that mounts the volume.
 	Client Client
+}
+
+// NconnectRejection explains why rules must not add nconnect: to mount.aznfs, or to Azure Blob without it. Empty if they may. Source: check_nconnect
+// in src/nfsv3mountscript.sh of Azure/AZNFS-mount; Azure Blob, NFS 3.0 known issues; the endpoints of storage accounts in all clouds of Azure.
+func (s Source) NconnectRejection() string {
+	server := "." + strings.ToLower(s.Server)
+	if s.Client == ClientAZNFS || s.Protocol == nfs && (strings.Contains(server, ".blob.core.") || strings.Contains(server, ".blob.storage.azure.")) {
+		return "mount.aznfs rejects nconnect on kernels without Azure's patch, and without mount.aznfs directory listings are wrong"
+	}
+	return ""
 }
 
 // Options returns the family of the volume's mount options. Empty if the driver is unknown. For block devices, XFS has its own family;

@@ -98,13 +98,14 @@ func (m *machine) startEntry() string {
 				m.t.Fatal(err)
 			}
 		}
-		if m.hasImages() {
+		switch {
+		case m.hasImages():
 			m.setVariable("LoaderEntrySelected", strings.TrimSuffix(name, ".efi")+map[bool]string{true: ".conf", false: ".efi"}[name == onceID])
 			m.bootWith(options, inodes)
-		} else if m.entries == systemdEntries {
+		case m.entries == systemdEntries:
 			m.write(efiVars+"LoaderEntrySelected"+loaderGUID, hosttest.EncodeVariable(name+".conf"))
 			m.bootWith(`initrd=\token\initrd `+options, inodes)
-		} else {
+		default:
 			m.bootWith("BOOT_IMAGE=(hd0,msdos1)/vmlinuz-5.14.0-427.13.1.el9_4.x86_64 "+options, inodes)
 		}
 		return name

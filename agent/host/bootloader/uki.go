@@ -120,7 +120,8 @@ func readImage(fs host.FS, name string) (image kernelImage, err error) {
 }
 
 // addonOptions returns the text that addons append to the command line of an image. The image ignores an addon of another kernel.
-func addonOptions(fs host.FS, names *grubNames, file string, image kernelImage) (options string, err error) {
+func addonOptions(fs host.FS, names *grubNames, file string, image kernelImage) (string, error) {
+	var options strings.Builder
 	for _, dir := range []string{path.Dir(names.addon), file + ".extra.d"} {
 		for _, name := range imageFiles(fs, dir, ".addon.efi") {
 			addon, err := readImage(fs, name)
@@ -129,11 +130,11 @@ func addonOptions(fs host.FS, names *grubNames, file string, image kernelImage) 
 			}
 			_, isKernel := addon.sections[".linux"]
 			if of, ok := addon.sections[".uname"]; !isKernel && (!ok || of == image.sections[".uname"] || image.sections[".uname"] == "") {
-				options += " " + addon.sections[".cmdline"]
+				options.WriteString(" " + addon.sections[".cmdline"])
 			}
 		}
 	}
-	return options, nil
+	return options.String(), nil
 }
 
 // readImages returns the entries that systemd-boot makes of the images, or the reason why one cannot be read, e.g. while it is installed. The text of an
@@ -186,7 +187,7 @@ func (t kernelImages) readBooted(s *Subject, names *grubNames) (b bootedMenu, re
 	for _, image := range images {
 		b.menu.lines = append(b.menu.lines, image.lines...)
 	}
-	b.menu.root.children = append(entries, images...)
+	b.menu.root.children = slices.Concat(entries, images)
 	slices.SortStableFunc(b.menu.root.children, t.compare)
 	b.entry, reason = t.defaultEntry(s.fs, names, b.menu.root.children)
 	if reason = cmp.Or(unread, reason); reason == "" {

@@ -100,8 +100,9 @@ func (m *machine) addonOptions() string {
 // stubOptions returns the command line that systemd-stub gives to the kernel: its load options, or else the command line of the image, and then the addons.
 func (m *machine) stubOptions(image, options string) string {
 	m.t.Helper()
+	parts := []string{options}
 	if options == "" {
-		options = m.section(image, ".cmdline")
+		parts = []string{m.section(image, ".cmdline")}
 	}
 	for _, dir := range []string{"/efi/loader/addons", image + ".extra.d"} {
 		addons, err := m.fs.Glob(dir, "*.addon.efi")
@@ -110,11 +111,11 @@ func (m *machine) stubOptions(image, options string) string {
 		}
 		for _, addon := range addons {
 			if uname := m.section(addon, ".uname"); uname == "" || uname == m.section(image, ".uname") {
-				options += " " + m.section(addon, ".cmdline")
+				parts = append(parts, m.section(addon, ".cmdline"))
 			}
 		}
 	}
-	return options
+	return strings.Join(parts, " ")
 }
 
 func TestAnArgumentReachesUnifiedKernelImagesOnlyAfterItsTrial(t *testing.T) {

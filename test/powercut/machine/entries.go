@@ -46,7 +46,7 @@ func (m *Machine) readEntries(entries []string, found map[string]string) []strin
 }
 
 // shortTemp matches the short name of a temporary file on VFAT, of which a cut has kept only a part of the directory entries.
-var shortTemp = regexp.MustCompile(`~[0-9]+\.STO$`)
+var shortTemp = regexp.MustCompile(`~\d+\.STO$`)
 
 // CompareFiles compares /etc and /boot with their original content after everything was restored, byte by byte. It ignores the temporary
 // file of a killed sed that grubby started, and a temporary file on VFAT that has only its short name. No system reads a file of these names, and

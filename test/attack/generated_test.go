@@ -457,8 +457,11 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// isIgnored reports whether the API server ignores a field in a request: the status, or all other fields.
+// isIgnored reports whether the API server ignores a field in a request: the namespace of a cluster-scoped object, the status, or all other fields.
 func isIgnored(x *target, path string) bool {
+	if path == "metadata.namespace" && nested(x.body, "namespace") == "" {
+		return true
+	}
 	isStatus := path == "status" || strings.HasPrefix(path, "status.")
 	return isStatus != strings.Contains(x.object, "/status/") && !strings.HasPrefix(path, "metadata")
 }

@@ -67,7 +67,7 @@ var healthyOn = map[string]struct {
 }
 
 // loses are the entries about lost data, whose advice is a warning.
-var loses = []string{"nfs-congestion-lost-writes", "nfs-ro-ignored"}
+var loses = []string{"nfs-congestion-lost-writes", "nfs-readplus-ganesha", "nfs-ro-ignored"}
 
 // recordedSample is one state of the machine. passed is the time since the sample before it.
 type recordedSample struct {
@@ -82,6 +82,8 @@ type recordedMount struct {
 	options       []string
 	connections   []counters.Connection
 	handles       uint64
+	// operations are further lines of the counters of operations.
+	operations string
 }
 
 // recordedStatus is the status after one sample, with the minutes of all mounts since the sample before it.
@@ -121,6 +123,66 @@ func TestHealthyRecordingsRaiseNoKnownProblem(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, samples); diff != "" {
 				t.Errorf("samples with known problems in %.0f minutes (-want +got):\n%s", minutes, diff)
+			}
+		})
+	}
+}
+
+// The agent reports the signs of parameters, counters and the log. A profile names the problem only for a node whose kernel does not have the fix.
+func TestNodesShowSignsOfKnownProblems(t *testing.T) {
+	const (
+		// These lines are of 7.3.4 and 6.12.57 in test/knownbad.
+		failedAttributes = "\t        GETATTR: 2706 2706 0 600000 600000 0 900 1000 53\n"
+		failedReads      = "\t       READ_PLUS: 7 7 0 1900 3163020 0 20 21 6\n"
+		storm            = "\t     OPEN_NOATTR: 300 300 0 0 0 0 0 0 0\n\t    TEST_STATEID: 500000 500000 0 0 0 0 0 0 0\n"
+		blocked          = "6,500,99000000,-;INFO: task kcompactd0:46 blocked for more than 120 seconds.\n"
+		newerFormat      = "1,500,99000000,-;XFS (loop0): Superblock has unknown incompatible features (0x40) enabled.\n"
+	)
+	for name, c := range map[string]struct {
+		release, options, operations, parameter, log string
+		signs, raised                                []string
+	}{
+		"directory delegations":                      {"7.3.4", "rw,vers=4.2", failedAttributes, "Y", "", []string{"nfs-dirdeleg-ganesha"}, []string{"nfs-dirdeleg-ganesha"}},
+		"directory delegations, on RHEL":             {"7.3.4-1.el11", "rw,vers=4.2", failedAttributes, "Y", "", []string{"nfs-dirdeleg-ganesha"}, []string{"nfs-dirdeleg-ganesha"}},
+		"directory delegations, cured":               {"7.3.4", "rw,vers=4.2", failedAttributes, "N", "", nil, nil},
+		"directory delegations, with another option": {"7.3.4", "rw,vers=4.0", failedAttributes, "Y", "", nil, nil},
+		"failed attributes without the parameter":    {"6.12.85", "rw,vers=4.2", failedAttributes, "", "", nil, nil},
+		"READ_PLUS":                             {"6.12.57", "rw,vers=4.2", failedReads, "", "", []string{"nfs-readplus-ganesha"}, []string{"nfs-readplus-ganesha"}},
+		"TEST_STATEID":                          {"6.1.176", "rw,vers=4.1", storm, "", "", []string{"nfs-test-stateid-storm"}, []string{"nfs-test-stateid-storm"}},
+		"TEST_STATEID with the fix":             {"6.7.1", "rw,vers=4.1", storm, "", "", []string{"nfs-test-stateid-storm"}, []string{"nfs-congestion-lost-writes"}},
+		"kcompactd":                             {"6.12.5", "rw,vers=4.1", "", "", blocked, []string{"nfs-loopback-kcompactd"}, []string{"nfs-loopback-kcompactd"}},
+		"kcompactd without an NFS mount":        {"6.12.5", "", "", "", blocked, nil, nil},
+		"XFS of a newer mkfs":                   {"6.1.176", "", "", "", newerFormat, []string{"xfs-newer-than-kernel"}, []string{"xfs-newer-than-kernel"}},
+		"XFS of a newer mkfs, with the feature": {"6.12.85", "", "", "", newerFormat, []string{"xfs-newer-than-kernel"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.write("/proc/sys/kernel/osrelease", c.release+"\n")
+			w.write("/dev/kmsg", "6,400,9000000,-;Key type id_resolver registered\n"+c.log)
+			if c.parameter != "" {
+				w.write("/sys/module/nfsv4/parameters/directory_delegations", c.parameter+"\n")
+			}
+			var all []recordedMount
+			if c.options != "" {
+				all = append(all, recordedMount{point: "/mnt/a", source: "192.0.2.1:/export", options: strings.Split(c.options, ","), operations: c.operations})
+			}
+			w.writeMounts(all, false)
+			w.real = func() Host {
+				h := w.host()
+				h.Mounts = mounts.NewReader(w.fs, mounts.DefaultKubeletDir)
+				h.Health.Log = kernellog.New(w.fs).Read
+				return h
+			}
+			w.declare()
+			a := w.agent()
+			w.runPass(a)
+			w.clock.Step(time.Minute)
+			w.runPass(a)
+			if diff := cmp.Diff(c.signs, w.clientNode.Status.Signs); diff != "" {
+				t.Errorf("signs (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(c.raised, knownProblems(t, w.clientNode.Status)); diff != "" {
+				t.Errorf("advice (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -182,7 +244,7 @@ func play(t *testing.T, node []recordedSample, readOnly bool) (statuses []record
 // knownProblems returns the entries of the registry that a profile reports about a node.
 func knownProblems(t *testing.T, status v1alpha1.StorageClientNodeStatus) (ids []string) {
 	t.Helper()
-	node := advice.Node{Name: "n1", Kernel: status.KernelVersion, Build: status.KernelBuild, Settings: status.Settings, Mounts: status.Mounts}
+	node := advice.Node{Name: "n1", Kernel: status.KernelVersion, Build: status.KernelBuild, Settings: status.Settings, Mounts: status.Mounts, Signs: status.Signs}
 	for _, a := range advice.For(advice.Input{Profile: &v1alpha1.StorageClientProfile{}, Nodes: []advice.Node{node}}) {
 		if !strings.HasPrefix(a.ID, "known-bad-") {
 			continue
@@ -226,7 +288,7 @@ func (w *world) writeMounts(all []recordedMount, readOnly bool) {
 		for _, c := range m.connections {
 			fmt.Fprintf(&stats, "\txprt:\ttcp 0 1 %d 0 %.0f %d %d 0 %d 0 2 0 0\n", c.Connects, c.Idle.Seconds(), c.Sends, c.Responses, c.Sends)
 		}
-		fmt.Fprintf(&stats, "\tper-op statistics\n\t        GETATTR: %d %[1]d 0 0 0 0 0 0 0\n\n", m.handles)
+		fmt.Fprintf(&stats, "\tper-op statistics\n\t        GETATTR: %d %[1]d 0 0 0 0 0 0 0\n%s\n", m.handles, m.operations)
 	}
 	w.write("/proc/1/mountinfo", table.String())
 	w.write("/proc/1/mountstats", stats.String())

@@ -116,6 +116,7 @@ func (w *Watch) FindBusy(ignored []string) string {
 // Report sets the mount fields of the status. readAhead is the read-ahead state by volume.
 func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, spec *v1alpha1.StorageClientNodeSpec, readAhead map[string]ReadAhead) {
 	status.Mounts, status.MountsOmitted = statusesOf(w.table.Mounts, newJudge(spec, readAhead, w.table.Mounts, w.modules), w.sightings)
+	status.Signs = w.table.Signs
 	w.orphans.report(status.Mounts, w.clock.Now())
 	status.BusyMounts, status.BusyMountsOmitted = busyStatuses(w.table.Busy)
 	status.BusyMountsOmitted += int32(w.table.Malformed)

@@ -23,6 +23,7 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/knownbad"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/serverhealth"
 	"github.com/storageclient/operator/tuning/text"
@@ -88,7 +89,9 @@ type Watch struct {
 	reported map[serverhealth.Key]answerReport
 	// clientName is the NFSv4 client name of the node.
 	clientName string
-	metrics    Metrics
+	// logged are the IDs of the known problems whose sign the kernel log contains.
+	logged  []string
+	metrics Metrics
 }
 
 // answerReport is the time of the last response at the start of a state.
@@ -172,6 +175,11 @@ func (w *Watch) handleReading(ctx context.Context, r reading, former v1alpha1.St
 	}
 	w.verdicts, w.hasVerdicts = w.watch.Note(r.at, batchOf(r, w.responses)), true
 	w.responses, w.clientName = nil, text.Cut(r.clientName, maxClientName)
+	for _, line := range r.lines {
+		if line.Sign != "" {
+			w.logged = lists.AddMissing(w.logged, line.Sign)
+		}
+	}
 	w.ask(ctx, r.counters)
 	w.metrics.note(w.verdicts)
 }
@@ -206,7 +214,8 @@ func batchOf(r reading, answers []serverhealth.Probe) serverhealth.Batch {
 		}
 		batch.Readings = append(batch.Readings, one)
 	}
-	batch.Lines = lists.Each(r.lines, func(line kernellog.Line) serverhealth.Line {
+	aboutServers := lists.Filter(r.lines, func(line kernellog.Line) bool { return line.Server != "" })
+	batch.Lines = lists.Each(aboutServers, func(line kernellog.Line) serverhealth.Line {
 		return serverhealth.Line{Server: line.Server, At: r.at.Add(-line.Age), Responds: line.Responds}
 	})
 	return batch
@@ -248,7 +257,7 @@ func questionOf(key serverhealth.Key, err error) serverhealth.Probe {
 	}
 }
 
-// Report sets the server fields of the status. A failing server also gets the volumes and pods of its mounts. If there are too many
+// Report sets the server fields of the status, and adds the signs in the kernel log. A failing server also gets the volumes and pods of its mounts. If there are too many
 // servers, failing servers take precedence.
 func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, former v1alpha1.StorageClientNodeStatus, mounted []mounts.Mount) {
 	if w.goesOn(former) {
@@ -256,6 +265,7 @@ func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, former v1alpha1
 		return
 	}
 	status.NFS4ClientName = w.clientName
+	status.Signs = lists.Distinct(append(status.Signs, w.confirmed(mounted)...))
 	isFailing := func(v serverhealth.Verdict) bool { return v.State.IsFailing() }
 	verdicts := append(lists.Filter(w.verdicts, isFailing), slices.DeleteFunc(slices.Clone(w.verdicts), isFailing)...)
 	for _, v := range bounds.First(verdicts, maxServers) {
@@ -267,6 +277,17 @@ func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, former v1alpha1
 	slices.SortFunc(status.Servers, func(x, y v1alpha1.ServerStatus) int {
 		return strings.Compare(x.Server+" "+string(x.Protocol), y.Server+" "+string(y.Protocol))
 	})
+}
+
+// confirmed returns the logged signs of problems that one of the mounts can have, or that prevent the mount.
+func (w *Watch) confirmed(mounted []mounts.Mount) (ids []string) {
+	for _, e := range knownbad.Entries() {
+		concerned := func(m mounts.Mount) bool { return e.Concerns(m.Protocol, m.Options) }
+		if slices.Contains(w.logged, e.ID) && (e.Sign.Unmounted || slices.ContainsFunc(mounted, concerned)) {
+			ids = append(ids, e.ID)
+		}
+	}
+	return ids
 }
 
 func (w *Watch) statusOf(v serverhealth.Verdict, mounted []mounts.Mount) v1alpha1.ServerStatus {

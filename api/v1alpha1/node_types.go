@@ -1071,6 +1071,15 @@ type StorageClientNodeStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	MountsOmitted int32 `json:"mountsOmitted,omitempty"`
 
+	// signs are the IDs of known problems of which the node shows a sign in its current boot: failed or too many requests of a mount,
+	// or a line of the kernel log. tuning/knownbad/entries.yaml contains the problems. A profile reports them as advice unless
+	// the node's kernel has the fix. At most 32.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=64
+	Signs []string `json:"signs,omitempty"`
+
 	// nfs4ClientName is the client ID that the node's NFSv4 client sends to storage servers, without the protocol version. It is the
 	// host name, preceded by the configured client ID and a slash if one is set. Empty while the node has no NFSv4 mount. Two nodes
 	// with the same client ID remove each other's locks and open files.

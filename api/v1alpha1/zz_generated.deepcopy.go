@@ -1061,6 +1061,11 @@ func (in *StorageClientNodeStatus) DeepCopyInto(out *StorageClientNodeStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.Signs != nil {
+		in, out := &in.Signs, &out.Signs
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Servers != nil {
 		in, out := &in.Servers, &out.Servers
 		*out = make([]ServerStatus, len(*in))

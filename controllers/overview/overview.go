@@ -165,7 +165,8 @@ func AdviceAbout(profile *v1alpha1.StorageClientProfile, selected []*corev1.Node
 		// The kubelet reports MemTotal as the memory's capacity.
 		known := advice.Node{Name: node.Name, Kernel: node.Status.NodeInfo.KernelVersion, Memory: node.Status.Capacity.Memory().Value()}
 		if clientNode := clientNodes[node.Name]; clientNode != nil {
-			known.Settings, known.Build, known.Mounts = clientNode.Status.Settings, clientNode.Status.KernelBuild, clientNode.Status.Mounts
+			status := &clientNode.Status
+			known.Settings, known.Build, known.Mounts, known.Signs = status.Settings, status.KernelBuild, status.Mounts, status.Signs
 		}
 		in.Nodes = append(in.Nodes, known)
 	}

@@ -65,6 +65,8 @@ type Node struct {
 	Settings []v1alpha1.SettingStatus
 	// Mounts are the mounts that the agent reports.
 	Mounts []v1alpha1.MountStatus
+	// Signs are the IDs of the known problems of which the node shows a sign.
+	Signs []string
 	// Sockets is the number of TCP sockets in use, "inuse" of /proc/net/sockstat. Zero if unknown.
 	Sockets int64
 }

@@ -31,26 +31,40 @@ func (s *scope) nodesOlderThan(major, minor int) []string {
 	return lists.Each(older, func(node Node) string { return node.Name + " (" + node.Kernel + ")" })
 }
 
-// addKnownBad adds the known problems of the nodes' kernels and mounts that lose data, or all others. It omits problems that need a sign beyond
-// kernel and mount. They include every problem that a setting cures.
+// addKnownBad adds the known problems of the nodes' kernels and mounts that lose data, or all others. A problem that needs a sign beyond kernel and
+// mount appears only on nodes that show it, even if their release does not show which fixes they have.
 func (s *scope) addKnownBad(loses bool) {
 	for _, e := range knownbad.Entries() {
-		if e.Loses != loses || e.Signed {
+		if e.Loses != loses {
 			continue
 		}
 		var nodes []string
 		for _, node := range s.Nodes {
-			kernel := knownbad.ParseKernel(node.Kernel, node.Build)
-			verdict := e.On(kernel)
-			if verdict != knownbad.Affected && verdict != knownbad.Possible {
-				continue
-			}
-			if slices.ContainsFunc(node.Mounts, func(m v1alpha1.MountStatus) bool { return e.Concerns(m.Protocol, m.Options) }) {
-				nodes = append(nodes, node.Name+" ("+strings.ToLower(string(verdict))+", "+kernel.String()+")")
+			if has := hasKnownBad(e, node); has != "" {
+				nodes = append(nodes, node.Name+" ("+has+")")
 			}
 		}
 		if len(nodes) > 0 {
 			s.add("", e.Advice()+": "+text.List(nodes))
 		}
 	}
+}
+
+// hasKnownBad returns why a node has a problem, or may have it. Empty if it does not.
+func hasKnownBad(e knownbad.Entry, node Node) string {
+	kernel := knownbad.ParseKernel(node.Kernel, node.Build)
+	showsSign := slices.Contains(node.Signs, e.ID)
+	switch verdict := e.On(kernel); {
+	case verdict == knownbad.Clear:
+		return ""
+	case showsSign && verdict == knownbad.CannotTell:
+		return "shows a sign, " + node.Kernel
+	case showsSign:
+		return "shows a sign, " + kernel.String()
+	case e.Signed || verdict == knownbad.CannotTell:
+		return ""
+	case slices.ContainsFunc(node.Mounts, func(m v1alpha1.MountStatus) bool { return e.Concerns(m.Protocol, m.Options) }):
+		return strings.ToLower(string(verdict)) + ", " + kernel.String()
+	}
+	return ""
 }

@@ -29,14 +29,67 @@ type Entry struct {
 	Protocols, Options []string
 	// Server is a condition on the server. Nodes do not report it.
 	Server string
-	// Signed reports whether kernel and mount prove nothing without a further sign.
+	// Signed reports whether kernel and mount prove nothing without a further sign. Sign is that sign. It is nil if nodes cannot show it.
 	Signed bool
+	Sign   *Sign
 	// Option, and Setting with Value, are cures that a profile can contain. Remedy is another cure.
 	Option, Setting, Value, Remedy string
 	// Expires is the condition for the removal of the entry. Empty if no node runs an affected kernel.
 	Expires            string
 	Source, Confidence string
 }
+
+// Sign is what a node shows if it has a problem, beside kernel and mount. All parts that are set must hold.
+type Sign struct {
+	// Parameter is a file of the host, and Values are the values with which the problem occurs.
+	Parameter string
+	Values    []string
+	// Operation is an operation of the mount. Errors and Requests are the smallest numbers of failed and of all requests since the mount was made.
+	// Times is the smallest number of requests for each request of the operations Than together.
+	Operation               string
+	Than                    []string
+	Errors, Requests, Times uint64
+	// Log is a regular expression for a line of the kernel log. Unmounted reports whether it proves the problem without a mount.
+	Log       string
+	Unmounted bool
+}
+
+// Counts are the requests of one operation of a mount since it was made, and those that failed.
+type Counts struct{ Requests, Errors uint64 }
+
+// IsShown reports whether a mount with these operations, by name, shows the sign. value returns the content of a file of the host, without the
+// newline, and empty if there is no such file. A sign in the kernel log is not shown by a mount.
+func (s *Sign) IsShown(value func(file string) string, operations map[string]Counts) bool {
+	if s == nil || s.Log != "" || s.Parameter != "" && !slices.Contains(s.Values, value(s.Parameter)) {
+		return false
+	}
+	o, others := operations[s.Operation], uint64(0)
+	for _, name := range s.Than {
+		others += operations[name].Requests
+	}
+	return o.Errors >= s.Errors && o.Requests >= s.Requests && o.Requests >= s.Times*others
+}
+
+// Logged returns the ID of the entry whose sign is this line of the kernel log. Empty if there is none.
+func Logged(line string) string {
+	for _, e := range entries {
+		if pattern := inLog[e.ID]; pattern != nil && pattern.MatchString(line) {
+			return e.ID
+		}
+	}
+	return ""
+}
+
+// inLog contains the patterns of the signs in the kernel log, by ID.
+var inLog = func() map[string]*regexp.Regexp {
+	patterns := map[string]*regexp.Regexp{}
+	for _, e := range entries {
+		if e.Sign != nil && e.Sign.Log != "" {
+			patterns[e.ID] = regexp.MustCompile(e.Sign.Log)
+		}
+	}
+	return patterns
+}()
 
 //go:embed entries.yaml
 var document []byte

@@ -122,6 +122,9 @@ func TestEntriesAreComplete(t *testing.T) {
 		if e.Server != "" && !e.Signed || e.Setting != "" && !e.Signed {
 			t.Errorf("%s: got an entry of a server or with a setting that is not signed: advice would report it on every node", e.ID)
 		}
+		if e.Sign != nil && (!e.Signed || (e.Sign.Operation == "") == (e.Sign.Log == "")) || len(e.ID) > 64 {
+			t.Errorf("%s: got a sign of an entry that is not signed, a sign with neither an operation nor a log line, or a long ID", e.ID)
+		}
 		if len(e.Branches) == 0 && e.Since == "" {
 			t.Errorf("%s: got no kernels", e.ID)
 		}
@@ -164,6 +167,55 @@ func TestConcerns(t *testing.T) {
 	} {
 		if got := test.entry.Concerns(test.protocol, strings.Fields(test.options)); got != test.want {
 			t.Errorf("%s, %s %s: got %t", test.entry.ID, test.protocol, test.options, got)
+		}
+	}
+}
+
+// The counters of directory delegations and READ_PLUS are those of test/knownbad, bad and cured.
+func TestSigns(t *testing.T) {
+	const parameter = "/sys/module/nfsv4/parameters/directory_delegations"
+	for _, test := range []struct {
+		id         string
+		value      string
+		operations map[string]Counts
+		want       bool
+	}{
+		{"nfs-dirdeleg-ganesha", "Y", map[string]Counts{"GETATTR": {2706, 53}}, true},
+		{"nfs-dirdeleg-ganesha", "Y", map[string]Counts{"GETATTR": {2706, 0}}, false},
+		{"nfs-dirdeleg-ganesha", "N", map[string]Counts{"GETATTR": {2708, 53}}, false},
+		{"nfs-dirdeleg-ganesha", "", map[string]Counts{"GETATTR": {2254, 53}}, false},
+		{"nfs-dirdeleg-ganesha", "Y", map[string]Counts{"READ": {53, 53}}, false},
+		{"nfs-readplus-ganesha", "", map[string]Counts{"READ_PLUS": {7, 1}}, true},
+		{"nfs-readplus-ganesha", "", map[string]Counts{"READ_PLUS": {7, 0}, "READ": {9, 9}}, false},
+		{"nfs-test-stateid-storm", "", map[string]Counts{"TEST_STATEID": {10000, 0}, "OPEN": {200, 0}, "OPEN_NOATTR": {300, 0}}, true},
+		{"nfs-test-stateid-storm", "", map[string]Counts{"TEST_STATEID": {10000, 0}, "OPEN": {200, 0}, "OPEN_NOATTR": {301, 0}}, false},
+		{"nfs-test-stateid-storm", "", map[string]Counts{"TEST_STATEID": {9999, 0}}, false},
+		{"nfs-loopback-kcompactd", "", nil, false},
+		{"nfs-readdir-slow-start", "Y", map[string]Counts{"READDIR": {46, 46}}, false},
+	} {
+		value := func(file string) string {
+			if file != parameter {
+				t.Errorf("%s: got a read of %s", test.id, file)
+			}
+			return test.value
+		}
+		if got := find(t, test.id).Sign.IsShown(value, test.operations); got != test.want {
+			t.Errorf("%s with %q and %v: got %t", test.id, test.value, test.operations, got)
+		}
+	}
+}
+
+func TestLogged(t *testing.T) {
+	for line, want := range map[string]string{
+		"XFS (loop0): Superblock has unknown incompatible features (0x40) enabled.": "xfs-newer-than-kernel",
+		"INFO: task kcompactd0:46 blocked for more than 120 seconds.":               "nfs-loopback-kcompactd",
+		"INFO: task kworker/0:1:46 blocked for more than 120 seconds.":              "",
+		"XFS (sdb): Mounting V5 Filesystem 2b5e":                                    "",
+		"init: XFS (loop0): Superblock has unknown incompatible features (0x40)":    "",
+		"": "",
+	} {
+		if got := Logged(line); got != want {
+			t.Errorf("%q: got %q, want %q", line, got, want)
 		}
 	}
 }

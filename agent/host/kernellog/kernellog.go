@@ -1,4 +1,4 @@
-// Package kernellog follows the kernel log's messages about storage servers.
+// Package kernellog follows the kernel log's messages about storage servers and known problems.
 package kernellog
 
 import (
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/knownbad"
 )
 
 const (
@@ -22,8 +23,10 @@ const (
 	maxRecords = 16384
 )
 
-// Line is one message about a server.
+// Line is one message about a server, or a sign of a known problem.
 type Line struct {
+	// Sign is the ID of the known problem whose sign the message is. Empty for a message about a server.
+	Sign string
 	// Server is the name of the server as in the mounts.
 	Server string
 	// Age is the time since the message was logged.
@@ -117,7 +120,7 @@ func parseRecord(record string, up time.Duration) (Line, bool) {
 		line = Line{Server: m[1], Responds: m[2] == "OK"}
 	} else if m := smbLine.FindStringSubmatch(text); m != nil {
 		line = Line{Server: m[1]}
-	} else {
+	} else if line.Sign = knownbad.Logged(text); line.Sign == "" {
 		return Line{}, false
 	}
 	micros, err := strconv.ParseInt(fields[2], 10, 64)

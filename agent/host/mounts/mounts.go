@@ -102,6 +102,8 @@ type Table struct {
 	Busy []Busy
 	// Malformed is the number of lines of the mount table that could not be parsed. Their mounts are unknown.
 	Malformed int
+	// Signs are the IDs of the known problems of which a mount shows a sign, sorted.
+	Signs []string
 }
 
 // Reader reads the host's mounts.
@@ -125,6 +127,7 @@ func (r Reader) Read() (Table, error) {
 	stats := r.readMountstats()
 	transports, shares := r.sysfsTransports(), r.readShares()
 	k := findKubelets(lines, r.kubeletDir)
+	var signs []string
 	mounts, oldest := map[string]Mount{}, map[string]elder{}
 	for _, line := range lines {
 		if !isNFS(line.fsType) && !isSMB(line.fsType) && line.fsType != "xfs" {
@@ -138,6 +141,7 @@ func (r Reader) Read() (Table, error) {
 		}
 		r.countOperations(&mount, shares)
 		mounts[line.point] = mount
+		signs = append(signs, r.signsOf(mount, s.counts)...)
 		// If the ages are equal, the earlier line is the older mount.
 		if first, known := oldest[mount.Client]; !known || stats[line.point].age > first.age {
 			oldest[mount.Client] = elder{line.point, stats[line.point].age}
@@ -149,7 +153,7 @@ func (r Reader) Read() (Table, error) {
 			mounts[point] = mount
 		}
 	}
-	table := Table{Busy: busyMounts(lines, k), Malformed: malformed}
+	table := Table{Busy: busyMounts(lines, k), Malformed: malformed, Signs: lists.Distinct(signs)}
 	table.Mounts = slices.SortedFunc(maps.Values(mounts), func(a, b Mount) int { return strings.Compare(a.MountPoint, b.MountPoint) })
 	sharePods(table.Mounts, lines, k)
 	return table, nil

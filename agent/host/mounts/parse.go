@@ -3,6 +3,8 @@ package mounts
 import (
 	"strconv"
 	"strings"
+
+	"github.com/storageclient/operator/tuning/knownbad"
 )
 
 // mountLine is one line of mountinfo, see proc_pid_mountinfo(5).
@@ -103,6 +105,8 @@ type stats struct {
 	// count them have started.
 	operations   uint64
 	perOperation bool
+	// counts are the operations with at least one request, by name.
+	counts map[string]knownbad.Counts
 }
 
 // parseMountstats parses the blocks of all mounts that have statistics, by mount point. It skips blocks and lines that it does not understand, and

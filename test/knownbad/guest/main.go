@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/kernellog"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/tuning/knownbad"
 )
@@ -35,6 +36,7 @@ func main() {
 type machine struct {
 	kernel knownbad.Kernel
 	reader mounts.Reader
+	log    *kernellog.Follower
 }
 
 // finding is the result of one trial: whether the problem appeared, the measured values, and the facts for the registry.
@@ -44,6 +46,8 @@ type finding struct {
 	isUnsigned        bool
 	measured          string
 	protocol, options string
+	// signs are the IDs of the problems of which the agent saw a sign during the trial.
+	signs []string
 }
 
 func run() error {
@@ -66,7 +70,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	m := &machine{kernel: knownbad.ParseKernel(release, build), reader: mounts.NewReader(files, mounts.DefaultKubeletDir)}
+	m := &machine{kernel: knownbad.ParseKernel(release, build), reader: mounts.NewReader(files, mounts.DefaultKubeletDir), log: kernellog.New(files)}
 	fmt.Printf("##### kernel %s, for the registry %s: %s\n", release, m.kernel, build)
 	if err := serve(); err != nil {
 		return err
@@ -109,6 +113,16 @@ func (m *machine) check(id string, found finding) error {
 	}
 	verdict := entries[i].On(m.kernel)
 	concerned := entries[i].Concerns(found.protocol, strings.Split(found.options, ","))
+	lines, err := m.log.Read()
+	if err != nil {
+		return err
+	}
+	for _, line := range lines {
+		found.signs = append(found.signs, line.Sign)
+	}
+	if entries[i].Sign != nil {
+		found.isUnsigned = !slices.Contains(found.signs, id)
+	}
 	appears := map[bool]string{true: "appears", false: "absent"}[found.appears]
 	fmt.Printf("RESULT %s %s %s: %s; the registry says %s, mount concerned %t, sign absent %t\n", m.kernel, id, appears, found.measured, verdict, concerned, found.isUnsigned)
 	if named := concerned && !found.isUnsigned && (verdict == knownbad.Affected || verdict == knownbad.Possible); named != found.appears {
@@ -126,6 +140,7 @@ func (m *machine) with(found *finding, point string) error {
 	for _, mount := range table.Mounts {
 		if mount.MountPoint == point {
 			found.protocol, found.options = mount.Protocol, strings.Join(mount.Options, ",")
+			found.signs = append(found.signs, table.Signs...)
 			return nil
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -153,7 +154,7 @@ func tryReadPlus(m *machine) (finding, error) {
 			return found, err
 		}
 		found.appears = len(different) > 0
-		found.measured += fmt.Sprintf("version %s: %d READ_PLUS, different: %q; ", version, used, different)
+		found.measured += fmt.Sprintf("version %s: %d READ_PLUS with %d errors, different: %q; ", version, used.Count, used.Errors, different)
 		if version == "4.1" && found.appears {
 			return found, errors.New("the cure does not help: " + found.measured)
 		}
@@ -161,17 +162,17 @@ func tryReadPlus(m *machine) (finding, error) {
 	return found, nil
 }
 
-func writeAndRead(m *machine, found *finding, version string) (different []string, used uint64, err error) {
+func writeAndRead(m *machine, found *finding, version string) (different []string, used mounts.Operation, err error) {
 	var unmount [2]func() error
 	for i, point := range []string{"/mnt/a", "/mnt/b"} {
 		if unmount[i], err = mountAt(point, "/ganesha", "nosharecache,vers="+version); err != nil {
-			return nil, 0, err
+			return nil, used, err
 		}
 	}
 	for name, content := range contents() {
 		file, err := os.Create("/mnt/a/" + name)
 		if err != nil {
-			return nil, 0, err
+			return nil, used, err
 		}
 		err = file.Truncate(int64(len(content)))
 		// Parts without data stay holes.
@@ -183,15 +184,15 @@ func writeAndRead(m *machine, found *finding, version string) (different []strin
 			}
 		}
 		if err := errors.Join(err, file.Close()); err != nil {
-			return nil, 0, err
+			return nil, used, err
 		}
 		read, err := os.ReadFile("/mnt/b/" + name)
 		if err != nil || sha256.Sum256(read) != sha256.Sum256(content) {
 			different = append(different, fmt.Sprintf("%s %d bytes, error %v", name, len(read), err))
 		}
 	}
-	o, err := operation("/mnt/b", "READ_PLUS")
-	return different, o.Count, errors.Join(err, m.with(found, "/mnt/b"), script("rm -f /mnt/a/random /mnt/a/short /mnt/a/holes /mnt/a/end"), unmount[0](), unmount[1]())
+	used, err = operation("/mnt/b", "READ_PLUS")
+	return different, used, errors.Join(err, m.with(found, "/mnt/b"), script("rm -f /mnt/a/random /mnt/a/short /mnt/a/holes /mnt/a/end"), unmount[0](), unmount[1]())
 }
 
 // tryDelegations lists directories of Ganesha, with directory delegations as the kernel has them, off, and on again.
@@ -208,21 +209,26 @@ func tryDelegations(m *machine) (finding, error) {
 		return found, err
 	}
 	found.measured = fmt.Sprintf("the parameter is %s by default; ", bytes.TrimSpace(value))
-	counts := map[string]int{}
+	counts, signs := map[string]int{}, []string{}
 	for _, step := range []struct{ name, value, version string }{
 		{"default", string(value), "4.2"}, {"off", "N", "4.2"}, {"on again", "Y", "4.2"}, {"version 4.0", "Y", "4.0"},
 	} {
 		if err := os.WriteFile(parameter, []byte(step.value), 0o600); err != nil {
 			return found, err
 		}
+		found.signs = nil
 		bad, text, err := listAll(m, &found, step.version)
 		if err != nil {
 			return found, err
 		}
+		if shown := slices.Contains(found.signs, "nfs-dirdeleg-ganesha"); shown != (bad > 0) {
+			return found, fmt.Errorf("%s: the agent sees a sign: %t; %s", step.name, shown, text)
+		}
 		counts[step.name] = bad
+		signs = append(signs, found.signs...)
 		found.measured += step.name + ": " + text + "; "
 	}
-	found.protocol = "NFSv4.2"
+	found.protocol, found.signs = "NFSv4.2", signs
 	found.appears = counts["default"] > 0
 	if counts["off"] > 0 || counts["version 4.0"] > 0 || (counts["on again"] > 0) != found.appears {
 		return found, errors.New("the cure does not act as described: " + found.measured)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -67,6 +68,30 @@ func TestRun(t *testing.T) {
 }
 
 // The workload runs until its time is over, and removes its files when it is stopped.
+func TestWorkersDoNotWaitForACPU(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := Run(ctx, Options{Name: ListDirectory, Path: t.TempDir(), Load: Load{Workers: 4}, For: time.Hour, Pause: time.Millisecond})
+		done <- err
+	}()
+	deadline := time.Now().Add(time.Minute)
+	for runtime.GOMAXPROCS(0) != 5 && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+	if got := runtime.GOMAXPROCS(0); got != 5 {
+		t.Errorf("got %d threads at work for 4 workers, want 5", got)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got := runtime.GOMAXPROCS(0); got != 1 {
+		t.Errorf("after the run: got %d, want 1", got)
+	}
+}
+
 func TestRunIsStopped(t *testing.T) {
 	dir := t.TempDir()
 	// A slow machine gets more time for the first pass.

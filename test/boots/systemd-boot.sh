@@ -12,7 +12,7 @@ make_root() {
 	echo 'timeout 0' >"$root/efi/loader/loader.conf"
 	echo 0abcdef0123456789abcdef012345678 >"$root/etc/machine-id"
 	printf 'layout=bls\nBOOT_ROOT=/efi\n' >"$root/etc/kernel/install.conf"
-	echo "root=/dev/vda2 rw console=ttyS0 loglevel=4 panic=-1 init=/guest" >"$root/etc/kernel/cmdline"
+	echo "root=/dev/vda2 rw console=ttyS0 loglevel=4 panic=-1 no_timer_check init=/guest" >"$root/etc/kernel/cmdline"
 	add_kernel
 }
 

@@ -1,7 +1,6 @@
 # Unified kernel images that systemd-boot loads, without Secure Boot. The real ukify makes the images, and the agent makes the addon.
 . test/boots/systemd-boot.sh
 
-# Without no_timer_check, the kernel panics if a busy machine emulates its timer too slowly.
 make_root() {
 	mkdir -p "$root/efi/EFI/BOOT" "$root/efi/EFI/Linux" "$root/efi/loader" "$root/etc/kernel"
 	cp "$root/usr/lib/systemd/boot/efi/systemd-bootx64.efi" "$root/efi/EFI/BOOT/BOOTX64.EFI"

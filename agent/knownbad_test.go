@@ -67,7 +67,7 @@ var healthyOn = map[string]struct {
 }
 
 // loses are the entries about lost data, whose advice is a warning.
-var loses = []string{"nfs-congestion-lost-writes", "nfs-readplus-ganesha", "nfs-ro-ignored"}
+var loses = []string{"nfs-congestion-lost-writes", "nfs-ro-ignored"}
 
 // recordedSample is one state of the machine. passed is the time since the sample before it.
 type recordedSample struct {
@@ -133,7 +133,7 @@ func TestNodesShowSignsOfKnownProblems(t *testing.T) {
 	const (
 		// These lines are of 7.3.4 and 6.12.57 in test/knownbad.
 		failedAttributes = "\t        GETATTR: 2706 2706 0 600000 600000 0 900 1000 53\n"
-		failedReads      = "\t       READ_PLUS: 7 7 0 1900 3163020 0 20 21 6\n"
+		failedReads      = "\t       READ_PLUS: 7 7 0 1900 3163020 0 20 21 0\n"
 		storm            = "\t     OPEN_NOATTR: 300 300 0 0 0 0 0 0 0\n\t    TEST_STATEID: 500000 500000 0 0 0 0 0 0 0\n"
 		blocked          = "6,500,99000000,-;INFO: task kcompactd0:46 blocked for more than 120 seconds.\n"
 		newerFormat      = "1,500,99000000,-;XFS (loop0): Superblock has unknown incompatible features (0x40) enabled.\n"
@@ -147,13 +147,13 @@ func TestNodesShowSignsOfKnownProblems(t *testing.T) {
 		"directory delegations, cured":               {"7.3.4", "rw,vers=4.2", failedAttributes, "N", "", nil, nil},
 		"directory delegations, with another option": {"7.3.4", "rw,vers=4.0", failedAttributes, "Y", "", nil, nil},
 		"failed attributes without the parameter":    {"6.12.85", "rw,vers=4.2", failedAttributes, "", "", nil, nil},
-		"READ_PLUS":                             {"6.12.57", "rw,vers=4.2", failedReads, "", "", []string{"nfs-readplus-ganesha"}, []string{"nfs-readplus-ganesha"}},
-		"TEST_STATEID":                          {"6.1.176", "rw,vers=4.1", storm, "", "", []string{"nfs-test-stateid-storm"}, []string{"nfs-test-stateid-storm"}},
-		"TEST_STATEID with the fix":             {"6.7.1", "rw,vers=4.1", storm, "", "", []string{"nfs-test-stateid-storm"}, []string{"nfs-congestion-lost-writes"}},
-		"kcompactd":                             {"6.12.5", "rw,vers=4.1", "", "", blocked, []string{"nfs-loopback-kcompactd"}, []string{"nfs-loopback-kcompactd"}},
-		"kcompactd without an NFS mount":        {"6.12.5", "", "", "", blocked, nil, nil},
-		"XFS of a newer mkfs":                   {"6.1.176", "", "", "", newerFormat, []string{"xfs-newer-than-kernel"}, []string{"xfs-newer-than-kernel"}},
-		"XFS of a newer mkfs, with the feature": {"6.12.85", "", "", "", newerFormat, []string{"xfs-newer-than-kernel"}, nil},
+		"READ_PLUS, which counts no errors":          {"6.12.57", "rw,vers=4.2", failedReads, "", "", nil, nil},
+		"TEST_STATEID":                               {"6.1.176", "rw,vers=4.1", storm, "", "", []string{"nfs-test-stateid-storm"}, []string{"nfs-test-stateid-storm"}},
+		"TEST_STATEID with the fix":                  {"6.7.1", "rw,vers=4.1", storm, "", "", []string{"nfs-test-stateid-storm"}, []string{"nfs-congestion-lost-writes"}},
+		"kcompactd":                                  {"6.12.5", "rw,vers=4.1", "", "", blocked, []string{"nfs-loopback-kcompactd"}, []string{"nfs-loopback-kcompactd"}},
+		"kcompactd without an NFS mount":             {"6.12.5", "", "", "", blocked, nil, nil},
+		"XFS of a newer mkfs":                        {"6.1.176", "", "", "", newerFormat, []string{"xfs-newer-than-kernel"}, []string{"xfs-newer-than-kernel"}},
+		"XFS of a newer mkfs, with the feature":      {"6.12.85", "", "", "", newerFormat, []string{"xfs-newer-than-kernel"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -40,8 +40,8 @@ func (s *scope) addKnownBad(loses bool) {
 		}
 		var nodes []string
 		for _, node := range s.Nodes {
-			if has := hasKnownBad(e, node); has != "" {
-				nodes = append(nodes, node.Name+" ("+has+")")
+			if reason := hasKnownBad(e, node); reason != "" {
+				nodes = append(nodes, node.Name+" ("+reason+")")
 			}
 		}
 		if len(nodes) > 0 {

@@ -39,7 +39,7 @@ type Entry struct {
 	Source, Confidence string
 }
 
-// Sign is what a node shows if it has a problem, beside kernel and mount. All parts that are set must hold.
+// Sign is evidence on a node that it has a problem, in addition to kernel and mount. All parts that are set must hold.
 type Sign struct {
 	// Parameter is a file of the host, and Values are the values with which the problem occurs.
 	Parameter string
@@ -54,7 +54,7 @@ type Sign struct {
 	Unmounted bool
 }
 
-// Counts are the requests of one operation of a mount since it was made, and those that failed.
+// Counts are the requests of one operation of a mount since it was made, and its failed requests.
 type Counts struct{ Requests, Errors uint64 }
 
 // IsShown reports whether a mount with these operations, by name, shows the sign. value returns the content of a file of the host, without the
@@ -63,11 +63,11 @@ func (s *Sign) IsShown(value func(file string) string, operations map[string]Cou
 	if s == nil || s.Log != "" || s.Parameter != "" && !slices.Contains(s.Values, value(s.Parameter)) {
 		return false
 	}
-	o, others := operations[s.Operation], uint64(0)
+	o, compared := operations[s.Operation], uint64(0)
 	for _, name := range s.Than {
-		others += operations[name].Requests
+		compared += operations[name].Requests
 	}
-	return o.Errors >= s.Errors && o.Requests >= s.Requests && o.Requests >= s.Times*others
+	return o.Errors >= s.Errors && o.Requests >= s.Requests && o.Requests >= s.Times*compared
 }
 
 // Logged returns the ID of the entry whose sign is this line of the kernel log. Empty if there is none.

@@ -187,13 +187,13 @@ func synchronousMount(s Sample) (Finding, bool) {
 func synchronousWrites(s Sample) (Finding, bool) {
 	n, small := s.writesSmall()
 	// The kernel splits large writes that wait for a connection. They then look small.
-	waits := s.operation("WRITE").QueueMillis > s.operation("WRITE").RoundTripMillis
+	isQueued := s.operation("WRITE").QueueMillis > s.operation("WRITE").RoundTripMillis
 	isSynchronous := s.Events.Syncs*2 >= n || s.Bytes.DirectWritten*10 >= s.Bytes.WireWritten*9 && s.Bytes.DirectWritten > 0
 	return Finding{
 		Seen: fmt.Sprintf("%d WRITEs carried %.0f KiB each, with %d fsyncs and %d KiB past the page cache", n, ratioOf(s.Bytes.WireWritten, n)/kib,
 			s.Events.Syncs, s.Bytes.DirectWritten/kib),
 		Effect: "larger writes or fewer fsyncs in the program help; the remaining time is the server's time for each write. No client setting will help",
-	}, small && isSynchronous && !waits && !s.hasOption("sync")
+	}, small && isSynchronous && !isQueued && !s.hasOption("sync")
 }
 
 func openAndClose(s Sample) (Finding, bool) {

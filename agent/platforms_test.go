@@ -228,9 +228,9 @@ func TestPlatformsMatchTheirDocument(t *testing.T) {
 		"options of volumes do not depend on the platform.\n\n" +
 		"This page is written by `go test ./agent -run TestPlatforms -update` from trees of such hosts; [test/fixtures/platforms](../test/fixtures/platforms/README.md)\n" +
 		"lists the source of each fact. Only Debian's packages were booted for real: with GRUB's own menu (`make e2e`), and as other systems use GRUB (`make boots`).\n" +
-		"`bls` has boot loader entries as on RHEL (grubby simulated as its real script behaved): six boots took 124 seconds on a machine without KVM.\n" +
+		"`bls` has boot loader entries as on RHEL (grubby simulated as its real script behaved): ten boots took 355 seconds on a machine without KVM, next to other work.\n" +
 		"`mkconfig` has a menu of grub2-mkconfig as on Azure Linux (Debian's grub-mkconfig by Fedora's names). `systemd-boot` has kernel-install of Debian 13:\n" +
-		"six boots took 961 seconds next to other work on the same machine. `uki` has unified kernel images of ukify 257: six boots took 187 seconds there.\n\n" + table.String() +
+		"ten boots took 337 seconds. `uki` has unified kernel images of ukify 257: twelve boots took 445 seconds. `mkconfig` took 455 seconds for eleven boots.\n\n" + table.String() +
 		"\n*Staged only*: written for the next boot, for which the operator does not reboot the node.\n\n## Messages of the node\n\n| platform | field | message |\n|---|---|---|\n" +
 		messages.String()
 	if *updateDocs {

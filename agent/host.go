@@ -26,6 +26,7 @@ import (
 	"github.com/storageclient/operator/agent/servers"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/knownbad"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
@@ -57,9 +58,12 @@ type Host struct {
 // NewHost returns the Host for a file system and a command runner, with all subjects of this build. It has no trial runner.
 func NewHost(fs host.FS, runner host.Runner, rebooter permit.Rebooter, kubeletDir string) Host {
 	machine, reader, modules := assemble(fs, runner, kubeletDir)
+	reader.Signs = mounted.Signs(fs)
+	log := kernellog.New(fs)
+	log.Sign = knownbad.Logged
 	return Host{
 		Machine: machine, Mounts: reader, Modules: modules, Rebooter: rebooter, Probe: orders.NoRunner,
-		Health: servers.Reader{Counters: reader.Counters, Log: kernellog.New(fs).Read, Sockets: sockets.Read, ClientName: reader.ClientName},
+		Health: servers.Reader{Counters: reader.Counters, Log: log.Read, Sockets: sockets.Read, ClientName: reader.ClientName},
 		Sample: sample.Sampler{Mounts: reader, Sockets: sockets.Read, Clock: clock.RealClock{}}.Take,
 	}
 }

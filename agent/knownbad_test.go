@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host/connect"
-	"github.com/storageclient/operator/agent/host/kernellog"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/advice"
@@ -169,8 +168,8 @@ func TestNodesShowSignsOfKnownProblems(t *testing.T) {
 			w.writeMounts(all, false)
 			w.real = func() Host {
 				h := w.host()
-				h.Mounts = mounts.NewReader(w.fs, mounts.DefaultKubeletDir)
-				h.Health.Log = kernellog.New(w.fs).Read
+				wired := NewHost(w.fs, nil, nil, mounts.DefaultKubeletDir)
+				h.Mounts, h.Health.Log = wired.Mounts, wired.Health.Log
 				return h
 			}
 			w.declare()
@@ -217,9 +216,9 @@ func play(t *testing.T, node []recordedSample, readOnly bool) (statuses []record
 	var current []mounts.ServerCounters
 	w.real = func() Host {
 		h := w.host()
-		h.Mounts = mounts.NewReader(w.fs, mounts.DefaultKubeletDir)
+		wired := NewHost(w.fs, nil, nil, mounts.DefaultKubeletDir)
+		h.Mounts, h.Health.Log = wired.Mounts, wired.Health.Log
 		h.Health.Counters = func() ([]mounts.ServerCounters, error) { return current, nil }
-		h.Health.Log = kernellog.New(w.fs).Read
 		return h
 	}
 	w.declare()

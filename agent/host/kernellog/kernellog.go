@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/agent/host"
-	"github.com/storageclient/operator/tuning/knownbad"
 )
 
 const (
@@ -37,6 +36,9 @@ type Line struct {
 
 // Follower reads the log from its start, and then the new records each time. It never waits for a record.
 type Follower struct {
+	// Sign returns the ID of the known problem whose sign a message is, or "". Without it, the log shows no signs.
+	Sign func(message string) string
+
 	fs   host.FS
 	file *os.File
 }
@@ -81,7 +83,7 @@ func (f *Follower) Read() ([]Line, error) {
 			return lines, fmt.Errorf("read the kernel's log: %w", failed)
 		}
 		for record := range strings.Lines(string(buffer[:n])) {
-			if line, ok := parseRecord(record, up); ok {
+			if line, ok := parseRecord(record, up, f.Sign); ok {
 				lines = append(lines, line)
 			}
 		}
@@ -108,7 +110,7 @@ func unescape(text string) string {
 }
 
 // parseRecord parses "PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;TEXT" (Documentation/ABI/testing/dev-kmsg).
-func parseRecord(record string, up time.Duration) (Line, bool) {
+func parseRecord(record string, up time.Duration, sign func(string) string) (Line, bool) {
 	head, text, found := strings.Cut(strings.TrimRight(record, "\n"), ";")
 	fields := strings.Split(head, ",")
 	if !found || len(fields) < 3 {
@@ -120,8 +122,13 @@ func parseRecord(record string, up time.Duration) (Line, bool) {
 		line = Line{Server: m[1], Responds: m[2] == "OK"}
 	} else if m := smbLine.FindStringSubmatch(text); m != nil {
 		line = Line{Server: m[1]}
-	} else if line.Sign = knownbad.Logged(text); line.Sign == "" {
-		return Line{}, false
+	} else {
+		if sign != nil {
+			line.Sign = sign(text)
+		}
+		if line.Sign == "" {
+			return Line{}, false
+		}
 	}
 	micros, err := strconv.ParseInt(fields[2], 10, 64)
 	if err != nil {

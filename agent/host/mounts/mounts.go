@@ -108,6 +108,9 @@ type Table struct {
 
 // Reader reads the host's mounts.
 type Reader struct {
+	// Signs returns the IDs of the known problems of which a mount with these operations, by name, shows a sign. Without it, no mount shows one.
+	Signs func(m Mount, operations map[string]Operation) []string
+
 	fs         host.FS
 	kubeletDir string
 }
@@ -141,7 +144,9 @@ func (r Reader) Read() (Table, error) {
 		}
 		r.countOperations(&mount, shares)
 		mounts[line.point] = mount
-		signs = append(signs, r.signsOf(mount, s.counts)...)
+		if r.Signs != nil {
+			signs = append(signs, r.Signs(mount, s.counts)...)
+		}
 		// If the ages are equal, the earlier line is the older mount.
 		if first, known := oldest[mount.Client]; !known || stats[line.point].age > first.age {
 			oldest[mount.Client] = elder{line.point, stats[line.point].age}

@@ -3,8 +3,6 @@ package mounts
 import (
 	"strconv"
 	"strings"
-
-	"github.com/storageclient/operator/tuning/knownbad"
 )
 
 // mountLine is one line of mountinfo, see proc_pid_mountinfo(5).
@@ -106,7 +104,7 @@ type stats struct {
 	operations   uint64
 	perOperation bool
 	// counts are the operations with at least one request, by name.
-	counts map[string]knownbad.Counts
+	counts map[string]Operation
 }
 
 // parseMountstats parses the blocks of all mounts that have statistics, by mount point. It skips blocks and lines that it does not understand, and

@@ -4,8 +4,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/storageclient/operator/tuning/knownbad"
 )
 
 const (
@@ -26,28 +24,14 @@ func (s stats) addOperation(fields []string) stats {
 	o, ok := parseOperation(fields)
 	if ok && o.Count > 0 {
 		if s.counts == nil {
-			s.counts = map[string]knownbad.Counts{}
+			s.counts = map[string]Operation{}
 		}
-		s.counts[o.Name] = knownbad.Counts{Requests: o.Count, Errors: o.Errors}
+		s.counts[o.Name] = o
 	}
 	if ok && o.Count > o.Errors && !slices.Contains(ofMounting, o.Name) {
 		s.operations += o.Count - o.Errors
 	}
 	return s
-}
-
-// signsOf returns the IDs of the known problems of which a mount with these operations shows a sign.
-func (r Reader) signsOf(m Mount, operations map[string]knownbad.Counts) (ids []string) {
-	value := func(file string) string {
-		text, _ := r.fs.ReadValue(file)
-		return text
-	}
-	for _, e := range knownbad.Entries() {
-		if e.Concerns(m.Protocol, m.Options) && e.Sign.IsShown(value, operations) {
-			ids = append(ids, e.ID)
-		}
-	}
-	return ids
 }
 
 // countOperations counts the operations of a mount without mountstats.

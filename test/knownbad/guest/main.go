@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/kernellog"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/mounted"
 	"github.com/storageclient/operator/tuning/knownbad"
 )
 
@@ -71,6 +72,7 @@ func run() error {
 		return err
 	}
 	m := &machine{kernel: knownbad.ParseKernel(release, build), reader: mounts.NewReader(files, mounts.DefaultKubeletDir), log: kernellog.New(files)}
+	m.reader.Signs, m.log.Sign = mounted.Signs(files), knownbad.Logged
 	fmt.Printf("##### kernel %s, for the registry %s: %s\n", release, m.kernel, build)
 	if err := serve(); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/knownbad"
 )
 
 func TestTextsOfEachClass(t *testing.T) {
@@ -114,6 +115,11 @@ func TestWordsContainAllReasonsAndLogMessages(t *testing.T) {
 	each(t, "controllers/volume/judge", require(`State = "([A-Z][A-Za-z]+)"`))
 	for _, dir := range []string{"agent", "controllers", "cmd"} {
 		each(t, dir, require(`\.(?:Info|Error)\((?:[a-zA-Z.()]+, )?"([A-Z][^"]+)"`))
+	}
+	for _, e := range knownbad.Entries() {
+		if e.Sign != nil && !words[e.ID] {
+			t.Errorf("words.txt lacks %q", e.ID)
+		}
 	}
 	if found < 200 {
 		t.Errorf("got %d words in the sources, want at least 200", found)

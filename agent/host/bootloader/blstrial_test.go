@@ -605,6 +605,44 @@ func TestAKillDoesNotRepeatAFailedTrial(t *testing.T) {
 	}
 }
 
+// The first kill interrupts a promotion at each write, so that one of two entries has the argument. After the next boot, the second kill interrupts
+// the staging of another value, at every sixth write.
+func TestTwoKillsLoseNoArgument(t *testing.T) {
+	for name, start := range map[string]func(*testing.T) *machine{"GRUB": newTryingRocky, "systemd-boot": newSystemdBoot, "images": newUKI} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			kills := 0
+			for first, more := 1, true; more; first++ {
+				for second := 1; ; second += 6 {
+					m := start(t)
+					original := withoutNext(m.bootFiles())
+					m.apply(settings(ihash, seed))
+					m.startEntry()
+					promoting, c := m.crashing(first)
+					_ = promoting.Apply(t.Context(), settings(ihash, seed))
+					more = c.count >= first
+					m.startEntry()
+					staging, c := m.crashing(second)
+					_ = staging.Apply(t.Context(), settings(ihash, "1048576"))
+					m.startEntry()
+					m.apply(nil)
+					if diff := cmp.Diff(original, withoutNext(m.bootFiles())); diff != "" {
+						t.Errorf("after restore, writes %d and %d (-want +got):\n%s", first, second, diff)
+					}
+					if c.count < second {
+						break
+					}
+					kills++
+				}
+			}
+			t.Logf("%d pairs of kills", kills)
+			if kills < 60 {
+				t.Errorf("got only %d pairs of kills, want 60", kills)
+			}
+		})
+	}
+}
+
 // expectEntryBootable checks the state after a kill: within two starts, GRUB boots with the arguments of the running kernel or fewer.
 func (m *machine) expectEntryBootable(n int) {
 	m.t.Helper()

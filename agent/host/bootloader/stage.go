@@ -97,7 +97,7 @@ func (s *Subject) mayStage(f facts, wanted, stale []host.Argument) error {
 }
 
 // recordBefore returns the content that the drop-in gets again if staging fails. It has its previous arguments or, after an interrupted staging, the
-// arguments that reached the menu, or another file of grubby.
+// arguments that reached the menu, one of the entries, or another file of grubby.
 func (f facts) recordBefore() dropIn {
 	if !f.dropIn.unfinished {
 		return f.dropIn
@@ -106,7 +106,7 @@ func (f facts) recordBefore() dropIn {
 	for _, arg := range f.dropIn.managedArguments() {
 		if f.menu.holdsArgument(arg) {
 			record.args = append(record.args, arg)
-		} else if f.entries.holdsArgument(arg) || hasArgument(f.written, arg) {
+		} else if hasArgument(f.entries.valuesOf(arg.Name), arg) || hasArgument(f.written, arg) {
 			record.replaces = append(record.replaces, arg)
 		}
 	}

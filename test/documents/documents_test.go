@@ -1,4 +1,3 @@
-// Package documents keeps the table of the four source documents in docs/values.md, and the ways from the front page to it.
 package documents
 
 import (
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/verdict"
 )
 
 var update = flag.Bool("update", false, "write the table into docs/values.md")
@@ -24,7 +24,7 @@ type document struct {
 	ID, Title, Address, Guide, Profile, Try string
 }
 
-// figure is one measured comparison. Run names the run if it is not that of the label effects.
+// figure is one measured comparison of another run than effects.json, with its command.
 type figure struct {
 	Compared, Counts, Time, Run string
 }
@@ -33,6 +33,8 @@ type row struct {
 	ID, Item, Setting string
 	Rules             []string
 	Figures           []figure
+	// Note is about the row's comparisons in effects.json.
+	Note string
 	// Verified is the value that a test reads back for a row without an effect on speed.
 	Verified    string
 	NotMeasured string
@@ -41,6 +43,18 @@ type row struct {
 type table struct {
 	Documents []document
 	Rows      []row
+
+	measured Effects
+}
+
+// effects returns the comparisons of a row.
+func (all table) effects(id string) (found []Effect) {
+	for _, e := range all.measured.Effects {
+		if e.Row == id {
+			found = append(found, e)
+		}
+	}
+	return found
 }
 
 func read(t *testing.T) table {
@@ -51,6 +65,13 @@ func read(t *testing.T) table {
 	}
 	var all table
 	if err := yaml.UnmarshalStrict(content, &all); err != nil {
+		t.Fatal(err)
+	}
+	content, err = os.ReadFile("effects.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(content, &all.measured); err != nil {
 		t.Fatal(err)
 	}
 	return all
@@ -76,7 +97,7 @@ func TestEachRowOfTheDocumentsHasAFigureOrAReason(t *testing.T) {
 	for _, r := range all.Rows {
 		ids = append(ids, r.ID)
 		answers := 0
-		for _, isGiven := range []bool{len(r.Figures) > 0, r.Verified != "", r.NotMeasured != ""} {
+		for _, isGiven := range []bool{len(r.Figures)+len(all.effects(r.ID)) > 0, r.Verified != "", r.NotMeasured != ""} {
 			if isGiven {
 				answers++
 			}
@@ -100,14 +121,23 @@ func TestEachRowOfTheDocumentsHasAFigureOrAReason(t *testing.T) {
 	}
 }
 
-// A measured row without a comparison in the end-to-end test cannot be repeated.
-func TestEachFigureOfTheEffectsCanBeRepeated(t *testing.T) {
-	claims := page(t, "test/e2e/effects_test.go")
-	for _, r := range read(t).Rows {
-		isRepeated := slices.ContainsFunc(r.Figures, func(f figure) bool { return f.Run == "" })
-		if isRepeated && !regexp.MustCompile(`seed: "([A-Z0-9, ]*, )?`+r.ID+`[",]`).MatchString(claims) {
-			t.Errorf("%s has a figure, and test/e2e/effects_test.go has no claim with that row", r.ID)
+// A comparison that the end-to-end test does not have cannot be repeated, and one that effects.json does not have is not in the documentation.
+func TestTheRecordedEffectsAreThoseOfTheEndToEndTest(t *testing.T) {
+	var want, got []string
+	for _, match := range regexp.MustCompile(`(?s)(?:seed|Row): "([A-D]\d+)",\s*(?:name|Compared): "([^"]*)"`).FindAllStringSubmatch(page(t, "test/e2e/effects_test.go"), -1) {
+		want = append(want, match[1]+": "+match[2])
+	}
+	all := read(t)
+	for _, e := range all.measured.Effects {
+		got = append(got, e.Row+": "+e.Compared)
+		if !slices.ContainsFunc(all.Rows, func(r row) bool { return r.ID == e.Row }) {
+			t.Errorf("%s is no row", e.Row)
 		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" || len(want) == 0 {
+		t.Errorf("comparisons of test/e2e/effects_test.go and of effects.json: %s", diff)
 	}
 }
 
@@ -132,6 +162,7 @@ func TestTheTableInTheDocumentationIsCurrent(t *testing.T) {
 
 func (all table) markdown() string {
 	var out strings.Builder
+	fmt.Fprintf(&out, "Kernel %s on the node and its server, %d rounds.\n\n", all.measured.Kernel, all.measured.Rounds)
 	for _, d := range all.Documents {
 		title := d.Title
 		if d.Address != "" {
@@ -144,10 +175,10 @@ func (all table) markdown() string {
 		} else {
 			out.WriteString(" Trials mount NFS and SMB only, so measure your own work before and after.")
 		}
-		out.WriteString("\n\n| row | recommendation | in a profile | advice | compared | counts | time |\n|---|---|---|---|---|---|---|\n")
+		out.WriteString("\n\n| row | recommendation | in a profile | advice | compared | server | counts | time |\n|---|---|---|---|---|---|---|---|\n")
 		for _, r := range all.Rows {
 			if strings.HasPrefix(r.ID, d.ID) {
-				out.WriteString(r.markdown())
+				out.WriteString(r.markdown(all.effects(r.ID)))
 			}
 		}
 		out.WriteString("\n")
@@ -155,7 +186,7 @@ func (all table) markdown() string {
 	return strings.TrimSuffix(out.String(), "\n")
 }
 
-func (r row) markdown() string {
+func (r row) markdown(effects []Effect) string {
 	field, rules := "–", "–"
 	if r.Setting != "" {
 		field = "`" + strings.ReplaceAll(r.Setting, ", ", "`, `") + "`"
@@ -166,20 +197,81 @@ func (r row) markdown() string {
 	first := fmt.Sprintf("| %s | %s | %s | %s |", r.ID, r.Item, field, rules)
 	switch {
 	case r.Verified != "":
-		return fmt.Sprintf("%s verified: %s | – | – |\n", first, r.Verified)
+		return fmt.Sprintf("%s verified: %s | – | – | – |\n", first, r.Verified)
 	case r.NotMeasured != "":
-		return fmt.Sprintf("%s not measured: %s | – | – |\n", first, r.NotMeasured)
+		return fmt.Sprintf("%s not measured: %s | – | – | – |\n", first, r.NotMeasured)
 	}
 	var out strings.Builder
-	for _, f := range r.Figures {
-		compared := f.Compared
-		if f.Run != "" {
-			compared += " (" + f.Run + ")"
+	for i, e := range effects {
+		took := e.time()
+		if i == len(effects)-1 && r.Note != "" {
+			took += ". " + r.Note
 		}
-		fmt.Fprintf(&out, "%s %s | %s | %s |\n", first, compared, f.Counts, f.Time)
+		fmt.Fprintf(&out, "%s %s | %s | %s | %s |\n", first, e.Compared, e.Server, e.counts(), took)
+		first = "| | | | |"
+	}
+	for _, f := range r.Figures {
+		fmt.Fprintf(&out, "%s %s (%s) | – | %s | %s |\n", first, f.Compared, f.Run, f.Counts, f.Time)
 		first = "| | | | |"
 	}
 	return out.String()
+}
+
+// counts returns the counts that differ, or else the number of requests.
+func (e Effect) counts() string {
+	var parts []string
+	for _, r := range e.Results {
+		if r.Metric != verdict.Seconds && (r.Outcome == verdict.Better || r.Outcome == verdict.Worse) {
+			parts = append(parts, r.counts())
+		}
+	}
+	if all := e.Result(verdict.Operations); len(parts) == 0 && all.Metric != "" {
+		parts = append(parts, all.counts())
+	}
+	if len(parts) == 0 {
+		return "–"
+	}
+	slices.Reverse(parts)
+	return strings.Join(parts, ", ")
+}
+
+func (r Result) counts() string {
+	if r.Metric == verdict.Bytes {
+		return fmt.Sprintf("bytes %s → %s", inBytes(r.Before), inBytes(r.After))
+	}
+	name := r.Metric
+	if name == verdict.Operations {
+		name = "requests"
+	}
+	return fmt.Sprintf("%s %s → %s", name, grouped(r.Before), grouped(r.After))
+}
+
+func (e Effect) time() string {
+	r := e.Result(verdict.Seconds)
+	ratio := fmt.Sprintf("×%.2f to %.2f", r.Low, r.High)
+	if r.Outcome != verdict.Better && r.Outcome != verdict.Worse {
+		return "**no difference shown** (" + ratio + ")"
+	}
+	return fmt.Sprintf("%.2g → %.2g s (%s)", r.Before, r.After, ratio)
+}
+
+func inBytes(n float64) string {
+	switch {
+	case n >= 1e6:
+		return fmt.Sprintf("%.1f MB", n/1e6)
+	case n >= 1e4:
+		return fmt.Sprintf("%.0f kB", n/1e3)
+	}
+	return grouped(n)
+}
+
+// grouped returns an integer with commas.
+func grouped(n float64) string {
+	digits := fmt.Sprintf("%.0f", n)
+	if len(digits) > 3 {
+		return digits[:len(digits)-3] + "," + digits[len(digits)-3:]
+	}
+	return digits
 }
 
 // Each page that a reader opens first names the commands that measure on the reader's own volume.

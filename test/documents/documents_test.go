@@ -121,7 +121,7 @@ func TestEachRowOfTheDocumentsHasAFigureOrAReason(t *testing.T) {
 	}
 }
 
-// A comparison that the end-to-end test does not have cannot be repeated, and one that effects.json does not have is not in the documentation.
+// Users repeat each recorded comparison with the end-to-end test, and the documentation has each comparison of that test.
 func TestTheRecordedEffectsAreThoseOfTheEndToEndTest(t *testing.T) {
 	var want, got []string
 	for _, match := range regexp.MustCompile(`(?s)(?:seed|Row): "([A-D]\d+)",\s*(?:name|Compared): "([^"]*)"`).FindAllStringSubmatch(page(t, "test/e2e/effects_test.go"), -1) {

@@ -50,7 +50,7 @@ func changeUntilKilled(root, said string) error {
 // The test kills the agent process repeatedly (kill -9) while it changes or restores settings. Each file is old or new, never incomplete.
 // The next process continues, and finally /etc and /boot have their original content.
 func TestKills(t *testing.T) {
-	for _, tree := range []string{"debian-12", "rocky-9", machine.GrubEntries, machine.SystemdBoot} {
+	for _, tree := range []string{"debian-12", "rocky-9", machine.GrubEntries, machine.SystemdBoot, machine.KernelImages} {
 		t.Run(tree, func(t *testing.T) {
 			chance := rand.New(rand.NewPCG(*killSeed, 0))
 			root := filepath.Join(t.TempDir(), "host")
@@ -60,7 +60,7 @@ func TestKills(t *testing.T) {
 			if err := os.CopyFS(filepath.Join(root, "proc"), os.DirFS(filepath.Join(root, "pristine"))); err != nil {
 				t.Fatal(err)
 			}
-			if tree == machine.SystemdBoot {
+			if tree == machine.SystemdBoot || tree == machine.KernelImages {
 				if err := os.CopyFS(filepath.Join(root, "sys/firmware/efi/efivars"), os.DirFS(filepath.Join(root, "pristine-variables"))); err != nil {
 					t.Fatal(err)
 				}

@@ -1,7 +1,8 @@
 // Command powercut repeatedly cuts the power of a virtual machine at random moments, while the agent in it changes settings. The file
 // system is ext4 or XFS, with Debian's GRUB, with boot loader entries, or with entries that are tried in a boot first, for GRUB or for
-// systemd-boot on a VFAT partition. After each cut the machine boots. It checks that every file is the old or the new one, that finished
-// changes are present, that no untried argument is in a default entry, and that the journal can restore everything.
+// systemd-boot on a VFAT partition. With systemd-boot, the kernels can be unified kernel images. After each cut the machine boots. It checks
+// that every file is the old or the new one, that finished changes are present, that no untried argument is in a default entry or an addon,
+// and that the journal can restore everything.
 package main
 
 import (

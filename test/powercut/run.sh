@@ -17,7 +17,7 @@ if ! ls "$root"/boot/vmlinuz-* >/dev/null 2>&1; then
 fi
 CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$cache/guest" ./test/powercut/guest
 go build -o "$cache/powercut" ./test/powercut
-for disk in ${DISKS:-ext4:debian-12 xfs:debian-12 ext4:rocky-9 xfs:rocky-9 ext4:rocky-9-trial xfs:rocky-9-trial ext4:systemd-boot-trial}; do
+for disk in ${DISKS:-ext4:debian-12 xfs:debian-12 ext4:rocky-9 xfs:rocky-9 ext4:rocky-9-trial xfs:rocky-9-trial ext4:systemd-boot-trial ext4:uki-trial}; do
 	"$cache/powercut" -kernel "$(ls "$root"/boot/vmlinuz-* | tail -n 1)" -modules "$root/lib/modules" -guest "$cache/guest" \
 		-filesystem "${disk%%:*}" -tree "test/fixtures/hosts/${disk#*:}" -cuts "${CUTS:-50}" "$@"
 done

@@ -23,7 +23,7 @@ func LayTree(tree, host string) error {
 	switch kind {
 	case GrubEntries:
 		tree = filepath.Join(filepath.Dir(tree), "rocky-9")
-	case SystemdBoot:
+	case SystemdBoot, KernelImages:
 		tree = filepath.Join(filepath.Dir(tree), "debian-12")
 	}
 	if err := os.CopyFS(host, os.DirFS(tree)); err != nil {
@@ -35,6 +35,8 @@ func LayTree(tree, host string) error {
 		lay = layGrubEntries
 	case kind == SystemdBoot:
 		lay, kept = laySystemdBoot, append(kept, EFIPartition)
+	case kind == KernelImages:
+		lay, kept = layKernelImages, append(kept, EFIPartition)
 	case err == nil:
 		lay = layTraces
 	}
@@ -150,6 +152,38 @@ func laySystemdBoot(host string) error {
 	}
 	link := filepath.Join(host, "dev/disk/by-partuuid", device)
 	return errors.Join(os.Remove(link), os.Symlink("../../sdx1", link), writeFiles(host, map[string]string{"/dev/sdx1": ""}))
+}
+
+// layKernelImages replaces the kernels of systemd-boot by unified kernel images with the same arguments, in the form of ukify 257.
+func layKernelImages(host string) error {
+	if err := laySystemdBoot(host); err != nil {
+		return err
+	}
+	entries, err := filepath.Glob(host + EFIPartition + "/loader/entries/*.conf")
+	if err != nil {
+		return err
+	}
+	files := map[string]string{
+		pristineVariables + "/StubInfo-" + loaderID:                            hosttest.EncodeVariable("systemd-stub 257.9-1~deb13u1"),
+		pristineVariables + "/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c": "\x06\x00\x00\x00\x00",
+	}
+	for _, name := range entries {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		entry := "\n" + string(data)
+		version := between(entry, "\nversion ")
+		files[kernelImages+"/"+strings.TrimSuffix(filepath.Base(name), ".conf")+".efi"] = hosttest.EncodeImage(
+			[2]string{".sdmagic", "#### LoaderInfo: systemd-stub 257.9-1~deb13u1 ####"}, [2]string{".osrel", "ID=debian\nVERSION=\"13 (trixie)\"\n"},
+			[2]string{".cmdline", between(entry, "\noptions ")}, [2]string{".uname", version}, [2]string{".linux", "kernel " + version})
+		for _, replaced := range []string{name, filepath.Join(host, EFIPartition, between(entry, "\nmachine-id "))} {
+			if err := os.RemoveAll(replaced); err != nil {
+				return err
+			}
+		}
+	}
+	return writeFiles(host, files)
 }
 
 func writeFiles(host string, files map[string]string) error {

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -24,6 +25,8 @@ import (
 const (
 	GrubEntries = "rocky-9-trial"
 	SystemdBoot = "systemd-boot-trial"
+	// KernelImages is a host with systemd-boot and unified kernel images.
+	KernelImages = "uki-trial"
 )
 
 const (
@@ -38,6 +41,11 @@ const (
 	environment   = "/boot/grub2/grubenv"
 	kernelCmdline = "/etc/kernel/cmdline"
 	nextEntry     = "next_entry="
+	// kernelImages is the directory of the unified kernel images, and addon appends to the command lines of all.
+	kernelImages = EFIPartition + "/EFI/Linux"
+	addon        = EFIPartition + "/loader/addons/storage-client.addon.efi"
+	// addonCode is the start of the code of an addon.
+	addonCode = "\x48\xb8"
 )
 
 // The progress messages of a trial. permitting, permitted and booted are followed by the number of the change.
@@ -65,6 +73,8 @@ func newTrials(root string, state State, files host.FS) *Trials {
 }
 
 func (m *Trials) isSystemdBoot() bool { return !m.fs.Exists(environment) }
+
+func (m *Trials) hasImages() bool { return m.fs.Exists(kernelImages) }
 
 // Run boots the host, checks it, and restores everything after every second change. Then it tries and keeps one argument after the other.
 func (m *Trials) Run(out io.Writer) error {
@@ -113,7 +123,7 @@ func (m *Trials) try(out io.Writer, n int) error {
 	if err := m.boot(out); err != nil {
 		return err
 	}
-	if got := between(strings.ReplaceAll(m.read("/proc/cmdline"), " ", "\n"), argument+"="); got != text(n) {
+	if got := lastValue(m.read("/proc/cmdline")); got != text(n) {
 		return fmt.Errorf("the permitted trial booted with %q, want %s", got, text(n))
 	}
 	if err := m.apply(n, host.InSync); err != nil {
@@ -121,6 +131,11 @@ func (m *Trials) try(out io.Writer, n int) error {
 	}
 	m.say(out, did, n)
 	return nil
+}
+
+// lastValue returns the value of the argument that is effective on a command line.
+func lastValue(options string) string {
+	return between(options[max(0, strings.LastIndex(options, argument+"=")):]+"\n", argument+"=")
 }
 
 // text returns the value of change n. Zero is the original host.
@@ -151,7 +166,12 @@ func (m *Trials) boot(out io.Writer) error {
 	m.say(out, powered)
 	options := "BOOT_IMAGE=(hd0,msdos1)/vmlinuz-5.14.0-427.13.1.el9_4.x86_64 " + between(m.read(name), "\noptions ")
 	if m.isSystemdBoot() {
-		options = `initrd=\token\initrd ` + strings.TrimSpace(between(m.read(name), "\noptions "))
+		options = `initrd=\token\initrd ` + between(m.read(name), "\noptions ")
+		if m.hasImages() {
+			if options, err = m.stubOptions(name); err != nil {
+				return err
+			}
+		}
 		if err := os.WriteFile(m.root+efiVariables+"/LoaderEntrySelected-"+loaderID, []byte(hosttest.EncodeVariable(filepath.Base(name))), 0o644); err != nil {
 			return err
 		}
@@ -161,7 +181,7 @@ func (m *Trials) boot(out io.Writer) error {
 			return err
 		}
 	}
-	if value := between(strings.ReplaceAll(options, " ", "\n"), argument+"="); value != "" && value == text(m.Doing) {
+	if value := lastValue(options); value != "" && value == text(m.Doing) {
 		m.say(out, booted, m.Doing)
 	}
 	records := journal.New(m.fs)
@@ -174,6 +194,22 @@ func (m *Trials) boot(out io.Writer) error {
 	m.subject = bootloader.New(m.fs, commands, records, bootloader.Options{})
 	m.subject.Attend(true)
 	return nil
+}
+
+// stubOptions returns the command line that systemd-stub gives to the kernel of an image: that of the entry, or else that of the image, and then that of
+// the addon. It ignores an addon that is not in the PE format.
+func (m *Trials) stubOptions(name string) (string, error) {
+	options := between(m.read(name), "\noptions ")
+	if strings.HasPrefix(name, kernelImages) {
+		var err error
+		if options, err = hosttest.ImageSection(m.read(name), ".cmdline"); err != nil {
+			return "", fmt.Errorf("boot %s: %w", name, err)
+		}
+	}
+	if added, err := hosttest.ImageSection(m.read(addon), ".cmdline"); err == nil {
+		options += " " + added
+	}
+	return options, nil
 }
 
 // selectEntry returns the entry that the boot loader boots: the selected one, which it unselects first, or the last one by name. It leaves out
@@ -218,15 +254,19 @@ func (m *Trials) clearNext(id string) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// complete returns the entries with a kernel that exists.
+// complete returns the entries with a kernel that exists, and all images.
 func (m *Trials) complete() (found []string, err error) {
 	all, err := m.fs.Glob(m.entries, "*.conf")
+	if m.hasImages() {
+		images, imageErr := m.fs.Glob(kernelImages, "*.efi")
+		found, err = images, errors.Join(err, imageErr)
+	}
 	for _, name := range all {
 		boot := "/boot"
 		if m.isSystemdBoot() {
 			boot = EFIPartition
 		}
-		kernel := strings.TrimSpace(between(m.read(name), "\nlinux "))
+		kernel := cmp.Or(between(m.read(name), "\nlinux "), between(m.read(name), "\nefi "))
 		if kernel != "" && m.fs.Exists(boot+kernel) && between(m.read(name), "\noptions ") != "" {
 			found = append(found, name)
 		}
@@ -257,7 +297,12 @@ func (m *Trials) Check() error {
 	if err != nil {
 		return err
 	}
-	for _, name := range append(names, kernelCmdline) {
+	if !m.hasImages() {
+		names = append(names, kernelCmdline)
+	} else if err := m.checkImages(allowed); err != nil {
+		return err
+	}
+	for _, name := range names {
 		data := m.read(name)
 		if filepath.Base(name) == onceID+".conf" {
 			// On VFAT, a cut can leave a new name with an empty file, which systemd-boot ignores.
@@ -280,6 +325,32 @@ func (m *Trials) Check() error {
 		if kept := strings.Fields(strings.ReplaceAll(data, " "+argument+"="+value, "")); !slices.Equal(kept, original) || !strings.HasSuffix(data, "\n") {
 			return fmt.Errorf("%s is %q, was %q", name, kept, original)
 		}
+	}
+	return nil
+}
+
+// checkImages checks that all images and the arguments of later kernels are unchanged, and that the addon has exactly one argument, which has booted.
+// The addon is removed while another value has its trial. On VFAT, a cut can leave an empty file, which systemd-stub ignores.
+func (m *Trials) checkImages(allowed []string) error {
+	if err := compareTrees(m.root, "efi/EFI", "etc/kernel"); err != nil {
+		return err
+	}
+	isChanging := m.Doing > m.Done || m.Restoring
+	if isChanging {
+		allowed = append(allowed, "")
+	}
+	data, value := m.read(addon), ""
+	if data != "" {
+		options, err := hosttest.ImageSection(data, ".cmdline")
+		code, codeErr := hosttest.ImageSection(data, ".text")
+		if value = strings.TrimPrefix(options, argument+"="); err != nil || codeErr != nil || value == options || value == "" || !strings.HasPrefix(code, addonCode) {
+			return fmt.Errorf("%s is incomplete: %q", addon, data)
+		}
+	} else if m.fs.Exists(addon) && !isChanging {
+		return errors.New(addon + " is empty")
+	}
+	if !slices.Contains(allowed, value) {
+		return fmt.Errorf("%s has %q, which is not one of %q", addon, value, allowed)
 	}
 	return nil
 }

@@ -298,8 +298,9 @@ func anyOriginalHolds(records map[string]host.FileRecord, arg host.Argument) boo
 	})
 }
 
+// holdsAny reports whether a file has one of the arguments. In an addon, zeros surround them.
 func holdsAny(file host.SavedFile, args []host.Argument) bool {
-	return slices.ContainsFunc(strings.Fields(string(file.Data)), func(word string) bool { return hasArgument(args, host.NewArgument(word)) })
+	return slices.ContainsFunc(strings.Fields(strings.ReplaceAll(string(file.Data), "\x00", " ")), func(word string) bool { return hasArgument(args, host.NewArgument(word)) })
 }
 
 // isManagedAlone reports whether a file differs from its original only by the agent's arguments and blanks, or was created for the agent.

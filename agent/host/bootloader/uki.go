@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"regexp"
 	"slices"
@@ -125,7 +126,10 @@ func addonOptions(fs host.FS, names *grubNames, file string, image kernelImage) 
 	for _, dir := range []string{path.Dir(names.addon), file + ".extra.d"} {
 		for _, name := range imageFiles(fs, dir, ".addon.efi") {
 			addon, err := readImage(fs, name)
-			if err != nil {
+			if name == names.addon && errors.Is(err, io.EOF) {
+				// On VFAT, a power cut can leave it empty. systemd-stub ignores it, and the next change replaces it.
+				continue
+			} else if err != nil {
 				return "", err
 			}
 			_, isKernel := addon.sections[".linux"]
@@ -248,7 +252,7 @@ func (t kernelImages) findTrialObstacle(ctx context.Context, b entryLoader) (rea
 // change implements entryTool. The addon has its previous or its next content at any time. It keeps arguments that the agent does not manage.
 func (t kernelImages) change(_ context.Context, b entryLoader, _ facts, next change, before map[string]host.SavedFile) error {
 	var args []host.Argument
-	if before[b.at.addon].Present {
+	if !isEmpty(before[b.at.addon]) {
 		addon, err := readImage(b.fs, b.at.addon)
 		if err != nil && len(next.desired) > 0 {
 			return err

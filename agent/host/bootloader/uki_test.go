@@ -112,6 +112,10 @@ func (m *machine) stubOptions(image, options string) string {
 			m.t.Fatal(err)
 		}
 		for _, addon := range addons {
+			if strings.Trim(m.read(addon), "\x00") == "" {
+				// A power cut has emptied it. The stub ignores a file that it cannot load.
+				continue
+			}
 			if uname := m.section(addon, ".uname"); uname == "" || uname == m.section(image, ".uname") {
 				parts = append(parts, m.section(addon, ".cmdline"))
 			}
@@ -489,5 +493,61 @@ func TestAddonsAreLikeThoseOfSystemd(t *testing.T) {
 	code, err := got.Sections[0].Data()
 	if recorded := "48b80300000000000080c3"; err != nil || hex.EncodeToString(bytes.TrimRight(code, "\x00")) != recorded {
 		t.Errorf("code: got %x, want %s: %v", code, recorded, err)
+	}
+}
+
+// On VFAT, a power cut can leave a new addon empty. systemd-stub ignores it, and the next pass of the agent replaces it.
+func TestAPowerCutThatEmptiesTheAddon(t *testing.T) {
+	for name, desired := range map[string][]host.Setting{"the same value": settings(ihash, seed), "another value": settings(ihash, "1048576"), "given up": nil} {
+		t.Run(name, func(t *testing.T) {
+			m := newUKI(t)
+			before := m.bootFiles()
+			m.apply(settings(ihash, seed))
+			m.startEntry()
+			for n := 1; !m.fs.Exists(ukiAddon); n++ {
+				promoting, _ := m.crashing(n)
+				_ = promoting.Apply(t.Context(), settings(ihash, seed))
+			}
+			m.write(ukiAddon, "")
+			m.startEntry()
+			m.apply(desired)
+			for _, setting := range desired {
+				expect(t, m.observe(setting.Name, setting.Value), host.Pending, "staged", "trial boot")
+				m.startEntry()
+				m.apply(desired)
+				expect(t, m.observe(setting.Name, setting.Value), host.InSync)
+				m.expectInDefaults(setting.Name+"="+setting.Value, true)
+			}
+			m.apply(nil)
+			if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+				t.Errorf("after restore (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The agent adds its arguments again to a file that another program or a fault of the disk has changed, and removes only them.
+func TestAnAddonThatOthersChange(t *testing.T) {
+	other, err := renderImage(pe.IMAGE_FILE_MACHINE_AMD64, []imageSection{{".text", addonCode[pe.IMAGE_FILE_MACHINE_AMD64], 0}, {".cmdline", "iommu=pt", 0}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for content, left := range map[string]string{"": "", string(other): "iommu=pt"} {
+		t.Run(left, func(t *testing.T) {
+			m := newUKI(t)
+			for range 2 {
+				m.apply(settings(ihash, seed))
+				m.startEntry()
+			}
+			m.apply(settings(ihash, seed))
+			m.write(ukiAddon, content)
+			expect(t, m.observe(ihash, seed), host.Drifted, "the next boot will not pass it")
+			m.apply(settings(ihash, seed))
+			expect(t, m.observe(ihash, seed), host.InSync)
+			m.apply(nil)
+			if got := m.addonOptions(); got != left {
+				t.Errorf("after restore, the addon has %q, want %q", got, left)
+			}
+		})
 	}
 }

@@ -76,8 +76,12 @@ func (m *Trials) isSystemdBoot() bool { return !m.fs.Exists(environment) }
 
 func (m *Trials) hasImages() bool { return m.fs.Exists(kernelImages) }
 
-// Run boots the host, checks it, and restores everything after every second change. Then it tries and keeps one argument after the other.
+// Run checks the host, and boots it, which counts as the trial of an argument. It checks the host again, and restores everything after every second
+// change. Then it tries and keeps one argument after the other.
 func (m *Trials) Run(out io.Writer) error {
+	if err := m.Check(); err != nil {
+		return fmt.Errorf("before the boot: %w", err)
+	}
 	if err := m.boot(out); err != nil {
 		return err
 	}

@@ -236,9 +236,9 @@ func (b entryLoader) undoChange(f facts) error {
 	return b.writeTrial(f.trial.section, f.trial.state)
 }
 
-// endTrial removes an entry whose arguments are in all entries now.
+// endTrial removes an entry whose arguments are in all entries now, or that a power cut has left empty.
 func (b entryLoader) endTrial(f facts) error {
-	if !f.trial.isPresent() {
+	if !f.trial.isPresent() && !b.fs.Exists(b.at.onceEntry()) {
 		return nil
 	}
 	return b.writeTrial("", "")

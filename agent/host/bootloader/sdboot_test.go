@@ -676,3 +676,33 @@ func TestEntriesOfAnotherSystemStay(t *testing.T) {
 		t.Errorf("after restore (-before +after):\n%s", diff)
 	}
 }
+
+// On VFAT, a power cut while an argument is staged can leave an empty entry. systemd-boot ignores it, and the next pass of the agent replaces or removes
+// it.
+func TestAPowerCutThatEmptiesTheEntryThatIsBootedOnce(t *testing.T) {
+	hosts := map[string]func(*testing.T) *machine{"systemd-boot": newSystemdBoot, "images": newUKI}
+	for loader, newMachine := range hosts {
+		for name, desired := range map[string][]host.Setting{"the same value": settings(ihash, seed), "given up": nil} {
+			t.Run(loader+", "+name, func(t *testing.T) {
+				m := newMachine(t)
+				before := m.bootFiles()
+				for n := 1; !m.fs.Exists(systemdOnce); n++ {
+					staging, _ := m.crashing(n)
+					_ = staging.Apply(t.Context(), settings(ihash, seed))
+				}
+				m.write(systemdOnce, "")
+				m.startEntry()
+				m.apply(desired)
+				for _, setting := range desired {
+					m.startEntry()
+					m.apply(desired)
+					expect(t, m.observe(setting.Name, setting.Value), host.InSync)
+				}
+				m.apply(nil)
+				if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+					t.Errorf("after restore (-before +after):\n%s", diff)
+				}
+			})
+		}
+	}
+}

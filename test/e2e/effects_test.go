@@ -347,13 +347,8 @@ func bootWith(ctx context.Context, m *cluster.Machine, argument string) {
 // effect measures a claim.
 func (c claim) effect(ctx context.Context) sources.Effect {
 	GinkgoHelper()
-	for machine, how := range map[*cluster.Machine]string{nodes.Server: c.network, nodes.Nodes[0]: c.distance} {
-		if how != "" {
-			begin, end := shapes(how)
-			run(ctx, machine, begin)
-			defer run(ctx, machine, end)
-		}
-	}
+	defer shape(ctx, nodes.Server, c.network)()
+	defer shape(ctx, nodes.Nodes[0], c.distance)()
 	passes := c.measure(ctx)
 	run(ctx, nodes.Nodes[0], c.end)
 	keepPasses(c, passes)
@@ -361,6 +356,17 @@ func (c claim) effect(ctx context.Context) sources.Effect {
 	e := sources.Effect{Row: c.seed, Compared: c.name, Server: server}
 	e.Add(verdict.Evaluate(passes, verdict.Goal{Metric: c.metric}, verdict.Attributes{}).Results, verdict.Operations, verdict.Bytes, verdict.Seconds, c.metric)
 	return e
+}
+
+// shape changes how a machine sends its packets, until end is called.
+func shape(ctx context.Context, m *cluster.Machine, how string) (end func()) {
+	GinkgoHelper()
+	if how == "" {
+		return func() {}
+	}
+	begin, undo := shapes(how)
+	run(ctx, m, begin)
+	return func() { run(ctx, m, undo) }
 }
 
 // differences compares the outcomes with the expected ones. A difference that is expected not to be shown may be undecided.

@@ -220,8 +220,9 @@ func (r row) markdown(effects []Effect) string {
 // counts returns the counts that differ, or else the number of requests.
 func (e Effect) counts() string {
 	var parts []string
-	for _, r := range e.Results {
-		if r.Metric != verdict.Seconds && (r.Outcome == verdict.Better || r.Outcome == verdict.Worse) {
+	for i, r := range e.Results {
+		isRepeated := slices.ContainsFunc(e.Results[i+1:], func(next Result) bool { return next.Before == r.Before && next.After == r.After })
+		if r.Metric != verdict.Seconds && !isRepeated && (r.Outcome == verdict.Better || r.Outcome == verdict.Worse) {
 			parts = append(parts, r.counts())
 		}
 	}
@@ -252,7 +253,11 @@ func (e Effect) time() string {
 	if r.Outcome != verdict.Better && r.Outcome != verdict.Worse {
 		return "**no difference shown** (" + ratio + ")"
 	}
-	return fmt.Sprintf("%.2g → %.2g s (%s)", r.Before, r.After, ratio)
+	return fmt.Sprintf("%s → %s (%s)", strings.TrimSuffix(seconds(r.Before), " s"), seconds(r.After), ratio)
+}
+
+func seconds(n float64) string {
+	return fmt.Sprintf("%.*f s", map[bool]int{true: 1, false: 2}[n >= 10], n)
 }
 
 func inBytes(n float64) string {
@@ -272,6 +277,20 @@ func grouped(n float64) string {
 		return digits[:len(digits)-3] + "," + digits[len(digits)-3:]
 	}
 	return digits
+}
+
+// The front pages have the figures of the first recorded comparison.
+func TestTheFrontPagesHaveTheMeasuredEffect(t *testing.T) {
+	e := read(t).effects("A1")[0]
+	requests, took := e.Result("GETATTR"), e.Result(verdict.Seconds)
+	for _, path := range []string{"README.md", "docs/index.md"} {
+		content := strings.Join(strings.Fields(page(t, path)), " ")
+		for _, figure := range []string{grouped(requests.Before), " " + grouped(requests.After) + " ", seconds(took.Before), seconds(took.After)} {
+			if !strings.Contains(content, figure) {
+				t.Errorf("%s does not contain %q", path, figure)
+			}
+		}
+	}
 }
 
 // Each page that a reader opens first names the commands that measure on the reader's own volume.

@@ -277,9 +277,7 @@ mkdir -p `+effectDir)
 	By("A3: boots with few and with many buckets")
 	e := effectOfBuckets(ctx, node)
 	all.Effects = append(all.Effects, e)
-	if got := e.Result(verdict.Seconds).Outcome; got != verdict.Better {
-		wrong = append(wrong, fmt.Sprintf("A3: Seconds is %q, want %s", got, verdict.Better))
-	}
+	wrong = append(wrong, claim{seed: e.Row, name: e.Compared, time: verdict.Better}.differences(e)...)
 	keepRecord("effects.json", []byte(all.String()))
 	Expect(wrong).To(BeEmpty())
 }
@@ -305,7 +303,7 @@ done`
 )
 
 // effectOfBuckets boots a node with few and with many buckets of the inode hash table, each twice. The time is better if each listing with many buckets
-// is faster than each with few: by chance, that happens once in 924 runs.
+// is faster than each with few. The result has the third fastest listing of six, and the range of the ratios of all pairs.
 func effectOfBuckets(ctx context.Context, node *cluster.Machine) sources.Effect {
 	GinkgoHelper()
 	seconds := map[int][]float64{}

@@ -127,7 +127,7 @@ func addonOptions(fs host.FS, names *grubNames, file string, image kernelImage) 
 		for _, name := range imageFiles(fs, dir, ".addon.efi") {
 			addon, err := readImage(fs, name)
 			if name == names.addon && errors.Is(err, io.EOF) {
-				// On VFAT, a power cut can leave it empty. systemd-stub ignores it, and the next change replaces it.
+				// On VFAT, a power cut can leave it empty. systemd-stub ignores it (load_addons of stub.c), and the next change replaces it.
 				continue
 			} else if err != nil {
 				return "", err

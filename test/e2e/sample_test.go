@@ -53,8 +53,12 @@ const (
 	device = `device=$(ip -o -4 addr | grep '10\.' | grep -v ' lo ' | awk '{print $2}' | head -n 1)` + "\n"
 )
 
-// shapes changes how a machine sends its packets.
+// shapes changes how a machine sends its packets or, with a policer, which ones it receives.
 func shapes(how string) (begin, end string) {
+	if strings.HasPrefix(how, "police ") {
+		return device + "modprobe -a sch_ingress cls_matchall act_police\ntc qdisc replace dev $device ingress\n" +
+			"tc filter add dev $device ingress matchall action " + how, device + "tc qdisc del dev $device ingress"
+	}
 	return device + "modprobe sch_" + strings.Fields(how)[0] + "\ntc qdisc replace dev $device root " + how, device + "tc qdisc del dev $device root"
 }
 

@@ -50,19 +50,23 @@ var sameWork = []v1alpha1.TrialWorkload{
 }
 
 // expectTrials compares mount options of a volume that both nodes mount: one list with a known effect, one that the kernel rejects, and
-// lists with the same meaning. SCO_RECORD=DIR saves the trials there.
+// lists with the same meaning. It also tries sysctls with a known effect. SCO_RECORD=DIR saves the trials there.
 func expectTrials(ctx SpecContext) {
 	installOperator(ctx)
 	run(ctx, nodes.Server, `
 cd `+cluster.ServerExport+`
-mkdir -p many few data tree/a/b tree/c writable
+mkdir -p many few data half tree/a/b tree/c writable nested
 chmod 777 writable
 seq -f many/file-%05.0f `+strconv.Itoa(trialEntries)+` | xargs touch
 seq -f few/file-%03.0f 100 | xargs touch
 seq -f tree/a/b/file-%03.0f 60 | xargs touch
 seq -f tree/c/file-%03.0f 60 | xargs touch
 dd if=/dev/urandom of=data/1 bs=1M count=8 2>/dev/null
-dd if=/dev/urandom of=data/2 bs=1M count=8 2>/dev/null`)
+dd if=/dev/urandom of=data/2 bs=1M count=8 2>/dev/null
+cp data/1 half
+mount -t tmpfs -o size=16m nested nested
+cp data/1 nested
+exportfs -o rw,no_root_squash,insecure,no_subtree_check,fsid=91 '*:`+cluster.ServerExport+`/nested'`)
 	startApp(ctx)
 	mustKubectl(ctx, "create", "-f", "testdata/trial.yaml")
 	waitUntilManaged(ctx)
@@ -78,6 +82,8 @@ dd if=/dev/urandom of=data/2 bs=1M count=8 2>/dev/null`)
 		expectNoDifference(ctx, fmt.Sprintf("same-%d", i+1), work)
 	}
 	expectFewerGetAttrs(ctx)
+	expectOneWindow(ctx)
+	expectEffectOfSysctls(ctx)
 
 	By("no object is left, no pod has restarted, and no mount of the nodes has changed")
 	expectNoTrial(ctx)
@@ -90,6 +96,7 @@ dd if=/dev/urandom of=data/2 bs=1M count=8 2>/dev/null`)
 	left, err := nodes.Server.Run(ctx, "ls -A "+cluster.ServerExport+"/writable")
 	Expect(err).NotTo(HaveOccurred())
 	Expect(strings.TrimSpace(left)).To(BeEmpty(), "files of the workload that writes")
+	run(ctx, nodes.Server, "exportfs -u '*:"+cluster.ServerExport+"/nested'\numount -l "+cluster.ServerExport+"/nested")
 	deleteTrialProfiles(ctx)
 }
 
@@ -223,6 +230,55 @@ func expectNotMounted(ctx context.Context) {
 	Expect(failed.Reason).To(Equal(v1alpha1.TrialReasonNotMounted))
 	Expect(failed.Message).To(And(ContainSubstring("alignwrite"), ContainSubstring("Unknown parameter"), ContainSubstring("original mount options")), failed.Message)
 	By(failed.Message)
+}
+
+// expectOneWindow tries a read-ahead window with files of a nested export, whose mount does not have that window.
+func expectOneWindow(ctx context.Context) {
+	GinkgoHelper()
+	trial := newTrial("nested", v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadReadSequential, Path: "nested"})
+	trial.Spec.ReadAheadKiB = 1024
+	ended := endOf(ctx, trial)
+	failed := meta.FindStatusCondition(ended.Status.Conditions, v1alpha1.TrialConditionFailed)
+	Expect(failed.Status).To(Equal(metav1.ConditionTrue), tellTrial(ended))
+	Expect(failed.Message).To(ContainSubstring("nested export nested of the server"))
+	By(failed.Message)
+}
+
+// expectEffectOfSysctls tries the sysctls of two rows of the documents. The node keeps its own.
+func expectEffectOfSysctls(ctx context.Context) {
+	GinkgoHelper()
+	node := nodes.Nodes[0]
+	names := "net.ipv4.tcp_sack net.ipv4.tcp_dsack net.ipv4.tcp_slow_start_after_idle"
+	before, err := node.Run(ctx, "sysctl "+names)
+	Expect(err).NotTo(HaveOccurred())
+	By("C7: without selective acknowledgments, reads take longer if several packets are lost at a time")
+	sack := trySysctls(ctx, "without-sack", v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadReadSequential, Path: "half"}, distant, policed,
+		map[string]v1alpha1.SettingText{"net.ipv4.tcp_sack": "0", "net.ipv4.tcp_dsack": "0"})
+	Expect(string(sack.Status.Verdict)).To(Equal("Worse"), tellTrial(sack))
+	Expect(sack.Status.Sysctls).To(HaveKeyWithValue("net.ipv4.tcp_sack", v1alpha1.SettingText("1")), "value of the passes Before and Again")
+	By("C5: without slow start, the writes after 5 s take less time, and the first ones on a mount do not")
+	writes := v1alpha1.TrialWorkload{Name: v1alpha1.WorkloadWriteSequential, Path: "writable", AllowWrites: true, TrialLoad: v1alpha1.TrialLoad{BlockKiB: 16}}
+	idle := trySysctls(ctx, "no-slow-start", writes, "netem delay 50ms", "", map[string]v1alpha1.SettingText{"net.ipv4.tcp_slow_start_after_idle": "0"})
+	Expect(string(resultOf(idle, "Repeated", "Seconds").Verdict)).To(Equal("Better"), tellTrial(idle))
+	Expect(string(resultOf(idle, "First", "Seconds").Verdict)).To(BeElementOf("NoDifference", "Undecided"), tellTrial(idle))
+	after, err := node.Run(ctx, "sysctl "+names)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(after).To(Equal(before))
+}
+
+// trySysctls runs a trial on the first node, while server and node shape their packets.
+func trySysctls(ctx context.Context, name string, work v1alpha1.TrialWorkload, server, node string, candidate map[string]v1alpha1.SettingText) *v1alpha1.StorageClientTrial {
+	GinkgoHelper()
+	defer shape(ctx, nodes.Server, server)()
+	defer shape(ctx, nodes.Nodes[0], node)()
+	trial := newTrial(name, work)
+	trial.Spec.Sysctls, trial.Spec.Rounds = candidate, effectRounds
+	trial.Spec.NodeSelector = map[string]v1alpha1.LabelText{corev1.LabelHostname: v1alpha1.LabelText(nodes.Nodes[0].Name)}
+	trial.Spec.Goal = v1alpha1.TrialGoal{BetterByPercent: ptr.To(int32(5))}
+	ended := endOf(ctx, trial)
+	keepTrial(name, ended)
+	Expect(ended.Status.Rounds).To(Equal(int32(effectRounds)), tellTrial(ended))
+	return ended
 }
 
 // expectNoDifference compares the volume's options with a list of the same meaning: retrans=2 is the default of NFS over TCP.

@@ -112,9 +112,27 @@ func sortedBlocks(found map[string]Superblock) []Superblock {
 	return slices.SortedFunc(maps.Values(found), func(a, b Superblock) int { return strings.Compare(a.Device, b.Device) })
 }
 
-// CountsAt returns the operations of the mount at a point, from the text of a mountstats file.
+// CountsAt returns the operations of the mount at a point and of the mounts below it, sorted by name, from the text of a mountstats file. The client
+// mounts a nested export of the server below the mount when a program enters it.
 func CountsAt(mountstats, point string) []Operation {
-	return parseOperations(mountstats)[point].operations
+	sums := map[string]Operation{}
+	for at, c := range parseOperations(mountstats) {
+		if at != point && !strings.HasPrefix(at, point+"/") {
+			continue
+		}
+		for _, o := range c.operations {
+			sums[o.Name] = o.plus(sums[o.Name])
+		}
+	}
+	return slices.SortedFunc(maps.Values(sums), func(a, b Operation) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func (o Operation) plus(other Operation) Operation {
+	return Operation{
+		Name: o.Name, Count: o.Count + other.Count, Transmissions: o.Transmissions + other.Transmissions, MajorTimeouts: o.MajorTimeouts + other.MajorTimeouts,
+		BytesSent: o.BytesSent + other.BytesSent, BytesReceived: o.BytesReceived + other.BytesReceived,
+		Queue: o.Queue + other.Queue, RoundTrip: o.RoundTrip + other.RoundTrip, Execution: o.Execution + other.Execution, Errors: o.Errors + other.Errors,
+	}
 }
 
 // counts are the counters in one mount's block.

@@ -14,6 +14,17 @@ func countVolumes(data string) int {
 	return n
 }
 
+// devicesBelow returns the devices of the mounts at and below a point in /proc/self/mountinfo, by mount point.
+func devicesBelow(data, point string) map[string]string {
+	devices := map[string]string{}
+	for line := range strings.Lines(data) {
+		if fields := strings.Fields(line); len(fields) >= 5 && (fields[4] == point || strings.HasPrefix(fields[4], point+"/")) {
+			devices[fields[4]] = fields[2]
+		}
+	}
+	return devices
+}
+
 // devicesOf returns the device of the mount at a point in /proc/self/mountinfo, and the devices of all other mounts.
 func devicesOf(data, point string) (device string, otherDevices []string) {
 	for line := range strings.Lines(data) {

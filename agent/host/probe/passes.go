@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,7 +89,11 @@ func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, erro
 		return pass, nil
 	}
 	if kib := p.ReadAheadKiB; kib > 0 {
-		actual, err := w.readAhead(kib)
+		var actual int
+		device, err := w.device(volumeDir)
+		if err == nil {
+			actual, err = w.readAhead(device, kib)
+		}
 		if err == nil && (actual == 0 || actual > kib || actual <= kib-maxPageKiB) {
 			err = fmt.Errorf("the kernel has %d KiB after %d KiB was written", actual, kib)
 		}
@@ -115,18 +120,36 @@ func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, erro
 	if pass.Phases, err = w.meter().runPhases(ctx, w.order.Work.options(w.order.ID), w.order.Work.Pause); err != nil || p.ReadAheadKiB == 0 {
 		return pass, err
 	}
-	kib, err := w.readAhead(0)
-	if err == nil && kib != pass.ReadAheadKiB {
-		err = fmt.Errorf("the read-ahead changed from %d to %d KiB during the pass: a udev rule of the node may set it for each mount", pass.ReadAheadKiB, kib)
-	}
-	return pass, err
+	return pass, w.checkReadAhead(pass.ReadAheadKiB)
 }
 
-// readAhead returns the read-ahead window of the mount, after it has set the window if kib is not zero.
-func (w work) readAhead(kib int) (int, error) {
-	device, err := w.device(volumeDir)
+// checkReadAhead returns an error if the mount, or the mount of a nested export that the work has entered, has another read-ahead window.
+func (w work) checkReadAhead(want int) error {
+	data, err := w.readFile(mountinfoFile)
+	if err != nil {
+		return fmt.Errorf("list the mounts: %w", err)
+	}
+	devices := devicesBelow(data, volumeDir)
+	for _, point := range slices.Sorted(maps.Keys(devices)) {
+		kib, err := w.readAhead(devices[point], 0)
+		switch {
+		case err != nil:
+			return err
+		case kib == want:
+		case point == volumeDir:
+			return fmt.Errorf("the read-ahead changed from %d to %d KiB during the pass: a udev rule of the node may set it for each mount", want, kib)
+		default:
+			return fmt.Errorf("the work read the nested export %s of the server, which has a read-ahead of %d KiB, not %d KiB: "+
+				"choose a workload path outside of it, or a claim whose volume is that export", strings.TrimPrefix(point, volumeDir+"/"), kib, want)
+		}
+	}
+	return nil
+}
+
+// readAhead returns the read-ahead window of a device, after it has set the window if kib is not zero.
+func (w work) readAhead(device string, kib int) (_ int, err error) {
 	file := fmt.Sprintf(readAheadFile, device)
-	if err == nil && kib > 0 {
+	if kib > 0 {
 		err = w.writeFile(file, strconv.Itoa(kib))
 	}
 	if err != nil {

@@ -53,6 +53,19 @@ func TestEachPassHasASeparateMount(t *testing.T) {
 	}
 }
 
+// The requests of a nested export, which the client mounts during the work, belong to the phase.
+func TestAPhaseInANestedExport(t *testing.T) {
+	k := &fakeKernel{t: t, nested: true}
+	r := k.run(trial(func(o *Order) { o.Passes = o.Passes[:1] }))
+	if !r.Succeeded {
+		t.Fatal(r.Message)
+	}
+	want := []Operation{{"GETATTR", 57}}
+	if diff := cmp.Diff(want, r.Passes[0].Phases[0].Operations); diff != "" {
+		t.Errorf("operations of the first phase (-want +got):\n%s", diff)
+	}
+}
+
 // Workers of a phase work at the same time: the last one ends the phase.
 func TestAPhaseOfSeveralWorkers(t *testing.T) {
 	k := &fakeKernel{t: t, workers: []workload.Pass{{Seconds: 1, Units: 3}, {Seconds: 3, Units: 2}, {Seconds: 2, Units: 4}}}
@@ -79,6 +92,8 @@ func TestReadAheadOfEachPass(t *testing.T) {
 		"rounded down to large pages":               {fakeKernel{pageKiB: 64}, func(o *Order) { o.Passes = []OrderedPass{{1, After, 100}} }, []int{64}, ""},
 		"smaller than a page":                       {fakeKernel{pageKiB: 64}, func(o *Order) { o.Passes = []OrderedPass{{1, After, 32}} }, nil, "set the read-ahead: the kernel has 0 KiB after 32 KiB was written"},
 		"changed by a udev rule":                    {fakeKernel{changedTo: 15380}, withWindows, nil, "changed from 512 to 15380 KiB during the pass"},
+		"a nested export":                           {fakeKernel{nested: true}, withWindows, nil, "read the nested export n of the server, which has a read-ahead of 128 KiB, not 512 KiB: choose"},
+		"a nested export with the same window":      {fakeKernel{nested: true}, func(o *Order) { o.Passes = []OrderedPass{{1, Before, 128}} }, []int{128}, ""},
 		"the kernel's default":                      {fakeKernel{}, func(*Order) {}, []int{0, 0, 0}, ""},
 		"the kernel's default and a udev rule":      {fakeKernel{changedTo: 15380}, func(*Order) {}, []int{0, 0, 0}, ""},
 		"of mounts alone":                           {fakeKernel{}, func(o *Order) { withWindows(o); o.Work.Name = MountOnly }, []int{512, 4096, 512}, ""},

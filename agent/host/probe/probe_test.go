@@ -42,6 +42,8 @@ type fakeKernel struct {
 
 	// readAhead is the window of the current mount. pageKiB is the page size. changedTo is the window that another program sets during the work.
 	readAhead, pageKiB, changedTo int
+	// nested is true if the work enters a nested export, which has the kernel's default window.
+	nested bool
 
 	// sysctls are the sysctls of the network namespace, by file. keeps are the sysctls that a write does not change. changes are set during the work.
 	sysctls, changes map[string]string
@@ -129,6 +131,8 @@ func (k *fakeKernel) readFile(name string) (string, error) {
 		return k.identifier + "\n", nil
 	case sysfsDir + "/class/bdi/0:55/read_ahead_kb":
 		return fmt.Sprintln(k.readAhead), nil
+	case sysfsDir + "/class/bdi/0:56/read_ahead_kb":
+		return "128\n", nil
 	case volumesFile:
 		header := "NV SERVER   PORT DEV          FSID                              FSC\n"
 		if k.leftover > 0 {
@@ -140,11 +144,19 @@ func (k *fakeKernel) readFile(name string) (string, error) {
 		if l, _ := parseList(strings.Split(k.mounted, ",")); n == 0 {
 			n = l.nconnect
 		}
-		return "device tmpfs mounted on /tmp with fstype tmpfs\ndevice filer:/e mounted on " + volumeDir + " with fstype nfs4 statvers=1.1\n\topts:\trw,vers=4.1\n" +
+		nested := ""
+		if k.nested && k.listed > 0 {
+			nested = "device filer:/e/n mounted on " + volumeDir + "/n with fstype nfs4 statvers=1.1\n\tper-op statistics\n\t     GETATTR: 7 7 0 700 1400 0 9 9 0\n"
+		}
+		return nested + "device tmpfs mounted on /tmp with fstype tmpfs\ndevice filer:/e mounted on " + volumeDir + " with fstype nfs4 statvers=1.1\n\topts:\trw,vers=4.1\n" +
 			strings.Repeat("\txprt:\ttcp 0 1 1 0 0 4 4 0\n", n) +
 			fmt.Sprintf("\tper-op statistics\n\t     GETATTR: %d %[1]d 0 %d %d 0 9 9 0\n", k.listed+1, 100*(k.listed+1), 200*(k.listed+1)), nil
 	case mountinfoFile:
-		return fmt.Sprintf("30 20 0:20 / /tmp rw - tmpfs tmpfs rw\n31 30 %s / %s rw - nfs4 filer:/e rw\n", map[bool]string{true: "0:20", false: "0:55"}[k.shared], volumeDir), nil
+		text := fmt.Sprintf("30 20 0:20 / /tmp rw - tmpfs tmpfs rw\n31 30 %s / %s rw - nfs4 filer:/e rw\n", map[bool]string{true: "0:20", false: "0:55"}[k.shared], volumeDir)
+		if k.nested && k.listed > 0 {
+			text += "32 31 0:56 / " + volumeDir + "/n rw - nfs4 filer:/e/n rw\n"
+		}
+		return text, nil
 	}
 	return "", syscall.ENOENT
 }

@@ -5,6 +5,7 @@ import (
 	"debug/pe"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -498,8 +499,20 @@ func TestAddonsAreLikeThoseOfSystemd(t *testing.T) {
 
 // On VFAT, a power cut can leave a new addon empty. systemd-stub ignores it, and the next pass of the agent replaces it.
 func TestAPowerCutThatEmptiesTheAddon(t *testing.T) {
-	for name, desired := range map[string][]host.Setting{"the same value": settings(ihash, seed), "another value": settings(ihash, "1048576"), "given up": nil} {
+	empty, zeros := "", strings.Repeat("\x00", 1024)
+	for name, test := range map[string]struct {
+		left    string
+		desired []host.Setting
+	}{
+		"the same value":                  {empty, settings(ihash, seed)},
+		"another value":                   {empty, settings(ihash, "1048576")},
+		"given up":                        {empty, nil},
+		"blocks that were never written":  {zeros, settings(ihash, seed)},
+		"such blocks, and another value":  {zeros, settings(ihash, "1048576")},
+		"such blocks, and it is given up": {zeros, nil},
+	} {
 		t.Run(name, func(t *testing.T) {
+			desired := test.desired
 			m := newUKI(t)
 			before := m.bootFiles()
 			m.apply(settings(ihash, seed))
@@ -508,7 +521,7 @@ func TestAPowerCutThatEmptiesTheAddon(t *testing.T) {
 				promoting, _ := m.crashing(n)
 				_ = promoting.Apply(t.Context(), settings(ihash, seed))
 			}
-			m.write(ukiAddon, "")
+			m.write(ukiAddon, test.left)
 			m.startEntry()
 			m.apply(desired)
 			for _, setting := range desired {
@@ -532,8 +545,8 @@ func TestAnAddonThatOthersChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for content, left := range map[string]string{"": "", string(other): "iommu=pt"} {
-		t.Run(left, func(t *testing.T) {
+	for content, left := range map[string]string{"": "", "\x00\x00": "", string(other): "iommu=pt"} {
+		t.Run(fmt.Sprintf("%d bytes", len(content)), func(t *testing.T) {
 			m := newUKI(t)
 			for range 2 {
 				m.apply(settings(ihash, seed))

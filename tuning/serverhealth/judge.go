@@ -15,25 +15,22 @@ import (
 type finding struct {
 	state           v1alpha1.ServerState
 	reason, message string
-	// start is the start of the state, if known. Otherwise, the state starts when it is first found.
-	start time.Time
+	// start is the start of the state. If a new finding does not know it, the state starts when it is first found.
+	start since
 }
 
 func (m *memory) evaluate(now time.Time) Verdict {
 	all, proven := m.waiting()
 	f := m.find(now, all, proven)
-	start := f.start
-	if start.IsZero() {
-		start = m.stateSince
-		if m.found.state != f.state {
-			start = now
-		}
+	if m.found.state == f.state && !f.start.holds() {
+		f.start = m.found.start
 	}
-	m.found, m.stateSince = f, start
+	f.start.begin(now)
+	m.found = f
 	v := Verdict{
-		Key: m.last.Key, Address: m.last.Address, State: f.state, Reason: f.reason, Message: f.message, Since: start, LastResponse: m.lastResponseAt,
+		Key: m.last.Key, Address: m.last.Address, State: f.state, Reason: f.reason, Message: f.message, Since: f.start.Time, LastResponse: m.lastResponseAt,
 		Connections: len(m.last.Connections), Flapping: m.flaps.isFlapping(now),
-		InFlight: all.requests, NeedsProbe: !all.start.IsZero() && now.Sub(all.start) >= probeAfter,
+		InFlight: all.requests, NeedsProbe: all.start.holds() && !all.start.isWithin(now, probeAfter),
 	}
 	if f.state.IsFailing() {
 		v.Stuck, v.Waiting = all.connections, all.requests
@@ -45,19 +42,18 @@ func (m *memory) evaluate(now time.Time) Verdict {
 }
 
 func (m *memory) find(now time.Time, all, proven wait) finding {
-	if all.start.IsZero() {
-		m.backAt = time.Time{}
+	if !all.start.holds() {
+		m.queries.back = since{}
 		return m.findNotOverdue(now)
 	}
-	if m.found.state == v1alpha1.ServerSilent && !m.lastResponseAt.After(m.stateSince) {
+	if m.found.state == v1alpha1.ServerSilent && !m.lastResponseAt.After(m.found.start.Time) {
 		// A soft mount drops its requests and sends new ones, which have waited for a shorter time. This does not count as a response.
-		all.add(m.stateSince)
+		all.add(m.found.start)
 	}
-	hasSilentMessage := !m.silentMessageAt.IsZero() && now.Sub(m.silentMessageAt) < messageLifetime
-	isLong := func(start time.Time) bool {
-		return !start.IsZero() && (hasSilentMessage || now.Sub(start) >= SilentAfter)
+	isLong := func(start since) bool {
+		return start.holds() && (m.silent.isWithin(now, messageLifetime) || !start.isWithin(now, SilentAfter))
 	}
-	switch hasNewerResponse := m.lastResponseAt.After(all.start); {
+	switch hasNewerResponse := m.lastResponseAt.After(all.start.Time); {
 	case !isLong(all.start), hasNewerResponse && !isLong(proven.start):
 		return m.findNotOverdue(now)
 	case m.isBack(now):
@@ -66,14 +62,14 @@ func (m *memory) find(now time.Time, all, proven wait) finding {
 			text.Count(all.connections, "connection of this node still waits", "connections of this node still wait"))}
 	case hasNewerResponse:
 		return m.findStuck(proven)
-	case m.consecutiveResponses > 0 && m.found.state != v1alpha1.ServerSilent:
+	case m.queries.responses > 0 && m.found.state != v1alpha1.ServerSilent:
 		return m.findMountsStuck(all.start)
 	}
 	return m.findSilent(all)
 }
 
 // findMountsStuck returns the finding for a server that responds to a separate connection of the agent, but to none of the mounts.
-func (m *memory) findMountsStuck(start time.Time) finding {
+func (m *memory) findMountsStuck(start since) finding {
 	f := finding{state: v1alpha1.ServerStuck, reason: v1alpha1.ServerReasonTransportStuck, start: start}
 	connections := text.Count(len(m.last.Connections), "connection")
 	if dead, known := m.deadPorts(); known && len(dead) == 0 {
@@ -90,15 +86,15 @@ func (m *memory) findMountsStuck(start time.Time) finding {
 // isBack reports whether a silent server responds to queries again, while the connections of the mounts have not recovered yet. It requires two
 // responses: a single one can be a coincidence.
 func (m *memory) isBack(now time.Time) bool {
-	if m.found.state == v1alpha1.ServerSilent && m.consecutiveResponses >= 2 {
-		m.backAt = now
+	if m.found.state == v1alpha1.ServerSilent && m.queries.responses >= 2 {
+		m.queries.back = since{now}
 	}
-	return !m.backAt.IsZero() && m.consecutiveResponses > 0 && now.Sub(m.backAt) < kernelRetries
+	return m.queries.responses > 0 && m.queries.back.isWithin(now, kernelRetries)
 }
 
 func (m *memory) findNotOverdue(now time.Time) finding {
 	switch {
-	case m.found.state == v1alpha1.ServerSilent && !m.lastResponseAt.After(m.stateSince):
+	case m.found.state == v1alpha1.ServerSilent && !m.lastResponseAt.After(m.found.start.Time):
 		return finding{
 			state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No more requests; the previous requests got no response",
 		}
@@ -108,7 +104,7 @@ func (m *memory) findNotOverdue(now time.Time) finding {
 		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No requests for 5 minutes"}
 	}
 	if stale := m.staleMounts(now); len(stale) > 0 {
-		return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonStaleHandles, start: m.stale[stale[0]].firstAt, message: fmt.Sprintf(
+		return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonStaleHandles, start: m.stale[stale[0]].first, message: fmt.Sprintf(
 			"The server responds, but every request of %s for open or known files fails, as with stale file handles; "+
 				"check its export, then restart the pods that use it", text.Count(len(stale), "mount"))}
 	}
@@ -167,26 +163,26 @@ func (m *memory) operationsText() string {
 // findSilent returns the finding for a server that does not respond at all.
 func (m *memory) findSilent(w wait) finding {
 	f := finding{state: v1alpha1.ServerSilent, start: w.start}
-	isProbed := m.probe.At.After(w.start)
+	isProbed := m.queries.last.At.After(w.start.Time)
 	switch {
-	case m.last.Taken && !m.brokenAt.IsZero():
+	case m.last.Taken && m.tunnel.broken.holds():
 		f.reason = v1alpha1.ServerReasonTunnelTaken
 		f.message = fmt.Sprintf("Only a process of a user other than root listens at %s; if it is not the tunnel of the mounts, stop it, and "+
 			"restart the driver's pod on this node", m.last.Address)
-	case m.last.Gone && !m.brokenAt.IsZero(), isProbed && m.probe.ConnectionRefused && m.last.Tunnel:
+	case m.last.Gone && m.tunnel.broken.holds(), isProbed && m.queries.last.ConnectionRefused && m.last.Tunnel:
 		f.reason = v1alpha1.ServerReasonTunnelGone
 		f.message = fmt.Sprintf("No process listens at %s; the process that forwards requests to the storage is gone; restart the driver's pod "+
 			"on this node", m.last.Address)
-	case isProbed && m.probe.ConnectionRefused:
+	case isProbed && m.queries.last.ConnectionRefused:
 		f.reason = v1alpha1.ServerReasonConnectionRefused
 		f.message = fmt.Sprintf("The host is up but rejects connections at %s; check that the storage service runs", m.last.Address)
-	case w.down > 0 && w.down == len(m.last.Connections) && (!isProbed || !m.probe.Connected):
+	case w.down > 0 && w.down == len(m.last.Connections) && (!isProbed || !m.queries.last.Connected):
 		f.reason = v1alpha1.ServerReasonSessionDown
 		f.message = fmt.Sprintf("The session is down and %s is unreachable; check the server and the network", m.last.Address)
-	case isProbed && m.probe.Connected && !m.probe.Responded:
+	case isProbed && m.queries.last.Connected && !m.queries.last.Responded:
 		f.reason = v1alpha1.ServerReasonNoAnswer
 		f.message = fmt.Sprintf("%s accepts connections but does not respond; check the server's threads, file systems and disks", m.last.Address)
-	case isProbed && !m.probe.Responded:
+	case isProbed && !m.queries.last.Responded:
 		f.reason = v1alpha1.ServerReasonUnreachable
 		f.message = fmt.Sprintf("Cannot connect to %s; check the server, the network and firewalls", m.last.Address)
 	case m.found.state == v1alpha1.ServerSilent:

@@ -8,6 +8,7 @@ import (
 	"github.com/storageclient/operator/tuning/counters"
 )
 
+// memory is what a Watch knows about one server from its earlier readings.
 type memory struct {
 	last Reading
 	// readAt is the time of the last reading. Zero if there is none.
@@ -18,27 +19,52 @@ type memory struct {
 	requests map[string]time.Time
 	// lastResponseAt is the time of the last response over a connection of the mounts.
 	lastResponseAt time.Time
-	// recalled reports whether the server was Answering when the previous watch stopped. graceStart is then the time of this watch's first reading:
-	// the server counts as Answering for a while after it, even without a response.
-	recalled   bool
+	// graceStart is the time of this watch's first reading, if the server was Answering when the previous watch stopped. The server counts as
+	// Answering for a while after it, even without a response.
 	graceStart time.Time
 	// stale maps mount points to the state of their requests by handle.
 	stale map[string]staleMount
-	// silentMessageAt is the time of the kernel message that the server does not respond. Zero if a later message or response contradicts it.
-	silentMessageAt time.Time
-	// consecutiveResponses is the number of queries in a row with a response. probe is the last query.
-	probe                Probe
-	consecutiveResponses int
-	// backAt is the time at which a silent server started to respond to queries. Zero if it was not silent.
-	backAt time.Time
-	// brokenAt is the time at which a tunnel was first seen without its own listener. Zero if it has one.
-	brokenAt time.Time
-	// hadListener is true once a tunnel had its own listener. The listener of a mount in another network namespace is never visible.
+	// silent is the kernel's message that the server does not respond, until a message or response contradicts it.
+	silent  since
+	queries queries
+	tunnel  tunnel
+	// found is the last finding.
+	found finding
+	flaps flaps
+}
+
+// since is the time at which a condition began. The zero value means that it does not hold.
+type since struct{ time.Time }
+
+func (s since) holds() bool { return !s.IsZero() }
+
+// begin keeps the time of a condition that already holds.
+func (s *since) begin(now time.Time) {
+	if !s.holds() {
+		s.Time = now
+	}
+}
+
+// isWithin reports whether the condition began less than a time ago.
+func (s since) isWithin(now time.Time, limit time.Duration) bool {
+	return s.holds() && now.Sub(s.Time) < limit
+}
+
+// queries are the results of the agent's separate connections.
+type queries struct {
+	last Probe
+	// responses is the number of queries in a row with a response.
+	responses int
+	// back is the time at which a silent server started to respond to queries.
+	back since
+}
+
+// tunnel is the state of a process on the node that forwards requests.
+type tunnel struct {
+	// hadListener is true once the tunnel had its own listener. The listener of a mount in another network namespace is never visible.
 	hadListener bool
-	// found is the last finding, stateSince the start of its state.
-	found      finding
-	stateSince time.Time
-	flaps      flaps
+	// broken is the time at which the tunnel was first seen without it.
+	broken since
 }
 
 func newMemory() *memory {
@@ -48,28 +74,28 @@ func newMemory() *memory {
 // waiter is the state of one connection and the time since which it has had no response.
 type waiter struct {
 	last counters.Connection
-	// waitingSince is the time at which a request without a response was first observed. Zero if there is none.
-	waitingSince time.Time
+	// waiting is the time at which a request without a response was first observed.
+	waiting since
 	// reconnects is the number of consecutive readings with a new connect but no response. It grows while no program accepts connections.
 	reconnects int
 }
 
 // queueWaiter is one transport in sysfs, and the time since which requests have been pending without progress.
 type queueWaiter struct {
-	last         counters.Queue
-	waitingSince time.Time
+	last    counters.Queue
+	waiting since
 }
 
 func (m *memory) noteProbe(probe Probe) {
-	m.probe = probe
-	if m.consecutiveResponses++; !probe.Responded {
-		m.consecutiveResponses = 0
+	m.queries.last = probe
+	if m.queries.responses++; !probe.Responded {
+		m.queries.responses = 0
 	}
 }
 
 func (m *memory) noteLine(line Line) {
-	if m.silentMessageAt = line.At; line.Responds {
-		m.silentMessageAt = time.Time{}
+	if m.silent = (since{line.At}); line.Responds {
+		m.silent = since{}
 	}
 }
 
@@ -77,20 +103,22 @@ func (m *memory) noteReading(now time.Time, reading Reading) {
 	hasResponse := m.noteConnections(now, reading)
 	m.noteQueues(now, reading)
 	if m.noteRequests(now, reading) || hasResponse {
-		m.lastResponseAt, m.silentMessageAt = now, time.Time{}
+		m.lastResponseAt, m.silent = now, since{}
 	}
 	m.clearFinished(reading)
 	m.noteHandles(now, reading)
-	if m.recalled {
-		m.recalled, m.graceStart = false, now
+	isFirst := m.readAt.IsZero()
+	if isFirst && m.found.state == v1alpha1.ServerAnswering {
+		m.graceStart = now
 	}
 	if !reading.Gone && !reading.Taken {
-		m.brokenAt, m.hadListener = time.Time{}, true
-	} else if m.brokenAt.IsZero() && m.hadListener {
+		m.tunnel = tunnel{hadListener: true}
+	} else if m.tunnel.hadListener && !m.tunnel.broken.holds() {
+		m.tunnel.broken.begin(now)
 		// A response from before does not show that the present listener works.
-		m.brokenAt, m.consecutiveResponses, m.probe = now, 0, Probe{}
+		m.queries = queries{back: m.queries.back}
 	}
-	m.flaps.note(now, reading, m.readAt.IsZero())
+	m.flaps.note(now, reading, isFirst)
 	m.last, m.readAt = reading, now
 }
 
@@ -113,14 +141,14 @@ func (m *memory) noteConnections(now time.Time, reading Reading) (hasResponse bo
 			if w.reconnects++; current.Connects == w.last.Connects {
 				w.reconnects = 0
 			}
-			if w.waitingSince.IsZero() && (current.Sends > w.last.Sends || w.reconnects > 1) {
-				w.waitingSince = now
+			if current.Sends > w.last.Sends || w.reconnects > 1 {
+				w.waiting.begin(now)
 			}
 		}
-		if current.Down && w.waitingSince.IsZero() {
-			w.waitingSince = now
-		} else if !current.Down && w.last.Down {
-			w.waitingSince = time.Time{}
+		if current.Down {
+			w.waiting.begin(now)
+		} else if w.last.Down {
+			w.waiting = since{}
 		}
 		w.last = current
 		found[current.ID] = w
@@ -133,13 +161,11 @@ func (m *memory) noteQueues(now time.Time, reading Reading) {
 	found := map[string]queueWaiter{}
 	for _, current := range reading.Queues {
 		w := queueWaiter{last: current}
-		previous, known := m.queues[current.ID]
-		switch {
-		case current.Pending == 0:
-		case known && previous.last.LastUsed == current.LastUsed && !previous.waitingSince.IsZero():
-			w.waitingSince = previous.waitingSince
-		default:
-			w.waitingSince = now
+		if current.Pending > 0 {
+			if previous := m.queues[current.ID]; previous.last.LastUsed == current.LastUsed {
+				w.waiting = previous.waiting
+			}
+			w.waiting.begin(now)
 		}
 		found[current.ID] = w
 	}
@@ -186,7 +212,7 @@ func (m *memory) clearFinished(reading Reading) {
 	}
 	for id, w := range m.connections {
 		if !w.last.Down {
-			w.waitingSince, w.reconnects = time.Time{}, 0
+			w.waiting, w.reconnects = since{}, 0
 			m.connections[id] = w
 		}
 	}
@@ -194,20 +220,17 @@ func (m *memory) clearFinished(reading Reading) {
 
 // wait summarizes pending requests.
 type wait struct {
-	// start is the time at which the first of them was observed. Zero if there are none.
-	start time.Time
+	// start is the time at which the first of them was observed.
+	start since
 	// connections is the number of waiting connections, down the number of connections without a session.
 	connections, down, requests int
 }
 
-func (w *wait) add(start time.Time) bool {
-	if start.IsZero() {
-		return false
-	}
-	if w.start.IsZero() || start.Before(w.start) {
+func (w *wait) add(start since) bool {
+	if start.holds() && (!w.start.holds() || start.Before(w.start.Time)) {
 		w.start = start
 	}
-	return true
+	return start.holds()
 }
 
 // waiting summarizes the pending requests. The kernel lists connections in two places; either can be incomplete. proven contains listed requests and
@@ -216,7 +239,7 @@ func (w *wait) add(start time.Time) bool {
 func (m *memory) waiting() (all, proven wait) {
 	queues, pending := 0, 0
 	for _, c := range m.connections {
-		if all.add(c.waitingSince) {
+		if all.add(c.waiting) {
 			all.connections++
 		}
 		if c.last.Down {
@@ -224,15 +247,15 @@ func (m *memory) waiting() (all, proven wait) {
 		}
 	}
 	for _, q := range m.queues {
-		if all.add(q.waitingSince) {
+		if all.add(q.waiting) {
 			queues++
-			proven.add(q.waitingSince)
+			proven.add(q.waiting)
 		}
 		pending += q.last.Pending
 	}
 	for _, firstSeen := range m.requests {
-		all.add(firstSeen)
-		proven.add(firstSeen)
+		all.add(since{firstSeen})
+		proven.add(since{firstSeen})
 	}
 	all.connections = max(all.connections, queues)
 	all.requests = max(len(m.last.Requests), pending)
@@ -241,8 +264,8 @@ func (m *memory) waiting() (all, proven wait) {
 	}
 	proven.connections, proven.requests = all.connections, all.requests
 	// A tunnel without its own listener counts before any request waits, unless a response shows that another user's process forwards requests.
-	if m.consecutiveResponses == 0 {
-		all.add(m.brokenAt)
+	if m.queries.responses == 0 {
+		all.add(m.tunnel.broken)
 	}
 	return all, proven
 }
@@ -259,9 +282,10 @@ const (
 // staleMount is the state of one mount with failing requests by handle.
 type staleMount struct {
 	last counters.HandleRequests
-	// firstAt is the first failure after the last success, lastAt the last failure, and failed the number of failures.
-	firstAt, lastAt time.Time
-	failed          uint64
+	// first is the first failure after the last success, lastAt the time of the last failure, and failed the number of failures.
+	first  since
+	lastAt time.Time
+	failed uint64
 }
 
 // noteHandles records the counters of requests by handle. The first reading only sets the baseline.
@@ -275,9 +299,7 @@ func (m *memory) noteHandles(now time.Time, reading Reading) {
 		case !known, current.Ended < s.last.Ended, current.InErrors < s.last.InErrors, newErrors < newRequests:
 			s = staleMount{}
 		case newErrors > 0:
-			if s.firstAt.IsZero() {
-				s.firstAt = now
-			}
+			s.first.begin(now)
 			s.lastAt, s.failed = now, s.failed+newErrors
 		}
 		s.last = current
@@ -289,7 +311,7 @@ func (m *memory) noteHandles(now time.Time, reading Reading) {
 // staleMounts returns the sorted mount points whose file handles the server no longer recognizes.
 func (m *memory) staleMounts(now time.Time) (points []string) {
 	for point, s := range m.stale {
-		if s.failed >= staleRequests && s.lastAt.Sub(s.firstAt) >= staleAfter && now.Sub(s.lastAt) < staleFor {
+		if s.failed >= staleRequests && s.lastAt.Sub(s.first.Time) >= staleAfter && now.Sub(s.lastAt) < staleFor {
 			points = append(points, point)
 		}
 	}

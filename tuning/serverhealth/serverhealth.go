@@ -145,10 +145,9 @@ func (w *Watch) Recall(former Verdict) {
 		w.servers = map[Key]*memory{}
 	}
 	m := newMemory()
-	m.found = finding{state: former.State, reason: former.Reason, message: former.Message}
-	m.stateSince, m.lastResponseAt = former.Since, former.LastResponse
-	m.recalled = former.State == v1alpha1.ServerAnswering
-	m.hadListener = former.Reason == v1alpha1.ServerReasonTunnelGone || former.Reason == v1alpha1.ServerReasonTunnelTaken
+	m.found = finding{former.State, former.Reason, former.Message, since{former.Since}}
+	m.lastResponseAt = former.LastResponse
+	m.tunnel.hadListener = former.Reason == v1alpha1.ServerReasonTunnelGone || former.Reason == v1alpha1.ServerReasonTunnelTaken
 	w.servers[former.Key] = m
 }
 

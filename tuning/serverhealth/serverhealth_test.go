@@ -348,7 +348,7 @@ func TestAServerThatIsBackIsReportedBeforeTheKernelNotices(t *testing.T) {
 	s.ask(true, false, true)
 	s.step()
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonReconnecting)
-	for s.now.Sub(s.watch.servers[filer].backAt) < kernelRetries {
+	for s.watch.servers[filer].queries.back.isWithin(s.now, kernelRetries) {
 		s.ask(true, false, true)
 		s.step()
 		s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonReconnecting)

@@ -204,11 +204,10 @@ func (b entryLoader) recordResults(before map[string]host.SavedFile) error {
 		if err != nil {
 			return err
 		}
-		switch {
-		case !now.Present:
-		case before[name].Present && file.Left != "" && file.Left != digest(before[name]):
+		// The record of a file that is gone stays: keepFiles drops it.
+		if isForeign := before[name].Present && file.Left != "" && file.Left != digest(before[name]); now.Present && isForeign {
 			delete(records, name)
-		default:
+		} else if now.Present {
 			records[name] = host.FileRecord{Left: digest(now)}
 		}
 	}
@@ -268,6 +267,7 @@ func (b entryLoader) restoreOriginals(f facts, records map[string]host.FileRecor
 		case now.Equal(file.Original):
 			restored[name] = file.Original
 		case !now.Present:
+			// Another program has removed it. It stays removed.
 		case isManagedAlone(file, now, f.managedArguments()), isReplacedLink(name, records, now, f.managedArguments()):
 			restored[name] = file.Original
 			err = b.fs.RestoreFile(name, file.Original)

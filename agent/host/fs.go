@@ -45,7 +45,9 @@ type Hook func(op Op, name string) error
 // FS is the host's file system, rooted at the directory where the host is mounted. Names are absolute, as on the host. FS follows symbolic links,
 // including absolute ones, as a process on the host would. They never lead out of the root. The zero value is not usable.
 type FS struct {
-	root            *os.Root
+	root *os.Root
+	// top is the directory of the root.
+	top             *os.File
 	dir             string
 	hook            Hook
 	image, readOnly bool
@@ -57,7 +59,11 @@ func OpenFS(dir string) (FS, error) {
 	if err != nil {
 		return FS{}, fmt.Errorf("open host root: %w", err)
 	}
-	return FS{root: root, dir: path.Clean(dir)}, nil
+	top, err := root.Open(".")
+	if err != nil {
+		return FS{}, errors.Join(fmt.Errorf("open host root: %w", err), root.Close())
+	}
+	return FS{root: root, top: top, dir: path.Clean(dir)}, nil
 }
 
 // WithHook returns the same file system with a hook before each change. Tests use it to fail the n-th change.
@@ -70,7 +76,7 @@ func (f FS) WithHook(hook Hook) FS {
 func (f FS) Dir() string { return f.dir }
 
 // Close closes the root.
-func (f FS) Close() error { return f.root.Close() }
+func (f FS) Close() error { return errors.Join(f.root.Close(), f.top.Close()) }
 
 // ReadIfThere reads a file like ReadFile. A missing file is empty.
 func (f FS) ReadIfThere(name string) ([]byte, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -122,6 +123,39 @@ func TestWritesStayInTheRoot(t *testing.T) {
 	entries, err := os.ReadDir(outside)
 	if err != nil || len(entries) > 0 {
 		t.Errorf("outside the root: %v, %v", entries, err)
+	}
+}
+
+// A name leads to the same file, whether the kernel says that it has no links or each element is read.
+func TestLinksAreFoundAsByAWalk(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "a/b/file", "")
+	for name, target := range map[string]string{
+		"a/b/up": "../../a", "a/abs": "/a/b", "top": "/", "loop": "loop", "dangling": "a/missing/file", "a/b/file-link": "file", "a/over": "../../../a",
+	} {
+		link(t, dir, target, name)
+	}
+	f := open(t, dir)
+	elements := []string{"a", "b", "file", "up", "abs", "top", "loop", "dangling", "file-link", "over", "missing", "..", "."}
+	without, total := 0, 0
+	for n := range len(elements) * len(elements) * len(elements) * len(elements) {
+		name := "/"
+		for rest := n; rest > 0; rest /= len(elements) {
+			name += elements[rest%len(elements)] + "/"
+		}
+		for _, follow := range []bool{false, true} {
+			got, gotErr := f.resolveLinks(name, follow)
+			want, wantErr := f.followLinks(name, follow)
+			if got != want || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
+				t.Fatalf("%s, follow %t: got %q, %v, want %q, %v", name, follow, got, gotErr, want, wantErr)
+			}
+			if total++; f.hasNoLinks("."+path.Clean(name), follow) {
+				without++
+			}
+		}
+	}
+	if without == 0 || without == total {
+		t.Errorf("got %d of %d names without links", without, total)
 	}
 }
 

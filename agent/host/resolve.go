@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,8 @@ import (
 	"path"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // resolveLinks converts a name of the host to a name that is relative to the root and leads through no symbolic link. If follow is false, the last
@@ -18,6 +21,31 @@ func (f FS) resolveLinks(name string, follow bool) (string, error) {
 	if !path.IsAbs(name) {
 		return "", fmt.Errorf("%s: not an absolute name", name)
 	}
+	rel := cmp.Or(path.Clean(name)[1:], ".")
+	if !f.hasNoLinks(rel, follow) {
+		var err error
+		if rel, err = f.followLinks(name, follow); err != nil {
+			return "", err
+		}
+	}
+	return rel, f.hiddenInImage(rel, name)
+}
+
+// hasNoLinks reports whether the name leads through no symbolic link until its end or its first missing element. It is also false if the kernel cannot
+// tell: openat2(2) needs Linux 5.6. One call replaces a walk from the root for each element.
+func (f FS) hasNoLinks(rel string, follow bool) bool {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
+	if !follow {
+		how.Flags |= unix.O_NOFOLLOW
+	}
+	fd, err := unix.Openat2(int(f.top.Fd()), rel, &how)
+	if err == nil {
+		return unix.Close(fd) == nil
+	}
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
+}
+
+func (f FS) followLinks(name string, follow bool) (string, error) {
 	todo := splitPath(path.Clean(name))
 	var done []string
 	links := 0
@@ -52,11 +80,7 @@ func (f FS) resolveLinks(name string, follow bool) (string, error) {
 		}
 		todo = append(splitPath(target), todo...)
 	}
-	if len(done) == 0 {
-		return ".", nil
-	}
-	rel := path.Join(done...)
-	return rel, f.hiddenInImage(rel, name)
+	return cmp.Or(path.Join(done...), "."), nil
 }
 
 // readLink returns the target of a symbolic link. Empty for other files and for missing files.

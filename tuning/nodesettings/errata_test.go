@@ -42,7 +42,7 @@ func TestSeedErrata(t *testing.T) {
 		"tcp_sack 1 and 0 are two profiles that disagree: nothing is set": {
 			conflicts("net.ipv4.tcp_sack", "1", "0"), []string{"fact: sysctl/net.ipv4.tcp_sack [1 0] kept nothing"}},
 		"tcp_sack 0 costs retransmissions": {
-			problemsOf(sysctl("net.ipv4.tcp_sack", "0")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_sack]: If off, every lost packet"}},
+			problemsOf(sysctl("net.ipv4.tcp_sack", "0")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_sack]: If off, the loss of several packets"}},
 		"tcp_low_latency does nothing": {
 			problemsOf(sysctl("net.ipv4.tcp_low_latency", "1")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_low_latency]: The kernel accepts the value but does not use it"}},
 		"tcp_fack does nothing, and 0 is what it is anyway": {

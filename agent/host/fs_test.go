@@ -126,7 +126,7 @@ func TestWritesStayInTheRoot(t *testing.T) {
 	}
 }
 
-// A name leads to the same file, whether the kernel says that it has no links or each element is read.
+// A name leads to the same file, whether the kernel reports that it has no links or each element is read.
 func TestLinksAreFoundAsByAWalk(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "a/b/file", "")

@@ -16,7 +16,7 @@ type finding struct {
 	state           v1alpha1.ServerState
 	reason, message string
 	// start is the start of the state. If a new finding does not know it, the state starts when it is first found.
-	start since
+	start startTime
 }
 
 func (m *memory) evaluate(now time.Time) Verdict {
@@ -43,14 +43,14 @@ func (m *memory) evaluate(now time.Time) Verdict {
 
 func (m *memory) find(now time.Time, all, proven wait) finding {
 	if !all.start.holds() {
-		m.queries.back = since{}
+		m.queries.back = startTime{}
 		return m.findNotOverdue(now)
 	}
 	if m.found.state == v1alpha1.ServerSilent && !m.lastResponseAt.After(m.found.start.Time) {
 		// A soft mount drops its requests and sends new ones, which have waited for a shorter time. This does not count as a response.
 		all.add(m.found.start)
 	}
-	isLong := func(start since) bool {
+	isLong := func(start startTime) bool {
 		return start.holds() && (m.silent.isWithin(now, messageLifetime) || !start.isWithin(now, SilentAfter))
 	}
 	switch hasNewerResponse := m.lastResponseAt.After(all.start.Time); {
@@ -69,7 +69,7 @@ func (m *memory) find(now time.Time, all, proven wait) finding {
 }
 
 // findMountsStuck returns the finding for a server that responds to a separate connection of the agent, but to none of the mounts.
-func (m *memory) findMountsStuck(start since) finding {
+func (m *memory) findMountsStuck(start startTime) finding {
 	f := finding{state: v1alpha1.ServerStuck, reason: v1alpha1.ServerReasonTransportStuck, start: start}
 	connections := text.Count(len(m.last.Connections), "connection")
 	if dead, known := m.deadPorts(); known && len(dead) == 0 {
@@ -87,7 +87,7 @@ func (m *memory) findMountsStuck(start since) finding {
 // responses: a single one can be a coincidence.
 func (m *memory) isBack(now time.Time) bool {
 	if m.found.state == v1alpha1.ServerSilent && m.queries.responses >= 2 {
-		m.queries.back = since{now}
+		m.queries.back = startTime{now}
 	}
 	return m.queries.responses > 0 && m.queries.back.isWithin(now, kernelRetries)
 }

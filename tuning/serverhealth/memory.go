@@ -8,7 +8,7 @@ import (
 	"github.com/storageclient/operator/tuning/counters"
 )
 
-// memory is what a Watch knows about one server from its earlier readings.
+// memory is the state of one server after its earlier readings.
 type memory struct {
 	last Reading
 	// readAt is the time of the last reading. Zero if there is none.
@@ -25,7 +25,7 @@ type memory struct {
 	// stale maps mount points to the state of their requests by handle.
 	stale map[string]staleMount
 	// silent is the kernel's message that the server does not respond, until a message or response contradicts it.
-	silent  since
+	silent  startTime
 	queries queries
 	tunnel  tunnel
 	// found is the last finding.
@@ -33,20 +33,20 @@ type memory struct {
 	flaps flaps
 }
 
-// since is the time at which a condition began. The zero value means that it does not hold.
-type since struct{ time.Time }
+// startTime is the time at which a condition began. The zero value means that it does not hold.
+type startTime struct{ time.Time }
 
-func (s since) holds() bool { return !s.IsZero() }
+func (s startTime) holds() bool { return !s.IsZero() }
 
 // begin keeps the time of a condition that already holds.
-func (s *since) begin(now time.Time) {
+func (s *startTime) begin(now time.Time) {
 	if !s.holds() {
 		s.Time = now
 	}
 }
 
-// isWithin reports whether the condition began less than a time ago.
-func (s since) isWithin(now time.Time, limit time.Duration) bool {
+// isWithin reports whether the condition began less than limit ago.
+func (s startTime) isWithin(now time.Time, limit time.Duration) bool {
 	return s.holds() && now.Sub(s.Time) < limit
 }
 
@@ -56,7 +56,7 @@ type queries struct {
 	// responses is the number of queries in a row with a response.
 	responses int
 	// back is the time at which a silent server started to respond to queries.
-	back since
+	back startTime
 }
 
 // tunnel is the state of a process on the node that forwards requests.
@@ -64,18 +64,18 @@ type tunnel struct {
 	// hadListener is true once the tunnel had its own listener. The listener of a mount in another network namespace is never visible.
 	hadListener bool
 	// broken is the time at which the tunnel was first seen without it.
-	broken since
+	broken startTime
 }
 
 func newMemory() *memory {
 	return &memory{connections: map[string]waiter{}, queues: map[string]queueWaiter{}, requests: map[string]time.Time{}}
 }
 
-// waiter is the state of one connection and the time since which it has had no response.
+// waiter is the state of one connection and the start of the time without a response.
 type waiter struct {
 	last counters.Connection
 	// waiting is the time at which a request without a response was first observed.
-	waiting since
+	waiting startTime
 	// reconnects is the number of consecutive readings with a new connect but no response. It grows while no program accepts connections.
 	reconnects int
 }
@@ -83,7 +83,7 @@ type waiter struct {
 // queueWaiter is one transport in sysfs, and the time since which requests have been pending without progress.
 type queueWaiter struct {
 	last    counters.Queue
-	waiting since
+	waiting startTime
 }
 
 func (m *memory) noteProbe(probe Probe) {
@@ -94,8 +94,8 @@ func (m *memory) noteProbe(probe Probe) {
 }
 
 func (m *memory) noteLine(line Line) {
-	if m.silent = (since{line.At}); line.Responds {
-		m.silent = since{}
+	if m.silent = (startTime{line.At}); line.Responds {
+		m.silent = startTime{}
 	}
 }
 
@@ -103,7 +103,7 @@ func (m *memory) noteReading(now time.Time, reading Reading) {
 	hasResponse := m.noteConnections(now, reading)
 	m.noteQueues(now, reading)
 	if m.noteRequests(now, reading) || hasResponse {
-		m.lastResponseAt, m.silent = now, since{}
+		m.lastResponseAt, m.silent = now, startTime{}
 	}
 	m.clearFinished(reading)
 	m.noteHandles(now, reading)
@@ -148,7 +148,7 @@ func (m *memory) noteConnections(now time.Time, reading Reading) (hasResponse bo
 		if current.Down {
 			w.waiting.begin(now)
 		} else if w.last.Down {
-			w.waiting = since{}
+			w.waiting = startTime{}
 		}
 		w.last = current
 		found[current.ID] = w
@@ -212,7 +212,7 @@ func (m *memory) clearFinished(reading Reading) {
 	}
 	for id, w := range m.connections {
 		if !w.last.Down {
-			w.waiting, w.reconnects = since{}, 0
+			w.waiting, w.reconnects = startTime{}, 0
 			m.connections[id] = w
 		}
 	}
@@ -221,12 +221,12 @@ func (m *memory) clearFinished(reading Reading) {
 // wait summarizes pending requests.
 type wait struct {
 	// start is the time at which the first of them was observed.
-	start since
+	start startTime
 	// connections is the number of waiting connections, down the number of connections without a session.
 	connections, down, requests int
 }
 
-func (w *wait) add(start since) bool {
+func (w *wait) add(start startTime) bool {
 	if start.holds() && (!w.start.holds() || start.Before(w.start.Time)) {
 		w.start = start
 	}
@@ -254,8 +254,8 @@ func (m *memory) waiting() (all, proven wait) {
 		pending += q.last.Pending
 	}
 	for _, firstSeen := range m.requests {
-		all.add(since{firstSeen})
-		proven.add(since{firstSeen})
+		all.add(startTime{firstSeen})
+		proven.add(startTime{firstSeen})
 	}
 	all.connections = max(all.connections, queues)
 	all.requests = max(len(m.last.Requests), pending)
@@ -283,7 +283,7 @@ const (
 type staleMount struct {
 	last counters.HandleRequests
 	// first is the first failure after the last success, lastAt the time of the last failure, and failed the number of failures.
-	first  since
+	first  startTime
 	lastAt time.Time
 	failed uint64
 }

@@ -145,7 +145,7 @@ func (w *Watch) Recall(former Verdict) {
 		w.servers = map[Key]*memory{}
 	}
 	m := newMemory()
-	m.found = finding{former.State, former.Reason, former.Message, since{former.Since}}
+	m.found = finding{former.State, former.Reason, former.Message, startTime{former.Since}}
 	m.lastResponseAt = former.LastResponse
 	m.tunnel.hadListener = former.Reason == v1alpha1.ServerReasonTunnelGone || former.Reason == v1alpha1.ServerReasonTunnelTaken
 	w.servers[former.Key] = m

@@ -204,7 +204,7 @@ func (b entryLoader) recordResults(before map[string]host.SavedFile) error {
 		if err != nil {
 			return err
 		}
-		// The record of a file that is gone stays here: keepFiles drops those of entries.
+		// The record of a file that is gone stays here. keepFiles drops the records of removed entries.
 		if isForeign := before[name].Present && file.Left != "" && file.Left != digest(before[name]); now.Present && isForeign {
 			delete(records, name)
 		} else if now.Present {

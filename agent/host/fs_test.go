@@ -139,10 +139,11 @@ func TestLinksAreFoundAsByAWalk(t *testing.T) {
 	elements := []string{"a", "b", "file", "up", "abs", "top", "loop", "dangling", "file-link", "over", "missing", "..", "."}
 	without, total := 0, 0
 	for n := range len(elements) * len(elements) * len(elements) * len(elements) {
-		name := "/"
+		var parts []string
 		for rest := n; rest > 0; rest /= len(elements) {
-			name += elements[rest%len(elements)] + "/"
+			parts = append(parts, elements[rest%len(elements)])
 		}
+		name := "/" + strings.Join(parts, "/")
 		for _, follow := range []bool{false, true} {
 			got, gotErr := f.resolveLinks(name, follow)
 			want, wantErr := f.followLinks(name, follow)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/verdict"
 )
@@ -332,4 +333,59 @@ func TestTheGuidesNameEachDocument(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// A mount option in the guide and in the profile of a document has the same values in both. So has the example of the front page, which is for Azure Files.
+func TestGuidesAndProfilesAgree(t *testing.T) {
+	compare := func(guide, path, profile string) {
+		inGuide, inProfile := valuesOf(t, examplesOf(t, guide)), valuesOf(t, profile)
+		common := 0
+		for _, option := range sets.List(sets.KeySet(inProfile)) {
+			if _, isInBoth := inGuide[option]; !isInBoth {
+				continue
+			}
+			common++
+			if foreign := inProfile[option].Difference(inGuide[option]); len(foreign) > 0 {
+				t.Errorf("%s has %s=%v, %s has %v", path, option, sets.List(foreign), guide, sets.List(inGuide[option]))
+			}
+		}
+		if common == 0 {
+			t.Errorf("%s and %s have no mount option in common", path, guide)
+		}
+	}
+	for _, d := range read(t).Documents {
+		path := d.Profile + "/profile.yaml"
+		compare(d.Guide, path, page(t, path))
+	}
+	compare("docs/guides/azure-files.md", "README.md", examplesOf(t, "README.md"))
+}
+
+// examplesOf returns the YAML examples of a page.
+func examplesOf(t *testing.T, path string) string {
+	t.Helper()
+	var examples strings.Builder
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page(t, path), -1) {
+		examples.WriteString("\n---\n" + block[1])
+	}
+	return examples.String()
+}
+
+// valuesOf returns the values of the mount options in profiles, by protocol and name.
+func valuesOf(t *testing.T, manifests string) map[string]sets.Set[string] {
+	t.Helper()
+	values := map[string]sets.Set[string]{}
+	for _, manifest := range regexp.MustCompile(`(?m)^---$`).Split(manifests, -1) {
+		var p v1alpha1.StorageClientProfile
+		if err := yaml.Unmarshal([]byte(manifest), &p); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range p.Spec.Volumes {
+			for _, o := range rule.MountOptions {
+				name, value, _ := strings.Cut(string(o), "=")
+				key := fmt.Sprint(rule.Selector.Protocols, " ", name)
+				values[key] = values[key].Union(sets.New(value))
+			}
+		}
+	}
+	return values
 }

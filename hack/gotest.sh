@@ -11,4 +11,4 @@ if [[ -z ${SCO_TIMES-} ]]; then
 fi
 format=standard-quiet
 case " $* " in *' -v '*) format=standard-verbose ;; esac
-exec "${GOTESTSUM:-gotestsum}" --format "$format" --hide-summary=skipped,output --jsonfile-timing-events "$SCO_TIMES/$name.json" -- -vet=off "$@"
+exec "${GOTESTSUM:-gotestsum}" --format "$format" --hide-summary=skipped --jsonfile-timing-events "$SCO_TIMES/$name.json" -- -vet=off "$@"

@@ -38,9 +38,17 @@ func (f FS) hasNoLinks(rel string, follow bool) bool {
 	if !follow {
 		how.Flags |= unix.O_NOFOLLOW
 	}
-	fd, err := unix.Openat2(int(f.top.Fd()), rel, &how)
+	conn, err := f.top.SyscallConn()
+	if err != nil {
+		return false
+	}
+	found := -1
+	// The root may be closed at the same time: Fd could return the number of another file.
+	if controlErr := conn.Control(func(top uintptr) { found, err = unix.Openat2(int(top), rel, &how) }); controlErr != nil {
+		return false
+	}
 	if err == nil {
-		return unix.Close(fd) == nil
+		return unix.Close(found) == nil
 	}
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
 }

@@ -3,4 +3,4 @@
 package agent
 
 // The race detector makes a pass ten times slower, and a pass changes the host from a single goroutine.
-const faultStep = 10
+const faultStep = 40

@@ -47,7 +47,7 @@ func (c *Cluster) start(name string, argv ...string) error {
 }
 
 // prefer gives a process about three times the CPU time of other sessions on a busy machine: an emulated manager that waits too long loses its
-// lease. It needs root and a kernel with groups by session; without them, all sessions get the same.
+// lease. It needs root and a kernel with autogroups, see sched(7); without them, all sessions get the same.
 func prefer(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", pid), []byte("-5"), 0)
 }

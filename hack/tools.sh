@@ -135,8 +135,9 @@ link_set() {
 # A build in the background would outlive Ctrl-C.
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 
-# The flags of the Makefile: Go compiles a package that two tools or tests need once.
-export CGO_ENABLED=0 GOFLAGS='-mod=readonly -trimpath' GOWORK=off
+# The flags of the Makefile: Go compiles a package that two tools or tests need once, if they need the same versions of all that it
+# imports. So helm, controller-gen, crd-ref-docs and kustomize have the versions of the operator's go.mod, and kwok those of Kubernetes.
+export CGO_ENABLED=0 GOFLAGS='-mod=readonly -trimpath -gcflags=all=-dwarf=false' GOWORK=off
 mkdir -p "$cache/bin"
 for set in "$@"; do
   tools=$(members "$set")

@@ -136,7 +136,7 @@ link_set() {
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 
 # The flags of the Makefile: Go compiles a package that two tools or tests need once, if they need the same versions of all that it
-# imports. So helm, controller-gen, crd-ref-docs and kustomize have the versions of the operator's go.mod, and kwok those of Kubernetes.
+# imports. So the tools of "make test", "make e2e" and "make verify" have the versions of the operator's go.mod.
 export CGO_ENABLED=0 GOFLAGS='-mod=readonly -trimpath -gcflags=all=-dwarf=false' GOWORK=off
 mkdir -p "$cache/bin"
 for set in "$@"; do

@@ -167,9 +167,9 @@ test-chart: ## Compare the Helm chart with the kustomize manifests; install, upg
 	SCO_BINARIES=$(SETS)/chart $(GOTEST) chart -tags chart -count=1 ./hack/chart $(TESTFLAGS)
 
 .PHONY: test-kwok
-test-kwok: tool-sandbox ## Run a rollout over twenty simulated nodes on a real control plane
+test-kwok: tool-sandbox ## Run a rollout over twenty simulated nodes on a real control plane, and the parts of bench-alone on as many
 	@$(DEVBUILD) ./cmd/manager
-	SCO_BINARIES=$(SETS)/sandbox SCO_MANAGER=$(CURDIR)/bin/manager $(GOTEST) kwok -tags kwok -count=1 -v -timeout 15m -run TwentyNodes ./test/cluster
+	SCO_BINARIES=$(SETS)/sandbox SCO_MANAGER=$(CURDIR)/bin/manager $(GOTEST) kwok -tags kwok -count=1 -v -timeout 15m -run 'TwentyNodes|SimulatedServer' ./test/cluster ./test/cluster/alone
 
 .PHONY: test-uninstall
 test-uninstall: ## Remove the operator from simulated nodes with hack/uninstall.sh, one node unreachable, and check for leftovers, about three minutes

@@ -181,7 +181,7 @@ const (
 func CheckManager(ctx context.Context, c client.Client) error {
 	review := &authenticationv1.SelfSubjectReview{}
 	err := c.Create(ctx, review)
-	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 		return nil // this cluster does not report the name
 	}
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +27,7 @@ func TestTheManagerStartsOnlyAsTheAccountThatThePoliciesLimit(t *testing.T) {
 		"a user outside the cluster":             {user: "kubernetes-admin"},
 		"the cluster does not report the name":   {err: apierrors.NewForbidden(reviews, "", nil)},
 		"the cluster does not serve the review":  {err: apierrors.NewNotFound(reviews, "")},
+		"the cluster does not have the review":   {err: &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: reviews.Group, Kind: "SelfSubjectReview"}}},
 		"the API server does not respond":        {err: errors.New("connection refused"), errors: []string{"create SelfSubjectReview: connection refused"}},
 		"a service account with a prefix":        {user: "system:serviceaccount:storage-client-system:a-storage-client-manager", errors: []string{"ServiceAccount storage-client-system/a-storage-client-manager,", "ServiceAccount storage-client-system/storage-client-manager,", "remove namePrefix"}},
 		"a service account with a suffix":        {user: managerUser + "-a", errors: []string{"ServiceAccount storage-client-system/storage-client-manager-a,"}},

@@ -3,7 +3,6 @@ package rollout
 import (
 	"cmp"
 	_ "embed"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -24,7 +23,7 @@ import (
 //go:embed leaving.yaml
 var leavingYAML []byte
 
-// leavingMark is a mark by which others announce that a node will be removed.
+// leavingMark is a mark by which others announce that a node will be removed: a taint, an annotation, a label or a condition.
 type leavingMark struct {
 	Taint, Annotation, Label, Condition string
 	// Value is the value with this meaning; empty: any value.
@@ -48,28 +47,38 @@ type leaving struct {
 // leavingOf finds the mark by which others announce the removal of a node. Additional marks are a key, or key=value, of taints, annotations and
 // labels. It ignores the taint that the operator itself removes, even if a user configured one of these keys for it.
 func leavingOf(node *corev1.Node, untunedTaint string, additional []string) leaving {
-	marks := slices.Clone(leavingMarks)
+	found := findLeaving(node, untunedTaint, leavingMarks)
 	for _, mark := range additional {
-		key, value, _ := strings.Cut(mark, "=")
-		marks = append(marks, leavingMark{Taint: key, Value: value}, leavingMark{Annotation: key, Value: value}, leavingMark{Label: key, Value: value})
+		if found.key == "" {
+			key, value, _ := strings.Cut(mark, "=")
+			found = findLeaving(node, untunedTaint, []leavingMark{{Taint: key, Value: value}, {Annotation: key, Value: value}, {Label: key, Value: value}})
+		}
 	}
-	for _, mark := range marks {
-		if found := mark.find(node, untunedTaint); found.key != "" {
-			found.inService = mark.InService
+	return found
+}
+
+// findLeaving finds the first of these marks that the node has.
+func findLeaving(node *corev1.Node, untunedTaint string, marks []leavingMark) leaving {
+	for i := range marks {
+		if found := marks[i].find(node, untunedTaint); found.key != "" {
+			found.inService = marks[i].InService
 			return found
 		}
 	}
 	return leaving{}
 }
 
-func (m leavingMark) find(node *corev1.Node, untunedTaint string) leaving {
+func (m *leavingMark) find(node *corev1.Node, untunedTaint string) leaving {
 	for i := range node.Spec.Taints {
 		if t := &node.Spec.Taints[i]; m.Taint == t.Key && (m.Value == "" || m.Value == t.Value) && t.Key != untunedTaint {
 			return leaving{key: t.Key, time: timeOfTaint(t)}
 		}
 	}
-	for _, c := range node.Status.Conditions {
-		if m.Condition == string(c.Type) && c.Status == corev1.ConditionTrue {
+	if m.Taint != "" {
+		return leaving{}
+	}
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; m.Condition == string(c.Type) && c.Status == corev1.ConditionTrue {
 			return leaving{key: "condition " + m.Condition, time: &c.LastTransitionTime.Time}
 		}
 	}
@@ -97,13 +106,19 @@ func timeOfTaint(t *corev1.Taint) *time.Time {
 
 // sighting is the knowledge of this process about a state of a node, by the API server's clock.
 type sighting struct {
-	state string
+	state sightedState
 	// earliest and latest are the limits of the time at which the state began; seen is the time of the last pass that saw it.
 	earliest, latest, seen time.Time
 	// out is the earliest time at which the node went out of Ready for the last time; zero if unknown.
 	out time.Time
 	// former is the state before; nil if unknown.
 	former *sighting
+}
+
+// sightedState is a state of a node, and the time that the Node shows for it, in seconds since 1970.
+type sightedState struct {
+	text string
+	time int64
 }
 
 // sightingKey names one of the states of a node: Ready, cordoned or marked.
@@ -114,7 +129,7 @@ type sightingKey struct {
 
 // sight records a state of a node. A change that this process sees began between two passes. For the first state that it sees, another clock has
 // reported the time, which may differ from the API server's by plan.MaxSkew.
-func (s *scope) sight(node *corev1.Node, aspect, state string, reported time.Time) *sighting {
+func (s *scope) sight(node *corev1.Node, aspect string, state sightedState, reported time.Time) *sighting {
 	key, now := sightingKey{node.UID, aspect}, s.Clock.Now()
 	current := s.sightings[key]
 	switch {
@@ -139,7 +154,7 @@ func (s *scope) sight(node *corev1.Node, aspect, state string, reported time.Tim
 // sightReady records the condition Ready. A node that is Ready was out before, from the start of its former state or since it was last seen Ready.
 func (s *scope) sightReady(node *corev1.Node) *sighting {
 	reported, isReady := agentpod.ReadySince(node), agentpod.IsNodeReady(node)
-	current := s.sight(node, "Ready", fmt.Sprintf("%t since %d", isReady, reported.Unix()), reported)
+	current := s.sight(node, "Ready", sightedState{strconv.FormatBool(isReady), reported.Unix()}, reported)
 	if !isReady {
 		current.out = current.earliest
 	} else if current.former != nil && current.out.IsZero() {
@@ -160,10 +175,10 @@ func (s *scope) readySince(node *corev1.Node) time.Time {
 // records no time.
 func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
 	readySince := s.sightReady(node).latest
-	cordon, cordonedAt := "", time.Time{}
+	cordon, cordonedAt := sightedState{}, time.Time{}
 	for i := range node.Spec.Taints {
 		if taint := &node.Spec.Taints[i]; taint.Key == corev1.TaintNodeUnschedulable && taint.TimeAdded != nil {
-			cordon, cordonedAt = "cordoned at "+taint.TimeAdded.String(), taint.TimeAdded.Time
+			cordon, cordonedAt = sightedState{"cordoned", taint.TimeAdded.Unix()}, taint.TimeAdded.Time
 		}
 	}
 	cordoned := s.sight(node, "cordoned", cordon, cordonedAt)
@@ -171,7 +186,7 @@ func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
 	if mark.inService {
 		marked = ""
 	}
-	sinceMark := s.sight(node, "marked", marked, markedAt)
+	sinceMark := s.sight(node, "marked", sightedState{text: marked}, markedAt)
 	switch {
 	case node.DeletionTimestamp != nil:
 		return &node.DeletionTimestamp.Time
@@ -179,7 +194,7 @@ func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
 		return &node.CreationTimestamp.Time
 	case !agentpod.IsNodeReady(node):
 		return &readySince
-	case cordon != "":
+	case cordon.text != "":
 		return &cordoned.latest
 	case marked != "":
 		return &sinceMark.latest

@@ -107,6 +107,16 @@ func TestEachMarkOfALeavingNodeHasASource(t *testing.T) {
 	}
 }
 
+// TestANodeWithoutAMarkCostsNoAllocations counts, because each pass reads every node of the cluster.
+func TestANodeWithoutAMarkCostsNoAllocations(t *testing.T) {
+	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "a"}}}, Status: corev1.NodeStatus{
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+	}}
+	if got := testing.AllocsPerRun(5, func() { leavingOf(node, v1alpha1.UntunedTaint, nil) }); got != 0 {
+		t.Errorf("got %.0f allocations, want none", got)
+	}
+}
+
 // TestANodeThatNeverWasReadyIsUnavailableSinceItsCreation has no condition Ready yet.
 func TestANodeThatNeverWasReadyIsUnavailableSinceItsCreation(t *testing.T) {
 	created := metav1.Date(2026, 11, 21, 11, 59, 40, 0, time.UTC)

@@ -51,7 +51,7 @@ var phasesInService = []v1alpha1.RolloutPhase{v1alpha1.RolloutWaiting, v1alpha1.
 const (
 	// maxNotes is the number of notes for nodes in service that one pass writes. If the pass has applied steps, the number is maxNotesWithSteps,
 	// because the next steps wait for it.
-	maxNotes          = 50
+	maxNotes          = 200
 	maxNotesWithSteps = 5
 	// retryDelay is the pause after a pass that met a conflict, or left work for the next pass.
 	retryDelay = 200 * time.Millisecond

@@ -441,3 +441,17 @@ func TestHealthyNodesHaveNoKnownProblem(t *testing.T) {
 		t.Errorf("got %s: %s", a.ID, a.Text)
 	}
 }
+
+func TestKnownProblemsOfAKernelCostTheSameForManyNodes(t *testing.T) {
+	allocationsFor := func(count int) float64 {
+		nodes := make([]Node, count)
+		for i := range nodes {
+			nodes[i] = Node{Name: "a", Kernel: "6.8.0-45-generic", Build: "Ubuntu 6.8.0-45.45-generic 6.8.12"}
+		}
+		s := &scope{Input: Input{Nodes: nodes}}
+		return testing.AllocsPerRun(5, func() { s.addKnownBad(true); s.addKnownBad(false) })
+	}
+	if one, many := allocationsFor(1), allocationsFor(1000); many > 2*one {
+		t.Errorf("got %.0f allocations for 1000 nodes, %.0f for one; want the same", many, one)
+	}
+}

@@ -38,9 +38,18 @@ func (s *scope) addKnownBad(loses bool) {
 		if e.Loses != loses {
 			continue
 		}
+		// Few releases run on many nodes.
+		releases := map[release]verdict{}
 		var nodes []string
 		for _, node := range s.Nodes {
-			if reason := hasKnownBad(e, node); reason != "" {
+			r := release{node.Kernel, node.Build}
+			v, isKnown := releases[r]
+			if !isKnown {
+				v.Kernel = knownbad.ParseKernel(r.name, r.build)
+				v.Verdict = e.On(v.Kernel)
+				releases[r] = v
+			}
+			if reason := v.reason(e, node); reason != "" {
 				nodes = append(nodes, node.Name+" ("+reason+")")
 			}
 		}
@@ -50,21 +59,29 @@ func (s *scope) addKnownBad(loses bool) {
 	}
 }
 
-// hasKnownBad returns why a node has a problem, or may have it. Empty if it does not.
-func hasKnownBad(e knownbad.Entry, node Node) string {
-	kernel := knownbad.ParseKernel(node.Kernel, node.Build)
+// release names a kernel as a node reports it.
+type release struct{ name, build string }
+
+// verdict is the verdict of one entry for one kernel.
+type verdict struct {
+	knownbad.Kernel
+	knownbad.Verdict
+}
+
+// reason returns why a node with this kernel has a problem, or may have it. Empty if it does not.
+func (v verdict) reason(e knownbad.Entry, node Node) string {
 	showsSign := slices.Contains(node.Signs, e.ID)
-	switch verdict := e.On(kernel); {
-	case verdict == knownbad.Clear:
+	switch {
+	case v.Verdict == knownbad.Clear:
 		return ""
-	case showsSign && verdict == knownbad.CannotTell:
+	case showsSign && v.Verdict == knownbad.CannotTell:
 		return "shows a sign, " + node.Kernel
 	case showsSign:
-		return "shows a sign, " + kernel.String()
-	case e.Signed || verdict == knownbad.CannotTell:
+		return "shows a sign, " + v.Kernel.String()
+	case e.Signed || v.Verdict == knownbad.CannotTell:
 		return ""
 	case slices.ContainsFunc(node.Mounts, func(m v1alpha1.MountStatus) bool { return e.Concerns(m.Protocol, m.Options) }):
-		return strings.ToLower(string(verdict)) + ", " + kernel.String()
+		return strings.ToLower(string(v.Verdict)) + ", " + v.Kernel.String()
 	}
 	return ""
 }

@@ -47,6 +47,11 @@ func (p *Profile) Acts() bool { return p.hold == nil && !p.Deleting }
 // IsHeld reports whether the profile must not act because it is paused, in mode Plan, invalid or new.
 func (p *Profile) IsHeld() bool { return p.hold != nil }
 
+// Probes reports whether options of the profile's rules may be probed.
+func (p *Profile) Probes() bool {
+	return len(p.spec.Volumes) > 0 && p.Rollout.Probe != v1alpha1.ProbeNever
+}
+
 type rule struct {
 	*v1alpha1.VolumeRule
 	profile *Profile

@@ -55,6 +55,9 @@ type ProbeCandidate struct {
 
 // ProbeCandidates returns the sets to probe, sorted by set and server. If several volumes can be probed, it uses the first by name.
 func ProbeCandidates(s Snapshot) []ProbeCandidate {
+	if !slices.ContainsFunc(s.Profiles.All(), (*judge.Profile).Probes) {
+		return nil
+	}
 	s.Probes = nil
 	p, found := newPlanner(s), map[ProbeKey]ProbeCandidate{}
 	for _, j := range p.volumes {
@@ -98,7 +101,7 @@ func (p *planner) mayProbe(j evaluation) bool {
 func (p *planner) allowsProbe(j evaluation) bool {
 	return !slices.ContainsFunc(j.verdict.Profiles, func(name string) bool {
 		profile := p.Profiles.Get(name)
-		return profile == nil || profile.Rollout.Probe == v1alpha1.ProbeNever
+		return profile == nil || !profile.Probes()
 	})
 }
 

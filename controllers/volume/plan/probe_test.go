@@ -88,6 +88,25 @@ func TestProbeCandidates(t *testing.T) {
 	}
 }
 
+// TestNoVolumeIsEvaluatedIfNoProfileProbes matters for the CPU time of a manager with many volumes.
+func TestNoVolumeIsEvaluatedIfNoProfileProbes(t *testing.T) {
+	for name, p := range map[string]v1alpha1.StorageClientProfile{
+		"the profile disables probes":         builders.NFSProfile("p", []string{"nocto"}, probing(v1alpha1.ProbeNever)),
+		"the profile has no rule for volumes": builders.NFSProfile("p", nil, builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) { s.Volumes = nil })),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := probedBy(p, created("a", 0))
+			s.previousEvaluation = func(int) *judge.Evaluation {
+				t.Error("a volume was evaluated")
+				return nil
+			}
+			if got := ProbeCandidates(s); got != nil {
+				t.Errorf("got candidates %v, want none", got)
+			}
+		})
+	}
+}
+
 func TestVolumesWaitForTheProbe(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	s := probedBy(p, created("a", 0), created("b", 0, onServer("other")))

@@ -87,20 +87,30 @@ func run(ctx context.Context, s settings) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := w.startManager(ctx, listener.Addr().String(), dir); err != nil {
-		return err
+	ctx, cancel := context.WithCancelCause(ctx)
+	err = w.startManager(ctx, cancel, listener.Addr().String(), dir)
+	if err == nil {
+		defer func() { _ = w.process.Kill() }()
+		err = w.playAll(ctx)
 	}
-	defer func() { _ = w.process.Kill() }()
-	for _, part := range strings.Split(s.parts, ",") {
+	if err != nil {
+		log, _ := os.ReadFile(filepath.Join(dir, "log"))
+		return fmt.Errorf("%w: the end of its log:\n%s", err, log[max(0, len(log)-3000):])
+	}
+	return nil
+}
+
+func (w *world) playAll(ctx context.Context) error {
+	for part := range strings.SplitSeq(w.parts, ",") {
 		if err := w.play(ctx, part); err != nil {
-			log, _ := os.ReadFile(filepath.Join(dir, "log"))
-			return fmt.Errorf("%s: %w\n%s", part, err, log[max(0, len(log)-3000):])
+			return fmt.Errorf("%s: %w", part, err)
 		}
 	}
 	return nil
 }
 
-func (w *world) startManager(ctx context.Context, server, dir string) error {
+// startManager starts the manager. It calls ended if the process ends.
+func (w *world) startManager(ctx context.Context, ended context.CancelCauseFunc, server, dir string) error {
 	w.address = "127.0.0.1:16060"
 	config := filepath.Join(dir, "kubeconfig")
 	text := "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: {}}]\n" +
@@ -121,6 +131,7 @@ func (w *world) startManager(ctx context.Context, server, dir string) error {
 		return err
 	}
 	w.process = command.Process
+	go func() { ended(fmt.Errorf("the manager has ended: %w", command.Wait())) }()
 	return w.awaitAnswer(ctx)
 }
 
@@ -132,7 +143,7 @@ func (w *world) awaitAnswer(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -183,7 +194,7 @@ func (w *world) play(ctx context.Context, part string) error {
 // profile saves a CPU profile of the first seconds of a part.
 func (w *world) profile(ctx context.Context, part string) error {
 	seconds := 20
-	if part == "profiles" || part == "tuning" {
+	if part != "idle" {
 		seconds = 60
 	}
 	return w.fetch(ctx, "profile?seconds="+strconv.Itoa(seconds), part+".cpu")
@@ -222,7 +233,7 @@ func (w *world) await(ctx context.Context, done func() bool) error {
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
@@ -259,5 +270,5 @@ func (w *world) stayIdle(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-time.After(w.idle):
 	}
-	return ctx.Err()
+	return context.Cause(ctx)
 }

@@ -87,6 +87,7 @@ func newServer(delay time.Duration) *server {
 		{"admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false},
 		{"admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", false},
 		{"admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false},
+		{"authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", false},
 		{v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, "StorageClientProfile", "storageclientprofiles", false},
 		{v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, "StorageClientNode", "storageclientnodes", false},
 		{v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, "StorageClientTrial", "storageclienttrials", true},
@@ -154,6 +155,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		o := r.objects[r.key()]
 		s.mutex.Unlock()
 		respond(w, o, r)
+	case r.Kind == "SelfSubjectReview":
+		review(w)
 	case req.URL.Query().Get("dryRun") != "":
 		s.tryWrite(w, req, r)
 	default:
@@ -340,6 +343,14 @@ func bookmark(sel selection, version int) []byte {
 		kind, gv = "PartialObjectMetadata", "meta.k8s.io/v1"
 	}
 	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d","annotations":{%q:"true"}}}`, kind, gv, version, metav1.InitialEventsAnnotationKey)
+}
+
+// review names the user of a manager in the cluster.
+func review(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	fmt.Fprintf(w, `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":"system:serviceaccount:%s:%s"}}}`,
+		v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment)
 }
 
 // tryWrite responds like a fence: it permits only status writes by the agent of the node.

@@ -61,15 +61,17 @@ func clientOf(names []string) mountoptions.Protocol {
 
 // bestFor returns the first kind with the fewest problems in the options.
 func bestFor(options []string) mountoptions.Protocol {
-	wrong := func(p mountoptions.Protocol) (errors, strangers int) {
-		isError := func(problem mountoptions.Problem) bool { return !problem.Warning }
-		isStrange := func(o string) bool { return !p.Knows(o) }
-		return len(lists.Filter(mountoptions.Validate(p, options), isError)), len(lists.Filter(options, isStrange))
+	strangers := func(p mountoptions.Protocol) int {
+		return len(lists.Filter(options, func(o string) bool { return !p.Knows(o) }))
+	}
+	errors := func(p mountoptions.Protocol) int {
+		return len(lists.Filter(mountoptions.Validate(p, options), func(problem mountoptions.Problem) bool { return !problem.Warning }))
 	}
 	return slices.MinFunc(families, func(a, b mountoptions.Protocol) int {
-		errorsA, strangersA := wrong(a)
-		errorsB, strangersB := wrong(b)
-		return cmp.Or(cmp.Compare(strangersA, strangersB), cmp.Compare(errorsA, errorsB))
+		if order := cmp.Compare(strangers(a), strangers(b)); order != 0 {
+			return order // explanations of unknown options take long
+		}
+		return cmp.Compare(errors(a), errors(b))
 	})
 }
 

@@ -127,7 +127,7 @@ func (p *Preview) addVolume(requested, profiles []string, j, after evaluation) {
 	}
 	p.Matched++
 	for _, name := range selecting {
-		p.Servers[name] = withServerOf(&after, name, p.Servers[name])
+		p.Servers[name] = transports{}.withServerOf(&after, name, p.Servers[name])
 	}
 	standing, message := after.standingFor(selecting...)
 	change.Reason, change.Message = after.verdict.Reason, message

@@ -201,8 +201,21 @@ func (j evaluation) awaited() AwaitedVolume {
 	return out
 }
 
+// transports are the transport options of lists of mount options that have been parsed. Many volumes have the same options.
+type transports map[string]mountoptions.TransportOptions
+
+func (t transports) of(options []string) mountoptions.TransportOptions {
+	key := strings.Join(options, "\n")
+	transport, isKnown := t[key]
+	if !isKnown {
+		transport = mountoptions.Transport(options)
+		t[key] = transport
+	}
+	return transport
+}
+
 // withServerOf adds the server of a matched volume to a list. It uses the mount options after pending writes.
-func withServerOf(j *evaluation, profile string, servers []advice.Server) []advice.Server {
+func (t transports) withServerOf(j *evaluation, profile string, servers []advice.Server) []advice.Server {
 	pv, v, source := j.Volume, j.verdict, j.Source
 	if source.Server == "" || source.Protocol != v1alpha1.ProtocolNFS || !slices.Contains(v.Profiles, profile) {
 		return servers
@@ -211,7 +224,7 @@ func withServerOf(j *evaluation, profile string, servers []advice.Server) []advi
 	if v.Action == judge.ActionNone {
 		options = pv.Spec.MountOptions
 	}
-	transport := mountoptions.Transport(options)
+	transport := t.of(options)
 	return lists.AddMissing(servers, advice.Server{Name: source.Server, Version: transport.Version, Nconnect: transport.Nconnect})
 }
 

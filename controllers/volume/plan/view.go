@@ -41,9 +41,10 @@ func (v *View) Summarize(name string) Summary {
 	}
 	planner, volumes := v.actingPlanner(name)
 	var out Summary
+	parsed := transports{}
 	for _, j := range volumes {
 		out.addVolume(name, j)
-		out.Servers = withServerOf(j, name, out.Servers)
+		out.Servers = parsed.withServerOf(j, name, out.Servers)
 		if (j.WasFailedFor(name) || slices.Contains(j.Record.Profiles, name)) && v.isUnrestored(j, planner) {
 			out.Unrestored = append(out.Unrestored, j.Volume.Name)
 		}

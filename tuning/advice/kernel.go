@@ -45,8 +45,8 @@ func (s *scope) addKnownBad(loses bool) {
 			r := release{node.Kernel, node.Build}
 			v, isKnown := releases[r]
 			if !isKnown {
-				v.Kernel = knownbad.ParseKernel(r.name, r.build)
-				v.Verdict = e.On(v.Kernel)
+				v.kernel = knownbad.ParseKernel(r.name, r.build)
+				v.Verdict = e.On(v.kernel)
 				releases[r] = v
 			}
 			if reason := v.reason(e, node); reason != "" {
@@ -64,7 +64,7 @@ type release struct{ name, build string }
 
 // verdict is the verdict of one entry for one kernel.
 type verdict struct {
-	knownbad.Kernel
+	kernel knownbad.Kernel
 	knownbad.Verdict
 }
 
@@ -77,11 +77,11 @@ func (v verdict) reason(e knownbad.Entry, node Node) string {
 	case showsSign && v.Verdict == knownbad.CannotTell:
 		return "shows a sign, " + node.Kernel
 	case showsSign:
-		return "shows a sign, " + v.Kernel.String()
+		return "shows a sign, " + v.kernel.String()
 	case e.Signed || v.Verdict == knownbad.CannotTell:
 		return ""
 	case slices.ContainsFunc(node.Mounts, func(m v1alpha1.MountStatus) bool { return e.Concerns(m.Protocol, m.Options) }):
-		return strings.ToLower(string(v.Verdict)) + ", " + v.Kernel.String()
+		return strings.ToLower(string(v.Verdict)) + ", " + v.kernel.String()
 	}
 	return ""
 }

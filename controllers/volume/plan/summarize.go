@@ -201,7 +201,7 @@ func (j evaluation) awaited() AwaitedVolume {
 	return out
 }
 
-// transports are the transport options of lists of mount options that have been parsed. Many volumes have the same options.
+// transports are the transport options of parsed mount options. Many volumes have the same.
 type transports map[string]mountoptions.TransportOptions
 
 func (t transports) of(options []string) mountoptions.TransportOptions {

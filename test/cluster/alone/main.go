@@ -109,8 +109,8 @@ func (w *world) playAll(ctx context.Context) error {
 	return nil
 }
 
-// startManager starts the manager. It calls ended if the process ends.
-func (w *world) startManager(ctx context.Context, ended context.CancelCauseFunc, server, dir string) error {
+// startManager starts the manager. It calls exited when the process exits.
+func (w *world) startManager(ctx context.Context, exited context.CancelCauseFunc, server, dir string) error {
 	w.address = "127.0.0.1:16060"
 	config := filepath.Join(dir, "kubeconfig")
 	text := "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: {}}]\n" +
@@ -131,7 +131,7 @@ func (w *world) startManager(ctx context.Context, ended context.CancelCauseFunc,
 		return err
 	}
 	w.process = command.Process
-	go func() { ended(fmt.Errorf("the manager has ended: %w", command.Wait())) }()
+	go func() { exited(fmt.Errorf("the manager has exited: %w", command.Wait())) }()
 	return w.awaitAnswer(ctx)
 }
 

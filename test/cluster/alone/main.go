@@ -111,7 +111,15 @@ func (w *world) playAll(ctx context.Context) error {
 
 // startManager starts the manager. It calls exited when the process exits.
 func (w *world) startManager(ctx context.Context, exited context.CancelCauseFunc, server, dir string) error {
-	w.address = "127.0.0.1:16060"
+	// A port that was free a moment ago.
+	free, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	w.address = free.Addr().String()
+	if err := free.Close(); err != nil {
+		return err
+	}
 	config := filepath.Join(dir, "kubeconfig")
 	text := "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\nusers: [{name: a, user: {}}]\n" +
 		"clusters: [{name: a, cluster: {server: \"http://" + server + "\"}}]\n"

@@ -111,7 +111,7 @@ func (w *world) playAll(ctx context.Context) error {
 
 // startManager starts the manager. It calls exited when the process exits.
 func (w *world) startManager(ctx context.Context, exited context.CancelCauseFunc, server, dir string) error {
-	// A port that was free a moment ago.
+	// A free port for profiles of the manager.
 	free, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ members() {
     chart) echo etcd kube-apiserver kustomize helm ;;
     gitops) echo etcd kube-apiserver kube-controller-manager kube-scheduler kwok kubectl kustomize helm argocd kustomize-controller ;;
     e2e)
-      echo etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl
+      echo etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl
       echo containerd containerd-shim-runc-v2 ctr
       ;;
     controller-gen | crd-ref-docs | golangci-lint | gotestsum | govulncheck | kustomize | helm | vale) echo "$1" ;;

@@ -55,7 +55,7 @@ func apiServerFlags() []string {
 		"--etcd-servers=" + etcdServer, "--advertise-address=" + hostAddress, "--secure-port=6443",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--service-cluster-ip-range=10.96.0.0/16",
-		// This machine has no kube-proxy, so the API server connects to webhooks by the addresses of their pods.
+		// No machine has a kube-proxy, so the API server connects to webhooks by the addresses of their pods.
 		"--enable-aggregator-routing=true",
 		"--client-ca-file=ca.crt", "--tls-cert-file=apiserver.crt", "--tls-private-key-file=apiserver.key",
 		"--service-account-issuer=https://kubernetes.default.svc",

@@ -52,7 +52,7 @@ func (d Dirs) binary(name string) string { return filepath.Join(d.Binaries, name
 // nodeBinaries lists the binaries on the base disk.
 func (d Dirs) nodeBinaries() []string {
 	return []string{
-		d.binary("kubelet"), d.binary("kube-proxy"),
+		d.binary("kubelet"),
 		d.binary("containerd"), d.binary("containerd-shim-runc-v2"), d.binary("ctr"),
 	}
 }

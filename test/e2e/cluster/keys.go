@@ -47,7 +47,6 @@ func (c *Cluster) makeKeys(ctx context.Context) error {
 		{name: "front-proxy", commonName: "front-proxy"},
 		{name: "controller-manager", commonName: "system:kube-controller-manager"},
 		{name: "scheduler", commonName: "system:kube-scheduler"},
-		{name: "proxy", commonName: "system:kube-proxy"},
 	}
 	for _, m := range c.Members() {
 		identities = append(identities, identity{name: m.Name, commonName: "system:node:" + m.Name, organization: "system:nodes",

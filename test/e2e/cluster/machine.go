@@ -142,7 +142,6 @@ func (c *Cluster) writeSeed(m *Machine) error {
 		copies["etc/kubernetes/kubelet.conf"] = m.Name + ".conf"
 		copies["etc/kubernetes/node.crt"] = m.Name + ".crt"
 		copies["etc/kubernetes/node.key"] = m.Name + ".key"
-		copies["etc/kubernetes/proxy.conf"] = "proxy.conf"
 		copies["etc/kubernetes/ca.crt"] = "ca.crt"
 	}
 	for path, name := range copies {

@@ -14,7 +14,7 @@ exec mmdebstrap --variant=minbase \
 	--dpkgopt='path-exclude=/usr/share/locale/*' \
 	--essential-hook="$initramfs" \
 	--include=linux-image-cloud-amd64,grub-pc,systemd-sysv,dbus,udev,kmod,procps,ca-certificates \
-	--include=openssh-server,iproute2,iptables,conntrack,nfs-common,nfs-kernel-server,xfsprogs \
+	--include=openssh-server,iproute2,iptables,nfs-common,nfs-kernel-server,xfsprogs \
 	--include=runc,containernetworking-plugins \
 	--include=tuned,cifs-utils,samba,nfs-ganesha,nfs-ganesha-vfs \
 	bookworm "$1"

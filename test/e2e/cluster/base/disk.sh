@@ -16,7 +16,7 @@ ln -s /usr/lib/cni "$root/opt/cni/bin"
 : >"$root/etc/machine-id"
 : >"$root/etc/resolv.conf"
 
-chroot "$root" systemctl --quiet enable seed containerd kubelet kube-proxy systemd-networkd ssh
+chroot "$root" systemctl --quiet enable seed containerd kubelet kubernetes-address systemd-networkd ssh
 # The servers are started on one machine only; a node that loads nfsd at boot is no longer a plain client. tuned is
 # there and does not run, as where nobody has asked for it.
 for unit in nfs-server rpcbind.service rpcbind.socket smbd nmbd samba-ad-dc nfs-ganesha nfs-ganesha-lock tuned systemd-networkd-wait-online e2scrub_reap; do

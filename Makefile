@@ -156,10 +156,10 @@ test-integration test-attack: tool-integration
 endif
 test-integration: ## Run the integration tests against a real API server
 	@hack/progress.sh compile_imports ./test/integration
-	@hack/progress.sh watch 'integration tests' $(GOTEST) integration -v -timeout 20m -count=1 ./test/integration $(call specs,integration) $(TESTFLAGS)
+	@hack/progress.sh watch 'integration tests' $(GOTEST) integration -v -count=1 ./test/integration $(call specs,integration) $(TESTFLAGS)
 
 test-attack: ## Run attacks with real credentials against a real API server; TESTFLAGS=-update writes the results into docs/security-reference.md
-	@hack/progress.sh watch 'attacks' $(GOTEST) attack -tags attack -v -timeout 20m -count=1 ./test/attack $(TESTFLAGS)
+	@hack/progress.sh watch 'attacks' $(GOTEST) attack -tags attack -v -count=1 ./test/attack $(TESTFLAGS)
 
 .PHONY: test-chart
 test-chart: ## Compare the Helm chart with the kustomize manifests; install, upgrade and uninstall it on a real API server
@@ -169,13 +169,13 @@ test-chart: ## Compare the Helm chart with the kustomize manifests; install, upg
 .PHONY: test-kwok
 test-kwok: tool-sandbox ## Run a rollout over twenty simulated nodes on a real control plane, and the parts of bench-alone on as many
 	@$(DEVBUILD) ./cmd/manager
-	SCO_BINARIES=$(SETS)/sandbox SCO_MANAGER=$(CURDIR)/bin/manager $(GOTEST) kwok -tags kwok -count=1 -v -timeout 15m -run 'TwentyNodes|SimulatedServer' ./test/cluster ./test/cluster/alone
+	SCO_BINARIES=$(SETS)/sandbox SCO_MANAGER=$(CURDIR)/bin/manager $(GOTEST) kwok -tags kwok -count=1 -v -run 'TwentyNodes|SimulatedServer' ./test/cluster ./test/cluster/alone
 
 .PHONY: test-uninstall
 test-uninstall: ## Remove the operator from simulated nodes with hack/uninstall.sh, one node unreachable, and check for leftovers, about three minutes
 	@hack/tools.sh uninstall
 	@$(DEVBUILD) ./cmd/manager
-	SCO_BINARIES=$(SETS)/uninstall SCO_MANAGER=$(CURDIR)/bin/manager $(GOTEST) uninstall -tags kwok -count=1 -v -timeout 15m -run Uninstall ./test/cluster
+	SCO_BINARIES=$(SETS)/uninstall SCO_MANAGER=$(CURDIR)/bin/manager $(GOTEST) uninstall -tags kwok -count=1 -v -run Uninstall ./test/cluster
 
 # source prints the directory of a module's source, which has the CustomResourceDefinitions of an engine.
 source = $$(go -C hack/tools/$(1) mod download -json $(2) | sed -n 's/^.*"Dir": "\(.*\)",$$/\1/p')
@@ -196,7 +196,7 @@ test-gitops: ## Run Argo CD and Flux with the manager, simulated nodes and a Git
 .PHONY: test-rollout
 test-rollout: tool-sandbox ## Run a rollout over two hundred simulated nodes while managers are killed, about five minutes
 	@$(DEVBUILD) ./cmd/manager
-	SCO_BINARIES=$(SETS)/sandbox SCO_MANAGER=$(CURDIR)/bin/manager go test -tags kwok -count=1 -v -timeout 30m -run TwoHundredNodes ./test/cluster
+	SCO_BINARIES=$(SETS)/sandbox SCO_MANAGER=$(CURDIR)/bin/manager $(GOTEST) rollout -tags kwok -count=1 -v -run TwoHundredNodes ./test/cluster
 
 .PHONY: demo
 demo: ## Show the main job on simulated nodes; KEEP=1 leaves them running

@@ -8,9 +8,10 @@ set -euo pipefail
 
 name=$1
 shift
+set -- -vet=off -timeout 60m "$@"
 if [[ -z ${SCO_TIMES-} ]]; then
-  exec go test -vet=off -timeout 60m "$@"
+  exec go test "$@"
 fi
 format=standard-quiet
 case " $* " in *' -v '*) format=standard-verbose ;; esac
-exec "${GOTESTSUM:-gotestsum}" --format "$format" --hide-summary=skipped --jsonfile-timing-events "$SCO_TIMES/$name.json" -- -vet=off -timeout 60m "$@"
+exec "${GOTESTSUM:-gotestsum}" --format "$format" --hide-summary=skipped --jsonfile-timing-events "$SCO_TIMES/$name.json" -- "$@"

@@ -71,7 +71,7 @@ func (r *Reconciler) nodesOfProfile(ctx context.Context, object client.Object) [
 	if !ok {
 		return r.allNodes(ctx, object)
 	}
-	selector := match.SelectorOf(profile)
+	selector := match.SelectorOf(profile, r.Allow)
 	var selected corev1.NodeList
 	var carrying v1alpha1.StorageClientNodeList
 	if err := errors.Join(

@@ -102,7 +102,7 @@ func (c Cluster) clientNodes() map[string]*v1alpha1.StorageClientNode {
 
 func membersOf(profile *v1alpha1.StorageClientProfile, c Cluster) []member {
 	clientNodes := c.clientNodes()
-	selector := match.SelectorOf(profile).For(c.Allow)
+	selector := match.SelectorOf(profile, c.Allow)
 	var out []member
 	for i := range c.Nodes {
 		node := &c.Nodes[i]
@@ -148,8 +148,8 @@ func statusOf(m member) Node {
 // AdviceInput returns the input about a profile for the rules of package advice. It contains the selected nodes with the reports of their agents,
 // the servers of the matched volumes, and the volumes that are left out.
 func AdviceInput(profile *v1alpha1.StorageClientProfile, c Cluster, servers []advice.Server, leftOut []advice.LeftOut) advice.Input {
-	selector := match.SelectorOf(profile)
-	selected := slices.DeleteFunc(lists.Pointers(c.Nodes), func(node *corev1.Node) bool { return !selector.Matches(node) })
+	selector := match.SelectorOf(profile, c.Allow)
+	selected := lists.Filter(lists.Pointers(c.Nodes), selector.Matches)
 	return AdviceAbout(profile, selected, c.clientNodes(), servers, leftOut)
 }
 

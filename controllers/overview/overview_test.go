@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 func node(name string, labels map[string]string) corev1.Node {
@@ -36,6 +37,40 @@ func object(name string, settings []v1alpha1.NodeSetting, observed ...v1alpha1.S
 	clientNode := v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.StorageClientNodeSpec{Settings: settings}}
 	clientNode.Status.BootID, clientNode.Status.ObservedGeneration, clientNode.Status.Settings = "boot-1", 1, observed
 	return clientNode
+}
+
+// The plugin's advice is about the same nodes as its list of nodes, and as the manager's advice.
+func TestAdviceIsAboutTheNodesThatTheInstallationAllows(t *testing.T) {
+	master := map[string]string{"pool": "eda", "node-role.kubernetes.io/control-plane": ""}
+	ignored := node("ignored", pool)
+	ignored.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: v1alpha1.True}
+	eda := profile("eda", func(spec *v1alpha1.StorageClientProfileSpec) { spec.IncludeControlPlane = true })
+	cluster := Cluster{Nodes: []corev1.Node{node("master", master), node("worker", pool), ignored, node("other", nil)}}
+	for name, test := range map[string]struct {
+		allow catalogue.AllowList
+		want  []string
+	}{
+		"control-plane nodes too": {want: []string{"master", "worker"}},
+		"no control-plane node":   {allow: catalogue.AllowList{}.WithoutControlPlane(), want: []string{"worker"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster.Allow = test.allow
+			var advised []string
+			for _, node := range AdviceInput(&eda, cluster, nil, nil).Nodes {
+				advised = append(advised, node.Name)
+			}
+			if diff := cmp.Diff(test.want, advised); diff != "" {
+				t.Errorf("nodes of the advice (-want +got):\n%s", diff)
+			}
+			var listed []string
+			for _, node := range Nodes(&eda, cluster) {
+				listed = append(listed, node.Name)
+			}
+			if diff := cmp.Diff(test.want, listed); diff != "" {
+				t.Errorf("list of nodes (-want +got):\n%s", diff)
+			}
+		})
+	}
 }
 
 func TestNodes(t *testing.T) {

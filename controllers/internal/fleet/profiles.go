@@ -37,7 +37,8 @@ func (p *Profile) Selects(node *corev1.Node) bool { return p.selector.Matches(no
 
 // LacksControlPlane reports whether the profile selects a control-plane node, and the installation excludes it.
 func (p *Profile) LacksControlPlane(node *corev1.Node) bool {
-	return p.Spec.IncludeControlPlane && match.IsControlPlane(node) && !p.Selects(node) && match.SelectorOf(p.StorageClientProfile).Matches(node)
+	return p.Spec.IncludeControlPlane && match.IsControlPlane(node) && !p.Selects(node) &&
+		match.SelectorOf(p.StorageClientProfile, catalogue.AllowList{}).Matches(node)
 }
 
 // ProfileSet contains all profiles at one time. It serves any number of nodes, in any number of goroutines.
@@ -67,7 +68,7 @@ func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.All
 }
 
 func newProfile(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *Profile {
-	p := &Profile{StorageClientProfile: profile, Paused: pause.IsProfilePaused(profile), selector: match.SelectorOf(profile).For(allow)}
+	p := &Profile{StorageClientProfile: profile, Paused: pause.IsProfilePaused(profile), selector: match.SelectorOf(profile, allow)}
 	p.InvalidReason, p.InvalidMessage = match.Check(profile, allow)
 	p.Standing = match.StandingOfChecked(profile, p.InvalidReason)
 	return p

@@ -39,8 +39,9 @@ type Selector struct {
 }
 
 // SelectorOf parses a profile's choice of nodes. An invalid selector selects no node, and neither does an empty one: to select all nodes, a profile
-// must set allNodes.
-func SelectorOf(profile *v1alpha1.StorageClientProfile) Selector {
+// must set allNodes. The selector leaves out control-plane nodes if the profile or the installation does. For the profile's choice alone, pass an
+// empty allow-list.
+func SelectorOf(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) Selector {
 	selector, err := metav1.LabelSelectorAsSelector(&profile.Spec.NodeSelector)
 	switch {
 	case profile.Spec.AllNodes:
@@ -48,17 +49,11 @@ func SelectorOf(profile *v1alpha1.StorageClientProfile) Selector {
 	case err != nil || selector.Empty():
 		selector = labels.Nothing()
 	}
-	out := Selector{Labels: selector, controlPlane: profile.Spec.IncludeControlPlane}
+	out := Selector{Labels: selector, controlPlane: profile.Spec.IncludeControlPlane && !allow.ExcludesControlPlane()}
 	if !profile.Spec.AllNodes {
 		out.RequiredLabels = profile.Spec.NodeSelector.MatchLabels
 	}
 	return out
-}
-
-// For returns the selector of an installation, which may exclude control-plane nodes.
-func (s Selector) For(allow catalogue.AllowList) Selector {
-	s.controlPlane = s.controlPlane && !allow.ExcludesControlPlane()
-	return s
 }
 
 // Matches reports whether the profile's node selector, its control-plane rule and the node's operating system match the node. The operating system

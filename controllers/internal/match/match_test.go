@@ -49,7 +49,7 @@ func TestSelector(t *testing.T) {
 			if test.profile != nil {
 				test.profile(&profile.Spec)
 			}
-			if got := SelectorOf(profile).Matches(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: test.labels}}); got != test.want {
+			if got := SelectorOf(profile, catalogue.AllowList{}).Matches(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: test.labels}}); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})
@@ -75,10 +75,10 @@ func TestControlPlaneNodesOfTheField(t *testing.T) {
 				t.Error("the node is no control-plane node")
 			}
 			profile := &v1alpha1.StorageClientProfile{}
-			if profile.Spec.AllNodes = true; SelectorOf(profile).Matches(node) {
+			if profile.Spec.AllNodes = true; SelectorOf(profile, catalogue.AllowList{}).Matches(node) {
 				t.Error("the profile selects it without includeControlPlane")
 			}
-			if profile.Spec.IncludeControlPlane = true; !SelectorOf(profile).Matches(node) {
+			if profile.Spec.IncludeControlPlane = true; !SelectorOf(profile, catalogue.AllowList{}).Matches(node) {
 				t.Error("the profile does not select it with includeControlPlane")
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // pass compares the desired settings with the host once and holds the result.
@@ -254,7 +255,7 @@ func (p *pass) needsProof(it *item) bool {
 func isEffective(entry journal.Entry, observed string) bool {
 	wanted := hostSetting("", entry)
 	if wanted.AtLeast {
-		return catalogue.Covers(observed, wanted.Value)
+		return text.Covers(observed, wanted.Value)
 	}
 	return catalogue.CanonicalValue(observed) == catalogue.CanonicalValue(wanted.Value)
 }

@@ -36,11 +36,6 @@ func (v Value) String() string {
 	return v.Text
 }
 
-// Covers reports whether each number of an exact value is at least the corresponding number.
-func Covers(value, numbers string) bool {
-	return len(Numbers(value)) == len(Numbers(numbers)) && text.Larger(value, numbers) == CanonicalValue(value)
-}
-
 // validateMinimum returns the reason why a key cannot have a minimum, or not this one. Empty if it can.
 func (p Parameter) validateMinimum(known bool, numbers string) string {
 	switch {

@@ -109,7 +109,7 @@ func pickCandidate(candidates []candidate, current v1alpha1.NodeSetting) (candid
 		return joinMinimums(minimums), nil
 	}
 	wantMore := slices.DeleteFunc(slices.Clone(minimums), func(c candidate) bool {
-		return c.priority < exact[0].priority || catalogue.Covers(exact[0].Value, c.value.Text)
+		return c.priority < exact[0].priority || text.Covers(exact[0].Value, c.value.Text)
 	})
 	switch {
 	case len(wantMore) == 0:

@@ -1,25 +1,48 @@
 package text
 
 import (
+	"math/big"
 	"strconv"
 	"strings"
 )
 
 // Larger merges two lists of whole numbers, separated by blanks. At each position, the result has the larger number. Empty and invalid
-// lists are ignored. A number without a counterpart stays.
+// lists are ignored. A number without a counterpart stays. Numbers may have any size: the default of kernel.shmmax has 64 bits.
 func Larger(a, b string) string {
-	numbers, counterparts := Numbers(a), Numbers(b)
+	numbers, counterparts := bigNumbers(a), bigNumbers(b)
 	if len(numbers) < len(counterparts) {
 		numbers, counterparts = counterparts, numbers
 	}
 	texts := make([]string, len(numbers))
 	for i, n := range numbers {
-		if i < len(counterparts) {
-			n = max(n, counterparts[i])
+		if i < len(counterparts) && n.Cmp(counterparts[i]) < 0 {
+			n = counterparts[i]
 		}
-		texts[i] = strconv.FormatInt(n, 10)
+		texts[i] = n.String()
 	}
 	return strings.Join(texts, " ")
+}
+
+// Covers reports whether two lists have the same number of whole numbers, and each number of the first list is at least its counterpart.
+func Covers(list, least string) bool {
+	numbers, counterparts := bigNumbers(list), bigNumbers(least)
+	for i, n := range numbers {
+		if i < len(counterparts) && n.Cmp(counterparts[i]) < 0 {
+			return false
+		}
+	}
+	return len(numbers) > 0 && len(numbers) == len(counterparts)
+}
+
+func bigNumbers(list string) (numbers []*big.Int) {
+	for field := range strings.FieldsSeq(list) {
+		n, ok := new(big.Int).SetString(field, 10)
+		if !ok || n.String() != field {
+			return nil
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers
 }
 
 // Numbers returns the whole numbers in a list, separated by blanks. Nil if it contains other text.

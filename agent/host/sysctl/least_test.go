@@ -1,11 +1,16 @@
 package sysctl
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 func atLeast(value string) []host.Setting {
@@ -73,4 +78,55 @@ func TestMinimumDriftsOnlyDownwards(t *testing.T) {
 	hosttest.ExpectState(t, s.Observe(t.Context(), atLeast(numbers))[0], host.InSync)
 	hosttest.WriteFile(t, dir, later, tcpRmem+" = 4096 131072 33554432\n")
 	hosttest.ExpectState(t, s.Observe(t.Context(), atLeast(numbers))[0], host.Shadowed, later)
+}
+
+// The kernel's default of kernel.shmmax has 64 bits.
+func TestMinimumKeepsANumberOfSixtyFourBits(t *testing.T) {
+	const name, file, limit = "kernel.shmmax", "/proc/sys/kernel/shmmax", "18446744073692774399\n"
+	dir, fs := debian(t)
+	hosttest.WriteFile(t, dir, file, limit)
+	s := New(fs)
+	desired := []host.Setting{{Name: name, Value: "68719476736", AtLeast: true}}
+	hosttest.Apply(t, s, desired)
+	if got := hosttest.ReadFile(t, dir, file); got != limit {
+		t.Errorf("got %q, want %q", got, limit)
+	}
+	if rejected := s.Set(t.Context(), desired); len(rejected) > 0 || hosttest.ReadFile(t, dir, file) != limit {
+		t.Errorf("set: got %q, rejected %v; want %q", hosttest.ReadFile(t, dir, file), rejected, limit)
+	}
+	hosttest.ExpectState(t, s.Observe(t.Context(), desired)[0], host.InSync)
+}
+
+var integers = regexp.MustCompile(`^-?\d+( -?\d+)*$`)
+
+// All numbers that this machine's kernel shows are parsed, so that a minimum cannot lower one of them.
+func TestMinimumKeepsEveryNumberOfThisKernel(t *testing.T) {
+	seen := 0
+	err := filepath.WalkDir("/proc/sys", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		value := normaliseNumbers(string(content))
+		if err != nil || !integers.MatchString(value) {
+			return nil
+		}
+		seen++
+		if !text.Covers(value, value) || text.Larger(value, value) != value {
+			t.Errorf("%s: %q is not a list of numbers", path, value)
+		}
+		return nil
+	})
+	if err != nil || seen < 100 {
+		t.Errorf("read %d parameters: %v", seen, err)
+	}
+}
+
+func TestMinimumDoesNotReplaceText(t *testing.T) {
+	dir, fs := debian(t)
+	hosttest.WriteFile(t, dir, rmemFile, "4096 large\n")
+	err := New(fs).Set(t.Context(), atLeast("4096 1048576 16777216"))[tcpRmem]
+	if got := hosttest.ReadFile(t, dir, rmemFile); got != "4096 large\n" || err == nil || !strings.Contains(err.Error(), "not a list of whole numbers") {
+		t.Errorf("got %q, error %v", got, err)
+	}
 }

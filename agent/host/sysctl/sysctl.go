@@ -182,7 +182,7 @@ func (s *Subject) applyLive(setting host.Setting) (persistent, changed bool, err
 func isMet(setting host.Setting, actual string) bool {
 	wanted, value := normaliseNumbers(setting.Value), normaliseNumbers(actual)
 	if setting.AtLeast {
-		return text.Larger(value, wanted) == value
+		return text.Covers(value, wanted)
 	}
 	return value == wanted
 }
@@ -195,6 +195,9 @@ func (s *Subject) setLive(file string, setting host.Setting) error {
 	value, err := s.kernel.ReadValue(file)
 	if err != nil {
 		return err
+	}
+	if value = normaliseNumbers(value); value != "" && !text.Covers(value, value) {
+		return fmt.Errorf("the current value %q is not a list of whole numbers and cannot be raised: declare an exact value in spec.node.sysctls", value)
 	}
 	return s.writeValue(file, text.Larger(setting.Value, value))
 }

@@ -59,6 +59,9 @@ func (p Protocol) Compare(wanted, observed []string) []Difference {
 	var differences []Difference
 	done := map[string]bool{}
 	for _, o := range want {
+		if _, known := t.specs[o.Name]; !known && twins[o.Name] == "" {
+			continue
+		}
 		for _, key := range t.keysOf(o, state) {
 			if done[key] || t.never[key] || t.onlyV3[key] && v4 {
 				continue
@@ -118,7 +121,7 @@ func (t *table) compareKey(key, wanted string, actual map[string]string) (Differ
 		d.Observed = ""
 	}
 	switch {
-	case !t.isKnown(key) || isSame(key, wanted, observed):
+	case isSame(key, wanted, observed):
 		return Difference{}, false
 	case t.granted[key]:
 		return t.compareGranted(d)
@@ -132,19 +135,6 @@ func (t *table) compareKey(key, wanted string, actual map[string]string) (Differ
 		d.Message = "the mount was made with a different value"
 	}
 	return d, true
-}
-
-func (t *table) isKnown(key string) bool {
-	if slices.Contains(t.timers, key) {
-		return true
-	}
-	// Some keys are not the name of an option: noatime, relatime and strictatime share one key.
-	for _, s := range t.specs {
-		if s.Key == key {
-			return true
-		}
-	}
-	return false
 }
 
 func isSame(key, wanted, observed string) bool {

@@ -105,3 +105,22 @@ func TestUnverifiable(t *testing.T) {
 		})
 	}
 }
+
+// A volume may have options that profiles cannot set. atime, for example, is a word of mount(8) for the kernel's default.
+func TestOptionsThatOnlyAVolumeMaySetAreNotCompared(t *testing.T) {
+	// As /proc/mounts of kernel 6.18 shows a mount that was made with atime.
+	observed := strings.Split("rw,relatime,inode64,logbufs=8,logbsize=32k,noquota", ",")
+	for _, p := range []Protocol{XFS, Generic} {
+		for _, option := range []string{"atime", "quota", "context=system_u:object_r:nfs_t:s0", "never-heard-of"} {
+			if got := p.Compare([]string{option}, observed); len(got) > 0 {
+				t.Errorf("%s with %s: got %v, want no difference", p, option, got)
+			}
+		}
+		if got := p.Compare([]string{"noatime"}, observed); len(got) != 1 {
+			t.Errorf("%s with noatime: got %v, want one difference", p, got)
+		}
+		if got := p.Compare([]string{"suid"}, append(observed, "nosuid")); len(got) != 1 {
+			t.Errorf("%s with suid where the mount has nosuid: got %v, want one difference", p, got)
+		}
+	}
+}

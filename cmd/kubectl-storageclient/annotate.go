@@ -19,7 +19,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/overview"
-	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 func approveCommand(env *environment) *cobra.Command {
@@ -64,10 +63,7 @@ func previewApproval(ctx context.Context, c client.Client, env *environment, pro
 	if err != nil {
 		return overview.Preview{}, view.Budget{}, err
 	}
-	// The manager has its own allow list and has already validated the profile. Accept all keys here.
-	if cluster.Allow, err = catalogue.NewAllowList([]string{".*"}); err != nil {
-		return overview.Preview{}, view.Budget{}, err
-	}
+	cluster.Allow = settings.accepted()
 	preview := overview.Plan(profile, cluster)
 	return preview, settings.budget, view.CheckPreview(profile, preview)
 }

@@ -41,6 +41,11 @@ func showTree(ctx context.Context, env *environment, name string, o output, isWa
 		}
 		return err
 	}
+	settings, err := readManagerSettings(ctx, c, managerFlags{})
+	if err != nil {
+		return err
+	}
+	v.allow = settings.accepted()
 	screen, isTerminal := env.screen()
 	if !isWatching {
 		tree, _ := v.tree()

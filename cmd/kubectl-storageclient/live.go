@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
@@ -25,6 +26,7 @@ import (
 type liveView struct {
 	client client.WithWatch
 	name   string
+	allow  catalogue.AllowList
 	// changed signals a change; its capacity is one.
 	changed                      chan struct{}
 	profiles, clientNodes, nodes *liveKind
@@ -169,7 +171,7 @@ func (v *liveView) tree() (view.Tree, bool) {
 	if err != nil || !exists {
 		return view.Tree{}, false
 	}
-	c := overview.Cluster{}
+	c := overview.Cluster{Allow: v.allow}
 	c.StorageClientNodes = lists.Each(v.clientNodes.objects.List(), func(n any) v1alpha1.StorageClientNode { return *n.(*v1alpha1.StorageClientNode) })
 	c.Nodes = lists.Each(v.nodes.objects.List(), func(n any) corev1.Node { return *n.(*corev1.Node) })
 	var notes []string

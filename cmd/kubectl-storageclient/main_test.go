@@ -181,8 +181,7 @@ func TestApproveUsesTheManagersBudget(t *testing.T) {
 		another.Name = fmt.Sprint("another-", i)
 		objects = append(objects, another)
 	}
-	manager := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}}
-	manager.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Args: []string{"--max-unavailable=3"}}}
+	manager := managerWith("--max-unavailable=3")
 	timesOf := func(r result) string {
 		t.Helper()
 		_, times, found := strings.Cut(r.out, "last node back: ")
@@ -206,6 +205,83 @@ func TestApproveUsesTheManagersBudget(t *testing.T) {
 	} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("output lacks %q:\n%s", want, r.out)
+		}
+	}
+}
+
+func managerWith(args ...string) *appsv1.Deployment {
+	manager := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}}
+	manager.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Args: args}}
+	return manager
+}
+
+// Both approve and plan validate a profile as the manager does. Without permission to read the manager's flags, approve accepts everything.
+func TestApproveAcceptsWhatTheManagersFlagsAllow(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*v1alpha1.NodeTuning)
+		flag   string
+	}{
+		"a parameter": {func(node *v1alpha1.NodeTuning) {
+			node.Sysctls = map[string]v1alpha1.SettingText{"kernel.shmmax": "68719476736"}
+		},
+			"--allow-parameter=sysctl/kernel[.]shmmax"},
+		"a file system": {func(node *v1alpha1.NodeTuning) {
+			node.Filesystems = []v1alpha1.Filesystem{{MountPoint: "/scratch/x", MountOptions: []v1alpha1.MountOption{"noatime"}}}
+		}, "--allow-filesystem=/scratch"},
+		"a value that works on few nodes": {func(node *v1alpha1.NodeTuning) {
+			node.Sysctls = map[string]v1alpha1.SettingText{"net.ipv4.tcp_rmem": "1 1 1"}
+		}, "--allow-parameter=sysctl/net[.]ipv4[.]tcp_rmem=1 1 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			profile := eda()
+			test.change(profile.Spec.Node)
+			profile.Status.Plan.Hash = nodesettings.PlanHash(profile)
+			objects := append(cluster(), profile)
+			for manager, r := range map[string]result{
+				"readable":           execute(t, interceptor.Funcs{}, append(objects, managerWith(test.flag)), "approve", "eda"),
+				"missing":            execute(t, interceptor.Funcs{}, objects, "approve", "eda"),
+				"readable, for plan": execute(t, interceptor.Funcs{}, append(objects, managerWith(test.flag)), "plan", "eda"),
+			} {
+				if r.err != nil || !strings.Contains(r.out, "n1") {
+					t.Errorf("Deployment %s: %v\n%s", manager, r.err, r.out)
+				}
+			}
+		})
+	}
+}
+
+// Every command that lists nodes leaves out the control-plane nodes that the installation excludes.
+func TestCommandsListTheNodesThatTheInstallationAllows(t *testing.T) {
+	objects := cluster()
+	master := objects[0].DeepCopyObject().(*corev1.Node)
+	master.Name, master.Labels["node-role.kubernetes.io/control-plane"] = "master", ""
+	profile := eda()
+	profile.Spec.IncludeControlPlane = true
+	profile.Status.Plan.Hash = nodesettings.PlanHash(profile)
+	objects = append(objects, master, profile)
+	for _, args := range [][]string{{"plan", "eda"}, {"approve", "eda"}, {"status", "eda"}, {"get", "eda"}} {
+		without := execute(t, interceptor.Funcs{}, append(objects, managerWith()), args...)
+		if without.err != nil || strings.Contains(without.out, "master") {
+			t.Errorf("%s without the component control-plane: %v\n%s", args[0], without.err, without.out)
+		}
+		with := execute(t, interceptor.Funcs{}, append(objects, managerWith("--include-control-plane")), args...)
+		if with.err != nil || !strings.Contains(with.out, "master") {
+			t.Errorf("%s with the component control-plane: %v\n%s", args[0], with.err, with.out)
+		}
+	}
+}
+
+// A profile that only the manager's flags allow has stale mounts, too.
+func TestStatusShowsStaleMountsOfAProfileThatTheManagersFlagsAllow(t *testing.T) {
+	profile := eda()
+	profile.Spec.Node.Sysctls = map[string]v1alpha1.SettingText{"kernel.shmmax": "68719476736"}
+	objects := append(cluster(), profile)
+	for manager, r := range map[string]result{
+		"readable": execute(t, interceptor.Funcs{}, append(objects, managerWith("--allow-parameter=sysctl/kernel[.]shmmax")), "status", "eda", "--pods"),
+		"missing":  execute(t, interceptor.Funcs{}, objects, "status", "eda", "--pods"),
+	} {
+		if r.err != nil || !strings.Contains(r.out, "eda/sim") {
+			t.Errorf("Deployment %s: %v\n%s", manager, r.err, r.out)
 		}
 	}
 }

@@ -24,6 +24,8 @@ import (
 type managerSettings struct {
 	allow          catalogue.AllowList
 	maxUnavailable intstr.IntOrString
+	// isRead is false if the Deployment is missing or not readable.
+	isRead bool
 	// budget contains the source of maxUnavailable.
 	budget view.Budget
 }
@@ -76,8 +78,17 @@ func readManagerSettings(ctx context.Context, c client.Client, overrides manager
 	if isRead && !includesControlPlane(&deployment) {
 		settings.allow = settings.allow.WithoutControlPlane()
 	}
+	settings.isRead = isRead
 	settings.budget = view.Budget{MaxUnavailable: settings.maxUnavailable.String(), Source: source, Assumed: assumed}
 	return settings, nil
+}
+
+// accepted returns the manager's allow-list for a profile that the manager has already validated. If the flags are unknown, it accepts everything.
+func (s managerSettings) accepted() catalogue.AllowList {
+	if s.isRead {
+		return s.allow
+	}
+	return catalogue.AcceptAll()
 }
 
 func (f managerFlags) withOverrides(overrides managerFlags) managerFlags {

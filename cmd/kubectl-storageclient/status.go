@@ -12,7 +12,6 @@ import (
 	"github.com/storageclient/operator/controllers/overview"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
-	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
@@ -63,12 +62,16 @@ func (o *statusOptions) run(ctx context.Context, env *environment, c client.Clie
 }
 
 func (o *statusOptions) addDetails(ctx context.Context, c client.Client, profiles []v1alpha1.StorageClientProfile, status *view.Status) error {
-	cluster, err := readCluster(ctx, c, catalogue.AllowList{})
+	settings, err := readManagerSettings(ctx, c, managerFlags{})
+	if err != nil {
+		return err
+	}
+	cluster, err := readCluster(ctx, c, settings.accepted())
 	if err != nil {
 		return err
 	}
 	// Users of a node pool may lack permission to read volumes. Show them the other details.
-	volumes, unknown := (&snapshot.Reader{Reader: c, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
+	volumes, unknown := (&snapshot.Reader{Reader: c, Allow: cluster.Allow, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
 	if unknown != nil && !apierrors.IsForbidden(unknown) {
 		return unknown
 	}

@@ -43,6 +43,12 @@ type AllowList struct {
 	excludesControlPlane bool
 }
 
+// AcceptAll returns the allow-list that accepts every setting that any other list accepts.
+func AcceptAll() AllowList {
+	everything := []*regexp.Regexp{regexp.MustCompile("")}
+	return AllowList{keys: everything, values: everything, everyPlace: true}
+}
+
 // WithoutControlPlane returns the list for an installation without the component control-plane.
 func (a AllowList) WithoutControlPlane() AllowList {
 	a.excludesControlPlane = true

@@ -66,9 +66,10 @@ func (h healed) keepDeclared(settings []v1alpha1.NodeSetting) {
 	})
 }
 
-func (h healed) addDrift(key string, found host.Observation, now time.Time) {
+func (h healed) addDrift(it *item, now time.Time) {
+	key, found := it.key, it.observed.Observation
 	observed := found.Observed
-	if observed == "" || observed == found.Desired {
+	if observed == "" || observed == found.Desired || it.entry != nil && isEffective(*it.entry, observed) {
 		// The current value is correct, but its persistent file or boot entry is not.
 		observed = cmp.Or(found.Message, observed)
 	}

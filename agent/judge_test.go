@@ -591,3 +591,16 @@ func TestFlagsOfAMountAreRead(t *testing.T) {
 		})
 	}
 }
+
+// The kernel has more than the minimum, and only the line in the file is gone: the value is not what changed.
+func TestDriftOfAMinimumDoesNotNameAValueThatSatisfiesIt(t *testing.T) {
+	for observed, want := range map[string]string{"33554432": "the file lacks the value", "16777216": "the file lacks the value", "4096": "4096"} {
+		it := &item{key: rmem, entry: &journal.Entry{Applied: "at-least 16777216", Original: host.Original{Value: "212992"}}}
+		it.observed.Observation = host.Observation{Observed: observed, Desired: "16777216", Message: "the file lacks the value"}
+		h := healed{}
+		h.addDrift(it, time.Unix(1, 0))
+		if got := h[rmem].LastObserved; got != want {
+			t.Errorf("live value %s: got %q, want %q", observed, got, want)
+		}
+	}
+}

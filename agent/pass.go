@@ -9,7 +9,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
-	"github.com/storageclient/operator/tuning/text"
 )
 
 // pass compares the desired settings with the host once and holds the result.
@@ -254,8 +253,5 @@ func (p *pass) needsProof(it *item) bool {
 
 func isEffective(entry journal.Entry, observed string) bool {
 	wanted := hostSetting("", entry)
-	if wanted.AtLeast {
-		return text.Covers(observed, wanted.Value)
-	}
-	return catalogue.CanonicalValue(observed) == catalogue.CanonicalValue(wanted.Value)
+	return catalogue.Value{Text: wanted.Value, AtLeast: wanted.AtLeast}.IsMetBy(observed)
 }

@@ -230,7 +230,7 @@ func (s *settings) sortDrift(p *pass, drifted []string, now time.Time) (heal, al
 			heal = append(heal, key)
 		case s.heals.mayHeal(key, now):
 			s.drift.WithLabelValues(key).Inc()
-			s.healed.addDrift(key, p.item(key).observed.Observation, now)
+			s.healed.addDrift(p.item(key), now)
 			heal = append(heal, key)
 		default:
 			alone = append(alone, key)

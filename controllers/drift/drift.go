@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/watch"
+	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/text"
@@ -60,7 +61,7 @@ func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
 }
 
 func deviationText(s v1alpha1.SettingStatus) string {
-	if s.State == v1alpha1.SettingShadowed && s.Observed == s.Desired {
+	if s.State == v1alpha1.SettingShadowed && catalogue.ParseValue(s.Desired).IsMetBy(s.Observed) {
 		return fmt.Sprintf("%s has the declared value %q until the next boot", s.Key, s.Desired)
 	}
 	return fmt.Sprintf("%s is %q, not the declared %q", s.Key, s.Observed, s.Desired)

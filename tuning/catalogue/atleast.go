@@ -36,6 +36,14 @@ func (v Value) String() string {
 	return v.Text
 }
 
+// IsMetBy reports whether the kernel has the value, or at least the value.
+func (v Value) IsMetBy(observed string) bool {
+	if v.AtLeast {
+		return text.Covers(observed, v.Text)
+	}
+	return CanonicalValue(observed) == CanonicalValue(v.Text)
+}
+
 // validateMinimum returns the reason why a key cannot have a minimum, or not this one. Empty if it can.
 func (p Parameter) validateMinimum(known bool, numbers string) string {
 	switch {

@@ -171,6 +171,11 @@ const (
 	RolloutReleasing RolloutPhase = "Releasing"
 )
 
+// IsInService reports whether a phase means that the rollout does not disrupt the node, and that the node has not failed. True for no phase.
+func (p RolloutPhase) IsInService() bool {
+	return p == "" || p == RolloutApplying || p == RolloutUpToDate || p == RolloutWaiting
+}
+
 // TrialKind is the purpose of an order to mount.
 // +kubebuilder:validation:Enum=Probe;Trial
 type TrialKind string

@@ -123,14 +123,10 @@ func NoteText(r *v1alpha1.RolloutStatus) string {
 	return fmt.Sprintf("%s [retrying: %s]", r.Message, r.Refusal)
 }
 
-func isInService(phase v1alpha1.RolloutPhase) bool {
-	return phase == v1alpha1.RolloutWaiting || phase == v1alpha1.RolloutApplying || phase == v1alpha1.RolloutUpToDate
-}
-
 func statusOf(m member) Node {
 	if m.clientNode != nil && m.clientNode.Status.Rollout != nil && m.clientNode.Status.Rollout.Phase != "" {
 		r := m.clientNode.Status.Rollout
-		if mark, err := v1alpha1.DecodeDisruption(m.node.Annotations[v1alpha1.DisruptionAnnotation]); err == nil && isInService(r.Phase) {
+		if mark, err := v1alpha1.DecodeDisruption(m.node.Annotations[v1alpha1.DisruptionAnnotation]); err == nil && r.Phase.IsInService() {
 			// A drain that has only just started is not in the note yet.
 			return Node{
 				Name: m.node.Name, Phase: string(v1alpha1.RolloutDraining), Reason: v1alpha1.RolloutReasonDraining, Message: "Draining the node",

@@ -45,9 +45,6 @@ type cluster interface {
 	writeNote(ctx context.Context, node string, note v1alpha1.RolloutStatus) error
 }
 
-// phasesInService are the phases of nodes that the rollout does not disrupt.
-var phasesInService = []v1alpha1.RolloutPhase{v1alpha1.RolloutWaiting, v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate}
-
 const (
 	// maxNotes is the number of notes for nodes in service that one pass writes. If the pass has applied steps, the number is maxNotesWithSteps,
 	// because the next steps wait for it.
@@ -447,7 +444,7 @@ func (p *pass) writeNotes(ctx context.Context, limit int) {
 		case p.skipped.Has(node) || plan.SameNote(p.currentNote(node), note):
 		case note.Phase == v1alpha1.RolloutClaimed:
 			// The next pass starts at once and writes a newer note.
-		case !slices.Contains(phasesInService, note.Phase):
+		case !note.Phase.IsInService():
 			outOfService = append(outOfService, node)
 		case isCanary.Has(node):
 			canaries = append(canaries, node)

@@ -59,15 +59,8 @@ func IsDisrupted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool
 	if _, isClaimed := node.Annotations[v1alpha1.DisruptionAnnotation]; isClaimed || clientNode.Spec.RebootPermit != nil {
 		return true
 	}
-	if clientNode.Status.Rollout == nil {
-		return false
-	}
-	switch clientNode.Status.Rollout.Phase {
-	case v1alpha1.RolloutClaimed, v1alpha1.RolloutDraining, v1alpha1.RolloutRebooting, v1alpha1.RolloutSettling, v1alpha1.RolloutReleasing:
-		return true
-	case v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate, v1alpha1.RolloutWaiting, v1alpha1.RolloutFailed:
-	}
-	return false
+	rollout := clientNode.Status.Rollout
+	return rollout != nil && !rollout.Phase.IsInService() && rollout.Phase != v1alpha1.RolloutFailed
 }
 
 // IsWritable reports whether a StorageClientNode may get a new generation now for a change that is no setting. The agent must have seen the

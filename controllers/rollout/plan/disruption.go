@@ -436,7 +436,7 @@ func (p *planner) drainNode(n *nodeState) {
 	switch inspected := dependsOnPods(n.drainReason()) && p.exactNow.Before(nextInspection); {
 	case n.Drain != nil:
 		p.finishDrain(n)
-	case inspected && isOutOfService(n.note.Phase):
+	case inspected && !n.note.Phase.IsInService():
 		p.wakeAt(nextInspection)
 		p.keepNote(n)
 	case inspected:

@@ -222,21 +222,16 @@ func (p *planner) setSettledNote(n *nodeState, phase v1alpha1.RolloutPhase, reas
 // setNoteFrom keeps the note of a node in service unchanged until the given time, if the node has a note.
 func (p *planner) setNoteFrom(n *nodeState, from time.Time, phase v1alpha1.RolloutPhase, reason, message string) {
 	switch {
-	case isOutOfService(n.note.Phase) || !p.isInFuture(from):
+	case !n.note.Phase.IsInService() || !p.isInFuture(from):
 		p.setNote(n, phase, reason, message)
 	case n.note.Phase != "":
 		p.storeNote(n, n.note)
 	}
 }
 
-// isOutOfService reports whether a phase means that the rollout disrupts the node, or that the node has failed.
-func isOutOfService(phase v1alpha1.RolloutPhase) bool {
-	return !slices.Contains([]v1alpha1.RolloutPhase{"", v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate, v1alpha1.RolloutWaiting}, phase)
-}
-
 // drainReason returns the reason for which the drain of the node waits: from its note, or from its annotation if the note is older.
 func (n *nodeState) drainReason() string {
-	if n.isCordonedByRollout() && !isOutOfService(n.note.Phase) {
+	if n.isCordonedByRollout() && n.note.Phase.IsInService() {
 		return v1alpha1.RolloutReasonDraining
 	}
 	return n.note.Reason

@@ -19,6 +19,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/node/plan"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -105,17 +106,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	if snapshot.Unfenced != "" {
-		wait = sooner(wait, fenceEvery)
+		wait = store.Sooner(wait, fenceEvery)
 	}
 	return reconcile.Result{RequeueAfter: wait}, nil
-}
-
-// sooner returns the shorter of two waits, where 0 means forever.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
 }
 
 // passGate reads all nodes only if the gate needs them.

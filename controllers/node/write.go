@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/write"
 	"github.com/storageclient/operator/controllers/node/plan"
+	"github.com/storageclient/operator/controllers/store"
 )
 
 // apply applies a step. A crash after any of its writes is safe. It sets Unfenced to the result of the fence. wait is the time until the next check
@@ -45,7 +46,7 @@ func (r *Reconciler) apply(ctx context.Context, s *plan.Snapshot, next plan.Step
 			return 0, err
 		}
 		wait, err := r.writeConditions(ctx, *s, s.ClientNode, next.Note)
-		return sooner(wait, next.RequeueAfter), err
+		return store.Sooner(wait, next.RequeueAfter), err
 	}
 	return 0, fmt.Errorf("apply step %q: unknown", next)
 }
@@ -148,7 +149,7 @@ func (r *Reconciler) writeConditions(ctx context.Context, s plan.Snapshot, clien
 		case delay == 0:
 			updates = append(updates, next)
 		default:
-			wait = sooner(wait, delay)
+			wait = store.Sooner(wait, delay)
 		}
 	}
 	tuned, changed := plan.Condition(s, clientNode, note, now)

@@ -121,8 +121,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	r.last.Store(last)
 	result := reconcile.Result{RequeueAfter: next.Next}
-	if r.isUnread && (next.Next == 0 || next.Next > podsEvery) {
-		result.RequeueAfter = podsEvery
+	if r.isUnread {
+		result.RequeueAfter = store.Sooner(next.Next, podsEvery)
 	}
 	var failed []error
 	for _, n := range s.Nodes {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -170,14 +169,9 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 	case report.IsDeleting():
 		return removalEvery, nil
 	case snapshot.FenceMissing != "":
-		return firstOf(requeueAfter, fenceEvery), nil
+		return store.Sooner(requeueAfter, fenceEvery), nil
 	}
-	return firstOf(report.RequeueAfter(now), requeueAfter, fenceAtLeastEvery), nil
-}
-
-// firstOf returns the shortest of some times, and ignores times that are not positive.
-func firstOf(times ...time.Duration) time.Duration {
-	return slices.Min(slices.DeleteFunc(times, func(d time.Duration) bool { return d <= 0 }))
+	return store.Sooner(report.RequeueAfter(now), requeueAfter, fenceAtLeastEvery), nil
 }
 
 // readSnapshot reads all the data for a profile's status, and returns the time until the next read without an event. The snapshot is nil if the

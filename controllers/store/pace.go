@@ -21,3 +21,13 @@ func (p *Pace) Begin(every time.Duration, now time.Time) time.Duration {
 	}
 	return remaining
 }
+
+// Sooner returns the shortest of some waits. It ignores waits that are not positive, because 0 means forever; 0 if there is no other.
+func Sooner(waits ...time.Duration) (shortest time.Duration) {
+	for _, wait := range waits {
+		if wait > 0 && (shortest == 0 || wait < shortest) {
+			shortest = wait
+		}
+	}
+	return shortest
+}

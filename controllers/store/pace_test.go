@@ -37,3 +37,24 @@ func TestPace(t *testing.T) {
 		})
 	}
 }
+
+func TestSooner(t *testing.T) {
+	for name, test := range map[string]struct {
+		waits []time.Duration
+		want  time.Duration
+	}{
+		"none":                     {},
+		"forever":                  {[]time.Duration{0, 0}, 0},
+		"one is forever":           {[]time.Duration{0, time.Minute}, time.Minute},
+		"the shortest":             {[]time.Duration{time.Hour, time.Second, time.Minute}, time.Second},
+		"a time that is over":      {[]time.Duration{-time.Second, time.Minute}, time.Minute},
+		"all times are over":       {[]time.Duration{-time.Second, -time.Minute}, 0},
+		"the first of equal waits": {[]time.Duration{time.Minute, time.Minute}, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Sooner(test.waits...); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+}

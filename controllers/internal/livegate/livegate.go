@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -243,9 +244,7 @@ func (g *gate) hasSoaked(node *Node) bool {
 		return false
 	}
 	remaining := node.AppliedSince.Add(g.policy.Soak).Sub(g.now)
-	if remaining > 0 && (g.Next == 0 || remaining < g.Next) {
-		g.Next = remaining
-	}
+	g.Next = store.Sooner(g.Next, remaining)
 	return remaining <= 0
 }
 

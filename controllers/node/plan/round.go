@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/text"
@@ -110,7 +111,7 @@ func (r *round) evaluate(s Snapshot, next Write, now time.Time) Step {
 		v := r.verdictFor(name, profile)
 		isKnown := r.isNew || v.isBasedOn(s.gateEntry(profile))
 		if !v.Admitted[name] && isKnown && v.lasts(now.Sub(r.at)) {
-			return Stay{Note: noteGate + v.Notes[name], RequeueAfter: nextTurn(v.Next - now.Sub(r.at))}
+			return Stay{Note: noteGate + v.Notes[name], RequeueAfter: store.Sooner(v.Next-now.Sub(r.at), turnAfter)}
 		}
 		isAdmitted = isAdmitted && v.Admitted[name] && isKnown
 		next.Spec.Canary = next.Spec.Canary || v.Canaries[name]
@@ -293,14 +294,6 @@ func (s Snapshot) gateEntry(profile *fleet.Profile) livegate.Node {
 	entry.Desired = s.Desired.Hash
 	entry.Canary = fleet.CanaryMatcher(profile)(s.Node.Labels)
 	return entry
-}
-
-// nextTurn returns the time until the next check: short, and exactly at the end of a soak.
-func nextTurn(soak time.Duration) time.Duration {
-	if soak > 0 {
-		return min(soak, turnAfter)
-	}
-	return turnAfter
 }
 
 // concernedProfiles returns the profiles whose rollout rules apply to a change of a node's settings: the profiles that contribute settings, and the

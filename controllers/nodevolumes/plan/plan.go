@@ -19,6 +19,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/nodesettings"
@@ -184,16 +185,9 @@ func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 		}
 		slices.Sort(out.Waits[w.Profile])
 		out.Waits[w.Profile] = slices.Compact(out.Waits[w.Profile])
-		out.wake(verdict.Next)
+		out.Next = store.Sooner(out.Next, verdict.Next)
 	}
 	return admitted
-}
-
-// wake makes the next pass due after a time at the latest. Without effect if it is not positive.
-func (p *Plan) wake(after time.Duration) {
-	if after > 0 && (p.Next == 0 || after < p.Next) {
-		p.Next = after
-	}
 }
 
 // Waiting returns the nodes that report a mount of a volume and do not have its window, by volume.
@@ -276,7 +270,7 @@ func (s *Snapshot) candidateOf(n Node, w Window, carries bool, out *Plan) (c liv
 	case !state.Seen:
 		// The window cannot be the cause: after a while, another node proves it.
 		c.SilentSince, c.NeverStarted = state.Since, true
-		out.wake(state.Since.Add(livegate.LostAfter).Sub(s.Now))
+		out.Next = store.Sooner(out.Next, state.Since.Add(livegate.LostAfter).Sub(s.Now))
 		fallthrough
 	default:
 		c.Unconfirmed = fmt.Sprintf("%s (since %s)", cmp.Or(problem, "the node or its agent is not Ready"), state.Since.UTC().Format(time.RFC3339))

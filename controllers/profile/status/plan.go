@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/text"
@@ -109,14 +110,14 @@ const readAheadEvery = 15 * time.Second
 // RequeueAfter returns the time until the status changes without an event: windows open or close, or a soak ends. 0: never.
 func (r Report) RequeueAfter(now time.Time) time.Duration {
 	after := r.evidenceDue(now)
-	if len(r.unread) > 0 && (after == 0 || after > readAheadEvery) {
-		after = readAheadEvery
+	if len(r.unread) > 0 {
+		after = store.Sooner(after, readAheadEvery)
 	}
 	if len(r.nodes.planned) == 0 {
 		return after
 	}
-	if _, changeAt := r.windowsAt(now); !changeAt.IsZero() && (after == 0 || changeAt.Sub(now) < after) {
-		return changeAt.Sub(now)
+	if _, changeAt := r.windowsAt(now); !changeAt.IsZero() {
+		return store.Sooner(after, changeAt.Sub(now))
 	}
 	return after
 }

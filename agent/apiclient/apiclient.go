@@ -222,9 +222,6 @@ func freshClient(config *rest.Config) (rest.Interface, error) {
 	if config.Proxy != nil {
 		transport.Proxy = config.Proxy
 	}
-	if config.Dial != nil {
-		transport.DialContext = config.Dial
-	}
 	wrapped, err := rest.HTTPWrappersForConfig(config, transport)
 	if err != nil {
 		return nil, fmt.Errorf("build transport: %w", err)

@@ -51,18 +51,9 @@ func (d Disruption) Encode() string {
 // DecodeDisruption decodes the value of a claim or an annotation. Missing fields are empty; fields of later releases are ignored.
 // For a value that cannot be decoded, it returns an empty disruption and the error; the disruption still counts.
 func DecodeDisruption(value string) (Disruption, error) {
-	var raw struct {
-		Disruption
-
-		Since json.RawMessage `json:"since"`
-	}
-	if err := json.Unmarshal([]byte(value), &raw); err != nil {
+	var out Disruption
+	if err := json.Unmarshal([]byte(value), &out); err != nil {
 		return Disruption{}, fmt.Errorf("decode disruption %q: %w", value, err)
 	}
-	if raw.Since != nil {
-		if err := json.Unmarshal(raw.Since, &raw.Disruption.Since); err != nil {
-			return Disruption{}, fmt.Errorf("decode disruption %q: since: %w", value, err)
-		}
-	}
-	return raw.Disruption, nil
+	return out, nil
 }

@@ -2,8 +2,6 @@ package nodesettings
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -12,6 +10,8 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // released is part of the plan hash of a profile that is being deleted. The approval of a change is then not an approval of its
@@ -95,21 +95,14 @@ func sortSelector(selector *metav1.LabelSelector) *metav1.LabelSelector {
 // only plain data: its encoding cannot fail.
 func marshalSorted(spec v1alpha1.StorageClientProfileSpec) string {
 	var sorted map[string]any
-	data, err := json.Marshal(spec)
-	if err == nil {
-		err = json.Unmarshal(data, &sorted)
-	}
-	if err == nil {
-		// Earlier releases encoded an empty selector, which selected all nodes.
-		if _, ok := sorted["nodeSelector"]; !ok {
-			sorted["nodeSelector"] = map[string]any{}
-		}
-		data, err = json.Marshal(sorted)
-	}
-	if err != nil {
+	if err := json.Unmarshal([]byte(text.JSON(spec)), &sorted); err != nil {
 		panic(err)
 	}
-	return string(data)
+	// Earlier releases encoded an empty selector, which selected all nodes.
+	if _, ok := sorted["nodeSelector"]; !ok {
+		sorted["nodeSelector"] = map[string]any{}
+	}
+	return text.JSON(sorted)
 }
 
 // TakesEffectAtBoot reports whether a setting with the key takes effect only at boot.
@@ -133,12 +126,6 @@ func hashOf(settings []v1alpha1.NodeSetting, marks ...string) string {
 	if len(settings) == 0 {
 		return ""
 	}
-	sum := sha256.New()
-	for _, s := range slices.SortedFunc(slices.Values(settings), byKey) {
-		sum.Write([]byte(s.Key + "=" + s.Value + "\n"))
-	}
-	for _, mark := range marks {
-		sum.Write([]byte(mark + "\n"))
-	}
-	return hex.EncodeToString(sum.Sum(nil))[:16]
+	lines := lists.Each(slices.SortedFunc(slices.Values(settings), byKey), func(s v1alpha1.NodeSetting) string { return s.Key + "=" + s.Value })
+	return text.Hash(strings.Join(append(lines, marks...), "\n")+"\n", 8)
 }

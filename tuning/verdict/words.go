@@ -22,9 +22,9 @@ func summarize(v Verdict, goal Goal, fewest int) (Outcome, string) {
 
 // decideOutcome returns the outcome and its reason. Times decide first: no verdict is Better unless the time of each phase is shown.
 func decideOutcome(v Verdict, goal Goal, fewest int) (Outcome, string) {
-	results := filter(v.Results, func(r Result) bool { return r.Metric == goal.metric() })
-	times := filter(v.Results, func(r Result) bool { return r.Metric == Seconds })
-	counts := filter(v.Results, func(r Result) bool { return goal.counts(r.Metric) })
+	results := lists.Filter(v.Results, func(r Result) bool { return r.Metric == goal.metric() })
+	times := lists.Filter(v.Results, func(r Result) bool { return r.Metric == Seconds })
+	counts := lists.Filter(v.Results, func(r Result) bool { return goal.counts(r.Metric) })
 	slower := slices.ContainsFunc(times, func(r Result) bool { return !r.isNotSlower(goal) })
 	better, worse := of(results, Better), of(results, Worse)
 	longer, fewer, increased := of(times, Worse), of(counts, Better), of(counts, Worse)
@@ -69,7 +69,7 @@ func although(contrary []Result) string {
 
 // timesInWords describes the time next to a difference of counts.
 func timesInWords(times []Result, goal Goal) string {
-	if slower := filter(times, func(r Result) bool { return !r.isNotSlower(goal) }); len(slower) > 0 {
+	if slower := lists.Filter(times, func(r Result) bool { return !r.isNotSlower(goal) }); len(slower) > 0 {
 		return "Not shown: " + whyUndecided(slower)
 	}
 	return fmt.Sprintf("The time is at most %s %% longer.", number(goal.timePercent()))
@@ -83,11 +83,7 @@ func allOf(n int) string {
 }
 
 func of(results []Result, outcome Outcome) []Result {
-	return filter(results, func(r Result) bool { return r.Outcome == outcome })
-}
-
-func filter(results []Result, matches func(Result) bool) []Result {
-	return slices.DeleteFunc(slices.Clone(results), func(r Result) bool { return !matches(r) })
+	return lists.Filter(results, func(r Result) bool { return r.Outcome == outcome })
 }
 
 // inWords describes the results, starting with the largest differences.

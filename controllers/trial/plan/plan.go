@@ -11,8 +11,6 @@ package plan
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
@@ -477,13 +475,7 @@ func orderFor(c volumeplan.ProbeCandidate, now time.Time) *v1alpha1.NodeTrial {
 
 // hashOf identifies a candidate in the ID of an order. It excludes the volume: any other volume of the set is equivalent.
 func hashOf(c volumeplan.ProbeCandidate) string {
-	return hex.EncodeToString(digest(c.Set + "\x00" + c.Server))
-}
-
-// digest returns a short hash, sufficient for a comparison with few others.
-func digest(s string) []byte {
-	sum := sha256.Sum256([]byte(s))
-	return sum[:8]
+	return text.Hash(c.Set+"\x00"+c.Server, 8)
 }
 
 // parseID returns the candidate's hash and the time from an order's ID.

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"encoding/binary"
 	"strconv"
 	"time"
 
@@ -105,8 +104,14 @@ func (t Trial) pause() time.Duration {
 	return workPause
 }
 
-// seed returns the seed for the order of the arms.
-func (t Trial) seed() uint64 { return binary.BigEndian.Uint64(digest(string(t.UID))) }
+// seed returns the seed for the order of the arms. A hash has 16 hexadecimal digits.
+func (t Trial) seed() uint64 {
+	seed, err := strconv.ParseUint(t.hash(), 16, 64)
+	if err != nil {
+		panic(err)
+	}
+	return seed
+}
 
 // completeRounds returns the passes of new, complete rounds of a response, in order.
 func completeRounds(answer []v1alpha1.TrialPass, done int32, node string) []v1alpha1.TrialPass {

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -43,7 +42,7 @@ type Choice struct {
 // hash identifies the trial in the IDs of its orders.
 func (t Trial) hash() string { return hashOfUID(string(t.UID)) }
 
-func hashOfUID(uid string) string { return hex.EncodeToString(digest(uid)) }
+func hashOfUID(uid string) string { return text.Hash(uid, 8) }
 
 func (t Trial) isOver() bool {
 	conditions := t.Status.Conditions

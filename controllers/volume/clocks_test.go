@@ -13,6 +13,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/builders"
 )
 
 // skews are the leads of the clock of one machine.
@@ -199,5 +200,73 @@ func TestEvidenceOfPods(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Agents report mounts of NFS, SMB and XFS. For other file systems, a new pod is the only evidence, also on a node with an agent.
+func TestEvidenceOfFileSystemsThatAgentsDoNotReport(t *testing.T) {
+	written, c := noon.Add(-time.Hour), kubeletClock(0)
+	before, after := written.Add(-time.Minute), written.Add(time.Minute)
+	pod := func(bound time.Time, change ...func(*corev1.Pod)) *corev1.Pod {
+		p := c.pod(bound, bound.Add(10*time.Second))
+		for _, do := range change {
+			do(p)
+		}
+		return p
+	}
+	earlier := func(p *corev1.Pod) { p.Name, p.UID = "earlier", "w" }
+	finished := func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
+	local := func(fsType string) builders.VolumeOption {
+		return func(pv *corev1.PersistentVolume) {
+			pv.Spec.NFS, pv.Spec.Local = nil, &corev1.LocalVolumeSource{Path: "/disk", FSType: &fsType}
+		}
+	}
+	agent := func(mounts ...v1alpha1.MountStatus) client.Object {
+		n := mountedBy("u")
+		n.Status.Mounts = mounts
+		return n
+	}
+	xfs := func(since time.Time, options ...string) client.Object {
+		return agent(v1alpha1.MountStatus{MountPoint: "/x", Volume: "a", PodUIDs: []string{"u"}, Protocol: "xfs", Options: options, Used: true,
+			State: v1alpha1.MountEffective, Since: new(c.at(since))})
+	}
+	const byPod, byAgent = "Pod eda/pod on n has started with a", "n has mounted a"
+	for name, test := range map[string]struct {
+		volume  builders.VolumeOption
+		objects []client.Object
+		anyAge  bool
+		want    string
+	}{
+		"ext4": {volume: local("ext4"), objects: []client.Object{agent(), pod(after)}, want: byPod},
+		"a disk of a CSI driver": {volume: func(pv *corev1.PersistentVolume) {
+			builders.CSI("ebs.csi.aws.com", nil)(pv)
+			pv.Spec.CSI.FSType = "ext4"
+		}, objects: []client.Object{agent(), pod(after)}, want: byPod},
+		"ext4 without an agent":                          {volume: local("ext4"), objects: []client.Object{pod(after)}, want: byPod},
+		"ext4 next to an earlier pod":                    {volume: local("ext4"), objects: []client.Object{agent(), pod(after), pod(before, earlier)}},
+		"ext4 next to a finished pod":                    {volume: local("ext4"), objects: []client.Object{agent(), pod(after), pod(before, earlier, finished)}, want: byPod},
+		"ext4, with a pod from before the write":         {volume: local("ext4"), objects: []client.Object{agent(), pod(before)}},
+		"ext4, with a finished pod from before":          {volume: local("ext4"), objects: []client.Object{agent(), pod(before, finished)}, anyAge: true},
+		"ext4, with a pod that has not started":          {volume: local("ext4"), objects: []client.Object{agent(), c.pod(after, time.Time{})}},
+		"a file system of unknown type":                  {volume: local(""), objects: []client.Object{agent(), pod(after)}, want: byPod},
+		"XFS of unknown type that the agent reports":     {volume: local(""), objects: []client.Object{xfs(after.Add(2*time.Second), "rw", "noatime"), pod(after)}, want: byAgent},
+		"XFS of unknown type that lacks the options":     {volume: local(""), objects: []client.Object{xfs(after.Add(2*time.Second), "rw", "relatime"), pod(after)}},
+		"XFS that the agent does not report yet":         {volume: local("xfs"), objects: []client.Object{agent(), pod(after)}},
+		"XFS that the agent reports":                     {volume: local("xfs"), objects: []client.Object{xfs(after.Add(2*time.Second), "rw", "noatime"), pod(after)}, want: byAgent},
+		"NFS that the agent does not report yet":         {volume: func(*corev1.PersistentVolume) {}, objects: []client.Object{agent(), pod(after)}},
+		"NFS, with a finished pod, but without an agent": {volume: func(*corev1.PersistentVolume) {}, objects: []client.Object{pod(before, finished)}, anyAge: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := newReconciler(t, refusePathsAsNames, append(test.objects, nodeN())...)
+			r.APIReader = r.Client
+			pv := created("a", 0, test.volume)
+			pv.Spec.ClaimRef.Name = "web-data"
+			got, err := (&scope{Reconciler: r}).inspectEvidence(context.Background(), []plan.Awaited{{
+				Volume: pv, Set: "s", Written: written, After: written.Add(plan.ClockTolerance), Options: []string{"noatime"}, AnyAge: test.anyAge,
+			}})
+			if err != nil || got["s"].Text != test.want {
+				t.Errorf("got evidence %q, %v; want %q", got["s"].Text, err, test.want)
+			}
+		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
 // maxPendingPages is the maximum number of pages of pods that are read to find pods that are about to mount a volume. The result only affects
@@ -27,7 +28,8 @@ const maxPendingPages = 4
 // A kubelet reads the volume when it starts to set up a pod, and starts no container before all volumes are mounted (see witnesses). A pod is
 // evidence if it arrived on its node after the write and has a started container. The node's word alone is no evidence: the API server must show
 // the pod, with the claim of the volume, on that node. On a node with an agent, the agent must report the mount of that pod, newer than the pod.
-// On other nodes, no earlier pod may have the volume mounted, since drivers that stage volumes reuse the existing mount.
+// Agents do not report file systems other than NFS, SMB and XFS. On other nodes, and for these file systems, no earlier pod may have the volume
+// mounted, since drivers that stage volumes reuse the existing mount.
 func (s *scope) inspectEvidence(ctx context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error) {
 	out := map[string]plan.Evidence{}
 	if len(awaited) == 0 {
@@ -69,6 +71,8 @@ func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (string, er
 			users = append(users, key)
 		}
 	}
+	// A device without a file system type may have XFS: a mount that the agent reports decides.
+	isUnreported := judge.SourceOf(a.Volume).Options() == mountoptions.Generic
 	for _, key := range users {
 		pod := w.pods[key]
 		node, err := w.factsOfNode(ctx, pod.node)
@@ -78,7 +82,7 @@ func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (string, er
 		case !node.exists:
 		case node.hasAgent && node.hasMounted(a, pod, before[pod.node]):
 			return fmt.Sprintf("%s has mounted %s", pod.node, a.Volume.Name), nil
-		case !node.hasAgent && !before[pod.node]:
+		case pod.arrived.After(a.After) && !before[pod.node] && (!node.hasAgent || isUnreported && !node.reports(a.Volume, pod)):
 			return fmt.Sprintf("Pod %s on %s has started with %s", key, pod.node, a.Volume.Name), nil
 		}
 	}

@@ -216,9 +216,14 @@ func (w *witnesses) confirm(ctx context.Context, f *failedMount, pv *corev1.Pers
 	if err != nil {
 		return false, err
 	}
-	return node.exists && !slices.ContainsFunc(node.mounts, func(mount v1alpha1.MountStatus) bool {
+	return node.exists && !node.reports(pv, pod), nil
+}
+
+// reports reports whether the node's agent shows a mount of a volume for a pod.
+func (n *nodeFacts) reports(pv *corev1.PersistentVolume, pod *podFacts) bool {
+	return slices.ContainsFunc(n.mounts, func(mount v1alpha1.MountStatus) bool {
 		return mount.Volume == pv.Name && slices.Contains(mount.PodUIDs, string(pod.uid))
-	}), nil
+	})
 }
 
 // waitsFor reports whether the pod uses a volume, and the event concerns it. An event without volume names may concern any.

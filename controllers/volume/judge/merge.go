@@ -36,7 +36,7 @@ type merged struct {
 }
 
 func (m merged) allCarried() []string {
-	return slices.Concat(slices.Collect(maps.Values(m.carried))...)
+	return slices.Concat(lists.Each(slices.Sorted(maps.Keys(m.carried)), func(name string) []string { return m.carried[name] })...)
 }
 
 // keptValue is a difference in which the original value won over a profile, with the policy of the profile's rule.
@@ -95,7 +95,8 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 		}
 		winners = slices.DeleteFunc(winners, func(w declared) bool { return setsNconnect(w.option) })
 	}
-	for _, group := range groupByRule(winners) {
+	groups := groupByRule(winners)
+	for _, group := range groups {
 		desired, setByDriver := t.options.WithoutDriverVersion(group.options, t.PassedOptions(nil))
 		out.setByDriver = append(out.setByDriver, setByDriver...)
 		replaceable := class
@@ -114,6 +115,9 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 			out.keptValues = append(out.keptValues, keptValue{difference, group.rule.profile.Name, group.rule.OnConflict})
 		}
 	}
+	for _, group := range groups {
+		out.dropReplaced(t.options, group)
+	}
 	var dispute string
 	if out.readAhead, dispute = readAheadOf(rules); dispute != "" {
 		out.conflicts = append(out.conflicts, dispute)
@@ -127,6 +131,16 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 		out.options = slices.Clone(base)
 	}
 	return out
+}
+
+// dropReplaced removes carried options that a later profile has replaced. A profile that has set one timer carries the other timers of actimeo too.
+func (m merged) dropReplaced(p mountoptions.Protocol, group ruleOptions) {
+	isSet := func(o string) bool { return slices.Contains(m.options, o) }
+	if carried, carries := m.carried[group.rule.profile.Name]; carries {
+		m.carried[group.rule.profile.Name] = lists.AddMissing(lists.Filter(carried, func(o string) bool {
+			return isSet(o) || len(p.Compare([]string{o}, m.options)) == 0
+		}), lists.Filter(group.options, isSet)...)
+	}
 }
 
 // keepCurrentValue sets an option of a list to its value in current.

@@ -103,6 +103,7 @@ func assemble(fs host.FS, runner host.Runner, kubeletDir string) (Machine, mount
 					return mountoptions.XFS.Merge(original, wanted, v1alpha1.ConflictUseProfile, nil).Options
 				},
 				Differences: differencesOf(mountoptions.XFS),
+				Declined:    declinedOf(mountoptions.XFS),
 				Hazardous:   catalogue.IsHazard,
 				SystemDirs:  append(catalogue.SystemDirs(), kubeletDir),
 				Weakened: func(current, wanted []string) (option, loses string) {
@@ -121,6 +122,13 @@ func assemble(fs host.FS, runner host.Runner, kubeletDir string) (Machine, mount
 func differencesOf(protocol mountoptions.Protocol) func(wanted, observed []string) []string {
 	return func(wanted, observed []string) []string {
 		return lists.Each(protocol.Compare(wanted, observed), func(d mountoptions.Difference) string { return d.Option })
+	}
+}
+
+// declinedOf returns a function that describes the differences that a new mount may have too.
+func declinedOf(protocol mountoptions.Protocol) func(wanted, observed []string) []string {
+	return func(wanted, observed []string) []string {
+		return lists.Pick(protocol.Compare(wanted, observed), func(d mountoptions.Difference) (string, bool) { return d.String(), d.Limited })
 	}
 }
 

@@ -17,7 +17,7 @@ type Difference struct {
 	Desired, Observed string
 	// Message explains the difference.
 	Message string
-	// Limited reports whether rounding by the kernel, or a limit of the kernel or the server, can explain the difference.
+	// Limited reports whether the kernel, the device or the server may have rounded, limited or declined the desired value.
 	// A new mount can show the same value, so the difference does not prove that the mount is old.
 	Limited bool
 	// Weaker reports whether the desired value was left out because it weakens the protection of the mount.
@@ -55,7 +55,6 @@ func (p Protocol) Compare(wanted, observed []string) []Difference {
 	t := tableOf(p)
 	want := Parse(wanted)
 	state, actual := t.resolve(want), t.resolve(Parse(observed))
-	v4 := strings.HasPrefix(actual[keyVersion], "4")
 	var differences []Difference
 	done := map[string]bool{}
 	for _, o := range want {
@@ -63,7 +62,7 @@ func (p Protocol) Compare(wanted, observed []string) []Difference {
 			continue
 		}
 		for _, key := range t.keysOf(o, state) {
-			if done[key] || t.never[key] || t.onlyV3[key] && v4 {
+			if done[key] || t.never[key] || t.ignores(key, actual[keyVersion]) {
 				continue
 			}
 			done[key] = true
@@ -95,7 +94,7 @@ func (t *table) keysOf(o Option, state map[string]string) []string {
 //   - options without any effect
 //   - options that only mount reads
 //   - options that leave the choice to the server
-//   - options that NFSv4 ignores silently
+//   - options that the version of NFS ignores silently
 func (p Protocol) Unverifiable(wanted []string) []string {
 	t := tableOf(p)
 	options := Parse(wanted)
@@ -104,11 +103,16 @@ func (p Protocol) Unverifiable(wanted []string) []string {
 	for _, o := range options {
 		key := t.keyOf(o)
 		negotiated := (key == keyRsize || key == keyWsize) && number(o.Value) == 0 || key == keyVersion && o.Value == versionDefault
-		if _, known := t.specs[o.Name]; !known || t.never[key] || negotiated || t.onlyV3[key] && version != "3" {
+		if _, known := t.specs[o.Name]; !known || t.never[key] || negotiated || t.ignores(key, cmp.Or(version, "4")) {
 			out = append(out, o.String())
 		}
 	}
 	return out
+}
+
+// ignores reports whether a version of NFS accepts an option without effect, and does not show it.
+func (t *table) ignores(key, version string) bool {
+	return t.onlyV3[key] && strings.HasPrefix(version, "4") || key == keyMaxConnect && (version == "3" || version == "4.0")
 }
 
 func (t *table) compareKey(key, wanted string, actual map[string]string) (Difference, bool) {
@@ -117,6 +121,7 @@ func (t *table) compareKey(key, wanted string, actual map[string]string) (Differ
 		observed = value
 	}
 	d := Difference{Option: key, Desired: wanted, Observed: observed}
+	reason, mayBeDeclined := t.declined[key+"="+observed]
 	if !isShown {
 		d.Observed = ""
 	}
@@ -127,10 +132,10 @@ func (t *table) compareKey(key, wanted string, actual map[string]string) (Differ
 		return t.compareGranted(d)
 	case key == keyNconnect:
 		d.Message = "the first mount of a server on a node sets the number of connections: unmount all mounts of the server first"
+	case mayBeDeclined:
+		d.Message, d.Limited = reason+", or the mount was made with a different value", true
 	case observed == "":
 		d.Message = "the kernel does not show it"
-	case key == keyDAX && observed == "never":
-		d.Message, d.Limited = "the device has no DAX, or the mount was made with a different value", true
 	default:
 		d.Message = "the mount was made with a different value"
 	}

@@ -96,6 +96,10 @@ func TestUnverifiable(t *testing.T) {
 		"what the server chooses":       {"rsize=0 wsize=65536", "rsize=0"},
 		"locks, where v4 may drop them": {"nolock", "nolock"},
 		"locks on NFSv3":                {"nolock vers=3", ""},
+		"addresses that NFSv3 drops":    {"max_connect=4 vers=3", "max_connect=4"},
+		"addresses that NFSv4.0 drops":  {"max_connect=4 vers=4 minorversion=0", "max_connect=4"},
+		"addresses of a session":        {"max_connect=4 vers=4.1", ""},
+		"addresses of any version":      {"max_connect=4", ""},
 		"unknown options":               {"strange=1", "strange=1"},
 	} {
 		t.Run(name, func(t *testing.T) {

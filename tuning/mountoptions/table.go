@@ -16,7 +16,6 @@ import (
 const (
 	keyActimeo      = "actimeo"
 	keyCache        = "ac"
-	keyDAX          = "dax"
 	keyLock         = "lock"
 	keyLocalLock    = "local_lock"
 	keyMaxConnect   = "max_connect"
@@ -61,6 +60,8 @@ type table struct {
 	onlyV3 map[string]bool
 	// hidden maps keys to their default, which the kernel does not show.
 	hidden map[string]string
+	// declined contains the values that a mount can have although another one is desired, as key=value, with the reason.
+	declined map[string]string
 	// transport contains keys that the first mount of a server sets for all mounts.
 	transport map[string]bool
 	// granted contains keys whose value the kernel or the server can reduce.
@@ -129,6 +130,7 @@ type section struct {
 	Rejected                              map[string]string
 	Timers                                []string
 	TimerDefaults, Implied, Hidden        map[string]string
+	Declined                              map[string]string
 	Never, OnlyV3, Transport, Granted     []string
 	ActimeoYields, OneVersionOnly, Rounds bool
 	Unknown                               string
@@ -146,6 +148,7 @@ func read(name string, t *table) *table {
 	t.timers, t.timerDefaults, t.actimeoYields, t.oneVersionOnly, t.rounds = d.Timers, d.TimerDefaults, d.ActimeoYields, d.OneVersionOnly, d.Rounds
 	t.never, t.onlyV3, t.transport, t.granted = setOf(d.Never), setOf(d.OnlyV3), setOf(d.Transport), setOf(d.Granted)
 	t.implied, t.hidden, t.unknown = d.Implied, overlay(twins, d.Hidden), d.Unknown
+	t.declined = overlay(documents["common"].Declined, d.Declined)
 	t.protections = lists.Each(slices.Concat(documents["common"].Protections, d.Protections), protectionRow.read)
 	t.specs = specsOf("common")
 	if name == "XFS" || name == "local" {

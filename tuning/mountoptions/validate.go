@@ -361,8 +361,8 @@ func checkTransport(t *table, options []Option) (problems []Problem) {
 			problems = append(problems, Problem{Option: o.String(), Message: "has no effect with UDP", Warning: true})
 		case key == keyNconnect && strings.Contains(state[keySec], "krb5"):
 			problems = append(problems, Problem{Option: o.String(), Message: "vendors advise against combining it with Kerberos", Warning: true})
-		case t.onlyV3[key] && v4:
-			problems = append(problems, Problem{Option: o.String(), Message: "has no effect on NFSv4", Warning: true})
+		case t.ignores(key, state[keyVersion]):
+			problems = append(problems, Problem{Option: o.String(), Message: "has no effect on NFSv" + state[keyVersion], Warning: true})
 		}
 	}
 	return problems

@@ -75,6 +75,9 @@ func TestValidate(t *testing.T) {
 		"connections over UDP":                   {options: []string{"vers=3", "udp", "nconnect=4"}, warnings: []string{"nconnect=4: has no effect with UDP"}},
 		"connections and Kerberos":               {options: []string{"sec=krb5", "nconnect=4"}, warnings: []string{"nconnect=4: vendors advise against"}},
 		"locks on NFSv4":                         {options: []string{"nfsvers=4.2", "nolock"}, warnings: []string{"nolock: has no effect on NFSv4"}},
+		"addresses on NFSv3":                     {options: []string{"vers=3", "max_connect=4"}, warnings: []string{"max_connect=4: has no effect on NFSv3"}},
+		"addresses on NFSv4.0":                   {options: []string{"vers=4.0", "max_connect=4"}, warnings: []string{"max_connect=4: has no effect on NFSv4.0"}},
+		"addresses on NFSv4.1":                   {options: []string{"vers=4.1", "max_connect=4"}},
 		"a kind of lock next to nolock":          {options: []string{"vers=3", "nolock", "local_lock=flock"}, warnings: []string{"local_lock=flock: has no effect: nolock keeps all locks on the node, like local_lock=all"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,6 +34,8 @@ type Options struct {
 	Merge func(original, desired []string) []string
 	// Differences returns the names of the desired options that a mount with the observed options does not have.
 	Differences func(desired, observed []string) []string
+	// Declined describes the Differences that a new mount may have too, because the device does not support the option.
+	Declined func(desired, observed []string) []string
 	// Weakened returns a desired option that would make a mount weaker, and the current option that it would remove. Empty if there is none.
 	Weakened func(current, desired []string) (option, loses string)
 	// Hazardous reports whether an option can break a file system that the system needs.
@@ -281,9 +283,10 @@ func (s *Subject) evaluateTarget(at target) (host.State, string) {
 	case at.mount == nil && at.unit.later == "":
 		return host.Pending, "not mounted; takes effect at the next mount"
 	}
-	var differing []string
+	var differing, declined []string
 	if at.mount != nil {
-		differing = s.Differences(at.desired, effectiveOptions(at.mount))
+		now := effectiveOptions(at.mount)
+		differing, declined = s.Differences(at.desired, now), s.Declined(at.desired, now)
 	}
 	waiting := slices.DeleteFunc(slices.Clone(differing), func(name string) bool { return slices.Contains(live, name) })
 	switch {
@@ -291,9 +294,11 @@ func (s *Subject) evaluateTarget(at target) (host.State, string) {
 		return host.Drifted, "access time options differ from the declared ones"
 	case at.unit.later != "":
 		return host.Shadowed, at.unit.later + " also sets its options and is read after the agent's file"
-	case len(waiting) > 0:
+	case len(waiting) > len(declined):
 		return host.Pending, fmt.Sprintf("%s staged: takes effect when systemd mounts it again, at boot at the latest; a remount has no effect",
 			host.ListNames(waiting))
+	case len(declined) > 0:
+		return host.Unsupported, "staged; " + host.ListNames(declined)
 	}
 	return host.InSync, ""
 }

@@ -204,6 +204,14 @@ func differences(desired, observed []string) []string {
 	return differing
 }
 
+// declined describes a desired discard that a mount does not show.
+func declined(desired, observed []string) []string {
+	if slices.Contains(desired, "discard") && !slices.Contains(observed, "discard") {
+		return []string{"the device has no discard"}
+	}
+	return nil
+}
+
 func lastOfKind(options []string, kind string) string {
 	last := ""
 	for _, o := range options {
@@ -215,7 +223,9 @@ func lastOfKind(options []string, kind string) string {
 }
 
 func (m *machine) subject() *Subject {
-	return New(m.fs, m, mounts.NewReader(m.fs, mounts.DefaultKubeletDir).Entries, Options{Merge: merge, Differences: differences, Weakened: weakened})
+	return New(m.fs, m, mounts.NewReader(m.fs, mounts.DefaultKubeletDir).Entries, Options{
+		Merge: merge, Differences: differences, Declined: declined, Weakened: weakened,
+	})
 }
 
 func settings(pairs ...string) []host.Setting {
@@ -290,6 +300,25 @@ func TestOptionsAreStagedAndAccessTimesChangeAtOnce(t *testing.T) {
 	m.expect(s, disks, wish, host.Pending, "/mnt/disks/d2: logbsize")
 	m.remount("/mnt/disks/d2", "rw,noatime", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota")
 	m.expect(s, disks, wish, host.InSync, "2048 KiB")
+}
+
+// A mount without a desired discard may be older, or its device has none. A mount of the same file system at the next boot shows which.
+func TestAnOptionThatTheDeviceMayDeclineDoesNotStayPending(t *testing.T) {
+	const both = "xfs:discard,logbsize=256k"
+	m := newMachine(t)
+	s := m.subject()
+	m.apply(s, "mnt/disks/d1", both)
+	m.expect(s, "mnt/disks/d1", both, host.Pending, "discard and logbsize staged")
+	m.remount("/mnt/disks/d1", "rw,nosuid,relatime", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota")
+	m.expect(s, "mnt/disks/d1", both, host.Unsupported, "staged; the device has no discard")
+	m.remount("/mnt/disks/d1", "rw,nosuid,relatime", "rw,attr2,discard,inode64,logbufs=8,logbsize=256k,noquota")
+	m.expect(s, "mnt/disks/d1", both, host.InSync)
+	m.apply(s)
+	original := host.Original{Present: true, Value: "/mnt/disks/d1 rw,nosuid,relatime,attr2,inode64,logbufs=8,logbsize=256k,noquota"}
+	got := s.Restore(t.Context(), map[string]host.Original{"mnt/disks/d1": original})[0]
+	if got.State != host.Pending || !strings.Contains(got.Message, "still effective until the next mount: /mnt/disks/d1: discard") {
+		t.Errorf("restore: got %s (%s), want Pending for discard", got.State, got.Message)
+	}
 }
 
 func TestAccessTimesAloneAreLive(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 // confined returns a subject that changes only /mnt and /srv.
 func (m *machine) confined() *Subject {
 	s := New(m.fs, m, mounts.NewReader(m.fs, mounts.DefaultKubeletDir).Entries, Options{
-		Merge: merge, Differences: differences, Weakened: weakened,
+		Merge: merge, Differences: differences, Declined: declined, Weakened: weakened,
 		Hazardous:  func(option string) bool { return option == "noexec" },
 		SystemDirs: []string{"/usr", "/var/lib/kubelet", "/var/lib/containerd"},
 	})

@@ -17,7 +17,7 @@ type Difference struct {
 	Desired, Observed string
 	// Message explains the difference.
 	Message string
-	// Limited reports whether the kernel, the device or the server may have rounded, limited or declined the desired value.
+	// Limited reports whether the kernel, the device, the server or a pod may have rounded, limited or declined the desired value.
 	// A new mount can show the same value, so the difference does not prove that the mount is old.
 	Limited bool
 	// Weaker reports whether the desired value was left out because it weakens the protection of the mount.

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A device or a server may not support an option. Every new mount would then show the same, so the difference does not prove an old mount.
+// A device or a server may not support an option, and a pod may mount its claim read-only. Every new mount would then show the same, so the difference does not prove an old mount.
 func TestADeclinedOptionIsNotAnOutdatedMount(t *testing.T) {
 	for name, test := range map[string]struct {
 		mounted, desired, observed string
@@ -25,6 +25,14 @@ func TestADeclinedOptionIsNotAnOutdatedMount(t *testing.T) {
 		"a server with multichannel":             {"SMB3.1.1", "multichannel", "rw,vers=3.1.1,soft,actimeo=1,multichannel,max_channels=2", false, false},
 		"multichannel is effective, not desired": {"SMB3.1.1", "nomultichannel", "rw,vers=3.1.1,soft,actimeo=1,multichannel,max_channels=2", true, true},
 		"channels of a server without any":       {"SMB3.1.1", "max_channels=4", "rw,vers=3.1.1,soft,actimeo=1", true, false},
+
+		// A read-only bind mount of a writable superblock, as the agent joins the flags of kernel 6.18.
+		"a read-only pod on XFS":            {"xfs", "rw noatime", "ro,inode64,logbufs=8,logbsize=32k,noquota,noatime", true, false},
+		"a read-only pod on NFS":            {"NFSv4.1", "rw nconnect=8", "ro,vers=4.1,rsize=1048576,hard,proto=tcp,nconnect=8", true, false},
+		"a read-only pod on SMB":            {"SMB3.1.1", "rw", "ro,relatime,vers=3.1.1,soft", true, false},
+		"a pod that may write":              {"NFSv4.1", "rw", "rw,vers=4.1,hard", false, false},
+		"a volume that should be read-only": {"NFSv4.1", "ro", "rw,vers=4.1,hard", true, true},
+		"an old mount of a read-only pod":   {"NFSv4.1", "rw nocto", "ro,vers=4.1,hard", true, true},
 
 		"max_connect on NFSv3":   {"NFSv3", "max_connect=4", "rw,vers=3,rsize=1048576,hard,proto=tcp,timeo=600", false, false},
 		"max_connect on NFSv4.0": {"NFSv4.0", "max_connect=4", "rw,vers=4.0,rsize=1048576,hard,proto=tcp,timeo=600", false, false},

@@ -44,7 +44,7 @@ func newScope(in Input) *scope {
 		s.volumes = append(s.volumes, volumeRule{
 			VolumeRule: rule, field: fmt.Sprintf("spec.volumes[%d].mountOptions", i),
 			protocols: nodesettings.Protocols(rule),
-			options:   mountoptions.Parse(options), transport: mountoptions.Transport(options),
+			options:   mountoptions.Parse(options), transport: mountoptions.NFS.Transport(options),
 		})
 	}
 	return s

@@ -88,11 +88,15 @@ func split(entry string) (parts []string) {
 
 func texts(options []Option) []string { return lists.Each(options, Option.String) }
 
-// Nconnect returns the number of server connections that the options request: 1 to 16. It returns false if the options
-// do not contain nconnect, or if no kernel accepts the number.
-func Nconnect(options []string) (int, bool) {
-	n, err := decimal.Parse(nfs.resolve(Parse(options))[keyNconnect])
-	if s := nfs.specs[keyNconnect]; err != nil || n < s.Min || n > s.Max {
+// Nconnect returns the number of server connections that the options request from the kernel's NFS client: 1 to 16. It
+// returns false if the options do not contain nconnect, or if no kernel accepts the number.
+func Nconnect(options []string) (int, bool) { return NFS.Nconnect(options) }
+
+// Nconnect is the function Nconnect for another client. VAST's client accepts up to 64 connections.
+func (p Protocol) Nconnect(options []string) (int, bool) {
+	t := tableOf(p)
+	n, err := decimal.Parse(t.resolve(Parse(options))[keyNconnect])
+	if s := t.specs[keyNconnect]; err != nil || n < s.Min || n > s.Max {
 		return 0, false
 	}
 	return int(n), true
@@ -111,10 +115,10 @@ type TransportOptions struct {
 	NoResvPort bool
 }
 
-// Transport returns the transport options.
-func Transport(options []string) TransportOptions {
+// Transport returns the transport options of a client of NFS.
+func (p Protocol) Transport(options []string) TransportOptions {
 	state := nfs.resolve(Parse(options))
-	nconnect, _ := Nconnect(options)
+	nconnect, _ := p.Nconnect(options)
 	return TransportOptions{
 		Version: state[keyVersion], Proto: cmp.Or(state[keyProto], "tcp"), Nconnect: nconnect, NoResvPort: state[keyResvPort] == "noresvport",
 	}

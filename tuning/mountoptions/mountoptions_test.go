@@ -55,20 +55,26 @@ func FuzzParse(f *testing.F) {
 
 func TestNconnect(t *testing.T) {
 	for name, test := range map[string]struct {
-		options []string
-		want    int
-		ok      bool
+		options  []string
+		want     int
+		ok       bool
+		wantVAST int
 	}{
 		"none":               {options: []string{"hard"}},
-		"given":              {options: []string{"hard", "nconnect=8"}, want: 8, ok: true},
-		"the last one wins":  {options: []string{"nconnect=8", "nconnect=4"}, want: 4, ok: true},
-		"more than there is": {options: []string{"nconnect=17"}},
+		"given":              {options: []string{"hard", "nconnect=8"}, want: 8, ok: true, wantVAST: 8},
+		"the last one wins":  {options: []string{"nconnect=8", "nconnect=4"}, want: 4, ok: true, wantVAST: 4},
+		"more than there is": {options: []string{"nconnect=17"}, wantVAST: 17},
+		"the most of VAST":   {options: []string{"nconnect=64"}, wantVAST: 64},
+		"more than VAST has": {options: []string{"nconnect=65"}},
 		"none at all":        {options: []string{"nconnect=0"}},
 		"no number":          {options: []string{"nconnect=many"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, ok := Nconnect(test.options); got != test.want || ok != test.ok {
 				t.Errorf("Nconnect(%v): got %d, %v; want %d, %v", test.options, got, ok, test.want, test.ok)
+			}
+			if got, ok := VAST.Nconnect(test.options); got != test.wantVAST || ok != (test.wantVAST > 0) {
+				t.Errorf("VAST.Nconnect(%v): got %d, %v; want %d", test.options, got, ok, test.wantVAST)
 			}
 		})
 	}
@@ -85,7 +91,7 @@ func TestTransport(t *testing.T) {
 		"the version written the old way": {[]string{"vers=4", "minorversion=1", "rdma"}, TransportOptions{Version: "4.1", Proto: "rdma"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, Transport(test.options)); diff != "" {
+			if diff := cmp.Diff(test.want, NFS.Transport(test.options)); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -212,7 +212,7 @@ func declaresFromNconnect(p *v1alpha1.StorageClientProfile) bool {
 // sessionsOnly reports whether every rule of the profile requests a version of NFS with sessions.
 func sessionsOnly(p *v1alpha1.StorageClientProfile) bool {
 	return len(p.Spec.Volumes) > 0 && !slices.ContainsFunc(p.Spec.Volumes, func(rule v1alpha1.VolumeRule) bool {
-		version := mountoptions.Transport(Options(rule.MountOptions)).Version
+		version := mountoptions.NFS.Transport(Options(rule.MountOptions)).Version
 		return version != "4.1" && version != "4.2"
 	})
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/lists"
-	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -147,7 +146,7 @@ func demandOf(pv *corev1.PersistentVolume, options []string) demand {
 	if source.Protocol != v1alpha1.ProtocolNFS {
 		return demand{}
 	}
-	transport := mountoptions.Transport(volume.PassedOptions(options))
+	transport := source.Options().Transport(volume.PassedOptions(options))
 	return demand{strings.ToLower(source.Server), connection{version: transport.Version, proto: transport.Proto, nconnect: transport.Nconnect}}
 }
 

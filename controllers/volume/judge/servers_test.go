@@ -77,3 +77,38 @@ func TestAForeignNconnectWithholdsOnlyNconnect(t *testing.T) {
 		})
 	}
 }
+
+// VAST's client opens up to 64 connections, the kernel's client up to 16.
+func TestConnectionsOfVAST(t *testing.T) {
+	attributes := map[string]string{"vip_pool_fqdn": "filer"}
+	vast := builders.NFSProfile("fast", []string{"nconnect=64"}, builders.Selecting(v1alpha1.VolumeSelector{
+		Drivers: []string{"csi.vastdata.com"}, StorageClassNames: []string{"nfs"},
+	}))
+	for name, test := range map[string]struct {
+		other   []string
+		want    outcome
+		message string
+	}{
+		"another number": {[]string{"nconnect=32"}, leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
+			"nconnect differs between volumes of server filer: nconnect=32 (other-team), nconnect=64 (pv1)"},
+		"the same number": {[]string{"nconnect=64"}, written([]string{"hard"}, []string{"hard", "nconnect=64"}, "fast"), ""},
+		"no number": {[]string{"hard"}, written([]string{"hard"}, []string{"hard", "nconnect=64"}, "fast"),
+			"PersistentVolume other-team of server filer has no nconnect"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := builders.NFSVolume(test.other, builders.CSI("csi.vastdata.com", attributes), builders.Named("other-team"))
+			other.Spec.StorageClassName = "other"
+			evaluation := Evaluate(Input{Volume: builders.NFSVolume([]string{"hard"}, builders.CSI("csi.vastdata.com", attributes)), Profiles: profiles(vast)})
+			servers := NewServers()
+			servers.Add(evaluation)
+			servers.Add(Evaluate(Input{Volume: other, Profiles: profiles(vast)}))
+			v := servers.Evaluate(evaluation)
+			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
+				t.Errorf("verdict (-want +got), message %q:\n%s", v.Message, diff)
+			}
+			if !strings.Contains(v.Message, test.message) || test.message == "" && strings.Contains(v.Message, "no nconnect") {
+				t.Errorf("got message %q, want %q", v.Message, test.message)
+			}
+		})
+	}
+}

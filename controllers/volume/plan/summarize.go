@@ -195,7 +195,7 @@ func (j evaluation) awaited() AwaitedVolume {
 	if !j.isUnused() {
 		out.VolumeClaim, _ = judge.ClaimOf(j.Volume)
 	}
-	if _, isSet := mountoptions.Nconnect(j.verdict.DeclaredOptions()); isSet {
+	if _, isSet := j.Source.Options().Nconnect(j.verdict.DeclaredOptions()); isSet {
 		out.Server = j.Source.Server
 	}
 	return out
@@ -204,11 +204,11 @@ func (j evaluation) awaited() AwaitedVolume {
 // transports are the transport options of parsed mount options. Many volumes have the same.
 type transports map[string]mountoptions.TransportOptions
 
-func (t transports) of(options []string) mountoptions.TransportOptions {
-	key := strings.Join(options, "\n")
+func (t transports) of(client mountoptions.Protocol, options []string) mountoptions.TransportOptions {
+	key := string(client) + "\n" + strings.Join(options, "\n")
 	transport, isKnown := t[key]
 	if !isKnown {
-		transport = mountoptions.Transport(options)
+		transport = client.Transport(options)
 		t[key] = transport
 	}
 	return transport
@@ -224,7 +224,7 @@ func (t transports) withServerOf(j *evaluation, profile string, servers []advice
 	if v.Action == judge.ActionNone {
 		options = pv.Spec.MountOptions
 	}
-	transport := t.of(options)
+	transport := t.of(source.Options(), options)
 	return lists.AddMissing(servers, advice.Server{Name: source.Server, Version: transport.Version, Nconnect: transport.Nconnect})
 }
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,14 +116,35 @@ func TestAPermitIsRejected(t *testing.T) {
 	}
 }
 
+// TestMountsOfPodsThatStayAreIgnored includes the global mounts of volumes that a driver stages once per node. The driver keeps them while a pod uses
+// them.
 func TestMountsOfPodsThatStayAreIgnored(t *testing.T) {
-	w, a := pending(t)
-	w.busy = []mounts.Busy{{MountPoint: "/k/pods/x", PodUID: "stays", FSType: "nfs4"}}
-	w.permit("p1")
-	w.clientNode.Spec.RebootPermit.IgnorePodUIDs = []string{"stays"}
-	w.runUntilIdle(a)
-	if len(w.reboots) != 1 {
-		t.Errorf("no reboot, status %+v", w.clientNode.Status.Reboot)
+	for name, c := range map[string]struct {
+		mount   mounts.Busy
+		ignored bool
+	}{
+		"a pod's own mount":                       {mounts.Busy{PodUID: "stays"}, true},
+		"a global mount of that pod":              {mounts.Busy{PodUIDs: []string{"stays"}}, true},
+		"a global mount of two such pods":         {mounts.Busy{PodUIDs: []string{"static", "stays"}}, true},
+		"a global mount that another pod uses":    {mounts.Busy{PodUIDs: []string{"other", "stays"}}, false},
+		"a global mount of unknown pods":          {mounts.Busy{}, false},
+		"a global mount of more pods than listed": {mounts.Busy{PodUIDs: slices.Repeat([]string{"stays"}, 17)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, a := pending(t)
+			c.mount.MountPoint, c.mount.FSType = "/k/x", "nfs4"
+			w.busy = []mounts.Busy{c.mount}
+			w.permit("p1")
+			w.clientNode.Spec.RebootPermit.IgnorePodUIDs = []string{"stays", "static"}
+			w.runUntilIdle(a)
+			if rebooted := len(w.reboots) == 1; rebooted != c.ignored {
+				t.Errorf("got reboots %v, status %+v; want a reboot: %t", w.reboots, w.clientNode.Status.Reboot, c.ignored)
+			}
+			reported := w.clientNode.Status.BusyMounts
+			if len(reported) != 1 || reported[0].IsIgnored([]string{"stays", "static"}) != c.ignored {
+				t.Errorf("got %+v reported to the manager, want it to be ignored: %t", reported, c.ignored)
+			}
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ package mounted
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -29,6 +30,8 @@ const (
 	maxOption = 256
 	maxPods   = 64
 	maxMounts = 128
+	// maxUsers is the limit of the pods of a busy mount. Beyond it, the pods are not reported, because all of them must be known.
+	maxUsers = 16
 )
 
 // Reader reads the mounts of the host. mounts.Reader implements it.
@@ -72,7 +75,7 @@ func (w *Watch) Run() bool {
 	}
 	w.tableAt = now.Add(Interval)
 	busy, malformed, err := w.reader.Busy()
-	same := err == nil && malformed == w.table.Malformed && slices.Equal(busy, w.table.Busy)
+	same := err == nil && malformed == w.table.Malformed && reflect.DeepEqual(busy, w.table.Busy)
 	if same && w.err == nil && now.Before(w.fullAt) {
 		w.sightings.noteUnchanged(now)
 		return false
@@ -96,7 +99,7 @@ func (w *Watch) Read() {
 func (w *Watch) Mounts() []mounts.Mount { return w.table.Mounts }
 
 // FindBusy reads the mount table now and describes the mounts that a reboot must not interrupt. Empty if there are none. It ignores
-// mounts of the pods with the given UIDs.
+// mounts of the pods with the given UIDs, and global mounts that only these pods use.
 func (w *Watch) FindBusy(ignored []string) string {
 	busy, malformed, err := w.reader.Busy()
 	if err != nil {
@@ -105,8 +108,7 @@ func (w *Watch) FindBusy(ignored []string) string {
 	if malformed > 0 {
 		return "cannot read " + text.Count(malformed, "line") + " of the mount table"
 	}
-	blocks := func(b mounts.Busy) bool { return b.PodUID == "" || !slices.Contains(ignored, b.PodUID) }
-	points := lists.Each(lists.Filter(busy, blocks), func(b mounts.Busy) string { return b.MountPoint })
+	points := lists.Pick(lists.Each(busy, busyStatus), func(m v1alpha1.BusyMount) (string, bool) { return m.MountPoint, !m.IsIgnored(ignored) })
 	if len(points) == 0 {
 		return ""
 	}
@@ -161,14 +163,20 @@ func statusOf(m mounts.Mount, j *comparison) v1alpha1.MountStatus {
 }
 
 func busyStatuses(all []mounts.Busy) (list []v1alpha1.BusyMount, omitted int32) {
-	return boundList(lists.Each(all, func(b mounts.Busy) v1alpha1.BusyMount {
-		return v1alpha1.BusyMount{
-			MountPoint: text.Cut(b.MountPoint, bounds.MountPoint),
-			PodUID:     text.Cut(b.PodUID, bounds.UID),
-			Volume:     text.Cut(b.Volume, bounds.Name),
-			FSType:     text.Cut(b.FSType, bounds.Word),
-		}
-	}), func(m v1alpha1.BusyMount) string { return m.MountPoint })
+	return boundList(lists.Each(all, busyStatus), func(m v1alpha1.BusyMount) string { return m.MountPoint })
+}
+
+func busyStatus(b mounts.Busy) v1alpha1.BusyMount {
+	status := v1alpha1.BusyMount{
+		MountPoint: text.Cut(b.MountPoint, bounds.MountPoint),
+		PodUID:     text.Cut(b.PodUID, bounds.UID),
+		Volume:     text.Cut(b.Volume, bounds.Name),
+		FSType:     text.Cut(b.FSType, bounds.Word),
+	}
+	if len(b.PodUIDs) <= maxUsers {
+		status.PodUIDs = lists.Each(b.PodUIDs, func(uid string) string { return text.Cut(uid, bounds.UID) })
+	}
+	return status
 }
 
 func boundList[T any](all []T, point func(T) string) (list []T, omitted int32) {

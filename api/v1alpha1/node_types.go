@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -768,10 +770,18 @@ type BusyMount struct {
 	// +kubebuilder:validation:MaxLength=1024
 	MountPoint string `json:"mountPoint"`
 
-	// podUID is the UID of the mount's pod. Empty for a driver's global mount, which counts until it is unstaged.
+	// podUID is the UID of the mount's pod. Empty for a driver's global mount, which counts until it is unstaged, see podUIDs.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	PodUID string `json:"podUID,omitempty"`
+
+	// podUIDs are the UIDs of the pods that use a global mount. The mount does not count if the mounts of all these pods are ignored.
+	// Empty if the pods are unknown, or if there are more than 16.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=64
+	PodUIDs []string `json:"podUIDs,omitempty"`
 
 	// volume is the name of the PersistentVolume, or of the volume in the pod.
 	// +optional
@@ -782,6 +792,16 @@ type BusyMount struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	FSType string `json:"fsType,omitempty"`
+}
+
+// IsIgnored reports whether the mount does not block a reboot that ignores the mounts of the pods with the given UIDs. The driver keeps a
+// global mount while any of its pods is on the node, so it is ignored like the mounts of these pods.
+func (m *BusyMount) IsIgnored(ignoredPods []string) bool {
+	users := m.PodUIDs
+	if m.PodUID != "" {
+		users = []string{m.PodUID}
+	}
+	return len(users) > 0 && !slices.ContainsFunc(users, func(uid string) bool { return !slices.Contains(ignoredPods, uid) })
 }
 
 // RebootStatus is the agent's progress with a reboot permit.

@@ -57,7 +57,7 @@ func IsBelow(name, dir string) bool {
 
 // place is the position of a mount point below a kubelet's directory.
 type place struct {
-	// pod is the pod's UID; global is true below plugins. A mount point elsewhere has neither.
+	// pod is the pod's UID; global is true below plugins. A mount point elsewhere has neither; that of a pod's device has both.
 	pod    string
 	global bool
 	volume string
@@ -96,8 +96,8 @@ func podPlace(uid string, elements []string) place {
 	return at
 }
 
-// globalPlace parses kubernetes.io/csi/pv/NAME/globalmount, kubernetes.io/csi/volumeDevices/NAME/dev/UID and kubernetes.io/local-volume/mounts/NAME.
-// Newer CSI paths contain a hash instead of the name.
+// globalPlace parses kubernetes.io/csi/pv/NAME/globalmount, kubernetes.io/csi/volumeDevices and kubernetes.io/local-volume/mounts/NAME. Newer CSI
+// paths contain a hash instead of the name.
 func globalPlace(elements []string) place {
 	at := place{global: true}
 	for i := range len(elements) - 2 {
@@ -106,22 +106,51 @@ func globalPlace(elements []string) place {
 			at.volume = elements[i+2]
 			return at
 		case "csi/volumeDevices":
-			at.volume, at.device = elements[i+2], true
-			return at
+			return devicePlace(elements[i+2:])
 		}
 	}
 	return at
 }
 
+// devicePlace parses NAME/dev/UID, publish/NAME/UID and staging/NAME. The first two belong to a pod, whose own directory only has a symbolic link.
+// Source: pkg/volume/csi/csi_block.go and pkg/volume/util/volumepathhandler of Kubernetes.
+func devicePlace(elements []string) place {
+	at := place{global: true, volume: elements[0], device: true}
+	switch {
+	case len(elements) > 2 && elements[1] == "dev":
+		at.pod = elements[2]
+	case len(elements) > 2 && elements[0] == "publish":
+		at.volume, at.pod = elements[1], elements[2]
+	case len(elements) > 1 && (elements[0] == "publish" || elements[0] == "staging"):
+		at.volume = elements[1]
+	}
+	return at
+}
+
+// podsOf returns the pods that have mounted each superblock or device file.
+func (k kubelets) podsOf(lines []mountLine) map[string][]string {
+	pods := map[string][]string{}
+	for _, line := range lines {
+		if at := k.placeOf(line.point); at.pod != "" {
+			pods[line.backing()] = append(pods[line.backing()], at.pod)
+		}
+	}
+	return pods
+}
+
 // busyMounts returns the workloads' NFS, SMB and block mounts below a kubelet's directory.
 func busyMounts(lines []mountLine, k kubelets) []Busy {
-	found := map[string]Busy{}
+	found, pods := map[string]Busy{}, k.podsOf(lines)
 	for _, line := range lines {
 		at := k.placeOf(line.point)
 		if at.pod == "" && !at.global || !k.holdsBack(line, at) {
 			continue
 		}
-		found[line.point] = Busy{MountPoint: line.point, PodUID: at.pod, Volume: at.volume, FSType: line.fsType}
+		busy := Busy{MountPoint: line.point, PodUID: at.pod, Volume: at.volume, FSType: line.fsType}
+		if at.pod == "" {
+			busy.PodUIDs = lists.Distinct(pods[line.backing()])
+		}
+		found[line.point] = busy
 	}
 	return slices.SortedFunc(maps.Values(found), func(a, b Busy) int { return strings.Compare(a.MountPoint, b.MountPoint) })
 }

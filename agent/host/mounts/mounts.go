@@ -88,6 +88,8 @@ type Busy struct {
 	MountPoint string
 	// PodUID is the pod of the mount. Empty for a global mount.
 	PodUID string
+	// PodUIDs are the pods that use what a global mount has mounted, sorted. Empty for other mounts.
+	PodUIDs []string
 	// Volume is the volume's name, if the path contains it.
 	Volume string
 	// FSType is the file system type.
@@ -232,14 +234,9 @@ func (r Reader) readAhead(device string) int {
 
 // sharePods adds the pods of the superblock to every mount. A global mount gets the volume's name from its pods.
 func sharePods(mounts []Mount, lines []mountLine, k kubelets) {
-	pods, volumes := map[string][]string{}, map[string][]string{}
+	pods, volumes := k.podsOf(lines), map[string][]string{}
 	for _, line := range lines {
-		at := k.placeOf(line.point)
-		if at.pod == "" {
-			continue
-		}
-		pods[line.device] = append(pods[line.device], at.pod)
-		if at.volume != "" {
+		if at := k.placeOf(line.point); at.pod != "" && at.volume != "" {
 			volumes[line.device] = append(volumes[line.device], at.volume)
 		}
 	}

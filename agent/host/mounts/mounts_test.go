@@ -1,6 +1,7 @@
 package mounts
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -151,7 +152,7 @@ func TestMounts(t *testing.T) {
 func TestBusy(t *testing.T) {
 	want := []Busy{
 		{MountPoint: "/data/kubelet/pods/" + pod3 + "/volumes/kubernetes.io~csi/pv5/mount", PodUID: pod3, Volume: "pv5", FSType: "cifs"},
-		{MountPoint: "/var/lib/kubelet/plugins/kubernetes.io/csi/file.csi.azure.com/6a1f/globalmount", FSType: "nfs4"},
+		{MountPoint: "/var/lib/kubelet/plugins/kubernetes.io/csi/file.csi.azure.com/6a1f/globalmount", PodUIDs: []string{pod1, pod2}, FSType: "nfs4"},
 		{MountPoint: "/var/lib/kubelet/plugins/kubernetes.io/iscsi/iface-default/portal-iqn-lun-0", FSType: "ext4"},
 		{MountPoint: pods + pod1 + "/volumes/kubernetes.io~csi/pv1/mount", PodUID: pod1, Volume: "pv1", FSType: "nfs4"},
 		{MountPoint: pods + pod2 + "/volume-subpaths/pv2/app/0", PodUID: pod2, Volume: "pv2", FSType: "nfs"},
@@ -183,10 +184,13 @@ func TestBusy(t *testing.T) {
 func TestGlobalMountsByTheirPaths(t *testing.T) {
 	k := kubelets{dirs: []string{"/var/lib/kubelet"}}
 	tests := map[string]place{
-		"/var/lib/kubelet/plugins/kubernetes.io/csi/pv/pv7/globalmount":        {global: true, volume: "pv7"},
-		"/var/lib/kubelet/plugins/kubernetes.io/local-volume/mounts/pv8":       {global: true, volume: "pv8"},
-		"/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pv9/dev/uid": {global: true, volume: "pv9", device: true},
-		"/var/lib/kubelet/plugins/driver.example.com/x":                        {global: true},
+		"/var/lib/kubelet/plugins/kubernetes.io/csi/pv/pv7/globalmount":            {global: true, volume: "pv7"},
+		"/var/lib/kubelet/plugins/kubernetes.io/local-volume/mounts/pv8":           {global: true, volume: "pv8"},
+		"/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pv9/dev/uid":     {pod: "uid", global: true, volume: "pv9", device: true},
+		"/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv9/uid": {pod: "uid", global: true, volume: "pv9", device: true},
+		"/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv9":     {global: true, volume: "pv9", device: true},
+		"/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/staging/pv9/x":   {global: true, volume: "pv9", device: true},
+		"/var/lib/kubelet/plugins/driver.example.com/x":                            {global: true},
 		"/var/lib/kubelet":                       {},
 		"/var/lib/kubelet/pods/uid":              {},
 		"/var/lib/kubelet2/pods/uid/volumes/a/b": {},
@@ -196,6 +200,59 @@ func TestGlobalMountsByTheirPaths(t *testing.T) {
 		if got := k.placeOf(point); got != want {
 			t.Errorf("%s: got %+v, want %+v", point, got, want)
 		}
+	}
+}
+
+// TestGlobalMountsHaveThePodsThatUseThem has drivers that stage a volume once per node: a share, two volumes of one export, a disk with a file
+// system, and disks in block mode.
+func TestGlobalMountsHaveThePodsThatUseThem(t *testing.T) {
+	const csi = "/var/lib/kubelet/plugins/kubernetes.io/csi/"
+	var table strings.Builder
+	mount := func(device, root, point, fsType string) {
+		fmt.Fprintf(&table, "40 1 %s %s %s rw - %s source rw\n", device, root, point, fsType)
+	}
+	volume := func(pod, name string) string { return pods + pod + "/volumes/kubernetes.io~csi/" + name + "/mount" }
+	mount("8:1", "/", "/", "ext4")
+	mount("0:50", "/", csi+"smb.csi.k8s.io/1/globalmount", "cifs")
+	mount("0:50", "/", volume(pod1, "share"), "cifs")
+	mount("0:50", "/logs", pods+pod2+"/volume-subpaths/share/app/0", "cifs")
+	mount("0:51", "/", csi+"file.csi.azure.com/2/globalmount", "nfs4")
+	mount("0:51", "/", csi+"file.csi.azure.com/3/globalmount", "nfs4")
+	mount("0:51", "/", volume(pod2, "tools-a"), "nfs4")
+	mount("0:51", "/", volume(pod3, "tools-b"), "nfs4")
+	mount("8:16", "/", csi+"disk.csi.azure.com/4/globalmount", "ext4")
+	mount("8:16", "/", volume(pod3, "disk"), "ext4")
+	mount("8:32", "/", csi+"disk.csi.azure.com/5/globalmount", "ext4")
+	mount("0:6", "/sdd", csi+"volumeDevices/staging/raw/id", "devtmpfs")
+	mount("0:6", "/sdd", csi+"volumeDevices/publish/raw/"+pod1, "devtmpfs")
+	mount("0:6", "/sdd", csi+"volumeDevices/raw/dev/"+pod1, "devtmpfs")
+	mount("0:6", "/sde", csi+"volumeDevices/staging/other/id", "devtmpfs")
+	busy, _, err := reader(t, map[string]string{"/proc/1/mountinfo": table.String()}).Busy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, b := range busy {
+		if name, isGlobal := strings.CutPrefix(b.MountPoint, csi); isGlobal {
+			got[name] = b.PodUIDs
+		}
+		if b.PodUID != "" && b.PodUIDs != nil {
+			t.Errorf("%s: got pod %s and pods %v, want one of them", b.MountPoint, b.PodUID, b.PodUIDs)
+		}
+	}
+	want := map[string][]string{
+		"smb.csi.k8s.io/1/globalmount":      {pod1, pod2},
+		"file.csi.azure.com/2/globalmount":  {pod2, pod3},
+		"file.csi.azure.com/3/globalmount":  {pod2, pod3},
+		"disk.csi.azure.com/4/globalmount":  {pod3},
+		"disk.csi.azure.com/5/globalmount":  nil,
+		"volumeDevices/staging/raw/id":      {pod1},
+		"volumeDevices/publish/raw/" + pod1: nil,
+		"volumeDevices/raw/dev/" + pod1:     nil,
+		"volumeDevices/staging/other/id":    nil,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("pods of global mounts (-want +got):\n%s", diff)
 	}
 }
 

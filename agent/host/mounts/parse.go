@@ -11,6 +11,14 @@ type mountLine struct {
 	flags, super                            []string
 }
 
+// backing identifies what is mounted: the superblock, or a device file, because all device files are in the superblock of /dev.
+func (l mountLine) backing() string {
+	if l.fsType == "devtmpfs" {
+		return l.device + l.root
+	}
+	return l.device
+}
+
 // parseMountinfo parses a mount table. It counts and skips the lines that it cannot parse.
 func parseMountinfo(data string) (lines []mountLine, malformed int) {
 	for text := range strings.Lines(data) {

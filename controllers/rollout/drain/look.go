@@ -49,7 +49,9 @@ func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.D
 		}
 	}
 	m.block(tried)
-	return Result{WaitedFor: m.WaitedFor, Blocked: m.Blocked, Disregarded: m.Disregarded, Left: m.Left, Budgets: m.Budgets}, nil
+	return Result{
+		WaitedFor: m.WaitedFor, Blocked: m.Blocked, Disregarded: m.Disregarded, Left: m.Left, Budgets: m.Budgets, IgnoredPodUIDs: m.IgnoredPodUIDs,
+	}, nil
 }
 
 // askBudgets adds the pods that stay and whose budgets do not allow the reboot now. It returns an error if the server did not respond in time.

@@ -3,6 +3,7 @@ package drain
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -59,6 +60,15 @@ func TestLookAhead(t *testing.T) {
 				t.Errorf("got %q, error %v; want %q", got, err, c.want)
 			}
 		})
+	}
+}
+
+// A look ahead names the pods whose mounts rollout.drain.ignoreDaemonSetMounts ignores.
+func TestLookAheadNamesPodsOfDaemonSets(t *testing.T) {
+	d := &Drainer{Reader: newReader(t, pod("db"), pod("logs", ownedBy("apps/v1", "DaemonSet"))), DryRunEvictor: &evictions{}, Now: time.Now}
+	got, err := d.LookAhead(t.Context(), "a", options(nil))
+	if want := []string{"logs-uid"}; err != nil || !slices.Equal(got.IgnoredPodUIDs, want) {
+		t.Errorf("got %v, error %v; want %v", got.IgnoredPodUIDs, err, want)
 	}
 }
 

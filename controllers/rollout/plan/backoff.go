@@ -34,7 +34,7 @@ func (s *Session) SkipNode(node string, claim v1alpha1.Disruption, outlook Drain
 	if n == nil || n.ClientNode == nil {
 		return v1alpha1.RolloutStatus{}, false
 	}
-	outlook = n.withMountsOfLeftPods(outlook)
+	outlook = n.withMountsThatStay(outlook, *s.rulesFor(n).Drain.IgnoreDaemonSetMounts)
 	if message := sharedBudget(n, outlook.Budgets, s.nodes); message != "" && (outlook.Gone || outlook.Reason == "") {
 		outlook = DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: message}
 	}
@@ -71,9 +71,13 @@ func (s *Session) SkipNode(node string, claim v1alpha1.Disruption, outlook Drain
 	return note, true
 }
 
-// withMountsOfLeftPods adds the obstacle of a pod that a drain would leave on the node with a mount that blocks the reboot.
-func (n *nodeState) withMountsOfLeftPods(outlook DrainProgress) DrainProgress {
+// withMountsThatStay adds the obstacle of a pod that a drain would leave on the node with a mount that blocks the reboot.
+func (n *nodeState) withMountsThatStay(outlook DrainProgress, ignoreDaemonSets bool) DrainProgress {
 	for _, m := range n.ClientNode.Status.BusyMounts {
+		if !ignoreDaemonSets && m.PodUID != "" && slices.Contains(outlook.IgnoredPodUIDs, m.PodUID) {
+			return DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: fmt.Sprintf("A drain would leave a DaemonSet or static pod on "+
+				"the node, and its mount %s would block the reboot; set rollout.drain.ignoreDaemonSetMounts to true, or reboot the node by hand", m.MountPoint)}
+		}
 		if pod := outlook.Left[m.PodUID]; pod != "" && m.PodUID != "" {
 			return DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: fmt.Sprintf("%s, so a drain would leave it on the node, "+
 				"and its mount %s would block the reboot; remove the toleration, or reboot the node by hand", pod, m.MountPoint)}

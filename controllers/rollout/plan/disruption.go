@@ -601,7 +601,7 @@ func (n *nodeState) busyMounts(ignoreDaemonSets bool) []string {
 		switch pod := n.Drain.Left[m.PodUID]; {
 		case pod != "":
 			busy = append(busy, fmt.Sprintf("%s (%s)", m.MountPoint, pod))
-		case !ignoreDaemonSets || m.PodUID == "" || !slices.Contains(n.Drain.IgnoredPodUIDs, m.PodUID):
+		case !ignoreDaemonSets || !m.IsIgnored(n.Drain.IgnoredPodUIDs):
 			busy = append(busy, m.MountPoint)
 		}
 	}

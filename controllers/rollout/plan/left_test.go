@@ -14,6 +14,11 @@ func mountOf(pod string) []v1alpha1.BusyMount {
 	return []v1alpha1.BusyMount{{MountPoint: "/var/lib/kubelet/pods/x/volumes/kubernetes.io~nfs/data", PodUID: pod}}
 }
 
+// globalMountOf returns the mount of a volume that a driver stages once per node, with the pods that use it.
+func globalMountOf(pods ...string) []v1alpha1.BusyMount {
+	return []v1alpha1.BusyMount{{MountPoint: "/var/lib/kubelet/plugins/kubernetes.io/csi/file.csi.azure.com/x/globalmount", PodUIDs: pods}}
+}
+
 // TestForMountsOfPodsThatADrainLeaves has a pod with a controller that would come back, and a pod of a DaemonSet.
 func TestForMountsOfPodsThatADrainLeaves(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -25,7 +30,10 @@ func TestForMountsOfPodsThatADrainLeaves(t *testing.T) {
 		"of both":                     {slices.Concat(mountOf("ds"), mountOf("db-uid")), false},
 		"of a pod that is not listed": {mountOf("other"), false},
 		"without a pod":               {mountOf(""), false},
-		"none":                        {nil, true},
+		"of the DaemonSet, and the global mount that only it uses":       {slices.Concat(mountOf("ds"), globalMountOf("ds")), true},
+		"of the DaemonSet, and a global mount that another pod uses":     {slices.Concat(mountOf("ds"), globalMountOf("ds", "other")), false},
+		"of the DaemonSet, and a global mount of an agent that is older": {slices.Concat(mountOf("ds"), globalMountOf()), false},
+		"none": {nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a")
@@ -146,6 +154,24 @@ func TestAPodThatStaysWithAMountBlocksBeforeTheClaim(t *testing.T) {
 			isNamed := strings.Contains(note.Message, leftPod) && strings.Contains(note.Message, "remove the toleration") && strings.Contains(note.Message, mountOf("")[0].MountPoint)
 			if want := pod == "db-uid"; isNamed != want || want && (!skip || note.Reason != v1alpha1.RolloutReasonDrainBlocked || note.HeldSince != nil) {
 				t.Errorf("%s, a mount of %q: got skipped %t, note %+v; want it to be skipped because of the mount: %t", name, pod, skip, note, want)
+			}
+		}
+	}
+}
+
+// TestAMountOfADaemonSetBlocksBeforeTheClaimUnlessItIsIgnored has mounts of a DaemonSet's pod, of a pod that leaves, and of none.
+func TestAMountOfADaemonSetBlocksBeforeTheClaimUnlessItIsIgnored(t *testing.T) {
+	for _, ignored := range []bool{true, false} {
+		for _, pod := range []string{"ds", "web", ""} {
+			f := cluster("a")
+			f.Profiles[0].Rollout.Drain.IgnoreDaemonSetMounts = &ignored
+			f.node("a").ClientNode.Status.BusyMounts = mountOf(pod)
+			outlook := DrainProgress{Gone: true, Reason: v1alpha1.RolloutReasonDraining, IgnoredPodUIDs: []string{"ds"}}
+			note, skip := NewSession(f.Snapshot).SkipNode("a", v1alpha1.Disruption{}, outlook)
+			want := !ignored && pod == "ds"
+			isNamed := note.Reason == v1alpha1.RolloutReasonDrainBlocked && strings.Contains(note.Message, "set rollout.drain.ignoreDaemonSetMounts to true")
+			if skip != want || isNamed != want {
+				t.Errorf("ignored %t, a mount of %q: got skipped %t, note %+v; want it to be skipped: %t", ignored, pod, skip, note, want)
 			}
 		}
 	}

@@ -192,6 +192,12 @@ func TestWhoInhibitsShutdown(t *testing.T) {
 		},
 		"no inhibitor":      {},
 		"there is no login": {errName: "org.freedesktop.DBus.Error.ServiceUnknown"},
+		"logind exits during the call": {
+			errName: "org.freedesktop.DBus.Error.NoReply", wantErr: "list shutdown inhibitors of logind: ",
+		},
+		"logind does not start": {
+			errName: "org.freedesktop.DBus.Error.TimedOut", wantErr: "list shutdown inhibitors of logind: ",
+		},
 		"an empty response does not permit a reboot": {
 			errName: "org.freedesktop.DBus.Error.AccessDenied", wantErr: "list shutdown inhibitors of logind: ",
 		},

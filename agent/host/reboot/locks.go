@@ -183,7 +183,7 @@ func (i inhibitor) holdsShutdown() bool {
 }
 
 // FindHolders returns the programs on the host that a reboot must not interrupt, sorted: active package managers, and programs that inhibit shutdown.
-// An error means that they are unknown. Without logind, no program can inhibit a shutdown.
+// An error means that they are unknown, for example because logind does not respond. Without logind, no program can inhibit a shutdown.
 func (l Logind) FindHolders(ctx context.Context) ([]string, error) {
 	locks, err := l.findLocks()
 	if err != nil {

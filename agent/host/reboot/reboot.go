@@ -51,7 +51,7 @@ func (l Logind) Reboot(ctx context.Context) error {
 	}
 	err = fmt.Errorf("request a reboot from logind: %w", err)
 	var refusal dbus.Error
-	if errors.As(err, &refusal) && !isAbsent(refusal) {
+	if errors.As(err, &refusal) && !isAbsent(refusal) && !isSilent(refusal) {
 		return err
 	}
 	if _, fallback := l.runner.Run(ctx, systemctl...); fallback != nil {
@@ -93,10 +93,14 @@ func isAbsent(err dbus.Error) bool {
 	return slices.Contains([]string{
 		"org.freedesktop.DBus.Error.ServiceUnknown",
 		"org.freedesktop.DBus.Error.NameHasNoOwner",
-		"org.freedesktop.DBus.Error.NoReply",
-		"org.freedesktop.DBus.Error.TimedOut",
 		"org.freedesktop.DBus.Error.Spawn.ServiceNotFound",
 		"org.freedesktop.systemd1.NoSuchUnit",
 		"org.freedesktop.systemd1.LoadFailed",
 	}, err.Name)
+}
+
+// isSilent reports whether an error comes from the bus itself, because logind did not respond: it exited during the call, or its start hangs. Its
+// inhibitors outlive it.
+func isSilent(err dbus.Error) bool {
+	return err.Name == "org.freedesktop.DBus.Error.NoReply" || err.Name == "org.freedesktop.DBus.Error.TimedOut"
 }

@@ -132,6 +132,8 @@ func TestReboot(t *testing.T) {
 		"logind agrees":      {calls: []string{"Reboot"}},
 		"logind rejects it":  {errName: "org.freedesktop.DBus.Error.AccessDenied", calls: []string{"Reboot"}, wantErr: "AccessDenied"},
 		"there is no logind": {errName: "org.freedesktop.DBus.Error.ServiceUnknown", calls: []string{"Reboot"}, argv: systemctl},
+		"logind exits":       {errName: "org.freedesktop.DBus.Error.NoReply", calls: []string{"Reboot"}, argv: systemctl},
+		"logind hangs":       {errName: "org.freedesktop.DBus.Error.TimedOut", calls: []string{"Reboot"}, argv: systemctl},
 		"there is no bus":    {noBus: true, argv: systemctl},
 		"no method reboots":  {noBus: true, argv: systemctl, fallback: errors.New("no systemctl"), wantErr: "no systemctl"},
 	}

@@ -121,7 +121,7 @@ type sightedState struct {
 	time int64
 }
 
-// sightingKey names one of the states of a node: Ready, cordoned or marked.
+// sightingKey names one of the states of a node: Ready, cordoned, marked or maintained.
 type sightingKey struct {
 	node   types.UID
 	aspect string
@@ -187,6 +187,13 @@ func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
 		marked = ""
 	}
 	sinceMark := s.sight(node, "marked", sightedState{text: marked}, markedAt)
+	maintainedState, maintainedAt := sightedState{}, time.Time{}
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeMaintenanceInProgress && maintainerOf(node) != "" {
+			maintainedState, maintainedAt = sightedState{"maintained", c.LastTransitionTime.Unix()}, c.LastTransitionTime.Time
+		}
+	}
+	maintained := s.sight(node, "maintained", maintainedState, maintainedAt)
 	switch {
 	case node.DeletionTimestamp != nil:
 		return &node.DeletionTimestamp.Time
@@ -198,6 +205,8 @@ func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
 		return &cordoned.latest
 	case marked != "":
 		return &sinceMark.latest
+	case maintainedState.text != "":
+		return &maintained.latest
 	}
 	return nil
 }

@@ -223,6 +223,51 @@ func (w *sightWorld) expectUnavailableSince(node *corev1.Node, mark leaving, wan
 	}
 }
 
+func maintainedSince(node *corev1.Node, reason string, status corev1.ConditionStatus, at time.Time) *corev1.Node {
+	node = node.DeepCopy()
+	node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
+		Type: corev1.NodeMaintenanceInProgress, Status: status, Reason: reason, LastTransitionTime: metav1.Time{Time: at},
+	})
+	return node
+}
+
+// TestTimeSinceWhichANodeIsInMaintenance has a Ready node that no client has cordoned. Budgets count it as out of service, so they need a time.
+func TestTimeSinceWhichANodeIsInMaintenance(t *testing.T) {
+	ready := readyNodeSince(passTime.Add(-48*time.Hour), corev1.ConditionTrue)
+	since := passTime.Add(-24 * time.Hour)
+	for name, c := range map[string]struct {
+		node *corev1.Node
+		want time.Time
+	}{
+		"of another controller":                      {maintainedSince(ready, "KernelUpdate", corev1.ConditionTrue, since), since.Add(plan.MaxSkew)},
+		"of another controller, without a reason":    {maintainedSince(ready, "", corev1.ConditionTrue, since), since.Add(plan.MaxSkew)},
+		"of another controller, without a time":      {maintainedSince(ready, "KernelUpdate", corev1.ConditionTrue, time.Time{}), passTime},
+		"of another controller, over":                {maintainedSince(ready, "KernelUpdate", corev1.ConditionFalse, since), time.Time{}},
+		"of the operator, which counts its own work": {maintainedSince(ready, maintenanceReason, corev1.ConditionTrue, since), time.Time{}},
+	} {
+		got, err := scopeOf(t, c.node).readSnapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := got.Nodes[0].UnavailableSince; (at != nil) != !c.want.IsZero() || at != nil && !at.Equal(c.want) {
+			t.Errorf("%s: got unavailable since %v, want %s", name, at, c.want)
+		}
+	}
+}
+
+// A condition that was False for a while starts again.
+func TestTheTimeOfAMaintenanceStartsAgainWhenItReturns(t *testing.T) {
+	w, ready := newSightWorld(t), readyNodeSince(passTime.Add(-48*time.Hour), corev1.ConditionTrue)
+	maintained := maintainedSince(ready, "KernelUpdate", corev1.ConditionTrue, passTime)
+	w.expectUnavailableSince(maintained, leaving{}, passTime)
+	w.clock.Step(24 * time.Hour)
+	if got := w.unavailableSince(maintainedSince(ready, "KernelUpdate", corev1.ConditionFalse, w.clock.Now()), leaving{}); got != nil {
+		t.Errorf("got unavailable since %s after the maintenance, want none", got)
+	}
+	w.clock.Step(time.Hour)
+	w.expectUnavailableSince(maintainedSince(ready, "KernelUpdate", corev1.ConditionTrue, w.clock.Now()), leaving{}, w.clock.Now())
+}
+
 // The kubelet and other controllers write their own times. A manager that sees the change counts from that moment. A manager that starts later
 // counts from a time at which the change had happened if the other clock is at most plan.MaxSkew behind.
 func TestNoClockOfAnotherMachineShortensAWait(t *testing.T) {
@@ -232,11 +277,13 @@ func TestNoClockOfAnotherMachineShortensAWait(t *testing.T) {
 		cordoned := ready.DeepCopy()
 		cordoned.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, TimeAdded: &metav1.Time{Time: reported}}}
 		marked := leaving{key: "taint x", time: &reported}
+		maintained := maintainedSince(ready, "KernelUpdate", corev1.ConditionTrue, reported)
 		for state, see := range map[string]func(*scope) time.Time{
 			"not Ready":   func(s *scope) time.Time { return *s.unavailableSince(notReady, leaving{}) },
 			"Ready again": func(s *scope) time.Time { return s.readySince(readyNodeSince(reported, corev1.ConditionTrue)) },
 			"cordoned":    func(s *scope) time.Time { return *s.unavailableSince(cordoned, leaving{}) },
 			"marked":      func(s *scope) time.Time { return *s.unavailableSince(ready, marked) },
+			"maintained":  func(s *scope) time.Time { return *s.unavailableSince(maintained, leaving{}) },
 		} {
 			witness := newSightWorld(t)
 			before := ready

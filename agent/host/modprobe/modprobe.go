@@ -24,6 +24,7 @@ var transportDefaults = map[string]string{
 	maxSlots:                        "65536",
 	"sunrpc/udp_slot_table_entries": "16",
 	sessionSlots:                    "64",
+	callbackSlots:                   "16",
 }
 
 // Subject implements host.Subject for the settings "module/<module>/<parameter>".
@@ -111,10 +112,15 @@ func (s *Subject) applyLive(p parameter, wanted string) error {
 	if errors.Is(err, fs.ErrNotExist) || err == nil && sameValue(value, wanted) || !s.isWritable(file) {
 		return nil
 	}
-	if err := host.SetValue(s.kernel, file, wanted, sameValue); err != nil {
-		return err
+	// The record comes first: without it, a crash after the write would make existing sessions look new. The record after the write is exact.
+	err = s.recordSet(p)
+	if err == nil {
+		err = host.SetValue(s.kernel, file, wanted, sameValue)
 	}
-	return s.recordSet(p)
+	if err == nil {
+		err = s.recordSet(p)
+	}
+	return err
 }
 
 // Observe implements host.Subject.
@@ -155,8 +161,8 @@ func (s *Subject) observeUsers(o *host.Observation, p parameter) {
 	switch name := p.String(); {
 	case name == maxSlots && s.isLoaded(p.module):
 		s.observeTransports(o)
-	case name == sessionSlots && s.isLoaded(p.module):
-		s.observeSessions(o)
+	case sessionFacts[name] != "" && s.isLoaded(p.module):
+		s.observeSessions(o, p)
 	case name == uniqueID:
 		s.observeIdentity(o)
 	}
@@ -288,11 +294,11 @@ func (s *Subject) restoreParameter(o *host.Observation, p parameter, back host.O
 		return err
 	}
 	o.Observed = back.Value
-	switch p.String() {
-	case maxSlots:
+	switch name := p.String(); {
+	case name == maxSlots:
 		s.observeTransports(o)
-	case sessionSlots:
-		s.observeSessions(o)
+	case sessionFacts[name] != "":
+		s.observeSessions(o, p)
 	}
 	return nil
 }

@@ -15,13 +15,18 @@ import (
 )
 
 const (
-	sessionSlots = "nfs/max_session_slots"
-	// factSessions is the name of the fact about the sessions of this boot.
-	factSessions = "nfs-sessions"
+	sessionSlots  = "nfs/max_session_slots"
+	callbackSlots = "nfs/max_session_cb_slots"
+	// factSessions and factCallbacks are the names of the facts about the sessions of this boot.
+	factSessions  = "nfs-sessions"
+	factCallbacks = "nfs-callback-sessions"
 
 	bootIDFile = "/proc/sys/kernel/random/boot_id"
 	statFile   = "/proc/stat"
 )
+
+// sessionFacts contains the name of the fact by the parameter that a session gets when it is created, and then keeps.
+var sessionFacts = map[string]string{sessionSlots: factSessions, callbackSlots: factCallbacks}
 
 // BootFacts stores facts about one boot until the next. The agent's journal implements it.
 type BootFacts interface {
@@ -36,32 +41,33 @@ type sessionFact struct {
 	Old map[string][]int `json:"old,omitempty"`
 }
 
-// EvaluateSessions makes the subject compare the sessions that list returns with the time when the number of slots was set, as recorded in facts.
+// EvaluateSessions makes the subject compare the sessions that list returns with the times when the numbers of slots were set, as recorded in facts.
 func (s *Subject) EvaluateSessions(list func() ([]mounts.Session, error), facts BootFacts) {
 	s.listSessions, s.facts = list, facts
 }
 
+// recordSet records that the value is effective since now.
 func (s *Subject) recordSet(p parameter) error {
-	if s.facts == nil || p.String() != sessionSlots {
+	if s.facts == nil || sessionFacts[p.String()] == "" {
 		return nil
 	}
 	now, err := s.uptime()
 	if err != nil {
 		return err
 	}
-	return s.recordSessions(sessionFact{SetAt: now})
+	return s.recordSessions(p.String(), sessionFact{SetAt: now})
 }
 
 // recordEffective records, once in a boot, the time since which an existing value is effective. If the agent's file was written in this boot, an
 // agent of an earlier release has set the value by then. Otherwise, the module was loaded with it.
 func (s *Subject) recordEffective(p parameter) error {
-	if s.facts == nil || p.String() != sessionSlots || !s.isLoaded(p.module) {
+	if s.facts == nil || sessionFacts[p.String()] == "" || !s.isLoaded(p.module) {
 		return nil
 	}
-	if _, isRecorded, err := s.readSessionFact(); isRecorded || err != nil {
+	if _, isRecorded, err := s.readSessionFact(p.String()); isRecorded || err != nil {
 		return err
 	}
-	return s.recordSessions(sessionFact{SetAt: s.fileWrittenAt()})
+	return s.recordSessions(p.String(), sessionFact{SetAt: s.fileWrittenAt()})
 }
 
 // fileWrittenAt returns the time when the agent's file was written, in seconds since the boot. Zero if that was before the boot, or is unknown.
@@ -90,12 +96,12 @@ func (s *Subject) uptime() (int, error) {
 	return int(up / time.Second), err
 }
 
-func (s *Subject) readSessionFact() (fact sessionFact, isRecorded bool, err error) {
+func (s *Subject) readSessionFact(name string) (fact sessionFact, isRecorded bool, err error) {
 	bootID, err := s.fs.ReadValue(bootIDFile)
 	if err != nil {
 		return fact, false, err
 	}
-	text, isRecorded := s.facts.BootFact(bootID, factSessions)
+	text, isRecorded := s.facts.BootFact(bootID, sessionFacts[name])
 	if !isRecorded {
 		return fact, false, nil
 	}
@@ -103,7 +109,7 @@ func (s *Subject) readSessionFact() (fact sessionFact, isRecorded bool, err erro
 	return fact, true, err
 }
 
-func (s *Subject) recordSessions(fact sessionFact) error {
+func (s *Subject) recordSessions(name string, fact sessionFact) error {
 	bootID, err := s.fs.ReadValue(bootIDFile)
 	if err != nil {
 		return err
@@ -112,15 +118,18 @@ func (s *Subject) recordSessions(fact sessionFact) error {
 	if err != nil {
 		return err
 	}
-	return s.facts.SetBootFact(bootID, factSessions, string(text))
+	return s.facts.SetBootFact(bootID, sessionFacts[name], string(text))
 }
 
-// OldSessions returns the sessions that are older than the effective value, sorted by client. There are none if the value was never set.
-func (s *Subject) OldSessions() ([]mounts.Session, error) {
+// OldSessions returns the sessions that are older than the current number of slots, sorted by client. There are none if it was never set.
+func (s *Subject) OldSessions() ([]mounts.Session, error) { return s.sessionsBefore(sessionSlots) }
+
+// sessionsBefore returns the sessions that are older than the effective value of a parameter.
+func (s *Subject) sessionsBefore(name string) ([]mounts.Session, error) {
 	if s.facts == nil || s.fs.IsImage() {
 		return nil, nil
 	}
-	fact, isRecorded, err := s.readSessionFact()
+	fact, isRecorded, err := s.readSessionFact(name)
 	if err != nil || !isRecorded || fact.SetAt == 0 && len(fact.Old) == 0 {
 		return nil, err
 	}
@@ -134,7 +143,7 @@ func (s *Subject) OldSessions() ([]mounts.Session, error) {
 	}
 	old := lists.Filter(all, func(session mounts.Session) bool { return fact.isOld(session, now) })
 	ports := lists.Map(old, func(session mounts.Session) (client string, ports []int) { return session.Client, session.Ports })
-	return old, s.recordSessions(sessionFact{SetAt: fact.SetAt, Old: ports})
+	return old, s.recordSessions(name, sessionFact{SetAt: fact.SetAt, Old: ports})
 }
 
 // isOld reports whether a session is older than the value. Ages are whole seconds, so a session that may be either counts as older.
@@ -146,8 +155,8 @@ func (f sessionFact) isOld(session mounts.Session, now int) bool {
 }
 
 // observeSessions sets a state only if a session was created before the value was set.
-func (s *Subject) observeSessions(o *host.Observation) {
-	old, err := s.OldSessions()
+func (s *Subject) observeSessions(o *host.Observation, p parameter) {
+	old, err := s.sessionsBefore(p.String())
 	if err != nil {
 		o.State, o.Message = host.Failed, "read the age of NFS sessions: "+err.Error()
 		return

@@ -1,6 +1,7 @@
 package modprobe
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -27,6 +28,11 @@ func (f facts) SetBootFact(bootID, name, value string) error {
 	return nil
 }
 
+// sessionValues contains a value for each parameter that a session gets when it is created, and then keeps.
+var sessionValues = map[string]string{sessionSlots: "180", callbackSlots: "32"}
+
+const callbackFile = "/sys/module/nfs/parameters/max_session_cb_slots"
+
 // sessionHost is a host whose kernel has NFS sessions.
 type sessionHost struct {
 	t     *testing.T
@@ -39,6 +45,7 @@ type sessionHost struct {
 func newSessionHost(t *testing.T) *sessionHost {
 	t.Helper()
 	dir, fs := loaded(t)
+	hosttest.WriteFile(t, dir, callbackFile, "16\n")
 	h := &sessionHost{t: t, dir: dir, fs: fs, facts: facts{}}
 	h.boot("boot-1", 1000)
 	return h
@@ -189,4 +196,103 @@ func TestRestoredSlotsWaitForTheSessionToo(t *testing.T) {
 	hosttest.ExpectState(t, s.Restore(t.Context(), originals)[0], host.Pending, "filer1")
 	h.list = nil
 	hosttest.ExpectState(t, s.Restore(t.Context(), originals)[0], host.InSync)
+}
+
+// failingFacts are facts whose writes may fail.
+type failingFacts struct {
+	facts
+
+	write func() error
+}
+
+func (f failingFacts) SetBootFact(bootID, name, value string) error {
+	if err := f.write(); err != nil {
+		return err
+	}
+	return f.facts.SetBootFact(bootID, name, value)
+}
+
+// failingAgent returns the subject of an agent that calls a function before each change of the host and of the journal.
+func (h *sessionHost) failingAgent(change, record func() error) *Subject {
+	s := New(h.fs.WithHook(func(host.Op, string) error { return change() }), nil)
+	s.EvaluateSessions(func() ([]mounts.Session, error) { return h.list, nil }, failingFacts{h.facts, record})
+	return s
+}
+
+// An agent may end between any two changes. Sessions from before the value was set keep their slots.
+func TestACrashAtEveryChangeMakesNoSessionNew(t *testing.T) {
+	for name, value := range sessionValues {
+		for _, earlier := range []string{"", "100"} {
+			for n := 1; ; n++ {
+				h := newSessionHost(t)
+				if earlier != "" {
+					hosttest.Apply(t, h.agent(), hosttest.Settings(name, earlier))
+				}
+				h.setUptime(2000)
+				h.list = []mounts.Session{session(500, 700)}
+				changes := 0
+				step := func() error {
+					if changes++; changes >= n {
+						return errCrash
+					}
+					return nil
+				}
+				_ = h.failingAgent(step, step).Apply(t.Context(), hosttest.Settings(name, value))
+				h.setUptime(3000)
+				h.list = []mounts.Session{session(1500, 700)}
+				s := h.agent()
+				hosttest.Apply(t, s, hosttest.Settings(name, value))
+				if got := hosttest.Observe(t, s, name, value); got.State != host.Pending {
+					t.Errorf("%s after %q, crash at change %d: got %s (%s), want Pending", name, earlier, n, got.State, got.Message)
+				}
+				if changes < n {
+					if n < 6 {
+						t.Errorf("got only %d changes", n-1)
+					}
+					break
+				}
+			}
+		}
+	}
+}
+
+// The disk may be full.
+func TestAValueIsNotSetIfItsTimeCannotBeRecorded(t *testing.T) {
+	for name, value := range sessionValues {
+		h := newSessionHost(t)
+		before := hosttest.ReadTree(t, h.dir, "/sys/module/nfs")
+		s := h.failingAgent(func() error { return nil }, func() error { return errors.New("no space left on device") })
+		hosttest.Apply(t, s, hosttest.Settings(name, value))
+		hosttest.ExpectState(t, hosttest.Observe(t, s, name, value), host.Failed, "no space left on device")
+		if diff := cmp.Diff(before, hosttest.ReadTree(t, h.dir, "/sys/module/nfs")); diff != "" {
+			t.Errorf("parameters (-before +after):\n%s", diff)
+		}
+	}
+}
+
+func TestEachParameterOfASessionHasItsOwnTime(t *testing.T) {
+	h := newSessionHost(t)
+	h.apply()
+	h.setUptime(2000)
+	h.list = []mounts.Session{session(500, 700)}
+	s, desired := h.agent(), hosttest.Settings(sessionSlots, "180", callbackSlots, "32")
+	hosttest.Apply(t, s, desired)
+	got := s.Observe(t.Context(), desired)
+	hosttest.ExpectState(t, got[0], host.InSync)
+	hosttest.ExpectState(t, got[1], host.Pending, "filer1")
+	if got[1].Effect != host.NewTransport {
+		t.Errorf("effect: got %s", got[1].Effect)
+	}
+	if old, err := s.OldSessions(); err != nil || len(old) != 0 {
+		t.Errorf("got old sessions %v, %v", old, err)
+	}
+	// The module was not loaded before the first change.
+	hosttest.Apply(t, s, hosttest.Settings(sessionSlots, "180"))
+	back := s.Restore(t.Context(), map[string]host.Original{callbackSlots: {}})[0]
+	hosttest.ExpectState(t, back, host.Pending, "filer1")
+	if live := hosttest.ReadFile(t, h.dir, callbackFile); live != "16\n" || back.Effect != host.NewTransport {
+		t.Errorf("got live value %q, %+v", live, back)
+	}
+	h.list = nil
+	hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{callbackSlots: {}})[0], host.InSync)
 }

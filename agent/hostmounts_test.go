@@ -195,26 +195,41 @@ func TestHostSettingsSurviveACrashAnywhere(t *testing.T) {
 }
 
 func TestANewMountHasItsReadAheadAtOnceAndIsNoDrift(t *testing.T) {
-	h := newStorageHost(t)
-	h.declare(setting(readAhead4, "15360"))
-	a := h.runUntilIdle(h.agent())
-	for i := range 2 * maxHeals {
-		file := fmt.Sprintf("/sys/class/bdi/0:%d/read_ahead_kb", 60+i)
-		h.write(file, "128\n")
-		h.writeTable(fmt.Sprintf("40 30 0:%d / %s%d rw - nfs4 filer:/b rw,vers=4.1\n", 60+i, pod, i))
-		h.clock.Step(mounted.Interval)
-		if h.runPass(a) {
-			t.Fatal("the agent crashed")
-		}
-		if got := hosttest.ReadFile(t, h.dir, file); got != "15360\n" {
-			t.Fatalf("mount %d: got %q after %s", i, got, mounted.Interval)
-		}
-	}
-	h.write(window, "64\n")
-	h.clock.Step(driftInterval)
-	h.runPass(a)
-	if got := hosttest.ReadFile(t, h.dir, window); got != "15360\n" {
-		t.Errorf("drift is not reset: got %q, %s", got, h.message(readAhead4))
+	for name, numberOf := range map[string]func(i int) int{
+		"with a new number": func(i int) int { return 60 + i },
+		// The kernel gives a new mount the lowest free number.
+		"with the number of the mount before it": func(int) int { return 60 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newStorageHost(t)
+			h.declare(setting(readAhead4, "15360"))
+			a := h.runUntilIdle(h.agent())
+			for i := range 2 * maxHeals {
+				file := fmt.Sprintf("/sys/class/bdi/0:%d/read_ahead_kb", numberOf(i))
+				h.write(file, "")
+				h.write("/sys/new", "128\n")
+				if err := os.Rename(filepath.Join(h.dir, "/sys/new"), filepath.Join(h.dir, file)); err != nil {
+					t.Fatal(err)
+				}
+				h.writeTable(fmt.Sprintf("40 30 0:%d / %s%d rw - nfs4 filer:/b rw,vers=4.1\n", numberOf(i), pod, i))
+				h.clock.Step(mounted.Interval)
+				if h.runPass(a) {
+					t.Fatal("the agent crashed")
+				}
+				if got := hosttest.ReadFile(t, h.dir, file); got != "15360\n" {
+					t.Fatalf("mount %d: got %q after %s", i, got, mounted.Interval)
+				}
+			}
+			if drift := h.clientNode.Status.Settings[0].Drift; drift != nil {
+				t.Errorf("got drift %+v", drift)
+			}
+			h.write(window, "64\n")
+			h.clock.Step(driftInterval)
+			h.runPass(a)
+			if got := hosttest.ReadFile(t, h.dir, window); got != "15360\n" {
+				t.Errorf("drift is not reset: got %q, %s", got, h.message(readAhead4))
+			}
+		})
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
@@ -35,8 +36,8 @@ type Subject struct {
 	fs      host.FS
 	kernel  host.Kernel
 	entries func() ([]mounts.Entry, error)
-	// known are the windows that were set to the desired value once, by file.
-	known map[string]bool
+	// known contains the inodes of the windows that were set to the desired value once, by file.
+	known map[string]uint64
 	// applied contains, by type, the value that was applied last.
 	applied map[string]string
 	// failed contains, by type, the error of the last Apply.
@@ -57,7 +58,7 @@ var _ host.MountFollower = &Subject{}
 func New(files host.FS, entries func() ([]mounts.Entry, error)) *Subject {
 	return &Subject{
 		fs: files, kernel: files, entries: entries,
-		known: map[string]bool{}, applied: map[string]string{}, failed: map[string]string{},
+		known: map[string]uint64{}, applied: map[string]string{}, failed: map[string]string{},
 		places: map[valueSource]*mounts.Place{
 			byNFSUtils: mounts.NewPlace(files, path.Dir(NFSConf)), byUdev: mounts.NewPlace(files, path.Dir(UdevRule)),
 		},
@@ -142,7 +143,7 @@ func (s *Subject) FollowMounts(_ context.Context, desired []host.Setting) {
 		if checkSetting(setting) != nil {
 			continue
 		}
-		if err := s.setWindows(setting.Name, setting.Value, func(file string) bool { return !s.known[file] }); err != nil {
+		if err := s.setWindows(setting.Name, setting.Value, func(file string) bool { return s.known[file] != s.inodeOf(file) }); err != nil {
 			s.failed[setting.Name] = err.Error()
 		}
 	}
@@ -158,14 +159,27 @@ func (s *Subject) setWindows(fsType, wanted string, chosen func(file string) boo
 		if !chosen(file) {
 			continue
 		}
+		inode := s.inodeOf(file)
 		if err := s.writeWindow(file, wanted); err != nil {
 			return err
 		}
-		s.known[file] = true
+		s.known[file] = inode
 	}
-	// The number of a mount that is gone may be used again for another mount.
-	maps.DeleteFunc(s.known, func(file string, _ bool) bool { return !s.fs.Exists(file) })
+	maps.DeleteFunc(s.known, func(file string, _ uint64) bool { return !s.fs.Exists(file) })
 	return nil
+}
+
+// inodeOf returns the inode of a window. Zero if the window is gone. The kernel gives a new mount the lowest free device number, so its window may
+// have the name of a former one. sysfs gives each new file another inode (measured on 6.18).
+func (s *Subject) inodeOf(file string) uint64 {
+	info, err := s.fs.Stat(file)
+	if err != nil {
+		return 0
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return stat.Ino
+	}
+	return 0
 }
 
 // writeWindow writes one window and reads it back. If the window is gone by then, it was unmounted.

@@ -173,6 +173,32 @@ func TestAMountThatComesAgainWithTheSameNumberIsFollowed(t *testing.T) {
 	expect(t, s, "nfs4", "15360", host.InSync)
 }
 
+// replaceFile gives a file another inode, as a new mount with the same number does.
+func replaceFile(t *testing.T, dir, name, data string) {
+	t.Helper()
+	hosttest.WriteFile(t, dir, name+".new", data)
+	if err := os.Rename(filepath.Join(dir, name+".new"), filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The kernel gives a new mount the lowest free number: the number of a mount that was unmounted since the last call.
+func TestAMountThatReusesANumberAtOnceIsFollowed(t *testing.T) {
+	for fsType, file := range map[string]string{"nfs4": bdi("0:53"), "xfs": "/sys/devices/sdb/queue/read_ahead_kb"} {
+		dir, fs := machine(t)
+		s := subject(fs)
+		apply(t, s, fsType, "15360")
+		for _, value := range []string{"128\n", "64\n"} {
+			replaceFile(t, dir, file, value)
+			s.FollowMounts(t.Context(), hosttest.Settings(fsType, "15360"))
+			expect(t, s, fsType, "15360", host.InSync)
+		}
+		hosttest.WriteFile(t, dir, file, "128\n")
+		s.FollowMounts(t.Context(), hosttest.Settings(fsType, "15360"))
+		expect(t, s, fsType, "15360", host.Drifted)
+	}
+}
+
 func TestRestoredMountsAreFollowedAgain(t *testing.T) {
 	_, fs := machine(t)
 	s := subject(fs)

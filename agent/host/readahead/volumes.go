@@ -24,8 +24,8 @@ type Volumes struct {
 	journalled func(key string) (host.Original, bool)
 	// wanted contains, by volume, the value that was desired last, in KiB.
 	wanted map[string]string
-	// known are the windows that were set to the desired value once, by file.
-	known map[string]bool
+	// known contains the inodes of the windows that were set to the desired value once, by file.
+	known map[string]uint64
 	// failed contains, by volume, the error of the last write.
 	failed map[string]string
 }
@@ -37,7 +37,7 @@ var _ host.MountFollower = &Volumes{}
 func NewVolumes(types *Subject, entries func() ([]mounts.VolumeEntry, error), journalled func(key string) (host.Original, bool)) *Volumes {
 	v := &Volumes{
 		types: types, entries: entries, journalled: journalled,
-		wanted: map[string]string{}, known: map[string]bool{}, failed: map[string]string{},
+		wanted: map[string]string{}, known: map[string]uint64{}, failed: map[string]string{},
 	}
 	types.volumes = v
 	return v
@@ -105,7 +105,7 @@ func (v *Volumes) Apply(_ context.Context, desired []host.Setting) error {
 // FollowMounts implements host.MountFollower.
 func (v *Volumes) FollowMounts(_ context.Context, desired []host.Setting) {
 	v.setDesired(desired)
-	v.setWindows(func(file string) bool { return !v.known[file] })
+	v.setWindows(func(file string) bool { return v.known[file] != v.types.inodeOf(file) })
 }
 
 func (v *Volumes) setDesired(desired []host.Setting) {
@@ -129,14 +129,14 @@ func (v *Volumes) setWindows(chosen func(file string) bool) {
 		if !chosen(file) {
 			continue
 		}
+		inode := v.types.inodeOf(file)
 		if err := v.types.writeWindow(file, v.wanted[owned[file]]); err != nil {
 			v.failed[owned[file]] = err.Error()
 			continue
 		}
-		v.known[file] = true
+		v.known[file] = inode
 	}
-	// The number of a mount that is gone may be used again for another mount.
-	maps.DeleteFunc(v.known, func(file string, _ bool) bool { return !v.types.fs.Exists(file) })
+	maps.DeleteFunc(v.known, func(file string, _ uint64) bool { return !v.types.fs.Exists(file) })
 }
 
 // volumeWindows returns the windows that volumes control, with the volume of each. The first by name controls a shared window, e.g. of one export.

@@ -73,6 +73,18 @@ func TestNewMountsOfAVolumeAreFollowedAndDriftIsNot(t *testing.T) {
 	expectWindows(t, dir, map[string]string{"0:52": "1024", "0:53": "1024"})
 }
 
+func TestAMountOfAVolumeThatReusesANumberAtOnceIsFollowed(t *testing.T) {
+	dir, fs := machine(t)
+	v, desired := volumes(fs, nfsEntry("pv1", "0:52")), hosttest.Settings("pv1", "1024")
+	hosttest.Apply(t, v, desired)
+	replaceFile(t, dir, bdi("0:52"), "128\n")
+	v.FollowMounts(t.Context(), desired)
+	expectWindows(t, dir, map[string]string{"0:52": "1024"})
+	hosttest.WriteFile(t, dir, bdi("0:52"), "128\n")
+	v.FollowMounts(t.Context(), desired)
+	expectWindows(t, dir, map[string]string{"0:52": "128"})
+}
+
 func TestAMountOfAVolumeThatIsYoungerThanItsOriginal(t *testing.T) {
 	dir, fs := machine(t)
 	disk := mounts.VolumeEntry{Volume: "pv2", Device: "9:0", FSType: "xfs"}

@@ -177,7 +177,7 @@ func (it *item) isDropped() bool { return it.restore != nil && it.desired == nil
 // isSkipped reports whether the entry is neither applied nor recorded in the journal.
 func (it *item) isSkipped() bool { return it.unsupported || it.unrecorded && it.failed != "" }
 
-// isAtLeast reports whether the setting is a sysctl that is only raised, never lowered.
+// isAtLeast reports whether the setting is a sysctl that the agent only raises.
 func (it *item) isAtLeast() bool { return it.entry != nil && hostSetting(it.name, *it.entry).AtLeast }
 
 // isSettable reports whether an unconfirmed setting can be tried: the host supports it, and it has not failed.

@@ -41,7 +41,7 @@ const (
 // Setting is one desired value. Name is the canonical key without its subject, e.g. "net.core.rmem_max" or "sunrpc/tcp_max_slot_table_entries".
 type Setting struct {
 	Name, Value string
-	// AtLeast is set for a sysctl that is only ever raised. The agent's file contains Value. A live value is in sync if no number in it is below the
+	// AtLeast is set for a sysctl that the agent only raises. The agent's file contains Value. A live value is in sync if no number in it is below the
 	// one in Value.
 	AtLeast bool
 }

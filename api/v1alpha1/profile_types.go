@@ -241,10 +241,11 @@ type NodeTuning struct {
 	Sysctls map[string]SettingText `json:"sysctls,omitempty"`
 
 	// sysctlsAtLeast maps kernel parameters to minimum values, e.g. net.ipv4.tcp_rmem: "4096 1048576 16777216". Keys are dotted
-	// names. A value is one to eight whole numbers, separated by single spaces. Each number is raised if the kernel's value is lower,
-	// and never lowered. Like sysctls, values are applied live and stored for later boots. If several profiles set the same key, the
-	// largest value of each number wins. Between an exact value in sysctls and a larger minimum, the profile with the higher priority
-	// wins; with equal priority, it is a conflict. At most 64 entries.
+	// names. A value is one to eight whole numbers, separated by single spaces. Each number is raised if the kernel's value is lower.
+	// The agent never lowers a current value. Like sysctls, values are applied live and stored for later boots. A boot sets the larger
+	// of each declared number and its original, from the kernel on which the value was first set. If several profiles set the same
+	// key, the largest value of each number wins. Between an exact value in sysctls and a larger minimum, the profile with the higher
+	// priority wins; with equal priority, it is a conflict. At most 64 entries.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key must be a dotted name of at most 128 characters, e.g. net.core.rmem_max; use '/' only for a dot in an interface name"

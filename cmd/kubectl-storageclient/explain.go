@@ -150,7 +150,7 @@ func raiseText(p catalogue.Parameter) string {
 	if catalogue.Key(p.Key).Subject() != catalogue.Sysctls || !p.Grows {
 		return ""
 	}
-	return "spec.node.sysctlsAtLeast raises a lower value and never lowers a higher one"
+	return "with spec.node.sysctlsAtLeast, the agent raises a lower value and keeps a higher current one"
 }
 
 func explainOption(protocol mountoptions.Protocol, k mountoptions.Known) string {

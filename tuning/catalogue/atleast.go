@@ -18,7 +18,7 @@ const minimumPrefix = "at-least "
 type Value struct {
 	// Text is the value in the kernel's format.
 	Text string
-	// AtLeast reports whether the value is a minimum: a sysctl is only raised to Text, number by number.
+	// AtLeast reports whether the value is a minimum: the agent only raises the sysctl to Text, number by number.
 	AtLeast bool
 }
 

@@ -154,7 +154,7 @@ func Lowers(key, original, value string) string {
 	}
 	remedy := "leave it out, or declare more"
 	if Key(key).Subject() == Sysctls {
-		remedy = "declare it in sysctlsAtLeast, which only raises values"
+		remedy = "declare it in sysctlsAtLeast, which keeps a larger original"
 	}
 	return fmt.Sprintf("%sdecreases from the node's original %d to %d: %s", which, had[i], wanted[i], remedy)
 }

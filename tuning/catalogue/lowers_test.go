@@ -8,7 +8,7 @@ import (
 func TestLowers(t *testing.T) {
 	for name, test := range map[string]struct{ key, original, value, want string }{
 		"a maximum of an older kernel": {"sysctl/net.ipv4.tcp_rmem", "4096 131072 33554432", "4096 1048576 16777216",
-			"number 3 decreases from the node's original 33554432 to 16777216: declare it in sysctlsAtLeast, which only raises values"},
+			"number 3 decreases from the node's original 33554432 to 16777216: declare it in sysctlsAtLeast, which keeps a larger original"},
 		"the same on an older kernel":       {"sysctl/net.ipv4.tcp_rmem", "4096 131072 6291456", "4096 1048576 16777216", ""},
 		"as it is":                          {"sysctl/net.ipv4.tcp_rmem", "4096 131072 6291456", "4096 131072 6291456", ""},
 		"a buffer of an older kernel":       {"sysctl/net.core.rmem_max", "4194304", "1048576", "decreases from the node's original 4194304 to 1048576: declare it"},

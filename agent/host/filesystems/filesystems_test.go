@@ -308,7 +308,7 @@ func TestAnOptionThatTheDeviceMayDeclineDoesNotStayPending(t *testing.T) {
 	m := newMachine(t)
 	s := m.subject()
 	m.apply(s, "mnt/disks/d1", both)
-	m.expect(s, "mnt/disks/d1", both, host.Pending, "discard and logbsize staged")
+	m.expect(s, "mnt/disks/d1", both, host.Pending, "discard, logbsize staged")
 	m.remount("/mnt/disks/d1", "rw,nosuid,relatime", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota")
 	m.expect(s, "mnt/disks/d1", both, host.Unsupported, "staged; the device has no discard")
 	m.remount("/mnt/disks/d1", "rw,nosuid,relatime", "rw,attr2,discard,inode64,logbufs=8,logbsize=256k,noquota")

@@ -24,7 +24,7 @@ func carriedOf(volume, first, second string) Verdict {
 func TestCarriedOptionsAreInTheResult(t *testing.T) {
 	for name, test := range map[string]struct{ volume, first, second, options, carriedByFirst, carriedBySecond string }{
 		"the second profile replaces timers that the first one wrote": {
-			"actimeo=60", "acregmax=90", "actimeo=30", "acregmin=30 acregmax=90 acdirmin=30 acdirmax=30", "acregmax=90", "acregmin=30 acdirmin=30 acdirmax=30"},
+			"actimeo=60", "acregmax=90", "actimeo=30", "acregmin=30 acdirmin=30 acdirmax=30 acregmax=90", "acregmax=90", "acregmin=30 acdirmin=30 acdirmax=30"},
 		"the first profile completes an actimeo that the second one dissolves": {
 			"acregmin=60 acdirmin=60 acdirmax=60", "acregmax=60", "acregmin=30", "acregmin=30 acregmax=60 acdirmin=60 acdirmax=60",
 			"acregmax=60", "acregmin=30 acregmax=60 acdirmin=60 acdirmax=60"},

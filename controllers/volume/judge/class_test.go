@@ -25,8 +25,6 @@ func TestVolumesFollowTheirClass(t *testing.T) {
 		return builders.NFSProfile("fast", strings.Fields(options), append([]builders.ProfileOption{followsClass}, more...)...)
 	}
 	none := "none"
-	share := []builders.VolumeOption{provisioned, builders.CSI("smb.csi.k8s.io", map[string]string{"source": "//filer/share"})}
-	followed := follow("", builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"nfs"}}))
 	for name, test := range map[string]struct {
 		current string
 		more    []builders.VolumeOption
@@ -42,15 +40,6 @@ func TestVolumesFollowTheirClass(t *testing.T) {
 		"entries with several options":                   {"hard,nconnect=4", nil, follow(""), "hard,nconnect=8", "hard nconnect=8", StatePending, ""},
 		"the options of the profile win":                 {"nconnect=4", nil, follow("nconnect=2 nocto"), "nconnect=8", "nconnect=2 nocto", StatePending, ""},
 		"an option that the class no longer has":         {"nconnect=4 nocto", []builders.VolumeOption{provisioned}, follow(""), "nconnect=4", "nconnect=4", StatePending, ""},
-		"a former option that rules must not set":        {"nconnect=4 port=2049", []builders.VolumeOption{provisioned}, follow(""), "nconnect=4", "nconnect=4", StatePending, ""},
-		"a current option that rules must not set":       {"nconnect=4 port=2049", []builders.VolumeOption{provisioned}, follow(""), "nconnect=4 port=2049", "nconnect=4 port=2049", StateUpToDate, ""},
-		"an option that rules must not set, of others":   {"nconnect=4 port=2049", nil, follow(""), "nconnect=4", "nconnect=4 port=2049", StateUpToDate, ""},
-		"the same next to synonyms":                      {"vers=4 minorversion=1 tcp port=2049", []builders.VolumeOption{provisioned}, follow(""), "vers=4.1 proto=tcp", "vers=4 minorversion=1 tcp", StatePending, ""},
-		"SMB with the options of its class":              {"dir_mode=0777 uid=1000 mfsymlinks", share, followed, "dir_mode=0777 uid=1000 mfsymlinks", "dir_mode=0777 uid=1000 mfsymlinks", StateUpToDate, ""},
-		"SMB without one option in the class":            {"dir_mode=0777 uid=1000 mfsymlinks", share, followed, "dir_mode=0777 mfsymlinks", "dir_mode=0777 mfsymlinks", StatePending, ""},
-		"SMB without two options in the class":           {"dir_mode=0777 uid=1000 mfsymlinks", share, followed, "mfsymlinks", "mfsymlinks", StatePending, ""},
-		"SMB without any option in the class":            {"dir_mode=0777 uid=1000 mfsymlinks", share, followed, "", "", StatePending, ""},
-		"SMB with an option that protects it":            {"sec=krb5 uid=1000 mfsymlinks", share, followed, "mfsymlinks", "sec=krb5 mfsymlinks", StatePending, ""},
 		"a class that no longer has options":             {"nconnect=4", []builders.VolumeOption{provisioned}, follow(""), "", "", StatePending, ""},
 		"an option of unknown origin stays":              {"nconnect=4 nocto", nil, follow(""), "nconnect=4", "nconnect=4 nocto", StateUpToDate, ""},
 		"options that protect a volume stay":             {"sec=krb5p nocto", []builders.VolumeOption{provisioned}, follow(""), "nconnect=4", "sec=krb5p nconnect=4", StatePending, ""},

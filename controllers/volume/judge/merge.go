@@ -232,10 +232,9 @@ func haveEqualRank(a, b rule) bool {
 	return a.profile.Name != b.profile.Name && a.profile.spec.Priority == b.profile.spec.Priority
 }
 
-// isSameKey reports whether two options set the same thing, as the merge defines it. The merge leaves out options that only a volume may set, so
-// these are the same only if they are equal.
+// isSameKey reports whether two options set the same thing, as the merge defines it.
 func (t target) isSameKey(a, b string) bool {
-	return a == b || t.isRival(a, b) || t.options.Join(nil, []string{b}).Changed && !t.options.Join([]string{a}, []string{b}).Changed
+	return a == b || t.isRival(a, b) || !t.options.Join([]string{a}, []string{b}).Changed
 }
 
 func (t target) isRival(a, b string) bool {

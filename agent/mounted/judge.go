@@ -105,7 +105,7 @@ func (j *comparison) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
 func (j *comparison) findDifferences(m mounts.Mount, wanted []string) (local, shared []string) {
 	protocol := mountoptions.OfMount(m.Protocol)
 	open := false
-	if n, isSet := mountoptions.Nconnect(wanted); isSet && m.Client != "" && m.Connections > 0 {
+	if n, isSet := mountoptions.NFS.Nconnect(wanted); isSet && m.Client != "" && m.Connections > 0 {
 		open = true
 		if m.Connections != n {
 			shared = append(shared, fmt.Sprintf("nconnect is %d because of open connections, desired %d", m.Connections, n))

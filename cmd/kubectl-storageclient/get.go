@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 func getCommand(env *environment) *cobra.Command {
@@ -29,7 +28,7 @@ func getCommand(env *environment) *cobra.Command {
 }
 
 func showTree(ctx context.Context, env *environment, name string, o output, isWatching bool) error {
-	c, err := env.connectWatching()
+	c, err := env.connect()
 	if err != nil {
 		return err
 	}
@@ -101,16 +100,4 @@ func watchTree(ctx context.Context, env *environment, v *liveView, d display) (e
 func startTicks(every time.Duration) (<-chan time.Time, func()) {
 	ticker := time.NewTicker(every)
 	return ticker.C, ticker.Stop
-}
-
-func (env *environment) connectWatching() (client.WithWatch, error) {
-	c, err := env.connect()
-	if err != nil {
-		return nil, err
-	}
-	watching, ok := c.(client.WithWatch)
-	if !ok {
-		return nil, fmt.Errorf("%T cannot watch", c)
-	}
-	return watching, nil
 }

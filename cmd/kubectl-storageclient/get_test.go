@@ -122,7 +122,7 @@ func watching(t *testing.T, funcs interceptor.Funcs, out io.Writer, screen func(
 		WithIndex(&v1alpha1.StorageClientProfile{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
 	env := &environment{
 		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: out}, screen: screen,
-		connect: func() (client.Client, error) { return c, nil },
+		connect: func() (client.WithWatch, error) { return c, nil },
 		now:     func() time.Time { return time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC) },
 		ticks:   func(time.Duration) (<-chan time.Time, func()) { return nil, func() {} },
 	}

@@ -86,7 +86,7 @@ func executeIn(t *testing.T, env *environment, funcs interceptor.Funcs, objects 
 	var out bytes.Buffer
 	env.Out, env.ErrOut, env.now = &out, &out, at
 	if env.connect == nil {
-		env.connect = func() (client.Client, error) { return c, nil }
+		env.connect = func() (client.WithWatch, error) { return c, nil }
 	}
 	env.namespace = func() (string, error) { return "eda", nil }
 	if env.ticks == nil {
@@ -107,7 +107,7 @@ func executeIn(t *testing.T, env *environment, funcs interceptor.Funcs, objects 
 }
 
 // newClient returns the client of an in-memory cluster.
-func newClient(t *testing.T, funcs interceptor.Funcs, objects []client.Object) client.Client {
+func newClient(t *testing.T, funcs interceptor.Funcs, objects []client.Object) client.WithWatch {
 	t.Helper()
 	scheme, err := newScheme()
 	if err != nil {

@@ -83,7 +83,7 @@ func TestThePluginOwnsItsAnnotations(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r := executeIn(t, &environment{connect: func() (client.Client, error) { return c, nil }}, interceptor.Funcs{}, nil, strings.Fields(test.command)...)
+			r := executeIn(t, &environment{connect: func() (client.WithWatch, error) { return c, nil }}, interceptor.Funcs{}, nil, strings.Fields(test.command)...)
 			if r.err != nil {
 				t.Fatal(r.err)
 			}
@@ -128,7 +128,7 @@ func compareOwners(t *testing.T, profiles map[string]*v1alpha1.StorageClientProf
 }
 
 // clientWithOwners returns the client of an in-memory cluster that tracks managed fields like an API server.
-func clientWithOwners(t *testing.T, funcs interceptor.Funcs) client.Client {
+func clientWithOwners(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	t.Helper()
 	scheme, err := newScheme()
 	if err != nil {
@@ -197,7 +197,7 @@ func TestThePluginOwnsAnAnnotationDespiteConflicts(t *testing.T) {
 			if err := set(earlierManager, pausedKey, "true").do(t.Context(), c); err != nil {
 				t.Fatal(err)
 			}
-			r := executeIn(t, &environment{connect: func() (client.Client, error) { return c, nil }}, interceptor.Funcs{}, nil, "pause", "eda")
+			r := executeIn(t, &environment{connect: func() (client.WithWatch, error) { return c, nil }}, interceptor.Funcs{}, nil, "pause", "eda")
 			if test.err == "" && r.err != nil || test.err != "" && (r.err == nil || r.err.Error() != test.err) {
 				t.Errorf("got error %v, want %q", r.err, test.err)
 			}

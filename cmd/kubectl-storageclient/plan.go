@@ -185,17 +185,8 @@ func planKernel(ctx context.Context, env *environment, release string, output ou
 	if err := readLists(ctx, c, &clientNodes); err != nil {
 		return err
 	}
-	var nodes []knownbad.Node
-	for _, clientNode := range clientNodes.Items {
-		status := clientNode.Status
-		node := knownbad.Node{Name: clientNode.Name, Kernel: knownbad.ParseKernel(status.KernelVersion, status.KernelBuild)}
-		node.Mounts = lists.Each(status.Mounts, func(m v1alpha1.MountStatus) knownbad.Mount {
-			return knownbad.Mount{Protocol: m.Protocol, Options: m.Options}
-		})
-		nodes = append(nodes, node)
-	}
 	plan := kernelPlan{Kernel: to.String()}
-	plan.Changes, plan.Unknown = knownbad.Upgrade(nodes, to)
+	plan.Changes, plan.Unknown = knownbad.Upgrade(clientNodes.Items, to)
 	return output.write(env, plan)
 }
 

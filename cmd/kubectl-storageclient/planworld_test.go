@@ -37,7 +37,7 @@ import (
 type planWorld struct {
 	t      *testing.T
 	rng    *rand.Rand
-	client client.Client
+	client client.WithWatch
 	clock  *testclock.FakeClock
 
 	profiles *profile.Reconciler
@@ -417,7 +417,7 @@ func (w *planWorld) listClientNodes() []v1alpha1.StorageClientNode {
 // run runs a command of the plugin.
 func (w *planWorld) run(stdin string, args ...string) result {
 	w.t.Helper()
-	env := &environment{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(stdin)}, connect: func() (client.Client, error) { return w.client, nil }}
+	env := &environment{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(stdin)}, connect: func() (client.WithWatch, error) { return w.client, nil }}
 	return executeIn(w.t, env, interceptor.Funcs{}, nil, args...)
 }
 

@@ -327,7 +327,7 @@ func TestCtrlCLeavesNothingBehind(t *testing.T) {
 	var out bytes.Buffer
 	env := &environment{
 		IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: io.Discard}, now: at, namespace: func() (string, error) { return "eda", nil },
-		connect: func() (client.Client, error) { return c, nil },
+		connect: func() (client.WithWatch, error) { return c, nil },
 		ticks: func(time.Duration) (<-chan time.Time, func()) {
 			cancel()
 			return nil, func() {}

@@ -31,7 +31,7 @@ type environment struct {
 	// Out and ErrOut show control characters as escapes. rootCommand sets them, and raw, which is the unchanged output for archives and trees.
 	genericiooptions.IOStreams
 	raw     io.Writer
-	connect func() (client.Client, error)
+	connect func() (client.WithWatch, error)
 	now     func() time.Time
 	// namespace returns the value of -n, or the namespace of the kubeconfig context.
 	namespace func() (string, error)
@@ -47,7 +47,7 @@ type environment struct {
 func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
 	env := &environment{
-		IOStreams: streams, now: time.Now, connect: func() (client.Client, error) { return connect(flags, streams.ErrOut) },
+		IOStreams: streams, now: time.Now, connect: func() (client.WithWatch, error) { return connect(flags, streams.ErrOut) },
 		colours: coloursEnabled(streams.Out, os.Getenv), readLog: logReader(flags),
 	}
 	env.screen, env.ticks = func() (view.Screen, bool) { return findScreen(streams.Out, env.colours) }, startTicks
@@ -88,7 +88,7 @@ func rootCommand(env *environment) *cobra.Command {
 	return root
 }
 
-func connect(flags *genericclioptions.ConfigFlags, warnings io.Writer) (client.Client, error) {
+func connect(flags *genericclioptions.ConfigFlags, warnings io.Writer) (client.WithWatch, error) {
 	config, err := flags.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)

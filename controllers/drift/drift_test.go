@@ -44,8 +44,8 @@ func TestOneEventForEachIncrease(t *testing.T) {
 		"no longer corrected":                    {before: status(inSync, "16777216", 5), after: status(v1alpha1.SettingDrifted, "4096", 5), want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max is "4096", not the declared "16777216": Drifted`}},
 		"still not corrected":                    {before: status(v1alpha1.SettingDrifted, "4096", 5), after: status(v1alpha1.SettingDrifted, "8192", 5)},
 		"a file that overrides the agent's file": {before: status(inSync, "16777216", 0), after: shadowed, want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max has the declared value "16777216" until the next boot: zz.conf wins`}},
-		"a file that has less than a minimum":   {before: minimumBefore, after: minimum, want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max has the declared value "at-least 16777216" until the next boot: zz.conf wins`}},
-		"the kernel has more than a minimum":    {before: minimumBefore, after: more, want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max has the declared value "at-least 16777216" until the next boot: zz.conf wins`}},
+		"a file that has less than a minimum":    {before: minimumBefore, after: minimum, want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max has the declared value "at-least 16777216" until the next boot: zz.conf wins`}},
+		"the kernel has more than a minimum":     {before: minimumBefore, after: more, want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max has the declared value "at-least 16777216" until the next boot: zz.conf wins`}},
 		"a removed record":                       {before: status(inSync, "16777216", 5), after: status(inSync, "16777216", 0)},
 		"a setting that is new here":             {before: none, after: status(v1alpha1.SettingDrifted, "4096", 0)},
 	}

@@ -21,6 +21,11 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
+// Checker returns the reason why agents are not rolled out, with the remedy; empty if there is none. Fence implements it.
+type Checker interface {
+	Missing(ctx context.Context) (string, error)
+}
+
 const (
 	// RecheckAfter is the interval between reads of the policy and its binding, and between trials of a fence that does not hold. Policy and binding
 	// are not watched: in a cluster without their API, an informer for them would never start.

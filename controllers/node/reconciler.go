@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/fence"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
@@ -23,17 +24,8 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-const (
-	// retryAfter is the pause before a write that met a newer object is tried again.
-	retryAfter = time.Second
-	// fenceEvery is the interval of checks for a node without an agent while the fence is missing, about as long as a result is valid.
-	fenceEvery = 30 * time.Second
-)
-
-// Fence returns the reason why the node gets no agent, with the remedy; empty if there is none.
-type Fence interface {
-	Missing(ctx context.Context) (string, error)
-}
+// retryAfter is the pause before a write that met a newer object is tried again.
+const retryAfter = time.Second
 
 // Reconciler keeps a Node's StorageClientNode, its label and its conditions Tuned and StorageReachable.
 type Reconciler struct {
@@ -44,7 +36,7 @@ type Reconciler struct {
 	// Allow contains the parameters that are accepted in addition to the catalogue.
 	Allow catalogue.AllowList
 	// Fence reports whether the node may get its agent.
-	Fence Fence
+	Fence fence.Checker
 	// Limits are the limits of live changes for all profiles.
 	Limits plan.Limits
 	// Gate caches the evaluation of all nodes for nodes that are reconciled one after the other, as in a manager; nil: each node evaluates all of
@@ -106,7 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	if snapshot.Unfenced != "" {
-		wait = store.Sooner(wait, fenceEvery)
+		wait = store.Sooner(wait, fence.RecheckAfter)
 	}
 	return reconcile.Result{RequeueAfter: wait}, nil
 }

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/fence"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/internal/watch"
@@ -43,21 +44,12 @@ const (
 	passEvery = 2 * time.Second
 	// retryAfter is the pause before a write that met a newer object is tried again.
 	retryAfter = time.Second
-	// fenceEvery is the interval of checks while the fence is missing, about as long as a result is valid.
-	fenceEvery = 30 * time.Second
-	// fenceAtLeastEvery is the interval of fence checks without other events, about as long as a trial of the fence is valid.
-	fenceAtLeastEvery = time.Hour
 	// removalEvery is the interval at which a profile that is being deleted checks for unreachable nodes.
 	removalEvery = 15 * time.Second
 	// maxNote is the maximum length of a note in the events API, in bytes.
 	maxNote     = 1024
 	eventAction = "Judge"
 )
-
-// Fence returns the reason why the agent is not rolled out, with the remedy; empty if there is none.
-type Fence interface {
-	Missing(ctx context.Context) (string, error)
-}
 
 // Reconciler keeps a profile's finalizer and status.
 type Reconciler struct {
@@ -71,7 +63,7 @@ type Reconciler struct {
 	// Allow contains the parameters that are accepted in addition to the catalogue.
 	Allow catalogue.AllowList
 	// Fence reports whether the agent may be rolled out.
-	Fence Fence
+	Fence fence.Checker
 	// MaxUnavailable is the cluster's budget, for the estimate.
 	MaxUnavailable intstr.IntOrString
 	// ManagerNode is the node that runs the manager's Pod, empty outside the cluster. It goes last.
@@ -169,9 +161,9 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 	case report.IsDeleting():
 		return removalEvery, nil
 	case snapshot.FenceMissing != "":
-		return store.Sooner(requeueAfter, fenceEvery), nil
+		return store.Sooner(requeueAfter, fence.RecheckAfter), nil
 	}
-	return store.Sooner(report.RequeueAfter(now), requeueAfter, fenceAtLeastEvery), nil
+	return store.Sooner(report.RequeueAfter(now), requeueAfter, fence.TryAfter), nil
 }
 
 // readSnapshot reads all the data for a profile's status, and returns the time until the next read without an event. The snapshot is nil if the

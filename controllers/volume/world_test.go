@@ -307,7 +307,7 @@ func (w *world) clientNodes() []*v1alpha1.StorageClientNode {
 
 // connectionsOf returns the number of connections that a mount opens.
 func connectionsOf(list []string) int {
-	n, requested := mountoptions.Nconnect(list)
+	n, requested := mountoptions.NFS.Nconnect(list)
 	if !requested {
 		return 1
 	}

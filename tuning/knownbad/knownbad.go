@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/embedded"
 	"github.com/storageclient/operator/tuning/lists"
@@ -237,19 +238,6 @@ func (e Entry) Patch() string {
 	return fmt.Sprintf("{spec: {node: {sysctls: {%s: %q}}}}", name, e.Value)
 }
 
-// Mount is a mount of a node.
-type Mount struct {
-	Protocol string
-	Options  []string
-}
-
-// Node is a node with its mounts.
-type Node struct {
-	Name   string
-	Kernel Kernel
-	Mounts []Mount
-}
-
 // Change is a problem that another kernel brings to nodes, or removes from them.
 type Change struct {
 	ID     string   `json:"id"`
@@ -262,14 +250,20 @@ func (v Verdict) isBad() bool { return v == Affected || v == Possible }
 
 // Upgrade returns the changes that a kernel means for nodes, in the order of the registry. It includes problems that need a further sign.
 // unknown are the nodes whose present kernel does not show its fixes; for these, all problems of the new kernel count as brought.
-func Upgrade(nodes []Node, to Kernel) (changes []Change, unknown []string) {
-	unreleased := lists.Filter(nodes, func(node Node) bool { return node.Kernel == (Kernel{}) })
-	unknown = lists.Each(unreleased, func(node Node) string { return node.Name })
+func Upgrade(nodes []v1alpha1.StorageClientNode, to Kernel) (changes []Change, unknown []string) {
+	kernels := map[string]Kernel{}
+	for i := range nodes {
+		kernel := ParseKernel(nodes[i].Status.KernelVersion, nodes[i].Status.KernelBuild)
+		if kernels[nodes[i].Name] = kernel; kernel == (Kernel{}) {
+			unknown = append(unknown, nodes[i].Name)
+		}
+	}
 	for _, e := range entries {
 		brings, removes := Change{ID: e.ID, Brings: true, Text: e.Advice()}, Change{ID: e.ID, Text: e.Fails}
-		for _, node := range nodes {
-			concerned := slices.ContainsFunc(node.Mounts, func(m Mount) bool { return e.Concerns(m.Protocol, m.Options) })
-			switch before, after := e.On(node.Kernel), e.On(to); {
+		for i := range nodes {
+			node := &nodes[i]
+			concerned := slices.ContainsFunc(node.Status.Mounts, func(m v1alpha1.MountStatus) bool { return e.Concerns(m.Protocol, m.Options) })
+			switch before, after := e.On(kernels[node.Name]), e.On(to); {
 			case !concerned:
 			case after.isBad() && !before.isBad():
 				brings.Nodes = append(brings.Nodes, node.Name)

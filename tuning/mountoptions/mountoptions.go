@@ -88,11 +88,8 @@ func split(entry string) (parts []string) {
 
 func texts(options []Option) []string { return lists.Each(options, Option.String) }
 
-// Nconnect returns the number of server connections that the options request from the kernel's NFS client: 1 to 16. It
-// returns false if the options do not contain nconnect, or if no kernel accepts the number.
-func Nconnect(options []string) (int, bool) { return NFS.Nconnect(options) }
-
-// Nconnect is the function Nconnect for another client. VAST's client accepts up to 64 connections.
+// Nconnect returns the number of server connections that the options request from a client of NFS: 1 to 16 from the kernel's,
+// up to 64 from VAST's. It returns false if the options do not contain nconnect, or if the client does not accept the number.
 func (p Protocol) Nconnect(options []string) (int, bool) {
 	t := tableOf(p)
 	n, err := decimal.Parse(t.resolve(Parse(options))[keyNconnect])

@@ -70,7 +70,7 @@ func TestNconnect(t *testing.T) {
 		"no number":          {options: []string{"nconnect=many"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, ok := Nconnect(test.options); got != test.want || ok != test.ok {
+			if got, ok := NFS.Nconnect(test.options); got != test.want || ok != test.ok {
 				t.Errorf("Nconnect(%v): got %d, %v; want %d, %v", test.options, got, ok, test.want, test.ok)
 			}
 			if got, ok := VAST.Nconnect(test.options); got != test.wantVAST || ok != (test.wantVAST > 0) {

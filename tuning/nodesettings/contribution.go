@@ -168,7 +168,7 @@ func profileNconnect(p *v1alpha1.StorageClientProfile) int {
 	}
 	largest := 0
 	for _, options := range declared {
-		n, _ := mountoptions.Nconnect(Options(options))
+		n, _ := mountoptions.NFS.Nconnect(Options(options))
 		largest = max(largest, n)
 	}
 	return largest

@@ -1,6 +1,10 @@
 package standing
 
-import "github.com/storageclient/operator/api/v1alpha1"
+import (
+	"slices"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
 
 // Drift compares two reports on a setting. healed is the number of external changes that the agent corrected in between. started
 // reports whether the setting now differs from its desired value, or will at the next boot, and did not before. before is nil if
@@ -18,10 +22,5 @@ func Drift(before *v1alpha1.SettingStatus, after v1alpha1.SettingStatus) (healed
 
 // differs reports whether another program, user or file keeps a setting from its desired value.
 func differs(s v1alpha1.SettingStatus) bool {
-	switch Of(s, false) {
-	case Drifted, Unstaged, Overridden, OverriddenAtBoot:
-		return true
-	case Effective, Deferred, Restoring, RestoreAtBoot, Unavailable, PendingReboot, Proving, Unproven, Applying, RestoreFailed, Failed:
-	}
-	return false
+	return slices.Contains([]Standing{Drifted, Unstaged, Overridden, OverriddenAtBoot}, Of(s, false))
 }

@@ -32,6 +32,7 @@ package standing
 import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"slices"
 )
 
 // Standing is the standing of one setting of a node. A larger value is worse: the worst standing of a node decides.
@@ -140,12 +141,7 @@ func (s Standing) Exception() bool {
 
 // IsPending reports whether the setting gets its value without further action.
 func (s Standing) IsPending() bool {
-	switch s {
-	case Deferred, PendingReboot, Proving, Unproven, Applying:
-		return true
-	case Effective, Restoring, RestoreAtBoot, Unavailable, Overridden, OverriddenAtBoot, Drifted, Unstaged, RestoreFailed, Failed:
-	}
-	return false
+	return slices.Contains([]Standing{Deferred, PendingReboot, Proving, Unproven, Applying}, s)
 }
 
 // Of returns the standing of a setting in the spec. due reports whether its key is among the settings that require a reboot.

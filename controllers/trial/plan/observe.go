@@ -47,7 +47,7 @@ func (p *planner) countSample(n Node) {
 	request, answer := n.ClientNode.Spec.Sample, n.ClientNode.Status.Sample
 	if answer == nil || answer.ID != request.ID || answer.Phase == v1alpha1.SampleRunning {
 		p.sampling++
-		if t, isKnown := p.byTrial[hashOfUID(request.ID)]; isKnown {
+		if t, isKnown := p.byTrial[text.Hash(request.ID, 8)]; isKnown {
 			p.samples[t.queueName()]++
 		}
 	}

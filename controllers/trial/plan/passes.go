@@ -274,7 +274,7 @@ func expectedTransports(protocol v1alpha1.VolumeProtocol, options []string) int3
 	if protocol != v1alpha1.ProtocolNFS {
 		return 0
 	}
-	if n, ok := mountoptions.Nconnect(options); ok {
+	if n, ok := mountoptions.NFS.Nconnect(options); ok {
 		return int32(n)
 	}
 	return 1

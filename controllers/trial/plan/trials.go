@@ -40,9 +40,7 @@ type Choice struct {
 }
 
 // hash identifies the trial in the IDs of its orders.
-func (t Trial) hash() string { return hashOfUID(string(t.UID)) }
-
-func hashOfUID(uid string) string { return text.Hash(uid, 8) }
+func (t Trial) hash() string { return text.Hash(string(t.UID), 8) }
 
 func (t Trial) isOver() bool {
 	conditions := t.Status.Conditions

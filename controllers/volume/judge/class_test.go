@@ -88,7 +88,7 @@ func TestDeclareWithFollowedClass(t *testing.T) {
 	for want, classes := range map[bool]map[string][]string{
 		true: {"other": nil, "nfs": {"nconnect=8"}}, false: {"other": nil, "nfs": {"nconnect=4"}},
 	} {
-		if got := profiles(profile).WithClasses(classes).Declare(failed); got != want {
+		if got := new(Compiler).Compile([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{}, false, classes).Declare(failed); got != want {
 			t.Errorf("classes %v: got declared: %t, want %t", classes, got, want)
 		}
 	}

@@ -88,8 +88,6 @@ type Verdict struct {
 	// set, as profile/rule, by precedence.
 	Set   string
 	Rules []string
-	// rules are the rules that select the volume, by precedence.
-	rules []rule
 	// readAhead is the rule that sets the volume's read-ahead window. Nil if there is none. disputed is true if profiles disagree.
 	readAhead *rule
 	disputed  bool
@@ -132,7 +130,7 @@ func Volume(in Input) Verdict {
 			break
 		}
 	}
-	v.Profiles, v.rules, v.recordedOriginal = profileNames(s.rules), s.rules, s.record.Original
+	v.Profiles, v.recordedOriginal = profileNames(s.rules), s.record.Original
 	if len(s.rules) > 0 {
 		v.Desired = s.merged.options
 		v.Set, v.Rules = hashOfSet(SourceOf(s.Volume), s.rules, in.keepsNconnect), ruleNames(s.rules)

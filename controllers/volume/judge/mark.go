@@ -133,7 +133,7 @@ func readJSON[T any](pv *corev1.PersistentVolume, key string) *T {
 // Reverted returns the verdict on a volume that a pod could not mount with the options that the operator wrote.
 func Reverted(v Verdict, set *optionset.Record, b optionset.Blame) Verdict {
 	out := Verdict{
-		Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonFailedMount, Profiles: v.Profiles, rules: v.rules,
+		Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonFailedMount, Profiles: v.Profiles,
 		Options: v.recordedOriginal,
 	}
 	condition := "until a rule that declares them changes"

@@ -150,7 +150,7 @@ func (t target) keepCurrentValue(list, current []string, option string) []string
 
 // nconnectOf returns the number of connections in mount options. Unset if they have none.
 func nconnectOf(options []string) string {
-	if n, isSet := mountoptions.Nconnect(options); isSet {
+	if n, isSet := mountoptions.NFS.Nconnect(options); isSet {
 		return strconv.Itoa(n)
 	}
 	return "unset"

@@ -90,11 +90,6 @@ func Compile(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList
 	return newProfiles(lists.Each(lists.Pointers(profiles), compile), pausedAll, nil)
 }
 
-// WithClasses returns the profiles with the given mount options of StorageClasses.
-func (ps *Profiles) WithClasses(classes map[string][]string) *Profiles {
-	return newProfiles(ps.byPrecedence, ps.pausedAll, followedClasses(ps.byPrecedence, classes))
-}
-
 // followedClasses returns the classes if a rule follows any, otherwise nil. Then a change of a class causes no new evaluation.
 func followedClasses(compiled []*Profile, classes map[string][]string) map[string][]string {
 	follows := func(r v1alpha1.VolumeRule) bool { return r.MountOptionsFrom == v1alpha1.MountOptionsFromClass }

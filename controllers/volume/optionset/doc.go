@@ -7,36 +7,35 @@
 //	Record.Import(Earlier)               // state that an earlier release left on a volume
 //	Record.State(server) State
 //	Record.Next(Event)
-//	Record.MayWrite(server) Allowance    // how many more volumes may get the options
 //	Record.MustRestore(server) bool      // whether the volumes that have them get their original options back
 //	Record.Counts(failure) bool          // whether a failed mount counts against the set
 //
 // This table is the complete life cycle of a set. The tests read it from here. An event without a row for a state does not change that state.
-// The column "new" is MayWrite, and the column "current" is MustRestore.
+// The column "current" is MustRestore. Only in the state Works may more volumes than the canary get the options.
 //
-//	from                                    | event                  | to                      | new   | current
-//	Untried, Canary, Works                  | ProbeOrdered           | Probing                 | None  | keep
-//	Untried, Canary, Works                  | ProbeRefused           | Rejected                | None  | keep
-//	Untried, Canary                         | ProbeWorked            | Works                   | Batch | keep
-//	Untried, Canary                         | Mounted                | Works                   | Batch | keep
-//	Untried                                 | Written                | Canary                  | None  | keep
-//	Probing                                 | ProbeRefused           | Rejected                | None  | keep
-//	Probing                                 | ProbeWorked            | Works                   | Batch | keep
-//	Probing                                 | Mounted                | Works                   | Batch | keep
-//	Probing                                 | ProbeInconclusive      | rest                    | rest  | keep
-//	Probing, Rejected                       | ProbeUnwanted          | rest                    | rest  | keep
-//	Rejected                                | ProbeWorked            | Works                   | Batch | keep
-//	Rejected                                | Mounted                | Works                   | Batch | keep
-//	Untried, Canary, Works                  | MountFailed            | Suspected               | None  | keep
-//	Probing, Rejected                       | MountFailed            | Suspected               | None  | keep
-//	Suspected                               | OwnMounted             | Failing                 | None  | restore
-//	Suspected with evidence                 | OwnMounted             | Disputed                | None  | keep
-//	Suspected                               | OwnFailed              | rest                    | rest  | keep
-//	Suspected                               | NoPodWaits, VolumeGone | rest                    | rest  | keep
-//	Suspected by name                       | NoPodWaits, VolumeGone | Failing                 | None  | restore
-//	Suspected by name with evidence         | NoPodWaits, VolumeGone | Disputed                | None  | keep
-//	Failing                                 | Mounted, ProbeWorked   | Disputed                | None  | keep
-//	any                                     | Undeclared             | Untried                 | One   | keep
+//	from                                    | event                  | to                      | current
+//	Untried, Canary, Works                  | ProbeOrdered           | Probing                 | keep
+//	Untried, Canary, Works                  | ProbeRefused           | Rejected                | keep
+//	Untried, Canary                         | ProbeWorked            | Works                   | keep
+//	Untried, Canary                         | Mounted                | Works                   | keep
+//	Untried                                 | Written                | Canary                  | keep
+//	Probing                                 | ProbeRefused           | Rejected                | keep
+//	Probing                                 | ProbeWorked            | Works                   | keep
+//	Probing                                 | Mounted                | Works                   | keep
+//	Probing                                 | ProbeInconclusive      | rest                    | keep
+//	Probing, Rejected                       | ProbeUnwanted          | rest                    | keep
+//	Rejected                                | ProbeWorked            | Works                   | keep
+//	Rejected                                | Mounted                | Works                   | keep
+//	Untried, Canary, Works                  | MountFailed            | Suspected               | keep
+//	Probing, Rejected                       | MountFailed            | Suspected               | keep
+//	Suspected                               | OwnMounted             | Failing                 | restore
+//	Suspected with evidence                 | OwnMounted             | Disputed                | keep
+//	Suspected                               | OwnFailed              | rest                    | keep
+//	Suspected                               | NoPodWaits, VolumeGone | rest                    | keep
+//	Suspected by name                       | NoPodWaits, VolumeGone | Failing                 | restore
+//	Suspected by name with evidence         | NoPodWaits, VolumeGone | Disputed                | keep
+//	Failing                                 | Mounted, ProbeWorked   | Disputed                | keep
+//	any                                     | Undeclared             | Untried                 | keep
 //
 // "With evidence" means that a pod or a probe of this server has mounted the options. "By name" means that the text of the failure names the
 // options. "Rest" is the state without the event: Works with evidence, Canary if a volume has the options, Untried otherwise.

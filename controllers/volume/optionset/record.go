@@ -32,18 +32,6 @@ const (
 	Disputed State = "Disputed"
 )
 
-// Allowance is the number of further volumes that may get an option set.
-type Allowance string
-
-const (
-	// None means no volume.
-	None Allowance = "None"
-	// One means one volume: the canary.
-	One Allowance = "One"
-	// Batch means the share of the profile.
-	Batch Allowance = "Batch"
-)
-
 const (
 	// maxBlames limits the volumes with a recorded failed mount of one set. maxCleared limits the failures that do not count. maxClosed limits the
 	// volumes with a final result.
@@ -146,18 +134,6 @@ func (r *Record) EvidenceOn(server string) (evidence Evidence, known bool) {
 	}
 	evidence, known = r.Worked[server]
 	return evidence, known
-}
-
-// MayWrite returns the number of further volumes of a server that may get the options. A profile may wait longer, or accept a soak as evidence.
-func (r *Record) MayWrite(server string) Allowance {
-	switch r.State(server) {
-	case Untried:
-		return One
-	case Works:
-		return Batch
-	case Probing, Rejected, Canary, Suspected, Failing, Disputed:
-	}
-	return None
 }
 
 // MustRestore reports whether all volumes of a server that have the options get their original ones back.

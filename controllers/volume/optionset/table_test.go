@@ -21,8 +21,8 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // row is a row of the table in the package comment.
 type row struct {
-	from, events         []string
-	to, allowed, current string
+	from, events []string
+	to, current  string
 }
 
 // readTable reads the table from the package comment.
@@ -35,14 +35,14 @@ func readTable(t *testing.T) []row {
 	var out []row
 	for line := range strings.SplitSeq(file.Doc.Text(), "\n") {
 		cells := strings.Split(line, "|")
-		if len(cells) != 5 {
+		if len(cells) != 4 {
 			continue
 		}
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
 		if cells[0] != "from" {
-			out = append(out, row{strings.Split(cells[0], ", "), strings.Split(cells[1], ", "), cells[2], cells[3], cells[4]})
+			out = append(out, row{strings.Split(cells[0], ", "), strings.Split(cells[1], ", "), cells[2], cells[3]})
 		}
 	}
 	if len(out) < 20 {
@@ -144,15 +144,6 @@ func findRow(table []row, state State, with traits, kind Kind) *row {
 // Checks every event in every state against the table. An event without a row changes no state.
 func TestTable(t *testing.T) {
 	table, used := readTable(t), map[*row]bool{}
-	allowed := map[State]Allowance{}
-	for _, r := range table {
-		if r.to != "rest" {
-			if known, found := allowed[State(r.to)]; found && known != Allowance(r.allowed) {
-				t.Errorf("got two allowances for state %s in the table: %s and %s, want one", r.to, known, r.allowed)
-			}
-			allowed[State(r.to)] = Allowance(r.allowed)
-		}
-	}
 	for _, state := range states {
 		for _, with := range everyTrait() {
 			for _, kind := range kinds {
@@ -171,9 +162,6 @@ func TestTable(t *testing.T) {
 				r.Next(event(kind, with.named))
 				if got := r.State(server); got != want {
 					t.Errorf("%s, %+v, after %s: got state %s, want %s", state, with, kind, got, want)
-				}
-				if got := r.MayWrite(server); got != allowed[want] {
-					t.Errorf("%s, %+v, after %s: got allowance %s for new volumes, want %s", state, with, kind, got, allowed[want])
 				}
 				if row != nil && r.MustRestore(server) != (row.current == "restore") {
 					t.Errorf("%s, %+v, after %s: got a restore of current volumes: %t, want %s", state, with, kind, r.MustRestore(server),

@@ -72,7 +72,7 @@ func (p *planner) noteMount(j evaluation, text string) {
 // ShowsOptions reports whether a mount appears to have these options. Options that the kernel does not show cannot be compared. For
 // connections, it compares the number of open ones.
 func ShowsOptions(m *v1alpha1.MountStatus, options []string) bool {
-	if n, isSet := mountoptions.Nconnect(options); isSet && mountoptions.OfMount(m.Protocol) == mountoptions.NFS && int(m.Connections) != n {
+	if n, isSet := mountoptions.NFS.Nconnect(options); isSet && mountoptions.OfMount(m.Protocol) == mountoptions.NFS && int(m.Connections) != n {
 		return false
 	}
 	return len(m.Options) > 0 && len(mountoptions.Outdated(m.Protocol, options, m.Options)) == 0

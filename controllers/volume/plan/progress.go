@@ -177,7 +177,7 @@ func (p *progress) countPlanned(j evaluation) {
 
 // isProven reports whether the volume's options have passed the canary.
 func (p *progress) isProven(j evaluation) bool {
-	return p.sets[j.verdict.Set].MayWrite(j.Source.Server) == optionset.Batch || p.hasSoakedEnough(j)
+	return p.sets[j.verdict.Set].State(j.Source.Server) == optionset.Works || p.hasSoakedEnough(j)
 }
 
 // hasSoakedEnough reports whether the profile accepts a soak as evidence, and the soak is over. A soak of volumes that no pod can mount counts

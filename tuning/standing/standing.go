@@ -30,9 +30,10 @@
 package standing
 
 import (
+	"slices"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
-	"slices"
 )
 
 // Standing is the standing of one setting of a node. A larger value is worse: the worst standing of a node decides.

@@ -24,8 +24,8 @@ func Larger(a, b string) string {
 }
 
 // Covers reports whether two lists have the same number of whole numbers, and each number of the first list is at least its counterpart.
-func Covers(list, least string) bool {
-	numbers, counterparts := bigNumbers(list), bigNumbers(least)
+func Covers(list, minimum string) bool {
+	numbers, counterparts := bigNumbers(list), bigNumbers(minimum)
 	for i, n := range numbers {
 		if i < len(counterparts) && n.Cmp(counterparts[i]) < 0 {
 			return false

@@ -88,7 +88,7 @@ type Busy struct {
 	MountPoint string
 	// PodUID is the pod of the mount. Empty for a global mount.
 	PodUID string
-	// PodUIDs are the pods that use what a global mount has mounted, sorted. Empty for other mounts.
+	// PodUIDs are the pods that use the same superblock or device file as a global mount, sorted. Empty for other mounts.
 	PodUIDs []string
 	// Volume is the volume's name, if the path contains it.
 	Volume string

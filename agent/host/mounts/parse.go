@@ -11,7 +11,7 @@ type mountLine struct {
 	flags, super                            []string
 }
 
-// backing identifies what is mounted: the superblock, or a device file, because all device files are in the superblock of /dev.
+// backing identifies the object that is mounted: the superblock, or a device file, because all device files are in the superblock of /dev.
 func (l mountLine) backing() string {
 	if l.fsType == "devtmpfs" {
 		return l.device + l.root

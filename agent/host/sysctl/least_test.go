@@ -102,18 +102,16 @@ var integers = regexp.MustCompile(`^-?\d+( -?\d+)*$`)
 // All numbers that this machine's kernel shows are parsed, so that a minimum cannot lower one of them.
 func TestMinimumKeepsEveryNumberOfThisKernel(t *testing.T) {
 	seen := 0
-	err := filepath.WalkDir("/proc/sys", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return nil
-		}
-		content, err := os.ReadFile(path)
+	err := fs.WalkDir(os.DirFS("/proc/sys"), ".", func(name string, _ fs.DirEntry, _ error) error {
+		// Directories, and parameters that cannot be read, have no value.
+		content, _ := os.ReadFile(filepath.Join("/proc/sys", name))
 		value := normaliseNumbers(string(content))
-		if err != nil || !integers.MatchString(value) {
+		if !integers.MatchString(value) {
 			return nil
 		}
 		seen++
 		if !text.Covers(value, value) || text.Larger(value, value) != value {
-			t.Errorf("%s: %q is not a list of numbers", path, value)
+			t.Errorf("%s: %q is not a list of numbers", name, value)
 		}
 		return nil
 	})

@@ -44,7 +44,7 @@ func TestCarriedOptionsAreInTheResult(t *testing.T) {
 	}
 }
 
-// A new mount with the result of a merge is stale for no profile, and shows what all of them declare.
+// A new mount with the result of a merge is stale for no profile, and shows the options that all of them declare.
 func TestANewMountHasAllCarriedOptions(t *testing.T) {
 	lists := []string{"", "actimeo=60", "actimeo=30", "acregmax=90", "acregmin=30", "acdirmin=60 acdirmax=90", "noac", "ac", "acregmin=60 acdirmin=60 acdirmax=60",
 		"acregmin=90 acregmax=90 acdirmin=90 acdirmax=90", "vers=4 minorversion=1", "nolock", "local_lock=flock"}

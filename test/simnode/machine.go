@@ -87,6 +87,8 @@ var files = map[string]string{
 	"/etc/default/grub": "GRUB_DEFAULT=0\nGRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\n" +
 		"GRUB_CMDLINE_LINUX=\"console=ttyS0\"\n",
 	"/boot/grub/grubenv": grub.PadBlock(grub.EmptyBlock),
+	kernelImage:          "kernel",
+	"/boot/initrd.img":   "initrd",
 	// The agent looks for the directory that Debian's script reads; the script itself is simulated.
 	"/usr/sbin/grub-mkconfig":                            "#!/bin/sh\n# simulated: reads ${sysconfdir}/default/grub.d/*.cfg\n",
 	"/lib/modules/" + KernelVersion + "/modules.dep":     "kernel/net/sunrpc/sunrpc.ko:\nkernel/fs/nfs/nfs.ko: kernel/net/sunrpc/sunrpc.ko\n",

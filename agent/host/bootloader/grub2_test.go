@@ -41,6 +41,7 @@ func newAzure(t *testing.T) *machine {
 	}
 	m.names = grub2Names
 	m.write("/boot/vmlinuz-6.6.51.1-5.azl3", "")
+	m.write("/boot/initrd.img-6.6.51.1-5.azl3", "")
 	m.write(commandLine, "BOOT_IMAGE=/boot/vmlinuz-6.6.51.1-5.azl3 root=UUID=1 ro lockdown=integrity loglevel=3\n")
 	m.makeTrying()
 	if err := os.Chmod(filepath.Join(m.dir, grub2Cfg), 0o400); err != nil {

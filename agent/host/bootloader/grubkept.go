@@ -178,3 +178,16 @@ func cutWords(line string, args []host.Argument) string {
 	words := slices.DeleteFunc(strings.Split(kernels, " "), func(word string) bool { return hasArgument(args, host.NewArgument(word)) })
 	return strings.Join(words, " ") + init
 }
+
+// addWords returns a line with more arguments, before the words for init.
+func addWords(line string, args []host.Argument) string {
+	if len(args) == 0 {
+		return line
+	}
+	text, end := strings.TrimRight(line, " \n"), line[len(strings.TrimRight(line, "\n")):]
+	kernel, init, forInit := strings.Cut(text, " -- ")
+	if forInit {
+		init = " -- " + init
+	}
+	return kernel + " " + joinArguments(args) + init + end
+}

@@ -401,12 +401,7 @@ func (b entryLoader) editArguments(file string, saved host.SavedFile, holdsArgum
 		if last < 0 {
 			return errors.New(file + " has no arguments")
 		}
-		text, end := strings.TrimRight(lines[last], " \n"), lines[last][len(strings.TrimRight(lines[last], "\n")):]
-		kernel, init, forInit := strings.Cut(text, " -- ")
-		if forInit {
-			init = " -- " + init
-		}
-		lines[last] = kernel + " " + joinArguments(missing) + init + end
+		lines[last] = addWords(lines[last], missing)
 	}
 	saved.Data = []byte(strings.Join(lines, ""))
 	return b.fs.RestoreFile(file, saved)

@@ -25,7 +25,7 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 		f.menu = f.entries
 	}
 	keepsAll := f.dropIn.unfinished || len(argumentsWithout(f.dropIn.replaces, retained)) == 0
-	if f.dropIn.holdsExactly(wanted) && f.menu.findProblem(wanted, stale) == "" && keepsAll && !s.isCutShort(f) {
+	if f.dropIn.holdsExactly(wanted) && f.menu.findProblem(wanted, stale) == "" && keepsAll && !s.isCutShort(f) && !f.trial.isBroken() {
 		if s.attended && len(f.notBooted(wanted)) > 0 {
 			record.replaces, record.hasTrial = retained, f.dropIn.hasTrial
 			return s.completeDropIn(format, record)

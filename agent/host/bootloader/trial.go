@@ -95,7 +95,7 @@ type trial struct {
 	seen bool
 	// envErr is the reason why GRUB could not write to the environment block, if the file itself shows one.
 	envErr error
-	// reason is the reason why the staged arguments have no trial. Empty if they have one, or do not need one.
+	// reason is the reason why the staged arguments have no trial, or no entry to return to. Empty if they have both, or do not need them.
 	reason string
 }
 
@@ -111,6 +111,9 @@ func (t trial) isOver() bool {
 	return t.section != "" && (t.state == trialUsed || t.state == trialFailed)
 }
 
+// isBroken reports whether GRUB boots the new arguments, but cannot return to the previous entry.
+func (t trial) isBroken() bool { return t.section != "" && t.reason != "" }
+
 // Attend implements host.BootTrier.
 func (s *Subject) Attend(attended bool) { s.attended = attended }
 
@@ -121,13 +124,38 @@ var readyStates = map[bool]string{true: trialPermitted, false: trialArmed}
 
 func (g grubDebian) rearm(permitted bool) error {
 	data, err := g.readSettled(g.at.menu)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && parseTrial(string(data)).section == "" {
+	section := parseTrial(string(data)).section
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && section == "":
 		return nil
+	case err == nil && permitted && g.lacksPrevious(section):
+		err = errNoPrevious
 	}
 	if err != nil {
 		return err
 	}
 	return g.setTrial(g.at, readyStates[permitted])
+}
+
+var errNoPrevious = errors.New("the kernel or initrd of the previous entry is missing")
+
+// lacksPrevious reports whether the kernel or an initrd of the previous entry is missing, e.g. because that kernel was removed after the staging.
+func (g grubDebian) lacksPrevious(section string) bool {
+	for line := range strings.Lines(section) {
+		words := splitWords(line)
+		switch {
+		case len(words) > 1 && isLinuxCommand(words[0]):
+			words = words[1:2]
+		case len(words) > 1 && slices.Contains([]string{"initrd", "initrd16", "initrdefi"}, words[0]):
+			words = words[1:]
+		default:
+			continue
+		}
+		if slices.ContainsFunc(words, func(file string) bool { return !g.fs.Exists(file) && !g.isInstalled(file) }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
@@ -145,6 +173,9 @@ func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
 	f.trial.printed = strings.TrimPrefix(string(script), generatorHead)
 	_, f.trial.armedNow = g.facts.BootFact(f.bootID, factArmed)
 	f.trial.reason = g.untriedReason(*f, func() string { return g.findTrialObstacle(ctx, *f) })
+	if f.notBooted(f.dropIn.args) != nil && g.lacksPrevious(f.trial.section) {
+		f.trial.reason = errNoPrevious.Error()
+	}
 	return nil
 }
 
@@ -273,8 +304,24 @@ func (g grubDebian) prepareTrial(ctx context.Context, f facts, wanted []host.Arg
 	case f.trial.section == "":
 		// The present entry has not been booted either, and no other entry is known.
 		return nextTrial{}
+	case f.trial.isBroken():
+		entry, _ := previousEntry(f.provenEntry(f.notBooted(present)))
+		printed = preamble + entry
 	}
 	return f.nextTrial(printed, untried)
+}
+
+// provenEntry returns the first entry with the arguments of the running kernel instead of the untried ones.
+func (f facts) provenEntry(untried []host.Argument) string {
+	f.failed = untried
+	var b strings.Builder
+	for line := range strings.Lines(f.trial.first) {
+		if words := strings.Fields(line); len(words) > 0 && isLinuxCommand(words[0]) {
+			line = addWords(cutWords(line, untried), f.replacedByFailed())
+		}
+		b.WriteString(line)
+	}
+	return b.String()
 }
 
 func (f facts) nextTrial(printed string, untried []host.Argument) nextTrial {

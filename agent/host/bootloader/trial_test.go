@@ -2,6 +2,7 @@ package bootloader
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
@@ -217,6 +218,117 @@ func TestTheTrialOutlivesAnUpdateGrub(t *testing.T) {
 		m.expectBoot(boot, true, false)
 		if boot.Kernel != kernel {
 			t.Errorf("booted %s, which has not been proven to boot", boot.Kernel)
+		}
+	})
+}
+
+// replaceKernels installs a kernel that becomes the first entry, and then removes the kernel, the initrd or both of the present first entry.
+func (m *machine) replaceKernels(removed ...string) {
+	m.t.Helper()
+	version := strings.TrimPrefix(path.Base(parseMenu(m.read(m.names.menu)).lines[0].kernel), "vmlinuz-")
+	for _, kind := range []string{"vmlinuz-", "initrd.img-"} {
+		m.write("/boot/"+kind+"9"+version, "")
+	}
+	for _, kind := range removed {
+		m.remove("/boot/" + kind + version)
+	}
+	m.updateGrub()
+}
+
+// The machine waits for its permit, while kernels are installed and the kernel of the previous entry is removed.
+func TestPreviousEntryFollowsTheKernels(t *testing.T) {
+	both := []string{"vmlinuz-", "initrd.img-"}
+	tests := map[string]struct {
+		prepare, waits func(*machine)
+		removed        []string
+		previous       string
+	}{
+		"its kernel and initrd are removed": {removed: both},
+		"only its initrd is removed":        {removed: both[1:]},
+		"another value has booted": {removed: both, previous: ihash + "=1048576", prepare: func(m *machine) {
+			m.apply(settings(ihash, "1048576"))
+			m.start(1048576)
+			m.apply(settings(ihash, "1048576"))
+		}},
+		"another argument has booted": {removed: both, previous: "audit=0", prepare: func(m *machine) {
+			m.apply(settings("audit", "0", ihash, "1048576"))
+			m.apply(settings("audit", "0"))
+			m.start(262144)
+			m.apply(settings("audit", "0"))
+		}},
+		"a boot without a permit has failed": {removed: both, waits: func(m *machine) {
+			m.power()
+			m.start(262144)
+			m.apply(settings(ihash, seed))
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			onEachGRUB(t, func(t *testing.T, m *machine) {
+				if test.prepare != nil {
+					test.prepare(m)
+				}
+				desired := settings(ihash, seed)
+				if test.previous == "audit=0" {
+					desired = append(desired, settings("audit", "0")...)
+				}
+				m.apply(desired)
+				if test.waits != nil {
+					test.waits(m)
+				}
+				m.replaceKernels(test.removed...)
+				state := m.trialState()
+				if err := m.rearm(true); !errors.Is(err, errNoPrevious) || m.trialState() != state {
+					t.Errorf("permit: got error %v, state %q", err, m.trialState())
+				}
+				expect(t, m.observe(ihash, seed), host.Pending, "no fallback entry", errNoPrevious.Error())
+				if found := m.subject.Detect(); m.names == grub2Names && found.MayReboot() {
+					t.Errorf("got %+v", found)
+				}
+				m.apply(desired)
+				if got := m.observe(ihash, seed); got.State != host.Pending || strings.Contains(got.Message, "no fallback entry") {
+					t.Errorf("got %+v", got)
+				}
+				m.commands.Ran = nil
+				m.apply(desired)
+				if n := m.menusMade(); n > 0 {
+					t.Errorf("got %d more menus", n)
+				}
+				m.prepareReboot()
+				m.expectBoot(m.power(), false, true)
+				boot := m.start(262144)
+				args := strings.Join(boot.Arguments, " ")
+				if boot.ID != previousID || !m.fs.Exists(boot.Kernel) || strings.Contains(args, ihashSeed) || test.previous != "" && strings.Count(args, test.previous) != 1 {
+					t.Errorf("booted %+v, want a kernel that exists, with %q", boot, test.previous)
+				}
+				m.apply(desired)
+				expect(t, m.observe(ihash, seed), host.Failed, "trial boot failed")
+			})
+		})
+	}
+}
+
+// The agent is killed before each write while it makes the previous entry again.
+func TestPreviousEntryIsMadeAgainAfterAKill(t *testing.T) {
+	onEachGRUB(t, func(t *testing.T, clean *machine) {
+		staged := func(m *machine) *machine {
+			m.apply(settings(ihash, seed))
+			m.replaceKernels("vmlinuz-", "initrd.img-")
+			return m
+		}
+		fixture := map[*grubNames]string{debianNames: debian, grub2Names: azure}[clean.names]
+		staged(clean).apply(settings(ihash, seed))
+		want := clean.tree()
+		for n := 1; ; n++ {
+			m := staged(newTryingMachine(t, fixture))
+			subject, c := m.crashing(n)
+			_ = subject.Apply(t.Context(), settings(ihash, seed))
+			m.restart()
+			m.apply(settings(ihash, seed))
+			m.expectTree(fmt.Sprintf("after a kill at write %d", n), want)
+			if c.count < n {
+				return
+			}
 		}
 	})
 }

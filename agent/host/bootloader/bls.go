@@ -178,7 +178,7 @@ func (b entryLoader) changeMenu(ctx context.Context, f facts, next change) error
 	proven := next
 	if next.trial.printed != "" {
 		proven.desired = append(argumentsWithout(next.desired, f.notBooted(next.desired)), next.retained...)
-		proven.stale = argumentsWithout(next.stale, next.retained)
+		proven.stale, proven.trial = argumentsWithout(next.stale, next.retained), nextTrial{}
 	}
 	if next.trial.printed == "" || f.dropIn.unfinished || f.entries.findProblem(proven.desired, proven.stale) != "" {
 		// grubby would also change the entry that is booted once, and may take the arguments of later kernels from it.
@@ -252,13 +252,41 @@ func (grubby) change(ctx context.Context, b entryLoader, f facts, next change, b
 	if err := b.changeCopies(func() error { _, err := b.runner.Run(ctx, argv...); return err }); err != nil {
 		return err
 	}
-	err := b.restoreDefaults(before)
+	err := errors.Join(b.restoreDefaults(before), b.changeLater(next, before))
 	for _, name := range grubbyFiles {
 		if b.fs.Exists(name) {
 			err = errors.Join(err, b.fs.SyncFile(name))
 		}
 	}
 	return err
+}
+
+// changeLater edits the kernelCmdline from before the change: grubby keeps only one line of it, or makes it from the last entry. If no other program
+// has made the file, the agent copies the vendor's file and adds its arguments there. If the vendor has none either, kernel-install reads
+// /proc/cmdline, which has the desired arguments after their boot.
+func (b entryLoader) changeLater(next change, before map[string]host.SavedFile) error {
+	if err := b.fs.RestoreFile(kernelCmdline, before[kernelCmdline]); err != nil {
+		return err
+	}
+	file, err := b.fs.Resolve(kernelCmdline)
+	if err != nil {
+		return err
+	}
+	saved, unchanged := before[file], before[file]
+	if record, ok := b.facts.KeptFiles()[file]; !saved.Present || ok && isManaged(record) {
+		saved, unchanged = host.SavedFile{Present: true, Mode: 0o644}, host.SavedFile{}
+		if len(next.desired) > 0 {
+			saved.Data, err = b.fs.ReadIfThere(laterFiles[1])
+		}
+	}
+	holdsArguments := func(line string) bool { return !comment.MatchString(line) && strings.TrimSpace(line) != "" }
+	if err != nil || !slices.ContainsFunc(strings.Split(string(saved.Data), "\n"), holdsArguments) {
+		return errors.Join(err, b.fs.RestoreFile(file, unchanged))
+	}
+	if err := b.fs.MkdirAll(path.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return b.editArguments(file, saved, holdsArguments, next)
 }
 
 func (b entryLoader) checkEntries(ctx context.Context, f facts, wanted, stale []host.Argument) error {
@@ -307,10 +335,11 @@ func (b entryLoader) rewrittenArguments() []host.Argument {
 }
 
 // runsMkconfig reports whether a script runs grub2-mkconfig for the next kernel. If its condition is the age of /etc/kernel/cmdline, so is this one.
+// In bash, a missing file is older than an existing one.
 func (b entryLoader) runsMkconfig(script string) bool {
 	later, err := b.fs.Stat(kernelCmdline)
 	defaults, defaultsErr := b.fs.Stat(defaultFile)
-	isOlder := err == nil && defaultsErr == nil && later.ModTime().Before(defaults.ModTime())
+	isOlder := defaultsErr == nil && (errors.Is(err, fs.ErrNotExist) || err == nil && later.ModTime().Before(defaults.ModTime()))
 	// On x86, 99-grub-mkconfig.install of RHEL makes a menu only for Xen.
 	return path.Base(script) != "99-grub-mkconfig.install" && b.contains(script, "grub2-mkconfig") &&
 		(isOlder || !b.contains(script, kernelCmdline+" -ot "+defaultFile))

@@ -273,14 +273,24 @@ func TestReadyTrialFollowsTheKernels(t *testing.T) {
 
 // grubby creates the arguments of later kernels from the entry that sorts last (recorded in hosttest/testdata/grubby.json).
 func TestArgumentsOfLaterKernelsAreNotThoseOfTheTrial(t *testing.T) {
-	m := newTryingRocky(t)
-	m.remove(kernelCmdline)
-	m.write("/etc/kernel/install.conf", "")
-	m.apply(settings("audit", "0", ihash, "1048576"))
-	m.startEntry()
-	m.apply(settings("audit", "0", ihash, seed))
-	if got := m.read(kernelCmdline); strings.Contains(got, ihash) || !strings.Contains(got, "audit=0") {
-		t.Errorf("%s is %s", kernelCmdline, got)
+	for name, vendor := range map[string]string{"none": "", "the vendor's": "root=/dev/mapper/rl-root ro\n"} {
+		t.Run(name, func(t *testing.T) {
+			m := newTryingRocky(t)
+			m.remove(kernelCmdline)
+			m.write("/etc/kernel/install.conf", "")
+			if vendor != "" {
+				m.write(laterFiles[1], vendor)
+			}
+			m.apply(settings("audit", "0", ihash, "1048576"))
+			m.startEntry()
+			m.apply(settings("audit", "0", ihash, seed))
+			switch {
+			case vendor == "" && m.fs.Exists(kernelCmdline):
+				t.Errorf("grubby has made %s: %q", kernelCmdline, m.read(kernelCmdline))
+			case vendor != "" && m.read(kernelCmdline) != "root=/dev/mapper/rl-root ro audit=0\n":
+				t.Errorf("%s is %q", kernelCmdline, m.read(kernelCmdline))
+			}
+		})
 	}
 }
 

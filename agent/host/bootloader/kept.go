@@ -95,23 +95,34 @@ func (b entryLoader) keepFiles(f facts, next change) (map[string]host.SavedFile,
 		// An original that a failed attempt saved is valid only while the file still equals it.
 		return isEntry(name) && !ok || !f.dropIn.present && !now.Equal(record.Original)
 	})
+	for name, file := range records {
+		switch {
+		case file.Original.Present:
+		case file.Left == digest(before[name]) && next.trial.printed == "":
+			// grubby is about to change the file. Until the result is recorded, any content found there is grubby's work.
+			records[name] = host.FileRecord{}
+		case before[name].Present && !f.dropIn.unfinished && (isManaged(file) || file.Left == digest(host.SavedFile{})):
+			// There was no file, and another program has made it since.
+			delete(records, name)
+		}
+	}
 	for name, file := range before {
 		if _, ok := records[name]; !ok && !holdsAny(file, managed) || name == defaultFile {
 			records[name] = host.FileRecord{Original: file}
 		}
 	}
-	for name, file := range records {
-		if !file.Original.Present && before[name].Present && file.Left == digest(before[name]) {
-			// grubby is about to change the file. Until the result is recorded, any content found there is grubby's work.
-			records[name] = host.FileRecord{}
-		}
-	}
 	return before, b.facts.KeepFiles(records)
 }
 
-// repairFiles restores files that an interrupted change may have damaged. These are /etc/default/grub, which no change may touch, and empty files. A
-// file can be empty because the power failed before it was durable, or because grubby was killed while writing it.
+// isManaged reports whether there was no file before the change in progress, or only the agent's.
+func isManaged(file host.FileRecord) bool { return !file.Original.Present && file.Left == "" }
+
+// repairFiles restores files that an interrupted change may have damaged. These are /etc/default/grub, which no change may touch, the arguments of
+// later kernels, and empty files. A file can be empty because the power failed before it was durable, or because grubby was killed while writing it.
 func (b entryLoader) repairFiles(records map[string]host.FileRecord) error {
+	if err := b.repairLater(records); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(records)) {
 		now, err := b.fs.SaveFile(name)
 		if err != nil {
@@ -127,6 +138,29 @@ func (b entryLoader) repairFiles(records map[string]host.FileRecord) error {
 		}
 	}
 	return nil
+}
+
+// repairLater restores the arguments of later kernels to the copy from before grubby's run. If there was no file, it removes grubby's.
+func (b entryLoader) repairLater(records map[string]host.FileRecord) error {
+	name, err := b.fs.Resolve(kernelCmdline)
+	if err != nil || !b.fs.Exists(entryCopies) {
+		return err
+	}
+	now, err := b.fs.SaveFile(name)
+	before, copyErr := b.fs.SaveFile(copyOf(kernelCmdline))
+	if err := errors.Join(err, copyErr); err != nil {
+		return err
+	}
+	record, ok := records[name]
+	switch {
+	case record.Left == digest(now):
+		// The change was complete.
+	case before.Present && now.Present:
+		now.Data = before.Data
+	case !before.Present && ok && isManaged(record):
+		now = host.SavedFile{}
+	}
+	return b.fs.RestoreFile(name, now)
 }
 
 // isEmpty reports whether a file has no content or its blocks were never written.
@@ -153,13 +187,13 @@ func (b entryLoader) restoreDefaults(before map[string]host.SavedFile) error {
 }
 
 // changeCopies runs grubby with copies of the entries, and then replaces each changed entry durably. grubby syncs no file, and a power failure could
-// leave all entries empty. An entry that another program removes or changes in the meantime stays.
+// leave all entries empty. An entry that another program removes or changes in the meantime stays. The copy of kernelCmdline is for repairLater.
 func (b entryLoader) changeCopies(run func() error) error {
 	names, err := b.fs.Glob(b.at.entries, "*.conf")
 	names = slices.DeleteFunc(names, func(name string) bool { return name == b.at.onceEntry() })
 	err = errors.Join(err, b.removeCopies(), b.fs.MkdirAll(entryCopies, 0o700))
 	copies := map[string]host.SavedFile{}
-	for _, name := range names {
+	for _, name := range append(names, kernelCmdline) {
 		target, resolveErr := b.fs.Resolve(name)
 		file, saveErr := b.fs.SaveFile(target)
 		copies[name] = file
@@ -204,10 +238,10 @@ func (b entryLoader) recordResults(before map[string]host.SavedFile) error {
 		if err != nil {
 			return err
 		}
-		// The record of a file that is gone stays here. keepFiles drops the records of removed entries.
+		// The record of a missing file also stays here, so that a later file is not the agent's. keepFiles drops the records of removed entries.
 		if isForeign := before[name].Present && file.Left != "" && file.Left != digest(before[name]); now.Present && isForeign {
 			delete(records, name)
-		} else if now.Present {
+		} else {
 			records[name] = host.FileRecord{Left: digest(now)}
 		}
 	}
@@ -306,7 +340,7 @@ func holdsAny(file host.SavedFile, args []host.Argument) bool {
 // isManagedAlone reports whether a file differs from its original only by the agent's arguments and blanks, or was created for the agent.
 func isManagedAlone(file host.FileRecord, now host.SavedFile, managed []host.Argument) bool {
 	if !file.Original.Present {
-		return file.Left == "" || file.Left == digest(now)
+		return isManaged(file) || file.Left == digest(now)
 	}
 	return file.Original.Link == now.Link && slices.EqualFunc(linesOf(file.Original, managed), linesOf(now, managed), slices.Equal)
 }

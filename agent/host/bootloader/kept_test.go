@@ -75,8 +75,8 @@ func TestFilesThatGrubbyEditsAreRestoredExactly(t *testing.T) {
 				if diff := cmp.Diff(files[defaultFile], m.read(defaultFile)); diff != "" {
 					t.Errorf("%s (-before +staged):\n%s", defaultFile, diff)
 				}
-				if !strings.Contains(m.read(kernelCmdline), ihash+"="+value) {
-					t.Errorf("arguments of a later kernel: got %q", m.read(kernelCmdline))
+				if m.fs.Exists(kernelCmdline) {
+					t.Errorf("grubby has made %s: %q", kernelCmdline, m.read(kernelCmdline))
 				}
 			}
 			m.restart()
@@ -158,6 +158,7 @@ func TestLinksAmongGrubbysFilesStay(t *testing.T) {
 
 func TestOnlyTheAgentsArgumentsAreRemovedFromChangedEntries(t *testing.T) {
 	m := newEdited(t)
+	m.write(kernelCmdline, "root=/dev/mapper/rl-root ro rd.lvm.lv=rl/root\n")
 	before := m.bootFiles()
 	m.apply(settings(ihash, seed))
 	m.replace(rescueEntry, "rd.lvm.lv=rl/root", "rd.lvm.lv=rl/root  quiet")
@@ -247,6 +248,7 @@ func TestNewEntryWithTheAgentsArgumentsHasNoOriginal(t *testing.T) {
 
 func TestFilesThatGrubbyWritesAreSynced(t *testing.T) {
 	m := newEdited(t)
+	m.write(kernelCmdline, "root=/dev/mapper/rl-root ro\n")
 	var synced []string
 	m.subject.fs = m.fs.WithHook(func(op host.Op, name string) error {
 		if op == host.OpSync || op == host.OpSyncDir {
@@ -346,6 +348,7 @@ func TestEntryThatAPowerCutEmptiedIsRestored(t *testing.T) {
 	for name, lost := range map[string]string{"no bytes": "", "blocks that were never written": strings.Repeat("\x00", 300)} {
 		t.Run(name, func(t *testing.T) {
 			m := newEdited(t)
+			m.write(kernelCmdline, "root=/dev/mapper/rl-root ro\n")
 			files, modes := m.bootFiles(), m.modes()
 			power := true
 			m.subject = m.on(m.fs.WithHook(func(op host.Op, name string) error {
@@ -373,13 +376,12 @@ func TestEntryThatAPowerCutEmptiedIsRestored(t *testing.T) {
 // grubby empties /etc/kernel/cmdline before it writes it. After an interruption there, the next run would leave later kernels without a
 // root device.
 func TestEmptiedCommandLineOfLaterKernelsIsRestored(t *testing.T) {
-	for name, prepare := range map[string]func(*machine){
-		"it was there":       func(m *machine) { m.write(kernelCmdline, "root=/dev/mapper/rl-root   ro\n") },
-		"grubby has made it": func(*machine) {},
-	} {
+	for name, before := range map[string]string{"it was there": "root=/dev/mapper/rl-root   ro\n", "grubby has made it": ""} {
 		t.Run(name, func(t *testing.T) {
 			m := newEdited(t)
-			prepare(m)
+			if before != "" {
+				m.write(kernelCmdline, before)
+			}
 			files, modes := m.bootFiles(), m.modes()
 			func() {
 				defer func() { _ = recover() }()
@@ -393,11 +395,111 @@ func TestEmptiedCommandLineOfLaterKernelsIsRestored(t *testing.T) {
 			}
 			m.restart()
 			m.apply(settings(ihash, seed))
-			if got := m.read(kernelCmdline); !strings.Contains(got, "root=/dev/mapper/rl-root ro") {
-				t.Errorf("arguments of a later kernel: got %q", got)
+			if before == "" {
+				if m.fs.Exists(kernelCmdline) {
+					t.Errorf("grubby has made %s: %q", kernelCmdline, m.read(kernelCmdline))
+				}
+			} else if got, want := m.read(kernelCmdline), strings.TrimSpace(before)+" "+ihashSeed+"\n"; got != want {
+				t.Errorf("arguments of a later kernel: got %q, want %q", got, want)
 			}
 			m.apply(nil)
 			m.expectAsBefore(files, modes)
+		})
+	}
+}
+
+// laterKernel returns the arguments that kernel-install gives to the next kernel.
+func (m *machine) laterKernel() string {
+	m.t.Helper()
+	for _, file := range laterFiles {
+		if m.fs.Exists(file) {
+			return strings.Join(strings.Fields(m.read(file)), " ")
+		}
+	}
+	_, args, _ := strings.Cut(strings.TrimSpace(m.read(commandLine)), " ")
+	return args
+}
+
+// grubby makes /etc/kernel/cmdline from the last entry, or leaves one line of it (recorded in hosttest/testdata/grubby.json). The agent is not killed,
+// or killed at each write of the first promotion, or of the later changes.
+func TestLaterKernelsGetTheirArgumentsAndTheAgents(t *testing.T) {
+	const vendor = "/usr/lib/kernel/cmdline"
+	tests := map[string]struct {
+		files map[string]string
+		// user is the content that a user writes between two changes of the agent. Empty for none.
+		user string
+	}{
+		"no file":                    {},
+		"no file, and a user's":      {user: "root=/dev/mapper/rl-root ro\nuser=1\n"},
+		"the vendor's file":          {files: map[string]string{vendor: "vendor=1  ro\n"}},
+		"the vendor's, and a user's": {files: map[string]string{vendor: "vendor=1  ro\n"}, user: "user=1\nro\n"},
+		"two lines":                  {files: map[string]string{kernelCmdline: "root=/dev/mapper/rl-root  ro\nconsole=ttyS0\n"}},
+		"two lines, and a user's":    {files: map[string]string{kernelCmdline: "root=/dev/mapper/rl-root  ro\nconsole=ttyS0\n"}, user: "root=/dev/mapper/rl-root\nuser=1\nro\n"},
+		"no newline":                 {files: map[string]string{kernelCmdline: "root=/dev/mapper/rl-root  ro", vendor: "vendor=1\n"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			for first, second := 0, 0; ; {
+				m := newTryingRocky(t)
+				m.journalled = true
+				m.remove(kernelCmdline)
+				m.write("/etc/kernel/install.conf", "")
+				m.replace(rescueEntry, "options root=/dev/mapper/rl-root", "options root=/dev/old")
+				for file, data := range test.files {
+					m.write(file, data)
+				}
+				m.restart()
+				before := m.bootFiles()
+				later := m.laterKernel()
+				isKilled := false
+				apply := func(desired []host.Setting, at int) {
+					if subject, c := m.crashing(at); at > 0 {
+						_ = subject.Apply(t.Context(), desired)
+						isKilled = isKilled || c.count >= at
+						m.restart()
+					}
+					m.apply(desired)
+				}
+				check := func(want string) {
+					t.Helper()
+					if got := m.laterKernel(); !slices.Equal(slices.Sorted(slices.Values(strings.Fields(got))), slices.Sorted(slices.Values(strings.Fields(want)))) {
+						t.Errorf("kills at %d and %d: a later kernel gets %q, want %q", first, second, got, want)
+					}
+				}
+				m.apply(settings("audit", "0"))
+				check(later)
+				m.startEntry()
+				apply(settings("audit", "0"), first)
+				check(later + " audit=0")
+				if test.user != "" {
+					m.write(kernelCmdline, test.user)
+					before[kernelCmdline], later = test.user, strings.Join(strings.Fields(test.user), " ")
+					check(later)
+				}
+				m.apply(settings("audit", "0", ihash, seed))
+				m.startEntry()
+				apply(settings("audit", "0", ihash, seed), second)
+				check(later + " audit=0 " + ihashSeed)
+				apply(nil, second)
+				if diff := cmp.Diff(withoutNext(before), withoutNext(m.bootFiles())); diff != "" {
+					t.Fatalf("kills at %d and %d: after restore (-before +after):\n%s", first, second, diff)
+				}
+				if t.Failed() {
+					t.FailNow()
+				}
+				switch {
+				case first == 0 && second == 0:
+					first = 1
+				case first > 0 && isKilled:
+					first++
+				case first > 0:
+					first, second = 0, 1
+				case isKilled:
+					second++
+				default:
+					return
+				}
+			}
 		})
 	}
 }

@@ -438,6 +438,7 @@ func TestArgumentsThatTheNextKernelInstallationLoses(t *testing.T) {
 	}{
 		"the defaults are newer":                 {map[string]string{usr: compares}, defaultFile, entries},
 		"grubby has written the arguments since": {map[string]string{usr: compares}, kernelCmdline, ""},
+		"no file has arguments of later kernels": {map[string]string{usr: compares}, "", entries},
 		"a menu was made since":                  {map[string]string{usr: compares}, grub2Cfg, entries},
 		"grub2-mkconfig leaves the entries": {map[string]string{
 			usr: compares, "/usr/sbin/grub2-mkconfig": "--update-bls-cmdline) bls_cmdline_update=true\n",
@@ -461,7 +462,10 @@ func TestArgumentsThatTheNextKernelInstallationLoses(t *testing.T) {
 			m.apply(settings(ihash, seed, "audit", "0"))
 			at := time.Unix(2000000000, 0)
 			for _, file := range []string{kernelCmdline, grub2Cfg, defaultFile, test.newest} {
-				at = at.Add(time.Hour)
+				if at = at.Add(time.Hour); file == "" {
+					m.remove(kernelCmdline)
+					continue
+				}
 				if err := os.Chtimes(filepath.Join(m.dir, file), at, at); err != nil {
 					t.Fatal(err)
 				}

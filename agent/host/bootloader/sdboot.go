@@ -369,19 +369,7 @@ func (t systemdBoot) change(_ context.Context, b entryLoader, f facts, next chan
 			return err
 		}
 	}
-	file, err := b.fs.Resolve(kernelCmdline)
-	if err != nil {
-		return err
-	}
-	saved := before[file]
-	if !saved.Present {
-		data, err := b.fs.ReadIfThere(laterFiles[1])
-		if err != nil || len(next.desired) == 0 {
-			return err
-		}
-		saved = host.SavedFile{Present: true, Mode: 0o644, Data: data}
-	}
-	return b.editArguments(file, saved, func(line string) bool { return !comment.MatchString(line) && strings.TrimSpace(line) != "" }, next)
+	return b.changeLater(next, before)
 }
 
 // editArguments removes the stale arguments from all lines with arguments, and adds the missing ones to the last. It leaves the words for init.

@@ -62,7 +62,24 @@ type entryTool interface {
 // grubby is the tool of a GRUB with entries.
 type grubby struct{}
 
-func (grubby) readBooted(s *Subject, names *grubNames) (bootedMenu, string) { return s.grubMenu(names) }
+func (grubby) readBooted(s *Subject, names *grubNames) (bootedMenu, string) {
+	b, reason := s.grubMenu(names)
+	return b, cmp.Or(reason, b.findUneditable())
+}
+
+// findUneditable returns the reason why grubby cannot change the arguments of an entry, and the remedy. It replaces each line that starts with
+// "options", and adds none. Empty if it can change all entries.
+func (b *bootedMenu) findUneditable() string {
+	for _, entry := range b.menu.root.children {
+		if lines := optionsLine.FindAllString(entry.text, -1); entry.file != "" && (len(lines) != 1 || lines[0][0] != 'o') {
+			return fmt.Sprintf("grubby cannot change the arguments of %s, which are not in one line that starts with options: write them into one line, "+
+				"or remove the file", entry.file)
+		}
+	}
+	return ""
+}
+
+var optionsLine = regexp.MustCompile(`(?m)^[ \t]*options([ \t]|$)`)
 
 func (grubby) compare(a, b *menuEntry) int { return compareEntries(b.id, a.id) }
 
@@ -90,10 +107,16 @@ func (b entryLoader) readMenu(ctx context.Context) (menu, error) { return b.at.t
 
 func (grubby) readMenu(ctx context.Context, b entryLoader) (menu, error) {
 	info, err := b.runner.Run(ctx, "grubby", "--info=ALL")
-	if err != nil {
+	entries, entriesErr := b.readEntries(b.at)
+	if err := errors.Join(err, entriesErr); err != nil {
 		return menu{}, err
 	}
-	return parseEntries(string(info)), nil
+	m := parseEntries(string(info))
+	m.lines = slices.DeleteFunc(m.lines, func(line bootLine) bool {
+		hasID := func(entry *menuEntry) bool { return entry.id == line.id }
+		return b.fs.Exists(path.Join(b.at.entries, line.id+".conf")) && !slices.ContainsFunc(entries, hasID)
+	})
+	return m, nil
 }
 
 // parseEntries parses "grubby --info=ALL": for each entry a line "index=", then its fields, with values in quotes. If an argument has quotes, the
@@ -123,7 +146,7 @@ func parseEntries(info string) menu {
 			entry.id = value
 		}
 	}
-	// grubby also lists entries that boot no Linux, and the entry that is booted once.
+	// grubby also lists the entry that is booted once.
 	m.lines = slices.DeleteFunc(m.lines, func(line bootLine) bool { return line.kernel == "" || line.title == onceTitle })
 	return m
 }

@@ -136,9 +136,8 @@ func TestFailedGrubbyLeavesTheEntriesUnchanged(t *testing.T) {
 		prepare func(*machine)
 		message string
 	}{
-		"it fails when it has changed them":       {func(m *machine) { m.subject.runner = failingUpdate{m.commands} }, "exit status 1"},
-		"it passes over an entry without options": {func(m *machine) { m.replace(rescueEntry, "options ", "# ") }, "0 times"},
-		"it forgets an entry":                     {after(func(m *machine) { m.replace(copyOf(rescueEntry), " "+ihash+"="+seed, "") }), "0 times"},
+		"it fails when it has changed them": {func(m *machine) { m.subject.runner = failingUpdate{m.commands} }, "exit status 1"},
+		"it forgets an entry":               {after(func(m *machine) { m.replace(copyOf(rescueEntry), " "+ihash+"="+seed, "") }), "0 times"},
 		"it loses an argument of others": {after(func(m *machine) { m.replace(copyOf(rockyEntry), "rd.lvm.lv=rl/root", "") }),
 			"would lose rd.lvm.lv=rl/root"},
 		"it writes an entry's arguments twice": {after(func(m *machine) {
@@ -159,6 +158,64 @@ func TestFailedGrubbyLeavesTheEntriesUnchanged(t *testing.T) {
 			}
 			if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
 				t.Errorf("files (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// grubby adds no line "options" to an entry, and replaces each line that starts with it.
+func TestEntriesThatGrubbyCannotChangeAreReportedBeforeABoot(t *testing.T) {
+	const added = entriesDir + "/mine.conf"
+	tests := map[string]struct{ file, data string }{
+		"an entry without options":              {added, "title Mine\nversion 1\nlinux /vmlinuz-mine\n"},
+		"an entry with two lines of options":    {added, "title Mine\nversion 1\nlinux /vmlinuz-mine\noptions ro\noptions quiet\n"},
+		"an entry with indented options":        {added, "title Mine\nversion 1\nlinux /vmlinuz-mine\n  options ro\n"},
+		"the rescue entry has lost its options": {rescueEntry, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newTryingRocky(t)
+			if test.data == "" {
+				test.data = strings.Replace(m.read(test.file), "options ", "# ", 1)
+			}
+			m.write(test.file, test.data)
+			before := m.bootFiles()
+			m.apply(settings(ihash, seed))
+			expect(t, m.observe(ihash, seed), host.Unsupported, "grubby cannot change the arguments of "+test.file)
+			if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+				t.Errorf("files (-want +got):\n%s", diff)
+			}
+			m.remove(test.file)
+			m.apply(settings(ihash, seed))
+			m.write(test.file, test.data)
+			if err := m.rearm(true); err == nil || m.subject.Detect().MayReboot() {
+				t.Errorf("rebooted for an argument that grubby cannot set: %v, %+v", err, m.subject.Detect())
+			}
+		})
+	}
+}
+
+// Such an entry starts a program of the firmware, and GRUB skips it. grubby lists it with the directory of kernels as its kernel.
+func TestEntriesWithoutAKernelStayUnchanged(t *testing.T) {
+	const added, text = entriesDir + "/shell.conf", "title Shell\nefi /shell.efi\n"
+	for name, options := range map[string]string{"no options": "", "options": "options -nostartup\n"} {
+		t.Run(name, func(t *testing.T) {
+			m := newTryingRocky(t)
+			m.write(added, text+options)
+			before := m.bootFiles()
+			for range 2 {
+				m.apply(settings(ihash, seed))
+				expect(t, m.observe(ihash, seed), host.Pending, "trial boot")
+			}
+			m.startEntry()
+			m.apply(settings(ihash, seed))
+			expect(t, m.observe(ihash, seed), host.InSync)
+			if got := m.read(added); got != text+options {
+				t.Errorf("%s is\n%s", added, got)
+			}
+			m.apply(nil)
+			if diff := cmp.Diff(withoutNext(before), withoutNext(m.bootFiles())); diff != "" {
+				t.Errorf("after restore (-before +after):\n%s", diff)
 			}
 		})
 	}

@@ -189,8 +189,11 @@ func (b entryLoader) restoreDefaults(before map[string]host.SavedFile) error {
 // changeCopies runs grubby with copies of the entries, and then replaces each changed entry durably. grubby syncs no file, and a power failure could
 // leave all entries empty. An entry that another program removes or changes in the meantime stays. The copy of kernelCmdline is for repairLater.
 func (b entryLoader) changeCopies(run func() error) error {
-	names, err := b.fs.Glob(b.at.entries, "*.conf")
-	names = slices.DeleteFunc(names, func(name string) bool { return name == b.at.onceEntry() })
+	entries, err := b.readEntries(b.at)
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.file)
+	}
 	err = errors.Join(err, b.removeCopies(), b.fs.MkdirAll(entryCopies, 0o700))
 	copies := map[string]host.SavedFile{}
 	for _, name := range append(names, kernelCmdline) {

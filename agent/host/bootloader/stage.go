@@ -161,9 +161,9 @@ func (s *Subject) sameDevice(a, b string) bool {
 }
 
 func deviceName(root string) string {
-	for tag, dir := range map[string]string{"UUID=": "by-uuid", "PARTUUID=": "by-partuuid", "LABEL=": "by-label"} {
+	for tag, dir := range map[string]string{"UUID=": "by-uuid", "PARTUUID=": "by-partuuid", "LABEL=": "by-label", "PARTLABEL=": "by-partlabel"} {
 		if value, ok := strings.CutPrefix(root, tag); ok {
-			return path.Join("/dev/disk", dir, value)
+			return path.Join("/dev/disk", dir, strings.Trim(value, `"'`))
 		}
 	}
 	return path.Join("/", root)

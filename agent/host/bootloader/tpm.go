@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,10 +38,11 @@ func (s *Subject) findBoundVolume(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	var unknown error
 	for _, v := range volumes {
 		registers, err := s.registersOf(ctx, v)
-		if err != nil {
-			return "", fmt.Errorf("check whether %s is bound to the kernel arguments: %w", v.device, err)
+		if err != nil && unknown == nil {
+			unknown = fmt.Errorf("check whether %s is bound to the kernel arguments: %w", v.device, err)
 		}
 		for _, register := range measuredArguments {
 			if slices.Contains(registers, register) {
@@ -48,10 +51,16 @@ func (s *Subject) findBoundVolume(ctx context.Context) (string, error) {
 			}
 		}
 	}
-	return "", nil
+	return "", unknown
 }
 
-// encryptedVolumes returns the volumes in /etc/crypttab and on the command line (rd.luks.uuid=).
+// luksArguments are the arguments that name volumes, without "rd.", and the tags of these names.
+var luksArguments = map[string]string{"luks.uuid": "UUID=", "luks.name": "UUID=", "luks.options": "UUID=", "luks.partuuid": "PARTUUID="}
+
+// volumeOptions matches a value of luks.options that is for one volume. Others are for all volumes on the command line.
+var volumeOptions = regexp.MustCompile(`^(luks-)?[0-9A-Fa-f-]+=`)
+
+// encryptedVolumes returns the volumes in /etc/crypttab and on the command line.
 func (s *Subject) encryptedVolumes() ([]volume, error) {
 	data, err := s.fs.ReadIfThere(crypttab)
 	if err != nil {
@@ -72,10 +81,24 @@ func (s *Subject) encryptedVolumes() ([]volume, error) {
 		}
 	}
 	line, err := s.readCommandLine()
+	named, common := len(volumes), []string(nil)
 	for _, arg := range line {
-		if arg.Is("rd.luks.uuid") {
-			volumes = append(volumes, volume{device: deviceName("UUID=" + strings.TrimPrefix(arg.Value, "luks-"))})
+		name := strings.TrimPrefix(arg.Name, "rd.")
+		tag, isVolume := luksArguments[name]
+		id, rest, _ := strings.Cut(strings.TrimPrefix(arg.Value, "luks-"), "=")
+		switch v := (volume{device: deviceName(tag + id)}); {
+		case !isVolume || id == "":
+		case name != "luks.options":
+			volumes = append(volumes, v)
+		case volumeOptions.MatchString(arg.Value):
+			v.options = strings.Split(rest, ",")
+			volumes = append(volumes, v)
+		default:
+			common = append(common, strings.Split(arg.Value, ",")...)
 		}
+	}
+	for i := range volumes[named:] {
+		volumes[named+i].options = append(volumes[named+i].options, common...)
 	}
 	return volumes, err
 }
@@ -89,7 +112,10 @@ func (s *Subject) registersOf(ctx context.Context, v volume) ([]int, error) {
 		}
 	}
 	if !s.fs.Exists(v.device) {
-		return registers, nil
+		if slices.Contains(v.options, "nofail") || slices.Contains(v.options, "noauto") {
+			return registers, nil
+		}
+		return registers, fmt.Errorf("find the device: %w", fs.ErrNotExist)
 	}
 	metadata, err := s.runner.Run(ctx, "cryptsetup", "luksDump", "--dump-json-metadata", v.device)
 	if err == nil {

@@ -1,13 +1,14 @@
 package bootloader
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
@@ -19,12 +20,14 @@ func clevisToken(pin string) string {
 }
 
 func TestAVolumeBoundToTheCommandLineIsFoundBeforeStaging(t *testing.T) {
-	const dump, device = "cryptsetup luksDump --dump-json-metadata ", "/dev/disk/by-uuid/1234"
+	const dump, systemd8 = "cryptsetup luksDump --dump-json-metadata ", `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[8]}}}`
 	inner := base64.RawURLEncoding.EncodeToString([]byte(`{"clevis":{"pin":"tpm2","tpm2":{"pcr_ids":"0,9"}}}`)) + ".key.iv.text.tag"
 	const plain = "data UUID=1234 none luks\n"
 	tests := map[string]struct {
 		crypttab, metadata, cmdline string
-		noTPM                       bool
+		noTPM, isMissing            bool
+		// device is the name of the volume's device. By default, it is named by the UUID 1234.
+		device string
 		// fails is the error of cryptsetup instead of metadata. clevis is the list from Clevis in that case.
 		fails, clevis string
 		register      string
@@ -43,6 +46,18 @@ func TestAVolumeBoundToTheCommandLineIsFoundBeforeStaging(t *testing.T) {
 		"an option by the register's name":          {crypttab: "data UUID=1234 none tpm2-pcrs=7+kernel-config:sha256\n", metadata: `{}`, register: "12"},
 		"an option without registers":               {crypttab: "data UUID=1234 none luks,tpm2-device=auto\n", metadata: `{}`},
 		"a volume that only the command line names": {cmdline: " rd.luks.uuid=luks-1234", metadata: `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[8]}}}`, register: "8"},
+		"a volume that luks.uuid names":             {cmdline: " luks.uuid=1234", metadata: systemd8, register: "8"},
+		"a volume that rd.luks.name names":          {cmdline: " rd.luks.name=1234=root rd.luks.options=tpm2-device=auto", metadata: systemd8, register: "8"},
+		"a volume that luks.name names":             {cmdline: " luks.name=luks-1234=root", metadata: systemd8, register: "8"},
+		"registers on the command line":             {cmdline: " rd.luks.options=tpm2-device=auto,tpm2-pcrs=7+12 rd.luks.uuid=1234", metadata: `{}`, register: "12"},
+		"registers of one volume":                   {cmdline: " rd.luks.options=1234=tpm2-device=auto,tpm2-pcrs=9", metadata: `{}`, register: "9"},
+		"other registers on the command line":       {cmdline: " rd.luks.name=1234=root rd.luks.options=tpm2-device=auto,tpm2-pcrs=7", metadata: `{}`},
+		"a partition by rd.luks.partuuid":           {cmdline: " rd.luks.partuuid=1234", device: "/dev/disk/by-partuuid/1234", metadata: systemd8, register: "8"},
+		"a partition by its label":                  {crypttab: "data PARTLABEL=data none luks\n", device: "/dev/disk/by-partlabel/data", metadata: systemd8, register: "8"},
+		"a volume in quotes":                        {crypttab: "data UUID=\"1234\" none luks\n", metadata: systemd8, register: "8"},
+		"a missing volume that may be missing":      {crypttab: "data UUID=5678 none luks,nofail\nmore UUID=90ab none noauto\n"},
+		"a missing volume, and a bound one":         {crypttab: "data UUID=5678 none luks\n" + plain, metadata: systemd8, register: "8"},
+		"a missing volume with registers":           {crypttab: "data UUID=5678 none tpm2-pcrs=8\n", device: "/dev/disk/by-uuid/5678", isMissing: true, register: "8"},
 		"swap with a new key at each boot":          {crypttab: "# comment\nswap UUID=1234 /dev/urandom swap,cipher=aes\n", fails: "not a LUKS device"},
 		"no TPM":                                    {crypttab: plain, metadata: `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[8]}}}`, noTPM: true},
 		"LUKS1 with Clevis":                         {crypttab: plain, fails: "not a LUKS2 device", clevis: `1: tpm2 '{"hash":"sha256","key":"ecc","pcr_ids":"7,8"}'`, register: "8"},
@@ -52,7 +67,10 @@ func TestAVolumeBoundToTheCommandLineIsFoundBeforeStaging(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, debian)
-			m.write(device, "")
+			device := cmp.Or(test.device, "/dev/disk/by-uuid/1234")
+			if !test.isMissing {
+				m.write(device, "")
+			}
 			if !test.noTPM {
 				m.write("/sys/class/tpm/tpm0/tpm_version_major", "2\n")
 			}
@@ -84,7 +102,7 @@ func TestAVolumeBoundToTheCommandLineIsFoundBeforeStaging(t *testing.T) {
 				t.Errorf("got error %v, want none for an omitted argument", err)
 			}
 			expect(t, m.observe(ihash, seed), host.Unsupported, "PCR "+test.register+",", device, "not staged")
-			if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/boot", "/etc")); diff != "" {
+			if diff := gocmp.Diff(before, hosttest.ReadTree(t, m.dir, "/boot", "/etc")); diff != "" {
 				t.Errorf("changed (-want +got):\n%s", diff)
 			}
 		})
@@ -92,18 +110,32 @@ func TestAVolumeBoundToTheCommandLineIsFoundBeforeStaging(t *testing.T) {
 }
 
 func TestUnreadableDiskBindingPreventsStaging(t *testing.T) {
-	m := newMachine(t, debian)
-	m.write("/sys/class/tpm/tpm0/tpm_version_major", "2\n")
-	m.write("/dev/sda3", "")
-	m.write(crypttab, "data /dev/sda3 none luks\n")
-	m.commands.Fail = map[string]error{"cryptsetup": errors.New("device busy")}
-	before := hosttest.ReadTree(t, m.dir, "/boot", "/etc")
-	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil || !strings.Contains(err.Error(), "device busy") {
-		t.Errorf("error: got %v", err)
+	tests := map[string]struct {
+		device, crypttab, cmdline, message string
+	}{
+		"the device is busy":                         {"/dev/sda3", "data /dev/sda3 none luks\n", "", "device busy"},
+		"no device has the label":                    {"/dev/disk/by-partlabel/data", "data PARTLABEL=data none luks\n", "", "find the device"},
+		"no device has the UUID on the command line": {"/dev/disk/by-uuid/1234", "", " rd.luks.name=1234=root", "find the device"},
 	}
-	expect(t, m.observe(ihash, seed), host.Failed, "check whether /dev/sda3")
-	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/boot", "/etc")); diff != "" {
-		t.Errorf("changed (-want +got):\n%s", diff)
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, debian)
+			m.write("/sys/class/tpm/tpm0/tpm_version_major", "2\n")
+			m.write("/dev/sda3", "")
+			m.write(crypttab, test.crypttab)
+			m.write(commandLine, strings.TrimSpace(m.read(commandLine))+test.cmdline+"\n")
+			m.write(defaultFile, m.read(defaultFile)+`GRUB_CMDLINE_LINUX="`+test.cmdline+"\"\n")
+			m.makeGrubCfg()
+			m.commands.Fail = map[string]error{"cryptsetup": errors.New("device busy")}
+			before := hosttest.ReadTree(t, m.dir, "/boot", "/etc")
+			if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil || !strings.Contains(err.Error(), test.message) {
+				t.Errorf("error: got %v", err)
+			}
+			expect(t, m.observe(ihash, seed), host.Failed, "check whether "+test.device)
+			if diff := gocmp.Diff(before, hosttest.ReadTree(t, m.dir, "/boot", "/etc")); diff != "" {
+				t.Errorf("changed (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

@@ -68,12 +68,17 @@ func (grubby) readBooted(s *Subject, names *grubNames) (bootedMenu, string) {
 }
 
 // findUneditable returns the reason why grubby cannot change the arguments of an entry, and the remedy. It replaces each line that starts with
-// "options", and adds none. Empty if it can change all entries.
+// "options", adds no line, and appends to the line. Empty if it can change all entries.
 func (b *bootedMenu) findUneditable() string {
 	for _, entry := range b.menu.root.children {
-		if lines := optionsLine.FindAllString(entry.text, -1); entry.file != "" && (len(lines) != 1 || lines[0][0] != 'o') {
+		lines := optionsLine.FindAllString(entry.text, -1)
+		switch {
+		case entry.file == "":
+		case len(lines) != 1 || lines[0][0] != 'o':
 			return fmt.Sprintf("grubby cannot change the arguments of %s, which are not in one line that starts with options: write them into one line, "+
 				"or remove the file", entry.file)
+		case !hasName(host.ParseArguments(b.expand(entryOptions(entry.text))+" "+appended), appended):
+			return fmt.Sprintf("grubby cannot change the arguments of %s, which have words for init after --, or an open quote: remove these words", entry.file)
 		}
 	}
 	return ""

@@ -163,7 +163,7 @@ func TestFailedGrubbyLeavesTheEntriesUnchanged(t *testing.T) {
 	}
 }
 
-// grubby adds no line "options" to an entry, and replaces each line that starts with it.
+// grubby adds no line "options" to an entry, and replaces each line that starts with it. It appends to the line, even after "--".
 func TestEntriesThatGrubbyCannotChangeAreReportedBeforeABoot(t *testing.T) {
 	const added = entriesDir + "/mine.conf"
 	tests := map[string]struct{ file, data string }{
@@ -171,6 +171,9 @@ func TestEntriesThatGrubbyCannotChangeAreReportedBeforeABoot(t *testing.T) {
 		"an entry with two lines of options":    {added, "title Mine\nversion 1\nlinux /vmlinuz-mine\noptions ro\noptions quiet\n"},
 		"an entry with indented options":        {added, "title Mine\nversion 1\nlinux /vmlinuz-mine\n  options ro\n"},
 		"the rescue entry has lost its options": {rescueEntry, ""},
+		"an entry with words for init":          {added, "title Mine\nversion 1\nlinux /vmlinuz-mine\noptions ro -- debug\n"},
+		"an entry that ends before such words":  {added, "title Mine\nversion 1\nlinux /vmlinuz-mine\noptions ro\t--\n"},
+		"an entry with an open quote":           {added, "title Mine\nversion 1\nlinux /vmlinuz-mine\noptions ro dyndbg=\"file x\n"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -93,7 +93,7 @@ func (b entryLoader) onceText(wanted, replaced []host.Argument) string {
 	if value := menu.variables["kernelopts"]; value != "" {
 		options = strings.NewReplacer("$kernelopts", value, "${kernelopts}", value).Replace(options)
 	}
-	return text + strings.TrimSpace("options "+cutWords(options, slices.Concat(replaced, wanted))+" "+joinArguments(wanted)) + "\n"
+	return text + strings.TrimSpace(addWords("options "+cutWords(options, slices.Concat(replaced, wanted)), wanted)) + "\n"
 }
 
 // untriedDefaults returns the agent's arguments in permanent entries that the running kernel was not booted with. A trial would return to them.

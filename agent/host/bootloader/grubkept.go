@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -167,27 +168,29 @@ func withoutArguments(data string, args []host.Argument) string {
 	return b.String()
 }
 
-// cutWords returns a line without the given arguments. The words after "--" are for init and stay.
+// cutWords returns a line without the given arguments.
 func cutWords(line string, args []host.Argument) string {
-	kernels, init, forInit := strings.Cut(line, " -- ")
-	if forInit {
-		init = " -- " + init
-	} else if strings.HasSuffix(kernels, "\n") {
-		kernels, init = strings.TrimSuffix(kernels, "\n"), "\n"
-	}
-	words := slices.DeleteFunc(strings.Split(kernels, " "), func(word string) bool { return hasArgument(args, host.NewArgument(word)) })
-	return strings.Join(words, " ") + init
+	kernel, rest := splitInit(line)
+	words := slices.DeleteFunc(strings.Split(kernel, " "), func(word string) bool { return hasArgument(args, host.NewArgument(word)) })
+	return strings.Join(words, " ") + rest
 }
 
-// addWords returns a line with more arguments, before the words for init.
+// addWords returns a line with more arguments.
 func addWords(line string, args []host.Argument) string {
 	if len(args) == 0 {
 		return line
 	}
-	text, end := strings.TrimRight(line, " \n"), line[len(strings.TrimRight(line, "\n")):]
-	kernel, init, forInit := strings.Cut(text, " -- ")
-	if forInit {
-		init = " -- " + init
-	}
-	return kernel + " " + joinArguments(args) + init + end
+	kernel, rest := splitInit(line)
+	return strings.TrimRight(kernel, " ") + " " + joinArguments(args) + rest
 }
+
+// splitInit returns the part of a line that is for the kernel, and the rest: the words for init with "--" before them, and the end of the line.
+func splitInit(line string) (kernel, rest string) {
+	end := len(strings.TrimRight(line, "\n"))
+	if found := wordsForInit.FindStringIndex(line[:end]); found != nil {
+		end = found[0]
+	}
+	return line[:end], line[end:]
+}
+
+var wordsForInit = regexp.MustCompile(`[ \t]--([ \t]|$)`)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -272,6 +273,40 @@ func TestATrialThatTheFirmwareDoesNotSelect(t *testing.T) {
 			expect(t, m.observe(ihash, seed), host.Failed, oneShot)
 			m.expectInDefaults(ihashSeed, false)
 			m.restart()
+			m.apply(nil)
+			if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+				t.Errorf("after restore (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The words after "--" are for init. An argument after them would not reach the kernel.
+func TestArgumentsAreBeforeTheWordsForInit(t *testing.T) {
+	options := regexp.MustCompile(`(?m)^options .*$`)
+	for name, words := range map[string]string{"a word": " -- debug", "none": " --", "tabs": "\t--\tdebug"} {
+		t.Run(name, func(t *testing.T) {
+			m := newSystemdBoot(t)
+			files := []string{systemdEntry, olderEntry, kernelCmdline}
+			for _, file := range files[:2] {
+				m.write(file, options.ReplaceAllString(m.read(file), "${0}"+words))
+			}
+			m.write(kernelCmdline, systemdArgs+words+"\n")
+			before := m.bootFiles()
+			m.apply(settings(ihash, seed))
+			expect(t, m.observe(ihash, seed), host.Pending, "trial boot")
+			if name := m.startEntry(); name != onceID || !strings.Contains(m.read(commandLine), " "+ihashSeed+" --") {
+				t.Errorf("booted %s with %s", name, m.read(commandLine))
+			}
+			for range 2 {
+				m.apply(settings(ihash, seed))
+				expect(t, m.observe(ihash, seed), host.InSync)
+			}
+			for _, file := range files {
+				if got := m.read(file); !strings.Contains(got, " "+ihashSeed+words) {
+					t.Errorf("%s is\n%s", file, got)
+				}
+			}
 			m.apply(nil)
 			if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
 				t.Errorf("after restore (-before +after):\n%s", diff)

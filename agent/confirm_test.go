@@ -205,6 +205,30 @@ func TestAValueThatBreaksNewConnectionsIsRevertedAndNotTriedAgain(t *testing.T) 
 	}
 }
 
+// The host does not support another setting of the same spec at first. Later, that setting is proven alone.
+func TestAValueThatBreaksNewConnectionsIsNotTriedAgainAfterAnotherProof(t *testing.T) {
+	w := newConfirmWorld(t)
+	w.cannot[rmem] = host.Unsupported
+	w.declare(setting(tcpRmem, fatal), setting(rmem, "16777216"))
+	a := w.runFor(w.agent(), 2*time.Minute)
+	w.expect(v1alpha1.SettingFailed, usual, "")
+	if w.state(rmem) != v1alpha1.SettingUnsupported {
+		t.Fatalf("the other: got %s: %s", w.state(rmem), w.message(rmem))
+	}
+	delete(w.cannot, rmem)
+	w.log = nil
+	w.runFor(a, time.Hour)
+	if w.state(rmem) != v1alpha1.SettingInSync || w.files[rmem] != "16777216" {
+		t.Errorf("the other: got %s: %s", w.state(rmem), w.message(rmem))
+	}
+	w.boot()
+	w.runFor(w.agent(), time.Hour)
+	if slices.Contains(w.log, "try "+tcpRmem) || !slices.Contains(w.log, "try "+rmem) {
+		t.Errorf("got steps %v", w.log)
+	}
+	w.expect(v1alpha1.SettingFailed, usual, "")
+}
+
 func TestAValueThatIsReplacedStaysInTheFileUntilTheNewOneIsProven(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.declare(setting(tcpRmem, "8192 131072 6291456"))

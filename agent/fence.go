@@ -133,7 +133,7 @@ func (f fence) refusalOf(key, value string, err error) *rejection {
 		return &rejection{state: state, message: "rejected by this node's agent: " + message}
 	}
 	if unconfirmedValue, ok := f.unconfirmed[key]; ok && unconfirmedValue == value {
-		return &rejection{state: v1alpha1.SettingFailed, message: f.unconfirmedNote, connections: journal.FailedConnections(f.unconfirmed)}
+		return &rejection{state: v1alpha1.SettingFailed, message: f.unconfirmedNote, connections: journal.FailedConnections(f.unconfirmed, key)}
 	}
 	if subject := catalogue.Key(key).Subject(); !f.subjects[subject] {
 		return &rejection{state: v1alpha1.SettingUnsupported, message: "this node's agent does not support " + subject}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Unconfirmed contains settings that have been set, or are about to be. No file of the agent contains them until new connections have worked with
@@ -47,7 +48,8 @@ type attempts struct {
 	// Interrupted is the number of attempts that the end of the agent or of the boot interrupted.
 	Interrupted int `json:"interrupted,omitempty"`
 	// Rejected contains, by key, the values that must not be tried again. Reason explains it. The keys with connectionPrefix are the failed
-	// connections: agents of earlier releases ignore them, but not another field.
+	// connections, each with the keys that failed with it, separated by spaces, or "" for all of them. Agents of earlier releases ignore these keys,
+	// but not another field.
 	Rejected map[string]string `json:"refused,omitempty"`
 	Reason   string            `json:"why,omitempty"`
 }
@@ -59,9 +61,9 @@ func (j *Journal) Unconfirmed() (Unconfirmed, bool) {
 	}
 	u := *j.doc.Unconfirmed
 	u.Settings = maps.Clone(u.Settings)
-	if text, ok := j.BootFact(u.BootID, factDeadline); ok {
+	if deadline, ok := j.BootFact(u.BootID, factDeadline); ok {
 		// A deadline that cannot be parsed counts as expired.
-		u.DeadlineSinceBoot, _ = time.ParseDuration(text)
+		u.DeadlineSinceBoot, _ = time.ParseDuration(deadline)
 	}
 	return u, true
 }
@@ -89,7 +91,7 @@ func (j *Journal) SetUnconfirmed(u Unconfirmed) error {
 	})
 }
 
-// Confirm moves the unconfirmed settings to the entries. In a journal of a newer agent, they stay unconfirmed.
+// Confirm moves the unconfirmed settings to the entries. Other values stay rejected. In a journal of a newer agent, the settings stay unconfirmed.
 func (j *Journal) Confirm() error {
 	if err := j.MayChange(); err != nil {
 		return err
@@ -98,11 +100,16 @@ func (j *Journal) Confirm() error {
 		if doc.Unconfirmed == nil {
 			return
 		}
+		next := doc.attemptsWith(doc.Unconfirmed.Hash)
 		for key, setting := range doc.Unconfirmed.Settings {
 			doc.setEntry(key, setting.Entry)
+			delete(next.Rejected, key)
 		}
 		doc.endUnconfirmed()
-		doc.Attempts = nil
+		next.Interrupted, doc.Attempts = 0, nil
+		if slices.ContainsFunc(slices.Collect(maps.Keys(next.Rejected)), isSetting) {
+			doc.Attempts = next
+		}
 	})
 }
 
@@ -113,10 +120,9 @@ func (j *Journal) Abandon() error { return j.updateDocument((*document).endUncon
 func (j *Journal) Reject(reason string, connections ...string) error {
 	return j.updateDocument(func(doc *document) {
 		if doc.Unconfirmed != nil {
-			doc.Attempts = doc.Unconfirmed.rejection(reason)
-			for _, connection := range connections {
-				doc.Attempts.Rejected[connectionPrefix+connection] = ""
-			}
+			next := doc.attemptsWith(doc.Unconfirmed.Hash)
+			next.reject(*doc.Unconfirmed, reason, connections...)
+			doc.Attempts = next
 		}
 		doc.endUnconfirmed()
 	})
@@ -130,12 +136,9 @@ func (j *Journal) Interrupt(reason string) error {
 		if u == nil {
 			return
 		}
-		next := &attempts{Hash: u.Hash, Interrupted: 1}
-		if doc.Attempts != nil && doc.Attempts.Hash == u.Hash {
-			next.Interrupted += doc.Attempts.Interrupted
-		}
-		if next.Interrupted >= maxInterrupted {
-			next = u.rejection(reason)
+		next := doc.attemptsWith(u.Hash)
+		if next.Interrupted++; next.Interrupted >= maxInterrupted {
+			next.reject(*u, reason)
 		}
 		doc.Attempts = next
 	})
@@ -146,12 +149,35 @@ func (doc *document) endUnconfirmed() {
 	doc.removeBootFact(factDeadline)
 }
 
-func (u Unconfirmed) rejection(reason string) *attempts {
-	rejected := map[string]string{}
-	for key, setting := range u.Settings {
-		rejected[key] = setting.Entry.Applied
+// attemptsWith returns a copy of the earlier attempts with the settings of that hash.
+func (doc *document) attemptsWith(hash string) *attempts {
+	next := attempts{Hash: hash}
+	if doc.Attempts != nil && doc.Attempts.Hash == hash {
+		next = *doc.Attempts
 	}
-	return &attempts{Hash: u.Hash, Rejected: rejected, Reason: reason}
+	next.Rejected = maps.Clone(next.Rejected)
+	return &next
+}
+
+// reject adds the values of unconfirmed settings to the rejected values.
+func (a *attempts) reject(u Unconfirmed, reason string, connections ...string) {
+	keys := u.Keys()
+	if a.Reason != "" {
+		reason = a.Reason + "; " + text.List(keys) + ": " + reason
+	}
+	a.Interrupted, a.Reason = 0, reason
+	if a.Rejected == nil {
+		a.Rejected = map[string]string{}
+	}
+	for _, connection := range connections {
+		name := connectionPrefix + connection
+		if failed, isKnown := a.Rejected[name]; !isKnown || failed != "" {
+			a.Rejected[name] = strings.TrimSpace(failed + " " + strings.Join(keys, " "))
+		}
+	}
+	for _, key := range keys {
+		a.Rejected[key] = u.Settings[key].Entry.Applied
+	}
 }
 
 // Rejected returns, by key, the values that must not be tried again with the settings of that hash, and the reason.
@@ -162,9 +188,15 @@ func (j *Journal) Rejected(hash string) (values map[string]string, reason string
 	return maps.Clone(j.doc.Attempts.Rejected), j.doc.Attempts.Reason
 }
 
-// FailedConnections returns the failed connections among the rejected values, sorted.
-func FailedConnections(rejected map[string]string) []string {
-	return lists.Pick(slices.Sorted(maps.Keys(rejected)), func(key string) (string, bool) { return strings.CutPrefix(key, connectionPrefix) })
+// isSetting reports whether a name among the rejected values is the key of a setting.
+func isSetting(name string) bool { return !strings.HasPrefix(name, connectionPrefix) }
+
+// FailedConnections returns the connections that failed with the value of a key, sorted. They are among the rejected values.
+func FailedConnections(rejected map[string]string, key string) []string {
+	return lists.Pick(slices.Sorted(maps.Keys(rejected)), func(name string) (string, bool) {
+		connection, ok := strings.CutPrefix(name, connectionPrefix)
+		return connection, ok && (rejected[name] == "" || slices.Contains(strings.Fields(rejected[name]), key))
+	})
 }
 
 // Keys returns the keys of the settings, sorted.

@@ -203,3 +203,115 @@ func TestInterruptionsOfOtherSettingsDoNotAddUp(t *testing.T) {
 		}
 	}
 }
+
+const tunedProfile = "tuned/profile"
+
+// secondUnconfirmed returns another setting that is proven with the settings of that hash.
+func secondUnconfirmed(hash string) Unconfirmed {
+	u := unconfirmed(hash)
+	u.Settings = map[string]UnconfirmedSetting{tunedProfile: {Entry: Entry{Applied: "virtual-guest"}}}
+	return u
+}
+
+// A host may support another setting of the same hash only after a value was rejected. The other setting is then proven alone.
+func TestARejectedValueStaysRejectedWithTheSameHash(t *testing.T) {
+	for name, test := range map[string]struct {
+		end func(j *Journal) error
+		// second is the rejected value of the second setting, and reason contains the reason of both.
+		second, reason string
+	}{
+		"the other is confirmed":         {end: (*Journal).Confirm, reason: "why"},
+		"the other is abandoned":         {end: (*Journal).Abandon, reason: "why"},
+		"the other is interrupted":       {end: func(j *Journal) error { return j.Interrupt("again") }, reason: "why"},
+		"the other is rejected":          {end: func(j *Journal) error { return j.Reject("again", "APIServer") }, second: "virtual-guest", reason: "why; tuned/profile: again"},
+		"the other is interrupted twice": {end: interruptSecondTwice, second: "virtual-guest", reason: "why; tuned/profile: again"},
+		"the other is interrupted, and abandoned": {end: func(j *Journal) error {
+			if err := j.Interrupt("again"); err != nil {
+				return err
+			}
+			return j.Abandon()
+		}, reason: "why"},
+	} {
+		for _, hash := range []string{"h", "another"} {
+			t.Run(name+", hash "+hash, func(t *testing.T) {
+				files := openEmpty(t)
+				j := load(t, files)
+				must(t, j.SetUnconfirmed(unconfirmed("h")))
+				must(t, j.Reject("why", "filer1"))
+				must(t, j.SetUnconfirmed(secondUnconfirmed(hash)))
+				must(t, test.end(j))
+				rejected, reason := load(t, files).Rejected("h")
+				if hash != "h" {
+					if name != "the other is abandoned" && rejected != nil {
+						t.Errorf("with other settings: got rejected values %v, want none", rejected)
+					}
+					return
+				}
+				if rejected[tcpRmem] != "1 1 1" || rejected[tunedProfile] != test.second || reason != test.reason {
+					t.Errorf("got rejected values %v, reason %q", rejected, reason)
+				}
+				if diff := cmp.Diff([]string{"filer1"}, FailedConnections(rejected, tcpRmem)); diff != "" {
+					t.Errorf("failed connections of the first setting (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+func interruptSecondTwice(j *Journal) error {
+	if err := j.Interrupt("again"); err != nil {
+		return err
+	}
+	if err := j.SetUnconfirmed(secondUnconfirmed("h")); err != nil {
+		return err
+	}
+	return j.Interrupt("again")
+}
+
+func TestEachRejectedValueHasItsFailedConnections(t *testing.T) {
+	files := openEmpty(t)
+	j := load(t, files)
+	for _, u := range []Unconfirmed{unconfirmed("h"), secondUnconfirmed("h")} {
+		must(t, j.SetUnconfirmed(u))
+		connections := map[string][]string{tcpRmem: {"filer1", "filer2"}, tunedProfile: {"APIServer", "filer2"}}[u.Keys()[0]]
+		must(t, j.Reject("why", connections...))
+	}
+	rejected, _ := load(t, files).Rejected("h")
+	for key, want := range map[string][]string{tcpRmem: {"filer1", "filer2"}, tunedProfile: {"APIServer", "filer2"}} {
+		if diff := cmp.Diff(want, FailedConnections(rejected, key)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", key, diff)
+		}
+	}
+	// Agents of earlier releases recorded connections without the keys.
+	former := map[string]string{tcpRmem: "1 1 1", tunedProfile: "x", connectionPrefix + "filer1": ""}
+	if diff := cmp.Diff([]string{"filer1"}, FailedConnections(former, tunedProfile)); diff != "" {
+		t.Errorf("an earlier record (-want +got):\n%s", diff)
+	}
+}
+
+// The local command applies a rejected value again if a user requests it.
+func TestAConfirmedValueIsNoLongerRejected(t *testing.T) {
+	files := openEmpty(t)
+	j := load(t, files)
+	for _, end := range []func() error{func() error { return j.Reject("why", "filer1") }, j.Confirm} {
+		must(t, j.SetUnconfirmed(unconfirmed("h")))
+		must(t, end())
+	}
+	if rejected, reason := load(t, files).Rejected("h"); rejected != nil || reason != "" {
+		t.Errorf("got rejected values %v, reason %q", rejected, reason)
+	}
+}
+
+// One interruption before a confirmation and one after it are not in a row.
+func TestAConfirmationEndsTheCountOfInterruptions(t *testing.T) {
+	j := load(t, openEmpty(t))
+	must(t, j.SetUnconfirmed(unconfirmed("h")))
+	must(t, j.Interrupt("why"))
+	must(t, j.SetUnconfirmed(secondUnconfirmed("h")))
+	must(t, j.Confirm())
+	must(t, j.SetUnconfirmed(unconfirmed("h")))
+	must(t, j.Interrupt("why"))
+	if rejected, _ := j.Rejected("h"); rejected != nil {
+		t.Errorf("got rejected values %v", rejected)
+	}
+}

@@ -24,7 +24,8 @@ type ProfileFailures struct {
 type BootFailures struct {
 	// BootHash is the boot hash of the failures, as in status.rollout.bootHash.
 	BootHash string `json:"bootHash"`
-	// Plan is the profile's plan hash at the time of the failures. With another plan hash, the failures no longer count.
+	// Plan is the hash of the profile's settings that require a reboot at the time of the failures. With another hash, the failures no
+	// longer count. Earlier releases recorded the plan hash, which also covers the rollout rules.
 	Plan string `json:"plan"`
 	// More is the number of failed nodes that are older than the nodes in the list.
 	More int `json:"more,omitempty"`

@@ -372,6 +372,8 @@ func planProfile(profile *fleet.Profile) plan.Profile {
 		Retry:    profile.Annotations[v1alpha1.RetryAnnotation],
 		Approved: fleet.IsPlanApproved(profile.StorageClientProfile),
 		BootKeys: sets.New(lists.Filter(keys, nodesettings.TakesEffectAtBoot)...),
+
+		FailureHashes: nodesettings.FailureHashes(profile.StorageClientProfile),
 	}
 	switch {
 	case profile.Spec.Paused:

@@ -51,7 +51,7 @@ func TestAPoisonLosesNoMoreMachinesThanTheThreshold(t *testing.T) {
 // loss is a machine that was deleted while it had a permit or had failed.
 type loss struct {
 	name, uid, target string
-	// plans contains the plan hash of each profile for which the loss counts.
+	// plans contains the hash of each profile for which the loss counts, as failures are recorded.
 	plans map[string]string
 	// held is true if it had a permit, marked if others had marked it for removal.
 	held, marked bool
@@ -76,7 +76,7 @@ func (w *world) loseNode(n *simNode) {
 	case w.hasFailed(n) && w.mustBeRecorded(n) && !isHealthy(n):
 		for _, name := range w.profilesOf(n) {
 			if isNamed(w.failures[name], lost) {
-				lost.plans[name] = w.profiles[name].rules().PlanHash
+				lost.plans[name] = w.profiles[name].rules().FailureHashes[0]
 			}
 		}
 	default:
@@ -119,7 +119,7 @@ func (w *world) checkLosses() {
 		}
 		for profile, plan := range lost.plans {
 			p := w.profiles[profile]
-			if p.rules().PlanHash != plan {
+			if p.rules().FailureHashes[0] != plan {
 				continue
 			}
 			if claim := w.claims[lost.name]; claim.NodeUID != lost.uid && !isNamed(w.failures[profile], lost) {
@@ -155,7 +155,7 @@ func (m *manager) checkThreshold(step plan.AddClaim) {
 	for _, profile := range n.budgetsNeeded(m.world) {
 		var failed []string
 		for _, lost := range m.losses[:m.lossesSeen] {
-			if !lost.marked && lost.target == target(n.ClientNode) && lost.plans[profile] == m.rules[profile].PlanHash {
+			if !lost.marked && lost.target == target(n.ClientNode) && lost.plans[profile] == m.rules[profile].FailureHashes[0] {
 				failed = append(failed, lost.name+" (gone)")
 			}
 		}
@@ -260,7 +260,7 @@ func (m *manager) checkClearedFailures(next map[string]v1alpha1.ProfileFailures)
 				over := there && (!slices.Contains(m.profilesOf(n), name) ||
 					n.ClientNode != nil && (target(n.ClientNode) != boot.BootHash || !m.mustBeRecorded(n) || isHealthy(n)))
 				switch {
-				case isNamed(next[name], &loss{uid: failed.UID, target: boot.BootHash}), boot.Plan != m.rules[name].PlanHash, over:
+				case isNamed(next[name], &loss{uid: failed.UID, target: boot.BootHash}), boot.Plan != m.rules[name].FailureHashes[0], over:
 				case retryRequested && (retried == "" || retried == failed.Name):
 				default:
 					m.fail("invariant 17: record of %s for profile %s at %q is missing", failed.Name, name, boot.BootHash)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
 func failuresConfigMap(data map[string]string) *corev1.ConfigMap {
@@ -102,6 +103,38 @@ func TestFailuresThatCannotBeReadAreKept(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]string{"eda": "by hand", "new": `{"retry":"1"}`}, got.Data); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestALostNodeStopsItsProfileAfterAnEditOfTheRolloutRules has a recorded failure, and a claim of a lost node that is not recorded yet.
+func TestALostNodeStopsItsProfileAfterAnEditOfTheRolloutRules(t *testing.T) {
+	profile := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda"}}
+	profile.Spec.AllNodes, profile.Spec.Node = true, &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=16777216"}}
+	record := func(plans []string) (recorded v1alpha1.ProfileFailures) {
+		claim := v1alpha1.Disruption{Profile: "eda", NodeUID: "u-a", Permit: &v1alpha1.ClaimedPermit{BootHash: "h", Profiles: map[string]string{"eda": plans[0]}}}
+		recorded.Boots = []v1alpha1.BootFailures{{BootHash: "h", Plan: plans[len(plans)-1], Nodes: []v1alpha1.FailedNode{{Name: "z", UID: "u-z"}}}}
+		edited := profile.DeepCopy()
+		edited.Spec.Rollout.SettleSeconds = ptr.To[int32](77)
+		s := scopeOf(t, edited, failuresConfigMap(map[string]string{"eda": recorded.Encode()}), &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}, Data: map[string]string{"a": claim.Encode()},
+		})
+		snapshot, err := s.readSnapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if change := plan.NewSession(snapshot).Plan().Failures; change != nil {
+			return change.Profiles["eda"]
+		}
+		return recorded
+	}
+	hashes := nodesettings.FailureHashes(profile)
+	got := record(hashes[:1])
+	if len(got.Boots) != 1 || len(got.Boots[0].Nodes) != 2 || got.Boots[0].Plan != hashes[0] {
+		t.Errorf("got failures %s, want nodes a and z at %s", got.Encode(), hashes[0])
+	}
+	// The release before recorded the plan's hash, which an edit changes.
+	if got := record(hashes[1:]); len(got.Boots) > 0 {
+		t.Errorf("got failures %s, want none of another plan", got.Encode())
 	}
 }
 

@@ -102,8 +102,13 @@ func (p *simProfile) settings() []v1alpha1.NodeSetting {
 // rules returns the profile as a manager reads it.
 func (p *simProfile) rules() plan.Profile {
 	out := p.Profile
-	if out.PlanHash = fmt.Sprintf("%s%d", p.Name, p.version); p.Deleting {
-		out.PlanHash += " released"
+	hash := fmt.Sprintf("%s%d", p.Name, p.version)
+	if p.Deleting {
+		hash += " released"
+	}
+	out.FailureHashes = []string{hash}
+	if out.PlanHash = hash; len(p.Windows) > 0 {
+		out.PlanHash += " in windows"
 	}
 	return out
 }

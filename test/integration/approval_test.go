@@ -63,7 +63,7 @@ var _ = Describe("The approval of reboots", func() {
 			"metadata.annotations[tuning.storageclient.dev/retry]: the change can lead to reboots"),
 		Entry("an annotation of the operator that the list does not name", onAutomatic, `{"metadata":{"annotations":{"tuning.storageclient.dev/new":"x"}}}`,
 			"metadata.annotations[tuning.storageclient.dev/new]: the change can lead to reboots"),
-		Entry("a stricter budget, which clears recorded failures", onAutomatic, `{"spec":{"rollout":{"maxUnavailable":1}}}`,
+		Entry("a stricter budget, which makes a new plan", onAutomatic, `{"spec":{"rollout":{"maxUnavailable":1}}}`,
 			"spec.rollout.maxUnavailable: the change can lead to reboots"),
 		Entry("an older approval, from Automatic", onAutomatic, reboot(`"policy":"OnApproval"`), "spec.rollout.reboot.policy: OnApproval: an older approval"),
 		Entry("an older approval, from Never", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.Policy = v1alpha1.RebootNever },

@@ -42,6 +42,12 @@ func bootPlanHash(p *v1alpha1.StorageClientProfile) string {
 	return hashOf(bootSettings(Settings(p)), marksOf(p)...)
 }
 
+// FailureHashes returns the hash with which failures of a profile's settings that require a reboot are recorded. It does not change while
+// these settings stay. The second hash, of the plan, is the one that the release before recorded.
+func FailureHashes(p *v1alpha1.StorageClientProfile) []string {
+	return []string{bootPlanHash(p), PlanHash(p)}
+}
+
 func marksOf(p *v1alpha1.StorageClientProfile, marks ...string) []string {
 	if !p.DeletionTimestamp.IsZero() {
 		return append(marks, released)

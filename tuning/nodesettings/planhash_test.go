@@ -290,3 +290,30 @@ func TestAnApprovalFromBeforeTheUpgradeCountsUntilTheSpecIsEdited(t *testing.T) 
 		}
 	}
 }
+
+// Failures stay recorded until the settings that require a reboot change, whatever else of the plan changes. The plan's hash is what the release
+// before recorded.
+func TestFailuresAreRecordedForTheSettingsThatRequireAReboot(t *testing.T) {
+	window := []v1alpha1.Window{{Schedule: "0 2 * * *", DurationSeconds: 3600}}
+	for name, c := range map[string]struct {
+		change  func(*v1alpha1.StorageClientProfile)
+		outlive bool
+	}{
+		"a window":         {func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Windows = window }, true},
+		"the settle time":  {func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.SettleSeconds = ptr.To[int32](77) }, true},
+		"the budget":       {func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromInt32(3)) }, true},
+		"the drain":        {func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Drain.Force = true }, true},
+		"the priority":     {func(p *v1alpha1.StorageClientProfile) { p.Spec.Priority = 7 }, true},
+		"the nodes":        {func(p *v1alpha1.StorageClientProfile) { p.Spec.NodeSelector.MatchLabels["pool"] = "all" }, true},
+		"another argument": {func(p *v1alpha1.StorageClientProfile) { p.Spec.Node.KernelArguments[0] = "ihash_entries=8388608" }, false},
+		"its deletion":     {func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = ptr.To(metav1.Unix(1, 0)) }, false},
+	} {
+		before, after := FailureHashes(planned()), FailureHashes(planned(c.change))
+		if outlives := slices.Contains(after, before[0]); outlives != c.outlive || before[0] == "" {
+			t.Errorf("%s: got %v, then %v; want failures to stay recorded: %t", name, before, after, c.outlive)
+		}
+		if before[1] != PlanHash(planned()) || slices.Contains(after, before[1]) {
+			t.Errorf("%s: got %v, then %v; want the plan's hash, which does not outlive a change", name, before, after)
+		}
+	}
+}

@@ -47,9 +47,9 @@ func recallFailures(profile *fleet.Profile, all fleet.Snapshot, failures v1alpha
 			wanted.Insert(targetOf(clientNode))
 		}
 	}
-	plan := nodesettings.PlanHash(profile.StorageClientProfile)
+	hashes := nodesettings.FailureHashes(profile.StorageClientProfile)
 	for _, boot := range failures.Boots {
-		if boot.Plan != plan || (matched > 0 && !wanted.Has(boot.BootHash)) {
+		if !slices.Contains(hashes, boot.Plan) || (matched > 0 && !wanted.Has(boot.BootHash)) {
 			continue
 		}
 		out.omitted += boot.More

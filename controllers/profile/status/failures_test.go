@@ -119,6 +119,28 @@ func TestRecordedFailures(t *testing.T) {
 	}
 }
 
+// TestRecordedFailuresOutliveEditsOfTheRolloutRules changes the profile after a failure.
+func TestRecordedFailuresOutliveEditsOfTheRolloutRules(t *testing.T) {
+	for name, c := range map[string]struct {
+		edit func(*v1alpha1.StorageClientProfileSpec)
+		want int32
+	}{
+		"no edit":          {func(*v1alpha1.StorageClientProfileSpec) {}, 1},
+		"the settle time":  {func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.SettleSeconds = new(int32(77)) }, 1},
+		"another argument": {func(s *v1alpha1.StorageClientProfileSpec) { s.Node.KernelArguments[0] = "nosmt" }, 0},
+	} {
+		// While the profile has no nodes, failures of all boot hashes count.
+		w := newWorld(nil)
+		failures := recordedFailures(w, failedNode("b", "u-b", time.Hour))
+		failures.Boots[0].Plan = nodesettings.FailureHashes(&w.profiles[0])[0]
+		c.edit(&w.profiles[0].Spec)
+		status := Evaluate("p", Snapshot{All: w.snapshot(), Failures: *failures}, now).Status(v1alpha1.StorageClientProfileStatus{}, now)
+		if status.Nodes.Failed != c.want || len(status.LostNodes) != int(c.want) {
+			t.Errorf("%s: got %d failed nodes, lost %v; want %d", name, status.Nodes.Failed, status.LostNodes, c.want)
+		}
+	}
+}
+
 func TestLostNodesAreBounded(t *testing.T) {
 	w := newWorld(nil).node("a", nil)
 	var nodes []v1alpha1.FailedNode

@@ -169,9 +169,25 @@ func TestForANodeThatIsGone(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.removeNode("a", false)
-				f.Profiles[0].PlanHash = "p2"
+				f.Profiles[0].FailureHashes = []string{"p2"}
 			},
 			continues, nil,
+		},
+		"the profile now has other rollout rules": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.removeNode("a", false)
+				f.Profiles[0].PlanHash = "p2"
+			},
+			lost, known,
+		},
+		"the release before gave the permit": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.removeNode("a", false)
+				f.Profiles[0].FailureHashes = []string{"s1", "p1"}
+			},
+			lost, []string{"eda [h1 s1 a/node-a:NodeLost]"},
 		},
 		"no other node needs those settings: the failure counts once one does": {
 			func(f *fixture) {
@@ -306,7 +322,7 @@ func TestForRecordedFailures(t *testing.T) {
 		},
 		"the profile declares other settings that require a reboot": {
 			func(f *fixture) {
-				f.Profiles[0].PlanHash = "p2"
+				f.Profiles[0].FailureHashes = []string{"p2"}
 				for _, name := range []string{"a", "b"} {
 					f.node(name).ClientNode.DesiredBootHash = "h2"
 					f.node(name).ClientNode.Spec.BootHash = "h2"
@@ -317,7 +333,28 @@ func TestForRecordedFailures(t *testing.T) {
 		"it is gone, and the profile declares other settings that require a reboot, with the same result together with another profile": {
 			func(f *fixture) {
 				f.removeNode("a", false)
+				f.Profiles[0].FailureHashes = []string{"p2"}
+			},
+			[]string{"claim b for eda", "b: Claimed Claimed"}, []string{},
+		},
+		"it is gone, and the profile has other rollout rules": {
+			func(f *fixture) {
+				f.removeNode("a", false)
 				f.Profiles[0].PlanHash = "p2"
+			},
+			stopped, nil,
+		},
+		"it is gone, and the release before recorded it: it outlives the next edit of the rollout rules": {
+			func(f *fixture) {
+				f.removeNode("a", false)
+				f.Profiles[0].FailureHashes = []string{"s1", "p1"}
+			},
+			stopped, []string{"eda [h1 s1 a/node-a:x]"},
+		},
+		"it is gone, and the release before recorded it for other rollout rules": {
+			func(f *fixture) {
+				f.removeNode("a", false)
+				f.Profiles[0].FailureHashes = []string{"s1", "p2"}
 			},
 			[]string{"claim b for eda", "b: Claimed Claimed"}, []string{},
 		},

@@ -51,6 +51,8 @@ type Profile struct {
 	// PlanHash is the hash that an approval must name; Approved is true if the annotation or the field names it.
 	PlanHash string
 	Approved bool
+	// FailureHashes are the hashes of the settings that require a reboot with which failures are recorded: the current one, then earlier forms.
+	FailureHashes []string
 	// Retry is the value of the retry annotation.
 	Retry string
 	// Windows are the times in which disruptions may start and continue; none: at all times.

@@ -235,6 +235,13 @@ func (p *planner) isLostTo(lost lostNode, profile string) bool {
 	return found && p.profiles[profile] != nil && slices.Contains(p.profiles[profile].FailureHashes, plan)
 }
 
+// isLossUnrecorded reports whether a node was lost to a profile whose recorded failures cannot be read. Only its claim contains the loss then.
+func (p *planner) isLossUnrecorded(node string) bool {
+	return slices.ContainsFunc(p.lost, func(lost lostNode) bool {
+		return lost.Name == node && slices.ContainsFunc(sets.List(p.UnreadFailures), func(profile string) bool { return p.isLostTo(lost, profile) })
+	})
+}
+
 func indexOfNode(nodes []v1alpha1.FailedNode, node v1alpha1.FailedNode) int {
 	return slices.IndexFunc(nodes, func(f v1alpha1.FailedNode) bool { return f.Name == node.Name && f.UID == node.UID })
 }

@@ -189,6 +189,52 @@ func TestForANodeThatIsGone(t *testing.T) {
 			},
 			lost, []string{"eda [h1 s1 a/node-a:NodeLost]"},
 		},
+		"the failures of its profile cannot be read: the claim stays until they can": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.removeNode("a", false)
+				f.UnreadFailures = sets.New("eda")
+			},
+			[]string{stopped}, nil,
+		},
+		"a new node of the same name, and the failures of its profile cannot be read": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.removeNode("a", true)
+				f.UnreadFailures = sets.New("eda")
+			},
+			[]string{stopped}, nil,
+		},
+		"the failures of one of its profiles cannot be read": {
+			func(f *fixture) {
+				f.profile("lab")
+				f.addProfile("b", "lab")
+				f.permitted("a", time.Minute)
+				f.Claims["a"].Permit.Profiles["lab"] = "p1"
+				f.removeNode("a", false)
+				f.UnreadFailures = sets.New("lab")
+			},
+			[]string{stopped}, known,
+		},
+		"the failures of other profiles cannot be read": {
+			func(f *fixture) {
+				f.profile("lab")
+				f.permitted("a", time.Minute)
+				f.Claims["a"].Permit.Profiles["gone"] = "p1"
+				f.removeNode("a", false)
+				f.UnreadFailures = sets.New("lab", "gone")
+			},
+			lost, known,
+		},
+		"the failures of its profile cannot be read, and others had marked it for removal": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.Claims["a"].Permit.Leaving = disrupted
+				f.removeNode("a", false)
+				f.UnreadFailures = sets.New("eda")
+			},
+			lost, nil,
+		},
 		"no other node needs those settings: the failure counts once one does": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)

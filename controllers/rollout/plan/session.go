@@ -110,13 +110,15 @@ func (s *Session) Names(predicate func(*Node) bool) sets.Set[string] {
 func (s *Session) Plan() Plan {
 	p := newPlanner(s)
 	for _, name := range slices.Sorted(maps.Keys(s.Claims)) {
-		if p.find(name) == nil {
+		if p.find(name) == nil && !p.isLossUnrecorded(name) {
 			p.addStep(ReleaseClaim{OnNode{name}})
 		}
 	}
 	var idle []*nodeState
 	for _, n := range p.states {
 		switch {
+		case n.isReplaced && p.isLossUnrecorded(n.Name):
+			p.describeIdle(n)
 		case n.isReplaced:
 			// The claim was made for a former Node of the same name. The next pass may claim the new Node.
 			p.addStep(ReleaseClaim{OnNode{n.Name}})

@@ -109,7 +109,7 @@ func (r Report) evaluateStalled() verdict {
 		return r.failed(metav1.ConditionTrue, v1alpha1.ReasonFailureThreshold)
 	case r.volumes.Stopped != "":
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.volumes.Stopped+"; no volume gets these options until a rule that declares them changes")
-	case r.isPlanMode(), r.isChanging(), r.nodes.counts.Disrupted > 0:
+	case r.isPlanMode(), r.isChanging(), r.isDisrupting():
 		return asFalse(v1alpha1.ReasonProgressing, "")
 	case len(r.coming) > 0:
 		return r.evaluateStuck()
@@ -190,8 +190,11 @@ func (r Report) exceptionsMessage() string {
 // isUnfinished reports whether nodes or volumes are in progress, or should be. This includes a node that has the declared settings but is not back
 // in service.
 func (r Report) isUnfinished() bool {
-	return r.isChanging() || r.awaitsEvidence() || len(r.coming) > 0 || r.nodes.counts.Disrupted > 0
+	return r.isChanging() || r.awaitsEvidence() || len(r.coming) > 0 || r.isDisrupting()
 }
+
+// isDisrupting reports whether the rollout changes a node. A failed node that stays cordoned waits for a user.
+func (r Report) isDisrupting() bool { return r.nodes.counts.Disrupted > r.nodes.idle }
 
 // isChanging is isUnfinished without reboots. Nodes that wait for a user because their canary has failed do not count. Neither do blocked volumes,
 // or volumes whose options are not proven yet.
@@ -255,9 +258,9 @@ func (r Report) evaluateReconciling(stalled verdict) verdict {
 		return asFalse(stalled.reason, "")
 	case !r.isUnfinished() || r.isPlanMode():
 		return asFalse(v1alpha1.ReasonIdle, "")
-	case r.paused.status == metav1.ConditionTrue && r.nodes.counts.Disrupted == 0:
+	case r.paused.status == metav1.ConditionTrue && !r.isDisrupting():
 		return asFalse(r.paused.reason, "")
-	case r.isChanging() || r.nodes.counts.Disrupted > 0:
+	case r.isChanging() || r.isDisrupting():
 		return r.progress(metav1.ConditionTrue, v1alpha1.ReasonRollingOut)
 	case len(r.coming) > 0 && r.rebootHold() != "":
 		return asTrue(v1alpha1.ReasonWaitingForApproval, r.rebootHold())

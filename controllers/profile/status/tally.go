@@ -64,6 +64,9 @@ type tally struct {
 	// turns contains the order of the rollout for all nodes that the profile may change.
 	turns       []order.Turn
 	managerNode string
+	// failedBoots are the failed nodes that failed their reboot. idle is the number of them that stay cordoned, and count as disrupted.
+	failedBoots []string
+	idle        int32
 	// reported is the number of nodes whose agents report.
 	reported int
 }
@@ -103,7 +106,9 @@ func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 	wanted := all.Profiles.Desired(node, clientNode)
 	t.addPlan(profile, node, clientNode, wanted, all)
 	disputed := t.addConflicts(profile, wanted)
-	if d, err := v1alpha1.DecodeDisruption(node.Annotations[v1alpha1.DisruptionAnnotation]); err == nil && d.Profile == profile.Name {
+	d, err := v1alpha1.DecodeDisruption(node.Annotations[v1alpha1.DisruptionAnnotation])
+	isDisrupted := err == nil && d.Profile == profile.Name
+	if isDisrupted {
 		t.counts.Disrupted++
 	}
 	if clientNode == nil {
@@ -115,6 +120,9 @@ func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 		t.reported++
 	}
 	failed := t.addStates(node, clientNode, report, wanted)
+	if isDisrupted && slices.Contains(t.failedBoots, node.Name) {
+		t.idle++
+	}
 	t.addPending(node, clientNode, report, all)
 	switch {
 	case failed:
@@ -211,30 +219,32 @@ func (t *tally) addStates(node *corev1.Node, clientNode *v1alpha1.StorageClientN
 	if rollout != nil && fleet.IsDisrupted(&corev1.Node{}, clientNode) {
 		t.disrupted = append(t.disrupted, waitingNode{node: node.Name, reason: rollout.Reason, message: overview.NoteText(rollout)})
 	}
-	if !hasFailed(node, clientNode, report, wanted) {
+	atBoot, live := hasFailed(node, clientNode, report, wanted)
+	if !atBoot && !live {
 		return false
 	}
 	t.counts.Failed++
 	t.failed = append(t.failed, node.Name)
+	if atBoot {
+		t.failedBoots = append(t.failedBoots, node.Name)
+	}
 	if report.Accuser() != "" {
 		t.disputed++
 	}
 	return true
 }
 
-// hasFailed reports whether a node has failed with its settings. A failure of earlier settings does not count if the node has others by now, or is
-// about to get them. A node that is down gets none, and its failure stops the rollout.
-func hasFailed(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, report fleet.Report, wanted fleet.Desired) bool {
+// hasFailed reports whether a node has failed its reboot, and whether settings have failed on it. A failure of earlier settings does not count if the
+// node has others by now, or is about to get them. A node that is down gets none, and its failure stops the rollout.
+func hasFailed(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, report fleet.Report, wanted fleet.Desired) (atBoot, live bool) {
 	settings, bootHash := clientNode.Spec.Settings, clientNode.Spec.BootHash
 	if report.Silent == "" && agentpod.IsNodeReady(node) {
 		settings, bootHash = wanted.Settings, wanted.BootHash
 	}
-	if note := clientNode.Status.Rollout; note != nil && note.Phase == v1alpha1.RolloutFailed && note.BootHash == targetOf(clientNode) &&
-		bootHash == clientNode.Spec.BootHash {
-		return true
-	}
+	note := clientNode.Status.Rollout
+	atBoot = note != nil && note.Phase == v1alpha1.RolloutFailed && note.BootHash == targetOf(clientNode) && bootHash == clientNode.Spec.BootHash
 	failed := report.Keys(standing.Failed)
-	return slices.ContainsFunc(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool {
+	return atBoot, slices.ContainsFunc(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool {
 		return slices.Contains(failed, s.Key) &&
 			slices.ContainsFunc(settings, func(current v1alpha1.NodeSetting) bool { return current.Key == s.Key && current.Value == s.Desired })
 	})

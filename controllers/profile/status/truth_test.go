@@ -176,6 +176,13 @@ func TestAFailedCanaryBelowTheThresholdIsFinal(t *testing.T) {
 		rebootDue(v1alpha1.RolloutReasonRebootTimedOut)(n, s)
 		s.Status.Rollout.Phase = v1alpha1.RolloutFailed
 	}
+	disrupted := func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
+		n.Annotations = map[string]string{v1alpha1.DisruptionAnnotation: `{"profile":"p"}`}
+	}
+	cordoned := func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
+		rebootFailed(n, s)
+		disrupted(n, s)
+	}
 	former := func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Spec.Hash = "former" }
 	applying := func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Status.Hash = "former" }
 	const stalled = "Ready=False/NodesFailed Reconciling=False/NodesFailed Stalled=True/NodesFailed"
@@ -202,6 +209,16 @@ func TestAFailedCanaryBelowTheThresholdIsFinal(t *testing.T) {
 		"a reboot": {
 			newWorld(allowsTwo).node("a", rebootFailed).node("b", rebootDue(v1alpha1.RolloutReasonCanaryFailed)), stalled,
 			"Failed on a; 1 node waits for this canary; next: kubectl storageclient node a",
+		},
+		"a reboot, and the node stays cordoned": {
+			newWorld(allowsTwo).node("a", cordoned).node("b", rebootDue(v1alpha1.RolloutReasonCanaryFailed)), stalled,
+			"Failed on a; 1 node waits for this canary; next: kubectl storageclient node a",
+		},
+		"a reboot, and the last node stays cordoned": {
+			newWorld(allowsTwo).node("a", nil).node("b", cordoned), stalled, "Failed on b; next: kubectl storageclient node b",
+		},
+		"not while another node is out of service": {
+			newWorld(allowsTwo).node("a", cordoned).node("b", disrupted), "Ready=False/NodesFailed Reconciling=True/RollingOut", "",
 		},
 		"not if a node of another group continues": {
 			newWorld(allowsTwo).node("a", rebootFailed).node("b", rebootDue(v1alpha1.RolloutReasonCanaryFailed)).node("c", rebootDue(v1alpha1.ReasonWaitingForBudget)),

@@ -71,11 +71,11 @@ const (
 	// Correct the field that the message names.
 	ReasonInvalid = "Invalid"
 	// ReasonFailureThreshold is set on Stalled when the number of failed nodes reaches rollout.failureThreshold, or a pod could not
-	// mount a changed volume.
+	// mount a changed volume. After failed settings, it is set once no reboot continues.
 	// Check the failed nodes, then correct the settings or raise failureThreshold. After a failed mount, correct the volume rules.
 	ReasonFailureThreshold = "FailureThresholdReached"
-	// ReasonNodesFailed is set on Ready=False when at least one node has failed and failureThreshold is not reached. It is also set
-	// on Stalled=True once no other change is in progress.
+	// ReasonNodesFailed is set on Ready=False when at least one node has failed and failureThreshold is not reached, or reboots
+	// continue. It is also set on Stalled=True once no other change is in progress.
 	// Check status.rollout and status.settings of the nodes in the message.
 	ReasonNodesFailed = "NodesFailed"
 	// ReasonFenceMissing is set on Stalled when the cluster lacks the admission policy that fences the agent, or the policy fails a

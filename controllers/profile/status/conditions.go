@@ -3,6 +3,7 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -105,7 +106,7 @@ func (r Report) evaluateStalled() verdict {
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.snapshot.FailuresUnread)
 	case r.immutableMessage() != "":
 		return verdict{metav1.ConditionTrue, v1alpha1.ReasonConfigMapImmutable, r.immutableMessage(), true}
-	case r.nodes.counts.Failed-r.nodes.disputed >= *r.profile.Spec.WithDefaults().Rollout.FailureThreshold:
+	case r.isStopped():
 		return r.failed(metav1.ConditionTrue, v1alpha1.ReasonFailureThreshold)
 	case r.volumes.Stopped != "":
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.volumes.Stopped+"; no volume gets these options until a rule that declares them changes")
@@ -119,12 +120,28 @@ func (r Report) evaluateStalled() verdict {
 	return r.evaluateLeft()
 }
 
+// isStopped reports whether as many nodes have failed as the profile allows. Failed reboots stop reboots. Failed settings stop only live changes, and
+// a failed read-ahead stops only itself. So the rollout stops once no reboot continues.
+func (r Report) isStopped() bool {
+	threshold := int(*r.profile.Spec.WithDefaults().Rollout.FailureThreshold)
+	live := slices.Max(append(slices.Collect(maps.Values(r.nodes.failedReadAheads)), len(r.nodes.failedLive)-r.nodes.disputed))
+	continues := r.isDisrupting() || r.hasNextReboot() && !r.isHeld()
+	return len(r.nodes.failedBoots)+r.nodes.failedBefore >= threshold || live >= threshold && !continues
+}
+
+// isHeld reports whether the profile's rules or its pause prevent due reboots.
+func (r Report) isHeld() bool { return r.rebootHold() != "" || r.paused.status == metav1.ConditionTrue }
+
+// hasNextReboot reports whether a due reboot needs no user action first, other than the end of a hold.
+func (r Report) hasNextReboot() bool {
+	return slices.ContainsFunc(r.coming, func(w waitingNode) bool {
+		return restOf[w.reason] != forSomebody && !slices.Contains(r.nodes.failedBoots, w.node)
+	})
+}
+
 // evaluateStuck returns the condition Stalled if only reboots are left and each of them needs a user action first.
 func (r Report) evaluateStuck() verdict {
-	goesOn := slices.ContainsFunc(r.coming, func(w waitingNode) bool {
-		return restOf[w.reason] != forSomebody && !slices.Contains(r.nodes.failed, w.node)
-	})
-	if goesOn || r.rebootHold() != "" || r.paused.status == metav1.ConditionTrue {
+	if r.hasNextReboot() || r.isHeld() {
 		return asFalse(v1alpha1.ReasonProgressing, "")
 	}
 	if r.nodes.counts.Failed > 0 {

@@ -84,13 +84,11 @@ func isStillFailed(clientNode *v1alpha1.StorageClientNode, bootHash string) bool
 }
 
 func (t *tally) addRecalled(r recalled) {
-	for _, name := range r.failed {
-		if !slices.Contains(t.failed, name) {
-			t.failed = append(t.failed, name)
-		}
-	}
+	lost := lists.Each(r.lost, func(lost v1alpha1.LostNode) string { return lost.Name + " (gone)" })
+	t.failedBoots = append(lists.AddMissing(t.failedBoots, r.failed...), lost...)
+	t.failed = lists.AddMissing(t.failed, r.failed...)
 	slices.Sort(t.failed)
-	t.failed = append(t.failed, lists.Each(r.lost, func(lost v1alpha1.LostNode) string { return lost.Name + " (gone)" })...)
+	t.failed = append(t.failed, lost...)
 	t.failedBefore = r.omitted
 	t.counts.Failed = int32(len(t.failed) + r.omitted)
 	t.lost = r.lost[:min(len(r.lost), maxLostNodes)]

@@ -17,6 +17,7 @@ import (
 // addUnread returns the nodes with a mount that does not have its declared read-ahead, or whose agent may not know it yet. It records nodes that cannot
 // have it as failed or as exceptions, and other nodes that get it only after the end of their pause as paused.
 func (t *tally) addUnread(s Snapshot, windows map[string]judge.ReadAhead) (unread []string) {
+	t.failedReadAheads = map[judge.ReadAhead]int{}
 	for _, node := range s.All.Nodes {
 		clientNode := s.All.ClientNodes[node.Name]
 		if len(windows) == 0 || clientNode == nil || match.IsIgnored(node) {
@@ -27,7 +28,7 @@ func (t *tally) addUnread(s Snapshot, windows map[string]judge.ReadAhead) (unrea
 			listed[v.Name] = ptr.Deref(v.ReadAheadKiB, 0)
 		}
 		// found are mounts by the state of their window. Shadowed is a wait for the end of a pause.
-		found := map[v1alpha1.SettingState]*v1alpha1.MountStatus{}
+		found, failed := map[v1alpha1.SettingState]*v1alpha1.MountStatus{}, sets.New[judge.ReadAhead]()
 		isSeen := clientNode.Status.ObservedGeneration >= clientNode.Generation
 		for i := range clientNode.Status.Mounts {
 			m := &clientNode.Status.Mounts[i]
@@ -40,12 +41,18 @@ func (t *tally) addUnread(s Snapshot, windows map[string]judge.ReadAhead) (unrea
 					state = v1alpha1.SettingPending
 				}
 				found[state] = cmp.Or(found[state], m)
+				if state == v1alpha1.SettingFailed {
+					failed.Insert(w)
+				}
 			case s.MayGetReadAhead != nil && !s.MayGetReadAhead(m.Volume, node.Name):
 			case pause.IsAnnotated(node):
 				found[v1alpha1.SettingShadowed] = m
 			default:
 				found[v1alpha1.SettingPending] = m
 			}
+		}
+		for w := range failed {
+			t.failedReadAheads[w]++
 		}
 		for state, list := range map[v1alpha1.SettingState]*[]string{v1alpha1.SettingFailed: &t.failed, v1alpha1.SettingUnsupported: &t.exceptions} {
 			if found[state] != nil && !slices.Contains(*list, node.Name) {

@@ -133,6 +133,5 @@ func (r Report) waitsForRollout() bool {
 	case r.isPlanMode():
 		return false
 	}
-	isHeld := r.rebootHold() != "" || r.paused.status == metav1.ConditionTrue
-	return r.nodes.counts.Disrupted > 0 || (len(r.coming) > 0 && !isHeld)
+	return r.nodes.counts.Disrupted > 0 || (len(r.coming) > 0 && !r.isHeld())
 }

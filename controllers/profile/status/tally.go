@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/standing"
@@ -49,8 +50,8 @@ type tally struct {
 	unset []string
 	// stuck is the subset of behind that waits for a failed live canary.
 	stuck []string
-	// disputed is the number of nodes on which the settings failed by the word of one storage server alone. See livegate.Decision.
-	disputed int32
+	// disputed is the number of failedLive by the word of one storage server alone. See livegate.Decision.
+	disputed int
 	// pending wait for a boot for the profile's settings to take effect.
 	pending []waitingNode
 	// planned are the nodes that the plan reboots, whether or not they have been given their settings yet.
@@ -64,9 +65,11 @@ type tally struct {
 	// turns contains the order of the rollout for all nodes that the profile may change.
 	turns       []order.Turn
 	managerNode string
-	// failedBoots are the failed nodes that failed their reboot. idle is the number of them that stay cordoned, and count as disrupted.
-	failedBoots []string
-	idle        int32
+	// failedBoots are the failed nodes that failed their reboot, failedLive the nodes on which settings failed. failedReadAheads is the number of
+	// nodes that failed each read-ahead. idle is the number of failedBoots that stay cordoned, and count as disrupted.
+	failedBoots, failedLive []string
+	failedReadAheads        map[judge.ReadAhead]int
+	idle                    int32
 	// reported is the number of nodes whose agents report.
 	reported int
 }
@@ -186,7 +189,7 @@ func (t *tally) addStuck(profile *fleet.Profile, all fleet.Snapshot, now time.Ti
 	}
 	policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
 	gate := livegate.Admit(fleet.GatesOf(all, "").Nodes[profile.Name], policy, now)
-	t.disputed = int32(len(gate.Disputed))
+	t.disputed = len(lists.Filter(t.failedLive, func(name string) bool { return gate.Disputed[name] }))
 	t.stuck = slices.DeleteFunc(slices.Clone(t.behind), func(name string) bool { return !gate.Stuck[name] })
 }
 
@@ -228,8 +231,11 @@ func (t *tally) addStates(node *corev1.Node, clientNode *v1alpha1.StorageClientN
 	if atBoot {
 		t.failedBoots = append(t.failedBoots, node.Name)
 	}
-	if report.Accuser() != "" {
-		t.disputed++
+	if live {
+		t.failedLive = append(t.failedLive, node.Name)
+		if report.Accuser() != "" {
+			t.disputed++
+		}
 	}
 	return true
 }
@@ -244,7 +250,8 @@ func hasFailed(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, report
 	note := clientNode.Status.Rollout
 	atBoot = note != nil && note.Phase == v1alpha1.RolloutFailed && note.BootHash == targetOf(clientNode) && bootHash == clientNode.Spec.BootHash
 	failed := report.Keys(standing.Failed)
-	return atBoot, slices.ContainsFunc(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool {
+	// The live gate also counts a node whose settings are withheld.
+	return atBoot, atBoot && report.Withheld || slices.ContainsFunc(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool {
 		return slices.Contains(failed, s.Key) &&
 			slices.ContainsFunc(settings, func(current v1alpha1.NodeSetting) bool { return current.Key == s.Key && current.Value == s.Desired })
 	})

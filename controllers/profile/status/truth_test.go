@@ -3,6 +3,7 @@ package status
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -232,6 +233,99 @@ func TestAFailedCanaryBelowTheThresholdIsFinal(t *testing.T) {
 			}
 			if got := r.conditions(nil, 1, metav1.NewTime(now))[2]; got.Message != test.message {
 				t.Errorf("got Stalled message %q, want %q", got.Message, test.message)
+			}
+		})
+	}
+}
+
+// Failed reboots stop reboots. Failed settings and a failed read-ahead stop only their own changes: a profile is Stalled once no reboot continues.
+// Failures of different kinds are not added.
+func TestEachKindOfChangeHasItsOwnThreshold(t *testing.T) {
+	type change = func(*corev1.Node, *v1alpha1.StorageClientNode)
+	allowing := func(failures int32, changes ...func(*v1alpha1.StorageClientProfile)) *world {
+		return newWorld(func(p *v1alpha1.StorageClientProfile) {
+			p.Spec.Rollout.FailureThreshold, p.Spec.Rollout.Reboot.Policy = new(failures), v1alpha1.RebootAutomatic
+			for rule, server := range map[string]string{"r": "filer", "s": "other"} {
+				p.Spec.Volumes = append(p.Spec.Volumes, v1alpha1.VolumeRule{
+					Name: rule, Selector: v1alpha1.VolumeSelector{Servers: []string{server}}, ReadAheadKiB: new(int32(1024)),
+				})
+			}
+			for _, change := range changes {
+				change(p)
+			}
+		})
+	}
+	all := func(changes ...change) change {
+		return func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
+			for _, change := range changes {
+				change(n, s)
+			}
+		}
+	}
+	disrupted := func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
+		n.Annotations = map[string]string{v1alpha1.DisruptionAnnotation: `{"profile":"p"}`}
+	}
+	failedBoot := func(reason string) change {
+		return all(rebootDue(reason), disrupted, func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Status.Rollout.Phase = v1alpha1.RolloutFailed })
+	}
+	failedReadAhead := func(volume string) change {
+		return func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
+			s.Spec.Volumes = []v1alpha1.NodeVolume{{Name: volume, ReadAheadKiB: new(int32(1024))}}
+			s.Status.Mounts = []v1alpha1.MountStatus{{MountPoint: "/v", Volume: volume, Protocol: "NFSv4.1", ReadAheadKiB: 128, ReadAheadState: v1alpha1.SettingFailed}}
+		}
+	}
+	liveFailed := state("sysctl/net.core.rmem_max", v1alpha1.SettingFailed)
+	timedOut := failedBoot(v1alpha1.RolloutReasonRebootTimedOut)
+	withheld := withdrawn(failedBoot(v1alpha1.RolloutReasonRebootWithoutEffect))
+	draining := all(rebootDue(v1alpha1.RolloutReasonDraining), disrupted, func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
+		s.Status.Rollout.Phase = v1alpha1.RolloutDraining
+	})
+	const (
+		continues = "Ready=False/NodesFailed Reconciling=True/RollingOut"
+		stopped   = "Ready=False/FailureThresholdReached Reconciling=False/FailureThresholdReached Stalled=True/FailureThresholdReached"
+		below     = "Ready=False/NodesFailed Reconciling=False/NodesFailed Stalled=True/NodesFailed"
+	)
+	waitsForBudget := rebootDue(v1alpha1.ReasonWaitingForBudget)
+	for name, test := range map[string]struct {
+		world *world
+		want  string
+	}{
+		"a setting failed, and another node drains":      {allowing(1).node("a", liveFailed).node("b", draining), continues},
+		"a setting failed, and another node will reboot": {allowing(1).node("a", liveFailed).node("b", waitsForBudget), "Ready=False/NodesFailed Reconciling=True/WaitingForBudget"},
+		"a setting failed, and the node itself drains":   {allowing(1).node("a", all(draining, liveFailed)), continues},
+		"a read-ahead failed, and another node drains":   {allowing(1).node("a", failedReadAhead("v")).node("b", draining), continues},
+		"a read-ahead failed, and the node will reboot":  {allowing(1).node("a", all(failedReadAhead("v"), rebootDue(""))), continues},
+		"a setting failed, and no reboot is left":        {allowing(1).node("a", liveFailed).node("b", nil), stopped},
+		"a setting failed, and the plan is not approved": {allowing(1, policy(v1alpha1.RebootOnApproval)).node("a", liveFailed).node("b", rebootDue("")), stopped},
+		"a setting failed, and the profile is paused": {
+			allowing(1, func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).node("a", liveFailed).node("b", rebootDue("")), stopped + " Paused=True/PausedByField",
+		},
+		"a setting failed, and another profile's reboots have stopped":   {allowing(1).node("a", liveFailed).node("b", rebootDue(v1alpha1.RolloutReasonFailureThreshold)), stopped},
+		"a reboot failed, and another node finishes its own":             {allowing(1).node("a", timedOut).node("b", draining), stopped},
+		"settings failed, and a node that failed its reboot is cordoned": {allowing(2).node("a", liveFailed).node("b", liveFailed).node("c", timedOut), stopped},
+		"one failure of each kind, of two": {
+			allowing(2).node("a", liveFailed).node("b", timedOut).node("c", failedReadAhead("v")), below,
+		},
+		"one failure of each kind, of two, and another node will reboot": {
+			allowing(2).node("a", liveFailed).node("b", timedOut).node("c", waitsForBudget), continues,
+		},
+		"two settings failed, of two":                            {allowing(2).node("a", liveFailed).node("b", liveFailed), stopped},
+		"two reboots failed, of two":                             {allowing(2).node("a", timedOut).node("b", timedOut), stopped},
+		"a read-ahead failed on two nodes, of two":               {allowing(2).node("a", failedReadAhead("v")).node("b", failedReadAhead("v")), stopped},
+		"the read-aheads of two rules failed, of two":            {allowing(2).node("a", failedReadAhead("v")).node("b", failedReadAhead("w")), below},
+		"a setting failed, and others are withheld after a boot": {allowing(2).node("a", liveFailed).node("b", withheld), stopped},
+		"a node failed both its reboot and a setting, of two":    {allowing(2).node("a", all(timedOut, liveFailed)).node("b", nil), below},
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := boundVolume("w")
+			other.UID, other.Spec.NFS.Server = "w", "other"
+			r := Evaluate("p", Snapshot{All: test.world.snapshot(), Volumes: test.world.viewOf(boundVolume("v"), other)}, now)
+			if got := summary(r); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+			reboots := r.planStatus(v1alpha1.Plan{}, 1, now)
+			if got, want := reboots.EstimatedCompletion != nil, reboots.NodesToReboot > 0 && strings.Contains(test.want, "Reconciling=True"); got != want {
+				t.Errorf("got an estimate of the reboots: %t, want %t", got, want)
 			}
 		})
 	}

@@ -108,8 +108,10 @@ type Decision struct {
 	Notes map[string]string
 	// Next is the time until the next soak ends; 0 if no node soaks.
 	Next time.Duration
-	// Stuck are the nodes that wait for a failed canary: they do not continue until a user resolves the failure.
-	Stuck map[string]bool
+	// Stuck contains the nodes that do not continue until a user resolves a failure, with a failed node that stops each of them. Stopped is true if
+	// the number of failed nodes stops all of them.
+	Stuck   map[string]string
+	Stopped bool
 	// Canaries are the admitted nodes that prove the settings for the others.
 	Canaries map[string]bool
 	// Disputed are the nodes on which the settings failed by the word of one storage server alone. They do not stop other nodes.
@@ -155,7 +157,7 @@ func (d *Decision) AdmitQueued(isUnblocked func(name string) bool) {
 // settings. Two servers on two nodes are witnesses of each other.
 func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 	g := &gate{policy: policy, now: now, nodes: make([]*Node, 0, len(nodes)), Decision: Decision{
-		Admitted: map[string]bool{}, Notes: map[string]string{}, Canaries: map[string]bool{}, Stuck: map[string]bool{}, Queued: map[string]Queue{}, Disputed: map[string]bool{},
+		Admitted: map[string]bool{}, Notes: map[string]string{}, Canaries: map[string]bool{}, Stuck: map[string]string{}, Queued: map[string]Queue{}, Disputed: map[string]bool{},
 	}}
 	g.nodes = lists.Pointers(nodes)
 	slices.SortFunc(g.nodes, func(a, b *Node) int {
@@ -163,7 +165,8 @@ func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 	})
 	g.findDisputed()
 	if failed := namesOf(g.nodes, g.hasWitness); len(failed) >= max(policy.FailureThreshold, 1) {
-		g.reject(g.nodes, "stopped; settings failed on "+text.List(failed)+checkNodes)
+		g.Stopped = true
+		g.rejectStuck(g.nodes, failed[0], "stopped; settings failed on "+text.List(failed)+checkNodes)
 		return g.Decision
 	}
 	g.share = v1alpha1.ResolveShare(policy.Limit, len(nodes))
@@ -193,8 +196,8 @@ type gate struct {
 	holds map[string]hold
 }
 
-// hold is a server that holds the nodes that mount from it. note is their reason.
-type hold struct{ server, note string }
+// hold is a server that holds the nodes that mount from it. note is their reason, failed the first node on which the settings failed.
+type hold struct{ server, note, failed string }
 
 // findDisputed finds the nodes with a failure that only one server reports. If another server reports it too, on another node, it is none.
 func (g *gate) findDisputed() {
@@ -215,7 +218,7 @@ func (g *gate) findDisputed() {
 				continue
 			}
 			g.holds[desired] = hold{server, fmt.Sprintf("stopped; settings failed on %s by the word of storage server %s alone; a node without mounts "+
-				"from it must prove them", text.List(nodes), server)}
+				"from it must prove them", text.List(nodes), server), nodes[0]}
 			for _, name := range nodes {
 				g.Disputed[name] = true
 			}
@@ -291,11 +294,11 @@ func (g *gate) admitCanary(group []*Node) {
 	started, failed := namesOf(members, (*Node).hasDesired), namesOf(members, (*Node).hasFailed)
 	switch {
 	case len(members) == 0 && g.holds[group[0].Desired].note != "":
-		g.rejectStuck(group, g.holds[group[0].Desired].note)
+		g.rejectStuck(group, g.holds[group[0].Desired].failed, g.holds[group[0].Desired].note)
 	case len(members) == 0:
 		g.reject(group, "waiting for a canary; rollout.canary.nodeSelector selects no Ready node with the same settings")
 	case len(started) >= count && len(started)-len(failed) < count:
-		g.rejectStuck(group, "blocked by the failed canary: "+text.List(failed)+checkNodes)
+		g.rejectStuck(group, failed[0], "blocked by the failed canary: "+text.List(failed)+checkNodes)
 	case len(started) >= count:
 		g.reject(group, fmt.Sprintf("waiting for the canary: %s%s", text.List(started), unconfirmedOf(members)))
 	default:
@@ -365,7 +368,7 @@ func (g *gate) admitUpTo(group []*Node, count, limit int, proven bool) {
 func (g *gate) waitReason(node *Node, remaining, limit int, proven bool) string {
 	switch {
 	case g.isHeld(node):
-		g.Stuck[node.Name] = true
+		g.Stuck[node.Name] = g.holds[node.Desired].failed
 		return g.holds[node.Desired].note
 	case !node.Alive:
 		return "waiting until the node and its agent are Ready"
@@ -386,10 +389,12 @@ func (g *gate) isClusterFull(node *Node, proven bool, otherCount int) bool {
 	return c != nil && !(node.Empty && proven) && c.Running+otherCount >= c.Limit
 }
 
-func (g *gate) rejectStuck(group []*Node, note string) {
+func (g *gate) rejectStuck(group []*Node, failed, note string) {
 	g.reject(group, note)
 	for _, node := range group {
-		g.Stuck[node.Name] = !node.hasDesired()
+		if !node.hasDesired() {
+			g.Stuck[node.Name] = failed
+		}
 	}
 }
 

@@ -469,7 +469,9 @@ func TestOneServersWordHoldsOnlyItsNodes(t *testing.T) {
 		policy Policy
 		want   []string
 		notes  map[string]string
-		stuck  []string
+		// stuck contains a failed node for each node that does not continue. stopped is true if the threshold is the reason.
+		stuck   map[string]string
+		stopped bool
 	}{
 		"another node without that server is the canary": {
 			nodes: []Node{with(unreported("a", 9), failedBy("evil"), mounts("evil")), with(waiting("b", 8), mounts("filer", "evil")), with(waiting("c", 7), mounts("filer")), waiting("d", 6)},
@@ -477,7 +479,7 @@ func TestOneServersWordHoldsOnlyItsNodes(t *testing.T) {
 		},
 		"once it has proven the settings, the others follow": {
 			nodes: []Node{with(unreported("a", 9), failedBy("evil"), mounts("evil")), with(waiting("b", 8), mounts("filer", "evil")), with(taken("c", 7, time.Hour), mounts("filer")), waiting("d", 6), waiting("e", 5)},
-			want:  []string{"d", "e"}, notes: map[string]string{"b": alone}, stuck: []string{"b"},
+			want:  []string{"d", "e"}, notes: map[string]string{"b": alone}, stuck: map[string]string{"b": "a"},
 		},
 		"a small limit has room for the second canary": {
 			nodes: []Node{with(unreported("a", 9), failedBy("evil")), waiting("b", 8)}, policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
@@ -485,7 +487,7 @@ func TestOneServersWordHoldsOnlyItsNodes(t *testing.T) {
 		},
 		"the server fails nodes after the canary": {
 			nodes: []Node{taken("a", 9, time.Hour), with(unreported("b", 8), failedBy("evil"), mounts("evil")), with(waiting("c", 7), mounts("evil")), with(waiting("d", 6), mounts("filer"))},
-			want:  []string{"d"}, notes: map[string]string{"c": strings.Replace(alone, "on a by", "on b by", 1)}, stuck: []string{"c"},
+			want:  []string{"d"}, notes: map[string]string{"c": strings.Replace(alone, "on a by", "on b by", 1)}, stuck: map[string]string{"c": "b"},
 		},
 		"the same server on many nodes is one witness": {
 			nodes: []Node{taken("a", 9, time.Hour), with(unreported("b", 8), failedBy("evil")), with(unreported("c", 7), failedBy("evil")), with(unreported("d", 6), failedBy("evil")), waiting("e", 5)},
@@ -493,19 +495,19 @@ func TestOneServersWordHoldsOnlyItsNodes(t *testing.T) {
 		},
 		"two servers on two nodes are witnesses of each other": {
 			nodes: []Node{with(unreported("a", 9), failedBy("filer1")), with(unreported("b", 8), failedBy("filer2")), waiting("c", 7)},
-			notes: map[string]string{"c": "stopped; settings failed on a, b" + checkNodes},
+			notes: map[string]string{"c": "stopped; settings failed on a, b" + checkNodes}, stuck: map[string]string{"c": "a"}, stopped: true,
 		},
 		"a failure without a named server counts for all": {
 			nodes: []Node{with(unreported("a", 9), failedBy("")), waiting("b", 8)},
-			notes: map[string]string{"b": "stopped; settings failed on a" + checkNodes},
+			notes: map[string]string{"b": "stopped; settings failed on a" + checkNodes}, stuck: map[string]string{"b": "a"}, stopped: true,
 		},
 		"another failure does": {
 			nodes: []Node{with(unreported("a", 9), failedBy("evil")), with(unreported("b", 8), failedBy("")), waiting("c", 7)},
-			notes: map[string]string{"c": "stopped; settings failed on b" + checkNodes},
+			notes: map[string]string{"c": "stopped; settings failed on b" + checkNodes}, stuck: map[string]string{"c": "b"}, stopped: true,
 		},
 		"without another node, it stops and names what is missing": {
 			nodes: []Node{with(unreported("a", 9), failedBy("evil"), mounts("evil")), with(waiting("b", 8), mounts("evil"))},
-			notes: map[string]string{"b": alone}, stuck: []string{"b"},
+			notes: map[string]string{"b": alone}, stuck: map[string]string{"b": "a"},
 		},
 		"only a chosen node may be the second canary": {
 			nodes:  []Node{with(unreported("a", 9), failedBy("evil"), chosen), waiting("b", 8), with(waiting("c", 7), chosen)},
@@ -513,7 +515,7 @@ func TestOneServersWordHoldsOnlyItsNodes(t *testing.T) {
 		},
 		"without another chosen node, it stops": {
 			nodes:  []Node{with(unreported("a", 9), failedBy("evil"), chosen), waiting("b", 8), with(waiting("c", 7), chosen, mounts("evil"))},
-			policy: byName, notes: map[string]string{"b": alone, "c": alone}, stuck: []string{"b", "c"},
+			policy: byName, notes: map[string]string{"b": alone, "c": alone}, stuck: map[string]string{"b": "a", "c": "a"},
 		},
 		"nodes with other settings are not concerned": {
 			nodes: []Node{with(unreported("a", 9), failedBy("evil")), with(waiting("b", 8), mounts("evil"), func(n *Node) { n.Desired = "other" })},
@@ -532,14 +534,8 @@ func TestOneServersWordHoldsOnlyItsNodes(t *testing.T) {
 			if diff := cmp.Diff(test.notes, got.Notes, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("notes (-want +got):\n%s", diff)
 			}
-			var stuck []string
-			for _, node := range slices.Sorted(maps.Keys(got.Stuck)) {
-				if got.Stuck[node] {
-					stuck = append(stuck, node)
-				}
-			}
-			if diff := cmp.Diff(test.stuck, stuck); diff != "" {
-				t.Errorf("stuck (-want +got):\n%s", diff)
+			if diff := cmp.Diff(test.stuck, got.Stuck, cmpopts.EquateEmpty()); diff != "" || got.Stopped != test.stopped {
+				t.Errorf("got stopped %t, stuck (-want +got):\n%s", got.Stopped, diff)
 			}
 		})
 	}

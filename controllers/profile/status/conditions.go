@@ -156,6 +156,8 @@ func (r Report) evaluateLeft() verdict {
 	switch {
 	case r.nodes.counts.Failed > 0:
 		return r.failed(metav1.ConditionTrue, v1alpha1.ReasonNodesFailed)
+	case len(r.nodes.stuck) > 0 && r.paused.status != metav1.ConditionTrue:
+		return asTrue(v1alpha1.ReasonNodesFailed, describeStuck(r.nodes.stuck))
 	case conflict.status == metav1.ConditionTrue:
 		return asTrue(conflict.reason, conflict.message)
 	case r.profile.Spec.OnUnsupported == v1alpha1.UnsupportedFail && r.exceptionsMessage() != "":
@@ -207,13 +209,13 @@ func (r Report) exceptionsMessage() string {
 // isUnfinished reports whether nodes or volumes are in progress, or should be. This includes a node that has the declared settings but is not back
 // in service.
 func (r Report) isUnfinished() bool {
-	return r.isChanging() || r.awaitsEvidence() || len(r.coming) > 0 || r.isDisrupting()
+	return r.isChanging() || r.awaitsEvidence() || len(r.coming)+len(r.nodes.stuck) > 0 || r.isDisrupting()
 }
 
 // isDisrupting reports whether the rollout changes a node. A failed node that stays cordoned waits for a user.
 func (r Report) isDisrupting() bool { return r.nodes.counts.Disrupted > r.nodes.idle }
 
-// isChanging is isUnfinished without reboots. Nodes that wait for a user because their canary has failed do not count. Neither do blocked volumes,
+// isChanging is isUnfinished without reboots. Nodes that wait for a user because settings have failed do not count. Neither do blocked volumes,
 // or volumes whose options are not proven yet.
 func (r Report) isChanging() bool {
 	return len(r.nodes.behind)-len(r.nodes.stuck)+len(r.nodes.silent)+len(r.nodes.drifted)+len(r.unread) > 0 || r.volumes.IsOpen() && !r.awaitsEvidence()
@@ -376,7 +378,20 @@ func (r Report) waitMessage() string {
 	disrupted := sets.New(namesOf(r.nodes.disrupted)...)
 	undisrupted := slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w waitingNode) bool { return disrupted.Has(w.node) })
 	textOf := func(w waitingNode) string { return text.Labelled(w.reason+": ", w.message) }
-	return text.Combine("; ", text.Join(groupNodes(r.nodes.disrupted, "%s: %s", textOf), "; "), text.Join(groupNodes(undisrupted, "%s: %s", textOf), "; "))
+	return text.Combine("; ", text.Join(groupNodes(r.nodes.disrupted, "%s: %s", textOf), "; "), text.Join(groupNodes(undisrupted, "%s: %s", textOf), "; "),
+		describeStuck(r.nodes.stuck))
+}
+
+// describeStuck describes the failures for which nodes wait. It counts these nodes, because long names would displace the failures.
+func describeStuck(stuck []waitingNode) string {
+	counts, groups := map[string]int{}, []string{}
+	for _, w := range stuck {
+		counts[w.message]++
+	}
+	for message, count := range counts {
+		groups = append(groups, text.Count(count, "node waits", "nodes wait")+": "+message)
+	}
+	return text.Join(groups, "; ")
 }
 
 // groupNodes groups the nodes by their text, and omits nodes without one. format contains the nodes and the text.

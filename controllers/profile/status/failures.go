@@ -101,9 +101,12 @@ func (r Report) failed(status metav1.ConditionStatus, reason string) verdict {
 		message += fmt.Sprintf(", and %d earlier", r.nodes.failedBefore)
 	}
 	message += text.Labelled("; ", text.Join(r.nodes.unset, "; "))
-	byCanary := lists.Filter(r.nodes.pending, func(w waitingNode) bool { return w.reason == v1alpha1.RolloutReasonCanaryFailed })
-	if waiting := len(r.nodes.stuck) + len(byCanary); waiting > 0 {
+	byCanary := func(w waitingNode) bool { return w.reason == v1alpha1.RolloutReasonCanaryFailed }
+	if waiting := len(lists.Filter(slices.Concat(r.nodes.pending, r.nodes.stuck), byCanary)); waiting > 0 {
 		message += fmt.Sprintf("; %s for this canary", text.Count(waiting, "node waits", "nodes wait"))
+	}
+	if reason == v1alpha1.ReasonNodesFailed {
+		message += text.Labelled("; ", describeStuck(slices.DeleteFunc(slices.Clone(r.nodes.stuck), byCanary)))
 	}
 	hasCommand := len(r.nodes.lost)+r.nodes.failedBefore > 0
 	if hasCommand {

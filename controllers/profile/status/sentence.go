@@ -105,6 +105,8 @@ func (r Report) failureNext() string {
 		return "next: kubectl storageclient node " + r.nodes.failed[0]
 	case r.volumes.Stopped != "":
 		return r.plugin("next", "volumes")
+	case r.nodes.stuckBy != "":
+		return "next: kubectl storageclient node " + r.nodes.stuckBy
 	}
 	return ""
 }

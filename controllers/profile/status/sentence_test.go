@@ -69,13 +69,20 @@ func largeStates() map[string]Report {
 	}
 	deleted := fleet(deleting, nil)
 	return map[string]Report{
-		"large: new":         with(fleet(nil, nil), func(r *Report) { r.nodes.behind = cloudNames() }),
-		"large: draining":    fleet(policy(v1alpha1.RebootAutomatic), saying(v1alpha1.RolloutDraining)),
-		"large: waiting":     fleet(policy(v1alpha1.RebootAutomatic), saying(v1alpha1.RolloutWaiting)),
-		"large: approval":    fleet(nil, rebootDue("")),
-		"large: never":       fleet(policy(v1alpha1.RebootNever), rebootDue("")),
-		"large: plan mode":   fleet(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }, rebootDue("")),
-		"large: failed":      fleet(nil, state("sysctl/net.core.rmem_max", v1alpha1.SettingFailed)),
+		"large: new":       with(fleet(nil, nil), func(r *Report) { r.nodes.behind = cloudNames() }),
+		"large: draining":  fleet(policy(v1alpha1.RebootAutomatic), saying(v1alpha1.RolloutDraining)),
+		"large: waiting":   fleet(policy(v1alpha1.RebootAutomatic), saying(v1alpha1.RolloutWaiting)),
+		"large: approval":  fleet(nil, rebootDue("")),
+		"large: never":     fleet(policy(v1alpha1.RebootNever), rebootDue("")),
+		"large: plan mode": fleet(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }, rebootDue("")),
+		"large: failed":    fleet(nil, state("sysctl/net.core.rmem_max", v1alpha1.SettingFailed)),
+		"large: another profile failed": with(fleet(nil, nil), func(r *Report) {
+			r.nodes.behind = cloudNames()
+			for _, name := range cloudNames() {
+				r.nodes.stuck = append(r.nodes.stuck, waitingNode{node: name, message: "StorageClientProfile " + longName + "-2: stopped; settings failed on " + cloudNames()[0]})
+			}
+			r.nodes.stuckBy = cloudNames()[0]
+		}),
 		"large: exceptions":  fleet(nil, refusedBoot),
 		"large: kept values": with(idle, func(r *Report) { r.volumes = plan.Summary{Matched: 40, Exceptions: 40, ExceptionExamples: notes("")} }),
 		"large: blocked": with(idle, func(r *Report) {

@@ -1,11 +1,13 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
@@ -48,8 +50,10 @@ type tally struct {
 	lost         []v1alpha1.LostNode
 	// unset are the reasons why volumes do not have their read-ahead on nodes that failed.
 	unset []string
-	// stuck is the subset of behind that waits for a failed live canary.
-	stuck []string
+	// stuck is the subset of behind that waits for a failed canary of the profile (reason CanaryFailed), or for the end of another failure (message).
+	// stuckBy is the first node with such a failure.
+	stuck   []waitingNode
+	stuckBy string
 	// disputed is the number of failedLive by the word of one storage server alone. See livegate.Decision.
 	disputed int
 	// pending wait for a boot for the profile's settings to take effect.
@@ -182,15 +186,54 @@ func (t *tally) addBehind(profile *fleet.Profile, node *corev1.Node, clientNode 
 	}
 }
 
-// addStuck finds the nodes that get no settings because their canary has failed, although the failure threshold of the profile is not reached.
+// addStuck finds the nodes that get no settings until a user resolves a failure. A node changes only if the gates of all its profiles admit it. A
+// gate counts the failures of all settings on its nodes, whatever profile declares them.
 func (t *tally) addStuck(profile *fleet.Profile, all fleet.Snapshot, now time.Time) {
-	if len(t.failed) == 0 || len(t.behind) == 0 && t.disputed == 0 {
+	if len(t.behind) == 0 && t.disputed == 0 {
 		return
 	}
-	policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
-	gate := livegate.Admit(fleet.GatesOf(all, "").Nodes[profile.Name], policy, now)
-	t.disputed = len(lists.Filter(t.failedLive, func(name string) bool { return gate.Disputed[name] }))
-	t.stuck = slices.DeleteFunc(slices.Clone(t.behind), func(name string) bool { return !gate.Stuck[name] })
+	gates := map[string]livegate.Decision{}
+	t.disputed = len(lists.Filter(t.failedLive, func(name string) bool { return evaluateGate(gates, profile, all, now).Disputed[name] }))
+	behind := sets.New(t.behind...)
+	for _, node := range all.Concerned(profile) {
+		if !behind.Has(node.Name) {
+			continue
+		}
+		for _, name := range append([]string{profile.Name}, all.Profiles.Desired(node, all.ClientNodes[node.Name]).Profiles...) {
+			gate := evaluateGate(gates, all.Profiles.ByName(name), all, now)
+			by, isStuck := gate.Stuck[node.Name]
+			if !isStuck {
+				continue
+			}
+			stuck := waitingNode{node: node.Name, message: gate.Notes[node.Name]}
+			switch {
+			case name != profile.Name:
+				stuck.message = "StorageClientProfile " + name + ": " + stuck.message
+			case !gate.Stopped && slices.Contains(t.failed, by):
+				stuck.reason = v1alpha1.RolloutReasonCanaryFailed
+			}
+			t.stuck, t.stuckBy = append(t.stuck, stuck), cmp.Or(t.stuckBy, by)
+			break
+		}
+	}
+}
+
+// evaluateGate returns the decision of a profile's live gate, and adds it to the known ones. It is empty if no setting has failed on a node of the
+// profile: then no node is stuck.
+func evaluateGate(known map[string]livegate.Decision, profile *fleet.Profile, all fleet.Snapshot, now time.Time) livegate.Decision {
+	gate, isKnown := known[profile.Name]
+	if isKnown {
+		return gate
+	}
+	all.Nodes = all.Concerned(profile)
+	if slices.ContainsFunc(all.Nodes, func(node *corev1.Node) bool {
+		clientNode := all.ClientNodes[node.Name]
+		return clientNode != nil && standing.Read(&clientNode.Spec, &clientNode.Status, "").HasFailed()
+	}) {
+		gate = livegate.Admit(fleet.GatesOf(all, "").Nodes[profile.Name], livegate.PolicyOf(profile.Spec.WithDefaults().Rollout), now)
+	}
+	known[profile.Name] = gate
+	return gate
 }
 
 // addPlan records the turn of a node, and whether the plan reboots it. The plugin command "plan" uses the same logic.

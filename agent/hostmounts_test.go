@@ -38,7 +38,12 @@ type storageHost struct {
 	*world
 	active, enabled bool
 	flags, super    string
+	// profile contains, by file, further values that the profile of tuned sets.
+	profile map[string]profileValue
 }
+
+// profileValue is a value of a tuned profile. failure is the text with which its verification fails: it contains the current value.
+type profileValue struct{ value, failure string }
 
 func newStorageHost(t *testing.T) *storageHost {
 	t.Helper()
@@ -82,11 +87,7 @@ func (h *storageHost) Run(_ context.Context, argv ...string) ([]byte, error) {
 	case argv[0] == "xfs_info":
 		return []byte("log      =internal log           bsize=4096   blocks=16384, version=2\n         = sectsz=512   sunit=0 blks, lazy-count=1\n"), nil
 	case strings.HasPrefix(command, "tuned-adm verify"):
-		if got := strings.TrimSpace(hosttest.ReadFile(h.t, h.dir, "/proc/sys/vm/dirty_ratio")); got != "10" {
-			h.write("/var/log/tuned/tuned.log", "INFO: verifying profile(s): x\nERROR: verify: failed: 'vm.dirty_ratio' = '"+got+"', expected '10'\n")
-			return nil, errors.New("run tuned-adm verify: exit status 1")
-		}
-		return nil, nil
+		return nil, h.verifyProfile()
 	case command == "systemctl daemon-reload":
 		return nil, nil
 	}
@@ -101,7 +102,9 @@ func (h *storageHost) Run(_ context.Context, argv ...string) ([]byte, error) {
 		h.active = true
 		h.write("/etc/tuned/active_profile", argv[2]+"\n")
 		h.write("/etc/tuned/profile_mode", "manual\n")
-		h.write("/proc/sys/vm/dirty_ratio", "10\n")
+		for file, set := range h.profileValues() {
+			h.write(file, set.value+"\n")
+		}
 	case argv[0] == "systemd-run":
 		h.flags = strings.TrimSuffix(strings.TrimPrefix(argv[len(argv)-3], "remount,bind,"), ",diratime")
 		h.writeTable()
@@ -109,6 +112,25 @@ func (h *storageHost) Run(_ context.Context, argv ...string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: not simulated", command)
 	}
 	return nil, nil
+}
+
+func (h *storageHost) profileValues() map[string]profileValue {
+	values := map[string]profileValue{"/proc/sys/vm/dirty_ratio": {"10", "'vm.dirty_ratio' = '%s', expected '10'"}}
+	maps.Copy(values, h.profile)
+	return values
+}
+
+// verifyProfile writes the log of tuned's verification.
+func (h *storageHost) verifyProfile() (err error) {
+	log := "INFO: verifying profile(s): x\n"
+	for file, set := range h.profileValues() {
+		if got := strings.TrimSpace(hosttest.ReadFile(h.t, h.dir, file)); got != set.value {
+			log += "ERROR: verify: failed: " + fmt.Sprintf(set.failure, got) + "\n"
+			err = errors.New("run tuned-adm verify: exit status 1")
+		}
+	}
+	h.write("/var/log/tuned/tuned.log", log)
+	return err
 }
 
 func (h *storageHost) tree() map[string]string {
@@ -172,6 +194,55 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, h.tree()); diff != "" {
 		t.Errorf("host (-before +after):\n%s", diff)
+	}
+}
+
+// A declared read-ahead and a sysctl override the profile of tuned: the sysctl also while new connections prove it, and no file contains it.
+func TestValuesThatTheAgentSetsDoNotFailTheProfileOfTuned(t *testing.T) {
+	const xfs, queue, rmemFile = "readAhead/xfs", "/sys/devices/sdb/queue/read_ahead_kb", "/proc/sys/net/core/rmem_max"
+	for name, test := range map[string]struct {
+		settings []v1alpha1.NodeSetting
+		// changed is the disk's window if another program has changed it.
+		changed string
+		state   v1alpha1.SettingState
+		message string
+	}{
+		"both": {settings: []v1alpha1.NodeSetting{setting(xfs, "1024"), setting(rmem, "16777216")}, state: v1alpha1.SettingInSync,
+			message: "readahead=4096 for sdb (declared: readAhead/xfs=1024)"},
+		"the sysctl": {settings: []v1alpha1.NodeSetting{setting(rmem, "at-least 16777216")}, state: v1alpha1.SettingInSync,
+			message: "net.core.rmem_max=4194304 (declared: net.core.rmem_max=16777216)"},
+		"another program": {changed: "1024", state: v1alpha1.SettingFailed, message: "device sdb: 'readahead' = '1024', expected '4096'"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newStorageHost(t)
+			h.write("/usr/lib/tuned/latency-performance/tuned.conf", "[sysctl]\nnet.core.rmem_max=4194304\n[disk]\nreadahead=>4096\n")
+			h.write(queue, "128\n")
+			h.write("/sys/devices/sdb/sdb1/partition", "1\n")
+			h.write(rmemFile, "212992\n")
+			hosttest.WriteLink(t, h.dir, "/sys/dev/block/8:17", "../../devices/sdb/sdb1")
+			h.profile = map[string]profileValue{
+				rmemFile: {"4194304", "'net.core.rmem_max' = '%s', expected '4194304'"},
+				queue:    {"4096", "device sdb: 'readahead' = '%s', expected '4096'"},
+			}
+			h.writeErr = func(status v1alpha1.StorageClientNodeStatus) error {
+				for _, s := range status.Settings {
+					if s.State == v1alpha1.SettingFailed && test.changed == "" {
+						t.Errorf("reported %s: %s", s.Key, s.Message)
+					}
+				}
+				return nil
+			}
+			h.declare(append(test.settings, setting(profileOf, "latency-performance"))...)
+			h.runUntilIdle(h.agent())
+			if test.changed != "" {
+				h.write(queue, test.changed+"\n")
+			}
+			// A new agent verifies the profile again.
+			h.runUntilIdle(h.agent())
+			if h.state(profileOf) != test.state || !strings.Contains(h.message(profileOf), test.message) {
+				t.Errorf("got %s %q, want %s %q", h.state(profileOf), h.message(profileOf), test.state, test.message)
+			}
+		})
 	}
 }
 

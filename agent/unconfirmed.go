@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/host/sysctl"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
@@ -76,6 +77,18 @@ func (m Machine) unconfirmed() (u journal.Unconfirmed, open bool) {
 	u, open = m.Journal.Unconfirmed()
 	n := len(m.unsupported(u))
 	return u, open && (n == 0 || n < len(u.Settings))
+}
+
+// unconfirmedSysctls returns the sysctls that are set and not confirmed, by name.
+func unconfirmedSysctls(records *journal.Journal) map[string]string {
+	u, _ := records.Unconfirmed()
+	values := map[string]string{}
+	for key, setting := range u.Settings {
+		if name, ok := catalogue.Key(key).In(sysctl.Name); ok && !u.Reverted {
+			values[name] = hostSetting(name, setting.Entry).Value
+		}
+	}
+	return values
 }
 
 // unsupported returns the unconfirmed settings of subjects that this agent does not support.

@@ -354,6 +354,12 @@ func (s *Subject) windowFile(device string) string {
 	return ""
 }
 
+// diskOf returns the name of the disk whose window a device uses. Another text if it uses no disk.
+func (s *Subject) diskOf(device string) string {
+	block, _ := s.fs.Resolve(path.Join("/sys/dev/block", windowID(s.windowFile(device))))
+	return path.Base(block)
+}
+
 func checkSetting(setting host.Setting) error {
 	if !fsTypeBytes.MatchString(setting.Name) || !sizeBytes.MatchString(setting.Value) {
 		return fmt.Errorf("read-ahead %s=%q: must be a file system type and a number of KiB", setting.Name, setting.Value)

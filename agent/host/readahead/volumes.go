@@ -94,6 +94,24 @@ func originalOf(original host.Original, fsType, file string) string {
 	return common
 }
 
+// SettingOfDisk returns the setting in the journal that sets the window of a disk such as sda: "readAhead/xfs", or "volume" and its name. Empty if
+// there is none, or if the mount table cannot be read.
+func (v *Volumes) SettingOfDisk(disk string) string {
+	volumes, _ := v.entries()
+	for _, entry := range volumes {
+		if _, isSet := v.journalled(VolumesName + "/" + entry.Volume); isSet && v.types.diskOf(entry.Device) == disk {
+			return "volume " + entry.Volume
+		}
+	}
+	all, _ := v.types.entries()
+	for _, entry := range all {
+		if _, isSet := v.journalled(Name + "/" + entry.FSType); isSet && v.types.diskOf(entry.Device) == disk {
+			return Name + "/" + entry.FSType
+		}
+	}
+	return ""
+}
+
 // Apply implements host.Subject.
 func (v *Volumes) Apply(_ context.Context, desired []host.Setting) error {
 	v.failed = map[string]string{}

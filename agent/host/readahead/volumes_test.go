@@ -2,6 +2,7 @@ package readahead
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/storageclient/operator/agent/host"
@@ -131,4 +132,32 @@ func TestFailedRestoreOfAVolumeIsReported(t *testing.T) {
 		hosttest.ExpectState(t, v.Restore(t.Context(), originals)[0], host.Failed, "no mount table")
 		expectWindows(t, dir, map[string]string{"0:52": "128"})
 	})
+}
+
+func TestTheSettingOfADisk(t *testing.T) {
+	for name, test := range map[string]struct {
+		// journalled are the keys in the journal. want contains the settings by disk.
+		journalled []string
+		want       map[string]string
+	}{
+		"none":                              {},
+		"a type, on a partition and a disk": {[]string{"readAhead/xfs"}, map[string]string{"sdb": "readAhead/xfs", "md0": "readAhead/xfs"}},
+		"another type":                      {[]string{"readAhead/nfs4", "readAhead/ext4"}, nil},
+		"a volume":                          {[]string{"volumeReadAhead/pv1"}, map[string]string{"md0": "volume pv1"}},
+		"a volume and its type":             {[]string{"volumeReadAhead/pv1", "readAhead/xfs"}, map[string]string{"md0": "volume pv1", "sdb": "readAhead/xfs"}},
+		"a volume that is not mounted":      {[]string{"volumeReadAhead/pv2"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := machine(t)
+			hosttest.WriteLink(t, dir, "/sys/dev/block/9:0", "../../devices/virtual/block/md0")
+			disk := mounts.VolumeEntry{Volume: "pv1", Device: "9:0", FSType: "xfs"}
+			v := NewVolumes(subject(fs), func() ([]mounts.VolumeEntry, error) { return []mounts.VolumeEntry{nfsEntry("pv3", "0:52"), disk}, nil },
+				func(key string) (host.Original, bool) { return host.Original{}, slices.Contains(test.journalled, key) })
+			for _, disk := range []string{"sda", "sdb", "sdb1", "md0"} {
+				if got := v.SettingOfDisk(disk); got != test.want[disk] {
+					t.Errorf("%s: got %q, want %q", disk, got, test.want[disk])
+				}
+			}
+		})
+	}
 }

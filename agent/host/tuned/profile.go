@@ -169,6 +169,7 @@ type conflicts []conflict
 // findConflicts returns the conflicts in old releases, new ones, or both: the release is unknown.
 func (s *Subject) findConflicts(profile string, areOld ...bool) (found conflicts, err error) {
 	declared, declaredErr := s.readAssignments(sysctl.OurFile.NameOn(s.fs))
+	maps.Copy(declared, s.unconfirmed())
 	reapplies, reapplyErr := s.readReapply()
 	for _, isOld := range areOld {
 		set, _, readErr := s.profileSysctls(strings.Fields(profile), isOld)
@@ -238,6 +239,22 @@ func (c conflicts) isDeclared(failure string) bool {
 	return slices.ContainsFunc(c, func(x conflict) bool {
 		return strings.HasPrefix(failure, "'"+x.name+"' ") || strings.HasPrefix(failure, "'"+strings.TrimPrefix(x.name, "vm.")+"' ")
 	})
+}
+
+// windowFailure matches the failure of a disk's read-ahead (STR_VERIFY_PROFILE_DEVICE_VALUE_FAIL in tuned/consts.py).
+var windowFailure = regexp.MustCompile(`^device (\S+): 'readahead' = '([^']*)', expected '([^']*)'`)
+
+// describeWindow describes the failure of a read-ahead that is declared for the disk. Empty for other failures.
+func (s *Subject) describeWindow(failure string) string {
+	m := windowFailure.FindStringSubmatch(failure)
+	if m == nil {
+		return ""
+	}
+	declared := s.windowSetting(m[1])
+	if declared == "" {
+		return ""
+	}
+	return fmt.Sprintf("readahead=%s for %s (declared: %s=%s)", m[3], m[1], declared, m[2])
 }
 
 var failureLine = regexp.MustCompile(`verify: failed: (.*)$`)

@@ -43,16 +43,28 @@ type Subject struct {
 	now    func() time.Time
 	// failed is the error of the last Apply.
 	failed string
-	// verified identifies the last successful verification. It is valid until verifiedUntil.
-	verified      string
-	verifiedUntil time.Time
+	// verified identifies the last successful verification. It is valid until verifiedUntil. verifiedNote describes the read-ahead that differs.
+	verified, verifiedNote string
+	verifiedUntil          time.Time
+	// unconfirmed returns the sysctls that are being proven, and windowSetting the setting for the read-ahead of a disk. See SetOverrides.
+	unconfirmed   func() map[string]string
+	windowSetting func(disk string) string
 }
 
 var _ host.Setter = &Subject{}
 
 // New returns the subject for one host.
 func New(files host.FS, runner host.Runner) *Subject {
-	return &Subject{fs: files, runner: runner, now: time.Now}
+	return &Subject{
+		fs: files, runner: runner, now: time.Now,
+		unconfirmed: func() map[string]string { return nil }, windowSetting: func(string) string { return "" },
+	}
+}
+
+// SetOverrides sets the functions for values that override a profile and are not in the drop-in for sysctls. unconfirmed returns the sysctls that are
+// being proven, by name. windowSetting returns the setting for the read-ahead of a disk such as sda. Empty if there is none.
+func (s *Subject) SetOverrides(unconfirmed func() map[string]string, windowSetting func(disk string) string) {
+	s.unconfirmed, s.windowSetting = unconfirmed, windowSetting
 }
 
 // Name implements host.Subject.
@@ -257,25 +269,44 @@ func (s *Subject) observeProfile(ctx context.Context, o *host.Observation) error
 	return nil
 }
 
-// observeEffect verifies with tuned that the profile is effective. A declared sysctl that overrides the profile is not a failure.
+// observeEffect verifies with tuned that the profile is effective. A declared value that overrides the profile is not a failure.
 func (s *Subject) observeEffect(ctx context.Context, o *host.Observation, st status) error {
 	conflicts, err := s.findConflicts(o.Desired, false, true)
 	if err != nil {
 		return err
 	}
-	o.State, o.Message = host.InSync, conflicts.String()
 	mark := o.Desired + " " + st.startedAt
-	if s.verified == mark && s.now().Before(s.verifiedUntil) {
+	if s.verified != mark || !s.now().Before(s.verifiedUntil) {
+		if err := s.verifyProfile(ctx, conflicts); err != nil {
+			return err
+		}
+		s.verified, s.verifiedUntil = mark, s.now().Add(verifyInterval)
+	}
+	o.State, o.Message = host.InSync, strings.Trim(conflicts.String()+"; "+s.verifiedNote, "; ")
+	return nil
+}
+
+// verifyProfile runs the verification of tuned. It returns an error if a value differs that is not declared.
+func (s *Subject) verifyProfile(ctx context.Context, found conflicts) error {
+	s.verifiedNote = ""
+	err := s.runCommand(ctx, "tuned-adm", "verify", "--ignore-missing")
+	if err == nil {
 		return nil
 	}
-	if err := s.runCommand(ctx, "tuned-adm", "verify", "--ignore-missing"); err != nil {
-		failures := s.verifyFailures()
-		undeclared := slices.DeleteFunc(slices.Clone(failures), conflicts.isDeclared)
-		if len(undeclared) > 0 || len(failures) == 0 {
-			return errors.New("tuned-adm verify: the profile is only partly effective: " + cmp.Or(host.ListNames(undeclared), err.Error()))
+	failures, windows := s.verifyFailures(), []string(nil)
+	undeclared := lists.Filter(failures, func(failure string) bool {
+		window := s.describeWindow(failure)
+		if window != "" {
+			windows = append(windows, window)
 		}
+		return window == "" && !found.isDeclared(failure)
+	})
+	if len(undeclared) > 0 || len(failures) == 0 {
+		return errors.New("tuned-adm verify: the profile is only partly effective: " + cmp.Or(host.ListNames(undeclared), err.Error()))
 	}
-	s.verified, s.verifiedUntil = mark, s.now().Add(verifyInterval)
+	if len(windows) > 0 {
+		s.verifiedNote = "the profile sets " + host.ListNames(windows) + "; the declared read-ahead overrides it, and within a minute after tuned restarts"
+	}
 	return nil
 }
 

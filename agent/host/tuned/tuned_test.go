@@ -388,26 +388,37 @@ func TestRestoreWithAFailedCommandIsNotComplete(t *testing.T) {
 }
 
 func TestVerification(t *testing.T) {
+	const readahead = "device sda: 'readahead' = '1024', expected '4096'"
+	xfs := map[string]string{"sda": "readAhead/xfs"}
 	tests := map[string]struct {
 		declared, main string
 		failures       []string
 		files          map[string]string
 		profile        string
-		state          host.State
-		messageParts   []string
+		// unconfirmed contains the sysctls that are being proven, windows the settings for the read-ahead of disks.
+		unconfirmed, windows map[string]string
+		state                host.State
+		messageParts         []string
 	}{
-		"all effective":                      {state: host.InSync},
-		"a value that something else set":    {failures: []string{"'vm.swappiness' = '60', expected '10'"}, state: host.Failed, messageParts: []string{"'vm.swappiness' = '60'"}},
-		"a device that does not obey":        {failures: []string{"device cpu0: 'governor' = 'powersave', expected 'performance'"}, state: host.Failed, messageParts: []string{"governor"}},
-		"a failure that no log shows":        {failures: []string{""}, state: host.Failed, messageParts: []string{"exit status 1"}},
-		"a profile of the administrator's":   {declared: "vm.dirty_ratio = 20\n", files: map[string]string{"/etc/tuned/" + latency + "/tuned.conf": "[sysctl]\nvm.dirty_ratio=30\n"}, state: host.InSync, messageParts: []string{"vm.dirty_ratio=30 (declared"}},
-		"a value over an included profile's": {declared: "vm.dirty_ratio = 20\n", files: map[string]string{"/usr/lib/tuned/own/tuned.conf": "[main]\ninclude=" + latency + "\n[sysctl]\nvm.dirty_ratio=30\n"}, profile: "own", state: host.InSync, messageParts: []string{"vm.dirty_ratio=30 (declared"}},
-		"declared as a sysctl":               {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'"}, state: host.InSync, messageParts: []string{"vm.dirty_ratio=10 (declared: vm.dirty_ratio=20)", "override it", "reapply_sysctl"}},
-		"that, and something else":           {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'", "'vm.swappiness' = '60', expected '10'"}, state: host.Failed, messageParts: []string{"vm.swappiness"}},
-		"declared as the profile has it":     {declared: "vm.dirty_ratio = 10\n", state: host.InSync},
-		"in conflict, tuned not reapplying":  {declared: "vm.dirty_background_ratio = 5\n", main: "reapply_sysctl = 0\n", state: host.InSync, messageParts: []string{"vm.dirty_background_ratio=3", "within a minute"}},
-		"in conflict by an included profile": {declared: "vm.dirty_ratio = 20\n", profile: "network-latency", state: host.InSync, messageParts: []string{"vm.dirty_ratio=10"}},
-		"in conflict by its counterpart":     {declared: "vm.dirty_ratio = 20\n", profile: "newer", failures: []string{"'dirty_bytes' = '0', expected '10%'"}, state: host.InSync, messageParts: []string{"vm.dirty_bytes=10% (declared: vm.dirty_ratio=20)", "within a minute"}},
+		"all effective":                            {state: host.InSync},
+		"a value that something else set":          {failures: []string{"'vm.swappiness' = '60', expected '10'"}, state: host.Failed, messageParts: []string{"'vm.swappiness' = '60'"}},
+		"a device that does not obey":              {failures: []string{"device cpu0: 'governor' = 'powersave', expected 'performance'"}, state: host.Failed, messageParts: []string{"governor"}},
+		"a failure that no log shows":              {failures: []string{""}, state: host.Failed, messageParts: []string{"exit status 1"}},
+		"a profile of the administrator's":         {declared: "vm.dirty_ratio = 20\n", files: map[string]string{"/etc/tuned/" + latency + "/tuned.conf": "[sysctl]\nvm.dirty_ratio=30\n"}, state: host.InSync, messageParts: []string{"vm.dirty_ratio=30 (declared"}},
+		"a value over an included profile's":       {declared: "vm.dirty_ratio = 20\n", files: map[string]string{"/usr/lib/tuned/own/tuned.conf": "[main]\ninclude=" + latency + "\n[sysctl]\nvm.dirty_ratio=30\n"}, profile: "own", state: host.InSync, messageParts: []string{"vm.dirty_ratio=30 (declared"}},
+		"declared as a sysctl":                     {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'"}, state: host.InSync, messageParts: []string{"vm.dirty_ratio=10 (declared: vm.dirty_ratio=20)", "override it", "reapply_sysctl"}},
+		"that, and something else":                 {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'", "'vm.swappiness' = '60', expected '10'"}, state: host.Failed, messageParts: []string{"vm.swappiness"}},
+		"declared as the profile has it":           {declared: "vm.dirty_ratio = 10\n", state: host.InSync},
+		"in conflict, tuned not reapplying":        {declared: "vm.dirty_background_ratio = 5\n", main: "reapply_sysctl = 0\n", state: host.InSync, messageParts: []string{"vm.dirty_background_ratio=3", "within a minute"}},
+		"in conflict by an included profile":       {declared: "vm.dirty_ratio = 20\n", profile: "network-latency", state: host.InSync, messageParts: []string{"vm.dirty_ratio=10"}},
+		"a declared read-ahead":                    {windows: xfs, failures: []string{readahead}, state: host.InSync, messageParts: []string{"readahead=4096 for sda (declared: readAhead/xfs=1024)", "overrides it"}},
+		"a read-ahead of another disk":             {windows: map[string]string{"sdb": "readAhead/xfs"}, failures: []string{readahead}, state: host.Failed, messageParts: []string{readahead}},
+		"another value of that disk":               {windows: xfs, failures: []string{"device sda: 'elevator' = 'none', expected 'mq-deadline'"}, state: host.Failed, messageParts: []string{"elevator"}},
+		"a declared read-ahead, and another value": {windows: xfs, failures: []string{readahead, "'vm.swappiness' = '60', expected '10'"}, state: host.Failed, messageParts: []string{"effective: 'vm.swappiness'"}},
+		"a declared read-ahead and a sysctl":       {declared: "vm.dirty_ratio = 20\n", windows: xfs, failures: []string{readahead, "'vm.dirty_ratio' = '20', expected '10'"}, state: host.InSync, messageParts: []string{"readAhead/xfs=1024", "(declared: vm.dirty_ratio=20)"}},
+		"a sysctl that is being proven":            {unconfirmed: map[string]string{"net.core.busy_read": "0"}, profile: "network-latency", failures: []string{"'net.core.busy_read' = '0', expected '50'"}, state: host.InSync, messageParts: []string{"net.core.busy_read=50 (declared: net.core.busy_read=0)"}},
+		"a sysctl that replaces one":               {declared: "vm.dirty_ratio = 10\n", unconfirmed: map[string]string{"vm.dirty_ratio": "20"}, failures: []string{"'vm.dirty_ratio' = '20', expected '10'"}, state: host.InSync, messageParts: []string{"(declared: vm.dirty_ratio=20)"}},
+		"in conflict by its counterpart":           {declared: "vm.dirty_ratio = 20\n", profile: "newer", failures: []string{"'dirty_bytes' = '0', expected '10%'"}, state: host.InSync, messageParts: []string{"vm.dirty_bytes=10% (declared: vm.dirty_ratio=20)", "within a minute"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -425,7 +436,10 @@ func TestVerification(t *testing.T) {
 				profile = latency
 			}
 			s := m.subject()
+			s.SetOverrides(func() map[string]string { return test.unconfirmed }, func(disk string) string { return test.windows[disk] })
 			m.apply(s, profile)
+			m.expect(s, profile, test.state, test.messageParts...)
+			// The message stays while the verification holds.
 			m.expect(s, profile, test.state, test.messageParts...)
 		})
 	}

@@ -20,14 +20,14 @@ import (
 // Gates contains all nodes for the gates of live changes.
 type Gates struct {
 	// Nodes are the nodes of each profile, in the order of the snapshot. Ignored nodes, and nodes without settings, are not included.
-	Nodes map[string][]livegate.Node
+	Nodes map[string][]*livegate.Node
 	// Managed are the nodes of the cluster that have settings.
-	Managed []livegate.Node
+	Managed []*livegate.Node
 }
 
 // GatesOf evaluates each node once for all profiles.
 func GatesOf(all Snapshot, untunedTaint string) Gates {
-	gates := Gates{Nodes: map[string][]livegate.Node{}, Managed: make([]livegate.Node, 0, len(all.Nodes))}
+	gates := Gates{Nodes: map[string][]*livegate.Node{}, Managed: make([]*livegate.Node, 0, len(all.Nodes))}
 	canaries := map[string]func(map[string]string) bool{}
 	for _, node := range all.Nodes {
 		clientNode := all.ClientNodes[node.Name]
@@ -36,7 +36,7 @@ func GatesOf(all Snapshot, untunedTaint string) Gates {
 		}
 		entry := GateEntry(all, node, clientNode, untunedTaint)
 		if entry.Managed {
-			gates.Managed = append(gates.Managed, entry)
+			gates.Managed = append(gates.Managed, &entry)
 		}
 		wanted := all.Profiles.Desired(node, clientNode)
 		if !wanted.Managed || (clientNode == nil && wanted.Hash == "") {
@@ -47,8 +47,9 @@ func GatesOf(all Snapshot, untunedTaint string) Gates {
 			if canaries[profile.Name] == nil {
 				canaries[profile.Name] = CanaryMatcher(profile)
 			}
-			entry.Canary = canaries[profile.Name](node.Labels)
-			gates.Nodes[profile.Name] = append(gates.Nodes[profile.Name], entry)
+			ofProfile := entry
+			ofProfile.Canary = canaries[profile.Name](node.Labels)
+			gates.Nodes[profile.Name] = append(gates.Nodes[profile.Name], &ofProfile)
 		}
 	}
 	return gates

@@ -155,11 +155,10 @@ func (d *Decision) AdmitQueued(isUnblocked func(name string) bool) {
 //
 // A storage server may break the proof of good settings on purpose. Its word alone holds only the nodes that mount from it, and others prove the
 // settings. Two servers on two nodes are witnesses of each other.
-func Admit(nodes []Node, policy Policy, now time.Time) Decision {
-	g := &gate{policy: policy, now: now, nodes: make([]*Node, 0, len(nodes)), Decision: Decision{
+func Admit(nodes []*Node, policy Policy, now time.Time) Decision {
+	g := &gate{policy: policy, now: now, nodes: slices.Clone(nodes), Decision: Decision{
 		Admitted: map[string]bool{}, Notes: map[string]string{}, Canaries: map[string]bool{}, Stuck: map[string]string{}, Queued: map[string]Queue{}, Disputed: map[string]bool{},
 	}}
-	g.nodes = lists.Pointers(nodes)
 	slices.SortFunc(g.nodes, func(a, b *Node) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})

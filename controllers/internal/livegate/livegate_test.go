@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
+
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -277,7 +279,7 @@ func TestAdmit(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Admit(test.nodes, test.policy, now)
+			got := Admit(lists.Pointers(test.nodes), test.policy, now)
 			if diff := cmp.Diff(test.want, slices.Sorted(maps.Keys(got.Admitted))); diff != "" {
 				t.Errorf("admitted (-want +got):\n%s", diff)
 			}
@@ -297,7 +299,7 @@ func unstarted(since time.Duration) func(*Node) {
 
 func TestAdmitReportsTheCanaries(t *testing.T) {
 	nodes := []Node{waiting("a", 9), with(taken("b", 8, time.Hour), other), with(waiting("c", 7), other)}
-	got := Admit(nodes, policy(func(p *Policy) { p.Limit = intstr.FromInt32(2) }), now)
+	got := Admit(lists.Pointers(nodes), policy(func(p *Policy) { p.Limit = intstr.FromInt32(2) }), now)
 	if !got.Admitted["a"] || !got.Admitted["c"] {
 		t.Fatalf("admitted %v", got.Admitted)
 	}
@@ -329,7 +331,7 @@ func TestAdmitQueued(t *testing.T) {
 		"and to the next of what is proven already":                 {[]Node{taken("x", 9, time.Hour), waiting("a", 8), waiting("b", 7)}, []string{"a"}, []string{"a", "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Admit(test.nodes, one, now)
+			got := Admit(lists.Pointers(test.nodes), one, now)
 			got.AdmitQueued(func(name string) bool { return !slices.Contains(test.stuck, name) })
 			if diff := cmp.Diff(test.want, slices.Sorted(maps.Keys(got.Admitted))); diff != "" {
 				t.Errorf("admitted (-want +got):\n%s", diff)
@@ -344,7 +346,7 @@ func TestAdmitQueued(t *testing.T) {
 }
 
 func TestAdmitReportsTheEndOfTheSoak(t *testing.T) {
-	got := Admit([]Node{taken("a", 2, 40*time.Second), waiting("b", 1)}, policy(nil), now)
+	got := Admit(lists.Pointers([]Node{taken("a", 2, 40*time.Second), waiting("b", 1)}), policy(nil), now)
 	if want := 20 * time.Second; got.Next != want {
 		t.Errorf("got the next evaluation in %s, want %s", got.Next, want)
 	}
@@ -388,7 +390,7 @@ func TestRolloutKeepsItsLimits(t *testing.T) {
 		clock, failed := now, false
 		for range 60 {
 			before := unsettled(nodes)
-			got := Admit(nodes, p, clock)
+			got := Admit(lists.Pointers(nodes), p, clock)
 			if failed && len(got.Admitted) > 0 {
 				t.Fatalf("got %v admitted after a failure, want none", got.Admitted)
 			}
@@ -527,7 +529,7 @@ func TestOneServersWordHoldsOnlyItsNodes(t *testing.T) {
 			if rules.FailureThreshold == 0 {
 				rules = policy(nil)
 			}
-			got := Admit(test.nodes, rules, now)
+			got := Admit(lists.Pointers(test.nodes), rules, now)
 			if diff := cmp.Diff(test.want, slices.Sorted(maps.Keys(got.Admitted))); diff != "" {
 				t.Errorf("admitted (-want +got):\n%s", diff)
 			}

@@ -160,7 +160,7 @@ func (r *round) verdictOf(profile *fleet.Profile) verdict {
 	policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
 	policy.Soak, policy.Cluster = max(policy.Soak, r.limits.MinSoak), r.cluster()
 	nodes := r.gates().Nodes[profile.Name]
-	byName := lists.Map(lists.Pointers(nodes), func(node *livegate.Node) (string, *livegate.Node) { return node.Name, node })
+	byName := lists.Map(nodes, func(node *livegate.Node) (string, *livegate.Node) { return node.Name, node })
 	v := verdict{Decision: livegate.Admit(nodes, policy, r.at), nodes: byName}
 	r.verdicts[profile.Name] = v
 	return v
@@ -204,9 +204,8 @@ func (r *round) isAdmittedByOthers(name string, profile *fleet.Profile) bool {
 
 // countRunning counts the nodes of the cluster that have been given settings and have not applied them. Failed nodes do not count, because they
 // have reverted their settings if possible. A node with a silent agent delays its profile, but delays the cluster only for a limited time.
-func countRunning(managed []livegate.Node, now time.Time) (running int) {
-	for i := range managed {
-		node := &managed[i]
+func countRunning(managed []*livegate.Node, now time.Time) (running int) {
+	for _, node := range managed {
 		if !node.Applied && !node.Failed && !node.Empty && !node.IsSilentForLong(now) {
 			running++
 		}

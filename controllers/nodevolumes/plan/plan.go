@@ -154,8 +154,12 @@ func volumesOf(clientNode *v1alpha1.StorageClientNode) []string {
 // admitNodes admits the canary of a window first, and then limits the number of nodes at a time as its profile declares. It returns the nodes
 // that carry the window or may get it.
 func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
-	candidates, unsupported := map[Window][]livegate.Node{}, map[Window][]string{}
-	if !slices.ContainsFunc(slices.Collect(maps.Values(s.Mounted)), func(m volumeplan.Mounted) bool { return m.ReadAhead != nil }) {
+	candidates, unsupported := map[Window][]*livegate.Node{}, map[Window][]string{}
+	hasWindows := false
+	for _, m := range s.Mounted {
+		hasWindows = hasWindows || m.ReadAhead != nil
+	}
+	if !hasWindows {
 		return nil
 	}
 	for _, n := range s.Nodes {
@@ -163,7 +167,7 @@ func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 			switch c, isSupported := s.candidateOf(n, w, carries, out); {
 			case !carries && pause.IsAnnotated(n.Node):
 			case isSupported:
-				candidates[w] = append(candidates[w], c)
+				candidates[w] = append(candidates[w], &c)
 			default:
 				unsupported[w] = append(unsupported[w], c.Name)
 			}

@@ -145,7 +145,7 @@ func (m *Memory) Limit(volumes int) { m.known.Limit(volumes) }
 // EvaluateNew evaluates a volume that does not exist yet among the current volumes. stopped explains why it does not get its options: a failed
 // mount of another volume, or a probe. Empty if it gets them. find returns the record of a set.
 func EvaluateNew(volume *Evaluation, index *VolumeIndex, find func(set, server string) *optionset.Record) (v Verdict, stopped string) {
-	if v = index.serversFor(volume).Evaluate(volume); v.Action != ActionWrite {
+	if v = *index.serversFor(volume).Evaluate(volume); v.Action != ActionWrite {
 		return v, ""
 	}
 	server := SourceOf(volume.Volume).Server

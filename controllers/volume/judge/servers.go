@@ -54,19 +54,25 @@ func (s *Servers) Add(volume *Evaluation) {
 }
 
 // Evaluate withholds only nconnect from a volume if a profile sets another number of connections than other volumes of its server have. The message
-// names volumes without nconnect, because the order of mounts is unknown.
-func (s *Servers) Evaluate(volume *Evaluation) Verdict {
-	v, d := volume.Verdict, volume.demand
+// names volumes without nconnect, because the order of mounts is unknown. The caller must not change the verdict: it may be the volume's.
+func (s *Servers) Evaluate(volume *Evaluation) *Verdict {
+	v, d := &volume.Verdict, volume.demand
 	if d.server == "" || v.Action != ActionWrite && v.State != StateUpToDate || !volume.bringsNconnect {
 		return v
 	}
 	for other := range s.demands[d.server] {
 		if d.mayShare(other) && other.nconnect != 0 && d.nconnect != other.nconnect {
-			return volume.withCurrentNconnect().contestedBy(s.messageFor(d.server))
+			contested := volume.withCurrentNconnect().contestedBy(s.messageFor(d.server))
+			return &contested
 		}
 	}
-	v.Message += text.Labelled("; ", s.silentMessageFor(d))
-	return v
+	silent := s.silentMessageFor(d)
+	if silent == "" {
+		return v
+	}
+	changed := *v
+	changed.Message += "; " + silent
+	return &changed
 }
 
 // contestedBy returns the verdict without the declared nconnect. If there is no other change to write, the missing nconnect blocks the volume.

@@ -65,7 +65,7 @@ func TestAForeignNconnectWithholdsOnlyNconnect(t *testing.T) {
 			servers.Add(evaluation)
 			servers.Add(Evaluate(Input{Volume: test.other, Profiles: profiles(test.with)}))
 			v := servers.Evaluate(evaluation)
-			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
+			if diff := cmp.Diff(test.want, outcomeOf(*v)); diff != "" {
 				t.Errorf("verdict (-want +got), message %q:\n%s", v.Message, diff)
 			}
 			if !strings.Contains(v.Message, test.message) || test.message == "mountOptions are as declared" && v.Message != test.message {
@@ -103,7 +103,7 @@ func TestConnectionsOfVAST(t *testing.T) {
 			servers.Add(evaluation)
 			servers.Add(Evaluate(Input{Volume: other, Profiles: profiles(vast)}))
 			v := servers.Evaluate(evaluation)
-			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
+			if diff := cmp.Diff(test.want, outcomeOf(*v)); diff != "" {
 				t.Errorf("verdict (-want +got), message %q:\n%s", v.Message, diff)
 			}
 			if !strings.Contains(v.Message, test.message) || test.message == "" && strings.Contains(v.Message, "no nconnect") {

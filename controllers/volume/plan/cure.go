@@ -41,9 +41,9 @@ func (p *planner) revert(j evaluation, failure Failure) Step {
 	if known != nil {
 		blame = *known
 	}
-	verdict := judge.Reverted(j.verdict, set, blame)
+	verdict := judge.Reverted(*j.verdict, set, blame)
 	step := RestoreOptions{
-		OnVolume: OnVolume{Note: p.noteFor(j.Volume, verdict)}, Options: verdict.Options,
+		OnVolume: OnVolume{Note: p.noteFor(j.Volume, &verdict)}, Options: verdict.Options,
 		FailedMount: &optionset.Failed{Identity: set.Identity, Blame: blame, Cluster: p.Cluster},
 	}
 	if known != nil {

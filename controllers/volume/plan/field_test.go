@@ -118,7 +118,7 @@ func TestRulesSelectVolumesOfEveryDriver(t *testing.T) {
 	selected := map[string]judge.Verdict{}
 	for _, j := range s.evaluateAll() {
 		if len(j.verdict.Profiles) > 0 {
-			selected[j.Volume.Name] = j.verdict
+			selected[j.Volume.Name] = *j.verdict
 		}
 	}
 	for _, v := range field {

@@ -168,7 +168,7 @@ func (j evaluation) hasOptionsOf(profile string) bool {
 }
 
 // differencesFrom returns the differences from the named profiles that their rules allow, sorted. Without names, it returns those from all profiles.
-func differencesFrom(v judge.Verdict, names []string) []string {
+func differencesFrom(v *judge.Verdict, names []string) []string {
 	if len(names) == 0 {
 		names = slices.Collect(maps.Keys(v.Exceptions))
 	}

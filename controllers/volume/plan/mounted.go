@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -60,7 +61,9 @@ func (j evaluation) mounted() (m Mounted, concerned bool) {
 }
 
 // carriedOptions returns the options in the list that any profile declares, in the order of the list.
-func carriedOptions(v judge.Verdict) []string {
-	declared := v.DeclaredOptions()
-	return lists.Filter(v.Options, func(o string) bool { return slices.Contains(declared, o) })
+func carriedOptions(v *judge.Verdict) []string {
+	carried := slices.Collect(maps.Values(v.Carried))
+	return lists.Filter(v.Options, func(o string) bool {
+		return slices.ContainsFunc(carried, func(options []string) bool { return slices.Contains(options, o) })
+	})
 }

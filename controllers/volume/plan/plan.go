@@ -98,7 +98,7 @@ func (p *planner) stepAtOnce(j evaluation) bool {
 	case j.verdict.ChangesOptions(j.Volume):
 		return false
 	case j.verdict.Action == judge.ActionWrite:
-		step = WriteOptions{OnVolume: target, Verdict: j.verdict}
+		step = WriteOptions{OnVolume: target, Verdict: *j.verdict}
 	case j.verdict.Action == judge.ActionRestore:
 		step = RestoreOptions{OnVolume: target, Options: j.verdict.Options}
 	default:
@@ -111,7 +111,7 @@ func (p *planner) stepAtOnce(j evaluation) bool {
 }
 
 // noteFor records the note of a volume, unless no profile concerns it.
-func (p *planner) noteFor(pv *corev1.PersistentVolume, v judge.Verdict) Note {
+func (p *planner) noteFor(pv *corev1.PersistentVolume, v *judge.Verdict) Note {
 	n := Note{Volume: pv.Name, Reason: v.Reason, Message: v.Message, State: v.State, Object: pv}
 	if v.State != judge.StateUnselected || v.Action != judge.ActionNone {
 		p.plan.Notes[pv.Name] = n
@@ -162,11 +162,11 @@ func (p *planner) stepInBatch(j evaluation) {
 		p.progress[name].countPlanned(j)
 		p.planAgain(start.Add(soakOf(p.progress[name].profile)))
 	}
-	mark, set := judge.MarkFor(j.verdict, start), p.sets[j.verdict.Set]
+	mark, set := judge.MarkFor(*j.verdict, start), p.sets[j.verdict.Set]
 	evidence, known := set.EvidenceOn(j.Source.Server)
 	mark.Cluster = p.Cluster
 	mark.Unproven, mark.Evidence, mark.Probed = !known, evidence.Text, known && set.Evidence == nil
-	p.plan.Steps = append(p.plan.Steps, WriteOptions{OnVolume: OnVolume{Note: note}, Verdict: j.verdict, Mark: mark})
+	p.plan.Steps = append(p.plan.Steps, WriteOptions{OnVolume: OnVolume{Note: note}, Verdict: *j.verdict, Mark: mark})
 }
 
 // noteHeldFailure notes that a held volume cannot be mounted. A user holds it, and must decide about a restore.

@@ -78,7 +78,7 @@ func (p *planner) settle() []evaluation {
 			v := j.verdict
 			switch {
 			case p.hasFailingSet(j), p.blameOf(j) != nil && j.mayRevert():
-				v = judge.Verdict{Action: judge.ActionRestore, Options: j.Record.Original}
+				v = &judge.Verdict{Action: judge.ActionRestore, Options: j.Record.Original}
 			case p.rejection(j) != "":
 				continue
 			}
@@ -94,8 +94,9 @@ func (p *planner) settle() []evaluation {
 	all = slices.Clone(all)
 	for i := range all {
 		if reason := p.rejection(all[i]); reason != "" {
-			v := &all[i].verdict
+			v := *all[i].verdict
 			v.State, v.Reason, v.Message, v.Exceptions = judge.StateBlocked, v1alpha1.VolumeReasonFailedMount, "Not changed: "+reason, nil
+			all[i].verdict = &v
 		}
 	}
 	return all

@@ -65,7 +65,7 @@ func ProbeCandidates(s Snapshot) []ProbeCandidate {
 		if !p.isProbed(j) {
 			continue
 		}
-		c := ProbeCandidate{ProbeKey: key, Volume: j.Volume, Target: judge.ProbeTargetOf(j.Volume, j.verdict, s.Clones), Profiles: j.verdict.Profiles}
+		c := ProbeCandidate{ProbeKey: key, Volume: j.Volume, Target: judge.ProbeTargetOf(j.Volume, *j.verdict, s.Clones), Profiles: j.verdict.Profiles}
 		previous, known := found[key]
 		if !known || compareCandidates(c, previous) < 0 {
 			found[key] = c

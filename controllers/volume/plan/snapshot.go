@@ -87,7 +87,7 @@ const (
 // evaluation is a volume with its verdict among the other volumes of its server.
 type evaluation struct {
 	*judge.Evaluation
-	verdict judge.Verdict
+	verdict *judge.Verdict
 }
 
 // isMarkCurrent reports whether the mount options were written for the currently declared set and must stay.

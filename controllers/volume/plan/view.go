@@ -78,7 +78,7 @@ func (v *View) ReadAheads(name string) map[string]judge.ReadAhead {
 func (v *View) isUnrestored(j *evaluation, p *planner) bool {
 	verdict := j.verdict
 	if p != v.current {
-		verdict = v.snapshot.evaluateAlone(j.Volume).Verdict
+		verdict = &v.snapshot.evaluateAlone(j.Volume).Verdict
 	}
 	return verdict.State == judge.StatePending || verdict.State == judge.StateHeld || verdict.Action == judge.ActionRelease
 }
@@ -129,7 +129,11 @@ func (v *View) staleMounts(planner *planner, name string, volumes []Volume) Stal
 }
 
 func (v *View) findStaleMounts() map[string]Stale {
-	upToDate := lists.Filter(v.acting.volumes, func(j evaluation) bool { return j.verdict.State == judge.StateUpToDate })
-	all := lists.Map(upToDate, func(j evaluation) (string, map[string][]string) { return j.Volume.Name, j.verdict.Carried })
+	all := map[string]map[string][]string{}
+	for _, j := range v.acting.volumes {
+		if j.verdict.State == judge.StateUpToDate {
+			all[j.Volume.Name] = j.verdict.Carried
+		}
+	}
 	return countStale(all, v.snapshot.ClientNodes)
 }

@@ -132,7 +132,7 @@ func previewVolumes(ctx context.Context, c client.Client, settings managerSettin
 	if err != nil {
 		return nil, "", err
 	}
-	s.Profiles = new(judge.Compiler).Compile(overview.ActingTogether(names, profiles), settings.allow, false, s.Classes)
+	s.Profiles = new(judge.Compiler).Compile(lists.Pointers(overview.ActingTogether(names, profiles)), settings.allow, false, s.Classes)
 	out := volumeplan.PreviewVolumes(names, s)
 	return &out, "", nil
 }

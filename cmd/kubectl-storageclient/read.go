@@ -86,7 +86,7 @@ func readServers(ctx context.Context, c client.Client, _ []string) (printable, e
 	var clientNodes v1alpha1.StorageClientNodeList
 	var profiles v1alpha1.StorageClientProfileList
 	err := readLists(ctx, c, &clientNodes, &profiles)
-	return view.ServerReport{Servers: servermap.Build(clientNodes.Items, profiles.Items)}, err
+	return view.ServerReport{Servers: servermap.Build(clientNodes.Items, lists.Pointers(profiles.Items))}, err
 }
 
 func (env *environment) readNode(ctx context.Context, c client.Client, args []string) (printable, error) {

@@ -90,8 +90,8 @@ func (s sink) gauge(name string, value float64, labels ...string) {
 
 func (c *Collector) collectProfiles(ctx context.Context, s sink) error {
 	profiles, err := read.Profiles(ctx, c.Reader)
-	for i := range profiles {
-		s.addProfile(&profiles[i])
+	for _, profile := range profiles {
+		s.addProfile(profile)
 	}
 	return err
 }
@@ -207,8 +207,8 @@ func (c *Collector) collectNodes(ctx context.Context, s sink) error {
 		return err
 	}
 	// Several profiles may name the same node.
-	for i := range profiles {
-		for _, lost := range profiles[i].Status.LostNodes {
+	for _, profile := range profiles {
+		for _, lost := range profile.Status.LostNodes {
 			t.failed = append(t.failed, failure{lost.Name, lost.Reason})
 		}
 	}

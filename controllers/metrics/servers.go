@@ -72,7 +72,7 @@ func (s sink) addServers(servers map[serverKey]*serverTally) {
 }
 
 // addServerMap adds the data of the plugin's server map, for servers whose volumes managed nodes mount.
-func (s sink) addServerMap(clientNodes []v1alpha1.StorageClientNode, profiles []v1alpha1.StorageClientProfile) {
+func (s sink) addServerMap(clientNodes []v1alpha1.StorageClientNode, profiles []*v1alpha1.StorageClientProfile) {
 	servers := servermap.Build(clientNodes, profiles)
 	for _, server := range servers[:min(len(servers), maxServers)] {
 		protocol := string(server.Protocol)

@@ -184,8 +184,8 @@ func (r *Reconciler) readDeclared(ctx context.Context, s *plan.Snapshot) error {
 	if err != nil {
 		return err
 	}
-	for i := range profiles {
-		s.Rollouts[profiles[i].Name] = profiles[i].Spec.WithDefaults().Rollout
+	for _, profile := range profiles {
+		s.Rollouts[profile.Name] = profile.Spec.WithDefaults().Rollout
 	}
 	r.readUsers(ctx, s)
 	return nil

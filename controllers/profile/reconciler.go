@@ -274,7 +274,7 @@ func (r *Reconciler) allProfiles(ctx context.Context, _ client.Object) []reconci
 		log.FromContext(ctx).Error(err, "Cannot list StorageClientProfiles; each is reconciled at its next event")
 		return nil
 	}
-	return lists.Each(lists.Pointers(profiles), func(profile *v1alpha1.StorageClientProfile) reconcile.Request {
+	return lists.Each(profiles, func(profile *v1alpha1.StorageClientProfile) reconcile.Request {
 		return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(profile)}
 	})
 }

@@ -315,7 +315,7 @@ func (r *Reconciler) applyStep(ctx context.Context, step plan.Step) error {
 }
 
 // readTrials returns all StorageClientTrials, oldest first. It ignores trials that are being deleted.
-func (r *Reconciler) readTrials(ctx context.Context, volumes volumeplan.Snapshot, profiles []v1alpha1.StorageClientProfile) ([]plan.Trial, error) {
+func (r *Reconciler) readTrials(ctx context.Context, volumes volumeplan.Snapshot, profiles []*v1alpha1.StorageClientProfile) ([]plan.Trial, error) {
 	var list v1alpha1.StorageClientTrialList
 	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list StorageClientTrials: %w", err)

@@ -18,6 +18,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Several controllers share evaluations, and each volume is evaluated once.
@@ -93,7 +94,7 @@ func TestTheCacheMaintainsTheVolumeIndex(t *testing.T) {
 	conflicts := func() bool {
 		newest := builders.NFSVolume([]string{"hard"}, builders.Named("newest"))
 		var compiler judge.Compiler
-		v, _ := judge.EvaluateNew(judge.Evaluate(judge.Input{Volume: newest, Profiles: compiler.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false, nil)}), others(), func(string, string) *optionset.Record { return nil })
+		v, _ := judge.EvaluateNew(judge.Evaluate(judge.Input{Volume: newest, Profiles: compiler.Compile(lists.Pointers([]v1alpha1.StorageClientProfile{p}), catalogue.AllowList{}, false, nil)}), others(), func(string, string) *optionset.Record { return nil })
 		return v.Contested
 	}
 	pv := builders.NFSVolume([]string{"nconnect=8"}, builders.Named("theirs"))

@@ -28,6 +28,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -417,7 +418,7 @@ func (m *manager) happen() {
 func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 	m.happen()
 	s := m.live()
-	s.Now, s.Profiles = m.clock(), m.compiler.Compile(m.profileList(), catalogue.AllowList{}, m.paused, nil)
+	s.Now, s.Profiles = m.clock(), m.compiler.Compile(lists.Pointers(m.profileList()), catalogue.AllowList{}, m.paused, nil)
 	s.Memory, s.Rejected = m.memory, m.rejected
 	m.ledger = s.Ledger
 	m.changesBefore, m.unmountable = m.changes, map[string]time.Time{}

@@ -102,7 +102,7 @@ type tally struct {
 
 // Build summarizes the reports of all agents. Servers with failing nodes come first, then by name. Agents of earlier releases do not
 // report servers; Build then uses their mounts.
-func Build(clientNodes []v1alpha1.StorageClientNode, profiles []v1alpha1.StorageClientProfile) []Server {
+func Build(clientNodes []v1alpha1.StorageClientNode, profiles []*v1alpha1.StorageClientProfile) []Server {
 	found := map[serverKey]*tally{}
 	of := func(server string, protocol v1alpha1.ServerProtocol) *tally {
 		key := serverKey{server, protocol}
@@ -254,15 +254,15 @@ func (t *tally) sum(connections, requests int64) Server {
 
 // lowestLimits returns the lowest limits in the annotations of the profiles. Zero if there are none. It ignores invalid annotations,
 // which package advice reports.
-func lowestLimits(profiles []v1alpha1.StorageClientProfile) (connections, requests int64) {
+func lowestLimits(profiles []*v1alpha1.StorageClientProfile) (connections, requests int64) {
 	lowest := func(a, b int64) int64 {
 		if a == 0 || b > 0 && b < a {
 			return b
 		}
 		return a
 	}
-	for i := range profiles {
-		declared := profiles[i].Annotations[v1alpha1.ServerLimitsAnnotation]
+	for _, profile := range profiles {
+		declared := profile.Annotations[v1alpha1.ServerLimitsAnnotation]
 		if declared == "" {
 			continue
 		}

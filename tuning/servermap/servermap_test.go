@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 func node(name string, servers []v1alpha1.ServerStatus, mounts ...v1alpha1.MountStatus) v1alpha1.StorageClientNode {
@@ -40,7 +41,7 @@ func TestBuild(t *testing.T) {
 		{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.ServerLimitsAnnotation: "connections=4"}}},
 		{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.ServerLimitsAnnotation: "nonsense"}}}, {},
 	}
-	got := Build([]v1alpha1.StorageClientNode{b, a}, profiles)
+	got := Build([]v1alpha1.StorageClientNode{b, a}, lists.Pointers(profiles))
 	want := []Server{
 		{
 			Server: "filer2", Protocol: v1alpha1.ServerNFS, Nodes: 1, Connections: 1, RequestsPossible: 128, ConnectionsLimit: 4, RequestsLimit: 200,

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
@@ -109,7 +108,7 @@ func (s *ProfileSet) Acting(name string) *ProfileSet {
 // With returns the set with the current version of one profile. It returns the same set if the declaration has not changed.
 func (s *ProfileSet) With(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
 	known := s.byName[profile.Name]
-	if known != nil && showsSamePlan(known.StorageClientProfile, profile) && match.IsSameDeclaration(known.StorageClientProfile, profile) {
+	if known != nil && known.isOf(profile) {
 		return s
 	}
 	profiles := slices.DeleteFunc(slices.Clone(s.profiles), func(p *Profile) bool { return p == known })
@@ -270,17 +269,8 @@ func IsPlanApproved(profile *v1alpha1.StorageClientProfile) bool {
 // ProfileSets caches the last set of profiles while their declarations are unchanged, and reuses all unchanged profiles in the next set. Profiles
 // are checked and merged once, not for every node and every pass. Any number of goroutines may share one; the zero value is empty.
 type ProfileSets struct {
-	checked store.Memo[declaration, *Profile]
+	checked store.Pool[*Profile]
 	set     store.Memo[profileList, *ProfileSet]
-}
-
-// declaration is a copy of one version of a profile: its declared settings, and the plan in its status.
-type declaration struct{ *v1alpha1.StorageClientProfile }
-
-// IsSame implements the comparison of store.Memo.
-func (d declaration) IsSame(newer declaration) bool {
-	return showsSamePlan(d.StorageClientProfile, newer.StorageClientProfile) &&
-		match.IsSameDeclaration(d.StorageClientProfile, newer.StorageClientProfile)
 }
 
 // profileList is a list of profiles, sorted by name.
@@ -291,20 +281,25 @@ func (l profileList) IsSame(newer profileList) bool { return slices.Equal(l, new
 
 // Of returns the set of all current profiles. Their status, except the plan in it, is the status of the version that was checked. The set keeps no
 // reference to its arguments. allow must be the same at every call.
-func (s *ProfileSets) Of(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
+func (s *ProfileSets) Of(profiles []*v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
 	s.checked.Limit(len(profiles))
 	list := make(profileList, len(profiles))
-	for i := range profiles {
-		profile := &profiles[i]
-		list[i] = s.checked.Get(profile.Name, declaration{ptr.To(*profile)}, func() *Profile { return newProfile(profile.DeepCopy(), allow) })
+	for i, profile := range profiles {
+		list[i] = s.checked.Update(profile.Name, func(known *Profile, found bool) *Profile {
+			if found && known.isOf(profile) {
+				return known
+			}
+			return newProfile(profile.DeepCopy(), allow)
+		})
 	}
 	slices.SortFunc(list, byName)
 	return s.set.Get("", list, func() *ProfileSet { return newProfileSet(list) })
 }
 
-// showsSamePlan reports whether two versions of a profile show the same plan, on which an approval may depend.
-func showsSamePlan(a, b *v1alpha1.StorageClientProfile) bool {
-	return a.Status.Plan.Hash == b.Status.Plan.Hash && a.Status.ObservedGeneration == b.Status.ObservedGeneration
+// isOf reports whether a version of a profile declares the same, and shows the same plan, on which an approval may depend.
+func (p *Profile) isOf(profile *v1alpha1.StorageClientProfile) bool {
+	return p.Status.Plan.Hash == profile.Status.Plan.Hash && p.Status.ObservedGeneration == profile.Status.ObservedGeneration &&
+		match.IsSameDeclaration(p.StorageClientProfile, profile)
 }
 
 // selectorIndex finds the profiles that may select a node by the node's labels. Among hundreds of profiles, all except a few require a label that

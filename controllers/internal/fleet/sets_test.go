@@ -12,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 func stored(name, version, somaxconn string) v1alpha1.StorageClientProfile {
@@ -31,7 +32,7 @@ func TestASetIsKeptWhileDeclarationsAreEqual(t *testing.T) {
 		change(&next)
 		return []v1alpha1.StorageClientProfile{a, next}
 	}
-	first := sets.Of([]v1alpha1.StorageClientProfile{a, b}, catalogue.AllowList{})
+	first := sets.Of(lists.Pointers([]v1alpha1.StorageClientProfile{a, b}), catalogue.AllowList{})
 	for name, test := range map[string]struct {
 		profiles []v1alpha1.StorageClientProfile
 		same     bool
@@ -54,8 +55,8 @@ func TestASetIsKeptWhileDeclarationsAreEqual(t *testing.T) {
 		"none, which were never": {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			known := sets.Of([]v1alpha1.StorageClientProfile{a, b}, catalogue.AllowList{})
-			got := sets.Of(test.profiles, catalogue.AllowList{})
+			known := sets.Of(lists.Pointers([]v1alpha1.StorageClientProfile{a, b}), catalogue.AllowList{})
+			got := sets.Of(lists.Pointers(test.profiles), catalogue.AllowList{})
 			if (got == known) != test.same {
 				t.Errorf("got the same set %t, want %t", got == known, test.same)
 			}
@@ -216,7 +217,7 @@ func TestASetWithOneProfileAsItIsNow(t *testing.T) {
 func TestASetDoesNotKeepItsArguments(t *testing.T) {
 	var sets ProfileSets
 	profiles := []v1alpha1.StorageClientProfile{stored("a", "1", "4096")}
-	set := sets.Of(profiles, catalogue.AllowList{})
+	set := sets.Of(lists.Pointers(profiles), catalogue.AllowList{})
 	profiles[0].Spec.Node.Sysctls["net.core.somaxconn"] = "1"
 	if got := set.ByName("a").Spec.Node.Sysctls["net.core.somaxconn"]; got != "4096" {
 		t.Errorf("got %s", got)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 func TestSetsFollowTheNewestVersionOfAProfile(t *testing.T) {
@@ -12,7 +13,7 @@ func TestSetsFollowTheNewestVersionOfAProfile(t *testing.T) {
 	t.Run("the next version has what another object of the version before had", func(t *testing.T) {
 		var sets ProfileSets
 		of := func(version, value string) string {
-			return string(sets.Of([]v1alpha1.StorageClientProfile{stored("a", version, value)}, catalogue.AllowList{}).ByName("a").Spec.Node.Sysctls[key])
+			return string(sets.Of(lists.Pointers([]v1alpha1.StorageClientProfile{stored("a", version, value)}), catalogue.AllowList{}).ByName("a").Spec.Node.Sysctls[key])
 		}
 		of("1", "4096")
 		of("1", "1024")
@@ -23,9 +24,9 @@ func TestSetsFollowTheNewestVersionOfAProfile(t *testing.T) {
 	t.Run("the caller changes its list", func(t *testing.T) {
 		var sets ProfileSets
 		list := []v1alpha1.StorageClientProfile{stored("a", "1", "4096")}
-		sets.Of(list, catalogue.AllowList{})
+		sets.Of(lists.Pointers(list), catalogue.AllowList{})
 		list[0] = stored("a", "2", "1024")
-		if got := sets.Of(list, catalogue.AllowList{}).ByName("a").Spec.Node.Sysctls[key]; got != "1024" {
+		if got := sets.Of(lists.Pointers(list), catalogue.AllowList{}).ByName("a").Spec.Node.Sysctls[key]; got != "1024" {
 			t.Errorf("got %s", got)
 		}
 	})

@@ -55,12 +55,12 @@ func FleetSnapshot(ctx context.Context, reader client.Reader, profiles *fleet.Pr
 }
 
 // Profiles lists all profiles. The caller must not change them.
-func Profiles(ctx context.Context, reader client.Reader) ([]v1alpha1.StorageClientProfile, error) {
-	var profiles v1alpha1.StorageClientProfileList
-	if err := reader.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
+func Profiles(ctx context.Context, reader client.Reader) ([]*v1alpha1.StorageClientProfile, error) {
+	profiles, err := objects.All[*v1alpha1.StorageClientProfile](ctx, reader, &v1alpha1.StorageClientProfileList{})
+	if err != nil {
 		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
-	return profiles.Items, nil
+	return profiles, nil
 }
 
 // IsAgentReady reports whether the agent's Pod on one node is Ready.

@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // boundVolume returns an NFS volume that a claim uses.
@@ -27,7 +28,7 @@ func boundVolume(name string, options ...string) *corev1.PersistentVolume {
 
 // viewOf evaluates volumes for the world's profiles and nodes.
 func (w *world) viewOf(volumes ...*corev1.PersistentVolume) *plan.View {
-	s := plan.Snapshot{Now: now, Volumes: volumes, Profiles: new(judge.Compiler).Compile(w.profiles, catalogue.AllowList{}, w.pausedAll, nil)}
+	s := plan.Snapshot{Now: now, Volumes: volumes, Profiles: new(judge.Compiler).Compile(lists.Pointers(w.profiles), catalogue.AllowList{}, w.pausedAll, nil)}
 	for _, c := range w.objects {
 		s.ClientNodes = append(s.ClientNodes, c)
 	}

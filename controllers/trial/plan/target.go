@@ -35,7 +35,7 @@ const trialProfileName = "of-this-trial"
 // ResolveAll resolves all trials, oldest first. It ignores trials that are being deleted, and resolves only trials in the queues of their namespaces:
 // the cost of a pass has a limit for each namespace.
 func ResolveAll(
-	all []v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList,
+	all []v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, profiles []*v1alpha1.StorageClientProfile, allow catalogue.AllowList,
 ) (trials []Trial) {
 	slices.SortFunc(all, func(a, b v1alpha1.StorageClientTrial) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
@@ -60,7 +60,7 @@ func ResolveAll(
 
 // Resolve determines the mounts of a trial. After its start, both mount options are fixed, regardless of changes of volume and profile.
 func Resolve(
-	trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList,
+	trial *v1alpha1.StorageClientTrial, volumes volumeplan.Snapshot, profiles []*v1alpha1.StorageClientProfile, allow catalogue.AllowList,
 ) Trial {
 	t := Trial{StorageClientTrial: trial}
 	if t.isOver() {
@@ -132,13 +132,13 @@ func (t Trial) unboundText() string {
 }
 
 // candidateProfile returns the profile that declares the candidate. A trial's mount options are merged like a rule for its claim.
-func candidateProfile(trial *v1alpha1.StorageClientTrial, profiles []v1alpha1.StorageClientProfile) *v1alpha1.StorageClientProfile {
+func candidateProfile(trial *v1alpha1.StorageClientTrial, profiles []*v1alpha1.StorageClientProfile) *v1alpha1.StorageClientProfile {
 	if trial.Spec.Profile != "" {
-		i := slices.IndexFunc(profiles, func(p v1alpha1.StorageClientProfile) bool { return p.Name == trial.Spec.Profile })
+		i := slices.IndexFunc(profiles, func(p *v1alpha1.StorageClientProfile) bool { return p.Name == trial.Spec.Profile })
 		if i < 0 {
 			return nil
 		}
-		return &profiles[i]
+		return profiles[i]
 	}
 	var readAhead *int32
 	// A rule selects a volume only if it has options or a read-ahead. A read-ahead does not change the options.

@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 var (
@@ -88,7 +89,7 @@ func TestDeclareWithFollowedClass(t *testing.T) {
 	for want, classes := range map[bool]map[string][]string{
 		true: {"other": nil, "nfs": {"nconnect=8"}}, false: {"other": nil, "nfs": {"nconnect=4"}},
 	} {
-		if got := new(Compiler).Compile([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{}, false, classes).Declare(failed); got != want {
+		if got := new(Compiler).Compile(lists.Pointers([]v1alpha1.StorageClientProfile{profile}), catalogue.AllowList{}, false, classes).Declare(failed); got != want {
 			t.Errorf("classes %v: got declared: %t, want %t", classes, got, want)
 		}
 	}
@@ -109,7 +110,7 @@ func TestProfilesAreCompiledAgainForClasses(t *testing.T) {
 	for want, profile := range map[bool]v1alpha1.StorageClientProfile{true: builders.NFSProfile("fast", nil, followsClass), false: builders.NFSProfile("fast", []string{"hard"})} {
 		c := &Compiler{}
 		compile := func(class ...string) *Profiles {
-			return c.Compile([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{}, false, map[string][]string{"nfs": class})
+			return c.Compile(lists.Pointers([]v1alpha1.StorageClientProfile{profile}), catalogue.AllowList{}, false, map[string][]string{"nfs": class})
 		}
 		before := compile("hard")
 		if again := compile("hard"); again != before {

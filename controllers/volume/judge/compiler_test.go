@@ -8,12 +8,13 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 func TestCompilerCompilesEachVersionOnce(t *testing.T) {
 	c := &Compiler{}
 	optionsOf := func(list ...v1alpha1.StorageClientProfile) []string {
-		return Volume(Input{Volume: builders.NFSVolume(nil), Profiles: c.Compile(list, catalogue.AllowList{}, false, nil)}).Options
+		return Volume(Input{Volume: builders.NFSVolume(nil), Profiles: c.Compile(lists.Pointers(list), catalogue.AllowList{}, false, nil)}).Options
 	}
 	p := builders.NFSProfile("fast", []string{"nconnect=4"})
 	p.UID, p.ResourceVersion = "a", "1"
@@ -58,22 +59,22 @@ func TestCompilerReturnsTheSameUntilADeclarationChanges(t *testing.T) {
 			c := &Compiler{}
 			p, q := builders.NFSProfile("fast", []string{"nconnect=4"}), builders.NFSProfile("q", []string{"nocto"})
 			p.ResourceVersion, q.ResourceVersion = "1", "1"
-			before := c.Compile([]v1alpha1.StorageClientProfile{p, q}, catalogue.AllowList{}, false, nil)
+			before := c.Compile(lists.Pointers([]v1alpha1.StorageClientProfile{p, q}), catalogue.AllowList{}, false, nil)
 			changed := *p.DeepCopy()
 			changed.ResourceVersion = "2"
 			test.change(&changed)
-			if got := c.Compile([]v1alpha1.StorageClientProfile{changed, q}, catalogue.AllowList{}, false, nil) == before; got != test.same {
+			if got := c.Compile(lists.Pointers([]v1alpha1.StorageClientProfile{changed, q}), catalogue.AllowList{}, false, nil) == before; got != test.same {
 				t.Errorf("got the same Profiles: %t, want %t", got, test.same)
 			}
 		})
 	}
 	c := &Compiler{}
 	p := []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nconnect=4"}), builders.NFSProfile("q", nil)}
-	before := c.Compile(p, catalogue.AllowList{}, false, nil)
-	if c.Compile(p, catalogue.AllowList{}, true, nil) == before {
+	before := c.Compile(lists.Pointers(p), catalogue.AllowList{}, false, nil)
+	if c.Compile(lists.Pointers(p), catalogue.AllowList{}, true, nil) == before {
 		t.Error("got the same Profiles after a pause of all profiles, want new ones")
 	}
-	if all := c.Compile(p, catalogue.AllowList{}, true, nil); c.Compile(p[:1], catalogue.AllowList{}, true, nil) == all {
+	if all := c.Compile(lists.Pointers(p), catalogue.AllowList{}, true, nil); c.Compile(lists.Pointers(p[:1]), catalogue.AllowList{}, true, nil) == all {
 		t.Error("got the same Profiles after a profile was deleted, want new ones")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 func ofClass(name, class string, change ...builders.ProfileOption) v1alpha1.StorageClientProfile {
@@ -59,7 +60,7 @@ func TestMemoryEvaluatesAgainOnlyAffectedVolumes(t *testing.T) {
 			compiler, memory := &Compiler{}, &Memory{}
 			classes := map[string][]string{"mine": nil}
 			judge := func(list []v1alpha1.StorageClientProfile, paused bool) *Evaluation {
-				return memory.Evaluate(Input{Volume: test.volume, Profiles: compiler.Compile(list, catalogue.AllowList{}, paused, classes)})
+				return memory.Evaluate(Input{Volume: test.volume, Profiles: compiler.Compile(lists.Pointers(list), catalogue.AllowList{}, paused, classes)})
 			}
 			before := judge(first, false)
 			if got := judge(test.next, test.pauseAll); (got == before) != test.same {
@@ -108,7 +109,7 @@ func TestMemoryMatchesAFreshEvaluation(t *testing.T) {
 			next = append(next, p)
 		}
 		list = next
-		profiles := compiler.Compile(list, catalogue.AllowList{}, rng.IntN(20) == 0, nil)
+		profiles := compiler.Compile(lists.Pointers(list), catalogue.AllowList{}, rng.IntN(20) == 0, nil)
 		for _, pv := range volumes {
 			in := Input{Volume: pv, Profiles: profiles}
 			want, got := Evaluate(in), memory.Evaluate(in)

@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // After any number of created, changed and deleted volumes, the index is the same as after a full read.
@@ -59,7 +60,7 @@ func BenchmarkAmongOthers(b *testing.B) {
 	others := NewVolumeIndex(volumes)
 	profile := builders.NFSProfile("p", []string{"nconnect=4"})
 	var compiler Compiler
-	profiles := compiler.Compile([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{}, false, nil)
+	profiles := compiler.Compile(lists.Pointers([]v1alpha1.StorageClientProfile{profile}), catalogue.AllowList{}, false, nil)
 	newest := builders.NFSVolume([]string{"hard"}, func(pv *corev1.PersistentVolume) { pv.Name = "newest" })
 	b.ReportAllocs()
 	for b.Loop() {

@@ -259,10 +259,10 @@ func (ps *Profiles) IsSame(newer *Profiles) bool {
 
 // Compile is the function Compile with a cache. classes maps each StorageClass to its mount options.
 func (c *Compiler) Compile(
-	profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool, classes map[string][]string,
+	profiles []*v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool, classes map[string][]string,
 ) *Profiles {
 	c.compiled.Limit(len(profiles))
-	compiled := lists.Each(lists.Pointers(profiles), func(profile *v1alpha1.StorageClientProfile) *Profile {
+	compiled := lists.Each(profiles, func(profile *v1alpha1.StorageClientProfile) *Profile {
 		return c.compiled.Get(profile.Name, declaration{ptr.To(*profile)}, func() *Profile { return compileProfile(profile, allow) })
 	})
 	next := newProfiles(compiled, pausedAll, followedClasses(compiled, classes))

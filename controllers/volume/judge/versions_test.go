@@ -8,6 +8,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 func TestCompilerComparesWithTheVersionThatItCompiled(t *testing.T) {
@@ -15,7 +16,7 @@ func TestCompilerComparesWithTheVersionThatItCompiled(t *testing.T) {
 	optionsOf := func(option, version string) []string {
 		p := builders.NFSProfile("fast", []string{option})
 		p.UID, p.ResourceVersion = "a", version
-		return Volume(Input{Volume: builders.NFSVolume(nil), Profiles: c.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false, nil)}).Options
+		return Volume(Input{Volume: builders.NFSVolume(nil), Profiles: c.Compile(lists.Pointers([]v1alpha1.StorageClientProfile{p}), catalogue.AllowList{}, false, nil)}).Options
 	}
 	optionsOf("nconnect=4", "1")
 	optionsOf("nconnect=8", "1")
@@ -31,11 +32,11 @@ func TestCompilerKeepsNothingOfTheList(t *testing.T) {
 	p := builders.NFSProfile("fast", []string{"nconnect=4"})
 	p.UID, p.ResourceVersion = "a", "1"
 	list := []v1alpha1.StorageClientProfile{p}
-	c.Compile(list, catalogue.AllowList{}, false, nil)
+	c.Compile(lists.Pointers(list), catalogue.AllowList{}, false, nil)
 	q := builders.NFSProfile("fast", []string{"nconnect=8"})
 	q.UID, q.ResourceVersion = "a", "2"
 	list[0] = q
-	got := Volume(Input{Volume: builders.NFSVolume(nil), Profiles: c.Compile(list, catalogue.AllowList{}, false, nil)}).Options
+	got := Volume(Input{Volume: builders.NFSVolume(nil), Profiles: c.Compile(lists.Pointers(list), catalogue.AllowList{}, false, nil)}).Options
 	if diff := cmp.Diff([]string{"nconnect=8"}, got); diff != "" {
 		t.Errorf("options (-want +got):\n%s", diff)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 func BenchmarkSummarize10000Volumes(b *testing.B) {
@@ -107,7 +108,7 @@ func BenchmarkPlan20000VolumesAfterAnEdit(b *testing.B) {
 					}
 					profiles = append(profiles, p)
 				}
-				s.Profiles = compiler.Compile(profiles, catalogue.AllowList{}, false, nil)
+				s.Profiles = compiler.Compile(lists.Pointers(profiles), catalogue.AllowList{}, false, nil)
 				For(s)
 			}
 		})

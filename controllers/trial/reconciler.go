@@ -38,6 +38,7 @@ import (
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/trial/plan"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -111,7 +112,7 @@ func (r *Results) All() map[volumeplan.ProbeKey]volumeplan.Probe {
 	}
 	probes := maps.Clone(last.probes)
 	reason := fmt.Sprintf("the manager could make no probes for %s: %s", maxSilence, text.Line(last.problem))
-	probes[volumeplan.AnySet] = volumeplan.Probe{Verdict: volumeplan.ProbeUnknown, Text: reason}
+	probes[volumeplan.AnySet] = volumeplan.Probe{Verdict: optionset.ProbeInconclusive, Text: reason}
 	return probes
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/trial/plan"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 )
 
@@ -202,7 +203,7 @@ func TestProbesThatCannotBeMadeDelayNothingForEver(t *testing.T) {
 				t.Fatalf("got results %v after two hours, want one", got)
 			}
 			for _, probe := range got {
-				if probe.Verdict != volumeplan.ProbeUnknown || !strings.Contains(probe.Text, test.want) {
+				if probe.Verdict != optionset.ProbeInconclusive || !strings.Contains(probe.Text, test.want) {
 					t.Errorf("got %+v, want Unknown with %q", probe, test.want)
 				}
 			}
@@ -393,9 +394,9 @@ func TestACloneThroughTheAPI(t *testing.T) {
 			b.pass()
 			b.pass()
 			// No other node confirms it.
-			want := volumeplan.ProbeUnknown
+			want := optionset.ProbeInconclusive
 			if rejects {
-				want = volumeplan.ProbeRefused
+				want = optionset.ProbeRefused
 			}
 			if got := b.verdict(); got.Verdict != want {
 				t.Errorf("got verdict %+v, want %s", got, want)
@@ -448,7 +449,7 @@ func TestWithoutAListThereIsNoClone(t *testing.T) {
 				b.pass()
 			}
 			if got := test.text(b); !strings.Contains(got, "clones need config/components/clones and ConfigMap storage-client-clones") ||
-				!strings.HasPrefix(got, "Unknown") && !strings.HasPrefix(got, "True NotPossible") {
+				!strings.HasPrefix(got, "ProbeInconclusive") && !strings.HasPrefix(got, "True NotPossible") {
 				t.Errorf("got %q, want the component", got)
 			}
 		})
@@ -525,7 +526,7 @@ func TestARejectedCloneIsReported(t *testing.T) {
 	for range 4 {
 		b.pass()
 	}
-	if got := b.verdict(); got.Verdict != volumeplan.ProbeUnknown || !strings.Contains(got.Text, "the API server rejected a clone of pv1: ") || !strings.Contains(got.Text, "not here") {
+	if got := b.verdict(); got.Verdict != optionset.ProbeInconclusive || !strings.Contains(got.Text, "the API server rejected a clone of pv1: ") || !strings.Contains(got.Text, "not here") {
 		t.Errorf("got verdict %+v, want Unknown with the rejection", got)
 	}
 	if requests != 1 {

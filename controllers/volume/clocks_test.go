@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/test/builders"
 )
@@ -88,13 +89,13 @@ func TestTheClockOfAKubeletDoesNotMatter(t *testing.T) {
 		for name, test := range map[string]struct {
 			pod   *corev1.Pod
 			event *corev1.Event
-			want  plan.RollbackResult
+			want  optionset.Kind
 		}{
-			"a waiting pod has started since the restore":  {c.pod(before, after), nil, plan.RollbackWorked},
-			"a pod had started before the restore":         {c.pod(before.Add(-time.Hour), before), nil, plan.RollbackUntested},
+			"a waiting pod has started since the restore":  {c.pod(before, after), nil, optionset.OwnMounted},
+			"a pod had started before the restore":         {c.pod(before.Add(-time.Hour), before), nil, optionset.NoPodWaits},
 			"a pod fails, maybe still with the options":    {c.pod(before, time.Time{}), c.event(before, written.Add(4*time.Minute)), ""},
-			"a pod fails in the same way long after":       {c.pod(before, time.Time{}), c.event(before, written.Add(6*time.Minute)), plan.RollbackFailed},
-			"a pod arrived after the restore, and started": {c.pod(after, after.Add(time.Minute)), nil, plan.RollbackWorked},
+			"a pod fails in the same way long after":       {c.pod(before, time.Time{}), c.event(before, written.Add(6*time.Minute)), optionset.OwnFailed},
+			"a pod arrived after the restore, and started": {c.pod(after, after.Add(time.Minute)), nil, optionset.OwnMounted},
 		} {
 			t.Run(skew.String()+" "+name, func(t *testing.T) {
 				objects, updated := []client.Object{nodeN(), test.pod.DeepCopy()}, time.Time{}

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
@@ -37,23 +38,23 @@ func TestRollbackResults(t *testing.T) {
 	failed := &failedMount{message: message}
 	for name, test := range map[string]struct {
 		objects []client.Object
-		want    plan.RollbackResult
+		want    optionset.Kind
 	}{
-		"a pod has started since":                        {[]client.Object{pod(started(time.Minute, 0))}, plan.RollbackWorked},
-		"a pod has started before":                       {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 10*time.Minute)}, plan.RollbackUntested},
-		"a container has restarted on the earlier mount": {[]client.Object{pod(started(time.Minute, 1))}, plan.RollbackUntested},
+		"a pod has started since":                        {[]client.Object{pod(started(time.Minute, 0))}, optionset.OwnMounted},
+		"a pod has started before":                       {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 10*time.Minute)}, optionset.NoPodWaits},
+		"a container has restarted on the earlier mount": {[]client.Object{pod(started(time.Minute, 1))}, optionset.NoPodWaits},
 		"the pod waits":                                  {[]client.Object{pod()}, ""},
 		"it fails, maybe still with the earlier options": {[]client.Object{pod(), failing(message, 4*time.Minute)}, ""},
-		"it fails in the same way long after":            {[]client.Object{pod(), failing(message, 6*time.Minute)}, plan.RollbackFailed},
+		"it fails in the same way long after":            {[]client.Object{pod(), failing(message, 6*time.Minute)}, optionset.OwnFailed},
 		"it fails in another way":                        {[]client.Object{pod(), failing(message+" (again)", 6*time.Minute)}, ""},
 		"another volume's pod fails":                     {[]client.Object{pod(func(p *corev1.Pod) { p.UID = "another" }), failing(message, 6*time.Minute)}, ""},
-		"no pod is left":                                 {nil, plan.RollbackUntested},
+		"no pod is left":                                 {nil, optionset.NoPodWaits},
 		"the pod is being deleted": {[]client.Object{pod(func(p *corev1.Pod) {
 			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: noon}, []string{"test/keep"}
-		})}, plan.RollbackUntested},
+		})}, optionset.NoPodWaits},
 		"a pod of another claim": {[]client.Object{pod(started(time.Minute, 0), func(p *corev1.Pod) {
 			p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "other"
-		})}, plan.RollbackUntested},
+		})}, optionset.NoPodWaits},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := newReconciler(t, refusePathsAsNames, append(test.objects, nodeN())...)

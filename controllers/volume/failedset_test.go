@@ -15,6 +15,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/test/builders"
@@ -131,9 +132,9 @@ func TestANewVolumeDoesNotGetOptionsThatAProbeRejected(t *testing.T) {
 	}
 	key := plan.ProbeCandidates(s)[0].ProbeKey
 	for _, test := range []struct {
-		verdict            plan.ProbeVerdict
+		verdict            optionset.Kind
 		filer, otherServer bool
-	}{{plan.ProbeRefused, true, false}, {plan.ProbeWorks, false, false}} {
+	}{{optionset.ProbeRefused, true, false}, {optionset.ProbeWorked, false, false}} {
 		probes[key] = plan.Probe{Verdict: test.verdict, Text: "a probe on n says no"}
 		clock.Step(time.Hour)
 		makeAPass(t, r)

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountfailures"
@@ -265,8 +266,8 @@ func failureText(message string) string {
 // 2 min 2 s (exponentialbackoff of pkg/util/goroutinemap).
 const retryWithin = 5 * time.Minute
 
-func (s *scope) inspectRollbacks(ctx context.Context, inCure []plan.RollbackCheck) (map[string]plan.RollbackResult, error) {
-	out := map[string]plan.RollbackResult{}
+func (s *scope) inspectRollbacks(ctx context.Context, inCure []plan.RollbackCheck) (map[string]optionset.Kind, error) {
+	out := map[string]optionset.Kind{}
 	if len(inCure) == 0 {
 		return out, nil
 	}
@@ -293,10 +294,10 @@ func (s *scope) inspectRollbacks(ctx context.Context, inCure []plan.RollbackChec
 
 // evaluateRollback evaluates the pods that use the volume. The original options work if a pod has started for the first time since the restore. They
 // fail if a pod has the same failure long enough after it.
-func (w *witnesses) evaluateRollback(ctx context.Context, v plan.RollbackCheck, failedMounts []*failedMount) (plan.RollbackResult, error) {
+func (w *witnesses) evaluateRollback(ctx context.Context, v plan.RollbackCheck, failedMounts []*failedMount) (optionset.Kind, error) {
 	volumeClaim, bound := judge.ClaimOf(v.Volume)
 	if !bound {
-		return plan.RollbackUntested, nil
+		return optionset.NoPodWaits, nil
 	}
 	waiting := sets.New[types.NamespacedName]()
 	for _, key := range slices.SortedFunc(maps.Keys(w.pods), compareKeys) {
@@ -305,21 +306,21 @@ func (w *witnesses) evaluateRollback(ctx context.Context, v plan.RollbackCheck, 
 			continue
 		}
 		if pod.hasStartedSince(v.Since) && !pod.restarted {
-			return plan.RollbackWorked, nil
+			return optionset.OwnMounted, nil
 		}
 		if pod.started.IsZero() && !pod.finished {
 			waiting.Insert(key)
 		}
 	}
 	if len(waiting) == 0 {
-		return plan.RollbackUntested, nil
+		return optionset.NoPodWaits, nil
 	}
 	for _, f := range failedMounts {
 		if !waiting.Has(f.pod) || f.kindOn(v.Volume) != v.Failure || f.latest.Before(v.Since.Add(retryWithin)) {
 			continue
 		}
 		if confirmed, err := w.confirm(ctx, f, v.Volume); err != nil || confirmed {
-			return plan.RollbackFailed, err
+			return optionset.OwnFailed, err
 		}
 	}
 	return "", nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
@@ -29,7 +30,7 @@ type cluster interface {
 	// inspectMounts reads the watched volumes' failed mounts live, with the messages of their events.
 	inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]plan.Failure, error)
 	// inspectRollbacks reads the results of rollback checks live.
-	inspectRollbacks(ctx context.Context, inCure []plan.RollbackCheck) (map[string]plan.RollbackResult, error)
+	inspectRollbacks(ctx context.Context, inCure []plan.RollbackCheck) (map[string]optionset.Kind, error)
 	// isLedgerDue reports whether it is time to compare volumes and ledger live.
 	isLedgerDue() bool
 	// writeLedger applies changes of the ledger. It returns the errors by volume.

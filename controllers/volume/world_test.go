@@ -495,9 +495,9 @@ func (m *manager) isInspectionDue(every time.Duration) bool {
 }
 
 // inspectRollbacks returns the observations of volumes with their original options. At random, a volume no longer has a pod.
-func (m *manager) inspectRollbacks(_ context.Context, checks []plan.RollbackCheck) (map[string]plan.RollbackResult, error) {
+func (m *manager) inspectRollbacks(_ context.Context, checks []plan.RollbackCheck) (map[string]optionset.Kind, error) {
 	m.happen()
-	out := map[string]plan.RollbackResult{}
+	out := map[string]optionset.Kind{}
 	for _, v := range checks {
 		name, since := v.Volume.Name, v.Since
 		again := func(f failure) bool {
@@ -505,11 +505,11 @@ func (m *manager) inspectRollbacks(_ context.Context, checks []plan.RollbackChec
 		}
 		switch at, mounted := m.mountedAt[name]; {
 		case mounted && at.After(since):
-			out[name] = plan.RollbackWorked
+			out[name] = optionset.OwnMounted
 		case slices.ContainsFunc(m.failures, again):
-			out[name] = plan.RollbackFailed
+			out[name] = optionset.OwnFailed
 		case m.random && m.rng.IntN(20) == 0:
-			out[name], m.abandoned[name] = plan.RollbackUntested, true
+			out[name], m.abandoned[name] = optionset.NoPodWaits, true
 		}
 	}
 	return out, nil

@@ -17,6 +17,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 )
 
@@ -129,23 +130,23 @@ func TestResultsOfAClone(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		visit  func(*Clone, *Node)
-		want   volumeplan.ProbeVerdict
+		want   optionset.Kind
 		text   string
 		within time.Duration
 	}{
-		"it is mounted with the mount options": {mounts, volumeplan.ProbeWorks, "a probe on n1 has mounted a clone of pv-s with vers=3.0,actimeo=30, over 1 connection, and n2 confirmed it", 20 * time.Second},
-		"mount rejects an option, and accepts the original mount options": {byList(fails(invalid), mounts), volumeplan.ProbeRefused,
+		"it is mounted with the mount options": {mounts, optionset.ProbeWorked, "a probe on n1 has mounted a clone of pv-s with vers=3.0,actimeo=30, over 1 connection, and n2 confirmed it", 20 * time.Second},
+		"mount rejects an option, and accepts the original mount options": {byList(fails(invalid), mounts), optionset.ProbeRefused,
 			"a probe on n1 could not mount a clone of pv-s with vers=3.0,actimeo=30: " + invalid, 30 * time.Second},
-		"mount rejects both": {fails(invalid), volumeplan.ProbeUnknown, "the original mount options do not work either", 30 * time.Second},
-		"it is denied, and the original mount options are not": {byList(fails(denied), mounts), volumeplan.ProbeRefused, "the original mount options work", cloneTimeout + 30*time.Second},
-		"both are denied":    {fails(denied), volumeplan.ProbeUnknown, "the original mount options do not work either", 2*cloneTimeout + 30*time.Second},
-		"the server is down": {fails(down), volumeplan.ProbeUnknown, "Host is down", cloneTimeout + 10*time.Second},
-		"it is denied, and the original mount options are not tried": {byList(fails(denied), func(*Clone, *Node) {}), volumeplan.ProbeUnknown, "Permission denied", 2*cloneTimeout + 30*time.Second},
-		"no Pod ever starts":                                        {nil, volumeplan.ProbeUnknown, "no Pod was Ready with a clone of pv-s within 3m0s", cloneTimeout + 10*time.Second},
-		"the agent reports no mount":                                {ready, volumeplan.ProbeUnknown, "a clone of pv-s was mounted, but the agent on n1 reports no mount of it", cloneTimeout + 10*time.Second},
-		"the agent reports another list":                            {withOtherOptions, volumeplan.ProbeUnknown, "reports its mount with acregmax=1, over 1 connection", cloneTimeout + 10*time.Second},
-		"another volume of the server is mounted next to the clone": {nextToAnother, volumeplan.ProbeUnknown, "theirs was mounted on n1 next to a clone of pv-s, and may keep its connections", 10 * time.Second},
-		"a user mounts from the server by hand":                     {byHand, volumeplan.ProbeUnknown, "a mount of filer without a PersistentVolume was on n1 next to a clone of pv-s", 10 * time.Second},
+		"mount rejects both": {fails(invalid), optionset.ProbeInconclusive, "the original mount options do not work either", 30 * time.Second},
+		"it is denied, and the original mount options are not": {byList(fails(denied), mounts), optionset.ProbeRefused, "the original mount options work", cloneTimeout + 30*time.Second},
+		"both are denied":    {fails(denied), optionset.ProbeInconclusive, "the original mount options do not work either", 2*cloneTimeout + 30*time.Second},
+		"the server is down": {fails(down), optionset.ProbeInconclusive, "Host is down", cloneTimeout + 10*time.Second},
+		"it is denied, and the original mount options are not tried": {byList(fails(denied), func(*Clone, *Node) {}), optionset.ProbeInconclusive, "Permission denied", 2*cloneTimeout + 30*time.Second},
+		"no Pod ever starts":                                        {nil, optionset.ProbeInconclusive, "no Pod was Ready with a clone of pv-s within 3m0s", cloneTimeout + 10*time.Second},
+		"the agent reports no mount":                                {ready, optionset.ProbeInconclusive, "a clone of pv-s was mounted, but the agent on n1 reports no mount of it", cloneTimeout + 10*time.Second},
+		"the agent reports another list":                            {withOtherOptions, optionset.ProbeInconclusive, "reports its mount with acregmax=1, over 1 connection", cloneTimeout + 10*time.Second},
+		"another volume of the server is mounted next to the clone": {nextToAnother, optionset.ProbeInconclusive, "theirs was mounted on n1 next to a clone of pv-s, and may keep its connections", 10 * time.Second},
+		"a user mounts from the server by hand":                     {byHand, optionset.ProbeInconclusive, "a mount of filer without a PersistentVolume was on n1 next to a clone of pv-s", 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c := newWorld(t, "n1", "n2"), share("s")
@@ -239,7 +240,7 @@ func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 			if test.want == "" && len(w.log) > 0 || !strings.Contains(log, test.want) {
 				t.Errorf("got steps %s, want %q in them", log, test.want)
 			}
-			if got := w.verdict(c); (test.text == "") != (got.Verdict == volumeplan.ProbeWorks) || !strings.Contains(got.Text, test.text) {
+			if got := w.verdict(c); (test.text == "") != (got.Verdict == optionset.ProbeWorked) || !strings.Contains(got.Text, test.text) {
 				t.Errorf("got verdict %+v, want %q in it", got, test.text)
 			}
 			w.expectClean()
@@ -263,7 +264,7 @@ func TestACloneFollowsAProbeWithoutAResult(t *testing.T) {
 			w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, mounts
 			change(w)
 			w.run()
-			if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks || !strings.Contains(got.Text, "a clone of pv-s") {
+			if got := w.verdict(c); got.Verdict != optionset.ProbeWorked || !strings.Contains(got.Text, "a clone of pv-s") {
 				t.Errorf("got verdict %+v, steps %v; want a result of a clone", got, w.log)
 			}
 			w.expectClean()
@@ -277,7 +278,7 @@ func TestACloneFollowsAProbeWithoutAResult(t *testing.T) {
 			return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: "mount(2): invalid argument: nfs: Unknown parameter 'x'"}
 		}
 		w.run()
-		if got := w.verdict(c); got.Verdict != volumeplan.ProbeRefused || strings.Contains(strings.Join(w.log, " "), "clone") {
+		if got := w.verdict(c); got.Verdict != optionset.ProbeRefused || strings.Contains(strings.Join(w.log, " "), "clone") {
 			t.Errorf("got verdict %+v, steps %v; want Refused without a clone", got, w.log)
 		}
 	})
@@ -285,7 +286,7 @@ func TestACloneFollowsAProbeWithoutAResult(t *testing.T) {
 
 func TestARestartedManagerContinuesWithClones(t *testing.T) {
 	for _, visit := range []func(*Clone, *Node){mounts, byList(fails("mount error(22): Invalid argument"), mounts)} {
-		want := volumeplan.ProbeVerdict("")
+		want := optionset.Kind("")
 		for passes := range 12 {
 			w, c := newWorld(t, "n1", "n2"), share("s")
 			w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, visit
@@ -294,7 +295,7 @@ func TestARestartedManagerContinuesWithClones(t *testing.T) {
 			}
 			w.memory = Memory{}
 			w.run()
-			if got := w.verdict(c).Verdict; got != want && want != "" || got == volumeplan.ProbeUnknown {
+			if got := w.verdict(c).Verdict; got != want && want != "" || got == optionset.ProbeInconclusive {
 				t.Errorf("after %d passes: got verdict %+v", passes, w.verdict(c))
 			} else {
 				want = got
@@ -318,7 +319,7 @@ func TestSeveralClonesFewAtATime(t *testing.T) {
 	}
 	w.run()
 	for _, c := range w.candidates {
-		if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks {
+		if got := w.verdict(c); got.Verdict != optionset.ProbeWorked {
 			t.Errorf("%s: got verdict %+v, want Works", c.Set, got)
 		}
 	}
@@ -329,7 +330,7 @@ func TestClonesThatCannotBeCreatedDelayNothing(t *testing.T) {
 	w, c := newWorld(t, "n1"), share("s")
 	w.candidates, w.rejection = []volumeplan.ProbeCandidate{c}, "quota exceeded"
 	w.run()
-	if got := w.verdict(c); got.Verdict != volumeplan.ProbeUnknown || got.Text != "the API server rejected a clone of pv-s: quota exceeded" {
+	if got := w.verdict(c); got.Verdict != optionset.ProbeInconclusive || got.Text != "the API server rejected a clone of pv-s: quota exceeded" {
 		t.Errorf("got verdict %+v, want Unknown with the rejection", got)
 	}
 	w.expectClean()
@@ -468,7 +469,7 @@ func TestACloneWaitsForMountsThatAreAboutToGo(t *testing.T) {
 	}
 	w.nodes["n1"].ClientNode.Status.Servers, w.nodes["n2"].ClientNode.Status.Servers = nil, nil
 	w.run()
-	if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks {
+	if got := w.verdict(c); got.Verdict != optionset.ProbeWorked {
 		t.Errorf("got verdict %+v, want Works", got)
 	}
 }
@@ -487,7 +488,7 @@ func TestACloneWaitsForABusyNode(t *testing.T) {
 	}
 	w.nodes["n2"].Writable, w.nodes["n3"].Writable = true, true
 	w.run()
-	if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks {
+	if got := w.verdict(c); got.Verdict != optionset.ProbeWorked {
 		t.Errorf("got verdict %+v, want Works", got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/mountfailures"
 	"github.com/storageclient/operator/tuning/text"
@@ -24,15 +25,15 @@ func EvaluateProbe(node, subject string, changesRequests bool, status v1alpha1.N
 		if status.Transports > 0 {
 			mounted += ", over " + text.Count(int(status.Transports), "connection")
 		}
-		return volumeplan.Probe{Verdict: volumeplan.ProbeWorks, Text: mounted, Node: node}
+		return volumeplan.Probe{Verdict: optionset.ProbeWorked, Text: mounted, Node: node}
 	}
 	failed := fmt.Sprintf("a probe on %s could not mount %s: %s", node, subject, text.Line(mountfailures.Brief(status.Message)))
 	originalMount := status.Own
 	switch cause := causeOf(status, changesRequests); {
 	case cause == v1alpha1.MountFailureOptions && (originalMount == nil || originalMount.Succeeded || !hasSameFailure(status)):
-		return volumeplan.Probe{Verdict: volumeplan.ProbeRefused, Text: failed}
+		return volumeplan.Probe{Verdict: optionset.ProbeRefused, Text: failed}
 	case cause == v1alpha1.MountFailureUnknown && originalMount != nil && originalMount.Succeeded:
-		return volumeplan.Probe{Verdict: volumeplan.ProbeRefused, Text: failed + "; the original mount options work"}
+		return volumeplan.Probe{Verdict: optionset.ProbeRefused, Text: failed + "; the original mount options work"}
 	case originalMount != nil && !originalMount.Succeeded:
 		return unknown(failed + "; the original mount options do not work either")
 	}

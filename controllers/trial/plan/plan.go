@@ -23,6 +23,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -205,7 +206,7 @@ func For(s Snapshot) Plan {
 	}
 	for key, previous := range s.Memory.Results {
 		// Their profiles report the reason after the first volume has the options.
-		if previous.Verdict == volumeplan.ProbeUnknown && s.Now.Before(previous.At.Add(maxProbe)) {
+		if previous.Verdict == optionset.ProbeInconclusive && s.Now.Before(previous.At.Add(maxProbe)) {
 			p.memory.Results[key] = previous
 		}
 	}
@@ -306,7 +307,7 @@ func (p *planner) clearOrder(n Node) {
 // concludeOrder records the result of a mount in a separate network namespace. If it has no result, a clone follows: the server may reject that
 // network, or no node may be able to make the mount.
 func (p *planner) concludeOrder(c volumeplan.ProbeCandidate, probe volumeplan.Probe) {
-	if probe.Verdict != volumeplan.ProbeUnknown || c.Target.Clone.Obstacle != "" {
+	if probe.Verdict != optionset.ProbeInconclusive || c.Target.Clone.Obstacle != "" {
 		p.conclude(c, probe)
 		return
 	}
@@ -319,16 +320,16 @@ func (p *planner) concludeOrder(c volumeplan.ProbeCandidate, probe volumeplan.Pr
 func (p *planner) conclude(c volumeplan.ProbeCandidate, probe volumeplan.Probe) {
 	w := p.waiting(c)
 	switch {
-	case probe.Verdict == volumeplan.ProbeWorks && w.First.Node == "":
+	case probe.Verdict == optionset.ProbeWorked && w.First.Node == "":
 		p.memory.Waiting[c.ProbeKey] = Waiting{Since: p.Now, ByClone: w.ByClone, First: probe}
 		p.running[c.ProbeKey] = true
 		return
-	case probe.Verdict == volumeplan.ProbeWorks:
+	case probe.Verdict == optionset.ProbeWorked:
 		probe.Text = w.First.Text + ", and " + probe.Node + " confirmed it"
-	case probe.Verdict == volumeplan.ProbeUnknown && w.First.Node != "":
+	case probe.Verdict == optionset.ProbeInconclusive && w.First.Node != "":
 		probe.Text = w.First.Text + ", but no other node confirmed it: " + probe.Text
 	}
-	if previous := p.memory.Results[c.ProbeKey]; previous.Verdict == volumeplan.ProbeRefused && probe.Verdict == volumeplan.ProbeUnknown {
+	if previous := p.memory.Results[c.ProbeKey]; previous.Verdict == optionset.ProbeRefused && probe.Verdict == optionset.ProbeInconclusive {
 		probe = previous.Probe
 	}
 	p.memory.Results[c.ProbeKey] = Result{Probe: probe, At: p.Now}
@@ -336,13 +337,13 @@ func (p *planner) conclude(c volumeplan.ProbeCandidate, probe volumeplan.Probe) 
 }
 
 func unknown(reason string) volumeplan.Probe {
-	return volumeplan.Probe{Verdict: volumeplan.ProbeUnknown, Text: reason}
+	return volumeplan.Probe{Verdict: optionset.ProbeInconclusive, Text: reason}
 }
 
 // follow advances a candidate to its order, or records why it gets none.
 func (p *planner) follow(c volumeplan.ProbeCandidate) {
 	result, known := p.memory.Results[c.ProbeKey]
-	isRetryDue := known && result.Verdict == volumeplan.ProbeRefused && p.Now.After(result.At.Add(rejectedRetryDelay))
+	isRetryDue := known && result.Verdict == optionset.ProbeRefused && p.Now.After(result.At.Add(rejectedRetryDelay))
 	switch {
 	case p.running[c.ProbeKey], known && !isRetryDue:
 		return

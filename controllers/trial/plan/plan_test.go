@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountfailures"
@@ -207,7 +208,7 @@ func TestAProbeFromLabelToResult(t *testing.T) {
 	if diff := cmp.Diff(want, w.log); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
-	if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks || got.Text != "a probe on n1 has mounted filer:/e with vers=4.1,nconnect=4, over 4 connections, and n2 confirmed it" {
+	if got := w.verdict(c); got.Verdict != optionset.ProbeWorked || got.Text != "a probe on n1 has mounted filer:/e with vers=4.1,nconnect=4, over 4 connections, and n2 confirmed it" {
 		t.Errorf("got verdict %+v, want Works", got)
 	}
 	w.expectClean()
@@ -237,7 +238,7 @@ func TestFewTrialsAtATimeAndAllInTheEnd(t *testing.T) {
 	}
 	w.run()
 	for _, c := range w.candidates {
-		if w.verdict(c).Verdict != volumeplan.ProbeWorks {
+		if w.verdict(c).Verdict != optionset.ProbeWorked {
 			t.Errorf("%s: got verdict %+v, want Works", c.Set, w.verdict(c))
 		}
 	}
@@ -256,7 +257,7 @@ func TestNodesThatGetNoTrial(t *testing.T) {
 			change(w.nodes["n1"])
 			w.candidates = []volumeplan.ProbeCandidate{c}
 			w.run()
-			if w.verdict(c).Verdict != volumeplan.ProbeWorks || slices.ContainsFunc(w.log, func(step string) bool { return strings.Contains(step, "n1") }) {
+			if w.verdict(c).Verdict != optionset.ProbeWorked || slices.ContainsFunc(w.log, func(step string) bool { return strings.Contains(step, "n1") }) {
 				t.Errorf("got verdict %+v, steps %v; want Works without n1", w.verdict(c), w.log)
 			}
 		})
@@ -298,7 +299,7 @@ func TestASetThatCannotBeProbedIsReportedAndDelaysNothing(t *testing.T) {
 			for w.verdict(test.candidate).Verdict == "" && w.now.Sub(start) < time.Hour {
 				w.pass()
 			}
-			if got := w.verdict(test.candidate); got.Verdict != volumeplan.ProbeUnknown || got.Text != test.want {
+			if got := w.verdict(test.candidate); got.Verdict != optionset.ProbeInconclusive || got.Text != test.want {
 				t.Errorf("got verdict %+v, want %q", got, test.want)
 			}
 			if took := w.now.Sub(start); took > test.within+2*time.Second {
@@ -343,7 +344,7 @@ func TestEachProbeHasAResultInTheEnd(t *testing.T) {
 			for w.verdict(test.candidate).Verdict == "" && w.now.Sub(start) < 3*time.Hour {
 				w.pass()
 			}
-			if got := w.verdict(test.candidate); got.Verdict != volumeplan.ProbeUnknown || got.Text == "" {
+			if got := w.verdict(test.candidate); got.Verdict != optionset.ProbeInconclusive || got.Text == "" {
 				t.Errorf("after %s: got verdict %+v, want Unknown with a reason", w.now.Sub(start), got)
 			}
 			w.candidates = nil
@@ -368,7 +369,7 @@ func TestARestartedManagerContinuesExistingOrders(t *testing.T) {
 		}
 		w.memory = Memory{}
 		w.run()
-		if w.verdict(c).Verdict != volumeplan.ProbeWorks {
+		if w.verdict(c).Verdict != optionset.ProbeWorked {
 			t.Errorf("after %d passes: got verdict %+v, want Works", passes, w.verdict(c))
 		}
 		w.expectClean()
@@ -411,13 +412,13 @@ func TestOneNodesProbeIsNotBelieved(t *testing.T) {
 	for name, test := range map[string]struct {
 		nodes  []string
 		second v1alpha1.NodeTrialStatus
-		want   volumeplan.ProbeVerdict
+		want   optionset.Kind
 		text   string
 	}{
-		"the only node":                  {nodes: []string{"n1"}, want: volumeplan.ProbeUnknown, text: "but no other node confirmed it: the profile selects no node"},
-		"another node confirms it":       {nodes: []string{"n1", "n2"}, second: v1alpha1.NodeTrialStatus{Succeeded: true}, want: volumeplan.ProbeWorks, text: "and n2 confirmed it"},
-		"another node cannot mount them": {nodes: []string{"n1", "n2"}, second: v1alpha1.NodeTrialStatus{Message: "mount(2): invalid argument: nfs: Unknown parameter 'x'"}, want: volumeplan.ProbeRefused, text: "a probe on n2 could not mount"},
-		"another node has no result":     {nodes: []string{"n1", "n2"}, second: v1alpha1.NodeTrialStatus{Message: "no route to host"}, want: volumeplan.ProbeUnknown, text: "but no other node confirmed it"},
+		"the only node":                  {nodes: []string{"n1"}, want: optionset.ProbeInconclusive, text: "but no other node confirmed it: the profile selects no node"},
+		"another node confirms it":       {nodes: []string{"n1", "n2"}, second: v1alpha1.NodeTrialStatus{Succeeded: true}, want: optionset.ProbeWorked, text: "and n2 confirmed it"},
+		"another node cannot mount them": {nodes: []string{"n1", "n2"}, second: v1alpha1.NodeTrialStatus{Message: "mount(2): invalid argument: nfs: Unknown parameter 'x'"}, want: optionset.ProbeRefused, text: "a probe on n2 could not mount"},
+		"another node has no result":     {nodes: []string{"n1", "n2"}, second: v1alpha1.NodeTrialStatus{Message: "no route to host"}, want: optionset.ProbeInconclusive, text: "but no other node confirmed it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c := newWorld(t, test.nodes...), candidate("s", "filer")
@@ -451,7 +452,7 @@ func TestARejectedSetIsProbedAgainAndStaysRejectedUntilItWorks(t *testing.T) {
 	}
 	w.run()
 	first := w.verdict(c)
-	if first.Verdict != volumeplan.ProbeRefused {
+	if first.Verdict != optionset.ProbeRefused {
 		t.Fatalf("got verdict %+v, want Refused", first)
 	}
 	steps := len(w.log)
@@ -470,7 +471,7 @@ func TestARejectedSetIsProbedAgainAndStaysRejectedUntilItWorks(t *testing.T) {
 	w.respond = good
 	w.now = w.now.Add(rejectedRetryDelay)
 	w.run()
-	if w.verdict(c).Verdict != volumeplan.ProbeWorks {
+	if w.verdict(c).Verdict != optionset.ProbeWorked {
 		t.Errorf("got verdict %+v, want Works", w.verdict(c))
 	}
 }
@@ -481,24 +482,24 @@ func TestJudge(t *testing.T) {
 	for name, test := range map[string]struct {
 		message string
 		own     *v1alpha1.TrialMount
-		want    volumeplan.ProbeVerdict
+		want    optionset.Kind
 		// changesRequests is true if the mount options have a different version, port or number of connections.
 		changesRequests bool
 	}{
-		"the kernel does not know an option":                        {unknownParameter, works, volumeplan.ProbeRefused, false},
-		"the kernel does not know it, and the server denies access": {unknownParameter, fails("mount(2): permission denied"), volumeplan.ProbeRefused, false},
-		"the original mount options have the same flaw":             {unknownParameter, fails(unknownParameter), volumeplan.ProbeUnknown, false},
-		"the server does not support that version":                  {"mount(2): protocol not supported", works, volumeplan.ProbeRefused, false},
-		"the server rejects the pod network with both":              {"mount(2): operation not permitted", fails("mount(2): operation not permitted"), volumeplan.ProbeUnknown, false},
-		"the server accepts the original mount options":             {"mount(2): permission denied", works, volumeplan.ProbeRefused, false},
-		"no route, and the original mount options were not tried":   {"mount(2): no route to host", nil, volumeplan.ProbeUnknown, false},
-		"the server came up in between":                             {"mount(2): connection refused", works, volumeplan.ProbeUnknown, false},
-		"the server responds only with the original mount options":  {"mount(2): connection refused", works, volumeplan.ProbeRefused, true},
-		"the server does not respond in either way":                 {"mount(2): connection refused", fails("mount(2): connection refused"), volumeplan.ProbeUnknown, true},
-		"the server did not respond in time":                        {"mount(2): connection timed out", works, volumeplan.ProbeUnknown, false},
-		"the path is not there":                                     {"mount(2): no such file or directory", fails("mount(2): no such file or directory"), volumeplan.ProbeUnknown, false},
-		"an unknown message":                                        {"mount(2): input/output error", works, volumeplan.ProbeRefused, false},
-		"an unknown message, and the original mount options fail":   {"mount(2): input/output error", fails("mount(2): input/output error"), volumeplan.ProbeUnknown, false},
+		"the kernel does not know an option":                        {unknownParameter, works, optionset.ProbeRefused, false},
+		"the kernel does not know it, and the server denies access": {unknownParameter, fails("mount(2): permission denied"), optionset.ProbeRefused, false},
+		"the original mount options have the same flaw":             {unknownParameter, fails(unknownParameter), optionset.ProbeInconclusive, false},
+		"the server does not support that version":                  {"mount(2): protocol not supported", works, optionset.ProbeRefused, false},
+		"the server rejects the pod network with both":              {"mount(2): operation not permitted", fails("mount(2): operation not permitted"), optionset.ProbeInconclusive, false},
+		"the server accepts the original mount options":             {"mount(2): permission denied", works, optionset.ProbeRefused, false},
+		"no route, and the original mount options were not tried":   {"mount(2): no route to host", nil, optionset.ProbeInconclusive, false},
+		"the server came up in between":                             {"mount(2): connection refused", works, optionset.ProbeInconclusive, false},
+		"the server responds only with the original mount options":  {"mount(2): connection refused", works, optionset.ProbeRefused, true},
+		"the server does not respond in either way":                 {"mount(2): connection refused", fails("mount(2): connection refused"), optionset.ProbeInconclusive, true},
+		"the server did not respond in time":                        {"mount(2): connection timed out", works, optionset.ProbeInconclusive, false},
+		"the path is not there":                                     {"mount(2): no such file or directory", fails("mount(2): no such file or directory"), optionset.ProbeInconclusive, false},
+		"an unknown message":                                        {"mount(2): input/output error", works, optionset.ProbeRefused, false},
+		"an unknown message, and the original mount options fail":   {"mount(2): input/output error", fails("mount(2): input/output error"), optionset.ProbeInconclusive, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			order := orderFor(candidate("s", "filer"), time.Unix(1, 0))
@@ -514,7 +515,7 @@ func TestJudge(t *testing.T) {
 			}
 			// An agent of the previous release reports no cause. The verdict then does not count against the mount options.
 			got = EvaluateProbe("n1", describeOrder(order), test.changesRequests, former)
-			if got.Verdict != test.want && !(test.want == volumeplan.ProbeRefused && got.Verdict == volumeplan.ProbeUnknown && !test.own.Succeeded) {
+			if got.Verdict != test.want && !(test.want == optionset.ProbeRefused && got.Verdict == optionset.ProbeInconclusive && !test.own.Succeeded) {
 				t.Errorf("previous agent release: got %+v, want %s", got, test.want)
 			}
 			// The field decides, and the text of the message does not matter.

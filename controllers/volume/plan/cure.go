@@ -74,22 +74,20 @@ func (p *planner) isInRollbackCheck(j evaluation) bool {
 
 // rollbackResult returns the result of a volume's rollback check, and its consequence. Empty if there is none.
 func (p *planner) rollbackResult(j evaluation) (kind optionset.Kind, message string) {
-	cure, known := p.RollbackResults[j.Volume.Name]
+	kind, known := p.RollbackResults[j.Volume.Name]
 	if !known || !p.isInRollbackCheck(j) {
 		return "", ""
 	}
 	b, observation := *p.blameOf(j), "The volume mounts with its original options"
-	switch cure {
-	case RollbackFailed:
-		return optionset.OwnFailed, "A pod cannot mount the volume with its original options either; " +
+	switch kind {
+	case optionset.OwnFailed:
+		return kind, "A pod cannot mount the volume with its original options either; " +
 			"the declared options are not the cause and are applied again"
-	case RollbackUntested:
+	case optionset.NoPodWaits:
 		if b.Unclear {
-			return optionset.NoPodWaits, "No pod waits for the volume anymore; cause unknown; the declared options are applied again"
+			return kind, "No pod waits for the volume anymore; cause unknown; the declared options are applied again"
 		}
-		kind, observation = optionset.NoPodWaits, "No pod waits for the volume anymore"
-	case RollbackWorked:
-		kind = optionset.OwnMounted
+		observation = "No pod waits for the volume anymore"
 	}
 	return kind, fmt.Sprintf("%s; it could not be mounted with %s; no other volume gets these options until a rule that declares them changes",
 		observation, judge.BlameText(p.blamed[j.Volume.Name], b))

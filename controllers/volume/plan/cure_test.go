@@ -28,17 +28,17 @@ func TestRollbackCheck(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		failed Failure
-		cure   RollbackResult
+		cure   optionset.Kind
 		want   expected
 	}{
 		"no result yet": {unclearFailure, "", expected{state: optionset.Suspected}},
-		"it mounts with the original options: the declared options are the cause": {unclearFailure, RollbackWorked, expected{state: optionset.Failing, stopped: true}},
-		"it fails in the same way: the declared options are applied again":        {unclearFailure, RollbackFailed, expected{state: optionset.Untried, cleared: true, again: true}},
-		"no pod waits: the cause stays unknown":                                   {unclearFailure, RollbackUntested, expected{state: optionset.Untried, again: true}},
+		"it mounts with the original options: the declared options are the cause": {unclearFailure, optionset.OwnMounted, expected{state: optionset.Failing, stopped: true}},
+		"it fails in the same way: the declared options are applied again":        {unclearFailure, optionset.OwnFailed, expected{state: optionset.Untried, cleared: true, again: true}},
+		"no pod waits: the cause stays unknown":                                   {unclearFailure, optionset.NoPodWaits, expected{state: optionset.Untried, again: true}},
 		"a text that names options counts":                                        {namedFailure, "", expected{state: optionset.Suspected, stopped: true}},
-		"and is confirmed":                                                        {namedFailure, RollbackWorked, expected{state: optionset.Failing, stopped: true}},
-		"or refuted, if it fails in the same way":                                 {namedFailure, RollbackFailed, expected{state: optionset.Untried, cleared: true, again: true}},
-		"it stays, if no pod waits":                                               {namedFailure, RollbackUntested, expected{state: optionset.Failing, stopped: true}},
+		"and is confirmed":                                                        {namedFailure, optionset.OwnMounted, expected{state: optionset.Failing, stopped: true}},
+		"or refuted, if it fails in the same way":                                 {namedFailure, optionset.OwnFailed, expected{state: optionset.Untried, cleared: true, again: true}},
+		"it stays, if no pod waits":                                               {namedFailure, optionset.NoPodWaits, expected{state: optionset.Failing, stopped: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -168,7 +168,7 @@ func TestAVolumeOfTheSameNameIsAnother(t *testing.T) {
 			t.Errorf("%s: got rollback checks %v, want none", failure.Text, checks)
 		}
 		s := b.snapshot()
-		s.RollbackResults = map[string]RollbackResult{"a": RollbackWorked}
+		s.RollbackResults = map[string]optionset.Kind{"a": optionset.OwnMounted}
 		b.keep(For(s).Ledger)
 		if r := newPlanner(b.snapshot()).sets[b.set()]; r.State("filer") != want {
 			t.Errorf("%s: got state %s (%+v), want %s", failure.Text, r.State("filer"), r.Blames, want)
@@ -184,7 +184,7 @@ func TestAnUnselectedVolumeIsStillObserved(t *testing.T) {
 	b.profile = *b.profile.DeepCopy()
 	b.profile.Spec.Volumes[0].Selector.Servers = []string{"other"}
 	before := b.volume("a").DeepCopy()
-	b.pass(cured("a", RollbackUntested))
+	b.pass(cured("a", optionset.NoPodWaits))
 	if r := newPlanner(b.snapshot()).sets[set]; r == nil || r.Stops() {
 		t.Errorf("got record %+v, want a record that does not stop the set", r)
 	}
@@ -221,7 +221,7 @@ func TestHeldVolumesGetNoRollbackResult(t *testing.T) {
 		t.Fatalf("got rollback checks %v, want one", got)
 	}
 	s.Volumes[0].Annotations[v1alpha1.IgnoreAnnotation] = v1alpha1.True
-	s.RollbackResults = map[string]RollbackResult{"a": RollbackWorked}
+	s.RollbackResults = map[string]optionset.Kind{"a": optionset.OwnMounted}
 	if got, checks := For(s), RequiredObservations(s).RollbackChecks; len(checks)+len(got.Steps) > 0 {
 		t.Errorf("an ignored volume: got rollback checks %v, steps %v; want none", checks, got.Steps)
 	}

@@ -23,22 +23,10 @@ type ProbeKey struct {
 // AnySet is the key of the result of all sets without another one.
 var AnySet = ProbeKey{}
 
-// ProbeVerdict is the result of a probe.
-type ProbeVerdict string
-
-const (
-	// ProbeWorks means that an isolated mount with options of the set succeeded and responded.
-	ProbeWorks ProbeVerdict = "Works"
-	// ProbeRefused means that the kernel or the server rejected the options.
-	ProbeRefused ProbeVerdict = "Refused"
-	// ProbeUnknown means that no probe was possible, or that its failure may have other causes than the options. Only a mount by a pod can then be
-	// evidence.
-	ProbeUnknown ProbeVerdict = "Unknown"
-)
-
 // Probe is the result for an option set on a server.
 type Probe struct {
-	Verdict ProbeVerdict
+	// Verdict is ProbeWorked, ProbeRefused or ProbeInconclusive.
+	Verdict optionset.Kind
 	// Text describes the observation, or the reason why there is none. Node is the node of a mount that worked.
 	Text, Node string
 }
@@ -131,10 +119,8 @@ func (p *planner) observeProbes() {
 			continue
 		case !known:
 			e.Kind = optionset.ProbeOrdered
-		case probe.Verdict == ProbeWorks:
-			e.Kind = optionset.ProbeWorked
-		case probe.Verdict == ProbeRefused:
-			e.Kind = optionset.ProbeRefused
+		default:
+			e.Kind = probe.Verdict
 		}
 		p.sets.declared(j).Next(e)
 	}
@@ -159,7 +145,7 @@ func (p *planner) waitsForProbe(j evaluation) string {
 	case probing != "":
 		return probing
 	}
-	if probe, _ := p.probeOf(key); isProbed && probe.Verdict == ProbeUnknown {
+	if probe, _ := p.probeOf(key); isProbed && probe.Verdict == optionset.ProbeInconclusive {
 		note := p.plan.Notes[j.Volume.Name]
 		note.Message += "; not probed: " + probe.Text
 		p.plan.Notes[j.Volume.Name] = note
@@ -196,7 +182,7 @@ func (s *Summary) addProbes(p *planner, volumes []*evaluation, name string) {
 		case probing != "":
 			waiting = append(waiting, probing)
 		default:
-			if probe, _ := p.probeOf(keyOf(*j)); probe.Verdict == ProbeUnknown && p.allowsProbe(*j) && !p.sets.isProven(*j) {
+			if probe, _ := p.probeOf(keyOf(*j)); probe.Verdict == optionset.ProbeInconclusive && p.allowsProbe(*j) && !p.sets.isProven(*j) {
 				unprobed = append(unprobed, "not probed from server "+j.Source.Server+": "+probe.Text)
 			}
 		}

@@ -118,9 +118,9 @@ func TestVolumesWaitForTheProbe(t *testing.T) {
 	}{
 		"without probes, the canary is written":           {nil, []string{"a"}, "then"},
 		"without a result, no write":                      {map[ProbeKey]Probe{}, nil, "Waiting for a probe of these options: an isolated mount from server filer; then "},
-		"a result on one server is none on another one":   {map[ProbeKey]Probe{key: {Verdict: ProbeWorks}}, []string{key.Server}, ""},
-		"rejected options are not written":                {map[ProbeKey]Probe{key: {Verdict: ProbeRefused, Text: "it could not"}}, nil, ""},
-		"without a verdict, a mount must be the evidence": {map[ProbeKey]Probe{key: {Verdict: ProbeUnknown, Text: "no agent"}}, []string{key.Server}, ""},
+		"a result on one server is none on another one":   {map[ProbeKey]Probe{key: {Verdict: optionset.ProbeWorked}}, []string{key.Server}, ""},
+		"rejected options are not written":                {map[ProbeKey]Probe{key: {Verdict: optionset.ProbeRefused, Text: "it could not"}}, nil, ""},
+		"without a verdict, a mount must be the evidence": {map[ProbeKey]Probe{key: {Verdict: optionset.ProbeInconclusive, Text: "no agent"}}, []string{key.Server}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.Probes = test.probes
@@ -148,7 +148,7 @@ func TestAProbeIsEvidenceForItsServer(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	s := probedBy(p, created("a", 2), created("b", 1, onServer("other")), created("c", 0, onServer("other")))
 	set := ProbeCandidates(s)[0].Set
-	works := Probe{Verdict: ProbeWorks, Text: "a probe on n1 has mounted it"}
+	works := Probe{Verdict: optionset.ProbeWorked, Text: "a probe on n1 has mounted it"}
 	for name, test := range map[string]struct {
 		probes map[ProbeKey]Probe
 		// proven and unproven are the written volumes, with and without evidence.
@@ -156,7 +156,7 @@ func TestAProbeIsEvidenceForItsServer(t *testing.T) {
 	}{
 		"both servers":               {probes: map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: works}, proven: []string{"a"}},
 		"one server":                 {probes: map[ProbeKey]Probe{{set, "filer"}: works}, proven: []string{"a"}},
-		"a server without a verdict": {probes: map[ProbeKey]Probe{{set, "filer"}: {Verdict: ProbeUnknown}, {set, "other"}: works}, proven: []string{"b"}},
+		"a server without a verdict": {probes: map[ProbeKey]Probe{{set, "filer"}: {Verdict: optionset.ProbeInconclusive}, {set, "other"}: works}, proven: []string{"b"}},
 		"no probes":                  {unproven: []string{"a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -188,8 +188,8 @@ func TestAProbeDoesNotCountForAnotherServer(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	s := probedBy(p, created("a", 2), created("b", 1, onServer("other")), created("c", 0, onServer("other")))
 	set := ProbeCandidates(s)[0].Set
-	works := Probe{Verdict: ProbeWorks, Text: "a probe on n1 has mounted it"}
-	s.Probes = map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: {Verdict: ProbeUnknown, Text: "no agent"}}
+	works := Probe{Verdict: optionset.ProbeWorked, Text: "a probe on n1 has mounted it"}
+	s.Probes = map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: {Verdict: optionset.ProbeInconclusive, Text: "no agent"}}
 	carryOutAll(t, &s, For(s))
 	s.Now = s.Now.Add(time.Hour)
 	delete(s.Probes, ProbeKey{set, "filer"})
@@ -247,12 +247,12 @@ func TestSummaryReportsProbes(t *testing.T) {
 	if got := Summarize("p", s); got.Batch != want || got.Stopped != "" {
 		t.Errorf("during the probe: got batch %q, stopped %q; want batch %q", got.Batch, got.Stopped, want)
 	}
-	s.Probes[key] = Probe{Verdict: ProbeRefused, Text: "a probe on n1 could not mount it"}
+	s.Probes[key] = Probe{Verdict: optionset.ProbeRefused, Text: "a probe on n1 could not mount it"}
 	if got := Summarize("p", s); got.Stopped != "a probe on n1 could not mount it" {
 		t.Errorf("after a rejected probe: got batch %q, stopped %q; want the text of the probe in stopped", got.Batch, got.Stopped)
 	}
 	for name, probes := range map[string]map[ProbeKey]Probe{
-		"of this set": {key: {Verdict: ProbeUnknown, Text: "no agent"}}, "of any set": {AnySet: {Verdict: ProbeUnknown, Text: "no agent"}},
+		"of this set": {key: {Verdict: optionset.ProbeInconclusive, Text: "no agent"}}, "of any set": {AnySet: {Verdict: optionset.ProbeInconclusive, Text: "no agent"}},
 	} {
 		s.Probes = probes
 		got, written := Summarize("p", s), targets(For(s))
@@ -260,7 +260,7 @@ func TestSummaryReportsProbes(t *testing.T) {
 			t.Errorf("after a probe %s without a result: got %q, batch %q, steps %v; want the reason and one step", name, got.Unprobed, got.Batch, written)
 		}
 	}
-	s.Probes = map[ProbeKey]Probe{key: {Verdict: ProbeWorks, Text: "mounted"}}
+	s.Probes = map[ProbeKey]Probe{key: {Verdict: optionset.ProbeWorked, Text: "mounted"}}
 	if got := Summarize("p", s); got.Batch != "" || got.Stopped != "" || got.Unprobed != "" {
 		t.Errorf("after a probe that works: got batch %q, stopped %q; want neither", got.Batch, got.Stopped)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
 )
@@ -43,8 +44,8 @@ type Snapshot struct {
 	ClientNodes []*v1alpha1.StorageClientNode
 	// FailedMounts are failed mounts of watched volumes, by volume.
 	FailedMounts map[string]Failure
-	// RollbackResults are results of rollback checks that a plan requested, by volume.
-	RollbackResults map[string]RollbackResult
+	// RollbackResults are results of rollback checks that a plan requested, by volume: OwnMounted, OwnFailed or NoPodWaits.
+	RollbackResults map[string]optionset.Kind
 	// Probes are results of probes. Nil disables probes.
 	Probes map[ProbeKey]Probe
 	// Evidence is the evidence for option sets, by set.
@@ -71,18 +72,6 @@ type Evidence struct {
 	Volume  string
 	Written time.Time
 }
-
-// RollbackResult is the result of a rollback check.
-type RollbackResult string
-
-const (
-	// RollbackWorked means that a pod has mounted the volume since the restore.
-	RollbackWorked RollbackResult = "Mounts"
-	// RollbackFailed means that a pod cannot mount the volume with its original options either.
-	RollbackFailed RollbackResult = "Fails"
-	// RollbackUntested means that no pod waits for the volume any longer.
-	RollbackUntested RollbackResult = "Ended"
-)
 
 // evaluation is a volume with its verdict among the other volumes of its server.
 type evaluation struct {

@@ -44,7 +44,7 @@ type bench struct {
 // seen contains the current observations.
 type seen struct {
 	failures map[string]Failure
-	cures    map[string]RollbackResult
+	cures    map[string]optionset.Kind
 	started  string
 }
 
@@ -118,7 +118,7 @@ func (b *bench) keep(changes ledger.Changes) {
 func (b *bench) pass(now seen) {
 	s := b.snapshot()
 	required := RequiredObservations(s)
-	s.FailedMounts, s.RollbackResults = map[string]Failure{}, map[string]RollbackResult{}
+	s.FailedMounts, s.RollbackResults = map[string]Failure{}, map[string]optionset.Kind{}
 	for _, w := range required.Watched {
 		if failure, failed := now.failures[w.Volume.Name]; failed {
 			s.FailedMounts[w.Volume.Name] = failure
@@ -158,10 +158,10 @@ func (b *bench) mount(name string) {
 	})
 }
 
-func (b *bench) probed(server string, verdict ProbeVerdict) {
+func (b *bench) probed(server string, verdict optionset.Kind) {
 	probes := map[ProbeKey]Probe{}
 	maps.Copy(probes, b.probes)
-	probes[ProbeKey{Set: b.set(), Server: server}] = Probe{Verdict: verdict, Text: "a probe on n1: " + string(verdict)}
+	probes[ProbeKey{Set: b.set(), Server: server}] = Probe{Verdict: verdict, Text: "a probe on n1: " + map[optionset.Kind]string{optionset.ProbeWorked: "Works", optionset.ProbeRefused: "Refused"}[verdict]}
 	b.probes = probes
 }
 
@@ -212,8 +212,8 @@ var (
 
 func failing(name string, f Failure) seen { return seen{failures: map[string]Failure{name: f}} }
 
-func cured(name string, c RollbackResult) seen {
-	return seen{cures: map[string]RollbackResult{name: c}}
+func cured(name string, c optionset.Kind) seen {
+	return seen{cures: map[string]optionset.Kind{name: c}}
 }
 
 // toCanary writes the options to the canary and waits until the end of its soak.
@@ -242,10 +242,10 @@ func then(before func(*bench), now seen) func(*bench) {
 	}
 }
 
-func probedTo(verdict ProbeVerdict) func(*bench) {
+func probedTo(verdict optionset.Kind) func(*bench) {
 	return func(b *bench) {
 		b.probed("filer", verdict)
-		b.probed("other", ProbeUnknown)
+		b.probed("other", optionset.ProbeInconclusive)
 		b.pass(nothingSeen)
 		b.wait(2 * time.Minute)
 	}
@@ -255,20 +255,20 @@ func probedTo(verdict ProbeVerdict) func(*bench) {
 var ways = map[string]func(*bench){
 	"Untried":                           func(*bench) {},
 	"Probing":                           func(b *bench) { b.probes = map[ProbeKey]Probe{}; b.pass(nothingSeen) },
-	"Rejected":                          probedTo(ProbeRefused),
-	"Works, by a probe":                 probedTo(ProbeWorks),
+	"Rejected":                          probedTo(optionset.ProbeRefused),
+	"Works, by a probe":                 probedTo(optionset.ProbeWorked),
 	"Canary":                            toCanary,
 	"Works":                             toWorks,
 	"Suspected":                         then(toCanary, failing("a", unclearFailure)),
 	"Suspected, by name":                then(toCanary, failing("a", namedFailure)),
 	"Suspected, with evidence":          then(toWorks, failing("b", unclearFailure)),
 	"Suspected, by name, with evidence": then(toWorks, failing("b", namedFailure)),
-	"Failing":                           then(then(toCanary, failing("a", unclearFailure)), cured("a", RollbackWorked)),
-	"Failing, by name":                  then(then(toCanary, failing("a", namedFailure)), cured("a", RollbackUntested)),
-	"Disputed":                          then(then(toWorks, failing("b", unclearFailure)), cured("b", RollbackWorked)),
-	"Cleared":                           then(then(toCanary, failing("a", unclearFailure)), cured("a", RollbackFailed)),
-	"Cleared, and written again":        then(then(then(toCanary, failing("a", unclearFailure)), cured("a", RollbackFailed)), nothingSeen),
-	"Nothing learned":                   then(then(toCanary, failing("a", unclearFailure)), cured("a", RollbackUntested)),
+	"Failing":                           then(then(toCanary, failing("a", unclearFailure)), cured("a", optionset.OwnMounted)),
+	"Failing, by name":                  then(then(toCanary, failing("a", namedFailure)), cured("a", optionset.NoPodWaits)),
+	"Disputed":                          then(then(toWorks, failing("b", unclearFailure)), cured("b", optionset.OwnMounted)),
+	"Cleared":                           then(then(toCanary, failing("a", unclearFailure)), cured("a", optionset.OwnFailed)),
+	"Cleared, and written again":        then(then(then(toCanary, failing("a", unclearFailure)), cured("a", optionset.OwnFailed)), nothingSeen),
+	"Nothing learned":                   then(then(toCanary, failing("a", unclearFailure)), cured("a", optionset.NoPodWaits)),
 	"Suspected of two":                  then(then(toWorks, failing("b", unclearFailure)), failing("c", namedFailure)),
 	"Created with the list": func(b *bench) {
 		b.mark("a", func(pv *corev1.PersistentVolume) *judge.Mark {
@@ -297,9 +297,9 @@ func (b *bench) mark(name string, markOf func(*corev1.PersistentVolume) *judge.M
 // happenings contains the possible events for an option set.
 var happenings = map[string]func(*bench) seen{
 	"nothing":                    func(*bench) seen { return nothingSeen },
-	"a probe works":              func(b *bench) seen { b.probed("filer", ProbeWorks); return nothingSeen },
-	"a probe is refused":         func(b *bench) seen { b.probed("filer", ProbeRefused); return nothingSeen },
-	"a probe shows nothing":      func(b *bench) seen { b.probed("filer", ProbeUnknown); return nothingSeen },
+	"a probe works":              func(b *bench) seen { b.probed("filer", optionset.ProbeWorked); return nothingSeen },
+	"a probe is refused":         func(b *bench) seen { b.probed("filer", optionset.ProbeRefused); return nothingSeen },
+	"a probe shows nothing":      func(b *bench) seen { b.probed("filer", optionset.ProbeInconclusive); return nothingSeen },
 	"a pod mounts a":             func(b *bench) seen { b.mount("a"); return nothingSeen },
 	"a pod mounts c":             func(b *bench) seen { b.mount("c"); return nothingSeen },
 	"a pod starts with a":        func(*bench) seen { return seen{started: "a"} },
@@ -307,12 +307,12 @@ var happenings = map[string]func(*bench) seen{
 	"a fails, by name":           func(*bench) seen { return failing("a", namedFailure) },
 	"b fails, unclear":           func(*bench) seen { return failing("b", unclearFailure) },
 	"c fails, by name":           func(*bench) seen { return failing("c", namedFailure) },
-	"a mounts with its own":      func(*bench) seen { return cured("a", RollbackWorked) },
-	"a fails alike with its own": func(*bench) seen { return cured("a", RollbackFailed) },
-	"no pod waits for a":         func(*bench) seen { return cured("a", RollbackUntested) },
-	"b mounts with its own":      func(*bench) seen { return cured("b", RollbackWorked) },
-	"b fails alike with its own": func(*bench) seen { return cured("b", RollbackFailed) },
-	"no pod waits for b":         func(*bench) seen { return cured("b", RollbackUntested) },
+	"a mounts with its own":      func(*bench) seen { return cured("a", optionset.OwnMounted) },
+	"a fails alike with its own": func(*bench) seen { return cured("a", optionset.OwnFailed) },
+	"no pod waits for a":         func(*bench) seen { return cured("a", optionset.NoPodWaits) },
+	"b mounts with its own":      func(*bench) seen { return cured("b", optionset.OwnMounted) },
+	"b fails alike with its own": func(*bench) seen { return cured("b", optionset.OwnFailed) },
+	"no pod waits for b":         func(*bench) seen { return cured("b", optionset.NoPodWaits) },
 	"the rule declares others":   func(b *bench) seen { b.profile = declaring(b.profile, "noatime"); return nothingSeen },
 	"a is deleted":               func(b *bench) seen { b.volumes = slices.DeleteFunc(b.volumes, named("a")); return nothingSeen },
 	"b is deleted":               func(b *bench) seen { b.volumes = slices.DeleteFunc(b.volumes, named("b")); return nothingSeen },

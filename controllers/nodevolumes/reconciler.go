@@ -180,12 +180,8 @@ func (r *Reconciler) readDeclared(ctx context.Context, s *plan.Snapshot) error {
 		return err
 	}
 	s.Mounted = volumes.Mounted()
-	profiles, err := read.Profiles(ctx, r)
-	if err != nil {
-		return err
-	}
-	for _, profile := range profiles {
-		s.Rollouts[profile.Name] = profile.Spec.WithDefaults().Rollout
+	for _, profile := range volumes.Profiles.All() {
+		s.Rollouts[profile.Name] = profile.Rollout
 	}
 	r.readUsers(ctx, s)
 	return nil

@@ -32,8 +32,8 @@ type hold struct {
 type Profile struct {
 	// Name is the profile's name.
 	Name string
-	// Rollout contains the rollout settings for volumes, with defaults.
-	Rollout v1alpha1.VolumeRollout
+	// Rollout contains the rollout settings, with defaults.
+	Rollout v1alpha1.Rollout
 	// Deleting is true once the profile is being deleted.
 	Deleting bool
 
@@ -49,7 +49,7 @@ func (p *Profile) IsHeld() bool { return p.hold != nil }
 
 // Probes reports whether options of the profile's rules may be probed.
 func (p *Profile) Probes() bool {
-	return len(p.spec.Volumes) > 0 && p.Rollout.Probe != v1alpha1.ProbeNever
+	return len(p.spec.Volumes) > 0 && p.Rollout.Volumes.Probe != v1alpha1.ProbeNever
 }
 
 type rule struct {
@@ -112,7 +112,7 @@ func newProfiles(compiled []*Profile, pausedAll bool, classes map[string][]strin
 func compileProfile(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *Profile {
 	standing, spec := match.StandingOf(p, allow), p.Spec.WithDefaults()
 	return &Profile{
-		Name: p.Name, Rollout: *spec.Rollout.Volumes, Deleting: standing == match.Leaving,
+		Name: p.Name, Rollout: spec.Rollout, Deleting: standing == match.Leaving,
 		spec: spec, hold: holdOf(p, standing, allow),
 	}
 }

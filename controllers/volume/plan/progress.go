@@ -50,12 +50,12 @@ type batch struct {
 }
 
 func soakOf(p *judge.Profile) time.Duration {
-	return time.Duration(*p.Rollout.SoakSeconds) * time.Second
+	return time.Duration(*p.Rollout.Volumes.SoakSeconds) * time.Second
 }
 
 // share returns the maximum number of volumes in a batch.
 func (p *progress) share() int {
-	return v1alpha1.ResolveShare(*p.profile.Rollout.MaxPerStep, p.matched)
+	return v1alpha1.ResolveShare(*p.profile.Rollout.Volumes.MaxPerStep, p.matched)
 }
 
 // progressByProfile groups the state of all volumes by the profiles that act on them.
@@ -151,7 +151,7 @@ func (p *progress) waitsFor(j evaluation, unmounted []string, now time.Time) str
 			p.soakMessage = fmt.Sprintf("StorageClientProfile %s: %s", p.profile.Name, soakText(p.busy[0].names(), p.batchCount == 1, p.busy[0].end))
 		}
 		return p.soakMessage
-	case !isProven && len(unmounted) > 0 && p.profile.Rollout.OnNoEvidence != v1alpha1.NoEvidenceProceed:
+	case !isProven && len(unmounted) > 0 && p.profile.Rollout.Volumes.OnNoEvidence != v1alpha1.NoEvidenceProceed:
 		if p.awaitMessages[set] == "" {
 			p.awaitMessages[set] = fmt.Sprintf("StorageClientProfile %s: %s", p.profile.Name, awaitText(unmounted))
 		}
@@ -183,7 +183,7 @@ func (p *progress) isProven(j evaluation) bool {
 // hasSoakedEnough reports whether the profile accepts a soak as evidence, and the soak is over. A soak of volumes that no pod can mount counts
 // only for such volumes.
 func (p *progress) hasSoakedEnough(j evaluation) bool {
-	return p.profile.Rollout.OnNoEvidence == v1alpha1.NoEvidenceProceed && (p.soaked[j.verdict.Set] || j.isUnused() && p.soakedUnused[j.verdict.Set])
+	return p.profile.Rollout.Volumes.OnNoEvidence == v1alpha1.NoEvidenceProceed && (p.soaked[j.verdict.Set] || j.isUnused() && p.soakedUnused[j.verdict.Set])
 }
 
 // isUnused reports whether no pod can mount the volume in its current phase.

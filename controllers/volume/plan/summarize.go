@@ -159,7 +159,7 @@ func (s sets) describeBlames(profile string, profiles *judge.Profiles) (failed, 
 // addEvidence adds the volumes that wait for a mount, and the volumes that pods must mount.
 func (s *Summary) addEvidence(p *planner, volumes []*evaluation, name string) {
 	profile := p.Profiles.Get(name)
-	if profile == nil || !profile.Acts() || profile.Rollout.OnNoEvidence == v1alpha1.NoEvidenceProceed {
+	if profile == nil || !profile.Acts() || profile.Rollout.Volumes.OnNoEvidence == v1alpha1.NoEvidenceProceed {
 		return
 	}
 	wanted := map[string]bool{}

@@ -24,13 +24,19 @@ type ProfileFailures struct {
 type BootFailures struct {
 	// BootHash is the boot hash of the failures, as in status.rollout.bootHash.
 	BootHash string `json:"bootHash"`
-	// Plan is the hash of the profile's settings that require a reboot at the time of the failures. With another hash, the failures no
-	// longer count. Earlier releases recorded the plan hash, which also covers the rollout rules.
-	Plan string `json:"plan"`
+	// Settings is the hash of the profile's settings that require a reboot. With another hash, the failures no longer count. The release
+	// before recorded only Plan, the plan hash, which also covers the rollout rules. It still reads Plan, so Plan is kept current.
+	Settings string `json:"settings,omitempty"`
+	Plan     string `json:"plan"`
 	// More is the number of failed nodes that are older than the nodes in the list.
 	More int `json:"more,omitempty"`
 	// Nodes are the failed nodes, the oldest failure first.
 	Nodes []FailedNode `json:"nodes"`
+}
+
+// CountsFor reports whether the failures count for a profile with these hashes of its settings that require a reboot, and of its plan.
+func (b *BootFailures) CountsFor(settings, plan string) bool {
+	return b.Settings == settings || b.Settings == "" && b.Plan == plan
 }
 
 // FailedNode is a node that failed. It does not record whether the Node still exists.

@@ -373,7 +373,7 @@ func planProfile(profile *fleet.Profile) plan.Profile {
 		Approved: fleet.IsPlanApproved(profile.StorageClientProfile),
 		BootKeys: sets.New(lists.Filter(keys, nodesettings.TakesEffectAtBoot)...),
 
-		FailureHashes: nodesettings.FailureHashes(profile.StorageClientProfile),
+		SettingsHash: nodesettings.BootSettingsHash(profile.StorageClientProfile),
 	}
 	switch {
 	case profile.Spec.Paused:

@@ -76,7 +76,7 @@ func (w *world) loseNode(n *simNode) {
 	case w.hasFailed(n) && w.mustBeRecorded(n) && !isHealthy(n):
 		for _, name := range w.profilesOf(n) {
 			if isNamed(w.failures[name], lost) {
-				lost.plans[name] = w.profiles[name].rules().FailureHashes[0]
+				lost.plans[name] = w.profiles[name].rules().SettingsHash
 			}
 		}
 	default:
@@ -119,7 +119,7 @@ func (w *world) checkLosses() {
 		}
 		for profile, plan := range lost.plans {
 			p := w.profiles[profile]
-			if p.rules().FailureHashes[0] != plan {
+			if p.rules().SettingsHash != plan {
 				continue
 			}
 			if claim := w.claims[lost.name]; claim.NodeUID != lost.uid && !isNamed(w.failures[profile], lost) {
@@ -155,7 +155,7 @@ func (m *manager) checkThreshold(step plan.AddClaim) {
 	for _, profile := range n.budgetsNeeded(m.world) {
 		var failed []string
 		for _, lost := range m.losses[:m.lossesSeen] {
-			if !lost.marked && lost.target == target(n.ClientNode) && lost.plans[profile] == m.rules[profile].FailureHashes[0] {
+			if !lost.marked && lost.target == target(n.ClientNode) && lost.plans[profile] == m.rules[profile].SettingsHash {
 				failed = append(failed, lost.name+" (gone)")
 			}
 		}
@@ -260,7 +260,7 @@ func (m *manager) checkClearedFailures(next map[string]v1alpha1.ProfileFailures)
 				over := there && (!slices.Contains(m.profilesOf(n), name) ||
 					n.ClientNode != nil && (target(n.ClientNode) != boot.BootHash || !m.mustBeRecorded(n) || isHealthy(n)))
 				switch {
-				case isNamed(next[name], &loss{uid: failed.UID, target: boot.BootHash}), boot.Plan != m.rules[name].FailureHashes[0], over:
+				case isNamed(next[name], &loss{uid: failed.UID, target: boot.BootHash}), boot.Settings != m.rules[name].SettingsHash, over:
 				case retryRequested && (retried == "" || retried == failed.Name):
 				default:
 					m.fail("invariant 17: record of %s for profile %s at %q is missing", failed.Name, name, boot.BootHash)

@@ -110,9 +110,10 @@ func TestFailuresThatCannotBeReadAreKept(t *testing.T) {
 func TestALostNodeStopsItsProfileAfterAnEditOfTheRolloutRules(t *testing.T) {
 	profile := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda"}}
 	profile.Spec.AllNodes, profile.Spec.Node = true, &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=16777216"}}
-	record := func(plans []string) (recorded v1alpha1.ProfileFailures) {
-		claim := v1alpha1.Disruption{Profile: "eda", NodeUID: "u-a", Permit: &v1alpha1.ClaimedPermit{BootHash: "h", Profiles: map[string]string{"eda": plans[0]}}}
-		recorded.Boots = []v1alpha1.BootFailures{{BootHash: "h", Plan: plans[len(plans)-1], Nodes: []v1alpha1.FailedNode{{Name: "z", UID: "u-z"}}}}
+	settings, before := nodesettings.BootSettingsHash(profile), nodesettings.PlanHash(profile)
+	record := func(recordedFor, permittedFor string) (recorded v1alpha1.ProfileFailures) {
+		claim := v1alpha1.Disruption{Profile: "eda", NodeUID: "u-a", Permit: &v1alpha1.ClaimedPermit{BootHash: "h", Profiles: map[string]string{"eda": permittedFor}}}
+		recorded.Boots = []v1alpha1.BootFailures{{BootHash: "h", Settings: recordedFor, Plan: before, Nodes: []v1alpha1.FailedNode{{Name: "z", UID: "u-z"}}}}
 		edited := profile.DeepCopy()
 		edited.Spec.Rollout.SettleSeconds = ptr.To[int32](77)
 		s := scopeOf(t, edited, failuresConfigMap(map[string]string{"eda": recorded.Encode()}), &corev1.ConfigMap{
@@ -127,13 +128,13 @@ func TestALostNodeStopsItsProfileAfterAnEditOfTheRolloutRules(t *testing.T) {
 		}
 		return recorded
 	}
-	hashes := nodesettings.FailureHashes(profile)
-	got := record(hashes[:1])
-	if len(got.Boots) != 1 || len(got.Boots[0].Nodes) != 2 || got.Boots[0].Plan != hashes[0] {
-		t.Errorf("got failures %s, want nodes a and z at %s", got.Encode(), hashes[0])
+	// The manager of the release before reads the plan's hash, so an edit must update it.
+	got := record(settings, settings)
+	if len(got.Boots) != 1 || len(got.Boots[0].Nodes) != 2 || got.Boots[0].Settings != settings || got.Boots[0].Plan == before {
+		t.Errorf("got failures %s, want nodes a and z at %s, with the current plan", got.Encode(), settings)
 	}
-	// The release before recorded the plan's hash, which an edit changes.
-	if got := record(hashes[1:]); len(got.Boots) > 0 {
+	// It recorded only that hash, which an edit changes.
+	if got := record("", before); len(got.Boots) > 0 {
 		t.Errorf("got failures %s, want none of another plan", got.Encode())
 	}
 }

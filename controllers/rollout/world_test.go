@@ -106,7 +106,7 @@ func (p *simProfile) rules() plan.Profile {
 	if p.Deleting {
 		hash += " released"
 	}
-	out.FailureHashes = []string{hash}
+	out.SettingsHash = hash
 	if out.PlanHash = hash; len(p.Windows) > 0 {
 		out.PlanHash += " in windows"
 	}

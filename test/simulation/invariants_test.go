@@ -299,7 +299,7 @@ func (o *observer) checkThreshold(name, profile string, seen *look) {
 	hash := ""
 	for _, lost := range o.losses {
 		if hash == "" {
-			hash = nodesettings.FailureHashes(p)[0]
+			hash = nodesettings.BootSettingsHash(p)
 		}
 		if lost.write <= seen.write && lost.target == target(c) && lost.plans[profile] == hash {
 			failed++
@@ -752,7 +752,7 @@ func (o *observer) checkLosses() {
 		}
 		for profile, plan := range lost.plans {
 			p := o.w.profile(profile)
-			if p == nil || nodesettings.FailureHashes(p)[0] != plan {
+			if p == nil || nodesettings.BootSettingsHash(p) != plan {
 				continue
 			}
 			failures, _ := v1alpha1.DecodeFailures(recorded[profile])

@@ -60,7 +60,7 @@ func TestHashesOfUnchangedProfilesNeverChange(t *testing.T) {
 	for i := range profiles {
 		p := &profiles[i]
 		hash, bootHash := Hashes(Settings(p))
-		line(p.Name, hash, bootHash, bootPlanHash(p), bootPlanHash(deleted(p)))
+		line(p.Name, hash, bootHash, BootSettingsHash(p), BootSettingsHash(deleted(p)))
 	}
 	all := Merge(profiles, nil)
 	line("all-together", all.Hash, all.BootHash)

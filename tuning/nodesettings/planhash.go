@@ -25,7 +25,7 @@ const released = "released"
 // In earlier releases, the hash covered only these settings. Such a hash remains valid while it is approved and the spec is
 // unchanged. An upgrade therefore does not need another approval. Only the manager writes the status with the old hash.
 func PlanHash(p *v1alpha1.StorageClientProfile) string {
-	before := bootPlanHash(p)
+	before := BootSettingsHash(p)
 	if p.Status.Plan.Hash == before && p.Status.ObservedGeneration == p.Generation && IsApproved(p, before) {
 		return before
 	}
@@ -37,15 +37,10 @@ func IsApproved(p *v1alpha1.StorageClientProfile, hash string) bool {
 	return p.Annotations[v1alpha1.ApprovedPlanAnnotation] == hash || p.Spec.Rollout.Reboot.ApprovedPlan == hash
 }
 
-// bootPlanHash returns the plan hash of earlier releases.
-func bootPlanHash(p *v1alpha1.StorageClientProfile) string {
+// BootSettingsHash returns the hash of a profile's settings that require a reboot, for which failures are recorded. It is the plan hash of
+// earlier releases.
+func BootSettingsHash(p *v1alpha1.StorageClientProfile) string {
 	return hashOf(bootSettings(Settings(p)), marksOf(p)...)
-}
-
-// FailureHashes returns the hash with which failures of a profile's settings that require a reboot are recorded. It does not change while
-// these settings stay. The second hash, of the plan, is the one that the release before recorded.
-func FailureHashes(p *v1alpha1.StorageClientProfile) []string {
-	return []string{bootPlanHash(p), PlanHash(p)}
 }
 
 func marksOf(p *v1alpha1.StorageClientProfile, marks ...string) []string {

@@ -291,8 +291,7 @@ func TestAnApprovalFromBeforeTheUpgradeCountsUntilTheSpecIsEdited(t *testing.T) 
 	}
 }
 
-// Failures stay recorded until the settings that require a reboot change, whatever else of the plan changes. The plan's hash is what the release
-// before recorded.
+// Failures stay recorded until the settings that require a reboot change, whatever else of the plan changes.
 func TestFailuresAreRecordedForTheSettingsThatRequireAReboot(t *testing.T) {
 	window := []v1alpha1.Window{{Schedule: "0 2 * * *", DurationSeconds: 3600}}
 	for name, c := range map[string]struct {
@@ -308,12 +307,12 @@ func TestFailuresAreRecordedForTheSettingsThatRequireAReboot(t *testing.T) {
 		"another argument": {func(p *v1alpha1.StorageClientProfile) { p.Spec.Node.KernelArguments[0] = "ihash_entries=8388608" }, false},
 		"its deletion":     {func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = ptr.To(metav1.Unix(1, 0)) }, false},
 	} {
-		before, after := FailureHashes(planned()), FailureHashes(planned(c.change))
-		if outlives := slices.Contains(after, before[0]); outlives != c.outlive || before[0] == "" {
-			t.Errorf("%s: got %v, then %v; want failures to stay recorded: %t", name, before, after, c.outlive)
+		before, after := BootSettingsHash(planned()), BootSettingsHash(planned(c.change))
+		if before == "" || (before == after) != c.outlive {
+			t.Errorf("%s: got %s, then %s; want failures to stay recorded: %t", name, before, after, c.outlive)
 		}
-		if before[1] != PlanHash(planned()) || slices.Contains(after, before[1]) {
-			t.Errorf("%s: got %v, then %v; want the plan's hash, which does not outlive a change", name, before, after)
+		if before, after := PlanHash(planned()), PlanHash(planned(c.change)); before == after {
+			t.Errorf("%s: got plan %s before and after; want a case that changes the plan", name, before)
 		}
 	}
 }

@@ -47,9 +47,9 @@ func recallFailures(profile *fleet.Profile, all fleet.Snapshot, failures v1alpha
 			wanted.Insert(targetOf(clientNode))
 		}
 	}
-	hashes := nodesettings.FailureHashes(profile.StorageClientProfile)
+	settings, plan := nodesettings.BootSettingsHash(profile.StorageClientProfile), nodesettings.PlanHash(profile.StorageClientProfile)
 	for _, boot := range failures.Boots {
-		if !slices.Contains(hashes, boot.Plan) || (matched > 0 && !wanted.Has(boot.BootHash)) {
+		if !boot.CountsFor(settings, plan) || (matched > 0 && !wanted.Has(boot.BootHash)) {
 			continue
 		}
 		out.omitted += boot.More

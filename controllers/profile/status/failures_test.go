@@ -132,7 +132,7 @@ func TestRecordedFailuresOutliveEditsOfTheRolloutRules(t *testing.T) {
 		// While the profile has no nodes, failures of all boot hashes count.
 		w := newWorld(nil)
 		failures := recordedFailures(w, failedNode("b", "u-b", time.Hour))
-		failures.Boots[0].Plan = nodesettings.FailureHashes(&w.profiles[0])[0]
+		failures.Boots[0].Settings = nodesettings.BootSettingsHash(&w.profiles[0])
 		c.edit(&w.profiles[0].Spec)
 		status := Evaluate("p", Snapshot{All: w.snapshot(), Failures: *failures}, now).Status(v1alpha1.StorageClientProfileStatus{}, now)
 		if status.Nodes.Failed != c.want || len(status.LostNodes) != int(c.want) {

@@ -22,7 +22,7 @@ func TestTheClaimsOfManyNodesFitIntoTheirConfigMap(t *testing.T) {
 	f.Budget = 5000
 	f.profile(long(5001))
 	for i := range f.Profiles {
-		f.Profiles[i].FailureHashes = []string{strings.Repeat("a", 64)}
+		f.Profiles[i].SettingsHash = strings.Repeat("a", 64)
 		f.Profiles[i].Rollout.MaxUnavailable, f.Profiles[i].Rollout.Canary.Nodes = ptr.To(intstr.FromInt32(5000)), ptr.To[int32](5000)
 	}
 	for i := range f.Nodes {
@@ -42,7 +42,7 @@ func TestTheClaimsOfManyNodesFitIntoTheirConfigMap(t *testing.T) {
 		size := 0
 		for name, claim := range f.Claims {
 			claim.Permit = &v1alpha1.ClaimedPermit{BootHash: claim.BootHash, Profiles: map[string]string{
-				"eda": f.Profiles[0].FailureHashes[0], long(5001): f.Profiles[1].FailureHashes[0],
+				"eda": f.Profiles[0].SettingsHash, long(5001): f.Profiles[1].SettingsHash,
 			}, Leaving: strings.Repeat("l", 64)}
 			size += len(name) + len(claim.Encode())
 		}

@@ -58,9 +58,9 @@ func (s *Session) loadFailures() {
 	s.retries, s.boots = map[string]retry{}, map[string][]v1alpha1.BootFailures{}
 	for _, profile := range s.Profiles {
 		for _, boot := range s.Failures[profile.Name].Boots {
-			if slices.Contains(profile.FailureHashes, boot.Plan) {
-				// A record of an earlier release must also outlive the next edit of the rollout rules.
-				boot.Plan = profile.failureHash()
+			if boot.CountsFor(profile.SettingsHash, profile.PlanHash) {
+				// A record of the release before must also outlive the next edit of the rollout rules. It reads only the plan hash.
+				boot.Settings, boot.Plan = profile.SettingsHash, profile.PlanHash
 				s.boots[profile.Name] = append(s.boots[profile.Name], boot)
 			}
 		}
@@ -69,14 +69,6 @@ func (s *Session) loadFailures() {
 			s.retries[profile.Name] = retry{profile.Retry, node}
 		}
 	}
-}
-
-// failureHash returns the hash with which failures of a profile are recorded.
-func (p *Profile) failureHash() string {
-	if len(p.FailureHashes) == 0 {
-		return ""
-	}
-	return p.FailureHashes[0]
 }
 
 // restoreNote restores a recorded failure in the note of a node. A failed node with a pending retry starts again, unless it has a permit: that
@@ -231,8 +223,9 @@ func (p *planner) desiredTargets(profile string) sets.Set[string] {
 
 // isLostTo reports whether a node was lost to settings that a profile still declares.
 func (p *planner) isLostTo(lost lostNode, profile string) bool {
-	plan, found := lost.permit.Profiles[profile]
-	return found && p.profiles[profile] != nil && slices.Contains(p.profiles[profile].FailureHashes, plan)
+	hash, found := lost.permit.Profiles[profile]
+	known := p.profiles[profile]
+	return found && known != nil && (hash == known.SettingsHash || hash == known.PlanHash)
 }
 
 // isLossUnrecorded reports whether a node was lost to a profile whose recorded failures cannot be read. Only its claim contains the loss then.
@@ -268,7 +261,7 @@ func (p *planner) permitOf(n *nodeState, target string) *v1alpha1.ClaimedPermit 
 	out := &v1alpha1.ClaimedPermit{BootHash: target, Profiles: map[string]string{}}
 	for _, name := range n.Profiles {
 		if profile := p.profiles[name]; profile != nil {
-			out.Profiles[name] = profile.failureHash()
+			out.Profiles[name] = profile.SettingsHash
 		}
 	}
 	return out
@@ -393,7 +386,8 @@ func (p *planner) addFailure(failures *v1alpha1.ProfileFailures, profile, bootHa
 	at := slices.IndexFunc(failures.Boots, func(b v1alpha1.BootFailures) bool { return b.BootHash == bootHash })
 	if at < 0 {
 		at = len(failures.Boots)
-		failures.Boots = append(failures.Boots, v1alpha1.BootFailures{BootHash: bootHash, Plan: p.profiles[profile].failureHash()})
+		declared := p.profiles[profile]
+		failures.Boots = append(failures.Boots, v1alpha1.BootFailures{BootHash: bootHash, Settings: declared.SettingsHash, Plan: declared.PlanHash})
 	}
 	boot := &failures.Boots[at]
 	if i := indexOfNode(boot.Nodes, failed); i >= 0 {

@@ -19,7 +19,7 @@ import (
 // addFailures records failed nodes of profile eda at h1. A name with a slash gives the UID. The default is the UID of the fixture's
 // node.
 func (f *fixture) addFailures(names ...string) {
-	boot := v1alpha1.BootFailures{BootHash: "h1", Plan: "p1"}
+	boot := v1alpha1.BootFailures{BootHash: "h1", Settings: "p1", Plan: "p1"}
 	for _, name := range names {
 		name, uid, given := strings.Cut(name, "/")
 		if !given {
@@ -53,7 +53,8 @@ func recordedFailures(p Plan) []string {
 			words = append(words, "retry "+failures.Retry)
 		}
 		for _, boot := range failures.Boots {
-			words = append(words, fmt.Sprintf("[%s %s", boot.BootHash, boot.Plan))
+			hashes := strings.Join(slices.Compact([]string{boot.Settings, boot.Plan}), "/")
+			words = append(words, fmt.Sprintf("[%s %s", boot.BootHash, hashes))
 			for _, node := range boot.Nodes {
 				words = append(words, fmt.Sprintf("%s/%s:%s", node.Name, node.UID, node.Reason))
 			}
@@ -169,7 +170,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.removeNode("a", false)
-				f.Profiles[0].FailureHashes = []string{"p2"}
+				f.Profiles[0].SettingsHash, f.Profiles[0].PlanHash = "p2", "p2"
 			},
 			continues, nil,
 		},
@@ -179,15 +180,15 @@ func TestForANodeThatIsGone(t *testing.T) {
 				f.removeNode("a", false)
 				f.Profiles[0].PlanHash = "p2"
 			},
-			lost, known,
+			lost, []string{"eda [h1 p1/p2 a/node-a:NodeLost]"},
 		},
 		"the release before gave the permit": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.removeNode("a", false)
-				f.Profiles[0].FailureHashes = []string{"s1", "p1"}
+				f.Profiles[0].SettingsHash = "s1"
 			},
-			lost, []string{"eda [h1 s1 a/node-a:NodeLost]"},
+			lost, []string{"eda [h1 s1/p1 a/node-a:NodeLost]"},
 		},
 		"the failures of its profile cannot be read: the claim stays until they can": {
 			func(f *fixture) {
@@ -368,7 +369,7 @@ func TestForRecordedFailures(t *testing.T) {
 		},
 		"the profile declares other settings that require a reboot": {
 			func(f *fixture) {
-				f.Profiles[0].FailureHashes = []string{"p2"}
+				f.Profiles[0].SettingsHash, f.Profiles[0].PlanHash = "p2", "p2"
 				for _, name := range []string{"a", "b"} {
 					f.node(name).ClientNode.DesiredBootHash = "h2"
 					f.node(name).ClientNode.Spec.BootHash = "h2"
@@ -379,7 +380,7 @@ func TestForRecordedFailures(t *testing.T) {
 		"it is gone, and the profile declares other settings that require a reboot, with the same result together with another profile": {
 			func(f *fixture) {
 				f.removeNode("a", false)
-				f.Profiles[0].FailureHashes = []string{"p2"}
+				f.Profiles[0].SettingsHash, f.Profiles[0].PlanHash = "p2", "p2"
 			},
 			[]string{"claim b for eda", "b: Claimed Claimed"}, []string{},
 		},
@@ -388,19 +389,21 @@ func TestForRecordedFailures(t *testing.T) {
 				f.removeNode("a", false)
 				f.Profiles[0].PlanHash = "p2"
 			},
-			stopped, nil,
+			stopped, []string{"eda [h1 p1/p2 a/node-a:x]"},
 		},
 		"it is gone, and the release before recorded it: it outlives the next edit of the rollout rules": {
 			func(f *fixture) {
 				f.removeNode("a", false)
-				f.Profiles[0].FailureHashes = []string{"s1", "p1"}
+				f.Failures["eda"].Boots[0].Settings = ""
+				f.Profiles[0].SettingsHash = "s1"
 			},
-			stopped, []string{"eda [h1 s1 a/node-a:x]"},
+			stopped, []string{"eda [h1 s1/p1 a/node-a:x]"},
 		},
 		"it is gone, and the release before recorded it for other rollout rules": {
 			func(f *fixture) {
 				f.removeNode("a", false)
-				f.Profiles[0].FailureHashes = []string{"s1", "p2"}
+				f.Failures["eda"].Boots[0].Settings = ""
+				f.Profiles[0].SettingsHash, f.Profiles[0].PlanHash = "s1", "p2"
 			},
 			[]string{"claim b for eda", "b: Claimed Claimed"}, []string{},
 		},
@@ -683,7 +686,7 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 		f := many(1, 1)
 		failures := f.Failures["eda"]
 		for i := range 30 {
-			failures.Boots = append(failures.Boots, v1alpha1.BootFailures{BootHash: fmt.Sprint(i), Plan: "p1", More: 1})
+			failures.Boots = append(failures.Boots, v1alpha1.BootFailures{BootHash: fmt.Sprint(i), Settings: "p1", Plan: "p1", More: 1})
 		}
 		f.Failures["eda"] = failures
 		boots := For(f.Snapshot).Failures.Profiles["eda"].Boots

@@ -55,7 +55,7 @@ func (f *fixture) profile(name string) *Profile {
 	spec.Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](100)}
 	spec.Rollout.MaxUnavailable = ptr.To(intstr.FromInt32(10))
 	f.Profiles = append(f.Profiles, Profile{
-		Name: name, Rollout: spec.WithDefaults().Rollout, PlanHash: "p1", FailureHashes: []string{"p1"},
+		Name: name, Rollout: spec.WithDefaults().Rollout, PlanHash: "p1", SettingsHash: "p1",
 		BootKeys: sets.New("kernelArgument/ihash_entries"),
 	})
 	return &f.Profiles[len(f.Profiles)-1]

@@ -51,8 +51,8 @@ type Profile struct {
 	// PlanHash is the hash that an approval must name; Approved is true if the annotation or the field names it.
 	PlanHash string
 	Approved bool
-	// FailureHashes are the hashes of the settings that require a reboot with which failures are recorded: the current one, then earlier forms.
-	FailureHashes []string
+	// SettingsHash is the hash of the settings that require a reboot, for which failures are recorded.
+	SettingsHash string
 	// Retry is the value of the retry annotation.
 	Retry string
 	// Windows are the times in which disruptions may start and continue; none: at all times.

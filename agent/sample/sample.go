@@ -200,24 +200,16 @@ func connections(before, after []mounts.TransportCounters) []recommend.Connectio
 // Report is the result of sampling a machine.
 type Report struct {
 	// Seconds is the length of the window.
-	Seconds float64 `json:"seconds"`
-	Mounts  []Mount `json:"mounts"`
-}
-
-// Mount is the sample of one mount with its verdict.
-type Mount struct {
-	recommend.Sample
-	Verdict recommend.Verdict `json:"verdict"`
+	Seconds float64           `json:"seconds"`
+	Mounts  []recommend.Mount `json:"mounts"`
 }
 
 // Evaluate returns a report with a verdict for each sample.
 func Evaluate(window time.Duration, samples []recommend.Sample) Report {
-	r := Report{Seconds: window.Seconds(), Mounts: make([]Mount, 0, len(samples))}
-	r.Mounts = append(r.Mounts, lists.Each(samples, func(s recommend.Sample) Mount { return Mount{s, recommend.For(s)} })...)
-	return r
+	return Report{Seconds: window.Seconds(), Mounts: append([]recommend.Mount{}, recommend.EvaluateNode("", samples)...)}
 }
 
-func (m Mount) name() string {
+func nameOf(m recommend.Mount) string {
 	if m.Server == "" {
 		return m.MountPoint
 	}

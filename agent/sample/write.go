@@ -32,20 +32,20 @@ func (r Report) renderText() ([]byte, error) {
 		if i > 0 {
 			b.WriteString("\n")
 		}
-		if err := m.writeText(&b); err != nil {
+		if err := writeText(&b, m); err != nil {
 			return nil, err
 		}
 	}
 	return b.Bytes(), nil
 }
 
-func (m Mount) writeText(b *bytes.Buffer) error {
+func writeText(b *bytes.Buffer, m recommend.Mount) error {
 	about := m.Protocol
 	if m.Volume != "" {
 		about += ", volume " + m.Volume
 	}
-	report.Printf(b, "%s (%s)\n  %s\n", m.name(), about, m.Verdict.Summary)
-	m.writeOperations(b)
+	report.Printf(b, "%s (%s)\n  %s\n", nameOf(m), about, m.Verdict.Summary)
+	writeOperations(b, m)
 	for _, f := range m.Verdict.Findings {
 		report.Printf(b, "\n  %s: %s.\n    expected: %s\n", f.Rule, f.Seen, f.Effect)
 		if f.Against != "" {
@@ -58,7 +58,7 @@ func (m Mount) writeText(b *bytes.Buffer) error {
 	return nil
 }
 
-func (m Mount) writeOperations(b *bytes.Buffer) {
+func writeOperations(b *bytes.Buffer, m recommend.Mount) {
 	if len(m.Operations) == 0 {
 		return
 	}

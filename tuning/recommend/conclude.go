@@ -9,9 +9,9 @@ import (
 	"github.com/storageclient/operator/tuning/lists"
 )
 
-// Mount is a mount on a node, with its sample and verdict.
+// Mount is a mount on a node, with its sample and verdict. The node is empty in the report of a single machine.
 type Mount struct {
-	Node    string `json:"node"`
+	Node    string `json:"node,omitempty"`
 	Sample  `json:",inline"`
 	Verdict Verdict `json:"verdict"`
 }

@@ -97,7 +97,7 @@ func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 	if weakness := s.findWeakness(at); weakness != "" {
 		return weakness
 	}
-	if value, isSet := valueOf(at.desired, "logbsize"); isSet {
+	if value := mounts.OptionValue(at.desired, "logbsize"); value != "" {
 		return s.findLogObstacle(ctx, at, value)
 	}
 	return ""
@@ -175,15 +175,6 @@ func parseLog(out string) logInfo {
 	return logInfo{version: int(values["version"]), stripeUnit: values["sunit"] * values["bsize"]}
 }
 
-func valueOf(options []string, name string) (string, bool) {
-	for _, o := range slices.Backward(options) {
-		if value, ok := strings.CutPrefix(o, name+"="); ok {
-			return value, true
-		}
-	}
-	return "", false
-}
-
 // parseSize parses a number with or without the suffix k or m.
 func parseSize(text string) int64 {
 	digits := strings.TrimRight(text, "kKmM")
@@ -202,17 +193,14 @@ func parseSize(text string) int64 {
 
 // bufferNote returns a message with the memory use of the log buffers of a file system. Empty if no logbsize is desired.
 func bufferNote(desired []string, m *mounts.Entry) string {
-	size, isSet := valueOf(desired, "logbsize")
-	if !isSet {
+	size, count := mounts.OptionValue(desired, "logbsize"), mounts.OptionValue(desired, "logbufs")
+	if size == "" {
 		return ""
 	}
-	count, ok := valueOf(desired, "logbufs")
-	if !ok && m != nil {
-		count, ok = valueOf(effectiveOptions(m), "logbufs")
+	if m != nil {
+		count = cmp.Or(count, mounts.OptionValue(effectiveOptions(m), "logbufs"))
 	}
-	if !ok {
-		count = "8"
-	}
+	count = cmp.Or(count, "8")
 	return fmt.Sprintf("its log buffers use %s x %s = %d KiB of memory", count, size, parseSize(count)*parseSize(size)>>10)
 }
 
@@ -280,6 +268,5 @@ func upperDir(m *mounts.Entry) string {
 	if m.FSType != "overlay" {
 		return ""
 	}
-	dir, _ := valueOf(m.Super, "upperdir")
-	return dir
+	return mounts.OptionValue(m.Super, "upperdir")
 }

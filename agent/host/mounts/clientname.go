@@ -34,6 +34,6 @@ func (r Reader) ClientName() string {
 
 func hasNFSv4(lines []mountLine) bool {
 	return slices.ContainsFunc(lines, func(line mountLine) bool {
-		return isNFS(line.fsType) && strings.HasPrefix(optionValue(line.super, "vers"), "4")
+		return isNFS(line.fsType) && strings.HasPrefix(OptionValue(line.super, "vers"), "4")
 	})
 }

@@ -110,7 +110,7 @@ func counterOf(found map[string]*ServerCounters, line mountLine) *ServerCounters
 	if server := found[key]; server != nil {
 		return server
 	}
-	server, address := &ServerCounters{Server: name, Protocol: protocol}, cmp.Or(optionValue(line.super, "addr"), name)
+	server, address := &ServerCounters{Server: name, Protocol: protocol}, cmp.Or(OptionValue(line.super, "addr"), name)
 	server.Address = net.JoinHostPort(address, strconv.Itoa(portOf(line, port)))
 	server.Tunnel = isLoopback(address)
 	server.Ask, _ = serverOf(line)

@@ -276,7 +276,7 @@ func splitSource(line mountLine) (server, export string) {
 // serverName returns the name of the server in reports. Each local port of a tunnel leads to another file system, so it counts as a separate server.
 func serverName(line mountLine) string {
 	name, _ := splitSource(line)
-	if port := optionValue(line.super, "port"); isNFS(line.fsType) && port != "" && port != "0" && isLoopback(cmp.Or(optionValue(line.super, "addr"), name)) {
+	if port := OptionValue(line.super, "port"); isNFS(line.fsType) && port != "" && port != "0" && isLoopback(cmp.Or(OptionValue(line.super, "addr"), name)) {
 		return net.JoinHostPort(name, port)
 	}
 	return name
@@ -288,7 +288,7 @@ func isLoopback(address string) bool {
 }
 
 func protocolOf(fsType string, options []string) string {
-	version := optionValue(options, "vers")
+	version := OptionValue(options, "vers")
 	switch {
 	case isNFS(fsType) && version == "" && fsType == "nfs":
 		return "NFS"
@@ -302,8 +302,8 @@ func protocolOf(fsType string, options []string) string {
 	return fsType
 }
 
-// optionValue returns the value of the last option of that name.
-func optionValue(options []string, name string) string {
+// OptionValue returns the value of the last option of that name.
+func OptionValue(options []string, name string) string {
 	value := ""
 	for _, o := range options {
 		if v, ok := strings.CutPrefix(o, name+"="); ok {

@@ -104,7 +104,7 @@ func sortedBlocks(found map[string]Superblock) []Superblock {
 	for device, block := range found {
 		block.Volumes = lists.Distinct(block.Volumes)
 		block.Nconnect = 1
-		if n, err := strconv.Atoi(optionValue(block.Options, "nconnect")); err == nil {
+		if n, err := strconv.Atoi(OptionValue(block.Options, "nconnect")); err == nil {
 			block.Nconnect = n
 		}
 		found[device] = block

@@ -78,7 +78,7 @@ func (p *Place) readTable() {
 		p.unwritable = name + " is read-only"
 	}
 	// An overlay keeps its changes on the file system of its upper directory.
-	if upper := optionValue(line.super, "upperdir"); line.fsType == "overlay" && upper != "" {
+	if upper := OptionValue(line.super, "upperdir"); line.fsType == "overlay" && upper != "" {
 		line, _ = p.mountOf(lines, upper)
 	}
 	if line.fsType == "tmpfs" || line.fsType == "ramfs" {

@@ -32,13 +32,13 @@ func (r Reader) Servers() ([]connect.Server, error) {
 
 func serverOf(line mountLine) (connect.Server, bool) {
 	name, _ := splitSource(line)
-	address := cmp.Or(optionValue(line.super, "addr"), name)
+	address := cmp.Or(OptionValue(line.super, "addr"), name)
 	server := connect.Server{Name: serverName(line)}
 	port := smbPort
 	switch {
-	case isNFS(line.fsType) && slices.Contains([]string{"tcp", "tcp6"}, optionValue(line.super, "proto")):
+	case isNFS(line.fsType) && slices.Contains([]string{"tcp", "tcp6"}, OptionValue(line.super, "proto")):
 		server.Protocol, server.Version, port = connect.NFS, 4, nfsPort
-		if optionValue(line.super, "vers") == "3" {
+		if OptionValue(line.super, "vers") == "3" {
 			server.Version = 3
 		}
 	case isSMB(line.fsType) && !slices.Contains(line.super, "rdma"):

@@ -137,7 +137,7 @@ func (r Reader) readSysfs() (found []sysfsTransport) {
 
 // portOf returns the port of a mount's server: the port of an option, or the usual one.
 func portOf(line mountLine, usual int) int {
-	if port, err := strconv.Atoi(optionValue(line.super, "port")); err == nil && port > 0 {
+	if port, err := strconv.Atoi(OptionValue(line.super, "port")); err == nil && port > 0 {
 		return port
 	}
 	return usual
@@ -164,9 +164,9 @@ type client struct {
 
 // newClient uses address and port from the mount table, because mountstats omits them.
 func newClient(line mountLine, s stats) client {
-	version := optionValue(line.super, "vers")
+	version := OptionValue(line.super, "vers")
 	return client{
-		server: optionValue(line.super, "addr"), port: portOf(line, nfsPort), sourcePorts: s.sourcePorts,
+		server: OptionValue(line.super, "addr"), port: portOf(line, nfsPort), sourcePorts: s.sourcePorts,
 		sessions: strings.HasPrefix(version, "4.") && version != "4.0",
 	}
 }
@@ -174,7 +174,7 @@ func newClient(line mountLine, s stats) client {
 // clientName contains the values that the kernel compares before it shares a client and its connections. nconnect is not one of them. Source:
 // nfs_match_client in fs/nfs/client.c.
 func (c client) clientName(line mountLine) string {
-	parts := lists.Each([]string{"vers", "proto", "xprtsec"}, func(key string) string { return optionValue(line.super, key) })
+	parts := lists.Each([]string{"vers", "proto", "xprtsec"}, func(key string) string { return OptionValue(line.super, key) })
 	return fmt.Sprintf("%s:%d %s", c.server, c.port, strings.Join(parts, " "))
 }
 

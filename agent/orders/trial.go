@@ -268,10 +268,8 @@ func validateTrialOptions(options []string) string {
 	if len(options) > bounds.Options {
 		return "too many mount options"
 	}
-	for _, problem := range mountoptions.Validate(mountoptions.NFS, options) {
-		if !problem.Warning {
-			return "mount option " + problem.Option + " " + problem.Message
-		}
+	for _, problem := range mountoptions.Errors(mountoptions.NFS, options) {
+		return "mount option " + problem.Option + " " + problem.Message
 	}
 	return mountoptions.NeedsNodeNetwork(options)
 }

@@ -27,12 +27,6 @@ var (
 	mountPointName = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+*?-]+\z`)
 )
 
-// anyFilesystem are the options that every file system supports, regardless of its type.
-var anyFilesystem = []string{
-	"noatime", "relatime", "strictatime", "diratime", "nodiratime", "lazytime", "rw", "sync", "async",
-	"nosuid", "nodev", "noexec", "_netdev", "nofail",
-}
-
 func lookupHostMounts(key string) (Parameter, bool) {
 	subject, name := Key(key).Cut()
 	p := Parameter{Key: key, TakesEffect: v1alpha1.EffectNextMount}
@@ -83,7 +77,7 @@ func validateHostValue(kind Kind, value string) string {
 // validateNFSDefaults also rejects options that weaken every mount of a server without an explicit option. It does not know stricter
 // defaults of the host.
 func validateNFSDefaults(options []string) string {
-	if reason := validateOptions(mountoptions.NFS, options); reason != "" {
+	if reason := validateOptions(mountoptions.NFS, options, misreadByMount); reason != "" {
 		return reason
 	}
 	for _, option := range options {
@@ -100,46 +94,39 @@ func validateFilesystem(value string) string {
 	if fsType != "" && !fsTypeName.MatchString(fsType) {
 		return "a file system type may contain only lower-case letters, digits and '_'"
 	}
-	return validateOptions(mountoptions.XFS, options, func(name string) string {
+	return validateOptions(mountoptions.XFS, options, func(name, _ string) string {
 		switch {
 		case name == "ro":
 			return "makes the file system read-only for programs that write to it"
-		case fsType != fsTypeXFS && !slices.Contains(anyFilesystem, name):
+		case fsType != fsTypeXFS && len(mountoptions.Errors(mountoptions.Generic, []string{name})) > 0:
 			return "is not an option that every file system supports: for options of XFS set fsType xfs; options of other types are not supported"
 		}
 		return ""
 	})
 }
 
-// validateOptions returns the problem of the first option that can never work.
-func validateOptions(protocol mountoptions.Protocol, options []string, more ...func(name string) string) string {
+// validateOptions returns the problem of the first option that can never work. refuse returns a reason that only applies to files of the host.
+func validateOptions(protocol mountoptions.Protocol, options []string, refuse func(name, value string) string) string {
 	if len(options) == 0 {
 		return "needs mount options"
 	}
 	for _, option := range options {
 		name, value, _ := strings.Cut(option, "=")
-		for _, refuse := range more {
-			if reason := refuse(name); reason != "" {
-				return option + " " + reason
-			}
-		}
-		if reason := misreadByMount(protocol, name, value); reason != "" {
+		if reason := refuse(name, value); reason != "" {
 			return option + " " + reason
 		}
 	}
-	for _, problem := range mountoptions.Validate(protocol, options) {
-		if !problem.Warning {
-			return problem.Option + " " + problem.Message
-		}
+	for _, problem := range mountoptions.Errors(protocol, options) {
+		return problem.Option + " " + problem.Message
 	}
 	return ""
 }
 
 // misreadByMount finds a word that mount.nfs interprets as a number with a unit. For a value that ends in k, m or g, mount.nfs
 // computes a number of bytes, and the result for letters is 0.
-func misreadByMount(protocol mountoptions.Protocol, name, value string) string {
+func misreadByMount(name, value string) string {
 	last := value[max(0, len(value)-1):]
-	if protocol != mountoptions.NFS || !slices.Contains([]string{"k", "K", "m", "M", "g", "G"}, last) {
+	if !slices.Contains([]string{"k", "K", "m", "M", "g", "G"}, last) {
 		return ""
 	}
 	return fmt.Sprintf("does not work in nfsmount.conf: mount.nfs reads the %s at its end as a unit and uses %s=0", last, name)

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/tuning/internal/decimal"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/suggest"
 )
 
@@ -51,6 +52,11 @@ func Validate(p Protocol, options []string) []Problem {
 		problems = append(problems, check(t, good)...)
 	}
 	return problems
+}
+
+// Errors returns the problems of Validate that are not warnings.
+func Errors(p Protocol, options []string) []Problem {
+	return lists.Filter(Validate(p, options), func(problem Problem) bool { return !problem.Warning })
 }
 
 // Refused returns the options of a volume that mount is sure to reject: options of other file systems, numbers that the kernel cannot read, and

@@ -64,9 +64,7 @@ func bestFor(options []string) mountoptions.Protocol {
 	strangers := func(p mountoptions.Protocol) int {
 		return len(lists.Filter(options, func(o string) bool { return !p.Knows(o) }))
 	}
-	errors := func(p mountoptions.Protocol) int {
-		return len(lists.Filter(mountoptions.Validate(p, options), func(problem mountoptions.Problem) bool { return !problem.Warning }))
-	}
+	errors := func(p mountoptions.Protocol) int { return len(mountoptions.Errors(p, options)) }
 	return slices.MinFunc(families, func(a, b mountoptions.Protocol) int {
 		if order := cmp.Compare(strangers(a), strangers(b)); order != 0 {
 			return order // explanations of unknown options take long

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -163,25 +164,10 @@ func severityRank(severity v1alpha1.Severity) int {
 }
 
 // groupFindings returns the texts of the relevant findings, in order. Findings with the same text become one text with all fields.
-func groupFindings(findings []finding, counts func(finding) bool) (texts []string) {
-	fields := map[string][]string{}
-	for _, f := range findings {
-		if !counts(f) {
-			continue
-		}
-		if _, isKnown := fields[f.text]; !isKnown {
-			texts = append(texts, f.text)
-			fields[f.text] = nil
-		}
-		if f.field != "" {
-			fields[f.text] = append(fields[f.text], f.field)
-		}
-	}
-	for i, message := range texts {
-		if paths := fields[message]; len(paths) > 0 {
-			texts[i] = text.InOrder(paths, ", ") + ": " + message
-		}
-		texts[i] = text.CutBytes(texts[i], maxText)
-	}
-	return texts
+func groupFindings(findings []finding, counts func(finding) bool) []string {
+	groups := lists.Group(lists.Filter(findings, counts), func(f finding) string { return f.text })
+	return lists.Each(groups, func(same []finding) string {
+		fields := lists.Pick(same, func(f finding) (string, bool) { return f.field, f.field != "" })
+		return text.CutBytes(text.Combine(": ", text.InOrder(fields, ", "), same[0].text), maxText)
+	})
 }

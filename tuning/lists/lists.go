@@ -47,6 +47,20 @@ func FindOrAdd[T any](items *[]T, matches func(T) bool, added T) *T {
 	return &(*items)[i]
 }
 
+// Group puts the items with the same key together. The groups are in the order of their first items.
+func Group[T any, K comparable](items []T, key func(T) K) (groups [][]T) {
+	positions := map[K]int{}
+	for _, item := range items {
+		at, known := positions[key(item)]
+		if !known {
+			at = len(groups)
+			positions[key(item)], groups = at, append(groups, nil)
+		}
+		groups[at] = append(groups[at], item)
+	}
+	return groups
+}
+
 // Pointers returns pointers to the items of a list.
 func Pointers[T any](items []T) []*T {
 	out := make([]*T, len(items))

@@ -22,6 +22,8 @@ func TestLists(t *testing.T) {
 		"the picked items are converted, in order": {Pick([]string{"3", "x", "1"}, parse), []int{3, 1}},
 		"without a picked item, the result is nil": {Pick([]string{"x"}, parse), []int(nil)},
 		"equal items of all lists remain once":     {Distinct([]string{"b", "a"}, nil, []string{"c", "a"}), []string{"a", "b", "c"}},
+		"groups are in the order of first items":   {Group([]int{3, 2, 1, 4}, isEven), [][]int{{3, 1}, {2, 4}}},
+		"without items, there are no groups":       {Group(nil, isEven), [][]int(nil)},
 		"only missing items are added, each once":  {AddMissing([]int{2, 1}, 3, 1, 3), []int{2, 1, 3}},
 		"without items, a nil list stays nil":      {AddMissing[int](nil), []int(nil)},
 		"without lists, there is no distinct item": {Distinct[int](), []int(nil)},

@@ -586,19 +586,12 @@ type volumeGroup struct {
 	names []string
 }
 
-func groupVolumes(changes []volumeplan.Change) []*volumeGroup {
-	var out []*volumeGroup
-	known := map[string]*volumeGroup{}
-	for _, c := range changes {
-		key := fmt.Sprint(c.Profiles, c.Old, c.New)
-		if known[key] == nil {
-			known[key] = &volumeGroup{Change: c}
-			out = append(out, known[key])
-		}
-		known[key].names = append(known[key].names, c.Volume)
-	}
-	slices.SortStableFunc(out, func(a, b *volumeGroup) int { return cmp.Compare(len(b.names), len(a.names)) })
-	return out
+func groupVolumes(changes []volumeplan.Change) []volumeGroup {
+	groups := lists.Group(changes, func(c volumeplan.Change) string { return fmt.Sprint(c.Profiles, c.Old, c.New) })
+	slices.SortStableFunc(groups, func(a, b []volumeplan.Change) int { return cmp.Compare(len(b), len(a)) })
+	return lists.Each(groups, func(same []volumeplan.Change) volumeGroup {
+		return volumeGroup{same[0], lists.Each(same, func(c volumeplan.Change) string { return c.Volume })}
+	})
 }
 
 func listOf(options []string) string { return cmp.Or(strings.Join(options, ","), "(no options)") }

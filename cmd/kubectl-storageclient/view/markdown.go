@@ -91,7 +91,7 @@ func (p FilePlan) markVolumes(out *strings.Builder) {
 		return
 	}
 	title := count(int32(len(p.Volumes.Changes)), "volume") + " would change"
-	fold(out, title, []string{"Number", "Volumes", "Old", "New"}, lists.Each(groupVolumes(p.Volumes.Changes), func(g *volumeGroup) []string {
+	fold(out, title, []string{"Number", "Volumes", "Old", "New"}, lists.Each(groupVolumes(p.Volumes.Changes), func(g volumeGroup) []string {
 		return []string{fmt.Sprint(len(g.names)), escape(text.List(g.names)), code(listOf(g.Old)), code(listOf(g.New))}
 	}))
 	for _, changed := range []bool{false, true} {

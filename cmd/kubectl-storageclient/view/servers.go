@@ -67,16 +67,10 @@ func failingText(s servermap.Server) string {
 // remarksOf describes the problems of a server, most severe first.
 func remarksOf(s servermap.Server) []string {
 	var remarks []string
-	byCause, causes := map[string][]string{}, []string{}
-	for _, f := range s.Failing {
-		cause := fmt.Sprintf("%s, %s: %s", f.State, f.Reason, f.Message)
-		if byCause[cause] == nil {
-			causes = append(causes, cause)
-		}
-		byCause[cause] = append(byCause[cause], f.Node)
-	}
-	for _, cause := range causes {
-		remarks = append(remarks, strings.TrimSuffix(cause, ".")+"; nodes: "+text.List(byCause[cause]))
+	cause := func(f servermap.Failing) string { return fmt.Sprintf("%s, %s: %s", f.State, f.Reason, f.Message) }
+	for _, group := range lists.Group(s.Failing, cause) {
+		nodes := lists.Each(group, func(f servermap.Failing) string { return f.Node })
+		remarks = append(remarks, strings.TrimSuffix(cause(group[0]), ".")+"; nodes: "+text.List(nodes))
 	}
 	if len(s.Stale) > 0 {
 		remarks = append(remarks,

@@ -141,22 +141,15 @@ func (p Profile) writeDetails(out *printer, now time.Time) {
 
 // writeAdvice prints errors, warnings and the load on servers, and lists the IDs of other advice.
 func (p *printer) writeAdvice(profile string, all []v1alpha1.Advice) {
-	rows := [][]string{{"RULE", "SEVERITY", "TEXT"}}
-	var worthKnowing []string
-	for _, a := range all {
-		if a.Severity == v1alpha1.SeverityInfo && a.ID != advice.ServerBudget {
-			worthKnowing = append(worthKnowing, a.ID)
-			continue
-		}
-		rows = append(rows, []string{a.ID, string(a.Severity), a.Text})
+	isMinor := func(a v1alpha1.Advice) bool {
+		return a.Severity == v1alpha1.SeverityInfo && a.ID != advice.ServerBudget
 	}
-	if len(rows) > 1 {
-		p.line("\nAdvice for " + profile)
-		p.table(rows)
-	}
-	if len(worthKnowing) > 0 {
-		p.line("\nAlso worth knowing (see -o yaml or \"kubectl storageclient explain RULE\"): " +
-			strings.Join(slices.Compact(worthKnowing), ", "))
+	major := lists.Filter(all, func(a v1alpha1.Advice) bool { return !isMinor(a) })
+	writeSection(p, "Advice for "+profile, []string{"RULE", "SEVERITY", "TEXT"}, major, func(a v1alpha1.Advice) []string {
+		return []string{a.ID, string(a.Severity), a.Text}
+	})
+	if minor := lists.Pick(all, func(a v1alpha1.Advice) (string, bool) { return a.ID, isMinor(a) }); len(minor) > 0 {
+		p.line("\nAlso worth knowing (see -o yaml or \"kubectl storageclient explain RULE\"): " + strings.Join(slices.Compact(minor), ", "))
 	}
 }
 

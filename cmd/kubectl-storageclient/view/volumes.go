@@ -9,6 +9,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -108,19 +109,10 @@ func (r VolumeReport) summarize() string {
 // writeReasons prints the reason and the remedy for volumes that are not as declared. Volumes with the same reason and message share
 // one entry.
 func (r VolumeReport) writeReasons(out *printer) {
-	names := map[string][]string{}
-	var examples []Volume
-	for _, v := range r.Volumes {
-		if v.State == volumeplan.StandingUpToDate {
-			continue
-		}
-		if _, known := names[v.Reason+v.Message]; !known {
-			examples = append(examples, v)
-		}
-		names[v.Reason+v.Message] = append(names[v.Reason+v.Message], v.Volume)
-	}
-	for _, v := range examples {
-		out.line(fmt.Sprintf("\n%s: %s: %s", text.List(names[v.Reason+v.Message]), v.Reason, v.Message))
+	others := lists.Filter(r.Volumes, func(v Volume) bool { return v.State != volumeplan.StandingUpToDate })
+	for _, group := range lists.Group(others, func(v Volume) string { return v.Reason + v.Message }) {
+		names, v := lists.Each(group, func(v Volume) string { return v.Volume }), group[0]
+		out.line(fmt.Sprintf("\n%s: %s: %s", text.List(names), v.Reason, v.Message))
 		if v.Remedy != "" {
 			out.line("  Action: " + v.Remedy)
 		}

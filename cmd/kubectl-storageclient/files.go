@@ -17,11 +17,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/internal/program"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/suggest"
 	"github.com/storageclient/operator/tuning/text"
@@ -242,12 +242,7 @@ func (r *fileReader) addProfile(place string, document []byte, object *unstructu
 
 // decodeStrictly returns an error with the full path of an unknown field, and the most similar known field.
 func decodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return err
-	}
-	strict := serializer.SerializerOptions{Yaml: true, Strict: true}
-	_, _, err := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, scheme, scheme, strict).Decode(document, nil, into)
+	err := program.DecodeStrictly(document, into)
 	problems, isStrict := runtime.AsStrictDecodingError(err)
 	if !isStrict {
 		return explainType(err)

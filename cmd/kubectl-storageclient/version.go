@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/storageclient/operator/cmd/internal/program"
 )
 
 func versionCommand(env *environment) *cobra.Command {
@@ -25,15 +26,6 @@ var release string
 
 // readVersion returns the release, or the build information of the Go toolchain.
 func readVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	revision := "unknown revision"
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			revision = s.Value
-		}
-	}
-	return fmt.Sprintf("%s %s %s %s/%s", cmp.Or(release, info.Main.Version), revision, info.GoVersion, runtime.GOOS, runtime.GOARCH)
+	info, revision := program.Build()
+	return fmt.Sprintf("%s %s %s %s/%s", cmp.Or(release, info.Main.Version), cmp.Or(revision, "unknown revision"), info.GoVersion, runtime.GOOS, runtime.GOARCH)
 }

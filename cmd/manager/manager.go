@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +30,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/internal/program"
 	"github.com/storageclient/operator/controllers/apiclock"
 	"github.com/storageclient/operator/controllers/drift"
 	"github.com/storageclient/operator/controllers/fence"
@@ -247,19 +248,11 @@ func newWebhooks(s settings) *webhook.Webhooks {
 
 // buildInfo returns the metric storageclient_build_info. Its value is 1; its labels are version, revision, and Go release.
 func buildInfo() prometheus.Collector {
-	version, revision, goVersion := "unknown", "unknown", "unknown"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version, goVersion = info.Main.Version, info.GoVersion
-		for _, setting := range info.Settings {
-			if setting.Key == "vcs.revision" {
-				revision = setting.Value
-			}
-		}
-	}
+	info, revision := program.Build()
 	gauge := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "storageclient_build_info",
 		Help:        "Information about the running build: always 1, with the version, the revision, and the Go release as labels.",
-		ConstLabels: prometheus.Labels{"version": version, "revision": revision, "goversion": goVersion},
+		ConstLabels: prometheus.Labels{"version": info.Main.Version, "revision": cmp.Or(revision, "unknown"), "goversion": info.GoVersion},
 	})
 	gauge.Set(1)
 	return gauge

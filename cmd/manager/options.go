@@ -12,6 +12,7 @@ import (
 
 	agentmetrics "github.com/storageclient/operator/agent/metrics"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/internal/program"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/drivers"
 )
@@ -37,9 +38,9 @@ type settings struct {
 	maxUnavailable      intstr.IntOrString
 	maxConcurrentLive   intstr.IntOrString
 	minLiveSoak         time.Duration
-	allowed             patterns
-	allowedFilesystems  patterns
-	leavingMarks        patterns
+	allowed             program.Strings
+	allowedFilesystems  program.Strings
+	leavingMarks        program.Strings
 	allow               catalogue.AllowList
 }
 
@@ -48,15 +49,6 @@ const (
 	certificatesSelf  = "Self"
 	certificatesGiven = "Given"
 )
-
-type patterns []string
-
-func (p *patterns) String() string { return strings.Join(*p, ",") }
-
-func (p *patterns) Set(value string) error {
-	*p = append(*p, value)
-	return nil
-}
 
 func bindFlags(flags *flag.FlagSet) *options {
 	o := &options{}

@@ -22,13 +22,14 @@ import (
 	"github.com/storageclient/operator/agent/report"
 	"github.com/storageclient/operator/agent/sample"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/internal/program"
 )
 
 // errNotAsDeclared is returned after a report that is not as declared. The exit code is 2.
 var errNotAsDeclared = errors.New("not as declared")
 
 type localOptions struct {
-	files, allow, allowFilesystems patterns
+	files, allow, allowFilesystems program.Strings
 	hostRoot, output               string
 	noConfirm                      bool
 	window                         time.Duration

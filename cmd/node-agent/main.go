@@ -9,10 +9,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
+	"strings"
 
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/cmd/internal/program"
 	"github.com/storageclient/operator/cmd/internal/terminal"
 )
 
@@ -72,15 +73,6 @@ func parseFlags(set *flag.FlagSet, args []string, stderr io.Writer) error {
 
 // version returns the module version and the commit of the build.
 func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	revision := ""
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
-			revision = " " + setting.Value
-		}
-	}
-	return info.Main.Version + revision
+	info, revision := program.Build()
+	return strings.TrimSpace(info.Main.Version + " " + revision)
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/storageclient/operator/agent/metrics"
+	"github.com/storageclient/operator/cmd/internal/program"
 )
 
 func TestFlags(t *testing.T) {
@@ -35,7 +36,7 @@ func TestFlags(t *testing.T) {
 			want: options{
 				nodeName: "n", hostRoot: "/h", kubeletDir: "/k", kubeconfig: "/c", probeAddress: ":1",
 				metricsAddress: "127.0.0.1:9810",
-				allow:          patterns{"a.*", "b"}, allowFilesystems: patterns{"/scratch"}, verbosity: 2,
+				allow:          program.Strings{"a.*", "b"}, allowFilesystems: program.Strings{"/scratch"}, verbosity: 2,
 			},
 		},
 		"an argument too many": {args: []string{"x"}, wantErr: `unexpected argument "x"`},

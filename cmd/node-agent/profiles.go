@@ -7,12 +7,11 @@ import (
 	"io"
 	"os"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/internal/program"
 )
 
 // readProfiles reads the StorageClientProfiles of one file. An unknown field is an error, because no API server validates the file.
@@ -50,16 +49,6 @@ func readProfiles(file string, stdin io.Reader) ([]v1alpha1.StorageClientProfile
 	return profiles, nil
 }
 
-func decodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return err
-	}
-	strict := serializer.SerializerOptions{Yaml: true, Strict: true}
-	_, _, err := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, scheme, scheme, strict).Decode(document, nil, into)
-	return err
-}
-
 // parseProfile returns nil for a document that is empty or contains only comments.
 func parseProfile(document []byte) (*v1alpha1.StorageClientProfile, error) {
 	var content map[string]any
@@ -73,7 +62,7 @@ func parseProfile(document []byte) (*v1alpha1.StorageClientProfile, error) {
 		return nil, fmt.Errorf("object is %v %v: must be %s StorageClientProfile", content["apiVersion"], content["kind"], v1alpha1.GroupVersion)
 	}
 	var profile v1alpha1.StorageClientProfile
-	if err := decodeStrictly(document, &profile); err != nil {
+	if err := program.DecodeStrictly(document, &profile); err != nil {
 		return nil, err
 	}
 	return &profile, checkShape(&profile)

@@ -32,27 +32,19 @@ import (
 	"github.com/storageclient/operator/agent/host/reboot"
 	"github.com/storageclient/operator/agent/metrics"
 	"github.com/storageclient/operator/agent/trial"
+	"github.com/storageclient/operator/cmd/internal/program"
 )
 
 type options struct {
 	nodeName, hostRoot, kubeletDir, kubeconfig string
 	probeAddress, metricsAddress               string
 	metricsSecure                              bool
-	allow, allowFilesystems                    patterns
+	allow, allowFilesystems                    program.Strings
 	verbosity                                  int
 }
 
 const allowFilesystemUsage = "directory, for example /scratch, at and below which profiles can set mount options of host file systems, in addition to " +
 	"/mnt, /data, /srv, and application directories in /var/lib; can be repeated"
-
-type patterns []string
-
-func (p *patterns) String() string { return strings.Join(*p, " ") }
-
-func (p *patterns) Set(value string) error {
-	*p = append(*p, value)
-	return nil
-}
 
 func parse(args []string, stderr io.Writer) (options, error) {
 	var o options

@@ -2,7 +2,6 @@ package advice
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -11,24 +10,10 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// isOlder reports whether a kernel is older than major.minor. An unknown release is not older.
-func isOlder(release string, major, minor int) bool {
-	x, y, ok := kernelVersion(release)
-	return ok && (x < major || x == major && y < minor)
-}
-
-// kernelVersion parses the first two numbers of a release such as 6.1.0-51-cloud-amd64.
-func kernelVersion(release string) (major, minor int, ok bool) {
-	first, rest, _ := strings.Cut(release, ".")
-	second := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
-	major, errMajor := strconv.Atoi(first)
-	minor, errMinor := strconv.Atoi(second)
-	return major, minor, errMajor == nil && errMinor == nil
-}
-
-func (s *scope) nodesOlderThan(major, minor int) []string {
-	older := lists.Filter(s.Nodes, func(node Node) bool { return isOlder(node.Kernel, major, minor) })
-	return lists.Each(older, func(node Node) string { return node.Name + " (" + node.Kernel + ")" })
+func (s *scope) nodesOlderThan(version string) []string {
+	return lists.Pick(s.Nodes, func(node Node) (string, bool) {
+		return node.Name + " (" + node.Kernel + ")", knownbad.IsOlder(node.Kernel, version)
+	})
 }
 
 // addKnownBad adds the known problems of the nodes' kernels and mounts that lose data, or all others. A problem that needs a sign beyond kernel and

@@ -76,7 +76,7 @@ func metadataOnNFS41(s *scope) {
 }
 
 func nconnectKernel(s *scope) {
-	old := s.nodesOlderThan(5, 3)
+	old := s.nodesOlderThan("5.3")
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		if len(old) > 0 && rule.transport.Nconnect > 1 {
 			s.add(rule.fieldOf("nconnect"), "needs kernel 5.3 or newer; mounts fail on "+text.InOrder(old, ", "))
@@ -156,7 +156,7 @@ func optionDefault(s *scope) {
 }
 
 func rsizeGranted(s *scope) {
-	older := s.nodesOlderThan(5, 11)
+	older := s.nodesOlderThan("5.11")
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		for _, name := range []string{"rsize", "wsize"} {
 			n, ok := rule.lastNumber(name)

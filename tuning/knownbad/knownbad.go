@@ -163,6 +163,12 @@ func (k Kernel) isBefore(text string) bool {
 	return slices.Compare([]int{k.major, k.minor, k.patch}, []int{other.major, other.minor, other.patch}) < 0
 }
 
+// IsOlder reports whether a release, as printed by uname -r, is older than a version. An unknown release is not older.
+func IsOlder(release, version string) bool {
+	k := parseNumber(release)
+	return k != Kernel{} && k.isBefore(version)
+}
+
 // On returns the verdict for a kernel.
 func (e Entry) On(k Kernel) Verdict {
 	span, isListed := e.Branches[fmt.Sprintf("%d.%d", k.major, k.minor)]

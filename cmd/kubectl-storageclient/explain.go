@@ -55,16 +55,13 @@ func listRules(env *environment) error {
 }
 
 func explainName(name string) []string {
-	var texts []string
-	rules := lists.Filter(advice.Rules(), func(rule advice.Rule) bool { return rule.ID == name })
-	texts = append(texts, lists.Each(rules, explainRule)...)
-	signatures := lists.Filter(recommend.Rules(), func(rule recommend.Rule) bool { return rule.ID == name })
-	texts = append(texts, lists.Each(signatures, explainSignature)...)
-	parameters := lists.Filter(catalogue.All(), func(p catalogue.Parameter) bool { return isNamed(p, name) })
-	texts = append(texts, lists.Each(parameters, explainParameter)...)
+	texts := slices.Concat(
+		lists.Pick(advice.Rules(), func(r advice.Rule) (string, bool) { return explainRule(r), r.ID == name }),
+		lists.Pick(recommend.Rules(), func(r recommend.Rule) (string, bool) { return explainSignature(r), r.ID == name }),
+		lists.Pick(catalogue.All(), func(p catalogue.Parameter) (string, bool) { return explainParameter(p), isNamed(p, name) }),
+	)
 	for _, protocol := range protocols {
-		options := lists.Filter(protocol.Known(), func(k mountoptions.Known) bool { return k.Name == name })
-		texts = append(texts, lists.Each(options, func(k mountoptions.Known) string { return explainOption(protocol, k) })...)
+		texts = append(texts, lists.Pick(protocol.Known(), func(k mountoptions.Known) (string, bool) { return explainOption(protocol, k), k.Name == name })...)
 	}
 	if len(texts) == 0 {
 		texts = explainSubject(name)
@@ -85,8 +82,9 @@ func lastPart(p catalogue.Parameter) string {
 }
 
 func explainSubject(name string) []string {
-	parameters := lists.Filter(catalogue.All(), func(p catalogue.Parameter) bool { return catalogue.Key(p.Key).Subject() == name })
-	texts := lists.Each(parameters, explainParameter)
+	texts := lists.Pick(catalogue.All(), func(p catalogue.Parameter) (string, bool) {
+		return explainParameter(p), catalogue.Key(p.Key).Subject() == name
+	})
 	// The names of these subjects come from the node, so the catalogue does not list them.
 	for subject, example := range map[string]string{catalogue.NFSDefaults: catalogue.NFSDefaultsKey(""), catalogue.Filesystems: catalogue.FilesystemKey("/mnt/data")} {
 		if p, known := catalogue.Lookup(example); known && subject == name {
@@ -113,8 +111,7 @@ func explainableNames() []string {
 	for _, protocol := range protocols {
 		names = append(names, lists.Each(protocol.Known(), func(known mountoptions.Known) string { return known.Name })...)
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return lists.Distinct(names)
 }
 
 // unknownName returns an error that suggests names that contain the given one.

@@ -262,11 +262,7 @@ func lowestLimits(profiles []*v1alpha1.StorageClientProfile) (connections, reque
 		return a
 	}
 	for _, profile := range profiles {
-		declared := profile.Annotations[v1alpha1.ServerLimitsAnnotation]
-		if declared == "" {
-			continue
-		}
-		if limits, err := advice.ParseLimits(declared); err == nil {
+		if limits, err := advice.ParseLimits(profile.Annotations[v1alpha1.ServerLimitsAnnotation]); err == nil {
 			connections, requests = lowest(connections, limits["connections"]), lowest(requests, limits["requests"])
 		}
 	}
@@ -290,22 +286,18 @@ func FindDuplicateClientIDs(clientNodes []v1alpha1.StorageClientNode) []Duplicat
 	return nodes.findDuplicates()
 }
 
-// nodesByName maps NFSv4 client IDs to nodes.
-type nodesByName map[string]map[string]bool
+// nodesByName maps NFSv4 client IDs to nodes. A node can be listed several times.
+type nodesByName map[string][]string
 
 func (n nodesByName) add(clientNode *v1alpha1.StorageClientNode) {
-	name := clientNode.Status.NFS4ClientName
-	if name == "" {
-		return
+	if name := clientNode.Status.NFS4ClientName; name != "" {
+		n[name] = append(n[name], clientNode.Name)
 	}
-	if n[name] == nil {
-		n[name] = map[string]bool{}
-	}
-	n[name][clientNode.Name] = true
 }
 
 func (n nodesByName) findDuplicates() []DuplicateClientID {
 	return lists.Pick(slices.Sorted(maps.Keys(n)), func(name string) (DuplicateClientID, bool) {
-		return DuplicateClientID{Name: name, Nodes: slices.Sorted(maps.Keys(n[name]))}, len(n[name]) > 1
+		nodes := lists.Distinct(n[name])
+		return DuplicateClientID{Name: name, Nodes: nodes}, len(nodes) > 1
 	})
 }

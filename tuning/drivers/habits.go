@@ -145,15 +145,16 @@ func sortedList(options []string) []string {
 
 func azureNFSList(_ Volume, options []string) []string {
 	list := sortedList(append(slices.Clone(options), "vers=4,minorversion=1,sec=sys"))
-	return withDefaults(list, "actimeo", "actimeo=30", "noresvport", "noresvport")
+	return withDefaults(list, "actimeo=30", "noresvport")
 }
 
 func azureSMBList(_ Volume, options []string) []string {
-	list := withDefaults(options, "file_mode", "file_mode=0777", "dir_mode", "dir_mode=0777", "mfsymlinks", "mfsymlinks", "nosharesock", "nosharesock")
-	if contains(list, "acregmax") || contains(list, "acdirmax") {
+	list := withDefaults(options, "file_mode=0777", "dir_mode=0777", "mfsymlinks", "nosharesock")
+	isTimer := func(o string) bool { return strings.Contains(o, "acregmax") || strings.Contains(o, "acdirmax") }
+	if slices.ContainsFunc(list, isTimer) {
 		return list
 	}
-	return withDefaults(list, "actimeo", "actimeo=30")
+	return withDefaults(list, "actimeo=30")
 }
 
 // efsUtilsList returns the options after the changes by the driver and mount.efs. It omits the port of the tunnel, which is not known
@@ -190,24 +191,16 @@ func withoutUUID(v Volume, options []string) []string {
 	return lists.AddMissing(lists.AddMissing(nil, options...), "nouuid")
 }
 
-// withDefaults appends default options. pairs contains a prefix and an option each. It skips an option if options already contains its
-// prefix.
-func withDefaults(options []string, pairs ...string) []string {
+// withDefaults appends default options. It skips an option if another option begins with its name.
+func withDefaults(options []string, defaults ...string) []string {
 	list := slices.Clone(options)
-	for pair := range slices.Chunk(pairs, 2) {
-		if !hasPrefix(options, pair[0]) {
-			list = append(list, pair[1])
+	for _, option := range defaults {
+		name, _, _ := strings.Cut(option, "=")
+		if !slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, name) }) {
+			list = append(list, option)
 		}
 	}
 	return list
-}
-
-func contains(options []string, part string) bool {
-	return slices.ContainsFunc(options, func(o string) bool { return strings.Contains(o, part) })
-}
-
-func hasPrefix(options []string, prefix string) bool {
-	return slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, prefix) })
 }
 
 func hasName(options []string, names ...string) bool {

@@ -151,14 +151,6 @@ func SlotsFor(nconnect int) int {
 	}
 }
 
-func largestNconnect(profiles []v1alpha1.StorageClientProfile) int {
-	largest := 0
-	for i := range profiles {
-		largest = max(largest, profileNconnect(&profiles[i]))
-	}
-	return largest
-}
-
 // profileNconnect returns the largest nconnect that the profile declares, for volumes or for the host's mounts. Zero if it
 // declares none.
 func profileNconnect(p *v1alpha1.StorageClientProfile) int {

@@ -63,7 +63,10 @@ func Merge(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.NodeSett
 // MergeHolding is Merge with some held profiles, by name. A held profile declares exactly its current settings, regardless of its
 // spec.
 func MergeHolding(profiles []v1alpha1.StorageClientProfile, current []v1alpha1.NodeSetting, heldProfiles sets.Set[string]) Result {
-	nconnect := largestNconnect(profiles)
+	nconnect := 0
+	for i := range profiles {
+		nconnect = max(nconnect, profileNconnect(&profiles[i]))
+	}
 	byKey := map[string][]candidate{}
 	for i := range profiles {
 		settings := contribution(&profiles[i], nconnect)
@@ -197,7 +200,7 @@ func capSettings(decided []candidate) (settings []v1alpha1.NodeSetting, omitted 
 			omitted = append(omitted, c.Key)
 		}
 	}
-	slices.SortFunc(settings, func(a, b v1alpha1.NodeSetting) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortFunc(settings, byKey)
 	slices.Sort(omitted)
 	return settings, omitted
 }

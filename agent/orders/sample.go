@@ -111,14 +111,14 @@ func (s *Sample) beginIfPossible(ctx context.Context, order v1alpha1.NodeSample,
 
 // Valid names in an order, as in the API.
 var (
-	sampleID     = regexp.MustCompile(`\A[A-Za-z0-9-]{1,64}\z`)
+	orderID      = regexp.MustCompile(`\A[A-Za-z0-9-]{1,64}\z`)
 	sampleVolume = regexp.MustCompile(`\A[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\z`)
 )
 
 // validateSample returns the reason for rejecting an order, regardless of its author. Empty if it is valid.
 func validateSample(order v1alpha1.NodeSample) string {
 	switch {
-	case !sampleID.MatchString(order.ID):
+	case !orderID.MatchString(order.ID):
 		return "invalid id"
 	case order.Seconds < v1alpha1.MinWindowSeconds || order.Seconds > v1alpha1.MaxWindowSeconds:
 		return "invalid seconds"

@@ -225,7 +225,6 @@ func trialProofs(proofs []probe.Proof) (list []v1alpha1.TrialProof) {
 
 // Valid names in an order, as in the API.
 var (
-	trialID     = regexp.MustCompile(`\A[A-Za-z0-9-]{1,64}\z`)
 	trialServer = regexp.MustCompile(`\A([A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]{2,39})\z`)
 	trialPath   = regexp.MustCompile(`\A/[A-Za-z0-9_.,:=/@+-]*\z`)
 )
@@ -243,7 +242,7 @@ func validateTrial(order v1alpha1.NodeTrial) string {
 	switch {
 	case order.Kind != v1alpha1.TrialProbe && order.Kind != v1alpha1.TrialTrial:
 		return "unknown kind " + string(order.Kind)
-	case !trialID.MatchString(order.ID):
+	case !orderID.MatchString(order.ID):
 		return "invalid id"
 	case !trialServer.MatchString(order.Server):
 		return "invalid server"

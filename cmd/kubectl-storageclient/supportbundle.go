@@ -94,16 +94,13 @@ func (c *collector) collect(ctx context.Context) error {
 		return fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
 	c.addAll("profiles.yaml", "profile", "profiles", &profiles)
-	if c.read("StorageClientNodes", c.client.List(ctx, &c.clientNodes)) {
-		c.addAll("storageclientnodes.yaml", "node", "StorageClientNodes", &c.clientNodes)
-	}
-	var nodes corev1.NodeList
-	if c.read("Nodes", c.client.List(ctx, &nodes)) {
-		c.addAll("nodes.yaml", "node", "Nodes", &nodes)
-	}
-	var volumes corev1.PersistentVolumeList
-	if c.read("PersistentVolumes", c.client.List(ctx, &volumes)) {
-		c.addAll("persistentvolumes.yaml", "volume", "PersistentVolumes", &volumes)
+	for _, kind := range []struct {
+		name, class string
+		list        client.ObjectList
+	}{{"StorageClientNodes", "node", &c.clientNodes}, {"Nodes", "node", &corev1.NodeList{}}, {"PersistentVolumes", "volume", &corev1.PersistentVolumeList{}}} {
+		if c.read(kind.name, c.client.List(ctx, kind.list)) {
+			c.addAll(strings.ToLower(kind.name)+".yaml", kind.class, kind.name, kind.list)
+		}
 	}
 	c.collectVolumeStates(ctx)
 	c.collectOperator(ctx)

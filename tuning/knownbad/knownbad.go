@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/embedded"
 	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Entry is one known combination. Empty conditions do not limit it.
@@ -217,10 +218,7 @@ func (e Entry) Concerns(protocol string, options []string) bool {
 
 // Advice describes the problem, its cures as lines of a profile, and its expiry.
 func (e Entry) Advice() string {
-	condition, cures := "", []string{e.Remedy}
-	if e.Server != "" {
-		condition = " with " + e.Server
-	}
+	cures := []string{e.Remedy}
 	if e.Option != "" {
 		cures = append(cures, "mountOptions: ["+e.Option+"]")
 	}
@@ -228,7 +226,7 @@ func (e Entry) Advice() string {
 		cures = append(cures, e.Patch())
 	}
 	expiry := cmp.Or(e.Expires, "no node runs an affected kernel")
-	return fmt.Sprintf("%s: %s%s; cure: %s; applies until %s (%s)", e.ID, e.Fails, condition, strings.Join(cures, ", or "), expiry, e.Source)
+	return fmt.Sprintf("%s: %s%s; cure: %s; applies until %s (%s)", e.ID, e.Fails, text.Labelled(" with ", e.Server), strings.Join(cures, ", or "), expiry, e.Source)
 }
 
 // Patch returns the part of a profile that contains the setting, for kubectl apply --server-side. Empty if the entry has none.

@@ -11,7 +11,7 @@ func (p Protocol) AlteredOptions(options, passed []string) []Problem {
 	t := tableOf(p)
 	original, passedOptions := Parse(options), Parse(passed)
 	desired, effective := t.resolve(original), t.resolve(passedOptions)
-	twoVersions := t.oneVersionOnly && len(checkVersions(t, original)) == 0 && len(checkVersions(t, passedOptions)) > 0
+	twoVersions := t.OneVersionOnly && len(checkVersions(t, original)) == 0 && len(checkVersions(t, passedOptions)) > 0
 	var problems []Problem
 	for _, o := range original {
 		if t.groupOf(o) == keyVersion && twoVersions {
@@ -36,7 +36,7 @@ func (p Protocol) AlteredOptions(options, passed []string) []Problem {
 func (p Protocol) WithoutDriverVersion(options, driverOptions []string) (remaining, removed []string) {
 	t := tableOf(p)
 	version := t.resolve(t.inGroup(Parse(driverOptions), keyVersion))[keyVersion]
-	if !t.oneVersionOnly || version == "" || t.resolve(t.inGroup(Parse(options), keyVersion))[keyVersion] != version {
+	if !t.OneVersionOnly || version == "" || t.resolve(t.inGroup(Parse(options), keyVersion))[keyVersion] != version {
 		return options, nil
 	}
 	for _, o := range Parse(options) {

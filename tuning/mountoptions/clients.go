@@ -2,7 +2,7 @@ package mountoptions
 
 import (
 	"cmp"
-	"maps"
+	"slices"
 )
 
 // NFS clients that accept options other than the options of the kernel's client.
@@ -23,10 +23,10 @@ var (
 // overNFS returns the NFS table with additional options of one client. The kernel does not show these options.
 func overNFS(client string) *table {
 	out := *nfs
-	out.never = maps.Clone(nfs.never)
+	out.Never = slices.Clone(nfs.Never)
 	for name, s := range documents[client].Options {
 		if key := cmp.Or(s.Key, name); key != keyNconnect {
-			out.never[key] = true
+			out.Never = append(out.Never, key)
 		}
 	}
 	return out.addOptions(client)

@@ -62,7 +62,7 @@ func (p Protocol) Compare(wanted, observed []string) []Difference {
 			continue
 		}
 		for _, key := range t.keysOf(o, state) {
-			if done[key] || t.never[key] || t.ignores(key, actual[keyVersion]) {
+			if done[key] || slices.Contains(t.Never, key) || t.ignores(key, actual[keyVersion]) {
 				continue
 			}
 			done[key] = true
@@ -81,7 +81,7 @@ func (t *table) keysOf(o Option, state map[string]string) []string {
 			return []string{keyCache}
 		}
 		if t.keyOf(o) == keyActimeo {
-			return t.timers
+			return t.Timers
 		}
 	}
 	if t.groupOf(o) == keyVersion {
@@ -103,7 +103,7 @@ func (p Protocol) Unverifiable(wanted []string) []string {
 	for _, o := range options {
 		key := t.keyOf(o)
 		negotiated := (key == keyRsize || key == keyWsize) && number(o.Value) == 0 || key == keyVersion && o.Value == versionDefault
-		if _, known := t.specs[o.Name]; !known || t.never[key] || negotiated || t.ignores(key, cmp.Or(version, "4")) {
+		if _, known := t.specs[o.Name]; !known || slices.Contains(t.Never, key) || negotiated || t.ignores(key, cmp.Or(version, "4")) {
 			out = append(out, o.String())
 		}
 	}
@@ -112,23 +112,23 @@ func (p Protocol) Unverifiable(wanted []string) []string {
 
 // ignores reports whether a version of NFS accepts an option without effect, and does not show it.
 func (t *table) ignores(key, version string) bool {
-	return t.onlyV3[key] && strings.HasPrefix(version, "4") || key == keyMaxConnect && (version == "3" || version == "4.0")
+	return slices.Contains(t.OnlyV3, key) && strings.HasPrefix(version, "4") || key == keyMaxConnect && (version == "3" || version == "4.0")
 }
 
 func (t *table) compareKey(key, wanted string, actual map[string]string) (Difference, bool) {
 	observed, isShown := actual[key]
-	if value, ok := t.hidden[key]; ok && !isShown {
+	if value, ok := t.Hidden[key]; ok && !isShown {
 		observed = value
 	}
 	d := Difference{Option: key, Desired: wanted, Observed: observed}
-	reason, mayBeDeclined := t.declined[key+"="+observed]
+	reason, mayBeDeclined := t.Declined[key+"="+observed]
 	if !isShown {
 		d.Observed = ""
 	}
 	switch {
 	case isSame(key, wanted, observed):
 		return Difference{}, false
-	case t.granted[key]:
+	case slices.Contains(t.Granted, key):
 		return t.compareGranted(d)
 	case key == keyNconnect:
 		d.Message = "the first mount of a server on a node sets the number of connections: unmount all mounts of the server first"
@@ -159,7 +159,7 @@ func isSame(key, wanted, observed string) bool {
 
 // compareGranted explains the difference of a value that the kernel or the server can reduce.
 func (t *table) compareGranted(d Difference) (Difference, bool) {
-	if t.rounds {
+	if t.Rounds {
 		return compareSize(d)
 	}
 	d.Message = "the mount was made with a different value"

@@ -100,7 +100,7 @@ func lastOfEach(options []Option) (out []Option) {
 // oneVersion removes all versions except the effective one from options that mount would reject.
 func (t *table) oneVersion(options []Option) []Option {
 	versions := t.inGroup(options, keyVersion)
-	if !t.oneVersionOnly || len(checkVersions(t, versions)) == 0 {
+	if !t.OneVersionOnly || len(checkVersions(t, versions)) == 0 {
 		return options
 	}
 	version := Option{Name: keyVersion, Value: t.resolve(versions)[keyVersion], HasValue: true}
@@ -172,7 +172,7 @@ func (m *merger) mergeOne(key string, wanted []Option) {
 		if have != want {
 			m.keepExisting(key, want, have)
 		}
-		if !m.oneVersionOnly || key != keyVersion {
+		if !m.OneVersionOnly || key != keyVersion {
 			m.list = m.replaceGroup(m.list, key, existing[len(existing)-1:])
 		}
 	}
@@ -221,7 +221,7 @@ func (m *merger) mergeTimers(merged, want map[string]string) {
 	if value, ok := want[keyCache]; ok {
 		merged[keyCache] = value
 	}
-	for _, timer := range m.timers {
+	for _, timer := range m.Timers {
 		value, wanted := want[timer]
 		existing, ok := merged[timer]
 		switch {
@@ -242,15 +242,15 @@ func (t *table) writeCache(state map[string]string) []Option {
 	}
 	var set []Option
 	same := true
-	for _, timer := range t.timers {
+	for _, timer := range t.Timers {
 		value, ok := state[timer]
-		same = same && ok && value == state[t.timers[0]]
+		same = same && ok && value == state[t.Timers[0]]
 		if ok {
 			set = append(set, Option{Name: timer, Value: value, HasValue: true})
 		}
 	}
 	if same {
-		set = []Option{{Name: keyActimeo, Value: state[t.timers[0]], HasValue: true}}
+		set = []Option{{Name: keyActimeo, Value: state[t.Timers[0]], HasValue: true}}
 	}
 	return append(options, set...)
 }

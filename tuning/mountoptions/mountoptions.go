@@ -125,7 +125,7 @@ func (p Protocol) Transport(options []string) TransportOptions {
 // first mount of a server sets, all mounts of the server must leave the node first. A remount does not help: the kernel
 // rejects it or ignores the option.
 func (p Protocol) Effect(option string) v1alpha1.SettingEffect {
-	if t := tableOf(p); t.transport[t.keyOf(parseOne(option))] {
+	if t := tableOf(p); slices.Contains(t.Transport, t.keyOf(parseOne(option))) {
 		return v1alpha1.EffectNewTransport
 	}
 	return v1alpha1.EffectNextMount
@@ -143,11 +143,11 @@ func (t *table) keyOf(o Option) string {
 // groupOf returns the merge group of an option. Options that affect each other are in one group.
 func (t *table) groupOf(o Option) string {
 	key := t.keyOf(o)
-	if len(t.timers) > 0 && (key == keyActimeo || key == keyCache) || slices.Contains(t.timers, key) {
+	if len(t.Timers) > 0 && (key == keyActimeo || key == keyCache) || slices.Contains(t.Timers, key) {
 		return groupCache
 	}
 	switch {
-	case key == keyMinorVersion && t.oneVersionOnly:
+	case key == keyMinorVersion && t.OneVersionOnly:
 		return keyVersion
 	case key == keyLocalLock:
 		return keyLock
@@ -182,7 +182,7 @@ func (t *table) resolve(options []Option) map[string]string {
 			state[key] = value
 		}
 	}
-	if t.oneVersionOnly {
+	if t.OneVersionOnly {
 		resolveVersion(state)
 	}
 	return state
@@ -205,18 +205,18 @@ func joinLocks(before, value string) string {
 
 // setTimers applies actimeo: it sets all timers. For SMB, it does not change any timer if one of them is already set.
 func (t *table) setTimers(state map[string]string, value string) {
-	if t.actimeoYields && t.timerSet(state) != "" {
+	if t.ActimeoYields && t.timerSet(state) != "" {
 		return
 	}
-	for _, timer := range t.timers {
+	for _, timer := range t.Timers {
 		state[timer] = value
 	}
 }
 
 // timerSet returns a timer that differs from the kernel's default. Empty if there is none.
 func (t *table) timerSet(state map[string]string) string {
-	for _, timer := range t.timers {
-		if value, ok := state[timer]; ok && value != t.timerDefaults[timer] {
+	for _, timer := range t.Timers {
+		if value, ok := state[timer]; ok && value != t.TimerDefaults[timer] {
 			return timer
 		}
 	}

@@ -80,7 +80,7 @@ func checkMerge(t failer, p Protocol, policy v1alpha1.ConflictPolicy, current, d
 	}
 	for _, o := range original {
 		group := table.groupOf(o)
-		if !affected[group] && !(table.oneVersionOnly && group == keyVersion) && !slices.Contains(merged, o) {
+		if !affected[group] && !(table.OneVersionOnly && group == keyVersion) && !slices.Contains(merged, o) {
 			t.Fatalf("%s: got no %q in %q", p, o.String(), got.Options)
 		}
 	}
@@ -89,7 +89,7 @@ func checkMerge(t failer, p Protocol, policy v1alpha1.ConflictPolicy, current, d
 			t.Fatalf("%s: got the unexpected option %q in %q", p, o.String(), got.Options)
 		}
 	}
-	if differences := p.Compare(got.Options, nil); len(differences) > len(merged)+len(table.timers) {
+	if differences := p.Compare(got.Options, nil); len(differences) > len(merged)+len(table.Timers) {
 		t.Fatalf("%s: got %d differences of %d options", p, len(differences), len(merged))
 	}
 }

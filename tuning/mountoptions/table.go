@@ -38,42 +38,17 @@ const (
 )
 
 type table struct {
+	// section contains the section of options.yaml. Hidden and Declined also have the entries for all protocols.
+	section
 	// specs maps the names of the options that a profile can set to their description.
 	specs map[string]spec
 	// rejected contains the options of this protocol that profiles must not set, with the reason.
 	rejected map[string]string
 	// warns returns the warning for a specific value, by key.
 	warns map[string]func(Option) string
-	// timers are the timers of the attribute cache that actimeo sets, in output order.
-	timers []string
-	// timerDefaults are the kernel's defaults in seconds.
-	timerDefaults map[string]string
-	// actimeoYields reports whether actimeo has no effect after a timer is set.
-	actimeoYields bool
-	// oneVersionOnly reports whether mount rejects several versions, even equal ones. minorversion counts as a version. Set for NFS only.
-	oneVersionOnly bool
-	// implied maps an option to another option that includes it.
-	implied map[string]string
-	// never contains keys that the kernel never shows, and keys that have no effect on the file system even if they are shown.
-	never map[string]bool
-	// onlyV3 contains keys that have no effect on NFSv4, which does not show them.
-	onlyV3 map[string]bool
-	// hidden maps keys to their default, which the kernel does not show.
-	hidden map[string]string
-	// declined contains the values that a mount can have although another one is desired, as key=value, with the reason.
-	declined map[string]string
-	// transport contains keys that the first mount of a server sets for all mounts.
-	transport map[string]bool
-	// granted contains keys whose value the kernel or the server can reduce.
-	granted map[string]bool
-	// rounds reports whether the kernel rounds granted values.
-	rounds bool
-	// unknown is the message for an unknown option. Empty if mount fails on unknown options.
-	unknown string
 	// protections are the protections that options affect. Profiles cannot weaken them.
 	protections []protection
 	checks      []func(*table, []Option) []Problem
-	source      string
 }
 
 var tables = map[Protocol]*table{NFS: nfs, EFS: efs, VAST: vast, SMB: smb, XFS: xfs, Generic: generic}
@@ -122,19 +97,37 @@ type spec struct {
 	Note string
 }
 
-// section is a section of options.yaml. Rejected contains options that profiles must not set, separated by blanks, by the reason. The other fields
-// have the meaning of the fields of table with the same names.
+// section is a section of options.yaml.
 type section struct {
-	Source                                string
-	Options                               map[string]spec
-	Rejected                              map[string]string
-	Timers                                []string
-	TimerDefaults, Implied, Hidden        map[string]string
-	Declined                              map[string]string
-	Never, OnlyV3, Transport, Granted     []string
-	ActimeoYields, OneVersionOnly, Rounds bool
-	Unknown                               string
-	Protections                           []protectionRow
+	Source  string
+	Options map[string]spec
+	// Rejected contains options that profiles must not set, separated by blanks, by the reason.
+	Rejected map[string]string
+	// Timers are the timers of the attribute cache that actimeo sets, in output order. TimerDefaults are the kernel's defaults in seconds.
+	Timers        []string
+	TimerDefaults map[string]string
+	// ActimeoYields reports whether actimeo has no effect after a timer is set.
+	ActimeoYields bool
+	// OneVersionOnly reports whether mount rejects several versions, even equal ones. minorversion counts as a version. Set for NFS only.
+	OneVersionOnly bool
+	// Implied maps an option to another option that includes it.
+	Implied map[string]string
+	// Never contains keys that the kernel never shows, and keys that have no effect on the file system even if they are shown.
+	Never []string
+	// OnlyV3 contains keys that have no effect on NFSv4, which does not show them.
+	OnlyV3 []string
+	// Hidden maps keys to their default, which the kernel does not show.
+	Hidden map[string]string
+	// Declined contains the values that a mount can have although another one is desired, as key=value, with the reason.
+	Declined map[string]string
+	// Transport contains keys that the first mount of a server sets for all mounts.
+	Transport []string
+	// Granted contains keys whose value the kernel or the server can reduce. Rounds reports whether the kernel rounds them.
+	Granted []string
+	Rounds  bool
+	// Unknown is the message for an unknown option. Empty if mount fails on unknown options.
+	Unknown     string
+	Protections []protectionRow
 }
 
 //go:embed options.yaml
@@ -144,12 +137,10 @@ var documents = embedded.Parse[map[string]section]("table of mount options", doc
 
 // read completes a table with the sections of options.yaml that apply to it.
 func read(name string, t *table) *table {
-	d := documents[name]
-	t.timers, t.timerDefaults, t.actimeoYields, t.oneVersionOnly, t.rounds = d.Timers, d.TimerDefaults, d.ActimeoYields, d.OneVersionOnly, d.Rounds
-	t.never, t.onlyV3, t.transport, t.granted = setOf(d.Never), setOf(d.OnlyV3), setOf(d.Transport), setOf(d.Granted)
-	t.implied, t.hidden, t.unknown = d.Implied, overlay(twins, d.Hidden), d.Unknown
-	t.declined = overlay(documents["common"].Declined, d.Declined)
-	t.protections = lists.Each(slices.Concat(documents["common"].Protections, d.Protections), protectionRow.read)
+	common := documents["common"]
+	t.section = documents[name]
+	t.Hidden, t.Declined = overlay(twins, t.Hidden), overlay(common.Declined, t.Declined)
+	t.protections = lists.Each(slices.Concat(common.Protections, t.Protections), protectionRow.read)
 	t.specs = specsOf("common")
 	if name == "XFS" || name == "local" {
 		maps.Copy(t.specs, specsOf("local"))
@@ -159,13 +150,9 @@ func read(name string, t *table) *table {
 
 // addOptions adds the options of a section, and keeps the other options of the table.
 func (t *table) addOptions(name string) *table {
-	t.specs, t.source = overlay(t.specs, specsOf(name)), documents[name].Source
+	t.specs, t.Source = overlay(t.specs, specsOf(name)), documents[name].Source
 	t.rejected = overlay(t.rejected, rejectedBy(name))
 	return t
-}
-
-func setOf(names []string) map[string]bool {
-	return lists.Map(names, func(name string) (string, bool) { return name, true })
 }
 
 func specsOf(name string) map[string]spec {
@@ -254,14 +241,12 @@ func (p Protocol) Known() []Known {
 	t := tableOf(p)
 	var all []Known
 	for name, s := range t.specs {
-		known := Known{Name: name, Key: s.Key, TakesEffect: p.Effect(name), Hazard: s.Warning, Note: s.Note, Since: s.Since, Source: t.source,
-			Values: s.values(), Default: cmp.Or(s.Initial, t.timerDefaults[s.Key], t.hidden[s.Key])}
+		known := Known{Name: name, Key: s.Key, TakesEffect: p.Effect(name), Hazard: s.Warning, Note: s.Note, Since: s.Since, Source: t.Source,
+			Values: s.values(), Default: cmp.Or(s.Initial, t.TimerDefaults[s.Key], t.Hidden[s.Key])}
 		all = append(all, known)
 	}
-	reasons := maps.Clone(alwaysRejected)
-	maps.Copy(reasons, t.rejected)
-	for name, reason := range reasons {
-		all = append(all, Known{Name: name, Key: name, Rejected: reason, Source: t.source})
+	for name, reason := range overlay(alwaysRejected, t.rejected) {
+		all = append(all, Known{Name: name, Key: name, Rejected: reason, Source: t.Source})
 	}
 	slices.SortFunc(all, func(a, b Known) int { return cmp.Compare(a.Name, b.Name) })
 	return all

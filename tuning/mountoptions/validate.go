@@ -192,8 +192,8 @@ func (s spec) values() string {
 }
 
 func (t *table) explainUnknown(o Option) string {
-	if t.unknown != "" {
-		return t.unknown
+	if t.Unknown != "" {
+		return t.Unknown
 	}
 	if closest, ok := suggest.Closest(o.Name, slices.Collect(maps.Keys(t.specs))); ok {
 		return "is unknown. Did you mean " + closest + "?"
@@ -277,13 +277,13 @@ func (t *table) overriddenTimers(options []Option) (problems []Problem) {
 	set := map[string]string{}
 	for _, o := range options {
 		key := t.keyOf(o)
-		if slices.Contains(t.timers, key) {
+		if slices.Contains(t.Timers, key) {
 			set[key] = o.Value
 		}
 		if key != keyActimeo {
 			continue
 		}
-		for _, timer := range t.timers {
+		for _, timer := range t.Timers {
 			if value, ok := set[timer]; ok {
 				problems = append(problems, Problem{Option: timer + "=" + value, Warning: true,
 					Message: "has no effect: " + o.String() + " comes later and sets all four timers"})
@@ -295,8 +295,8 @@ func (t *table) overriddenTimers(options []Option) (problems []Problem) {
 
 // crossedTimers warns about timers whose minimum exceeds their maximum.
 func (t *table) crossedTimers(state map[string]string) (problems []Problem) {
-	for i := 0; i < len(t.timers); i += 2 {
-		minimum, maximum := t.timers[i], t.timers[i+1]
+	for i := 0; i < len(t.Timers); i += 2 {
+		minimum, maximum := t.Timers[i], t.Timers[i+1]
 		if number(t.timerValue(state, minimum)) > number(t.timerValue(state, maximum)) {
 			problems = append(problems, Problem{Option: minimum + "=" + t.timerValue(state, minimum), Warning: true,
 				Message: fmt.Sprintf("is larger than %s, which is %s", maximum, t.timerValue(state, maximum))})
@@ -312,7 +312,7 @@ func checkYielding(t *table, options []Option) []Problem {
 		switch key := t.keyOf(o); {
 		case key == keyActimeo:
 			actimeo = o
-		case slices.Contains(t.timers, key):
+		case slices.Contains(t.Timers, key):
 			timer = o
 		}
 	}
@@ -320,13 +320,13 @@ func checkYielding(t *table, options []Option) []Problem {
 		return nil
 	}
 	return []Problem{{Option: actimeo.String(),
-		Message: "is ignored if " + timer.Name + " comes first, as in a sorted list: set " + strings.Join(t.timers, " and ")}}
+		Message: "is ignored if " + timer.Name + " comes first, as in a sorted list: set " + strings.Join(t.Timers, " and ")}}
 }
 
 // checkImplied warns about options that another option includes.
 func checkImplied(t *table, options []Option) (problems []Problem) {
 	for _, o := range options {
-		parent, ok := t.implied[o.Name]
+		parent, ok := t.Implied[o.Name]
 		if ok && slices.ContainsFunc(options, func(other Option) bool { return other.Name == parent }) {
 			problems = append(problems, Problem{Option: o.String(), Message: "is implied by " + parent, Warning: true})
 		}
@@ -338,7 +338,7 @@ func (t *table) timerValue(state map[string]string, timer string) string {
 	if value, ok := state[timer]; ok {
 		return value
 	}
-	return t.timerDefaults[timer]
+	return t.TimerDefaults[timer]
 }
 
 // checkLocks warns about a local_lock that has no effect because of nolock.

@@ -127,31 +127,27 @@ func Rules() []Rule { return slices.Clone(rules) }
 
 // For returns the advice on a profile, by severity, then by rule. Each text of a rule appears once.
 func For(in Input) []v1alpha1.Advice {
-	return collectAdvice(in, func(Rule) bool { return true }, func(finding) bool { return true })
+	return collectAdvice(in, func(Rule, finding) bool { return true })
 }
-
-const nodeFields = "spec.node."
 
 // ForNode returns the advice on a profile's node fields for one node.
 func ForNode(profile *v1alpha1.StorageClientProfile, node Node) []v1alpha1.Advice {
-	return collectAdvice(Input{Profile: profile, Nodes: []Node{node}}, func(Rule) bool { return true },
-		func(f finding) bool { return strings.HasPrefix(f.field, nodeFields) })
+	return collectAdvice(Input{Profile: profile, Nodes: []Node{node}}, func(_ Rule, f finding) bool { return strings.HasPrefix(f.field, "spec.node.") })
 }
 
 // ForAdmission returns the warnings and errors for a user who creates or changes a profile. It omits rules that other checks cover.
 func ForAdmission(profile *v1alpha1.StorageClientProfile) []v1alpha1.Advice {
-	return collectAdvice(Input{Profile: profile}, func(r Rule) bool { return !r.CheckedElsewhere && r.Severity != v1alpha1.SeverityInfo },
-		func(finding) bool { return true })
+	return collectAdvice(Input{Profile: profile}, func(r Rule, _ finding) bool { return !r.CheckedElsewhere && r.Severity != v1alpha1.SeverityInfo })
 }
 
-func collectAdvice(in Input, wanted func(Rule) bool, counts func(finding) bool) []v1alpha1.Advice {
+func collectAdvice(in Input, counts func(Rule, finding) bool) []v1alpha1.Advice {
 	s := newScope(in)
 	var all []v1alpha1.Advice
 	for _, rule := range rules {
-		if rule.Explanation != "" || !wanted(rule) {
+		if rule.Explanation != "" {
 			continue
 		}
-		for _, text := range groupFindings(s.check(rule), counts) {
+		for _, text := range groupFindings(s.check(rule), func(f finding) bool { return counts(rule, f) }) {
 			all = append(all, v1alpha1.Advice{ID: rule.ID, Severity: rule.Severity, Text: text})
 		}
 	}

@@ -91,7 +91,9 @@ func isSystem(dir, allowed string) bool {
 
 // RejectsOnlyMountPoint reports whether a file system setting is rejected only because of its mount point.
 func (a AllowList) RejectsOnlyMountPoint(key, value string) bool {
-	return Key(key).Subject() == Filesystems && a.Check(key, value) != nil && a.anywhere().Check(key, value) == nil
+	anywhere := a
+	anywhere.everyPlace = true
+	return Key(key).Subject() == Filesystems && a.Check(key, value) != nil && anywhere.Check(key, value) == nil
 }
 
 // MayStay reports whether a file system setting that an earlier release applied may stay although its mount point is now rejected.
@@ -106,9 +108,3 @@ func (a AllowList) MayStay(key, value string) bool {
 
 // IsHazard reports whether an option breaks a file system that the system needs.
 func IsHazard(option string) bool { return slices.Contains(hazards, option) }
-
-// anywhere returns the allow-list without the check of mount points.
-func (a AllowList) anywhere() AllowList {
-	a.everyPlace = true
-	return a
-}

@@ -19,15 +19,9 @@ import (
 // killedAfter is the time between SIGTERM and SIGKILL. A process that hangs in the kernel does not handle SIGTERM.
 const killedAfter = 10 * time.Second
 
-// Process returns a function that runs each order in a new process of this program with the given arguments. The process has a private
-// mount namespace. Its mounts are isolated and disappear with the process, however it exits.
-func Process(args ...string) func(context.Context, probe.Order) (probe.Result, error) {
-	return func(ctx context.Context, order probe.Order) (probe.Result, error) {
-		return runProcess(ctx, order, args)
-	}
-}
-
-func runProcess(ctx context.Context, order probe.Order, args []string) (probe.Result, error) {
+// RunProcess runs an order in a new process of this program with the given command. The process has a private mount namespace. Its mounts
+// are isolated and disappear with the process, however it exits.
+func RunProcess(ctx context.Context, order probe.Order, command string) (probe.Result, error) {
 	input, err := json.Marshal(order)
 	if err != nil {
 		return probe.Result{}, err
@@ -36,7 +30,7 @@ func runProcess(ctx context.Context, order probe.Order, args []string) (probe.Re
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	output := &bounded{limit: maxMessage}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", command)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), output, os.Stderr
 	cmd.Env = []string{}
 	// With this flag, Go makes the whole mount tree private. A container runtime may have shared parts of it, and mounts must not

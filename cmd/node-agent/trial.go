@@ -102,7 +102,10 @@ func runTrials(command string, args []string, stdin io.Reader, stdout, stderr io
 		return err
 	}
 	logger.Info("Waiting for orders", "socket", listener.Addr().String(), "version", version())
-	return (&trial.Runner{Work: trial.Process(trialMount)}).Serve(ctx, listener)
+	work := func(ctx context.Context, order probe.Order) (probe.Result, error) {
+		return trial.RunProcess(ctx, order, trialMount)
+	}
+	return (&trial.Runner{Work: work}).Serve(ctx, listener)
 }
 
 const workloadCommand = "workload"

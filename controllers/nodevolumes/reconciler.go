@@ -21,7 +21,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -222,10 +221,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	one := watch.One("nodevolumes")
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodevolumes").
-		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: clientNodeChanged})).
+		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(watch.Changed(clientNodeChanged))).
 		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(watch.ProfileChanged())).
 		Watches(&corev1.Node{}, one, builder.WithPredicates(watch.NodeChanged(func(*corev1.Node, *corev1.Node) bool { return true }))).
-		Watches(&corev1.Pod{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: watch.AgentChanged})).
+		Watches(&corev1.Pod{}, one, builder.WithPredicates(watch.AgentChanged())).
 		Watches(&corev1.ConfigMap{}, one, builder.WithPredicates(watch.Named(v1alpha1.BudgetConfigMap))).
 		Watches(&corev1.PersistentVolume{}, one).
 		WatchesMetadata(snapshot.VolumeClaimMetadata(), one, builder.WithPredicates(watch.Described())).
@@ -235,10 +234,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 // clientNodeChanged filters out updates that change neither the mounted volumes nor a condition for a write.
-func clientNodeChanged(e event.UpdateEvent) bool {
-	before, beforeOK := e.ObjectOld.(*v1alpha1.StorageClientNode)
-	after, afterOK := e.ObjectNew.(*v1alpha1.StorageClientNode)
-	return !beforeOK || !afterOK || !equality.Semantic.DeepEqual(digestOf(before), digestOf(after))
+func clientNodeChanged(before, after *v1alpha1.StorageClientNode) bool {
+	return !equality.Semantic.DeepEqual(digestOf(before), digestOf(after))
 }
 
 // digest is the part of a StorageClientNode that a pass uses.

@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
@@ -82,7 +81,7 @@ func TestUnrelatedReportsCauseNoPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			after := clientNodeWithMount()
 			test.change(after)
-			if got := clientNodeChanged(event.UpdateEvent{ObjectOld: clientNodeWithMount(), ObjectNew: after}); got != test.want {
+			if got := clientNodeChanged(clientNodeWithMount(), after); got != test.want {
 				t.Errorf("changed is %v", got)
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/watch"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
@@ -358,7 +359,7 @@ func TestASilentAgentStartsAPass(t *testing.T) {
 		before, after *corev1.Node
 		want          bool
 	}{"it begins": {well, silent, true}, "it ends": {silent, well, true}, "it lasts": {silent, silent, false}, "another reason": {well, failed, false}} {
-		if seen := nodeChanged(event.UpdateEvent{ObjectOld: c.before, ObjectNew: c.after}); seen != c.want {
+		if seen := watch.NodeChanged(isSameNode).Update(event.UpdateEvent{ObjectOld: c.before, ObjectNew: c.after}); seen != c.want {
 			t.Errorf("%s: got a pass %t, want %t", name, seen, c.want)
 		}
 	}
@@ -424,7 +425,7 @@ func TestMaintainerOf(t *testing.T) {
 			if got := maintainerOf(c.node); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
-			if seen := nodeChanged(event.UpdateEvent{ObjectOld: &corev1.Node{}, ObjectNew: c.node}); c.want != "" && !seen {
+			if seen := watch.NodeChanged(isSameNode).Update(event.UpdateEvent{ObjectOld: &corev1.Node{}, ObjectNew: c.node}); c.want != "" && !seen {
 				t.Error("no pass after the condition was added")
 			}
 		})

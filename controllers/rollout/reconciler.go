@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/watch"
 	"github.com/storageclient/operator/controllers/rollout/drain"
@@ -210,13 +209,13 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	agents := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == r.AgentNamespace })
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("rollout").
-		Watches(&corev1.Node{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
-		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: clientNodeChanged})).
+		Watches(&corev1.Node{}, one, builder.WithPredicates(watch.NodeChanged(isSameNode))).
+		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(watch.Changed(clientNodeChanged))).
 		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(watch.ProfileChanged())).
 		Watches(&corev1.ConfigMap{}, one, builder.WithPredicates(watch.Named(v1alpha1.BudgetConfigMap))).
 		Watches(&corev1.ConfigMap{}, one, builder.WithPredicates(watch.Named(v1alpha1.FailuresConfigMap))).
 		Watches(&corev1.Namespace{}, one, builder.WithPredicates(watch.Named(r.ManagerNamespace), predicate.AnnotationChangedPredicate{})).
-		Watches(&corev1.Pod{}, one, builder.WithPredicates(agents, predicate.Funcs{UpdateFunc: watch.AgentChanged})).
+		Watches(&corev1.Pod{}, one, builder.WithPredicates(agents, watch.AgentChanged())).
 		WithOptions(controller.Options{
 			// One request stands for all nodes: a failure on one node must not delay the others for long.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryDelay, maxBackOff),
@@ -228,32 +227,18 @@ func enqueue[E any](_ context.Context, _ E, queue workqueue.TypedRateLimitingInt
 	queue.AddAfter(rolloutRequest, batchDelay)
 }
 
-// nodeChanged ignores heartbeats: thousands of nodes send them all the time.
-func nodeChanged(e event.UpdateEvent) bool {
-	before, ok := e.ObjectOld.(*corev1.Node)
-	after, afterOK := e.ObjectNew.(*corev1.Node)
-	if !ok || !afterOK {
-		return true
-	}
-	return agentpod.IsNodeReady(before) != agentpod.IsNodeReady(after) ||
-		before.Status.NodeInfo.BootID != after.Status.NodeInfo.BootID ||
-		before.Spec.Unschedulable != after.Spec.Unschedulable ||
-		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
-		maintenanceOf(before) != maintenanceOf(after) ||
-		maintainerOf(before) != maintainerOf(after) ||
-		fleet.IsAgentSilent(before) != fleet.IsAgentSilent(after) ||
-		!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) ||
-		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
-		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations)
+// isSameNode reports whether a Node is unchanged for the rollout, apart from the fields that watch.NodeChanged compares.
+func isSameNode(before, after *corev1.Node) bool {
+	return before.Spec.Unschedulable == after.Spec.Unschedulable &&
+		before.DeletionTimestamp.IsZero() == after.DeletionTimestamp.IsZero() &&
+		maintenanceOf(before) == maintenanceOf(after) &&
+		maintainerOf(before) == maintainerOf(after) &&
+		fleet.IsAgentSilent(before) == fleet.IsAgentSilent(after) &&
+		equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints)
 }
 
 // clientNodeChanged ignores reports that only change mounts and their figures, and ignores volumes, on which the rollout does not decide.
-func clientNodeChanged(e event.UpdateEvent) bool {
-	before, ok := e.ObjectOld.(*v1alpha1.StorageClientNode)
-	after, afterOK := e.ObjectNew.(*v1alpha1.StorageClientNode)
-	if !ok || !afterOK {
-		return true
-	}
+func clientNodeChanged(before, after *v1alpha1.StorageClientNode) bool {
 	previousSpec, currentSpec := before.Spec, after.Spec
 	previousSpec.Volumes, currentSpec.Volumes = nil, nil
 	if !equality.Semantic.DeepEqual(previousSpec, currentSpec) {

@@ -23,7 +23,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -344,7 +343,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("trial").
-		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: trialChanged})).
+		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(watch.Changed(trialChanged))).
 		Watches(&v1alpha1.StorageClientTrial{}, one).
 		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(watch.ProfileChanged())).
 		Watches(&corev1.Node{}, one, builder.WithPredicates(labelled, predicate.LabelChangedPredicate{})).
@@ -355,10 +354,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 // trialChanged filters out updates that do not concern trials or samples.
-func trialChanged(e event.UpdateEvent) bool {
-	before, ok := e.ObjectOld.(*v1alpha1.StorageClientNode)
-	after, afterOK := e.ObjectNew.(*v1alpha1.StorageClientNode)
-	return !ok || !afterOK || !equality.Semantic.DeepEqual(before.Spec.Trial, after.Spec.Trial) ||
+func trialChanged(before, after *v1alpha1.StorageClientNode) bool {
+	return !equality.Semantic.DeepEqual(before.Spec.Trial, after.Spec.Trial) ||
 		!equality.Semantic.DeepEqual(before.Status.Trial, after.Status.Trial) ||
 		!equality.Semantic.DeepEqual(before.Spec.Sample, after.Spec.Sample) || !equality.Semantic.DeepEqual(before.Status.Sample, after.Status.Sample)
 }

@@ -81,17 +81,24 @@ func Described() predicate.Predicate {
 	return predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 }
 
+// Changed accepts only the updates that isChanged reports, and all updates of objects of another type.
+func Changed[T client.Object](isChanged func(before, after T) bool) predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, beforeOK := e.ObjectOld.(T)
+		after, afterOK := e.ObjectNew.(T)
+		return !beforeOK || !afterOK || isChanged(before, after)
+	}}
+}
+
 // NodeChanged ignores heartbeats of a Node: it accepts only changes of its labels, annotations, boot ID and readiness, and changes that isSame
 // detects.
 func NodeChanged(isSame func(before, after *corev1.Node) bool) predicate.Predicate {
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, beforeOK := e.ObjectOld.(*corev1.Node)
-		after, afterOK := e.ObjectNew.(*corev1.Node)
-		return !beforeOK || !afterOK || agentpod.IsNodeReady(before) != agentpod.IsNodeReady(after) ||
+	return Changed(func(before, after *corev1.Node) bool {
+		return agentpod.IsNodeReady(before) != agentpod.IsNodeReady(after) ||
 			before.Status.NodeInfo.BootID != after.Status.NodeInfo.BootID ||
 			!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 			!equality.Semantic.DeepEqual(before.Annotations, after.Annotations) || !isSame(before, after)
-	}}
+	})
 }
 
 // ProfileChanged ignores changes of a profile's status.
@@ -104,8 +111,6 @@ func ProfileChanged() predicate.Predicate {
 }
 
 // AgentChanged accepts only changes of the readiness of an agent's Pod.
-func AgentChanged(e event.UpdateEvent) bool {
-	before, beforeOK := e.ObjectOld.(*corev1.Pod)
-	after, afterOK := e.ObjectNew.(*corev1.Pod)
-	return !beforeOK || !afterOK || agentpod.IsReady(before) != agentpod.IsReady(after)
+func AgentChanged() predicate.Predicate {
+	return Changed(func(before, after *corev1.Pod) bool { return agentpod.IsReady(before) != agentpod.IsReady(after) })
 }

@@ -125,7 +125,7 @@ func replaceProfiles(live []v1alpha1.StorageClientProfile, profiles []view.DryRu
 
 // previewVolumes returns the changes to volumes as if the named profiles were active. Nil if unknown contains the reason why they are unknown.
 func previewVolumes(ctx context.Context, c client.Client, settings managerSettings, names []string, profiles []v1alpha1.StorageClientProfile) (preview *volumeplan.Preview, unknown string, err error) {
-	s, err := (&snapshot.Reader{Reader: c, Allow: settings.allow, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
+	s, err := (&snapshot.Reader{Reader: c, Allow: settings.allow}).Read(ctx)
 	if apierrors.IsForbidden(err) {
 		return nil, err.Error(), nil
 	}

@@ -86,7 +86,7 @@ func (w *planWorld) startManager() {
 	w.profiles = &profile.Reconciler{
 		Client: w.client, Clock: w.clock, Recorder: noEvents{}, Fence: noFence{}, MaxUnavailable: all,
 	}
-	w.volumes = &volume.Reconciler{Client: w.client, Clock: w.clock, Recorder: noEvents{}, ManagerNamespace: v1alpha1.ManagerNamespace}
+	w.volumes = &volume.Reconciler{Client: w.client, Clock: w.clock, Recorder: noEvents{}}
 	w.nodes = &node.Reconciler{
 		Client: w.client, Clock: w.clock, Fence: noFence{},
 		Gate: &nodeplan.Gate{}, Patience: nodeplan.NewPatience(), Limits: nodeplan.Limits{MaxConcurrentLive: all, UntunedTaint: v1alpha1.UntunedTaint},

@@ -71,7 +71,7 @@ func (o *statusOptions) addDetails(ctx context.Context, c client.Client, profile
 		return err
 	}
 	// Users of a node pool may lack permission to read volumes. Show them the other details.
-	volumes, unknown := (&snapshot.Reader{Reader: c, Allow: cluster.Allow, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
+	volumes, unknown := (&snapshot.Reader{Reader: c, Allow: cluster.Allow}).Read(ctx)
 	if unknown != nil && !apierrors.IsForbidden(unknown) {
 		return unknown
 	}

@@ -104,7 +104,7 @@ func suggestVolume(ctx context.Context, c client.Client, err error, name string)
 
 // listVolumes evaluates volumes like the manager. It cannot include failed mounts that the manager has not recorded yet.
 func listVolumes(ctx context.Context, env *environment, c client.Client, profile string, allow catalogue.AllowList) (listed []volumeplan.Listed, isHeld bool, err error) {
-	s, err := (&snapshot.Reader{Reader: c, Allow: allow, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
+	s, err := (&snapshot.Reader{Reader: c, Allow: allow}).Read(ctx)
 	if err != nil {
 		return nil, false, err
 	}

@@ -195,7 +195,6 @@ func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) ([]nam
 	volumes.Cluster = s.cluster
 	nodeVolumes := &nodevolumes.Reconciler{
 		Client: clients["nodevolumes"], APIReader: mgr.GetAPIReader(), Clock: now, Allow: s.allow, Volumes: volumes,
-		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 	}
 	return []namedController{
 		{"profile", &profile.Reconciler{
@@ -209,17 +208,16 @@ func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) ([]nam
 		}},
 		{"rollout", &rollout.Reconciler{
 			Client: clients["rollout"], APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow,
-			MaxUnavailable: s.maxUnavailable, UnmanagedCountFor: s.unmanagedCountFor, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+			MaxUnavailable: s.maxUnavailable, UnmanagedCountFor: s.unmanagedCountFor,
 			ManagerNode: managerNode, UntunedTaint: s.untunedTaint, LeavingMarks: s.leavingMarks,
 			Drains: drain.NewRunner(mgr.GetAPIReader(), mgr.GetClient(), now.Now),
 		}},
 		{"volume", &volume.Reconciler{
 			Client: clients["volume"], APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: now, Allow: s.allow,
-			ManagerNamespace: v1alpha1.ManagerNamespace, Probes: probes.All, Volumes: volumes,
+			Probes: probes.All, Volumes: volumes,
 		}},
 		{"trial", &trial.Reconciler{
 			Client: clients["trial"], APIReader: mgr.GetAPIReader(), Clock: now, Allow: s.allow, Results: probes, Volumes: volumes,
-			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		}},
 		{"nodevolumes", nodeVolumes},
 		{"drift", &drift.Reporter{Recorder: recorder}},

@@ -181,7 +181,7 @@ func (t *tally) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClientNod
 }
 
 func (c *Collector) collectNodes(ctx context.Context, s sink) error {
-	all, err := read.FleetSnapshot(ctx, c.Reader, nil, v1alpha1.AgentNamespace)
+	all, err := read.FleetSnapshot(ctx, c.Reader, nil)
 	if err != nil {
 		return err
 	}

@@ -110,14 +110,14 @@ func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next 
 		return next, nil
 	}
 	return r.Gate.Evaluate(snapshot, write, r.Clock.Now, func() (fleet.Snapshot, error) {
-		return read.FleetSnapshot(ctx, r.Client, snapshot.Profiles, v1alpha1.AgentNamespace)
+		return read.FleetSnapshot(ctx, r.Client, snapshot.Profiles)
 	})
 }
 
 func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) (plan.Snapshot, error) {
 	s := plan.Snapshot{Node: node, ClientNode: clientNode, Limits: r.Limits}
 	var err error
-	if s.Paused, err = read.IsEverythingPaused(ctx, r, v1alpha1.ManagerNamespace); err != nil {
+	if s.Paused, err = read.IsEverythingPaused(ctx, r); err != nil {
 		return s, err
 	}
 	s.Paused = s.Paused || pause.IsAnnotated(node)
@@ -128,7 +128,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, client
 	if s.ClientNode == nil {
 		return s, nil
 	}
-	if s.AgentReady, err = read.IsAgentReady(ctx, r, v1alpha1.AgentNamespace, node.Name); err != nil {
+	if s.AgentReady, err = read.IsAgentReady(ctx, r, node.Name); err != nil {
 		return s, err
 	}
 	s.Report = fleet.ReportOf(node, s.ClientNode, s.AgentReady, "")

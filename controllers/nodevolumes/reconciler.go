@@ -58,10 +58,6 @@ type Reconciler struct {
 	Allow catalogue.AllowList
 	// Volumes caches earlier reads of the volumes, shared with other controllers. Nil disables the cache.
 	Volumes *snapshot.Memory
-	// ManagerNamespace is the namespace whose annotation pauses everything, and the namespace of the budget.
-	ManagerNamespace string
-	// AgentNamespace is the namespace of the agent's Pods.
-	AgentNamespace string
 
 	reader *snapshot.Reader
 	pace   store.Pace
@@ -150,11 +146,11 @@ func (r *Reconciler) patchVolumes(ctx context.Context, clientNode *v1alpha1.Stor
 
 func (r *Reconciler) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	s := plan.Snapshot{Rollouts: map[string]v1alpha1.Rollout{}, Now: r.Clock.Now(), Since: r.carried}
-	all, writable, err := read.WritableNodes(ctx, r.Client, nil, r.ManagerNamespace, r.AgentNamespace)
+	all, writable, err := read.WritableNodes(ctx, r.Client, nil)
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
-	pausedAll, err := read.IsEverythingPaused(ctx, r, r.ManagerNamespace)
+	pausedAll, err := read.IsEverythingPaused(ctx, r)
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
@@ -172,7 +168,7 @@ func (r *Reconciler) readDeclared(ctx context.Context, s *plan.Snapshot) error {
 		return nil
 	}
 	if r.reader == nil {
-		r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Memory: r.Volumes}
+		r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, Memory: r.Volumes}
 	}
 	volumes, err := r.reader.Read(ctx)
 	if err != nil {
@@ -229,7 +225,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.PersistentVolume{}, one).
 		WatchesMetadata(snapshot.VolumeClaimMetadata(), one, builder.WithPredicates(watch.Described())).
 		Watches(&storagev1.StorageClass{}, one).
-		Watches(&corev1.Namespace{}, one, builder.WithPredicates(watch.Named(r.ManagerNamespace), predicate.AnnotationChangedPredicate{})).
+		Watches(&corev1.Namespace{}, one, builder.WithPredicates(watch.Named(v1alpha1.ManagerNamespace), predicate.AnnotationChangedPredicate{})).
 		Complete(r)
 }
 

@@ -206,7 +206,7 @@ func newReconciler(t *testing.T, objects []client.Object) (reconcilerUnderTest, 
 		},
 	}).Build()
 	clock := testclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
-	return reconcilerUnderTest{&Reconciler{Client: c, Clock: clock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace}, clock}, &lists
+	return reconcilerUnderTest{&Reconciler{Client: c, Clock: clock}, clock}, &lists
 }
 
 // passAndList runs a pass and returns the nodes whose list has a read-ahead.

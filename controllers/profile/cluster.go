@@ -91,7 +91,7 @@ func (r *Reconciler) refreshCluster(ctx context.Context, now time.Time) error {
 	c := &r.cluster
 	if c.volumes == nil {
 		c.volumes = &volumesnapshot.Reader{
-			Reader: r.Client, Allow: r.Allow, ManagerNamespace: v1alpha1.ManagerNamespace, Probes: r.Probes,
+			Reader: r.Client, Allow: r.Allow, Probes: r.Probes,
 			Memory: cmp.Or(r.Volumes, volumesnapshot.NewMemory()),
 		}
 	}
@@ -101,7 +101,7 @@ func (r *Reconciler) refreshCluster(ctx context.Context, now time.Time) error {
 		return err
 	}
 	next := &cluster{served: map[string]bool{}}
-	all, err := read.FleetSnapshot(ctx, r.Client, nil, v1alpha1.AgentNamespace)
+	all, err := read.FleetSnapshot(ctx, r.Client, nil)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (r *Reconciler) refreshCluster(ctx context.Context, now time.Time) error {
 	}
 	volumes.Now, volumes.ClientNodes = now, slices.Collect(maps.Values(next.fleet.ClientNodes))
 	next.volumes = volumeplan.NewView(volumes)
-	if next.paused, err = read.IsEverythingPaused(ctx, r, v1alpha1.ManagerNamespace); err != nil {
+	if next.paused, err = read.IsEverythingPaused(ctx, r); err != nil {
 		return err
 	}
 	c.last, c.lastAt, c.lastChanges = next, r.Clock.Now(), changes

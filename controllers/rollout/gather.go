@@ -74,7 +74,7 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	if err := errors.Join(s.readCommon(ctx, s.Client), managerErr); err != nil {
 		return plan.Snapshot{}, err
 	}
-	all, err := read.FleetSnapshot(ctx, s.Client, s.profiles, s.AgentNamespace)
+	all, err := read.FleetSnapshot(ctx, s.Client, s.profiles)
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
@@ -163,7 +163,7 @@ func (s *scope) readCommon(ctx context.Context, reader client.Reader) (err error
 	if s.failures, err = s.readConfigMap(ctx, reader, v1alpha1.FailuresConfigMap); err != nil {
 		return err
 	}
-	if s.paused, err = read.IsEverythingPaused(ctx, reader, s.ManagerNamespace); err != nil {
+	if s.paused, err = read.IsEverythingPaused(ctx, reader); err != nil {
 		return err
 	}
 	s.profiles, err = s.readProfiles(ctx, reader)
@@ -172,7 +172,7 @@ func (s *scope) readCommon(ctx context.Context, reader client.Reader) (err error
 
 func (s *scope) readConfigMap(ctx context.Context, reader client.Reader, name string) (*corev1.ConfigMap, error) {
 	object := &corev1.ConfigMap{}
-	key := client.ObjectKey{Namespace: s.ManagerNamespace, Name: name}
+	key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: name}
 	if err := reader.Get(ctx, key, object); apierrors.IsNotFound(err) {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, nil
 	} else if err != nil {
@@ -204,7 +204,7 @@ func (s *scope) readProfiles(ctx context.Context, reader client.Reader) (*fleet.
 // readRules shares one read among concurrent callers. The read starts after all of them have made their request.
 func (s *scope) readRules(ctx context.Context, nodes []string) (plan.Rules, error) {
 	return s.rulings.Do(nodes, func(requests [][]string) (plan.Rules, error) {
-		paused, err := read.IsEverythingPaused(ctx, s.APIReader, s.ManagerNamespace)
+		paused, err := read.IsEverythingPaused(ctx, s.APIReader)
 		if err != nil {
 			return plan.Rules{}, err
 		}

@@ -158,7 +158,6 @@ func scopeOf(t *testing.T, objects ...client.Object) *scope {
 	return newScope(&Reconciler{
 		Drains: drain.NewRunner(c, c, func() time.Time { return now }),
 		Client: c, APIReader: c, Recorder: events.NewFakeRecorder(1000), Clock: testingclock.NewFakePassiveClock(now),
-		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/tuning/lists"
 )
@@ -34,7 +35,7 @@ func (s *scope) readManagers(ctx context.Context) (isRead bool, err error) {
 	}
 	var pods corev1.PodList
 	fromMemory := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
-	if err := s.APIReader.List(ctx, &pods, client.InNamespace(s.ManagerNamespace), managerLabels, fromMemory); err != nil {
+	if err := s.APIReader.List(ctx, &pods, client.InNamespace(v1alpha1.ManagerNamespace), managerLabels, fromMemory); err != nil {
 		return false, fmt.Errorf("list Pods of the manager: %w", err)
 	}
 	s.managers = managerPods{pods: pods.Items, at: s.Clock.Now()}

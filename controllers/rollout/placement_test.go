@@ -61,7 +61,7 @@ func TestNodesThatCanRunTheManager(t *testing.T) {
 				objects = append(objects, replica)
 			}
 			s := scopeOf(t, objects...)
-			s.ManagerNode, s.ManagerNamespace = "m", v1alpha1.ManagerNamespace
+			s.ManagerNode = "m"
 			if _, err := s.readSnapshot(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -99,7 +99,7 @@ func TestTheNodeOfAnUnknownManagerIsFree(t *testing.T) {
 // The manager's Pods are not in the cache. They are read at most once in a while, and again if the clock was set back.
 func TestTheManagersPodsAreReadOnceInAWhile(t *testing.T) {
 	s := scopeOf(t, managerPod("one", "m", corev1.PodSpec{}))
-	s.ManagerNode, s.ManagerNamespace = "m", v1alpha1.ManagerNamespace
+	s.ManagerNode = "m"
 	clock := testingclock.NewFakeClock(time.Now())
 	s.Clock = clock
 	for i, step := range []struct {

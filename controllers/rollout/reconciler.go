@@ -48,10 +48,6 @@ type Reconciler struct {
 	MaxUnavailable intstr.IntOrString
 	// UnmanagedCountFor is the time for which an unavailable node without a profile uses up the cluster's budget; 0: until it is back.
 	UnmanagedCountFor time.Duration
-	// ManagerNamespace contains the claims, and its annotation pauses everything.
-	ManagerNamespace string
-	// AgentNamespace is the namespace of the agent's Pods.
-	AgentNamespace string
 	// ManagerNode is the node that runs the manager's Pod, empty outside the cluster. It goes last.
 	ManagerNode string
 	// LeavingMarks are additional marks by which others announce the removal of a node: key, or key=value, of taints, annotations and labels.
@@ -206,7 +202,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("add the drains: %w", err)
 	}
 	one := handler.Funcs{CreateFunc: enqueue[event.CreateEvent], UpdateFunc: enqueue[event.UpdateEvent], DeleteFunc: enqueue[event.DeleteEvent]}
-	agents := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == r.AgentNamespace })
+	agents := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == v1alpha1.AgentNamespace })
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("rollout").
 		Watches(&corev1.Node{}, one, builder.WithPredicates(watch.NodeChanged(isSameNode))).
@@ -214,7 +210,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(watch.ProfileChanged())).
 		Watches(&corev1.ConfigMap{}, one, builder.WithPredicates(watch.Named(v1alpha1.BudgetConfigMap))).
 		Watches(&corev1.ConfigMap{}, one, builder.WithPredicates(watch.Named(v1alpha1.FailuresConfigMap))).
-		Watches(&corev1.Namespace{}, one, builder.WithPredicates(watch.Named(r.ManagerNamespace), predicate.AnnotationChangedPredicate{})).
+		Watches(&corev1.Namespace{}, one, builder.WithPredicates(watch.Named(v1alpha1.ManagerNamespace), predicate.AnnotationChangedPredicate{})).
 		Watches(&corev1.Pod{}, one, builder.WithPredicates(agents, watch.AgentChanged())).
 		WithOptions(controller.Options{
 			// One request stands for all nodes: a failure on one node must not delay the others for long.

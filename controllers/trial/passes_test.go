@@ -122,7 +122,7 @@ func TestATrialByClonesThroughTheAPI(t *testing.T) {
 // restarted returns a manager that has just started.
 func (b bench) restarted() *Reconciler {
 	return &Reconciler{
-		Client: b.Client, APIReader: b.APIReader, Clock: b.Clock, ManagerNamespace: b.ManagerNamespace, AgentNamespace: b.AgentNamespace, Results: &Results{Clock: b.Clock},
+		Client: b.Client, APIReader: b.APIReader, Clock: b.Clock, Results: &Results{Clock: b.Clock},
 	}
 }
 

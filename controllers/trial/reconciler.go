@@ -65,10 +65,6 @@ type Reconciler struct {
 	Clock clock.PassiveClock
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
-	// ManagerNamespace is the namespace whose annotation pauses everything, and the namespace of the budget.
-	ManagerNamespace string
-	// AgentNamespace is the namespace of the agent's and the trial runner's Pods.
-	AgentNamespace string
 	// Results publishes the results of probes to other controllers.
 	Results *Results
 	// Volumes caches earlier reads of the volumes, shared with other controllers. Nil disables the cache.
@@ -191,14 +187,14 @@ func (r *Reconciler) logResults(ctx context.Context, next plan.Memory) {
 
 func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snapshot, error) {
 	if r.reader == nil {
-		r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Memory: cmp.Or(r.Volumes, snapshot.NewMemory())}
+		r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, Memory: cmp.Or(r.Volumes, snapshot.NewMemory())}
 	}
 	volumes, err := r.reader.Read(ctx)
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
 	volumes.Clones = &corev1.ConfigMap{}
-	if err = r.Get(ctx, client.ObjectKey{Namespace: r.ManagerNamespace, Name: v1alpha1.ClonesConfigMap}, volumes.Clones); apierrors.IsNotFound(err) {
+	if err = r.Get(ctx, client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ClonesConfigMap}, volumes.Clones); apierrors.IsNotFound(err) {
 		volumes.Clones = nil
 	} else if err != nil {
 		return plan.Snapshot{}, fmt.Errorf("get ConfigMap %s: %w", v1alpha1.ClonesConfigMap, err)
@@ -230,7 +226,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 }
 
 func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) ([]plan.Node, error) {
-	all, writable, err := read.WritableNodes(ctx, r.Client, profiles, r.ManagerNamespace, r.AgentNamespace)
+	all, writable, err := read.WritableNodes(ctx, r.Client, profiles)
 	if err != nil {
 		return nil, err
 	}
@@ -254,9 +250,9 @@ func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) 
 
 // readPods reads the trial runners and agents of all nodes. A clone's Pod uses the agent's image, which is already on the node.
 func (r *Reconciler) readPods(ctx context.Context) (runners map[string]plan.Runner, agents map[string]*corev1.Pod, err error) {
-	pods, err := objects.All[*corev1.Pod](ctx, r.Client, &corev1.PodList{}, client.InNamespace(r.AgentNamespace))
+	pods, err := objects.All[*corev1.Pod](ctx, r.Client, &corev1.PodList{}, client.InNamespace(v1alpha1.AgentNamespace))
 	if err != nil {
-		return nil, nil, fmt.Errorf("list Pods in %s: %w", r.AgentNamespace, err)
+		return nil, nil, fmt.Errorf("list Pods in %s: %w", v1alpha1.AgentNamespace, err)
 	}
 	runners, agents = map[string]plan.Runner{}, map[string]*corev1.Pod{}
 	for _, pod := range pods {

@@ -53,7 +53,7 @@ func newBench(t *testing.T, objects ...client.Object) bench {
 			return c.Delete(ctx, object, options...)
 		}}).Build()
 	return bench{&Reconciler{
-		Client: c, APIReader: c, Clock: clock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Results: &Results{Clock: clock},
+		Client: c, APIReader: c, Clock: clock, Results: &Results{Clock: clock},
 	}, t, clock}
 }
 

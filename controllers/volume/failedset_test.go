@@ -58,7 +58,7 @@ func TestAFailureOutlivesItsVolumeAndItsAnnotation(t *testing.T) {
 			for range 3 {
 				clock.Step(time.Hour)
 				// A restarted manager reads the records from the cluster.
-				r = &Reconciler{Client: r.Client, Recorder: r.Recorder, Clock: r.Clock, ManagerNamespace: r.ManagerNamespace}
+				r = &Reconciler{Client: r.Client, Recorder: r.Recorder, Clock: r.Clock}
 				makeAPass(t, r)
 			}
 			if got := changed(t, r); len(got) > 0 {
@@ -77,7 +77,7 @@ func TestAFailureOutlivesItsVolumeAndItsAnnotation(t *testing.T) {
 			}
 			expectStopped(t, r.Client, false)
 			var pages corev1.ConfigMapList
-			if err := r.Client.List(ctx, &pages, client.InNamespace(r.ManagerNamespace)); err != nil {
+			if err := r.Client.List(ctx, &pages, client.InNamespace(v1alpha1.ManagerNamespace)); err != nil {
 				t.Fatal(err)
 			}
 			for _, page := range pages.Items {
@@ -95,7 +95,7 @@ func TestAFailureOutlivesItsVolumeAndItsAnnotation(t *testing.T) {
 func expectStopped(t *testing.T, c client.Client, want bool) {
 	t.Helper()
 	ctx := context.Background()
-	reader := &snapshot.Reader{Reader: c, ManagerNamespace: v1alpha1.ManagerNamespace}
+	reader := &snapshot.Reader{Reader: c}
 	newest := builders.NFSVolume([]string{"hard"}, func(pv *corev1.PersistentVolume) {
 		pv.Name, pv.UID, pv.CreationTimestamp = "newest", "newest", metav1.Time{}
 	})
@@ -126,7 +126,7 @@ func TestANewVolumeDoesNotGetOptionsThatAProbeRejected(t *testing.T) {
 	probes := map[plan.ProbeKey]plan.Probe{}
 	r.Probes = func() map[plan.ProbeKey]plan.Probe { return probes }
 	makeAPass(t, r)
-	s, err := (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).Read(context.Background())
+	s, err := (&snapshot.Reader{Reader: r.Client}).Read(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestANewVolumeDoesNotGetOptionsThatAProbeRejected(t *testing.T) {
 		makeAPass(t, r)
 		for server, want := range map[string]bool{"filer": test.filer, "other": test.otherServer} {
 			pv := builders.NFSVolume([]string{"hard"}, func(pv *corev1.PersistentVolume) { pv.Name, pv.UID, pv.Spec.NFS.Server = "newest", "newest", server })
-			_, stopped, err := (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).EvaluateNew(context.Background(), pv)
+			_, stopped, err := (&snapshot.Reader{Reader: r.Client}).EvaluateNew(context.Background(), pv)
 			if err != nil || (stopped != "") != want || want && !strings.Contains(stopped, "a probe on n says no") {
 				t.Errorf("%s, a new volume of %s: got error %v, stopped by %q; want stopped %t", test.verdict, server, err, stopped, want)
 			}

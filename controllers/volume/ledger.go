@@ -91,7 +91,7 @@ func (s *scope) writeLedger(ctx context.Context, changes ledger.Changes) map[typ
 }
 
 func (s *scope) writePage(ctx context.Context, page *corev1.ConfigMap) error {
-	page.Namespace = s.ManagerNamespace
+	page.Namespace = v1alpha1.ManagerNamespace
 	var err error
 	if page.ResourceVersion == "" {
 		err = s.Client.Create(ctx, page, client.FieldOwner(v1alpha1.ManagerFieldManager))

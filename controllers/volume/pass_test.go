@@ -71,7 +71,7 @@ func TestAPassThatStartsABatchReadsVolumesLiveOnce(t *testing.T) {
 	const count = 60
 	var cached, live int
 	fake, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(count), ptr.To(builders.NFSProfile("p", []string{"nocto"})))...)
-	r := &Reconciler{Recorder: fake.Recorder, ManagerNamespace: fake.ManagerNamespace, Clock: testclock.NewFakeClock(noon)}
+	r := &Reconciler{Recorder: fake.Recorder, Clock: testclock.NewFakeClock(noon)}
 	under := fake.Client.(client.WithWatch)
 	r.Client = interceptor.NewClient(under, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		cached++
@@ -289,7 +289,7 @@ func TestAFailedMountOfTheCanaryIsRevertedAndStopsTheRest(t *testing.T) {
 	takeEvents(recorder)
 	// The manager was not running during the soak.
 	clock.Step(time.Hour)
-	fresh := &Reconciler{Client: r.Client, Recorder: r.Recorder, Clock: r.Clock, ManagerNamespace: r.ManagerNamespace}
+	fresh := &Reconciler{Client: r.Client, Recorder: r.Recorder, Clock: r.Clock}
 	makeAPass(t, fresh)
 	if got := changed(t, r); len(got) > 0 {
 		t.Errorf("got the options on %q, want none", got)
@@ -348,7 +348,7 @@ func TestABatchStartsFromLiveReads(t *testing.T) {
 	r.Clock = clock
 	makeAPass(t, r)
 	// The cache of another manager does not contain the write yet.
-	late := &Reconciler{Recorder: r.Recorder, ManagerNamespace: r.ManagerNamespace, Clock: clock, APIReader: r.Client}
+	late := &Reconciler{Recorder: r.Recorder, Clock: clock, APIReader: r.Client}
 	late.Client = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			if volumes, ok := list.(*corev1.PersistentVolumeList); ok {

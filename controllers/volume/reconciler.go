@@ -61,8 +61,6 @@ type Reconciler struct {
 	Clock clock.PassiveClock
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
-	// ManagerNamespace is the namespace whose annotation pauses everything.
-	ManagerNamespace string
 	// Probes returns the results of probes. Nil disables probes, and no volume waits for them.
 	Probes func() map[plan.ProbeKey]plan.Probe
 	// Volumes caches earlier reads of the volumes, shared with other controllers. Nil disables the cache.
@@ -121,7 +119,7 @@ func (r *Reconciler) fillDefaults() {
 		return
 	}
 	r.reader = &snapshot.Reader{
-		Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes, Memory: cmp.Or(r.Volumes, snapshot.NewMemory()),
+		Reader: r.Client, Allow: r.Allow, Probes: r.Probes, Memory: cmp.Or(r.Volumes, snapshot.NewMemory()),
 	}
 	r.rejected, r.reported = map[string]time.Time{}, map[string]string{}
 	r.Clock = cmp.Or[clock.PassiveClock](r.Clock, clock.RealClock{})
@@ -219,7 +217,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(watch.ProfileChanged())).
 		WatchesMetadata(snapshot.VolumeClaimMetadata(), one, builder.WithPredicates(watch.Described())).
 		Watches(&storagev1.StorageClass{}, one).
-		Watches(&corev1.Namespace{}, one, builder.WithPredicates(watch.Named(r.ManagerNamespace), predicate.AnnotationChangedPredicate{})).
+		Watches(&corev1.Namespace{}, one, builder.WithPredicates(watch.Named(v1alpha1.ManagerNamespace), predicate.AnnotationChangedPredicate{})).
 		WithOptions(controller.Options{
 			// One request covers all volumes: an error of one volume must not delay the others for long.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](passInterval, maxBackOff),

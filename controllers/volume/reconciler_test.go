@@ -49,7 +49,7 @@ func newReconciler(t *testing.T, funcs interceptor.Funcs, objects ...client.Obje
 		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
 		WithIndex(&corev1.Pod{}, "status.phase", func(o client.Object) []string { return []string{string(o.(*corev1.Pod).Status.Phase)} }).Build()
 	recorder := events.NewFakeRecorder(256)
-	return &Reconciler{Client: c, Recorder: recorder, ManagerNamespace: v1alpha1.ManagerNamespace}, recorder
+	return &Reconciler{Client: c, Recorder: recorder}, recorder
 }
 
 // makeAPass runs a pass without the minimum interval after the last one.
@@ -179,7 +179,7 @@ func TestReconcileReadsClassClaimAndPause(t *testing.T) {
 	if diff := cmp.Diff([]string{"nconnect=4"}, options()); diff != "" {
 		t.Errorf("options after the pause (-want +got):\n%s", diff)
 	}
-	snapshot, err := (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).Read(context.Background())
+	snapshot, err := (&snapshot.Reader{Reader: r.Client}).Read(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}

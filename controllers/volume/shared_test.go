@@ -31,7 +31,7 @@ func TestControllersShareEvaluations(t *testing.T) {
 	judged := make([]*judge.Evaluation, 8)
 	for k := range judged {
 		all.Go(func() {
-			reader := &snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace, Memory: r.Volumes}
+			reader := &snapshot.Reader{Reader: r.Client, Memory: r.Volumes}
 			s, err := reader.Read(t.Context())
 			if err != nil {
 				t.Error(err)
@@ -54,7 +54,7 @@ func TestControllersShareEvaluations(t *testing.T) {
 func TestAReaderAloneCompilesOnce(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(1), &p)...)
-	reader := &snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}
+	reader := &snapshot.Reader{Reader: r.Client}
 	var compiled []*judge.Profiles
 	for range 2 {
 		s, err := reader.Read(t.Context())

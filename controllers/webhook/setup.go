@@ -66,7 +66,7 @@ func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
 	}}})
 	inner.Register(ProfilePath, admission.WithValidator[*v1alpha1.StorageClientProfile](mgr.GetScheme(), &profileValidator{allow: w.Allow}))
 	inner.Register(VolumePath, &admission.Webhook{Handler: &volumeHandler{
-		reader:  &snapshot.Reader{Reader: mgr.GetCache(), Allow: w.Allow, ManagerNamespace: v1alpha1.ManagerNamespace, VolumeIndex: otherVolumes, Memory: &snapshot.Memory{Cluster: w.Cluster}},
+		reader:  &snapshot.Reader{Reader: mgr.GetCache(), Allow: w.Allow, VolumeIndex: otherVolumes, Memory: &snapshot.Memory{Cluster: w.Cluster}},
 		decoder: admission.NewDecoder(mgr.GetScheme()),
 	}})
 	if err := mgr.AddReadyzCheck("webhook", inner.StartedChecker()); err != nil {

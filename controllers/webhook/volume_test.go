@@ -51,7 +51,7 @@ func newHandler(t testing.TB, funcs interceptor.Funcs, objects ...client.Object)
 	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).
 		WithIndex(&corev1.Pod{}, "status.phase", func(o client.Object) []string { return []string{string(o.(*corev1.Pod).Status.Phase)} }).
 		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).Build()
-	return &volumeHandler{reader: &snapshot.Reader{Reader: reader, ManagerNamespace: v1alpha1.ManagerNamespace}, decoder: admission.NewDecoder(scheme)}
+	return &volumeHandler{reader: &snapshot.Reader{Reader: reader}, decoder: admission.NewDecoder(scheme)}
 }
 
 // newVolume returns an in-tree NFS volume for the claim eda/data.
@@ -344,7 +344,7 @@ func TestNewVolumesStayUnchangedWhileTheirOptionsAreStopped(t *testing.T) {
 	// pass runs the reconciler, which records the known sets of options.
 	pass := func(t *testing.T, h *volumeHandler) {
 		t.Helper()
-		reconciler := &volume.Reconciler{Client: h.reader.Reader.(client.Client), Recorder: events.NewFakeRecorder(1), ManagerNamespace: h.reader.ManagerNamespace}
+		reconciler := &volume.Reconciler{Client: h.reader.Reader.(client.Client), Recorder: events.NewFakeRecorder(1)}
 		if _, err := reconciler.Reconcile(t.Context(), ctrl.Request{}); err != nil {
 			t.Fatal(err)
 		}

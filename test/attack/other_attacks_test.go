@@ -150,7 +150,7 @@ func (a *actor) rollOut(options ...v1alpha1.MountOption) rollout {
 	visitor := a.world.newActor(a.t, a.world.cluster.managerToken(a.t))
 	clock := testclock.NewFakeClock(time.Now().Add(-time.Minute))
 	reconciler := &volumes.Reconciler{
-		Client: visitor.client, Clock: clock, ManagerNamespace: v1alpha1.ManagerNamespace, Recorder: events.NewFakeRecorder(64),
+		Client: visitor.client, Clock: clock, Recorder: events.NewFakeRecorder(64),
 	}
 	return rollout{actor: a, clock: clock, visit: func() *corev1.PersistentVolume {
 		a.t.Helper()

@@ -99,7 +99,7 @@ var _ = Describe("What the manager may write", func() {
 
 		It("goes through on PersistentVolumes and on the volumes of StorageClientNodes", func() {
 			newVolume("pv").Options("hard").Annotate("example.com/theirs", "x").Create()
-			volumes := &volume.Reconciler{Client: manager, APIReader: manager, Recorder: events.NewFakeRecorder(16), Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace}
+			volumes := &volume.Reconciler{Client: manager, APIReader: manager, Recorder: events.NewFakeRecorder(16), Clock: fakeClock}
 			pass := func() {
 				GinkgoHelper()
 				_, err := volumes.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
@@ -118,7 +118,7 @@ var _ = Describe("What the manager may write", func() {
 			agentReports("a", func(s *v1alpha1.StorageClientNodeStatus) {
 				s.Mounts = []v1alpha1.MountStatus{{MountPoint: "/m", Volume: "pv", Protocol: "NFSv4.1"}}
 			})
-			nodeVolumes := &nodevolumes.Reconciler{Client: manager, Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace}
+			nodeVolumes := &nodevolumes.Reconciler{Client: manager, Clock: fakeClock}
 			fakeClock.Step(3 * time.Second)
 			_, err := nodeVolumes.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 			Expect(err).NotTo(HaveOccurred())

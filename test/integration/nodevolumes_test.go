@@ -34,7 +34,7 @@ var _ = Describe("A node's volumes", func() {
 
 	BeforeEach(func() {
 		manager = newKeeper(k8s)
-		volumes = &nodevolumes.Reconciler{Client: k8s, Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace}
+		volumes = &nodevolumes.Reconciler{Client: k8s, Clock: fakeClock}
 		newNode(name).Create()
 		agentPod(name)
 		newVolume("pv").Options("nconnect=8").Claim("default", "data").Create()

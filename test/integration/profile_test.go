@@ -224,7 +224,7 @@ var _ = Describe("Profiles", func() {
 			GinkgoHelper()
 			manager.settle(profiles, []string{"a", "b", "c"})
 			story.passes(3)
-			volumes := &volume.Reconciler{Client: k8s, Recorder: story.recorder, ManagerNamespace: v1alpha1.ManagerNamespace}
+			volumes := &volume.Reconciler{Client: k8s, Recorder: story.recorder}
 			_, err := volumes.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 			Expect(err).NotTo(HaveOccurred())
 		}

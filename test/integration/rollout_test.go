@@ -373,8 +373,8 @@ func newStory(c client.Client, live client.Reader) *story {
 	return &story{recorder: recorder, reconciler: &disruptor.Reconciler{
 		Drains: drains,
 		Client: c, APIReader: live, Recorder: recorder, Clock: fakeClock,
-		MaxUnavailable: intstr.FromInt32(1), ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
-		UntunedTaint: v1alpha1.UntunedTaint,
+		MaxUnavailable: intstr.FromInt32(1),
+		UntunedTaint:   v1alpha1.UntunedTaint,
 	}}
 }
 

@@ -226,7 +226,6 @@ var _ = Describe("A trial", func() {
 		clock = testclock.NewFakeClock(time.Now())
 		reconciler = &trial.Reconciler{
 			Client: cached(manager), APIReader: manager, Clock: clock, Results: &trial.Results{Clock: clock},
-			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		}
 		owner := newNode(node).Create()
 		agent = clientWithToken(tokenFor(agentPod(node)))

@@ -63,7 +63,6 @@ var _ = Describe("A trial by clones", func() {
 		GinkgoHelper()
 		reconciler := &trial.Reconciler{
 			Client: cached(manager), APIReader: manager, Clock: clock, Results: &trial.Results{Clock: clock},
-			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		}
 		_, err := reconciler.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 		Expect(err).NotTo(HaveOccurred())

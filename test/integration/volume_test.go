@@ -31,7 +31,7 @@ var _ = Describe("PersistentVolumes", func() {
 	BeforeEach(func() { recorder = events.NewFakeRecorder(16) })
 
 	passWith := func(c client.Client) (ctrl.Result, error) {
-		r := &volume.Reconciler{Client: c, Recorder: recorder, ManagerNamespace: v1alpha1.ManagerNamespace}
+		r := &volume.Reconciler{Client: c, Recorder: recorder}
 		return r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 	}
 	reconcile := func(name string) *corev1.PersistentVolume {

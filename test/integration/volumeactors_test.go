@@ -77,7 +77,7 @@ func startVolumes(recorder events.EventRecorder) (stop func()) {
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	r := &volume.Reconciler{Client: manager.GetClient(), Recorder: recorder, ManagerNamespace: v1alpha1.ManagerNamespace}
+	r := &volume.Reconciler{Client: manager.GetClient(), Recorder: recorder}
 	Expect(r.SetupWithManager(manager)).To(Succeed())
 	running, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)

@@ -23,7 +23,7 @@ var _ = Describe("PersistentVolumes that follow their StorageClass", func() {
 
 	visit := func() {
 		GinkgoHelper()
-		r := &volume.Reconciler{Client: k8s, Recorder: events.NewFakeRecorder(64), Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace}
+		r := &volume.Reconciler{Client: k8s, Recorder: events.NewFakeRecorder(64), Clock: fakeClock}
 		_, err := r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 		Expect(err).NotTo(HaveOccurred())
 	}

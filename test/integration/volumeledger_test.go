@@ -131,7 +131,7 @@ var _ = Describe("The ledger of volumes", func() {
 				return c.Patch(ctx, o, p, opts...)
 			},
 		})
-		r := &volume.Reconciler{Client: counting, Recorder: recorder, ManagerNamespace: v1alpha1.ManagerNamespace}
+		r := &volume.Reconciler{Client: counting, Recorder: recorder}
 		_, err := r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 		Expect(err).NotTo(HaveOccurred())
 	}

@@ -29,7 +29,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 
 	// visit runs a pass of a manager that has just started: all its data is from the API.
 	visit := func(c client.Client) error {
-		r := &volume.Reconciler{Client: c, APIReader: inFakeTime{c}, Recorder: events.NewFakeRecorder(64), Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace}
+		r := &volume.Reconciler{Client: c, APIReader: inFakeTime{c}, Recorder: events.NewFakeRecorder(64), Clock: fakeClock}
 		_, err := r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 		return err
 	}
@@ -160,7 +160,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		Expect(carrying()).To(Equal([]string{"pv0"}))
 		fail("pv0")
 		fakeClock.Step(time.Minute)
-		r := &volume.Reconciler{Client: k8s, Recorder: events.NewFakeRecorder(64), Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace}
+		r := &volume.Reconciler{Client: k8s, Recorder: events.NewFakeRecorder(64), Clock: fakeClock}
 		_, err := r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(carrying()).To(BeEmpty())

@@ -374,7 +374,7 @@ func badProfile() *v1alpha1.StorageClientProfile {
 
 func reconcileVolume(name string) *corev1.PersistentVolume {
 	GinkgoHelper()
-	r := &volume.Reconciler{Client: k8s, Recorder: events.NewFakeRecorder(16), ManagerNamespace: v1alpha1.ManagerNamespace}
+	r := &volume.Reconciler{Client: k8s, Recorder: events.NewFakeRecorder(16)}
 	_, err := r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 	Expect(err).NotTo(HaveOccurred())
 	return getVolume(name)

@@ -87,7 +87,7 @@ func (w *world) startManager() *process {
 	p.lead(drains)
 	p.rollout = &rollout.Reconciler{
 		Client: forRollout, APIReader: live, Recorder: discardEvents{}, Clock: w.clock, MaxUnavailable: w.maxUnavailable,
-		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, ManagerNode: w.managerNode,
+		ManagerNode:  w.managerNode,
 		UntunedTaint: v1alpha1.UntunedTaint, Workers: 1, Drains: drains, Shadow: w.compareSessions,
 	}
 	p.nodes = &node.Reconciler{

@@ -34,7 +34,7 @@ func IndexNodeName(obj client.Object) []string {
 }
 
 // FleetSnapshot lists Nodes, StorageClientNodes and the agent's Pods.
-func FleetSnapshot(ctx context.Context, reader client.Reader, profiles *fleet.ProfileSet, agentNamespace string) (fleet.Snapshot, error) {
+func FleetSnapshot(ctx context.Context, reader client.Reader, profiles *fleet.ProfileSet) (fleet.Snapshot, error) {
 	nodes, err := objects.All[*corev1.Node](ctx, reader, &corev1.NodeList{})
 	if err != nil {
 		return fleet.Snapshot{}, fmt.Errorf("list Nodes: %w", err)
@@ -43,7 +43,7 @@ func FleetSnapshot(ctx context.Context, reader client.Reader, profiles *fleet.Pr
 	if err != nil {
 		return fleet.Snapshot{}, fmt.Errorf("list StorageClientNodes: %w", err)
 	}
-	ready, err := listReadyAgents(ctx, reader, agentNamespace)
+	ready, err := listReadyAgents(ctx, reader)
 	if err != nil {
 		return fleet.Snapshot{}, err
 	}
@@ -64,15 +64,15 @@ func Profiles(ctx context.Context, reader client.Reader) ([]*v1alpha1.StorageCli
 }
 
 // IsAgentReady reports whether the agent's Pod on one node is Ready.
-func IsAgentReady(ctx context.Context, reader client.Reader, agentNamespace, node string) (bool, error) {
-	ready, err := listReadyAgents(ctx, reader, agentNamespace, client.MatchingFields{NodeNameField: node})
+func IsAgentReady(ctx context.Context, reader client.Reader, node string) (bool, error) {
+	ready, err := listReadyAgents(ctx, reader, client.MatchingFields{NodeNameField: node})
 	return ready[node], err
 }
 
-func listReadyAgents(ctx context.Context, reader client.Reader, agentNamespace string, opts ...client.ListOption) (map[string]bool, error) {
-	pods, err := objects.All[*corev1.Pod](ctx, reader, &corev1.PodList{}, append(opts, client.InNamespace(agentNamespace))...)
+func listReadyAgents(ctx context.Context, reader client.Reader, opts ...client.ListOption) (map[string]bool, error) {
+	pods, err := objects.All[*corev1.Pod](ctx, reader, &corev1.PodList{}, append(opts, client.InNamespace(v1alpha1.AgentNamespace))...)
 	if err != nil {
-		return nil, fmt.Errorf("list agent Pods in %s: %w", agentNamespace, err)
+		return nil, fmt.Errorf("list agent Pods in %s: %w", v1alpha1.AgentNamespace, err)
 	}
 	ready := make(map[string]bool, len(pods))
 	for _, pod := range pods {
@@ -85,24 +85,23 @@ func listReadyAgents(ctx context.Context, reader client.Reader, agentNamespace s
 
 // IsEverythingPaused reports whether the manager's namespace is paused, which pauses all profiles and nodes. A namespace that does not exist is not
 // paused, for example if the manager runs outside the cluster.
-func IsEverythingPaused(ctx context.Context, reader client.Reader, managerNamespace string) (bool, error) {
+func IsEverythingPaused(ctx context.Context, reader client.Reader) (bool, error) {
 	var ns corev1.Namespace
-	if err := client.IgnoreNotFound(reader.Get(ctx, client.ObjectKey{Name: managerNamespace}, &ns)); err != nil {
-		return false, fmt.Errorf("get Namespace %s: %w", managerNamespace, err)
+	if err := client.IgnoreNotFound(reader.Get(ctx, client.ObjectKey{Name: v1alpha1.ManagerNamespace}, &ns)); err != nil {
+		return false, fmt.Errorf("get Namespace %s: %w", v1alpha1.ManagerNamespace, err)
 	}
 	return pause.IsAnnotated(&ns), nil
 }
 
 // WritableNodes returns a FleetSnapshot, and the nodes whose StorageClientNodes may get a new generation now for a change that is no setting: see
 // fleet.IsWritable. The rollout has not claimed these nodes, and no annotation excludes them.
-func WritableNodes(ctx context.Context, reader client.Reader, profiles *fleet.ProfileSet, managerNamespace, agentNamespace string,
-) (fleet.Snapshot, map[string]bool, error) {
-	all, err := FleetSnapshot(ctx, reader, profiles, agentNamespace)
+func WritableNodes(ctx context.Context, reader client.Reader, profiles *fleet.ProfileSet) (fleet.Snapshot, map[string]bool, error) {
+	all, err := FleetSnapshot(ctx, reader, profiles)
 	if err != nil {
 		return fleet.Snapshot{}, nil, err
 	}
 	var budget corev1.ConfigMap
-	key := client.ObjectKey{Namespace: managerNamespace, Name: v1alpha1.BudgetConfigMap}
+	key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
 	if err := client.IgnoreNotFound(reader.Get(ctx, key, &budget)); err != nil {
 		return fleet.Snapshot{}, nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
 	}

@@ -36,8 +36,6 @@ type Reader struct {
 	client.Reader
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
-	// ManagerNamespace is the namespace whose annotation pauses everything.
-	ManagerNamespace string
 	// Probes returns the results of probes. Nil disables probes.
 	Probes func() map[plan.ProbeKey]plan.Probe
 	// VolumeIndex returns all volumes as cached by KeepCached. If it is nil or returns nil, they are listed for each new volume.
@@ -98,8 +96,8 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 // ReadLedger reads the ledger, the second copy of the volumes' records.
 func (r *Reader) ReadLedger(ctx context.Context, reader client.Reader) (*ledger.Ledger, error) {
 	var pages corev1.ConfigMapList
-	if err := reader.List(ctx, &pages, client.InNamespace(r.ManagerNamespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list ConfigMaps in namespace %s: %w", r.ManagerNamespace, err)
+	if err := reader.List(ctx, &pages, client.InNamespace(v1alpha1.ManagerNamespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list ConfigMaps in namespace %s: %w", v1alpha1.ManagerNamespace, err)
 	}
 	return r.ledger.Read(pages.Items), nil
 }
@@ -141,8 +139,8 @@ func (r *Reader) EvaluateNew(ctx context.Context, pv *corev1.PersistentVolume) (
 		return judge.Verdict{}, "", err
 	}
 	var pages corev1.ConfigMapList
-	if err := r.List(ctx, &pages, client.InNamespace(r.ManagerNamespace), client.UnsafeDisableDeepCopy); err != nil {
-		return judge.Verdict{}, "", fmt.Errorf("list ConfigMaps in namespace %s: %w", r.ManagerNamespace, err)
+	if err := r.List(ctx, &pages, client.InNamespace(v1alpha1.ManagerNamespace), client.UnsafeDisableDeepCopy); err != nil {
+		return judge.Verdict{}, "", fmt.Errorf("list ConfigMaps in namespace %s: %w", v1alpha1.ManagerNamespace, err)
 	}
 	v, stopped = judge.EvaluateNew(evaluation, index, func(set, server string) *optionset.Record {
 		return optionset.Decode(ledger.FindSets(pages.Items, optionset.Keys(set, server)))[set]
@@ -191,7 +189,7 @@ func (r *Reader) readProfiles(ctx context.Context, classes map[string][]string) 
 	if err != nil {
 		return nil, err
 	}
-	pausedAll, err := read.IsEverythingPaused(ctx, r.Reader, r.ManagerNamespace)
+	pausedAll, err := read.IsEverythingPaused(ctx, r.Reader)
 	if err != nil {
 		return nil, err
 	}

@@ -63,10 +63,10 @@ type Reconciler struct {
 	pace   store.Pace
 	// carried are the states of nodes with a read-ahead. After a restart of the manager, canaries soak again.
 	carried map[plan.Carrier]plan.Carried
-	// users are the nodes with a pod of a volume, as last read at usersAt. isUnread is true if a node reports a mount without one.
+	// users are the nodes with a pod of a volume, as last read. isUnread is true if a node reports a mount without one.
 	// isUnchecked is true if the last read of such pods failed.
 	users                 map[string]sets.Set[string]
-	usersAt               time.Time
+	usersPace             store.Pace
 	isUnread, isUnchecked bool
 	// last is the last plan, with its nodes with pods, for the status of profiles.
 	last atomic.Pointer[state]
@@ -195,7 +195,7 @@ func (r *Reconciler) readUsers(ctx context.Context, s *plan.Snapshot) {
 		}
 	}
 	r.users, r.isUnread, r.isUnchecked = s.Users, len(unread) > 0, r.isUnchecked && len(unread) > 0
-	if age := s.Now.Sub(r.usersAt); !r.isUnread || age >= 0 && age < podsEvery {
+	if !r.isUnread || r.usersPace.Begin(podsEvery, s.Now) > 0 {
 		return
 	}
 	reader := client.Reader(r.Client)
@@ -209,7 +209,7 @@ func (r *Reconciler) readUsers(ctx context.Context, s *plan.Snapshot) {
 	for name, volumeClaim := range unread {
 		s.Users[name] = s.Users[name].Union(nodes[volumeClaim])
 	}
-	r.usersAt, r.isUnchecked = s.Now, err != nil
+	r.isUnchecked = err != nil
 }
 
 // SetupWithManager registers the reconciler and its watches.

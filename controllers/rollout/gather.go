@@ -86,7 +86,7 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 
 func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) error {
 	s.stepping = true
-	profiles, etcd := s.profiles, s.etcd.nodes
+	profiles, etcd := s.profiles, s.etcdNodes
 	// The claims come first: a claim released after this read either shows on the node or still counts.
 	isManagerRead, managerErr := s.readManagers(ctx)
 	if err := errors.Join(s.readCommon(ctx, s.APIReader), s.readEtcdMembers(ctx), managerErr); err != nil {
@@ -102,7 +102,7 @@ func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) error 
 	if err := parallel.TryEach(s.workers(), sets.List(outdated), func(name string) error { return s.readNode(ctx, name) }); err != nil {
 		return err
 	}
-	if s.profiles != profiles || !s.etcd.nodes.Equal(etcd) || isManagerRead {
+	if s.profiles != profiles || !s.etcdNodes.Equal(etcd) || isManagerRead {
 		s.changed = s.changed.Union(sets.KeySet(s.nodes))
 	}
 	if names == nil {
@@ -414,7 +414,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		LeavesLater:      mark.inService,
 		Maintenance:      maintenanceOf(node),
 		Maintainer:       maintainerOf(node),
-		ControlPlane:     match.IsControlPlane(node) || s.etcd.nodes.Has(node.Name),
+		ControlPlane:     match.IsControlPlane(node) || s.etcdNodes.Has(node.Name),
 		Manager:          node.Name == s.ManagerNode,
 		TakesManager:     s.takesManager(node),
 		TakesPods:        accepts(node, &corev1.Pod{}),

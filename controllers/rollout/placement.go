@@ -22,15 +22,9 @@ import (
 // managerLabels are the labels of the manager's Pods (config/manager).
 var managerLabels = client.MatchingLabels{"app.kubernetes.io/name": "storage-client-operator", "app.kubernetes.io/component": "manager"}
 
-// managerPods are the manager's Pods according to a recent read.
-type managerPods struct {
-	pods []corev1.Pod
-	at   time.Time
-}
-
 // readManagers reads the manager's Pods, unless it did so recently. It reports whether they were read.
 func (s *scope) readManagers(ctx context.Context) (isRead bool, err error) {
-	if age := s.Clock.Now().Sub(s.managers.at); s.ManagerNode == "" || age >= 0 && age < etcdAge {
+	if s.ManagerNode == "" || s.managersPace.Remaining(etcdAge, s.Clock.Now()) > 0 {
 		return false, nil
 	}
 	var pods corev1.PodList
@@ -38,16 +32,17 @@ func (s *scope) readManagers(ctx context.Context) (isRead bool, err error) {
 	if err := s.APIReader.List(ctx, &pods, client.InNamespace(v1alpha1.ManagerNamespace), managerLabels, fromMemory); err != nil {
 		return false, fmt.Errorf("list Pods of the manager: %w", err)
 	}
-	s.managers = managerPods{pods: pods.Items, at: s.Clock.Now()}
+	s.managers = pods.Items
+	s.managersPace.Begin(etcdAge, s.Clock.Now())
 	return true, nil
 }
 
 // takesManager reports whether a node runs a Ready Pod of the manager, or the scheduler may place the Pod of the manager's node on it. It is false
 // for all nodes, including the manager's, if the Pod is unknown.
 func (s *scope) takesManager(node *corev1.Node) bool {
-	index := slices.IndexFunc(s.managers.pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName == s.ManagerNode })
-	return index >= 0 && (accepts(node, &s.managers.pods[index]) || node.Name == s.ManagerNode ||
-		slices.ContainsFunc(s.managers.pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName == node.Name && agentpod.IsReady(&pod) }))
+	index := slices.IndexFunc(s.managers, func(pod corev1.Pod) bool { return pod.Spec.NodeName == s.ManagerNode })
+	return index >= 0 && (accepts(node, &s.managers[index]) || node.Name == s.ManagerNode ||
+		slices.ContainsFunc(s.managers, func(pod corev1.Pod) bool { return pod.Spec.NodeName == node.Name && agentpod.IsReady(&pod) }))
 }
 
 // accepts reports whether the labels and the taints of a node let the scheduler place a pod on it while the node is in service.
@@ -69,15 +64,9 @@ var etcdPods = client.MatchingLabels{"component": "etcd", "tier": "control-plane
 // etcdAge is the time for which the list of etcd nodes is cached: members rarely change, and finding them requires a list of kube-system.
 const etcdAge = time.Minute
 
-// etcdMembers are the nodes that run a member of etcd as a static pod, according to a recent read.
-type etcdMembers struct {
-	nodes sets.Set[string]
-	at    time.Time
-}
-
 // readEtcdMembers finds the nodes whose loss would cost etcd a vote although they have no label for it.
 func (s *scope) readEtcdMembers(ctx context.Context) error {
-	if age := s.Clock.Now().Sub(s.etcd.at); s.etcd.nodes != nil && age >= 0 && age < etcdAge {
+	if s.etcdPace.Remaining(etcdAge, s.Clock.Now()) > 0 {
 		return nil
 	}
 	var pods corev1.PodList
@@ -89,6 +78,7 @@ func (s *scope) readEtcdMembers(ctx context.Context) error {
 	nodes := lists.Pick(lists.Pointers(pods.Items), func(pod *corev1.Pod) (string, bool) {
 		return pod.Spec.NodeName, metav1.HasAnnotation(pod.ObjectMeta, corev1.MirrorPodAnnotationKey)
 	})
-	s.etcd = etcdMembers{nodes: sets.New(nodes...), at: s.Clock.Now()}
+	s.etcdNodes = sets.New(nodes...)
+	s.etcdPace.Begin(etcdAge, s.Clock.Now())
 	return nil
 }

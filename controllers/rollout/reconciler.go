@@ -28,6 +28,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/watch"
 	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
 )
@@ -63,8 +64,10 @@ type Reconciler struct {
 
 	profileSets fleet.ProfileSets
 	planned     plannedProfiles
-	etcd        etcdMembers
-	managers    managerPods
+	// etcdNodes run a member of etcd as a static pod. managers are the manager's Pods. Both are from a recent read.
+	etcdNodes              sets.Set[string]
+	managers               []corev1.Pod
+	etcdPace, managersPace store.Pace
 	// inspected contains the time of the last inspection of the pods of each draining node. The one request is never handled twice concurrently.
 	inspected map[string]time.Time
 	// applying contains the time since which each agent has been applying settings that it has not reported yet.

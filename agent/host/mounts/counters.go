@@ -69,7 +69,7 @@ func (r Reader) Counters() ([]ServerCounters, error) {
 	}
 	found := map[string]*ServerCounters{}
 	clients := map[string]bool{}
-	blocks := r.readTransportLines()
+	all := r.readMountstats()
 	readQueues, readTasks := sync.OnceValue(r.readQueues), sync.OnceValues(r.readTasks)
 	for _, line := range lines {
 		if !isNFS(line.fsType) && !isSMB(line.fsType) {
@@ -80,13 +80,13 @@ func (r Reader) Counters() ([]ServerCounters, error) {
 		if isSMB(line.fsType) {
 			continue
 		}
-		server.addHandles(line.point, blocks)
+		server.addHandles(line.point, all[line.point])
 		if clients[name] {
 			continue
 		}
 		clients[name] = true
 		tasks, known := readTasks()
-		server.addClient(name, client, blocks[line.point], readQueues(), tasks)
+		server.addClient(name, client, all[line.point], readQueues(), tasks)
 		server.RequestsKnown = known
 	}
 	r.addSessions(found)
@@ -94,9 +94,14 @@ func (r Reader) Counters() ([]ServerCounters, error) {
 	return lists.Each(slices.Sorted(maps.Keys(found)), func(key string) ServerCounters { return *found[key] }), nil
 }
 
-func (s *ServerCounters) addHandles(point string, blocks map[string]transportBlock) {
-	if block := blocks[point]; block.completed > 0 && len(s.Handles) < maxHandles {
-		s.Handles = append(s.Handles, counters.HandleRequests{MountPoint: point, Ended: block.completed, InErrors: block.failed})
+func (s *ServerCounters) addHandles(point string, mount stats) {
+	requests := counters.HandleRequests{MountPoint: point}
+	for _, name := range handleOperations {
+		requests.Ended += mount.operations[name].Count
+		requests.InErrors += mount.operations[name].Errors
+	}
+	if requests.Ended > 0 && len(s.Handles) < maxHandles {
+		s.Handles = append(s.Handles, requests)
 	}
 }
 
@@ -119,13 +124,13 @@ func counterOf(found map[string]*ServerCounters, line mountLine) *ServerCounters
 }
 
 // addClient adds the counters of one NFS client. The statistics of each of its mounts count its transports.
-func (s *ServerCounters) addClient(name string, c client, block transportBlock, queues []openQueue, tasks []rpcTasks) {
-	for i, counters := range block.connections {
-		counters.ID = name + " " + strconv.Itoa(i)
-		s.Connections = append(s.Connections, counters)
+func (s *ServerCounters) addClient(name string, c client, mount stats, queues []openQueue, tasks []rpcTasks) {
+	for i, t := range mount.transports {
+		t.ID = name + " " + strconv.Itoa(i)
+		s.Connections = append(s.Connections, t.Connection)
 	}
-	s.Identified += block.identified
-	s.Refused += block.rejected
+	s.Identified += mount.operations["EXCHANGE_ID"].Count + mount.operations["SETCLIENTID"].Count
+	s.Refused += mount.operations["CREATE_SESSION"].Errors
 	for _, q := range queues {
 		known := slices.ContainsFunc(s.Queues, func(k counters.Queue) bool { return k.ID == q.ID })
 		if q.port == c.port && sameAddress(q.server, c.server) && !known {
@@ -143,46 +148,6 @@ func (s *ServerCounters) addClient(name string, c client, block transportBlock, 
 			}
 		}
 	}
-}
-
-// transportBlock contains the counters in mountstats about the client of one mount.
-type transportBlock struct {
-	connections          []counters.Connection
-	identified, rejected uint64
-	// completed and failed count completed and failed requests by a handle alone.
-	completed, failed uint64
-}
-
-func (r Reader) readTransportLines() map[string]transportBlock {
-	data, err := r.fs.ReadFile(mountstatsFile)
-	if err != nil {
-		return nil
-	}
-	return parseMountstats(string(data), transportBlock{}, transportBlock.addFields)
-}
-
-func (b transportBlock) addFields(fields []string) transportBlock {
-	switch fields[0] {
-	case "xprt:":
-		if t, ok := parseTransportLine(fields); ok {
-			b.connections = append(b.connections, t.Connection)
-		}
-	case "EXCHANGE_ID:", "SETCLIENTID:":
-		if o, ok := parseOperation(fields); ok {
-			b.identified += o.Count
-		}
-	case "CREATE_SESSION:":
-		if o, ok := parseOperation(fields); ok {
-			b.rejected += o.Errors
-		}
-	default:
-		if slices.Contains(handleOperations, strings.TrimSuffix(fields[0], ":")) {
-			if o, ok := parseOperation(fields); ok {
-				b.completed, b.failed = b.completed+o.Count, b.failed+o.Errors
-			}
-		}
-	}
-	return b
 }
 
 // parseTransportLine parses "xprt: tcp PORT BINDS CONNECTS CONNECTSECONDS IDLE SENDS RECEIVES BADXIDS INFLIGHT BACKLOG ...", the same for rdma, and

@@ -142,12 +142,12 @@ func (r Reader) Read() (Table, error) {
 		s, counted := stats[line.point]
 		mount := r.describeMount(line, s, transports, k)
 		if counted {
-			mount.Age, mount.Operations = s.age, s.operations
+			mount.Age, mount.Operations = s.age, s.used()
 		}
 		r.countOperations(&mount, shares)
 		mounts[line.point] = mount
 		if r.Signs != nil {
-			signs = append(signs, r.Signs(mount, s.counts)...)
+			signs = append(signs, r.Signs(mount, s.operations)...)
 		}
 		// If the ages are equal, the earlier line is the older mount.
 		if first, known := oldest[mount.Client]; !known || stats[line.point].age > first.age {
@@ -196,7 +196,7 @@ func (r Reader) readMountstats() map[string]stats {
 	if err != nil {
 		return nil
 	}
-	return parseMountstats(string(data), stats{age: -1}, stats.addFields)
+	return parseMountstats(string(data))
 }
 
 func (r Reader) describeMount(line mountLine, s stats, transports []transport, k kubelets) Mount {

@@ -377,6 +377,6 @@ func FuzzParsersTakeAnything(f *testing.F) {
 			t.Errorf("got %d lines from an input of %d lines", len(lines)+malformed, strings.Count(data, "\n")+1)
 		}
 		busyMounts(lines, findKubelets(lines, DefaultKubeletDir))
-		parseMountstats(data, stats{age: -1}, stats.addFields)
+		parseMountstats(data)
 	})
 }

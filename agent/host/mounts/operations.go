@@ -64,7 +64,7 @@ func (r Reader) Superblocks() ([]Superblock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read statistics of mounts: %w", err)
 	}
-	counted := parseOperations(string(data))
+	counted := parseMountstats(string(data))
 	found := map[string]Superblock{}
 	for _, mount := range table.Mounts {
 		if !isNFS(mount.FSType) {
@@ -80,7 +80,7 @@ func (r Reader) Superblocks() ([]Superblock, error) {
 			block.Volumes = append(block.Volumes, mount.Volume)
 		}
 		if c, ok := counted[mount.MountPoint]; ok && len(block.Operations) == 0 {
-			block.Bytes, block.Events, block.Transports, block.Operations = c.bytes, c.events, c.transports, c.operations
+			block.Bytes, block.Events, block.Transports, block.Operations = c.bytes, c.events, c.transports, byName(c.operations)
 		}
 		found[mount.Device] = block
 	}
@@ -116,7 +116,7 @@ func sortedBlocks(found map[string]Superblock) []Superblock {
 // mounts a nested export of the server below the mount when a program enters it.
 func CountsAt(mountstats, point string) []Operation {
 	sums := map[string]Operation{}
-	for at, c := range parseOperations(mountstats) {
+	for at, c := range parseMountstats(mountstats) {
 		if at != point && !strings.HasPrefix(at, point+"/") {
 			continue
 		}
@@ -124,7 +124,11 @@ func CountsAt(mountstats, point string) []Operation {
 			sums[o.Name] = o.plus(sums[o.Name])
 		}
 	}
-	return slices.SortedFunc(maps.Values(sums), func(a, b Operation) int { return strings.Compare(a.Name, b.Name) })
+	return byName(sums)
+}
+
+func byName(operations map[string]Operation) []Operation {
+	return slices.SortedFunc(maps.Values(operations), func(a, b Operation) int { return strings.Compare(a.Name, b.Name) })
 }
 
 func (o Operation) plus(other Operation) Operation {
@@ -133,50 +137,6 @@ func (o Operation) plus(other Operation) Operation {
 		BytesSent: o.BytesSent + other.BytesSent, BytesReceived: o.BytesReceived + other.BytesReceived,
 		Queue: o.Queue + other.Queue, RoundTrip: o.RoundTrip + other.RoundTrip, Execution: o.Execution + other.Execution, Errors: o.Errors + other.Errors,
 	}
-}
-
-// counts are the counters in one mount's block.
-type counts struct {
-	// perOperation is true once the lines that count operations have started.
-	perOperation bool
-	bytes        counters.Bytes
-	events       counters.Events
-	transports   []TransportCounters
-	operations   []Operation
-}
-
-// parseOperations parses the counters of all mounts, by mount point.
-func parseOperations(data string) map[string]counts {
-	found := parseMountstats(data, counts{}, counts.addFields)
-	for point, c := range found {
-		slices.SortFunc(c.operations, func(a, b Operation) int { return strings.Compare(a.Name, b.Name) })
-		found[point] = c
-	}
-	return found
-}
-
-func (c counts) addFields(fields []string) counts {
-	switch {
-	case fields[0] == "per-op":
-		c.perOperation = true
-	case c.perOperation:
-		if o, ok := parseOperation(fields); ok && o.Count > 0 {
-			c.operations = append(c.operations, o)
-		}
-	case fields[0] == "bytes:":
-		if n, ok := parseCounts(fields[1:]); ok && len(n) >= 6 {
-			c.bytes = counters.Bytes{Read: n[0], Written: n[1], DirectRead: n[2], DirectWritten: n[3], WireRead: n[4], WireWritten: n[5]}
-		}
-	case fields[0] == "events:":
-		if n, ok := parseCounts(fields[1:]); ok && len(n) >= 18 {
-			c.events = counters.Events{DataInvalidations: n[2], AttributeInvalidations: n[3], Opens: n[4], Listings: n[12], Flushes: n[14], Syncs: n[15]}
-		}
-	case fields[0] == "xprt:":
-		if t, ok := parseTransportLine(fields); ok {
-			c.transports = append(c.transports, t)
-		}
-	}
-	return c
 }
 
 // parseOperation parses "READ: 8 9 0 1288 8397700 1 22 24 0": count, transmissions, major timeouts, bytes sent and received, three times in

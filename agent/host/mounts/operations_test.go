@@ -73,8 +73,8 @@ func TestSuperblocks(t *testing.T) {
 }
 
 func TestOperationsOfAKernelThatCountsNoErrors(t *testing.T) {
-	counted := parseOperations(strings.ReplaceAll(goodBlock, " 3701 2\n", " 3701\n"))
-	got := counted[pods+pod2+"/volumes/kubernetes.io~csi/pv1/mount"].operations
+	counted := parseMountstats(strings.ReplaceAll(goodBlock, " 3701 2\n", " 3701\n"))
+	got := byName(counted[pods+pod2+"/volumes/kubernetes.io~csi/pv1/mount"].operations)
 	if len(got) != 2 || got[0].Execution != 3701*time.Millisecond || got[0].Errors != 0 {
 		t.Errorf("got %+v", got)
 	}
@@ -90,7 +90,7 @@ func FuzzParseOperations(f *testing.F) {
 	f.Add(goodBlock)
 	f.Fuzz(func(t *testing.T, data string) {
 		// The parser reads a complete block after any input.
-		counted := parseOperations(data + "\n" + goodBlock)
+		counted := parseMountstats(data + "\n" + goodBlock)
 		if len(counted[pods+pod2+"/volumes/kubernetes.io~csi/pv1/mount"].operations) != 2 {
 			t.Errorf("the block after %q is missing", data)
 		}

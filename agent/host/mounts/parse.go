@@ -3,6 +3,8 @@ package mounts
 import (
 	"strconv"
 	"strings"
+
+	"github.com/storageclient/operator/tuning/counters"
 )
 
 // mountLine is one line of mountinfo, see proc_pid_mountinfo(5).
@@ -106,19 +108,20 @@ type stats struct {
 	// sourcePorts are the local ports of the transports, one per transport. Zero if the port is not reserved.
 	sourcePorts []int
 	// age is the time since the superblock was mounted, in seconds. -1 if it is not reported.
-	age int
-	// operations is the number of operations without an error, except the operations of mounting itself. perOperation is true once the lines that
-	// count them have started.
-	operations   uint64
+	age        int
+	bytes      counters.Bytes
+	events     counters.Events
+	transports []TransportCounters
+	// perOperation is true once the lines that count operations have started.
 	perOperation bool
-	// counts are the operations with at least one request, by name.
-	counts map[string]Operation
+	// operations are the operations with at least one request, by name.
+	operations map[string]Operation
 }
 
 // parseMountstats parses the blocks of all mounts that have statistics, by mount point. It skips blocks and lines that it does not understand, and
 // still parses all others.
-func parseMountstats[T any](data string, empty T, addFields func(T, []string) T) map[string]T {
-	found, point := map[string]T{}, ""
+func parseMountstats(data string) map[string]stats {
+	found, point := map[string]stats{}, ""
 	for text := range strings.Lines(data) {
 		fields := strings.Fields(text)
 		switch {
@@ -126,10 +129,10 @@ func parseMountstats[T any](data string, empty T, addFields func(T, []string) T)
 		case !strings.HasPrefix(text, "\t") && !strings.HasPrefix(text, " "):
 			// If two mounts have the same point, the upper one comes later and wins.
 			if point = statsPoint(fields); point != "" {
-				found[point] = empty
+				found[point] = stats{age: -1}
 			}
 		case point != "":
-			found[point] = addFields(found[point], fields)
+			found[point] = found[point].addFields(fields)
 		}
 	}
 	return found
@@ -137,7 +140,7 @@ func parseMountstats[T any](data string, empty T, addFields func(T, []string) T)
 
 // StatsAt returns the effective options and the number of transports of the mount at a point, from the text of a mountstats file.
 func StatsAt(mountstats, point string) (options []string, transports int) {
-	s := parseMountstats(mountstats, stats{}, stats.addFields)[point]
+	s := parseMountstats(mountstats)[point]
 	return s.options, len(s.sourcePorts)
 }
 
@@ -154,7 +157,13 @@ func (s stats) addFields(fields []string) stats {
 		return s
 	}
 	if s.perOperation {
-		return s.addOperation(fields)
+		if o, ok := parseOperation(fields); ok && o.Count > 0 {
+			if s.operations == nil {
+				s.operations = map[string]Operation{}
+			}
+			s.operations[o.Name] = o
+		}
+		return s
 	}
 	switch fields[0] {
 	case "per-op":
@@ -165,12 +174,23 @@ func (s stats) addFields(fields []string) stats {
 		if age, err := strconv.Atoi(fields[1]); err == nil && age >= 0 {
 			s.age = age
 		}
+	case "bytes:":
+		if n, ok := parseCounts(fields[1:]); ok && len(n) >= 6 {
+			s.bytes = counters.Bytes{Read: n[0], Written: n[1], DirectRead: n[2], DirectWritten: n[3], WireRead: n[4], WireWritten: n[5]}
+		}
+	case "events:":
+		if n, ok := parseCounts(fields[1:]); ok && len(n) >= 18 {
+			s.events = counters.Events{DataInvalidations: n[2], AttributeInvalidations: n[3], Opens: n[4], Listings: n[12], Flushes: n[14], Syncs: n[15]}
+		}
 	case "xprt:":
 		port := 0
 		if len(fields) > 2 && fields[1] != "local" {
 			port, _ = strconv.Atoi(fields[2])
 		}
 		s.sourcePorts = append(s.sourcePorts, port)
+		if t, ok := parseTransportLine(fields); ok {
+			s.transports = append(s.transports, t)
+		}
 	}
 	return s
 }

@@ -19,19 +19,14 @@ var ofMounting = []string{
 	"GET_LEASE_TIME", "RECLAIM_COMPLETE", "BIND_CONN_TO_SESSION", "TEST_STATEID", "FREE_STATEID", "RELEASE_LOCKOWNER",
 }
 
-// addOperation counts the requests of one operation, and those without an error of all operations.
-func (s stats) addOperation(fields []string) stats {
-	o, ok := parseOperation(fields)
-	if ok && o.Count > 0 {
-		if s.counts == nil {
-			s.counts = map[string]Operation{}
+// used returns the number of operations without an error, except the operations of mounting itself.
+func (s stats) used() (sum uint64) {
+	for name, o := range s.operations {
+		if o.Count > o.Errors && !slices.Contains(ofMounting, name) {
+			sum += o.Count - o.Errors
 		}
-		s.counts[o.Name] = o
 	}
-	if ok && o.Count > o.Errors && !slices.Contains(ofMounting, o.Name) {
-		s.operations += o.Count - o.Errors
-	}
-	return s
+	return sum
 }
 
 // countOperations counts the operations of a mount without mountstats.

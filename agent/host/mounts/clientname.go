@@ -32,8 +32,8 @@ func (r Reader) ClientName() string {
 	return name
 }
 
-func hasNFSv4(lines []mountLine) bool {
-	return slices.ContainsFunc(lines, func(line mountLine) bool {
-		return isNFS(line.fsType) && strings.HasPrefix(OptionValue(line.super, "vers"), "4")
+func hasNFSv4(lines []Entry) bool {
+	return slices.ContainsFunc(lines, func(line Entry) bool {
+		return isNFS(line.FSType) && strings.HasPrefix(OptionValue(line.Super, "vers"), "4")
 	})
 }

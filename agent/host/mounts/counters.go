@@ -72,21 +72,21 @@ func (r Reader) Counters() ([]ServerCounters, error) {
 	all := r.readMountstats()
 	readQueues, readTasks := sync.OnceValue(r.readQueues), sync.OnceValues(r.readTasks)
 	for _, line := range lines {
-		if !isNFS(line.fsType) && !isSMB(line.fsType) {
+		if !isNFS(line.FSType) && !isSMB(line.FSType) {
 			continue
 		}
 		server, client := counterOf(found, line), newClient(line, stats{})
 		name := client.clientName(line)
-		if isSMB(line.fsType) {
+		if isSMB(line.FSType) {
 			continue
 		}
-		server.addHandles(line.point, all[line.point])
+		server.addHandles(line.Point, all[line.Point])
 		if clients[name] {
 			continue
 		}
 		clients[name] = true
 		tasks, known := readTasks()
-		server.addClient(name, client, all[line.point], readQueues(), tasks)
+		server.addClient(name, client, all[line.Point], readQueues(), tasks)
 		server.RequestsKnown = known
 	}
 	r.addSessions(found)
@@ -105,17 +105,17 @@ func (s *ServerCounters) addHandles(point string, mount stats) {
 	}
 }
 
-func counterOf(found map[string]*ServerCounters, line mountLine) *ServerCounters {
+func counterOf(found map[string]*ServerCounters, line Entry) *ServerCounters {
 	name := serverName(line)
 	protocol, port := connect.NFS, nfsPort
-	if isSMB(line.fsType) {
+	if isSMB(line.FSType) {
 		protocol, port = connect.SMB, smbPort
 	}
 	key := name + " " + string(protocol)
 	if server := found[key]; server != nil {
 		return server
 	}
-	server, address := &ServerCounters{Server: name, Protocol: protocol}, cmp.Or(OptionValue(line.super, "addr"), name)
+	server, address := &ServerCounters{Server: name, Protocol: protocol}, cmp.Or(OptionValue(line.Super, "addr"), name)
 	server.Address = net.JoinHostPort(address, strconv.Itoa(portOf(line, port)))
 	server.Tunnel = isLoopback(address)
 	server.Ask, _ = serverOf(line)

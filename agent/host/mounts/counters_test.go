@@ -238,12 +238,12 @@ func TestSourcesAreCutLikeTheKernelCutsThem(t *testing.T) {
 		"filer,other:/a":         {"filer", "/a"},
 		"filer":                  {"filer", ""},
 	} {
-		if server, export := splitSource(mountLine{fsType: "nfs4", source: source}); server != want[0] || export != want[1] {
+		if server, export := splitSource(Entry{FSType: "nfs4", Source: source}); server != want[0] || export != want[1] {
 			t.Errorf("%s: got %q and %q, want %q", source, server, export, want)
 		}
 	}
 	for source, want := range map[string][2]string{"//filer/a/b": {"filer", "/a/b"}, `\\filer\a`: {"filer", "/a"}, "//filer": {"filer", "/"}} {
-		if server, export := splitSource(mountLine{fsType: "cifs", source: source}); server != want[0] || export != want[1] {
+		if server, export := splitSource(Entry{FSType: "cifs", Source: source}); server != want[0] || export != want[1] {
 			t.Errorf("%s: got %q and %q, want %q", source, server, export, want)
 		}
 	}

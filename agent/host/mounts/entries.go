@@ -5,8 +5,10 @@ import (
 	"slices"
 )
 
-// Entry is one line of the host's mount table, of any type.
+// Entry is one line of the host's mount table, of any type. See proc_pid_mountinfo(5).
 type Entry struct {
+	// ID is the number of the mount. The kernel can reuse it once the mount is gone.
+	ID string
 	// Device is the major:minor of the superblock.
 	Device string
 	// Root is the directory of the file system that is mounted. It is "/" unless the mount is a bind mount of a part.
@@ -23,13 +25,7 @@ type Entry struct {
 // parsed.
 func (r Reader) Entries() ([]Entry, error) {
 	lines, _, err := r.readMountinfo()
-	entries := make([]Entry, 0, len(lines))
-	for _, l := range lines {
-		entries = append(entries, Entry{
-			Device: l.device, Root: l.root, Point: l.point, FSType: l.fsType, Source: l.source, Flags: l.flags, Super: l.super,
-		})
-	}
-	return entries, err
+	return lines, err
 }
 
 // VolumeEntry is a file system that pods have mounted as a volume.
@@ -48,9 +44,9 @@ func (r Reader) VolumeEntries() ([]VolumeEntry, error) {
 	k := findKubelets(lines, r.kubeletDir)
 	var entries []VolumeEntry
 	for _, line := range lines {
-		if at := k.placeOf(line.point); at.volume != "" &&
-			(isNFS(line.fsType) || isSMB(line.fsType) || line.fsType == "xfs" && !k.nodeDevices[line.device]) {
-			entries = append(entries, VolumeEntry{Volume: at.volume, Device: line.device, FSType: line.fsType})
+		if at := k.placeOf(line.Point); at.volume != "" &&
+			(isNFS(line.FSType) || isSMB(line.FSType) || line.FSType == "xfs" && !k.nodeDevices[line.Device]) {
+			entries = append(entries, VolumeEntry{Volume: at.volume, Device: line.Device, FSType: line.FSType})
 		}
 	}
 	slices.SortFunc(entries, func(a, b VolumeEntry) int {

@@ -21,10 +21,10 @@ type kubelets struct {
 
 // findKubelets adds the kubelets in the mount table to dir. A kubelet with another root directory, or behind a symbolic link, must not hide its pods'
 // mounts from a reboot.
-func findKubelets(lines []mountLine, dir string) kubelets {
+func findKubelets(lines []Entry, dir string) kubelets {
 	dirs := []string{dir}
 	for _, line := range lines {
-		if m := podVolume.FindStringSubmatch(line.point); m != nil {
+		if m := podVolume.FindStringSubmatch(line.Point); m != nil {
 			dirs = append(dirs, m[1])
 		}
 	}
@@ -40,11 +40,11 @@ func findKubelets(lines []mountLine, dir string) kubelets {
 }
 
 // deviceOf returns the device of the file system that contains a path.
-func deviceOf(lines []mountLine, name string) string {
+func deviceOf(lines []Entry, name string) string {
 	device, longest := "", -1
 	for _, line := range lines {
-		if IsBelow(name, line.point) && len(line.point) >= longest {
-			device, longest = line.device, len(line.point)
+		if IsBelow(name, line.Point) && len(line.Point) >= longest {
+			device, longest = line.Device, len(line.Point)
 		}
 	}
 	return device
@@ -128,10 +128,10 @@ func devicePlace(elements []string) place {
 }
 
 // podsOf returns the pods that have mounted each superblock or device file.
-func (k kubelets) podsOf(lines []mountLine) map[string][]string {
+func (k kubelets) podsOf(lines []Entry) map[string][]string {
 	pods := map[string][]string{}
 	for _, line := range lines {
-		if at := k.placeOf(line.point); at.pod != "" {
+		if at := k.placeOf(line.Point); at.pod != "" {
 			pods[line.backing()] = append(pods[line.backing()], at.pod)
 		}
 	}
@@ -139,30 +139,30 @@ func (k kubelets) podsOf(lines []mountLine) map[string][]string {
 }
 
 // busyMounts returns the workloads' NFS, SMB and block mounts below a kubelet's directory.
-func busyMounts(lines []mountLine, k kubelets) []Busy {
+func busyMounts(lines []Entry, k kubelets) []Busy {
 	found, pods := map[string]Busy{}, k.podsOf(lines)
 	for _, line := range lines {
-		at := k.placeOf(line.point)
+		at := k.placeOf(line.Point)
 		if at.pod == "" && !at.global || !k.holdsBack(line, at) {
 			continue
 		}
-		busy := Busy{MountPoint: line.point, PodUID: at.pod, Volume: at.volume, FSType: line.fsType}
+		busy := Busy{MountPoint: line.Point, PodUID: at.pod, Volume: at.volume, FSType: line.FSType}
 		if at.pod == "" {
 			busy.PodUIDs = lists.Distinct(pods[line.backing()])
 		}
-		found[line.point] = busy
+		found[line.Point] = busy
 	}
 	return slices.SortedFunc(maps.Values(found), func(a, b Busy) int { return strings.Compare(a.MountPoint, b.MountPoint) })
 }
 
-func (k kubelets) holdsBack(line mountLine, at place) bool {
-	if isNFS(line.fsType) || isSMB(line.fsType) {
+func (k kubelets) holdsBack(line Entry, at place) bool {
+	if isNFS(line.FSType) || isSMB(line.FSType) {
 		return true
 	}
-	if line.fsType == "devtmpfs" {
+	if line.FSType == "devtmpfs" {
 		return at.device
 	}
 	// Btrfs has no device number of a block device, but its source is the device.
-	block := !strings.HasPrefix(line.device, "0:") || strings.HasPrefix(line.source, "/dev/")
-	return block && !k.nodeDevices[line.device]
+	block := !strings.HasPrefix(line.Device, "0:") || strings.HasPrefix(line.Source, "/dev/")
+	return block && !k.nodeDevices[line.Device]
 }

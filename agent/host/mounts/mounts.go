@@ -135,23 +135,23 @@ func (r Reader) Read() (Table, error) {
 	var signs []string
 	mounts, oldest := map[string]Mount{}, map[string]elder{}
 	for _, line := range lines {
-		if !isNFS(line.fsType) && !isSMB(line.fsType) && line.fsType != "xfs" {
+		if !isNFS(line.FSType) && !isSMB(line.FSType) && line.FSType != "xfs" {
 			continue
 		}
 		// A later line with the same mount point is mounted over the earlier one.
-		s, counted := stats[line.point]
+		s, counted := stats[line.Point]
 		mount := r.describeMount(line, s, transports, k)
 		if counted {
 			mount.Age, mount.Operations = s.age, s.used()
 		}
 		r.countOperations(&mount, shares)
-		mounts[line.point] = mount
+		mounts[line.Point] = mount
 		if r.Signs != nil {
 			signs = append(signs, r.Signs(mount, s.operations)...)
 		}
 		// If the ages are equal, the earlier line is the older mount.
-		if first, known := oldest[mount.Client]; !known || stats[line.point].age > first.age {
-			oldest[mount.Client] = elder{line.point, stats[line.point].age}
+		if first, known := oldest[mount.Client]; !known || stats[line.Point].age > first.age {
+			oldest[mount.Client] = elder{line.Point, stats[line.Point].age}
 		}
 	}
 	for point, mount := range mounts {
@@ -181,7 +181,7 @@ func (r Reader) Busy() (found []Busy, malformed int, err error) {
 	return busyMounts(lines, findKubelets(lines, r.kubeletDir)), malformed, nil
 }
 
-func (r Reader) readMountinfo() (lines []mountLine, malformed int, err error) {
+func (r Reader) readMountinfo() (lines []Entry, malformed int, err error) {
 	data, err := r.fs.ReadFile(mountinfoFile)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read mounts: %w", err)
@@ -199,27 +199,27 @@ func (r Reader) readMountstats() map[string]stats {
 	return parseMountstats(string(data))
 }
 
-func (r Reader) describeMount(line mountLine, s stats, transports []transport, k kubelets) Mount {
-	options := joinFlags(line.super, line.flags)
+func (r Reader) describeMount(line Entry, s stats, transports []transport, k kubelets) Mount {
+	options := joinFlags(line.Super, line.Flags)
 	if len(s.options) > 0 {
-		options = joinFlags(s.options, line.flags)
+		options = joinFlags(s.options, line.Flags)
 	}
-	at := k.placeOf(line.point)
+	at := k.placeOf(line.Point)
 	mount := Mount{
-		MountPoint:   line.point,
-		ID:           line.id,
+		MountPoint:   line.Point,
+		ID:           line.ID,
 		Age:          -1,
-		Device:       line.device,
-		FSType:       line.fsType,
-		Protocol:     protocolOf(line.fsType, options),
+		Device:       line.Device,
+		FSType:       line.FSType,
+		Protocol:     protocolOf(line.FSType, options),
 		Options:      options,
 		Connections:  len(s.sourcePorts),
-		ReadAheadKiB: r.readAhead(line.device),
+		ReadAheadKiB: r.readAhead(line.Device),
 		Volume:       at.volume,
 	}
 	_, mount.Export = splitSource(line)
 	mount.Server = serverName(line)
-	if isNFS(line.fsType) {
+	if isNFS(line.FSType) {
 		c := newClient(line, s)
 		mount.SlotLimit, mount.Client = slotLimit(transports, c), c.clientName(line)
 	}
@@ -233,11 +233,11 @@ func (r Reader) readAhead(device string) int {
 }
 
 // sharePods adds the pods of the superblock to every mount. A global mount gets the volume's name from its pods.
-func sharePods(mounts []Mount, lines []mountLine, k kubelets) {
+func sharePods(mounts []Mount, lines []Entry, k kubelets) {
 	pods, volumes := k.podsOf(lines), map[string][]string{}
 	for _, line := range lines {
-		if at := k.placeOf(line.point); at.pod != "" && at.volume != "" {
-			volumes[line.device] = append(volumes[line.device], at.volume)
+		if at := k.placeOf(line.Point); at.pod != "" && at.volume != "" {
+			volumes[line.Device] = append(volumes[line.Device], at.volume)
 		}
 	}
 	for i := range mounts {
@@ -256,27 +256,27 @@ func isSMB(fsType string) bool { return fsType == "cifs" || fsType == "smb3" }
 
 // splitSource splits a source like the kernel: "server:path" and "[fe80::1]:path" at the first colon outside brackets (nfs_parse_devname), and
 // "//server/share" with either kind of slash (smb3_parse_devname).
-func splitSource(line mountLine) (server, export string) {
+func splitSource(line Entry) (server, export string) {
 	switch {
-	case isNFS(line.fsType):
-		name := line.source
+	case isNFS(line.FSType):
+		name := line.Source
 		if host, rest, found := strings.Cut(name, "]"); found && strings.HasPrefix(host, "[") && strings.HasPrefix(rest, ":") {
 			return host[1:], rest[1:]
 		}
 		name, export, _ = strings.Cut(name, ":")
 		name, _, _ = strings.Cut(name, ",")
 		return name, export
-	case isSMB(line.fsType):
-		server, export, _ = strings.Cut(strings.Trim(strings.ReplaceAll(line.source, `\`, "/"), "/"), "/")
+	case isSMB(line.FSType):
+		server, export, _ = strings.Cut(strings.Trim(strings.ReplaceAll(line.Source, `\`, "/"), "/"), "/")
 		return server, "/" + export
 	}
 	return "", ""
 }
 
 // serverName returns the name of the server in reports. Each local port of a tunnel leads to another file system, so it counts as a separate server.
-func serverName(line mountLine) string {
+func serverName(line Entry) string {
 	name, _ := splitSource(line)
-	if port := OptionValue(line.super, "port"); isNFS(line.fsType) && port != "" && port != "0" && isLoopback(cmp.Or(OptionValue(line.super, "addr"), name)) {
+	if port := OptionValue(line.Super, "port"); isNFS(line.FSType) && port != "" && port != "0" && isLoopback(cmp.Or(OptionValue(line.Super, "addr"), name)) {
 		return net.JoinHostPort(name, port)
 	}
 	return name

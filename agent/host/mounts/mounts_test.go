@@ -355,7 +355,7 @@ func TestSources(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			server, export := splitSource(mountLine{fsType: test.fsType, source: test.source})
+			server, export := splitSource(Entry{FSType: test.fsType, Source: test.source})
 			if server != test.server || export != test.export {
 				t.Errorf("got %q and %q, want %q and %q", server, export, test.server, test.export)
 			}

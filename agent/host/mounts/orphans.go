@@ -31,26 +31,26 @@ func (r Reader) Orphans() (found []Orphan) {
 	}
 	k, inPod, inSandbox := findKubelets(lines, r.kubeletDir), map[string]bool{}, map[string]bool{}
 	for _, line := range lines {
-		inPod[line.device] = inPod[line.device] || running[k.placeOf(line.point).pod]
+		inPod[line.Device] = inPod[line.Device] || running[k.placeOf(line.Point).pod]
 		// A sandboxed runtime, such as Kata Containers, keeps the mounts of its containers below /run.
-		inSandbox[line.device] = inSandbox[line.device] || strings.HasPrefix(line.point[1:], "run/")
+		inSandbox[line.Device] = inSandbox[line.Device] || strings.HasPrefix(line.Point[1:], "run/")
 	}
 	for _, line := range lines {
-		at, dir := k.placeOf(line.point), path.Dir(line.point)
-		isUnused := at.global && path.Base(line.point) == "globalmount" && !inPod[line.device]
+		at, dir := k.placeOf(line.Point), path.Dir(line.Point)
+		isUnused := at.global && path.Base(line.Point) == "globalmount" && !inPod[line.Device]
 		if at.pod != "" {
-			before, _, _ := strings.Cut(line.point, "/"+at.pod+"/")
+			before, _, _ := strings.Cut(line.Point, "/"+at.pod+"/")
 			isUnused, dir = !running[at.pod], path.Join(before, at.pod)
 		}
 		// An access to a directory on a mount of that kind can hang.
-		canHang := func(l mountLine) bool {
-			return (isNFS(l.fsType) || isSMB(l.fsType) || strings.HasPrefix(l.fsType, "fuse")) && IsBelow(dir, l.point)
+		canHang := func(l Entry) bool {
+			return (isNFS(l.FSType) || isSMB(l.FSType) || strings.HasPrefix(l.FSType, "fuse")) && IsBelow(dir, l.Point)
 		}
-		if !isUnused || inSandbox[line.device] || !isNFS(line.fsType) && !isSMB(line.fsType) || slices.ContainsFunc(lines, canHang) {
+		if !isUnused || inSandbox[line.Device] || !isNFS(line.FSType) && !isSMB(line.FSType) || slices.ContainsFunc(lines, canHang) {
 			continue
 		}
 		if info, err := r.fs.Lstat(dir); err == nil {
-			found = append(found, Orphan{MountPoint: line.point, PodUID: at.pod, Changed: info.ModTime()})
+			found = append(found, Orphan{MountPoint: line.Point, PodUID: at.pod, Changed: info.ModTime()})
 		}
 	}
 	return found

@@ -7,22 +7,16 @@ import (
 	"github.com/storageclient/operator/tuning/counters"
 )
 
-// mountLine is one line of mountinfo, see proc_pid_mountinfo(5).
-type mountLine struct {
-	id, device, root, point, fsType, source string
-	flags, super                            []string
-}
-
 // backing identifies the object that is mounted: the superblock, or a device file, because all device files are in the superblock of /dev.
-func (l mountLine) backing() string {
-	if l.fsType == "devtmpfs" {
-		return l.device + l.root
+func (e Entry) backing() string {
+	if e.FSType == "devtmpfs" {
+		return e.Device + e.Root
 	}
-	return l.device
+	return e.Device
 }
 
 // parseMountinfo parses a mount table. It counts and skips the lines that it cannot parse.
-func parseMountinfo(data string) (lines []mountLine, malformed int) {
+func parseMountinfo(data string) (lines []Entry, malformed int) {
 	for text := range strings.Lines(data) {
 		text = strings.TrimSpace(text)
 		if text == "" {
@@ -43,32 +37,32 @@ func parseMountinfo(data string) (lines []mountLine, malformed int) {
 func MountedAt(mountinfo, point string) (source, fsType string) {
 	lines, _ := parseMountinfo(mountinfo)
 	for _, line := range lines {
-		if line.point == point {
-			source, fsType = line.source, line.fsType
+		if line.Point == point {
+			source, fsType = line.Source, line.FSType
 		}
 	}
 	return source, fsType
 }
 
-func parseMountLine(text string) (mountLine, bool) {
+func parseMountLine(text string) (Entry, bool) {
 	// Blanks inside a field are escaped, so the separator is unambiguous. It has at least six fields before it and two after it. A source may be
 	// empty, which leaves two blanks in a row.
 	head, tail, found := strings.Cut(text, " - ")
 	fields, rest := strings.Fields(head), strings.Split(tail, " ")
 	if !found || len(fields) < 6 || len(rest) < 2 || !isDevice(fields[2]) || !strings.HasPrefix(fields[4], "/") {
-		return mountLine{}, false
+		return Entry{}, false
 	}
-	line := mountLine{
-		id:     fields[0],
-		device: fields[2],
-		root:   unescapeField(fields[3]),
-		point:  unescapeField(fields[4]),
-		flags:  strings.Split(fields[5], ","),
-		fsType: rest[0],
-		source: unescapeField(rest[1]),
+	line := Entry{
+		ID:     fields[0],
+		Device: fields[2],
+		Root:   unescapeField(fields[3]),
+		Point:  unescapeField(fields[4]),
+		Flags:  strings.Split(fields[5], ","),
+		FSType: rest[0],
+		Source: unescapeField(rest[1]),
 	}
 	if len(rest) > 2 {
-		line.super = strings.Split(rest[len(rest)-1], ",")
+		line.Super = strings.Split(rest[len(rest)-1], ",")
 	}
 	return line, true
 }

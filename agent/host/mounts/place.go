@@ -74,34 +74,34 @@ func (p *Place) readTable() {
 	}
 	lines, _ := parseMountinfo(string(data))
 	line, name := p.mountOf(lines, p.dir)
-	if slices.Contains(line.flags, "ro") || slices.Contains(line.super, "ro") {
+	if slices.Contains(line.Flags, "ro") || slices.Contains(line.Super, "ro") {
 		p.unwritable = name + " is read-only"
 	}
 	// An overlay keeps its changes on the file system of its upper directory.
-	if upper := OptionValue(line.super, "upperdir"); line.fsType == "overlay" && upper != "" {
+	if upper := OptionValue(line.Super, "upperdir"); line.FSType == "overlay" && upper != "" {
 		line, _ = p.mountOf(lines, upper)
 	}
-	if line.fsType == "tmpfs" || line.fsType == "ramfs" {
+	if line.FSType == "tmpfs" || line.FSType == "ramfs" {
 		p.notPersistent = name + " is kept in memory"
 	}
 }
 
 // mountOf returns the mount that contains a directory, and the name of that mount for messages.
-func (p *Place) mountOf(lines []mountLine, dir string) (line mountLine, name string) {
+func (p *Place) mountOf(lines []Entry, dir string) (line Entry, name string) {
 	if resolved, err := p.files.Resolve(dir); err == nil {
 		dir = resolved
 	}
 	for _, l := range lines {
-		holds := l.point == "/" || dir == l.point || strings.HasPrefix(dir, l.point+"/")
+		holds := l.Point == "/" || dir == l.Point || strings.HasPrefix(dir, l.Point+"/")
 		// If two mounts have one mount point, the later one is on top.
-		if holds && len(l.point) >= len(line.point) {
+		if holds && len(l.Point) >= len(line.Point) {
 			line = l
 		}
 	}
-	if line.point == "/" {
+	if line.Point == "/" {
 		return line, topOf(dir)
 	}
-	return line, line.point
+	return line, line.Point
 }
 
 // topOf returns the first directory of a path: /etc for /etc/sysctl.d.

@@ -30,18 +30,18 @@ func (r Reader) Servers() ([]connect.Server, error) {
 	return servers, nil
 }
 
-func serverOf(line mountLine) (connect.Server, bool) {
+func serverOf(line Entry) (connect.Server, bool) {
 	name, _ := splitSource(line)
-	address := cmp.Or(OptionValue(line.super, "addr"), name)
+	address := cmp.Or(OptionValue(line.Super, "addr"), name)
 	server := connect.Server{Name: serverName(line)}
 	port := smbPort
 	switch {
-	case isNFS(line.fsType) && slices.Contains([]string{"tcp", "tcp6"}, OptionValue(line.super, "proto")):
+	case isNFS(line.FSType) && slices.Contains([]string{"tcp", "tcp6"}, OptionValue(line.Super, "proto")):
 		server.Protocol, server.Version, port = connect.NFS, 4, nfsPort
-		if OptionValue(line.super, "vers") == "3" {
+		if OptionValue(line.Super, "vers") == "3" {
 			server.Version = 3
 		}
-	case isSMB(line.fsType) && !slices.Contains(line.super, "rdma"):
+	case isSMB(line.FSType) && !slices.Contains(line.Super, "rdma"):
 		server.Protocol = connect.SMB
 	default:
 		return connect.Server{}, false

@@ -86,7 +86,7 @@ func parseShares(data string) (shares []share) {
 // CountsOfShare returns the operations on the share of an SMB mount, from the text of the file of shares and the mount's source. It also returns the
 // number of client connections to the share. If there is more than one, it is unknown to which mount the operations belong.
 func CountsOfShare(stats, source string) (operations []Operation, connections int) {
-	server, export := splitSource(mountLine{fsType: "cifs", source: source})
+	server, export := splitSource(Entry{FSType: "cifs", Source: source})
 	for _, s := range parseShares(stats) {
 		if s.name == shareName(server, export) {
 			operations, connections = s.operations, connections+1

@@ -48,7 +48,7 @@ func (r Reader) Transports() ([]Transport, error) {
 		return nil, err
 	}
 	stats := r.readMountstats()
-	clients := lists.Pick(lines, func(line mountLine) (client, bool) { return newClient(line, stats[line.point]), isNFS(line.fsType) })
+	clients := lists.Pick(lines, func(line Entry) (client, bool) { return newClient(line, stats[line.Point]), isNFS(line.FSType) })
 	var found []Transport
 	for _, t := range all {
 		mine := slices.DeleteFunc(slices.Clone(clients), func(c client) bool { return !c.usesTransport(t) })
@@ -79,10 +79,10 @@ func (r Reader) Sessions() ([]Session, error) {
 	all := r.readMountstats()
 	found := map[string]Session{}
 	for _, line := range lines {
-		if !isNFS(line.fsType) {
+		if !isNFS(line.FSType) {
 			continue
 		}
-		s, hasStats := all[line.point]
+		s, hasStats := all[line.Point]
 		c := newClient(line, s)
 		if !c.sessions {
 			continue
@@ -136,8 +136,8 @@ func (r Reader) readSysfs() (found []sysfsTransport) {
 }
 
 // portOf returns the port of a mount's server: the port of an option, or the usual one.
-func portOf(line mountLine, usual int) int {
-	if port, err := strconv.Atoi(OptionValue(line.super, "port")); err == nil && port > 0 {
+func portOf(line Entry, usual int) int {
+	if port, err := strconv.Atoi(OptionValue(line.Super, "port")); err == nil && port > 0 {
 		return port
 	}
 	return usual
@@ -163,18 +163,18 @@ type client struct {
 }
 
 // newClient uses address and port from the mount table, because mountstats omits them.
-func newClient(line mountLine, s stats) client {
-	version := OptionValue(line.super, "vers")
+func newClient(line Entry, s stats) client {
+	version := OptionValue(line.Super, "vers")
 	return client{
-		server: OptionValue(line.super, "addr"), port: portOf(line, nfsPort), sourcePorts: s.sourcePorts,
+		server: OptionValue(line.Super, "addr"), port: portOf(line, nfsPort), sourcePorts: s.sourcePorts,
 		sessions: strings.HasPrefix(version, "4.") && version != "4.0",
 	}
 }
 
 // clientName contains the values that the kernel compares before it shares a client and its connections. nconnect is not one of them. Source:
 // nfs_match_client in fs/nfs/client.c.
-func (c client) clientName(line mountLine) string {
-	parts := lists.Each([]string{"vers", "proto", "xprtsec"}, func(key string) string { return OptionValue(line.super, key) })
+func (c client) clientName(line Entry) string {
+	parts := lists.Each([]string{"vers", "proto", "xprtsec"}, func(key string) string { return OptionValue(line.Super, key) })
 	return fmt.Sprintf("%s:%d %s", c.server, c.port, strings.Join(parts, " "))
 }
 

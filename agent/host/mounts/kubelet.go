@@ -31,7 +31,7 @@ func findKubelets(lines []Entry, dir string) kubelets {
 	k := kubelets{dirs: lists.Distinct(dirs), nodeDevices: map[string]bool{}}
 	for _, dir := range k.dirs {
 		for _, name := range []string{"/", dir, dir + "/pods", dir + "/plugins"} {
-			if device := deviceOf(lines, name); device != "" {
+			if device := mountOf(lines, name).Device; device != "" {
 				k.nodeDevices[device] = true
 			}
 		}
@@ -39,15 +39,14 @@ func findKubelets(lines []Entry, dir string) kubelets {
 	return k
 }
 
-// deviceOf returns the device of the file system that contains a path.
-func deviceOf(lines []Entry, name string) string {
-	device, longest := "", -1
+// mountOf returns the mount that contains a path. If two mounts have one mount point, the later one is on top.
+func mountOf(lines []Entry, name string) (found Entry) {
 	for _, line := range lines {
-		if IsBelow(name, line.Point) && len(line.Point) >= longest {
-			device, longest = line.Device, len(line.Point)
+		if IsBelow(name, line.Point) && len(line.Point) >= len(found.Point) {
+			found = line
 		}
 	}
-	return device
+	return found
 }
 
 // IsBelow reports whether an absolute path is a directory, or below it.

@@ -91,14 +91,7 @@ func (p *Place) mountOf(lines []Entry, dir string) (line Entry, name string) {
 	if resolved, err := p.files.Resolve(dir); err == nil {
 		dir = resolved
 	}
-	for _, l := range lines {
-		holds := l.Point == "/" || dir == l.Point || strings.HasPrefix(dir, l.Point+"/")
-		// If two mounts have one mount point, the later one is on top.
-		if holds && len(l.Point) >= len(line.Point) {
-			line = l
-		}
-	}
-	if line.Point == "/" {
+	if line = mountOf(lines, dir); line.Point == "/" {
 		return line, topOf(dir)
 	}
 	return line, line.Point

@@ -20,6 +20,7 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/mounted"
+	"github.com/storageclient/operator/agent/report"
 	"github.com/storageclient/operator/agent/reporter"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -172,7 +173,7 @@ func TestAKernelArgumentThatTheNextBootStillPassesIsNotRestored(t *testing.T) {
 		if got := w.clientNode.Status.Restored; got == kept {
 			t.Errorf("kept %t: got restored %t", kept, got)
 		}
-		r, err := Local{Machine: w.host().Machine, Clock: instantClock{w.clock}}.Restore(t.Context(), nil)
+		r, err := Local{Machine: w.host().Machine, Clock: instantClock{w.clock}}.Run(t.Context(), report.Restore, nil)
 		if err != nil || r.AsDeclared == kept {
 			t.Errorf("kept %t: as restored %t, error %v", kept, r.AsDeclared, err)
 		}

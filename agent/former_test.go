@@ -164,7 +164,7 @@ func TestOneOfBothNamesHoldsTheValuesAfterACrashAtAnyPoint(t *testing.T) {
 			}
 			return nil
 		})
-		_, err := b.local(true).Apply(t.Context(), nil)
+		_, err := b.local(true).Run(t.Context(), report.Apply, nil)
 		tree := b.tree()
 		for former, name := range renamed {
 			_, isFormer := tree[former]

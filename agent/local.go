@@ -26,7 +26,7 @@ import (
 // Local applies settings on one machine without a cluster. It uses the same subjects, journal, and fence as the loop, and returns a
 // report instead of a status. It never reboots. The machine may be an image tree without a running kernel.
 type Local struct {
-	// Machine is the machine to change. For Plan and Observe, its file system must be read-only.
+	// Machine is the machine to change. For plan and observe, its file system must be read-only.
 	Machine Machine
 	// Allowed extends the catalogue, as in Config.
 	Allowed Allowed
@@ -53,37 +53,45 @@ func (r ImageRunner) Run(ctx context.Context, argv ...string) ([]byte, error) {
 	return r.Runner.Run(ctx, argv...)
 }
 
-// Plan compares the host with the profiles and reports the changes that Apply would make. It does not change the host.
-func (l Local) Plan(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
-	return l.compareHost(ctx, report.Plan, profiles)
-}
-
-// Observe compares the host with the profiles, or with the last applied settings if there are no profiles. It does not change the host.
-func (l Local) Observe(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
-	return l.compareHost(ctx, report.Observe, profiles)
-}
-
-func (l Local) compareHost(ctx context.Context, command string, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
+// Run runs one command of package report. Plan and Observe do not change the host. Observe without profiles compares the host with the settings
+// that were applied last. Apply also restores settings that the profiles no longer declare. Restore restores all settings in the journal except for
+// retained ones. If profiles are given, their removal policy takes precedence.
+func (l Local) Run(ctx context.Context, command string, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
 	r, spec, err := l.beginReport(command, profiles)
 	if err != nil {
 		return r, err
 	}
+	switch command {
+	case report.Plan, report.Observe:
+		err = l.compareHost(ctx, &r, spec)
+	case report.Apply:
+		err = l.changeHost(ctx, &r, spec)
+	case report.Restore:
+		spec.Release = true
+		if err = l.changeHost(ctx, &r, spec); err == nil && r.AsDeclared {
+			_, err = l.Machine.Journal.Remove(r.BootID)
+		}
+	}
+	return r, err
+}
+
+func (l Local) compareHost(ctx context.Context, r *report.Report, spec v1alpha1.StorageClientNodeSpec) error {
 	p, err := l.Machine.beginPass(spec, l.Allowed)
 	if err != nil {
-		return r, err
+		return err
 	}
 	p.observeAll(ctx)
 	for _, it := range p.filter((*item).isDesired) {
-		s := settingOf(command, p, it)
+		s := settingOf(r.Command, p, it)
 		if s.Action == report.Set {
 			s.Proof = l.proofOf(p, it)
 		}
 		r.Settings = append(r.Settings, s)
 	}
-	restored := func(it *item) report.Setting { return l.restoreSettingOf(ctx, command, it) }
+	restored := func(it *item) report.Setting { return l.restoreSettingOf(ctx, r.Command, it) }
 	r.Settings = append(r.Settings, lists.Each(p.filter((*item).isDropped), restored)...)
-	sumUp(&r)
-	return r, nil
+	sumUp(r)
+	return nil
 }
 
 func settingOf(command string, p *pass, it *item) report.Setting {
@@ -127,31 +135,6 @@ func (l Local) restoreSettingOf(ctx context.Context, command string, it *item) r
 		s.Action = report.RestoreOriginal
 	}
 	return s
-}
-
-// Apply applies the settings that the profiles declare, and restores settings that they no longer declare.
-func (l Local) Apply(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
-	r, spec, err := l.beginReport(report.Apply, profiles)
-	if err != nil {
-		return r, err
-	}
-	err = l.changeHost(ctx, &r, spec)
-	return r, err
-}
-
-// Restore restores all settings in the journal except for retained ones. If profiles are given, their removal policy takes precedence.
-func (l Local) Restore(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
-	r, spec, err := l.beginReport(report.Restore, profiles)
-	if err != nil {
-		return r, err
-	}
-	spec.Release = true
-	err = l.changeHost(ctx, &r, spec)
-	if err != nil || !r.AsDeclared {
-		return r, err
-	}
-	_, err = l.Machine.Journal.Remove(r.BootID)
-	return r, err
 }
 
 func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.StorageClientNodeSpec) error {

@@ -114,7 +114,7 @@ func (b *box) tree() map[string]string { return hosttest.ReadTree(b.t, b.dir, "/
 
 func (b *box) apply(profiles ...v1alpha1.StorageClientProfile) report.Report {
 	b.t.Helper()
-	r, err := b.local(true).Apply(b.t.Context(), profiles)
+	r, err := b.local(true).Run(b.t.Context(), report.Apply, profiles)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func (b *box) apply(profiles ...v1alpha1.StorageClientProfile) report.Report {
 
 func (b *box) restore() report.Report {
 	b.t.Helper()
-	r, err := b.local(true).Restore(b.t.Context(), nil)
+	r, err := b.local(true).Run(b.t.Context(), report.Restore, nil)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func (b *box) restore() report.Report {
 func (b *box) compare(command string, profiles ...v1alpha1.StorageClientProfile) report.Report {
 	b.t.Helper()
 	before := b.tree()
-	r, err := b.local(false).compareHost(b.t.Context(), command, profiles)
+	r, err := b.local(false).Run(b.t.Context(), command, profiles)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -447,7 +447,7 @@ func TestAProfileIsRejectedWithTheMessagesOfTheManager(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)
 			before := b.tree()
-			_, err := b.local(true).Apply(t.Context(), test.profiles)
+			_, err := b.local(true).Run(t.Context(), report.Apply, test.profiles)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error: got %v, want %q", err, test.want)
 			}

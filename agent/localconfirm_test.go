@@ -126,7 +126,7 @@ func TestOneMachineWithoutAServer(t *testing.T) {
 
 	l := b.local(true)
 	l.NoConfirm = true
-	r, err := l.Apply(t.Context(), []v1alpha1.StorageClientProfile{rmemProfile("16777216")})
+	r, err := l.Run(t.Context(), report.Apply, []v1alpha1.StorageClientProfile{rmemProfile("16777216")})
 	if err != nil || !r.AsDeclared || b.liveValue() != "16777216" || b.attempts > 0 {
 		t.Errorf("--no-confirm: error %v, settings %+v", err, r.Settings)
 	}
@@ -161,7 +161,7 @@ func TestAStoppedCommandRevertsTheValue(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := b.local(true).Apply(ctx, []v1alpha1.StorageClientProfile{rmemProfile("16777216")}); !errors.Is(err, context.Canceled) {
+	if _, err := b.local(true).Run(ctx, report.Apply, []v1alpha1.StorageClientProfile{rmemProfile("16777216")}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if b.liveValue() != "212992" || strings.Contains(b.tree()[journal.File], "rmem_max") {

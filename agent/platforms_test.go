@@ -144,7 +144,7 @@ func (b *box) settle() report.Report {
 	b.t.Helper()
 	l := b.local(true)
 	l.Machine.attended, l.NoConfirm = true, true
-	r, err := l.Apply(b.t.Context(), []v1alpha1.StorageClientProfile{platformProfile()})
+	r, err := l.Run(b.t.Context(), report.Apply, []v1alpha1.StorageClientProfile{platformProfile()})
 	if err != nil {
 		b.t.Fatal(err)
 	}

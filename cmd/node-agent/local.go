@@ -136,10 +136,7 @@ func runCommand(ctx context.Context, command string, o localOptions, profiles []
 	}
 	l := newLocal(fs, isWriting, agent.Allowed{Parameters: o.allow, Filesystems: o.allowFilesystems})
 	l.NoConfirm = o.noConfirm
-	run := map[string]func(context.Context, []v1alpha1.StorageClientProfile) (report.Report, error){
-		report.Plan: l.Plan, report.Apply: l.Apply, report.Observe: l.Observe, report.Restore: l.Restore,
-	}
-	return run[command](ctx, profiles)
+	return l.Run(ctx, command, profiles)
 }
 
 func newLocal(fs host.FS, isWriting bool, allowed agent.Allowed) agent.Local {

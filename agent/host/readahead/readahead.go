@@ -48,21 +48,30 @@ type Subject struct {
 	places map[valueSource]*mounts.Place
 	// wanted contains, by type, the value that was desired last, even if it could not be applied.
 	wanted map[string]string
-	// volumes sets separate windows for single volumes. Nil if there is no such subject.
+	// volumes sets separate windows for single volumes.
 	volumes *Volumes
 }
 
 var _ host.MountFollower = &Subject{}
 
-// New returns the subject for one host. entries reads its mount table.
-func New(files host.FS, entries func() ([]mounts.Entry, error)) *Subject {
-	return &Subject{
+// New returns the two subjects for one host: for types and for single volumes. entries reads its mount table, and volumeEntries its mounted volumes.
+// journalled is called for originals with the keys of both subjects.
+func New(
+	files host.FS, entries func() ([]mounts.Entry, error), volumeEntries func() ([]mounts.VolumeEntry, error),
+	journalled func(key string) (host.Original, bool),
+) (*Subject, *Volumes) {
+	s := &Subject{
 		fs: files, kernel: files, entries: entries,
 		known: map[string]uint64{}, applied: map[string]string{}, failed: map[string]string{},
 		places: map[valueSource]*mounts.Place{
 			byNFSUtils: mounts.NewPlace(files, path.Dir(NFSConf)), byUdev: mounts.NewPlace(files, path.Dir(UdevRule)),
 		},
 	}
+	s.volumes = &Volumes{
+		types: s, entries: volumeEntries, journalled: journalled,
+		wanted: map[string]string{}, known: map[string]uint64{}, failed: map[string]string{},
+	}
+	return s, s.volumes
 }
 
 // Name implements host.Subject.
@@ -86,7 +95,7 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 
 // addOwned adds the windows that volumes revert to: when the setting of the type is gone, the setting of the volume may be gone too.
 func (s *Subject) addOwned(values map[string]string, fsType string) error {
-	owned, err := s.volumeWindows()
+	owned, err := s.volumes.volumeWindows()
 	if err != nil || len(owned) == 0 {
 		return err
 	}
@@ -294,19 +303,12 @@ func (s *Subject) readWindows(fsType string) (map[string]string, error) {
 
 // windowFiles returns the files with the windows of the type's mounts, except windows that volumes control.
 func (s *Subject) windowFiles(fsType string) ([]string, error) {
-	owned, err := s.volumeWindows()
+	owned, err := s.volumes.volumeWindows()
 	if err != nil {
 		return nil, err
 	}
 	all, err := s.allWindows(fsType)
 	return slices.DeleteFunc(all, func(file string) bool { return owned[file] != "" }), err
-}
-
-func (s *Subject) volumeWindows() (map[string]string, error) {
-	if s.volumes == nil {
-		return nil, nil
-	}
-	return s.volumes.volumeWindows()
 }
 
 // allWindows returns the files with the windows of the type's mounts, each once. NFS names a window by the superblock's device number. A disk's

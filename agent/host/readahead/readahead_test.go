@@ -50,7 +50,8 @@ func machine(t *testing.T) (string, host.FS) {
 }
 
 func subject(fs host.FS) *Subject {
-	return New(fs, mounts.NewReader(fs, mounts.DefaultKubeletDir).Entries)
+	s, _ := New(fs, mounts.NewReader(fs, mounts.DefaultKubeletDir).Entries, nil, nil)
+	return s
 }
 
 func apply(t *testing.T, s *Subject, pairs ...string) {

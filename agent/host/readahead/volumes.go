@@ -15,7 +15,7 @@ import (
 const VolumesName = "volumeReadAhead"
 
 // Volumes implements host.MountFollower for the settings "volumeReadAhead/<PersistentVolume>", in KiB. They are narrower than the settings of types
-// and win. Volumes must be called before the Subject that it was made from, which skips the windows of these volumes. No file contains the settings,
+// and win. Volumes must be called before its Subject, which skips the windows of these volumes. No file contains the settings,
 // because neither udev nor nfs-utils knows volumes: the agent applies them to every mount.
 type Volumes struct {
 	types   *Subject
@@ -31,17 +31,6 @@ type Volumes struct {
 }
 
 var _ host.MountFollower = &Volumes{}
-
-// NewVolumes returns the subject for the host of another subject. entries returns the mounted volumes. journalled is called for originals with the
-// keys of both subjects.
-func NewVolumes(types *Subject, entries func() ([]mounts.VolumeEntry, error), journalled func(key string) (host.Original, bool)) *Volumes {
-	v := &Volumes{
-		types: types, entries: entries, journalled: journalled,
-		wanted: map[string]string{}, known: map[string]uint64{}, failed: map[string]string{},
-	}
-	types.volumes = v
-	return v
-}
 
 // Name implements host.Subject.
 func (v *Volumes) Name() string { return VolumesName }

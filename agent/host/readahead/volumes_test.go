@@ -17,8 +17,9 @@ func nfsEntry(volume, device string) mounts.VolumeEntry {
 
 // volumes returns the subject of a host with the given mounts of volumes and an empty journal.
 func volumes(fs host.FS, entries ...mounts.VolumeEntry) *Volumes {
-	return NewVolumes(subject(fs), func() ([]mounts.VolumeEntry, error) { return entries, nil },
+	_, v := New(fs, mounts.NewReader(fs, mounts.DefaultKubeletDir).Entries, func() ([]mounts.VolumeEntry, error) { return entries, nil },
 		func(string) (host.Original, bool) { return host.Original{}, false })
+	return v
 }
 
 func expectWindows(t *testing.T, dir string, want map[string]string) {

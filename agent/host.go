@@ -78,8 +78,7 @@ func assemble(fs host.FS, runner host.Runner, kubeletDir string) (Machine, mount
 	reader := mounts.NewReader(fs, kubeletDir)
 	records := journal.New(fs, sysctl.DropIn, sysctl.FormerDropIn, modprobe.DropIn, modprobe.FormerDropIn, bootloader.DropIn, bootloader.Generator,
 		readahead.UdevRule, readahead.NFSConf, nfsmountconf.DropIn, nfsmountconf.FormerDropIn, filesystems.DropIns)
-	modules := modprobe.New(fs, reader.Transports)
-	modules.EvaluateSessions(reader.Sessions, records)
+	modules := modprobe.New(fs, reader.Transports, reader.Sessions, records)
 	byType, byVolume := readahead.New(fs, reader.Entries, reader.VolumeEntries, func(key string) (host.Original, bool) {
 		entry, ok := records.Entries()[key]
 		return entry.Original, ok

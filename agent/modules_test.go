@@ -5,7 +5,9 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/modprobe"
+	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
@@ -21,7 +23,11 @@ func TestModuleParametersTakeEffectAsInTheCatalogue(t *testing.T) {
 		dir, fs := hosttest.OpenHost(t, "debian-12")
 		module, parameter := catalogue.Key(name).Cut()
 		hosttest.WriteFile(t, dir, "/sys/module/"+module+"/parameters/"+parameter, "7\n")
-		o := modprobe.New(fs, nil).Restore(t.Context(), map[string]host.Original{name: {}})[0]
+		records := journal.New(fs)
+		if err := records.Load(); err != nil {
+			t.Fatal(err)
+		}
+		o := modprobe.New(fs, nil, mounts.NewReader(fs, mounts.DefaultKubeletDir).Sessions, records).Restore(t.Context(), map[string]host.Original{name: {}})[0]
 		isNewTransport := p.TakesEffect == v1alpha1.EffectNewTransport
 		if got := o.Effect == host.NewTransport; got != isNewTransport {
 			t.Errorf("%s: got effect %s, the catalogue has %s", name, o.Effect, p.TakesEffect)

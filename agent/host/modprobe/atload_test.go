@@ -53,7 +53,7 @@ func TestASysctlThatIsSetWhenTheModuleIsLoadedWins(t *testing.T) {
 			for name, data := range test.files {
 				hosttest.WriteFile(t, dir, name, data)
 			}
-			s := New(fs, nil)
+			s := unused(fs)
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), test.state, test.message)
 		})
@@ -116,7 +116,7 @@ func TestASysctlWinsIfTheModuleIsLoadedBeforeIt(t *testing.T) {
 			if test.message != "" {
 				want = host.Shadowed
 			}
-			s := New(fs, nil)
+			s := unused(fs)
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), want, test.message)
 		})
@@ -136,7 +136,7 @@ func TestUnreadableFilesOfOthersChangeNoState(t *testing.T) {
 				t.Fatal(err)
 			}
 			hosttest.WriteFile(t, dir, file+"/x", "")
-			s := New(fs, nil)
+			s := unused(fs)
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.InSync)
 			hosttest.WriteFile(t, dir, "/etc/sysctl.d/zzzz.conf", "sunrpc.tcp_max_slot_table_entries = 16\n")
@@ -150,7 +150,7 @@ func TestUnreadableFilesOfOthersDoNotPreventARestore(t *testing.T) {
 		for name, original := range map[string]host.Original{"a recorded value": {Present: true, Value: "65536"}, "no value": {}} {
 			t.Run(file+", "+name, func(t *testing.T) {
 				dir, fs := hosttest.OpenHost(t, "rocky-9")
-				s := New(fs, nil)
+				s := unused(fs)
 				hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 				hosttest.WriteFile(t, dir, file+"/x", "")
 				hosttest.Apply(t, s, nil)

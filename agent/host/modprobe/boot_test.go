@@ -72,7 +72,7 @@ func TestTheLastValueOfABoot(t *testing.T) {
 			for name, data := range test.files {
 				hosttest.WriteFile(t, dir, name, data)
 			}
-			want, s := host.InSync, New(fs, nil)
+			want, s := host.InSync, unused(fs)
 			if test.shadowed != "" {
 				want = host.Shadowed
 			}
@@ -103,7 +103,7 @@ func TestEarlyModulesGetTheValuesThatSystemdWrites(t *testing.T) {
 		}
 		tree.Write(t, dir, "/etc/other.conf")
 		hosttest.WriteFile(t, dir, "/proc/sys/sunrpc/tcp_max_slot_table_entries", "128\n")
-		s, want, out := New(fs, nil), host.InSync, run()
+		s, want, out := unused(fs), host.InSync, run()
 		if found := logged.FindAllStringSubmatch(out, -1); len(found) > 0 && found[len(found)-1][1] != "128" {
 			want = host.Shadowed
 		}

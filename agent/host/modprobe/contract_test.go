@@ -46,7 +46,7 @@ func TestFilesAreReadAsModprobeAndSysctlReadThem(t *testing.T) {
 		}
 		values.Write(t, dir, sysctl.SystemConf)
 		options.Write(t, dir, "/etc/other.conf")
-		s, desired := New(fs, nil), hosttest.Settings(maxSlots, "128")
+		s, desired := unused(fs), hosttest.Settings(maxSlots, "128")
 		hosttest.Apply(t, s, desired)
 		observed := hosttest.Observe(t, s, maxSlots, "128")
 		want, shown := "", showConfig("--showconfig")
@@ -94,7 +94,7 @@ func TestRulesAreReadAsUdevReadsThem(t *testing.T) {
 			},
 		}
 		tree.Write(t, dir, "/etc/other")
-		dashes, runs := New(fs, nil).runsSysctlAtLoad()["sunrpc"]
+		dashes, runs := unused(fs).runsSysctlAtLoad()["sunrpc"]
 		wantRuns, wantDashes, out := false, false, run("test", "--action=add", "/sys/module/sunrpc")
 		for line := range strings.Lines(out) {
 			if strings.HasPrefix(line, "run: ") && strings.Contains(line, "--system") {

@@ -13,7 +13,7 @@ const identity = "storage-client-0b5c-1"
 func identified(t *testing.T, dir string, fs host.FS, live string) *Subject {
 	t.Helper()
 	hosttest.WriteFile(t, dir, uniqueIDFile, live+"\n")
-	s := New(fs, nil)
+	s := unused(fs)
 	s.SetNodeUID("0b5c-1")
 	hosttest.Apply(t, s, hosttest.Settings(uniqueID, fromNode))
 	return s
@@ -58,7 +58,7 @@ func TestAnIdentityIsReadBackAfterTheBoot(t *testing.T) {
 
 func TestAnIdentityNeedsNoBootWhereTheModuleIsNotLoaded(t *testing.T) {
 	_, fs := unloaded(t)
-	s := New(fs, nil)
+	s := unused(fs)
 	s.SetNodeUID("0b5c-1")
 	hosttest.Apply(t, s, hosttest.Settings(uniqueID, fromNode))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, uniqueID, fromNode), host.InSync)
@@ -67,7 +67,7 @@ func TestAnIdentityNeedsNoBootWhereTheModuleIsNotLoaded(t *testing.T) {
 func TestNoIdentityWithoutANode(t *testing.T) {
 	dir, fs := loaded(t)
 	hosttest.WriteFile(t, dir, uniqueIDFile, "\n")
-	s := New(fs, nil)
+	s := unused(fs)
 	hosttest.Apply(t, s, hosttest.Settings(uniqueID, fromNode))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, uniqueID, fromNode), host.Unsupported)
 	if fs.Exists(DropIn) {

@@ -29,10 +29,9 @@ var transportDefaults = map[string]string{
 
 // Subject implements host.Subject for the settings "module/<module>/<parameter>".
 type Subject struct {
-	fs         host.FS
-	kernel     host.Kernel
-	transports func() ([]mounts.Transport, error)
-	// listSessions and facts are nil if sessions are not checked.
+	fs           host.FS
+	kernel       host.Kernel
+	transports   func() ([]mounts.Transport, error)
 	listSessions func() ([]mounts.Session, error)
 	facts        BootFacts
 	// failed contains, by name, the error of the last Apply.
@@ -50,9 +49,13 @@ var (
 )
 
 // New returns the subject for one host. transports lists the transports of the host. It lists none if the kernel does not report them (before 5.14).
-// If transports is nil, they are not checked.
-func New(files host.FS, transports func() ([]mounts.Transport, error)) *Subject {
-	return &Subject{fs: files, kernel: files, transports: transports, failed: map[string]string{}, place: mounts.NewPlace(files, path.Dir(DropIn))}
+// If transports is nil, they are not checked. The subject compares the sessions that the host lists with the times when the numbers of slots were
+// set, as recorded in facts.
+func New(files host.FS, transports func() ([]mounts.Transport, error), sessions func() ([]mounts.Session, error), facts BootFacts) *Subject {
+	return &Subject{
+		fs: files, kernel: files, transports: transports, listSessions: sessions, facts: facts,
+		failed: map[string]string{}, place: mounts.NewPlace(files, path.Dir(DropIn)),
+	}
 }
 
 // Attend implements host.Attender.

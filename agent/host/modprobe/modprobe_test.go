@@ -25,6 +25,11 @@ const (
 func loaded(t *testing.T) (string, host.FS)   { return hosttest.OpenHost(t, "ubuntu-24.04-cloudimg") }
 func unloaded(t *testing.T) (string, host.FS) { return hosttest.OpenHost(t, "debian-12") }
 
+func noSessions() ([]mounts.Session, error) { return nil, nil }
+
+// unused returns the subject of a host without NFS mounts and with an empty journal.
+func unused(fs host.FS) *Subject { return New(fs, nil, noSessions, facts{}) }
+
 func readOnly(t *testing.T, dir, name string) {
 	t.Helper()
 	if err := os.Chmod(filepath.Join(dir, name), 0o444); err != nil {
@@ -34,7 +39,7 @@ func readOnly(t *testing.T, dir, name string) {
 
 func TestApplyWritesOneLineAModuleAndTheLiveValues(t *testing.T) {
 	dir, fs := loaded(t)
-	s := New(fs, nil)
+	s := unused(fs)
 	desired := hosttest.Settings("sunrpc/tcp_slot_table_entries", "64", maxSlots, "128", sessionSlots, "180")
 	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Drifted)
 	hosttest.Apply(t, s, desired)
@@ -57,9 +62,9 @@ func TestApplyWritesOneLineAModuleAndTheLiveValues(t *testing.T) {
 func TestApplyDoesNotWriteIfTheHostIsAsDesired(t *testing.T) {
 	_, fs := loaded(t)
 	desired := hosttest.Settings(maxSlots, "128", sessionSlots, "180")
-	hosttest.Apply(t, New(fs, nil), desired)
+	hosttest.Apply(t, unused(fs), desired)
 	changes := 0
-	s := New(fs.WithHook(func(host.Op, string) error { changes++; return nil }), nil)
+	s := unused(fs.WithHook(func(host.Op, string) error { changes++; return nil }))
 	hosttest.Apply(t, s, desired)
 	if changes != 0 {
 		t.Errorf("got %d changes, want none", changes)
@@ -68,7 +73,7 @@ func TestApplyDoesNotWriteIfTheHostIsAsDesired(t *testing.T) {
 
 func TestApplyRemovesUndesiredSettings(t *testing.T) {
 	dir, fs := loaded(t)
-	s := New(fs, nil)
+	s := unused(fs)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128", sessionSlots, "180"))
 	hosttest.Apply(t, s, hosttest.Settings(sessionSlots, "180"))
 	if diff := cmp.Diff(header1+"options nfs max_session_slots=180\n", hosttest.ReadFile(t, dir, DropIn)); diff != "" {
@@ -83,7 +88,7 @@ func TestApplyRemovesUndesiredSettings(t *testing.T) {
 func TestAModuleThatIsNotLoaded(t *testing.T) {
 	t.Run("is in sync by its file, with a note", func(t *testing.T) {
 		_, fs := unloaded(t)
-		s := New(fs, nil)
+		s := unused(fs)
 		hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Drifted, "not in "+DropIn)
 		hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 		got := hosttest.Observe(t, s, maxSlots, "128")
@@ -97,7 +102,7 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 	})
 	t.Run("is shadowed by another file", func(t *testing.T) {
 		dir, fs := unloaded(t)
-		s := New(fs, nil)
+		s := unused(fs)
 		hosttest.WriteFile(t, dir, "/etc/modprobe.d/sunrpc.conf", "options sunrpc tcp_max_slot_table_entries=64\n")
 		hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 		hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.InSync)
@@ -106,7 +111,7 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 	})
 	t.Run("that this kernel does not have is unsupported", func(t *testing.T) {
 		_, fs := unloaded(t)
-		s := New(fs, nil)
+		s := unused(fs)
 		hosttest.Apply(t, s, hosttest.Settings("none/x", "1"))
 		hosttest.ExpectState(t, hosttest.Observe(t, s, "none/x", "1"), host.Unsupported, "no module none")
 		if fs.Exists(DropIn) {
@@ -118,7 +123,7 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 		if err := os.RemoveAll(filepath.Join(dir, "usr", "lib", "modules")); err != nil {
 			t.Fatal(err)
 		}
-		s := New(fs, nil)
+		s := unused(fs)
 		hosttest.Apply(t, s, hosttest.Settings("none/x", "1"))
 		hosttest.ExpectState(t, hosttest.Observe(t, s, "none/x", "1"), host.InSync, "not loaded")
 	})
@@ -126,7 +131,7 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 
 func TestParameterThatTheLoadedModuleLacks(t *testing.T) {
 	_, fs := loaded(t)
-	s := New(fs, nil)
+	s := unused(fs)
 	hosttest.Apply(t, s, hosttest.Settings("sunrpc/tpc_max_slot_table_entries", "128"))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, "sunrpc/tpc_max_slot_table_entries", "128"), host.Unsupported, "no parameter")
 	if fs.Exists(DropIn) {
@@ -137,7 +142,7 @@ func TestParameterThatTheLoadedModuleLacks(t *testing.T) {
 func TestABuiltInModuleIsSetLive(t *testing.T) {
 	dir, fs := loaded(t)
 	hosttest.WriteFile(t, dir, "/usr/lib/modules/6.8.0-57-generic/modules.builtin", "kernel/net/sunrpc/sunrpc.ko\n")
-	s := New(fs, nil)
+	s := unused(fs)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.InSync, "built into the kernel")
 }
@@ -147,7 +152,7 @@ func TestTheSysctlOfASlotTableServesWhereTheParameterIsMissing(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, "sys", "module", "sunrpc", "parameters")); err != nil {
 		t.Fatal(err)
 	}
-	s := New(fs, nil)
+	s := unused(fs)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 	if got := hosttest.ReadFile(t, dir, "/proc/sys/sunrpc/tcp_max_slot_table_entries"); got != "128\n" {
 		t.Errorf("live value: got %q", got)
@@ -157,7 +162,7 @@ func TestTheSysctlOfASlotTableServesWhereTheParameterIsMissing(t *testing.T) {
 func TestAReadOnlyParameterWaitsForTheModuleToBeLoaded(t *testing.T) {
 	dir, fs := loaded(t)
 	readOnly(t, dir, liveMax)
-	s := New(fs, nil)
+	s := unused(fs)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 	got := hosttest.Observe(t, s, maxSlots, "128")
 	hosttest.ExpectState(t, got, host.Pending, "only when the module is loaded")
@@ -182,7 +187,7 @@ func TestAReadOnlyParameterThatAnotherFileSets(t *testing.T) {
 			dir, fs := loaded(t)
 			readOnly(t, dir, liveMax)
 			hosttest.WriteFile(t, dir, test.file, test.data)
-			s := New(fs, nil)
+			s := unused(fs)
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 			got := hosttest.Observe(t, s, maxSlots, "128")
 			hosttest.ExpectState(t, got, test.state, test.named)
@@ -199,7 +204,7 @@ func TestAReadOnlyParameterOfABuiltInModule(t *testing.T) {
 	dir, fs := loaded(t)
 	hosttest.WriteFile(t, dir, "/usr/lib/modules/6.8.0-57-generic/modules.builtin", "kernel/net/sunrpc/sunrpc.ko\n")
 	readOnly(t, dir, liveMax)
-	s := New(fs, nil)
+	s := unused(fs)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Unsupported, "built into the kernel", "kernelArguments: sunrpc.tcp_max_slot_table_entries=128")
 	if fs.Exists(DropIn) {
@@ -224,7 +229,7 @@ func TestValueThatTheModuleRejects(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			_, fs := loaded(t)
-			s := New(fs, nil)
+			s := unused(fs)
 			s.kernel = kernel(fs)
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "1"))
 			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "1"), host.Failed, want)
@@ -239,7 +244,7 @@ func TestValueThatTheModuleRejects(t *testing.T) {
 
 func TestDrift(t *testing.T) {
 	dir, fs := loaded(t)
-	s := New(fs, nil)
+	s := unused(fs)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 	hosttest.WriteFile(t, dir, liveMax, "64\n")
 	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Drifted)
@@ -249,12 +254,12 @@ func TestDrift(t *testing.T) {
 
 func TestUnwritableDropInIsReportedForEverySetting(t *testing.T) {
 	_, fs := loaded(t)
-	s := New(fs.WithHook(func(op host.Op, _ string) error {
+	s := unused(fs.WithHook(func(op host.Op, _ string) error {
 		if op == host.OpCreate {
 			return errors.New("read-only file system")
 		}
 		return nil
-	}), nil)
+	}))
 	if err := s.Apply(t.Context(), hosttest.Settings(maxSlots, "128")); err == nil {
 		t.Error("Apply: got no error")
 	}
@@ -283,7 +288,7 @@ func TestForeignOptionsForTheSameParameter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := loaded(t)
 			hosttest.WriteFile(t, dir, test.file, test.data)
-			s := New(fs, nil)
+			s := unused(fs)
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 			got := hosttest.Observe(t, s, maxSlots, "128")
 			hosttest.ExpectState(t, got, test.state)
@@ -318,7 +323,7 @@ func TestOlderTransports(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, fs := loaded(t)
-			s := New(fs, func() ([]mounts.Transport, error) { return test.transports, test.err })
+			s := New(fs, func() ([]mounts.Transport, error) { return test.transports, test.err }, noSessions, facts{})
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 			got := hosttest.Observe(t, s, maxSlots, "128")
 			hosttest.ExpectState(t, got, test.state, test.message)
@@ -333,7 +338,7 @@ func TestTheLimitOfATransportIsTheLargerOfTheTwoSizes(t *testing.T) {
 	_, fs := loaded(t)
 	s := New(fs, func() ([]mounts.Transport, error) {
 		return []mounts.Transport{{Server: "10.0.0.1", SlotLimit: 256, ObeysSlotTable: true}}, nil
-	})
+	}, noSessions, facts{})
 	desired := hosttest.Settings("sunrpc/tcp_slot_table_entries", "256", maxSlots, "64")
 	hosttest.Apply(t, s, desired)
 	for _, o := range s.Observe(t.Context(), desired) {
@@ -344,7 +349,7 @@ func TestTheLimitOfATransportIsTheLargerOfTheTwoSizes(t *testing.T) {
 func TestRestoreReturnsTheOriginals(t *testing.T) {
 	dir, fs := loaded(t)
 	var transports []mounts.Transport
-	s := New(fs, func() ([]mounts.Transport, error) { return transports, nil })
+	s := New(fs, func() ([]mounts.Transport, error) { return transports, nil }, noSessions, facts{})
 	original, err := s.Original(t.Context(), maxSlots)
 	if diff := cmp.Diff(host.Original{Present: true, Value: "65536"}, original); diff != "" || err != nil {
 		t.Fatalf("%v (-want +got):\n%s", err, diff)
@@ -376,7 +381,7 @@ func TestRestoreOfAModuleThatWasNotLoadedBefore(t *testing.T) {
 			dir, fs := unloaded(t)
 			module, param, _ := strings.Cut(test.name, "/")
 			file := "/sys/module/" + module + "/parameters/" + param
-			if original, err := New(fs, nil).Original(t.Context(), test.name); original.Present || err != nil {
+			if original, err := unused(fs).Original(t.Context(), test.name); original.Present || err != nil {
 				t.Fatalf("original: got %v, error %v", original, err)
 			}
 			if test.live != "" {
@@ -385,7 +390,7 @@ func TestRestoreOfAModuleThatWasNotLoadedBefore(t *testing.T) {
 			if test.file != "" {
 				hosttest.WriteFile(t, dir, "/etc/modprobe.d/x.conf", test.file)
 			}
-			s := New(fs, nil)
+			s := unused(fs)
 			hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{test.name: {}})[0], test.state)
 			if got := hosttest.ReadFile(t, dir, file); got != test.want {
 				t.Errorf("live value: got %q, want %q", got, test.want)
@@ -407,7 +412,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, fs := loaded(t)
 			changes := 0
-			s := New(fs.WithHook(func(host.Op, string) error { changes++; return nil }), nil)
+			s := unused(fs.WithHook(func(host.Op, string) error { changes++; return nil }))
 			hosttest.Apply(t, s, []host.Setting{setting})
 			if changes != 0 {
 				t.Errorf("got %d changes, want none", changes)
@@ -444,16 +449,16 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 	desired := hosttest.Settings(maxSlots, "128", sessionSlots, "180")
 	for n := 1; ; n++ {
 		dir, fs := loaded(t)
-		hosttest.Apply(t, New(fs, nil), hosttest.Settings(maxSlots, "64"))
+		hosttest.Apply(t, unused(fs), hosttest.Settings(maxSlots, "64"))
 		before := hosttest.ReadFile(t, dir, DropIn)
 		count := 0
-		crashed := New(fs.WithHook(func(host.Op, string) error {
+		crashed := unused(fs.WithHook(func(host.Op, string) error {
 			count++
 			if count >= n {
 				return errCrash
 			}
 			return nil
-		}), nil)
+		}))
 		_ = crashed.Apply(t.Context(), desired)
 		reached := count >= n
 		want := header1 + "options nfs max_session_slots=180\noptions sunrpc tcp_max_slot_table_entries=128\n"
@@ -461,7 +466,7 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 		if got := hosttest.ReadFile(t, dir, DropIn); reached && got != before && got != want && got != partly {
 			t.Errorf("after a crash at change %d the drop-in is %q", n, got)
 		}
-		s := New(fs, nil)
+		s := unused(fs)
 		hosttest.Apply(t, s, desired)
 		for _, o := range s.Observe(t.Context(), desired) {
 			hosttest.ExpectState(t, o, host.InSync)

@@ -41,14 +41,9 @@ type sessionFact struct {
 	Old map[string][]int `json:"old,omitempty"`
 }
 
-// EvaluateSessions makes the subject compare the sessions that list returns with the times when the numbers of slots were set, as recorded in facts.
-func (s *Subject) EvaluateSessions(list func() ([]mounts.Session, error), facts BootFacts) {
-	s.listSessions, s.facts = list, facts
-}
-
 // recordSet records that the value is effective since now.
 func (s *Subject) recordSet(p parameter) error {
-	if s.facts == nil || sessionFacts[p.String()] == "" {
+	if sessionFacts[p.String()] == "" {
 		return nil
 	}
 	now, err := s.uptime()
@@ -61,7 +56,7 @@ func (s *Subject) recordSet(p parameter) error {
 // recordEffective records, once in a boot, the time since which an existing value is effective. If the agent's file was written in this boot, an
 // agent of an earlier release has set the value by then. Otherwise, the module was loaded with it.
 func (s *Subject) recordEffective(p parameter) error {
-	if s.facts == nil || sessionFacts[p.String()] == "" || !s.isLoaded(p.module) {
+	if sessionFacts[p.String()] == "" || !s.isLoaded(p.module) {
 		return nil
 	}
 	if _, isRecorded, err := s.readSessionFact(p.String()); isRecorded || err != nil {
@@ -126,7 +121,7 @@ func (s *Subject) OldSessions() ([]mounts.Session, error) { return s.sessionsBef
 
 // sessionsBefore returns the sessions that are older than the effective value of a parameter.
 func (s *Subject) sessionsBefore(name string) ([]mounts.Session, error) {
-	if s.facts == nil || s.fs.IsImage() {
+	if s.fs.IsImage() {
 		return nil, nil
 	}
 	fact, isRecorded, err := s.readSessionFact(name)

@@ -62,9 +62,7 @@ func (h *sessionHost) setUptime(uptime int) {
 
 // agent returns the subject of an agent that has just started.
 func (h *sessionHost) agent() *Subject {
-	s := New(h.fs, nil)
-	s.EvaluateSessions(func() ([]mounts.Session, error) { return h.list, nil }, h.facts)
-	return s
+	return New(h.fs, nil, func() ([]mounts.Session, error) { return h.list, nil }, h.facts)
 }
 
 func (h *sessionHost) apply() *Subject {
@@ -214,9 +212,8 @@ func (f failingFacts) SetBootFact(bootID, name, value string) error {
 
 // failingAgent returns the subject of an agent that calls a function before each change of the host and of the journal.
 func (h *sessionHost) failingAgent(change, record func() error) *Subject {
-	s := New(h.fs.WithHook(func(host.Op, string) error { return change() }), nil)
-	s.EvaluateSessions(func() ([]mounts.Session, error) { return h.list, nil }, failingFacts{h.facts, record})
-	return s
+	return New(h.fs.WithHook(func(host.Op, string) error { return change() }), nil,
+		func() ([]mounts.Session, error) { return h.list, nil }, failingFacts{h.facts, record})
 }
 
 // An agent may end between any two changes. Sessions from before the value was set keep their slots.

@@ -19,12 +19,12 @@ func notPersistent(t *testing.T, open func(*testing.T) (string, host.FS), mounti
 	t.Helper()
 	dir, fs := open(t)
 	hosttest.WriteFile(t, dir, "/proc/1/mountinfo", mountinfo)
-	s := New(fs.WithHook(func(_ host.Op, name string) error {
+	s := unused(fs.WithHook(func(_ host.Op, name string) error {
 		if strings.HasPrefix(name, "/etc/") && mountinfo == readOnlyRoot {
 			return syscall.EROFS
 		}
 		return nil
-	}), nil)
+	}))
 	s.Attend(true)
 	return dir, s
 }

@@ -35,15 +35,20 @@ func (r Reader) countOperations(m *Mount, shares map[string]uint64) {
 	case isSMB(m.FSType):
 		m.Operations, m.CountsShare = shares[shareName(m.Server, m.Export)], true
 	case m.FSType == "xfs":
-		m.Operations = parseXFSStats(r.readXFSStats(m.Device))
+		// "dir LOOKUP CREATE REMOVE GETDENTS" counts operations on directories, and "xpc STRATEGY WRITTEN READ" bytes.
+		counted := r.readXFSStats(m.Device)
+		m.Operations = 0
+		for _, n := range slices.Concat(counted["dir"], counted["xpc"]) {
+			m.Operations += n
+		}
 	}
 }
 
-// readXFSStats returns the counters of an XFS file system. Empty if the kernel does not report them.
-func (r Reader) readXFSStats(device string) string {
+// readXFSStats returns the counters of an XFS file system, by the name of their line. Nil if the kernel does not report them.
+func (r Reader) readXFSStats(device string) map[string][]uint64 {
 	uevent, err := r.fs.ReadFile(path.Join(blockDevices, device, "uevent"))
 	if err != nil {
-		return ""
+		return nil
 	}
 	for text := range strings.Lines(string(uevent)) {
 		name, found := strings.CutPrefix(strings.TrimSpace(text), "DEVNAME=")
@@ -53,26 +58,21 @@ func (r Reader) readXFSStats(device string) string {
 		// The kernel writes ! for / in names of /sys, as in cciss!c0d0.
 		data, err := r.fs.ReadFile(path.Join(xfsDir, strings.ReplaceAll(name, "/", "!"), "stats/stats"))
 		if err != nil {
-			return ""
+			return nil
 		}
-		return string(data)
+		return parseXFSStats(string(data))
 	}
-	return ""
+	return nil
 }
 
-// parseXFSStats counts the operations on directories and the bytes read and written. It parses "dir LOOKUP CREATE REMOVE GETDENTS" and "xpc STRATEGY
-// WRITTEN READ". Source: xfs_stats_format in fs/xfs/xfs_stats.c.
-func parseXFSStats(data string) (sum uint64) {
+// parseXFSStats parses lines such as "dir 1 2 3 4". Source: xfs_stats_format in fs/xfs/xfs_stats.c.
+func parseXFSStats(data string) map[string][]uint64 {
+	counted := map[string][]uint64{}
 	for text := range strings.Lines(data) {
-		fields := strings.Fields(text)
-		if len(fields) != 5 && len(fields) != 4 || fields[0] != "dir" && fields[0] != "xpc" {
-			continue
-		}
-		if numbers, ok := parseCounts(fields[1:]); ok {
-			for _, n := range numbers {
-				sum += n
-			}
+		name, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
+		if numbers, ok := parseCounts(strings.Fields(rest)); ok {
+			counted[name] = numbers
 		}
 	}
-	return sum
+	return counted
 }

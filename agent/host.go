@@ -59,11 +59,9 @@ type Host struct {
 func NewHost(fs host.FS, runner host.Runner, rebooter permit.Rebooter, kubeletDir string) Host {
 	machine, reader, modules := assemble(fs, runner, kubeletDir)
 	reader.Signs = mounted.Signs(fs)
-	log := kernellog.New(fs)
-	log.Sign = knownbad.Logged
 	return Host{
 		Machine: machine, Mounts: reader, Modules: modules, Rebooter: rebooter, Probe: orders.NoRunner,
-		Health: servers.Reader{Counters: reader.Counters, Log: log.Read, Sockets: sockets.Read, ClientName: reader.ClientName},
+		Health: servers.Reader{Counters: reader.Counters, Log: kernellog.New(fs, knownbad.Logged).Read, Sockets: sockets.Read, ClientName: reader.ClientName},
 		Sample: sample.Sampler{Mounts: reader, Sockets: sockets.Read, Clock: clock.RealClock{}}.Take,
 	}
 }

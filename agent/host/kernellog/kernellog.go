@@ -36,15 +36,15 @@ type Line struct {
 
 // Follower reads the log from its start, and then the new records each time. It never waits for a record.
 type Follower struct {
-	// Sign returns the ID of the known problem whose sign a message is, or "". Without it, the log shows no signs.
-	Sign func(message string) string
-
 	fs   host.FS
+	sign func(message string) string
 	file *os.File
 }
 
-// New returns a follower. The first Read opens the log.
-func New(fs host.FS) *Follower { return &Follower{fs: fs} }
+// New returns a follower. The first Read opens the log. sign returns the ID of the known problem whose sign a message is, or "".
+func New(fs host.FS, sign func(message string) string) *Follower {
+	return &Follower{fs: fs, sign: sign}
+}
 
 // Read returns the messages since the last call. A host without a log has none.
 func (f *Follower) Read() ([]Line, error) {
@@ -83,7 +83,7 @@ func (f *Follower) Read() ([]Line, error) {
 			return lines, fmt.Errorf("read the kernel's log: %w", failed)
 		}
 		for record := range strings.Lines(string(buffer[:n])) {
-			if line, ok := parseRecord(record, up, f.Sign); ok {
+			if line, ok := parseRecord(record, up, f.sign); ok {
 				lines = append(lines, line)
 			}
 		}
@@ -122,13 +122,8 @@ func parseRecord(record string, up time.Duration, sign func(string) string) (Lin
 		line = Line{Server: m[1], Responds: m[2] == "OK"}
 	} else if m := smbLine.FindStringSubmatch(text); m != nil {
 		line = Line{Server: m[1]}
-	} else {
-		if sign != nil {
-			line.Sign = sign(text)
-		}
-		if line.Sign == "" {
-			return Line{}, false
-		}
+	} else if line.Sign = sign(text); line.Sign == "" {
+		return Line{}, false
 	}
 	micros, err := strconv.ParseInt(fields[2], 10, 64)
 	if err != nil {

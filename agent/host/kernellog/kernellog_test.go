@@ -13,6 +13,8 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
+func noSign(string) string { return "" }
+
 func follow(t *testing.T, log string) (f *Follower, kmsg string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -35,7 +37,7 @@ func follow(t *testing.T, log string) (f *Follower, kmsg string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = root.Close() })
-	return New(root), kmsg
+	return New(root, noSign), kmsg
 }
 
 func TestReadReturnsOnlyServerMessages(t *testing.T) {

@@ -60,7 +60,7 @@ func (m *machine) checkLog() error {
 		return err
 	}
 	defer files.Close()
-	follower := kernellog.New(files)
+	follower := kernellog.New(files, func(string) string { return "" })
 	if _, err := follower.Read(); err != nil {
 		return err
 	}

@@ -71,8 +71,11 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	m := &machine{kernel: knownbad.ParseKernel(release, build), reader: mounts.NewReader(files, mounts.DefaultKubeletDir), log: kernellog.New(files)}
-	m.reader.Signs, m.log.Sign = mounted.Signs(files), knownbad.Logged
+	m := &machine{
+		kernel: knownbad.ParseKernel(release, build), reader: mounts.NewReader(files, mounts.DefaultKubeletDir),
+		log: kernellog.New(files, knownbad.Logged),
+	}
+	m.reader.Signs = mounted.Signs(files)
 	fmt.Printf("##### kernel %s, for the registry %s: %s\n", release, m.kernel, build)
 	if err := serve(); err != nil {
 		return err

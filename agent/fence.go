@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/storageclient/operator/agent/bounds"
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/readahead"
@@ -79,20 +80,14 @@ type rejection struct {
 
 var volumeName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,252}$`)
 
-// Limits of a volume's read-ahead in KiB, as in the API.
-const (
-	minReadAhead = 4
-	maxReadAhead = 1 << 20
-)
-
 // checkVolume returns nil if the read-ahead of the volume may be set. No other field of a volume reaches the host.
 func (f fence) checkVolume(volume v1alpha1.NodeVolume) *rejection {
 	size := *volume.ReadAheadKiB
 	switch {
 	case !volumeName.MatchString(volume.Name):
 		return &rejection{state: v1alpha1.SettingFailed, message: "rejected by this node's agent: invalid volume name"}
-	case size < minReadAhead || size > maxReadAhead:
-		message := fmt.Sprintf("rejected by this node's agent: must be %d to %d KiB", minReadAhead, maxReadAhead)
+	case size < bounds.MinReadAhead || size > bounds.MaxReadAhead:
+		message := fmt.Sprintf("rejected by this node's agent: must be %d to %d KiB", bounds.MinReadAhead, bounds.MaxReadAhead)
 		return &rejection{state: v1alpha1.SettingFailed, message: message}
 	case !f.subjects[readahead.VolumesName]:
 		return &rejection{state: v1alpha1.SettingUnsupported, message: "this node's agent does not support it"}

@@ -17,6 +17,12 @@ const (
 	Word       = 32
 )
 
+// Limits of a read-ahead window, in KiB.
+const (
+	MinReadAhead = 4
+	MaxReadAhead = 1 << 20
+)
+
 // Options is the maximum number of mount options of one mount.
 const Options = 64
 

@@ -109,11 +109,8 @@ func (s *Sample) beginIfPossible(ctx context.Context, order v1alpha1.NodeSample,
 	// Otherwise, the canceled reading of a previous order has not finished yet.
 }
 
-// Valid names in an order, as in the API.
-var (
-	orderID      = regexp.MustCompile(`\A[A-Za-z0-9-]{1,64}\z`)
-	sampleVolume = regexp.MustCompile(`\A[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\z`)
-)
+// sampleVolume matches the name of a volume in an order, as in the API.
+var sampleVolume = regexp.MustCompile(`\A[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\z`)
 
 // validateSample returns the reason for rejecting an order, regardless of its author. Empty if it is valid.
 func validateSample(order v1alpha1.NodeSample) string {

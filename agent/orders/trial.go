@@ -225,6 +225,7 @@ func trialProofs(proofs []probe.Proof) (list []v1alpha1.TrialProof) {
 
 // Valid names in an order, as in the API.
 var (
+	orderID     = regexp.MustCompile(`\A[A-Za-z0-9-]{1,64}\z`)
 	trialServer = regexp.MustCompile(`\A([A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]{2,39})\z`)
 	trialPath   = regexp.MustCompile(`\A/[A-Za-z0-9_.,:=/@+-]*\z`)
 )

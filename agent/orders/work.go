@@ -36,8 +36,6 @@ const (
 	maxWorkers       = 64
 	maxBlockKiB      = 16384
 	maxBuffersKiB    = 64 << 10
-	minReadAheadKiB  = 4
-	maxReadAheadKiB  = 1 << 20
 	maxSysctl        = 256
 )
 
@@ -71,7 +69,7 @@ func validateWork(order v1alpha1.NodeTrial) string {
 		return "invalid workers or blockKiB"
 	}
 	for _, p := range order.Passes {
-		if !isPass(p.Round, p.Arm) || p.ReadAheadKiB != 0 && (p.ReadAheadKiB < minReadAheadKiB || p.ReadAheadKiB > maxReadAheadKiB) {
+		if !isPass(p.Round, p.Arm) || p.ReadAheadKiB != 0 && (p.ReadAheadKiB < bounds.MinReadAhead || p.ReadAheadKiB > bounds.MaxReadAhead) {
 			return "invalid pass"
 		}
 	}
@@ -145,7 +143,7 @@ func trialPasses(passes []probe.Pass) (list []v1alpha1.TrialPass) {
 		if !isPass(pass.Round, pass.Arm) {
 			continue
 		}
-		pass.Phases, pass.ReadAheadKiB = trialPhases(p.Phases), int32(min(max(p.ReadAheadKiB, 0), maxReadAheadKiB))
+		pass.Phases, pass.ReadAheadKiB = trialPhases(p.Phases), int32(min(max(p.ReadAheadKiB, 0), bounds.MaxReadAhead))
 		list = append(list, pass)
 	}
 	return list

@@ -57,7 +57,7 @@ func (s Sampler) Take(ctx context.Context, window time.Duration) ([]recommend.Sa
 // provide them, rules that need them do not apply.
 func addSockets(samples []recommend.Sample, before, after reading) {
 	previous := lists.Map(before.sockets, func(socket sockets.Socket) (int, sockets.Socket) { return socket.Local, socket })
-	for _, b := range after.nfs {
+	for _, b := range after.mounts {
 		i := slices.IndexFunc(samples, func(s recommend.Sample) bool { return s.MountPoint == b.MountPoint })
 		address, known := b.Address()
 		if i < 0 || !known {
@@ -83,35 +83,39 @@ func addSockets(samples []recommend.Sample, before, after reading) {
 }
 
 type reading struct {
-	at          time.Time
-	nfs         map[string]mounts.Superblock
-	otherMounts map[string]other
-	sockets     []sockets.Socket
+	at time.Time
+	// mounts are the superblocks by device.
+	mounts  map[string]measured
+	sockets []sockets.Socket
 }
 
-type other struct {
-	mounts.Mount
+// measured is one superblock. Only NFS has operations, and only XFS has a log.
+type measured struct {
+	mounts.Superblock
 	log counters.Log
 }
 
 func (s Sampler) read() (reading, error) {
-	r := reading{at: s.Clock.Now(), otherMounts: map[string]other{}}
+	r := reading{at: s.Clock.Now()}
 	blocks, err := s.Mounts.Superblocks()
 	if err != nil {
 		return r, err
 	}
-	r.nfs = lists.Map(blocks, func(b mounts.Superblock) (string, mounts.Superblock) { return b.Device, b })
+	r.mounts = lists.Map(blocks, func(b mounts.Superblock) (string, measured) { return b.Device, measured{Superblock: b} })
 	table, err := s.Mounts.Read()
 	if err != nil {
 		return r, err
 	}
 	for _, m := range table.Mounts {
-		_, isNFS := r.nfs[m.Device]
-		if _, met := r.otherMounts[m.Device]; isNFS || met {
+		// An NFS mount that is not known was made after its statistics were read.
+		if _, isKnown := r.mounts[m.Device]; isKnown || strings.HasPrefix(m.FSType, "nfs") {
 			continue
 		}
-		log, _ := s.Mounts.Log(m)
-		r.otherMounts[m.Device] = other{m, log}
+		other := measured{Superblock: mounts.Superblock{Mount: m}}
+		if !m.IsNetwork() {
+			other.log, _ = s.Mounts.Log(m)
+		}
+		r.mounts[m.Device] = other
 	}
 	// Without the sockets, the mount data is still useful.
 	r.sockets, _ = s.Sockets()
@@ -120,28 +124,20 @@ func (s Sampler) read() (reading, error) {
 
 func compare(before, after reading) (samples []recommend.Sample) {
 	seconds := after.at.Sub(before.at).Seconds()
-	for device, now := range after.nfs {
-		previous, known := before.nfs[device]
+	for device, now := range after.mounts {
+		previous, known := before.mounts[device]
 		if !known || !sameMount(previous.Mount, now.Mount) {
 			continue
 		}
-		sample := describe(now.Mount, seconds)
-		sample.SessionSlots = now.SessionSlots
-		sample.Operations = operations(previous.Operations, now.Operations)
-		sample.Bytes, sample.Events = counters.Growth(previous.Bytes, now.Bytes), counters.Growth(previous.Events, now.Events)
-		sample.Connections = connections(previous.Transports, now.Transports)
-		samples = append(samples, sample)
-	}
-	for device, now := range after.otherMounts {
-		previous, known := before.otherMounts[device]
-		if !known || !sameMount(previous.Mount, now.Mount) {
-			continue
+		sample := recommend.Sample{
+			Server: now.Server, Export: now.Export, MountPoint: now.MountPoint, Volume: now.Volume, Protocol: now.Protocol, Options: now.Options,
+			ReadAheadKiB: now.ReadAheadKiB, SlotLimit: now.SlotLimit, SessionSlots: now.SessionSlots, Seconds: seconds,
+			Operations: operations(previous.Operations, now.Operations), Connections: connections(previous.Transports, now.Transports),
+			Bytes: counters.Growth(previous.Bytes, now.Bytes), Events: counters.Growth(previous.Events, now.Events),
+			Log: counters.Growth(previous.log, now.log),
 		}
-		sample := describe(now.Mount, seconds)
-		if now.IsNetwork() {
-			sample.Requests = counters.Since(previous.Operations, now.Operations)
-		} else {
-			sample.Log = counters.Growth(previous.log, now.log)
+		if now.IsNetwork() && !strings.HasPrefix(now.FSType, "nfs") {
+			sample.Requests = counters.Since(previous.Mount.Operations, now.Mount.Operations)
 		}
 		samples = append(samples, sample)
 	}
@@ -154,13 +150,6 @@ func compare(before, after reading) (samples []recommend.Sample) {
 // sameMount reports whether a device number still belongs to the same superblock.
 func sameMount(previous, now mounts.Mount) bool {
 	return previous.Server == now.Server && previous.Export == now.Export && previous.FSType == now.FSType && (now.Age < 0 || now.Age >= previous.Age)
-}
-
-func describe(m mounts.Mount, seconds float64) recommend.Sample {
-	return recommend.Sample{
-		Server: m.Server, Export: m.Export, MountPoint: m.MountPoint, Volume: m.Volume, Protocol: m.Protocol, Options: m.Options,
-		ReadAheadKiB: m.ReadAheadKiB, SlotLimit: m.SlotLimit, Seconds: seconds,
-	}
 }
 
 func operations(before, after []mounts.Operation) (found []recommend.Operation) {
@@ -180,11 +169,10 @@ func operations(before, after []mounts.Operation) (found []recommend.Operation) 
 }
 
 // connections pairs transports by position, because they have no name.
-func connections(before, after []mounts.TransportCounters) []recommend.Connection {
+func connections(before, after []mounts.TransportCounters) (found []recommend.Connection) {
 	if len(before) != len(after) {
 		return nil
 	}
-	found := make([]recommend.Connection, 0, len(after))
 	for i, now := range after {
 		grown := counters.Growth(before[i], now)
 		found = append(found, recommend.Connection{

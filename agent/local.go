@@ -192,44 +192,35 @@ func (l Local) beginReport(command string, profiles []v1alpha1.StorageClientProf
 	if err := l.Machine.Journal.Load(); err != nil {
 		return r, spec, err
 	}
-	journalled := journalledSettings(l.Machine.Journal.Entries())
-	spec.Volumes = journalledVolumes(l.Machine.Journal.Entries())
+	spec.Settings, spec.Volumes = journalledIn(l.Machine.Journal.Entries())
 	if len(profiles) == 0 {
-		spec.Settings = journalled
 		return r, spec, nil
 	}
-	merged := nodesettings.Merge(profiles, journalled)
+	merged := nodesettings.Merge(profiles, spec.Settings)
 	spec.Settings, spec.Hash, spec.BootHash = merged.Settings, merged.Hash, merged.BootHash
 	r.Hash, r.Omitted = merged.Hash, merged.Omitted
 	r.Conflicts = merged.Conflicts
 	return r, spec, nil
 }
 
-func journalledSettings(entries map[string]journal.Entry) (journalled []v1alpha1.NodeSetting) {
+// journalledIn returns the settings in the journal, and the volumes whose read-ahead an agent in a cluster has set. Profiles cannot change the
+// read-ahead of volumes here, but Restore restores it with all other settings.
+func journalledIn(entries map[string]journal.Entry) (settings []v1alpha1.NodeSetting, volumes []v1alpha1.NodeVolume) {
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
-		if _, ok := volumeOf(key); ok {
+		entry := entries[key]
+		if volume, ok := volumeOf(key); ok {
+			if size, err := strconv.ParseInt(entry.Applied, 10, 32); err == nil {
+				volumes = append(volumes, v1alpha1.NodeVolume{Name: volume, ReadAheadKiB: ptr.To(int32(size))})
+			}
 			continue
 		}
-		entry := entries[key]
 		onRemoval := v1alpha1.DeletionRestore
 		if entry.Retain {
 			onRemoval = v1alpha1.DeletionRetain
 		}
-		journalled = append(journalled, v1alpha1.NodeSetting{Key: key, Value: entry.Applied, Profile: entry.Profile, OnRemoval: onRemoval})
+		settings = append(settings, v1alpha1.NodeSetting{Key: key, Value: entry.Applied, Profile: entry.Profile, OnRemoval: onRemoval})
 	}
-	return journalled
-}
-
-// journalledVolumes returns the volumes whose read-ahead an agent in a cluster has set. Profiles cannot change them here, but Restore
-// restores them with all other settings.
-func journalledVolumes(entries map[string]journal.Entry) (journalled []v1alpha1.NodeVolume) {
-	for _, key := range slices.Sorted(maps.Keys(entries)) {
-		volume, ok := volumeOf(key)
-		if size, err := strconv.ParseInt(entries[key].Applied, 10, 32); ok && err == nil {
-			journalled = append(journalled, v1alpha1.NodeVolume{Name: volume, ReadAheadKiB: ptr.To(int32(size))})
-		}
-	}
-	return journalled
+	return settings, volumes
 }
 
 // validateProfiles rejects the profiles that the manager would mark as Stalled, with the same messages.

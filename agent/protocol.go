@@ -78,7 +78,8 @@ func (p *parts) run(ctx context.Context) {
 	p.sample.Run(ctx, p.clientNode)
 
 	// 8. Decide on a permit from the current state of the settings. Do not report while it is undecided.
-	if p.permit.Run(ctx, p.clientNode, p.settings.forPermit()) == permit.Undecided {
+	p.permit.Run(ctx, p.clientNode, p.settings.forPermit())
+	if p.permit.IsOpen(p.clientNode.Spec.RebootPermit) {
 		return
 	}
 

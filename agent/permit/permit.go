@@ -78,18 +78,6 @@ type Settings struct {
 	RestoresOnly string
 }
 
-// Decision is the state of the decision on a permit.
-type Decision int
-
-const (
-	// None means that there is no permit.
-	None Decision = iota
-	// Decided means that the status contains the result of the permit.
-	Decided
-	// Undecided means that the agent must not report a status: the manager may withdraw a permit whose generation is reported without Started.
-	Undecided
-)
-
 // Due returns the time of the next decision on a permit that waits for the host. Zero if no permit waits.
 func (p *Permit) Due() time.Time {
 	if p.status == nil || p.status.Phase != v1alpha1.RebootWaiting {
@@ -101,7 +89,8 @@ func (p *Permit) Due() time.Time {
 // Forget clears the permit, which belongs to another StorageClientNode.
 func (p *Permit) Forget() { p.status = nil }
 
-// IsOpen reports whether there is an undecided permit.
+// IsOpen reports whether there is an undecided permit. After Run, the agent must not report a status while it is open: the manager may withdraw a
+// permit whose generation is reported without Started.
 func (p *Permit) IsOpen(permit *v1alpha1.RebootPermit) bool {
 	return permit != nil && (p.status == nil || p.status.PermitID != permit.ID)
 }
@@ -115,20 +104,20 @@ func (p *Permit) Report(status *v1alpha1.StorageClientNodeStatus) {
 
 // Run decides on the permit of the StorageClientNode. Every decision is final, except for Waiting. A permit that waits for the host is
 // decided again at each host check, starting with a live read. The announce step then verifies that the permit is still valid.
-func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode, settings Settings) Decision {
+func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode, settings Settings) {
 	permit := clientNode.Spec.RebootPermit
 	if permit == nil {
 		p.status = nil
-		return None
+		return
 	}
 	if !p.IsOpen(permit) && (p.status.Phase != v1alpha1.RebootWaiting || p.Clock.Now().Before(p.holdersAt)) {
-		return Decided
+		return
 	}
 	if p.status = p.findResult(clientNode, permit.ID); p.status != nil {
-		return Decided
+		return
 	}
 	if !p.Reporter.MayTry() {
-		return Undecided
+		return
 	}
 	live, err := p.API.Get(ctx)
 	if err != nil {
@@ -137,12 +126,11 @@ func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode
 	if err != nil || !isSame(live, clientNode) {
 		// The watch delivers the newer object. It must be applied first.
 		p.Reporter.NoteFailed()
-		return Undecided
+		return
 	}
 	if p.status = p.findResult(live, permit.ID); p.status == nil {
 		p.status = p.decide(ctx, live, settings)
 	}
-	return Decided
 }
 
 func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, settings Settings) *v1alpha1.RebootStatus {

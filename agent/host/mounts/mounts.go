@@ -133,7 +133,7 @@ func (r Reader) Read() (Table, error) {
 	transports, shares := r.sysfsTransports(), r.readShares()
 	k := findKubelets(lines, r.kubeletDir)
 	var signs []string
-	mounts, oldest := map[string]Mount{}, map[string]elder{}
+	mounts, oldest := map[string]Mount{}, map[string]string{}
 	for _, line := range lines {
 		if !isNFS(line.FSType) && !isSMB(line.FSType) && line.FSType != "xfs" {
 			continue
@@ -150,13 +150,13 @@ func (r Reader) Read() (Table, error) {
 			signs = append(signs, r.Signs(mount, s.operations)...)
 		}
 		// If the ages are equal, the earlier line is the older mount.
-		if first, known := oldest[mount.Client]; !known || stats[line.Point].age > first.age {
-			oldest[mount.Client] = elder{line.Point, stats[line.Point].age}
+		if first, known := oldest[mount.Client]; !known || stats[line.Point].age > stats[first].age {
+			oldest[mount.Client] = line.Point
 		}
 	}
 	for point, mount := range mounts {
 		if mount.Client != "" {
-			mount.First = oldest[mount.Client].point
+			mount.First = oldest[mount.Client]
 			mounts[point] = mount
 		}
 	}
@@ -164,12 +164,6 @@ func (r Reader) Read() (Table, error) {
 	table.Mounts = slices.SortedFunc(maps.Values(mounts), func(a, b Mount) int { return strings.Compare(a.MountPoint, b.MountPoint) })
 	sharePods(table.Mounts, lines, k)
 	return table, nil
-}
-
-// elder is a mount and the seconds since it was made.
-type elder struct {
-	point string
-	age   int
 }
 
 // Busy returns the busy mounts, and the number of lines that could not be parsed. It reads the mount table only.

@@ -398,8 +398,7 @@ func (w *world) Prove(ctx context.Context, size int64, status v1alpha1.StorageCl
 			return err
 		}
 	}
-	_, err := w.ApplyStatus(ctx, status, "")
-	return err
+	return w.ApplyStatus(ctx, status, "")
 }
 
 func (w *world) askServer(_ context.Context, server connect.Server) error {
@@ -409,22 +408,20 @@ func (w *world) askServer(_ context.Context, server connect.Server) error {
 	return w.tryServer(server)
 }
 
-func (w *world) ApplyStatus(
-	_ context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
-) (*v1alpha1.StorageClientNode, error) {
+func (w *world) ApplyStatus(_ context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string) error {
 	w.step("status")
 	if w.writeErr != nil {
 		if err := w.writeErr(status); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if resourceVersion != "" && resourceVersion != w.clientNode.ResourceVersion {
-		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "storageclientnodes"}, "n1", errors.New("changed"))
+		return apierrors.NewConflict(schema.GroupResource{Resource: "storageclientnodes"}, "n1", errors.New("changed"))
 	}
 	w.clientNode.Status = *status.DeepCopy()
 	w.writes++
 	w.bump()
-	return w.clientNode.DeepCopy(), nil
+	return nil
 }
 
 // Host.

@@ -91,17 +91,13 @@ func (c *Client) Get(ctx context.Context) (*v1alpha1.StorageClientNode, error) {
 	return clientNode, nil
 }
 
-// ApplyStatus sets the status with server-side apply and returns the resulting StorageClientNode. status.rollout belongs to the manager
-// and must be nil. With a resource version, the write returns a conflict if the object has changed since that version.
-func (c *Client) ApplyStatus(
-	ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
-) (*v1alpha1.StorageClientNode, error) {
+// ApplyStatus sets the status with server-side apply. status.rollout belongs to the manager and must be nil. With a resource version, the
+// write returns a conflict if the object has changed since that version.
+func (c *Client) ApplyStatus(ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string) error {
 	return c.applyStatus(ctx, c.rest.Patch(types.ApplyPatchType), status, resourceVersion)
 }
 
-func (c *Client) applyStatus(
-	ctx context.Context, patch *rest.Request, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
-) (*v1alpha1.StorageClientNode, error) {
+func (c *Client) applyStatus(ctx context.Context, patch *rest.Request, status v1alpha1.StorageClientNodeStatus, resourceVersion string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	data, err := json.Marshal(&v1alpha1.StorageClientNode{
@@ -110,16 +106,16 @@ func (c *Client) applyStatus(
 		Status:     status,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("encode status of StorageClientNode %s: %w", c.name, err)
+		return fmt.Errorf("encode status of StorageClientNode %s: %w", c.name, err)
 	}
 	options := &metav1.PatchOptions{FieldManager: v1alpha1.AgentFieldManager, Force: ptr.To(true)}
-	clientNode := &v1alpha1.StorageClientNode{}
+	// A response that is not a StorageClientNode is an error.
 	err = patch.Resource(resource).Name(c.name).SubResource("status").
-		VersionedParams(options, metav1.ParameterCodec).Body(data).Do(ctx).Into(clientNode)
+		VersionedParams(options, metav1.ParameterCodec).Body(data).Do(ctx).Into(&v1alpha1.StorageClientNode{})
 	if err != nil {
-		return nil, fmt.Errorf("write status of StorageClientNode %s: %w", c.name, err)
+		return fmt.Errorf("write status of StorageClientNode %s: %w", c.name, err)
 	}
-	return clientNode, nil
+	return nil
 }
 
 // Follow calls changed with the current StorageClientNode and on every change, until the context is done. The argument is nil if the
@@ -260,6 +256,5 @@ func (c *Client) Prove(ctx context.Context, size int64, status v1alpha1.StorageC
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read %s: %d of %d bytes in %s: %w", provingPath, n, size, c.clock.Since(start).Round(time.Second), err)
 	}
-	_, err = c.applyStatus(ctx, c.fresh.Patch(types.ApplyPatchType).MaxRetries(0).Timeout(proofTimeout), status, "")
-	return err
+	return c.applyStatus(ctx, c.fresh.Patch(types.ApplyPatchType).MaxRetries(0).Timeout(proofTimeout), status, "")
 }

@@ -124,7 +124,7 @@ func TestApplyStatus(t *testing.T) {
 				}
 				answer(w, http.StatusOK, clientNodeJSON(3))
 			})
-			if _, err := c.ApplyStatus(t.Context(), status, test.version); err != nil {
+			if err := c.ApplyStatus(t.Context(), status, test.version); err != nil {
 				t.Fatal(err)
 			}
 			want := map[string]any{
@@ -142,7 +142,7 @@ func TestApplyStatusReportsAConflict(t *testing.T) {
 	c, _ := client(t, func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusConflict, failure(http.StatusConflict, "Conflict"))
 	})
-	_, err := c.ApplyStatus(t.Context(), v1alpha1.StorageClientNodeStatus{}, "7")
+	err := c.ApplyStatus(t.Context(), v1alpha1.StorageClientNodeStatus{}, "7")
 	if !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
 	}

@@ -18,8 +18,8 @@ type failingAPI struct{ err error }
 func (a *failingAPI) Prove(context.Context, int64, v1alpha1.StorageClientNodeStatus) error {
 	return a.err
 }
-func (a *failingAPI) ApplyStatus(context.Context, v1alpha1.StorageClientNodeStatus, string) (*v1alpha1.StorageClientNode, error) {
-	return nil, a.err
+func (a *failingAPI) ApplyStatus(context.Context, v1alpha1.StorageClientNodeStatus, string) error {
+	return a.err
 }
 
 func TestDueIsNotInThePastWhileAWriteWaits(t *testing.T) {

@@ -39,9 +39,7 @@ type API interface {
 	Prove(ctx context.Context, size int64, status v1alpha1.StorageClientNodeStatus) error
 	// ApplyStatus writes the status. With a resource version, it returns a conflict if the StorageClientNode has changed since that
 	// version.
-	ApplyStatus(
-		ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
-	) (*v1alpha1.StorageClientNode, error)
+	ApplyStatus(ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string) error
 }
 
 // Reporter writes the status.
@@ -114,7 +112,7 @@ func (r *Reporter) Run(ctx context.Context, status v1alpha1.StorageClientNodeSta
 
 // Announce writes the status immediately. With a resource version, it writes only to that version of the StorageClientNode.
 func (r *Reporter) Announce(ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string) error {
-	_, err := r.api.ApplyStatus(ctx, status, resourceVersion)
+	err := r.api.ApplyStatus(ctx, status, resourceVersion)
 	if err == nil {
 		r.noteWritten(status)
 	}

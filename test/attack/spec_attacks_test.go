@@ -205,9 +205,9 @@ func (o *oneSpec) Follow(ctx context.Context, changed func(*v1alpha1.StorageClie
 // Prove reports a working connection.
 func (o *oneSpec) Prove(context.Context, int64, v1alpha1.StorageClientNodeStatus) error { return nil }
 
-func (o *oneSpec) ApplyStatus(_ context.Context, status v1alpha1.StorageClientNodeStatus, _ string) (*v1alpha1.StorageClientNode, error) {
+func (o *oneSpec) ApplyStatus(_ context.Context, status v1alpha1.StorageClientNodeStatus, _ string) error {
 	o.reported <- status
-	return o.clientNode.DeepCopy(), nil
+	return nil
 }
 
 // noReboot is a logind that fails the test on a reboot. It implements permit.Rebooter.

@@ -152,7 +152,7 @@ func TestTheSettingOfADisk(t *testing.T) {
 			dir, fs := machine(t)
 			hosttest.WriteLink(t, dir, "/sys/dev/block/9:0", "../../devices/virtual/block/md0")
 			disk := mounts.VolumeEntry{Volume: "pv1", Device: "9:0", FSType: "xfs"}
-			v := NewVolumes(subject(fs), func() ([]mounts.VolumeEntry, error) { return []mounts.VolumeEntry{nfsEntry("pv3", "0:52"), disk}, nil },
+			_, v := New(fs, mounts.NewReader(fs, mounts.DefaultKubeletDir).Entries, func() ([]mounts.VolumeEntry, error) { return []mounts.VolumeEntry{nfsEntry("pv3", "0:52"), disk}, nil },
 				func(key string) (host.Original, bool) { return host.Original{}, slices.Contains(test.journalled, key) })
 			for _, disk := range []string{"sda", "sdb", "sdb1", "md0"} {
 				if got := v.SettingOfDisk(disk); got != test.want[disk] {

@@ -251,22 +251,16 @@ func (g *gate) hasSoaked(node *Node) bool {
 }
 
 func (g *gate) admitGroups() {
-	var order []string
-	groups := map[string][]*Node{}
-	for _, node := range g.nodes {
-		if _, seen := groups[node.Desired]; !seen {
-			order = append(order, node.Desired)
-		}
-		groups[node.Desired] = append(groups[node.Desired], node)
-	}
+	groups := lists.Group(g.nodes, func(node *Node) string { return node.Desired })
 	proven := map[string]bool{}
-	for _, desired := range order {
-		members, count := g.canaryOf(groups[desired])
+	for _, group := range groups {
+		members, count := g.canaryOf(group)
+		desired := group[0].Desired
 		proven[desired] = len(namesOf(members, g.hasSoaked)) >= count
-		g.countRunning(groups[desired], proven[desired])
+		g.countRunning(group, proven[desired])
 	}
-	for _, desired := range order {
-		if group := groups[desired]; proven[desired] {
+	for _, group := range groups {
+		if proven[group[0].Desired] {
 			g.admitUpTo(group, len(group), g.share, true)
 		} else {
 			g.admitCanary(group)

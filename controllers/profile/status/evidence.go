@@ -6,21 +6,14 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
-
-// Pod is a pod that uses a volume that must be mounted.
-type Pod struct {
-	Name string
-	// Controller is the pod's controller in the form of kubectl: deployment/web. Empty if kubectl cannot restart it.
-	Controller string
-	// Bare is true if no controller creates the pod again after its deletion.
-	Bare bool
-}
 
 func (r Report) awaitsEvidence() bool { return r.volumes.AwaitsEvidence(r.now) }
 
@@ -34,7 +27,7 @@ func (r Report) AwaitedClaims() []types.NamespacedName {
 }
 
 // WithPods returns the report with the pods that use the awaited volumes.
-func (r Report) WithPods(pods map[types.NamespacedName][]Pod) Report {
+func (r Report) WithPods(pods map[types.NamespacedName][]corev1.Pod) Report {
 	r.pods = pods
 	return r
 }
@@ -69,19 +62,7 @@ func (r Report) remedyFor(v plan.AwaitedVolume, room int) (remedy string, hasCom
 	if len(pods) == 0 {
 		return "", false
 	}
-	var commands []string
-	for _, p := range pods {
-		switch namespace := v.VolumeClaim.Namespace; {
-		case p.Bare:
-			commands = append(commands, fmt.Sprintf("recreate Pod %s/%s", namespace, p.Name))
-		case p.Controller != "":
-			commands = append(commands, fmt.Sprintf("kubectl rollout restart -n %s %s", namespace, p.Controller))
-		default:
-			commands = append(commands, fmt.Sprintf("kubectl delete pod -n %s %s", namespace, p.Name))
-		}
-	}
-	slices.Sort(commands)
-	commands = slices.Compact(commands)
+	commands := lists.Distinct(lists.Each(pods, func(pod corev1.Pod) []string { return []string{restartOf(&pod)} })...)
 	const restart = "restart one of its pods"
 	remedy = restart + ": " + text.Join(commands, ", or ")
 	if len(remedy) > room {
@@ -100,7 +81,26 @@ func (r Report) remedyFor(v plan.AwaitedVolume, room int) (remedy string, hasCom
 			remedy += note
 		}
 	}
-	return remedy, slices.ContainsFunc(pods, func(p Pod) bool { return !p.Bare })
+	return remedy, slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return metav1.GetControllerOf(&pod) != nil })
+}
+
+// restartOf returns the command that restarts a pod by its controller. A pod without one must be created again. The name of a Deployment is derived
+// from its ReplicaSet's name, which ends in the hash in the pod's label.
+func restartOf(pod *corev1.Pod) string {
+	controller := metav1.GetControllerOf(pod)
+	if controller == nil {
+		return fmt.Sprintf("recreate Pod %s/%s", pod.Namespace, pod.Name)
+	}
+	restart := fmt.Sprintf("kubectl rollout restart -n %s ", pod.Namespace)
+	switch controller.Kind {
+	case "StatefulSet", "DaemonSet":
+		return restart + strings.ToLower(controller.Kind) + "/" + controller.Name
+	case "ReplicaSet":
+		if name, cut := strings.CutSuffix(controller.Name, "-"+pod.Labels["pod-template-hash"]); cut && name != "" {
+			return restart + "deployment/" + name
+		}
+	}
+	return fmt.Sprintf("kubectl delete pod -n %s %s", pod.Namespace, pod.Name)
 }
 
 // evidenceDue returns the time until the end of a soak after which only a mount continues the change; 0 if there is none.

@@ -15,10 +15,19 @@ import (
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
+// podOf returns a pod and its controller. No controller has it if the kind is empty.
+func podOf(namespace, name, kind, controller string) corev1.Pod {
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"pod-template-hash": "6d5"}}}
+	if kind != "" {
+		pod.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: controller, Controller: new(true)}}
+	}
+	return pod
+}
+
 func TestAProfileThatWaitsForAMount(t *testing.T) {
 	claim := types.NamespacedName{Namespace: "eda", Name: "data"}
 	awaiting := plan.AwaitedEvidence{Waiting: 3, Until: now, Volumes: []plan.AwaitedVolume{{Name: "pv1", VolumeClaim: claim, MountsPerPod: true}}}
-	web := Pod{Name: "web-1", Controller: "deployment/web"}
+	web := podOf("eda", "web-1", "ReplicaSet", "web-6d5")
 	approval := rebootDue(v1alpha1.ReasonWaitingForApproval)
 	tests := map[string]struct {
 		policy      v1alpha1.RebootPolicy
@@ -28,19 +37,19 @@ func TestAProfileThatWaitsForAMount(t *testing.T) {
 		message     string
 	}{
 		"names the workload to restart": {
-			change: func(r *Report) { r.pods = map[types.NamespacedName][]Pod{claim: {web, web}} }, reconciling: v1alpha1.ReasonWaitingForEvidence,
+			change: func(r *Report) { r.pods = map[types.NamespacedName][]corev1.Pod{claim: {web, web}} }, reconciling: v1alpha1.ReasonWaitingForEvidence,
 			message: "3 volumes wait for a pod to mount pv1 with its new options: restart one of its pods: kubectl rollout restart -n eda deployment/web",
 		},
 		"or a pod that comes again by itself, or does not": {
 			change: func(r *Report) {
-				r.pods = map[types.NamespacedName][]Pod{claim: {{Name: "a"}, {Name: "b", Bare: true}}}
+				r.pods = map[types.NamespacedName][]corev1.Pod{claim: {podOf("eda", "a", "Job", "a"), podOf("eda", "b", "", "")}}
 			},
 			reconciling: v1alpha1.ReasonWaitingForEvidence,
 			message:     "3 volumes wait for a pod to mount pv1 with its new options: restart one of its pods: kubectl delete pod -n eda a, or recreate Pod eda/b",
 		},
 		"and reports the condition for a node": {
 			change: func(r *Report) {
-				r.pods = map[types.NamespacedName][]Pod{claim: {web}}
+				r.pods = map[types.NamespacedName][]corev1.Pod{claim: {web}}
 				r.volumes.Evidence.Volumes = []plan.AwaitedVolume{{Name: "pv1", VolumeClaim: claim, Server: "filer"}}
 			},
 			reconciling: v1alpha1.ReasonWaitingForEvidence,

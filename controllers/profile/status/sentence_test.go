@@ -58,13 +58,13 @@ func largeStates() map[string]Report {
 		return out
 	}
 	claim := types.NamespacedName{Namespace: "electronic-design-automation", Name: "projects"}
-	awaited := func(pods ...Pod) Report {
+	awaited := func(pods ...corev1.Pod) Report {
 		return with(idle, func(r *Report) {
 			volumes := plan.AwaitedEvidence{Waiting: 40, Until: now}
 			for _, note := range notes("") {
 				volumes.Volumes = append(volumes.Volumes, plan.AwaitedVolume{Name: note.Volume, VolumeClaim: claim, Server: "anf-account-1.westeurope.example.net"})
 			}
-			r.volumes, r.pods = plan.Summary{Matched: 40, Evidence: volumes}, map[types.NamespacedName][]Pod{claim: pods}
+			r.volumes, r.pods = plan.Summary{Matched: 40, Evidence: volumes}, map[types.NamespacedName][]corev1.Pod{claim: pods}
 		})
 	}
 	deleted := fleet(deleting, nil)
@@ -91,7 +91,7 @@ func largeStates() map[string]Report {
 		"large: mount failed": with(idle, func(r *Report) {
 			r.volumes = plan.Summary{Matched: 40, Stopped: `pvc-3f0b6a52 could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs): the event says "MountVolume.SetUp failed for volume 'pvc-3f0b6a52' : mount failed: exit status 32 Output: mount.nfs: an incorrect mount option was specified"`}
 		}),
-		"large: evidence":          awaited(Pod{Name: "a", Controller: "deployment/simulation-frontend"}, Pod{Name: "b", Controller: "statefulset/simulation-backend"}),
+		"large: evidence":          awaited(podOf(claim.Namespace, "a", "ReplicaSet", "simulation-frontend-6d5"), podOf(claim.Namespace, "b", "StatefulSet", "simulation-backend")),
 		"large: evidence, no pods": awaited(),
 		"large: conflict": with(idle, func(r *Report) {
 			r.nodes.conflicts = []string{"sysctl/net.core.rmem_max: profiles " + longName + ", " + longName + "-2 and " + longName + "-3 want 16777216 and 33554432 (keeping 16777216)"}

@@ -5,6 +5,7 @@ package status
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -59,7 +60,7 @@ type Report struct {
 	coming, staged []waitingNode
 	// now is the time of the evaluation; pods use the volumes that must be mounted: see WithPods.
 	now     time.Time
-	pods    map[types.NamespacedName][]Pod
+	pods    map[types.NamespacedName][]corev1.Pod
 	removal removal
 }
 

@@ -86,8 +86,7 @@ func (s *scope) blockClass() (Verdict, bool) {
 func (s *scope) classProblems() []string {
 	original := mountoptions.SplitOptions(s.base)
 	added := slices.DeleteFunc(s.knownOfClass(), func(o string) bool { return slices.Contains(original, o) })
-	problems := lists.Filter(mountoptions.Validate(s.target.options, added), func(p mountoptions.Problem) bool { return !p.Warning })
-	return lists.Each(problems, func(p mountoptions.Problem) string { return strings.TrimSpace(p.Option + " " + p.Message) })
+	return lists.Each(mountoptions.Errors(s.target.options, added), func(p mountoptions.Problem) string { return strings.TrimSpace(p.Option + " " + p.Message) })
 }
 
 func (s *scope) classText() string {

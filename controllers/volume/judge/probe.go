@@ -63,10 +63,8 @@ func probeObstacle(source Source, t ProbeTarget) string {
 		return "server or path contains characters that the agent rejects"
 	}
 	for _, list := range [][]string{t.Options, t.Own} {
-		for _, problem := range mountoptions.Validate(mountoptions.NFS, list) {
-			if !problem.Warning {
-				return "the agent rejects mount option " + problem.Option + ": " + problem.Message
-			}
+		for _, problem := range mountoptions.Errors(mountoptions.NFS, list) {
+			return "the agent rejects mount option " + problem.Option + ": " + problem.Message
 		}
 	}
 	return cmp.Or(mountoptions.NeedsNodeNetwork(t.Options), mountoptions.NeedsNodeNetwork(t.Own))

@@ -81,9 +81,8 @@ func assemble(fs host.FS, runner host.Runner, kubeletDir string) (Machine, mount
 		entry, ok := records.Entries()[key]
 		return entry.Original, ok
 	})
-	profiles, sysctls := tuned.New(fs, runner), sysctl.New(fs)
+	profiles, sysctls := tuned.New(fs, runner, func() map[string]string { return unconfirmedSysctls(records) }, byVolume.SettingOfDisk), sysctl.New(fs)
 	sysctls.SetReapplier(profiles.ReappliesSysctl)
-	profiles.SetOverrides(func() map[string]string { return unconfirmedSysctls(records) }, byVolume.SettingOfDisk)
 	boot := bootloader.New(fs, runner, records, bootloader.Options{HashSize: hashSize})
 	return Machine{
 		FS: fs, BootClock: host.SystemBootClock{}, Journal: records, Bootloader: boot.Detect, Servers: reader.Servers, AskServer: connect.Probe,

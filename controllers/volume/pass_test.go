@@ -25,6 +25,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -333,7 +334,7 @@ func TestAFailedMountOfTheCanaryIsRevertedAndStopsTheRest(t *testing.T) {
 
 // verdictFor returns the verdict on a volume in a cluster with one profile.
 func verdictFor(p v1alpha1.StorageClientProfile, pv *corev1.PersistentVolume) judge.Verdict {
-	return judge.Volume(judge.Input{Volume: pv, Profiles: judge.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false)})
+	return judge.Volume(judge.Input{Volume: pv, Profiles: new(judge.Compiler).Compile(lists.Pointers([]v1alpha1.StorageClientProfile{p}), catalogue.AllowList{}, false, nil)})
 }
 
 func TestABatchStartsFromLiveReads(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 func onServer(name string) builders.VolumeOption {
@@ -148,7 +149,7 @@ func (r *Reconciler) noteOf(t *testing.T, volume string) plan.Note {
 }
 
 func snapshotOf(volumes []*corev1.PersistentVolume, list ...v1alpha1.StorageClientProfile) plan.Snapshot {
-	s := plan.Snapshot{Profiles: judge.Compile(list, catalogue.AllowList{}, false)}
+	s := plan.Snapshot{Profiles: new(judge.Compiler).Compile(lists.Pointers(list), catalogue.AllowList{}, false, nil)}
 	s.Volumes = append(s.Volumes, volumes...)
 	return s
 }

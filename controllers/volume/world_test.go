@@ -252,7 +252,7 @@ func (w *world) create(name string, webhook bool, options ...string) {
 
 // live returns the current state of the cluster.
 func (w *world) live() plan.Snapshot {
-	s := plan.Snapshot{Now: w.now, Profiles: judge.Compile(w.profileList(), catalogue.AllowList{}, w.paused), ClientNodes: w.clientNodes(), Ledger: w.readLedger()}
+	s := plan.Snapshot{Now: w.now, Profiles: new(judge.Compiler).Compile(lists.Pointers(w.profileList()), catalogue.AllowList{}, w.paused, nil), ClientNodes: w.clientNodes(), Ledger: w.readLedger()}
 	for _, name := range w.names() {
 		s.Volumes = append(s.Volumes, w.volumes[name].pv.DeepCopy())
 	}
@@ -873,7 +873,7 @@ func (m *manager) checkRecords(before, after map[string]*optionset.Record) {
 	if m.changesBefore != m.changes || m.lenient {
 		return
 	}
-	profiles := judge.Compile(m.profileList(), catalogue.AllowList{}, m.paused)
+	profiles := new(judge.Compiler).Compile(lists.Pointers(m.profileList()), catalogue.AllowList{}, m.paused, nil)
 	for set, previous := range before {
 		for _, b := range previous.Blames {
 			now, v := after[set].BlameOf(b.Volume), m.volumes[b.Volume]

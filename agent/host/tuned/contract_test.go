@@ -168,7 +168,7 @@ func TestProfilesAreReadAsTunedReadsThem(t *testing.T) {
 
 func expectStarted(t *testing.T, m *machine, key string, values *sysctl.Subject, desired []host.Setting, want started) {
 	t.Helper()
-	s := New(m.fs, m)
+	s := m.subject()
 	before := values.Observe(t.Context(), desired)
 	values.SetReapplier(s.ReappliesSysctl)
 	after := values.Observe(t.Context(), desired)

@@ -74,7 +74,7 @@ func TestASysctlThatTunedSetsAgainWins(t *testing.T) {
 				test.change(m)
 			}
 			s := sysctl.New(m.fs)
-			s.SetReapplier(New(m.fs, m).ReappliesSysctl)
+			s.SetReapplier(m.subject().ReappliesSysctl)
 			hosttest.Apply(t, s, hosttest.Settings(name, value))
 			want := host.InSync
 			if test.message != "" {
@@ -96,7 +96,7 @@ func TestACounterpartThatTunedSetsAgainWins(t *testing.T) {
 		hosttest.WriteFile(t, m.dir, file, data)
 	}
 	s := sysctl.New(m.fs)
-	s.SetReapplier(New(m.fs, m).ReappliesSysctl)
+	s.SetReapplier(m.subject().ReappliesSysctl)
 	hosttest.Apply(t, s, hosttest.Settings("vm.dirty_bytes", "268435456"))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, "vm.dirty_bytes", "268435456"), host.Shadowed, `line 1 of /etc/sysctl.conf sets it to "0"`)
 }

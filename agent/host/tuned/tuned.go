@@ -46,25 +46,16 @@ type Subject struct {
 	// verified identifies the last successful verification. It is valid until verifiedUntil. verifiedNote describes the read-ahead that differs.
 	verified, verifiedNote string
 	verifiedUntil          time.Time
-	// unconfirmed returns the sysctls that are being proven, and windowSetting the setting for the read-ahead of a disk. See SetOverrides.
-	unconfirmed   func() map[string]string
-	windowSetting func(disk string) string
+	unconfirmed            func() map[string]string
+	windowSetting          func(disk string) string
 }
 
 var _ host.Setter = &Subject{}
 
-// New returns the subject for one host.
-func New(files host.FS, runner host.Runner) *Subject {
-	return &Subject{
-		fs: files, runner: runner, now: time.Now,
-		unconfirmed: func() map[string]string { return nil }, windowSetting: func(string) string { return "" },
-	}
-}
-
-// SetOverrides sets the functions for values that override a profile and are not in the drop-in for sysctls. unconfirmed returns the sysctls that are
-// being proven, by name. windowSetting returns the setting for the read-ahead of a disk such as sda. Empty if there is none.
-func (s *Subject) SetOverrides(unconfirmed func() map[string]string, windowSetting func(disk string) string) {
-	s.unconfirmed, s.windowSetting = unconfirmed, windowSetting
+// New returns the subject for one host. Two functions return values that override a profile and are not in the drop-in for sysctls: unconfirmed the
+// sysctls that are being proven, by name, and windowSetting the setting for the read-ahead of a disk such as sda. Empty if there is none.
+func New(files host.FS, runner host.Runner, unconfirmed func() map[string]string, windowSetting func(disk string) string) *Subject {
+	return &Subject{fs: files, runner: runner, now: time.Now, unconfirmed: unconfirmed, windowSetting: windowSetting}
 }
 
 // Name implements host.Subject.

@@ -34,6 +34,8 @@ type machine struct {
 	lazy bool
 	// startTime is the start time of the daemon.
 	startTime int
+	// unconfirmed are the sysctls that are being proven, windows the settings that set the read-ahead of disks.
+	unconfirmed, windows map[string]string
 	// verify contains the failures that the verification of tuned reports.
 	verify []string
 	broken map[string]bool
@@ -143,7 +145,9 @@ func (m *machine) save(profile, mode string) {
 	hosttest.WriteFile(m.t, m.dir, modeFile, mode+"\n")
 }
 
-func (m *machine) subject() *Subject { return New(m.fs, m) }
+func (m *machine) subject() *Subject {
+	return New(m.fs, m, func() map[string]string { return m.unconfirmed }, func(disk string) string { return m.windows[disk] })
+}
 
 func desiredProfile(profile string) []host.Setting {
 	return []host.Setting{{Name: setting, Value: profile}}
@@ -435,8 +439,8 @@ func TestVerification(t *testing.T) {
 			if profile == "" {
 				profile = latency
 			}
+			m.unconfirmed, m.windows = test.unconfirmed, test.windows
 			s := m.subject()
-			s.SetOverrides(func() map[string]string { return test.unconfirmed }, func(disk string) string { return test.windows[disk] })
 			m.apply(s, profile)
 			m.expect(s, profile, test.state, test.messageParts...)
 			// The message stays while the verification holds.

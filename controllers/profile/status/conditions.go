@@ -384,27 +384,18 @@ func (r Report) waitMessage() string {
 
 // describeStuck describes the failures for which nodes wait. It counts these nodes, because long names would displace the failures.
 func describeStuck(stuck []waitingNode) string {
-	counts, groups := map[string]int{}, []string{}
-	for _, w := range stuck {
-		counts[w.message]++
-	}
-	for message, count := range counts {
-		groups = append(groups, text.Count(count, "node waits", "nodes wait")+": "+message)
-	}
-	return text.Join(groups, "; ")
+	groups := lists.Group(stuck, func(w waitingNode) string { return w.message })
+	return text.Join(lists.Each(groups, func(same []waitingNode) string {
+		return text.Count(len(same), "node waits", "nodes wait") + ": " + same[0].message
+	}), "; ")
 }
 
 // groupNodes groups the nodes by their text, and omits nodes without one. format contains the nodes and the text.
-func groupNodes(waiting []waitingNode, format string, textOf func(waitingNode) string) (groups []string) {
-	nodes := map[string][]string{}
-	for _, w := range waiting {
-		nodes[textOf(w)] = append(nodes[textOf(w)], w.node)
-	}
-	delete(nodes, "")
-	for message, named := range nodes {
-		groups = append(groups, fmt.Sprintf(format, text.List(named), message))
-	}
-	return groups
+func groupNodes(waiting []waitingNode, format string, textOf func(waitingNode) string) []string {
+	described := lists.Filter(waiting, func(w waitingNode) bool { return textOf(w) != "" })
+	return lists.Each(lists.Group(described, textOf), func(same []waitingNode) string {
+		return fmt.Sprintf(format, text.List(namesOf(same)), textOf(same[0]))
+	})
 }
 
 func (r Report) removing(status metav1.ConditionStatus) verdict {

@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 func managedBy(manager string, operation metav1.ManagedFieldsOperationType, fields string) builders.VolumeOption {
@@ -31,7 +32,7 @@ func priority(n int32) builders.ProfileOption {
 var patchGitOps = builders.Ruled(func(r *v1alpha1.VolumeRule) { r.GitOpsOwned = v1alpha1.GitOpsPatch })
 
 func profiles(list ...v1alpha1.StorageClientProfile) *Profiles {
-	return Compile(list, catalogue.AllowList{}, false)
+	return new(Compiler).Compile(lists.Pointers(list), catalogue.AllowList{}, false, nil)
 }
 
 type outcome struct {
@@ -370,7 +371,7 @@ func TestVerdict(t *testing.T) {
 
 func TestVerdictHoldsEverythingWhileTheManagersNamespaceIsPaused(t *testing.T) {
 	pv := builders.NFSVolume([]string{"nocto"}, builders.Carrying(nil, []string{"nocto"}, "gone"))
-	d := Volume(Input{Volume: pv, Profiles: Compile(nil, catalogue.AllowList{}, true)})
+	d := Volume(Input{Volume: pv, Profiles: new(Compiler).Compile(nil, catalogue.AllowList{}, true, nil)})
 	if want := (outcome{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld}); !cmp.Equal(want, outcomeOf(d)) {
 		t.Errorf("verdict (-want +got):\n%s", cmp.Diff(want, outcomeOf(d)))
 	}

@@ -84,12 +84,6 @@ type Profiles struct {
 	parts store.Pool[*Profiles]
 }
 
-// Compile compiles profiles. pausedAll is true if the manager's namespace has the pause annotation.
-func Compile(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool) *Profiles {
-	compile := func(p *v1alpha1.StorageClientProfile) *Profile { return compileProfile(p, allow) }
-	return newProfiles(lists.Each(lists.Pointers(profiles), compile), pausedAll, nil)
-}
-
 // followedClasses returns the classes if a rule follows any, otherwise nil. Then a change of a class causes no new evaluation.
 func followedClasses(compiled []*Profile, classes map[string][]string) map[string][]string {
 	follows := func(r v1alpha1.VolumeRule) bool { return r.MountOptionsFrom == v1alpha1.MountOptionsFromClass }
@@ -257,7 +251,7 @@ func (ps *Profiles) IsSame(newer *Profiles) bool {
 		slices.Equal(ps.byPrecedence, newer.byPrecedence)
 }
 
-// Compile is the function Compile with a cache. classes maps each StorageClass to its mount options.
+// Compile compiles profiles. pausedAll is true if the manager's namespace has the pause annotation. classes maps each StorageClass to its mount options.
 func (c *Compiler) Compile(
 	profiles []*v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool, classes map[string][]string,
 ) *Profiles {

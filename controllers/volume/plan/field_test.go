@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/drivers"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // fieldVolume is a volume as a driver or in-tree plug-in creates it, with its expected protocol.
@@ -98,7 +99,7 @@ var field = []fieldVolume{
 func fieldSnapshot(rules ...v1alpha1.VolumeRule) Snapshot {
 	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: 1, Finalizers: []string{v1alpha1.Finalizer}}}
 	p.Spec.AllNodes, p.Spec.Volumes = true, rules
-	s := Snapshot{Profiles: judge.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false)}
+	s := Snapshot{Profiles: new(judge.Compiler).Compile(lists.Pointers([]v1alpha1.StorageClientProfile{p}), catalogue.AllowList{}, false, nil)}
 	for _, v := range field {
 		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.name, UID: types.UID("uid-of-" + v.name)}}
 		pv.Spec.PersistentVolumeSource = v.source

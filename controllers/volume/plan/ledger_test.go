@@ -20,7 +20,7 @@ import (
 func TestTheLedgerIsUpdatedFromLiveVolumesOnly(t *testing.T) {
 	page := corev1.ConfigMap{Data: map[string]string{"uid-of-gone": "{}"}}
 	page.Name = "storage-client-volumes-0"
-	s := Snapshot{Profiles: judge.Compile(nil, catalogue.AllowList{}, true), Ledger: new(ledger.Reader).Read([]corev1.ConfigMap{page}),
+	s := Snapshot{Profiles: new(judge.Compiler).Compile(nil, catalogue.AllowList{}, true, nil), Ledger: new(ledger.Reader).Read([]corev1.ConfigMap{page}),
 		Volumes: []*corev1.PersistentVolume{builders.NFSVolume([]string{"hard", "nocto"}, builders.Carrying([]string{"hard"}, []string{"hard", "nocto"}, "p"))}}
 	next := For(s)
 	if cached := next.WithoutFresh(); !cached.LedgerDue || len(cached.Ledger) > 0 || cached.Next.IsZero() {

@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // A second profile does not change the settings or options of the first one: their options are equal or disjoint. The first one counts its volumes as up to date while the
@@ -37,7 +38,7 @@ func TestASecondProfileDisturbsNoOptions(t *testing.T) {
 		}
 		at := noon
 		pass := func(profiles ...v1alpha1.StorageClientProfile) Summary {
-			s := Snapshot{Profiles: judge.Compile(profiles, catalogue.AllowList{}, false), Volumes: volumes, Now: at}
+			s := Snapshot{Profiles: new(judge.Compiler).Compile(lists.Pointers(profiles), catalogue.AllowList{}, false, nil), Volumes: volumes, Now: at}
 			got := Summarize("m", s)
 			for _, text := range times.FindAllString(got.Batch, -1) {
 				if end, err := time.Parse(time.RFC3339, text); err != nil || !end.After(at) {

@@ -14,11 +14,12 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // probedBy returns a snapshot at noon, with volumes that the profile selects.
 func probedBy(p v1alpha1.StorageClientProfile, volumes ...*corev1.PersistentVolume) Snapshot {
-	s := Snapshot{Now: noon, Profiles: judge.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false)}
+	s := Snapshot{Now: noon, Profiles: new(judge.Compiler).Compile(lists.Pointers([]v1alpha1.StorageClientProfile{p}), catalogue.AllowList{}, false, nil)}
 	for _, pv := range volumes {
 		s.Volumes = append(s.Volumes, pv.DeepCopy())
 	}

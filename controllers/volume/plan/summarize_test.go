@@ -15,10 +15,11 @@ import (
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 func snapshotOf(volumes []*corev1.PersistentVolume, list ...v1alpha1.StorageClientProfile) Snapshot {
-	s := Snapshot{Profiles: judge.Compile(list, catalogue.AllowList{}, false), VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}}
+	s := Snapshot{Profiles: new(judge.Compiler).Compile(lists.Pointers(list), catalogue.AllowList{}, false, nil), VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}}
 	for _, pv := range volumes {
 		s.Volumes = append(s.Volumes, pv.DeepCopy())
 		s.VolumeClaims[types.NamespacedName{Namespace: "eda", Name: "data"}] = builders.VolumeClaimOf(pv, nil)

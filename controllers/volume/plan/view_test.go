@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // A view evaluates a held profile as if it were active, and evaluates only its volumes again. The summary must be the same as with an active
@@ -46,7 +47,7 @@ func TestAViewSummarizesAsIfEachHeldProfileActed(t *testing.T) {
 func summarizeActive(s Snapshot, profiles []v1alpha1.StorageClientProfile, i int) Summary {
 	free := append([]v1alpha1.StorageClientProfile{}, profiles...)
 	free[i].Spec.Paused, free[i].Spec.Mode = false, v1alpha1.ModeEnforce
-	s.Profiles = judge.Compile(free, catalogue.AllowList{}, false)
+	s.Profiles = new(judge.Compiler).Compile(lists.Pointers(free), catalogue.AllowList{}, false, nil)
 	view := NewView(s)
 	summary := view.Summarize(free[i].Name)
 	summary.Stale = Stale{}
@@ -109,7 +110,7 @@ func randomSnapshot(chance *rand.Rand) (Snapshot, []v1alpha1.StorageClientProfil
 		})
 	}
 	s := snapshotOf(volumes, profiles...)
-	s.Profiles = judge.Compile(profiles, catalogue.AllowList{}, chance.IntN(4) == 0)
+	s.Profiles = new(judge.Compiler).Compile(lists.Pointers(profiles), catalogue.AllowList{}, chance.IntN(4) == 0, nil)
 	s.Now, s.ClientNodes = noon, nodes
 	return s, profiles
 }

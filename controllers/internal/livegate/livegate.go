@@ -252,15 +252,14 @@ func (g *gate) hasSoaked(node *Node) bool {
 
 func (g *gate) admitGroups() {
 	groups := lists.Group(g.nodes, func(node *Node) string { return node.Desired })
-	proven := map[string]bool{}
-	for _, group := range groups {
+	proven := make([]bool, len(groups))
+	for i, group := range groups {
 		members, count := g.canaryOf(group)
-		desired := group[0].Desired
-		proven[desired] = len(namesOf(members, g.hasSoaked)) >= count
-		g.countRunning(group, proven[desired])
+		proven[i] = len(namesOf(members, g.hasSoaked)) >= count
+		g.countRunning(group, proven[i])
 	}
-	for _, group := range groups {
-		if proven[group[0].Desired] {
+	for i, group := range groups {
+		if proven[i] {
 			g.admitUpTo(group, len(group), g.share, true)
 		} else {
 			g.admitCanary(group)

@@ -122,14 +122,14 @@ func (h *storageHost) profileValues() map[string]profileValue {
 
 // verifyProfile writes the log of tuned's verification.
 func (h *storageHost) verifyProfile() (err error) {
-	log := "INFO: verifying profile(s): x\n"
+	log := []string{"INFO: verifying profile(s): x"}
 	for file, set := range h.profileValues() {
 		if got := strings.TrimSpace(hosttest.ReadFile(h.t, h.dir, file)); got != set.value {
-			log += "ERROR: verify: failed: " + fmt.Sprintf(set.failure, got) + "\n"
+			log = append(log, "ERROR: verify: failed: "+fmt.Sprintf(set.failure, got))
 			err = errors.New("run tuned-adm verify: exit status 1")
 		}
 	}
-	h.write("/var/log/tuned/tuned.log", log)
+	h.write("/var/log/tuned/tuned.log", strings.Join(log, "\n")+"\n")
 	return err
 }
 

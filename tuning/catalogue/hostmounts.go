@@ -105,14 +105,14 @@ func validateFilesystem(value string) string {
 	})
 }
 
-// validateOptions returns the problem of the first option that can never work. refuse returns a reason that only applies to files of the host.
-func validateOptions(protocol mountoptions.Protocol, options []string, refuse func(name, value string) string) string {
+// validateOptions returns the problem of the first option that can never work. reject returns a reason that only applies to files of the host.
+func validateOptions(protocol mountoptions.Protocol, options []string, reject func(name, value string) string) string {
 	if len(options) == 0 {
 		return "needs mount options"
 	}
 	for _, option := range options {
 		name, value, _ := strings.Cut(option, "=")
-		if reason := refuse(name, value); reason != "" {
+		if reason := reject(name, value); reason != "" {
 			return option + " " + reason
 		}
 	}

@@ -109,8 +109,8 @@ func (r VolumeReport) summarize() string {
 // writeReasons prints the reason and the remedy for volumes that are not as declared. Volumes with the same reason and message share
 // one entry.
 func (r VolumeReport) writeReasons(out *printer) {
-	others := lists.Filter(r.Volumes, func(v Volume) bool { return v.State != volumeplan.StandingUpToDate })
-	for _, group := range lists.Group(others, func(v Volume) string { return v.Reason + v.Message }) {
+	undeclared := lists.Filter(r.Volumes, func(v Volume) bool { return v.State != volumeplan.StandingUpToDate })
+	for _, group := range lists.Group(undeclared, func(v Volume) string { return v.Reason + v.Message }) {
 		names, v := lists.Each(group, func(v Volume) string { return v.Volume }), group[0]
 		out.line(fmt.Sprintf("\n%s: %s: %s", text.List(names), v.Reason, v.Message))
 		if v.Remedy != "" {

@@ -108,7 +108,7 @@ func (s *ProfileSet) Acting(name string) *ProfileSet {
 // With returns the set with the current version of one profile. It returns the same set if the declaration has not changed.
 func (s *ProfileSet) With(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
 	known := s.byName[profile.Name]
-	if known != nil && known.isOf(profile) {
+	if known != nil && known.isCurrent(profile) {
 		return s
 	}
 	profiles := slices.DeleteFunc(slices.Clone(s.profiles), func(p *Profile) bool { return p == known })
@@ -286,7 +286,7 @@ func (s *ProfileSets) Of(profiles []*v1alpha1.StorageClientProfile, allow catalo
 	list := make(profileList, len(profiles))
 	for i, profile := range profiles {
 		list[i] = s.checked.Update(profile.Name, func(known *Profile, found bool) *Profile {
-			if found && known.isOf(profile) {
+			if found && known.isCurrent(profile) {
 				return known
 			}
 			return newProfile(profile.DeepCopy(), allow)
@@ -296,8 +296,8 @@ func (s *ProfileSets) Of(profiles []*v1alpha1.StorageClientProfile, allow catalo
 	return s.set.Get("", list, func() *ProfileSet { return newProfileSet(list) })
 }
 
-// isOf reports whether a version of a profile declares the same, and shows the same plan, on which an approval may depend.
-func (p *Profile) isOf(profile *v1alpha1.StorageClientProfile) bool {
+// isCurrent reports whether a version of the profile declares the same, and shows the same plan, on which an approval may depend.
+func (p *Profile) isCurrent(profile *v1alpha1.StorageClientProfile) bool {
 	return p.Status.Plan.Hash == profile.Status.Plan.Hash && p.Status.ObservedGeneration == profile.Status.ObservedGeneration &&
 		match.IsSameDeclaration(p.StorageClientProfile, profile)
 }

@@ -201,7 +201,7 @@ func (t *tally) addStuck(profile *fleet.Profile, all fleet.Snapshot, now time.Ti
 		}
 		for _, name := range append([]string{profile.Name}, all.Profiles.Desired(node, all.ClientNodes[node.Name]).Profiles...) {
 			gate := evaluateGate(gates, all.Profiles.ByName(name), all, now)
-			by, isStuck := gate.Stuck[node.Name]
+			failed, isStuck := gate.Stuck[node.Name]
 			if !isStuck {
 				continue
 			}
@@ -209,10 +209,10 @@ func (t *tally) addStuck(profile *fleet.Profile, all fleet.Snapshot, now time.Ti
 			switch {
 			case name != profile.Name:
 				stuck.message = "StorageClientProfile " + name + ": " + stuck.message
-			case !gate.Stopped && slices.Contains(t.failed, by):
+			case !gate.Stopped && slices.Contains(t.failed, failed):
 				stuck.reason = v1alpha1.RolloutReasonCanaryFailed
 			}
-			t.stuck, t.stuckBy = append(t.stuck, stuck), cmp.Or(t.stuckBy, by)
+			t.stuck, t.stuckBy = append(t.stuck, stuck), cmp.Or(t.stuckBy, failed)
 			break
 		}
 	}

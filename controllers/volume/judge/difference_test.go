@@ -116,6 +116,12 @@ func TestMemoryMatchesAFreshEvaluation(t *testing.T) {
 			if diff := cmp.Diff(want.Verdict, got.Verdict, visibleFields); diff != "" {
 				t.Fatalf("round %d, %s (-want +got):\n%s", round, pv.Name, diff)
 			}
+			if want.withCurrentNconnect == nil || got.withCurrentNconnect == nil {
+				if (want.withCurrentNconnect == nil) != (got.withCurrentNconnect == nil) {
+					t.Fatalf("%s: a profile declares nconnect for only one of the verdicts %+v and %+v", pv.Name, want.Verdict, got.Verdict)
+				}
+				continue
+			}
 			if diff := cmp.Diff(want.withCurrentNconnect(), got.withCurrentNconnect(), visibleFields); diff != "" {
 				t.Fatalf("round %d, %s, with the current nconnect (-want +got):\n%s", round, pv.Name, diff)
 			}

@@ -36,9 +36,8 @@ type Evaluation struct {
 	// Unknown is set if the protocol of the volume is unknown.
 	Unknown *Unknown
 
-	demand         demand
-	bringsNconnect bool
-	// withCurrentNconnect returns the verdict if other volumes of the server prevent a change of nconnect.
+	demand demand
+	// withCurrentNconnect returns the verdict if other volumes of the server prevent a change of nconnect. Nil if no profile declares nconnect.
 	withCurrentNconnect func() Verdict
 }
 
@@ -48,12 +47,19 @@ func Evaluate(in Input) *Evaluation {
 	j := &Evaluation{
 		Volume: in.Volume, Verdict: v, Mark: in.ownMark(), FailedMount: in.ownFailedMount(),
 		Record: record, HasAppliedOptions: record.HasAppliedOptions(in.Volume), Source: SourceOf(in.Volume), Unknown: unknownOf(in.Volume),
-		demand: demandOf(in.Volume, optionsAfter(in.Volume, v)), bringsNconnect: slices.ContainsFunc(v.DeclaredOptions(), setsNconnect),
+		demand: demandOf(in.Volume, optionsAfter(in.Volume, v)),
 	}
-	// The closure references no unrelated profiles: a verdict outlives many versions of them.
-	in.Profiles, in.keepsNconnect = in.Profiles.among(j), true
-	j.withCurrentNconnect = sync.OnceValue(func() Verdict { return Volume(in) })
+	if slices.ContainsFunc(v.DeclaredOptions(), setsNconnect) {
+		j.withCurrentNconnect = j.evaluateLater(in)
+	}
 	return j
+}
+
+// evaluateLater returns a function that evaluates the volume with its current nconnect. The function references no unrelated profiles: a verdict
+// outlives many versions of them.
+func (j *Evaluation) evaluateLater(in Input) func() Verdict {
+	in.Profiles, in.keepsNconnect = in.Profiles.among(j), true
+	return sync.OnceValue(func() Verdict { return Volume(in) })
 }
 
 // profilesOf returns the names of the profiles that select the volume, or whose options it carries.
@@ -104,7 +110,7 @@ type version struct{ uid, resourceVersion string }
 func versionOf(o metav1.Object) version { return version{string(o.GetUID()), o.GetResourceVersion()} }
 
 // Evaluate is the function Evaluate with a cache. It evaluates a volume without a resource version each time: such a volume was not read from an API
-// server.
+// server. The cache keeps the volume and its claim, so they must not be parts of a list.
 func (m *Memory) Evaluate(in Input) *Evaluation {
 	now := memoEntry{volume: versionOf(in.Volume), class: in.Class, hasClass: in.HasClass, profiles: in.Profiles, entry: in.Entry}
 	if in.VolumeClaim != nil {
@@ -115,11 +121,6 @@ func (m *Memory) Evaluate(in Input) *Evaluation {
 			m.difference(previous.profiles, now.profiles).skipsReevaluation(previous.Evaluation, in)) {
 			previous.profiles = now.profiles
 			return previous
-		}
-		// A pointer into a list would keep the whole list of that pass in memory.
-		in.Volume = ptr.To(*in.Volume)
-		if in.VolumeClaim != nil {
-			in.VolumeClaim = ptr.To(*in.VolumeClaim)
 		}
 		now.Evaluation = Evaluate(in)
 		return now

@@ -57,7 +57,7 @@ func (s *Servers) Add(volume *Evaluation) {
 // names volumes without nconnect, because the order of mounts is unknown. The caller must not change the verdict: it may be the volume's.
 func (s *Servers) Evaluate(volume *Evaluation) *Verdict {
 	v, d := &volume.Verdict, volume.demand
-	if d.server == "" || v.Action != ActionWrite && v.State != StateUpToDate || !volume.bringsNconnect {
+	if d.server == "" || v.Action != ActionWrite && v.State != StateUpToDate || volume.withCurrentNconnect == nil {
 		return v
 	}
 	for other := range s.demands[d.server] {
@@ -217,7 +217,7 @@ func (o *VolumeIndex) remove(name string) {
 // serversFor returns the requests of all volumes for the volume's server, including the volume.
 func (o *VolumeIndex) serversFor(volume *Evaluation) *Servers {
 	servers := NewServers()
-	if !volume.bringsNconnect {
+	if volume.withCurrentNconnect == nil {
 		return servers
 	}
 	o.mutex.RLock()

@@ -80,14 +80,16 @@ func addPod(count *view.Pods, pod []corev1.Pod, options v1alpha1.Drain, budgets 
 	if remarks := sorted.Remarks(); remarks != "" {
 		count.Remarks = append(count.Remarks, remarks)
 	}
-	outlook := "the rollout skips the node while they keep it (rollout.drain.lookAhead)"
-	if options.LookAhead == v1alpha1.LookAheadCordonFirst {
-		outlook = "if they keep it for 10 minutes and no other node can be claimed, the rollout cordons the node and evicts this pod first"
-	}
 	for _, evicted := range evictable {
-		if blocker := drain.KeptBy(evicted, budgets); blocker != nil {
-			count.Kept = append(count.Kept, fmt.Sprintf("Node %s: %s; %s", evicted.Spec.NodeName, blocker, outlook))
+		blocker := drain.JudgeEviction(evicted, budgets, time.Now())
+		if blocker == nil || blocker.IsNew() {
+			continue
 		}
+		outlook := "the rollout skips the node while they keep it (rollout.drain.lookAhead)"
+		if options.LookAhead == v1alpha1.LookAheadCordonFirst && blocker.Reason == "" {
+			outlook = "if they keep it for 10 minutes and no other node can be claimed, the rollout cordons the node and evicts this pod first"
+		}
+		count.Kept = append(count.Kept, fmt.Sprintf("Node %s: %s; %s", evicted.Spec.NodeName, blocker, outlook))
 	}
 	return nil
 }

@@ -29,6 +29,8 @@ type app struct {
 	local bool
 	// tolerates lets its pods start on cordoned nodes. moves is true if its owner lifts the budget only while a node of its pods is cordoned.
 	tolerates, moves bool
+	// uncounted is true if the disruption controller cannot count its pods, for example because their owner has no scale subresource.
+	uncounted bool
 }
 
 const workloads = "work"
@@ -244,6 +246,10 @@ func (w *world) countBudgets() {
 			}
 		}
 		at := slices.IndexFunc(w.apps, func(a *app) bool { return a.name == budget.Name })
+		if w.apps[at].uncounted {
+			memapi.Change(w.api, byCluster, budget, failSync)
+			continue
+		}
 		allowed := int32(max(0, healthy-w.apps[at].atLeast))
 		if w.apps[at].moves && !w.isCordoned(budget.Name) {
 			allowed = 0
@@ -253,6 +259,15 @@ func (w *world) countBudgets() {
 			b.Status.DisruptionsAllowed = allowed
 		})
 	}
+}
+
+// failSync acts as failSafe of the disruption controller (pkg/controller/disruption/disruption.go).
+func failSync(b *policyv1.PodDisruptionBudget) {
+	b.Status.DisruptionsAllowed = 0
+	b.Status.Conditions = []metav1.Condition{{
+		Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason,
+		Message: "runners.actions.example.com does not implement the scale subresource", LastTransitionTime: b.CreationTimestamp,
+	}}
 }
 
 // isCordoned reports whether a node with a pod of an app is cordoned.

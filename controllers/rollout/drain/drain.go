@@ -14,11 +14,9 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Limits of requests to the API server for one node.
@@ -72,20 +70,19 @@ func (d *Drainer) listPods(ctx context.Context, node, version string) ([]corev1.
 	return pods.Items, nil
 }
 
-// errTryLater stands for the response of a server that is temporarily unable to evict.
-var errTryLater = apierrors.NewTooManyRequests("come back later", 0)
-
 // evict requests one eviction. evicted is true if the server has accepted it. blocker describes the obstacle; it is nil if there is none, or if the
 // server only requests a later attempt.
 func (d *Drainer) evict(ctx context.Context, pod *corev1.Pod, options v1alpha1.Drain, known *budgets) (evicted bool, blocker *Blocker) {
-	var refusal error = errTryLater
-	if !slices.ContainsFunc(budgetsOf(pod, known.read(pod.Namespace)), isUncounted) {
-		bounded, cancel := context.WithTimeout(ctx, evictionTimeout)
-		defer cancel()
-		refusal = d.Evictor.Evict(bounded, pod, gracePeriod(options))
-		if refusal != nil && bounded.Err() != nil {
-			refusal = fmt.Errorf("the API server did not respond within %s: %w", evictionTimeout, refusal)
-		}
+	// The client would wait for the count.
+	all, _ := known.list(ctx, d.Reader, pod.Namespace)
+	if judged := JudgeEviction(pod, all, d.Now()); judged != nil && judged.Uncounted {
+		return false, judged
+	}
+	bounded, cancel := context.WithTimeout(ctx, evictionTimeout)
+	defer cancel()
+	refusal := d.Evictor.Evict(bounded, pod, gracePeriod(options))
+	if refusal != nil && bounded.Err() != nil {
+		refusal = fmt.Errorf("the API server did not respond within %s: %w", evictionTimeout, refusal)
 	}
 	switch {
 	case refusal == nil:
@@ -103,12 +100,6 @@ type budgets struct {
 	byNamespace map[string][]policyv1.PodDisruptionBudget
 	// isRequired is true if obstacles that cannot be determined count as well.
 	isRequired bool
-}
-
-func (b *budgets) read(namespace string) []policyv1.PodDisruptionBudget {
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	return b.byNamespace[namespace]
 }
 
 // list returns the budgets of a namespace. It reads each namespace once in a run.
@@ -131,39 +122,22 @@ func (b *budgets) list(ctx context.Context, reader client.Reader, namespace stri
 	return list.Items, nil
 }
 
-func budgetsOf(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) []policyv1.PodDisruptionBudget {
-	return lists.Filter(all, func(budget policyv1.PodDisruptionBudget) bool {
-		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
-		return err == nil && selector.Matches(labels.Set(pod.Labels))
-	})
-}
-
-// isUncounted reports whether the server rejects evictions because the pods of the budget have not been counted yet.
-func isUncounted(budget policyv1.PodDisruptionBudget) bool {
-	return budget.Status.ObservedGeneration < budget.Generation
-}
-
 // findBlocker returns the obstacle to a pod whose eviction was rejected; nil if the server only requests a later attempt.
 func (d *Drainer) findBlocker(ctx context.Context, pod *corev1.Pod, refusal error, known *budgets) *Blocker {
-	blocker := Blocker{Pod: podName(pod)}
 	all, err := known.list(ctx, d.Reader, pod.Namespace)
-	if err != nil {
-		blocker.Reason = fmt.Sprintf("cannot be evicted: %s; %s", refusal, err)
-		return &blocker
-	}
-	blocker.Budgets = lists.Each(budgetsOf(pod, all), func(budget policyv1.PodDisruptionBudget) string { return budget.Namespace + "/" + budget.Name })
-	slices.Sort(blocker.Budgets)
-	switch {
-	case apierrors.IsInternalError(refusal) && len(blocker.Budgets) > 1:
-		// The eviction API always returns 500 for a pod with more than one budget.
-		blocker.Reason = "a pod that several budgets select cannot be evicted; change a budget's selector, or delete a budget"
+	judged := JudgeEviction(pod, all, d.Now())
+	switch deciding := decidingBudgets(pod, all); {
+	case err != nil:
+		return &Blocker{Pod: podName(pod), Reason: fmt.Sprintf("cannot be evicted: %s; %s", refusal, err)}
+	case len(deciding) > 1, judged != nil && apierrors.IsTooManyRequests(refusal):
+		return judged
 	case !apierrors.IsTooManyRequests(refusal):
 		// For example, a webhook rejected the eviction or was too slow.
-		blocker.Reason = "cannot be evicted: " + refusal.Error()
-	case len(blocker.Budgets) == 0:
-		return nil
+		return &Blocker{Pod: podName(pod), Reason: "cannot be evicted: " + refusal.Error()}
+	case len(deciding) == 1:
+		return &Blocker{Pod: podName(pod), Budgets: namesOf(deciding)}
 	}
-	return &blocker
+	return nil
 }
 
 // IsVacant reports whether a node has only pods that a drain leaves and pods that have run to completion.

@@ -70,12 +70,42 @@ func terminating(p *corev1.Pod) {
 	p.DeletionTimestamp, p.Finalizers = &now, []string{"example.com/stays"}
 }
 
-func budget(name, app string) *policyv1.PodDisruptionBudget {
-	return &policyv1.PodDisruptionBudget{
+// budget allows no eviction now.
+func budget(name, app string, changes ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
+	out := &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: name},
 		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
 	}
+	for _, change := range changes {
+		change(out)
+	}
+	return out
 }
+
+func uncounted(created metav1.Time) func(*policyv1.PodDisruptionBudget) {
+	return func(b *policyv1.PodDisruptionBudget) { b.Generation, b.CreationTimestamp = 1, created }
+}
+
+func healthy(current, desired int32) func(*policyv1.PodDisruptionBudget) {
+	return func(b *policyv1.PodDisruptionBudget) {
+		b.Status.CurrentHealthy, b.Status.DesiredHealthy = current, desired
+	}
+}
+
+func allows(count int32) func(*policyv1.PodDisruptionBudget) {
+	return func(b *policyv1.PodDisruptionBudget) { b.Status.DisruptionsAllowed = count }
+}
+
+// failedSync has the condition of a budget whose pods have an owner without a scale subresource.
+func failedSync(b *policyv1.PodDisruptionBudget) {
+	b.Status.Conditions = []metav1.Condition{{
+		Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason,
+		Message: "runners.actions.example.com does not implement the scale subresource",
+	}}
+}
+
+// errTryLater is the response of a server that does not evict now.
+var errTryLater = apierrors.NewTooManyRequests("come back later", 0)
 
 // rejections maps pod names to the error that their eviction returns. Pods without an entry are evicted.
 type rejections map[string]error
@@ -246,6 +276,19 @@ func TestDrain(t *testing.T) {
 				Blocked:   []Blocker{{Pod: "eda/db", Budgets: []string{"eda/db-pdb"}}},
 			},
 			requested: []string{"db", "web"},
+		},
+		"a pod that can never leave keeps all others on the node": {
+			objects: []client.Object{pod("runner"), pod("web"), budget("pdb", "runner", failedSync)},
+			options: options(nil),
+			reject:  rejections{"runner": rejected},
+			want: Result{
+				Remaining: []string{"eda/web"},
+				Blocked: []Blocker{{
+					Pod: "eda/runner", Budgets: []string{"eda/pdb"},
+					Reason: "its pods cannot be counted (runners.actions.example.com does not implement the scale subresource); set an integer minAvailable",
+				}},
+			},
+			requested: []string{"runner"},
 		},
 		"a server that only requests a later attempt blocks no drain": {
 			objects:   []client.Object{pod("db")},

@@ -23,8 +23,8 @@ func stays(name string) *corev1.Pod {
 
 // TestBudgetsOfPodsThatStayHoldUpThePermit has a drain with no other pod left, so that a permit would follow.
 func TestBudgetsOfPodsThatStayHoldUpThePermit(t *testing.T) {
-	uncounted, allowing := budget("pdb", "db"), budget("pdb", "db")
-	uncounted.Generation, allowing.Status.DisruptionsAllowed = 1, 1
+	allowing := budget("pdb", "db", allows(1))
+	noDryRun := apierrors.NewBadRequest("no dry run")
 	const because = ": a drain would leave the pod on the node, because it tolerates the taint node.kubernetes.io/unschedulable"
 	for name, c := range map[string]struct {
 		objects []client.Object
@@ -34,10 +34,12 @@ func TestBudgetsOfPodsThatStayHoldUpThePermit(t *testing.T) {
 		"the budget allows it":                      {[]client.Object{stays("db"), allowing}, nil, ""},
 		"the pod has no budget":                     {[]client.Object{stays("db")}, nil, ""},
 		"the budget is used up":                     {[]client.Object{stays("db"), budget("pdb", "db")}, errTryLater, "Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb" + because},
-		"the pods of the budget are not counted":    {[]client.Object{stays("db"), uncounted}, errTryLater, "Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb" + because},
+		"the pods of a new budget are not counted":  {[]client.Object{stays("db"), budget("pdb", "db", uncounted(metav1.Now()))}, errTryLater, "Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb" + because},
+		"they are not, and a webhook rejects them":  {[]client.Object{stays("db"), budget("pdb", "db", uncounted(metav1.Now()), allows(1))}, noDryRun, "Eviction of Pod eda/db blocked by"},
+		"the pods of the budget are never counted":  {[]client.Object{stays("db"), budget("pdb", "db", uncounted(metav1.Time{}))}, errTryLater, "Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb: its status is outdated"},
 		"the server is busy":                        {[]client.Object{stays("db")}, errTryLater, "Pod eda/db cannot be evicted: "},
-		"a webhook rejects dry runs":                {[]client.Object{stays("db"), allowing}, apierrors.NewBadRequest("no dry run"), ""},
-		"a webhook rejects them, and it is used up": {[]client.Object{stays("db"), budget("pdb", "db")}, apierrors.NewBadRequest("no dry run"), "Eviction of Pod eda/db blocked by"},
+		"a webhook rejects dry runs":                {[]client.Object{stays("db"), allowing}, noDryRun, ""},
+		"a webhook rejects them, and it is used up": {[]client.Object{stays("db"), budget("pdb", "db")}, noDryRun, "Eviction of Pod eda/db blocked by"},
 		"the pod has just gone":                     {[]client.Object{stays("db"), budget("pdb", "db")}, apierrors.NewNotFound(corev1.Resource("pods"), "db"), ""},
 		"another pod must leave first":              {[]client.Object{stays("db"), pod("web", terminating), budget("pdb", "db")}, errTryLater, "Waiting for pod eda/web to terminate"},
 		"a DaemonSet's pod needs no budget":         {[]client.Object{pod("db", ownedBy("apps/v1", "DaemonSet")), budget("pdb", "db")}, errTryLater, ""},
@@ -58,6 +60,24 @@ func TestBudgetsOfPodsThatStayHoldUpThePermit(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An unready pod uses up no disruption of a budget that lets it go.
+func TestOnlyPodsThatABudgetKeepsUseItUp(t *testing.T) {
+	unready := func(p *corev1.Pod) { p.Status.Conditions = nil }
+	for budgeted, want := range map[*policyv1.PodDisruptionBudget]int{
+		budget("pdb", "db", healthy(2, 2)): 0, budget("pdb", "db", healthy(1, 2), allows(1)): 1,
+	} {
+		staying := stays("db")
+		unready(staying)
+		r := newRunner(t, newReader(t, staying, budgeted), nil)
+		r.DryRunEvictor = &evictions{}
+		got, err := r.Drain(t.Context(), "a", options(nil), Start{})
+		outlook, lookErr := r.LookAhead(t.Context(), "a", options(nil))
+		if err != nil || lookErr != nil || len(got.Budgets) != want || len(outlook.Budgets) != want {
+			t.Errorf("%+v: got budgets %v and %v, errors %v and %v; want %d", budgeted.Status, got.Budgets, outlook.Budgets, err, lookErr, want)
+		}
 	}
 }
 

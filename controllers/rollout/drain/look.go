@@ -10,15 +10,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/parallel"
-	"github.com/storageclient/operator/tuning/lists"
 )
 
 // lookTimeout limits the dry-run evictions on a node, because a pass waits for them. Requests that are still pending then have no result.
@@ -45,7 +42,7 @@ func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.D
 	tried := d.tryEvictions(bounded, slices.Concat(m.evictable, m.returning), options, known)
 	for _, pod := range m.returning {
 		if all, err := known.list(bounded, d.Reader, pod.Namespace); err == nil {
-			m.Budgets = append(m.Budgets, budgetsOf(pod, all)...)
+			m.Budgets = append(m.Budgets, decidingBudgets(pod, all)...)
 		}
 	}
 	m.block(tried)
@@ -68,7 +65,7 @@ func (d *Drainer) askBudgets(ctx context.Context, m *model, options v1alpha1.Dra
 		if _, blocked := tried[pod.UID]; err != nil && !blocked {
 			tried[pod.UID] = Blocker{Pod: podName(pod), Reason: "may have a PodDisruptionBudget: " + err.Error()}
 		}
-		m.Budgets = append(m.Budgets, budgetsOf(pod, all)...)
+		m.Budgets = append(m.Budgets, decidingBudgets(pod, all)...)
 	}
 	m.block(tried)
 	return nil
@@ -99,38 +96,25 @@ func (d *Drainer) tryEvictions(ctx context.Context, pods []*corev1.Pod, options 
 	return out
 }
 
-// KeptBy returns the PodDisruptionBudgets that currently keep a pod, according to their status; nil if none does.
-func KeptBy(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) *Blocker {
-	keeping := lists.Pick(budgetsOf(pod, all), func(b policyv1.PodDisruptionBudget) (string, bool) {
-		return b.Namespace + "/" + b.Name, b.Namespace == pod.Namespace && b.Status.DisruptionsAllowed == 0 && agentpod.IsReady(pod)
-	})
-	if len(keeping) == 0 {
-		return nil
-	}
-	return &Blocker{Pod: podName(pod), Budgets: keeping}
-}
-
-// tryEviction finds the budgets that would protect a pod. Only "too many requests" is a valid result, and only for pods that budgets select:
-// webhooks with side effects reject every dry run. In that case, the status of the budgets decides.
+// tryEviction finds the budgets that protect a pod. The server decides, except about pods that it has not counted: its client would wait for the
+// count. A webhook with side effects rejects every dry run. In both cases, the status of the budgets decides.
 func (d *Drainer) tryEviction(ctx context.Context, pod *corev1.Pod, options v1alpha1.Drain, known *budgets) *Blocker {
-	refusal := d.DryRunEvictor.Evict(ctx, pod, gracePeriod(options))
-	if refusal == nil || ctx.Err() != nil || apierrors.IsNotFound(refusal) || apierrors.IsConflict(refusal) {
-		return nil
-	}
 	all, err := known.list(ctx, d.Reader, pod.Namespace)
-	podBudgets := budgetsOf(pod, all)
-	if known.isRequired && (err != nil || apierrors.IsTooManyRequests(refusal)) {
-		return cmp.Or(d.findBlocker(ctx, pod, refusal, known), &Blocker{Pod: podName(pod), Reason: "cannot be evicted: " + refusal.Error()})
-	}
-	if err != nil || slices.ContainsFunc(podBudgets, isUncounted) {
-		return nil
-	}
-	spent := slices.ContainsFunc(podBudgets, func(b policyv1.PodDisruptionBudget) bool { return b.Status.DisruptionsAllowed == 0 })
+	judged := JudgeEviction(pod, all, d.Now())
 	switch {
-	case apierrors.IsTooManyRequests(refusal), len(podBudgets) > 1:
-		return d.findBlocker(ctx, pod, refusal, known)
-	case spent && agentpod.IsReady(pod):
-		return d.findBlocker(ctx, pod, errTryLater, known)
+	case judged.IsNew() && !known.isRequired:
+		return nil
+	case judged != nil && judged.Uncounted:
+		return judged
 	}
-	return nil
+	refusal := d.DryRunEvictor.Evict(ctx, pod, gracePeriod(options))
+	switch {
+	case refusal == nil, ctx.Err() != nil, apierrors.IsNotFound(refusal), apierrors.IsConflict(refusal):
+		return nil
+	case known.isRequired && (err != nil || apierrors.IsTooManyRequests(refusal)):
+		return cmp.Or(d.findBlocker(ctx, pod, refusal, known), &Blocker{Pod: podName(pod), Reason: "cannot be evicted: " + refusal.Error()})
+	case err == nil && apierrors.IsTooManyRequests(refusal):
+		return d.findBlocker(ctx, pod, refusal, known)
+	}
+	return judged
 }

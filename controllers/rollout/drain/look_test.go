@@ -22,25 +22,29 @@ func ready(p *corev1.Pod) {
 }
 
 func TestLookAhead(t *testing.T) {
-	allowing, uncounted := budget("pdb", "db"), budget("pdb", "db")
+	allowing, enough := budget("pdb", "db"), budget("pdb", "db", healthy(2, 2))
 	allowing.Status.DisruptionsAllowed = 1
-	uncounted.Generation = 1
+	fresh, neverCounted := budget("pdb", "db", uncounted(metav1.Now())), budget("pdb", "db", uncounted(metav1.Time{}), failedSync)
 	sideEffects := apierrors.NewBadRequest("admission webhook does not support dry run")
 	blocked := "Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb"
+	const notCounted = ": its pods cannot be counted (runners.actions.example.com does not implement the scale subresource); set an integer minAvailable"
 	const nothing = "All pods that had to leave are gone"
 	for name, c := range map[string]struct {
 		objects []client.Object
 		reject  error
 		want    string
 	}{
-		"every pod may go":                                          {[]client.Object{pod("db"), budget("pdb", "db")}, nil, nothing},
-		"a budget does not allow":                                   {[]client.Object{pod("db"), budget("pdb", "db")}, errTryLater, blocked},
-		"the server is busy":                                        {[]client.Object{pod("db")}, errTryLater, nothing},
-		"the pods of the budget have not been counted":              {[]client.Object{pod("db"), uncounted}, errTryLater, nothing},
-		"a webhook rejects dry runs":                                {[]client.Object{pod("db"), allowing}, sideEffects, nothing},
-		"a webhook rejects them, and the budget allows no eviction": {[]client.Object{pod("db", ready), budget("pdb", "db")}, sideEffects, blocked},
-		"a webhook rejects them, and the budget does not count a pod that is not ready": {[]client.Object{pod("db"), budget("pdb", "db")}, sideEffects, nothing},
-		"the pod has just gone": {[]client.Object{pod("db", ready), budget("pdb", "db")}, apierrors.NewNotFound(corev1.Resource("pods"), "db"), nothing},
+		"every pod may go":                                                     {[]client.Object{pod("db"), budget("pdb", "db")}, nil, nothing},
+		"a budget does not allow":                                              {[]client.Object{pod("db"), budget("pdb", "db")}, errTryLater, blocked},
+		"the server is busy":                                                   {[]client.Object{pod("db")}, errTryLater, nothing},
+		"the pods of a new budget have not been counted":                       {[]client.Object{pod("db"), fresh}, errTryLater, nothing},
+		"the pods of a budget are never counted":                               {[]client.Object{pod("db"), neverCounted}, errTryLater, blocked + notCounted},
+		"a webhook rejects dry runs":                                           {[]client.Object{pod("db"), allowing}, sideEffects, nothing},
+		"a webhook rejects them, and the budget allows no eviction":            {[]client.Object{pod("db", ready), budget("pdb", "db")}, sideEffects, blocked},
+		"a webhook rejects them, the pod is not ready, and too few others are": {[]client.Object{pod("db"), budget("pdb", "db", healthy(1, 2))}, sideEffects, blocked},
+		"a webhook rejects them, the pod is not ready, and enough others are":  {[]client.Object{pod("db"), enough}, sideEffects, nothing},
+		"a webhook rejects them, and the pods are never counted":               {[]client.Object{pod("db", ready), neverCounted}, sideEffects, blocked + notCounted},
+		"the pod has just gone":                                                {[]client.Object{pod("db", ready), budget("pdb", "db")}, apierrors.NewNotFound(corev1.Resource("pods"), "db"), nothing},
 		"a pod has gone, and another one has its name": {
 			[]client.Object{pod("db", ready), budget("pdb", "db")}, apierrors.NewConflict(corev1.Resource("pods"), "db", errors.New("another UID")), nothing,
 		},
@@ -109,6 +113,29 @@ func TestLookAheadOmitsUnknownObstacles(t *testing.T) {
 	if got, err := (&Drainer{Reader: noPods, DryRunEvictor: dryRun, Now: time.Now}).LookAhead(t.Context(), "a", options(nil)); err == nil {
 		t.Errorf("without the pods: got %s and no error", got)
 	}
+}
+
+// A client waits if a server asks it to come back, as the API server does until it has counted the pods of a budget.
+func TestLookAheadDoesNotWaitForACount(t *testing.T) {
+	reader := newReader(t, pod("db"), pod("web"), budget("pdb", "db", uncounted(metav1.Time{})))
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		got, err := (&Drainer{Reader: reader, DryRunEvictor: waiting{"db"}, Now: time.Now}).LookAhead(t.Context(), "a", options(nil))
+		want := "Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb: its status is outdated; check the kube-controller-manager"
+		if took := time.Since(began); err != nil || took != 0 || got.String() != want {
+			t.Errorf("got %q after %s, error %v; want %q at once", got, took, err, want)
+		}
+	})
+}
+
+// waiting evicts all pods except one, for which its client waits.
+type waiting struct{ except string }
+
+func (w waiting) Evict(ctx context.Context, pod *corev1.Pod, grace *int64) error {
+	if pod.Name != w.except {
+		return nil
+	}
+	return (&slow{takes: time.Hour}).Evict(ctx, pod, grace)
 }
 
 func TestDryRunsAreDryRuns(t *testing.T) {

@@ -16,9 +16,14 @@ type Blocker struct {
 	Pod, UID string
 	// Budgets are the PodDisruptionBudgets that protect it, namespace and name; empty if the reason is another one.
 	Budgets []string
-	// Reason is a sentence about any other reason.
+	// Reason is a sentence about any other reason, and about budgets that will not allow the eviction by themselves.
 	Reason string
+	// Uncounted is true if the API server rejects the eviction until the pods of the budget have been counted.
+	Uncounted bool
 }
+
+// IsNew reports whether the only obstacle is a new PodDisruptionBudget, whose pods are about to be counted.
+func (b *Blocker) IsNew() bool { return b != nil && b.Uncounted && b.Reason == "" }
 
 // String returns the pod and its budgets, or the reason.
 func (b Blocker) String() string {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -194,21 +195,21 @@ func TestNoPodIsEvictedTooLate(t *testing.T) {
 	}
 }
 
-// TestAnUncountedBudgetCostsOneRequest uses a server that asks clients to retry until it has counted the pods of a budget.
-func TestAnUncountedBudgetCostsOneRequest(t *testing.T) {
-	unseen := budget("web-pdb", "web")
-	unseen.Generation = 1
+// TestAnUncountedBudgetCostsNoRequest uses a server that asks clients to retry until it has counted the pods of a budget.
+func TestAnUncountedBudgetCostsNoRequest(t *testing.T) {
 	var pods []client.Object
 	for i := range maxEvictions + 5 {
 		pods = append(pods, pod(fmt.Sprintf("web-%02d", i), func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }))
 	}
-	evictor := &rejecting{err: errTryLater}
-	got := drainOnce(t, newRunner(t, newReader(t, append(pods, unseen)...), evictor), options(nil))
-	if len(got.Blocked) != len(pods) || !slices.Equal(got.Blocked[0].Budgets, []string{"eda/web-pdb"}) {
-		t.Errorf("got %s, want all pods blocked by eda/web-pdb", got)
-	}
-	if evictor.calls > maxEvictions {
-		t.Errorf("got %d requests for one uncounted budget, want only the first batch", evictor.calls)
+	for name, created := range map[string]metav1.Time{"new": metav1.Now(), "old": {}} {
+		evictor := &rejecting{err: errTryLater}
+		got := drainOnce(t, newRunner(t, newReader(t, append(pods, budget("web-pdb", "web", uncounted(created)))...), evictor), options(nil))
+		if len(got.Blocked) != len(pods) || !slices.Equal(got.Blocked[0].Budgets, []string{"eda/web-pdb"}) || got.Blocked[0].IsNew() != (name == "new") {
+			t.Errorf("%s: got %s, want all pods blocked by eda/web-pdb", name, got)
+		}
+		if evictor.calls > 0 {
+			t.Errorf("%s: got %d requests for an uncounted budget, want none", name, evictor.calls)
+		}
 	}
 }
 

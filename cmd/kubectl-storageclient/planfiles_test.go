@@ -124,27 +124,59 @@ func TestPlanOfFilesNamesAllChanges(t *testing.T) {
 	}
 }
 
-// TestPlanOfFilesNamesThePodsThatBudgetsKeep has one ready Pod. Its budget allows no eviction.
+// TestPlanOfFilesNamesThePodsThatBudgetsKeep has one ready or unready Pod with a budget.
 func TestPlanOfFilesNamesThePodsThatBudgetsKeep(t *testing.T) {
 	const skips, cordons = "the rollout skips the node while they keep it", "no other node can be claimed, the rollout cordons the node and evicts this pod first"
-	for lookAhead, want := range map[string]string{"DryRun": skips, "CordonFirst": cordons} {
+	type change = func(*corev1.Pod, *policyv1.PodDisruptionBudget)
+	unready := func(p *corev1.Pod, _ *policyv1.PodDisruptionBudget) { p.Status.Conditions = nil }
+	tooFew := func(p *corev1.Pod, b *policyv1.PodDisruptionBudget) {
+		unready(p, b)
+		b.Status.DesiredHealthy = 1
+	}
+	uncounted := func(_ *corev1.Pod, b *policyv1.PodDisruptionBudget) { b.Generation = 1 }
+	for name, c := range map[string]struct {
+		lookAhead v1alpha1.DrainLookAhead
+		change    change
+		want      string
+	}{
+		"it allows no eviction":                        {v1alpha1.LookAheadDryRun, nil, skips},
+		"it allows none, CordonFirst":                  {v1alpha1.LookAheadCordonFirst, nil, cordons},
+		"it is never counted: no cordon helps":         {v1alpha1.LookAheadCordonFirst, uncounted, "its status is outdated; check the kube-controller-manager; " + skips},
+		"the pod is not ready, and too few others are": {v1alpha1.LookAheadDryRun, tooFew, skips},
+		"it is new": {v1alpha1.LookAheadDryRun, func(p *corev1.Pod, b *policyv1.PodDisruptionBudget) {
+			uncounted(p, b)
+			b.CreationTimestamp = metav1.Now()
+		}, ""},
+		"the pod is not ready, and the budget always allows": {v1alpha1.LookAheadDryRun, func(p *corev1.Pod, b *policyv1.PodDisruptionBudget) {
+			tooFew(p, b)
+			b.Spec.UnhealthyPodEvictionPolicy = ptr.To(policyv1.AlwaysAllow)
+		}, ""},
+	} {
 		objects := fileCluster()
 		pod := objects[3].(*corev1.Pod)
+		pod.Status.Phase = corev1.PodRunning
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		pod.Spec.Tolerations = nil
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "pdb"}}
 		budget.Spec.Selector = &metav1.LabelSelector{}
+		if c.change != nil {
+			c.change(pod, budget)
+		}
 		stays := pod.DeepCopy()
 		stays.Name, stays.UID = "operator", "operator"
 		stays.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-		file := edaFile + "  rollout: {drain: {lookAhead: " + lookAhead + "}}\n"
+		file := edaFile + "  rollout: {drain: {lookAhead: " + string(c.lookAhead) + "}}\n"
 		dir := write(t, map[string]string{"eda.yaml": file})
 		plan := filePlanOf(t, execute(t, interceptor.Funcs{}, append(objects, budget, stays), "plan", "-f", dir, "-o", "json"))
-		if plan.Pods == nil || len(plan.Pods.Kept) != 1 || !strings.Contains(plan.Pods.Kept[0], want) || !strings.Contains(plan.Pods.Kept[0], "PodDisruptionBudget "+pod.Namespace+"/pdb") {
-			t.Errorf("%s: got pods %+v, want %q", lookAhead, plan.Pods, want)
+		if plan.Pods == nil {
+			t.Fatalf("%s: got no pods", name)
 		}
-		if plan.Pods != nil && (len(plan.Pods.Remarks) != 1 || !strings.HasPrefix(plan.Pods.Remarks[0], "Left on the node: Pod "+pod.Namespace+"/operator")) {
-			t.Errorf("%s: got remarks %q, want the pod that stays", lookAhead, plan.Pods.Remarks)
+		kept := strings.Join(plan.Pods.Kept, "\n")
+		if (kept == "") != (c.want == "") || !strings.Contains(kept, c.want) || kept != "" && (len(plan.Pods.Kept) != 1 || !strings.Contains(kept, "PodDisruptionBudget "+pod.Namespace+"/pdb")) {
+			t.Errorf("%s: got %q, want %q", name, plan.Pods.Kept, c.want)
+		}
+		if len(plan.Pods.Remarks) != 1 || !strings.HasPrefix(plan.Pods.Remarks[0], "Left on the node: Pod "+pod.Namespace+"/operator") {
+			t.Errorf("%s: got remarks %q, want the pod that stays", name, plan.Pods.Remarks)
 		}
 	}
 }

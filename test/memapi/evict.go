@@ -2,6 +2,7 @@ package memapi
 
 import (
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -14,6 +15,9 @@ import (
 // retryObserved is the retry delay until a controller has counted the pods of a budget (pkg/registry/core/pod/storage/eviction.go).
 const retryObserved = 10
 
+// maxDisrupted is the maximum number of evictions that the disruption controller has not confirmed.
+const maxDisrupted = 2000
+
 // evict evicts a pod if its budget permits it.
 func (s *Server) evict(actor string, key types.NamespacedName, options *metav1.DeleteOptions, dryRun bool) error {
 	found := s.tables[Pods].get(key)
@@ -24,7 +28,8 @@ func (s *Server) evict(actor string, key types.NamespacedName, options *metav1.D
 	if options != nil && options.Preconditions != nil && !meets(pod, options.Preconditions) {
 		return conflict(Pods, key.Name)
 	}
-	if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && pod.DeletionTimestamp == nil {
+	ended := []corev1.PodPhase{corev1.PodPending, corev1.PodSucceeded, corev1.PodFailed}
+	if !slices.Contains(ended, pod.Status.Phase) && pod.DeletionTimestamp == nil {
 		if err := s.askBudget(actor, pod, dryRun); err != nil {
 			return err
 		}
@@ -52,13 +57,29 @@ func (s *Server) askBudget(actor string, pod *corev1.Pod, dryRun bool) error {
 		return nil
 	case len(budgets) > 1:
 		return apierrors.NewInternalError(errors.New("this pod has more than one PodDisruptionBudget"))
+	case !isReady(pod) && allowsUnready(budgets[0]):
+		return nil
 	case budgets[0].Status.ObservedGeneration < budgets[0].Generation:
 		return apierrors.NewTooManyRequests("the budget is still being processed", retryObserved)
-	case budgets[0].Status.DisruptionsAllowed <= 0:
+	case budgets[0].Status.DisruptionsAllowed < 0, len(budgets[0].Status.DisruptedPods) > maxDisrupted:
+		return apierrors.NewForbidden(Budgets.resource(), budgets[0].Name, errors.New("the status is invalid"))
+	case budgets[0].Status.DisruptionsAllowed == 0:
 		return apierrors.NewTooManyRequests("cannot evict pod as it would violate the pod's disruption budget", 0)
 	}
 	if !dryRun {
 		Change(s, actor, budgets[0], func(b *policyv1.PodDisruptionBudget) { b.Status.DisruptionsAllowed-- })
 	}
 	return nil
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// allowsUnready reports whether a budget permits the eviction of a pod that is not ready, whatever it has counted.
+func allowsUnready(b *policyv1.PodDisruptionBudget) bool {
+	policy := b.Spec.UnhealthyPodEvictionPolicy
+	return policy != nil && *policy == policyv1.AlwaysAllow || b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -277,6 +278,17 @@ func TestAnEvictionUsesTheBudget(t *testing.T) {
 		Change(s, "test", budget(s), change)
 		if err := evict(c, false); !apierrors.IsTooManyRequests(err) {
 			t.Errorf("budget %s: got %v", name, err)
+		}
+	}
+	allowed := []func(*policyv1.PodDisruptionBudget){
+		func(b *policyv1.PodDisruptionBudget) { b.Spec.UnhealthyPodEvictionPolicy = ptr.To(policyv1.AlwaysAllow) },
+		func(b *policyv1.PodDisruptionBudget) { b.Status.CurrentHealthy, b.Status.DesiredHealthy = 2, 2 },
+	}
+	for i, change := range allowed {
+		s, c = newServer()
+		Change(s, "test", budget(s), func(b *policyv1.PodDisruptionBudget) { change(b); b.Status.DisruptionsAllowed = 0 })
+		if err := evict(c, false); err != nil {
+			t.Errorf("unready pod, rule %d: got %v", i, err)
 		}
 	}
 	s, c = newServer()

@@ -256,7 +256,7 @@ func (w *world) countBudgets() {
 		}
 		memapi.Change(w.api, byCluster, budget, func(b *policyv1.PodDisruptionBudget) {
 			b.Status.ObservedGeneration = b.Generation
-			b.Status.DisruptionsAllowed = allowed
+			b.Status.DisruptionsAllowed, b.Status.CurrentHealthy, b.Status.DesiredHealthy = allowed, int32(healthy), int32(w.apps[at].atLeast)
 		})
 	}
 }

@@ -231,6 +231,8 @@ func TestAnErrorIsNoResult(t *testing.T) {
 		"no client node can be read": func(c *cluster) { c.listErr = errors.New("refused") },
 		"the network":                func(c *cluster) { c.results[own] = errors.New("connection refused") },
 		"an overload":                func(c *cluster) { c.results[others] = apierrors.NewTooManyRequests("later", 1) },
+		"an expired token":           func(c *cluster) { c.results[own] = apierrors.NewUnauthorized("the token has expired") },
+		"a token that just expired":  func(c *cluster) { c.results[others] = apierrors.NewUnauthorized("the token has expired") },
 		"an object that has gone":    func(c *cluster) { c.results[spec] = apierrors.NewNotFound(schema.GroupResource{}, "a") },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -94,7 +94,8 @@ func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, nex
 }
 
 func (r *Reconciler) deleteClientNode(ctx context.Context, clientNode *v1alpha1.StorageClientNode) error {
-	preconditions := client.Preconditions{UID: &clientNode.UID, ResourceVersion: &clientNode.ResourceVersion}
+	preconditions := client.Preconditions{UID: &clientNode.UID}
+	preconditions.ResourceVersion = &clientNode.ResourceVersion
 	if err := client.IgnoreNotFound(r.Delete(ctx, clientNode, preconditions)); err != nil {
 		return fmt.Errorf("delete StorageClientNode %s: %w", clientNode.Name, err)
 	}

@@ -8,8 +8,48 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/lists"
 )
+
+// TestMaintenanceConditionsOfOthersAreKept has another controller's condition of a type that the rollout also sets, in each step of a rollout.
+func TestMaintenanceConditionsOfOthersAreKept(t *testing.T) {
+	for _, kind := range maintenanceTypes {
+		for _, status := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse} {
+			other := corev1.NodeCondition{Type: kind, Status: status, Reason: "NodeMaintenance", Message: "disk replacement"}
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, other}
+			s := scopeOf(t, node)
+			s.nodes, s.changed = map[string]*corev1.Node{"a": node}, sets.New[string]()
+			var got corev1.Node
+			for _, step := range []plan.SetMaintenance{
+				{State: plan.MaintenanceDraining}, {State: plan.MaintenanceDrained}, {State: plan.MaintenanceDrained, Permitting: true}, {State: plan.MaintenanceNone},
+			} {
+				step.Node = "a"
+				if err := s.Get(t.Context(), client.ObjectKey{Name: "a"}, s.nodes["a"]); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.setMaintenance(t.Context(), step); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.Get(t.Context(), client.ObjectKey{Name: "a"}, &got); err != nil {
+					t.Fatal(err)
+				}
+				ofKind := lists.Filter(got.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
+				if diff := cmp.Diff([]corev1.NodeCondition{other}, ofKind); diff != "" {
+					t.Errorf("%s %s, after %s (-want +got):\n%s", kind, status, describe(step), diff)
+				}
+			}
+			if len(got.Status.Conditions) != 2 {
+				t.Errorf("%s %s: got conditions %v, want the operator's removed", kind, status, got.Status.Conditions)
+			}
+		}
+	}
+}
 
 func TestGuardsAreSetAndRemovedAndOtherKeysAreKept(t *testing.T) {
 	const list = v1alpha1.DisruptionGuardsAnnotation

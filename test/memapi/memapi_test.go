@@ -281,7 +281,9 @@ func TestAnEvictionUsesTheBudget(t *testing.T) {
 		}
 	}
 	allowed := []func(*policyv1.PodDisruptionBudget){
-		func(b *policyv1.PodDisruptionBudget) { b.Spec.UnhealthyPodEvictionPolicy = ptr.To(policyv1.AlwaysAllow) },
+		func(b *policyv1.PodDisruptionBudget) {
+			b.Spec.UnhealthyPodEvictionPolicy = ptr.To(policyv1.AlwaysAllow)
+		},
 		func(b *policyv1.PodDisruptionBudget) { b.Status.CurrentHealthy, b.Status.DesiredHealthy = 2, 2 },
 	}
 	for i, change := range allowed {

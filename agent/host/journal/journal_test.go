@@ -249,3 +249,35 @@ func TestNoWriteWithoutADifference(t *testing.T) {
 		t.Errorf("got %d changes to the disk", writes)
 	}
 }
+
+// TestAFailedRecordIsWrittenByTheNextAttempt has a write that fails once. Otherwise the host would be changed without a saved original.
+func TestAFailedRecordIsWrittenByTheNextAttempt(t *testing.T) {
+	fs, _ := open(t)
+	must(t, load(t, fs).Record(map[string]Entry{"sysctl/a": {Applied: "1"}, "sysctl/c": {Applied: "3"}}))
+	full := errors.New("no space left on device")
+	isFull := true
+	j := load(t, fs.WithHook(func(host.Op, string) error {
+		if isFull {
+			return full
+		}
+		return nil
+	}))
+	before, second := j.Entries(), map[string]Entry{"sysctl/b": {Applied: "2"}}
+	for name, update := range map[string]func() error{
+		"Record": func() error { return j.Record(second) }, "Forget": func() error { return j.Forget("sysctl/c") },
+	} {
+		if err := update(); !errors.Is(err, full) {
+			t.Errorf("%s: got error %v, want %v", name, err, full)
+		}
+		if diff := cmp.Diff(before, j.Entries()); diff != "" {
+			t.Errorf("entries after a failed %s (-want +got):\n%s", name, diff)
+		}
+	}
+	isFull = false
+	must(t, j.Record(second))
+	must(t, j.Forget("sysctl/c"))
+	want := map[string]Entry{"sysctl/a": {Applied: "1"}, "sysctl/b": {Applied: "2"}}
+	if diff := cmp.Diff(want, load(t, fs).Entries()); diff != "" {
+		t.Errorf("entries on the disk after the second attempt (-want +got):\n%s", diff)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -48,6 +49,8 @@ func TestNodesGetTheVolumesThatTheyHaveMounted(t *testing.T) {
 	tests := map[string]struct {
 		node    Node
 		mounted map[string]volumeplan.Mounted
+		// users are the nodes with pods of a volume; nil: unknown.
+		users map[string]sets.Set[string]
 		// want is nil if the plan must not write the node.
 		want []v1alpha1.NodeVolume
 	}{
@@ -77,6 +80,13 @@ func TestNodesGetTheVolumesThatTheyHaveMounted(t *testing.T) {
 			node: nodeWith("n", "a").with(nodeVolume("a", 0, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Keep: true, ReadAhead: ahead(1024)}},
 			want: []v1alpha1.NodeVolume{nodeVolume("a", 1024, "hard")},
 		},
+		"a volume whose options wait, with its read-ahead": {
+			node: nodeWith("n", "a"), mounted: map[string]volumeplan.Mounted{"a": {Keep: true, ReadAhead: ahead(1024)}},
+			want: []v1alpha1.NodeVolume{nodeVolume("a", 1024)},
+		},
+		"nothing of a volume whose options and read-ahead wait": {
+			node: nodeWith("n", "a"), mounted: map[string]volumeplan.Mounted{"a": {Keep: true, ReadAhead: ahead(1024)}}, users: map[string]sets.Set[string]{},
+		},
 		"options of a volume about whose read-ahead profiles disagree": {
 			node:    nodeWith("n", "a").with(nodeVolume("a", 64, "hard")),
 			mounted: map[string]volumeplan.Mounted{"a": {Options: []string{"nocto"}, KeepReadAhead: true}},
@@ -89,7 +99,7 @@ func TestNodesGetTheVolumesThatTheyHaveMounted(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			lists := For(Snapshot{Nodes: []Node{test.node}, Mounted: test.mounted, Rollouts: rollouts(), Now: noon}).Lists
+			lists := For(Snapshot{Nodes: []Node{test.node}, Mounted: test.mounted, Users: test.users, Rollouts: rollouts(), Now: noon}).Lists
 			if diff := cmp.Diff(test.want, lists["n"], cmpopts.EquateEmpty()); diff != "" || (test.want == nil) != (len(lists) == 0) {
 				t.Errorf("list (-want +got):\n%s", diff)
 			}

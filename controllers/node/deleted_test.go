@@ -1,0 +1,89 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/node/plan"
+)
+
+type fenced struct{}
+
+func (fenced) Missing(context.Context) (string, error) { return "", nil }
+
+// reconcilerOf returns a reconciler of a cluster with these objects and a profile for all nodes.
+func reconcilerOf(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) *Reconciler {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	profile := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p", Finalizers: []string{v1alpha1.Finalizer}}}
+	profile.Spec.AllNodes = true
+	profile.Spec.Node = &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=16777216"}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, profile)...).
+		WithStatusSubresource(&corev1.Node{}, &v1alpha1.StorageClientNode{}).WithInterceptorFuncs(funcs).Build()
+	clock := testingclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
+	return &Reconciler{Client: c, Clock: clock, Fence: fenced{}, Gate: &plan.Gate{}}
+}
+
+func TestANodeThatIsBeingDeletedGetsNoSettings(t *testing.T) {
+	for name, deleted := range map[string]*metav1.Time{"a node": nil, "a node that is being deleted": ptr.To(metav1.Now())} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: "a", UID: "u", Labels: map[string]string{corev1.LabelOSStable: "linux"}, Finalizers: []string{"example.com/stays"}, DeletionTimestamp: deleted,
+		}}
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		writes := 0
+		r := reconcilerOf(t, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+			writes++
+			return c.Create(ctx, o, options...)
+		}}, node)
+		_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "a"}})
+		got := r.Get(t.Context(), client.ObjectKey{Name: "a"}, &v1alpha1.StorageClientNode{})
+		if err != nil || apierrors.IsNotFound(got) != (deleted != nil) || writes > 0 == (deleted != nil) {
+			t.Errorf("%s: got error %v, %d new objects, StorageClientNode: %v; want one: %t", name, err, writes, got, deleted == nil)
+		}
+	}
+}
+
+// TestOnlyTheVersionThatWasReadIsDeleted has a StorageClientNode that another client changes, or replaces, just before it is deleted.
+func TestOnlyTheVersionThatWasReadIsDeleted(t *testing.T) {
+	read := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u", ResourceVersion: "7"}}
+	for name, c := range map[string]struct {
+		uid       types.UID
+		version   string
+		isDeleted bool
+	}{
+		"unchanged": {"u", "7", true}, "changed": {"u", "8", false}, "replaced": {"v", "7", false},
+	} {
+		isDeleted := false
+		r := reconcilerOf(t, interceptor.Funcs{Delete: func(_ context.Context, _ client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+			var applied client.DeleteOptions
+			applied.ApplyOptions(options)
+			conditions := ptr.Deref(applied.Preconditions, metav1.Preconditions{})
+			if ptr.Deref(conditions.UID, c.uid) != c.uid || ptr.Deref(conditions.ResourceVersion, c.version) != c.version {
+				return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("storageclientnodes").GroupResource(), o.GetName(), errors.New("precondition"))
+			}
+			isDeleted = true
+			return nil
+		}})
+		if err := r.deleteClientNode(t.Context(), read); apierrors.IsConflict(err) == c.isDeleted || isDeleted != c.isDeleted {
+			t.Errorf("%s: got deleted %t, error %v; want deleted %t", name, isDeleted, err, c.isDeleted)
+		}
+	}
+}

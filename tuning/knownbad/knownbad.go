@@ -27,10 +27,12 @@ type Entry struct {
 	Branches map[string]string
 	// Since and Until are the first affected and the first fixed release of other branches.
 	Since, Until string
-	// Protocols are prefixes of protocols of mounts, such as NFSv4. Options are mount options, with or without a value.
+	// Protocols are prefixes of protocols of mounts, such as NFSv4. Options are mount options, with or without a value. Blanks separate options
+	// that occur together.
 	Protocols, Options []string
-	// Server is a condition on the server. Nodes do not report it.
+	// Server is a condition on the server. Nodes do not report it. Hosts are parts of the names of such servers.
 	Server string
+	Hosts  []string
 	// Signed reports whether kernel and mount prove nothing without a further sign. Sign is that sign. It is nil if nodes cannot show it.
 	Signed bool
 	Sign   *Sign
@@ -209,11 +211,12 @@ func (e Entry) Concerns(protocol string, options []string) bool {
 	if len(e.Protocols) > 0 && !slices.ContainsFunc(e.Protocols, func(prefix string) bool { return strings.HasPrefix(protocol, prefix) }) {
 		return false
 	}
-	return len(e.Options) == 0 || slices.ContainsFunc(e.Options, func(want string) bool {
-		return slices.ContainsFunc(options, func(o string) bool {
+	isMissing := func(want string) bool {
+		return !slices.ContainsFunc(options, func(o string) bool {
 			return o == want || !strings.Contains(want, "=") && strings.HasPrefix(o, want+"=")
 		})
-	})
+	}
+	return len(e.Options) == 0 || slices.ContainsFunc(e.Options, func(all string) bool { return !slices.ContainsFunc(strings.Fields(all), isMissing) })
 }
 
 // Advice describes the problem, its cures as lines of a profile, and its expiry.

@@ -165,6 +165,9 @@ func TestConcerns(t *testing.T) {
 		{ro, "NFSv3", "ro vers=3", true}, {ro, "NFSv3", "rw", false}, {ro, "NFSv4.1", "ro", true}, {ro, "xfs", "ro", false},
 		{tls, "NFSv4.2", "xprtsec=tls", true}, {tls, "NFSv4.2", "xprtsec=none", false}, {find(t, "cifs-retrans-unknown"), "SMB3.1.1", "retrans=0", true},
 		{find(t, "nfs-fsc-oops"), "NFSv4.2", "nofsc", false},
+		{find(t, "nconnect-krb5"), "NFSv4.1", "sec=krb5p nconnect=4", true}, {find(t, "nconnect-krb5"), "NFSv4.1", "sec=sys nconnect=4", false},
+		{find(t, "nconnect-krb5"), "NFSv4.1", "sec=krb5", false}, {find(t, "azure-files-nconnect"), "NFSv4.1", "nconnect=4", false},
+		{find(t, "azure-files-nconnect"), "NFSv4.1", "nconnect=8", true},
 	} {
 		if got := test.entry.Concerns(test.protocol, strings.Fields(test.options)); got != test.want {
 			t.Errorf("%s, %s %s: got %t", test.entry.ID, test.protocol, test.options, got)

@@ -12,7 +12,9 @@ import (
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/sockets"
+	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/counters"
+	"github.com/storageclient/operator/tuning/drivers"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/recommend"
 )
@@ -194,7 +196,7 @@ type Report struct {
 
 // Evaluate returns a report with a verdict for each sample.
 func Evaluate(window time.Duration, samples []recommend.Sample) Report {
-	return Report{Seconds: window.Seconds(), Mounts: append([]recommend.Mount{}, recommend.EvaluateNode("", samples)...)}
+	return Report{Seconds: window.Seconds(), Mounts: append([]recommend.Mount{}, recommend.EvaluateNode(advice.Node{}, drivers.Source{}, samples)...)}
 }
 
 func nameOf(m recommend.Mount) string {

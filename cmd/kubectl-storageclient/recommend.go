@@ -17,6 +17,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/trial/plan"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/lists"
@@ -104,32 +105,33 @@ func (s *observed) report(ctx context.Context) (view.Recommendation, error) {
 			r.Silent = append(r.Silent, view.SilentNode{Node: sample.Node, Reason: sample.Message})
 		}
 	}
-	var err error
-	if r.Mounts, err = plan.MountsOf(status.Samples); err != nil {
-		return view.Recommendation{}, err
-	}
-	target, notes, err := s.target(ctx, r)
+	names := lists.Pick(status.Samples, func(sample v1alpha1.TrialSample) (string, bool) { return sample.Node, len(sample.Mounts) > 0 })
+	t, err := s.readNodes(ctx, names)
 	if err != nil {
 		return view.Recommendation{}, err
 	}
-	r.Propose(target, notes)
+	pv := &corev1.PersistentVolume{}
+	readErr := s.client.Get(ctx, client.ObjectKey{Name: status.Volume}, pv)
+	if r.Mounts, err = plan.MountsOf(status.Samples, t.Nodes, judge.SourceOf(pv)); err != nil {
+		return view.Recommendation{}, err
+	}
+	t, notes, err := s.target(ctx, r, t, pv, readErr)
+	if err != nil {
+		return view.Recommendation{}, err
+	}
+	r.Propose(t, notes)
 	return r, nil
 }
 
 const maxProfileName = 253
 
-// target returns the profile in which to declare a change. notes describe missing data and the effect on other volumes.
-func (s *observed) target(ctx context.Context, r view.Recommendation) (t recommend.Target, notes []string, err error) {
+// target adds the profile in which to declare a change. err is the result of reading the volume. notes describe missing data and the effect on other volumes.
+func (s *observed) target(ctx context.Context, r view.Recommendation, t recommend.Target, pv *corev1.PersistentVolume, err error) (_ recommend.Target, notes []string, _ error) {
 	namespace := s.trial.Namespace
-	t = recommend.Target{
-		Name: text.CutBytes("recommended-"+namespace+"-"+s.trial.Spec.ClaimName, maxProfileName), Protocol: mountoptions.NFS,
-		Selector: v1alpha1.VolumeSelector{ClaimNamespaces: []string{namespace}},
-	}
+	t.Name, t.Protocol = text.CutBytes("recommended-"+namespace+"-"+s.trial.Spec.ClaimName, maxProfileName), mountoptions.NFS
+	t.Selector.ClaimNamespaces = []string{namespace}
 	if slices.ContainsFunc(r.Mounts, func(m recommend.Mount) bool { return m.Protocol == "xfs" }) {
 		t.Protocol = mountoptions.XFS
-	}
-	if t.Hostnames, err = s.hostnames(ctx, r.SampledNodes()); err != nil {
-		return t, nil, err
 	}
 	if s.volumeClaim == nil {
 		return t, []string{"No permission to read the PersistentVolumeClaim: a profile may already select it, and the rule of the new profile selects its whole namespace."}, nil
@@ -139,8 +141,6 @@ func (s *observed) target(ctx context.Context, r view.Recommendation) (t recomme
 	} else if class := s.volumeClaim.Spec.StorageClassName; class != nil && *class != "" {
 		t.Selector.StorageClassNames = []string{*class}
 	}
-	pv := &corev1.PersistentVolume{}
-	err = s.client.Get(ctx, client.ObjectKey{Name: s.trial.Status.Volume}, pv)
 	var profiles v1alpha1.StorageClientProfileList
 	if err == nil {
 		err = s.client.List(ctx, &profiles)
@@ -154,7 +154,7 @@ func (s *observed) target(ctx context.Context, r view.Recommendation) (t recomme
 	for i := range profiles.Items {
 		t.Priority = max(t.Priority, min(profiles.Items[i].Spec.Priority+1, 1000000))
 	}
-	if t.Profile, t.Rule = ruleOf(profiles.Items, pv, volumeClaimMetadata(s.volumeClaim)); t.Profile != nil {
+	if t.Profile, t.Rule = ruleOf(profiles.Items, pv, &metav1.PartialObjectMetadata{ObjectMeta: s.volumeClaim.ObjectMeta}); t.Profile != nil {
 		return t, nil, nil
 	}
 	return t, s.noteSelected(ctx, t.Selector), nil
@@ -166,20 +166,13 @@ func ruleOf(profiles []v1alpha1.StorageClientProfile, pv *corev1.PersistentVolum
 		return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), strings.Compare(a.Name, b.Name))
 	})
 	for i := range byPrecedence {
-		if !byPrecedence[i].DeletionTimestamp.IsZero() {
-			continue
-		}
 		for j := range byPrecedence[i].Spec.Volumes {
-			if r := &byPrecedence[i].Spec.Volumes[j]; judge.Selects(&r.Selector, pv, volumeClaim) {
+			if r := &byPrecedence[i].Spec.Volumes[j]; byPrecedence[i].DeletionTimestamp.IsZero() && judge.Selects(&r.Selector, pv, volumeClaim) {
 				return &byPrecedence[i], r.Name
 			}
 		}
 	}
 	return nil, ""
-}
-
-func volumeClaimMetadata(volumeClaim *corev1.PersistentVolumeClaim) *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{ObjectMeta: volumeClaim.ObjectMeta}
 }
 
 // noteSelected returns a note about the other volumes that the rule of a new profile selects.
@@ -192,14 +185,10 @@ func (s *observed) noteSelected(ctx context.Context, selector v1alpha1.VolumeSel
 	bound := lists.Map(lists.Pointers(volumeClaims.Items), func(volumeClaim *corev1.PersistentVolumeClaim) (string, *corev1.PersistentVolumeClaim) {
 		return volumeClaim.Spec.VolumeName, volumeClaim
 	})
-	var claimNames []string
-	for i := range volumes.Items {
-		pv := &volumes.Items[i]
-		volumeClaim := bound[pv.Name]
-		if pv.Name != s.trial.Status.Volume && volumeClaim != nil && judge.Selects(&selector, pv, volumeClaimMetadata(volumeClaim)) {
-			claimNames = append(claimNames, volumeClaim.Name)
-		}
-	}
+	claimNames := lists.Pick(lists.Pointers(volumes.Items), func(pv *corev1.PersistentVolume) (string, bool) {
+		claim := &metav1.PartialObjectMetadata{ObjectMeta: ptr.Deref(bound[pv.Name], corev1.PersistentVolumeClaim{}).ObjectMeta}
+		return claim.Name, claim.Name != "" && pv.Name != s.trial.Status.Volume && judge.Selects(&selector, pv, claim)
+	})
 	if len(claimNames) == 0 {
 		return nil
 	}
@@ -209,16 +198,21 @@ func (s *observed) noteSelected(ctx context.Context, selector v1alpha1.VolumeSel
 		text.List(claimNames))}
 }
 
-// hostnames returns the labels by which a profile selects nodes. If the user cannot read Nodes, it returns the node names, which are
-// usually the same.
-func (s *observed) hostnames(ctx context.Context, nodes []string) ([]string, error) {
-	names := make([]string, 0, len(nodes))
-	for _, name := range nodes {
-		node := &corev1.Node{}
-		if err := s.client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("get Node %s: %w", name, err)
+// readNodes returns the labels by which a profile selects nodes, and what is known about the nodes. If the user cannot read Nodes, the labels are the
+// node names, which are usually the same.
+func (s *observed) readNodes(ctx context.Context, names []string) (t recommend.Target, err error) {
+	var nodes []*corev1.Node
+	clientNodes := map[string]*v1alpha1.StorageClientNode{}
+	for _, name := range names {
+		node, clientNode := &corev1.Node{}, &v1alpha1.StorageClientNode{}
+		for _, o := range []client.Object{node, clientNode} {
+			if err := s.client.Get(ctx, client.ObjectKey{Name: name}, o); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+				return t, fmt.Errorf("get node %s: %w", name, err)
+			}
 		}
-		names = append(names, cmp.Or(node.Labels[corev1.LabelHostname], name))
+		node.Name, clientNodes[name] = name, clientNode
+		nodes, t.Hostnames = append(nodes, node), append(t.Hostnames, cmp.Or(node.Labels[corev1.LabelHostname], name))
 	}
-	return names, nil
+	t.Nodes = overview.AdviceAbout(nil, nodes, clientNodes, nil, nil).Nodes
+	return t, nil
 }

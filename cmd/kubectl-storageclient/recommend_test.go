@@ -124,6 +124,10 @@ AttributeRevalidation (Client): The client requests attributes that have not cha
 
 A client setting helps: the profile below declares it.
 
+Advice for eda
+RULE            SEVERITY   TEXT
+nocto-meaning   Warning    spec.volumes[0].mountOptions[1]: a file that another client has changed may still be read from the cache after it is opened; writes are still flushed at close. Use it on volumes that are mostly read: select them by label, or by accessModes [ReadOnlyMany]
+
 # Save this, review the changes with: kubectl storageclient plan -f FILE, and apply it with: kubectl apply -f FILE
 # profile eda, rule nfs: mountOptions [acregmin=30]
 # profile eda, rule nfs: onConflict stays KeepVolume, so a volume with another value keeps it
@@ -285,6 +289,36 @@ func TestNodesWithoutASampleAreNamed(t *testing.T) {
 		if r.err != nil || !strings.Contains(r.out, want) {
 			t.Errorf("%v, want %q:\n%s", r.err, want, r.out)
 		}
+	}
+}
+
+// The kernel of the node and the driver of the volume are not in the sample.
+func TestRecommendChecksKernelAndDriver(t *testing.T) {
+	full := v1alpha1.MountSample{
+		MountPoint: "/mnt", Volume: "pv1", Server: "10.161.100.100", Export: "/", Protocol: "NFSv3", Options: []string{"rw", "vers=3"},
+		Operations:  []v1alpha1.OperationSample{{Name: "READ", Count: 60000, BytesReceived: 60000 << 20, RoundTripMillis: 1200000}},
+		Connections: []v1alpha1.ConnectionSample{{Sends: 60000, Answers: 60000}},
+	}
+	for name, test := range map[string]struct {
+		kernel string
+		source corev1.PersistentVolumeSource
+		want   string
+	}{
+		"nothing against it":       {"6.12.80", corev1.PersistentVolumeSource{}, "profile below declares it"},
+		"a kernel that loses data": {"6.1.70", corev1.PersistentVolumeSource{}, "nfs-congestion-lost-writes"},
+		"a driver whose server rejects the option": {"6.12.80", corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+			Driver: "blob.csi.azure.com", VolumeHandle: "rg#acct#share", VolumeAttributes: map[string]string{"protocol": "nfs", "server": "acct.blob.core.windows.net"},
+		}}, "blob-nfs-nconnect"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := mounted(tools())
+			objects[0].(*corev1.Node).Status.NodeInfo.KernelVersion = test.kernel
+			objects[2].(*corev1.PersistentVolume).Spec.PersistentVolumeSource = test.source
+			r := execute(t, fakeManager(watched(nodeSample("n1", full))), objects, "recommend", "tools")
+			if r.err != nil || !strings.Contains(r.out, test.want) || strings.Contains(r.out, "---") != (test.want == "profile below declares it") {
+				t.Errorf("%v, want %q:\n%s", r.err, test.want, r.out)
+			}
+		})
 	}
 }
 

@@ -2,12 +2,16 @@ package recommend
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
@@ -21,31 +25,26 @@ const (
 	fullConnection   = 400 << 20
 	inFlightWhenFull = 8
 	maxNconnect      = 16
-	// maxSessionSlots is the kernel's limit (NFS4_MAX_SLOT_TABLE in fs/nfs/nfs4session.h).
-	maxSessionSlots = 1024
+	// maxSessionSlots is the kernel's limit (NFS4_MAX_SLOT_TABLE in fs/nfs/nfs4session.h), usualSessionSlots its default. Users choose no limit of minSlots.
+	maxSessionSlots, usualSessionSlots, minSlots = 1024, 64, 2
+	minFlaps, leaseSeconds                       = 5, 90
 )
 
 func stuckConnection(s Sample) (Finding, bool) {
-	stuck := 0
-	for _, c := range s.Connections {
-		if c.Sends > 0 && c.Answers == 0 && c.IdleSeconds >= 10 {
-			stuck++
-		}
-	}
+	stuck := len(lists.Filter(s.Connections, func(c Connection) bool { return c.Sends > 0 && c.Answers == 0 && c.IdleSeconds >= 10 }))
 	return Finding{
-		Seen:   fmt.Sprintf("%d of %d connections to %s have pending requests and got no response during the window", stuck, len(s.Connections), s.Server),
-		Effect: "check the server and the network path to it; no client setting helps",
+		Seen: fmt.Sprintf("%d of %d connections to %s have pending requests and got no response during the window", stuck, len(s.Connections), s.Server),
 	}, stuck > 0
 }
 
 func sessionFlaps(s Sample) (Finding, bool) {
 	identified, rejected := s.count("EXCHANGE_ID", "SETCLIENTID"), s.operation("CREATE_SESSION").Errors
+	most := max(identified, rejected)
 	return Finding{
 		Seen: fmt.Sprintf("the client identified itself %d times in %.0f s, and the server rejected a session %d times", identified, s.Seconds,
 			rejected),
 		Change:  Change{Node: &v1alpha1.NodeTuning{NFS4UniqueID: v1alpha1.NFS4UniqueIDFromNode}},
-		Effect:  "another client probably has the same ID: a unique ID prevents this, and the lost locks and EIO that it causes",
-		Against: "two restarts of the server look the same; the ID changes only while the node has no NFSv4 mount",
+		Against: reasonIf(most < minFlaps || s.perSecond(most)*leaseSeconds < 1, "a few restarts or failovers of the server look the same"),
 	}, identified > 1 || rejected > 1 // A server that restarts once rejects one session.
 }
 
@@ -59,13 +58,12 @@ func packetLoss(s Sample) (Finding, bool) {
 	isOwn := s.Network.OutSegments <= 1000+4*sends+bytes/500
 	lost := isOwn && (s.Network.Retransmitted >= 5 && out > lossOut || s.Network.OutOfOrder >= 20 && in > lossIn)
 	return Finding{
-		Seen:   fmt.Sprintf("%.1f %% of the segments were retransmitted, %.1f %% arrived out of order", out*100, in*100),
-		Effect: "check interfaces and switches for errors, and the MTU; no client setting will help",
+		Seen: fmt.Sprintf("%.1f %% of the segments were retransmitted, %.1f %% arrived out of order", out*100, in*100),
 	}, lost
 }
 
 func fewConnections(s Sample) (Finding, bool) {
-	declared, _ := s.number("nconnect")
+	declared, isDeclared := s.number("nconnect")
 	n := max(1, declared, len(s.Connections))
 	bytes, queue, trip := s.largeOperations()
 	backlog, sending := s.queues()
@@ -73,14 +71,15 @@ func fewConnections(s Sample) (Finding, bool) {
 	isFull := rate >= fullConnection
 	isShort := queue > trip && backlog < 0.1 && (rate >= fullConnection/4 || sending >= 1) || isFull && inFlight >= inFlightWhenFull
 	wanted := min(maxNconnect, max(4, 2*n))
+	isLink := func(gigabits float64) bool { return math.Abs(s.perSecond(bytes)*8e-9/gigabits-0.95) < 0.07 }
 	return Finding{
 		Seen: fmt.Sprintf("with nconnect=%d, each connection carries %.0f MiB per second and has %.0f requests in flight; large requests wait %.0f ms "+
 			"in total to be sent for each 100 ms of response time", n, rate/(1<<20), inFlight, 100*ratioOf(queue, trip)),
 		Change: Change{MountOptions: []v1alpha1.MountOption{v1alpha1.MountOption(fmt.Sprintf("nconnect=%d", wanted))}},
 		Effect: fmt.Sprintf("%d connections instead of %d share the requests", wanted, n),
-		Against: "each connection counts against the server's limits; no gain if the link of the node or the server is full; it takes effect after " +
-			"the node has unmounted all mounts of the server",
-	}, s.isNFS() && !s.isTunnel() && !s.hasOption("proto=rdma") && n < maxNconnect && isShort
+		Against: text.Combine("; ", reasonIf(isDeclared || n > 1, "the mount has %d connections already: find out who chose the number, and why", n),
+			reasonIf(slices.ContainsFunc(rules.LinkGigabits, isLink), "the network interface is probably full: it carries %.1f Gbit per second", s.perSecond(bytes)*8e-9)),
+	}, s.isNFS() && !s.isTunnel() && !s.hasOption("proto=rdma") && len(s.Connections) > 0 && n < maxNconnect && isShort
 }
 
 // largeOperations returns the bytes of large operations, and the total times in milliseconds before they were sent and from there to the response.
@@ -100,8 +99,7 @@ func busyServer(s Sample) (Finding, bool) {
 	isBehind := s.perSecond(large)/500 >= float64(max(1, len(s.Connections)))
 	busy := !isBehind && minTrip > 0 && t.count >= minSmallOps && t.trip > busyTrips*minTrip && t.trip >= slowMillis
 	return Finding{
-		Seen:   fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest round trip %.1f ms", t.trip, minTrip),
-		Effect: "a faster server or fewer requests help; more slots or connections would only lengthen its queue",
+		Seen: fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest round trip %.1f ms", t.trip, minTrip),
 	}, busy
 }
 
@@ -114,8 +112,8 @@ func fewSlots(s Sample) (Finding, bool) {
 			waiting, s.SlotLimit, t.queue, t.trip),
 		Change:  Change{Node: &v1alpha1.NodeTuning{Sunrpc: &v1alpha1.Sunrpc{TCPMaxSlotTableEntries: ptr.To(intstr.FromInt32(slotsFor(s.SlotLimit)))}}},
 		Effect:  fmt.Sprintf("up to %d requests in flight per connection; no more time in the queue", slotsFor(s.SlotLimit)),
-		Against: "the server may have fewer slots than all clients together use; it takes effect after the node has unmounted all mounts of the server",
-	}, short
+		Against: reasonIf(s.SlotLimit > minSlots, "the limit %d is not the kernel's: find out who set it, and why", s.SlotLimit),
+	}, short && s.SlotLimit > 0 && int(slotsFor(s.SlotLimit)) > s.SlotLimit
 }
 
 // slotsFor returns the proposed limit of slots: 128, which vendors recommend, or twice the current limit if that is higher.
@@ -124,7 +122,10 @@ func slotsFor(limit int) int32 { return int32(min(max(128, 2*limit), 65536)) }
 func fewSessionSlots(s Sample) (Finding, bool) {
 	t := s.times()
 	backlog, sending := s.queues()
-	short := s.hasSessions() && t.count >= minSmallOps && t.queue > 3*t.trip && t.queue >= 1 && backlog < 0.1 && sending < 1
+	short := s.hasSessions() && len(s.Connections) > 0 && t.count >= minSmallOps && t.queue > 3*t.trip && t.queue >= 1 && backlog < 0.1 && sending < 1
+	// Little's law: the requests in flight are their rate times their time. If slots are free, requests wait for rpc.gssd, the CPU or the server's slots.
+	_, _, large := s.largeOperations()
+	inFlight := (s.perSecond(large) + s.perSecond(t.count)*t.trip) / 1000
 	wanted := min(max(180, 2*s.SessionSlots), maxSessionSlots)
 	return Finding{
 		Seen: fmt.Sprintf("small operations wait %.0f ms before they are sent, compared with %.0f ms for the response, but not for a connection",
@@ -132,16 +133,16 @@ func fewSessionSlots(s Sample) (Finding, bool) {
 		Change: Change{Node: &v1alpha1.NodeTuning{KernelModules: []v1alpha1.KernelModule{
 			{Name: "nfs", Parameters: map[string]v1alpha1.SettingText{"max_session_slots": v1alpha1.SettingText(strconv.Itoa(wanted))}},
 		}}},
-		Effect:  fmt.Sprintf("up to %d requests in flight to the server; no more time in the queue", wanted),
-		Against: "a server may grant fewer; it takes effect after the node has unmounted all mounts of the server",
-	}, short && wanted > s.SessionSlots
+		Effect: fmt.Sprintf("up to %d requests in flight to the server; no more time in the queue", wanted),
+		Against: text.Combine("; ", reasonIf(s.SessionSlots == 0, "the current limit could not be read"), reasonIf(s.SessionSlots > minSlots &&
+			s.SessionSlots != usualSessionSlots, "the limit %d is not the kernel's: find out who set it, and why", s.SessionSlots)),
+	}, short && wanted > s.SessionSlots && 2*inFlight >= float64(s.SessionSlots)
 }
 
 func slowNetwork(s Sample) (Finding, bool) {
 	t, minTrip := s.times(), s.minTrip()
 	slow := t.count >= minSmallOps && minTrip >= slowMillis && t.trip < slowTrips*minTrip
 	return Finding{
-		Seen:   fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest round trip %.1f ms", t.trip, minTrip),
-		Effect: "a closer server, or fewer requests: longer attribute caching, a larger read-ahead, more work in parallel",
+		Seen: fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest round trip %.1f ms", t.trip, minTrip),
 	}, slow
 }

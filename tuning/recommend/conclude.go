@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/drivers"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
@@ -16,9 +18,9 @@ type Mount struct {
 	Verdict Verdict `json:"verdict"`
 }
 
-// EvaluateNode evaluates the samples of a node.
-func EvaluateNode(node string, samples []Sample) []Mount {
-	return lists.Each(samples, func(s Sample) Mount { return Mount{Node: node, Sample: s, Verdict: For(s)} })
+// EvaluateNode evaluates the samples of a node. volume is the storage of all mounts. Empty if it is unknown or differs.
+func EvaluateNode(node advice.Node, volume drivers.Source, samples []Sample) []Mount {
+	return lists.Each(samples, func(s Sample) Mount { return Mount{Node: node.Name, Sample: s, Verdict: Evaluate(s, node, volume)} })
 }
 
 // Outcome is the combined result for all mounts of a volume.
@@ -55,7 +57,7 @@ func (o Outcome) Text() string { return sentences[o] }
 func Conclude(mounts []Mount) Outcome {
 	findings := FindingsOf(mounts)
 	isOfClient := func(f Finding) bool { return f.Cause == CauseClient }
-	isSafe := func(f Finding) bool { return isOfClient(f) && !f.ByHand }
+	isSafe := func(f Finding) bool { return isOfClient(f) && !isByHand(findings, f.Rule) }
 	switch {
 	case slices.ContainsFunc(findings, isSafe):
 		return Helps
@@ -76,6 +78,11 @@ func FindingsOf(mounts []Mount) []Finding {
 	return slices.Concat(lists.Each(mounts, func(m Mount) []Finding { return m.Verdict.Findings })...)
 }
 
+// isByHand reports whether a finding of a rule is by hand. The mounts of a volume share its changes.
+func isByHand(findings []Finding, rule string) bool {
+	return slices.ContainsFunc(findings, func(f Finding) bool { return f.Rule == rule && f.ByHand })
+}
+
 // Group contains the findings of one rule on several mounts.
 type Group struct {
 	Rule Rule
@@ -86,8 +93,7 @@ type Group struct {
 
 // ByRule groups findings, in the order of the rules.
 func ByRule(mounts []Mount) []Group {
-	var groups []Group
-	for _, rule := range Rules() {
+	return lists.Pick(Rules(), func(rule Rule) (Group, bool) {
 		group := Group{Rule: rule}
 		for _, m := range mounts {
 			for _, f := range m.Verdict.Findings {
@@ -96,11 +102,8 @@ func ByRule(mounts []Mount) []Group {
 				}
 			}
 		}
-		if len(group.Findings) > 0 {
-			groups = append(groups, group)
-		}
-	}
-	return groups
+		return group, len(group.Findings) > 0
+	})
 }
 
 // Texts returns the declarations of a change: mount options in their syntax, other fields with their names.
@@ -120,11 +123,9 @@ func nodeTexts(node *v1alpha1.NodeTuning) (texts []string) {
 		texts = append(texts, "node.sunrpc.tcpMaxSlotTableEntries="+node.Sunrpc.TCPMaxSlotTableEntries.String())
 	}
 	for _, module := range node.KernelModules {
-		parameters := lists.Each(slices.Collect(maps.Keys(module.Parameters)), func(name string) string {
-			return fmt.Sprintf("node.kernelModules.%s.%s=%v", module.Name, name, module.Parameters[name])
-		})
-		slices.Sort(parameters)
-		texts = append(texts, parameters...)
+		for _, name := range slices.Sorted(maps.Keys(module.Parameters)) {
+			texts = append(texts, fmt.Sprintf("node.kernelModules.%s.%s=%v", module.Name, name, module.Parameters[name]))
+		}
 	}
 	if node.NFS4UniqueID != "" {
 		texts = append(texts, "node.nfs4UniqueID="+string(node.NFS4UniqueID))

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
@@ -18,6 +20,8 @@ const (
 	largeTransfer = 1 << 20
 	// mostWasted is the number of bytes for each requested byte that a read-ahead can waste. More are read from mapped files.
 	mostWasted = 16
+	// largeDirectory is the number of GETATTRs for each read of a large directory, usualReadAheadKiB the default since kernel 5.4.
+	largeDirectory, usualReadAheadKiB = 50, 128
 )
 
 // openRevalidations returns the number of GETATTRs that opens caused. NFSv4 sends them as a part of OPEN.
@@ -46,11 +50,10 @@ func timersOf(options []string) map[string]int {
 	timers := map[string]int{}
 	for _, o := range options {
 		name, value, _ := strings.Cut(o, "=")
-		if n, err := strconv.Atoi(value); err == nil {
-			for _, timer := range timerNames {
-				if name == timer || name == "actimeo" {
-					timers[timer] = n
-				}
+		n, err := strconv.Atoi(value)
+		for _, timer := range timerNames {
+			if err == nil && (name == timer || name == "actimeo") {
+				timers[timer] = n
 			}
 		}
 	}
@@ -72,22 +75,22 @@ func attributeRevalidation(s Sample) (Finding, bool) {
 	revalidations := s.count("GETATTR") - s.openRevalidations()
 	cacheSeconds, known := s.number("acregmin")
 	f := Finding{
-		Seen:    fmt.Sprintf("%d of %d operations requested attributes, and %d changes were found", revalidations, s.total(), s.changes()),
-		Change:  Change{MountOptions: raised(timersOf(s.Options))},
-		Effect:  fmt.Sprintf("up to %d fewer requests per minute", s.perMinute(revalidations)),
-		Against: fmt.Sprintf("changes by other clients become visible %d to %d s later", proposedCacheSeconds, 2*proposedCacheSeconds),
+		Seen:   fmt.Sprintf("%d of %d operations requested attributes, and %d changes were found", revalidations, s.total(), s.changes()),
+		Change: Change{MountOptions: raised(timersOf(s.Options))},
+		Effect: fmt.Sprintf("up to %d fewer requests per minute", s.perMinute(revalidations)),
 	}
-	if s.hasOption("noac") {
-		f.Seen += "; the mount has noac, which disables the attribute cache"
-		f.Against = "programs that share files without locks use noac; " + f.Against
-		f.ByHand, f.Change.MountOptions = true, raised(timersOf([]string{"actimeo=0"}))
-		return f, s.isNFS() && s.hasNeedlessRevalidations(revalidations)
+	if s.changes() > 0 || !s.listsLargeDirectories(revalidations) {
+		f.Against = "programs that wait for changes of files, as make and rsync do, may need them at once"
 	}
-	if s.changes() > 0 || s.Events.Listings == 0 {
-		f.Against = "programs that wait for changes of files, as make and rsync do, may need them at once; " + f.Against
-		f.ByHand = true
-	}
+	isShort := len(f.Change.MountOptions) > 1 || cacheSeconds < 3
+	f.Against = text.Combine("; ", f.Against, reasonIf(isShort, "cache times are shorter than the kernel's: find out who set them, and why"))
 	return f, s.isNFS() && known && cacheSeconds < proposedCacheSeconds && s.hasNeedlessRevalidations(revalidations)
+}
+
+// listsLargeDirectories reports whether n GETATTRs are for entries of large directories. Programs that list a small one repeatedly wait for changes.
+func (s Sample) listsLargeDirectories(n uint64) bool {
+	requests, received := s.count("READDIR", "READDIRPLUS"), s.operation("READDIR").BytesReceived+s.operation("READDIRPLUS").BytesReceived
+	return s.Events.Listings > 0 && n >= largeDirectory*s.Events.Listings && received >= smallOperation*requests
 }
 
 func closeToOpen(s Sample) (Finding, bool) {
@@ -95,10 +98,8 @@ func closeToOpen(s Sample) (Finding, bool) {
 	return Finding{
 		Seen: fmt.Sprintf("%d of %d operations requested attributes at open, and %d changes were found", revalidations, s.total(),
 			s.changes()),
-		Change:  Change{MountOptions: []v1alpha1.MountOption{"nocto"}},
-		Effect:  fmt.Sprintf("up to %d fewer requests per minute", s.perMinute(revalidations)),
-		Against: "a program may read outdated data: use it only if no node has observed a writer for a day, which one window cannot show",
-		ByHand:  true,
+		Change: Change{MountOptions: []v1alpha1.MountOption{"nocto"}},
+		Effect: fmt.Sprintf("up to %d fewer requests per minute", s.perMinute(revalidations)),
 	}, s.hasNeedlessRevalidations(revalidations)
 }
 
@@ -116,9 +117,6 @@ func largeReadAhead(s Sample) (Finding, bool) {
 			requested>>20, s.ReadAheadKiB),
 		Change: Change{ReadAheadKiB: int32(smaller)},
 		Effect: fmt.Sprintf("up to %d MiB per minute less over the network", s.perMinute(wire-min(wire, requested))>>20),
-		Against: "programs that map files into memory, as for the weights of models, use data that is not counted here, and get slower; sequential " +
-			"reads from the same mount get slower as well",
-		ByHand: true,
 	}, s.isNFS() && wire > 16<<20 && wire > 2*requested && wire <= mostWasted*requested && s.ReadAheadKiB > smaller
 }
 
@@ -134,25 +132,21 @@ func smallReadAhead(s Sample) (Finding, bool) {
 			rsize/kib),
 		Change:  Change{ReadAheadKiB: int32(wanted)},
 		Effect:  fmt.Sprintf("about %d READs per minute instead of %d", s.perMinute(wire/uint64(max(1, rsize))), s.perMinute(reads)),
-		Against: "short sequential reads transfer more data than needed",
+		Against: reasonIf(s.ReadAheadKiB != usualReadAheadKiB, "a read-ahead of %d KiB is not the kernel's: find out who set it, and why", s.ReadAheadKiB),
 	}, s.isNFS() && known && window > 0 && 2*size <= rsize && inSequence
 }
 
 func smallTransfers(s Sample) (Finding, bool) {
 	reads, writes := s.fullTransfers("READ", "rsize", s.Bytes.WireRead), s.fullTransfers("WRITE", "wsize", s.Bytes.WireWritten)
-	var options []v1alpha1.MountOption
-	if reads > 0 {
-		options = append(options, v1alpha1.MountOption(fmt.Sprintf("rsize=%d", largeTransfer)))
-	}
-	if writes > 0 {
-		options = append(options, v1alpha1.MountOption(fmt.Sprintf("wsize=%d", largeTransfer)))
-	}
+	full := map[string]uint64{"rsize": reads, "wsize": writes}
+	options := lists.Pick([]string{"rsize", "wsize"}, func(name string) (v1alpha1.MountOption, bool) {
+		return v1alpha1.MountOption(fmt.Sprintf("%s=%d", name, largeTransfer)), full[name] > 0
+	})
 	return Finding{
 		Seen:   fmt.Sprintf("%d READs and %d WRITEs had the maximum size of rsize and wsize", reads, writes),
 		Change: Change{MountOptions: options},
 		Effect: fmt.Sprintf("up to %d requests per minute instead of %d, if the server supports 1 MiB",
 			s.perMinute((s.Bytes.WireRead+s.Bytes.WireWritten)>>20), s.perMinute(reads+writes)),
-		Against: "the server may grant less; each request uses more memory on both sides",
 	}, len(options) > 0
 }
 
@@ -176,11 +170,9 @@ func (s Sample) writesSmall() (n uint64, small bool) {
 func synchronousMount(s Sample) (Finding, bool) {
 	n, small := s.writesSmall()
 	return Finding{
-		Seen:    fmt.Sprintf("the mount has the option sync, and %d WRITEs carried %.0f KiB each", n, ratioOf(s.Bytes.WireWritten, n)/kib),
-		Change:  Change{MountOptions: []v1alpha1.MountOption{"async"}},
-		Effect:  fmt.Sprintf("WRITEs of up to wsize instead of %d per minute", s.perMinute(n)),
-		Against: "a program that does not call fsync gets the error of a failed write at close, or never",
-		ByHand:  true,
+		Seen:   fmt.Sprintf("the mount has the option sync, and %d WRITEs carried %.0f KiB each", n, ratioOf(s.Bytes.WireWritten, n)/kib),
+		Change: Change{MountOptions: []v1alpha1.MountOption{"async"}},
+		Effect: fmt.Sprintf("WRITEs of up to wsize instead of %d per minute", s.perMinute(n)),
 	}, small && s.hasOption("sync")
 }
 
@@ -192,7 +184,6 @@ func synchronousWrites(s Sample) (Finding, bool) {
 	return Finding{
 		Seen: fmt.Sprintf("%d WRITEs carried %.0f KiB each, with %d fsyncs and %d KiB past the page cache", n, ratioOf(s.Bytes.WireWritten, n)/kib,
 			s.Events.Syncs, s.Bytes.DirectWritten/kib),
-		Effect: "larger writes or fewer fsyncs in the program help; the remaining time is the server's time for each write. No client setting will help",
 	}, small && isSynchronous && !isQueued && !s.hasOption("sync")
 }
 
@@ -202,17 +193,12 @@ func openAndClose(s Sample) (Finding, bool) {
 		Seen:   fmt.Sprintf("%d of %d operations opened or closed files", n, s.total()),
 		Change: Change{MountOptions: []v1alpha1.MountOption{"vers=3"}},
 		Effect: fmt.Sprintf("up to %d fewer requests per minute; each open requests attributes instead, unless the mount has nocto", s.perMinute(n)),
-		Against: "NFSv3 has no delegations, uses other locks and ports, and does not support Kerberos privacy everywhere; all mounts of the " +
-			"volume change together",
-		ByHand: true,
 	}, s.isNFS() && 2*n >= s.total() && s.perSecond(n) >= manyPerSecond
 }
 
 func logBuffers(s Sample) (Finding, bool) {
 	return Finding{
-		Seen:    fmt.Sprintf("%d of %d log writes found no free buffer", s.Log.NoBuffer, s.Log.Writes),
-		Change:  Change{MountOptions: []v1alpha1.MountOption{"logbufs=8", "logbsize=256k"}},
-		Effect:  "fewer log writes wait; this helps most when files are created and deleted",
-		Against: "a crash loses more changes to file names and attributes without fsync; they can fill up to 32 MiB of the log",
+		Seen:   fmt.Sprintf("%d of %d log writes found no free buffer", s.Log.NoBuffer, s.Log.Writes),
+		Change: Change{MountOptions: []v1alpha1.MountOption{"logbufs=8", "logbsize=256k"}},
 	}, s.Protocol == "xfs" && s.Log.Writes >= idleBelow && ratioOf(s.Log.NoBuffer, s.Log.Writes) > 0.01 && !s.hasOption("logbsize=256k")
 }

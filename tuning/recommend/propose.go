@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
@@ -26,8 +26,9 @@ type Target struct {
 	Name     string
 	Selector v1alpha1.VolumeSelector
 	Priority int32
-	// Hostnames are the hostname labels of the nodes that mount the volume.
+	// Hostnames are the hostname labels of the nodes that mount the volume. Nodes are what is known about these nodes.
 	Hostnames []string
+	Nodes     []advice.Node
 }
 
 // Proposal is the proposed change to profiles.
@@ -38,6 +39,8 @@ type Proposal struct {
 	Changes []string `json:"changes,omitempty"`
 	// LeftOut describes changes that would help but are not proposed, with the reason.
 	LeftOut []string `json:"leftOut,omitempty"`
+	// Advice is the advice on Profiles, by name. It includes the known problems of the nodes.
+	Advice map[string][]v1alpha1.Advice `json:"advice,omitempty"`
 }
 
 // Propose converts the findings of all mounts of one volume to profiles.
@@ -51,78 +54,62 @@ func Propose(t Target, findings []Finding) Proposal {
 	if len(proposed.MountOptions) > 0 || proposed.ReadAheadKiB > 0 || proposed.Node != nil {
 		p.addProfile(t, proposed)
 	}
+	p.Advice = lists.Map(lists.Pointers(p.Profiles), func(profile *v1alpha1.StorageClientProfile) (string, []v1alpha1.Advice) {
+		return profile.Name, advice.For(advice.Input{Profile: profile, Nodes: t.Nodes})
+	})
 	return p
 }
 
 // combine combines all findings into one change. The mounts of a volume share its options, so conflicting values are left out.
 func (p *Proposal) combine(findings []Finding) (all Change) {
-	windows := map[string][]int32{}
+	isDisputed := false
 	for _, f := range findings {
 		if f.ByHand {
 			p.leaveOut(fmt.Sprintf("[%s] (%s): %s", strings.Join(f.Change.Texts(), ", "), f.Rule, f.Against))
-			if f.Change.ReadAheadKiB > 0 {
-				windows[f.Rule] = nil
-			}
+			isDisputed = isDisputed || f.Change.ReadAheadKiB > 0
+		}
+		if isByHand(findings, f.Rule) {
 			continue
 		}
 		all.MountOptions = lists.AddMissing(all.MountOptions, f.Change.MountOptions...)
-		if f.Change.ReadAheadKiB > 0 {
-			windows[f.Rule] = append(windows[f.Rule], f.Change.ReadAheadKiB)
-		}
+		all.ReadAheadKiB = max(all.ReadAheadKiB, f.Change.ReadAheadKiB)
 		all.Node = joinNodes(all.Node, f.Change.Node)
 	}
-	if len(windows) > 1 {
+	if isDisputed && all.ReadAheadKiB > 0 {
 		p.leaveOut("readAheadKiB: some mounts of the volume read ahead too much and others too little, and they share one value")
-		return all
-	}
-	for _, window := range windows {
-		all.ReadAheadKiB = slices.Max(append(window, 0))
+		all.ReadAheadKiB = 0
 	}
 	return all
 }
 
 func (p *Proposal) leaveOut(reason string) { p.LeftOut = lists.AddMissing(p.LeftOut, reason) }
 
-// joinNodes merges two sets of node settings. It keeps the larger of two numbers.
+// joinNodes merges two sets of node settings. All findings of a rule propose the same values.
 func joinNodes(a, b *v1alpha1.NodeTuning) *v1alpha1.NodeTuning {
 	if a == nil || b == nil {
 		return cmp.Or(a, b).DeepCopy()
 	}
 	out := a.DeepCopy()
-	if b.Sunrpc != nil && (out.Sunrpc == nil || b.Sunrpc.TCPMaxSlotTableEntries.IntValue() > out.Sunrpc.TCPMaxSlotTableEntries.IntValue()) {
-		out.Sunrpc = b.Sunrpc.DeepCopy()
-	}
-	for _, m := range b.KernelModules {
-		i := slices.IndexFunc(out.KernelModules, func(existing v1alpha1.KernelModule) bool { return existing.Name == m.Name })
-		if i < 0 {
-			out.KernelModules = append(out.KernelModules, *m.DeepCopy())
-			continue
-		}
-		for name, value := range m.Parameters {
-			previous, _ := strconv.Atoi(string(out.KernelModules[i].Parameters[name]))
-			if number, err := strconv.Atoi(string(value)); err == nil && number > previous {
-				out.KernelModules[i].Parameters[name] = value
-			}
-		}
-	}
-	if b.NFS4UniqueID != "" {
-		out.NFS4UniqueID = b.NFS4UniqueID
+	out.Sunrpc, out.NFS4UniqueID = cmp.Or(out.Sunrpc, b.Sunrpc), cmp.Or(out.NFS4UniqueID, b.NFS4UniqueID)
+	if len(out.KernelModules) == 0 {
+		out.KernelModules = b.KernelModules
 	}
 	return out
 }
 
 // changeRule adds volume settings to the rule that selects the volume.
 func (p *Proposal) changeRule(t Target, proposed Change) {
-	changed := v1alpha1.StorageClientProfile{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "StorageClientProfile"},
-		ObjectMeta: metav1.ObjectMeta{Name: t.Profile.Name, Labels: t.Profile.Labels},
-		Spec:       *t.Profile.Spec.DeepCopy(),
-	}
+	changed := newProfile(t.Profile.Name)
+	changed.Labels, changed.Spec = t.Profile.Labels, *t.Profile.Spec.DeepCopy()
 	i := slices.IndexFunc(changed.Spec.Volumes, func(r v1alpha1.VolumeRule) bool { return r.Name == t.Rule })
 	if i < 0 {
 		return
 	}
-	rule := &changed.Spec.Volumes[i]
+	rule, change := &changed.Spec.Volumes[i], Change{MountOptions: proposed.MountOptions, ReadAheadKiB: proposed.ReadAheadKiB}
+	if chosen := chosenOptions(optionTexts(rule.MountOptions)); len(chosen) > 0 {
+		p.leaveOut(fmt.Sprintf("[%s]: find out first why rule %s has %s", strings.Join(change.Texts(), ", "), t.Rule, strings.Join(chosen, ", ")))
+		return
+	}
 	prefix := fmt.Sprintf("profile %s, rule %s: ", t.Profile.Name, t.Rule)
 	if len(proposed.MountOptions) > 0 {
 		rule.MountOptions = joinOptions(t.Protocol, proposed.MountOptions, rule.MountOptions)
@@ -150,16 +137,12 @@ func joinOptions(p mountoptions.Protocol, add, existing []v1alpha1.MountOption) 
 		add = slices.DeleteFunc(slices.Clone(add), func(o v1alpha1.MountOption) bool { return len(timersOf([]string{string(o)})) > 0 })
 		add = append(raised(timers), add...)
 	}
-	joined := p.Join(optionTexts(add), optionTexts(existing)).Options
-	return lists.Each(joined, func(o string) v1alpha1.MountOption { return v1alpha1.MountOption(o) })
+	return asOptions(p.Join(optionTexts(add), optionTexts(existing)).Options)
 }
 
 // addProfile adds a profile for settings that no existing profile declares for the volume or its nodes.
 func (p *Proposal) addProfile(t Target, proposed Change) {
-	added := v1alpha1.StorageClientProfile{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "StorageClientProfile"},
-		ObjectMeta: metav1.ObjectMeta{Name: t.Name},
-	}
+	added := newProfile(t.Name)
 	added.Spec.Priority, added.Spec.Node = t.Priority, proposed.Node
 	added.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{
 		{Key: "kubernetes.io/hostname", Operator: metav1.LabelSelectorOpIn, Values: slices.Clone(t.Hostnames)},
@@ -181,6 +164,16 @@ func (p *Proposal) addProfile(t Target, proposed Change) {
 			", where the volume is mounted; set a nodeSelector for the whole pool if other nodes need it")
 	}
 	p.Profiles = append(p.Profiles, added)
+}
+
+func newProfile(name string) v1alpha1.StorageClientProfile {
+	return v1alpha1.StorageClientProfile{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "StorageClientProfile"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+	}
+}
+
+func asOptions(texts []string) []v1alpha1.MountOption {
+	return lists.Each(texts, func(o string) v1alpha1.MountOption { return v1alpha1.MountOption(o) })
 }
 
 func optionTexts(options []v1alpha1.MountOption) []string {

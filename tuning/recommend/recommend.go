@@ -1,13 +1,20 @@
 package recommend
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/drivers"
 	"github.com/storageclient/operator/tuning/embedded"
+	"github.com/storageclient/operator/tuning/knownbad"
 	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Cause is the origin of a bottleneck.
@@ -62,9 +69,12 @@ type Verdict struct {
 // idleBelow is the number of operations below which a sample is too small.
 const idleBelow = 100
 
-// For evaluates a sample. A bottleneck hides the bottlenecks behind it, so only the first one is reported, together with the independent ones
-// and all patterns.
-func For(s Sample) Verdict {
+// For evaluates a sample of an unknown node and volume.
+func For(s Sample) Verdict { return Evaluate(s, advice.Node{}, drivers.Source{}) }
+
+// Evaluate evaluates a sample. A bottleneck hides the bottlenecks behind it, so only the first one is reported, together with the independent ones
+// and all patterns. A user must decide on a change against which there is a warning.
+func Evaluate(s Sample, node advice.Node, volume drivers.Source) Verdict {
 	var found []Finding
 	for _, r := range rules.Bottlenecks {
 		if f, ok := r.apply(s); ok {
@@ -78,7 +88,48 @@ func For(s Sample) Verdict {
 		return Verdict{TooLittle: true, Summary: fmt.Sprintf("%d operations in %.0f s are too few: measure while the work runs.", s.total(), s.Seconds)}
 	}
 	found = append(found, lists.Pick(rules.Patterns, func(r Rule) (Finding, bool) { return r.apply(s) })...)
+	for i := range found {
+		if f := &found[i]; f.Cause == CauseClient {
+			warnings := s.warnings(f.Change, node, volume)
+			f.ByHand, f.Against = f.ByHand || warnings != "", text.Combine("; ", f.Against, warnings)
+		}
+	}
 	return Verdict{Summary: summarize(s, found), Findings: found}
+}
+
+// warnings returns a warning if a user chose an option of the mount, and what advice and the registry report about the mount with a change.
+func (s Sample) warnings(c Change, node advice.Node, volume drivers.Source) string {
+	texts := []string{text.Labelled("find out first why the mount has ", strings.Join(chosenOptions(s.Options), ", "))}
+	rule := v1alpha1.VolumeRule{MountOptions: joinOptions(mountoptions.OfMount(s.Protocol), c.MountOptions, asOptions(s.Options))}
+	if c.ReadAheadKiB > 0 {
+		rule.ReadAheadKiB = &c.ReadAheadKiB
+	}
+	options, profile := optionTexts(rule.MountOptions), &v1alpha1.StorageClientProfile{}
+	profile.Spec.Node, profile.Spec.Volumes = c.Node, []v1alpha1.VolumeRule{rule}
+	node.Mounts = []v1alpha1.MountStatus{{Protocol: s.Protocol, Options: options}}
+	for _, a := range advice.For(advice.Input{Profile: profile, Nodes: []advice.Node{node}}) {
+		if a.Severity != v1alpha1.SeverityInfo || strings.HasPrefix(a.ID, "known-bad-") {
+			texts = append(texts, a.Text)
+		}
+	}
+	// Advice omits entries that need a further sign. If the change brings the options of an entry, it is the sign.
+	server, kernel := cmp.Or(volume.Server, s.Server), knownbad.ParseKernel(node.Kernel, node.Build)
+	for _, e := range knownbad.Entries() {
+		isBrought := e.Signed && e.Concerns(s.Protocol, options) && !e.Concerns(s.Protocol, s.Options) && e.On(kernel) != knownbad.Clear
+		if isBrought && (e.Server == "" || slices.ContainsFunc(e.Hosts, func(host string) bool { return strings.Contains(server, host) })) {
+			texts = append(texts, e.Advice())
+		}
+	}
+	return text.Combine("; ", texts...)
+}
+
+// chosenOptions returns the options that a user chose for a purpose that counters do not show.
+func chosenOptions(options []string) []string {
+	return lists.Filter(options, func(o string) bool {
+		name, value, _ := strings.Cut(o, "=")
+		usual, isKnown := rules.Usual[name]
+		return isKnown && !slices.Contains(usual, value) || slices.Contains(rules.Chosen, o)
+	})
 }
 
 func summarize(s Sample, found []Finding) string {
@@ -114,6 +165,9 @@ type Rule struct {
 	Signature string
 	// Source is the source of the signature.
 	Source string
+	// Effect, Against and ByHand are those of all findings. Empty if they depend on the sample.
+	Effect, Against string
+	ByHand          bool
 	// Independent reports whether the problem leaves room for others. Patterns are always independent.
 	Independent bool
 }
@@ -121,8 +175,13 @@ type Rule struct {
 //go:embed rules.yaml
 var rulesYAML []byte
 
-// rules contains the rules in evaluation order.
-var rules = embedded.Parse[struct{ Bottlenecks, Patterns []Rule }]("rules of the recommendations", rulesYAML)
+// rules contains the rules in evaluation order. Usual are the values of options that users have not chosen for a purpose, and Chosen are other options.
+var rules = embedded.Parse[struct {
+	Bottlenecks, Patterns []Rule
+	Usual                 map[string][]string
+	Chosen                []string
+	LinkGigabits          []float64
+}]("rules of the recommendations", rulesYAML)
 
 // checks has one entry for each rule; a test verifies this.
 var checks = map[string]func(Sample) (Finding, bool){
@@ -147,8 +206,17 @@ var checks = map[string]func(Sample) (Finding, bool){
 
 func (r Rule) apply(s Sample) (Finding, bool) {
 	f, ok := checks[r.ID](s)
-	f.Rule, f.Cause, f.Source = r.ID, r.Cause, r.Source
+	f.Rule, f.Cause, f.Source, f.Effect = r.ID, r.Cause, r.Source, cmp.Or(f.Effect, r.Effect)
+	f.ByHand, f.Against = r.ByHand || f.Against != "", text.Combine("; ", f.Against, r.Against)
 	return f, ok
+}
+
+// reasonIf returns a reason against a change of a user's decision. Empty if it does not hold.
+func reasonIf(holds bool, format string, args ...any) string {
+	if !holds {
+		return ""
+	}
+	return fmt.Sprintf(format, args...)
 }
 
 // Rules returns all rules in evaluation order.

@@ -11,7 +11,7 @@ import (
 // nfs returns a one-minute sample of a mount with 100 small READs a second that take 1 ms.
 func nfs(protocol string, changes ...func(*Sample)) Sample {
 	s := Sample{
-		Server: "10.0.0.3", Export: "/exports/data", MountPoint: "/mnt/data", Protocol: protocol, Seconds: 60, ReadAheadKiB: 128, SlotLimit: 65536,
+		Server: "10.0.0.3", Export: "/exports/data", MountPoint: "/mnt/data", Protocol: protocol, Seconds: 60, ReadAheadKiB: 128, SlotLimit: 65536, SessionSlots: 64,
 		Options:     []string{"rw", "rsize=524288", "wsize=524288", "acregmin=3"},
 		Operations:  []Operation{{Name: "READ", Count: 6000, BytesSent: 6000 * 200, BytesReceived: 6000 * 4200, QueueMillis: 600, RoundTripMillis: 6000}},
 		Bytes:       counters.Bytes{DirectRead: 6000 * 4096, WireRead: 6000 * 4096},
@@ -36,6 +36,15 @@ func timing(queue, trip, minimum float64) func(*Sample) {
 	return func(s *Sample) {
 		s.Operations[0].QueueMillis, s.Operations[0].RoundTripMillis = uint64(queue*6000), uint64(trip*6000)
 		s.MinRoundTripMicros = uint64(minimum * 1000)
+	}
+}
+
+// slotsInUse sets the limit of session slots, all of which are in use, and the time in milliseconds that small READs wait before the 8 ms for the response.
+func slotsInUse(limit int, queue uint64) func(*Sample) {
+	return func(s *Sample) {
+		n := uint64(limit) * 7500
+		s.SessionSlots, s.MinRoundTripMicros = limit, 1400
+		s.Operations = []Operation{{Name: "READ", Count: n, BytesSent: n * 200, BytesReceived: n * 4200, QueueMillis: n * queue, RoundTripMillis: n * 8}}
 	}
 }
 
@@ -112,9 +121,13 @@ func TestFor(t *testing.T) {
 		"no slots, v3":                           {nfs("NFSv3", timing(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = 2 }), "FewSlots"},
 		"backlog of one":                         {nfs("NFSv3", timing(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 6000 }), ""},
 		"backlog, but the response takes longer": {nfs("NFSv3", timing(9, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669 }), ""},
-		"no session slots":                       {nfs("NFSv4.1", timing(31, 8, 1.4)), "FewSessionSlots"},
-		"a queue of 4.0 is no session's":         {nfs("NFSv4.0", timing(31, 8, 1.4)), ""},
-		"a short queue":                          {nfs("NFSv4.1", timing(24, 8, 1.4)), ""},
+		"no session slots":                       {nfs("NFSv4.1", slotsInUse(2, 31)), "FewSessionSlots"},
+		"half of the session slots":              {nfs("NFSv4.1", slotsInUse(32, 31), sessionSlots(64)), "FewSessionSlots"},
+		"a queue, with free session slots":       {nfs("NFSv4.1", slotsInUse(32, 31), sessionSlots(65)), ""},
+		"a queue of 4.0 is no session's":         {nfs("NFSv4.0", slotsInUse(2, 31)), ""},
+		"a short queue":                          {nfs("NFSv4.1", slotsInUse(2, 24)), ""},
+		"an unknown limit of slots":              {nfs("NFSv3", timing(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = 0 }), ""},
+		"the kernel's limit of slots":            {nfs("NFSv3", timing(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669 }), ""},
 		"busy, single":                           {nfs("NFSv4.1", timing(0.2, 105, 1.4)), "BusyServer"},
 		"busy, 64 workers":                       {nfs("NFSv4.1", timing(140, 169, 1.4)), "BusyServer"},
 		"busy, and slots are short":              {nfs("NFSv4.1", timing(700, 105, 1.4)), "BusyServer"},
@@ -159,7 +172,7 @@ func TestFor(t *testing.T) {
 		"a full connection to one on IPv6":      {nfs("NFSv4.1", filled(12), func(s *Sample) { s.Server = "[::1]:20049" }), ""},
 		"a full connection, RDMA":               {nfs("NFSv4.1", filled(12), option("proto=rdma")), ""},
 		"a fast connection with few requests":   {nfs("NFSv4.1", filled(7)), ""},
-		"sixteen connections wait to send": {nfs("NFSv4.1", timing(31, 8, 1.4), option("nconnect=16"), func(s *Sample) {
+		"sixteen connections wait to send": {nfs("NFSv4.1", slotsInUse(2, 31), option("nconnect=16"), func(s *Sample) {
 			s.Connections[0].Sending = 6000
 		}), ""},
 		"large requests wait for slots of NFSv3, not for the connection": {nfs("NFSv3", filled(7), func(s *Sample) {

@@ -126,6 +126,9 @@ func (r *Recommendation) writeProposal(out *printer) {
 	if len(r.Proposal.Profiles) == 0 {
 		return
 	}
+	for _, p := range r.Proposal.Profiles {
+		out.writeAdvice(p.Name, r.Proposal.Advice[p.Name])
+	}
 	out.line("\n# Save this, review the changes with: kubectl storageclient plan -f FILE, and apply it with: kubectl apply -f FILE")
 	out.lines("# ", r.Proposal.Changes)
 	for i := range r.Proposal.Profiles {

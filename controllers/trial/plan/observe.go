@@ -8,11 +8,16 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/drivers"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/recommend"
 	"github.com/storageclient/operator/tuning/text"
@@ -305,7 +310,9 @@ const (
 
 // recommend sets the recommendations, based on the counters of nodes.
 func (p *planner) recommend(t Trial, status *v1alpha1.StorageClientTrialStatus) {
-	mounts, err := MountsOf(status.Samples)
+	clientNodes := lists.Map(p.Nodes, func(n Node) (string, *v1alpha1.StorageClientNode) { return n.Node.Name, n.ClientNode })
+	nodes := overview.AdviceAbout(nil, lists.Each(p.Nodes, func(n Node) *corev1.Node { return n.Node }), clientNodes, nil, nil).Nodes
+	mounts, err := MountsOf(status.Samples, nodes, judge.SourceOf(cmp.Or(t.pv, &corev1.PersistentVolume{})))
 	if err != nil {
 		p.end(t, status, v1alpha1.TrialReasonVoid, "The counters of the nodes cannot be read: "+err.Error(), true)
 		return
@@ -314,15 +321,18 @@ func (p *planner) recommend(t Trial, status *v1alpha1.StorageClientTrialStatus) 
 	p.end(t, status, v1alpha1.TrialReasonDecided, conclusionOf(mounts, status.Recommendations), false)
 }
 
-// MountsOf evaluates the counters of nodes.
-func MountsOf(samples []v1alpha1.TrialSample) ([]recommend.Mount, error) {
+// MountsOf evaluates the counters of nodes. nodes and volume are what is known about the nodes and the storage.
+func MountsOf(samples []v1alpha1.TrialSample, nodes []advice.Node, volume drivers.Source) ([]recommend.Mount, error) {
 	var mounts []recommend.Mount
+	byName := lists.Map(nodes, func(n advice.Node) (string, advice.Node) { return n.Name, n })
 	for _, s := range samples {
 		counted, err := recommend.FromAPI(s.Mounts, s.Milliseconds)
 		if err != nil {
 			return nil, fmt.Errorf("node %s: %w", s.Node, err)
 		}
-		mounts = append(mounts, recommend.EvaluateNode(s.Node, counted)...)
+		node := byName[s.Node]
+		node.Name = s.Node
+		mounts = append(mounts, recommend.EvaluateNode(node, volume, counted)...)
 	}
 	return mounts, nil
 }
@@ -336,9 +346,10 @@ func recommendationsOf(mounts []recommend.Mount) []v1alpha1.TrialRecommendation 
 	}
 	var recommendations []v1alpha1.TrialRecommendation
 	for _, g := range groups[:min(len(groups), maxRecommendations)] {
-		first := g.Findings[0]
+		i := max(0, slices.IndexFunc(g.Findings, func(f recommend.Finding) bool { return f.ByHand }))
+		first := g.Findings[i]
 		r := v1alpha1.TrialRecommendation{
-			Rule: g.Rule.ID, Cause: v1alpha1.TrialCause(g.Rule.Cause), Text: text.CutBytes(g.Nodes[0]+": "+first.Seen, maxSeen), ByHand: first.ByHand,
+			Rule: g.Rule.ID, Cause: v1alpha1.TrialCause(g.Rule.Cause), Text: text.CutBytes(g.Nodes[i]+": "+first.Seen, maxSeen), ByHand: first.ByHand,
 			Effect: text.CutBytes(first.Effect, maxNote), Against: text.CutBytes(first.Against, maxNote),
 			Source: text.CutBytes(g.Rule.Source, maxNote), Nodes: int32(sets.New(g.Nodes...).Len()),
 		}
@@ -358,11 +369,8 @@ func conclusionOf(mounts []recommend.Mount, recommendations []v1alpha1.TrialReco
 	default:
 		return outcome.Text()
 	}
-	var helps []string
-	for _, r := range recommendations {
-		if r.Cause == v1alpha1.TrialCause(recommend.CauseClient) && !r.ByHand {
-			helps = append(helps, fmt.Sprintf("%s (%s)", strings.Join(r.Options, ", "), r.Rule))
-		}
-	}
+	helps := lists.Pick(recommendations, func(r v1alpha1.TrialRecommendation) (string, bool) {
+		return fmt.Sprintf("%s (%s)", strings.Join(r.Options, ", "), r.Rule), r.Cause == v1alpha1.TrialCause(recommend.CauseClient) && !r.ByHand
+	})
 	return strings.TrimSuffix(outcome.Text(), ".") + ": " + text.List(helps)
 }

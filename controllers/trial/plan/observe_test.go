@@ -495,6 +495,19 @@ func TestCountersFitIntoAStatus(t *testing.T) {
 	}
 }
 
+// A registry entry for the kernel of one node leaves the decision to a user, and the text names the entry.
+func TestARecommendationOnAKernelWithAKnownProblemIsByHand(t *testing.T) {
+	l := newWatch(t, "n1", "n2")
+	l.nodes["n2"].ClientNode.Status.KernelVersion, l.nodes["n2"].Node.Status.NodeInfo.KernelVersion = "6.1.70", "6.1.70"
+	trial := l.observe("a")
+	l.runUntilEnd(trial, 4)
+	l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "check with the owner")
+	got := trial.Status.Recommendations
+	if len(got) != 1 || !got[0].ByHand || !strings.HasPrefix(got[0].Text, "n2: ") || !strings.Contains(got[0].Against, "nfs-congestion-lost-writes") {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestEachRuleIsReportedOnceWithTheOptionsOfAllMounts(t *testing.T) {
 	mount := func(node, rule string, options ...v1alpha1.MountOption) recommend.Mount {
 		f := recommend.Finding{Rule: rule, Cause: recommend.CauseClient, Seen: "seen on " + node, ByHand: rule == "OpenAndClose"}

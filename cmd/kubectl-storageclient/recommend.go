@@ -207,7 +207,7 @@ func (s *observed) readNodes(ctx context.Context, names []string) (t recommend.T
 		node, clientNode := &corev1.Node{}, &v1alpha1.StorageClientNode{}
 		for _, o := range []client.Object{node, clientNode} {
 			if err := s.client.Get(ctx, client.ObjectKey{Name: name}, o); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-				return t, fmt.Errorf("get node %s: %w", name, err)
+				return t, fmt.Errorf("get Node and StorageClientNode %s: %w", name, err)
 			}
 		}
 		node.Name, clientNodes[name] = name, clientNode

@@ -20,8 +20,8 @@ const (
 	largeTransfer = 1 << 20
 	// mostWasted is the number of bytes for each requested byte that a read-ahead can waste. More are read from mapped files.
 	mostWasted = 16
-	// largeDirectory is the number of GETATTRs for each read of a large directory, usualReadAheadKiB the default since kernel 5.4.
-	largeDirectory, usualReadAheadKiB = 50, 128
+	// largeDirectory is the number of GETATTRs for each read of a large directory. The others are the kernel's acregmin, and its read-ahead since 5.4.
+	largeDirectory, usualCacheSeconds, usualReadAheadKiB = 50, 3, 128
 )
 
 // openRevalidations returns the number of GETATTRs that opens caused. NFSv4 sends them as a part of OPEN.
@@ -82,8 +82,8 @@ func attributeRevalidation(s Sample) (Finding, bool) {
 	if s.changes() > 0 || !s.listsLargeDirectories(revalidations) {
 		f.Against = "programs that wait for changes of files, as make and rsync do, may need them at once"
 	}
-	isShort := len(f.Change.MountOptions) > 1 || cacheSeconds < 3
-	f.Against = text.Combine("; ", f.Against, reasonIf(isShort, "cache times are shorter than the kernel's: find out who set them, and why"))
+	isChosen := len(f.Change.MountOptions) > 1 || cacheSeconds != usualCacheSeconds
+	f.Against = text.Combine("; ", f.Against, reasonIf(isChosen, "a cache time is not the kernel's: find out who set it, and why"))
 	return f, s.isNFS() && known && cacheSeconds < proposedCacheSeconds && s.hasNeedlessRevalidations(revalidations)
 }
 
@@ -147,6 +147,7 @@ func smallTransfers(s Sample) (Finding, bool) {
 		Change: Change{MountOptions: options},
 		Effect: fmt.Sprintf("up to %d requests per minute instead of %d, if the server supports 1 MiB",
 			s.perMinute((s.Bytes.WireRead+s.Bytes.WireWritten)>>20), s.perMinute(reads+writes)),
+		Against: reasonIf(len(options) == 2, "both sizes are small: find out whether the server or a user limits them, and why"),
 	}, len(options) > 0
 }
 

@@ -150,6 +150,16 @@ func TestChangesThatAreLeftOut(t *testing.T) {
 	}
 }
 
+// Entries of the registry about one server say nothing about others.
+func TestConnectionsToAnyOtherServerAreProposed(t *testing.T) {
+	for _, server := range []string{"10.0.0.3", "filer.example.com", "fs-0123.fsx.eu-west-1.amazonaws.com"} {
+		s := nfs("NFSv3", filled(12), func(s *Sample) { s.Server = server })
+		if got := readyOf(For(s)); !slices.Equal(got, []string{"nconnect=4"}) {
+			t.Errorf("%s: got %q", server, got)
+		}
+	}
+}
+
 // A rule whose options a user chose gets no change, even if the mounts do not have them yet. Settings of nodes do not depend on it.
 func TestARuleWithChosenOptionsIsUnchanged(t *testing.T) {
 	for _, chosen := range []v1alpha1.MountOption{"sec=krb5p", "noac", "actimeo=0", "lookupcache=none", "proto=rdma"} {

@@ -211,7 +211,7 @@ func (r Rule) apply(s Sample) (Finding, bool) {
 	return f, ok
 }
 
-// reasonIf returns a reason against a change of a user's decision. Empty if it does not hold.
+// reasonIf returns a reason to leave a change to a user. Empty if it does not hold.
 func reasonIf(holds bool, format string, args ...any) string {
 	if !holds {
 		return ""

@@ -14,8 +14,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const config = "../../config"
@@ -268,7 +275,7 @@ var valueTests = map[string]struct {
 	"architectures":             {value: []any{"arm64"}, want: everyPod(terms+"0.matchExpressions.0.values.0", `"arm64"`)},
 	"manager.replicas":          {value: 3, want: map[string]string{manager + ".spec.replicas": "3"}},
 	"manager.resources":         {value: map[string]any{"limits": map[string]any{"memory": "2Gi"}}, want: map[string]string{manager + "." + container + "resources.limits.memory": `"2Gi"`}},
-	"manager.tolerations":       {value: []any{}, want: emptied(manager+".spec.template.spec.tolerations", "key", "operator", "effect")},
+	"manager.tolerations":       {value: []any{}, want: removed(manager+".spec.template.spec.tolerations.1", "key", "operator", "effect")},
 	"nodeAgent.resources":       {value: map[string]any{"requests": map[string]any{"cpu": "20m"}}, want: map[string]string{nodeAgent + "." + container + "resources.requests.cpu": `"20m"`}},
 	"nodeAgent.tolerations":     {value: []any{map[string]any{"key": "k", "operator": "Exists"}}, want: map[string]string{nodeAgent + ".spec.template.spec.tolerations.0.key": `"k"`}},
 	"trialRunner.resources":     {value: map[string]any{"limits": map[string]any{"cpu": "1"}}, want: map[string]string{runner + "." + container + "resources.limits.cpu": `"1"`}},
@@ -280,6 +287,7 @@ var valueTests = map[string]struct {
 	"untunedTaint": {value: "ignore-taint.cluster-autoscaler.kubernetes.io/untuned", want: map[string]string{
 		manager + "." + container + "args.4":                                                 `"--untuned-taint=ignore-taint.cluster-autoscaler.kubernetes.io/untuned"`,
 		"ValidatingAdmissionPolicy/storage-client-manager-nodes.spec.variables.0.expression": `"'ignore-taint.cluster-autoscaler.kubernetes.io/untuned'"`,
+		manager + ".spec.template.spec.tolerations.0.key":                                    `"ignore-taint.cluster-autoscaler.kubernetes.io/untuned"`,
 	}},
 	"allowParameters": {value: []any{`sysctl/vm\.swappiness`, "a"}, want: map[string]string{
 		manager + "." + container + "args.4": `"--allow-parameter=sysctl/vm\\.swappiness"`, manager + "." + container + "args.5": `"--allow-parameter=a"`,
@@ -319,11 +327,72 @@ func everyPod(path, value string) map[string]string {
 
 // emptied returns the expected changes of a list that had one item with these fields.
 func emptied(path string, fields ...string) map[string]string {
-	found := map[string]string{path: "[]"}
-	for _, field := range fields {
-		found[path+".0."+field] = "gone"
+	found := removed(path+".0", fields...)
+	found[path] = "[]"
+	return found
+}
+
+// removed returns the expected changes if these fields of an item are removed.
+func removed(path string, fields ...string) map[string]string {
+	return lists.Map(fields, func(field string) (string, string) { return path + "." + field, "gone" })
+}
+
+// untolerated returns the startup taints, of each effect, that keep the scheduler from placing the manager.
+func untolerated(t *testing.T, all objects, key string) (found []corev1.Taint) {
+	t.Helper()
+	content, err := yaml.Marshal(all[manager])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var deployment appsv1.Deployment
+	if err := yaml.UnmarshalStrict(content, &deployment); err != nil {
+		t.Fatal(err)
+	}
+	for _, effect := range []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute} {
+		taints := []corev1.Taint{{Key: key, Value: "any", Effect: effect}}
+		if taint, kept := scheduling.FindMatchingUntoleratedTaint(logr.Discard(), taints, deployment.Spec.Template.Spec.Tolerations, nil, false); kept {
+			found = append(found, taint)
+		}
 	}
 	return found
+}
+
+// Only the manager removes the startup taint. In a cluster in which every node has it, the manager would never start.
+func TestTheManagerToleratesTheStartupTaint(t *testing.T) {
+	const changed = "startup-taint.cluster-autoscaler.kubernetes.io/untuned"
+	replaceKey := func(config string) {
+		for _, name := range []string{"manager.yaml", "policies.yaml"} {
+			path := filepath.Join(config, "manager", name)
+			content, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, bytes.Replace(content, []byte(v1alpha1.UntunedTaint), []byte(changed), 1), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	chart, own := development(t), []any{map[string]any{"key": "dedicated", "operator": "Exists"}}
+	edited := makeChart(t, options{version: "dev", managerImage: developmentManager, agentImage: developmentAgent}, replaceKey)
+	for name, test := range map[string]struct {
+		objects objects
+		key     string
+	}{
+		"the manifests":                           {built(t), v1alpha1.UntunedTaint},
+		"the chart":                               {rendered(t, chart, nil), v1alpha1.UntunedTaint},
+		"the chart with other tolerations":        {rendered(t, chart, enabled("manager.tolerations", "manager.tolerations", own)), v1alpha1.UntunedTaint},
+		"the chart without tolerations":           {rendered(t, chart, enabled("manager.tolerations", "manager.tolerations", nil)), v1alpha1.UntunedTaint},
+		"the chart with another key":              {rendered(t, chart, enabled("untunedTaint", "untunedTaint", changed)), changed},
+		"another key and other tolerations":       {rendered(t, chart, enabled("untunedTaint", "untunedTaint", changed, "manager.tolerations", own)), changed},
+		"the chart of manifests with another key": {rendered(t, edited, nil), changed},
+	} {
+		if taints := untolerated(t, test.objects, test.key); len(taints) > 0 {
+			t.Errorf("%s: the scheduler does not place the manager on a node with %v", name, taints)
+		}
+		if len(untolerated(t, test.objects, "example.com/other")) == 0 {
+			t.Errorf("%s: the manager tolerates every taint", name)
+		}
+	}
 }
 
 func TestEachValueChangesWhatItSaysAndNothingElse(t *testing.T) {

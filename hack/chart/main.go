@@ -94,6 +94,7 @@ func (o options) chart(ctx context.Context) (map[string][]byte, error) {
 			return nil, err
 		}
 	}
+	defaults["manager.tolerations"] = defaults["manager.tolerations"].([]any)[1:] // fillUntunedTaint adds the first one.
 	merged := mergeObjects(plain, variants)
 	addOptions(merged)
 	files := map[string][]byte{}

@@ -124,7 +124,8 @@ func fillSlots(variant objects, defaults map[string]any) error {
 	return fillUntunedTaint(variant)
 }
 
-// fillUntunedTaint makes the policy use the same taint key as the manager's flag.
+// fillUntunedTaint makes the policy and the manager's first toleration use the same taint key as the manager's flag. The value of the other
+// tolerations cannot remove it.
 func fillUntunedTaint(variant objects) error {
 	policy := variant["ValidatingAdmissionPolicy/storage-client-manager-nodes"]
 	spec, _ := policy["spec"].(map[string]any)
@@ -132,7 +133,10 @@ func fillUntunedTaint(variant objects) error {
 	for _, variable := range variables {
 		if v, _ := variable.(map[string]any); v["name"] == "untunedTaint" {
 			key, _ := v["expression"].(string)
-			v["expression"] = expression(`printf "'%s'" (default ` + strconv.Quote(strings.Trim(key, "'")) + ` .Values.untunedTaint) | toJson`)
+			taint := "(default " + strconv.Quote(strings.Trim(key, "'")) + " .Values.untunedTaint)"
+			v["expression"] = expression(`printf "'%s'" ` + taint + ` | toJson`)
+			podOf(variant[manager])["tolerations"] = expression(
+				`prepend (default list .Values.manager.tolerations) (dict "key" ` + taint + ` "operator" "Exists") | toJson`)
 			return nil
 		}
 	}

@@ -1,5 +1,12 @@
 package v1alpha1
 
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
 // Names that the manager, the agent, the manifests and the users share.
 const (
 	// ManagerNamespace contains the manager and the rollout budget. Pod Security "restricted".
@@ -44,11 +51,11 @@ const (
 	// TrialLabel is "true" on a Node while a trial should run there. The trial runner runs only on these Nodes. On a clone, the value
 	// identifies the purpose of the clone, and all other controllers ignore the clone.
 	TrialLabel = "tuning.storageclient.dev/trial"
-	// PausedAnnotation set to "true" on a profile, a Node or the manager's namespace prevents new changes there.
+	// PausedAnnotation set to "true" (see IsStopped) on a profile, a Node or the manager's namespace prevents new changes there.
 	PausedAnnotation = "tuning.storageclient.dev/paused"
-	// IgnoreAnnotation set to "true" prevents changes to a Node, a PersistentVolume or the volume of a PersistentVolumeClaim.
+	// IgnoreAnnotation set to "true" (see IsStopped) prevents changes to a Node, a PersistentVolume or the volume of a PersistentVolumeClaim.
 	IgnoreAnnotation = "tuning.storageclient.dev/ignore"
-	// NeverDisruptAnnotation set to "true" on a Node prevents its cordon, drain and reboot. Live settings are still applied.
+	// NeverDisruptAnnotation set to "true" (see IsStopped) on a Node prevents its cordon, drain and reboot. Live settings are still applied.
 	NeverDisruptAnnotation = "tuning.storageclient.dev/never-disrupt"
 	// DisruptionAnnotation identifies a cordon by the operator. The same patch sets and removes it and spec.unschedulable.
 	DisruptionAnnotation = "tuning.storageclient.dev/disruption"
@@ -111,6 +118,23 @@ const (
 
 // True is the value of enabled annotations and labels of the operator.
 const True = "true"
+
+// IsStopped reports whether PausedAnnotation, IgnoreAnnotation or NeverDisruptAnnotation stops changes to an object. Every value does, except ""
+// and "false" in any case. The admission policies use the same rule.
+func IsStopped(obj metav1.Object, annotation string) bool {
+	value := obj.GetAnnotations()[annotation]
+	return value != "" && strings.ToLower(value) != "false"
+}
+
+// OddStop returns the text that follows the name of an annotation in messages if IsStopped is true by another value than "true". Otherwise it
+// is empty.
+func OddStop(obj metav1.Object, annotation string) string {
+	value := obj.GetAnnotations()[annotation]
+	if !IsStopped(obj, annotation) || strings.ToLower(value) == True {
+		return ""
+	}
+	return fmt.Sprintf("=%.32q (counts as true; use true or false)", value)
+}
 
 // ControlPlaneLabels are the labels of nodes that run a part of the control plane or a member of etcd. The manifests exclude the same labels.
 var ControlPlaneLabels = []string{

@@ -41,7 +41,7 @@ func readDiff(ctx context.Context, env *environment, c client.Client, name strin
 		cluster.Now = env.now()
 		diff.Diff, diff.NodesRead = overview.DiffNodes(profile, cluster), true
 	}
-	isHeld := profile.Spec.Mode == v1alpha1.ModePlan || profile.Spec.Paused || profile.Annotations[v1alpha1.PausedAnnotation] == v1alpha1.True
+	isHeld := profile.Spec.Mode == v1alpha1.ModePlan || profile.Spec.Paused || v1alpha1.IsStopped(profile, v1alpha1.PausedAnnotation)
 	if len(profile.Spec.Volumes) > 0 {
 		listed, volumesHeld, err := listVolumes(ctx, env, c, name, settings.allow)
 		switch {

@@ -117,7 +117,7 @@ func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next 
 func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) (plan.Snapshot, error) {
 	s := plan.Snapshot{Node: node, ClientNode: clientNode, Limits: r.Limits}
 	var err error
-	if s.Paused, err = read.IsEverythingPaused(ctx, r); err != nil {
+	if s.Paused, _, err = read.IsEverythingPaused(ctx, r); err != nil {
 		return s, err
 	}
 	s.Paused = s.Paused || pause.IsAnnotated(node)

@@ -150,7 +150,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
-	pausedAll, err := read.IsEverythingPaused(ctx, r)
+	pausedAll, _, err := read.IsEverythingPaused(ctx, r)
 	if err != nil {
 		return plan.Snapshot{}, err
 	}

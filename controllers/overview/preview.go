@@ -146,10 +146,10 @@ func holdReason(node *corev1.Node) string {
 	switch {
 	case node.DeletionTimestamp != nil:
 		return "node is being deleted"
-	case node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True:
-		return "node has the annotation " + v1alpha1.NeverDisruptAnnotation
+	case v1alpha1.IsStopped(node, v1alpha1.NeverDisruptAnnotation):
+		return "node has the annotation " + v1alpha1.NeverDisruptAnnotation + v1alpha1.OddStop(node, v1alpha1.NeverDisruptAnnotation)
 	case pause.IsAnnotated(node):
-		return "node has the annotation " + v1alpha1.PausedAnnotation
+		return "node has the annotation " + v1alpha1.PausedAnnotation + v1alpha1.OddStop(node, v1alpha1.PausedAnnotation)
 	case node.Spec.Unschedulable && !isClaimed:
 		return "node was cordoned by another controller or user"
 	case !agentpod.IsNodeReady(node) && !isClaimed:

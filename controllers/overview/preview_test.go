@@ -37,6 +37,7 @@ func TestPlanListsRebootsInTheOrderOfTheRollout(t *testing.T) {
 			zoned("b-2", "b", nil),
 			zoned("b-1", "b", func(n *corev1.Node) { n.CreationTimestamp = metav1.NewTime(friday) }),
 			zoned("never", "a", annotated(v1alpha1.NeverDisruptAnnotation)),
+			zoned("odd", "a", func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "yes"} }),
 			zoned("down", "a", func(n *corev1.Node) { n.Status.Conditions = nil }),
 			zoned("cordoned", "a", func(n *corev1.Node) { n.Spec.Unschedulable = true }),
 			zoned("ours", "c", func(n *corev1.Node) {
@@ -59,6 +60,7 @@ func TestPlanListsRebootsInTheOrderOfTheRollout(t *testing.T) {
 	want := []string{
 		"chosen in y", "b-2 in b", "b-1 in b", "ours in c", "manager in a", "cordoned in a: node was cordoned by another controller or user",
 		"down in a: node is not Ready", "never in a: node has the annotation " + v1alpha1.NeverDisruptAnnotation,
+		"odd in a: node has the annotation " + v1alpha1.PausedAnnotation + `="yes" (counts as true; use true or false)`,
 	}
 	if diff := cmp.Diff(want, order); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)

@@ -36,6 +36,8 @@ type cluster struct {
 	volumes *volumeplan.View
 	// paused is true if the manager's namespace is paused.
 	paused bool
+	// oddPause is OddStop of the manager's namespace.
+	oddPause string
 	// served are the profiles that have had a pass with this read.
 	served map[string]bool
 }
@@ -108,7 +110,7 @@ func (r *Reconciler) refreshCluster(ctx context.Context, now time.Time) error {
 	}
 	volumes.Now, volumes.ClientNodes = now, slices.Collect(maps.Values(next.fleet.ClientNodes))
 	next.volumes = volumeplan.NewView(volumes)
-	if next.paused, err = read.IsEverythingPaused(ctx, r); err != nil {
+	if next.paused, next.oddPause, err = read.IsEverythingPaused(ctx, r); err != nil {
 		return err
 	}
 	c.last, c.lastAt, c.lastChanges = next, r.Clock.Now(), changes

@@ -174,7 +174,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.Storage
 	if err != nil || all == nil {
 		return nil, requeueAfter, err
 	}
-	s.All, s.Volumes, s.PausedAll = all.fleet, all.volumes, all.paused
+	s.All, s.Volumes, s.PausedAll, s.OddPause = all.fleet, all.volumes, all.paused, all.oddPause
 	if r.ReadAhead != nil {
 		s.ReadAheadWaits, s.MayGetReadAhead = r.ReadAhead(profile.Name)
 	}

@@ -163,7 +163,7 @@ func (s *scope) readCommon(ctx context.Context, reader client.Reader) (err error
 	if s.failures, err = s.readConfigMap(ctx, reader, v1alpha1.FailuresConfigMap); err != nil {
 		return err
 	}
-	if s.paused, err = read.IsEverythingPaused(ctx, reader); err != nil {
+	if s.paused, _, err = read.IsEverythingPaused(ctx, reader); err != nil {
 		return err
 	}
 	s.profiles, err = s.readProfiles(ctx, reader)
@@ -204,7 +204,7 @@ func (s *scope) readProfiles(ctx context.Context, reader client.Reader) (*fleet.
 // readRules shares one read among concurrent callers. The read starts after all of them have made their request.
 func (s *scope) readRules(ctx context.Context, nodes []string) (plan.Rules, error) {
 	return s.rulings.Do(nodes, func(requests [][]string) (plan.Rules, error) {
-		paused, err := read.IsEverythingPaused(ctx, s.APIReader)
+		paused, _, err := read.IsEverythingPaused(ctx, s.APIReader)
 		if err != nil {
 			return plan.Rules{}, err
 		}
@@ -420,7 +420,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		TakesPods:        accepts(node, &corev1.Pod{}),
 		Paused:           pause.IsAnnotated(node),
 		Ignored:          match.IsIgnored(node),
-		NeverDisrupt:     node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True,
+		NeverDisrupt:     v1alpha1.IsStopped(node, v1alpha1.NeverDisruptAnnotation),
 		AgentReady:       s.ready[node.Name],
 		AgentSilent:      fleet.IsAgentSilent(node),
 		Untuned:          s.isUntuned(node),

@@ -20,7 +20,25 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/drain"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/test/builders"
 )
+
+func TestEveryValueExceptFalseStopsTheRolloutOfANode(t *testing.T) {
+	s := scopeOf(t)
+	for value, want := range builders.StopValues {
+		for annotation, read := range map[string]func(plan.Node) bool{
+			v1alpha1.PausedAnnotation:       func(n plan.Node) bool { return n.Paused },
+			v1alpha1.IgnoreAnnotation:       func(n plan.Node) bool { return n.Ignored },
+			v1alpha1.NeverDisruptAnnotation: func(n plan.Node) bool { return n.NeverDisrupt },
+		} {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{annotation: value}}}
+			if got := read(s.planNode(node)); got != want {
+				t.Errorf("%s=%q stops: %t, want %t", annotation, value, got, want)
+			}
+		}
+	}
+}
 
 // TestARefreshReadsTheNodesThatAreStaleInTheCache uses a stale cache. It has an old Node, an old StorageClientNode and a deleted
 // node, and lacks a new node.

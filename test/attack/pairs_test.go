@@ -86,7 +86,7 @@ func isArmed(profile map[string]any) bool {
 	spec := p.Spec.WithDefaults()
 	isApproved := p.Annotations[v1alpha1.ApprovedPlanAnnotation] != "" || spec.Rollout.Reboot.ApprovedPlan != ""
 	mayReboot := spec.Rollout.Reboot.Policy == v1alpha1.RebootAutomatic || spec.Rollout.Reboot.Policy == v1alpha1.RebootOnApproval && isApproved
-	return mayReboot && spec.Mode == v1alpha1.ModeEnforce && !spec.Paused && p.Annotations[v1alpha1.PausedAnnotation] != v1alpha1.True
+	return mayReboot && spec.Mode == v1alpha1.ModeEnforce && !spec.Paused && !v1alpha1.IsStopped(&p, v1alpha1.PausedAnnotation)
 }
 
 // playPair has the first identity write, and the second one try.

@@ -12,6 +12,13 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
+// StopValues are values of the annotations that stop changes, and whether they do.
+var StopValues = map[string]bool{
+	"": false, "false": false, "False": false, "FALSE": false, "fAlSe": false,
+	"true": true, "True": true, "TRUE": true, "yes": true, "1": true, "0": true, "no": true, "off": true, "n": true,
+	" ": true, " false": true, "falſe": true, "false\n": true, "'false'": true,
+}
+
 // VolumeOption changes a volume.
 type VolumeOption func(*corev1.PersistentVolume)
 

@@ -41,6 +41,12 @@ func TestActionsAreOfferedOnlyIfTheyHaveAnEffect(t *testing.T) {
 		"a pause": {state: "healthy.yaml", change: func(o *unstructured.Unstructured) {
 			o.SetAnnotations(map[string]string{prefix + "paused": "true", prefix + "approved-plan": hashOf(o)})
 		}, want: []string{"resume"}},
+		"a pause by another value": {state: "healthy.yaml", change: func(o *unstructured.Unstructured) {
+			o.SetAnnotations(map[string]string{prefix + "paused": "yes", prefix + "approved-plan": hashOf(o)})
+		}, want: []string{"resume"}},
+		"no pause by False": {state: "healthy.yaml", change: func(o *unstructured.Unstructured) {
+			o.SetAnnotations(map[string]string{prefix + "paused": "False", prefix + "approved-plan": hashOf(o)})
+		}, want: []string{"pause"}},
 		"a profile that is stopped": {state: "stalled.yaml", change: func(o *unstructured.Unstructured) {
 			o.SetAnnotations(map[string]string{prefix + "approved-plan": hashOf(o)})
 		}, want: []string{"pause", "retry"}},

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/builders"
 )
 
 const askAnApprover = "ask a user with the ClusterRole storage-client-approver"
@@ -77,8 +79,27 @@ var _ = Describe("The approval of reboots", func() {
 		Expect(mergePatch(approver, "p", patch)).To(Succeed())
 		Expect(mergePatch(author, "p", `{"metadata":{"annotations":{"tuning.storageclient.dev/paused":"true"}}}`)).To(Succeed())
 	},
-		Entry("removed", "null"), Entry("false", `"false"`), Entry("another text", `"True"`),
+		Entry("removed", "null"), Entry("false", `"false"`), Entry("false in another case", `"fAlSe"`), Entry("an empty value", `""`),
 	)
+
+	It("needs the verb approve to end a pause, by the values that pause for the manager", func() {
+		newProfile("p").KernelArgument("ihash_entries=16777216").With(onAutomatic).Create()
+		for value, pauses := range builders.StopValues {
+			data, err := json.Marshal(value)
+			Expect(err).NotTo(HaveOccurred())
+			set := `{"metadata":{"annotations":{"tuning.storageclient.dev/paused":` + string(data) + `}}}`
+			Expect(mergePatch(approver, "p", `{"metadata":{"annotations":{"tuning.storageclient.dev/paused":"true"}}}`)).To(Succeed())
+			err = mergePatch(author, "p", set)
+			if !pauses {
+				expectRejected(err, "metadata.annotations[tuning.storageclient.dev/paused]: the change can lead to reboots")
+				Expect(mergePatch(approver, "p", set)).To(Succeed())
+			} else {
+				Expect(err).NotTo(HaveOccurred(), "%q", value)
+			}
+			err = mergePatch(author, "p", `{"metadata":{"annotations":{"tuning.storageclient.dev/paused":null}}}`)
+			Expect(err != nil).To(Equal(pauses), "%q: %v", value, err)
+		}
+	})
 
 	It("needs the verb approve to create an approved profile", func() {
 		byAnnotation := newProfile("a").Annotate(v1alpha1.ApprovedPlanAnnotation, "1111").Build()

@@ -37,6 +37,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume"
 	"github.com/storageclient/operator/controllers/webhook"
+	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/test/patience"
 )
 
@@ -183,8 +184,13 @@ var _ = Describe("The webhooks", func() {
 			Expect(requests.Load()).To(BeNumerically(">", before))
 			Expect(getVolume("pv").Spec.MountOptions).To(Equal([]string{"hard"}))
 
+			for value, ignores := range builders.StopValues {
+				sent := requests.Load()
+				pv := newVolume("ignored").Annotate(v1alpha1.IgnoreAnnotation, value).volume.DeepCopy()
+				Expect(k8s.Create(ctx, pv, client.DryRunAll)).To(Succeed())
+				Expect(requests.Load() == sent).To(Equal(ignores), "%q", value)
+			}
 			before = requests.Load()
-			newVolume("ignored").Annotate(v1alpha1.IgnoreAnnotation, "true").Create()
 			hostPath := newVolume("host-path").volume.DeepCopy()
 			hostPath.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}
 			Expect(k8s.Create(ctx, hostPath)).To(Succeed())

@@ -41,7 +41,7 @@ var freeUnderAutomatic = map[string]string{
 var freeIfItStops = map[string]string{
 	"spec.mode":          "`Plan` starts no change",
 	"spec.paused":        "`true` starts no change",
-	annotation("paused"): "`\"true\"` starts no change",
+	annotation("paused"): "every value except `\"\"` and `\"false\"` starts no change",
 }
 
 // needsTheVerb contains the fields of the spec that only a user with the verb approve may change while the policy is Automatic.

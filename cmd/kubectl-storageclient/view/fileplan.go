@@ -262,8 +262,11 @@ func notesOn(profile *DryRunProfile, allow catalogue.AllowList) []string {
 	if p.Spec.Mode == v1alpha1.ModePlan {
 		notes = append(notes, "mode is Plan: changes are not applied until mode is Enforce")
 	}
-	if p.Spec.Paused || p.Annotations[v1alpha1.PausedAnnotation] == v1alpha1.True {
+	if p.Spec.Paused || v1alpha1.IsStopped(p, v1alpha1.PausedAnnotation) {
 		notes = append(notes, "paused: changes do not start until you resume the profile")
+	}
+	if odd := v1alpha1.OddStop(p, v1alpha1.PausedAnnotation); odd != "" {
+		notes = append(notes, "annotation "+v1alpha1.PausedAnnotation+odd)
 	}
 	warnings := lists.Filter(nodesettings.Validate(p, allow), func(problem nodesettings.Problem) bool { return problem.Warning })
 	return append(notes, lists.Each(warnings, nodesettings.Problem.String)...)

@@ -21,7 +21,7 @@ import (
 
 // IsIgnored reports whether an object has the annotation tuning.storageclient.dev/ignore.
 func IsIgnored(obj metav1.Object) bool {
-	return obj.GetAnnotations()[v1alpha1.IgnoreAnnotation] == v1alpha1.True
+	return v1alpha1.IsStopped(obj, v1alpha1.IgnoreAnnotation)
 }
 
 // IsClone reports whether an object was made for a probe. Only the controller that made it may act on it or use it as evidence.

@@ -9,8 +9,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
+
+func TestEveryValueExceptFalseIgnores(t *testing.T) {
+	for value, want := range builders.StopValues {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.IgnoreAnnotation: value}}}
+		if got := IsIgnored(node); got != want {
+			t.Errorf("%q ignores: %t, want %t", value, got, want)
+		}
+	}
+}
 
 func TestSelector(t *testing.T) {
 	linux := map[string]string{corev1.LabelOSStable: "linux", "pool": "eda"}

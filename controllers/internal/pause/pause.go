@@ -10,7 +10,7 @@ import (
 
 // IsAnnotated reports whether an object has the annotation tuning.storageclient.dev/paused.
 func IsAnnotated(obj metav1.Object) bool {
-	return obj.GetAnnotations()[v1alpha1.PausedAnnotation] == v1alpha1.True
+	return v1alpha1.IsStopped(obj, v1alpha1.PausedAnnotation)
 }
 
 // IsProfilePaused reports whether a profile is paused by its field or by its annotation.

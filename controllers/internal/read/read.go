@@ -84,13 +84,13 @@ func listReadyAgents(ctx context.Context, reader client.Reader, opts ...client.L
 }
 
 // IsEverythingPaused reports whether the manager's namespace is paused, which pauses all profiles and nodes. A namespace that does not exist is not
-// paused, for example if the manager runs outside the cluster.
-func IsEverythingPaused(ctx context.Context, reader client.Reader) (bool, error) {
+// paused, for example if the manager runs outside the cluster. odd is OddStop of the annotation.
+func IsEverythingPaused(ctx context.Context, reader client.Reader) (paused bool, odd string, err error) {
 	var ns corev1.Namespace
 	if err := client.IgnoreNotFound(reader.Get(ctx, client.ObjectKey{Name: v1alpha1.ManagerNamespace}, &ns)); err != nil {
-		return false, fmt.Errorf("get Namespace %s: %w", v1alpha1.ManagerNamespace, err)
+		return false, "", fmt.Errorf("get Namespace %s: %w", v1alpha1.ManagerNamespace, err)
 	}
-	return pause.IsAnnotated(&ns), nil
+	return pause.IsAnnotated(&ns), v1alpha1.OddStop(&ns, v1alpha1.PausedAnnotation), nil
 }
 
 // WritableNodes returns a FleetSnapshot, and the nodes whose StorageClientNodes may get a new generation now for a change that is no setting: see

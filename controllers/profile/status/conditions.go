@@ -318,17 +318,17 @@ func (r Report) staleMessage() string {
 	return fmt.Sprintf("%d mounts on %s still have old options: restart their pods", r.volumes.Stale.Count, named)
 }
 
-// evaluatePaused returns the condition Paused; all is true if the manager's namespace is paused.
-func evaluatePaused(profile *fleet.Profile, all bool) verdict {
+// evaluatePaused returns the condition Paused; all is true if the manager's namespace is paused, by an annotation with the message odd.
+func evaluatePaused(profile *fleet.Profile, all bool, odd string) verdict {
 	switch {
 	case profile.Spec.Mode == v1alpha1.ModePlan:
 		return asTrue(v1alpha1.ReasonPlanMode, modePlan)
 	case profile.Spec.Paused:
 		return asTrue(v1alpha1.ReasonPausedByField, "spec.paused is true")
 	case pause.IsAnnotated(profile):
-		return asTrue(v1alpha1.ReasonPausedByAnnotation, "The profile has the annotation "+v1alpha1.PausedAnnotation)
+		return asTrue(v1alpha1.ReasonPausedByAnnotation, "The profile has the annotation "+v1alpha1.PausedAnnotation+v1alpha1.OddStop(profile, v1alpha1.PausedAnnotation))
 	case all:
-		return asTrue(v1alpha1.ReasonPausedByAnnotation, "The manager's namespace has the annotation "+v1alpha1.PausedAnnotation)
+		return asTrue(v1alpha1.ReasonPausedByAnnotation, "The manager's namespace has the annotation "+v1alpha1.PausedAnnotation+odd)
 	}
 	return asFalse(v1alpha1.ReasonNotPaused, "")
 }

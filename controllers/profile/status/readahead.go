@@ -64,7 +64,7 @@ func (t *tally) addUnread(s Snapshot, windows map[string]judge.ReadAhead) (unrea
 		}
 		if found[v1alpha1.SettingPending] != nil {
 			unread = append(unread, node.Name)
-		} else if w := (waitingNode{node: node.Name, message: nodeAnnotated}); found[v1alpha1.SettingShadowed] != nil && !slices.Contains(t.paused, w) {
+		} else if w := (waitingNode{node: node.Name, message: pausedMessage(node)}); found[v1alpha1.SettingShadowed] != nil && !slices.Contains(t.paused, w) {
 			t.paused = append(t.paused, w)
 		}
 	}

@@ -31,6 +31,8 @@ type Snapshot struct {
 	MayGetReadAhead func(volume, node string) bool
 	// PausedAll is true if the manager's namespace is paused.
 	PausedAll bool
+	// OddPause is OddStop of the manager's namespace.
+	OddPause string
 	// FenceMissing is the missing part of the agent's fence.
 	FenceMissing string
 	// MaxUnavailable is the cluster's budget.
@@ -79,7 +81,7 @@ func Evaluate(name string, s Snapshot, now time.Time) Report {
 	r.nodes.addStuck(profile, s.All, now)
 	r.unread = r.nodes.addUnread(s, s.Volumes.ReadAheads(name))
 	r.invalidReason, r.invalidMessage = profile.InvalidReason, profile.InvalidMessage
-	r.paused = evaluatePaused(profile, s.PausedAll)
+	r.paused = evaluatePaused(profile, s.PausedAll, s.OddPause)
 	for _, w := range r.nodes.pending {
 		if reason := r.stagedReason(w); reason != "" {
 			w.message = reason

@@ -34,6 +34,7 @@ type world struct {
 	silent   map[string]bool
 	// pausedAll means that the manager's namespace is paused.
 	pausedAll bool
+	oddPause  string
 }
 
 func newWorld(change func(*v1alpha1.StorageClientProfile)) *world {
@@ -92,7 +93,7 @@ func (w *world) snapshot() fleet.Snapshot {
 }
 
 func (w *world) report() Report {
-	return Evaluate("p", Snapshot{All: w.snapshot(), PausedAll: w.pausedAll, MaxUnavailable: intstr.FromString("5%"), ManagerNode: "manager"}, now)
+	return Evaluate("p", Snapshot{All: w.snapshot(), PausedAll: w.pausedAll, OddPause: w.oddPause, MaxUnavailable: intstr.FromString("5%"), ManagerNode: "manager"}, now)
 }
 
 const bootKey = "kernelArgument/ihash_entries"
@@ -102,6 +103,34 @@ func rebootDue(reason string) func(*corev1.Node, *v1alpha1.StorageClientNode) {
 		clientNode.Status.RebootRequired, clientNode.Status.RebootRequiredBy = true, []string{bootKey}
 		if reason != "" {
 			clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutWaiting, Reason: reason, Message: "waits for " + reason, BootHash: clientNode.Spec.BootHash}
+		}
+	}
+}
+
+func TestPausedNamesAnOddValue(t *testing.T) {
+	const odd = `="yes" (counts as true; use true or false)`
+	annotated := func(value string) *world {
+		return newWorld(func(p *v1alpha1.StorageClientProfile) {
+			p.Annotations = map[string]string{v1alpha1.PausedAnnotation: value}
+		}).node("a", nil)
+	}
+	byNamespace := newWorld(nil).node("a", nil).pauseAll()
+	byNamespace.oddPause = odd
+	for name, test := range map[string]struct {
+		world *world
+		want  string
+	}{
+		"true on the profile":      {annotated("true"), "The profile has the annotation tuning.storageclient.dev/paused; next: "},
+		"yes on the profile":       {annotated("yes"), "The profile has the annotation tuning.storageclient.dev/paused" + odd + "; next: "},
+		"true on the namespace":    {newWorld(nil).node("a", nil).pauseAll(), "The manager's namespace has the annotation tuning.storageclient.dev/paused; next: "},
+		"yes on the namespace":     {byNamespace, "The manager's namespace has the annotation tuning.storageclient.dev/paused" + odd + "; next: "},
+		"false on the profile":     {annotated("False"), ""},
+		"an empty value on it":     {annotated(""), ""},
+		"a false that looks wrong": {annotated(" false"), `The profile has the annotation tuning.storageclient.dev/paused=" false" (`},
+	} {
+		got := meta.FindStatusCondition(test.world.report().Status(v1alpha1.StorageClientProfileStatus{}, now).Conditions, v1alpha1.ConditionPaused)
+		if got == nil || (got.Status == metav1.ConditionTrue) != (test.want != "") || !strings.HasPrefix(got.Message, test.want) {
+			t.Errorf("%s: got %+v, want %q", name, got, test.want)
 		}
 	}
 }

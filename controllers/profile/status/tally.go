@@ -24,7 +24,9 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-const nodeAnnotated = "the Node has the annotation " + v1alpha1.PausedAnnotation
+func pausedMessage(node *corev1.Node) string {
+	return "the Node has the annotation " + v1alpha1.PausedAnnotation + v1alpha1.OddStop(node, v1alpha1.PausedAnnotation)
+}
 
 // waitingNode is a node that the rollout disrupts, or that waits for a boot, with the text of its note.
 type waitingNode struct {
@@ -178,7 +180,7 @@ func (t *tally) addBehind(profile *fleet.Profile, node *corev1.Node, clientNode 
 	otherProfiles := slices.DeleteFunc(all.Profiles.PausedBy(node, clientNode), func(name string) bool { return name == profile.Name })
 	switch {
 	case pause.IsAnnotated(node):
-		t.paused = append(t.paused, waitingNode{node: node.Name, message: nodeAnnotated})
+		t.paused = append(t.paused, waitingNode{node: node.Name, message: pausedMessage(node)})
 	case len(otherProfiles) > 0 && !profile.Paused:
 		t.paused = append(t.paused, waitingNode{node: node.Name, message: "paused by StorageClientProfile " + text.List(otherProfiles)})
 	default:
@@ -342,7 +344,7 @@ func isStillHeld(reason string, node *corev1.Node, clientNode *v1alpha1.StorageC
 	}
 	switch reason {
 	case v1alpha1.RolloutReasonNeverDisrupt:
-		return node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True
+		return v1alpha1.IsStopped(node, v1alpha1.NeverDisruptAnnotation)
 	case v1alpha1.RolloutReasonNodePaused:
 		return pause.IsAnnotated(node)
 	case v1alpha1.ReasonPausedByField, v1alpha1.ReasonPausedByAnnotation:

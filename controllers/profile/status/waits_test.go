@@ -55,6 +55,7 @@ func TestAnEndedHoldIsNoException(t *testing.T) {
 		"the Node may be disrupted again":        {reason: v1alpha1.RolloutReasonNeverDisrupt},
 		"not if the Node is paused":              {reason: v1alpha1.RolloutReasonNodePaused, annotations: paused, held: true},
 		"not if the Node is never disrupted":     {reason: v1alpha1.RolloutReasonNeverDisrupt, annotations: never, held: true},
+		"not if the value is unusual":            {reason: v1alpha1.RolloutReasonNeverDisrupt, annotations: map[string]string{v1alpha1.NeverDisruptAnnotation: "Yes"}, held: true},
 		"not if another profile is paused":       {reason: v1alpha1.ReasonPausedByField, other: otherProfile(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }), held: true},
 		"not if another profile is in mode Plan": {reason: v1alpha1.ReasonPlanMode, other: otherProfile(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }), held: true},
 		"not if another profile does not reboot": {reason: v1alpha1.RolloutReasonRebootPolicyNever, other: otherProfile(policy(v1alpha1.RebootNever)), held: true},

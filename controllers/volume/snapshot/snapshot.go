@@ -189,7 +189,7 @@ func (r *Reader) readProfiles(ctx context.Context, classes map[string][]string) 
 	if err != nil {
 		return nil, err
 	}
-	pausedAll, err := read.IsEverythingPaused(ctx, r.Reader)
+	pausedAll, _, err := read.IsEverythingPaused(ctx, r.Reader)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,9 @@ end
 local hash = plan.hash or ""
 local approved = annotations[prefix .. "approved-plan"] == hash or reboot.approvedPlan == hash
 local asks = (reboot.policy or "OnApproval") == "OnApproval"
-local paused = annotations[prefix .. "paused"] == "true"
+-- Every other value pauses. Argo CD has no string.lower.
+local off = { [""] = true, ["false"] = true, ["False"] = true, ["FALSE"] = true }
+local paused = not off[annotations[prefix .. "paused"] or ""]
 
 local actions = {}
 actions["approve"] = { ["disabled"] = not (observed and asks and hash ~= "" and not approved) }

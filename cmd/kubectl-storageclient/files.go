@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -39,7 +40,7 @@ type writtenProfile struct {
 }
 
 type fileReader struct {
-	stdin    io.Reader
+	inputs   program.Inputs
 	profiles []writtenProfile
 	// ignored contains objects of other kinds.
 	ignored []string
@@ -50,7 +51,7 @@ type fileReader struct {
 // readFiles reads all profiles from files, directories, and standard input ("-"). The error contains every problem with a solution.
 // ignored contains the names of objects of other kinds.
 func readFiles(paths []string, stdin io.Reader) (profiles []writtenProfile, ignored []string, err error) {
-	r := &fileReader{stdin: stdin, found: map[string]string{}}
+	r := &fileReader{inputs: program.Inputs{Stdin: stdin}, found: map[string]string{}}
 	for _, path := range paths {
 		r.readPath(path)
 	}
@@ -70,7 +71,7 @@ func (r *fileReader) fail(err error) { r.errs = append(r.errs, err) }
 
 func (r *fileReader) readPath(path string) {
 	if path == "-" {
-		r.readStream("standard input", r.stdin)
+		r.readInput("standard input", path)
 		return
 	}
 	info, err := os.Stat(path)
@@ -84,7 +85,7 @@ func (r *fileReader) readPath(path string) {
 	case info.IsDir():
 		r.readDirectory(path)
 	default:
-		r.readFile(path)
+		r.readInput(path, path)
 	}
 }
 
@@ -127,22 +128,17 @@ func (r *fileReader) readDirectory(dir string) {
 		r.fail(fmt.Errorf("%s contains no .yaml, .yml, or .json file: set a directory with profiles, or a file", dir))
 	}
 	for _, file := range files {
-		r.readFile(file)
+		r.readInput(file, file)
 	}
 }
 
-func (r *fileReader) readFile(path string) {
-	f, err := os.Open(path)
+func (r *fileReader) readInput(name, path string) {
+	data, err := r.inputs.Read(path)
 	if err != nil {
-		r.fail(fmt.Errorf("read %s: %w", path, err))
+		r.fail(fmt.Errorf("read %s: %w", name, err))
 		return
 	}
-	defer f.Close()
-	r.readStream(path, f)
-}
-
-func (r *fileReader) readStream(name string, in io.Reader) {
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(in))
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for number := 1; ; number++ {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
@@ -164,8 +160,8 @@ func (r *fileReader) readStream(name string, in io.Reader) {
 }
 
 func (r *fileReader) readDocument(place string, document []byte) {
-	var content map[string]any
-	if err := yaml.Unmarshal(document, &content); err != nil {
+	content, err := program.Parse(document)
+	if err != nil {
 		r.fail(fmt.Errorf("%s: %w", place, explainYAML(document, err)))
 		return
 	}
@@ -176,6 +172,8 @@ func (r *fileReader) readDocument(place string, document []byte) {
 
 func explainYAML(document []byte, err error) error {
 	switch {
+	case errors.Is(err, program.ErrAliases):
+		return err
 	case bytes.Contains(document, []byte("{{")):
 		return fmt.Errorf("template found: render it first, for example: helm template CHART | kubectl storageclient plan -f - (%w)", err)
 	case bytes.Contains(document, []byte("\t")):
@@ -284,11 +282,11 @@ func explainField(problem string) string {
 }
 
 // fieldNames returns the names of all fields in the spec of a profile, sorted.
-func fieldNames() []string {
+var fieldNames = sync.OnceValue(func() []string {
 	names := map[string]bool{"spec": true, "metadata": true}
 	addFieldNames(reflect.TypeFor[v1alpha1.StorageClientProfileSpec](), names)
 	return slices.Sorted(maps.Keys(names))
-}
+})
 
 func addFieldNames(t reflect.Type, names map[string]bool) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/internal/program"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume/judge"
@@ -39,7 +40,12 @@ func (o *planOptions) runFiles(ctx context.Context, env *environment) error {
 	if _, err := o.overrides.resolve(); err != nil {
 		return err
 	}
-	written, ignored, err := readFiles(o.files, env.In)
+	var written []writtenProfile
+	var ignored []string
+	err := program.Await(ctx, func() (err error) {
+		written, ignored, err = readFiles(o.files, env.In)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -58,6 +60,12 @@ func write(t *testing.T, files map[string]string) string {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
+		}
+		if target, isLink := strings.CutPrefix(content, "-> "); isLink {
+			if err := os.Symlink(target, path); err != nil {
+				t.Fatal(err)
+			}
+			continue
 		}
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 			t.Fatal(err)
@@ -413,6 +421,11 @@ func TestWrongInputIsExplained(t *testing.T) {
 		"directories in a directory":       {map[string]string{"prod/eda.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "subdirectories are not read; use: -f DIR/prod"},
 		"a directory for Kustomize":        {map[string]string{"kustomization.yaml": "resources: [eda.yaml]", "eda.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "kubectl kustomize DIR | kubectl storageclient plan -f -"},
 		"nothing on standard input":        {args: "plan -f -", want: "standard input is empty: must contain a profile"},
+		"a file without an end":            {args: "plan -f /dev/zero", want: "read /dev/zero: neither a file nor a pipe"},
+		"a link to one in a directory":     {map[string]string{"eda.yaml": "-> /dev/zero"}, "plan -f DIR", "", interceptor.Funcs{}, "read DIR/eda.yaml: neither a file nor a pipe"},
+		"a file that is too large":         {map[string]string{"eda.yaml": strings.Repeat("# comment\n", 1<<20)}, "plan -f DIR", "", interceptor.Funcs{}, "read DIR/eda.yaml: input has 10485760 bytes or more: split it"},
+		"standard input that is too large": {args: "plan -f -", stdin: strings.Repeat("# comment\n", 1<<20), want: "read standard input: input has 8388609 bytes or more: split it"},
+		"aliases of aliases":               {args: "plan -f -", stdin: "a: &a " + strings.Repeat("x", 1<<14) + "\nb: [" + strings.Repeat("*a, ", 2000) + "]", want: "standard input: aliases make the document larger than 8388608 bytes"},
 		"invalid YAML":                     {map[string]string{"eda.yaml": "a: [b"}, "plan -f DIR", "", interceptor.Funcs{}, "invalid YAML: check it"},
 		"tabs":                             {map[string]string{"eda.yaml": "a:\n\tb: c"}, "plan -f DIR", "", interceptor.Funcs{}, "replace tabs with spaces"},
 		"a template":                       {map[string]string{"eda.yaml": "a: {{ .Values.a }}"}, "plan -f DIR", "", interceptor.Funcs{}, "render it first, for example: helm template CHART | kubectl storageclient plan -f -"},
@@ -462,6 +475,41 @@ func TestWrongInputIsExplained(t *testing.T) {
 	}
 	if len(tests) < 20 {
 		t.Errorf("got %d cases, want at least 20", len(tests))
+	}
+}
+
+// afterRead calls end when everything has been read, and then blocks if it is told to.
+type afterRead struct {
+	io.Reader
+	end   func()
+	block <-chan struct{}
+}
+
+func (r *afterRead) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if errors.Is(err, io.EOF) {
+		r.end()
+		if r.block != nil {
+			<-r.block
+		}
+	}
+	return n, err
+}
+
+func TestReadingAndParsingEndWithTheCommand(t *testing.T) {
+	block := make(chan struct{})
+	defer close(block)
+	for name, in := range map[string]*afterRead{
+		"while it waits for input": {Reader: strings.NewReader("a: b"), block: block},
+		"while it parses":          {Reader: strings.NewReader("a:\n" + strings.Repeat("- {}\n", 300_000))},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		in.end = func() { cancel(errors.New("interrupt signal received")) }
+		root := rootCommand(&environment{IOStreams: genericiooptions.IOStreams{In: in, Out: io.Discard, ErrOut: io.Discard}})
+		root.SetArgs([]string{"plan", "-f", "-"})
+		if err := root.ExecuteContext(ctx); err == nil || !strings.Contains(err.Error(), "interrupt signal received") {
+			t.Errorf("%s: got %v", name, err)
+		}
 	}
 }
 

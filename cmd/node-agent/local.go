@@ -75,16 +75,20 @@ func runLocal(command string, args []string, stdin io.Reader, stdout, stderr io.
 	if err != nil {
 		return err
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	var profiles []v1alpha1.StorageClientProfile
+	inputs := program.Inputs{Stdin: stdin}
 	for _, file := range o.files {
-		read, err := readProfiles(file, stdin)
+		err := program.Await(ctx, func() error {
+			read, err := readProfiles(file, &inputs)
+			profiles = append(profiles, read...)
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		profiles = append(profiles, read...)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	if o.window != 0 {
 		return observeMounts(ctx, o, stdout, stderr)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -186,6 +187,49 @@ func TestProfilesAreReadStrictly(t *testing.T) {
 				t.Errorf("output %q; the host (-before +after):\n%s", out, diff)
 			}
 		})
+	}
+}
+
+func TestInputsHaveAnEnd(t *testing.T) {
+	dir := hosttest.CopyHost(t, "debian-12")
+	large, bomb := strings.Repeat("# comment\n", 1<<20), "a: &a "+strings.Repeat("x", 1<<14)+"\nb: ["+strings.Repeat("*a, ", 2000)+"]"
+	for _, command := range []string{"plan", "apply", "observe"} {
+		for file, test := range map[string]struct{ stdin, want string }{
+			"/dev/zero": {"", "read profile /dev/zero: neither a file nor a pipe"},
+			dir:         {"", "neither a file nor a pipe (mode d"},
+			"-":         {large, "read profile -: input has 8388609 bytes or more"},
+		} {
+			if _, err := execute(t, dir, test.stdin, command, "-f", file); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s -f %s: got %v, want %q", command, file, err, test.want)
+			}
+		}
+		if _, err := execute(t, dir, bomb, command, "-f", "-"); err == nil || !strings.Contains(err.Error(), "aliases make the document larger") {
+			t.Errorf("%s: got %v for aliases", command, err)
+		}
+	}
+}
+
+// A process, because the command installs its own handler of signals.
+func TestReadingEndsWithASignal(t *testing.T) {
+	child := process(t, t.TempDir(), "", "plan", "-f", "-")
+	child.Stdin = nil
+	stdin, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// The command has read this and installed its handler; it waits for more.
+	if _, err := stdin.Write(bytes.Repeat([]byte("#\n"), 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Wait(); err == nil || child.ProcessState.ExitCode() != 1 {
+		t.Errorf("got %v, want exit code 1", err)
 	}
 }
 

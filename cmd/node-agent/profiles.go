@@ -2,31 +2,25 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/internal/program"
 )
 
 // readProfiles reads the StorageClientProfiles of one file. An unknown field is an error, because no API server validates the file.
-func readProfiles(file string, stdin io.Reader) ([]v1alpha1.StorageClientProfile, error) {
-	reader := stdin
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return nil, fmt.Errorf("read profile: %w", err)
-		}
-		defer f.Close()
-		reader = f
+func readProfiles(file string, inputs *program.Inputs) ([]v1alpha1.StorageClientProfile, error) {
+	data, err := inputs.Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("read profile %s: %w", file, err)
 	}
 	var profiles []v1alpha1.StorageClientProfile
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(reader))
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
@@ -51,8 +45,8 @@ func readProfiles(file string, stdin io.Reader) ([]v1alpha1.StorageClientProfile
 
 // parseProfile returns nil for a document that is empty or contains only comments.
 func parseProfile(document []byte) (*v1alpha1.StorageClientProfile, error) {
-	var content map[string]any
-	if err := yaml.Unmarshal(document, &content); err != nil {
+	content, err := program.Parse(document)
+	if err != nil {
 		return nil, err
 	}
 	if len(content) == 0 {

@@ -75,8 +75,8 @@ func bindFlags(flags *flag.FlagSet) *options {
 		"Time for which a node that no profile selects counts against --max-unavailable while it is not Ready or cordoned. 0 means until it "+
 			"is back")
 	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint,
-		"Key of the taint that the manager removes after a node is tuned. If you change it, also change the variable untunedTaint of the "+
-			"ValidatingAdmissionPolicy storage-client-manager-nodes")
+		"Key of the taint that the manager removes after a node is tuned. If you change it, also change the first toleration of "+
+			"the manager and the variable untunedTaint of the ValidatingAdmissionPolicy storage-client-manager-nodes")
 	flags.Var(&o.leavingMarks, "leaving-mark",
 		"Key, or key=value, of a taint, an annotation or a label by which another controller announces that it will remove a node, in addition "+
 			"to known ones. The rollout skips such nodes, and counts them as unavailable. Can be repeated")

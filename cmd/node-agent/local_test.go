@@ -287,7 +287,7 @@ func TestFlagsOfTheLocalCommands(t *testing.T) {
 		"apply without a profile": {[]string{"apply"}, "-f PROFILE is required"},
 		"an unknown format":       {[]string{"observe", "-o", "xml"}, `-o "xml": must be text, json, yaml`},
 		"an argument too many":    {[]string{"restore", "now"}, `unexpected argument "now"`},
-		"a file that is missing":  {[]string{"plan", "-f", "/nonexistent"}, "read profile: open /nonexistent"},
+		"a file that is missing":  {[]string{"plan", "-f", "/nonexistent"}, "read profile /nonexistent: stat /nonexistent"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

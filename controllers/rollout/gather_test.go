@@ -26,6 +26,9 @@ import (
 
 func TestEveryValueExceptFalseStopsTheRolloutOfANode(t *testing.T) {
 	s := scopeOf(t)
+	if _, err := s.readSnapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	for value, want := range builders.StopValues {
 		for annotation, read := range map[string]func(plan.Node) bool{
 			v1alpha1.PausedAnnotation:       func(n plan.Node) bool { return n.Paused },

@@ -238,6 +238,79 @@ func TestAPermitThatIsWithdrawnInBetweenIsNotUsed(t *testing.T) {
 	}
 }
 
+// The end of a permit is a time of the API server. The agent's clock does not matter.
+func TestAPermitEnds(t *testing.T) {
+	end := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		end, date time.Time
+		clock     time.Duration
+		phase     v1alpha1.RebootPhase
+	}{
+		"in its last second":                {end, end, 0, v1alpha1.RebootStarted},
+		"a second later":                    {end, end.Add(time.Second), 0, v1alpha1.RebootRefused},
+		"days later":                        {end, end.Add(77 * time.Hour), 0, v1alpha1.RebootRefused},
+		"in its time, and a clock is ahead": {end, end.Add(-time.Minute), 1000 * time.Hour, v1alpha1.RebootStarted},
+		"later, and a clock is behind":      {end, end.Add(time.Minute), -1000 * time.Hour, v1alpha1.RebootRefused},
+		"the API server names no time":      {end, time.Time{}, 0, ""},
+		"of an older manager":               {time.Time{}, time.Time{}, 0, v1alpha1.RebootStarted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, a := pending(t)
+			w.clock.SetTime(end.Add(test.clock))
+			w.date = test.date
+			w.permitUntil("p1", test.end)
+			a = w.runUntilIdle(a)
+			got := v1alpha1.RebootPhase("")
+			if reboot := w.clientNode.Status.Reboot; reboot != nil {
+				got = reboot.Phase
+			}
+			if got != test.phase || (len(w.reboots) == 1) != (test.phase == v1alpha1.RebootStarted) {
+				t.Errorf("got reboots %v and status %+v, want phase %q", w.reboots, w.clientNode.Status.Reboot, test.phase)
+			}
+			if test.phase != "" {
+				return
+			}
+			if w.clientNode.Status.ObservedGeneration == w.clientNode.Generation {
+				t.Error("the undecided permit is reported")
+			}
+			w.date = end
+			w.clock.Step(time.Minute)
+			if w.runUntilIdle(a); len(w.reboots) != 1 {
+				t.Errorf("with a date: got status %+v, want a reboot", w.clientNode.Status.Reboot)
+			}
+		})
+	}
+}
+
+// The permit ends while another writer delays the announcement, or while the host is busy.
+func TestAPermitThatEndsBeforeItsAnnouncementIsNotUsed(t *testing.T) {
+	end := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
+	for name, date := range map[string]time.Time{"another time": end.Add(time.Second), "no time": {}} {
+		w, a := pending(t)
+		w.date = end
+		w.writeErr = func(v1alpha1.StorageClientNodeStatus) error {
+			w.writeErr, w.date = nil, date
+			w.bump()
+			return nil
+		}
+		w.permitUntil("p1", end)
+		w.runUntilIdle(a)
+		if got := w.clientNode.Status.Reboot; len(w.reboots) != 0 || got == nil || got.Phase != v1alpha1.RebootFailed {
+			t.Errorf("%s: got reboots %v and status %+v, want Failed", name, w.reboots, got)
+		}
+	}
+	w, a := pending(t)
+	w.date, w.holders = end, []string{"apt-get"}
+	w.permitUntil("p1", end)
+	a = w.runUntilIdle(a)
+	w.date, w.holders = end.Add(time.Second), nil
+	w.clock.Step(time.Minute)
+	w.runUntilIdle(a)
+	if got := w.clientNode.Status.Reboot; len(w.reboots) != 0 || got == nil || got.Phase != v1alpha1.RebootRefused {
+		t.Errorf("after a busy host: got reboots %v and status %+v, want Refused", w.reboots, got)
+	}
+}
+
 func TestAForeignStatusWriteDoesNotCostThePermit(t *testing.T) {
 	w, a := pending(t)
 	w.permit("p1")

@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -114,7 +115,9 @@ type world struct {
 	gets       int
 	applies    int
 	getErr     error
-	writeErr   func(v1alpha1.StorageClientNodeStatus) error
+	// date is the API server's time in its responses. Zero if they do not contain it.
+	date     time.Time
+	writeErr func(v1alpha1.StorageClientNodeStatus) error
 
 	// servers are the mounted servers. tryServer returns the result of a new connection to one, proved to the API server. They work if nil.
 	servers  []connect.Server
@@ -325,6 +328,14 @@ func (w *world) permit(id string) {
 	})
 }
 
+// permitUntil gives a permit with an end, unless that is zero.
+func (w *world) permitUntil(id string, end time.Time) {
+	w.permit(id)
+	if !end.IsZero() {
+		w.clientNode.Spec.RebootPermit.NotAfter = &metav1.Time{Time: end}
+	}
+}
+
 func (w *world) state(key string) v1alpha1.SettingState {
 	for _, s := range w.clientNode.Status.Settings {
 		if s.Key == key {
@@ -378,12 +389,12 @@ func (w *world) unconfirmed() *journal.Unconfirmed {
 
 // API.
 
-func (w *world) Get(context.Context) (*v1alpha1.StorageClientNode, error) {
+func (w *world) Get(context.Context) (*v1alpha1.StorageClientNode, time.Time, error) {
 	w.gets++
 	if w.getErr != nil {
-		return nil, w.getErr
+		return nil, time.Time{}, w.getErr
 	}
-	return w.clientNode.DeepCopy(), nil
+	return w.clientNode.DeepCopy(), w.date, nil
 }
 
 func (w *world) Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) {

@@ -69,6 +69,7 @@ func New(config *rest.Config, name string, c clock.Clock) (*Client, error) {
 	config.APIPath = "/apis"
 	config.ContentType = runtime.ContentTypeJSON
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return dated{next} })
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("build API client: %w", err)
@@ -80,15 +81,30 @@ func New(config *rest.Config, name string, c clock.Clock) (*Client, error) {
 	return &Client{rest: client, fresh: fresh, name: name, clock: c}, nil
 }
 
-// Get reads the StorageClientNode from the API server, not from a cache.
-func (c *Client) Get(ctx context.Context) (*v1alpha1.StorageClientNode, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	clientNode := &v1alpha1.StorageClientNode{}
-	if err := c.rest.Get().Resource(resource).Name(c.name).Do(ctx).Into(clientNode); err != nil {
-		return nil, fmt.Errorf("read StorageClientNode %s: %w", c.name, err)
+// dated stores the date of a response where the request's context requests it.
+type dated struct{ http.RoundTripper }
+
+type dateKey struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (d dated) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := d.RoundTripper.RoundTrip(request)
+	if date, ok := request.Context().Value(dateKey{}).(*time.Time); ok && err == nil {
+		// The zero time stands for a missing or unreadable date.
+		*date, _ = http.ParseTime(response.Header.Get("Date"))
 	}
-	return clientNode, nil
+	return response, err
+}
+
+// Get reads the StorageClientNode from the API server, not from a cache. It also returns the date of the response, zero if there is none.
+func (c *Client) Get(ctx context.Context) (clientNode *v1alpha1.StorageClientNode, date time.Time, err error) {
+	ctx, cancel := context.WithTimeout(context.WithValue(ctx, dateKey{}, &date), requestTimeout)
+	defer cancel()
+	clientNode = &v1alpha1.StorageClientNode{}
+	if err := c.rest.Get().Resource(resource).Name(c.name).Do(ctx).Into(clientNode); err != nil {
+		return nil, time.Time{}, fmt.Errorf("read StorageClientNode %s: %w", c.name, err)
+	}
+	return clientNode, date, nil
 }
 
 // ApplyStatus sets the status with server-side apply. status.rollout belongs to the manager and must be nil. With a resource version, the

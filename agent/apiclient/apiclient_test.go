@@ -78,7 +78,7 @@ func TestGet(t *testing.T) {
 		}
 		answer(w, http.StatusOK, clientNodeJSON(3))
 	})
-	node, err := c.Get(t.Context())
+	node, _, err := c.Get(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,11 +87,46 @@ func TestGet(t *testing.T) {
 	}
 }
 
+// The date of a read is that of the API server, and never that of another response or of the local clock.
+func TestGetReturnsTheDateOfTheResponse(t *testing.T) {
+	at := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		dates []string
+		want  time.Time
+	}{
+		"with a date":               {[]string{at.Format(http.TimeFormat)}, at},
+		"without a date":            {nil, time.Time{}},
+		"with an unreadable date":   {[]string{"yesterday"}, time.Time{}},
+		"the last of two responses": {[]string{at.Add(-time.Hour).Format(http.TimeFormat), at.Format(http.TimeFormat)}, at},
+		"the last one has none":     {[]string{at.Format(http.TimeFormat), ""}, time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			left := test.dates
+			c, _ := client(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header()["Date"] = nil
+				if len(left) > 0 && left[0] != "" {
+					w.Header().Set("Date", left[0])
+				}
+				if len(left) > 1 {
+					left = left[1:]
+					w.Header().Set("Retry-After", "0")
+					answer(w, http.StatusTooManyRequests, failure(http.StatusTooManyRequests, "TooManyRequests"))
+					return
+				}
+				answer(w, http.StatusOK, clientNodeJSON(3))
+			})
+			if _, got, err := c.Get(t.Context()); err != nil || !got.Equal(test.want) {
+				t.Errorf("got %s and error %v, want %s", got, err, test.want)
+			}
+		})
+	}
+}
+
 func TestGetOfAMissingObject(t *testing.T) {
 	c, _ := client(t, func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusNotFound, failure(http.StatusNotFound, "NotFound"))
 	})
-	if _, err := c.Get(t.Context()); !apierrors.IsNotFound(err) {
+	if _, _, err := c.Get(t.Context()); !apierrors.IsNotFound(err) {
 		t.Errorf("got %v, want NotFound", err)
 	}
 }

@@ -35,9 +35,9 @@ type Rebooter interface {
 	Reboot(ctx context.Context) error
 }
 
-// API reads the StorageClientNode live, not from a cache.
+// API reads the StorageClientNode live, not from a cache. It also returns the API server's time, zero if the response does not contain it.
 type API interface {
-	Get(ctx context.Context) (*v1alpha1.StorageClientNode, error)
+	Get(ctx context.Context) (*v1alpha1.StorageClientNode, time.Time, error)
 }
 
 // Config contains the dependencies of a Permit. All fields are required.
@@ -119,7 +119,7 @@ func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode
 	if !p.Reporter.MayTry() {
 		return
 	}
-	live, err := p.API.Get(ctx)
+	live, now, err := p.API.Get(ctx)
 	if err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "Cannot read the StorageClientNode; the permit waits", "permit", permit.ID)
 	}
@@ -128,14 +128,23 @@ func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode
 		p.Reporter.NoteFailed()
 		return
 	}
-	if p.status = p.findResult(live, permit.ID); p.status == nil {
-		p.status = p.decide(ctx, live, settings)
+	if p.status = p.findResult(live, permit.ID); p.status != nil {
+		return
 	}
+	if permit.NotAfter != nil && now.IsZero() {
+		logr.FromContextOrDiscard(ctx).Info("The API server's response has no Date; the permit waits", "permit", permit.ID)
+		p.Reporter.NoteFailed()
+		return
+	}
+	p.status = p.decide(ctx, live, now, settings)
 }
 
-func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, settings Settings) *v1alpha1.RebootStatus {
+func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, now time.Time, settings Settings) *v1alpha1.RebootStatus {
 	id, log := live.Spec.RebootPermit.ID, logr.FromContextOrDiscard(ctx).WithValues("permit", live.Spec.RebootPermit.ID)
-	reason := p.FindObjection(live, settings)
+	reason := expiry(live.Spec.RebootPermit, now)
+	if reason == "" {
+		reason = p.FindObjection(live, settings)
+	}
 	if reason == "" {
 		if busy := p.findHostWork(ctx); busy != "" {
 			log.Info("The host is busy; the permit waits", "reason", busy)
@@ -151,6 +160,19 @@ func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, s
 		return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootRefused, Message: reason}
 	}
 	return p.use(ctx, live, settings.RebootBy)
+}
+
+// expiry returns the reason why a permit is over at the API server's time, empty if it is not. The local clock may be wrong, so it does not count.
+func expiry(permit *v1alpha1.RebootPermit, now time.Time) string {
+	switch {
+	case permit.NotAfter == nil:
+		return ""
+	case now.IsZero():
+		return "the API server's response has no Date, so the permit may be over"
+	case now.After(permit.NotAfter.Time):
+		return fmt.Sprintf("the permit ended at %s; the API server's time is %s", permit.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	}
+	return ""
 }
 
 func isSame(a, b *v1alpha1.StorageClientNode) bool {
@@ -249,11 +271,15 @@ func (p *Permit) announce(ctx context.Context, live *v1alpha1.StorageClientNode)
 		if err == nil || !apierrors.IsConflict(err) || attempt == maxAnnounce {
 			return err
 		}
-		if live, err = p.API.Get(ctx); err != nil {
+		var now time.Time
+		if live, now, err = p.API.Get(ctx); err != nil {
 			return err
 		}
 		if !isSame(live, checked) {
 			return errors.New("the StorageClientNode changed after the permit was read")
+		}
+		if reason := expiry(live.Spec.RebootPermit, now); reason != "" {
+			return errors.New(reason)
 		}
 	}
 }

@@ -25,7 +25,9 @@ type node struct {
 	announced, rebooted error
 }
 
-func (n *node) Get(context.Context) (*v1alpha1.StorageClientNode, error) { return n.DeepCopy(), n.err }
+func (n *node) Get(context.Context) (*v1alpha1.StorageClientNode, time.Time, error) {
+	return n.DeepCopy(), time.Time{}, n.err
+}
 
 func (n *node) FindHolders(context.Context) ([]string, error) { return n.holders, nil }
 

@@ -22,7 +22,7 @@ type Disruption struct {
 	CordonFirst bool `json:"cordonFirst,omitempty"`
 	// NodeUID is the UID of the claimed Node. It differs for another Node of the same name. Set in claims only.
 	NodeUID string `json:"nodeUID,omitempty"`
-	// Permit describes the reboot permit. It is set before the permit is given and removed after the agent has responded. The claim
+	// Permit describes the reboot permit. It is set before the permit is given and removed once the permit is withdrawn. The claim
 	// outlives the Node and then identifies the lost reboot. Set in claims only.
 	Permit *ClaimedPermit `json:"permit,omitempty"`
 }
@@ -41,6 +41,8 @@ type ClaimedPermit struct {
 	Leaving string `json:"leaving,omitempty"`
 	// Budgets are the PodDisruptionBudgets of the pods that stay on the node and that the reboot stops, once for each pod.
 	Budgets []string `json:"budgets,omitempty"`
+	// Overdue is the time of the first of the passes in a row that found the permit overdue and unused. Nil if the last one did not.
+	Overdue *metav1.Time `json:"overdue,omitempty"`
 }
 
 // Encode returns a disruption as claims and annotations contain it. Clusters contain values of earlier releases: the bytes must

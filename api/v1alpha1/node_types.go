@@ -167,7 +167,8 @@ const (
 	RolloutRebooting RolloutPhase = "Rebooting"
 	// RolloutSettling means that the node is back and must stay healthy for a while before it is uncordoned.
 	RolloutSettling RolloutPhase = "Settling"
-	// RolloutFailed means that the node failed with its current settings that require a reboot. The rollout does not retry it.
+	// RolloutFailed means that the node failed with its current settings that require a reboot. The rollout does not retry it, unless
+	// its agent did not use the reboot permit: then it does so after retryAfter.
 	RolloutFailed RolloutPhase = "Failed"
 	// RolloutReleasing means that the node is being returned to service.
 	RolloutReleasing RolloutPhase = "Releasing"
@@ -281,6 +282,11 @@ type RebootPermit struct {
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=64
 	IgnorePodUIDs []string `json:"ignorePodUIDs,omitempty"`
+
+	// notAfter is the end of the permit, by the clock of the API server. Later, the agent rejects the permit. If unset, the permit has
+	// no end of its own.
+	// +optional
+	NotAfter *metav1.Time `json:"notAfter,omitempty"`
 }
 
 // NodeVolume is a PersistentVolume that the node has mounted and that a profile's volume rules select.

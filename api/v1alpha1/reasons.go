@@ -108,15 +108,14 @@ const (
 	RolloutReasonRebootStarted = "RebootStarted"
 	// RolloutReasonPermitRefused is set when the agent or its host rejected the reboot.
 	RolloutReasonPermitRefused = "PermitRefused"
-	// RolloutReasonWithdrawingPermit is set when a permit is outdated and the agent must respond before the permit is withdrawn.
-	RolloutReasonWithdrawingPermit = "WithdrawingPermit"
 	// RolloutReasonWaitingForNode is set when the node has rebooted and is not healthy yet.
 	RolloutReasonWaitingForNode = "WaitingForNode"
 	// RolloutReasonSettling is set when the node is healthy after its reboot and must stay healthy for rollout.settleSeconds.
 	RolloutReasonSettling = "Settling"
 	// RolloutReasonRebootWithoutEffect is set when the node came back and a setting has failed or still needs a reboot.
 	RolloutReasonRebootWithoutEffect = "RebootWithoutEffect"
-	// RolloutReasonRebootTimedOut is set when the node was not back and healthy within rollout.reboot.timeoutSeconds.
+	// RolloutReasonRebootTimedOut is set when the node was not back and healthy within rollout.reboot.timeoutSeconds, or when its agent
+	// did not use the reboot permit in that time. In the second case, the node returns to service, and the rollout tries again later.
 	RolloutReasonRebootTimedOut = "RebootTimedOut"
 	// RolloutReasonAttemptsUsedUp is set when the node still needs a reboot after three permits for the same boot hash.
 	RolloutReasonAttemptsUsedUp = "AttemptsUsedUp"

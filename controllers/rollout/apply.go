@@ -36,7 +36,11 @@ func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 	case plan.GivePermit:
 		return s.givePermit(ctx, step)
 	case plan.ClearPermit:
-		return s.patchClientNode(ctx, step.Node, func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
+		err := s.patchClientNode(ctx, step.Node, func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
+		if err != nil {
+			return fmt.Errorf("withdraw the reboot permit; the owner of a policy or webhook that denies it must allow it: %w", err)
+		}
+		return nil
 	case plan.UpdateClaim:
 		return s.changeClaim(ctx, step.Node, step.Claim.Encode())
 	case plan.ReleaseClaim:

@@ -1,11 +1,16 @@
 package rollout
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/plan"
@@ -46,5 +51,24 @@ func TestAStepThatMeetsAnotherVersionIsAConflict(t *testing.T) {
 				t.Errorf("got %v, want a conflict", err)
 			}
 		})
+	}
+}
+
+// An admission policy denies the withdrawal of a permit. The error goes into the note, so it names those who must act.
+func TestADeniedWithdrawalNamesWhoMustAllowIt(t *testing.T) {
+	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	clientNode.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "id"}
+	s := scopeOf(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, clientNode)
+	if _, err := s.readSnapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.Client = interceptor.NewClient(s.Client.(client.WithWatch), interceptor.Funcs{
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return apierrors.NewForbidden(corev1.Resource("storageclientnodes"), "a", errors.New("policy x denied it"))
+		},
+	})
+	err := s.applyStep(t.Context(), plan.ClearPermit{OnNode: plan.OnNode{Node: "a"}, ID: "id"})
+	if err == nil || !strings.Contains(err.Error(), "policy x denied it") || !strings.Contains(err.Error(), "must allow it") || !apierrors.IsForbidden(err) {
+		t.Errorf("got error %v, want the policy and the owner in it", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -193,8 +194,8 @@ type oneSpec struct {
 	reported   chan v1alpha1.StorageClientNodeStatus
 }
 
-func (o *oneSpec) Get(context.Context) (*v1alpha1.StorageClientNode, error) {
-	return o.clientNode.DeepCopy(), nil
+func (o *oneSpec) Get(context.Context) (*v1alpha1.StorageClientNode, time.Time, error) {
+	return o.clientNode.DeepCopy(), time.Now(), nil
 }
 
 func (o *oneSpec) Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) {

@@ -61,7 +61,7 @@ var judgementOf = map[string]judgement{
 	"RolloutReasonDraining": active, "RolloutReasonDrainBlocked": active, "RolloutReasonDrainError": active, "RolloutReasonBackingOff": active,
 	"RolloutReasonWaitingForPods": active, "RolloutReasonMountsBusy": active, "RolloutReasonVolumesInUse": active, "RolloutReasonDrainTimedOut": active, "RolloutReasonStorageUnreachable": active,
 	"RolloutReasonPermitGiven": active, "RolloutReasonHostBusy": active, "RolloutReasonRebootStarted": active, "RolloutReasonPermitRefused": active,
-	"RolloutReasonWithdrawingPermit": active, "RolloutReasonWaitingForNode": active, "RolloutReasonSettling": active, "RolloutReasonAccepted": active,
+	"RolloutReasonWaitingForNode": active, "RolloutReasonSettling": active, "RolloutReasonAccepted": active,
 	"RolloutReasonWaitingForApproval": waits, "RolloutReasonWaitingForWindow": waits,
 	"RolloutReasonWindowsDisjoint": stuck, "RolloutReasonCanaryFailed": stuck, "RolloutReasonFailureThreshold": stuck, "RolloutReasonConfigMapImmutable": stuck,
 	"RolloutReasonRebootWithoutEffect": stuck, "RolloutReasonRebootTimedOut": stuck, "RolloutReasonAttemptsUsedUp": stuck, "RolloutReasonNodeLost": stuck,

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
@@ -47,8 +48,8 @@ type observer struct {
 	last       atomic.Pointer[v1alpha1.StorageClientNodeStatus]
 }
 
-func (o *observer) Get(context.Context) (*v1alpha1.StorageClientNode, error) {
-	return o.clientNode.DeepCopy(), nil
+func (o *observer) Get(context.Context) (*v1alpha1.StorageClientNode, time.Time, error) {
+	return o.clientNode.DeepCopy(), time.Now(), nil
 }
 
 func (o *observer) Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) {

@@ -152,7 +152,7 @@ func rolloutState(reason string) Report {
 		v1alpha1.RolloutReasonStorageUnreachable:
 		phase = v1alpha1.RolloutDraining
 	case v1alpha1.RolloutReasonPermitGiven, v1alpha1.RolloutReasonHostBusy, v1alpha1.RolloutReasonRebootStarted,
-		v1alpha1.RolloutReasonWithdrawingPermit, v1alpha1.RolloutReasonWaitingForNode:
+		v1alpha1.RolloutReasonWaitingForNode:
 		phase = v1alpha1.RolloutRebooting
 	case v1alpha1.RolloutReasonSettling:
 		phase = v1alpha1.RolloutSettling

@@ -121,9 +121,14 @@ func (p *planner) timeLeft(n *nodeState) time.Duration {
 	return max(remaining, time.Nanosecond)
 }
 
-// backOffFrom returns a node to service and starts a pause. It writes the note first because the uncordoned node does not show the reason.
+// backOffFrom returns a node to service and starts a pause. It writes the note first because the uncordoned node does not show the reason. After an
+// unused permit, the node has failed, and a node that is not Ready keeps its claim and its cordon until it is back.
 func (p *planner) backOffFrom(n *nodeState, reason, message string) {
-	if n.note.Phase != v1alpha1.RolloutWaiting || !p.isBackingOff(n) || n.note.HeldSince != nil {
+	phase := v1alpha1.RolloutWaiting
+	if reason == v1alpha1.RolloutReasonRebootTimedOut {
+		phase = v1alpha1.RolloutFailed
+	}
+	if n.note.Phase != phase || !p.isBackingOff(n) || n.note.HeldSince != nil {
 		pause := BackOff
 		for i := int32(0); i < n.note.DrainAttempts && pause < MaxBackOff; i++ {
 			pause = min(2*pause, MaxBackOff)
@@ -132,9 +137,11 @@ func (p *planner) backOffFrom(n *nodeState, reason, message string) {
 		n.note.RetryAfter = &metav1.Time{Time: p.Now.Add(pause)}
 		n.note.DrainedFor, n.note.HeldSince = p.drainKey(n), nil
 	}
-	note := p.newNote(n, v1alpha1.RolloutWaiting, reason, fmt.Sprintf("%s; next attempt after %s", message, formatTime(n.note.RetryAfter.Time)))
+	note := p.newNote(n, phase, reason, fmt.Sprintf("%s; next attempt after %s", message, formatTime(n.note.RetryAfter.Time)))
 	p.writeNoteAhead(n, note)
-	p.returnToService(n, reason)
+	if phase == v1alpha1.RolloutWaiting || n.Ready {
+		p.returnToService(n, reason)
+	}
 	p.storeNote(n, note)
 	p.wakeAt(n.note.RetryAfter.Time)
 }

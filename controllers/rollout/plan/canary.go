@@ -186,7 +186,7 @@ func (p *planner) cannotBeCanary(n *nodeState, done bool) bool {
 	if n.Leaving != "" && n.permit == nil && !n.hasFailed() {
 		return true
 	}
-	if done || n.isDisrupted() || n.hasFailed() {
+	if done || n.isDisrupted() || n.hasFailed() && !n.hasFailedUnrebooted() {
 		return false
 	}
 	// Under the current rules, the node gets no reboot.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +16,9 @@ import (
 
 func (p *planner) advanceDisruption(n *nodeState) {
 	p.addMissingClaim(n)
+	if reason, _ := p.checkStops(n); (n.Deleting || n.isLeaving()) && n.hasUnusedPermit() && (reason != "" || p.isPermitOver(n)) {
+		p.withdrawPermit(n, cmp.Or(reason, v1alpha1.RolloutReasonRebootTimedOut))
+	}
 	switch {
 	case n.Deleting:
 		n.maintenance = n.reportedMaintenance
@@ -39,9 +43,7 @@ func (p *planner) handleLeavingNode(n *nodeState) {
 	n.maintenance = n.reportedMaintenance
 	isLost := false
 	if n.permit != nil {
-		// A rejected or waiting reboot has not started.
-		answer := n.permitAnswer().Phase
-		started := answer == "" || answer == v1alpha1.RebootStarted
+		started := n.permitAnswer().Phase == v1alpha1.RebootStarted
 		isLost = (n.hasBooted() && !n.isHealthy() || !n.hasBooted() && started) && p.isOverdue(n)
 	}
 	switch {
@@ -68,9 +70,8 @@ func (p *planner) addMissingClaim(n *nodeState) {
 	if n.Mark != nil && n.Mark.Profile != "" {
 		claim = *n.Mark
 	}
-	claim.NodeUID = n.UID
+	claim.NodeUID, n.claim = n.UID, &claim
 	p.describePermit(n, &claim)
-	n.claim = &claim
 	p.addStep(AddClaim{OnNode: OnNode{n.Name}, Claim: claim, Missing: true})
 }
 
@@ -178,6 +179,34 @@ func (p *planner) rebootTimeout(n *nodeState) time.Duration {
 	return toDuration(p.rulesFor(n).Reboot.TimeoutSeconds)
 }
 
+// permitDeadline returns the time by which the agent must have used its permit. It counts from the claim if the permit names no time, or one in the
+// future: a clock has jumped.
+func (p *planner) permitDeadline(n *nodeState) time.Time {
+	for _, start := range []time.Time{permitTime(n.permit.ID), n.disruptedSince()} {
+		if !start.IsZero() && !start.After(p.Now) {
+			return start.Add(p.rebootTimeout(n))
+		}
+	}
+	return p.Now
+}
+
+// overdueSince returns the time since which all passes have found an unused permit overdue, as the claim records it; nil if it is not overdue.
+func (p *planner) overdueSince(n *nodeState) *metav1.Time {
+	if !n.hasUnusedPermit() || p.isInFuture(p.permitDeadline(n)) {
+		return nil
+	}
+	if permit := n.claim.Permit; permit != nil && permit.Overdue != nil && !permit.Overdue.After(p.Now) {
+		return permit.Overdue
+	}
+	return &metav1.Time{Time: p.Now}
+}
+
+// isPermitOver reports whether an unused permit was overdue in an earlier pass already.
+func (p *planner) isPermitOver(n *nodeState) bool {
+	since := p.overdueSince(n)
+	return since != nil && !p.isInFuture(since.Add(overduePause))
+}
+
 func (p *planner) isOverdue(n *nodeState) bool { return !p.isInFuture(p.rebootDeadline(n)) }
 
 // settleNode watches a healthy node for a while, and then returns it to service. Another boot in that time, observed or not, restarts the watch.
@@ -235,7 +264,7 @@ func (p *planner) keepFailedNode(n *nodeState) {
 	case n.isCordonedByRollout() && n.hasRecovered():
 		p.settleNode(n)
 		return
-	case !n.isCordonedByRollout(), p.rulesFor(n).OnNodeFailure == v1alpha1.FailureUncordon && n.Ready:
+	case !n.isCordonedByRollout(), n.Ready && (n.hasFailedUnrebooted() || p.rulesFor(n).OnNodeFailure == v1alpha1.FailureUncordon):
 		p.returnToService(n, n.note.Reason)
 	}
 	p.keepNote(n)
@@ -243,7 +272,8 @@ func (p *planner) keepFailedNode(n *nodeState) {
 
 const permitText = "The agent has its permit and reboots the node"
 
-// awaitBoot waits for the agent to use its permit. The permit is withdrawn only after the agent has responded.
+// awaitBoot waits for the agent to use its permit. A permit that is no longer valid, that a person has stopped or that is over is withdrawn. A window
+// that closes lets the agent use it until then.
 func (p *planner) awaitBoot(n *nodeState) {
 	n.maintenance = MaintenanceDrained
 	answer := n.permitAnswer()
@@ -251,32 +281,36 @@ func (p *planner) awaitBoot(n *nodeState) {
 		p.awaitStarted(n)
 		return
 	}
-	if n.hasFailed() && answer.Phase != "" {
+	if n.hasFailed() && answer.Phase == v1alpha1.RebootFailed {
 		// The node is back and would get another attempt.
 		p.clearPermit(n, n.note.Reason)
 		p.keepFailedNode(n)
 		return
 	}
 	isCordonLost := n.note.Reason == v1alpha1.RolloutReasonCordonLost || !n.Unschedulable
-	hasResponded := n.hasSeenSpec() || answer.Phase != ""
+	stopped, _ := p.checkStops(n)
 	switch {
 	case answer.Phase == v1alpha1.RebootFailed && !isCordonLost:
 		// The host may still go down, so the node stays unchanged for a while, regardless of other changes.
 		p.endRejectedAttempt(n, answer)
-	case isCordonLost, n.Mark == nil, n.isPermitOutdated(), n.hasSeenSpec() && n.need.kind == needNone:
-		p.withdrawInvalidPermit(n, isCordonLost, hasResponded)
+	case isCordonLost:
+		p.withdrawPermit(n, v1alpha1.RolloutReasonCordonLost)
+		p.backOffFrom(n, v1alpha1.RolloutReasonCordonLost, "Another user or controller uncordoned the node")
+	case n.Mark == nil, n.isPermitOutdated(), n.hasSeenSpec() && n.need.kind == needNone:
+		p.withdrawPermit(n, v1alpha1.RolloutReasonSettingsChanging)
+		p.prepareNode(n)
+	case stopped != "":
+		p.withdrawPermit(n, stopped)
+		p.endDisruption(n, stopped)
 	case answer.Phase == v1alpha1.RebootRefused:
 		p.endRejectedAttempt(n, answer)
 	case answer.Phase == v1alpha1.RebootWaiting:
 		p.awaitHost(n, answer.Message)
-	case p.isOverdue(n):
-		message := fmt.Sprintf("The agent did not use its reboot permit within %s; check the log of its Pod", p.rebootTimeout(n))
-		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message))
-		// If the agent does not respond, the permit stays, because the agent may still use it.
-		if n.hasSeenSpec() {
-			p.clearPermit(n, v1alpha1.RolloutReasonRebootTimedOut)
-		}
-	case n.note.Phase == v1alpha1.RolloutRebooting && n.note.Reason == v1alpha1.RolloutReasonPermitGiven:
+	case p.isPermitOver(n):
+		p.withdrawPermit(n, v1alpha1.RolloutReasonRebootTimedOut)
+		p.backOffFrom(n, v1alpha1.RolloutReasonRebootTimedOut,
+			fmt.Sprintf("The agent did not use its reboot permit within %s; check the log of its Pod", p.rebootTimeout(n)))
+	case n.hasFailed(), n.note.Phase == v1alpha1.RolloutRebooting && n.note.Reason == v1alpha1.RolloutReasonPermitGiven:
 		p.keepNote(n)
 	default:
 		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, permitText)
@@ -307,7 +341,7 @@ func (p *planner) awaitHost(n *nodeState, holders string) {
 	case reason != "":
 		p.withdrawPermit(n, reason)
 		p.endDisruption(n, reason)
-	case p.isOverdue(n):
+	case p.isPermitOver(n):
 		p.withdrawPermit(n, v1alpha1.RolloutReasonHostBusy)
 		p.backOffFrom(n, v1alpha1.RolloutReasonHostBusy, fmt.Sprintf("The host was busy for %s: %s", p.rebootTimeout(n), holders))
 	default:
@@ -332,28 +366,6 @@ func (p *planner) endRejectedAttempt(n *nodeState, answer v1alpha1.RebootStatus)
 func (p *planner) withdrawPermit(n *nodeState, reason string) {
 	n.dropUnusedAttempt()
 	p.clearPermit(n, reason)
-}
-
-// withdrawInvalidPermit withdraws a permit that is no longer valid, after the agent has responded.
-func (p *planner) withdrawInvalidPermit(n *nodeState, isCordonLost, hasResponded bool) {
-	switch {
-	case hasResponded && isCordonLost:
-		p.withdrawPermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
-		p.backOffFrom(n, v1alpha1.RolloutReasonCordonLost, "Another user or controller uncordoned the node")
-	case hasResponded:
-		p.withdrawPermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
-		p.prepareNode(n)
-	case isCordonLost:
-		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonCordonLost,
-			"Another user or controller uncordoned the node while it had a reboot permit; withdrawing the permit once the agent has responded; if it does not respond, check its Pod"))
-		if !n.Unschedulable {
-			// The node may go down at any moment: no pod may be scheduled on it before the agent has responded.
-			p.cordonNode(n)
-		}
-	default:
-		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonWithdrawingPermit,
-			"The reboot permit is outdated; withdrawing it once the agent has responded; if it does not respond, check its Pod")
-	}
 }
 
 // prepareNode takes a node without a permit from its claim to its permit, or returns it to service.
@@ -618,7 +630,7 @@ func (p *planner) startAttempt(n *nodeState) {
 		message += text.Labelled(". ", n.Drain.Remarks)
 	}
 	note := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, message)
-	note.Since = &metav1.Time{Time: p.Now}
+	note.Since, note.RetryAfter = &metav1.Time{Time: p.Now}, nil
 	answer := n.ClientNode.Status.Reboot
 	unused := n.note.Phase == v1alpha1.RolloutRebooting && n.note.BootHash == n.target && (answer == nil || !n.isPermitOf(answer.PermitID, n.note))
 	if !unused {
@@ -633,7 +645,9 @@ func (p *planner) startAttempt(n *nodeState) {
 	p.writeNoteAhead(n, note)
 	p.addStep(SetMaintenance{OnNode{n.Name}, MaintenanceDrained, true})
 	n.maintenance, n.reportedMaintenance = MaintenanceDrained, MaintenanceDrained
-	permit := v1alpha1.RebootPermit{ID: permitID(n, note), BootHash: n.ClientNode.Spec.BootHash, BootID: n.BootID}
+	// The manager withdraws the permit before that, if it runs.
+	notAfter := metav1.Time{Time: p.Now.Add(p.rebootTimeout(n) + 2*overduePause)}
+	permit := v1alpha1.RebootPermit{ID: permitID(n, note), BootHash: n.ClientNode.Spec.BootHash, BootID: n.BootID, NotAfter: &notAfter}
 	if *p.rulesFor(n).Drain.IgnoreDaemonSetMounts {
 		const maxIgnoredPods = 256
 		podUIDs := slices.Compact(slices.Sorted(slices.Values(n.Drain.IgnoredPodUIDs)))

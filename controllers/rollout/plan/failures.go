@@ -195,7 +195,7 @@ func (p *planner) countFailures(profile string) failures {
 func (p *planner) countNewFailures() {
 	for _, n := range p.states {
 		note := p.plan.Notes[n.Name]
-		if n.hasFailed() || note.Phase != v1alpha1.RolloutFailed || note.BootHash != n.target {
+		if n.hasFailed() || n.isRetryDue || note.Phase != v1alpha1.RolloutFailed || note.BootHash != n.target {
 			continue
 		}
 		for _, profile := range n.Profiles {
@@ -291,6 +291,7 @@ func (p *planner) describePermit(n *nodeState, claim *v1alpha1.Disruption) {
 	case permit.Leaving == "" && n.Ready && !failed:
 		permit.Leaving = n.Leaving
 	}
+	permit.Overdue = p.overdueSince(n)
 	claim.Permit = &permit
 }
 

@@ -36,7 +36,7 @@ func (p *planner) describeIdle(n *nodeState) bool {
 		return true
 	case n.hasFailed() && n.hasRecovered():
 		p.setNote(n, v1alpha1.RolloutUpToDate, v1alpha1.RolloutReasonNothingToDo, "The node has the desired settings after all")
-	case n.hasFailed():
+	case n.hasFailed(), n.isRetryDue && n.need.kind != needNone:
 		p.keepNote(n)
 	case reason == v1alpha1.RolloutReasonNothingToDo, reason == v1alpha1.RolloutReasonRestoredAtNextBoot,
 		reason == v1alpha1.RolloutReasonEffectiveAtNextBoot:
@@ -150,6 +150,11 @@ func (p *planner) checkRules(n *nodeState) (reason, message string) {
 
 // checkInstructions checks the rules that users set: annotations, policies, approvals and windows. Every profile that needs the reboot must allow it.
 func (p *planner) checkInstructions(n *nodeState) (reason, message string) {
+	return firstReason(n, p.checkStops, p.checkWindows)
+}
+
+// checkStops checks the rules that users set, except windows. They also end a permit.
+func (p *planner) checkStops(n *nodeState) (reason, message string) {
 	switch {
 	case p.Paused:
 		return v1alpha1.ReasonPausedByAnnotation, "Everything is paused by the annotation on the manager's namespace"
@@ -160,7 +165,7 @@ func (p *planner) checkInstructions(n *nodeState) (reason, message string) {
 	case n.NeverDisrupt:
 		return v1alpha1.RolloutReasonNeverDisrupt, "The Node has the annotation " + v1alpha1.NeverDisruptAnnotation
 	}
-	return firstReason(n, ofEachProfile(p.checkActing), ofEachProfile(p.checkPolicy), ofEachProfile(p.checkApproval), p.checkWindows)
+	return firstReason(n, ofEachProfile(p.checkActing), ofEachProfile(p.checkPolicy), ofEachProfile(p.checkApproval))
 }
 
 func (p *planner) checkActing(name string) (reason, message string) {

@@ -67,6 +67,9 @@ func newPlanner(s *Session) *planner {
 			p.resetting.Insert(n.resets...)
 			p.wakeAt(p.Now)
 		}
+		if !n.isDisrupted() && n.hasFailedUnrebooted() {
+			n.isRetryDue = !p.isInFuture(n.note.RetryAfter.Time)
+		}
 		if n.isCordonedByRollout() && n.permit == nil {
 			p.countDrain(n)
 		}

@@ -535,50 +535,20 @@ func TestForADisruptedNode(t *testing.T) {
 			func(f *fixture) { f.permitted("a", time.Minute) },
 			[]string{"a: Rebooting PermitGiven"},
 		},
-		"a pause does not stop a node with a permit": {
-			func(f *fixture) {
-				f.permitted("a", time.Minute)
-				f.Paused = true
-			},
-			[]string{"a: Rebooting PermitGiven"},
-		},
-		"a permit that a silent agent does not use fails the node and stays": {
-			func(f *fixture) {
-				f.permitted("a", 15*time.Minute)
-				f.node("a").ClientNode.Status.ObservedGeneration = 3
-			},
-			[]string{"note a: Failed RebootTimedOut", "a: Failed RebootTimedOut"},
-		},
-		"a permit for other settings is withdrawn once the agent has responded": {
+		"a permit for other settings is withdrawn": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.changeHash("a", "h2")
 			},
-			[]string{"clear the permit of a: WithdrawingPermit", "drain a", "claim of a: no permit", "conditions of a: Draining", "a: Draining Draining"},
+			[]string{"clear the permit of a: SettingsChanging", "drain a", "claim of a: no permit", "conditions of a: Draining", "a: Draining Draining"},
 		},
-		"a permit for other settings stays until the agent has responded": {
-			func(f *fixture) {
-				f.permitted("a", time.Minute)
-				f.changeHash("a", "h2")
-				f.node("a").ClientNode.Generation++
-			},
-			[]string{"a: Releasing WithdrawingPermit"},
-		},
-		"a user uncordons it while the agent has a permit: cordoned until the agent responds": {
-			func(f *fixture) {
-				f.permitted("a", time.Minute)
-				f.node("a").Unschedulable = false
-				f.node("a").ClientNode.Status.ObservedGeneration = 3
-			},
-			[]string{"note a: Releasing CordonLost", "cordon a", "a: Releasing CordonLost"},
-		},
-		"a user uncordons it, and the agent has responded: the rollout stops": {
+		"a user uncordoned it under the release before, which waited for the agent: the rollout stops": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.node("a").ClientNode.Status.Rollout.Reason = v1alpha1.RolloutReasonCordonLost
 			},
 			[]string{
-				"clear the permit of a: WithdrawingPermit", "note a: Waiting CordonLost", "conditions of a: none",
+				"clear the permit of a: CordonLost", "note a: Waiting CordonLost", "conditions of a: none",
 				"uncordon a: CordonLost", "release the claim of a", "a: Waiting CordonLost",
 			},
 		},

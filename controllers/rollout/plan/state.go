@@ -35,6 +35,8 @@ type nodeState struct {
 	// settings is the state of the settings; empty while the node is being released.
 	settings standing.Report
 	zone     string
+	// isRetryDue is true once a node that failed without a reboot may get another attempt.
+	isRetryDue bool
 	// uncountedBy are the profiles whose budgets the node does not use up, because it has been unavailable for so long.
 	uncountedBy []string
 	// reportedMaintenance is the state that the conditions show, maintenance the state that they must show after this pass.
@@ -125,7 +127,13 @@ func (n *nodeState) hasBooted() bool {
 func (n *nodeState) isCordonedByRollout() bool { return n.Mark != nil && n.Unschedulable }
 
 func (n *nodeState) hasFailed() bool {
-	return n.ClientNode != nil && n.note.Phase == v1alpha1.RolloutFailed && n.note.BootHash == n.target
+	return n.ClientNode != nil && n.note.Phase == v1alpha1.RolloutFailed && n.note.BootHash == n.target && !n.isRetryDue
+}
+
+// hasFailedUnrebooted reports whether the node has failed because its agent did not use the permit. Only such a failure is followed by a pause.
+func (n *nodeState) hasFailedUnrebooted() bool {
+	retryAfter := n.note.RetryAfter
+	return n.hasFailed() && n.note.Reason == v1alpha1.RolloutReasonRebootTimedOut && retryAfter != nil && retryAfter.After(n.noteSince())
 }
 
 func (n *nodeState) usedAttempts() int32 {
@@ -171,12 +179,16 @@ func (n *nodeState) isPermitWaiting() bool {
 	return n.permit != nil && !n.hasBooted() && n.permitAnswer().Phase == v1alpha1.RebootWaiting
 }
 
+// hasUnusedPermit reports whether the node has a permit of which the agent has not announced the use. It can be withdrawn: an announcement after that
+// meets a conflict.
+func (n *nodeState) hasUnusedPermit() bool {
+	return n.permit != nil && !n.hasBooted() && !slices.Contains([]v1alpha1.RebootPhase{v1alpha1.RebootStarted, v1alpha1.RebootFailed}, n.permitAnswer().Phase)
+}
+
 // dropUnusedAttempt removes an attempt from the count if the agent has not used its permit. It checks that the permit is included in the count: the
 // steps that follow may fail, and the decision may be repeated.
 func (n *nodeState) dropUnusedAttempt() {
-	answer := n.permitAnswer().Phase
-	unused := answer == v1alpha1.RebootRefused || answer == v1alpha1.RebootWaiting
-	if unused && n.isPermitOf(n.permit.ID, n.note) {
+	if n.hasUnusedPermit() && n.isPermitOf(n.permit.ID, n.note) {
 		n.note.Attempts--
 	}
 }
@@ -228,8 +240,12 @@ func (s *Session) needOf(n *nodeState) need {
 	case n.ClientNode == nil:
 		return need{kind: needNone}
 	case !n.hasReportedSettings():
-		holder := n.claimingProfile()
-		return need{kind: needUnknown, profiles: holder, names: holder}
+		// Any profile whose settings wait for a boot may need it.
+		names := slices.Concat(n.claimingProfile(), lists.Pick(n.ClientNode.Spec.Settings, func(s v1alpha1.NodeSetting) (string, bool) {
+			return s.Profile, nodesettings.TakesEffectAtBoot(s.Key)
+		}))
+		slices.Sort(names)
+		return need{kind: needUnknown, profiles: n.claimingProfile(), names: slices.Compact(names)}
 	case !n.ClientNode.Status.RebootRequired:
 		return need{kind: needNone}
 	}

@@ -13,6 +13,8 @@ const (
 	MaxAttempts = 3
 	// RefusalPause is the pause after the agent rejected a permit or its host rejected the reboot. It is part of the time of a drain.
 	RefusalPause = time.Minute
+	// overduePause is the minimum time between the two passes that must find a permit overdue: a clock may jump.
+	overduePause = time.Minute
 	// ZonePatience is the maximum time that a drain keeps other zones waiting. They use the budget while a longer drain waits for users or pods.
 	ZonePatience = 5 * time.Minute
 	// volumesPatience is the maximum time that a drained node waits for its volumes to be unmounted and detached.
@@ -76,7 +78,7 @@ type AddClaim struct {
 	Missing bool
 }
 
-// UpdateClaim records in a node's claim that a permit is about to be given, or that the agent has responded to it.
+// UpdateClaim records in a node's claim that a permit is about to be given, is overdue, or is no longer there.
 type UpdateClaim struct {
 	OnNode
 	Claim v1alpha1.Disruption
@@ -139,7 +141,8 @@ type GivePermit struct {
 	Permit v1alpha1.RebootPermit
 }
 
-// ClearPermit removes a permit that is used up, that finished without a reboot, or that is older than the current boot.
+// ClearPermit removes a permit that is used up, withdrawn before its use, or older than the current boot. It must meet a conflict if the agent has
+// announced the reboot since.
 type ClearPermit struct {
 	OnNode
 	ID string

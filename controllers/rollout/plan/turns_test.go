@@ -441,12 +441,16 @@ func TestForGuardsOfANodeWithoutTheDisruptionAnnotation(t *testing.T) {
 		"while the agent holds a permit: they go with it": {
 			func(*fixture) {},
 			[]string{
-				"clear the permit of a: WithdrawingPermit", "note a: Releasing CordonedByOthers", "conditions of a: none",
+				"clear the permit of a: SettingsChanging", "note a: Releasing CordonedByOthers", "conditions of a: none",
 				unguard, "release the claim of a", "a: Waiting CordonedByOthers",
 			},
 		},
-		"before the agent has responded: they stay": {
-			func(f *fixture) { f.node("a").ClientNode.Generation++ }, []string{"a: Releasing WithdrawingPermit"},
+		"before the agent has responded: the same": {
+			func(f *fixture) { f.node("a").ClientNode.Generation++ },
+			[]string{
+				"clear the permit of a: SettingsChanging", "note a: Releasing CordonedByOthers", "conditions of a: none",
+				unguard, "release the claim of a", "a: Waiting CordonedByOthers",
+			},
 		},
 		"while the node boots: they go once it is back": {
 			func(f *fixture) { f.rebooted("a") },

@@ -35,7 +35,7 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 			func(f *fixture) { f.hostBusy("a", time.Minute) }, []string{"a: Rebooting HostBusy"},
 		},
 		"it is released in the end, and backs off": {
-			func(f *fixture) { f.hostBusy("a", 15*time.Minute) },
+			func(f *fixture) { f.hostBusy("a", 16*time.Minute); f.overdue("a", time.Minute) },
 			[]string{
 				"clear the permit of a: HostBusy", "note a: Waiting HostBusy", "conditions of a: none", "uncordon a: HostBusy",
 				"release the claim of a", "a: Waiting HostBusy",
@@ -103,7 +103,7 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 				f.node("a").Unschedulable = false
 			},
 			[]string{
-				"clear the permit of a: WithdrawingPermit", "note a: Waiting CordonLost", "conditions of a: none", "uncordon a: CordonLost",
+				"clear the permit of a: CordonLost", "note a: Waiting CordonLost", "conditions of a: none", "uncordon a: CordonLost",
 				"release the claim of a", "a: Waiting CordonLost",
 			},
 		},
@@ -149,7 +149,13 @@ func TestForAnUnusedPermitIsNoAttempt(t *testing.T) {
 				f.node("a").ClientNode.Status.Rollout = new(For(f.Snapshot).Notes["a"])
 			}, 0,
 		},
-		"a permit that waited to the end": {func(f *fixture) { f.addResponse("a", v1alpha1.RebootWaiting) }, 0},
+		"a permit that waited to the end": {
+			func(f *fixture) {
+				f.addResponse("a", v1alpha1.RebootWaiting)
+				f.overdue("a", time.Minute)
+			}, 0,
+		},
+		"a permit that the agent has not used": {func(f *fixture) { f.overdue("a", time.Minute) }, 0},
 		"a permit that waited until a pause": {
 			func(f *fixture) {
 				f.addResponse("a", v1alpha1.RebootWaiting)
@@ -169,7 +175,7 @@ func TestForAnUnusedPermitIsNoAttempt(t *testing.T) {
 			}, 0,
 		},
 		"a permit whose reboot the host rejected is used up": {func(f *fixture) { f.addResponse("a", v1alpha1.RebootFailed) }, 1},
-		"a permit without a response may be used up":         {func(f *fixture) { f.node("a").ClientNode.Status.ObservedGeneration = 3 }, 1},
+		"a permit without a response may still be used":      {func(f *fixture) { f.node("a").ClientNode.Status.ObservedGeneration = 3 }, 1},
 		"a permit with an unknown ID is counted as in the note": {
 			func(f *fixture) {
 				f.node("a").ClientNode.Spec.RebootPermit.ID = "x"

@@ -1,0 +1,195 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+// permitted plays until node a has its permit. Its agent is then silent until a given time, or dead if that is zero.
+func (w *world) permitted(t *testing.T, m *manager, silence time.Duration) *simNode {
+	t.Helper()
+	n := w.nodes["a"]
+	for range 100 {
+		if n.ClientNode != nil && n.ClientNode.Spec.RebootPermit != nil {
+			n.machine.silentUntil, n.AgentReady = w.now.Add(silence), false
+			n.nodeRV++
+			return n
+		}
+		w.followProfiles(n)
+		w.runAgent(n)
+		m.makePass()
+		w.passTime(time.Second)
+	}
+	t.Fatal("node a got no permit")
+	return nil
+}
+
+// stops are the ways by which a person stops a disruption.
+var stops = map[string]func(*world, *simNode, *simProfile){
+	"everything is paused":        func(w *world, _ *simNode, _ *simProfile) { w.paused = true },
+	"the profile is paused":       func(_ *world, _ *simNode, p *simProfile) { p.Paused = v1alpha1.ReasonPausedByField },
+	"the profile is in mode Plan": func(_ *world, _ *simNode, p *simProfile) { p.Inert = v1alpha1.ReasonPlanMode },
+	"the policy is Never":         func(_ *world, _ *simNode, p *simProfile) { p.Rollout.Reboot.Policy = v1alpha1.RebootNever },
+	"the approval is gone":        func(_ *world, _ *simNode, p *simProfile) { p.Rollout.Reboot.Policy = v1alpha1.RebootOnApproval },
+	"the Node is paused":          func(_ *world, n *simNode, _ *simProfile) { n.Paused = true },
+	"the Node is ignored":         func(_ *world, n *simNode, _ *simProfile) { n.Ignored = true },
+	"the Node is never disrupted": func(_ *world, n *simNode, _ *simProfile) { n.NeverDisrupt = true },
+	"a user uncordons the Node":   func(_ *world, n *simNode, _ *simProfile) { n.Unschedulable = false },
+}
+
+// A person stops a node whose agent does not use its permit. One pass later the permit is gone, and the node is in service.
+func TestAPersonEndsAPermit(t *testing.T) {
+	for name, stop := range stops {
+		for _, need := range []string{"known", "unknown"} {
+			t.Run(name+", need "+need, func(t *testing.T) {
+				w := newWorld(1)
+				w.quiet, w.deterministic = true, true
+				w.addNode("a")
+				p := w.addProfile("eda", nil, "a")
+				m := &manager{world: w, name: "m"}
+				n := w.permitted(t, m, 77*time.Hour)
+				if need == "unknown" {
+					w.changeSpec(n, func(s *v1alpha1.StorageClientNodeSpec) { s.Hash += ", live" })
+				}
+				stop(w, n, p)
+				n.nodeRV++
+				n.cordonChanges++
+				m.makePass()
+				if _, claimed := w.claims["a"]; n.ClientNode.Spec.RebootPermit != nil || n.Unschedulable || n.Mark != nil || claimed {
+					t.Errorf("after a pass: got permit %v, cordoned %t, annotation %v, claimed %t, want a node in service",
+						n.ClientNode.Spec.RebootPermit, n.Unschedulable, n.Mark, claimed)
+				}
+				if note := n.ClientNode.Status.Rollout; note.Phase != v1alpha1.RolloutWaiting && need == "known" || note.Attempts != 0 {
+					t.Errorf("got note %+v, want Waiting without an attempt", note)
+				}
+				if w.broken != nil {
+					t.Error(w.broken)
+				}
+			})
+		}
+	}
+}
+
+// The agent comes back after days. Nobody has stopped it, but its time is long over.
+func TestAnUnusedPermitEnds(t *testing.T) {
+	for name, change := range map[string]func(*world, *simNode, *simProfile){
+		"no rule changes": func(*world, *simNode, *simProfile) {},
+		"the window closes": func(w *world, _ *simNode, p *simProfile) {
+			p.Windows = w.parseWindows(v1alpha1.Window{Schedule: "0 10 * * *", DurationSeconds: 300})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(1)
+			w.quiet, w.deterministic = true, true
+			w.addNode("a")
+			p := w.addProfile("eda", nil, "a")
+			m := &manager{world: w, name: "m"}
+			n := w.permitted(t, m, 77*time.Hour)
+			given := w.now
+			change(w, n, p)
+			for ; n.ClientNode.Spec.RebootPermit != nil && w.now.Before(given.Add(time.Hour)); w.passTime(15 * time.Second) {
+				m.makePass()
+			}
+			note := n.ClientNode.Status.Rollout
+			if took := w.now.Sub(given); took < 16*time.Minute || took > 17*time.Minute {
+				t.Errorf("the permit ended after %s, want its 15 minutes and a minute", took)
+			}
+			if note.Phase != v1alpha1.RolloutFailed || note.Reason != v1alpha1.RolloutReasonRebootTimedOut || note.Attempts != 0 || note.RetryAfter == nil {
+				t.Errorf("got note %+v, want Failed RebootTimedOut with a pause and without an attempt", note)
+			}
+			if _, claimed := w.claims["a"]; n.Unschedulable || n.Mark != nil || claimed {
+				t.Errorf("got cordoned %t, annotation %v, claimed %t, want a node in service", n.Unschedulable, n.Mark, claimed)
+			}
+			if len(w.failures["eda"].Boots) != 1 {
+				t.Errorf("got failures %+v, want one", w.failures)
+			}
+			for end := w.now.Add(90 * time.Hour); w.now.Before(end); w.passTime(time.Minute) {
+				w.followProfiles(n)
+				w.runAgent(n)
+				m.makePass()
+			}
+			if w.broken != nil || len(n.machine.used) > 0 {
+				t.Errorf("got permits used %v, and %v", n.machine.used, w.broken)
+			}
+		})
+	}
+}
+
+// withdrawing is a cluster in which the withdrawal of a permit does not work.
+type withdrawing struct {
+	*manager
+	err error
+	// isLost is true if the withdrawal takes effect and only its response is lost.
+	isLost bool
+}
+
+func (w *withdrawing) applyStep(ctx context.Context, step plan.Step) error {
+	if _, clears := step.(plan.ClearPermit); !clears || w.err == nil {
+		return w.manager.applyStep(ctx, step)
+	}
+	if w.isLost {
+		known := w.seen[step.NodeName()]
+		if err := w.manager.applyStep(ctx, step); err != nil {
+			return err
+		}
+		w.seen[step.NodeName()] = known
+	}
+	return w.err
+}
+
+// The cordon and the claim stay until the withdrawal of the permit is certain.
+func TestThePermitGoesBeforeTheCordonAndTheClaim(t *testing.T) {
+	for name, test := range map[string]struct {
+		err       error
+		isLost    bool
+		refusal   string
+		isStarted bool
+	}{
+		"the withdrawal is refused":             {err: apierrors.NewForbidden(corev1.Resource("things"), "a", errors.New("policy x")), refusal: "policy x"},
+		"its request is lost":                   {err: apierrors.NewTimeoutError("timeout", 1), refusal: "timeout"},
+		"its response is lost":                  {err: apierrors.NewTimeoutError("timeout", 1), isLost: true},
+		"its request is lost, the agent starts": {err: apierrors.NewTimeoutError("timeout", 1), isStarted: true, refusal: "timeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(1)
+			w.quiet, w.deterministic = true, true
+			w.addNode("a")
+			p := w.addProfile("eda", nil, "a")
+			m := &manager{world: w, name: "m"}
+			n := w.permitted(t, m, 77*time.Hour)
+			p.Paused = v1alpha1.ReasonPausedByField
+			c := &withdrawing{manager: m, err: test.err, isLost: test.isLost}
+			_, _, _ = runPass(t.Context(), c, 1)
+			if _, claimed := w.claims["a"]; !n.Unschedulable || n.Mark == nil || !claimed {
+				t.Errorf("got cordoned %t, annotation %v, claimed %t, want all of them to stay", n.Unschedulable, n.Mark, claimed)
+			}
+			if note := n.ClientNode.Status.Rollout; !strings.Contains(note.Refusal, test.refusal) {
+				t.Errorf("got refusal %q, want %q in it", note.Refusal, test.refusal)
+			}
+			if test.isStarted {
+				n.machine.silentUntil = w.now
+				w.runAgent(n)
+			}
+			c.err = nil
+			w.passTime(time.Second)
+			_, _, _ = runPass(t.Context(), c, 1)
+			_, claimed := w.claims["a"]
+			if stays := n.ClientNode.Spec.RebootPermit != nil && n.Unschedulable && claimed; stays != test.isStarted {
+				t.Errorf("in the next pass: got permit %v, cordoned %t, claimed %t, want them to stay: %t",
+					n.ClientNode.Spec.RebootPermit, n.Unschedulable, claimed, test.isStarted)
+			}
+			if w.broken != nil {
+				t.Error(w.broken)
+			}
+		})
+	}
+}

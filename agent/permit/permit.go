@@ -261,18 +261,13 @@ func (p *Permit) use(ctx context.Context, live *v1alpha1.StorageClientNode, rebo
 	return started(id)
 }
 
-// announce writes Started to the object that contains the permit. The resource version prevents a concurrent withdrawal of the permit by
-// the manager. After a conflicting write, it checks the permit again.
-func (p *Permit) announce(ctx context.Context, live *v1alpha1.StorageClientNode) error {
-	p.status = started(live.Spec.RebootPermit.ID)
-	checked := live
+// announce writes Started to the object that contains the permit. Much time may have passed since the permit was checked, so it reads the object again.
+// The resource version prevents a concurrent withdrawal of the permit by the manager.
+func (p *Permit) announce(ctx context.Context, checked *v1alpha1.StorageClientNode) error {
+	p.status = started(checked.Spec.RebootPermit.ID)
 	for attempt := 1; ; attempt++ {
-		err := p.Announce(ctx, live.ResourceVersion)
-		if err == nil || !apierrors.IsConflict(err) || attempt == maxAnnounce {
-			return err
-		}
-		var now time.Time
-		if live, now, err = p.API.Get(ctx); err != nil {
+		live, now, err := p.API.Get(ctx)
+		if err != nil {
 			return err
 		}
 		if !isSame(live, checked) {
@@ -280,6 +275,9 @@ func (p *Permit) announce(ctx context.Context, live *v1alpha1.StorageClientNode)
 		}
 		if reason := expiry(live.Spec.RebootPermit, now); reason != "" {
 			return errors.New(reason)
+		}
+		if err = p.Announce(ctx, live.ResourceVersion); err == nil || !apierrors.IsConflict(err) || attempt == maxAnnounce {
+			return err
 		}
 	}
 }

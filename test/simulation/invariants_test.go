@@ -599,18 +599,50 @@ func mustLeave(pod *corev1.Pod) bool {
 	return !mirror && !daemon && !returns && pod.Status.Phase == corev1.PodRunning
 }
 
-// checkClear checks that a permit is withdrawn only after the agent has responded, and never while the node reboots.
+// checkClear checks that a permit is never withdrawn while the node reboots.
 func (o *observer) checkClear(node *corev1.Node, c *v1alpha1.StorageClientNode, permit *v1alpha1.RebootPermit) {
 	if node.Status.NodeInfo.BootID != permit.BootID {
 		return
 	}
-	response := c.Status.Reboot
-	responded := response != nil && response.PermitID == permit.ID
-	switch {
-	case responded && response.Phase == v1alpha1.RebootStarted:
+	if hasStarted(c) {
 		o.w.fail("invariant 3: the permit of %s is withdrawn although the reboot has started", node.Name)
-	case !responded && (c.Status.ObservedGeneration < c.Generation || c.Status.BootID != node.Status.NodeInfo.BootID):
-		o.w.fail("invariant 3: the permit of %s is withdrawn before the agent has responded", node.Name)
+	}
+}
+
+// hasStarted reports whether the agent has announced the reboot of the node's permit.
+func hasStarted(c *v1alpha1.StorageClientNode) bool {
+	permit, response := c.Spec.RebootPermit, c.Status.Reboot
+	return permit != nil && response != nil && response.PermitID == permit.ID && response.Phase == v1alpha1.RebootStarted
+}
+
+// checkAnnouncement checks that a permit is used only in its time, and that no complete pass has seen that a person has stopped the node.
+func (w *world) checkAnnouncement(m *machine, c *v1alpha1.StorageClientNode) {
+	permit := c.Spec.RebootPermit
+	switch {
+	case permit.NotAfter == nil:
+		w.fail("invariant 31: the permit of %s has no end", m.name)
+	case w.now.After(permit.NotAfter.Time):
+		w.fail("invariant 31: %s starts its reboot %s after the end of its permit", m.name, w.now.Sub(permit.NotAfter.Time))
+	}
+	w.announced++
+}
+
+// checkStopped is the part of invariant 2 about permits that a person has stopped before a pass. The pass was complete, nothing changed in it, and its
+// cache showed the stop.
+func (p *process) checkStopped(cached *state) {
+	for _, object := range cached.clientNodes {
+		name := object.GetName()
+		node, c, now := cached.node(name), cached.clientNode(name), p.clientNode(name)
+		if node == nil || c == nil || c.Spec.RebootPermit == nil || now == nil || now.Spec.RebootPermit == nil {
+			continue
+		}
+		isStopped := !node.Spec.Unschedulable || !p.mayDisrupt(cached, name)
+		isStopped = isStopped && (!p.node(name).Spec.Unschedulable || !p.mayDisrupt(p.present(), name))
+		isUnused := !hasStarted(now) && (now.Status.Reboot == nil || now.Status.Reboot.PermitID != now.Spec.RebootPermit.ID || now.Status.Reboot.Phase != v1alpha1.RebootFailed)
+		isSame := c.Spec.RebootPermit.ID == now.Spec.RebootPermit.ID && now.Spec.RebootPermit.BootID == node.Status.NodeInfo.BootID
+		if p.withdrawn++; isStopped && isUnused && isSame {
+			p.fail("invariant 2: a pass leaves the permit of %s, which a person has stopped", name)
+		}
 	}
 }
 
@@ -703,7 +735,7 @@ func (w *world) checkReboot(m *machine, permit string) {
 		w.fail("invariant 3: %s reboots twice with permit %s", m.name, permit)
 	}
 	if node == nil || w.permittedAt[permit] < w.touched[m.name][1] && (!node.Spec.Unschedulable || !hasMark(node)) {
-		return // A user has undone the cordon since. The manager withdraws the permit only after the agent has responded.
+		return // A user has undone the cordon since the last pass.
 	}
 	if _, claimed := w.claims()[m.name]; !claimed {
 		w.fail("invariant 8: %s reboots without a claim", m.name)

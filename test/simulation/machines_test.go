@@ -38,6 +38,8 @@ type machine struct {
 	reboots map[string]int
 	// going is the permit of a reboot that the agent has announced.
 	going string
+	// decided is the object with the permit of a reboot that the agent has decided on and not announced yet.
+	decided *v1alpha1.StorageClientNode
 	// ailments are the causes that keep settings from their values, by key. stuck are the settings that cannot be removed from the boot
 	// menu.
 	ailments map[string]ailment
@@ -115,19 +117,51 @@ func (w *world) runAgent(m *machine) {
 	}
 	m.stage(c)
 	status := w.observeStatus(m, c)
-	if permit := c.Spec.RebootPermit; permit != nil {
+	if permit := c.Spec.RebootPermit; permit != nil && m.decided == nil {
 		status.Reboot = w.respondToPermit(m, c, &status)
+		if r := status.Reboot; r.Phase == v1alpha1.RebootStarted && m.used[r.PermitID] == "" {
+			m.used[r.PermitID], m.decided = m.boot, c
+			if !w.quiet && w.chance(6) {
+				w.narrate("the agent of %s stands still before it announces its reboot", m.name)
+				w.silence(m)
+				return
+			}
+		}
 	}
 	if !w.quiet && w.chance(12) {
+		m.decided = nil
 		return // The API server rejected its report.
 	}
+	decided := m.decided
+	m.decided = nil
+	if decided != nil && (c.UID != decided.UID || c.Generation != decided.Generation || w.isOver(c.Spec.RebootPermit)) {
+		// The object has changed or the permit has ended since the agent decided.
+		status.Reboot, decided = nil, nil
+		if permit := c.Spec.RebootPermit; permit != nil {
+			status.Reboot = w.respondToPermit(m, c, &status)
+		}
+	} else if decided != nil {
+		status.Reboot = &v1alpha1.RebootStatus{PermitID: c.Spec.RebootPermit.ID, Phase: v1alpha1.RebootStarted}
+		w.checkAnnouncement(m, c)
+	}
 	w.report(m, c, status)
-	if r := status.Reboot; r != nil && r.Phase == v1alpha1.RebootStarted && m.used[r.PermitID] == "" {
-		m.used[r.PermitID], m.going = m.boot, r.PermitID
+	if decided != nil {
+		m.going = decided.Spec.RebootPermit.ID
 		if w.chance(2) {
 			w.goDown(m)
 		}
 	}
+}
+
+// silence stops an agent for minutes, hours or days.
+func (w *world) silence(m *machine) {
+	m.silentUntil = w.now.Add(w.seconds([...]int{2000, 20000, 300000}[w.rng.IntN(3)]))
+	w.setAgentReady(m.name, false)
+}
+
+// isOver reports whether a permit has ended, by the API server's clock.
+func (w *world) isOver(permit *v1alpha1.RebootPermit) bool {
+	return permit.NotAfter != nil && w.now.After(permit.NotAfter.Time)
 }
 
 // stage writes the boot menu.
@@ -219,7 +253,7 @@ func (w *world) respondToPermit(m *machine, c *v1alpha1.StorageClientNode, statu
 	// The agent checks these obstacles too: see agent/permit.go.
 	obstacles := standing.Read(&c.Spec, status, "").Obstacles()
 	switch {
-	case permit.BootHash != c.Spec.BootHash, permit.BootID != m.boot, !status.RebootRequired, len(status.BusyMounts) > 0, len(obstacles) > 0:
+	case w.isOver(permit), permit.BootHash != c.Spec.BootHash, permit.BootID != m.boot, !status.RebootRequired, len(status.BusyMounts) > 0, len(obstacles) > 0:
 		return respond(v1alpha1.RebootRefused, "no longer right")
 	case w.now.Before(m.locked):
 		return respond(v1alpha1.RebootWaiting, "packages are being installed")
@@ -252,6 +286,7 @@ func (w *world) goDown(m *machine) {
 // takeDown ends the boot of a machine. The cluster may notice late, or never.
 func (w *world) takeDown(m *machine, boot time.Duration) {
 	w.narrate("machine %s goes down", m.name)
+	m.decided = nil
 	m.up, m.going, m.upAt, m.unreadyAt, m.flaps = false, "", w.now.Add(boot), w.now, time.Time{}
 	if w.chance(2) {
 		m.unreadyAt = w.now.Add(w.seconds(60))

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -53,6 +54,8 @@ type process struct {
 	began time.Time
 	// blind are the nodes whose agent was not Ready in the cache at the start of a pass.
 	blind map[string]bool
+	// hasPassed is true once the last call of the rollout has read the claims, isDisturbed once something else happened in it.
+	hasPassed, isDisturbed bool
 }
 
 // fenced reports that the fence is effective.
@@ -158,7 +161,13 @@ func (p *process) runRollout() {
 	p.due, p.rolloutAt = false, time.Time{}
 	p.began, p.blind = p.managerTime(), p.unreadyAgents()
 	p.look()
+	all := func(kind memapi.Kind) []client.Object { return slices.Clone(p.cache.All(kind)) }
+	cached := &state{nodes: all(memapi.Nodes), clientNodes: all(memapi.ClientNodes), profiles: all(memapi.Profiles), namespaces: all(memapi.Namespaces)}
+	p.hasPassed, p.isDisturbed = false, false
 	result, err := p.rollout.Reconcile(p.ctx, reconcile.Request{})
+	if p.hasPassed && !p.isDisturbed && err == nil && (result.RequeueAfter == 0 || result.RequeueAfter > time.Second) {
+		p.checkStopped(cached)
+	}
 	if err != nil {
 		p.narrate("rollout: %v", err)
 		p.due = true
@@ -297,6 +306,7 @@ func (p *process) decide(call memapi.Call) (memapi.Fate, error) {
 	p.hear()
 	if call.Verb == "get" && call.Name == v1alpha1.BudgetConfigMap {
 		p.look()
+		p.hasPassed = true
 	}
 	if p.quiet {
 		return memapi.Answered, nil
@@ -309,7 +319,9 @@ func (p *process) decide(call memapi.Call) (memapi.Fate, error) {
 	if call.IsWrite() {
 		heat /= 2
 	}
-	switch p.rng.IntN(heat) {
+	event := p.rng.IntN(heat)
+	p.isDisturbed = p.isDisturbed || event <= 20
+	switch event {
 	case 0:
 		p.narrate("the manager dies in %s %s %s", call.Verb, call.Kind, call.Name)
 		p.end()

@@ -30,6 +30,8 @@ type observer struct {
 	unmarked map[string]int
 	// steps counts the manager's changes to nodes: claims, cordons and changes of desired settings.
 	steps int
+	// announced counts the reboots that agents announced, withdrawn the permits that were checked after a pass.
+	announced, withdrawn int
 	// inVain counts the evictions of drains that timed out, attempts the evictions of drains that cordoned first.
 	inVain, attempts int
 	// cordonedFirst counts the drains of nodes that only budgets kept.

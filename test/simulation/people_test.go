@@ -37,7 +37,12 @@ func (w *world) anyNode() (*corev1.Node, *machine) {
 func (w *world) causeMishap() {
 	node, m := w.anyNode()
 	name := node.Name
-	switch w.rng.IntN(28) {
+	switch w.rng.IntN(29) {
+	case 28:
+		if w.chance(4) {
+			w.narrate("hours or days pass")
+			w.passTime(w.seconds([...]int{20000, 300000}[w.rng.IntN(2)]))
+		}
 	case 27:
 		w.hangPod(name)
 	case 0, 1:
@@ -48,11 +53,10 @@ func (w *world) causeMishap() {
 		w.changeNode(byPeople, name, func(n *corev1.Node) { delete(n.Annotations, v1alpha1.DisruptionAnnotation) })
 	case 3, 4:
 		w.narrate("the agent of %s falls silent", name)
-		m.silentUntil = w.now.Add(w.seconds(2000))
-		w.setAgentReady(name, false)
+		w.silence(m)
 	case 5:
 		w.narrate("the agent of %s starts again", name)
-		m.going = ""
+		m.going, m.decided = "", nil
 	case 6:
 		w.narrate("a user reboots %s", name)
 		m.ends = bootWell

@@ -45,7 +45,7 @@ func isWanted() func(seed uint64) bool {
 // go test ./test/simulation -seed=N -schedules=1
 func TestTheManagerKeepsTheInvariants(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
-	var next, compared, inVain, attempts, cordonedFirst atomic.Uint64
+	var next, compared, inVain, attempts, cordonedFirst, announced, withdrawn atomic.Uint64
 	var wait sync.WaitGroup
 	next.Store(*firstSeed)
 	wanted := isWanted()
@@ -54,6 +54,8 @@ func TestTheManagerKeepsTheInvariants(t *testing.T) {
 			for seed := next.Add(1) - 1; wanted(seed) && !t.Failed(); seed = next.Add(1) - 1 {
 				w := play(seed, false)
 				inVain.Add(uint64(w.inVain))
+				announced.Add(uint64(w.announced))
+				withdrawn.Add(uint64(w.withdrawn))
 				attempts.Add(uint64(w.attempts))
 				cordonedFirst.Add(uint64(w.cordonedFirst))
 				if compared.Add(uint64(w.compared)); w.broken != nil {
@@ -65,8 +67,8 @@ func TestTheManagerKeepsTheInvariants(t *testing.T) {
 	}
 	wait.Wait()
 	played := next.Load() - *firstSeed - uint64(runtime.GOMAXPROCS(0)) // each worker ends with a seed that it does not play
-	t.Logf("played %d schedules, seeds %d to %d; %d sessions compared; evictions of drains that timed out: %d, after a cordon first: %d (of %d such drains)",
-		played, *firstSeed, *firstSeed+played-1, compared.Load(), inVain.Load(), attempts.Load(), cordonedFirst.Load())
+	t.Logf("played %d schedules, seeds %d to %d; %d reboots announced, %d permits checked after a pass; %d sessions compared; evictions of drains that timed out: %d, after a cordon first: %d (of %d such drains)",
+		played, *firstSeed, *firstSeed+played-1, announced.Load(), withdrawn.Load(), compared.Load(), inVain.Load(), attempts.Load(), cordonedFirst.Load())
 }
 
 // A seed must always play the same schedule, so that a failure can be investigated.

@@ -198,7 +198,8 @@ type StorageClientProfileSpec struct {
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
 
-	// paused prevents new changes by this profile. Nodes that are already being disrupted finish. Default false.
+	// paused prevents new changes by this profile. Nodes finish once the reboot has started; other disrupted nodes return to service.
+	// Default false.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 

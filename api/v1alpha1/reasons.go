@@ -114,8 +114,8 @@ const (
 	RolloutReasonSettling = "Settling"
 	// RolloutReasonRebootWithoutEffect is set when the node came back and a setting has failed or still needs a reboot.
 	RolloutReasonRebootWithoutEffect = "RebootWithoutEffect"
-	// RolloutReasonRebootTimedOut is set when the node was not back and healthy within rollout.reboot.timeoutSeconds, or when its agent
-	// did not use the reboot permit in that time. In the second case, the node returns to service, and the rollout tries again later.
+	// RolloutReasonRebootTimedOut is set when the node was not back and healthy within rollout.reboot.timeoutSeconds, or its agent did
+	// not use the reboot permit in that time. In the second case, the node returns to service, and the rollout tries again later.
 	RolloutReasonRebootTimedOut = "RebootTimedOut"
 	// RolloutReasonAttemptsUsedUp is set when the node still needs a reboot after three permits for the same boot hash.
 	RolloutReasonAttemptsUsedUp = "AttemptsUsedUp"

@@ -346,10 +346,10 @@ func TestPauseAndResume(t *testing.T) {
 		annotations map[string]string
 		out         string
 	}{
-		"pause":                         {eda(), "pause", map[string]string{v1alpha1.PausedAnnotation: "true"}, "Paused eda: new changes do not start, nodes that are already disrupted finish.\n"},
+		"pause":                         {eda(), "pause", map[string]string{v1alpha1.PausedAnnotation: "true"}, "Paused eda: new changes do not start, nodes finish once the reboot has started.\n"},
 		"resume":                        {paused, "resume", map[string]string{"other": "stays"}, "Resumed eda.\n"},
 		"resume of one paused by field": {byField, "resume", nil, "eda is still paused: spec.paused is true.\n"},
-		"pause of a paused profile":     {paused.DeepCopy(), "pause", paused.Annotations, "Paused eda: new changes do not start, nodes that are already disrupted finish.\n"},
+		"pause of a paused profile":     {paused.DeepCopy(), "pause", paused.Annotations, "Paused eda: new changes do not start, nodes finish once the reboot has started.\n"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

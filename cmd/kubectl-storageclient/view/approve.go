@@ -103,7 +103,7 @@ func DescribeApproval(p *v1alpha1.StorageClientProfile) []string {
 func DescribePause(p *v1alpha1.StorageClientProfile, paused bool) string {
 	switch {
 	case paused:
-		return "Paused " + p.Name + ": new changes do not start, nodes that are already disrupted finish."
+		return "Paused " + p.Name + ": new changes do not start, nodes finish once the reboot has started."
 	case p.Spec.Paused:
 		return p.Name + " is still paused: spec.paused is true."
 	}

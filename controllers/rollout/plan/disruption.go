@@ -16,7 +16,7 @@ import (
 
 func (p *planner) advanceDisruption(n *nodeState) {
 	p.addMissingClaim(n)
-	if reason, _ := p.checkStops(n); (n.Deleting || n.isLeaving()) && n.hasUnusedPermit() && (reason != "" || p.isPermitOver(n)) {
+	if reason := p.findStop(n); (n.Deleting || n.isLeaving()) && n.hasUnusedPermit() && (reason != "" || p.isPermitOver(n)) {
 		p.withdrawPermit(n, cmp.Or(reason, v1alpha1.RolloutReasonRebootTimedOut))
 	}
 	switch {
@@ -287,8 +287,8 @@ func (p *planner) awaitBoot(n *nodeState) {
 		p.keepFailedNode(n)
 		return
 	}
-	isCordonLost := n.note.Reason == v1alpha1.RolloutReasonCordonLost || !n.Unschedulable
-	stopped, _ := p.checkStops(n)
+	stopped := p.findStop(n)
+	isCordonLost := stopped == v1alpha1.RolloutReasonCordonLost
 	switch {
 	case answer.Phase == v1alpha1.RebootFailed && !isCordonLost:
 		// The host may still go down, so the node stays unchanged for a while, regardless of other changes.
@@ -315,6 +315,15 @@ func (p *planner) awaitBoot(n *nodeState) {
 	default:
 		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, permitText)
 	}
+}
+
+// findStop returns the reason why a person has stopped a node with a permit, empty if there is none.
+func (p *planner) findStop(n *nodeState) string {
+	if n.note.Reason == v1alpha1.RolloutReasonCordonLost || !n.Unschedulable {
+		return v1alpha1.RolloutReasonCordonLost
+	}
+	reason, _ := p.checkStops(n)
+	return reason
 }
 
 // awaitStarted waits for a reboot that the agent has started. The permit can no longer be withdrawn.

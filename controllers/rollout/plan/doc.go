@@ -9,8 +9,7 @@
 //   - A claim takes effect only after the API server has accepted it.
 //   - Budget that a pass frees is used after the API server has accepted the release, by the same pass or the next.
 //   - If a user uncordons a node during its drain (the annotation is still there), the user owns the node. The annotation and the claim are
-//     removed, and the node may be claimed again after BackOff. If the agent already has a permit, the node may go down at any moment. It is
-//     cordoned again until the agent has responded; then the permit is withdrawn and the node is returned to the user.
+//     removed, and the node may be claimed again after BackOff. A permit that the agent has not used is withdrawn before.
 //   - If a user removes the operator's annotation from a cordoned node, the user owns the cordon from then on.
 //   - A failure is kept until the boot hash changes, the node has the desired settings after all, or a user requests a retry. It is recorded in
 //     an object that outlives the node (failures.go), before any step that removes the facts from which it is derived.
@@ -27,7 +26,11 @@
 //   - The canary of a change consists of the first nodes with the same boot hash in a profile, so that each combination of settings has its
 //     evidence. Nodes that cannot be disrupted are skipped, unless their disruption has already started.
 //   - A disruption may start while a window is open, regardless of the time that is left. When the window closes, nodes without a permit are
-//     released, and nodes with a permit finish.
+//     released, and nodes with a permit finish, unless it is overdue. Until the reboot has started, every other rule of a user ends the permit.
+//   - An agent announces its reboot with the version of the object that it has read live, and a permit is withdrawn with the version that was read
+//     without an announcement. So one of the two writes meets a conflict. A permit is withdrawn first; then the node is uncordoned and its claim
+//     released.
+//   - A permit that was not used in time is a failure of the node, but nothing was rebooted: the node returns to service and is tried again later.
 //   - Zones in turn: no node of a profile is claimed while nodes of the profile are disrupted in another zone. A node that cannot be rebooted
 //     delays no other node, and a drain keeps other zones waiting for at most ZonePatience. Nodes without a zone come last.
 //   - A node whose taint announces its removal by others counts as gone: it is neither claimed nor a canary, and it uses up budget. A disruption

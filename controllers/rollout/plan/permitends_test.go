@@ -150,6 +150,13 @@ func TestForAnOverduePermit(t *testing.T) {
 			func(f *fixture) { f.Claims["a"].Permit.Overdue = nil; f.node("a").Leaving, f.Paused = disrupted, true },
 			[]string{"clear the permit of a: PausedByAnnotation", "claim of a: no permit", "a: Releasing NodeLeaving"},
 		},
+		"a user uncordons it while others are about to remove it": {
+			func(f *fixture) {
+				f.Claims["a"].Permit.Overdue = nil
+				f.node("a").Leaving, f.node("a").Unschedulable = disrupted, false
+			},
+			[]string{"clear the permit of a: CordonLost", "claim of a: no permit", "a: Releasing NodeLeaving"},
+		},
 		"its reboot has started": {func(f *fixture) { f.addResponse("a", v1alpha1.RebootStarted) }, []string{"claim of a: permit", "a: Failed RebootTimedOut"}},
 	}, build, "a")
 }

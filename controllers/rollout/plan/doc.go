@@ -27,10 +27,7 @@
 //     evidence. Nodes that cannot be disrupted are skipped, unless their disruption has already started.
 //   - A disruption may start while a window is open, regardless of the time that is left. When the window closes, nodes without a permit are
 //     released, and nodes with a permit finish, unless it is overdue. Until the reboot has started, every other rule of a user ends the permit.
-//   - An agent announces its reboot with the version of the object that it has read live, and a permit is withdrawn with the version that was read
-//     without an announcement. So one of the two writes meets a conflict. A permit is withdrawn first; then the node is uncordoned and its claim
-//     released.
-//   - A permit that was not used in time is a failure of the node, but nothing was rebooted: the node returns to service and is tried again later.
+//   - The withdrawal of a permit and the announcement of its reboot name the version that was read, so one of them meets a conflict.
 //   - Zones in turn: no node of a profile is claimed while nodes of the profile are disrupted in another zone. A node that cannot be rebooted
 //     delays no other node, and a drain keeps other zones waiting for at most ZonePatience. Nodes without a zone come last.
 //   - A node whose taint announces its removal by others counts as gone: it is neither claimed nor a canary, and it uses up budget. A disruption

@@ -301,7 +301,7 @@ func TestAFailedMountOfTheCanaryIsRevertedAndStopsTheRest(t *testing.T) {
 	}
 	verdict := verdictFor(p, &pv)
 	want := &optionset.Failed{
-		Identity: optionset.Identity{Set: verdict.Set, Rules: []string{"p/rule"}, Driver: "kubernetes.io/nfs", Protocol: v1alpha1.ProtocolNFS},
+		Identity: optionset.Identity{Set: verdict.Set, RuleSet: verdict.RuleSet, Rules: verdict.Rules, Driver: "kubernetes.io/nfs", Protocol: v1alpha1.ProtocolNFS},
 		Blame: optionset.Blame{
 			Volume: "pv00", UID: pv.UID, Options: []string{"hard", "nocto"},
 			Text: `MountVolume.SetUp failed for volume "pv00" : mount failed: exit status 32 Output: mount.nfs: an incorrect mount option was specified`,

@@ -243,6 +243,23 @@ func number(text string) int64 {
 	return n
 }
 
+// Values returns the effective values in mount options, sorted: of everything that the given options affect, and of version, transport and
+// security. Missing values are left out.
+func (p Protocol) Values(options, affected []string) (values []string) {
+	t := tableOf(p)
+	groups := map[string]bool{keyVersion: true, keyProto: true, keySec: true}
+	for _, o := range Parse(affected) {
+		groups[t.groupOf(o)] = true
+	}
+	for key, value := range t.resolve(Parse(options)) {
+		if groups[t.groupOf(Option{Name: key})] {
+			values = append(values, key+"="+value)
+		}
+	}
+	slices.Sort(values)
+	return values
+}
+
 // AttributeSeconds returns the minimum time in seconds that an NFS mount with these options caches the attributes of a
 // file (acregmin). Zero if it does not cache them.
 func AttributeSeconds(options []string) float64 {

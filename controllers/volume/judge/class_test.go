@@ -85,7 +85,7 @@ func TestRestoreOfFollowedClass(t *testing.T) {
 func TestDeclareWithFollowedClass(t *testing.T) {
 	profile, pv := builders.NFSProfile("fast", nil, followsClass), builders.NFSVolume([]string{"hard"})
 	v := Volume(Input{Volume: pv, Class: []string{"nconnect=8"}, HasClass: true, Profiles: profiles(profile)})
-	failed := SetOf(SourceOf(pv), v.Set, v.Rules)
+	failed := SetOf(SourceOf(pv), v.Set, v.RuleSet, v.Rules)
 	for want, classes := range map[bool]map[string][]string{
 		true: {"other": nil, "nfs": {"nconnect=8"}}, false: {"other": nil, "nfs": {"nconnect=4"}},
 	} {

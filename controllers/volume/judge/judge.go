@@ -85,9 +85,11 @@ type Verdict struct {
 	// Exceptions describe differences from a profile that its rules allow, by profile, with both values.
 	Exceptions map[string][]string
 	// Set is the hash of the option set that is declared for the volume. Empty if no rule selects it. See hashOfSet. Rules are the rules of the
-	// set, as profile/rule, by precedence.
-	Set   string
-	Rules []string
+	// set, as profile/rule, by precedence. RuleSet is the hash of the rules. See hashOfRules.
+	Set, RuleSet string
+	Rules        []string
+	// affected are the options whose resulting values belong to the set.
+	affected []string
 	// readAhead is the rule that sets the volume's read-ahead window. Nil if there is none. disputed is true if profiles disagree.
 	readAhead *rule
 	disputed  bool
@@ -133,7 +135,8 @@ func Volume(in Input) Verdict {
 	v.Profiles, v.recordedOriginal = profileNames(s.rules), s.record.Original
 	if len(s.rules) > 0 {
 		v.Desired = s.merged.options
-		v.Set, v.Rules = hashOfSet(SourceOf(s.Volume), s.rules, in.keepsNconnect), ruleNames(s.rules)
+		v.Rules, v.RuleSet, v.affected = ruleNames(s.rules), hashOfRules(s.target.Source(), s.rules, in.keepsNconnect), s.merged.affected
+		v.Set = hashOfSet(s.target.Source(), v.Rules, s.merged.values)
 	}
 	_, dispute := readAheadOf(s.rules)
 	v.readAhead, v.disputed = s.merged.readAhead, dispute != ""

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -150,7 +151,8 @@ func EvaluateNew(volume *Evaluation, index *VolumeIndex, find func(set, server s
 		return v, ""
 	}
 	server := SourceOf(volume.Volume).Server
-	reason := RejectionText(find(v.Set, server), server)
+	// The manager has not imported the record of the previous release yet if it exists.
+	reason := cmp.Or(RejectionText(find(v.Set, server), server), RejectionText(find(v.RuleSet, server), server))
 	if reason == "" {
 		return v, ""
 	}

@@ -29,9 +29,11 @@ type Mark struct {
 	Since time.Time `json:"since,omitzero"`
 	// Written is the time of the write. Zero in marks of earlier releases. With Created and evidence, it is the time of creation.
 	Written time.Time `json:"written,omitzero"`
-	// Set is the hash of the option set of the write. Rules are the rules of the set, as profile/rule.
-	Set   string   `json:"set"`
-	Rules []string `json:"rules"`
+	// Set is the hash of the option set of the write. Empty in marks of the previous release. Rules are the rules of the set, as profile/rule.
+	// RuleSet is their hash.
+	Set     string   `json:"list,omitempty"`
+	RuleSet string   `json:"set"`
+	Rules   []string `json:"rules"`
 	// Cluster is the UID of the cluster in which the mark was written. Empty in marks of earlier releases, and if it is unknown.
 	Cluster types.UID `json:"cluster,omitempty"`
 	// Unproven is true if there was no evidence for the set at the time of the write: the batch is a canary. Not set in marks of earlier releases.
@@ -48,12 +50,12 @@ type Mark struct {
 
 // MarkFor returns the mark of a volume that a batch of a given start time writes for a verdict.
 func MarkFor(v Verdict, start time.Time) *Mark {
-	return &Mark{Since: start, Set: v.Set, Rules: v.Rules}
+	return &Mark{Since: start, Set: v.Set, RuleSet: v.RuleSet, Rules: v.Rules}
 }
 
 // MarkOfCreation returns the mark of a volume that is created with the options of a verdict. Only the API server knows the time of creation.
 func MarkOfCreation(v Verdict, cluster types.UID) *Mark {
-	return &Mark{Set: v.Set, Rules: v.Rules, Created: true, Unproven: true, Cluster: cluster}
+	return &Mark{Set: v.Set, RuleSet: v.RuleSet, Rules: v.Rules, Created: true, Unproven: true, Cluster: cluster}
 }
 
 // WithEvidence returns the mark with the mount by a pod that is the evidence for its option set.
@@ -169,7 +171,7 @@ func (s *scope) releaseFailedMount(v Verdict) Verdict {
 	}
 	if failed := FailedMountOf(s.Volume); failed != nil {
 		holds := func(p *Profile) bool { return p.hold != nil && failed.IsDeclaredBy(p.Name) }
-		if slices.ContainsFunc(s.Profiles.byPrecedence, holds) || s.Profiles.Declare(SetOf(SourceOf(s.Volume), failed.Set, failed.Rules)) {
+		if slices.ContainsFunc(s.Profiles.byPrecedence, holds) || s.Profiles.Declare(SetOf(SourceOf(s.Volume), failed.Set, failed.RuleSet, failed.Rules)) {
 			return v
 		}
 	}

@@ -31,6 +31,8 @@ type merged struct {
 	setByDriver []string
 	// problems explain why mount would reject the options, or why the driver would change them.
 	problems []string
+	// affected are all options that a rule declares, takes from the class or removes. values are the resulting values of what they affect.
+	affected, values []string
 	// ownProblems explain why mount rejects options of the volume that stay.
 	ownProblems []string
 }
@@ -127,6 +129,11 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 	problems := t.options.Refused(mountoptions.SplitOptions(t.PassedOptions(original)))
 	stays := func(p mountoptions.Problem) bool { return slices.Contains(staying, p.Option) }
 	out.ownProblems = lists.Each(lists.Filter(problems, stays), problemText)
+	out.affected = slices.DeleteFunc(slices.Clone(original), func(o string) bool { return slices.Contains(out.options, o) })
+	for _, r := range rules {
+		out.affected = append(out.affected, r.options()...)
+	}
+	out.values = t.options.Values(t.PassedOptions(out.options), out.affected)
 	if slices.Equal(out.options, original) {
 		out.options = slices.Clone(base)
 	}

@@ -4,14 +4,32 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// hashOfSet identifies an option set by the driver, protocol and file system of the volume, and by the name and the options of each rule. Other
-// fields of the profiles do not count. A result for one volume of a set applies to the others.
-func hashOfSet(source Source, rules []rule, keepsNconnect bool) string {
+// hashOfSet identifies an option set by the driver, protocol and file system of the volume, the names of the rules, and the resulting values of
+// all options that the rules affect. Other options of the volume do not count. A result for one volume of a set applies to the others.
+func hashOfSet(source Source, ruleNames, values []string) string {
+	identity := []string{source.Driver, string(source.Protocol), source.FSType}
+	return text.Hash(strings.Join(slices.Concat(identity, ruleNames, []string{""}, values), "\x00"), 6)
+}
+
+// SetWith returns the option set of a volume if it has other mount options. Empty if no rule selects it.
+func (v Verdict) SetWith(pv *corev1.PersistentVolume, options []string) string {
+	if v.Set == "" {
+		return ""
+	}
+	t := targetOf(pv)
+	return hashOfSet(t.Source(), v.Rules, t.options.Values(t.PassedOptions(options), v.affected))
+}
+
+// hashOfRules identifies rules by the driver, protocol and file system of the volume, and by the name and the options of each rule. The previous
+// release identifies an option set by it.
+func hashOfRules(source Source, rules []rule, keepsNconnect bool) string {
 	parts := []string{source.Driver, string(source.Protocol), source.FSType}
 	for _, r := range rules {
 		options := r.options()
@@ -32,13 +50,13 @@ func profilesOfRules(ruleNames []string) []string {
 }
 
 // SetOf returns an empty record of an option set.
-func SetOf(source Source, set string, rules []string) *optionset.Record {
+func SetOf(source Source, set, ruleSet string, rules []string) *optionset.Record {
 	return &optionset.Record{Identity: optionset.Identity{
-		Set: set, Rules: rules, Driver: source.Driver, Protocol: source.Protocol, FSType: source.FSType,
+		Set: set, RuleSet: ruleSet, Rules: rules, Driver: source.Driver, Protocol: source.Protocol, FSType: source.FSType,
 	}}
 }
 
-// Declare reports whether rules still declare an option set, for any volume.
+// Declare reports whether the rules of an option set are unchanged. They then declare it for some volume, or did so with another onConflict.
 func (ps *Profiles) Declare(set *optionset.Record) bool {
 	var rules []rule
 	for _, name := range set.Rules {
@@ -49,22 +67,22 @@ func (ps *Profiles) Declare(set *optionset.Record) bool {
 		rules = append(rules, r)
 	}
 	source := Source{Driver: set.Driver, Protocol: set.Protocol, FSType: set.FSType}
-	if isSetOf(set.Set, source, rules) {
+	if isRuleSetOf(set.RuleSet, source, rules) {
 		return true
 	}
 	if !slices.ContainsFunc(rules, rule.follows) {
 		return false
 	}
 	for _, class := range ps.classes {
-		if isSetOf(set.Set, source, followClass(source.Options(), class, rules)) {
+		if isRuleSetOf(set.RuleSet, source, followClass(source.Options(), class, rules)) {
 			return true
 		}
 	}
 	return false
 }
 
-func isSetOf(set string, source Source, rules []rule) bool {
-	return set == hashOfSet(source, rules, false) || set == hashOfSet(source, rules, true)
+func isRuleSetOf(ruleSet string, source Source, rules []rule) bool {
+	return ruleSet == hashOfRules(source, rules, false) || ruleSet == hashOfRules(source, rules, true)
 }
 
 // findRule finds the rule of a profile that is not being deleted, by profile/rule.

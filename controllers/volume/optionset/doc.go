@@ -1,5 +1,5 @@
-// Package optionset implements the life cycle of an option set: the mount options that rules declare for the volumes of one driver, protocol and file
-// system. It is pure. A Record holds the evidence and failures of one set, an Event is one observation, and Next applies it. The state is per server:
+// Package optionset implements the life cycle of an option set: the resulting values of the mount options that rules affect, for the volumes of one
+// driver, protocol and file system. It is pure. A Record holds the evidence and failures of one set, an Event is one observation, and Next applies it. The state is per server:
 // a probe counts for the server that it mounted from, a mount by a pod for all servers.
 //
 //	Decode(entries) map[string]*Record   // from the entries of the ledger, by set

@@ -70,10 +70,27 @@ func (f *Failed) encode() string {
 	return text.JSON(f)
 }
 
-// Encode returns the entries of the record, by key. An empty record and a record without a set have none.
-func (r *Record) Encode() map[string]string {
+// EncodeAll returns the entries of records by set, and copies for the previous release, which expects one record for the rules of several sets.
+func EncodeAll(records map[string]*Record) map[string]string {
 	out := map[string]string{}
-	if r.Set == "" {
+	for _, set := range slices.Sorted(maps.Keys(records)) {
+		r := records[set]
+		maps.Copy(out, r.Encode())
+		for key, entry := range r.encode(r.RuleSet) {
+			if out[key] == "" || r.Evidence != nil && IsEvidenceKey(key) {
+				out[key] = entry
+			}
+		}
+	}
+	return out
+}
+
+// Encode returns the entries of the record, by key. An empty record and a record without a set have none.
+func (r *Record) Encode() map[string]string { return r.encode(r.Set) }
+
+func (r *Record) encode(set string) map[string]string {
+	out := map[string]string{}
+	if set == "" {
 		return out
 	}
 	if len(r.Blames) > 0 {
@@ -81,16 +98,16 @@ func (r *Record) Encode() map[string]string {
 		if r.isSettled() {
 			f.State = Failing
 		}
-		out[failedKey(r.Set, "")] = f.encode()
+		out[failedKey(set, "")] = f.encode()
 	}
 	for server, b := range r.Rejected {
 		f := Failed{Identity: r.Identity, Blame: b, Server: server, State: Rejected}
-		out[failedKey(r.Set, server)] = f.encode()
+		out[failedKey(set, server)] = f.encode()
 	}
 	if r.Evidence != nil || len(r.Worked)+len(r.Cleared)+len(r.Closed) > 0 {
 		known := *r
 		known.Worked = oldestOf(r.Worked)
-		out[setPrefix+r.Set] = text.JSON(known)
+		out[setPrefix+set] = text.JSON(known)
 	}
 	return out
 }
@@ -103,7 +120,8 @@ func oldestOf(worked map[string]Evidence) map[string]Evidence {
 	return lists.Map(servers[:min(maxWorked, len(servers))], func(server string) (string, Evidence) { return server, worked[server] })
 }
 
-// Decode returns the records in the entries of sets, by set. It skips an entry that it cannot read, or that has another key.
+// Decode returns the records in the entries of sets, by set. It skips an entry that it cannot read, or that has another key, like the copies for
+// the previous release.
 func Decode(entries map[string]string) map[string]*Record {
 	out := map[string]*Record{}
 	recordOf := func(identity Identity) *Record {
@@ -115,8 +133,10 @@ func Decode(entries map[string]string) map[string]*Record {
 	for key, value := range entries {
 		var f Failed
 		var known Record
+		err := json.Unmarshal([]byte(value), &f)
+		f.Set = cmp.Or(f.Set, f.RuleSet)
 		switch {
-		case json.Unmarshal([]byte(value), &f) != nil || f.Set == "":
+		case err != nil || f.Set == "":
 		case key == failedKey(f.Set, f.Server) && f.Server != "":
 			r := recordOf(f.Identity)
 			r.Rejected = with(r.Rejected, f.Server, f.Blame)
@@ -125,7 +145,7 @@ func Decode(entries map[string]string) map[string]*Record {
 			r.Blames = slices.DeleteFunc(append([]Blame{f.Blame}, f.More...), func(b Blame) bool { return b.Volume == "" })
 			r.isEarlier = f.State == ""
 		case key == setPrefix+f.Set && json.Unmarshal([]byte(value), &known) == nil:
-			r := recordOf(known.Identity)
+			r := recordOf(f.Identity)
 			r.Evidence, r.Worked, r.Cleared, r.Closed = known.Evidence, known.Worked, known.Cleared, known.Closed
 		}
 	}

@@ -1,6 +1,7 @@
 package optionset
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -19,6 +20,27 @@ type Earlier struct {
 	Cleared string
 	// Failed is the failed mount of a volume that has its original options back. Nil if there is none.
 	Failed *Failed
+}
+
+// Add adds the observations of another record. Known observations stay.
+func (r *Record) Add(other *Record) {
+	r.Evidence, r.isEarlier = cmp.Or(r.Evidence, other.Evidence), r.isEarlier || other.isEarlier
+	r.Worked, r.Rejected, r.Closed = unite(r.Worked, other.Worked), unite(r.Rejected, other.Rejected), unite(r.Closed, other.Closed)
+	if len(r.Blames) == 0 {
+		r.Blames = slices.Clone(other.Blames)
+	}
+	if len(r.Cleared) == 0 {
+		r.Cleared = slices.Clone(other.Cleared)
+	}
+}
+
+func unite[V any](known, others map[string]V) map[string]V {
+	for key, value := range others {
+		if _, found := known[key]; !found {
+			known = with(known, key, value)
+		}
+	}
+	return known
 }
 
 // Import adds missing evidence, cleared failures, and failed mounts without a later final result.

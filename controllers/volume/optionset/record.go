@@ -42,9 +42,11 @@ const (
 
 // Identity identifies an option set.
 type Identity struct {
-	// Set is the hash of the set. Rules are the rules that declare it, as profile/rule.
-	Set   string   `json:"set,omitempty"`
-	Rules []string `json:"rules,omitempty"`
+	// Set is the hash of the set. Rules are the rules that declare it, as profile/rule. RuleSet is their hash. The previous release recorded only
+	// one set for all results of the same rules: in its records, both are the same.
+	Set     string   `json:"list,omitempty"`
+	RuleSet string   `json:"set,omitempty"`
+	Rules   []string `json:"rules,omitempty"`
 	// Driver, Protocol and FSType are common to the volumes of the set.
 	Driver   string                  `json:"driver,omitempty"`
 	Protocol v1alpha1.VolumeProtocol `json:"protocol,omitempty"`

@@ -96,7 +96,11 @@ func (p *planner) rollbackResult(j evaluation) (kind optionset.Kind, message str
 // recordRollbackResult records the result of a rollback check. It applies from the next plan on.
 func (p *planner) recordRollbackResult(j evaluation, target OnVolume, kind optionset.Kind, message string) RecordSet {
 	r := p.blamed[j.Volume.Name]
-	p.later = append(p.later, func() { r.Next(p.eventOn(j.Volume.Name, kind)) })
+	p.later = append(p.later, func() {
+		for _, blaming := range p.sets {
+			blaming.Next(p.eventOn(j.Volume.Name, kind))
+		}
+	})
 	target.Note.Reason, target.Note.Message = v1alpha1.VolumeReasonFailedMount, message
 	out := RecordSet{OnVolume: target, Set: r, text: fmt.Sprintf("end rollback check of %s: %s", j.Volume.Name, message)}
 	if j.FailedMount != nil && j.verdict.State != judge.StateUnselected {
@@ -108,7 +112,7 @@ func (p *planner) recordRollbackResult(j evaluation, target OnVolume, kind optio
 // hasFailingSet reports whether the volume carries options of a set that must be removed from all volumes. If there is evidence that the set works,
 // a failure concerns only its volume: an event from one namespace must not change the volumes of others.
 func (p *planner) hasFailingSet(j evaluation) bool {
-	return p.sets[j.carriedSet()].MustRestore(j.Source.Server) && j.mayRevert()
+	return j.mayRevert() && p.sets[j.carriedSet()].MustRestore(j.Source.Server)
 }
 
 // revertFailed restores a volume of such a set before a pod fails. Each profile limits the number of restores at a time to its share.

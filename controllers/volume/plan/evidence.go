@@ -20,7 +20,7 @@ const ClockTolerance = judge.ClockTolerance
 
 // carriesSet reports whether the volume carries options of the set that is currently declared for it.
 func (j evaluation) carriesSet() bool {
-	return j.HasAppliedOptions && j.verdict.Set != "" && (j.isMarkCurrent() || j.Mark == nil && !j.verdict.ChangesOptions(j.Volume))
+	return j.HasAppliedOptions && j.verdict.Set != "" && j.isCurrent()
 }
 
 // writtenAt returns the time at which the volume got its mount options, if recorded.

@@ -63,7 +63,7 @@ func TestMarksOfAnotherVolumeProveNothing(t *testing.T) {
 			at := pv.CreationTimestamp.Add(-test.age)
 			mark := judge.MarkFor(verdictFor(p, pv), at)
 			mark.Written, mark.Evidence, mark.Cluster = at, "n1 has mounted a", test.cluster
-			failed := &optionset.Failed{Identity: optionset.Identity{Set: mark.Set, Rules: mark.Rules}, Cluster: test.cluster}
+			failed := &optionset.Failed{Identity: optionset.Identity{Set: mark.Set, RuleSet: mark.RuleSet, Rules: mark.Rules}, Cluster: test.cluster}
 			failed.Text, failed.Settled, failed.Since, failed.Failure = "exit status 32", true, at, "f"
 			if test.change != nil {
 				test.change(mark, failed)
@@ -96,11 +96,11 @@ func TestAFailureOfAVolumeWithTheSameNameProvesNothing(t *testing.T) {
 	for uid, want := range map[types.UID]bool{"u": true, "": true, "another": false} {
 		pv := created("a", 9, bound)
 		pv.UID = "u"
-		set := verdictFor(p, pv).Set
-		failed := &optionset.Failed{Identity: optionset.Identity{Set: set, Rules: []string{"p/rule"}}}
+		verdict := verdictFor(p, pv)
+		failed := &optionset.Failed{Identity: optionset.Identity{Set: verdict.Set, RuleSet: verdict.RuleSet, Rules: verdict.Rules}}
 		failed.Text, failed.Settled, failed.Since, failed.UID = "exit status 32", true, noon, uid
 		pv.Annotations[v1alpha1.FailedMountOptionsAnnotation] = builders.JSON(failed)
-		if stops := recordOf(p, pv, "", set).Stops(); stops != want {
+		if stops := recordOf(p, pv, "", verdict.Set).Stops(); stops != want {
 			t.Errorf("UID %q: got stopped %t, want %t", uid, stops, want)
 		}
 	}

@@ -15,8 +15,9 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// earlier is the commit of the recordings that an upgrade reads.
-const earlier = "bc1e4c0"
+// The recordings that an upgrade reads, by the commit of the release: previous knew one option set for all results of the same rules, earlier knew
+// a set only from its volumes.
+const earlier, previous = "bc1e4c0", "d57d12a0"
 
 // readRecording returns a cluster with the objects of a recording.
 func readRecording(t *testing.T, directory, way string) *bench {
@@ -73,7 +74,7 @@ var stands = map[string]struct {
 
 // This release reads the records that the previous release and this one left on volumes and in the ledger.
 func TestRecordingsAreRead(t *testing.T) {
-	for _, directory := range []string{earlier, "recorded"} {
+	for _, directory := range []string{earlier, previous, "recorded"} {
 		for _, way := range slices.Sorted(maps.Keys(ways)) {
 			want, known := stands[way]
 			if !known {
@@ -125,22 +126,24 @@ func asUntried(state optionset.State) optionset.State {
 
 // Evidence survives an upgrade: a batch continues only if the previous release had evidence that the options work.
 func TestABatchContinuesAfterAnUpgrade(t *testing.T) {
-	for way, want := range map[string]bool{"Works": true, "Canary": false} {
-		b := readRecording(t, earlier, way)
-		for _, name := range []string{"x", "y"} {
-			b.volumes = append(b.volumes, created(name, 1, bound))
-		}
-		b.wait(time.Hour)
-		batch, _ := stepsOf(For(b.snapshot()))
-		if got := slices.Contains(batch, "x") && slices.Contains(batch, "y"); got != want {
-			t.Errorf("%s: got writes of %q, want x and y: %t", way, batch, want)
+	for _, directory := range []string{earlier, previous} {
+		for way, want := range map[string]bool{"Works": true, "Canary": false} {
+			b := readRecording(t, directory, way)
+			for _, name := range []string{"x", "y"} {
+				b.volumes = append(b.volumes, created(name, 1, bound))
+			}
+			b.wait(time.Hour)
+			batch, _ := stepsOf(For(b.snapshot()))
+			if got := slices.Contains(batch, "x") && slices.Contains(batch, "y"); got != want {
+				t.Errorf("%s of %s: got writes of %q, want x and y: %t", way, directory, batch, want)
+			}
 		}
 	}
 }
 
 // TestTheReleaseBeforeReadsRecordings checks how a manager of the previous release reads the current recordings. That manager wrote
 // testdata/earlier-reads.txt. To write the file again, check out that commit and add testdata/earlierreads_test.go.txt to its package plan
-// as a test. Then run the test with RECORDINGS and READS. It also needs transitions_test.go, in the version before package optionset.
+// as a test. Then run the test with RECORDINGS and READS.
 func TestTheReleaseBeforeReadsRecordings(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "earlier-reads.txt"))
 	if err != nil {

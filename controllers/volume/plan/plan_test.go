@@ -52,7 +52,7 @@ func verdictFor(p v1alpha1.StorageClientProfile, pv *corev1.PersistentVolume) ju
 func failedFor(p v1alpha1.StorageClientProfile) builders.VolumeOption {
 	return func(pv *corev1.PersistentVolume) {
 		pv.Annotations[v1alpha1.FailedMountOptionsAnnotation] = builders.JSON(optionset.Failed{
-			Identity: optionset.Identity{Set: verdictFor(p, pv).Set, Rules: verdictFor(p, pv).Rules, Driver: "kubernetes.io/nfs"},
+			Identity: optionset.Identity{Set: verdictFor(p, pv).Set, RuleSet: verdictFor(p, pv).RuleSet, Rules: verdictFor(p, pv).Rules, Driver: "kubernetes.io/nfs"},
 			Blame:    optionset.Blame{Options: []string{"hard", "nocto"}, Text: "exit status 32", Settled: true},
 		})
 	}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -26,37 +27,56 @@ func (s sets) isProven(j evaluation) bool {
 }
 
 // of returns the record of a set of a volume. It creates one if there is none.
-func (s sets) of(j evaluation, set string, rules []string) *optionset.Record {
+func (s sets) of(j evaluation, set, ruleSet string, rules []string) *optionset.Record {
 	if s[set] == nil {
-		s[set] = judge.SetOf(j.Source, set, rules)
+		s[set] = judge.SetOf(j.Source, set, ruleSet, rules)
 	}
 	return s[set]
 }
 
 func (s sets) declared(j evaluation) *optionset.Record {
-	return s.of(j, j.verdict.Set, j.verdict.Rules)
+	return s.of(j, j.verdict.Set, j.verdict.RuleSet, j.verdict.Rules)
 }
 
 // carried returns the record of the set that a volume's mount options were written for.
 func (s sets) carried(j evaluation) *optionset.Record {
-	if j.Mark == nil {
-		return s.declared(j)
-	}
-	return s.of(j, j.Mark.Set, j.Mark.Rules)
+	m := cmp.Or(j.Mark, &judge.Mark{RuleSet: j.verdict.RuleSet, Rules: j.verdict.Rules})
+	return s.of(j, j.carriedSet(), m.RuleSet, m.Rules)
 }
 
 // carriedSet returns the option set that the volume's mount options were written for.
 func (j evaluation) carriedSet() string {
 	if j.Mark == nil {
+		return j.setOf("", j.verdict.RuleSet, j.Volume.Spec.MountOptions)
+	}
+	return j.setOf(j.Mark.Set, j.Mark.RuleSet, j.Volume.Spec.MountOptions)
+}
+
+// setOf returns the option set of options that were written for the volume. The previous release recorded only the hash of the rules.
+func (j evaluation) setOf(set, ruleSet string, options []string) string {
+	switch {
+	case set != "" || ruleSet == "" || !j.isDeclaredBy(ruleSet):
+		return cmp.Or(set, ruleSet)
+	case slices.Equal(options, j.verdict.Desired):
 		return j.verdict.Set
 	}
-	return j.Mark.Set
+	return j.verdict.SetWith(j.Volume, options)
+}
+
+// isDeclaredBy reports whether the rules with the given hash declare the volume's options, with or without nconnect.
+func (j evaluation) isDeclaredBy(ruleSet string) bool {
+	return ruleSet == j.verdict.RuleSet || ruleSet == j.Verdict.RuleSet
 }
 
 // readSets reads the records of option sets from the ledger, and the state that earlier releases left on volumes. It clears sets that no rule
 // declares and no volume has.
 func (p *planner) readSets() {
 	p.sets = optionset.Decode(p.Ledger.Sets())
+	for _, set := range slices.Sorted(maps.Keys(p.sets)) {
+		if r := p.sets[set]; r.Set == r.RuleSet {
+			p.importRecord(r)
+		}
+	}
 	needed := map[string]bool{}
 	for _, j := range p.volumes {
 		needed[j.verdict.Set] = true
@@ -118,10 +138,7 @@ func (p *planner) second() time.Time { return p.Now.UTC().Truncate(time.Second) 
 
 // keepSets finds differences between the records of sets and their entries in the ledger.
 func (p *planner) keepSets(missed ledger.Changes) {
-	stored, next, count := p.Ledger.Sets(), map[string]string{}, 0
-	for _, r := range p.sets {
-		maps.Copy(next, r.Encode())
-	}
+	stored, next, count := p.Ledger.Sets(), optionset.EncodeAll(p.sets), 0
 	for key := range stored {
 		switch {
 		case next[key] == "":
@@ -155,7 +172,7 @@ func (p *planner) importAnnotations(j evaluation) {
 			p.sets.carried(j).Import(optionset.Earlier{Cleared: m.Cleared})
 		}
 	}
-	if f := j.FailedMount; f != nil && f.Set != "" {
-		p.sets.of(j, f.Set, f.Rules).Import(optionset.Earlier{Volume: j.Volume.Name, Failed: f})
+	if f := j.FailedMount; f != nil && f.RuleSet != "" {
+		p.sets.of(j, j.setOf(f.Set, f.RuleSet, f.Options), f.RuleSet, f.Rules).Import(optionset.Earlier{Volume: j.Volume.Name, Failed: f})
 	}
 }

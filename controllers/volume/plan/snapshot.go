@@ -80,8 +80,11 @@ type evaluation struct {
 }
 
 // isMarkCurrent reports whether the mount options were written for the currently declared set and must stay.
-func (j evaluation) isMarkCurrent() bool {
-	return j.Mark != nil && j.Mark.Set == j.verdict.Set && !j.verdict.ChangesOptions(j.Volume)
+func (j evaluation) isMarkCurrent() bool { return j.Mark != nil && j.isCurrent() }
+
+// isCurrent reports whether the mount options that the operator wrote are of the currently declared set and must stay.
+func (j evaluation) isCurrent() bool {
+	return !j.verdict.ChangesOptions(j.Volume) && j.carriedSet() == j.verdict.Set
 }
 
 func byName(all []evaluation) map[string]evaluation {

@@ -23,6 +23,7 @@ import (
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/test/builders"
+	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 var update = flag.Bool("update", false, "write golden files instead of comparing them")
@@ -35,6 +36,7 @@ type bench struct {
 	profile v1alpha1.StorageClientProfile
 	volumes []*corev1.PersistentVolume
 	pages   map[string]*corev1.ConfigMap
+	classes map[string][]string
 	probes  map[ProbeKey]Probe
 	node    *v1alpha1.StorageClientNode
 	version int
@@ -74,7 +76,8 @@ func (b *bench) set() string {
 func (b *bench) snapshot() Snapshot {
 	s := snapshotOf(b.volumes, b.profile)
 	s.Now, s.Probes, s.ClientNodes = b.now, maps.Clone(b.probes), []*v1alpha1.StorageClientNode{b.node}
-	s.Ledger = b.ledger()
+	s.Ledger, s.Classes = b.ledger(), b.classes
+	s.Profiles = new(judge.Compiler).Compile([]*v1alpha1.StorageClientProfile{&b.profile}, catalogue.AllowList{}, false, b.classes)
 	s.Evidence = confirmed(s)
 	return s
 }

@@ -1,0 +1,226 @@
+package plan
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/optionset"
+	"github.com/storageclient/operator/test/builders"
+)
+
+// byPreviousRelease gives the objects of a cluster the form of the previous release: its marks and records name only the hash of the rules.
+func (b *bench) byPreviousRelease() {
+	without := func(encoded string) (fields map[string]any) {
+		if err := json.Unmarshal([]byte(encoded), &fields); err != nil {
+			b.t.Fatal(err)
+		}
+		delete(fields, "list")
+		return fields
+	}
+	for _, pv := range b.volumes {
+		for _, key := range []string{v1alpha1.MountOptionsStepAnnotation, v1alpha1.FailedMountOptionsAnnotation} {
+			if text, found := pv.Annotations[key]; found {
+				pv.Annotations[key] = builders.JSON(without(text))
+			}
+		}
+	}
+	for _, page := range b.pages {
+		for key, entry := range page.Data {
+			if !optionset.IsKey(key) {
+				continue
+			}
+			outer := without(entry)
+			inner := without(outer["failed"].(string))
+			if delete(page.Data, key); strings.Contains(key, "."+inner["set"].(string)) {
+				outer["failed"] = builders.JSON(inner)
+				page.Data[key] = builders.JSON(outer)
+			}
+		}
+	}
+}
+
+// settle runs passes without an observation until the ledger and the volumes stay as they are, and returns the volumes that were written.
+func (b *bench) settle() (written []string) {
+	for range 6 {
+		before := len(b.log)
+		b.wait(2 * time.Minute)
+		next := For(b.snapshot())
+		b.pass(nothingSeen)
+		b.keep(next.Ledger)
+		for _, line := range b.log[before:] {
+			written = append(written, strings.TrimSpace(line))
+		}
+	}
+	return written
+}
+
+func policy(p v1alpha1.ConflictPolicy) func(*bench) {
+	return func(b *bench) { b.profile.Spec.Volumes[0].OnConflict = p }
+}
+
+func withOptions(options ...string) builders.VolumeOption {
+	return func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = options }
+}
+
+func ofClass(class string) builders.VolumeOption {
+	return func(pv *corev1.PersistentVolume) { pv.Spec.StorageClassName = class }
+}
+
+// A proven record of the previous release proves the options that volumes carry, and nothing else.
+func TestAnUpgradeProvesWhatVolumesCarry(t *testing.T) {
+	keeping := func(b *bench) { policy(v1alpha1.ConflictKeepVolume)(b) }
+	following := func(b *bench) {
+		b.profile.Spec.Volumes[0].MountOptionsFrom = v1alpha1.MountOptionsFromClass
+		policy(v1alpha1.ConflictUseProfileOverClass)(b)
+	}
+	toClass := func(options ...string) func(*bench) {
+		return func(b *bench) { b.classes = map[string][]string{"gold": options} }
+	}
+	both := func(changes ...func(*bench)) func(*bench) {
+		return func(b *bench) {
+			for _, change := range changes {
+				change(b)
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		own    []string
+		before func(*bench)
+		edits  []func(*bench)
+		// want are the writes after the upgrade and after each edit. If atOnce is true, the first edit accompanies the upgrade.
+		want   [][]string
+		atOnce bool
+	}{
+		"nothing else": {[]string{"timeo=300"}, keeping, nil, [][]string{nil}, false},
+		"an edit of onConflict, and the edit back": {
+			[]string{"timeo=300"}, keeping, []func(*bench){policy(v1alpha1.ConflictUseProfile), keeping},
+			[][]string{nil, {"write a: timeo=600,nocto"}, {"write a: timeo=300,nocto"}}, false,
+		},
+		"an edit of onConflict together with the upgrade": {
+			[]string{"timeo=300"}, keeping, []func(*bench){policy(v1alpha1.ConflictUseProfile)}, [][]string{{"write a: timeo=600,nocto"}, nil}, true,
+		},
+		"UseProfileOverClass": {
+			[]string{"timeo=300"}, both(keeping, toClass("timeo=300")), []func(*bench){policy(v1alpha1.ConflictUseProfileOverClass)},
+			[][]string{nil, {"write a: timeo=600,nocto"}}, false,
+		},
+		"mountOptionsFrom": {
+			[]string{"timeo=300"}, both(keeping, toClass("timeo=300", "noresvport")), []func(*bench){following}, [][]string{nil, {"write a: timeo=600,nocto,noresvport"}}, false,
+		},
+		"an edit of the class": {
+			[]string{"timeo=300"}, both(following, toClass("noresvport")), []func(*bench){toClass("resvport")}, [][]string{nil, {"write a: timeo=600,nocto,resvport"}}, false,
+		},
+		"an edit without another result": {[]string{"hard"}, keeping, []func(*bench){policy(v1alpha1.ConflictUseProfile)}, [][]string{nil, nil}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"timeo=600", "nocto"}
+			b.volumes = nil
+			for i, volume := range []string{"a", "b", "c"} {
+				b.volumes = append(b.volumes, created(volume, 9-i, bound, withOptions(test.own...), ofClass("gold")))
+			}
+			test.before(b)
+			toWorks(b)
+			b.settle()
+			b.byPreviousRelease()
+			if test.atOnce {
+				test.edits[0](b)
+			}
+			var got [][]string
+			got = append(got, b.settle())
+			if candidates := ProbeCandidates(b.snapshot()); len(candidates) > 0 && !test.atOnce {
+				t.Errorf("after the upgrade: got probes %v, want none", candidates)
+			}
+			for _, edit := range test.edits {
+				edit(b)
+				got = append(got, b.settle())
+			}
+			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("writes after the upgrade and after each edit (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// If no volume carries options, the record proves those that the profile and the class give a new volume.
+func TestAnUpgradeProvesWhatTheClassGives(t *testing.T) {
+	for name, test := range map[string]struct {
+		// volumes exist at the upgrade, later are created after it and after the edit.
+		volumes, later []*corev1.PersistentVolume
+		edit           func(*bench)
+		want           []string
+	}{
+		"to all volumes with only these": {
+			volumes: []*corev1.PersistentVolume{created("x", 3, bound, withOptions("timeo=300")), created("y", 2, bound), created("z", 1, bound)},
+			want:    []string{"y", "z"},
+		},
+		"to volumes of a class with options": {
+			volumes: []*corev1.PersistentVolume{created("x", 3, bound, withOptions("vers=4.2"), ofClass("gold")), created("y", 2, bound, withOptions("vers=4.2", "hard"), ofClass("gold"))},
+			want:    []string{"x", "y"},
+		},
+		"to volumes that are created later": {
+			later: []*corev1.PersistentVolume{created("x", 3, bound, withOptions("vers=4.2"), ofClass("gold")), created("y", 2, bound, withOptions("vers=4.2"), ofClass("gold"))},
+			want:  []string{"x", "y"},
+		},
+		"not after an edit": {
+			later: []*corev1.PersistentVolume{created("x", 3, bound, withOptions("timeo=300"), ofClass("odd")), created("y", 2, bound, withOptions("timeo=300"), ofClass("odd"))},
+			edit:  policy(v1alpha1.ConflictUseProfile), want: []string{"x"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"timeo=600", "nocto"}
+			b.classes = map[string][]string{"gold": {"vers=4.2"}, "odd": {"timeo=300"}}
+			toWorks(b)
+			b.volumes = test.volumes
+			b.byPreviousRelease()
+			b.keep(For(b.snapshot()).Ledger)
+			if test.edit != nil {
+				test.edit(b)
+			}
+			b.volumes = append(b.volumes, test.later...)
+			b.wait(time.Hour)
+			batch, _ := stepsOf(For(b.snapshot()))
+			if !slices.Equal(batch, test.want) {
+				t.Errorf("got writes of %q, want %q", batch, test.want)
+			}
+		})
+	}
+}
+
+// A failure of the previous release stops the options of its rules, on volumes that have them and on volumes that were to get them.
+func TestAnUpgradeForgetsNoFailure(t *testing.T) {
+	for _, way := range []string{"Rejected", "Suspected", "Suspected, by name, with evidence", "Failing", "Disputed"} {
+		b := newBench(t)
+		ways[way](b)
+		want := maps.Clone(b.snapshot().states())
+		b.byPreviousRelease()
+		for _, when := range []string{"at first", "later"} {
+			if got := b.snapshot().states(); !maps.Equal(got, want) {
+				t.Errorf("%s, %s: got states %v, want %v", way, when, got, want)
+			}
+			// The webhook reads the ledger without a plan.
+			if _, stopped := judgeNew(b.snapshot(), created("new", 0)); stopped == "" {
+				t.Errorf("%s, %s: got a new volume with the options, want none", way, when)
+			}
+			b.keep(For(b.snapshot()).Ledger)
+		}
+	}
+}
+
+// states returns the state of each volume's declared set.
+func (s Snapshot) states() map[string]optionset.State {
+	out, p := map[string]optionset.State{}, newPlanner(s)
+	for _, j := range p.volumes {
+		out[j.Volume.Name] = p.sets[j.verdict.Set].State(j.Source.Server)
+	}
+	return out
+}

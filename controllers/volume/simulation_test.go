@@ -148,7 +148,7 @@ func (w *world) calm(m *manager, workers int) {
 
 func (w *world) populate() {
 	for i := range 3 + w.rng.IntN(8) {
-		v := w.addVolume(fmt.Sprintf("pv%d", i), [][]string{nil, {"hard"}, {"hard", "nconnect=2"}, {"nocto"}}[w.rng.IntN(4)]...)
+		v := w.addVolume(fmt.Sprintf("pv%d", i), [][]string{nil, {"hard"}, {"hard", "nconnect=2"}, {"nocto"}, {"hard", "vers=4.2"}}[w.rng.IntN(5)]...)
 		v.pv.CreationTimestamp = metav1.NewTime(w.now.Add(-time.Duration(w.rng.IntN(5)) * time.Hour))
 		if w.rng.IntN(3) == 0 {
 			v.pv.Spec.StorageClassName = "gold"
@@ -181,13 +181,17 @@ func (w *world) anyProfile(p *v1alpha1.StorageClientProfile) {
 	}
 	p.Spec.Priority = int32(w.rng.IntN(2))
 	rule := &p.Spec.Volumes[0]
-	rule.OnConflict = []v1alpha1.ConflictPolicy{v1alpha1.ConflictKeepVolume, v1alpha1.ConflictUseProfile}[w.rng.IntN(2)]
+	w.anyConflict(rule)
 	if w.rng.IntN(3) == 0 {
 		rule.GitOpsOwned = v1alpha1.GitOpsPatch
 	}
 	if w.rng.IntN(3) == 0 {
 		rule.Selector.StorageClassNames = []string{"gold"}
 	}
+}
+
+func (w *world) anyConflict(rule *v1alpha1.VolumeRule) {
+	rule.OnConflict = []v1alpha1.ConflictPolicy{v1alpha1.ConflictKeepVolume, v1alpha1.ConflictUseProfile}[w.rng.IntN(2)]
 }
 
 // faults causes random events.
@@ -400,7 +404,9 @@ func (f *faults) edit() {
 		return
 	}
 	p := f.profiles[names[f.rng.IntN(len(names))]].DeepCopy()
-	switch f.rng.IntN(8) {
+	switch f.rng.IntN(10) {
+	case 8, 9:
+		f.anyConflict(&p.Spec.Volumes[0])
 	case 0, 1:
 		declare(p, declaredLists[f.rng.IntN(len(declaredLists))])
 	case 2:
@@ -419,8 +425,9 @@ func (f *faults) edit() {
 		}
 	}
 	f.edited(p)
-	f.logf("profile %s: %v, paused %t, mode %q, deleting %t, %s, %s", p.Name, p.Spec.Volumes[0].MountOptions, p.Spec.Paused, p.Spec.Mode,
-		p.DeletionTimestamp != nil, p.Spec.DeletionPolicy, p.Spec.Volumes[0].GitOpsOwned)
+	rule := p.Spec.Volumes[0]
+	f.logf("profile %s: %v, %s, paused %t, mode %q, deleting %t, %s, %s", p.Name, rule.MountOptions, rule.OnConflict, p.Spec.Paused, p.Spec.Mode,
+		p.DeletionTimestamp != nil, p.Spec.DeletionPolicy, rule.GitOpsOwned)
 }
 
 // heal ends all faults: the users revert their changes.

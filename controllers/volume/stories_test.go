@@ -186,6 +186,37 @@ func TestStories(t *testing.T) {
 			s.until(10 * time.Second)
 			s.until(3 * time.Minute)
 		},
+		"an edit of onConflict has a canary, and the edit back has none": func(s *story) {
+			s.volumesByAge("a", "b", "c")
+			for _, name := range s.names() {
+				s.volumes[name].pv.Spec.MountOptions = []string{"hard", "nconnect=2"}
+			}
+			s.addProfile("eda", []string{"nconnect=4", "nocto"}, batchesOf("100%"), waiting)
+			s.until(2 * time.Minute)
+			s.mount("a")
+			s.until(3 * time.Minute)
+			for _, policy := range []v1alpha1.ConflictPolicy{v1alpha1.ConflictUseProfile, v1alpha1.ConflictKeepVolume} {
+				s.logf("a user sets onConflict: %s", policy)
+				s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { p.Spec.Volumes[0].OnConflict = policy })
+				s.until(10 * time.Minute)
+			}
+		},
+		"an edit of onConflict changes the canary before a pod has mounted it": func(s *story) {
+			s.volumesByAge("a", "b")
+			for _, name := range s.names() {
+				s.volumes[name].pv.Spec.MountOptions = []string{"hard", "nconnect=2"}
+			}
+			s.addProfile("alpha", []string{"nocto", poison}, batchesOf("100%"), waiting)
+			s.addProfile("beta", []string{"nconnect=4", "nocto"}, batchesOf("100%"), waiting, func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.Volumes[0].OnConflict = v1alpha1.ConflictUseProfile
+			})
+			s.until(6 * time.Minute)
+			s.logf("a user sets onConflict of beta to KeepVolume")
+			s.editProfile("beta", func(p *v1alpha1.StorageClientProfile) { p.Spec.Volumes[0].OnConflict = v1alpha1.ConflictKeepVolume })
+			s.until(6 * time.Minute)
+			s.mount("a")
+			s.until(3 * time.Minute)
+		},
 		"volumes in Git are only reported, or written if the rule patches": func(s *story) {
 			s.volumesByAge("a", "b")
 			s.volumes["a"].pv.Labels[trackedByFlux] = "app"

@@ -56,8 +56,8 @@ type world struct {
 	skew       time.Duration
 	// lies is true if a node without any pod reports mounts of all volumes with their current options.
 	lies bool
-	// mountedSets contains the option sets that worked: a volume was mounted with their options.
-	mountedSets map[string]bool
+	// mountedLists are the options of the operator that worked: a volume was mounted with them.
+	mountedLists [][]string
 	// failures are the events of failed mounts.
 	failures []failure
 	// failed contains all failed mounts since the start. abandoned contains the volumes that had no waiting pod at some time.
@@ -104,6 +104,8 @@ type simVolume struct {
 	// putBack is true if the operator has restored annotations that a user removed.
 	carried  bool
 	profiles []string
+	// declared are the names of the options that profiles declared at the last write.
+	declared []string
 	putBack  bool
 	// lost is true if both annotations and ledger entry were lost at some time. A manager may still have an earlier read in memory.
 	lost bool
@@ -128,7 +130,7 @@ func newWorld(seed uint64) *world {
 	return &world{
 		now: time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC), rng: rand.New(rand.NewPCG(seed, 0)),
 		volumes: map[string]*simVolume{}, profiles: map[string]*v1alpha1.StorageClientProfile{}, mounts: map[string][]string{}, canaries: map[string]string{},
-		pages: map[string]*corev1.ConfigMap{}, outspoken: true, unwell: map[string]bool{}, mountedAt: map[string]time.Time{}, bare: map[string]bool{}, idle: map[string]bool{}, mountedSets: map[string]bool{},
+		pages: map[string]*corev1.ConfigMap{}, outspoken: true, unwell: map[string]bool{}, mountedAt: map[string]time.Time{}, bare: map[string]bool{}, idle: map[string]bool{},
 		failed: map[failedOnce]bool{}, abandoned: map[string]bool{},
 	}
 }
@@ -223,7 +225,9 @@ func (w *world) mount(name string) {
 	}
 	w.mounts[name] = append([]string{}, list...)
 	if mark := judge.MarkOf(v.pv); mark != nil && judge.RecordOf(v.pv).HasAppliedOptions(v.pv) {
-		w.mountedSets[mark.Set] = true
+		if !slices.ContainsFunc(w.mountedLists, func(mounted []string) bool { return slices.Equal(mounted, list) }) {
+			w.mountedLists = append(w.mountedLists, list)
+		}
 	}
 	w.bare[name], w.idle[name] = w.random && w.rng.IntN(3) == 0, w.random && w.rng.IntN(8) == 0
 }
@@ -244,7 +248,7 @@ func (w *world) create(name string, webhook bool, options ...string) {
 		w.logf("%s is created, and left as it is", name)
 		return
 	}
-	v.own, v.written, v.carried, v.profiles = options, verdict.Options, true, verdict.Profiles
+	v.own, v.written, v.carried, v.profiles, v.declared = options, verdict.Options, true, verdict.Profiles, declaredBy(w.profiles, verdict.Profiles)
 	v.pv.Spec.MountOptions = verdict.Options
 	maps.Copy(v.pv.Annotations, judge.AnnotationsOfCreation(verdict, ""))
 	w.logf("%s is created with %s", name, strings.Join(verdict.Options, ","))
@@ -345,8 +349,9 @@ type manager struct {
 	// unmountable contains the volumes with a known failed mount at the last inspection, and the start of their batch.
 	unmountable map[string]time.Time
 	steps       int
-	// proven contains the option sets with evidence before the first write of the pass.
+	// proven contains the options with evidence before the first write of the pass. seen are the profiles that the pass has read.
 	proven map[string]bool
+	seen   map[string]*v1alpha1.StorageClientProfile
 }
 
 func newManager(w *world) *manager {
@@ -420,7 +425,7 @@ func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 	s := m.live()
 	s.Now, s.Profiles = m.clock(), m.compiler.Compile(lists.Pointers(m.profileList()), catalogue.AllowList{}, m.paused, nil)
 	s.Memory, s.Rejected = m.memory, m.rejected
-	m.ledger = s.Ledger
+	m.ledger, m.seen = s.Ledger, maps.Clone(m.profiles)
 	m.changesBefore, m.unmountable = m.changes, map[string]time.Time{}
 	if m.stale == nil {
 		return s, nil
@@ -694,12 +699,11 @@ func (m *manager) checkBefore(v *simVolume, step plan.Step) {
 
 // checkBatch checks a write against the earlier writes, as the marks of the volumes show them, with a separate calculation.
 func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.StorageClientProfile) {
-	rollout, sets := p.Spec.WithDefaults().Rollout.Volumes, m.sets()
+	rollout, verdicts := p.Spec.WithDefaults().Rollout.Volumes, m.verdicts()
+	declared := declaredBy(m.profiles, step.Verdict.Profiles)
 	soak := time.Duration(*rollout.SoakSeconds) * time.Second
 	selected, mates, proven := 0, 0, false
-	if r := m.records()[step.Mark.Set]; r.Stops() {
-		m.fail("%s was written for profile %s after a failed mount of %s", v.pv.Name, p.Name, r.BlamedVolume())
-	}
+	m.checkStopped(v, step, declared)
 	members := map[int64][]*simVolume{}
 	over := map[int64]bool{}
 	for _, name := range m.names() {
@@ -715,14 +719,14 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 		if mark.Since.Equal(step.Mark.Since) {
 			mates++
 		}
-		if judge.RecordOf(u.pv).HasAppliedOptions(u.pv) && mark.Set == sets[name] {
+		if u.isCurrent(verdicts[name], declaredBy(m.profiles, verdicts[name].Profiles)) {
 			members[since] = append(members[since], u)
 			over[since] = !m.now.Before(mark.Since.Add(soak))
 		}
 	}
 	for since, list := range members {
 		for _, u := range list {
-			proven = proven || over[since] && since != step.Mark.Since.Unix() && judge.MarkOf(u.pv).Set == step.Mark.Set && (isUnused(v.pv) || !isUnused(u.pv))
+			proven = proven || over[since] && since != step.Mark.Since.Unix() && u.hasListOf(step, declared) && (isUnused(v.pv) || !isUnused(u.pv))
 		}
 		if since != step.Mark.Since.Unix() && !over[since] {
 			m.fail("%s was written for profile %s during the soak of the batch of %s", v.pv.Name, p.Name,
@@ -732,9 +736,9 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 	if limit := v1alpha1.ResolveShare(*rollout.MaxPerStep, selected); mates+1 > limit {
 		m.fail("got %d volumes in a batch of profile %s, want at most %d", mates+1, p.Name, limit)
 	}
-	proven = m.checkEvidence(v, step, p, sets) || proven && rollout.OnNoEvidence == v1alpha1.NoEvidenceProceed
+	proven = m.checkEvidence(v, step, p, verdicts) || proven && rollout.OnNoEvidence == v1alpha1.NoEvidenceProceed
 	// This pass may write the volume that proved the set.
-	set := fmt.Sprintf("%s:%s:%t", p.Name, step.Mark.Set, isUnused(v.pv))
+	set := fmt.Sprintf("%s:%q:%s:%t", p.Name, step.Mark.Rules, valuesOf(step.Verdict.Options, declared), isUnused(v.pv))
 	m.proven[set] = m.proven[set] || proven
 	if !m.proven[set] && mates > 0 && !m.stripped {
 		m.fail("%s was written in the same batch as a canary of profile %s", v.pv.Name, p.Name)
@@ -748,24 +752,84 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 	}
 }
 
-// checkEvidence checks that no second volume gets the options of a set before a pod has mounted the first, unless the profile allows it.
-// It reports whether a volume was mounted with the set.
-func (m *manager) checkEvidence(v *simVolume, step plan.WriteOptions, p *v1alpha1.StorageClientProfile, sets map[string]string) bool {
-	set, carriers := step.Mark.Set, []string{}
+// checkEvidence checks that no second volume gets options before a pod has mounted the first volume with the same values, unless the profile
+// allows it. It reports whether a volume was mounted with these values. It compares the written and the mounted options, not the manager's hashes.
+func (m *manager) checkEvidence(v *simVolume, step plan.WriteOptions, p *v1alpha1.StorageClientProfile, verdicts map[string]*judge.Verdict) bool {
+	declared, carriers := declaredBy(m.profiles, step.Verdict.Profiles), []string{}
 	for _, name := range m.names() {
 		u := m.volumes[name]
-		if mark := judge.MarkOf(u.pv); mark != nil && mark.Set == set && sets[name] == set && judge.RecordOf(u.pv).HasAppliedOptions(u.pv) && !mark.Created && (isUnused(v.pv) || !isUnused(u.pv)) {
+		if u != v && u.hasListOf(step, declared) && u.isCurrent(verdicts[name], declared) && !judge.MarkOf(u.pv).Created && (isUnused(v.pv) || !isUnused(u.pv)) {
 			carriers = append(carriers, name)
 		}
 	}
+	mounted := m.isMounted(step.Verdict.Options, declared)
 	waits := p.Spec.WithDefaults().Rollout.Volumes.OnNoEvidence == v1alpha1.NoEvidenceWait
-	if len(carriers) > 0 && !m.mountedSets[set] && waits && !m.stripped {
+	if len(carriers) > 0 && !mounted && waits && !m.stripped {
 		m.fail("%s was written for profile %s before any of %q was mounted with the options", v.pv.Name, p.Name, carriers)
 	}
-	if evidence := step.Mark.Evidence; evidence != "" && !m.mountedSets[set] && !m.stripped {
+	if evidence := step.Mark.Evidence; evidence != "" && !mounted && !m.stripped {
 		m.fail("%s was written with evidence %q, but no volume was mounted with the options", v.pv.Name, evidence)
 	}
-	return m.mountedSets[set]
+	return mounted
+}
+
+// isMounted reports whether a volume was mounted with the same values of all declared options.
+func (w *world) isMounted(options, declared []string) bool {
+	return slices.ContainsFunc(w.mountedLists, func(list []string) bool { return valuesOf(list, declared) == valuesOf(options, declared) })
+}
+
+// wasMounted reports whether a volume was mounted with the options of the last write, if it still has them.
+func (w *world) wasMounted(v *simVolume) bool {
+	return v == nil || !v.carried || w.isMounted(v.written, v.declared)
+}
+
+// checkStopped checks that no volume gets options that a recorded failed mount stops.
+func (m *manager) checkStopped(v *simVolume, step plan.WriteOptions, declared []string) {
+	profiles := new(judge.Compiler).Compile(lists.Pointers(m.profileList()), catalogue.AllowList{}, m.paused, nil)
+	for _, r := range m.records() {
+		isSame := func(b optionset.Blame) bool {
+			return valuesOf(b.Options, declared) == valuesOf(step.Verdict.Options, declared)
+		}
+		if slices.Equal(r.Rules, step.Mark.Rules) && profiles.Declare(r) && slices.ContainsFunc(r.Blames, isSame) {
+			m.fail("%s was written after a failed mount of %s with the same options", v.pv.Name, r.BlamedVolume())
+		}
+	}
+}
+
+// declaredBy returns the names of the options that profiles declare, and of those that always count.
+func declaredBy(all map[string]*v1alpha1.StorageClientProfile, profiles []string) []string {
+	names := []string{"vers", "proto", "sec"}
+	for _, profile := range profiles {
+		if p := all[profile]; p != nil {
+			for _, o := range p.Spec.Volumes[0].MountOptions {
+				name, _, _ := strings.Cut(string(o), "=")
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// valuesOf returns the options with the given names.
+func valuesOf(options, names []string) string {
+	return strings.Join(slices.Sorted(slices.Values(lists.Filter(options, func(o string) bool {
+		name, _, _ := strings.Cut(o, "=")
+		return slices.Contains(names, name)
+	}))), ",")
+}
+
+// hasListOf reports whether the volume was written for the same rules as a step, with the same values of all declared options.
+func (v *simVolume) hasListOf(step plan.WriteOptions, declared []string) bool {
+	mark, current := judge.MarkOf(v.pv), v.pv.Spec.MountOptions
+	return mark != nil && judge.RecordOf(v.pv).HasAppliedOptions(v.pv) && slices.Equal(mark.Rules, step.Mark.Rules) &&
+		valuesOf(current, v.declared) == valuesOf(current, declared) && valuesOf(current, declared) == valuesOf(step.Verdict.Options, declared)
+}
+
+// isCurrent reports whether the volume was written for its current rules and values.
+func (v *simVolume) isCurrent(verdict *judge.Verdict, declared []string) bool {
+	mark, current := judge.MarkOf(v.pv), v.pv.Spec.MountOptions
+	return mark != nil && judge.RecordOf(v.pv).HasAppliedOptions(v.pv) && slices.Equal(mark.Rules, verdict.Rules) &&
+		!verdict.ChangesOptions(v.pv) && valuesOf(current, v.declared) == valuesOf(current, declared)
 }
 
 func isUnused(pv *corev1.PersistentVolume) bool { return pv.Status.Phase == corev1.VolumeAvailable }
@@ -780,23 +844,23 @@ func (m *manager) checkFailures(v *simVolume, step plan.WriteOptions) {
 		if mark == nil || inGit || u.pv.Annotations[v1alpha1.IgnoreAnnotation] != "" || !judge.RecordOf(u.pv).HasAppliedOptions(u.pv) || len(m.actingOn(u)) == 0 {
 			continue
 		}
-		if since, failed := m.unmountable[name]; failed && since.Equal(mark.Since) && mark.Set == step.Mark.Set {
+		if since, failed := m.unmountable[name]; failed && since.Equal(mark.Since) && u.hasListOf(step, declaredBy(m.profiles, step.Verdict.Profiles)) {
 			m.fail("%s was written after a known failed mount of %s with the same options", v.pv.Name, name)
 		}
 	}
 }
 
-// sets returns the option set that the profiles declare for each volume.
-func (w *world) sets() map[string]string {
+// verdicts returns the verdict on each volume.
+func (w *world) verdicts() map[string]*judge.Verdict {
 	s, servers, judged := w.live(), judge.NewServers(), map[string]*judge.Evaluation{}
 	for i := range s.Volumes {
 		j := judge.Evaluate(judge.Input{Volume: s.Volumes[i], Profiles: s.Profiles, Entry: s.Ledger.EntryOf(s.Volumes[i].UID)})
 		judged[j.Volume.Name] = j
 		servers.Add(j)
 	}
-	out := map[string]string{}
+	out := map[string]*judge.Verdict{}
 	for name, j := range judged {
-		out[name] = servers.Evaluate(j).Set
+		out[name] = servers.Evaluate(j)
 	}
 	return out
 }
@@ -848,8 +912,8 @@ func (m *manager) checkRecords(before, after map[string]*optionset.Record) {
 		if previous == nil {
 			previous = &optionset.Record{Identity: r.Identity}
 		}
-		if r.Evidence != nil && previous.Evidence == nil && !m.mountedSets[set] && !m.stripped {
-			m.fail("the ledger has evidence for set %s, which was never mounted: %s", set, r.Evidence.Text)
+		if r.Evidence != nil && previous.Evidence == nil && !m.stripped && !m.wasMounted(m.volumes[r.Evidence.Volume]) {
+			m.fail("the ledger has evidence for the options of volume %s, which were never mounted: %s", r.Evidence.Volume, r.Evidence.Text)
 		}
 		for _, b := range r.Blames {
 			if !m.failed[failedOnce{b.Volume, b.Failure}] {
@@ -928,6 +992,9 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 			}
 		}
 		v.written, v.carried, v.lost, v.profiles = v.pv.Spec.MountOptions, true, false, step.Verdict.Profiles
+		if step.Mark != nil {
+			v.declared = declaredBy(m.seen, step.Verdict.Profiles)
+		}
 		if record.Broken != "" || !slices.Equal(record.Original, v.own) || !slices.Equal(record.Applied, v.written) || !slices.Equal(record.Profiles, step.Verdict.Profiles) {
 			m.fail("got record %+v for %s, want original options %q", record, name, v.own)
 		}

@@ -45,6 +45,9 @@ const (
 	// VolumesConfigMapPrefix is the prefix of the names of the ConfigMaps that contain the records on changed PersistentVolumes, in
 	// the manager's namespace. A number follows.
 	VolumesConfigMapPrefix = "storage-client-volumes-"
+	// CanaryConfigMapPrefix is the prefix of the names of the ConfigMaps that reserve a new PersistentVolume as the canary of an option
+	// set, in the manager's namespace. A hash of the set and the server follows.
+	CanaryConfigMapPrefix = "storage-client-canary-"
 
 	// ManagedLabel is "true" on every Node that runs the agent.
 	ManagedLabel = "tuning.storageclient.dev/managed"
@@ -86,7 +89,8 @@ const (
 	// batch; written is the time of this volume's change. set is the hash of the option set: the declared options and the driver that
 	// mounts them. rules are the rules of the set, as profile/rule. unproven means that the set was not known to work at the time of
 	// the change. evidence is the observation that proves it, from before or after the change. probed means that a probe proved it,
-	// only for the volume's server. created means that the volume was created with these options and belongs to no batch.
+	// only for the volume's server. created means that the volume was created with these options. It then belongs to no
+	// batch, unless canary is set: it was the first volume with them.
 	MountOptionsStepAnnotation = "tuning.storageclient.dev/mount-options-step"
 	// FailedMountOptionsAnnotation is set on a PersistentVolume whose options were restored because a pod could not mount it. It
 	// contains JSON with set and rules, as in MountOptionsStepAnnotation, and driver, options and the event's message. The ConfigMaps

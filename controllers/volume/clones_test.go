@@ -35,13 +35,13 @@ func TestAClonedVolumeIsIgnored(t *testing.T) {
 		t.Errorf("got options %q on the volume, %q and annotations %v on the clone; want nconnect=4 on the volume, no change of the clone",
 			pv.Spec.MountOptions, cloned.Spec.MountOptions, cloned.Annotations)
 	}
-	verdict, stopped, err := (&snapshot.Reader{Reader: r.Client}).EvaluateNew(ctx, &cloned)
+	verdict, stopped, err := (&snapshot.Reader{Reader: r.Client}).EvaluateNew(ctx, &cloned, false)
 	if err != nil || verdict.Action != judge.ActionNone || stopped != "" {
 		t.Errorf("a new clone: got error %v, verdict %+v, stopped by %q; want no action", err, verdict, stopped)
 	}
 	// A user cannot hide a volume from the operator with that label alone.
 	labelled := builders.NFSVolume([]string{"hard"}, builders.Named("theirs"), builders.Labelled(v1alpha1.TrialLabel, "1"))
-	verdict, _, err = (&snapshot.Reader{Reader: r.Client}).EvaluateNew(ctx, labelled)
+	verdict, _, err = (&snapshot.Reader{Reader: r.Client}).EvaluateNew(ctx, labelled, false)
 	if err != nil || verdict.Action != judge.ActionWrite {
 		t.Errorf("a volume with the label: got error %v, verdict %+v; want action %s", err, verdict, judge.ActionWrite)
 	}

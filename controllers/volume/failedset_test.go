@@ -99,8 +99,8 @@ func expectStopped(t *testing.T, c client.Client, want bool) {
 	newest := builders.NFSVolume([]string{"hard"}, func(pv *corev1.PersistentVolume) {
 		pv.Name, pv.UID, pv.CreationTimestamp = "newest", "newest", metav1.Time{}
 	})
-	verdict, stopped, err := reader.EvaluateNew(ctx, newest)
-	if err != nil || verdict.Action != judge.ActionWrite || (stopped != "") != want {
+	verdict, stopped, err := reader.EvaluateNew(ctx, newest, false)
+	if err != nil || verdict.Action != judge.ActionWrite || strings.Contains(stopped, "are stopped") != want {
 		t.Errorf("a new volume: got error %v, action %s, stopped by %q; want action %s, stopped %t", err, verdict.Action, stopped,
 			judge.ActionWrite, want)
 	}
@@ -133,16 +133,16 @@ func TestANewVolumeDoesNotGetOptionsThatAProbeRejected(t *testing.T) {
 	key := plan.ProbeCandidates(s)[0].ProbeKey
 	for _, test := range []struct {
 		verdict            optionset.Kind
-		filer, otherServer bool
-	}{{optionset.ProbeRefused, true, false}, {optionset.ProbeWorked, false, false}} {
+		filer, otherServer string
+	}{{optionset.ProbeRefused, "a probe on n says no", "not proven yet"}, {optionset.ProbeWorked, "", "not proven yet"}} {
 		probes[key] = plan.Probe{Verdict: test.verdict, Text: "a probe on n says no"}
 		clock.Step(time.Hour)
 		makeAPass(t, r)
-		for server, want := range map[string]bool{"filer": test.filer, "other": test.otherServer} {
+		for server, want := range map[string]string{"filer": test.filer, "other": test.otherServer} {
 			pv := builders.NFSVolume([]string{"hard"}, func(pv *corev1.PersistentVolume) { pv.Name, pv.UID, pv.Spec.NFS.Server = "newest", "newest", server })
-			_, stopped, err := (&snapshot.Reader{Reader: r.Client}).EvaluateNew(context.Background(), pv)
-			if err != nil || (stopped != "") != want || want && !strings.Contains(stopped, "a probe on n says no") {
-				t.Errorf("%s, a new volume of %s: got error %v, stopped by %q; want stopped %t", test.verdict, server, err, stopped, want)
+			_, leftOut, err := (&snapshot.Reader{Reader: r.Client}).EvaluateNew(context.Background(), pv, false)
+			if err != nil || (leftOut != "") != (want != "") || !strings.Contains(leftOut, want) {
+				t.Errorf("%s, a new volume of %s: got error %v, left out because %q; want %q", test.verdict, server, err, leftOut, want)
 			}
 		}
 	}

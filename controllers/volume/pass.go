@@ -37,6 +37,8 @@ type cluster interface {
 	writeLedger(ctx context.Context, changes ledger.Changes) map[types.UID]error
 	// inspectEvidence reads live whether awaited volumes have been mounted, by set of options.
 	inspectEvidence(ctx context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error)
+	// endReservations deletes reservations of canaries.
+	endReservations(ctx context.Context, ended []*corev1.ConfigMap) error
 	// findComing reads live which of the volumes pods are about to mount.
 	findComing(ctx context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error)
 	// clock returns the current time, which is later than the time of the plan.
@@ -73,6 +75,9 @@ func (p *pass) run(ctx context.Context, workers int) (next time.Time, unfinished
 	}
 	decided := p.makePlan(ctx, cached)
 	p.applyAll(ctx, decided, workers)
+	if err := p.endReservations(ctx, decided.Ended); err != nil {
+		p.errs, p.failed = append(p.errs, err), p.failed+1
+	}
 	p.reportNotes(ctx, decided.Notes)
 	return decided.Next, p.unfinished, p.joinErrors()
 }

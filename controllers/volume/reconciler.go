@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -78,6 +80,8 @@ type Reconciler struct {
 	compared time.Time
 	// reported holds the content of the last event of each blocked volume. An unchanged state causes only one event.
 	reported map[string]string
+	// appeared are the reservations whose volume existed at some time, by UID.
+	appeared map[types.UID]bool
 }
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get;list;watch;patch
@@ -86,7 +90,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch;create;update,roleName=storage-client-manager,namespace=storage-client-system
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch;create;update;delete,roleName=storage-client-manager,namespace=storage-client-system
 // +kubebuilder:rbac:groups="",resources=events,verbs=list
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
@@ -121,7 +125,7 @@ func (r *Reconciler) fillDefaults() {
 	r.reader = &snapshot.Reader{
 		Reader: r.Client, Allow: r.Allow, Probes: r.Probes, Memory: cmp.Or(r.Volumes, snapshot.NewMemory()),
 	}
-	r.rejected, r.reported = map[string]time.Time{}, map[string]string{}
+	r.rejected, r.reported, r.appeared = map[string]time.Time{}, map[string]string{}, map[types.UID]bool{}
 	r.Clock = cmp.Or[clock.PassiveClock](r.Clock, clock.RealClock{})
 	r.APIReader = cmp.Or[client.Reader](r.APIReader, r.Client)
 }
@@ -145,6 +149,10 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	if s.ledger = out.Ledger; s.ledger == nil {
 		return plan.Snapshot{}, errNoLedger
 	}
+	for _, r := range s.ledger.Reservations {
+		s.appeared[r.UID] = s.appeared[r.UID] || slices.ContainsFunc(out.Volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == r.Data["volume"] })
+	}
+	out.Appeared = s.appeared
 	return out, nil
 }
 
@@ -217,6 +225,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(watch.ProfileChanged())).
 		WatchesMetadata(snapshot.VolumeClaimMetadata(), one, builder.WithPredicates(watch.Described())).
 		Watches(&storagev1.StorageClass{}, one).
+		Watches(&corev1.ConfigMap{}, one, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
+			return strings.HasPrefix(o.GetName(), v1alpha1.CanaryConfigMapPrefix)
+		}))).
 		Watches(&corev1.Namespace{}, one, builder.WithPredicates(watch.Named(v1alpha1.ManagerNamespace), predicate.AnnotationChangedPredicate{})).
 		WithOptions(controller.Options{
 			// One request covers all volumes: an error of one volume must not delay the others for long.

@@ -94,7 +94,7 @@ func TestTheCacheMaintainsTheVolumeIndex(t *testing.T) {
 	conflicts := func() bool {
 		newest := builders.NFSVolume([]string{"hard"}, builders.Named("newest"))
 		var compiler judge.Compiler
-		v, _ := judge.EvaluateNew(judge.Evaluate(judge.Input{Volume: newest, Profiles: compiler.Compile(lists.Pointers([]v1alpha1.StorageClientProfile{p}), catalogue.AllowList{}, false, nil)}), others(), func(string, string) *optionset.Record { return nil })
+		v, _, _ := judge.EvaluateNew(judge.Evaluate(judge.Input{Volume: newest, Profiles: compiler.Compile(lists.Pointers([]v1alpha1.StorageClientProfile{p}), catalogue.AllowList{}, false, nil)}), others(), func(string, string) *optionset.Record { return nil })
 		return v.Contested
 	}
 	pv := builders.NFSVolume([]string{"nconnect=8"}, builders.Named("theirs"))

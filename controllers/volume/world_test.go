@@ -77,6 +77,8 @@ type world struct {
 	// pages are the ConfigMaps of the ledger.
 	pages      map[string]*corev1.ConfigMap
 	pageReader ledger.Reader
+	// reservations are the ConfigMaps of canaries that were reserved at creation.
+	reservations map[string]*corev1.ConfigMap
 
 	// canaries contains the batches that started with an unproven option set, and that set.
 	canaries map[string]string
@@ -130,7 +132,7 @@ func newWorld(seed uint64) *world {
 	return &world{
 		now: time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC), rng: rand.New(rand.NewPCG(seed, 0)),
 		volumes: map[string]*simVolume{}, profiles: map[string]*v1alpha1.StorageClientProfile{}, mounts: map[string][]string{}, canaries: map[string]string{},
-		pages: map[string]*corev1.ConfigMap{}, outspoken: true, unwell: map[string]bool{}, mountedAt: map[string]time.Time{}, bare: map[string]bool{}, idle: map[string]bool{},
+		pages: map[string]*corev1.ConfigMap{}, reservations: map[string]*corev1.ConfigMap{}, outspoken: true, unwell: map[string]bool{}, mountedAt: map[string]time.Time{}, bare: map[string]bool{}, idle: map[string]bool{},
 		failed: map[failedOnce]bool{}, abandoned: map[string]bool{},
 	}
 }
@@ -156,7 +158,7 @@ func (w *world) version() string {
 func (w *world) addVolume(name string, options ...string) *simVolume {
 	pv := builders.NFSVolume(options, builders.Named(name))
 	pv.UID, pv.ResourceVersion, pv.CreationTimestamp = types.UID(w.version()), w.version(), metav1.NewTime(w.now)
-	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "eda", Name: name}
+	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "eda", Name: name, UID: types.UID("claim-" + name)}
 	w.volumes[name] = &simVolume{pv: pv, manifest: options}
 	return w.volumes[name]
 }
@@ -164,7 +166,7 @@ func (w *world) addVolume(name string, options ...string) *simVolume {
 func (w *world) addProfile(name string, list []string, change ...func(*v1alpha1.StorageClientProfile)) *v1alpha1.StorageClientProfile {
 	p := builders.NFSProfile(name, list)
 	p.UID = types.UID(w.version())
-	p.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{}
+	p.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{Probe: v1alpha1.ProbeNever}
 	for _, c := range change {
 		c(&p)
 	}
@@ -241,17 +243,51 @@ func (w *world) create(name string, webhook bool, options ...string) {
 		return
 	}
 	s := w.live()
-	others := judge.NewVolumeIndex(slices.DeleteFunc(s.Volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == name }))
-	verdict, stopped := judge.EvaluateNew(judge.Evaluate(judge.Input{Volume: v.pv, Profiles: s.Profiles}), others,
+	s.Volumes = slices.DeleteFunc(s.Volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == name })
+	verdict, leftOut, isUnproven := judge.EvaluateNew(judge.Evaluate(judge.Input{Volume: v.pv, Profiles: s.Profiles}), judge.NewVolumeIndex(s.Volumes),
 		func(set, _ string) *optionset.Record { return w.records()[set] })
-	if stopped != "" || verdict.Action != judge.ActionWrite {
+	if isUnproven && w.reserve(s, v.pv, verdict) {
+		verdict.IsCanary, leftOut = true, ""
+	}
+	if w.random && w.rng.IntN(6) == 0 {
+		w.logf("the creation of %s is rejected", name)
+		delete(w.volumes, name)
+		if w.rng.IntN(2) == 0 {
+			w.create(name, webhook, options...)
+		}
+		return
+	}
+	if leftOut != "" || verdict.Action != judge.ActionWrite {
 		w.logf("%s is created, and left as it is", name)
 		return
 	}
-	v.own, v.written, v.carried, v.profiles, v.declared = options, verdict.Options, true, verdict.Profiles, declaredBy(w.profiles, verdict.Profiles)
+	declared := declaredBy(w.profiles, verdict.Profiles)
+	if !verdict.IsCanary && !w.isMounted(verdict.Options, declared) && !w.stripped {
+		w.fail("%s was created with options that no mount has proven", name)
+	}
+	v.own, v.written, v.carried, v.profiles, v.declared = options, verdict.Options, true, verdict.Profiles, declared
 	v.pv.Spec.MountOptions = verdict.Options
 	maps.Copy(v.pv.Annotations, judge.AnnotationsOfCreation(verdict, ""))
 	w.logf("%s is created with %s", name, strings.Join(verdict.Options, ","))
+}
+
+// reserve acts as the webhook and the API server for the reservation of a canary. It reports whether the volume has it.
+func (w *world) reserve(s plan.Snapshot, pv *corev1.PersistentVolume, verdict judge.Verdict) bool {
+	own := judge.ReservationFor(pv, verdict.Set)
+	if known := w.reservations[own.Name]; known != nil {
+		return maps.Equal(known.Data, own.Data)
+	}
+	if !plan.MayBeCanary(s, pv) {
+		return false
+	}
+	declared := declaredBy(w.profiles, verdict.Profiles)
+	if carriers := w.carriersOf(pv, verdict.Rules, verdict.Options, declared, w.verdicts()); len(carriers) > 0 {
+		w.fail("%s was reserved as the canary although %q have its options", pv.Name, carriers)
+	}
+	own.UID, own.CreationTimestamp = types.UID(w.version()), metav1.NewTime(w.now)
+	w.reservations[own.Name] = own
+	w.logf("%s is reserved as the canary", pv.Name)
+	return true
 }
 
 // live returns the current state of the cluster.
@@ -268,6 +304,9 @@ func (w *world) readLedger() *ledger.Ledger {
 	var pages []corev1.ConfigMap
 	for _, name := range slices.Sorted(maps.Keys(w.pages)) {
 		pages = append(pages, *w.pages[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.reservations)) {
+		pages = append(pages, *w.reservations[name])
 	}
 	return w.pageReader.Read(pages)
 }
@@ -352,10 +391,12 @@ type manager struct {
 	// proven contains the options with evidence before the first write of the pass. seen are the profiles that the pass has read.
 	proven map[string]bool
 	seen   map[string]*v1alpha1.StorageClientProfile
+	// appeared contains the reservations whose volume existed at some time.
+	appeared map[types.UID]bool
 }
 
 func newManager(w *world) *manager {
-	m := &manager{world: w, memory: &judge.Memory{}, rejected: map[string]time.Time{}}
+	m := &manager{world: w, memory: &judge.Memory{}, rejected: map[string]time.Time{}, appeared: map[types.UID]bool{}}
 	local := machineClock{world: w}
 	if w.random {
 		local.lead = skews[w.rng.IntN(len(skews))]
@@ -424,7 +465,10 @@ func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 	m.happen()
 	s := m.live()
 	s.Now, s.Profiles = m.clock(), m.compiler.Compile(lists.Pointers(m.profileList()), catalogue.AllowList{}, m.paused, nil)
-	s.Memory, s.Rejected = m.memory, m.rejected
+	s.Memory, s.Rejected, s.Appeared = m.memory, m.rejected, m.appeared
+	for _, r := range s.Ledger.Reservations {
+		m.appeared[r.UID] = m.appeared[r.UID] || m.volumes[r.Data["volume"]] != nil
+	}
 	m.ledger, m.seen = s.Ledger, maps.Clone(m.profiles)
 	m.changesBefore, m.unmountable = m.changes, map[string]time.Time{}
 	if m.stale == nil {
@@ -486,6 +530,18 @@ func (m *manager) writeLedger(_ context.Context, changes ledger.Changes) map[typ
 		m.checkRecords(before, m.records())
 	}
 	return failed
+}
+
+// endReservations acts as the API server.
+func (m *manager) endReservations(_ context.Context, ended []*corev1.ConfigMap) error {
+	for _, r := range ended {
+		m.happen()
+		if current := m.reservations[r.Name]; current != nil && current.UID == r.UID {
+			m.logf("the reservation of %s ends", r.Data["volume"])
+			delete(m.reservations, r.Name)
+		}
+	}
+	return nil
 }
 
 // records returns the records of the option sets in the ledger.
@@ -726,7 +782,7 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 	}
 	for since, list := range members {
 		for _, u := range list {
-			proven = proven || over[since] && since != step.Mark.Since.Unix() && u.hasListOf(step, declared) && (isUnused(v.pv) || !isUnused(u.pv))
+			proven = proven || over[since] && since != step.Mark.Since.Unix() && u.hasListOf(step.Mark.Rules, step.Verdict.Options, declared) && (isUnused(v.pv) || !isUnused(u.pv))
 		}
 		if since != step.Mark.Since.Unix() && !over[since] {
 			m.fail("%s was written for profile %s during the soak of the batch of %s", v.pv.Name, p.Name,
@@ -755,13 +811,8 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 // checkEvidence checks that no second volume gets options before a pod has mounted the first volume with the same values, unless the profile
 // allows it. It reports whether a volume was mounted with these values. It compares the written and the mounted options, not the manager's hashes.
 func (m *manager) checkEvidence(v *simVolume, step plan.WriteOptions, p *v1alpha1.StorageClientProfile, verdicts map[string]*judge.Verdict) bool {
-	declared, carriers := declaredBy(m.profiles, step.Verdict.Profiles), []string{}
-	for _, name := range m.names() {
-		u := m.volumes[name]
-		if u != v && u.hasListOf(step, declared) && u.isCurrent(verdicts[name], declared) && !judge.MarkOf(u.pv).Created && (isUnused(v.pv) || !isUnused(u.pv)) {
-			carriers = append(carriers, name)
-		}
-	}
+	declared := declaredBy(m.profiles, step.Verdict.Profiles)
+	carriers := m.carriersOf(v.pv, step.Mark.Rules, step.Verdict.Options, declared, verdicts)
 	mounted := m.isMounted(step.Verdict.Options, declared)
 	waits := p.Spec.WithDefaults().Rollout.Volumes.OnNoEvidence == v1alpha1.NoEvidenceWait
 	if len(carriers) > 0 && !mounted && waits && !m.stripped {
@@ -818,11 +869,11 @@ func valuesOf(options, names []string) string {
 	}))), ",")
 }
 
-// hasListOf reports whether the volume was written for the same rules as a step, with the same values of all declared options.
-func (v *simVolume) hasListOf(step plan.WriteOptions, declared []string) bool {
+// hasListOf reports whether the volume was written for these rules, with the same values of all declared options.
+func (v *simVolume) hasListOf(rules, options, declared []string) bool {
 	mark, current := judge.MarkOf(v.pv), v.pv.Spec.MountOptions
-	return mark != nil && judge.RecordOf(v.pv).HasAppliedOptions(v.pv) && slices.Equal(mark.Rules, step.Mark.Rules) &&
-		valuesOf(current, v.declared) == valuesOf(current, declared) && valuesOf(current, declared) == valuesOf(step.Verdict.Options, declared)
+	return mark != nil && judge.RecordOf(v.pv).HasAppliedOptions(v.pv) && slices.Equal(mark.Rules, rules) &&
+		valuesOf(current, v.declared) == valuesOf(current, declared) && valuesOf(current, declared) == valuesOf(options, declared)
 }
 
 // isCurrent reports whether the volume was written for its current rules and values.
@@ -830,6 +881,19 @@ func (v *simVolume) isCurrent(verdict *judge.Verdict, declared []string) bool {
 	mark, current := judge.MarkOf(v.pv), v.pv.Spec.MountOptions
 	return mark != nil && judge.RecordOf(v.pv).HasAppliedOptions(v.pv) && slices.Equal(mark.Rules, verdict.Rules) &&
 		!verdict.ChangesOptions(v.pv) && valuesOf(current, v.declared) == valuesOf(current, declared)
+}
+
+// carriersOf returns the other volumes of which one must be mounted before this one gets the options.
+func (w *world) carriersOf(pv *corev1.PersistentVolume, rules, options, declared []string, verdicts map[string]*judge.Verdict) []string {
+	var carriers []string
+	for _, name := range w.names() {
+		u, mark := w.volumes[name], judge.MarkOf(w.volumes[name].pv)
+		if name != pv.Name && u.hasListOf(rules, options, declared) && verdicts[name] != nil && u.isCurrent(verdicts[name], declared) &&
+			(!mark.Created || mark.Unproven) && (isUnused(pv) || !isUnused(u.pv)) {
+			carriers = append(carriers, name)
+		}
+	}
+	return carriers
 }
 
 func isUnused(pv *corev1.PersistentVolume) bool { return pv.Status.Phase == corev1.VolumeAvailable }
@@ -844,7 +908,7 @@ func (m *manager) checkFailures(v *simVolume, step plan.WriteOptions) {
 		if mark == nil || inGit || u.pv.Annotations[v1alpha1.IgnoreAnnotation] != "" || !judge.RecordOf(u.pv).HasAppliedOptions(u.pv) || len(m.actingOn(u)) == 0 {
 			continue
 		}
-		if since, failed := m.unmountable[name]; failed && since.Equal(mark.Since) && u.hasListOf(step, declaredBy(m.profiles, step.Verdict.Profiles)) {
+		if since, failed := m.unmountable[name]; failed && since.Equal(mark.Since) && u.hasListOf(step.Mark.Rules, step.Verdict.Options, declaredBy(m.profiles, step.Verdict.Profiles)) {
 			m.fail("%s was written after a known failed mount of %s with the same options", v.pv.Name, name)
 		}
 	}

@@ -65,8 +65,10 @@ func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
 		c.NextProtos = []string{"http/1.1"}
 	}}})
 	inner.Register(ProfilePath, admission.WithValidator[*v1alpha1.StorageClientProfile](mgr.GetScheme(), &profileValidator{allow: w.Allow}))
+	memory := snapshot.NewMemory()
+	memory.Cluster = w.Cluster
 	inner.Register(VolumePath, &admission.Webhook{Handler: &volumeHandler{
-		reader:  &snapshot.Reader{Reader: mgr.GetCache(), Allow: w.Allow, VolumeIndex: otherVolumes, Memory: &snapshot.Memory{Cluster: w.Cluster}},
+		reader:  &snapshot.Reader{Reader: mgr.GetCache(), Allow: w.Allow, Reserver: mgr.GetClient(), VolumeIndex: otherVolumes, Memory: memory},
 		decoder: admission.NewDecoder(mgr.GetScheme()),
 	}})
 	if err := mgr.AddReadyzCheck("webhook", inner.StartedChecker()); err != nil {

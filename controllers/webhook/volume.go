@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -26,17 +27,17 @@ type volumeHandler struct {
 }
 
 // Handle allows every volume: a rejection would be effective regardless of the failurePolicy. It leaves errors, and all but the first write of
-// options, to the reconciler.
+// proven options, to the reconciler.
 func (h *volumeHandler) Handle(ctx context.Context, req admission.Request) admission.Response {
 	response := admission.Allowed("")
 	patch, warning, err := h.patch(ctx, req)
+	if warning != "" {
+		response = response.WithWarnings(warning)
+	}
 	if err != nil {
 		log.FromContext(ctx).Error(err, "Left a new PersistentVolume to the reconciler")
 		volumesSeen.WithLabelValues(resultError).Inc()
 		return response
-	}
-	if warning != "" {
-		response = response.WithWarnings(warning)
 	}
 	if patch == nil {
 		volumesSeen.WithLabelValues(resultUnchanged).Inc()
@@ -47,8 +48,11 @@ func (h *volumeHandler) Handle(ctx context.Context, req admission.Request) admis
 	return response
 }
 
-// patch returns nil for an unchanged volume, with a warning if a failed mount or a probe withholds its options. No pod depends on a new volume
-// yet, so it waits for no batch.
+// maxEvaluation limits the time until a canary is reserved: the API server waits for 2 s.
+const maxEvaluation = time.Second
+
+// patch returns nil for an unchanged volume, with a warning if its options are stopped or not proven yet. No pod depends on a new volume yet, so
+// proven options wait for no batch.
 func (h *volumeHandler) patch(ctx context.Context, req admission.Request) (patch []byte, warning string, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -62,12 +66,14 @@ func (h *volumeHandler) patch(ctx context.Context, req admission.Request) (patch
 	if err := h.decoder.Decode(req, pv); err != nil {
 		return nil, "", fmt.Errorf("decode PersistentVolume %s: %w", req.Name, err)
 	}
-	verdict, stopped, err := h.reader.EvaluateNew(ctx, pv)
-	if err != nil || stopped != "" || verdict.Action != judge.ActionWrite {
-		return nil, stopped, err
+	bounded, cancel := context.WithTimeout(ctx, maxEvaluation)
+	defer cancel()
+	verdict, leftOut, err := h.reader.EvaluateNew(bounded, pv, ptr.Deref(req.DryRun, false))
+	if err != nil || leftOut != "" || verdict.Action != judge.ActionWrite {
+		return nil, leftOut, err
 	}
 	log.FromContext(ctx).Info("Merged mount options into a new PersistentVolume", "dryRun", ptr.Deref(req.DryRun, false),
-		"message", verdict.Message, "profiles", verdict.Profiles)
+		"canary", verdict.IsCanary, "message", verdict.Message, "profiles", verdict.Profiles)
 	return patchFor(pv, verdict, h.reader.Cluster()), "", nil
 }
 

@@ -178,6 +178,9 @@ func TestNewVolumesGetTheOptionsOfTheReconciler(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHandler(t, interceptor.Funcs{}, test.objects...)
+			if test.want != nil {
+				prove(t, h, test.volume)
+			}
 			req := creation(t, test.volume)
 			got := created(t, req, h.Handle(context.Background(), req))
 			if test.want == nil {
@@ -194,7 +197,7 @@ func TestNewVolumesGetTheOptionsOfTheReconciler(t *testing.T) {
 					t.Errorf("annotation %s: got %q, want %q", key, got.Annotations[key], value)
 				}
 			}
-			v, _, err := h.reader.EvaluateNew(context.Background(), got)
+			v, _, err := h.reader.EvaluateNew(context.Background(), got, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,6 +210,7 @@ func TestNewVolumesGetTheOptionsOfTheReconciler(t *testing.T) {
 
 func TestUnknownFieldsStay(t *testing.T) {
 	h := newHandler(t, interceptor.Funcs{}, newProfile(rule(allNFS, "nconnect=4")))
+	prove(t, h, newVolume())
 	req := creation(t, newVolume())
 	req.Object.Raw = slices.Concat([]byte(`{"futureField":{"a":1},`), req.Object.Raw[1:])
 	for _, o := range operations(t, h.Handle(context.Background(), req)) {
@@ -248,6 +252,8 @@ func TestEveryVolumeIsAllowed(t *testing.T) {
 
 func TestEveryResponseIsCounted(t *testing.T) {
 	fast := newProfile(rule(allNFS, "nconnect=4"))
+	proven := newHandler(t, interceptor.Funcs{}, fast)
+	prove(t, proven, newVolume())
 	garbage := creation(t, newVolume())
 	garbage.Object.Raw = []byte("{")
 	panics := interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
@@ -258,7 +264,8 @@ func TestEveryResponseIsCounted(t *testing.T) {
 		req     admission.Request
 		result  string
 	}{
-		"a merge":           {newHandler(t, interceptor.Funcs{}, fast), creation(t, newVolume()), resultMerged},
+		"a merge":           {proven, creation(t, newVolume()), resultMerged},
+		"unproven options":  {newHandler(t, interceptor.Funcs{}, fast), creation(t, newVolume()), resultUnchanged},
 		"nothing to merge":  {newHandler(t, interceptor.Funcs{}), creation(t, newVolume()), resultUnchanged},
 		"an error":          {newHandler(t, interceptor.Funcs{}, fast), garbage, resultError},
 		"a panic counts so": {newHandler(t, panics), creation(t, newVolume()), resultError},
@@ -291,12 +298,18 @@ func seen(t *testing.T, result string) float64 {
 	return 0
 }
 
-// listing is a cache that contains only profiles. Unlike a fake client, it does not copy them.
-type listing []v1alpha1.StorageClientProfile
+// listing is a cache that contains only profiles and the ledger. Unlike a fake client, it does not copy them.
+type listing struct {
+	profiles []v1alpha1.StorageClientProfile
+	pages    []corev1.ConfigMap
+}
 
 func (l listing) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	if profiles, ok := list.(*v1alpha1.StorageClientProfileList); ok {
-		profiles.Items = l
+	switch list := list.(type) {
+	case *v1alpha1.StorageClientProfileList:
+		list.Items = l.profiles
+	case *corev1.ConfigMapList:
+		list.Items = l.pages
 	}
 	return nil
 }
@@ -316,9 +329,11 @@ func BenchmarkVolumeWebhook(b *testing.B) {
 			argument("ihash_entries=16777216"), rule(class, "nconnect=4", "actimeo=30", "hard"), rule(class, "rsize=1048576", "wsize=1048576"),
 			rule(allNFS, "nconnect=4", "noresvport", "actimeo=30"))
 		p.Name, p.UID, p.Spec.Priority = fmt.Sprint("profile-", i), types.UID(strconv.Itoa(i)), int32(i)
-		l = append(l, *p)
+		l.profiles = append(l.profiles, *p)
 	}
 	h := newHandler(b, interceptor.Funcs{})
+	h.reader.Reader = l
+	l.pages = evidenceFor(b, h, newVolume())
 	h.reader.Reader = l
 	req := creation(b, newVolume())
 	var durations []time.Duration
@@ -377,7 +392,7 @@ func TestNewVolumesStayUnchangedWhileTheirOptionsAreStopped(t *testing.T) {
 		warned  string
 	}{
 		"the same rules": {fast, []string{"hard"}, "PersistentVolume bad could not be mounted with [\"nconnect=4\"] (driver kubernetes.io/nfs, event: \"exit status 32\")"},
-		"other rules":    {changed, []string{"hard", "nconnect=4", "nocto"}, ""},
+		"other rules":    {changed, []string{"hard"}, unproven},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := creation(t, newVolume())

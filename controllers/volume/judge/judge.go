@@ -93,8 +93,8 @@ type Verdict struct {
 	// readAhead is the rule that sets the volume's read-ahead window. Nil if there is none. disputed is true if profiles disagree.
 	readAhead *rule
 	disputed  bool
-	// Contested is true if other volumes of the server conflict with the verdict.
-	Contested bool
+	// Contested is true if other volumes of the server conflict with the verdict. IsCanary is true if a new volume is the first with its set.
+	Contested, IsCanary bool
 }
 
 // scope is the shared state of the steps that lead to a verdict.

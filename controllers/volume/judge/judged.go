@@ -144,19 +144,23 @@ func (m *Memory) difference(from, to *Profiles) difference {
 // Limit sets the size of the cache, in volumes. See store.Pool.
 func (m *Memory) Limit(volumes int) { m.known.Limit(volumes) }
 
-// EvaluateNew evaluates a volume that does not exist yet among the current volumes. stopped explains why it does not get its options: a failed
-// mount of another volume, or a probe. Empty if it gets them. find returns the record of a set.
-func EvaluateNew(volume *Evaluation, index *VolumeIndex, find func(set, server string) *optionset.Record) (v Verdict, stopped string) {
+// EvaluateNew evaluates a volume that does not exist yet among the current volumes. leftOut explains why it does not get its options: a failed
+// mount of another volume, a probe, or isUnproven. Empty if it gets them. find returns the record of a set.
+func EvaluateNew(
+	volume *Evaluation, index *VolumeIndex, find func(set, server string) *optionset.Record,
+) (v Verdict, leftOut string, isUnproven bool) {
 	if v = *index.serversFor(volume).Evaluate(volume); v.Action != ActionWrite {
-		return v, ""
+		return v, "", false
 	}
-	server := SourceOf(volume.Volume).Server
-	// The manager has not imported the record of the previous release yet if it exists.
-	reason := cmp.Or(RejectionText(find(v.Set, server), server), RejectionText(find(v.RuleSet, server), server))
-	if reason == "" {
-		return v, ""
+	set, server, names := find(v.Set, volume.Source.Server), volume.Source.Server, text.List(v.Profiles)
+	// The manager may not have imported the record of the previous release yet.
+	if reason := cmp.Or(RejectionText(set, server), RejectionText(find(v.RuleSet, server), server)); reason != "" {
+		return v, fmt.Sprintf("mountOptions stay unchanged; the options of %s are stopped: %s", names, reason), false
 	}
-	return v, fmt.Sprintf("mountOptions stay unchanged; the options of %s are stopped: %s", text.List(v.Profiles), reason)
+	if set.State(server) == optionset.Works {
+		return v, "", false
+	}
+	return v, fmt.Sprintf("created without mountOptions of StorageClientProfile %s: not proven yet; added after the first successful mount", names), true
 }
 
 // RejectionText explains why no further volume of a server gets an option set, regardless of other evidence. Empty if volumes may get it.

@@ -38,7 +38,7 @@ type Mark struct {
 	Cluster types.UID `json:"cluster,omitempty"`
 	// Unproven is true if there was no evidence for the set at the time of the write: the batch is a canary. Not set in marks of earlier releases.
 	Unproven bool `json:"unproven,omitempty"`
-	// Created is true if the volume was created with the options. It then belongs to no batch.
+	// Created is true if the volume was created with the options. It then belongs to no batch, unless it is the canary.
 	Created bool `json:"created,omitempty"`
 	// Evidence, Probed and Cleared are for the previous release, which knows a set only from its volumes. This release writes and imports them.
 	// Evidence describes the observation that the set works. Probed is true if a probe made it, which counts for the volume's server alone. Cleared
@@ -55,7 +55,16 @@ func MarkFor(v Verdict, start time.Time) *Mark {
 
 // MarkOfCreation returns the mark of a volume that is created with the options of a verdict. Only the API server knows the time of creation.
 func MarkOfCreation(v Verdict, cluster types.UID) *Mark {
-	return &Mark{Set: v.Set, RuleSet: v.RuleSet, Rules: v.Rules, Created: true, Unproven: true, Cluster: cluster}
+	return &Mark{Set: v.Set, RuleSet: v.RuleSet, Rules: v.Rules, Created: true, Unproven: v.IsCanary, Cluster: cluster}
+}
+
+// ReservationFor returns the ConfigMap that lets a new volume be the canary of an option set. Its name is the same for all volumes of the set and the
+// server.
+func ReservationFor(pv *corev1.PersistentVolume, set string) *corev1.ConfigMap {
+	server, volumeClaim := SourceOf(pv).Server, ptr.Deref(pv.Spec.ClaimRef, corev1.ObjectReference{}).UID
+	out := &corev1.ConfigMap{Data: map[string]string{"set": set, "server": server, "volume": pv.Name, "claim": string(volumeClaim)}}
+	out.Namespace, out.Name = v1alpha1.ManagerNamespace, v1alpha1.CanaryConfigMapPrefix+text.Hash(set+"\x00"+server, 8)
+	return out
 }
 
 // WithEvidence returns the mark with the mount by a pod that is the evidence for its option set.
@@ -72,7 +81,7 @@ func (m *Mark) IsOfEarlierRelease() bool { return m == nil || !m.Unproven && m.E
 
 // IsBatchOf reports whether a batch of a profile wrote the volume.
 func (m *Mark) IsBatchOf(profile string) bool {
-	return m != nil && !m.Created && optionset.Identity{Rules: m.Rules}.IsDeclaredBy(profile)
+	return m != nil && (!m.Created || m.Unproven) && optionset.Identity{Rules: m.Rules}.IsDeclaredBy(profile)
 }
 
 // Profiles returns the names of the profiles whose rules led to the write.

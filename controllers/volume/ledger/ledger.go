@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/optionset"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 const (
@@ -31,6 +32,8 @@ type Ledger struct {
 	pages map[int]*page
 	// at are the pages with an entry of a volume: one page, or more after a conflict between two managers.
 	at map[types.UID][]int
+	// Reservations are the reservations of canaries, by name. They are not on pages.
+	Reservations []*corev1.ConfigMap
 }
 
 // page is one ConfigMap of the ledger. It is immutable.
@@ -70,11 +73,18 @@ func (r *Reader) Read(objects []corev1.ConfigMap) *Ledger {
 			pages[number] = r.pages.Get(object.Name, version{object.UID, object.ResourceVersion}, func() *page { return readPage(object) })
 		}
 	}
-	return index(pages)
+	return index(pages, ReservationsIn(objects))
 }
 
-func index(pages map[int]*page) *Ledger {
-	l := &Ledger{pages: pages, at: map[types.UID][]int{}}
+// ReservationsIn returns the reservations of canaries among the ConfigMaps of the manager's namespace, by name.
+func ReservationsIn(objects []corev1.ConfigMap) []*corev1.ConfigMap {
+	out := lists.Filter(lists.Pointers(objects), func(o *corev1.ConfigMap) bool { return strings.HasPrefix(o.Name, v1alpha1.CanaryConfigMapPrefix) })
+	slices.SortFunc(out, func(a, b *corev1.ConfigMap) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+func index(pages map[int]*page, reservations []*corev1.ConfigMap) *Ledger {
+	l := &Ledger{pages: pages, at: map[types.UID][]int{}, Reservations: reservations}
 	for _, number := range slices.Sorted(maps.Keys(pages)) {
 		for uid := range pages[number].entries {
 			l.at[uid] = append(l.at[uid], number)
@@ -169,9 +179,10 @@ func FindSets(objects []corev1.ConfigMap, keys []string) map[string]string {
 	return out
 }
 
-// IsSame reports whether two ledgers have the same versions of the same pages.
+// IsSame reports whether two ledgers have the same versions of the same pages, and the same reservations.
 func (l *Ledger) IsSame(other *Ledger) bool {
-	return maps.EqualFunc(l.pages, other.pages, func(a, b *page) bool {
+	isSame := func(a, b *corev1.ConfigMap) bool { return a.UID == b.UID }
+	return slices.EqualFunc(l.Reservations, other.Reservations, isSame) && maps.EqualFunc(l.pages, other.pages, func(a, b *page) bool {
 		return a.object.UID == b.object.UID && a.object.ResourceVersion == b.object.ResourceVersion
 	})
 }
@@ -184,5 +195,5 @@ func (l *Ledger) With(written ...*corev1.ConfigMap) *Ledger {
 			pages[number] = readPage(object)
 		}
 	}
-	return index(pages)
+	return index(pages, l.Reservations)
 }

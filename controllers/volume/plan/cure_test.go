@@ -204,7 +204,7 @@ func TestAFailureOfALongListIsExplained(t *testing.T) {
 	if restored := b.volume("a").Spec.MountOptions; len(restored) != 301 || slices.Contains(restored, "nocto") {
 		t.Errorf("got %d restored options, want the 301 original ones", len(restored))
 	}
-	_, warned := judgeNew(b.snapshot(), created("new", 0))
+	_, warned, _ := judgeNew(b.snapshot(), created("new", 0))
 	for _, message := range []string{Summarize("p", b.snapshot()).Stopped, warned} {
 		if !strings.Contains(message, "a could not be mounted with the declared options (driver kubernetes.io/nfs, event: ") {
 			t.Errorf("got message %q, want a message without the options", message)

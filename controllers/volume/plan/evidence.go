@@ -3,8 +3,11 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -119,12 +122,12 @@ func (p *planner) canaryRank(j evaluation) int {
 }
 
 // findCarriers finds the volumes with options of unproven sets, by set: volumes that pods can mount, and volumes that no pod can mount in
-// their current phase. It excludes volumes that were created with their options, since no plan chose them.
+// their current phase.
 func (p *planner) findCarriers() {
 	p.carriers, p.unusedCarriers = map[string][]string{}, map[string][]string{}
 	for _, j := range p.volumes {
 		set := j.verdict.Set
-		if p.sets.isProven(j) || !j.carriesSet() || j.Mark != nil && j.Mark.Created {
+		if p.sets.isProven(j) || !j.carriesSet() {
 			continue
 		}
 		p.sets.declared(j).Next(optionset.Event{Kind: optionset.Written})
@@ -143,4 +146,45 @@ func (p *planner) waitsForMount(j evaluation) []string {
 		return carriers
 	}
 	return p.unusedCarriers[j.verdict.Set]
+}
+
+// maxReservation is the time in which the volume of a reservation must appear.
+const maxReservation = 2 * time.Minute
+
+// followReservations makes other volumes wait for a reserved canary that has not appeared yet. A reservation ends with the need for the canary: its
+// volume is proven, gone, or carries other options.
+func (p *planner) followReservations() {
+	if p.Ledger == nil {
+		return
+	}
+	for _, r := range p.Ledger.Reservations {
+		set, volume, end := r.Data["set"], r.Data["volume"], r.CreationTimestamp.Add(maxReservation)
+		i := slices.IndexFunc(p.volumes, func(j evaluation) bool { return j.Volume.Name == volume })
+		switch {
+		case i < 0 && p.Now.Before(end) && !p.Appeared[r.UID]:
+			p.carriers[set] = append(p.carriers[set], volume)
+			p.planAgain(end)
+		case i < 0 || !p.volumes[i].carriesSet() || p.sets.isProven(p.volumes[i]) || !p.volumes[i].isReservedBy(r):
+			p.plan.Ended = append(p.plan.Ended, r)
+		}
+	}
+}
+
+func (j evaluation) isReservedBy(r *corev1.ConfigMap) bool {
+	return maps.Equal(r.Data, judge.ReservationFor(j.Volume, j.verdict.Set).Data)
+}
+
+// MayBeCanary reports whether a new volume may be the first with its option set: no probe is possible, and no other volume can give evidence.
+func MayBeCanary(s Snapshot, volume *corev1.PersistentVolume) bool {
+	s.Volumes = append(slices.Clip(s.Volumes), volume)
+	p := newPlanner(s)
+	j := p.volumes[len(p.volumes)-1]
+	target := judge.ProbeTargetOf(volume, *j.verdict, s.Clones)
+	if p.isProbed(j) && (target.Obstacle == "" || target.Clone.Obstacle == "") {
+		return false
+	}
+	return !slices.ContainsFunc(p.volumes, func(other evaluation) bool {
+		mayHave := other.carriesSet() || other.verdict.ChangesOptions(other.Volume)
+		return other.Volume != volume && other.verdict.Set == j.verdict.Set && mayHave && !other.isUnused()
+	})
 }

@@ -46,7 +46,7 @@ func TestEvidence(t *testing.T) {
 	}))
 	createdWith := func(pv *corev1.PersistentVolume) {
 		written(wait, 0)(pv)
-		pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(judge.MarkOfCreation(verdictFor(wait, pv), ""))
+		pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(creationOf(wait, pv))
 	}
 	canary := created("a", 9, written(wait, 400, unproven))
 	seen := func(volume string, secondsAgo int) map[string]Evidence {
@@ -94,7 +94,10 @@ func TestEvidence(t *testing.T) {
 		"a mount of a volume that was created with the options counts": {
 			volumes: with(created("a", 9, createdWith)), seen: map[string]Evidence{"a": {Text: "n1 has mounted a", Volume: "a", Written: created("a", 9).CreationTimestamp.Time}}, want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
 		},
-		"and is no canary": {volumes: with(created("a", 9, createdWith)), want: []string{"b"}, message: another},
+		"and is a canary": {volumes: with(created("a", 9, createdWith)), message: unmounted},
+		"whose soak begins with its creation": {
+			volumes: with(created("a", -59, createdWith)), message: "StorageClientProfile p: canary PersistentVolume a soaks until 2026-11-21T12:04:00Z",
+		},
 		"a released canary does not delay others": {
 			volumes: with(created("a", 9, written(wait, 400, unproven), ofPhase(corev1.VolumeReleased))), want: []string{"b"}, message: another,
 		},

@@ -67,7 +67,7 @@ var stands = map[string]struct {
 	"Cleared":                           {filer: optionset.Untried, other: optionset.Untried, cleared: true},
 	"Cleared, and written again":        {filer: optionset.Canary, other: optionset.Canary, cleared: true},
 	"Nothing learned":                   {filer: optionset.Untried, other: optionset.Untried},
-	"Created with the list":             {filer: optionset.Untried, other: optionset.Untried},
+	"Created with the list":             {filer: optionset.Canary, other: optionset.Canary},
 	"Written by a release that noted no proofs": {filer: optionset.Canary, other: optionset.Canary},
 	"Written by a release that left no marks":   {filer: optionset.Canary, other: optionset.Canary},
 }

@@ -72,6 +72,7 @@ func newPlanner(s Snapshot) *planner {
 	p.observeMounts()
 	p.followBlamed()
 	p.findCarriers()
+	p.followReservations()
 	return p
 }
 

@@ -73,10 +73,9 @@ func compareCandidates(a, b ProbeCandidate) int {
 
 func keyOf(j evaluation) ProbeKey { return ProbeKey{Set: j.verdict.Set, Server: j.Source.Server} }
 
-// triedKeys returns the option sets that a volume of the server has from a batch: it is too late to probe them. Volumes that were created with
-// their options do not count, since their creation required no evidence.
+// triedKeys returns the option sets that a volume of the server has: it is too late to probe them.
 func triedKeys(all []evaluation) map[ProbeKey]bool {
-	tried := lists.Filter(all, func(j evaluation) bool { return j.HasAppliedOptions && j.isMarkCurrent() && !j.Mark.Created })
+	tried := lists.Filter(all, func(j evaluation) bool { return j.HasAppliedOptions && j.isMarkCurrent() })
 	return lists.Map(tried, func(j evaluation) (ProbeKey, bool) { return keyOf(j), true })
 }
 

@@ -63,7 +63,7 @@ func TestProbeCandidates(t *testing.T) {
 		"each server separately": {probedBy(p, created("a", 0), created("b", 0, onServer("other"))),
 			[]string{"a filer:/data hard,nocto hard", "b other:/data hard,nocto hard"}},
 		"nothing if a volume already has the options":                  {probedBy(p, created("a", 0), created("b", 0, written(p, 10))), nil},
-		"a volume that was created with the options is no evidence":    {probedBy(p, created("a", 0), created("b", 0, written(p, 10, atCreation))), []string{"a filer:/data hard,nocto hard"}},
+		"nor if one was created with them":                             {probedBy(p, created("a", 0), created("b", 0, written(p, 10, atCreation))), nil},
 		"nothing if the profile disables probes":                       {probedBy(never, created("a", 0)), nil},
 		"nothing for volumes with the declared options":                {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"hard", "nocto"} })), nil},
 		"nothing for a profile that is paused":                         {probedBy(builders.NFSProfile("p", []string{"nocto"}, builders.Paused), created("a", 0)), nil},

@@ -50,6 +50,8 @@ type Snapshot struct {
 	Probes map[ProbeKey]Probe
 	// Evidence is the evidence for option sets, by set.
 	Evidence map[string]Evidence
+	// Appeared are the reservations, by UID, whose volume existed at some time.
+	Appeared map[types.UID]bool
 	// Coming are the requested volumes that a pod is about to mount.
 	Coming map[string]bool
 	// Rejected are the volumes whose last write the API server rejected, with the time of the next attempt.

@@ -56,6 +56,8 @@ type AwaitedEvidence struct {
 	Waiting int32
 	// Until is the end of the last soak of volumes with the options. Users need not act before then.
 	Until time.Time
+	// LeftOut is the first volume that waits for a canary that was created with the options. Empty if there is none.
+	LeftOut string
 	// Volumes are the first three volumes with the options, by name.
 	Volumes []AwaitedVolume
 }
@@ -162,27 +164,26 @@ func (s *Summary) addEvidence(p *planner, volumes []*evaluation, name string) {
 	if profile == nil || !profile.Acts() || profile.Rollout.Volumes.OnNoEvidence == v1alpha1.NoEvidenceProceed {
 		return
 	}
-	wanted := map[string]bool{}
+	wanted, waiting := map[string]bool{}, []string{}
 	for _, j := range volumes {
 		if !slices.Contains(j.verdict.Profiles, name) || !j.verdict.ChangesOptions(j.Volume) || j.hasOptionsOf(name) {
 			continue
 		}
 		if unmounted := p.waitsForMount(*j); len(unmounted) > 0 {
-			s.Evidence.Waiting++
+			waiting = append(waiting, j.Volume.Name)
 			for _, volume := range unmounted {
 				wanted[volume] = true
 			}
 		}
 	}
-	if len(wanted) == 0 {
-		return
-	}
 	for _, j := range p.volumes {
 		if !wanted[j.Volume.Name] {
 			continue
 		}
-		s.Evidence.Volumes = append(s.Evidence.Volumes, j.awaited())
-		if end := j.carriedSince().Add(soakOf(profile)); end.After(s.Evidence.Until) {
+		s.Evidence.Volumes, s.Evidence.Waiting = append(s.Evidence.Volumes, j.awaited()), int32(len(waiting))
+		if end := j.carriedSince().Add(soakOf(profile)); j.isNewCanary() {
+			s.Evidence.LeftOut = slices.Min(waiting)
+		} else if end.After(s.Evidence.Until) {
 			s.Evidence.Until = end
 		}
 	}

@@ -183,8 +183,7 @@ func (b *bench) stands() string {
 	var stopped []string
 	for _, server := range []string{"filer", "other"} {
 		newest := builders.NFSVolume([]string{"hard"}, builders.Named("newest"), onServer(server))
-		_, reason := judgeNew(s, newest)
-		if reason != "" {
+		if _, reason, isUnproven := judgeNew(s, newest); reason != "" && !isUnproven {
 			stopped = append(stopped, server)
 		}
 	}
@@ -201,7 +200,7 @@ func orNone(names []string) string {
 }
 
 // judgeNew evaluates a new volume like the webhook.
-func judgeNew(s Snapshot, pv *corev1.PersistentVolume) (judge.Verdict, string) {
+func judgeNew(s Snapshot, pv *corev1.PersistentVolume) (v judge.Verdict, leftOut string, isUnproven bool) {
 	known := optionset.Decode(s.Ledger.Sets())
 	return judge.EvaluateNew(judge.Evaluate(judge.Input{Volume: pv, Profiles: s.Profiles}), judge.NewVolumeIndex(s.Volumes),
 		func(set, _ string) *optionset.Record { return known[set] })
@@ -274,9 +273,7 @@ var ways = map[string]func(*bench){
 	"Nothing learned":                   then(then(toCanary, failing("a", unclearFailure)), cured("a", optionset.NoPodWaits)),
 	"Suspected of two":                  then(then(toWorks, failing("b", unclearFailure)), failing("c", namedFailure)),
 	"Created with the list": func(b *bench) {
-		b.mark("a", func(pv *corev1.PersistentVolume) *judge.Mark {
-			return judge.MarkOfCreation(verdictFor(b.profile, pv), "")
-		})
+		b.mark("a", func(pv *corev1.PersistentVolume) *judge.Mark { return creationOf(b.profile, pv) })
 	},
 	"Written by a release that noted no proofs": func(b *bench) {
 		b.mark("a", func(pv *corev1.PersistentVolume) *judge.Mark {
@@ -284,6 +281,13 @@ var ways = map[string]func(*bench){
 		})
 	},
 	"Written by a release that left no marks": func(b *bench) { b.mark("a", func(*corev1.PersistentVolume) *judge.Mark { return nil }) },
+}
+
+// creationOf returns the mark of a volume that was created as the canary of its set. The release before marked all new volumes so.
+func creationOf(p v1alpha1.StorageClientProfile, pv *corev1.PersistentVolume) *judge.Mark {
+	v := verdictFor(p, pv)
+	v.IsCanary = true
+	return judge.MarkOfCreation(v, "")
 }
 
 // mark gives a volume the options and annotations of an earlier release.

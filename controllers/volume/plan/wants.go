@@ -71,11 +71,12 @@ func (p *planner) watchLists(out *Observations) {
 func (p *planner) awaitEvidence(out *Observations) {
 	waiting, awaited := map[string]bool{}, map[string]int{}
 	for _, j := range p.volumes {
-		if p.sets.isProven(j) || !j.verdict.ChangesOptions(j.Volume) {
+		changes := j.verdict.ChangesOptions(j.Volume)
+		if p.sets.isProven(j) || !changes && !j.isNewCanary() {
 			continue
 		}
 		waiting[j.verdict.Set] = true
-		if !j.isUnused() && j.Volume.Spec.ClaimRef != nil {
+		if changes && !j.isUnused() && j.Volume.Spec.ClaimRef != nil {
 			out.Candidates = append(out.Candidates, j.Volume)
 		}
 	}
@@ -101,9 +102,18 @@ func (p *planner) awaitEvidence(out *Observations) {
 	}
 }
 
+// isNewCanary reports whether the volume was created as the canary of its set. New volumes may wait for its mount at any time.
+func (j evaluation) isNewCanary() bool {
+	return j.carriesSet() && j.Mark != nil && j.Mark.Created && j.Mark.Unproven
+}
+
 func (j evaluation) awaitMount() Awaited {
+	after := j.writtenAt().Add(ClockTolerance)
+	if j.isNewCanary() { // it never had other options
+		after = j.writtenAt().Add(-ClockTolerance)
+	}
 	return Awaited{
-		Volume: j.Volume, Set: j.verdict.Set, Written: j.writtenAt(), After: j.writtenAt().Add(ClockTolerance),
+		Volume: j.Volume, Set: j.verdict.Set, Written: j.writtenAt(), After: after,
 		Options: j.verdict.DeclaredOptions(), AnyAge: j.Mark.IsOfEarlierRelease(),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +41,8 @@ type Reader struct {
 	Probes func() map[plan.ProbeKey]plan.Probe
 	// VolumeIndex returns all volumes as cached by KeepCached. If it is nil or returns nil, they are listed for each new volume.
 	VolumeIndex func() *judge.VolumeIndex
+	// Reserver creates the reservations of new volumes that are canaries. Nil disables them.
+	Reserver client.Writer
 	// Memory caches results of earlier snapshots. Readers of the same input share it. Nil disables the cache of verdicts.
 	Memory *Memory
 
@@ -114,9 +117,9 @@ func ListVolumes(ctx context.Context, reader client.Reader) ([]*corev1.Persisten
 // Cluster returns the UID of the cluster. Empty if it is unknown.
 func (r *Reader) Cluster() types.UID { return r.memory().Cluster }
 
-// EvaluateNew evaluates a volume that does not exist yet. stopped explains why it does not get its options: a failed mount of another volume, or
-// a probe. Empty if it gets them. It reads other volumes only if its options would change.
-func (r *Reader) EvaluateNew(ctx context.Context, pv *corev1.PersistentVolume) (v judge.Verdict, stopped string, err error) {
+// EvaluateNew evaluates a volume that does not exist yet. leftOut explains why it does not get its options. Empty if it gets them: they are proven, or
+// the volume is reserved as their canary. A dry run reserves nothing. It reads other volumes only if its options would change.
+func (r *Reader) EvaluateNew(ctx context.Context, pv *corev1.PersistentVolume, isDryRun bool) (v judge.Verdict, leftOut string, err error) {
 	classes, err := r.readClasses(ctx)
 	if err != nil {
 		return judge.Verdict{}, "", err
@@ -142,10 +145,36 @@ func (r *Reader) EvaluateNew(ctx context.Context, pv *corev1.PersistentVolume) (
 	if err := r.List(ctx, &pages, client.InNamespace(v1alpha1.ManagerNamespace), client.UnsafeDisableDeepCopy); err != nil {
 		return judge.Verdict{}, "", fmt.Errorf("list ConfigMaps in namespace %s: %w", v1alpha1.ManagerNamespace, err)
 	}
-	v, stopped = judge.EvaluateNew(evaluation, index, func(set, server string) *optionset.Record {
+	v, leftOut, isUnproven := judge.EvaluateNew(evaluation, index, func(set, server string) *optionset.Record {
 		return optionset.Decode(ledger.FindSets(pages.Items, optionset.Keys(set, server)))[set]
 	})
-	return v, stopped, nil
+	if isUnproven && pv.Name != "" && pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID != "" {
+		if v.IsCanary, err = r.reserve(ctx, pv, judge.ReservationFor(pv, v.Set), pages.Items, isDryRun); v.IsCanary {
+			leftOut = ""
+		}
+	}
+	return v, leftOut, err
+}
+
+// reserve reports whether a new volume has its reservation, from now on or since an earlier attempt to create the volume.
+func (r *Reader) reserve(ctx context.Context, pv *corev1.PersistentVolume, own *corev1.ConfigMap, objects []corev1.ConfigMap, isDryRun bool) (bool, error) {
+	for _, known := range ledger.ReservationsIn(objects) {
+		if known.Name == own.Name {
+			return maps.Equal(known.Data, own.Data), nil
+		}
+	}
+	if isDryRun || r.Reserver == nil {
+		return false, nil
+	}
+	s, err := r.Read(ctx)
+	if i := slices.IndexFunc(objects, func(o corev1.ConfigMap) bool { return o.Name == v1alpha1.ClonesConfigMap }); i >= 0 {
+		s.Clones = &objects[i]
+	}
+	if err != nil || !plan.MayBeCanary(s, pv) {
+		return false, err
+	}
+	err = r.Reserver.Create(ctx, own, client.FieldOwner(v1alpha1.ManagerFieldManager))
+	return err == nil, client.IgnoreAlreadyExists(err)
 }
 
 func (r *Reader) readVolumeIndex(ctx context.Context) (*judge.VolumeIndex, error) {

@@ -64,13 +64,12 @@ func (s *scope) isLedgerDue() bool {
 
 // endReservations deletes reservations, unless another manager was faster.
 func (s *scope) endReservations(ctx context.Context, ended []*corev1.ConfigMap) error {
-	var failed []error
 	for _, r := range ended {
 		if err := s.Client.Delete(ctx, r.DeepCopy(), client.Preconditions{UID: &r.UID}); err != nil && !isOvertaken(err) {
-			failed = append(failed, fmt.Errorf("delete ConfigMap %s/%s: %w", r.Namespace, r.Name, err))
+			return fmt.Errorf("delete ConfigMap %s/%s: %w", r.Namespace, r.Name, err)
 		}
 	}
-	return errors.Join(failed...)
+	return nil
 }
 
 // writeLedger writes each changed page once, based on the version that was read.

@@ -270,7 +270,7 @@ func managerAttacksOnOurs() []attack {
 		{id: "manager-configmap-elsewhere", by: manager, tries: "write a ConfigMap of another namespace",
 			stop: byRBAC, want: `cannot create resource "configmaps"`, try: create(configMap("kube-system", "other")), twin: budget},
 		{id: "manager-configmap-delete", by: manager, tries: "delete the guardrails",
-			stop: byRBAC, want: `cannot delete resource "configmaps"`, try: remove(configMap(v1alpha1.ManagerNamespace, "storage-client-guardrails")), twin: budget},
+			stop: fence, want: "ConfigMap", try: remove(configMap(v1alpha1.ManagerNamespace, "storage-client-guardrails")), twin: budget},
 		{id: "manager-namespace", by: manager, tries: "weaken its namespace's Pod Security",
 			stop: byRBAC, want: `cannot patch resource "namespaces"`, twin: get(&corev1.Namespace{ObjectMeta: named("", v1alpha1.ManagerNamespace)}),
 			try: merge(&corev1.Namespace{ObjectMeta: named("", v1alpha1.ManagerNamespace)}, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`)},

@@ -54,6 +54,7 @@ var spare = map[string]string{
 	"delete pods in storage-client-trial":                                                      cloned,
 	"list storageclienttrials.tuning.storageclient.dev":                                        streamed,
 	"patch storageclienttrials.tuning.storageclient.dev/status":                                tried,
+	"delete configmaps in storage-client-system":                                               reserved,
 	"get configmaps storage-client-failures in storage-client-system":                          failed,
 	"update configmaps storage-client-failures in storage-client-system":                       failed,
 }
@@ -64,6 +65,7 @@ const (
 	cloned   = "a clone that config/components/clones permitted is deleted even without that component; this run has none"
 	behind   = "a volume is read where the cache is behind with it when a batch begins; this run need not meet one"
 	tried    = "the status of a trial is written where there is one; this run has none"
+	reserved = "the reservation of a canary is deleted where the webhook made one; in this run the API server does not reach the webhook"
 	failed   = "failures are remembered where a node fails; in this run none does"
 )
 

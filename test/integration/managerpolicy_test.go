@@ -365,6 +365,7 @@ var _ = Describe("What the manager may write", func() {
 			Entry("failures", "storage-client-failures"),
 			Entry("volumes", "storage-client-volumes-0"),
 			Entry("many volumes", "storage-client-volumes-217"),
+			Entry("the reservation of a canary", "storage-client-canary-0123456789abcdef"),
 		)
 
 		DescribeTable("rejects",
@@ -378,9 +379,22 @@ var _ = Describe("What the manager may write", func() {
 			Entry("another ConfigMap", "theirs"),
 			Entry("a longer name", "storage-client-rollout-2"),
 			Entry("volumes without a number", "storage-client-volumes-x"),
+			Entry("a reservation without a hash", "storage-client-canary-"),
+			Entry("a reservation with more than a hash", "storage-client-canary-0a.x"),
 			Entry("volumes with more than a number", "storage-client-volumes-1-x"),
 			Entry("a name with the same suffix", "x-storage-client-volumes-1"),
 		)
+
+		It("lets it delete only reservations of canaries", func() {
+			reservation := configMap(v1alpha1.ManagerNamespace, "storage-client-canary-0123456789abcdef")
+			Expect(manager.Create(ctx, reservation)).To(Succeed())
+			Expect(manager.Delete(ctx, reservation)).To(Succeed())
+			for _, name := range []string{"storage-client-rollout", "storage-client-volumes-0", "storage-client-clones", "theirs"} {
+				object := configMap(v1alpha1.ManagerNamespace, name)
+				Expect(client.IgnoreAlreadyExists(k8s.Create(ctx, object))).To(Succeed())
+				expectRejected(manager.Delete(ctx, object), "delete only the last")
+			}
+		})
 	})
 
 	Context("when it has all rights", func() {

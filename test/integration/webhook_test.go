@@ -86,8 +86,9 @@ var _ = Describe("The webhooks", func() {
 			))
 		})
 
-		It("merge options into a new volume at once, so that the reconciler writes nothing", func() {
+		It("merge proven options into a new volume at once, so that the reconciler writes nothing", func() {
 			nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nconnect=4", "nocto")
+			prove(&newVolume("pv").Options("hard").volume)
 			var created *corev1.PersistentVolume
 			Eventually(func(g Gomega) { // the webhook reads a cache, which may not contain the profile yet
 				created = newVolume("pv").Options("hard").volume.DeepCopy()
@@ -102,7 +103,7 @@ var _ = Describe("The webhooks", func() {
 				HaveKeyWithValue(v1alpha1.OriginalMountOptionsAnnotation, `["hard"]`),
 				HaveKeyWithValue(v1alpha1.AppliedMountOptionsAnnotation, `["hard","nconnect=4","nocto"]`),
 				HaveKeyWithValue(v1alpha1.ProfilesAnnotation, "fast"),
-				HaveKeyWithValue(v1alpha1.MountOptionsStepAnnotation, ContainSubstring(`"rules":["fast/nfs"],"unproven":true,"created":true`)),
+				HaveKeyWithValue(v1alpha1.MountOptionsStepAnnotation, ContainSubstring(`"rules":["fast/nfs"],"created":true`)),
 			))
 			Expect(reconcileVolume("pv").ResourceVersion).To(Equal(pv.ResourceVersion))
 
@@ -124,6 +125,7 @@ var _ = Describe("The webhooks", func() {
 
 		It("restore such a volume to its creator's options", func() {
 			profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
+			prove(&newVolume("pv").Options("hard").volume)
 			Eventually(func() []string {
 				pv := newVolume("pv").Options("hard").volume.DeepCopy()
 				Expect(k8s.Create(ctx, pv, client.DryRunAll)).To(Succeed())
@@ -415,6 +417,13 @@ func forgetWebhooks() {
 // serveWebhooks serves the webhooks of installWebhooks with their expected certificate, until the spec ends.
 func serveWebhooks(site *envtest.WebhookInstallOptions) {
 	GinkgoHelper()
+	serveCertificate(site)
+	startWebhooks(restConfig, &webhook.Webhooks{Host: site.LocalServingHost, Port: site.LocalServingPort})
+}
+
+// serveCertificate stores the certificate that the API server expects, until the spec ends.
+func serveCertificate(site *envtest.WebhookInstallOptions) {
+	GinkgoHelper()
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: webhook.Name}, Data: map[string][]byte{},
 	}
@@ -425,7 +434,6 @@ func serveWebhooks(site *envtest.WebhookInstallOptions) {
 	}
 	Expect(k8s.Create(ctx, secret)).To(Succeed())
 	DeferCleanup(func() { Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), secret))).To(Succeed()) })
-	startWebhooks(restConfig, &webhook.Webhooks{Host: site.LocalServingHost, Port: site.LocalServingPort})
 }
 
 // startWebhooks runs a manager with only the webhooks, until the spec ends.

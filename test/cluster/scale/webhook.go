@@ -15,6 +15,8 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/webhook"
 )
 
@@ -78,6 +83,12 @@ func (w *world) askWebhook(ctx context.Context) error {
 	asker := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the certificate is for the service, which does not exist here
 	}}
+	if err := w.await(ctx, "the evidence for the volumes' options", func(ctx context.Context) (bool, error) {
+		err := w.proveOptions(ctx)
+		return err == nil, client.IgnoreAlreadyExists(retryConflict(err))
+	}); err != nil {
+		return err
+	}
 	if err := w.await(ctx, "the webhook to respond", func(ctx context.Context) (bool, error) {
 		_, err := w.askOnce(ctx, asker, 0)
 		return err == nil, nil
@@ -95,6 +106,50 @@ func (w *world) askWebhook(ctx context.Context) error {
 	slices.Sort(took)
 	w.Webhook = &latencies{Calls: webhookCalls, Median: milliseconds(took[len(took)/2]), P99: milliseconds(took[len(took)*99/100])}
 	return nil
+}
+
+// proveOptions records a pod's mount with the options that volumes carry: the webhook adds only proven options.
+func (w *world) proveOptions(ctx context.Context) error {
+	var volumes corev1.PersistentVolumeList
+	if err := w.Client.List(ctx, &volumes); err != nil {
+		return err
+	}
+	var pages corev1.ConfigMapList
+	if err := w.Client.List(ctx, &pages, client.InNamespace(v1alpha1.ManagerNamespace)); err != nil {
+		return err
+	}
+	changes := ledger.Changes{}
+	for i := range volumes.Items {
+		pv := &volumes.Items[i]
+		mark := judge.MarkOf(pv)
+		if mark == nil {
+			continue
+		}
+		set := judge.SetOf(judge.SourceOf(pv), mark.Set, mark.Rules)
+		set.Next(optionset.Event{Kind: optionset.Mounted, Blame: optionset.Blame{Volume: pv.Name, Text: "a node has mounted " + pv.Name}})
+		for key, value := range set.Encode() {
+			changes[types.UID(key)] = ledger.KeepSet(value)
+		}
+	}
+	writes, _ := new(ledger.Reader).Read(pages.Items).Apply(changes)
+	for _, write := range writes {
+		write.Page.Namespace = v1alpha1.ManagerNamespace
+		if write.Page.ResourceVersion == "" {
+			return w.Client.Create(ctx, write.Page)
+		}
+		if err := w.Client.Update(ctx, write.Page); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// retryConflict returns nil for a conflict with the manager, after which the next attempt reads again.
+func retryConflict(err error) error {
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

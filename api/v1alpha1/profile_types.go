@@ -764,8 +764,8 @@ type Reboot struct {
 
 // VolumeRollout controls the rollout of changed mount options to existing PersistentVolumes.
 // One volume of each driver and each set of mount options is the canary and changes first. After a pod has mounted it with the new
-// options, the others change, at most maxPerStep at a time. New volumes get the options at creation. Restore is not done in
-// batches.
+// options, the others change, at most maxPerStep at a time. New volumes get them at creation once a probe or a pod has
+// proven them. Restore is not done in batches.
 type VolumeRollout struct {
 	// maxPerStep is the maximum number of volumes that change at the same time after the canary: at least 1, or 1% to 100%. A
 	// percentage refers to the profile's matched volumes that are not blocked and is rounded down, to no less than 1. Default 10%.

@@ -379,7 +379,7 @@ var _ = Describe("What the manager may write", func() {
 			Entry("another ConfigMap", "theirs"),
 			Entry("a longer name", "storage-client-rollout-2"),
 			Entry("volumes without a number", "storage-client-volumes-x"),
-			Entry("a reservation without a hash", "storage-client-canary-"),
+			Entry("a reservation without a hash", "storage-client-canary"),
 			Entry("a reservation with more than a hash", "storage-client-canary-0a.x"),
 			Entry("volumes with more than a number", "storage-client-volumes-1-x"),
 			Entry("a name with the same suffix", "x-storage-client-volumes-1"),
@@ -389,7 +389,7 @@ var _ = Describe("What the manager may write", func() {
 			reservation := configMap(v1alpha1.ManagerNamespace, "storage-client-canary-0123456789abcdef")
 			Expect(manager.Create(ctx, reservation)).To(Succeed())
 			Expect(manager.Delete(ctx, reservation)).To(Succeed())
-			for _, name := range []string{"storage-client-rollout", "storage-client-volumes-0", "storage-client-clones", "theirs"} {
+			for _, name := range []string{"storage-client-rollout", "storage-client-volumes-0", "theirs"} {
 				object := configMap(v1alpha1.ManagerNamespace, name)
 				Expect(client.IgnoreAlreadyExists(k8s.Create(ctx, object))).To(Succeed())
 				expectRejected(manager.Delete(ctx, object), "delete only the last")

@@ -36,7 +36,7 @@ import (
 
 // Three volumes are created as for the claims of a StatefulSet. Two replicas of the manager serve the webhook.
 var _ = Describe("New PersistentVolumes with unproven options", func() {
-	names := []string{"pv0", "pv1", "pv2"}
+	names, option := []string{"pv0", "pv1", "pv2"}, ""
 	var warned *warnings
 	var c client.Client
 
@@ -62,7 +62,7 @@ var _ = Describe("New PersistentVolumes with unproven options", func() {
 		Expect(k8s.List(ctx, &all)).To(Succeed())
 		var out []string
 		for i := range all.Items {
-			if slices.Contains(all.Items[i].Spec.MountOptions, "nocto") {
+			if slices.Contains(all.Items[i].Spec.MountOptions, option) {
 				out = append(out, all.Items[i].Name)
 			}
 		}
@@ -114,7 +114,7 @@ var _ = Describe("New PersistentVolumes with unproven options", func() {
 
 	declare := func() {
 		GinkgoHelper()
-		profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
+		profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, option)
 		profile.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{
 			Probe: v1alpha1.ProbeNever, SoakSeconds: ptr.To[int32](60), MaxPerStep: ptr.To(intstr.FromString("100%")),
 		}
@@ -130,7 +130,7 @@ var _ = Describe("New PersistentVolumes with unproven options", func() {
 	}
 
 	BeforeEach(func() {
-		warned = &warnings{}
+		warned, option = &warnings{}, "nocto"
 		access := rest.CopyConfig(restConfig)
 		access.WarningHandlerWithContext = warned
 		var err error
@@ -188,7 +188,8 @@ var _ = Describe("New PersistentVolumes with unproven options", func() {
 	})
 
 	DescribeTable("stay without options that the canary cannot be mounted with",
-		func(cause string) {
+		func(bad, cause string) {
+			option = bad
 			declare()
 			create(names...)
 			canary := carrying()
@@ -213,8 +214,8 @@ var _ = Describe("New PersistentVolumes with unproven options", func() {
 			Expect(getVolume("next").Spec.MountOptions).To(Equal([]string{"hard"}))
 			Expect(reserved()).To(BeEmpty())
 		},
-		Entry("a wrong option", "an incorrect mount option was specified"),
-		Entry("a slow option", "Connection timed out"),
+		Entry("a wrong option", "nocto", "an incorrect mount option was specified"),
+		Entry("a slow option", "nconnect=4", "Connection timed out"),
 	)
 
 	It("wait for an existing volume, which is the canary", func() {
@@ -265,6 +266,7 @@ var _ = Describe("New PersistentVolumes with unproven options", func() {
 		}).Should(Succeed())
 		create("pv1")
 		Expect(carrying()).To(Equal([]string{"pv1"}))
+		visit()
 
 		By("reserving one more, which never appears")
 		deleteNow(getVolume("pv1"))

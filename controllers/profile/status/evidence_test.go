@@ -60,6 +60,16 @@ func TestAProfileThatWaitsForAMount(t *testing.T) {
 			change: func(r *Report) { r.volumes.Evidence.Waiting, r.volumes.Matched = 1, 2 }, reconciling: v1alpha1.ReasonWaitingForEvidence,
 			message: "1 volume waits for a pod to mount pv1 with its new options; no Pod uses it; start one, or set rollout.volumes.onNoEvidence to Proceed",
 		},
+		"names a volume that was created before the options were proven": {
+			change: func(r *Report) {
+				r.volumes.Evidence.Waiting, r.volumes.Evidence.LeftOut, r.volumes.Matched = 1, "pv2", 2
+			}, reconciling: v1alpha1.ReasonWaitingForEvidence,
+			message: "PersistentVolume pv2 was created before these options were proven; it gets them once a Pod mounts pv1; then restart its Pods",
+		},
+		"or counts several": {
+			change: func(r *Report) { r.volumes.Evidence.LeftOut = "pv2" }, reconciling: v1alpha1.ReasonWaitingForEvidence,
+			message: "3 PersistentVolumes were created before these options were proven; they get them once a Pod mounts pv1; then restart their Pods",
+		},
 		"not while the canary soaks": {
 			change: func(r *Report) {
 				r.volumes.Evidence.Until, r.volumes.Batch = now.Add(time.Second), "the canary pv1 soaks"

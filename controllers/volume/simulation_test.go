@@ -147,6 +147,7 @@ func (w *world) calm(m *manager, workers int) {
 }
 
 func (w *world) populate() {
+	ofGit := w.rng.IntN(3) == 0 // then only new volumes can be canaries
 	for i := range 3 + w.rng.IntN(8) {
 		v := w.addVolume(fmt.Sprintf("pv%d", i), [][]string{nil, {"hard"}, {"hard", "nconnect=2"}, {"nocto"}, {"hard", "vers=4.2"}}[w.rng.IntN(5)]...)
 		v.pv.CreationTimestamp = metav1.NewTime(w.now.Add(-time.Duration(w.rng.IntN(5)) * time.Hour))
@@ -154,7 +155,7 @@ func (w *world) populate() {
 			v.pv.Spec.StorageClassName = "gold"
 		}
 		v.pv.Spec.NFS.Server = []string{"filer", "other"}[w.rng.IntN(2)]
-		if w.rng.IntN(6) == 0 {
+		if w.rng.IntN(6) == 0 || ofGit {
 			v.pv.Labels[trackedByFlux] = "app"
 		}
 		if w.rng.IntN(2) == 0 {
@@ -166,6 +167,9 @@ func (w *world) populate() {
 	w.addProfile("alpha", declaredLists[w.rng.IntN(2)], w.anyProfile)
 	if w.rng.IntN(2) == 0 {
 		w.addProfile("beta", declaredLists[w.rng.IntN(len(declaredLists))], w.anyProfile)
+	}
+	for i := 0; ofGit && i < 3; i++ {
+		w.create(fmt.Sprintf("first%d", i), true, "hard")
 	}
 	w.skew, w.lies = skews[w.rng.IntN(len(skews))], w.rng.IntN(2) == 0
 	w.poisoned, w.outspoken = w.rng.IntN(2) == 0, w.rng.IntN(2) == 0
@@ -486,6 +490,9 @@ func (w *world) traces() string {
 	}
 	for uid := range w.readLedger().Volumes() {
 		return fmt.Sprintf("the ledger still has volume %s", uid)
+	}
+	for name := range w.reservations {
+		return name + " is still reserved"
 	}
 	for key := range w.readLedger().Sets() {
 		return fmt.Sprintf("the ledger still has option set %s", key)

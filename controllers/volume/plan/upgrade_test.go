@@ -224,3 +224,19 @@ func (s Snapshot) states() map[string]optionset.State {
 	}
 	return out
 }
+
+// A probe of the previous release proves the options that volumes of its server carry.
+func TestAnUpgradeProvesAProbeForItsServer(t *testing.T) {
+	b := newBench(t)
+	b.probed("filer", optionset.ProbeWorked)
+	b.probed("other", optionset.ProbeWorked)
+	b.pass(nothingSeen)
+	b.keep(For(b.snapshot()).Ledger)
+	b.volumes[2] = created("c", 7, bound, onServer("other"))
+	b.byPreviousRelease()
+	want := map[string]optionset.State{"a": optionset.Works, "b": optionset.Works, "c": optionset.Untried}
+	b.probes = nil
+	if diff := cmp.Diff(want, b.snapshot().states()); diff != "" {
+		t.Errorf("states (-want +got):\n%s", diff)
+	}
+}

@@ -208,7 +208,7 @@ func TestAnUpgradeForgetsNoFailure(t *testing.T) {
 				t.Errorf("%s, %s: got states %v, want %v", way, when, got, want)
 			}
 			// The webhook reads the ledger without a plan.
-			if _, stopped := judgeNew(b.snapshot(), created("new", 0)); stopped == "" {
+			if _, stopped, isUnproven := judgeNew(b.snapshot(), created("new", 0)); stopped == "" || isUnproven {
 				t.Errorf("%s, %s: got a new volume with the options, want none", way, when)
 			}
 			b.keep(For(b.snapshot()).Ledger)

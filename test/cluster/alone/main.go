@@ -28,7 +28,8 @@ import (
 )
 
 type settings struct {
-	manager                                    string
+	manager, former                            string
+	runs                                       int
 	nodes, volumes, mounts, settings, profiles int
 	writeDelay, idle                           time.Duration
 	profileDir                                 string
@@ -38,6 +39,8 @@ type settings struct {
 func main() {
 	var s settings
 	flag.StringVar(&s.manager, "manager", "bin/manager", "The manager binary.")
+	flag.StringVar(&s.former, "former", "", "The manager binary of an earlier commit. Both play in turn; the figure is the ratio of the medians.")
+	flag.IntVar(&s.runs, "runs", 3, "Number of runs of each of two managers.")
 	flag.IntVar(&s.nodes, "nodes", 5000, "Number of nodes.")
 	flag.IntVar(&s.volumes, "volumes", 20000, "Number of volumes.")
 	flag.IntVar(&s.mounts, "mounts", 0, "Number of mounts that each node reports.")
@@ -49,7 +52,13 @@ func main() {
 	flag.StringVar(&s.parts, "parts", "tuning,volumes,live,idle,profiles", "Parts to run, in this order.")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, s)
+	err := errors.New("no run: -runs must be at least 1")
+	switch {
+	case s.former == "":
+		_, err = run(ctx, s)
+	case s.runs > 0:
+		err = compare(ctx, s)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "alone:", err)
@@ -68,9 +77,10 @@ type world struct {
 	process *os.Process
 }
 
-func run(ctx context.Context, s settings) error {
+// run plays the parts once, and returns their costs.
+func run(ctx context.Context, s settings) ([]cost, error) {
 	if err := reaper.Start(); err != nil {
-		return err
+		return nil, err
 	}
 	w := &world{settings: s, server: newServer(s.writeDelay)}
 	w.agents = newAgents(w.server, s.mounts)
@@ -78,35 +88,40 @@ func run(ctx context.Context, s settings) error {
 	w.fill()
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return err
+		return nil, err
 	}
+	defer listener.Close()
 	go func() { _ = http.Serve(listener, w.server) }()
 	go w.agents.run(ctx)
 	dir, err := os.MkdirTemp("", "storage-client-alone-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	ctx, cancel := context.WithCancelCause(ctx)
-	err = w.startManager(ctx, cancel, listener.Addr().String(), dir)
+	exit, cancel := context.WithCancelCause(ctx)
+	costs, err := []cost(nil), w.startManager(exit, cancel, listener.Addr().String(), dir)
 	if err == nil {
-		defer func() { _ = w.process.Kill() }()
-		err = w.playAll(ctx)
+		costs, err = w.playAll(exit)
+		_ = w.process.Kill()
+		<-exit.Done()
 	}
 	if err != nil {
 		log, _ := os.ReadFile(filepath.Join(dir, "log"))
-		return fmt.Errorf("%w: the end of its log:\n%s", err, log[max(0, len(log)-3000):])
+		return nil, fmt.Errorf("%w: the end of its log:\n%s", err, log[max(0, len(log)-3000):])
 	}
-	return nil
+	return costs, nil
 }
 
-func (w *world) playAll(ctx context.Context) error {
+func (w *world) playAll(ctx context.Context) ([]cost, error) {
+	var costs []cost
 	for part := range strings.SplitSeq(w.parts, ",") {
-		if err := w.play(ctx, part); err != nil {
-			return fmt.Errorf("%s: %w", part, err)
+		c, err := w.play(ctx, part)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", part, err)
 		}
+		costs = append(costs, c)
 	}
-	return nil
+	return costs, nil
 }
 
 // startManager starts the manager. It calls exited when the process exits.
@@ -159,16 +174,16 @@ func (w *world) awaitAnswer(ctx context.Context) error {
 
 var errUnknown = errors.New("unknown part")
 
-func (w *world) play(ctx context.Context, part string) error {
+func (w *world) play(ctx context.Context, part string) (cost, error) {
 	do, known := map[string]func(context.Context) error{
 		"tuning": w.startTuning, "volumes": w.declareVolumes, "live": w.changeLive, "idle": w.stayIdle, "profiles": w.addProfiles, "none": func(context.Context) error { return nil },
 	}[part]
 	if !known {
-		return errUnknown
+		return cost{}, errUnknown
 	}
 	before, err := controlplane.UsageOf(w.process.Pid)
 	if err != nil {
-		return err
+		return cost{}, err
 	}
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", w.process.Pid), []byte("5"), 0)
 	w.mutex.Lock()
@@ -179,24 +194,25 @@ func (w *world) play(ctx context.Context, part string) error {
 		go func() { profiled <- w.profile(ctx, part) }()
 	}
 	if err := do(ctx); err != nil {
-		return err
+		return cost{}, err
 	}
 	took := time.Since(began)
 	if err := w.awaitQuiet(ctx); err != nil {
-		return err
+		return cost{}, err
 	}
 	after, err := controlplane.UsageOf(w.process.Pid)
 	if err != nil {
-		return err
+		return cost{}, err
 	}
 	w.mutex.Lock()
 	fmt.Printf("%-9s %6.1f s, manager's CPU %6.1f s, peak %4d MiB, now %4d MiB, writes %v\n", part, took.Seconds(), (after.CPU - before.CPU).Seconds(),
 		after.PeakBytes>>20, after.AnonymousBytes>>20, w.writes)
 	w.mutex.Unlock()
+	out := cost{part, (after.CPU - before.CPU).Seconds(), float64(after.PeakBytes >> 20)}
 	if w.profileDir != "" {
-		return errors.Join(<-profiled, w.fetch(ctx, "heap", part+".heap"))
+		return out, errors.Join(<-profiled, w.fetch(ctx, "heap", part+".heap"))
 	}
-	return nil
+	return out, nil
 }
 
 // profile saves a CPU profile of the first seconds of a part.

@@ -211,6 +211,9 @@ e2e: images install-manifest ## Run the end-to-end test on virtual nodes; needs 
 	$(KUSTOMIZE) build test/e2e/operator -o dist/e2e.yaml
 	SCO_CACHE=$(CACHE) SCO_BINARIES=$(SETS)/e2e test/e2e/run.sh
 
+.PHONY: test-e2e
+test-e2e: e2e ## The same as "make e2e"
+
 .PHONY: e2e-all
 e2e-all: ## Run "make e2e" with its long specs, two to three hours more
 	SCO_E2E_LABELS= $(MAKE) --no-print-directory e2e
@@ -280,12 +283,16 @@ bench-peers: tool-sandbox ## Compare this operator with kured and nodewright fro
 	cd $(PEERS)/nodewright/operator && go build -o $(CURDIR)/bin/peer-nodewright ./cmd/manager
 	@bin/peers -binaries $(SETS)/sandbox -manager bin/manager -kured $(CURDIR)/bin/peer-kured -nodewright bin/peer-nodewright -nodewright-source $(PEERS)/nodewright $(BENCH_PEERS)
 
-# The page is written by hand around what the measurements leave in dist.
-.PHONY: bench-alone
-bench-alone: ## Measure CPU and memory of only the manager, with a simulated API server; BENCH_ALONE="-nodes=1000 -pprof=DIR" sets flags
-	@$(DEVBUILD) ./cmd/manager ./test/cluster/alone
-	@bin/alone -manager bin/manager $(BENCH_ALONE)
+# FORMER is a commit: its manager and the current one play in turn, three times each.
+FORMER ?=
 
+.PHONY: bench-alone
+bench-alone: ## Measure CPU and memory of only the manager, with a simulated API server; FORMER=COMMIT compares with the manager of that commit, BENCH_ALONE="-nodes=1000 -pprof=DIR" sets flags
+	@$(DEVBUILD) ./cmd/manager ./test/cluster/alone
+	@former=$(if $(FORMER),$$(SCO_REQUIRE_HOST_TOOLS=1 hack/former.sh $(FORMER))) && \
+	  bin/alone -manager bin/manager $${former:+-former "$$former/bin/manager"} $(BENCH_ALONE)
+
+# The page is written by hand around what the measurements leave in dist.
 .PHONY: scale-page
 scale-page: ## Write the figures of dist/scale.json and dist/peers.json into docs/scale.md, and its plots
 	go run ./test/cluster/page -scale dist/scale.json -peers dist/peers.json -page docs/scale.md -plots docs/scale
@@ -341,7 +348,28 @@ vulnerabilities: tool-govulncheck ## Write dist/vulnerabilities.txt: the known v
 release: tool-govulncheck ## Write dist/release/VERSION: images for amd64 and arm64, plugin, manifest and chart, signed with KEY=cosign.key, for a commit with the tag VERSION=v1.2.3
 	@GOVULNCHECK=$(SETS)/govulncheck/govulncheck VERSION="$(VERSION)" RELEASE="$(RELEASE)" KEY="$(KEY)" REGISTRY="$(REGISTRY)" hack/release.sh
 
+.PHONY: docker-build
+docker-build: images ## The same as "make images": archives that "docker load" accepts; needs no Docker
+
+.PHONY: build-installer
+build-installer: install-manifest ## The same as "make install-manifest"
+
 ##@ Cluster
+
+.PHONY: install
+install: tool-kustomize ## Apply the CustomResourceDefinitions to the current cluster
+	$(KUSTOMIZE) build config/crd | $(KUBECTL) apply --server-side -f -
+
+.PHONY: run
+run: ## Run the manager on this machine against the current cluster, without webhooks; needs "make install"
+	go run ./cmd/manager --webhook-port=0 --kubeconfig="$(or $(KUBECONFIG),$(HOME)/.kube/config)"
+
+.PHONY: deploy
+deploy: install-manifest ## Apply the complete manifest to the current cluster; MANAGER_IMAGE and AGENT_IMAGE name images that its nodes can pull
+	$(KUBECTL) apply --server-side -f dist/install.yaml
+
+.PHONY: undeploy
+undeploy: uninstall ## The same as "make uninstall"
 
 .PHONY: uninstall
 uninstall: install-manifest ## Delete the profiles, wait until everything is restored, then remove the operator

@@ -1,10 +1,36 @@
 #!/usr/bin/env bash
 # Prints the imports between packages as a Mermaid diagram. "make verify" compares it with docs/development/packages.md, and fails on a
-# circle or an import of a parent package.
+# circle or an import of a parent package. "hack/rooms.sh imports" prints the packages of the project that each folder may import, from the
+# linter's configuration; "make verify" compares it with CONTRIBUTING.md.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 module=$(go list -m)
+
+# imports prints a row for each folder: the paths that its list of depguard allows below the module, but for those of tests.
+imports() {
+  printf '| folder | can import |\n|---|---|\n'
+  awk -v module="$module/" '
+    /^      rules:/ { on = 1; next }
+    on && /^    [a-z]/ { exit }
+    on && /^        [a-z]+:/ { room = $1; sub(":", "", room); next }
+    on && /files: / && match($0, /config-path}\/[a-z\/]+\//) {
+      folder[room] = substr($0, RSTART + 13, RLENGTH - 14); order[++count] = room
+      next
+    }
+    on && index($2, module) == 1 {
+      path = substr($2, length(module) + 1); sub(/\$$/, "", path)
+      if (path !~ /^test\// && path != folder[room] && room in folder) list[room] = list[room] (list[room] ? ", " : "") "`" path "`"
+    }
+    END {
+      for (i = 1; i <= count; i++) { room = order[i]; print "| `" folder[room] "` | " (list[room] ? list[room] : "nothing") " |" }
+      print "| `cmd`, `test` | all |"
+    }' .golangci.yaml
+}
+if [[ ${1-} == imports ]]; then
+  imports
+  exit
+fi
 
 # arrows prints the imports between packages. agent/host, controllers/internal, tuning and api count as one package each.
 arrows() {

@@ -79,10 +79,12 @@ overlay() {
   "$KUSTOMIZE" build "$dir"
 }
 
-# The diagram of docs/development/packages.md, between its two marks.
+# The diagram of docs/development/packages.md and the table of CONTRIBUTING.md, each between its two marks.
 rooms() {
   diff <(sed -n '/^<!-- rooms -->$/,/^<!-- \/rooms -->$/p' docs/development/packages.md | grep -v -e '^<!--' -e '^```') <(hack/rooms.sh) ||
     { echo 'Copy the output of hack/rooms.sh between the marks in docs/development/packages.md'; return 1; }
+  diff <(sed -n '/^<!-- imports -->$/,/^<!-- \/imports -->$/p' CONTRIBUTING.md | grep -v '^<!--') <(hack/rooms.sh imports) ||
+    { echo 'Copy the output of "hack/rooms.sh imports" between the marks in CONTRIBUTING.md'; return 1; }
 }
 
 scripts() {
@@ -101,7 +103,7 @@ check 'go vet in hack/images' go -C hack/images vet ./...
 for file in $(find config -name kustomization.yaml | sort); do
   check "kustomize build $(dirname "$file")" overlay "$(dirname "$file")"
 done
-check 'diagram of the rooms' rooms
+check 'imports of the packages' rooms
 check 'scripts' scripts
 check 'untracked files' untracked
 

@@ -16,20 +16,19 @@ func TestShellsCompleteNames(t *testing.T) {
 	hpc.Name = "hpc"
 	objects := append(manyVolumes(), eda(), hpc, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "not-managed"}})
 	for args, want := range map[string]string{
-		"plan,":              "eda hpc",
-		"plan,e":             "eda",
-		"plan,eda,":          "",
-		"status,eda,":        "hpc",
-		"node,":              "n1",
-		"retry,eda,":         "n1",
-		"volumes,":           "eda hpc",
-		"get,h":              "hpc",
-		"diff,h":             "hpc",
-		"volumes,--volume,":  "pv1 pv2 pv3",
-		"node,n1,-o,":        "text wide json yaml name",
-		"explain,rmem_":      "rmem_default rmem_max",
-		"explain,rmem_max,":  "",
-		"support-bundle,-o,": "",
+		"plan,":             "eda hpc",
+		"plan,e":            "eda",
+		"plan,eda,":         "",
+		"status,eda,":       "hpc",
+		"node,":             "n1",
+		"retry,eda,":        "n1",
+		"volumes,":          "eda hpc",
+		"get,h":             "hpc",
+		"diff,h":            "hpc",
+		"volumes,--volume,": "pv1 pv2 pv3",
+		"node,n1,-o,":       "text wide json yaml name",
+		"explain,rmem_":     "rmem_default rmem_max",
+		"explain,rmem_max,": "",
 	} {
 		t.Run(args, func(t *testing.T) {
 			r := execute(t, interceptor.Funcs{}, objects, append([]string{"__complete"}, strings.Split(args, ",")...)...)
@@ -83,7 +82,7 @@ func TestHelpPagesAreShort(t *testing.T) {
 	if page := help("node", "--help"); !strings.Contains(page, "kubectl storageclient node NAME") || !strings.Contains(page, "-o, --output string") {
 		t.Errorf("help of node lacks its own flags:\n%s", page)
 	}
-	if page := help(); strings.Contains(page, "--certificate-authority") || !strings.Contains(page, "support-bundle") {
+	if page := help(); strings.Contains(page, "--certificate-authority") || !strings.Contains(page, "recommend") {
 		t.Errorf("help is:\n%s", page)
 	}
 	if page := help("options"); !strings.Contains(page, "--certificate-authority") || !strings.Contains(page, "--context") {

@@ -22,10 +22,6 @@ import (
 
 // TestEveryCommandExplainsWrongInput covers all commands except "plan -f", which planfiles_test.go covers.
 func TestEveryCommandExplainsWrongInput(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "there.tar.gz"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	failing := func(err error) interceptor.Funcs {
 		return interceptor.Funcs{
 			List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return err },
@@ -82,8 +78,6 @@ func TestEveryCommandExplainsWrongInput(t *testing.T) {
 		"an invalid pattern":                    {args: "diff eda --allow-parameter (", want: []string{"--allow-parameter: "}},
 		"a name to explain that there is not":   {args: "explain qwertz", want: []string{`run "kubectl storageclient explain" to list the rules`}},
 		"two names to explain":                  {args: "explain a b", want: []string{"usage: kubectl storageclient explain [NAME]"}},
-		"a bundle over a file":                  {args: "support-bundle -f " + filepath.Join(dir, "there.tar.gz"), want: []string{"file exists", "--file"}},
-		"a bundle into no directory":            {args: "support-bundle -f " + filepath.Join(dir, "none", "b.tar.gz"), want: []string{"no such file or directory", "--file"}},
 		"an argument to version":                {args: "version please", want: []string{"usage: kubectl storageclient version"}},
 		"no server":                             {args: "status", funcs: failing(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), want: []string{noAnswer}},
 		"a server that is unknown":              {args: "approve eda", funcs: failing(&net.DNSError{Err: "no such host"}), want: []string{noAnswer}},

@@ -97,9 +97,6 @@ func executeIn(t *testing.T, env *environment, funcs interceptor.Funcs, objects 
 		}
 	}
 	env.screen = func() (view.Screen, bool) { return view.Screen{}, false }
-	if env.readLog == nil {
-		env.readLog = func(context.Context, client.ObjectKey, string, bool) (string, error) { return "a log\n", nil }
-	}
 	root := rootCommand(env)
 	root.SetArgs(args)
 	err := root.ExecuteContext(t.Context())

@@ -151,3 +151,7 @@ func flagsOf(deployment *appsv1.Deployment) (out managerFlags) {
 	}
 	return out
 }
+
+func managerKey(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: name}
+}

@@ -28,7 +28,7 @@ import (
 
 // environment contains the dependencies that all commands share. Tests replace its functions.
 type environment struct {
-	// Out and ErrOut show control characters as escapes. rootCommand sets them, and raw, which is the unchanged output for archives and trees.
+	// Out and ErrOut show control characters as escapes. rootCommand sets them, and raw, which is the unchanged output for trees.
 	genericiooptions.IOStreams
 	raw     io.Writer
 	connect func() (client.WithWatch, error)
@@ -40,15 +40,13 @@ type environment struct {
 	ticks  func(every time.Duration) (ticks <-chan time.Time, stop func())
 	// colours is true if tables have colors.
 	colours bool
-	// readLog returns the end of a container's log. With previous, it reads the log from before the last restart.
-	readLog func(ctx context.Context, pod client.ObjectKey, container string, previous bool) (string, error)
 }
 
 func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
 	env := &environment{
 		IOStreams: streams, now: time.Now, connect: func() (client.WithWatch, error) { return connect(flags, streams.ErrOut) },
-		colours: coloursEnabled(streams.Out, os.Getenv), readLog: logReader(flags),
+		colours: coloursEnabled(streams.Out, os.Getenv),
 	}
 	env.screen, env.ticks = func() (view.Screen, bool) { return findScreen(streams.Out, env.colours) }, startTicks
 	env.namespace = func() (string, error) {
@@ -77,7 +75,7 @@ func rootCommand(env *environment) *cobra.Command {
 		env.profileCommand("retry PROFILE [NODE]", cobra.RangeArgs(1, 2), env.retryProfile), explainCommand(env), versionCommand(env))
 	root.AddCommand(getCommand(env), recommendCommand(env), trialCommand(env))
 	root.AddCommand(env.outputCommand("node NAME", cobra.ExactArgs(1), env.readNode), volumesCommand(env),
-		env.outputCommand("servers", cobra.NoArgs, readServers, htmlFormat), diffCommand(env), supportBundleCommand(env), optionsCommand(env))
+		env.outputCommand("servers", cobra.NoArgs, readServers, htmlFormat), diffCommand(env), optionsCommand(env))
 	addHelp(root)
 	root.SetUsageTemplate(usage)
 	for _, cmd := range root.Commands() {

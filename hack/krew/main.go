@@ -150,7 +150,7 @@ func newManifest(version string) manifest {
 			Homepage:         "https://github.com/storageclient/operator",
 			ShortDescription: "Show and control the tuning of storage clients",
 			Description: "Shows the effect of StorageClientProfiles on nodes and volumes, and the progress of rollouts with the reason of each wait.\n" +
-				"Approves, pauses and retries reboots. Explains parameters, mount options and advice. Collects a support bundle.\n",
+				"Approves, pauses and retries reboots. Explains parameters, mount options and advice.\n",
 			Caveats: "The plugin needs the storage-client operator in the cluster. Only \"explain\" and \"version\" work without it.\n",
 		},
 	}

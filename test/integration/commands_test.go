@@ -111,6 +111,7 @@ var skipReasons = map[string]string{
 	"kubectl delete -f install.yaml":                                     "test/cluster, hack/uninstall.sh",
 	"kubectl -n storage-client-system rollout status ":                   "needs a controller manager",
 	"kubectl -n storage-client-agent logs ":                              "needs a kubelet",
+	"kubectl -n storage-client-system logs ":                             "needs a kubelet",
 }
 
 // skipReason returns the reason to skip a command, empty if this spec runs it.

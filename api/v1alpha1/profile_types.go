@@ -252,8 +252,8 @@ type NodeTuning struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key must be a dotted name of at most 128 characters, e.g. net.core.rmem_max; use '/' only for a dot in an interface name"
 	SysctlsAtLeast map[string]WholeNumbers `json:"sysctlsAtLeast,omitempty"`
 
-	// sunrpc sets the slot table limits of the Sun RPC client: the number of requests in flight for each connection to a server.
-	// They affect NFSv3 and NFSv4.0 only, on connections that the node opens after the change. For NFSv4.1 and 4.2, set
+	// sunrpc sets the slot table limit of the Sun RPC client: the number of requests in flight for each connection to a server.
+	// It affects NFSv3 and NFSv4.0 only, on connections that the node opens after the change. For NFSv4.1 and 4.2, set
 	// max_session_slots of the module nfs in kernelModules instead.
 	// +optional
 	Sunrpc *Sunrpc `json:"sunrpc,omitempty"`
@@ -318,16 +318,9 @@ type NFS4UniqueID string
 // NFS4UniqueIDFromNode derives the client ID from the Node's UID, which is unique across clusters.
 const NFS4UniqueIDFromNode NFS4UniqueID = "FromNode"
 
-// Sunrpc sets the slot table limits of the Sun RPC client. A slot is one request in flight on a connection.
-// The limits affect NFSv3 and NFSv4.0 only. NFSv4.1 and 4.2 use nfs.max_session_slots.
+// Sunrpc sets the slot table limit of the Sun RPC client. A slot is one request in flight on a connection.
+// The limit affects NFSv3 and NFSv4.0 only. NFSv4.1 and 4.2 use nfs.max_session_slots.
 type Sunrpc struct {
-	// tcpSlotTableEntries sets sunrpc.tcp_slot_table_entries, the initial number of slots of a connection: 2 to 65536. If unset, the
-	// value does not change. Kernel default 2.
-	// +optional
-	// +kubebuilder:validation:Minimum=2
-	// +kubebuilder:validation:Maximum=65536
-	TCPSlotTableEntries *int32 `json:"tcpSlotTableEntries,omitempty"`
-
 	// tcpMaxSlotTableEntries sets sunrpc.tcp_max_slot_table_entries, the maximum number of slots of a connection: 2 to 65536, or
 	// FromNconnect. FromNconnect uses the largest nconnect in volumes[].mountOptions and node.nfsMountDefaults[].options of all
 	// profiles that match the node. The limit is 128 without nconnect or for nconnect=1, 256 for up to 4, and 512 for up to 8. Above
@@ -463,13 +456,6 @@ type VolumeRule struct {
 	// +kubebuilder:validation:Minimum=4
 	// +kubebuilder:validation:Maximum=1048576
 	ReadAheadKiB *int32 `json:"readAheadKiB,omitempty"`
-
-	// serverChunkKiB is the size of the chunks that the NFS server of the volumes reads ahead, in KiB: 1 to 1048576, e.g. 8192. Advice
-	// compares it with rsize and read-ahead. It changes no mount. If unset, the annotation server-chunk-kib of the profile applies.
-	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1048576
-	ServerChunkKiB int32 `json:"serverChunkKiB,omitempty"`
 
 	// onConflict selects the value if a volume already has a different value of an option. KeepVolume keeps the volume's value,
 	// including a value from its StorageClass. UseProfileOverClass replaces a value that equals the current value in the volume's

@@ -245,7 +245,7 @@ func decodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error 
 	if !isStrict {
 		return explainType(err)
 	}
-	out := lists.Each(problems.Errors(), func(problem error) string { return explainField(problem.Error()) })
+	out := lists.Each(problems.Errors(), explainField)
 	slices.Sort(out)
 	return errors.New(text.Join(out, "; "))
 }
@@ -268,10 +268,14 @@ func explainType(err error) error {
 }
 
 // explainField adds the most similar field name to a decoder error about an unknown field.
-func explainField(problem string) string {
-	path, unknown := strings.CutPrefix(problem, "unknown field ")
+func explainField(problem error) string {
+	var removed *program.RemovedFieldError
+	if errors.As(problem, &removed) {
+		return removed.Error()
+	}
+	path, unknown := strings.CutPrefix(problem.Error(), "unknown field ")
 	if !unknown {
-		return problem + ": remove one of them"
+		return problem.Error() + ": remove one of them"
 	}
 	path = strings.Trim(path, `"`)
 	field := path[strings.LastIndex(path, ".")+1:]

@@ -438,6 +438,7 @@ func TestWrongInputIsExplained(t *testing.T) {
 		"two profiles of one name":         {map[string]string{"a.yaml": edaFile, "b.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "duplicate profile eda in DIR/a.yaml and DIR/b.yaml: rename one"},
 		"the same file twice":              {one, "plan -f DIR -f DIR/eda.yaml", "", interceptor.Funcs{}, "duplicate profile eda in DIR/eda.yaml and DIR/eda.yaml: rename one, or use only one of the files"},
 		"a field that is misspelt":         {args: "plan -f -", stdin: strings.Replace(edaFile, "nodeSelector", "nodeSelecter", 1), want: "unknown field spec.nodeSelecter. Did you mean nodeSelector?"},
+		"a field that was removed":         {args: "plan -f -", stdin: strings.Replace(edaFile, "mountOptions:", "serverChunkKiB: 8, mountOptions:", 1), want: "field spec.volumes[0].serverChunkKiB no longer exists: set the annotation"},
 		"a field that is unknown":          {args: "plan -f -", stdin: edaFile + "  colour: red\n", want: "unknown field spec.colour: list all fields with kubectl explain scp.spec --recursive"},
 		"a field that is there twice":      {args: "plan -f -", stdin: edaFile + "  priority: 1\n  priority: 2\n", want: "already set"},
 		"a value of another type":          {args: "plan -f -", stdin: edaFile + "  priority: high\n", want: "spec.priority is a string, which is the wrong type: see kubectl explain scp.spec.priority"},

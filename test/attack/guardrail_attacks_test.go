@@ -78,7 +78,9 @@ func guardrailAttacks() []attack {
 		})
 	}
 	slots := func(count int32) func(*actor) error {
-		return tuning(func(n *v1alpha1.NodeTuning) { n.Sunrpc = &v1alpha1.Sunrpc{TCPSlotTableEntries: ptr.To(count)} })
+		return tuning(func(n *v1alpha1.NodeTuning) {
+			n.Sunrpc = &v1alpha1.Sunrpc{TCPMaxSlotTableEntries: ptr.To(intstr.FromInt32(count))}
+		})
 	}
 	conflict := func(policy v1alpha1.ConflictPolicy) func(*actor) error {
 		return rule(func(r *v1alpha1.VolumeRule) {

@@ -76,7 +76,6 @@ var attacks = map[string]attack{
 	"a kernel argument below its minimum":               {arguments("ihash_entries=1024"), arguments("ihash_entries=1048576"), "spec.node.kernelArguments[0]", "ihash_entries=1024", "node.kernelArguments.minimum has ihash_entries: 1048576"},
 	"a kernel argument without its value":               {arguments("ihash_entries"), arguments("dhash_entries"), "spec.node.kernelArguments[0]", "ihash_entries", "node.kernelArguments.maximum has"},
 
-	"a slot table that is too large":                        {with(`node: {sunrpc: {tcpSlotTableEntries: 257}}`), with(`node: {sunrpc: {tcpSlotTableEntries: 256}}`), "spec.node.sunrpc.tcpSlotTableEntries", "257", "node.sunrpc.maximum is 256"},
 	"a slot limit that is too large":                        {with(`node: {sunrpc: {tcpMaxSlotTableEntries: 257}}`), with(`node: {sunrpc: {tcpMaxSlotTableEntries: 256}}`), "spec.node.sunrpc.tcpMaxSlotTableEntries", "257", "node.sunrpc.maximum is 256"},
 	"a slot limit from nconnect":                            {with(`node: {sunrpc: {tcpMaxSlotTableEntries: FromNconnect}}`), with(`node: {sunrpc: {tcpMaxSlotTableEntries: 128}}`), "spec.node.sunrpc.tcpMaxSlotTableEntries", "FromNconnect", "node.sunrpc.maximum is 256"},
 	"a slot table as a sysctl":                              {sysctl("sunrpc.tcp_max_slot_table_entries", "257"), sysctl("sunrpc.tcp_max_slot_table_entries", "256"), "spec.node.sysctls[sunrpc.tcp_max_slot_table_entries]", "257", "node.sunrpc.maximum is 256"},
@@ -160,7 +159,6 @@ var ceilingOf = map[string]string{
 	"node.readAhead[].sizeKiB":           "readAheadKiB",
 	"node.nfs4UniqueID":                  "none: only FromNode is allowed, which is different on each node",
 	"node.sunrpc.tcpMaxSlotTableEntries": "node.sunrpc",
-	"node.sunrpc.tcpSlotTableEntries":    "node.sunrpc",
 	"node.sysctls":                       "node.sysctls",
 	"node.sysctlsAtLeast":                "node.sysctls",
 	"node.tuned.profile":                 "node.tuned",
@@ -203,7 +201,6 @@ var ceilingOf = map[string]string{
 	"volumes[].mountOptionsFrom":           "none: administrators write StorageClasses; volumes.storageClassNames and volumes.onConflict limit the effect",
 	"volumes[].onConflict":                 "volumes.onConflict",
 	"volumes[].readAheadKiB":               "readAheadKiB",
-	"volumes[].serverChunkKiB":             "none: it only warns",
 	"volumes[].selector.accessModes":       "none: narrows the rule",
 	"volumes[].selector.claimNamespaces":   "volumes.claimNamespaces",
 	"volumes[].selector.claimSelector":     "none: narrows the rule",

@@ -59,8 +59,6 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		Entry("more than 64 sysctls at least", with("node: {sysctlsAtLeast: {"+list(65, `net.core.x%d: "1"`)+"}}"), "spec.node.sysctlsAtLeast"),
 		Entry("more than 256 sysctls", with("node: {sysctls: {"+list(257, `net.core.x%d: "1"`)+"}}"), "spec.node.sysctls"),
 
-		Entry("a slot table of one entry", with(`node: {sunrpc: {tcpSlotTableEntries: 1}}`), "spec.node.sunrpc.tcpSlotTableEntries"),
-		Entry("a slot table beyond 65536", with(`node: {sunrpc: {tcpSlotTableEntries: 65537}}`), "spec.node.sunrpc.tcpSlotTableEntries"),
 		Entry("a slot limit of one entry", with(`node: {sunrpc: {tcpMaxSlotTableEntries: 1}}`), "spec.node.sunrpc.tcpMaxSlotTableEntries"),
 		Entry("a slot limit beyond 65536", with(`node: {sunrpc: {tcpMaxSlotTableEntries: 65537}}`), "spec.node.sunrpc.tcpMaxSlotTableEntries"),
 		Entry("a slot limit in words", with(`node: {sunrpc: {tcpMaxSlotTableEntries: FromNConnect}}`), "spec.node.sunrpc.tcpMaxSlotTableEntries"),

@@ -356,12 +356,12 @@ func TestANumberOfSlotsHasNoWarning(t *testing.T) {
 	}
 }
 
-// Each rule is compared with the chunk of its own server.
-func TestServerChunkOfARule(t *testing.T) {
-	rule := func(kib int32, size string, window int32) option {
+// Requests, windows of volumes and windows of the node are compared with the chunk of the profile.
+func TestServerChunkOfAProfile(t *testing.T) {
+	rule := func(size string, window int32) option {
 		return func(in *Input) {
 			r := v1alpha1.VolumeRule{Name: "r", Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}},
-				ServerChunkKiB: kib, MountOptions: []v1alpha1.MountOption{v1alpha1.MountOption("rsize=" + size)}}
+				MountOptions: []v1alpha1.MountOption{v1alpha1.MountOption("rsize=" + size)}}
 			if window > 0 {
 				r.ReadAheadKiB = &window
 			}
@@ -372,13 +372,12 @@ func TestServerChunkOfARule(t *testing.T) {
 		in   Input
 		want []string
 	}{
-		"a request that leaves a tail":     {input(rule(192, "262144", 0)), []string{"spec.volumes[0].mountOptions[0]: 262144 bytes does not fit the server's chunks of 192 KiB"}},
-		"a request that fits":              {input(rule(8192, "1048576", 0)), nil},
-		"a window that leaves a tail":      {input(rule(8192, "1048576", 8448)), []string{"spec.volumes[0].readAheadKiB: 8650752 bytes does not fit the server's chunks of 8192 KiB"}},
-		"a window of the node":             {input(rule(8192, "1048576", 0), readAhead("nfs", 8448)), []string{"spec.node.readAhead[0].sizeKiB: 8650752 bytes"}},
-		"a window of the node, overridden": {input(rule(8192, "1048576", 8192), readAhead("nfs", 8448)), nil},
-		"two servers":                      {input(rule(8192, "1048576", 0), rule(192, "262144", 0)), []string{"spec.volumes[1].mountOptions[0]: 262144 bytes does not fit the server's chunks of 192 KiB"}},
-		"one of the profile, and its own":  {input(annotated(chunk, "192"), rule(0, "262144", 8192), rule(8192, "262144", 8192)), []string{"spec.volumes[0].mountOptions[0]: 262144", "spec.volumes[0].readAheadKiB: 8388608"}},
+		"a request that leaves a tail": {input(annotated(chunk, "192"), rule("262144", 0)), []string{"spec.volumes[0].mountOptions[0]: 262144 bytes does not fit the server's chunks of 192 KiB"}},
+		"a request that fits":          {input(annotated(chunk, "8192"), rule("1048576", 0)), nil},
+		"no chunk":                     {input(rule("262144", 8448)), nil},
+		"a window that leaves a tail":  {input(annotated(chunk, "8192"), rule("1048576", 8448)), []string{"spec.volumes[0].readAheadKiB: 8650752 bytes does not fit the server's chunks of 8192 KiB"}},
+		"a window of the node":         {input(annotated(chunk, "8192"), rule("1048576", 0), readAhead("nfs", 8448)), []string{"spec.node.readAhead[0].sizeKiB: 8650752 bytes"}},
+		"two rules":                    {input(annotated(chunk, "192"), rule("262144", 8192), rule("196608", 0)), []string{"spec.volumes[0].mountOptions[0]: 262144", "spec.volumes[0].readAheadKiB: 8388608"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := texts(test.in, "server-chunk")
@@ -394,7 +393,7 @@ func TestServerChunkOfARule(t *testing.T) {
 	}
 }
 
-// The annotation has the limits of the field. A number above them would overflow in bytes.
+// A number above the limit would overflow in bytes.
 func TestAServerChunkOutsideItsLimits(t *testing.T) {
 	for _, value := range []string{"0", "-1", "x", "1048577", "9007199254740993", "18014398509481984", "9223372036854775807", "9223372036854775808"} {
 		got := texts(input(annotated(chunk, value), nfs("rsize=1048576"), readAhead("nfs", 8192)), "server-chunk")

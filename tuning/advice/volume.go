@@ -212,15 +212,15 @@ func readAheadRuleFile(s *scope) {
 	}
 }
 
-// serverChunk compares requests and read-ahead with the chunk of a rule. The chunk of the profile applies to all other rules, and to the node.
+// serverChunk compares requests and read-ahead with the chunk of the profile's servers.
 func serverChunk(s *scope) {
 	annotation := s.Profile.Annotations[v1alpha1.ServerChunkAnnotation]
-	ofProfile, err := strconv.ParseInt(cmp.Or(annotation, "0"), 10, 64)
-	if err != nil || ofProfile < 0 || ofProfile > maxChunkKiB || annotation == "0" {
+	kib, err := strconv.ParseInt(cmp.Or(annotation, "0"), 10, 64)
+	if err != nil || kib < 0 || kib > maxChunkKiB || annotation == "0" {
 		s.add("metadata.annotations["+v1alpha1.ServerChunkAnnotation+"]", fmt.Sprintf("%q must be 1 to %d KiB, e.g. 8192", annotation, maxChunkKiB))
 		return
 	}
-	check := func(at string, bytes, kib int64) {
+	check := func(at string, bytes int64) {
 		if chunk := kib * 1024; kib > 0 && bytes%chunk != 0 && chunk%bytes != 0 {
 			effect := fmt.Sprintf("each request leaves %d KiB outside the data that the server has read ahead", bytes%chunk/1024)
 			if bytes < chunk {
@@ -229,23 +229,17 @@ func serverChunk(s *scope) {
 			s.add(at, fmt.Sprintf("%d bytes does not fit the server's chunks of %d KiB: %s", bytes, kib, effect))
 		}
 	}
-	ofNode := []int64{ofProfile}
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
-		kib := cmp.Or(int64(rule.ServerChunkKiB), ofProfile)
 		if n, ok := rule.lastNumber("rsize"); ok && n > 0 {
-			check(rule.fieldOf("rsize"), min(n, maxTransfer), kib)
+			check(rule.fieldOf("rsize"), min(n, maxTransfer))
 		}
 		if ahead := rule.ReadAheadKiB; ahead != nil {
-			check(strings.TrimSuffix(rule.field, "mountOptions")+"readAheadKiB", max(1, int64(*ahead)*1024), kib)
-		} else if !slices.Contains(ofNode, kib) {
-			ofNode = append(ofNode, kib)
+			check(strings.TrimSuffix(rule.field, "mountOptions")+"readAheadKiB", max(1, int64(*ahead)*1024))
 		}
 	}
 	for _, ahead := range s.readAheads() {
-		for _, kib := range ofNode {
-			if strings.HasPrefix(ahead.field, "spec.node.") {
-				check(ahead.field, max(1, ahead.kib*1024), kib)
-			}
+		if strings.HasPrefix(ahead.field, "spec.node.") {
+			check(ahead.field, max(1, ahead.kib*1024))
 		}
 	}
 }

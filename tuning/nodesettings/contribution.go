@@ -28,10 +28,7 @@ type declaration struct {
 // isDerived reports whether the value depends on other declarations for the node.
 func (d declaration) isDerived() bool { return d.text == v1alpha1.FromNconnect }
 
-const (
-	fieldTCPSlots    = "spec.node.sunrpc.tcpSlotTableEntries"
-	fieldTCPMaxSlots = "spec.node.sunrpc.tcpMaxSlotTableEntries"
-)
+const fieldTCPMaxSlots = "spec.node.sunrpc.tcpMaxSlotTableEntries"
 
 var (
 	keyTCPSlots    = catalogue.ModuleKey("sunrpc", "tcp_slot_table_entries")
@@ -119,10 +116,6 @@ func mountDeclarations(node *v1alpha1.NodeTuning) (all []declaration) {
 }
 
 func slotTables(s *v1alpha1.Sunrpc, nconnect int) (all []declaration) {
-	if s.TCPSlotTableEntries != nil {
-		text := strconv.Itoa(int(*s.TCPSlotTableEntries))
-		all = append(all, declaration{fieldTCPSlots, keyTCPSlots, text, text})
-	}
 	switch limit := s.TCPMaxSlotTableEntries; {
 	case limit == nil:
 	case limit.Type == intstr.String && limit.StrVal == v1alpha1.FromNconnect:

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -111,10 +110,7 @@ func TestMerge(t *testing.T) {
 		"a profile without settings": {profiles: profiles{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}},
 		"everything that one profile can declare": {
 			profiles: profiles{profile("a", 0, sysctl("net.core.rmem_max", "16777216"), sysctl("net.ipv4.tcp_rmem", " 4096\t131072  6291456"),
-				argument("ihash_entries=16777216", "nosmt"), module("nfs", "max_session_slots", "180"), maxSlots(intstr.FromInt32(128)),
-				func(spec *v1alpha1.StorageClientProfileSpec) {
-					spec.Node.Sunrpc.TCPSlotTableEntries = ptr.To[int32](64)
-				})},
+				argument("ihash_entries=16777216", "nosmt"), module("nfs", "max_session_slots", "180"), module("sunrpc", "tcp_slot_table_entries", "64"), maxSlots(intstr.FromInt32(128)))},
 			want: []string{
 				"kernelArgument/ihash_entries=16777216 a", "kernelArgument/nosmt= a", "module/nfs/max_session_slots=180 a",
 				"module/sunrpc/tcp_max_slot_table_entries=128 a", "module/sunrpc/tcp_slot_table_entries=64 a",

@@ -162,7 +162,7 @@ var otherValues = map[string]any{
 	"onUnsupported":                                 "Fail",
 	"node.sysctls":                                  map[string]any{"vm.dirty_ratio": "10"},
 	"node.sysctlsAtLeast":                           map[string]any{"net.core.rmem_max": "16777216"},
-	"node.sunrpc":                                   map[string]any{"tcpSlotTableEntries": 128},
+	"node.sunrpc":                                   map[string]any{"tcpMaxSlotTableEntries": 128},
 	"node.kernelModules":                            []any{map[string]any{"name": "nfs", "parameters": map[string]any{"max_session_slots": "180"}}},
 	"node.kernelArguments":                          []any{"ihash_entries=8388608"},
 	"node.nfs4UniqueID":                             "FromNode",

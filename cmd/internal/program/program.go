@@ -37,7 +37,7 @@ func Build() (info *debug.BuildInfo, revision string) {
 	return info, revision
 }
 
-// DecodeStrictly decodes a profile in YAML or JSON. An unknown field is an error.
+// DecodeStrictly decodes a profile in YAML or JSON. An unknown field is an error. The error of a field that was removed has its successor.
 func DecodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -45,5 +45,5 @@ func DecodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error 
 	}
 	strict := serializer.SerializerOptions{Yaml: true, Strict: true}
 	_, _, err := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, scheme, scheme, strict).Decode(document, nil, into)
-	return err
+	return nameRemoved(err)
 }

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -26,7 +27,7 @@ func TestReadyCountsEachDeclaredField(t *testing.T) {
 			n.SysctlsAtLeast = map[string]v1alpha1.WholeNumbers{"net.core.rmem_max": "16777216"}
 		},
 		"NodeTuning.Sunrpc": func(n *v1alpha1.NodeTuning, _ *v1alpha1.VolumeRule) {
-			n.Sunrpc = &v1alpha1.Sunrpc{TCPSlotTableEntries: ptr.To[int32](128)}
+			n.Sunrpc = &v1alpha1.Sunrpc{TCPMaxSlotTableEntries: ptr.To(intstr.FromInt32(128))}
 		},
 		"NodeTuning.KernelModules": func(n *v1alpha1.NodeTuning, _ *v1alpha1.VolumeRule) {
 			n.KernelModules = []v1alpha1.KernelModule{{Name: "nfs", Parameters: map[string]v1alpha1.SettingText{"max_session_slots": "180"}}}
@@ -53,7 +54,6 @@ func TestReadyCountsEachDeclaredField(t *testing.T) {
 		"VolumeRule.ReadAheadKiB": func(_ *v1alpha1.NodeTuning, r *v1alpha1.VolumeRule) { r.ReadAheadKiB = ptr.To[int32](1024) },
 		// The class of the volume declares the options: TestStorageClass of package judge.
 		"VolumeRule.MountOptionsFrom": nil, "VolumeRule.Name": nil, "VolumeRule.Selector": nil, "VolumeRule.OnConflict": nil, "VolumeRule.GitOpsOwned": nil,
-		"VolumeRule.ServerChunkKiB": nil,
 	}
 	for _, kind := range []reflect.Type{reflect.TypeFor[v1alpha1.NodeTuning](), reflect.TypeFor[v1alpha1.VolumeRule]()} {
 		for i := range kind.NumField() {

@@ -1,0 +1,43 @@
+package program
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/storageclient/operator/tuning/lists"
+)
+
+// removed contains the fields that earlier builds had, without the indexes of lists, and what to use instead.
+var removed = map[string]string{
+	"spec.node.sunrpc.tcpSlotTableEntries": `in node.kernelModules, set {name: sunrpc, parameters: {tcp_slot_table_entries: "N"}}`,
+	"spec.volumes.serverChunkKiB":          "set the annotation tuning.storageclient.dev/server-chunk-kib of the profile",
+}
+
+// RemovedFieldError reports a field that only earlier builds had.
+type RemovedFieldError struct{ Path, Successor string }
+
+// Error implements error.
+func (e *RemovedFieldError) Error() string {
+	return fmt.Sprintf("field %s no longer exists: %s", e.Path, e.Successor)
+}
+
+var listIndex = regexp.MustCompile(`\[\d+\]`)
+
+// nameRemoved replaces the errors of a strict decoder about removed fields. The decoder has no type for unknown fields, only a text.
+func nameRemoved(err error) error {
+	strict, ok := runtime.AsStrictDecodingError(err)
+	if !ok {
+		return err
+	}
+	return runtime.NewStrictDecodingError(lists.Each(strict.Errors(), func(problem error) error {
+		path, _ := strings.CutPrefix(problem.Error(), "unknown field ")
+		path = strings.Trim(path, `"`)
+		if successor, ok := removed[listIndex.ReplaceAllString(path, "")]; ok {
+			return &RemovedFieldError{path, successor}
+		}
+		return problem
+	}))
+}

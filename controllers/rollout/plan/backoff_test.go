@@ -119,6 +119,34 @@ func TestForARetryEndsABackOff(t *testing.T) {
 	}
 }
 
+// The retried profile selects the node, but does not need its reboot. A claim in the pass that resets the node could start another pause, which the
+// next pass would reset again, for ever.
+func TestForARetryOfAProfileWithoutARebootResetsANodeOnce(t *testing.T) {
+	for name, change := range map[string]func(*fixture){
+		"a node that budgets keep": func(f *fixture) { f.hold("a", time.Minute) },
+		"a node during its pause":  func(f *fixture) { timeOut(t, f) },
+		"a failed node":            func(f *fixture) { f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			f.profile("live")
+			f.node("a").Profiles = append(f.node("a").Profiles, "live")
+			change(f)
+			f.Profiles[1].Retry = "1"
+			first := For(f.Snapshot)
+			note := first.Notes["a"]
+			if got := claims(first); len(got) > 0 || note.RetryAfter != nil || note.HeldSince != nil || note.Phase != v1alpha1.RolloutWaiting || first.Failures != nil {
+				t.Fatalf("got claims %v, note %+v, failures %+v; want only the reset in the first pass", got, note, first.Failures)
+			}
+			f.node("a").ClientNode.Status.Rollout = &note
+			second := For(f.Snapshot)
+			if got := claims(second); len(got) != 1 || second.Failures == nil || second.Failures.Profiles["live"].Retry != "1" {
+				t.Errorf("got claims %v, failures %+v; want the node claimed and retry 1 recorded", got, second.Failures)
+			}
+		})
+	}
+}
+
 func TestForANodeWhoseDrainTimedOutIsNoCanary(t *testing.T) {
 	f := cluster("a", "b", "c")
 	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)

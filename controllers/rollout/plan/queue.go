@@ -26,7 +26,7 @@ func (p *planner) claimNext(idle []*nodeState) {
 	q, claimsOthers := p.newQueue(waiting), false
 	for n := q.takeNext(); n != nil; n = q.takeNext() {
 		// No other disruption starts while a retry has not been honored.
-		if slices.ContainsFunc(n.need.names, func(name string) bool { return p.retries[name] != retry{} }) {
+		if len(n.resets) > 0 || slices.ContainsFunc(n.need.names, func(name string) bool { return p.retries[name] != retry{} }) {
 			continue
 		}
 		if reason, message := firstReason(n, p.checkOnlyNode, p.checkCanary, p.checkControlPlane, p.checkManager, p.checkBudget, p.checkZones, p.checkClaims); reason != "" {

@@ -343,10 +343,10 @@ func (p *planner) awaitStarted(n *nodeState) {
 	}
 }
 
-// awaitHost keeps the permit of a node whose host is busy and must not be interrupted. It does so while the rules would allow a permit, and no
-// longer than the timeout of a reboot. The agent may use the permit at any moment, so it is withdrawn before any other change.
+// awaitHost keeps the permit of a node whose host is busy and must not be interrupted. It does so no longer than the timeout of a reboot, and while
+// neither failures nor other control-plane nodes prevent the reboot. A window that closes lets the agent use its permit until then.
 func (p *planner) awaitHost(n *nodeState, holders string) {
-	switch reason, _ := p.checkRules(n); {
+	switch reason, _ := firstReason(n, ofEachProfile(p.checkFailures), p.checkControlPlane); {
 	case reason != "":
 		p.withdrawPermit(n, reason)
 		p.endDisruption(n, reason)

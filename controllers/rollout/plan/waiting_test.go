@@ -27,6 +27,10 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 			"release the claim of a", "a: Waiting " + reason,
 		}
 	}
+	backsOff := []string{
+		"clear the permit of a: HostBusy", "note a: Waiting HostBusy", "conditions of a: none", "uncordon a: HostBusy",
+		"release the claim of a", "a: Waiting HostBusy",
+	}
 	for name, c := range map[string]struct {
 		change func(*fixture)
 		want   []string
@@ -36,10 +40,7 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 		},
 		"it is released in the end, and backs off": {
 			func(f *fixture) { f.hostBusy("a", 16*time.Minute); f.overdue("a", time.Minute) },
-			[]string{
-				"clear the permit of a: HostBusy", "note a: Waiting HostBusy", "conditions of a: none", "uncordon a: HostBusy",
-				"release the claim of a", "a: Waiting HostBusy",
-			},
+			backsOff,
 		},
 		"no disruption starts during the back-off": {
 			func(f *fixture) {
@@ -58,12 +59,27 @@ func TestForANodeWhoseHostIsBusy(t *testing.T) {
 			},
 			withdrawn("PausedByAnnotation"),
 		},
-		"the end of the window withdraws its permit": {
+		"its permit outlives the window": {
 			func(f *fixture) {
 				f.hostBusy("a", time.Minute)
 				f.Profiles[0].addWindow("0 2 * * *", 3600)
 			},
-			withdrawn("WaitingForWindow"),
+			[]string{"a: Rebooting HostBusy"},
+		},
+		"its permit outlives the window, but is overdue": {
+			func(f *fixture) {
+				f.hostBusy("a", 16*time.Minute)
+				f.overdue("a", time.Minute)
+				f.Profiles[0].addWindow("0 2 * * *", 3600)
+			},
+			backsOff,
+		},
+		"failures of other nodes withdraw its permit": {
+			func(f *fixture) {
+				f.hostBusy("a", time.Minute)
+				f.addFailures("z")
+			},
+			withdrawn(v1alpha1.RolloutReasonFailureThreshold),
 		},
 		"another control-plane node that is out withdraws its permit": {
 			func(f *fixture) {

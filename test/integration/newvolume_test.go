@@ -299,7 +299,7 @@ func prove(pv *corev1.PersistentVolume) {
 	GinkgoHelper()
 	v, _, err := (&snapshot.Reader{Reader: k8s}).EvaluateNew(ctx, pv, true)
 	Expect(err).NotTo(HaveOccurred())
-	set, changes := judge.SetOf(judge.SourceOf(pv), v.Set, v.Rules), ledger.Changes{}
+	set, changes := judge.SetOf(judge.SourceOf(pv), v.Set, v.RuleSet, v.Rules), ledger.Changes{}
 	set.Next(optionset.Event{Kind: optionset.Mounted, Blame: optionset.Blame{Volume: "first", Text: "n1 has mounted first"}})
 	for key, value := range set.Encode() {
 		changes[types.UID(key)] = ledger.KeepSet(value)

@@ -125,7 +125,7 @@ func (w *world) proveOptions(ctx context.Context) error {
 		if mark == nil {
 			continue
 		}
-		set := judge.SetOf(judge.SourceOf(pv), mark.Set, mark.Rules)
+		set := judge.SetOf(judge.SourceOf(pv), mark.Set, mark.RuleSet, mark.Rules)
 		set.Next(optionset.Event{Kind: optionset.Mounted, Blame: optionset.Blame{Volume: pv.Name, Text: "a node has mounted " + pv.Name}})
 		for key, value := range set.Encode() {
 			changes[types.UID(key)] = ledger.KeepSet(value)

@@ -87,7 +87,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// The date of a read is that of the API server, and never that of another response or of the local clock.
+// The date of a read is the date in its response, and never the date of another response or of the local clock.
 func TestGetReturnsTheDateOfTheResponse(t *testing.T) {
 	at := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {

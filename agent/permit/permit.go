@@ -170,7 +170,7 @@ func expiry(permit *v1alpha1.RebootPermit, now time.Time) string {
 	case now.IsZero():
 		return "the API server's response has no Date, so the permit may be over"
 	case now.After(permit.NotAfter.Time):
-		return fmt.Sprintf("the permit ended at %s; the API server's time is %s", permit.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("the permit expired at %s; the API server's time is %s", permit.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
 	return ""
 }

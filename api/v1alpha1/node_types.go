@@ -284,7 +284,7 @@ type RebootPermit struct {
 	IgnorePodUIDs []string `json:"ignorePodUIDs,omitempty"`
 
 	// notAfter is the end of the permit, by the clock of the API server. Later, the agent rejects the permit. If unset, the permit has
-	// no end of its own.
+	// no end.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
 }

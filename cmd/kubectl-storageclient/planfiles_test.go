@@ -479,7 +479,7 @@ func TestWrongInputIsExplained(t *testing.T) {
 	}
 }
 
-// afterRead calls end when everything has been read, and then blocks if it is told to.
+// afterRead calls end when everything has been read, and then blocks if blocks is true.
 type afterRead struct {
 	io.Reader
 	end   func()

@@ -198,7 +198,7 @@ func (s *observed) noteSelected(ctx context.Context, selector v1alpha1.VolumeSel
 		text.List(claimNames))}
 }
 
-// readNodes returns the labels by which a profile selects nodes, and what is known about the nodes. If the user cannot read Nodes, the labels are the
+// readNodes returns the labels by which a profile selects nodes, and the known facts about the nodes. If the user cannot read Nodes, the labels are the
 // node names, which are usually the same.
 func (s *observed) readNodes(ctx context.Context, names []string) (t recommend.Target, err error) {
 	var nodes []*corev1.Node

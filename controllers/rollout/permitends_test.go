@@ -79,7 +79,7 @@ func TestAPersonEndsAPermit(t *testing.T) {
 	}
 }
 
-// The agent comes back after days. Nobody has stopped it, but its time is long over.
+// The agent comes back after days. No user has stopped it, but its time is long over.
 func TestAnUnusedPermitEnds(t *testing.T) {
 	for name, change := range map[string]func(*world, *simNode, *simProfile){
 		"no rule changes": func(*world, *simNode, *simProfile) {},

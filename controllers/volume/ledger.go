@@ -63,8 +63,8 @@ func (s *scope) isLedgerDue() bool {
 }
 
 // endReservations deletes reservations, unless another manager was faster.
-func (s *scope) endReservations(ctx context.Context, ended []*corev1.ConfigMap) error {
-	for _, r := range ended {
+func (s *scope) endReservations(ctx context.Context, reservations []*corev1.ConfigMap) error {
+	for _, r := range reservations {
 		if err := s.Client.Delete(ctx, r.DeepCopy(), client.Preconditions{UID: &r.UID}); err != nil && !isOvertaken(err) {
 			return fmt.Errorf("delete ConfigMap %s/%s: %w", r.Namespace, r.Name, err)
 		}

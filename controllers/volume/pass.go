@@ -38,7 +38,7 @@ type cluster interface {
 	// inspectEvidence reads live whether awaited volumes have been mounted, by set of options.
 	inspectEvidence(ctx context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error)
 	// endReservations deletes reservations of canaries.
-	endReservations(ctx context.Context, ended []*corev1.ConfigMap) error
+	endReservations(ctx context.Context, reservations []*corev1.ConfigMap) error
 	// findComing reads live which of the volumes pods are about to mount.
 	findComing(ctx context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error)
 	// clock returns the current time, which is later than the time of the plan.
@@ -75,7 +75,7 @@ func (p *pass) run(ctx context.Context, workers int) (next time.Time, unfinished
 	}
 	decided := p.makePlan(ctx, cached)
 	p.applyAll(ctx, decided, workers)
-	if err := p.endReservations(ctx, decided.Ended); err != nil {
+	if err := p.endReservations(ctx, decided.Expired); err != nil {
 		p.errs, p.failed = append(p.errs, err), p.failed+1
 	}
 	p.reportNotes(ctx, decided.Notes)

@@ -847,7 +847,7 @@ func (m *manager) checkStopped(v *simVolume, step plan.WriteOptions, declared []
 	}
 }
 
-// declaredBy returns the names of the options that profiles declare, and of those that always count.
+// declaredBy returns the names of the options that profiles declare, and of the options that always count.
 func declaredBy(all map[string]*v1alpha1.StorageClientProfile, profiles []string) []string {
 	names := []string{"vers", "proto", "sec"}
 	for _, profile := range profiles {

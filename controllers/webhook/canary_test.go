@@ -175,7 +175,7 @@ func TestANewVolumeGetsUnprovenOptionsOnlyAsTheCanary(t *testing.T) {
 	}
 }
 
-// Several replicas may be asked about volumes of one set at once. Only one volume gets the options.
+// Several replicas may get requests for volumes of one set at once. Only one volume gets the options.
 func TestOnlyOneOfSeveralVolumesIsReserved(t *testing.T) {
 	h := reserving(t, interceptor.Funcs{}, newProfile(rule(allNFS, "nocto"), unprobed))
 	var wait sync.WaitGroup

@@ -167,7 +167,7 @@ func evictInMemory(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) erro
 	return drain.PolicyEvictor{Client: &memapi.Client{Server: server, Actor: "spec"}, DryRun: true}.Evict(ctx, pod, nil)
 }
 
-// withoutRetries lets a client return the first response of a server that asks it to retry.
+// withoutRetries lets a client return the first response of a server that requires a retry.
 type withoutRetries struct{ http.RoundTripper }
 
 func (w withoutRetries) RoundTrip(request *http.Request) (*http.Response, error) {

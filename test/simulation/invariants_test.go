@@ -455,7 +455,7 @@ func (o *observer) checkUncordonFailed(name, leader string, seen *look) {
 	}
 	if o.stood(seen, name, func(s *state) bool {
 		node, c := s.node(name), s.clientNode(name)
-		// After an unused permit, nothing was rebooted: only that failure has a later attempt.
+		// An unused permit caused no reboot: only this failure has a later attempt.
 		isUnrebooted := c != nil && c.Status.Rollout != nil && c.Status.Rollout.RetryAfter != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonRebootTimedOut
 		return c != nil && hasFailed(c) && !isUnrebooted && !isWell(node, c) && !slices.ContainsFunc(s.profiles, func(o memObject) bool {
 			p := o.(*v1alpha1.StorageClientProfile)

@@ -135,7 +135,7 @@ func (w *world) runAgent(m *machine) {
 	decided := m.decided
 	m.decided = nil
 	if decided != nil && (c.UID != decided.UID || c.Generation != decided.Generation || w.isOver(c.Spec.RebootPermit)) {
-		// The object has changed or the permit has ended since the agent decided.
+		// The object has changed or the permit has expired since the agent decided.
 		status.Reboot, decided = nil, nil
 		if permit := c.Spec.RebootPermit; permit != nil {
 			status.Reboot = w.respondToPermit(m, c, &status)
@@ -159,7 +159,7 @@ func (w *world) silence(m *machine) {
 	w.setAgentReady(m.name, false)
 }
 
-// isOver reports whether a permit has ended, by the API server's clock.
+// isOver reports whether a permit has expired, by the API server's clock.
 func (w *world) isOver(permit *v1alpha1.RebootPermit) bool {
 	return permit.NotAfter != nil && w.now.After(permit.NotAfter.Time)
 }

@@ -39,12 +39,12 @@ func stuckConnection(s Sample) (Finding, bool) {
 
 func sessionFlaps(s Sample) (Finding, bool) {
 	identified, rejected := s.count("EXCHANGE_ID", "SETCLIENTID"), s.operation("CREATE_SESSION").Errors
-	most := max(identified, rejected)
+	maximum := max(identified, rejected)
 	return Finding{
 		Seen: fmt.Sprintf("the client identified itself %d times in %.0f s, and the server rejected a session %d times", identified, s.Seconds,
 			rejected),
 		Change:  Change{Node: &v1alpha1.NodeTuning{NFS4UniqueID: v1alpha1.NFS4UniqueIDFromNode}},
-		Against: reasonIf(most < minFlaps || s.perSecond(most)*leaseSeconds < 1, "a few restarts or failovers of the server look the same"),
+		Against: reasonIf(maximum < minFlaps || s.perSecond(maximum)*leaseSeconds < 1, "a few restarts or failovers of the server look the same"),
 	}, identified > 1 || rejected > 1 // A server that restarts once rejects one session.
 }
 

@@ -26,7 +26,7 @@ type counterExample struct {
 	Sample Sample         `json:"sample"`
 }
 
-// No change is ready that the operator's own knowledge warns against.
+// No change is ready that the operator's knowledge warns against.
 func TestCounterExamplesHaveNoReadyChange(t *testing.T) {
 	files, err := filepath.Glob("testdata/counterexamples/*.json")
 	if err != nil || len(files) < 50 {

@@ -26,7 +26,7 @@ type Target struct {
 	Name     string
 	Selector v1alpha1.VolumeSelector
 	Priority int32
-	// Hostnames are the hostname labels of the nodes that mount the volume. Nodes are what is known about these nodes.
+	// Hostnames are the hostname labels of the nodes that mount the volume. Nodes are the known facts about these nodes.
 	Hostnames []string
 	Nodes     []advice.Node
 }

@@ -165,7 +165,7 @@ type Rule struct {
 	Signature string
 	// Source is the source of the signature.
 	Source string
-	// Effect, Against and ByHand are those of all findings. Empty if they depend on the sample.
+	// Effect, Against and ByHand are the same for all findings. Empty if they depend on the sample.
 	Effect, Against string
 	ByHand          bool
 	// Independent reports whether the problem leaves room for others. Patterns are always independent.

@@ -75,8 +75,8 @@ func (d *Drainer) listPods(ctx context.Context, node, version string) ([]corev1.
 func (d *Drainer) evict(ctx context.Context, pod *corev1.Pod, options v1alpha1.Drain, known *budgets) (evicted bool, blocker *Blocker) {
 	// The client would wait for the count.
 	all, _ := known.list(ctx, d.Reader, pod.Namespace)
-	if judged := JudgeEviction(pod, all, d.Now()); judged != nil && judged.Uncounted {
-		return false, judged
+	if obstacle := JudgeEviction(pod, all, d.Now()); obstacle != nil && obstacle.Uncounted {
+		return false, obstacle
 	}
 	bounded, cancel := context.WithTimeout(ctx, evictionTimeout)
 	defer cancel()
@@ -125,12 +125,12 @@ func (b *budgets) list(ctx context.Context, reader client.Reader, namespace stri
 // findBlocker returns the obstacle to a pod whose eviction was rejected; nil if the server only requests a later attempt.
 func (d *Drainer) findBlocker(ctx context.Context, pod *corev1.Pod, refusal error, known *budgets) *Blocker {
 	all, err := known.list(ctx, d.Reader, pod.Namespace)
-	judged := JudgeEviction(pod, all, d.Now())
+	obstacle := JudgeEviction(pod, all, d.Now())
 	switch deciding := decidingBudgets(pod, all); {
 	case err != nil:
 		return &Blocker{Pod: podName(pod), Reason: fmt.Sprintf("cannot be evicted: %s; %s", refusal, err)}
-	case len(deciding) > 1, judged != nil && apierrors.IsTooManyRequests(refusal):
-		return judged
+	case len(deciding) > 1, obstacle != nil && apierrors.IsTooManyRequests(refusal):
+		return obstacle
 	case !apierrors.IsTooManyRequests(refusal):
 		// For example, a webhook rejected the eviction or was too slow.
 		return &Blocker{Pod: podName(pod), Reason: "cannot be evicted: " + refusal.Error()}

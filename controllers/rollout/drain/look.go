@@ -100,12 +100,12 @@ func (d *Drainer) tryEvictions(ctx context.Context, pods []*corev1.Pod, options 
 // count. A webhook with side effects rejects every dry run. In both cases, the status of the budgets decides.
 func (d *Drainer) tryEviction(ctx context.Context, pod *corev1.Pod, options v1alpha1.Drain, known *budgets) *Blocker {
 	all, err := known.list(ctx, d.Reader, pod.Namespace)
-	judged := JudgeEviction(pod, all, d.Now())
+	obstacle := JudgeEviction(pod, all, d.Now())
 	switch {
-	case judged.IsNew() && !known.isRequired:
+	case obstacle.IsNew() && !known.isRequired:
 		return nil
-	case judged != nil && judged.Uncounted:
-		return judged
+	case obstacle != nil && obstacle.Uncounted:
+		return obstacle
 	}
 	refusal := d.DryRunEvictor.Evict(ctx, pod, gracePeriod(options))
 	switch {
@@ -116,5 +116,5 @@ func (d *Drainer) tryEviction(ctx context.Context, pod *corev1.Pod, options v1al
 	case err == nil && apierrors.IsTooManyRequests(refusal):
 		return d.findBlocker(ctx, pod, refusal, known)
 	}
-	return judged
+	return obstacle
 }

@@ -115,7 +115,7 @@ func TestLookAheadOmitsUnknownObstacles(t *testing.T) {
 	}
 }
 
-// A client waits if a server asks it to come back, as the API server does until it has counted the pods of a budget.
+// A client waits if a server requires a later attempt, as the API server does until it has counted the pods of a budget.
 func TestLookAheadDoesNotWaitForACount(t *testing.T) {
 	reader := newReader(t, pod("db"), pod("web"), budget("pdb", "db", uncounted(metav1.Time{})))
 	synctest.Test(t, func(t *testing.T) {

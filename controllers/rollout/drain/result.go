@@ -16,7 +16,7 @@ type Blocker struct {
 	Pod, UID string
 	// Budgets are the PodDisruptionBudgets that protect it, namespace and name; empty if the reason is another one.
 	Budgets []string
-	// Reason is a sentence about any other reason, and about budgets that will not allow the eviction by themselves.
+	// Reason is a sentence about any other reason, and about budgets that only a user can make allow the eviction.
 	Reason string
 	// Uncounted is true if the API server rejects the eviction until the pods of the budget have been counted.
 	Uncounted bool

@@ -229,14 +229,14 @@ func (r *Runner) startRun(name string, pods []*corev1.Pod, options v1alpha1.Drai
 	})
 }
 
-// findFirst returns the pods that a run may evict: only the pods whose budgets will not allow it by themselves, if there are any, because the drain
+// findFirst returns the pods that a run may evict: only the pods whose budgets only a user can change, if there are any, because the drain
 // could not finish; with CordonFirst, only the pods that budgets keep, if there are any. Pods whose owners keep them until the others are gone do not
 // count. It returns none if the server did not respond in time.
 func (r *Runner) findFirst(ctx context.Context, pods []*corev1.Pod, options v1alpha1.Drain, known *budgets) []*corev1.Pod {
 	lasting := lists.Filter(pods, func(pod *corev1.Pod) bool {
 		all, _ := known.list(ctx, r.Reader, pod.Namespace)
-		judged := JudgeEviction(pod, all, r.Now())
-		return judged != nil && judged.Reason != ""
+		obstacle := JudgeEviction(pod, all, r.Now())
+		return obstacle != nil && obstacle.Reason != ""
 	})
 	if len(lasting) > 0 {
 		return lasting

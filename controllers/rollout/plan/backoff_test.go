@@ -120,7 +120,7 @@ func TestForARetryEndsABackOff(t *testing.T) {
 }
 
 // The retried profile selects the node, but does not need its reboot. A claim in the pass that resets the node could start another pause, which the
-// next pass would reset again, for ever.
+// next pass would reset again, forever.
 func TestForARetryOfAProfileWithoutARebootResetsANodeOnce(t *testing.T) {
 	for name, change := range map[string]func(*fixture){
 		"a node that budgets keep": func(f *fixture) { f.hold("a", time.Minute) },

@@ -203,8 +203,8 @@ func (p *planner) overdueSince(n *nodeState) *metav1.Time {
 
 // isPermitOver reports whether an unused permit was overdue in an earlier pass already.
 func (p *planner) isPermitOver(n *nodeState) bool {
-	since := p.overdueSince(n)
-	return since != nil && !p.isInFuture(since.Add(overduePause))
+	overdue := p.overdueSince(n)
+	return overdue != nil && !p.isInFuture(overdue.Add(overduePause))
 }
 
 func (p *planner) isOverdue(n *nodeState) bool { return !p.isInFuture(p.rebootDeadline(n)) }

@@ -24,14 +24,14 @@ func (f *fixture) silent(name string) {
 	f.node(name).ClientNode.Status.ObservedGeneration = 3
 }
 
-// ended returns the steps that withdraw the permit of node a and return it to service.
-func ended(reason, note string) []string {
+// endSteps returns the steps that withdraw the permit of node a and return it to service.
+func endSteps(reason, note string) []string {
 	return []string{
 		"clear the permit of a: " + reason, "note a: " + note, "conditions of a: none", "uncordon a: " + reason, "release the claim of a",
 	}
 }
 
-// A person has stopped the rollout of a node that has a permit. The answer of the agent does not matter before the reboot starts.
+// A person has stopped the rollout of a node that has a permit. The response of the agent does not matter before the reboot starts.
 func TestForAPermitThatAPersonStops(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fixture)
@@ -105,7 +105,7 @@ func TestForAPermitWhoseProfilesAreUnknown(t *testing.T) {
 
 // The agent does not use its permit. A second pass, at least a minute after the first, withdraws it.
 func TestForAnOverduePermit(t *testing.T) {
-	timedOut := append(ended("RebootTimedOut", "Failed RebootTimedOut"), "a: Failed RebootTimedOut")
+	timedOut := append(endSteps("RebootTimedOut", "Failed RebootTimedOut"), "a: Failed RebootTimedOut")
 	waits, first := []string{"a: Rebooting PermitGiven"}, []string{"claim of a: permit", "a: Rebooting PermitGiven"}
 	build := func() *fixture {
 		f := cluster("a")
@@ -161,7 +161,7 @@ func TestForAnOverduePermit(t *testing.T) {
 	}, build, "a")
 }
 
-// Nothing was rebooted, so the node returns to service whatever onNodeFailure requires, and gets another attempt after a pause.
+// The node did not reboot, so it returns to service whatever onNodeFailure requires, and gets another attempt after a pause.
 func TestForANodeWhosePermitWasNotUsed(t *testing.T) {
 	build := func() *fixture {
 		f := cluster("a", "b")

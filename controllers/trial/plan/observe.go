@@ -321,7 +321,7 @@ func (p *planner) recommend(t Trial, status *v1alpha1.StorageClientTrialStatus) 
 	p.end(t, status, v1alpha1.TrialReasonDecided, conclusionOf(mounts, status.Recommendations), false)
 }
 
-// MountsOf evaluates the counters of nodes. nodes and volume are what is known about the nodes and the storage.
+// MountsOf evaluates the counters of nodes. nodes and volume are the known facts about the nodes and the storage.
 func MountsOf(samples []v1alpha1.TrialSample, nodes []advice.Node, volume drivers.Source) ([]recommend.Mount, error) {
 	var mounts []recommend.Mount
 	byName := lists.Map(nodes, func(n advice.Node) (string, advice.Node) { return n.Name, n })

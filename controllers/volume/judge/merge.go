@@ -31,7 +31,7 @@ type merged struct {
 	setByDriver []string
 	// problems explain why mount would reject the options, or why the driver would change them.
 	problems []string
-	// affected are all options that a rule declares, takes from the class or removes. values are the resulting values of what they affect.
+	// affected are all options that a rule declares, takes from the class or removes. values are the resulting values of all settings that these options affect.
 	affected, values []string
 	// ownProblems explain why mount rejects options of the volume that stay.
 	ownProblems []string

@@ -34,8 +34,8 @@ func (r *Record) Add(other *Record) {
 	}
 }
 
-func unite[V any](known, others map[string]V) map[string]V {
-	for key, value := range others {
+func unite[V any](known, additional map[string]V) map[string]V {
+	for key, value := range additional {
 		if _, found := known[key]; !found {
 			known = with(known, key, value)
 		}

@@ -165,7 +165,7 @@ func (p *planner) followReservations() {
 			p.carriers[set] = append(p.carriers[set], volume)
 			p.planAgain(end)
 		case i < 0 || !p.volumes[i].carriesSet() || p.sets.isProven(p.volumes[i]) || !p.volumes[i].isReservedBy(r):
-			p.plan.Ended = append(p.plan.Ended, r)
+			p.plan.Expired = append(p.plan.Expired, r)
 		}
 	}
 }

@@ -69,10 +69,10 @@ func TestReservations(t *testing.T) {
 			if note := got.Notes["left"].Message; isWritten != (test.waits == "") || !isWritten && note[:min(len(note), len(test.waits))] != test.waits {
 				t.Errorf("got the volume written: %t, note %q; want it to wait: %q", isWritten, note, test.waits)
 			}
-			if (len(got.Ended) == 1) != test.ends || test.ends && (got.Ended[0].UID != test.reservation.UID || !got.NeedsFresh()) {
-				t.Errorf("got ended reservations %v, want an end after a live read: %t", got.Ended, test.ends)
+			if (len(got.Expired) == 1) != test.ends || test.ends && (got.Expired[0].UID != test.reservation.UID || !got.NeedsFresh()) {
+				t.Errorf("got expired reservations %v, want an end after a live read: %t", got.Expired, test.ends)
 			}
-			if diff := cmp.Diff(0, len(got.WithoutFresh().Ended)); diff != "" {
+			if diff := cmp.Diff(0, len(got.WithoutFresh().Expired)); diff != "" {
 				t.Errorf("ended without a live read (-want +got):\n%s", diff)
 			}
 			if end := noon.Add(time.Second); test.reservation.CreationTimestamp.Equal(&metav1.Time{Time: noon.Add(-119 * time.Second)}) && got.Next.After(end) {

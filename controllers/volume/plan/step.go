@@ -25,8 +25,8 @@ type Plan struct {
 	// LedgerDue is true if there are such changes.
 	Ledger    ledger.Changes
 	LedgerDue bool
-	// Ended are the reservations to delete, after a live read.
-	Ended []*corev1.ConfigMap
+	// Expired are the reservations to delete, after a live read.
+	Expired []*corev1.ConfigMap
 	// Records are the records of the volumes that have steps.
 	Records map[string]judge.Record
 	// Next is the time of the next plan if the input stays the same. Zero means never.
@@ -36,7 +36,7 @@ type Plan struct {
 // NeedsFresh reports whether the plan may run only after a live read from the API server: it starts a batch, changes the record of
 // an option set, or ends a reservation.
 func (p Plan) NeedsFresh() bool {
-	return len(p.Ended) > 0 || slices.ContainsFunc(p.Steps, func(step Step) bool {
+	return len(p.Expired) > 0 || slices.ContainsFunc(p.Steps, func(step Step) bool {
 		restore, restores := step.(RestoreOptions)
 		return needsFresh(step) || restores && restore.Set != nil
 	})
@@ -45,7 +45,7 @@ func (p Plan) NeedsFresh() bool {
 // WithoutFresh returns the part of the plan that may run without a live read. It includes removals of the operator's options, but does not
 // change the ledger: the annotation holds the failed mount until a live read allows its record.
 func (p Plan) WithoutFresh() Plan {
-	p.Steps, p.Ledger, p.Ended = slices.DeleteFunc(slices.Clone(p.Steps), needsFresh), nil, nil
+	p.Steps, p.Ledger, p.Expired = slices.DeleteFunc(slices.Clone(p.Steps), needsFresh), nil, nil
 	for i, step := range p.Steps {
 		if restore, restores := step.(RestoreOptions); restores {
 			restore.Set = nil

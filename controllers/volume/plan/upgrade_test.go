@@ -48,7 +48,7 @@ func (b *bench) byPreviousRelease() {
 	}
 }
 
-// settle runs passes without an observation until the ledger and the volumes stay as they are, and returns the volumes that were written.
+// settle runs passes without an observation until the ledger and the volumes do not change, and returns the volumes that were written.
 func (b *bench) settle() (written []string) {
 	for range 6 {
 		before := len(b.log)
@@ -150,7 +150,7 @@ func TestAnUpgradeProvesWhatVolumesCarry(t *testing.T) {
 	}
 }
 
-// If no volume carries options, the record proves those that the profile and the class give a new volume.
+// If no volume carries options, the record proves the options that the profile and the class give a new volume.
 func TestAnUpgradeProvesWhatTheClassGives(t *testing.T) {
 	for name, test := range map[string]struct {
 		// volumes exist at the upgrade, later are created after it and after the edit.
@@ -196,7 +196,7 @@ func TestAnUpgradeProvesWhatTheClassGives(t *testing.T) {
 	}
 }
 
-// A failure of the previous release stops the options of its rules, on volumes that have them and on volumes that were to get them.
+// A failure of the previous release stops the options of its rules, on volumes that have them and on volumes that should get them.
 func TestAnUpgradeForgetsNoFailure(t *testing.T) {
 	for _, way := range []string{"Rejected", "Suspected", "Suspected, by name, with evidence", "Failing", "Disputed"} {
 		b := newBench(t)

@@ -157,10 +157,10 @@ func (r *Reader) EvaluateNew(ctx context.Context, pv *corev1.PersistentVolume, i
 }
 
 // reserve reports whether a new volume has its reservation, from now on or since an earlier attempt to create the volume.
-func (r *Reader) reserve(ctx context.Context, pv *corev1.PersistentVolume, own *corev1.ConfigMap, objects []corev1.ConfigMap, isDryRun bool) (bool, error) {
+func (r *Reader) reserve(ctx context.Context, pv *corev1.PersistentVolume, reservation *corev1.ConfigMap, objects []corev1.ConfigMap, isDryRun bool) (bool, error) {
 	for _, known := range ledger.ReservationsIn(objects) {
-		if known.Name == own.Name {
-			return maps.Equal(known.Data, own.Data), nil
+		if known.Name == reservation.Name {
+			return maps.Equal(known.Data, reservation.Data), nil
 		}
 	}
 	if isDryRun || r.Reserver == nil {
@@ -173,7 +173,7 @@ func (r *Reader) reserve(ctx context.Context, pv *corev1.PersistentVolume, own *
 	if err != nil || !plan.MayBeCanary(s, pv) {
 		return false, err
 	}
-	err = r.Reserver.Create(ctx, own, client.FieldOwner(v1alpha1.ManagerFieldManager))
+	err = r.Reserver.Create(ctx, reservation, client.FieldOwner(v1alpha1.ManagerFieldManager))
 	return err == nil, client.IgnoreAlreadyExists(err)
 }
 

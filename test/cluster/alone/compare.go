@@ -39,7 +39,7 @@ func compare(ctx context.Context, s settings) error {
 	return nil
 }
 
-// ratios returns a line for each part. A former's spread is its largest value by its smallest: a smaller difference shows nothing.
+// ratios returns a line for each part. A former's spread is its largest value by its smallest: a smaller difference is noise.
 func ratios(former, current [][]cost) string {
 	var out strings.Builder
 	for i, c := range former[0] {

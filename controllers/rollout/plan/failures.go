@@ -200,9 +200,11 @@ func (p *planner) countNewFailures() {
 		}
 		for _, profile := range n.Profiles {
 			failed := p.countFailures(profile)
-			failed.names = append(slices.Clone(failed.names), n.Name)
-			slices.Sort(failed.names)
-			p.failed[profile] = failed
+			if !slices.Contains(failed.names, n.Name) { // The record of an unused permit may be there before its note.
+				failed.names = append(slices.Clone(failed.names), n.Name)
+				slices.Sort(failed.names)
+				p.failed[profile] = failed
+			}
 		}
 	}
 }

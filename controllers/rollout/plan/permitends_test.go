@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -200,6 +201,18 @@ func TestForANodeWhosePermitWasNotUsed(t *testing.T) {
 			[]string{"a: Failed RebootTimedOut"},
 		},
 		"its pause is over": {alone, []string{"claim a for eda", "a: Claimed Claimed"}},
+		"the options of its drain have changed during its pause": {
+			func(f *fixture) {
+				alone(f)
+				note := f.node("a").ClientNode.Status.Rollout
+				note.DrainedFor, note.RetryAfter = "other", &metav1.Time{Time: noon.Add(time.Second)}
+			},
+			[]string{"a: Failed RebootTimedOut"},
+		},
+		"the options of its drain have changed, and its pause is over": {
+			func(f *fixture) { alone(f); f.node("a").ClientNode.Status.Rollout.DrainedFor = "other" },
+			[]string{"claim a for eda", "a: Claimed Claimed"},
+		},
 		"its pause is over, and its agent is silent": {
 			func(f *fixture) { alone(f); f.silent("a") }, []string{"a: Failed RebootTimedOut"},
 		},
@@ -221,4 +234,21 @@ func TestForANodeWhosePermitWasNotUsed(t *testing.T) {
 			[]string{"a: UpToDate NothingToDo"},
 		},
 	}, build, "a")
+}
+
+// A record of an unused permit can be there without its note, for example while a policy denies the withdrawal. The node is then one failure.
+func TestARecordedFailureIsCountedOnce(t *testing.T) {
+	f := cluster("a")
+	f.permitted("a", 16*time.Minute)
+	f.silent("a")
+	f.overdue("a", time.Minute)
+	f.addFailures("a")
+	p := newPlanner(NewSession(f.Snapshot))
+	for _, n := range p.states {
+		p.advanceDisruption(n)
+	}
+	p.countNewFailures()
+	if got := p.countFailures("eda").names; !slices.Equal(got, []string{"a"}) {
+		t.Errorf("got failures of %q, want one of a", got)
+	}
 }

@@ -86,8 +86,9 @@ func (s *Session) stateOf(node *Node) *nodeState {
 		n.note.Refusal = ""
 		s.restoreNote(n)
 	}
-	// Drains for other settings, or with other options, no longer count. They stay while the need is unknown.
-	if n.need = s.needOf(n); n.note.DrainedFor != "" && n.need.kind == needReboot && n.note.DrainedFor != s.drainKey(n) {
+	// Drains for other settings, or with other options, no longer count. They stay while the need is unknown. The pause after an unused permit stays.
+	n.need = s.needOf(n)
+	if n.note.DrainedFor != "" && n.need.kind == needReboot && n.note.DrainedFor != s.drainKey(n) && !n.hasFailedUnrebooted() {
 		n.resetDrains()
 	}
 	return n

@@ -849,7 +849,7 @@ func (m *manager) checkStopped(v *simVolume, step plan.WriteOptions, declared []
 
 // declaredBy returns the names of the options that profiles declare, and of the options that always count.
 func declaredBy(all map[string]*v1alpha1.StorageClientProfile, profiles []string) []string {
-	names := []string{"vers", "proto", "sec"}
+	names := []string{"vers", "proto", "sec", "xprtsec"}
 	for _, profile := range profiles {
 		if p := all[profile]; p != nil {
 			for _, o := range p.Spec.Volumes[0].MountOptions {

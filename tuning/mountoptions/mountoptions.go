@@ -247,7 +247,11 @@ func number(text string) int64 {
 // security. Missing values are left out.
 func (p Protocol) Values(options, affected []string) (values []string) {
 	t := tableOf(p)
-	groups := map[string]bool{keyVersion: true, keyProto: true, keySec: true}
+	groups := map[string]bool{}
+	// Version, transport and security of NFS, SMB and the mount helper of EFS.
+	for _, key := range []string{keyVersion, keyProto, keySec, "xprtsec", "tls", "rdma", "seal", "sign"} {
+		groups[t.groupOf(Option{Name: key})] = true
+	}
 	for _, o := range Parse(affected) {
 		groups[t.groupOf(o)] = true
 	}

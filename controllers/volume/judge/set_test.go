@@ -35,6 +35,7 @@ func TestAnOptionSetIsItsResultingValues(t *testing.T) {
 		"the same version, by another name":          {setOf("nfsvers=4.1", "", "nocto"), setOf("vers=4,minorversion=1", "", "nocto"), true},
 		"another transport":                          {setOf("proto=tcp", "", "nocto"), setOf("proto=rdma", "", "nocto"), false},
 		"another security":                           {setOf("sec=krb5", "", "nocto"), setOf("sec=sys", "", "nocto"), false},
+		"another security of the transport":          {setOf("xprtsec=mtls", "", "nocto"), setOf("", "", "nocto"), false},
 		"actimeo affects each timer":                 {setOf("acregmin=5", "", "actimeo=30", keep), setOf("acregmin=7", "", "actimeo=30", keep), false},
 		"a synonym":                                  {setOf("", "", "nocto actimeo=30"), setOf("", "", "nocto acregmin=30 acregmax=30 acdirmin=30 acdirmax=30"), true},
 		"the number of connections of other volumes": {setOf("nconnect=2", "", "nconnect=4", keep), setOf("nconnect=2", "", "nconnect=2", keep), true},
@@ -46,6 +47,26 @@ func TestAnOptionSetIsItsResultingValues(t *testing.T) {
 	// Another hash in a later release would make all sets unproven.
 	if got, want := setOf("timeo=300 vers=4.1", "", "timeo=600 nocto actimeo=30", keep), "d873cc2f7ba5"; got != want {
 		t.Errorf("got hash %s, want %s as in earlier releases", got, want)
+	}
+}
+
+// Volumes of SMB and EFS that differ only in the security of their transport have two sets.
+func TestTheSecurityOfATransportBelongsToTheSet(t *testing.T) {
+	smb, efs := builders.CSI("smb.csi.k8s.io", map[string]string{"source": "//filer/share"}), builders.CSI("efs.csi.aws.com", map[string]string{"encryptInTransit": "false"})
+	for name, pair := range map[string][2]*corev1.PersistentVolume{
+		"seal":       {builders.NFSVolume(nil, smb), builders.NFSVolume([]string{"seal"}, smb)},
+		"sign":       {builders.NFSVolume(nil, smb), builders.NFSVolume([]string{"sign"}, smb)},
+		"rdma":       {builders.NFSVolume(nil, smb), builders.NFSVolume([]string{"rdma"}, smb)},
+		"tls of EFS": {builders.NFSVolume(nil, efs), builders.NFSVolume(nil, builders.CSI("efs.csi.aws.com", nil))},
+	} {
+		var sets []string
+		for _, pv := range pair {
+			p := builders.NFSProfile("p", []string{"noatime"}, builders.Selecting(v1alpha1.VolumeSelector{Drivers: []string{"smb.csi.k8s.io", "efs.csi.aws.com"}}))
+			sets = append(sets, Volume(Input{Volume: pv, Profiles: profiles(p)}).Set)
+		}
+		if sets[0] == sets[1] || sets[0] == "" {
+			t.Errorf("%s: got sets %q, want two", name, sets)
+		}
 	}
 }
 

@@ -152,7 +152,7 @@ func (p *planner) waitsForMount(j evaluation) []string {
 const maxReservation = 2 * time.Minute
 
 // followReservations makes other volumes wait for a reserved canary that has not appeared yet. A reservation ends with the need for the canary: its
-// volume is proven, gone, or carries other options.
+// volume is proven, gone, unused, or carries other options.
 func (p *planner) followReservations() {
 	if p.Ledger == nil {
 		return
@@ -164,7 +164,7 @@ func (p *planner) followReservations() {
 		case i < 0 && p.Now.Before(end) && !p.Appeared[r.UID]:
 			p.carriers[set] = append(p.carriers[set], volume)
 			p.planAgain(end)
-		case i < 0 || !p.volumes[i].carriesSet() || p.sets.isProven(p.volumes[i]) || !p.volumes[i].isReservedBy(r):
+		case i < 0 || !p.volumes[i].carriesSet() || p.sets.isProven(p.volumes[i]) || !p.volumes[i].isReservedBy(r) || p.volumes[i].isUnused():
 			p.plan.Expired = append(p.plan.Expired, r)
 		}
 	}

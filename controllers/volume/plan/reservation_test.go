@@ -50,6 +50,7 @@ func TestReservations(t *testing.T) {
 		"it exists, and others wait for its mount":     {reservation: reserved(10), volumes: []*corev1.PersistentVolume{ours(canary)}, waits: "StorageClientProfile p: canary PersistentVolume a soaks"},
 		"it exists for long":                           {reservation: reserved(9999), volumes: []*corev1.PersistentVolume{created("a", 0, claimed("a"), canary)}, waits: waits},
 		"it was created without the options":           {reservation: reserved(10), volumes: []*corev1.PersistentVolume{ours(ofPhase(corev1.VolumeReleased))}, ends: true},
+		"its claim was deleted before a mount":         {reservation: reserved(10), volumes: []*corev1.PersistentVolume{ours(canary, ofPhase(corev1.VolumeReleased))}, waits: "StorageClientProfile p: canary PersistentVolume a soaks", ends: true},
 		"another volume has its name":                  {reservation: reserved(10), volumes: []*corev1.PersistentVolume{created("a", -59, claimed("other"), canary)}, waits: "StorageClientProfile p: canary PersistentVolume a soaks", ends: true},
 		"its options are proven":                       {reservation: reserved(10), volumes: []*corev1.PersistentVolume{ours(canary)}, proven: true, waits: "StorageClientProfile p: canary PersistentVolume a soaks", ends: true},
 		"a reservation without content ends with time": {reservation: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.CanaryConfigMapPrefix + "x", UID: "x"}}, ends: true},

@@ -131,14 +131,16 @@ func fillUntunedTaint(variant objects) error {
 	spec, _ := policy["spec"].(map[string]any)
 	variables, _ := spec["variables"].([]any)
 	for _, variable := range variables {
-		if v, _ := variable.(map[string]any); v["name"] == "untunedTaint" {
-			key, _ := v["expression"].(string)
-			taint := "(default " + strconv.Quote(strings.Trim(key, "'")) + " .Values.untunedTaint)"
-			v["expression"] = expression(`printf "'%s'" ` + taint + ` | toJson`)
-			podOf(variant[manager])["tolerations"] = expression(
-				`prepend (default list .Values.manager.tolerations) (dict "key" ` + taint + ` "operator" "Exists") | toJson`)
-			return nil
+		v, _ := variable.(map[string]any)
+		if v["name"] != "untunedTaint" {
+			continue
 		}
+		key, _ := v["expression"].(string)
+		taint := "(default " + strconv.Quote(strings.Trim(key, "'")) + " .Values.untunedTaint)"
+		v["expression"] = expression(`printf "'%s'" ` + taint + ` | toJson`)
+		podOf(variant[manager])["tolerations"] = expression(
+			`prepend (default list .Values.manager.tolerations) (dict "key" ` + taint + ` "operator" "Exists") | toJson`)
+		return nil
 	}
 	return errors.New("ValidatingAdmissionPolicy storage-client-manager-nodes has no variable untunedTaint")
 }

@@ -168,11 +168,12 @@ func checkParsed(t interface {
 func TestAliasesDoNotMultiplyADocument(t *testing.T) {
 	text := strings.Repeat("x", 1<<14)
 	levels := func(width, depth int) string {
-		out := "a0: &a0 " + text[:1000] + "\n"
+		var out strings.Builder
+		out.WriteString("a0: &a0 " + text[:1000] + "\n")
 		for i := 1; i <= depth; i++ {
-			out += fmt.Sprintf("a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i-1), width), ", "))
+			fmt.Fprintf(&out, "a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i-1), width), ", "))
 		}
-		return out
+		return out.String()
 	}
 	for name, test := range map[string]struct {
 		document string

@@ -25,20 +25,20 @@ const (
 )
 
 var (
-	freshOptions = []string{"vers=4.2", "hard"}
+	freshOptions = []string{"vers=4.1", "hard"}
 	lateOptions  = []string{"vers=4.0", "hard"}
 	// profileOptions contains the options that the profile declares for every volume of the server.
 	profileOptions = []string{"actimeo=30", "nconnect=4"}
 )
 
-// expectFirstMountTuned creates a volume together with its pod while the webhook is up.
+// expectFirstMountTuned creates a volume together with its pod while the webhook is up. Mounts of another volume have proven the options.
 func expectFirstMountTuned(ctx SpecContext) {
 	mustKubectl(ctx, "create", "-f", "testdata/fresh.yaml")
 	expectOptions(ctx, Default, freshName, slices.Concat(freshOptions, profileOptions))
 	By("the manager has not written the volume: the webhook added its options at the creation")
 	Expect(getVolume(ctx, Default, freshName).ManagedFields).NotTo(ContainElement(HaveField("Manager", v1alpha1.VolumesFieldManager)))
 	waitUntilRunning(ctx, freshName)
-	expectTunedMount(ctx, nodes.Nodes[1], freshName, "vers=4.2")
+	expectTunedMount(ctx, nodes.Nodes[1], freshName, "vers=4.1")
 	mustKubectl(ctx, "delete", "pod", "-n", appSpace, freshName)
 }
 

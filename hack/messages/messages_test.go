@@ -32,6 +32,7 @@ var allowed = map[string]string{
 	"agent/trial/trial.go ask":                          "the text of a runner of the release before, which reports no field",
 	"cmd/kubectl-storageclient/files.go explainField":   "the API machinery's words about an unknown field",
 	"cmd/kubectl-storageclient/files.go explainType":    "the API machinery's words about a field of another type",
+	"cmd/internal/program/removed.go nameRemoved":       "the API machinery's words about an unknown field",
 	"cmd/kubectl-storageclient/hints.go explainFlag":    "the flag package's words about an unknown flag",
 	"cmd/kubectl-storageclient/hints.go hintFor":        "client-go's words about a missing configuration",
 	"controllers/fence/try.go isImpersonationRefused":   "the API server's words about a missing right",

@@ -4,6 +4,36 @@
 // Facts that cannot be observed again are written ahead into status.rollout (step WriteNote). These are the start of an attempt, the failure of a
 // node, and the timeout of a drain. All other facts, most importantly the boot ID, are read each time.
 //
+// This table contains every change of a node's phase (status.rollout.phase; "none" before the first note). The tests read it from here, and fail for a
+// change without a row and for a row without a change. The last column lists the steps that may accompany the change, apart from writes of notes,
+// guards, maintenance conditions and existing claims. A drain that finishes within drainNoteDelay is never written as a phase.
+//
+//	from                        | to                          | because                                                                 | steps
+//	none, Waiting, UpToDate     | Applying                    | the agent has not reported the desired settings                         | -
+//	none, Applying, Waiting     | UpToDate                    | no reboot is due                                                        | -
+//	none                        | Waiting                     | a reboot is due; the reason is the obstacle                             | ReleaseClaim
+//	Applying, UpToDate          | Waiting                     | a reboot is due; the reason is the obstacle                             | -
+//	none, Waiting, UpToDate     | Failed                      | all permits for this boot hash are used up                              | -
+//	none, Waiting, Failed       | Claimed                     | its turn: approval, window, budget and canary allow it                  | AddClaim
+//	none, Waiting, Claimed      | Draining                    | the API server has accepted the claim                                   | Cordon, Drain
+//	Draining                    | Rebooting                   | pods and mounts are gone                                                | GivePermit
+//	Draining                    | Waiting                     | the drain timed out, or a user removed the cordon                       | Uncordon, ReleaseClaim
+//	none, Draining              | Releasing                   | a rule or a person stopped the disruption, or others remove the Node    | -
+//	Draining                    | Failed                      | all permits for this boot hash are used up                              | -
+//	Draining, Rebooting, Failed | Settling                    | the node has booted and has every desired value                         | -
+//	Rebooting                   | Draining                    | the permit was rejected, or the desired settings have changed           | ClearPermit, Drain
+//	Rebooting                   | Waiting                     | the permit was not used in time, or a user removed the cordon           | ClearPermit, Uncordon, ReleaseClaim
+//	Rebooting                   | Releasing                   | a person stopped the disruption, or others remove the Node              | ClearPermit
+//	Rebooting                   | UpToDate                    | the node has booted, and a user owns its cordon                         | ClearPermit, ReleaseClaim
+//	Rebooting                   | Failed                      | the node is late, the boot had no effect, or the agent could not reboot | ClearPermit, Uncordon, ReleaseClaim
+//	Releasing                   | Applying, UpToDate, Waiting | the node is back in service                                             | Uncordon, ReleaseClaim
+//	Settling                    | UpToDate                    | it stayed healthy for settleSeconds                                     | ClearPermit, Uncordon, ReleaseClaim
+//	Settling                    | Rebooting                   | it is no longer healthy                                                 | -
+//	Settling                    | Failed                      | it is no longer healthy, and late                                       | -
+//	Failed                      | Rebooting                   | a retry of a node that is still drained                                 | GivePermit
+//	Failed                      | UpToDate                    | it has the desired settings after all                                   | -
+//	Failed                      | Waiting                     | the boot hash has changed, or a user requested a retry                  | -
+//
 // Decisions that are not in the API's documentation:
 //
 //   - A claim takes effect only after the API server has accepted it.

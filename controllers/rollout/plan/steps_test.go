@@ -2,8 +2,12 @@ package plan
 
 import "fmt"
 
-// For returns the plan of a new session.
-func For(s Snapshot) Plan { return NewSession(s).Plan() }
+// For returns the plan of a new session, and records its changes of phases.
+func For(s Snapshot) Plan {
+	out := NewSession(s).Plan()
+	recordChanges(s, out)
+	return out
+}
 
 // describe describes a step in one line.
 func describe(step Step) string {

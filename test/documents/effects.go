@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
@@ -31,12 +32,12 @@ type Effect struct {
 
 // Result is the result for one metric, see verdict.Result.
 type Result struct {
-	Metric  string          `json:"metric"`
-	Before  float64         `json:"before"`
-	After   float64         `json:"after"`
-	Low     float64         `json:"low"`
-	High    float64         `json:"high"`
-	Outcome verdict.Outcome `json:"outcome"`
+	Metric  string                `json:"metric"`
+	Before  float64               `json:"before"`
+	After   float64               `json:"after"`
+	Low     float64               `json:"low"`
+	High    float64               `json:"high"`
+	Outcome v1alpha1.TrialVerdict `json:"outcome"`
 }
 
 // Add adds the results of some metrics.

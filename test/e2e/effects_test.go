@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/api/v1alpha1"
 	sources "github.com/storageclient/operator/test/documents"
 	"github.com/storageclient/operator/test/e2e/cluster"
 	"github.com/storageclient/operator/tuning/verdict"
@@ -51,7 +53,7 @@ type claim struct {
 	from string
 	// metric is the count that is compared, want its expected outcome. time is the expected outcome of the time.
 	metric     string
-	want, time verdict.Outcome
+	want, time v1alpha1.TrialVerdict
 	// network changes how the server sends its packets, distance how the node sends or, if it is policed, receives them.
 	network, distance string
 	// end restores the node.
@@ -354,7 +356,7 @@ func (c claim) effect(ctx context.Context) sources.Effect {
 	keepPasses(c, passes)
 	server := map[string]string{"nfs": "knfsd", "cifs": "Samba", "xfs": "–"}[c.fsType()]
 	e := sources.Effect{Row: c.seed, Compared: c.name, Server: server}
-	e.Add(verdict.Evaluate(passes, verdict.Goal{Metric: c.metric}, verdict.Attributes{}).Results, verdict.Operations, verdict.Bytes, verdict.Seconds, c.metric)
+	e.Add(verdict.Evaluate(passes, verdict.Goal{Metric: c.metric}, verdict.Work{Unit: "run"}).Results, verdict.Operations, verdict.Bytes, verdict.Seconds, c.metric)
 	return e
 }
 
@@ -371,7 +373,7 @@ func shape(ctx context.Context, m *cluster.Machine, how string) (end func()) {
 
 // differences compares the outcomes with the expected ones. A difference that is expected not to be shown may be undecided.
 func (c claim) differences(e sources.Effect) (wrong []string) {
-	for metric, want := range map[string]verdict.Outcome{c.metric: c.want, verdict.Seconds: c.time} {
+	for metric, want := range map[string]v1alpha1.TrialVerdict{c.metric: c.want, verdict.Seconds: c.time} {
 		if want == "" {
 			continue
 		}
@@ -398,9 +400,9 @@ func findProgram(name string) string {
 }
 
 // measure runs each round as one script, so that the connection to the node has no effect on the result.
-func (c claim) measure(ctx context.Context) (passes []verdict.Pass) {
+func (c claim) measure(ctx context.Context) (passes []v1alpha1.TrialPass) {
 	GinkgoHelper()
-	for round := range slices.Chunk(verdict.Schedule(effectRounds, nil, uint64(len(c.name))), 3) {
+	for round := range slices.Chunk(verdict.Schedule(effectRounds, uint64(len(c.name))), 3) {
 		script := []string{"exec 2>&1"}
 		for _, slot := range round {
 			script = append(script, c.script(slot.Arm))
@@ -410,7 +412,7 @@ func (c claim) measure(ctx context.Context) (passes []verdict.Pass) {
 		parts := strings.Split(text, "=== pass\n")[1:]
 		Expect(parts).To(HaveLen(len(round)), text)
 		for i, part := range parts {
-			passes = append(passes, verdict.Pass{Round: round[i].Round, Arm: round[i].Arm, Phases: []verdict.Phase{c.phaseOf(part)}})
+			passes = append(passes, v1alpha1.TrialPass{Round: round[i].Round, Arm: round[i].Arm, Phases: []v1alpha1.TrialPassPhase{c.phaseOf(part)}})
 		}
 	}
 	return passes
@@ -428,9 +430,9 @@ func (c claim) fsType() string {
 	return "nfs"
 }
 
-func (c claim) script(arm verdict.Arm) string {
+func (c claim) script(arm v1alpha1.TrialArm) string {
 	w := c.before
-	if arm == verdict.After {
+	if arm == v1alpha1.ArmAfter {
 		w = c.after
 	}
 	from := cmp.Or(c.from, cluster.ServerAddress+":"+cluster.ServerExport)
@@ -443,38 +445,41 @@ echo === nanoseconds $(($(date +%s%N) - began))
 }
 
 // phaseOf parses the output of one pass.
-func (c claim) phaseOf(text string) verdict.Phase {
+func (c claim) phaseOf(text string) v1alpha1.TrialPassPhase {
 	GinkgoHelper()
 	before, rest, _ := strings.Cut(text, "=== work\n")
 	_, rest, _ = strings.Cut(rest, "=== nanoseconds ")
 	took, after, found := strings.Cut(rest, "\n")
 	Expect(found).To(BeTrue(), text)
-	nanoseconds, err := strconv.ParseFloat(took, 64)
+	nanoseconds, err := strconv.ParseInt(took, 10, 64)
 	Expect(err).NotTo(HaveOccurred(), text)
-	p := verdict.Phase{Name: "Work", Units: 1, Unit: "run", Seconds: nanoseconds / 1e9, Counts: map[string]float64{}}
-	add := func(stats string, sign float64) {
+	p, counts := v1alpha1.TrialPassPhase{Name: "Work", Units: 1, Microseconds: nanoseconds / 1000}, map[string]int64{}
+	add := func(stats string, sign int64) {
 		operations := mounts.CountsAt(stats, effectDir)
 		if c.fsType() == "cifs" {
 			operations, _ = mounts.CountsOfShare(stats, c.from)
 		}
 		for _, o := range operations {
-			p.Counts[o.Name] += sign * float64(o.Count)
-			p.Counts[verdict.BytesSent] += sign * float64(o.BytesSent)
-			p.Counts[verdict.BytesReceived] += sign * float64(o.BytesReceived)
+			counts[o.Name] += sign * int64(o.Count)
+			p.BytesSent += sign * int64(o.BytesSent)
+			p.BytesReceived += sign * int64(o.BytesReceived)
 		}
 		// "log WRITES BLOCKS ...", see xfs_stats_format in fs/xfs/xfs_stats.c.
 		if _, line, found := strings.Cut(stats, "\nlog "); found && c.fsType() == "xfs" {
-			writes, err := strconv.ParseFloat(strings.Fields(line)[0], 64)
+			writes, err := strconv.ParseInt(strings.Fields(line)[0], 10, 64)
 			Expect(err).NotTo(HaveOccurred(), line)
-			p.Counts[logWrites] += sign * writes
+			counts[logWrites] += sign * writes
 		}
 	}
 	add(before, -1)
 	add(after, 1)
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		p.Operations = append(p.Operations, v1alpha1.TrialOperation{Name: name, Count: counts[name]})
+	}
 	return p
 }
 
-func keepPasses(c claim, passes []verdict.Pass) {
+func keepPasses(c claim, passes []v1alpha1.TrialPass) {
 	GinkgoHelper()
 	data, err := json.Marshal(passes)
 	Expect(err).NotTo(HaveOccurred())

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
@@ -23,47 +24,47 @@ type server struct {
 	// faster and fewer are the factors of the candidate's times and counts; 0 is 1.
 	faster, fewer float64
 	// disturb returns a further factor of the time of a pass.
-	disturb func(r *rand.Rand, pass int, previous, arm verdict.Arm) float64
+	disturb func(r *rand.Rand, pass int, previous, arm v1alpha1.TrialArm) float64
 	goal    verdict.Goal
 }
 
-func (s server) play(rounds int, seed uint64) []verdict.Pass {
+func (s server) play(rounds int, seed uint64) []v1alpha1.TrialPass {
 	r := rand.New(rand.NewPCG(seed, uint64(rounds)))
-	var passes []verdict.Pass
-	var previous verdict.Arm
-	for i, slot := range verdict.Schedule(rounds, nil, seed) {
+	var passes []v1alpha1.TrialPass
+	var previous v1alpha1.TrialArm
+	for i, slot := range verdict.Schedule(int32(rounds), seed) {
 		seconds, count := 5*math.Exp(s.sd*r.NormFloat64()), 1000*math.Exp(0.005*r.NormFloat64())
-		if slot.Arm == verdict.After {
+		if slot.Arm == v1alpha1.ArmAfter {
 			seconds, count = seconds*or1(s.faster), count*or1(s.fewer)
 		}
 		if s.disturb != nil {
 			seconds *= s.disturb(r, i, previous, slot.Arm)
 		}
 		previous = slot.Arm
-		passes = append(passes, verdict.Pass{Round: slot.Round, Arm: slot.Arm, Phases: []verdict.Phase{{
-			Name: "listing", Units: 1000, Unit: "entry", Seconds: seconds,
+		passes = append(passes, passWith(slot, sample{
+			Name: "listing", Units: 1000, Seconds: seconds,
 			Counts: map[string]float64{"GETATTR": count, "READDIR": 20, verdict.BytesSent: 150 * count, verdict.BytesReceived: 200 * count},
-		}}})
+		}))
 	}
 	return passes
 }
 
 // outcomes is the order of the columns.
-var outcomes = []verdict.Outcome{"Better", "Worse", "NoDifference", "FewerRequests", "Undecided"}
+var outcomes = []v1alpha1.TrialVerdict{"Better", "Worse", "NoDifference", "FewerRequests", "Undecided"}
 
 // rates returns the percentage of trials with each outcome.
-func (s server) rates(rounds, trials int) map[verdict.Outcome]float64 {
-	found := map[verdict.Outcome]float64{}
+func (s server) rates(rounds, trials int) map[v1alpha1.TrialVerdict]float64 {
+	found := map[v1alpha1.TrialVerdict]float64{}
 	for seed := range uint64(trials) {
-		found[verdict.Evaluate(s.play(rounds, seed+1), s.goal, verdict.Attributes{}).Outcome] += 100 / float64(trials)
+		found[verdict.Evaluate(s.play(rounds, seed+1), s.goal, verdict.Work{}).Outcome] += 100 / float64(trials)
 	}
 	return found
 }
 
 // follows multiplies the time of a pass that follows the candidate.
-func follows(factor float64) func(*rand.Rand, int, verdict.Arm, verdict.Arm) float64 {
-	return func(_ *rand.Rand, _ int, previous, _ verdict.Arm) float64 {
-		if previous == verdict.After {
+func follows(factor float64) func(*rand.Rand, int, v1alpha1.TrialArm, v1alpha1.TrialArm) float64 {
+	return func(_ *rand.Rand, _ int, previous, _ v1alpha1.TrialArm) float64 {
+		if previous == v1alpha1.ArmAfter {
 			return factor
 		}
 		return 1
@@ -71,9 +72,9 @@ func follows(factor float64) func(*rand.Rand, int, verdict.Arm, verdict.Arm) flo
 }
 
 // correlated returns times whose logarithms are an autoregressive process: slow passes come in groups.
-func correlated() func(*rand.Rand, int, verdict.Arm, verdict.Arm) float64 {
+func correlated() func(*rand.Rand, int, v1alpha1.TrialArm, v1alpha1.TrialArm) float64 {
 	x := 0.0
-	return func(r *rand.Rand, pass int, _, _ verdict.Arm) float64 {
+	return func(r *rand.Rand, pass int, _, _ v1alpha1.TrialArm) float64 {
 		if pass == 0 {
 			x = 0
 		}
@@ -82,21 +83,23 @@ func correlated() func(*rand.Rand, int, verdict.Arm, verdict.Arm) float64 {
 	}
 }
 
-func heavyTails(r *rand.Rand, _ int, _, _ verdict.Arm) float64 {
+func heavyTails(r *rand.Rand, _ int, _, _ v1alpha1.TrialArm) float64 {
 	if r.Float64() < 0.15 {
 		return 10
 	}
 	return 1
 }
 
-func drift(_ *rand.Rand, pass int, _, _ verdict.Arm) float64 { return math.Exp(0.03 * float64(pass)) }
+func drift(_ *rand.Rand, pass int, _, _ v1alpha1.TrialArm) float64 {
+	return math.Exp(0.03 * float64(pass))
+}
 
 // characteristics are trials with a known truth. Each rate is limited: more is a wrong verdict.
 var characteristics = []struct {
 	name string
 	server
 	// atMost are the maximum percentages of outcomes, atLeast the minimum percentages with 40 rounds.
-	atMost, atLeast map[verdict.Outcome]float64
+	atMost, atLeast map[v1alpha1.TrialVerdict]float64
 }{
 	{name: "equal, standard deviation 5 %", server: server{sd: 0.05}, atMost: wrong(), atLeast: rate("NoDifference", 95)},
 	{name: "equal, standard deviation 30 %", server: server{sd: 0.3}, atMost: wrong()},
@@ -119,12 +122,14 @@ var characteristics = []struct {
 	{name: "equal, slow passes come in groups", server: server{disturb: correlated()}, atMost: wrong()},
 }
 
-func rate(outcome verdict.Outcome, percent float64) map[verdict.Outcome]float64 {
-	return map[verdict.Outcome]float64{outcome: percent}
+func rate(outcome v1alpha1.TrialVerdict, percent float64) map[v1alpha1.TrialVerdict]float64 {
+	return map[v1alpha1.TrialVerdict]float64{outcome: percent}
 }
 
 // wrong limits the verdicts that are wrong if the candidate does not reach the goal and is not slower.
-func wrong() map[verdict.Outcome]float64 { return map[verdict.Outcome]float64{"Better": 1, "Worse": 1} }
+func wrong() map[v1alpha1.TrialVerdict]float64 {
+	return map[v1alpha1.TrialVerdict]float64{"Better": 1, "Worse": 1}
+}
 
 func trialsToPlay() int {
 	if *full {

@@ -3,6 +3,8 @@ package verdict
 import (
 	"fmt"
 	"slices"
+
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // twoKinds is the factor between the numbers of GETATTR of passes that revalidate attributes and passes that do not.
@@ -15,10 +17,10 @@ type spread struct {
 	cacheSeconds float64
 }
 
-func (s *spread) add(passes ...Phase) {
+func (s *spread) add(passes ...v1alpha1.TrialPassPhase) {
 	for _, p := range passes {
-		s.seconds = append(s.seconds, p.Seconds)
-		s.rates = append(s.rates, max(p.Counts[GetAttr], minOperations)/p.Units)
+		s.seconds = append(s.seconds, secondsOf(p))
+		s.rates = append(s.rates, max(countOf(p, GetAttr), minOperations)/float64(p.Units))
 	}
 }
 
@@ -41,14 +43,14 @@ func (s spread) inWords() string {
 // describe compares the duration of a phase with the cache time of attributes. Clients request expired attributes again. If attributes
 // expire during some passes but not others, the number of requests depends on the speed of the machine and not on the options. It is
 // then unsteady, unless the candidate is beyond all other passes.
-func (a Attributes) describe(triples [][3]Phase) (note string, unsteady bool) {
-	before, after := spread{cacheSeconds: a.BeforeSeconds}, spread{cacheSeconds: a.AfterSeconds}
+func (w Work) describe(triples []triple) (note string, unsteady bool) {
+	before, after := spread{cacheSeconds: w.BeforeSeconds}, spread{cacheSeconds: w.AfterSeconds}
 	for _, triple := range triples {
 		before.add(triple[0], triple[1])
 		after.add(triple[2])
 	}
-	note = fmt.Sprintf("passes took %s before and %s after, with a pause of %s s", before.inWords(), after.inWords(), number(a.PauseSeconds))
-	if (before.hasTwoKinds(a.PauseSeconds) || after.hasTwoKinds(a.PauseSeconds)) && before.overlaps(after) {
+	note = fmt.Sprintf("passes took %s before and %s after, with a pause of %s s", before.inWords(), after.inWords(), number(w.PauseSeconds))
+	if (before.hasTwoKinds(w.PauseSeconds) || after.hasTwoKinds(w.PauseSeconds)) && before.overlaps(after) {
 		return "not compared because only some passes outlast their cached attributes and request them again: " + note, true
 	}
 	return note, false

@@ -3,6 +3,8 @@ package verdict
 import (
 	"math"
 	"slices"
+
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // interval is an interval of the logarithm of a ratio.
@@ -17,7 +19,7 @@ const rounding = 1e-9
 
 // outcome returns the outcome of an interval if differences up to the margin do not count. Less is better: the whole interval must reach the
 // margin.
-func (i interval) outcome(margin float64) Outcome {
+func (i interval) outcome(margin float64) v1alpha1.TrialVerdict {
 	switch {
 	case i.high <= -margin+rounding:
 		return Better
@@ -128,7 +130,7 @@ const (
 	wide
 )
 
-func (c comparison) outcome(margin float64) (Outcome, noise) {
+func (c comparison) outcome(margin float64) (v1alpha1.TrialVerdict, noise) {
 	outcome := c.within.outcome(margin)
 	if c.same.differs(margin) {
 		return Undecided, differs

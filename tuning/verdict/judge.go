@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -29,16 +30,19 @@ const (
 	defaultTimePercent = 5
 )
 
+// Goal is the improvement that the candidate must reach, with the rules for its defaults.
+type Goal v1alpha1.TrialGoal
+
 func (g Goal) metric() string { return cmp.Or(g.Metric, Seconds) }
 
 func (g Goal) percent() float64     { return percentOr(g.BetterByPercent, defaultPercent) }
 func (g Goal) timePercent() float64 { return percentOr(g.TimeMarginPercent, defaultTimePercent) }
 
-func percentOr(percent, unset float64) float64 {
-	if percent <= 0 || math.IsNaN(percent) {
+func percentOr(percent *int32, unset float64) float64 {
+	if percent == nil || *percent <= 0 {
 		return unset
 	}
-	return min(percent, 99)
+	return float64(min(*percent, 99))
 }
 
 // TargetRatio returns the ratio at which the candidate reaches the goal.
@@ -60,7 +64,7 @@ func (g Goal) counts(metric string) bool {
 
 type phase struct {
 	name    string
-	triples [][3]Phase
+	triples []triple
 	metrics []metric
 	// getAttrs is a note about the number of GETATTRs. unsteady reports whether it is not comparable.
 	getAttrs string
@@ -69,9 +73,9 @@ type phase struct {
 
 // Evaluate evaluates passes in any order. Evaluate a trial only after FirstLook rounds and at its end: further evaluations find
 // differences by chance.
-func Evaluate(passes []Pass, goal Goal, attributes Attributes) Verdict {
+func Evaluate(passes []v1alpha1.TrialPass, goal Goal, work Work) Verdict {
 	t := tabulate(passes)
-	phases := phasesOf(t, attributes)
+	phases := phasesOf(t, work)
 	v := Verdict{Rounds: len(t.rounds)}
 	levels := levelsFor(phases, goal)
 	for _, p := range phases {
@@ -91,14 +95,14 @@ func (v Verdict) IsDecidedByCounts() bool {
 	})
 }
 
-func phasesOf(t table, attributes Attributes) (phases []phase) {
+func phasesOf(t table, work Work) (phases []phase) {
 	for _, name := range t.phases {
 		p := phase{name: name, triples: t.triples(name)}
 		if len(p.triples) == 0 {
 			continue
 		}
-		p.metrics = metricsOf(p.triples)
-		p.getAttrs, p.unsteady = attributes.describe(p.triples)
+		p.metrics = metricsOf(p.triples, work.Unit)
+		p.getAttrs, p.unsteady = work.describe(p.triples)
 		if p.unsteady {
 			p.leaveGetAttrsOut()
 		}
@@ -112,7 +116,7 @@ func (p *phase) leaveGetAttrsOut() {
 	for i, m := range p.metrics {
 		if m.name == Operations {
 			p.metrics[i].note = "without " + GetAttr
-			p.metrics[i].of = func(p Phase) float64 { return p.operations() - p.Counts[GetAttr] }
+			p.metrics[i].of = func(p v1alpha1.TrialPassPhase) float64 { return operationsOf(p) - countOf(p, GetAttr) }
 		}
 	}
 }

@@ -10,28 +10,30 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
 // rounds returns passes with one phase. The function returns the numbers of each arm in each round.
-func rounds(n int, phase func(round int, arm verdict.Arm) verdict.Phase) (passes []verdict.Pass) {
-	for _, slot := range verdict.Schedule(n, []string{"node-1", "node-2"}, 7) {
-		p := phase(slot.Round, slot.Arm)
+func rounds(n int32, phase func(round int, arm v1alpha1.TrialArm) sample) (passes []v1alpha1.TrialPass) {
+	for _, slot := range verdict.Schedule(n, 7) {
+		p := phase(int(slot.Round)-1, slot.Arm)
 		if p.Name == "" {
 			p.Name = "listing"
 		}
 		if p.Units == 0 {
-			p.Units, p.Unit = 1000, "entry"
+			p.Units = 1000
 		}
-		passes = append(passes, verdict.Pass{Round: slot.Round, Node: slot.Node, Arm: slot.Arm, Phases: []verdict.Phase{p}})
+		passes = append(passes, passWith(slot, p))
 	}
 	return passes
 }
 
 // jitter returns a factor that differs slightly for each round and arm, and is the same in each run.
-func jitter(round int, arm verdict.Arm, by float64) float64 {
+func jitter(round int, arm v1alpha1.TrialArm, by float64) float64 {
 	r := rand.New(rand.NewPCG(uint64(round), uint64(len(arm))))
 	return math.Exp(by * r.NormFloat64())
 }
@@ -49,18 +51,18 @@ func requests(name string, n float64) map[string]float64 { return map[string]flo
 
 func TestVerdicts(t *testing.T) {
 	tests := map[string]struct {
-		rounds     int
-		phase      func(round int, arm verdict.Arm) verdict.Phase
+		rounds     int32
+		phase      func(round int, arm v1alpha1.TrialArm) sample
 		goal       verdict.Goal
-		attributes verdict.Attributes
-		want       verdict.Outcome
+		attributes verdict.Work
+		want       v1alpha1.TrialVerdict
 		why        string
 	}{
 		"fewer requests are not better if times are undecided": {
 			rounds: 9,
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: jitter(round, arm, 1), Counts: requests("GETATTR", 1000+float64(round))}
-				if arm == verdict.After {
+			phase: func(round int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: jitter(round, arm, 1), Counts: requests("GETATTR", 1000+float64(round))}
+				if arm == v1alpha1.ArmAfter {
 					p.Counts = requests("GETATTR", 3)
 				}
 				return p
@@ -70,9 +72,9 @@ func TestVerdicts(t *testing.T) {
 		},
 		"more requests are worse if they are the goal": {
 			rounds: 9, goal: verdict.Goal{Metric: verdict.Operations},
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: jitter(round, arm, 0.02), Counts: requests("READ", 100)}
-				if arm == verdict.After {
+			phase: func(round int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: jitter(round, arm, 0.02), Counts: requests("READ", 100)}
+				if arm == v1alpha1.ArmAfter {
 					p.Counts = requests("READ", 380)
 				}
 				return p
@@ -81,9 +83,9 @@ func TestVerdicts(t *testing.T) {
 		},
 		"a goal of time ignores fewer requests that carry many more bytes": {
 			rounds: 9,
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: jitter(round, arm, 0.02), Counts: map[string]float64{"READ": 400, verdict.BytesReceived: 1 << 24}}
-				if arm == verdict.After {
+			phase: func(round int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: jitter(round, arm, 0.02), Counts: map[string]float64{"READ": 400, verdict.BytesReceived: 1 << 24}}
+				if arm == v1alpha1.ArmAfter {
 					p.Counts = map[string]float64{"READ": 100, verdict.BytesReceived: 5 << 24}
 				}
 				return p
@@ -92,9 +94,9 @@ func TestVerdicts(t *testing.T) {
 		},
 		"times alone decide if the requests are the same": {
 			rounds: 12,
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: 4 * jitter(round, arm, 0.05), Counts: requests("READ", 400)}
-				if arm == verdict.After {
+			phase: func(round int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: 4 * jitter(round, arm, 0.05), Counts: requests("READ", 400)}
+				if arm == v1alpha1.ArmAfter {
 					p.Seconds /= 2
 				}
 				return p
@@ -103,12 +105,12 @@ func TestVerdicts(t *testing.T) {
 		},
 		"current options that differ from themselves leave times undecided": {
 			rounds: 12,
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: 4 * jitter(round, arm, 0.02)}
+			phase: func(round int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: 4 * jitter(round, arm, 0.02)}
 				switch arm {
-				case verdict.Again:
+				case v1alpha1.ArmAgain:
 					p.Seconds *= 1.5
-				case verdict.After:
+				case v1alpha1.ArmAfter:
 					p.Seconds /= 2
 				}
 				return p
@@ -117,13 +119,13 @@ func TestVerdicts(t *testing.T) {
 		},
 		"current options that differ from themselves as much as the candidate leave times undecided": {
 			rounds: 9,
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
+			phase: func(round int, arm v1alpha1.TrialArm) sample {
 				// Each arm with the current options is slow in about half of the rounds, and each in different rounds.
-				p := verdict.Phase{Seconds: 4}
+				p := sample{Seconds: 4}
 				switch {
-				case arm == verdict.After:
+				case arm == v1alpha1.ArmAfter:
 					p.Seconds = 2.5
-				case arm == verdict.Again && round < 4, arm == verdict.Before && round >= 4:
+				case arm == v1alpha1.ArmAgain && round < 4, arm == v1alpha1.ArmBefore && round >= 4:
 					p.Seconds = 12
 				}
 				return p
@@ -132,14 +134,14 @@ func TestVerdicts(t *testing.T) {
 		},
 		"a candidate within one of the two passes with the current options is undecided": {
 			rounds: 12,
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: 10}
+			phase: func(round int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: 10}
 				switch few := round%3 == 0; {
-				case arm == verdict.After && few:
+				case arm == v1alpha1.ArmAfter && few:
 					p.Seconds = 9
-				case arm == verdict.After:
+				case arm == v1alpha1.ArmAfter:
 					p.Seconds = 3
-				case arm == verdict.Again && few:
+				case arm == v1alpha1.ArmAgain && few:
 					p.Seconds = 8.8
 				}
 				return p
@@ -148,9 +150,9 @@ func TestVerdicts(t *testing.T) {
 		},
 		"a difference below the goal is none": {
 			rounds: 12,
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: 4 * jitter(round, arm, 0.01), Counts: requests("READ", 400)}
-				if arm == verdict.After {
+			phase: func(round int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: 4 * jitter(round, arm, 0.01), Counts: requests("READ", 400)}
+				if arm == v1alpha1.ArmAfter {
 					p.Seconds, p.Counts = p.Seconds*0.95, requests("READ", 380)
 				}
 				return p
@@ -158,10 +160,10 @@ func TestVerdicts(t *testing.T) {
 			want: verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
 		},
 		"the same difference is one for a smaller goal": {
-			rounds: 12, goal: verdict.Goal{BetterByPercent: 2},
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: 4 * jitter(round, arm, 0.001), Counts: requests("READ", 400)}
-				if arm == verdict.After {
+			rounds: 12, goal: verdict.Goal{BetterByPercent: ptr.To[int32](2)},
+			phase: func(round int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: 4 * jitter(round, arm, 0.001), Counts: requests("READ", 400)}
+				if arm == v1alpha1.ArmAfter {
 					p.Seconds *= 0.95
 				}
 				return p
@@ -170,17 +172,17 @@ func TestVerdicts(t *testing.T) {
 		},
 		"an interval that reaches over the margin is undecided": {
 			rounds: 12,
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
-				return verdict.Phase{Seconds: 4 * jitter(round, arm, 0.3)}
+			phase: func(round int, arm v1alpha1.TrialArm) sample {
+				return sample{Seconds: 4 * jitter(round, arm, 0.3)}
 			},
 			want: verdict.Undecided, why: "Undecided: time in listing is 0.58 to 1.4 times the value of the current options after 12 rounds.",
 		},
 		"fewer requests that take longer are worse, whatever the goal": {
 			rounds: 9, goal: verdict.Goal{Metric: "READ"},
-			phase: func(_ int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: 4, Counts: map[string]float64{"READ": 400, "LOOKUP": 50}}
-				if arm == verdict.After {
-					p = verdict.Phase{Seconds: 8, Counts: map[string]float64{"READ": 200, "LOOKUP": 100}}
+			phase: func(_ int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: 4, Counts: map[string]float64{"READ": 400, "LOOKUP": 50}}
+				if arm == v1alpha1.ArmAfter {
+					p = sample{Seconds: 8, Counts: map[string]float64{"READ": 200, "LOOKUP": 100}}
 				}
 				return p
 			},
@@ -188,21 +190,21 @@ func TestVerdicts(t *testing.T) {
 		},
 		"an operation as the goal is better if the time is not longer": {
 			rounds: 9, goal: verdict.Goal{Metric: "READ"},
-			phase: func(_ int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: 4, Counts: map[string]float64{"READ": 400, "LOOKUP": 50}}
-				if arm == verdict.After {
-					p = verdict.Phase{Seconds: 4.1, Counts: map[string]float64{"READ": 200, "LOOKUP": 100}}
+			phase: func(_ int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: 4, Counts: map[string]float64{"READ": 400, "LOOKUP": 50}}
+				if arm == v1alpha1.ArmAfter {
+					p = sample{Seconds: 4.1, Counts: map[string]float64{"READ": 200, "LOOKUP": 100}}
 				}
 				return p
 			},
 			want: verdict.Better, why: "Better: 50 % fewer READ in listing (at least 50 %).",
 		},
 		"a smaller margin of time is not reached": {
-			rounds: 9, goal: verdict.Goal{Metric: "READ", TimeMarginPercent: 2},
-			phase: func(_ int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: 4, Counts: requests("READ", 400)}
-				if arm == verdict.After {
-					p = verdict.Phase{Seconds: 4.1, Counts: requests("READ", 200)}
+			rounds: 9, goal: verdict.Goal{Metric: "READ", TimeMarginPercent: ptr.To[int32](2)},
+			phase: func(_ int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: 4, Counts: requests("READ", 400)}
+				if arm == v1alpha1.ArmAfter {
+					p = sample{Seconds: 4.1, Counts: requests("READ", 200)}
 				}
 				return p
 			},
@@ -211,9 +213,9 @@ func TestVerdicts(t *testing.T) {
 		},
 		"fewer requests in the same time": {
 			rounds: 9,
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: 4 * jitter(round, arm, 0.01), Counts: requests("READ", 400)}
-				if arm == verdict.After {
+			phase: func(round int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: 4 * jitter(round, arm, 0.01), Counts: requests("READ", 400)}
+				if arm == v1alpha1.ArmAfter {
 					p.Counts = requests("READ", 200)
 				}
 				return p
@@ -222,9 +224,9 @@ func TestVerdicts(t *testing.T) {
 		},
 		"less time with more requests is better": {
 			rounds: 9,
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: 4 * jitter(round, arm, 0.01), Counts: requests("READ", 400)}
-				if arm == verdict.After {
+			phase: func(round int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: 4 * jitter(round, arm, 0.01), Counts: requests("READ", 400)}
+				if arm == v1alpha1.ArmAfter {
 					p.Seconds, p.Counts = p.Seconds/2, requests("READ", 800)
 				}
 				return p
@@ -233,62 +235,62 @@ func TestVerdicts(t *testing.T) {
 		},
 		"an operation without counts decides nothing": {
 			rounds: 9, goal: verdict.Goal{Metric: "LOOKUP"},
-			phase: func(int, verdict.Arm) verdict.Phase {
-				return verdict.Phase{Seconds: 4, Counts: requests("READ", 400)}
+			phase: func(int, v1alpha1.TrialArm) sample {
+				return sample{Seconds: 4, Counts: requests("READ", 400)}
 			},
 			want: verdict.Undecided, why: "Undecided: no pass counted LOOKUP.",
 		},
 		"too few rounds report the required number": {
 			rounds: 5,
-			phase: func(_ int, arm verdict.Arm) verdict.Phase {
-				if arm == verdict.After {
-					return verdict.Phase{Seconds: 1, Counts: requests("READ", 100)}
+			phase: func(_ int, arm v1alpha1.TrialArm) sample {
+				if arm == v1alpha1.ArmAfter {
+					return sample{Seconds: 1, Counts: requests("READ", 100)}
 				}
-				return verdict.Phase{Seconds: 4, Counts: requests("READ", 400)}
+				return sample{Seconds: 4, Counts: requests("READ", 400)}
 			},
 			want: verdict.Undecided, why: "Undecided: 5 rounds finished, at least 8 required.",
 		},
 		"some passes that outlast their attributes are not compared with others that do not": {
-			rounds: 12, goal: verdict.Goal{Metric: verdict.GetAttr}, attributes: verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 3, PauseSeconds: 5},
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
+			rounds: 12, goal: verdict.Goal{Metric: verdict.GetAttr}, attributes: verdict.Work{BeforeSeconds: 3, AfterSeconds: 3, PauseSeconds: 5},
+			phase: func(round int, arm v1alpha1.TrialArm) sample {
 				// The candidate is slightly faster, so its passes usually finish within the attributes' cache time.
-				if arm != verdict.After || round == 1 {
-					p := verdict.Phase{Seconds: 3.2, Counts: requests("GETATTR", 1060)}
+				if arm != v1alpha1.ArmAfter || round == 1 {
+					p := sample{Seconds: 3.2, Counts: requests("GETATTR", 1060)}
 					if round == 0 {
-						p = verdict.Phase{Seconds: 2.9, Counts: requests("GETATTR", 62)}
+						p = sample{Seconds: 2.9, Counts: requests("GETATTR", 62)}
 					}
 					return p
 				}
-				return verdict.Phase{Seconds: 2.8, Counts: requests("GETATTR", 62)}
+				return sample{Seconds: 2.8, Counts: requests("GETATTR", 62)}
 			},
 			want: verdict.Undecided,
 			why:  "Undecided: GETATTR in listing: not compared because only some passes outlast their cached attributes and request them again: passes took 2.9 to 3.2 s (attributes cached for 3 s) before and 2.8 to 3.2 s (attributes cached for 3 s) after, …",
 		},
 		"a candidate beyond both kinds is compared": {
-			rounds: 12, goal: verdict.Goal{Metric: verdict.GetAttr}, attributes: verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5},
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
+			rounds: 12, goal: verdict.Goal{Metric: verdict.GetAttr}, attributes: verdict.Work{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5},
+			phase: func(round int, arm v1alpha1.TrialArm) sample {
 				switch {
-				case arm == verdict.After:
-					return verdict.Phase{Seconds: 0.5, Counts: requests("GETATTR", 4)}
+				case arm == v1alpha1.ArmAfter:
+					return sample{Seconds: 0.5, Counts: requests("GETATTR", 4)}
 				case (round+len(arm))%2 == 0:
-					return verdict.Phase{Seconds: 2.9, Counts: requests("GETATTR", 62)}
+					return sample{Seconds: 2.9, Counts: requests("GETATTR", 62)}
 				}
-				return verdict.Phase{Seconds: 3.2, Counts: requests("GETATTR", 1060)}
+				return sample{Seconds: 3.2, Counts: requests("GETATTR", 1060)}
 			},
 			want: verdict.Better, why: "Better: 96 % fewer GETATTR in listing (at least 83 %).",
 		},
 		"passes on both sides whose numbers agree are compared": {
-			rounds: 12, attributes: verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 3, PauseSeconds: 5},
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
-				return verdict.Phase{Seconds: 3 * jitter(round, arm, 0.02), Counts: requests("GETATTR", 1000*jitter(round, arm, 0.01))}
+			rounds: 12, attributes: verdict.Work{BeforeSeconds: 3, AfterSeconds: 3, PauseSeconds: 5},
+			phase: func(round int, arm v1alpha1.TrialArm) sample {
+				return sample{Seconds: 3 * jitter(round, arm, 0.02), Counts: requests("GETATTR", 1000*jitter(round, arm, 0.01))}
 			},
 			want: verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
 		},
 		"nothing before and many after is worse": {
 			rounds: 9, goal: verdict.Goal{Metric: "READ"},
-			phase: func(_ int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: 0, Counts: requests("READ", 0)}
-				if arm == verdict.After {
+			phase: func(_ int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: 0, Counts: requests("READ", 0)}
+				if arm == v1alpha1.ArmAfter {
 					p.Counts = requests("READ", 1000)
 				}
 				return p
@@ -297,9 +299,9 @@ func TestVerdicts(t *testing.T) {
 		},
 		"many before and nothing after is better": {
 			rounds: 9, goal: verdict.Goal{Metric: "READ"},
-			phase: func(_ int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: 0, Counts: requests("READ", 1000)}
-				if arm == verdict.After {
+			phase: func(_ int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: 0, Counts: requests("READ", 1000)}
+				if arm == v1alpha1.ArmAfter {
 					p.Counts = nil
 				}
 				return p
@@ -308,9 +310,9 @@ func TestVerdicts(t *testing.T) {
 		},
 		"a handful of requests is no difference": {
 			rounds: 9,
-			phase: func(_ int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: 1, Counts: requests("READ", 0)}
-				if arm == verdict.After {
+			phase: func(_ int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: 1, Counts: requests("READ", 0)}
+				if arm == v1alpha1.ArmAfter {
 					p.Counts = requests("READ", 5)
 				}
 				return p
@@ -319,9 +321,9 @@ func TestVerdicts(t *testing.T) {
 		},
 		"requests that keep the client known are no work": {
 			rounds: 9,
-			phase: func(_ int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: 1, Counts: requests("READ", 100)}
-				if arm == verdict.After {
+			phase: func(_ int, arm v1alpha1.TrialArm) sample {
+				p := sample{Seconds: 1, Counts: requests("READ", 100)}
+				if arm == v1alpha1.ArmAfter {
 					p.Counts["SEQUENCE"] = 500
 				}
 				return p
@@ -330,33 +332,22 @@ func TestVerdicts(t *testing.T) {
 		},
 		"more work in a pass is no more requests": {
 			rounds: 9,
-			phase: func(_ int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Units: 100, Unit: "file", Seconds: 1, Counts: requests("READ", 100)}
-				if arm == verdict.After {
-					p = verdict.Phase{Units: 300, Unit: "file", Seconds: 3, Counts: requests("READ", 300)}
+			phase: func(_ int, arm v1alpha1.TrialArm) sample {
+				p := sample{Units: 100, Seconds: 1, Counts: requests("READ", 100)}
+				if arm == v1alpha1.ArmAfter {
+					p = sample{Units: 300, Seconds: 3, Counts: requests("READ", 300)}
 				}
 				return p
 			},
 			want: verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
 		},
-		"passes with different caches cold are not compared": {
+		"passes without work are not compared": {
 			rounds: 9,
-			phase: func(round int, arm verdict.Arm) verdict.Phase {
-				p := verdict.Phase{Seconds: 1, Cold: []string{"data", "names"}}
-				if arm == verdict.After && round > 0 {
-					p = verdict.Phase{Seconds: 0.1, Cold: []string{"names"}}
+			phase: func(_ int, arm v1alpha1.TrialArm) sample {
+				if arm == v1alpha1.ArmAfter {
+					return sample{Units: -1, Seconds: 1}
 				}
-				return p
-			},
-			want: verdict.Undecided, why: "Undecided: time in listing: 1 round of at least 6 required.",
-		},
-		"numbers that are none are not compared": {
-			rounds: 9,
-			phase: func(_ int, arm verdict.Arm) verdict.Phase {
-				if arm == verdict.After {
-					return verdict.Phase{Seconds: math.NaN()}
-				}
-				return verdict.Phase{Seconds: 1}
+				return sample{Seconds: 1}
 			},
 			want: verdict.Undecided, why: "Undecided: no pass counted Seconds.",
 		},
@@ -375,7 +366,7 @@ func TestVerdicts(t *testing.T) {
 func TestEachPhaseMustNotTakeLonger(t *testing.T) {
 	for name, tt := range map[string]struct {
 		second float64
-		want   verdict.Outcome
+		want   v1alpha1.TrialVerdict
 		why    string
 	}{
 		"as fast":        {1, verdict.Better, "Better: 50 % less time in first (at least 49 %)."},
@@ -384,17 +375,17 @@ func TestEachPhaseMustNotTakeLonger(t *testing.T) {
 		"faster as well": {0.8, verdict.Better, "Better: 50 % less time in first (at least 49 %) and 20 % less time in second (at least 18 %)."},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var passes []verdict.Pass
-			for _, slot := range verdict.Schedule(12, nil, 7) {
-				first, second := 4*jitter(slot.Round, slot.Arm, 0.01), 2*jitter(slot.Round+50, slot.Arm, 0.01)
-				if slot.Arm == verdict.After {
+			var passes []v1alpha1.TrialPass
+			for _, slot := range verdict.Schedule(12, 7) {
+				round := int(slot.Round) - 1
+				first, second := 4*jitter(round, slot.Arm, 0.01), 2*jitter(round+50, slot.Arm, 0.01)
+				if slot.Arm == v1alpha1.ArmAfter {
 					first, second = first/2, second*tt.second
 				}
-				passes = append(passes, verdict.Pass{Round: slot.Round, Arm: slot.Arm, Phases: []verdict.Phase{
-					{Name: "first", Units: 1, Seconds: first}, {Name: "second", Units: 1, Seconds: second},
-				}})
+				passes = append(passes, passWith(slot,
+					sample{Name: "first", Units: 1, Seconds: first}, sample{Name: "second", Units: 1, Seconds: second}))
 			}
-			if v := verdict.Evaluate(passes, verdict.Goal{}, verdict.Attributes{}); v.Outcome != tt.want || v.Why != tt.why {
+			if v := verdict.Evaluate(passes, verdict.Goal{}, verdict.Work{}); v.Outcome != tt.want || v.Why != tt.why {
 				t.Errorf("got %s, want %s\n%s", v.Outcome, tt.want, cmp.Diff(tt.why, v.Why))
 			}
 		})
@@ -406,13 +397,13 @@ func TestMessagesDoNotRoundUp(t *testing.T) {
 	at := regexp.MustCompile(`at least ([0-9.]+) (%|times)`)
 	rapid.Check(t, func(t *rapid.T) {
 		ratio, noise := rapid.Float64Range(0.05, 5).Draw(t, "ratio"), rapid.Float64Range(0, 0.05).Draw(t, "noise")
-		v := verdict.Evaluate(rounds(12, func(round int, arm verdict.Arm) verdict.Phase {
-			p := verdict.Phase{Seconds: 4 * jitter(round, arm, noise)}
-			if arm == verdict.After {
+		v := verdict.Evaluate(rounds(12, func(round int, arm v1alpha1.TrialArm) sample {
+			p := sample{Seconds: 4 * jitter(round, arm, noise)}
+			if arm == v1alpha1.ArmAfter {
 				p.Seconds *= ratio
 			}
 			return p
-		}), verdict.Goal{}, verdict.Attributes{})
+		}), verdict.Goal{}, verdict.Work{})
 		found := at.FindStringSubmatch(v.Why)
 		if found == nil {
 			return
@@ -433,19 +424,19 @@ func TestMessagesDoNotRoundUp(t *testing.T) {
 }
 
 func TestAMissingArmDecidesNothing(t *testing.T) {
-	all := rounds(12, func(_ int, arm verdict.Arm) verdict.Phase {
-		if arm == verdict.After {
-			return verdict.Phase{Seconds: 1}
+	all := rounds(12, func(_ int, arm v1alpha1.TrialArm) sample {
+		if arm == v1alpha1.ArmAfter {
+			return sample{Seconds: 1}
 		}
-		return verdict.Phase{Seconds: 4}
+		return sample{Seconds: 4}
 	})
-	if v := verdict.Evaluate(all, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Better {
+	if v := verdict.Evaluate(all, verdict.Goal{}, verdict.Work{}); v.Outcome != verdict.Better {
 		t.Fatalf("with all arms: got %s", v.Outcome)
 	}
 	const why = "Undecided: no round has one pass of the candidate and two of the current options."
-	for _, missing := range []verdict.Arm{verdict.Before, verdict.Again, verdict.After} {
-		some := slices.DeleteFunc(slices.Clone(all), func(p verdict.Pass) bool { return p.Arm == missing })
-		if v := verdict.Evaluate(some, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Undecided || v.Why != why {
+	for _, missing := range []v1alpha1.TrialArm{v1alpha1.ArmBefore, v1alpha1.ArmAgain, v1alpha1.ArmAfter} {
+		some := slices.DeleteFunc(slices.Clone(all), func(p v1alpha1.TrialPass) bool { return p.Arm == missing })
+		if v := verdict.Evaluate(some, verdict.Goal{}, verdict.Work{}); v.Outcome != verdict.Undecided || v.Why != why {
 			t.Errorf("without %s: got %s, %s", missing, v.Outcome, v.Why)
 		}
 	}
@@ -453,32 +444,34 @@ func TestAMissingArmDecidesNothing(t *testing.T) {
 
 func TestPassesAreComparedWithinTheirRoundAndNode(t *testing.T) {
 	// The rounds of both nodes have the same numbers, but the second node is ten times as slow.
-	var passes []verdict.Pass
+	var passes []v1alpha1.TrialPass
 	for node, slow := range map[string]float64{"node-1": 1, "node-2": 10} {
-		for round := range 6 {
-			for arm, seconds := range map[verdict.Arm]float64{verdict.Before: 4, verdict.Again: 4, verdict.After: 3} {
-				passes = append(passes, verdict.Pass{Round: round, Node: node, Arm: arm, Phases: []verdict.Phase{{Name: "listing", Units: 1, Seconds: seconds * slow}}})
+		for round := range int32(6) {
+			for arm, seconds := range map[v1alpha1.TrialArm]float64{v1alpha1.ArmBefore: 4, v1alpha1.ArmAgain: 4, v1alpha1.ArmAfter: 3} {
+				pass := passWith(v1alpha1.NodeTrialPass{Round: round, Arm: arm}, sample{Name: "listing", Units: 1, Seconds: seconds * slow})
+				pass.Node = node
+				passes = append(passes, pass)
 			}
 		}
 	}
-	v := verdict.Evaluate(passes, verdict.Goal{}, verdict.Attributes{})
+	v := verdict.Evaluate(passes, verdict.Goal{}, verdict.Work{})
 	if got := find(t, v, verdict.Seconds); v.Rounds != 12 || math.Abs(got.Ratio-0.75) > 1e-9 || got.Outcome != verdict.Better {
 		t.Errorf("got %d rounds, %+v", v.Rounds, got)
 	}
 }
 
 func TestUnsteadyOperationsAreExcludedFromTheSum(t *testing.T) {
-	v := verdict.Evaluate(rounds(12, func(round int, arm verdict.Arm) verdict.Phase {
+	v := verdict.Evaluate(rounds(12, func(round int, arm v1alpha1.TrialArm) sample {
 		getattrs, seconds := 62.0, 2.9
 		if (round+len(arm))%2 == 0 {
 			getattrs, seconds = 1060, 3.2
 		}
-		p := verdict.Phase{Seconds: seconds, Counts: map[string]float64{"GETATTR": getattrs, "READDIR": 100, verdict.BytesReceived: 1e6 + getattrs*200}}
-		if arm == verdict.After {
+		p := sample{Seconds: seconds, Counts: map[string]float64{"GETATTR": getattrs, "READDIR": 100, verdict.BytesReceived: 1e6 + getattrs*200}}
+		if arm == v1alpha1.ArmAfter {
 			p.Counts["READDIR"] = 50
 		}
 		return p
-	}), verdict.Goal{}, verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 3, PauseSeconds: 5})
+	}), verdict.Goal{}, verdict.Work{BeforeSeconds: 3, AfterSeconds: 3, PauseSeconds: 5})
 	all := find(t, v, verdict.Operations)
 	if v.Outcome != verdict.FewerRequests || math.Abs(all.Ratio-0.5) > 1e-9 || all.Note != "without GETATTR" {
 		t.Errorf("got %s: %s; operations %+v", v.Outcome, v.Why, all)
@@ -491,17 +484,17 @@ func TestUnsteadyOperationsAreExcludedFromTheSum(t *testing.T) {
 }
 
 func TestResultsAreInOrderAndCountedPerUnit(t *testing.T) {
-	v := verdict.Evaluate(rounds(9, func(_ int, arm verdict.Arm) verdict.Phase {
-		p := verdict.Phase{Seconds: 5, Counts: map[string]float64{"READDIR": 20, "GETATTR": 1000, "FSINFO": 2, verdict.BytesSent: 1e5, verdict.BytesReceived: 2e5}}
-		if arm == verdict.After {
+	v := verdict.Evaluate(rounds(9, func(_ int, arm v1alpha1.TrialArm) sample {
+		p := sample{Seconds: 5, Counts: map[string]float64{"READDIR": 20, "GETATTR": 1000, "FSINFO": 2, verdict.BytesSent: 1e5, verdict.BytesReceived: 2e5}}
+		if arm == v1alpha1.ArmAfter {
 			p.Seconds, p.Counts["GETATTR"] = 1, 1
 		}
 		return p
-	}), verdict.Goal{}, verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5})
+	}), verdict.Goal{}, verdict.Work{Unit: "entry", BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5})
 	type row struct {
 		Metric, Unit  string
 		Before, After float64
-		Outcome       verdict.Outcome
+		Outcome       v1alpha1.TrialVerdict
 		Decides       bool
 	}
 	var got []row
@@ -525,18 +518,18 @@ func TestResultsAreInOrderAndCountedPerUnit(t *testing.T) {
 }
 
 // anyPasses draws passes, including invalid ones.
-func anyPasses(t *rapid.T) []verdict.Pass {
-	number := rapid.OneOf(rapid.Float64Range(0, 1e6), rapid.SampledFrom([]float64{0, 1, -1, math.NaN(), math.Inf(1)}))
-	phase := rapid.Custom(func(t *rapid.T) verdict.Phase {
-		return verdict.Phase{
-			Name: rapid.SampledFrom([]string{"first", "second"}).Draw(t, "name"), Units: rapid.SampledFrom([]float64{0, 1, 1000}).Draw(t, "units"),
+func anyPasses(t *rapid.T) []v1alpha1.TrialPass {
+	number := rapid.OneOf(rapid.Float64Range(0, 1e6), rapid.SampledFrom([]float64{0, 1, -1, 1e12}))
+	phase := rapid.Custom(func(t *rapid.T) sample {
+		return sample{
+			Name: rapid.SampledFrom([]string{"first", "second"}).Draw(t, "name"), Units: rapid.SampledFrom([]int64{0, 1, 1000}).Draw(t, "units"),
 			Seconds: number.Draw(t, "seconds"),
 			Counts:  rapid.MapOfN(rapid.SampledFrom([]string{"GETATTR", "READ", "SEQUENCE", verdict.BytesSent}), number, 0, 3).Draw(t, "counts"),
 		}
 	})
-	var passes []verdict.Pass
-	for _, slot := range verdict.Schedule(rapid.IntRange(0, 12).Draw(t, "rounds"), []string{"a", "b"}, 1) {
-		passes = append(passes, verdict.Pass{Round: slot.Round, Node: slot.Node, Arm: slot.Arm, Phases: rapid.SliceOfN(phase, 1, 3).Draw(t, "phases")})
+	var passes []v1alpha1.TrialPass
+	for _, slot := range verdict.Schedule(rapid.Int32Range(0, 12).Draw(t, "rounds"), 1) {
+		passes = append(passes, passWith(slot, rapid.SliceOfN(phase, 1, 3).Draw(t, "phases")...))
 	}
 	return passes
 }
@@ -544,8 +537,8 @@ func anyPasses(t *rapid.T) []verdict.Pass {
 func TestVerdictsOfAnyPassesContainValidNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		passes := anyPasses(t)
-		goal := verdict.Goal{Metric: rapid.SampledFrom([]string{"", "READ"}).Draw(t, "metric"), BetterByPercent: rapid.Float64Range(-5, 150).Draw(t, "percent")}
-		attributes := verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5}
+		goal := verdict.Goal{Metric: rapid.SampledFrom([]string{"", "READ"}).Draw(t, "metric"), BetterByPercent: ptr.To(rapid.Int32Range(-5, 150).Draw(t, "percent"))}
+		attributes := verdict.Work{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5}
 		v := verdict.Evaluate(passes, goal, attributes)
 		if v.Why == "" || len(v.Why) > 240 {
 			t.Fatalf("got %d bytes: %s", len(v.Why), v.Why)
@@ -586,12 +579,12 @@ func TestNoDifferenceLiesWithinTheMargin(t *testing.T) {
 			noise: rapid.Float64Range(0, 0.2).Draw(t, "noise"), countNoise: rapid.Float64Range(0, 0.2).Draw(t, "noise of counts"),
 			faster: rapid.Float64Range(0.8, 1.2).Draw(t, "faster"),
 		}
-		goal := verdict.Goal{BetterByPercent: rapid.Float64Range(1, 30).Draw(t, "percent")}
-		v := verdict.Evaluate(m.passes(rapid.IntRange(8, 24).Draw(t, "rounds"), 1), goal, verdict.Attributes{})
-		minimum := 1 - goal.BetterByPercent/100
+		goal := verdict.Goal{BetterByPercent: ptr.To(rapid.Int32Range(1, 30).Draw(t, "percent"))}
+		v := verdict.Evaluate(m.passes(rapid.IntRange(8, 24).Draw(t, "rounds"), 1), goal, verdict.Work{})
+		minimum := 1 - float64(*goal.BetterByPercent)/100
 		for _, r := range v.Results {
 			if within := r.Low >= minimum-1e-6 && r.High <= 1/minimum+1e-6; r.Outcome == verdict.NoDifference && !within {
-				t.Fatalf("got NoDifference of %v %% for an interval outside of this range: %+v", goal.BetterByPercent, r)
+				t.Fatalf("got NoDifference of %v %% for an interval outside of this range: %+v", *goal.BetterByPercent, r)
 			}
 			if v.Outcome == verdict.NoDifference && r.Decides && r.Outcome != verdict.NoDifference {
 				t.Fatalf("got NoDifference in total, but not for each result: %+v", r)

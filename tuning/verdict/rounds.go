@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -25,8 +26,8 @@ const (
 // RoundsNeeded estimates the total number of rounds with which nine of ten trials decide if the difference is twice the goal. The
 // maximum is MaxRounds; reason explains the number. The estimate compares the current options with themselves in the finished rounds. It
 // ignores the candidate's passes, because additional looks at the result find differences by chance.
-func RoundsNeeded(passes []Pass, goal Goal) (rounds int, reason string) {
-	phases := phasesOf(tabulate(passes), Attributes{})
+func RoundsNeeded(passes []v1alpha1.TrialPass, goal Goal) (rounds int, reason string) {
+	phases := phasesOf(tabulate(passes), Work{})
 	levels := levelsFor(phases, goal)
 	fewest, level := levels.fewestFor(goal), levels.of(goal.metric())
 	longest, known := longestWith(phases, goal.metric())

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
@@ -11,7 +12,7 @@ func TestRoundsNeededExplainsTheNumber(t *testing.T) {
 	quiet := machine{phases: 1, noise: 0.05, random: rand.New(rand.NewPCG(1, 1))}
 	busy := machine{phases: 1, noise: 2, random: rand.New(rand.NewPCG(1, 1))}
 	tests := map[string]struct {
-		passes []verdict.Pass
+		passes []v1alpha1.TrialPass
 		goal   verdict.Goal
 		rounds int
 		why    string
@@ -41,9 +42,9 @@ func TestRoundsNeededIgnoresTheCandidate(t *testing.T) {
 	passes := m.passes(8, 1)
 	want, wantWhy := verdict.RoundsNeeded(passes, verdict.Goal{})
 	for i := range passes {
-		if passes[i].Arm == verdict.After {
+		if passes[i].Arm == v1alpha1.ArmAfter {
 			for j := range passes[i].Phases {
-				passes[i].Phases[j].Seconds *= float64(2 + i%5)
+				passes[i].Phases[j].Microseconds *= int64(2 + i%5)
 			}
 		}
 	}

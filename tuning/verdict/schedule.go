@@ -4,26 +4,22 @@ import (
 	"math"
 	"slices"
 
-	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Schedule returns the passes to run in order: round by round, on the nodes in turn. The seed determines the order of the arms. On
-// each node, each arm is first, second or last at most once more often than another arm, and follows the candidate equally often. A longer schedule starts with the shorter
-// schedule of the same nodes and seed. Without nodes, the node name is empty.
-func Schedule(rounds int, nodes []string, seed uint64) []Slot {
-	if len(nodes) == 0 {
-		nodes = []string{""}
-	}
+// Schedule returns the passes to run in order, round by round from 1. The seed determines the order of the arms. Each arm is first, second or last
+// at most once more often than another arm, and follows the candidate equally often. A longer schedule starts with the shorter schedule of the
+// same seed.
+func Schedule(rounds int32, seed uint64) []v1alpha1.NodeTrialPass {
 	draw := random{state: seed}
-	orders := lists.Each(nodes, func(string) orderer { return orderer{draw: random{state: draw.next()}} })
-	slots := make([]Slot, 0, 3*max(0, rounds))
+	order := orderer{draw: random{state: draw.next()}}
+	passes := make([]v1alpha1.NodeTrialPass, 0, len(arms)*int(max(0, rounds)))
 	for round := range rounds {
-		turn := round % len(nodes)
-		for _, arm := range orders[turn].next() {
-			slots = append(slots, Slot{Round: round, Node: nodes[turn], Arm: arm})
+		for _, arm := range order.next() {
+			passes = append(passes, v1alpha1.NodeTrialPass{Round: round + 1, Arm: arm})
 		}
 	}
-	return slots
+	return passes
 }
 
 // orderer draws the order of the arms in each round. Three rounds form a Latin square: each arm has each position once. The next three
@@ -33,14 +29,14 @@ func Schedule(rounds int, nodes []string, seed uint64) []Slot {
 // after a round whose last pass is the candidate, the next round starts with it.
 type orderer struct {
 	draw     random
-	square   [][3]Arm
+	square   [][3]v1alpha1.TrialArm
 	mirrored bool
 	// rotation is the number of orders by which the next square is rotated.
 	rotation int
 	started  bool
 }
 
-func (o *orderer) next() [3]Arm {
+func (o *orderer) next() [3]v1alpha1.TrialArm {
 	if !o.started {
 		o.mirrored, o.rotation, o.started = o.draw.below(2) == 1, (1+o.draw.below(3))%3, true
 	}
@@ -58,11 +54,12 @@ func (o *orderer) next() [3]Arm {
 }
 
 // latinSquare returns the three orders of a Latin square. The candidate's positions are last, first and second.
-func latinSquare(mirrored bool) [][3]Arm {
+func latinSquare(mirrored bool) [][3]v1alpha1.TrialArm {
+	const before, again, after = v1alpha1.ArmBefore, v1alpha1.ArmAgain, v1alpha1.ArmAfter
 	if mirrored {
-		return [][3]Arm{{Again, Before, After}, {After, Again, Before}, {Before, After, Again}}
+		return [][3]v1alpha1.TrialArm{{again, before, after}, {after, again, before}, {before, after, again}}
 	}
-	return [][3]Arm{{Before, Again, After}, {After, Before, Again}, {Again, After, Before}}
+	return [][3]v1alpha1.TrialArm{{before, again, after}, {after, before, again}, {again, after, before}}
 }
 
 // random is SplitMix64: the same seed gives the same numbers in every release.

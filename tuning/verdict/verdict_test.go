@@ -3,16 +3,47 @@ package verdict_test
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
 // allCells enables the whole grid of TestEqualListsAreRarelyCalledDifferent.
 var allCells = flag.Bool("all-cells", false, "play each number of rounds from 5 to 64 with 1 to 6 phases")
+
+// sample has the numbers of one phase in a form that tests can multiply.
+type sample struct {
+	Name    string
+	Units   int64
+	Seconds float64
+	// Counts maps operations, BytesSent and BytesReceived to their numbers.
+	Counts map[string]float64
+}
+
+// passWith returns a scheduled pass with these phases.
+func passWith(slot v1alpha1.NodeTrialPass, samples ...sample) v1alpha1.TrialPass {
+	pass := v1alpha1.TrialPass{Round: slot.Round, Arm: slot.Arm}
+	for _, s := range samples {
+		phase := v1alpha1.TrialPassPhase{
+			Name: s.Name, Units: s.Units, Microseconds: int64(math.Round(s.Seconds * 1e6)),
+			BytesSent: int64(math.Round(s.Counts[verdict.BytesSent])), BytesReceived: int64(math.Round(s.Counts[verdict.BytesReceived])),
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.Counts)) {
+			if name != verdict.BytesSent && name != verdict.BytesReceived {
+				phase.Operations = append(phase.Operations, v1alpha1.TrialOperation{Name: name, Count: int64(math.Round(s.Counts[name]))})
+			}
+		}
+		pass.Phases = append(pass.Phases, phase)
+	}
+	return pass
+}
 
 // machine generates passes. Times are log-normal: noise is the standard deviation of the paired differences of their logarithms. Repeated
 // counts differ by at most countNoise.
@@ -31,28 +62,28 @@ type machine struct {
 	faster, fewer float64
 }
 
-func (m machine) passes(rounds int, seed uint64) []verdict.Pass {
-	passes := make([]verdict.Pass, 0, 3*rounds)
-	for i, slot := range verdict.Schedule(rounds, nil, seed) {
-		pass := verdict.Pass{Round: slot.Round, Node: slot.Node, Arm: slot.Arm}
+func (m machine) passes(rounds int, seed uint64) []v1alpha1.TrialPass {
+	passes := make([]v1alpha1.TrialPass, 0, 3*rounds)
+	for i, slot := range verdict.Schedule(int32(rounds), seed) {
+		var samples []sample
 		for number := range m.phases {
-			pass.Phases = append(pass.Phases, m.phase(number, slot.Arm, float64(i)/float64(3*rounds), i%3))
+			samples = append(samples, m.phase(number, slot.Arm, float64(i)/float64(3*rounds), i%3))
 		}
-		passes = append(passes, pass)
+		passes = append(passes, passWith(slot, samples...))
 	}
 	return passes
 }
 
-func (m machine) phase(number int, arm verdict.Arm, progress float64, place int) verdict.Phase {
+func (m machine) phase(number int, arm v1alpha1.TrialArm, progress float64, place int) sample {
 	faster, fewer := 1.0, 1.0
-	if arm == verdict.After {
+	if arm == v1alpha1.ArmAfter {
 		faster, fewer = or1(m.faster), or1(m.fewer)
 	}
 	logarithm := m.random.NormFloat64()*m.noise/math.Sqrt2 + m.drift*progress + m.order*float64(place)
 	if m.random.Float64() < m.tails {
 		logarithm += math.Log(10)
 	}
-	p := verdict.Phase{Name: fmt.Sprintf("listing %d", number+1), Units: 5000, Unit: "entry", Seconds: 2 * faster * math.Exp(logarithm)}
+	p := sample{Name: fmt.Sprintf("listing %d", number+1), Units: 5000, Seconds: 2 * faster * math.Exp(logarithm)}
 	if m.counts {
 		vary := func(n float64) float64 { return n * fewer * math.Exp(m.random.NormFloat64()*m.countNoise) }
 		p.Counts = map[string]float64{"GETATTR": vary(5000), "READDIR": vary(60), verdict.BytesReceived: vary(2 << 20)}
@@ -70,10 +101,10 @@ func or1(f float64) float64 {
 const trials = 1000
 
 // shareOf returns the number of trials, out of 1,000, that have this outcome.
-func shareOf(m machine, rounds int, goal verdict.Goal, outcomes ...verdict.Outcome) (n int) {
+func shareOf(m machine, rounds int, goal verdict.Goal, outcomes ...v1alpha1.TrialVerdict) (n int) {
 	m.random = rand.New(rand.NewPCG(uint64(rounds), uint64(m.phases)))
 	for seed := range uint64(trials) {
-		got := verdict.Evaluate(m.passes(rounds, seed), goal, verdict.Attributes{}).Outcome
+		got := verdict.Evaluate(m.passes(rounds, seed), goal, verdict.Work{}).Outcome
 		for _, outcome := range outcomes {
 			if got == outcome {
 				n++
@@ -129,9 +160,9 @@ func TestTwoLooksAtEqualLists(t *testing.T) {
 			for seed := range uint64(trials) {
 				passes := m.passes(20, seed)
 				goal := verdict.Goal{Metric: []string{verdict.Seconds, verdict.Operations}[seed%2]}
-				first := slices.DeleteFunc(slices.Clone(passes), func(p verdict.Pass) bool { return p.Round >= verdict.FirstLook })
-				last := verdict.Evaluate(passes, goal, verdict.Attributes{}).Outcome
-				if verdict.Evaluate(first, goal, verdict.Attributes{}).IsDecidedByCounts() || last != verdict.NoDifference && last != verdict.Undecided {
+				first := slices.DeleteFunc(slices.Clone(passes), func(p v1alpha1.TrialPass) bool { return p.Round > verdict.FirstLook })
+				last := verdict.Evaluate(passes, goal, verdict.Work{}).Outcome
+				if verdict.Evaluate(first, goal, verdict.Work{}).IsDecidedByCounts() || last != verdict.NoDifference && last != verdict.Undecided {
 					called++
 				}
 			}
@@ -148,20 +179,20 @@ func TestTheFirstLook(t *testing.T) {
 	counted := verdict.Goal{Metric: verdict.Operations}
 	m := machine{phases: 2, noise: 0.2, counts: true, countNoise: 0.1, fewer: 0.01, random: rand.New(rand.NewPCG(1, 1))}
 	passes := m.passes(verdict.FirstLook, 1)
-	if v := verdict.Evaluate(passes, counted, verdict.Attributes{}); v.Outcome != verdict.FewerRequests || !v.IsDecidedByCounts() {
+	if v := verdict.Evaluate(passes, counted, verdict.Work{}); v.Outcome != verdict.FewerRequests || !v.IsDecidedByCounts() {
 		t.Errorf("%s: %+v", v.Why, v.Results)
 	}
-	if v := verdict.Evaluate(passes, verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.FewerRequests || v.IsDecidedByCounts() {
+	if v := verdict.Evaluate(passes, verdict.Goal{}, verdict.Work{}); v.Outcome != verdict.FewerRequests || v.IsDecidedByCounts() {
 		t.Errorf("got %s, by counts: %v", v.Why, v.IsDecidedByCounts())
 	}
 	m = machine{phases: 2, noise: 0.01, faster: 0.1, random: rand.New(rand.NewPCG(1, 1))}
-	if v := verdict.Evaluate(m.passes(verdict.FirstLook, 1), verdict.Goal{}, verdict.Attributes{}); v.Outcome != verdict.Better || v.IsDecidedByCounts() {
+	if v := verdict.Evaluate(m.passes(verdict.FirstLook, 1), verdict.Goal{}, verdict.Work{}); v.Outcome != verdict.Better || v.IsDecidedByCounts() {
 		t.Errorf("got %s, by counts: %v", v.Why, v.IsDecidedByCounts())
 	}
 }
 
 // third is the goal of 1/1.3 of the time. Nine of ten trials decide if the difference is twice the goal.
-var third = verdict.Goal{BetterByPercent: 100 * (1 - 1/1.3)}
+var third = verdict.Goal{BetterByPercent: ptr.To[int32](23)}
 
 func TestRoundsThatDecideThirtyPercent(t *testing.T) {
 	for _, c := range []struct {
@@ -195,7 +226,7 @@ func TestIntervalsContainTheTrueRatio(t *testing.T) {
 			m.random = rand.New(rand.NewPCG(1, 2))
 			missed := 0
 			for seed := range uint64(trials) {
-				if slices.ContainsFunc(verdict.Evaluate(m.passes(12, seed), verdict.Goal{}, verdict.Attributes{}).Results, func(r verdict.Result) bool {
+				if slices.ContainsFunc(verdict.Evaluate(m.passes(12, seed), verdict.Goal{}, verdict.Work{}).Results, func(r verdict.Result) bool {
 					truth := m.fewer
 					if r.Metric == verdict.Seconds {
 						truth = m.faster
@@ -221,7 +252,7 @@ func TestRoundsNeededAreEnough(t *testing.T) {
 		for seed := range uint64(series) {
 			rounds, _ := verdict.RoundsNeeded(m.passes(8, seed), third)
 			all += rounds
-			if verdict.Evaluate(m.passes(rounds, seed), third, verdict.Attributes{}).Outcome != verdict.Better {
+			if verdict.Evaluate(m.passes(rounds, seed), third, verdict.Work{}).Outcome != verdict.Better {
 				undecided++
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -15,13 +16,13 @@ import (
 // sentenceBytes is the maximum length of Why, which is the message of a condition.
 const sentenceBytes = 240
 
-func summarize(v Verdict, goal Goal, fewest int) (Outcome, string) {
+func summarize(v Verdict, goal Goal, fewest int) (v1alpha1.TrialVerdict, string) {
 	outcome, reason := decideOutcome(v, goal, fewest)
 	return outcome, text.CutBytes(reason, sentenceBytes)
 }
 
 // decideOutcome returns the outcome and its reason. Times decide first: no verdict is Better unless the time of each phase is shown.
-func decideOutcome(v Verdict, goal Goal, fewest int) (Outcome, string) {
+func decideOutcome(v Verdict, goal Goal, fewest int) (v1alpha1.TrialVerdict, string) {
 	results := lists.Filter(v.Results, func(r Result) bool { return r.Metric == goal.metric() })
 	times := lists.Filter(v.Results, func(r Result) bool { return r.Metric == Seconds })
 	counts := lists.Filter(v.Results, func(r Result) bool { return goal.counts(r.Metric) })
@@ -82,7 +83,7 @@ func allOf(n int) string {
 	return fmt.Sprintf("all %d results are", n)
 }
 
-func of(results []Result, outcome Outcome) []Result {
+func of(results []Result, outcome v1alpha1.TrialVerdict) []Result {
 	return lists.Filter(results, func(r Result) bool { return r.Outcome == outcome })
 }
 

@@ -6,10 +6,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
-var words = map[verdict.Outcome]string{
+var words = map[v1alpha1.TrialVerdict]string{
 	verdict.Better:        "Better",
 	verdict.Worse:         "Worse",
 	verdict.FewerRequests: "Fewer requests",
@@ -17,14 +18,14 @@ var words = map[verdict.Outcome]string{
 	verdict.Undecided:     "Undecided",
 }
 
-var classes = map[verdict.Outcome]string{
+var classes = map[v1alpha1.TrialVerdict]string{
 	verdict.Better:        "better",
 	verdict.Worse:         "worse",
 	verdict.FewerRequests: "same",
 	verdict.NoDifference:  "same",
 }
 
-func class(o verdict.Outcome) string { return cmp.Or(classes[o], "undecided") }
+func class(o v1alpha1.TrialVerdict) string { return cmp.Or(classes[o], "undecided") }
 
 // axis is the logarithmic scale of ratios, which is the same for all intervals.
 type axis struct {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/report"
 	"github.com/storageclient/operator/tuning/verdict"
 )
@@ -21,21 +22,25 @@ var update = flag.Bool("update", false, "write the golden files instead of compa
 
 // listings returns passes that list a directory twice, with the counts measured on virtual nodes (FACTS). The two arms keep attributes or
 // request them again.
-func listings(rounds int) (passes []verdict.Pass) {
+func listings(rounds int32) (passes []v1alpha1.TrialPass) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for _, slot := range verdict.Schedule(rounds, []string{"node-1", "node-2"}, 1) {
+	for _, slot := range verdict.Schedule(rounds, 1) {
 		vary := func(amplitude float64) float64 { return 1 + amplitude*(random.Float64()-0.5) }
-		first := verdict.Phase{Name: "First listing", Units: 5000, Unit: "entry", Seconds: 9 * vary(0.03), Cold: []string{"attributes", "names"}, Counts: map[string]float64{
-			"READDIRPLUS": 625, "GETATTR": 12, "ACCESS": 40, verdict.BytesSent: 120e3, verdict.BytesReceived: 1.1e6 * vary(0.01),
-		}}
-		second := verdict.Phase{Name: "Second listing", Units: 5000, Unit: "entry", Seconds: 26 * vary(0.6), Counts: map[string]float64{
-			"GETATTR": 5000 * vary(0.02), "ACCESS": 14, verdict.BytesSent: 800e3, verdict.BytesReceived: 1.2e6,
-		}}
-		if slot.Arm == verdict.After {
-			second.Seconds = 0.9 * vary(0.8)
-			second.Counts = map[string]float64{"GETATTR": 4, "ACCESS": 13}
+		first := v1alpha1.TrialPassPhase{
+			Name: "First listing", Units: 5000, Microseconds: int64(9e6 * vary(0.03)), BytesSent: 120e3, BytesReceived: int64(1.1e6 * vary(0.01)),
+			Operations: []v1alpha1.TrialOperation{{Name: "READDIRPLUS", Count: 625}, {Name: "GETATTR", Count: 12}, {Name: "ACCESS", Count: 40}},
 		}
-		passes = append(passes, verdict.Pass{Round: slot.Round, Node: slot.Node, Arm: slot.Arm, Phases: []verdict.Phase{first, second}})
+		second := v1alpha1.TrialPassPhase{
+			Name: "Second listing", Units: 5000, Microseconds: int64(26e6 * vary(0.6)), BytesSent: 800e3, BytesReceived: 1.2e6,
+			Operations: []v1alpha1.TrialOperation{{Name: "GETATTR", Count: int64(5000 * vary(0.02))}, {Name: "ACCESS", Count: 14}},
+		}
+		if slot.Arm == v1alpha1.ArmAfter {
+			second = v1alpha1.TrialPassPhase{
+				Name: second.Name, Units: 5000, Microseconds: int64(0.9e6 * vary(0.8)),
+				Operations: []v1alpha1.TrialOperation{{Name: "GETATTR", Count: 4}, {Name: "ACCESS", Count: 13}},
+			}
+		}
+		passes = append(passes, v1alpha1.TrialPass{Round: slot.Round, Arm: slot.Arm, Phases: []v1alpha1.TrialPassPhase{first, second}})
 	}
 	return passes
 }
@@ -45,7 +50,7 @@ func better() report.Trial {
 	passes = slices.Delete(passes, 4, 5)
 	return report.Trial{
 		Title: "eda/projects", Workload: "ListDirectory in . as user 1000, two listings with a pause of 5 s", Goal: verdict.Goal{},
-		Verdict:     verdict.Evaluate(passes, verdict.Goal{}, verdict.Attributes{BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5}),
+		Verdict:     verdict.Evaluate(passes, verdict.Goal{}, verdict.Work{Unit: "entry", BeforeSeconds: 3, AfterSeconds: 30, PauseSeconds: 5}),
 		Rounds:      "Seconds in Second listing differ by a factor of 1.2 with the same options: 11 rounds decide in nine of ten trials.",
 		Before:      []string{"vers=3", "hard", "acregmax=60", "nconnect=1"},
 		After:       []string{"vers=3", "hard", "actimeo=30", "nconnect=4"},
@@ -59,19 +64,19 @@ func better() report.Trial {
 func fewer() report.Trial {
 	passes := listings(12)
 	for i := range passes {
-		if passes[i].Arm == verdict.After {
-			passes[i].Phases[0].Seconds *= 1.04
+		if passes[i].Arm == v1alpha1.ArmAfter {
+			passes[i].Phases[0].Microseconds = passes[i].Phases[0].Microseconds * 104 / 100
 		}
 	}
 	t := better()
-	t.Verdict = verdict.Evaluate(passes, verdict.Goal{}, verdict.Attributes{})
+	t.Verdict = verdict.Evaluate(passes, verdict.Goal{}, verdict.Work{Unit: "entry"})
 	return t
 }
 
 func undecided() report.Trial {
 	t := better()
 	t.Title = "eda/" + strings.Repeat("a-claim-with-a-long-name-", 8)
-	t.Verdict = verdict.Evaluate(listings(12)[:12], verdict.Goal{}, verdict.Attributes{})
+	t.Verdict = verdict.Evaluate(listings(12)[:12], verdict.Goal{}, verdict.Work{Unit: "entry"})
 	t.Rounds = ""
 	return t
 }
@@ -80,24 +85,24 @@ func worse() report.Trial {
 	passes := listings(12)
 	for i, p := range passes {
 		switch p.Arm {
-		case verdict.After:
-			passes[i].Arm = verdict.Before
-		case verdict.Before:
-			passes[i].Arm = verdict.After
+		case v1alpha1.ArmAfter:
+			passes[i].Arm = v1alpha1.ArmBefore
+		case v1alpha1.ArmBefore:
+			passes[i].Arm = v1alpha1.ArmAfter
 		}
 	}
 	for i, p := range passes {
-		if p.Arm == verdict.Again {
-			passes[i].Phases = passes[(i/3)*3+indexOf(passes[(i/3)*3:(i/3)*3+3], verdict.Before)].Phases
+		if p.Arm == v1alpha1.ArmAgain {
+			passes[i].Phases = passes[(i/3)*3+indexOf(passes[(i/3)*3:(i/3)*3+3], v1alpha1.ArmBefore)].Phases
 		}
 	}
 	t := better()
 	t.Before, t.After = t.After, t.Before
-	t.Verdict = verdict.Evaluate(passes, verdict.Goal{}, verdict.Attributes{})
+	t.Verdict = verdict.Evaluate(passes, verdict.Goal{}, verdict.Work{Unit: "entry"})
 	return t
 }
 
-func indexOf(passes []verdict.Pass, arm verdict.Arm) int {
+func indexOf(passes []v1alpha1.TrialPass, arm v1alpha1.TrialArm) int {
 	for i, p := range passes {
 		if p.Arm == arm {
 			return i
@@ -181,7 +186,7 @@ func TestNothingIsLoaded(t *testing.T) {
 // Names, options and messages come from untrusted sources.
 func TestEverythingIsEscaped(t *testing.T) {
 	const hostile = `</style><script>alert(1)</script>"'><img src=x onerror=alert(2)>`
-	v := verdict.Evaluate(listings(12), verdict.Goal{}, verdict.Attributes{})
+	v := verdict.Evaluate(listings(12), verdict.Goal{}, verdict.Work{Unit: "entry"})
 	v.Why = hostile
 	for i := range v.Results {
 		v.Results[i].Phase, v.Results[i].Unit, v.Results[i].Note = hostile, hostile, hostile

@@ -68,7 +68,7 @@ func (t *Trial) path() string { return cmp.Or(t.Spec.Workload.Path, ".") }
 func (t *Trial) WriteHTML(w io.Writer) error {
 	trial := (*v1alpha1.StorageClientTrial)(t)
 	data := report.Trial{
-		Title: t.Namespace + "/" + t.Spec.ClaimName, Workload: fmt.Sprintf("%s of %q", t.Spec.Workload.Name, t.path()), Goal: plan.GoalOf(trial),
+		Title: t.Namespace + "/" + t.Spec.ClaimName, Workload: fmt.Sprintf("%s of %q", t.Spec.Workload.Name, t.path()), Goal: verdict.Goal(t.Spec.Goal),
 		Verdict: plan.VerdictOf(trial), Rounds: t.Status.RoundsReason, Before: t.Status.Before, After: t.Status.After,
 		Cold:        []report.Cold{{Phase: v1alpha1.PhaseFirst, Caches: plan.ColdCaches}},
 		Validity:    []string{"a separate network namespace", "a separate NFSv4 client ID", "no other mount of the server in the namespace", "a separate superblock", "as many connections as the mount options request"},

@@ -63,7 +63,7 @@ func TestARecordedTrialEndsAfterTheFirstRounds(t *testing.T) {
 func TestRecordedTrialsOfEqualLists(t *testing.T) {
 	trials := recordedTrials(t)
 	for _, trial := range trials {
-		if v := VerdictOf(trial); isDifferent(v1alpha1.TrialVerdict(v.Outcome)) {
+		if v := VerdictOf(trial); isDifferent(v.Outcome) {
 			t.Errorf("%s: got a difference: %s", trial.Name, v.Why)
 		}
 	}
@@ -77,7 +77,7 @@ func TestRecordedTrialsOfEqualLists(t *testing.T) {
 			trial.Spec.Goal.Metric = verdict.Operations
 		}
 		v := VerdictOf(trial)
-		switch outcome := v1alpha1.TrialVerdict(v.Outcome); {
+		switch outcome := v.Outcome; {
 		case isDifferent(outcome):
 			different++
 			t.Log(v.Why)

@@ -4,8 +4,6 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/utils/ptr"
-
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountoptions"
@@ -51,15 +49,8 @@ func (t Trial) decideRounds(status *v1alpha1.StorageClientTrialStatus) (planned 
 	if (Trial{StorageClientTrial: &v1alpha1.StorageClientTrial{Spec: t.Spec, Status: *status}}).evaluate().IsDecidedByCounts() {
 		return status.Rounds, "The difference is clear, so no more rounds are needed."
 	}
-	needed, reason := verdict.RoundsNeeded(passesOf(status.Passes), t.goal())
+	needed, reason := verdict.RoundsNeeded(status.Passes, verdict.Goal(t.Spec.Goal))
 	return int32(min(max(needed, firstRounds), v1alpha1.MaxTrialRounds)), text.CutBytes(reason, maxNote)
-}
-
-func (t Trial) goal() verdict.Goal {
-	g := t.Spec.Goal
-	return verdict.Goal{
-		Metric: g.Metric, BetterByPercent: float64(ptr.Deref(g.BetterByPercent, 0)), TimeMarginPercent: float64(ptr.Deref(g.TimeMarginPercent, 0)),
-	}
 }
 
 // nextPasses returns the passes of the next order: two rounds if both fit well into its time.
@@ -73,13 +64,7 @@ func (t Trial) nextPasses(planned int32) []v1alpha1.NodeTrialPass {
 
 // passesFrom returns the passes of a range of rounds, in the random order of each round.
 func (t Trial) passesFrom(first, last int32) []v1alpha1.NodeTrialPass {
-	var passes []v1alpha1.NodeTrialPass
-	for _, slot := range verdict.Schedule(int(last), nil, t.seed()) {
-		if round := int32(slot.Round) + 1; round >= first {
-			passes = append(passes, v1alpha1.NodeTrialPass{Round: round, Arm: v1alpha1.TrialArm(slot.Arm)})
-		}
-	}
-	return passes
+	return lists.Filter(verdict.Schedule(last, t.seed()), func(pass v1alpha1.NodeTrialPass) bool { return pass.Round >= first })
 }
 
 // roundTime returns the duration of the last round. Zero if there is none.
@@ -155,48 +140,20 @@ var units = map[v1alpha1.TrialWorkloadName]string{
 	v1alpha1.WorkloadWriteSequential: "block",
 }
 
-func passesOf(passes []v1alpha1.TrialPass) []verdict.Pass {
-	return lists.Each(passes, func(pass v1alpha1.TrialPass) verdict.Pass {
-		return verdict.Pass{Round: int(pass.Round), Node: pass.Node, Arm: verdict.Arm(pass.Arm), Phases: lists.Each(pass.Phases, phaseOf)}
-	})
-}
-
-func phaseOf(phase v1alpha1.TrialPassPhase) verdict.Phase {
-	counts := map[string]float64{verdict.BytesSent: float64(phase.BytesSent), verdict.BytesReceived: float64(phase.BytesReceived)}
-	for _, o := range phase.Operations {
-		counts[o.Name] = float64(o.Count)
-	}
-	return verdict.Phase{
-		Name: phase.Name, Units: float64(phase.Units), Seconds: (time.Duration(phase.Microseconds) * time.Microsecond).Seconds(), Counts: counts,
-	}
-}
-
 // VerdictOf returns the verdict on the measurements of a trial so far, for tools that show more than its status.
 func VerdictOf(trial *v1alpha1.StorageClientTrial) verdict.Verdict {
 	return Trial{StorageClientTrial: trial}.evaluate()
-}
-
-// GoalOf returns the improvement that the candidate must reach.
-func GoalOf(trial *v1alpha1.StorageClientTrial) verdict.Goal {
-	return Trial{StorageClientTrial: trial}.goal()
 }
 
 // ColdCaches are the client's caches that are empty at the start of a pass: its mount is new.
 var ColdCaches = []string{"attributes", "names", "data"}
 
 func (t Trial) evaluate() verdict.Verdict {
-	passes := passesOf(t.Status.Passes)
-	for i := range passes {
-		for j := range passes[i].Phases {
-			passes[i].Phases[j].Unit = units[t.Spec.Workload.Name]
-		}
-		if len(passes[i].Phases) > 0 {
-			passes[i].Phases[0].Cold = ColdCaches
-		}
-	}
-	return verdict.Evaluate(passes, t.goal(), verdict.Attributes{
-		BeforeSeconds: mountoptions.AttributeSeconds(t.Status.Before), AfterSeconds: mountoptions.AttributeSeconds(t.Status.After),
-		PauseSeconds: t.pause().Seconds(),
+	return verdict.Evaluate(t.Status.Passes, verdict.Goal(t.Spec.Goal), verdict.Work{
+		Unit:          units[t.Spec.Workload.Name],
+		BeforeSeconds: mountoptions.AttributeSeconds(t.Status.Before),
+		AfterSeconds:  mountoptions.AttributeSeconds(t.Status.After),
+		PauseSeconds:  t.pause().Seconds(),
 	})
 }
 
@@ -204,7 +161,7 @@ func resultsOf(results []verdict.Result) []v1alpha1.TrialResult {
 	return lists.Each(results[:min(len(results), maxResults)], func(r verdict.Result) v1alpha1.TrialResult {
 		result := v1alpha1.TrialResult{
 			Phase: r.Phase, Metric: r.Metric, Unit: text.CutBytes(r.Unit, 64), Before: decimal(r.Before), After: decimal(r.After),
-			Verdict: v1alpha1.TrialVerdict(r.Outcome), Decides: r.Decides, Note: text.CutBytes(r.Note, maxNote),
+			Verdict: r.Outcome, Decides: r.Decides, Note: text.CutBytes(r.Note, maxNote),
 		}
 		if r.Ratio > 0 {
 			result.Ratio, result.Low, result.High = decimal(r.Ratio), decimal(r.Low), decimal(r.High)

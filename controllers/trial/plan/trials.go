@@ -384,7 +384,7 @@ func (t Trial) newOrder(planned, readAhead int32, now time.Time) *v1alpha1.NodeT
 func (p *planner) finish(t Trial) {
 	v := t.evaluate()
 	status := t.Status.DeepCopy()
-	status.Verdict, status.Results = v1alpha1.TrialVerdict(v.Outcome), resultsOf(v.Results)
+	status.Verdict, status.Results = v.Outcome, resultsOf(v.Results)
 	p.end(t, status, v1alpha1.TrialReasonDecided, v.Why, false)
 }
 

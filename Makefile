@@ -51,7 +51,7 @@ help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
 
 .PHONY: clean
-clean: ## Remove bin and dist; the cache stays
+clean: ## Remove bin and dist
 	rm -rf bin dist
 
 ##@ Development
@@ -74,22 +74,23 @@ fmt: ## Format the code
 	gofmt -s -w agent api cmd controllers hack test tuning
 
 .PHONY: vet
-vet: ## Run only go vet, also on tests behind build tags; "make lint" includes it
+vet: ## Run only go vet, also on tests behind build tags
 	go vet -tags attack,chart,e2e,footprint,gitops,kwok,promtool ./...
 
+# Go vet and "make prose" included.
 .PHONY: lint
-lint: tool-golangci-lint prose ## Run the linters, including go vet and make prose
+lint: tool-golangci-lint prose ## Run the linters
 	$(GOLANGCI_LINT) run --timeout 0
 	GOLANGCI_LINT=$(GOLANGCI_LINT) hack/purity.sh
 
 # Vale needs a C compiler.
 .PHONY: prose
-prose: tool-vale ## Lint the English of documentation, comments, messages and names; needs a C compiler
+prose: tool-vale ## Lint the English of documentation, comments, messages and names
 	@VALE=$(VALE) hack/prose.sh
 
 # BASE is the revision to compare with.
 .PHONY: check
-check: tool-golangci-lint ## Check changes before a commit: formatting, linters, unit tests of changed packages and of their importers; BASE=REVISION
+check: tool-golangci-lint ## Lint and test what changed since BASE (default: uncommitted changes, or the last commit)
 	@GOLANGCI_LINT=$(GOLANGCI_LINT) hack/check.sh $(BASE)
 
 .PHONY: verify
@@ -101,20 +102,22 @@ verify: tool-controller-gen tool-crd-ref-docs tool-kustomize ## Check that gener
 .PHONY: site docs
 site docs: export PYTHONDONTWRITEBYTECODE := 1
 site docs: export NO_MKDOCS_2_WARNING := 1
-site: ## Build the documentation's site into dist/site, and check its links and anchors; needs Python 3.11 with venv (Debian: python3-venv)
+# Needs Python 3.11 with venv (Debian: python3-venv). Checks links and anchors.
+site: ## Build the documentation's site into dist/site
 	@hack/tools.sh site
 	$(SETS)/site/mkdocs build --clean --config-file hack/site/mkdocs.yml
 
 docs: site ## The same as "make site"
 
+# Needs promtool (Debian: prometheus), or PROMTOOL=PATH. Each query must use an existing metric.
 .PHONY: alerts
-alerts: ## Run the test of the alert rules, and check that every dashboard query uses an existing metric; needs promtool (Debian: prometheus), or PROMTOOL=PATH
+alerts: ## Test the alert rules and the queries of the dashboards
 	hack/alerts.sh
 
 ##@ Tests
 
 .PHONY: test
-test: ## Run unit and integration tests, attacks and a short kwok run; needs Go and make, no root
+test: ## Run unit and integration tests, attacks and a short kwok run
 	@echo "Tests: unit tests, integration tests and attacks against a real API server, a rollout over twenty simulated nodes"
 	@hack/needs.sh integration 20 6
 	@$(MAKE) --no-print-directory test-unit test-integration test-attack test-kwok
@@ -130,7 +133,7 @@ test-unit: ## Run the unit tests
 # The packages that run goroutines (hack/goroutines.sh): the others cannot have races. Only a few schedules of the simulations run: all
 # would take many minutes. The tests of the plugin's output run every command hundreds of times more; others run each command, too.
 .PHONY: test-race
-test-race: ## Run the unit tests of packages with goroutines under the race detector; needs a C compiler
+test-race: ## Run the unit tests of packages with goroutines under the race detector
 	CGO_ENABLED=1 $(GOTEST) race -race $$(hack/goroutines.sh ./agent/... ./cmd/... ./controllers/... ./test/memapi | grep -v -e /controllers/rollout$$ -e /controllers/volume$$) -skip '^TestNoCommandPrintsControlCharacters' $(TESTFLAGS)
 	CGO_ENABLED=1 $(GOTEST) race-schedules -race ./controllers/rollout ./controllers/volume -schedules=100 $(TESTFLAGS)
 	CGO_ENABLED=1 $(GOTEST) race-simulation -race ./test/simulation -schedules=20 $(TESTFLAGS)
@@ -158,21 +161,22 @@ test-integration: ## Run the integration tests against a real API server
 	@hack/progress.sh compile_imports ./test/integration
 	@hack/progress.sh watch 'integration tests' $(GOTEST) integration -v -count=1 ./test/integration $(call specs,integration) $(TESTFLAGS)
 
-test-attack: ## Run attacks with real credentials against a real API server; TESTFLAGS=-update writes the results into docs/security-reference.md
+# TESTFLAGS=-update writes the results into docs/security-reference.md.
+test-attack: ## Run attacks with real credentials against a real API server
 	@hack/progress.sh watch 'attacks' $(GOTEST) attack -tags attack -v -count=1 ./test/attack $(TESTFLAGS)
 
 .PHONY: test-chart
-test-chart: ## Compare the Helm chart with the kustomize manifests; install, upgrade and uninstall it on a real API server
+test-chart: ## Compare the Helm chart with the kustomize manifests, and install it on a real API server
 	@hack/tools.sh chart
 	SCO_BINARIES=$(SETS)/chart $(GOTEST) chart -tags chart -count=1 ./hack/chart $(TESTFLAGS)
 
 .PHONY: test-kwok
-test-kwok: tool-sandbox ## Run a rollout over twenty simulated nodes on a real control plane, and the parts of bench-alone on as many
+test-kwok: tool-sandbox ## Run a rollout over twenty simulated nodes on a real control plane
 	@$(DEVBUILD) ./cmd/manager
 	SCO_BINARIES=$(SETS)/sandbox SCO_MANAGER=$(CURDIR)/bin/manager $(GOTEST) kwok -tags kwok -count=1 -v -run 'TwentyNodes|SimulatedServer' ./test/cluster ./test/cluster/alone
 
 .PHONY: test-uninstall
-test-uninstall: ## Remove the operator from simulated nodes with hack/uninstall.sh, one node unreachable, and check for leftovers, about three minutes
+test-uninstall: ## Remove the operator from simulated nodes, about three minutes
 	@hack/tools.sh uninstall
 	@$(DEVBUILD) ./cmd/manager
 	SCO_BINARIES=$(SETS)/uninstall SCO_MANAGER=$(CURDIR)/bin/manager $(GOTEST) uninstall -tags kwok -count=1 -v -run Uninstall ./test/cluster
@@ -183,8 +187,9 @@ source = $$(go -C hack/tools/$(1) mod download -json $(2) | sed -n 's/^.*"Dir": 
 # The commits that Argo CD upgrades: the first one with the manifests of a user, and the last one with a policy that was removed since.
 FORMERS := 682a90a a2b2bbac
 
+# Needs git and redis-server (Debian packages). TESTFLAGS=-soak=1h.
 .PHONY: test-gitops
-test-gitops: ## Run Argo CD and Flux with the manager, simulated nodes and a Git repository, about ten minutes; needs git and redis-server (Debian packages). TESTFLAGS=-soak=1h
+test-gitops: ## Run Argo CD and Flux with the manager and a Git repository, about ten minutes
 	@for program in git redis-server ip unshare; do command -v $$program >/dev/null || { echo "make test-gitops needs $$program: run apt-get install git redis-server iproute2 util-linux" >&2; exit 1; }; done
 	@hack/tools.sh gitops
 	@$(DEVBUILD) ./cmd/manager ./cmd/kubectl-storageclient
@@ -199,14 +204,15 @@ test-rollout: tool-sandbox ## Run a rollout over two hundred simulated nodes whi
 	SCO_BINARIES=$(SETS)/sandbox SCO_MANAGER=$(CURDIR)/bin/manager $(GOTEST) rollout -tags kwok -count=1 -v -run TwoHundredNodes ./test/cluster
 
 .PHONY: demo
-demo: ## Show the main job on simulated nodes; KEEP=1 leaves them running
+demo: ## Show the main job on simulated nodes (KEEP=1 leaves them running)
 	@hack/needs.sh sandbox 15 2
 	@hack/tools.sh sandbox
 	@$(DEVBUILD) ./cmd/manager ./test/demo
 	@bin/demo -binaries $(SETS)/sandbox -manager bin/manager
 
+# Needs Linux, and root or a user with access to QEMU.
 .PHONY: e2e
-e2e: images install-manifest ## Run the end-to-end test on virtual nodes; needs Linux, and root or a user with access to QEMU
+e2e: images install-manifest ## Run the end-to-end test on virtual nodes
 	@hack/tools.sh e2e
 	$(KUSTOMIZE) build test/e2e/operator -o dist/e2e.yaml
 	SCO_CACHE=$(CACHE) SCO_BINARIES=$(SETS)/e2e test/e2e/run.sh
@@ -218,29 +224,34 @@ test-e2e: e2e ## The same as "make e2e"
 e2e-all: ## Run "make e2e" with its long specs, two to three hours more
 	SCO_E2E_LABELS= $(MAKE) --no-print-directory e2e
 
+# Runs 20,000 schedules of the manager's code first, and writes docs/mutations.md. ONLY selects rows by decision, invariant, or package.Func.
 .PHONY: mutate
-mutate: ## Run 20,000 schedules of the manager's code, then remove each decision of hack/mutate/mutations.yaml and expect a failing test; writes docs/mutations.md. ONLY=REGEXP selects rows (decision, invariant, or package.Func)
+mutate: ## Remove each decision of hack/mutate/mutations.yaml and expect a failing test (ONLY=REGEXP selects)
 	@$(if $(ONLY),,go test ./test/simulation -schedules=20000 -timeout=60m)
 	@go run ./hack/mutate $(if $(ONLY),-only '$(ONLY)') -page docs/mutations.md
 
 # It is no part of "make test": it needs QEMU and takes about ten minutes.
+# For each of DISKS. Needs Linux, QEMU, e2fsprogs, xfsprogs, dosfstools and mtools.
 .PHONY: powercut
-powercut: ## Cut the power of a virtual machine CUTS times (default 50) while settings change, for each of DISKS; needs Linux, QEMU, e2fsprogs, xfsprogs, dosfstools and mtools
+powercut: ## Cut the power of a virtual machine CUTS times (default 50) while settings change
 	SCO_CACHE=$(CACHE) CUTS=$(CUTS) test/powercut/run.sh
 
 # It is no part of "make test": it needs root, QEMU and mmdebstrap, and takes about three minutes for each label without KVM.
+# BOOTS names labels of test/boots. Needs root, Linux, QEMU and mmdebstrap.
 .PHONY: boots
-boots: ## Boot a virtual machine of each boot loader, and try, keep and undo kernel arguments; BOOTS names labels of test/boots; needs root, Linux, QEMU and mmdebstrap
+boots: ## Boot a virtual machine of each boot loader of BOOTS (default all), and try, keep and undo kernel arguments
 	SCO_CACHE=$(CACHE) test/boots/run.sh $(BOOTS)
 
 # It is no part of "make test": it needs root, QEMU and mmdebstrap, and one boot for each kernel.
+# Compares them with the registry. KERNELS names kernels. Needs root, Linux, QEMU and mmdebstrap.
 .PHONY: known-bad
-known-bad: ## Reproduce known problems with real kernels and NFS servers, and compare them with the registry; KERNELS names kernels; needs root, Linux, QEMU and mmdebstrap
+known-bad: ## Reproduce known problems with real kernels and NFS servers
 	SCO_CACHE=$(CACHE) test/knownbad/run.sh
 
 # It is no part of "make test": it downloads packages. Directories with releases can also come from other distributions.
+# Writes agent/host/tuned/testdata/started.txt. Needs python3, and curl and dpkg-deb for the default.
 .PHONY: record-tuned
-record-tuned: ## Record how releases of tuned in TUNED=DIR:DIR (default: those of Debian's suites) start random profiles; writes agent/host/tuned/testdata/started.txt; needs python3, and curl and dpkg-deb for the default
+record-tuned: ## Record how releases of tuned start random profiles (TUNED=DIR:DIR, default: those of Debian's suites)
 	hack/tuned.sh $(TUNED)
 
 .PHONY: bench
@@ -248,8 +259,9 @@ bench: ## Run the benchmarks
 	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /test/integration)
 	@$(MAKE) --no-print-directory bench-footprint
 
+# Checks the limits of the image and of its memory.
 .PHONY: bench-footprint
-bench-footprint: ## Measure the node agent next to sysctl and tuned, and check the limits of its image and memory, about two minutes
+bench-footprint: ## Measure the node agent next to sysctl and tuned, about two minutes
 	@hack/tools.sh footprint
 	@mkdir -p bin && $(GOBUILD) -o bin/ ./cmd/node-agent
 	SCO_BINARIES=$(SETS)/footprint SCO_AGENT=$(CURDIR)/bin/node-agent go test -tags footprint -count=1 -v ./test/footprint
@@ -258,15 +270,16 @@ bench-footprint: ## Measure the node agent next to sysctl and tuned, and check t
 BENCH_ROLLOUT ?= -run=100/50 -run=1000/100
 
 .PHONY: bench-rollout
-bench-rollout: tool-sandbox ## Measure rollouts over 100 and 1,000 simulated nodes against the lower bound, about forty minutes
+bench-rollout: tool-sandbox ## Measure rollouts over 100 and 1,000 simulated nodes, about forty minutes
 	@$(DEVBUILD) ./cmd/manager ./test/cluster/bench
 	@bin/bench -binaries $(SETS)/sandbox -manager bin/manager $(BENCH_ROLLOUT)
 
 # BENCH_SCALE are further flags: -sizes=NODES,..., -real=NODES, -volumes=PER_NODE, -profiles=NUMBER.
 BENCH_SCALE ?=
 
+# Writes dist/scale.json and dist/scale.md.
 .PHONY: bench-scale
-bench-scale: tool-sandbox ## Measure CPU, memory, requests and seconds at 500 to 5,000 nodes, about forty minutes; writes dist/scale.json and dist/scale.md
+bench-scale: tool-sandbox ## Measure CPU, memory, requests and seconds at 500 to 5,000 nodes, about forty minutes
 	@$(DEVBUILD) ./cmd/manager ./test/cluster/scale
 	@bin/scale -binaries $(SETS)/sandbox -manager bin/manager $(BENCH_SCALE)
 
@@ -275,8 +288,9 @@ bench-scale: tool-sandbox ## Measure CPU, memory, requests and seconds at 500 to
 PEERS ?=
 BENCH_PEERS ?=
 
+# Needs Linux and root. Writes dist/peers.json and dist/peers.md.
 .PHONY: bench-peers
-bench-peers: tool-sandbox ## Compare this operator with kured and nodewright from PEERS=DIR on the same reboots; Linux, root, about an hour; writes dist/peers.json and dist/peers.md
+bench-peers: tool-sandbox ## Compare with kured and nodewright from PEERS=DIR on the same reboots, about an hour
 	@[ -d "$(PEERS)/kured" ] && [ -d "$(PEERS)/nodewright" ] || { echo "PEERS=DIR must contain the source trees kured and nodewright" >&2; exit 2; }
 	@$(DEVBUILD) ./cmd/manager ./test/cluster/peers
 	cd $(PEERS)/kured && go build -o $(CURDIR)/bin/peer-kured ./cmd/kured
@@ -286,15 +300,16 @@ bench-peers: tool-sandbox ## Compare this operator with kured and nodewright fro
 # FORMER is a commit: its manager and the current one play in turn, three times each.
 FORMER ?=
 
+# The API server is simulated. BENCH_ALONE="-nodes=1000 -pprof=DIR" sets flags.
 .PHONY: bench-alone
-bench-alone: ## Measure CPU and memory of only the manager, with a simulated API server; FORMER=COMMIT compares with the manager of that commit, BENCH_ALONE="-nodes=1000 -pprof=DIR" sets flags
+bench-alone: ## Measure CPU and memory of only the manager (FORMER=COMMIT compares it with the one of that commit)
 	@$(DEVBUILD) ./cmd/manager ./test/cluster/alone
 	@former=$(if $(FORMER),$$(SCO_REQUIRE_HOST_TOOLS=1 hack/former.sh $(FORMER))) && \
 	  bin/alone -manager bin/manager $${former:+-former "$$former/bin/manager"} $(BENCH_ALONE)
 
 # The page is written by hand around what the measurements leave in dist.
 .PHONY: scale-page
-scale-page: ## Write the figures of dist/scale.json and dist/peers.json into docs/scale.md, and its plots
+scale-page: ## Write the figures of dist/scale.json and dist/peers.json into docs/scale.md
 	go run ./test/cluster/page -scale dist/scale.json -peers dist/peers.json -page docs/scale.md -plots docs/scale
 
 ##@ Build
@@ -308,7 +323,7 @@ build: ## Build bin/manager, bin/node-agent and bin/kubectl-storageclient
 KREW_URL ?= https://github.com/storageclient/operator/releases/download
 
 .PHONY: krew
-krew: ## Build the plugin's archives for five platforms and the krew manifest dist/krew/storageclient.yaml; VERSION=v1.2.3
+krew: ## Build the plugin's archives and krew manifest of VERSION=v1.2.3
 	@for platform in $$(go run ./hack/krew -platforms); do \
 	  echo "Compiling for $$platform"; \
 	  GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -ldflags "-s -w -X main.release=$(VERSION)" -o "bin/krew/$$platform/" ./cmd/kubectl-storageclient || exit 1; \
@@ -325,31 +340,33 @@ images: ## Build dist/images/manager.tar and dist/images/node-agent.tar for linu
 	  -image $(AGENT_IMAGE) -version $(VERSION) -user 0
 
 .PHONY: install-manifest
-install-manifest: tool-kustomize ## Write dist/install.yaml, the complete manifest
+install-manifest: tool-kustomize ## Write dist/install.yaml
 	@mkdir -p dist/overlay
 	@printf 'resources: [../../config/default]\ncomponents: [%s]\n' '$(foreach c,$(COMPONENTS),../../config/components/$(c),)' > dist/overlay/kustomization.yaml
 	$(KUSTOMIZE) build dist/overlay -o dist/install.yaml
 	sed -i -e 's|localhost/storageclient/manager:dev|$(MANAGER_IMAGE)|' -e 's|localhost/storageclient/node-agent:dev|$(AGENT_IMAGE)|' dist/install.yaml
 
 .PHONY: chart
-chart: tool-kustomize tool-helm ## Write the Helm chart dist/chart/storage-client-operator-VERSION.tgz, from config, with the same images
+chart: tool-kustomize tool-helm ## Write the Helm chart into dist/chart
 	$(HELM) lint --strict $$(go run ./hack/chart -kustomize $(KUSTOMIZE) -version $(VERSION) -manager-image $(MANAGER_IMAGE) -agent-image $(AGENT_IMAGE) -components '$(COMPONENTS)')
 
 # What the names of a release's images begin with, such as registry.example.com/storageclient. It has no default: the owner of an account
 # that the project does not have would own the nodes of all users.
 REGISTRY ?=
 
+# Fails if the database is unreachable.
 .PHONY: vulnerabilities
-vulnerabilities: tool-govulncheck ## Write dist/vulnerabilities.txt: the known vulnerabilities that the programs reach; fails if there is one, or if the database is unreachable
+vulnerabilities: tool-govulncheck ## Write dist/vulnerabilities.txt, and fail if the programs reach a known vulnerability
 	@mkdir -p dist
 	GOVULNCHECK=$(SETS)/govulncheck/govulncheck hack/vulnerabilities.sh dist/vulnerabilities.txt
 
+# Images for amd64 and arm64, plugin, manifest and chart. The commit must have the tag.
 .PHONY: release
-release: tool-govulncheck ## Write dist/release/VERSION: images for amd64 and arm64, plugin, manifest and chart, signed with KEY=cosign.key, for a commit with the tag VERSION=v1.2.3
+release: tool-govulncheck ## Write dist/release/VERSION for the tag VERSION=v1.2.3, signed with KEY=cosign.key
 	@GOVULNCHECK=$(SETS)/govulncheck/govulncheck VERSION="$(VERSION)" RELEASE="$(RELEASE)" KEY="$(KEY)" REGISTRY="$(REGISTRY)" hack/release.sh
 
 .PHONY: docker-build
-docker-build: images ## The same as "make images": archives that "docker load" accepts; needs no Docker
+docker-build: images ## The same as "make images", without Docker
 
 .PHONY: build-installer
 build-installer: install-manifest ## The same as "make install-manifest"
@@ -360,19 +377,21 @@ build-installer: install-manifest ## The same as "make install-manifest"
 install: tool-kustomize ## Apply the CustomResourceDefinitions to the current cluster
 	$(KUSTOMIZE) build config/crd | $(KUBECTL) apply --server-side -f -
 
+# Needs "make install".
 .PHONY: run
-run: ## Run the manager on this machine against the current cluster, without webhooks; needs "make install"
+run: ## Run the manager on this machine against the current cluster, without webhooks
 	go run ./cmd/manager --webhook-port=0 --kubeconfig="$(or $(KUBECONFIG),$(HOME)/.kube/config)"
 
+# The images must be in a registry that the nodes can pull from.
 .PHONY: deploy
-deploy: install-manifest ## Apply the complete manifest to the current cluster; MANAGER_IMAGE and AGENT_IMAGE name images that its nodes can pull
+deploy: install-manifest ## Apply the complete manifest, with MANAGER_IMAGE and AGENT_IMAGE, to the current cluster
 	$(KUBECTL) apply --server-side -f dist/install.yaml
 
 .PHONY: undeploy
 undeploy: uninstall ## The same as "make uninstall"
 
 .PHONY: uninstall
-uninstall: install-manifest ## Delete the profiles, wait until everything is restored, then remove the operator
+uninstall: install-manifest ## Restore everything, then remove the operator from the current cluster
 	KUBECTL="$(KUBECTL)" hack/uninstall.sh dist/install.yaml
 
 ##@ Tools

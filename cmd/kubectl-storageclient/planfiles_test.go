@@ -149,7 +149,7 @@ func TestPlanOfFilesNamesThePodsThatBudgetsKeep(t *testing.T) {
 	}{
 		"it allows no eviction":                        {v1alpha1.LookAheadDryRun, nil, skips},
 		"it allows none, CordonFirst":                  {v1alpha1.LookAheadCordonFirst, nil, cordons},
-		"it is never counted: no cordon helps":         {v1alpha1.LookAheadCordonFirst, uncounted, "its status is outdated; check the kube-controller-manager; " + skips},
+		"it is never counted: no cordon helps":         {v1alpha1.LookAheadCordonFirst, uncounted, "its status is outdated; check the kube-controller-manager if that lasts longer than a minute; " + skips},
 		"the pod is not ready, and too few others are": {v1alpha1.LookAheadDryRun, tooFew, skips},
 		"it is new": {v1alpha1.LookAheadDryRun, func(p *corev1.Pod, b *policyv1.PodDisruptionBudget) {
 			uncounted(p, b)

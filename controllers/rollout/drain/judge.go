@@ -42,7 +42,7 @@ func JudgeEviction(pod *corev1.Pod, all []policyv1.PodDisruptionBudget, now time
 	case allowed != nil && allowed.Reason == policyv1.SyncFailedReason:
 		blocker.Reason = fmt.Sprintf("its pods cannot be counted (%s); set an integer minAvailable", text.Cut(text.Line(allowed.Message), 80))
 	case isOutdated && (!blocker.Uncounted || now.Sub(deciding[0].CreationTimestamp.Time) >= newFor):
-		blocker.Reason = "its status is outdated; check the kube-controller-manager"
+		blocker.Reason = "its status is outdated; check the kube-controller-manager if that lasts longer than a minute"
 	}
 	return blocker
 }

@@ -34,7 +34,7 @@ func TestJudgeEviction(t *testing.T) {
 	}
 	running, unready, spent := pod("db", ready), pod("db"), budget("pdb", "db")
 	const named = "Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb"
-	const outdated = named + ": its status is outdated; check the kube-controller-manager"
+	const outdated = named + ": its status is outdated; check the kube-controller-manager if that lasts longer than a minute"
 	const uncountable = named + ": its pods cannot be counted (runners.actions.example.com does not implement the scale subresource); set an integer minAvailable"
 	type budgets = []*policyv1.PodDisruptionBudget
 	for name, c := range map[string]struct {
@@ -66,6 +66,7 @@ func TestJudgeEviction(t *testing.T) {
 		"not counted, new":                  {pod: running, budgets: budgets{budget("pdb", "db", age(59*time.Second), allows(1))}, want: named, later: true, uncounted: true},
 		"not counted, of a clock ahead":     {pod: running, budgets: budgets{budget("pdb", "db", age(-time.Hour))}, want: named, later: true, uncounted: true},
 		"not counted for a minute":          {pod: running, budgets: budgets{budget("pdb", "db", age(time.Minute), allows(1))}, want: outdated, uncounted: true},
+		"not counted since an edit":         {pod: running, budgets: budgets{budget("pdb", "db", counted, allows(1), func(b *policyv1.PodDisruptionBudget) { b.Generation = 2 })}, want: outdated, uncounted: true},
 		"new, and cannot be counted":        {pod: running, budgets: budgets{budget("pdb", "db", age(0), failedSync)}, want: uncountable, uncounted: true},
 		"it can no longer be counted":       {pod: running, budgets: budgets{budget("pdb", "db", counted, failedSync)}, want: uncountable},
 		"counted again since":               {pod: running, budgets: budgets{budget("pdb", "db", counted, failedSync, allows(1))}},

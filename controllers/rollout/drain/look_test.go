@@ -121,7 +121,7 @@ func TestLookAheadDoesNotWaitForACount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		got, err := (&Drainer{Reader: reader, DryRunEvictor: waiting{"db"}, Now: time.Now}).LookAhead(t.Context(), "a", options(nil))
-		want := "Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb: its status is outdated; check the kube-controller-manager"
+		want := "Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb: its status is outdated; check the kube-controller-manager if that lasts longer than a minute"
 		if took := time.Since(began); err != nil || took != 0 || got.String() != want {
 			t.Errorf("got %q after %s, error %v; want %q at once", got, took, err, want)
 		}

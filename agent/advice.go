@@ -26,8 +26,7 @@ var (
 func (m Machine) adviseOn(r *report.Report, profiles []v1alpha1.StorageClientProfile) {
 	node := advice.Node{Name: "this machine", Kernel: r.KernelVersion}
 	if !r.Image {
-		node.Memory = numberIn(m.FS, meminfoFile, memTotal) * 1024
-		node.Sockets = numberIn(m.FS, sockstatFile, tcpInUse)
+		node = ThisMachine(m.FS)
 	}
 	for i := range profiles {
 		r.Advice = append(r.Advice, lists.Each(advice.ForNode(&profiles[i], node), func(a v1alpha1.Advice) report.Advice {
@@ -36,7 +35,16 @@ func (m Machine) adviseOn(r *report.Report, profiles []v1alpha1.StorageClientPro
 	}
 }
 
-// numberIn returns the number that a pattern matches in a file. Zero if there is none, because missing advice must not be an error.
+// ThisMachine describes a running machine for advice. A value that cannot be read is missing, because missing advice must not be an error.
+func ThisMachine(fs host.FS) advice.Node {
+	kernel, _ := fs.ReadValue(kernelVersionFile)
+	return advice.Node{
+		Name: "this machine", Kernel: kernel, Build: readBuild(fs),
+		Memory: numberIn(fs, meminfoFile, memTotal) * 1024, Sockets: numberIn(fs, sockstatFile, tcpInUse),
+	}
+}
+
+// numberIn returns the number that a pattern matches in a file. Zero if there is none.
 func numberIn(fs host.FS, file string, pattern *regexp.Regexp) int64 {
 	text, err := fs.ReadValue(file)
 	found := pattern.FindStringSubmatch(text)

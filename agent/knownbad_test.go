@@ -202,6 +202,10 @@ func statusOn(t *testing.T, release, version, signature string) v1alpha1.Storage
 	if w.clientNode.Status.KernelVersion != release {
 		t.Fatalf("got kernel %q", w.clientNode.Status.KernelVersion)
 	}
+	// A command on the machine evaluates the same kernel.
+	if m := ThisMachine(w.fs); m.Kernel != release || m.Build != w.clientNode.Status.KernelBuild {
+		t.Errorf("got kernel %q, build %q for the machine, want those of the status", m.Kernel, m.Build)
+	}
 	return w.clientNode.Status
 }
 

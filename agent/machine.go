@@ -59,12 +59,16 @@ func (m Machine) readBoot() (boot, error) {
 	if _, err := m.BootClock.SinceBoot(); err != nil {
 		return boot{}, err
 	}
-	// Only Ubuntu has a signature. Without both, only advice on the kernel is missing.
-	build, err := m.FS.ReadValue("/proc/version_signature")
+	return boot{id: id, kernelVersion: kernelVersion, kernelBuild: readBuild(m.FS)}, nil
+}
+
+// readBuild returns the build of the kernel. Only Ubuntu has a signature. Without both, only advice on the kernel is missing.
+func readBuild(fs host.FS) string {
+	build, err := fs.ReadValue("/proc/version_signature")
 	if err != nil {
-		build, _ = m.FS.ReadValue("/proc/version")
+		build, _ = fs.ReadValue("/proc/version")
 	}
-	return boot{id: id, kernelVersion: kernelVersion, kernelBuild: build}, nil
+	return build
 }
 
 func (m Machine) fromNow(d time.Duration) time.Duration {

@@ -194,9 +194,13 @@ type Report struct {
 	Mounts  []recommend.Mount `json:"mounts"`
 }
 
-// Evaluate returns a report with a verdict for each sample.
-func Evaluate(window time.Duration, samples []recommend.Sample) Report {
-	return Report{Seconds: window.Seconds(), Mounts: append([]recommend.Mount{}, recommend.EvaluateNode(advice.Node{}, drivers.Source{}, samples)...)}
+// Evaluate returns a report with a verdict for each sample of a machine.
+func Evaluate(window time.Duration, machine advice.Node, samples []recommend.Sample) Report {
+	report := Report{Seconds: window.Seconds(), Mounts: []recommend.Mount{}}
+	for _, s := range samples {
+		report.Mounts = append(report.Mounts, recommend.Mount{Sample: s, Verdict: recommend.Evaluate(s, machine, drivers.Source{})})
+	}
+	return report
 }
 
 func nameOf(m recommend.Mount) string {

@@ -3,11 +3,13 @@ package sample
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/sockets"
+	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/counters"
 	"github.com/storageclient/operator/tuning/recommend"
 )
@@ -154,7 +157,7 @@ func TestTake(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	checkGolden(t, "report", Evaluate(window, got))
+	checkGolden(t, "report", Evaluate(window, advice.Node{}, got))
 }
 
 // Counters of another mount, or counters that decreased, are invalid for the window.
@@ -195,10 +198,10 @@ func TestTakeFails(t *testing.T) {
 
 func TestWriteNothing(t *testing.T) {
 	var b bytes.Buffer
-	if err := Evaluate(window, nil).Write(&b, "text"); err != nil || b.Len() == 0 {
+	if err := Evaluate(window, advice.Node{}, nil).Write(&b, "text"); err != nil || b.Len() == 0 {
 		t.Errorf("%q, %v", b.String(), err)
 	}
-	if err := Evaluate(window, nil).Write(&b, "xml"); err == nil {
+	if err := Evaluate(window, advice.Node{}, nil).Write(&b, "xml"); err == nil {
 		t.Error("no error for the format xml")
 	}
 }
@@ -222,6 +225,27 @@ func checkGolden(t *testing.T, name string, r Report) {
 		}
 		if diff := cmp.Diff(string(want), b.String()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", file, diff)
+		}
+	}
+}
+
+// The kernel of the machine counts: a change that it handles badly needs a decision by a user.
+func TestEvaluateWarnsOfTheKernel(t *testing.T) {
+	data, err := os.ReadFile("../../tuning/recommend/testdata/counterexamples/one-connection-full-of-writes-on-a-kernel-that-loses-them.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c struct {
+		Sample          recommend.Sample
+		Kernel, Warning string
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		t.Fatal(err)
+	}
+	for kernel, want := range map[string]bool{"": false, c.Kernel: true} {
+		mount := Evaluate(window, advice.Node{Name: "this machine", Kernel: kernel}, []recommend.Sample{c.Sample}).Mounts[0]
+		if got := strings.Contains(mount.Verdict.Findings[0].Against, c.Warning); got != want || mount.Node != "" {
+			t.Errorf("kernel %q: got findings %+v of node %q, want a warning: %t", kernel, mount.Verdict.Findings, mount.Node, want)
 		}
 	}
 }

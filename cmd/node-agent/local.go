@@ -121,7 +121,7 @@ func observeMounts(ctx context.Context, o localOptions, stdout, stderr io.Writer
 	if err != nil {
 		return fmt.Errorf("observe: %w", err)
 	}
-	return sample.Evaluate(o.window, samples).Write(stdout, o.output)
+	return sample.Evaluate(o.window, agent.ThisMachine(fs), samples).Write(stdout, o.output)
 }
 
 func runCommand(ctx context.Context, command string, o localOptions, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {

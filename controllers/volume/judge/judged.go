@@ -153,12 +153,12 @@ func EvaluateNew(
 		return v, "", false
 	}
 	set, server, names := find(v.Set, volume.Source.Server), volume.Source.Server, text.List(v.Profiles)
-	// The manager may not have imported the record of the previous release yet.
-	if reason := cmp.Or(RejectionText(set, server), RejectionText(find(v.RuleSet, server), server)); reason != "" {
-		return v, fmt.Sprintf("mountOptions stay unchanged; the options of %s are stopped: %s", names, reason), false
-	}
 	if set.State(server) == optionset.Works {
 		return v, "", false
+	}
+	// A failure in a record of the previous release concerns all options of its rules.
+	if reason := cmp.Or(RejectionText(set, server), RejectionText(find(v.RuleSet, server), server)); reason != "" {
+		return v, fmt.Sprintf("mountOptions stay unchanged; the options of %s are stopped: %s", names, reason), false
 	}
 	return v, fmt.Sprintf("created without mountOptions of StorageClientProfile %s: not proven yet; added after the first successful mount", names), true
 }

@@ -120,34 +120,42 @@ func oldestOf(worked map[string]Evidence) map[string]Evidence {
 	return lists.Map(servers[:min(maxWorked, len(servers))], func(server string) (string, Evidence) { return server, worked[server] })
 }
 
-// Decode returns the records in the entries of sets, by set. It skips an entry that it cannot read, or that has another key, like the copies for
-// the previous release.
+// Decode returns the records in the entries of sets, by set. It skips an entry that it cannot read, or that has another key. A copy for the
+// previous release adds what the record lacks: the manager may die between the writes of two pages.
 func Decode(entries map[string]string) map[string]*Record {
-	out := map[string]*Record{}
-	recordOf := func(identity Identity) *Record {
-		if out[identity.Set] == nil {
-			out[identity.Set] = &Record{Identity: identity}
-		}
-		return out[identity.Set]
-	}
+	out, copies := map[string]*Record{}, map[string]*Record{}
 	for key, value := range entries {
 		var f Failed
 		var known Record
 		err := json.Unmarshal([]byte(value), &f)
 		f.Set = cmp.Or(f.Set, f.RuleSet)
+		set, records := f.Set, out
+		if f.RuleSet != f.Set && slices.Contains(Keys(f.RuleSet, f.Server), key) {
+			set, records = f.RuleSet, copies
+		}
 		switch {
 		case err != nil || f.Set == "":
-		case key == failedKey(f.Set, f.Server) && f.Server != "":
-			r := recordOf(f.Identity)
+		case key == failedKey(set, f.Server) && f.Server != "":
+			r := recordIn(records, f.Identity)
 			r.Rejected = with(r.Rejected, f.Server, f.Blame)
-		case key == failedKey(f.Set, f.Server):
-			r := recordOf(f.Identity)
+		case key == failedKey(set, f.Server):
+			r := recordIn(records, f.Identity)
 			r.Blames = slices.DeleteFunc(append([]Blame{f.Blame}, f.More...), func(b Blame) bool { return b.Volume == "" })
 			r.isEarlier = f.State == ""
-		case key == setPrefix+f.Set && json.Unmarshal([]byte(value), &known) == nil:
-			r := recordOf(f.Identity)
+		case key == setPrefix+set && json.Unmarshal([]byte(value), &known) == nil:
+			r := recordIn(records, f.Identity)
 			r.Evidence, r.Worked, r.Cleared, r.Closed = known.Evidence, known.Worked, known.Cleared, known.Closed
 		}
 	}
+	for _, r := range copies {
+		recordIn(out, r.Identity).Add(r)
+	}
 	return out
+}
+
+func recordIn(records map[string]*Record, identity Identity) *Record {
+	if records[identity.Set] == nil {
+		records[identity.Set] = &Record{Identity: identity}
+	}
+	return records[identity.Set]
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -22,16 +23,27 @@ type Earlier struct {
 	Failed *Failed
 }
 
-// Add adds the observations of another record. Known observations stay.
+// Add adds the observations of another record. Known observations and results stay.
 func (r *Record) Add(other *Record) {
 	r.Evidence, r.isEarlier = cmp.Or(r.Evidence, other.Evidence), r.isEarlier || other.isEarlier
-	r.Worked, r.Rejected, r.Closed = unite(r.Worked, other.Worked), unite(r.Rejected, other.Rejected), unite(r.Closed, other.Closed)
-	if len(r.Blames) == 0 {
-		r.Blames = slices.Clone(other.Blames)
+	for server, b := range other.Rejected {
+		if _, works := r.EvidenceOn(server); !works {
+			r.Rejected = unite(r.Rejected, map[string]Blame{server: b})
+		}
 	}
+	r.Worked, r.Closed = unite(r.Worked, other.Worked), unite(r.Closed, other.Closed)
 	if len(r.Cleared) == 0 {
 		r.Cleared = slices.Clone(other.Cleared)
 	}
+	if len(r.Blames) == 0 {
+		r.Blames = lists.Filter(other.Blames, func(b Blame) bool { return !r.hasResult(b) })
+	}
+}
+
+// hasResult reports whether another cause explains a failure, or its cause stays unknown.
+func (r *Record) hasResult(b Blame) bool {
+	closedAt, isClosed := r.Closed[b.Volume]
+	return isClosed && !b.Since.After(closedAt) || !r.Counts(b.Failure)
 }
 
 func unite[V any](known, additional map[string]V) map[string]V {
@@ -75,8 +87,6 @@ func (r *Record) importFailed(volume string, f *Failed) {
 	b := f.Blame
 	b.Volume, b.RevertedAt = volume, b.Since
 	b.Text, b.Failure = text.CutBytes(b.Text, maxText), text.CutBytes(b.Failure, maxText)
-	closedAt, wasClosed := r.Closed[volume]
-	isClosed := wasClosed && !b.Since.After(closedAt)
 	known := r.BlameOf(volume)
 	switch {
 	case f.Cleared:
@@ -85,7 +95,7 @@ func (r *Record) importFailed(volume string, f *Failed) {
 		*known = b
 	case f.Settled && !r.isSettled() && r.Counts(b.Failure):
 		r.Blames = []Blame{b}
-	case known != nil, isClosed, !r.Counts(b.Failure), len(r.Blames) == maxBlames:
+	case known != nil, r.hasResult(b), len(r.Blames) == maxBlames:
 	case !r.isSettled(), r.isEarlier:
 		r.Blames = append(r.Blames, b)
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/storageclient/operator/tuning/lists"
 )
 
-// importRecord distributes the record of rules from the previous release to the option sets of their volumes. The failures concern all of them.
+// importRecord distributes the record of rules from the previous release to the option sets of their volumes. The failures concern all of them. They
+// stay recorded for options that no volume has yet, until the rules change.
 // The evidence proves the sets that volumes carry. If no volume carries one, it proves the sets of new volumes of the StorageClasses. It is used
 // only once: later, the rules may give volumes other options.
 func (p *planner) importRecord(r *optionset.Record) {
@@ -19,16 +20,12 @@ func (p *planner) importRecord(r *optionset.Record) {
 	carrying := lists.Filter(p.volumes, func(j evaluation) bool {
 		return j.HasAppliedOptions && (j.Mark == nil && j.isDeclaredBy(r.RuleSet) || j.Mark != nil && j.Mark.RuleSet == r.RuleSet)
 	})
+	if len(declared) == 0 && len(carrying) > 0 {
+		return // The rules have changed, and these volumes wait for their batch.
+	}
 	failures := *r
 	failures.Evidence, failures.Worked = nil, nil
-	switch {
-	case len(declared) > 0:
-		delete(p.sets, r.Set)
-	case len(carrying) > 0:
-		return // The rules have changed, and these volumes wait for their batch.
-	default:
-		p.sets[r.Set] = &failures
-	}
+	p.sets[r.Set] = &failures
 	for _, j := range declared {
 		p.sets.declared(j).Add(&failures)
 	}
@@ -38,7 +35,7 @@ func (p *planner) importRecord(r *optionset.Record) {
 		maps.DeleteFunc(proven.Worked, func(server string, _ optionset.Evidence) bool { return server != j.Source.Server })
 		p.sets.carried(j).Add(&proven)
 	}
-	if len(carrying) == 0 {
+	if len(carrying) == 0 && (r.Evidence != nil || len(r.Worked) > 0) {
 		for _, j := range p.newVolumes(r, declared) {
 			p.sets.declared(j).Add(r)
 		}

@@ -39,7 +39,7 @@ func TestTheLedgerLimitsSetsWithEvidence(t *testing.T) {
 	s.Ledger = new(ledger.Reader).Read(nil)
 	p := newPlanner(s)
 	for i := range maxSets + 50 {
-		r := &optionset.Record{Identity: optionset.Identity{Set: fmt.Sprintf("s%04d", i)}, Evidence: &optionset.Evidence{Text: "seen"}}
+		r := &optionset.Record{Identity: optionset.Identity{Set: fmt.Sprintf("s%04d", i), RuleSet: fmt.Sprintf("r%d", i%10)}, Evidence: &optionset.Evidence{Text: "seen"}}
 		if i > maxSets {
 			r.Next(optionset.Event{Kind: optionset.MountFailed, Blame: optionset.Blame{Volume: "a", Failure: "denied"}})
 		}
@@ -55,10 +55,11 @@ func TestTheLedgerLimitsSetsWithEvidence(t *testing.T) {
 			failures++
 		}
 	}
-	if evidence != maxSets || failures != 49 {
-		t.Errorf("got %d sets with evidence and %d failures, want %d and 49", evidence, failures, maxSets)
+	const copies = 10 // for the previous release, one for each rule set
+	if evidence != maxSets+copies || failures != 49+copies {
+		t.Errorf("got %d sets with evidence and %d failures, want %d and 49, and %d copies each", evidence, failures, maxSets, copies)
 	}
-	if _, first := missed["set.s0000"]; !first {
+	if _, first := missed["set.s0000"]; !first || missed["set.s1000"] != nil {
 		t.Error("got no record of the first set, want the sets recorded in order")
 	}
 	// Two managers together may exceed the limit.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -80,6 +81,10 @@ func (p *planner) readSets() {
 	needed := map[string]bool{}
 	for _, j := range p.volumes {
 		needed[j.verdict.Set] = true
+		// Another order of a rule's options is the same set.
+		if r := p.sets[j.verdict.Set]; r != nil && r.RuleSet != j.verdict.RuleSet && !p.Profiles.Declare(r) {
+			r.RuleSet = j.verdict.RuleSet
+		}
 		if j.HasAppliedOptions {
 			needed[j.carriedSet()] = true
 		}
@@ -139,11 +144,15 @@ func (p *planner) second() time.Time { return p.Now.UTC().Truncate(time.Second) 
 // keepSets finds differences between the records of sets and their entries in the ledger.
 func (p *planner) keepSets(missed ledger.Changes) {
 	stored, next, count := p.Ledger.Sets(), optionset.EncodeAll(p.sets), 0
+	isCounted := func(key string) bool { // copies for the previous release do not count
+		_, set, _ := strings.Cut(key, ".")
+		return optionset.IsEvidenceKey(key) && p.sets[set] != nil
+	}
 	for key := range stored {
 		switch {
 		case next[key] == "":
 			missed[types.UID(key)] = ledger.Forget
-		case optionset.IsEvidenceKey(key):
+		case isCounted(key):
 			count++
 		}
 	}
@@ -152,7 +161,7 @@ func (p *planner) keepSets(missed ledger.Changes) {
 		if next[key] == stored[key] || isNew && count >= maxSets {
 			continue
 		}
-		if isNew {
+		if isNew && isCounted(key) {
 			count++
 		}
 		missed[types.UID(key)] = ledger.KeepSet(next[key])

@@ -155,7 +155,7 @@ func (s sets) describeBlames(profile string, profiles *judge.Profiles) (failed, 
 			}
 		}
 	}
-	return text.Join(closed, "; "), text.Join(open, "; ")
+	return text.Join(lists.Distinct(closed), "; "), text.Join(lists.Distinct(open), "; ")
 }
 
 // addEvidence adds the volumes that wait for a mount, and the volumes that pods must mount.

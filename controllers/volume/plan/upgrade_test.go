@@ -11,10 +11,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/test/builders"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // byPreviousRelease gives the objects of a cluster the form of the previous release: its marks and records name only the hash of the rules.
@@ -208,11 +212,98 @@ func TestAnUpgradeForgetsNoFailure(t *testing.T) {
 				t.Errorf("%s, %s: got states %v, want %v", way, when, got, want)
 			}
 			// The webhook reads the ledger without a plan.
-			if _, stopped, isUnproven := judgeNew(b.snapshot(), created("new", 0)); stopped == "" || isUnproven {
-				t.Errorf("%s, %s: got a new volume with the options, want none", way, when)
+			for _, own := range []string{"hard", "vers=4.2"} { // no volume has a list with a version
+				if _, stopped, isUnproven := judgeNew(b.snapshot(), created("new", 0, withOptions(own))); stopped == "" || isUnproven {
+					t.Errorf("%s, %s: got a new volume with %s and the options, want none", way, when, own)
+				}
 			}
 			b.keep(For(b.snapshot()).Ledger)
 		}
+	}
+}
+
+// A failure of the previous release that is not due to the options no longer stops them, on any volume. The other options of a rule work once proven.
+func TestAFailureOfThePreviousReleaseEnds(t *testing.T) {
+	for name, test := range map[string]struct {
+		way string
+		end func(*bench) seen
+	}{
+		"the original options fail, too": {"Suspected", happenings["a fails alike with its own"]},
+		"no pod waits for the volume":    {"Suspected", happenings["no pod waits for a"]},
+		"the volume is deleted":          {"Suspected", happenings["a is deleted"]},
+		"a probe works":                  {"Rejected", happenings["a probe works"]},
+	} {
+		b := newBench(t)
+		ways[test.way](b)
+		b.byPreviousRelease()
+		b.keep(For(b.snapshot()).Ledger)
+		for range 3 {
+			b.wait(2 * time.Minute)
+			b.pass(test.end(b))
+			b.keep(For(b.snapshot()).Ledger)
+		}
+		if got := b.snapshot().states()["b"]; got == optionset.Suspected || got == optionset.Rejected {
+			t.Errorf("%s: got state %s", name, got)
+		}
+		if sum := Summarize("p", b.snapshot()); sum.Stopped != "" {
+			t.Errorf("%s: got the profile stopped by %q", name, sum.Stopped)
+		}
+		if _, leftOut, isUnproven := judgeNew(b.snapshot(), created("new", 0)); leftOut != "" && !isUnproven {
+			t.Errorf("%s: got a new volume left out: %q", name, leftOut)
+		}
+	}
+}
+
+// A manager may die between two writes of the ledger. Each entry may be on another page.
+func TestAnUpgradeMayStopBetweenTwoPages(t *testing.T) {
+	for _, way := range []string{"Rejected", "Works", "Works, by a probe", "Suspected", "Failing", "Disputed"} {
+		b := newBench(t)
+		ways[way](b)
+		b.byPreviousRelease()
+		for _, pv := range b.volumes { // the ledger alone counts
+			delete(pv.Annotations, v1alpha1.FailedMountOptionsAnnotation)
+			if mark := judge.MarkOf(pv); mark != nil {
+				mark.Evidence, mark.Probed = "", false
+				pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(mark)
+			}
+		}
+		want, before := b.snapshot().states(), b.pages
+		changes := For(b.snapshot()).Ledger
+		keys := lists.Filter(slices.Sorted(maps.Keys(changes)), func(key types.UID) bool { return optionset.IsKey(string(key)) })
+		for written := range 1 << len(keys) {
+			b.pages = maps.Clone(before)
+			for i, key := range keys {
+				if written&(1<<i) > 0 {
+					b.keep(ledger.Changes{key: changes[key]})
+				}
+			}
+			if got := b.snapshot().states(); !maps.Equal(got, want) {
+				t.Errorf("%s: got states %v after the changes %b of %q, want %v", way, got, written, keys, want)
+			}
+			b.keep(For(b.snapshot()).Ledger)
+			if got, next := b.snapshot().states(), For(b.snapshot()); !maps.Equal(got, want) || next.LedgerDue {
+				t.Errorf("%s: got states %v after the next pass, more changes %v; want %v", way, got, next.Ledger, want)
+			}
+		}
+	}
+}
+
+// An edit that changes no result keeps the set, and the profile still reports its failure. It also stays without any volume.
+func TestAReorderedRuleHidesNoStop(t *testing.T) {
+	b := newBench(t)
+	b.profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nocto", "noresvport"}
+	ways["Failing"](b)
+	b.keep(For(b.snapshot()).Ledger)
+	want := Summarize("p", b.snapshot()).Stopped
+	slices.Reverse(b.profile.Spec.Volumes[0].MountOptions)
+	for _, when := range []string{"at once", "later", "without volumes"} {
+		if when == "without volumes" {
+			b.volumes = nil
+		}
+		if got := Summarize("p", b.snapshot()).Stopped; got != want || got == "" {
+			t.Errorf("%s: got %q, want %q", when, got, want)
+		}
+		b.keep(For(b.snapshot()).Ledger)
 	}
 }
 

@@ -165,9 +165,13 @@ var _ = Describe("New PersistentVolumes with unproven options", func() {
 		}
 		visit()
 		Expect(carrying()).To(Equal(canary))
-		Expect(status()).To(ContainSubstring("2 PersistentVolumes were created before these options were proven; they get them once a Pod mounts " + canary[0] + "; then restart their Pods"))
+		fakeClock.Step(time.Minute)
+		visit()
+		Expect(carrying()).To(Equal(canary))
+		Expect(status()).To(And(ContainSubstring("2 volumes wait for a pod to mount "+canary[0]+" with its new options; no Pod uses it"),
+			MatchRegexp("; then restart the Pods of new[0-9]")))
 
-		By("mounting the canary right after its creation")
+		By("mounting the canary")
 		mount(canary[0])
 		visit()
 		fakeClock.Step(time.Minute)

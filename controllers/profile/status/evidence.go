@@ -43,21 +43,19 @@ func (r Report) evidenceMessage(room int) (message string, hasCommand bool) {
 	if rest := len(names) - 1; rest > 0 && len(named) > maxNames {
 		named = fmt.Sprintf("%s or %s", names[0], text.Count(rest, "other"))
 	}
-	if awaited.LeftOut != "" {
-		if awaited.Waiting == 1 {
-			return fmt.Sprintf("PersistentVolume %s was created before these options were proven; it gets them once a Pod mounts %s; then restart its Pods",
-				awaited.LeftOut, named), false
-		}
-		return fmt.Sprintf("%d PersistentVolumes were created before these options were proven; they get them once a Pod mounts %s; then restart their Pods",
-			awaited.Waiting, named), false
-	}
 	message = fmt.Sprintf("%s for a pod to mount %s with its new options", text.Count(int(awaited.Waiting), "volume waits", "volumes wait"), named)
+	action := "; no Pod uses it; start one, or set rollout.volumes.onNoEvidence to Proceed"
 	for _, v := range awaited.Volumes {
-		if remedy, hasCommand := r.remedyFor(v, room-len(message+": ")); remedy != "" {
-			return message + ": " + remedy, hasCommand
+		if remedy, command := r.remedyFor(v, room-len(message+": ")); remedy != "" {
+			action, hasCommand = ": "+remedy, command
+			break
 		}
 	}
-	return message + "; no Pod uses it; start one, or set rollout.volumes.onNoEvidence to Proceed", false
+	message += action
+	if later := text.Labelled("; then restart the Pods of ", awaited.LeftOut); len(message+later) <= room {
+		message += later
+	}
+	return message, hasCommand
 }
 
 // maxNames is the maximum length of the names of volumes, in bytes; a single name may be longer.

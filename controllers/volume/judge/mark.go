@@ -79,9 +79,12 @@ func (m Mark) WithEvidence(evidence string) *Mark {
 // IsOfEarlierRelease reports whether the mark does not mention evidence.
 func (m *Mark) IsOfEarlierRelease() bool { return m == nil || !m.Unproven && m.Evidence == "" }
 
+// IsNewCanary reports whether the volume was created as the canary of its set. Marks of the previous release have no set, and all are unproven.
+func (m *Mark) IsNewCanary() bool { return m != nil && m.Created && m.Unproven && m.Set != "" }
+
 // IsBatchOf reports whether a batch of a profile wrote the volume.
 func (m *Mark) IsBatchOf(profile string) bool {
-	return m != nil && (!m.Created || m.Unproven) && optionset.Identity{Rules: m.Rules}.IsDeclaredBy(profile)
+	return m != nil && (!m.Created || m.IsNewCanary()) && optionset.Identity{Rules: m.Rules}.IsDeclaredBy(profile)
 }
 
 // Profiles returns the names of the profiles whose rules led to the write.

@@ -230,6 +230,21 @@ func TestSummaryReportsAwaitedMounts(t *testing.T) {
 	if diff := cmp.Diff(want, Summarize("p", snapshotOf(volumes, p)).Evidence); diff != "" {
 		t.Errorf("evidence (-want +got):\n%s", diff)
 	}
+	// The volume m waits for the volume n, which was created with the options. The others wait for a, as before.
+	newCanary := func(pv *corev1.PersistentVolume) {
+		carrying(pv)
+		pv.Spec.MountOptions = append(pv.Spec.MountOptions, "vers=4.2")
+		builders.Carrying([]string{"hard", "vers=4.2"}, pv.Spec.MountOptions, "p")(pv)
+		pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(creationOf(p, pv))
+	}
+	n := created("n", -59, bound, newCanary)
+	all := append(slices.Clone(volumes), n, created("m", -60, withOptions("hard", "vers=4.2")))
+	if got := Summarize("p", snapshotOf(all, p)).Evidence; got.LeftOut != "m" || got.Waiting != 3 || len(got.Volumes) != 2 {
+		t.Errorf("with a canary that was created with the options: got %+v, want m left out, and two volumes to mount", got)
+	}
+	if got := Summarize("p", snapshotOf(all[3:], p)).Evidence; got.Waiting != 1 || !got.Until.Equal(n.CreationTimestamp.Add(5*time.Minute)) {
+		t.Errorf("with only such a canary: got %+v, want a soak from its creation", got)
+	}
 	proceeds := *p.DeepCopy()
 	proceeds.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{OnNoEvidence: v1alpha1.NoEvidenceProceed}
 	if got := Summarize("p", snapshotOf(volumes, proceeds)).Evidence; got.Waiting != 0 {

@@ -98,4 +98,13 @@ func TestACanaryOfTheWebhookIsObserved(t *testing.T) {
 	if len(got.Candidates) != 0 {
 		t.Errorf("got candidates %v, want none", got.Candidates)
 	}
+	// The previous release wrote such a mark on all new volumes, without the set.
+	earlier := creationOf(p, pv)
+	earlier.Set = ""
+	pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(earlier)
+	s = snapshotOf([]*corev1.PersistentVolume{pv}, p)
+	s.Now = noon
+	if got = RequiredObservations(s); len(got.Awaited) != 0 || got.Interval != watchInterval || earlier.IsBatchOf("p") {
+		t.Errorf("with a mark of the previous release: got %+v every %s, want no canary", got.Awaited, got.Interval)
+	}
 }

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,7 +57,7 @@ type AwaitedEvidence struct {
 	Waiting int32
 	// Until is the end of the last soak of volumes with the options. Users need not act before then.
 	Until time.Time
-	// LeftOut is the first volume that waits for a canary that was created with the options. Empty if there is none.
+	// LeftOut is a volume that waits for a canary that was created with the options. Empty if there is none.
 	LeftOut string
 	// Volumes are the first three volumes with the options, by name.
 	Volumes []AwaitedVolume
@@ -164,27 +165,28 @@ func (s *Summary) addEvidence(p *planner, volumes []*evaluation, name string) {
 	if profile == nil || !profile.Acts() || profile.Rollout.Volumes.OnNoEvidence == v1alpha1.NoEvidenceProceed {
 		return
 	}
-	wanted, waiting := map[string]bool{}, []string{}
+	wanted, waiting := map[string]string{}, int32(0)
 	for _, j := range volumes {
 		if !slices.Contains(j.verdict.Profiles, name) || !j.verdict.ChangesOptions(j.Volume) || j.hasOptionsOf(name) {
 			continue
 		}
 		if unmounted := p.waitsForMount(*j); len(unmounted) > 0 {
-			waiting = append(waiting, j.Volume.Name)
+			waiting++
 			for _, volume := range unmounted {
-				wanted[volume] = true
+				wanted[volume] = cmp.Or(wanted[volume], j.Volume.Name)
 			}
 		}
 	}
 	for _, j := range p.volumes {
-		if !wanted[j.Volume.Name] {
+		if wanted[j.Volume.Name] == "" {
 			continue
 		}
-		s.Evidence.Volumes, s.Evidence.Waiting = append(s.Evidence.Volumes, j.awaited()), int32(len(waiting))
-		if end := j.carriedSince().Add(soakOf(profile)); j.isNewCanary() {
-			s.Evidence.LeftOut = slices.Min(waiting)
-		} else if end.After(s.Evidence.Until) {
+		s.Evidence.Volumes, s.Evidence.Waiting = append(s.Evidence.Volumes, j.awaited()), waiting
+		if end := j.carriedSince().Add(soakOf(profile)); end.After(s.Evidence.Until) {
 			s.Evidence.Until = end
+		}
+		if j.isNewCanary() {
+			s.Evidence.LeftOut = cmp.Or(s.Evidence.LeftOut, wanted[j.Volume.Name])
 		}
 	}
 	slices.SortFunc(s.Evidence.Volumes, func(a, b AwaitedVolume) int { return strings.Compare(a.Name, b.Name) })

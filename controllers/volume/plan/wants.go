@@ -104,7 +104,7 @@ func (p *planner) awaitEvidence(out *Observations) {
 
 // isNewCanary reports whether the volume was created as the canary of its set. New volumes may wait for its mount at any time.
 func (j evaluation) isNewCanary() bool {
-	return j.carriesSet() && j.Mark != nil && j.Mark.Created && j.Mark.Unproven
+	return j.carriesSet() && j.Mark.IsNewCanary()
 }
 
 func (j evaluation) awaitMount() Awaited {

@@ -46,7 +46,7 @@ const (
 	// the manager's namespace. A number follows.
 	VolumesConfigMapPrefix = "storage-client-volumes-"
 	// CanaryConfigMapPrefix is the prefix of the names of the ConfigMaps that reserve a new PersistentVolume as the canary of an option
-	// set, in the manager's namespace. A hash of the set and the server follows.
+	// set, in the manager's namespace. The hash of the set follows.
 	CanaryConfigMapPrefix = "storage-client-canary-"
 
 	// ManagedLabel is "true" on every Node that runs the agent.

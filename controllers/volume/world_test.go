@@ -237,6 +237,9 @@ func (w *world) mount(name string) {
 // create acts as the API server with the webhook, which may be unavailable.
 func (w *world) create(name string, webhook bool, options ...string) {
 	v := w.addVolume(name, options...)
+	if w.random {
+		v.pv.Spec.NFS.Server = []string{"filer", "other"}[w.rng.IntN(2)]
+	}
 	w.changes++
 	if !webhook {
 		w.logf("%s is created", name)
@@ -274,13 +277,21 @@ func (w *world) create(name string, webhook bool, options ...string) {
 // reserve acts as the webhook and the API server for the reservation of a canary. It reports whether the volume has it.
 func (w *world) reserve(s plan.Snapshot, pv *corev1.PersistentVolume, verdict judge.Verdict) bool {
 	own := judge.ReservationFor(pv, verdict.Set)
-	if known := w.reservations[own.Name]; known != nil {
-		return maps.Equal(known.Data, own.Data)
+	for _, known := range w.reservations {
+		if known.Data["set"] == verdict.Set {
+			return maps.Equal(known.Data, own.Data)
+		}
 	}
-	if !plan.MayBeCanary(s, pv) {
+	if plan.SourceOfEvidence(s, pv) != "" {
 		return false
 	}
 	declared := declaredBy(w.profiles, verdict.Profiles)
+	own.Annotations = map[string]string{"values": fmt.Sprintf("%q %s", verdict.Rules, valuesOf(verdict.Options, declared))}
+	for _, known := range w.reservations {
+		if known.Annotations["values"] == own.Annotations["values"] {
+			w.fail("%s was reserved as the canary although %s is, with the same values", pv.Name, known.Data["volume"])
+		}
+	}
 	if carriers := w.carriersOf(pv, verdict.Rules, verdict.Options, declared, w.verdicts()); len(carriers) > 0 {
 		w.fail("%s was reserved as the canary although %q have its options", pv.Name, carriers)
 	}

@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -135,7 +136,7 @@ func TestANewVolumeGetsUnprovenOptionsOnlyAsTheCanary(t *testing.T) {
 		"a volume that no pod can mount gives none":             {objects: []client.Object{never, newVolume(named("other"), unused)}, volume: newVolume(), canary: true, stored: 1},
 		"nor does one that Git owns":                            {objects: []client.Object{never, newVolume(named("other"), ofGit)}, volume: newVolume(), canary: true, stored: 1},
 		"another volume is reserved":                            {objects: []client.Object{never, reservedFor(newVolume(named("other")))}, volume: newVolume(), stored: 1},
-		"a volume of another server is reserved":                {objects: []client.Object{never, reservedFor(newVolume(named("other"), onServer("second")))}, volume: newVolume(), canary: true, stored: 2},
+		"a volume of another server is reserved":                {objects: []client.Object{never, reservedFor(newVolume(named("other"), onServer("second")))}, volume: newVolume(), stored: 1},
 		"the volume is reserved, and its creation is retried":   {objects: []client.Object{never, reservedFor(newVolume())}, volume: newVolume(), canary: true, stored: 1},
 		"a volume of its name is reserved for an earlier claim": {objects: []client.Object{never, reservedFor(newVolume(func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.UID = "earlier" }))}, volume: newVolume(), stored: 1},
 		"another replica was faster":                            {objects: []client.Object{never}, volume: newVolume(), funcs: taken},
@@ -175,14 +176,16 @@ func TestANewVolumeGetsUnprovenOptionsOnlyAsTheCanary(t *testing.T) {
 	}
 }
 
-// Several replicas may get requests for volumes of one set at once. Only one volume gets the options.
+// Several replicas may get requests for volumes of one set at once, also of different servers. Only one volume gets the options.
 func TestOnlyOneOfSeveralVolumesIsReserved(t *testing.T) {
 	h := reserving(t, interceptor.Funcs{}, newProfile(rule(allNFS, "nocto"), unprobed))
 	var wait sync.WaitGroup
 	got := make([]*corev1.PersistentVolume, 8)
 	for i := range got {
 		name := "pv" + strings.Repeat("x", i)
-		req := creation(t, newVolume(func(pv *corev1.PersistentVolume) { pv.Name, pv.Spec.ClaimRef.UID = name, types.UID(name) }))
+		req := creation(t, newVolume(func(pv *corev1.PersistentVolume) {
+			pv.Name, pv.Spec.ClaimRef.UID, pv.Spec.NFS.Server = name, types.UID(name), "filer"+name
+		}))
 		wait.Go(func() { got[i] = created(t, req, h.Handle(t.Context(), req)) })
 	}
 	wait.Wait()
@@ -192,6 +195,44 @@ func TestOnlyOneOfSeveralVolumesIsReserved(t *testing.T) {
 	}
 	if stored := reservations(t, h); len(stored) != 1 || stored[0].Data["volume"] != canaries[0].Name || stored[0].Data["claim"] != string(canaries[0].Spec.ClaimRef.UID) {
 		t.Errorf("got reservations %v, want one for PersistentVolume %s and its claim", stored, canaries[0].Name)
+	}
+}
+
+// Most volumes of a large StatefulSet are left out without an evaluation of all volumes.
+func TestLeftOutVolumesAreCheap(t *testing.T) {
+	other := newVolume(func(pv *corev1.PersistentVolume) { pv.Name, pv.Spec.ClaimRef.Name = "other", "other" })
+	never := newProfile(rule(allNFS, "nocto"), unprobed)
+	for name, test := range map[string]struct {
+		objects []client.Object
+		want    int
+	}{
+		"a probe is possible":                 {[]client.Object{newProfile(rule(allNFS, "nocto"))}, 0},
+		"another volume is reserved":          {[]client.Object{never}, 1},
+		"another volume can give evidence":    {[]client.Object{never, other}, 1},
+		"another volume has changed, and can": {[]client.Object{never, other.DeepCopy()}, 2},
+	} {
+		evaluations := 0
+		counted := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, isOfClaims := list.(*metav1.PartialObjectMetadataList); isOfClaims {
+				evaluations++ // only an evaluation of all volumes reads all claims
+			}
+			return c.List(ctx, list, opts...)
+		}}
+		h, index := reserving(t, counted, test.objects...), judge.NewVolumeIndex(nil)
+		h.reader.VolumeIndex = func() *judge.VolumeIndex { return index }
+		index.Update(other)
+		for i := range 100 {
+			if i == 50 && test.want == 2 {
+				index.Update(other)
+			}
+			h.Handle(t.Context(), creation(t, newVolume(func(pv *corev1.PersistentVolume) {
+				pv.Name = fmt.Sprintf("new%d", i)
+				pv.Spec.ClaimRef.UID, pv.Spec.NFS.Server = types.UID(pv.Name), pv.Name
+			})))
+		}
+		if evaluations != test.want {
+			t.Errorf("%s: got %d evaluations of all volumes for 100 new ones, want %d", name, evaluations, test.want)
+		}
 	}
 }
 

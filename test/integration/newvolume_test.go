@@ -169,7 +169,7 @@ var _ = Describe("New PersistentVolumes with unproven options", func() {
 		visit()
 		Expect(carrying()).To(Equal(canary))
 		Expect(status()).To(And(ContainSubstring("2 volumes wait for a pod to mount "+canary[0]+" with its new options; no Pod uses it"),
-			MatchRegexp("; then restart the Pods of new[0-9]")))
+			MatchRegexp("; then restart the Pods of pv[0-2]")))
 
 		By("mounting the canary")
 		mount(canary[0])

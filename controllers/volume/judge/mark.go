@@ -58,12 +58,12 @@ func MarkOfCreation(v Verdict, cluster types.UID) *Mark {
 	return &Mark{Set: v.Set, RuleSet: v.RuleSet, Rules: v.Rules, Created: true, Unproven: v.IsCanary, Cluster: cluster}
 }
 
-// ReservationFor returns the ConfigMap that lets a new volume be the canary of an option set. Its name is the same for all volumes of the set and the
-// server.
+// ReservationFor returns the ConfigMap that lets a new volume be the canary of an option set. Its name is the same for all volumes of the set, on
+// any server: a mount of one is evidence for all.
 func ReservationFor(pv *corev1.PersistentVolume, set string) *corev1.ConfigMap {
 	server, volumeClaim := SourceOf(pv).Server, ptr.Deref(pv.Spec.ClaimRef, corev1.ObjectReference{}).UID
 	out := &corev1.ConfigMap{Data: map[string]string{"set": set, "server": server, "volume": pv.Name, "claim": string(volumeClaim)}}
-	out.Namespace, out.Name = v1alpha1.ManagerNamespace, v1alpha1.CanaryConfigMapPrefix+text.Hash(set+"\x00"+server, 8)
+	out.Namespace, out.Name = v1alpha1.ManagerNamespace, v1alpha1.CanaryConfigMapPrefix+set
 	return out
 }
 

@@ -163,11 +163,13 @@ type VolumeIndex struct {
 	volumes map[string]demand
 	// requests are the sorted names of the volumes with the same request, by server.
 	requests map[string]map[connection][]string
+	// sources are volumes that can give evidence, by option set, as found by the last search, until they change.
+	sources map[string]string
 }
 
 // NewVolumeIndex returns a VolumeIndex of the given volumes.
 func NewVolumeIndex(volumes []*corev1.PersistentVolume) *VolumeIndex {
-	o := &VolumeIndex{volumes: map[string]demand{}, requests: map[string]map[connection][]string{}}
+	o := &VolumeIndex{volumes: map[string]demand{}, requests: map[string]map[connection][]string{}, sources: map[string]string{}}
 	for _, pv := range volumes {
 		o.Update(pv)
 	}
@@ -188,6 +190,20 @@ func (o *VolumeIndex) Update(pv *corev1.PersistentVolume) {
 	}
 }
 
+// NoteSource records that a volume can give evidence for an option set.
+func (o *VolumeIndex) NoteSource(set, volume string) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	o.sources[set] = volume
+}
+
+// HasSource reports whether a volume is known that can give evidence for an option set.
+func (o *VolumeIndex) HasSource(set string) bool {
+	o.mutex.RLock()
+	defer o.mutex.RUnlock()
+	return o.sources[set] != ""
+}
+
 // Remove removes a deleted volume.
 func (o *VolumeIndex) Remove(name string) {
 	o.mutex.Lock()
@@ -197,6 +213,7 @@ func (o *VolumeIndex) Remove(name string) {
 
 // remove requires the lock of mutex.
 func (o *VolumeIndex) remove(name string) {
+	maps.DeleteFunc(o.sources, func(_, source string) bool { return source == name })
 	previous, known := o.volumes[name]
 	if !known {
 		return

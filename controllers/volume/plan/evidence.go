@@ -174,17 +174,17 @@ func (j evaluation) isReservedBy(r *corev1.ConfigMap) bool {
 	return maps.Equal(r.Data, judge.ReservationFor(j.Volume, j.verdict.Set).Data)
 }
 
-// MayBeCanary reports whether a new volume may be the first with its option set: no probe is possible, and no other volume can give evidence.
-func MayBeCanary(s Snapshot, volume *corev1.PersistentVolume) bool {
+// SourceOfEvidence returns the name of another volume that has a new volume's options, or may get them, and can then give evidence. Empty if there is
+// none.
+func SourceOfEvidence(s Snapshot, volume *corev1.PersistentVolume) string {
 	s.Volumes = append(slices.Clip(s.Volumes), volume)
-	p := newPlanner(s)
-	j := p.volumes[len(p.volumes)-1]
-	target := judge.ProbeTargetOf(volume, *j.verdict, s.Clones)
-	if p.isProbed(j) && (target.Obstacle == "" || target.Clone.Obstacle == "") {
-		return false
-	}
-	return !slices.ContainsFunc(p.volumes, func(other evaluation) bool {
+	all := s.evaluateAll()
+	last := len(all) - 1
+	for _, other := range all[:last] {
 		mayHave := other.carriesSet() || other.verdict.ChangesOptions(other.Volume)
-		return other.Volume != volume && other.verdict.Set == j.verdict.Set && mayHave && !other.isUnused()
-	})
+		if other.verdict.Set == all[last].verdict.Set && mayHave && !other.isUnused() {
+			return other.Volume.Name
+		}
+	}
+	return ""
 }

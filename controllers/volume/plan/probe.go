@@ -85,11 +85,19 @@ func (p *planner) mayProbe(j evaluation) bool {
 	return j.verdict.ChangesOptions(j.Volume) && !p.tried[keyOf(j)] && j.Source.Protocol != v1alpha1.ProtocolBlock
 }
 
-func (p *planner) allowsProbe(j evaluation) bool {
-	return !slices.ContainsFunc(j.verdict.Profiles, func(name string) bool {
-		profile := p.Profiles.Get(name)
+func (p *planner) allowsProbe(j evaluation) bool { return allowProbe(p.Profiles, j.verdict) }
+
+func allowProbe(profiles *judge.Profiles, v *judge.Verdict) bool {
+	return !slices.ContainsFunc(v.Profiles, func(name string) bool {
+		profile := profiles.Get(name)
 		return profile == nil || !profile.Probes()
 	})
+}
+
+// MayProbeNew reports whether a probe of a new volume's options is possible. The volume is then no canary.
+func MayProbeNew(profiles *judge.Profiles, pv *corev1.PersistentVolume, v judge.Verdict, clones *corev1.ConfigMap) bool {
+	target := judge.ProbeTargetOf(pv, v, clones)
+	return allowProbe(profiles, &v) && judge.SourceOf(pv).Protocol != v1alpha1.ProtocolBlock && (target.Obstacle == "" || target.Clone.Obstacle == "")
 }
 
 // isProbed reports whether the volume must wait for a probe.

@@ -149,29 +149,43 @@ func (r *Reader) EvaluateNew(ctx context.Context, pv *corev1.PersistentVolume, i
 		return optionset.Decode(ledger.FindSets(pages.Items, optionset.Keys(set, server)))[set]
 	})
 	if isUnproven && pv.Name != "" && pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID != "" {
-		if v.IsCanary, err = r.reserve(ctx, pv, judge.ReservationFor(pv, v.Set), pages.Items, isDryRun); v.IsCanary {
+		mayCreate := !isDryRun && r.Reserver != nil && !index.HasSource(v.Set) && !plan.MayProbeNew(profiles, pv, v, clonesIn(pages.Items))
+		if v.IsCanary, err = r.reserve(ctx, pv, v.Set, pages.Items, index, mayCreate); v.IsCanary {
 			leftOut = ""
 		}
 	}
 	return v, leftOut, err
 }
 
-// reserve reports whether a new volume has its reservation, from now on or since an earlier attempt to create the volume.
-func (r *Reader) reserve(ctx context.Context, pv *corev1.PersistentVolume, reservation *corev1.ConfigMap, objects []corev1.ConfigMap, isDryRun bool) (bool, error) {
+func clonesIn(objects []corev1.ConfigMap) *corev1.ConfigMap {
+	i := slices.IndexFunc(objects, func(o corev1.ConfigMap) bool { return o.Name == v1alpha1.ClonesConfigMap })
+	if i < 0 {
+		return nil
+	}
+	return &objects[i]
+}
+
+// reserve reports whether a new volume has its reservation, from now on or since an earlier attempt to create the volume. It evaluates all volumes
+// only if none is known to give evidence.
+func (r *Reader) reserve(
+	ctx context.Context, pv *corev1.PersistentVolume, set string, objects []corev1.ConfigMap, index *judge.VolumeIndex, mayCreate bool,
+) (bool, error) {
+	reservation := judge.ReservationFor(pv, set)
 	for _, known := range ledger.ReservationsIn(objects) {
-		if known.Name == reservation.Name {
+		if known.Data["set"] == set {
 			return maps.Equal(known.Data, reservation.Data), nil
 		}
 	}
-	if isDryRun || r.Reserver == nil {
+	if !mayCreate {
 		return false, nil
 	}
 	s, err := r.Read(ctx)
-	if i := slices.IndexFunc(objects, func(o corev1.ConfigMap) bool { return o.Name == v1alpha1.ClonesConfigMap }); i >= 0 {
-		s.Clones = &objects[i]
-	}
-	if err != nil || !plan.MayBeCanary(s, pv) {
+	if err != nil {
 		return false, err
+	}
+	if source := plan.SourceOfEvidence(s, pv); source != "" {
+		index.NoteSource(set, source)
+		return false, nil
 	}
 	err = r.Reserver.Create(ctx, reservation, client.FieldOwner(v1alpha1.ManagerFieldManager))
 	return err == nil, client.IgnoreAlreadyExists(err)

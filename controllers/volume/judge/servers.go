@@ -164,12 +164,12 @@ type VolumeIndex struct {
 	// requests are the sorted names of the volumes with the same request, by server.
 	requests map[string]map[connection][]string
 	// sources are volumes that can give evidence, by option set, as found by the last search, until they change.
-	sources map[string]string
+	sources sync.Map
 }
 
 // NewVolumeIndex returns a VolumeIndex of the given volumes.
 func NewVolumeIndex(volumes []*corev1.PersistentVolume) *VolumeIndex {
-	o := &VolumeIndex{volumes: map[string]demand{}, requests: map[string]map[connection][]string{}, sources: map[string]string{}}
+	o := &VolumeIndex{volumes: map[string]demand{}, requests: map[string]map[connection][]string{}}
 	for _, pv := range volumes {
 		o.Update(pv)
 	}
@@ -191,17 +191,12 @@ func (o *VolumeIndex) Update(pv *corev1.PersistentVolume) {
 }
 
 // NoteSource records that a volume can give evidence for an option set.
-func (o *VolumeIndex) NoteSource(set, volume string) {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	o.sources[set] = volume
-}
+func (o *VolumeIndex) NoteSource(set, volume string) { o.sources.Store(set, volume) }
 
 // HasSource reports whether a volume is known that can give evidence for an option set.
 func (o *VolumeIndex) HasSource(set string) bool {
-	o.mutex.RLock()
-	defer o.mutex.RUnlock()
-	return o.sources[set] != ""
+	_, known := o.sources.Load(set)
+	return known
 }
 
 // Remove removes a deleted volume.
@@ -213,7 +208,7 @@ func (o *VolumeIndex) Remove(name string) {
 
 // remove requires the lock of mutex.
 func (o *VolumeIndex) remove(name string) {
-	maps.DeleteFunc(o.sources, func(_, source string) bool { return source == name })
+	o.sources.Range(func(set, source any) bool { return source != name || o.sources.CompareAndDelete(set, source) })
 	previous, known := o.volumes[name]
 	if !known {
 		return

@@ -2,6 +2,7 @@ package optionset
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -25,13 +26,11 @@ type Earlier struct {
 
 // Add adds the observations of another record. Known observations and results stay.
 func (r *Record) Add(other *Record) {
+	worked, rejected := maps.Clone(other.Worked), maps.Clone(other.Rejected)
+	maps.DeleteFunc(worked, func(server string, _ Evidence) bool { return r.State(server) == Rejected })
+	maps.DeleteFunc(rejected, func(server string, _ Blame) bool { return r.State(server) == Works })
 	r.Evidence, r.isEarlier = cmp.Or(r.Evidence, other.Evidence), r.isEarlier || other.isEarlier
-	for server, b := range other.Rejected {
-		if _, works := r.EvidenceOn(server); !works {
-			r.Rejected = unite(r.Rejected, map[string]Blame{server: b})
-		}
-	}
-	r.Worked, r.Closed = unite(r.Worked, other.Worked), unite(r.Closed, other.Closed)
+	r.Worked, r.Rejected, r.Closed = unite(r.Worked, worked), unite(r.Rejected, rejected), unite(r.Closed, other.Closed)
 	if len(r.Cleared) == 0 {
 		r.Cleared = slices.Clone(other.Cleared)
 	}

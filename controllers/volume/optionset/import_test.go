@@ -127,3 +127,36 @@ func TestTheNewestJudgedVolumesAreRecorded(t *testing.T) {
 		t.Errorf("got results of %v, want the newest %d", r.Closed, maxClosed)
 	}
 }
+
+// A copy that outlived its record's change adds what the record lacks, and no observation that has a later result.
+func TestAdd(t *testing.T) {
+	after := func(kinds ...Kind) *Record {
+		r := newRecord()
+		for _, kind := range kinds {
+			r.Next(event(kind, false))
+		}
+		return r
+	}
+	for name, test := range map[string]struct {
+		record, copied *Record
+		want           State
+	}{
+		"a failure":                        {after(), after(MountFailed, Restored), Suspected},
+		"a failure next to evidence":       {after(Mounted), after(MountFailed, Restored, OwnMounted), Disputed},
+		"evidence next to a failure":       {after(MountFailed, Restored, OwnMounted), after(Mounted), Disputed},
+		"a cleared failure":                {after(MountFailed, Restored, OwnFailed), after(MountFailed, Restored), Untried},
+		"a failure without a result":       {after(MountFailed, Restored, NoPodWaits), after(MountFailed, Restored), Untried},
+		"a rejection":                      {after(), after(ProbeRefused), Rejected},
+		"a rejection despite evidence":     {after(), after(Mounted, ProbeRefused), Rejected},
+		"a rejection before another probe": {after(ProbeRefused, ProbeWorked), after(ProbeRefused), Works},
+		"a probe before a rejection":       {after(ProbeWorked, ProbeRefused, ProbeUnwanted, ProbeRefused), after(ProbeWorked), Rejected},
+	} {
+		test.record.Add(test.copied)
+		if got := test.record.State(server); got != test.want {
+			t.Errorf("%s: got state %s, want %s", name, got, test.want)
+		}
+		if _, works := test.record.EvidenceOn(server); test.want == Rejected && test.copied.Evidence == nil && works {
+			t.Errorf("%s: got evidence for a rejected probe", name)
+		}
+	}
+}

@@ -11,10 +11,9 @@ import (
 	"github.com/storageclient/operator/tuning/lists"
 )
 
-// importRecord distributes the record of rules from the previous release to the option sets of their volumes. The failures concern all of them. They
-// stay recorded for options that no volume has yet, until the rules change.
-// The evidence proves the sets that volumes carry. If no volume carries one, it proves the sets of new volumes of the StorageClasses. It is used
-// only once: later, the rules may give volumes other options.
+// importRecord distributes the record of rules from the previous release to the option sets of their volumes. The failures concern all of them,
+// and stay recorded for options that no volume has yet. The evidence proves the sets that volumes carry. If no volume carries one, it proves the
+// sets of new volumes of the StorageClasses. It is used only once: later, the rules may give volumes other options.
 func (p *planner) importRecord(r *optionset.Record) {
 	declared := lists.Filter(p.volumes, func(j evaluation) bool { return j.verdict.RuleSet == r.RuleSet })
 	carrying := lists.Filter(p.volumes, func(j evaluation) bool {

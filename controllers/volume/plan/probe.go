@@ -85,8 +85,6 @@ func (p *planner) mayProbe(j evaluation) bool {
 	return j.verdict.ChangesOptions(j.Volume) && !p.tried[keyOf(j)] && j.Source.Protocol != v1alpha1.ProtocolBlock
 }
 
-func (p *planner) allowsProbe(j evaluation) bool { return allowProbe(p.Profiles, j.verdict) }
-
 func allowProbe(profiles *judge.Profiles, v *judge.Verdict) bool {
 	return !slices.ContainsFunc(v.Profiles, func(name string) bool {
 		profile := profiles.Get(name)
@@ -103,7 +101,7 @@ func MayProbeNew(profiles *judge.Profiles, pv *corev1.PersistentVolume, v judge.
 // isProbed reports whether the volume must wait for a probe.
 func (p *planner) isProbed(j evaluation) bool {
 	_, worked := p.sets.declared(j).Worked[j.Source.Server]
-	return !worked && p.mayProbe(j) && p.allowsProbe(j)
+	return !worked && p.mayProbe(j) && allowProbe(p.Profiles, j.verdict)
 }
 
 func (p *planner) observeProbes() {
@@ -120,7 +118,7 @@ func (p *planner) observeProbes() {
 			Blame: optionset.Blame{Volume: j.Volume.Name, Options: j.verdict.Options, Text: probe.Text},
 		}
 		switch {
-		case !p.allowsProbe(j):
+		case !allowProbe(p.Profiles, j.verdict):
 			e.Kind = optionset.ProbeUnwanted
 		case p.Probes == nil:
 			continue
@@ -189,7 +187,7 @@ func (s *Summary) addProbes(p *planner, volumes []*evaluation, name string) {
 		case probing != "":
 			waiting = append(waiting, probing)
 		default:
-			if probe, _ := p.probeOf(keyOf(*j)); probe.Verdict == optionset.ProbeInconclusive && p.allowsProbe(*j) && !p.sets.isProven(*j) {
+			if probe, _ := p.probeOf(keyOf(*j)); probe.Verdict == optionset.ProbeInconclusive && allowProbe(p.Profiles, j.verdict) && !p.sets.isProven(*j) {
 				unprobed = append(unprobed, "not probed from server "+j.Source.Server+": "+probe.Text)
 			}
 		}

@@ -149,20 +149,14 @@ func (r *Reader) EvaluateNew(ctx context.Context, pv *corev1.PersistentVolume, i
 		return optionset.Decode(ledger.FindSets(pages.Items, optionset.Keys(set, server)))[set]
 	})
 	if isUnproven && pv.Name != "" && pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID != "" {
-		mayCreate := !isDryRun && r.Reserver != nil && !index.HasSource(v.Set) && !plan.MayProbeNew(profiles, pv, v, clonesIn(pages.Items))
+		byName := lists.Map(lists.Pointers(pages.Items), func(o *corev1.ConfigMap) (string, *corev1.ConfigMap) { return o.Name, o })
+		isProbed := plan.MayProbeNew(profiles, pv, v, byName[v1alpha1.ClonesConfigMap])
+		mayCreate := !isDryRun && r.Reserver != nil && !index.HasSource(v.Set) && !isProbed
 		if v.IsCanary, err = r.reserve(ctx, pv, v.Set, pages.Items, index, mayCreate); v.IsCanary {
 			leftOut = ""
 		}
 	}
 	return v, leftOut, err
-}
-
-func clonesIn(objects []corev1.ConfigMap) *corev1.ConfigMap {
-	i := slices.IndexFunc(objects, func(o corev1.ConfigMap) bool { return o.Name == v1alpha1.ClonesConfigMap })
-	if i < 0 {
-		return nil
-	}
-	return &objects[i]
 }
 
 // reserve reports whether a new volume has its reservation, from now on or since an earlier attempt to create the volume. It evaluates all volumes

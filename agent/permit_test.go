@@ -282,7 +282,7 @@ func TestAPermitEnds(t *testing.T) {
 	}
 }
 
-// The permit ends while another writer delays the announcement, or while the host is busy.
+// The permit ends while another writer delays the announcement, or while the host is busy. In the first case, it is used up already.
 func TestAPermitThatEndsBeforeItsAnnouncementIsNotUsed(t *testing.T) {
 	end := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 	for name, date := range map[string]time.Time{"another time": end.Add(time.Second), "no time": {}} {

@@ -119,24 +119,31 @@ func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode
 	if !p.Reporter.MayTry() {
 		return
 	}
-	live, now, err := p.API.Get(ctx)
-	if err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "Cannot read the StorageClientNode; the permit waits", "permit", permit.ID)
-	}
-	if err != nil || !isSame(live, clientNode) {
-		// The watch delivers the newer object. It must be applied first.
-		p.Reporter.NoteFailed()
+	live, now := p.read(ctx, clientNode)
+	if live == nil {
 		return
 	}
 	if p.status = p.findResult(live, permit.ID); p.status != nil {
 		return
 	}
-	if permit.NotAfter != nil && now.IsZero() {
-		logr.FromContextOrDiscard(ctx).Info("The API server's response has no Date; the permit waits", "permit", permit.ID)
-		p.Reporter.NoteFailed()
-		return
-	}
 	p.status = p.decide(ctx, live, now, settings)
+}
+
+// read reads a permit again, live, and the API server's time. It returns nil if the permit must wait for another attempt.
+func (p *Permit) read(ctx context.Context, checked *v1alpha1.StorageClientNode) (*v1alpha1.StorageClientNode, time.Time) {
+	permit := checked.Spec.RebootPermit
+	live, now, err := p.API.Get(ctx)
+	switch {
+	case err != nil:
+		logr.FromContextOrDiscard(ctx).Error(err, "Cannot read the StorageClientNode; the permit waits", "permit", permit.ID)
+	case !isSame(live, checked): // The watch delivers the newer object. It must be applied first.
+	case permit.NotAfter != nil && now.IsZero():
+		logr.FromContextOrDiscard(ctx).Info("The API server's response has no Date; the permit waits", "permit", permit.ID)
+	default:
+		return live, now
+	}
+	p.Reporter.NoteFailed()
+	return nil, now
 }
 
 func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, now time.Time, settings Settings) *v1alpha1.RebootStatus {
@@ -151,6 +158,13 @@ func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, n
 			p.holdersAt = p.Clock.Now().Add(holdersInterval + rand.N(holdersInterval/4))
 			return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootWaiting, Message: busy}
 		}
+		// Much time may have passed since the permit was read. It must not be used up for the error of a read.
+		if live, now = p.read(ctx, live); live == nil {
+			return nil
+		}
+		reason = expiry(live.Spec.RebootPermit, now)
+	}
+	if reason == "" {
 		if err := p.RearmTrial(true); err != nil {
 			reason = "cannot arm the trial boot: " + err.Error()
 		}
@@ -261,14 +275,14 @@ func (p *Permit) use(ctx context.Context, live *v1alpha1.StorageClientNode, rebo
 	return started(id)
 }
 
-// announce writes Started to the object that contains the permit. Much time may have passed since the permit was checked, so it reads the object again.
-// The resource version prevents a concurrent withdrawal of the permit by the manager.
+// announce writes Started to the object that contains the permit. The resource version prevents a concurrent withdrawal of the permit by the manager.
 func (p *Permit) announce(ctx context.Context, checked *v1alpha1.StorageClientNode) error {
 	p.status = started(checked.Spec.RebootPermit.ID)
-	for attempt := 1; ; attempt++ {
-		live, now, err := p.API.Get(ctx)
-		if err != nil {
-			return err
+	err := p.Announce(ctx, checked.ResourceVersion)
+	for attempt := 1; apierrors.IsConflict(err) && attempt < maxAnnounce; attempt++ {
+		live, now, readErr := p.API.Get(ctx)
+		if readErr != nil {
+			return readErr
 		}
 		if !isSame(live, checked) {
 			return errors.New("the StorageClientNode changed after the permit was read")
@@ -276,8 +290,7 @@ func (p *Permit) announce(ctx context.Context, checked *v1alpha1.StorageClientNo
 		if reason := expiry(live.Spec.RebootPermit, now); reason != "" {
 			return errors.New(reason)
 		}
-		if err = p.Announce(ctx, live.ResourceVersion); err == nil || !apierrors.IsConflict(err) || attempt == maxAnnounce {
-			return err
-		}
+		err = p.Announce(ctx, live.ResourceVersion)
 	}
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/storageclient/operator/agent/host/hosttest"
@@ -19,17 +20,24 @@ import (
 type node struct {
 	v1alpha1.StorageClientNode
 	err     error
+	date    time.Time
 	holders []string
 	busy    string
-	// announced and rebooted are the errors of these steps.
+	// announced and rebooted are the errors of these steps. asked runs while the host is asked for its work.
 	announced, rebooted error
+	asked               func()
 }
 
 func (n *node) Get(context.Context) (*v1alpha1.StorageClientNode, time.Time, error) {
-	return n.DeepCopy(), time.Time{}, n.err
+	return n.DeepCopy(), n.date, n.err
 }
 
-func (n *node) FindHolders(context.Context) ([]string, error) { return n.holders, nil }
+func (n *node) FindHolders(context.Context) ([]string, error) {
+	if n.asked != nil {
+		n.asked()
+	}
+	return n.holders, nil
+}
 
 func (n *node) Reboot(context.Context) error { return n.rebooted }
 
@@ -118,6 +126,53 @@ func TestATrialLosesItsPermitIfTheHostIsNotRebooted(t *testing.T) {
 			}).Run(t.Context(), n.DeepCopy(), Settings{RebootBy: []string{"kernelArgument/a"}, CarriedOut: true})
 			if !slices.Equal(trials, test.want) {
 				t.Errorf("the trial was prepared %v, want %v", trials, test.want)
+			}
+		})
+	}
+}
+
+// The API server, or the permit, changes between the first read and the use of the permit. The permit is not used up.
+func TestAPermitIsReadAgainBeforeItIsUsed(t *testing.T) {
+	end := time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		change func(*node)
+		phase  v1alpha1.RebootPhase
+	}{
+		"there is no change":            {func(*node) {}, v1alpha1.RebootStarted},
+		"the API server cannot be read": {func(n *node) { n.err = errors.New("no answer") }, ""},
+		"its response has no Date":      {func(n *node) { n.date = time.Time{} }, ""},
+		"the permit is withdrawn":       {func(n *node) { n.Generation, n.Spec.RebootPermit = 2, nil }, ""},
+		"the permit is over":            {func(n *node) { n.date = end.Add(time.Second) }, v1alpha1.RebootRefused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := node{date: end}
+			n.Generation, n.Spec.RebootPermit = 1, &v1alpha1.RebootPermit{ID: "p1", BootID: "boot-1", NotAfter: &metav1.Time{Time: end}}
+			n.asked = func() { test.change(&n) }
+			_, fs := hosttest.OpenHost(t, "debian-12")
+			records, clock := journal.New(fs), clocktesting.NewFakeClock(time.Unix(1000, 0))
+			if err := records.Load(); err != nil {
+				t.Fatal(err)
+			}
+			armed := false
+			p := New(Config{
+				API: &n, Clock: clock, BootID: "boot-1", Journal: records, Rebooter: &n, Reporter: reporter.New(nil, clock),
+				FindBusy: func([]string) string { return "" }, RearmTrial: func(permitted bool) error { armed = permitted; return nil },
+				Announce: func(context.Context, string) error { return nil },
+			})
+			seen := n.DeepCopy()
+			p.Run(t.Context(), seen, Settings{RebootBy: []string{"kernelArgument/a"}, CarriedOut: true})
+			var status v1alpha1.StorageClientNodeStatus
+			p.Report(&status)
+			phase := v1alpha1.RebootPhase("")
+			if status.Reboot != nil {
+				phase = status.Reboot.Phase
+			}
+			_, used := records.UsedPermit("p1")
+			if phase != test.phase || p.IsOpen(seen.Spec.RebootPermit) != (test.phase == "") {
+				t.Errorf("got phase %q, open %t, want phase %q", phase, p.IsOpen(seen.Spec.RebootPermit), test.phase)
+			}
+			if uses := test.phase == v1alpha1.RebootStarted; used != uses || armed != uses {
+				t.Errorf("got used %t, the trial armed %t, want %t", used, armed, uses)
 			}
 		})
 	}

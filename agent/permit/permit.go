@@ -119,14 +119,14 @@ func (p *Permit) Run(ctx context.Context, clientNode *v1alpha1.StorageClientNode
 	if !p.Reporter.MayTry() {
 		return
 	}
-	live, now := p.read(ctx, clientNode)
+	live, _ := p.read(ctx, clientNode)
 	if live == nil {
 		return
 	}
 	if p.status = p.findResult(live, permit.ID); p.status != nil {
 		return
 	}
-	p.status = p.decide(ctx, live, now, settings)
+	p.status = p.decide(ctx, live, settings)
 }
 
 // read reads a permit again, live, and the API server's time. It returns nil if the permit must wait for another attempt.
@@ -146,12 +146,9 @@ func (p *Permit) read(ctx context.Context, checked *v1alpha1.StorageClientNode) 
 	return nil, now
 }
 
-func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, now time.Time, settings Settings) *v1alpha1.RebootStatus {
+func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, settings Settings) *v1alpha1.RebootStatus {
 	id, log := live.Spec.RebootPermit.ID, logr.FromContextOrDiscard(ctx).WithValues("permit", live.Spec.RebootPermit.ID)
-	reason := expiry(live.Spec.RebootPermit, now)
-	if reason == "" {
-		reason = p.FindObjection(live, settings)
-	}
+	reason := p.FindObjection(live, settings)
 	if reason == "" {
 		if busy := p.findHostWork(ctx); busy != "" {
 			log.Info("The host is busy; the permit waits", "reason", busy)
@@ -159,6 +156,7 @@ func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, n
 			return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootWaiting, Message: busy}
 		}
 		// Much time may have passed since the permit was read. It must not be used up for the error of a read.
+		var now time.Time
 		if live, now = p.read(ctx, live); live == nil {
 			return nil
 		}

@@ -23,9 +23,9 @@ type node struct {
 	date    time.Time
 	holders []string
 	busy    string
-	// announced and rebooted are the errors of these steps. asked runs while the host is asked for its work.
+	// announced and rebooted are the errors of these steps. onQuery runs while the host lists its work.
 	announced, rebooted error
-	asked               func()
+	onQuery             func()
 }
 
 func (n *node) Get(context.Context) (*v1alpha1.StorageClientNode, time.Time, error) {
@@ -33,8 +33,8 @@ func (n *node) Get(context.Context) (*v1alpha1.StorageClientNode, time.Time, err
 }
 
 func (n *node) FindHolders(context.Context) ([]string, error) {
-	if n.asked != nil {
-		n.asked()
+	if n.onQuery != nil {
+		n.onQuery()
 	}
 	return n.holders, nil
 }
@@ -147,7 +147,7 @@ func TestAPermitIsReadAgainBeforeItIsUsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := node{date: end}
 			n.Generation, n.Spec.RebootPermit = 1, &v1alpha1.RebootPermit{ID: "p1", BootID: "boot-1", NotAfter: &metav1.Time{Time: end}}
-			n.asked = func() { test.change(&n) }
+			n.onQuery = func() { test.change(&n) }
 			_, fs := hosttest.OpenHost(t, "debian-12")
 			records, clock := journal.New(fs), clocktesting.NewFakeClock(time.Unix(1000, 0))
 			if err := records.Load(); err != nil {

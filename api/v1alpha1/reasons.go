@@ -115,7 +115,8 @@ const (
 	// RolloutReasonRebootWithoutEffect is set when the node came back and a setting has failed or still needs a reboot.
 	RolloutReasonRebootWithoutEffect = "RebootWithoutEffect"
 	// RolloutReasonRebootTimedOut is set when the node was not back and healthy within rollout.reboot.timeoutSeconds, or its agent did
-	// not use the reboot permit in that time. In the second case, the node returns to service, and the rollout tries again later.
+	// not use the reboot permit in that time. In the second case, the node returns to service, and the rollout tries again later,
+	// unless rollout.failureThreshold has stopped it.
 	RolloutReasonRebootTimedOut = "RebootTimedOut"
 	// RolloutReasonAttemptsUsedUp is set when the node still needs a reboot after three permits for the same boot hash.
 	RolloutReasonAttemptsUsedUp = "AttemptsUsedUp"

@@ -321,6 +321,10 @@ func TestTransitions(t *testing.T) {
 		clientNode.Status.Rollout.Evictions = count
 		return clientNode
 	}
+	retried := func(clientNode *v1alpha1.StorageClientNode) *v1alpha1.StorageClientNode {
+		clientNode.Status.Rollout.RetryAfter = &metav1.Time{Time: clientNode.Status.Rollout.Since.Add(time.Minute)}
+		return clientNode
+	}
 	for name, test := range map[string]struct {
 		before, after *v1alpha1.StorageClientNode
 		want          map[string]float64
@@ -335,6 +339,10 @@ func TestTransitions(t *testing.T) {
 			map[string]float64{"node_drain_duration_seconds done": 90}},
 		"a permit that is withdrawn after evictions": {at(v1alpha1.RolloutRebooting, "", 0), evicting(7, at(v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonHostBusy, 9)),
 			map[string]float64{"node_reboot_duration_seconds withdrawn": 9, "evictions_in_vain_total": 7}},
+		"a permit that is not used after evictions": {at(v1alpha1.RolloutRebooting, "", 0), retried(evicting(7, at(v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, 9))),
+			map[string]float64{"node_reboot_duration_seconds failed": 9, "node_failures_total RebootTimedOut": 1, "evictions_in_vain_total": 7}},
+		"a reboot that times out after evictions": {at(v1alpha1.RolloutRebooting, "", 0), evicting(7, at(v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, 9)),
+			map[string]float64{"node_reboot_duration_seconds failed": 9, "node_failures_total RebootTimedOut": 1}},
 		"an attempt that cordoned first times out": {heldAt(at(v1alpha1.RolloutDraining, "", 0)), evicting(7, at(v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, 900)),
 			map[string]float64{"node_drain_duration_seconds timed_out": 900, "evictions_cordon_first_total": 7}},
 		"what has been counted is not counted again": {evicting(7, at(v1alpha1.RolloutReleasing, "", 0)), evicting(7, at(v1alpha1.RolloutWaiting, "", 5)), map[string]float64{}},

@@ -86,7 +86,7 @@ func (t *Transitions) CountChanges(before, after *v1alpha1.StorageClientNode) {
 		t.failures.WithLabelValues(current.Reason).Inc()
 	}
 	switch {
-	case !isInVain(previous.Phase, current.Phase):
+	case !isInVain(previous.Phase, current):
 	case previous.HeldSince != nil:
 		t.cordonFirst.Add(float64(current.Evictions))
 	default:
@@ -102,15 +102,15 @@ func (t *Transitions) CountChanges(before, after *v1alpha1.StorageClientNode) {
 	}
 }
 
-// isInVain reports whether a drain has just finished without a reboot: before its permit, or with a withdrawn permit.
-func isInVain(previous, current v1alpha1.RolloutPhase) bool {
-	switch current {
+// isInVain reports whether a drain has just finished without a reboot: before its permit, or with a withdrawn or unused permit.
+func isInVain(previous v1alpha1.RolloutPhase, current *v1alpha1.RolloutStatus) bool {
+	switch current.Phase {
 	case v1alpha1.RolloutDraining, v1alpha1.RolloutRebooting, v1alpha1.RolloutSettling:
 		return false
 	case v1alpha1.RolloutWaiting, v1alpha1.RolloutReleasing:
 		return previous == v1alpha1.RolloutDraining || previous == v1alpha1.RolloutRebooting
 	}
-	return previous == v1alpha1.RolloutDraining
+	return previous == v1alpha1.RolloutDraining || previous == v1alpha1.RolloutRebooting && current.HasFailedUnrebooted()
 }
 
 func phaseDuration(previous, current *v1alpha1.RolloutStatus) (time.Duration, bool) {

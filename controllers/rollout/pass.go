@@ -91,7 +91,7 @@ func (o *outcome) skip(node string, refusal error) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	o.skipped.Insert(node)
-	if refusal != nil {
+	if refusal != nil && o.rejections[node] == nil {
 		o.rejections[node] = refusal
 	}
 }
@@ -329,6 +329,11 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 		case plan.Cordon, plan.GivePermit:
 			if areAllowed(ctx, p, step) {
 				p.finish(node, p.applyStep(ctx, step))
+			}
+		case plan.ClearPermit:
+			// A conflict of the note shows that the permit may be gone or used: the next pass reads it first.
+			if !p.finish(node, p.applyStep(ctx, step)) && step.Cordon != nil && !apierrors.IsConflict(p.writeNote(ctx, node, step.Note)) {
+				p.finish(node, p.applyStep(ctx, *step.Cordon))
 			}
 		default:
 			p.finish(node, p.applyStep(ctx, step))

@@ -146,6 +146,48 @@ func (w *withdrawing) applyStep(ctx context.Context, step plan.Step) error {
 	return w.err
 }
 
+// A user uncordons a node whose permit cannot be withdrawn. The node is cordoned again, and returns to service once the permit is gone.
+func TestACordonStaysWhileThePermitDoes(t *testing.T) {
+	for name, test := range map[string]struct {
+		err    error
+		isLost bool
+	}{
+		"the withdrawal is refused": {apierrors.NewForbidden(corev1.Resource("things"), "a", errors.New("policy x")), false},
+		"its request is lost":       {apierrors.NewTimeoutError("timeout", 1), false},
+		"its response is lost":      {apierrors.NewTimeoutError("timeout", 1), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(1)
+			w.quiet, w.deterministic = true, true
+			w.addNode("a")
+			w.addProfile("eda", nil, "a")
+			m := &manager{world: w, name: "m"}
+			n := w.permitted(t, m, 77*time.Hour)
+			n.Unschedulable = false
+			n.nodeRV++
+			n.cordonChanges++
+			c := &withdrawing{manager: m, err: test.err, isLost: test.isLost}
+			for range 3 {
+				if _, _, _ = runPass(t.Context(), c, 1); n.ClientNode.Spec.RebootPermit != nil && !n.Unschedulable {
+					t.Fatal("the node is schedulable, and its agent may reboot it")
+				}
+				w.passTime(time.Second)
+			}
+			c.err = nil
+			_, _, _ = runPass(t.Context(), c, 1)
+			_, claimed := w.claims["a"]
+			note := n.ClientNode.Status.Rollout
+			if n.ClientNode.Spec.RebootPermit != nil || n.Unschedulable || claimed || note.RetryAfter == nil || note.Attempts != 0 {
+				t.Errorf("got permit %v, cordoned %t, claimed %t, note %+v, want a node in service with a pause",
+					n.ClientNode.Spec.RebootPermit, n.Unschedulable, claimed, note)
+			}
+			if w.broken != nil {
+				t.Error(w.broken)
+			}
+		})
+	}
+}
+
 // The cordon and the claim stay until the withdrawal of the permit is certain.
 func TestThePermitGoesBeforeTheCordonAndTheClaim(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -137,7 +137,11 @@ func (p *planner) backOffFrom(n *nodeState, reason, message string) {
 		n.note.RetryAfter = &metav1.Time{Time: p.Now.Add(pause)}
 		n.note.DrainedFor, n.note.HeldSince = p.drainKey(n), nil
 	}
-	note := p.newNote(n, phase, reason, fmt.Sprintf("%s; next attempt after %s", message, formatTime(n.note.RetryAfter.Time)))
+	message += "; next attempt after " + formatTime(n.note.RetryAfter.Time)
+	if phase == v1alpha1.RolloutFailed {
+		message += ", unless failureThreshold has stopped the rollout; then use: kubectl storageclient retry"
+	}
+	note := p.newNote(n, phase, reason, message)
 	p.writeNoteAhead(n, note)
 	if phase == v1alpha1.RolloutWaiting || n.Ready {
 		p.returnToService(n, reason)

@@ -8,8 +8,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
+	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/standing"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -31,6 +34,7 @@ func (p *planner) advanceDisruption(n *nodeState) {
 		p.awaitBoot(n)
 	case n.hasFailed():
 		p.keepFailedNode(n)
+	case p.endLostAttempt(n):
 	default:
 		p.prepareNode(n)
 	}
@@ -159,7 +163,7 @@ func (n *nodeState) acceptanceObstacle() string {
 }
 
 // rebootDeadline returns the time by which the node must be back and healthy. The time counts from the claim if the ID of the permit contains no
-// time. For a permit that waited for its host, it counts from the end of that wait.
+// time. For a permit that waited for its host, it counts from the end of that wait; for an overdue permit, from the pass that found it overdue.
 func (p *planner) rebootDeadline(n *nodeState) time.Time {
 	start := permitTime(n.permit.ID)
 	if start.IsZero() {
@@ -171,6 +175,9 @@ func (p *planner) rebootDeadline(n *nodeState) time.Time {
 		start = p.Now
 	case noteStart.After(start):
 		start = noteStart
+	}
+	if permit := n.claim.Permit; permit != nil && permit.Overdue != nil && !permit.Overdue.After(p.Now) {
+		start = permit.Overdue.Time
 	}
 	return start.Add(p.rebootTimeout(n))
 }
@@ -295,7 +302,7 @@ func (p *planner) awaitBoot(n *nodeState) {
 		p.endRejectedAttempt(n, answer)
 	case isCordonLost:
 		p.withdrawPermit(n, v1alpha1.RolloutReasonCordonLost)
-		p.backOffFrom(n, v1alpha1.RolloutReasonCordonLost, "Another user or controller uncordoned the node")
+		p.backOffFrom(n, v1alpha1.RolloutReasonCordonLost, cordonLostText)
 	case n.Mark == nil, n.isPermitOutdated(), n.hasSeenSpec() && n.need.kind == needNone:
 		p.withdrawPermit(n, v1alpha1.RolloutReasonSettingsChanging)
 		p.prepareNode(n)
@@ -308,8 +315,7 @@ func (p *planner) awaitBoot(n *nodeState) {
 		p.awaitHost(n, answer.Message)
 	case p.isPermitOver(n):
 		p.withdrawPermit(n, v1alpha1.RolloutReasonRebootTimedOut)
-		p.backOffFrom(n, v1alpha1.RolloutReasonRebootTimedOut,
-			fmt.Sprintf("The agent did not use its reboot permit within %s; check the log of its Pod", p.rebootTimeout(n)))
+		p.backOffFrom(n, v1alpha1.RolloutReasonRebootTimedOut, p.unusedText(n))
 	case n.hasFailed(), n.note.Phase == v1alpha1.RolloutRebooting && n.note.Reason == v1alpha1.RolloutReasonPermitGiven:
 		p.keepNote(n)
 	default:
@@ -317,12 +323,40 @@ func (p *planner) awaitBoot(n *nodeState) {
 	}
 }
 
-// findStop returns the reason why a person has stopped a node with a permit, empty if there is none.
+func (p *planner) unusedText(n *nodeState) string {
+	return fmt.Sprintf("The agent did not use its reboot permit within %s; check the log of its Pod", p.rebootTimeout(n))
+}
+
+// endLostAttempt uncounts an attempt that only the note still contains: the manager stopped right before or after the permit was there. It reports
+// whether the permit was overdue, and then ends the disruption in the same way.
+func (p *planner) endLostAttempt(n *nodeState) bool {
+	isNoted := n.note.Phase == v1alpha1.RolloutRebooting && n.note.BootHash == n.target
+	if !isNoted || n.need.kind == needNone || isUsed(ptr.Deref(n.ClientNode.Status.Reboot, v1alpha1.RebootStatus{}).Phase) {
+		return false
+	}
+	n.note.Phase, n.note.Since, n.note.Attempts = v1alpha1.RolloutDraining, nil, n.note.Attempts-1
+	overdue := ptr.Deref(ptr.Deref(n.claim, v1alpha1.Disruption{}).Permit, v1alpha1.ClaimedPermit{}).Overdue
+	isOver := overdue != nil && !p.isInFuture(overdue.Add(overduePause))
+	if !isOver || n.Mark == nil || p.findStop(n) != "" || n.note.Reason == v1alpha1.RolloutReasonHostBusy {
+		return false
+	}
+	p.backOffFrom(n, v1alpha1.RolloutReasonRebootTimedOut, p.unusedText(n))
+	return true
+}
+
+// findStop returns the reason why a person has stopped a node with a permit, empty if there is none. While the agent has not reported, any profile
+// whose settings wait for a boot may need it.
 func (p *planner) findStop(n *nodeState) string {
 	if n.note.Reason == v1alpha1.RolloutReasonCordonLost || !n.Unschedulable {
 		return v1alpha1.RolloutReasonCordonLost
 	}
-	reason, _ := p.checkStops(n)
+	wide := *n
+	if n.need.kind == needUnknown {
+		wide.need.names = slices.Concat(n.need.names, lists.Pick(n.ClientNode.Spec.Settings, func(s v1alpha1.NodeSetting) (string, bool) {
+			return s.Profile, nodesettings.TakesEffectAtBoot(s.Key)
+		}))
+	}
+	reason, _ := p.checkStops(&wide)
 	return reason
 }
 
@@ -372,16 +406,25 @@ func (p *planner) endRejectedAttempt(n *nodeState, answer v1alpha1.RebootStatus)
 	p.wakeAt(p.Now.Add(RefusalPause))
 }
 
+// withdrawPermit withdraws a permit. If the API server rejects that, a node that a user has uncordoned is cordoned again: it may still reboot.
 func (p *planner) withdrawPermit(n *nodeState, reason string) {
+	step := ClearPermit{OnNode: OnNode{n.Name}, ID: n.permit.ID, Reason: reason}
+	if !n.Unschedulable {
+		step.Cordon = ptr.To(p.cordonOf(n))
+		step.Note = p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonCordonLost, cordonLostText)
+	}
 	n.dropUnusedAttempt()
-	p.clearPermit(n, reason)
+	p.addStep(step)
+	n.permit = nil
 }
+
+const cordonLostText = "Another user or controller uncordoned the node"
 
 // prepareNode takes a node without a permit from its claim to its permit, or returns it to service.
 func (p *planner) prepareNode(n *nodeState) {
 	switch {
-	case n.Mark != nil && !n.Unschedulable:
-		p.backOffFrom(n, v1alpha1.RolloutReasonCordonLost, "Another user or controller uncordoned the node")
+	case n.Mark != nil && (!n.Unschedulable || n.note.Reason == v1alpha1.RolloutReasonCordonLost && !n.note.Phase.IsInService()):
+		p.backOffFrom(n, v1alpha1.RolloutReasonCordonLost, cordonLostText)
 	case n.Mark == nil && n.Unschedulable:
 		p.endDisruption(n, v1alpha1.RolloutReasonCordonedByOthers)
 	case n.Mark == nil:
@@ -398,15 +441,19 @@ func (p *planner) prepareNode(n *nodeState) {
 
 // cordonNode makes the node unschedulable and annotates it. The conditions are written first: once the Node is cordoned, others write to it.
 func (p *planner) cordonNode(n *nodeState) {
-	mark := p.claimFor(n)
-	if n.Mark != nil && !n.Mark.Since.IsZero() {
-		mark.Since = n.Mark.Since
-	}
 	if n.maintenance = MaintenanceDraining; n.permit != nil {
 		n.maintenance = MaintenanceDrained
 	}
 	p.updateMaintenance(n)
-	p.addStep(Cordon{OnNode{n.Name}, mark, p.rulesFor(n).Drain.ExcludeFromLoadBalancersSeconds > 0})
+	p.addStep(p.cordonOf(n))
+}
+
+func (p *planner) cordonOf(n *nodeState) Cordon {
+	mark := p.claimFor(n)
+	if n.Mark != nil && !n.Mark.Since.IsZero() {
+		mark.Since = n.Mark.Since
+	}
+	return Cordon{OnNode{n.Name}, mark, p.rulesFor(n).Drain.ExcludeFromLoadBalancersSeconds > 0}
 }
 
 // drainNode drains a node that the rollout has cordoned, as long as the node needs the reboot.
@@ -632,7 +679,7 @@ func (n *nodeState) busyMounts(ignoreDaemonSets bool) []string {
 	return busy
 }
 
-// startAttempt records the start of an attempt in the note, and gives the permit. An attempt in the note whose permit was never given continues.
+// startAttempt records the start of an attempt in the note, and gives the permit.
 func (p *planner) startAttempt(n *nodeState) {
 	message := permitText
 	if n.Drain != nil {
@@ -640,12 +687,7 @@ func (p *planner) startAttempt(n *nodeState) {
 	}
 	note := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, message)
 	note.Since, note.RetryAfter = &metav1.Time{Time: p.Now}, nil
-	answer := n.ClientNode.Status.Reboot
-	unused := n.note.Phase == v1alpha1.RolloutRebooting && n.note.BootHash == n.target && (answer == nil || !n.isPermitOf(answer.PermitID, n.note))
-	if !unused {
-		note.Attempts++
-	}
-	if note.Attempts > MaxAttempts {
+	if note.Attempts++; note.Attempts > MaxAttempts {
 		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonAttemptsUsedUp, attemptsUsedUpText))
 		return
 	}

@@ -293,7 +293,9 @@ func (p *planner) describePermit(n *nodeState, claim *v1alpha1.Disruption) {
 	case permit.Leaving == "" && n.Ready && !failed:
 		permit.Leaving = n.Leaving
 	}
-	permit.Overdue = p.overdueSince(n)
+	if n.permit == nil || n.hasUnusedPermit() {
+		permit.Overdue = p.overdueSince(n)
+	}
 	claim.Permit = &permit
 }
 

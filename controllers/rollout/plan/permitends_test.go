@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -158,8 +159,89 @@ func TestForAnOverduePermit(t *testing.T) {
 			},
 			[]string{"clear the permit of a: CordonLost", "claim of a: no permit", "a: Releasing NodeLeaving"},
 		},
-		"its reboot has started": {func(f *fixture) { f.addResponse("a", v1alpha1.RebootStarted) }, []string{"claim of a: permit", "a: Failed RebootTimedOut"}},
+		"its reboot has started late": {func(f *fixture) { f.addResponse("a", v1alpha1.RebootStarted) }, waits},
+		"its reboot has started late, long ago": {
+			func(f *fixture) { f.addResponse("a", v1alpha1.RebootStarted); f.overdue("a", 15*time.Minute) }, []string{"a: Failed RebootTimedOut"},
+		},
+		"its reboot has started in its time": {
+			func(f *fixture) { f.addResponse("a", v1alpha1.RebootStarted); f.Claims["a"].Permit.Overdue = nil }, []string{"a: Failed RebootTimedOut"},
+		},
+		"it has rebooted late": {
+			func(f *fixture) { f.rebooted("a"); f.node("a").Ready = false }, []string{"a: Rebooting WaitingForNode"},
+		},
 	}, build, "a")
+}
+
+// The manager stops between the withdrawal of a permit and its note, or before the permit. The next manager ends the attempt in the same way.
+func TestForAnAttemptThatOnlyTheNoteContains(t *testing.T) {
+	timedOut := append(endSteps("RebootTimedOut", "Failed RebootTimedOut")[1:], "a: Failed RebootTimedOut")
+	build := func() *fixture {
+		f := cluster("a")
+		f.permitted("a", 16*time.Minute)
+		f.silent("a")
+		f.overdue("a", time.Minute)
+		f.node("a").ClientNode.Spec.RebootPermit = nil
+		return f
+	}
+	noted := func(change func(*v1alpha1.RolloutStatus)) func(*fixture) {
+		return func(f *fixture) { change(f.node("a").ClientNode.Status.Rollout) }
+	}
+	playRows(t, map[string]row{
+		"it was overdue":                      {func(*fixture) {}, timedOut},
+		"it was overdue, and a window closes": {func(f *fixture) { f.Profiles[0].addWindow("0 2 * * *", 3600) }, timedOut},
+		"a person has stopped it": {func(f *fixture) { f.Paused = true }, []string{
+			"note a: Releasing PausedByAnnotation", "conditions of a: none", "uncordon a: PausedByAnnotation", "release the claim of a", "a: Waiting PausedByAnnotation",
+		}},
+		"a user has uncordoned it, and the cordon was restored": {
+			noted(func(note *v1alpha1.RolloutStatus) { note.Reason = v1alpha1.RolloutReasonCordonLost }),
+			[]string{"note a: Waiting CordonLost", "conditions of a: none", "uncordon a: CordonLost", "release the claim of a", "a: Waiting CordonLost"},
+		},
+		"it was never given": {func(f *fixture) { f.Claims["a"].Permit.Overdue = nil }, []string{
+			"drain a", "claim of a: no permit", "conditions of a: Draining", "a: Draining Draining",
+		}},
+	}, build, "a")
+	for name, test := range map[string]struct {
+		change func(*fixture)
+		want   int32
+	}{
+		"it was overdue":          {func(*fixture) {}, 0},
+		"it was never given":      {func(f *fixture) { f.Claims["a"].Permit.Overdue = nil }, 0},
+		"its host was busy":       {func(f *fixture) { f.node("a").ClientNode.Status.Rollout.Reason = v1alpha1.RolloutReasonHostBusy }, 0},
+		"a person has stopped it": {func(f *fixture) { f.Paused = true }, 0},
+		"the agent has used it":   {func(f *fixture) { f.node("a").ClientNode.Status.Reboot.Phase = v1alpha1.RebootStarted }, 1},
+		"the node has rebooted":   {func(f *fixture) { f.rebooted("a") }, 1},
+	} {
+		f := build()
+		f.node("a").ClientNode.Status.Reboot = &v1alpha1.RebootStatus{Phase: v1alpha1.RebootWaiting}
+		test.change(f)
+		if got := For(f.Snapshot).Notes["a"].Attempts; got != test.want {
+			t.Errorf("%s: got %d attempts, want %d", name, got, test.want)
+		}
+	}
+}
+
+// A live setting changes during a drain. A paused profile that does not need the reboot must not end it.
+func TestForADrainWhoseProfilesAreUnknown(t *testing.T) {
+	f := cluster("a")
+	f.profile("lab").Paused = v1alpha1.ReasonPausedByField
+	f.cordoned("a", time.Minute)
+	c := f.node("a").ClientNode
+	c.Spec.Settings, c.Spec.Hash = append(c.Spec.Settings, v1alpha1.NodeSetting{Key: "kernelArgument/dhash_entries", Profile: "lab"}), "h1, live"
+	f.node("a").Profiles = append(f.node("a").Profiles, "lab")
+	if diff := cmp.Diff([]string{"a: Draining Applying"}, lines(For(f.Snapshot), "a")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The failure of a node can stop the rollout. The note does not promise another attempt then.
+func TestTheNoteOfAnUnusedPermitNamesTheRetry(t *testing.T) {
+	f := cluster("a")
+	f.permitted("a", 16*time.Minute)
+	f.overdue("a", time.Minute)
+	want := "; next attempt after 2026-09-01T12:05:00Z, unless failureThreshold has stopped the rollout; then use: kubectl storageclient retry"
+	if got := For(f.Snapshot).Notes["a"].Message; !strings.HasSuffix(got, want) {
+		t.Errorf("got message %q, want %q at its end", got, want)
+	}
 }
 
 // The node did not reboot, so it returns to service whatever onNodeFailure requires, and gets another attempt after a pause.

@@ -115,7 +115,7 @@ func (p *planner) updateMaintenance(n *nodeState) {
 func (p *planner) addStep(s Step) { p.plan.Steps = append(p.plan.Steps, s) }
 
 func (p *planner) clearPermit(n *nodeState, reason string) {
-	p.addStep(ClearPermit{OnNode{n.Name}, n.permit.ID, reason})
+	p.addStep(ClearPermit{OnNode: OnNode{n.Name}, ID: n.permit.ID, Reason: reason})
 	n.permit = nil
 }
 

@@ -133,8 +133,7 @@ func (n *nodeState) hasFailed() bool {
 
 // hasFailedUnrebooted reports whether the node has failed because its agent did not use the permit. Only such a failure is followed by a pause.
 func (n *nodeState) hasFailedUnrebooted() bool {
-	retryAfter := n.note.RetryAfter
-	return n.hasFailed() && n.note.Reason == v1alpha1.RolloutReasonRebootTimedOut && retryAfter != nil && retryAfter.After(n.noteSince())
+	return n.hasFailed() && n.note.HasFailedUnrebooted()
 }
 
 func (n *nodeState) usedAttempts() int32 {
@@ -183,7 +182,11 @@ func (n *nodeState) isPermitWaiting() bool {
 // hasUnusedPermit reports whether the node has a permit of which the agent has not announced the use. It can be withdrawn: an announcement after that
 // meets a conflict.
 func (n *nodeState) hasUnusedPermit() bool {
-	return n.permit != nil && !n.hasBooted() && !slices.Contains([]v1alpha1.RebootPhase{v1alpha1.RebootStarted, v1alpha1.RebootFailed}, n.permitAnswer().Phase)
+	return n.permit != nil && !n.hasBooted() && !isUsed(n.permitAnswer().Phase)
+}
+
+func isUsed(answer v1alpha1.RebootPhase) bool {
+	return answer == v1alpha1.RebootStarted || answer == v1alpha1.RebootFailed
 }
 
 // dropUnusedAttempt removes an attempt from the count if the agent has not used its permit. It checks that the permit is included in the count: the
@@ -241,12 +244,7 @@ func (s *Session) needOf(n *nodeState) need {
 	case n.ClientNode == nil:
 		return need{kind: needNone}
 	case !n.hasReportedSettings():
-		// Any profile whose settings wait for a boot may need it.
-		names := slices.Concat(n.claimingProfile(), lists.Pick(n.ClientNode.Spec.Settings, func(s v1alpha1.NodeSetting) (string, bool) {
-			return s.Profile, nodesettings.TakesEffectAtBoot(s.Key)
-		}))
-		slices.Sort(names)
-		return need{kind: needUnknown, profiles: n.claimingProfile(), names: slices.Compact(names)}
+		return need{kind: needUnknown, profiles: n.claimingProfile(), names: n.claimingProfile()}
 	case !n.ClientNode.Status.RebootRequired:
 		return need{kind: needNone}
 	}

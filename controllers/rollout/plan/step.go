@@ -148,6 +148,9 @@ type ClearPermit struct {
 	ID string
 	// Reason is one word.
 	Reason string
+	// Cordon restores the cordon if the API server rejects the withdrawal, after Note has recorded the user's uncordon; nil for a cordoned node.
+	Cordon *Cordon
+	Note   v1alpha1.RolloutStatus
 }
 
 // RemoveTaint removes the untuned taint from the node.

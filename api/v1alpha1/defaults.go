@@ -37,7 +37,6 @@ func (in *Rollout) setDefaults() {
 	setDefault(&in.Canary.SoakSeconds, ptr.To[int32](60))
 	setDefault(&in.FailureThreshold, ptr.To[int32](1))
 	setDefault(&in.SettleSeconds, ptr.To[int32](30))
-	setDefault(&in.OnNodeFailure, FailureKeepCordoned)
 	setDefault(&in.Drain.TimeoutSeconds, ptr.To[int32](900))
 	setDefault(&in.Drain.OnTimeout, DrainRelease)
 	setDefault(&in.Drain.GracePeriodSeconds, ptr.To[int32](-1))

@@ -84,17 +84,6 @@ const (
 	ProtocolBlock VolumeProtocol = "Block"
 )
 
-// NodeFailurePolicy controls the scheduling of a failed node.
-// +kubebuilder:validation:Enum=KeepCordoned;Uncordon
-type NodeFailurePolicy string
-
-const (
-	// FailureKeepCordoned keeps a failed node cordoned until an administrator uncordons it. It is the default.
-	FailureKeepCordoned NodeFailurePolicy = "KeepCordoned"
-	// FailureUncordon returns a failed node to service once it is Ready. The node still counts against the budget.
-	FailureUncordon NodeFailurePolicy = "Uncordon"
-)
-
 // DrainTimeoutPolicy controls the node after its drain times out.
 // +kubebuilder:validation:Enum=Release;Wait
 type DrainTimeoutPolicy string
@@ -575,11 +564,6 @@ type Rollout struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	SettleSeconds *int32 `json:"settleSeconds,omitempty"`
-
-	// onNodeFailure controls the scheduling of a failed node. KeepCordoned keeps it cordoned until an administrator uncordons it.
-	// Uncordon returns it to service once it is Ready; it still counts against the budget. Default KeepCordoned.
-	// +optional
-	OnNodeFailure NodeFailurePolicy `json:"onNodeFailure,omitempty"`
 
 	// ignoreUnavailableAfterSeconds is the time after which an unavailable node no longer counts against the budget, in seconds: 0 to
 	// 2592000. With 0, it always counts. Default 0.

@@ -181,7 +181,6 @@ var ceilingOf = map[string]string{
 	"rollout.ignoreUnavailableAfterSeconds":         "rollout.ignoreUnavailableAfterSeconds",
 	"rollout.maxConcurrentLive":                     "rollout.maxConcurrentLive",
 	"rollout.maxUnavailable":                        "rollout.maxUnavailable",
-	"rollout.onNodeFailure":                         "none: the budget counts the node either way",
 	"rollout.reboot.approvedPlan":                   "none: an approval; rollout.reboot.policy determines whether one is required",
 	"rollout.reboot.policy":                         "rollout.reboot.policy",
 	"rollout.reboot.restoreReboot":                  "rollout.reboot.restoreReboot",

@@ -129,7 +129,6 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		Entry("a negative time of unavailability", rollout(`ignoreUnavailableAfterSeconds: -1`), "spec.rollout.ignoreUnavailableAfterSeconds"),
 		Entry("an empty canary", rollout(`canary: {nodes: 0}`), "spec.rollout.canary.nodes"),
 		Entry("a canary by number and by selector", rollout(`canary: {nodes: 1, nodeSelector: {}}`), "spec.rollout.canary"),
-		Entry("an unknown onNodeFailure", rollout(`onNodeFailure: Delete`), "spec.rollout.onNodeFailure"),
 		Entry("a window without a schedule", rollout(`windows: [{durationSeconds: 1}]`), "spec.rollout.windows[0].schedule"),
 		Entry("a window without a duration", rollout(`windows: [{schedule: "0 2 * * *"}]`), "spec.rollout.windows[0].durationSeconds"),
 		Entry("a window of no duration", rollout(`windows: [{schedule: "0 2 * * *", durationSeconds: 0}]`), "spec.rollout.windows[0].durationSeconds"),

@@ -433,7 +433,7 @@ func (o *observer) checkUncordon(before, after *corev1.Node, c *v1alpha1.Storage
 	}
 	mark, _ := v1alpha1.DecodeDisruption(before.Annotations[v1alpha1.DisruptionAnnotation])
 	if before.Spec.Unschedulable {
-		o.checkUncordonFailed(name, mark.Profile, seen)
+		o.checkUncordonFailed(name, seen)
 	}
 	permit := c.Spec.RebootPermit
 	if permit == nil || hasFailed(c) || permit.BootID == after.Status.NodeInfo.BootID || !before.Spec.Unschedulable {
@@ -447,9 +447,9 @@ func (o *observer) checkUncordon(before, after *corev1.Node, c *v1alpha1.Storage
 	o.checkAccepted(after, c, mark.Profile, seen)
 }
 
-// checkUncordonFailed checks failed nodes that return to service. The node must be Ready. A profile must allow it, unless the node has
-// its desired settings after all.
-func (o *observer) checkUncordonFailed(name, leader string, seen *look) {
+// checkUncordonFailed checks failed nodes that return to service. The node must be Ready and have its desired settings after all,
+// unless its permit was not used.
+func (o *observer) checkUncordonFailed(name string, seen *look) {
 	if o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool { return hasFailed(c) && !isReadyNode(n) }) {
 		o.w.fail("invariant 4: failed node %s is returned to service while it is not Ready", name)
 	}
@@ -457,12 +457,9 @@ func (o *observer) checkUncordonFailed(name, leader string, seen *look) {
 		node, c := s.node(name), s.clientNode(name)
 		// An unused permit caused no reboot: only this failure has a later attempt.
 		isUnrebooted := c != nil && c.Status.Rollout != nil && c.Status.Rollout.RetryAfter != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonRebootTimedOut
-		return c != nil && hasFailed(c) && !isUnrebooted && !isWell(node, c) && !slices.ContainsFunc(s.profiles, func(o memObject) bool {
-			p := o.(*v1alpha1.StorageClientProfile)
-			return p.Spec.Rollout.OnNodeFailure == v1alpha1.FailureUncordon && (p.Name == leader || concerns(p, node, c))
-		})
+		return c != nil && hasFailed(c) && !isUnrebooted && !isWell(node, c)
 	}) {
-		o.w.fail("invariant 4: failed node %s is returned to service although no profile allows it", name)
+		o.w.fail("invariant 4: failed node %s is returned to service", name)
 	}
 }
 

@@ -303,9 +303,6 @@ func (w *world) anyRollout() v1alpha1.Rollout {
 		r.Drain.LookAhead = v1alpha1.LookAheadCordonFirst
 	}
 	r.Drain.Force, r.Drain.DeleteEmptyDirData = w.chance(2), w.chance(2)
-	if w.chance(2) {
-		r.OnNodeFailure = v1alpha1.FailureUncordon
-	}
 	if w.chance(4) {
 		r.IgnoreUnavailableAfterSeconds = 200 + w.rng.Int32N(600)
 	}

@@ -103,6 +103,9 @@ func marshalSorted(spec v1alpha1.StorageClientProfileSpec) string {
 	if _, ok := sorted["nodeSelector"]; !ok {
 		sorted["nodeSelector"] = map[string]any{}
 	}
+	// They also had these fields, with these defaults.
+	rollout := sorted["rollout"].(map[string]any)
+	rollout["onNodeFailure"] = "KeepCordoned"
 	return text.JSON(sorted)
 }
 

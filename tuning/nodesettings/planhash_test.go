@@ -178,7 +178,6 @@ var otherValues = map[string]any{
 	"rollout.canary.soakSeconds":                    0,
 	"rollout.failureThreshold":                      100,
 	"rollout.settleSeconds":                         0,
-	"rollout.onNodeFailure":                         "Uncordon",
 	"rollout.ignoreUnavailableAfterSeconds":         60,
 	"rollout.windows":                               []any{map[string]any{"schedule": "0 2 * * 6", "durationSeconds": 60}},
 	"rollout.drain.timeoutSeconds":                  1,

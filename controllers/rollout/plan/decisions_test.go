@@ -23,23 +23,13 @@ func TestForDecisionsThatSchedulesDoNotMeet(t *testing.T) {
 			},
 			[]string{"a: Draining AgentSilent"},
 		},
-		"a failed node that is not Ready stays cordoned regardless of the profile": {
+		"a failed node that is not Ready stays cordoned": {
 			func(f *fixture) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Ready, f.node("a").Maintenance = false, MaintenanceDrained
 				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Minute)
-				f.Profiles[0].Rollout.OnNodeFailure = v1alpha1.FailureUncordon
 			},
 			[]string{"a: Failed RebootTimedOut"},
-		},
-		"a failed node that is Ready returns to service": {
-			func(f *fixture) {
-				f.cordoned("a", time.Hour)
-				f.node("a").Maintenance = MaintenanceDrained
-				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Minute)
-				f.Profiles[0].Rollout.OnNodeFailure = v1alpha1.FailureUncordon
-			},
-			[]string{"conditions of a: none", "uncordon a: RebootTimedOut", "release the claim of a", "a: Failed RebootTimedOut"},
 		},
 		"a node that waits only for the removal of settings that are no longer desired is tuned": {
 			func(f *fixture) {

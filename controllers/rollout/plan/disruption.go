@@ -264,14 +264,14 @@ func (p *planner) endDisruption(n *nodeState, reason string) {
 	p.returnToService(n, reason)
 }
 
-// keepFailedNode keeps a failed node as its profile requires. It accepts the node if it becomes healthy later.
+// keepFailedNode keeps a failed node cordoned. It accepts the node if it becomes healthy later.
 func (p *planner) keepFailedNode(n *nodeState) {
 	n.maintenance = MaintenanceDrained
 	switch {
 	case n.isCordonedByRollout() && n.hasRecovered():
 		p.settleNode(n)
 		return
-	case !n.isCordonedByRollout(), n.Ready && (n.hasFailedUnrebooted() || p.rulesFor(n).OnNodeFailure == v1alpha1.FailureUncordon):
+	case !n.isCordonedByRollout(), n.Ready && n.hasFailedUnrebooted():
 		p.returnToService(n, n.note.Reason)
 	}
 	p.keepNote(n)

@@ -707,25 +707,11 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 
 // TestForAFailedNodeWhoseAgentRespondsLate lets node a fail and return with its old boot.
 func TestForAFailedNodeWhoseAgentRespondsLate(t *testing.T) {
-	for name, c := range map[string]struct {
-		change func(*fixture)
-		want   []string
-	}{
-		"it stays failed, and cordoned": {func(*fixture) {}, []string{"clear the permit of a: x", "a: Failed x"}},
-		"it returns to service as it is, if the profile requires it": {
-			func(f *fixture) { f.Profiles[0].Rollout.OnNodeFailure = v1alpha1.FailureUncordon },
-			[]string{"clear the permit of a: x", "conditions of a: none", "uncordon a: x", "release the claim of a", "a: Failed x"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := cluster("a")
-			f.permitted("a", time.Hour)
-			f.addNote("a", v1alpha1.RolloutFailed, "x", time.Minute).Attempts = 1
-			f.addResponse("a", v1alpha1.RebootFailed)
-			c.change(f)
-			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+	f := cluster("a")
+	f.permitted("a", time.Hour)
+	f.addNote("a", v1alpha1.RolloutFailed, "x", time.Minute).Attempts = 1
+	f.addResponse("a", v1alpha1.RebootFailed)
+	if diff := cmp.Diff([]string{"clear the permit of a: x", "a: Failed x"}, lines(For(f.Snapshot), "a")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -134,7 +134,6 @@ func TestForANodeThatOthersAreAboutToRemove(t *testing.T) {
 				f.cordoned("a", time.Hour)
 				f.rebooted("a")
 				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
-				f.Profiles[0].Rollout.OnNodeFailure = v1alpha1.FailureUncordon
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},

@@ -244,7 +244,7 @@ func TestTheNoteOfAnUnusedPermitNamesTheRetry(t *testing.T) {
 	}
 }
 
-// The node did not reboot, so it returns to service whatever onNodeFailure requires, and gets another attempt after a pause.
+// The node did not reboot, so it returns to service, and gets another attempt after a pause.
 func TestForANodeWhosePermitWasNotUsed(t *testing.T) {
 	build := func() *fixture {
 		f := cluster("a", "b")

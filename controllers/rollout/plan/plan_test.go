@@ -698,14 +698,6 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},
-		"a failed node returns to service if the profile requires it": {
-			func(f *fixture) {
-				f.cordoned("a", time.Hour)
-				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
-				f.Profiles[0].Rollout.OnNodeFailure = v1alpha1.FailureUncordon
-			},
-			[]string{"conditions of a: none", "uncordon a: RebootTimedOut", "release the claim of a", "a: Failed RebootTimedOut"},
-		},
 		"a failed node that is healthy after its boot settles": {
 			func(f *fixture) {
 				f.cordoned("a", time.Hour)

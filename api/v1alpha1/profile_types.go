@@ -84,17 +84,6 @@ const (
 	ProtocolBlock VolumeProtocol = "Block"
 )
 
-// DrainTimeoutPolicy controls the node after its drain times out.
-// +kubebuilder:validation:Enum=Release;Wait
-type DrainTimeoutPolicy string
-
-const (
-	// DrainRelease uncordons the node and retries the drain later. It is the default.
-	DrainRelease DrainTimeoutPolicy = "Release"
-	// DrainWait keeps the node cordoned and continues the drain.
-	DrainWait DrainTimeoutPolicy = "Wait"
-)
-
 // DrainLookAhead controls nodes whose pods PodDisruptionBudgets keep.
 // +kubebuilder:validation:Enum=DryRun;CordonFirst
 type DrainLookAhead string
@@ -640,17 +629,13 @@ type Window struct {
 
 // Drain controls the drain of a node before its reboot.
 type Drain struct {
-	// timeoutSeconds is the maximum duration of a drain in seconds: 1 to 604800. It includes the wait for pods of Jobs. Default 900.
+	// timeoutSeconds is the maximum duration of a drain in seconds: 1 to 604800. It includes the wait for pods of Jobs. After it, the
+	// node returns to service. The drain is tried again after 5 minutes, then after twice as long each time, at most 6 hours. The node is
+	// not counted as failed. Default 900.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=604800
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
-
-	// onTimeout controls the node after its drain times out. Release uncordons it and retries the drain later: after 5 minutes, then
-	// twice as long each time, at most 6 hours. The node is not counted as failed. Wait keeps it cordoned and continues the drain.
-	// Default Release.
-	// +optional
-	OnTimeout DrainTimeoutPolicy `json:"onTimeout,omitempty"`
 
 	// gracePeriodSeconds overrides the termination grace period of each pod, in seconds: 0 to 86400. With -1, each pod uses its
 	// original value. Default -1.
@@ -692,9 +677,8 @@ type Drain struct {
 
 	// lookAhead controls a node whose pods only PodDisruptionBudgets keep. DryRun skips it until dry-run evictions succeed.
 	// CordonFirst skips it for 10 minutes. Then, if no other node can be claimed, it cordons the node and evicts only these pods. The
-	// other pods follow once each of these is gone or may be evicted. After timeoutSeconds, the node returns to service, whatever
-	// onTimeout is. Use CordonFirst for pods that move only after a cordon or an eviction, for example pods of CloudNativePG,
-	// Longhorn or KubeVirt. Default DryRun.
+	// other pods follow once each of these is gone or may be evicted. Use CordonFirst for pods that move only after a cordon or an
+	// eviction, for example pods of CloudNativePG, Longhorn or KubeVirt. Default DryRun.
 	// +optional
 	LookAhead DrainLookAhead `json:"lookAhead,omitempty"`
 

@@ -201,9 +201,6 @@ func (w *world) anyRollout(r *v1alpha1.Rollout) {
 	if w.rng.IntN(3) == 0 {
 		r.Drain.ExcludeFromLoadBalancersSeconds = 1 + w.rng.Int32N(120)
 	}
-	if w.rng.IntN(3) == 0 {
-		r.Drain.OnTimeout = v1alpha1.DrainWait
-	}
 	if w.rng.IntN(4) == 0 {
 		r.IgnoreUnavailableAfterSeconds = 200 + w.rng.Int32N(600)
 	}

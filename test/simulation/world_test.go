@@ -297,9 +297,6 @@ func (w *world) anyRollout() v1alpha1.Rollout {
 		r.Drain.ExcludeFromLoadBalancersSeconds = 1 + w.rng.Int32N(120)
 	}
 	if w.chance(3) {
-		r.Drain.OnTimeout = v1alpha1.DrainWait
-	}
-	if w.chance(3) {
 		r.Drain.LookAhead = v1alpha1.LookAheadCordonFirst
 	}
 	r.Drain.Force, r.Drain.DeleteEmptyDirData = w.chance(2), w.chance(2)

@@ -105,7 +105,8 @@ func marshalSorted(spec v1alpha1.StorageClientProfileSpec) string {
 	}
 	// They also had these fields, with these defaults.
 	rollout := sorted["rollout"].(map[string]any)
-	rollout["onNodeFailure"] = "KeepCordoned"
+	drain := rollout["drain"].(map[string]any)
+	rollout["onNodeFailure"], drain["onTimeout"] = "KeepCordoned", "Release"
 	return text.JSON(sorted)
 }
 

@@ -181,7 +181,6 @@ var otherValues = map[string]any{
 	"rollout.ignoreUnavailableAfterSeconds":         60,
 	"rollout.windows":                               []any{map[string]any{"schedule": "0 2 * * 6", "durationSeconds": 60}},
 	"rollout.drain.timeoutSeconds":                  1,
-	"rollout.drain.onTimeout":                       "Wait",
 	"rollout.drain.gracePeriodSeconds":              0,
 	"rollout.drain.deleteEmptyDirData":              true,
 	"rollout.drain.force":                           true,

@@ -188,7 +188,7 @@ func returnReason(pod *corev1.Pod) string {
 func obstacleOf(pod *corev1.Pod, options v1alpha1.Drain, now time.Time) string {
 	timeout := time.Duration(ptr.Deref(options.TimeoutSeconds, 0)) * time.Second
 	isTooLong := func(d time.Duration) bool {
-		return timeout > 0 && d > timeout && options.OnTimeout != v1alpha1.DrainWait
+		return timeout > 0 && d > timeout
 	}
 	if end := pod.DeletionTimestamp; end != nil {
 		grace := time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second

@@ -134,7 +134,6 @@ func TestEveryPodThatStaysCounts(t *testing.T) {
 }
 
 func TestPodsThatCannotLeaveWithinTheDrain(t *testing.T) {
-	wait := func(d *v1alpha1.Drain) { d.OnTimeout = v1alpha1.DrainWait }
 	for name, c := range map[string]struct {
 		pod     *corev1.Pod
 		options func(*v1alpha1.Drain)
@@ -142,14 +141,11 @@ func TestPodsThatCannotLeaveWithinTheDrain(t *testing.T) {
 	}{
 		"terminating since hours": {pod("a", ends(noon.Add(-6*time.Hour), 30)), nil,
 			"Pod eda/a should have terminated at 2026-11-26T06:00:00Z; check its finalizers, its volumes and the kubelet, or delete it with --force"},
-		"terminating since hours, and the drain waits":      {pod("a", ends(noon.Add(-6*time.Hour), 30)), wait, "Pod eda/a should have terminated at"},
 		"five minutes after its grace period":               {pod("a", ends(noon.Add(-5*time.Minute), 30)), nil, "Waiting for pod eda/a to terminate"},
 		"within its grace period":                           {pod("a", ends(noon.Add(10*time.Minute), 600)), nil, "Waiting for pod eda/a to terminate"},
 		"terminating until tomorrow":                        {pod("a", ends(noon.Add(23*time.Hour), 86400)), nil, "Pod eda/a may terminate until 2026-11-27T11:00:00Z, but the drain has 900 seconds; raise rollout.drain.timeoutSeconds, or wait"},
-		"terminating until tomorrow, and the drain waits":   {pod("a", ends(noon.Add(23*time.Hour), 86400)), wait, "Waiting for pod eda/a to terminate"},
 		"a short grace period by a clock that is ahead":     {pod("a", ends(noon.Add(20*time.Minute), 600)), nil, "Waiting for pod eda/a to terminate"},
 		"a grace period of a day":                           {pod("a", graceOf(86400)), nil, "Pod eda/a has a grace period of 86400 seconds, but the drain has 900 seconds; raise rollout.drain.timeoutSeconds, or set rollout.drain.gracePeriodSeconds"},
-		"a grace period of a day, and the drain waits":      {pod("a", graceOf(86400)), wait, ""},
 		"a grace period of a day, and the profile's own":    {pod("a", graceOf(86400)), func(d *v1alpha1.Drain) { d.GracePeriodSeconds = ptr.To[int32](60) }, ""},
 		"the profile's own is longer than its drain":        {pod("a", graceOf(30)), func(d *v1alpha1.Drain) { d.GracePeriodSeconds = ptr.To[int32](901) }, "Pod eda/a has a grace period of 901 seconds"},
 		"a grace period as long as the drain":               {pod("a", graceOf(900)), nil, ""},

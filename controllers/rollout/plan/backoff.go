@@ -105,7 +105,7 @@ func (p *planner) drainOptions(n *nodeState) v1alpha1.Drain {
 		options.TimeoutSeconds = nil
 	}
 	if options.LookAhead = ""; n.isCordonedFirst() {
-		options.LookAhead, options.OnTimeout = v1alpha1.LookAheadCordonFirst, v1alpha1.DrainRelease
+		options.LookAhead = v1alpha1.LookAheadCordonFirst
 	}
 	return options
 }
@@ -115,7 +115,7 @@ func (p *planner) drainOptions(n *nodeState) v1alpha1.Drain {
 func (p *planner) timeLeft(n *nodeState) time.Duration {
 	options := p.drainOptions(n)
 	remaining := p.drainDeadline(n).Sub(p.Now)
-	if options.TimeoutSeconds == nil || options.OnTimeout == v1alpha1.DrainWait || remaining >= toDuration(options.TimeoutSeconds)-startTime {
+	if options.TimeoutSeconds == nil || remaining >= toDuration(options.TimeoutSeconds)-startTime {
 		return 0
 	}
 	return max(remaining, time.Nanosecond)

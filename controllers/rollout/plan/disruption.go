@@ -618,12 +618,9 @@ func (p *planner) awaitDrain(n *nodeState, reason, message string) {
 		reason, timedOut = v1alpha1.RolloutReasonStorageUnreachable, v1alpha1.RolloutReasonStorageUnreachable
 		message = describeServers(failing, n.Drain) + ". " + message
 	}
-	options, late := p.rulesFor(n).Drain, !p.Now.Before(p.drainDeadline(n)) || n.Drain != nil && n.Drain.TooLate
-	if late {
-		reason, message = timedOut, fmt.Sprintf("The drain did not finish within %s: %s", toDuration(options.TimeoutSeconds), message)
-	}
-	if late && (options.OnTimeout != v1alpha1.DrainWait || n.isCordonedFirst()) {
-		p.backOffFrom(n, reason, message)
+	if !p.Now.Before(p.drainDeadline(n)) || n.Drain != nil && n.Drain.TooLate {
+		timeout := toDuration(p.rulesFor(n).Drain.TimeoutSeconds)
+		p.backOffFrom(n, timedOut, fmt.Sprintf("The drain did not finish within %s: %s", timeout, message))
 		return
 	}
 	p.wakeAt(p.nextInspectionAfter(p.exactNow))

@@ -137,7 +137,6 @@ func TestSkipNodeThatBudgetsAloneKeep(t *testing.T) {
 // TestForAnotherManagerContinuesANodeThatIsCordonedFirst stops after each write of the first manager.
 func TestForAnotherManagerContinuesANodeThatIsCordonedFirst(t *testing.T) {
 	f := held(HeldPause, "a", "b", "c")
-	f.Profiles[0].Rollout.Drain.OnTimeout = v1alpha1.DrainWait
 	f.hold("a", HeldPause)
 	f.node("a").ClientNode.Status.Rollout.RetryAfter = &metav1.Time{Time: f.Now.Add(time.Minute)}
 	claim := v1alpha1.Disruption{Profile: "eda", BootHash: f.node("a").ClientNode.Spec.BootHash, Since: metav1.Time{Time: f.Now}, CordonFirst: true}
@@ -149,8 +148,8 @@ func TestForAnotherManagerContinuesANodeThatIsCordonedFirst(t *testing.T) {
 		case Cordon:
 			cordon = &step
 		case Drain:
-			if step.Options.LookAhead != v1alpha1.LookAheadCordonFirst || step.Options.OnTimeout != v1alpha1.DrainRelease {
-				t.Errorf("got a drain with lookAhead %q, onTimeout %q", step.Options.LookAhead, step.Options.OnTimeout)
+			if step.Options.LookAhead != v1alpha1.LookAheadCordonFirst {
+				t.Errorf("got a drain with lookAhead %q", step.Options.LookAhead)
 			}
 		}
 	}
@@ -176,15 +175,11 @@ func TestForAnotherManagerContinuesANodeThatIsCordonedFirst(t *testing.T) {
 	}
 }
 
-// TestForAnAttemptThatCordonedFirstEnds also has onTimeout Wait: a node is not left cordoned for a budget that may never allow.
+// A node is not left cordoned for a budget that may never allow.
 func TestForAnAttemptThatCordonedFirstEnds(t *testing.T) {
-	for onTimeout, phase := range map[v1alpha1.DrainTimeoutPolicy]v1alpha1.RolloutPhase{
-		v1alpha1.DrainRelease: v1alpha1.RolloutDraining, v1alpha1.DrainWait: v1alpha1.RolloutDraining,
-		// The manager died before it wrote a note about the drain.
-		"": v1alpha1.RolloutWaiting,
-	} {
+	// Waiting: the manager died before it wrote a note about the drain.
+	for _, phase := range []v1alpha1.RolloutPhase{v1alpha1.RolloutDraining, v1alpha1.RolloutWaiting} {
 		f := held(HeldPause, "a", "b", "c")
-		f.Profiles[0].Rollout.Drain.OnTimeout = onTimeout
 		f.hold("a", HeldPause)
 		previous := f.node("a").ClientNode.Status.Rollout.HeldSince
 		f.cordoned("a", time.Hour)
@@ -199,7 +194,7 @@ func TestForAnAttemptThatCordonedFirstEnds(t *testing.T) {
 		plan := For(f.Snapshot)
 		got := strings.Join(lines(plan), "; ")
 		if note := plan.Notes["a"]; !strings.Contains(got, "uncordon a") || !note.RetryAfter.Equal(&metav1.Time{Time: f.Now.Add(BackOff)}) || note.HeldSince != nil || note.DrainAttempts != 1 {
-			t.Errorf("%s: got %s, note %+v; want an uncordoned node that backs off", onTimeout, got, note)
+			t.Errorf("%s: got %s, note %+v; want an uncordoned node that backs off", phase, got, note)
 		}
 	}
 }
@@ -215,25 +210,18 @@ func TestForADrainsFirstEvictionMustFitTheTimeLeft(t *testing.T) {
 			timeout int32
 			left    time.Duration
 		}{0: {900, left}, 1: {}, 70: {}} {
-			f, old, patient := cluster("a"), cluster("a"), cluster("a")
+			f, old := cluster("a"), cluster("a")
 			f.cordoned("a", since)
 			old.cordoned("a", since)
-			patient.cordoned("a", since)
 			f.node("a").Evicted = evictions
 			old.node("a").ClientNode.Status.Rollout.Evictions = evictions
-			patient.node("a").Evicted = evictions
-			patient.Profiles[0].Rollout.Drain.OnTimeout = v1alpha1.DrainWait
-			for manager, f := range map[string]*fixture{"this manager": f, "an earlier manager": old, "a drain without an end": patient} {
+			for manager, f := range map[string]*fixture{"this manager": f, "an earlier manager": old} {
 				drains, _ := NewSession(f.Snapshot).Drains()
 				for _, step := range For(f.Snapshot).Steps {
 					if drain, ok := step.(Drain); ok {
 						drains = append(drains, drain)
-						wantLeft := want.left
-						if f == patient {
-							wantLeft = 0
-						}
-						if drain.TimeLeft != wantLeft {
-							t.Errorf("%s after the cordon, %d pods evicted by %s: got %s left, want %s", since, evictions, manager, drain.TimeLeft, wantLeft)
+						if drain.TimeLeft != want.left {
+							t.Errorf("%s after the cordon, %d pods evicted by %s: got %s left, want %s", since, evictions, manager, drain.TimeLeft, want.left)
 						}
 					}
 				}

@@ -349,14 +349,6 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"note a: Waiting DrainTimedOut", "conditions of a: none", "uncordon a: DrainTimedOut", "release the claim of a", "a: Waiting DrainTimedOut"},
 		},
-		"the drain times out, and the rollout waits for it": {
-			func(f *fixture) {
-				f.cordoned("a", time.Hour)
-				f.node("a").Drain = blocked
-				f.Profiles[0].Rollout.Drain.OnTimeout = v1alpha1.DrainWait
-			},
-			[]string{"a: Draining DrainTimedOut"},
-		},
 		"it is empty, and its boot settings are about to change: the reboot would come too early": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
@@ -493,11 +485,10 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"a: Draining AgentSilent"},
 		},
-		"a silent agent ends the drain after its time limit regardless of onTimeout": {
+		"a silent agent ends the drain after its time limit": {
 			func(f *fixture) {
 				f.cordoned("a", 15*time.Minute)
 				f.node("a").BootID = "a-9"
-				f.Profiles[0].Rollout.Drain.OnTimeout = v1alpha1.DrainWait
 			},
 			[]string{"note a: Waiting DrainTimedOut", "conditions of a: none", "uncordon a: DrainTimedOut", "release the claim of a", "a: Waiting DrainTimedOut"},
 		},

@@ -654,12 +654,9 @@ type Drain struct {
 	// +optional
 	Force bool `json:"force,omitempty"`
 
-	// waitForJobs waits for pods of Jobs to finish instead of evicting them. Until then, no other pod of the node is evicted. It does
-	// not wait for a pod that has not started within 10 minutes, or whose image or configuration is missing. Default true.
-	// +optional
-	WaitForJobs *bool `json:"waitForJobs,omitempty"`
-
-	// waitForPodSelector selects additional pods to wait for, in the same way as waitForJobs. If unset, no other pods are selected.
+	// waitForPodSelector selects pods to wait for, in addition to pods of Jobs, until they finish. Until then, no other pod of the node is
+	// evicted. The drain does not wait for a pod that has not started within 10 minutes, or whose image or configuration is missing. If
+	// unset, only pods of Jobs are awaited.
 	// +optional
 	WaitForPodSelector *metav1.LabelSelector `json:"waitForPodSelector,omitempty"`
 

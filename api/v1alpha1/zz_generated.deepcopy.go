@@ -133,11 +133,6 @@ func (in *Drain) DeepCopyInto(out *Drain) {
 		*out = new(int32)
 		**out = **in
 	}
-	if in.WaitForJobs != nil {
-		in, out := &in.WaitForJobs, &out.WaitForJobs
-		*out = new(bool)
-		**out = **in
-	}
 	if in.WaitForPodSelector != nil {
 		in, out := &in.WaitForPodSelector, &out.WaitForPodSelector
 		*out = new(v1.LabelSelector)

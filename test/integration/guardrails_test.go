@@ -174,7 +174,6 @@ var ceilingOf = map[string]string{
 	"rollout.drain.doNotDisruptPods":                "none: the default evicts them, and Keep only adds pods to wait for",
 	"rollout.drain.lookAhead":                       "none: PodDisruptionBudgets apply either way",
 	"rollout.drain.timeoutSeconds":                  "none: the budget counts the node during that time",
-	"rollout.drain.waitForJobs":                     "none: PodDisruptionBudgets apply either way",
 	"rollout.drain.waitForPodSelector":              "none: it only adds pods to wait for",
 	"rollout.failureThreshold":                      "rollout.failureThreshold",
 	"rollout.ignoreUnavailableAfterSeconds":         "rollout.ignoreUnavailableAfterSeconds",

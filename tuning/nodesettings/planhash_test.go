@@ -184,7 +184,6 @@ var otherValues = map[string]any{
 	"rollout.drain.gracePeriodSeconds":              0,
 	"rollout.drain.deleteEmptyDirData":              true,
 	"rollout.drain.force":                           true,
-	"rollout.drain.waitForJobs":                     false,
 	"rollout.drain.waitForPodSelector":              map[string]any{"matchLabels": map[string]any{"app": "db"}},
 	"rollout.drain.ignoreDaemonSetMounts":           false,
 	"rollout.drain.excludeFromLoadBalancersSeconds": 30,

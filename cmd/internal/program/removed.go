@@ -14,6 +14,7 @@ import (
 var removed = map[string]string{
 	"spec.node.sunrpc.tcpSlotTableEntries": `in node.kernelModules, set {name: sunrpc, parameters: {tcp_slot_table_entries: "N"}}`,
 	"spec.rollout.drain.onTimeout":         "a node always returns to service when its drain times out; raise rollout.drain.timeoutSeconds to wait longer",
+	"spec.rollout.drain.waitForJobs":       "a drain always waits for pods of Jobs; delete a Job that must not delay it",
 	"spec.rollout.onNodeFailure":           "a failed node always stays cordoned until a user uncordons it",
 	"spec.volumes.serverChunkKiB":          "set the annotation tuning.storageclient.dev/server-chunk-kib of the profile",
 }

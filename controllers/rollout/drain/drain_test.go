@@ -221,12 +221,6 @@ func TestDrain(t *testing.T) {
 			options: options(nil),
 			want:    Result{Remaining: []string{"eda/web"}, WaitedFor: []string{"eda/job"}},
 		},
-		"a pod of a Job is evicted if the drain must not wait for it": {
-			objects:   []client.Object{pod("job", ownedBy("batch/v1", "Job"))},
-			options:   options(func(d *v1alpha1.Drain) { d.WaitForJobs = ptr.To(false) }),
-			want:      Result{Remaining: []string{"eda/job"}},
-			requested: []string{"job"},
-		},
 		"the drain waits for pods that the selector selects": {
 			objects: []client.Object{pod("sim"), pod("web")},
 			options: options(func(d *v1alpha1.Drain) {

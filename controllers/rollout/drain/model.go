@@ -67,7 +67,7 @@ func newModel(pods []corev1.Pod, options v1alpha1.Drain, now time.Time) (m model
 		case hasFinished(pod):
 			continue
 		}
-		isAwaited := !isStuck(pod, now) && (waitFor.Matches(labels.Set(pod.Labels)) || ptr.Deref(options.WaitForJobs, true) && isOfJob(pod))
+		isAwaited := !isStuck(pod, now) && (waitFor.Matches(labels.Set(pod.Labels)) || isOfJob(pod))
 		mark := markOf(pod)
 		keeps := mark != "" && options.DoNotDisruptPods == v1alpha1.DoNotDisruptKeep
 		if pod.DeletionTimestamp == nil && mark != "" && !keeps && !isAwaited {

@@ -649,11 +649,6 @@ type Drain struct {
 	// +optional
 	DeleteEmptyDirData bool `json:"deleteEmptyDirData,omitempty"`
 
-	// force allows the eviction of pods without a controller. No controller recreates them. If false, such a pod blocks the drain.
-	// Default false.
-	// +optional
-	Force bool `json:"force,omitempty"`
-
 	// waitForPodSelector selects pods to wait for, in addition to pods of Jobs, until they finish. Until then, no other pod of the node is
 	// evicted. The drain does not wait for a pod that has not started within 10 minutes, or whose image or configuration is missing. If
 	// unset, only pods of Jobs are awaited.

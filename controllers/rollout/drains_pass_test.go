@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -78,6 +79,7 @@ func (s *stuck) Evict(ctx context.Context, pod *corev1.Pod, _ *int64) error {
 func TestAPassWaitsForNoEviction(t *testing.T) {
 	pods := &corev1.Pod{}
 	pods.Namespace, pods.Name, pods.UID, pods.Spec.NodeName = "eda", "web", "u", "a"
+	pods.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "r", Controller: ptr.To(true)}}
 	evictor := &stuck{requests: make(chan string, 1)}
 	s := scopeOf(t)
 	s.Drains = &drain.Runner{Drainer: drain.Drainer{Reader: readerOfPods(t, pods), Evictor: evictor, Now: time.Now}}
@@ -87,7 +89,7 @@ func TestAPassWaitsForNoEviction(t *testing.T) {
 		go func() { ended <- s.Drains.Start(ctx) }()
 		synctest.Wait()
 		began := time.Now()
-		step := plan.Drain{OnNode: plan.OnNode{Node: "a"}, Options: v1alpha1.Drain{Force: true}}
+		step := plan.Drain{OnNode: plan.OnNode{Node: "a"}}
 		progress := s.drainNode(ctx, step)
 		<-evictor.requests
 		delete(s.drains, "a")

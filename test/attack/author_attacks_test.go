@@ -145,7 +145,7 @@ func authorAttacks() []attack {
 			stop: byRBAC, want: `cannot patch resource "persistentvolumes"`, try: options, twin: goodOption},
 		{id: "author-guardrails", by: author, tries: "raise the guardrails",
 			stop: byRBAC, want: `cannot patch resource "configmaps"`, twin: goodSysctl,
-			try: merge(configMap(v1alpha1.ManagerNamespace, "storage-client-guardrails"), `{"data":{"rollout.drain.force.allowed":"true"}}`)},
+			try: merge(configMap(v1alpha1.ManagerNamespace, "storage-client-guardrails"), `{"data":{"rollout.drain.deleteEmptyDirData.allowed":"true"}}`)},
 		{id: "author-webhook", by: author, tries: "delete the webhook that validates profiles",
 			stop: byRBAC, want: `cannot delete resource "validatingwebhookconfigurations"`, twin: goodSysctl,
 			try: remove(thing("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "", webhook.Name))},

@@ -136,7 +136,7 @@ var texts = map[string][]any{
 // Keys of maps, by the name of the field.
 var mapKeys = map[string][]string{
 	"sysctls": {"net.core.wmem_max"}, "sysctlsAtLeast": {"net.core.wmem_max"}, "requests": {"cpu", "nvidia.com/gpu"}, "limits": {"nvidia.com/gpu", "ephemeral-storage"},
-	"parameters": {"max_session_slots"}, "data": {"attack", "rollout.drain.force.allowed"}, "capacity": {"example.com/attack"}, "nodeSelector": {"kubernetes.io/hostname"},
+	"parameters": {"max_session_slots"}, "data": {"attack", "rollout.drain.deleteEmptyDirData.allowed"}, "capacity": {"example.com/attack"}, "nodeSelector": {"kubernetes.io/hostname"},
 }
 
 // Fields that the API server maintains itself.

@@ -47,8 +47,8 @@ var malformed = badInput{
 
 // beyondCeiling is rejected by the administrator's guardrails.
 var beyondCeiling = badInput{
-	name: "beyond-a-ceiling", drain: &v1alpha1.Drain{Force: true},
-	told: []string{"spec.rollout.drain.force is true", "rollout.drain.force.allowed is false", "storage-client-guardrails"},
+	name: "beyond-a-ceiling", drain: &v1alpha1.Drain{DeleteEmptyDirData: true},
+	told: []string{"spec.rollout.drain.deleteEmptyDirData is true", "rollout.drain.deleteEmptyDirData.allowed is false", "storage-client-guardrails"},
 }
 
 func (b badInput) profile() *v1alpha1.StorageClientProfile {

@@ -122,7 +122,7 @@ var _ = Describe("The approval of reboots", func() {
 			`"node":{"kernelArguments":["ihash_entries=1"]}`, `"node":null`, `"rollout":null`,
 			`"rollout":{"maxUnavailable":"100%"}`, `"rollout":{"canary":{"soakSeconds":0}}`, `"rollout":{"failureThreshold":9}`,
 			`"rollout":{"settleSeconds":0}`, `"rollout":{"ignoreUnavailableAfterSeconds":1}`,
-			`"rollout":{"windows":[{"schedule":"0 2 * * *","durationSeconds":3600}]}`, `"rollout":{"drain":{"force":true}}`,
+			`"rollout":{"windows":[{"schedule":"0 2 * * *","durationSeconds":3600}]}`, `"rollout":{"drain":{"deleteEmptyDirData":true}}`,
 			`"rollout":{"drain":{"waitForPodSelector":{}}}`, `"rollout":{"reboot":{"timeoutSeconds":1}}`, `"rollout":{"reboot":{"restoreReboot":true}}`,
 		} {
 			err := mergePatch(author, "p", `{"spec":{`+spec+`}}`)
@@ -165,7 +165,7 @@ var _ = Describe("The approval of reboots", func() {
 			"spec": map[string]any{
 				"nodeSelector": map[string]any{"matchLabels": map[string]any{"pool": "eda"}},
 				"node":         map[string]any{"kernelArguments": []any{"ihash_entries=16777216"}},
-				"rollout":      map[string]any{"reboot": map[string]any{"approvedPlan": "1111", "policy": "Automatic"}, "drain": map[string]any{"force": true}},
+				"rollout":      map[string]any{"reboot": map[string]any{"approvedPlan": "1111", "policy": "Automatic"}, "drain": map[string]any{"deleteEmptyDirData": true}},
 			},
 		}}
 		declared.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("StorageClientProfile"))

@@ -222,7 +222,7 @@ var _ = Describe("The judge of evictions", func() {
 		Expect(k8s.Create(ctx, budget)).To(Succeed())
 		failedSync(budget)
 		Expect(k8s.Status().Update(ctx, budget)).To(Succeed())
-		options := v1alpha1.Drain{Force: true}
+		options := v1alpha1.Drain{}
 		want := "Eviction of Pod default/runner blocked by PodDisruptionBudget default/runner: its pods cannot be counted (" + noScale + "); set an integer minAvailable"
 
 		drains := drain.NewRunner(k8s, k8s, time.Now)

@@ -128,7 +128,6 @@ var attacks = map[string]attack{
 	"a budget that ignores unavailable nodes too early": {rollout(`ignoreUnavailableAfterSeconds: 1`), rollout(`ignoreUnavailableAfterSeconds: 3600`), "spec.rollout.ignoreUnavailableAfterSeconds", "1", "rollout.ignoreUnavailableAfterSeconds.minimum is 3600"},
 	"no grace period for pods":                          {rollout(`drain: {gracePeriodSeconds: 0}`), rollout(`drain: {gracePeriodSeconds: -1}`), "spec.rollout.drain.gracePeriodSeconds", "0", "rollout.drain.gracePeriodSeconds.minimum is 30"},
 	"a short grace period for pods":                     {rollout(`drain: {gracePeriodSeconds: 29}`), rollout(`drain: {gracePeriodSeconds: 30}`), "spec.rollout.drain.gracePeriodSeconds", "29", "rollout.drain.gracePeriodSeconds.minimum is 30"},
-	"force":                                             {rollout(`drain: {force: true}`), rollout(`drain: {force: false}`), "spec.rollout.drain.force", "true", "rollout.drain.force.allowed is false"},
 	"deletion of emptyDir data":                         {rollout(`drain: {deleteEmptyDirData: true}`), rollout(`drain: {deleteEmptyDirData: false}`), "spec.rollout.drain.deleteEmptyDirData", "true", "rollout.drain.deleteEmptyDirData.allowed is false"},
 	"control planes":                                    {with(`includeControlPlane: true`), with(`includeControlPlane: false`), "spec.includeControlPlane", "true", "includeControlPlane.allowed is false"},
 	"reboots without approval":                          {rollout(`reboot: {policy: Automatic}`), rollout(`reboot: {policy: Never}`), "spec.rollout.reboot.policy", "Automatic", "rollout.reboot.policy.allowed is OnApproval, Never"},
@@ -168,7 +167,6 @@ var ceilingOf = map[string]string{
 	"rollout.canary.soakSeconds":                    "rollout.canary.soakSeconds",
 	"rollout.drain.deleteEmptyDirData":              "rollout.drain.deleteEmptyDirData",
 	"rollout.drain.excludeFromLoadBalancersSeconds": "none: an hour at most, within the budget",
-	"rollout.drain.force":                           "rollout.drain.force",
 	"rollout.drain.gracePeriodSeconds":              "rollout.drain.gracePeriodSeconds",
 	"rollout.drain.ignoreDaemonSetMounts":           "none: no workload mount is ignored",
 	"rollout.drain.doNotDisruptPods":                "none: the default evicts them, and Keep only adds pods to wait for",
@@ -303,7 +301,7 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 
 	It("name three findings and count the rest", func() {
 		setCeilings(testCeilings())
-		expectBeyond(rollout(`maxUnavailable: 100%, failureThreshold: 3, drain: {force: true, gracePeriodSeconds: 0}, reboot: {policy: Automatic}`),
+		expectBeyond(rollout(`maxUnavailable: 100%, failureThreshold: 3, drain: {deleteEmptyDirData: true, gracePeriodSeconds: 0}, reboot: {policy: Automatic}`),
 			"spec.rollout.maxUnavailable is 100%, but rollout.maxUnavailable.maximum is 10%, 2; "+
 				"spec.rollout.failureThreshold is 3, but rollout.failureThreshold.maximum is 2; "+
 				"spec.rollout.drain.gracePeriodSeconds is 0, but rollout.drain.gracePeriodSeconds.minimum is 30; and at least 2 more")
@@ -322,11 +320,11 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 			setCeilings(nil)
 			profile = &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "old", Finalizers: []string{v1alpha1.Finalizer}}}
 			profile.Spec.AllNodes = true
-			profile.Spec.Rollout.Drain.Force = true
+			profile.Spec.Rollout.Drain.DeleteEmptyDirData = true
 			profile.Spec.Rollout.FailureThreshold = ptr.To[int32](5)
 			Eventually(func() error { return k8s.Create(ctx, profile) }).Should(Succeed())
 			setCeilings(testCeilings())
-			expectBeyond(rollout(`drain: {force: true}`), "spec.rollout.drain.force is true")
+			expectBeyond(rollout(`drain: {deleteEmptyDirData: true}`), "spec.rollout.drain.deleteEmptyDirData is true")
 		})
 
 		patch := func(patch string) error {
@@ -334,13 +332,13 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 		}
 
 		It("reject any change of spec that leaves it above a limit", func() {
-			expectRejected(patch(`{"spec":{"rollout":{"failureThreshold":4}}}`), "spec.rollout.failureThreshold is 4, but rollout.failureThreshold.maximum is 2; spec.rollout.drain.force is true")
-			expectRejected(patch(`{"spec":{"rollout":{"failureThreshold":2}}}`), "spec.rollout.drain.force is true, but")
-			expectRejected(patch(`{"spec":{"paused":true}}`), "spec.rollout.drain.force is true")
+			expectRejected(patch(`{"spec":{"rollout":{"failureThreshold":4}}}`), "spec.rollout.failureThreshold is 4, but rollout.failureThreshold.maximum is 2; spec.rollout.drain.deleteEmptyDirData is true")
+			expectRejected(patch(`{"spec":{"rollout":{"failureThreshold":2}}}`), "spec.rollout.drain.deleteEmptyDirData is true, but")
+			expectRejected(patch(`{"spec":{"paused":true}}`), "spec.rollout.drain.deleteEmptyDirData is true")
 		})
 
 		It("admit a change that brings it within all limits", func() {
-			Expect(patch(`{"spec":{"rollout":{"failureThreshold":2,"drain":{"force":false}}}}`)).To(Succeed())
+			Expect(patch(`{"spec":{"rollout":{"failureThreshold":2,"drain":{"deleteEmptyDirData":false}}}}`)).To(Succeed())
 		})
 
 		It("admit changes outside spec: pauses and approvals by annotation, labels, finalizers, status and its deletion", func() {
@@ -349,7 +347,7 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 			Expect(k8s.Status().Patch(ctx, profile, client.RawPatch(types.MergePatchType, []byte(`{"status":{"observedGeneration":1}}`)))).To(Succeed())
 			Expect(k8s.Delete(ctx, profile)).To(Succeed())
 			// The spec of a deleted profile still controls how its nodes are drained and rebooted.
-			expectRejected(patch(`{"spec":{"rollout":{"reboot":{"restoreReboot":true}}}}`), "spec.rollout.drain.force is true")
+			expectRejected(patch(`{"spec":{"rollout":{"reboot":{"restoreReboot":true}}}}`), "spec.rollout.drain.deleteEmptyDirData is true")
 			Expect(patch(`{"metadata":{"finalizers":null}}`)).To(Succeed())
 			Expect(apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(profile), profile))).To(BeTrue())
 		})
@@ -358,7 +356,7 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 	DescribeTable("admit the shipped profiles with the shipped limits: config/",
 		func(dir string) {
 			setCeilings(shippedCeilings())
-			expectBeyond(rollout(`drain: {force: true}`), "spec.rollout.drain.force is true")
+			expectBeyond(rollout(`drain: {deleteEmptyDirData: true}`), "spec.rollout.drain.deleteEmptyDirData is true")
 			Expect(tryProfiles(render(dir))).To(BeNumerically(">", 0))
 		},
 		folders("profiles/*", "samples"),
@@ -486,7 +484,6 @@ func defaultEntries() []TableEntry {
 		most("rollout.canary.nodes", *rollout.Canary.Nodes),
 		most("rollout.failureThreshold", *rollout.FailureThreshold),
 		choice("includeControlPlane", "includeControlPlane", strconv.FormatBool(spec.IncludeControlPlane), "true"),
-		choice("rollout.drain.force", "rollout.drain.force", strconv.FormatBool(rollout.Drain.Force), "true"),
 		choice("rollout.drain.deleteEmptyDirData", "rollout.drain.deleteEmptyDirData", strconv.FormatBool(rollout.Drain.DeleteEmptyDirData), "true"),
 		choice("rollout.reboot.restoreReboot", "rollout.reboot.restoreReboot", strconv.FormatBool(rollout.Reboot.RestoreReboot), "true"),
 		choice("rollout.reboot.policy", "rollout.reboot.policy", string(rollout.Reboot.Policy), "Never"),
@@ -536,7 +533,7 @@ func malformedEntries() []TableEntry {
 		Entry("a share above all", "rollout.maxConcurrentLive.maximum", "101%", share),
 		Entry("two shares on a line", "rollout.volumes.maxPerStep.maximum", "10% 5", share),
 		Entry("an empty share", "rollout.maxUnavailable.maximum", "", share),
-		Entry("a flag other than true or false", "rollout.drain.force.allowed", "no", "must contain true or false"),
+		Entry("a flag other than true or false", "rollout.drain.deleteEmptyDirData.allowed", "no", "must contain true or false"),
 		Entry("an empty flag", "includeControlPlane.allowed", "", "must contain true or false"),
 		Entry("an unknown policy", "rollout.reboot.policy.allowed", "OnApprovel", "must contain the allowed values of Automatic, OnApproval and Never"),
 		Entry("an unknown onConflict", "volumes.onConflict.allowed", "Keep", "must contain the allowed values of KeepVolume, UseProfileOverClass and UseProfile"),
@@ -725,7 +722,7 @@ func everyGuardedBound() string {
 // given key, the last line differs and rejects it.
 func wideCeilings(lines, prefixes int, strict string) map[string]string {
 	long := strings.Repeat("n", 50)
-	wide := map[string]string{"rollout.drain.force.allowed": "false"}
+	wide := map[string]string{"rollout.drain.deleteEmptyDirData.allowed": "false"}
 	set := func(key, line, last, strictLast string) {
 		if key == strict {
 			last = strictLast

@@ -299,7 +299,7 @@ func (w *world) anyRollout() v1alpha1.Rollout {
 	if w.chance(3) {
 		r.Drain.LookAhead = v1alpha1.LookAheadCordonFirst
 	}
-	r.Drain.Force, r.Drain.DeleteEmptyDirData = w.chance(2), w.chance(2)
+	r.Drain.DeleteEmptyDirData = w.chance(2)
 	if w.chance(4) {
 		r.IgnoreUnavailableAfterSeconds = 200 + w.rng.Int32N(600)
 	}

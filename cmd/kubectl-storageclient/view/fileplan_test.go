@@ -63,7 +63,7 @@ func testFilePlan() FilePlan {
 			Exceptions: []volumeplan.Change{{Volume: "pv-kept", Reason: "KeepsOwnValue", Message: "nconnect stays 2 (profile wants 8; onConflict: KeepVolume)"}},
 			Blocked:    []volumeplan.Change{{Volume: "pv-smb", Reason: "WrongProtocol", Message: "not for this volume, which is SMB"}},
 		},
-		Pods:   map[string]*Pods{"eda-00": {Evicted: 12, WaitedFor: 1}, "eda-01": {Evicted: 3, Blocked: []string{"Pod eda/alone has no controller to start it elsewhere (set rollout.drain.force to evict it)"}}},
+		Pods:   map[string]*Pods{"eda-00": {Evicted: 12, WaitedFor: 1}, "eda-01": {Evicted: 3, Blocked: []string{"Pod eda/alone has no controller to start it elsewhere; delete it once its work is done"}}},
 		Advice: map[string]advice.Input{"netapp-eda": {Profile: &after}},
 	})
 }

@@ -239,14 +239,8 @@ func TestDrain(t *testing.T) {
 			options: options(nil),
 			want: Result{
 				Remaining: []string{"eda/web"},
-				Blocked:   []Blocker{{Pod: "eda/bare", Reason: "has no controller to start it elsewhere (set rollout.drain.force to evict it)"}},
+				Blocked:   []Blocker{{Pod: "eda/bare", Reason: "has no controller to start it elsewhere; delete it once its work is done"}},
 			},
-		},
-		"force evicts it": {
-			objects:   []client.Object{pod("bare", bare)},
-			options:   options(func(d *v1alpha1.Drain) { d.Force = true }),
-			want:      Result{Remaining: []string{"eda/bare"}},
-			requested: []string{"bare"},
 		},
 		"a pod with an emptyDir is kept": {
 			objects: []client.Object{pod("web", scratch)},

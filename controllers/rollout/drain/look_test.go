@@ -50,7 +50,7 @@ func TestLookAhead(t *testing.T) {
 		},
 		"the server allows an eviction that the status of the budget does not": {[]client.Object{pod("db", ready), budget("pdb", "db")}, nil, nothing},
 		"a Job runs": {[]client.Object{pod("db", ownedBy("batch/v1", "Job"))}, nil, "Waiting for pod eda/db to finish"},
-		"a pod that no drain may evict, and a terminating pod": {[]client.Object{pod("db", bare), pod("web", terminating)}, nil, "Pod eda/db has no controller to start it elsewhere (set rollout.drain.force to evict it)"},
+		"a pod that no drain may evict, and a terminating pod": {[]client.Object{pod("db", bare), pod("web", terminating)}, nil, "Pod eda/db has no controller to start it elsewhere; delete it once its work is done"},
 		"two budgets": {
 			[]client.Object{pod("db"), budget("one", "db"), budget("two", "db")}, apierrors.NewInternalError(errors.New("more than one")),
 			"Eviction of Pod eda/db blocked by PodDisruptionBudget eda/one, eda/two: a pod that several budgets select cannot be evicted; change a budget's selector, or delete a budget",

@@ -202,8 +202,8 @@ func obstacleOf(pod *corev1.Pod, options v1alpha1.Drain, now time.Time) string {
 		}
 		return ""
 	}
-	if metav1.GetControllerOf(pod) == nil && !options.Force {
-		return "has no controller to start it elsewhere (set rollout.drain.force to evict it)"
+	if metav1.GetControllerOf(pod) == nil {
+		return "has no controller to start it elsewhere; delete it once its work is done"
 	}
 	if mark := markOf(pod); mark != "" && options.DoNotDisruptPods == v1alpha1.DoNotDisruptKeep {
 		return fmt.Sprintf("has the annotation %s (remove it, or set rollout.drain.doNotDisruptPods to Evict)", mark)

@@ -425,24 +425,6 @@ func TestPodsOfOwnersThatComeLast(t *testing.T) {
 	}
 }
 
-// Pods without an owner have nothing in common: a pod does not come back as another pod.
-func TestAPodWithoutAnOwnerNeverComesBack(t *testing.T) {
-	evictor := &evictions{}
-	reader := newReader(t, pod("bare-1", bare))
-	r := newRunner(t, reader, evictor)
-	r.DryRunEvictor = &evictions{}
-	force := options(func(d *v1alpha1.Drain) { d.Force = true })
-	for _, name := range []string{"bare-2", "bare-3"} {
-		drainOnce(t, r, force)
-		if err := reader.Create(t.Context(), pod(name, bare)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := drainOnce(t, r, force); len(got.Left) > 0 || !slices.Contains(evictor.requested, "bare-3") {
-		t.Errorf("got evictions %v, left %v; want bare-3 to be evicted", evictor.requested, got.Left)
-	}
-}
-
 func TestHeldByBudgets(t *testing.T) {
 	for name, c := range map[string]struct {
 		result Result

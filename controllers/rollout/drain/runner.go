@@ -79,8 +79,8 @@ type Start struct {
 // pod while it must wait for a pod, because the drain may not finish. Once no pod is left to evict, it tries the evictions of the pods that stay:
 // their budgets must allow the reboot now. options are the options of the profile, with defaults.
 //
-// It follows the rules of "kubectl drain": DaemonSet and static pods stay, pods without a controller need force, pods with an emptyDir need
-// deleteEmptyDirData. Pods that have run to completion need not leave. Pods that would come back to the cordoned node stay as well.
+// It follows the rules of "kubectl drain": DaemonSet and static pods stay, pods without a controller block the drain, and pods with an emptyDir
+// need deleteEmptyDirData. Pods that have run to completion need not leave. Pods that would come back to the cordoned node stay as well.
 //
 // With lookAhead CordonFirst, it first evicts only the pods whose dry run a budget rejects. The others follow once each of these is gone, or may
 // be evicted.
@@ -266,8 +266,8 @@ func (r *Runner) evictFrom(ctx context.Context, node *nodeDrain, pod *corev1.Pod
 	defer r.mutex.Unlock()
 	if evicted {
 		node.evicted++
-		if owner := ownerOf(pod); owner != "" && !node.first.Has(pod.UID) {
-			node.replaced.Insert(owner)
+		if !node.first.Has(pod.UID) {
+			node.replaced.Insert(ownerOf(pod))
 		}
 	}
 	if delete(node.blockers, pod.UID); blocker != nil {

@@ -72,7 +72,7 @@ func TestForABackOffEndsWithAChange(t *testing.T) {
 	}{
 		"nothing changes":                      {func(*fixture) {}, false},
 		"another field of the profile changes": {func(f *fixture) { f.Profiles[0].Rollout.SettleSeconds = ptr.To[int32](77) }, false},
-		"other drain options":                  {func(f *fixture) { f.Profiles[0].Rollout.Drain.Force = true }, true},
+		"other drain options":                  {func(f *fixture) { f.Profiles[0].Rollout.Drain.DeleteEmptyDirData = true }, true},
 		"other live settings":                  {func(f *fixture) { f.node("a").ClientNode.Spec.Hash, f.node("a").ClientNode.Status.Hash = "h9", "h9" }, true},
 		"other settings that require a reboot": {func(f *fixture) { f.changeHash("a", "h2") }, true},
 	} {
@@ -92,7 +92,7 @@ func TestForABackOffEndsWithAChange(t *testing.T) {
 // The agent's report determines which profiles need the boot. A new report does not change settings or options.
 func TestForABackOffDoesNotEndWithAReport(t *testing.T) {
 	f := cluster("a")
-	f.profile("web").Rollout.Drain.Force = true
+	f.profile("web").Rollout.Drain.DeleteEmptyDirData = true
 	f.Profiles[1].Priority = 7
 	node := f.node("a")
 	node.Profiles = append(node.Profiles, "web")

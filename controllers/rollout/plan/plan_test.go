@@ -1211,7 +1211,7 @@ func (f *fixture) release(name string) {
 func TestForDrainOptionsAreThoseOfTheLeadingProfile(t *testing.T) {
 	f := cluster("a")
 	f.cordoned("a", time.Minute)
-	f.Profiles[0].Rollout.Drain.Force = true
+	f.Profiles[0].Rollout.Drain.DeleteEmptyDirData = true
 	options := f.Profiles[0].Rollout.Drain
 	want := []Step{Drain{OnNode: OnNode{"a"}, Options: options, TimeLeft: 14 * time.Minute}}
 	if diff := cmp.Diff(want, For(f.Snapshot).Steps); diff != "" {

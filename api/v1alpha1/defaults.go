@@ -38,7 +38,6 @@ func (in *Rollout) setDefaults() {
 	setDefault(&in.FailureThreshold, ptr.To[int32](1))
 	setDefault(&in.SettleSeconds, ptr.To[int32](30))
 	setDefault(&in.Drain.TimeoutSeconds, ptr.To[int32](900))
-	setDefault(&in.Drain.GracePeriodSeconds, ptr.To[int32](-1))
 	setDefault(&in.Drain.IgnoreDaemonSetMounts, ptr.To(true))
 	setDefault(&in.Reboot.Policy, RebootOnApproval)
 	setDefault(&in.Reboot.TimeoutSeconds, ptr.To[int32](900))

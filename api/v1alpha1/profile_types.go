@@ -637,13 +637,6 @@ type Drain struct {
 	// +kubebuilder:validation:Maximum=604800
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 
-	// gracePeriodSeconds overrides the termination grace period of each pod, in seconds: 0 to 86400. With -1, each pod uses its
-	// original value. Default -1.
-	// +optional
-	// +kubebuilder:validation:Minimum=-1
-	// +kubebuilder:validation:Maximum=86400
-	GracePeriodSeconds *int32 `json:"gracePeriodSeconds,omitempty"`
-
 	// deleteEmptyDirData allows the eviction of pods with emptyDir volumes. The data in these volumes is lost. If false, such a pod
 	// blocks the drain. Default false.
 	// +optional

@@ -128,11 +128,6 @@ func (in *Drain) DeepCopyInto(out *Drain) {
 		*out = new(int32)
 		**out = **in
 	}
-	if in.GracePeriodSeconds != nil {
-		in, out := &in.GracePeriodSeconds, &out.GracePeriodSeconds
-		*out = new(int32)
-		**out = **in
-	}
 	if in.WaitForPodSelector != nil {
 		in, out := &in.WaitForPodSelector, &out.WaitForPodSelector
 		*out = new(v1.LabelSelector)

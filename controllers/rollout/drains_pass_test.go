@@ -69,7 +69,7 @@ func TestADrainWhosePodsCannotBeReadTimesOut(t *testing.T) {
 // stuck responds only when its context ends.
 type stuck struct{ requests chan string }
 
-func (s *stuck) Evict(ctx context.Context, pod *corev1.Pod, _ *int64) error {
+func (s *stuck) Evict(ctx context.Context, pod *corev1.Pod) error {
 	s.requests <- pod.Name
 	<-ctx.Done()
 	return ctx.Err()

@@ -40,7 +40,6 @@ var ceilings = map[string]string{
 	"rollout.failureThreshold.maximum":              "3",
 	"rollout.ignoreUnavailableAfterSeconds.minimum": "3600",
 	"rollout.drain.deleteEmptyDirData.allowed":      "false",
-	"rollout.drain.gracePeriodSeconds.minimum":      "30",
 	"rollout.reboot.policy.allowed":                 "OnApproval\nNever",
 	"rollout.reboot.restoreReboot.allowed":          "false",
 }
@@ -114,9 +113,6 @@ func guardrailAttacks() []attack {
 	soak := func(seconds int32) func(*actor) error {
 		return roll(func(r *v1alpha1.Rollout) { r.Canary = &v1alpha1.Canary{SoakSeconds: ptr.To(seconds)} })
 	}
-	grace := func(seconds int32) func(*actor) error {
-		return roll(func(r *v1alpha1.Rollout) { r.Drain.GracePeriodSeconds = ptr.To(seconds) })
-	}
 	plain := roll(func(*v1alpha1.Rollout) {})
 	return []attack{
 		beyond("ceiling-sysctl", "exceed the limit of a sysctl", "node.sysctls.maximum", sysctl("net.core.rmem_max", "2147483647"), sysctl("net.core.rmem_max", "33554432")),
@@ -148,7 +144,6 @@ func guardrailAttacks() []attack {
 			roll(func(r *v1alpha1.Rollout) { r.IgnoreUnavailableAfterSeconds = 1 }), plain),
 		beyond("ceiling-empty-dir", "delete the data of emptyDir volumes", "rollout.drain.deleteEmptyDirData.allowed",
 			roll(func(r *v1alpha1.Rollout) { r.Drain.DeleteEmptyDirData = true }), plain),
-		beyond("ceiling-grace", "kill Pods at once", "rollout.drain.gracePeriodSeconds.minimum", grace(0), grace(30)),
 		beyond("ceiling-automatic", "reboot nodes without an approval", "rollout.reboot.policy.allowed", reboots(v1alpha1.RebootAutomatic), reboots(v1alpha1.RebootNever)),
 		beyond("ceiling-restore-reboot", "have nodes rebooted on deletion", "rollout.reboot.restoreReboot.allowed",
 			roll(func(r *v1alpha1.Rollout) { r.Reboot.RestoreReboot = true }), plain),

@@ -164,7 +164,7 @@ func evictInMemory(pod *corev1.Pod, budgets []policyv1.PodDisruptionBudget) erro
 		budget.Status.ObservedGeneration += 1 - budget.Generation // memapi counts from 1
 		server.Add("spec", &budget)
 	}
-	return drain.PolicyEvictor{Client: &memapi.Client{Server: server, Actor: "spec"}, DryRun: true}.Evict(ctx, pod, nil)
+	return drain.PolicyEvictor{Client: &memapi.Client{Server: server, Actor: "spec"}, DryRun: true}.Evict(ctx, pod)
 }
 
 // withoutRetries lets a client return the first response of a server that requires a retry.
@@ -190,9 +190,9 @@ var _ = Describe("The judge of evictions", func() {
 			var all policyv1.PodDisruptionBudgetList
 			Expect(k8s.List(ctx, &all)).To(Succeed())
 			judged := drain.JudgeEviction(pod, all.Items, time.Now())
-			dryRun := drain.PolicyEvictor{Client: c, DryRun: true}.Evict(ctx, pod, nil)
+			dryRun := drain.PolicyEvictor{Client: c, DryRun: true}.Evict(ctx, pod)
 			inMemory := evictInMemory(pod, budgets)
-			really := drain.PolicyEvictor{Client: c}.Evict(ctx, pod, nil)
+			really := drain.PolicyEvictor{Client: c}.Evict(ctx, pod)
 			if really == nil {
 				evicted++
 			} else {

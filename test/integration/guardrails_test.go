@@ -126,8 +126,6 @@ var attacks = map[string]attack{
 	"no soak of volumes":                                {rollout(`volumes: {soakSeconds: 0}`), rollout(`volumes: {soakSeconds: 300}`), "spec.rollout.volumes.soakSeconds", "0", "rollout.volumes.soakSeconds.minimum is 300"},
 	"a threshold of many failures":                      {rollout(`failureThreshold: 3`), rollout(`failureThreshold: 2`), "spec.rollout.failureThreshold", "3", "rollout.failureThreshold.maximum is 2"},
 	"a budget that ignores unavailable nodes too early": {rollout(`ignoreUnavailableAfterSeconds: 1`), rollout(`ignoreUnavailableAfterSeconds: 3600`), "spec.rollout.ignoreUnavailableAfterSeconds", "1", "rollout.ignoreUnavailableAfterSeconds.minimum is 3600"},
-	"no grace period for pods":                          {rollout(`drain: {gracePeriodSeconds: 0}`), rollout(`drain: {gracePeriodSeconds: -1}`), "spec.rollout.drain.gracePeriodSeconds", "0", "rollout.drain.gracePeriodSeconds.minimum is 30"},
-	"a short grace period for pods":                     {rollout(`drain: {gracePeriodSeconds: 29}`), rollout(`drain: {gracePeriodSeconds: 30}`), "spec.rollout.drain.gracePeriodSeconds", "29", "rollout.drain.gracePeriodSeconds.minimum is 30"},
 	"deletion of emptyDir data":                         {rollout(`drain: {deleteEmptyDirData: true}`), rollout(`drain: {deleteEmptyDirData: false}`), "spec.rollout.drain.deleteEmptyDirData", "true", "rollout.drain.deleteEmptyDirData.allowed is false"},
 	"control planes":                                    {with(`includeControlPlane: true`), with(`includeControlPlane: false`), "spec.includeControlPlane", "true", "includeControlPlane.allowed is false"},
 	"reboots without approval":                          {rollout(`reboot: {policy: Automatic}`), rollout(`reboot: {policy: Never}`), "spec.rollout.reboot.policy", "Automatic", "rollout.reboot.policy.allowed is OnApproval, Never"},
@@ -167,7 +165,6 @@ var ceilingOf = map[string]string{
 	"rollout.canary.soakSeconds":                    "rollout.canary.soakSeconds",
 	"rollout.drain.deleteEmptyDirData":              "rollout.drain.deleteEmptyDirData",
 	"rollout.drain.excludeFromLoadBalancersSeconds": "none: an hour at most, within the budget",
-	"rollout.drain.gracePeriodSeconds":              "rollout.drain.gracePeriodSeconds",
 	"rollout.drain.ignoreDaemonSetMounts":           "none: no workload mount is ignored",
 	"rollout.drain.doNotDisruptPods":                "none: the default evicts them, and Keep only adds pods to wait for",
 	"rollout.drain.lookAhead":                       "none: PodDisruptionBudgets apply either way",
@@ -301,10 +298,10 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 
 	It("name three findings and count the rest", func() {
 		setCeilings(testCeilings())
-		expectBeyond(rollout(`maxUnavailable: 100%, failureThreshold: 3, drain: {deleteEmptyDirData: true, gracePeriodSeconds: 0}, reboot: {policy: Automatic}`),
+		expectBeyond(rollout(`maxUnavailable: 100%, failureThreshold: 3, volumes: {soakSeconds: 0}, drain: {deleteEmptyDirData: true}, reboot: {policy: Automatic}`),
 			"spec.rollout.maxUnavailable is 100%, but rollout.maxUnavailable.maximum is 10%, 2; "+
 				"spec.rollout.failureThreshold is 3, but rollout.failureThreshold.maximum is 2; "+
-				"spec.rollout.drain.gracePeriodSeconds is 0, but rollout.drain.gracePeriodSeconds.minimum is 30; and at least 2 more")
+				"spec.rollout.volumes.soakSeconds is 0, but rollout.volumes.soakSeconds.minimum is 300; and at least 2 more")
 	})
 
 	It("report that an empty list allows nothing", func() {
@@ -493,9 +490,6 @@ func defaultEntries() []TableEntry {
 	if got := rollout.MaxUnavailable.String(); got != "1" {
 		panic("the policy takes 1 for the default of rollout.maxUnavailable, the code " + got)
 	}
-	if got := *rollout.Drain.GracePeriodSeconds; got != -1 {
-		panic("the policy takes -1 for the default of rollout.drain.gracePeriodSeconds")
-	}
 	return entries
 }
 
@@ -528,7 +522,7 @@ func malformedEntries() []TableEntry {
 		Entry("nothing but a comment", "mountOptions.maximum", "# nconnect: 8", named),
 		Entry("no number", "readAheadKiB.maximum", "16M", number),
 		Entry("an empty number", "rollout.canary.soakSeconds.minimum", " \n", number),
-		Entry("a negative number", "rollout.drain.gracePeriodSeconds.minimum", "-1", number),
+		Entry("a negative number", "rollout.volumes.soakSeconds.minimum", "-1", number),
 		Entry("a share of nothing", "rollout.maxUnavailable.maximum", "0", share),
 		Entry("a share above all", "rollout.maxConcurrentLive.maximum", "101%", share),
 		Entry("two shares on a line", "rollout.volumes.maxPerStep.maximum", "10% 5", share),

@@ -135,7 +135,6 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		Entry("a window of more than a week", rollout(`windows: [{schedule: "0 2 * * *", durationSeconds: 604801}]`), "spec.rollout.windows[0].durationSeconds"),
 		Entry("more than 16 windows", rollout("windows: ["+list(17, `{schedule: "%d 2 * * *", durationSeconds: 1}`)+"]"), "spec.rollout.windows"),
 		Entry("a drain of no time", rollout(`drain: {timeoutSeconds: 0}`), "spec.rollout.drain.timeoutSeconds"),
-		Entry("a grace period below -1", rollout(`drain: {gracePeriodSeconds: -2}`), "spec.rollout.drain.gracePeriodSeconds"),
 		Entry("an unknown lookAhead", rollout(`drain: {lookAhead: Never}`), "spec.rollout.drain.lookAhead"),
 		Entry("an unknown doNotDisruptPods", rollout(`drain: {doNotDisruptPods: Wait}`), "spec.rollout.drain.doNotDisruptPods"),
 		Entry("a negative exclusion from load balancers", rollout(`drain: {excludeFromLoadBalancersSeconds: -1}`), "spec.rollout.drain.excludeFromLoadBalancersSeconds"),

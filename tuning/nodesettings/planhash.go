@@ -106,7 +106,7 @@ func marshalSorted(spec v1alpha1.StorageClientProfileSpec) string {
 	// They also had these fields, with these defaults.
 	rollout := sorted["rollout"].(map[string]any)
 	drain := rollout["drain"].(map[string]any)
-	rollout["onNodeFailure"], drain["onTimeout"], drain["waitForJobs"] = "KeepCordoned", "Release", true
+	rollout["onNodeFailure"], drain["onTimeout"], drain["waitForJobs"], drain["gracePeriodSeconds"] = "KeepCordoned", "Release", true, -1
 	return text.JSON(sorted)
 }
 

@@ -72,7 +72,7 @@ func (d *Drainer) listPods(ctx context.Context, node, version string) ([]corev1.
 
 // evict requests one eviction. evicted is true if the server has accepted it. blocker describes the obstacle; it is nil if there is none, or if the
 // server only requests a later attempt.
-func (d *Drainer) evict(ctx context.Context, pod *corev1.Pod, options v1alpha1.Drain, known *budgets) (evicted bool, blocker *Blocker) {
+func (d *Drainer) evict(ctx context.Context, pod *corev1.Pod, known *budgets) (evicted bool, blocker *Blocker) {
 	// The client would wait for the count.
 	all, _ := known.list(ctx, d.Reader, pod.Namespace)
 	if obstacle := JudgeEviction(pod, all, d.Now()); obstacle != nil && obstacle.Uncounted {
@@ -80,7 +80,7 @@ func (d *Drainer) evict(ctx context.Context, pod *corev1.Pod, options v1alpha1.D
 	}
 	bounded, cancel := context.WithTimeout(ctx, evictionTimeout)
 	defer cancel()
-	refusal := d.Evictor.Evict(bounded, pod, gracePeriod(options))
+	refusal := d.Evictor.Evict(bounded, pod)
 	if refusal != nil && bounded.Err() != nil {
 		refusal = fmt.Errorf("the API server did not respond within %s: %w", evictionTimeout, refusal)
 	}
@@ -152,8 +152,8 @@ func (d *Drainer) IsVacant(ctx context.Context, node string) (bool, error) {
 // Evictor requests the eviction of a pod. Errors are errors of the API: not found and conflict mean that the pod is gone, too many requests means
 // that a PodDisruptionBudget protects it.
 type Evictor interface {
-	// Evict requests the eviction of exactly this pod. If gracePeriodSeconds is nil, the pod's own grace period applies.
-	Evict(ctx context.Context, pod *corev1.Pod, gracePeriodSeconds *int64) error
+	// Evict requests the eviction of exactly this pod, with its own grace period.
+	Evict(ctx context.Context, pod *corev1.Pod) error
 }
 
 // PolicyEvictor evicts through policy/v1, the eviction subresource of pods.
@@ -165,12 +165,9 @@ type PolicyEvictor struct {
 }
 
 // Evict implements Evictor.
-func (e PolicyEvictor) Evict(ctx context.Context, pod *corev1.Pod, gracePeriodSeconds *int64) error {
+func (e PolicyEvictor) Evict(ctx context.Context, pod *corev1.Pod) error {
 	// The UID protects a newer pod of the same name.
-	eviction := &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{
-		GracePeriodSeconds: gracePeriodSeconds,
-		Preconditions:      metav1.NewUIDPreconditions(string(pod.UID)),
-	}}
+	eviction := &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}}
 	if !e.DryRun {
 		if !hasStarted(pod) {
 			// It may start at any moment, and then has work to lose.

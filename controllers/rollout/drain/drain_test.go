@@ -115,13 +115,12 @@ type evictions struct {
 	reject    rejections
 	mutex     sync.Mutex
 	requested []string
-	grace     *int64
 }
 
-func (e *evictions) Evict(_ context.Context, pod *corev1.Pod, grace *int64) error {
+func (e *evictions) Evict(_ context.Context, pod *corev1.Pod) error {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
-	e.requested, e.grace = append(e.requested, pod.Name), grace
+	e.requested = append(e.requested, pod.Name)
 	slices.Sort(e.requested)
 	return e.reject[pod.Name]
 }
@@ -326,25 +325,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-func TestDrainPassesTheGracePeriod(t *testing.T) {
-	for name, c := range map[string]struct {
-		seconds int32
-		want    *int64
-	}{
-		"-1 keeps the pod's grace period":           {-1, nil},
-		"0 stops the pod at once":                   {0, ptr.To[int64](0)},
-		"a number overrides the pod's grace period": {30, ptr.To[int64](30)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			evictor := &evictions{}
-			drainOnce(t, newRunner(t, newReader(t, pod("web")), evictor), options(func(d *v1alpha1.Drain) { d.GracePeriodSeconds = &c.seconds }))
-			if diff := cmp.Diff(c.want, evictor.grace); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
+// The pod keeps its own grace period.
 func TestPolicyEvictorEvictsOnlyThePodWithThisUID(t *testing.T) {
 	var got *policyv1.Eviction
 	web := pod("web")
@@ -357,10 +338,10 @@ func TestPolicyEvictorEvictsOnlyThePodWithThisUID(t *testing.T) {
 			return nil
 		},
 	})
-	if err := (PolicyEvictor{Client: recording}).Evict(t.Context(), web, ptr.To[int64](5)); err != nil {
+	if err := (PolicyEvictor{Client: recording}).Evict(t.Context(), web); err != nil {
 		t.Fatal(err)
 	}
-	want := &metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](5), Preconditions: metav1.NewUIDPreconditions("web-uid")}
+	want := &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("web-uid")}
 	if diff := cmp.Diff(want, got.DeleteOptions); diff != "" {
 		t.Error(diff)
 	}

@@ -143,7 +143,7 @@ func withoutBudgets(reader client.Client) client.Client {
 
 type evictorFunc func() error
 
-func (f evictorFunc) Evict(context.Context, *corev1.Pod, *int64) error { return f() }
+func (f evictorFunc) Evict(context.Context, *corev1.Pod) error { return f() }
 
 // TestAPodThatStartsMeanwhileIsNotEvicted requests evictions of pods before and after their start.
 func TestAPodThatStartsMeanwhileIsNotEvicted(t *testing.T) {
@@ -165,7 +165,7 @@ func TestAPodThatStartsMeanwhileIsNotEvicted(t *testing.T) {
 				return nil
 			},
 		})
-		if err := (PolicyEvictor{Client: recording, DryRun: c.dryRun}).Evict(t.Context(), c.pod, nil); err != nil {
+		if err := (PolicyEvictor{Client: recording, DryRun: c.dryRun}).Evict(t.Context(), c.pod); err != nil {
 			t.Fatal(err)
 		}
 		if version := ptr.Deref(got.ResourceVersion, ""); (version == "7") != c.isBound || *got.UID != c.pod.UID {

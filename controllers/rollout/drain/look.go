@@ -39,7 +39,7 @@ func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.D
 	bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	known := &budgets{}
-	tried := d.tryEvictions(bounded, slices.Concat(m.evictable, m.returning), options, known)
+	tried := d.tryEvictions(bounded, slices.Concat(m.evictable, m.returning), known)
 	for _, pod := range m.returning {
 		if all, err := known.list(bounded, d.Reader, pod.Namespace); err == nil {
 			m.Budgets = append(m.Budgets, decidingBudgets(pod, all)...)
@@ -52,11 +52,11 @@ func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.D
 }
 
 // askBudgets adds the pods that stay and whose budgets do not allow the reboot now. It returns an error if the server did not respond in time.
-func (d *Drainer) askBudgets(ctx context.Context, m *model, options v1alpha1.Drain) error {
+func (d *Drainer) askBudgets(ctx context.Context, m *model) error {
 	bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	known := &budgets{isRequired: true}
-	tried := d.tryEvictions(bounded, m.returning, options, known)
+	tried := d.tryEvictions(bounded, m.returning, known)
 	if err := bounded.Err(); err != nil {
 		return fmt.Errorf("try the evictions of pods that stay on the node: %w", err)
 	}
@@ -83,11 +83,11 @@ func (m *model) block(tried map[types.UID]Blocker) {
 }
 
 // tryEvictions returns the pods whose eviction budgets would reject, by UID.
-func (d *Drainer) tryEvictions(ctx context.Context, pods []*corev1.Pod, options v1alpha1.Drain, known *budgets) map[types.UID]Blocker {
+func (d *Drainer) tryEvictions(ctx context.Context, pods []*corev1.Pod, known *budgets) map[types.UID]Blocker {
 	var mutex sync.Mutex
 	out := map[types.UID]Blocker{}
 	parallel.ForEach(d.concurrency(), pods, func(pod *corev1.Pod) {
-		if blocker := d.tryEviction(ctx, pod, options, known); blocker != nil {
+		if blocker := d.tryEviction(ctx, pod, known); blocker != nil {
 			mutex.Lock()
 			defer mutex.Unlock()
 			out[pod.UID] = *blocker
@@ -98,7 +98,7 @@ func (d *Drainer) tryEvictions(ctx context.Context, pods []*corev1.Pod, options 
 
 // tryEviction finds the budgets that protect a pod. The server decides, except about pods that it has not counted: its client would wait for the
 // count. A webhook with side effects rejects every dry run. In both cases, the status of the budgets decides.
-func (d *Drainer) tryEviction(ctx context.Context, pod *corev1.Pod, options v1alpha1.Drain, known *budgets) *Blocker {
+func (d *Drainer) tryEviction(ctx context.Context, pod *corev1.Pod, known *budgets) *Blocker {
 	all, err := known.list(ctx, d.Reader, pod.Namespace)
 	obstacle := JudgeEviction(pod, all, d.Now())
 	switch {
@@ -107,7 +107,7 @@ func (d *Drainer) tryEviction(ctx context.Context, pod *corev1.Pod, options v1al
 	case obstacle != nil && obstacle.Uncounted:
 		return obstacle
 	}
-	refusal := d.DryRunEvictor.Evict(ctx, pod, gracePeriod(options))
+	refusal := d.DryRunEvictor.Evict(ctx, pod)
 	switch {
 	case refusal == nil, ctx.Err() != nil, apierrors.IsNotFound(refusal), apierrors.IsConflict(refusal):
 		return nil

@@ -131,11 +131,11 @@ func TestLookAheadDoesNotWaitForACount(t *testing.T) {
 // waiting evicts all pods except one, for which its client waits.
 type waiting struct{ except string }
 
-func (w waiting) Evict(ctx context.Context, pod *corev1.Pod, grace *int64) error {
+func (w waiting) Evict(ctx context.Context, pod *corev1.Pod) error {
 	if pod.Name != w.except {
 		return nil
 	}
-	return (&slow{takes: time.Hour}).Evict(ctx, pod, grace)
+	return (&slow{takes: time.Hour}).Evict(ctx, pod)
 }
 
 func TestDryRunsAreDryRuns(t *testing.T) {

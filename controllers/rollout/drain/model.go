@@ -215,33 +215,27 @@ func obstacleOf(pod *corev1.Pod, options v1alpha1.Drain, now time.Time) string {
 	if local && !options.DeleteEmptyDirData {
 		return "has an emptyDir, whose data would be lost (set rollout.drain.deleteEmptyDirData to evict it)"
 	}
-	seconds := secondsToLeave(pod, options)
+	seconds := secondsToLeave(pod)
 	if isTooLong(time.Duration(seconds) * time.Second) {
-		return fmt.Sprintf("has a grace period of %d seconds, but the drain has %d seconds; raise rollout.drain.timeoutSeconds, or set rollout.drain.gracePeriodSeconds",
+		return fmt.Sprintf("has a grace period of %d seconds, but the drain has %d seconds; raise rollout.drain.timeoutSeconds",
 			seconds, *options.TimeoutSeconds)
 	}
 	return ""
 }
 
-func secondsToLeave(pod *corev1.Pod, options v1alpha1.Drain) int64 {
-	return ptr.Deref(gracePeriod(options), ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, 0))
+// secondsToLeave returns the pod's own grace period: only its owner knows how long it needs.
+func secondsToLeave(pod *corev1.Pod) int64 {
+	return ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, 0)
 }
 
 // longestGrace returns the longest grace period of the pods that have started and can be evicted.
-func (m *model) longestGrace(options v1alpha1.Drain) (longest time.Duration) {
+func (m *model) longestGrace() (longest time.Duration) {
 	for _, pod := range m.evictable {
 		if hasStarted(pod) {
-			longest = max(longest, time.Duration(secondsToLeave(pod, options))*time.Second)
+			longest = max(longest, time.Duration(secondsToLeave(pod))*time.Second)
 		}
 	}
 	return longest
-}
-
-func gracePeriod(options v1alpha1.Drain) *int64 {
-	if seconds := ptr.Deref(options.GracePeriodSeconds, -1); seconds >= 0 {
-		return ptr.To(int64(seconds))
-	}
-	return nil
 }
 
 func podName(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }

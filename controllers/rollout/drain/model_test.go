@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -145,9 +144,7 @@ func TestPodsThatCannotLeaveWithinTheDrain(t *testing.T) {
 		"within its grace period":                           {pod("a", ends(noon.Add(10*time.Minute), 600)), nil, "Waiting for pod eda/a to terminate"},
 		"terminating until tomorrow":                        {pod("a", ends(noon.Add(23*time.Hour), 86400)), nil, "Pod eda/a may terminate until 2026-11-27T11:00:00Z, but the drain has 900 seconds; raise rollout.drain.timeoutSeconds, or wait"},
 		"a short grace period by a clock that is ahead":     {pod("a", ends(noon.Add(20*time.Minute), 600)), nil, "Waiting for pod eda/a to terminate"},
-		"a grace period of a day":                           {pod("a", graceOf(86400)), nil, "Pod eda/a has a grace period of 86400 seconds, but the drain has 900 seconds; raise rollout.drain.timeoutSeconds, or set rollout.drain.gracePeriodSeconds"},
-		"a grace period of a day, and the profile's own":    {pod("a", graceOf(86400)), func(d *v1alpha1.Drain) { d.GracePeriodSeconds = ptr.To[int32](60) }, ""},
-		"the profile's own is longer than its drain":        {pod("a", graceOf(30)), func(d *v1alpha1.Drain) { d.GracePeriodSeconds = ptr.To[int32](901) }, "Pod eda/a has a grace period of 901 seconds"},
+		"a grace period of a day":                           {pod("a", graceOf(86400)), nil, "Pod eda/a has a grace period of 86400 seconds, but the drain has 900 seconds; raise rollout.drain.timeoutSeconds"},
 		"a grace period as long as the drain":               {pod("a", graceOf(900)), nil, ""},
 		"a grace period of a day, and the pod never ran":    {pod("a", graceOf(86400), pending), nil, ""},
 		"a day, and time does not matter":                   {pod("a", graceOf(86400)), func(d *v1alpha1.Drain) { d.TimeoutSeconds = nil }, ""},

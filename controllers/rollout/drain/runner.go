@@ -90,13 +90,13 @@ func (r *Runner) Drain(ctx context.Context, node string, options v1alpha1.Drain,
 		return Result{}, err
 	}
 	if len(m.evictable) > 0 && len(m.Blocked)+len(m.WaitedFor) == 0 {
-		if m.TooLate = from.TimeLeft > 0 && m.longestGrace(options) > from.TimeLeft; !m.TooLate {
+		if m.TooLate = from.TimeLeft > 0 && m.longestGrace() > from.TimeLeft; !m.TooLate {
 			r.startRun(node, m.evictable, options, from.Evicted)
 		}
 	}
 	if len(m.evictable) == 0 && m.Done() {
 		// A permit may follow.
-		if err := r.askBudgets(ctx, &m, options); err != nil {
+		if err := r.askBudgets(ctx, &m); err != nil {
 			return Result{}, err
 		}
 	}
@@ -223,7 +223,7 @@ func (r *Runner) startRun(name string, pods []*corev1.Pod, options v1alpha1.Drai
 		known := &budgets{}
 		parallel.ForEach(r.concurrency(), r.findFirst(ctx, pods, options, known), func(pod *corev1.Pod) {
 			if ctx.Err() == nil {
-				r.evictFrom(ctx, node, pod, options, known)
+				r.evictFrom(ctx, node, pod, known)
 			}
 		})
 	})
@@ -246,7 +246,7 @@ func (r *Runner) findFirst(ctx context.Context, pods []*corev1.Pod, options v1al
 	}
 	bounded, cancel := context.WithTimeout(ctx, evictionTimeout)
 	defer cancel()
-	blockers := r.tryEvictions(bounded, pods, options, known)
+	blockers := r.tryEvictions(bounded, pods, known)
 	if bounded.Err() != nil {
 		return nil
 	}
@@ -260,8 +260,8 @@ func (r *Runner) findFirst(ctx context.Context, pods []*corev1.Pod, options v1al
 	return first
 }
 
-func (r *Runner) evictFrom(ctx context.Context, node *nodeDrain, pod *corev1.Pod, options v1alpha1.Drain, known *budgets) {
-	evicted, blocker := r.evict(ctx, pod, options, known)
+func (r *Runner) evictFrom(ctx context.Context, node *nodeDrain, pod *corev1.Pod, known *budgets) {
+	evicted, blocker := r.evict(ctx, pod, known)
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	if evicted {

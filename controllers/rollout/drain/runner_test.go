@@ -28,7 +28,7 @@ type slow struct {
 	calls, atOnce, most int
 }
 
-func (s *slow) Evict(ctx context.Context, _ *corev1.Pod, _ *int64) error {
+func (s *slow) Evict(ctx context.Context, _ *corev1.Pod) error {
 	s.mutex.Lock()
 	s.calls++
 	s.atOnce++
@@ -219,7 +219,7 @@ type rejecting struct {
 	err   error
 }
 
-func (r *rejecting) Evict(context.Context, *corev1.Pod, *int64) error {
+func (r *rejecting) Evict(context.Context, *corev1.Pod) error {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	r.calls++

@@ -95,17 +95,6 @@ const (
 	LookAheadCordonFirst DrainLookAhead = "CordonFirst"
 )
 
-// DoNotDisruptPolicy controls pods that forbid their disruption.
-// +kubebuilder:validation:Enum=Evict;Keep
-type DoNotDisruptPolicy string
-
-const (
-	// DoNotDisruptEvict evicts these pods and reports them. It is the default.
-	DoNotDisruptEvict DoNotDisruptPolicy = "Evict"
-	// DoNotDisruptKeep lets such a pod block the drain.
-	DoNotDisruptKeep DoNotDisruptPolicy = "Keep"
-)
-
 // RebootPolicy controls the start of reboots.
 // +kubebuilder:validation:Enum=Automatic;OnApproval;Never
 type RebootPolicy string
@@ -666,11 +655,6 @@ type Drain struct {
 	// eviction, for example pods of CloudNativePG, Longhorn or KubeVirt. Default DryRun.
 	// +optional
 	LookAhead DrainLookAhead `json:"lookAhead,omitempty"`
-
-	// doNotDisruptPods controls pods that forbid their disruption to autoscalers, for example by the annotation
-	// karpenter.sh/do-not-disrupt. Evict evicts them and reports them. With Keep, such a pod blocks the drain. Default Evict.
-	// +optional
-	DoNotDisruptPods DoNotDisruptPolicy `json:"doNotDisruptPods,omitempty"`
 }
 
 // Reboot controls the start of reboots and limits their duration.

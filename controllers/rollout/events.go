@@ -18,8 +18,6 @@ const (
 	eventDrainBlocked = "DrainBlocked"
 	// eventDrainTimedOut is set when a drain did not finish within rollout.drain.timeoutSeconds.
 	eventDrainTimedOut = "DrainTimedOut"
-	// eventDisregarded is set when the drain evicts pods that forbid their disruption to autoscalers. The note names pods, annotations and the field.
-	eventDisregarded = "DoNotDisruptDisregarded"
 	// eventHostBusy is set when the agent delays a reboot because work on its host must not be interrupted, and when the node returns to service
 	// for that reason. The note names the work.
 	eventHostBusy = "HostBusy"

@@ -144,9 +144,6 @@ func (s *scope) drainNode(ctx context.Context, step plan.Drain) plan.DrainProgre
 		progress.Message = "Cannot read the node's pods; trying again: " + err.Error()
 	} else {
 		progress = progressOf(result)
-		if len(result.Disregarded) > 0 {
-			s.emitEvent(step.Node, corev1.EventTypeWarning, eventDisregarded, "Drain", "%s", result.Remarks())
-		}
 	}
 	s.recordInspection(step.Node, progress)
 	return progress

@@ -166,7 +166,6 @@ var ceilingOf = map[string]string{
 	"rollout.drain.deleteEmptyDirData":              "rollout.drain.deleteEmptyDirData",
 	"rollout.drain.excludeFromLoadBalancersSeconds": "none: an hour at most, within the budget",
 	"rollout.drain.ignoreDaemonSetMounts":           "none: no workload mount is ignored",
-	"rollout.drain.doNotDisruptPods":                "none: the default evicts them, and Keep only adds pods to wait for",
 	"rollout.drain.lookAhead":                       "none: PodDisruptionBudgets apply either way",
 	"rollout.drain.timeoutSeconds":                  "none: the budget counts the node during that time",
 	"rollout.drain.waitForPodSelector":              "none: it only adds pods to wait for",

@@ -136,7 +136,6 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		Entry("more than 16 windows", rollout("windows: ["+list(17, `{schedule: "%d 2 * * *", durationSeconds: 1}`)+"]"), "spec.rollout.windows"),
 		Entry("a drain of no time", rollout(`drain: {timeoutSeconds: 0}`), "spec.rollout.drain.timeoutSeconds"),
 		Entry("an unknown lookAhead", rollout(`drain: {lookAhead: Never}`), "spec.rollout.drain.lookAhead"),
-		Entry("an unknown doNotDisruptPods", rollout(`drain: {doNotDisruptPods: Wait}`), "spec.rollout.drain.doNotDisruptPods"),
 		Entry("a negative exclusion from load balancers", rollout(`drain: {excludeFromLoadBalancersSeconds: -1}`), "spec.rollout.drain.excludeFromLoadBalancersSeconds"),
 		Entry("an unknown reboot policy", rollout(`reboot: {policy: Always}`), "spec.rollout.reboot.policy"),
 		Entry("a reboot of no time", rollout(`reboot: {timeoutSeconds: 0}`), "spec.rollout.reboot.timeoutSeconds"),

@@ -184,7 +184,6 @@ var otherValues = map[string]any{
 	"rollout.drain.ignoreDaemonSetMounts":   false,
 	"rollout.drain.excludeFromLoadBalancersSeconds": 30,
 	"rollout.drain.lookAhead":                       "CordonFirst",
-	"rollout.drain.doNotDisruptPods":                "Keep",
 	"rollout.reboot.policy":                         "Automatic",
 	"rollout.reboot.approvedPlan":                   "0123456789abcdef",
 	"rollout.reboot.timeoutSeconds":                 60,

@@ -13,6 +13,7 @@ import (
 // removed contains the fields that earlier builds had, without the indexes of lists, and what to use instead.
 var removed = map[string]string{
 	"spec.node.sunrpc.tcpSlotTableEntries":  `in node.kernelModules, set {name: sunrpc, parameters: {tcp_slot_table_entries: "N"}}`,
+	"spec.rollout.drain.doNotDisruptPods":   "a pod that forbids its disruption always blocks the drain; remove its annotation, or delete the pod",
 	"spec.rollout.drain.force":              "a pod without a controller always blocks the drain; delete it once its work is done",
 	"spec.rollout.drain.gracePeriodSeconds": "each pod always has its own grace period; change terminationGracePeriodSeconds of the pod",
 	"spec.rollout.drain.onTimeout":          "a node always returns to service when its drain times out; raise rollout.drain.timeoutSeconds to wait longer",

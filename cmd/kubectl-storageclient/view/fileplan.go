@@ -51,8 +51,7 @@ type Pods struct {
 	WaitedFor int `json:"waitedFor"`
 	// Blocked contains the reasons why pods currently cannot be evicted, regardless of PodDisruptionBudgets.
 	Blocked []string `json:"blocked,omitempty"`
-	// Kept contains the pods that PodDisruptionBudgets keep now, each with the consequence for its node. Remarks contains pods that stay, or that
-	// are evicted although they forbid it.
+	// Kept contains the pods that PodDisruptionBudgets keep now, each with the consequence for its node. Remarks contains pods that stay.
 	Kept    []string `json:"kept,omitempty"`
 	Remarks []string `json:"remarks,omitempty"`
 }

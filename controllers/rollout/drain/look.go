@@ -47,7 +47,7 @@ func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.D
 	}
 	m.block(tried)
 	return Result{
-		WaitedFor: m.WaitedFor, Blocked: m.Blocked, Disregarded: m.Disregarded, Left: m.Left, Budgets: m.Budgets, IgnoredPodUIDs: m.IgnoredPodUIDs,
+		WaitedFor: m.WaitedFor, Blocked: m.Blocked, Left: m.Left, Budgets: m.Budgets, IgnoredPodUIDs: m.IgnoredPodUIDs,
 	}, nil
 }
 

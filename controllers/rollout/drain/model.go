@@ -68,12 +68,7 @@ func newModel(pods []corev1.Pod, options v1alpha1.Drain, now time.Time) (m model
 			continue
 		}
 		isAwaited := !isStuck(pod, now) && (waitFor.Matches(labels.Set(pod.Labels)) || isOfJob(pod))
-		mark := markOf(pod)
-		keeps := mark != "" && options.DoNotDisruptPods == v1alpha1.DoNotDisruptKeep
-		if pod.DeletionTimestamp == nil && mark != "" && !keeps && !isAwaited {
-			m.Disregarded = append(m.Disregarded, Blocker{Pod: podName(pod), Reason: "has the annotation " + mark})
-		}
-		if reason := returnReason(pod); pod.DeletionTimestamp == nil && reason != "" && !isAwaited && !keeps {
+		if reason := returnReason(pod); pod.DeletionTimestamp == nil && reason != "" && !isAwaited && markOf(pod) == "" {
 			m.leave(pod, reason)
 			continue
 		}
@@ -205,8 +200,8 @@ func obstacleOf(pod *corev1.Pod, options v1alpha1.Drain, now time.Time) string {
 	if metav1.GetControllerOf(pod) == nil {
 		return "has no controller to start it elsewhere; delete it once its work is done"
 	}
-	if mark := markOf(pod); mark != "" && options.DoNotDisruptPods == v1alpha1.DoNotDisruptKeep {
-		return fmt.Sprintf("has the annotation %s (remove it, or set rollout.drain.doNotDisruptPods to Evict)", mark)
+	if mark := markOf(pod); mark != "" {
+		return fmt.Sprintf("has the annotation %s; remove it, or delete the pod once its work is done", mark)
 	}
 	if !hasStarted(pod) {
 		return ""

@@ -231,38 +231,26 @@ func initStatus(status corev1.ContainerStatus) func(*corev1.Pod) {
 func crashed(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: 1}} }
 
 func TestMarksOfOthersThatForbidDisruption(t *testing.T) {
-	keep := func(d *v1alpha1.Drain) { d.DoNotDisruptPods = v1alpha1.DoNotDisruptKeep }
 	for name, c := range map[string]struct {
-		change           func(*corev1.Pod)
-		isMarked, blocks bool
+		change func(*corev1.Pod)
+		blocks bool
 	}{
-		"Karpenter":                               {annotated("karpenter.sh/do-not-disrupt", "true"), true, true},
-		"Karpenter before 0.32":                   {annotated("karpenter.sh/do-not-evict", "true"), true, true},
-		"Cluster Autoscaler":                      {annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"), true, true},
-		"Cluster Autoscaler may evict it":         {annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "true"), false, false},
-		"Karpenter may disrupt it":                {annotated("karpenter.sh/do-not-disrupt", "false"), false, false},
-		"another annotation":                      {annotated("team", "true"), false, false},
-		"marked, and it would come back":          {both(annotated("karpenter.sh/do-not-disrupt", "true"), tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})), true, true},
-		"marked, but the drain waits for it":      {both(annotated("karpenter.sh/do-not-disrupt", "true"), ownedBy("batch/v1", "Job")), false, false},
-		"marked, but it has already been evicted": {both(annotated("karpenter.sh/do-not-disrupt", "true"), ends(noon, 30)), false, false},
+		"Karpenter":                               {annotated("karpenter.sh/do-not-disrupt", "true"), true},
+		"Karpenter before 0.32":                   {annotated("karpenter.sh/do-not-evict", "true"), true},
+		"Cluster Autoscaler":                      {annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"), true},
+		"Cluster Autoscaler may evict it":         {annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "true"), false},
+		"Karpenter may disrupt it":                {annotated("karpenter.sh/do-not-disrupt", "false"), false},
+		"another annotation":                      {annotated("team", "true"), false},
+		"marked, and it would come back":          {both(annotated("karpenter.sh/do-not-disrupt", "true"), tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists})), true},
+		"marked, but the drain waits for it":      {both(annotated("karpenter.sh/do-not-disrupt", "true"), ownedBy("batch/v1", "Job")), false},
+		"marked, but it has already been evicted": {both(annotated("karpenter.sh/do-not-disrupt", "true"), ends(noon, 30)), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			byDefault, kept := modelOf(t, options(nil), pod("web", c.change)), modelOf(t, options(keep), pod("web", c.change))
-			if len(byDefault.Blocked) > 0 || len(byDefault.Disregarded) > 0 != c.isMarked {
-				t.Errorf("got blocked %v, disregarded %v by default; want it to be reported: %t", byDefault.Blocked, byDefault.Disregarded, c.isMarked)
-			}
-			if len(kept.Blocked) > 0 != c.blocks || len(kept.Disregarded) > 0 {
-				t.Errorf("got blocked %v, disregarded %v with Keep; want it to block: %t", kept.Blocked, kept.Disregarded, c.blocks)
+			m := modelOf(t, options(nil), pod("web", c.change))
+			if len(m.Blocked) > 0 != c.blocks || len(m.Left) > 0 || c.blocks && len(m.evictable) > 0 {
+				t.Errorf("got blocked %v, left %v, %d evictable; want it to block: %t", m.Blocked, m.Left, len(m.evictable), c.blocks)
 			}
 		})
-	}
-}
-
-// With doNotDisruptPods Keep, a pod without a mark still stays if it would come back.
-func TestKeepAppliesToMarkedPodsOnly(t *testing.T) {
-	m := modelOf(t, options(func(d *v1alpha1.Drain) { d.DoNotDisruptPods = v1alpha1.DoNotDisruptKeep }), stays("web"))
-	if len(m.Left) != 1 || len(m.evictable) > 0 {
-		t.Errorf("got left %v, %d evictable; want the pod to stay", m.Left, len(m.evictable))
 	}
 }
 

@@ -41,9 +41,8 @@ type Result struct {
 	WaitedFor []string
 	// Blocked are pods that cannot be evicted.
 	Blocked []Blocker
-	// Left are pods that the drain leaves on the node because they would come back to it. Disregarded are pods that are evicted although they
-	// forbid their disruption.
-	Left, Disregarded []Blocker
+	// Left are pods that the drain leaves on the node because they would come back to it.
+	Left []Blocker
 	// KeepsVolumes is true if a pod that stays has a persistent volume.
 	KeepsVolumes bool
 	// Budgets are the PodDisruptionBudgets of the pods in Left, one for each pod. LookAhead fills it, and Drain once it has no other pod left.
@@ -64,11 +63,8 @@ func (r Result) IsHeldByBudgets() bool {
 	return len(r.Blocked) > 0 && len(r.WaitedFor) == 0 && !slices.ContainsFunc(r.Blocked, func(b Blocker) bool { return b.Reason != "" })
 }
 
-// Remarks describes the pods that the drain leaves on the node, and the pods that it evicts although they forbid it; empty if there are none.
-func (r Result) Remarks() string {
-	return text.Combine(". ", text.Labelled("Left on the node: ", listBlockers(r.Left)),
-		text.Labelled("Evicted because rollout.drain.doNotDisruptPods is not Keep: ", listBlockers(r.Disregarded)))
-}
+// Remarks describes the pods that the drain leaves on the node; empty if there are none.
+func (r Result) Remarks() string { return text.Labelled("Left on the node: ", listBlockers(r.Left)) }
 
 func listBlockers(pods []Blocker) string { return text.Join(lists.Each(pods, Blocker.String), "; ") }
 

@@ -138,7 +138,7 @@ type DrainProgress struct {
 	TooLate bool
 	// Reason is the word for the current wait; Message is a sentence, sorted and capped.
 	Reason, Message string
-	// Remarks is a sentence about pods that the drain leaves, or evicts although they forbid it; empty if there are none.
+	// Remarks is a sentence about pods that the drain leaves; empty if there are none.
 	Remarks string
 	// HeldByBudgets is true if the only obstacles are PodDisruptionBudgets.
 	HeldByBudgets bool

@@ -543,13 +543,6 @@ type Rollout struct {
 	// +kubebuilder:validation:Maximum=86400
 	SettleSeconds *int32 `json:"settleSeconds,omitempty"`
 
-	// ignoreUnavailableAfterSeconds is the time after which an unavailable node no longer counts against the budget, in seconds: 0 to
-	// 2592000. With 0, it always counts. Default 0.
-	// +optional
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=2592000
-	IgnoreUnavailableAfterSeconds int32 `json:"ignoreUnavailableAfterSeconds,omitempty"`
-
 	// windows are the times for disruptions. Outside of them, no node is cordoned, and a drain that is still running ends and the
 	// node returns to service. A reboot that has started finishes. Live changes and mount options do not wait for windows. At most
 	// 16. If unset, disruptions may start at any time.

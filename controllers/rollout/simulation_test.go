@@ -202,9 +202,6 @@ func (w *world) anyRollout(r *v1alpha1.Rollout) {
 		r.Drain.ExcludeFromLoadBalancersSeconds = 1 + w.rng.Int32N(120)
 	}
 	if w.rng.IntN(4) == 0 {
-		r.IgnoreUnavailableAfterSeconds = 200 + w.rng.Int32N(600)
-	}
-	if w.rng.IntN(4) == 0 {
 		r.Canary.Nodes, r.Canary.NodeSelector = nil, &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}
 	}
 }

@@ -870,7 +870,7 @@ func (m *manager) checkBudget(step plan.AddClaim) {
 			if profile != "" && !slices.Contains(m.profiles[profile].nodes, name) {
 				continue
 			}
-			if m.isDisrupted(n) || m.hasFailed(n) || (m.isUnavailable(n) && m.out[name] && !m.isForgiven(n, profile)) {
+			if m.isDisrupted(n) || m.hasFailed(n) || (m.isUnavailable(n) && m.out[name]) {
 				count++
 			}
 		}
@@ -884,24 +884,6 @@ func (m *manager) checkBudget(step plan.AddClaim) {
 func (w *world) isDisrupted(n *simNode) bool {
 	_, claimed := w.claims[n.Name]
 	return claimed || n.Mark != nil
-}
-
-// isForgiven reports whether a profile ignores a node that has been unavailable for long. Without a profile, it reports whether
-// all profiles of the node ignore it.
-func (m *manager) isForgiven(n *simNode, profile string) bool {
-	seen := m.seen[n.Name]
-	if seen == nil || seen.UnavailableSince == nil {
-		return false
-	}
-	stillCounts := func(name string) bool {
-		after := m.rules[name].Rollout.IgnoreUnavailableAfterSeconds
-		return after == 0 || m.now.Before(seen.UnavailableSince.Add(time.Duration(after)*time.Second))
-	}
-	if profile != "" {
-		return !stillCounts(profile)
-	}
-	all := m.profilesOf(n)
-	return len(all) > 0 && !slices.ContainsFunc(all, stillCounts)
 }
 
 // profilesOf returns the profiles that select a node or whose settings are in its StorageClientNode.

@@ -121,7 +121,7 @@ var _ = Describe("The approval of reboots", func() {
 			`"allNodes":null,"nodeSelector":{"matchLabels":{"pool":"all"}}`, `"includeControlPlane":true`, `"priority":1`, `"deletionPolicy":"Restore"`,
 			`"node":{"kernelArguments":["ihash_entries=1"]}`, `"node":null`, `"rollout":null`,
 			`"rollout":{"maxUnavailable":"100%"}`, `"rollout":{"canary":{"soakSeconds":0}}`, `"rollout":{"failureThreshold":9}`,
-			`"rollout":{"settleSeconds":0}`, `"rollout":{"ignoreUnavailableAfterSeconds":1}`,
+			`"rollout":{"settleSeconds":0}`,
 			`"rollout":{"windows":[{"schedule":"0 2 * * *","durationSeconds":3600}]}`, `"rollout":{"drain":{"deleteEmptyDirData":true}}`,
 			`"rollout":{"drain":{"waitForPodSelector":{}}}`, `"rollout":{"reboot":{"timeoutSeconds":1}}`, `"rollout":{"reboot":{"restoreReboot":true}}`,
 		} {

@@ -126,7 +126,6 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		Entry("a negative soak of the canary", rollout(`canary: {soakSeconds: -1}`), "spec.rollout.canary.soakSeconds"),
 		Entry("an unknown onNoEvidence", rollout(`volumes: {onNoEvidence: Hope}`), "spec.rollout.volumes.onNoEvidence"),
 		Entry("a negative soak of volumes", rollout(`volumes: {soakSeconds: -1}`), "spec.rollout.volumes.soakSeconds"),
-		Entry("a negative time of unavailability", rollout(`ignoreUnavailableAfterSeconds: -1`), "spec.rollout.ignoreUnavailableAfterSeconds"),
 		Entry("an empty canary", rollout(`canary: {nodes: 0}`), "spec.rollout.canary.nodes"),
 		Entry("a canary by number and by selector", rollout(`canary: {nodes: 1, nodeSelector: {}}`), "spec.rollout.canary"),
 		Entry("a window without a schedule", rollout(`windows: [{durationSeconds: 1}]`), "spec.rollout.windows[0].schedule"),

@@ -235,7 +235,7 @@ func (o *observer) checkBudget(name, profile string, before, claims map[string]s
 		case claimed && before[node.Name] == "" && p != nil && c != nil && !slices.Contains(needers(c), profile):
 		case claimed, o.nodeStood(seen, node.Name, hasMark), o.clientNodeStood(seen, node.Name, func(_ *corev1.Node, c *v1alpha1.StorageClientNode) bool { return hasFailed(c) }):
 			out++
-		case o.nodeStood(seen, node.Name, isOut) && !o.mayIgnoreOutage(now, node) && !o.mayIgnoreOutage(&seen.state, node):
+		case o.nodeStood(seen, node.Name, isOut):
 			out++
 		}
 	}
@@ -248,38 +248,6 @@ func (o *observer) checkBudget(name, profile string, before, claims map[string]s
 }
 
 func resolve(limit intstr.IntOrString, nodes int) int { return v1alpha1.ResolveShare(limit, nodes) }
-
-// mayIgnoreOutage reports whether a profile of the node may ignore that it is out of service. The last profile may release a node during a
-// pass.
-func (o *observer) mayIgnoreOutage(s *state, node *corev1.Node) bool {
-	for _, object := range s.profiles {
-		p := object.(*v1alpha1.StorageClientProfile)
-		after := time.Duration(p.Spec.Rollout.IgnoreUnavailableAfterSeconds) * time.Second
-		if after == 0 || !concerns(p, node, s.clientNode(node.Name)) {
-			continue
-		}
-		if since := o.outSince(node); since.IsZero() || o.w.managerTime().After(since.Add(after-clocks)) {
-			return true
-		}
-	}
-	return false
-}
-
-// outSince returns the true time since which a node has been out of service, whatever its kubelet's clock shows.
-func (o *observer) outSince(node *corev1.Node) time.Time {
-	var since time.Time
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			since = o.w.machines[node.Name].turned
-		}
-	}
-	for _, t := range node.Spec.Taints {
-		if t.TimeAdded != nil && (since.IsZero() || t.TimeAdded.Time.Before(since)) {
-			since = t.TimeAdded.Time
-		}
-	}
-	return since
-}
 
 // checkThreshold checks that no disruption starts once as many nodes have failed as a profile allows, including deleted nodes.
 func (o *observer) checkThreshold(name, profile string, seen *look) {

@@ -300,9 +300,6 @@ func (w *world) anyRollout() v1alpha1.Rollout {
 		r.Drain.LookAhead = v1alpha1.LookAheadCordonFirst
 	}
 	r.Drain.DeleteEmptyDirData = w.chance(2)
-	if w.chance(4) {
-		r.IgnoreUnavailableAfterSeconds = 200 + w.rng.Int32N(600)
-	}
 	if w.chance(6) {
 		r.Canary.Nodes, r.Canary.NodeSelector = nil, &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}
 	}

@@ -48,7 +48,7 @@ var freeIfItStops = map[string]string{
 var needsTheVerb = []string{
 	"spec.nodeSelector", "spec.allNodes", "spec.includeControlPlane", "spec.priority", "spec.deletionPolicy", "spec.node.kernelArguments",
 	"spec.rollout.maxUnavailable", "spec.rollout.canary", "spec.rollout.failureThreshold", "spec.rollout.settleSeconds",
-	"spec.rollout.ignoreUnavailableAfterSeconds", "spec.rollout.windows", "spec.rollout.drain",
+	"spec.rollout.windows", "spec.rollout.drain",
 	"spec.rollout.reboot.policy", "spec.rollout.reboot.timeoutSeconds", "spec.rollout.reboot.restoreReboot",
 }
 

@@ -12,14 +12,15 @@ import (
 
 // removed contains the fields that earlier builds had, without the indexes of lists, and what to use instead.
 var removed = map[string]string{
-	"spec.node.sunrpc.tcpSlotTableEntries":  `in node.kernelModules, set {name: sunrpc, parameters: {tcp_slot_table_entries: "N"}}`,
-	"spec.rollout.drain.doNotDisruptPods":   "a pod that forbids its disruption always blocks the drain; remove its annotation, or delete the pod",
-	"spec.rollout.drain.force":              "a pod without a controller always blocks the drain; delete it once its work is done",
-	"spec.rollout.drain.gracePeriodSeconds": "each pod always has its own grace period; change terminationGracePeriodSeconds of the pod",
-	"spec.rollout.drain.onTimeout":          "a node always returns to service when its drain times out; raise rollout.drain.timeoutSeconds to wait longer",
-	"spec.rollout.drain.waitForJobs":        "a drain always waits for pods of Jobs; delete a Job that must not delay it",
-	"spec.rollout.onNodeFailure":            "a failed node always stays cordoned until a user uncordons it",
-	"spec.volumes.serverChunkKiB":           "set the annotation tuning.storageclient.dev/server-chunk-kib of the profile",
+	"spec.node.sunrpc.tcpSlotTableEntries":       `in node.kernelModules, set {name: sunrpc, parameters: {tcp_slot_table_entries: "N"}}`,
+	"spec.rollout.drain.doNotDisruptPods":        "a pod that forbids its disruption always blocks the drain; remove its annotation, or delete the pod",
+	"spec.rollout.drain.force":                   "a pod without a controller always blocks the drain; delete it once its work is done",
+	"spec.rollout.drain.gracePeriodSeconds":      "each pod always has its own grace period; change terminationGracePeriodSeconds of the pod",
+	"spec.rollout.drain.onTimeout":               "a node always returns to service when its drain times out; raise rollout.drain.timeoutSeconds to wait longer",
+	"spec.rollout.drain.waitForJobs":             "a drain always waits for pods of Jobs; delete a Job that must not delay it",
+	"spec.rollout.ignoreUnavailableAfterSeconds": "an unavailable node always counts against the budget; delete its Node if it will not return",
+	"spec.rollout.onNodeFailure":                 "a failed node always stays cordoned until a user uncordons it",
+	"spec.volumes.serverChunkKiB":                "set the annotation tuning.storageclient.dev/server-chunk-kib of the profile",
 }
 
 // RemovedFieldError reports a field that only earlier builds had.

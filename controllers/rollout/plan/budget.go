@@ -18,7 +18,7 @@ type budget struct {
 	limit, nodes int
 	// users contains a sentence for each node, without the name of the node.
 	users map[string]string
-	// uncounted are nodes that have been unavailable for so long that they do not count.
+	// uncounted are nodes without a profile that have been unavailable for so long that they do not count.
 	uncounted []string
 	// remedies contains, for each node that others have taken out of service, how the rollout can continue without it.
 	remedies map[string]string
@@ -42,32 +42,21 @@ func newBudget(limit, nodes int) *budget {
 	return &budget{limit: max(limit, 1), nodes: nodes, users: map[string]string{}, remedies: map[string]string{}}
 }
 
-// countNode counts a node that is out of service, unless it has been unavailable for too long to count.
+// countNode counts a node that is out of service. Only a node without a profile stops counting, after a time, and only if the rollout has neither
+// disrupted it nor let it fail.
 func (p *planner) countNode(n *nodeState, reason string) {
-	// Nodes that the rollout disrupts, and failed nodes, always count.
-	causedByRollout := n.isDisrupted() || n.hasFailed()
 	end, ends := p.unmanagedEnd(n)
-	counts := causedByRollout || len(n.Profiles) == 0 && (!ends || p.isInFuture(end))
-	for _, name := range n.Profiles {
-		profileBudget := p.budgets[name]
-		if profileBudget == nil {
-			continue
-		}
-		after := time.Duration(p.profiles[name].Rollout.IgnoreUnavailableAfterSeconds) * time.Second
-		if !causedByRollout && after > 0 && n.UnavailableSince != nil && !p.isInFuture(n.UnavailableSince.Add(after)) {
-			profileBudget.uncounted = append(profileBudget.uncounted, n.Name)
-			n.uncountedBy = append(n.uncountedBy, name)
-			continue
-		}
-		counts = true
-		profileBudget.users[n.Name] = reason
-	}
-	if counts {
-		p.cluster.users[n.Name] = reason
-		p.addRemedy(n)
-	} else {
+	if len(n.Profiles) == 0 && !n.isDisrupted() && !n.hasFailed() && ends && !p.isInFuture(end) {
 		p.cluster.uncounted = append(p.cluster.uncounted, n.Name)
+		return
 	}
+	for _, name := range n.Profiles {
+		if profileBudget := p.budgets[name]; profileBudget != nil {
+			profileBudget.users[n.Name] = reason
+		}
+	}
+	p.cluster.users[n.Name] = reason
+	p.addRemedy(n)
 }
 
 // addRemedy describes how the rollout can continue without a node that others have taken out of service.
@@ -75,20 +64,18 @@ func (p *planner) addRemedy(n *nodeState) {
 	if n.hasFailed() || n.isDisrupted() {
 		return
 	}
-	remedy := "set rollout.ignoreUnavailableAfterSeconds to continue without it"
-	if end, ends := p.unmanagedEnd(n); len(n.Profiles) == 0 && ends {
-		remedy = "no profile selects it, so it stops counting at " + formatTime(end)
-	} else if len(n.Profiles) == 0 {
-		remedy = "no profile selects it; set the manager's --unmanaged-counts-for to continue without it"
-	}
+	remedy := "bring " + n.Name + " back, or delete its Node if it will not return"
 	switch {
 	case n.Deleting:
-		remedy = "if the Node stays, remove its finalizers; " + remedy
+		remedy = "if the Node stays, remove its finalizers"
 	case n.isLeaving():
 		kind, _, _ := strings.Cut(n.leavingMark(), " ")
-		remedy = "if the node is not removed, remove the " + kind + "; " + remedy
-	default:
-		remedy = "bring " + n.Name + " back, or delete its Node if it will not return; " + remedy
+		remedy = "if the node is not removed, remove the " + kind
+	}
+	if end, ends := p.unmanagedEnd(n); len(n.Profiles) == 0 && ends {
+		remedy += "; no profile selects it, so it stops counting at " + formatTime(end)
+	} else if len(n.Profiles) == 0 {
+		remedy += "; no profile selects it; set the manager's --unmanaged-counts-for to continue without it"
 	}
 	p.cluster.remedies[n.Name] = remedy
 	for _, name := range n.Profiles {

@@ -26,10 +26,6 @@ func (p *planner) describeIdle(n *nodeState) bool {
 		return false
 	}
 	reason, message := p.findObstacle(n)
-	if len(n.uncountedBy) > 0 {
-		message += fmt.Sprintf("; out of service since %s and no longer counted in the budget of StorageClientProfile %s",
-			formatTime(*n.UnavailableSince), text.List(n.uncountedBy))
-	}
 	switch {
 	case reason == "":
 		p.setNote(n, v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonWaitingForBudget, "Waiting for its turn")

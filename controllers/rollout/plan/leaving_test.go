@@ -153,7 +153,7 @@ func TestForNamesTheTaintOfANodeThatIsLeaving(t *testing.T) {
 		t.Error(diff)
 	}
 	want = "Reboot limit of the cluster reached (1 of 2 nodes): a is about to be removed (taint karpenter.sh/disrupted); " +
-		"if the node is not removed, remove the taint; set rollout.ignoreUnavailableAfterSeconds to continue without it"
+		"if the node is not removed, remove the taint"
 	if diff := cmp.Diff(want, p.Notes["b"].Message); diff != "" {
 		t.Error(diff)
 	}
@@ -170,11 +170,6 @@ func TestForANodeThatIsLeavingUsesUpBudget(t *testing.T) {
 	f.node("a").Leaving = disrupted
 	if diff := cmp.Diff([]string{"claim b for eda", "a: Waiting NodeLeaving", "c: Waiting WaitingForBudget"}, lines(For(f.Snapshot), "a", "c")); diff != "" {
 		t.Error(diff)
-	}
-	f.Profiles[0].Rollout.IgnoreUnavailableAfterSeconds = 60
-	f.node("a").UnavailableSince = ptr.To(noon.Add(-time.Hour))
-	if diff := cmp.Diff([]string{"claim b for eda", "claim c for eda"}, lines(For(f.Snapshot))); diff != "" {
-		t.Errorf("a node that has been leaving for long (-want +got):\n%s", diff)
 	}
 }
 
@@ -247,8 +242,8 @@ func TestForTheWayOnFromNodesThatUseUpTheBudget(t *testing.T) {
 		change func(*Node)
 		want   string
 	}{
-		"a mark that stays": {func(n *Node) { n.Leaving = "annotation example.com/retire" }, "b is about to be removed (annotation example.com/retire); if the node is not removed, remove the annotation; set rollout.ignoreUnavailableAfterSeconds"},
-		"a Node that stays": {func(n *Node) { n.Deleting = true }, "b is being deleted; if the Node stays, remove its finalizers; set rollout.ignoreUnavailableAfterSeconds"},
+		"a mark that stays": {func(n *Node) { n.Leaving = "annotation example.com/retire" }, "b is about to be removed (annotation example.com/retire); if the node is not removed, remove the annotation"},
+		"a Node that stays": {func(n *Node) { n.Deleting = true }, "b is being deleted; if the Node stays, remove its finalizers"},
 		"a Node that has just joined": {func(n *Node) { n.Ready, n.ReadySince = false, n.Created.Add(-20*time.Second) },
 			"b is not Ready yet, after it joined at 2026-08-28T09:00:00Z; bring b back, or delete its Node"},
 		"a Node that was Ready": {func(n *Node) { n.Ready, n.ReadySince = false, n.Created.Add(20*time.Hour) }, "b is not Ready; bring b back"},

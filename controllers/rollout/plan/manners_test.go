@@ -86,7 +86,7 @@ func TestForNodesOutsideAnyProfile(t *testing.T) {
 			countFor: hour, change: func(n *Node) {
 				n.Profiles, n.Unschedulable, n.UnavailableSince = []string{"eda"}, true, ptr.To(noon.Add(-100*hour))
 			},
-			message: "c is cordoned by another user or controller; bring c back, or delete its Node if it will not return; set rollout.ignoreUnavailableAfterSeconds to continue without it",
+			message: "c is cordoned by another user or controller; bring c back, or delete its Node if it will not return",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -738,7 +738,7 @@ func TestForNamesTheNodesThatUseUpTheBudget(t *testing.T) {
 	f.node("b").Ready = false
 	f.addNote("c", v1alpha1.RolloutFailed, "x", time.Hour)
 	p := For(f.Snapshot)
-	want := "Reboot limit of StorageClientProfile eda reached (3 of 6 nodes): a is rebooting, b is not Ready, c has failed; bring b back, or delete its Node if it will not return; set rollout.ignoreUnavailableAfterSeconds to continue without it"
+	want := "Reboot limit of StorageClientProfile eda reached (3 of 6 nodes): a is rebooting, b is not Ready, c has failed; bring b back, or delete its Node if it will not return"
 	if diff := cmp.Diff(want, p.Notes["d"].Message); diff != "" {
 		t.Error(diff)
 	}
@@ -780,29 +780,6 @@ func TestForFillsTheBudgetInOnePass(t *testing.T) {
 	want := []string{"claim a for eda", "claim b for eda", "claim c for eda"}
 	if diff := cmp.Diff(want, lines(For(f.Snapshot))); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestForDoesNotCountNodesThatAreUnavailableForLong(t *testing.T) {
-	f := cluster("a", "b")
-	f.Budget = 1
-	f.node("a").Ready = false
-	f.node("a").UnavailableSince = ptr.To(noon.Add(-time.Hour))
-	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
-	for name, c := range map[string]struct {
-		after int32
-		want  []string
-	}{
-		"never":               {0, nil},
-		"not for long enough": {3601, nil},
-		"for longer than the limit of the profile": {3600, []string{"claim b for eda"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f.Profiles[0].Rollout.IgnoreUnavailableAfterSeconds = c.after
-			if diff := cmp.Diff(c.want, lines(For(f.Snapshot))); diff != "" {
-				t.Error(diff)
-			}
-		})
 	}
 }
 

@@ -140,7 +140,6 @@ func TestADecisionChangesNothingInItsSession(t *testing.T) {
 		f.rebooted("b")
 		f.Claims["c"] = v1alpha1.Disruption{Profile: "eda", NodeUID: "node-c", Since: metav1.Time{Time: noon}}
 		f.node("d").Ready, f.node("d").UnavailableSince = false, ptr.To(noon.Add(-time.Hour))
-		f.Profiles[0].Rollout.IgnoreUnavailableAfterSeconds = 60
 		return NewSession(f.Snapshot)
 	}
 	s := build()

@@ -37,8 +37,6 @@ type nodeState struct {
 	zone     string
 	// isRetryDue is true once a node that failed without a reboot may get another attempt.
 	isRetryDue bool
-	// uncountedBy are the profiles whose budgets the node does not use up, because it has been unavailable for so long.
-	uncountedBy []string
 	// reportedMaintenance is the state that the conditions show, maintenance the state that they must show after this pass.
 	reportedMaintenance, maintenance Maintenance
 }

@@ -318,42 +318,21 @@ func TestForVacantNodes(t *testing.T) {
 	}, build, "a", "c")
 }
 
+// A node of a profile counts until it is back or its Node is deleted.
 func TestForNodesThatHaveBeenUnavailableForLong(t *testing.T) {
-	build := func() *fixture {
-		f := cluster("a", "b")
-		f.Budget = 1
-		f.node("a").Ready, f.node("a").UnavailableSince = false, ptr.To(noon.Add(-time.Hour))
-		f.Profiles[0].Rollout.IgnoreUnavailableAfterSeconds = 60
-		f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
-		return f
-	}
 	playRows(t, map[string]row{
-		"do not count": {func(*fixture) {}, []string{"claim b for eda"}},
-		"count if the rollout disrupts them": {
-			func(f *fixture) { f.permitted("a", time.Minute) }, nil,
-		},
-		"count if they have failed": {
-			func(f *fixture) { f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour) }, nil,
-		},
-		"count in the cluster's budget as long as they count in one profile": {
+		"count": {func(*fixture) {}, nil},
+		"count although they also have another profile": {
 			func(f *fixture) { f.profile("lab"); f.node("a").Profiles = []string{"eda", "lab"} }, nil,
 		},
-		"count if the time since which they are out is unknown": {
-			func(f *fixture) { f.node("a").UnavailableSince = nil }, nil,
-		},
-		"count without a profile": {
-			func(f *fixture) { f.node("a").Profiles = nil }, nil,
-		},
-	}, build)
-	f := build()
-	want := "The node is out of service: not Ready; out of service since 2026-09-01T11:00:00Z and no longer counted in the budget of StorageClientProfile eda"
-	if diff := cmp.Diff(want, For(f.Snapshot).Notes["a"].Message); diff != "" {
-		t.Errorf("message (-want +got):\n%s", diff)
-	}
-	f.Profiles[0].Rollout.IgnoreUnavailableAfterSeconds = 3660
-	if next := For(f.Snapshot).Next; !next.Equal(noon.Add(time.Minute)) {
-		t.Errorf("next plan: got at %s, want when the node stops counting", next)
-	}
+		"count although their profile is gone":          {func(f *fixture) { f.node("a").Profiles = []string{"gone"} }, nil},
+		"count without a profile, if no time ends that": {func(f *fixture) { f.node("a").Profiles = nil }, nil},
+	}, func() *fixture {
+		f := cluster("a", "b")
+		f.Budget = 1
+		f.node("a").Ready, f.node("a").UnavailableSince = false, ptr.To(noon.Add(-1000*time.Hour))
+		return f
+	})
 }
 
 func TestForAChosenCanary(t *testing.T) {

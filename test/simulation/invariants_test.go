@@ -233,9 +233,8 @@ func (o *observer) checkBudget(name, profile string, before, claims map[string]s
 		_, claimed := claims[node.Name]
 		switch {
 		case claimed && before[node.Name] == "" && p != nil && c != nil && !slices.Contains(needers(c), profile):
-		case claimed, o.nodeStood(seen, node.Name, hasMark), o.clientNodeStood(seen, node.Name, func(_ *corev1.Node, c *v1alpha1.StorageClientNode) bool { return hasFailed(c) }):
-			out++
-		case o.nodeStood(seen, node.Name, isOut):
+		case claimed, o.nodeStood(seen, node.Name, hasMark), o.nodeStood(seen, node.Name, isOut),
+			o.clientNodeStood(seen, node.Name, func(_ *corev1.Node, c *v1alpha1.StorageClientNode) bool { return hasFailed(c) && !o.isRetryDue(c) }):
 			out++
 		}
 	}
@@ -245,6 +244,12 @@ func (o *observer) checkBudget(name, profile string, before, claims map[string]s
 	if most := resolve(limit, nodes); out > most {
 		o.w.fail("invariant 1: claim of %s: got %d nodes out of service, want at most %d (profile %q)", name, out, most, profile)
 	}
+}
+
+// isRetryDue reports whether the pause after an unused permit is over. Such a node is back in service, and its failure no longer counts.
+func (o *observer) isRetryDue(c *v1alpha1.StorageClientNode) bool {
+	r := c.Status.Rollout
+	return r.Reason == v1alpha1.RolloutReasonRebootTimedOut && r.RetryAfter != nil && !o.w.managerTime().Add(clocks).Before(r.RetryAfter.Time)
 }
 
 func resolve(limit intstr.IntOrString, nodes int) int { return v1alpha1.ResolveShare(limit, nodes) }
@@ -259,7 +264,7 @@ func (o *observer) checkThreshold(name, profile string, seen *look) {
 	failed := 0
 	for _, object := range now.nodes {
 		if other := object.(*corev1.Node); o.clientNodeStood(seen, other.Name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool {
-			return hasFailed(c) && concerns(p, n, c)
+			return hasFailed(c) && !o.isRetryDue(c) && concerns(p, n, c)
 		}) {
 			failed++
 		}

@@ -610,12 +610,12 @@ func (w *world) idleTime(next time.Time) time.Duration {
 	return max(end.Sub(w.now), least)
 }
 
-// checkClosed checks that a closing window ends a drain and withdraws a permit that waits for its host. A node may keep its state
-// for a moment after its agent has rejected a permit.
+// checkClosed checks that a closing window ends a drain. A permit outlives the window until its end. A node may keep its state for a
+// moment after its agent has rejected a permit.
 func (w *world) checkClosed() {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
-		if n.Mark == nil || n.Deleting || n.ClientNode == nil || n.mayReboot() || w.hasFailed(n) || n.noteReason() == v1alpha1.RolloutReasonPermitRefused {
+		if n.Mark == nil || n.Deleting || n.ClientNode == nil || n.ClientNode.Spec.RebootPermit != nil || w.hasFailed(n) || n.noteReason() == v1alpha1.RolloutReasonPermitRefused {
 			continue
 		}
 		for _, profile := range n.budgetsNeeded(w) {
@@ -632,13 +632,6 @@ func (n *simNode) noteReason() string {
 		return note.Reason
 	}
 	return ""
-}
-
-// mayReboot reports whether the node's agent has a permit and does not wait for its host.
-func (n *simNode) mayReboot() bool {
-	permit, answer := n.ClientNode.Spec.RebootPermit, n.ClientNode.Status.Reboot
-	waits := permit != nil && answer != nil && answer.PermitID == permit.ID && answer.Phase == v1alpha1.RebootWaiting && permit.BootID == n.BootID
-	return permit != nil && !waits
 }
 
 // checkGuards checks that no guard outlives the disruption annotation, except on a node that is about to be cordoned or may still go down.

@@ -618,9 +618,14 @@ func target(c *plan.ClientNode) string {
 	return c.Spec.BootHash
 }
 
+// hasFailed reports whether a node has failed. After an unused permit, it no longer counts as failed once its retry is due.
 func (w *world) hasFailed(n *simNode) bool {
-	return n.ClientNode != nil && n.ClientNode.Status.Rollout != nil &&
-		n.ClientNode.Status.Rollout.Phase == v1alpha1.RolloutFailed && n.ClientNode.Status.Rollout.BootHash == target(n.ClientNode)
+	if n.ClientNode == nil || n.ClientNode.Status.Rollout == nil {
+		return false
+	}
+	note := n.ClientNode.Status.Rollout
+	isRetryDue := n.Mark == nil && note.Reason == v1alpha1.RolloutReasonRebootTimedOut && note.RetryAfter != nil && !w.now.Before(note.RetryAfter.Time)
+	return note.Phase == v1alpha1.RolloutFailed && note.BootHash == target(n.ClientNode) && !isRetryDue
 }
 
 // copyNode returns a node as an API read does. Marks and StorageClientNodes are never changed in place.

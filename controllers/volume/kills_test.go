@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // passKilledAt runs a pass and kills the manager before the read or write with the given number. It reports whether the manager died.
@@ -39,7 +40,7 @@ func (s *story) ends() string {
 	}
 	records := s.records()
 	for _, set := range slices.Sorted(maps.Keys(records)) {
-		out = append(out, fmt.Sprintf("recorded: %s, cleared %q", records[set].State("filer"), records[set].Cleared))
+		out = append(out, fmt.Sprintf("recorded: %s, cleared %q", records[set].State("filer"), lists.Each(records[set].Cleared, func(kind string) string { return s.kinds[kind] })))
 	}
 	return strings.Join(out, "; ")
 }

@@ -5,75 +5,50 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/parallel"
+	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
 // beginSteps records the planned writes in the ledger, and returns the steps that may run. A step that could not be recorded waits. Exception:
 // a step that removes the operator's options runs, unless another client wrote the page first.
-func (p *pass) beginSteps(ctx context.Context, decided plan.Plan, steps []plan.Step) []plan.Step {
-	errs := p.writeLedger(ctx, decided.ChangesBefore(steps))
-	var out []plan.Step
+func (s *scope) beginSteps(ctx context.Context, planned plan.Plan, steps []plan.Step, out *loop.Outcome) (recorded []plan.Step) {
+	errs := s.writeLedger(ctx, planned.ChangesBefore(steps), out)
 	for _, step := range steps {
 		var err error
 		for _, key := range plan.LedgerKeys(step) {
 			err = cmp.Or(err, errs[key])
 		}
 		switch {
-		case err == nil, plan.MayRunUnrecorded(step) && !isOvertaken(err):
-			out = append(out, step)
-		case !isOvertaken(err):
-			p.delayVolume(step.Target().Name)
+		case err == nil, plan.MayRunUnrecorded(step) && !loop.IsOvertaken(err):
+			recorded = append(recorded, step)
+		case !loop.IsOvertaken(err):
+			s.delayVolume(step.Target().Name)
 		}
 	}
-	p.recordLedgerErrors(errs)
-	return out
-}
-
-func (p *pass) recordLedgerErrors(errs map[types.UID]error) {
-	for _, uid := range slices.Sorted(maps.Keys(errs)) {
-		if isOvertaken(errs[uid]) {
-			p.unfinished = true
-			continue
-		}
-		if p.failed++; len(p.errs) < maxErrors {
-			p.errs = append(p.errs, errs[uid])
-		}
-	}
-}
-
-// isOvertaken reports whether another client has written the page in the meantime.
-func isOvertaken(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
-}
-
-func (s *scope) isLedgerDue() bool {
-	return s.compared.IsZero() || s.now.Sub(s.compared) >= plan.LedgerInterval || s.now.Before(s.compared)
+	return recorded
 }
 
 // endReservations deletes reservations, unless another manager was faster.
 func (s *scope) endReservations(ctx context.Context, reservations []*corev1.ConfigMap) error {
 	for _, r := range reservations {
-		if err := s.Client.Delete(ctx, r.DeepCopy(), client.Preconditions{UID: &r.UID}); err != nil && !isOvertaken(err) {
+		if err := s.Client.Delete(ctx, r.DeepCopy(), client.Preconditions{UID: &r.UID}); err != nil && !loop.IsOvertaken(err) {
 			return fmt.Errorf("delete ConfigMap %s/%s: %w", r.Namespace, r.Name, err)
 		}
 	}
 	return nil
 }
 
-// writeLedger writes each changed page once, based on the version that was read.
-func (s *scope) writeLedger(ctx context.Context, changes ledger.Changes) map[types.UID]error {
+// writeLedger writes each changed page once, based on the version that was read. It returns the errors by volume.
+func (s *scope) writeLedger(ctx context.Context, changes ledger.Changes, out *loop.Outcome) map[types.UID]error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -84,7 +59,7 @@ func (s *scope) writeLedger(ctx context.Context, changes ledger.Changes) map[typ
 	}
 	var mutex sync.Mutex
 	var written []*corev1.ConfigMap
-	parallel.ForEach(workers, writes, func(w ledger.Write) {
+	parallel.ForEach(s.parallelism(), writes, func(w ledger.Write) {
 		err := s.writePage(ctx, w.Page)
 		mutex.Lock()
 		defer mutex.Unlock()
@@ -97,6 +72,9 @@ func (s *scope) writeLedger(ctx context.Context, changes ledger.Changes) map[typ
 		}
 	})
 	s.ledger = s.ledger.With(written...)
+	for uid, err := range failed {
+		out.Finish(string(uid), err)
+	}
 	return failed
 }
 

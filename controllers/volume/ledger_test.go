@@ -12,12 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/store"
+	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/test/builders"
 )
@@ -142,7 +143,7 @@ func TestTheLedgerFollowsTheVolumes(t *testing.T) {
 	if makeAPass(t, r); entryOf(t, r.Client, created.UID) == nil {
 		t.Error("volumes and ledger were compared twice within a minute, want once")
 	}
-	r.compared = r.compared.Add(-time.Minute)
+	r.Clock = testclock.NewFakeClock(time.Now().Add(time.Minute))
 	if makeAPass(t, r); entryOf(t, r.Client, created.UID) != nil {
 		t.Error("the ledger still has the deleted volume")
 	}
@@ -165,7 +166,7 @@ func TestAnImmutablePageIsReported(t *testing.T) {
 	if err := r.Client.Delete(ctx, fastProfile()); err != nil {
 		t.Fatal(err)
 	}
-	r.pace = store.Pace{}
+	r.loop = loop.Loop{}
 	_, err := r.Reconcile(ctx, reconcile.Request{})
 	if err == nil || !strings.Contains(err.Error(), "ConfigMap storage-client-system/storage-client-volumes-0 is immutable; delete it") {
 		t.Errorf("got error %v, want one for the immutable ConfigMap", err)

@@ -1,188 +1,133 @@
 package volume
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/storageclient/operator/controllers/internal/parallel"
+	"github.com/storageclient/operator/controllers/loop"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/ledger"
-	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
-// maxErrors is the maximum number of detailed errors in a pass: one cause may affect every volume.
-const maxErrors = 3
-
-type cluster interface {
-	// readSnapshot reads everything from the cache.
-	readSnapshot(ctx context.Context) (plan.Snapshot, error)
-	// refresh returns a snapshot with the volumes and the ledger from the API server, and whether any of them is newer.
-	refresh(ctx context.Context, cached plan.Snapshot) (fresh plan.Snapshot, newer bool, err error)
-	// isInspectionDue reports whether the interval has passed since the last inspection of mounts.
-	isInspectionDue(every time.Duration) bool
-	// inspectMounts reads the watched volumes' failed mounts live, with the messages of their events.
-	inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]plan.Failure, error)
-	// inspectRollbacks reads the results of rollback checks live.
-	inspectRollbacks(ctx context.Context, inCure []plan.RollbackCheck) (map[string]optionset.Kind, error)
-	// isLedgerDue reports whether it is time to compare volumes and ledger live.
-	isLedgerDue() bool
-	// writeLedger applies changes of the ledger. It returns the errors by volume.
-	writeLedger(ctx context.Context, changes ledger.Changes) map[types.UID]error
-	// inspectEvidence reads live whether awaited volumes have been mounted, by set of options.
-	inspectEvidence(ctx context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error)
-	// endReservations deletes reservations of canaries.
-	endReservations(ctx context.Context, reservations []*corev1.ConfigMap) error
-	// findComing reads live which of the volumes pods are about to mount.
-	findComing(ctx context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error)
-	// clock returns the current time, which is later than the time of the plan.
-	clock() time.Time
-	applyStep(ctx context.Context, step plan.Step) error
-	// delayVolume records that the API server rejected a write of a volume.
-	delayVolume(volume string)
-	// reportNotes creates events for new notes.
-	reportNotes(ctx context.Context, notes map[string]plan.Note)
+// scope is one pass.
+type scope struct {
+	*Reconciler
+	now time.Time
+	// workers is the number of parallel requests; 0: the constant of this name.
+	workers int
+	// ledger is the ledger as read, with later writes.
+	ledger *ledger.Ledger
+	// observed is true if due observations were made, live if all reads for the plan are live. unread is the error of such a read: steps that require
+	// none run without it.
+	observed, live bool
+	unread         error
 }
 
-// pass is one round of reading, planning and writing.
-type pass struct {
-	cluster
-	// decide makes a plan. A pass calls it at most twice.
-	decide func(plan.Snapshot) plan.Plan
-
-	// mutex guards the following fields, which all workers write.
-	mutex sync.Mutex
-	// unfinished is true if the next pass has work to do soon.
-	unfinished bool
-	errs       []error
-	failed     int
-	applied    []plan.Step
-}
-
-func newPass(c cluster) *pass { return &pass{cluster: c, decide: plan.For} }
-
-// run runs the pass, and returns the time of the next one. Zero means after the next change.
-func (p *pass) run(ctx context.Context, workers int) (next time.Time, unfinished bool, err error) {
-	cached, err := p.readSnapshot(ctx)
+// Read implements loop.Arm. It reads the cache, and makes the due observations.
+func (s *scope) Read(ctx context.Context) (plan.Snapshot, error) {
+	out, err := s.readSnapshot(ctx)
 	if err != nil {
-		return time.Time{}, false, err
+		s.inspected = store.Pace{}
+		return out, err
 	}
-	decided := p.makePlan(ctx, cached)
-	p.applyAll(ctx, decided, workers)
-	if err := p.endReservations(ctx, decided.Expired); err != nil {
-		p.errs, p.failed = append(p.errs, err), p.failed+1
-	}
-	p.reportNotes(ctx, decided.Notes)
-	return decided.Next, p.unfinished, p.joinErrors()
-}
-
-// makePlan makes the due observations and plans from the cache. Steps that require live reads are planned again if a live read is newer, or if
-// observations were missing. If the live read fails, all other steps run without it.
-func (p *pass) makePlan(ctx context.Context, s plan.Snapshot) plan.Plan {
-	observed := false
-	if p.isInspectionDue(plan.MinInspection) {
-		if wanted := plan.RequiredObservations(s); !wanted.IsEmpty() && p.isInspectionDue(wanted.Interval) {
-			seen, err := p.observe(ctx, s, wanted)
-			if err != nil {
-				p.errs, p.failed = append(p.errs, err), p.failed+1
-				return p.decide(s).WithoutFresh()
-			}
-			s, observed = seen, true
+	if s.isInspectionDue(plan.MinInspection) {
+		if wanted := plan.RequiredObservations(out); !wanted.IsEmpty() && s.isInspectionDue(wanted.Interval) {
+			s.unread, s.observed = s.observe(ctx, &out, wanted), true
 		}
 	}
-	decided := p.decide(s)
-	if !decided.NeedsFresh() && (!decided.LedgerDue || !p.isLedgerDue()) {
-		return decided.WithoutFresh()
-	}
-	confirmed, err := p.confirm(ctx, s, decided, observed)
-	if err != nil {
-		p.errs, p.failed = append(p.errs, err), p.failed+1
-		return decided.WithoutFresh()
-	}
-	return confirmed
+	return out, nil
 }
 
-// confirm returns a plan from live reads.
-func (p *pass) confirm(ctx context.Context, cached plan.Snapshot, decided plan.Plan, observed bool) (plan.Plan, error) {
-	s, newer, err := p.refresh(ctx, cached)
-	if err != nil {
-		return plan.Plan{}, err
+// Plan implements loop.Arm.
+func (*scope) Plan(snapshot plan.Snapshot) plan.Plan { return plan.For(snapshot) }
+
+// Refresh implements loop.Arm.
+func (s *scope) Refresh(ctx context.Context, cached plan.Snapshot, planned plan.Plan) (fresh plan.Snapshot, newer bool, err error) {
+	if s.unread != nil || !planned.NeedsFresh() && (!planned.LedgerDue || s.compared.Remaining(plan.LedgerInterval, s.now) > 0) {
+		return cached, false, nil
 	}
-	if observed && !newer && !decided.Canary {
-		return decided, nil
+	fresh, newer, s.unread = s.confirm(ctx, cached, planned)
+	s.live = s.unread == nil
+	return fresh, newer && s.live, nil
+}
+
+// confirm reads live, and reports whether the plan must be made again.
+func (s *scope) confirm(ctx context.Context, cached plan.Snapshot, planned plan.Plan) (fresh plan.Snapshot, newer bool, err error) {
+	fresh, newer, err = s.refresh(ctx, cached)
+	if err != nil || s.observed && !newer && !planned.Canary {
+		return fresh, false, err
 	}
-	wanted := plan.RequiredObservations(s)
-	if !observed || newer {
-		if s, err = p.observe(ctx, s, wanted); err != nil {
-			return plan.Plan{}, err
+	wanted := plan.RequiredObservations(fresh)
+	if !s.observed || newer {
+		if err := s.observe(ctx, &fresh, wanted); err != nil {
+			return fresh, false, err
 		}
 	}
-	if decided.Canary && len(wanted.Candidates) > 0 {
-		if s.Coming, err = p.findComing(ctx, wanted.Candidates); err != nil {
-			return plan.Plan{}, err
-		}
+	if planned.Canary && len(wanted.Candidates) > 0 {
+		fresh.Coming, err = s.findComing(ctx, wanted.Candidates)
 	}
-	return p.decide(s), nil
+	return fresh, true, err
 }
 
-func (p *pass) observe(ctx context.Context, s plan.Snapshot, wanted plan.Observations) (plan.Snapshot, error) {
-	var err error
-	if s.FailedMounts, err = p.inspectMounts(ctx, wanted.Watched); err != nil {
-		return s, err
+// observe adds the observations to a snapshot, all or none.
+func (s *scope) observe(ctx context.Context, to *plan.Snapshot, wanted plan.Observations) error {
+	failedMounts, err := inspectFailedMounts(ctx, s.APIReader, wanted.Watched)
+	if err != nil {
+		return err
 	}
-	if s.RollbackResults, err = p.inspectRollbacks(ctx, wanted.RollbackChecks); err != nil {
-		return s, err
+	s.inspected.Begin(0, s.now)
+	rollbacks, err := s.inspectRollbacks(ctx, wanted.RollbackChecks)
+	if err != nil {
+		return err
 	}
-	s.Evidence, err = p.inspectEvidence(ctx, wanted.Awaited)
-	return s, err
+	evidence, err := s.inspectEvidence(ctx, wanted.Awaited)
+	if err == nil {
+		to.FailedMounts, to.RollbackResults, to.Evidence = failedMounts, rollbacks, evidence
+	}
+	return err
 }
 
-// applyAll runs the steps in order, several at a time. Each concerns another volume, and a failed step does not block the others. The ledger
-// records their writes before and after.
-func (p *pass) applyAll(ctx context.Context, decided plan.Plan, workers int) {
-	steps := decided.Steps
+// Apply implements loop.Arm. It runs the steps in order, several at a time. Each concerns another volume, and a failed step does not block the
+// others. The ledger records their writes before and after.
+func (s *scope) Apply(ctx context.Context, planned plan.Plan, out *loop.Outcome) {
+	out.Fail(s.unread)
+	if !s.live {
+		planned = planned.WithoutFresh()
+	}
+	steps := planned.Steps
 	if len(steps) > maxSteps {
-		steps, p.unfinished = steps[:maxSteps], true
+		steps = steps[:maxSteps]
+		out.Continue()
 	}
-	parallel.ForEach(workers, p.beginSteps(ctx, decided, steps), func(step plan.Step) {
-		step = plan.WithWriteTime(step, p.clock())
-		if err := p.applyStep(ctx, step); err != nil {
-			p.recordError(step, err)
-			return
+	var mutex sync.Mutex
+	var applied []plan.Step
+	parallel.ForEach(s.parallelism(), s.beginSteps(ctx, planned, steps, out), func(step plan.Step) {
+		step = plan.WithWriteTime(step, s.Clock.Now())
+		err := s.applyStep(ctx, step)
+		mutex.Lock()
+		defer mutex.Unlock()
+		if out.Finish(step.Target().Name, err) {
+			applied = append(applied, step)
+		} else if loop.IsRejected(err) {
+			s.delayVolume(step.Target().Name)
 		}
-		p.mutex.Lock()
-		defer p.mutex.Unlock()
-		p.applied = append(p.applied, step)
 	})
 	// If this write fails, a later pass updates the ledger from the volumes.
-	p.recordLedgerErrors(p.writeLedger(ctx, plan.ChangesAfter(p.applied, p.clock())))
+	s.writeLedger(ctx, plan.ChangesAfter(applied, s.Clock.Now()), out)
+	out.Fail(s.endReservations(ctx, planned.Expired))
+	s.reportNotes(ctx, planned.Notes)
+	if out.IsUnfinished() {
+		s.inspected = store.Pace{}
+	}
+	out.Wake(planned.Next)
 }
 
-// recordError records the error of a step. A conflict with another client is no error.
-func (p *pass) recordError(step plan.Step, err error) {
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		p.unfinished = true
-		return
-	}
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-		p.delayVolume(step.Target().Name)
-	}
-	if p.failed++; len(p.errs) < maxErrors {
-		p.errs = append(p.errs, err)
-	}
-}
+func (s *scope) parallelism() int { return cmp.Or(s.workers, workers) }
 
-func (p *pass) joinErrors() error {
-	if omitted := p.failed - len(p.errs); omitted > 0 {
-		return errors.Join(append(p.errs, fmt.Errorf("and %d more volumes", omitted))...)
-	}
-	return errors.Join(p.errs...)
-}
+func (s *scope) isInspectionDue(every time.Duration) bool { return s.inspected.Remaining(every, s.now) == 0 }
+
+func (s *scope) delayVolume(volume string) { s.rejected[volume] = s.now.Add(rejectionRetryInterval) }

@@ -28,9 +28,9 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/internal/watch"
+	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/store"
-	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -71,13 +71,11 @@ type Reconciler struct {
 	// The following fields may be lost without harm. The only request never runs twice at once.
 
 	reader *snapshot.Reader
-	pace   store.Pace
-	// inspected is the time of the last inspection of failed mounts. Zero means due now.
-	inspected time.Time
+	loop   loop.Loop
+	// inspected spaces the inspections of failed mounts, compared the live comparisons of volumes and ledger.
+	inspected, compared store.Pace
 	// rejected are the volumes whose last write the API server rejected, with the time of the next attempt.
 	rejected map[string]time.Time
-	// compared is the time of the last live comparison of volumes and ledger.
-	compared time.Time
 	// reported holds the content of the last event of each blocked volume. An unchanged state causes only one event.
 	reported map[string]string
 	// appeared are the reservations whose volume existed at some time, by UID.
@@ -99,23 +97,9 @@ type Reconciler struct {
 // Reconcile runs a pass over all volumes.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	r.fillDefaults()
-	now := r.Clock.Now()
-	if wait := r.pace.Begin(passInterval, now); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil
-	}
-	next, unfinished, err := newPass(&scope{Reconciler: r, now: now}).run(ctx, workers)
-	if unfinished || err != nil {
-		r.inspected = time.Time{}
-	}
-	switch {
-	case err != nil:
-		return reconcile.Result{}, err
-	case unfinished:
-		return reconcile.Result{RequeueAfter: passInterval}, nil
-	case next.IsZero():
-		return reconcile.Result{}, nil
-	}
-	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), passInterval)}, nil
+	return loop.Run(ctx, &r.loop, passInterval, r.Clock, func(now time.Time) loop.Arm[plan.Snapshot, plan.Plan] {
+		return &scope{Reconciler: r, now: now}
+	})
 }
 
 func (r *Reconciler) fillDefaults() {
@@ -128,13 +112,6 @@ func (r *Reconciler) fillDefaults() {
 	r.rejected, r.reported, r.appeared = map[string]time.Time{}, map[string]string{}, map[types.UID]bool{}
 	r.Clock = cmp.Or[clock.PassiveClock](r.Clock, clock.RealClock{})
 	r.APIReader = cmp.Or[client.Reader](r.APIReader, r.Client)
-}
-
-type scope struct {
-	*Reconciler
-	now time.Time
-	// ledger is the ledger as read, with later writes.
-	ledger *ledger.Ledger
 }
 
 func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
@@ -166,7 +143,8 @@ func (s *scope) refresh(ctx context.Context, cached plan.Snapshot) (fresh plan.S
 		return plan.Snapshot{}, false, fmt.Errorf("read PersistentVolumes from the API server: %w", err)
 	}
 	newer = newer || !s.ledger.IsSame(cached.Ledger)
-	cached.Ledger, s.compared = s.ledger, s.now
+	cached.Ledger = s.ledger
+	s.compared.Begin(0, s.now)
 	return cached, newer, nil
 }
 
@@ -181,7 +159,7 @@ func (s *scope) refreshVolumes(ctx context.Context, cached []*corev1.PersistentV
 	current = slices.DeleteFunc(slices.Clone(cached), func(pv *corev1.PersistentVolume) bool { return outdated.Has(pv.Name) })
 	newer = len(current) < len(cached)
 	var mutex sync.Mutex
-	err = parallel.TryEach(workers, sets.List(outdated), func(name string) error {
+	err = parallel.TryEach(s.parallelism(), sets.List(outdated), func(name string) error {
 		pv := &corev1.PersistentVolume{}
 		if err := s.APIReader.Get(ctx, client.ObjectKey{Name: name}, pv); err != nil || match.IsClone(pv) {
 			return client.IgnoreNotFound(err)
@@ -193,22 +171,6 @@ func (s *scope) refreshVolumes(ctx context.Context, cached []*corev1.PersistentV
 	})
 	return current, newer, err
 }
-
-func (s *scope) clock() time.Time { return s.Clock.Now() }
-
-func (s *scope) isInspectionDue(every time.Duration) bool {
-	return s.inspected.IsZero() || s.now.Sub(s.inspected) >= every || s.now.Before(s.inspected)
-}
-
-func (s *scope) inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]plan.Failure, error) {
-	failed, err := inspectFailedMounts(ctx, s.APIReader, watched)
-	if err == nil {
-		s.inspected = s.now
-	}
-	return failed, err
-}
-
-func (s *scope) delayVolume(volume string) { s.rejected[volume] = s.now.Add(rejectionRetryInterval) }
 
 // maxBackOff is the maximum delay of a pass after an error.
 const maxBackOff = time.Minute

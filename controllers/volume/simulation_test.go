@@ -441,7 +441,9 @@ func (w *world) heal() {
 	w.lenient = false
 	w.logf("the faults end")
 	w.now = w.now.Add(time.Hour)
-	w.failures = nil
+	for _, name := range w.names() {
+		w.stopWaiting(name)
+	}
 	for _, name := range w.names() {
 		v := w.volumes[name]
 		v.protected = false

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,14 +15,19 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/apiclock"
+	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
@@ -58,8 +64,9 @@ type world struct {
 	lies bool
 	// mountedLists are the options of the operator that worked: a volume was mounted with them.
 	mountedLists [][]string
-	// failures are the events of failed mounts.
+	// failures are the failed mounts. kinds are the names of their kinds.
 	failures []failure
+	kinds    map[string]string
 	// failed contains all failed mounts since the start. abandoned contains the volumes that had no waiting pod at some time.
 	failed    map[failedOnce]bool
 	abandoned map[string]bool
@@ -119,10 +126,12 @@ type simVolume struct {
 
 type failedOnce struct{ volume, kind string }
 
+// failure is a failed mount by a pod, which waits until its volume can be mounted or until it is gone.
 type failure struct {
-	volume string
-	at     time.Time
-	plan.Failure
+	volume, pod, message string
+	at                   time.Time
+	kind                 string
+	isRefused, isGone    bool
 }
 
 // The kinds of failures.
@@ -133,7 +142,7 @@ func newWorld(seed uint64) *world {
 		now: time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC), rng: rand.New(rand.NewPCG(seed, 0)),
 		volumes: map[string]*simVolume{}, profiles: map[string]*v1alpha1.StorageClientProfile{}, mounts: map[string][]string{}, canaries: map[string]string{},
 		pages: map[string]*corev1.ConfigMap{}, reservations: map[string]*corev1.ConfigMap{}, outspoken: true, unwell: map[string]bool{}, mountedAt: map[string]time.Time{}, bare: map[string]bool{}, idle: map[string]bool{},
-		failed: map[failedOnce]bool{}, abandoned: map[string]bool{},
+		failed: map[failedOnce]bool{}, kinds: map[string]string{}, abandoned: map[string]bool{},
 	}
 }
 
@@ -217,10 +226,19 @@ func (w *world) mount(name string) {
 	}
 	if kind != "" {
 		w.logf("a pod cannot mount %s with %s: %s", name, strings.Join(list, ","), kind)
-		w.failed[failedOnce{name, kind}] = true
-		w.failures = append(w.failures, failure{name, w.now, plan.Failure{Text: "exit status 32", Kind: kind, NamesOptions: kind == refusedOption && w.outspoken}})
+		f := failure{volume: name, pod: fmt.Sprintf("%s-%s", name, w.version()), message: "exit status 1", at: w.now, isRefused: kind == refusedOption}
+		switch {
+		case f.isRefused && w.outspoken:
+			f.message = "mount.nfs: an incorrect mount option was specified"
+		case f.isRefused:
+			f.message = "exit status 32"
+		}
+		f.kind = (&failedMount{message: f.message}).kindOn(v.pv)
+		w.failed[failedOnce{name, f.kind}], w.kinds[f.kind] = true, kind
+		w.failures = append(w.failures, f)
 		return
 	}
+	w.stopWaiting(name)
 	w.mountedAt[name] = w.now
 	if !slices.Equal(w.mounts[name], list) || w.mounts[name] == nil {
 		w.logf("a pod mounts %s with %s", name, strings.Join(list, ","))
@@ -232,6 +250,17 @@ func (w *world) mount(name string) {
 		}
 	}
 	w.bare[name], w.idle[name] = w.random && w.rng.IntN(3) == 0, w.random && w.rng.IntN(8) == 0
+}
+
+// stopWaiting removes the pods that wait for a volume.
+func (w *world) stopWaiting(volume string) {
+	for i := range w.failures {
+		w.failures[i].isGone = w.failures[i].isGone || w.failures[i].volume == volume
+	}
+}
+
+func (w *world) isAwaited(volume string) bool {
+	return slices.ContainsFunc(w.failures, func(f failure) bool { return f.volume == volume && !f.isGone })
 }
 
 // create acts as the API server with the webhook, which may be unavailable.
@@ -312,14 +341,7 @@ func (w *world) live() plan.Snapshot {
 
 // readLedger returns the current ledger.
 func (w *world) readLedger() *ledger.Ledger {
-	var pages []corev1.ConfigMap
-	for _, name := range slices.Sorted(maps.Keys(w.pages)) {
-		pages = append(pages, *w.pages[name])
-	}
-	for _, name := range slices.Sorted(maps.Keys(w.reservations)) {
-		pages = append(pages, *w.reservations[name])
-	}
-	return w.pageReader.Read(pages)
+	return w.pageReader.Read(w.configMaps())
 }
 
 func (w *world) profileList() []v1alpha1.StorageClientProfile {
@@ -344,6 +366,7 @@ func (w *world) clientNodes() []*v1alpha1.StorageClientNode {
 			State:      state,
 			MountPoint: "/" + name, Volume: name, Protocol: "NFSv4.1", Options: append([]string{"rw", "vers=4.1"}, w.mounts[name]...),
 			Connections: int32(connectionsOf(w.mounts[name])), Since: ptr.To(metav1.NewTime(w.mountedAt[name].Add(w.skew))), Used: !w.idle[name],
+			PodUIDs: []string{"of-" + name},
 		})
 	}
 	if !w.lies {
@@ -384,35 +407,34 @@ func (w *world) finishDeletions() {
 // manager is a manager from its start to its death.
 type manager struct {
 	*world
+	*Reconciler
 	// api is the manager's clock. The clock of its machine leads the API server's.
-	api          *apiclock.Clock
-	compiler     judge.Compiler
-	memory       *judge.Memory
-	rejected     map[string]time.Time
-	inspected    time.Time
-	ledgerReadAt time.Time
-	ledger       *ledger.Ledger
+	api *apiclock.Clock
 	// stale returns an earlier version of a volume, nil if the cache does not contain the volume.
 	stale func(*simVolume) *corev1.PersistentVolume
 	// changesBefore is world.changes at the start of the pass.
 	changesBefore int
-	// unmountable contains the volumes with a known failed mount at the last inspection, and the start of their batch.
+	// unmountable contains the volumes with a known failed mount at the last inspection, and the start of their batch. isInspected is true after the
+	// inspection for the current plan.
 	unmountable map[string]time.Time
+	isInspected bool
 	steps       int
+	// planned are the steps of the last plan, by volume. plans is the number of plans.
+	planned map[string]plan.Step
+	plans   int
 	// proven contains the options with evidence before the first write of the pass. seen are the profiles that the pass has read.
 	proven map[string]bool
 	seen   map[string]*v1alpha1.StorageClientProfile
-	// appeared contains the reservations whose volume existed at some time.
-	appeared map[types.UID]bool
 }
 
 func newManager(w *world) *manager {
-	m := &manager{world: w, memory: &judge.Memory{}, rejected: map[string]time.Time{}, appeared: map[types.UID]bool{}}
 	local := machineClock{world: w}
 	if w.random {
 		local.lead = skews[w.rng.IntN(len(skews))]
 	}
-	m.api = &apiclock.Clock{Local: local}
+	m := &manager{world: w, api: &apiclock.Clock{Local: local}}
+	m.Reconciler = &Reconciler{Client: server{manager: m, cached: true}, APIReader: server{manager: m}, Recorder: reporter{manager: m}, Clock: m.api}
+	m.fillDefaults()
 	return m
 }
 
@@ -430,6 +452,21 @@ func (w *world) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{Header: http.Header{"Date": {w.now.Format(http.TimeFormat)}}, Body: http.NoBody}, nil
 }
 
+// observed is a pass whose plans the world sees.
+type observed struct {
+	*scope
+	m *manager
+}
+
+func (o observed) Plan(s plan.Snapshot) plan.Plan {
+	if o.m.plans++; o.m.plans > 2 {
+		o.m.fail("got %d plans in one pass, want at most 2", o.m.plans)
+	}
+	out := o.scope.Plan(s)
+	o.m.planned = lists.Map(out.Steps, func(step plan.Step) (string, plan.Step) { return step.Target().Name, step })
+	return out
+}
+
 // pass makes one pass and survives the death of the process.
 func (m *manager) pass(workers int) (next time.Time, died bool) {
 	defer func() {
@@ -441,26 +478,21 @@ func (m *manager) pass(workers int) (next time.Time, died bool) {
 			died = true
 		}
 	}()
-	m.steps, m.proven = 0, map[string]bool{}
-	plans := 0
-	p := newPass(m)
-	p.decide = func(s plan.Snapshot) plan.Plan {
-		if plans++; plans > 2 {
-			m.fail("got %d plans in one pass, want at most 2", plans)
-		}
-		return plan.For(s)
-	}
-	next, unfinished, err := p.run(context.Background(), workers)
-	if unfinished || err != nil {
-		m.inspected = time.Time{}
-		if soon := m.now.Add(passInterval); next.IsZero() || soon.Before(next) {
-			next = soon
-		}
-	}
+	m.happen()
+	m.steps, m.plans, m.proven, m.isInspected = 0, 0, map[string]bool{}, false
+	m.changesBefore, m.unmountable, m.seen = m.changes, map[string]time.Time{}, maps.Clone(m.profiles)
+	out := loop.Outcome{Clock: m.api, Pause: passInterval}
+	ctx := log.IntoContext(context.Background(), logr.Discard())
+	loop.Pass(ctx, observed{&scope{Reconciler: m.Reconciler, now: m.api.Now(), workers: workers}, m}, &out)
+	result, err := out.Result()
 	if err != nil {
 		m.logf("the pass returns: %v", err)
+		result.RequeueAfter = passInterval
 	}
-	return next, false
+	if result.RequeueAfter == 0 {
+		return time.Time{}, false
+	}
+	return m.now.Add(result.RequeueAfter), false
 }
 
 func (m *manager) happen() {
@@ -472,221 +504,287 @@ func (m *manager) happen() {
 	}
 }
 
-func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
-	m.happen()
-	s := m.live()
-	s.Now, s.Profiles = m.clock(), m.compiler.Compile(lists.Pointers(m.profileList()), catalogue.AllowList{}, m.paused, nil)
-	s.Memory, s.Rejected, s.Appeared = m.memory, m.rejected, m.appeared
-	for _, r := range s.Ledger.Reservations {
-		m.appeared[r.UID] = m.appeared[r.UID] || m.volumes[r.Data["volume"]] != nil
+// reporter notices the steps that need no write.
+type reporter struct{ *manager }
+
+func (r reporter) Eventf(object, _ runtime.Object, _, _, _, _ string, _ ...any) {
+	defer r.lock()()
+	step := r.planned[object.(*corev1.PersistentVolume).Name]
+	if step == nil || patchFor(step) != nil {
+		return
 	}
-	m.ledger, m.seen = s.Ledger, maps.Clone(m.profiles)
-	m.changesBefore, m.unmountable = m.changes, map[string]time.Time{}
-	if m.stale == nil {
-		return s, nil
+	delete(r.planned, step.Target().Name)
+	if _, records := step.(plan.RecordSet); records {
+		r.logf("%s", step)
+		return
 	}
-	s.Volumes = nil
-	for _, name := range m.names() {
-		if pv := m.stale(m.volumes[name]); pv != nil {
-			s.Volumes = append(s.Volumes, pv.DeepCopy())
+	r.logf("%s, as it is", step)
+	r.steps++
+	if v := r.volumes[step.Target().Name]; v != nil && v.pv.ResourceVersion == step.Target().ResourceVersion {
+		v.carried = false
+	}
+}
+
+func (m *manager) lock() (unlock func()) {
+	if !m.concurrent {
+		return func() {}
+	}
+	m.mutex.Lock()
+	return m.mutex.Unlock
+}
+
+// server acts as the API server for one manager, or as its cache. The kubelets of two nodes, of which n has an agent, write pods and events.
+type server struct {
+	client.Client
+	*manager
+	cached bool
+}
+
+func (s server) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	defer s.lock()()
+	switch object := object.(type) {
+	case *corev1.Namespace:
+		if s.paused {
+			object.Annotations = map[string]string{v1alpha1.PausedAnnotation: v1alpha1.True}
+		}
+		return nil
+	case *corev1.PersistentVolume:
+		if v := s.volumes[key.Name]; v != nil {
+			v.pv.DeepCopyInto(object)
+			return nil
+		}
+	case *corev1.Node:
+		return nil
+	case *v1alpha1.StorageClientNode:
+		for _, clientNode := range s.clientNodes() {
+			if clientNode.Name == key.Name {
+				clientNode.DeepCopyInto(object)
+				return nil
+			}
+		}
+	case *corev1.Pod:
+		for _, pod := range s.pods() {
+			if pod.Name == key.Name {
+				pod.DeepCopyInto(object)
+				return nil
+			}
 		}
 	}
-	m.rng.Shuffle(len(s.Volumes), func(i, j int) { s.Volumes[i], s.Volumes[j] = s.Volumes[j], s.Volumes[i] })
-	return s, nil
+	return apierrors.NewNotFound(corev1.Resource("objects"), key.Name)
 }
 
-func (m *manager) refresh(_ context.Context, cached plan.Snapshot) (fresh plan.Snapshot, newer bool, err error) {
-	m.happen()
-	m.ledger = m.readLedger()
-	m.happen()
-	before, live := map[string]string{}, m.live().Volumes
-	for _, pv := range cached.Volumes {
-		before[pv.Name] = pv.ResourceVersion
+func (s server) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	defer s.lock()()
+	if !s.cached {
+		s.happen()
 	}
-	newer = len(before) != len(live) || !m.ledger.IsSame(cached.Ledger)
-	for _, pv := range live {
-		newer = newer || before[pv.Name] != pv.ResourceVersion
-	}
-	cached.Volumes, cached.Ledger, m.ledgerReadAt = live, m.ledger, m.now
-	return cached, newer, nil
-}
-
-func (m *manager) isLedgerDue() bool {
-	return m.ledgerReadAt.IsZero() || m.now.Sub(m.ledgerReadAt) >= plan.LedgerInterval
-}
-
-// writeLedger acts as the API server. It accepts a page only if its version is unchanged since the read.
-func (m *manager) writeLedger(_ context.Context, changes ledger.Changes) map[types.UID]error {
-	writes, unsaved := m.ledger.Apply(changes)
-	failed := map[types.UID]error{}
-	for uid, reason := range unsaved {
-		failed[uid] = errors.New(reason)
-	}
-	for _, w := range writes {
-		m.happen()
-		current := m.pages[w.Page.Name]
-		if (current == nil) != (w.Page.ResourceVersion == "") || current != nil && current.ResourceVersion != w.Page.ResourceVersion {
-			m.logf("conflict: %s", w.Page.Name)
-			for _, uid := range w.Volumes {
-				failed[uid] = apierrors.NewConflict(corev1.Resource("configmaps"), w.Page.Name, nil)
+	switch list := list.(type) {
+	case *corev1.PersistentVolumeList:
+		list.Items = s.staleVolumes()
+	case *metav1.PartialObjectMetadataList:
+		s.isInspected = false
+		for _, name := range s.names() {
+			if list.Kind == "PersistentVolumeList" {
+				list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: s.volumes[name].pv.ResourceVersion}})
 			}
+		}
+	case *v1alpha1.StorageClientProfileList:
+		list.Items = s.profileList()
+	case *v1alpha1.StorageClientNodeList:
+		for _, clientNode := range s.clientNodes() {
+			list.Items = append(list.Items, *clientNode)
+		}
+	case *corev1.ConfigMapList:
+		list.Items = s.configMaps()
+	case *corev1.EventList:
+		s.inspect()
+		list.Items = s.events()
+	case *corev1.PodList:
+		for _, pod := range s.pods() {
+			list.Items = append(list.Items, *pod)
+		}
+		if options := (&client.ListOptions{}).ApplyOptions(opts); options.FieldSelector != nil {
+			list.Items = s.pendingPods()
+		}
+	}
+	return nil
+}
+
+// staleVolumes returns the volumes as in the cache.
+func (m *manager) staleVolumes() (out []corev1.PersistentVolume) {
+	for _, name := range m.names() {
+		pv := m.volumes[name].pv
+		if m.stale != nil {
+			pv = m.stale(m.volumes[name])
+		}
+		if pv != nil {
+			out = append(out, *pv)
+		}
+	}
+	if m.stale != nil {
+		m.rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	}
+	return out
+}
+
+// inspect records the failed mounts that the manager is about to see. A rollback check reads the events again. At random, the pods that wait for a
+// volume are deleted.
+func (m *manager) inspect() {
+	for _, name := range m.names() {
+		if m.random && m.rng.IntN(20) == 0 {
+			m.stopWaiting(name)
+		}
+	}
+	for _, r := range m.records() {
+		for _, b := range r.Blames {
+			m.abandoned[b.Volume] = m.abandoned[b.Volume] || !b.RevertedAt.IsZero() && !m.isAwaited(b.Volume)
+		}
+	}
+	if m.isInspected {
+		return
+	}
+	m.isInspected = true
+	for name, v := range m.volumes {
+		mark := judge.MarkOf(v.pv)
+		if mark != nil && slices.ContainsFunc(m.failures, func(f failure) bool {
+			return f.volume == name && f.isRefused && !f.isGone && !f.at.Before(mark.Since)
+		}) {
+			m.unmountable[name] = mark.Since
+		}
+	}
+}
+
+// events returns the events of failed mounts, with the times of the kubelet.
+func (w *world) events() (out []corev1.Event) {
+	for _, f := range w.failures {
+		if f.isGone {
 			continue
 		}
-		m.steps++
-		before := m.records()
-		page := w.Page.DeepCopy()
-		page.ResourceVersion = m.version()
-		m.pages[page.Name] = page
-		m.ledger = m.ledger.With(page)
-		m.checkRecords(before, m.records())
+		e := kubeletEvent(f.pod, "eda", f.message, f.at.Add(w.skew))
+		e.CreationTimestamp, e.LastTimestamp = metav1.NewTime(f.at), e.FirstTimestamp
+		e.InvolvedObject.Name, e.InvolvedObject.UID = f.pod, types.UID(f.pod)
+		out = append(out, *e)
 	}
-	return failed
+	return out
 }
 
-// endReservations acts as the API server.
-func (m *manager) endReservations(_ context.Context, ended []*corev1.ConfigMap) error {
-	for _, r := range ended {
-		m.happen()
-		if current := m.reservations[r.Name]; current != nil && current.UID == r.UID {
-			m.logf("the reservation of %s ends", r.Data["volume"])
-			delete(m.reservations, r.Name)
+// pods returns a pod for each mounted volume, and the pods that wait.
+func (w *world) pods() (out []*corev1.Pod) {
+	add := func(name, volume, node string, at time.Time, skew time.Duration, isRunning bool) {
+		pod := podOn(node, volume, at, time.Time{})
+		if isRunning {
+			pod = podOn(node, volume, at, at.Add(skew))
+		}
+		pod.Name, pod.UID, pod.CreationTimestamp = name, types.UID(name), metav1.NewTime(at)
+		pod.Status.StartTime = ptr.To(metav1.NewTime(at.Add(skew)))
+		out = append(out, pod)
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.mounts)) {
+		if w.bare[name] {
+			add("of-"+name, name, "bare", w.mountedAt[name], 0, true)
+		} else {
+			add("of-"+name, name, "n", w.mountedAt[name], w.skew, true)
 		}
 	}
+	for _, f := range w.failures {
+		if !f.isGone {
+			add(f.pod, f.volume, "n", f.at, w.skew, false)
+		}
+	}
+	return out
+}
+
+// pendingPods returns pods that are about to mount random volumes. The selection affects only the order of the writes.
+func (m *manager) pendingPods() (out []corev1.Pod) {
+	for _, name := range m.names() {
+		if m.random && m.rng.IntN(4) == 0 {
+			out = append(out, *podOn("n", name, m.now, time.Time{}))
+		}
+	}
+	return out
+}
+
+// configMaps returns the pages of the ledger and the reservations.
+func (w *world) configMaps() (out []corev1.ConfigMap) {
+	for _, objects := range []map[string]*corev1.ConfigMap{w.pages, w.reservations} {
+		for _, name := range slices.Sorted(maps.Keys(objects)) {
+			out = append(out, *objects[name])
+		}
+	}
+	return out
+}
+
+func (s server) Create(_ context.Context, object client.Object, _ ...client.CreateOption) error {
+	return s.writePage(object.(*corev1.ConfigMap))
+}
+
+func (s server) Update(_ context.Context, object client.Object, _ ...client.UpdateOption) error {
+	return s.writePage(object.(*corev1.ConfigMap))
+}
+
+// writePage accepts a page of the ledger only if its version is unchanged since the read.
+func (s server) writePage(page *corev1.ConfigMap) error {
+	defer s.lock()()
+	s.happen()
+	current := s.pages[page.Name]
+	if (current == nil) != (page.ResourceVersion == "") || current != nil && current.ResourceVersion != page.ResourceVersion {
+		s.logf("conflict: %s", page.Name)
+		return apierrors.NewConflict(corev1.Resource("configmaps"), page.Name, nil)
+	}
+	s.steps++
+	before := s.records()
+	page.ResourceVersion = s.version()
+	s.pages[page.Name] = page.DeepCopy()
+	s.checkRecords(before, s.records())
+	return nil
+}
+
+// Delete deletes a reservation.
+func (s server) Delete(_ context.Context, object client.Object, _ ...client.DeleteOption) error {
+	defer s.lock()()
+	s.happen()
+	current := s.reservations[object.GetName()]
+	if current == nil || current.UID != object.GetUID() {
+		return apierrors.NewNotFound(corev1.Resource("configmaps"), object.GetName())
+	}
+	s.logf("the reservation of %s ends", current.Data["volume"])
+	delete(s.reservations, object.GetName())
+	return nil
+}
+
+// Patch writes a volume and checks the invariants.
+func (s server) Patch(_ context.Context, object client.Object, patch client.Patch, _ ...client.PatchOption) error {
+	defer s.lock()()
+	s.happen()
+	v, step := s.volumes[object.GetName()], s.planned[object.GetName()]
+	data, err := patch.Data(object)
+	switch {
+	case err != nil:
+		return err
+	case v == nil || v.pv.UID != step.Target().UID:
+		return apierrors.NewNotFound(corev1.Resource("persistentvolumes"), object.GetName())
+	case !strings.Contains(string(data), `"resourceVersion":`+strconv.Quote(v.pv.ResourceVersion)):
+		if strings.Count(string(data), `"resourceVersion":"`) != 1 {
+			s.fail("patch without a resourceVersion: %s", data)
+		}
+		s.logf("conflict: %s", step)
+		return apierrors.NewConflict(corev1.Resource("persistentvolumes"), object.GetName(), nil)
+	case v.protected:
+		return apierrors.NewForbidden(corev1.Resource("persistentvolumes"), object.GetName(), nil)
+	}
+	s.logf("%s", step)
+	s.steps++
+	s.checkBefore(v, step)
+	before := v.pv
+	v.pv = merged(v.pv, data)
+	v.pv.ResourceVersion = s.version()
+	s.checkAfter(v, before, step)
 	return nil
 }
 
 // records returns the records of the option sets in the ledger.
 func (w *world) records() map[string]*optionset.Record {
 	return optionset.Decode(w.readLedger().Sets())
-}
-
-func (m *manager) clock() time.Time { return m.api.Now() }
-
-func (m *manager) isInspectionDue(every time.Duration) bool {
-	return m.inspected.IsZero() || m.now.Sub(m.inspected) >= every
-}
-
-// inspectRollbacks returns the observations of volumes with their original options. At random, a volume no longer has a pod.
-func (m *manager) inspectRollbacks(_ context.Context, checks []plan.RollbackCheck) (map[string]optionset.Kind, error) {
-	m.happen()
-	out := map[string]optionset.Kind{}
-	for _, v := range checks {
-		name, since := v.Volume.Name, v.Since
-		again := func(f failure) bool {
-			return f.volume == name && f.Kind == v.Failure && !f.at.Before(since.Add(retryWithin))
-		}
-		switch at, mounted := m.mountedAt[name]; {
-		case mounted && at.After(since):
-			out[name] = optionset.OwnMounted
-		case slices.ContainsFunc(m.failures, again):
-			out[name] = optionset.OwnFailed
-		case m.random && m.rng.IntN(20) == 0:
-			out[name], m.abandoned[name] = optionset.NoPodWaits, true
-		}
-	}
-	return out, nil
-}
-
-func (m *manager) inspectMounts(_ context.Context, watched []plan.Watched) (map[string]plan.Failure, error) {
-	m.happen()
-	m.inspected = m.now
-	for name, v := range m.volumes {
-		if mark := judge.MarkOf(v.pv); mark != nil && m.failureOf(name, mark.Since).Kind == refusedOption {
-			m.unmountable[name] = mark.Since
-		}
-	}
-	failed := map[string]plan.Failure{}
-	for _, v := range watched {
-		if f := m.failureOf(v.Volume.Name, v.Since); f.Kind != "" {
-			failed[v.Volume.Name] = f
-		}
-	}
-	return failed, nil
-}
-
-// inspectEvidence returns the mounts of pods that the API server shows. The node with the agent must also report the mount.
-func (m *manager) inspectEvidence(_ context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error) {
-	m.happen()
-	out := map[string]plan.Evidence{}
-	for _, a := range awaited {
-		name := a.Volume.Name
-		isMadeWithIt := m.mountedAt[name].After(a.After) && (m.bare[name] || !m.idle[name])
-		if isOld := a.AnyAge && !m.bare[name] && slices.Equal(a.Volume.Spec.MountOptions, m.mounts[name]); m.mounts[name] != nil && (isMadeWithIt || isOld) {
-			text := "n has mounted " + name
-			if m.bare[name] {
-				text = "a Pod has started with " + name
-			}
-			out[a.Set] = plan.Evidence{Text: text, Volume: name, Written: a.Written}
-		}
-	}
-	return out, nil
-}
-
-// findComing returns random volumes for which pods are waiting. The selection affects only the order of the writes.
-func (m *manager) findComing(_ context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error) {
-	m.happen()
-	out := map[string]bool{}
-	for _, pv := range candidates {
-		if m.random && m.rng.IntN(4) == 0 {
-			out[pv.Name] = true
-		}
-	}
-	return out, nil
-}
-
-// failureOf returns a failed mount of a volume since a time. It prefers a failure with the options as the cause.
-func (w *world) failureOf(volume string, since time.Time) plan.Failure {
-	var out plan.Failure
-	for _, f := range w.failures {
-		if f.volume == volume && !f.at.Before(since) && (out.Kind == "" || f.Kind == refusedOption) {
-			out = f.Failure
-		}
-	}
-	return out
-}
-
-func (m *manager) delayVolume(volume string)                       { m.rejected[volume] = m.now.Add(rejectionRetryInterval) }
-func (*manager) reportNotes(context.Context, map[string]plan.Note) {}
-
-// applyStep acts as the API server and checks the invariants.
-func (m *manager) applyStep(_ context.Context, step plan.Step) error {
-	if m.concurrent {
-		m.mutex.Lock()
-		defer m.mutex.Unlock()
-	}
-	m.happen()
-	v := m.volumes[step.Target().Name]
-	data := patchFor(step)
-	switch _, records := step.(plan.RecordSet); {
-	case records && data == nil:
-		m.logf("%s", step)
-		return nil
-	case data == nil:
-		m.logf("%s, as it is", step)
-		m.steps++
-		if v != nil && v.pv.ResourceVersion == step.Target().ResourceVersion {
-			v.carried = false
-		}
-		return nil
-	case v == nil || v.pv.UID != step.Target().UID:
-		return apierrors.NewNotFound(corev1.Resource("persistentvolumes"), step.Target().Name)
-	case !strings.Contains(string(data), `"resourceVersion":`+strconv.Quote(v.pv.ResourceVersion)):
-		if strings.Count(string(data), `"resourceVersion":"`) != 1 {
-			m.fail("patch without a resourceVersion: %s", data)
-		}
-		m.logf("conflict: %s", step)
-		return apierrors.NewConflict(corev1.Resource("persistentvolumes"), step.Target().Name, nil)
-	case v.protected:
-		return apierrors.NewForbidden(corev1.Resource("persistentvolumes"), step.Target().Name, nil)
-	}
-	m.logf("%s", step)
-	m.steps++
-	m.checkBefore(v, step)
-	before := v.pv
-	v.pv = merged(v.pv, data)
-	v.pv.ResourceVersion = m.version()
-	m.checkAfter(v, before, step)
-	return nil
 }
 
 // merged returns a volume after a JSON merge patch.
@@ -995,14 +1093,15 @@ func (m *manager) checkRecords(before, after map[string]*optionset.Record) {
 				m.fail("the ledger has a failed mount of %s that no kubelet reported: %+v", b.Volume, b)
 			}
 			known := m.blameBefore(previous, b.Volume)
-			if b.Settled && b.Unclear && (known == nil || !known.Settled && (known.RevertedAt.IsZero() || !m.mountedAt[b.Volume].After(known.RevertedAt))) {
+			isMade := known != nil && !m.mountedAt[b.Volume].Before(cmp.Or(known.RevertedAt, b.RevertedAt)) && !slices.Equal(m.mounts[b.Volume], b.Options)
+			if b.Settled && b.Unclear && !isMade && (known == nil || !known.Settled) {
 				m.fail("the options of %s are recorded as the cause before a mount with its original options: %+v", b.Volume, b)
 			}
 		}
 		for _, kind := range r.Cleared {
 			again := func(f failure) bool {
 				b := m.blameBefore(previous, f.volume)
-				return b != nil && b.Failure == kind && f.Kind == kind && !b.RevertedAt.IsZero() && !f.at.Before(b.RevertedAt)
+				return b != nil && b.Failure == kind && f.kind == kind && !b.RevertedAt.IsZero() && !f.at.Before(b.RevertedAt)
 			}
 			if previous.Counts(kind) && !slices.ContainsFunc(m.failures, again) && !m.holdsCleared(set, kind) {
 				m.fail("failure %q of set %s is cleared without a failed mount with the original options", kind, set)

@@ -13,47 +13,44 @@ import (
 )
 
 // Arm is one pass of a controller that handles the whole cluster. S is its snapshot, P its plan.
-type Arm[S, P any] interface {
+type Arm[S, P any] struct {
 	// Read returns the state of the cluster from the cache.
-	Read(ctx context.Context) (S, error)
+	Read func(ctx context.Context) (S, error)
 	// Plan returns the steps. It changes no object.
-	Plan(snapshot S) P
-	// Refresh reads live what the plan requires, and reports whether the pass must plan again.
-	Refresh(ctx context.Context, snapshot S, planned P) (fresh S, newer bool, err error)
+	Plan func(snapshot S) P
+	// Refresh reads live what the plan requires, and reports whether the pass must plan again. Nil if each write depends only on the version that was
+	// read.
+	Refresh func(ctx context.Context, snapshot S, planned P) (fresh S, newer bool, err error)
 	// Apply writes the steps. A failed step does not block the others.
-	Apply(ctx context.Context, planned P, out *Outcome)
+	Apply func(ctx context.Context, snapshot S, planned P, out *Outcome)
 }
 
-// Pass makes one pass, with at most two plans. Its result is out.
-func Pass[S, P any](ctx context.Context, arm Arm[S, P], out *Outcome) {
-	snapshot, err := arm.Read(ctx)
+// Pass makes one pass, with at most two plans.
+func (a Arm[S, P]) Pass(ctx context.Context, out *Outcome) {
+	snapshot, err := a.Read(ctx)
 	if err != nil {
-		out.Fail(err)
+		out.Skip("", err)
 		return
 	}
-	planned := arm.Plan(snapshot)
-	fresh, newer, err := arm.Refresh(ctx, snapshot, planned)
-	if err != nil {
-		out.Fail(err)
-		return
+	planned, newer := a.Plan(snapshot), false
+	if a.Refresh != nil {
+		if snapshot, newer, err = a.Refresh(ctx, snapshot, planned); err != nil {
+			out.Skip("", err)
+			return
+		}
 	}
 	if newer {
-		planned = arm.Plan(fresh)
+		planned = a.Plan(snapshot)
 	}
-	arm.Apply(ctx, planned, out)
+	a.Apply(ctx, snapshot, planned, out)
 }
 
-// Loop spaces the passes of an arm. Its only request never runs twice at once.
-type Loop struct{ pace store.Pace }
-
-// Run makes a pass at a time that the arm gets, unless the last one started less than the given interval ago. The interval is also the pause before
-// the rest of the work.
-func Run[S, P any](ctx context.Context, l *Loop, every time.Duration, clock clock.PassiveClock, begin func(now time.Time) Arm[S, P],
-) (reconcile.Result, error) {
-	now, out := clock.Now(), Outcome{Clock: clock, Pause: every}
-	if wait := l.pace.Begin(every, now); wait > 0 {
+// Run makes a pass, unless the last one started less than the given interval ago. The interval is also the pause of its outcome.
+func (a Arm[S, P]) Run(ctx context.Context, pace *store.Pace, every time.Duration, clock clock.PassiveClock) (reconcile.Result, error) {
+	if wait := pace.Begin(every, clock.Now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	Pass(ctx, begin(now), &out)
+	out := Outcome{Pause: every, Clock: clock}
+	a.Pass(ctx, &out)
 	return out.Result()
 }

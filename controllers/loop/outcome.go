@@ -11,25 +11,24 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/storageclient/operator/controllers/store"
 )
 
-// maxErrors is the maximum number of detailed errors in a pass: one cause may affect every object.
+// maxErrors is the maximum number of detailed errors of a pass: one cause may affect every object.
 const maxErrors = 3
 
 // Outcome collects the results of a pass. Its methods are safe for concurrent use.
 type Outcome struct {
-	// Clock and Pause are for Wake: a pass takes time, and the API server gets a short pause after it. Pause is also the wait before the rest of the
-	// work.
-	Clock clock.PassiveClock
+	// Pause is the wait before the next pass if work is left. Clock is only for Wake.
 	Pause time.Duration
+	Clock clock.PassiveClock
 
 	mutex sync.Mutex
-	errs  []error
-	// skipped are the targets of which a step was not applied, with the error, nil if the next pass must start soon.
+	// skipped are the targets with work for the next pass, with their errors; nil if it must start soon. The target "" is the pass.
 	skipped map[string]error
-	// unfinished is true if the next pass has work to do soon. wait is the time until the next pass, 0 for never.
-	unfinished bool
-	wait       time.Duration
+	// wait is the time until the next pass, 0 for never.
+	wait time.Duration
 }
 
 // IsOvertaken reports whether another client has written the object in the meantime. The next pass sees that.
@@ -37,19 +36,7 @@ func IsOvertaken(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)
 }
 
-// IsRejected reports whether the API server would reject the same write again.
-func IsRejected(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
-
-// Fail records an error that concerns no single target. It ignores nil.
-func (o *Outcome) Fail(err error) {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	if err != nil {
-		o.errs = append(o.errs, err)
-	}
-}
-
-// Finish reports whether a step was applied. It skips the target if not. A write by another client is no error.
+// Finish reports whether a step was applied, and skips its target if not. A write by another client is no error.
 func (o *Outcome) Finish(target string, err error) bool {
 	switch {
 	case err == nil:
@@ -68,8 +55,11 @@ func (o *Outcome) Skip(target string, err error) {
 	if o.skipped == nil {
 		o.skipped = map[string]error{}
 	}
-	if known := o.skipped[target]; known == nil {
+	switch known := o.skipped[target]; {
+	case known == nil:
 		o.skipped[target] = err
+	case err != nil:
+		o.skipped[target] = errors.Join(known, err)
 	}
 }
 
@@ -88,53 +78,48 @@ func (o *Outcome) Skipped() map[string]error {
 	return maps.Clone(o.skipped)
 }
 
-// Continue starts the next pass soon.
-func (o *Outcome) Continue() {
+// Forget removes the error of a target that its note already contains.
+func (o *Outcome) Forget(target string) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	o.unfinished = true
+	delete(o.skipped, target)
 }
 
-// WakeAfter starts the next pass after a wait at the latest. It ignores a wait that is not positive, because 0 means never.
+// WakeAfter starts the next pass after a wait at the latest. It ignores waits that are not positive: 0 means never.
 func (o *Outcome) WakeAfter(wait time.Duration) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	if wait > 0 && (o.wait == 0 || wait < o.wait) {
-		o.wait = wait
-	}
+	o.wait = store.Sooner(o.wait, wait)
 }
 
-// Wake starts the next pass at a time at the latest, but not before the pause. The zero time means never.
+// Wake starts the next pass at a time at the latest, but not before Pause. The zero time means never.
 func (o *Outcome) Wake(at time.Time) {
 	if !at.IsZero() {
 		o.WakeAfter(max(at.Sub(o.Clock.Now()), o.Pause))
 	}
 }
 
-// IsUnfinished reports whether work is left.
-func (o *Outcome) IsUnfinished() bool {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	return o.unfinished || len(o.errs)+len(o.skipped) > 0
-}
-
-// Result returns the result for the queue: an error, whose back-off determines the next pass, or the wait until it.
-func (o *Outcome) Result() (reconcile.Result, error) {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	errs := slices.Clone(o.errs)
-	for _, target := range slices.Sorted(maps.Keys(o.skipped)) {
-		err := o.skipped[target]
-		o.unfinished = o.unfinished || err == nil
-		if err != nil && !slices.ContainsFunc(errs, func(known error) bool { return known.Error() == err.Error() }) {
+// Err returns the errors of the pass, each text once.
+func (o *Outcome) Err() error {
+	skipped, errs := o.Skipped(), []error{}
+	for _, target := range slices.Sorted(maps.Keys(skipped)) {
+		if err := skipped[target]; err != nil && !slices.ContainsFunc(errs, func(known error) bool { return known.Error() == err.Error() }) {
 			errs = append(errs, err)
 		}
 	}
 	if omitted := len(errs) - maxErrors; omitted > 0 {
 		errs = append(errs[:maxErrors], fmt.Errorf("and %d more errors", omitted))
 	}
-	if err := errors.Join(errs...); err != nil || !o.unfinished {
-		return reconcile.Result{RequeueAfter: o.wait}, err
+	return errors.Join(errs...)
+}
+
+// Result returns the error, whose back-off determines the next pass, or the wait until the next pass.
+func (o *Outcome) Result() (reconcile.Result, error) {
+	if err := o.Err(); err != nil {
+		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: o.Pause}, nil
+	if len(o.Skipped()) > 0 {
+		return reconcile.Result{RequeueAfter: o.Pause}, nil
+	}
+	return reconcile.Result{RequeueAfter: o.wait}, nil
 }

@@ -5,7 +5,6 @@ package nodevolumes
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
@@ -31,6 +29,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/internal/watch"
 	"github.com/storageclient/operator/controllers/internal/write"
+	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/nodevolumes/plan"
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume"
@@ -41,8 +40,6 @@ import (
 const (
 	// passEvery is the minimum time between two passes: a pass covers all nodes and volumes in the cache, and pods start and stop all the time.
 	passEvery = 2 * time.Second
-	// retryAfter is the wait before a retry of a write that had a conflict.
-	retryAfter = time.Second
 	// podsEvery is the minimum time between two reads of the pods of volumes: they are not in the cache.
 	podsEvery = 10 * time.Second
 )
@@ -101,39 +98,25 @@ func (r *Reconciler) Waits(profile string) (reasons []string, mayGet func(volume
 
 // Reconcile runs one pass. A failed write of one node does not block the others.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	if wait := r.pace.Begin(passEvery, r.Clock.Now()); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil
-	}
-	s, err := r.readSnapshot(ctx)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	next := plan.For(s)
+	return loop.Arm[plan.Snapshot, plan.Plan]{Read: r.readSnapshot, Plan: plan.For, Apply: r.apply}.Run(ctx, &r.pace, passEvery, r.Clock)
+}
+
+func (r *Reconciler) apply(ctx context.Context, s plan.Snapshot, next plan.Plan, out *loop.Outcome) {
 	r.carried = next.Since
 	last := &state{reasons: next.Waits}
 	if !r.isUnchecked {
 		last.users = s.Users
 	}
 	r.last.Store(last)
-	result := reconcile.Result{RequeueAfter: next.Next}
+	out.WakeAfter(next.Next)
 	if r.isUnread {
-		result.RequeueAfter = store.Sooner(next.Next, podsEvery)
+		out.WakeAfter(podsEvery)
 	}
-	var failed []error
 	for _, n := range s.Nodes {
-		list, ok := next.Lists[n.Node.Name]
-		if !ok {
-			continue
-		}
-		err := r.patchVolumes(ctx, n.ClientNode, list)
-		switch {
-		case apierrors.IsConflict(err):
-			result.RequeueAfter = retryAfter
-		case client.IgnoreNotFound(err) != nil:
-			failed = append(failed, err)
+		if list, ok := next.Lists[n.Node.Name]; ok {
+			out.Finish(n.Node.Name, r.patchVolumes(ctx, n.ClientNode, list))
 		}
 	}
-	return result, errors.Join(failed...)
 }
 
 func (r *Reconciler) patchVolumes(ctx context.Context, clientNode *v1alpha1.StorageClientNode, list []v1alpha1.NodeVolume) error {
@@ -214,7 +197,7 @@ func (r *Reconciler) readUsers(ctx context.Context, s *plan.Snapshot) {
 
 // SetupWithManager registers the reconciler and its watches.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	one := watch.One("nodevolumes")
+	one := watch.One("nodevolumes", 0)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodevolumes").
 		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(watch.Changed(clientNodeChanged))).

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -23,13 +22,12 @@ func (p *pass) recordFailures(ctx context.Context, change *plan.FailureChange) {
 		if err == nil {
 			return
 		}
-		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
-			p.errs = append(p.errs, err)
-		}
+		p.Finish("", err)
 	}
-	p.unrecorded, p.unfinished = true, true
+	p.unrecorded = true
+	p.Skip("", nil)
 	for _, node := range change.Nodes {
-		p.skip(node, nil)
+		p.Skip(node, nil)
 	}
 }
 

@@ -220,7 +220,7 @@ func TestFailuresOfNodesNotReadLiveAreNotRecorded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &manager{world: w, name: "m", recalledRV: w.failuresRV}
-			p := newPass(m, 1, plan.NewSession(plan.Snapshot{}))
+			p := passWith(m, 1, plan.NewSession(plan.Snapshot{}))
 			if p.plan.Failures = &(plan.FailureChange{Nodes: c.live}); c.live != nil {
 				p.live = p.nodesToRead()
 			}
@@ -231,7 +231,7 @@ func TestFailuresOfNodesNotReadLiveAreNotRecorded(t *testing.T) {
 			}
 		})
 	}
-	p := newPass(nil, 1, plan.NewSession(plan.Snapshot{}))
+	p := passWith(nil, 1, plan.NewSession(plan.Snapshot{}))
 	p.plan.Failures = &plan.FailureChange{All: true}
 	if got := p.nodesToRead(); got != nil {
 		t.Errorf("got nodes %v to read for a change of all nodes, want all (nil)", got)

@@ -45,7 +45,7 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 		names, objects = append(names, node.Name), append(objects, node, object)
 	}
 	s := scopeOf(t, objects...)
-	p := newPass(s, DefaultWorkers, plan.NewSession(snapshotOf("new")))
+	p := passWith(s, DefaultWorkers, plan.NewSession(snapshotOf("new")))
 	if _, err := s.readSnapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +59,8 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 	p.plan.Steps = steps
 	p.applySteps(t.Context(), steps)
 	p.applyClaims(t.Context())
-	if p.skipped.Len() > 0 || len(p.errs) > 0 {
-		t.Fatalf("got skipped %v, errors %v; want none", p.skipped.UnsortedList(), p.errs)
+	if len(p.Skipped()) > 0 {
+		t.Fatalf("got skipped %v, want none", p.Skipped())
 	}
 	got := &corev1.ConfigMap{}
 	if err := s.Get(t.Context(), client.ObjectKeyFromObject(claims), got); err != nil {
@@ -218,7 +218,7 @@ func TestANodesStepsAreAppliedInOrderUntilOneFails(t *testing.T) {
 			plan.GivePermit{OnNode: on}, plan.Uncordon{OnNode: on})
 	}
 	c := &stubborn{applied: map[string][]string{}}
-	p := newPass(c, DefaultWorkers, plan.NewSession(snapshotOf("a", "b", "c", "d")))
+	p := passWith(c, DefaultWorkers, plan.NewSession(snapshotOf("a", "b", "c", "d")))
 	p.plan.Steps = steps
 	p.applySteps(t.Context(), steps)
 	p.applyClaims(t.Context())
@@ -232,8 +232,8 @@ func TestANodesStepsAreAppliedInOrderUntilOneFails(t *testing.T) {
 	if diff := cmp.Diff(want, c.applied); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if !p.skipped.Equal(sets.New("b", "d")) || len(p.rejections) > 0 {
-		t.Errorf("got skipped %v, rejected %v; want b and d skipped until the next pass", p.skipped, p.rejections)
+	if skipped := sets.KeySet(p.Skipped()); !skipped.Equal(sets.New("b", "d")) || p.Err() != nil {
+		t.Errorf("got skipped %v, error %v; want b and d skipped until the next pass", skipped, p.Err())
 	}
 }
 

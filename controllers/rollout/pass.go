@@ -2,17 +2,16 @@ package rollout
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/parallel"
+	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
@@ -62,113 +61,76 @@ const DefaultWorkers = 12
 // pass is one round of reading, planning and writing.
 type pass struct {
 	cluster
-	outcome
+	*loop.Outcome
+
 	// workers is the number of nodes that are handled concurrently.
 	workers int
 	session *plan.Session
+	started time.Time
 	plan    plan.Plan
 	// live are the nodes that have been read live; nil: all of them.
 	live sets.Set[string]
-	// unrecorded is true if failures could not be recorded: no new disruption starts then. unfinished is true if the next pass must start at
-	// once.
-	unrecorded, unfinished bool
-	// errs are the errors that do not concern a node.
-	errs []error
-}
-
-// outcome contains the results of the workers of a pass.
-type outcome struct {
-	mutex sync.Mutex
-	// notes are the notes of the latest plan, including the results of first drains.
+	// maxNotes is the number of notes for nodes in service that the pass may write.
+	maxNotes int
+	// unrecorded is true if failures could not be recorded: no new disruption starts then.
+	unrecorded bool
+	// notes are the notes of the latest plan, including the results of first drains. mutex guards them.
 	notes map[string]v1alpha1.RolloutStatus
-	// skipped are the nodes of which a step was not applied: they are left to the next pass. rejections are the errors of some of them.
-	skipped    sets.Set[string]
-	rejections map[string]error
+	mutex sync.Mutex
 }
 
-// skip leaves a node to the next pass, which starts at once unless the API server has rejected a write.
-func (o *outcome) skip(node string, refusal error) {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	o.skipped.Insert(node)
-	if refusal != nil && o.rejections[node] == nil {
-		o.rejections[node] = refusal
-	}
-}
-
-func (o *outcome) isSkipped(node string) bool {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	return o.skipped.Has(node)
-}
-
-// finish reports whether a step was applied, and skips the node if it was not. A conflict with another client is no error.
-func (o *outcome) finish(node string, err error) bool {
-	switch {
-	case err == nil:
-		return true
-	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
-		err = nil
-	}
-	o.skip(node, err)
-	return false
-}
-
-func (o *outcome) noteOf(node string) (note v1alpha1.RolloutStatus, found bool) {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	note, found = o.notes[node]
+func (p *pass) noteOf(node string) (note v1alpha1.RolloutStatus, found bool) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	note, found = p.notes[node]
 	return note, found
 }
 
 // noteFirstDrain adds the result of a node's first drain to its note.
-func (o *outcome) noteFirstDrain(node string, progress plan.DrainProgress) {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	if note, found := o.notes[node]; found && !progress.Gone && note.Phase == v1alpha1.RolloutDraining {
+func (p *pass) noteFirstDrain(node string, progress plan.DrainProgress) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if note, found := p.notes[node]; found && !progress.Gone && note.Phase == v1alpha1.RolloutDraining {
 		note.Reason, note.Message = progress.Reason, text.Cut(progress.Message, plan.MaxMessage)
-		o.notes[node] = note
+		p.notes[node] = note
 	}
 }
 
-func newPass(c cluster, workers int, session *plan.Session) *pass {
-	return &pass{cluster: c, workers: workers, session: session, outcome: outcome{
-		notes: map[string]v1alpha1.RolloutStatus{}, skipped: sets.New[string](), rejections: map[string]error{},
-	}}
+func newPass(c cluster, workers int, out *loop.Outcome) *pass {
+	return &pass{cluster: c, Outcome: out, workers: workers, maxNotes: maxNotes, notes: map[string]v1alpha1.RolloutStatus{}}
 }
 
-// runPass makes a pass. It returns the time of the next one, zero if it only depends on changes of objects, and whether work is left to do at once.
-func runPass(ctx context.Context, c cluster, workers int) (next time.Time, unfinished bool, err error) {
-	snapshot, err := c.readSnapshot(ctx)
+func (p *pass) arm() loop.Arm[*plan.Session, plan.Plan] {
+	return loop.Arm[*plan.Session, plan.Plan]{Read: p.read, Plan: p.decide, Refresh: p.refresh, Apply: p.apply}
+}
+
+func (p *pass) read(ctx context.Context) (*plan.Session, error) {
+	snapshot, err := p.readSnapshot(ctx)
 	if err != nil {
-		return time.Time{}, false, err
+		return nil, err
 	}
-	p := newPass(c, workers, plan.NewSession(snapshot))
+	p.session, p.started = plan.NewSession(snapshot), snapshot.Now
 	// A node that only waits for its pods to terminate need not be read.
 	p.observeDrains(func(step plan.Drain) { p.inspectPods(ctx, step) })
-	p.decide()
-	limit := maxNotes
-	if len(p.plan.Steps) > 0 || p.plan.Failures != nil {
-		limit = maxNotesWithSteps
-		if err := p.runSteps(ctx); err != nil {
-			return time.Time{}, false, err
-		}
-	}
-	p.writeNotes(ctx, limit)
-	next = p.plan.Next
-	if p.noteRefusals(ctx) {
-		next = earlierOf(next, p.session.Now.Add(maxBackOff))
-	}
-	for node := range p.skipped {
-		p.unfinished = p.unfinished || p.rejections[node] == nil
-	}
-	return next, p.unfinished, errors.Join(p.errs...)
+	return p.session, nil
 }
 
-func (p *pass) runSteps(ctx context.Context) error {
-	p.live = p.nodesToRead()
+// decide plans, and stops the drains that the plan no longer contains.
+func (p *pass) decide(session *plan.Session) plan.Plan {
+	p.plan = session.Plan()
+	p.notes = p.plan.Notes
+	p.keepDrains(p.plan.Draining)
+	return p.plan
+}
+
+// refresh reads the nodes of steps live, and runs their drains.
+func (p *pass) refresh(ctx context.Context, session *plan.Session, planned plan.Plan) (fresh *plan.Session, newer bool, err error) {
+	if len(planned.Steps) == 0 && planned.Failures == nil {
+		return session, false, nil
+	}
+	p.live, p.maxNotes = p.nodesToRead(), maxNotesWithSteps
 	if err := p.refreshNodes(ctx, p.live); err != nil {
-		return err
+		return session, false, err
 	}
 	p.update()
 	p.observeDrains(func(step plan.Drain) {
@@ -176,23 +138,25 @@ func (p *pass) runSteps(ctx context.Context) error {
 			p.drainNode(ctx, step)
 		}
 	})
-	p.decide()
-	p.recordFailures(ctx, p.plan.Failures)
-	p.applySteps(ctx, p.plan.Steps)
+	return session, true, nil
+}
+
+func (p *pass) apply(ctx context.Context, _ *plan.Session, planned plan.Plan, _ *loop.Outcome) {
+	p.recordFailures(ctx, planned.Failures)
+	p.applySteps(ctx, planned.Steps)
 	p.claimNodes(ctx)
-	return nil
+	p.writeNotes(ctx)
+	if next := p.plan.Next; !next.IsZero() && !next.After(p.started) {
+		p.WakeAfter(time.Millisecond)
+	} else {
+		p.Wake(next)
+	}
+	p.noteRefusals(ctx)
 }
 
 func (p *pass) update() {
 	p.session.Update(p.news())
 	p.shadow(p.session)
-}
-
-// decide plans, and stops the drains that the plan no longer contains.
-func (p *pass) decide() {
-	p.plan = p.session.Plan()
-	p.notes = p.plan.Notes
-	p.keepDrains(p.plan.Draining)
 }
 
 // observeDrains observes the drains of nodes that are already cordoned, and stops all others.
@@ -227,9 +191,9 @@ func (p *pass) claimNodes(ctx context.Context) {
 // their notes, because their agents are about to respond. Nodes with steps other than claims are left to the next pass. So are failures that are
 // not recorded yet; no new disruption starts before them.
 func (p *pass) planAgain() (hasOtherSteps bool) {
-	before, behind := p.plan, p.skipped.Clone()
+	before, behind := p.plan, p.Skipped()
 	p.update()
-	p.decide()
+	p.decide(p.session)
 	for _, step := range before.Steps {
 		if note, found := before.Notes[step.NodeName()]; found && !isNewClaim(step) {
 			p.notes[step.NodeName()] = note
@@ -240,11 +204,13 @@ func (p *pass) planAgain() (hasOtherSteps bool) {
 			continue
 		}
 		drain, isDrain := step.(plan.Drain)
-		hasOtherSteps = hasOtherSteps || !(isDrain && !drain.AfterCordon) && !behind.Has(step.NodeName())
-		p.skip(step.NodeName(), nil)
+		_, isBehind := behind[step.NodeName()]
+		hasOtherSteps = hasOtherSteps || !(isDrain && !drain.AfterCordon) && !isBehind
+		p.Skip(step.NodeName(), nil)
 	}
 	if p.plan.Failures != nil {
-		p.unrecorded, p.unfinished = true, true
+		p.unrecorded = true
+		p.Skip("", nil)
 	}
 	return hasOtherSteps
 }
@@ -311,10 +277,10 @@ func (p *pass) applySteps(ctx context.Context, steps []plan.Step) {
 // applyChain applies the steps of one node, and stops after a step that was not applied.
 func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 	if !p.isLive(node) {
-		p.skip(node, nil)
+		p.Skip(node, nil)
 	}
 	for _, step := range steps {
-		if p.isSkipped(node) {
+		if p.IsSkipped(node) {
 			return
 		}
 		switch step := step.(type) {
@@ -323,20 +289,20 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 				p.noteFirstDrain(node, p.drainNode(ctx, step))
 			}
 		case plan.AddClaim:
-			p.finish(node, p.addClaims(ctx, []plan.AddClaim{step}))
+			p.Finish(node, p.addClaims(ctx, []plan.AddClaim{step}))
 		case plan.WriteNote:
 			p.publishNote(ctx, node, step.Note)
 		case plan.Cordon, plan.GivePermit:
 			if areAllowed(ctx, p, step) {
-				p.finish(node, p.applyStep(ctx, step))
+				p.Finish(node, p.applyStep(ctx, step))
 			}
 		case plan.ClearPermit:
 			// A conflict of the note shows that the permit may be gone or used: the next pass reads it first.
-			if !p.finish(node, p.applyStep(ctx, step)) && step.Cordon != nil && !apierrors.IsConflict(p.writeNote(ctx, node, step.Note)) {
-				p.finish(node, p.applyStep(ctx, *step.Cordon))
+			if !p.Finish(node, p.applyStep(ctx, step)) && step.Cordon != nil && !apierrors.IsConflict(p.writeNote(ctx, node, step.Note)) {
+				p.Finish(node, p.applyStep(ctx, *step.Cordon))
 			}
 		default:
-			p.finish(node, p.applyStep(ctx, step))
+			p.Finish(node, p.applyStep(ctx, step))
 		}
 	}
 }
@@ -349,9 +315,9 @@ func areAllowed[S plan.Step](ctx context.Context, p *pass, steps ...S) bool {
 	allowed := err == nil
 	for _, step := range steps {
 		if err != nil {
-			p.finish(step.NodeName(), err)
+			p.Finish(step.NodeName(), err)
 		} else if reason, _ := p.session.Recheck(rules, step); reason != "" {
-			p.skip(step.NodeName(), nil)
+			p.Skip(step.NodeName(), nil)
 			allowed = false
 		}
 	}
@@ -362,7 +328,7 @@ func areAllowed[S plan.Step](ctx context.Context, p *pass, steps ...S) bool {
 // Agents do not respond to a drain: steps of other nodes come before its note.
 func (p *pass) writeLastNote(ctx context.Context, node string) {
 	note, found := p.noteOf(node)
-	if found && note.Phase != v1alpha1.RolloutDraining && !p.isSkipped(node) && !plan.SameNote(p.currentNote(node), note) {
+	if found && note.Phase != v1alpha1.RolloutDraining && !p.IsSkipped(node) && !plan.SameNote(p.currentNote(node), note) {
 		p.publishNote(ctx, node, note)
 	}
 }
@@ -372,19 +338,19 @@ func (p *pass) applyClaims(ctx context.Context) sets.Set[string] {
 	var claims []plan.AddClaim
 	for _, step := range p.plan.Steps {
 		switch {
-		case !isNewClaim(step) || p.isSkipped(step.NodeName()):
+		case !isNewClaim(step) || p.IsSkipped(step.NodeName()):
 		case p.live != nil, p.unrecorded, len(claims) == maxLookAheads:
-			p.skip(step.NodeName(), nil)
+			p.Skip(step.NodeName(), nil)
 		default:
 			claims = append(claims, step.(plan.AddClaim))
 		}
 	}
-	isSkipped := func(c plan.AddClaim) bool { return p.isSkipped(c.Node) }
+	isSkipped := func(c plan.AddClaim) bool { return p.IsSkipped(c.Node) }
 	// No pod is evicted for a drain that would not finish.
 	parallel.ForEach(p.workers, claims, func(claim plan.AddClaim) {
 		if note, skipped := p.session.SkipNode(claim.Node, claim.Claim, p.lookAhead(ctx, claim)); skipped {
 			p.publishNote(ctx, claim.Node, note)
-			p.skip(claim.Node, nil)
+			p.Skip(claim.Node, nil)
 		}
 	})
 	claims = slices.DeleteFunc(claims, isSkipped)
@@ -397,7 +363,7 @@ func (p *pass) applyClaims(ctx context.Context) sets.Set[string] {
 	}
 	err := p.addClaims(ctx, claims)
 	for _, claim := range claims {
-		if p.finish(claim.Node, err) {
+		if p.Finish(claim.Node, err) {
 			claimed.Insert(claim.Node)
 		}
 	}
@@ -405,29 +371,26 @@ func (p *pass) applyClaims(ctx context.Context) sets.Set[string] {
 }
 
 func (p *pass) publishNote(ctx context.Context, node string, note v1alpha1.RolloutStatus) {
-	p.finish(node, p.writeNote(ctx, node, note))
+	p.Finish(node, p.writeNote(ctx, node, note))
 }
 
 // noteRefusals adds the errors of the API server to the notes of nodes. An error that the note already contains is not returned again, so that it
-// is not logged repeatedly: the write is only retried, as needsRetry requests.
-func (p *pass) noteRefusals(ctx context.Context) (needsRetry bool) {
-	for _, node := range slices.Sorted(maps.Keys(p.rejections)) {
-		err := p.rejections[node]
+// is not logged repeatedly: the write is only retried.
+func (p *pass) noteRefusals(ctx context.Context) {
+	refusals := p.Skipped()
+	for _, node := range slices.Sorted(maps.Keys(refusals)) {
 		before := p.currentNote(node)
-		note := plan.WithRefusal(before, err)
-		switch {
-		case before.Phase == "":
-		case plan.SameNote(before, note):
-			needsRetry = true
+		if refusals[node] == nil || before.Phase == "" {
 			continue
-		default:
-			err = errors.Join(err, p.writeNote(ctx, node, note))
 		}
-		if !slices.ContainsFunc(p.errs, func(known error) bool { return known.Error() == err.Error() }) {
-			p.errs = append(p.errs, err)
+		note := plan.WithRefusal(before, refusals[node])
+		if plan.SameNote(before, note) {
+			p.Forget(node)
+			p.Wake(p.session.Now.Add(maxBackOff))
+		} else if err := p.writeNote(ctx, node, note); err != nil {
+			p.Skip(node, err)
 		}
 	}
-	return needsRetry
 }
 
 // earlierOf returns the earlier of two times. Zero means never.
@@ -440,13 +403,13 @@ func earlierOf(a, b time.Time) time.Time {
 
 // writeNotes writes the notes that have changed. It writes notes of nodes that are out of service at once, and at most the given number of other
 // notes in a pass. So a thousand waiting nodes do not delay the next step. Canaries come first: their soak starts with the note.
-func (p *pass) writeNotes(ctx context.Context, limit int) {
+func (p *pass) writeNotes(ctx context.Context) {
 	var outOfService, canaries, inService []string
 	isCanary := p.session.Names(func(n *plan.Node) bool { return n.ClientNode != nil && n.ClientNode.Spec.Canary })
 	for _, node := range slices.Sorted(maps.Keys(p.notes)) {
 		note := p.notes[node]
 		switch {
-		case p.skipped.Has(node) || plan.SameNote(p.currentNote(node), note):
+		case p.IsSkipped(node) || plan.SameNote(p.currentNote(node), note):
 		case note.Phase == v1alpha1.RolloutClaimed:
 			// The next pass starts at once and writes a newer note.
 		case !note.Phase.IsInService():
@@ -458,7 +421,10 @@ func (p *pass) writeNotes(ctx context.Context, limit int) {
 		}
 	}
 	inService = slices.Concat(canaries, inService)
-	p.unfinished = p.unfinished || len(inService) > limit
-	nodes := slices.Concat(outOfService, inService[:min(len(inService), limit)])
+	if len(inService) > p.maxNotes {
+		inService = inService[:p.maxNotes]
+		p.Skip("", nil)
+	}
+	nodes := slices.Concat(outOfService, inService)
 	parallel.ForEach(p.workers, nodes, func(node string) { p.publishNote(ctx, node, p.notes[node]) })
 }

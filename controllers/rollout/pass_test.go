@@ -152,14 +152,14 @@ func TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newPass(m, 1, plan.NewSession(snapshot))
+	p := passWith(m, 1, plan.NewSession(snapshot))
 	p.plan.Steps = []plan.Step{plan.AddClaim{OnNode: plan.OnNode{Node: "a"}, Claim: v1alpha1.Disruption{Profile: "eda"}}}
 	p.claimNodes(t.Context())
 	if _, claimed := w.claims["b"]; claimed || !w.nodes["a"].Unschedulable || w.nodes["b"].Unschedulable {
 		t.Errorf("got claims %v, a cordoned %t, b cordoned %t; want a only", w.claims, w.nodes["a"].Unschedulable, w.nodes["b"].Unschedulable)
 	}
-	if p.skipped.Len() > 0 {
-		t.Errorf("got skipped %v, want none", p.skipped.UnsortedList())
+	if len(p.Skipped()) > 0 {
+		t.Errorf("got skipped %v, want none", p.Skipped())
 	}
 }
 

@@ -18,14 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/watch"
+	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/controllers/store"
@@ -76,8 +75,9 @@ type Reconciler struct {
 	sightings map[sightingKey]*sighting
 	// progress is the progress that has not been reported in events yet.
 	progress map[string]*profileProgress
-	// earliestPass is the earliest time of the next pass: at once after a pass that took steps, because nodes wait for the next one.
-	earliestPass time.Time
+	// pace and rest space passes: the next one starts at once after a pass that took steps, because nodes wait for it.
+	pace store.Pace
+	rest time.Duration
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch,roleName=storage-client-manager
@@ -98,27 +98,17 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := r.Clock.Now()
 	maps.DeleteFunc(r.inspected, func(_ string, at time.Time) bool { return at.After(now) || now.Sub(at) > plan.MaxDrainInterval })
-	if rest := r.earliestPass.Sub(now); rest > 0 && rest <= maxRest {
+	if rest := r.pace.Remaining(r.rest, now); rest > 0 {
 		return reconcile.Result{RequeueAfter: rest}, nil
 	}
-	s := newScope(r)
-	next, unfinished, err := runPass(ctx, s, r.workers())
-	r.earliestPass = r.Clock.Now().Add(s.restAfter())
-	if err == nil {
-		next = earlierOf(next, s.reportProgress())
+	s, out := newScope(r), &loop.Outcome{Pause: retryDelay, Clock: r.Clock}
+	newPass(s, r.workers(), out).arm().Pass(ctx, out)
+	r.rest = s.restAfter()
+	r.pace.Begin(0, r.Clock.Now())
+	if out.Err() == nil {
+		out.Wake(s.reportProgress())
 	}
-	switch {
-	case err != nil:
-		return reconcile.Result{}, err
-	case unfinished:
-		return reconcile.Result{RequeueAfter: retryDelay}, nil
-	case next.IsZero():
-		return reconcile.Result{}, nil
-	case !next.After(now):
-		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
-	}
-	// The pass itself took time. If it took longer than the wait, the API server still gets a short pause.
-	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), retryDelay)}, nil
+	return out.Result()
 }
 
 // After a pass without steps, the rollout rests restShare times as long as it took to read the cluster, at most for maxRest.
@@ -194,14 +184,12 @@ const maxBackOff = 10 * time.Second
 // batchDelay is the time for which changes are gathered before a pass: nodes of a wave come back together, and then share the writes to the claims.
 const batchDelay = 250 * time.Millisecond
 
-var rolloutRequest = reconcile.Request{NamespacedName: client.ObjectKey{Name: "rollout"}}
-
 // SetupWithManager registers the reconciler, its drains and its watches.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(r.Drains); err != nil {
 		return fmt.Errorf("add the drains: %w", err)
 	}
-	one := handler.Funcs{CreateFunc: enqueue[event.CreateEvent], UpdateFunc: enqueue[event.UpdateEvent], DeleteFunc: enqueue[event.DeleteEvent]}
+	one := watch.One("rollout", batchDelay)
 	agents := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == v1alpha1.AgentNamespace })
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("rollout").
@@ -217,10 +205,6 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryDelay, maxBackOff),
 		}).
 		Complete(r)
-}
-
-func enqueue[E any](_ context.Context, _ E, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	queue.AddAfter(rolloutRequest, batchDelay)
 }
 
 // isSameNode reports whether a Node is unchanged for the rollout, apart from the fields that watch.NodeChanged compares.

@@ -18,9 +18,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/test/shadow"
 	"github.com/storageclient/operator/tuning/nodesettings"
@@ -667,6 +669,34 @@ type manager struct {
 
 // errDied ends a process in the middle of a pass.
 var errDied = errors.New("the manager died")
+
+// Now implements clock.PassiveClock.
+func (w *world) Now() time.Time { return w.now }
+
+// Since implements clock.PassiveClock.
+func (w *world) Since(t time.Time) time.Duration { return w.now.Sub(t) }
+
+// runPass makes a pass. It returns the time of the next one, zero if it only depends on changes of objects, and whether work is left to do at once.
+func runPass(ctx context.Context, c cluster, workers int) (next time.Time, unfinished bool, err error) {
+	world := c.(clock.PassiveClock)
+	out := &loop.Outcome{Pause: retryDelay, Clock: world}
+	newPass(c, workers, out).arm().Pass(ctx, out)
+	for _, err := range out.Skipped() {
+		unfinished = unfinished || err == nil
+	}
+	result, err := out.Result()
+	if result.RequeueAfter > 0 {
+		next = world.Now().Add(result.RequeueAfter)
+	}
+	return next, unfinished, err
+}
+
+// passWith returns a pass that has read a session.
+func passWith(c cluster, workers int, session *plan.Session) *pass {
+	p := newPass(c, workers, &loop.Outcome{Pause: retryDelay})
+	p.session = session
+	return p
+}
 
 func (m *manager) interruptAt(where string) {
 	if m.dead {

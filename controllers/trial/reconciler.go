@@ -6,7 +6,6 @@ package trial
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,6 +32,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/internal/watch"
 	"github.com/storageclient/operator/controllers/internal/write"
+	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/trial/plan"
@@ -144,37 +144,27 @@ func (r *Results) fail(err error) {
 
 // Reconcile runs a pass. A failed write of one node does not block the others.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	now := r.Clock.Now()
-	if remaining := r.pace.Begin(passEvery, now); remaining > 0 {
-		return reconcile.Result{RequeueAfter: remaining}, nil
-	}
-	s, err := r.readSnapshot(ctx, now)
-	if err != nil {
-		r.Results.fail(err)
-		return reconcile.Result{}, err
-	}
-	next := plan.For(s)
+	return loop.Arm[plan.Snapshot, plan.Plan]{Read: r.readSnapshot, Plan: plan.For, Apply: r.apply}.Run(ctx, &r.pace, passEvery, r.Clock)
+}
+
+func (r *Reconciler) apply(ctx context.Context, s plan.Snapshot, next plan.Plan, out *loop.Outcome) {
 	r.logResults(ctx, next.Memory)
 	r.memory = next.Memory
 	// The last pass has reported these rejections.
 	r.rejections = map[string]string{}
 	// Results come before the removal of the order: a reader of the StorageClientNode then finds the result.
-	r.Results.set(next.Memory.Results, now)
-	var failed []error
+	r.Results.set(next.Memory.Results, s.Now)
 	for _, step := range next.Steps {
-		if err := r.applyStep(ctx, step); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			failed = append(failed, err)
-		}
+		out.Finish(step.Subject(), r.applyStep(ctx, step))
 	}
 	r.failure = ""
-	if err := errors.Join(failed...); err != nil {
+	if err := out.Err(); err != nil {
 		r.failure = err.Error()
-		return reconcile.Result{}, err
 	}
+	out.WakeAfter(lookEvery)
 	if next.Busy {
-		return reconcile.Result{RequeueAfter: passEvery}, nil
+		out.WakeAfter(passEvery)
 	}
-	return reconcile.Result{RequeueAfter: lookEvery}, nil
 }
 
 func (r *Reconciler) logResults(ctx context.Context, next plan.Memory) {
@@ -185,7 +175,12 @@ func (r *Reconciler) logResults(ctx context.Context, next plan.Memory) {
 	}
 }
 
-func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snapshot, error) {
+func (r *Reconciler) readSnapshot(ctx context.Context) (s plan.Snapshot, err error) {
+	defer func() {
+		if err != nil {
+			r.Results.fail(err)
+		}
+	}()
 	if r.reader == nil {
 		r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, Memory: cmp.Or(r.Volumes, snapshot.NewMemory())}
 	}
@@ -203,9 +198,9 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
-	s := plan.Snapshot{
+	s = plan.Snapshot{
 		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: r.profileSets.Of(profiles, r.Allow),
-		Memory: r.memory, Rejections: r.rejections, Failure: r.failure, Now: now,
+		Memory: r.memory, Rejections: r.rejections, Failure: r.failure, Now: r.Clock.Now(),
 	}
 	if s.Trials, err = r.readTrials(ctx, volumes, profiles); err != nil {
 		return plan.Snapshot{}, err
@@ -332,7 +327,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, step plan.WriteStatus) err
 
 // SetupWithManager registers the reconciler and its watches, which start a pass. During a probe or trial, a pass runs every few seconds.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	one := watch.One("trial")
+	one := watch.One("trial", 0)
 	labelled := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		_, ok := o.GetLabels()[v1alpha1.TrialLabel]
 		return ok

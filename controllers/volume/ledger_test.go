@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/loop"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/test/builders"
 )
@@ -166,7 +166,7 @@ func TestAnImmutablePageIsReported(t *testing.T) {
 	if err := r.Client.Delete(ctx, fastProfile()); err != nil {
 		t.Fatal(err)
 	}
-	r.loop = loop.Loop{}
+	r.pace = store.Pace{}
 	_, err := r.Reconcile(ctx, reconcile.Request{})
 	if err == nil || !strings.Contains(err.Error(), "ConfigMap storage-client-system/storage-client-volumes-0 is immutable; delete it") {
 		t.Errorf("got error %v, want one for the immutable ConfigMap", err)

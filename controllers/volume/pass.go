@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/store"
@@ -27,8 +29,13 @@ type scope struct {
 	unread         error
 }
 
-// Read implements loop.Arm. It reads the cache, and makes the due observations.
-func (s *scope) Read(ctx context.Context) (plan.Snapshot, error) {
+// arm returns the pass.
+func (s *scope) arm() loop.Arm[plan.Snapshot, plan.Plan] {
+	return loop.Arm[plan.Snapshot, plan.Plan]{Read: s.read, Plan: plan.For, Refresh: s.refresh, Apply: s.apply}
+}
+
+// read reads the cache, and makes the due observations.
+func (s *scope) read(ctx context.Context) (plan.Snapshot, error) {
 	out, err := s.readSnapshot(ctx)
 	if err != nil {
 		s.inspected = store.Pace{}
@@ -42,11 +49,7 @@ func (s *scope) Read(ctx context.Context) (plan.Snapshot, error) {
 	return out, nil
 }
 
-// Plan implements loop.Arm.
-func (*scope) Plan(snapshot plan.Snapshot) plan.Plan { return plan.For(snapshot) }
-
-// Refresh implements loop.Arm.
-func (s *scope) Refresh(ctx context.Context, cached plan.Snapshot, planned plan.Plan) (fresh plan.Snapshot, newer bool, err error) {
+func (s *scope) refresh(ctx context.Context, cached plan.Snapshot, planned plan.Plan) (fresh plan.Snapshot, newer bool, err error) {
 	if s.unread != nil || !planned.NeedsFresh() && (!planned.LedgerDue || s.compared.Remaining(plan.LedgerInterval, s.now) > 0) {
 		return cached, false, nil
 	}
@@ -57,7 +60,7 @@ func (s *scope) Refresh(ctx context.Context, cached plan.Snapshot, planned plan.
 
 // confirm reads live, and reports whether the plan must be made again.
 func (s *scope) confirm(ctx context.Context, cached plan.Snapshot, planned plan.Plan) (fresh plan.Snapshot, newer bool, err error) {
-	fresh, newer, err = s.refresh(ctx, cached)
+	fresh, newer, err = s.readLive(ctx, cached)
 	if err != nil || s.observed && !newer && !planned.Canary {
 		return fresh, false, err
 	}
@@ -91,17 +94,19 @@ func (s *scope) observe(ctx context.Context, to *plan.Snapshot, wanted plan.Obse
 	return err
 }
 
-// Apply implements loop.Arm. It runs the steps in order, several at a time. Each concerns another volume, and a failed step does not block the
-// others. The ledger records their writes before and after.
-func (s *scope) Apply(ctx context.Context, planned plan.Plan, out *loop.Outcome) {
-	out.Fail(s.unread)
+// apply runs the steps in order, several at a time. Each concerns another volume, and a failed step does not block the others. The ledger records
+// their writes before and after.
+func (s *scope) apply(ctx context.Context, _ plan.Snapshot, planned plan.Plan, out *loop.Outcome) {
+	if s.unread != nil {
+		out.Skip("", s.unread)
+	}
 	if !s.live {
 		planned = planned.WithoutFresh()
 	}
 	steps := planned.Steps
 	if len(steps) > maxSteps {
 		steps = steps[:maxSteps]
-		out.Continue()
+		out.Skip("", nil)
 	}
 	var mutex sync.Mutex
 	var applied []plan.Step
@@ -112,15 +117,15 @@ func (s *scope) Apply(ctx context.Context, planned plan.Plan, out *loop.Outcome)
 		defer mutex.Unlock()
 		if out.Finish(step.Target().Name, err) {
 			applied = append(applied, step)
-		} else if loop.IsRejected(err) {
+		} else if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 			s.delayVolume(step.Target().Name)
 		}
 	})
 	// If this write fails, a later pass updates the ledger from the volumes.
 	s.writeLedger(ctx, plan.ChangesAfter(applied, s.Clock.Now()), out)
-	out.Fail(s.endReservations(ctx, planned.Expired))
+	out.Finish("reservations", s.endReservations(ctx, planned.Expired))
 	s.reportNotes(ctx, planned.Notes)
-	if out.IsUnfinished() {
+	if len(out.Skipped()) > 0 {
 		s.inspected = store.Pace{}
 	}
 	out.Wake(planned.Next)
@@ -128,6 +133,8 @@ func (s *scope) Apply(ctx context.Context, planned plan.Plan, out *loop.Outcome)
 
 func (s *scope) parallelism() int { return cmp.Or(s.workers, workers) }
 
-func (s *scope) isInspectionDue(every time.Duration) bool { return s.inspected.Remaining(every, s.now) == 0 }
+func (s *scope) isInspectionDue(every time.Duration) bool {
+	return s.inspected.Remaining(every, s.now) == 0
+}
 
 func (s *scope) delayVolume(volume string) { s.rejected[volume] = s.now.Add(rejectionRetryInterval) }

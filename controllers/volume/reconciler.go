@@ -28,7 +28,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/internal/watch"
-	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/plan"
@@ -71,7 +70,7 @@ type Reconciler struct {
 	// The following fields may be lost without harm. The only request never runs twice at once.
 
 	reader *snapshot.Reader
-	loop   loop.Loop
+	pace   store.Pace
 	// inspected spaces the inspections of failed mounts, compared the live comparisons of volumes and ledger.
 	inspected, compared store.Pace
 	// rejected are the volumes whose last write the API server rejected, with the time of the next attempt.
@@ -97,9 +96,7 @@ type Reconciler struct {
 // Reconcile runs a pass over all volumes.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	r.fillDefaults()
-	return loop.Run(ctx, &r.loop, passInterval, r.Clock, func(now time.Time) loop.Arm[plan.Snapshot, plan.Plan] {
-		return &scope{Reconciler: r, now: now}
-	})
+	return (&scope{Reconciler: r, now: r.Clock.Now()}).arm().Run(ctx, &r.pace, passInterval, r.Clock)
 }
 
 func (r *Reconciler) fillDefaults() {
@@ -133,9 +130,9 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	return out, nil
 }
 
-// refresh returns a snapshot with the volumes and the ledger from the API server. It reads the ledger first: volumes may still have a record
+// readLive returns a snapshot with the volumes and the ledger from the API server. It reads the ledger first: volumes may still have a record
 // that the ledger no longer has.
-func (s *scope) refresh(ctx context.Context, cached plan.Snapshot) (fresh plan.Snapshot, newer bool, err error) {
+func (s *scope) readLive(ctx context.Context, cached plan.Snapshot) (fresh plan.Snapshot, newer bool, err error) {
 	if s.ledger, err = s.reader.ReadLedger(ctx, s.APIReader); err != nil {
 		return plan.Snapshot{}, false, fmt.Errorf("read records from the API server: %w", err)
 	}
@@ -180,7 +177,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.APIReader == nil {
 		r.APIReader = mgr.GetAPIReader()
 	}
-	one := watch.One("volumes")
+	one := watch.One("volumes", 0)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("volume").
 		Watches(&corev1.PersistentVolume{}, one).

@@ -27,7 +27,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/loop"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
@@ -55,7 +55,7 @@ func newReconciler(t *testing.T, funcs interceptor.Funcs, objects ...client.Obje
 // makeAPass runs a pass without the minimum interval after the last one.
 func makeAPass(t *testing.T, r *Reconciler) ctrl.Result {
 	t.Helper()
-	r.loop = loop.Loop{}
+	r.pace = store.Pace{}
 	result, err := r.Reconcile(context.Background(), reconcile.Request{})
 	if err != nil {
 		t.Fatalf("make a pass: %v", err)

@@ -452,21 +452,6 @@ func (w *world) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{Header: http.Header{"Date": {w.now.Format(http.TimeFormat)}}, Body: http.NoBody}, nil
 }
 
-// observed is a pass whose plans the world sees.
-type observed struct {
-	*scope
-	m *manager
-}
-
-func (o observed) Plan(s plan.Snapshot) plan.Plan {
-	if o.m.plans++; o.m.plans > 2 {
-		o.m.fail("got %d plans in one pass, want at most 2", o.m.plans)
-	}
-	out := o.scope.Plan(s)
-	o.m.planned = lists.Map(out.Steps, func(step plan.Step) (string, plan.Step) { return step.Target().Name, step })
-	return out
-}
-
 // pass makes one pass and survives the death of the process.
 func (m *manager) pass(workers int) (next time.Time, died bool) {
 	defer func() {
@@ -483,7 +468,16 @@ func (m *manager) pass(workers int) (next time.Time, died bool) {
 	m.changesBefore, m.unmountable, m.seen = m.changes, map[string]time.Time{}, maps.Clone(m.profiles)
 	out := loop.Outcome{Clock: m.api, Pause: passInterval}
 	ctx := log.IntoContext(context.Background(), logr.Discard())
-	loop.Pass(ctx, observed{&scope{Reconciler: m.Reconciler, now: m.api.Now(), workers: workers}, m}, &out)
+	arm := (&scope{Reconciler: m.Reconciler, now: m.api.Now(), workers: workers}).arm()
+	arm.Plan = func(s plan.Snapshot) plan.Plan {
+		if m.plans++; m.plans > 2 {
+			m.fail("got %d plans in one pass, want at most 2", m.plans)
+		}
+		out := plan.For(s)
+		m.planned = lists.Map(out.Steps, func(step plan.Step) (string, plan.Step) { return step.Target().Name, step })
+		return out
+	}
+	arm.Pass(ctx, &out)
 	result, err := out.Result()
 	if err != nil {
 		m.logf("the pass returns: %v", err)

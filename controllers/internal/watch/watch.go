@@ -4,10 +4,12 @@ package watch
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -65,10 +67,14 @@ func WhileLeading(leading <-chan struct{}, changed func(before, after *v1alpha1.
 	}
 }
 
-// One returns a handler for a controller whose one request stands for the whole cluster.
-func One(name string) handler.EventHandler {
+// One returns a handler for a controller whose one request stands for the whole cluster. Changes within the delay share a request.
+func One(name string, delay time.Duration) handler.EventHandler {
 	request := reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}
-	return handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{request} })
+	return handler.Funcs{CreateFunc: add[event.CreateEvent](request, delay), UpdateFunc: add[event.UpdateEvent](request, delay), DeleteFunc: add[event.DeleteEvent](request, delay)}
+}
+
+func add[E any](request reconcile.Request, delay time.Duration) func(context.Context, E, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	return func(_ context.Context, _ E, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) { queue.AddAfter(request, delay) }
 }
 
 // Named accepts only objects with the given name.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/node/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
@@ -83,7 +84,7 @@ func TestWaitingNodesDoNotAllListNodes(t *testing.T) {
 		}
 		ask()
 		before := lists
-		if _, err := r.apply(t.Context(), a, test.step); err != nil {
+		if err := r.apply(t.Context(), a, test.step, &loop.Outcome{}); err != nil {
 			t.Fatal(err)
 		}
 		if ask(); lists-before != test.want {

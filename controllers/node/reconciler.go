@@ -2,12 +2,10 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -19,8 +17,8 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/internal/read"
+	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/node/plan"
-	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -91,16 +89,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	wait, err := r.apply(ctx, &snapshot, next)
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return reconcile.Result{RequeueAfter: retryAfter}, nil
-	} else if err != nil {
-		return reconcile.Result{}, err
+	out := &loop.Outcome{Pause: retryAfter}
+	if out.Finish(node.Name, r.apply(ctx, &snapshot, next, out)) && snapshot.Unfenced != "" {
+		out.WakeAfter(fence.RecheckAfter)
 	}
-	if snapshot.Unfenced != "" {
-		wait = store.Sooner(wait, fence.RecheckAfter)
-	}
-	return reconcile.Result{RequeueAfter: wait}, nil
+	return out.Result()
 }
 
 // passGate reads all nodes only if the gate needs them.
@@ -151,10 +144,8 @@ func (r *Reconciler) readProfiles(ctx context.Context) (*fleet.ProfileSet, error
 
 func (r *Reconciler) getClientNode(ctx context.Context, name string) (*v1alpha1.StorageClientNode, error) {
 	var clientNode v1alpha1.StorageClientNode
-	if err := r.Get(ctx, client.ObjectKey{Name: name}, &clientNode, client.UnsafeDisableDeepCopy); apierrors.IsNotFound(err) {
-		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("get StorageClientNode %s: %w", name, err)
+	if found, err := read.Find(ctx, r, client.ObjectKey{Name: name}, &clientNode, client.UnsafeDisableDeepCopy); !found {
+		return nil, err
 	}
 	return &clientNode, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,44 +15,43 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/write"
+	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/node/plan"
-	"github.com/storageclient/operator/controllers/store"
 )
 
-// apply applies a step. A crash after any of its writes is safe. It sets Unfenced to the result of the fence. wait is the time until the next check
-// of the node, 0 for never.
-func (r *Reconciler) apply(ctx context.Context, s *plan.Snapshot, next plan.Step) (wait time.Duration, err error) {
+// apply applies a step. A crash after any of its writes is safe. It sets Unfenced to the result of the fence.
+func (r *Reconciler) apply(ctx context.Context, s *plan.Snapshot, next plan.Step, out *loop.Outcome) error {
 	switch next := next.(type) {
 	case plan.None:
-		return 0, r.removeLabelAndConditions(ctx, s.Node)
+		return r.removeLabelAndConditions(ctx, s.Node)
 	case plan.Remove:
 		r.Gate.Forget(*s)
 		if err := r.deleteClientNode(ctx, s.ClientNode); err != nil {
-			return 0, err
+			return err
 		}
-		return 0, r.removeLabelAndConditions(ctx, s.Node)
+		return r.removeLabelAndConditions(ctx, s.Node)
 	case plan.Write:
 		r.Gate.Forget(*s)
 		if s.ClientNode == nil {
-			return r.createClientNode(ctx, s, next)
+			return r.createClientNode(ctx, s, next, out)
 		}
-		return r.changeClientNode(ctx, s, next)
+		return r.changeClientNode(ctx, s, next, out)
 	case plan.Stay:
+		out.WakeAfter(next.RequeueAfter)
 		if s.ClientNode == nil {
-			return next.RequeueAfter, nil
+			return nil
 		}
 		if err := r.addLabel(ctx, s); err != nil {
-			return 0, err
+			return err
 		}
-		wait, err := r.writeConditions(ctx, *s, s.ClientNode, next.Note)
-		return store.Sooner(wait, next.RequeueAfter), err
+		return r.writeConditions(ctx, *s, s.ClientNode, next.Note, out)
 	}
-	return 0, fmt.Errorf("apply step %q: unknown", next)
+	return fmt.Errorf("apply step %q: unknown", next)
 }
 
 // createClientNode creates the StorageClientNode before the label: the agent finds its instructions when it starts, and the fence has an object for
 // a trial.
-func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, next plan.Write) (time.Duration, error) {
+func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, next plan.Write, out *loop.Outcome) error {
 	clientNode := &v1alpha1.StorageClientNode{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: s.Node.Name,
@@ -64,33 +62,32 @@ func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, nex
 		Spec: next.Spec,
 	}
 	if err := r.Create(ctx, clientNode, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
-		return 0, fmt.Errorf("create StorageClientNode %s: %w", clientNode.Name, err)
+		return fmt.Errorf("create StorageClientNode %s: %w", clientNode.Name, err)
 	}
 	log.FromContext(ctx).Info("Node is managed", "profiles", s.Desired.Profiles, "hash", next.Spec.Hash)
 	if err := r.addLabel(ctx, s); err != nil {
-		return 0, err
+		return err
 	}
-	return r.writeConditions(ctx, *s, clientNode, next.Note)
+	return r.writeConditions(ctx, *s, clientNode, next.Note, out)
 }
 
 // changeClientNode writes the conditions before the settings, unless they are delayed. Tuned then refers to the new settings, so that its time is
 // not read as the start of the soak of others.
-func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, next plan.Write) (time.Duration, error) {
+func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, next plan.Write, out *loop.Outcome) error {
 	changed := s.ClientNode.DeepCopy()
 	next.Into(&changed.Spec)
 	if err := r.addLabel(ctx, s); err != nil {
-		return 0, err
+		return err
 	}
-	wait, err := r.writeConditions(ctx, *s, changed, next.Note)
-	if err != nil {
-		return 0, err
+	if err := r.writeConditions(ctx, *s, changed, next.Note, out); err != nil {
+		return err
 	}
 	// A JSON merge patch replaces all settings, so the patch is only valid for the version that was read.
 	if _, err := write.PatchSpec(ctx, r, s.ClientNode, func(spec *v1alpha1.StorageClientNodeSpec) { *spec = changed.Spec }); err != nil {
-		return 0, err
+		return err
 	}
 	log.FromContext(ctx).Info("Settings of the node changed", "hash", changed.Spec.Hash, "release", changed.Spec.Release)
-	return wait, nil
+	return nil
 }
 
 func (r *Reconciler) deleteClientNode(ctx context.Context, clientNode *v1alpha1.StorageClientNode) error {
@@ -137,10 +134,8 @@ func (r *Reconciler) removeLabelAndConditions(ctx context.Context, node *corev1.
 	return r.patchConditions(ctx, node, deletions)
 }
 
-// writeConditions writes the conditions Tuned and StorageReachable of a managed node if they have changed, except delayed ones. wait is the time
-// until the next check, 0 if there is no delay.
-func (r *Reconciler) writeConditions(ctx context.Context, s plan.Snapshot, clientNode *v1alpha1.StorageClientNode, note string,
-) (wait time.Duration, err error) {
+// writeConditions writes the conditions Tuned and StorageReachable of a managed node if they have changed, except delayed ones.
+func (r *Reconciler) writeConditions(ctx context.Context, s plan.Snapshot, clientNode *v1alpha1.StorageClientNode, note string, out *loop.Outcome) error {
 	now := r.Clock.Now()
 	var updates []any
 	add := func(old *corev1.NodeCondition, next corev1.NodeCondition, changed bool) {
@@ -150,7 +145,7 @@ func (r *Reconciler) writeConditions(ctx context.Context, s plan.Snapshot, clien
 		case delay == 0:
 			updates = append(updates, next)
 		default:
-			wait = store.Sooner(wait, delay)
+			out.WakeAfter(delay)
 		}
 	}
 	tuned, changed := plan.Condition(s, clientNode, note, now)
@@ -158,9 +153,9 @@ func (r *Reconciler) writeConditions(ctx context.Context, s plan.Snapshot, clien
 	storage, changed := plan.StorageCondition(s, clientNode, now)
 	add(fleet.FindStorageReachable(s.Node), storage, changed)
 	if len(updates) == 0 {
-		return wait, nil
+		return nil
 	}
-	return wait, r.patchConditions(ctx, s.Node, updates)
+	return r.patchConditions(ctx, s.Node, updates)
 }
 
 // patchConditions uses a strategic merge patch, which merges the list by its key: the other conditions belong to the kubelet and the rollout.

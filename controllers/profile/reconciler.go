@@ -29,6 +29,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/internal/watch"
+	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/profile/status"
 	"github.com/storageclient/operator/controllers/store"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
@@ -121,49 +122,43 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if wait := r.passOf(req.Name).pace.Remaining(passEvery, r.Clock.Now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	after, err := r.reconcile(ctx, &profile)
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: retryAfter}, nil
-	}
-	if err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	return reconcile.Result{RequeueAfter: after}, nil
+	out := &loop.Outcome{Pause: retryAfter}
+	out.Finish(req.Name, r.reconcile(ctx, &profile, out))
+	return out.Result()
 }
 
-// reconcile returns the time until the next pass without an event; 0: never.
-func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageClientProfile) (time.Duration, error) {
+func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageClientProfile, out *loop.Outcome) error {
 	if profile.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(profile, v1alpha1.Finalizer) {
 		// No setting of a profile is applied before it has the finalizer: otherwise its changes could not be restored.
 		if err := r.patchFinalizers(ctx, profile, controllerutil.AddFinalizer); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	snapshot, requeueAfter, err := r.readSnapshot(ctx, profile)
+	out.WakeAfter(requeueAfter)
 	if err != nil || snapshot == nil {
-		return requeueAfter, err
+		return err
 	}
 	r.passOf(profile.Name).pace.Begin(passEvery, r.Clock.Now())
 	report := status.Evaluate(profile.Name, *snapshot, r.Clock.Now())
 	pods, err := r.findPods(ctx, profile.Name, report.AwaitedClaims())
 	if err != nil {
-		return 0, err
+		return err
 	}
 	report = report.WithPods(pods)
 	if report.IsDeleting() && report.IsReleased() {
-		return 0, r.removeFinalizer(ctx, profile, report)
+		return r.removeFinalizer(ctx, profile, report)
 	}
 	now := r.Clock.Now()
-	if err := r.patchStatus(ctx, profile, report.Status(profile.Status, now)); err != nil {
-		return 0, err
-	}
 	switch {
 	case report.IsDeleting():
-		return removalEvery, nil
+		out.WakeAfter(removalEvery)
 	case snapshot.FenceMissing != "":
-		return store.Sooner(requeueAfter, fence.RecheckAfter), nil
+		out.WakeAfter(fence.RecheckAfter)
+	default:
+		out.WakeAfter(store.Sooner(report.RequeueAfter(now), fence.TryAfter))
 	}
-	return store.Sooner(report.RequeueAfter(now), requeueAfter, fence.TryAfter), nil
+	return r.patchStatus(ctx, profile, report.Status(profile.Status, now))
 }
 
 // readSnapshot reads all the data for a profile's status, and returns the time until the next read without an event. The snapshot is nil if the
@@ -190,8 +185,8 @@ func (r *Reconciler) readMemory(ctx context.Context, profile string, s *status.S
 	for _, name := range []string{v1alpha1.BudgetConfigMap, v1alpha1.FailuresConfigMap} {
 		var stored corev1.ConfigMap
 		key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: name}
-		if err := client.IgnoreNotFound(r.Get(ctx, key, &stored)); err != nil {
-			return fmt.Errorf("get ConfigMap %s: %w", key, err)
+		if _, err := read.Find(ctx, r, key, &stored); err != nil {
+			return err
 		}
 		if ptr.Deref(stored.Immutable, false) {
 			s.Immutable = append(s.Immutable, name)

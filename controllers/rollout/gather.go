@@ -11,8 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
@@ -173,12 +171,9 @@ func (s *scope) readCommon(ctx context.Context, reader client.Reader) (err error
 func (s *scope) readConfigMap(ctx context.Context, reader client.Reader, name string) (*corev1.ConfigMap, error) {
 	object := &corev1.ConfigMap{}
 	key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: name}
-	if err := reader.Get(ctx, key, object); apierrors.IsNotFound(err) {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
-	}
-	return object, nil
+	_, err := read.Find(ctx, reader, key, object)
+	object.Namespace, object.Name = key.Namespace, key.Name
+	return object, err
 }
 
 // writeConfigMap writes a ConfigMap that was read before the decision.

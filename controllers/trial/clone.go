@@ -16,6 +16,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/trial/plan"
 )
 
@@ -47,21 +48,18 @@ func (r *Reconciler) readClones(ctx context.Context) ([]plan.Clone, error) {
 }
 
 func (r *Reconciler) readClone(ctx context.Context, pv *corev1.PersistentVolume) (plan.Clone, error) {
-	clone := plan.Clone{Volume: pv, VolumeClaim: &corev1.PersistentVolumeClaim{}, Pod: &corev1.Pod{}}
+	clone, volumeClaim, pod := plan.Clone{Volume: pv}, &corev1.PersistentVolumeClaim{}, &corev1.Pod{}
 	key := client.ObjectKey{Namespace: v1alpha1.TrialNamespace, Name: pv.Name}
-	if err := r.APIReader.Get(ctx, key, clone.VolumeClaim); apierrors.IsNotFound(err) {
-		clone.VolumeClaim = nil
-	} else if err != nil {
-		return plan.Clone{}, fmt.Errorf("get PersistentVolumeClaim %s: %w", key, err)
+	if found, err := read.Find(ctx, r.APIReader, key, volumeClaim); err != nil {
+		return plan.Clone{}, err
+	} else if found {
+		clone.VolumeClaim = volumeClaim
 	}
-	if err := r.APIReader.Get(ctx, key, clone.Pod); apierrors.IsNotFound(err) {
-		clone.Pod = nil
-		return clone, nil
-	} else if err != nil {
-		return plan.Clone{}, fmt.Errorf("get Pod %s: %w", key, err)
+	found, err := read.Find(ctx, r.APIReader, key, pod)
+	if found {
+		clone.Pod = pod
+		clone.Failures, err = r.readFailures(ctx, pod)
 	}
-	var err error
-	clone.Failures, err = r.readFailures(ctx, clone.Pod)
 	return clone, err
 }
 

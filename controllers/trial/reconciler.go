@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -188,11 +187,11 @@ func (r *Reconciler) readSnapshot(ctx context.Context) (s plan.Snapshot, err err
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
-	volumes.Clones = &corev1.ConfigMap{}
-	if err = r.Get(ctx, client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ClonesConfigMap}, volumes.Clones); apierrors.IsNotFound(err) {
-		volumes.Clones = nil
-	} else if err != nil {
-		return plan.Snapshot{}, fmt.Errorf("get ConfigMap %s: %w", v1alpha1.ClonesConfigMap, err)
+	clones := &corev1.ConfigMap{}
+	if found, err := read.Find(ctx, r, client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ClonesConfigMap}, clones); err != nil {
+		return plan.Snapshot{}, err
+	} else if found {
+		volumes.Clones = clones
 	}
 	profiles, err := read.Profiles(ctx, r)
 	if err != nil {

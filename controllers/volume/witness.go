@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -17,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
@@ -138,14 +138,11 @@ func readNamedPods(ctx context.Context, reader client.Reader, failedMounts []*fa
 
 func (w *witnesses) getPod(ctx context.Context, key types.NamespacedName) error {
 	var pod corev1.Pod
-	if err := w.reader.Get(ctx, key, &pod); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return fmt.Errorf("get Pod %s: %w", key, err)
+	found, err := read.Find(ctx, w.reader, key, &pod)
+	if found {
+		w.pods[key] = factsOf(&pod)
 	}
-	w.pods[key] = factsOf(&pod)
-	return nil
+	return err
 }
 
 // listPods reads the named pods of a namespace, or all if names is nil.
@@ -253,23 +250,18 @@ func (w *witnesses) factsOfNode(ctx context.Context, name string) (*nodeFacts, e
 	if known := w.nodes[name]; known != nil {
 		return known, nil
 	}
-	facts := &nodeFacts{}
+	facts, key := &nodeFacts{}, types.NamespacedName{Name: name}
 	var node corev1.Node
-	switch err := w.reader.Get(ctx, types.NamespacedName{Name: name}, &node); {
-	case err == nil:
-		facts.exists = true
-	case !apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("get Node %s: %w", name, err)
-	}
 	var clientNode v1alpha1.StorageClientNode
-	switch err := w.reader.Get(ctx, types.NamespacedName{Name: name}, &clientNode); {
-	case err == nil:
-		facts.hasAgent = true
-		if clientNode.Status.BootID == node.Status.NodeInfo.BootID {
-			facts.mounts = clientNode.Status.Mounts
-		}
-	case !apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("get StorageClientNode %s: %w", name, err)
+	var err error
+	if facts.exists, err = read.Find(ctx, w.reader, key, &node); err != nil {
+		return nil, err
+	}
+	if facts.hasAgent, err = read.Find(ctx, w.reader, key, &clientNode); err != nil {
+		return nil, err
+	}
+	if clientNode.Status.BootID == node.Status.NodeInfo.BootID {
+		facts.mounts = clientNode.Status.Mounts
 	}
 	w.nodes[name] = facts
 	return facts, nil

@@ -3,13 +3,16 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -31,6 +34,16 @@ func IndexNodeName(obj client.Object) []string {
 		return nil
 	}
 	return []string{pod.Spec.NodeName}
+}
+
+// Find reads an object, and reports whether it exists. The error names it.
+func Find(ctx context.Context, reader client.Reader, key client.ObjectKey, object client.Object, opts ...client.GetOption) (found bool, err error) {
+	err = reader.Get(ctx, key, object, opts...)
+	if err == nil || apierrors.IsNotFound(err) {
+		return err == nil, nil
+	}
+	kind := cmp.Or(object.GetObjectKind().GroupVersionKind().Kind, reflect.TypeOf(object).Elem().Name())
+	return false, fmt.Errorf("get %s %s: %w", kind, strings.TrimPrefix(key.String(), "/"), err)
 }
 
 // FleetSnapshot lists Nodes, StorageClientNodes and the agent's Pods.
@@ -87,10 +100,8 @@ func listReadyAgents(ctx context.Context, reader client.Reader, opts ...client.L
 // paused, for example if the manager runs outside the cluster. odd is OddStop of the annotation.
 func IsEverythingPaused(ctx context.Context, reader client.Reader) (paused bool, odd string, err error) {
 	var ns corev1.Namespace
-	if err := client.IgnoreNotFound(reader.Get(ctx, client.ObjectKey{Name: v1alpha1.ManagerNamespace}, &ns)); err != nil {
-		return false, "", fmt.Errorf("get Namespace %s: %w", v1alpha1.ManagerNamespace, err)
-	}
-	return pause.IsAnnotated(&ns), v1alpha1.OddStop(&ns, v1alpha1.PausedAnnotation), nil
+	_, err = Find(ctx, reader, client.ObjectKey{Name: v1alpha1.ManagerNamespace}, &ns)
+	return pause.IsAnnotated(&ns), v1alpha1.OddStop(&ns, v1alpha1.PausedAnnotation), err
 }
 
 // WritableNodes returns a FleetSnapshot, and the nodes whose StorageClientNodes may get a new generation now for a change that is no setting: see
@@ -102,8 +113,8 @@ func WritableNodes(ctx context.Context, reader client.Reader, profiles *fleet.Pr
 	}
 	var budget corev1.ConfigMap
 	key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
-	if err := client.IgnoreNotFound(reader.Get(ctx, key, &budget)); err != nil {
-		return fleet.Snapshot{}, nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
+	if _, err := Find(ctx, reader, key, &budget); err != nil {
+		return fleet.Snapshot{}, nil, err
 	}
 	writable := map[string]bool{}
 	for _, node := range all.Nodes {

@@ -211,14 +211,10 @@ func (r *Reader) readVolumeClaim(ctx context.Context, pv *corev1.PersistentVolum
 		return nil, nil
 	}
 	volumeClaim := VolumeClaimMetadata()
-	switch err := r.Get(ctx, key, volumeClaim); {
-	case err == nil:
-		return volumeClaim, nil
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	default:
-		return nil, fmt.Errorf("get PersistentVolumeClaim %s: %w", key, err)
+	if found, err := read.Find(ctx, r.Reader, key, volumeClaim); !found {
+		return nil, err
 	}
+	return volumeClaim, nil
 }
 
 func (r *Reader) readProfiles(ctx context.Context, classes map[string][]string) (*judge.Profiles, error) {

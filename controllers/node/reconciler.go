@@ -53,9 +53,6 @@ type Reconciler struct {
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups="",resources=nodes/status,verbs=patch
-// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=storage-client-system,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=storage-client-agent
-// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch;create;patch;delete
 
 // Reconcile updates the StorageClientNode, the label and the conditions of one Node to the declarations of the profiles.

@@ -30,6 +30,9 @@ import (
 	"github.com/storageclient/operator/tuning/lists"
 )
 
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch
+
 // Reader reads snapshots.
 type Reader struct {
 	// Reader is the manager's client, which reads its own writes, or its cache. A writer of the ledger must use the client: the cache may show the

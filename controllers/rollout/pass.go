@@ -172,7 +172,7 @@ func (p *pass) observeDrains(observe func(plan.Drain)) {
 // claimNodes claims nodes after all other steps, including nodes for which other nodes have just freed budget. It then takes the first steps on
 // them: the API server has accepted the claims, and all nodes were read live in this pass.
 func (p *pass) claimNodes(ctx context.Context) {
-	if p.live == nil && slices.ContainsFunc(p.plan.Steps, isRelease) && p.planAgain() {
+	if p.live == nil && slices.ContainsFunc(p.plan.Steps, isRelease) && p.replan() {
 		return
 	}
 	claimed := p.applyClaims(ctx)
@@ -187,10 +187,10 @@ func (p *pass) claimNodes(ctx context.Context) {
 	p.applySteps(ctx, first.Steps)
 }
 
-// planAgain makes a new plan after the writes so far, and reports whether other steps come before claims. Nodes to which steps were applied keep
+// replan makes a new plan after the writes so far, and reports whether other steps come before claims. Nodes to which steps were applied keep
 // their notes, because their agents are about to respond. Nodes with steps other than claims are left to the next pass. So are failures that are
 // not recorded yet; no new disruption starts before them.
-func (p *pass) planAgain() (hasOtherSteps bool) {
+func (p *pass) replan() (hasOtherSteps bool) {
 	before, behind := p.plan, p.Skipped()
 	p.update()
 	p.decide(p.session)

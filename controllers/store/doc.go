@@ -10,7 +10,7 @@
 //	volume/judge Memory             evaluated volumes                 another version of volume, claim, class, entry, or of a profile concerned
 //	volume/ledger Reader            pages as parsed                   another version of the page
 //	store clientNodes, volume       equal strings and lists           never: they are equal
-//	profile, trial, volume, nodevolumes  Pace of the passes           time
+//	profile, and each arm of loop   Pace of the passes                time
 //
 // State in other types, because it is not a value for a key:
 //

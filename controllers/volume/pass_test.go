@@ -347,6 +347,13 @@ func TestABatchStartsFromLiveReads(t *testing.T) {
 	}
 	clock := testclock.NewFakeClock(noon)
 	r.Clock = clock
+	r.APIReader = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+		return apierrors.NewServiceUnavailable("down")
+	}})
+	if _, err := r.Reconcile(ctx, reconcile.Request{}); err == nil || len(changed(t, r)) > 0 {
+		t.Errorf("without live reads: got writes of %q, error %v; want no writes and an error", changed(t, r), err)
+	}
+	r.APIReader = r.Client
 	makeAPass(t, r)
 	// The cache of another manager does not contain the write yet.
 	late := &Reconciler{Recorder: r.Recorder, Clock: clock, APIReader: r.Client}
@@ -392,28 +399,35 @@ func TestAVolumeThatRejectsWritesIsNoCanary(t *testing.T) {
 	}
 }
 
-// Steps without a soak do not need events.
-func TestARestoreContinuesWhileEventsAreUnreadable(t *testing.T) {
-	denied := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-		if _, ok := list.(*corev1.EventList); ok {
-			return apierrors.NewForbidden(corev1.Resource("events"), "", nil)
-		}
-		return c.List(ctx, list, opts...)
-	}}
-	wanted := []string{"hard", "nocto"}
-	p := builders.NFSProfile("p", []string{"nocto"})
-	canary := created("canary", 9, builders.Carrying([]string{"hard"}, wanted, "p"),
-		builders.Annotated(v1alpha1.MountOptionsStepAnnotation, builders.JSON(judge.MarkFor(verdictFor(p, created("canary", 9)), noon.Add(-time.Hour)))))
-	canary.Spec.MountOptions = wanted
-	gone := created("gone", 1, builders.Carrying([]string{"hard"}, wanted, "gone"), func(pv *corev1.PersistentVolume) {
-		pv.Spec.MountOptions, pv.Spec.NFS, pv.Spec.Local = wanted, nil, &corev1.LocalVolumeSource{}
-	})
-	r, recorder := newReconciler(t, denied, canary, gone, created("next", 2), &p)
-	r.Clock = testclock.NewFakeClock(noon)
-	if _, err := r.Reconcile(context.Background(), reconcile.Request{}); !apierrors.IsForbidden(err) {
-		t.Errorf("got error %v, want Forbidden", err)
-	}
-	if all := takeEvents(recorder); len(all) != 1 || !strings.Contains(all[0], v1alpha1.VolumeReasonRestored) {
-		t.Errorf("got events %q, want one restore, and no batch while events are unreadable", all)
+// Steps without a soak need neither events nor the records of the API server.
+func TestARestoreContinuesWhileTheAPIServerIsUnreadable(t *testing.T) {
+	for name, isDenied := range map[string]func(client.ObjectList) bool{
+		"events":  func(list client.ObjectList) bool { _, ok := list.(*corev1.EventList); return ok },
+		"records": func(list client.ObjectList) bool { _, ok := list.(*corev1.ConfigMapList); return ok },
+	} {
+		t.Run(name, func(t *testing.T) {
+			wanted := []string{"hard", "nocto"}
+			p := builders.NFSProfile("p", []string{"nocto"})
+			canary := created("canary", 9, builders.Carrying([]string{"hard"}, wanted, "p"),
+				builders.Annotated(v1alpha1.MountOptionsStepAnnotation, builders.JSON(judge.MarkFor(verdictFor(p, created("canary", 9)), noon.Add(-time.Hour)))))
+			canary.Spec.MountOptions = wanted
+			gone := created("gone", 1, builders.Carrying([]string{"hard"}, wanted, "gone"), func(pv *corev1.PersistentVolume) {
+				pv.Spec.MountOptions, pv.Spec.NFS, pv.Spec.Local = wanted, nil, &corev1.LocalVolumeSource{}
+			})
+			r, recorder := newReconciler(t, interceptor.Funcs{}, canary, gone, created("next", 2), &p)
+			r.Clock = testclock.NewFakeClock(noon)
+			r.APIReader = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if isDenied(list) {
+					return apierrors.NewForbidden(corev1.Resource("things"), "", nil)
+				}
+				return c.List(ctx, list, opts...)
+			}})
+			if _, err := r.Reconcile(context.Background(), reconcile.Request{}); !apierrors.IsForbidden(err) {
+				t.Errorf("got error %v, want Forbidden", err)
+			}
+			if all := takeEvents(recorder); len(all) != 1 || !strings.Contains(all[0], v1alpha1.VolumeReasonRestored) {
+				t.Errorf("got events %q, want one restore, and no batch", all)
+			}
+		})
 	}
 }

@@ -129,14 +129,15 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 // readLive returns a snapshot with the volumes and the ledger from the API server. It reads the ledger first: volumes may still have a record
 // that the ledger no longer has.
 func (s *scope) readLive(ctx context.Context, cached plan.Snapshot) (fresh plan.Snapshot, newer bool, err error) {
-	if s.ledger, err = s.reader.ReadLedger(ctx, s.APIReader); err != nil {
+	live, err := s.reader.ReadLedger(ctx, s.APIReader)
+	if err != nil {
 		return plan.Snapshot{}, false, fmt.Errorf("read records from the API server: %w", err)
 	}
 	if cached.Volumes, newer, err = s.refreshVolumes(ctx, cached.Volumes); err != nil {
 		return plan.Snapshot{}, false, fmt.Errorf("read PersistentVolumes from the API server: %w", err)
 	}
-	newer = newer || !s.ledger.IsSame(cached.Ledger)
-	cached.Ledger = s.ledger
+	newer = newer || !live.IsSame(cached.Ledger)
+	cached.Ledger, s.ledger = live, live
 	s.compared.Begin(0, s.now)
 	return cached, newer, nil
 }

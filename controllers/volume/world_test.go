@@ -571,6 +571,9 @@ func (s server) List(_ context.Context, list client.ObjectList, opts ...client.L
 	defer s.lock()()
 	if !s.cached {
 		s.happen()
+		if s.random && s.intrude != nil && s.rng.IntN(40) == 0 {
+			return apierrors.NewServiceUnavailable("the API server is slow")
+		}
 	}
 	switch list := list.(type) {
 	case *corev1.PersistentVolumeList:

@@ -74,7 +74,9 @@ func One(name string, delay time.Duration) handler.EventHandler {
 }
 
 func add[E any](request reconcile.Request, delay time.Duration) func(context.Context, E, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	return func(_ context.Context, _ E, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) { queue.AddAfter(request, delay) }
+	return func(_ context.Context, _ E, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		queue.AddAfter(request, delay)
+	}
 }
 
 // Named accepts only objects with the given name.

@@ -32,15 +32,16 @@ func (a Arm[S, P]) Pass(ctx context.Context, out *Outcome) {
 		out.Skip("", err)
 		return
 	}
-	planned, newer := a.Plan(snapshot), false
+	planned := a.Plan(snapshot)
 	if a.Refresh != nil {
-		if snapshot, newer, err = a.Refresh(ctx, snapshot, planned); err != nil {
+		fresh, newer, err := a.Refresh(ctx, snapshot, planned)
+		if err != nil {
 			out.Skip("", err)
 			return
 		}
-	}
-	if newer {
-		planned = a.Plan(snapshot)
+		if newer {
+			snapshot, planned = fresh, a.Plan(fresh)
+		}
 	}
 	a.Apply(ctx, snapshot, planned, out)
 }

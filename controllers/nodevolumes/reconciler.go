@@ -4,6 +4,7 @@
 package nodevolumes
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -177,11 +178,7 @@ func (r *Reconciler) readUsers(ctx context.Context, s *plan.Snapshot) {
 	if !r.isUnread || r.usersPace.Begin(podsEvery, s.Now) > 0 {
 		return
 	}
-	reader := client.Reader(r.Client)
-	if r.APIReader != nil {
-		reader = r.APIReader
-	}
-	nodes, err := volume.ClaimUsers(ctx, reader, slices.Collect(maps.Values(unread)))
+	nodes, err := volume.ClaimUsers(ctx, cmp.Or[client.Reader](r.APIReader, r.Client), slices.Collect(maps.Values(unread)))
 	if err != nil {
 		log.FromContext(ctx).Error(err, "Could not read the pods of volumes; nodes wait for their read-ahead")
 	}

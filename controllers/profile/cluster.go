@@ -126,9 +126,5 @@ func (c *cluster) declares(profile *v1alpha1.StorageClientProfile) bool {
 
 // findPods finds the pods that use PersistentVolumeClaims. It bypasses the cache, which does not contain pods of users.
 func (r *Reconciler) findPods(ctx context.Context, profile string, claims []types.NamespacedName) (map[types.NamespacedName][]corev1.Pod, error) {
-	var reader client.Reader = r.Client
-	if r.APIReader != nil {
-		reader = r.APIReader
-	}
-	return r.passOf(profile).pods.Of(ctx, reader, claims, r.Clock.Now())
+	return r.passOf(profile).pods.Of(ctx, cmp.Or[client.Reader](r.APIReader, r.Client), claims, r.Clock.Now())
 }

@@ -20,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/read"
+	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
@@ -63,22 +65,17 @@ type CertificateReconciler struct {
 // does nothing.
 func (r *CertificateReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var secret corev1.Secret
-	if err := r.Get(ctx, req.NamespacedName, &secret); apierrors.IsNotFound(err) {
-		return reconcile.Result{}, nil
-	} else if err != nil {
-		return reconcile.Result{}, fmt.Errorf("get Secret %s: %w", req.NamespacedName, err)
+	if found, err := read.Find(ctx, r, req.NamespacedName, &secret); !found {
+		return reconcile.Result{}, err
 	}
 	err := r.renewCertificates(ctx, &secret)
 	if err == nil {
 		err = r.publishAuthority(ctx, secret.Data[caCertificateKey])
 	}
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil
-	}
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	return reconcile.Result{RequeueAfter: checkInterval}, nil
+	out := loop.Outcome{Pause: conflictRetry}
+	out.Finish(secret.Name, err)
+	out.WakeAfter(checkInterval)
+	return out.Result()
 }
 
 // renewCertificates keeps a valid CA, so that clients that trust the previous certificate trust the new one at once.

@@ -70,7 +70,9 @@ func WhileLeading(leading <-chan struct{}, changed func(before, after *v1alpha1.
 // One returns a handler for a controller whose one request stands for the whole cluster. Changes within the delay share a request.
 func One(name string, delay time.Duration) handler.EventHandler {
 	request := reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}
-	return handler.Funcs{CreateFunc: add[event.CreateEvent](request, delay), UpdateFunc: add[event.UpdateEvent](request, delay), DeleteFunc: add[event.DeleteEvent](request, delay)}
+	return handler.Funcs{
+		CreateFunc: add[event.CreateEvent](request, delay), UpdateFunc: add[event.UpdateEvent](request, delay), DeleteFunc: add[event.DeleteEvent](request, delay),
+	}
 }
 
 func add[E any](request reconcile.Request, delay time.Duration) func(context.Context, E, workqueue.TypedRateLimitingInterface[reconcile.Request]) {

@@ -298,7 +298,7 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 			}
 		case plan.ClearPermit:
 			// A conflict of the note shows that the permit may be gone or used: the next pass reads it first.
-			if !p.Finish(node, p.applyStep(ctx, step)) && step.Cordon != nil && !apierrors.IsConflict(p.writeNote(ctx, node, step.Note)) {
+			if !p.Finish(node, p.applyStep(ctx, step)) && step.Cordon != nil && !loop.IsOvertaken(p.writeNote(ctx, node, step.Note)) {
 				p.Finish(node, p.applyStep(ctx, *step.Cordon))
 			}
 		default:

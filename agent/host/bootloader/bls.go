@@ -179,10 +179,8 @@ func (b entryLoader) readFacts(ctx context.Context, f *facts, settings []host.Se
 	f.rewritten = b.rewrittenArguments()
 	f.later, f.laterFile, err = b.laterArguments()
 	env, _, _ := b.readEnvironment(b.at.env())
-	// repairLater restores the copy after an interrupted change.
-	copied, copyErr := b.fs.ReadIfThere(copyOf(kernelCmdline))
-	f.written = slices.Concat(f.later, host.ParseArguments(string(copied)), host.ParseArguments(env.value("kernelopts")))
-	return errors.Join(err, copyErr)
+	f.written = append(slices.Clone(f.later), host.ParseArguments(env.value("kernelopts"))...)
+	return err
 }
 
 // laterFiles contain the arguments of kernels that are installed later. kernel-install reads only the first that exists.

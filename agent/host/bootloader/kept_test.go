@@ -533,36 +533,3 @@ func TestAnArgumentThatAnEntryHadBeforeStaysThereAfterAFailure(t *testing.T) {
 	m.apply(nil)
 	m.expectAsBefore(files, modes)
 }
-
-// The second value replaces the first, and the third comes after a kill. The copy of the arguments for later kernels still has the first value.
-func TestAKilledChangeLeavesNoEarlierValueForLaterKernels(t *testing.T) {
-	const second, third = "2097152", "1048576"
-	writes := 0
-	for first, more := 1, true; more; first++ {
-		for _, later := range []int{11, 41} {
-			m := newTryingRocky(t)
-			original := m.read(kernelCmdline)
-			m.apply(settings(ihash, seed))
-			m.startEntry()
-			m.apply(settings(ihash, seed))
-			m.apply(settings(ihash, second))
-			m.startEntry()
-			promoting, c := m.crashing(first)
-			_ = promoting.Apply(t.Context(), settings(ihash, second))
-			more = c.count >= first
-			m.startEntry()
-			staging, _ := m.crashing(later)
-			_ = staging.Apply(t.Context(), settings(ihash, third))
-			m.startEntry()
-			m.apply(settings(ihash, third))
-			m.apply(nil)
-			if diff := cmp.Diff(original, m.read(kernelCmdline)); diff != "" {
-				t.Fatalf("after restore, kills at writes %d and %d (-want +got):\n%s", first, later, diff)
-			}
-			writes++
-		}
-	}
-	if writes < 80 {
-		t.Errorf("got only %d pairs of kills, want 80", writes)
-	}
-}

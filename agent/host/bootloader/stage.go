@@ -113,10 +113,9 @@ func (f facts) recordBefore() dropIn {
 	return record
 }
 
-// completeDropIn writes the arguments of the menu in place to the drop-in. It removes the remains of making another menu. The copies go first: after
-// the next change, repairLater would restore them.
+// completeDropIn writes the arguments of the menu in place to the drop-in. It removes the remains of making another menu.
 func (s *Subject) completeDropIn(format form, record dropIn) error {
-	return errors.Join(s.removeCopies(), s.writeDropIn(record, format), s.removeTemp(format))
+	return errors.Join(s.writeDropIn(record, format), s.removeTemp(format))
 }
 
 func (s *Subject) removeTemp(format form) error {

@@ -83,7 +83,7 @@ func assemble(fs host.FS, runner host.Runner, kubeletDir string) (Machine, mount
 	})
 	profiles, sysctls := tuned.New(fs, runner, func() map[string]string { return unconfirmedSysctls(records) }, byVolume.SettingOfDisk), sysctl.New(fs)
 	sysctls.SetReapplier(profiles.ReappliesSysctl)
-	boot := bootloader.New(fs, runner, records, bootloader.Options{HashSize: hashSize})
+	boot := bootloader.New(fs, runner, records, hashSize, bootloader.Kinds)
 	return Machine{
 		FS: fs, BootClock: host.SystemBootClock{}, Journal: records, Bootloader: boot.Detect, Servers: reader.Servers, AskServer: connect.Probe,
 		Subjects: []host.Subject{

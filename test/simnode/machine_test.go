@@ -32,7 +32,7 @@ func TestAMachineRecoversFromAnArgumentThatHangsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer fs.Close()
-	subject := bootloader.New(fs, commands{m}, facts{}, bootloader.Options{})
+	subject := bootloader.New(fs, commands{m}, facts{}, nil, bootloader.Kinds)
 	for _, attended := range []bool{true, false} {
 		subject.Attend(attended)
 		for _, settings := range [][]host.Setting{{{Name: "ihash_entries", Value: "1048576"}}, nil} {

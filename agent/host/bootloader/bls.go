@@ -22,32 +22,22 @@ const (
 	kernelCmdline = "/etc/kernel/cmdline"
 )
 
-// blsForm is the format for a host whose boot entries have no drop-ins. The file records the agent's arguments; no other program reads it.
-var blsForm = form{
-	file: "/var/lib/storage-client/journal/boot-arguments", perm: 0o600,
-	write: func(args []host.Argument) string { return joinArguments(args) + "\n" },
-	read: func(data string) []host.Argument {
-		var args []host.Argument
-		for line := range strings.Lines(data) {
-			if !strings.HasPrefix(line, "#") {
-				args = append(args, host.ParseArguments(line)...)
-			}
-		}
-		return args
-	},
+// entryLoader is a loader with boot loader entries: GRUB, whose entries grubby changes, or systemd-boot.
+type entryLoader struct {
+	base
+	tool entryTool
 }
 
-// entryLoader is a loader with boot loader entries: GRUB, whose entries grubby changes, or systemd-boot.
-type entryLoader struct{ base }
-
-// entryTool is the part of a loader with entries that differs between GRUB and systemd-boot.
+// entryTool is the part of a loader with entries that differs between the tools.
 type entryTool interface {
 	// readBooted returns the menu with the entry that it boots by default, or the reason why arguments do not reach that entry.
-	readBooted(s *Subject, names *grubNames) (b bootedMenu, reason string)
+	readBooted(b entryLoader) (m bootedMenu, reason string)
 	// compare returns the order of two entries in the menu.
 	compare(a, b *menuEntry) int
 	// readMenu reads the permanent entries that change changes.
 	readMenu(ctx context.Context, b entryLoader) (menu, error)
+	// readLater reads the arguments of kernels that are installed later.
+	readLater(b entryLoader, f *facts) error
 	// change changes the entries and the arguments of later kernels. before are the current files.
 	change(ctx context.Context, b entryLoader, f facts, next change, before map[string]host.SavedFile) error
 	// readTrial reads the entry that is booted once, its state, and the entry that is selected for the next boot.
@@ -59,43 +49,14 @@ type entryTool interface {
 	findTrialObstacle(ctx context.Context, b entryLoader) (reason string, temporary bool)
 }
 
-// grubby is the tool of a GRUB with entries.
-type grubby struct{}
+// canRetain is false for images: the addon reaches the trial too.
+func (b entryLoader) canRetain() bool { return b.at.addon == "" }
 
-func (grubby) readBooted(s *Subject, names *grubNames) (bootedMenu, string) {
-	b, reason := s.grubMenu(names)
-	return b, cmp.Or(reason, b.findUneditable())
-}
-
-// findUneditable returns the reason why grubby cannot change the arguments of an entry, and the remedy. It replaces each line that starts with
-// "options", adds no line, and appends to the line. Empty if it can change all entries.
-func (b *bootedMenu) findUneditable() string {
-	for _, entry := range b.menu.root.children {
-		lines := optionsLine.FindAllString(entry.text, -1)
-		switch {
-		case entry.file == "":
-		case len(lines) != 1 || lines[0][0] != 'o':
-			return fmt.Sprintf("grubby cannot change the arguments of %s, which are not in one line that starts with options: write them into one line, "+
-				"or remove the file", entry.file)
-		case !hasName(host.ParseArguments(b.expand(entryOptions(entry.text))+" "+appended), appended):
-			return fmt.Sprintf("grubby cannot change the arguments of %s, which have words for init after --, or an open quote: remove these words", entry.file)
-		}
-	}
-	return ""
-}
-
-var optionsLine = regexp.MustCompile(`(?m)^[ \t]*options([ \t]|$)`)
-
-func (grubby) compare(a, b *menuEntry) int { return compareEntries(b.id, a.id) }
-
-// entryNames returns the names of the loaders with entries whose trial may be pending.
-func (s *Subject) entryNames() []*grubNames {
-	return append(append(systemdPlaces(s.fs), imagePlaces(s.fs)...), blsNames)
-}
+func (b entryLoader) readBooted() (bootedMenu, string) { return b.tool.readBooted(b) }
 
 // detection is not proven while a permanent entry has an argument without a trial, or while another program changes the entries.
 func (b entryLoader) detection() Detection {
-	untried := b.untriedDefaults(b.at)
+	untried := b.untriedDefaults()
 	switch {
 	case !b.found.Proven:
 		return b.found
@@ -108,57 +69,11 @@ func (b entryLoader) detection() Detection {
 		"because an earlier release staged it, and the node is not rebooted for it: reboot the node by hand once, or edit the profile"}
 }
 
-func (b entryLoader) readMenu(ctx context.Context) (menu, error) { return b.at.tool.readMenu(ctx, b) }
-
-func (grubby) readMenu(ctx context.Context, b entryLoader) (menu, error) {
-	info, err := b.runner.Run(ctx, "grubby", "--info=ALL")
-	entries, entriesErr := b.readEntries(b.at)
-	if err := errors.Join(err, entriesErr); err != nil {
-		return menu{}, err
-	}
-	m := parseEntries(string(info))
-	m.lines = slices.DeleteFunc(m.lines, func(line bootLine) bool {
-		hasID := func(entry *menuEntry) bool { return entry.id == line.id }
-		return b.fs.Exists(path.Join(b.at.entries, line.id+".conf")) && !slices.ContainsFunc(entries, hasID)
-	})
-	return m, nil
-}
-
-// parseEntries parses "grubby --info=ALL": for each entry a line "index=", then its fields, with values in quotes. If an argument has quotes, the
-// quotes around args are not escaped.
-func parseEntries(info string) menu {
-	m := menu{whole: true}
-	for line := range strings.Lines(info) {
-		field, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		value = strings.TrimSuffix(strings.TrimPrefix(value, `"`), `"`)
-		if field == "index" {
-			m.lines = append(m.lines, bootLine{id: value, title: "index " + value})
-		}
-		if len(m.lines) == 0 {
-			continue
-		}
-		entry := &m.lines[len(m.lines)-1]
-		switch field {
-		case "kernel":
-			entry.kernel = value
-		case "args":
-			entry.args = append(entry.args, host.ParseArguments(value)...)
-		case "root":
-			entry.args = append(entry.args, host.NewArgument("root="+value))
-		case "title":
-			entry.title = value
-		case "id":
-			entry.id = value
-		}
-	}
-	// grubby also lists the entry that is booted once.
-	m.lines = slices.DeleteFunc(m.lines, func(line bootLine) bool { return line.kernel == "" || line.title == onceTitle })
-	return m
-}
+func (b entryLoader) readMenu(ctx context.Context) (menu, error) { return b.tool.readMenu(ctx, b) }
 
 // readFacts reads the facts that the evaluation needs on a host with boot entries. A present value of a requested argument is foreign if the agent
 // did not set it and one condition holds: all entries pass the value, or it differs from the requested value.
-func (b entryLoader) readFacts(ctx context.Context, f *facts, settings []host.Setting) (err error) {
+func (b entryLoader) readFacts(ctx context.Context, f *facts, settings []host.Setting) error {
 	if err := errors.Join(b.gatherTrial(ctx, f), b.readRecords(f)); err != nil {
 		return err
 	}
@@ -173,13 +88,20 @@ func (b entryLoader) readFacts(ctx context.Context, f *facts, settings []host.Se
 			}
 		}
 	}
-	if b.at.addon != "" {
-		return nil
+	return b.tool.readLater(b, f)
+}
+
+// readLater implements entryTool for a loader whose entries kernel-install makes.
+func (b entryLoader) readLater(f *facts) (err error) {
+	var file string
+	f.written, file, err = b.laterArguments()
+	later := f.written
+	f.lackedLater = func(arg host.Argument) string {
+		if file == "" || hasArgument(later, arg) {
+			return ""
+		}
+		return "kernels installed later will not have it: " + file + " lacks it"
 	}
-	f.rewritten = b.rewrittenArguments()
-	f.later, f.laterFile, err = b.laterArguments()
-	env, _, _ := b.readEnvironment(b.at.env())
-	f.written = append(slices.Clone(f.later), host.ParseArguments(env.value("kernelopts"))...)
 	return err
 }
 
@@ -187,9 +109,9 @@ func (b entryLoader) readFacts(ctx context.Context, f *facts, settings []host.Se
 var laterFiles = []string{kernelCmdline, "/usr/lib/kernel/cmdline"}
 
 // laterArguments returns the arguments in the first of laterFiles. Since systemd 254, kernel-install ignores comments.
-func (s *Subject) laterArguments() (args []host.Argument, file string, err error) {
+func (b entryLoader) laterArguments() (args []host.Argument, file string, err error) {
 	for _, file := range laterFiles {
-		data, err := s.fs.ReadFile(file)
+		data, err := b.fs.ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -252,41 +174,13 @@ func (b entryLoader) changeEntries(ctx context.Context, f facts, next change) er
 
 // runTool changes the files, if necessary, and verifies the result.
 func (b entryLoader) runTool(ctx context.Context, f facts, next change, before map[string]host.SavedFile) error {
-	if err := b.at.tool.change(ctx, b, f, next, before); err != nil {
+	if err := b.tool.change(ctx, b, f, next, before); err != nil {
 		return err
 	}
 	if err := b.checkEntries(ctx, f, next.desired, next.stale); err != nil {
 		return err
 	}
 	return b.recordResults(before)
-}
-
-func (grubby) change(ctx context.Context, b entryLoader, f facts, next change, before map[string]host.SavedFile) error {
-	argv := []string{"grubby", "--update-kernel=ALL"}
-	options := len(argv)
-	if len(next.stale) > 0 {
-		argv = append(argv, "--remove-args="+joinArguments(next.stale))
-	}
-	// An interrupted grubby may have changed the entries, but not the other files.
-	lacking := func(arg host.Argument) bool { return f.dropIn.unfinished || !f.menu.holdsArgument(arg) }
-	if add := slices.DeleteFunc(slices.Clone(next.desired), func(arg host.Argument) bool { return !lacking(arg) }); len(add) > 0 {
-		argv = append(argv, "--args="+joinArguments(add))
-	}
-	if len(argv) == options {
-		return nil
-	}
-	// The last option is last: grubby's script skips the word after it.
-	argv = append(append(argv, "--bls-directory="+entryCopies), b.noDefaultFile()...)
-	if err := b.changeCopies(func() error { _, err := b.runner.Run(ctx, argv...); return err }); err != nil {
-		return err
-	}
-	err := errors.Join(b.restoreDefaults(before), b.changeLater(next, before))
-	for _, name := range grubbyFiles {
-		if b.fs.Exists(name) {
-			err = errors.Join(err, b.fs.SyncFile(name))
-		}
-	}
-	return err
 }
 
 // changeLater edits the kernelCmdline from before the change: grubby keeps only one line of it, or makes it from the last entry. If no other program
@@ -337,57 +231,33 @@ func (b entryLoader) checkEntries(ctx context.Context, f facts, wanted, stale []
 	return nil
 }
 
-// rewrittenArguments returns the arguments to which the next installation of a kernel sets all entries. Nil if it does not. Fedora's kernel-install
-// runs grub2-mkconfig, which rewrites them unless it has an option for that (RHEL 9). A script in /etc masks the one of the same name.
-func (b entryLoader) rewrittenArguments() []host.Argument {
-	defaults, err := b.fs.ReadFile(defaultFile)
-	leavesEntries := func(name string) bool { return b.contains(name, "--update-bls-cmdline") }
-	if err != nil || !slices.Contains(b.at.files, defaultFile) || slices.ContainsFunc(grub2Mkconfigs, leavesEntries) {
-		return nil
-	}
-	scripts, _ := b.fs.Glob("/etc/kernel/install.d", "*.install")
-	vendor, _ := b.fs.Glob("/usr/lib/kernel/install.d", "*.install")
-	masked := map[string]bool{}
-	for _, script := range append(scripts, vendor...) {
-		info, err := b.fs.Stat(script)
-		name := path.Base(script)
-		if err != nil || masked[name] || info.Size() > 0 && info.Mode()&0o111 == 0 {
-			continue
-		}
-		masked[name] = true
-		if b.runsMkconfig(script) {
-			return append([]host.Argument{}, assignedArguments(string(defaults))...)
-		}
-	}
-	return nil
-}
-
-// runsMkconfig reports whether a script runs grub2-mkconfig for the next kernel. If its condition is the age of /etc/kernel/cmdline, so is this one.
-// In bash, a missing file is older than an existing one.
-func (b entryLoader) runsMkconfig(script string) bool {
-	later, err := b.fs.Stat(kernelCmdline)
-	defaults, defaultsErr := b.fs.Stat(defaultFile)
-	isOlder := defaultsErr == nil && (errors.Is(err, fs.ErrNotExist) || err == nil && later.ModTime().Before(defaults.ModTime()))
-	// On x86, 99-grub-mkconfig.install of RHEL makes a menu only for Xen.
-	return path.Base(script) != "99-grub-mkconfig.install" && b.contains(script, "grub2-mkconfig") &&
-		(isOlder || !b.contains(script, kernelCmdline+" -ot "+defaultFile))
-}
-
-func (s *Subject) contains(name, text string) bool {
-	data, err := s.fs.ReadFile(name)
+func (b entryLoader) contains(name, text string) bool {
+	data, err := b.fs.ReadFile(name)
 	return err == nil && strings.Contains(comment.ReplaceAllString(string(data), ""), text)
 }
 
-// lackedLater returns a note if kernels that are installed later will lack the argument. Empty if they will have it.
-func (f facts) lackedLater(arg host.Argument) string {
-	switch {
-	case f.trial.section != "":
-		return ""
-	case f.rewritten != nil && !hasArgument(f.rewritten, arg):
-		return "the next kernel installation removes it from the boot entries, because kernel-install then runs grub2-mkconfig: run " + remakeGrub2 +
-			" now, and the agent stages it again"
-	case f.laterFile != "" && !hasArgument(f.later, arg):
-		return "kernels installed later will not have it: " + f.laterFile + " lacks it"
+// editArguments removes the stale arguments from all lines with arguments, and adds the missing ones to the last. It leaves the words for init.
+func (b entryLoader) editArguments(file string, saved host.SavedFile, holdsArguments func(line string) bool, next change) error {
+	if !saved.Present {
+		return temporaryError{errors.New(file + " was just made")}
 	}
-	return ""
+	lines := strings.SplitAfter(string(saved.Data), "\n")
+	last, present := -1, []host.Argument(nil)
+	for i, line := range lines {
+		if holdsArguments(line) {
+			last, lines[i] = i, cutWords(line, next.stale)
+			present = append(present, host.ParseArguments(line)...)
+		}
+	}
+	if missing := argumentsWithout(next.desired, present); len(missing) > 0 {
+		if last < 0 {
+			return errors.New(file + " has no arguments")
+		}
+		lines[last] = addWords(lines[last], missing)
+	}
+	saved.Data = []byte(strings.Join(lines, ""))
+	return b.fs.RestoreFile(file, saved)
 }
+
+// appended is an argument that no kernel has.
+const appended = "storage-client-appended"

@@ -11,22 +11,22 @@ import (
 )
 
 // readEntries returns the boot loader entries in the order in which the loader shows them, without the entry that is booted once.
-func (s *Subject) readEntries(names *grubNames) ([]*menuEntry, error) {
-	files, err := s.fs.Glob(names.entries, "*.conf")
+func (b entryLoader) readEntries() ([]*menuEntry, error) {
+	files, err := b.fs.Glob(b.at.entries, "*.conf")
 	if err != nil {
 		return nil, err
 	}
 	var entries []*menuEntry
 	for _, file := range files {
-		if file == names.onceEntry() {
+		if file == b.at.onceEntry() {
 			continue
 		}
 		// kernel-install may have removed the file since.
-		data, err := s.fs.ReadIfThere(file)
+		data, err := b.fs.ReadIfThere(file)
 		if err != nil {
 			return nil, err
 		}
-		entry := &menuEntry{id: strings.TrimSuffix(path.Base(file), ".conf"), section: names.entries, file: file, text: string(data)}
+		entry := &menuEntry{id: strings.TrimSuffix(path.Base(file), ".conf"), section: b.at.entries, file: file, text: string(data)}
 		line, number := bootLine{}, 0
 		for text := range strings.Lines(entry.text) {
 			number++
@@ -41,27 +41,11 @@ func (s *Subject) readEntries(names *grubNames) ([]*menuEntry, error) {
 		}
 		if line.id, line.title, line.args = entry.id, entry.title, host.ParseArguments(entryOptions(entry.text)); line.kernel != "" {
 			entry.lines = []bootLine{line}
-		} else if names == blsNames {
-			// GRUB skips other entries.
-			continue
 		}
 		entries = append(entries, entry)
 	}
-	slices.SortStableFunc(entries, names.tool.compare)
+	slices.SortStableFunc(entries, b.tool.compare)
 	return entries, nil
-}
-
-// compareEntries compares the names of two entries like GRUB: by package name, version and release, which the last two dashes separate.
-func compareEntries(a, b string) int { return strings.Compare(entryKey(a), entryKey(b)) }
-
-func entryKey(name string) string {
-	parts := strings.Split(name, "-")
-	if n := len(parts); n > 3 {
-		parts = append([]string{strings.Join(parts[:n-2], "-")}, parts[n-2:]...)
-	}
-	parts = append(parts, "", "")
-	const rpm = "~$+"
-	return versionKey(parts[0], rpm) + versionKey(parts[1], rpm) + versionKey(parts[2], rpm)
 }
 
 var versionSegments = regexp.MustCompile(`[~+^.-]|\d+|[A-Za-z]+`)

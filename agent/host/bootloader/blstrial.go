@@ -27,7 +27,7 @@ func (b entryLoader) gatherTrial(ctx context.Context, f *facts) error {
 		_, armedNow = b.facts.BootFact(f.bootID, factArmed)
 	}
 	var err error
-	if f.trial, err = b.at.tool.readTrial(b, armedNow); err != nil {
+	if f.trial, err = b.tool.readTrial(b, armedNow); err != nil {
 		return err
 	}
 	f.trial.armedNow, f.trial.printed = armedNow, f.trial.section
@@ -45,17 +45,6 @@ func (b entryLoader) gatherTrial(ctx context.Context, f *facts) error {
 	}
 	f.trial.reason = b.untriedReason(*f, func() string { reason, _ := b.findTrialObstacle(ctx); return reason })
 	return nil
-}
-
-func (grubby) readTrial(b entryLoader, _ bool) (t trial, err error) {
-	text, err := b.fs.ReadIfThere(b.at.onceEntry())
-	if err != nil {
-		return t, err
-	}
-	env, _, envErr := b.readEnvironment(b.at.env())
-	// GRUB also reads a block that it could not write to.
-	block, err := b.fs.ReadIfThere(b.at.env())
-	return trial{section: string(text), state: env.value(trialVariable), selected: environment(block).value(nextEntry), envErr: envErr}, err
 }
 
 // cutField returns the key and the value of a line of an entry. GRUB accepts several blanks and tabs between them.
@@ -77,7 +66,7 @@ func entryOptions(entry string) string {
 // onceText returns the entry that is booted once: the default entry with the desired arguments instead of the replaced ones. Empty if there is no
 // default entry, or its kernel is missing.
 func (b entryLoader) onceText(wanted, replaced []host.Argument) string {
-	menu, reason := b.bootedMenu(b.at)
+	menu, reason := b.readBooted()
 	if reason != "" || menu.entry == nil || menu.entry.text == "" || b.lacksFile(menu, menu.entry) {
 		return ""
 	}
@@ -97,26 +86,26 @@ func (b entryLoader) onceText(wanted, replaced []host.Argument) string {
 }
 
 // untriedDefaults returns the agent's arguments in permanent entries that the running kernel was not booted with. A trial would return to them.
-func (s *Subject) untriedDefaults(names *grubNames) (untried []host.Argument) {
-	b, _ := s.bootedMenu(names)
-	cmdline, err := s.readCommandLine()
-	if err != nil || s.fs.IsImage() {
+func (b entryLoader) untriedDefaults() (untried []host.Argument) {
+	booted, _ := b.readBooted()
+	cmdline, err := b.readCommandLine()
+	if err != nil || b.fs.IsImage() {
 		return nil
 	}
-	managed := argumentsWithout(s.managedSinceBoot(names.form), cmdline)
-	for _, line := range b.menu.lines {
-		args := host.ParseArguments(b.expand(joinArguments(line.args)))
+	managed := argumentsWithout(b.managedSinceBoot(b.at.form), cmdline)
+	for _, line := range booted.menu.lines {
+		args := host.ParseArguments(booted.expand(joinArguments(line.args)))
 		untried = append(untried, argumentsWithout(args, append(argumentsWithout(args, managed), untried...))...)
 	}
 	return untried
 }
 
 // lacksFile reports whether the kernel, initrd or image of an entry is missing. Its path is on the file system of its directory, which may be the root's.
-func (s *Subject) lacksFile(menu bootedMenu, entry *menuEntry) bool {
+func (b entryLoader) lacksFile(menu bootedMenu, entry *menuEntry) bool {
 	for line := range strings.Lines(entry.text) {
 		key, value := cutField(line)
 		first, _, _ := strings.Cut(value, " ")
-		if name := menu.expand(first); (key == "linux" || key == "initrd" || key == "efi") && !s.fs.Exists(name) && !s.fs.Exists(path.Join(menu.names.boot, name)) {
+		if name := menu.expand(first); (key == "linux" || key == "initrd" || key == "efi") && !b.fs.Exists(name) && !b.fs.Exists(path.Join(b.at.boot, name)) {
 			return true
 		}
 	}
@@ -125,7 +114,7 @@ func (s *Subject) lacksFile(menu bootedMenu, entry *menuEntry) bool {
 
 // isIncomplete reports whether any entry lacks a file, as while a kernel is installed or removed.
 func (b entryLoader) isIncomplete() bool {
-	menu, _ := b.bootedMenu(b.at)
+	menu, _ := b.readBooted()
 	return slices.ContainsFunc(menu.menu.root.children, func(entry *menuEntry) bool { return b.lacksFile(menu, entry) })
 }
 
@@ -138,28 +127,7 @@ func (b entryLoader) checkHold(ctx context.Context) {
 }
 
 func (b entryLoader) findTrialObstacle(ctx context.Context) (reason string, temporary bool) {
-	return b.at.tool.findTrialObstacle(ctx, b)
-}
-
-func (grubby) findTrialObstacle(ctx context.Context, b entryLoader) (reason string, temporary bool) {
-	data, err := b.readOnce(b.at.menu)
-	if err != nil {
-		return err.Error(), errors.Is(err, errBusy)
-	}
-	t, env := parseTrial(string(data)), b.at.env()
-	_, _, envErr := b.readEnvironment(env)
-	switch {
-	case !b.found.Proven:
-		return b.found.Message, false
-	case envErr != nil:
-		return envErr.Error(), false
-	case !t.loads || !t.clears || !slices.Contains(t.defaults, "${"+nextEntry+"}"):
-		return fmt.Sprintf("the boot menu does not read %s from %s and clear it", nextEntry, env), false
-	case b.onceText(nil, nil) == "":
-		return errNoKernel.Error(), true
-	}
-	reason = b.findWriteObstacle(ctx, b.at)
-	return reason, b.writable == nil
+	return b.tool.findTrialObstacle(ctx, b)
 }
 
 var errNoKernel = errors.New("the kernel or initrd of the default entry is missing")
@@ -181,7 +149,7 @@ func (b entryLoader) prepareTrial(ctx context.Context, f facts, wanted []host.Ar
 	case reason == "":
 		return f.nextTrial(b.onceText(wanted, f.staleArguments(wanted)), untried)
 	}
-	if temporary || isBlocked || f.trial.isPresent() || slices.ContainsFunc(untried, f.isOnlyRecorded) {
+	if temporary || isBlocked || f.trial.isPresent() || slices.ContainsFunc(untried, func(arg host.Argument) bool { return isOnlyRecorded(f, arg) }) {
 		err := fmt.Errorf("%s cannot have a trial boot: %s", joinArguments(untried), reason)
 		if temporary {
 			err = temporaryError{err}
@@ -192,36 +160,17 @@ func (b entryLoader) prepareTrial(ctx context.Context, f facts, wanted []host.Ar
 }
 
 func (b entryLoader) writeTrial(text, state string) error {
-	return b.at.tool.writeTrial(b, text, state)
-}
-
-// The entry exists whenever it is selected, although GRUB would boot the default instead of a missing one.
-func (grubby) writeTrial(b entryLoader, text, state string) error {
-	if text == "" {
-		if err := b.setTrial(b.at, ""); err != nil {
-			return err
-		}
-		return b.fs.Remove(b.at.onceEntry())
-	}
-	if err := b.fs.KeepFile(b.at.onceEntry(), text); err != nil {
-		return err
-	}
-	return b.setTrial(b.at, state)
+	return b.tool.writeTrial(b, text, state)
 }
 
 // isOnlyRecorded reports whether an argument had a trial that was disarmed: it was staged, but no default entry has it.
-func (f facts) isOnlyRecorded(arg host.Argument) bool {
+func isOnlyRecorded(f facts, arg host.Argument) bool {
 	return f.dropIn.hasTrial && hasArgument(f.dropIn.lastArguments(), arg) && !hasArgument(f.entries.valuesOf(arg.Name), arg)
-}
-
-// isRetained reports whether an argument stayed in the default entries during the trial of another value: an earlier kernel was booted with it.
-func (f facts) isRetained(arg host.Argument) bool {
-	return f.dropIn.hasTrial && hasArgument(f.dropIn.replaces, arg)
 }
 
 // disarm relies on the loaders to boot the default entry if the selected one is missing.
 func (b entryLoader) disarm() error {
-	t, err := b.at.tool.readTrial(b, true)
+	t, err := b.tool.readTrial(b, true)
 	if err != nil || t.selected != onceID {
 		return err
 	}
@@ -256,3 +205,5 @@ func (b entryLoader) rearm(permitted bool) error {
 	}
 	return b.writeTrial(text, readyStates[permitted])
 }
+
+func (b entryLoader) removeTemp() error { return b.fs.RemoveTemp(b.at.onceEntry()) }

@@ -56,12 +56,6 @@ const maxStaged = 128
 // clamped reports whether the kernel may grant less than requested. In that case, granted is the largest value that it grants for certain.
 type HashSize func(name string, entries, memory uint64) (granted uint64, clamped bool)
 
-// Options are the external dependencies of the subject.
-type Options struct {
-	// HashSize is called before an argument that sizes a hash table is staged. If nil, such an argument is never reported as clamped before the boot.
-	HashSize HashSize
-}
-
 // BootFacts stores facts about one boot until the next, and the contents of files before a program of the host changed them. The agent's journal
 // implements it.
 type BootFacts interface {
@@ -71,39 +65,50 @@ type BootFacts interface {
 	KeepFiles(files map[string]host.FileRecord) error
 }
 
-// Subject implements host.Subject for the settings "kernelArgument/...".
-type Subject struct {
-	fs      host.FS
-	runner  host.Runner
-	facts   BootFacts
-	options Options
+// Host is the machine, as the boot loaders see it, and what is known about it until the agent restarts.
+type Host struct {
+	fs     host.FS
+	runner host.Runner
+	facts  BootFacts
 	// space returns the free space of a directory's file system.
 	space func(dir string) (host.Space, error)
 	// readFile reads a menu. pause waits while another program is writing it.
 	readFile  func(name string) ([]byte, error)
 	pause     func(time.Duration)
 	bootClock host.BootClock
-	// failure is the error of the last Apply. Nil if it could stage, or if it waits until delayEnd (since the boot) for the reason in delay.
-	failure  error
+	// delay is the reason why the last Apply waits until delayEnd (since the boot). Empty if it does not wait.
 	delay    string
 	delayEnd time.Duration
+	// attended is true if an agent runs after the boot.
 	attended bool
-	// named are the arguments of the last settings.
-	named []string
 	// changedByOthers are files that another program or user has changed since the agent saved them. They were not restored byte by byte.
 	changedByOthers []string
 	// writable is the reason why GRUB cannot write to its environment block. Empty if it can; nil if unknown.
 	writable *string
 	// finding is the line that the last new menu would have lost. Empty if none.
 	finding menuFinding
+	// kinds are all kinds of boot loaders.
+	kinds []Kind
+}
+
+// Subject implements host.Subject for the settings "kernelArgument/...".
+type Subject struct {
+	*Host
+	// hashSize is called before an argument that sizes a hash table is staged. If nil, such an argument is never reported as clamped before the boot.
+	hashSize HashSize
+	// failure is the error of the last Apply. Nil if it could stage, or if it waits for the reason in delay.
+	failure error
+	// named are the arguments of the last settings.
+	named []string
 }
 
 var _ host.BootTrier = &Subject{}
 
-// New returns the subject for one host.
-func New(fs host.FS, runner host.Runner, facts BootFacts, options Options) *Subject {
-	return &Subject{fs: fs, runner: runner, facts: facts, options: options, space: fs.FreeSpace, readFile: fs.ReadFile, pause: time.Sleep,
-		bootClock: host.SystemBootClock{}}
+// New returns the subject for one host with these kinds of boot loaders.
+func New(fs host.FS, runner host.Runner, facts BootFacts, hashSize HashSize, kinds []Kind) *Subject {
+	return &Subject{hashSize: hashSize, Host: &Host{
+		fs: fs, runner: runner, facts: facts, space: fs.FreeSpace, readFile: fs.ReadFile, pause: time.Sleep, bootClock: host.SystemBootClock{}, kinds: kinds,
+	}}
 }
 
 // Name implements host.Subject.
@@ -134,10 +139,10 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	return err
 }
 
-func (s *Subject) applySettings(ctx context.Context, f facts, desired []host.Setting) error {
+func (s *Subject) applySettings(ctx context.Context, f state, desired []host.Setting) error {
 	if !f.loader.canStage() {
-		for _, names := range s.entryNames() {
-			if err := (entryLoader{base{Subject: s, at: names}}).disarm(); err != nil {
+		for _, place := range s.places() {
+			if err := place.disarm(); err != nil {
 				return err
 			}
 		}
@@ -193,12 +198,12 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 	})
 }
 
-func (s *Subject) gatherFacts(ctx context.Context, settings []host.Setting) (facts, error) {
+func (s *Subject) gatherFacts(ctx context.Context, settings []host.Setting) (state, error) {
 	s.named = s.named[:0]
 	for _, setting := range settings {
 		s.named = append(s.named, setting.Name)
 	}
-	f := facts{loader: s.loader(), hashSize: s.options.HashSize, image: s.fs.IsImage()}
+	f := state{loader: s.loader(), hashSize: s.hashSize, facts: facts{image: s.fs.IsImage()}}
 	var err error
 	if !f.image {
 		if f.bootID, err = s.fs.ReadValue(bootIDFile); err != nil {
@@ -214,12 +219,12 @@ func (s *Subject) gatherFacts(ctx context.Context, settings []host.Setting) (fac
 	if f.menu, err = f.loader.readMenu(ctx); err != nil {
 		return f, err
 	}
-	if err := f.loader.readFacts(ctx, &f, settings); err != nil {
+	if err := f.loader.readFacts(ctx, &f.facts, settings); err != nil {
 		return f, err
 	}
 	f.failed, f.delay = f.failedArguments(settings), s.delay
 	if f.loader.canStage() && !f.image && (len(settings) > 0 || f.dropIn.present) {
-		f.bound, f.boundErr = s.findBoundVolume(ctx)
+		f.bound, f.boundErr = findBoundVolume(ctx, s.Host)
 	}
 	sized := func(setting host.Setting) bool { return isHashTable(setting.Name) }
 	if f.image || !slices.ContainsFunc(settings, sized) {
@@ -232,22 +237,22 @@ func (s *Subject) gatherFacts(ctx context.Context, settings []host.Setting) (fac
 	return f, err
 }
 
-func (s *Subject) readRecords(f *facts) error {
+func (h *Host) readRecords(f *facts) error {
 	if f.image {
 		return nil
 	}
 	var err error
-	if value, ok := s.facts.BootFact(f.bootID, factStagedSince); ok {
+	if value, ok := h.facts.BootFact(f.bootID, factStagedSince); ok {
 		f.stagedSince = host.ParseArguments(value)
 	}
-	f.atBoot, err = s.atBoot(f.bootID, *f)
+	f.atBoot, err = h.atBoot(f.bootID, *f)
 	return err
 }
 
 // atBoot returns the agent's arguments that the menu passed when this boot started: in all entries or, after an interrupted change, in the booted
 // entry. They are recorded at the first read in a boot that finds any, and at the latest before the first change.
-func (s *Subject) atBoot(bootID string, f facts) ([]host.Argument, error) {
-	if value, ok := s.facts.BootFact(bootID, factAtBoot); ok {
+func (h *Host) atBoot(bootID string, f facts) ([]host.Argument, error) {
+	if value, ok := h.facts.BootFact(bootID, factAtBoot); ok {
 		return host.ParseArguments(value), nil
 	}
 	if !f.dropIn.present {
@@ -256,18 +261,18 @@ func (s *Subject) atBoot(bootID string, f facts) ([]host.Argument, error) {
 	args := slices.DeleteFunc(f.dropIn.managedArguments(), func(arg host.Argument) bool {
 		return !f.menu.holdsArgument(arg) && !hasArgument(f.cmdline, arg)
 	})
-	return args, s.recordAtBoot(bootID, args)
+	return args, h.recordAtBoot(bootID, args)
 }
 
-func (s *Subject) recordAtBoot(bootID string, args []host.Argument) error {
-	if _, ok := s.facts.BootFact(bootID, factAtBoot); ok {
+func (h *Host) recordAtBoot(bootID string, args []host.Argument) error {
+	if _, ok := h.facts.BootFact(bootID, factAtBoot); ok {
 		return nil
 	}
-	return s.facts.SetBootFact(bootID, factAtBoot, joinArguments(args))
+	return h.facts.SetBootFact(bootID, factAtBoot, joinArguments(args))
 }
 
 // recordStaged records arguments before they are staged, so that the agent recognizes them even without its drop-in.
-func (s *Subject) recordStaged(f facts, wanted []host.Argument) error {
+func (s *Subject) recordStaged(f state, wanted []host.Argument) error {
 	if f.image {
 		return nil
 	}
@@ -296,7 +301,13 @@ func (s *Subject) effectiveArguments(ctx context.Context) ([]host.Argument, erro
 	return nil, err
 }
 
-func (s *Subject) readCommandLine() ([]host.Argument, error) {
-	data, err := s.fs.ReadFile(commandLine)
+func (h *Host) readCommandLine() ([]host.Argument, error) {
+	data, err := h.fs.ReadFile(commandLine)
 	return host.ParseArguments(string(data)), err
 }
+
+// Attend implements host.BootTrier.
+func (s *Subject) Attend(attended bool) { s.attended = attended }
+
+// Rearm implements host.BootTrier.
+func (s *Subject) Rearm(permitted bool) error { return s.loader().rearm(permitted) }

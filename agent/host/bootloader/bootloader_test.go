@@ -418,7 +418,7 @@ func TestAKernelLogWithoutItsStartIsReadOnce(t *testing.T) {
 			log := &rolledOver{log: test.log, err: test.err}
 			observed := ""
 			for range 3 {
-				observed = New(m.fs, log, m.facts, Options{}).Observe(t.Context(), settings(ihash, seed))[0].Observed
+				observed = New(m.fs, log, m.facts, nil, Kinds).Observe(t.Context(), settings(ihash, seed))[0].Observed
 			}
 			if log.ran != test.ran || observed != test.observed {
 				t.Errorf("ran %d commands and observed %q, want %d and %q", log.ran, observed, test.ran, test.observed)

@@ -76,12 +76,12 @@ func TestFilesAreReadAsKernelInstallReadsThem(t *testing.T) {
 		}
 		m.remove(added)
 		m.remove(mark)
-		b := entryLoader{m.subject.loader().(entryLoader).base}
+		b := grubbyOf(m).entryLoader
 		later, from, err := b.laterArguments()
 		if err != nil {
 			t.Fatal(err)
 		}
-		rewritten := b.rewrittenArguments() != nil
+		rewritten := rewrittenArguments(b) != nil
 
 		out := run("--verbose", "add", "6.1.0", "/boot/vmlinuz-6.1.0")
 		if strings.Contains(out, "Function not implemented") {

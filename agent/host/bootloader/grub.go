@@ -6,29 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 
 	"github.com/storageclient/operator/agent/host"
 )
 
 // grubDebian is GRUB with /etc/default/grub.d: grub-mkconfig makes a menu from the agent's drop-in. Azure Linux has other names for both.
-type grubDebian struct{ base }
-
-// grubNames are a distribution's names for the menu and for the program that makes it. title is the name of the menu or of the
-// entries in messages. remake is the command for users. once is the ID of the entry that is booted once. Empty if a trial has no such entry.
-type grubNames struct {
-	menu, title  string
-	mkconfig     []string
-	remake, once string
-	form         form
-	// entries is the directory of boot loader entries, and boot is the directory in which they name files. tool reads and changes them, and files are
-	// the other files that it may change. Empty without entries.
-	entries, boot string
-	tool          entryTool
-	files         []string
-	// addon is the agent's file that appends arguments to the command lines of unified kernel images. The tool then changes no entry.
-	addon string
-}
+type grubDebian struct{ grubBase }
 
 var (
 	debianNames = &grubNames{
@@ -37,20 +22,19 @@ var (
 	grub2Names = &grubNames{
 		menu: grub2Cfg, title: grub2Cfg, mkconfig: []string{"grub2-mkconfig", "-o"}, remake: remakeGrub2, form: grubForm,
 	}
-	blsNames = &grubNames{menu: grub2Cfg, title: entriesSource, remake: remakeGrub2, once: onceID, form: blsForm, entries: entriesDir, boot: "/boot",
-		tool: grubby{}, files: grubbyFiles}
 )
 
-const remakeGrub2 = "grub2-mkconfig -o " + grub2Cfg
-
-// env returns the path of GRUB's environment block. GRUB itself can write to it, in place.
-func (n *grubNames) env() string { return path.Join(path.Dir(n.menu), "grubenv") }
-
-// onceEntry returns the path of the entry that is booted once.
-func (n *grubNames) onceEntry() string { return path.Join(n.entries, n.once+".conf") }
-
 // scratch returns the path at which a new menu is made and verified before it replaces the present one.
-func (n *grubNames) scratch() string { return n.menu + ".storage-client" }
+func (g grubDebian) scratch() string { return g.at.menu + ".storage-client" }
+
+func (g grubDebian) removeTemp() error {
+	// grub-mkconfig itself writes to the second name first.
+	return errors.Join(g.fs.Remove(g.scratch()), g.fs.Remove(g.scratch()+".new"), g.fs.RemoveTemp(g.at.menu), g.fs.RemoveTemp(g.env()))
+}
+
+func (g grubDebian) readBooted() (bootedMenu, string) {
+	return g.readBootedFrom(func() ([]*menuEntry, error) { return nil, nil })
+}
 
 func (g grubDebian) readMenu(context.Context) (menu, error) {
 	data, err := g.readSettled(g.at.menu)
@@ -107,7 +91,7 @@ func (g grubDebian) changeMenu(ctx context.Context, f facts, next change) error 
 }
 
 func (g grubDebian) undoChange(f facts) error {
-	return errors.Join(g.setTrial(g.at, f.trial.state), g.writeGenerator(f.trial.printed))
+	return errors.Join(g.setTrial(f.trial.state), g.writeGenerator(f.trial.printed))
 }
 
 // completeChange ends the trial of the previous menu. The trial's variable stays as long as that menu is in place.
@@ -115,12 +99,12 @@ func (g grubDebian) completeChange(next change) error {
 	if next.trial.printed != "" {
 		return nil
 	}
-	return g.setTrial(g.at, "")
+	return g.setTrial("")
 }
 
 // makeMenu makes a menu next to the present one, verifies it, and then replaces the present one. On error, the present menu is unchanged.
 func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
-	if err := g.removeTemp(grubForm); err != nil {
+	if err := g.Host.removeTemp(grubForm); err != nil {
 		return err
 	}
 	if len(next.desired) > 0 && !f.dropIn.present {
@@ -130,10 +114,10 @@ func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 		}
 	}
 	before := g.menuVersion(g.at.menu)
-	if _, err := g.runner.Run(ctx, append(slices.Clone(g.at.mkconfig), g.at.scratch())...); err != nil {
+	if _, err := g.runner.Run(ctx, append(slices.Clone(g.at.mkconfig), g.scratch())...); err != nil {
 		return err
 	}
-	data, err := g.fs.ReadFile(g.at.scratch())
+	data, err := g.fs.ReadFile(g.scratch())
 	if err != nil {
 		return err
 	}
@@ -172,7 +156,7 @@ func (g grubDebian) compareMenus(data, madeData string, managed []host.Argument)
 	number, err := g.compareArguments(parseMenu(data), parseMenu(madeData), managed)
 	present := readMenuText(data, managed)
 	if line, lost := present.firstLost(readMenuText(madeData, managed), g.isInstalled); lost && (err == nil || line.number < number) {
-		return g.at.foreignTo(present, line)
+		return foreignTo(g.at, present, line)
 	}
 	return err
 }
@@ -187,7 +171,7 @@ func (g grubDebian) compareArguments(present, made menu, managed []host.Argument
 		successor, ok := made.matchLine(line)
 		if !ok {
 			return line.number, unprintedError(fmt.Sprintf("%s line %d: the new menu no longer has entry %q (%s): %s",
-				g.at.menu, line.number, line.title, line.kernel, g.at.remedy()))
+				g.at.menu, line.number, line.title, line.kernel, remedy(g.at)))
 		}
 		missing := g.missingArguments(line.args, successor.args, managed)
 		if len(missing) == 1 && missing[0].Is("root") {
@@ -196,7 +180,7 @@ func (g grubDebian) compareArguments(present, made menu, managed []host.Argument
 		}
 		if len(missing) > 0 {
 			return line.number, unprintedError(fmt.Sprintf("%s line %d: the new menu's entry %q would lose %s, which is not in GRUB's configuration files: %s",
-				g.at.menu, line.number, line.title, joinArguments(missing), g.at.remedy()))
+				g.at.menu, line.number, line.title, joinArguments(missing), remedy(g.at)))
 		}
 	}
 	return 0, nil
@@ -206,10 +190,8 @@ func (g grubDebian) isInstalled(kernel string) bool {
 	return g.fs.Exists(path.Join("/boot", path.Base(kernel)))
 }
 
-type source struct {
-	file string
-	arg  host.Argument
-}
+// appendsArguments matches the form of an assignment that only bash takes for one.
+var appendsArguments = regexp.MustCompile(`\bGRUB_CMDLINE_LINUX[A-Z_]*\+=`)
 
 func (g grubDebian) foreignFiles() ([]source, error) {
 	files, err := g.fs.Glob(dropInDir, "*.cfg")

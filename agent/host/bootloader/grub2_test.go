@@ -81,7 +81,7 @@ func TestAzureLinuxIsNotRebootedWithoutATrial(t *testing.T) {
 		prepare func(*machine)
 		says    []string
 	}{
-		"there is no environment block": {func(m *machine) { m.remove(m.names.env()) }, []string{"grub2-editenv /boot/grub2/grubenv create"}},
+		"there is no environment block": {func(m *machine) { m.remove(m.grub().env()) }, []string{"grub2-editenv /boot/grub2/grubenv create"}},
 		"GRUB cannot write to the block": {func(m *machine) { m.commands.Output["grub2-probe --target=fs /boot/grub2"] = "btrfs\n" },
 			[]string{"/boot/grub2/grubenv on btrfs"}},
 		"the check fails": {func(m *machine) { delete(m.commands.Output, "grub2-probe --target=fs /boot/grub2") }, []string{"cannot check whether"}},
@@ -163,7 +163,7 @@ func TestBlockThatGRUBReadsButDoesNotWrite(t *testing.T) {
 	}{
 		"the other has no state":    {func(m *machine) { m.write("/boot/efi/grubenv", grub.PadBlock(grub.EmptyBlock)) }, 0},
 		"there is no other":         {func(*machine) {}, 0},
-		"the other is a copy of it": {func(m *machine) { m.write("/boot/efi/grubenv", m.read(m.names.env())) }, 1},
+		"the other is a copy of it": {func(m *machine) { m.write("/boot/efi/grubenv", m.read(m.grub().env())) }, 1},
 		"the other has an old state": {func(m *machine) {
 			m.write("/boot/efi/grubenv", grub.PadBlock(grub.EmptyBlock+trialVariable+"="+trialFailed+"\n"))
 		}, 0},

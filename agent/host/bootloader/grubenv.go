@@ -1,9 +1,11 @@
 package bootloader
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 )
@@ -24,15 +26,15 @@ var errNoBlock = errors.New("not an environment block")
 type environment string
 
 // readEnvironment returns a block and its permissions. It returns an error if GRUB could not write to the file.
-func (s *Subject) readEnvironment(file string) (environment, fs.FileMode, error) {
-	info, err := s.fs.Lstat(file)
+func (g grubBase) readEnvironment(file string) (environment, fs.FileMode, error) {
+	info, err := g.fs.Lstat(file)
 	if err != nil {
 		return "", 0, err
 	}
 	if !info.Mode().IsRegular() || info.Size() != envSize {
 		return "", 0, fmt.Errorf("%s is %w: not a regular file of %d bytes", file, errNoBlock, envSize)
 	}
-	data, err := s.fs.ReadFile(file)
+	data, err := g.fs.ReadFile(file)
 	if err == nil && !strings.HasPrefix(string(data), envHead) {
 		err = fmt.Errorf("%s is %w: unexpected first line", file, errNoBlock)
 	}
@@ -62,23 +64,23 @@ func (e environment) with(name, value string) environment {
 	return environment(text + strings.Repeat("#", max(0, envSize-len(text))))
 }
 
-func (s *Subject) recordArmed() error {
-	bootID, err := s.fs.ReadValue(bootIDFile)
+func (h *Host) recordArmed() error {
+	bootID, err := h.fs.ReadValue(bootIDFile)
 	if err != nil {
 		return err
 	}
-	return s.facts.SetBootFact(bootID, factArmed, "true")
+	return h.facts.SetBootFact(bootID, factArmed, "true")
 }
 
 // setTrial sets the trial variable for GRUB's next start, or removes it if the value is empty. If the loader has an entry that is booted once, it also
 // selects that entry, but never instead of another entry that a user has selected. It replaces the file as a whole: grub-editenv would empty it
 // first, and a crash would lose the variables of other programs.
-func (s *Subject) setTrial(names *grubNames, value string) error {
-	file := names.env()
-	if err := s.fs.RemoveTemp(file); err != nil {
+func (g grubBase) setTrial(value string) error {
+	file := g.env()
+	if err := g.fs.RemoveTemp(file); err != nil {
 		return err
 	}
-	env, perm, err := s.readEnvironment(file)
+	env, perm, err := g.readEnvironment(file)
 	if value == "" && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoBlock)) {
 		return nil
 	}
@@ -87,17 +89,17 @@ func (s *Subject) setTrial(names *grubNames, value string) error {
 	}
 	next, ready := env, value == trialArmed || value == trialPermitted
 	if ready {
-		if err := s.recordArmed(); err != nil {
+		if err := g.recordArmed(); err != nil {
 			return err
 		}
 	}
 	switch selected := env.value(nextEntry); {
-	case names.once == "":
-	case ready && (selected == "" || selected == names.once):
-		next = next.with(nextEntry, names.once)
+	case g.at.once == "":
+	case ready && (selected == "" || selected == g.at.once):
+		next = next.with(nextEntry, g.at.once)
 	case ready:
 		value = trialArmed
-	case selected == names.once:
+	case selected == g.at.once:
 		next = next.with(nextEntry, "")
 	}
 	if next = next.with(trialVariable, value); len(next) > envSize {
@@ -106,5 +108,34 @@ func (s *Subject) setTrial(names *grubNames, value string) error {
 	if next == env {
 		return nil
 	}
-	return s.fs.WriteFileAtomic(file, []byte(next), perm)
+	return g.fs.WriteFileAtomic(file, []byte(next), perm)
+}
+
+// writableFS are the file systems, by their names in grub-probe, on which GRUB can write a block of a file. They keep the block in place and do not
+// checksum it.
+var writableFS = []string{"ext2", "fat", "xfs"}
+
+// findWriteObstacle runs the checks of Debian's 00_header, and only once: a disk does not change its format while it is mounted.
+func (g grubBase) findWriteObstacle(ctx context.Context) string {
+	if g.writable != nil {
+		return *g.writable
+	}
+	probe := []string{"grub-probe"}
+	if g.at.menu == grub2Cfg {
+		probe = []string{"grub2-probe"}
+	}
+	abstraction, err := g.runner.Run(ctx, probe[0], "--target=abstraction", path.Dir(g.at.menu))
+	var kind []byte
+	if err == nil {
+		kind, err = g.runner.Run(ctx, probe[0], "--target=fs", path.Dir(g.at.menu))
+	}
+	if err != nil {
+		return "cannot check whether GRUB can write to " + g.env() + ": " + err.Error()
+	}
+	found, reason := strings.Fields(string(abstraction)+" "+string(kind)), ""
+	if i := slices.IndexFunc(found, func(name string) bool { return !slices.Contains(writableFS, name) }); i >= 0 {
+		reason = "GRUB cannot write to " + g.env() + " on " + found[i]
+	}
+	g.writable = &reason
+	return reason
 }

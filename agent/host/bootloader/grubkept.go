@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -53,10 +52,10 @@ func (g grubDebian) exchangeMenu(f facts, next change, present presentMenu, made
 	if g.menuVersion(g.at.menu) != present.version {
 		return fmt.Errorf("read %s: %w", g.at.menu, errBusy)
 	}
-	if err := g.fs.Chmod(g.at.scratch(), present.mode); err != nil {
+	if err := g.fs.Chmod(g.scratch(), present.mode); err != nil {
 		return err
 	}
-	return g.fs.Rename(g.at.scratch(), g.at.menu)
+	return g.fs.Rename(g.scratch(), g.at.menu)
 }
 
 // isOriginalGood reports whether the host would have its original menu without the agent. That is the case if the present menu is the original. It is
@@ -129,7 +128,7 @@ func (g grubDebian) restoreMenu(f facts, next change, original host.SavedFile) e
 	if err := g.fs.RestoreFile(g.at.menu, original); err != nil {
 		return err
 	}
-	return errors.Join(g.fs.Remove(g.at.scratch()), g.disown(f, foreign))
+	return errors.Join(g.fs.Remove(g.scratch()), g.disown(f, foreign))
 }
 
 // cutArguments removes the agent's arguments and section from the menu in place. Every other byte stays.
@@ -148,7 +147,7 @@ func (g grubDebian) cutArguments(stale []host.Argument) error {
 		}
 	}
 	g.changedByOthers = []string{g.at.menu}
-	return g.fs.Remove(g.at.scratch())
+	return g.fs.Remove(g.scratch())
 }
 
 // withoutArguments returns a menu without the given arguments in the entries from 10_linux.
@@ -167,30 +166,3 @@ func withoutArguments(data string, args []host.Argument) string {
 	}
 	return b.String()
 }
-
-// cutWords returns a line without the given arguments.
-func cutWords(line string, args []host.Argument) string {
-	kernel, rest := splitInit(line)
-	words := slices.DeleteFunc(strings.Split(kernel, " "), func(word string) bool { return hasArgument(args, host.NewArgument(word)) })
-	return strings.Join(words, " ") + rest
-}
-
-// addWords returns a line with more arguments.
-func addWords(line string, args []host.Argument) string {
-	if len(args) == 0 {
-		return line
-	}
-	kernel, rest := splitInit(line)
-	return strings.TrimRight(kernel, " ") + " " + joinArguments(args) + rest
-}
-
-// splitInit returns the part of a line that is for the kernel, and the rest: the words for init with "--" before them, and the end of the line.
-func splitInit(line string) (kernel, rest string) {
-	end := len(strings.TrimRight(line, "\n"))
-	if found := wordsForInit.FindStringIndex(line[:end]); found != nil {
-		end = found[0]
-	}
-	return line[:end], line[end:]
-}
-
-var wordsForInit = regexp.MustCompile(`[ \t]--([ \t]|$)`)

@@ -17,43 +17,16 @@ var (
 	valueBytes = regexp.MustCompile(`^[A-Za-z0-9_.,:=/@+-]*$`)
 )
 
-// maxMessage limits a message that contains command output, in bytes.
-const maxMessage = 512
-
-// facts contains everything known about a host at one moment. The evaluation reads no other source.
-type facts struct {
-	loader loader
-	// image is true if no kernel runs. There are no facts about a boot then.
-	image    bool
-	bootID   string
+// state contains everything known about a host at one moment. The evaluation reads no other source.
+type state struct {
+	facts
+	loader   loader
 	hashSize HashSize
-	cmdline  []host.Argument
-	dropIn   dropIn
-	menu     menu
-	// entries are the boot entries without the entry that is booted once. They differ from menu while its arguments are untried.
-	entries menu
-	foreign []source
-	// atBoot are the agent's arguments in the menu when this boot started.
-	atBoot []host.Argument
-	// stagedSince are the arguments that the agent has staged in this boot, even if they were removed later.
-	stagedSince []host.Argument
-	// later are the arguments of kernels that are installed later, and laterFile is the file that declares them. Empty without such a file.
-	later     []host.Argument
-	laterFile string
-	// written are the arguments in the files that grubby changes before the agent has replaced the entries.
-	written []host.Argument
-	// rewritten are the arguments to which the next installation of a kernel sets all boot entries. Nil if it does not.
-	rewritten []host.Argument
 	// bound names the encrypted volume that would not open with other arguments. boundErr is the error if that is unknown.
 	bound    string
 	boundErr error
-	trial    trial
-	// failed are arguments that have failed a trial, and are not tried with others.
-	failed []host.Argument
 	// delay is the temporary reason why the arguments are not staged yet. Empty if there is none.
 	delay string
-	// unprinted names the line of the menu that a new one would lose. Empty if no such line is known.
-	unprinted unprintedError
 	// sizes are the hash table sizes of the running kernel, by argument. memory is in bytes.
 	sizes  map[string]uint64
 	memory uint64
@@ -68,7 +41,7 @@ func argumentOf(setting host.Setting) (host.Argument, error) {
 }
 
 // evaluateSetting returns the state of a setting, and whether the drop-in must contain it. failure is the error of the last attempt to stage, if any.
-func (f facts) evaluateSetting(setting host.Setting, failure error) (o host.Observation, stage bool) {
+func (f state) evaluateSetting(setting host.Setting, failure error) (o host.Observation, stage bool) {
 	o = host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Reboot}
 	arg, err := argumentOf(setting)
 	if err == nil && isHashTable(arg.Name) {
@@ -97,8 +70,8 @@ func (f facts) evaluateSetting(setting host.Setting, failure error) (o host.Obse
 		o.State, o.Message = host.Failed, failedMessage
 	case f.isStaged(arg, otherFiles):
 		f.evaluateEffect(&o, arg)
-		if note := f.lackedLater(arg); note != "" {
-			o.Message = strings.TrimPrefix(o.Message+"; "+note, "; ")
+		if f.lackedLater != nil && f.trial.section == "" {
+			o.Message = text.Combine("; ", o.Message, f.lackedLater(arg))
 		}
 		f.evaluateTrial(&o, failure)
 	case f.bound != "":
@@ -118,13 +91,13 @@ func (f facts) evaluateSetting(setting host.Setting, failure error) (o host.Obse
 		}
 	}
 	if len(otherFiles) > 0 {
-		o.Message = strings.TrimPrefix(o.Message+"; already set in "+host.ListNames(otherFiles)+", unchanged", "; ")
+		o.Message = text.Combine("; ", o.Message, "already set in "+host.ListNames(otherFiles)+", unchanged")
 	}
 	return o, len(otherFiles) == 0
 }
 
 // isStaged reports whether the next boot will pass the argument from a persistent source.
-func (f facts) isStaged(arg host.Argument, otherFiles []string) bool {
+func (f state) isStaged(arg host.Argument, otherFiles []string) bool {
 	if len(otherFiles) > 0 {
 		return f.menu.passesArgument(arg)
 	}
@@ -132,7 +105,7 @@ func (f facts) isStaged(arg host.Argument, otherFiles []string) bool {
 }
 
 // evaluateTrial reports an effective argument as failed if its trial is incomplete: the next boot may use the previous entry, or remnants are left.
-func (f facts) evaluateTrial(o *host.Observation, failure error) {
+func (f state) evaluateTrial(o *host.Observation, failure error) {
 	if o.State != host.InSync || failure == nil || !f.trial.isPresent() || f.trial.isDue() {
 		return
 	}
@@ -144,7 +117,7 @@ func (f facts) evaluateTrial(o *host.Observation, failure error) {
 }
 
 // observedValue returns the effective value: the size of a hash table, or the passed value of another argument.
-func (f facts) observedValue(name string) string {
+func (f state) observedValue(name string) string {
 	if isHashTable(name) {
 		if size, ok := f.sizes[host.CanonicalName(name)]; ok {
 			return strconv.FormatUint(size, 10)
@@ -156,7 +129,7 @@ func (f facts) observedValue(name string) string {
 }
 
 // evaluateUnsupported still accepts values that the platform's tools have set.
-func (f facts) evaluateUnsupported(o *host.Observation, arg host.Argument) {
+func (f state) evaluateUnsupported(o *host.Observation, arg host.Argument) {
 	if !f.image {
 		f.evaluateEffect(o, arg)
 	}
@@ -168,7 +141,7 @@ func (f facts) evaluateUnsupported(o *host.Observation, arg host.Argument) {
 }
 
 // clampedReason returns a message if the kernel would grant less than requested, before a reboot is spent on it.
-func (f facts) clampedReason(arg host.Argument) string {
+func (f state) clampedReason(arg host.Argument) string {
 	if !isHashTable(arg.Name) || f.hashSize == nil || f.image {
 		return ""
 	}
@@ -185,7 +158,7 @@ func (f facts) clampedReason(arg host.Argument) string {
 }
 
 // findOtherSources returns the foreign files that already pass the argument, or the conflict if they pass another value, which the agent keeps.
-func (f facts) findOtherSources(arg host.Argument) (files []string, conflict string) {
+func (f state) findOtherSources(arg host.Argument) (files []string, conflict string) {
 	for _, other := range f.foreign {
 		if !other.arg.Is(arg.Name) {
 			continue
@@ -210,18 +183,9 @@ func (f facts) findOtherSources(arg host.Argument) (files []string, conflict str
 	return nil, ""
 }
 
-// managedArguments returns the arguments that the agent may have added to the menu or the running kernel, even if a user removed the drop-in.
-func (f facts) managedArguments() []host.Argument {
-	managed := f.dropIn.managedArguments()
-	for _, args := range [][]host.Argument{f.atBoot, f.stagedSince} {
-		managed = append(managed, argumentsWithout(args, managed)...)
-	}
-	return managed
-}
-
 // retainedArguments returns the booted arguments that the default entries keep while the desired ones have a trial. After a failure, only the previous
 // values of the failed arguments stay.
-func (f facts) retainedArguments(wanted []host.Argument, state string) []host.Argument {
+func (f state) retainedArguments(wanted []host.Argument, state string) []host.Argument {
 	untried := f.notBooted(wanted)
 	return slices.DeleteFunc(f.staleArguments(wanted), func(arg host.Argument) bool {
 		values := f.entries.valuesOf(arg.Name)
@@ -231,7 +195,7 @@ func (f facts) retainedArguments(wanted []host.Argument, state string) []host.Ar
 }
 
 // failedArguments returns the arguments that have failed a trial, if the settings name others that have had none.
-func (f facts) failedArguments(settings []host.Setting) []host.Argument {
+func (f state) failedArguments(settings []host.Setting) []host.Argument {
 	failed := f.notBooted(f.dropIn.failed)
 	tried := f.notBooted(f.dropIn.lastArguments())
 	known := slices.Concat(f.cmdline, failed, tried)
@@ -245,25 +209,7 @@ func (f facts) failedArguments(settings []host.Setting) []host.Argument {
 	return failed
 }
 
-// replacedByFailed returns the booted values that stay in place of the arguments that have failed a trial. They may be only in the trial's section,
-// which has Debian's previous entry.
-func (f facts) replacedByFailed() []host.Argument {
-	known := append(f.managedArguments(), host.ParseArguments(f.trial.section)...)
-	return slices.DeleteFunc(slices.Clone(f.cmdline), func(arg host.Argument) bool {
-		return !hasName(f.failed, arg.Name) || hasArgument(f.failed, arg) || !hasArgument(known, arg)
-	})
-}
-
-// staleArguments returns the agent's arguments that are not desired and that no foreign file sets.
-func (f facts) staleArguments(wanted []host.Argument) []host.Argument {
-	stale := argumentsWithout(f.managedArguments(), wanted)
-	for _, other := range f.foreign {
-		stale = argumentsWithout(stale, []host.Argument{other.arg})
-	}
-	return stale
-}
-
-func (f facts) evaluateEffect(o *host.Observation, arg host.Argument) {
+func (f state) evaluateEffect(o *host.Observation, arg host.Argument) {
 	if f.image {
 		o.State, o.Message = host.Pending, "in the image's boot menu; takes effect when the image boots"
 		if isHashTable(arg.Name) {
@@ -284,7 +230,7 @@ func (f facts) evaluateEffect(o *host.Observation, arg host.Argument) {
 	f.evaluateNotPassed(o, arg, "")
 }
 
-func (f facts) evaluateHash(o *host.Observation, arg host.Argument, isPassed bool) {
+func (f state) evaluateHash(o *host.Observation, arg host.Argument, isPassed bool) {
 	entries, err := hashEntries(arg.Value)
 	if err != nil {
 		o.State, o.Message = host.Failed, err.Error()
@@ -316,7 +262,7 @@ func roundedNote(entries, wanted uint64) string {
 }
 
 // evaluateNotPassed distinguishes a wait for a boot from a boot that did not pass the argument: another boot would not pass it either.
-func (f facts) evaluateNotPassed(o *host.Observation, arg host.Argument, note string) {
+func (f state) evaluateNotPassed(o *host.Observation, arg host.Argument, note string) {
 	switch {
 	case f.trial.isOver() && f.trial.state == trialFailed:
 		o.State, o.Message = host.Failed, failedMessage
@@ -330,7 +276,7 @@ func (f facts) evaluateNotPassed(o *host.Observation, arg host.Argument, note st
 }
 
 // evaluateRestored reports whether an argument that was removed from the drop-in is also gone from the running kernel.
-func (f facts) evaluateRestored(o *host.Observation, original host.Original, failure error) {
+func (f state) evaluateRestored(o *host.Observation, original host.Original, failure error) {
 	passed, ok := lastNamed(f.cmdline, o.Name)
 	o.Observed = f.observedValue(o.Name)
 	present := f.menu.valuesOf(o.Name)
@@ -361,7 +307,3 @@ func (f facts) evaluateRestored(o *host.Observation, original host.Original, fai
 
 const failedMessage = "trial boot failed: the machine did not start with it and booted the previous entry; check its console, " +
 	"then remove it from the profile and add it again to retry"
-
-func oneLine(output string) string {
-	return text.CutBytes(strings.Join(strings.Fields(output), " "), maxMessage)
-}

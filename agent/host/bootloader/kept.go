@@ -3,8 +3,6 @@ package bootloader
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"maps"
 	"path"
@@ -13,27 +11,6 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 )
-
-// grubbyFiles are the files that "grubby --update-kernel=ALL" may change in addition to the entries.
-var grubbyFiles = []string{kernelCmdline, defaultFile, "/boot/grub2/grubenv"}
-
-const (
-	// entryCopies is the directory of copies of the entries, which grubby changes. GRUB does not read it.
-	entryCopies = "/boot/loader/storage-client"
-	// noDefaultFile prevents grubby from editing /etc/default/grub, in which it treats every line that starts with GRUB_CMDLINE_LINUX as that
-	// variable. Releases without the option do not edit the file: grubby 8.40-39 of RHEL 8 and 8.40-43 of Fedora introduced both.
-	noDefaultFile = "--no-etc-grub-update"
-)
-
-// grubbyScripts are the paths of grubby's script: a wrapper in /usr/sbin calls the script in /usr/libexec.
-var grubbyScripts = []string{"/usr/libexec/grubby/grubby-bls", "/usr/sbin/grubby"}
-
-func (b entryLoader) noDefaultFile() []string {
-	if slices.ContainsFunc(grubbyScripts, func(script string) bool { return b.contains(script, noDefaultFile[2:]) }) {
-		return []string{noDefaultFile}
-	}
-	return nil
-}
 
 // saveFiles reads all files that the tool may change: entries, the other files, and the targets of links among them.
 func (b entryLoader) saveFiles(records map[string]host.FileRecord) (map[string]host.SavedFile, error) {
@@ -178,57 +155,7 @@ func (b entryLoader) restoreFiles(before map[string]host.SavedFile) error {
 	return errors.Join(all...)
 }
 
-// restoreDefaults reverts grubby's changes to /etc/default/grub, which is not a source of the entries.
-func (b entryLoader) restoreDefaults(before map[string]host.SavedFile) error {
-	target, err := b.fs.Resolve(defaultFile)
-	defaults := maps.Clone(before)
-	maps.DeleteFunc(defaults, func(name string, _ host.SavedFile) bool { return name != defaultFile && name != target })
-	return errors.Join(err, b.restoreFiles(defaults))
-}
-
-// changeCopies runs grubby with copies of the entries, and then replaces each changed entry durably. grubby syncs no file, and a power failure could
-// leave all entries empty. An entry that another program removes or changes in the meantime stays. The copy of kernelCmdline is for repairLater.
-func (b entryLoader) changeCopies(run func() error) error {
-	entries, err := b.readEntries(b.at)
-	var names []string
-	for _, entry := range entries {
-		names = append(names, entry.file)
-	}
-	err = errors.Join(err, b.removeCopies(), b.fs.MkdirAll(entryCopies, 0o700))
-	copies := map[string]host.SavedFile{}
-	for _, name := range append(names, kernelCmdline) {
-		target, resolveErr := b.fs.Resolve(name)
-		file, saveErr := b.fs.SaveFile(target)
-		copies[name] = file
-		err = errors.Join(err, resolveErr, saveErr, b.fs.KeepFileMode(copyOf(name), string(file.Data), file.Mode))
-	}
-	if err == nil {
-		err = run()
-	}
-	for _, name := range names {
-		file := copies[name]
-		now, nowErr := b.fs.ReadIfThere(name)
-		data, readErr := b.fs.ReadIfThere(copyOf(name))
-		err = errors.Join(err, nowErr, readErr)
-		if err == nil && bytes.Equal(now, file.Data) && len(data) > 0 && !bytes.Equal(data, now) {
-			// As with "sed -i", a file replaces a link.
-			file.Data = data
-			err = b.fs.RestoreFile(name, file)
-		}
-	}
-	return err
-}
-
 func copyOf(entry string) string { return path.Join(entryCopies, path.Base(entry)) }
-
-// removeCopies removes the copies, and the remains of a crash among them.
-func (s *Subject) removeCopies() (err error) {
-	files, _ := s.fs.ReadDir(entryCopies)
-	for _, file := range files {
-		err = errors.Join(err, s.fs.Remove(path.Join(entryCopies, file.Name())))
-	}
-	return errors.Join(err, s.fs.RemoveEmpty(entryCopies))
-}
 
 // recordResults records grubby's result for files without an original. It drops the record of a file that another program has changed since.
 func (b entryLoader) recordResults(before map[string]host.SavedFile) error {
@@ -249,11 +176,6 @@ func (b entryLoader) recordResults(before map[string]host.SavedFile) error {
 		}
 	}
 	return b.facts.KeepFiles(records)
-}
-
-func digest(file host.SavedFile) string {
-	sum := sha256.Sum256(file.Data)
-	return hex.EncodeToString(sum[:])
 }
 
 // revertFiles restores, byte by byte, every file that only the agent has changed. From the other files, grubby removes only the agent's arguments.
@@ -318,17 +240,6 @@ func (b entryLoader) restoreOriginals(f facts, records map[string]host.FileRecor
 	return restored, changed, nil
 }
 
-// disown clears the agent's records of arguments that an original also contains.
-func (s *Subject) disown(f facts, foreign []host.Argument) error {
-	if len(foreign) == 0 || f.image {
-		return nil
-	}
-	return errors.Join(
-		s.facts.SetBootFact(f.bootID, factStagedSince, joinArguments(argumentsWithout(f.stagedSince, foreign))),
-		s.facts.SetBootFact(f.bootID, factAtBoot, joinArguments(argumentsWithout(f.atBoot, foreign))),
-	)
-}
-
 func anyOriginalHolds(records map[string]host.FileRecord, arg host.Argument) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(records)), func(name string) bool {
 		return isEntry(name) && holdsAny(records[name].Original, []host.Argument{arg})
@@ -374,3 +285,6 @@ func linesOf(file host.SavedFile, managed []host.Argument) [][]string {
 	}
 	return lines
 }
+
+// entryCopies is the directory of copies of the entries, which grubby changes. GRUB does not read it.
+const entryCopies = "/boot/loader/storage-client"

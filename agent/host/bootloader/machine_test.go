@@ -106,7 +106,7 @@ func (m *machine) on(fs host.FS) *Subject {
 		}
 		facts = records
 	}
-	s := New(fs, m.commands, facts, Options{HashSize: sixteenth})
+	s := New(fs, m.commands, facts, sixteenth, Kinds)
 	s.Attend(m.attended)
 	s.bootClock = m
 	s.pause = func(time.Duration) {
@@ -132,6 +132,8 @@ Dentry cache hash table entries: 524288 (order: 10, 4194304 bytes, linear)
 Inode-cache hash table entries: %d (order: 9, %d bytes, linear)
 `, inodes, inodes*8)
 }
+
+func (m *machine) grub() grubBase { return grubBase{base: base{Host: m.subject.Host, at: m.names}} }
 
 // boot boots the first entry of the menu with an inode hash table of the given size. The agent starts with the machine.
 func (m *machine) boot(inodes int) {

@@ -214,7 +214,7 @@ func TestDetect(t *testing.T) {
 			if test.remove != "" {
 				m.remove(test.remove)
 			}
-			got := Detect(m.fs)
+			got := Detect(m.fs, Kinds)
 			if got.Type != test.want || got.Proven != test.proven || !strings.Contains(got.Message, test.message) {
 				t.Errorf("got %+v, want %s, proven %v, %q", got, test.want, test.proven, test.message)
 			}

@@ -11,7 +11,7 @@ const spareSpace = 64 << 10
 
 // checkFreeSpace returns an error if the file system of the boot menu is read-only or has too little space for staging. It runs before any change.
 // A new menu temporarily exists twice next to the present one: as grub-mkconfig's file and as the agent's.
-func (s *Subject) checkFreeSpace(f facts) error {
+func (s *Subject) checkFreeSpace(f state) error {
 	dir := path.Dir(f.loader.menuFile())
 	space, err := s.space(dir)
 	if err != nil {

@@ -43,6 +43,10 @@ func (m *machine) addKernel(version string, complete bool) (entry string) {
 	return entry
 }
 
+func grubbyOf(m *machine) grubbyLoader {
+	return GrubbyKind.Open(base{Host: m.subject.Host, at: blsNames}).(grubbyLoader)
+}
+
 func TestDefaultEntryOfTheMenuOfRHEL(t *testing.T) {
 	tests := map[string]struct {
 		prepare func(*machine)
@@ -62,7 +66,7 @@ func TestDefaultEntryOfTheMenuOfRHEL(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newRHEL(t)
 			test.prepare(m)
-			got, reason := m.subject.bootedMenu(blsNames)
+			got, reason := grubbyOf(m).readBooted()
 			if test.want == "" {
 				if found := m.subject.Detect(); found.Type != Unsupported || !strings.Contains(found.Message, "boot_counter") {
 					t.Errorf("got %+v", found)
@@ -228,11 +232,11 @@ func TestEntriesWithOtherBlanks(t *testing.T) {
 			m := newRHEL(t)
 			m.write(rockyEntry, strings.NewReplacer("title ", "title"+blank, "linux ", "linux"+blank, "initrd ", "initrd"+blank, "options ", "options"+blank).
 				Replace(m.read(rockyEntry)))
-			got, reason := m.subject.bootedMenu(blsNames)
+			got, reason := grubbyOf(m).readBooted()
 			if reason != "" || got.entry.file != rockyEntry {
 				t.Errorf("got %+v, %q", got.entry, reason)
 			}
-			if text := m.subject.loader().(entryLoader).onceText(host.ParseArguments(ihashSeed), nil); !strings.Contains(text, "/vmlinuz-5.14.0-427.13.1") ||
+			if text := grubbyOf(m).onceText(host.ParseArguments(ihashSeed), nil); !strings.Contains(text, "/vmlinuz-5.14.0-427.13.1") ||
 				!strings.Contains(text, "options root=/dev/mapper/rl-root ro") {
 				t.Errorf("the entry is %q", text)
 			}

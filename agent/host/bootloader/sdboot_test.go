@@ -500,7 +500,7 @@ func TestOrderOfSystemdBoot(t *testing.T) {
 			}
 		}
 	}
-	entry := func(id, text string) *menuEntry { return &menuEntry{id: id, text: text} }
+	entry := func(id, text string) *menuEntry { return &menuEntry{id: id, file: id + ".conf", text: text} }
 	order := []*menuEntry{
 		entry("z", "sort-key arch\nversion 1\n"), entry("m-6.12.10", "sort-key debian\nmachine-id 1\nversion 6.12.10\n"),
 		entry("m-6.12.9", "sort-key debian\nmachine-id 1\nversion 6.12.9\n"), entry("n-7", "sort-key debian\nmachine-id 2\nversion 7\n"),
@@ -508,7 +508,7 @@ func TestOrderOfSystemdBoot(t *testing.T) {
 	}
 	shuffled := slices.Clone(order)
 	slices.Reverse(shuffled)
-	slices.SortStableFunc(shuffled, systemdBoot{}.compare)
+	slices.SortStableFunc(shuffled, efiTool{}.compare)
 	for i := range order {
 		if shuffled[i] != order[i] {
 			t.Errorf("place %d: got %s, want %s", i, shuffled[i].id, order[i].id)
@@ -552,7 +552,7 @@ func TestPromotedEntriesAreThoseOfKernelInstall(t *testing.T) {
 		return slices.Sorted(slices.Values(strings.Fields(entryOptions(m.read(systemdEntry)))))
 	}
 	install()
-	if entries, err := m.subject.readEntries(systemdNames[0]); err != nil || len(entries) != 2 || token(entries[0]) != systemdToken {
+	if entries, err := m.subject.loader().(entryLoader).readEntries(); err != nil || len(entries) != 2 || token(entries[0]) != systemdToken {
 		t.Errorf("entries of kernel-install: %+v, %v", entries, err)
 	}
 	m.startEntry()

@@ -71,7 +71,7 @@ func TestAMenuThatChangesWhileItIsReadIsReadAgain(t *testing.T) {
 		}
 		return m.fs.ReadFile(name)
 	}
-	data, err := m.subject.readSettled(grubCfg)
+	data, err := m.grub().readSettled(grubCfg)
 	if err != nil || !strings.HasSuffix(string(data), "# more\n") || m.paused != 1 {
 		t.Errorf("got %d waits, error %v, %d bytes", m.paused, err, len(data))
 	}

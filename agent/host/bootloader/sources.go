@@ -3,7 +3,6 @@ package bootloader
 import (
 	"errors"
 	"io/fs"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -17,8 +16,6 @@ const DropIn = dropInDir + "/zz-storage-client.cfg"
 const (
 	dropInDir   = "/etc/default/grub.d"
 	defaultFile = "/etc/default/grub"
-	grubCfg     = "/boot/grub/grub.cfg"
-	grub2Cfg    = "/boot/grub2/grub.cfg"
 	commandLine = "/proc/cmdline"
 
 	// replacesMark starts the comment of a drop-in whose menu is not in place yet. It lists the previous arguments of the drop-in, so that the reader
@@ -31,13 +28,6 @@ const (
 	// trialMark is the comment of a record whose arguments reach the default entries only after a trial boot.
 	trialMark = "# They have a trial boot.\n"
 	appendTo  = "GRUB_CMDLINE_LINUX_DEFAULT"
-)
-
-// assignsArguments matches the assignment of any variable that adds arguments to command lines. appendsArguments matches the form that only bash
-// takes for an assignment.
-var (
-	assignsArguments = regexp.MustCompile(`^GRUB_CMDLINE_LINUX[A-Z_]*\+?=`)
-	appendsArguments = regexp.MustCompile(`\bGRUB_CMDLINE_LINUX[A-Z_]*\+=`)
 )
 
 type dropIn struct {
@@ -124,25 +114,8 @@ func parseDropIn(data string, format form) dropIn {
 	return d
 }
 
-// assignedArguments returns the arguments that a file sourced by grub-mkconfig adds to command lines.
-func assignedArguments(data string) []host.Argument {
-	var args []host.Argument
-	for _, word := range splitWords(data) {
-		prefix := assignsArguments.FindString(word)
-		if prefix == "" {
-			continue
-		}
-		for _, arg := range argumentsOf(splitWords(word[len(prefix):])) {
-			if !strings.HasPrefix(arg.Name, "$") {
-				args = append(args, arg)
-			}
-		}
-	}
-	return args
-}
-
-func (s *Subject) readDropIn(format form) (dropIn, error) {
-	data, err := s.fs.ReadFile(format.file)
+func (h *Host) readDropIn(format form) (dropIn, error) {
+	data, err := h.fs.ReadFile(format.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return dropIn{}, nil
 	}
@@ -151,4 +124,19 @@ func (s *Subject) readDropIn(format form) (dropIn, error) {
 
 func (s *Subject) writeDropIn(d dropIn, format form) error {
 	return s.fs.KeepFileMode(format.file, d.renderFile(format), format.perm)
+}
+
+// blsForm is the format for a host whose boot entries have no drop-ins. The file records the agent's arguments; no other program reads it.
+var blsForm = form{
+	file: "/var/lib/storage-client/journal/boot-arguments", perm: 0o600,
+	write: func(args []host.Argument) string { return joinArguments(args) + "\n" },
+	read: func(data string) []host.Argument {
+		var args []host.Argument
+		for line := range strings.Lines(data) {
+			if !strings.HasPrefix(line, "#") {
+				args = append(args, host.ParseArguments(line)...)
+			}
+		}
+		return args
+	},
 }

@@ -5,20 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"path"
-	"strings"
 
 	"github.com/storageclient/operator/agent/host"
 )
 
 // stageArguments makes the menu pass exactly the desired arguments of the agent. The order makes every crash recoverable. The drop-in records its
 // previous arguments from before the menu is made until it is in place. One rename exchanges the menu.
-func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Argument) error {
+func (s *Subject) stageArguments(ctx context.Context, f state, wanted []host.Argument) error {
 	stale, retained := f.staleArguments(wanted), f.retainedArguments(wanted, f.trial.state)
 	format, record := f.loader.form(), dropIn{args: wanted, failed: f.failed}
 	if !f.dropIn.present && len(wanted) == 0 && len(stale) == 0 {
-		return s.finishStaging(f.loader.endTrial(f), s.removeTemp(format), wanted)
+		return s.finishStaging(f.loader.endTrial(f.facts), s.removeTemp(format), wanted)
 	}
 	if !s.attended && f.entries.lines != nil {
 		// Without an agent after the boot, there is no trial.
@@ -30,9 +27,9 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 			record.replaces, record.hasTrial = retained, f.dropIn.hasTrial
 			return s.completeDropIn(format, record)
 		}
-		return s.finishStaging(f.loader.endTrial(f), s.completeDropIn(format, record), wanted)
+		return s.finishStaging(f.loader.endTrial(f.facts), s.completeDropIn(format, record), wanted)
 	}
-	next := change{desired: wanted, stale: stale, trial: f.loader.prepareTrial(ctx, f, wanted)}
+	next := change{desired: wanted, stale: stale, trial: f.loader.prepareTrial(ctx, f.facts, wanted)}
 	if next.trial.printed != "" {
 		next.retained = f.retainedArguments(wanted, next.trial.state)
 		record.replaces, record.hasTrial = next.retained, f.entries.lines != nil
@@ -51,11 +48,11 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before.managedArguments(), failed: failed,
 		hasTrial: record.hasTrial || f.dropIn.hasTrial}, format)
 	if err == nil {
-		err = f.loader.changeMenu(ctx, f, next)
+		err = f.loader.changeMenu(ctx, f.facts, next)
 	}
 	if err != nil {
 		err = fmt.Errorf("stage %q: %w", joinArguments(wanted), err)
-		if undo := errors.Join(f.loader.undoChange(f), s.completeDropIn(format, before)); undo != nil {
+		if undo := errors.Join(f.loader.undoChange(f.facts), s.completeDropIn(format, before)); undo != nil {
 			return errors.Join(errors.New(err.Error()), undo)
 		}
 		return err
@@ -74,14 +71,16 @@ func (s *Subject) finishStaging(first, second error, wanted []host.Argument) err
 
 // isCutShort reports whether an interrupted change of saved files may have left no trace in the menu. A grub.cfg is exempt, because it is replaced
 // as a whole.
-func (s *Subject) isCutShort(f facts) bool {
+func (s *Subject) isCutShort(f state) bool {
 	records := s.facts.KeptFiles()
-	maps.DeleteFunc(records, func(name string, _ host.FileRecord) bool { return name == grubCfg || name == grub2Cfg })
+	for _, place := range s.places() {
+		delete(records, place.menuFile())
+	}
 	return f.dropIn.unfinished && len(records) > 0
 }
 
 // mayStage returns the first obstacle to staging. It runs before any change.
-func (s *Subject) mayStage(f facts, wanted, stale []host.Argument) error {
+func (s *Subject) mayStage(f state, wanted, stale []host.Argument) error {
 	switch {
 	case f.boundErr != nil:
 		return f.boundErr
@@ -98,7 +97,7 @@ func (s *Subject) mayStage(f facts, wanted, stale []host.Argument) error {
 
 // recordBefore returns the content that the drop-in gets again if staging fails. It has its previous arguments or, after an interrupted staging, the
 // arguments that reached the menu, one of the entries, or another file of grubby.
-func (f facts) recordBefore() dropIn {
+func (f state) recordBefore() dropIn {
 	if !f.dropIn.unfinished {
 		return f.dropIn
 	}
@@ -116,55 +115,4 @@ func (f facts) recordBefore() dropIn {
 // completeDropIn writes the arguments of the menu in place to the drop-in. It removes the remains of making another menu.
 func (s *Subject) completeDropIn(format form, record dropIn) error {
 	return errors.Join(s.writeDropIn(record, format), s.removeTemp(format))
-}
-
-func (s *Subject) removeTemp(format form) error {
-	for _, names := range []*grubNames{debianNames, grub2Names} {
-		// grub-mkconfig itself writes to the second name first.
-		err := errors.Join(s.fs.Remove(names.scratch()), s.fs.Remove(names.scratch()+".new"), s.fs.RemoveTemp(names.menu), s.fs.RemoveTemp(names.env()))
-		if err != nil {
-			return err
-		}
-	}
-	for name := range s.facts.KeptFiles() {
-		if err := s.fs.RemoveTemp(name); err != nil {
-			return err
-		}
-	}
-	for _, names := range s.entryNames() {
-		if err := s.fs.RemoveTemp(names.onceEntry()); err != nil {
-			return err
-		}
-	}
-	return errors.Join(s.removeCopies(), s.fs.RemoveTemp(format.file))
-}
-
-// missingArguments returns the arguments that are passed less often than before. Another name for the same root device is not missing.
-func (s *Subject) missingArguments(before, after, managed []host.Argument) []host.Argument {
-	var missing []host.Argument
-	for _, arg := range argumentsWithout(before, managed) {
-		if countArgument(after, arg) >= countArgument(before, arg) || hasArgument(missing, arg) {
-			continue
-		}
-		if root, ok := lastNamed(after, "root"); arg.Is("root") && ok && s.sameDevice(arg.Value, root.Value) {
-			continue
-		}
-		missing = append(missing, arg)
-	}
-	return missing
-}
-
-func (s *Subject) sameDevice(a, b string) bool {
-	deviceA, errA := s.fs.Resolve(deviceName(a))
-	deviceB, errB := s.fs.Resolve(deviceName(b))
-	return errA == nil && errB == nil && deviceA == deviceB && s.fs.Exists(deviceA)
-}
-
-func deviceName(root string) string {
-	for tag, dir := range map[string]string{"UUID=": "by-uuid", "PARTUUID=": "by-partuuid", "LABEL=": "by-label", "PARTLABEL=": "by-partlabel"} {
-		if value, ok := strings.CutPrefix(root, tag); ok {
-			return path.Join("/dev/disk", dir, strings.Trim(value, `"'`))
-		}
-	}
-	return path.Join("/", root)
 }

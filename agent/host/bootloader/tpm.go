@@ -30,17 +30,17 @@ type volume struct {
 
 // findBoundVolume returns a message about an encrypted volume that would no longer open automatically after a boot with other arguments. Empty if no
 // volume is bound to the registers into which arguments are measured. It returns an error if that is unknown.
-func (s *Subject) findBoundVolume(ctx context.Context) (string, error) {
-	if tpms, err := s.fs.Glob("/sys/class/tpm", "tpm*"); err != nil || len(tpms) == 0 {
+func findBoundVolume(ctx context.Context, h *Host) (string, error) {
+	if tpms, err := h.fs.Glob("/sys/class/tpm", "tpm*"); err != nil || len(tpms) == 0 {
 		return "", err
 	}
-	volumes, err := s.encryptedVolumes()
+	volumes, err := encryptedVolumes(h)
 	if err != nil {
 		return "", err
 	}
 	var unknown error
 	for _, v := range volumes {
-		registers, err := s.registersOf(ctx, v)
+		registers, err := registersOf(ctx, h, v)
 		if err != nil && unknown == nil {
 			unknown = fmt.Errorf("check whether %s is bound to the kernel arguments: %w", v.device, err)
 		}
@@ -61,8 +61,8 @@ var luksArguments = map[string]string{"luks.uuid": "UUID=", "luks.name": "UUID="
 var volumeOptions = regexp.MustCompile(`^(luks-)?[0-9A-Fa-f-]+=`)
 
 // encryptedVolumes returns the volumes in /etc/crypttab and on the command line.
-func (s *Subject) encryptedVolumes() ([]volume, error) {
-	data, err := s.fs.ReadIfThere(crypttab)
+func encryptedVolumes(h *Host) ([]volume, error) {
+	data, err := h.fs.ReadIfThere(crypttab)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func (s *Subject) encryptedVolumes() ([]volume, error) {
 			volumes = append(volumes, v)
 		}
 	}
-	line, err := s.readCommandLine()
+	line, err := h.readCommandLine()
 	named, common := len(volumes), []string(nil)
 	for _, arg := range line {
 		name := strings.TrimPrefix(arg.Name, "rd.")
@@ -104,26 +104,26 @@ func (s *Subject) encryptedVolumes() ([]volume, error) {
 }
 
 // registersOf returns the PCRs to which a volume is bound by its options or its tokens.
-func (s *Subject) registersOf(ctx context.Context, v volume) ([]int, error) {
+func registersOf(ctx context.Context, h *Host, v volume) ([]int, error) {
 	var registers []int
 	for _, option := range v.options {
 		if list, ok := strings.CutPrefix(option, "tpm2-pcrs="); ok {
 			registers = append(registers, registerList(list)...)
 		}
 	}
-	if !s.fs.Exists(v.device) {
+	if !h.fs.Exists(v.device) {
 		if slices.Contains(v.options, "nofail") || slices.Contains(v.options, "noauto") {
 			return registers, nil
 		}
 		return registers, fmt.Errorf("find the device: %w", fs.ErrNotExist)
 	}
-	metadata, err := s.runner.Run(ctx, "cryptsetup", "luksDump", "--dump-json-metadata", v.device)
+	metadata, err := h.runner.Run(ctx, "cryptsetup", "luksDump", "--dump-json-metadata", v.device)
 	if err == nil {
 		of, err := tokenRegisters(metadata)
 		return append(registers, of...), err
 	}
 	// LUKS1 has no tokens. Clevis stores its metadata next to the header.
-	list, clevisErr := s.runner.Run(ctx, "clevis", "luks", "list", "-d", v.device)
+	list, clevisErr := h.runner.Run(ctx, "clevis", "luks", "list", "-d", v.device)
 	if errors.Is(clevisErr, exec.ErrNotFound) && isLUKS1(err) {
 		return registers, nil
 	}

@@ -40,7 +40,7 @@ func (m *machine) makeTrying() {
 	m.attended = true
 	probe := strings.Replace(m.names.mkconfig[0], "mkconfig", "probe", 1)
 	m.commands.Output = map[string]string{probe + " --target=abstraction " + path.Dir(m.names.menu): "\n", probe + " --target=fs " + path.Dir(m.names.menu): "ext2\n"}
-	m.write(m.names.env(), grub.PadBlock(grub.EmptyBlock+"saved_entry=0\n"))
+	m.write(m.grub().env(), grub.PadBlock(grub.EmptyBlock+"saved_entry=0\n"))
 	m.write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n# for custom entries\n")
 	m.updateGrub()
 	m.restart()
@@ -119,7 +119,7 @@ func (m *machine) expectTree(name string, want map[string]string) {
 
 func (m *machine) trialState() string {
 	m.t.Helper()
-	env, _, err := m.subject.readEnvironment(m.names.env())
+	env, _, err := m.grub().readEnvironment(m.grub().env())
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestATrialThatGRUBCannotRecordIsNotStarted(t *testing.T) {
 	onEachGRUB(t, func(t *testing.T, m *machine) {
 		m.apply(settings(ihash, seed))
 		m.prepareReboot()
-		m.setMode(m.names.env(), 0o444)
+		m.setMode(m.grub().env(), 0o444)
 		m.expectBoot(m.start(262144), true, false)
 		m.apply(settings(ihash, seed))
 		expect(t, m.observe(ihash, seed), host.Failed, "not passed")
@@ -336,7 +336,7 @@ func TestPreviousEntryIsMadeAgainAfterAKill(t *testing.T) {
 func TestOtherBootTargetsStayUnchanged(t *testing.T) {
 	onEachGRUB(t, func(t *testing.T, m *machine) {
 		m.apply(settings(ihash, seed))
-		m.write(m.names.env(), strings.Replace(m.read(m.names.env()), "saved_entry=0\n", "next_entry=4711\n", 1)[:envSize-2]+"##")
+		m.write(m.grub().env(), strings.Replace(m.read(m.grub().env()), "saved_entry=0\n", "next_entry=4711\n", 1)[:envSize-2]+"##")
 		if _, err := grub.Start(m.dir); err == nil {
 			t.Error("GRUB ignores the entry of grub-reboot")
 		}
@@ -484,10 +484,10 @@ func TestMenuWithoutTheGeneratorIsStagedWithoutATrial(t *testing.T) {
 			before, _, _ := strings.Cut(m.read(name), "\n### BEGIN "+Generator)
 			m.write(name, before)
 		}
-		block := m.read(m.names.env())
+		block := m.read(m.grub().env())
 		m.apply(settings(ihash, seed))
 		expect(t, m.observe(ihash, seed), host.Pending, "has no fallback entry")
-		if m.fs.Exists(Generator) || m.read(m.names.env()) != block {
+		if m.fs.Exists(Generator) || m.read(m.grub().env()) != block {
 			t.Error("a trial is pending")
 		}
 	})
@@ -587,7 +587,7 @@ func TestATrialSurvivesAKillAtEveryWrite(t *testing.T) {
 				// The permit is not given again.
 				compared := func(files map[string]string) map[string]string {
 					if name == "a permit" {
-						files[clean.names.env()] = string(environment(files[clean.names.env()]).with(trialVariable, ""))
+						files[clean.grub().env()] = string(environment(files[clean.grub().env()]).with(trialVariable, ""))
 					}
 					return files
 				}
@@ -623,13 +623,13 @@ func TestATrialSurvivesAKillAtEveryWrite(t *testing.T) {
 // expectBootable checks the state after a crash: within two starts, GRUB boots with the arguments of the running kernel.
 func (m *machine) expectBootable(n int) {
 	m.t.Helper()
-	block := m.read(m.names.env())
+	block := m.read(m.grub().env())
 	running := host.ParseArguments(m.read(commandLine))
 	var last []host.Argument
 	for range 2 {
 		last = argumentsOf(m.power().Arguments)
 		if len(argumentsWithout(last, running)) == 0 {
-			m.write(m.names.env(), block)
+			m.write(m.grub().env(), block)
 			return
 		}
 	}

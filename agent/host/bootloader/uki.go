@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/lists"
 )
 
 // kernelImages is the tool of unified kernel images, which systemd-boot loads. An image contains its command line, and stays unchanged. The agent's
@@ -24,18 +25,15 @@ import (
 // The trial is an entry that is booted once. It loads the default image with another command line. Without Secure Boot, systemd-stub uses that line
 // instead of the image's own one. The trial therefore needs no copy of a kernel, and a volume that the image's PCR 11 unlocks still opens. The stub also
 // appends all addons in a trial. So the addon loses the previous value of an argument when another value is tried.
-type kernelImages struct{ systemdBoot }
+type kernelImages struct{ efiTool }
 
 // imageNames are the names for each directory in which the images can be.
-var imageNames = func() (all []*grubNames) {
-	for _, names := range systemdNames {
-		image := *names
-		image.title, image.tool, image.addon = names.boot+"/EFI/Linux/*.efi", kernelImages{}, names.boot+"/loader/addons/storage-client.addon.efi"
-		image.files = []string{image.addon}
-		all = append(all, &image)
-	}
-	return all
-}()
+var imageNames = lists.Each(bootDirs, func(boot string) *grubNames {
+	at := efiNames(boot)
+	at.title, at.addon = boot+"/EFI/Linux/*.efi", boot+"/loader/addons/storage-client.addon.efi"
+	at.files = []string{at.addon}
+	return &at
+})
 
 const (
 	noImages = "booted from a unified kernel image, but /efi, /boot and /boot/efi have no EFI/Linux/*.efi: mount the EFI partition at /efi"
@@ -43,8 +41,6 @@ const (
 	secureBoot = efiVars + "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 	// firstAddons is the first release of systemd-stub that reads addons.
 	firstAddons = 254
-	// appended is an argument that no kernel has.
-	appended = "storage-client-appended"
 	// pageSize is the alignment of sections in memory, blockSize that in the file, and headerSize is the space for all headers.
 	pageSize, blockSize, headerSize = 4096, 512, 1024
 	// maxSection limits the size of a section that the agent reads, in bytes.
@@ -66,28 +62,34 @@ type kernelImage struct {
 	sections map[string]string
 }
 
-func detectImage(fs host.FS) Detection {
-	switch info, err := efiVariable(fs, "LoaderInfo"); {
-	case err != nil || !strings.Contains(info, "systemd-boot"):
-		return unsupportedBy("booted from a unified kernel image without systemd-boot, so arguments have no trial boot: build the image with the argument, " +
-			"or run bootctl install")
-	case len(imagePlaces(fs)) == 0:
-		return unsupportedBy(noImages)
-	}
-	return Detection{Type: UKI, Proven: true}
+// ImageKind is the kind of unified kernel images.
+var ImageKind = Kind{
+	Detect: func(fs host.FS) (Detection, *grubNames) {
+		info, err := efiVariable(fs, "LoaderInfo")
+		places := imagePlaces(fs)
+		switch {
+		case !isImage(fs):
+			return Detection{}, nil
+		case err != nil || !strings.Contains(info, "systemd-boot"):
+			return unsupportedBy("booted from a unified kernel image without systemd-boot, so arguments have no trial boot: build the image with the argument, " +
+				"or run bootctl install"), nil
+		case len(places) == 0:
+			return unsupportedBy(noImages), nil
+		}
+		return Detection{Type: UKI, Proven: true}, places[0]
+	},
+	Places: imagePlaces,
+	Open:   func(b base) loader { return entryLoader{base: b, tool: kernelImages{}} },
 }
+
+// readLater implements entryTool. The addon reaches later images.
+func (kernelImages) readLater(entryLoader, *facts) error { return nil }
 
 // imagePlaces returns the names of all directories that have images, or files of the agent for them.
 func imagePlaces(fs host.FS) []*grubNames {
 	return slices.DeleteFunc(slices.Clone(imageNames), func(names *grubNames) bool {
 		return len(imageFiles(fs, names.boot+"/EFI/Linux", ".efi")) == 0 && !fs.Exists(names.addon) && !fs.Exists(names.onceEntry())
 	})
-}
-
-// imageFiles lists the files with a suffix, in any case.
-func imageFiles(fs host.FS, dir, suffix string) []string {
-	files, _ := fs.Glob(dir, "*")
-	return slices.DeleteFunc(files, func(name string) bool { return !strings.HasSuffix(strings.ToLower(name), suffix) })
 }
 
 func readImage(fs host.FS, name string) (image kernelImage, err error) {
@@ -141,16 +143,32 @@ func addonOptions(fs host.FS, names *grubNames, file string, image kernelImage) 
 	return options.String(), nil
 }
 
+// imageEntry is the entry that systemd-boot makes of an image.
+type imageEntry struct {
+	*menuEntry
+	image kernelImage
+}
+
+// imageOf returns the image of an entry. Without sections if the entry is of no image.
+func imageOf(images []imageEntry, entry *menuEntry) kernelImage {
+	for _, image := range images {
+		if image.menuEntry == entry {
+			return image.image
+		}
+	}
+	return kernelImage{}
+}
+
 // readImages returns the entries that systemd-boot makes of the images, or the reason why one cannot be read, e.g. while it is installed. The text of an
 // entry has the form of the other entries. A managed argument that is also in an image counts only in the addon: the agent cannot remove it from the
 // image.
-func (s *Subject) readImages(names *grubNames) (images []*menuEntry, reason string) {
-	managed := s.managedSinceBoot(names.form)
-	for _, file := range imageFiles(s.fs, names.boot+"/EFI/Linux", ".efi") {
-		image, err := readImage(s.fs, file)
+func readImages(b entryLoader) (images []imageEntry, reason string) {
+	managed := b.managedSinceBoot(b.at.form)
+	for _, file := range imageFiles(b.fs, b.at.boot+"/EFI/Linux", ".efi") {
+		image, err := readImage(b.fs, file)
 		added := ""
 		if err == nil {
-			added, err = addonOptions(s.fs, names, file, image)
+			added, err = addonOptions(b.fs, b.at, file, image)
 		}
 		if err != nil {
 			reason = err.Error() + ": wait until it is installed, or remove it"
@@ -165,15 +183,15 @@ func (s *Subject) readImages(names *grubNames) (images []*menuEntry, reason stri
 		if !hasName(host.ParseArguments(image.sections[".cmdline"]+added+" "+appended), appended) {
 			reason = file + " has arguments for init after --, or an open quote, so an addon has no effect: build the image with the argument"
 		}
-		name, loader := path.Base(file), strings.TrimPrefix(file, names.boot)
+		name, kernel := path.Base(file), strings.TrimPrefix(file, b.at.boot)
 		options := strings.TrimSpace(controls.ReplaceAllString(image.sections[".cmdline"], " "))
 		args := argumentsWithout(host.ParseArguments(options), managed)
-		images = append(images, &menuEntry{
-			id: name[:len(name)-len(".efi")], section: path.Dir(file), file: file, image: image,
+		images = append(images, imageEntry{image: image, menuEntry: &menuEntry{
+			id: name[:len(name)-len(".efi")], section: path.Dir(file), file: file,
 			text: fmt.Sprintf("sort-key %s\nversion %s\nefi %s\noptions %s\n", key,
-				cmp.Or(value("IMAGE_VERSION"), value("VERSION"), value("VERSION_ID"), value("BUILD_ID")), loader, options),
-			lines: []bootLine{{id: name, title: name, kernel: loader, args: append(args, argumentsWithout(host.ParseArguments(added), args)...)}},
-		})
+				cmp.Or(value("IMAGE_VERSION"), value("VERSION"), value("VERSION_ID"), value("BUILD_ID")), kernel, options),
+			lines: []bootLine{{id: name, title: name, kernel: kernel, args: append(args, argumentsWithout(host.ParseArguments(added), args)...)}},
+		}})
 	}
 	return images, reason
 }
@@ -181,37 +199,45 @@ func (s *Subject) readImages(names *grubNames) (images []*menuEntry, reason stri
 var controls = regexp.MustCompile(`[\x00-\x1f]`)
 
 // readBooted implements entryTool. The menu has the lines of all images.
-func (t kernelImages) readBooted(s *Subject, names *grubNames) (b bootedMenu, reason string) {
-	b = bootedMenu{names: names, reported: true}
-	entries, err := s.readEntries(names)
+func (t kernelImages) readBooted(b entryLoader) (bootedMenu, string) {
+	m, _, reason := t.readAll(b)
+	return m, reason
+}
+
+// readAll also returns the images.
+func (t kernelImages) readAll(b entryLoader) (m bootedMenu, images []imageEntry, reason string) {
+	m = bootedMenu{names: b.at, reported: true}
+	entries, err := b.readEntries()
 	if err != nil {
-		return b, err.Error()
+		return m, nil, err.Error()
 	}
-	images, unread := s.readImages(names)
+	images, unread := readImages(b)
 	for _, image := range images {
-		b.menu.lines = append(b.menu.lines, image.lines...)
+		m.menu.lines = append(m.menu.lines, image.lines...)
+		entries = append(entries, image.menuEntry)
 	}
-	b.menu.root.children = slices.Concat(entries, images)
-	slices.SortStableFunc(b.menu.root.children, t.compare)
-	b.entry, reason = t.defaultEntry(s.fs, names, b.menu.root.children)
+	slices.SortStableFunc(entries, t.compare)
+	m.menu.root.children = entries
+	m.entry, reason = t.defaultEntry(b, entries)
 	if reason = cmp.Or(unread, reason); reason == "" {
-		reason = cmp.Or(t.menuObstacle(s, b, imagePlaces(s.fs)), t.findObstacle(s, b, images))
+		reason = cmp.Or(t.menuObstacle(b, m, imagePlaces(b.fs)), t.findObstacle(b, m, images))
 	}
-	return b, reason
+	return m, images, reason
 }
 
 // findObstacle returns the reason why the addon does not reach all images, or would reach more, and the remedy.
-func (kernelImages) findObstacle(s *Subject, b bootedMenu, images []*menuEntry) string {
-	state, err := s.fs.ReadFile(secureBoot)
-	selected, _ := efiVariable(s.fs, "LoaderEntrySelected")
+func (kernelImages) findObstacle(b entryLoader, m bootedMenu, images []imageEntry) string {
+	booted := imageOf(images, m.entry)
+	state, err := b.fs.ReadFile(secureBoot)
+	selected, _ := efiVariable(b.fs, "LoaderEntrySelected")
 	rebuild := ": build and sign the image with the argument, or an addon (ukify build --cmdline=...)"
 	switch {
 	case err != nil || len(state) != 5:
 		return "booted from a unified kernel image, and " + secureBoot + " does not show whether Secure Boot is on" + rebuild
 	case state[4] != 0:
 		return "booted from a unified kernel image with Secure Boot, which rejects an addon or a command line without a signature" + rebuild
-	case b.entry.image.sections == nil:
-		return "the default entry " + b.entry.file + " is not a unified kernel image, unlike the entry that was booted: run bootctl set-default with an image"
+	case booted.sections == nil:
+		return "the default entry " + m.entry.file + " is not a unified kernel image, unlike the entry that was booted: run bootctl set-default with an image"
 	case selected != onceID+".conf" && !strings.HasSuffix(selected, ".efi"):
 		return fmt.Sprintf("systemd-boot loaded the running kernel by entry %q, which is not a unified kernel image: %s", selected, otherMenu)
 	}
@@ -228,9 +254,9 @@ func (kernelImages) findObstacle(s *Subject, b bootedMenu, images []*menuEntry) 
 			return fmt.Sprintf("%s was not built with systemd-stub %d or newer, which reads addons: build it with that, or remove it", entry.file, firstAddons)
 		case hasProfiles:
 			return entry.file + " has several profiles, and the default one is unknown: build the image with the argument"
-		case addonCode[entry.image.machine] == "" || entry.image.machine != b.entry.image.machine:
+		case addonCode[entry.image.machine] == "" || entry.image.machine != booted.machine:
 			return entry.file + " is for another type of machine: remove it"
-		case entryField(entry, "sort-key") != entryField(b.entry, "sort-key"):
+		case entryField(entry.menuEntry, "sort-key") != entryField(m.entry, "sort-key"):
 			return "an addon would also reach " + entry.file + " of another system: build the images with the argument"
 		}
 	}
@@ -238,14 +264,14 @@ func (kernelImages) findObstacle(s *Subject, b bootedMenu, images []*menuEntry) 
 }
 
 func (t kernelImages) readMenu(_ context.Context, b entryLoader) (menu, error) {
-	booted, _ := t.readBooted(b.Subject, b.at)
+	booted, _ := t.readBooted(b)
 	return menu{whole: true, lines: booted.menu.lines}, nil
 }
 
 // findTrialObstacle implements entryTool like systemd-boot. An image that is being installed is a temporary obstacle.
 func (t kernelImages) findTrialObstacle(ctx context.Context, b entryLoader) (reason string, temporary bool) {
-	reason, temporary = t.systemdBoot.findTrialObstacle(ctx, b)
-	_, unread := b.readImages(b.at)
+	reason, temporary = t.efiTool.findTrialObstacle(ctx, b)
+	_, unread := readImages(b)
 	return reason, temporary || unread != ""
 }
 
@@ -263,12 +289,13 @@ func (t kernelImages) change(_ context.Context, b entryLoader, _ facts, next cha
 	if len(args) == 0 {
 		return b.fs.Remove(b.at.addon)
 	}
-	booted, reason := t.readBooted(b.Subject, b.at)
-	if booted.entry == nil || booted.entry.image.sections == nil {
+	booted, images, reason := t.readAll(b)
+	image := imageOf(images, booted.entry)
+	if booted.entry == nil || image.sections == nil {
 		return errors.New("the default entry is not a unified kernel image: " + reason)
 	}
-	data, err := renderImage(booted.entry.image.machine, []imageSection{
-		{".text", addonCode[booted.entry.image.machine], pe.IMAGE_SCN_CNT_CODE | pe.IMAGE_SCN_MEM_EXECUTE | pe.IMAGE_SCN_MEM_READ},
+	data, err := renderImage(image.machine, []imageSection{
+		{".text", addonCode[image.machine], pe.IMAGE_SCN_CNT_CODE | pe.IMAGE_SCN_MEM_EXECUTE | pe.IMAGE_SCN_MEM_READ},
 		{".cmdline", joinArguments(args), pe.IMAGE_SCN_CNT_INITIALIZED_DATA | pe.IMAGE_SCN_MEM_READ},
 	})
 	if err != nil {

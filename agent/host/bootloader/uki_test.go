@@ -48,9 +48,11 @@ func (m *machine) installImage(version string, changed map[string]string) (file 
 	return file
 }
 
+func part(name, data string) imageSection { return imageSection{name: name, data: data} }
+
 func (m *machine) writeImage(file, version string, changed map[string]string) {
 	m.t.Helper()
-	sections := []imageSection{{".text", "code", 0}}
+	sections := []imageSection{part(".text", "code")}
 	for _, s := range [][2]string{
 		{".sdmagic", "#### LoaderInfo: systemd-stub 257.9-1~deb13u1 ####"}, {".osrel", debianOS}, {".cmdline", strings.TrimSpace(m.read(kernelCmdline))},
 		{".uname", version}, {".linux", "kernel " + version}, {".profile", ""},
@@ -60,7 +62,7 @@ func (m *machine) writeImage(file, version string, changed map[string]string) {
 			data = s[1]
 		}
 		if data != "" {
-			sections = append(sections, imageSection{s[0], data, 0})
+			sections = append(sections, part(s[0], data))
 		}
 	}
 	data, err := renderImage(pe.IMAGE_FILE_MACHINE_AMD64, sections)
@@ -245,7 +247,7 @@ func TestAnotherValueOfAnArgumentInAnAddon(t *testing.T) {
 
 func TestUnifiedKernelImagesThatTheAgentDoesNotChange(t *testing.T) {
 	writeAddon := func(m *machine, file string, sections ...imageSection) {
-		data, err := renderImage(pe.IMAGE_FILE_MACHINE_AMD64, append([]imageSection{{".text", "x", 0}}, sections...))
+		data, err := renderImage(pe.IMAGE_FILE_MACHINE_AMD64, append([]imageSection{part(".text", "x")}, sections...))
 		if err != nil {
 			m.t.Fatal(err)
 		}
@@ -257,23 +259,23 @@ func TestUnifiedKernelImagesThatTheAgentDoesNotChange(t *testing.T) {
 	}{
 		"an argument that no image has": {func(m *machine) { m.replace(commandLine, " ro ", " ro iommu=pt ") }, "has iommu=pt, which the default entry of " + newestImage + " does not pass"},
 		"an argument of an addon": {func(m *machine) {
-			writeAddon(m, "/efi/loader/addons/a.addon.efi", imageSection{".cmdline", "iommu=pt", 0})
+			writeAddon(m, "/efi/loader/addons/a.addon.efi", part(".cmdline", "iommu=pt"))
 			m.startEntry()
 		}, ""},
 		"an addon of an image": {func(m *machine) {
-			writeAddon(m, newestImage+".extra.d/A.ADDON.EFI", imageSection{".cmdline", "iommu=pt", 0})
+			writeAddon(m, newestImage+".extra.d/A.ADDON.EFI", part(".cmdline", "iommu=pt"))
 			m.replace(commandLine, "\n", " iommu=pt\n")
 		}, ""},
 		"an addon of another kernel": {func(m *machine) {
-			writeAddon(m, "/efi/loader/addons/a.addon.efi", imageSection{".cmdline", "iommu=pt", 0}, imageSection{".uname", "7", 0})
+			writeAddon(m, "/efi/loader/addons/a.addon.efi", part(".cmdline", "iommu=pt"), part(".uname", "7"))
 			m.replace(commandLine, "\n", " iommu=pt\n")
 		}, "has iommu=pt, which"},
 		"an addon with a kernel": {func(m *machine) {
-			writeAddon(m, "/efi/loader/addons/a.addon.efi", imageSection{".cmdline", "iommu=pt", 0}, imageSection{".linux", "7", 0})
+			writeAddon(m, "/efi/loader/addons/a.addon.efi", part(".cmdline", "iommu=pt"), part(".linux", "7"))
 			m.replace(commandLine, "\n", " iommu=pt\n")
 		}, "has iommu=pt, which"},
 		"an addon of the same kernel": {func(m *machine) {
-			writeAddon(m, "/efi/loader/addons/a.addon.efi", imageSection{".cmdline", "iommu=pt", 0}, imageSection{".uname", "6.12.9-amd64", 0})
+			writeAddon(m, "/efi/loader/addons/a.addon.efi", part(".cmdline", "iommu=pt"), part(".uname", "6.12.9-amd64"))
 			m.startEntry()
 		}, ""},
 		"an addon that is not one": {func(m *machine) { m.write("/efi/loader/addons/a.addon.efi", "text") }, "read /efi/loader/addons/a.addon.efi"},
@@ -308,7 +310,7 @@ func TestUnifiedKernelImagesThatTheAgentDoesNotChange(t *testing.T) {
 		"an image with arguments for init": {func(m *machine) {
 			m.installImage("6.12.8-amd64", map[string]string{".cmdline": systemdArgs + " -- debug"})
 		}, olderImage + " has arguments for init after --"},
-		"an addon with arguments for init": {func(m *machine) { writeAddon(m, "/efi/loader/addons/a.addon.efi", imageSection{".cmdline", "--", 0}) }, "has arguments for init after --"},
+		"an addon with arguments for init": {func(m *machine) { writeAddon(m, "/efi/loader/addons/a.addon.efi", part(".cmdline", "--")) }, "has arguments for init after --"},
 		"an image with an open quote":      {func(m *machine) { m.installImage("6.12.8-amd64", map[string]string{".cmdline": systemdArgs + ` a="b`}) }, "or an open quote"},
 		"an entry is the default": {func(m *machine) {
 			m.write(systemdEntries+"/zz.conf", "title x\nsort-key a\nlinux /vmlinuz\noptions "+systemdArgs+"\n")
@@ -541,7 +543,7 @@ func TestAPowerCutThatEmptiesTheAddon(t *testing.T) {
 
 // The agent adds its arguments again to a file that another program or a fault of the disk has changed, and removes only them.
 func TestAnAddonThatOthersChange(t *testing.T) {
-	other, err := renderImage(pe.IMAGE_FILE_MACHINE_AMD64, []imageSection{{".text", addonCode[pe.IMAGE_FILE_MACHINE_AMD64], 0}, {".cmdline", "iommu=pt", 0}})
+	other, err := renderImage(pe.IMAGE_FILE_MACHINE_AMD64, []imageSection{part(".text", addonCode[pe.IMAGE_FILE_MACHINE_AMD64]), part(".cmdline", "iommu=pt")})
 	if err != nil {
 		t.Fatal(err)
 	}

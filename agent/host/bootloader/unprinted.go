@@ -7,16 +7,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/tuning/text"
 )
-
-// unprintedError names a line of a menu that the menu's generator does not print. A new menu would lose it.
-type unprintedError string
-
-func (e unprintedError) Error() string { return string(e) }
 
 // textLine is a line of a menu: its number, from 1, and its words with one blank between them.
 type textLine struct {
@@ -270,12 +264,12 @@ const (
 	maxShown = 60
 )
 
-func (n *grubNames) remedy() string {
+func remedy(n *grubNames) string {
 	return fmt.Sprintf("keep it in %s or %s and run %s", defaultFile, customGenerator, n.remake)
 }
 
 // foreignTo returns the error about a line that the generator does not print. For a password, the error shows only the command.
-func (n *grubNames) foreignTo(m *menuText, line textLine) unprintedError {
+func foreignTo(n *grubNames, m *menuText, line textLine) unprintedError {
 	excerpt := text.CutBytes(line.text, maxShown)
 	if command, _, _ := strings.Cut(excerpt, " "); strings.HasPrefix(command, "password") {
 		excerpt = command + " ..."
@@ -284,35 +278,16 @@ func (n *grubNames) foreignTo(m *menuText, line textLine) unprintedError {
 		return unprintedError(fmt.Sprintf("%s line %d (%s): %s did not generate this file: add the argument there manually, or move its entries to %s "+
 			"and run %s", n.menu, line.number, excerpt, n.mkconfig[0], customGenerator, n.remake))
 	}
-	return unprintedError(fmt.Sprintf("%s line %d (%s): %s does not print this line: %s", n.menu, line.number, excerpt, n.mkconfig[0], n.remedy()))
+	return unprintedError(fmt.Sprintf("%s line %d (%s): %s does not print this line: %s", n.menu, line.number, excerpt, n.mkconfig[0], remedy(n)))
 }
 
 // findUnprinted returns the error about the first line outside the sections of a menu, which no generator has printed. If it is empty, only a new
 // menu can show lost lines. It ignores a last line without a newline, which may still be incomplete.
-func (n *grubNames) findUnprinted(data string) unprintedError {
+func findUnprinted(n *grubNames, data string) unprintedError {
 	if m := readMenuText(data[:strings.LastIndex(data, "\n")+1], nil); len(m.outside) > 0 {
-		return n.foreignTo(m, m.outside[0])
+		return foreignTo(n, m, m.outside[0])
 	}
 	return ""
-}
-
-type menuVersion struct {
-	modified time.Time
-	size     int64
-}
-
-// menuFinding is a line of one version of the present menu that a new menu would lose. It saves a run of grub-mkconfig at every check.
-type menuFinding struct {
-	version menuVersion
-	reason  unprintedError
-}
-
-func (s *Subject) menuVersion(name string) menuVersion {
-	info, err := s.fs.Lstat(name)
-	if err != nil {
-		return menuVersion{}
-	}
-	return menuVersion{modified: info.ModTime(), size: info.Size()}
 }
 
 // recordUnprinted records the line that a comparison has found. If the menu has changed since the new one was made, the comparison is invalid.
@@ -328,19 +303,11 @@ func (g grubDebian) recordUnprinted(before menuVersion, err error) error {
 	return err
 }
 
-// knownUnprinted returns the finding about the present version of the menu. Empty if there is none.
-func (s *Subject) knownUnprinted(names *grubNames) unprintedError {
-	if s.finding.reason == "" || s.finding.version != s.menuVersion(names.menu) {
-		return ""
-	}
-	return s.finding.reason
-}
-
 // findLostLine returns the error about a line that a new menu would lose, if that is known without making one.
 func (g grubDebian) findLostLine() (unprintedError, error) {
-	if reason := g.knownUnprinted(g.at); reason != "" {
+	if reason := g.knownUnprinted(g.at.menu); reason != "" {
 		return reason, nil
 	}
 	data, err := g.readSettled(g.at.menu)
-	return g.at.findUnprinted(string(data)), err
+	return findUnprinted(g.at, string(data)), err
 }

@@ -208,7 +208,7 @@ func TestStartOfAMenuBelongsToItsGenerator(t *testing.T) {
 		end := 0
 		for line := range strings.SplitAfterSeq(menu, "\n") {
 			for _, copied := range []int{0, 1, len(line) / 2, len(line)} {
-				if problem := debianNames.findUnprinted(menu[:end+min(copied, len(line))]); problem != "" {
+				if problem := findUnprinted(debianNames, menu[:end+min(copied, len(line))]); problem != "" {
 					t.Fatalf("%s: the first %d bytes: %s", fixture, end, problem)
 				}
 			}

@@ -1,6 +1,8 @@
 package bootloader
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
@@ -131,4 +133,51 @@ func joinArguments(args []host.Argument) string {
 		tokens[i] = arg.String()
 	}
 	return strings.Join(tokens, " ")
+}
+
+// cutWords returns a line without the given arguments.
+func cutWords(line string, args []host.Argument) string {
+	kernel, rest := splitInit(line)
+	words := slices.DeleteFunc(strings.Split(kernel, " "), func(word string) bool { return hasArgument(args, host.NewArgument(word)) })
+	return strings.Join(words, " ") + rest
+}
+
+// addWords returns a line with more arguments.
+func addWords(line string, args []host.Argument) string {
+	if len(args) == 0 {
+		return line
+	}
+	kernel, rest := splitInit(line)
+	return strings.TrimRight(kernel, " ") + " " + joinArguments(args) + rest
+}
+
+// splitInit returns the part of a line that is for the kernel, and the rest: the words for init with "--" before them, and the end of the line.
+func splitInit(line string) (kernel, rest string) {
+	end := len(strings.TrimRight(line, "\n"))
+	if found := wordsForInit.FindStringIndex(line[:end]); found != nil {
+		end = found[0]
+	}
+	return line[:end], line[end:]
+}
+
+var wordsForInit = regexp.MustCompile(`[ \t]--([ \t]|$)`)
+
+// assignsArguments matches the assignment of any variable that adds arguments to command lines.
+var assignsArguments = regexp.MustCompile(`^GRUB_CMDLINE_LINUX[A-Z_]*\+?=`)
+
+// assignedArguments returns the arguments that a file sourced by grub-mkconfig adds to command lines.
+func assignedArguments(data string) []host.Argument {
+	var args []host.Argument
+	for _, word := range splitWords(data) {
+		prefix := assignsArguments.FindString(word)
+		if prefix == "" {
+			continue
+		}
+		for _, arg := range argumentsOf(splitWords(word[len(prefix):])) {
+			if !strings.HasPrefix(arg.Name, "$") {
+				args = append(args, arg)
+			}
+		}
+	}
+	return args
 }

@@ -135,7 +135,7 @@ func openMachineOn(files host.FS, grubby *hosttest.Commands, loader string) (*ma
 	}
 	cmdline, err := os.ReadFile("/proc/cmdline")
 	m := &machine{fs: files, loader: loader, cmdline: strings.TrimSpace(string(cmdline))}
-	m.subject = bootloader.New(files, runner{host.NewCommands(files), grubby}, j, bootloader.Options{})
+	m.subject = bootloader.New(files, runner{host.NewCommands(files), grubby}, j, nil, bootloader.Kinds)
 	m.subject.Attend(true)
 	return m, err
 }

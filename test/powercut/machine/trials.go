@@ -195,7 +195,7 @@ func (m *Trials) boot(out io.Writer) error {
 	commands := &hosttest.Commands{Dir: m.root, KernelLog: kernelLog, Output: map[string]string{
 		"grub2-probe --target=abstraction /boot/grub2": "\n", "grub2-probe --target=fs /boot/grub2": "xfs\n",
 	}}
-	m.subject = bootloader.New(m.fs, commands, records, bootloader.Options{})
+	m.subject = bootloader.New(m.fs, commands, records, nil, bootloader.Kinds)
 	m.subject.Attend(true)
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/agent/host"
-	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/mounted"
 	"github.com/storageclient/operator/agent/permit"
@@ -216,7 +216,7 @@ func passRows(t *testing.T) (rows []answers.Row) {
 
 // newPass returns a pass without observations.
 func (w *world) newPass() *pass {
-	return &pass{plan: plan{}, machine: Machine{Bootloader: func() bootloader.Detection { return w.bootloader }}}
+	return &pass{plan: plan{}, machine: Machine{Bootloader: func() loader.Detection { return w.bootloader }}}
 }
 
 // answerPermit returns the decision of the agent about a permit after a pass.

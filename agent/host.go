@@ -8,6 +8,9 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/bootloader/grubcfg"
+	"github.com/storageclient/operator/agent/host/bootloader/life"
+	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/filesystems"
 	"github.com/storageclient/operator/agent/host/journal"
@@ -74,7 +77,7 @@ func NewMachine(fs host.FS, runner host.Runner, kubeletDir string) Machine {
 
 func assemble(fs host.FS, runner host.Runner, kubeletDir string) (Machine, mounts.Reader, *modprobe.Subject) {
 	reader := mounts.NewReader(fs, kubeletDir)
-	records := journal.New(fs, sysctl.DropIn, sysctl.FormerDropIn, modprobe.DropIn, modprobe.FormerDropIn, bootloader.DropIn, bootloader.Generator,
+	records := journal.New(fs, sysctl.DropIn, sysctl.FormerDropIn, modprobe.DropIn, modprobe.FormerDropIn, loader.DropIn, grubcfg.Generator,
 		readahead.UdevRule, readahead.NFSConf, nfsmountconf.DropIn, nfsmountconf.FormerDropIn, filesystems.DropIns)
 	modules := modprobe.New(fs, reader.Transports, reader.Sessions, records)
 	byType, byVolume := readahead.New(fs, reader.Entries, reader.VolumeEntries, func(key string) (host.Original, bool) {
@@ -83,7 +86,7 @@ func assemble(fs host.FS, runner host.Runner, kubeletDir string) (Machine, mount
 	})
 	profiles, sysctls := tuned.New(fs, runner, func() map[string]string { return unconfirmedSysctls(records) }, byVolume.SettingOfDisk), sysctl.New(fs)
 	sysctls.SetReapplier(profiles.ReappliesSysctl)
-	boot := bootloader.New(fs, runner, records, hashSize, bootloader.Kinds)
+	boot := life.New(fs, runner, records, hashSize, bootloader.Kinds)
 	return Machine{
 		FS: fs, BootClock: host.SystemBootClock{}, Journal: records, Bootloader: boot.Detect, Servers: reader.Servers, AskServer: connect.Probe,
 		Subjects: []host.Subject{

@@ -7,7 +7,7 @@ import (
 
 	"github.com/storageclient/operator/agent/bounds"
 	"github.com/storageclient/operator/agent/host"
-	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -32,7 +32,7 @@ type Machine struct {
 	// Journal contains the original values.
 	Journal *journal.Journal
 	// Bootloader detects the boot loader that keeps the kernel command line.
-	Bootloader func() bootloader.Detection
+	Bootloader func() loader.Detection
 	// Servers lists the TCP servers that the machine mounts from. AskServer opens a new connection to one and waits for a response.
 	Servers   func() ([]connect.Server, error)
 	AskServer func(ctx context.Context, server connect.Server) error
@@ -141,7 +141,7 @@ func (m Machine) rearmTrial(permitted bool) error {
 	return nil
 }
 
-func bootloaderStatus(found bootloader.Detection) v1alpha1.Bootloader {
+func bootloaderStatus(found loader.Detection) v1alpha1.Bootloader {
 	return v1alpha1.Bootloader{
 		Type: v1alpha1.BootloaderType(found.Type), Proven: found.Proven, Message: text.Cut(found.Message, bounds.Message),
 	}

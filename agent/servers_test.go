@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/kernellog"
 	"github.com/storageclient/operator/agent/host/mounts"
@@ -303,10 +303,10 @@ func TestHealthProbesRespondWhileAPassHangs(t *testing.T) {
 	read := f.real
 	f.real = func() Host {
 		h := read()
-		h.Bootloader = func() bootloader.Detection {
+		h.Bootloader = func() loader.Detection {
 			close(hangs)
 			<-release
-			return bootloader.Detection{}
+			return loader.Detection{}
 		}
 		return h
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host"
-	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/bootloader/grubcfg"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	grubsim "github.com/storageclient/operator/agent/host/hosttest/grub"
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -114,7 +114,7 @@ func TestAnArgumentIsTheDefaultOnceTheAgentIsBack(t *testing.T) {
 	if s := h.state(ihash); s != v1alpha1.SettingInSync {
 		t.Errorf("got %s: %s", s, h.message(ihash))
 	}
-	if diff := cmp.Diff(h.original[grubEnv], h.tree()[grubEnv]); diff != "" || h.fs.Exists(bootloader.Generator) {
+	if diff := cmp.Diff(h.original[grubEnv], h.tree()[grubEnv]); diff != "" || h.fs.Exists(grubcfg.Generator) {
 		t.Errorf("the trial is still pending: %s", diff)
 	}
 	h.start("")

@@ -3,17 +3,17 @@ package agent
 import (
 	"testing"
 
-	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // A node is not rebooted for settings of an unproven boot loader, regardless of its type.
 func TestAnUnprovenBootLoaderIsStagedAndNotRebooted(t *testing.T) {
-	for _, kind := range []string{bootloader.GrubBLS, bootloader.GrubDebian} {
+	for _, kind := range []string{loader.GrubBLS, loader.GrubDebian} {
 		t.Run(kind, func(t *testing.T) {
 			w := newWorld(t)
-			w.bootloader = bootloader.Detection{Type: kind}
+			w.bootloader = loader.Detection{Type: kind}
 			w.declare(setting(rmem, "16777216"), setting(ihash, "16777216"))
 			a := w.runUntilIdle(w.agent())
 			if w.menu[ihash] != "16777216" || w.state(ihash) != v1alpha1.SettingPending {

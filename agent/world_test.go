@@ -21,7 +21,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/storageclient/operator/agent/host"
-	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/kernellog"
@@ -96,7 +96,7 @@ type world struct {
 	restoreErr error
 	journalErr error
 
-	bootloader bootloader.Detection
+	bootloader loader.Detection
 
 	boots     int
 	reboots   []string
@@ -148,7 +148,7 @@ func newWorld(t *testing.T) *world {
 		t: t, dir: t.TempDir(), clock: newMachineClock(),
 		defaults: map[string]string{rmem: "212992", wmem: "212992"},
 		files:    map[string]string{}, menu: map[string]string{}, boots: 1,
-		bootloader: bootloader.Detection{Type: bootloader.GrubDebian, Proven: true},
+		bootloader: loader.Detection{Type: loader.GrubDebian, Proven: true},
 		cannot:     map[string]host.State{}, oldTransports: map[string]bool{},
 	}
 	w.live = maps.Clone(w.defaults)
@@ -213,7 +213,7 @@ func (w *world) host() Host {
 			BootClock:  w.clock,
 			Subjects:   []host.Subject{&fakeSubject{w, "sysctl"}, &fakeSubject{w, "kernelArgument"}},
 			Journal:    journal.New(w.fs, trace),
-			Bootloader: func() bootloader.Detection { return w.bootloader },
+			Bootloader: func() loader.Detection { return w.bootloader },
 			Servers:    func() ([]connect.Server, error) { return w.servers, nil },
 			AskServer:  w.askServer,
 		},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/bootloader/life"
 )
 
 // facts contains the recorded facts of one boot.
@@ -32,7 +33,7 @@ func TestAMachineRecoversFromAnArgumentThatHangsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer fs.Close()
-	subject := bootloader.New(fs, commands{m}, facts{}, nil, bootloader.Kinds)
+	subject := life.New(fs, commands{m}, facts{}, nil, bootloader.Kinds)
 	for _, attended := range []bool{true, false} {
 		subject.Attend(attended)
 		for _, settings := range [][]host.Setting{{{Name: "ihash_entries", Value: "1048576"}}, nil} {

@@ -9,12 +9,12 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
-	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/bootloader/loader"
 )
 
 // bls is the story of a GRUB with boot loader entries. The agent is killed when the entry that is booted once has only the name of its temporary file,
 // when it is written and not selected, and while grubby writes its second file.
-var bls = story{bootloader.GrubBLS, append([]func(*machine) error{stageEntry, promoteEntry, stagePanicEntry, undoEntry, endEntry}, killed{
+var bls = story{loader.GrubBLS, append([]func(*machine) error{stageEntry, promoteEntry, stagePanicEntry, undoEntry, endEntry}, killed{
 	staging: moment{host.OpRename, onceName, 1}, permit: moment{"", "grubenv", 1}, promotion: moment{host.OpWrite, "grubby", 2},
 }.steps(compareEntries)...)}
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
-	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/bootloader/life"
 	"github.com/storageclient/operator/agent/host/hosttest"
 )
 
@@ -26,8 +26,8 @@ type killed struct{ staging, permit, promotion moment }
 // aimed at, and at the end all files have their original bytes. compare compares them.
 func (k killed) steps(compare func() error) []func(*machine) error {
 	waits, works := map[string]host.State{size: host.Pending}, map[string]host.State{size: host.InSync}
-	apply := func(s *bootloader.Subject) error { return s.Apply(ctx, settings(size)) }
-	permit := func(s *bootloader.Subject) error { return s.Rearm(true) }
+	apply := func(s *life.Subject) error { return s.Apply(ctx, settings(size)) }
+	permit := func(s *life.Subject) error { return s.Rearm(true) }
 	return []func(*machine) error{
 		func(m *machine) error { return errors.Join(m.passes(size, false), m.killAt(k.staging, apply)) },
 		func(m *machine) error {
@@ -55,7 +55,7 @@ func (k killed) steps(compare func() error) []func(*machine) error {
 const onceName = "~storage-client.conf"
 
 // killAt runs a part of the agent that is killed. No later change happens.
-func (m *machine) killAt(at moment, run func(*bootloader.Subject) error) error {
+func (m *machine) killAt(at moment, run func(*life.Subject) error) error {
 	isKilled, count := false, 0
 	change := func(op host.Op, name string) error {
 		if (at.op == "" || op == at.op) && strings.Contains(name, at.part) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/bootloader/life"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
 )
@@ -102,7 +103,7 @@ var ctx = context.Background()
 
 type machine struct {
 	fs      host.FS
-	subject *bootloader.Subject
+	subject *life.Subject
 	loader  string
 	cmdline string
 }
@@ -135,7 +136,7 @@ func openMachineOn(files host.FS, grubby *hosttest.Commands, loader string) (*ma
 	}
 	cmdline, err := os.ReadFile("/proc/cmdline")
 	m := &machine{fs: files, loader: loader, cmdline: strings.TrimSpace(string(cmdline))}
-	m.subject = bootloader.New(files, runner{host.NewCommands(files), grubby}, j, nil, bootloader.Kinds)
+	m.subject = life.New(files, runner{host.NewCommands(files), grubby}, j, nil, bootloader.Kinds)
 	m.subject.Attend(true)
 	return m, err
 }

@@ -10,12 +10,13 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
-	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/bootloader/grubcfg"
+	"github.com/storageclient/operator/agent/host/bootloader/loader"
 )
 
 // mkconfig is the story of a GRUB whose whole menu grub2-mkconfig makes. The agent is killed before it writes a menu with the trial,
 // before it writes the permit, and before it removes the trial from the menu.
-var mkconfig = story{bootloader.Grub2Mkconfig, append([]func(*machine) error{
+var mkconfig = story{loader.Grub2Mkconfig, append([]func(*machine) error{
 	makeFirstMenu, stageInMenu, promoteMenu, stagePanicInMenu, undoMenu, endMenu,
 }, killed{
 	staging: moment{"", "grub.cfg", 1}, permit: moment{"", "grubenv", 1}, promotion: moment{"", "grub.cfg", 1},
@@ -66,8 +67,8 @@ func noTrial() error {
 			return errors.Join(err, fmt.Errorf("%s contains %s", file, text))
 		}
 	}
-	if _, err := os.Stat(bootloader.Generator); err == nil {
-		return fmt.Errorf("%s exists", bootloader.Generator)
+	if _, err := os.Stat(grubcfg.Generator); err == nil {
+		return fmt.Errorf("%s exists", grubcfg.Generator)
 	}
 	return nil
 }

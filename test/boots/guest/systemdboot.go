@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/storageclient/operator/agent/host"
-	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
 // systemdBoot is the story of systemd-boot. bootctl and kernel-install are the real ones. The agent is killed when the entry that is booted once has only
 // the name of its temporary file, when its permit is written and not selected again, and when one of three default entries has the argument.
-var systemdBoot = story{bootloader.SystemdBoot, lists.Each(append([]func(*machine) error{
+var systemdBoot = story{loader.SystemdBoot, lists.Each(append([]func(*machine) error{
 	stageSystemd, promoteSystemd, stagePanicSystemd, undoSystemd, endSystemd,
 }, killed{
 	staging: moment{host.OpRename, onceName, 1}, permit: moment{host.OpSyncDir, "/loader/entries", 1}, promotion: moment{host.OpRename, "/entries/0", 2},

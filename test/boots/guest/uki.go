@@ -9,13 +9,13 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
-	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
 // kernelImages is the story of unified kernel images. ukify, systemd-stub and systemd-boot are the real ones. The agent is killed when the entry that is
 // booted once has only the name of its temporary file, when its permit is written and not selected again, and when the addon has only a temporary name.
-var kernelImages = story{bootloader.UKI, lists.Each(append([]func(*machine) error{
+var kernelImages = story{loader.UKI, lists.Each(append([]func(*machine) error{
 	stageImage, promoteImage, stageOther, promoteOther, stagePanicImage, undoImage, endImage,
 }, killed{
 	staging: moment{host.OpRename, onceName, 1}, permit: moment{host.OpSyncDir, "/loader/entries", 1}, promotion: moment{host.OpRename, "addon.efi", 1},

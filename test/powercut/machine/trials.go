@@ -16,6 +16,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/bootloader/life"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	hostgrub "github.com/storageclient/operator/agent/host/hosttest/grub"
 	"github.com/storageclient/operator/agent/host/journal"
@@ -61,7 +62,7 @@ type Trials struct {
 	State
 	root, entries string
 	fs            host.FS
-	subject       *bootloader.Subject
+	subject       *life.Subject
 }
 
 func newTrials(root string, state State, files host.FS) *Trials {
@@ -195,7 +196,7 @@ func (m *Trials) boot(out io.Writer) error {
 	commands := &hosttest.Commands{Dir: m.root, KernelLog: kernelLog, Output: map[string]string{
 		"grub2-probe --target=abstraction /boot/grub2": "\n", "grub2-probe --target=fs /boot/grub2": "xfs\n",
 	}}
-	m.subject = bootloader.New(m.fs, commands, records, nil, bootloader.Kinds)
+	m.subject = life.New(m.fs, commands, records, nil, bootloader.Kinds)
 	m.subject.Attend(true)
 	return nil
 }

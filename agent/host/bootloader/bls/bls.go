@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 )
 
+// Files of boot loader entries.
 const (
 	EntriesDir = "/boot/loader/entries"
 	// EntriesSource is the name, in messages, of entries that contain an argument that the agent does not manage.
@@ -149,7 +150,7 @@ func (b Loader) ChangeMenu(ctx context.Context, f loader.Facts, next loader.Chan
 	if next.Trial.Printed == "" {
 		return nil
 	}
-	return b.writeTrial(b.OnceText(next.Desired, next.Stale), next.Trial.State)
+	return b.Tool.WriteTrial(b, b.OnceText(next.Desired, next.Stale), next.Trial.State)
 }
 
 // changeEntries changes the entries with grubby. If grubby fails, or its result is not the desired one, it restores the files to their state before

@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 )
 
+// The entry that is booted once.
 const (
 	// OnceID is the ID of the entry that is booted once. A tilde sorts before everything else, in GRUB's order as in grubby's, so this entry is always
 	// the last in the menu and never the default. "0" would not do: a machine ID may start with it.
@@ -45,7 +46,7 @@ func (b Loader) gatherTrial(ctx context.Context, f *loader.Facts) error {
 			ID: OnceID, Title: OnceTitle, Args: argument.FromWords(argument.Split(EntryOptions(f.Trial.Section))),
 		}}}
 	}
-	f.Trial.Reason = b.UntriedReason(*f, func() string { reason, _ := b.FindTrialObstacle(ctx); return reason })
+	f.Trial.Reason = b.UntriedReason(*f, func() string { reason, _ := b.Tool.FindTrialObstacle(ctx, b); return reason })
 	return nil
 }
 
@@ -124,14 +125,9 @@ func (b Loader) isIncomplete() bool {
 // checkHold ends the wait for a temporary obstacle that has gone, or that has lasted too long: the arguments are staged, or have failed.
 func (b Loader) checkHold(ctx context.Context) {
 	now, err := b.BootClock.SinceBoot()
-	if _, temporary := b.FindTrialObstacle(ctx); err != nil || now >= b.DelayEnd || !temporary && !b.isIncomplete() {
+	if _, temporary := b.Tool.FindTrialObstacle(ctx, b); err != nil || now >= b.DelayEnd || !temporary && !b.isIncomplete() {
 		b.Delay = ""
 	}
-}
-
-// FindTrialObstacle returns the reason why the arguments cannot have a trial, and whether it is temporary.
-func (b Loader) FindTrialObstacle(ctx context.Context) (reason string, temporary bool) {
-	return b.Tool.FindTrialObstacle(ctx, b)
 }
 
 // ErrNoKernel is temporary while a kernel is installed.
@@ -143,7 +139,7 @@ func (b Loader) PrepareTrial(ctx context.Context, f loader.Facts, wanted []host.
 	if len(untried) == 0 || !b.Attended && !f.Trial.IsOver() {
 		return loader.NextTrial{}
 	}
-	reason, temporary := b.FindTrialObstacle(ctx)
+	reason, temporary := b.Tool.FindTrialObstacle(ctx, b)
 	isUntried := func(arg host.Argument) bool { return f.Entries.HoldsArgument(arg) && !f.IsRetained(arg) }
 	isBlocked := false
 	switch {
@@ -164,10 +160,6 @@ func (b Loader) PrepareTrial(ctx context.Context, f loader.Facts, wanted []host.
 	return loader.NextTrial{}
 }
 
-func (b Loader) writeTrial(text, state string) error {
-	return b.Tool.WriteTrial(b, text, state)
-}
-
 // isOnlyRecorded reports whether an argument had a trial that was disarmed: it was staged, but no default entry has it.
 func isOnlyRecorded(f loader.Facts, arg host.Argument) bool {
 	return f.Record.HasTrial && argument.Has(f.Record.LastArguments(), arg) && !argument.Has(f.Entries.ValuesOf(arg.Name), arg)
@@ -179,7 +171,7 @@ func (b Loader) Disarm() error {
 	if err != nil || t.Selected != OnceID {
 		return err
 	}
-	return b.writeTrial("", "")
+	return b.Tool.WriteTrial(b, "", "")
 }
 
 // UndoChange does not arm the previous trial: its arguments are not the desired ones.
@@ -187,7 +179,7 @@ func (b Loader) UndoChange(f loader.Facts) error {
 	if f.Trial.IsDue() {
 		f.Trial = loader.Trial{}
 	}
-	return b.writeTrial(f.Trial.Section, f.Trial.State)
+	return b.Tool.WriteTrial(b, f.Trial.Section, f.Trial.State)
 }
 
 // EndTrial removes an entry whose arguments are in all entries now, or that a power cut has left empty.
@@ -195,7 +187,7 @@ func (b Loader) EndTrial(f loader.Facts) error {
 	if !f.Trial.IsPresent() && !b.FS.Exists(b.At.OnceEntry()) {
 		return nil
 	}
-	return b.writeTrial("", "")
+	return b.Tool.WriteTrial(b, "", "")
 }
 
 // Rearm writes the entry again: a kernel may have been installed or removed since.
@@ -208,7 +200,7 @@ func (b Loader) Rearm(permitted bool) error {
 	if text == "" {
 		return errors.Join(ErrNoKernel, b.Disarm())
 	}
-	return b.writeTrial(text, loader.ReadyStates[permitted])
+	return b.Tool.WriteTrial(b, text, loader.ReadyStates[permitted])
 }
 
 // RemoveTemp implements Loader.

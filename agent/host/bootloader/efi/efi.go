@@ -18,12 +18,14 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 )
 
+// Variables of the boot loader.
 const (
-	EFIVars = "/sys/firmware/efi/efivars/"
+	Vars = "/sys/firmware/efi/efivars/"
 	// LoaderGUID is the vendor GUID of the EFI variables that systemd-boot and systemd-stub set at boot.
 	LoaderGUID = "-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 )
 
+// Names and files of a trial.
 const (
 	OneShot = "LoaderEntryOneShot"
 	// StateMark starts the first line of the entry that is booted once. The rest of the line is the state of the trial.
@@ -47,9 +49,9 @@ func PlaceIn(boot string) loader.Place {
 // Tool is the part that systemd-boot's entries and unified kernel images share.
 type Tool struct{}
 
-// EFIVariable returns the text of a variable of the boot loader: UTF-16 after four bytes of attributes. Empty if it is not set.
-func EFIVariable(fs host.FS, name string) (string, error) {
-	data, err := fs.ReadIfThere(EFIVars + name + LoaderGUID)
+// Variable returns the text of a variable of the boot loader: UTF-16 after four bytes of attributes. Empty if it is not set.
+func Variable(fs host.FS, name string) (string, error) {
+	data, err := fs.ReadIfThere(Vars + name + LoaderGUID)
 	var units []uint16
 	for i := 4; i+1 < len(data); i += 2 {
 		units = append(units, binary.LittleEndian.Uint16(data[i:]))
@@ -113,7 +115,7 @@ func OnceToken(b bls.Loader) string {
 
 // recordToken records the token of the running kernel before the entry that loaded it is removed.
 func recordToken(b bls.Loader) error {
-	selected, err := EFIVariable(b.FS, "LoaderEntrySelected")
+	selected, err := Variable(b.FS, "LoaderEntrySelected")
 	if err != nil || selected != bls.OnceID+".conf" || !b.FS.Exists(b.At.OnceEntry()) {
 		return err
 	}
@@ -126,7 +128,7 @@ func recordToken(b bls.Loader) error {
 
 // DefaultEntry returns the entry that systemd-boot boots by default, or the reason why that is unknown.
 func (Tool) DefaultEntry(b bls.Loader, entries []*loader.Entry) (entry *loader.Entry, reason string) {
-	variable, err := EFIVariable(b.FS, "LoaderEntryDefault")
+	variable, err := Variable(b.FS, "LoaderEntryDefault")
 	if err != nil {
 		return nil, err.Error()
 	}
@@ -140,7 +142,7 @@ func (Tool) DefaultEntry(b bls.Loader, entries []*loader.Entry) (entry *loader.E
 		return nil, err.Error()
 	}
 	config := configOf(data)
-	preferred, err := EFIVariable(b.FS, "LoaderEntryPreferred")
+	preferred, err := Variable(b.FS, "LoaderEntryPreferred")
 	switch {
 	case err != nil:
 		return nil, err.Error()
@@ -179,8 +181,8 @@ var counted = regexp.MustCompile(`\+\d+(-\d+)?$`)
 
 // MenuObstacle returns the reason why the default entry or the entry that is booted once may not be booted, and the remedy.
 func (Tool) MenuObstacle(b bls.Loader, m loader.Booted, places []*loader.Place) string {
-	features, _ := b.FS.ReadIfThere(EFIVars + "LoaderFeatures" + LoaderGUID)
-	space, err := b.Space(strings.TrimSuffix(EFIVars, "/"))
+	features, _ := b.FS.ReadIfThere(Vars + "LoaderFeatures" + LoaderGUID)
+	space, err := b.Space(strings.TrimSuffix(Vars, "/"))
 	i := slices.IndexFunc(m.Menu.Root.Children, func(entry *loader.Entry) bool { return counted.MatchString(entry.ID) })
 	switch {
 	case len(places) > 1:
@@ -188,7 +190,7 @@ func (Tool) MenuObstacle(b bls.Loader, m loader.Booted, places []*loader.Place) 
 	case len(features) < 5 || features[4]&oneShotFeature == 0:
 		return "this systemd-boot cannot boot an entry once: run bootctl update"
 	case err != nil || space.ReadOnly:
-		return EFIVars + " cannot be written: mount efivarfs read-write"
+		return Vars + " cannot be written: mount efivarfs read-write"
 	case b.FS.Exists(TriesFile):
 		return TriesFile + " exists, so systemd-boot counts boots, and may boot another entry than the default: remove it"
 	case i >= 0:
@@ -217,7 +219,7 @@ func loaderPartition(fs host.FS) (dir string, mounted map[string]string) {
 			mounted[words[4]] = words[2]
 		}
 	}
-	id, err := EFIVariable(fs, "LoaderDevicePartUUID")
+	id, err := Variable(fs, "LoaderDevicePartUUID")
 	if err != nil || id == "" {
 		return "", mounted
 	}
@@ -260,7 +262,7 @@ func (Tool) ReadTrial(b bls.Loader, armedNow bool) (t loader.Trial, err error) {
 	if err != nil {
 		return t, err
 	}
-	selected, err := EFIVariable(b.FS, OneShot)
+	selected, err := Variable(b.FS, OneShot)
 	t.Section, t.Selected = string(data), strings.TrimSuffix(selected, ".conf")
 	if first, rest, _ := strings.Cut(t.Section, "\n"); strings.HasPrefix(first, StateMark) {
 		t.State, t.Section = strings.TrimPrefix(first, StateMark), rest
@@ -276,7 +278,7 @@ func (Tool) ReadTrial(b bls.Loader, armedNow bool) (t loader.Trial, err error) {
 
 // WriteTrial implements Tool. It never selects the entry instead of another entry that a user has selected.
 func (Tool) WriteTrial(b bls.Loader, text, state string) error {
-	selected, err := EFIVariable(b.FS, OneShot)
+	selected, err := Variable(b.FS, OneShot)
 	if err != nil {
 		return err
 	}
@@ -324,10 +326,10 @@ func selectOnce(b bls.Loader, name string) error {
 			data = binary.LittleEndian.AppendUint16(data, unit)
 		}
 	}
-	if err := b.FS.WriteVariable(EFIVars+OneShot+LoaderGUID, data); err != nil {
+	if err := b.FS.WriteVariable(Vars+OneShot+LoaderGUID, data); err != nil {
 		return err
 	}
-	if selected, err := EFIVariable(b.FS, OneShot); err != nil || selected != name {
+	if selected, err := Variable(b.FS, OneShot); err != nil || selected != name {
 		return errors.Join(err, fmt.Errorf("the firmware has %s=%q instead of %q", OneShot, selected, name))
 	}
 	return nil
@@ -344,8 +346,28 @@ func (Tool) FindTrialObstacle(_ context.Context, b bls.Loader) (reason string, t
 	return "", false
 }
 
-// IsImage reports whether systemd-stub has started the kernel, which is part of a unified kernel image.
-func IsImage(fs host.FS) bool { return fs.Exists(EFIVars + "StubInfo" + LoaderGUID) }
+// Kind returns a kind of systemd-boot. isImage reports whether systemd-stub starts its kernels, which are parts of unified kernel images. noLoader is
+// the message for a host with another boot loader, which is of another kind if the message is empty. noPlace is the message for a host without places.
+func Kind(name string, isImage bool, noLoader string, places func(fs host.FS) []*loader.Place, noPlace string, tool bls.Tool) loader.Kind {
+	return loader.Kind{
+		Detect: func(fs host.FS) (loader.Detection, *loader.Place) {
+			info, err := Variable(fs, "LoaderInfo")
+			isBoot := err == nil && strings.Contains(info, "systemd-boot")
+			if fs.Exists(Vars+"StubInfo"+LoaderGUID) != isImage || !isBoot && noLoader == "" {
+				return loader.Detection{}, nil
+			} else if !isBoot {
+				return loader.UnsupportedBy(noLoader), nil
+			}
+			all := places(fs)
+			if len(all) == 0 {
+				return loader.UnsupportedBy(noPlace), nil
+			}
+			return loader.Detection{Type: name, Proven: true}, all[0]
+		},
+		Places: places,
+		Open:   func(b loader.Base) loader.Loader { return bls.Loader{Base: b, Tool: tool} },
+	}
+}
 
 // ImageFiles lists the files with a suffix, in any case.
 func ImageFiles(fs host.FS, dir, suffix string) []string {

@@ -123,6 +123,7 @@ func explainMenu(fs host.FS, n *loader.Place) string {
 // mkconfig is GRUB with /etc/default/grub.d: grub-mkconfig makes a menu from the agent's drop-in. Azure Linux has other names for both.
 type mkconfig struct{ grubcfg.Files }
 
+// Places of the menu.
 var (
 	DebianPlace = &loader.Place{
 		Menu: grubcfg.Debian, Title: grubcfg.Debian, Mkconfig: []string{"grub-mkconfig", "-o"}, Remake: "update-grub", Form: loader.DropInForm,

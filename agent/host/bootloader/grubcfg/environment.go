@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 )
 
+// The format of GRUB's environment block, and its variables.
 const (
 	// EnvSize and EnvHead define the format of GRUB's environment block (info grub, "The GRUB environment block"): one "name=value" per line, then "#" up to the end.
 	EnvSize = 1024

@@ -50,6 +50,7 @@ func MenuOnEFI(fs host.FS) string {
 // Grub2Mkconfigs are the paths of grub2-mkconfig.
 var Grub2Mkconfigs = []string{"/usr/sbin/grub2-mkconfig", "/sbin/grub2-mkconfig"}
 
+// Menus of GRUB.
 const (
 	Debian = "/boot/grub/grub.cfg"
 	Grub2  = "/boot/grub2/grub.cfg"

@@ -80,11 +80,11 @@ func TestDetect(t *testing.T) {
 		"NixOS":                   {fixture: rig.Debian, files: osRelease("nixos"), want: loader.Unsupported, message: "boot.kernelParams"},
 		"Ubuntu Core":             {fixture: rig.Debian, files: osRelease("ubuntu-core"), want: loader.Unsupported, message: "snap set system"},
 		"GRUB Legacy":             {fixture: rig.Debian, remove: "/boot/grub/grub.cfg", files: map[string]string{"/boot/grub/menu.lst": "\n"}, want: loader.Unsupported, message: "menu.lst"},
-		"a unified kernel image": {fixture: rig.Ubuntu, files: map[string]string{efi.EFIVars + "StubInfo" + efi.LoaderGUID: utf16("systemd-stub 255.4")},
+		"a unified kernel image": {fixture: rig.Ubuntu, files: map[string]string{efi.Vars + "StubInfo" + efi.LoaderGUID: utf16("systemd-stub 255.4")},
 			want: loader.Unsupported, message: "unified kernel image"},
-		"systemd-boot": {fixture: rig.Ubuntu, files: map[string]string{efi.EFIVars + "LoaderInfo" + efi.LoaderGUID: utf16("systemd-boot 255.4")},
+		"systemd-boot": {fixture: rig.Ubuntu, files: map[string]string{efi.Vars + "LoaderInfo" + efi.LoaderGUID: utf16("systemd-boot 255.4")},
 			want: loader.Unsupported, message: "systemd-boot"},
-		"a GRUB that reports its name": {fixture: rig.Ubuntu, files: map[string]string{efi.EFIVars + "LoaderInfo" + efi.LoaderGUID: utf16("GRUB 2.12")},
+		"a GRUB that reports its name": {fixture: rig.Ubuntu, files: map[string]string{efi.Vars + "LoaderInfo" + efi.LoaderGUID: utf16("GRUB 2.12")},
 			want: loader.GrubDebian, proven: true},
 	}
 	for name, test := range tests {

@@ -193,6 +193,7 @@ func (h *Host) RecordArmed() error {
 	return h.Facts.SetBootFact(bootID, FactArmed, "true")
 }
 
+// States of a trial.
 const (
 	// TrialVariable is the agent's variable in GRUB's environment block. The agent sets it to TrialArmed when it stages, and to TrialPermitted right
 	// before a permitted reboot. Before GRUB boots the new arguments, it changes these values to TrialUsed and TrialFailed. If GRUB finds one of the

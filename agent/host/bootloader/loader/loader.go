@@ -179,11 +179,11 @@ type Host struct {
 	Facts  BootFacts
 	// Space returns the free space of a directory's file system.
 	Space func(dir string) (host.Space, error)
-	// ReadFile reads a menu. pause waits while another program is writing it.
+	// ReadFile reads a menu. Pause waits while another program is writing it.
 	ReadFile  func(name string) ([]byte, error)
 	Pause     func(time.Duration)
 	BootClock host.BootClock
-	// Delay is the reason why the last Apply waits until delayEnd (since the boot). Empty if it does not wait.
+	// Delay is the reason why the last Apply waits until DelayEnd (since the boot). Empty if it does not wait.
 	Delay    string
 	DelayEnd time.Duration
 	// Attended is true if an agent runs after the boot.

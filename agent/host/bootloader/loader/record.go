@@ -14,6 +14,7 @@ import (
 // assigns the variable that DropIn appends to.
 const DropIn = DropInDir + "/zz-storage-client.cfg"
 
+// Files and marks of the record.
 const (
 	DropInDir   = "/etc/default/grub.d"
 	DefaultFile = "/etc/default/grub"

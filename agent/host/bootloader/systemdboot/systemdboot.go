@@ -21,37 +21,21 @@ import (
 // would also write the kernels and initrds in place, and a crash would leave a default entry without them.
 type tool struct{ efi.Tool }
 
-// all are the names for each directory in which the entries can be.
+// all are the places in each directory in which the entries can be.
 var all = lists.Each(efi.BootDirs, func(boot string) *loader.Place {
 	at := efi.PlaceIn(boot)
 	at.Title, at.Files = boot+"/loader/entries/*.conf", []string{bls.LaterFile}
 	return &at
 })
 
-const noSystemdEntries = "booted by systemd-boot, but /efi, /boot and /boot/efi have no loader/entries/*.conf: mount the EFI partition at /efi, " +
-	"or use the tool that makes its entries"
-
 // Kind is the kind of systemd-boot with entries. A unified kernel image is another kind.
-var Kind = loader.Kind{
-	Detect: func(fs host.FS) (loader.Detection, *loader.Place) {
-		info, err := efi.EFIVariable(fs, "LoaderInfo")
-		places := places(fs)
-		switch {
-		case err != nil || !strings.Contains(info, "systemd-boot") || efi.IsImage(fs):
-			return loader.Detection{}, nil
-		case len(places) == 0:
-			return loader.UnsupportedBy(noSystemdEntries), nil
-		}
-		return loader.Detection{Type: loader.SystemdBoot, Proven: true}, places[0]
-	},
-	Places: places,
-	Open:   func(b loader.Base) loader.Loader { return bls.Loader{Base: b, Tool: tool{}} },
-}
+var Kind = efi.Kind(loader.SystemdBoot, false, "", places, "booted by systemd-boot, but /efi, /boot and /boot/efi have no loader/entries/*.conf: mount the "+
+	"EFI partition at /efi, or use the tool that makes its entries", tool{})
 
 // ReadLater implements Tool.
 func (tool) ReadLater(b bls.Loader, f *loader.Facts) error { return b.ReadLater(f) }
 
-// places returns the names of all directories that have entries.
+// places returns all places that have entries.
 func places(fs host.FS) []*loader.Place {
 	return slices.DeleteFunc(slices.Clone(all), func(names *loader.Place) bool {
 		entries, err := fs.Glob(names.Entries, "*.conf")
@@ -73,7 +57,7 @@ func Token(entry *loader.Entry) string {
 
 // bootedToken returns the token of the entry that loaded the running kernel. Other systems on the machine have other tokens. Empty if it is unknown.
 func bootedToken(b bls.Loader, entries []*loader.Entry) string {
-	selected, err := efi.EFIVariable(b.FS, "LoaderEntrySelected")
+	selected, err := efi.Variable(b.FS, "LoaderEntrySelected")
 	if err != nil || selected == "" {
 		return ""
 	}
@@ -133,7 +117,7 @@ func (tool) findObstacle(b bls.Loader, m loader.Booted) string {
 		return bls.LaterFile + " is missing, so kernel-install gives new kernels the arguments of the running kernel: write the arguments of " +
 			m.Entry.File + " to it"
 	case m.Token == "":
-		selected, _ := efi.EFIVariable(b.FS, "LoaderEntrySelected")
+		selected, _ := efi.Variable(b.FS, "LoaderEntrySelected")
 		return fmt.Sprintf("systemd-boot loaded the running kernel by entry %q, which is not in %s or not of kernel-install: %s", selected, b.At.Entries, loader.OtherMenu)
 	case m.Token != Token(m.Entry):
 		return "the default entry " + m.Entry.File + " is not of the running system: run bootctl set-default with an entry of " + m.Token

@@ -160,7 +160,7 @@ func TestATrialThatTheFirmwareDoesNotSelect(t *testing.T) {
 		},
 		"it has no effect at all": func(m *rig.Machine) host.Hook {
 			return func(op host.Op, name string) error {
-				if op == host.OpSyncDir && name+"/" == efi.EFIVars {
+				if op == host.OpSyncDir && name+"/" == efi.Vars {
 					m.Remove(hosttest.OneShotVariable)
 				}
 				return nil
@@ -275,14 +275,14 @@ func TestSystemdBootsThatTheAgentDoesNotChange(t *testing.T) {
 		"an entry without a version was booted":      {func(m *rig.Machine) { m.SetVariable("LoaderEntrySelected", rig.SystemdToken+"-") }, "which is not in " + rig.SystemdEntries},
 		"two partitions have entries":                {func(m *rig.Machine) { m.Write("/boot/loader/entries/x.conf", "") }, "both /efi/loader/entries/*.conf and /boot/loader/entries/*.conf exist"},
 		"an old systemd-boot": {func(m *rig.Machine) {
-			m.Write(efi.EFIVars+"LoaderFeatures"+efi.LoaderGUID, "\x06\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00")
+			m.Write(efi.Vars+"LoaderFeatures"+efi.LoaderGUID, "\x06\x00\x00\x00\x07\x00\x00\x00\x00\x00\x00\x00")
 		}, "cannot boot an entry once"},
 		"Proxmox":    {func(m *rig.Machine) { m.Write(life.ProxmoxDisks, "1234-5678\n") }, "proxmox-boot-tool"},
 		"no entries": {func(m *rig.Machine) { m.Remove(rig.SystemdEntries) }, "have no loader/entries"},
 		"the partition of another disk is mounted": {func(m *rig.Machine) {
 			m.SetLoaderPartition("/efi", "8:33")
 		}, "none of /efi, /boot/efi, /boot is the EFI partition that systemd-boot was loaded from"},
-		"its partition is unknown":       {func(m *rig.Machine) { m.Remove(efi.EFIVars + "LoaderDevicePartUUID" + efi.LoaderGUID) }, "none of /efi, /boot/efi, /boot is"},
+		"its partition is unknown":       {func(m *rig.Machine) { m.Remove(efi.Vars + "LoaderDevicePartUUID" + efi.LoaderGUID) }, "none of /efi, /boot/efi, /boot is"},
 		"its directory is not mounted":   {func(m *rig.Machine) { m.SetLoaderPartition("/boot/efi", "8:15") }, "/efi is neither the EFI partition"},
 		"an entry is preferred":          {func(m *rig.Machine) { m.SetVariable("LoaderEntryPreferred", path.Base(rig.OlderEntry)) }, "LoaderEntryPreferred selects"},
 		"the menu's settings prefer one": {func(m *rig.Machine) { m.Write("/efi/loader/loader.conf", "preferred x\n") }, "/efi/loader/loader.conf has the line preferred"},

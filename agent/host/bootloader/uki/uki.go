@@ -32,7 +32,7 @@ import (
 // appends all addons in a trial. So the addon loses the previous value of an argument when another value is tried.
 type tool struct{ efi.Tool }
 
-// all are the names for each directory in which the images can be.
+// all are the places in each directory in which the images can be.
 var all = lists.Each(efi.BootDirs, func(boot string) *loader.Place {
 	at := efi.PlaceIn(boot)
 	at.Title, at.Addon = boot+"/EFI/Linux/*.efi", boot+"/loader/addons/storage-client.addon.efi"
@@ -41,9 +41,8 @@ var all = lists.Each(efi.BootDirs, func(boot string) *loader.Place {
 })
 
 const (
-	noImages = "booted from a unified kernel image, but /efi, /boot and /boot/efi have no EFI/Linux/*.efi: mount the EFI partition at /efi"
 	// SecureBoot is the file of the firmware's variable, whose value follows four bytes of attributes.
-	SecureBoot = efi.EFIVars + "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+	SecureBoot = efi.Vars + "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 	// firstAddons is the first release of systemd-stub that reads addons.
 	firstAddons = 254
 	// PageSize is the alignment of sections in memory, blockSize that in the file, and headerSize is the space for all headers.
@@ -68,29 +67,14 @@ type kernelImage struct {
 }
 
 // Kind is the kind of unified kernel images.
-var Kind = loader.Kind{
-	Detect: func(fs host.FS) (loader.Detection, *loader.Place) {
-		info, err := efi.EFIVariable(fs, "LoaderInfo")
-		places := places(fs)
-		switch {
-		case !efi.IsImage(fs):
-			return loader.Detection{}, nil
-		case err != nil || !strings.Contains(info, "systemd-boot"):
-			return loader.UnsupportedBy("booted from a unified kernel image without systemd-boot, so arguments have no trial boot: build the image with the argument, " +
-				"or run bootctl install"), nil
-		case len(places) == 0:
-			return loader.UnsupportedBy(noImages), nil
-		}
-		return loader.Detection{Type: loader.UKI, Proven: true}, places[0]
-	},
-	Places: places,
-	Open:   func(b loader.Base) loader.Loader { return bls.Loader{Base: b, Tool: tool{}} },
-}
+var Kind = efi.Kind(loader.UKI, true, "booted from a unified kernel image without systemd-boot, so arguments have no trial boot: build the image with the "+
+	"argument, or run bootctl install", places, "booted from a unified kernel image, but /efi, /boot and /boot/efi have no EFI/Linux/*.efi: mount the EFI "+
+	"partition at /efi", tool{})
 
 // ReadLater implements Tool. The addon reaches later images.
 func (tool) ReadLater(bls.Loader, *loader.Facts) error { return nil }
 
-// places returns the names of all directories that have images, or files of the agent for them.
+// places returns all places that have images, or files of the agent for them.
 func places(fs host.FS) []*loader.Place {
 	return slices.DeleteFunc(slices.Clone(all), func(names *loader.Place) bool {
 		return len(efi.ImageFiles(fs, names.Boot+"/EFI/Linux", ".efi")) == 0 && !fs.Exists(names.Addon) && !fs.Exists(names.OnceEntry())
@@ -234,7 +218,7 @@ func (t tool) readAll(b bls.Loader) (m loader.Booted, images []imageEntry, reaso
 func (tool) findObstacle(b bls.Loader, m loader.Booted, images []imageEntry) string {
 	booted := imageOf(images, m.Entry)
 	state, err := b.FS.ReadFile(SecureBoot)
-	selected, _ := efi.EFIVariable(b.FS, "LoaderEntrySelected")
+	selected, _ := efi.Variable(b.FS, "LoaderEntrySelected")
 	rebuild := ": build and sign the image with the argument, or an addon (ukify build --cmdline=...)"
 	switch {
 	case err != nil || len(state) != 5:

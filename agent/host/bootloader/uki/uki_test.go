@@ -177,7 +177,7 @@ func TestUnifiedKernelImagesThatTheAgentDoesNotChange(t *testing.T) {
 		"an addon that is not one": {func(m *rig.Machine) { m.Write("/efi/loader/addons/a.addon.efi", "text") }, "read /efi/loader/addons/a.addon.efi"},
 		"Secure Boot":              {func(m *rig.Machine) { m.Write(uki.SecureBoot, "\x06\x00\x00\x00\x01") }, "with Secure Boot, which rejects"},
 		"unknown Secure Boot":      {func(m *rig.Machine) { m.Remove(uki.SecureBoot) }, "does not show whether Secure Boot is on"},
-		"without systemd-boot":     {func(m *rig.Machine) { m.Remove(efi.EFIVars + "LoaderInfo" + efi.LoaderGUID) }, "without systemd-boot"},
+		"without systemd-boot":     {func(m *rig.Machine) { m.Remove(efi.Vars + "LoaderInfo" + efi.LoaderGUID) }, "without systemd-boot"},
 		"another boot loader":      {func(m *rig.Machine) { m.SetVariable("LoaderInfo", "rEFInd 0.14") }, "without systemd-boot"},
 		"no images":                {func(m *rig.Machine) { m.Remove(rig.ImagesDir) }, "have no EFI/Linux/*.efi"},
 		"an image of systemd 253": {func(m *rig.Machine) {

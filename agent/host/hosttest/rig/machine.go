@@ -99,7 +99,7 @@ func (m *Machine) StartEntry() string {
 			m.SetVariable("LoaderEntrySelected", strings.TrimSuffix(name, ".efi")+map[bool]string{true: ".conf", false: ".efi"}[name == bls.OnceID])
 			m.BootWith(options, inodes)
 		case m.entries == SystemdEntries:
-			m.Write(efi.EFIVars+"LoaderEntrySelected"+efi.LoaderGUID, hosttest.EncodeVariable(name+".conf"))
+			m.Write(efi.Vars+"LoaderEntrySelected"+efi.LoaderGUID, hosttest.EncodeVariable(name+".conf"))
 			m.BootWith(`initrd=\token\initrd `+options, inodes)
 		default:
 			m.BootWith("BOOT_IMAGE=(hd0,msdos1)/vmlinuz-5.14.0-427.13.1.el9_4.x86_64 "+options, inodes)
@@ -533,12 +533,12 @@ func (m *Machine) InstallKernel(version string) (entry string) {
 // SetVariable sets a variable of systemd-boot.
 func (m *Machine) SetVariable(name, text string) {
 	m.T.Helper()
-	m.Write(efi.EFIVars+name+efi.LoaderGUID, hosttest.EncodeVariable(text))
+	m.Write(efi.Vars+name+efi.LoaderGUID, hosttest.EncodeVariable(text))
 }
 
 func (m *Machine) OneShot() string {
 	m.T.Helper()
-	text, err := efi.EFIVariable(m.FS, efi.OneShot)
+	text, err := efi.Variable(m.FS, efi.OneShot)
 	if err != nil {
 		m.T.Fatal(err)
 	}
@@ -980,8 +980,8 @@ func NewSystemdBoot(t *testing.T) *Machine {
 	m.Write("/efi/loader/loader.conf", "timeout 0\n")
 	m.InstallKernel("6.12.8-amd64")
 	m.InstallKernel("6.12.9-amd64")
-	m.Write(efi.EFIVars+"LoaderInfo"+efi.LoaderGUID, hosttest.EncodeVariable("systemd-boot 257.9-1~deb13u1"))
-	m.Write(efi.EFIVars+"LoaderFeatures"+efi.LoaderGUID, "\x06\x00\x00\x00\xff\x3f\x00\x00\x00\x00\x00\x00")
+	m.Write(efi.Vars+"LoaderInfo"+efi.LoaderGUID, hosttest.EncodeVariable("systemd-boot 257.9-1~deb13u1"))
+	m.Write(efi.Vars+"LoaderFeatures"+efi.LoaderGUID, "\x06\x00\x00\x00\xff\x3f\x00\x00\x00\x00\x00\x00")
 	m.SetLoaderPartition("/efi", "8:15")
 	m.StartEntry()
 	return m

@@ -76,11 +76,12 @@ func readKernels(b bls.Loader) ([]*loader.Entry, error) {
 	return slices.DeleteFunc(entries, func(entry *loader.Entry) bool { return len(entry.Lines) == 0 }), err
 }
 
-// ReadLater implements Tool. grubby also changes the variable kernelopts.
+// ReadLater implements Tool. grubby also changes the variable kernelopts. After an interrupted change, repairLater restores the copy.
 func (tool) ReadLater(b bls.Loader, f *loader.Facts) error {
-	err := b.ReadLater(f)
+	copied, copyErr := b.FS.ReadIfThere(bls.CopyOf(bls.LaterFile))
+	err := errors.Join(b.ReadLater(f), copyErr)
 	env, _, _ := grubOf(b).ReadEnvironment(grubOf(b).Env())
-	f.Written = append(slices.Clone(f.Written), host.ParseArguments(env.Value("kernelopts"))...)
+	f.Written = slices.Concat(f.Written, host.ParseArguments(string(copied)), host.ParseArguments(env.Value("kernelopts")))
 	rewritten, lacked := RewrittenArguments(b), f.LackedLater
 	f.LackedLater = func(arg host.Argument) string {
 		if rewritten != nil && !argument.Has(rewritten, arg) {

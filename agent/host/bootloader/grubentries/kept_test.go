@@ -490,3 +490,36 @@ func TestAnArgumentThatAnEntryHadBeforeStaysThereAfterAFailure(t *testing.T) {
 	m.Apply(nil)
 	m.ExpectAsBefore(files, modes)
 }
+
+// The second value replaces the first, and the third comes after a kill. The copy of the arguments for later kernels still has the first value.
+func TestAKilledChangeLeavesNoEarlierValueForLaterKernels(t *testing.T) {
+	const second, third = "2097152", "1048576"
+	writes := 0
+	for first, more := 1, true; more; first++ {
+		for _, later := range []int{11, 41} {
+			m := rig.NewTryingRocky(t)
+			original := m.Read(bls.LaterFile)
+			m.Apply(rig.Settings(rig.Ihash, rig.Seed))
+			m.StartEntry()
+			m.Apply(rig.Settings(rig.Ihash, rig.Seed))
+			m.Apply(rig.Settings(rig.Ihash, second))
+			m.StartEntry()
+			promoting, c := m.Crashing(first)
+			_ = promoting.Apply(t.Context(), rig.Settings(rig.Ihash, second))
+			more = c.Count >= first
+			m.StartEntry()
+			staging, _ := m.Crashing(later)
+			_ = staging.Apply(t.Context(), rig.Settings(rig.Ihash, third))
+			m.StartEntry()
+			m.Apply(rig.Settings(rig.Ihash, third))
+			m.Apply(nil)
+			if diff := cmp.Diff(original, m.Read(bls.LaterFile)); diff != "" {
+				t.Fatalf("after restore, kills at writes %d and %d (-want +got):\n%s", first, later, diff)
+			}
+			writes++
+		}
+	}
+	if writes < 80 {
+		t.Errorf("got only %d pairs of kills, want 80", writes)
+	}
+}

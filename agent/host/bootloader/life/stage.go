@@ -154,7 +154,8 @@ func (f state) recordBefore() loader.Record {
 	return record
 }
 
-// completeDropIn writes the arguments of the menu in place to the drop-in. It removes the remains of making another menu.
+// completeDropIn writes the arguments of the menu in place to the drop-in. The remains of making another menu go first: after the next change, copies
+// of files from before this one would be restored.
 func (s *Subject) completeDropIn(format loader.Form, record loader.Record) error {
-	return errors.Join(s.writeDropIn(record, format), s.RemoveTemp(format))
+	return errors.Join(s.RemoveTemp(format), s.writeDropIn(record, format))
 }

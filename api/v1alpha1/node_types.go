@@ -179,11 +179,6 @@ func (p RolloutPhase) IsInService() bool {
 	return p == "" || p == RolloutApplying || p == RolloutUpToDate || p == RolloutWaiting
 }
 
-// HasFailedUnrebooted reports whether the node has failed because its agent did not use the permit. Only such a failure is followed by a pause.
-func (in *RolloutStatus) HasFailedUnrebooted() bool {
-	return in.Phase == RolloutFailed && in.Reason == RolloutReasonRebootTimedOut && in.Since.Before(in.RetryAfter)
-}
-
 // TrialKind is the purpose of an order to mount.
 // +kubebuilder:validation:Enum=Probe;Trial
 type TrialKind string
@@ -1047,6 +1042,11 @@ type RolloutStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootID,omitempty"`
+}
+
+// HasFailedUnrebooted reports whether the node has failed because its agent did not use the permit. Only such a failure is followed by a pause.
+func (in *RolloutStatus) HasFailedUnrebooted() bool {
+	return in.Phase == RolloutFailed && in.Reason == RolloutReasonRebootTimedOut && in.Since.Before(in.RetryAfter)
 }
 
 // StorageClientNodeStatus contains the observations of the node's agent. The manager writes only rollout.

@@ -1,5 +1,5 @@
-// Package loop runs the passes of controllers. A pass reads a snapshot from the cache, plans, reads live what the plan requires, plans again if
-// that is newer, and writes the steps. Outcome is the result of a pass, and the only place that computes when the next one starts.
+// Package loop runs the passes of controllers. A pass reads a snapshot from the cache, plans, reads the objects live that the plan requires, plans
+// again if they are newer, and writes the steps. Outcome is the result of a pass, and the only place that computes when the next one starts.
 package loop
 
 import (
@@ -18,8 +18,8 @@ type Arm[S, P any] struct {
 	Read func(ctx context.Context) (S, error)
 	// Plan returns the steps. It changes no object.
 	Plan func(snapshot S) P
-	// Refresh reads live what the plan requires, and reports whether the pass must plan again. Nil if each write depends only on the version that was
-	// read.
+	// Refresh reads the objects live that the plan requires, and reports whether the pass must plan again. Nil if each write depends only on the
+	// version that was read.
 	Refresh func(ctx context.Context, snapshot S, planned P) (fresh S, newer bool, err error)
 	// Apply writes the steps. A failed step does not block the others.
 	Apply func(ctx context.Context, snapshot S, planned P, out *Outcome)

@@ -50,7 +50,8 @@ func (s *scope) read(ctx context.Context) (plan.Snapshot, error) {
 }
 
 func (s *scope) refresh(ctx context.Context, cached plan.Snapshot, planned plan.Plan) (fresh plan.Snapshot, newer bool, err error) {
-	if s.unread != nil || !planned.NeedsFresh() && (!planned.LedgerDue || s.compared.Remaining(plan.LedgerInterval, s.now) > 0) {
+	isRead, isLedgerDue := s.unread == nil, planned.LedgerDue && s.compared.Remaining(plan.LedgerInterval, s.now) == 0
+	if !isRead || !planned.NeedsFresh() && !isLedgerDue {
 		return cached, false, nil
 	}
 	fresh, newer, s.unread = s.confirm(ctx, cached, planned)

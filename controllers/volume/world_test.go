@@ -634,7 +634,7 @@ func (m *manager) inspect() {
 	}
 	for _, r := range m.records() {
 		for _, b := range r.Blames {
-			m.abandoned[b.Volume] = m.abandoned[b.Volume] || !b.RevertedAt.IsZero() && !m.isAwaited(b.Volume)
+			m.abandoned[b.Volume] = m.abandoned[b.Volume] || !m.isAwaited(b.Volume)
 		}
 	}
 	if m.isInspected {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/memapi"
@@ -102,6 +103,8 @@ func (w *world) unfinishedNodeWork(node *corev1.Node, c *v1alpha1.StorageClientN
 		c != nil && c.Status.Rollout != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonLastControlPlaneNode
 	// Nor is the only node for the manager.
 	last = last || w.isManagerBound(node.Name) && c != nil && c.Status.Rollout != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonOnlyManagerNode
+	// Nor is the only node that accepts pods.
+	last = last || w.isOnlySchedulable(node.Name) && c != nil && c.Status.Rollout != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonOnlySchedulableNode
 	switch {
 	case node.Spec.Unschedulable || hasMark(node):
 		return "is cordoned"
@@ -187,6 +190,14 @@ func (w *world) declared(node *corev1.Node) map[string]string {
 		out[key] = b.value
 	}
 	return out
+}
+
+// isOnlySchedulable reports whether all other nodes are cordoned or have taints.
+func (w *world) isOnlySchedulable(name string) bool {
+	return !slices.ContainsFunc(w.api.All(memapi.Nodes), func(o client.Object) bool {
+		node := o.(*corev1.Node)
+		return node.Name != name && !node.Spec.Unschedulable && len(node.Spec.Taints) == 0
+	})
 }
 
 func (w *world) countControlPlanes() int {

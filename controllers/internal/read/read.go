@@ -24,7 +24,7 @@ import (
 	"github.com/storageclient/operator/controllers/objects"
 )
 
-// The rights of these reads; the package snapshot has the rights of reads of volumes. Controllers only list what they read and write themselves.
+// The rights of these reads; the package snapshot has the rights of reads of volumes. Controllers only list their own reads and writes.
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=storage-client-system,verbs=get;list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=storage-client-agent

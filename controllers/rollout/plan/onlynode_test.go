@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // TestForTheOnlyNode has nodes a and b. Only the settings of a need a reboot.

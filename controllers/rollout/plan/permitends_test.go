@@ -174,7 +174,7 @@ func TestForAnOverduePermit(t *testing.T) {
 
 // The manager stops between the withdrawal of a permit and its note, or before the permit. The next manager ends the attempt in the same way.
 func TestForAnAttemptThatOnlyTheNoteContains(t *testing.T) {
-	timedOut := append(endSteps("RebootTimedOut", "Failed RebootTimedOut")[1:], "a: Failed RebootTimedOut")
+	timedOut := slices.Concat(endSteps("RebootTimedOut", "Failed RebootTimedOut")[1:], []string{"a: Failed RebootTimedOut"})
 	build := func() *fixture {
 		f := cluster("a")
 		f.permitted("a", 16*time.Minute)

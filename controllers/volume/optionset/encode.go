@@ -121,7 +121,7 @@ func oldestOf(worked map[string]Evidence) map[string]Evidence {
 }
 
 // Decode returns the records in the entries of sets, by set. It skips an entry that it cannot read, or that has another key. A copy for the
-// previous release adds what the record lacks: the manager may die between the writes of two pages.
+// previous release completes the record: the manager may die between the writes of two pages.
 func Decode(entries map[string]string) map[string]*Record {
 	out, copies := map[string]*Record{}, map[string]*Record{}
 	for key, value := range entries {

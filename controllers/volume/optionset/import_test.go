@@ -128,7 +128,7 @@ func TestTheNewestJudgedVolumesAreRecorded(t *testing.T) {
 	}
 }
 
-// A copy that outlived its record's change adds what the record lacks, and no observation that has a later result.
+// A copy that outlived its record's change completes the record, without an observation that has a later result.
 func TestAdd(t *testing.T) {
 	after := func(kinds ...Kind) *Record {
 		r := newRecord()

@@ -163,7 +163,7 @@ func (r *Reader) EvaluateNew(ctx context.Context, pv *corev1.PersistentVolume, i
 }
 
 // reserve reports whether a new volume has its reservation, from now on or since an earlier attempt to create the volume. It evaluates all volumes
-// only if none is known to give evidence.
+// unless a known volume can give evidence.
 func (r *Reader) reserve(
 	ctx context.Context, pv *corev1.PersistentVolume, set string, objects []corev1.ConfigMap, index *judge.VolumeIndex, mayCreate bool,
 ) (bool, error) {

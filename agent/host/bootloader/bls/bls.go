@@ -1,4 +1,4 @@
-// Package bls changes boot loader specification entries, tries arguments in one that is booted once, and restores their files.
+// Package bls changes boot loader specification entries, tries arguments in an entry for one boot, and restores their files.
 package bls
 
 import (

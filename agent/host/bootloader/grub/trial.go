@@ -139,7 +139,7 @@ func (g mkconfig) findMenuObstacle(f loader.Facts) string {
 		return t.EnvErr.Error()
 	case !t.Loads || len(t.Defaults) == 0:
 		return g.At.Menu + " does not read " + g.Env() + ": run " + g.At.Remake
-	case !t.Ids:
+	case !t.IDs:
 		return g.At.Menu + " has no entry ids"
 	case other >= 0:
 		return fmt.Sprintf("%s line %d: the default is %q and not the first entry: set GRUB_DEFAULT=0 in %s and run %s", g.At.Menu, t.Lines[other],

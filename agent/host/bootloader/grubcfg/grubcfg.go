@@ -73,6 +73,9 @@ const (
 // ErrBusy reports a menu that is incomplete now.
 var ErrBusy = errors.New("another program is writing it; the agent reads it again at the next check")
 
+// Files is the part that all loaders of GRUB share.
+type Files struct{ loader.Base }
+
 // ReadSettled reads a menu when no program is writing it. It waits up to a second.
 func (g Files) ReadSettled(name string) ([]byte, error) {
 	for try := 1; ; try++ {
@@ -107,9 +110,6 @@ func (g Files) isBeingCopied(name string, data []byte) bool {
 	return err == nil && len(data) < len(made) && bytes.HasPrefix(made, data)
 }
 
-// Files is the part that all loaders of GRUB share.
-type Files struct{ loader.Base }
-
 // RemakeGrub2 is the command for users that makes the menu.
 const RemakeGrub2 = "grub2-mkconfig -o " + Grub2
 
@@ -132,7 +132,7 @@ func find(e *loader.Entry, choice string) *loader.Entry {
 }
 
 // ReadBootedFrom returns the menu with the entry that it boots by default, or the reason why arguments do not reach that entry. The boot loader entries
-// precede those of the menu itself. The entry is nil if there is no menu: its reader reports the error, or waits until it is written.
+// precede the entries of the menu itself. The entry is nil if there is no menu: its reader reports the error, or waits until it is written.
 func (g Files) ReadBootedFrom(readEntries func() ([]*loader.Entry, error)) (b loader.Booted, reason string) {
 	data, err := g.ReadOnce(g.At.Menu)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 )
 
+// Block is a part of a menu that is open while its lines are read.
 type Block struct {
 	entry bool
 	// item is the entry or submenu of the block. Nil for another block.
@@ -135,7 +136,7 @@ func readCommand(t *loader.Trial, number int, text string) {
 		t.Seen, t.Loads = true, text == "load_env" || text == "load_env -f ${config_directory}/grubenv"
 	}
 	t.Clears = t.Clears || text == "save_env "+NextEntry
-	t.Ids = t.Ids || text == `menuentry_id_option="--id"`
+	t.IDs = t.IDs || text == `menuentry_id_option="--id"`
 }
 
 // IsLinuxCommand reports whether a command loads a kernel.

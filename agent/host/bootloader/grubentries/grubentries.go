@@ -325,7 +325,7 @@ func (tool) FindTrialObstacle(ctx context.Context, b bls.Loader) (reason string,
 	return reason, b.Writable == nil
 }
 
-// The entry exists whenever it is selected, although GRUB would boot the default instead of a missing one.
+// WriteTrial implements Tool. The entry exists whenever it is selected, although GRUB would boot the default instead of a missing one.
 func (tool) WriteTrial(b bls.Loader, text, state string) error {
 	if text == "" {
 		if err := grubOf(b).SetTrial(""); err != nil {

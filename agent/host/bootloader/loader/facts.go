@@ -224,7 +224,7 @@ type Trial struct {
 	// environment block, and clears whether it clears the entry of the next boot there. ids reports whether it identifies entries by ID.
 	Defaults           []string
 	Lines              []int
-	Loads, Clears, Ids bool
+	Loads, Clears, IDs bool
 	// Seen reports whether the menu reads any block.
 	Seen bool
 	// EnvErr is the reason why GRUB could not write to the environment block, if the file itself shows one.

@@ -172,7 +172,7 @@ type BootFacts interface {
 	KeepFiles(files map[string]host.FileRecord) error
 }
 
-// Host is the machine, as the boot loaders see it, and what is known about it until the agent restarts.
+// Host is the machine, as the boot loaders see it, with the state that is lost when the agent restarts.
 type Host struct {
 	FS     host.FS
 	Runner host.Runner

@@ -35,6 +35,30 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 )
 
+// Machine is a copied host that can be booted.
+type Machine struct {
+	T        *testing.T
+	Dir      string
+	FS       host.FS
+	Commands *hosttest.Commands
+	Facts    MemoryFacts
+	// Journalled is true if the journal of the tree stores the facts.
+	Journalled bool
+	Subject    *life.Subject
+	// Names are the names of the GRUB that a test starts.
+	Names *loader.Place
+	boots int
+	// entries is the directory of boot loader entries, and Kernel is the kernel of the default entry.
+	entries, Kernel string
+	// Attended is true if an agent runs after the boot.
+	Attended bool
+	// Uptime is the value of the boot clock.
+	Uptime time.Duration
+	// Paused counts the waits for a menu. whilePaused is called during each wait.
+	Paused      int
+	WhilePaused func()
+}
+
 func (m *Machine) BootFiles() map[string]string {
 	m.T.Helper()
 	files := hosttest.ReadTree(m.T, m.Dir, "/boot", "/efi", "/etc", "/var/lib/storage-client", hosttest.OneShotVariable)
@@ -159,9 +183,9 @@ func (m *Machine) ExpectRunningDefault(n int) {
 	running = slices.DeleteFunc(running, func(arg host.Argument) bool { return arg.Is("BOOT_IMAGE") || arg.Is("initrd") })
 	// An addon cannot keep a value that the trial replaces.
 	replaced := func(arg host.Argument) bool { return m.hasImages() && (arg.Is(Ihash) || arg.Is("audit")) }
-	more, fewer := argument.Without(passed, running), slices.DeleteFunc(argument.Without(running, passed), replaced)
-	if len(more)+len(fewer) > 0 {
-		m.T.Errorf("after a kill at write %d: the default entry has %v and lacks %v", n, more, fewer)
+	additional, missing := argument.Without(passed, running), slices.DeleteFunc(argument.Without(running, passed), replaced)
+	if len(additional)+len(missing) > 0 {
+		m.T.Errorf("after a kill at write %d: the default entry has %v and lacks %v", n, additional, missing)
 	}
 }
 
@@ -185,11 +209,11 @@ func (m *Machine) FailTrial() {
 // ExpectDisarmed checks that the next boot is not a trial, and that the block has every other byte.
 func (m *Machine) ExpectDisarmed(block string) {
 	m.T.Helper()
-	if got := m.Read(BlsEnv); grubcfg.Environment(got).Value(grubcfg.NextEntry) == bls.OnceID && len(got) == grubcfg.EnvSize {
+	if environment := m.Read(BlsEnv); grubcfg.Environment(environment).Value(grubcfg.NextEntry) == bls.OnceID && len(environment) == grubcfg.EnvSize {
 		m.T.Error("the trial is selected")
-	} else if got != block && len(got) == grubcfg.EnvSize {
+	} else if environment != block && len(environment) == grubcfg.EnvSize {
 		want := grubcfg.Environment(block).With(grubcfg.NextEntry, "")
-		if diff := cmp.Diff(string(want), string(grubcfg.Environment(got).With(grubcfg.NextEntry, ""))); diff != "" {
+		if diff := cmp.Diff(string(want), string(grubcfg.Environment(environment).With(grubcfg.NextEntry, ""))); diff != "" {
 			m.T.Errorf("environment block (-want +got):\n%s", diff)
 		}
 	}
@@ -308,30 +332,6 @@ func (f MemoryFacts) KeepFiles(files map[string]host.FileRecord) error {
 	data, err := json.Marshal(files)
 	f[KeptFiles] = string(data)
 	return err
-}
-
-// Machine is a copied host that can be booted.
-type Machine struct {
-	T        *testing.T
-	Dir      string
-	FS       host.FS
-	Commands *hosttest.Commands
-	Facts    MemoryFacts
-	// Journalled is true if the journal of the tree stores the facts.
-	Journalled bool
-	Subject    *life.Subject
-	// Names are the names of the GRUB that a test starts.
-	Names *loader.Place
-	boots int
-	// entries is the directory of boot loader entries, and Kernel is the kernel of the default entry.
-	entries, Kernel string
-	// Attended is true if an agent runs after the boot.
-	Attended bool
-	// Uptime is the value of the boot clock.
-	Uptime time.Duration
-	// Paused counts the waits for a menu. whilePaused is called during each wait.
-	Paused      int
-	WhilePaused func()
 }
 
 func New(t *testing.T, fixture string) *Machine {
@@ -475,18 +475,18 @@ func Settings(pairs ...string) []host.Setting {
 	return list
 }
 
-func Expect(t *testing.T, got host.Observation, state host.State, parts ...string) {
+func Expect(t *testing.T, observed host.Observation, state host.State, parts ...string) {
 	t.Helper()
-	if got.State != state {
-		t.Errorf("state = %s (%s), want %s", got.State, got.Message, state)
+	if observed.State != state {
+		t.Errorf("state = %s (%s), want %s", observed.State, observed.Message, state)
 	}
 	for _, part := range parts {
-		if !strings.Contains(got.Message, part) {
-			t.Errorf("message: got %q, want it to contain %q", got.Message, part)
+		if !strings.Contains(observed.Message, part) {
+			t.Errorf("message: got %q, want it to contain %q", observed.Message, part)
 		}
 	}
-	if got.Effect != host.Reboot {
-		t.Errorf("effect = %s", got.Effect)
+	if observed.Effect != host.Reboot {
+		t.Errorf("effect = %s", observed.Effect)
 	}
 }
 
@@ -506,14 +506,14 @@ func (m *Machine) AddKernel(version string, complete bool) (entry string) {
 // Check is a drift check of the agent: it stages drifted arguments again.
 func (m *Machine) Check(desired []host.Setting) host.Observation {
 	m.T.Helper()
-	got := m.Subject.Observe(m.T.Context(), desired)[0]
-	if got.State == host.Drifted {
+	observed := m.Subject.Observe(m.T.Context(), desired)[0]
+	if observed.State == host.Drifted {
 		if err := m.Subject.Apply(m.T.Context(), desired); err != nil {
 			m.T.Errorf("staging failed: %v", err)
 		}
-		got = m.Subject.Observe(m.T.Context(), desired)[0]
+		observed = m.Subject.Observe(m.T.Context(), desired)[0]
 	}
-	return got
+	return observed
 }
 
 // InstallKernel writes the files of a kernel like "kernel-install add".
@@ -833,8 +833,8 @@ func (m *Machine) ExpectUntouched(before map[string]string, parts ...string) {
 	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
 		m.T.Errorf("files (-before +after):\n%s", diff)
 	}
-	if kept := m.Facts.KeptFiles(); len(kept) > 0 {
-		m.T.Errorf("got %d saved files", len(kept))
+	if saved := m.Facts.KeptFiles(); len(saved) > 0 {
+		m.T.Errorf("got %d saved files", len(saved))
 	}
 }
 
@@ -987,7 +987,7 @@ func NewSystemdBoot(t *testing.T) *Machine {
 	return m
 }
 
-// crash stops a subject at the n-th change, including changes by grub-mkconfig, as if the process died.
+// Crash stops a subject at the n-th change, including changes by grub-mkconfig, as if the process died.
 type Crash struct{ Count, at int }
 
 func (c *Crash) step() error {

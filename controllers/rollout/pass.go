@@ -146,12 +146,13 @@ func (p *pass) apply(ctx context.Context, _ *plan.Session, planned plan.Plan, _ 
 	p.applySteps(ctx, planned.Steps)
 	p.claimNodes(ctx)
 	p.writeNotes(ctx)
-	if next := p.plan.Next; !next.IsZero() && !next.After(p.started) {
-		p.WakeAfter(time.Millisecond)
-	} else {
+	isRefused := p.noteRefusals(ctx)
+	switch next := p.plan.Next; {
+	case next.IsZero() || next.After(p.started):
 		p.Wake(next)
+	case !isRefused:
+		p.WakeAfter(time.Millisecond)
 	}
-	p.noteRefusals(ctx)
 }
 
 func (p *pass) update() {
@@ -376,7 +377,7 @@ func (p *pass) publishNote(ctx context.Context, node string, note v1alpha1.Rollo
 
 // noteRefusals adds the errors of the API server to the notes of nodes. An error that the note already contains is not returned again, so that it
 // is not logged repeatedly: the write is only retried.
-func (p *pass) noteRefusals(ctx context.Context) {
+func (p *pass) noteRefusals(ctx context.Context) (isRefused bool) {
 	refusals := p.Skipped()
 	for _, node := range slices.Sorted(maps.Keys(refusals)) {
 		before := p.currentNote(node)
@@ -387,10 +388,12 @@ func (p *pass) noteRefusals(ctx context.Context) {
 		if plan.SameNote(before, note) {
 			p.Forget(node)
 			p.Wake(p.session.Now.Add(maxBackOff))
+			isRefused = true
 		} else if err := p.writeNote(ctx, node, note); err != nil {
 			p.Skip(node, err)
 		}
 	}
+	return isRefused
 }
 
 // earlierOf returns the earlier of two times. Zero means never.

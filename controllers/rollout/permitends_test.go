@@ -168,8 +168,12 @@ func TestACordonStaysWhileThePermitDoes(t *testing.T) {
 			n.cordonChanges++
 			c := &withdrawing{manager: m, err: test.err, isLost: test.isLost}
 			for range 3 {
-				if _, _, _ = runPass(t.Context(), c, 1); n.ClientNode.Spec.RebootPermit != nil && !n.Unschedulable {
+				next, _, err := runPass(t.Context(), c, 1)
+				if n.ClientNode.Spec.RebootPermit != nil && !n.Unschedulable {
 					t.Fatal("the node is schedulable, and its agent may reboot it")
+				}
+				if err == nil && n.ClientNode.Spec.RebootPermit != nil && next.Before(w.now.Add(maxBackOff)) {
+					t.Errorf("the withdrawal is tried again at %s, want a pause of %s", next, maxBackOff)
 				}
 				w.passTime(time.Second)
 			}

@@ -17,7 +17,7 @@ import (
 func (p *planner) importRecord(r *optionset.Record) {
 	declared := lists.Filter(p.volumes, func(j evaluation) bool { return j.verdict.RuleSet == r.RuleSet })
 	carrying := lists.Filter(p.volumes, func(j evaluation) bool {
-		return j.HasAppliedOptions && (j.Mark == nil && j.isDeclaredBy(r.RuleSet) || j.Mark != nil && j.Mark.RuleSet == r.RuleSet)
+		return j.HasAppliedOptions && (j.Mark == nil && j.isDeclaredBy(r.RuleSet) || j.Mark != nil && j.Mark.Set == "" && j.Mark.RuleSet == r.RuleSet)
 	})
 	if len(declared) == 0 && len(carrying) > 0 {
 		return // The rules have changed, and these volumes wait for their batch.

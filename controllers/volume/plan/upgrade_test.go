@@ -154,6 +154,26 @@ func TestAnUpgradeProvesWhatVolumesCarry(t *testing.T) {
 	}
 }
 
+// A volume that is ignored keeps its mark and the record of the previous release. New marks do not inherit the evidence of that record.
+func TestTheEvidenceOfThePreviousReleaseIsForItsMarks(t *testing.T) {
+	b := newBench(t)
+	b.profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"timeo=600", "nocto"}
+	b.volumes = nil
+	for i, volume := range []string{"a", "b", "ignored"} {
+		b.volumes = append(b.volumes, created(volume, 9-i, bound, withOptions("timeo=300"), ofClass("gold")))
+	}
+	policy(v1alpha1.ConflictKeepVolume)(b)
+	toWorks(b)
+	b.settle()
+	b.byPreviousRelease()
+	b.volumes[2].Annotations[v1alpha1.IgnoreAnnotation] = v1alpha1.True
+	b.settle()
+	policy(v1alpha1.ConflictUseProfile)(b)
+	if diff := cmp.Diff([]string{"write a: timeo=600,nocto"}, b.settle()); diff != "" {
+		t.Errorf("writes without an observation (-want +got):\n%s", diff)
+	}
+}
+
 // If no volume carries options, the record proves the options that the profile and the class give a new volume.
 func TestAnUpgradeProvesWhatTheClassGives(t *testing.T) {
 	for name, test := range map[string]struct {

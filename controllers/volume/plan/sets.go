@@ -97,7 +97,8 @@ func (p *planner) readSets() {
 	}
 }
 
-// followBlamed records the fate of the volumes whose mounts failed: restored or deleted.
+// followBlamed records the fate of the volumes whose mounts failed: restored or deleted. A failure that the previous release recorded concerns
+// several sets. While the volume carries one of them, its fate is open for all.
 func (p *planner) followBlamed() {
 	p.blamed = map[string]*optionset.Record{}
 	for _, r := range p.sets {
@@ -110,7 +111,7 @@ func (p *planner) followBlamed() {
 		r := p.sets[set]
 		for _, b := range slices.Clone(r.Blames) {
 			switch j, found := existing[b.Volume]; {
-			case !found, b.UID != "" && b.UID != j.Volume.UID, j.HasAppliedOptions && j.carriedSet() != set:
+			case !found, b.UID != "" && b.UID != j.Volume.UID, j.HasAppliedOptions && j.carriedSet() != set && p.sets[j.carriedSet()].BlameOf(b.Volume) == nil:
 				r.Next(p.eventOn(b.Volume, optionset.VolumeGone))
 			case !j.HasAppliedOptions && b.RevertedAt.IsZero():
 				r.Next(p.eventOn(b.Volume, optionset.Restored))

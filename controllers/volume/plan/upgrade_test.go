@@ -327,6 +327,25 @@ func TestAReorderedRuleHidesNoStop(t *testing.T) {
 	}
 }
 
+// The previous release recorded a failure, and the API server rejected the restore of the volume. The cause stays unknown for all options of the rule.
+func TestAnUpgradeBeforeARestoreDecidesNothing(t *testing.T) {
+	b := newBench(t)
+	b.volumes[1] = created("b", 8, bound, withOptions("vers=4.2"))
+	toCanary(b)
+	before := b.volume("a").DeepCopy()
+	b.pass(failing("a", namedFailure))
+	b.volumes[0] = before
+	b.byPreviousRelease()
+	for range 3 {
+		for name, state := range b.snapshot().states() {
+			if name != "c" && state != optionset.Suspected {
+				t.Errorf("%s: got state %s, want Suspected", name, state)
+			}
+		}
+		b.keep(For(b.snapshot()).Ledger)
+	}
+}
+
 // states returns the state of each volume's declared set.
 func (s Snapshot) states() map[string]optionset.State {
 	out, p := map[string]optionset.State{}, newPlanner(s)

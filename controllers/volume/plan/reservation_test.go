@@ -107,4 +107,10 @@ func TestACanaryOfTheWebhookIsObserved(t *testing.T) {
 	if got = RequiredObservations(s); len(got.Awaited) != 0 || got.Interval != watchInterval || earlier.IsBatchOf("p") {
 		t.Errorf("with a mark of the previous release: got %+v every %s, want no canary", got.Awaited, got.Interval)
 	}
+	// It never had other options, so a pod that was bound right after its creation counts.
+	mount := v1alpha1.MountStatus{Volume: "a", Protocol: "nfs4", Options: []string{"hard", "nocto"}}
+	s.ClientNodes = []*v1alpha1.StorageClientNode{{Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{mount}}}}
+	if got = RequiredObservations(s); len(got.Awaited) != 1 || !pv.CreationTimestamp.After(got.Awaited[0].After) {
+		t.Errorf("with a mark of the previous release and a mount: got %+v, want the mount of a, from its creation on", got.Awaited)
+	}
 }

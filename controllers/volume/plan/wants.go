@@ -109,7 +109,7 @@ func (j evaluation) isNewCanary() bool {
 
 func (j evaluation) awaitMount() Awaited {
 	after := j.writtenAt().Add(ClockTolerance)
-	if j.isNewCanary() { // it never had other options
+	if j.carriesSet() && j.Mark != nil && j.Mark.Created { // it never had other options
 		after = j.writtenAt().Add(-ClockTolerance)
 	}
 	return Awaited{

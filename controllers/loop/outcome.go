@@ -31,9 +31,15 @@ type Outcome struct {
 	wait time.Duration
 }
 
-// IsOvertaken reports whether another client has written the object in the meantime. The next pass sees that.
+// IsOvertaken reports whether another client has written the object in the meantime. The next pass sees that. A NotFound without a name concerns the
+// kind: the API server does not serve it.
 func IsOvertaken(err error) bool {
-	return apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err)
+	isGone := false
+	if status := apierrors.APIStatus(nil); apierrors.IsNotFound(err) && errors.As(err, &status) {
+		details := status.Status().Details
+		isGone = details == nil || details.Name != ""
+	}
+	return isGone || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 }
 
 // Finish reports whether a step was applied, and skips its target if not. A write by another client is no error.

@@ -52,13 +52,8 @@ func (r Report) evidenceMessage(room int) (message string, hasCommand bool) {
 		}
 	}
 	message += action
-	if awaited.LeftOut == "" {
-		return message, hasCommand
-	}
-	for _, part := range []string{"; then restart the Pods of " + awaited.LeftOut, ", created before they were proven"} {
-		if len(message+part) <= room {
-			message += part
-		}
+	if later := text.Labelled("; then restart the Pods of ", awaited.LeftOut); len(message+later) <= room {
+		message += later
 	}
 	return message, hasCommand
 }

@@ -63,7 +63,7 @@ func TestAProfileThatWaitsForAMount(t *testing.T) {
 		"names a volume that was created before the options were proven": {
 			change: func(r *Report) { r.volumes.Evidence.LeftOut = "pv2" }, reconciling: v1alpha1.ReasonWaitingForEvidence,
 			message: "3 volumes wait for a pod to mount pv1 with its new options; no Pod uses it; start one, or set rollout.volumes.onNoEvidence to Proceed" +
-				"; then restart the Pods of pv2, created before they were proven",
+				"; then restart the Pods of pv2",
 		},
 		"and hides neither the workload nor the condition for a node": {
 			change: func(r *Report) {

@@ -77,7 +77,7 @@ func TestOutcomes(t *testing.T) {
 			o.Finish("b", errors.New("broken"))
 		}, 0, "broken"},
 		"the API server does not serve the kind": {func(o *Outcome) { o.Finish("a", apierrors.NewNotFound(a, "")) }, 0, `things "" not found`},
-		"an error that was reported before": {func(o *Outcome) { o.Finish("b", errors.New("broken")); o.Forget("b"); o.WakeAfter(time.Minute) }, time.Minute, ""},
+		"an error that was reported before":      {func(o *Outcome) { o.Finish("b", errors.New("broken")); o.Forget("b"); o.WakeAfter(time.Minute) }, time.Minute, ""},
 		"each error is named once, at most three": {func(o *Outcome) {
 			for _, target := range []string{"5", "4", "3", "2", "1"} {
 				o.Finish(target, errors.New("broken "+target))

@@ -257,6 +257,14 @@ func TestAProposalLowersNoCacheTime(t *testing.T) {
 	})
 }
 
+// A user who declared one connection chose it.
+func TestADeclaredNumberOfConnectionsIsRaisedByHand(t *testing.T) {
+	s := nfs("NFSv3", filled(12), func(s *Sample) { s.Server = "10.0.0.3" }, option("nconnect=1"))
+	if got := For(s).Findings; len(got) == 0 || got[0].Rule != "FewConnections" || !got[0].ByHand {
+		t.Errorf("got %+v, want FewConnections by hand", got)
+	}
+}
+
 // Connections and slots are raised, whatever is effective.
 func TestAProposalLowersNoNumber(t *testing.T) {
 	for n := 1; n < maxNconnect; n++ {

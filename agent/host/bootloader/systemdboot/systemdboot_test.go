@@ -320,15 +320,7 @@ func TestSystemdBootsThatTheAgentDoesNotChange(t *testing.T) {
 				}
 				return
 			}
-			if found.Type != loader.Unsupported || !strings.Contains(found.Message, test.message) {
-				t.Errorf("got %+v, want %q", found, test.message)
-			}
-			before := m.BootFiles()
-			m.Apply(rig.Settings(rig.Ihash, rig.Seed))
-			rig.Expect(t, m.Observe(rig.Ihash, rig.Seed), host.Unsupported, test.message)
-			if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
-				t.Errorf("files (-want +got):\n%s", diff)
-			}
+			m.ExpectUnsupported(test.message)
 		})
 	}
 }

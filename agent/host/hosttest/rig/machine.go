@@ -503,6 +503,20 @@ func (m *Machine) AddKernel(version string, complete bool) (entry string) {
 	return entry
 }
 
+// ExpectUnsupported checks that the agent reports the host as unsupported with a message, and changes no file for an argument.
+func (m *Machine) ExpectUnsupported(message string) {
+	m.T.Helper()
+	if found := m.Subject.Detect(); found.Type != loader.Unsupported || !strings.Contains(found.Message, message) {
+		m.T.Errorf("got %+v, want %q", found, message)
+	}
+	before := m.BootFiles()
+	m.Apply(Settings(Ihash, Seed))
+	Expect(m.T, m.Observe(Ihash, Seed), host.Unsupported, message)
+	if diff := cmp.Diff(before, m.BootFiles()); diff != "" {
+		m.T.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
 // Check is a drift check of the agent: it stages drifted arguments again.
 func (m *Machine) Check(desired []host.Setting) host.Observation {
 	m.T.Helper()

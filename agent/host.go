@@ -77,8 +77,8 @@ func NewMachine(fs host.FS, runner host.Runner, kubeletDir string) Machine {
 
 func assemble(fs host.FS, runner host.Runner, kubeletDir string) (Machine, mounts.Reader, *modprobe.Subject) {
 	reader := mounts.NewReader(fs, kubeletDir)
-	records := journal.New(fs, sysctl.DropIn, sysctl.FormerDropIn, modprobe.DropIn, modprobe.FormerDropIn, loader.DropIn, grubcfg.Generator,
-		readahead.UdevRule, readahead.NFSConf, nfsmountconf.DropIn, nfsmountconf.FormerDropIn, filesystems.DropIns)
+	records := journal.New(fs, sysctl.DropIn, modprobe.DropIn, loader.DropIn, grubcfg.Generator, readahead.UdevRule, readahead.NFSConf,
+		nfsmountconf.DropIn, filesystems.DropIns)
 	modules := modprobe.New(fs, reader.Transports, reader.Sessions, records)
 	byType, byVolume := readahead.New(fs, reader.Entries, reader.VolumeEntries, func(key string) (host.Original, bool) {
 		entry, ok := records.Entries()[key]

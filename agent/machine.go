@@ -12,7 +12,6 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
-	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -99,41 +98,21 @@ func (m Machine) subjectOf(key string) host.Subject {
 	return nil
 }
 
-func (m Machine) setterOf(key string) host.Setter {
-	setter, _ := m.subjectOf(key).(host.Setter)
-	return setter
-}
-
-// subjectsOf returns the subjects that implement an interface, in their order.
-func subjectsOf[T host.Subject](m Machine) []T {
-	return lists.Pick(m.Subjects, func(subject host.Subject) (T, bool) { implementation, ok := subject.(T); return implementation, ok })
-}
-
 // attendBoots sets on all subjects whether an agent runs after the next boot.
 func (m Machine) attendBoots(attended bool) {
-	for _, subject := range subjectsOf[host.Attender](m) {
+	for _, subject := range m.Subjects {
 		subject.Attend(attended)
 	}
 }
 
 func (m Machine) confineSubjects(f fence) {
-	for _, subject := range subjectsOf[host.Confined](m) {
+	for _, subject := range m.Subjects {
 		subject.Confine(f.allowed.ValidateMountPoint)
 	}
 }
 
-// takeOverFiles renames files that an earlier release of the operator created under other names.
-func (m Machine) takeOverFiles() {
-	if m.FS.IsReadOnly() {
-		return
-	}
-	for _, subject := range subjectsOf[host.Renamer](m) {
-		subject.TakeOverFiles()
-	}
-}
-
 func (m Machine) rearmTrial(permitted bool) error {
-	for _, subject := range subjectsOf[host.BootTrier](m) {
+	for _, subject := range m.Subjects {
 		if err := subject.Rearm(permitted); err != nil {
 			return err
 		}

@@ -35,7 +35,6 @@ func (m Machine) beginPass(spec v1alpha1.StorageClientNodeSpec, allowed Allowed)
 		return nil, err
 	}
 	f.restoresOnly = m.restoresOnly()
-	m.takeOverFiles()
 	m.confineSubjects(f)
 	if m.attended {
 		f.unconfirmed, f.unconfirmedNote = m.Journal.Rejected(spec.Hash)
@@ -139,11 +138,11 @@ func (p *pass) readOriginalsOf(ctx context.Context, filter func(*item) bool) {
 // ofCounterpart returns the original of a setting. If the agent has already changed the counterpart, the current value is a side effect.
 // Then the journal entry of the counterpart contains the original.
 func (p *pass) ofCounterpart(subject host.Subject, name string, read host.Original) host.Original {
-	coupled, ok := subject.(host.Coupled)
-	if !ok {
+	counterpart := subject.Counterpart(name)
+	if counterpart == "" {
 		return read
 	}
-	other := p.item(catalogue.KeyOf(subject.Name(), coupled.Counterpart(name)))
+	other := p.item(catalogue.KeyOf(subject.Name(), counterpart))
 	if !other.isJournalled {
 		return read
 	}
@@ -197,7 +196,7 @@ func (p *pass) followMounts(ctx context.Context) {
 	if p.restoresOnly != "" {
 		return
 	}
-	for _, subject := range subjectsOf[host.MountFollower](p.machine) {
+	for _, subject := range p.machine.Subjects {
 		if settings := p.settingsOf(subject.Name(), func(it *item) bool { return it.unrecorded }); len(settings) > 0 {
 			subject.FollowMounts(ctx, settings)
 		}
@@ -242,7 +241,7 @@ func (p *pass) needsProof(it *item) bool {
 	o := it.observed
 	switch {
 	case it.entry == nil || p.machine.unchecked || p.machine.FS.IsImage():
-	case !o.present || !catalogue.NeedsConfirmation(it.key) || o.Effect != host.Live || p.machine.setterOf(it.key) == nil:
+	case !o.present || !catalogue.NeedsConfirmation(it.key) || o.Effect != host.Live:
 	case it.isJournalled && it.journalled.Applied == it.entry.Applied:
 	case !slices.Contains(untouchedStates, o.State) && isEffective(*it.entry, o.Observed):
 	default:

@@ -19,9 +19,34 @@ import (
 // hostReleases are the commits whose agents wrote the hosts in test/fixtures/former. journalReleases are the commits whose agents wrote the journals
 // in testdata/releases. The newest one is the release before.
 var (
-	hostReleases    = []string{"682a90a", "bc1e4c0", "3733d37f"}
+	hostReleases    = []string{"bc1e4c0", "3733d37f"}
 	journalReleases = []string{"bc1e4c0", "3733d37f"}
 )
+
+// formerFiles are the files on these hosts that the agent keeps byte for byte.
+var formerFiles = []string{
+	"/etc/sysctl.d/zz-storage-client.conf",
+	"/etc/modprobe.d/zz-storage-client.conf",
+	"/etc/nfsmount.conf.d/zz-storage-client.conf",
+	"/etc/default/grub.d/zz-storage-client.cfg",
+	"/etc/nfs.conf.d/zz-storage-client.conf",
+	"/proc/sys/net/core/rmem_max",
+	"/sys/module/nfs/parameters/max_session_slots",
+}
+
+// formerStates contains the states of the settings of these hosts. They do not change.
+var formerStates = map[string]string{
+	rmem: "InSync", flush: "InSync", dirty: "InSync", slots: "InSync", sessions: "InSync", nfsAll: "InSync", readAhead4: "InSync", ihash: "Pending",
+}
+
+func (b *box) entries() map[string]journal.Entry {
+	b.t.Helper()
+	records := journal.New(b.fs)
+	if err := records.Load(); err != nil {
+		b.t.Fatal(err)
+	}
+	return records.Entries()
+}
 
 func TestHostsOfEarlierReleasesAreKeptAndRestored(t *testing.T) {
 	for _, commit := range hostReleases {
@@ -37,9 +62,9 @@ func TestHostsOfEarlierReleasesAreKeptAndRestored(t *testing.T) {
 				t.Errorf("%d entries of the journal (-before +after):\n%s", len(journalled), diff)
 			}
 			after := b.tree()
-			for former, name := range renamed {
-				if want := before[former] + before[name]; former != name && after[name] != want {
-					t.Errorf("%s: got %q, want %q", name, after[name], want)
+			for _, name := range formerFiles {
+				if before[name] == "" || after[name] != before[name] {
+					t.Errorf("%s: got %q, want %q", name, after[name], before[name])
 				}
 			}
 			for _, s := range b.restore().Settings {
@@ -51,13 +76,6 @@ func TestHostsOfEarlierReleasesAreKeptAndRestored(t *testing.T) {
 			// It is an action, and a plain file only in the tree.
 			delete(pristine, "/proc/sys/net/ipv4/route/flush")
 			delete(restored, "/proc/sys/net/ipv4/route/flush")
-			if menu := "/boot/grub/grub.cfg"; !strings.Contains(before[journal.File], menu) {
-				// That release did not save the menu, so update-grub writes it without the argument.
-				if strings.Contains(restored[menu], "ihash_entries") {
-					t.Errorf("the restored menu: %s", restored[menu])
-				}
-				restored[menu] = pristine[menu]
-			}
 			if diff := cmp.Diff(pristine, restored); diff != "" {
 				t.Errorf("the restored host (-want +got):\n%s", diff)
 			}

@@ -13,7 +13,7 @@ import (
 const (
 	// siteFile is read after the files of packages and of the agent.
 	siteFile = "/etc/sysctl.d/zzz-site.conf"
-	// aksFile is a file of Azure's nodes. It was read after the agent's file while the name of that started with a digit.
+	// aksFile is a file of Azure's nodes.
 	aksFile = "/etc/sysctl.d/999-sysctl-aks.conf"
 )
 

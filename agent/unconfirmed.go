@@ -46,7 +46,7 @@ func (m Machine) timeToProve(u journal.Unconfirmed, bootID string) time.Duration
 func (m Machine) restoreAll(ctx context.Context, u journal.Unconfirmed, sameBoot bool) error {
 	var wrong []string
 	for _, subject := range m.Subjects {
-		if setter, ok := subject.(host.Setter); ok && !sameBoot && !setter.OutlivesBoot() {
+		if !sameBoot && !subject.OutlivesBoot() {
 			continue
 		}
 		previousValues := map[string]host.Original{}
@@ -159,7 +159,7 @@ func (p *pass) hasUnconfirmed() bool {
 func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, now func() time.Time) error {
 	u := journal.Unconfirmed{Hash: hash, BootID: bootID, Settings: map[string]journal.UnconfirmedSetting{}}
 	for _, it := range p.filter((*item).isSettable) {
-		before, err := p.machine.setterOf(it.key).Original(ctx, it.name)
+		before, err := p.machine.subjectOf(it.key).Original(ctx, it.name)
 		if err != nil {
 			it.failed = "not changed: cannot read its original value: " + err.Error()
 			continue
@@ -193,7 +193,7 @@ func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, now func
 // from the proof.
 func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
 	rejected := journal.Unconfirmed{Settings: map[string]journal.UnconfirmedSetting{}}
-	for _, subject := range subjectsOf[host.Setter](p.machine) {
+	for _, subject := range p.machine.Subjects {
 		settings := lists.Pick(u.Keys(), func(key string) (host.Setting, bool) {
 			name, ok := catalogue.Key(key).In(subject.Name())
 			return hostSetting(name, u.Settings[key].Entry), ok

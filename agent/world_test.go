@@ -211,7 +211,7 @@ func (w *world) host() Host {
 		Machine: Machine{
 			FS:         w.fs,
 			BootClock:  w.clock,
-			Subjects:   []host.Subject{&fakeSubject{w, "sysctl"}, &fakeSubject{w, "kernelArgument"}},
+			Subjects:   []host.Subject{&fakeSubject{w: w, name: "sysctl"}, &fakeSubject{w: w, name: "kernelArgument"}},
 			Journal:    journal.New(w.fs, trace),
 			Bootloader: func() loader.Detection { return w.bootloader },
 			Servers:    func() ([]connect.Server, error) { return w.servers, nil },
@@ -464,13 +464,15 @@ func (w *world) Busy() ([]mounts.Busy, int, error) { return w.busy, w.malformed,
 
 // fakeSubject simulates sysctls, which are live, or kernel arguments, which require a boot.
 type fakeSubject struct {
+	host.Inert
+
 	w    *world
 	name string
 }
 
 func (s *fakeSubject) Name() string { return s.name }
 
-// Set implements host.Setter.
+// Set implements host.Subject.
 func (s *fakeSubject) Set(_ context.Context, settings []host.Setting) map[string]error {
 	rejected := map[string]error{}
 	s.w.clock.Step(s.w.setting)
@@ -488,7 +490,7 @@ func (s *fakeSubject) Set(_ context.Context, settings []host.Setting) map[string
 	return rejected
 }
 
-// OutlivesBoot implements host.Setter.
+// OutlivesBoot implements host.Subject.
 func (s *fakeSubject) OutlivesBoot() bool { return false }
 
 func (s *fakeSubject) boots() bool { return s.name == "kernelArgument" }

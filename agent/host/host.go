@@ -5,6 +5,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -52,7 +53,7 @@ type Original struct {
 	Present bool `json:"present"`
 	// Value is the value, if there was one.
 	Value string `json:"value,omitempty"`
-	// Counterpart is the value of the setting's counterpart (see Coupled). Empty if the setting has none, and in journals of releases that did not
+	// Counterpart is the value of the setting's counterpart (see Subject). Empty if the setting has none, and in journals of releases that did not
 	// record it.
 	Counterpart string `json:"counterpart,omitempty"`
 }
@@ -68,78 +69,68 @@ type Observation struct {
 }
 
 // Subject applies, observes and restores the settings of one kind. Its methods are called one at a time. A method must be safe to repeat after a
-// crash at any point.
+// crash at any point, and ends with its context. A Subject embeds Inert and implements what its kind of settings needs.
 type Subject interface {
 	// Name returns the first part of the subject's keys, e.g. "sysctl".
 	Name() string
-	// Original reads the effective value of a setting that the agent has never changed.
+	// Attend sets whether an agent will check the machine after the next boot. Without an agent, there are no trial boots: the boot is never
+	// confirmed, and the boot after it would revert it. Values that no file contains are lost too.
+	Attend(attended bool)
+	// Confine sets the function that returns the reason why a place on the host, given by its path, must not be touched. Empty if it may be touched.
+	// The function applies from the next call on.
+	Confine(refuse func(place string) string)
+	// Original reads the effective value of a setting that the agent has never changed. After an error, the setting is not changed.
 	Original(ctx context.Context, name string) (Original, error)
+	// Counterpart returns the setting that the kernel clears when it sets this one, and the reverse. Empty if a setting has none.
+	Counterpart(name string) string
 	// Apply makes the agent's settings on the host exactly these: in the agent's files, and live if the kernel allows that. It removes settings that
 	// are not in the list from the agent's files. It does not write if the host is already as desired. It never stages settings that Observe would
 	// report as Clamped or Unsupported. Observe reports failures of single settings. The error is for failures of the whole subject.
 	Apply(ctx context.Context, desired []Setting) error
+	// FollowMounts applies the settings, which Apply has received before, to mounts that are new since the last call. It skips other mounts: changes
+	// to these are drift, which Observe reports.
+	FollowMounts(ctx context.Context, desired []Setting)
+	// Set makes values effective before they are saved, in order, and writes no file of the agent. It returns the errors by name. If values fail,
+	// Restore restores the ones that Original returned before.
+	Set(ctx context.Context, settings []Setting) map[string]error
+	// OutlivesBoot reports whether values from Set are still effective after a boot.
+	OutlivesBoot() bool
 	// Observe reads every setting back and returns its state.
 	Observe(ctx context.Context, desired []Setting) []Observation
 	// Restore restores the live value of settings that Apply has already removed from the agent's files. The observations report whether the original
 	// value is effective again: InSync, Pending (until a boot or a new transport) or Failed.
 	Restore(ctx context.Context, originals map[string]Original) []Observation
-}
-
-// Renamer is a Subject whose files had other names in earlier releases.
-type Renamer interface {
-	Subject
-	// TakeOverFiles gives files with former names their current names, and does not change their content. If that fails, the files stay valid under
-	// their former names, and Observe reports it.
-	TakeOverFiles()
-}
-
-// Coupled is a Subject with settings that exclude each other: the kernel clears one of a pair when the other is written.
-type Coupled interface {
-	Subject
-	// Counterpart returns the other setting of the pair. Empty if a setting has none.
-	Counterpart(name string) string
-}
-
-// Setter is a Subject whose values can be effective before they are saved. If they fail, Restore restores the values that Original returned before.
-type Setter interface {
-	Subject
-	// Set applies the values, in order, and writes no file of the agent. It returns the errors by name.
-	Set(ctx context.Context, settings []Setting) map[string]error
-	// OutlivesBoot reports whether values from Set are still effective after a boot.
-	OutlivesBoot() bool
-}
-
-// MountFollower is a Subject whose settings apply to every mount when it is made.
-type MountFollower interface {
-	Subject
-	// FollowMounts applies the settings, which Apply has received before, to mounts that are new since the last call. It skips other mounts: changes
-	// to these are drift, which Observe reports.
-	FollowMounts(ctx context.Context, desired []Setting)
-}
-
-// Confined is a Subject that acts only at places on the host that another component permits.
-type Confined interface {
-	Subject
-	// Confine sets the function that returns the reason why a place, given by its path, must not be touched. Empty if it may be touched. The function
-	// applies from the next call on.
-	Confine(refuse func(place string) string)
-}
-
-// Attender is a Subject that depends on whether an agent will run after the next boot.
-type Attender interface {
-	Subject
-	// Attend sets whether an agent will check the machine after the next boot. Without an agent, there are no trial boots: the boot is never
-	// confirmed, and the boot after it would revert it. Values that no file contains are lost too.
-	Attend(attended bool)
-}
-
-// BootTrier is a Subject that can try the next boot once, and return to the previous state at the boot after it.
-type BootTrier interface {
-	Attender
-	// Rearm makes the next boot a trial if one is due, whatever has happened to the trial since. It is called right before a permitted reboot, and
-	// without a permit if that reboot does not happen.
+	// Rearm makes the next boot a trial if one is due, whatever has happened to the trial since. The boot after it returns to the previous state. It
+	// is called right before a permitted reboot, and without a permit if that reboot does not happen. After an error, there is no reboot.
 	Rearm(permitted bool) error
 }
+
+// Inert has the methods of a Subject that most kinds of settings do not need: no setting has a counterpart, can be set without a file, depends on
+// mounts, places or the next boot.
+type Inert struct{}
+
+// Attend implements Subject.
+func (Inert) Attend(bool) {}
+
+// Confine implements Subject.
+func (Inert) Confine(func(place string) string) {}
+
+// Counterpart implements Subject.
+func (Inert) Counterpart(string) string { return "" }
+
+// FollowMounts implements Subject.
+func (Inert) FollowMounts(context.Context, []Setting) {}
+
+// Set implements Subject. It sets no value.
+func (Inert) Set(_ context.Context, settings []Setting) map[string]error {
+	return lists.Map(settings, func(setting Setting) (string, error) { return setting.Name, errors.ErrUnsupported })
+}
+
+// OutlivesBoot implements Subject. Values that a newer agent has set are restored after a boot too.
+func (Inert) OutlivesBoot() bool { return true }
+
+// Rearm implements Subject.
+func (Inert) Rearm(bool) error { return nil }
 
 // Runner runs a host command by its argv, never through a shell, in the host's root.
 type Runner interface {

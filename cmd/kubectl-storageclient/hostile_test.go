@@ -102,8 +102,8 @@ func everyCommand(dir string) [][]string {
 	return [][]string{
 		{"status"}, {"status", "eda", "--pods"}, {"status", "--nodes"}, {"plan", "eda"}, {"plan", "eda", "-o", "wide"}, {"plan", "-f", dir}, {"plan", "-f", dir, "-o", "wide"},
 		{"plan", "-f", dir, "-o", "markdown"}, {"approve", "eda"}, {"pause", "eda"}, {"resume", "eda"}, {"retry", "eda"}, {"get", "eda"}, {"node", "n1"}, {"node", "n1", "-o", "wide"},
-		{"node", "n9"}, {"volumes"}, {"volumes", "eda", "-o", "wide"}, {"diff", "eda"}, {"diff", "eda", "-o", "wide"}, {"servers"}, {"servers", "-o", "wide"}, {"servers", "-o", "html"},
-		{"recommend", "tools", "--window", "1m"}, {"trial", "tools", "--profile", "eda"}, {"trial", "tools", "--profile", "eda", "-o", "wide"}, {"trial", "tools", "--profile", "eda", "-o", "html"},
+		{"node", "n9"}, {"volumes"}, {"volumes", "eda", "-o", "wide"}, {"diff", "eda"}, {"diff", "eda", "-o", "wide"}, {"servers"}, {"servers", "-o", "wide"},
+		{"recommend", "tools", "--window", "1m"}, {"trial", "tools", "--profile", "eda"}, {"trial", "tools", "--profile", "eda", "-o", "wide"},
 		{"version"}, {"options"}, {"explain", "x" + hostile.Text}, {"explain", "actimeo"}, {"completion", "bash"}, {"help"},
 		{"status", "none" + hostile.Text}, {"plan", "none"}, {"node", "none"}, {"volumes", "--volume", "none"}, {"status", "-o", "x" + hostile.Text}, {"unknown" + hostile.Text}, {"status", "--unknown" + hostile.Text},
 		{"plan", "-f", dir + "/none" + hostile.Text},

@@ -75,7 +75,7 @@ func rootCommand(env *environment) *cobra.Command {
 		env.profileCommand("retry PROFILE [NODE]", cobra.RangeArgs(1, 2), env.retryProfile), explainCommand(env), versionCommand(env))
 	root.AddCommand(getCommand(env), recommendCommand(env), trialCommand(env))
 	root.AddCommand(env.outputCommand("node NAME", cobra.ExactArgs(1), env.readNode), volumesCommand(env),
-		env.outputCommand("servers", cobra.NoArgs, readServers, htmlFormat), diffCommand(env), optionsCommand(env))
+		env.outputCommand("servers", cobra.NoArgs, readServers), diffCommand(env), optionsCommand(env))
 	addHelp(root)
 	root.SetUsageTemplate(usage)
 	for _, cmd := range root.Commands() {
@@ -115,10 +115,9 @@ func (env *environment) command(use string, args cobra.PositionalArgs, run func(
 	}}
 }
 
-// outputCommand returns a command that reads a value from the cluster and prints it in the format of -o. additional are formats that only this
-// value supports.
+// outputCommand returns a command that reads a value from the cluster and prints it in the format of -o.
 func (env *environment) outputCommand(
-	use string, args cobra.PositionalArgs, read func(ctx context.Context, c client.Client, args []string) (printable, error), additional ...string,
+	use string, args cobra.PositionalArgs, read func(ctx context.Context, c client.Client, args []string) (printable, error),
 ) *cobra.Command {
 	var o output
 	cmd := env.command(use, args, func(ctx context.Context, c client.Client, args []string) error {
@@ -128,7 +127,7 @@ func (env *environment) outputCommand(
 		}
 		return o.write(env, value)
 	})
-	o.addFlag(cmd, additional...)
+	o.addFlag(cmd)
 	return cmd
 }
 
@@ -170,16 +169,10 @@ type output string
 // formats are the values of -o that all commands support.
 var formats = []string{"text", "wide", "json", "yaml", "name"}
 
-// addFlag adds the flag -o, with additional formats of the command. The command does not run with an unknown format.
-func (o *output) addFlag(cmd *cobra.Command, additional ...string) {
-	usage := "Output format: " + strings.Join(append(additional, listFormats()), ", ")
-	cmd.Flags().StringVarP((*string)(o), "output", "o", "", usage)
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if slices.Contains(additional, string(*o)) {
-			return nil
-		}
-		return o.check()
-	}
+// addFlag adds the flag -o. The command does not run with an unknown format.
+func (o *output) addFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "Output format: "+listFormats())
+	cmd.PreRunE = func(*cobra.Command, []string) error { return o.check() }
 }
 
 func listFormats() string {
@@ -227,13 +220,7 @@ type printable interface {
 	WriteText(w io.Writer, wide bool) error
 }
 
-// htmlFormat is an additional format of "servers" and "trial".
-const htmlFormat = "html"
-
 func (o output) write(env *environment, value printable) error {
-	if page, ok := value.(interface{ WriteHTML(w io.Writer) error }); ok && o == htmlFormat {
-		return page.WriteHTML(env.Out)
-	}
 	if done, err := o.writeStructured(env, value); done || err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func trialCommand(env *environment) *cobra.Command {
 		}
 		finalTrial, err := followTrial(ctx, env, c, trial, keep)
 		return (*view.Trial)(finalTrial), err
-	}, htmlFormat)
+	})
 	flags := cmd.Flags()
 	flags.StringVar(&spec.Profile, "profile", "", "Profile whose rules define the candidate")
 	flags.StringSliceVar(&options, "options", nil, "Mount options of the candidate, separated by commas, instead of a profile")

@@ -143,7 +143,7 @@ func TestAFailedTrialReportsTheReasonAndIsDeleted(t *testing.T) {
 }
 
 func TestATrialInOtherFormats(t *testing.T) {
-	for format, want := range map[string]string{"html": "<!doctype html>", "json": `"actimeo=30"`, "yaml": "verdict", "name": "storageclienttrial.tuning.storageclient.dev/trial-"} {
+	for format, want := range map[string]string{"json": `"actimeo=30"`, "yaml": "verdict", "name": "storageclienttrial.tuning.storageclient.dev/trial-"} {
 		funcs := fakeManager(decided())
 		r := execute(t, funcs, nil, "trial", "projects", "--profile", "p", "-o", format, "--keep")
 		if r.err != nil || !strings.Contains(strings.ToLower(r.out), strings.ToLower(want)) {

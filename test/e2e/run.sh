@@ -32,8 +32,8 @@ fi
 
 cache=${SCO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/storage-client-operator}
 mkdir -p "$cache/e2e"
-# What the upgrade begins with: the first manifests that somebody may have installed.
-FORMER=${FORMER:-682a90a}
+# What the upgrade begins with: the release before.
+FORMER=${FORMER:-d57d12a0}
 # Left out unless they are asked for, for their length; each needs nothing but a fresh cluster.
 long="clamped health mount-options shadowed in-vain owners probe evidence csi confirm failing-boot re-registered healthy-minutes sample trial effects known-bad upgrade chart"
 labels=${SCO_E2E_LABELS-$(echo "$long" | sed 's/[^ ]*/!&/g; s/ / \&\& /g')}

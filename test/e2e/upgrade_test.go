@@ -76,7 +76,6 @@ func expectUpgraded(ctx SpecContext) {
 	volume := getVolume(ctx, Default, appName)
 	installVersion(ctx, formerManifest, true)
 	waitForAgents(ctx, true)
-	removeLaterFiles(ctx)
 	expectUndisturbed(ctx, began, before, hashes)
 	Expect(agentDaemonSet(ctx).UID).To(Equal(daemonSet))
 	describeUpgrade(ctx, "downgraded")
@@ -261,14 +260,6 @@ func expectUpgradeInForce(ctx context.Context) {
 		Expect(sysctls(f["slots"])).To(Equal(map[string]string{"sunrpc.tcp_slot_table_entries": "16", "sunrpc.tcp_max_slot_table_entries": "128"}), "on %s", m.Name)
 	}
 	Expect(getVolume(ctx, Default, appName).Spec.MountOptions).To(Equal(slices.Concat(original.options, profileOptions)))
-}
-
-// removeLaterFiles follows the steps for a downgrade in docs/upgrade.md.
-func removeLaterFiles(ctx context.Context) {
-	GinkgoHelper()
-	for _, m := range nodes.Members() {
-		run(ctx, m, "rm -f /etc/sysctl.d/zz-storage-client.conf /etc/modprobe.d/zz-storage-client.conf /etc/nfsmount.conf.d/zz-storage-client.conf")
-	}
 }
 
 // describeUpgrade prints the operator's status of the profile and its nodes.

@@ -46,6 +46,8 @@ type Options struct {
 
 // Subject implements host.Subject for the settings "filesystem/<mount point>". The mount point may be a glob.
 type Subject struct {
+	host.Inert
+
 	Options
 	fs      host.FS
 	runner  host.Runner
@@ -60,7 +62,7 @@ type Subject struct {
 	place *mounts.Place
 }
 
-var _ host.Confined = &Subject{}
+var _ host.Subject = &Subject{}
 
 // New returns the subject for one host. entries reads its mount table.
 func New(files host.FS, runner host.Runner, entries func() ([]mounts.Entry, error), options Options) *Subject {
@@ -70,7 +72,7 @@ func New(files host.FS, runner host.Runner, entries func() ([]mounts.Entry, erro
 	}
 }
 
-// Confine implements host.Confined.
+// Confine implements host.Subject.
 func (s *Subject) Confine(checkPlace func(place string) string) { s.checkPlace = checkPlace }
 
 // Name implements host.Subject.

@@ -1,7 +1,6 @@
 package modprobe
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,17 +18,7 @@ import (
 const (
 	// DropIn is the agent's file. It is read after the files that guides recommend, such as sunrpc.conf.
 	DropIn = "/etc/modprobe.d/zz-storage-client.conf"
-	// FormerDropIn is its name in earlier releases.
-	FormerDropIn = "/etc/modprobe.d/storage-client.conf"
-)
 
-// OurFile is the agent's file under either name.
-var OurFile = host.OwnFile{Name: DropIn, Former: FormerDropIn}
-
-// TakeOverFiles implements host.Renamer.
-func (s *Subject) TakeOverFiles() { s.fileErr = cmp.Or(OurFile.TakeOver(s.fs), s.fileErr) }
-
-const (
 	commandLine = "/proc/cmdline"
 	modulesDir  = "/lib/modules"
 )

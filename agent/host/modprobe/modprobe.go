@@ -29,6 +29,8 @@ var transportDefaults = map[string]string{
 
 // Subject implements host.Subject for the settings "module/<module>/<parameter>".
 type Subject struct {
+	host.Inert
+
 	fs           host.FS
 	kernel       host.Kernel
 	transports   func() ([]mounts.Transport, error)
@@ -43,10 +45,7 @@ type Subject struct {
 	nodeUID  string
 }
 
-var (
-	_ host.Renamer  = &Subject{}
-	_ host.Attender = &Subject{}
-)
+var _ host.Subject = &Subject{}
 
 // New returns the subject for one host. transports lists the transports of the host. It lists none if the kernel does not report them (before 5.14).
 // If transports is nil, they are not checked. The subject compares the sessions that the host lists with the times when the numbers of slots were
@@ -58,7 +57,7 @@ func New(files host.FS, transports func() ([]mounts.Transport, error), sessions 
 	}
 }
 
-// Attend implements host.Attender.
+// Attend implements host.Subject.
 func (s *Subject) Attend(attended bool) { s.attended = attended }
 
 // Name implements host.Subject.
@@ -104,7 +103,7 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 		}
 		options[p.String()] = setting.Value
 	}
-	s.fileErr = s.place.RecordWrite(s.fs.KeepOwnFile(OurFile, renderDropIn(options)))
+	s.fileErr = s.place.RecordWrite(s.fs.KeepFile(DropIn, renderDropIn(options)))
 	return s.fileErr
 }
 
@@ -205,7 +204,7 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 			continue
 		}
 		last, lastValue = file, value
-		isSaved = isSaved || file.name == OurFile.NameOn(s.fs) && sameValue(value, o.Desired)
+		isSaved = isSaved || file.name == DropIn && sameValue(value, o.Desired)
 	}
 	if known.builtIn[p.module] && !s.fs.IsImage() && !(last.afterLoad != "" && !sameValue(lastValue, o.Desired)) {
 		o.Message = fmt.Sprintf("module %s is built into the kernel: the agent sets it again after each boot", p.module)
@@ -231,7 +230,6 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 			o.Message += ", which the agent writes again at each boot: " + reason
 		}
 	default:
-		o.Message = cmp.Or(o.Message, OurFile.FormerNote(s.fs, s.fileErr))
 		if reason := s.place.PersistenceProblem(); reason != "" && unwritable == "" {
 			s.evaluateUnsaved(o, p, reason)
 		}
@@ -270,7 +268,7 @@ func originalOf(known host.Original, p parameter, files []optionFile) host.Origi
 	}
 	value, ok := transportDefaults[p.String()]
 	for _, file := range files {
-		if v, set := file.options[p.String()]; set && file.name != DropIn && file.name != FormerDropIn {
+		if v, set := file.options[p.String()]; set && file.name != DropIn {
 			value, ok = v, true
 		}
 	}

@@ -67,7 +67,7 @@ func (s *Subject) recordEffective(p parameter) error {
 
 // fileWrittenAt returns the time when the agent's file was written, in seconds since the boot. Zero if that was before the boot, or is unknown.
 func (s *Subject) fileWrittenAt() int {
-	info, err := s.fs.Lstat(OurFile.NameOn(s.fs))
+	info, err := s.fs.Lstat(DropIn)
 	data, readErr := s.fs.ReadFile(statFile)
 	if err != nil || readErr != nil {
 		return 0

@@ -152,12 +152,11 @@ func TestAValueThatAnEarlierAgentSetInThisBoot(t *testing.T) {
 			const booted = 1700000000
 			hosttest.WriteFile(t, h.dir, statFile, "cpu  1 2 3\nbtime "+strconv.Itoa(booted)+"\n")
 			hosttest.WriteFile(t, h.dir, "/sys/module/nfs/parameters/max_session_slots", "180\n")
-			hosttest.WriteFile(t, h.dir, FormerDropIn, header1+"options nfs max_session_slots=180\n")
+			hosttest.WriteFile(t, h.dir, DropIn, header1+"options nfs max_session_slots=180\n")
 			at := time.Unix(booted+test.writtenAt, 0)
-			if err := os.Chtimes(filepath.Join(h.dir, FormerDropIn), at, at); err != nil {
+			if err := os.Chtimes(filepath.Join(h.dir, DropIn), at, at); err != nil {
 				t.Fatal(err)
 			}
-			h.agent().TakeOverFiles()
 			h.list = []mounts.Session{session(500, 700)}
 			h.apply()
 			h.expect(test.state)

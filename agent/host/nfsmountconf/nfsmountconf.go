@@ -22,13 +22,9 @@ const (
 	Name = "nfsMountDefaults"
 	// DropIn is the agent's file. It is read after all other files.
 	DropIn = directory + "/zz-storage-client.conf"
-	// FormerDropIn is its name in earlier releases.
-	FormerDropIn = directory + "/storage-client.conf"
 
 	allServers = "_all"
 )
-
-var ourFile = host.OwnFile{Name: DropIn, Former: FormerDropIn}
 
 // serverBytes and optionBytes match the bytes that may reach the drop-in, regardless of the author of the object.
 var (
@@ -41,6 +37,8 @@ var mountHelpers = []string{"/usr/sbin/mount.nfs", "/sbin/mount.nfs"}
 
 // Subject implements host.Subject for the settings "nfsMountDefaults/<server>" and "nfsMountDefaults/_all".
 type Subject struct {
+	host.Inert
+
 	fs host.FS
 	// differences returns the names of the desired options that a mount with the observed options does not have.
 	differences func(wanted, observed []string) []string
@@ -52,7 +50,7 @@ type Subject struct {
 	stamp   string
 }
 
-var _ host.Renamer = &Subject{}
+var _ host.Subject = &Subject{}
 
 // New returns the subject for one host. differences returns the names of the desired options that a mount with the observed options does not have.
 func New(files host.FS, differences func(wanted, observed []string) []string) *Subject {
@@ -61,11 +59,6 @@ func New(files host.FS, differences func(wanted, observed []string) []string) *S
 
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
-
-// TakeOverFiles implements host.Renamer.
-func (s *Subject) TakeOverFiles() { s.fileErr = cmp.Or(ourFile.TakeOver(s.fs), s.fileErr) }
-
-func isOwnDropIn(file string) bool { return file == DropIn || file == FormerDropIn }
 
 // Original implements host.Subject. Originally, the drop-in did not exist, so the original is empty.
 func (s *Subject) Original(context.Context, string) (host.Original, error) {
@@ -85,7 +78,7 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	}
 	obstacles := s.findObstacles(desired, program, dropIn)
 	text := renderDropIn(slices.DeleteFunc(slices.Clone(desired), func(d host.Setting) bool { return obstacles[d.Name] != "" && !dropIn.contains(d) }))
-	s.fileErr = s.place.RecordWrite(s.fs.KeepOwnFile(ourFile, text))
+	s.fileErr = s.place.RecordWrite(s.fs.KeepFile(DropIn, text))
 	if text == "" && s.fileErr == nil {
 		// No package of nfs-utils installs the directory, so an empty one comes from the agent.
 		s.fileErr = s.fs.RemoveEmpty(directory)
@@ -140,7 +133,7 @@ func (s *Subject) findObstacles(desired []host.Setting, program helper, dropIn c
 	if program.keepsTags {
 		return obstacles
 	}
-	sections := readConf(s.fs, helper{keepsTags: true}, func(file string) bool { return !isOwnDropIn(file) })
+	sections := readConf(s.fs, helper{keepsTags: true}, func(file string) bool { return file != DropIn })
 	ordered := slices.DeleteFunc(sortSettings(desired), func(d host.Setting) bool { return checkSetting(d) != nil })
 	for _, setting := range ordered {
 		if dropIn.contains(setting) {
@@ -224,9 +217,9 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 }
 
 func (s *Subject) readDropIn() (conf, error) {
-	dropIn, name := conf{}, ourFile.NameOn(s.fs)
-	data, err := s.fs.ReadIfThere(name)
-	dropIn.parseFile(name, string(data), helper{keepsTags: true})
+	dropIn := conf{}
+	data, err := s.fs.ReadIfThere(DropIn)
+	dropIn.parseFile(DropIn, string(data), helper{keepsTags: true})
 	return dropIn, err
 }
 
@@ -243,7 +236,7 @@ func (s *Subject) observeSetting(o *host.Observation, all, dropIn conf, obstacle
 	case len(missing) > 0:
 		o.State, o.Message = host.Drifted, fmt.Sprintf("not in %s: %s", DropIn, host.ListNames(missing))
 	default:
-		o.State, o.Message = host.InSync, cmp.Or(ourFile.FormerNote(s.fs, s.fileErr), obstacle, "applies to new mounts of the host")
+		o.State, o.Message = host.InSync, cmp.Or(obstacle, "applies to new mounts of the host")
 		if message := s.shadowedBy(all, dropIn, server, wanted); message != "" {
 			o.State, o.Message = host.Shadowed, cmp.Or(obstacle, message)
 		}
@@ -286,7 +279,7 @@ func compareSections(a, b section) int { return strings.Compare(a.name+" "+a.arg
 // fileOf returns a foreign file that sets one of the options. If only sections of the drop-in disagree, it returns the drop-in.
 func (c conf) fileOf(server string, options []string) string {
 	tags := slices.Concat(c[section{serverSection, server}], c[section{globalSection, ""}])
-	foreign := slices.DeleteFunc(tags, func(t tag) bool { return isOwnDropIn(t.file) })
+	foreign := slices.DeleteFunc(tags, func(t tag) bool { return t.file == DropIn })
 	if len(foreign) == 0 {
 		return "the section for all servers in " + DropIn
 	}

@@ -31,8 +31,10 @@ var (
 	sizeBytes   = regexp.MustCompile(`^\d{1,7}$`)
 )
 
-// Subject implements host.Subject and host.MountFollower for the settings "readAhead/<file system type>", in KiB.
+// Subject implements host.Subject for the settings "readAhead/<file system type>", in KiB.
 type Subject struct {
+	host.Inert
+
 	fs      host.FS
 	kernel  host.Kernel
 	entries func() ([]mounts.Entry, error)
@@ -52,7 +54,7 @@ type Subject struct {
 	volumes *Volumes
 }
 
-var _ host.MountFollower = &Subject{}
+var _ host.Subject = &Subject{}
 
 // New returns the two subjects for one host: for types and for single volumes. entries reads its mount table, and volumeEntries its mounted volumes.
 // journalled is called for originals with the keys of both subjects.
@@ -145,7 +147,7 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	return nil
 }
 
-// FollowMounts implements host.MountFollower.
+// FollowMounts implements host.Subject.
 func (s *Subject) FollowMounts(_ context.Context, desired []host.Setting) {
 	s.setDesired(desired)
 	for _, setting := range desired {

@@ -14,10 +14,12 @@ import (
 // VolumesName is the subject's part of a key for the windows of single volumes.
 const VolumesName = "volumeReadAhead"
 
-// Volumes implements host.MountFollower for the settings "volumeReadAhead/<PersistentVolume>", in KiB. They are narrower than the settings of types
+// Volumes implements host.Subject for the settings "volumeReadAhead/<PersistentVolume>", in KiB. They are narrower than the settings of types
 // and win. Volumes must be called before its Subject, which skips the windows of these volumes. No file contains the settings,
 // because neither udev nor nfs-utils knows volumes: the agent applies them to every mount.
 type Volumes struct {
+	host.Inert
+
 	types   *Subject
 	entries func() ([]mounts.VolumeEntry, error)
 	// journalled returns the journaled original of a setting, by its key.
@@ -30,7 +32,7 @@ type Volumes struct {
 	failed map[string]string
 }
 
-var _ host.MountFollower = &Volumes{}
+var _ host.Subject = &Volumes{}
 
 // Name implements host.Subject.
 func (v *Volumes) Name() string { return VolumesName }
@@ -109,7 +111,7 @@ func (v *Volumes) Apply(_ context.Context, desired []host.Setting) error {
 	return nil
 }
 
-// FollowMounts implements host.MountFollower.
+// FollowMounts implements host.Subject.
 func (v *Volumes) FollowMounts(_ context.Context, desired []host.Setting) {
 	v.setDesired(desired)
 	v.setWindows(func(file string) bool { return v.known[file] != v.types.inodeOf(file) })

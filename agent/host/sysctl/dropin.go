@@ -1,7 +1,6 @@
 package sysctl
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,17 +15,6 @@ const (
 	// DropIn is the agent's file. Letters sort after digits, so it is read after the files of distributions and clouds, such as the
 	// 999-sysctl-aks.conf of AKS.
 	DropIn = "/etc/sysctl.d/zz-storage-client.conf"
-	// FormerDropIn is its name in earlier releases.
-	FormerDropIn = "/etc/sysctl.d/99-zz-storage-client.conf"
-)
-
-// OurFile is the agent's file under either name.
-var OurFile = host.OwnFile{Name: DropIn, Former: FormerDropIn}
-
-// TakeOverFiles implements host.Renamer.
-func (s *Subject) TakeOverFiles() { s.fileErr = cmp.Or(OurFile.TakeOver(s.fs), s.fileErr) }
-
-const (
 	// doneMark starts the comment that lists completed actions. They are not repeated at boot.
 	doneMark = "# Done once, not at boot: "
 	// SystemConf is read by procps ("sysctl --system") after all others. systemd-sysctl does not know it. If it is read at boot, a link in
@@ -58,7 +46,7 @@ func (c content) renderDropIn() string {
 
 func (s *Subject) readDropIn() (content, error) {
 	c := content{settings: map[string]string{}, done: map[string]string{}}
-	data, err := s.fs.ReadIfThere(OurFile.NameOn(s.fs))
+	data, err := s.fs.ReadIfThere(DropIn)
 	if err != nil {
 		return c, err
 	}
@@ -76,7 +64,7 @@ func (s *Subject) readDropIn() (content, error) {
 }
 
 func (s *Subject) writeDropIn(c content) error {
-	err := s.place.RecordWrite(s.fs.KeepOwnFile(OurFile, c.renderDropIn()))
+	err := s.place.RecordWrite(s.fs.KeepFile(DropIn, c.renderDropIn()))
 	s.done = nil
 	if err == nil && s.place.WriteProblem() != "" {
 		s.done = c.done
@@ -91,9 +79,9 @@ type assignment struct {
 }
 
 // isLater reports whether a file is read after the drop-in. isForeign reports whether it is not the drop-in.
-func (s *Subject) isLater(file string) bool { return path.Base(file) > path.Base(OurFile.NameOn(s.fs)) }
+func (s *Subject) isLater(file string) bool { return path.Base(file) > path.Base(DropIn) }
 
-func isForeign(file string) bool { return file != DropIn && file != FormerDropIn }
+func isForeign(file string) bool { return file != DropIn }
 
 // FilesAtBoot returns the files that set sysctls at boot, in the order of their reader.
 func FilesAtBoot(files host.FS) ([]string, error) {

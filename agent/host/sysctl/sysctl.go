@@ -19,6 +19,8 @@ const Name = "sysctl"
 
 // Subject implements host.Subject for the settings "sysctl/...".
 type Subject struct {
+	host.Inert
+
 	fs     host.FS
 	kernel host.Kernel
 	// failed contains, by name, the error of the last Apply.
@@ -36,12 +38,7 @@ type Subject struct {
 	reapplies func(ctx context.Context, name string) bool
 }
 
-var (
-	_ host.Coupled  = &Subject{}
-	_ host.Renamer  = &Subject{}
-	_ host.Setter   = &Subject{}
-	_ host.Attender = &Subject{}
-)
+var _ host.Subject = &Subject{}
 
 // New returns the subject for one host.
 func New(files host.FS) *Subject {
@@ -55,7 +52,7 @@ func (s *Subject) SetReapplier(reapplies func(ctx context.Context, name string) 
 	s.reapplies = reapplies
 }
 
-// Attend implements host.Attender.
+// Attend implements host.Subject.
 func (s *Subject) Attend(attended bool) { s.attended = attended }
 
 // Name implements host.Subject.
@@ -146,7 +143,7 @@ func applyTwice(settings []host.Setting, apply func(setting host.Setting) error)
 	return failures
 }
 
-// Set implements host.Setter.
+// Set implements host.Subject.
 func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]error {
 	return applyTwice(settings, func(setting host.Setting) error {
 		s.changedIn[actionFamily(setting.Name)] = true
@@ -158,7 +155,7 @@ func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]err
 	})
 }
 
-// OutlivesBoot implements host.Setter. A boot sets the values in files.
+// OutlivesBoot implements host.Subject. A boot sets the values in files.
 func (s *Subject) OutlivesBoot() bool { return false }
 
 // applyLive applies one value. persistent reports whether the drop-in must contain it. changed reports whether it was written.
@@ -329,7 +326,7 @@ func (s *Subject) observeFile(o *host.Observation, setting host.Setting, dropIn 
 	case s.fs.IsImage():
 		o.State, o.Message = host.Pending, "in the image; takes effect when the image boots"
 	default:
-		o.State, o.Message = host.InSync, OurFile.FormerNote(s.fs, s.fileErr)
+		o.State = host.InSync
 		if reason := s.place.PersistenceProblem(); reason != "" && unwritable == "" {
 			s.evaluateUnsaved(o, reason)
 		}

@@ -168,7 +168,7 @@ type conflicts []conflict
 
 // findConflicts returns the conflicts in old releases, new ones, or both: the release is unknown.
 func (s *Subject) findConflicts(profile string, areOld ...bool) (found conflicts, err error) {
-	declared, declaredErr := s.readAssignments(sysctl.OurFile.NameOn(s.fs))
+	declared, declaredErr := s.readAssignments(sysctl.DropIn)
 	maps.Copy(declared, s.unconfirmed())
 	reapplies, reapplyErr := s.readReapply()
 	for _, isOld := range areOld {

@@ -38,6 +38,8 @@ var (
 
 // Subject implements host.Subject for the setting "tuned/profile".
 type Subject struct {
+	host.Inert
+
 	fs     host.FS
 	runner host.Runner
 	now    func() time.Time
@@ -50,7 +52,7 @@ type Subject struct {
 	windowSetting          func(disk string) string
 }
 
-var _ host.Setter = &Subject{}
+var _ host.Subject = &Subject{}
 
 // New returns the subject for one host. Two functions return values that override a profile and are not in the drop-in for sysctls: unconfirmed the
 // sysctls that are being proven, by name, and windowSetting the setting for the read-ahead of a disk such as sda. Empty if there is none.
@@ -149,7 +151,7 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	return nil
 }
 
-// Set implements host.Setter. tuned stores the chosen profile in its files. The agent's files do not contain it.
+// Set implements host.Subject. tuned stores the chosen profile in its files. The agent's files do not contain it.
 func (s *Subject) Set(ctx context.Context, settings []host.Setting) map[string]error {
 	if err := s.Apply(ctx, settings); err != nil || s.failed == "" {
 		return nil
@@ -157,7 +159,7 @@ func (s *Subject) Set(ctx context.Context, settings []host.Setting) map[string]e
 	return map[string]error{setting: errors.New(s.failed)}
 }
 
-// OutlivesBoot implements host.Setter. tuned selects its profile again.
+// OutlivesBoot implements host.Subject. tuned selects its profile again.
 func (s *Subject) OutlivesBoot() bool { return true }
 
 // chooseProfile enables tuned and selects the profile. If the daemon does not run, tuned-adm starts it.

@@ -1,9 +1,7 @@
 package view
 
 import (
-	_ "embed"
 	"fmt"
-	"html/template"
 	"io"
 	"strconv"
 	"strings"
@@ -91,21 +89,4 @@ func remarksOf(s servermap.Server) []string {
 		remarks = append(remarks, "Mounts differ in "+v.String())
 	}
 	return remarks
-}
-
-//go:embed servers.html
-var serversHTML string
-
-// serverPage is a complete page without scripts and external files.
-var serverPage = template.Must(template.New("servers").Funcs(template.FuncMap{
-	"remarks": remarksOf, "failing": failingText, "ofLimit": ofLimit, "join": func(words []string) string { return strings.Join(words, ", ") },
-	"wide": func(n int) int64 { return int64(n) },
-}).Parse(serversHTML))
-
-// WriteHTML prints the servers as an HTML page.
-func (r ServerReport) WriteHTML(w io.Writer) error {
-	if err := serverPage.Execute(w, r); err != nil {
-		return fmt.Errorf("write page: %w", err)
-	}
-	return nil
 }

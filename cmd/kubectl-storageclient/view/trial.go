@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/cmd/kubectl-storageclient/report"
 	"github.com/storageclient/operator/controllers/trial/plan"
 	"github.com/storageclient/operator/tuning/text"
 	"github.com/storageclient/operator/tuning/verdict"
@@ -63,21 +62,3 @@ func (t *Trial) WriteText(w io.Writer, wide bool) error {
 }
 
 func (t *Trial) path() string { return cmp.Or(t.Spec.Workload.Path, ".") }
-
-// WriteHTML prints the trial as one file with plots.
-func (t *Trial) WriteHTML(w io.Writer) error {
-	trial := (*v1alpha1.StorageClientTrial)(t)
-	data := report.Trial{
-		Title: t.Namespace + "/" + t.Spec.ClaimName, Workload: fmt.Sprintf("%s of %q", t.Spec.Workload.Name, t.path()), Goal: verdict.Goal(t.Spec.Goal),
-		Verdict: plan.VerdictOf(trial), Rounds: t.Status.RoundsReason, Before: t.Status.Before, After: t.Status.After,
-		Cold:        []report.Cold{{Phase: v1alpha1.PhaseFirst, Caches: plan.ColdCaches}},
-		Validity:    []string{"a separate network namespace", "a separate NFSv4 client ID", "no other mount of the server in the namespace", "a separate superblock", "as many connections as the mount options request"},
-		Environment: []report.Fact{{Name: "Volume", Value: t.Status.Volume}, {Name: "Node", Value: t.Status.Node}, {Name: "Trial", Value: t.Namespace + "/" + t.Name}},
-	}
-	page, err := report.HTML(data)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(page)
-	return err
-}

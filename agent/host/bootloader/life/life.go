@@ -29,6 +29,8 @@ type HashSize func(name string, entries, memory uint64) (granted uint64, clamped
 
 // Subject implements host.Subject for the settings "kernelArgument/...".
 type Subject struct {
+	host.Inert
+
 	*loader.Host
 	// hashSize is called before an argument that sizes a hash table is staged. If nil, such an argument is never reported as clamped before the boot.
 	hashSize HashSize
@@ -38,7 +40,7 @@ type Subject struct {
 	named []string
 }
 
-var _ host.BootTrier = &Subject{}
+var _ host.Subject = &Subject{}
 
 // New returns the subject for one host with these kinds of boot loaders.
 func New(fs host.FS, runner host.Runner, facts loader.BootFacts, hashSize HashSize, kinds []loader.Kind) *Subject {
@@ -203,10 +205,10 @@ func (s *Subject) effectiveArguments(ctx context.Context) ([]host.Argument, erro
 	return nil, err
 }
 
-// Attend implements host.BootTrier.
+// Attend implements host.Subject.
 func (s *Subject) Attend(attended bool) { s.Attended = attended }
 
-// Rearm implements host.BootTrier.
+// Rearm implements host.Subject.
 func (s *Subject) Rearm(permitted bool) error { return s.Loader().Rearm(permitted) }
 
 // MaxHold is the maximum time during which temporary obstacles to staging are no failure. An installation of a kernel takes 20 to 60 seconds, mostly for

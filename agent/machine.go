@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/storageclient/operator/agent/bounds"
@@ -124,4 +126,23 @@ func bootloaderStatus(found loader.Detection) v1alpha1.Bootloader {
 	return v1alpha1.Bootloader{
 		Type: v1alpha1.BootloaderType(found.Type), Proven: found.Proven, Message: text.Cut(found.Message, bounds.Message),
 	}
+}
+
+// unsupported returns the unconfirmed settings of subjects that this agent does not support.
+func (m Machine) unsupported(u journal.Unconfirmed) map[string]journal.UnconfirmedSetting {
+	unsupported := maps.Clone(u.Settings)
+	maps.DeleteFunc(unsupported, func(key string, _ journal.UnconfirmedSetting) bool { return u.Reverted || m.subjectOf(key) != nil })
+	return unsupported
+}
+
+// restoresOnly returns the reason why settings on the host can only be restored. Empty if settings may be changed.
+func (m Machine) restoresOnly() string {
+	if err := m.Journal.MayChange(); err != nil {
+		return err.Error()
+	}
+	u, _ := m.Journal.Unconfirmed()
+	if unsupported := slices.Collect(maps.Keys(m.unsupported(u))); len(unsupported) > 0 {
+		return "a newer agent set " + text.List(unsupported) + " and did not confirm it, so only restoring is possible; upgrade this agent"
+	}
+	return ""
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/storageclient/operator/agent/host/sysctl"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
-	"github.com/storageclient/operator/tuning/text"
 )
 
 // confirmWithin is the time that unconfirmed settings stay effective after all are set. It is shorter than the time until the kubelet
@@ -89,25 +88,6 @@ func unconfirmedSysctls(records *journal.Journal) map[string]string {
 		}
 	}
 	return values
-}
-
-// unsupported returns the unconfirmed settings of subjects that this agent does not support.
-func (m Machine) unsupported(u journal.Unconfirmed) map[string]journal.UnconfirmedSetting {
-	unsupported := maps.Clone(u.Settings)
-	maps.DeleteFunc(unsupported, func(key string, _ journal.UnconfirmedSetting) bool { return u.Reverted || m.subjectOf(key) != nil })
-	return unsupported
-}
-
-// restoresOnly returns the reason why settings on the host can only be restored. Empty if settings may be changed.
-func (m Machine) restoresOnly() string {
-	if err := m.Journal.MayChange(); err != nil {
-		return err.Error()
-	}
-	u, _ := m.Journal.Unconfirmed()
-	if unsupported := slices.Collect(maps.Keys(m.unsupported(u))); len(unsupported) > 0 {
-		return "a newer agent set " + text.List(unsupported) + " and did not confirm it, so only restoring is possible; upgrade this agent"
-	}
-	return ""
 }
 
 // revertUnconfirmed reverts the unconfirmed settings, if any, and records that in the journal.

@@ -15,68 +15,11 @@ import (
 )
 
 const (
-	// maxLinks limits the symbolic links in one path. The kernel's limit is 40.
-	maxLinks = 40
 	// maxFileSize limits the bytes that ReadFile reads into memory. The largest files are a grub.cfg or a mountinfo, well under 1 MiB each.
 	maxFileSize = 16 << 20
 	// tempSuffix ends the name of a file that is being written. No reader of a .d directory uses such a file.
 	tempSuffix = ".storage-client-tmp"
 )
-
-// Op names one change to the host. It is the smallest unit that a crash can interrupt.
-type Op string
-
-// Operations. WriteFileAtomic runs its operations in this order.
-const (
-	OpMkdir      Op = "mkdir"
-	OpCreate     Op = "create"
-	OpWrite      Op = "write"
-	OpSync       Op = "sync"
-	OpChmod      Op = "chmod"
-	OpRename     Op = "rename"
-	OpSyncDir    Op = "syncdir"
-	OpRemove     Op = "remove"
-	OpWriteValue Op = "writevalue"
-)
-
-// Hook is called before every change. If it returns an error, the change does not happen and returns that error.
-type Hook func(op Op, name string) error
-
-// FS is the host's file system, rooted at the directory where the host is mounted. Names are absolute, as on the host. FS follows symbolic links,
-// including absolute ones, as a process on the host would. They never lead out of the root. The zero value is not usable.
-type FS struct {
-	root *os.Root
-	// top is the directory of the root.
-	top             *os.File
-	dir             string
-	hook            Hook
-	image, readOnly bool
-}
-
-// OpenFS opens the host's file system below dir, e.g. /host, or / on the host itself.
-func OpenFS(dir string) (FS, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return FS{}, fmt.Errorf("open host root: %w", err)
-	}
-	top, err := root.Open(".")
-	if err != nil {
-		return FS{}, errors.Join(fmt.Errorf("open host root: %w", err), root.Close())
-	}
-	return FS{root: root, top: top, dir: path.Clean(dir)}, nil
-}
-
-// WithHook returns the same file system with a hook before each change. Tests use it to fail the n-th change.
-func (f FS) WithHook(hook Hook) FS {
-	f.hook = hook
-	return f
-}
-
-// Dir returns the directory at which the host is mounted.
-func (f FS) Dir() string { return f.dir }
-
-// Close closes the root.
-func (f FS) Close() error { return errors.Join(f.root.Close(), f.top.Close()) }
 
 // ReadIfThere reads a file like ReadFile. A missing file is empty.
 func (f FS) ReadIfThere(name string) ([]byte, error) {
@@ -439,17 +382,4 @@ func (f FS) syncPath(op Op, rel string) error {
 		return nameError(err, "/"+rel)
 	}
 	return nameError(errors.Join(file.Sync(), file.Close()), "/"+rel)
-}
-
-func (f FS) callHook(op Op, name string) error {
-	if f.readOnly {
-		return fmt.Errorf("%s %s: %w", op, name, ErrReadOnly)
-	}
-	if f.hook == nil {
-		return nil
-	}
-	if err := f.hook(op, name); err != nil {
-		return fmt.Errorf("%s %s: %w", op, name, err)
-	}
-	return nil
 }

@@ -3,22 +3,13 @@ package host
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 )
 
-var (
-	// ErrReadOnly is the error of every change to a file system from AsReadOnly.
-	ErrReadOnly = errors.New("changes are not allowed")
-	// ErrLocked means that another process is changing this host.
-	ErrLocked = errors.New("another node agent is running on this host")
-)
-
-// kernelDirs contain the state of a running system. In the tree of an image, they are empty, or belong to the machine that makes the image.
-var kernelDirs = []string{"proc", "sys", "run"}
+// ErrLocked means that another process is changing this host.
+var ErrLocked = errors.New("another node agent is running on this host")
 
 // RunsKernel reports whether the tree is the running system and not an image. A tree without its own /proc is an image. A tree with the /proc of the
 // machine that makes the image, which grub-mkconfig needs, is an image too: that machine's init has another root.
@@ -52,19 +43,6 @@ func (f FS) AsReadOnly() FS {
 
 // IsReadOnly reports whether every change fails.
 func (f FS) IsReadOnly() bool { return f.readOnly }
-
-// hiddenInImage returns the error for a name, relative to the root, that an image does not have.
-func (f FS) hiddenInImage(rel, name string) error {
-	if !f.image {
-		return nil
-	}
-	for _, dir := range kernelDirs {
-		if rel == dir || strings.HasPrefix(rel, dir+"/") {
-			return &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
-		}
-	}
-	return nil
-}
 
 // Lock prevents other agents from changing this host until unlock is called or the process ends. It returns ErrLocked if another agent holds the
 // lock. The lock is on the root directory itself, so it leaves no file behind, and means the same to a process in a container.

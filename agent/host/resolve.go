@@ -13,6 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// maxLinks limits the symbolic links in one path. The kernel's limit is 40.
+const maxLinks = 40
+
 // resolveLinks converts a name of the host to a name that is relative to the root and leads through no symbolic link. If follow is false, the last
 // element may be a link. os.Root itself rejects absolute links, of which a host has many (/etc/sysctl.d/x.conf -> /dev/null, /usr/bin/awk ->
 // /etc/alternatives/awk). os.Root still makes the final check, so a link that is put there in between cannot lead out of the root. Missing elements

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -100,17 +99,6 @@ func (n *nodeFacts) hasMounted(a plan.Awaited, pod *podFacts, hasEarlier bool) b
 		}
 		return isMadeWithIt && m.Volume == a.Volume.Name && slices.Contains(m.PodUIDs, string(pod.uid)) && plan.ShowsOptions(&m, a.Options)
 	})
-}
-
-// arrivalOf returns the time at which a pod was bound to its node, from the API server: no kubelet knew it before.
-func arrivalOf(pod *corev1.Pod) time.Time {
-	arrived := pod.CreationTimestamp.Time
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionTrue && condition.LastTransitionTime.After(arrived) {
-			arrived = condition.LastTransitionTime.Time
-		}
-	}
-	return arrived
 }
 
 // findComing returns the names of the volumes that a pod is about to mount: a pod that uses them has not started yet.

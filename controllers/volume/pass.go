@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -11,23 +10,8 @@ import (
 	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/store"
-	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
-
-// scope is one pass.
-type scope struct {
-	*Reconciler
-	now time.Time
-	// workers is the number of parallel requests; 0: the constant of this name.
-	workers int
-	// ledger is the ledger as read, with later writes.
-	ledger *ledger.Ledger
-	// observed is true if due observations were made, live if all reads for the plan are live. unread is the error of such a read: steps that require
-	// none run without it.
-	observed, live bool
-	unread         error
-}
 
 // arm returns the pass.
 func (s *scope) arm() loop.Arm[plan.Snapshot, plan.Plan] {
@@ -132,10 +116,6 @@ func (s *scope) apply(ctx context.Context, _ plan.Snapshot, planned plan.Plan, o
 	out.Wake(planned.Next)
 }
 
-func (s *scope) parallelism() int { return cmp.Or(s.workers, workers) }
-
 func (s *scope) isInspectionDue(every time.Duration) bool {
 	return s.inspected.Remaining(every, s.now) == 0
 }
-
-func (s *scope) delayVolume(volume string) { s.rejected[volume] = s.now.Add(rejectionRetryInterval) }

@@ -266,3 +266,14 @@ func (w *witnesses) factsOfNode(ctx context.Context, name string) (*nodeFacts, e
 	w.nodes[name] = facts
 	return facts, nil
 }
+
+// arrivalOf returns the time at which a pod was bound to its node, from the API server: no kubelet knew it before.
+func arrivalOf(pod *corev1.Pod) time.Time {
+	arrived := pod.CreationTimestamp.Time
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionTrue && condition.LastTransitionTime.After(arrived) {
+			arrived = condition.LastTransitionTime.Time
+		}
+	}
+	return arrived
+}

@@ -698,10 +698,9 @@ type VolumeRollout struct {
 	SoakSeconds *int32 `json:"soakSeconds,omitempty"`
 
 	// probe is Auto or Never. With Auto, new mount options are first tested with one isolated mount that does not affect any other
-	// mount of the cluster. A node with an agent makes this mount in a separate network namespace. If that gives no proof, as for
-	// SMB, a clone of a volume is mounted on a node without mounts of its server. Options that the kernel, the server or the driver
-	// rejects in the test are not written to any volume. Without a test, and with Never, the first volume shows whether the options
-	// work. Default Auto.
+	// mount of the cluster. A node with an agent makes this mount in a separate network namespace, for NFS without Kerberos, TLS and
+	// RDMA. Options that the kernel or the server rejects in the test are not written to any volume. Without a test, and with Never,
+	// the first volume shows whether the options work. Default Auto.
 	// +optional
 	Probe ProbePolicy `json:"probe,omitempty"`
 

@@ -100,18 +100,6 @@ const (
 	ArmAfter TrialArm = "After"
 )
 
-// TrialRoute is the method that makes a trial's isolated test mounts.
-// +kubebuilder:validation:Enum=OwnNetwork;Clone
-type TrialRoute string
-
-const (
-	// RouteOwnNetwork means that the trial runner of a node mounts in a separate network namespace.
-	RouteOwnNetwork TrialRoute = "OwnNetwork"
-	// RouteClone means that the volume's driver mounts a clone of the volume for each pass, on a node without any mount of its
-	// server.
-	RouteClone TrialRoute = "Clone"
-)
-
 // TrialVerdict is the result of a trial.
 // +kubebuilder:validation:Enum=Better;Worse;NoDifference;FewerRequests;Undecided
 type TrialVerdict string
@@ -622,13 +610,7 @@ type StorageClientTrialStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
 
-	// route is OwnNetwork or Clone. With OwnNetwork, the trial runner mounts. With Clone, the driver mounts a clone of the volume for
-	// each pass.
-	// +optional
-	Route TrialRoute `json:"route,omitempty"`
-
-	// before are the volume's mount options at the start of the trial, in the form that mount gets. With clones, they have the form
-	// of the PersistentVolume.
+	// before are the volume's mount options at the start of the trial, in the form that mount gets.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64

@@ -217,7 +217,11 @@ func newControllers(mgr ctrl.Manager, now clock.PassiveClock, s settings) ([]nam
 			Probes: probes.All, Volumes: volumes,
 		}},
 		{"trial", &trial.Reconciler{
-			Client: clients["trial"], APIReader: mgr.GetAPIReader(), Clock: now, Allow: s.allow, Results: probes, Volumes: volumes,
+			Client:  clients["trial"],
+			Clock:   now,
+			Allow:   s.allow,
+			Results: probes,
+			Volumes: volumes,
 		}},
 		{"nodevolumes", nodeVolumes},
 		{"drift", &drift.Reporter{Recorder: recorder}},

@@ -21,19 +21,15 @@ func CacheTransform(object any) (any, error) {
 	return node, nil
 }
 
-// CacheTransformAgentPod is for the manager's cache of Pods of the agents and trial runners. It keeps the node of a Pod, its readiness, and its
-// images with their pull secrets.
+// CacheTransformAgentPod is for the manager's cache of Pods of the agents and trial runners. It keeps the node of a Pod and its
+// readiness.
 func CacheTransformAgentPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
 		return object, nil
 	}
 	pod.ManagedFields = nil
-	spec := corev1.PodSpec{NodeName: pod.Spec.NodeName, Affinity: pod.Spec.Affinity, ImagePullSecrets: pod.Spec.ImagePullSecrets}
-	for _, c := range pod.Spec.Containers {
-		spec.Containers = append(spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
-	}
-	pod.Spec = spec
+	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, Affinity: pod.Spec.Affinity}
 	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, StartTime: pod.Status.StartTime}
 	return pod, nil
 }

@@ -39,8 +39,8 @@ func TestCacheTransforms(t *testing.T) {
 	pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	trimmed, err := CacheTransformAgentPod(pod)
-	if p, ok := trimmed.(*corev1.Pod); err != nil || !ok || !agentpod.IsReady(p) || p.Spec.NodeName != "a" || !cmp.Equal(p.Spec.Containers, []corev1.Container{{Name: "agent", Image: "image"}}) ||
-		len(p.Spec.ImagePullSecrets) != 1 || p.Spec.HostNetwork || p.ManagedFields != nil {
+	if p, ok := trimmed.(*corev1.Pod); err != nil || !ok || !agentpod.IsReady(p) || p.Spec.NodeName != "a" || len(p.Spec.Containers) > 0 ||
+		len(p.Spec.ImagePullSecrets) > 0 || p.Spec.HostNetwork || p.ManagedFields != nil {
 		t.Errorf("error %v: %+v", err, trimmed)
 	}
 }

@@ -1,6 +1,6 @@
 // Package trial probes option sets and runs StorageClientTrials. A probe is an isolated mount on a node. It shows whether mount options work
-// before any volume has them. The node's agent and its trial runner make the mount, or its kubelet and the volume's driver. With Observe,
-// agents count the operations of existing mounts. Package plan decides.
+// before any volume has them. The node's agent and its trial runner make the mount. With Observe, agents count the operations of
+// existing mounts. Package plan decides.
 package trial
 
 import (
@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -35,12 +34,10 @@ import (
 	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/trial/plan"
-	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
-	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -58,8 +55,6 @@ const (
 // Reconciler probes option sets and runs StorageClientTrials, in one pass for all.
 type Reconciler struct {
 	client.Client
-	// APIReader bypasses the cache, which contains only the volumes of clones. Defaults to Client.
-	APIReader client.Reader
 	// Clock sets the times of passes and orders.
 	Clock clock.PassiveClock
 	// Allow holds the parameters that are accepted beyond the catalogue.
@@ -69,13 +64,11 @@ type Reconciler struct {
 	// Volumes caches earlier reads of the volumes, shared with other controllers. Nil disables the cache.
 	Volumes *snapshot.Memory
 
-	pace       store.Pace
-	memory     plan.Memory
-	rejections map[string]string
+	pace   store.Pace
+	memory plan.Memory
 	// failure is the message of the writes that failed in the last pass, for the results of probes that they prevent.
-	failure   string
-	reader    *snapshot.Reader
-	claimPods read.ClaimPods
+	failure string
+	reader  *snapshot.Reader
 	// profileSets caches results that depend on the profiles alone.
 	profileSets fleet.ProfileSets
 }
@@ -126,11 +119,8 @@ func (r *Results) fail(err error) {
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch;patch
-// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=list;watch;delete
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;delete,namespace=storage-client-trial
-// +kubebuilder:rbac:groups="",resources=pods,verbs=delete,namespace=storage-client-trial
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list
-// +kubebuilder:rbac:groups="",resources=events,verbs=list
+// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch,namespace=storage-client-system
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=list;watch;patch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclienttrials,verbs=list;watch
@@ -144,8 +134,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 func (r *Reconciler) apply(ctx context.Context, s plan.Snapshot, next plan.Plan, out *loop.Outcome) {
 	r.logResults(ctx, next.Memory)
 	r.memory = next.Memory
-	// The last pass has reported these rejections.
-	r.rejections = map[string]string{}
 	// Results come before the removal of the order: a reader of the StorageClientNode then finds the result.
 	r.Results.set(next.Memory.Results, s.Now)
 	for _, step := range next.Steps {
@@ -182,35 +170,21 @@ func (r *Reconciler) readSnapshot(ctx context.Context) (s plan.Snapshot, err err
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
-	clones := &corev1.ConfigMap{}
-	if found, err := read.Find(ctx, r, client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ClonesConfigMap}, clones); err != nil {
-		return plan.Snapshot{}, err
-	} else if found {
-		volumes.Clones = clones
-	}
 	profiles, err := read.Profiles(ctx, r)
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
 	s = plan.Snapshot{
-		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: r.profileSets.Of(profiles, r.Allow),
-		Memory: r.memory, Rejections: r.rejections, Failure: r.failure, Now: r.Clock.Now(),
+		Candidates: volumeplan.ProbeCandidates(volumes),
+		Failure:    r.failure,
+		Profiles:   r.profileSets.Of(profiles, r.Allow),
+		Memory:     r.memory,
+		Now:        r.Clock.Now(),
 	}
 	if s.Trials, err = r.readTrials(ctx, volumes, profiles); err != nil {
 		return plan.Snapshot{}, err
 	}
-	if len(s.Candidates) > 0 || slices.ContainsFunc(s.Trials, func(t plan.Trial) bool {
-		return t.Status.Route == v1alpha1.RouteClone && t.Status.CompletionTime == nil
-	}) {
-		s.Servers = lists.Map(volumes.Volumes, func(pv *corev1.PersistentVolume) (string, string) { return pv.Name, judge.SourceOf(pv).Server })
-	}
-	if s.Nodes, err = r.readNodes(ctx, s.Profiles); err != nil {
-		return plan.Snapshot{}, err
-	}
-	if s.ClaimPods, err = r.readClaimPods(ctx, s); err != nil {
-		return plan.Snapshot{}, err
-	}
-	s.Clones, err = r.readClones(ctx)
+	s.Nodes, err = r.readNodes(ctx, s.Profiles)
 	return s, err
 }
 
@@ -219,16 +193,13 @@ func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) 
 	if err != nil {
 		return nil, err
 	}
-	runners, agents, err := r.readPods(ctx)
+	runners, err := r.readRunners(ctx)
 	if err != nil {
 		return nil, err
 	}
 	nodes := make([]plan.Node, 0, len(all.Nodes))
 	for _, node := range all.Nodes {
 		n := plan.Node{Node: node, Runner: runners[node.Name]}
-		if agent := agents[node.Name]; agent != nil {
-			n.Image, n.PullSecrets = agent.Spec.Containers[0].Image, agent.Spec.ImagePullSecrets
-		}
 		if clientNode := all.ClientNodes[node.Name]; clientNode != nil && fleet.Owns(node, clientNode) {
 			n.ClientNode, n.Writable = clientNode, writable[node.Name]
 		}
@@ -237,25 +208,20 @@ func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) 
 	return nodes, nil
 }
 
-// readPods reads the trial runners and agents of all nodes. A clone's Pod uses the agent's image, which is already on the node.
-func (r *Reconciler) readPods(ctx context.Context) (runners map[string]plan.Runner, agents map[string]*corev1.Pod, err error) {
-	pods, err := objects.All[*corev1.Pod](ctx, r.Client, &corev1.PodList{}, client.InNamespace(v1alpha1.AgentNamespace))
+// readRunners reads the trial runners of all nodes.
+func (r *Reconciler) readRunners(ctx context.Context) (map[string]plan.Runner, error) {
+	pods, err := objects.All[*corev1.Pod](
+		ctx, r.Client, &corev1.PodList{}, client.InNamespace(v1alpha1.AgentNamespace), client.MatchingLabels{agentpod.ComponentLabel: component},
+	)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list Pods in %s: %w", v1alpha1.AgentNamespace, err)
+		return nil, fmt.Errorf("list Pods in %s: %w", v1alpha1.AgentNamespace, err)
 	}
-	runners, agents = map[string]plan.Runner{}, map[string]*corev1.Pod{}
+	runners := map[string]plan.Runner{}
 	for _, pod := range pods {
-		switch ready := agentpod.IsReady(pod); pod.Labels[agentpod.ComponentLabel] {
-		case component:
-			name := nodeOf(pod)
-			runners[name] = plan.Runner{Exists: true, Ready: runners[name].Ready || ready}
-		case agentpod.Component:
-			if ready && len(pod.Spec.Containers) > 0 {
-				agents[pod.Spec.NodeName] = pod
-			}
-		}
+		name := nodeOf(pod)
+		runners[name] = plan.Runner{Exists: true, Ready: runners[name].Ready || agentpod.IsReady(pod)}
 	}
-	return runners, agents, nil
+	return runners, nil
 }
 
 // nodeOf returns the node that a DaemonSet's Pod is on, or is meant for: a Pod that waits for capacity is not bound yet.
@@ -289,10 +255,6 @@ func (r *Reconciler) applyStep(ctx context.Context, step plan.Step) error {
 	case plan.SetSample:
 		_, err := write.PatchSpec(ctx, r, step.ClientNode, func(spec *v1alpha1.StorageClientNodeSpec) { spec.Sample = step.Sample })
 		return err
-	case plan.CreateClone:
-		return r.createClone(ctx, step.Clone)
-	case plan.CollectClone:
-		return r.collectClone(ctx, step.Clone)
 	case plan.WriteStatus:
 		return r.patchStatus(ctx, step)
 	}

@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/volume/plan"
@@ -66,7 +65,7 @@ func (s *scope) refreshVolumes(ctx context.Context, cached []*corev1.PersistentV
 	var mutex sync.Mutex
 	err = parallel.TryEach(s.parallelism(), sets.List(outdated), func(name string) error {
 		pv := &corev1.PersistentVolume{}
-		if err := s.APIReader.Get(ctx, client.ObjectKey{Name: name}, pv); err != nil || match.IsClone(pv) {
+		if err := s.APIReader.Get(ctx, client.ObjectKey{Name: name}, pv); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 		mutex.Lock()

@@ -10,18 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-
-	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/match"
 )
 
 // If the versions are equal, the cached volume is current. Only other volumes are read from the API server.
 func TestVolumesAreReadLiveIfTheCacheIsStale(t *testing.T) {
-	clone := created(v1alpha1.ClonePrefix+"1", 1)
-	clone.Labels = map[string]string{v1alpha1.TrialLabel: "t"}
-	if !match.IsClone(clone) {
-		t.Fatal("got no clone, want the volume recognized as one")
-	}
 	var mutex sync.Mutex
 	var read []string
 	r, _ := newReconciler(t, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
@@ -29,7 +21,7 @@ func TestVolumesAreReadLiveIfTheCacheIsStale(t *testing.T) {
 		read = append(read, key.Name)
 		mutex.Unlock()
 		return c.Get(ctx, key, object, opts...)
-	}}, created("same", 1), created("changed", 2), created("new", 3), clone)
+	}}, created("same", 1), created("changed", 2), created("new", 3))
 	r.APIReader = r.Client
 	ctx := context.Background()
 	var before corev1.PersistentVolumeList
@@ -58,8 +50,8 @@ func TestVolumesAreReadLiveIfTheCacheIsStale(t *testing.T) {
 	if diff := cmp.Diff(map[string][]string{"same": {"hard"}, "changed": {"nocto"}, "new": {"hard"}}, options); diff != "" {
 		t.Errorf("options (-want +got):\n%s", diff)
 	}
-	if slices.Sort(read); !slices.Equal(read, []string{"changed", "gone", "new", v1alpha1.ClonePrefix + "1"}) {
-		t.Errorf("got reads of %q, want only the changed, deleted and new volumes and the clone", read)
+	if slices.Sort(read); !slices.Equal(read, []string{"changed", "gone", "new"}) {
+		t.Errorf("got reads of %q, want only the changed, deleted and new volumes", read)
 	}
 	if _, newer, err := (&scope{Reconciler: r}).refreshVolumes(ctx, got); err != nil || newer {
 		t.Errorf("right after a read: got newer %t, error %v; want no newer volumes", newer, err)

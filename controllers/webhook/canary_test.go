@@ -99,7 +99,6 @@ func TestANewVolumeGetsUnprovenOptionsOnlyAsTheCanary(t *testing.T) {
 		p.Spec.Rollout.Volumes.OnNoEvidence = v1alpha1.NoEvidenceProceed
 	})
 	planned := newProfile(rule(allNFS, "nocto"), unprobed, func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan })
-	clones := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ClonesConfigMap}, Data: map[string]string{"nfs": ""}}
 	reservedFor := func(pv *corev1.PersistentVolume) *corev1.ConfigMap {
 		v, _, err := newHandler(t, interceptor.Funcs{}, never).reader.EvaluateNew(t.Context(), pv, true)
 		if err != nil {
@@ -127,7 +126,6 @@ func TestANewVolumeGetsUnprovenOptionsOnlyAsTheCanary(t *testing.T) {
 		"no probe is wanted, and there is no other volume":      {objects: []client.Object{never}, volume: newVolume(), canary: true, stored: 1},
 		"no probe is possible":                                  {objects: []client.Object{probed}, volume: newVolume(kerberos), canary: true, stored: 1},
 		"a probe is possible":                                   {objects: []client.Object{probed}, volume: newVolume()},
-		"a clone is possible":                                   {objects: []client.Object{probed, clones}, volume: newVolume(kerberos)},
 		"a profile that accepts a soak is no exception":         {objects: []client.Object{proceeds}, volume: newVolume(), canary: true, stored: 1},
 		"a profile that only plans":                             {objects: []client.Object{planned}, volume: newVolume(), silent: true},
 		"a volume of Git":                                       {objects: []client.Object{never}, volume: newVolume(ofGit), silent: true},

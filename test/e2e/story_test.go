@@ -203,8 +203,6 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 
 	It("is followed by trials of a volume that pods use: they find a known effect, and report no difference without an effect", Label(tried), expectTrials)
 
-	It("is followed by trials by clones through the SMB driver, next to a pod that has the volume mounted", Label(tried), expectCloneTrials)
-
 	It("reports the setting that helps against each planted bottleneck, or that none helps, and makes no report about a healthy mount", Label(sampled), expectSamples)
 
 	It("is preceded by measurements of the effects that the source documents claim", Label(effects), expectEffects)

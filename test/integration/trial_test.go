@@ -225,7 +225,7 @@ var _ = Describe("A trial", func() {
 		awaitManagerPolicies(manager)
 		clock = testclock.NewFakeClock(time.Now())
 		reconciler = &trial.Reconciler{
-			Client: cached(manager), APIReader: manager, Clock: clock, Results: &trial.Results{Clock: clock},
+			Client: cached(manager), Clock: clock, Results: &trial.Results{Clock: clock},
 		}
 		owner := newNode(node).Create()
 		agent = clientWithToken(tokenFor(agentPod(node)))

@@ -114,12 +114,9 @@ var trials = map[string]wait{
 	"Waiting: ":                           {bound: "isTimedOut"},
 	"Requesting samples from ":            {bound: "isTimedOut"},
 	"Waiting for probes to finish":        {bound: "maxTurn"},
-	"Waiting for the deletion of clone ":  {bound: "isTimedOut"},
 	"Waiting for its turn":                {bound: "maxTurn"},
 	"Waiting for another trial to finish": {bound: "maxTurn"},
 	"Waiting for earlier trials in namespace %s: at most %d are in the queue": {bound: "maxTurn"},
-	"Waiting for a node that nodeSelector allows, that has an agent and is in service, whose taints the pods of the claim tolerate, and that has " +
-		"no mount of , because a clone would share its connections": {bound: "isTimedOut"},
 	"Waiting for a node that nodeSelector allows, that is in service, and that has an agent and no other trial; " +
 		"a profile that selects a node brings its agent, except in mode Plan": {bound: "isTimedOut"},
 }

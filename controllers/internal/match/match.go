@@ -6,7 +6,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,11 +21,6 @@ import (
 // IsIgnored reports whether an object has the annotation tuning.storageclient.dev/ignore.
 func IsIgnored(obj metav1.Object) bool {
 	return v1alpha1.IsStopped(obj, v1alpha1.IgnoreAnnotation)
-}
-
-// IsClone reports whether an object was made for a probe. Only the controller that made it may act on it or use it as evidence.
-func IsClone(obj metav1.Object) bool {
-	return obj.GetLabels()[v1alpha1.TrialLabel] != "" && strings.HasPrefix(obj.GetName(), v1alpha1.ClonePrefix)
 }
 
 // Selector is a profile's choice of nodes, parsed once for many nodes.

@@ -216,43 +216,6 @@ func TestASilentAgentIsNamedWhileItsTrialWaits(t *testing.T) {
 		"Waiting for another trial to finish; its last turn: the agent on n0 did not respond within 11m0s")
 }
 
-func TestACloneOnALostNodeFreesTheSlot(t *testing.T) {
-	b := newBay(t, "n1", "n2", "n3")
-	b.add("stuck").Namespace = "stuck"
-	for i := 0; i < 20 && !b.hasPod(); i++ {
-		b.step()
-	}
-	for _, clone := range b.clones {
-		clone.Pod.DeletionTimestamp = ptr.To(metav1.NewTime(b.now))
-	}
-	b.visit = func(clone *Clone, n *Node) {
-		if clone.Pod.DeletionTimestamp == nil {
-			b.mount(clone, n)
-		}
-	}
-	b.keepsLeaving = true
-	other := b.add("other", rounds(1))
-	other.Namespace = "other"
-	for start := b.now; other.Status.CompletionTime == nil && b.now.Sub(start) < time.Hour; {
-		b.unmount()
-		b.step()
-	}
-	expectStatus(t, other, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
-	expectStatus(t, b.trials[0], v1alpha1.TrialConditionReconciling, v1alpha1.TrialReasonWaiting, "Waiting for the deletion of clone ")
-	// The time of the trial runs.
-	for start := b.now; b.trials[0].Status.CompletionTime == nil && b.now.Sub(start) < 24*time.Hour; {
-		b.step()
-	}
-	expectStatus(t, b.trials[0], v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonTimedOut, "No round finished within ")
-}
-
-func (b *bay) hasPod() bool {
-	for _, clone := range b.clones {
-		return clone.Pod != nil
-	}
-	return false
-}
-
 func TestEachNamespaceGetsSamples(t *testing.T) {
 	var names []string
 	for i := range 80 {

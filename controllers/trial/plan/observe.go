@@ -15,7 +15,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
-	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/drivers"
 	"github.com/storageclient/operator/tuning/lists"
@@ -312,7 +311,7 @@ const (
 func (p *planner) recommend(t Trial, status *v1alpha1.StorageClientTrialStatus) {
 	clientNodes := lists.Map(p.Nodes, func(n Node) (string, *v1alpha1.StorageClientNode) { return n.Node.Name, n.ClientNode })
 	nodes := overview.AdviceAbout(nil, lists.Each(p.Nodes, func(n Node) *corev1.Node { return n.Node }), clientNodes, nil, nil).Nodes
-	mounts, err := MountsOf(status.Samples, nodes, judge.SourceOf(cmp.Or(t.pv, &corev1.PersistentVolume{})))
+	mounts, err := MountsOf(status.Samples, nodes, t.Source)
 	if err != nil {
 		p.end(t, status, v1alpha1.TrialReasonVoid, "The counters of the nodes cannot be read: "+err.Error(), true)
 		return

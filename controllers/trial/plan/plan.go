@@ -1,12 +1,12 @@
 // Package plan decides which option sets are probed, on which nodes, and with which results. It also decides on the progress of StorageClientTrials.
 // It uses neither a client nor a clock.
 //
-// There are two ways to an isolated mount. The first is an order for a node's trial runner, in a separate network namespace. The second is a
-// clone of a volume, which the volume's driver mounts for a Pod of the operator. It is used if an order is impossible or has no result.
+// The isolated mounts of probes and trials are orders for a node's trial runner, in a separate network namespace. A volume that cannot be mounted
+// there has neither a probe nor a trial that mounts. The first mount by a pod shows whether its options work.
 //
-// The objects hold the state of a trial: the label of the Node, spec.trial and status.trial of the StorageClientNode, and the objects of clones. All
-// other state may be lost. A manager that restarts continues existing orders and clones, removes labels and clones that are not needed, and repeats
-// probes without a result. A probe leaves nothing behind, so a repetition only costs a mount.
+// The objects hold the state of a trial: the label of the Node, and spec.trial and status.trial of the StorageClientNode. All other state may be lost.
+// A manager that restarts continues existing orders, removes labels that are not needed, and repeats probes without a result. A probe leaves nothing
+// behind, so a repetition only costs a mount.
 package plan
 
 import (
@@ -56,11 +56,6 @@ type Node struct {
 	// Writable is true if the StorageClientNode may get an order now. Runner is the state of its trial runner.
 	Writable bool
 	Runner   Runner
-	// Image is the image of its agent. PullSecrets are the secrets to pull it.
-	Image       string
-	PullSecrets []corev1.LocalObjectReference
-	// tolerations are the tolerations of a clone's Pod on the node, after its choice for the clone.
-	tolerations []corev1.Toleration
 }
 
 // Runner is the state of a node's trial runner.
@@ -74,15 +69,8 @@ type Snapshot struct {
 	Candidates []volumeplan.ProbeCandidate
 	// Trials are all trials, oldest first. Probes take precedence.
 	Trials []Trial
-	// Nodes are all nodes of the cluster, Clones all clones, in any order.
-	Nodes  []Node
-	Clones []Clone
-	// Servers are the servers in the volumes' specs, by volume name.
-	Servers map[string]string
-	// ClaimPods are pods that use the claims of volumes that may need a clone.
-	ClaimPods map[types.NamespacedName][]corev1.Pod
-	// Rejections are the messages of rejected creations of clones, by the label of their objects.
-	Rejections map[string]string
+	// Nodes are all nodes of the cluster, in any order.
+	Nodes []Node
 	// Failure is the message of the writes that failed in the last pass. Empty if there were none.
 	Failure  string
 	Profiles *fleet.ProfileSet
@@ -97,12 +85,10 @@ type Memory struct {
 	Waiting map[volumeplan.ProbeKey]Waiting
 	// Choices are the nodes of StorageClientTrials that run.
 	Choices map[types.UID]Choice
-	// PassStates is the state of trials that use clones.
-	PassStates map[types.UID]PassState
+	// LostTurns are the reasons why the last orders of StorageClientTrials had no result.
+	LostTurns map[types.UID]string
 	// Turns are the starts of the last turns, by queue.
 	Turns map[string]time.Time
-	// LastUsed is the last time at which nodes had the Pod of a clone. After its loss, a clone may come too early: then its proofs are missing.
-	LastUsed map[string]time.Time
 }
 
 // Result is the result of a probe, with its time.
@@ -118,18 +104,13 @@ type Waiting struct {
 	Since   time.Time
 	Node    string
 	Chosen  time.Time
-	// ByClone is true if a clone must be used. Failed is the message of its failed mount if the cause may be the options. The original options are
-	// mounted in the same way next. Cause is the cause of that failure.
-	ByClone bool
-	Failed  string
-	Cause   v1alpha1.MountFailureCause
 	// First is a mount that worked, on the first node. A node may lie: another one must confirm it.
 	First volumeplan.Probe
 }
 
 // Step is one write.
 type Step interface {
-	// Subject returns the name of the Node, the clone or the StorageClientTrial that the step changes.
+	// Subject returns the name of the Node or the StorageClientTrial that the step changes.
 	Subject() string
 }
 
@@ -152,12 +133,6 @@ type SetSample struct {
 	// Sample is nil to remove the request.
 	Sample *v1alpha1.NodeSample
 }
-
-// CreateClone creates the objects that a clone holds.
-type CreateClone struct{ Clone }
-
-// CollectClone deletes the objects that a clone holds.
-type CollectClone struct{ Clone }
 
 // WriteStatus writes the status of a StorageClientTrial.
 type WriteStatus struct {
@@ -182,19 +157,29 @@ type Plan struct {
 // For decides on the next writes. It plans at most one step per node: the next one depends on its result.
 func For(s Snapshot) Plan {
 	p := &planner{
-		Snapshot: s, busy: map[string]bool{}, byHash: map[string]volumeplan.ProbeCandidate{}, running: map[volumeplan.ProbeKey]bool{},
-		addresses: map[string][]string{}, names: map[string][]string{}, byTrial: map[string]Trial{}, active: map[types.UID]bool{},
-		writes: map[types.UID]bool{}, queued: map[types.UID]bool{}, awaitedSamples: map[string]bool{}, samples: map[string]int{},
-		observers: map[string]bool{},
+		Snapshot:       s,
+		busy:           map[string]bool{},
+		running:        map[volumeplan.ProbeKey]bool{},
+		byHash:         map[string]volumeplan.ProbeCandidate{},
+		byTrial:        map[string]Trial{},
+		active:         map[types.UID]bool{},
+		writes:         map[types.UID]bool{},
+		queued:         map[types.UID]bool{},
+		samples:        map[string]int{},
+		observers:      map[string]bool{},
+		awaitedSamples: map[string]bool{},
 		memory: Memory{
-			Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}, Choices: map[types.UID]Choice{},
-			PassStates: map[types.UID]PassState{}, Turns: map[string]time.Time{}, LastUsed: map[string]time.Time{},
+			Results:   map[volumeplan.ProbeKey]Result{},
+			Waiting:   map[volumeplan.ProbeKey]Waiting{},
+			Choices:   map[types.UID]Choice{},
+			LostTurns: map[types.UID]string{},
+			Turns:     map[string]time.Time{},
 		},
 	}
 	for _, t := range s.Trials {
 		p.byTrial[t.hash()] = t
-		if previous, known := s.Memory.PassStates[t.UID]; known && !t.isOver() {
-			p.memory.PassStates[t.UID] = previous
+		if reason, lost := s.Memory.LostTurns[t.UID]; lost && !t.isOver() {
+			p.memory.LostTurns[t.UID] = reason
 		}
 	}
 	slices.SortFunc(p.Nodes, func(a, b Node) int { return strings.Compare(a.Node.Name, b.Node.Name) })
@@ -210,14 +195,10 @@ func For(s Snapshot) Plan {
 			p.memory.Results[key] = previous
 		}
 	}
-	p.recordNodes()
 	p.recordTurns()
 	for _, n := range p.Nodes {
 		p.followOrder(n)
 		p.countSample(n)
-	}
-	for _, clone := range s.Clones {
-		p.followClone(clone)
 	}
 	for _, c := range s.Candidates {
 		p.follow(c)
@@ -232,7 +213,7 @@ func For(s Snapshot) Plan {
 			p.steps = append(p.steps, SetLabel{Node: n})
 		}
 	}
-	isBusy := len(p.memory.Waiting) > 0 || len(p.active) > 0 || len(p.memory.PassStates) > 0 || p.isClearing || len(p.steps) > 0
+	isBusy := len(p.memory.Waiting) > 0 || len(p.active) > 0 || p.isClearing || len(p.steps) > 0
 	return Plan{Steps: p.steps, Memory: p.memory, Busy: isBusy}
 }
 
@@ -240,12 +221,10 @@ type planner struct {
 	Snapshot
 	memory Memory
 	steps  []Step
-	// busy are the nodes that have or get a trial. running are the sets with an order or a clone.
+	// busy are the nodes that have or get a trial. running are the sets with an order.
 	busy    map[string]bool
 	running map[volumeplan.ProbeKey]bool
 	byHash  map[string]volumeplan.ProbeCandidate
-	// addresses caches the addresses of servers, names the names under which nodes have mounted their volumes.
-	addresses, names map[string][]string
 	// byTrial are the StorageClientTrials by hash. active are the trials with an order or a node. writes are the trials with a planned status.
 	byTrial        map[string]Trial
 	active, writes map[types.UID]bool
@@ -258,7 +237,7 @@ type planner struct {
 	// observers are the namespaces with an unfinished trial that observes.
 	observers      map[string]bool
 	awaitedSamples map[string]bool
-	// starting is the number of trials about to get an order or a clone. isClearing is true while a finished one still exists.
+	// starting is the number of trials about to get an order. isClearing is true while a finished order still exists.
 	starting   int
 	isClearing bool
 }
@@ -279,9 +258,9 @@ func (p *planner) followOrder(n Node) {
 	switch {
 	case !isKnown:
 	case status != nil && status.ID == order.ID && status.Phase != v1alpha1.TrialRunning:
-		p.concludeOrder(c, EvaluateProbe(n.Node.Name, describeOrder(order), c.Target.ChangesRequests, *status))
+		p.conclude(c, EvaluateProbe(n.Node.Name, describeOrder(order), c.Target.ChangesRequests, *status))
 	case p.Now.After(issued.Add(timeout + overdue)):
-		p.concludeOrder(c, unknown("the agent on "+n.Node.Name+" did not report the result of a probe"))
+		p.conclude(c, unknown("the agent on "+n.Node.Name+" did not report the result of a probe"))
 	default:
 		p.running[c.ProbeKey] = true
 		p.memory.Waiting[c.ProbeKey] = p.waiting(c)
@@ -304,24 +283,13 @@ func (p *planner) clearOrder(n Node) {
 	}
 }
 
-// concludeOrder records the result of a mount in a separate network namespace. If it has no result, a clone follows: the server may reject that
-// network, or no node may be able to make the mount.
-func (p *planner) concludeOrder(c volumeplan.ProbeCandidate, probe volumeplan.Probe) {
-	if probe.Verdict != optionset.ProbeInconclusive || c.Target.Clone.Obstacle != "" {
-		p.conclude(c, probe)
-		return
-	}
-	p.memory.Waiting[c.ProbeKey] = Waiting{Since: p.Now, ByClone: true, First: p.waiting(c).First}
-	p.running[c.ProbeKey] = true
-}
-
 // conclude records the result of a probe. A mount that worked on one node counts once another node confirms it. A probe without a result does not
 // replace an earlier rejection.
 func (p *planner) conclude(c volumeplan.ProbeCandidate, probe volumeplan.Probe) {
 	w := p.waiting(c)
 	switch {
 	case probe.Verdict == optionset.ProbeWorked && w.First.Node == "":
-		p.memory.Waiting[c.ProbeKey] = Waiting{Since: p.Now, ByClone: w.ByClone, First: probe}
+		p.memory.Waiting[c.ProbeKey] = Waiting{Since: p.Now, First: probe}
 		p.running[c.ProbeKey] = true
 		return
 	case probe.Verdict == optionset.ProbeWorked:
@@ -347,17 +315,13 @@ func (p *planner) follow(c volumeplan.ProbeCandidate) {
 	switch {
 	case p.running[c.ProbeKey], known && !isRetryDue:
 		return
-	case c.Target.Obstacle != "" && c.Target.Clone.Obstacle != "":
-		p.conclude(c, unknown(c.Target.Obstacle+", and "+c.Target.Clone.Obstacle))
+	case c.Target.Obstacle != "":
+		p.conclude(c, unknown(c.Target.Obstacle))
 		return
 	}
 	w := p.waiting(c)
 	if !slices.ContainsFunc(p.Nodes, func(n Node) bool { return p.isSelected(n.Node, c) && n.Node.Name != w.First.Node }) {
 		p.conclude(c, unknown("the profile selects no node"))
-		return
-	}
-	if w.ByClone {
-		p.followByClone(c, w)
 		return
 	}
 	if w.Node != "" {
@@ -382,7 +346,7 @@ func (p *planner) follow(c volumeplan.ProbeCandidate) {
 	p.memory.Waiting[c.ProbeKey] = w
 }
 
-// limit ends a probe that has had no result for too long: for example, a write of its order or clone fails again and again.
+// limit ends a probe that has had no result for too long: for example, a write of its order fails again and again.
 func (p *planner) limit(c volumeplan.ProbeCandidate) {
 	w, isWaiting := p.memory.Waiting[c.ProbeKey]
 	if _, known := p.memory.Results[c.ProbeKey]; known && !isWaiting {
@@ -401,7 +365,7 @@ func (p *planner) waiting(c volumeplan.ProbeCandidate) Waiting {
 	if w, known := p.Memory.Waiting[c.ProbeKey]; known {
 		return w
 	}
-	return Waiting{Since: p.Now, ByClone: c.Target.Obstacle != ""}
+	return Waiting{Since: p.Now}
 }
 
 // setOrder sets the order after the trial runner of the chosen node is Ready.
@@ -411,10 +375,10 @@ func (p *planner) setOrder(c volumeplan.ProbeCandidate, n Node, w Waiting) {
 	case n.Runner.Ready && isLabelled(n.Node):
 		p.steps = append(p.steps, SetOrder{Node: n, Order: orderFor(c, p.Now)})
 	case !n.Runner.Exists && elapsed > podDelay:
-		p.concludeOrder(c, unknown(fmt.Sprintf("DaemonSet %s created no Pod for Node %s", v1alpha1.TrialDaemonSet, n.Node.Name)))
+		p.conclude(c, unknown(fmt.Sprintf("DaemonSet %s created no Pod for Node %s", v1alpha1.TrialDaemonSet, n.Node.Name)))
 		return
 	case elapsed > runnerDelay:
-		p.concludeOrder(c, unknown(fmt.Sprintf("the Pod of DaemonSet %s on %s did not become Ready", v1alpha1.TrialDaemonSet, n.Node.Name)))
+		p.conclude(c, unknown(fmt.Sprintf("the Pod of DaemonSet %s on %s did not become Ready", v1alpha1.TrialDaemonSet, n.Node.Name)))
 		return
 	case !isLabelled(n.Node):
 		p.steps = append(p.steps, SetLabel{Node: n, Labelled: true})
@@ -438,13 +402,13 @@ func isFree(n Node) bool {
 
 func (p *planner) hasCapacity() bool { return len(p.running)+len(p.active)+p.starting < maxNodes }
 
-// findNode prefers a node that already has the label. For a clone, it returns a node without mounts of the server.
+// findNode prefers a node that already has the label.
 func (p *planner) findNode(c volumeplan.ProbeCandidate, w Waiting) (chosen Node, found bool) {
 	for _, n := range p.Nodes {
-		if p.busy[n.Node.Name] || n.Node.Name == w.First.Node || !isFree(n) || !p.isSelected(n.Node, c) || w.ByClone && !p.mayHaveClone(&n, originOf(c)) {
+		if p.busy[n.Node.Name] || n.Node.Name == w.First.Node || !isFree(n) || !p.isSelected(n.Node, c) {
 			continue
 		}
-		if isLabelled(n.Node) && !w.ByClone {
+		if isLabelled(n.Node) {
 			return n, true
 		}
 		if !found {

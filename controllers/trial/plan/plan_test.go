@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
@@ -35,24 +34,13 @@ type world struct {
 	changed map[string]bool
 	// respond returns an agent's response to an order. Nil means no response.
 	respond func(v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus
-	// clones are the existing clones. visit changes a clone whose Pod is on its node. rejection is the error for new clones.
-	clones    map[string]*Clone
-	visit     func(*Clone, *Node)
-	rejection string
-	// keepsLeaving keeps a clone whose Pod is being deleted: its node is lost.
-	keepsLeaving bool
 	// fails reports whether the write of a step fails.
 	fails func(Step) bool
-	// unbound prevents the binding of claims.
-	unbound bool
-	log     []string
-	servers map[string]string
-	// claimPods are the pods with the claim eda/data.
-	claimPods []corev1.Pod
+	log   []string
 }
 
 func newWorld(t *testing.T, names ...string) *world {
-	w := &world{t: t, now: time.Unix(1700000000, 0), nodes: map[string]*Node{}, clones: map[string]*Clone{}, runners: true, changed: map[string]bool{}}
+	w := &world{t: t, now: time.Unix(1700000000, 0), nodes: map[string]*Node{}, runners: true, changed: map[string]bool{}}
 	for _, name := range names {
 		w.nodes[name] = &Node{
 			Node:       &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "eda", corev1.LabelOSStable: "linux"}}},
@@ -69,7 +57,7 @@ func candidate(set, server string) volumeplan.ProbeCandidate {
 	return volumeplan.ProbeCandidate{
 		ProbeKey: volumeplan.ProbeKey{Set: set, Server: server}, Volume: &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + set}}, Profiles: []string{"p"},
 		Target: judge.ProbeTarget{Server: server, Path: "/e", FSType: "nfs", Options: []string{"vers=4.1", "nconnect=4"}, Own: []string{"vers=4.1"},
-			ChangesRequests: true, Clone: judge.CloneTarget{Obstacle: "it cannot be cloned"}},
+			ChangesRequests: true},
 	}
 }
 
@@ -79,7 +67,7 @@ func (w *world) profiles() *fleet.ProfileSet {
 	return fleet.NewProfileSet([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{})
 }
 
-// apply applies a step that writes a node or a clone.
+// apply applies a step that writes a node.
 func (w *world) apply(step Step) {
 	w.t.Helper()
 	n := w.nodes[step.Subject()]
@@ -128,16 +116,6 @@ func (w *world) apply(step Step) {
 			w.t.Errorf("second sample request for %s", n.Node.Name)
 		}
 		n.ClientNode.Spec.Sample = step.Sample
-	case CreateClone:
-		w.create(step.Clone)
-	case CollectClone:
-		if pod := w.clones[step.Volume.Name].Pod; w.keepsLeaving && pod != nil && pod.DeletionTimestamp != nil {
-			return
-		}
-		delete(w.clones, step.Volume.Name)
-		for _, n := range w.nodes {
-			n.ClientNode.Status.Mounts = slices.DeleteFunc(n.ClientNode.Status.Mounts, func(m v1alpha1.MountStatus) bool { return m.Volume == step.Volume.Name })
-		}
 	default:
 		w.t.Errorf("unknown step %s", step)
 	}
@@ -146,12 +124,10 @@ func (w *world) apply(step Step) {
 // pass plans once and applies the steps.
 func (w *world) pass() Plan {
 	w.t.Helper()
-	s := Snapshot{Candidates: w.candidates, Profiles: w.profiles(), Memory: w.memory, Servers: w.servers, Now: w.now,
-		ClaimPods: map[types.NamespacedName][]corev1.Pod{{Namespace: "eda", Name: "data"}: w.claimPods}}
+	s := Snapshot{Candidates: w.candidates, Profiles: w.profiles(), Memory: w.memory, Now: w.now}
 	for _, n := range w.nodes {
 		s.Nodes = append(s.Nodes, *n)
 	}
-	w.visitClones(&s)
 	next := For(s)
 	w.memory = next.Memory
 	for _, step := range next.Steps {
@@ -160,7 +136,7 @@ func (w *world) pass() Plan {
 			w.apply(step)
 		}
 	}
-	ordered := len(w.clones)
+	ordered := 0
 	for _, n := range w.nodes {
 		if n.ClientNode != nil && n.ClientNode.Spec.Trial != nil {
 			ordered++
@@ -194,9 +170,6 @@ func (w *world) expectClean() {
 		if isLabelled(n.Node) || n.ClientNode != nil && n.ClientNode.Spec.Trial != nil {
 			w.t.Errorf("%s still has a label or an order", name)
 		}
-	}
-	if len(w.clones) > 0 {
-		w.t.Errorf("got clones %v, want none", w.clones)
 	}
 }
 
@@ -273,7 +246,7 @@ func TestASetThatCannotBeProbedIsReportedAndDelaysNothing(t *testing.T) {
 		want      string
 		within    time.Duration
 	}{
-		"an obstacle":                      {kerberos, nil, "sec=krb5 needs the node's rpc.gssd, and it cannot be cloned", time.Second},
+		"an obstacle":                      {kerberos, nil, "sec=krb5 needs the node's rpc.gssd", time.Second},
 		"no node that the profile selects": {candidate("s", "filer"), func(w *world) { w.nodes = nil }, "the profile selects no node", time.Second},
 		"no node is free": {candidate("s", "filer"), func(w *world) { w.nodes["n1"].Writable = false },
 			"no node with an agent was free for a probe within 10m0s", maxProbeWait + 10*time.Second},
@@ -320,21 +293,8 @@ func TestEachProbeHasAResultInTheEnd(t *testing.T) {
 		candidate volumeplan.ProbeCandidate
 		change    func(*world)
 	}{
-		"labels are not written":        {candidate("s", "filer"), func(w *world) { w.fails = ofType(SetLabel{}) }},
-		"orders are not written":        {candidate("s", "filer"), func(w *world) { w.fails = ofType(SetOrder{}) }},
-		"clones are not created":        {share("s"), func(w *world) { w.fails = ofType(CreateClone{}) }},
-		"claims of clones stay unbound": {share("s"), func(w *world) { w.unbound = true }},
-		"pods of clones are not created": {share("s"), func(w *world) {
-			w.fails = func(step Step) bool { created, ok := step.(CreateClone); return ok && created.Pod != nil }
-		}},
-		"pods of clones do not become Ready": {share("s"), func(w *world) { w.visit = func(*Clone, *Node) {} }},
-		"a clone is being deleted for ever": {share("s"), func(w *world) {
-			w.create(Clone{Volume: cloneOf(originOf(share("s")), nil)})
-			for _, clone := range w.clones {
-				clone.Volume.DeletionTimestamp = &metav1.Time{Time: w.now}
-			}
-			w.fails = ofType(CollectClone{})
-		}},
+		"labels are not written": {candidate("s", "filer"), func(w *world) { w.fails = ofType(SetLabel{}) }},
+		"orders are not written": {candidate("s", "filer"), func(w *world) { w.fails = ofType(SetOrder{}) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, "n1")

@@ -32,29 +32,10 @@ func describe(step Step) string {
 			return "remove the sample request from " + s.Subject()
 		}
 		return fmt.Sprintf("request a sample from %s: %d s of %s", s.Subject(), s.Sample.Seconds, s.Sample.Volumes[0])
-	case CreateClone:
-		return "clone " + describeClone(s.Clone)
-	case CollectClone:
-		return "collect " + describeClone(s.Clone)
 	case WriteStatus:
 		return fmt.Sprintf("report %s: %s", s.Subject(), describeStatus(s.Status))
 	}
 	return fmt.Sprintf("unknown step %T", step)
-}
-
-// describeClone lists the existing objects of a clone.
-func describeClone(c Clone) string {
-	var parts []string
-	if c.Volume != nil {
-		parts = append(parts, fmt.Sprintf("volume %s with %s", c.Volume.Name, optionsText(c.Volume.Spec.MountOptions)))
-	}
-	if c.VolumeClaim != nil {
-		parts = append(parts, "claim "+c.VolumeClaim.Name)
-	}
-	if c.Pod != nil {
-		parts = append(parts, "pod "+c.Pod.Name+" on "+c.Pod.Spec.NodeName)
-	}
-	return strings.Join(parts, ", ")
 }
 
 func describeStatus(status *v1alpha1.StorageClientTrialStatus) string {

@@ -19,15 +19,18 @@ import (
 // Trial is a StorageClientTrial with its current target.
 type Trial struct {
 	*v1alpha1.StorageClientTrial
-	// Volume is the name of the claim's volume, pv the volume itself, Target the mount of the trial.
+	// Volume is the name of the claim's volume, Source the source of its data, Target the mount of the trial.
 	Volume string
-	pv     *corev1.PersistentVolume
+	Source judge.Source
 	Target judge.ProbeTarget
 	// Missing describes a requirement that may still be met. Impossible explains why the trial can never run. Both are empty if it can run.
 	Missing, Impossible string
 	// Excess is true if the trial has no place in the queue of its namespace.
 	Excess bool
 }
+
+// observeRemedy completes the message of a trial that cannot mount its volume.
+const observeRemedy = "to measure its existing mounts, use workload Observe"
 
 // trialProfileName is the name in messages of a candidate that belongs to no profile.
 const trialProfileName = "of-this-trial"
@@ -79,38 +82,22 @@ func Resolve(
 		t.Missing = "StorageClientProfile " + trial.Spec.Profile + " does not exist"
 		return t
 	}
-	t.Volume, t.pv = pv.Name, pv
+	t.Volume, t.Source = pv.Name, judge.SourceOf(pv)
 	t.Target, t.Impossible = volumes.TrialTarget(pv, profile, allow)
 	t.Impossible = cmp.Or(catalogue.TrialProblem(trial.Spec.Sysctls), t.Impossible)
-	if obstacle := t.cloneObstacle(); t.Impossible == "" && t.Target.Obstacle != "" && obstacle != "" {
-		t.Impossible = t.Target.Obstacle + ", and " + obstacle
+	if t.Impossible == "" && t.Target.Obstacle != "" {
+		t.Impossible = fmt.Sprintf("The trial cannot mount a volume of driver %s: %s; %s", t.Source.Driver, t.Target.Obstacle, observeRemedy)
 	}
 	status := &trial.Status
 	switch {
 	case status.Volume != "" && status.Volume != t.Volume:
 		t.Impossible = "the claim is now bound to another volume, " + t.Volume + "; create a new trial"
-	case status.Route == v1alpha1.RouteClone:
-		t.Target.Clone.Options, t.Target.Clone.Own = status.After, status.Before
 	case status.Volume != "":
 		t.Target.Options, t.Target.Own = status.After, status.Before
 	case t.Impossible == "" && trial.Spec.ReadAheadKiB == 0 && len(trial.Spec.Sysctls) == 0 && slices.Equal(t.Target.Options, t.Target.Own):
 		t.Impossible = "the volume already has the mount options of the candidate: " + optionsText(t.Target.Own)
 	}
 	return t
-}
-
-// cloneObstacle explains why the trial cannot use clones. Empty if it can.
-func (t Trial) cloneObstacle() string {
-	if t.Spec.Workload.Name == v1alpha1.WorkloadMount {
-		return "the workload Mount cannot be measured when the kubelet mounts; choose another workload"
-	}
-	if t.Spec.ReadAheadKiB > 0 {
-		return "a trial cannot set the read-ahead of mounts that the driver makes"
-	}
-	if len(t.Spec.Sysctls) > 0 {
-		return "a trial cannot set sysctls for mounts that the driver makes: they are in the network namespace of the node"
-	}
-	return t.Target.Clone.Obstacle
 }
 
 // resolveObserved determines the volume whose mounts nodes count. After the start, the claim must stay bound to it: a user must not learn about

@@ -14,7 +14,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
-	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -62,13 +62,13 @@ func (t Trial) deadline(now time.Time) time.Time {
 }
 
 // queue returns the trials in the order of their turns: the namespace with the oldest last turn first, then the oldest trial of the namespace.
-// A trial that starts, or is within a round, keeps the slot until maxTurn.
+// A trial that starts keeps the slot until maxTurn.
 func (p *planner) queue() []Trial {
 	last := map[types.UID]time.Time{}
 	for _, t := range p.Trials {
 		turn := p.memory.Turns[t.queueName()]
 		_, starts := p.Memory.Choices[t.UID]
-		if last[t.UID] = turn; (starts || t.roundNode() != "") && p.Now.Sub(turn) < maxTurn {
+		if last[t.UID] = turn; starts && p.Now.Sub(turn) < maxTurn {
 			last[t.UID] = time.Time{}.Add(-1)
 		}
 	}
@@ -104,7 +104,7 @@ func (p *planner) recordTurns() {
 func (p *planner) awaitTurn(t Trial, message string) { p.await(t, t.Status.DeepCopy(), message) }
 
 func (p *planner) await(t Trial, status *v1alpha1.StorageClientTrialStatus, message string) {
-	message += text.Labelled("; its last turn: ", p.memory.PassStates[t.UID].Void)
+	message += text.Labelled("; its last turn: ", p.memory.LostTurns[t.UID])
 	if status.WaitingSince == nil {
 		status.WaitingSince = ptr.To(metav1.NewTime(p.Now))
 	}
@@ -151,21 +151,18 @@ func (p *planner) followWork(n Node) {
 			p.report(t, v1alpha1.TrialReasonRunning, t.runsText(order.Passes[0].Round, n.Node.Name))
 			return
 		case isLost:
-			s := p.memory.PassStates[t.UID]
-			s.Void = fmt.Sprintf("the agent on %s did not respond within %s", n.Node.Name, maxTurn)
-			p.memory.PassStates[t.UID] = s
+			p.memory.LostTurns[t.UID] = fmt.Sprintf("the agent on %s did not respond within %s", n.Node.Name, maxTurn)
 		}
 	}
 	p.clearOrder(n)
 }
 
-// concludeWork ends a trial whose order completed no round. If the server rejects mounts from another network, the driver mounts clones instead.
+// concludeWork ends a trial whose order completed no round.
 func (p *planner) concludeWork(t Trial, status v1alpha1.NodeTrialStatus) {
-	if t.Status.Rounds == 0 && t.isKeptOut(status) && t.cloneObstacle() == "" {
-		p.changeToClones(t)
-		return
-	}
 	reason, message := failureOf(status)
+	if t.Status.Rounds == 0 && t.isKeptOut(status) {
+		message += "; the server may reject mounts from the network of pods; " + observeRemedy
+	}
 	p.fail(t, reason, message)
 }
 
@@ -214,6 +211,8 @@ func (t Trial) sysctlProblem(node string, answer v1alpha1.NodeTrialStatus) strin
 func (p *planner) recordPasses(t Trial, node string, passes []v1alpha1.TrialPass, sysctls map[string]v1alpha1.SettingText) {
 	status := t.Status.DeepCopy()
 	status.Load, status.Sysctls = &t.Spec.Workload.TrialLoad, sysctls
+	// Managers of earlier releases recorded the passes of a round one by one. The round has run again.
+	status.Passes = lists.Filter(status.Passes, func(pass v1alpha1.TrialPass) bool { return pass.Round <= status.Rounds })
 	status.Passes = append(status.Passes, passes...)
 	status.Rounds, status.Node = roundsIn(status.Passes), node
 	status.RoundsWanted, status.RoundsReason = t.decideRounds(status)
@@ -253,8 +252,6 @@ func (p *planner) advance(t Trial) {
 		p.start(t)
 	case len(p.active) >= maxTrials:
 		p.awaitTurn(t, "Waiting for another trial to finish")
-	case t.Status.Route == v1alpha1.RouteClone:
-		p.startClone(t)
 	default:
 		p.startWork(t, planned)
 	}
@@ -262,20 +259,9 @@ func (p *planner) advance(t Trial) {
 
 // start records both mount options that are compared: they are fixed from now on.
 func (p *planner) start(t Trial) {
-	if t.Target.Obstacle != "" {
-		p.changeToClones(t)
-		return
-	}
 	status := t.Status.DeepCopy()
-	status.Volume, status.Before, status.After, status.Route = t.Volume, t.Target.Own, t.Target.Options, v1alpha1.RouteOwnNetwork
-	p.writeStatus(t, *status)
-}
-
-// changeToClones uses clones for all passes. It records both mount options in the form of the volume, before the driver converts them for mount.
-func (p *planner) changeToClones(t Trial) {
-	status := t.Status.DeepCopy()
-	status.Volume, status.Route = t.Volume, v1alpha1.RouteClone
-	status.Before, status.After = mountoptions.SplitOptions(t.Target.Clone.Own), mountoptions.SplitOptions(t.Target.Clone.Options)
+	status.Volume = t.Volume
+	status.Before, status.After = t.Target.Own, t.Target.Options
 	p.writeStatus(t, *status)
 }
 
@@ -354,7 +340,10 @@ func (p *planner) readAheadOf(t Trial, n Node) int32 {
 		return t.Status.Passes[i].ReadAheadKiB
 	}
 	for _, n := range append([]Node{n}, p.Nodes...) {
-		for _, m := range mountsOf(n) {
+		if n.ClientNode == nil {
+			continue
+		}
+		for _, m := range n.ClientNode.Status.Mounts {
 			if m.Volume == t.Volume && m.ReadAheadKiB > 0 {
 				return m.ReadAheadKiB
 			}

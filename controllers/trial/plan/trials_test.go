@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -71,12 +70,10 @@ func (l *lab) add(name string, change ...func(*v1alpha1.StorageClientTrialSpec))
 // step makes a pass.
 func (l *lab) step() Plan {
 	l.t.Helper()
-	s := Snapshot{Candidates: l.candidates, Profiles: l.profiles(), Memory: l.memory, Now: l.now,
-		ClaimPods: map[types.NamespacedName][]corev1.Pod{{Namespace: "eda", Name: "data"}: l.claimPods}}
+	s := Snapshot{Candidates: l.candidates, Profiles: l.profiles(), Memory: l.memory, Now: l.now}
 	for _, trial := range l.trials {
 		resolved := Trial{StorageClientTrial: trial, Missing: l.missing, Impossible: l.impossible, Volume: "pv-1"}
-		resolved.Target = judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Own: []string{"vers=4.1"}, Options: []string{"actimeo=30", "vers=4.1"},
-			Clone: judge.CloneTarget{Obstacle: "it cannot be cloned"}}
+		resolved.Target = judge.ProbeTarget{Server: "filer", Path: "/e", FSType: "nfs", Own: []string{"vers=4.1"}, Options: []string{"actimeo=30", "vers=4.1"}}
 		if l.resolve != nil {
 			l.resolve(&resolved)
 		}
@@ -84,10 +81,6 @@ func (l *lab) step() Plan {
 	}
 	for _, n := range l.nodes {
 		s.Nodes = append(s.Nodes, *n)
-	}
-	l.visitClones(&s)
-	if l.rejection != "" {
-		s.Rejections = map[string]string{s.Trials[0].hash(): l.rejection}
 	}
 	next := For(s)
 	l.memory = next.Memory

@@ -213,7 +213,7 @@ func (s *scope) replaceableOptions() []string {
 }
 
 func (s *scope) isIgnored() bool {
-	return !s.Volume.DeletionTimestamp.IsZero() || match.IsIgnored(s.Volume) || match.IsClone(s.Volume) ||
+	return !s.Volume.DeletionTimestamp.IsZero() || match.IsIgnored(s.Volume) ||
 		(s.VolumeClaim != nil && match.IsIgnored(s.VolumeClaim))
 }
 

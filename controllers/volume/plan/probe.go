@@ -53,7 +53,7 @@ func ProbeCandidates(s Snapshot) []ProbeCandidate {
 		if !p.isProbed(j) {
 			continue
 		}
-		c := ProbeCandidate{ProbeKey: key, Volume: j.Volume, Target: judge.ProbeTargetOf(j.Volume, *j.verdict, s.Clones), Profiles: j.verdict.Profiles}
+		c := ProbeCandidate{ProbeKey: key, Volume: j.Volume, Target: judge.ProbeTargetOf(j.Volume, j.verdict.Options), Profiles: j.verdict.Profiles}
 		previous, known := found[key]
 		if !known || compareCandidates(c, previous) < 0 {
 			found[key] = c
@@ -65,9 +65,7 @@ func ProbeCandidates(s Snapshot) []ProbeCandidate {
 }
 
 func compareCandidates(a, b ProbeCandidate) int {
-	obstacles := func(c ProbeCandidate) int {
-		return 2*min(len(c.Target.Obstacle), 1) + min(len(c.Target.Clone.Obstacle), 1)
-	}
+	obstacles := func(c ProbeCandidate) int { return min(len(c.Target.Obstacle), 1) }
 	return cmp.Or(cmp.Compare(obstacles(a), obstacles(b)), strings.Compare(a.Volume.Name, b.Volume.Name))
 }
 
@@ -93,9 +91,8 @@ func allowProbe(profiles *judge.Profiles, v *judge.Verdict) bool {
 }
 
 // MayProbeNew reports whether a probe of a new volume's options is possible. The volume is then no canary.
-func MayProbeNew(profiles *judge.Profiles, pv *corev1.PersistentVolume, v judge.Verdict, clones *corev1.ConfigMap) bool {
-	target := judge.ProbeTargetOf(pv, v, clones)
-	return allowProbe(profiles, &v) && judge.SourceOf(pv).Protocol != v1alpha1.ProtocolBlock && (target.Obstacle == "" || target.Clone.Obstacle == "")
+func MayProbeNew(profiles *judge.Profiles, pv *corev1.PersistentVolume, v judge.Verdict) bool {
+	return allowProbe(profiles, &v) && judge.ProbeTargetOf(pv, v.Options).Obstacle == ""
 }
 
 // isProbed reports whether the volume must wait for a probe.

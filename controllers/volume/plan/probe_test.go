@@ -266,3 +266,49 @@ func TestSummaryReportsProbes(t *testing.T) {
 		t.Errorf("after a probe that works: got batch %q, stopped %q; want neither", got.Batch, got.Stopped)
 	}
 }
+
+// The manager of an earlier release waits for a clone of an SMB volume. This release has no probe for it, so a pod must mount the canary. A set that a
+// clone has rejected stays stopped.
+func TestASetThatWaitedForACloneGetsACanary(t *testing.T) {
+	overSMB := func(pv *corev1.PersistentVolume) {
+		pv.Spec.NFS = nil
+		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "smb.csi.k8s.io", VolumeHandle: pv.Name, VolumeAttributes: map[string]string{"source": "//filer/share"}}
+		pv.Spec.MountOptions = []string{"vers=3.0"}
+	}
+	for name, test := range map[string]struct {
+		verdict optionset.Kind
+		want    []string
+	}{
+		"a probe without a result": {optionset.ProbeOrdered, []string{"a"}},
+		"a rejection":              {optionset.ProbeRefused, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.profile.Spec.Volumes[0].Selector.Protocols = []v1alpha1.VolumeProtocol{v1alpha1.ProtocolSMB}
+			b.profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"actimeo=30"}
+			b.volumes = []*corev1.PersistentVolume{created("a", 9, bound, overSMB), created("b", 8, bound, overSMB)}
+			b.probes = map[ProbeKey]Probe{}
+			candidate := ProbeCandidates(b.snapshot())[0]
+			if test.verdict != optionset.ProbeOrdered {
+				b.probes[candidate.ProbeKey] = Probe{Verdict: test.verdict, Text: "a probe on n1 could not mount a clone of a"}
+			}
+			b.pass(nothingSeen)
+			if len(b.log) > 0 {
+				t.Fatalf("got steps %v of the earlier release, want none", b.log)
+			}
+
+			b.wait(time.Minute)
+			if candidate.Target.Obstacle == "" {
+				t.Fatal("got no obstacle, want the reason why there is no probe")
+			}
+			b.probes = map[ProbeKey]Probe{candidate.ProbeKey: {Verdict: optionset.ProbeInconclusive, Text: candidate.Target.Obstacle}}
+			plan := For(b.snapshot())
+			if got := targets(plan); !slices.Equal(got, test.want) {
+				t.Fatalf("got writes of %v, want %v: %+v", got, test.want, plan.Notes)
+			}
+			if test.want != nil && !plan.Steps[0].(WriteOptions).Mark.Unproven {
+				t.Errorf("got mark %+v, want an unproven one", plan.Steps[0].(WriteOptions).Mark)
+			}
+		})
+	}
+}

@@ -28,8 +28,6 @@ type Snapshot struct {
 	Cluster types.UID
 	// Ledger holds the copy of the volumes' records. Nil if it is unknown.
 	Ledger *ledger.Ledger
-	// Clones lists the allowed clones, for targets of probes and trials. Nil if there are none.
-	Clones *corev1.ConfigMap
 	// Memory caches verdicts of earlier snapshots. Nil disables the cache.
 	Memory *judge.Memory
 	// previousEvaluation returns the existing verdict on a volume, by its index, for a partial evaluation. If it is nil or returns nil, the volume is
@@ -154,5 +152,5 @@ func (s Snapshot) TrialTarget(
 	if obstacle != "" {
 		return t, obstacle
 	}
-	return judge.ProbeTargetOf(pv, judge.Verdict{Options: list}, s.Clones), ""
+	return judge.ProbeTargetOf(pv, list), ""
 }

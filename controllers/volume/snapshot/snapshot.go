@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -19,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/volume/judge"
@@ -108,13 +106,13 @@ func (r *Reader) ReadLedger(ctx context.Context, reader client.Reader) (*ledger.
 	return r.ledger.Read(pages.Items), nil
 }
 
-// ListVolumes lists all volumes except clones. It shares them with the cache if the reader is a cache.
+// ListVolumes lists all volumes. It shares them with the cache if the reader is a cache.
 func ListVolumes(ctx context.Context, reader client.Reader) ([]*corev1.PersistentVolume, error) {
 	volumes, err := objects.All[*corev1.PersistentVolume](ctx, reader, &corev1.PersistentVolumeList{})
 	if err != nil {
 		return nil, fmt.Errorf("list PersistentVolumes: %w", err)
 	}
-	return slices.DeleteFunc(volumes, func(pv *corev1.PersistentVolume) bool { return match.IsClone(pv) }), nil
+	return volumes, nil
 }
 
 // Cluster returns the UID of the cluster. Empty if it is unknown.
@@ -152,8 +150,7 @@ func (r *Reader) EvaluateNew(ctx context.Context, pv *corev1.PersistentVolume, i
 		return optionset.Decode(ledger.FindSets(pages.Items, optionset.Keys(set, server)))[set]
 	})
 	if isUnproven && pv.Name != "" && pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.UID != "" {
-		byName := lists.Map(lists.Pointers(pages.Items), func(o *corev1.ConfigMap) (string, *corev1.ConfigMap) { return o.Name, o })
-		isProbed := plan.MayProbeNew(profiles, pv, v, byName[v1alpha1.ClonesConfigMap])
+		isProbed := plan.MayProbeNew(profiles, pv, v)
 		mayCreate := !isDryRun && r.Reserver != nil && !index.HasSource(v.Set) && !isProbed
 		if v.IsCanary, err = r.reserve(ctx, pv, v.Set, pages.Items, index, mayCreate); v.IsCanary {
 			leftOut = ""
@@ -269,7 +266,7 @@ func KeepCached(ctx context.Context, informers cache.Informers) (func() *judge.V
 }
 
 func updateVolume(index *judge.VolumeIndex, object any) {
-	if pv, ok := object.(*corev1.PersistentVolume); ok && !match.IsClone(pv) {
+	if pv, ok := object.(*corev1.PersistentVolume); ok {
 		index.Update(pv)
 	}
 }

@@ -60,3 +60,12 @@ func DecodeDisruption(value string) (Disruption, error) {
 	}
 	return out, nil
 }
+
+// encode returns the JSON of a value that contains only strings, numbers and times.
+func encode(value any) string {
+	data, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}

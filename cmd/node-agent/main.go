@@ -41,10 +41,6 @@ func command(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 		return run(args[1:], stderr)
 	case trialRunner, trialMount, probe.WorkCommand:
 		return runTrials(name, args[1:], stdin, stdout, stderr)
-	case trialPass:
-		return passOnClone(args[1:], stderr)
-	case trialHold, trialRead:
-		return visitClone(name)
 	case report.Plan, report.Apply, report.Observe, report.Restore:
 		return runLocal(name, args[1:], stdin, &terminal.Writer{Out: stdout}, stderr)
 	case workloadCommand:

@@ -17,68 +17,14 @@ import (
 
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/host/workload"
-	"github.com/storageclient/operator/agent/orders"
 	"github.com/storageclient/operator/agent/trial"
-	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 const (
 	trialRunner = "trial-runner"
 	// trialMount runs one order in a process that the runner starts. It is not for users.
 	trialMount = "trial-mount"
-	// trialHold and trialRead run in the Pod of a volume's clone. The Pod runs until it is deleted, and becomes Ready after it has read the root
-	// directory of the clone.
-	trialHold = "trial-hold"
-	trialRead = "trial-read"
-	// trialPass runs there instead if the trial measures. It runs one pass and writes the result as the container's termination message.
-	trialPass = "trial-pass"
-	// terminationLog is the file from which Kubernetes reads the termination message.
-	terminationLog = "/dev/termination-log"
-	// cloneDir is the mount point of the clone in the Pod (controllers/trial/plan).
-	cloneDir = "/volume"
 )
-
-// visitClone runs trialHold or trialRead. It needs no permissions.
-func visitClone(command string) error {
-	if command == trialRead {
-		return probe.ReadRoot(cloneDir)
-	}
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	<-signals
-	return nil
-}
-
-// passOnClone runs one pass on the clone and writes the result. It needs no permissions.
-func passOnClone(args []string, stderr io.Writer) error {
-	var work probe.Work
-	set := flag.NewFlagSet("node-agent "+trialPass, flag.ContinueOnError)
-	set.StringVar(&work.Name, "name", "", fmt.Sprintf("workload: one of %v", workload.Names))
-	set.StringVar(&work.Path, "path", ".", "directory in the volume")
-	set.DurationVar(&work.Pause, "pause", 0, "pause before the workload is repeated")
-	addLoadFlags(set, &work.Load)
-	set.BoolVar(&work.AllowWrites, "allow-writes", false, "allow workloads that write into a separate directory and remove it")
-	if err := parseFlags(set, args, stderr); err != nil {
-		return err
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	return writeMessage(terminationLog, orders.RunClonePass(ctx, cloneDir, work))
-}
-
-// writeMessage writes the termination message. If Kubernetes would truncate it, the error makes the container fail.
-func writeMessage(path string, pass v1alpha1.ClonePass) error {
-	message := pass.Encode()
-	if len(message) > v1alpha1.MaxClonePassBytes {
-		return fmt.Errorf("result has %d bytes: too long for a termination message", len(message))
-	}
-	file, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(message)
-	return errors.Join(err, file.Close())
-}
 
 // runTrials runs orders until it receives a signal, or runs the single order on its standard input.
 func runTrials(command string, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
@@ -110,16 +56,6 @@ func runTrials(command string, args []string, stdin io.Reader, stdout, stderr io
 
 const workloadCommand = "workload"
 
-// addLoadFlags adds the flags for a load, which are the fields of spec.workload of a StorageClientTrial.
-func addLoadFlags(set *flag.FlagSet, load *workload.Load) {
-	set.IntVar(&load.Workers, "workers", 1, "number of concurrent workers, which share the work")
-	set.IntVar(&load.BlockKiB, "block-kib", 0, "block size of reads and writes, in KiB; default: 64, for WriteSequential 1024")
-	set.BoolVar(&load.Sync, "sync", false, "make WriteSequential wait for each write to reach stable storage")
-	set.BoolVar(&load.Direct, "direct", false, "bypass the page cache")
-	set.BoolVar(&load.Cached, "cached", false, "use cached attributes of any age, and data in this node's cache instead of dropping the cache first")
-	set.BoolVar(&load.ThroughClient, "through-client", false, "make CopyFiles read and write the data, even if the server can copy it")
-}
-
 // workloadResult is the output: the time and the work of each pass, and the requests of the mount during all of them.
 type workloadResult struct {
 	workload.Result
@@ -136,7 +72,12 @@ func runWorkload(args []string, stdout, stderr io.Writer) error {
 	set.StringVar(&o.Path, "path", "", "directory of the workload")
 	set.DurationVar(&o.For, "for", 0, "time during which new passes start; default: one pass")
 	set.DurationVar(&o.Pause, "pause", 0, "pause between two passes")
-	addLoadFlags(set, &o.Load)
+	set.IntVar(&o.Workers, "workers", 1, "number of concurrent workers, which share the work")
+	set.IntVar(&o.BlockKiB, "block-kib", 0, "block size of reads and writes, in KiB; default: 64, for WriteSequential 1024")
+	set.BoolVar(&o.Sync, "sync", false, "make WriteSequential wait for each write to reach stable storage")
+	set.BoolVar(&o.Direct, "direct", false, "bypass the page cache")
+	set.BoolVar(&o.Cached, "cached", false, "use cached attributes of any age, and data in this node's cache instead of dropping the cache first")
+	set.BoolVar(&o.ThroughClient, "through-client", false, "make CopyFiles read and write the data, even if the server can copy it")
 	set.Uint64Var(&o.MaxBytes, "max-bytes", 0, "number of bytes after which a pass ends; 0: no limit")
 	set.BoolVar(&o.AllowWrites, "allow-writes", false,
 		"allow CreateUnlink, WriteSequential, and CopyFiles, which write into a separate directory and remove it")

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/workload"
@@ -107,7 +106,7 @@ func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, erro
 			return pass, err
 		}
 		elapsed := w.now().Sub(start)
-		phase, err := w.meter().measure(First, nil)
+		phase, err := measure(w.counts, First, nil)
 		phase.Duration, phase.Units = elapsed, 1
 		pass.Phases = []Phase{phase}
 		return pass, err
@@ -117,7 +116,7 @@ func (w work) runPass(ctx context.Context, p OrderedPass, r *Result) (Pass, erro
 			return pass, fmt.Errorf("make the mount read-only: %w", err)
 		}
 	}
-	if pass.Phases, err = w.meter().runPhases(ctx, w.order.Work.options(w.order.ID), w.order.Work.Pause); err != nil || p.ReadAheadKiB == 0 {
+	if pass.Phases, err = w.runPhases(ctx); err != nil || p.ReadAheadKiB == 0 {
 		return pass, err
 	}
 	return pass, w.checkReadAhead(pass.ReadAheadKiB)
@@ -162,38 +161,26 @@ func (w work) readAhead(device string, kib int) (_ int, err error) {
 	return strconv.Atoi(strings.TrimSpace(data))
 }
 
-// meter runs the work of a pass, and counts the requests that it causes on the mount.
-type meter struct {
-	work   func(context.Context, workload.Options) (workload.Result, error)
-	counts func() ([]mounts.Operation, error)
-	wait   func(context.Context, time.Duration)
-}
-
-func (w work) meter() meter {
-	return meter{counts: w.counts, wait: w.wait, work: func(ctx context.Context, o workload.Options) (workload.Result, error) {
-		return w.workAs(ctx, w.order.User, o)
-	}}
-}
-
-// runPhases runs the work on the fresh mount, and again after the pause.
-func (m meter) runPhases(ctx context.Context, options workload.Options, pause time.Duration) ([]Phase, error) {
+// runPhases runs the work on the fresh mount, and again after the pause. It counts the requests that the work causes on the mount.
+func (w work) runPhases(ctx context.Context) ([]Phase, error) {
 	var phases []Phase
+	options := w.order.Work.options(w.order.ID)
 	for _, name := range []string{First, Repeated} {
 		if name == Repeated {
-			m.wait(ctx, pause)
+			w.wait(ctx, w.order.Work.Pause)
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		before, err := m.counts()
+		before, err := w.counts()
 		if err != nil {
 			return nil, err
 		}
-		done, err := m.work(ctx, options)
+		done, err := w.workAs(ctx, w.order.User, options)
 		if err != nil {
 			return nil, err
 		}
-		phase, err := m.measure(name, before)
+		phase, err := measure(w.counts, name, before)
 		if err != nil {
 			return nil, err
 		}
@@ -227,8 +214,9 @@ func countsAt(readFile func(string) (string, error), point string) ([]mounts.Ope
 	return mounts.CountsAt(data, point), nil
 }
 
-func (m meter) measure(name string, before []mounts.Operation) (Phase, error) {
-	after, err := m.counts()
+// measure returns the requests since the counts before, as a phase.
+func measure(counts func() ([]mounts.Operation, error), name string, before []mounts.Operation) (Phase, error) {
+	after, err := counts()
 	if err != nil {
 		return Phase{}, err
 	}

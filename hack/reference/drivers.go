@@ -48,12 +48,8 @@ func writeDrivers() error {
 	var b bytes.Buffer
 	b.WriteString(aboutDrivers)
 	table(&b, "Kinds of volumes", "The first matching row of a driver applies. \"When\" is the mount for which the driver reads the options: a change takes effect at the next such mount.",
-		"driver", "volumes", "identified by", "server", "mount options", "when", "empty mount options", "client", "clone", "known")
+		"driver", "volumes", "identified by", "server", "mount options", "when", "empty mount options", "client", "known")
 	for _, d := range drivers.Document() {
-		clone := ""
-		if d.Clone {
-			clone = "yes"
-		}
 		known := "unverified"
 		switch read, found := readings[d.Driver]; {
 		case found && read.Ran:
@@ -63,7 +59,7 @@ func writeDrivers() error {
 		case !d.Unsupported:
 			d.Options, d.Empty = "", ""
 		}
-		row(&b, code(d.Driver), d.Volumes, d.Selector, d.Server, d.Options, d.Read, d.Empty, d.Client, clone, known)
+		row(&b, code(d.Driver), d.Volumes, d.Selector, d.Server, d.Options, d.Read, d.Empty, d.Client, known)
 	}
 	b.WriteString("\n## Sources\n")
 	for _, driver := range slices.Sorted(maps.Keys(readings)) {

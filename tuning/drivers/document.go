@@ -14,8 +14,6 @@ type Documented struct {
 	// Server is the place of the server in the volume. Options describes changes of the driver to mountOptions, and Read the time at
 	// which it reads them. Empty describes the effect of empty mountOptions. Client is the program that mounts the volume.
 	Server, Options, Read, Empty, Client string
-	// Clone reports whether a second volume of the same source, with its own handle, can be mounted next to the first.
-	Clone bool
 	// Unsupported reports whether mount options have no effect.
 	Unsupported bool
 }
@@ -26,7 +24,7 @@ func Document() []Documented { return lists.Each(lists.Pointers(table), (*row).d
 func (r *row) document() Documented {
 	d := Documented{
 		Driver: r.driver, Volumes: cmp.Or(string(r.protocol), "not supported"), Selector: r.selector.text, Server: r.server.text, Read: string(r.reads),
-		Client: cmp.Or(string(r.client), "kernel"), Clone: r.freeHandle, Unsupported: r.unsupported != "", Options: cmp.Or(r.changes.text, "unchanged"),
+		Client: cmp.Or(string(r.client), "kernel"), Unsupported: r.unsupported != "", Options: cmp.Or(r.changes.text, "unchanged"),
 		Empty: cmp.Or(r.empty.Text, "stays empty"),
 	}
 	if r.additional.text != "" {

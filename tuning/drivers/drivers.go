@@ -138,8 +138,6 @@ type row struct {
 	empty backend
 	// rare marks volumes that a rule selects only by protocols or fsTypes. A rule that names only the driver does not select them.
 	rare bool
-	// freeHandle reports whether the handle can be any name because the mount does not depend on it.
-	freeHandle bool
 }
 
 // backend contains the options that a driver uses if the volume has no mount options.
@@ -290,10 +288,6 @@ func (v Volume) IsKnown() bool { return v.row().driver != "" }
 
 // MountedPath returns the path that an NFS volume mounts from its server. Empty if unknown.
 func (v Volume) MountedPath() string { return v.row().path.in(v) }
-
-// MayBeCloned reports whether the volume can have a clone with another handle that does not affect mounts of the volume. This is true if
-// the driver uses the handle only as a name.
-func (v Volume) MayBeCloned() bool { return v.row().freeHandle }
 
 // UnsupportedReason returns the reason why the volume does not support mount options. Empty if it supports them, or if the driver is unknown.
 func (v Volume) UnsupportedReason() string { return v.row().unsupported }

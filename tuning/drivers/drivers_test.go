@@ -192,9 +192,6 @@ func TestFactsHaveSources(t *testing.T) {
 			if r.reads == atPublish && !strings.Contains(read.Staging, "for each pod") || r.reads == atStage && !strings.Contains(read.Staging, "once per node") {
 				t.Errorf("%s: got %q, but mountOptions are read for %s", name, read.Staging, r.reads)
 			}
-			if r.freeHandle && (read.Handle == unknown || strings.Contains(read.Handle, "are read from it") || strings.Contains(read.Handle, "the driver parses it")) {
-				t.Errorf("%s: got %q, but freeHandle is true", name, read.Handle)
-			}
 		}
 	}
 }
@@ -202,7 +199,7 @@ func TestFactsHaveSources(t *testing.T) {
 // All facts about a driver except its name have a source.
 func TestFactsWithoutSourcesAreUnknown(t *testing.T) {
 	for _, r := range table {
-		if _, read := readings()[r.driver]; !read && (r.freeHandle || r.changes.apply != nil || r.additional.read != nil || r.path.read != nil || r.client != "" || r.empty.Text != "") {
+		if _, read := readings()[r.driver]; !read && (r.changes.apply != nil || r.additional.read != nil || r.path.read != nil || r.client != "" || r.empty.Text != "") {
 			t.Errorf("%s: got no source of the facts", r.driver)
 		}
 	}
@@ -272,21 +269,6 @@ func TestMountedPath(t *testing.T) {
 				t.Errorf("got path %q, want %q", got, test.path)
 			}
 		})
-	}
-}
-
-func TestMayBeCloned(t *testing.T) {
-	for driver, want := range map[string]bool{
-		"kubernetes.io/nfs": true, "nfs.csi.k8s.io": true, "smb.csi.k8s.io": true,
-		// Its handle identifies the share.
-		"file.csi.azure.com":    false,
-		"csi.trident.netapp.io": false, "example.com": false, "ebs.csi.aws.com": false,
-		// Its handle is the file system. The handles of OpenZFS and of Ceph's NFS identify only the volume.
-		"efs.csi.aws.com": false, "fsx.openzfs.csi.aws.com": true, "rook-ceph.nfs.csi.ceph.com": true, "csi.vastdata.com": false, "filestore.csi.storage.gke.io": false,
-	} {
-		if got := (Volume{Driver: driver}).MayBeCloned(); got != want {
-			t.Errorf("%s: got %t, want %t", driver, got, want)
-		}
 	}
 }
 

@@ -25,7 +25,7 @@ type document struct {
 	Reads                            step
 	Changes, Unsupported             string
 	Empty                            backend
-	Rare, FreeHandle                 bool
+	Rare                             bool
 }
 
 // table contains the kubelet's plugins as of Kubernetes 1.36 and CSI drivers as of August 2026, based on the sources in readings.yaml. The
@@ -35,7 +35,7 @@ var table = lists.Each(embedded.Parse[[]document]("table of drivers", driversYAM
 		driver: d.Driver, protocol: d.Protocol, selector: selectorOf(d.Selector, d.StageSecret),
 		server: placeOf(d.Server), path: placeOf(d.Path), fsType: placeOf(d.FSType), additional: placeOf(d.Additional),
 		client: d.Client, reads: d.Reads, changes: named("change", changes, d.Changes), unsupported: d.Unsupported, empty: d.Empty,
-		rare: d.Rare, freeHandle: d.FreeHandle,
+		rare: d.Rare,
 	}
 })
 

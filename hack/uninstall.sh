@@ -13,7 +13,6 @@ read -ra kubectl <<<"${KUBECTL:-kubectl}"
 timeout=${TIMEOUT:-1800}
 force=${FORCE:-}
 group=tuning.storageclient.dev
-trials=storage-client-trial
 
 # left KIND COLUMNS prints the remaining objects of a kind, one per line.
 left() {
@@ -88,11 +87,6 @@ fi
   echo "Failed to delete StorageClientTrials; they are deleted with their definition" >&2
 # The manager removes the label of trials. If it stopped in between, the label is still there.
 "${kubectl[@]}" label nodes --field-manager=storageclient-plugin --selector "$group/trial" "$group/trial-" >/dev/null
-# The same applies to the clone of a probe, which is found by the names that the manager uses.
-for kind in pods persistentvolumeclaims persistentvolumes; do
-  "${kubectl[@]}" get "$kind" --namespace "$trials" --selector "$group/trial" -o name | { grep "/$trials-" || true; } |
-    xargs -r "${kubectl[@]}" delete --namespace "$trials" --ignore-not-found --timeout=2m
-done
 echo 'Deleting the operator'
 "${kubectl[@]}" delete -f "$manifest" --ignore-not-found --timeout=5m
 # The manager removes label and conditions of a Node last, after its StorageClientNode. It may be deleted before.

@@ -13,13 +13,6 @@ const (
 	ManagerNamespace = "storage-client-system"
 	// AgentNamespace contains the node agent. Pod Security "privileged".
 	AgentNamespace = "storage-client-agent"
-	// TrialNamespace contains the PersistentVolumeClaims and Pods of clones. Pod Security "restricted".
-	TrialNamespace = "storage-client-trial"
-	// ClonePrefix is the prefix of the names of clones. A clone is a PersistentVolume with the source of another one. It is made for
-	// one probe and has a PersistentVolumeClaim and a Pod in the namespace for trials.
-	ClonePrefix = "storage-client-trial-"
-	// ClonesConfigMap lists the drivers and Secrets of allowed clones, in the manager's namespace. Without it, there are no clones.
-	ClonesConfigMap = "storage-client-clones"
 	// AgentDaemonSet is the name of the DaemonSet that runs the node agent.
 	AgentDaemonSet = "storage-client-node-agent"
 	// AgentServiceAccount is the service account of the node agent, in the agent's namespace.
@@ -51,8 +44,7 @@ const (
 
 	// ManagedLabel is "true" on every Node that runs the agent.
 	ManagedLabel = "tuning.storageclient.dev/managed"
-	// TrialLabel is "true" on a Node while a trial should run there. The trial runner runs only on these Nodes. On a clone, the value
-	// identifies the purpose of the clone, and all other controllers ignore the clone.
+	// TrialLabel is "true" on a Node while a trial should run there. The trial runner runs only on these Nodes.
 	TrialLabel = "tuning.storageclient.dev/trial"
 	// PausedAnnotation set to "true" (see IsStopped) on a profile, a Node or the manager's namespace prevents new changes there.
 	PausedAnnotation = "tuning.storageclient.dev/paused"

@@ -306,10 +306,6 @@ var valueTests = map[string]struct {
 		value: map[string]any{"rollout.failureThreshold.maximum": "9", "readAheadKiB.maximum": nil}, baseline: enabled("guardrails.enabled"),
 		want: map[string]string{ceilings + "rollout.failureThreshold.maximum": `"9"`, ceilings + "readAheadKiB.maximum": "gone"},
 	},
-	"clones.drivers": {
-		value: map[string]any{"smb.csi.k8s.io": "a/b"}, baseline: enabled("clones.enabled"),
-		want: map[string]string{"ConfigMap/storage-client-system/storage-client-clones.data.smb.csi.k8s.io": `"a/b"`, "ConfigMap/storage-client-system/storage-client-clones.data": "gone"},
-	},
 	"webhook.caBundle": {
 		value: "Yg==", baseline: enabled("webhook.certificates", "webhook.certificates", "Given", "webhook.caBundle", "YQ=="),
 		want: map[string]string{

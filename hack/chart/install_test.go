@@ -111,7 +111,7 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 	first := makeChart(t, options{version: "v1.0.0", managerImage: "m:1", agentImage: "a:1"})
 	run(documentedCommand(t, "install", first, kubeconfig))
 
-	for name, level := range map[string]string{v1alpha1.ManagerNamespace: "restricted", v1alpha1.AgentNamespace: "privileged", v1alpha1.TrialNamespace: "restricted"} {
+	for name, level := range map[string]string{v1alpha1.ManagerNamespace: "restricted", v1alpha1.AgentNamespace: "privileged"} {
 		namespace := &corev1.Namespace{}
 		requireObject(name, "", namespace)
 		if got := namespace.Labels["pod-security.kubernetes.io/enforce"]; got != level {
@@ -181,7 +181,7 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 	}
 
 	// A controller removes the finalizer of a namespace. This cluster has no controllers.
-	for _, name := range []string{v1alpha1.ManagerNamespace, v1alpha1.AgentNamespace, v1alpha1.TrialNamespace} {
+	for _, name := range []string{v1alpha1.ManagerNamespace, v1alpha1.AgentNamespace} {
 		namespace := &corev1.Namespace{}
 		requireObject(name, "", namespace)
 		namespace.Spec.Finalizers = nil

@@ -30,7 +30,6 @@ var features = []feature{
 	{condition: `.Values.prometheus.podMonitors`, components: []string{"agent-metrics", "prometheus-operator"}},
 	{condition: `.Values.prometheus.alerts`, components: []string{"prometheus"}},
 	{condition: `.Values.prometheus.dashboards`, components: []string{"dashboards"}},
-	{condition: `.Values.clones.enabled`, components: []string{"clones"}},
 	{condition: `.Values.guardrails.enabled`, components: []string{"guardrails"}},
 	{condition: `.Values.networkPolicies.enabled`, components: []string{"network-policies"}},
 	{condition: `.Values.controlPlane.enabled`, components: []string{"control-plane"}},
@@ -73,7 +72,6 @@ var slots = []slot{
 	{runner, container + "resources", "trialRunner.resources"},
 	{runner, "spec.template.spec.tolerations", "trialRunner.tolerations"},
 	{"ConfigMap/storage-client-system/storage-client-guardrails", "data", "guardrails.ceilings"},
-	{"ConfigMap/storage-client-system/storage-client-clones", "data", "clones.drivers"},
 }
 
 // argument is a flag that the chart sets only if its value is given.

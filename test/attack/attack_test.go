@@ -76,14 +76,13 @@ type actor struct {
 	world  *world
 }
 
-// allAttacks returns the attacks on the installation with clones: without limits, with limits, and with a component that provides the webhooks'
-// certificate. The last ones run without the list of clones, and without the component.
+// allAttacks returns the attacks on the installation: without limits, with limits, and with a component that provides the webhooks' certificate.
 func allAttacks() []attack {
-	return slices.Concat(attacks(), guardrailAttacks(), controlPlaneAttacks(), certificateAttacks(), unlistedAttacks(), defaultAttacks())
+	return slices.Concat(attacks(), guardrailAttacks(), controlPlaneAttacks(), certificateAttacks())
 }
 
 func attacks() []attack {
-	return slices.Concat(agentAttacks(), managerAttacksOnWorkloads(), managerAttacksOnNodes(), managerAttacksOnVolumes(), managerAttacksOnClones(), managerAttacksOnOurs(),
+	return slices.Concat(agentAttacks(), managerAttacksOnWorkloads(), managerAttacksOnNodes(), managerAttacksOnVolumes(), managerAttacksOnOurs(),
 		managerAttacksOnIdentities(), authorAttacks(), approvalAttacks(), otherAttacks(), specAttacks(), sampleAttacks(), trialAttacks())
 }
 
@@ -100,10 +99,6 @@ func TestAttacks(t *testing.T) {
 	w.reset(t)
 	awaitPolicies(t, people)
 
-	playList(t, c)
-	listForClones(t, c, people[manager], cloneList)
-	w.playClone(t, people[manager])
-	w.playSecrets(t, people)
 	checkNames(t, c)
 	var table strings.Builder
 	table.WriteString(tableHead)
@@ -125,11 +120,6 @@ func TestAttacks(t *testing.T) {
 	play(controlPlaneAttacks())
 	c.giveCertificates(t, people[manager])
 	play(certificateAttacks())
-	w.playWithoutList(t, c, people[manager])
-	play(unlistedAttacks())
-	dropClones(t, c, people[manager])
-	w.playFormerClone(t, c, people[manager])
-	play(defaultAttacks())
 	fmt.Print(table.String())
 	if left > 0 {
 		t.Logf("-run skipped %d attacks, so the table is not compared", left)

@@ -92,7 +92,7 @@ func newArena(t *testing.T) *arena {
 	c.install(t)
 	a := &arena{cluster: c, world: newWorld(t, c), people: map[string]*actor{}, rest: map[string]rest.Interface{}}
 	a.installComponents(t)
-	a.keepGolden(t)
+	a.keepMatched(t)
 	identities := c.identities(t)
 	identities[administrator] = c.config
 	delete(identities, specWriter) // the administrator without the webhooks
@@ -141,63 +141,15 @@ func (a *arena) installComponents(t *testing.T) {
 	}
 }
 
-// goldenFiles are objects that the manager's code creates.
-const goldenFiles = root + "/controllers/trial/plan/testdata/*.golden.json"
-
-// goldens returns the objects of the golden files, with another ID.
-func goldens(t *testing.T, id string) map[string][]map[string]any {
+// keepMatched adds the objects that only policies of components and of trials match.
+func (a *arena) keepMatched(t *testing.T) {
 	t.Helper()
-	files, err := filepath.Glob(goldenFiles)
-	must(t, err)
-	out := map[string][]map[string]any{}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		must(t, err)
-		var objects []map[string]any
-		must(t, json.Unmarshal(regexp.MustCompile(`\b[0-9a-f]{16}\b`).ReplaceAll(text, []byte(id)), &objects))
-		name, _, _ := strings.Cut(filepath.Base(file), ".")
-		if spec, _ := objects[0]["spec"].(map[string]any); name == "pass" { // a volume of a driver without Secrets and attributes
-			csi, _ := spec["csi"].(map[string]any)
-			delete(csi, "nodeStageSecretRef")
-			delete(csi, "volumeAttributes")
-		}
-		for i, object := range objects {
-			delete(object, "status")
-			object["apiVersion"], object["kind"] = "v1", []string{"PersistentVolume", "PersistentVolumeClaim", "Pod"}[i]
-			if i == 2 {
-				spec, _ := object["spec"].(map[string]any)
-				containers, _ := spec["containers"].([]any)
-				spec["nodeName"], containers[0].(map[string]any)["image"] = "node-1", agentImage
-			}
-		}
-		out[name] = objects
-	}
-	return out
-}
-
-// keepGolden adds the objects that only policies of components and of trials match.
-func (a *arena) keepGolden(t *testing.T) {
-	t.Helper()
-	a.listGoldenClones(t)
 	a.world.keep(t, trialOf(tenantNamespace, "mine"))
 	a.world.keep(t, trialOf(tenantNamespace, "own", func(s *v1alpha1.StorageClientTrialSpec) {
 		s.Profile, s.MountOptions = "", []v1alpha1.MountOption{"nocto"}
 	}))
 	a.world.keep(t, configMap(v1alpha1.ManagerNamespace, v1alpha1.VolumesConfigMapPrefix+"1"))
 	a.world.keep(t, configMap(v1alpha1.ManagerNamespace, "storage-client-guardrails"))
-	for _, object := range goldens(t, "0000000000000001")["clone"][:2] {
-		a.world.keep(t, &unstructured.Unstructured{Object: object})
-	}
-}
-
-// listGoldenClones allows the golden clones in the ConfigMap of the component for clones.
-func (a *arena) listGoldenClones(t *testing.T) {
-	t.Helper()
-	list := configMap(v1alpha1.ManagerNamespace, clonesConfigMap)
-	must(t, a.cluster.admin.Get(t.Context(), client.ObjectKeyFromObject(list), list))
-	list.Data = map[string]string{"nfs": "", "smb.csi.k8s.io": listedSecret}
-	must(t, a.cluster.admin.Update(t.Context(), list))
-	a.world.keep(t, configMap(v1alpha1.ManagerNamespace, clonesConfigMap))
 }
 
 // objectsOf returns the objects of the world with a kind, in the form of the API server.
@@ -320,24 +272,12 @@ func (a *arena) targetsOf(t *testing.T, selector *metav1.LabelSelector, rule adm
 			case len(rule.ResourceNames) > 0 && !slices.Contains(rule.ResourceNames, name):
 			case operation == admissionregistrationv1.Create && part == "" && len(rule.ResourceNames) == 0:
 				add("create", name, asNew(object))
-				hasGolden := strings.HasPrefix(resource, "persistentvolume") || resource == "pods"
-				out[len(out)-1].isSample = hasGolden || isNew[nested(object, "namespace")]
+				out[len(out)-1].isSample = isNew[nested(object, "namespace")]
 				isNew[nested(object, "namespace")] = true
 			case operation == admissionregistrationv1.Update:
 				add("update", name, object)
 			case operation == admissionregistrationv1.Delete && part == "":
 				add("delete", name, object)
-			}
-		}
-		if operation != admissionregistrationv1.Create || part != "" {
-			continue
-		}
-		for name, objects := range goldens(t, "d5d7be844f0cf323") {
-			for _, object := range objects {
-				if object["kind"] == kind.Kind && kind.Group == "" {
-					add("create", "golden-"+name, object)
-					out[len(out)-1].isSample = kind.Kind == "PersistentVolumeClaim" && name != "clone"
-				}
 			}
 		}
 	}

@@ -3,7 +3,6 @@
 package attack
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -13,8 +12,6 @@ import (
 	"sync"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,7 +33,6 @@ func (a *arena) playPairs(t *testing.T, rows []*row, results []result) []string 
 		}
 		t.Logf("%s and %s: %d requests", p[0], p[1], a.played.Load()-before)
 	}
-	holes = append(holes, a.readSecrets(t, rows, results)...)
 	a.world.dirty.Store(true)
 	a.world.reset(t)
 	slices.Sort(holes)
@@ -156,75 +152,6 @@ func (a *arena) currentVariants(t *testing.T, x *target) map[string][]any {
 	out := map[string][]any{}
 	for _, d := range a.schemas.variants(a.schemas.kinds[x.kind], plain(t, live.Object), "") {
 		out[d.change+d.path] = d.alternatives
-	}
-	return out
-}
-
-// readSecrets has the manager create clones, and the kubelet of their node read the Secrets of the cluster.
-func (a *arena) readSecrets(t *testing.T, rows []*row, results []result) []string {
-	t.Helper()
-	secrets := &corev1.SecretList{}
-	must(t, a.cluster.admin.List(t.Context(), secrets))
-	var holes []string
-	for name, objects := range goldens(t, "d5d7be844f0cf323") {
-		texts := make([][]byte, len(objects))
-		for i, object := range objects {
-			text, err := json.Marshal(object)
-			must(t, err)
-			texts[i] = text
-		}
-		for _, r := range results {
-			i := slices.IndexFunc(objects, func(o map[string]any) bool { return o["kind"] == r.kind.Kind })
-			if r.by != manager || r.object != plural(r.kind.Kind)+"/golden-"+name || r.seen != notStopped || strings.HasPrefix(r.field, "metadata.") ||
-				r.change != "unchanged" && bytes.Count(r.text, []byte(`"registry"`)) == bytes.Count(texts[i], []byte(`"registry"`)) {
-				continue
-			}
-			scene := slices.Clone(texts)
-			scene[i] = r.text
-			for _, secret := range a.readable(t, objects, scene, secrets.Items) {
-				key := strings.Join([]string{manager + " and " + nodeOne, "read", "secrets/" + secret, r.change, r.field}, ";")
-				if !isAllowed(rows, key) {
-					holes = append(holes, key)
-				}
-			}
-		}
-	}
-	return holes
-}
-
-func plural(kind string) string { return strings.ToLower(kind) + "s" }
-
-// readable creates the objects of a clone as the manager, and returns the Secrets that the kubelet can read then.
-func (a *arena) readable(t *testing.T, objects []map[string]any, texts [][]byte, secrets []corev1.Secret) []string {
-	t.Helper()
-	defer a.world.reset(t)
-	url := map[string]string{"PersistentVolume": "/api/v1/persistentvolumes"}
-	for i, text := range texts {
-		kind, _ := objects[i]["kind"].(string)
-		x := &target{verb: "create", url: url[kind]}
-		if x.url == "" {
-			x.url = "/api/v1/namespaces/" + nested(objects[i], "namespace") + "/" + plural(kind)
-		}
-		object, err := a.send(t.Context(), manager, x, text, false)
-		a.played.Add(1)
-		must(t, err)
-		created, _ := object.(map[string]any)
-		a.world.created = append(a.world.created, &unstructured.Unstructured{Object: created})
-		a.world.dirty.Store(true)
-	}
-	kubelet := a.people[nodeOne].as(t)
-	volume := &corev1.PersistentVolume{}
-	if !waitFor(t, func() bool {
-		return kubelet.client.Get(kubelet.ctx, client.ObjectKey{Name: nested(objects[0], "name")}, volume) == nil
-	}) {
-		t.Error("the kubelet cannot read the volume of a Pod on its node")
-	}
-	var out []string
-	for i := range secrets {
-		a.played.Add(1)
-		if err := kubelet.client.Get(kubelet.ctx, client.ObjectKeyFromObject(&secrets[i]), &corev1.Secret{}); err == nil || apierrors.IsNotFound(err) {
-			out = append(out, secrets[i].Namespace+"/"+secrets[i].Name)
-		}
 	}
 	return out
 }

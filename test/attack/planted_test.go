@@ -17,14 +17,13 @@ import (
 
 // undetected contains the rules whose removal no generated attack shows, with the reason: the policy, a slash and the index.
 var undetected = map[string]string{
-	"storage-client-manager-clone-volumes/5": "the API has no other field of an NFS source",
-	"storage-client-guardrails/0":            "only a broken ConfigMap violates it",
-	"storage-client-manager-profiles/0":      "RBAC stops these requests too",
-	"storage-client-manager-volumes/3":       "RBAC stops these requests too",
-	"storage-client-node-agent/1":            "it does not apply to dry runs",
-	"storage-client-node-agent/3":            "RBAC stops these requests too",
-	"storage-client-node-agent/4":            "RBAC stops these requests too",
-	"storage-client-node-agent/5":            "RBAC stops these requests too",
+	"storage-client-guardrails/0":       "only a broken ConfigMap violates it",
+	"storage-client-manager-profiles/0": "RBAC stops these requests too",
+	"storage-client-manager-volumes/3":  "RBAC stops these requests too",
+	"storage-client-node-agent/1":       "it does not apply to dry runs",
+	"storage-client-node-agent/3":       "RBAC stops these requests too",
+	"storage-client-node-agent/4":       "RBAC stops these requests too",
+	"storage-client-node-agent/5":       "RBAC stops these requests too",
 }
 
 // unreached contains the policies that no generated attack reaches, with the reason.

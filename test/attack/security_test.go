@@ -142,7 +142,7 @@ func TestSecurityIsOnePage(t *testing.T) {
 	}
 	for _, part := range []string{
 		"```mermaid", "## Report a vulnerability", "## What an attacker can still do", "| a profile author |", "| an approver |", "| the manager |", "| one node |",
-		"| a storage server |", "| volumes ", "| a namespace ", "| the images |", "components/cert-manager` or", "components/clones` |", "components/guardrails` |",
+		"| a storage server |", "| volumes ", "| a namespace ", "| the images |", "components/cert-manager` or", "components/guardrails` |",
 	} {
 		if !strings.Contains(string(text), part) {
 			t.Errorf("SECURITY.md lacks %q", part)

@@ -90,13 +90,13 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// install creates the objects of config/default, the guardrails and the clones. It creates the webhooks' configurations last, at an address of this
+// install creates the objects of config/default and the guardrails. It creates the webhooks' configurations last, at an address of this
 // machine. The webhooks run with the manager's token.
 func (c *cluster) install(t *testing.T) {
 	t.Helper()
 	site := &envtest.WebhookInstallOptions{}
 	order := []string{"Namespace", "ServiceAccount", "ConfigMap"}
-	objects := render(t, "guardrails", "clones")
+	objects := render(t, "guardrails")
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int {
 		rank := func(o *unstructured.Unstructured) int {
 			if i := slices.Index(order, o.GetKind()); i >= 0 {

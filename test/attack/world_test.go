@@ -191,7 +191,7 @@ func named(namespace, name string) metav1.ObjectMeta {
 func cast() []client.Object {
 	objects := []client.Object{
 		&corev1.Namespace{ObjectMeta: named("", tenantNamespace)},
-		&corev1.Namespace{ObjectMeta: named("", otherNamespace)}, &corev1.Namespace{ObjectMeta: named("", "eda")},
+		&corev1.Namespace{ObjectMeta: named("", otherNamespace)},
 		nodeOf("node-1"), nodeOf("node-2"), controlPlaneNodeOf("server-1"),
 		clientNodeOf("node-1"), clientNodeOf("node-2"),
 		podOf(v1alpha1.ManagerNamespace, "manager-1", "node-2", v1alpha1.ManagerDeployment),
@@ -204,7 +204,6 @@ func cast() []client.Object {
 			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}, Template: templateOf("agent"),
 		}},
 		&corev1.Secret{ObjectMeta: named(tenantNamespace, "database"), StringData: map[string]string{"password": "secret"}},
-		&corev1.Secret{ObjectMeta: named("eda", "credentials"), StringData: map[string]string{"password": "secret"}},
 		&corev1.Secret{ObjectMeta: named(v1alpha1.ManagerNamespace, "registry"), StringData: map[string]string{"password": "secret"}},
 		&corev1.ConfigMap{ObjectMeta: named(v1alpha1.ManagerNamespace, v1alpha1.BudgetConfigMap)},
 		&corev1.ConfigMap{ObjectMeta: named(v1alpha1.ManagerNamespace, "settings"), Data: map[string]string{"a": "b"}},

@@ -48,10 +48,6 @@ var spare = map[string]string{
 	"patch events in storage-client-system":                                                    repeated,
 	"patch events.events.k8s.io in default":                                                    repeated,
 	"get persistentvolumes":                                                                    behind,
-	"delete persistentvolumes":                                                                 cloned,
-	"delete persistentvolumeclaims in storage-client-trial":                                    cloned,
-	"get persistentvolumeclaims in storage-client-trial":                                       cloned,
-	"delete pods in storage-client-trial":                                                      cloned,
 	"list storageclienttrials.tuning.storageclient.dev":                                        streamed,
 	"patch storageclienttrials.tuning.storageclient.dev/status":                                tried,
 	"delete configmaps in storage-client-system":                                               reserved,
@@ -62,7 +58,6 @@ var spare = map[string]string{
 const (
 	streamed = "an informer asks for a stream first, and lists where the API server does not stream lists (before Kubernetes 1.34)"
 	repeated = "an event that is repeated within minutes is counted in the one that there is; this run need not repeat one"
-	cloned   = "a clone that config/components/clones permitted is deleted even without that component; this run has none"
 	behind   = "a volume is read where the cache is behind with it when a batch begins; this run need not meet one"
 	tried    = "the status of a trial is written where there is one; this run has none"
 	reserved = "the reservation of a canary is deleted where the webhook made one; in this run the API server does not reach the webhook"

@@ -295,7 +295,7 @@ func uninstall(ctx context.Context, manifest string) {
 
 func expectNamespacesGone(ctx context.Context) {
 	GinkgoHelper()
-	for _, name := range []string{v1alpha1.ManagerNamespace, v1alpha1.AgentNamespace, v1alpha1.TrialNamespace} {
+	for _, name := range []string{v1alpha1.ManagerNamespace, v1alpha1.AgentNamespace} {
 		eventually(ctx, podStart, "namespace "+name+" is gone", func(g Gomega) {
 			g.Expect(client.IgnoreNotFound(api.Get(ctx, types.NamespacedName{Name: name}, &corev1.Namespace{}))).To(Succeed())
 			g.Expect(api.Get(ctx, types.NamespacedName{Name: name}, &corev1.Namespace{})).NotTo(Succeed())

@@ -98,11 +98,6 @@ var _ = Describe("The manifests", func() {
 			policy := networkingv1.NetworkPolicy{}
 			Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(find(objects, "NetworkPolicy", filepath.Base(name)).Object, &policy)).To(Succeed())
 			Expect(policy.Spec.PolicyTypes).To(ConsistOf(networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress))
-			if policy.Namespace == v1alpha1.TrialNamespace {
-				Expect(policy.Spec).To(And(HaveField("PodSelector", metav1.LabelSelector{}), HaveField("Ingress", BeEmpty()), HaveField("Egress", BeEmpty())),
-					"pods of clones need no network: the kubelet mounts their volume")
-				continue
-			}
 			Expect(policy.Namespace).To(Equal(v1alpha1.ManagerNamespace))
 			policies[policy.Name] = policy
 		}
@@ -143,7 +138,7 @@ var _ = Describe("The manifests", func() {
 				Expect(names(objects, kind)).To(HaveEach(Or(Equal("/"+v1alpha1.AgentPolicy), Equal("/"+v1alpha1.ApprovalPolicy), Equal("/"+v1alpha1.TrialPolicy), HavePrefix("/"+v1alpha1.ManagerDeployment+"-"))), kind)
 			}
 			Expect(names(objects, "ClusterRole")).To(ContainElement("/" + v1alpha1.ApproverRole))
-			Expect(names(objects, "Namespace")).To(ConsistOf("/"+v1alpha1.ManagerNamespace, "/"+v1alpha1.AgentNamespace, "/"+v1alpha1.TrialNamespace))
+			Expect(names(objects, "Namespace")).To(ConsistOf("/"+v1alpha1.ManagerNamespace, "/"+v1alpha1.AgentNamespace))
 			Expect(names(objects, "ServiceAccount")).To(ConsistOf(
 				v1alpha1.ManagerNamespace+"/"+v1alpha1.ManagerDeployment, v1alpha1.AgentNamespace+"/"+v1alpha1.AgentServiceAccount,
 				v1alpha1.AgentNamespace+"/"+v1alpha1.TrialDaemonSet))
@@ -151,14 +146,8 @@ var _ = Describe("The manifests", func() {
 				v1alpha1.AgentNamespace+"/"+v1alpha1.AgentDaemonSet, v1alpha1.AgentNamespace+"/"+v1alpha1.TrialDaemonSet))
 		})
 
-		It("give the manager no right on workloads except to delete pods of clones: an attacker with it does not control hosts", func() {
-			ofClones := func(o *unstructured.Unstructured) bool { return o.GetNamespace() == v1alpha1.TrialNamespace }
-			rest := slices.DeleteFunc(slices.Clone(objects), ofClones)
-			there := slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool { return !ofClones(o) })
-			for _, rule := range rulesOf(there) {
-				Expect(rule.Resources).To(HaveEach(BeElementOf("pods", "persistentvolumeclaims")), "%v", rule)
-			}
-			for _, rule := range managerRules(rest) {
+		It("give the manager no right on workloads: an attacker with it does not control hosts", func() {
+			for _, rule := range managerRules(objects) {
 				Expect(rule.APIGroups).NotTo(ContainElement(Or(Equal("*"), Equal("apps"), Equal("batch"))), "%v", rule)
 				Expect(rule.Resources).NotTo(ContainElement(Or(HavePrefix("*"), Equal("replicationcontrollers"), Equal("podtemplates"))), "%v", rule)
 				Expect(rule.Verbs).NotTo(ContainElement(Or(Equal("*"), Equal("escalate"), Equal("bind"))), "%v", rule)
@@ -175,7 +164,7 @@ var _ = Describe("The manifests", func() {
 		})
 
 		// The default installation is compared with the manager's requests by make test-kwok.
-		It("give the manager the right to create volumes, claims and pods only with the component clones, and no other right with any component", func() {
+		It("give the manager no right to create or delete volumes, claims and pods, and no other right with any component", func() {
 			rightsOf := func(objects []*unstructured.Unstructured) map[string]bool {
 				var roles []client.Object
 				for _, object := range objects {
@@ -194,12 +183,8 @@ var _ = Describe("The manifests", func() {
 				return texts
 			}
 			byDefault := rightsOf(objects)
-			cloning := []string{"create persistentvolumes", "create persistentvolumeclaims in storage-client-trial", "create pods in storage-client-trial"}
-			for _, right := range cloning {
-				Expect(byDefault).NotTo(HaveKey(right))
-			}
 			for right := range byDefault {
-				Expect(right).NotTo(MatchRegexp("^create (persistentvolume|persistentvolumeclaim|pod)s( |$)"))
+				Expect(right).NotTo(MatchRegexp("^(create|delete|deletecollection) (persistentvolume|persistentvolumeclaim|pod)s( |$)"))
 			}
 			for name, files := range componentFiles() {
 				var more []string
@@ -208,7 +193,7 @@ var _ = Describe("The manifests", func() {
 						more = append(more, right)
 					}
 				}
-				Expect(more).To(ConsistOf(map[string][]string{"clones": cloning}[name]), name)
+				Expect(more).To(BeEmpty(), name)
 			}
 		})
 
@@ -231,30 +216,16 @@ var _ = Describe("The manifests", func() {
 			}
 		})
 
-		It("bind every policy with Deny, and fail closed, with and without clones", func() {
-			for _, object := range renderComponent("clones") {
-				switch object.GetKind() {
-				case "ValidatingAdmissionPolicy":
-					failurePolicy, _, _ := unstructured.NestedString(object.Object, "spec", "failurePolicy")
-					Expect(failurePolicy).To(Equal("Fail"), object.GetName())
-					binding := find(renderComponent("clones"), "ValidatingAdmissionPolicyBinding", object.GetName())
-					bound := map[string]any{"policyName": object.GetName(), "validationActions": []any{"Deny"}}
-					// A missing parameter rejects every request, regardless of matchConditions. So parameters are allowed only for kinds that
-					// no other user has.
-					if _, found, _ := unstructured.NestedMap(object.Object, "spec", "paramKind"); found {
-						where, _, _ := unstructured.NestedStringMap(object.Object, "spec", "matchConstraints", "namespaceSelector", "matchLabels")
-						which, _, _ := unstructured.NestedSlice(object.Object, "spec", "matchConstraints", "objectSelector", "matchExpressions")
-						name, namespace := v1alpha1.TrialDaemonSet, v1alpha1.AgentNamespace
-						if len(which) > 0 {
-							Expect(which).To(Equal([]any{map[string]any{"key": v1alpha1.TrialLabel, "operator": "Exists"}}), object.GetName())
-							name, namespace = v1alpha1.ClonesConfigMap, v1alpha1.ManagerNamespace
-						} else {
-							Expect(where).To(Equal(map[string]string{corev1.LabelMetadataName: v1alpha1.TrialNamespace}), object.GetName())
-						}
-						bound["paramRef"] = map[string]any{"name": name, "namespace": namespace, "parameterNotFoundAction": "Deny"}
-					}
-					Expect(binding.Object["spec"]).To(Equal(bound))
+		It("bind every policy with Deny, and fail closed", func() {
+			for _, object := range objects {
+				if object.GetKind() != "ValidatingAdmissionPolicy" {
+					continue
 				}
+				failurePolicy, _, _ := unstructured.NestedString(object.Object, "spec", "failurePolicy")
+				Expect(failurePolicy).To(Equal("Fail"), object.GetName())
+				// A missing parameter would reject every request, regardless of matchConditions.
+				binding := find(objects, "ValidatingAdmissionPolicyBinding", object.GetName())
+				Expect(binding.Object["spec"]).To(Equal(map[string]any{"policyName": object.GetName(), "validationActions": []any{"Deny"}}))
 			}
 		})
 

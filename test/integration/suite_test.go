@@ -95,7 +95,7 @@ var _ = BeforeSuite(func() {
 	}
 	DeferCleanup(func() error { return os.RemoveAll(pluginDir) })
 	startAPIServer()
-	installManifests("manager/namespace.yaml", "manager/trial_namespace.yaml", "manager/policies.yaml", "manager/clones.yaml", "components/clones/policies.yaml", "agent/namespace.yaml", "agent/service_account.yaml", "agent/role.yaml", "agent/role_binding.yaml", "agent/policy.yaml")
+	installManifests("manager/namespace.yaml", "manager/policies.yaml", "agent/namespace.yaml", "agent/service_account.yaml", "agent/role.yaml", "agent/role_binding.yaml", "agent/policy.yaml")
 	installManifests("rbac/user_roles.yaml", "rbac/approval_policy.yaml", "rbac/trial_policy.yaml")
 	awaitFence()
 })

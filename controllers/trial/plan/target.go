@@ -109,7 +109,7 @@ func (t Trial) resolveObserved(pv *corev1.PersistentVolume) Trial {
 	case pv == nil, recordedVolume != "" && recordedVolume != pv.Name:
 		t.Impossible = fmt.Sprintf("the claim is no longer bound to volume %s; create a new trial", recordedVolume)
 	default:
-		t.Volume = pv.Name
+		t.Volume, t.Source = pv.Name, judge.SourceOf(pv)
 	}
 	return t
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/json"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -158,5 +159,36 @@ func TestATrialWhoseServerRejectsTheRunnersNetwork(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The name of a server may be in the volume only: mount.aznfs mounts from a local address. The recommendation then needs the volume's source.
+func TestAnObservingTrialKnowsTheVolumesServer(t *testing.T) {
+	var example struct {
+		Sample v1alpha1.MountSample `json:"sample"`
+	}
+	data, err := os.ReadFile("../../../tuning/recommend/testdata/counterexamples/Azure-Blob-through-the-address-of-mount-aznfs.json")
+	if err == nil {
+		err = json.Unmarshal(data, &example)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pv := builders.NFSVolume(nil)
+	pv.Name, pv.Spec.NFS = "pv-1", nil
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+		Driver: "blob.csi.azure.com", VolumeHandle: "rg#acct#vol1", VolumeAttributes: map[string]string{"protocol": "nfs", "storageAccount": "acct", "server": "acct.blob.core.windows.net"},
+	}
+	example.Sample.Volume = pv.Name
+	l := newWatch(t, "n1")
+	l.count = func(_ string, asked v1alpha1.NodeSample) *v1alpha1.NodeSampleStatus {
+		return finished(asked, example.Sample)
+	}
+	trial, volumes := l.observe("a"), bound(pv)
+	l.resolve = func(r *Trial) { *r = Resolve(trial, volumes, nil, catalogue.AllowList{}) }
+	l.runUntilEnd(trial, 4)
+	recommendations := trial.Status.Recommendations
+	if len(recommendations) == 0 || !recommendations[0].ByHand || !strings.Contains(recommendations[0].Against, "Azure Blob") {
+		t.Errorf("got %+v, want a warning about connections to Azure Blob", recommendations)
 	}
 }

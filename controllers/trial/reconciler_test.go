@@ -260,7 +260,7 @@ func TestTheNodeOfARunnerThatIsNotScheduledYet(t *testing.T) {
 	}
 }
 
-// A volume of SMB has no probe. The result names the reason, and the manager writes nothing.
+// A volume of SMB has no probe. The result names the reason, and no node changes.
 func TestASetOfSMBIsNotProbed(t *testing.T) {
 	objects := cluster()
 	for _, object := range objects {

@@ -133,7 +133,7 @@ func TestSecurityPagesNameExistingTests(t *testing.T) {
 	}
 }
 
-// SECURITY.md is one page with a picture, all attackers, and the three switches that matter.
+// SECURITY.md is one page with a picture, all attackers, and the two switches that matter.
 func TestSecurityIsOnePage(t *testing.T) {
 	text, err := os.ReadFile(root + "/SECURITY.md")
 	must(t, err)

@@ -85,7 +85,7 @@ lint: tool-golangci-lint prose ## Run the linters
 
 # Vale needs a C compiler.
 .PHONY: prose
-prose: tool-vale ## Lint the English of documentation, comments, messages and names
+prose: tool-vale ## Lint the English of documentation, comments of Go and YAML, messages and names
 	@VALE=$(VALE) hack/prose.sh
 
 # BASE is the revision to compare with.

@@ -69,7 +69,7 @@ type Observation struct {
 }
 
 // Subject applies, observes and restores the settings of one kind. Its methods are called one at a time. A method must be safe to repeat after a
-// crash at any point, and ends with its context. A Subject embeds Inert and implements what its kind of settings needs.
+// crash at any point, and ends with its context. A Subject embeds Inert and implements the methods that its kind of settings needs.
 type Subject interface {
 	// Name returns the first part of the subject's keys, e.g. "sysctl".
 	Name() string
@@ -91,7 +91,7 @@ type Subject interface {
 	// to these are drift, which Observe reports.
 	FollowMounts(ctx context.Context, desired []Setting)
 	// Set makes values effective before they are saved, in order, and writes no file of the agent. It returns the errors by name. If values fail,
-	// Restore restores the ones that Original returned before.
+	// Restore restores the values that Original returned before.
 	Set(ctx context.Context, settings []Setting) map[string]error
 	// OutlivesBoot reports whether values from Set are still effective after a boot.
 	OutlivesBoot() bool

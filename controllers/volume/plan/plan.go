@@ -223,7 +223,7 @@ func (p *planner) isAnySoaking() bool { return slices.ContainsFunc(p.volumes, p.
 
 // isSoaking reports whether the volume carries its options and its batch still soaks.
 func (p *planner) isSoaking(j evaluation) bool {
-	if !j.HasAppliedOptions || !j.isMarkCurrent() {
+	if !j.carriesBatch() {
 		return false
 	}
 	for _, name := range j.verdict.Profiles {

@@ -98,6 +98,7 @@ func TestBatches(t *testing.T) {
 	share := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromString("50%")))
 	other := builders.NFSProfile("other", []string{"actimeo=30"}, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"shared"}}))
 	hasty := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromInt32(2)), builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Volumes.SoakSeconds = new(int32) }))
+	same := builders.NFSProfile("same", []string{"nocto"}, maxPerStep(intstr.FromInt32(2)))
 	shared := func(pv *corev1.PersistentVolume) { pv.Spec.StorageClassName = "shared" }
 	anotherTime := func(m *judge.Mark) { m.Set = "before" }
 	foreign := builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app")
@@ -136,6 +137,15 @@ func TestBatches(t *testing.T) {
 		"nothing else is written while the canary soaks": {
 			volumes: []*corev1.PersistentVolume{created("a", 1, written(p, 299)), created("b", 0)}, profiles: []v1alpha1.StorageClientProfile{p},
 			message: "StorageClientProfile p: canary PersistentVolume a soaks until 2026-11-21T12:00:01Z", next: 1,
+		},
+		"an edit ends the soak of volumes that get other options": {
+			volumes:  []*corev1.PersistentVolume{created("a", 1, written(p, 10)), created("b", 0)},
+			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto", "actimeo=30"}, maxPerStep(intstr.FromInt32(2)))},
+			want:     []string{"a"}, message: "StorageClientProfile p: another batch comes first", next: 10,
+		},
+		"another rule with the same options does not": {
+			volumes: []*corev1.PersistentVolume{created("a", 1, written(p, 10)), created("b", 0)}, profiles: []v1alpha1.StorageClientProfile{p, same},
+			message: "StorageClientProfile p: canary PersistentVolume a soaks until 2026-11-21T12:04:50Z", next: 10,
 		},
 		"a batch follows after the soak": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("b", 3), created("c", 2), created("d", 1)}, profiles: []v1alpha1.StorageClientProfile{p},
@@ -243,10 +253,10 @@ func TestBatches(t *testing.T) {
 				t.Errorf("got the next plan after %d s, want %d s", next, test.next)
 			}
 			for _, step := range got.Steps {
-				write, ok := step.(WriteOptions)
-				if !ok {
+				if !BelongsToBatch(step) {
 					continue
 				}
+				write := step.(WriteOptions)
 				since := noon.Add(-time.Duration(test.since) * time.Second)
 				want := judge.MarkFor(write.Verdict, since)
 				want.Unproven = true
@@ -409,6 +419,41 @@ func TestFailingOptionsReachAtMostTheCanaryAndOneBatch(t *testing.T) {
 	}
 }
 
+// TestABatchSoaksAlthoughItsVolumeMayNotBeWrittenAnyLonger declares the volume of a batch in Git while other volumes of its server keep nconnect from
+// it. The rules then declare another option set for it, with nconnect, which nobody writes.
+func TestABatchSoaksAlthoughItsVolumeMayNotBeWrittenAnyLonger(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nconnect=4", "nocto"}, maxPerStep(intstr.FromInt32(2)))
+	first := created("a", 9)
+	volumes := []*corev1.PersistentVolume{first, created("b", 5), created("c", 4), created("other", 1)}
+	volumes[3].Spec.MountOptions = []string{"hard", "nconnect=2"}
+	s := snapshotOf(volumes, p)
+	s.Now = noon
+	for _, step := range For(s).Steps {
+		carryOut(t, step, volumes)
+	}
+	if want := []string{"hard", "nocto"}; !slices.Equal(want, first.Spec.MountOptions) {
+		t.Fatalf("got options %q of the canary, want %q", first.Spec.MountOptions, want)
+	}
+	builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app")(first)
+	for _, test := range []struct {
+		after time.Duration
+		want  []string
+		soak  string
+	}{
+		{time.Minute, nil, "canary PersistentVolume a soaks until 2026-11-21T12:05:00Z"},
+		{5*time.Minute - time.Second, nil, "canary PersistentVolume a soaks until 2026-11-21T12:05:00Z"},
+		{5 * time.Minute, []string{"b", "c"}, ""},
+	} {
+		s := snapshotOf(volumes, p)
+		s.Now = noon.Add(test.after)
+		got, summary := For(s), Summarize("p", s)
+		if batch, _ := stepsOf(got); !slices.Equal(test.want, batch) || summary.Batch != test.soak || !strings.Contains(got.Notes["c"].Message, test.soak) {
+			t.Errorf("after %s: got written volumes %q, batch %q and note %q, want %q and %q",
+				test.after, batch, summary.Batch, got.Notes["c"].Message, test.want, test.soak)
+		}
+	}
+}
+
 // carryOut applies a step to its volume.
 func carryOut(t *testing.T, step Step, volumes []*corev1.PersistentVolume) {
 	t.Helper()
@@ -476,7 +521,9 @@ func TestSummaryReportsBatches(t *testing.T) {
 		"a later batch soaks": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("c", 3, written(p, 10)), created("b", 3, written(p, 10)), created("d", 1)},
 			batch: "PersistentVolumes b, c soak until 2026-11-21T12:04:50Z"},
 		"no volume is pending": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 10))}},
-		"the soak is over":     {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("b", 1)}},
+		"another user changed the options": {volumes: []*corev1.PersistentVolume{
+			created("a", 9, written(p, 10), func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} }), created("b", 1)}},
+		"the soak is over": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("b", 1)}},
 		"a volume could not be mounted": {volumes: []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 1)},
 			stopped: `PersistentVolume a could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs, event: "exit status 32")`},
 	}

@@ -73,7 +73,7 @@ func keyOf(j evaluation) ProbeKey { return ProbeKey{Set: j.verdict.Set, Server: 
 
 // triedKeys returns the option sets that a volume of the server has: it is too late to probe them.
 func triedKeys(all []evaluation) map[ProbeKey]bool {
-	tried := lists.Filter(all, func(j evaluation) bool { return j.HasAppliedOptions && j.isMarkCurrent() })
+	tried := lists.Filter(all, func(j evaluation) bool { return j.Mark != nil && j.carriesSet() })
 	return lists.Map(tried, func(j evaluation) (ProbeKey, bool) { return keyOf(j), true })
 }
 

@@ -96,8 +96,8 @@ func (p *progress) addVolume(j evaluation) {
 		p.batches[start] = b
 	}
 	b.marked++
-	// A write for options that are no longer declared is no evidence for the current ones.
-	if j.HasAppliedOptions && j.isMarkCurrent() {
+	// A volume that gets other options now does not soak.
+	if j.carriesBatch() {
 		b.volumes = append(b.volumes, j)
 	}
 }
@@ -116,9 +116,9 @@ func (p *progress) closeBatches(now time.Time) {
 		}
 		for _, j := range b.volumes {
 			if j.isUnused() {
-				p.soakedUnused[j.verdict.Set] = true
+				p.soakedUnused[j.carriedSet()] = true
 			} else {
-				p.soaked[j.verdict.Set] = true
+				p.soaked[j.carriedSet()] = true
 			}
 		}
 	}

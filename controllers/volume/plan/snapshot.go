@@ -79,8 +79,11 @@ type evaluation struct {
 	verdict *judge.Verdict
 }
 
-// isMarkCurrent reports whether the mount options were written for the currently declared set and must stay.
-func (j evaluation) isMarkCurrent() bool { return j.Mark != nil && j.isCurrent() }
+// carriesBatch reports whether the volume has the options of its batch and keeps them. The declared set may be another one, as for a volume that Git
+// declares since, and which nobody may write.
+func (j evaluation) carriesBatch() bool {
+	return j.HasAppliedOptions && j.Mark != nil && !j.verdict.ChangesOptions(j.Volume)
+}
 
 // isCurrent reports whether the mount options that the operator wrote are of the currently declared set and must stay.
 func (j evaluation) isCurrent() bool {

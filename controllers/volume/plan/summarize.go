@@ -123,7 +123,7 @@ func (s *Summary) addBatches(profiles *judge.Profiles, known sets, name string, 
 	var start time.Time
 	first := true
 	for _, j := range volumes {
-		if !j.Mark.IsBatchOf(name) || !j.isMarkCurrent() || !j.HasAppliedOptions {
+		if !j.Mark.IsBatchOf(name) || !j.carriesBatch() {
 			continue
 		}
 		first = first && (start.IsZero() || start.Equal(j.Mark.Since))

@@ -345,7 +345,7 @@ func (p *planner) endLostAttempt(n *nodeState) bool {
 }
 
 // findStop returns the reason why a person has stopped a node with a permit, empty if there is none. While the agent has not reported, any profile
-// whose settings wait for a boot may need it.
+// with a boot setting that was not effective in its last report may need the boot.
 func (p *planner) findStop(n *nodeState) string {
 	if n.note.Reason == v1alpha1.RolloutReasonCordonLost || !n.Unschedulable {
 		return v1alpha1.RolloutReasonCordonLost
@@ -353,7 +353,8 @@ func (p *planner) findStop(n *nodeState) string {
 	wide := *n
 	if n.need.kind == needUnknown {
 		wide.need.names = slices.Concat(n.need.names, lists.Pick(n.ClientNode.Spec.Settings, func(s v1alpha1.NodeSetting) (string, bool) {
-			return s.Profile, nodesettings.TakesEffectAtBoot(s.Key)
+			mayWait := n.ClientNode.Spec.Release || slices.ContainsFunc(n.settings.Settings, func(known standing.Setting) bool { return known.Key == s.Key })
+			return s.Profile, mayWait && nodesettings.TakesEffectAtBoot(s.Key)
 		}))
 	}
 	reason, _ := p.checkStops(&wide)

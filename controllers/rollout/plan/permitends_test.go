@@ -82,15 +82,24 @@ func TestForAPermitThatAPersonStops(t *testing.T) {
 	}
 }
 
-// A live setting changes while the agent is silent, so it is unknown which profile needs the reboot. Each profile with a setting for the boot counts,
-// and no other.
+// A live setting changes while the agent is silent, so it is unknown which profile needs the reboot. Each profile with a setting that may wait for the
+// boot counts, and no other.
 func TestForAPermitWhoseProfilesAreUnknown(t *testing.T) {
+	const bootKey = "kernelArgument/dhash_entries"
+	reported := func(state v1alpha1.SettingState) []v1alpha1.SettingStatus {
+		return []v1alpha1.SettingStatus{{Key: bootKey, State: state, TakesEffect: v1alpha1.EffectReboot}}
+	}
 	for name, test := range map[string]struct {
-		key  string
-		ends bool
+		key      string
+		reported []v1alpha1.SettingStatus
+		release  bool
+		ends     bool
 	}{
-		"a setting for the boot": {"kernelArgument/dhash_entries", true},
-		"a live setting":         {"sysctl/vm.dirty_ratio", false},
+		"a setting for the boot":                             {key: bootKey, ends: true},
+		"a setting that waits for the boot":                  {key: bootKey, reported: reported(v1alpha1.SettingPending), ends: true},
+		"a setting for the boot that is effective":           {key: bootKey, reported: reported(v1alpha1.SettingInSync)},
+		"a setting that was effective, and is being removed": {key: bootKey, reported: reported(v1alpha1.SettingInSync), release: true, ends: true},
+		"a live setting":                                     {key: "sysctl/vm.dirty_ratio"},
 	} {
 		f := cluster("a")
 		f.profile("lab").Paused = v1alpha1.ReasonPausedByField
@@ -98,6 +107,11 @@ func TestForAPermitWhoseProfilesAreUnknown(t *testing.T) {
 		f.silent("a")
 		c := f.node("a").ClientNode
 		c.Spec.Settings, c.Spec.Hash = append(c.Spec.Settings, v1alpha1.NodeSetting{Key: test.key, Profile: "lab"}), "h1, live"
+		c.Status.Settings = append(c.Status.Settings, test.reported...)
+		if test.release {
+			c.Spec.Release = true
+			c.Status.Rollout.BootHash = releaseTarget + c.Spec.BootHash
+		}
 		f.node("a").Profiles = append(f.node("a").Profiles, "lab")
 		if got := lines(For(f.Snapshot)); (len(got) > 0 && got[0] == "clear the permit of a: PausedByField") != test.ends {
 			t.Errorf("%s of a paused profile: got steps %v, want the permit withdrawn: %t", name, got, test.ends)

@@ -275,13 +275,14 @@ func (p *pass) applySteps(ctx context.Context, steps []plan.Step) {
 	})
 }
 
-// applyChain applies the steps of one node, and stops after a step that was not applied.
+// applyChain applies the steps of one node, and stops after a step that was not applied. A permit that comes first is cleared even if a failure could
+// not be recorded: claim and note still show the failure.
 func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 	if !p.isLive(node) {
 		p.Skip(node, nil)
 	}
-	for _, step := range steps {
-		if p.IsSkipped(node) {
+	for i, step := range steps {
+		if _, clears := step.(plan.ClearPermit); p.IsSkipped(node) && !(clears && i == 0 && p.isLive(node)) {
 			return
 		}
 		switch step := step.(type) {

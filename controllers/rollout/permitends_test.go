@@ -7,10 +7,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
@@ -235,6 +238,131 @@ func TestThePermitGoesBeforeTheCordonAndTheClaim(t *testing.T) {
 			}
 			if w.broken != nil {
 				t.Error(w.broken)
+			}
+		})
+	}
+}
+
+// refusing is a cluster in which the ConfigMap of the claims or of the failures cannot be written.
+type refusing struct {
+	*manager
+	claims, failures error
+}
+
+func (r *refusing) addClaims(ctx context.Context, steps []plan.AddClaim) error {
+	if r.claims != nil {
+		return r.claims
+	}
+	return r.manager.addClaims(ctx, steps)
+}
+
+func (r *refusing) writeFailures(ctx context.Context, failures map[string]v1alpha1.ProfileFailures) error {
+	if r.failures != nil {
+		return r.failures
+	}
+	return r.manager.writeFailures(ctx, failures)
+}
+
+// A withdrawal is a stop: it waits for no write of a ConfigMap. The cordon stays, and the disruption ends in the same way once the write works.
+func TestAWithdrawalWaitsForNoOtherWrite(t *testing.T) {
+	denied := apierrors.NewForbidden(corev1.Resource("configmaps"), "storage-client", errors.New("quota x"))
+	for name, test := range map[string]struct {
+		change func(*world, *refusing, *simProfile)
+		reason string
+	}{
+		"the claim is missing and cannot be added": {
+			change: func(w *world, r *refusing, p *simProfile) {
+				delete(w.claims, "a")
+				r.claims, p.Paused = denied, v1alpha1.ReasonPausedByField
+			},
+			reason: v1alpha1.ReasonPausedByField,
+		},
+		"the failure of an overdue permit cannot be recorded": {
+			change: func(w *world, r *refusing, _ *simProfile) {
+				r.failures = denied
+				w.passTime(16 * time.Minute)
+				_, _, _ = runPass(context.Background(), r, 1)
+				w.passTime(2 * time.Minute)
+			},
+			reason: v1alpha1.RolloutReasonRebootTimedOut,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(1)
+			w.quiet, w.deterministic = true, true
+			w.addNode("a")
+			p := w.addProfile("eda", nil, "a")
+			m := &manager{world: w, name: "m"}
+			n := w.permitted(t, m, 77*time.Hour)
+			c := &refusing{manager: m}
+			test.change(w, c, p)
+			for range 2 {
+				_, _, _ = runPass(t.Context(), c, 1)
+				if n.ClientNode.Spec.RebootPermit != nil || !n.Unschedulable || n.Mark == nil {
+					t.Errorf("got permit %v, cordoned %t, annotation %v, want no permit and the cordon",
+						n.ClientNode.Spec.RebootPermit, n.Unschedulable, n.Mark)
+				}
+				w.passTime(time.Second)
+			}
+			c.claims, c.failures = nil, nil
+			for range 2 {
+				_, _, _ = runPass(t.Context(), c, 1)
+				w.passTime(time.Second)
+			}
+			_, claimed := w.claims["a"]
+			note := n.ClientNode.Status.Rollout
+			if n.Unschedulable || n.Mark != nil || claimed || note.Reason != test.reason || note.Attempts != 0 {
+				t.Errorf("got cordoned %t, annotation %v, claimed %t, note %+v, want a node in service with reason %s",
+					n.Unschedulable, n.Mark, claimed, note, test.reason)
+			}
+			if failed := len(w.failures["eda"].Boots) == 1; failed != (test.reason == v1alpha1.RolloutReasonRebootTimedOut) {
+				t.Errorf("got failures %+v, want one only for an overdue permit", w.failures)
+			}
+			if w.broken != nil {
+				t.Error(w.broken)
+			}
+		})
+	}
+}
+
+// recording is a cluster that only records steps. It rejects all but the withdrawal of a permit.
+type recording struct {
+	cluster
+	steps []plan.Step
+}
+
+func (r *recording) applyStep(_ context.Context, step plan.Step) error {
+	r.steps = append(r.steps, step)
+	if _, clears := step.(plan.ClearPermit); !clears {
+		return errors.New("rejected")
+	}
+	return nil
+}
+
+// A step before the clearing of a used permit records facts that only the permit contains otherwise. A node that was not read live may be another one
+// by now.
+func TestOnlyAWithdrawalIsAppliedAfterAFailedRecord(t *testing.T) {
+	onA := plan.OnNode{Node: "a"}
+	withdrawal, uncordon := plan.ClearPermit{OnNode: onA}, plan.Uncordon{OnNode: onA}
+	for name, test := range map[string]struct {
+		live, skipped sets.Set[string]
+		steps, want   []plan.Step
+	}{
+		"a withdrawal":                 {sets.New("a"), sets.New("a"), []plan.Step{withdrawal, uncordon}, []plan.Step{withdrawal}},
+		"of a node read long ago":      {sets.New("b"), nil, []plan.Step{withdrawal, uncordon}, nil},
+		"a permit cleared at last":     {sets.New("a"), sets.New("a"), []plan.Step{uncordon, withdrawal}, nil},
+		"after a step that was denied": {sets.New("a"), nil, []plan.Step{uncordon, withdrawal}, []plan.Step{uncordon}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &recording{}
+			p := newPass(c, 1, &loop.Outcome{})
+			p.live = test.live
+			for node := range test.skipped {
+				p.Skip(node, nil)
+			}
+			p.applyChain(t.Context(), "a", test.steps)
+			if diff := cmp.Diff(test.want, c.steps); diff != "" {
+				t.Errorf("applied steps (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -415,7 +415,8 @@ func (p *planner) withdrawPermit(n *nodeState, reason string) {
 		step.Note = p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonCordonLost, cordonLostText)
 	}
 	n.dropUnusedAttempt()
-	p.addStep(step)
+	// It comes first: a missing claim that cannot be added must not delay it.
+	p.plan.Steps = slices.Insert(p.plan.Steps, 0, Step(step))
 	n.permit = nil
 }
 

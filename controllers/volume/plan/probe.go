@@ -104,8 +104,8 @@ func (p *planner) isProbed(j evaluation) bool {
 func (p *planner) observeProbes() {
 	seen := map[ProbeKey]bool{}
 	for _, j := range p.volumes {
-		key := keyOf(j)
-		if seen[key] || !p.mayProbe(j) {
+		key, isWanted := keyOf(j), allowProbe(p.Profiles, j.verdict)
+		if seen[key] || isWanted && !p.mayProbe(j) {
 			continue
 		}
 		seen[key] = true
@@ -115,8 +115,15 @@ func (p *planner) observeProbes() {
 			Blame: optionset.Blame{Volume: j.Volume.Name, Options: j.verdict.Options, Text: probe.Text},
 		}
 		switch {
-		case !allowProbe(p.Profiles, j.verdict):
+		case !isWanted:
+			// A record of the previous release concerns all sets of the same rules, and is imported in every pass.
 			e.Kind = optionset.ProbeUnwanted
+			for _, r := range []*optionset.Record{p.sets[key.Set], p.sets[j.verdict.RuleSet]} {
+				if r != nil {
+					r.Next(e)
+				}
+			}
+			continue
 		case p.Probes == nil:
 			continue
 		case !known:

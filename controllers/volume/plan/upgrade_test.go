@@ -252,6 +252,11 @@ func TestAFailureOfThePreviousReleaseEnds(t *testing.T) {
 		"no pod waits for the volume":    {"Suspected", happenings["no pod waits for a"]},
 		"the volume is deleted":          {"Suspected", happenings["a is deleted"]},
 		"a probe works":                  {"Rejected", happenings["a probe works"]},
+		"the profile wants no probe":     {"Rejected", happenings["the profile wants no probe"]},
+		"the profile wants no probe, and a volume has the options": {"Rejected", func(b *bench) seen {
+			b.mark("a", func(pv *corev1.PersistentVolume) *judge.Mark { return creationOf(b.profile, pv) })
+			return happenings["the profile wants no probe"](b)
+		}},
 	} {
 		b := newBench(t)
 		ways[test.way](b)

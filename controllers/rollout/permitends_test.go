@@ -256,6 +256,13 @@ func (r *refusing) addClaims(ctx context.Context, steps []plan.AddClaim) error {
 	return r.manager.addClaims(ctx, steps)
 }
 
+func (r *refusing) applyStep(ctx context.Context, step plan.Step) error {
+	if _, updates := step.(plan.UpdateClaim); updates && r.claims != nil {
+		return r.claims
+	}
+	return r.manager.applyStep(ctx, step)
+}
+
 func (r *refusing) writeFailures(ctx context.Context, failures map[string]v1alpha1.ProfileFailures) error {
 	if r.failures != nil {
 		return r.failures
@@ -322,6 +329,35 @@ func TestAWithdrawalWaitsForNoOtherWrite(t *testing.T) {
 				t.Error(w.broken)
 			}
 		})
+	}
+}
+
+// Only the claim records that a permit is overdue. While it cannot be written, the note names the cause. The agent itself does not use the permit
+// after its end.
+func TestAnOverduePermitNamesTheWriteThatItWaitsFor(t *testing.T) {
+	w := newWorld(1)
+	w.quiet, w.deterministic = true, true
+	w.addNode("a")
+	w.addProfile("eda", nil, "a")
+	m := &manager{world: w, name: "m"}
+	n := w.permitted(t, m, 77*time.Hour)
+	c := &refusing{manager: m, claims: apierrors.NewForbidden(corev1.Resource("configmaps"), "storage-client-rollout", errors.New("quota x"))}
+	w.passTime(16 * time.Minute)
+	for range 3 {
+		_, _, _ = runPass(t.Context(), c, 1)
+		w.passTime(2 * time.Minute)
+	}
+	permit, note := n.ClientNode.Spec.RebootPermit, n.ClientNode.Status.Rollout
+	if permit == nil || permit.NotAfter == nil || !w.now.After(permit.NotAfter.Time) || !strings.Contains(note.Refusal, "quota x") {
+		t.Errorf("got permit %+v and refusal %q, want a permit that is over, and the cause", permit, note.Refusal)
+	}
+	c.claims = nil
+	for range 3 {
+		_, _, _ = runPass(t.Context(), c, 1)
+		w.passTime(2 * time.Minute)
+	}
+	if n.ClientNode.Spec.RebootPermit != nil || n.Unschedulable || w.broken != nil {
+		t.Errorf("got permit %+v, cordoned %t, %v, want a node in service", n.ClientNode.Spec.RebootPermit, n.Unschedulable, w.broken)
 	}
 }
 

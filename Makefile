@@ -134,8 +134,8 @@ test-unit: ## Run the unit tests
 # would take many minutes. The tests of the plugin's output run every command hundreds of times more; others run each command, too.
 .PHONY: test-race
 test-race: ## Run the unit tests of packages with goroutines under the race detector
-	CGO_ENABLED=1 $(GOTEST) race -race $$(hack/goroutines.sh ./agent/... ./cmd/... ./controllers/... ./test/memapi | grep -v -e /controllers/rollout$$ -e /controllers/volume$$) -skip '^TestNoCommandPrintsControlCharacters' $(TESTFLAGS)
-	CGO_ENABLED=1 $(GOTEST) race-schedules -race ./controllers/rollout ./controllers/volume -schedules=100 $(TESTFLAGS)
+	CGO_ENABLED=1 $(GOTEST) race -race $$(hack/goroutines.sh ./agent/... ./cmd/... ./controllers/... ./test/memapi | grep -v /controllers/volume$$) -skip '^TestNoCommandPrintsControlCharacters' $(TESTFLAGS)
+	CGO_ENABLED=1 $(GOTEST) race-schedules -race ./controllers/volume -schedules=100 $(TESTFLAGS)
 	CGO_ENABLED=1 $(GOTEST) race-simulation -race ./test/simulation -schedules=20 $(TESTFLAGS)
 
 # Go fuzzes one target of one package at a time. Findings are stored in testdata/fuzz, and "make test" runs them.

@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -30,12 +31,12 @@ func TestAStepThatMeetsAnotherVersionIsAConflict(t *testing.T) {
 		plan.ClearPermit{OnNode: plan.OnNode{Node: name}},
 		plan.WriteNote{OnNode: plan.OnNode{Node: name}},
 	} {
-		t.Run(describe(step), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%T", step), func(t *testing.T) {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{v1alpha1.DisruptionGuardsAnnotation: "{}"}}}
 			node.Spec.Taints = []corev1.Taint{taint}
 			clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
 			clientNode.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "before"}
-			s := scopeOf(t, node, clientNode)
+			s := passOf(t, node, clientNode)
 			s.UntunedTaint = v1alpha1.UntunedTaint
 			if _, err := s.readSnapshot(t.Context()); err != nil {
 				t.Fatal(err)
@@ -58,7 +59,7 @@ func TestAStepThatMeetsAnotherVersionIsAConflict(t *testing.T) {
 func TestADeniedWithdrawalNamesWhoMustAllowIt(t *testing.T) {
 	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	clientNode.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "id"}
-	s := scopeOf(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, clientNode)
+	s := passOf(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, clientNode)
 	if _, err := s.readSnapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func TestAnEtcdMemberIsAControlPlaneNode(t *testing.T) {
 		return out
 	}
 	etcd := map[string]string{"component": "etcd", "tier": "control-plane"}
-	s := scopeOf(t,
+	s := passOf(t,
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "static"}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "labelled", Labels: map[string]string{"node-role.kubernetes.io/etcd": "true"}}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}},
@@ -46,10 +46,10 @@ func TestAnEtcdMemberIsAControlPlaneNode(t *testing.T) {
 		if _, err := s.readSnapshot(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.refreshNodes(t.Context(), nil); err != nil {
+		if err := s.refreshNodes(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		snapshot := s.currentSnapshot()
+		snapshot := whole(s)
 		out := map[string]bool{}
 		for i := range snapshot.Nodes {
 			out[snapshot.Nodes[i].Name] = snapshot.Nodes[i].ControlPlane

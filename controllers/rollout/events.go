@@ -33,9 +33,9 @@ const (
 	eventUncordoned = "NodeUncordoned"
 )
 
-func (s *scope) emitEvent(node, kind, reason, action, note string, args ...any) {
-	if regarding := current(s, s.nodes, node); regarding != nil {
-		s.Recorder.Eventf(regarding, nil, kind, reason, action, note, args...)
+func (p *pass) emitEvent(node, kind, reason, action, note string, args ...any) {
+	if regarding := current(p, p.nodes, node); regarding != nil {
+		p.Recorder.Eventf(regarding, nil, kind, reason, action, note, args...)
 	}
 }
 
@@ -57,38 +57,38 @@ const (
 )
 
 // noteProgress adds an action to the next event of the profile for which a node is disrupted.
-func (s *scope) noteProgress(node, profile string, done int) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	if s.progress[profile] == nil {
-		s.progress[profile] = &profileProgress{}
+func (p *pass) noteProgress(node, profile string, done int) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if p.progress[profile] == nil {
+		p.progress[profile] = &profileProgress{}
 	}
-	nodes := &s.progress[profile].nodes[done]
+	nodes := &p.progress[profile].nodes[done]
 	*nodes = append(*nodes, node)
 }
 
-func (s *scope) profileOf(node string) string {
-	if object := current(s, s.nodes, node); object != nil {
+func (p *pass) profileOf(node string) string {
+	if object := current(p, p.nodes, node); object != nil {
 		return readDisruption(object.Annotations[v1alpha1.DisruptionAnnotation]).Profile
 	}
 	return ""
 }
 
 // reportProgress emits the due events, and returns the time of the next one; zero if no progress is unreported.
-func (s *scope) reportProgress() (next time.Time) {
-	now := s.Clock.Now()
-	for name, p := range s.progress {
-		nextReport := p.reported.Add(progressEvery)
-		profile := s.profiles.ByName(name)
+func (p *pass) reportProgress() (next time.Time) {
+	now := p.Clock.Now()
+	for name, progress := range p.progress {
+		nextReport := progress.reported.Add(progressEvery)
+		profile := p.profiles.ByName(name)
 		switch {
-		case profile == nil, p.String() == "" && !now.Before(nextReport):
-			delete(s.progress, name)
-		case p.String() == "":
+		case profile == nil, progress.String() == "" && !now.Before(nextReport):
+			delete(p.progress, name)
+		case progress.String() == "":
 		case now.Before(nextReport):
 			next = earlierOf(next, nextReport)
 		default:
-			s.Recorder.Eventf(profile.StorageClientProfile, nil, corev1.EventTypeNormal, eventProgress, "Reboot", "%s", p.String())
-			*p = profileProgress{reported: now}
+			p.Recorder.Eventf(profile.StorageClientProfile, nil, corev1.EventTypeNormal, eventProgress, "Reboot", "%s", progress.String())
+			*progress = profileProgress{reported: now}
 		}
 	}
 	return next
@@ -101,17 +101,17 @@ func (p *profileProgress) String() string {
 }
 
 // emitNoteEvent emits an event for a change of the note that requires an action by a user.
-func (s *scope) emitNoteEvent(node string, previous, current v1alpha1.RolloutStatus) {
+func (p *pass) emitNoteEvent(node string, previous, current v1alpha1.RolloutStatus) {
 	switch {
 	case current.Refusal != "" && current.Refusal != previous.Refusal:
-		s.emitEvent(node, corev1.EventTypeWarning, eventWriteRefused, "Reboot", "%s", current.Refusal)
+		p.emitEvent(node, corev1.EventTypeWarning, eventWriteRefused, "Reboot", "%s", current.Refusal)
 	case current.Phase == v1alpha1.RolloutFailed && previous.Phase != v1alpha1.RolloutFailed:
-		s.emitEvent(node, corev1.EventTypeWarning, eventFailed, "Reboot", "%s: %s", current.Reason, current.Message)
+		p.emitEvent(node, corev1.EventTypeWarning, eventFailed, "Reboot", "%s: %s", current.Reason, current.Message)
 	case current.Reason == v1alpha1.RolloutReasonDrainTimedOut && previous.Reason != v1alpha1.RolloutReasonDrainTimedOut:
-		s.emitEvent(node, corev1.EventTypeWarning, eventDrainTimedOut, "Drain", "%s", current.Message)
+		p.emitEvent(node, corev1.EventTypeWarning, eventDrainTimedOut, "Drain", "%s", current.Message)
 	case current.Reason == v1alpha1.RolloutReasonHostBusy && (previous.Reason != current.Reason || previous.Phase != current.Phase):
-		s.emitEvent(node, corev1.EventTypeWarning, eventHostBusy, "Reboot", "%s", current.Message)
+		p.emitEvent(node, corev1.EventTypeWarning, eventHostBusy, "Reboot", "%s", current.Message)
 	case current.Reason == v1alpha1.RolloutReasonDrainBlocked && (previous.Reason != current.Reason || previous.Message != current.Message):
-		s.emitEvent(node, corev1.EventTypeWarning, eventDrainBlocked, "Drain", "%s", current.Message)
+		p.emitEvent(node, corev1.EventTypeWarning, eventDrainBlocked, "Drain", "%s", current.Message)
 	}
 }

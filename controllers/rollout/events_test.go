@@ -16,7 +16,7 @@ import (
 )
 
 func TestABusyHostCausesAnEventAtItsStartAndAtTheTimeout(t *testing.T) {
-	s := scopeOf(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	s := passOf(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	recorder := events.NewFakeRecorder(10)
 	s.Recorder = recorder
 	if _, err := s.readSnapshot(t.Context()); err != nil {
@@ -52,7 +52,7 @@ func TestProgressIsReportedPerProfileAtMostOnceAMinute(t *testing.T) {
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{v1alpha1.DisruptionAnnotation: mark}}})
 	}
-	s := scopeOf(t, objects...)
+	s := passOf(t, objects...)
 	recorder, clock := events.NewFakeRecorder(10), clocktesting.NewFakePassiveClock(time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC))
 	s.Recorder, s.Clock = recorder, clock
 	if _, err := s.readSnapshot(t.Context()); err != nil {

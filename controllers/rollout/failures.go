@@ -22,18 +22,18 @@ func (p *pass) recordFailures(ctx context.Context, change *plan.FailureChange) {
 		if err == nil {
 			return
 		}
-		p.Finish("", err)
+		p.out.Finish("", err)
 	}
 	p.unrecorded = true
-	p.Skip("", nil)
+	p.out.Skip("", nil)
 	for _, node := range change.Nodes {
-		p.Skip(node, nil)
+		p.out.Skip(node, nil)
 	}
 }
 
-func (s *scope) recordedFailures() (map[string]v1alpha1.ProfileFailures, sets.Set[string]) {
-	failures, unread := make(map[string]v1alpha1.ProfileFailures, len(s.failures.Data)), sets.New[string]()
-	for profile, value := range s.failures.Data {
+func (p *pass) recordedFailures() (map[string]v1alpha1.ProfileFailures, sets.Set[string]) {
+	failures, unread := make(map[string]v1alpha1.ProfileFailures, len(p.failures.Data)), sets.New[string]()
+	for profile, value := range p.failures.Data {
 		decoded, err := v1alpha1.DecodeFailures(value)
 		if err != nil {
 			unread.Insert(profile)
@@ -45,9 +45,9 @@ func (s *scope) recordedFailures() (map[string]v1alpha1.ProfileFailures, sets.Se
 }
 
 // writeFailures writes all recorded failures. An entry that cannot be read stays unchanged.
-func (s *scope) writeFailures(ctx context.Context, next map[string]v1alpha1.ProfileFailures) error {
-	before, unread := s.recordedFailures()
-	failures := s.failures.DeepCopy()
+func (p *pass) writeFailures(ctx context.Context, next map[string]v1alpha1.ProfileFailures) error {
+	before, unread := p.recordedFailures()
+	failures := p.failures.DeepCopy()
 	data := make(map[string]string, len(next))
 	for profile := range unread {
 		data[profile] = failures.Data[profile]
@@ -56,16 +56,16 @@ func (s *scope) writeFailures(ctx context.Context, next map[string]v1alpha1.Prof
 		data[profile] = remembered.Encode()
 	}
 	failures.Data = data
-	if err := s.writeConfigMap(ctx, failures); err != nil {
+	if err := p.writeConfigMap(ctx, failures); err != nil {
 		return err
 	}
-	s.failures = failures
-	s.reportFailures(ctx, before, next)
+	p.failures = failures
+	p.reportFailures(ctx, before, next)
 	return nil
 }
 
 // reportFailures reports failures that were cleared on request, and lost nodes. A lost node has no Node for an event, so the profile gets it.
-func (s *scope) reportFailures(ctx context.Context, before, next map[string]v1alpha1.ProfileFailures) {
+func (p *pass) reportFailures(ctx context.Context, before, next map[string]v1alpha1.ProfileFailures) {
 	for profile, failures := range next {
 		if failures.Retry != before[profile].Retry {
 			log.FromContext(ctx).Info("Cleared failures, as the annotation requests", "StorageClientProfile", profile, "retry", failures.Retry)
@@ -80,8 +80,8 @@ func (s *scope) reportFailures(ctx context.Context, before, next map[string]v1al
 			for _, node := range boot.Nodes {
 				if node.Reason == v1alpha1.RolloutReasonNodeLost && !known.Has(boot.BootHash+" "+node.UID) {
 					log.FromContext(ctx).Info("Lost a node", "StorageClientProfile", profile, "Node", node.Name, "message", node.Message)
-					if regarding := s.profiles.ByName(profile); regarding != nil {
-						s.Recorder.Eventf(regarding.StorageClientProfile, nil, corev1.EventTypeWarning, eventNodeLost, "Reboot", "%s: %s", node.Name, node.Message)
+					if regarding := p.profiles.ByName(profile); regarding != nil {
+						p.Recorder.Eventf(regarding.StorageClientProfile, nil, corev1.EventTypeWarning, eventNodeLost, "Reboot", "%s: %s", node.Name, node.Message)
 					}
 				}
 			}

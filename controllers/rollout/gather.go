@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,143 +30,112 @@ import (
 	"github.com/storageclient/operator/tuning/windows"
 )
 
-// scope is one pass over the API. It contains the objects of the decision in their current version, for the writes that follow.
-type scope struct {
-	*Reconciler
-	// readDuration is the time that it took to read the cluster; stepping is true once nodes are read for steps.
-	readDuration     time.Duration
-	stepping, paused bool
-	profiles         *fleet.ProfileSet
-	ready            map[string]bool
-	// claiming is held from the read of the claims to the end of their write: all nodes share the one object.
-	claiming sync.Mutex
-	claims   *corev1.ConfigMap
-	// changes combines changes of claims; rulings combines reads of the rules for some nodes. Workers share them.
-	changes  parallel.Joint[claimChange, struct{}]
-	rulings  parallel.Joint[[]string, plan.Rules]
-	failures *corev1.ConfigMap
-	// mutex guards the maps that follow, which workers read and write. No two workers handle the same node.
-	mutex       sync.Mutex
-	nodes       map[string]*corev1.Node
-	clientNodes map[string]*v1alpha1.StorageClientNode
-	// changed are the nodes that may have changed since the last input to the planner; drains is the progress of their drains.
-	changed sets.Set[string]
-	drains  map[string]*plan.DrainProgress
-	// occupied are the nodes with the untuned taint that have pods which a drain would have to remove.
-	occupied sets.Set[string]
-}
-
-func newScope(r *Reconciler) *scope {
-	if r.inspected == nil {
-		r.inspected, r.applying, r.progress = map[string]time.Time{}, map[string]time.Time{}, map[string]*profileProgress{}
-		r.sightings = map[sightingKey]*sighting{}
-	}
-	return &scope{Reconciler: r, changed: sets.New[string](), drains: map[string]*plan.DrainProgress{}}
-}
-
-func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
-	defer func(start time.Time) { s.readDuration = s.Clock.Now().Sub(start) }(s.Clock.Now())
-	_, managerErr := s.readManagers(ctx)
-	if err := errors.Join(s.readCommon(ctx, s.Client), managerErr); err != nil {
+// readSnapshot reads the claims live, and everything else from the cache.
+func (p *pass) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
+	defer func(start time.Time) { p.readDuration = p.Clock.Now().Sub(start) }(p.Clock.Now())
+	_, managerErr := p.readManagers(ctx)
+	if err := errors.Join(p.readCommon(ctx, p.Client), managerErr); err != nil {
 		return plan.Snapshot{}, err
 	}
-	all, err := read.FleetSnapshot(ctx, s.Client, s.profiles)
+	all, err := read.FleetSnapshot(ctx, p.Client, p.profiles)
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
-	s.clientNodes, s.ready = all.ClientNodes, all.Ready
-	s.nodes = lists.Map(all.Nodes, func(node *corev1.Node) (string, *corev1.Node) { return node.Name, node })
-	s.forgetSightings()
-	return s.currentSnapshot(), nil
+	p.clientNodes, p.ready = all.ClientNodes, all.Ready
+	p.nodes = lists.Map(all.Nodes, func(node *corev1.Node) (string, *corev1.Node) { return node.Name, node })
+	p.changed = sets.KeySet(p.nodes)
+	p.forgetSightings()
+	return p.news(), nil
 }
 
-func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) error {
-	s.stepping = true
-	profiles, etcd := s.profiles, s.etcdNodes
+// refreshNodes reads the nodes in live, or all nodes if it is nil.
+func (p *pass) refreshNodes(ctx context.Context) error {
+	profiles, etcd := p.profiles, p.etcdNodes
 	// The claims come first: a claim released after this read either shows on the node or still counts.
-	isManagerRead, managerErr := s.readManagers(ctx)
-	if err := errors.Join(s.readCommon(ctx, s.APIReader), s.readEtcdMembers(ctx), managerErr); err != nil {
+	isManagerRead, managerErr := p.readManagers(ctx)
+	if err := errors.Join(p.readCommon(ctx, p.APIReader), p.readEtcdMembers(ctx), managerErr); err != nil {
 		return err
 	}
-	outdated := names
-	if names == nil {
+	outdated := p.live
+	if outdated == nil {
 		var err error
-		if outdated, err = s.findOutdated(ctx); err != nil {
+		if outdated, err = p.findOutdated(ctx); err != nil {
 			return err
 		}
 	}
-	if err := parallel.TryEach(s.workers(), sets.List(outdated), func(name string) error { return s.readNode(ctx, name) }); err != nil {
+	if err := parallel.TryEach(p.workers(), sets.List(outdated), func(name string) error { return p.readNode(ctx, name) }); err != nil {
 		return err
 	}
-	if s.profiles != profiles || !s.etcdNodes.Equal(etcd) || isManagerRead {
-		s.changed = s.changed.Union(sets.KeySet(s.nodes))
+	if p.profiles != profiles || !p.etcdNodes.Equal(etcd) || isManagerRead {
+		p.changed = p.changed.Union(sets.KeySet(p.nodes))
 	}
-	if names == nil {
-		names = sets.KeySet(s.nodes)
-	}
-	return s.readPods(ctx, names)
+	return p.readPods(ctx)
 }
 
 // findOutdated finds the nodes for which the cache is stale. It requests only the versions of all objects from the API server: objects of the same
 // version are equal.
-func (s *scope) findOutdated(ctx context.Context) (sets.Set[string], error) {
+func (p *pass) findOutdated(ctx context.Context) (sets.Set[string], error) {
 	kinds := []schema.GroupVersionKind{corev1.SchemeGroupVersion.WithKind("NodeList"), v1alpha1.GroupVersion.WithKind("StorageClientNodeList")}
 	versions := make([]map[string]string, len(kinds))
-	err := parallel.TryEach(s.workers(), []int{0, 1}, func(i int) (err error) {
-		versions[i], err = objects.ListVersions(ctx, s.APIReader, kinds[i])
+	err := parallel.TryEach(p.workers(), []int{0, 1}, func(i int) (err error) {
+		versions[i], err = objects.ListVersions(ctx, p.APIReader, kinds[i])
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return objects.FindOutdated(versions[0], s.nodes).Union(objects.FindOutdated(versions[1], s.clientNodes)), nil
+	return objects.FindOutdated(versions[0], p.nodes).Union(objects.FindOutdated(versions[1], p.clientNodes)), nil
 }
 
 // readPods finds the nodes with the untuned taint that need a reboot and already serve pods. Until it has read them, a node that rejects pods by
 // that taint counts as empty.
-func (s *scope) readPods(ctx context.Context, names sets.Set[string]) error {
-	s.occupied = sets.New[string]()
-	return parallel.TryEach(s.workers(), sets.List(names), func(name string) error {
-		node, clientNode := current(s, s.nodes, name), current(s, s.clientNodes, name)
-		if node == nil || clientNode == nil || !clientNode.Status.RebootRequired || !s.isUntuned(node) {
+func (p *pass) readPods(ctx context.Context) error {
+	names := p.live
+	if names == nil {
+		names = sets.KeySet(p.nodes)
+	}
+	p.occupied = sets.New[string]()
+	return parallel.TryEach(p.workers(), sets.List(names), func(name string) error {
+		node, clientNode := current(p, p.nodes, name), current(p, p.clientNodes, name)
+		if node == nil || clientNode == nil || !clientNode.Status.RebootRequired || !p.isUntuned(node) {
 			return nil
 		}
-		if vacant, err := s.Drains.IsVacant(ctx, name); err != nil || vacant {
+		if vacant, err := p.Drains.IsVacant(ctx, name); err != nil || vacant {
 			return err
 		}
-		s.mutex.Lock()
-		defer s.mutex.Unlock()
-		s.occupied.Insert(name)
-		s.changed.Insert(name)
+		p.mutex.Lock()
+		defer p.mutex.Unlock()
+		p.occupied.Insert(name)
+		p.changed.Insert(name)
 		return nil
 	})
 }
 
-func (s *scope) isUntuned(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == s.UntunedTaint })
+func (p *pass) isUntuned(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == p.UntunedTaint })
 }
 
 // readCommon reads the claims, which are never read from a cache, the failures, the profiles, and the global pause.
-func (s *scope) readCommon(ctx context.Context, reader client.Reader) (err error) {
-	if s.claims, err = s.readConfigMap(ctx, s.APIReader, v1alpha1.BudgetConfigMap); err != nil {
+func (p *pass) readCommon(ctx context.Context, reader client.Reader) (err error) {
+	if p.claims, err = p.readConfigMap(ctx, p.APIReader, v1alpha1.BudgetConfigMap); err != nil {
 		return err
 	}
-	for node, value := range s.claims.Data {
+	for node, value := range p.claims.Data {
 		if _, err := v1alpha1.DecodeDisruption(value); err != nil {
 			log.FromContext(ctx).Info("Cannot read a claim, which still uses up budget", "Node", node, "reason", err.Error())
 		}
 	}
-	if s.failures, err = s.readConfigMap(ctx, reader, v1alpha1.FailuresConfigMap); err != nil {
+	if p.failures, err = p.readConfigMap(ctx, reader, v1alpha1.FailuresConfigMap); err != nil {
 		return err
 	}
-	if s.paused, _, err = read.IsEverythingPaused(ctx, reader); err != nil {
+	if p.paused, _, err = read.IsEverythingPaused(ctx, reader); err != nil {
 		return err
 	}
-	s.profiles, err = s.readProfiles(ctx, reader)
+	p.profiles, err = p.readProfiles(ctx, reader)
 	return err
 }
 
-func (s *scope) readConfigMap(ctx context.Context, reader client.Reader, name string) (*corev1.ConfigMap, error) {
+func (p *pass) readConfigMap(ctx context.Context, reader client.Reader, name string) (*corev1.ConfigMap, error) {
 	object := &corev1.ConfigMap{}
 	key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: name}
 	_, err := read.Find(ctx, reader, key, object)
@@ -177,10 +144,10 @@ func (s *scope) readConfigMap(ctx context.Context, reader client.Reader, name st
 }
 
 // writeConfigMap writes a ConfigMap that was read before the decision.
-func (s *scope) writeConfigMap(ctx context.Context, object *corev1.ConfigMap) error {
-	write := func() error { return s.Update(ctx, object, fieldOwner) }
+func (p *pass) writeConfigMap(ctx context.Context, object *corev1.ConfigMap) error {
+	write := func() error { return p.Update(ctx, object, fieldOwner) }
 	if object.ResourceVersion == "" {
-		write = func() error { return s.Create(ctx, object, fieldOwner) }
+		write = func() error { return p.Create(ctx, object, fieldOwner) }
 	}
 	if err := write(); err != nil {
 		return fmt.Errorf("write ConfigMap %s: %w", client.ObjectKeyFromObject(object), err)
@@ -188,72 +155,72 @@ func (s *scope) writeConfigMap(ctx context.Context, object *corev1.ConfigMap) er
 	return nil
 }
 
-func (s *scope) readProfiles(ctx context.Context, reader client.Reader) (*fleet.ProfileSet, error) {
+func (p *pass) readProfiles(ctx context.Context, reader client.Reader) (*fleet.ProfileSet, error) {
 	profiles, err := read.Profiles(ctx, reader)
 	if err != nil {
 		return nil, err
 	}
-	return s.profileSets.Of(profiles, s.Allow), nil
+	return p.profileSets.Of(profiles, p.Allow), nil
 }
 
 // readRules shares one read among concurrent callers. The read starts after all of them have made their request.
-func (s *scope) readRules(ctx context.Context, nodes []string) (plan.Rules, error) {
-	return s.rulings.Do(nodes, func(requests [][]string) (plan.Rules, error) {
-		paused, _, err := read.IsEverythingPaused(ctx, s.APIReader)
+func (p *pass) readRules(ctx context.Context, nodes []string) (plan.Rules, error) {
+	return p.rulings.Do(nodes, func(requests [][]string) (plan.Rules, error) {
+		paused, _, err := read.IsEverythingPaused(ctx, p.APIReader)
 		if err != nil {
 			return plan.Rules{}, err
 		}
-		profiles, err := s.readProfiles(ctx, s.APIReader)
+		profiles, err := p.readProfiles(ctx, p.APIReader)
 		if err != nil {
 			return plan.Rules{}, err
 		}
-		out := plan.Rules{Now: s.Clock.Now(), Paused: paused, Profiles: s.planProfiles(profiles), DesiredBootHashes: map[string]string{}}
+		out := plan.Rules{Now: p.Clock.Now(), Paused: paused, Profiles: p.planProfiles(profiles), DesiredBootHashes: map[string]string{}}
 		for _, name := range slices.Concat(requests...) {
-			if node := current(s, s.nodes, name); node != nil {
-				out.DesiredBootHashes[name] = profiles.Desired(node, s.clientNodeOf(node)).BootHash
+			if node := current(p, p.nodes, name); node != nil {
+				out.DesiredBootHashes[name] = profiles.Desired(node, p.clientNodeOf(node)).BootHash
 			}
 		}
 		return out, nil
 	})
 }
 
-func (s *scope) readNode(ctx context.Context, name string) error {
+func (p *pass) readNode(ctx context.Context, name string) error {
 	node, clientNode := &corev1.Node{}, &v1alpha1.StorageClientNode{}
-	nodeErr, clientNodeErr := s.APIReader.Get(ctx, client.ObjectKey{Name: name}, node), s.APIReader.Get(ctx, client.ObjectKey{Name: name}, clientNode)
+	nodeErr, clientNodeErr := p.APIReader.Get(ctx, client.ObjectKey{Name: name}, node), p.APIReader.Get(ctx, client.ObjectKey{Name: name}, clientNode)
 	if err := errors.Join(client.IgnoreNotFound(nodeErr), client.IgnoreNotFound(clientNodeErr)); err != nil {
 		return fmt.Errorf("read Node %s and its StorageClientNode: %w", name, err)
 	}
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	s.changed.Insert(name)
-	if s.nodes[name] = node; nodeErr != nil {
-		delete(s.nodes, name)
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.changed.Insert(name)
+	if p.nodes[name] = node; nodeErr != nil {
+		delete(p.nodes, name)
 	}
-	if s.clientNodes[name] = clientNode; clientNodeErr != nil {
-		delete(s.clientNodes, name)
+	if p.clientNodes[name] = clientNode; clientNodeErr != nil {
+		delete(p.clientNodes, name)
 	}
 	return nil
 }
 
 // current returns the object on which the decision was based, or its version after later writes; nil if there is none.
-func current[T any](s *scope, objects map[string]*T, name string) *T {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
+func current[T any](p *pass, objects map[string]T, name string) T {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	return objects[name]
 }
 
-func keep[T client.Object](s *scope, objects map[string]T, object T) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
+func keep[T client.Object](p *pass, objects map[string]T, object T) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
 	objects[object.GetName()] = object
-	s.changed.Insert(object.GetName())
+	p.changed.Insert(object.GetName())
 }
 
 // currentNote returns the note of a node. It is empty if the StorageClientNode belongs to a former Node of the same name.
-func (s *scope) currentNote(name string) v1alpha1.RolloutStatus {
-	clientNode := current(s, s.clientNodes, name)
-	if node := current(s, s.nodes, name); node != nil {
-		clientNode = s.clientNodeOf(node)
+func (p *pass) currentNote(name string) v1alpha1.RolloutStatus {
+	clientNode := current(p, p.clientNodes, name)
+	if node := current(p, p.nodes, name); node != nil {
+		clientNode = p.clientNodeOf(node)
 	}
 	if clientNode != nil && clientNode.Status.Rollout != nil {
 		return *clientNode.Status.Rollout
@@ -261,75 +228,63 @@ func (s *scope) currentNote(name string) v1alpha1.RolloutStatus {
 	return v1alpha1.RolloutStatus{}
 }
 
-func (s *scope) recordInspection(node string, progress plan.DrainProgress) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	s.inspected[node], s.drains[node] = s.Clock.Now(), &progress
-	s.changed.Insert(node)
+func (p *pass) recordInspection(node string, progress plan.DrainProgress) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.inspected[node], p.drains[node] = p.Clock.Now(), &progress
+	p.changed.Insert(node)
 }
 
 // recordApplying records and returns the time since which the agent has been applying settings that it has not reported or confirmed yet; zero if
 // there are none.
-func (s *scope) recordApplying(clientNode *v1alpha1.StorageClientNode, node string) time.Time {
+func (p *pass) recordApplying(clientNode *v1alpha1.StorageClientNode, node string) time.Time {
 	isConfirming := func() bool {
 		report := standing.Read(&clientNode.Spec, &clientNode.Status, "")
 		return !clientNode.Spec.Release && !report.IsSettled() && !report.HasFailed()
 	}
 	if clientNode == nil || clientNode.Status.Hash == clientNode.Spec.Hash && !isConfirming() {
-		delete(s.applying, node)
+		delete(p.applying, node)
 		return time.Time{}
 	}
-	if _, known := s.applying[node]; !known {
-		s.applying[node] = s.Clock.Now()
+	if _, known := p.applying[node]; !known {
+		p.applying[node] = p.Clock.Now()
 	}
-	return s.applying[node]
+	return p.applying[node]
 }
 
-// currentSnapshot converts the objects of this pass, including the results of its writes, into the input of the planner.
-func (s *scope) currentSnapshot() plan.Snapshot {
-	out := s.currentRules()
-	out.Nodes = lists.Each(slices.Collect(maps.Values(s.nodes)), s.planNode)
-	return out
-}
-
-func (s *scope) news() plan.Snapshot {
-	out := s.currentRules()
-	for name := range s.changed {
-		if node := s.nodes[name]; node != nil {
-			out.Nodes = append(out.Nodes, s.planNode(node))
+// news converts everything that was read or written since the last call into the input of the planner.
+func (p *pass) news() plan.Snapshot {
+	out := p.currentRules()
+	for name := range p.changed {
+		if node := p.nodes[name]; node != nil {
+			out.Nodes = append(out.Nodes, p.planNode(node))
 		} else {
 			out.Gone = append(out.Gone, name)
 		}
 	}
-	clear(s.changed)
+	clear(p.changed)
 	return out
 }
 
-func (s *scope) shadow(session *plan.Session) {
-	if s.Shadow != nil {
-		s.Shadow(session, s.currentSnapshot())
-	}
-}
-
-func (s *scope) currentRules() plan.Snapshot {
+func (p *pass) currentRules() plan.Snapshot {
 	out := plan.Snapshot{
-		Now:    s.Clock.Now(),
-		Budget: v1alpha1.ResolveShare(s.MaxUnavailable, len(s.nodes)),
-		Paused: s.paused,
-		Claims: make(map[string]v1alpha1.Disruption, len(s.claims.Data)),
+		Now:    p.Clock.Now(),
+		Budget: v1alpha1.ResolveShare(p.MaxUnavailable, len(p.nodes)),
+		Paused: p.paused,
+		Claims: make(map[string]v1alpha1.Disruption, len(p.claims.Data)),
 
-		UnmanagedCountFor: s.UnmanagedCountFor,
+		UnmanagedCountFor: p.UnmanagedCountFor,
 	}
-	out.Failures, out.UnreadFailures = s.recordedFailures()
-	for _, object := range []*corev1.ConfigMap{s.claims, s.failures} {
+	out.Failures, out.UnreadFailures = p.recordedFailures()
+	for _, object := range []*corev1.ConfigMap{p.claims, p.failures} {
 		if ptr.Deref(object.Immutable, false) {
 			out.Immutable = append(out.Immutable, object.Namespace+"/"+object.Name)
 		}
 	}
-	for name, value := range s.claims.Data {
+	for name, value := range p.claims.Data {
 		out.Claims[name] = readDisruption(value)
 	}
-	out.Profiles = s.planProfiles(s.profiles)
+	out.Profiles = p.planProfiles(p.profiles)
 	return out
 }
 
@@ -339,21 +294,12 @@ func readDisruption(value string) v1alpha1.Disruption {
 	return disruption
 }
 
-// plannedProfiles caches the last set of profiles in the form that the planner uses.
-type plannedProfiles struct {
-	mutex    sync.Mutex
-	of       *fleet.ProfileSet
-	profiles []plan.Profile
-}
-
-func (s *scope) planProfiles(set *fleet.ProfileSet) []plan.Profile {
-	p := &s.planned
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	if p.of != set {
-		p.of, p.profiles = set, lists.Each(set.All(), planProfile)
+// planProfiles converts the profiles, unless they are the last ones. No two callers run at a time: workers share the reads of the rules.
+func (p *pass) planProfiles(set *fleet.ProfileSet) []plan.Profile {
+	if p.plannedOf != set {
+		p.plannedOf, p.planned = set, lists.Each(set.All(), planProfile)
 	}
-	return p.profiles
+	return p.planned
 }
 
 func planProfile(profile *fleet.Profile) plan.Profile {
@@ -391,8 +337,8 @@ func planProfile(profile *fleet.Profile) plan.Profile {
 	return out
 }
 
-func (s *scope) planNode(node *corev1.Node) plan.Node {
-	mark := leavingOf(node, s.UntunedTaint, s.LeavingMarks)
+func (p *pass) planNode(node *corev1.Node) plan.Node {
+	mark := leavingOf(node, p.UntunedTaint, p.LeavingMarks)
 	out := plan.Node{
 		Name:             node.Name,
 		UID:              string(node.UID),
@@ -400,46 +346,46 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		Labels:           node.Labels,
 		BootID:           node.Status.NodeInfo.BootID,
 		Ready:            agentpod.IsNodeReady(node),
-		ReadySince:       s.readySince(node),
-		OutSince:         s.sightReady(node).out,
-		UnavailableSince: s.unavailableSince(node, mark),
+		ReadySince:       p.readySince(node),
+		OutSince:         p.sightReady(node).out,
+		UnavailableSince: p.unavailableSince(node, mark),
 		Unschedulable:    node.Spec.Unschedulable,
 		Deleting:         node.DeletionTimestamp != nil,
 		Leaving:          mark.key,
 		LeavesLater:      mark.inService,
 		Maintenance:      maintenanceOf(node),
 		Maintainer:       maintainerOf(node),
-		ControlPlane:     match.IsControlPlane(node) || s.etcdNodes.Has(node.Name),
-		Manager:          node.Name == s.ManagerNode,
-		TakesManager:     s.takesManager(node),
+		ControlPlane:     match.IsControlPlane(node) || p.etcdNodes.Has(node.Name),
+		Manager:          node.Name == p.ManagerNode,
+		TakesManager:     p.takesManager(node),
 		TakesPods:        accepts(node, &corev1.Pod{}),
 		Paused:           pause.IsAnnotated(node),
 		Ignored:          match.IsIgnored(node),
 		NeverDisrupt:     v1alpha1.IsStopped(node, v1alpha1.NeverDisruptAnnotation),
-		AgentReady:       s.ready[node.Name],
+		AgentReady:       p.ready[node.Name],
 		AgentSilent:      fleet.IsAgentSilent(node),
-		Untuned:          s.isUntuned(node),
-		Drain:            s.drains[node.Name],
-		Inspected:        s.inspected[node.Name],
-		Evicted:          s.Drains.Evicted(node.Name),
+		Untuned:          p.isUntuned(node),
+		Drain:            p.drains[node.Name],
+		Inspected:        p.inspected[node.Name],
+		Evicted:          p.Drains.Evicted(node.Name),
 	}
 	attached := lists.Each(node.Status.VolumesAttached, func(volume corev1.AttachedVolume) corev1.UniqueVolumeName { return volume.Name })
 	volumes := lists.Distinct(node.Status.VolumesInUse, attached)
 	out.VolumesInUse = lists.Each(volumes, func(name corev1.UniqueVolumeName) string { return string(name) })
 	_, out.Guarded = node.Annotations[v1alpha1.DisruptionGuardsAnnotation]
-	out.Vacant = out.Untuned && !s.occupied.Has(node.Name)
+	out.Vacant = out.Untuned && !p.occupied.Has(node.Name)
 	if mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]; marked {
 		out.Mark = new(readDisruption(mark))
 	}
-	clientNode := s.clientNodeOf(node)
-	concerned := s.profiles.Carried(clientNode)
+	clientNode := p.clientNodeOf(node)
+	concerned := p.profiles.Carried(clientNode)
 	if !out.Ignored {
-		concerned = s.profiles.Concerning(node, clientNode)
+		concerned = p.profiles.Concerning(node, clientNode)
 	}
 	out.Profiles = lists.Each(concerned, func(profile *fleet.Profile) string { return profile.Name })
-	out.ApplyingSince = s.recordApplying(clientNode, node.Name)
+	out.ApplyingSince = p.recordApplying(clientNode, node.Name)
 	if clientNode != nil {
-		wanted := s.profiles.Desired(node, clientNode)
+		wanted := p.profiles.Desired(node, clientNode)
 		out.ClientNode = &plan.ClientNode{
 			UID:             string(clientNode.UID),
 			Generation:      clientNode.Generation,
@@ -453,8 +399,8 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 }
 
 // clientNodeOf returns the StorageClientNode of a node, nil if it belongs to a former Node of the same name.
-func (s *scope) clientNodeOf(node *corev1.Node) *v1alpha1.StorageClientNode {
-	clientNode := current(s, s.clientNodes, node.Name)
+func (p *pass) clientNodeOf(node *corev1.Node) *v1alpha1.StorageClientNode {
+	clientNode := current(p, p.clientNodes, node.Name)
 	if clientNode == nil || !fleet.Owns(node, clientNode) {
 		return nil
 	}

@@ -25,7 +25,7 @@ import (
 )
 
 func TestEveryValueExceptFalseStopsTheRolloutOfANode(t *testing.T) {
-	s := scopeOf(t)
+	s := passOf(t)
 	if _, err := s.readSnapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -52,8 +52,8 @@ func TestARefreshReadsTheNodesThatAreStaleInTheCache(t *testing.T) {
 			&v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		}
 	}
-	cached := scopeOf(t, slices.Concat(pair("same"), pair("node"), pair("object"), pair("gone"))...)
-	live := scopeOf(t, slices.Concat(pair("same"), pair("node"), pair("object"), pair("new"))...)
+	cached := passOf(t, slices.Concat(pair("same"), pair("node"), pair("object"), pair("gone"))...)
+	live := passOf(t, slices.Concat(pair("same"), pair("node"), pair("object"), pair("new"))...)
 	node, object := &corev1.Node{}, &v1alpha1.StorageClientNode{}
 	change(t, live.Client, "node", node, func() { node.Spec.Unschedulable = true })
 	change(t, live.Client, "object", object, func() { object.Spec.Hash = "newer" })
@@ -74,10 +74,10 @@ func TestARefreshReadsTheNodesThatAreStaleInTheCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(read)
-	if err := cached.refreshNodes(t.Context(), nil); err != nil {
+	if err := cached.refreshNodes(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got, news := cached.currentSnapshot(), cached.news()
+	news := cached.news()
 	reported := sets.New[string]()
 	for _, n := range news.Nodes {
 		reported.Insert(n.Name)
@@ -85,6 +85,7 @@ func TestARefreshReadsTheNodesThatAreStaleInTheCache(t *testing.T) {
 	if want := sets.New("node", "object", "new"); !reported.Equal(want) || !slices.Equal(news.Gone, []string{"gone"}) {
 		t.Errorf("news: got nodes %v and deleted nodes %v, want node, object, new and gone", sets.List(reported), news.Gone)
 	}
+	got := whole(cached)
 	if again := cached.news(); len(again.Nodes)+len(again.Gone) > 0 {
 		t.Errorf("second news: got %d nodes, want none", len(again.Nodes))
 	}
@@ -111,9 +112,17 @@ func TestARefreshReadsTheNodesThatAreStaleInTheCache(t *testing.T) {
 }
 
 // TestAClaimOrMarkThatCannotBeReadCounts uses values that a user wrote by hand.
+// whole returns the input of the planner for a new session.
+func whole(p *pass) plan.Snapshot {
+	changed := p.changed
+	p.changed = sets.KeySet(p.nodes)
+	defer func() { p.changed = changed }()
+	return p.news()
+}
+
 func TestAClaimOrMarkThatCannotBeReadCounts(t *testing.T) {
 	since := metav1.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	s := scopeOf(t,
+	s := passOf(t,
 		&corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap},
 			Data:       map[string]string{"a": "by hand", "b": v1alpha1.Disruption{Profile: "eda", Since: since}.Encode()},
@@ -151,7 +160,7 @@ func change(t *testing.T, c client.Client, name string, object client.Object, ch
 // A new Node with the name of a deleted one inherits neither its permit nor its note.
 func TestTheStorageClientNodeOfAFormerNodeIsIgnored(t *testing.T) {
 	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "a", OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: "a", UID: "first"}}}}
-	s := &scope{clientNodes: map[string]*v1alpha1.StorageClientNode{"a": clientNode}}
+	s := &pass{clientNodes: map[string]*v1alpha1.StorageClientNode{"a": clientNode}}
 	for uid, want := range map[types.UID]*v1alpha1.StorageClientNode{"first": clientNode, "second": nil} {
 		if got := s.clientNodeOf(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: uid}}); got != want {
 			t.Errorf("Node with UID %s: got %v, want %v", uid, got, want)
@@ -164,11 +173,11 @@ func TestVolumesOfANode(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	node.Status.VolumesInUse = []corev1.UniqueVolumeName{"b", "a"}
 	node.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "c"}, {Name: "b"}}
-	s := scopeOf(t, node)
+	s := passOf(t, node)
 	if _, err := s.readSnapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"a", "b", "c"}, s.currentSnapshot().Nodes[0].VolumesInUse); diff != "" {
+	if diff := cmp.Diff([]string{"a", "b", "c"}, whole(s).Nodes[0].VolumesInUse); diff != "" {
 		t.Errorf("volumes (-want +got):\n%s", diff)
 	}
 	for _, keeps := range []bool{true, false} {

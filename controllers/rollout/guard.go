@@ -132,10 +132,10 @@ func maintainerOf(node *corev1.Node) string {
 }
 
 // setMaintenance sets the operator's conditions. It skips a type for which another controller has set a condition.
-func (s *scope) setMaintenance(ctx context.Context, step plan.SetMaintenance) error {
-	before := current(s, s.nodes, step.Node)
+func (p *pass) setMaintenance(ctx context.Context, step plan.SetMaintenance) error {
+	before := current(p, p.nodes, step.Node)
 	node := before.DeepCopy()
-	now, message := s.Clock.Now(), maintenanceMessage
+	now, message := p.Clock.Now(), maintenanceMessage
 	if step.Permitting {
 		// With nanoseconds, no two writes are equal.
 		message += ", permitted at " + now.UTC().Format(time.RFC3339Nano)
@@ -161,9 +161,9 @@ func (s *scope) setMaintenance(ctx context.Context, step plan.SetMaintenance) er
 	}
 	// The kubelet keeps other conditions in this list: the patch merges by type.
 	patch := client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{})
-	if err := s.Status().Patch(ctx, node, patch, fieldOwner); err != nil {
+	if err := p.Status().Patch(ctx, node, patch, fieldOwner); err != nil {
 		return fmt.Errorf("patch status of Node %s: %w", step.Node, err)
 	}
-	keep(s, s.nodes, node)
+	keep(p, p.nodes, node)
 	return nil
 }

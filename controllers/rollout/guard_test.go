@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,7 +22,7 @@ func TestMaintenanceConditionsOfOthersAreKept(t *testing.T) {
 			other := corev1.NodeCondition{Type: kind, Status: status, Reason: "NodeMaintenance", Message: "disk replacement"}
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, other}
-			s := scopeOf(t, node)
+			s := passOf(t, node)
 			s.nodes, s.changed = map[string]*corev1.Node{"a": node}, sets.New[string]()
 			var got corev1.Node
 			for _, step := range []plan.SetMaintenance{
@@ -41,7 +40,7 @@ func TestMaintenanceConditionsOfOthersAreKept(t *testing.T) {
 				}
 				ofKind := lists.Filter(got.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
 				if diff := cmp.Diff([]corev1.NodeCondition{other}, ofKind); diff != "" {
-					t.Errorf("%s %s, after %s (-want +got):\n%s", kind, status, describe(step), diff)
+					t.Errorf("%s %s, after %+v (-want +got):\n%s", kind, status, step, diff)
 				}
 			}
 			if len(got.Status.Conditions) != 2 {

@@ -129,9 +129,9 @@ type sightingKey struct {
 
 // sight records a state of a node. A change that this process sees began between two passes. For the first state that it sees, another clock has
 // reported the time, which may differ from the API server's by plan.MaxSkew.
-func (s *scope) sight(node *corev1.Node, aspect string, state sightedState, reported time.Time) *sighting {
-	key, now := sightingKey{node.UID, aspect}, s.Clock.Now()
-	current := s.sightings[key]
+func (p *pass) sight(node *corev1.Node, aspect string, state sightedState, reported time.Time) *sighting {
+	key, now := sightingKey{node.UID, aspect}, p.Clock.Now()
+	current := p.sightings[key]
 	switch {
 	case current != nil && current.state == state:
 	case current != nil && current.former != nil && current.former.state == state && !reported.IsZero():
@@ -147,14 +147,14 @@ func (s *scope) sight(node *corev1.Node, aspect string, state sightedState, repo
 			current.latest = now
 		}
 	}
-	s.sightings[key], current.seen = current, now
+	p.sightings[key], current.seen = current, now
 	return current
 }
 
 // sightReady records the condition Ready. A node that is Ready was out before, from the start of its former state or since it was last seen Ready.
-func (s *scope) sightReady(node *corev1.Node) *sighting {
+func (p *pass) sightReady(node *corev1.Node) *sighting {
 	reported, isReady := agentpod.ReadySince(node), agentpod.IsNodeReady(node)
-	current := s.sight(node, "Ready", sightedState{strconv.FormatBool(isReady), reported.Unix()}, reported)
+	current := p.sight(node, "Ready", sightedState{strconv.FormatBool(isReady), reported.Unix()}, reported)
 	if !isReady {
 		current.out = current.earliest
 	} else if current.former != nil && current.out.IsZero() {
@@ -164,36 +164,36 @@ func (s *scope) sightReady(node *corev1.Node) *sighting {
 }
 
 // readySince returns the latest time since which the Node has had its condition Ready with this status; zero without the condition.
-func (s *scope) readySince(node *corev1.Node) time.Time {
+func (p *pass) readySince(node *corev1.Node) time.Time {
 	if agentpod.ReadySince(node).IsZero() {
 		return time.Time{}
 	}
-	return s.sightReady(node).latest
+	return p.sightReady(node).latest
 }
 
 // unavailableSince returns the time since which a node has been out of service; nil if it is in service, or only cordoned by a client that
 // records no time.
-func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
-	readySince := s.sightReady(node).latest
+func (p *pass) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
+	readySince := p.sightReady(node).latest
 	cordon, cordonedAt := sightedState{}, time.Time{}
 	for i := range node.Spec.Taints {
 		if taint := &node.Spec.Taints[i]; taint.Key == corev1.TaintNodeUnschedulable && taint.TimeAdded != nil {
 			cordon, cordonedAt = sightedState{"cordoned", taint.TimeAdded.Unix()}, taint.TimeAdded.Time
 		}
 	}
-	cordoned := s.sight(node, "cordoned", cordon, cordonedAt)
+	cordoned := p.sight(node, "cordoned", cordon, cordonedAt)
 	marked, markedAt := mark.key, ptr.Deref(mark.time, time.Time{})
 	if mark.inService {
 		marked = ""
 	}
-	sinceMark := s.sight(node, "marked", sightedState{text: marked}, markedAt)
+	sinceMark := p.sight(node, "marked", sightedState{text: marked}, markedAt)
 	maintainedState, maintainedAt := sightedState{}, time.Time{}
 	for i := range node.Status.Conditions {
 		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeMaintenanceInProgress && maintainerOf(node) != "" {
 			maintainedState, maintainedAt = sightedState{"maintained", c.LastTransitionTime.Unix()}, c.LastTransitionTime.Time
 		}
 	}
-	maintained := s.sight(node, "maintained", maintainedState, maintainedAt)
+	maintained := p.sight(node, "maintained", maintainedState, maintainedAt)
 	switch {
 	case node.DeletionTimestamp != nil:
 		return &node.DeletionTimestamp.Time
@@ -211,7 +211,7 @@ func (s *scope) unavailableSince(node *corev1.Node, mark leaving) *time.Time {
 	return nil
 }
 
-func (s *scope) forgetSightings() {
-	known := sets.New(lists.Each(slices.Collect(maps.Values(s.nodes)), (*corev1.Node).GetUID)...)
-	maps.DeleteFunc(s.sightings, func(key sightingKey, _ *sighting) bool { return !known.Has(key.node) })
+func (p *pass) forgetSightings() {
+	known := sets.New(lists.Each(slices.Collect(maps.Values(p.nodes)), (*corev1.Node).GetUID)...)
+	maps.DeleteFunc(p.sightings, func(key sightingKey, _ *sighting) bool { return !known.Has(key.node) })
 }

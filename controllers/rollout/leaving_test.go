@@ -41,7 +41,7 @@ func TestTaintsOfANodeThatIsLeaving(t *testing.T) {
 		v1alpha1.UntunedTaint:                                    false,
 	} {
 		t.Run(key, func(t *testing.T) {
-			s := scopeOf(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{
+			s := passOf(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{
 				Taints: []corev1.Taint{{Key: "team", Effect: corev1.TaintEffectNoSchedule}, {Key: key, Effect: corev1.TaintEffectNoSchedule}},
 			}})
 			s.UntunedTaint = v1alpha1.UntunedTaint
@@ -121,7 +121,7 @@ func TestANodeWithoutAMarkCostsNoAllocations(t *testing.T) {
 // TestANodeThatNeverWasReadyIsUnavailableSinceItsCreation has no condition Ready yet.
 func TestANodeThatNeverWasReadyIsUnavailableSinceItsCreation(t *testing.T) {
 	created := metav1.Date(2026, 11, 21, 11, 59, 40, 0, time.UTC)
-	got, err := scopeOf(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: created}}).readSnapshot(t.Context())
+	got, err := passOf(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", CreationTimestamp: created}}).readSnapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestANodeThatNeverWasReadyIsUnavailableSinceItsCreation(t *testing.T) {
 
 // TestTheUntunedTaintNeverMarksANodeAsLeaving uses an unusual key for the untuned taint.
 func TestTheUntunedTaintNeverMarksANodeAsLeaving(t *testing.T) {
-	s := scopeOf(t)
+	s := passOf(t)
 	s.UntunedTaint = "ToBeDeletedByClusterAutoscaler"
 	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: s.UntunedTaint}}}}
 	if mark := leavingOf(node, s.UntunedTaint, []string{s.UntunedTaint}); mark.key != "" {
@@ -159,7 +159,7 @@ func TestTimeSinceWhichANodeIsLeaving(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{c.taint}},
 				Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 			}
-			got, err := scopeOf(t, node).readSnapshot(t.Context())
+			got, err := passOf(t, node).readSnapshot(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -206,13 +206,13 @@ func readyNodeSince(at time.Time, status corev1.ConditionStatus) *corev1.Node {
 
 // sightWorld is a manager whose clock a test moves.
 type sightWorld struct {
-	*scope
+	*pass
 	t     *testing.T
 	clock *testingclock.FakeClock
 }
 
 func newSightWorld(t *testing.T) *sightWorld {
-	w := &sightWorld{scope: scopeOf(t), t: t, clock: testingclock.NewFakeClock(passTime)}
+	w := &sightWorld{pass: passOf(t), t: t, clock: testingclock.NewFakeClock(passTime)}
 	w.Clock = w.clock
 	return w
 }
@@ -246,7 +246,7 @@ func TestTimeSinceWhichANodeIsInMaintenance(t *testing.T) {
 		"of another controller, over":                {maintainedSince(ready, "KernelUpdate", corev1.ConditionFalse, since), time.Time{}},
 		"of the operator, which counts its own work": {maintainedSince(ready, maintenanceReason, corev1.ConditionTrue, since), time.Time{}},
 	} {
-		got, err := scopeOf(t, c.node).readSnapshot(t.Context())
+		got, err := passOf(t, c.node).readSnapshot(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,12 +279,12 @@ func TestNoClockOfAnotherMachineShortensAWait(t *testing.T) {
 		cordoned.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, TimeAdded: &metav1.Time{Time: reported}}}
 		marked := leaving{key: "taint x", time: &reported}
 		maintained := maintainedSince(ready, "KernelUpdate", corev1.ConditionTrue, reported)
-		for state, see := range map[string]func(*scope) time.Time{
-			"not Ready":   func(s *scope) time.Time { return *s.unavailableSince(notReady, leaving{}) },
-			"Ready again": func(s *scope) time.Time { return s.readySince(readyNodeSince(reported, corev1.ConditionTrue)) },
-			"cordoned":    func(s *scope) time.Time { return *s.unavailableSince(cordoned, leaving{}) },
-			"marked":      func(s *scope) time.Time { return *s.unavailableSince(ready, marked) },
-			"maintained":  func(s *scope) time.Time { return *s.unavailableSince(maintained, leaving{}) },
+		for state, see := range map[string]func(*pass) time.Time{
+			"not Ready":   func(s *pass) time.Time { return *s.unavailableSince(notReady, leaving{}) },
+			"Ready again": func(s *pass) time.Time { return s.readySince(readyNodeSince(reported, corev1.ConditionTrue)) },
+			"cordoned":    func(s *pass) time.Time { return *s.unavailableSince(cordoned, leaving{}) },
+			"marked":      func(s *pass) time.Time { return *s.unavailableSince(ready, marked) },
+			"maintained":  func(s *pass) time.Time { return *s.unavailableSince(maintained, leaving{}) },
 		} {
 			witness := newSightWorld(t)
 			before := ready
@@ -295,14 +295,14 @@ func TestNoClockOfAnotherMachineShortensAWait(t *testing.T) {
 			witness.clock.Step(time.Hour)
 			since := witness.clock.Now()
 			for range 3 {
-				if got := see(witness.scope); !got.Equal(since) {
+				if got := see(witness.pass); !got.Equal(since) {
 					t.Errorf("%s, clock %s: got %s, want %s, the time of the pass that saw it", state, name, got, since)
 				}
 				witness.clock.Step(time.Hour)
 			}
 			late := newSightWorld(t)
 			late.clock.Step(time.Minute)
-			if got := see(late.scope); got.Before(passTime) && lead >= -plan.MaxSkew || got.After(late.clock.Now()) {
+			if got := see(late.pass); got.Before(passTime) && lead >= -plan.MaxSkew || got.After(late.clock.Now()) {
 				t.Errorf("%s, clock %s: a manager that starts a minute later got %s, want a time between the change and now", state, name, got)
 			}
 		}
@@ -365,7 +365,7 @@ func TestASilentAgentStartsAPass(t *testing.T) {
 	}
 	for _, node := range []*corev1.Node{silent, well} {
 		node.Name = "a"
-		got, err := scopeOf(t, node).readSnapshot(t.Context())
+		got, err := passOf(t, node).readSnapshot(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -397,7 +397,7 @@ func TestTimeSinceWhichAnAgentAppliesSettings(t *testing.T) {
 		"the node has no settings at all": {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := scopeOf(t)
+			s := passOf(t)
 			if since := s.recordApplying(c.clientNode, "a"); since.IsZero() == c.want {
 				t.Errorf("got time %s, want one: %t", since, c.want)
 			}

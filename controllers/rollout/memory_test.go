@@ -1,11 +1,7 @@
 package rollout
 
 import (
-	"context"
-	"errors"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +28,7 @@ func lostNode(name string) v1alpha1.ProfileFailures {
 
 // TestFailuresAreWritten writes failures to a ConfigMap without any, and then changes them.
 func TestFailuresAreWritten(t *testing.T) {
-	s := scopeOf(t, &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda", Annotations: map[string]string{v1alpha1.RetryAnnotation: "7/a"}}})
+	s := passOf(t, &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda", Annotations: map[string]string{v1alpha1.RetryAnnotation: "7/a"}}})
 	recorder := events.NewFakeRecorder(10)
 	s.Recorder = recorder
 	snapshot, err := s.readSnapshot(t.Context())
@@ -46,7 +42,7 @@ func TestFailuresAreWritten(t *testing.T) {
 		if err := s.writeFailures(t.Context(), next); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(next, s.currentSnapshot().Failures); diff != "" {
+		if diff := cmp.Diff(next, whole(s).Failures); diff != "" {
 			t.Errorf("in this pass (-want +got):\n%s", diff)
 		}
 		if snapshot, err = s.readSnapshot(t.Context()); err != nil {
@@ -68,7 +64,7 @@ func TestFailuresAreWritten(t *testing.T) {
 
 func TestFailuresWrittenByAnotherClientAreAConflict(t *testing.T) {
 	stored := failuresConfigMap(map[string]string{"eda": lostNode("a").Encode()})
-	s := scopeOf(t, stored)
+	s := passOf(t, stored)
 	if _, err := s.readSnapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +82,7 @@ func TestFailuresWrittenByAnotherClientAreAConflict(t *testing.T) {
 }
 
 func TestFailuresThatCannotBeReadAreKept(t *testing.T) {
-	s := scopeOf(t, failuresConfigMap(map[string]string{"eda": "by hand", "smb": lostNode("b").Encode()}))
+	s := passOf(t, failuresConfigMap(map[string]string{"eda": "by hand", "smb": lostNode("b").Encode()}))
 	snapshot, err := s.readSnapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +112,7 @@ func TestALostNodeStopsItsProfileAfterAnEditOfTheRolloutRules(t *testing.T) {
 		recorded.Boots = []v1alpha1.BootFailures{{BootHash: "h", Settings: recordedFor, Plan: before, Nodes: []v1alpha1.FailedNode{{Name: "z", UID: "u-z"}}}}
 		edited := profile.DeepCopy()
 		edited.Spec.Rollout.SettleSeconds = ptr.To[int32](77)
-		s := scopeOf(t, edited, failuresConfigMap(map[string]string{"eda": recorded.Encode()}), &corev1.ConfigMap{
+		s := passOf(t, edited, failuresConfigMap(map[string]string{"eda": recorded.Encode()}), &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}, Data: map[string]string{"a": claim.Encode()},
 		})
 		snapshot, err := s.readSnapshot(t.Context())
@@ -145,7 +141,7 @@ func TestAClaimsPermitIsWrittenAndOtherClaimsAreKept(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap},
 		Data:       map[string]string{"a": `{"profile":"eda"}`, "b": `{"profile":"eda"}`},
 	}
-	s := scopeOf(t, claims)
+	s := passOf(t, claims)
 	if _, err := s.readSnapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -154,60 +150,13 @@ func TestAClaimsPermitIsWrittenAndOtherClaimsAreKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]v1alpha1.Disruption{"a": claim, "b": {Profile: "eda"}}
-	if diff := cmp.Diff(want, s.currentSnapshot().Claims); diff != "" {
+	if diff := cmp.Diff(want, whole(s).Claims); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-// forgetful is a manager that cannot write failures.
-type forgetful struct {
-	*manager
-	err error
-}
-
-func (f *forgetful) writeFailures(context.Context, map[string]v1alpha1.ProfileFailures) error {
-	return f.err
-}
-
-// TestNoFactIsRemovedBeforeItsFailureIsRecorded loses a node while the manager cannot write failures.
-func TestNoFactIsRemovedBeforeItsFailureIsRecorded(t *testing.T) {
-	for name, failure := range map[string]error{"a conflict": conflict("failures"), "an error": errors.New("immutable")} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(1)
-			w.quiet, w.verbose, w.deterministic = true, true, true
-			w.addNode("a")
-			w.addNode("b")
-			w.addProfile("eda", func(r *v1alpha1.Rollout) { r.FailureThreshold = ptr.To[int32](2) }, "a", "b").bootsAs = bootNever
-			for range 20 {
-				if w.claims["a"].Permit != nil {
-					break
-				}
-				w.playWithoutFaults()
-			}
-			delete(w.nodes, "a")
-			w.nodeNames = []string{"b"}
-			w.passTime(time.Minute)
-			_, unfinished, err := runPass(t.Context(), &forgetful{&manager{world: w, name: "m"}, failure}, 1)
-			if !unfinished || (err != nil) != !apierrors.IsConflict(failure) {
-				t.Errorf("got unfinished %t, error %v; want true, and an error unless it is a conflict", unfinished, err)
-			}
-			if _, claimed := w.claims["b"]; claimed || w.claims["a"].Permit == nil {
-				t.Errorf("got claims %v, want a only", w.claims)
-			}
-			w.playWithoutFaults()
-			if got := w.failures["eda"].Encode(); !strings.Contains(got, `"name":"a"`) || w.claims["a"].Permit != nil {
-				t.Errorf("after the write succeeds: got failures %s, claims %v; want a recorded and its permit removed", got, w.claims)
-			}
-			if w.broken != nil {
-				t.Error(w.broken)
-			}
-		})
 	}
 }
 
 // TestFailuresOfNodesNotReadLiveAreNotRecorded uses a plan whose failed nodes change between two runs.
 func TestFailuresOfNodesNotReadLiveAreNotRecorded(t *testing.T) {
-	w := newWorld(1)
 	for name, c := range map[string]struct {
 		live    []string
 		change  plan.FailureChange
@@ -219,19 +168,22 @@ func TestFailuresOfNodesNotReadLiveAreNotRecorded(t *testing.T) {
 		"all nodes are read live":          {nil, plan.FailureChange{All: true, Nodes: []string{"a"}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := &manager{world: w, name: "m", recalledRV: w.failuresRV}
-			p := passWith(m, 1, plan.NewSession(plan.Snapshot{}))
+			p := passOf(t)
+			if _, err := p.read(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			if p.plan.Failures = &(plan.FailureChange{Nodes: c.live}); c.live != nil {
 				p.live = p.nodesToRead()
 			}
-			before := w.failuresRV
+			c.change.Profiles = map[string]v1alpha1.ProfileFailures{"eda": lostNode("a")}
 			p.recordFailures(t.Context(), &c.change)
-			if written := w.failuresRV > before; written != c.written || p.unrecorded == c.written {
+			if written := len(p.failures.Data) > 0; written != c.written || p.unrecorded == c.written {
 				t.Errorf("got written %t, claims blocked %t; want written %t and the opposite", written, p.unrecorded, c.written)
 			}
 		})
 	}
-	p := passWith(nil, 1, plan.NewSession(plan.Snapshot{}))
+	p := passOf(t)
+	p.session = plan.NewSession(plan.Snapshot{})
 	p.plan.Failures = &plan.FailureChange{All: true}
 	if got := p.nodesToRead(); got != nil {
 		t.Errorf("got nodes %v to read for a change of all nodes, want all (nil)", got)

@@ -21,6 +21,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/drain"
@@ -44,11 +45,11 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 		claims.Data[node.Name] = node.Annotations[v1alpha1.DisruptionAnnotation]
 		names, objects = append(names, node.Name), append(objects, node, object)
 	}
-	s := scopeOf(t, objects...)
-	p := passWith(s, DefaultWorkers, plan.NewSession(snapshotOf("new")))
-	if _, err := s.readSnapshot(t.Context()); err != nil {
+	p := passOf(t, objects...)
+	if _, err := p.readSnapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	p.session = plan.NewSession(snapshotOf("new"))
 	var steps []plan.Step
 	for _, name := range names {
 		on := plan.OnNode{Node: name}
@@ -59,11 +60,11 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 	p.plan.Steps = steps
 	p.applySteps(t.Context(), steps)
 	p.applyClaims(t.Context())
-	if len(p.Skipped()) > 0 {
-		t.Fatalf("got skipped %v, want none", p.Skipped())
+	if len(p.out.Skipped()) > 0 {
+		t.Fatalf("got skipped %v, want none", p.out.Skipped())
 	}
 	got := &corev1.ConfigMap{}
-	if err := s.Get(t.Context(), client.ObjectKeyFromObject(claims), got); err != nil {
+	if err := p.Get(t.Context(), client.ObjectKeyFromObject(claims), got); err != nil {
 		t.Fatal(err)
 	}
 	var left []string
@@ -76,7 +77,7 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 	}
 	for _, name := range names {
 		node, object := &corev1.Node{}, &v1alpha1.StorageClientNode{}
-		if err := errors.Join(s.Get(t.Context(), client.ObjectKey{Name: name}, node), s.Get(t.Context(), client.ObjectKey{Name: name}, object)); err != nil {
+		if err := errors.Join(p.Get(t.Context(), client.ObjectKey{Name: name}, node), p.Get(t.Context(), client.ObjectKey{Name: name}, object)); err != nil {
 			t.Fatal(err)
 		}
 		if node.Spec.Unschedulable || object.Spec.RebootPermit != nil || object.Status.Rollout == nil {
@@ -94,7 +95,7 @@ func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 			for _, name := range names {
 				claims.Data[name] = `{"profile":"eda"}`
 			}
-			s := scopeOf(t, claims)
+			s := passOf(t, claims)
 			if _, err := s.readSnapshot(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +108,7 @@ func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 			}
 			began, proceed := make(chan struct{}), make(chan struct{})
 			go func() {
-				_, _ = s.changes.Do(claimChange{}, func([]claimChange) (struct{}, error) {
+				_, _ = s.changes.Do(nil, func([][]claimChange) (struct{}, error) {
 					close(began)
 					<-proceed
 					return struct{}{}, nil
@@ -116,7 +117,7 @@ func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 			<-began
 			failed := make(chan error, len(names))
 			for _, name := range names {
-				go func() { failed <- s.changeClaim(t.Context(), name, "") }()
+				go func() { failed <- s.changeClaims(t.Context(), claimChange{node: name}) }()
 			}
 			for s.changes.Waiting() < len(names) {
 				time.Sleep(time.Millisecond)
@@ -146,7 +147,7 @@ func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 	}
 }
 
-func scopeOf(t *testing.T, objects ...client.Object) *scope {
+func passOf(t *testing.T, objects ...client.Object) *pass {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -155,7 +156,7 @@ func scopeOf(t *testing.T, objects ...client.Object) *scope {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&corev1.Node{}, &v1alpha1.StorageClientNode{}).Build()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	return newScope(&Reconciler{
+	return newPass(&Reconciler{
 		Drains: drain.NewRunner(c, c, func() time.Time { return now }),
 		Client: c, APIReader: c, Recorder: events.NewFakeRecorder(1000), Clock: testingclock.NewFakePassiveClock(now),
 	})
@@ -170,70 +171,56 @@ func snapshotOf(nodes ...string) plan.Snapshot {
 	return out
 }
 
-// stubborn is a cluster in which two writes meet a conflict: the permit of node b and the cordon of node d.
-type stubborn struct {
-	cluster
-	mutex   sync.Mutex
-	applied map[string][]string
-}
-
-func (s *stubborn) applyStep(_ context.Context, step plan.Step) error {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	s.applied[step.NodeName()] = append(s.applied[step.NodeName()], describe(step))
-	switch describe(step) {
-	case "permit the reboot of b", "cordon d":
-		return conflict(step.NodeName())
-	}
-	return nil
-}
-
-func (s *stubborn) drainNode(_ context.Context, step plan.Drain) plan.DrainProgress {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	s.applied[step.Node] = append(s.applied[step.Node], describe(step))
-	return plan.DrainProgress{}
-}
-
-func (s *stubborn) lookAhead(context.Context, plan.AddClaim) plan.DrainProgress {
-	return plan.DrainProgress{}
-}
-
-func (s *stubborn) readRules(context.Context, []string) (plan.Rules, error) { return plan.Rules{}, nil }
-
-func (s *stubborn) addClaims(_ context.Context, steps []plan.AddClaim) error {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	for _, step := range steps {
-		s.applied["claims"] = append(s.applied["claims"], step.Node)
-	}
-	return nil
-}
-
+// The API server refuses two writes with a conflict: the permit of node b and the cordon of node d.
 func TestANodesStepsAreAppliedInOrderUntilOneFails(t *testing.T) {
+	names := []string{"a", "b", "c", "d"}
+	var objects []client.Object
 	var steps []plan.Step
-	for _, name := range []string{"a", "b", "c", "d"} {
+	for _, name := range names {
+		objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		on := plan.OnNode{Node: name}
 		steps = append(steps, plan.AddClaim{OnNode: on}, plan.Cordon{OnNode: on}, plan.Drain{OnNode: on, AfterCordon: true},
 			plan.GivePermit{OnNode: on}, plan.Uncordon{OnNode: on})
 	}
-	c := &stubborn{applied: map[string][]string{}}
-	p := passWith(c, DefaultWorkers, plan.NewSession(snapshotOf("a", "b", "c", "d")))
+	p := passOf(t, objects...)
+	if _, err := p.readSnapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.session = plan.NewSession(snapshotOf(names...))
+	var mutex sync.Mutex
+	applied := map[string][]string{}
+	p.Client = interceptor.NewClient(p.Client.(client.WithWatch), interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			what := "permit"
+			if node, ok := object.(*corev1.Node); ok {
+				what = fmt.Sprintf("cordon %t", node.Spec.Unschedulable)
+			}
+			mutex.Lock()
+			applied[object.GetName()] = append(applied[object.GetName()], what)
+			mutex.Unlock()
+			if slices.Contains([]string{"permit of b", "cordon true of d"}, what+" of "+object.GetName()) {
+				return apierrors.NewConflict(corev1.Resource("things"), object.GetName(), nil)
+			}
+			return c.Patch(ctx, object, patch, opts...)
+		},
+	})
 	p.plan.Steps = steps
 	p.applySteps(t.Context(), steps)
 	p.applyClaims(t.Context())
 	want := map[string][]string{
-		"a":      {"cordon a", "drain a", "permit the reboot of a", "uncordon a: "},
-		"b":      {"cordon b", "drain b", "permit the reboot of b"},
-		"c":      {"cordon c", "drain c", "permit the reboot of c", "uncordon c: "},
-		"d":      {"cordon d"},
-		"claims": {"a", "c"},
+		"a": {"cordon true", "permit", "cordon false"}, "b": {"cordon true", "permit"}, "c": {"cordon true", "permit", "cordon false"}, "d": {"cordon true"},
 	}
-	if diff := cmp.Diff(want, c.applied); diff != "" {
+	if diff := cmp.Diff(want, applied); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if skipped := sets.KeySet(p.Skipped()); !skipped.Equal(sets.New("b", "d")) || p.Err() != nil {
-		t.Errorf("got skipped %v, error %v; want b and d skipped until the next pass", skipped, p.Err())
+	if drained := sets.KeySet(p.inspected); !drained.Equal(sets.New("a", "b", "c")) {
+		t.Errorf("got drains of %v, want a, b and c", sets.List(drained))
+	}
+	if claimed := sets.KeySet(p.claims.Data); !claimed.Equal(sets.New("a", "c")) {
+		t.Errorf("got claims of %v, want a and c", sets.List(claimed))
+	}
+	if skipped := sets.KeySet(p.out.Skipped()); !skipped.Equal(sets.New("b", "d")) || p.out.Err() != nil {
+		t.Errorf("got skipped %v, error %v; want b and d skipped until the next pass", skipped, p.out.Err())
 	}
 }
 

@@ -7,42 +7,18 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
-
-// cluster is the interface through which a pass reads and writes.
-type cluster interface {
-	// readSnapshot reads the claims live and everything else from the cache.
-	readSnapshot(ctx context.Context) (plan.Snapshot, error)
-	// refreshNodes reads the claims, the profiles and some nodes live, or all nodes if names is nil.
-	refreshNodes(ctx context.Context, names sets.Set[string]) error
-	// news returns the objects that have been read, inspected or written since the last snapshot.
-	news() plan.Snapshot
-	// shadow lets tests compare a session with a new session of the same cluster.
-	shadow(session *plan.Session)
-	// inspectPods records the progress of a node's drain if the drain only has to wait. drainNode evicts pods of the node in the background, and
-	// returns the progress of its drain. keepDrains stops the drains of all other nodes.
-	inspectPods(ctx context.Context, step plan.Drain)
-	drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress
-	keepDrains(nodes sets.Set[string])
-	// lookAhead returns the obstacles to a drain.
-	lookAhead(ctx context.Context, step plan.AddClaim) plan.DrainProgress
-	// readRules reads live the rules that users set, and the time, for some nodes.
-	readRules(ctx context.Context, nodes []string) (plan.Rules, error)
-	// addClaims adds nodes to the ConfigMap, all or none; applyStep applies any other step.
-	addClaims(ctx context.Context, steps []plan.AddClaim) error
-	applyStep(ctx context.Context, step plan.Step) error
-	writeFailures(ctx context.Context, failures map[string]v1alpha1.ProfileFailures) error
-	currentNote(node string) v1alpha1.RolloutStatus
-	writeNote(ctx context.Context, node string, note v1alpha1.RolloutStatus) error
-}
 
 const (
 	// maxNotes is the number of notes for nodes in service that one pass writes. If the pass has applied steps, the number is maxNotesWithSteps,
@@ -58,13 +34,11 @@ const (
 // DefaultWorkers is the number of nodes that are read, drained and written concurrently. More concurrent requests would affect other clients.
 const DefaultWorkers = 12
 
-// pass is one round of reading, planning and writing.
+// pass is one round of reading, planning and writing. It contains the objects of the decision in their current version, for the writes that follow.
 type pass struct {
-	cluster
-	*loop.Outcome
+	*Reconciler
 
-	// workers is the number of nodes that are handled concurrently.
-	workers int
+	out     *loop.Outcome
 	session *plan.Session
 	started time.Time
 	plan    plan.Plan
@@ -74,34 +48,41 @@ type pass struct {
 	maxNotes int
 	// unrecorded is true if failures could not be recorded: no new disruption starts then.
 	unrecorded bool
-	// notes are the notes of the latest plan, including the results of first drains. mutex guards them.
+	// readDuration is the time that it took to read the cluster; stepping is true once nodes are read for steps.
+	readDuration     time.Duration
+	stepping, paused bool
+	profiles         *fleet.ProfileSet
+	ready            map[string]bool
+	claims, failures *corev1.ConfigMap
+	// changes combines changes of claims; rulings combines reads of the rules for some nodes. Workers share them.
+	changes parallel.Joint[[]claimChange, struct{}]
+	rulings parallel.Joint[[]string, plan.Rules]
+	// mutex guards the maps that follow, which workers read and write. No two workers handle the same node.
+	mutex       sync.Mutex
+	nodes       map[string]*corev1.Node
+	clientNodes map[string]*v1alpha1.StorageClientNode
+	// notes are the notes of the latest plan, including the results of first drains.
 	notes map[string]v1alpha1.RolloutStatus
-	mutex sync.Mutex
+	// changed are the nodes that may have changed since the last input to the planner; drains is the progress of their drains.
+	changed sets.Set[string]
+	drains  map[string]*plan.DrainProgress
+	// occupied are the nodes with the untuned taint that have pods which a drain would have to remove.
+	occupied sets.Set[string]
 }
 
-func (p *pass) noteOf(node string) (note v1alpha1.RolloutStatus, found bool) {
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	note, found = p.notes[node]
-	return note, found
-}
-
-// noteFirstDrain adds the result of a node's first drain to its note.
-func (p *pass) noteFirstDrain(node string, progress plan.DrainProgress) {
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	if note, found := p.notes[node]; found && !progress.Gone && note.Phase == v1alpha1.RolloutDraining {
-		note.Reason, note.Message = progress.Reason, text.Cut(progress.Message, plan.MaxMessage)
-		p.notes[node] = note
+func newPass(r *Reconciler) *pass {
+	if r.inspected == nil {
+		r.inspected, r.applying, r.progress = map[string]time.Time{}, map[string]time.Time{}, map[string]*profileProgress{}
+		r.sightings = map[sightingKey]*sighting{}
 	}
-}
-
-func newPass(c cluster, workers int, out *loop.Outcome) *pass {
-	return &pass{cluster: c, Outcome: out, workers: workers, maxNotes: maxNotes, notes: map[string]v1alpha1.RolloutStatus{}}
-}
-
-func (p *pass) arm() loop.Arm[*plan.Session, plan.Plan] {
-	return loop.Arm[*plan.Session, plan.Plan]{Read: p.read, Plan: p.decide, Refresh: p.refresh, Apply: p.apply}
+	return &pass{
+		Reconciler: r,
+		out:        &loop.Outcome{Pause: retryDelay, Clock: r.Clock},
+		maxNotes:   maxNotes,
+		notes:      map[string]v1alpha1.RolloutStatus{},
+		changed:    sets.New[string](),
+		drains:     map[string]*plan.DrainProgress{},
+	}
 }
 
 func (p *pass) read(ctx context.Context) (*plan.Session, error) {
@@ -109,7 +90,8 @@ func (p *pass) read(ctx context.Context) (*plan.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.session, p.started = plan.NewSession(snapshot), snapshot.Now
+	p.session = plan.NewSession(snapshot)
+	p.started = snapshot.Now
 	// A node that only waits for its pods to terminate need not be read.
 	p.observeDrains(func(step plan.Drain) { p.inspectPods(ctx, step) })
 	return p.session, nil
@@ -119,17 +101,18 @@ func (p *pass) read(ctx context.Context) (*plan.Session, error) {
 func (p *pass) decide(session *plan.Session) plan.Plan {
 	p.plan = session.Plan()
 	p.notes = p.plan.Notes
-	p.keepDrains(p.plan.Draining)
+	p.Drains.Keep(p.plan.Draining)
 	return p.plan
 }
 
-// refresh reads the nodes of steps live, and runs their drains.
+// refresh reads the claims, the profiles and the nodes of steps live, and runs their drains.
 func (p *pass) refresh(ctx context.Context, session *plan.Session, planned plan.Plan) (fresh *plan.Session, newer bool, err error) {
 	if len(planned.Steps) == 0 && planned.Failures == nil {
 		return session, false, nil
 	}
+	p.stepping = true
 	p.live, p.maxNotes = p.nodesToRead(), maxNotesWithSteps
-	if err := p.refreshNodes(ctx, p.live); err != nil {
+	if err := p.refreshNodes(ctx); err != nil {
 		return session, false, err
 	}
 	p.update()
@@ -149,23 +132,22 @@ func (p *pass) apply(ctx context.Context, _ *plan.Session, planned plan.Plan, _ 
 	isRefused := p.noteRefusals(ctx)
 	switch next := p.plan.Next; {
 	case next.IsZero() || next.After(p.started):
-		p.Wake(next)
+		p.out.Wake(next)
 	case !isRefused:
-		p.WakeAfter(time.Millisecond)
+		p.out.WakeAfter(time.Millisecond)
 	}
 }
 
 func (p *pass) update() {
 	p.session.Update(p.news())
-	p.shadow(p.session)
 }
 
 // observeDrains observes the drains of nodes that are already cordoned, and stops all others.
 func (p *pass) observeDrains(observe func(plan.Drain)) {
 	drains, draining := p.session.Drains()
-	p.keepDrains(draining)
+	p.Drains.Keep(draining)
 	if len(drains) > 0 {
-		parallel.ForEach(p.workers, drains, observe)
+		parallel.ForEach(p.workers(), drains, observe)
 		p.update()
 	}
 }
@@ -192,7 +174,7 @@ func (p *pass) claimNodes(ctx context.Context) {
 // their notes, because their agents are about to respond. Nodes with steps other than claims are left to the next pass. So are failures that are
 // not recorded yet; no new disruption starts before them.
 func (p *pass) replan() (hasOtherSteps bool) {
-	before, behind := p.plan, p.Skipped()
+	before, behind := p.plan, p.out.Skipped()
 	p.update()
 	p.decide(p.session)
 	for _, step := range before.Steps {
@@ -207,11 +189,11 @@ func (p *pass) replan() (hasOtherSteps bool) {
 		drain, isDrain := step.(plan.Drain)
 		_, isBehind := behind[step.NodeName()]
 		hasOtherSteps = hasOtherSteps || !(isDrain && !drain.AfterCordon) && !isBehind
-		p.Skip(step.NodeName(), nil)
+		p.out.Skip(step.NodeName(), nil)
 	}
 	if p.plan.Failures != nil {
 		p.unrecorded = true
-		p.Skip("", nil)
+		p.out.Skip("", nil)
 	}
 	return hasOtherSteps
 }
@@ -267,7 +249,7 @@ func (p *pass) applySteps(ctx context.Context, steps []plan.Step) {
 		}
 		chains[node] = append(chains[node], step)
 	}
-	parallel.ForEach(p.workers, order, func(node string) {
+	parallel.ForEach(p.workers(), order, func(node string) {
 		p.applyChain(ctx, node, chains[node])
 		if !claiming.Has(node) {
 			p.writeLastNote(ctx, node)
@@ -279,10 +261,10 @@ func (p *pass) applySteps(ctx context.Context, steps []plan.Step) {
 // not be recorded: claim and note still show the failure.
 func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 	if !p.isLive(node) {
-		p.Skip(node, nil)
+		p.out.Skip(node, nil)
 	}
 	for i, step := range steps {
-		if _, clears := step.(plan.ClearPermit); p.IsSkipped(node) && !(clears && i == 0 && p.isLive(node)) {
+		if _, clears := step.(plan.ClearPermit); p.out.IsSkipped(node) && !(clears && i == 0 && p.isLive(node)) {
 			return
 		}
 		switch step := step.(type) {
@@ -290,21 +272,19 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 			if step.AfterCordon {
 				p.noteFirstDrain(node, p.drainNode(ctx, step))
 			}
-		case plan.AddClaim:
-			p.Finish(node, p.addClaims(ctx, []plan.AddClaim{step}))
 		case plan.WriteNote:
 			p.publishNote(ctx, node, step.Note)
 		case plan.Cordon, plan.GivePermit:
 			if areAllowed(ctx, p, step) {
-				p.Finish(node, p.applyStep(ctx, step))
+				p.out.Finish(node, p.applyStep(ctx, step))
 			}
 		case plan.ClearPermit:
 			// A conflict of the note shows that the permit may be gone or used: the next pass reads it first.
-			if !p.Finish(node, p.applyStep(ctx, step)) && step.Cordon != nil && !loop.IsOvertaken(p.writeNote(ctx, node, step.Note)) {
-				p.Finish(node, p.applyStep(ctx, *step.Cordon))
+			if !p.out.Finish(node, p.applyStep(ctx, step)) && step.Cordon != nil && !loop.IsOvertaken(p.writeNote(ctx, node, step.Note)) {
+				p.out.Finish(node, p.applyStep(ctx, *step.Cordon))
 			}
 		default:
-			p.Finish(node, p.applyStep(ctx, step))
+			p.out.Finish(node, p.applyStep(ctx, step))
 		}
 	}
 }
@@ -317,20 +297,31 @@ func areAllowed[S plan.Step](ctx context.Context, p *pass, steps ...S) bool {
 	allowed := err == nil
 	for _, step := range steps {
 		if err != nil {
-			p.Finish(step.NodeName(), err)
+			p.out.Finish(step.NodeName(), err)
 		} else if reason, _ := p.session.Recheck(rules, step); reason != "" {
-			p.Skip(step.NodeName(), nil)
+			p.out.Skip(step.NodeName(), nil)
 			allowed = false
 		}
 	}
 	return allowed
 }
 
+// noteFirstDrain adds the result of a node's first drain to its note.
+func (p *pass) noteFirstDrain(node string, progress plan.DrainProgress) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if note := p.notes[node]; !progress.Gone && note.Phase == v1alpha1.RolloutDraining {
+		note.Reason = progress.Reason
+		note.Message = text.Cut(progress.Message, plan.MaxMessage)
+		p.notes[node] = note
+	}
+}
+
 // writeLastNote writes the note of a node as soon as all its steps are applied. Its agent responds to them, so a later note would meet a conflict.
 // Agents do not respond to a drain: steps of other nodes come before its note.
 func (p *pass) writeLastNote(ctx context.Context, node string) {
-	note, found := p.noteOf(node)
-	if found && note.Phase != v1alpha1.RolloutDraining && !p.IsSkipped(node) && !plan.SameNote(p.currentNote(node), note) {
+	note := current(p, p.notes, node)
+	if note.Phase != "" && note.Phase != v1alpha1.RolloutDraining && !p.out.IsSkipped(node) && !plan.SameNote(p.currentNote(node), note) {
 		p.publishNote(ctx, node, note)
 	}
 }
@@ -340,19 +331,19 @@ func (p *pass) applyClaims(ctx context.Context) sets.Set[string] {
 	var claims []plan.AddClaim
 	for _, step := range p.plan.Steps {
 		switch {
-		case !isNewClaim(step) || p.IsSkipped(step.NodeName()):
+		case !isNewClaim(step) || p.out.IsSkipped(step.NodeName()):
 		case p.live != nil, p.unrecorded, len(claims) == maxLookAheads:
-			p.Skip(step.NodeName(), nil)
+			p.out.Skip(step.NodeName(), nil)
 		default:
 			claims = append(claims, step.(plan.AddClaim))
 		}
 	}
-	isSkipped := func(c plan.AddClaim) bool { return p.IsSkipped(c.Node) }
+	isSkipped := func(c plan.AddClaim) bool { return p.out.IsSkipped(c.Node) }
 	// No pod is evicted for a drain that would not finish.
-	parallel.ForEach(p.workers, claims, func(claim plan.AddClaim) {
+	parallel.ForEach(p.workers(), claims, func(claim plan.AddClaim) {
 		if note, skipped := p.session.SkipNode(claim.Node, claim.Claim, p.lookAhead(ctx, claim)); skipped {
 			p.publishNote(ctx, claim.Node, note)
-			p.Skip(claim.Node, nil)
+			p.out.Skip(claim.Node, nil)
 		}
 	})
 	claims = slices.DeleteFunc(claims, isSkipped)
@@ -363,9 +354,10 @@ func (p *pass) applyClaims(ctx context.Context) sets.Set[string] {
 	if len(claims) == 0 {
 		return claimed
 	}
-	err := p.addClaims(ctx, claims)
+	err := p.changeClaims(ctx, lists.Each(claims, func(c plan.AddClaim) claimChange { return claimChange{c.Node, c.Claim.Encode()} })...)
 	for _, claim := range claims {
-		if p.Finish(claim.Node, err) {
+		if p.out.Finish(claim.Node, err) {
+			log.FromContext(ctx).Info("Claimed a node", "Node", claim.Node, "StorageClientProfile", claim.Claim.Profile)
 			claimed.Insert(claim.Node)
 		}
 	}
@@ -373,13 +365,13 @@ func (p *pass) applyClaims(ctx context.Context) sets.Set[string] {
 }
 
 func (p *pass) publishNote(ctx context.Context, node string, note v1alpha1.RolloutStatus) {
-	p.Finish(node, p.writeNote(ctx, node, note))
+	p.out.Finish(node, p.writeNote(ctx, node, note))
 }
 
 // noteRefusals adds the errors of the API server to the notes of nodes. An error that the note already contains is not returned again, so that it
 // is not logged repeatedly: the write is only retried.
 func (p *pass) noteRefusals(ctx context.Context) (isRefused bool) {
-	refusals := p.Skipped()
+	refusals := p.out.Skipped()
 	for _, node := range slices.Sorted(maps.Keys(refusals)) {
 		before := p.currentNote(node)
 		if refusals[node] == nil || before.Phase == "" {
@@ -387,11 +379,11 @@ func (p *pass) noteRefusals(ctx context.Context) (isRefused bool) {
 		}
 		note := plan.WithRefusal(before, refusals[node])
 		if plan.SameNote(before, note) {
-			p.Forget(node)
-			p.Wake(p.session.Now.Add(maxBackOff))
+			p.out.Forget(node)
+			p.out.Wake(p.session.Now.Add(maxBackOff))
 			isRefused = true
 		} else if err := p.writeNote(ctx, node, note); err != nil {
-			p.Skip(node, err)
+			p.out.Skip(node, err)
 		}
 	}
 	return isRefused
@@ -413,7 +405,7 @@ func (p *pass) writeNotes(ctx context.Context) {
 	for _, node := range slices.Sorted(maps.Keys(p.notes)) {
 		note := p.notes[node]
 		switch {
-		case p.IsSkipped(node) || plan.SameNote(p.currentNote(node), note):
+		case p.out.IsSkipped(node) || plan.SameNote(p.currentNote(node), note):
 		case note.Phase == v1alpha1.RolloutClaimed:
 			// The next pass starts at once and writes a newer note.
 		case !note.Phase.IsInService():
@@ -427,8 +419,8 @@ func (p *pass) writeNotes(ctx context.Context) {
 	inService = slices.Concat(canaries, inService)
 	if len(inService) > p.maxNotes {
 		inService = inService[:p.maxNotes]
-		p.Skip("", nil)
+		p.out.Skip("", nil)
 	}
 	nodes := slices.Concat(outOfService, inService)
-	parallel.ForEach(p.workers, nodes, func(node string) { p.publishNote(ctx, node, p.notes[node]) })
+	parallel.ForEach(p.workers(), nodes, func(node string) { p.publishNote(ctx, node, p.notes[node]) })
 }

@@ -23,26 +23,26 @@ import (
 var managerLabels = client.MatchingLabels{"app.kubernetes.io/name": "storage-client-operator", "app.kubernetes.io/component": "manager"}
 
 // readManagers reads the manager's Pods, unless it did so recently. It reports whether they were read.
-func (s *scope) readManagers(ctx context.Context) (isRead bool, err error) {
-	if s.ManagerNode == "" || s.managersPace.Remaining(etcdAge, s.Clock.Now()) > 0 {
+func (p *pass) readManagers(ctx context.Context) (isRead bool, err error) {
+	if p.ManagerNode == "" || p.managersPace.Remaining(etcdAge, p.Clock.Now()) > 0 {
 		return false, nil
 	}
 	var pods corev1.PodList
 	fromMemory := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
-	if err := s.APIReader.List(ctx, &pods, client.InNamespace(v1alpha1.ManagerNamespace), managerLabels, fromMemory); err != nil {
+	if err := p.APIReader.List(ctx, &pods, client.InNamespace(v1alpha1.ManagerNamespace), managerLabels, fromMemory); err != nil {
 		return false, fmt.Errorf("list Pods of the manager: %w", err)
 	}
-	s.managers = pods.Items
-	s.managersPace.Begin(etcdAge, s.Clock.Now())
+	p.managers = pods.Items
+	p.managersPace.Begin(etcdAge, p.Clock.Now())
 	return true, nil
 }
 
 // takesManager reports whether a node runs a Ready Pod of the manager, or the scheduler may place the Pod of the manager's node on it. It is false
 // for all nodes, including the manager's, if the Pod is unknown.
-func (s *scope) takesManager(node *corev1.Node) bool {
-	index := slices.IndexFunc(s.managers, func(pod corev1.Pod) bool { return pod.Spec.NodeName == s.ManagerNode })
-	return index >= 0 && (accepts(node, &s.managers[index]) || node.Name == s.ManagerNode ||
-		slices.ContainsFunc(s.managers, func(pod corev1.Pod) bool { return pod.Spec.NodeName == node.Name && agentpod.IsReady(&pod) }))
+func (p *pass) takesManager(node *corev1.Node) bool {
+	index := slices.IndexFunc(p.managers, func(pod corev1.Pod) bool { return pod.Spec.NodeName == p.ManagerNode })
+	return index >= 0 && (accepts(node, &p.managers[index]) || node.Name == p.ManagerNode ||
+		slices.ContainsFunc(p.managers, func(pod corev1.Pod) bool { return pod.Spec.NodeName == node.Name && agentpod.IsReady(&pod) }))
 }
 
 // accepts reports whether the labels and the taints of a node let the scheduler place a pod on it while the node is in service.
@@ -65,20 +65,20 @@ var etcdPods = client.MatchingLabels{"component": "etcd", "tier": "control-plane
 const etcdAge = time.Minute
 
 // readEtcdMembers finds the nodes whose loss would cost etcd a vote although they have no label for it.
-func (s *scope) readEtcdMembers(ctx context.Context) error {
-	if s.etcdPace.Remaining(etcdAge, s.Clock.Now()) > 0 {
+func (p *pass) readEtcdMembers(ctx context.Context) error {
+	if p.etcdPace.Remaining(etcdAge, p.Clock.Now()) > 0 {
 		return nil
 	}
 	var pods corev1.PodList
 	// Read from the cache of the API server: a new member has no vote yet.
 	fromMemory := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
-	if err := s.APIReader.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), etcdPods, fromMemory); err != nil {
+	if err := p.APIReader.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), etcdPods, fromMemory); err != nil {
 		return fmt.Errorf("list Pods of etcd: %w", err)
 	}
 	nodes := lists.Pick(lists.Pointers(pods.Items), func(pod *corev1.Pod) (string, bool) {
 		return pod.Spec.NodeName, metav1.HasAnnotation(pod.ObjectMeta, corev1.MirrorPodAnnotationKey)
 	})
-	s.etcdNodes = sets.New(nodes...)
-	s.etcdPace.Begin(etcdAge, s.Clock.Now())
+	p.etcdNodes = sets.New(nodes...)
+	p.etcdPace.Begin(etcdAge, p.Clock.Now())
 	return nil
 }

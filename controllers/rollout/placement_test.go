@@ -60,15 +60,16 @@ func TestNodesThatCanRunTheManager(t *testing.T) {
 				}
 				objects = append(objects, replica)
 			}
-			s := scopeOf(t, objects...)
+			s := passOf(t, objects...)
 			s.ManagerNode = "m"
 			if _, err := s.readSnapshot(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.refreshNodes(t.Context(), sets.New("m")); err != nil {
+			s.live = sets.New("m")
+			if err := s.refreshNodes(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			for _, n := range s.currentSnapshot().Nodes {
+			for _, n := range whole(s).Nodes {
 				switch {
 				case n.Name == "m" && !n.TakesManager:
 					t.Error("got an unknown Pod of the manager")
@@ -88,7 +89,7 @@ func managerPod(name, node string, spec corev1.PodSpec) *corev1.Pod {
 }
 
 func TestTheNodeOfAnUnknownManagerIsFree(t *testing.T) {
-	s := scopeOf(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m"}})
+	s := passOf(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "m"}})
 	s.ManagerNode = "m"
 	got, err := s.readSnapshot(t.Context())
 	if err != nil || got.Nodes[0].TakesManager {
@@ -98,7 +99,7 @@ func TestTheNodeOfAnUnknownManagerIsFree(t *testing.T) {
 
 // The manager's Pods are not in the cache. They are read at most once in a while, and again if the clock was set back.
 func TestTheManagersPodsAreReadOnceInAWhile(t *testing.T) {
-	s := scopeOf(t, managerPod("one", "m", corev1.PodSpec{}))
+	s := passOf(t, managerPod("one", "m", corev1.PodSpec{}))
 	s.ManagerNode = "m"
 	clock := testingclock.NewFakeClock(time.Now())
 	s.Clock = clock

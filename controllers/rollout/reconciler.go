@@ -58,11 +58,11 @@ type Reconciler struct {
 	Drains *drain.Runner
 	// Workers is the number of nodes that are handled concurrently; 0: DefaultWorkers. With 1, the same responses lead to the same pass.
 	Workers int
-	// Shadow is a test hook. It is called with a pass's session after each change, and with the snapshot for an equal new session. May be nil.
-	Shadow func(session *plan.Session, whole plan.Snapshot)
 
 	profileSets fleet.ProfileSets
-	planned     plannedProfiles
+	// planned are the profiles of the set plannedOf in the form that the planner uses.
+	planned   []plan.Profile
+	plannedOf *fleet.ProfileSet
 	// etcdNodes run a member of etcd as a static pod. managers are the manager's Pods. Both are from a recent read.
 	etcdNodes              sets.Set[string]
 	managers               []corev1.Pod
@@ -101,14 +101,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if rest := r.pace.Remaining(r.rest, now); rest > 0 {
 		return reconcile.Result{RequeueAfter: rest}, nil
 	}
-	s, out := newScope(r), &loop.Outcome{Pause: retryDelay, Clock: r.Clock}
-	newPass(s, r.workers(), out).arm().Pass(ctx, out)
-	r.rest = s.restAfter()
+	p := newPass(r)
+	loop.Arm[*plan.Session, plan.Plan]{Read: p.read, Plan: p.decide, Refresh: p.refresh, Apply: p.apply}.Pass(ctx, p.out)
+	r.rest = p.restAfter()
 	r.pace.Begin(0, r.Clock.Now())
-	if out.Err() == nil {
-		out.Wake(s.reportProgress())
+	if p.out.Err() == nil {
+		p.out.Wake(p.reportProgress())
 	}
-	return out.Result()
+	return p.out.Result()
 }
 
 // After a pass without steps, the rollout rests restShare times as long as it took to read the cluster, at most for maxRest.
@@ -117,46 +117,44 @@ const (
 	maxRest   = 2 * time.Second
 )
 
-func (s *scope) restAfter() time.Duration {
-	if s.stepping {
+func (p *pass) restAfter() time.Duration {
+	if p.stepping {
 		return 0
 	}
-	return min(restShare*s.readDuration, maxRest)
+	return min(restShare*p.readDuration, maxRest)
 }
 
 func (r *Reconciler) workers() int { return cmp.Or(r.Workers, DefaultWorkers) }
 
 // drainNode evicts pods of a node in the background, and reports the progress of its drain.
-func (s *scope) drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress {
+func (p *pass) drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress {
 	progress := plan.DrainProgress{Reason: v1alpha1.RolloutReasonDrainError}
-	result, err := s.Drains.Drain(ctx, step.Node, step.Options, drain.Start{Evicted: step.Evicted, TimeLeft: step.TimeLeft})
+	result, err := p.Drains.Drain(ctx, step.Node, step.Options, drain.Start{Evicted: step.Evicted, TimeLeft: step.TimeLeft})
 	if err != nil {
 		progress.Message = "Cannot read the node's pods; trying again: " + err.Error()
 	} else {
 		progress = progressOf(result)
 	}
-	s.recordInspection(step.Node, progress)
+	p.recordInspection(step.Node, progress)
 	return progress
 }
 
 // inspectPods records the progress of a node's drain if the drain only has to wait. If Drain has work to do, or the pods cannot be read, drainNode
 // records it.
-func (s *scope) inspectPods(ctx context.Context, step plan.Drain) {
-	if result, isDrainDue, err := s.Drains.Inspect(ctx, step.Node, step.Options); err == nil && !isDrainDue {
-		s.recordInspection(step.Node, progressOf(result))
+func (p *pass) inspectPods(ctx context.Context, step plan.Drain) {
+	if result, isDrainDue, err := p.Drains.Inspect(ctx, step.Node, step.Options); err == nil && !isDrainDue {
+		p.recordInspection(step.Node, progressOf(result))
 	}
 }
 
 // lookAhead checks the pods of a node that is about to be claimed. A failed read is no obstacle.
-func (s *scope) lookAhead(ctx context.Context, step plan.AddClaim) plan.DrainProgress {
-	result, err := s.Drains.LookAhead(ctx, step.Node, step.Options)
+func (p *pass) lookAhead(ctx context.Context, step plan.AddClaim) plan.DrainProgress {
+	result, err := p.Drains.LookAhead(ctx, step.Node, step.Options)
 	if err != nil {
 		return plan.DrainProgress{}
 	}
 	return progressOf(result)
 }
-
-func (s *scope) keepDrains(nodes sets.Set[string]) { s.Drains.Keep(nodes) }
 
 func progressOf(result drain.Result) plan.DrainProgress {
 	out := plan.DrainProgress{

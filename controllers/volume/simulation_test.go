@@ -1,15 +1,10 @@
 package volume
 
 import (
-	"flag"
 	"fmt"
 	"maps"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,66 +16,33 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/play"
 )
-
-var (
-	schedules = flag.Int("schedules", 0, "number of random schedules to play; 0 plays at least 200, and more until -for has passed")
-	playFor   = flag.Duration("for", 20*time.Second, "how long to play without -schedules")
-	firstSeed = flag.Uint64("seed", 1, "the seed of the first of them")
-)
-
-// leastSchedules is the number of schedules that are played without -schedules, however slow the machine is.
-const leastSchedules = 200
-
-// scheduleFilter returns a function that reports whether the schedule of a seed must be played.
-func scheduleFilter() func(seed uint64) bool {
-	deadline := time.Now().Add(*playFor)
-	return func(seed uint64) bool {
-		number := seed - *firstSeed
-		if *schedules > 0 {
-			return number < uint64(*schedules)
-		}
-		return number < leastSchedules || time.Now().Before(deadline)
-	}
-}
 
 // TestRandomSchedules plays random schedules with faults. All work must be complete at the end. After the deletion of the profiles, no
 // trace of the operator may remain.
 func TestRandomSchedules(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(800))
-	var next atomic.Uint64
-	var wait sync.WaitGroup
-	next.Store(*firstSeed)
-	isDue := scheduleFilter()
-	for range runtime.GOMAXPROCS(0) {
-		wait.Go(func() {
-			for seed := next.Add(1) - 1; isDue(seed) && !t.Failed(); seed = next.Add(1) - 1 {
-				if w := play(seed, 1, false); w.broken != nil {
-					broken := w.broken
-					w = play(seed, 1, true)
-					t.Errorf("seed %d: %v; replayed with a log: %v\n%s", seed, broken, w.broken, strings.Join(w.log, "\n"))
-				}
-			}
-		})
-	}
-	wait.Wait()
-	played := next.Load() - *firstSeed - uint64(runtime.GOMAXPROCS(0)) // each worker ends with a seed that it does not play
-	t.Logf("played %d schedules, seeds %d to %d", played, *firstSeed, *firstSeed+played-1)
+	play.Schedules(t, 20*time.Second, func(seed uint64) {
+		if w := playSeed(seed, 1, false); w.broken != nil {
+			broken := w.broken
+			w = playSeed(seed, 1, true)
+			t.Errorf("seed %d: %v; replayed with a log: %v\n%s", seed, broken, w.broken, strings.Join(w.log, "\n"))
+		}
+	})
 }
 
 // TestSchedulesOfManyWorkers plays schedules in which a pass writes several volumes at a time. The order of the writes is random, so a
 // seed does not reproduce a whole schedule.
 func TestSchedulesOfManyWorkers(t *testing.T) {
-	const played = 50
-	for seed := *firstSeed; seed < *firstSeed+played; seed++ {
-		if w := play(seed, 4, true); w.broken != nil {
-			t.Fatalf("seed %d: %v\n%s", seed, w.broken, strings.Join(w.log, "\n"))
+	play.Some(t, 50, func(seed uint64) {
+		if w := playSeed(seed, 4, true); w.broken != nil {
+			t.Errorf("seed %d: %v\n%s", seed, w.broken, strings.Join(w.log, "\n"))
 		}
-	}
+	})
 }
 
-// play plays one schedule: a time with faults, then a time without. All work must be complete at the end.
-func play(seed uint64, workers int, verbose bool) *world {
+// playSeed plays one schedule: a time with faults, then a time without. All work must be complete at the end.
+func playSeed(seed uint64, workers int, verbose bool) *world {
 	w := newWorld(seed)
 	w.verbose, w.random, w.concurrent = verbose, true, workers > 1
 	w.populate()

@@ -1,15 +1,11 @@
 package volume
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -17,9 +13,8 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/play"
 )
-
-var update = flag.Bool("update", false, "write the stories instead of comparing them")
 
 // story is a world without random events.
 type story struct {
@@ -236,20 +231,7 @@ func TestStories(t *testing.T) {
 			if w.broken != nil {
 				t.Error(w.broken)
 			}
-			path := filepath.Join("testdata", strings.NewReplacer(" ", "-", ",", "", "'", "", ":", "").Replace(name)+".golden")
-			got := strings.Join(w.log, "\n") + "\n"
-			if *update {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("log of the story (-want +got); if it is correct, run with -update:\n%s", diff)
-			}
+			play.Compare(t, name, w.log)
 		})
 	}
 }

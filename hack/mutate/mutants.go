@@ -136,7 +136,7 @@ func (m *mutants) try(ctx context.Context, number int, tests string, e effort) (
 // run runs a test binary under a mutation, 0 for none, and returns what failed.
 func (m *mutants) run(ctx context.Context, number int, binary, tests string, e effort) ([]string, error) {
 	args := []string{"-test.failfast", "-test.run=" + e.tests, fmt.Sprintf("-test.timeout=%s", timeout)}
-	if testsHold(m.root, tests, `flag.Int("schedules"`) {
+	if testsHold(m.root, tests, `"github.com/storageclient/operator/test/play"`) {
 		args = append(args, fmt.Sprintf("-schedules=%d", e.schedules))
 	}
 	if testsHold(m.root, tests, `"pgregory.net/rapid"`) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,10 +18,12 @@ import (
 
 // Call is one request of a client to the server. Reads from a cache are not calls.
 type Call struct {
+	// Actor is the owner of the client.
+	Actor string
 	// Verb is get, list, create, update, patch, delete or evict.
 	Verb string
 	Kind Kind
-	// Name is the name of the object. Empty for a list.
+	// Name is the name of the object. Empty for a list, except for a list of the pods of a node, which has the name of the node.
 	Name string
 	// Status is true if the status is written. DryRun is true if the write is not stored.
 	Status, DryRun bool
@@ -54,6 +57,8 @@ type Client struct {
 	ReadsOwnWrites bool
 	// Decide returns the fate of a call, and the error for its caller if that is not Answered. All calls are Answered if it is nil.
 	Decide func(Call) (Fate, error)
+	// Lock is held during each call and each read from the cache. Nil if only one goroutine uses the client and the server.
+	Lock sync.Locker
 	// Token is copied into each Write, even a late one. It identifies the knowledge of the caller at the time of the call.
 	Token any
 }
@@ -63,11 +68,21 @@ var _ client.Client = (*Client)(nil)
 // errUnsupported is the error for requests that no reconciler makes.
 var errUnsupported = errors.New("memapi does not support this")
 
+func (c *Client) lock() (unlock func()) {
+	if c.Lock == nil {
+		return func() {}
+	}
+	c.Lock.Lock()
+	return c.Lock.Unlock
+}
+
 // do makes a call with the given effect.
 func (c *Client) do(ctx context.Context, call Call, effect func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	defer c.lock()()
+	call.Actor = c.Actor
 	fate, problem := Answered, error(nil)
 	if c.Decide != nil {
 		fate, problem = c.Decide(call)
@@ -108,6 +123,7 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 		return nil
 	}
 	if c.Cache != nil {
+		defer c.lock()()
 		return read(&c.Cache.tables[kind])
 	}
 	return c.do(ctx, Call{Verb: "get", Kind: kind, Name: key.Name}, func() error { return read(&c.Server.tables[kind]) })
@@ -133,9 +149,14 @@ func (c *Client) List(ctx context.Context, list client.ObjectList, opts ...clien
 		return nil
 	}
 	if c.Cache != nil {
+		defer c.lock()()
 		return read(c.Cache.tables[kind])
 	}
-	return c.do(ctx, Call{Verb: "list", Kind: kind}, func() error { return read(c.Server.tables[kind]) })
+	node := ""
+	if options.FieldSelector != nil {
+		node, _ = options.FieldSelector.RequiresExactMatch("spec.nodeName")
+	}
+	return c.do(ctx, Call{Verb: "list", Kind: kind, Name: node}, func() error { return read(c.Server.tables[kind]) })
 }
 
 // selectFrom selects by namespace, labels, and a pod's spec.nodeName.

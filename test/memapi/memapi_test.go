@@ -368,7 +368,7 @@ func TestCallsHaveTheirFate(t *testing.T) {
 		if s.RunLate(); stored() != want.later {
 			t.Errorf("fate %d: got final effect %t, want %t", fate, stored(), want.later)
 		}
-		if len(calls) != 1 || calls[0] != (Call{Verb: "patch", Kind: Nodes, Name: "n"}) {
+		if len(calls) != 1 || calls[0] != (Call{Actor: "manager", Verb: "patch", Kind: Nodes, Name: "n"}) {
 			t.Errorf("got calls %+v", calls)
 		}
 	}

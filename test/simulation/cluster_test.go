@@ -31,6 +31,9 @@ type app struct {
 	tolerates, moves bool
 	// uncounted is true if the disruption controller cannot count its pods, for example because their owner has no scale subresource.
 	uncounted bool
+	// blockedUntil is the time until which its budget lets no pod go. unseen is true if a webhook rejects dry runs, so that no dry run shows that.
+	blockedUntil time.Time
+	unseen       bool
 }
 
 const workloads = "work"
@@ -170,8 +173,13 @@ func (w *world) podEvent(pod *corev1.Pod) time.Time {
 	switch {
 	case pod.DeletionTimestamp != nil && pod.Annotations[hangs] != "" && !w.quiet:
 		return time.Time{}
+	case pod.DeletionTimestamp != nil && w.machines[pod.Spec.NodeName] != nil && w.now.Before(w.machines[pod.Spec.NodeName].outage.until):
+		return w.machines[pod.Spec.NodeName].outage.until
 	case pod.DeletionTimestamp != nil:
 		return pod.DeletionTimestamp.Add(time.Duration(3+len(pod.Name)%5*8) * time.Second)
+	case pod.Annotations[endsAt] != "" && pod.Status.Phase == corev1.PodRunning:
+		at, _ := time.Parse(time.RFC3339, pod.Annotations[endsAt])
+		return at
 	case len(pod.OwnerReferences) == 1 && pod.OwnerReferences[0].Kind == "Job" && pod.Status.Phase == corev1.PodRunning:
 		return pod.CreationTimestamp.Add(time.Duration(60+len(pod.UID)*60) * time.Second)
 	}
@@ -251,7 +259,7 @@ func (w *world) countBudgets() {
 			continue
 		}
 		allowed := int32(max(0, healthy-w.apps[at].atLeast))
-		if w.apps[at].moves && !w.isCordoned(budget.Name) {
+		if w.apps[at].moves && !w.isCordoned(budget.Name) || w.now.Before(w.apps[at].blockedUntil) {
 			allowed = 0
 		}
 		memapi.Change(w.api, byCluster, budget, func(b *policyv1.PodDisruptionBudget) {
@@ -259,6 +267,11 @@ func (w *world) countBudgets() {
 			b.Status.DisruptionsAllowed, b.Status.CurrentHealthy, b.Status.DesiredHealthy = allowed, int32(healthy), int32(w.apps[at].atLeast)
 		})
 	}
+}
+
+// isUnseen reports whether a call is a dry run about a pod whose budget no dry run shows.
+func (w *world) isUnseen(call memapi.Call) bool {
+	return call.DryRun && slices.ContainsFunc(w.apps, func(a *app) bool { return a.unseen && a.name == call.Name })
 }
 
 // failSync acts as failSafe of the disruption controller (pkg/controller/disruption/disruption.go).
@@ -278,6 +291,9 @@ func (w *world) isCordoned(app string) bool {
 		return pod.Labels["app"] == app && node != nil && node.Spec.Unschedulable
 	})
 }
+
+// endsAt is the annotation with the time at which a pod of a story's Job finishes.
+const endsAt = "ends-at"
 
 // hangs is the annotation of pods that never terminate.
 const hangs = "hangs"

@@ -95,10 +95,7 @@ func selectOtherValue(w *world) {
 
 // newGateWorld has three nodes, and two profiles for them whose canary is one node.
 func newGateWorld() *world {
-	w := &world{now: time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC), machines: map[string]*machine{}}
-	w.api = memapi.NewServer(func() time.Time { return w.now })
-	w.observer = newObserver(w)
-	w.api.Observe = w.observe
+	w := newWorld(1)
 	for _, name := range []string{"n10", "n11", "n12"} {
 		w.api.Add(byKubelet, &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name},

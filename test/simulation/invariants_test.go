@@ -32,6 +32,7 @@ func (o *observer) checkRollout(w memapi.Write, name string, seen *look) {
 		o.checkClaims(w, seen)
 		o.checkLosses()
 	case w.Kind == memapi.ConfigMaps:
+		o.checkCleared(w, seen)
 		o.checkLosses()
 	case w.Kind == memapi.Nodes:
 		o.checkNodeWrite(w.Before.(*corev1.Node), w.After.(*corev1.Node), seen)
@@ -92,6 +93,7 @@ func (o *observer) checkClaim(name string, before, claims map[string]string, see
 		o.checkBudget(name, profile, before, claims, seen)
 		o.checkThreshold(name, profile, seen)
 		o.checkCanary(name, profile, claims)
+		o.checkTurn(name, profile, claims, seen)
 	}
 	o.checkBudget(name, "", before, claims, seen)
 	o.checkBackOff(name, c)
@@ -142,6 +144,7 @@ func (o *observer) checkMayStart(what, name string, seen *look) {
 		}
 	}
 	o.checkControlPlane(what, name, seen)
+	o.checkStorage(what, name, seen)
 }
 
 func isAgentReady(s *state, name string) bool {
@@ -196,6 +199,9 @@ func (o *observer) checkControlPlane(what, name string, seen *look) {
 		return
 	}
 	claims := o.w.claims()
+	if o.w.countControlPlanes() == 1 && o.nodeStood(seen, name, isControlPlane) {
+		o.w.fail("invariant 18: %s for %s, the only control plane node", what, name)
+	}
 	for _, object := range o.w.api.All(memapi.Nodes) {
 		other := object.(*corev1.Node)
 		if other.Name == name || !isControlPlane(other) {
@@ -253,35 +259,6 @@ func (o *observer) isRetryDue(c *v1alpha1.StorageClientNode) bool {
 }
 
 func resolve(limit intstr.IntOrString, nodes int) int { return v1alpha1.ResolveShare(limit, nodes) }
-
-// checkThreshold checks that no disruption starts once as many nodes have failed as a profile allows, including deleted nodes.
-func (o *observer) checkThreshold(name, profile string, seen *look) {
-	now := o.w.present()
-	p, c := now.profile(profile), now.clientNode(name)
-	if p == nil || o.touched[profile][1] > seen.write {
-		return
-	}
-	failed := 0
-	for _, object := range now.nodes {
-		if other := object.(*corev1.Node); o.clientNodeStood(seen, other.Name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool {
-			return hasFailed(c) && !o.isRetryDue(c) && concerns(p, n, c)
-		}) {
-			failed++
-		}
-	}
-	hash := ""
-	for _, lost := range o.losses {
-		if hash == "" {
-			hash = nodesettings.BootSettingsHash(p)
-		}
-		if lost.write <= seen.write && lost.target == target(c) && lost.plans[profile] == hash {
-			failed++
-		}
-	}
-	if failed >= int(*p.Spec.Rollout.FailureThreshold) {
-		o.w.fail("invariant 17: claim of %s although %d nodes of %s have failed", name, failed, profile)
-	}
-}
 
 // checkCanary checks that only the canary nodes start until they have had the profile's settings for the soak time. While users change
 // the nodes that may start, the canary may change too, so the check is skipped.
@@ -352,6 +329,8 @@ func (o *observer) checkNodeWrite(before, after *corev1.Node, seen *look) {
 		if !claimed && o.stood(seen, name, func(*state) bool { return true }) && before.Spec.Unschedulable {
 			o.w.fail("invariant 1: %s is returned to service after its claim was released", name)
 		}
+	case hasMark(after) && before.Annotations[v1alpha1.DisruptionGuardsAnnotation] != "" && after.Annotations[v1alpha1.DisruptionGuardsAnnotation] == "":
+		o.w.fail("invariant 5: the rollout removes the guards of %s, which it disrupts", name)
 	case before.Spec.Unschedulable && !after.Spec.Unschedulable:
 		o.w.fail("invariant 5: the rollout uncordons %s, which another client had cordoned", name)
 	}
@@ -533,6 +512,9 @@ func (o *observer) checkAttempts(m *machine, c *v1alpha1.StorageClientNode, perm
 			used++
 		}
 	}
+	if o.withheld.Has(key) {
+		o.w.fail("invariant 3: permit for %s, whose reboot for %s had no effect and whose settings were withheld", m.name, target(c))
+	}
 	if o.permits[key].Insert(permit.ID); used >= maxAttempts {
 		o.w.fail("invariant 3: permit for %s, which has used %d permits for %s", m.name, used, target(c))
 	}
@@ -618,6 +600,41 @@ func (p *process) checkStopped(cached *state) {
 	}
 }
 
+// checkDrains checks that no drain continues against the rules after a complete pass, whose cache showed the node and the rules.
+func (p *process) checkDrains(cached *state) {
+	for _, object := range cached.nodes {
+		name := object.GetName()
+		node, c := cached.node(name), cached.clientNode(name)
+		now, current := p.node(name), p.present().clientNode(name)
+		if now == nil || c == nil || current == nil || !hasMark(now) || !hasMark(node) || !now.DeletionTimestamp.IsZero() || isLeaving(now) {
+			continue
+		}
+		note := current.Status.Rollout
+		if current.Spec.RebootPermit != nil || hasFailed(current) || note != nil && note.Reason == v1alpha1.RolloutReasonPermitRefused {
+			continue
+		}
+		p.drained++
+		for _, profile := range needers(current) {
+			if rules := cached.profile(profile); rules != nil && slices.Contains(needers(c), profile) && !isOpen(rules, p.began) {
+				p.fail("invariant 2: the drain of %s continues outside the windows of profile %s", name, profile)
+			}
+		}
+		if obstacles := blockingSettings(node, c); len(obstacles) > 0 && len(needers(c)) > 0 && equality.Semantic.DeepEqual(c.Status.Settings, current.Status.Settings) {
+			p.fail("invariant 16: the drain of %s continues although the node would not be accepted: %v", name, obstacles)
+		}
+	}
+	for _, object := range cached.nodes {
+		node, now := object.(*corev1.Node), p.node(object.GetName())
+		_, claimed := p.claims()[node.Name]
+		c := p.present().clientNode(node.Name)
+		isPermitted := c != nil && c.Spec.RebootPermit != nil
+		isGuarded := node.Annotations[v1alpha1.DisruptionGuardsAnnotation] != "" && now != nil && now.Annotations[v1alpha1.DisruptionGuardsAnnotation] != ""
+		if isGuarded && !hasMark(node) && !hasMark(now) && !claimed && !isPermitted && now.DeletionTimestamp.IsZero() {
+			p.fail("invariant 5: guards remain on %s", node.Name)
+		}
+	}
+}
+
 // checkNote is the second half of invariant 16: no node fails after its reboot because of an obstacle that was known before.
 func (o *observer) checkNote(node *corev1.Node, before, after *v1alpha1.StorageClientNode, seen *look) {
 	a, b := after.Status, before.Status
@@ -677,6 +694,10 @@ func (o *observer) checkEviction(pod *corev1.Pod, seen *look) {
 	if (cached == nil || !hasMark(cached)) && o.nodeStood(seen, name, func(n *corev1.Node) bool { return !hasMark(n) }) {
 		o.w.fail("invariant 18: pod %s is evicted from %s, which the rollout has not cordoned", pod.Name, name)
 	}
+	if o.nodeStood(seen, name, isLeaving) && (cached == nil || isLeaving(cached)) {
+		o.w.fail("invariant 18: pod %s is evicted from %s, which an autoscaler is about to remove", pod.Name, name)
+	}
+	o.checkLoadBalancers(name, seen)
 	o.checkStuck(name, seen)
 	if !mustLeave(pod) {
 		o.w.fail("invariant 18: pod %s is evicted, but a drain must skip it", pod.Name)
@@ -725,51 +746,6 @@ func (w *world) checkReboot(m *machine, permit string) {
 	}
 }
 
-// noteLoss records a Node that is deleted, if it was lost to a permit.
-func (w *world) noteLoss(node *corev1.Node) {
-	c := w.present().clientNode(node.Name)
-	claim, err := v1alpha1.DecodeDisruption(w.claims()[node.Name])
-	if c == nil || err != nil || c.Spec.RebootPermit == nil || claim.Permit == nil || claim.NodeUID != string(node.UID) {
-		return
-	}
-	if claim.Permit.Leaving != "" || isLeaving(node) {
-		return
-	}
-	w.losses = append(w.losses, loss{
-		name: node.Name, uid: string(node.UID), target: claim.Permit.BootHash, plans: maps.Clone(claim.Permit.Profiles), write: w.writes,
-	})
-}
-
-// checkLosses is invariant 17: every lost machine is recorded, or its claim names it.
-func (o *observer) checkLosses() {
-	if len(o.losses) == 0 {
-		return
-	}
-	var recorded map[string]string
-	if object := o.w.api.Get(memapi.ConfigMaps, v1alpha1.ManagerNamespace, v1alpha1.FailuresConfigMap); object != nil {
-		recorded = object.(*corev1.ConfigMap).Data
-	}
-	for _, lost := range o.losses {
-		claim, _ := v1alpha1.DecodeDisruption(o.w.claims()[lost.name])
-		if claim.NodeUID == lost.uid {
-			continue
-		}
-		for profile, plan := range lost.plans {
-			p := o.w.profile(profile)
-			if p == nil || nodesettings.BootSettingsHash(p) != plan {
-				continue
-			}
-			failures, _ := v1alpha1.DecodeFailures(recorded[profile])
-			named := slices.ContainsFunc(failures.Boots, func(b v1alpha1.BootFailures) bool {
-				return b.BootHash == lost.target && slices.ContainsFunc(b.Nodes, func(f v1alpha1.FailedNode) bool { return f.UID == lost.uid })
-			})
-			if !named {
-				o.w.fail("invariant 17: no record names %s (%s), lost to profile %s", lost.name, lost.uid, profile)
-			}
-		}
-	}
-}
-
 // clearBackOffs clears the backoffs after an edit that changes the profiles of nodes: the drain options may differ. A manager may see
 // the edit later.
 func (o *observer) clearBackOffs() {
@@ -781,6 +757,7 @@ func (o *observer) clearBackOffs() {
 func (o *observer) allowRetries() {
 	clear(o.permits)
 	clear(o.backOff)
+	clear(o.withheld)
 	o.losses = nil
 }
 
@@ -794,6 +771,8 @@ func (o *observer) checkNodeController(w memapi.Write, name string, seen *look) 
 		}
 		if before == nil || before.Spec.Hash != after.Spec.Hash {
 			o.checkGate(after)
+		} else if len(after.Spec.Settings) < len(before.Spec.Settings) && before.Spec.RebootPermit == nil && hasFailed(before) {
+			o.withheld.Insert(string(after.UID) + " " + target(after))
 		}
 	case *corev1.Node:
 		o.checkTuned(name, after, seen)

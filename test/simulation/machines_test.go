@@ -29,10 +29,14 @@ type machine struct {
 	// unreadyAt is the time at which the cluster notices that the machine is down, upAt the end of its boot.
 	unreadyAt, upAt time.Time
 	ends            bootEnd
+	// always is the result of the boots of a story's machine.
+	always bootEnd
 	// flaps is the time of another failure of a machine whose boot went wrong.
 	flaps time.Time
 	// silentUntil is the return of the agent, mounted the end of a pod's mount, locked the end of work that must not be interrupted.
 	silentUntil, mounted, locked time.Time
+	// outage is the time in which the machine's storage server does not respond. No pod terminates in it.
+	outage outage
 	// used maps the permits in the journal to the boots that they were used in, reboots counts the reboots of each permit.
 	used    map[string]string
 	reboots map[string]int
@@ -57,6 +61,27 @@ type machine struct {
 	seen     map[string]string
 	ailed    map[string]ailment
 	reported int
+}
+
+// outage is a time in which a storage server does not respond to a machine.
+type outage struct{ since, until time.Time }
+
+// servers returns the servers that the agent reports.
+func (o outage) servers(now time.Time) []v1alpha1.ServerStatus {
+	if o.until.IsZero() {
+		return nil
+	}
+	server := v1alpha1.ServerStatus{Server: "filer1", Protocol: v1alpha1.ServerNFS, State: v1alpha1.ServerAnswering}
+	if now.Before(o.until) {
+		server.State, server.Since = v1alpha1.ServerSilent, &metav1.Time{Time: o.since}
+	}
+	return []v1alpha1.ServerStatus{server}
+}
+
+// failStorage makes the storage server of a machine, or the network to it, unavailable for a while.
+func (w *world) failStorage(m *machine, d time.Duration) {
+	w.narrate("the storage server of %s does not respond", m.name)
+	m.outage = outage{since: w.now, until: w.now.Add(d)}
 }
 
 // bootEnd is the result of a boot.
@@ -226,6 +251,7 @@ func (w *world) observeStatus(m *machine, c *v1alpha1.StorageClientNode) v1alpha
 		status.Restored = false
 	}
 	status.RebootRequired = len(status.RebootRequiredBy) > 0
+	status.Servers = m.outage.servers(w.now)
 	if w.now.Before(m.mounted) {
 		status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/var/lib/kubelet/pods/x"}}
 	}
@@ -269,7 +295,7 @@ func (w *world) goDown(m *machine) {
 	m.going = ""
 	w.checkReboot(m, permit)
 	m.reboots[permit]++
-	m.ends = bootWell
+	m.ends = m.always
 	if !w.quiet {
 		switch w.rng.IntN(w.ailing) {
 		case 0:

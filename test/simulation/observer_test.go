@@ -30,8 +30,8 @@ type observer struct {
 	unmarked map[string]int
 	// steps counts the manager's changes to nodes: claims, cordons and changes of desired settings.
 	steps int
-	// announced counts the reboots that agents announced, withdrawn the permits that were checked after a pass.
-	announced, withdrawn int
+	// announced counts the reboots that agents announced, withdrawn the permits and drained the drains that were checked after a pass.
+	announced, withdrawn, drained int
 	// inVain counts the evictions of drains that timed out, attempts the evictions of drains that cordoned first.
 	inVain, attempts int
 	// cordonedFirst counts the drains of nodes that only budgets kept.
@@ -40,8 +40,12 @@ type observer struct {
 	drainedAt map[string]time.Time
 	// permits are the permits for each target of a StorageClientNode.
 	permits map[string]sets.Set[string]
+	// withheld are the targets of StorageClientNodes whose settings were withheld after a reboot without effect.
+	withheld sets.Set[string]
 	// losses are the machines that were deleted while they had a permit.
 	losses []loss
+	// markedReady are the UIDs of Nodes that were Ready while an autoscaler had marked them for removal.
+	markedReady map[string]bool
 	// wellSince is the time since which a node is healthy in its current boot. doneSince is the time since which it is in service with its
 	// settings.
 	wellSince map[string]moment
@@ -86,6 +90,7 @@ type loss struct {
 func newObserver(w *world) *observer {
 	return &observer{
 		w: w, touched: map[string][2]int{}, uncordoned: map[string]int{}, unmarked: map[string]int{}, permits: map[string]sets.Set[string]{}, wellSince: map[string]moment{}, doneSince: map[string]moment{},
+		withheld: sets.New[string](), markedReady: map[string]bool{},
 		firstClaim: map[string]int{}, claimedFor: map[string]claimed{}, given: map[string]string{}, backOff: map[string]moment{},
 		reportedSince: map[string]moment{}, permittedAt: map[string]int{}, drainedAt: map[string]time.Time{},
 	}
@@ -187,6 +192,9 @@ func (o *observer) observe(w memapi.Write) {
 			o.upset = o.writes
 		}
 	}
+	if node, isNode := w.After.(*corev1.Node); isNode {
+		o.markedReady[string(node.UID)] = isLeaving(node) && (isReadyNode(node) || o.markedReady[string(node.UID)])
+	}
 	if w.Kind == memapi.Nodes || w.Kind == memapi.ClientNodes {
 		o.follow(object.GetName())
 	}
@@ -210,6 +218,12 @@ func isStep(w memapi.Write) bool {
 }
 
 func (o *observer) narrateWrite(w memapi.Write, object client.Object) {
+	if o.w.brief {
+		if step := describeStep(w); step != "" {
+			o.w.narrate("%s %s", w.Actor, step)
+		}
+		return
+	}
 	if !o.w.verbose || w.Kind == memapi.Budgets || (w.Kind == memapi.Pods && !w.Eviction) {
 		return
 	}
@@ -333,7 +347,7 @@ func isControlPlane(node *corev1.Node) bool {
 
 // isOut reports whether a node is out of service for a reason other than the rollout.
 func isOut(node *corev1.Node) bool {
-	return !isReadyNode(node) || isLeaving(node) || node.Spec.Unschedulable && !hasMark(node)
+	return !isReadyNode(node) || isLeaving(node) || node.DeletionTimestamp != nil || node.Spec.Unschedulable && !hasMark(node)
 }
 
 // needers returns the profiles that need a reboot of the node for their settings.

@@ -37,7 +37,15 @@ func (w *world) anyNode() (*corev1.Node, *machine) {
 func (w *world) causeMishap() {
 	node, m := w.anyNode()
 	name := node.Name
-	switch w.rng.IntN(29) {
+	switch w.rng.IntN(32) {
+	case 31:
+		w.failStorage(m, w.seconds(1800))
+	case 30:
+		w.deleteObjects(node)
+	case 29:
+		w.narrate("%s is being deleted", name)
+		w.changeNode(byPeople, name, func(n *corev1.Node) { n.Finalizers = []string{"example.com/termination"} })
+		w.api.Delete(byPeople, w.node(name))
 	case 28:
 		if w.chance(4) {
 			w.narrate("hours or days pass")
@@ -107,6 +115,20 @@ func (w *world) causeMishap() {
 		w.changeNode(byPeople, name, func(n *corev1.Node) { n.Labels["pool"] = pool })
 	default:
 		w.ailAnything(m)
+	}
+}
+
+// deleteObjects acts as a user who deletes the claims, or the StorageClientNode of a failed node.
+func (w *world) deleteObjects(node *corev1.Node) {
+	if c := w.present().clientNode(node.Name); c != nil && hasFailed(c) && c.Spec.RebootPermit == nil {
+		w.narrate("a user deletes the StorageClientNode of %s", node.Name)
+		w.api.Delete(byPeople, c)
+		return
+	}
+	if claims := w.api.Get(memapi.ConfigMaps, v1alpha1.ManagerNamespace, v1alpha1.BudgetConfigMap); claims != nil && w.chance(4) {
+		w.narrate("the claims are lost")
+		w.lenient = true
+		w.api.Delete(byPeople, claims)
 	}
 }
 
@@ -327,7 +349,7 @@ func (w *world) admitPods() {
 func (w *world) repair(name string) {
 	node, m := w.node(name), w.machines[name]
 	leaving := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == autoscalerTaint })
-	if (leaving && w.chance(2)) || (!m.up && m.ends == bootNever) {
+	if (leaving && w.chance(2)) || (!m.up && m.ends == bootNever) || node.DeletionTimestamp != nil {
 		w.replaceNode(node, false)
 		return
 	}
@@ -335,7 +357,7 @@ func (w *world) repair(name string) {
 		m.ends = bootWell // of a boot in progress
 	}
 	w.removeTaint(name)
-	m.silentUntil, m.mounted, m.locked = time.Time{}, time.Time{}, time.Time{}
+	m.silentUntil, m.mounted, m.locked, m.outage = time.Time{}, time.Time{}, time.Time{}, outage{}
 	for _, key := range slices.Sorted(maps.Keys(m.ailments)) {
 		if ails := m.ailments[key]; isBlocking(ails.state, ails.effect) || ails.state == v1alpha1.SettingDrifted {
 			delete(m.ailments, key)

@@ -1,13 +1,9 @@
 package simulation
 
 import (
-	"flag"
 	"maps"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,64 +14,44 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/memapi"
+	"github.com/storageclient/operator/test/play"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
-
-var (
-	schedules = flag.Int("schedules", 0, "number of random schedules to play; 0 plays at least 200, and more until -for has passed")
-	playFor   = flag.Duration("for", time.Minute, "how long to play without -schedules")
-	firstSeed = flag.Uint64("seed", 1, "the seed of the first of them")
-)
-
-// minSchedules is the number of schedules that are played without -schedules, however slow the machine is.
-const minSchedules = 200
-
-// isWanted returns a function that reports whether the schedule of a seed must be played.
-func isWanted() func(seed uint64) bool {
-	deadline := time.Now().Add(*playFor)
-	return func(seed uint64) bool {
-		number := seed - *firstSeed
-		if *schedules > 0 {
-			return number < uint64(*schedules)
-		}
-		return number < minSchedules || time.Now().Before(deadline)
-	}
-}
 
 // TestTheManagerKeepsTheInvariants plays random schedules. A schedule that breaks an invariant is played again with a log:
 // go test ./test/simulation -seed=N -schedules=1
 func TestTheManagerKeepsTheInvariants(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(800))
-	var next, compared, inVain, attempts, cordonedFirst, announced, withdrawn atomic.Uint64
-	var wait sync.WaitGroup
-	next.Store(*firstSeed)
-	wanted := isWanted()
-	for range runtime.GOMAXPROCS(0) {
-		wait.Go(func() {
-			for seed := next.Add(1) - 1; wanted(seed) && !t.Failed(); seed = next.Add(1) - 1 {
-				w := play(seed, false)
-				inVain.Add(uint64(w.inVain))
-				announced.Add(uint64(w.announced))
-				withdrawn.Add(uint64(w.withdrawn))
-				attempts.Add(uint64(w.attempts))
-				cordonedFirst.Add(uint64(w.cordonedFirst))
-				if compared.Add(uint64(w.compared)); w.broken != nil {
-					w = play(seed, true)
-					t.Errorf("-seed=%d -schedules=1: %v\n%s", seed, w.broken, strings.Join(w.log[max(0, len(w.log)-400):], "\n"))
-				}
-			}
-		})
-	}
-	wait.Wait()
-	played := next.Load() - *firstSeed - uint64(runtime.GOMAXPROCS(0)) // each worker ends with a seed that it does not play
-	t.Logf("played %d schedules, seeds %d to %d; %d reboots announced, %d permits checked after a pass; %d sessions compared; evictions of drains that timed out: %d, after a cordon first: %d (of %d such drains)",
-		played, *firstSeed, *firstSeed+played-1, announced.Load(), withdrawn.Load(), compared.Load(), inVain.Load(), attempts.Load(), cordonedFirst.Load())
+	var inVain, attempts, cordonedFirst, announced, withdrawn atomic.Uint64
+	play.Schedules(t, time.Minute, func(seed uint64) {
+		w := playSeed(seed, 1, false)
+		inVain.Add(uint64(w.inVain))
+		announced.Add(uint64(w.announced))
+		withdrawn.Add(uint64(w.withdrawn))
+		attempts.Add(uint64(w.attempts))
+		cordonedFirst.Add(uint64(w.cordonedFirst))
+		if w.broken != nil {
+			w = playSeed(seed, 1, true)
+			t.Errorf("-seed=%d -schedules=1: %v\n%s", seed, w.broken, strings.Join(w.log[max(0, len(w.log)-400):], "\n"))
+		}
+	})
+	t.Logf("%d reboots announced, %d permits checked after a pass; evictions of drains that timed out: %d, after a cordon first: %d (of %d such drains)",
+		announced.Load(), withdrawn.Load(), inVain.Load(), attempts.Load(), cordonedFirst.Load())
+}
+
+// TestSchedulesOfManyWorkers plays schedules in which a pass handles several nodes concurrently. The order of their calls is random, so a seed does not
+// reproduce a whole schedule.
+func TestSchedulesOfManyWorkers(t *testing.T) {
+	play.Some(t, 50, func(seed uint64) {
+		if w := playSeed(seed, 4, true); w.broken != nil {
+			t.Errorf("seed %d: %v\n%s", seed, w.broken, strings.Join(w.log[max(0, len(w.log)-400):], "\n"))
+		}
+	})
 }
 
 // A seed must always play the same schedule, so that a failure can be investigated.
 func TestASeedReplaysTheSameSchedule(t *testing.T) {
 	for seed := uint64(1); seed <= 3; seed++ {
-		if first, second := play(seed, true), play(seed, true); !slices.Equal(first.log, second.log) {
+		if first, second := playSeed(seed, 1, true), playSeed(seed, 1, true); !slices.Equal(first.log, second.log) {
 			t.Errorf("seed %d: %s", seed, cmp.Diff(first.log, second.log))
 		}
 	}

@@ -1,5 +1,6 @@
 // Package simulation runs the manager's rollout and node controller against an in-memory API server, on random schedules with faults.
-// After each write, an independent observer asserts the numbered invariants of the design. It does not use the planner's code.
+// After each write, an independent observer asserts the numbered invariants of the design. It does not use the planner's code. Stories play one
+// rollout each in the same world, without random faults.
 package simulation
 
 import (
@@ -53,6 +54,14 @@ type world struct {
 	// clock is the manager's clock, skew the lead of the API server to which it speaks: a cluster may have several.
 	clock *apiclock.Clock
 	skew  time.Duration
+	// workers is the number of nodes that the manager handles concurrently. With one, a seed always plays the same schedule.
+	workers int
+	// lenient is set once the claims were lost, or a second manager has worked in the middle of a pass.
+	lenient bool
+	// intercept decides about the calls of a story's manager. Nil: all of them succeed.
+	intercept func(memapi.Call) (memapi.Fate, error)
+	// stopAt is the time at which a story continues.
+	stopAt time.Time
 	// limits are the limits on live changes in the whole cluster.
 	limits plan.Limits
 	// heat, rejections and ailing are odds. One in heat calls of the manager meets a fault, one in rejections permits is rejected, and three
@@ -65,29 +74,26 @@ type world struct {
 	// quiet ends all faults. calmAt is the time of their end.
 	quiet  bool
 	calmAt time.Time
-	// verbose keeps the log.
-	verbose bool
-	log     []string
-	// compared counts the comparisons of a pass's session with a new one.
-	compared int
+	// verbose keeps the log. brief keeps only the steps of the rollout in it.
+	verbose, brief bool
+	log            []string
 	// broken is the first invariant that did not hold.
 	broken error
 }
 
-func newWorld(seed uint64, verbose bool) *world {
+// newWorld returns a cluster without nodes, profiles, workloads and a manager.
+func newWorld(seed uint64) *world {
 	w := &world{
 		rng:      rand.New(rand.NewPCG(seed, 17)),
 		now:      time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC),
 		machines: map[string]*machine{},
 		versions: map[string]int{},
-		verbose:  verbose,
+		workers:  1,
 	}
 	w.api = memapi.NewServer(func() time.Time { return w.now })
 	w.observer = newObserver(w)
 	w.api.Observe = w.observe
 	w.api.Add(byPeople, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ManagerNamespace}})
-	w.populate()
-	w.manager = w.startManager()
 	return w
 }
 
@@ -153,26 +159,54 @@ func (w *world) populate() {
 // bindManager lets the manager's Pod start on no other node than its own.
 func (w *world) bindManager() {
 	w.changeNode(byPeople, w.managerNode, func(n *corev1.Node) { n.Labels["only"] = "yes" })
+	w.addManagerPod(map[string]string{"only": "yes"})
+}
+
+// addManagerPod adds the manager's Pod to its node.
+func (w *world) addManagerPod(nodeSelector map[string]string) {
 	pod := (&app{name: "manager"}).pod("manager", "ReplicaSet")
 	pod.Namespace = v1alpha1.ManagerNamespace
 	pod.Labels = map[string]string{"app.kubernetes.io/name": "storage-client-operator", "app.kubernetes.io/component": "manager"}
-	pod.Spec.NodeName, pod.Spec.NodeSelector = w.managerNode, map[string]string{"only": "yes"}
+	pod.Spec.NodeName, pod.Spec.NodeSelector = w.managerNode, nodeSelector
 	pod.Status.Phase, pod.Status.Conditions = corev1.PodRunning, readyCondition(true)
 	w.api.Add(byCluster, pod)
 }
 
 // isManagerBound reports whether a node is the only one for the manager's Pod, which runs on it.
 func (w *world) isManagerBound(name string) bool {
-	return name == w.managerNode && w.api.Get(memapi.Pods, v1alpha1.ManagerNamespace, "manager") != nil
+	pod, exists := w.api.Get(memapi.Pods, v1alpha1.ManagerNamespace, "manager").(*corev1.Pod)
+	return exists && name == w.managerNode && pod.Spec.NodeSelector != nil
 }
 
-// addNode registers a machine.
-func (w *world) addNode(name string, controlPlane bool) {
+// newMachine returns a machine that is up, and its Node.
+func (w *world) newMachine(name string) (*machine, *corev1.Node) {
 	w.serial++
 	m := &machine{
-		name: name, boot: name + "-boot-" + strconv.Itoa(w.serial), inForce: map[string]string{}, staged: map[string]string{},
-		used: map[string]string{}, reboots: map[string]int{}, ailments: map[string]ailment{}, stuck: map[string]bool{}, up: true,
+		name:     name,
+		boot:     name + "-boot-" + strconv.Itoa(w.serial),
+		inForce:  map[string]string{},
+		staged:   map[string]string{},
+		used:     map[string]string{},
+		reboots:  map[string]int{},
+		ailments: map[string]ailment{},
+		stuck:    map[string]bool{},
+		up:       true,
 	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+	node.Status.NodeInfo.BootID = m.boot
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now)}}
+	return m, node
+}
+
+// register adds a machine and its Node.
+func (w *world) register(m *machine, node *corev1.Node) {
+	w.machines[m.name] = m
+	m.uid = w.api.Add(byKubelet, node).GetUID()
+}
+
+// addNode registers a random machine.
+func (w *world) addNode(name string, controlPlane bool) {
+	m, node := w.newMachine(name)
 	if w.chance(5) {
 		// A user has edited the boot menu.
 		m.stuck["kernelArgument/ihash_entries"], m.stuck["kernelArgument/dhash_entries"] = true, true
@@ -180,9 +214,7 @@ func (w *world) addNode(name string, controlPlane bool) {
 	if w.chance(2) {
 		m.skew = w.anyLead()
 	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux", "pool": [...]string{"a", "b"}[w.rng.IntN(2)]},
-	}}
+	node.Labels["pool"] = [...]string{"a", "b"}[w.rng.IntN(2)]
 	if controlPlane {
 		node.Labels["node-role.kubernetes.io/control-plane"] = ""
 	}
@@ -195,11 +227,7 @@ func (w *world) addNode(name string, controlPlane bool) {
 	if w.chance(5) {
 		node.Spec.Taints = []corev1.Taint{{Key: v1alpha1.UntunedTaint, Effect: corev1.TaintEffectNoSchedule}}
 	}
-	node.Status.NodeInfo.BootID = m.boot
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now)}}
-	w.machines[name] = m
-	stored := w.api.Add(byKubelet, node)
-	m.uid = stored.GetUID()
+	w.register(m, node)
 }
 
 // addProfile declares kernel arguments and live values for some nodes.
@@ -393,10 +421,13 @@ func (w *world) hear() {
 	}
 }
 
-// play runs one schedule. The first part has faults; in some schedules it is long enough that nodes boot, fail and are tried again. The
+// playSeed runs one schedule. The first part has faults; in some schedules it is long enough that nodes boot, fail and are tried again. The
 // second part has no faults, and at its end all work must be done.
-func play(seed uint64, verbose bool) *world {
-	w := newWorld(seed, verbose)
+func playSeed(seed uint64, workers int, verbose bool) *world {
+	w := newWorld(seed)
+	w.workers, w.verbose = workers, verbose
+	w.populate()
+	w.manager = w.startManager()
 	defer func() { w.manager.end() }()
 	for range 50 + w.rng.IntN(100) {
 		if w.takeTurn(); w.broken != nil {
@@ -516,6 +547,7 @@ func (w *world) idleTime() time.Duration {
 			end = t
 		}
 	}
+	earlier(w.stopAt)
 	earlier(w.manager.rolloutAt)
 	for _, at := range w.manager.nodeAt {
 		earlier(at)
@@ -525,6 +557,10 @@ func (w *world) idleTime() time.Duration {
 		earlier(m.upAt)
 		earlier(m.silentUntil)
 		earlier(m.mounted)
+		earlier(m.outage.until)
+	}
+	for _, a := range w.apps {
+		earlier(a.blockedUntil)
 	}
 	for _, o := range w.api.All(memapi.Pods) {
 		earlier(w.podEvent(o.(*corev1.Pod)))

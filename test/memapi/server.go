@@ -31,6 +31,8 @@ type Server struct {
 	Now func() time.Time
 	// Observe is called after each change, if it is set.
 	Observe func(Write)
+	// Prune removes the fields of a new version that the definitions of the server do not have. It may be nil.
+	Prune func(client.Object)
 
 	tables   [kinds]table
 	changes  [kinds][]change
@@ -152,6 +154,9 @@ func (s *Server) create(actor string, kind Kind, object client.Object) error {
 func (s *Server) replace(actor string, kind Kind, before, after client.Object, eviction bool) client.Object {
 	after.SetResourceVersion(before.GetResourceVersion())
 	after.SetGeneration(before.GetGeneration())
+	if s.Prune != nil {
+		s.Prune(after)
+	}
 	if sameContent(before, after) {
 		return before
 	}

@@ -67,7 +67,7 @@ func TestAnEtcdMemberIsAControlPlaneNode(t *testing.T) {
 	if err := s.Create(t.Context(), pod("etcd-worker", metav1.NamespaceSystem, "worker", true, etcd)); err != nil {
 		t.Fatal(err)
 	}
-	s.Clock = testingclock.NewFakePassiveClock(s.Clock.Now().Add(etcdAge))
+	s.Clock = testingclock.NewFakePassiveClock(s.Clock.Now().Add(podsAge))
 	if s.etcdPace.Remaining(time.Minute, s.Clock.Now()) > 0 || !refresh()["worker"] {
 		t.Error("new member not detected after a minute")
 	}

@@ -46,33 +46,30 @@ func guardsOf(node *corev1.Node) guards {
 // belongs to another user and is not changed.
 func setGuards(node *corev1.Node, excludeFromLoadBalancers bool) {
 	managed := guardsOf(node)
-	for _, key := range knownAnnotations {
-		managed.Annotations = setKey(node.Annotations, managed.Annotations, key)
-	}
+	managed.Annotations = setKeys(node.Annotations, managed.Annotations, knownAnnotations)
 	if excludeFromLoadBalancers {
 		if node.Labels == nil {
 			node.Labels = map[string]string{}
 		}
-		managed.Labels = setKey(node.Labels, managed.Labels, corev1.LabelNodeExcludeBalancers)
+		managed.Labels = setKeys(node.Labels, managed.Labels, knownLabels)
 	}
-	if len(managed.Annotations)+len(managed.Labels) == 0 {
-		return
+	if len(managed.Annotations)+len(managed.Labels) > 0 {
+		node.Annotations[v1alpha1.DisruptionGuardsAnnotation] = text.JSON(managed)
 	}
-	node.Annotations[v1alpha1.DisruptionGuardsAnnotation] = text.JSON(managed)
 }
 
-func setKey(all map[string]string, managedKeys []string, key string) []string {
-	if _, ok := all[key]; ok {
-		return managedKeys
+// setKeys sets the known keys that do not exist, and returns all managed keys.
+func setKeys(all map[string]string, managedKeys, known []string) []string {
+	for _, key := range known {
+		if _, exists := all[key]; !exists {
+			all[key] = v1alpha1.True
+			managedKeys = append(managedKeys, key)
+		}
 	}
-	all[key] = v1alpha1.True
-	if slices.Contains(managedKeys, key) {
-		return managedKeys
-	}
-	return append(managedKeys, key)
+	return lists.Distinct(managedKeys)
 }
 
-// The known keys are the only keys that removeGuards may remove, regardless of the author of the list.
+// The known keys are the only keys that the rollout sets, and that removeGuards may remove, regardless of the author of the list.
 var (
 	knownAnnotations = []string{clusterAutoscalerAnnotation, karpenterAnnotation}
 	knownLabels      = []string{corev1.LabelNodeExcludeBalancers}

@@ -47,18 +47,12 @@ type leaving struct {
 // leavingOf finds the mark by which others announce the removal of a node. Additional marks are a key, or key=value, of taints, annotations and
 // labels. It ignores the taint that the operator itself removes, even if a user configured one of these keys for it.
 func leavingOf(node *corev1.Node, untunedTaint string, additional []string) leaving {
-	found := findLeaving(node, untunedTaint, leavingMarks)
+	marks := leavingMarks
 	for _, mark := range additional {
-		if found.key == "" {
-			key, value, _ := strings.Cut(mark, "=")
-			found = findLeaving(node, untunedTaint, []leavingMark{{Taint: key, Value: value}, {Annotation: key, Value: value}, {Label: key, Value: value}})
-		}
+		key, value, _ := strings.Cut(mark, "=")
+		ofUser := []leavingMark{{Taint: key, Value: value}, {Annotation: key, Value: value}, {Label: key, Value: value}}
+		marks = append(slices.Clip(marks), ofUser...)
 	}
-	return found
-}
-
-// findLeaving finds the first of these marks that the node has.
-func findLeaving(node *corev1.Node, untunedTaint string, marks []leavingMark) leaving {
 	for i := range marks {
 		if found := marks[i].find(node, untunedTaint); found.key != "" {
 			found.inService = marks[i].InService

@@ -115,7 +115,7 @@ func (p *pass) refresh(ctx context.Context, session *plan.Session, planned plan.
 	if err := p.refreshNodes(ctx); err != nil {
 		return session, false, err
 	}
-	p.update()
+	p.session.Update(p.news())
 	p.observeDrains(func(step plan.Drain) {
 		if p.isLive(step.Node) {
 			p.drainNode(ctx, step)
@@ -138,17 +138,13 @@ func (p *pass) apply(ctx context.Context, _ *plan.Session, planned plan.Plan, _ 
 	}
 }
 
-func (p *pass) update() {
-	p.session.Update(p.news())
-}
-
 // observeDrains observes the drains of nodes that are already cordoned, and stops all others.
 func (p *pass) observeDrains(observe func(plan.Drain)) {
 	drains, draining := p.session.Drains()
 	p.Drains.Keep(draining)
 	if len(drains) > 0 {
 		parallel.ForEach(p.workers(), drains, observe)
-		p.update()
+		p.session.Update(p.news())
 	}
 }
 
@@ -162,7 +158,7 @@ func (p *pass) claimNodes(ctx context.Context) {
 	if claimed.Len() == 0 {
 		return
 	}
-	p.update()
+	p.session.Update(p.news())
 	first := p.session.FirstSteps(claimed)
 	maps.DeleteFunc(p.notes, func(node string, _ v1alpha1.RolloutStatus) bool { return claimed.Has(node) })
 	maps.Copy(p.notes, first.Notes)
@@ -175,7 +171,7 @@ func (p *pass) claimNodes(ctx context.Context) {
 // not recorded yet; no new disruption starts before them.
 func (p *pass) replan() (hasOtherSteps bool) {
 	before, behind := p.plan, p.out.Skipped()
-	p.update()
+	p.session.Update(p.news())
 	p.decide(p.session)
 	for _, step := range before.Steps {
 		if note, found := before.Notes[step.NodeName()]; found && !isNewClaim(step) {

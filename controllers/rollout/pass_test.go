@@ -116,7 +116,7 @@ func TestTheNewsOfAPassIsComplete(t *testing.T) {
 			if err := act(t.Context(), p); err != nil {
 				t.Fatal(err)
 			}
-			p.update()
+			p.session.Update(p.news())
 			if diff := cmp.Diff(former, whole(p)); diff == "" {
 				t.Error("the act changes nothing")
 			}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
@@ -24,17 +25,28 @@ var managerLabels = client.MatchingLabels{"app.kubernetes.io/name": "storage-cli
 
 // readManagers reads the manager's Pods, unless it did so recently. It reports whether they were read.
 func (p *pass) readManagers(ctx context.Context) (isRead bool, err error) {
-	if p.ManagerNode == "" || p.managersPace.Remaining(etcdAge, p.Clock.Now()) > 0 {
+	if p.ManagerNode == "" {
 		return false, nil
 	}
-	var pods corev1.PodList
-	fromMemory := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
-	if err := p.APIReader.List(ctx, &pods, client.InNamespace(v1alpha1.ManagerNamespace), managerLabels, fromMemory); err != nil {
-		return false, fmt.Errorf("list Pods of the manager: %w", err)
+	pods, isRead, err := p.listPods(ctx, &p.managersPace, v1alpha1.ManagerNamespace, managerLabels)
+	if isRead {
+		p.managers = pods
 	}
-	p.managers = pods.Items
-	p.managersPace.Begin(etcdAge, p.Clock.Now())
-	return true, nil
+	return isRead, err
+}
+
+// listPods lists Pods, unless it did so recently. It reads from the cache of the API server, because a new Pod affects no decision yet.
+func (p *pass) listPods(ctx context.Context, pace *store.Pace, namespace string, labels client.MatchingLabels) (pods []corev1.Pod, isRead bool, err error) {
+	if pace.Remaining(podsAge, p.Clock.Now()) > 0 {
+		return nil, false, nil
+	}
+	var list corev1.PodList
+	fromMemory := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
+	if err := p.APIReader.List(ctx, &list, client.InNamespace(namespace), labels, fromMemory); err != nil {
+		return nil, false, fmt.Errorf("list Pods in %s: %w", namespace, err)
+	}
+	pace.Begin(podsAge, p.Clock.Now())
+	return list.Items, true, nil
 }
 
 // takesManager reports whether a node runs a Ready Pod of the manager, or the scheduler may place the Pod of the manager's node on it. It is false
@@ -61,24 +73,16 @@ func accepts(node *corev1.Node, pod *corev1.Pod) bool {
 // etcdPods are the labels of kubeadm's and RKE2's static pods of etcd (cmd/kubeadm/app/util/staticpod, ComponentPod).
 var etcdPods = client.MatchingLabels{"component": "etcd", "tier": "control-plane"}
 
-// etcdAge is the time for which the list of etcd nodes is cached: members rarely change, and finding them requires a list of kube-system.
-const etcdAge = time.Minute
+// podsAge is the time for which the lists of the manager's Pods and of etcd's are cached: they rarely change, and etcd requires a list of kube-system.
+const podsAge = time.Minute
 
 // readEtcdMembers finds the nodes whose loss would cost etcd a vote although they have no label for it.
 func (p *pass) readEtcdMembers(ctx context.Context) error {
-	if p.etcdPace.Remaining(etcdAge, p.Clock.Now()) > 0 {
-		return nil
+	pods, isRead, err := p.listPods(ctx, &p.etcdPace, metav1.NamespaceSystem, etcdPods)
+	if isRead {
+		p.etcdNodes = sets.New(lists.Pick(lists.Pointers(pods), func(pod *corev1.Pod) (string, bool) {
+			return pod.Spec.NodeName, metav1.HasAnnotation(pod.ObjectMeta, corev1.MirrorPodAnnotationKey)
+		})...)
 	}
-	var pods corev1.PodList
-	// Read from the cache of the API server: a new member has no vote yet.
-	fromMemory := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
-	if err := p.APIReader.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), etcdPods, fromMemory); err != nil {
-		return fmt.Errorf("list Pods of etcd: %w", err)
-	}
-	nodes := lists.Pick(lists.Pointers(pods.Items), func(pod *corev1.Pod) (string, bool) {
-		return pod.Spec.NodeName, metav1.HasAnnotation(pod.ObjectMeta, corev1.MirrorPodAnnotationKey)
-	})
-	p.etcdNodes = sets.New(nodes...)
-	p.etcdPace.Begin(etcdAge, p.Clock.Now())
-	return nil
+	return err
 }

@@ -106,7 +106,7 @@ func TestTheManagersPodsAreReadOnceInAWhile(t *testing.T) {
 	for i, step := range []struct {
 		after time.Duration
 		want  bool
-	}{{0, true}, {0, false}, {etcdAge - 1, false}, {1, true}, {-time.Hour, true}} {
+	}{{0, true}, {0, false}, {podsAge - 1, false}, {1, true}, {-time.Hour, true}} {
 		clock.SetTime(clock.Now().Add(step.after))
 		if isRead, err := s.readManagers(t.Context()); err != nil || isRead != step.want {
 			t.Errorf("step %d: got read %t, error %v; want %t", i, isRead, err, step.want)

@@ -39,7 +39,8 @@ func (w *world) causeMishap() {
 	name := node.Name
 	switch w.rng.IntN(32) {
 	case 31:
-		w.failStorage(m, w.seconds(1800))
+		names := w.names(memapi.Nodes)
+		w.failStorage(w.machines[names[w.rng.IntN(len(names))]], w.seconds(1800))
 	case 30:
 		w.deleteObjects(node)
 	case 29:

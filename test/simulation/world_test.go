@@ -214,6 +214,9 @@ func (w *world) addNode(name string, controlPlane bool) {
 	if w.chance(2) {
 		m.skew = w.anyLead()
 	}
+	if w.chance(8) {
+		w.failStorage(m, w.seconds(1800))
+	}
 	node.Labels["pool"] = [...]string{"a", "b"}[w.rng.IntN(2)]
 	if controlPlane {
 		node.Labels["node-role.kubernetes.io/control-plane"] = ""

@@ -224,7 +224,7 @@ func (w *world) addNode(name string, controlPlane bool) {
 	if w.zones > 0 {
 		node.Labels[corev1.LabelTopologyZone] = [...]string{"x", "y"}[w.rng.IntN(w.zones)]
 	}
-	if w.chance(4) {
+	if w.chance(3) {
 		node.Labels["canary"] = "yes"
 	}
 	if w.chance(5) {
@@ -331,7 +331,7 @@ func (w *world) anyRollout() v1alpha1.Rollout {
 		r.Drain.LookAhead = v1alpha1.LookAheadCordonFirst
 	}
 	r.Drain.DeleteEmptyDirData = w.chance(2)
-	if w.chance(6) {
+	if w.chance(3) {
 		r.Canary.Nodes, r.Canary.NodeSelector = nil, &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}
 	}
 	return r

@@ -1,0 +1,121 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	testclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/store"
+	"github.com/storageclient/operator/test/builders"
+	"github.com/storageclient/operator/test/play"
+)
+
+// expectedToFail are the waits without an end that the manager still has.
+var expectedToFail = map[string]string{
+	"a canary whose write a webhook refuses with code 400": "WA3",
+	"a canary whose write a webhook refuses with code 405": "WA3",
+	"a canary whose write a webhook fails with code 500":   "WA3",
+	"restores that a webhook refuses with code 400":        "WA3",
+	"a clock that is ahead by a week for one pass":         "WA5",
+}
+
+func deniedWith(code int32) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: "admission webhook denied the request"}}
+}
+
+// waiting is a manager whose writes to some volumes are refused.
+func waiting(t *testing.T, refusal error, refused string, objects ...client.Object) (*Reconciler, *testclock.FakeClock) {
+	t.Helper()
+	r, _ := newReconciler(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		if refusal != nil && strings.HasPrefix(o.GetName(), refused) {
+			return refusal
+		}
+		return c.Patch(ctx, o, p, opts...)
+	}}, objects...)
+	clock := testclock.NewFakeClock(noon)
+	r.Recorder, r.Clock = events.NewFakeRecorder(100000), clock
+	return r, clock
+}
+
+// passes makes a pass every minute.
+func passes(r *Reconciler, clock *testclock.FakeClock, d time.Duration) {
+	for end := clock.Now().Add(d); clock.Now().Before(end); clock.Step(time.Minute) {
+		r.pace = store.Pace{}
+		_, _ = r.Reconcile(context.Background(), reconcile.Request{})
+	}
+}
+
+func TestARefusedCanaryDelaysNoOtherVolume(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"a canary whose write a webhook refuses with code 400": deniedWith(http.StatusBadRequest),
+		"a canary whose write a webhook refuses with code 405": deniedWith(http.StatusMethodNotAllowed),
+		"a canary whose write a webhook fails with code 500":   apierrors.NewInternalError(context.DeadlineExceeded),
+		"a canary whose write a webhook refuses with code 403": apierrors.NewForbidden(corev1.Resource("persistentvolumes"), "pv00", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, clock := waiting(t, refusal, "pv00", append(fleetOf(3), ptr.To(builders.NFSProfile("p", []string{"nocto"})))...)
+			passes(r, clock, 4*time.Hour)
+			problem := ""
+			if len(changed(t, r)) == 0 {
+				problem = "no volume has the options"
+			}
+			play.Judge(t, expectedToFail, name, problem)
+		})
+	}
+}
+
+// Many volumes cannot be restored, one more can.
+func TestRefusedRestoresDelayNoOtherVolume(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"restores that a webhook refuses with code 400": deniedWith(http.StatusBadRequest),
+		"restores that a webhook refuses with code 403": apierrors.NewForbidden(corev1.Resource("persistentvolumes"), "frozen", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			carrying := builders.Carrying([]string{"hard"}, []string{"nocto"}, "gone")
+			objects := []client.Object{builders.NFSVolume([]string{"nocto"}, builders.Named("last"), carrying)}
+			for i := range maxSteps {
+				objects = append(objects, builders.NFSVolume([]string{"nocto"}, builders.Named(fmt.Sprintf("frozen-%03d", i)), carrying))
+			}
+			r, clock := waiting(t, refusal, "frozen", objects...)
+			passes(r, clock, 15*time.Minute)
+			problem := ""
+			if names := changed(t, r); len(names) > maxSteps {
+				problem = "the volume that is not protected is not restored"
+			}
+			play.Judge(t, expectedToFail, name, problem)
+		})
+	}
+}
+
+func TestAClockThatIsAheadDelaysNoVolume(t *testing.T) {
+	for name, lead := range map[string]time.Duration{"a clock that is right": 0, "a clock that is ahead by a week for one pass": 7 * 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			p := builders.NFSProfile("p", []string{"nocto"})
+			p.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{SoakSeconds: ptr.To[int32](60), OnNoEvidence: v1alpha1.NoEvidenceProceed}
+			r, clock := waiting(t, nil, "", append(fleetOf(5), &p)...)
+			clock.SetTime(noon.Add(lead))
+			makeAPass(t, r)
+			clock.SetTime(noon)
+			passes(r, clock, 4*time.Hour)
+			problem := ""
+			if names := changed(t, r); len(names) != 5 {
+				problem = fmt.Sprintf("%d of 5 volumes have the options", len(names))
+			}
+			play.Judge(t, expectedToFail, name, problem)
+		})
+	}
+}

@@ -148,11 +148,11 @@ func TestRulesAreReadAgainBeforeAClaimACordonAndAPermit(t *testing.T) {
 		} {
 			t.Run(name+", "+what, func(t *testing.T) {
 				// The first play finds the last read of the rules before the write, the second one has the change then.
-				last := playToWrite(t, isWritten, 0, change)
-				if last == 0 {
-					t.Fatal("the rules are not read before the write")
+				last, isFresh := playToWrite(t, isWritten, 0, change)
+				if last == 0 || !isFresh {
+					t.Fatalf("got %d reads of the rules, one after the write before: %t", last, isFresh)
 				}
-				if playToWrite(t, isWritten, last, change) > 0 {
+				if reads, _ := playToWrite(t, isWritten, last, change); reads > 0 {
 					t.Errorf("got a %s after the change", what)
 				}
 			})
@@ -160,15 +160,19 @@ func TestRulesAreReadAgainBeforeAClaimACordonAndAPermit(t *testing.T) {
 	}
 }
 
-// playToWrite plays until a write, and returns the number of reads of the rules before it; 0 if there is no write. It makes a change at the given read.
-func playToWrite(t *testing.T, isWritten func(*story) bool, at int, change func(*story)) int {
+// playToWrite plays until a write. It returns the number of reads of the rules before it, 0 if there is no write, and whether the last of them came
+// after the write before. It makes a change at the given read.
+func playToWrite(t *testing.T, isWritten func(*story) bool, at int, change func(*story)) (before int, isFresh bool) {
 	t.Helper()
 	s := tell(t)
 	s.nodes("a", "z")
 	s.profile("eda", window("0 10 * * *", 1800), "a")
 	s.prepare()
-	reads, before := 0, 0
+	reads, readsAtWrite := 0, []int{0, 0}
 	s.intercept = func(call memapi.Call) (memapi.Fate, error) {
+		if call.Actor == byRollout && call.IsWrite() {
+			readsAtWrite = append(readsAtWrite, reads)
+		}
 		if call.Actor == byRollout && call.Verb == "get" && call.Kind == memapi.Namespaces {
 			if reads++; reads == at {
 				change(s)
@@ -178,14 +182,14 @@ func playToWrite(t *testing.T, isWritten func(*story) bool, at int, change func(
 	}
 	s.api.Observe = func(w memapi.Write) {
 		if s.observe(w); before == 0 && w.Actor == byRollout && isWritten(s) {
-			before = reads
+			before, isFresh = reads, readsAtWrite[len(readsAtWrite)-2] < reads
 		}
 	}
 	for range 8 {
 		s.pass()
 		s.now = s.now.Add(time.Second)
 	}
-	return before
+	return before, isFresh
 }
 
 // The budget allows more nodes.

@@ -71,7 +71,7 @@ func kernelImage(t *testing.T, cmdline string) string {
 
 // fields are the columns of the table, and the settings that represent them.
 var fields = []struct{ title, key string }{
-	{"`sysctls`", rmem}, {"`sunrpc`, `kernelModules`", slots}, {"`kernelArguments`", ihash}, {"`readAhead`", readAhead4},
+	{"`sysctls`", rmem}, {"slot tables, `kernelModules`", slots}, {"`kernelArguments`", ihash}, {"`readAhead`", readAhead4},
 	{"`nfsMountDefaults`", nfsAll}, {"`filesystems`", diskFS}, {"`tuned`", profileOf},
 }
 

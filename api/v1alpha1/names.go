@@ -108,7 +108,7 @@ const (
 	// whose field manager begins with "kubectl".
 	PluginFieldManager = "storageclient-plugin"
 
-	// FromNconnect as tcpMaxSlotTableEntries derives the limit from the node's largest declared nconnect.
+	// FromNconnect as the sysctl sunrpc.tcp_max_slot_table_entries derives the limit from the node's largest declared nconnect.
 	FromNconnect = "FromNconnect"
 )
 

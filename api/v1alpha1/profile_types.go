@@ -203,6 +203,12 @@ type StorageClientProfileSpec struct {
 type NodeTuning struct {
 	// sysctls maps kernel parameters to their exact values. Keys are dotted names, e.g. net.core.rmem_max; write "/" for a dot inside
 	// an interface name. The agent applies values live and stores them in /etc/sysctl.d for later boots. At most 256 entries.
+	//
+	// sunrpc.tcp_max_slot_table_entries is the maximum number of requests in flight for each connection to a server. It affects NFSv3
+	// and NFSv4.0 only, on connections that the node opens after the change; for NFSv4.1 and 4.2, set max_session_slots of the module
+	// nfs in kernelModules instead. Its value is 2 to 65536, or FromNconnect: the limit for the largest nconnect in
+	// volumes[].mountOptions and node.nfsMountDefaults[].options of all profiles that match the node. That limit is 128 without
+	// nconnect or for nconnect=1, 256 for up to 4, and 512 for up to 8; above 8, the value does not change.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=256
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key must be a dotted name of at most 128 characters, e.g. net.core.rmem_max; use '/' only for a dot in an interface name"
@@ -218,12 +224,6 @@ type NodeTuning struct {
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key must be a dotted name of at most 128 characters, e.g. net.core.rmem_max; use '/' only for a dot in an interface name"
 	SysctlsAtLeast map[string]WholeNumbers `json:"sysctlsAtLeast,omitempty"`
-
-	// sunrpc sets the slot table limit of the Sun RPC client: the number of requests in flight for each connection to a server.
-	// It affects NFSv3 and NFSv4.0 only, on connections that the node opens after the change. For NFSv4.1 and 4.2, set
-	// max_session_slots of the module nfs in kernelModules instead.
-	// +optional
-	Sunrpc *Sunrpc `json:"sunrpc,omitempty"`
 
 	// kernelModules sets parameters of kernel modules in /etc/modprobe.d. Writable parameters of loaded modules also change live.
 	// Other parameters take effect when the kernel loads the module, at the latest at the next boot. The rollout does not reboot
@@ -284,20 +284,6 @@ type NFS4UniqueID string
 
 // NFS4UniqueIDFromNode derives the client ID from the Node's UID, which is unique across clusters.
 const NFS4UniqueIDFromNode NFS4UniqueID = "FromNode"
-
-// Sunrpc sets the slot table limit of the Sun RPC client. A slot is one request in flight on a connection.
-// The limit affects NFSv3 and NFSv4.0 only. NFSv4.1 and 4.2 use nfs.max_session_slots.
-type Sunrpc struct {
-	// tcpMaxSlotTableEntries sets sunrpc.tcp_max_slot_table_entries, the maximum number of slots of a connection: 2 to 65536, or
-	// FromNconnect. FromNconnect uses the largest nconnect in volumes[].mountOptions and node.nfsMountDefaults[].options of all
-	// profiles that match the node. The limit is 128 without nconnect or for nconnect=1, 256 for up to 4, and 512 for up to 8. Above
-	// 8, the value does not change. If unset, the value does not change. Kernel default 65536.
-	// +optional
-	// +kubebuilder:validation:XIntOrString
-	// +kubebuilder:validation:MaxLength=16
-	// +kubebuilder:validation:XValidation:rule="type(self) == int ? (self >= 2 && self <= 65536) : self == 'FromNconnect'",message="must be an integer from 2 to 65536, or FromNconnect"
-	TCPMaxSlotTableEntries *intstr.IntOrString `json:"tcpMaxSlotTableEntries,omitempty"`
-}
 
 // KernelModule sets parameters of one kernel module.
 type KernelModule struct {

@@ -529,7 +529,7 @@ type TrialRecommendation struct {
 	Text string `json:"text,omitempty"`
 
 	// options are the declarations for a profile: mount options in their original form, e.g. actimeo=30, and other fields by their
-	// names, e.g. readAheadKiB=1024 or node.sunrpc.tcpMaxSlotTableEntries=128. At most 16.
+	// names, e.g. readAheadKiB=1024 or node.nfs4UniqueID=FromNode. At most 16.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

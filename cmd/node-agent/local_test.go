@@ -166,7 +166,7 @@ func TestTheReportAdvisesOnThisMachine(t *testing.T) {
 func TestProfilesAreReadStrictly(t *testing.T) {
 	tests := map[string]struct{ file, want string }{
 		"an unknown field":  {strings.ReplaceAll(good, "sysctls:", "sysctl:"), `unknown field "spec.node.sysctl"`},
-		"a removed field":   {good + "    sunrpc: {tcpSlotTableEntries: 128}\n", `field spec.node.sunrpc.tcpSlotTableEntries no longer exists: in node.kernelModules, set {name: sunrpc, parameters: {tcp_slot_table_entries: "N"}}`},
+		"a removed field":   {good + "    sunrpc: {tcpSlotTableEntries: 128}\n", `field spec.node.sunrpc no longer exists: in node.sysctls, set sunrpc.tcp_max_slot_table_entries: "N" (or FromNconnect) instead of tcpMaxSlotTableEntries; in node.kernelModules, set {name: sunrpc, parameters: {tcp_slot_table_entries: "N"}}`},
 		"a key twice":       {good + "    sysctls: {}\n", `key "sysctls" already set`},
 		"another kind":      {strings.ReplaceAll(good, "Profile", "Node"), "must be tuning.storageclient.dev/v1alpha1 StorageClientProfile"},
 		"no YAML":           {"{", "read profile -"},

@@ -95,10 +95,10 @@ func TestPlanTogetherComparesWithCurrentNodeSpecs(t *testing.T) {
 // oneOfEach declares one setting of each subject.
 func oneOfEach(s *v1alpha1.StorageClientProfileSpec) {
 	s.Node = &v1alpha1.NodeTuning{
-		Sysctls: map[string]v1alpha1.SettingText{"vm.dirty_ratio": "20"}, KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=1048576", "audit=0", "nosmt"},
-		Sunrpc:    &v1alpha1.Sunrpc{TCPMaxSlotTableEntries: ptr.To(intstr.FromInt32(128))},
-		ReadAhead: []v1alpha1.ReadAhead{{FSTypes: []string{"nfs4"}, SizeKiB: 1024}},
-		Tuned:     &v1alpha1.Tuned{Profile: "throughput-performance"},
+		Sysctls:         map[string]v1alpha1.SettingText{"vm.dirty_ratio": "20", "sunrpc.tcp_max_slot_table_entries": "128"},
+		KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=1048576", "audit=0", "nosmt"},
+		ReadAhead:       []v1alpha1.ReadAhead{{FSTypes: []string{"nfs4"}, SizeKiB: 1024}},
+		Tuned:           &v1alpha1.Tuned{Profile: "throughput-performance"},
 	}
 }
 

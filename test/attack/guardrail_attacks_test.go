@@ -74,9 +74,9 @@ func guardrailAttacks() []attack {
 			n.ReadAhead = []v1alpha1.ReadAhead{{FSTypes: []string{"ext4"}, SizeKiB: size}}
 		})
 	}
-	slots := func(count int32) func(*actor) error {
+	slots := func(count string) func(*actor) error {
 		return tuning(func(n *v1alpha1.NodeTuning) {
-			n.Sunrpc = &v1alpha1.Sunrpc{TCPMaxSlotTableEntries: ptr.To(intstr.FromInt32(count))}
+			n.Sysctls = map[string]v1alpha1.SettingText{"sunrpc.tcp_max_slot_table_entries": v1alpha1.SettingText(count)}
 		})
 	}
 	conflict := func(policy v1alpha1.ConflictPolicy) func(*actor) error {
@@ -120,7 +120,7 @@ func guardrailAttacks() []attack {
 		beyond("ceiling-argument", "spend the memory of nodes on a hash table", "node.kernelArguments.maximum", argument("ihash_entries=1073741824"), argument("ihash_entries=16777216")),
 		beyond("ceiling-argument-name", "declare a kernel argument that is not on the list", "node.kernelArguments.allowed", argument("dhash_entries=1048576"), argument("ihash_entries=1048576")),
 		beyond("ceiling-module", "exceed the limit of a module parameter", "node.kernelModules.maximum", module("nfs", "max_session_slots", "1024"), module("nfs", "max_session_slots", "256")),
-		beyond("ceiling-slots", "declare too many slots", "node.sunrpc.maximum", slots(65536), slots(1024)),
+		beyond("ceiling-slots", "declare too many slots", "node.sunrpc.maximum", slots("65536"), slots("1024")),
 		beyond("ceiling-read-ahead", "read ahead by a gigabyte on ext4", "readAheadKiB.maximum", readAheadOf(1<<20), readAheadOf(16384)),
 		beyond("ceiling-tuned", "choose a tuned profile that spins disks down", "node.tuned.allowed", tuned("spindown-disk"), tuned("latency-performance")),
 		beyond("ceiling-server", "change the mounts of every server", "node.nfsMountDefaults.servers.allowed", hostMounts("", "nconnect=4"), hostMounts("filer1", "nconnect=4")),

@@ -93,7 +93,7 @@ func plantedBottlenecks() []planted {
 		{name: "the same, with actimeo=30", from: fromSample, options: "vers=4.1,actimeo=30", work: listing},
 		{
 			name: "two slots, NFSv3", from: fromSample, options: "vers=3", work: randomReads, rules: []string{"FewSlots"},
-			node: fewSlots, nodeEnd: manySlots, ready: []string{"node.sunrpc.tcpMaxSlotTableEntries=128"},
+			node: fewSlots, nodeEnd: manySlots, ready: []string{"node.sysctls[sunrpc.tcp_max_slot_table_entries]=128"},
 		},
 		{
 			name: "two slots of the session, NFSv4.1", from: fromSample, options: "vers=4.1", work: randomReads, rules: []string{"FewSessionSlots"},
@@ -177,7 +177,7 @@ func counterExamples() []planted {
 		{
 			name: "two slots and a lossy network", from: fromSample, options: "vers=3", server: lossy, serverEnd: notLossy, node: "modprobe nfs\n" +
 				"sysctl -qw sunrpc.tcp_slot_table_entries=2 sunrpc.tcp_max_slot_table_entries=2", nodeEnd: "sysctl -qw sunrpc.tcp_max_slot_table_entries=65536",
-			work: randomReads, rules: []string{"PacketLoss", "FewSlots"}, ready: []string{"node.sunrpc.tcpMaxSlotTableEntries=128"},
+			work: randomReads, rules: []string{"PacketLoss", "FewSlots"}, ready: []string{"node.sysctls[sunrpc.tcp_max_slot_table_entries]=128"},
 		},
 		{
 			name: "fsync on a slow disk of the server", from: fromSlow, options: "vers=4.1",

@@ -76,8 +76,7 @@ var attacks = map[string]attack{
 	"a kernel argument below its minimum":               {arguments("ihash_entries=1024"), arguments("ihash_entries=1048576"), "spec.node.kernelArguments[0]", "ihash_entries=1024", "node.kernelArguments.minimum has ihash_entries: 1048576"},
 	"a kernel argument without its value":               {arguments("ihash_entries"), arguments("dhash_entries"), "spec.node.kernelArguments[0]", "ihash_entries", "node.kernelArguments.maximum has"},
 
-	"a slot limit that is too large":                        {with(`node: {sunrpc: {tcpMaxSlotTableEntries: 257}}`), with(`node: {sunrpc: {tcpMaxSlotTableEntries: 256}}`), "spec.node.sunrpc.tcpMaxSlotTableEntries", "257", "node.sunrpc.maximum is 256"},
-	"a slot limit from nconnect":                            {with(`node: {sunrpc: {tcpMaxSlotTableEntries: FromNconnect}}`), with(`node: {sunrpc: {tcpMaxSlotTableEntries: 128}}`), "spec.node.sunrpc.tcpMaxSlotTableEntries", "FromNconnect", "node.sunrpc.maximum is 256"},
+	"a slot limit from nconnect":                            {sysctl("sunrpc.tcp_max_slot_table_entries", "FromNconnect"), sysctl("sunrpc.tcp_max_slot_table_entries", "128"), "spec.node.sysctls[sunrpc.tcp_max_slot_table_entries]", "FromNconnect", "node.sunrpc.maximum is 256"},
 	"a slot table as a sysctl":                              {sysctl("sunrpc.tcp_max_slot_table_entries", "257"), sysctl("sunrpc.tcp_max_slot_table_entries", "256"), "spec.node.sysctls[sunrpc.tcp_max_slot_table_entries]", "257", "node.sunrpc.maximum is 256"},
 	"a slot table as a module parameter":                    {module("sunrpc", "udp_slot_table_entries", "257"), module("sunrpc", "udp_slot_table_entries", "256"), "spec.node.kernelModules[0].parameters[udp_slot_table_entries]", "257", "node.sunrpc.maximum is 256"},
 	"a slot table as a parameter, in hexadecimal":           {module("sunrpc", "tcp-max-slot-table-entries", "0xffff"), module("sunrpc", "tcp-max-slot-table-entries", "255"), "spec.node.kernelModules[0].parameters[tcp-max-slot-table-entries]", "0xffff", "node.sunrpc.maximum is 256"},
@@ -143,21 +142,20 @@ var ceilingOf = map[string]string{
 	"paused":              "none: a pause starts no work",
 	"priority":            "none: it orders profiles that are all within the limits",
 
-	"node.filesystems[].fsType":          "node.filesystems.fsTypes",
-	"node.filesystems[].mountOptions":    "node.filesystems.mountOptions",
-	"node.filesystems[].mountPoint":      "node.filesystems.mountPoints",
-	"node.kernelArguments":               "node.kernelArguments",
-	"node.kernelModules[].name":          "node.kernelModules",
-	"node.kernelModules[].parameters":    "node.kernelModules",
-	"node.nfsMountDefaults[].options":    "node.nfsMountDefaults.options",
-	"node.nfsMountDefaults[].server":     "node.nfsMountDefaults.servers",
-	"node.readAhead[].fsTypes":           "none: the size is bounded",
-	"node.readAhead[].sizeKiB":           "readAheadKiB",
-	"node.nfs4UniqueID":                  "none: only FromNode is allowed, which is different on each node",
-	"node.sunrpc.tcpMaxSlotTableEntries": "node.sunrpc",
-	"node.sysctls":                       "node.sysctls",
-	"node.sysctlsAtLeast":                "node.sysctls",
-	"node.tuned.profile":                 "node.tuned",
+	"node.filesystems[].fsType":       "node.filesystems.fsTypes",
+	"node.filesystems[].mountOptions": "node.filesystems.mountOptions",
+	"node.filesystems[].mountPoint":   "node.filesystems.mountPoints",
+	"node.kernelArguments":            "node.kernelArguments",
+	"node.kernelModules[].name":       "node.kernelModules",
+	"node.kernelModules[].parameters": "node.kernelModules",
+	"node.nfsMountDefaults[].options": "node.nfsMountDefaults.options",
+	"node.nfsMountDefaults[].server":  "node.nfsMountDefaults.servers",
+	"node.readAhead[].fsTypes":        "none: the size is bounded",
+	"node.readAhead[].sizeKiB":        "readAheadKiB",
+	"node.nfs4UniqueID":               "none: only FromNode is allowed, which is different on each node",
+	"node.sysctls":                    "node.sysctls",
+	"node.sysctlsAtLeast":             "node.sysctls",
+	"node.tuned.profile":              "node.tuned",
 
 	"rollout.canary.nodeSelector":                   "rollout.canary.nodes",
 	"rollout.canary.nodes":                          "rollout.canary.nodes",
@@ -254,9 +252,9 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 		for nconnect := range 64 {
 			most = max(most, nodesettings.SlotsFor(nconnect))
 		}
-		fromNconnect := with(`node: {sunrpc: {tcpMaxSlotTableEntries: FromNconnect}}`)
+		fromNconnect := sysctl("sunrpc.tcp_max_slot_table_entries", "FromNconnect")
 		setCeilings(map[string]string{"node.sunrpc.maximum": strconv.Itoa(most - 1)})
-		expectBeyond(fromNconnect, "spec.node.sunrpc.tcpMaxSlotTableEntries is FromNconnect")
+		expectBeyond(fromNconnect, "spec.node.sysctls[sunrpc.tcp_max_slot_table_entries] is FromNconnect")
 		setCeilings(map[string]string{"node.sunrpc.maximum": strconv.Itoa(most)})
 		expectWithin(fromNconnect)
 	})

@@ -59,11 +59,6 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		Entry("more than 64 sysctls at least", with("node: {sysctlsAtLeast: {"+list(65, `net.core.x%d: "1"`)+"}}"), "spec.node.sysctlsAtLeast"),
 		Entry("more than 256 sysctls", with("node: {sysctls: {"+list(257, `net.core.x%d: "1"`)+"}}"), "spec.node.sysctls"),
 
-		Entry("a slot limit of one entry", with(`node: {sunrpc: {tcpMaxSlotTableEntries: 1}}`), "spec.node.sunrpc.tcpMaxSlotTableEntries"),
-		Entry("a slot limit beyond 65536", with(`node: {sunrpc: {tcpMaxSlotTableEntries: 65537}}`), "spec.node.sunrpc.tcpMaxSlotTableEntries"),
-		Entry("a slot limit in words", with(`node: {sunrpc: {tcpMaxSlotTableEntries: FromNConnect}}`), "spec.node.sunrpc.tcpMaxSlotTableEntries"),
-		Entry("a slot limit that is a number in quotes", with(`node: {sunrpc: {tcpMaxSlotTableEntries: "128"}}`), "spec.node.sunrpc.tcpMaxSlotTableEntries"),
-
 		Entry("a kernel module by its path", with(`node: {kernelModules: [{name: ../nfs, parameters: {a: "1"}}]}`), "spec.node.kernelModules[0].name"),
 		Entry("a kernel module without parameters", with(`node: {kernelModules: [{name: nfs, parameters: {}}]}`), "spec.node.kernelModules[0].parameters"),
 		Entry("a module parameter with a blank", with(`node: {kernelModules: [{name: nfs, parameters: {"a b": "1"}}]}`), "spec.node.kernelModules[0].parameters"),
@@ -152,7 +147,7 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		Entry("all bounds at once", everyBound()),
 		Entry("a dot inside an interface name written '/'", sysctl("net.ipv4.conf.eth0/100.rp_filter", "0")),
 		Entry("a sysctl value with blanks", sysctl("net.ipv4.tcp_rmem", "4096 131072 16777216")),
-		Entry("a slot limit from nconnect", with(`node: {sunrpc: {tcpMaxSlotTableEntries: FromNconnect}}`)),
+		Entry("a slot limit from nconnect", sysctl("sunrpc.tcp_max_slot_table_entries", "FromNconnect")),
 		Entry("a kernel argument without a value", argument(`nosmt`)),
 		Entry("every character that a kernel argument may contain", argument(printable("\"'\\$` "))),
 		Entry("a soak and a settling time of 0", rollout(`settleSeconds: 0, canary: {soakSeconds: 0}, volumes: {soakSeconds: 0}`)),

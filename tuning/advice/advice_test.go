@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -33,9 +32,7 @@ func argument(text string) option {
 	}
 }
 
-func slots(value intstr.IntOrString) option {
-	return func(in *Input) { in.Profile.Spec.Node.Sunrpc = &v1alpha1.Sunrpc{TCPMaxSlotTableEntries: &value} }
-}
+func slots(value string) option { return sysctl("sunrpc.tcp_max_slot_table_entries", value) }
 
 func sessionSlots(value string) option {
 	return func(in *Input) {
@@ -155,7 +152,7 @@ var cases = map[string]struct {
 	"metadata-on-nfs41": {input(nfs("vers=4.1")), "NFSv4.1 takes 25 to 75 % longer", input(nfs("vers=3"))},
 	"nconnect-kernel":   {input(nfs("nconnect=4"), node("old", "4.18.0-553.el8", gib)), "fail on old (4.18.0-553.el8)", input(nfs("nconnect=4"), node("new", "5.3.0", gib))},
 	"nconnect-single":   {input(driver(azureFilesDriver, "nconnect=8")), "more than 4 do not help on Azure Files", input(nfs("nconnect=1"))},
-	"nconnect-slots":    {input(nfs("nconnect=8"), slots(intstr.FromInt32(64))), "is 64, but each of the 8 connections can carry 128 requests", input(nfs("nconnect=8"), slots(intstr.FromInt32(128)))},
+	"nconnect-slots":    {input(nfs("nconnect=8"), slots("64")), "is 64, but each of the 8 connections can carry 128 requests", input(nfs("nconnect=8"), slots("128"))},
 	"next-mount-only":   {input(xfs("noatime", "logbsize=256k")), "spec.volumes[0].mountOptions[1]: takes effect only after", input(xfs("noatime"))},
 	"nocto-meaning":     {input(nfs("nocto")), "may still be read from the cache after it is opened", input(picked("nocto"))},
 	"option-default":    {input(xfs("logbufs=8", "logbsize=256k")), "spec.volumes[0].mountOptions[0]: has no effect: current kernels do this", input(xfs("logbufs=4"))},
@@ -171,13 +168,13 @@ var cases = map[string]struct {
 	"rsize-granted":          {input(nfs("rsize=300000", "wsize=8650752")), "spec.volumes[0].mountOptions[0]: is not a multiple of the page size: the kernel uses 299008", input(nfs("rsize=299008"), worker)},
 	"rsize-wsize":            {input(nfs("rsize=1048576", "wsize=262144")), "rsize=1048576 and wsize=262144 differ", input(nfs("rsize=262144", "wsize=262144"))},
 	"sack-off":               {input(sysctl("net.ipv4.tcp_sack", "0")), "also has 1", input(sysctl("net.ipv4.tcp_sack", "1"))},
-	"server-budget":          {input(server("filer1", "3", 8), slots(intstr.FromInt32(128)), worker, node("worker-2", "6.1.0", gib)), "filer1 gets up to 16 connections and 2048 requests in flight", input(server("filer1", "3", 8))},
+	"server-budget":          {input(server("filer1", "3", 8), slots("128"), worker, node("worker-2", "6.1.0", gib)), "filer1 gets up to 16 connections and 2048 requests in flight", input(server("filer1", "3", 8))},
 	"server-budget-exceeded": {input(annotated(limits, "connections=10,requests=100"), server("filer1", "4.1", 16), worker), "filer1 may get 16 connections, but its limit is 10", input(annotated(limits, "connections=16,requests=100"), server("filer1", "4.1", 16), worker)},
 	"server-chunk":           {input(annotated(chunk, "8192"), readAhead("nfs", 8448)), "each request leaves 256 KiB outside", input(annotated(chunk, "8192"), nfs("rsize=1048576"), readAhead("nfs", 16384))},
 	"server-copy":            {input(smb("actimeo=30")), "copy_file_range", input(nfs("vers=4.1"))},
 	"server-sizes":           {input(from("filer1", "rsize=262144"), from("filer1", "rsize=1048576")), "filer1 is read with rsize 1048576 here but with rsize 262144 in spec.volumes[0]", input(from("filer1", "rsize=262144"), from("filer2", "rsize=1048576"))},
-	"slots-per-connection":   {input(nfs("nconnect=8"), slots(intstr.FromString("FromNconnect"))), "8 connections may have 4096 requests in flight", input(nfs("nconnect=8"), slots(intstr.FromInt32(128)))},
-	"slots-sessions":         {input(nfs("vers=4.1"), slots(intstr.FromInt32(128))), "set max_session_slots", input(nfs("vers=4.1"), nfs("vers=3"), slots(intstr.FromInt32(128)))},
+	"slots-per-connection":   {input(nfs("nconnect=8"), slots("FromNconnect")), "8 connections may have 4096 requests in flight", input(nfs("nconnect=8"), slots("128"))},
+	"slots-sessions":         {input(nfs("vers=4.1"), slots("128")), "set max_session_slots", input(nfs("vers=4.1"), nfs("vers=3"), slots("128"))},
 	"slots-spelling":         {input(sysctl("sunrpc.tpc_max_slot_table_entries", "128")), "use sunrpc.tcp_max_slot_table_entries", input(sysctl("sunrpc.tcp_max_slot_table_entries", "128"))},
 	"soft":                   {input(nfs("soft")), "use hard", input(nfs("hard"))},
 	"sync":                   {input(nfs("sync")), "70 s instead of 6 s", input(nfs("async"))},
@@ -315,7 +312,7 @@ func TestLoads(t *testing.T) {
 		requests    int64
 	}{
 		"NFSv3 without a limit":                          {input(worker, server("f", "3", 4)), 4, 4 * 65536},
-		"NFSv4.0 with slots":                             {input(worker, server("f", "4.0", 4), slots(intstr.FromInt32(128))), 4, 512},
+		"NFSv4.0 with slots":                             {input(worker, server("f", "4.0", 4), slots("128")), 4, 512},
 		"NFSv4.1 by the kernel's session":                {input(worker, server("f", "4.1", 4)), 4, 64},
 		"a negotiated version by the profile's sessions": {input(worker, server("f", "", 2), sessionSlots("180")), 2, 180},
 		"two volumes of one server: the larger":          {input(worker, worker, server("f", "4.1", 2), server("f", "4.1", 8)), 16, 128},
@@ -331,7 +328,7 @@ func TestLoads(t *testing.T) {
 }
 
 func TestForNodeCoversOnlyTheFieldsForNodes(t *testing.T) {
-	in := input(nfs("intr", "nconnect=8"), slots(intstr.FromInt32(64)), sysctl("net.ipv4.tcp_rmem", "1048576 8388608 16777216"))
+	in := input(nfs("intr", "nconnect=8"), slots("64"), sysctl("net.ipv4.tcp_rmem", "1048576 8388608 16777216"))
 	var got []string
 	for _, a := range ForNode(in.Profile, Node{Name: "this machine", Kernel: "6.1.0", Memory: 16 * gib, Sockets: 300}) {
 		got = append(got, a.ID)
@@ -347,7 +344,7 @@ func TestForNodeCoversOnlyTheFieldsForNodes(t *testing.T) {
 // Some number of slots raises no warning, whatever nconnect is.
 func TestANumberOfSlotsHasNoWarning(t *testing.T) {
 	for n := 1; n <= 16; n++ {
-		in := input(nfs(v1alpha1.MountOption(fmt.Sprintf("nconnect=%d", n))), slots(intstr.FromInt32(128)))
+		in := input(nfs(v1alpha1.MountOption(fmt.Sprintf("nconnect=%d", n))), slots("128"))
 		for _, a := range For(in) {
 			if a.Severity != v1alpha1.SeverityInfo {
 				t.Errorf("nconnect=%d: got %s %s", n, a.ID, a.Text)

@@ -40,7 +40,7 @@ var expected = map[string]string{
 	"spec.node.sysctls[vm.dirty_expire_centisecs]":          "",
 	"spec.node.sysctls[vm.dirty_ratio]":                     "",
 	"spec.node.sysctls[vm.dirty_writeback_centisecs]":       "",
-	"spec.node.sunrpc.tcpMaxSlotTableEntries":               "has no effect with nconnect=16",
+	"spec.node.sysctls[sunrpc.tcp_max_slot_table_entries]":  "has no effect with nconnect=16",
 	"spec.volumes[0].mountOptions[0]":                       "helps if several threads",
 	"spec.volumes[0].mountOptions[1]":                       "",
 	"spec.volumes[0].mountOptions[2]":                       "",
@@ -75,7 +75,7 @@ func TestTheExampleOfTheDocument(t *testing.T) {
 			t.Errorf("%s: got %q, want %q in it", field, got, want)
 		}
 	}
-	lines := len(profile.Spec.Node.Sysctls) + len(profile.Spec.Volumes[0].MountOptions) + 2
+	lines := len(profile.Spec.Node.Sysctls) + len(profile.Spec.Volumes[0].MountOptions) + 1
 	if len(expected) != lines {
 		t.Errorf("got %d expectations for %d lines", len(expected), lines)
 	}

@@ -221,8 +221,7 @@ func tunedOverlap(s *scope) {
 func slotsSpelling(s *scope) {
 	for _, name := range slices.Sorted(maps.Keys(s.node.Sysctls)) {
 		if strings.HasPrefix(name, "sunrpc.") && (strings.Contains(name, "tpc_max_slot") || strings.Contains(name, "max_tcp_slot")) {
-			s.add(sysctlField(name), "does not exist in any kernel: use sunrpc.tcp_max_slot_table_entries "+
-				"or spec.node.sunrpc.tcpMaxSlotTableEntries")
+			s.add(sysctlField(name), "does not exist in any kernel: use sunrpc.tcp_max_slot_table_entries")
 		}
 	}
 }

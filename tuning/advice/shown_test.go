@@ -14,7 +14,7 @@ import (
 )
 
 // maxFields is the limit of the number of fields in the spec of a profile, inner parts of selectors included. It only goes down.
-const maxFields = 102
+const maxFields = 100
 
 // completeBlock matches YAML that test/integration applies; it does not apply fragments.
 var completeBlock = regexp.MustCompile("(?ms)^(<!-- fragment -->\n)?```yaml\n(.*?)^```$")

@@ -104,7 +104,7 @@ func (s *scope) slots() int64 {
 	return 0
 }
 
-const fieldSlots = "spec.node.sunrpc.tcpMaxSlotTableEntries"
+var fieldSlots = sysctlField("sunrpc.tcp_max_slot_table_entries")
 
 func (s *scope) largestNconnect() int {
 	largest := 0

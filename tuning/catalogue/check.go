@@ -121,7 +121,7 @@ func (a AllowList) validate(key, value string) string {
 	}
 	v := ParseValue(value)
 	if v.AtLeast && Key(key).Subject() != Sysctls {
-		return "only sysctls can have a minimum: declare it in spec.node.sunrpc or spec.node.kernelModules"
+		return "only sysctls can have a minimum: declare it in spec.node.sysctls or spec.node.kernelModules"
 	}
 	if reason := validateBytes(key, value); reason != "" {
 		return reason

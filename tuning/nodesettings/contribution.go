@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -26,13 +25,17 @@ type declaration struct {
 }
 
 // isDerived reports whether the value depends on other declarations for the node.
-func (d declaration) isDerived() bool { return d.text == v1alpha1.FromNconnect }
+func (d declaration) isDerived() bool {
+	return d.key == keyTCPMaxSlots && d.text == v1alpha1.FromNconnect
+}
 
-const fieldTCPMaxSlots = "spec.node.sunrpc.tcpMaxSlotTableEntries"
+const sysctlTCPMaxSlots = "sunrpc.tcp_max_slot_table_entries"
+
+func sysctlField(name string) string { return "spec.node.sysctls[" + name + "]" }
 
 var (
 	keyTCPSlots    = catalogue.ModuleKey("sunrpc", "tcp_slot_table_entries")
-	keyTCPMaxSlots = catalogue.ModuleKey("sunrpc", "tcp_max_slot_table_entries")
+	keyTCPMaxSlots = catalogue.SysctlKey(sysctlTCPMaxSlots)
 )
 
 // Settings returns the settings that one profile alone declares for a node, sorted by key. It resolves FromNconnect from this
@@ -63,15 +66,21 @@ func declarations(p *v1alpha1.StorageClientProfile, nconnect int) []declaration 
 		all = append(all, declaration{field: field, key: key, value: catalogue.CanonicalValue(text), text: text})
 	}
 	for _, name := range slices.Sorted(maps.Keys(node.Sysctls)) {
-		add("spec.node.sysctls["+name+"]", catalogue.SysctlKey(name), string(node.Sysctls[name]))
+		text := string(node.Sysctls[name])
+		d := declaration{field: sysctlField(name), key: catalogue.SysctlKey(name), value: catalogue.CanonicalValue(text), text: text}
+		if d.isDerived() {
+			slots := SlotsFor(nconnect)
+			if slots == 0 {
+				continue
+			}
+			d.value = strconv.Itoa(slots)
+		}
+		all = append(all, d)
 	}
 	for _, name := range slices.Sorted(maps.Keys(node.SysctlsAtLeast)) {
 		text := string(node.SysctlsAtLeast[name])
 		minimum := catalogue.Value{Text: catalogue.CanonicalValue(text), AtLeast: true}
 		all = append(all, declaration{field: "spec.node.sysctlsAtLeast[" + name + "]", key: catalogue.SysctlKey(name), value: minimum.String(), text: text})
-	}
-	if node.Sunrpc != nil {
-		all = append(all, slotTables(node.Sunrpc, nconnect)...)
 	}
 	for i, module := range node.KernelModules {
 		for _, name := range slices.Sorted(maps.Keys(module.Parameters)) {
@@ -111,19 +120,6 @@ func mountDeclarations(node *v1alpha1.NodeTuning) (all []declaration) {
 		entry := &node.Filesystems[i]
 		add(fmt.Sprintf("spec.node.filesystems[%d].mountOptions", i), catalogue.FilesystemKey(entry.MountPoint),
 			catalogue.FilesystemValue(entry.FSType, Options(entry.MountOptions)))
-	}
-	return all
-}
-
-func slotTables(s *v1alpha1.Sunrpc, nconnect int) (all []declaration) {
-	switch limit := s.TCPMaxSlotTableEntries; {
-	case limit == nil:
-	case limit.Type == intstr.String && limit.StrVal == v1alpha1.FromNconnect:
-		if n := SlotsFor(nconnect); n > 0 {
-			all = append(all, declaration{fieldTCPMaxSlots, keyTCPMaxSlots, strconv.Itoa(n), limit.StrVal})
-		}
-	default:
-		all = append(all, declaration{fieldTCPMaxSlots, keyTCPMaxSlots, limit.String(), limit.String()})
 	}
 	return all
 }

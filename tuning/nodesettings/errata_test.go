@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/util/intstr"
-
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
@@ -59,9 +57,9 @@ func TestSeedErrata(t *testing.T) {
 			[]string{settled(8)}, []string{"fact: nconnect=8: 512"}},
 		"over eight connections the table changes nothing": {
 			append(problemsOf(maxSlots(fromNconnect), volume("nconnect=16")), settled(16)),
-			[]string{"warning: spec.node.sunrpc.tcpMaxSlotTableEntries: has no effect with nconnect=16", "fact: nconnect=16: unset"}},
+			[]string{"warning: spec.node.sysctls[sunrpc.tcp_max_slot_table_entries]: has no effect with nconnect=16", "fact: nconnect=16: unset"}},
 		"NFSv4.1 ignores slot tables": {
-			problemsOf(maxSlots(intstr.FromInt32(128)), volume("vers=4.1")), []string{"warning: spec.node.sunrpc.tcpMaxSlotTableEntries: has no effect: the volumes use NFSv4.1 or 4.2 only"}},
+			problemsOf(maxSlots("128"), volume("vers=4.1")), []string{"warning: spec.node.sysctls[sunrpc.tcp_max_slot_table_entries]: has no effect: the volumes use NFSv4.1 or 4.2 only"}},
 		"intr does nothing": {
 			problemsOf(volume("hard", "intr")), []string{"warning: spec.volumes[0].mountOptions[1]: has had no effect since kernel 2.6.25"}},
 		"nocto is about opening, not about closing": {

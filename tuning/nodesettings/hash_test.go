@@ -103,3 +103,45 @@ func TestHashes(t *testing.T) {
 		t.Errorf("got hash %s, want %s", both[0], want)
 	}
 }
+
+// The former release had another field for the slot table. Each case has the old spelling as its name, and the settings and hashes of that release.
+func TestTheSlotTableAsASysctlKeepsItsSettingsAndHashes(t *testing.T) {
+	type profiles = []v1alpha1.StorageClientProfile
+	for old, test := range map[string]struct {
+		profiles                 profiles
+		settings                 []string
+		hash, bootHash, planHash string
+	}{
+		"sunrpc: {tcpMaxSlotTableEntries: 128}": {
+			profiles: profiles{profile("a", 0, maxSlots("128"), argument("ihash_entries=16777216"))},
+			settings: []string{"kernelArgument/ihash_entries=16777216 a", "module/sunrpc/tcp_max_slot_table_entries=128 a"},
+			hash:     "0759f936bd537bcc", bootHash: "0705087be39beafe", planHash: "fe5591e8c0997513",
+		},
+		"sunrpc: {tcpMaxSlotTableEntries: FromNconnect}": {
+			profiles: profiles{profile("a", 0, maxSlots(fromNconnect))},
+			settings: []string{"module/sunrpc/tcp_max_slot_table_entries=128 a"}, hash: "4b1b0961e77b0d6e",
+		},
+		"sunrpc: {tcpMaxSlotTableEntries: FromNconnect}, nconnect=4": {
+			profiles: profiles{profile("a", 0, maxSlots(fromNconnect), volume("nconnect=4"))},
+			settings: []string{"module/sunrpc/tcp_max_slot_table_entries=256 a"}, hash: "85fec7e946c69c3e",
+		},
+		"sunrpc: {tcpMaxSlotTableEntries: FromNconnect}, nconnect=2, and another profile with nconnect=8": {
+			profiles: profiles{profile("a", 0, maxSlots(fromNconnect), volume("nconnect=2")), profile("b", 0, volume("nconnect=8"))},
+			settings: []string{"module/sunrpc/tcp_max_slot_table_entries=512 a"}, hash: "c417c35b8cf64218",
+		},
+		"sunrpc: {tcpMaxSlotTableEntries: FromNconnect}, nconnect=16": {
+			profiles: profiles{profile("a", 0, maxSlots(fromNconnect), volume("nconnect=16"), sysctl("vm.dirty_ratio", "10"))},
+			settings: []string{"sysctl/vm.dirty_ratio=10 a"}, hash: "f422b519fe3998f7",
+		},
+	} {
+		t.Run(old, func(t *testing.T) {
+			merged := Merge(test.profiles, nil)
+			if diff := cmp.Diff(test.settings, lines(merged.Settings)); diff != "" {
+				t.Errorf("settings (-former release +now):\n%s", diff)
+			}
+			if plan := PlanHash(&test.profiles[0]); merged.Hash != test.hash || merged.BootHash != test.bootHash || plan != test.planHash {
+				t.Errorf("got hashes %q, %q and %q, want %q, %q and %q", merged.Hash, merged.BootHash, plan, test.hash, test.bootHash, test.planHash)
+			}
+		})
+	}
+}

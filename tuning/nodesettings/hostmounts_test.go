@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -85,7 +84,7 @@ func TestHostSettingsOfSeveralProfilesMergeKeyByKey(t *testing.T) {
 }
 
 func TestNconnectOfHostMountsCountsForSlots(t *testing.T) {
-	p := profile("a", 0, maxSlots(intstr.FromString(v1alpha1.FromNconnect)), hostSettings)
+	p := profile("a", 0, maxSlots(fromNconnect), hostSettings)
 	for _, s := range Settings(&p) {
 		if s.Key == keyTCPMaxSlots && s.Value != "256" {
 			t.Errorf("got %s for nconnect=4, want 256", s.Value)

@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -58,10 +57,8 @@ func module(name, parameter, value string) func(*v1alpha1.StorageClientProfileSp
 	}
 }
 
-func maxSlots(limit intstr.IntOrString) func(*v1alpha1.StorageClientProfileSpec) {
-	return func(spec *v1alpha1.StorageClientProfileSpec) {
-		spec.Node.Sunrpc = &v1alpha1.Sunrpc{TCPMaxSlotTableEntries: &limit}
-	}
+func maxSlots(limit string) func(*v1alpha1.StorageClientProfileSpec) {
+	return sysctl("sunrpc.tcp_max_slot_table_entries", limit)
 }
 
 func volume(options ...v1alpha1.MountOption) func(*v1alpha1.StorageClientProfileSpec) {
@@ -74,7 +71,7 @@ func volume(options ...v1alpha1.MountOption) func(*v1alpha1.StorageClientProfile
 
 func retain(spec *v1alpha1.StorageClientProfileSpec) { spec.DeletionPolicy = v1alpha1.DeletionRetain }
 
-var fromNconnect = intstr.FromString(v1alpha1.FromNconnect)
+const fromNconnect = v1alpha1.FromNconnect
 
 // setting returns a setting in one line: "key=value profile". The line ends with " -" if the value is not restored.
 func setting(s v1alpha1.NodeSetting) string {
@@ -110,7 +107,7 @@ func TestMerge(t *testing.T) {
 		"a profile without settings": {profiles: profiles{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}},
 		"everything that one profile can declare": {
 			profiles: profiles{profile("a", 0, sysctl("net.core.rmem_max", "16777216"), sysctl("net.ipv4.tcp_rmem", " 4096\t131072  6291456"),
-				argument("ihash_entries=16777216", "nosmt"), module("nfs", "max_session_slots", "180"), module("sunrpc", "tcp_slot_table_entries", "64"), maxSlots(intstr.FromInt32(128)))},
+				argument("ihash_entries=16777216", "nosmt"), module("nfs", "max_session_slots", "180"), module("sunrpc", "tcp_slot_table_entries", "64"), maxSlots("128"))},
 			want: []string{
 				"kernelArgument/ihash_entries=16777216 a", "kernelArgument/nosmt= a", "module/nfs/max_session_slots=180 a",
 				"module/sunrpc/tcp_max_slot_table_entries=128 a", "module/sunrpc/tcp_slot_table_entries=64 a",
@@ -198,7 +195,7 @@ func TestMerge(t *testing.T) {
 			want:     []string{"sysctl/vm.dirty_ratio=10 a"}},
 		"the slot table is one key however it is spelt": {
 			profiles: profiles{profile("a", 2, sysctl("sunrpc.tcp_max_slot_table_entries", "64")),
-				profile("b", 1, module("sunrpc", "tcp_max_slot_table_entries", "32")), profile("c", 0, maxSlots(intstr.FromInt32(128)))},
+				profile("b", 1, module("sunrpc", "tcp_max_slot_table_entries", "32")), profile("c", 0, maxSlots("128"))},
 			want: []string{"module/sunrpc/tcp_max_slot_table_entries=64 a"}},
 		"slots from the largest nconnect of all profiles": {
 			profiles: profiles{profile("a", 0, maxSlots(fromNconnect), volume("nconnect=2")), profile("b", 0, volume("hard"), volume("nconnect=8"))},
@@ -206,7 +203,7 @@ func TestMerge(t *testing.T) {
 		"over 8 connections no limit is set": {
 			profiles: profiles{profile("a", 1, maxSlots(fromNconnect)), profile("b", 0, volume("nconnect=16"))}},
 		"over 8 connections a lower priority may set one": {
-			profiles: profiles{profile("a", 1, maxSlots(fromNconnect), volume("nconnect=16")), profile("b", 0, maxSlots(intstr.FromInt32(128)))},
+			profiles: profiles{profile("a", 1, maxSlots(fromNconnect), volume("nconnect=16")), profile("b", 0, maxSlots("128"))},
 			want:     []string{"module/sunrpc/tcp_max_slot_table_entries=128 b"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -25,7 +25,6 @@ var freeUnderAutomatic = map[string]string{
 	"spec.node.nfs4UniqueID":           "applied at a boot with another cause",
 	"spec.node.nfsMountDefaults":       "applied at the next mount",
 	"spec.node.readAhead":              "applied live",
-	"spec.node.sunrpc":                 "applied live",
 	"spec.node.sysctls":                "applied live",
 	"spec.node.sysctlsAtLeast":         "applied live",
 	"spec.node.tuned":                  "applied live",

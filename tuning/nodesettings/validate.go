@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -49,7 +48,11 @@ func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) 
 			continue
 		}
 		if err := allow.Check(d.key, d.value); err != nil {
-			problems = append(problems, Problem{Field: d.field, Value: d.text, Message: reasonOf(err)})
+			message := reasonOf(err)
+			if d.field == sysctlField(sysctlTCPMaxSlots) {
+				message += ", or " + v1alpha1.FromNconnect
+			}
+			problems = append(problems, Problem{Field: d.field, Value: d.text, Message: message})
 			continue
 		}
 		before, seen := first[d.key]
@@ -194,19 +197,11 @@ func checkSlots(p *v1alpha1.StorageClientProfile) (problems []Problem) {
 			warn(d, fmt.Sprintf("has no effect: a connection starts with %d slots, more than this limit of %d", initial, limit))
 		}
 	}
-	if fromNconnect := declaresFromNconnect(p); fromNconnect && nconnect > 0 && SlotsFor(nconnect) == 0 {
-		warn(declaration{field: fieldTCPMaxSlots, text: v1alpha1.FromNconnect},
+	if node := p.Spec.Node; node != nil && node.Sysctls[sysctlTCPMaxSlots] == v1alpha1.FromNconnect && SlotsFor(nconnect) == 0 {
+		warn(declaration{field: sysctlField(sysctlTCPMaxSlots), text: v1alpha1.FromNconnect},
 			fmt.Sprintf("has no effect with nconnect=%d: the table ends at 8, and each connection may have 65536 requests in flight", nconnect))
 	}
 	return problems
-}
-
-func declaresFromNconnect(p *v1alpha1.StorageClientProfile) bool {
-	if p.Spec.Node == nil || p.Spec.Node.Sunrpc == nil {
-		return false
-	}
-	limit := p.Spec.Node.Sunrpc.TCPMaxSlotTableEntries
-	return limit != nil && limit.Type == intstr.String && limit.StrVal == v1alpha1.FromNconnect
 }
 
 // sessionsOnly reports whether every rule of the profile requests a version of NFS with sessions.

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -46,7 +45,7 @@ func TestValidate(t *testing.T) {
 		"an action with a minimum value": {options: []option{atLeast("net.ipv4.route.flush", "1")},
 			want: []string{"spec.node.sysctlsAtLeast[net.ipv4.route.flush]: is not a size"}},
 		"a slot table with a minimum value": {options: []option{atLeast("sunrpc.tcp_max_slot_table_entries", "128")},
-			want: []string{"spec.node.sysctlsAtLeast[sunrpc.tcp_max_slot_table_entries]: only sysctls can have a minimum: declare it in spec.node.sunrpc"}},
+			want: []string{"spec.node.sysctlsAtLeast[sunrpc.tcp_max_slot_table_entries]: only sysctls can have a minimum: declare it in spec.node.sysctls"}},
 		"two numbers of three": {options: []option{atLeast("net.ipv4.tcp_rmem", "4096 1048576")},
 			want: []string{"spec.node.sysctlsAtLeast[net.ipv4.tcp_rmem]: must be 3 numbers"}},
 		"a minimum value that breaks every node": {options: []option{atLeast("net.ipv4.tcp_mem", "0 0 0")},
@@ -67,14 +66,21 @@ func TestValidate(t *testing.T) {
 		"a kernel argument that the operator allows": {options: []option{argument("nosmt")}, allow: []string{"kernelArgument/nosmt"}},
 		"a module parameter out of range": {options: []option{module("nfs", "max_session_slots", "2000")},
 			want: []string{"spec.node.kernelModules[0].parameters[max_session_slots]: must be 1 to 1024"}},
-		"a slot table declared twice with one value": {options: []option{sysctl("sunrpc.tcp_max_slot_table_entries", "128"), maxSlots(intstr.FromInt32(128))}},
-		"a slot table declared twice": {options: []option{sysctl("sunrpc.tcp_max_slot_table_entries", "64"), maxSlots(intstr.FromInt32(128))},
-			want: []string{`spec.node.sunrpc.tcpMaxSlotTableEntries: contradicts spec.node.sysctls[sunrpc.tcp_max_slot_table_entries], which is "64"`}},
-		"a slot table declared by field and by module": {options: []option{maxSlots(intstr.FromInt32(128)), module("sunrpc", "tcp_max_slot_table_entries", "64")},
-			want: []string{`spec.node.kernelModules[0].parameters[tcp_max_slot_table_entries]: contradicts spec.node.sunrpc.tcpMaxSlotTableEntries`}},
+		"a slot table declared twice with one value": {options: []option{maxSlots("128"), module("sunrpc", "tcp_max_slot_table_entries", "128")}},
+		"a slot table declared twice": {options: []option{maxSlots("128"), module("sunrpc", "tcp_max_slot_table_entries", "64")},
+			want: []string{`spec.node.kernelModules[0].parameters[tcp_max_slot_table_entries]: contradicts spec.node.sysctls[sunrpc.tcp_max_slot_table_entries], which is "128"`}},
 		"a slot table that depends on other profiles agrees with nothing": {
-			options: []option{sysctl("sunrpc.tcp_max_slot_table_entries", "128"), maxSlots(fromNconnect)},
-			want:    []string{`spec.node.sunrpc.tcpMaxSlotTableEntries: contradicts spec.node.sysctls`}},
+			options: []option{maxSlots(fromNconnect), module("sunrpc", "tcp_max_slot_table_entries", "128")},
+			want:    []string{`spec.node.kernelModules[0].parameters[tcp_max_slot_table_entries]: contradicts spec.node.sysctls[sunrpc.tcp_max_slot_table_entries], which is "FromNconnect"`}},
+		"a slot table from nconnect":   {options: []option{maxSlots(fromNconnect)}},
+		"a slot table below its range": {options: []option{maxSlots("1")}, want: []string{"spec.node.sysctls[sunrpc.tcp_max_slot_table_entries]: must be 2 to 65536 requests in flight per connection, or FromNconnect"}},
+		"a slot table above its range": {options: []option{maxSlots("65537")}, want: []string{"spec.node.sysctls[sunrpc.tcp_max_slot_table_entries]: must be 2 to 65536 requests in flight per connection, or FromNconnect"}},
+		"a slot table in other words":  {options: []option{maxSlots("FromNConnect")}, want: []string{"spec.node.sysctls[sunrpc.tcp_max_slot_table_entries]: must be"}},
+		"the initial slot table from nconnect": {options: []option{sysctl("sunrpc.tcp_slot_table_entries", fromNconnect)},
+			want: []string{"spec.node.sysctls[sunrpc.tcp_slot_table_entries]: must be"}},
+		"another sysctl from nconnect": {options: []option{sysctl("net.core.rmem_max", fromNconnect)}, want: []string{"spec.node.sysctls[net.core.rmem_max]: must be"}},
+		"a module's slot table from nconnect": {options: []option{module("sunrpc", "tcp_max_slot_table_entries", fromNconnect)},
+			want: []string{"spec.node.kernelModules[0].parameters[tcp_max_slot_table_entries]: must be"}},
 		"one module under two names": {options: []option{module("nfs-x", "a", "1"), module("nfs_x", "a", "2")}, allow: []string{"module/.*"},
 			want: []string{"spec.node.kernelModules[1].parameters[a]: contradicts spec.node.kernelModules[0].parameters[a]"}},
 		"a mount option out of range": {options: []option{volume("hard"), volume("actimeo=30", "nconnect=17")},

@@ -6,9 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
-
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
@@ -110,14 +107,16 @@ func fewSlots(s Sample) (Finding, bool) {
 	return Finding{
 		Seen: fmt.Sprintf("%.0f requests waited for one of %d slots at each send, and small operations %.0f ms, compared with %.0f ms for the response",
 			waiting, s.SlotLimit, t.queue, t.trip),
-		Change:  Change{Node: &v1alpha1.NodeTuning{Sunrpc: &v1alpha1.Sunrpc{TCPMaxSlotTableEntries: ptr.To(intstr.FromInt32(slotsFor(s.SlotLimit)))}}},
+		Change: Change{Node: &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{
+			"sunrpc.tcp_max_slot_table_entries": v1alpha1.SettingText(strconv.Itoa(slotsFor(s.SlotLimit))),
+		}}},
 		Effect:  fmt.Sprintf("up to %d requests in flight per connection; no more time in the queue", slotsFor(s.SlotLimit)),
 		Against: reasonIf(s.SlotLimit > minSlots, "the limit %d is not the kernel's: find out who set it, and why", s.SlotLimit),
-	}, short && s.SlotLimit > 0 && int(slotsFor(s.SlotLimit)) > s.SlotLimit
+	}, short && s.SlotLimit > 0 && slotsFor(s.SlotLimit) > s.SlotLimit
 }
 
 // slotsFor returns the proposed limit of slots: 128, which vendors recommend, or twice the current limit if that is higher.
-func slotsFor(limit int) int32 { return int32(min(max(128, 2*limit), 65536)) }
+func slotsFor(limit int) int { return min(max(128, 2*limit), 65536) }
 
 func fewSessionSlots(s Sample) (Finding, bool) {
 	t := s.times()

@@ -119,8 +119,8 @@ func (c Change) Texts() []string {
 }
 
 func nodeTexts(node *v1alpha1.NodeTuning) (texts []string) {
-	if node.Sunrpc != nil && node.Sunrpc.TCPMaxSlotTableEntries != nil {
-		texts = append(texts, "node.sunrpc.tcpMaxSlotTableEntries="+node.Sunrpc.TCPMaxSlotTableEntries.String())
+	for _, name := range slices.Sorted(maps.Keys(node.Sysctls)) {
+		texts = append(texts, fmt.Sprintf("node.sysctls[%s]=%s", name, node.Sysctls[name]))
 	}
 	for _, module := range node.KernelModules {
 		for _, name := range slices.Sorted(maps.Keys(module.Parameters)) {

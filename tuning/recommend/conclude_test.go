@@ -52,7 +52,7 @@ func TestEveryChangeHasATextForm(t *testing.T) {
 		}
 	}
 	for rule, want := range map[string]string{
-		"SessionFlaps": "node.nfs4UniqueID=FromNode", "FewSlots": "node.sunrpc.tcpMaxSlotTableEntries=65536", "FewSessionSlots": "node.kernelModules.nfs.max_session_slots=180",
+		"SessionFlaps": "node.nfs4UniqueID=FromNode", "FewSlots": "node.sysctls[sunrpc.tcp_max_slot_table_entries]=65536", "FewSessionSlots": "node.kernelModules.nfs.max_session_slots=180",
 		"AttributeRevalidation": "acregmin=30", "FewConnections": "nconnect=4",
 	} {
 		if !slices.Contains(texts[rule], want) {

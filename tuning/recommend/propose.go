@@ -90,7 +90,10 @@ func joinNodes(a, b *v1alpha1.NodeTuning) *v1alpha1.NodeTuning {
 		return cmp.Or(a, b).DeepCopy()
 	}
 	out := a.DeepCopy()
-	out.Sunrpc, out.NFS4UniqueID = cmp.Or(out.Sunrpc, b.Sunrpc), cmp.Or(out.NFS4UniqueID, b.NFS4UniqueID)
+	out.NFS4UniqueID = cmp.Or(out.NFS4UniqueID, b.NFS4UniqueID)
+	if len(out.Sysctls) == 0 {
+		out.Sysctls = b.Sysctls
+	}
 	if len(out.KernelModules) == 0 {
 		out.KernelModules = b.KernelModules
 	}

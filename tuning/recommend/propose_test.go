@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
@@ -116,7 +115,7 @@ func TestNodeSettingsOfSeveralRulesAreJoined(t *testing.T) {
 	flaps := nfs("NFSv4.1", func(s *Sample) { s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 5}) })
 	samples := []Sample{slots, nfs("NFSv4.1", slotsInUse(2, 31)), flaps, nfs("NFSv4.1", slotsInUse(64, 31))}
 	want := &v1alpha1.NodeTuning{
-		Sunrpc:        &v1alpha1.Sunrpc{TCPMaxSlotTableEntries: ptr.To(intstr.FromInt32(128))},
+		Sysctls:       map[string]v1alpha1.SettingText{"sunrpc.tcp_max_slot_table_entries": "128"},
 		KernelModules: []v1alpha1.KernelModule{{Name: "nfs", Parameters: map[string]v1alpha1.SettingText{"max_session_slots": "180"}}},
 		NFS4UniqueID:  v1alpha1.NFS4UniqueIDFromNode,
 	}
@@ -280,7 +279,7 @@ func TestAProposalLowersNoNumber(t *testing.T) {
 		}
 	}
 	for limit := 1; limit <= 65536; limit *= 2 {
-		if slots := slotsFor(limit); int(slots) < limit {
+		if slots := slotsFor(limit); slots < limit {
 			t.Errorf("%d slots: got %d", limit, slots)
 		}
 	}

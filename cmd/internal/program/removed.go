@@ -12,7 +12,8 @@ import (
 
 // removed contains the fields that earlier builds had, without the indexes of lists, and what to use instead.
 var removed = map[string]string{
-	"spec.node.sunrpc.tcpSlotTableEntries":       `in node.kernelModules, set {name: sunrpc, parameters: {tcp_slot_table_entries: "N"}}`,
+	"spec.node.sunrpc": `in node.sysctls, set sunrpc.tcp_max_slot_table_entries: "N" (or FromNconnect) instead of tcpMaxSlotTableEntries; ` +
+		`in node.kernelModules, set {name: sunrpc, parameters: {tcp_slot_table_entries: "N"}} instead of tcpSlotTableEntries`,
 	"spec.rollout.drain.doNotDisruptPods":        "a pod that forbids its disruption always blocks the drain; remove its annotation, or delete the pod",
 	"spec.rollout.drain.force":                   "a pod without a controller always blocks the drain; delete it once its work is done",
 	"spec.rollout.drain.gracePeriodSeconds":      "each pod always has its own grace period; change terminationGracePeriodSeconds of the pod",

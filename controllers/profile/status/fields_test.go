@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -25,9 +24,6 @@ func TestReadyCountsEachDeclaredField(t *testing.T) {
 		},
 		"NodeTuning.SysctlsAtLeast": func(n *v1alpha1.NodeTuning, _ *v1alpha1.VolumeRule) {
 			n.SysctlsAtLeast = map[string]v1alpha1.WholeNumbers{"net.core.rmem_max": "16777216"}
-		},
-		"NodeTuning.Sunrpc": func(n *v1alpha1.NodeTuning, _ *v1alpha1.VolumeRule) {
-			n.Sunrpc = &v1alpha1.Sunrpc{TCPMaxSlotTableEntries: ptr.To(intstr.FromInt32(128))}
 		},
 		"NodeTuning.KernelModules": func(n *v1alpha1.NodeTuning, _ *v1alpha1.VolumeRule) {
 			n.KernelModules = []v1alpha1.KernelModule{{Name: "nfs", Parameters: map[string]v1alpha1.SettingText{"max_session_slots": "180"}}}

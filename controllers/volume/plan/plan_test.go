@@ -451,6 +451,12 @@ func TestABatchSoaksAlthoughItsVolumeMayNotBeWrittenAnyLonger(t *testing.T) {
 			t.Errorf("after %s: got written volumes %q, batch %q and note %q, want %q and %q",
 				test.after, batch, summary.Batch, got.Notes["c"].Message, test.want, test.soak)
 		}
+		// A mount of the volume is no evidence for the set that is declared now.
+		a := newPlanner(s).volumes[0]
+		s.Evidence = map[string]Evidence{a.verdict.Set: {Text: "mounted", Volume: "a", Written: a.writtenAt()}}
+		if newPlanner(s).sets.isProven(a) {
+			t.Errorf("after %s: got a proven set with nconnect, which no volume carries", test.after)
+		}
 	}
 }
 

@@ -264,3 +264,43 @@ func TestNoFactIsRemovedBeforeItsFailureIsRecorded(t *testing.T) {
 		})
 	}
 }
+
+// Each write of a rollout fails once, in each way. At the end, each node has rebooted once and is in service.
+func TestEachWriteMayFailOnce(t *testing.T) {
+	for name, result := range map[string]struct {
+		fate memapi.Fate
+		err  error
+	}{
+		"a conflict":           {memapi.Refused, errConflict},
+		"a policy":             {memapi.Refused, errPolicy},
+		"the request is lost":  {memapi.Refused, errTimeout},
+		"the response is lost": {memapi.Unanswered, errTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for at, writes := 0, 1; at < writes && !t.Failed(); at++ {
+				s := tell(t)
+				s.nodes("a", "b", "z")
+				s.pod("web-a", "a")
+				s.pod("web-b", "b")
+				s.profile("eda", nil, "a", "b")
+				writes = 0
+				s.intercept = func(call memapi.Call) (memapi.Fate, error) {
+					if call.Actor != byRollout || !call.IsWrite() {
+						return memapi.Answered, nil
+					}
+					if writes++; writes-1 == at {
+						s.narrate("%s %s %s fails", call.Verb, call.Kind, call.Name)
+						return result.fate, result.err
+					}
+					return memapi.Answered, nil
+				}
+				s.play(2 * time.Hour)
+				if problem := s.missing("eda", "a", "b"); problem != "" || s.rebooted() != 2 || len(s.claims()) > 0 {
+					t.Errorf("write %d: got %d reboots, claims %v; %s", at, s.rebooted(), s.claims(), problem)
+				}
+				s.wantInService("a")
+				s.wantInService("b")
+			}
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -42,6 +43,16 @@ var stories = map[string]func(*story){
 		s.addManagerPod(nil)
 		s.profile("eda", nil, "a", "b", "c")
 		s.play(40 * time.Minute)
+	},
+	"a canary that the profile selects goes before older nodes": func(s *story) {
+		s.nodes("a", "b")
+		s.node("c", func(n *corev1.Node) { n.Labels["canary"] = "yes" })
+		s.profile("eda", func(p *v1alpha1.StorageClientProfile) {
+			p.Spec.Rollout.Canary.Nodes = nil
+			p.Spec.Rollout.Canary.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}
+		}, "a", "b", "c")
+		s.prepare()
+		s.play(20 * time.Minute)
 	},
 	"a budget of two takes two at a time": func(s *story) {
 		s.maxUnavailable = intstr.FromInt32(2)

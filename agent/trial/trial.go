@@ -74,8 +74,7 @@ func ask(ctx context.Context, socket string, order probe.Order, uid uint32) (pro
 	switch err = cmp.Or(ctx.Err(), err); {
 	case err != nil:
 		return probe.Result{}, fmt.Errorf("call the trial runner: %w", err)
-	case response.Busy || response.Refused == errBusy.Error():
-		// The release before sends only the text.
+	case response.Busy:
 		return probe.Result{}, errBusy
 	case response.Refused != "":
 		return probe.Result{}, errors.New(response.Refused)

@@ -149,7 +149,7 @@ var _ = Describe("Profiles", func() {
 		Expect(findProfile("p").Status.Nodes.Matched).To(Equal(int32(1)))
 	})
 
-	It("report the plan and its obstacles, and accept the approval", func() {
+	It("report the plan and its obstacles, and accept the approval until the plan changes", func() {
 		newProfile("p").KernelArgument("ihash_entries=16777216").Create()
 		tuneNode("p", "a")
 		agentReports("a", rebootDue("kernelArgument/ihash_entries"))
@@ -167,31 +167,11 @@ var _ = Describe("Profiles", func() {
 		approved := visit("p")
 		Expect(approved).To(haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonRollingOut))
 		Expect(approved.Status.Plan.EstimatedCompletion).NotTo(BeNil())
-	})
 
-	It("require another approval when the disrupted nodes change, and none when the operator is upgraded", func() {
-		// The hash of earlier releases covered only the settings that require a reboot: see azure-files in nodesettings' hashes.golden.
-		const before = "0705087be39beafe"
-		created := newProfile("p").KernelArgument("ihash_entries=16777216").Annotate(v1alpha1.ApprovedPlanAnnotation, before).Create()
-		tuneNode("p", "a")
-		agentReports("a", rebootDue("kernelArgument/ihash_entries"))
-		Expect(visit("p")).To(haveCondition("Reconciling", metav1.ConditionTrue, v1alpha1.ReasonWaitingForApproval), "a hash that no release has reported must not count as an approval")
-
-		By("upgrading from a release that reported the hash")
-		earlier := findProfile("p")
-		earlier.Status.Plan.Hash = before
-		Expect(k8s.Status().Update(ctx, earlier)).To(Succeed())
-		for range 2 {
-			upgraded := visit("p")
-			Expect(upgraded.Status.Plan.Hash).To(Equal(before))
-			Expect(upgraded).To(haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonRollingOut))
-		}
-
-		By("editing the selector")
+		By("editing the selector: other nodes need another approval")
 		Expect(mergePatch(k8s, "p", `{"spec":{"allNodes":null,"nodeSelector":{"matchExpressions":[{"key":"windy","operator":"DoesNotExist"}]}}}`)).To(Succeed())
 		edited := visit("p")
-		Expect(edited.Generation).To(BeNumerically(">", created.Generation))
-		Expect(edited.Status.Plan.Hash).NotTo(Equal(before))
+		Expect(edited.Status.Plan.Hash).NotTo(Equal(waiting.Status.Plan.Hash))
 		Expect(edited).To(haveCondition("Reconciling", metav1.ConditionTrue, v1alpha1.ReasonWaitingForApproval))
 	})
 

@@ -21,14 +21,7 @@ const released = "released"
 // PlanHash returns the hash of a profile's plan, which an approval of its reboots refers to. It covers the settings that take
 // effect at boot, and the part of the spec that selects the disrupted nodes and controls their disruption. Empty for a profile
 // without settings that take effect at boot.
-//
-// In earlier releases, the hash covered only these settings. Such a hash remains valid while it is approved and the spec is
-// unchanged. An upgrade therefore does not need another approval. Only the manager writes the status with the old hash.
 func PlanHash(p *v1alpha1.StorageClientProfile) string {
-	before := BootSettingsHash(p)
-	if p.Status.Plan.Hash == before && p.Status.ObservedGeneration == p.Generation && IsApproved(p, before) {
-		return before
-	}
 	return hashOf(bootSettings(Settings(p)), marksOf(p, disruptionText(p))...)
 }
 
@@ -37,8 +30,7 @@ func IsApproved(p *v1alpha1.StorageClientProfile, hash string) bool {
 	return p.Annotations[v1alpha1.ApprovedPlanAnnotation] == hash || p.Spec.Rollout.Reboot.ApprovedPlan == hash
 }
 
-// BootSettingsHash returns the hash of a profile's settings that require a reboot, for which failures are recorded. It is the plan hash of
-// earlier releases.
+// BootSettingsHash returns the hash of a profile's settings that require a reboot, for which failures are recorded.
 func BootSettingsHash(p *v1alpha1.StorageClientProfile) string {
 	return hashOf(bootSettings(Settings(p)), marksOf(p)...)
 }

@@ -232,54 +232,6 @@ func TestEveryFieldIsCoveredByThePlansHashOrLeftOutForAReason(t *testing.T) {
 	}
 }
 
-// The approval is from a release whose hash covered only the settings that require a reboot.
-func TestAnApprovalFromBeforeTheUpgradeCountsUntilTheSpecIsEdited(t *testing.T) {
-	const old = "d49c23c8c9aa784b"
-	before := func(change ...func(*v1alpha1.StorageClientProfile)) *v1alpha1.StorageClientProfile {
-		p := planned(append([]func(*v1alpha1.StorageClientProfile){func(p *v1alpha1.StorageClientProfile) {
-			p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"dhash_entries=33554432", "ihash_entries=16777216", "nosmt"}
-			p.Annotations = map[string]string{v1alpha1.ApprovedPlanAnnotation: old}
-			p.Generation, p.Status.ObservedGeneration, p.Status.Plan.Hash = 3, 3, old
-		}}, change...)...)
-		return p
-	}
-	deleting := func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = ptr.To(metav1.Unix(1, 0)) }
-	for name, test := range map[string]struct {
-		p    *v1alpha1.StorageClientProfile
-		want string
-	}{
-		"approved by annotation": {before(), old},
-		"approved by field": {before(func(p *v1alpha1.StorageClientProfile) {
-			p.Annotations, p.Spec.Rollout.Reboot.ApprovedPlan = nil, old
-		}), old},
-		"approved without a name": {before(func(p *v1alpha1.StorageClientProfile) { p.Annotations = nil }), ""},
-		"another is approved": {before(func(p *v1alpha1.StorageClientProfile) {
-			p.Annotations[v1alpha1.ApprovedPlanAnnotation] = "0123456789abcdef"
-		}), ""},
-		"edited since": {before(func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }), ""},
-		"seen by this release after an edit": {before(func(p *v1alpha1.StorageClientProfile) {
-			p.Status.Plan.Hash = "0123456789abcdef"
-		}), ""},
-		"other settings that require a reboot": {before(func(p *v1alpha1.StorageClientProfile) {
-			p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"nosmt"}
-		}), ""},
-		"deleted since": {before(deleting), ""},
-		"deleted before, and approved so": {before(deleting, func(p *v1alpha1.StorageClientProfile) {
-			p.Annotations[v1alpha1.ApprovedPlanAnnotation], p.Status.Plan.Hash = "59f11776bc96ef0c", "59f11776bc96ef0c"
-		}), "59f11776bc96ef0c"},
-	} {
-		want := test.want
-		if want == "" {
-			fresh := test.p.DeepCopy()
-			fresh.Status = v1alpha1.StorageClientProfileStatus{}
-			want = PlanHash(fresh)
-		}
-		if got := PlanHash(test.p); got != want || got == "" {
-			t.Errorf("%s: got plan %s, want %s", name, got, want)
-		}
-	}
-}
-
 // Failures stay recorded until the settings that require a reboot change, whatever else of the plan changes.
 func TestFailuresAreRecordedForTheSettingsThatRequireAReboot(t *testing.T) {
 	window := []v1alpha1.Window{{Schedule: "0 2 * * *", DurationSeconds: 3600}}

@@ -51,7 +51,7 @@ func packetLoss(s Sample) (Finding, bool) {
 	for _, o := range s.Operations {
 		bytes, sends = bytes+o.BytesSent+o.BytesReceived, sends+o.Count
 	}
-	// An older agent reports the segments of all connections of the node: too many for the requests.
+	// The connections of other mounts of the server count, too: too many segments for the requests of this mount prove nothing about it.
 	isOwn := s.Network.OutSegments <= 1000+4*sends+bytes/500
 	lost := isOwn && (s.Network.Retransmitted >= 5 && out > lossOut || s.Network.OutOfOrder >= 20 && in > lossIn)
 	return Finding{

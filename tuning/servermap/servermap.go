@@ -100,8 +100,8 @@ type tally struct {
 	mounts   int
 }
 
-// Build summarizes the reports of all agents. Servers with failing nodes come first, then by name. Agents of earlier releases do not
-// report servers; Build then uses their mounts.
+// Build summarizes the reports of all agents. Servers with failing nodes come first, then by name. A node
+// reports at most 64 servers: the connections to all others are counted by its mounts.
 func Build(clientNodes []v1alpha1.StorageClientNode, profiles []*v1alpha1.StorageClientProfile) []Server {
 	found := map[serverKey]*tally{}
 	of := func(server string, protocol v1alpha1.ServerProtocol) *tally {

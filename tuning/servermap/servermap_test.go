@@ -34,7 +34,7 @@ func TestBuild(t *testing.T) {
 		mount("", "xfs", "", 0, 0, "noatime"),
 	)
 	a.Status.Settings = []v1alpha1.SettingStatus{{Key: sessionSlotsKey, Observed: "180"}}
-	// An agent of an earlier release reports no servers.
+	// A node with more servers than it reports.
 	b := node("b", nil, mount("filer1", "NFSv4.1", "pv1", 1, 65536, "vers=4.1", "hard"), mount("smb1", "SMB3.1.1", "pv9", 1, 0, "vers=3.1.1"))
 	profiles := []v1alpha1.StorageClientProfile{
 		{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.ServerLimitsAnnotation: "connections=100,requests=200"}}},

@@ -142,7 +142,7 @@ func (r Report) IsSettled() bool { return !r.Applying && !r.Withheld && r.all(St
 func (r Report) HasFailed() bool { return r.Withheld || r.Has(Failed) }
 
 // Accuser returns the storage server whose word alone made all failed settings fail. Empty if there is another witness: the API server, a second
-// server, or the kernel. An agent of a release before this field names none.
+// server, or the kernel.
 func (r Report) Accuser() string {
 	failed := r.Select(Failed)
 	if r.Withheld || len(failed) == 0 || len(failed[0].connections) != 1 || failed[0].connections[0] == v1alpha1.ConnectionAPIServer ||

@@ -43,14 +43,14 @@ func TestAccuser(t *testing.T) {
 		report Report
 		want   string
 	}{
-		"one server":                        {Report{Settings: []Setting{failed("a", "filer"), failed("b", "filer"), {Key: "c", Standing: Deferred}}}, "filer"},
-		"two servers":                       {Report{Settings: []Setting{failed("a", "filer", "other")}}, ""},
-		"the API server":                    {Report{Settings: []Setting{failed("a", v1alpha1.ConnectionAPIServer)}}, ""},
-		"a server and the API server":       {Report{Settings: []Setting{failed("a", v1alpha1.ConnectionAPIServer, "filer")}}, ""},
-		"an agent that names no connection": {Report{Settings: []Setting{failed("a")}}, ""},
-		"another failure, too":              {Report{Settings: []Setting{failed("a", "filer"), failed("b")}}, ""},
-		"a reboot without effect":           {Report{Settings: []Setting{failed("a", "filer")}, Withheld: true}, ""},
-		"no failure":                        {Report{}, ""},
+		"one server":                     {Report{Settings: []Setting{failed("a", "filer"), failed("b", "filer"), {Key: "c", Standing: Deferred}}}, "filer"},
+		"two servers":                    {Report{Settings: []Setting{failed("a", "filer", "other")}}, ""},
+		"the API server":                 {Report{Settings: []Setting{failed("a", v1alpha1.ConnectionAPIServer)}}, ""},
+		"a server and the API server":    {Report{Settings: []Setting{failed("a", v1alpha1.ConnectionAPIServer, "filer")}}, ""},
+		"a failure without a connection": {Report{Settings: []Setting{failed("a")}}, ""},
+		"another failure, too":           {Report{Settings: []Setting{failed("a", "filer"), failed("b")}}, ""},
+		"a reboot without effect":        {Report{Settings: []Setting{failed("a", "filer")}, Withheld: true}, ""},
+		"no failure":                     {Report{}, ""},
 	} {
 		if got := test.report.Accuser(); got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)

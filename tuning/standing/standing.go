@@ -23,8 +23,6 @@
 //	                       Pending x Reboot         | RestoreAtBoot    | RestoreAtBoot
 //	                       any other                | Restoring        | Restoring
 //
-// Agents of releases before waitsFor do not report it. A Live setting is then Unproven if its key needs confirmation, and Deferred otherwise.
-//
 // Table 2, the variable rules, lists the consequences. Facts about the node take precedence: an agent that does not report, a release, a
 // spec that the agent has not reported on (Report.Applying), and settings that a reboot did not make effective (Report.Withheld).
 package standing
@@ -33,7 +31,6 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 // Standing is the standing of one setting of a node. A larger value is worse: the worst standing of a node decides.
@@ -181,7 +178,7 @@ func ofPending(s v1alpha1.SettingStatus, needsReboot bool) Standing {
 		switch {
 		case s.WaitsFor == v1alpha1.WaitsForProof:
 			return Proving
-		case s.WaitsFor == v1alpha1.WaitsForConnections, s.WaitsFor == "" && catalogue.NeedsConfirmation(s.Key):
+		case s.WaitsFor == v1alpha1.WaitsForConnections:
 			return Unproven
 		}
 		// A parameter of a module that is not loaded: no pod loads it while the node is kept empty.

@@ -27,39 +27,33 @@ var effects = []v1alpha1.SettingEffect{
 func TestOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		state               v1alpha1.SettingState
-		key                 string
 		usual, due, removed always
 	}{
 		"in sync": {
-			v1alpha1.SettingInSync, ratio, all(Effective), all(PendingReboot), all(Restoring),
+			v1alpha1.SettingInSync, all(Effective), all(PendingReboot), all(Restoring),
 		},
 		"pending": {
-			v1alpha1.SettingPending, ratio, always{Deferred, Deferred, Deferred, PendingReboot, Applying, Applying},
+			v1alpha1.SettingPending, always{Deferred, Deferred, Deferred, PendingReboot, Applying, Applying},
 			always{PendingReboot, PendingReboot, PendingReboot, PendingReboot, Applying, Applying},
 			always{Restoring, Restoring, Restoring, RestoreAtBoot, Restoring, Restoring},
 		},
-		"pending, and new connections have to confirm it": {
-			v1alpha1.SettingPending, rmem, always{Unproven, Deferred, Deferred, PendingReboot, Applying, Applying},
-			always{Unproven, PendingReboot, PendingReboot, PendingReboot, Applying, Applying},
-			always{Restoring, Restoring, Restoring, RestoreAtBoot, Restoring, Restoring},
-		},
 		"drifted": {
-			v1alpha1.SettingDrifted, ratio, always{Drifted, Drifted, Drifted, Unstaged, Drifted, Drifted},
+			v1alpha1.SettingDrifted, always{Drifted, Drifted, Drifted, Unstaged, Drifted, Drifted},
 			always{Drifted, Drifted, Drifted, Unstaged, Drifted, Drifted}, all(Restoring),
 		},
 		"shadowed": {
-			v1alpha1.SettingShadowed, ratio, always{Overridden, Overridden, Overridden, OverriddenAtBoot, Overridden, Overridden},
+			v1alpha1.SettingShadowed, always{Overridden, Overridden, Overridden, OverriddenAtBoot, Overridden, Overridden},
 			always{PendingReboot, PendingReboot, PendingReboot, OverriddenAtBoot, PendingReboot, PendingReboot}, all(Restoring),
 		},
-		"clamped":                  {v1alpha1.SettingClamped, ratio, all(Unavailable), all(PendingReboot), all(Restoring)},
-		"unsupported":              {v1alpha1.SettingUnsupported, ratio, all(Unavailable), all(PendingReboot), all(Restoring)},
-		"failed":                   {v1alpha1.SettingFailed, ratio, all(Failed), all(Failed), all(RestoreFailed)},
-		"a state of a later agent": {"Sleeping", ratio, all(Applying), all(Applying), all(Restoring)},
+		"clamped":                  {v1alpha1.SettingClamped, all(Unavailable), all(PendingReboot), all(Restoring)},
+		"unsupported":              {v1alpha1.SettingUnsupported, all(Unavailable), all(PendingReboot), all(Restoring)},
+		"failed":                   {v1alpha1.SettingFailed, all(Failed), all(Failed), all(RestoreFailed)},
+		"a state of a later agent": {"Sleeping", all(Applying), all(Applying), all(Restoring)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var usual, due, removed always
 			for i, effect := range effects {
-				status := v1alpha1.SettingStatus{Key: test.key, State: test.state, TakesEffect: effect}
+				status := v1alpha1.SettingStatus{Key: ratio, State: test.state, TakesEffect: effect}
 				usual[i], due[i], removed[i] = Of(status, false), Of(status, true), ofRemoved(status)
 			}
 			for _, one := range []struct {
@@ -71,16 +65,6 @@ func TestOf(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// An agent of the previous release reports a proof only in the message. The value counts as unconfirmed, regardless of the message.
-func TestAgentsOfThePreviousReleaseDoNotReportWaitsFor(t *testing.T) {
-	for _, message := range []string{"set, proving over new connections until 12:00:00 UTC", "not set: no mounted server responds to a new connection", ""} {
-		status := v1alpha1.SettingStatus{Key: rmem, State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive, Message: message}
-		if got := Of(status, false); got != Unproven {
-			t.Errorf("%q: got %s", message, got)
-		}
 	}
 }
 

@@ -248,7 +248,8 @@ func TestConditions(t *testing.T) {
 		}), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
 		"a value waits for new connections to confirm it": {world: newWorld(nil).node("a", func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
 			state(sysctl, v1alpha1.SettingPending)(n, s)
-			s.Status.Settings[len(s.Status.Settings)-1].TakesEffect = v1alpha1.EffectLive
+			last := &s.Status.Settings[len(s.Status.Settings)-1]
+			last.TakesEffect, last.WaitsFor = v1alpha1.EffectLive, v1alpha1.WaitsForConnections
 		}), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
 		"a setting is not reported": {world: newWorld(nil).node("a", func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
 			s.Status.Settings = slices.DeleteFunc(s.Status.Settings, func(s v1alpha1.SettingStatus) bool { return s.Key == sysctl })
@@ -513,30 +514,6 @@ func TestPlannedListsAtMostTwentyNodesWithTheirObstacles(t *testing.T) {
 	got := w.report().planStatus(v1alpha1.Plan{}, 1, now)
 	if len(got.Examples) != 20 || got.NodesToReboot != 30 || got.LimitedBy != "The plan needs approval" || got.EstimatedCompletion == nil {
 		t.Errorf("got %+v", got)
-	}
-}
-
-// This hash is from an earlier release. It covered only the settings that require a reboot: azure-files in hashes.golden of nodesettings.
-func TestStatusShowsThePlanThatWasApprovedBeforeTheUpgradeUntilAnEdit(t *testing.T) {
-	const before = "0705087be39beafe"
-	w := newWorld(func(p *v1alpha1.StorageClientProfile) {
-		p.Annotations = map[string]string{v1alpha1.ApprovedPlanAnnotation: before}
-		p.Status.ObservedGeneration, p.Status.Plan.Hash = 1, before
-	}).node("a", rebootDue(""))
-	for range 2 {
-		p := &w.profiles[0]
-		p.Status = w.report().Status(p.Status, now)
-		if p.Status.Plan.Hash != before || p.Status.Plan.LimitedBy != "" {
-			t.Fatalf("after an upgrade: got plan %s, limited by %q", p.Status.Plan.Hash, p.Status.Plan.LimitedBy)
-		}
-	}
-	p := &w.profiles[0]
-	p.Generation, p.Spec.IncludeControlPlane = 2, true
-	for range 2 {
-		p.Status = w.report().Status(p.Status, now)
-		if p.Status.Plan.Hash == before || p.Status.Plan.LimitedBy != "The plan needs approval" {
-			t.Fatalf("after an edit: got plan %s, limited by %q", p.Status.Plan.Hash, p.Status.Plan.LimitedBy)
-		}
 	}
 }
 

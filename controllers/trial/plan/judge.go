@@ -14,9 +14,8 @@ import (
 
 // EvaluateProbe returns the result of a mount on a node; subject describes the mount. A failure counts against the options in two cases. The
 // kernel or the server rejects the options, and does not reject the original ones in the same way. Or the cause is unknown, and the same mount
-// with the original options works. All other failures have no result: the server may be unavailable, or reject the pod network. changesRequests
-// is true if the options change the requests to the server, compared with the original ones.
-func EvaluateProbe(node, subject string, changesRequests bool, status v1alpha1.NodeTrialStatus) volumeplan.Probe {
+// with the original options works. All other failures have no result: the server may be unavailable, or reject the pod network.
+func EvaluateProbe(node, subject string, status v1alpha1.NodeTrialStatus) volumeplan.Probe {
 	switch {
 	case status.Phase != v1alpha1.TrialFinished:
 		return unknown(text.Line(status.Message))
@@ -29,29 +28,15 @@ func EvaluateProbe(node, subject string, changesRequests bool, status v1alpha1.N
 	}
 	failed := fmt.Sprintf("a probe on %s could not mount %s: %s", node, subject, text.Line(mountfailures.Brief(status.Message)))
 	originalMount := status.Own
-	switch cause := causeOf(status, changesRequests); {
-	case cause == v1alpha1.MountFailureOptions && (originalMount == nil || originalMount.Succeeded || !hasSameFailure(status)):
+	switch {
+	case status.Cause == v1alpha1.MountFailureOptions && (originalMount == nil || originalMount.Succeeded || !originalMount.SameFailure):
 		return volumeplan.Probe{Verdict: optionset.ProbeRefused, Text: failed}
-	case cause == v1alpha1.MountFailureUnknown && originalMount != nil && originalMount.Succeeded:
+	case status.Cause == v1alpha1.MountFailureUnknown && originalMount != nil && originalMount.Succeeded:
 		return volumeplan.Probe{Verdict: optionset.ProbeRefused, Text: failed + "; the original mount options work"}
 	case originalMount != nil && !originalMount.Succeeded:
 		return unknown(failed + "; the original mount options do not work either")
 	}
 	return unknown(failed)
-}
-
-// causeOf returns the cause of a failed mount. An agent of a release before this field reports only the kernel's message.
-func causeOf(status v1alpha1.NodeTrialStatus, changesRequests bool) v1alpha1.MountFailureCause {
-	if status.Cause != "" {
-		return status.Cause
-	}
-	return v1alpha1.MountFailureCause(mountfailures.CauseOf(status.Message, changesRequests))
-}
-
-// hasSameFailure reports whether the original options failed in the same way. For an agent of a release before this field, it returns true:
-// such a failure does not count against the options.
-func hasSameFailure(status v1alpha1.NodeTrialStatus) bool {
-	return status.Own.SameFailure || status.Cause == ""
 }
 
 func describeOrder(order *v1alpha1.NodeTrial) string {

@@ -123,11 +123,6 @@ func nodesOf(samples []v1alpha1.TrialSample) []string {
 	return lists.Each(samples, func(s v1alpha1.TrialSample) string { return s.Node })
 }
 
-// isSettled reports whether the result of a node is final. A manager of a release before the phase did not set it.
-func isSettled(s v1alpha1.TrialSample) bool {
-	return s.Phase != "" || s.Message != "" || len(s.Mounts) > 0
-}
-
 func failSample(s *v1alpha1.TrialSample, message string) {
 	s.Phase, s.Message = v1alpha1.SampleFailed, message
 }
@@ -151,7 +146,7 @@ func (p *planner) gather(t Trial) {
 	status := t.Status.DeepCopy()
 	pending := progress{reasons: map[string]string{}}
 	for i := range status.Samples {
-		if !isSettled(status.Samples[i]) {
+		if status.Samples[i].Phase == "" {
 			p.followSample(t, &status.Samples[i], &pending)
 		}
 	}
@@ -171,7 +166,7 @@ func (p *planner) gather(t Trial) {
 		return
 	}
 	for i := range status.Samples {
-		if s := &status.Samples[i]; !isSettled(*s) {
+		if s := &status.Samples[i]; s.Phase == "" {
 			failSample(s, cmp.Or(pending.reasons[s.Node], "it did not respond in time"))
 		}
 	}
@@ -201,7 +196,7 @@ func (p *planner) followSample(t Trial, s *v1alpha1.TrialSample, pending *progre
 	switch {
 	case answer == nil || answer.ID != request.ID:
 		if p.Now.After(startDeadline) {
-			failSample(s, "its agent did not start in time: it is silent, or older than the manager")
+			failSample(s, "its agent did not start in time: it is silent")
 			return
 		}
 		pending.silent = append(pending.silent, s.Node)

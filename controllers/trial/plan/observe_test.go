@@ -409,23 +409,6 @@ func TestANodeGetsNoRequestWhileItIsWritten(t *testing.T) {
 	l.expectEnd(trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "acregmin=30")
 }
 
-// A manager of the previous release wrote no phase. Existing results are not requested again, and missing results are.
-func TestASampleWithoutAPhase(t *testing.T) {
-	for name, test := range map[string]struct {
-		sample v1alpha1.TrialSample
-		want   bool
-	}{
-		"its response may still arrive":           {v1alpha1.TrialSample{Node: "n1"}, false},
-		"a result that a former manager recorded": {v1alpha1.TrialSample{Node: "n1", Mounts: []v1alpha1.MountSample{listing(1)}}, true},
-		"a former manager stopped waiting":        {v1alpha1.TrialSample{Node: "n1", Message: "its agent did not finish in time"}, true},
-		"the field decides, if failed":            {v1alpha1.TrialSample{Node: "n1", Phase: v1alpha1.SampleFailed}, true},
-	} {
-		if got := isSettled(test.sample); got != test.want {
-			t.Errorf("%s: got settled %t, want %t", name, got, test.want)
-		}
-	}
-}
-
 // A deleted trial, a lost write and a restarted manager leave no request, and no sample counts twice.
 func TestObservingSurvives(t *testing.T) {
 	l := newWatch(t, "n1", "n2")

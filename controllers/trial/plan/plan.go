@@ -258,7 +258,7 @@ func (p *planner) followOrder(n Node) {
 	switch {
 	case !isKnown:
 	case status != nil && status.ID == order.ID && status.Phase != v1alpha1.TrialRunning:
-		p.conclude(c, EvaluateProbe(n.Node.Name, describeOrder(order), c.Target.ChangesRequests, *status))
+		p.conclude(c, EvaluateProbe(n.Node.Name, describeOrder(order), *status))
 	case p.Now.After(issued.Add(timeout + overdue)):
 		p.conclude(c, unknown("the agent on "+n.Node.Name+" did not report the result of a probe"))
 	default:

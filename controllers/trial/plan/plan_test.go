@@ -377,8 +377,8 @@ func TestOneNodesProbeIsNotBelieved(t *testing.T) {
 	}{
 		"the only node":                  {nodes: []string{"n1"}, want: optionset.ProbeInconclusive, text: "but no other node confirmed it: the profile selects no node"},
 		"another node confirms it":       {nodes: []string{"n1", "n2"}, second: v1alpha1.NodeTrialStatus{Succeeded: true}, want: optionset.ProbeWorked, text: "and n2 confirmed it"},
-		"another node cannot mount them": {nodes: []string{"n1", "n2"}, second: v1alpha1.NodeTrialStatus{Message: "mount(2): invalid argument: nfs: Unknown parameter 'x'"}, want: optionset.ProbeRefused, text: "a probe on n2 could not mount"},
-		"another node has no result":     {nodes: []string{"n1", "n2"}, second: v1alpha1.NodeTrialStatus{Message: "no route to host"}, want: optionset.ProbeInconclusive, text: "but no other node confirmed it"},
+		"another node cannot mount them": {nodes: []string{"n1", "n2"}, second: v1alpha1.NodeTrialStatus{Message: "mount(2): invalid argument: nfs: Unknown parameter 'x'", Cause: v1alpha1.MountFailureOptions}, want: optionset.ProbeRefused, text: "a probe on n2 could not mount"},
+		"another node has no result":     {nodes: []string{"n1", "n2"}, second: v1alpha1.NodeTrialStatus{Message: "no route to host", Cause: v1alpha1.MountFailureElsewhere}, want: optionset.ProbeInconclusive, text: "but no other node confirmed it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c := newWorld(t, test.nodes...), candidate("s", "filer")
@@ -408,7 +408,9 @@ func TestARejectedSetIsProbedAgainAndStaysRejectedUntilItWorks(t *testing.T) {
 	w.candidates = []volumeplan.ProbeCandidate{c}
 	good := w.respond
 	w.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
-		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: "mount(2): invalid argument: nfs: Unknown parameter 'x'"}
+		return &v1alpha1.NodeTrialStatus{
+			ID: order.ID, Phase: v1alpha1.TrialFinished, Message: "mount(2): invalid argument: nfs: Unknown parameter 'x'", Cause: v1alpha1.MountFailureOptions,
+		}
 	}
 	w.run()
 	first := w.verdict(c)
@@ -463,24 +465,18 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			order := orderFor(candidate("s", "filer"), time.Unix(1, 0))
-			former := v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: test.message, Own: test.own}
-			status := *former.DeepCopy()
+			status := v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: test.message, Own: test.own}
 			status.Cause = v1alpha1.MountFailureCause(mountfailures.CauseOf(test.message, test.changesRequests))
 			if status.Own != nil {
 				status.Own.SameFailure = status.Own.Message == test.message
 			}
-			got := EvaluateProbe("n1", describeOrder(order), test.changesRequests, status)
+			got := EvaluateProbe("n1", describeOrder(order), status)
 			if got.Verdict != test.want || !strings.Contains(got.Text, test.message) {
 				t.Errorf("got %+v, want %s", got, test.want)
 			}
-			// An agent of the previous release reports no cause. The verdict then does not count against the mount options.
-			got = EvaluateProbe("n1", describeOrder(order), test.changesRequests, former)
-			if got.Verdict != test.want && !(test.want == optionset.ProbeRefused && got.Verdict == optionset.ProbeInconclusive && !test.own.Succeeded) {
-				t.Errorf("previous agent release: got %+v, want %s", got, test.want)
-			}
 			// The field decides, and the text of the message does not matter.
 			status.Message = "Der Server mag nicht"
-			if got := EvaluateProbe("n1", describeOrder(order), test.changesRequests, status); got.Verdict != test.want {
+			if got := EvaluateProbe("n1", describeOrder(order), status); got.Verdict != test.want {
 				t.Errorf("another message text: got %+v, want %s", got, test.want)
 			}
 		})

@@ -142,87 +142,18 @@ func TestAPodThatDoesNotTerminateFreesTheSlot(t *testing.T) {
 	}
 }
 
-func TestATrialOfSysctlsWithoutAVerdict(t *testing.T) {
-	for name, test := range map[string]struct {
-		prepare func(*lab, *v1alpha1.StorageClientTrial, map[string]v1alpha1.SettingText)
-		words   string
-	}{
-		"an agent that is older than sysctls": {func(l *lab, _ *v1alpha1.StorageClientTrial, _ map[string]v1alpha1.SettingText) {
-			l.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus { return l.measure(order, 1000, 1) }
-		}, "The agent on n1 ignored fields of the trial"},
-		"a node whose values change": {func(l *lab, _ *v1alpha1.StorageClientTrial, own map[string]v1alpha1.SettingText) {
-			respond := l.respond
-			l.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
-				defer func() { own["net.ipv4.ip_local_reserved_ports"] = "10250" }()
-				return respond(order)
-			}
-		}, `Sysctl net.ipv4.ip_local_reserved_ports is "10250" on n1, but was "" in the first round`},
-		"a manager that is older than sysctls": {func(l *lab, trial *v1alpha1.StorageClientTrial, _ map[string]v1alpha1.SettingText) {
-			respond := l.respond
-			l.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
-				trial.Status.Sysctls = nil
-				return respond(order)
-			}
-		}, "A manager of an earlier release ran the first rounds without fields of the trial"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			l, trial, own := newSysctlLab(t, "n1")
-			test.prepare(l, trial, own)
-			if name == "a manager that is older than sysctls" {
-				for range 8 {
-					l.step()
-					trial.Status.Sysctls = nil
-				}
-			}
-			l.runTrials()
-			expectStatus(t, trial, v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotPossible, test.words)
-			if trial.Status.Verdict != "" {
-				t.Errorf("got verdict %s", trial.Status.Verdict)
-			}
-			l.expectClean()
-		})
+func TestATrialOfSysctlsOnANodeWhoseValuesChange(t *testing.T) {
+	l, trial, own := newSysctlLab(t, "n1")
+	respond := l.respond
+	l.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+		defer func() { own["net.ipv4.ip_local_reserved_ports"] = "10250" }()
+		return respond(order)
 	}
-}
-
-// A manager of an earlier release ran rounds, or ordered one, without the load of the trial.
-func TestATrialOfAnEarlierManagerWithAnotherLoad(t *testing.T) {
-	start := func(t *testing.T, load v1alpha1.TrialLoad) (*lab, *v1alpha1.StorageClientTrial) {
-		l := newLab(t, "n1")
-		return l, l.add("a", func(s *v1alpha1.StorageClientTrialSpec) { s.Rounds, s.Workload.TrialLoad = 3, load })
+	l.runTrials()
+	expectStatus(t, trial, v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotPossible,
+		`Sysctl net.ipv4.ip_local_reserved_ports is "10250" on n1, but was "" in the first round`)
+	if trial.Status.Verdict != "" {
+		t.Errorf("got verdict %s", trial.Status.Verdict)
 	}
-	for name, load := range map[string]v1alpha1.TrialLoad{"workers": {Workers: 16}, "none": {}} {
-		t.Run("recorded rounds, "+name, func(t *testing.T) {
-			l, trial := start(t, load)
-			for trial.Status.Rounds == 0 {
-				l.step()
-			}
-			trial.Status.Load = nil
-			l.runTrials()
-			if load == (v1alpha1.TrialLoad{}) {
-				expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
-				return
-			}
-			expectStatus(t, trial, v1alpha1.TrialConditionFailed, v1alpha1.TrialReasonNotPossible, "A manager of an earlier release ran the first rounds without fields")
-			if trial.Status.Verdict != "" {
-				t.Errorf("got verdict %s", trial.Status.Verdict)
-			}
-			l.expectClean()
-		})
-		t.Run("an order, "+name, func(t *testing.T) {
-			l, trial := start(t, load)
-			var loads []v1alpha1.TrialLoad
-			l.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
-				loads = append(loads, order.Work.TrialLoad)
-				if len(loads) == 1 {
-					l.nodes["n1"].ClientNode.Spec.Trial.Work.TrialLoad = v1alpha1.TrialLoad{}
-				}
-				return l.measure(order, 1000, 1)
-			}
-			l.runTrials()
-			expectStatus(t, trial, v1alpha1.TrialConditionComplete, v1alpha1.TrialReasonDecided, "")
-			if want := map[bool]int{true: 2, false: 3}[load == (v1alpha1.TrialLoad{})]; len(loads) != want || *trial.Status.Load != load {
-				t.Errorf("got %d orders with loads %v, want %d", len(loads), loads, want)
-			}
-		})
-	}
+	l.expectClean()
 }

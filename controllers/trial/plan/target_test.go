@@ -69,7 +69,7 @@ func TestATrialThatCannotMountItsVolume(t *testing.T) {
 	}
 }
 
-// A manager of an earlier release mounted clones of the volume, and recorded their passes one by one.
+// A manager of the release before mounted clones of the volume, and recorded their passes one by one.
 const statusByClones = `{
 	"route": "Clone", "volume": "nfs-volume", "node": "n1", "startTime": "2023-11-14T22:13:20Z", "rounds": 1, "before": ["vers=4.1"], "after": ["vers=4.1", "actimeo=30"],
 	"load": {}, "passes": [
@@ -131,7 +131,8 @@ func TestATrialWhoseServerRejectsTheRunnersNetwork(t *testing.T) {
 			status: v1alpha1.NodeTrialStatus{Message: "Again, round 1: no file to read", Proofs: mounted}, reason: v1alpha1.TrialReasonNotMounted,
 		},
 		"the kernel does not support the option": {
-			status: v1alpha1.NodeTrialStatus{Message: "Before, round 1: mount(2): invalid argument: nfs: Unknown parameter 'x'"}, reason: v1alpha1.TrialReasonNotMounted,
+			status: v1alpha1.NodeTrialStatus{Message: "Before, round 1: mount(2): invalid argument: nfs: Unknown parameter 'x'", Cause: v1alpha1.MountFailureOptions},
+			reason: v1alpha1.TrialReasonNotMounted,
 		},
 		"the agent rejects the order": {
 			status: v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialRefused, Message: "rejected by this node's agent"}, reason: v1alpha1.TrialReasonNotPossible,

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -134,12 +133,6 @@ func (p *planner) followWork(n Node) {
 			p.active[t.UID] = true
 		}
 		switch {
-		case order.Work.TrialLoad != t.Spec.Workload.TrialLoad || !maps.Equal(order.Sysctls, t.Spec.Sysctls):
-			// A manager of an earlier release has ordered work without fields of the trial. It does not count.
-		case hasResponded && len(status.Passes) > 0 && (len(order.Sysctls) > 0 && len(status.Sysctls) == 0 ||
-			status.Work == nil && (t.Spec.ReadAheadKiB > 0 || order.Work.TrialLoad != (v1alpha1.TrialLoad{}))):
-			p.fail(t, v1alpha1.TrialReasonNotPossible, fmt.Sprintf("The agent on %s ignored fields of the trial, because its release is older than "+
-				"they are; update the agents and create another trial", n.Node.Name))
 		case hasResponded && len(status.Passes) > 0 && t.sysctlProblem(n.Node.Name, *status) != "":
 			p.fail(t, v1alpha1.TrialReasonNotPossible, t.sysctlProblem(n.Node.Name, *status))
 		case hasResponded && p.recordRounds(t, n, *status):
@@ -171,7 +164,7 @@ func (p *planner) concludeWork(t Trial, status v1alpha1.NodeTrialStatus) {
 func (t Trial) isKeptOut(status v1alpha1.NodeTrialStatus) bool {
 	isMounted := slices.ContainsFunc(status.Proofs, func(proof v1alpha1.TrialProof) bool { return proof.Type == v1alpha1.ProofTransports })
 	return status.Phase == v1alpha1.TrialFinished && !isMounted && len(status.Passes) == 0 && (status.Own == nil || !status.Own.Succeeded) &&
-		causeOf(status, t.Target.ChangesRequests) != v1alpha1.MountFailureOptions
+		status.Cause != v1alpha1.MountFailureOptions
 }
 
 // failureOf returns the cause of an order without a complete round.
@@ -211,7 +204,7 @@ func (t Trial) sysctlProblem(node string, answer v1alpha1.NodeTrialStatus) strin
 func (p *planner) recordPasses(t Trial, node string, passes []v1alpha1.TrialPass, sysctls map[string]v1alpha1.SettingText) {
 	status := t.Status.DeepCopy()
 	status.Load, status.Sysctls = &t.Spec.Workload.TrialLoad, sysctls
-	// Managers of earlier releases recorded the passes of a round one by one. The round has run again.
+	// A manager of the release before recorded the passes on a clone one by one. The round has run again.
 	status.Passes = lists.Filter(status.Passes, func(pass v1alpha1.TrialPass) bool { return pass.Round <= status.Rounds })
 	status.Passes = append(status.Passes, passes...)
 	status.Rounds, status.Node = roundsIn(status.Passes), node
@@ -236,9 +229,6 @@ func (p *planner) advance(t Trial) {
 		p.reportExcess(t)
 	case t.Status.StartTime == nil:
 		p.awaitTurn(t, "Waiting for its turn")
-	case t.Status.Rounds > 0 && (ptr.Deref(t.Status.Load, v1alpha1.TrialLoad{}) != t.Spec.Workload.TrialLoad ||
-		len(t.Spec.Sysctls) > 0 && len(t.Status.Sysctls) == 0):
-		p.fail(t, v1alpha1.TrialReasonNotPossible, "A manager of an earlier release ran the first rounds without fields of the trial; create another trial")
 	case t.isTimedOut(p.Now) && t.Status.Rounds == 0:
 		p.fail(t, v1alpha1.TrialReasonTimedOut, fmt.Sprintf("No round finished within %d s; last message: %s", t.Spec.Timeout(), t.lastMessage()))
 	case t.Status.Rounds > 0 && (t.isTimedOut(p.Now) || t.Status.Rounds >= planned):

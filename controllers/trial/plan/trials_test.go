@@ -346,22 +346,6 @@ func TestHowATrialFails(t *testing.T) {
 		"a candidate that the kernel rejects": {respond(v1alpha1.TrialFinished, "After, round 1: mount(2): invalid argument: nfs: bad"), v1alpha1.TrialReasonNotMounted, "nfs: bad"},
 		"a proof that is missing":             {respond(v1alpha1.TrialVoid, "no proof of Transports: 1, the list asks for 4"), v1alpha1.TrialReasonVoid, "no proof of Transports"},
 		"an agent that rejects it":            {respond(v1alpha1.TrialRefused, "rejected by this node's agent: x"), v1alpha1.TrialReasonNotPossible, "rejected by"},
-		"an agent that is older than fields": {func(l *lab) {
-			l.trials[0].Spec.Workload.Workers = 4
-			l.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
-				status := l.measure(order, 1000, 1)
-				status.Work = nil
-				return status
-			}
-		}, v1alpha1.TrialReasonNotPossible, "The agent on n1 ignored fields of the trial"},
-		"an agent that is older than the read-ahead": {func(l *lab) {
-			l.trials[0].Spec.ReadAheadKiB = 1024
-			l.respond = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
-				status := l.measure(order, 1000, 1)
-				status.Work = nil
-				return status
-			}
-		}, v1alpha1.TrialReasonNotPossible, "The agent on n1 ignored fields of the trial"},
 		"a read-ahead that the mounts have": {func(l *lab) {
 			l.trials[0].Spec.ReadAheadKiB = 1024
 			l.resolve = func(t *Trial) { t.Target.Options = t.Target.Own }

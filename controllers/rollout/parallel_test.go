@@ -224,6 +224,54 @@ func TestANodesStepsAreAppliedInOrderUntilOneFails(t *testing.T) {
 	}
 }
 
+// The API server denies all writes but the withdrawal of a permit. A step before the clearing of a used permit records facts that only the permit
+// contains otherwise. A node that was not read live may be another one by now.
+func TestOnlyAWithdrawalIsAppliedAfterAFailedRecord(t *testing.T) {
+	on := plan.OnNode{Node: "a"}
+	withdrawal, uncordon := plan.ClearPermit{OnNode: on}, plan.Uncordon{OnNode: on}
+	for name, test := range map[string]struct {
+		live      string
+		isSkipped bool
+		steps     []plan.Step
+		want      []string
+	}{
+		"a withdrawal":                 {live: "a", isSkipped: true, steps: []plan.Step{withdrawal, uncordon}, want: []string{"clears"}},
+		"of a node read long ago":      {live: "b", steps: []plan.Step{withdrawal, uncordon}},
+		"a permit cleared at last":     {live: "a", isSkipped: true, steps: []plan.Step{uncordon, withdrawal}},
+		"after a step that was denied": {live: "a", steps: []plan.Step{uncordon, withdrawal}, want: []string{"uncordons"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+			node.Spec.Unschedulable = true
+			clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+			clientNode.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "p"}
+			p := passOf(t, node, clientNode)
+			if _, err := p.readSnapshot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var written []string
+			p.Client = interceptor.NewClient(p.Client.(client.WithWatch), interceptor.Funcs{
+				Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					if _, isNode := object.(*corev1.Node); isNode {
+						written = append(written, "uncordons")
+						return errors.New("denied")
+					}
+					written = append(written, "clears")
+					return c.Patch(ctx, object, patch, opts...)
+				},
+			})
+			p.live = sets.New(test.live)
+			if test.isSkipped {
+				p.out.Skip("a", nil)
+			}
+			p.applyChain(t.Context(), "a", test.steps)
+			if diff := cmp.Diff(test.want, written); diff != "" {
+				t.Errorf("writes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // readerOfPods returns a reader with an index of pods by node.
 func readerOfPods(t *testing.T, pods ...client.Object) client.Client {
 	t.Helper()

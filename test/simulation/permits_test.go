@@ -102,9 +102,8 @@ func TestAnUnusedPermitEnds(t *testing.T) {
 				t.Errorf("got note %+v, want Failed RebootTimedOut with a pause and without an attempt", note)
 			}
 			s.wantInService("a")
-			recorded, _ := s.api.Get(memapi.ConfigMaps, v1alpha1.ManagerNamespace, v1alpha1.FailuresConfigMap).(*corev1.ConfigMap)
-			if failures, err := v1alpha1.DecodeFailures(claimsOf(recorded)["eda"]); err != nil || len(failures.Boots) != 1 {
-				t.Errorf("got failures %+v, error %v, want one", failures, err)
+			if recorded := s.failures("eda").Boots; len(recorded) != 1 {
+				t.Errorf("got failures %+v, want one", recorded)
 			}
 			s.play(100 * time.Hour)
 			if s.machines["a"].used[id] != "" {
@@ -112,6 +111,20 @@ func TestAnUnusedPermitEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// failures returns the recorded failures of a profile.
+func (s *story) failures(profile string) v1alpha1.ProfileFailures {
+	s.t.Helper()
+	value, isRecorded := claimsOf(s.api.Get(memapi.ConfigMaps, v1alpha1.ManagerNamespace, v1alpha1.FailuresConfigMap))[profile]
+	if !isRecorded {
+		return v1alpha1.ProfileFailures{}
+	}
+	failures, err := v1alpha1.DecodeFailures(value)
+	if err != nil {
+		s.t.Error(err)
+	}
+	return failures
 }
 
 // isWithdrawal reports whether a call withdraws the permit of node a.
@@ -239,4 +252,81 @@ func TestARejectedWriteIsReportedOnTheNodeOnce(t *testing.T) {
 	if note := s.note("a"); note.Refusal != "" || !s.isCordonedNode("a") {
 		t.Errorf("got cordoned %t, note %+v; want a cordon and no rejection", s.isCordonedNode("a"), note)
 	}
+}
+
+// refuseMap has a policy reject the rollout's writes of a ConfigMap.
+func (s *story) refuseMap(name string) {
+	s.refuse(name, memapi.ConfigMaps, false, always)
+}
+
+// passes lets the rollout make passes at an interval.
+func (s *story) passes(count int, interval time.Duration) {
+	for range count {
+		s.pass()
+		s.now = s.now.Add(interval)
+	}
+}
+
+// A withdrawal is a stop: it waits for no write of a ConfigMap. The cordon stays, and the disruption ends in the same way once the write works.
+func TestAWithdrawalWaitsForNoOtherWrite(t *testing.T) {
+	for name, test := range map[string]struct {
+		prepare  func(*story)
+		reason   string
+		failures int
+	}{
+		"the claim is missing and cannot be added": {
+			prepare: func(s *story) {
+				claims := s.api.Get(memapi.ConfigMaps, v1alpha1.ManagerNamespace, v1alpha1.BudgetConfigMap).(*corev1.ConfigMap)
+				memapi.Change(s.api, byPeople, claims, func(c *corev1.ConfigMap) { delete(c.Data, "a") })
+				s.edit("eda", func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true })
+				s.refuseMap(v1alpha1.BudgetConfigMap)
+			},
+			reason: v1alpha1.ReasonPausedByField,
+		},
+		"the failure of an overdue permit cannot be recorded": {
+			prepare: func(s *story) {
+				s.refuseMap(v1alpha1.FailuresConfigMap)
+				s.now = s.now.Add(16 * time.Minute)
+				s.passes(1, 2*time.Minute)
+			},
+			reason:   v1alpha1.RolloutReasonRebootTimedOut,
+			failures: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := permitted(t)
+			test.prepare(s)
+			for range 2 {
+				s.passes(1, time.Second)
+				if n := s.world.node("a"); s.isPermitted("a") || !n.Spec.Unschedulable || !hasMark(n) {
+					t.Errorf("got permit %t, cordoned %t, annotation %t, want no permit and the cordon", s.isPermitted("a"), n.Spec.Unschedulable, hasMark(n))
+				}
+			}
+			s.intercept = nil
+			s.passes(2, time.Second)
+			s.wantInService("a")
+			if note := s.note("a"); note.Reason != test.reason || note.Attempts != 0 {
+				t.Errorf("got note %+v, want reason %s without an attempt", note, test.reason)
+			}
+			if recorded := s.failures("eda").Boots; len(recorded) != test.failures {
+				t.Errorf("got failures %+v, want %d", recorded, test.failures)
+			}
+		})
+	}
+}
+
+// Only the claim records that a permit is overdue. While it cannot be written, the note names the cause. The agent itself does not use the permit
+// after its end.
+func TestAnOverduePermitNamesTheWriteThatItWaitsFor(t *testing.T) {
+	s := permitted(t)
+	s.refuseMap(v1alpha1.BudgetConfigMap)
+	s.now = s.now.Add(16 * time.Minute)
+	s.passes(3, 2*time.Minute)
+	permit := s.clientNode("a").Spec.RebootPermit
+	if permit == nil || permit.NotAfter == nil || !s.now.After(permit.NotAfter.Time) || !containsAll(s.note("a").Refusal, "policy x") {
+		t.Errorf("got permit %+v and refusal %q, want a permit that is over, and the cause", permit, s.note("a").Refusal)
+	}
+	s.intercept = nil
+	s.passes(3, 2*time.Minute)
+	s.wantInService("a")
 }

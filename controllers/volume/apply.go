@@ -45,12 +45,10 @@ func patchFor(step plan.Step) []byte {
 		metadata["annotations"] = judge.AnnotationsWith(step.Verdict, step.Mark)
 		patch["spec"] = map[string]any{"mountOptions": orNil(step.Verdict.Options)}
 	case plan.RestoreOptions:
-		metadata["annotations"] = judge.AnnotationsWithout(step.FailedMount)
+		metadata["annotations"] = judge.AnnotationsWithout()
 		patch["spec"] = map[string]any{"mountOptions": orNil(step.Options)}
 	case plan.ReleaseVolume:
-		metadata["annotations"] = judge.AnnotationsWithout(nil)
-	case plan.RecordSet:
-		metadata["annotations"] = judge.AnnotationsForEarlier(step.Mark, step.FailedMount)
+		metadata["annotations"] = judge.AnnotationsWithout()
 	}
 	return []byte(text.JSON(patch))
 }
@@ -59,11 +57,11 @@ func wouldChange(step plan.Step) bool {
 	pv := step.Target()
 	switch step := step.(type) {
 	case plan.RestoreOptions:
-		return judge.IsAnnotated(pv) || step.FailedMount != nil || !slices.Equal(step.Options, pv.Spec.MountOptions)
+		return judge.IsAnnotated(pv) || !slices.Equal(step.Options, pv.Spec.MountOptions)
 	case plan.ReleaseVolume:
 		return judge.IsAnnotated(pv)
 	case plan.RecordSet:
-		return step.Mark != nil || step.FailedMount != nil
+		return false
 	}
 	return true
 }

@@ -14,26 +14,28 @@ import (
 )
 
 // arm returns the pass.
-func (s *scope) arm() loop.Arm[plan.Snapshot, plan.Plan] {
-	return loop.Arm[plan.Snapshot, plan.Plan]{Read: s.read, Plan: plan.For, Refresh: s.refresh, Apply: s.apply}
+func (s *scope) arm() loop.Arm[*plan.Planner, plan.Plan] {
+	return loop.Arm[*plan.Planner, plan.Plan]{Read: s.read, Plan: (*plan.Planner).Decide, Refresh: s.refresh, Apply: s.apply}
 }
 
 // read reads the cache, and makes the due observations.
-func (s *scope) read(ctx context.Context) (plan.Snapshot, error) {
-	out, err := s.readSnapshot(ctx)
+func (s *scope) read(ctx context.Context) (*plan.Planner, error) {
+	snapshot, err := s.readSnapshot(ctx)
 	if err != nil {
 		s.inspected = store.Pace{}
-		return out, err
+		return nil, err
 	}
+	out := plan.Prepare(snapshot)
 	if s.isInspectionDue(plan.MinInspection) {
-		if wanted := plan.RequiredObservations(out); !wanted.IsEmpty() && s.isInspectionDue(wanted.Interval) {
-			s.unread, s.observed = s.observe(ctx, &out, wanted), true
+		if wanted := out.RequiredObservations(); !wanted.IsEmpty() && s.isInspectionDue(wanted.Interval) {
+			s.observed = true
+			s.unread = s.observe(ctx, out, wanted)
 		}
 	}
 	return out, nil
 }
 
-func (s *scope) refresh(ctx context.Context, cached plan.Snapshot, planned plan.Plan) (fresh plan.Snapshot, newer bool, err error) {
+func (s *scope) refresh(ctx context.Context, cached *plan.Planner, planned plan.Plan) (fresh *plan.Planner, newer bool, err error) {
 	isRead, isLedgerDue := s.unread == nil, planned.LedgerDue && s.compared.Remaining(plan.LedgerInterval, s.now) == 0
 	if !isRead || !planned.NeedsFresh() && !isLedgerDue {
 		return cached, false, nil
@@ -44,14 +46,15 @@ func (s *scope) refresh(ctx context.Context, cached plan.Snapshot, planned plan.
 }
 
 // confirm reads live, and reports whether the plan must be made again.
-func (s *scope) confirm(ctx context.Context, cached plan.Snapshot, planned plan.Plan) (fresh plan.Snapshot, newer bool, err error) {
-	fresh, newer, err = s.readLive(ctx, cached)
+func (s *scope) confirm(ctx context.Context, cached *plan.Planner, planned plan.Plan) (fresh *plan.Planner, newer bool, err error) {
+	live, newer, err := s.readLive(ctx, cached.Snapshot)
 	if err != nil || s.observed && !newer && !planned.Canary {
-		return fresh, false, err
+		return cached, false, err
 	}
-	wanted := plan.RequiredObservations(fresh)
+	fresh = plan.Prepare(live)
+	wanted := fresh.RequiredObservations()
 	if !s.observed || newer {
-		if err := s.observe(ctx, &fresh, wanted); err != nil {
+		if err := s.observe(ctx, fresh, wanted); err != nil {
 			return fresh, false, err
 		}
 	}
@@ -61,8 +64,8 @@ func (s *scope) confirm(ctx context.Context, cached plan.Snapshot, planned plan.
 	return fresh, true, err
 }
 
-// observe adds the observations to a snapshot, all or none.
-func (s *scope) observe(ctx context.Context, to *plan.Snapshot, wanted plan.Observations) error {
+// observe adds the observations to a planner, all or none.
+func (s *scope) observe(ctx context.Context, to *plan.Planner, wanted plan.Observations) error {
 	failedMounts, err := inspectFailedMounts(ctx, s.APIReader, wanted.Watched)
 	if err != nil {
 		return err
@@ -73,15 +76,18 @@ func (s *scope) observe(ctx context.Context, to *plan.Snapshot, wanted plan.Obse
 		return err
 	}
 	evidence, err := s.inspectEvidence(ctx, wanted.Awaited)
-	if err == nil {
-		to.FailedMounts, to.RollbackResults, to.Evidence = failedMounts, rollbacks, evidence
+	if err != nil {
+		return err
 	}
-	return err
+	to.FailedMounts = failedMounts
+	to.RollbackResults = rollbacks
+	to.Evidence = evidence
+	return nil
 }
 
 // apply runs the steps in order, several at a time. Each concerns another volume, and a failed step does not block the others. The ledger records
 // their writes before and after.
-func (s *scope) apply(ctx context.Context, _ plan.Snapshot, planned plan.Plan, out *loop.Outcome) {
+func (s *scope) apply(ctx context.Context, _ *plan.Planner, planned plan.Plan, out *loop.Outcome) {
 	if s.unread != nil {
 		out.Skip("", s.unread)
 	}

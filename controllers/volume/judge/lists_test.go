@@ -20,7 +20,7 @@ func verdictOf(pv *corev1.PersistentVolume, list ...v1alpha1.StorageClientProfil
 // carryOut applies a verdict to its volume.
 func carryOut(t *testing.T, pv *corev1.PersistentVolume, v Verdict) {
 	t.Helper()
-	annotations := AnnotationsWithout(nil)
+	annotations := AnnotationsWithout()
 	if v.Action == ActionWrite {
 		annotations = AnnotationsWith(v, nil)
 	}

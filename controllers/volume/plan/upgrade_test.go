@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/test/builders"
@@ -31,10 +30,8 @@ func (b *bench) byPreviousRelease() {
 		return fields
 	}
 	for _, pv := range b.volumes {
-		for _, key := range []string{v1alpha1.MountOptionsStepAnnotation, v1alpha1.FailedMountOptionsAnnotation} {
-			if text, found := pv.Annotations[key]; found {
-				pv.Annotations[key] = builders.JSON(without(text))
-			}
+		if text, found := pv.Annotations[v1alpha1.MountOptionsStepAnnotation]; found {
+			pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(without(text))
 		}
 	}
 	for _, page := range b.pages {
@@ -285,13 +282,6 @@ func TestAnUpgradeMayStopBetweenTwoPages(t *testing.T) {
 		b := newBench(t)
 		ways[way](b)
 		b.byPreviousRelease()
-		for _, pv := range b.volumes { // the ledger alone counts
-			delete(pv.Annotations, v1alpha1.FailedMountOptionsAnnotation)
-			if mark := judge.MarkOf(pv); mark != nil {
-				mark.Evidence, mark.Probed = "", false
-				pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(mark)
-			}
-		}
 		want, before := b.snapshot().states(), b.pages
 		changes := For(b.snapshot()).Ledger
 		keys := lists.Filter(slices.Sorted(maps.Keys(changes)), func(key types.UID) bool { return optionset.IsKey(string(key)) })

@@ -129,14 +129,23 @@ func statusOf(m member) Node {
 		if mark, err := v1alpha1.DecodeDisruption(m.node.Annotations[v1alpha1.DisruptionAnnotation]); err == nil && r.Phase.IsInService() {
 			// A drain that has only just started is not in the note yet.
 			return Node{
-				Name: m.node.Name, Phase: string(v1alpha1.RolloutDraining), Reason: v1alpha1.RolloutReasonDraining, Message: "Draining the node",
-				Since: mark.Since.DeepCopy(),
+				Name:    m.node.Name,
+				Phase:   string(v1alpha1.RolloutDraining),
+				Reason:  v1alpha1.RolloutReasonDraining,
+				Message: "Draining the node",
+				Since:   mark.Since.DeepCopy(),
 			}
 		}
 		return Node{Name: m.node.Name, Phase: string(r.Phase), Reason: r.Reason, Message: NoteText(r), Since: r.Since}
 	}
 	if condition := fleet.FindTuned(m.node); condition != nil {
-		return Node{Name: m.node.Name, Phase: noPhase, Reason: condition.Reason, Message: condition.Message, Since: condition.LastTransitionTime.DeepCopy()}
+		return Node{
+			Name:    m.node.Name,
+			Phase:   noPhase,
+			Reason:  condition.Reason,
+			Message: condition.Message,
+			Since:   condition.LastTransitionTime.DeepCopy(),
+		}
 	}
 	return Node{Name: m.node.Name, Phase: noPhase, Reason: "NotManaged"}
 }

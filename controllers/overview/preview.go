@@ -73,7 +73,8 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 	view := fleet.NewProfileSet(append(otherProfiles, Acting(profile)), c.Allow)
 	out := Preview{PlanHash: nodesettings.PlanHash(profile), Approved: fleet.IsPlanApproved(profile)}
 	var turns []order.Turn
-	reboots, nodes := map[string]Reboot{}, lists.Pointers(c.Nodes)
+	reboots := map[string]Reboot{}
+	nodes := lists.Pointers(c.Nodes)
 	for _, m := range membersOf(profile, c) {
 		if !m.selected {
 			continue
@@ -134,8 +135,13 @@ func WhenKnown(t time.Time) *metav1.Time {
 // unknown.
 func TurnOf(node *corev1.Node, bootHash, managerNode string) order.Turn {
 	return order.Turn{
-		Name: node.Name, Created: node.CreationTimestamp.Time, Labels: node.Labels, Zone: node.Labels[corev1.LabelTopologyZone],
-		Manager: node.Name == managerNode, BootHash: bootHash, Blocked: holdReason(node) != "",
+		Name:     node.Name,
+		Created:  node.CreationTimestamp.Time,
+		Labels:   node.Labels,
+		Zone:     node.Labels[corev1.LabelTopologyZone],
+		Manager:  node.Name == managerNode,
+		BootHash: bootHash,
+		Blocked:  holdReason(node) != "",
 	}
 }
 

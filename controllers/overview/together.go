@@ -106,8 +106,13 @@ type Together struct {
 // in c apply as well. It compares the current node specs with the new ones, and omits changes by other profiles.
 func PlanTogether(names []string, c Cluster) Together {
 	t := &together{
-		Cluster: c, requested: map[string]*v1alpha1.StorageClientProfile{}, shares: map[string]*Share{}, all: ActingTogether(names, c.Profiles),
-		groups: map[string]int{}, turns: map[string][]order.Turn{}, reboots: map[string]JointReboot{},
+		Cluster:   c,
+		all:       ActingTogether(names, c.Profiles),
+		requested: map[string]*v1alpha1.StorageClientProfile{},
+		shares:    map[string]*Share{},
+		groups:    map[string]int{},
+		turns:     map[string][]order.Turn{},
+		reboots:   map[string]JointReboot{},
 	}
 	for i := range t.all {
 		if p := &t.all[i]; slices.Contains(names, p.Name) {
@@ -244,7 +249,9 @@ func disputeText(c nodesettings.Conflict) string {
 
 // addReboot records a node that must boot for a requested profile. It includes the needs of other profiles, because one boot serves all of them.
 func (t *together) addReboot(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, wanted fleet.Desired) {
-	joint, isRequested, never := JointReboot{}, false, ""
+	var joint JointReboot
+	isRequested := false
+	never := ""
 	for _, name := range t.sourcesOf(clientNode, wanted.Settings) {
 		reboot, isDue := RebootOf(t.view.ByName(name).StorageClientProfile, node, t.nodes, wanted.Result, clientNode)
 		if !isDue {

@@ -13,6 +13,8 @@ import (
 
 	"k8s.io/utils/ptr"
 
+	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/drivers"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -75,7 +77,7 @@ func readyOf(v Verdict) []string {
 func TestRecordedSamples(t *testing.T) {
 	var text strings.Builder
 	for _, r := range corpus(t) {
-		v := For(r.Sample)
+		v := evaluate(r.Sample)
 		if got := rulesOf(v); !slices.Equal(got, r.Rules) {
 			t.Errorf("%s: got %q, want %q", r.Planted, got, r.Rules)
 		}
@@ -135,7 +137,7 @@ func TestRecordedSamplesAtOtherSpeeds(t *testing.T) {
 		for name, s := range map[string]Sample{
 			"half as fast": scaled(r.Sample, 0.5, 1, 1), "twice as fast": scaled(r.Sample, 2, 1, 1), "in half the time": scaled(r.Sample, 0.5, 0.5, 0.5),
 		} {
-			if got := rulesOf(For(s)); !slices.Equal(got, r.Rules) {
+			if got := rulesOf(evaluate(s)); !slices.Equal(got, r.Rules) {
 				t.Errorf("%s, %s: got %q, want %q", r.Planted, name, got, r.Rules)
 			}
 		}
@@ -175,3 +177,6 @@ func scaled(s Sample, work, waited, window float64) Sample {
 	scale(&s.MinRoundTripMicros, waited/work)
 	return s
 }
+
+// evaluate evaluates a sample of an unknown node and volume.
+func evaluate(s Sample) Verdict { return Evaluate(s, advice.Node{}, drivers.Source{}) }

@@ -35,7 +35,7 @@ func TestDerivedSamples(t *testing.T) {
 			if d.DerivedFrom == "" || d.By == "" || d.ReplaceBy == "" {
 				t.Error("want derivedFrom, by and replaceBy")
 			}
-			v := For(d.Sample)
+			v := evaluate(d.Sample)
 			if got := rulesOf(v); !slices.Equal(got, d.Rules) {
 				t.Errorf("got rules %q, want %q: %+v", got, d.Rules, v.Findings)
 			}

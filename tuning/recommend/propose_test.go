@@ -47,7 +47,7 @@ func declared(change ...func(*v1alpha1.VolumeRule)) Target {
 func findings(samples ...Sample) []Finding {
 	var all []Finding
 	for _, s := range samples {
-		all = append(all, For(s).Findings...)
+		all = append(all, evaluate(s).Findings...)
 	}
 	return all
 }
@@ -153,7 +153,7 @@ func TestChangesThatAreLeftOut(t *testing.T) {
 func TestConnectionsToAnyOtherServerAreProposed(t *testing.T) {
 	for _, server := range []string{"10.0.0.3", "filer.example.com", "fs-0123.fsx.eu-west-1.amazonaws.com"} {
 		s := nfs("NFSv3", filled(12), func(s *Sample) { s.Server = server })
-		if got := readyOf(For(s)); !slices.Equal(got, []string{"nconnect=4"}) {
+		if got := readyOf(evaluate(s)); !slices.Equal(got, []string{"nconnect=4"}) {
 			t.Errorf("%s: got %q", server, got)
 		}
 	}
@@ -240,7 +240,7 @@ func TestAProposalLowersNoCacheTime(t *testing.T) {
 			for _, o := range list {
 				r.MountOptions = append(r.MountOptions, v1alpha1.MountOption(o))
 			}
-		}), For(s).Findings)
+		}), evaluate(s).Findings)
 		if len(p.Profiles) == 0 {
 			return
 		}
@@ -259,7 +259,7 @@ func TestAProposalLowersNoCacheTime(t *testing.T) {
 // A user who declared one connection chose it.
 func TestADeclaredNumberOfConnectionsIsRaisedByHand(t *testing.T) {
 	s := nfs("NFSv3", filled(12), func(s *Sample) { s.Server = "10.0.0.3" }, option("nconnect=1"))
-	if got := For(s).Findings; len(got) == 0 || got[0].Rule != "FewConnections" || !got[0].ByHand {
+	if got := evaluate(s).Findings; len(got) == 0 || got[0].Rule != "FewConnections" || !got[0].ByHand {
 		t.Errorf("got %+v, want FewConnections by hand", got)
 	}
 }
@@ -270,7 +270,7 @@ func TestAProposalLowersNoNumber(t *testing.T) {
 		s := nfs("NFSv4.1", read(60000, 1024, 60000), readAhead(1024), option(fmt.Sprintf("nconnect=%d", n)))
 		s.Operations[0].RoundTripMillis, s.Operations[0].Count = 60000*12*uint64(n), 60000*uint64(n)
 		s.Operations[0].BytesReceived *= uint64(n)
-		f := For(s).Findings
+		f := evaluate(s).Findings
 		if len(f) == 0 || f[0].Rule != "FewConnections" {
 			t.Fatalf("nconnect=%d: got %+v", n, f)
 		}
@@ -284,7 +284,7 @@ func TestAProposalLowersNoNumber(t *testing.T) {
 		}
 	}
 	for limit := 1; limit <= maxSessionSlots; limit++ {
-		f := For(nfs("NFSv4.1", slotsInUse(limit, 31))).Findings
+		f := evaluate(nfs("NFSv4.1", slotsInUse(limit, 31))).Findings
 		if limit == maxSessionSlots {
 			if len(f) > 0 {
 				t.Errorf("the maximum: got %+v", f)

@@ -69,9 +69,6 @@ type Verdict struct {
 // idleBelow is the number of operations below which a sample is too small.
 const idleBelow = 100
 
-// For evaluates a sample of an unknown node and volume.
-func For(s Sample) Verdict { return Evaluate(s, advice.Node{}, drivers.Source{}) }
-
 // Evaluate evaluates a sample. A bottleneck hides the bottlenecks behind it, so only the first one is reported, together with the independent ones
 // and all patterns. A user must decide on a change against which there is a warning.
 func Evaluate(s Sample, node advice.Node, volume drivers.Source) Verdict {

@@ -208,7 +208,7 @@ func TestFor(t *testing.T) {
 		"SMB reports only the number":   {Sample{Server: "filer", Export: "/s", Protocol: "SMB3.1.1", Seconds: 60, Requests: 90000}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			verdict := For(test.s)
+			verdict := evaluate(test.s)
 			var got []string
 			for _, f := range verdict.Findings {
 				got = append(got, f.Rule)

@@ -69,7 +69,13 @@ func indexOf(key string, reported []v1alpha1.SettingStatus, at int) int {
 }
 
 func (r *Report) add(s *v1alpha1.SettingStatus, standing Standing) {
-	r.Settings = append(r.Settings, Setting{Key: s.Key, Message: s.Message, Standing: standing, boots: s.TakesEffect == v1alpha1.EffectReboot, connections: s.FailedConnections})
+	r.Settings = append(r.Settings, Setting{
+		Key:         s.Key,
+		Message:     s.Message,
+		Standing:    standing,
+		boots:       s.TakesEffect == v1alpha1.EffectReboot,
+		connections: s.FailedConnections,
+	})
 }
 
 func (r *Report) addRemoved(spec *v1alpha1.StorageClientNodeSpec, status *v1alpha1.StorageClientNodeStatus) {

@@ -8,8 +8,8 @@
 //	InSync x any                                    | Effective        | PendingReboot
 //	Pending x NextMount, NewTransport               | Deferred         | PendingReboot
 //	Pending x Live, waitsFor Proof                  | Proving          | Proving
-//	                waitsFor Connections            | Unproven         | Unproven
 //	                waitsFor Module                 | Deferred         | PendingReboot
+//	                waitsFor Connections or another | Unproven         | Unproven
 //	Pending x Reboot                                | PendingReboot    | PendingReboot
 //	Pending x Action or none; another state         | Applying         | Applying
 //	the agent does not report the key               | Applying         | Applying
@@ -175,14 +175,14 @@ func ofPending(s v1alpha1.SettingStatus, needsReboot bool) Standing {
 	case v1alpha1.EffectReboot:
 		return PendingReboot
 	case v1alpha1.EffectLive:
-		switch {
-		case s.WaitsFor == v1alpha1.WaitsForProof:
+		switch s.WaitsFor {
+		case v1alpha1.WaitsForProof:
 			return Proving
-		case s.WaitsFor == v1alpha1.WaitsForConnections:
-			return Unproven
+		case v1alpha1.WaitsForModule:
+			// No pod loads the module while the node is kept empty.
+			return unlessRebootNeeded(Deferred, needsReboot)
 		}
-		// A parameter of a module that is not loaded: no pod loads it while the node is kept empty.
-		return unlessRebootNeeded(Deferred, needsReboot)
+		return Unproven
 	case v1alpha1.EffectAction:
 	}
 	return Applying

@@ -33,8 +33,8 @@ func TestOf(t *testing.T) {
 			v1alpha1.SettingInSync, all(Effective), all(PendingReboot), all(Restoring),
 		},
 		"pending": {
-			v1alpha1.SettingPending, always{Deferred, Deferred, Deferred, PendingReboot, Applying, Applying},
-			always{PendingReboot, PendingReboot, PendingReboot, PendingReboot, Applying, Applying},
+			v1alpha1.SettingPending, always{Unproven, Deferred, Deferred, PendingReboot, Applying, Applying},
+			always{Unproven, PendingReboot, PendingReboot, PendingReboot, Applying, Applying},
 			always{Restoring, Restoring, Restoring, RestoreAtBoot, Restoring, Restoring},
 		},
 		"drifted": {
@@ -74,6 +74,7 @@ func all(s Standing) always { return always{s, s, s, s, s, s} }
 func TestTheStandingOfAPendingLiveSettingDependsOnWaitsFor(t *testing.T) {
 	for waitsFor, want := range map[v1alpha1.SettingWait][2]Standing{
 		v1alpha1.WaitsForProof: {Proving, Proving}, v1alpha1.WaitsForConnections: {Unproven, Unproven}, v1alpha1.WaitsForModule: {Deferred, PendingReboot},
+		"": {Unproven, Unproven}, "Sleep": {Unproven, Unproven},
 	} {
 		for _, key := range []string{rmem, ratio} {
 			status := v1alpha1.SettingStatus{

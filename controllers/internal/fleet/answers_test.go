@@ -104,6 +104,17 @@ type reported struct {
 	due, dropped, missing bool
 }
 
+// waitsFor returns the event that the agent reports for a live value, the only effect with several.
+func (r reported) waitsFor() v1alpha1.SettingWait {
+	switch {
+	case r.state != v1alpha1.SettingPending || r.effect != v1alpha1.EffectLive:
+		return ""
+	case r.key == netKey:
+		return v1alpha1.WaitsForConnections
+	}
+	return v1alpha1.WaitsForModule
+}
+
 func combinations() []reported {
 	var out []reported
 	for _, dropped := range []bool{false, true} {
@@ -233,7 +244,9 @@ func (s *scene) report(one reported) {
 	status := &s.clientNode.Status
 	status.Settings = slices.DeleteFunc(status.Settings, func(s v1alpha1.SettingStatus) bool { return s.Key == one.key })
 	if !one.missing {
-		status.Settings = append(status.Settings, v1alpha1.SettingStatus{Key: one.key, Desired: values[one.key], State: one.state, TakesEffect: one.effect})
+		status.Settings = append(status.Settings, v1alpha1.SettingStatus{
+			Key: one.key, Desired: values[one.key], State: one.state, TakesEffect: one.effect, WaitsFor: one.waitsFor(),
+		})
 	}
 	if one.due {
 		status.RebootRequired, status.RebootRequiredBy = true, append(status.RebootRequiredBy, one.key)

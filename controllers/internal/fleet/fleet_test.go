@@ -221,26 +221,6 @@ func TestApprovedAcceptsTheAnnotationAndTheField(t *testing.T) {
 	}
 }
 
-func TestAnApprovalFromBeforeTheUpgradeCountsWhileTheStatusContainsItsHash(t *testing.T) {
-	// This hash is from an earlier release. It covered only the settings that require a reboot: azure-files in hashes.golden of nodesettings.
-	const before = "0705087be39beafe"
-	p := profile("a", 0, "1048576", func(p *v1alpha1.StorageClientProfile) {
-		p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"ihash_entries=16777216"}
-		p.Spec.Rollout.Reboot.ApprovedPlan = before
-	})
-	if IsPlanApproved(&p) {
-		t.Error("got approved by a hash that no release printed")
-	}
-	p.Generation, p.Status.ObservedGeneration, p.Status.Plan.Hash = 2, 2, before
-	if !IsPlanApproved(&p) {
-		t.Error("got the approval withdrawn by the upgrade")
-	}
-	p.Generation = 3
-	if IsPlanApproved(&p) {
-		t.Error("got an edited spec approved by the old approval")
-	}
-}
-
 func TestAnInstallationMayExcludeControlPlaneNodes(t *testing.T) {
 	profile := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 	profile.Spec.AllNodes, profile.Spec.IncludeControlPlane = true, true

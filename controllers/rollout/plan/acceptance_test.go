@@ -52,7 +52,7 @@ func TestForAcceptance(t *testing.T) {
 		"not staged":                         {moduleIs(v1alpha1.SettingDrifted, "not in the boot menu"), refused, waits},
 		"waits for the boot":                 {moduleIs(v1alpha1.SettingPending, ""), claimed, waits},
 		"waits for a mount":                  {v1alpha1.SettingStatus{Key: "x/y", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectNextMount}, claimed, settles},
-		"waits for its module":               {v1alpha1.SettingStatus{Key: "module/x/y", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive}, claimed, settles},
+		"waits for its module":               {v1alpha1.SettingStatus{Key: "module/x/y", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive, WaitsFor: v1alpha1.WaitsForModule}, claimed, settles},
 		"waits for a transport":              {v1alpha1.SettingStatus{Key: "x/y", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectNewTransport}, claimed, settles},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +232,8 @@ func TestForTheTaintOfANodeWithExceptions(t *testing.T) {
 			v1alpha1.SettingStatus{Key: "sysctl/x", State: v1alpha1.SettingShadowed, TakesEffect: v1alpha1.EffectReboot}, []string{"remove the untuned taint of a"},
 		},
 		"waits for a module that only a mount loads": {
-			v1alpha1.SettingStatus{Key: "module/nfs/x", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive}, []string{"remove the untuned taint of a"},
+			v1alpha1.SettingStatus{Key: "module/nfs/x", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive, WaitsFor: v1alpha1.WaitsForModule},
+			[]string{"remove the untuned taint of a"},
 		},
 		"drifted is not effective": {sysctlIs(v1alpha1.SettingDrifted, ""), nil},
 		"a value that new connections have to confirm": {

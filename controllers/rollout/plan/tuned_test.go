@@ -36,7 +36,7 @@ func TestForRecordsTheTimeSinceWhichANodeHasItsSettings(t *testing.T) {
 		"it had one, which cannot be proven now": {
 			hourAgo("h1"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingPending, v1alpha1.WaitsForConnections)) }, nil,
 		},
-		"the agent of the previous release reports": {nil, func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingPending, "")) }, nil},
+		"its agent does not say what one waits for": {nil, func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingPending, "")) }, nil},
 		"its agent is about to apply others":        {hourAgo("h1"), func(f *fixture) { f.node("a").ClientNode.Status.Hash = "h0" }, hourAgo("h1")},
 		"one drifted":                               {hourAgo("h1"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingDrifted, "")) }, nil},
 		"one failed":                                {hourAgo("h1"), func(f *fixture) { f.addSetting("a", net(v1alpha1.SettingFailed, "")) }, nil},

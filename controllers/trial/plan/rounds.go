@@ -145,9 +145,6 @@ func VerdictOf(trial *v1alpha1.StorageClientTrial) verdict.Verdict {
 	return Trial{StorageClientTrial: trial}.evaluate()
 }
 
-// ColdCaches are the client's caches that are empty at the start of a pass: its mount is new.
-var ColdCaches = []string{"attributes", "names", "data"}
-
 func (t Trial) evaluate() verdict.Verdict {
 	return verdict.Evaluate(t.Status.Passes, verdict.Goal(t.Spec.Goal), verdict.Work{
 		Unit:          units[t.Spec.Workload.Name],

@@ -478,8 +478,8 @@ type TrialSample struct {
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
 
-	// phase is Finished if the sample exists, and Failed if it never will. Absent while the sample may still arrive, if the trial
-	// finished before it, and in a trial that a manager of an older release started.
+	// phase is Finished if the sample exists, and Failed if it never will. Absent while the sample may still arrive, and if
+	// the trial finished before it.
 	// +optional
 	Phase SamplePhase `json:"phase,omitempty"`
 
@@ -630,8 +630,7 @@ type StorageClientTrialStatus struct {
 	// +kubebuilder:validation:MaxProperties=32
 	Sysctls map[string]SettingText `json:"sysctls,omitempty"`
 
-	// load is the load of the workload in the complete rounds. Absent before the first round, and if a manager of a release before this
-	// field ran them: it may have run the workload without its load.
+	// load is the load of the workload in the complete rounds. Absent before the first round.
 	// +optional
 	Load *TrialLoad `json:"load,omitempty"`
 

@@ -15,8 +15,6 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-const fieldOwner = client.FieldOwner(v1alpha1.ManagerFieldManager)
-
 // applyStep applies one step. The resource version of the objects behind the decision makes the step fail if an object has changed since.
 func (p *pass) applyStep(ctx context.Context, step plan.Step) error {
 	log.FromContext(ctx).V(1).Info("Applying a step", "step", fmt.Sprintf("%T", step), "Node", step.NodeName())
@@ -50,9 +48,6 @@ func (p *pass) applyStep(ctx context.Context, step plan.Step) error {
 	}
 	return fmt.Errorf("apply step %T: unknown", step)
 }
-
-// claimChange is the new claim of a node, empty if the claim is released.
-type claimChange struct{ node, claim string }
 
 // changeClaims changes the ConfigMap that was read before the decision: all changes or none. Changes that other workers make during a write are
 // combined into the next write.

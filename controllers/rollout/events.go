@@ -42,13 +42,6 @@ func (p *pass) emitEvent(node, kind, reason, action, note string, args ...any) {
 // progressEvery is the minimum interval between progress events of a profile. One event for each node and step would be a fifth of all writes.
 const progressEvery = time.Minute
 
-// profileProgress contains the nodes of one profile since its last event, by the action on them. Unreported progress is lost when the manager
-// stops.
-type profileProgress struct {
-	reported time.Time
-	nodes    [3][]string
-}
-
 // Actions on a node, in the order in which they are reported.
 const (
 	cordoned = iota

@@ -143,18 +143,6 @@ func (p *pass) readConfigMap(ctx context.Context, reader client.Reader, name str
 	return object, err
 }
 
-// writeConfigMap writes a ConfigMap that was read before the decision.
-func (p *pass) writeConfigMap(ctx context.Context, object *corev1.ConfigMap) error {
-	write := func() error { return p.Update(ctx, object, fieldOwner) }
-	if object.ResourceVersion == "" {
-		write = func() error { return p.Create(ctx, object, fieldOwner) }
-	}
-	if err := write(); err != nil {
-		return fmt.Errorf("write ConfigMap %s: %w", client.ObjectKeyFromObject(object), err)
-	}
-	return nil
-}
-
 func (p *pass) readProfiles(ctx context.Context, reader client.Reader) (*fleet.ProfileSet, error) {
 	profiles, err := read.Profiles(ctx, reader)
 	if err != nil {
@@ -202,20 +190,6 @@ func (p *pass) readNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// current returns the object on which the decision was based, or its version after later writes; nil if there is none.
-func current[T any](p *pass, objects map[string]T, name string) T {
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	return objects[name]
-}
-
-func keep[T client.Object](p *pass, objects map[string]T, object T) {
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	objects[object.GetName()] = object
-	p.changed.Insert(object.GetName())
-}
-
 // currentNote returns the note of a node. It is empty if the StorageClientNode belongs to a former Node of the same name.
 func (p *pass) currentNote(name string) v1alpha1.RolloutStatus {
 	clientNode := current(p, p.clientNodes, name)
@@ -226,13 +200,6 @@ func (p *pass) currentNote(name string) v1alpha1.RolloutStatus {
 		return *clientNode.Status.Rollout
 	}
 	return v1alpha1.RolloutStatus{}
-}
-
-func (p *pass) recordInspection(node string, progress plan.DrainProgress) {
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
-	p.inspected[node], p.drains[node] = p.Clock.Now(), &progress
-	p.changed.Insert(node)
 }
 
 // recordApplying records and returns the time since which the agent has been applying settings that it has not reported or confirmed yet; zero if
@@ -286,12 +253,6 @@ func (p *pass) currentRules() plan.Snapshot {
 	}
 	out.Profiles = p.planProfiles(p.profiles)
 	return out
-}
-
-// readDisruption decodes a claim or an annotation. If it cannot be read, the result is empty and still counts.
-func readDisruption(value string) v1alpha1.Disruption {
-	disruption, _ := v1alpha1.DecodeDisruption(value)
-	return disruption
 }
 
 // planProfiles converts the profiles, unless they are the last ones. No two callers run at a time: workers share the reads of the rules.

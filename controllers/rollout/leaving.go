@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
@@ -96,29 +95,6 @@ func timeOfTaint(t *corev1.Taint) *time.Time {
 		return new(time.Unix(seconds, 0))
 	}
 	return nil
-}
-
-// sighting is the knowledge of this process about a state of a node, by the API server's clock.
-type sighting struct {
-	state sightedState
-	// earliest and latest are the limits of the time at which the state began; seen is the time of the last pass that saw it.
-	earliest, latest, seen time.Time
-	// out is the earliest time at which the node went out of Ready for the last time; zero if unknown.
-	out time.Time
-	// former is the state before; nil if unknown.
-	former *sighting
-}
-
-// sightedState is a state of a node, and the time that the Node shows for it, in seconds since 1970.
-type sightedState struct {
-	text string
-	time int64
-}
-
-// sightingKey names one of the states of a node: Ready, cordoned, marked or maintained.
-type sightingKey struct {
-	node   types.UID
-	aspect string
 }
 
 // sight records a state of a node. A change that this process sees began between two passes. For the first state that it sees, another clock has

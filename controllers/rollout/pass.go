@@ -4,15 +4,12 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/rollout/plan"
@@ -27,48 +24,11 @@ const (
 	maxNotesWithSteps = 5
 	// retryDelay is the pause after a pass that met a conflict, or left work for the next pass.
 	retryDelay = 200 * time.Millisecond
+	// maxBackOff is the maximum delay after a pass with an error, because freed budget waits for it.
+	maxBackOff = 10 * time.Second
 	// maxLookAheads is the number of nodes that one pass checks before it claims them: two for each of the default workers.
 	maxLookAheads = 24
 )
-
-// DefaultWorkers is the number of nodes that are read, drained and written concurrently. More concurrent requests would affect other clients.
-const DefaultWorkers = 12
-
-// pass is one round of reading, planning and writing. It contains the objects of the decision in their current version, for the writes that follow.
-type pass struct {
-	*Reconciler
-
-	out     *loop.Outcome
-	session *plan.Session
-	started time.Time
-	plan    plan.Plan
-	// live are the nodes that have been read live; nil: all of them.
-	live sets.Set[string]
-	// maxNotes is the number of notes for nodes in service that the pass may write.
-	maxNotes int
-	// unrecorded is true if failures could not be recorded: no new disruption starts then.
-	unrecorded bool
-	// readDuration is the time that it took to read the cluster; stepping is true once nodes are read for steps.
-	readDuration     time.Duration
-	stepping, paused bool
-	profiles         *fleet.ProfileSet
-	ready            map[string]bool
-	claims, failures *corev1.ConfigMap
-	// changes combines changes of claims; rulings combines reads of the rules for some nodes. Workers share them.
-	changes parallel.Joint[[]claimChange, struct{}]
-	rulings parallel.Joint[[]string, plan.Rules]
-	// mutex guards the maps that follow, which workers read and write. No two workers handle the same node.
-	mutex       sync.Mutex
-	nodes       map[string]*corev1.Node
-	clientNodes map[string]*v1alpha1.StorageClientNode
-	// notes are the notes of the latest plan, including the results of first drains.
-	notes map[string]v1alpha1.RolloutStatus
-	// changed are the nodes that may have changed since the last input to the planner; drains is the progress of their drains.
-	changed sets.Set[string]
-	drains  map[string]*plan.DrainProgress
-	// occupied are the nodes with the untuned taint that have pods which a drain would have to remove.
-	occupied sets.Set[string]
-}
 
 func newPass(r *Reconciler) *pass {
 	if r.inspected == nil {
@@ -383,14 +343,6 @@ func (p *pass) noteRefusals(ctx context.Context) (isRefused bool) {
 		}
 	}
 	return isRefused
-}
-
-// earlierOf returns the earlier of two times. Zero means never.
-func earlierOf(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // writeNotes writes the notes that have changed. It writes notes of nodes that are out of service at once, and at most the given number of other

@@ -33,8 +33,7 @@ type Disruption struct {
 type ClaimedPermit struct {
 	// BootHash is the boot hash of the permit, as in status.rollout.bootHash.
 	BootHash string `json:"bootHash"`
-	// Profiles maps the names of the node's profiles to the hashes of their settings that require a reboot at the time of the permit. In a
-	// permit of the release before, they are plan hashes.
+	// Profiles maps the names of the node's profiles to the hashes of their settings that require a reboot at the time of the permit.
 	Profiles map[string]string `json:"profiles"`
 	// Leaving is the taint that announced the removal of the Node while it was Ready. If it is set, the permit is not the cause when
 	// the Node disappears. Empty if there was no such taint.

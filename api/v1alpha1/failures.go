@@ -24,19 +24,12 @@ type ProfileFailures struct {
 type BootFailures struct {
 	// BootHash is the boot hash of the failures, as in status.rollout.bootHash.
 	BootHash string `json:"bootHash"`
-	// Settings is the hash of the profile's settings that require a reboot. With another hash, the failures no longer count. The release
-	// before recorded only Plan, the plan hash, which also covers the rollout rules. It still reads Plan, so Plan is kept current.
+	// Settings is the hash of the profile's settings that require a reboot. With another hash, the failures no longer count.
 	Settings string `json:"settings,omitempty"`
-	Plan     string `json:"plan"`
 	// More is the number of failed nodes that are older than the nodes in the list.
 	More int `json:"more,omitempty"`
 	// Nodes are the failed nodes, the oldest failure first.
 	Nodes []FailedNode `json:"nodes"`
-}
-
-// CountsFor reports whether the failures count for a profile with these hashes of its settings that require a reboot, and of its plan.
-func (b *BootFailures) CountsFor(settings, plan string) bool {
-	return b.Settings == settings || b.Settings == "" && b.Plan == plan
 }
 
 // FailedNode is a node that failed. It does not record whether the Node still exists.

@@ -19,12 +19,12 @@ func TestFailuresEncodingIsStable(t *testing.T) {
 	}{
 		"nothing but a retry": {v1alpha1.ProfileFailures{Retry: "2026-11-20T12:00:00Z/n1"}, `{"retry":"2026-11-20T12:00:00Z/n1"}`},
 		"a node": {
-			v1alpha1.ProfileFailures{Boots: []v1alpha1.BootFailures{{BootHash: "1f3a", Plan: "2b", Nodes: []v1alpha1.FailedNode{node}}}},
-			`{"boots":[{"bootHash":"1f3a","plan":"2b","nodes":[{"name":"n1","uid":"u-1","at":"2026-11-20T12:00:00Z","reason":"NodeLost","message":"It was deleted"}]}]}`,
+			v1alpha1.ProfileFailures{Boots: []v1alpha1.BootFailures{{BootHash: "1f3a", Settings: "2b", Nodes: []v1alpha1.FailedNode{node}}}},
+			`{"boots":[{"bootHash":"1f3a","settings":"2b","nodes":[{"name":"n1","uid":"u-1","at":"2026-11-20T12:00:00Z","reason":"NodeLost","message":"It was deleted"}]}]}`,
 		},
 		"more than are listed": {
 			v1alpha1.ProfileFailures{Boots: []v1alpha1.BootFailures{{BootHash: "1f3a", More: 3}}},
-			`{"boots":[{"bootHash":"1f3a","plan":"","more":3,"nodes":null}]}`,
+			`{"boots":[{"bootHash":"1f3a","more":3,"nodes":null}]}`,
 		},
 		"nothing": {v1alpha1.ProfileFailures{}, `{}`},
 	} {

@@ -108,7 +108,7 @@ func (s *ProfileSet) Acting(name string) *ProfileSet {
 // With returns the set with the current version of one profile. It returns the same set if the declaration has not changed.
 func (s *ProfileSet) With(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
 	known := s.byName[profile.Name]
-	if known != nil && known.isCurrent(profile) {
+	if known != nil && match.IsSameDeclaration(known.StorageClientProfile, profile) {
 		return s
 	}
 	profiles := slices.DeleteFunc(slices.Clone(s.profiles), func(p *Profile) bool { return p == known })
@@ -279,14 +279,14 @@ type profileList []*Profile
 // IsSame implements the comparison of store.Memo.
 func (l profileList) IsSame(newer profileList) bool { return slices.Equal(l, newer) }
 
-// Of returns the set of all current profiles. Their status, except the plan in it, is the status of the version that was checked. The set keeps no
-// reference to its arguments. allow must be the same at every call.
+// Of returns the set of all current profiles. Their status is the status of the version that was checked. The set keeps no reference to its
+// arguments. allow must be the same at every call.
 func (s *ProfileSets) Of(profiles []*v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
 	s.checked.Limit(len(profiles))
 	list := make(profileList, len(profiles))
 	for i, profile := range profiles {
 		list[i] = s.checked.Update(profile.Name, func(known *Profile, found bool) *Profile {
-			if found && known.isCurrent(profile) {
+			if found && match.IsSameDeclaration(known.StorageClientProfile, profile) {
 				return known
 			}
 			return newProfile(profile.DeepCopy(), allow)
@@ -294,12 +294,6 @@ func (s *ProfileSets) Of(profiles []*v1alpha1.StorageClientProfile, allow catalo
 	}
 	slices.SortFunc(list, byName)
 	return s.set.Get("", list, func() *ProfileSet { return newProfileSet(list) })
-}
-
-// isCurrent reports whether a version of the profile declares the same, and shows the same plan, on which an approval may depend.
-func (p *Profile) isCurrent(profile *v1alpha1.StorageClientProfile) bool {
-	return p.Status.Plan.Hash == profile.Status.Plan.Hash && p.Status.ObservedGeneration == profile.Status.ObservedGeneration &&
-		match.IsSameDeclaration(p.StorageClientProfile, profile)
 }
 
 // selectorIndex finds the profiles that may select a node by the node's labels. Among hundreds of profiles, all except a few require a label that

@@ -39,8 +39,8 @@ func TestASetIsKeptWhileDeclarationsAreEqual(t *testing.T) {
 	}{
 		"in another order":     {[]v1alpha1.StorageClientProfile{b, a}, true},
 		"with other counts":    {changed(func(p *v1alpha1.StorageClientProfile) { p.Status.Nodes.UpToDate = 7 }), true},
-		"with another plan":    {changed(func(p *v1alpha1.StorageClientProfile) { p.Status.Plan.Hash = "abc" }), false},
-		"observed":             {changed(func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = 7 }), false},
+		"with another plan":    {changed(func(p *v1alpha1.StorageClientProfile) { p.Status.Plan.Hash = "abc" }), true},
+		"observed":             {changed(func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = 7 }), true},
 		"with another label":   {changed(func(p *v1alpha1.StorageClientProfile) { p.Labels = map[string]string{"a": "b"} }), true},
 		"with another value":   {[]v1alpha1.StorageClientProfile{a, stored("b", "3", "1024")}, false},
 		"in a next generation": {changed(func(p *v1alpha1.StorageClientProfile) { p.Generation++ }), false},

@@ -47,9 +47,9 @@ func recallFailures(profile *fleet.Profile, all fleet.Snapshot, failures v1alpha
 			wanted.Insert(targetOf(clientNode))
 		}
 	}
-	settings, plan := nodesettings.BootSettingsHash(profile.StorageClientProfile), nodesettings.PlanHash(profile.StorageClientProfile)
+	settings := nodesettings.BootSettingsHash(profile.StorageClientProfile)
 	for _, boot := range failures.Boots {
-		if !boot.CountsFor(settings, plan) || (matched > 0 && !wanted.Has(boot.BootHash)) {
+		if boot.Settings != settings || (matched > 0 && !wanted.Has(boot.BootHash)) {
 			continue
 		}
 		out.omitted += boot.More

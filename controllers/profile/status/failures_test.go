@@ -16,7 +16,7 @@ import (
 // recordedFailures returns recorded failures of nodes for the settings of p that require a reboot.
 func recordedFailures(w *world, nodes ...v1alpha1.FailedNode) *v1alpha1.ProfileFailures {
 	_, hash := nodesettings.Hashes(nodesettings.Settings(&w.profiles[0]))
-	return &v1alpha1.ProfileFailures{Boots: []v1alpha1.BootFailures{{BootHash: hash, Plan: nodesettings.PlanHash(&w.profiles[0]), Nodes: nodes}}}
+	return &v1alpha1.ProfileFailures{Boots: []v1alpha1.BootFailures{{BootHash: hash, Settings: nodesettings.BootSettingsHash(&w.profiles[0]), Nodes: nodes}}}
 }
 
 func failedNode(name, uid string, ago time.Duration) v1alpha1.FailedNode {
@@ -78,7 +78,7 @@ func TestRecordedFailures(t *testing.T) {
 		},
 		"the boot settings are others now": {
 			world: newWorld(nil).node("a", nil), nodes: []v1alpha1.FailedNode{deleted}, want: "Ready=True/UpToDate",
-			change: func(f *v1alpha1.ProfileFailures) { f.Boots[0].Plan = "other" },
+			change: func(f *v1alpha1.ProfileFailures) { f.Boots[0].Settings = "other" },
 		},
 		"no node should have those settings with other profiles' settings": {
 			world: newWorld(nil).node("a", nil), nodes: []v1alpha1.FailedNode{deleted}, want: "Ready=True/UpToDate",
@@ -132,7 +132,6 @@ func TestRecordedFailuresOutliveEditsOfTheRolloutRules(t *testing.T) {
 		// While the profile has no nodes, failures of all boot hashes count.
 		w := newWorld(nil)
 		failures := recordedFailures(w, failedNode("b", "u-b", time.Hour))
-		failures.Boots[0].Settings = nodesettings.BootSettingsHash(&w.profiles[0])
 		c.edit(&w.profiles[0].Spec)
 		status := Evaluate("p", Snapshot{All: w.snapshot(), Failures: *failures}, now).Status(v1alpha1.StorageClientProfileStatus{}, now)
 		if status.Nodes.Failed != c.want || len(status.LostNodes) != int(c.want) {

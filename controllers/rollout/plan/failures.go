@@ -58,9 +58,7 @@ func (s *Session) loadFailures() {
 	s.retries, s.boots = map[string]retry{}, map[string][]v1alpha1.BootFailures{}
 	for _, profile := range s.Profiles {
 		for _, boot := range s.Failures[profile.Name].Boots {
-			if boot.CountsFor(profile.SettingsHash, profile.PlanHash) {
-				// A record of the release before must also outlive the next edit of the rollout rules. It reads only the plan hash.
-				boot.Settings, boot.Plan = profile.SettingsHash, profile.PlanHash
+			if boot.Settings == profile.SettingsHash {
 				s.boots[profile.Name] = append(s.boots[profile.Name], boot)
 			}
 		}
@@ -227,7 +225,7 @@ func (p *planner) desiredTargets(profile string) sets.Set[string] {
 func (p *planner) isLostTo(lost lostNode, profile string) bool {
 	hash, found := lost.permit.Profiles[profile]
 	known := p.profiles[profile]
-	return found && known != nil && (hash == known.SettingsHash || hash == known.PlanHash)
+	return found && known != nil && hash == known.SettingsHash
 }
 
 // isLossUnrecorded reports whether a node was lost to a profile whose recorded failures cannot be read. Only its claim contains the loss then.
@@ -391,8 +389,7 @@ func (p *planner) addFailure(failures *v1alpha1.ProfileFailures, profile, bootHa
 	at := slices.IndexFunc(failures.Boots, func(b v1alpha1.BootFailures) bool { return b.BootHash == bootHash })
 	if at < 0 {
 		at = len(failures.Boots)
-		declared := p.profiles[profile]
-		failures.Boots = append(failures.Boots, v1alpha1.BootFailures{BootHash: bootHash, Settings: declared.SettingsHash, Plan: declared.PlanHash})
+		failures.Boots = append(failures.Boots, v1alpha1.BootFailures{BootHash: bootHash, Settings: p.profiles[profile].SettingsHash})
 	}
 	boot := &failures.Boots[at]
 	if i := indexOfNode(boot.Nodes, failed); i >= 0 {

@@ -19,7 +19,7 @@ import (
 // addFailures records failed nodes of profile eda at h1. A name with a slash gives the UID. The default is the UID of the fixture's
 // node.
 func (f *fixture) addFailures(names ...string) {
-	boot := v1alpha1.BootFailures{BootHash: "h1", Settings: "p1", Plan: "p1"}
+	boot := v1alpha1.BootFailures{BootHash: "h1", Settings: "p1"}
 	for _, name := range names {
 		name, uid, given := strings.Cut(name, "/")
 		if !given {
@@ -53,8 +53,7 @@ func recordedFailures(p Plan) []string {
 			words = append(words, "retry "+failures.Retry)
 		}
 		for _, boot := range failures.Boots {
-			hashes := strings.Join(slices.Compact([]string{boot.Settings, boot.Plan}), "/")
-			words = append(words, fmt.Sprintf("[%s %s", boot.BootHash, hashes))
+			words = append(words, fmt.Sprintf("[%s %s", boot.BootHash, boot.Settings))
 			for _, node := range boot.Nodes {
 				words = append(words, fmt.Sprintf("%s/%s:%s", node.Name, node.UID, node.Reason))
 			}
@@ -170,7 +169,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.removeNode("a", false)
-				f.Profiles[0].SettingsHash, f.Profiles[0].PlanHash = "p2", "p2"
+				f.Profiles[0].SettingsHash = "p2"
 			},
 			continues, nil,
 		},
@@ -180,15 +179,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 				f.removeNode("a", false)
 				f.Profiles[0].PlanHash = "p2"
 			},
-			lost, []string{"eda [h1 p1/p2 a/node-a:NodeLost]"},
-		},
-		"the release before gave the permit": {
-			func(f *fixture) {
-				f.permitted("a", time.Minute)
-				f.removeNode("a", false)
-				f.Profiles[0].SettingsHash = "s1"
-			},
-			lost, []string{"eda [h1 s1/p1 a/node-a:NodeLost]"},
+			lost, []string{"eda [h1 p1 a/node-a:NodeLost]"},
 		},
 		"the failures of its profile cannot be read: the claim stays until they can": {
 			func(f *fixture) {
@@ -287,7 +278,7 @@ func TestForANodeThatIsGone(t *testing.T) {
 			},
 			[]string{"release the claim of a", "b: Waiting WaitingForBudget"}, nil,
 		},
-		"a claim of a former release names no UID: it belongs to the node": {
+		"a claim that cannot be read names no UID: it belongs to the node": {
 			func(f *fixture) {
 				f.Budget = 1
 				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", BootHash: "h1"}
@@ -370,7 +361,7 @@ func TestForRecordedFailures(t *testing.T) {
 		},
 		"the profile declares other settings that require a reboot": {
 			func(f *fixture) {
-				f.Profiles[0].SettingsHash, f.Profiles[0].PlanHash = "p2", "p2"
+				f.Profiles[0].SettingsHash = "p2"
 				for _, name := range []string{"a", "b"} {
 					f.node(name).ClientNode.DesiredBootHash = "h2"
 					f.node(name).ClientNode.Spec.BootHash = "h2"
@@ -381,7 +372,7 @@ func TestForRecordedFailures(t *testing.T) {
 		"it is gone, and the profile declares other settings that require a reboot, with the same result together with another profile": {
 			func(f *fixture) {
 				f.removeNode("a", false)
-				f.Profiles[0].SettingsHash, f.Profiles[0].PlanHash = "p2", "p2"
+				f.Profiles[0].SettingsHash = "p2"
 			},
 			[]string{"claim b for eda", "b: Claimed Claimed"}, []string{},
 		},
@@ -390,23 +381,7 @@ func TestForRecordedFailures(t *testing.T) {
 				f.removeNode("a", false)
 				f.Profiles[0].PlanHash = "p2"
 			},
-			stopped, []string{"eda [h1 p1/p2 a/node-a:x]"},
-		},
-		"it is gone, and the release before recorded it: it outlives the next edit of the rollout rules": {
-			func(f *fixture) {
-				f.removeNode("a", false)
-				f.Failures["eda"].Boots[0].Settings = ""
-				f.Profiles[0].SettingsHash = "s1"
-			},
-			stopped, []string{"eda [h1 s1/p1 a/node-a:x]"},
-		},
-		"it is gone, and the release before recorded it for other rollout rules": {
-			func(f *fixture) {
-				f.removeNode("a", false)
-				f.Failures["eda"].Boots[0].Settings = ""
-				f.Profiles[0].SettingsHash, f.Profiles[0].PlanHash = "s1", "p2"
-			},
-			[]string{"claim b for eda", "b: Claimed Claimed"}, []string{},
+			stopped, nil,
 		},
 		"another profile is gone": {
 			func(f *fixture) {
@@ -544,7 +519,7 @@ func TestForThePermitInAClaim(t *testing.T) {
 		want string
 	}{
 		"nothing new":                   {func(*fixture) {}, "same"},
-		"a claim of a former release":   {func(f *fixture) { f.Claims["a"] = *f.node("a").Mark }, `h1 map[eda:p1] ""`},
+		"a claim without the permit":    {func(f *fixture) { f.Claims["a"] = *f.node("a").Mark }, `h1 map[eda:p1] ""`},
 		"others mark it while it is up": {func(f *fixture) { f.node("a").Leaving = disrupted }, `h1 map[eda:p1] "` + disrupted + `"`},
 		"others mark it once it is down, maybe because of it": {
 			func(f *fixture) { f.node("a").Leaving, f.node("a").Ready = disrupted, false }, "same",
@@ -687,7 +662,7 @@ func TestForLimitsTheRecordedFailures(t *testing.T) {
 		f := many(1, 1)
 		failures := f.Failures["eda"]
 		for i := range 30 {
-			failures.Boots = append(failures.Boots, v1alpha1.BootFailures{BootHash: fmt.Sprint(i), Settings: "p1", Plan: "p1", More: 1})
+			failures.Boots = append(failures.Boots, v1alpha1.BootFailures{BootHash: fmt.Sprint(i), Settings: "p1", More: 1})
 		}
 		f.Failures["eda"] = failures
 		boots := For(f.Snapshot).Failures.Profiles["eda"].Boots

@@ -146,7 +146,7 @@ func TestForAnOverduePermit(t *testing.T) {
 		"the window has closed":                    {func(f *fixture) { f.Profiles[0].addWindow("0 2 * * *", 3600) }, timedOut},
 		"the first pass had a wrong clock":         {func(f *fixture) { f.overdue("a", -time.Hour) }, first},
 		"it is in its time after all":              {func(f *fixture) { f.permitted("a", time.Minute); f.silent("a"); f.overdue("a", time.Hour) }, first},
-		"the claim of the release before":          {func(f *fixture) { delete(f.Claims, "a") }, []string{"claim a again for eda", "a: Rebooting PermitGiven"}},
+		"its claim is missing":                     {func(f *fixture) { delete(f.Claims, "a") }, []string{"claim a again for eda", "a: Rebooting PermitGiven"}},
 		"a clock jumped when it was given":         {func(f *fixture) { jumped(f, 16*time.Minute) }, first},
 		"a clock jumped, and the claim is newer":   {func(f *fixture) { jumped(f, 14*time.Minute) }, waits},
 		"a clock was wrong since before the claim": {func(f *fixture) { jumped(f, -24*time.Hour) }, first},

@@ -90,7 +90,7 @@ func TestAnUpdatedSessionEqualsANewOne(t *testing.T) {
 		"a profile needs other":                         {change: func(f *fixture) { f.Profiles[0].Rollout.MaxUnavailable = ptr.To(intstr.FromInt32(1)) }},
 		"a profile with effective settings was deleted": {change: func(f *fixture) { f.Profiles = nil }},
 		"a failure is recorded": {change: func(f *fixture) {
-			f.Failures = map[string]v1alpha1.ProfileFailures{"eda": {Boots: []v1alpha1.BootFailures{{BootHash: "h1", Settings: "p1", Plan: "p1", Nodes: []v1alpha1.FailedNode{{Name: "b", UID: "node-b"}}}}}}
+			f.Failures = map[string]v1alpha1.ProfileFailures{"eda": {Boots: []v1alpha1.BootFailures{{BootHash: "h1", Settings: "p1", Nodes: []v1alpha1.FailedNode{{Name: "b", UID: "node-b"}}}}}}
 		}},
 		"failures cannot be read": {change: func(f *fixture) { f.UnreadFailures = sets.New("eda") }},
 		"a user requests a retry": {

@@ -35,35 +35,25 @@ func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 //
 // It returns nil if the volume would not change: another user or controller removed the annotations, or only the ledger records the step.
 func patchFor(step plan.Step) []byte {
-	if !wouldChange(step) {
-		return nil
-	}
-	metadata := map[string]any{"resourceVersion": step.Target().ResourceVersion}
+	pv := step.Target()
+	metadata := map[string]any{"resourceVersion": pv.ResourceVersion, "annotations": judge.AnnotationsWithout()}
 	patch := map[string]any{"metadata": metadata}
+	changes := judge.IsAnnotated(pv)
 	switch step := step.(type) {
 	case plan.WriteOptions:
+		changes = true
 		metadata["annotations"] = judge.AnnotationsWith(step.Verdict, step.Mark)
 		patch["spec"] = map[string]any{"mountOptions": orNil(step.Verdict.Options)}
 	case plan.RestoreOptions:
-		metadata["annotations"] = judge.AnnotationsWithout()
+		changes = changes || !slices.Equal(step.Options, pv.Spec.MountOptions)
 		patch["spec"] = map[string]any{"mountOptions": orNil(step.Options)}
-	case plan.ReleaseVolume:
-		metadata["annotations"] = judge.AnnotationsWithout()
+	case plan.RecordSet:
+		changes = false
+	}
+	if !changes {
+		return nil
 	}
 	return []byte(text.JSON(patch))
-}
-
-func wouldChange(step plan.Step) bool {
-	pv := step.Target()
-	switch step := step.(type) {
-	case plan.RestoreOptions:
-		return judge.IsAnnotated(pv) || !slices.Equal(step.Options, pv.Spec.MountOptions)
-	case plan.ReleaseVolume:
-		return judge.IsAnnotated(pv)
-	case plan.RecordSet:
-		return false
-	}
-	return true
 }
 
 // orNil removes the field if the list is empty.

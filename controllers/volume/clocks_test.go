@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/test/builders"
@@ -159,7 +160,7 @@ func TestEvidenceOfPods(t *testing.T) {
 			"a mount for another pod":                              {objects: []client.Object{pod(after, func(p *corev1.Pod) { p.UID = "x" }), c.reported(mounted)}},
 			"a mount for a pod that has not started":               {objects: []client.Object{c.pod(after, time.Time{}), c.reported(mounted)}},
 			"a mount for a pod from before the write":              {objects: []client.Object{pod(before), c.reported(mounted)}},
-			"a mount for a pod right after the write":              {objects: []client.Object{pod(written.Add(plan.ClockTolerance)), c.reported(mounted)}},
+			"a mount for a pod right after the write":              {objects: []client.Object{pod(written.Add(judge.ClockTolerance)), c.reported(mounted)}},
 			"a mount that is older than its pod":                   {objects: []client.Object{pod(after), earlier, c.reported(before)}},
 			"a mount that was last missing before its pod":         {objects: []client.Object{pod(after), c.reported(after.Add(-4 * time.Second))}, want: "n has mounted a"},
 			"the same next to an earlier pod":                      {objects: []client.Object{pod(after), earlier, c.reported(after.Add(-4 * time.Second))}},
@@ -189,7 +190,7 @@ func TestEvidenceOfPods(t *testing.T) {
 				pv := created("a", 0)
 				pv.Spec.ClaimRef.Name = "web-data"
 				got, err := (&scope{Reconciler: r}).inspectEvidence(context.Background(), []plan.Awaited{{
-					Volume: pv, Set: "s", Written: written, After: written.Add(plan.ClockTolerance), Options: []string{"nocto"},
+					Volume: pv, Set: "s", Written: written, After: written.Add(judge.ClockTolerance), Options: []string{"nocto"},
 				}})
 				if err != nil || got["s"].Text != test.want {
 					t.Errorf("got evidence %q, %v; want %q", got["s"].Text, err, test.want)
@@ -255,7 +256,7 @@ func TestEvidenceOfFileSystemsThatAgentsDoNotReport(t *testing.T) {
 			pv := created("a", 0, test.volume)
 			pv.Spec.ClaimRef.Name = "web-data"
 			got, err := (&scope{Reconciler: r}).inspectEvidence(context.Background(), []plan.Awaited{{
-				Volume: pv, Set: "s", Written: written, After: written.Add(plan.ClockTolerance), Options: []string{"noatime"},
+				Volume: pv, Set: "s", Written: written, After: written.Add(judge.ClockTolerance), Options: []string{"noatime"},
 			}})
 			if err != nil || got["s"].Text != test.want {
 				t.Errorf("got evidence %q, %v; want %q", got["s"].Text, err, test.want)

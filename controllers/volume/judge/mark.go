@@ -82,7 +82,8 @@ func MarkOf(pv *corev1.PersistentVolume) *Mark {
 	return mark
 }
 
-// ClockTolerance is the assumed maximum error of a time by the API server's clock, which has whole seconds and may have several replicas.
+// ClockTolerance is the assumed maximum error of a time by the API server's clock, which has whole seconds and may have several replicas. A mount
+// within these seconds after a write is no evidence.
 const ClockTolerance = 5 * time.Second
 
 // ownMark returns the mark of the volume. Nil if it is about another one, as after a restore from a backup: another cluster wrote it, or it is

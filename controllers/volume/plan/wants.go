@@ -108,9 +108,9 @@ func (j evaluation) isNewCanary() bool {
 }
 
 func (j evaluation) awaitMount() Awaited {
-	after := j.writtenAt().Add(ClockTolerance)
+	after := j.writtenAt().Add(judge.ClockTolerance)
 	if j.carriesSet() && j.Mark != nil && j.Mark.Created { // it never had other options
-		after = j.writtenAt().Add(-ClockTolerance)
+		after = j.writtenAt().Add(-judge.ClockTolerance)
 	}
 	return Awaited{
 		Volume: j.Volume, Set: j.verdict.Set, Written: j.writtenAt(), After: after,

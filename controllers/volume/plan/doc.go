@@ -17,6 +17,6 @@
 // The second volume of a set waits for evidence that the options of the first one work: a mount that was made with them. A StorageClientNode
 // or Snapshot.Evidence reports it. A profile may instead accept the soak.
 //
-// Each volume of a batch carries its mark. The ledger holds the evidence and the failures of sets. If its page is lost, the set needs new evidence. If
-// a batch does not fit in one pass, the next pass may join it for a minute.
+// Each volume of a batch carries its mark. The ledger holds the evidence and the failures of sets. If its page is lost, the set needs new
+// evidence. If a batch does not fit in one pass, the next pass may join it for a minute.
 package plan

@@ -10,9 +10,6 @@ import (
 	"runtime/debug"
 	"strconv"
 
-	// Maintenance windows use time zone names, and the image has no time zone database.
-	_ "time/tzdata"
-
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -100,7 +99,7 @@ func consistencyWarnings(profile *v1alpha1.StorageClientProfile) []string {
 	var warnings []string
 	for i := range profile.Spec.Volumes {
 		rule := &profile.Spec.Volumes[i]
-		if hasTerms(rule.Selector.VolumeSelector) || hasTerms(rule.Selector.ClaimSelector) || readOnly(rule.Selector.AccessModes) {
+		if advice.IsPicked(&rule.Selector) {
 			continue
 		}
 		for j, option := range rule.MountOptions {
@@ -111,14 +110,6 @@ func consistencyWarnings(profile *v1alpha1.StorageClientProfile) []string {
 		}
 	}
 	return warnings
-}
-
-func hasTerms(s *metav1.LabelSelector) bool {
-	return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0
-}
-
-func readOnly(modes []string) bool {
-	return len(modes) > 0 && !slices.ContainsFunc(modes, func(mode string) bool { return mode != string(corev1.ReadOnlyMany) })
 }
 
 func losesConsistency(option string) bool {

@@ -29,7 +29,6 @@ var (
 var allowed = map[string]string{
 	"agent/metrics/authorize.go Guard":                  "the HTTP header Authorization",
 	"agent/orders/trial.go nameCauses":                  "the kernel's and mount's words about a trial's mounts",
-	"agent/trial/trial.go ask":                          "the text of a runner of the release before, which reports no field",
 	"cmd/kubectl-storageclient/files.go explainField":   "the API machinery's words about an unknown field",
 	"cmd/kubectl-storageclient/files.go explainType":    "the API machinery's words about a field of another type",
 	"cmd/internal/program/removed.go nameRemoved":       "the API machinery's words about an unknown field",
@@ -41,9 +40,8 @@ var allowed = map[string]string{
 	"controllers/node/plan/condition.go stampTimes":     "a comparison for change: the condition is written if its message is new",
 	"controllers/overview/overview.go Deviations":       "a comparison for change: nodes with the same message are listed together",
 	"controllers/rollout/events.go emitNoteEvent":       "a comparison for change: an event is sent if the message is new",
-	"controllers/trial/plan/judge.go causeOf":           "the kernel's words in the report of an agent of the release before, which names no cause",
 	"controllers/volume/inspect.go inspectFailedMounts": "the kubelet's words about a mount",
-	"controllers/volume/inspect.go readFailedMount":     "the kubelet's words about a mount",
+	"controllers/volume/failedmount.go readFailedMount": "the kubelet's words about a mount",
 	"tuning/drivers/table.go placeOf":                   "the notation of the table of drivers, which is no message",
 	"tuning/catalogue/atleast.go ParseValue":            "the prefix of a value in spec.settings, which is no message",
 }

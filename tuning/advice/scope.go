@@ -118,7 +118,7 @@ func (s *scope) findSign(sign Sign) {
 		}
 	}
 	for _, rule := range s.rulesOf(sign.Protocol) {
-		if sign.UnlessPicked && rule.isPicked() ||
+		if sign.UnlessPicked && IsPicked(&rule.Selector) ||
 			len(sign.Drivers) > 0 && !slices.ContainsFunc(sign.Drivers, func(d string) bool { return slices.Contains(rule.Selector.Drivers, d) }) {
 			continue
 		}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/nodesettings"
@@ -42,13 +44,11 @@ func canaryLabels(s *scope) {
 	}
 }
 
-// isPicked reports whether the rule selects volumes deliberately: by label, or only read-only volumes.
-func (r volumeRule) isPicked() bool {
-	s := &r.Selector
-	labelled := s.VolumeSelector != nil && len(s.VolumeSelector.MatchLabels)+len(s.VolumeSelector.MatchExpressions) > 0 ||
-		s.ClaimSelector != nil && len(s.ClaimSelector.MatchLabels)+len(s.ClaimSelector.MatchExpressions) > 0
+// IsPicked reports whether a selector selects volumes deliberately: by label, or only read-only volumes.
+func IsPicked(s *v1alpha1.VolumeSelector) bool {
+	labelled := func(l *metav1.LabelSelector) bool { return l != nil && len(l.MatchLabels)+len(l.MatchExpressions) > 0 }
 	readOnly := len(s.AccessModes) > 0 && !slices.ContainsFunc(s.AccessModes, func(m string) bool { return m != readOnlyMany })
-	return labelled || readOnly
+	return labelled(s.VolumeSelector) || labelled(s.ClaimSelector) || readOnly
 }
 
 func (r volumeRule) usesSessions() bool {
@@ -58,7 +58,7 @@ func (r volumeRule) usesSessions() bool {
 func actimeoRange(s *scope) {
 	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		n, ok := rule.lastNumber("actimeo")
-		if ok && !rule.isPicked() && (n < 30 || n > 60) {
+		if ok && !IsPicked(&rule.Selector) && (n < 30 || n > 60) {
 			s.add(rule.fieldOf("actimeo"), fmt.Sprintf("%d s is outside 30 to 60 s, the range for large directories: a "+
 				"shorter time queries the server too often, a longer time shows outdated data, which suits only volumes that are read-only or "+
 				"selected by label", n))

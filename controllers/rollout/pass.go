@@ -52,20 +52,40 @@ func (p *pass) read(ctx context.Context) (*plan.Session, error) {
 	}
 	p.session = plan.NewSession(snapshot)
 	p.started = snapshot.Now
-	// A node that only waits for its pods to terminate need not be read.
-	p.observeDrains(func(step plan.Drain) { p.inspectPods(ctx, step) })
 	return p.session, nil
 }
 
-// decide plans, and stops the drains that the plan no longer contains.
-func (p *pass) decide(session *plan.Session) plan.Plan {
-	p.plan = session.Plan()
+// decide plans, observes the drains of nodes that are already cordoned, and then plans again.
+func (p *pass) decide(ctx context.Context) plan.Plan {
+	p.plan = p.makePlan()
+	drains := lists.Pick(p.plan.Steps, func(step plan.Step) (plan.Drain, bool) {
+		drain, isDrain := step.(plan.Drain)
+		return drain, isDrain && !drain.AfterCordon && p.isLive(drain.Node)
+	})
+	if len(drains) > 0 {
+		parallel.ForEach(p.workers(), drains, func(step plan.Drain) {
+			if p.stepping {
+				p.drainNode(ctx, step)
+			} else {
+				// A node that only waits for its pods to terminate need not be read.
+				p.inspectPods(ctx, step)
+			}
+		})
+		p.session.Update(p.news())
+		p.plan = p.makePlan()
+	}
 	p.notes = p.plan.Notes
-	p.Drains.Keep(p.plan.Draining)
 	return p.plan
 }
 
-// refresh reads the claims, the profiles and the nodes of steps live, and runs their drains.
+// makePlan plans, and stops the drains that the plan does not contain.
+func (p *pass) makePlan() plan.Plan {
+	planned := p.session.Plan()
+	p.Drains.Keep(planned.Draining)
+	return planned
+}
+
+// refresh reads the claims, the profiles and the nodes of steps live.
 func (p *pass) refresh(ctx context.Context, session *plan.Session, planned plan.Plan) (fresh *plan.Session, newer bool, err error) {
 	if len(planned.Steps) == 0 && planned.Failures == nil {
 		return session, false, nil
@@ -76,11 +96,6 @@ func (p *pass) refresh(ctx context.Context, session *plan.Session, planned plan.
 		return session, false, err
 	}
 	p.session.Update(p.news())
-	p.observeDrains(func(step plan.Drain) {
-		if p.isLive(step.Node) {
-			p.drainNode(ctx, step)
-		}
-	})
 	return session, true, nil
 }
 
@@ -95,16 +110,6 @@ func (p *pass) apply(ctx context.Context, _ *plan.Session, planned plan.Plan, _ 
 		p.out.Wake(next)
 	case !isRefused:
 		p.out.WakeAfter(time.Millisecond)
-	}
-}
-
-// observeDrains observes the drains of nodes that are already cordoned, and stops all others.
-func (p *pass) observeDrains(observe func(plan.Drain)) {
-	drains, draining := p.session.Drains()
-	p.Drains.Keep(draining)
-	if len(drains) > 0 {
-		parallel.ForEach(p.workers(), drains, observe)
-		p.session.Update(p.news())
 	}
 }
 
@@ -132,7 +137,8 @@ func (p *pass) claimNodes(ctx context.Context) {
 func (p *pass) replan() (hasOtherSteps bool) {
 	before, behind := p.plan, p.out.Skipped()
 	p.session.Update(p.news())
-	p.decide(p.session)
+	p.plan = p.makePlan()
+	p.notes = p.plan.Notes
 	for _, step := range before.Steps {
 		if note, found := before.Notes[step.NodeName()]; found && !isNewClaim(step) {
 			p.notes[step.NodeName()] = note
@@ -254,7 +260,7 @@ func areAllowed[S plan.Step](ctx context.Context, p *pass, steps ...S) bool {
 	for _, step := range steps {
 		if err != nil {
 			p.out.Finish(step.NodeName(), err)
-		} else if reason, _ := p.session.Recheck(rules, step); reason != "" {
+		} else if p.session.Recheck(rules, step) != "" {
 			p.out.Skip(step.NodeName(), nil)
 			allowed = false
 		}

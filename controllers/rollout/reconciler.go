@@ -45,7 +45,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{RequeueAfter: rest}, nil
 	}
 	p := newPass(r)
-	loop.Arm[*plan.Session, plan.Plan]{Read: p.read, Plan: p.decide, Refresh: p.refresh, Apply: p.apply}.Pass(ctx, p.out)
+	loop.Arm[*plan.Session, plan.Plan]{
+		Read:    p.read,
+		Plan:    func(*plan.Session) plan.Plan { return p.decide(ctx) },
+		Refresh: p.refresh,
+		Apply:   p.apply,
+	}.Pass(ctx, p.out)
 	r.rest = p.restAfter()
 	r.pace.Begin(0, r.Clock.Now())
 	if p.out.Err() == nil {

@@ -216,7 +216,7 @@ func TestForADrainsFirstEvictionMustFitTheTimeLeft(t *testing.T) {
 			f.node("a").Evicted = evictions
 			old.node("a").ClientNode.Status.Rollout.Evictions = evictions
 			for manager, f := range map[string]*fixture{"this manager": f, "an earlier manager": old} {
-				drains, _ := NewSession(f.Snapshot).Drains()
+				var drains []Drain
 				for _, step := range For(f.Snapshot).Steps {
 					if drain, ok := step.(Drain); ok {
 						drains = append(drains, drain)
@@ -225,8 +225,8 @@ func TestForADrainsFirstEvictionMustFitTheTimeLeft(t *testing.T) {
 						}
 					}
 				}
-				if len(drains) != 2 {
-					t.Fatalf("got %d drains, want an inspection and a drain", len(drains))
+				if len(drains) != 1 {
+					t.Fatalf("got %d drains, want one", len(drains))
 				}
 				for _, drain := range drains {
 					if got := ptr.Deref(drain.Options.TimeoutSeconds, 0); got != want.timeout {

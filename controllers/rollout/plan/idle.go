@@ -141,18 +141,13 @@ func onlyBootSettings(settings []standing.Setting) []standing.Setting {
 
 // checkRules returns the rule that prevents a disruption of a node, and that ends a disruption without a permit.
 func (p *planner) checkRules(n *nodeState) (reason, message string) {
-	return firstReason(n, p.checkInstructions, ofEachProfile(p.checkFailures), p.checkControlPlane)
+	return firstReason(n, p.checkStops, p.checkWindows, ofEachProfile(p.checkFailures), p.checkControlPlane)
 }
 
-// checkInstructions checks the rules that users set: annotations, policies, approvals and windows. Every profile that needs the reboot must allow it.
-func (p *planner) checkInstructions(n *nodeState) (reason, message string) {
-	return firstReason(n, p.checkStops, p.checkWindows)
-}
-
-// checkStops checks the rules that users set, except windows. They also end a permit.
-func (p *planner) checkStops(n *nodeState) (reason, message string) {
+// checkStops checks the annotations, policies and approvals that users set. Every profile that needs the reboot must allow it. They also end a permit.
+func (s *Session) checkStops(n *nodeState) (reason, message string) {
 	switch {
-	case p.Paused:
+	case s.Paused:
 		return v1alpha1.ReasonPausedByAnnotation, "Everything is paused by the annotation on the manager's namespace"
 	case n.Paused:
 		return v1alpha1.RolloutReasonNodePaused, "The Node has the annotation " + v1alpha1.PausedAnnotation
@@ -161,11 +156,11 @@ func (p *planner) checkStops(n *nodeState) (reason, message string) {
 	case n.NeverDisrupt:
 		return v1alpha1.RolloutReasonNeverDisrupt, "The Node has the annotation " + v1alpha1.NeverDisruptAnnotation
 	}
-	return firstReason(n, ofEachProfile(p.checkActing), ofEachProfile(p.checkPolicy), ofEachProfile(p.checkApproval))
+	return firstReason(n, ofEachProfile(s.checkActing), ofEachProfile(s.checkPolicy), ofEachProfile(s.checkApproval))
 }
 
-func (p *planner) checkActing(name string) (reason, message string) {
-	profile := p.profiles[name]
+func (s *Session) checkActing(name string) (reason, message string) {
+	profile := s.profiles[name]
 	switch {
 	case profile == nil:
 		return v1alpha1.RolloutReasonProfileGone, fmt.Sprintf("A setting comes from StorageClientProfile %s, which does not exist", name)
@@ -177,15 +172,15 @@ func (p *planner) checkActing(name string) (reason, message string) {
 	return "", ""
 }
 
-func (p *planner) checkPolicy(name string) (reason, message string) {
-	if p.profiles[name].Rollout.Reboot.Policy == v1alpha1.RebootNever {
+func (s *Session) checkPolicy(name string) (reason, message string) {
+	if s.profiles[name].Rollout.Reboot.Policy == v1alpha1.RebootNever {
 		return v1alpha1.RolloutReasonRebootPolicyNever, fmt.Sprintf("StorageClientProfile %s has reboot policy Never", name)
 	}
 	return "", ""
 }
 
-func (p *planner) checkApproval(name string) (reason, message string) {
-	profile := p.profiles[name]
+func (s *Session) checkApproval(name string) (reason, message string) {
+	profile := s.profiles[name]
 	if profile.Rollout.Reboot.Policy == v1alpha1.RebootOnApproval && !profile.Approved {
 		return v1alpha1.RolloutReasonWaitingForApproval, fmt.Sprintf(
 			"Plan %s of StorageClientProfile %s needs approval; next: kubectl storageclient approve %s", profile.PlanHash, name, name)

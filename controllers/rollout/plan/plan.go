@@ -286,40 +286,55 @@ type opening struct {
 	next time.Time
 }
 
-// checkWindows rejects a node unless a window is open in every profile that needs its reboot, or may need it while the agent has not reported.
-func (p *planner) checkWindows(n *nodeState) (reason, message string) {
+func meet(sets []windows.Set, now time.Time) opening {
+	open, next := windows.Meet(sets, now)
+	return opening{open, next}
+}
+
+// obstacle describes windows of these profiles that are closed.
+func (o opening) obstacle(profiles []string) (reason, message string) {
+	switch owners := "StorageClientProfile " + text.List(profiles); {
+	case o.open:
+		return "", ""
+	case !o.next.IsZero():
+		return v1alpha1.RolloutReasonWaitingForWindow, fmt.Sprintf("Outside the windows of %s; the next one opens at %s", owners, formatTime(o.next))
+	case len(profiles) == 1:
+		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("No window of %s opens in the coming years", owners)
+	default:
+		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("The windows of %s are never open together, and all of them need the reboot", owners)
+	}
+}
+
+// windowsOf returns the windows of every profile that needs the node's reboot, or may need it while the agent has not reported.
+func (s *Session) windowsOf(n *nodeState) (profiles []string, sets []windows.Set) {
 	names := n.need.names
 	if n.need.kind == needUnknown {
 		names = lists.Distinct(names, n.Profiles)
 	}
-	var profiles []string
-	var sets []windows.Set
 	for _, name := range names {
-		profile := p.profiles[name]
+		profile := s.profiles[name]
 		if profile != nil && len(profile.Windows) > 0 && (len(profile.BootKeys) > 0 || slices.Contains(n.need.names, name)) {
-			profiles, sets = append(profiles, name), append(sets, profile.Windows)
+			profiles = append(profiles, name)
+			sets = append(sets, profile.Windows)
 		}
 	}
+	return profiles, sets
+}
+
+// checkWindows rejects a node unless a window is open in every profile that windowsOf returns.
+func (p *planner) checkWindows(n *nodeState) (reason, message string) {
+	profiles, sets := p.windowsOf(n)
 	if len(profiles) == 0 {
 		return "", ""
 	}
 	key := strings.Join(profiles, " ")
 	found, known := p.openings[key]
 	if !known {
-		found.open, found.next = windows.Meet(sets, p.Now)
+		found = meet(sets, p.Now)
 		p.openings[key] = found
 	}
 	if !found.next.IsZero() {
 		p.wakeAt(found.next)
 	}
-	switch owners := "StorageClientProfile " + text.List(profiles); {
-	case found.open:
-		return "", ""
-	case !found.next.IsZero():
-		return v1alpha1.RolloutReasonWaitingForWindow, fmt.Sprintf("Outside the windows of %s; the next one opens at %s", owners, formatTime(found.next))
-	case len(profiles) == 1:
-		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("No window of %s opens in the coming years", owners)
-	default:
-		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("The windows of %s are never open together, and all of them need the reboot", owners)
-	}
+	return found.obstacle(profiles)
 }

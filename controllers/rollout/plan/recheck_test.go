@@ -47,7 +47,7 @@ func TestRecheck(t *testing.T) {
 			rules := Rules{Now: noon, Profiles: []Profile{f.Profiles[0]}, DesiredBootHashes: map[string]string{"a": "h1"}}
 			c.change(&rules)
 			for _, step := range []Step{AddClaim{OnNode: OnNode{"a"}}, Cordon{OnNode: OnNode{"a"}}, GivePermit{OnNode: OnNode{"a"}}} {
-				if got, _ := NewSession(f.Snapshot).Recheck(rules, step); got != c.want {
+				if got := NewSession(f.Snapshot).Recheck(rules, step); got != c.want {
 					t.Errorf("%s: got %q, want %q", step, got, c.want)
 				}
 			}
@@ -60,11 +60,11 @@ func TestRecheckOfNodesThatHaveTheirPermitOrAreNotManaged(t *testing.T) {
 	f.permitted("a", time.Minute)
 	f.node("b").ClientNode = nil
 	rules := Rules{Now: noon, Paused: true, Profiles: f.Profiles}
-	if reason, _ := NewSession(f.Snapshot).Recheck(rules, Cordon{OnNode: OnNode{"a"}}); reason != "" {
+	if reason := NewSession(f.Snapshot).Recheck(rules, Cordon{OnNode: OnNode{"a"}}); reason != "" {
 		t.Errorf("cordon of a node that may go down: got rejection %q, want none", reason)
 	}
 	for _, node := range []string{"b", "gone"} {
-		if reason, _ := NewSession(f.Snapshot).Recheck(rules, AddClaim{OnNode: OnNode{node}}); reason == "" {
+		if reason := NewSession(f.Snapshot).Recheck(rules, AddClaim{OnNode: OnNode{node}}); reason == "" {
 			t.Errorf("claim of %s: got no rejection, want one", node)
 		}
 	}

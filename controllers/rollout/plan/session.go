@@ -147,21 +147,6 @@ func (s *Session) Plan() Plan {
 	return p.plan
 }
 
-// Drains returns the drains whose pods must be inspected now, and the nodes whose pods may be evicted.
-func (s *Session) Drains() (drains []Drain, draining sets.Set[string]) {
-	p := newPlanner(s)
-	for _, n := range p.states {
-		if n.isDisrupted() && !n.isReplaced {
-			p.advance(n)
-		}
-	}
-	drains = lists.Pick(p.plan.Steps, func(step Step) (Drain, bool) {
-		drain, ok := step.(Drain)
-		return drain, ok && !drain.AfterCordon
-	})
-	return drains, p.plan.Draining
-}
-
 // FirstSteps returns the first steps on nodes whose claims the API server has accepted, and their notes.
 func (s *Session) FirstSteps(claimed sets.Set[string]) Plan {
 	p := newPlanner(s)
@@ -185,23 +170,27 @@ type Rules struct {
 
 // Recheck returns the reason why a planned step is no longer allowed, empty if it is. It checks pauses, modes, policies, approvals and windows
 // again, and whether the boot hash of the node has changed. A node with a permit is cordoned again regardless: it may go down.
-func (s *Session) Recheck(rules Rules, step Step) (reason, message string) {
+func (s *Session) Recheck(rules Rules, step Step) (reason string) {
 	known := s.find(step.NodeName())
 	if known == nil || known.ClientNode == nil {
-		return v1alpha1.RolloutReasonNothingToDo, "The node is not managed"
+		return v1alpha1.RolloutReasonNothingToDo
 	}
-	node, clientNode := *known.Node, *known.ClientNode
-	if _, cordon := step.(Cordon); cordon && clientNode.Spec.RebootPermit != nil {
-		return "", ""
+	if _, cordon := step.(Cordon); cordon && known.permit != nil {
+		return ""
 	}
-	clientNode.DesiredBootHash, node.ClientNode = rules.DesiredBootHashes[node.Name], &clientNode
-	p := newPlanner(NewSession(Snapshot{Now: rules.Now, Paused: rules.Paused, Profiles: rules.Profiles, Claims: s.Claims, Nodes: []Node{node}}))
-	n := p.find(node.Name)
-	if reason, message := p.checkInstructions(n); reason != "" {
-		return reason, message
+	current := &Session{}
+	current.setRules(Snapshot{Now: rules.Now, Paused: rules.Paused, Profiles: rules.Profiles})
+	n := *known
+	n.need = current.needOf(&n)
+	if reason, _ = current.checkStops(&n); reason != "" {
+		return reason
 	}
-	if n.isChanging() {
-		return n.unknownNeedReason()
+	profiles, sets := current.windowsOf(&n)
+	if reason, _ = meet(sets, current.Now).obstacle(profiles); reason != "" {
+		return reason
 	}
-	return "", ""
+	if n.changesTo(rules.DesiredBootHashes[n.Name]) {
+		reason, _ = n.unknownNeedReason()
+	}
+	return reason
 }

@@ -158,7 +158,12 @@ func (n *nodeState) hasReportedSettings() bool {
 }
 
 func (n *nodeState) isChanging() bool {
-	return n.ClientNode != nil && !n.ClientNode.Spec.Release && n.ClientNode.Spec.BootHash != n.ClientNode.DesiredBootHash
+	return n.ClientNode != nil && n.changesTo(n.ClientNode.DesiredBootHash)
+}
+
+// changesTo reports whether the StorageClientNode does not have the desired boot hash yet.
+func (n *nodeState) changesTo(desiredBootHash string) bool {
+	return !n.ClientNode.Spec.Release && n.ClientNode.Spec.BootHash != desiredBootHash
 }
 
 // isPermitOutdated reports whether the permit was given for settings that are no longer desired.

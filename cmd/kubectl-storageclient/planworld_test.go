@@ -89,7 +89,7 @@ func (w *planWorld) startManager() {
 	w.volumes = &volume.Reconciler{Client: w.client, Clock: w.clock, Recorder: noEvents{}}
 	w.nodes = &node.Reconciler{
 		Client: w.client, Clock: w.clock, Fence: noFence{},
-		Gate: &nodeplan.Gate{}, Patience: nodeplan.NewPatience(), Limits: nodeplan.Limits{MaxConcurrentLive: all, UntunedTaint: v1alpha1.UntunedTaint},
+		Patience: nodeplan.NewPatience(), Limits: nodeplan.Limits{MaxConcurrentLive: all, UntunedTaint: v1alpha1.UntunedTaint},
 	}
 }
 

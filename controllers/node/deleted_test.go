@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/node/plan"
 )
 
 type fenced struct{}
@@ -40,7 +39,7 @@ func reconcilerOf(t *testing.T, funcs interceptor.Funcs, objects ...client.Objec
 		WithStatusSubresource(&corev1.Node{}, &v1alpha1.StorageClientNode{}).WithInterceptorFuncs(funcs).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
 	clock := testingclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
-	return &Reconciler{Client: c, Clock: clock, Fence: fenced{}, Gate: &plan.Gate{}}
+	return &Reconciler{Client: c, Clock: clock, Fence: fenced{}}
 }
 
 // TestANodeThatIsBeingDeletedGetsNoSettings has nodes with settings that no profile declares any longer, and counts all writes.

@@ -50,7 +50,7 @@ func TestWaitingNodesDoNotAllListNodes(t *testing.T) {
 		inputs = append(inputs, plan.Snapshot{Node: node, ClientNode: clientNode, Profiles: view, Desired: view.Desired(node, clientNode)})
 	}
 	clock := testingclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
-	r := &Reconciler{Client: build.Build(), Clock: clock, Gate: &plan.Gate{}}
+	r := &Reconciler{Client: build.Build(), Clock: clock}
 	ask := func() {
 		t.Helper()
 		for _, in := range inputs {

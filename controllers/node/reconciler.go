@@ -37,9 +37,8 @@ type Reconciler struct {
 	Fence fence.Checker
 	// Limits are the limits of live changes for all profiles.
 	Limits plan.Limits
-	// Gate caches the evaluation of all nodes for nodes that are reconciled one after the other, as in a manager; nil: each node evaluates all of
-	// them.
-	Gate *plan.Gate
+	// Gate caches the evaluation of all nodes, which are reconciled one after the other.
+	Gate plan.Gate
 	// Patience delays conditions about temporary states; the zero Patience delays none.
 	Patience plan.Patience
 

@@ -39,7 +39,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.StorageClientNode{}, sourceField, indexSources); err != nil {
 		return fmt.Errorf("index StorageClientNodes by profile: %w", err)
 	}
-	r.Gate, r.Patience, r.isWatching = &plan.Gate{}, plan.NewPatience(), true
+	r.Patience = plan.NewPatience()
+	r.isWatching = true
 	// This is the first predicate: it also sees the events that the other one rejects, before a node is requested.
 	counted := predicate.NewPredicateFuncs(func(client.Object) bool { r.profilesChanged.Add(1); return true })
 	return ctrl.NewControllerManagedBy(mgr).

@@ -113,7 +113,7 @@ func (w *world) newProcess() *process {
 	}
 	p.nodes = &node.Reconciler{
 		Client: forNodes, Clock: w.clock, Fence: fenced{},
-		Gate: &plan.Gate{}, Patience: plan.NewPatience(), Limits: w.limits,
+		Patience: plan.NewPatience(), Limits: w.limits,
 	}
 	for _, name := range w.names(memapi.Nodes) {
 		p.dirty[name] = true

@@ -56,7 +56,7 @@ func ask(all *fleet.Snapshot, n int, limits Limits) Step {
 	clientNode := all.ClientNodes[node.Name]
 	s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: all.Ready[node.Name], Profiles: all.Profiles, Limits: limits}
 	s.Desired = all.Profiles.Desired(node, clientNode)
-	step, _ := (*Gate)(nil).Evaluate(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { return *all, nil })
+	step, _ := new(Gate).Evaluate(s, Write{Gated: true}, at(now), func() (fleet.Snapshot, error) { return *all, nil })
 	return step
 }
 

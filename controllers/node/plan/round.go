@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,12 +37,12 @@ type round struct {
 	all    fleet.Snapshot
 	at     time.Time
 	// age is the time for which more nodes may follow. isNew is true while the round handles the node that caused the evaluation.
-	age   time.Duration
-	isNew bool
-	// gates, byName and cluster, the limit of all profiles at the start of the round, are computed when first needed.
-	gates   func() fleet.Gates
-	cluster func() *livegate.Cluster
-	byName  func() map[string]*corev1.Node
+	age    time.Duration
+	isNew  bool
+	gates  fleet.Gates
+	byName map[string]*corev1.Node
+	// cluster is the limit of all profiles at the start of the round.
+	cluster livegate.Cluster
 	// verdicts and restores are the results so far, by profile.
 	verdicts map[string]verdict
 	restores map[string]*restores
@@ -74,18 +73,19 @@ func (v verdict) lasts(age time.Duration) bool {
 }
 
 func newRound(limits Limits, all fleet.Snapshot, now time.Time) *round {
-	r := &round{
-		limits: limits, all: all, at: now, isNew: true,
-		verdicts: map[string]verdict{}, restores: map[string]*restores{}, admitted: map[string]bool{},
+	gates := fleet.GatesOf(all, limits.UntunedTaint)
+	return &round{
+		limits:   limits,
+		all:      all,
+		at:       now,
+		isNew:    true,
+		gates:    gates,
+		byName:   lists.Map(all.Nodes, func(node *corev1.Node) (string, *corev1.Node) { return node.Name, node }),
+		cluster:  livegate.Cluster{Limit: v1alpha1.ResolveShare(limits.MaxConcurrentLive, len(all.Nodes)), Running: countRunning(gates.Managed, now)},
+		verdicts: map[string]verdict{},
+		restores: map[string]*restores{},
+		admitted: map[string]bool{},
 	}
-	r.gates = sync.OnceValue(func() fleet.Gates { return fleet.GatesOf(all, limits.UntunedTaint) })
-	r.cluster = sync.OnceValue(func() *livegate.Cluster {
-		return &livegate.Cluster{Limit: v1alpha1.ResolveShare(limits.MaxConcurrentLive, len(all.Nodes)), Running: countRunning(r.gates().Managed, now)}
-	})
-	r.byName = sync.OnceValue(func() map[string]*corev1.Node {
-		return lists.Map(all.Nodes, func(node *corev1.Node) (string, *corev1.Node) { return node.Name, node })
-	})
-	return r
 }
 
 // isValidFor reports whether the round is recent and has this set of profiles.
@@ -158,8 +158,9 @@ func (r *round) verdictOf(profile *fleet.Profile) verdict {
 		return v
 	}
 	policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
-	policy.Soak, policy.Cluster = max(policy.Soak, r.limits.MinSoak), r.cluster()
-	nodes := r.gates().Nodes[profile.Name]
+	policy.Soak = max(policy.Soak, r.limits.MinSoak)
+	policy.Cluster = &r.cluster
+	nodes := r.gates.Nodes[profile.Name]
 	byName := lists.Map(nodes, func(node *livegate.Node) (string, *livegate.Node) { return node.Name, node })
 	v := verdict{Decision: livegate.Admit(nodes, policy, r.at), nodes: byName}
 	r.verdicts[profile.Name] = v
@@ -183,7 +184,7 @@ func (r *round) isCurrent(s Snapshot) bool {
 // admit reports whether a node that every profile admits may change. The first node always may, even ahead of its turn, instead of a node that
 // cannot. The following nodes change in their turn, while the cluster has room.
 func (r *round) admit(node string, inTurn bool) bool {
-	if len(r.admitted) > 0 && (!inTurn || r.admitted[node] || r.cluster().Running+len(r.admitted) >= r.cluster().Limit) {
+	if len(r.admitted) > 0 && (!inTurn || r.admitted[node] || r.cluster.Running+len(r.admitted) >= r.cluster.Limit) {
 		return false
 	}
 	r.admitted[node] = true
@@ -192,7 +193,7 @@ func (r *round) admit(node string, inTurn bool) bool {
 
 // isAdmittedByOthers reports whether a node that one profile would admit is admitted by all the others that concern it.
 func (r *round) isAdmittedByOthers(name string, profile *fleet.Profile) bool {
-	node, clientNode := r.byName()[name], r.all.ClientNodes[name]
+	node, clientNode := r.byName[name], r.all.ClientNodes[name]
 	wanted := r.all.Profiles.Desired(node, clientNode)
 	for _, other := range concernedProfiles(Snapshot{Node: node, ClientNode: clientNode, Profiles: r.all.Profiles, Desired: wanted}) {
 		if other != profile.Name && !r.verdictOf(r.all.Profiles.ByName(other)).Admitted[name] {
@@ -251,12 +252,12 @@ func hasFailedToRestore(clientNode *v1alpha1.StorageClientNode) bool {
 const turnAfter = 10 * time.Second
 
 // Gate admits a write that changes a host only if every concerned profile admits the node now. It handles one node at a time, and caches the last
-// evaluation of all nodes for a short time, because thousands of waiting nodes check repeatedly. A nil Gate evaluates all nodes each time.
+// evaluation of all nodes for a short time, because thousands of waiting nodes check repeatedly.
 type Gate struct{ last *round }
 
 // Forget must be called when a node is changed: earlier evaluations do not count it. The round that admitted the node already counts it.
 func (g *Gate) Forget(s Snapshot) {
-	if g != nil && g.last != nil && !g.last.admitted[s.Node.Name] {
+	if g.last != nil && !g.last.admitted[s.Node.Name] {
 		g.last = nil
 	}
 }
@@ -268,7 +269,7 @@ func (g *Gate) Evaluate(s Snapshot, next Write, clock func() time.Time, look fun
 		return next, nil
 	}
 	now := clock()
-	if g != nil && g.last != nil && g.last.isValidFor(s.Profiles, now) {
+	if g.last != nil && g.last.isValidFor(s.Profiles, now) {
 		if step := g.last.evaluate(s, next, now); step != nil {
 			return step, nil
 		}
@@ -281,9 +282,7 @@ func (g *Gate) Evaluate(s Snapshot, next Write, clock func() time.Time, look fun
 	step := r.evaluate(s, next, now)
 	r.age = min(max(RoundAge, roundShare*clock().Sub(now)), MaxRoundAge)
 	r.isNew = false
-	if g != nil {
-		g.last = r
-	}
+	g.last = r
 	return step, nil
 }
 

@@ -56,8 +56,7 @@ func newWorld(t *testing.T, names ...string) *world {
 func candidate(set, server string) volumeplan.ProbeCandidate {
 	return volumeplan.ProbeCandidate{
 		ProbeKey: volumeplan.ProbeKey{Set: set, Server: server}, Volume: &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + set}}, Profiles: []string{"p"},
-		Target: judge.ProbeTarget{Server: server, Path: "/e", FSType: "nfs", Options: []string{"vers=4.1", "nconnect=4"}, Own: []string{"vers=4.1"},
-			ChangesRequests: true},
+		Target: judge.ProbeTarget{Server: server, Path: "/e", FSType: "nfs", Options: []string{"vers=4.1", "nconnect=4"}, Own: []string{"vers=4.1"}},
 	}
 }
 

@@ -16,8 +16,6 @@ type ProbeTarget struct {
 	Server, Path, FSType string
 	// Options are the arguments that mount would get with the declared options, Own with the current ones.
 	Options, Own []string
-	// ChangesRequests is true if Options change the requests to the server.
-	ChangesRequests bool
 	// Obstacle explains why the options cannot be probed in a separate network namespace. Empty if they can.
 	Obstacle string
 }
@@ -37,7 +35,6 @@ func ProbeTargetOf(pv *corev1.PersistentVolume, options []string) ProbeTarget {
 		Server: source.Server, Path: t.MountedPath(), FSType: "nfs",
 		Options: mountoptions.SplitOptions(t.PassedOptions(options)), Own: mountoptions.SplitOptions(t.PassedOptions(pv.Spec.MountOptions)),
 	}
-	out.ChangesRequests = t.options.ChangesTransport(out.Own, out.Options)
 	out.Obstacle = probeObstacle(source, out)
 	return out
 }

@@ -251,7 +251,11 @@ func TestAFailureOfThePreviousReleaseEnds(t *testing.T) {
 		"a probe works":                  {"Rejected", happenings["a probe works"]},
 		"the profile wants no probe":     {"Rejected", happenings["the profile wants no probe"]},
 		"the profile wants no probe, and a volume has the options": {"Rejected", func(b *bench) seen {
-			b.mark("a", func(pv *corev1.PersistentVolume) *judge.Mark { return creationOf(b.profile, pv) })
+			pv := b.volume("a")
+			mark := creationOf(b.profile, pv)
+			pv.Spec.MountOptions = []string{"hard", "nocto"}
+			builders.Carrying([]string{"hard"}, pv.Spec.MountOptions, "p")(pv)
+			pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(mark)
 			return happenings["the profile wants no probe"](b)
 		}},
 	} {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -66,6 +67,23 @@ func TestRecheckOfNodesThatHaveTheirPermitOrAreNotManaged(t *testing.T) {
 	for _, node := range []string{"b", "gone"} {
 		if reason := NewSession(f.Snapshot).Recheck(rules, AddClaim{OnNode: OnNode{node}}); reason == "" {
 			t.Errorf("claim of %s: got no rejection, want one", node)
+		}
+	}
+}
+
+// A profile requests the reboot for a removed setting only since the plan, and it is paused.
+func TestRecheckFindsTheProfilesThatNowNeedTheReboot(t *testing.T) {
+	f := cluster("a")
+	f.profile("web").Paused = v1alpha1.ReasonPausedByField
+	n := f.node("a")
+	n.Profiles = []string{"eda", "web"}
+	n.ClientNode.Status.RebootRequiredBy = append(n.ClientNode.Status.RebootRequiredBy, "kernelArgument/nosmt")
+	for _, restores := range []bool{false, true} {
+		rules := Rules{Now: noon, Profiles: slices.Clone(f.Profiles), DesiredBootHashes: map[string]string{"a": "h1"}}
+		rules.Profiles[1].Rollout.Reboot.RestoreReboot = restores
+		want := map[bool]string{true: v1alpha1.ReasonPausedByField}[restores]
+		if got := NewSession(f.Snapshot).Recheck(rules, AddClaim{OnNode: OnNode{"a"}}); got != want {
+			t.Errorf("restoreReboot %t: got %q, want %q", restores, got, want)
 		}
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	"github.com/storageclient/operator/agent/host"
-	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/lists"
@@ -23,14 +23,14 @@ var (
 )
 
 // adviseOn adds advice about the values of the profiles on this machine. For an image, the machines that boot it are unknown.
-func (m Machine) adviseOn(r *report.Report, profiles []v1alpha1.StorageClientProfile) {
+func (m Machine) adviseOn(r *localreport.Report, profiles []v1alpha1.StorageClientProfile) {
 	node := advice.Node{Name: "this machine", Kernel: r.KernelVersion}
 	if !r.Image {
 		node = ThisMachine(m.FS)
 	}
 	for i := range profiles {
-		r.Advice = append(r.Advice, lists.Each(advice.ForNode(&profiles[i], node), func(a v1alpha1.Advice) report.Advice {
-			return report.Advice{Advice: a, Profile: profiles[i].Name}
+		r.Advice = append(r.Advice, lists.Each(advice.ForNode(&profiles[i], node), func(a v1alpha1.Advice) localreport.Advice {
+			return localreport.Advice{Advice: a, Profile: profiles[i].Name}
 		})...)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/storageclient/operator/agent/host/sysctl"
-	"github.com/storageclient/operator/agent/mounted"
+	"github.com/storageclient/operator/agent/mountwatch"
 	"github.com/storageclient/operator/agent/orders"
 	"github.com/storageclient/operator/agent/permit"
 	"github.com/storageclient/operator/agent/reporter"
@@ -69,7 +69,7 @@ func New(config Config) (*Agent, error) {
 	a.parts = parts{
 		clock: config.Clock, boot: boot, modules: config.Host.Modules,
 		settings: newSettings(machine, config.Allowed, config.Clock, boot.id),
-		mounts:   mounted.New(config.Host.Mounts, config.Host.Modules, config.Clock),
+		mounts:   mountwatch.New(config.Host.Mounts, config.Host.Modules, config.Clock),
 		servers:  servers.New(config.Host.Health, machine.AskServer, config.Clock, boot.id, a.runInBackground),
 		trial:    orders.NewTrial(config.Host.Probe, sysctl.New(machine.FS).Original, config.Clock, a.runInBackground),
 		sample:   orders.NewSample(config.Host.Sample, config.Clock, a.runInBackground),

@@ -13,14 +13,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/mounts"
-	"github.com/storageclient/operator/agent/mounted"
-	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/localreport"
+	"github.com/storageclient/operator/agent/mountwatch"
 	"github.com/storageclient/operator/agent/reporter"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -173,7 +172,7 @@ func TestAKernelArgumentThatTheNextBootStillPassesIsNotRestored(t *testing.T) {
 		if got := w.clientNode.Status.Restored; got == kept {
 			t.Errorf("kept %t: got restored %t", kept, got)
 		}
-		r, err := Local{Machine: w.host().Machine, Clock: instantClock{w.clock}}.Run(t.Context(), report.Restore, nil)
+		r, err := Local{Machine: w.host().Machine, Clock: instantClock{w.clock}}.Run(t.Context(), localreport.Restore, nil)
 		if err != nil || r.AsDeclared == kept {
 			t.Errorf("kept %t: as restored %t, error %v", kept, r.AsDeclared, err)
 		}
@@ -719,7 +718,7 @@ func TestStatusWritesAreFew(t *testing.T) {
 	}
 	w.writes = 0
 	w.busy = nil
-	w.clock.Step(mounted.Interval)
+	w.clock.Step(mountwatch.Interval)
 	w.runPass(a)
 	if w.writes != 1 || len(w.clientNode.Status.BusyMounts) != 0 {
 		t.Errorf("got %d writes, busy mounts %v; want an immediate report that the last mount is gone", w.writes, w.clientNode.Status.BusyMounts)

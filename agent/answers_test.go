@@ -9,9 +9,9 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader/loader"
 	"github.com/storageclient/operator/agent/host/journal"
-	"github.com/storageclient/operator/agent/mounted"
+	"github.com/storageclient/operator/agent/localreport"
+	"github.com/storageclient/operator/agent/mountwatch"
 	"github.com/storageclient/operator/agent/permit"
-	"github.com/storageclient/operator/agent/report"
 	"github.com/storageclient/operator/agent/reporter"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/answers"
@@ -225,7 +225,7 @@ func (w *world) answerPermit(out outcome, p *pass) string {
 	if err := s.machine.Journal.Load(); err != nil {
 		w.t.Fatal(err)
 	}
-	decision := permit.New(permit.Config{BootID: "boot-1", FindBusy: mounted.New(w, nil, w.clock).FindBusy})
+	decision := permit.New(permit.Config{BootID: "boot-1", FindBusy: mountwatch.New(w, nil, w.clock).FindBusy})
 	live := &v1alpha1.StorageClientNode{}
 	for _, it := range p.filter((*item).isDesired) {
 		live.Spec.Settings = append(live.Spec.Settings, *it.desired)
@@ -239,10 +239,10 @@ func (w *world) answerPermit(out outcome, p *pass) string {
 }
 
 func reportRows() (rows []answers.Row) {
-	for _, command := range []string{report.Plan, report.Apply, report.Observe, report.Restore} {
+	for _, command := range []string{localreport.Plan, localreport.Apply, localreport.Observe, localreport.Restore} {
 		for _, image := range []bool{false, true} {
 			for _, c := range allTested() {
-				r := report.Report{Command: command, Image: image, Settings: []report.Setting{{SettingStatus: c.status()}}}
+				r := localreport.Report{Command: command, Image: image, Settings: []localreport.Setting{{SettingStatus: c.status()}}}
 				sumUp(&r)
 				where := map[bool]string{true: "image", false: "host"}[image]
 				answer := map[bool]string{true: "as declared", false: "not as declared"}[r.AsDeclared]

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host/connect"
-	"github.com/storageclient/operator/agent/mounted"
+	"github.com/storageclient/operator/agent/mountwatch"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -162,7 +162,7 @@ var liveChanges = map[string]struct {
 			a := h.runFor(h.agent(), 5*time.Second)
 			h.write("/sys/class/bdi/0:60/read_ahead_kb", "128\n")
 			h.writeTable(fmt.Sprintf("40 30 0:60 / %s rw - nfs4 filer:/b rw,vers=4.1\n", pod))
-			h.runFor(a, mounted.Interval+time.Second)
+			h.runFor(a, mountwatch.Interval+time.Second)
 			h.write(window, "64\n")
 			h.runFor(a, 2*driftInterval)
 		}

@@ -22,7 +22,7 @@ import (
 	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/agent/host/sysctl"
 	"github.com/storageclient/operator/agent/host/tuned"
-	"github.com/storageclient/operator/agent/mounted"
+	"github.com/storageclient/operator/agent/mountwatch"
 	"github.com/storageclient/operator/agent/orders"
 	"github.com/storageclient/operator/agent/permit"
 	"github.com/storageclient/operator/agent/sample"
@@ -36,7 +36,7 @@ import (
 
 // Modules are the kernel modules of a machine. modprobe.Subject implements it.
 type Modules interface {
-	mounted.Modules
+	mountwatch.Modules
 	// SetNodeUID sets the UID of the Node. The identity of its NFSv4 client derives from it.
 	SetNodeUID(uid string)
 }
@@ -45,7 +45,7 @@ type Modules interface {
 type Host struct {
 	Machine
 	// Mounts reads the mount table.
-	Mounts mounted.Reader
+	Mounts mountwatch.Reader
 	// Modules reports the module parameters that apply to new connections.
 	Modules Modules
 	// Rebooter reboots the machine.
@@ -61,7 +61,7 @@ type Host struct {
 // NewHost returns the Host for a file system and a command runner, with all subjects of this build. It has no trial runner.
 func NewHost(fs host.FS, runner host.Runner, rebooter permit.Rebooter, kubeletDir string) Host {
 	machine, reader, modules := assemble(fs, runner, kubeletDir)
-	reader.Signs = mounted.Signs(fs)
+	reader.Signs = mountwatch.Signs(fs)
 	return Host{
 		Machine: machine, Mounts: reader, Modules: modules, Rebooter: rebooter, Probe: orders.NoRunner,
 		Health: servers.Reader{Counters: reader.Counters, Log: kernellog.New(fs, knownbad.Logged).Read, Sockets: sockets.Read, ClientName: reader.ClientName},

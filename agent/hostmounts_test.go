@@ -16,7 +16,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/mounts"
-	"github.com/storageclient/operator/agent/mounted"
+	"github.com/storageclient/operator/agent/mountwatch"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -283,12 +283,12 @@ func TestANewMountHasItsReadAheadAtOnceAndIsNoDrift(t *testing.T) {
 					t.Fatal(err)
 				}
 				h.writeTable(fmt.Sprintf("40 30 0:%d / %s%d rw - nfs4 filer:/b rw,vers=4.1\n", numberOf(i), pod, i))
-				h.clock.Step(mounted.Interval)
+				h.clock.Step(mountwatch.Interval)
 				if h.runPass(a) {
 					t.Fatal("the agent crashed")
 				}
 				if got := hosttest.ReadFile(t, h.dir, file); got != "15360\n" {
-					t.Fatalf("mount %d: got %q after %s", i, got, mounted.Interval)
+					t.Fatalf("mount %d: got %q after %s", i, got, mountwatch.Interval)
 				}
 			}
 			if drift := h.clientNode.Status.Settings[0].Drift; drift != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host"
-	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -119,11 +119,11 @@ func TestOneProfileOnEveryHost(t *testing.T) {
 				})
 			}
 			before := b.persistentFiles()
-			if planned := b.compare(report.Plan, everything()); len(planned.Settings) != len(test.applied) || planned.Bootloader.Type != test.bootloader {
+			if planned := b.compare(localreport.Plan, everything()); len(planned.Settings) != len(test.applied) || planned.Bootloader.Type != test.bootloader {
 				t.Errorf("plan: boot loader %s, settings %+v", planned.Bootloader.Type, planned.Settings)
 			}
 			b.expectHost(b.apply(everything()), test.applied, test.messageParts)
-			b.expectHost(b.compare(report.Observe, everything()), observedStates(test.applied, test.readOnly != ""), nil)
+			b.expectHost(b.compare(localreport.Observe, everything()), observedStates(test.applied, test.readOnly != ""), nil)
 			b.expectHost(b.apply(everything()), test.applied, nil)
 
 			for _, s := range b.restore().Settings {
@@ -148,14 +148,14 @@ func observedStates(applied map[string]v1alpha1.SettingState, readOnly bool) map
 }
 
 // expectHost compares the states of a report, and checks that no unsupported value is effective.
-func (b *box) expectHost(r report.Report, want map[string]v1alpha1.SettingState, messageParts map[string]string) {
+func (b *box) expectHost(r localreport.Report, want map[string]v1alpha1.SettingState, messageParts map[string]string) {
 	b.t.Helper()
 	got, messages := map[string]v1alpha1.SettingState{}, map[string]string{}
 	allGood := true
 	var reboot []string
 	for _, s := range r.Settings {
 		got[s.Key], messages[s.Key] = s.State, s.Message
-		allGood = allGood && (s.State == isSet || s.State == waits && r.Command != report.Observe)
+		allGood = allGood && (s.State == isSet || s.State == waits && r.Command != localreport.Observe)
 		if s.State == waits && s.TakesEffect == v1alpha1.EffectReboot {
 			reboot = append(reboot, s.Key)
 		}

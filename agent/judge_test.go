@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/mounts"
-	"github.com/storageclient/operator/agent/mounted"
+	"github.com/storageclient/operator/agent/mountwatch"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -460,14 +460,14 @@ func TestANewMountOfAVolumeGetsItsReadAhead(t *testing.T) {
 	a := h.runUntilIdle(h.agent())
 	h.writeTable(podVolume)
 	h.write(second, "256\n")
-	h.clock.Step(mounted.Interval)
+	h.clock.Step(mountwatch.Interval)
 	h.runPass(a)
 	if got := h.windows(); got != [2]string{"128", "1024"} {
-		t.Errorf("got windows %v within %s", got, mounted.Interval)
+		t.Errorf("got windows %v within %s", got, mountwatch.Interval)
 	}
 	h.writeTable()
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Volumes = nil })
-	h.clock.Step(mounted.Interval)
+	h.clock.Step(mountwatch.Interval)
 	h.runPass(a)
 	if entries := h.journal(); len(entries) != 0 {
 		t.Errorf("the journal still contains %v after the unmount", entries)
@@ -578,7 +578,7 @@ func TestFlagsOfAMountAreRead(t *testing.T) {
 			b := newBox(t)
 			hosttest.WriteFile(t, b.dir, "/proc/1/mountinfo", "28 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"+test.mountinfo)
 			hosttest.WriteFile(t, b.dir, "/proc/1/mountstats", test.mountstats)
-			watch := mounted.New(mounts.NewReader(b.fs, mounts.DefaultKubeletDir), &fakeModules{}, b.clock)
+			watch := mountwatch.New(mounts.NewReader(b.fs, mounts.DefaultKubeletDir), &fakeModules{}, b.clock)
 			watch.Read()
 			var status v1alpha1.StorageClientNodeStatus
 			watch.Report(&status, &v1alpha1.StorageClientNodeSpec{Volumes: []v1alpha1.NodeVolume{volume("pv", test.desired...)}}, nil)

@@ -15,7 +15,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/journal"
-	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
@@ -56,17 +56,17 @@ func (r ImageRunner) Run(ctx context.Context, argv ...string) ([]byte, error) {
 // Run runs one command of package report. Plan and Observe do not change the host. Observe without profiles compares the host with the settings
 // that were applied last. Apply also restores settings that the profiles no longer declare. Restore restores all settings in the journal except for
 // retained ones. If profiles are given, their removal policy takes precedence.
-func (l Local) Run(ctx context.Context, command string, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
+func (l Local) Run(ctx context.Context, command string, profiles []v1alpha1.StorageClientProfile) (localreport.Report, error) {
 	r, spec, err := l.beginReport(command, profiles)
 	if err != nil {
 		return r, err
 	}
 	switch command {
-	case report.Plan, report.Observe:
+	case localreport.Plan, localreport.Observe:
 		err = l.compareHost(ctx, &r, spec)
-	case report.Apply:
+	case localreport.Apply:
 		err = l.changeHost(ctx, &r, spec)
-	case report.Restore:
+	case localreport.Restore:
 		spec.Release = true
 		if err = l.changeHost(ctx, &r, spec); err == nil && r.AsDeclared {
 			_, err = l.Machine.Journal.Remove(r.BootID)
@@ -75,7 +75,7 @@ func (l Local) Run(ctx context.Context, command string, profiles []v1alpha1.Stor
 	return r, err
 }
 
-func (l Local) compareHost(ctx context.Context, r *report.Report, spec v1alpha1.StorageClientNodeSpec) error {
+func (l Local) compareHost(ctx context.Context, r *localreport.Report, spec v1alpha1.StorageClientNodeSpec) error {
 	p, err := l.Machine.beginPass(spec, l.Allowed)
 	if err != nil {
 		return err
@@ -83,31 +83,31 @@ func (l Local) compareHost(ctx context.Context, r *report.Report, spec v1alpha1.
 	p.observeAll(ctx)
 	for _, it := range p.filter((*item).isDesired) {
 		s := settingOf(r.Command, p, it)
-		if s.Action == report.Set {
+		if s.Action == localreport.Set {
 			s.Proof = l.proofOf(p, it)
 		}
 		r.Settings = append(r.Settings, s)
 	}
-	restored := func(it *item) report.Setting { return l.restoreSettingOf(ctx, r.Command, it) }
+	restored := func(it *item) localreport.Setting { return l.restoreSettingOf(ctx, r.Command, it) }
 	r.Settings = append(r.Settings, lists.Each(p.filter((*item).isDropped), restored)...)
 	sumUp(r)
 	return nil
 }
 
-func settingOf(command string, p *pass, it *item) report.Setting {
-	s := report.Setting{SettingStatus: p.desiredStatus(it), Profile: it.desired.Profile}
-	if command != report.Plan {
+func settingOf(command string, p *pass, it *item) localreport.Setting {
+	s := localreport.Setting{SettingStatus: p.desiredStatus(it), Profile: it.desired.Profile}
+	if command != localreport.Plan {
 		return s
 	}
 	switch {
 	case it.rejection != nil || slices.Contains(untouchedStates, host.State(s.State)):
-		s.Action = report.Leave
+		s.Action = localreport.Leave
 	case s.TakesEffect == v1alpha1.EffectAction && s.State == v1alpha1.SettingPending:
-		s.Action = report.Do
+		s.Action = localreport.Do
 	case s.State == v1alpha1.SettingDrifted && s.TakesEffect == v1alpha1.EffectReboot:
-		s.Action = report.Stage
+		s.Action = localreport.Stage
 	case s.State == v1alpha1.SettingDrifted:
-		s.Action = report.Set
+		s.Action = localreport.Set
 	}
 	if s.State == v1alpha1.SettingDrifted && it.unrecorded {
 		// A setting that was never applied cannot drift.
@@ -117,7 +117,7 @@ func settingOf(command string, p *pass, it *item) report.Setting {
 }
 
 // restoreSettingOf returns the state of a setting that is in the journal but in no profile.
-func (l Local) restoreSettingOf(ctx context.Context, command string, it *item) report.Setting {
+func (l Local) restoreSettingOf(ctx context.Context, command string, it *item) localreport.Setting {
 	status := v1alpha1.SettingStatus{
 		Key: it.key, Desired: it.restore.Value, Original: it.restore.Value, TakesEffect: catalogue.Effect(it.key),
 		State: v1alpha1.SettingDrifted, Message: "no longer declared; apply restores its original value",
@@ -130,14 +130,14 @@ func (l Local) restoreSettingOf(ctx context.Context, command string, it *item) r
 	if it.failed != "" {
 		status.State, status.Message = v1alpha1.SettingFailed, it.failed
 	}
-	s := report.Setting{SettingStatus: status, Profile: it.journalled.Profile}
-	if command == report.Plan {
-		s.Action = report.RestoreOriginal
+	s := localreport.Setting{SettingStatus: status, Profile: it.journalled.Profile}
+	if command == localreport.Plan {
+		s.Action = localreport.RestoreOriginal
 	}
 	return s
 }
 
-func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.StorageClientNodeSpec) error {
+func (l Local) changeHost(ctx context.Context, r *localreport.Report, spec v1alpha1.StorageClientNodeSpec) error {
 	l.Machine.unchecked = l.NoConfirm
 	if err := l.Machine.endInterrupted(ctx, r.BootID); err != nil {
 		return err
@@ -154,10 +154,10 @@ func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.S
 	p.forgetRestored(spec.Release)
 	// Writing a new boot menu may have revealed that it cannot be replaced.
 	r.Bootloader = bootloaderStatus(l.Machine.Bootloader())
-	r.Settings = append(lists.Each(p.filter((*item).isDesired), func(it *item) report.Setting {
-		return report.Setting{SettingStatus: p.desiredStatus(it), Profile: it.desired.Profile}
-	}), lists.Each(p.filter((*item).isDropped), func(it *item) report.Setting {
-		return report.Setting{SettingStatus: p.restoreStatus(it), Profile: it.journalled.Profile}
+	r.Settings = append(lists.Each(p.filter((*item).isDesired), func(it *item) localreport.Setting {
+		return localreport.Setting{SettingStatus: p.desiredStatus(it), Profile: it.desired.Profile}
+	}), lists.Each(p.filter((*item).isDropped), func(it *item) localreport.Setting {
+		return localreport.Setting{SettingStatus: p.restoreStatus(it), Profile: it.journalled.Profile}
 	})...)
 	sumUp(r)
 	r.AsDeclared = r.AsDeclared && !(spec.Release && len(p.filter(func(it *item) bool { return it.restored.Kept })) > 0)
@@ -173,9 +173,9 @@ func (l Local) carryOut(ctx context.Context, spec v1alpha1.StorageClientNodeSpec
 }
 
 // beginReport validates and merges the profiles. After an error, the host must not be changed.
-func (l Local) beginReport(command string, profiles []v1alpha1.StorageClientProfile) (report.Report, v1alpha1.StorageClientNodeSpec, error) {
+func (l Local) beginReport(command string, profiles []v1alpha1.StorageClientProfile) (localreport.Report, v1alpha1.StorageClientNodeSpec, error) {
 	var spec v1alpha1.StorageClientNodeSpec
-	r := report.Report{
+	r := localreport.Report{
 		Command: command, HostRoot: l.Machine.FS.Dir(), Image: l.Machine.FS.IsImage(), Bootloader: bootloaderStatus(l.Machine.Bootloader()),
 	}
 	if !r.Image {
@@ -224,7 +224,7 @@ func journalledIn(entries map[string]journal.Entry) (settings []v1alpha1.NodeSet
 }
 
 // validateProfiles rejects the profiles that the manager would mark as Stalled, with the same messages.
-func (l Local) validateProfiles(r *report.Report, profiles []v1alpha1.StorageClientProfile) error {
+func (l Local) validateProfiles(r *localreport.Report, profiles []v1alpha1.StorageClientProfile) error {
 	allow, err := l.Allowed.list()
 	if err != nil {
 		return err
@@ -246,10 +246,10 @@ func (l Local) validateProfiles(r *report.Report, profiles []v1alpha1.StorageCli
 				wrong = append(wrong, errors.New(about+problem.String()))
 			}
 		}
-		if r.Command == report.Apply && profile.Spec.Mode == v1alpha1.ModePlan {
+		if r.Command == localreport.Apply && profile.Spec.Mode == v1alpha1.ModePlan {
 			wrong = append(wrong, errors.New(about+"spec.mode: Plan makes no changes; use the plan command"))
 		}
-		if r.Command == report.Apply && profile.Spec.Paused {
+		if r.Command == localreport.Apply && profile.Spec.Paused {
 			wrong = append(wrong, errors.New(about+"spec.paused: a paused profile is not applied"))
 		}
 		if len(profile.Spec.Volumes) > 0 {
@@ -259,10 +259,10 @@ func (l Local) validateProfiles(r *report.Report, profiles []v1alpha1.StorageCli
 	return errors.Join(wrong...)
 }
 
-func sumUp(r *report.Report) {
+func sumUp(r *localreport.Report) {
 	for _, s := range r.Settings {
 		isPending := standing.Of(s.SettingStatus, false) == standing.PendingReboot
-		if !r.Image && (isPending || s.Action == report.Stage) {
+		if !r.Image && (isPending || s.Action == localreport.Stage) {
 			r.RebootRequiredBy = append(r.RebootRequiredBy, s.Key)
 		}
 	}
@@ -290,7 +290,7 @@ func (l Local) proofOf(p *pass, it *item) string {
 
 // confirm sets the unconfirmed settings and tests a server over new connections. Then it keeps or reverts the settings. It returns the
 // resulting pass.
-func (l Local) confirm(ctx context.Context, p *pass, r *report.Report, spec v1alpha1.StorageClientNodeSpec) (*pass, error) {
+func (l Local) confirm(ctx context.Context, p *pass, r *localreport.Report, spec v1alpha1.StorageClientNodeSpec) (*pass, error) {
 	servers, err := l.Machine.chooseServers(ctx)
 	if err != nil {
 		p.failUnconfirmed("not set: " + err.Error())

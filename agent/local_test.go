@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
-	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -112,18 +112,18 @@ func (b *box) local(changes bool) Local {
 
 func (b *box) tree() map[string]string { return hosttest.ReadTree(b.t, b.dir, "/") }
 
-func (b *box) apply(profiles ...v1alpha1.StorageClientProfile) report.Report {
+func (b *box) apply(profiles ...v1alpha1.StorageClientProfile) localreport.Report {
 	b.t.Helper()
-	r, err := b.local(true).Run(b.t.Context(), report.Apply, profiles)
+	r, err := b.local(true).Run(b.t.Context(), localreport.Apply, profiles)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return r
 }
 
-func (b *box) restore() report.Report {
+func (b *box) restore() localreport.Report {
 	b.t.Helper()
-	r, err := b.local(true).Run(b.t.Context(), report.Restore, nil)
+	r, err := b.local(true).Run(b.t.Context(), localreport.Restore, nil)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func (b *box) restore() report.Report {
 }
 
 // compare runs plan or observe, and checks that it does not change the host.
-func (b *box) compare(command string, profiles ...v1alpha1.StorageClientProfile) report.Report {
+func (b *box) compare(command string, profiles ...v1alpha1.StorageClientProfile) localreport.Report {
 	b.t.Helper()
 	before := b.tree()
 	r, err := b.local(false).Run(b.t.Context(), command, profiles)
@@ -162,7 +162,7 @@ func eda() v1alpha1.StorageClientProfile {
 }
 
 // states returns the states in a report by key, with the action if there is one.
-func states(r report.Report) map[string]string {
+func states(r localreport.Report) map[string]string {
 	found := map[string]string{}
 	for _, s := range r.Settings {
 		found[s.Key] = string(s.State)
@@ -173,7 +173,7 @@ func states(r report.Report) map[string]string {
 	return found
 }
 
-func (b *box) expect(r report.Report, asDeclared bool, reboot string, want map[string]string) {
+func (b *box) expect(r localreport.Report, asDeclared bool, reboot string, want map[string]string) {
 	b.t.Helper()
 	if diff := cmp.Diff(want, states(r)); diff != "" {
 		b.t.Errorf("%s: states (-want +got):\n%s", r.Command, diff)
@@ -226,16 +226,16 @@ func (b *box) journal() map[string]host.Original {
 func TestOneMachineFromPlanToRestore(t *testing.T) {
 	b := newBox(t)
 	before := b.tree()
-	b.expect(b.compare(report.Plan, eda()), true, ihash, map[string]string{rmem: "Pending Set", ihash: "Pending Stage"})
+	b.expect(b.compare(localreport.Plan, eda()), true, ihash, map[string]string{rmem: "Pending Set", ihash: "Pending Stage"})
 	b.expect(b.apply(eda()), true, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
 	b.expectText("/proc/sys/net/core/rmem_max", "16777216")
 	b.expectText(grubCfg, "ihash_entries=1048576")
-	b.expect(b.compare(report.Plan, eda()), true, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
-	b.expect(b.compare(report.Observe), false, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
+	b.expect(b.compare(localreport.Plan, eda()), true, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
+	b.expect(b.compare(localreport.Observe), false, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
 
 	hosttest.WriteFile(t, b.dir, "/proc/sys/net/core/rmem_max", "1\n")
-	b.expect(b.compare(report.Observe, eda()), false, ihash, map[string]string{rmem: "Drifted", ihash: "Pending"})
-	b.expect(b.compare(report.Plan, eda()), true, ihash, map[string]string{rmem: "Drifted Set", ihash: "Pending"})
+	b.expect(b.compare(localreport.Observe, eda()), false, ihash, map[string]string{rmem: "Drifted", ihash: "Pending"})
+	b.expect(b.compare(localreport.Plan, eda()), true, ihash, map[string]string{rmem: "Drifted Set", ihash: "Pending"})
 
 	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync", ihash: "InSync"})
 	after := b.tree()
@@ -255,13 +255,13 @@ func TestAPlanOfAMachineThatWasNeverTuned(t *testing.T) {
 	b := newBox(t)
 	hosttest.WriteFile(t, b.dir, "/proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t33554432\n")
 	p := profile("p", map[string]string{"net.core.rmem_max": "212992", "net.ipv4.tcp_rmem": "4096 1048576 16777216"})
-	r := b.compare(report.Plan, p)
+	r := b.compare(localreport.Plan, p)
 	b.expect(r, true, "", map[string]string{rmem: "Pending Set", tcpRmem: "Pending Set"})
 	for key, want := range map[string]string{
 		rmem:    "effective, but lost at the next boot: not in ",
 		tcpRmem: "number 3 decreases from the node's original 33554432 to 16777216",
 	} {
-		i := slices.IndexFunc(r.Settings, func(s report.Setting) bool { return s.Key == key })
+		i := slices.IndexFunc(r.Settings, func(s localreport.Setting) bool { return s.Key == key })
 		if got := r.Settings[i].Message; !strings.Contains(got, want) {
 			t.Errorf("message of %s in the plan: got %q, want it to contain %q", key, got, want)
 		}
@@ -279,12 +279,12 @@ func TestOneMachineRaisesOnlySmallerValues(t *testing.T) {
 	b := newBox(t)
 	hosttest.WriteFile(t, b.dir, live, "4096\t131072\t33554432\n")
 	p := atLeastOf("net.ipv4.tcp_rmem", "4096 1048576 16777216")
-	b.expect(b.compare(report.Plan, p), true, "", map[string]string{tcpRmem: "Pending Set"})
+	b.expect(b.compare(localreport.Plan, p), true, "", map[string]string{tcpRmem: "Pending Set"})
 	b.expect(b.apply(p), true, "", map[string]string{tcpRmem: "InSync"})
 	b.expectText(live, "4096 1048576 33554432")
 	b.expectText(trace, "net.ipv4.tcp_rmem = 4096 1048576 33554432")
 	b.expect(b.apply(p), true, "", map[string]string{tcpRmem: "InSync"})
-	b.expect(b.compare(report.Observe), true, "", map[string]string{tcpRmem: "InSync"})
+	b.expect(b.compare(localreport.Observe), true, "", map[string]string{tcpRmem: "InSync"})
 	b.expect(b.restore(), true, "", map[string]string{tcpRmem: "InSync"})
 	b.expectText(live, "4096 131072 33554432")
 }
@@ -309,7 +309,7 @@ func TestAnImageIsBakedWithoutALiveKernel(t *testing.T) {
 	p.Spec.Node.KernelModules = []v1alpha1.KernelModule{{
 		Name: "sunrpc", Parameters: map[string]v1alpha1.SettingText{"tcp_max_slot_table_entries": "128"},
 	}}
-	b.expect(b.compare(report.Plan, p), true, "", map[string]string{rmem: "Pending Set", ihash: "Pending Stage", slots: "Pending Set"})
+	b.expect(b.compare(localreport.Plan, p), true, "", map[string]string{rmem: "Pending Set", ihash: "Pending Stage", slots: "Pending Set"})
 	r := b.apply(p)
 	b.expect(r, true, "", map[string]string{rmem: "Pending", ihash: "Pending", slots: "Pending"})
 	if !r.Image || r.BootID != "" {
@@ -327,7 +327,7 @@ func TestAnImageIsBakedWithoutALiveKernel(t *testing.T) {
 	if diff := cmp.Diff(map[string]host.Original{rmem: {}, ihash: {}, slots: {}}, b.journal()); diff != "" {
 		t.Errorf("journal (-want +got):\n%s", diff)
 	}
-	b.expect(b.compare(report.Observe, p), true, "", map[string]string{rmem: "Pending", ihash: "Pending", slots: "Pending"})
+	b.expect(b.compare(localreport.Observe, p), true, "", map[string]string{rmem: "Pending", ihash: "Pending", slots: "Pending"})
 	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync", ihash: "InSync", slots: "InSync"})
 	after := b.tree()
 	delete(before, grubCfg)
@@ -447,7 +447,7 @@ func TestAProfileIsRejectedWithTheMessagesOfTheManager(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t)
 			before := b.tree()
-			_, err := b.local(true).Run(t.Context(), report.Apply, test.profiles)
+			_, err := b.local(true).Run(t.Context(), localreport.Apply, test.profiles)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error: got %v, want %q", err, test.want)
 			}
@@ -474,7 +474,7 @@ func TestSeveralProfilesMergeAsOnANode(t *testing.T) {
 	if diff := cmp.Diff(want, r.Conflicts); diff != "" {
 		t.Errorf("conflicts (-want +got):\n%s", diff)
 	}
-	b.expect(b.compare(report.Plan, high), true, "", map[string]string{rmem: "InSync", wmem: "Drifted PutBack"})
+	b.expect(b.compare(localreport.Plan, high), true, "", map[string]string{rmem: "InSync", wmem: "Drifted PutBack"})
 	b.expect(b.apply(high), true, "", map[string]string{rmem: "InSync", wmem: "InSync"})
 	b.expectText("/proc/sys/net/core/wmem_max", "212992")
 }

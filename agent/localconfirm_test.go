@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/agent/host/journal"
-	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -24,7 +24,7 @@ func rmemProfile(value string) v1alpha1.StorageClientProfile {
 func (b *box) liveValue() string { return strings.TrimSpace(b.tree()[rmemFile]) }
 
 // expectReverted checks that no network setting is kept, and that all others are.
-func (b *box) expectReverted(r report.Report, message string) {
+func (b *box) expectReverted(r localreport.Report, message string) {
 	b.t.Helper()
 	for _, s := range r.Settings {
 		if s.Key == rmem && (s.State != v1alpha1.SettingFailed || !strings.Contains(s.Message, message)) {
@@ -118,7 +118,7 @@ func TestAJumpOfTheClockProlongsNoProofOnOneMachine(t *testing.T) {
 func TestOneMachineWithoutAServer(t *testing.T) {
 	b := newBox(t)
 	b.servers = nil
-	plan := b.compare(report.Plan, rmemProfile("16777216"))
+	plan := b.compare(localreport.Plan, rmemProfile("16777216"))
 	if !strings.HasPrefix(plan.Settings[0].Proof, "cannot be proven: ") || plan.Settings[1].Proof != "" {
 		t.Errorf("plan: got %+v", plan.Settings)
 	}
@@ -126,7 +126,7 @@ func TestOneMachineWithoutAServer(t *testing.T) {
 
 	l := b.local(true)
 	l.NoConfirm = true
-	r, err := l.Run(t.Context(), report.Apply, []v1alpha1.StorageClientProfile{rmemProfile("16777216")})
+	r, err := l.Run(t.Context(), localreport.Apply, []v1alpha1.StorageClientProfile{rmemProfile("16777216")})
 	if err != nil || !r.AsDeclared || b.liveValue() != "16777216" || b.attempts > 0 {
 		t.Errorf("--no-confirm: error %v, settings %+v", err, r.Settings)
 	}
@@ -138,7 +138,7 @@ func TestOneMachineWithoutAServer(t *testing.T) {
 
 func TestThePlanDescribesTheProof(t *testing.T) {
 	b := newBox(t)
-	settings := b.compare(report.Plan, rmemProfile("16777216")).Settings
+	settings := b.compare(localreport.Plan, rmemProfile("16777216")).Settings
 	if want := "kept if a new connection to NFS server filer1 (192.0.2.10:2049) works within 40s, otherwise reverted"; settings[0].Proof != want || settings[1].Proof != "" {
 		t.Errorf("plan: got %+v", settings)
 	}
@@ -146,7 +146,7 @@ func TestThePlanDescribesTheProof(t *testing.T) {
 		t.Error("the plan makes connections")
 	}
 	b.apply(rmemProfile("16777216"))
-	if s := b.compare(report.Plan, rmemProfile("16777216")).Settings[0]; s.Proof != "" {
+	if s := b.compare(localreport.Plan, rmemProfile("16777216")).Settings[0]; s.Proof != "" {
 		t.Errorf("after the proof: got %+v", s)
 	}
 }
@@ -161,7 +161,7 @@ func TestAStoppedCommandRevertsTheValue(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := b.local(true).Run(ctx, report.Apply, []v1alpha1.StorageClientProfile{rmemProfile("16777216")}); !errors.Is(err, context.Canceled) {
+	if _, err := b.local(true).Run(ctx, localreport.Apply, []v1alpha1.StorageClientProfile{rmemProfile("16777216")}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if b.liveValue() != "212992" || strings.Contains(b.tree()[journal.File], "rmem_max") {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
-	"github.com/storageclient/operator/agent/mounted"
-	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/localreport"
+	"github.com/storageclient/operator/agent/mountwatch"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -319,15 +319,15 @@ func TestOneMachineWithAJournalOfANewerAgent(t *testing.T) {
 	addField(t, b.dir)
 	other := profile("eda", map[string]string{"net.core.rmem_max": "33554432", "net.core.wmem_max": "16777216"})
 	const notChanged = "not changed: " + laterNote
-	for command, r := range map[string]report.Report{report.Plan: b.compare(report.Plan, other), report.Apply: b.apply(other)} {
+	for command, r := range map[string]localreport.Report{localreport.Plan: b.compare(localreport.Plan, other), localreport.Apply: b.apply(other)} {
 		for _, s := range r.Settings {
 			switch s.Key {
 			case rmem, wmem:
-				if s.State != v1alpha1.SettingFailed || s.Message != notChanged || command == report.Plan && s.Action != report.Leave {
+				if s.State != v1alpha1.SettingFailed || s.Message != notChanged || command == localreport.Plan && s.Action != localreport.Leave {
 					t.Errorf("%s: got %+v", command, s)
 				}
 			case ihash:
-				if command == report.Apply && s.State != v1alpha1.SettingInSync {
+				if command == localreport.Apply && s.State != v1alpha1.SettingInSync {
 					t.Errorf("%s: got %+v", command, s)
 				}
 			}
@@ -342,7 +342,7 @@ func TestOneMachineWithAJournalOfANewerAgent(t *testing.T) {
 	if strings.Contains(hosttest.ReadFile(t, b.dir, grubCfg), "ihash_entries") || !hasField(b.dir) {
 		t.Errorf("the menu has the argument, or the journal no longer contains the field: %s", b.tree()[journal.File])
 	}
-	b.expect(b.compare(report.Observe), true, "", map[string]string{rmem: "InSync"})
+	b.expect(b.compare(localreport.Observe), true, "", map[string]string{rmem: "InSync"})
 	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync"})
 	after := b.tree()
 	if !hasField(b.dir) || len(b.journal()) > 0 {
@@ -389,7 +389,7 @@ func TestNoReadAheadIsChangedInAJournalOfANewerAgent(t *testing.T) {
 	h.runDriftPass(a)
 	h.writeTable(podVolume)
 	h.write(second, "256\n")
-	h.clock.Step(mounted.Interval)
+	h.clock.Step(mountwatch.Interval)
 	h.runPass(a)
 	h.runDriftPass(a)
 	expect("a new mount", "15360", "256", "not changed: "+laterNote)

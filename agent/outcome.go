@@ -6,7 +6,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/readahead"
-	"github.com/storageclient/operator/agent/mounted"
+	"github.com/storageclient/operator/agent/mountwatch"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
@@ -18,7 +18,7 @@ type outcome struct {
 	// drifted contains the keys that can be healed without disruption: live values, files of the operator, and boot menu entries. After
 	// that, a setting that requires a reboot is Pending and waits for the rollout.
 	drifted []string
-	volumes map[string]mounted.ReadAhead
+	volumes map[string]mountwatch.ReadAhead
 	// carriedOut is false if no setting could be tried.
 	carriedOut bool
 	restored   bool
@@ -28,9 +28,9 @@ type outcome struct {
 
 // rejectAll returns the outcome of a pass that must not change the host.
 func rejectAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
-	out, message := outcome{failed: true, volumes: map[string]mounted.ReadAhead{}}, "no settings changed on this node: "+err.Error()
+	out, message := outcome{failed: true, volumes: map[string]mountwatch.ReadAhead{}}, "no settings changed on this node: "+err.Error()
 	for _, volume := range spec.Volumes {
-		out.volumes[volume.Name] = mounted.ReadAhead{State: v1alpha1.SettingFailed, Message: message}
+		out.volumes[volume.Name] = mountwatch.ReadAhead{State: v1alpha1.SettingFailed, Message: message}
 	}
 	for _, setting := range spec.Settings {
 		out.addStatus(v1alpha1.SettingStatus{
@@ -82,19 +82,19 @@ func (out *outcome) addStatus(status v1alpha1.SettingStatus) {
 }
 
 func (out *outcome) addVolumes(p *pass) {
-	out.volumes = map[string]mounted.ReadAhead{}
+	out.volumes = map[string]mountwatch.ReadAhead{}
 	for _, it := range p.of(readahead.VolumesName) {
 		if it.rejection != nil {
-			out.volumes[it.name] = mounted.ReadAhead{State: it.rejection.state, Message: it.rejection.message}
+			out.volumes[it.name] = mountwatch.ReadAhead{State: it.rejection.state, Message: it.rejection.message}
 		}
 		if it.rejection != nil || it.entry == nil {
 			continue
 		}
 		o := it.observed
-		note := mounted.ReadAhead{State: v1alpha1.SettingState(o.State), Message: cmp.Or(it.failed, o.Message)}
+		note := mountwatch.ReadAhead{State: v1alpha1.SettingState(o.State), Message: cmp.Or(it.failed, o.Message)}
 		switch {
 		case p.restoresOnly != "" && isChangeDue(o.Observation):
-			note = mounted.ReadAhead{State: v1alpha1.SettingFailed, Message: notChanged(p.restoresOnly)}
+			note = mountwatch.ReadAhead{State: v1alpha1.SettingFailed, Message: notChanged(p.restoresOnly)}
 		case o.State == host.Drifted:
 			out.drifted = append(out.drifted, it.key)
 		}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
-	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -140,11 +140,11 @@ func newPlatform(t *testing.T, at int) *box {
 }
 
 // settle returns the result of an agent that keeps running on the platform.
-func (b *box) settle() report.Report {
+func (b *box) settle() localreport.Report {
 	b.t.Helper()
 	l := b.local(true)
 	l.Machine.attended, l.NoConfirm = true, true
-	r, err := l.Run(b.t.Context(), report.Apply, []v1alpha1.StorageClientProfile{platformProfile()})
+	r, err := l.Run(b.t.Context(), localreport.Apply, []v1alpha1.StorageClientProfile{platformProfile()})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ const (
 var agentAgain = regexp.MustCompile(`(set|sets it|writes) again (at|after) each boot`)
 
 // cellOf returns the word for the state of a setting, and whether its message must be shown.
-func cellOf(s report.Setting, mayReboot bool) (cell string, showMessage bool) {
+func cellOf(s localreport.Setting, mayReboot bool) (cell string, showMessage bool) {
 	boots := s.TakesEffect == v1alpha1.EffectReboot
 	switch {
 	case s.State == isNotFor:
@@ -196,7 +196,7 @@ func TestPlatformsMatchTheirDocument(t *testing.T) {
 		b := newPlatform(t, i)
 		before := b.persistentFiles()
 		r := b.settle()
-		settings := map[string]report.Setting{}
+		settings := map[string]localreport.Setting{}
 		for _, s := range r.Settings {
 			settings[s.Key] = s
 		}

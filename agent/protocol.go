@@ -8,7 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
-	"github.com/storageclient/operator/agent/mounted"
+	"github.com/storageclient/operator/agent/mountwatch"
 	"github.com/storageclient/operator/agent/orders"
 	"github.com/storageclient/operator/agent/permit"
 	"github.com/storageclient/operator/agent/reporter"
@@ -30,7 +30,7 @@ type parts struct {
 	clientNode *v1alpha1.StorageClientNode
 
 	settings *settings
-	mounts   *mounted.Watch
+	mounts   *mountwatch.Watch
 	servers  *servers.Watch
 	trial    *orders.Trial
 	sample   *orders.Sample

@@ -15,7 +15,7 @@ import (
 	"github.com/storageclient/operator/agent/bounds"
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/probe"
-	"github.com/storageclient/operator/agent/trial"
+	"github.com/storageclient/operator/agent/trialrunner"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/mountfailures"
@@ -139,14 +139,14 @@ func (t *Trial) begin(ctx context.Context, order v1alpha1.NodeTrial) {
 }
 
 func (t *Trial) callRunner(ctx context.Context, order v1alpha1.NodeTrial, sysctls []probe.Sysctl) (probe.Result, error) {
-	network, err := trial.NetworkNamespace()
+	network, err := trialrunner.NetworkNamespace()
 	if err != nil {
 		return probe.Result{}, err
 	}
 	deadline := t.clock.Now().Add(time.Duration(order.TimeoutSeconds) * time.Second)
 	for {
 		result, err := t.runner(ctx, runnerOrder(order, sysctls, deadline.Sub(t.clock.Now()), network))
-		if !trial.IsTemporary(err) || !t.clock.Now().Add(runnerRetry).Before(deadline) {
+		if !trialrunner.IsTemporary(err) || !t.clock.Now().Add(runnerRetry).Before(deadline) {
 			return result, err
 		}
 		select {

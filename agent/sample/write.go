@@ -11,7 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
@@ -20,7 +20,7 @@ const shownOperations = 8
 
 // Write writes the report as text, JSON, or YAML.
 func (r Report) Write(w io.Writer, format string) error {
-	return report.Encode(w, format, r, r.renderText)
+	return localreport.Encode(w, format, r, r.renderText)
 }
 
 func (r Report) renderText() ([]byte, error) {
@@ -44,12 +44,12 @@ func writeText(b *bytes.Buffer, m recommend.Mount) error {
 	if m.Volume != "" {
 		about += ", volume " + m.Volume
 	}
-	report.Printf(b, "%s (%s)\n  %s\n", nameOf(m), about, m.Verdict.Summary)
+	localreport.Printf(b, "%s (%s)\n  %s\n", nameOf(m), about, m.Verdict.Summary)
 	writeOperations(b, m)
 	for _, f := range m.Verdict.Findings {
-		report.Printf(b, "\n  %s: %s.\n    expected: %s\n", f.Rule, f.Seen, f.Effect)
+		localreport.Printf(b, "\n  %s: %s.\n    expected: %s\n", f.Rule, f.Seen, f.Effect)
 		if f.Against != "" {
-			report.Printf(b, "    against:  %s\n", f.Against)
+			localreport.Printf(b, "    against:  %s\n", f.Against)
 		}
 		if err := writeChange(b, f.Change); err != nil {
 			return err
@@ -69,12 +69,12 @@ func writeOperations(b *bytes.Buffer, m recommend.Mount) {
 	fmt.Fprintln(table, "  operation\tcount\tper second\tqueue ms\tround trip ms\tKiB each\terrors\t")
 	for _, o := range longest[:min(len(longest), shownOperations)] {
 		n := float64(o.Count)
-		report.Printf(table, "  %s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t\n", o.Name, o.Count, n/m.Seconds, float64(o.QueueMillis)/n,
+		localreport.Printf(table, "  %s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t\n", o.Name, o.Count, n/m.Seconds, float64(o.QueueMillis)/n,
 			float64(o.RoundTripMillis)/n, float64(o.BytesSent+o.BytesReceived)/n/1024, o.Errors)
 	}
 	_ = table.Flush()
 	if hidden := len(longest) - shownOperations; hidden > 0 {
-		report.Printf(b, "  and %d more, with -o json\n", hidden)
+		localreport.Printf(b, "  and %d more, with -o json\n", hidden)
 	}
 }
 

@@ -185,7 +185,7 @@ func TestNoCommandPrintsControlCharactersOfErrors(t *testing.T) {
 
 func TestAWatchPrintsNoControlCharacters(t *testing.T) {
 	tree := view.Tree{Name: hostile.Text, Summary: hostile.Text, LimitedBy: hostile.Text, Notes: []string{hostile.Text}, Matched: 1, Lost: []v1alpha1.LostNode{{Name: hostile.Text, Reason: hostile.Text, Message: hostile.Text}}}
-	tree.Nodes = make([]overview.Standing, 3)
+	tree.Nodes = make([]overview.Progress, 3)
 	for i := range tree.Nodes {
 		hostile.Fill(reflect.ValueOf(&tree.Nodes[i]).Elem(), hostile.Text, false, 5)
 	}

@@ -185,5 +185,5 @@ func (v *liveView) tree() (view.Tree, bool) {
 		}
 	}
 	p := profile.(*v1alpha1.StorageClientProfile)
-	return view.NewTree(p, overview.Standings(p, c), notes...), true
+	return view.NewTree(p, overview.ProgressOf(p, c), notes...), true
 }

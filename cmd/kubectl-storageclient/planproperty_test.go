@@ -27,7 +27,7 @@ var (
 
 // TestThePlanIsTheManagersPlan plans random profiles on random clusters, applies them, and compares the plan with the manager's changes.
 func TestThePlanIsTheManagersPlan(t *testing.T) {
-	standings := map[volumeplan.Standing]int{}
+	standings := map[volumeplan.VolumeState]int{}
 	for seed := *firstPlan; seed < *firstPlan+uint64(*plans); seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			w := newPlanWorld(t, seed)
@@ -55,8 +55,8 @@ func TestThePlanIsTheManagersPlan(t *testing.T) {
 			}
 		})
 	}
-	for _, standing := range volumeplan.Standings {
-		if standings[standing] == 0 && standing != volumeplan.StandingHeld && standing != volumeplan.StandingPending {
+	for _, standing := range volumeplan.VolumeStates {
+		if standings[standing] == 0 && standing != volumeplan.VolumeHeld && standing != volumeplan.VolumePending {
 			t.Errorf("no volume is %s: the clusters show too little", standing)
 		}
 	}
@@ -168,7 +168,7 @@ func (w *planWorld) compareReboots(plan view.FilePlan, p view.FileProfile) {
 // compareStandings asserts that the plan shows each volume that differs from the profiles, with the reason and the message of the manager.
 func (w *planWorld) compareStandings(plan view.FilePlan) {
 	got := map[string]string{}
-	for standing, list := range map[volumeplan.Standing][]volumeplan.Change{volumeplan.StandingBlocked: plan.Volumes.Blocked, volumeplan.StandingException: plan.Volumes.Exceptions} {
+	for standing, list := range map[volumeplan.VolumeState][]volumeplan.Change{volumeplan.VolumeBlocked: plan.Volumes.Blocked, volumeplan.VolumeException: plan.Volumes.Exceptions} {
 		for _, c := range list {
 			got[c.Volume] = fmt.Sprint(standing, " ", c.Reason, " ", c.Message)
 		}
@@ -187,13 +187,13 @@ func (w *planWorld) compareStandings(plan view.FilePlan) {
 		var differences []string
 		for _, v := range list {
 			switch v.State {
-			case volumeplan.StandingException:
+			case volumeplan.VolumeException:
 				if want[name] == "" {
 					want[name] = fmt.Sprint(v.State, " ", v.Reason)
 				}
 				differences = append(differences, cmpOr(v.Exceptions, v.Message)...)
-			case volumeplan.StandingUpToDate:
-			case volumeplan.StandingPending, volumeplan.StandingBlocked, volumeplan.StandingHeld:
+			case volumeplan.VolumeUpToDate:
+			case volumeplan.VolumePending, volumeplan.VolumeBlocked, volumeplan.VolumeHeld:
 				want[name] = fmt.Sprint(v.State, " ", v.Reason, " ", v.Message)
 			}
 		}
@@ -225,8 +225,8 @@ func (w *planWorld) volumesOf(profile string) []view.Volume {
 }
 
 // compareTexts asserts that volumes, diff, plan and the status say the same about each volume of a profile.
-func (w *planWorld) compareTexts(profile string, seen map[volumeplan.Standing]int) {
-	counts := map[volumeplan.Standing]int32{}
+func (w *planWorld) compareTexts(profile string, seen map[volumeplan.VolumeState]int) {
+	counts := map[volumeplan.VolumeState]int32{}
 	texts := map[string]string{"volumes": w.run("", "volumes", profile).out, "diff": w.run("", "diff", profile, "-o", "wide").out, "plan": w.run(w.manifest(profile), "plan", "-f", "-", "-o", "wide").out}
 	live, err := getProfile(w.t.Context(), w.client, profile)
 	w.must(err)
@@ -234,7 +234,7 @@ func (w *planWorld) compareTexts(profile string, seen map[volumeplan.Standing]in
 	for _, v := range w.volumesOf(profile) {
 		counts[v.State]++
 		seen[v.State]++
-		if v.State == volumeplan.StandingUpToDate {
+		if v.State == volumeplan.VolumeUpToDate {
 			continue
 		}
 		message := v.Reason + ": " + v.Message
@@ -243,7 +243,7 @@ func (w *planWorld) compareTexts(profile string, seen map[volumeplan.Standing]in
 				w.t.Errorf("%s of %s lacks %q about %s:\n%s", name, profile, want, v.Volume, out)
 			}
 		}
-		if v.State == volumeplan.StandingBlocked && live.Status.Volumes.Blocked == 1 && !strings.Contains(conflict.Message, v.Volume+": "+v.Reason) {
+		if v.State == volumeplan.VolumeBlocked && live.Status.Volumes.Blocked == 1 && !strings.Contains(conflict.Message, v.Volume+": "+v.Reason) {
 			w.t.Errorf("condition Conflict of %s lacks %q about %s: %s", profile, message, v.Volume, conflict.Message)
 		}
 	}
@@ -254,7 +254,7 @@ func (w *planWorld) compareTexts(profile string, seen map[volumeplan.Standing]in
 	}
 	status := live.Status.Volumes
 	want := [...]int32{status.UpToDate, status.UpToDate, status.Exceptions, status.Blocked, status.Matched - status.UpToDate - status.Exceptions - status.Blocked}
-	got := [...]int32{counts[volumeplan.StandingUpToDate], same, counts[volumeplan.StandingException], counts[volumeplan.StandingBlocked], counts[volumeplan.StandingPending]}
+	got := [...]int32{counts[volumeplan.VolumeUpToDate], same, counts[volumeplan.VolumeException], counts[volumeplan.VolumeBlocked], counts[volumeplan.VolumePending]}
 	if diff := cmp.Diff(want, got); diff != "" {
 		w.t.Errorf("volumes of %s up to date, the same by diff, exceptions, blocked, pending (-status +volumes):\n%s\n%s", profile, diff, texts["volumes"])
 	}

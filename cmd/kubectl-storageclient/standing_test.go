@@ -22,68 +22,68 @@ func carrying(pv *corev1.PersistentVolume, applied, profiles string) {
 // standingCases are changes of the cluster with the volume pv1, which has the option nocto, and the profile eda, which declares it.
 var standingCases = map[string]struct {
 	change   func(pv *corev1.PersistentVolume, eda, other *v1alpha1.StorageClientProfile)
-	standing volumeplan.Standing
+	standing volumeplan.VolumeState
 	reason   string
 }{
 	"has the declared options": {func(pv *corev1.PersistentVolume, _, _ *v1alpha1.StorageClientProfile) {
 		carrying(pv, `["nocto"]`, "eda")
-	}, volumeplan.StandingUpToDate, v1alpha1.VolumeReasonUpToDate},
+	}, volumeplan.VolumeUpToDate, v1alpha1.VolumeReasonUpToDate},
 	"lacks an option": {func(pv *corev1.PersistentVolume, _, _ *v1alpha1.StorageClientProfile) {
 		pv.Spec.MountOptions = nil
-	}, volumeplan.StandingPending, v1alpha1.VolumeReasonOptionsMerged},
+	}, volumeplan.VolumePending, v1alpha1.VolumeReasonOptionsMerged},
 	"is no longer selected": {func(pv *corev1.PersistentVolume, eda, _ *v1alpha1.StorageClientProfile) {
 		carrying(pv, `["nocto"]`, "eda")
 		eda.Spec.Volumes[0].Selector.Servers = []string{"elsewhere"}
-	}, volumeplan.StandingPending, v1alpha1.VolumeReasonRestored},
+	}, volumeplan.VolumePending, v1alpha1.VolumeReasonRestored},
 	"is no longer selected by a profile that retains": {func(pv *corev1.PersistentVolume, eda, _ *v1alpha1.StorageClientProfile) {
 		carrying(pv, `["nocto"]`, "eda")
 		eda.Spec.Volumes[0].Selector.Servers, eda.Spec.DeletionPolicy = []string{"elsewhere"}, v1alpha1.DeletionRetain
-	}, volumeplan.StandingPending, v1alpha1.VolumeReasonReleased},
+	}, volumeplan.VolumePending, v1alpha1.VolumeReasonReleased},
 	"keeps a value": {func(pv *corev1.PersistentVolume, eda, _ *v1alpha1.StorageClientProfile) {
 		pv.Spec.MountOptions, eda.Spec.Volumes[0].MountOptions = []string{"nconnect=2"}, []v1alpha1.MountOption{"nconnect=8"}
-	}, volumeplan.StandingException, v1alpha1.VolumeReasonKeepsOwnValue},
+	}, volumeplan.VolumeException, v1alpha1.VolumeReasonKeepsOwnValue},
 	"is declared in Git": {func(pv *corev1.PersistentVolume, _, _ *v1alpha1.StorageClientProfile) {
 		pv.Labels, pv.Spec.MountOptions = map[string]string{"kustomize.toolkit.fluxcd.io/name": "app"}, nil
-	}, volumeplan.StandingException, v1alpha1.VolumeReasonDeclaredElsewhere},
+	}, volumeplan.VolumeException, v1alpha1.VolumeReasonDeclaredElsewhere},
 	"is declared in Git and lacks an option of another profile": {func(pv *corev1.PersistentVolume, _, other *v1alpha1.StorageClientProfile) {
 		pv.Labels = map[string]string{"kustomize.toolkit.fluxcd.io/name": "app"}
 		other.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"acregmax=60"}
-	}, volumeplan.StandingUpToDate, v1alpha1.VolumeReasonDeclaredElsewhere},
+	}, volumeplan.VolumeUpToDate, v1alpha1.VolumeReasonDeclaredElsewhere},
 	"carries options of a paused profile": {func(pv *corev1.PersistentVolume, _, other *v1alpha1.StorageClientProfile) {
 		carrying(pv, `["nocto"]`, "eda,other")
 		other.Spec.Paused = true
-	}, volumeplan.StandingException, v1alpha1.VolumeReasonHeld},
+	}, volumeplan.VolumeException, v1alpha1.VolumeReasonHeld},
 	"is selected by profiles that disagree": {func(_ *corev1.PersistentVolume, eda, other *v1alpha1.StorageClientProfile) {
 		eda.Spec.Volumes[0].MountOptions, other.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nocto", "acregmax=30"}, []v1alpha1.MountOption{"acregmax=60"}
-	}, volumeplan.StandingBlocked, v1alpha1.VolumeReasonConflict},
+	}, volumeplan.VolumeBlocked, v1alpha1.VolumeReasonConflict},
 	"is selected by profiles that disagree about the read-ahead window": {func(_ *corev1.PersistentVolume, eda, other *v1alpha1.StorageClientProfile) {
 		eda.Spec.Volumes[0].ReadAheadKiB, other.Spec.Volumes[0].ReadAheadKiB = ptr.To[int32](512), ptr.To[int32](1024)
-	}, volumeplan.StandingBlocked, v1alpha1.VolumeReasonConflict},
+	}, volumeplan.VolumeBlocked, v1alpha1.VolumeReasonConflict},
 	"was changed by a user": {func(pv *corev1.PersistentVolume, _, _ *v1alpha1.StorageClientProfile) {
 		carrying(pv, `["nocto","hard"]`, "eda")
-	}, volumeplan.StandingBlocked, v1alpha1.VolumeReasonConflict},
+	}, volumeplan.VolumeBlocked, v1alpha1.VolumeReasonConflict},
 	"has the legacy annotation": {func(pv *corev1.PersistentVolume, _, _ *v1alpha1.StorageClientProfile) {
 		pv.Annotations = map[string]string{corev1.MountOptionAnnotation: "soft"}
-	}, volumeplan.StandingBlocked, v1alpha1.VolumeReasonLegacyAnnotation},
+	}, volumeplan.VolumeBlocked, v1alpha1.VolumeReasonLegacyAnnotation},
 	"has no class to follow": {func(_ *corev1.PersistentVolume, eda, _ *v1alpha1.StorageClientProfile) {
 		eda.Spec.Volumes[0].MountOptionsFrom = v1alpha1.MountOptionsFromClass
-	}, volumeplan.StandingBlocked, v1alpha1.VolumeReasonNoClass},
+	}, volumeplan.VolumeBlocked, v1alpha1.VolumeReasonNoClass},
 	"is of an unknown driver": {func(pv *corev1.PersistentVolume, eda, _ *v1alpha1.StorageClientProfile) {
 		pv.Spec.NFS, pv.Spec.CSI, pv.Spec.StorageClassName = nil, &corev1.CSIPersistentVolumeSource{Driver: "vendor.example.com"}, "gold"
 		eda.Spec.Volumes[0].Selector = v1alpha1.VolumeSelector{StorageClassNames: []string{"gold"}}
-	}, volumeplan.StandingBlocked, v1alpha1.VolumeReasonWrongProtocol},
+	}, volumeplan.VolumeBlocked, v1alpha1.VolumeReasonWrongProtocol},
 	"is a device": {func(pv *corev1.PersistentVolume, _, _ *v1alpha1.StorageClientProfile) {
 		pv.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock)
-	}, volumeplan.StandingBlocked, v1alpha1.VolumeReasonNoMount},
+	}, volumeplan.VolumeBlocked, v1alpha1.VolumeReasonNoMount},
 	"has a driver that would change a declared option": {func(pv *corev1.PersistentVolume, eda, _ *v1alpha1.StorageClientProfile) {
 		pv.Spec.NFS, pv.Spec.CSI = nil, &corev1.CSIPersistentVolumeSource{Driver: "file.csi.azure.com", VolumeAttributes: map[string]string{"protocol": "nfs"}}
 		pv.Spec.MountOptions, eda.Spec.Volumes[0].MountOptions = nil, []v1alpha1.MountOption{"nconnect=4", "vers=4.2"}
-	}, volumeplan.StandingBlocked, v1alpha1.VolumeReasonInvalidOptions},
+	}, volumeplan.VolumeBlocked, v1alpha1.VolumeReasonInvalidOptions},
 }
 
 // TestAllOutputsAgreeOnEachStanding compares volumes, diff, plan and the status.
 func TestAllOutputsAgreeOnEachStanding(t *testing.T) {
-	seen := map[volumeplan.Standing]bool{volumeplan.StandingHeld: true} // only without a profile: see TestVolumesOfAllProfilesAreHeld
+	seen := map[volumeplan.VolumeState]bool{volumeplan.VolumeHeld: true} // only without a profile: see TestVolumesOfAllProfilesAreHeld
 	for name, test := range standingCases {
 		seen[test.standing] = true
 		t.Run("a volume "+name, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestAllOutputsAgreeOnEachStanding(t *testing.T) {
 				t.Fatalf("got %s %s: %s; want %s %s", v.State, v.Reason, v.Message, test.standing, test.reason)
 			}
 			status, want := live.Status.Volumes, [3]int32{}
-			for i, standing := range []volumeplan.Standing{volumeplan.StandingUpToDate, volumeplan.StandingException, volumeplan.StandingBlocked} {
+			for i, standing := range []volumeplan.VolumeState{volumeplan.VolumeUpToDate, volumeplan.VolumeException, volumeplan.VolumeBlocked} {
 				if standing == v.State {
 					want[i] = 1
 				}
@@ -115,18 +115,18 @@ func TestAllOutputsAgreeOnEachStanding(t *testing.T) {
 			out := map[string]string{"volumes": w.run("", "volumes", "eda").out, "diff": w.run("", "diff", "eda").out, "plan": w.run("", "plan", "eda").out}
 			wants := map[string][]string{"volumes": {fmt.Sprintf("1 volume matches profile eda: 1 %s.", v.State)}}
 			switch message := "pv1: " + v.Reason + ": " + v.Message; v.State {
-			case volumeplan.StandingUpToDate:
+			case volumeplan.VolumeUpToDate:
 				wants["diff"], wants["plan"] = []string{"1 volume has the mount options of eda."}, []string{"0 volumes would change, 1 up to date, 0 left unchanged."}
-			case volumeplan.StandingPending:
+			case volumeplan.VolumePending:
 				wants["diff"] = []string{"1 volume (pv1): " + v.Reason}
-			case volumeplan.StandingException:
+			case volumeplan.VolumeException:
 				wants["plan"] = []string{"0 volumes would change, 0 up to date, 1 exception, 0 left unchanged.", message}
-			case volumeplan.StandingBlocked:
+			case volumeplan.VolumeBlocked:
 				wants["plan"] = []string{"0 volumes would change, 0 up to date, 1 left unchanged.", message}
-			case volumeplan.StandingHeld:
+			case volumeplan.VolumeHeld:
 				t.Error("a volume of an active profile is held")
 			}
-			if v.State == volumeplan.StandingException || v.State == volumeplan.StandingBlocked {
+			if v.State == volumeplan.VolumeException || v.State == volumeplan.VolumeBlocked {
 				wants["volumes"] = append(wants["volumes"], "pv1: "+v.Reason+": "+v.Message)
 				wants["diff"] = []string{"1 volume (pv1): " + v.Reason, "  " + v.Message}
 			}
@@ -137,12 +137,12 @@ func TestAllOutputsAgreeOnEachStanding(t *testing.T) {
 					}
 				}
 			}
-			if v.State != volumeplan.StandingUpToDate && strings.Contains(out["diff"], "has the mount options") {
+			if v.State != volumeplan.VolumeUpToDate && strings.Contains(out["diff"], "has the mount options") {
 				t.Errorf("diff counts the volume as up to date:\n%s", out["diff"])
 			}
 		})
 	}
-	for _, standing := range volumeplan.Standings {
+	for _, standing := range volumeplan.VolumeStates {
 		if !seen[standing] {
 			t.Errorf("no case for %s", standing)
 		}

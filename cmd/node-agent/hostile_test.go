@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/agent/sample"
 	"github.com/storageclient/operator/cmd/internal/terminal"
 	"github.com/storageclient/operator/test/hostile"
@@ -13,7 +13,7 @@ import (
 )
 
 func TestReportsPrintNoControlCharacters(t *testing.T) {
-	var state report.Report
+	var state localreport.Report
 	var window sample.Report
 	hostile.Fill(reflect.ValueOf(&state).Elem(), hostile.Text, false, 9)
 	hostile.Fill(reflect.ValueOf(&window).Elem(), hostile.Text, false, 9)

@@ -19,7 +19,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/sockets"
-	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/agent/sample"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/internal/program"
@@ -40,14 +40,14 @@ func parseLocal(command string, args []string, stderr io.Writer) (localOptions, 
 	set := flag.NewFlagSet("node-agent "+command, flag.ContinueOnError)
 	set.Var(&o.files, "f", "file with StorageClientProfiles in YAML or JSON, or - for standard input; can be repeated")
 	set.StringVar(&o.hostRoot, "host-root", "/", "root directory of the host, or of an image tree without a running kernel")
-	set.StringVar(&o.output, "o", "text", "report format: "+strings.Join(report.Formats, ", "))
+	set.StringVar(&o.output, "o", "text", "report format: "+strings.Join(localreport.Formats, ", "))
 	set.Var(&o.allow, "allow-parameter", "regular expression of canonical keys that are accepted in addition to the catalogue; can be repeated")
 	set.Var(&o.allowFilesystems, "allow-filesystem", allowFilesystemUsage)
-	if command == report.Apply {
+	if command == localreport.Apply {
 		set.BoolVar(&o.noConfirm, "no-confirm", false,
 			"keep settings that affect the network without testing them with a new connection to a mounted server")
 	}
-	if command == report.Observe {
+	if command == localreport.Observe {
 		set.DurationVar(&o.window, "window", 0,
 			"measure the mounts for this time and recommend settings, instead of reporting the state of settings; up to 1h")
 	}
@@ -55,9 +55,9 @@ func parseLocal(command string, args []string, stderr io.Writer) (localOptions, 
 		return o, err
 	}
 	switch {
-	case !slices.Contains(report.Formats, o.output):
-		return o, fmt.Errorf("-o %q: must be %s", o.output, strings.Join(report.Formats, ", "))
-	case len(o.files) == 0 && (command == report.Plan || command == report.Apply):
+	case !slices.Contains(localreport.Formats, o.output):
+		return o, fmt.Errorf("-o %q: must be %s", o.output, strings.Join(localreport.Formats, ", "))
+	case len(o.files) == 0 && (command == localreport.Plan || command == localreport.Apply):
 		return o, errors.New("-f PROFILE is required")
 	case o.window != 0 && (o.window < time.Second || o.window > time.Hour):
 		return o, fmt.Errorf("--window %s: must be from 1s to 1h", o.window)
@@ -124,17 +124,17 @@ func observeMounts(ctx context.Context, o localOptions, stdout, stderr io.Writer
 	return sample.Evaluate(o.window, agent.ThisMachine(fs), samples).Write(stdout, o.output)
 }
 
-func runCommand(ctx context.Context, command string, o localOptions, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
+func runCommand(ctx context.Context, command string, o localOptions, profiles []v1alpha1.StorageClientProfile) (localreport.Report, error) {
 	fs, err := host.OpenFS(o.hostRoot)
 	if err != nil {
-		return report.Report{}, err
+		return localreport.Report{}, err
 	}
 	defer fs.Close()
-	isWriting := command == report.Apply || command == report.Restore
+	isWriting := command == localreport.Apply || command == localreport.Restore
 	if isWriting {
 		unlock, err := fs.Lock()
 		if err != nil {
-			return report.Report{}, err
+			return localreport.Report{}, err
 		}
 		defer func() { _ = unlock() }()
 	}

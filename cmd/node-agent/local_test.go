@@ -16,7 +16,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
-	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/localreport"
 )
 
 const (
@@ -67,7 +67,7 @@ func TestEachCommandReportsAndReturnsAnError(t *testing.T) {
 			if step.asDeclared != (err == nil) || err != nil && !errors.Is(err, errNotAsDeclared) {
 				t.Fatalf("%v: %v", step.args, err)
 			}
-			var r report.Report
+			var r localreport.Report
 			if err := parse([]byte(out), &r); err != nil {
 				t.Fatalf("%v: %v\n%s", step.args, err, out)
 			}
@@ -138,7 +138,7 @@ func TestTheReportAdvisesOnThisMachine(t *testing.T) {
 		if err != nil && !errors.Is(err, errNotAsDeclared) {
 			t.Fatal(err)
 		}
-		var r report.Report
+		var r localreport.Report
 		if err := json.Unmarshal([]byte(out), &r); err != nil {
 			t.Fatal(err)
 		}

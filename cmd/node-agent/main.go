@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host/probe"
-	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/cmd/internal/program"
 	"github.com/storageclient/operator/cmd/internal/terminal"
 )
@@ -41,7 +41,7 @@ func command(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 		return run(args[1:], stderr)
 	case trialRunner, trialMount, probe.WorkCommand:
 		return runTrials(name, args[1:], stdin, stdout, stderr)
-	case report.Plan, report.Apply, report.Observe, report.Restore:
+	case localreport.Plan, localreport.Apply, localreport.Observe, localreport.Restore:
 		return runLocal(name, args[1:], stdin, &terminal.Writer{Out: stdout}, stderr)
 	case workloadCommand:
 		return runWorkload(args[1:], stdout, stderr)

@@ -30,7 +30,7 @@ import (
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/host/reboot"
 	"github.com/storageclient/operator/agent/metrics"
-	"github.com/storageclient/operator/agent/trial"
+	"github.com/storageclient/operator/agent/trialrunner"
 	"github.com/storageclient/operator/cmd/internal/program"
 )
 
@@ -168,7 +168,7 @@ func newAgent(o options, fs host.FS) (*agent.Agent, error) {
 	commands := host.NewCommands(fs)
 	machine := agent.NewHost(fs, commands, reboot.New(fs, commands), o.kubeletDir)
 	machine.Probe = func(ctx context.Context, order probe.Order) (probe.Result, error) {
-		return trial.Ask(ctx, filepath.Join(o.hostRoot, trial.Dir, trial.Socket), order)
+		return trialrunner.Ask(ctx, filepath.Join(o.hostRoot, trialrunner.Dir, trialrunner.Socket), order)
 	}
 	return agent.New(agent.Config{
 		Host: machine, API: api, Allowed: agent.Allowed{Parameters: o.allow, Filesystems: o.allowFilesystems}, Clock: clock.RealClock{},

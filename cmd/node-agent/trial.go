@@ -17,7 +17,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/host/workload"
-	"github.com/storageclient/operator/agent/trial"
+	"github.com/storageclient/operator/agent/trialrunner"
 )
 
 const (
@@ -39,19 +39,19 @@ func runTrials(command string, args []string, stdin io.Reader, stdout, stderr io
 	defer stop()
 	switch command {
 	case trialMount:
-		return trial.Mount(ctx, stdin, stdout)
+		return trialrunner.Mount(ctx, stdin, stdout)
 	case probe.WorkCommand:
 		return probe.RunWork(ctx, stdin, stdout)
 	}
-	listener, err := trial.Listen(ctx, trial.Dir)
+	listener, err := trialrunner.Listen(ctx, trialrunner.Dir)
 	if err != nil {
 		return err
 	}
 	logger.Info("Waiting for orders", "socket", listener.Addr().String(), "version", version())
 	work := func(ctx context.Context, order probe.Order) (probe.Result, error) {
-		return trial.RunProcess(ctx, order, trialMount)
+		return trialrunner.RunProcess(ctx, order, trialMount)
 	}
-	return (&trial.Runner{Work: work}).Serve(ctx, listener)
+	return (&trialrunner.Runner{Work: work}).Serve(ctx, listener)
 }
 
 const workloadCommand = "workload"

@@ -178,8 +178,8 @@ func AdviceAbout(profile *v1alpha1.StorageClientProfile, selected []*corev1.Node
 	return in
 }
 
-// Standing is the progress of one node toward the declarations of a profile.
-type Standing struct {
+// Progress is the progress of one node toward the declarations of a profile.
+type Progress struct {
 	Node
 	// Zone is the zone of the node, empty if it has none or its Node may not be read.
 	Zone string `json:"zone,omitempty"`
@@ -187,12 +187,12 @@ type Standing struct {
 	Done bool `json:"done"`
 }
 
-// Standings returns the nodes of a profile as Nodes does, with their zones. A node is done if the rollout's note or the Node's condition Tuned
+// ProgressOf returns the nodes of a profile as Nodes does, with their zones. A node is done if the rollout's note or the Node's condition Tuned
 // reports this, and the other does not contradict. The condition counts only once the agent has verified every value.
-func Standings(profile *v1alpha1.StorageClientProfile, c Cluster) []Standing {
-	var out []Standing
+func ProgressOf(profile *v1alpha1.StorageClientProfile, c Cluster) []Progress {
+	var out []Progress
 	for _, m := range membersOf(profile, c) {
-		s := Standing{Node: statusOf(m), Zone: m.node.Labels[corev1.LabelTopologyZone]}
+		s := Progress{Node: statusOf(m), Zone: m.node.Labels[corev1.LabelTopologyZone]}
 		tuned := fleet.FindTuned(m.node)
 		// The condition omits states that last only seconds. The agent's report shows them.
 		isTuned := tuned != nil && tuned.Status == corev1.ConditionTrue &&

@@ -29,7 +29,7 @@ func TestStandings(t *testing.T) {
 		with("done", "a", corev1.ConditionTrue), with("drifted", "a", corev1.ConditionFalse), with("draining", "b", corev1.ConditionTrue),
 		with("quiet", "b", ""), with("live", "b", corev1.ConditionTrue), with("fresh", "b", ""),
 	}}
-	short := func(all []Standing) map[string]string {
+	short := func(all []Progress) map[string]string {
 		out := map[string]string{}
 		for _, s := range all {
 			out[s.Name] = s.Zone + " " + s.Phase + " " + s.Reason
@@ -43,12 +43,12 @@ func TestStandings(t *testing.T) {
 		"done": "a UpToDate Noted done", "drifted": "a - R-False", "draining": "b Draining Noted", "quiet": "b UpToDate Noted done",
 		"live": "b - R-True done", "fresh": "b - NotManaged",
 	}
-	if diff := cmp.Diff(want, short(Standings(&eda, c))); diff != "" {
+	if diff := cmp.Diff(want, short(ProgressOf(&eda, c))); diff != "" {
 		t.Errorf("standings (-want +got):\n%s", diff)
 	}
 	c.Nodes = NodesOf(clientNodes)
 	want = map[string]string{"done": " UpToDate Noted done", "drifted": " UpToDate Noted done", "draining": " Draining Noted", "quiet": " UpToDate Noted done"}
-	if diff := cmp.Diff(want, short(Standings(&eda, c))); diff != "" {
+	if diff := cmp.Diff(want, short(ProgressOf(&eda, c))); diff != "" {
 		t.Errorf("standings without Nodes (-want +got):\n%s", diff)
 	}
 }

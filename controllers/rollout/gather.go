@@ -269,7 +269,7 @@ func planProfile(profile *fleet.Profile) plan.Profile {
 		Name:     profile.Name,
 		Priority: profile.Spec.Priority,
 		Rollout:  profile.Spec.WithDefaults().Rollout,
-		Deleting: profile.Standing == match.Leaving,
+		Deleting: profile.Phase == match.Leaving,
 		PlanHash: nodesettings.PlanHash(profile.StorageClientProfile),
 		Retry:    profile.Annotations[v1alpha1.RetryAnnotation],
 		Approved: fleet.IsPlanApproved(profile.StorageClientProfile),
@@ -284,7 +284,7 @@ func planProfile(profile *fleet.Profile) plan.Profile {
 		out.Paused = v1alpha1.ReasonPausedByAnnotation
 	}
 	switch {
-	case profile.Standing != match.Held:
+	case profile.Phase != match.Held:
 	case profile.InvalidReason == "" && profile.Spec.Mode == v1alpha1.ModePlan:
 		out.Inert = v1alpha1.ReasonPlanMode
 	default:

@@ -24,7 +24,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/storageclient/operator/agent/trial"
+	"github.com/storageclient/operator/agent/trialrunner"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/webhook"
 	"github.com/storageclient/operator/test/cluster/rights"
@@ -286,10 +286,10 @@ var _ = Describe("The manifests", func() {
 			Expect(pod.AutomountServiceAccountToken).To(HaveValue(BeFalse()))
 			Expect(pod.NodeSelector).To(Equal(map[string]string{v1alpha1.TrialLabel: v1alpha1.True, corev1.LabelOSStable: "linux"}))
 			Expect(pod.PriorityClassName).To(BeEmpty(), "a trial must not preempt other pods")
-			Expect(pod.Volumes).To(ConsistOf(HaveField("VolumeSource.HostPath.Path", trial.Dir)))
+			Expect(pod.Volumes).To(ConsistOf(HaveField("VolumeSource.HostPath.Path", trialrunner.Dir)))
 			Expect(pod.Containers).To(ConsistOf(And(HaveField("Args", []string{"trial-runner"}),
 				HaveField("SecurityContext.ReadOnlyRootFilesystem", HaveValue(BeTrue())),
-				HaveField("VolumeMounts", ConsistOf(HaveField("MountPath", trial.Dir))))))
+				HaveField("VolumeMounts", ConsistOf(HaveField("MountPath", trialrunner.Dir))))))
 			Expect(runner.Spec.Template.Labels).NotTo(HaveKeyWithValue("app.kubernetes.io/component", "node-agent"),
 				"the manager must not mistake a runner Pod for a Ready agent")
 			for _, binding := range objects {

@@ -38,9 +38,9 @@ type VolumeDiff struct {
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`
 	// Kept describes values that the rules leave different from the declared ones.
-	Kept   []string            `json:"kept,omitempty"`
-	State  volumeplan.Standing `json:"state"`
-	Reason string              `json:"reason"`
+	Kept   []string               `json:"kept,omitempty"`
+	State  volumeplan.VolumeState `json:"state"`
+	Reason string                 `json:"reason"`
 	// Message explains why a volume does not get the declared options. Empty for a volume that gets them.
 	Message string `json:"message,omitempty"`
 }
@@ -48,12 +48,12 @@ type VolumeDiff struct {
 // AddVolumes adds the differences of volumes.
 func (d *Diff) AddVolumes(listed []volumeplan.Listed) {
 	for _, v := range listed {
-		if v.State == volumeplan.StandingUpToDate {
+		if v.State == volumeplan.VolumeUpToDate {
 			d.VolumesSame++
 			continue
 		}
 		one := VolumeDiff{Added: without(v.Desired, v.Now), Removed: without(v.Now, v.Desired), State: v.State, Reason: v.Reason, Kept: v.Exceptions}
-		if v.State != volumeplan.StandingPending {
+		if v.State != volumeplan.VolumePending {
 			one.Message = v.Message
 		}
 		same := lists.FindOrAdd(&d.Volumes, func(g VolumeDiff) bool {

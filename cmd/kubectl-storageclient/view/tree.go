@@ -26,7 +26,7 @@ type Tree struct {
 	Matched  int32 `json:"matched"`
 	UpToDate int32 `json:"upToDate"`
 	// Nodes are sorted by zone and name.
-	Nodes   []overview.Standing   `json:"nodes"`
+	Nodes   []overview.Progress   `json:"nodes"`
 	Lost    []v1alpha1.LostNode   `json:"lostNodes,omitempty"`
 	Volumes v1alpha1.VolumeCounts `json:"volumes"`
 	// LimitedBy is the reason why the next reboot waits.
@@ -38,13 +38,13 @@ type Tree struct {
 }
 
 // NewTree returns the tree of a profile.
-func NewTree(p *v1alpha1.StorageClientProfile, nodes []overview.Standing, notes ...string) Tree {
+func NewTree(p *v1alpha1.StorageClientProfile, nodes []overview.Progress, notes ...string) Tree {
 	out := Tree{
 		Name: p.Name, Matched: p.Status.Nodes.Matched, UpToDate: p.Status.Nodes.UpToDate, Nodes: nodes, Lost: p.Status.LostNodes,
 		Volumes: p.Status.Volumes, LimitedBy: p.Status.Plan.LimitedBy, EstimatedCompletion: p.Status.Plan.EstimatedCompletion, Notes: notes,
 	}
 	out.Summary, out.Done = Verdict(p)
-	slices.SortStableFunc(out.Nodes, func(a, b overview.Standing) int {
+	slices.SortStableFunc(out.Nodes, func(a, b overview.Progress) int {
 		return cmp.Or(strings.Compare(cmp.Or(a.Zone, lastZone), cmp.Or(b.Zone, lastZone)), strings.Compare(a.Name, b.Name))
 	})
 	return out
@@ -52,7 +52,7 @@ func NewTree(p *v1alpha1.StorageClientProfile, nodes []overview.Standing, notes 
 
 // Names returns the output of -o name: the nodes.
 func (t Tree) Names() []string {
-	return lists.Each(t.Nodes, func(n overview.Standing) string { return nodeResource + n.Name })
+	return lists.Each(t.Nodes, func(n overview.Progress) string { return nodeResource + n.Name })
 }
 
 // lastZone sorts after all labels: nodes without a zone are last.
@@ -122,7 +122,7 @@ func (t Tree) phases() string {
 }
 
 // stateOf returns the phase of a node, or the reason of its condition if it is not in a rollout.
-func stateOf(n overview.Standing) string {
+func stateOf(n overview.Progress) string {
 	if n.Phase == "" || n.Phase == "-" {
 		return cmp.Or(n.Reason, "Unknown")
 	}
@@ -190,18 +190,18 @@ func (t Tree) rows(screen Screen, limit limits, now time.Time) []string {
 	if len(t.Lost) > 0 {
 		out = append(out, "(deleted)")
 		for i, lost := range t.Lost {
-			standing := overview.Standing{Node: overview.Node{Name: lost.Name, Phase: string(v1alpha1.RolloutFailed), Reason: lost.Reason, Message: lost.Message, Since: lost.Since}}
+			standing := overview.Progress{Node: overview.Node{Name: lost.Name, Phase: string(v1alpha1.RolloutFailed), Reason: lost.Reason, Message: lost.Message, Since: lost.Since}}
 			out = append(out, t.nodeRows(screen, branch(i, len(t.Lost)), standing, limit, now)...)
 		}
 	}
 	return out
 }
 
-func (t Tree) zoneRows(screen Screen, nodes []overview.Standing, limit limits, now time.Time) []string {
-	open := slices.DeleteFunc(slices.Clone(nodes), func(n overview.Standing) bool { return n.Done })
-	slices.SortStableFunc(open, func(a, b overview.Standing) int { return compareStates(stateOf(a), stateOf(b)) })
+func (t Tree) zoneRows(screen Screen, nodes []overview.Progress, limit limits, now time.Time) []string {
+	open := slices.DeleteFunc(slices.Clone(nodes), func(n overview.Progress) bool { return n.Done })
+	slices.SortStableFunc(open, func(a, b overview.Progress) int { return compareStates(stateOf(a), stateOf(b)) })
 	done, hidden := len(nodes)-len(open), 0
-	if first := slices.IndexFunc(open, func(n overview.Standing) bool { return rankOf(stateOf(n)) == rankWaiting }); first >= 0 {
+	if first := slices.IndexFunc(open, func(n overview.Progress) bool { return rankOf(stateOf(n)) == rankWaiting }); first >= 0 {
 		hidden = max(len(open)-first-limit.waiting, 0)
 		open = open[:len(open)-hidden]
 	}
@@ -254,7 +254,7 @@ const (
 
 // nodeRows draws one node: name, state, age and reason. If lines are limited, the message of a node gets a separate line, except for
 // nodes that only wait for their turn.
-func (t Tree) nodeRows(screen Screen, prefix string, n overview.Standing, limit limits, now time.Time) []string {
+func (t Tree) nodeRows(screen Screen, prefix string, n overview.Progress, limit limits, now time.Time) []string {
 	state, width := stateOf(n), t.nameWidth(screen)
 	detail, message := text.Line(n.Message), ""
 	isWaiting := state == string(v1alpha1.RolloutWaiting) || state == string(v1alpha1.RolloutApplying)
@@ -365,7 +365,7 @@ func (screen Screen) wrap(s string, maxLines int) []string {
 // Since returns the changes since an older tree for logs, with one line for each change. If old is empty, it returns everything that
 // is not done.
 func (t Tree) Since(old Tree, now time.Time) []string {
-	before := lists.Map(old.Nodes, func(n overview.Standing) (string, overview.Standing) { return n.Name, n })
+	before := lists.Map(old.Nodes, func(n overview.Progress) (string, overview.Progress) { return n.Name, n })
 	at := now.UTC().Format(time.RFC3339) + " "
 	var out []string
 	if t.Summary != old.Summary {

@@ -12,8 +12,8 @@ import (
 	"github.com/storageclient/operator/controllers/overview"
 )
 
-func standing(name, zone, phase, reason, message string, since time.Duration, done bool) overview.Standing {
-	return overview.Standing{Zone: zone, Done: done, Node: overview.Node{Name: name, Phase: phase, Reason: reason, Message: message, Since: ago(since)}}
+func standing(name, zone, phase, reason, message string, since time.Duration, done bool) overview.Progress {
+	return overview.Progress{Zone: zone, Done: done, Node: overview.Node{Name: name, Phase: phase, Reason: reason, Message: message, Since: ago(since)}}
 }
 
 // fiftyNodes returns a rollout in progress over three zones, with typical node names of clouds.
@@ -27,7 +27,7 @@ func fiftyNodes() Tree {
 				LimitedBy: "Reboot limit reached (3 of 50): aks-eda-28463518-vmss000003, aks-eda-28463518-vmss000004 and aks-eda-28463518-vmss000005 are rebooting"}
 			p.Status.LostNodes = []v1alpha1.LostNode{{Name: "aks-eda-28463518-vmss0000zz", Reason: "Lost", Since: ago(time.Hour), Message: "the Node was deleted while it rebooted"}}
 		})
-	var nodes []overview.Standing
+	var nodes []overview.Progress
 	for i := range 50 {
 		name, zone := fmt.Sprintf("aks-eda-28463518-vmss0000%02d", i), fmt.Sprintf("westeurope-%d", i%3+1)
 		if i == 49 {
@@ -89,7 +89,7 @@ func TestColoursDoNotAffectAlignment(t *testing.T) {
 
 func TestTreeOfADoneProfile(t *testing.T) {
 	p := with(profile("eda", trueCondition("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Status.Nodes = v1alpha1.NodeCounts{Matched: 2, UpToDate: 2} })
-	tree := NewTree(&p, []overview.Standing{standing("b", "", "UpToDate", "", "", 0, true), standing("a", "", "UpToDate", "", "", 0, true)}, "you may not list Nodes")
+	tree := NewTree(&p, []overview.Progress{standing("b", "", "UpToDate", "", "", 0, true), standing("a", "", "UpToDate", "", "", 0, true)}, "you may not list Nodes")
 	want := []string{"eda is done", "Nodes   [########################] 2/2", "Note: you may not list Nodes", "", "(no zone)  2/2", "└─ 2 up to date"}
 	if diff := cmp.Diff(want, tree.Draw(Screen{Width: 80}, now)); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
@@ -98,15 +98,15 @@ func TestTreeOfADoneProfile(t *testing.T) {
 
 func TestSinceReturnsALineForEachChange(t *testing.T) {
 	p := profile("eda", falseCondition("Ready", "RollingOut", ""), trueCondition("Reconciling", "RollingOut", ""))
-	first := NewTree(&p, []overview.Standing{
+	first := NewTree(&p, []overview.Progress{
 		standing("done", "z", "UpToDate", "NothingToDo", "", 0, true), standing("n1", "z", "Waiting", "WaitingForBudget", "1 ahead", 0, false), standing("left", "z", "Applying", "", "", 0, false),
 	})
-	second := NewTree(&p, []overview.Standing{
+	second := NewTree(&p, []overview.Progress{
 		standing("done", "z", "UpToDate", "NothingToDo", "", 0, true), standing("n1", "z", "Draining", "WaitingForPods", "Waiting for\npod a", 0, false),
 	})
 	second.Notes = []string{"Nodes are out of date"}
 	third := second
-	third.Nodes = []overview.Standing{second.Nodes[0], standing("n1", "z", "Draining", "WaitingForPods", "Waiting for pod b", 0, false)}
+	third.Nodes = []overview.Progress{second.Nodes[0], standing("n1", "z", "Draining", "WaitingForPods", "Waiting for pod b", 0, false)}
 	at := "2026-09-01T02:30:00Z "
 	for name, test := range map[string]struct {
 		old, now Tree

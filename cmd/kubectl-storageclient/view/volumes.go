@@ -77,9 +77,9 @@ func (r VolumeReport) WriteText(w io.Writer, wide bool) error {
 // desiredText returns "unchanged" if the desired options equal the current ones, and "undecided" if a problem prevents a decision.
 func (v Volume) desiredText() string {
 	switch {
-	case slices.Equal(v.Now, v.Desired) && v.State == volumeplan.StandingBlocked:
+	case slices.Equal(v.Now, v.Desired) && v.State == volumeplan.VolumeBlocked:
 		return "undecided"
-	case v.State == volumeplan.StandingUpToDate, slices.Equal(v.Now, v.Desired):
+	case v.State == volumeplan.VolumeUpToDate, slices.Equal(v.Now, v.Desired):
 		return "unchanged"
 	}
 	return cmp.Or(strings.Join(v.Desired, ","), "none")
@@ -93,12 +93,12 @@ func (r VolumeReport) summarize() string {
 	if len(r.Volumes) == 0 {
 		return "No volume matches " + concerns + "."
 	}
-	counts := map[volumeplan.Standing]int{}
+	counts := map[volumeplan.VolumeState]int{}
 	for _, v := range r.Volumes {
 		counts[v.State]++
 	}
 	var parts []string
-	for _, state := range volumeplan.Standings {
+	for _, state := range volumeplan.VolumeStates {
 		if counts[state] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
 		}
@@ -109,7 +109,7 @@ func (r VolumeReport) summarize() string {
 // writeReasons prints the reason and the remedy for volumes that are not as declared. Volumes with the same reason and message share
 // one entry.
 func (r VolumeReport) writeReasons(out *printer) {
-	undeclared := lists.Filter(r.Volumes, func(v Volume) bool { return v.State != volumeplan.StandingUpToDate })
+	undeclared := lists.Filter(r.Volumes, func(v Volume) bool { return v.State != volumeplan.VolumeUpToDate })
 	for _, group := range lists.Group(undeclared, func(v Volume) string { return v.Reason + v.Message }) {
 		names, v := lists.Each(group, func(v Volume) string { return v.Volume }), group[0]
 		out.line(fmt.Sprintf("\n%s: %s: %s", text.List(names), v.Reason, v.Message))

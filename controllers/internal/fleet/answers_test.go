@@ -499,7 +499,7 @@ func (s *scene) plugin() string {
 	}
 	profile := &s.profiles[0]
 	var out []string
-	for _, standing := range overview.Standings(profile, cluster) {
+	for _, standing := range overview.ProgressOf(profile, cluster) {
 		out = append(out, map[bool]string{true: "done", false: "open"}[standing.Done])
 	}
 	if len(overview.Deviations(profile, cluster)) > 0 {

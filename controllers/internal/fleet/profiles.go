@@ -24,8 +24,8 @@ import (
 // Profile is a profile with the data that nodes need.
 type Profile struct {
 	*v1alpha1.StorageClientProfile
-	Standing match.Standing
-	Paused   bool
+	Phase  match.Phase
+	Paused bool
 	// InvalidReason and InvalidMessage are the results of match.Check: the reason why the profile may not be applied.
 	InvalidReason, InvalidMessage string
 	selector                      match.Selector
@@ -69,7 +69,7 @@ func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.All
 func newProfile(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *Profile {
 	p := &Profile{StorageClientProfile: profile, Paused: pause.IsProfilePaused(profile), selector: match.SelectorOf(profile, allow)}
 	p.InvalidReason, p.InvalidMessage = match.Check(profile, allow)
-	p.Standing = match.StandingOfChecked(profile, p.InvalidReason)
+	p.Phase = match.PhaseOfChecked(profile, p.InvalidReason)
 	return p
 }
 
@@ -81,7 +81,7 @@ func newProfileSet(profiles []*Profile) *ProfileSet {
 	slices.SortFunc(set.profiles, byName)
 	for _, profile := range set.profiles {
 		set.byName[profile.Name] = profile
-		set.hasHeld = set.hasHeld || profile.Standing == match.Held
+		set.hasHeld = set.hasHeld || profile.Phase == match.Held
 		if profile.Paused {
 			set.paused = append(set.paused, profile)
 		}
@@ -98,7 +98,7 @@ func (s *ProfileSet) Acting(name string) *ProfileSet {
 	for i, profile := range profiles {
 		if profile.Name == name {
 			acting := *profile
-			acting.Standing, acting.Paused = match.Active, false
+			acting.Phase, acting.Paused = match.Active, false
 			profiles[i] = &acting
 		}
 	}
@@ -136,7 +136,7 @@ func (s *ProfileSet) Desired(node *corev1.Node, clientNode *v1alpha1.StorageClie
 	inForce := currentSettings(clientNode)
 	contributing := s.heldSources(inForce)
 	hasHeld := len(contributing) > 0
-	contributing = append(contributing, lists.Filter(s.Selecting(node), func(p *Profile) bool { return p.Standing == match.Active })...)
+	contributing = append(contributing, lists.Filter(s.Selecting(node), func(p *Profile) bool { return p.Phase == match.Active })...)
 	slices.SortFunc(contributing, byName)
 	wanted := Desired{Managed: len(contributing) > 0, Profiles: lists.Each(contributing, func(p *Profile) string { return p.Name })}
 	wanted.Result = s.mergeProfiles(contributing, strings.Join(wanted.Profiles, "\n")+"\n", hasHeld, inForce)
@@ -150,7 +150,7 @@ func (s *ProfileSet) heldSources(inForce []v1alpha1.NodeSetting) []*Profile {
 	}
 	var sources []*Profile
 	for _, setting := range inForce {
-		if profile := s.byName[setting.Profile]; profile != nil && profile.Standing == match.Held && !slices.Contains(sources, profile) {
+		if profile := s.byName[setting.Profile]; profile != nil && profile.Phase == match.Held && !slices.Contains(sources, profile) {
 			sources = append(sources, profile)
 		}
 	}
@@ -201,7 +201,7 @@ func (s *ProfileSet) mergeUncached(profiles []*Profile, inForce []v1alpha1.NodeS
 	declared, holding := make([]v1alpha1.StorageClientProfile, 0, len(profiles)), sets.New[string]()
 	for _, profile := range profiles {
 		declared = append(declared, *profile.StorageClientProfile)
-		if profile.Standing == match.Held {
+		if profile.Phase == match.Held {
 			holding.Insert(profile.Name)
 		}
 	}
@@ -225,7 +225,7 @@ func describeCurrent(keys []string, inForce []v1alpha1.NodeSetting) string {
 func (s *ProfileSet) keepHeldPolicies(settings, inForce []v1alpha1.NodeSetting) {
 	for i := range settings {
 		profile := s.byName[settings[i].Profile]
-		if profile == nil || profile.Standing != match.Held {
+		if profile == nil || profile.Phase != match.Held {
 			continue
 		}
 		for _, old := range inForce {

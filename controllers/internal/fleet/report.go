@@ -78,10 +78,10 @@ func IsWritable(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready
 func (s *ProfileSet) PausedBy(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []string {
 	var paused []string
 	for _, profile := range s.paused {
-		if profile.Standing == match.Leaving && profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain {
+		if profile.Phase == match.Leaving && profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain {
 			continue
 		}
-		if CarriesSettingsOf(profile.Name, clientNode) || (profile.Standing == match.Active && profile.Selects(node)) {
+		if CarriesSettingsOf(profile.Name, clientNode) || (profile.Phase == match.Active && profile.Selects(node)) {
 			paused = append(paused, profile.Name)
 		}
 	}

@@ -98,26 +98,26 @@ func IsSameDeclaration(a, b *v1alpha1.StorageClientProfile) bool {
 		maps.Equal(a.Annotations, b.Annotations) && slices.Equal(a.Finalizers, b.Finalizers) && reflect.DeepEqual(a.Spec, b.Spec)
 }
 
-// Standing is the effect of a profile on the nodes that it selects.
-type Standing string
+// Phase is the effect of a profile on the nodes that it selects.
+type Phase string
 
 const (
 	// Active contributes its settings.
-	Active Standing = "Active"
+	Active Phase = "Active"
 	// Held starts no change and restores no setting: mode Plan, an invalid profile, or no finalizer yet. Its settings on nodes stay.
-	Held Standing = "Held"
+	Held Phase = "Held"
 	// Leaving is being deleted: it no longer contributes settings.
-	Leaving Standing = "Leaving"
+	Leaving Phase = "Leaving"
 )
 
-// StandingOf returns the effect of a profile on the nodes that it selects, regardless of pauses.
-func StandingOf(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) Standing {
+// PhaseOf returns the effect of a profile on the nodes that it selects, regardless of pauses.
+func PhaseOf(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) Phase {
 	reason, _ := Check(profile, allow)
-	return StandingOfChecked(profile, reason)
+	return PhaseOfChecked(profile, reason)
 }
 
-// StandingOfChecked is StandingOf with the known result of Check: invalid is its reason.
-func StandingOfChecked(profile *v1alpha1.StorageClientProfile, invalid string) Standing {
+// PhaseOfChecked is PhaseOf with the known result of Check: invalid is its reason.
+func PhaseOfChecked(profile *v1alpha1.StorageClientProfile, invalid string) Phase {
 	switch {
 	case !profile.DeletionTimestamp.IsZero():
 		return Leaving

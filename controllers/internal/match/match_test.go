@@ -106,7 +106,7 @@ func TestControlPlaneNodesOfTheField(t *testing.T) {
 func TestStandingOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*v1alpha1.StorageClientProfile)
-		want   Standing
+		want   Phase
 	}{
 		"a sound profile is active":      {func(*v1alpha1.StorageClientProfile) {}, Active},
 		"without a finalizer it is held": {func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil }, Held},
@@ -124,7 +124,7 @@ func TestStandingOf(t *testing.T) {
 			profile := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{v1alpha1.Finalizer}}}
 			profile.Spec.AllNodes = true
 			test.change(profile)
-			if got := StandingOf(profile, catalogue.AllowList{}); got != test.want {
+			if got := PhaseOf(profile, catalogue.AllowList{}); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})

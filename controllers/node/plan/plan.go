@@ -187,7 +187,7 @@ func (s Snapshot) withCurrentPolicies(going []v1alpha1.NodeSetting) (v1alpha1.St
 	for i := range spec.Settings {
 		setting := &spec.Settings[i]
 		profile := s.Profiles.ByName(setting.Profile)
-		if profile == nil || profile.Standing == match.Held ||
+		if profile == nil || profile.Phase == match.Held ||
 			!slices.ContainsFunc(going, func(s v1alpha1.NodeSetting) bool { return s.Key == setting.Key }) {
 			continue
 		}

@@ -299,7 +299,7 @@ func (s Snapshot) gateEntry(profile *fleet.Profile) livegate.Node {
 func concernedProfiles(s Snapshot) []string {
 	profiles := slices.Clone(s.Desired.Profiles)
 	leaving := lists.Filter(s.Profiles.Carried(s.ClientNode), func(profile *fleet.Profile) bool {
-		return profile.Standing == match.Leaving || !s.Desired.Managed
+		return profile.Phase == match.Leaving || !s.Desired.Managed
 	})
 	return append(profiles, lists.Each(leaving, func(profile *fleet.Profile) string { return profile.Name })...)
 }

@@ -31,7 +31,7 @@ type recalled struct {
 // nodes.
 func recallFailures(profile *fleet.Profile, all fleet.Snapshot, failures v1alpha1.ProfileFailures) recalled {
 	var out recalled
-	if len(failures.Boots) == 0 || profile.Standing == match.Held && profile.Spec.Mode == v1alpha1.ModePlan {
+	if len(failures.Boots) == 0 || profile.Phase == match.Held && profile.Spec.Mode == v1alpha1.ModePlan {
 		return out
 	}
 	nodes := lists.Map(all.Nodes, func(node *corev1.Node) (string, *corev1.Node) { return node.Name, node })

@@ -113,7 +113,7 @@ func (r Report) Status(old v1alpha1.StorageClientProfileStatus, now time.Time) v
 }
 
 // IsDeleting reports whether the profile is being deleted.
-func (r Report) IsDeleting() bool { return r.profile.Standing == match.Leaving }
+func (r Report) IsDeleting() bool { return r.profile.Phase == match.Leaving }
 
 // IsReleased reports whether the deletion of the profile can complete.
 func (r Report) IsReleased() bool {

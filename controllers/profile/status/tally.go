@@ -83,7 +83,7 @@ type tally struct {
 // countNodes counts every node that a profile selects. managerNode is the node of the manager.
 func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) tally {
 	sum := tally{managerNode: managerNode}
-	inPlanMode := profile.Standing == match.Held && profile.Spec.Mode == v1alpha1.ModePlan
+	inPlanMode := profile.Phase == match.Held && profile.Spec.Mode == v1alpha1.ModePlan
 	if inPlanMode {
 		all.Profiles = all.Profiles.Acting(profile.Name)
 	}
@@ -137,7 +137,7 @@ func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 	case failed:
 	case report.Silent != "":
 		t.silent = append(t.silent, node.Name)
-	case profile.Standing == match.Held:
+	case profile.Phase == match.Held:
 		// The profile is invalid: the settings of the node do not come from its current declaration.
 	case !hasApplied(profile.Name, wanted, clientNode):
 		t.addBehind(profile, node, clientNode, all)
@@ -174,7 +174,7 @@ func hasApplied(profile string, wanted fleet.Desired, clientNode *v1alpha1.Stora
 
 // addBehind records a node that has not applied its settings yet. If it is paused, it will not apply them before the pause ends.
 func (t *tally) addBehind(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, all fleet.Snapshot) {
-	if profile.Standing == match.Held {
+	if profile.Phase == match.Held {
 		return
 	}
 	otherProfiles := slices.DeleteFunc(all.Profiles.PausedBy(node, clientNode), func(name string) bool { return name == profile.Name })

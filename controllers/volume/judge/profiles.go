@@ -104,7 +104,7 @@ func newProfiles(compiled []*Profile, pausedAll bool, classes map[string][]strin
 }
 
 func compileProfile(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *Profile {
-	standing, spec := match.StandingOf(p, allow), p.Spec.WithDefaults()
+	standing, spec := match.PhaseOf(p, allow), p.Spec.WithDefaults()
 	return &Profile{
 		Name: p.Name, Rollout: spec.Rollout, Deleting: standing == match.Leaving,
 		spec: spec, hold: holdOf(p, standing, allow),
@@ -113,7 +113,7 @@ func compileProfile(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList)
 
 // holdOf returns the reason why a profile does not act. Only a pause holds a profile that is being deleted: mode Plan or an invalid spec must
 // not prevent the restore of its earlier changes. With Retain, it releases its volumes at once.
-func holdOf(p *v1alpha1.StorageClientProfile, standing match.Standing, allow catalogue.AllowList) *hold {
+func holdOf(p *v1alpha1.StorageClientProfile, standing match.Phase, allow catalogue.AllowList) *hold {
 	if standing == match.Leaving && p.Spec.DeletionPolicy == v1alpha1.DeletionRetain {
 		return nil
 	}

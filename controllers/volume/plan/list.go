@@ -26,9 +26,9 @@ type Listed struct {
 	Now     []string `json:"now"`
 	Desired []string `json:"wanted"`
 	// State is the standing for the requested profile. Reason and Message explain it. The message of a pending volume also explains its wait.
-	State   Standing `json:"state"`
-	Reason  string   `json:"reason"`
-	Message string   `json:"message"`
+	State   VolumeState `json:"state"`
+	Reason  string      `json:"reason"`
+	Message string      `json:"message"`
 	// Exceptions describe differences from the profiles that the rules allow. Empty if there are none, or if pending writes remove them.
 	Exceptions []string `json:"exceptions,omitempty"`
 }
@@ -70,11 +70,11 @@ func (p *Planner) list(j evaluation, note Note, profiles []string, of string) Li
 	if of != "" {
 		names = []string{of}
 	}
-	out.State, out.Message = j.standingFor(names...)
+	out.State, out.Message = j.stateFor(names...)
 	if note.State == judge.StatePending && (of == "" || !j.hasOptionsOf(of)) {
-		out.State = StandingPending
+		out.State = VolumePending
 	}
-	if out.State != StandingException || j.verdict.State == judge.StateHeld {
+	if out.State != VolumeException || j.verdict.State == judge.StateHeld {
 		out.Message = note.Message
 	}
 	for _, r := range []*optionset.Record{p.blamed[j.Volume.Name], p.sets[j.verdict.Set]} {
@@ -83,7 +83,7 @@ func (p *Planner) list(j evaluation, note Note, profiles []string, of string) Li
 			break
 		}
 	}
-	if out.State == StandingException {
+	if out.State == VolumeException {
 		out.Exceptions = differencesFrom(j.verdict, names)
 	}
 	if volumeClaim, named := judge.ClaimOf(j.Volume); named {
@@ -112,51 +112,51 @@ func nonNilList(list []string) []string {
 	return slices.Clone(list)
 }
 
-// Standing is the state of a volume in output for users. The status of profiles and all commands use it.
-type Standing string
+// VolumeState is the state of a volume in output for users. The status of profiles and all commands use it.
+type VolumeState string
 
 const (
-	// StandingUpToDate means that the volume has the declared options.
-	StandingUpToDate Standing = "UpToDate"
-	// StandingPending means that the volume must be written.
-	StandingPending Standing = "Pending"
-	// StandingException means that the volume differs from the declared options because the rules, or the pause of another profile, allow it.
-	StandingException Standing = "Exception"
-	// StandingBlocked means that the volume differs from the declared options until a user resolves the cause.
-	StandingBlocked Standing = "Blocked"
-	// StandingHeld means that the volume stays unchanged because its profile does not act.
-	StandingHeld Standing = "Held"
+	// VolumeUpToDate means that the volume has the declared options.
+	VolumeUpToDate VolumeState = "UpToDate"
+	// VolumePending means that the volume must be written.
+	VolumePending VolumeState = "Pending"
+	// VolumeException means that the volume differs from the declared options because the rules, or the pause of another profile, allow it.
+	VolumeException VolumeState = "Exception"
+	// VolumeBlocked means that the volume differs from the declared options until a user resolves the cause.
+	VolumeBlocked VolumeState = "Blocked"
+	// VolumeHeld means that the volume stays unchanged because its profile does not act.
+	VolumeHeld VolumeState = "Held"
 )
 
-// Standings are all standings, in the order of summaries.
-var Standings = []Standing{StandingUpToDate, StandingPending, StandingException, StandingBlocked, StandingHeld}
+// VolumeStates are all states, in the order of summaries.
+var VolumeStates = []VolumeState{VolumeUpToDate, VolumePending, VolumeException, VolumeBlocked, VolumeHeld}
 
-// standingFor returns the standing of a volume for the named profiles, which count as acting, and its explanation. Without names, it is the standing
+// stateFor returns the standing of a volume for the named profiles, which count as acting, and its explanation. Without names, it is the standing
 // for all profiles as they are. An option of another profile, or a write for it, is no difference for the named ones.
-func (j evaluation) standingFor(names ...string) (standing Standing, message string) {
+func (j evaluation) stateFor(names ...string) (state VolumeState, message string) {
 	v := j.verdict
 	if v.State == judge.StateHeld && len(names) == 0 {
-		return StandingHeld, v.Message
+		return VolumeHeld, v.Message
 	}
 	switch v.State {
 	case judge.StateHeld:
-		return StandingException, v.Message
+		return VolumeException, v.Message
 	case judge.StateBlocked:
 		if v.Exceptions == nil {
-			return StandingBlocked, v.Message
+			return VolumeBlocked, v.Message
 		}
 	case judge.StatePending:
 		if len(names) == 0 || slices.ContainsFunc(names, func(name string) bool { return !j.hasOptionsOf(name) }) {
-			return StandingPending, v.Message
+			return VolumePending, v.Message
 		}
 	case judge.StateUnselected:
-		return StandingPending, v.Message
+		return VolumePending, v.Message
 	case judge.StateUpToDate:
 	}
 	if differences := differencesFrom(v, names); len(differences) > 0 {
-		return StandingException, text.Join(differences, "; ")
+		return VolumeException, text.Join(differences, "; ")
 	}
-	return StandingUpToDate, v.Message
+	return VolumeUpToDate, v.Message
 }
 
 // hasOptionsOf reports whether a pending write takes and adds none of the options of a profile: the volume waits for another one.

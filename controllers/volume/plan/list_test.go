@@ -22,12 +22,12 @@ func TestList(t *testing.T) {
 		builders.NFSVolume(nil, builders.Named("smb"), builders.CSI("smb.csi.k8s.io", nil)),
 		builders.NFSVolume(wanted, builders.Named("left"), builders.Carrying([]string{"ro"}, wanted, "gone")),
 	}
-	row := func(name string, state Standing, reason string, now, wanted []string, profiles ...string) Listed {
+	row := func(name string, state VolumeState, reason string, now, wanted []string, profiles ...string) Listed {
 		return Listed{Volume: name, VolumeClaim: "eda/data", Protocol: v1alpha1.ProtocolNFS, Profiles: profiles, Now: now, Desired: wanted, State: state, Reason: reason}
 	}
-	pending := row("pending", StandingPending, v1alpha1.VolumeReasonOptionsMerged, []string{"ro"}, []string{"ro", "nconnect=4", "nocto"}, "fast")
-	done := row("done", StandingUpToDate, v1alpha1.VolumeReasonUpToDate, wanted, wanted, "fast")
-	git := row("git", StandingException, v1alpha1.VolumeReasonDeclaredElsewhere, []string{}, wanted, "fast")
+	pending := row("pending", VolumePending, v1alpha1.VolumeReasonOptionsMerged, []string{"ro"}, []string{"ro", "nconnect=4", "nocto"}, "fast")
+	done := row("done", VolumeUpToDate, v1alpha1.VolumeReasonUpToDate, wanted, wanted, "fast")
+	git := row("git", VolumeException, v1alpha1.VolumeReasonDeclaredElsewhere, []string{}, wanted, "fast")
 	for name, test := range map[string]struct {
 		profile string
 		list    []v1alpha1.StorageClientProfile
@@ -38,7 +38,7 @@ func TestList(t *testing.T) {
 		"of a paused profile": {"fast", []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", wanted, builders.Paused)}, []Listed{done, git, pending}, true},
 		"of another":          {"other", []v1alpha1.StorageClientProfile{fast}, nil, false},
 		"leftovers of a deleted profile": {
-			"gone", nil, []Listed{row("left", StandingPending, v1alpha1.VolumeReasonRestored, wanted, []string{"ro"}, "gone")}, false,
+			"gone", nil, []Listed{row("left", VolumePending, v1alpha1.VolumeReasonRestored, wanted, []string{"ro"}, "gone")}, false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

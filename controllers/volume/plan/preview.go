@@ -130,16 +130,16 @@ func (p *Preview) addVolume(requested, profiles []string, j, after evaluation) {
 	for _, name := range selecting {
 		p.Servers[name] = transports{}.withServerOf(&after, name, p.Servers[name])
 	}
-	standing, message := after.standingFor(selecting...)
+	standing, message := after.stateFor(selecting...)
 	change.Reason, change.Message = after.verdict.Reason, message
 	switch standing {
-	case StandingUpToDate:
+	case VolumeUpToDate:
 		if !change.Changes() {
 			p.UpToDate++
 		}
-	case StandingException, StandingHeld:
+	case VolumeException, VolumeHeld:
 		p.Exceptions = append(p.Exceptions, change)
-	case StandingBlocked, StandingPending:
+	case VolumeBlocked, VolumePending:
 		p.Blocked = append(p.Blocked, change)
 	}
 }

@@ -237,20 +237,20 @@ func (s *Summary) addVolume(profile string, j *evaluation) {
 		return
 	}
 	s.Matched++
-	standing, message := j.standingFor(profile)
+	standing, message := j.stateFor(profile)
 	note := Note{Volume: j.Volume.Name, Reason: v.Reason, Message: message, State: v.State}
 	if v.State == judge.StateUpToDate {
 		s.Volumes = append(s.Volumes, Volume{Name: j.Volume.Name, Wanted: v.Carried[profile]})
 	}
 	switch standing {
-	case StandingUpToDate:
+	case VolumeUpToDate:
 		s.UpToDate++
-	case StandingException:
+	case VolumeException:
 		s.Exceptions++
 		s.ExceptionExamples = append(s.ExceptionExamples, note)
-	case StandingBlocked:
+	case VolumeBlocked:
 		s.Blocked++
 		s.BlockedExamples = append(s.BlockedExamples, note)
-	case StandingPending, StandingHeld:
+	case VolumePending, VolumeHeld:
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/kernellog"
 	"github.com/storageclient/operator/agent/host/mounts"
-	"github.com/storageclient/operator/agent/mounted"
+	"github.com/storageclient/operator/agent/mountwatch"
 	"github.com/storageclient/operator/tuning/knownbad"
 )
 
@@ -75,7 +75,7 @@ func run() error {
 		kernel: knownbad.ParseKernel(release, build), reader: mounts.NewReader(files, mounts.DefaultKubeletDir),
 		log: kernellog.New(files, knownbad.Logged),
 	}
-	m.reader.Signs = mounted.Signs(files)
+	m.reader.Signs = mountwatch.Signs(files)
 	fmt.Printf("##### kernel %s, for the registry %s: %s\n", release, m.kernel, build)
 	if err := serve(); err != nil {
 		return err

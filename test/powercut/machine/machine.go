@@ -20,7 +20,7 @@ import (
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
-	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/localreport"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -230,7 +230,7 @@ func (m *Machine) change(n int) error {
 	if value(n) == "" {
 		return m.Restore()
 	}
-	r, err := m.local().Run(context.Background(), report.Apply, []v1alpha1.StorageClientProfile{profile(n)})
+	r, err := m.local().Run(context.Background(), localreport.Apply, []v1alpha1.StorageClientProfile{profile(n)})
 	if err == nil && !r.AsDeclared {
 		err = fmt.Errorf("not as declared: %+v", r.Settings)
 	}
@@ -239,7 +239,7 @@ func (m *Machine) change(n int) error {
 
 // Restore restores everything and checks that no changes of the agent remain.
 func (m *Machine) Restore() error {
-	r, err := m.local().Run(context.Background(), report.Restore, nil)
+	r, err := m.local().Run(context.Background(), localreport.Restore, nil)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package mounted
+package mountwatch
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package mounted
+package mountwatch
 
 import (
 	"github.com/storageclient/operator/agent/host"

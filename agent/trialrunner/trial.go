@@ -1,7 +1,7 @@
-// Package trial sends the orders of a node agent to the trial runner on the same node, which runs one order at a time. Each order runs in
+// Package trialrunner sends the orders of a node agent to the trial runner on the same node, which runs one order at a time. Each order runs in
 // a separate process, and its mounts disappear with the process. Agent and runner are two pods. They share a host directory that contains
 // a socket. Only the agent uses the host network. The runner has no token and does not connect to the API server.
-package trial
+package trialrunner
 
 import (
 	"cmp"

@@ -1,5 +1,5 @@
-// Package mounted monitors the mounts of one node and compares them with the declarations for their volumes.
-package mounted
+// Package mountwatch monitors the mounts of one node and compares them with the declarations for their volumes.
+package mountwatch
 
 import (
 	"cmp"

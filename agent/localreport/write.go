@@ -1,4 +1,4 @@
-package report
+package localreport
 
 import (
 	"bytes"

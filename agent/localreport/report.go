@@ -1,6 +1,6 @@
-// Package report contains the result of the node agent's commands for one machine. It describes the state of each declared setting, the
+// Package localreport contains the result of the node agent's commands for one machine. It describes the state of each declared setting, the
 // planned or completed action, and whether a reboot is required.
-package report
+package localreport
 
 import (
 	"slices"

@@ -171,7 +171,7 @@ func snapshotOf(nodes ...string) plan.Snapshot {
 	return out
 }
 
-// The API server refuses two writes with a conflict: the permit of node b and the cordon of node d.
+// The API server rejects two writes with a conflict: the permit of node b and the cordon of node d.
 func TestANodesStepsAreAppliedInOrderUntilOneFails(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
 	var objects []client.Object

@@ -37,7 +37,7 @@ func deniedWith(code int32) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: "admission webhook denied the request"}}
 }
 
-// waiting is a manager whose writes to some volumes are refused.
+// waiting is a manager whose writes to some volumes are rejected.
 func waiting(t *testing.T, refusal error, refused string, objects ...client.Object) (*Reconciler, *testclock.FakeClock) {
 	t.Helper()
 	r, _ := newReconciler(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
@@ -73,7 +73,7 @@ func TestARefusedCanaryDelaysNoOtherVolume(t *testing.T) {
 			if len(changed(t, r)) == 0 {
 				problem = "no volume has the options"
 			}
-			play.Judge(t, expectedToFail, name, problem)
+			play.Expect(t, expectedToFail, name, problem)
 		})
 	}
 }
@@ -96,7 +96,7 @@ func TestRefusedRestoresDelayNoOtherVolume(t *testing.T) {
 			if names := changed(t, r); len(names) > maxSteps {
 				problem = "the volume that is not protected is not restored"
 			}
-			play.Judge(t, expectedToFail, name, problem)
+			play.Expect(t, expectedToFail, name, problem)
 		})
 	}
 }
@@ -115,7 +115,7 @@ func TestAClockThatIsAheadDelaysNoVolume(t *testing.T) {
 			if names := changed(t, r); len(names) != 5 {
 				problem = fmt.Sprintf("%d of 5 volumes have the options", len(names))
 			}
-			play.Judge(t, expectedToFail, name, problem)
+			play.Expect(t, expectedToFail, name, problem)
 		})
 	}
 }

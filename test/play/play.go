@@ -86,9 +86,9 @@ func Compare(t *testing.T, name string, log []string) {
 	}
 }
 
-// Judge judges a story whose problem is empty if it ended well. expected are the stories that must not end well yet, each with the row of the review
-// that says why: the change that mends one removes its entry.
-func Judge(t *testing.T, expected map[string]string, name, problem string) {
+// Expect reports a story as a failure of its test if its problem is not empty. expected are the stories that must have a problem today, each with the
+// reason: the change that solves one removes its entry.
+func Expect(t *testing.T, expected map[string]string, name, problem string) {
 	t.Helper()
 	switch row := expected[name]; {
 	case row == "" && problem != "":

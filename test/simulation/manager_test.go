@@ -340,7 +340,7 @@ func (p *process) decide(call memapi.Call) (memapi.Fate, error) {
 	event := p.rng.IntN(heat)
 	p.isDisturbed = p.isDisturbed || event <= 21
 	if p.workers > 1 && slices.Contains([]int{5, 6, 7, 12, 13, 14, 21}, event) {
-		return memapi.Answered, nil // Time passes, and evictions run, only between passes: both use what the workers use.
+		return memapi.Answered, nil // Time passes, and evictions run, only between passes: both use the objects of the workers.
 	}
 	switch event {
 	case 0:

@@ -137,7 +137,7 @@ var (
 	withdrawal = map[string]struct {
 		fate memapi.Fate
 		err  error
-		// refusal is in the note, unless the withdrawal took effect.
+		// The note contains this text, unless the withdrawal took effect.
 		refusal string
 	}{
 		"the withdrawal is refused": {memapi.Refused, errPolicy, "policy x"},

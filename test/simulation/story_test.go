@@ -20,7 +20,7 @@ import (
 	"github.com/storageclient/operator/test/memapi"
 )
 
-// story is a world without random faults. Machines, users and workloads do only what the story says.
+// story is a world without random faults. Machines, users and workloads act only if the story lets them.
 type story struct {
 	*world
 	t *testing.T

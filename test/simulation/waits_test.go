@@ -54,7 +54,7 @@ func (s *story) cordonedStill(node string) string {
 	return ""
 }
 
-// refuse has a policy reject the rollout's writes of a kind that concern a node.
+// A policy rejects the rollout's writes of a kind that concern a node.
 func (s *story) refuse(node string, kind memapi.Kind, status bool, is func() bool) {
 	s.intercept = func(call memapi.Call) (memapi.Fate, error) {
 		if call.Actor == byRollout && call.IsWrite() && call.Kind == kind && call.Name == node && call.Status == status && is() {
@@ -233,7 +233,7 @@ func aheadIn(phase v1alpha1.RolloutPhase) func(*story) string {
 func TestWaits(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(waits)) {
 		t.Run(name, func(t *testing.T) {
-			play.Judge(t, expectedToFail, name, waits[name](tell(t)))
+			play.Expect(t, expectedToFail, name, waits[name](tell(t)))
 		})
 	}
 	for name := range expectedToFail {

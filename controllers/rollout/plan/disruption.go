@@ -345,7 +345,7 @@ func (p *planner) endLostAttempt(n *nodeState) bool {
 }
 
 // findStop returns the reason why a person has stopped a node with a permit, empty if there is none. While the agent has not reported, any profile
-// with a boot setting that was not effective in its last report may need the boot.
+// whose settings that require a reboot were not all effective in its last report may need the boot.
 func (p *planner) findStop(n *nodeState) string {
 	if n.note.Reason == v1alpha1.RolloutReasonCordonLost || !n.Unschedulable {
 		return v1alpha1.RolloutReasonCordonLost

@@ -87,7 +87,7 @@ func TestRollbackCheck(t *testing.T) {
 	}
 }
 
-// Without live reads, a volume still gets its original options back, and its failure is recorded: nobody writes the options again.
+// Without live reads, a volume still gets its original options back, and its failure is recorded: the options are not written again.
 func TestARestoreWithoutALiveReadRecordsItsFailure(t *testing.T) {
 	b := newBench(t)
 	toCanary(b)

@@ -474,7 +474,7 @@ func TestFailingOptionsReachAtMostTheCanaryAndOneBatch(t *testing.T) {
 }
 
 // TestABatchSoaksAlthoughItsVolumeMayNotBeWrittenAnyLonger declares the volume of a batch in Git while other volumes of its server keep nconnect from
-// it. The rules then declare another option set for it, with nconnect, which nobody writes.
+// it. The rules then declare another option set for it, with nconnect, which is not written.
 func TestABatchSoaksAlthoughItsVolumeMayNotBeWrittenAnyLonger(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nconnect=4", "nocto"}, maxPerStep(intstr.FromInt32(2)))
 	first := created("a", 9)

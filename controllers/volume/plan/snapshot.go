@@ -80,7 +80,7 @@ type evaluation struct {
 }
 
 // carriesBatch reports whether the volume has the options of its batch and keeps them. The declared set may be another one, as for a volume that Git
-// declares since, and which nobody may write.
+// declares since, and that the operator may not write.
 func (j evaluation) carriesBatch() bool {
 	return j.HasAppliedOptions && j.Mark != nil && !j.verdict.ChangesOptions(j.Volume)
 }

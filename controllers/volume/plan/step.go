@@ -51,7 +51,7 @@ func (p Plan) WithoutFresh() Plan {
 	missed := p.Ledger
 	p.Ledger = ledger.Changes{}
 	for _, key := range slices.Concat(lists.Each(p.Steps, LedgerKeys)...) {
-		if change, due := missed[key]; due {
+		if change, isMissing := missed[key]; isMissing {
 			p.Ledger[key] = change
 		}
 	}

@@ -48,7 +48,7 @@ type FailedNode struct {
 	Message string `json:"message"`
 }
 
-// Encode returns failures as the ConfigMap contains them. Clusters contain values of earlier releases: the bytes must not change.
+// Encode returns failures as the ConfigMap contains them. The release before also reads them: fields keep their names and meanings.
 func (f ProfileFailures) Encode() string {
 	return encode(f)
 }

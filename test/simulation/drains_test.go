@@ -121,7 +121,7 @@ func TestNodesWithOnlyTerminatingPodsAreNotRead(t *testing.T) {
 		s.now = s.now.Add(20 * time.Second)
 		s.pass()
 	}
-	if want := slices.Repeat([]string{"list " + fmt.Sprint(memapi.Pods)}, 3); !slices.Equal(calls, want) {
+	if want := slices.Repeat([]string{"list " + memapi.Pods.String()}, 3); !slices.Equal(calls, want) {
 		t.Errorf("while the pod terminates: got calls %v, want %v", calls, want)
 	}
 	s.api.Remove(byKubelet, pod())

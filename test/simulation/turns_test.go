@@ -45,8 +45,9 @@ func (o *observer) checkZone(name string, other *corev1.Node, p *v1alpha1.Storag
 		value = mark
 	}
 	disruption, err := v1alpha1.DecodeDisruption(value)
-	if err != nil {
-		return
+	started, startErr := v1alpha1.DecodeDisruption(claims[name])
+	if err != nil || startErr != nil || !disruption.Since.Before(&started.Since) {
+		return // One pass may have claimed both, the other node last and for another profile.
 	}
 	for _, object := range now.profiles {
 		r := object.(*v1alpha1.StorageClientProfile).Spec.WithDefaults().Rollout

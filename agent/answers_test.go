@@ -64,7 +64,15 @@ func (c tested) labels() []string {
 }
 
 func (c tested) status() v1alpha1.SettingStatus {
-	return v1alpha1.SettingStatus{Key: c.key, Desired: "1", State: c.state, TakesEffect: c.effect}
+	status := v1alpha1.SettingStatus{Key: c.key, Desired: "1", State: c.state, TakesEffect: c.effect}
+	if c.state == v1alpha1.SettingPending && c.effect == v1alpha1.EffectLive {
+		// Only a setting that new connections must confirm waits for them.
+		status.WaitsFor = v1alpha1.WaitsForModule
+		if c.key == rmem {
+			status.WaitsFor = v1alpha1.WaitsForConnections
+		}
+	}
+	return status
 }
 
 func (c tested) answer() observation {

@@ -15,7 +15,6 @@ import (
 	"github.com/storageclient/operator/controllers/fence"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/loop"
 	"github.com/storageclient/operator/controllers/node/plan"
@@ -109,7 +108,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, client
 	if s.Paused, _, err = read.IsEverythingPaused(ctx, r); err != nil {
 		return s, err
 	}
-	s.Paused = s.Paused || pause.IsAnnotated(node)
+	s.Paused = s.Paused || match.IsPaused(node)
 	if s.Profiles, err = r.readProfiles(ctx); err != nil {
 		return s, err
 	}

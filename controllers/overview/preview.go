@@ -13,7 +13,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/order"
-	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -154,7 +153,7 @@ func holdReason(node *corev1.Node) string {
 		return "node is being deleted"
 	case v1alpha1.IsStopped(node, v1alpha1.NeverDisruptAnnotation):
 		return "node has the annotation " + v1alpha1.NeverDisruptAnnotation + v1alpha1.OddStop(node, v1alpha1.NeverDisruptAnnotation)
-	case pause.IsAnnotated(node):
+	case match.IsPaused(node):
 		return "node has the annotation " + v1alpha1.PausedAnnotation + v1alpha1.OddStop(node, v1alpha1.PausedAnnotation)
 	case node.Spec.Unschedulable && !isClaimed:
 		return "node was cordoned by another controller or user"

@@ -20,7 +20,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/parallel"
-	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/objects"
 	"github.com/storageclient/operator/controllers/rollout/plan"
@@ -320,7 +319,7 @@ func (p *pass) planNode(node *corev1.Node) plan.Node {
 		Manager:          node.Name == p.ManagerNode,
 		TakesManager:     p.takesManager(node),
 		TakesPods:        accepts(node, &corev1.Pod{}),
-		Paused:           pause.IsAnnotated(node),
+		Paused:           match.IsPaused(node),
 		Ignored:          match.IsIgnored(node),
 		NeverDisrupt:     v1alpha1.IsStopped(node, v1alpha1.NeverDisruptAnnotation),
 		AgentReady:       p.ready[node.Name],

@@ -15,7 +15,7 @@ import (
 
 // ceilings are the limits during the attacks on them.
 var ceilings = map[string]string{
-	"node.sysctls.allowed":                     "net.*\nvm.*",
+	"node.sysctls.allowed":                     "net.*\nvm.*\nsunrpc.tcp_max_slot_table_entries",
 	"node.sysctls.maximum":                     "net.core.rmem_max: 33554432",
 	"node.sysctls.minimum":                     "vm.dirty_writeback_centisecs: 100",
 	"node.kernelArguments.allowed":             "ihash_entries",

@@ -12,7 +12,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/order"
-	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/tuning/servermap"
 	"github.com/storageclient/operator/tuning/standing"
 )
@@ -62,7 +61,7 @@ func CanaryMatcher(profile *Profile) func(map[string]string) bool {
 
 // GateEntry returns the input of a node for the gate of live changes, except Wanted and Canary. A node with the taint has no workload yet.
 func GateEntry(all Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, untunedTaint string) livegate.Node {
-	paused := pause.IsAnnotated(node) || len(all.Profiles.PausedBy(node, clientNode)) > 0
+	paused := match.IsPaused(node) || len(all.Profiles.PausedBy(node, clientNode)) > 0
 	entry := livegate.Node{Name: node.Name, Created: node.CreationTimestamp.Time, Alive: !paused && agentpod.IsNodeReady(node)}
 	entry.Empty = slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == untunedTaint })
 	if clientNode == nil {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
@@ -67,7 +66,7 @@ func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.All
 }
 
 func newProfile(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *Profile {
-	p := &Profile{StorageClientProfile: profile, Paused: pause.IsProfilePaused(profile), selector: match.SelectorOf(profile, allow)}
+	p := &Profile{StorageClientProfile: profile, Paused: match.IsProfilePaused(profile), selector: match.SelectorOf(profile, allow)}
 	p.InvalidReason, p.InvalidMessage = match.Check(profile, allow)
 	p.Phase = match.PhaseOfChecked(profile, p.InvalidReason)
 	return p

@@ -9,7 +9,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/standing"
@@ -67,7 +66,7 @@ func IsDisrupted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool
 // previous generation and must be alive to see the new one. So a caller that waits for the agent to see the spec waits only briefly. Nodes that the
 // rollout disrupts, and nodes that are being released, are not writable.
 func IsWritable(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool) bool {
-	return node.DeletionTimestamp.IsZero() && clientNode.DeletionTimestamp.IsZero() && !pause.IsAnnotated(node) && !clientNode.Spec.Release &&
+	return node.DeletionTimestamp.IsZero() && clientNode.DeletionTimestamp.IsZero() && !match.IsPaused(node) && !clientNode.Spec.Release &&
 		agentpod.IsNodeReady(node) && agentpod.SilentReason(node, clientNode, ready) == "" &&
 		clientNode.Status.ObservedGeneration >= clientNode.Generation &&
 		!IsDisrupted(node, clientNode)

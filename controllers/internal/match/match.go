@@ -126,3 +126,13 @@ func PhaseOfChecked(profile *v1alpha1.StorageClientProfile, invalid string) Phas
 	}
 	return Active
 }
+
+// IsPaused reports whether an object has the annotation tuning.storageclient.dev/paused: a profile, a Node, or the manager's namespace.
+func IsPaused(obj metav1.Object) bool {
+	return v1alpha1.IsStopped(obj, v1alpha1.PausedAnnotation)
+}
+
+// IsProfilePaused reports whether a profile is paused by its field or by its annotation.
+func IsProfilePaused(profile *v1alpha1.StorageClientProfile) bool {
+	return profile.Spec.Paused || IsPaused(profile)
+}

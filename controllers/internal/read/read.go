@@ -20,7 +20,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/objects"
 )
 
@@ -106,7 +105,7 @@ func listReadyAgents(ctx context.Context, reader client.Reader, opts ...client.L
 func IsEverythingPaused(ctx context.Context, reader client.Reader) (paused bool, odd string, err error) {
 	var ns corev1.Namespace
 	_, err = Find(ctx, reader, client.ObjectKey{Name: v1alpha1.ManagerNamespace}, &ns)
-	return pause.IsAnnotated(&ns), v1alpha1.OddStop(&ns, v1alpha1.PausedAnnotation), err
+	return match.IsPaused(&ns), v1alpha1.OddStop(&ns, v1alpha1.PausedAnnotation), err
 }
 
 // WritableNodes returns a FleetSnapshot, and the nodes whose StorageClientNodes may get a new generation now for a change that is no setting: see

@@ -18,7 +18,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/livegate"
-	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
@@ -165,7 +165,7 @@ func (s *Snapshot) admitNodes(out *Plan) map[Carrier]bool {
 	for _, n := range s.Nodes {
 		for w, carries := range s.windowsOf(n) {
 			switch c, isSupported := s.candidateOf(n, w, carries, out); {
-			case !carries && pause.IsAnnotated(n.Node):
+			case !carries && match.IsPaused(n.Node):
 			case isSupported:
 				candidates[w] = append(candidates[w], &c)
 			default:

@@ -13,7 +13,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
-	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
@@ -325,7 +325,7 @@ func evaluatePaused(profile *fleet.Profile, all bool, odd string) verdict {
 		return asTrue(v1alpha1.ReasonPlanMode, modePlan)
 	case profile.Spec.Paused:
 		return asTrue(v1alpha1.ReasonPausedByField, "spec.paused is true")
-	case pause.IsAnnotated(profile):
+	case match.IsPaused(profile):
 		return asTrue(v1alpha1.ReasonPausedByAnnotation, "The profile has the annotation "+v1alpha1.PausedAnnotation+v1alpha1.OddStop(profile, v1alpha1.PausedAnnotation))
 	case all:
 		return asTrue(v1alpha1.ReasonPausedByAnnotation, "The manager's namespace has the annotation "+v1alpha1.PausedAnnotation+odd)

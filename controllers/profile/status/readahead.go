@@ -10,7 +10,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/volume/judge"
 )
 
@@ -45,7 +44,7 @@ func (t *tally) addUnread(s Snapshot, windows map[string]judge.ReadAhead) (unrea
 					failed.Insert(w)
 				}
 			case s.MayGetReadAhead != nil && !s.MayGetReadAhead(m.Volume, node.Name):
-			case pause.IsAnnotated(node):
+			case match.IsPaused(node):
 				found[v1alpha1.SettingShadowed] = m
 			default:
 				found[v1alpha1.SettingPending] = m

@@ -11,7 +11,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -94,7 +93,7 @@ func remainingOn(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1
 		return s.Profile == profile.Name && s.OnRemoval != v1alpha1.DeletionRetain
 	}):
 		return ""
-	case !isRestoreSent(profile, clientNode) && pause.IsAnnotated(node):
+	case !isRestoreSent(profile, clientNode) && match.IsPaused(node):
 		return nodePaused
 	case !isRestoreSent(profile, clientNode):
 		return restoreNotSent

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -90,7 +90,7 @@ func (r Report) approveNext() string {
 
 // resumeNext returns the command that ends the pause of the profile, or the global pause.
 func (r Report) resumeNext() string {
-	if !pause.IsAnnotated(r.profile) {
+	if !match.IsPaused(r.profile) {
 		return fmt.Sprintf("next: kubectl annotate ns %s %s- --field-manager="+v1alpha1.PluginFieldManager,
 			v1alpha1.ManagerNamespace, v1alpha1.PausedAnnotation)
 	}

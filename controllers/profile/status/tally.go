@@ -15,7 +15,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/order"
-	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/lists"
@@ -179,7 +178,7 @@ func (t *tally) addBehind(profile *fleet.Profile, node *corev1.Node, clientNode 
 	}
 	otherProfiles := slices.DeleteFunc(all.Profiles.PausedBy(node, clientNode), func(name string) bool { return name == profile.Name })
 	switch {
-	case pause.IsAnnotated(node):
+	case match.IsPaused(node):
 		t.paused = append(t.paused, waitingNode{node: node.Name, message: pausedMessage(node)})
 	case len(otherProfiles) > 0 && !profile.Paused:
 		t.paused = append(t.paused, waitingNode{node: node.Name, message: "paused by StorageClientProfile " + text.List(otherProfiles)})
@@ -346,7 +345,7 @@ func isStillHeld(reason string, node *corev1.Node, clientNode *v1alpha1.StorageC
 	case v1alpha1.RolloutReasonNeverDisrupt:
 		return v1alpha1.IsStopped(node, v1alpha1.NeverDisruptAnnotation)
 	case v1alpha1.RolloutReasonNodePaused:
-		return pause.IsAnnotated(node)
+		return match.IsPaused(node)
 	case v1alpha1.ReasonPausedByField, v1alpha1.ReasonPausedByAnnotation:
 		return len(all.Profiles.PausedBy(node, clientNode)) > 0
 	}

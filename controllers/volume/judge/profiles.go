@@ -13,7 +13,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
@@ -117,7 +116,7 @@ func holdOf(p *v1alpha1.StorageClientProfile, standing match.Phase, allow catalo
 	if standing == match.Leaving && p.Spec.DeletionPolicy == v1alpha1.DeletionRetain {
 		return nil
 	}
-	if pause.IsProfilePaused(p) {
+	if match.IsProfilePaused(p) {
 		return &hold{wouldAct: true, message: fmt.Sprintf("StorageClientProfile %s is paused", p.Name)}
 	}
 	if standing != match.Held {

@@ -30,13 +30,8 @@ var alternatives = sync.OnceValue(func() [][]string {
 	return all
 })
 
-// Detect determines how the host keeps its kernel command line. It only reads.
-func Detect(fs host.FS, kinds []loader.Kind) loader.Detection {
-	found, _, _ := detect(fs, kinds)
-	return found
-}
-
-// detect also returns the kind of the boot loader and the place of its menu. They are nil if the agent does not change the boot loader.
+// detect determines how the host keeps its kernel command line. It only reads. The kind of the boot loader and the place of its menu are nil if the
+// agent does not change the boot loader.
 func detect(fs host.FS, kinds []loader.Kind) (loader.Detection, loader.Kind, *loader.Place) {
 	for _, find := range []func(host.FS) (loader.Detection, bool){detectOSTree, detectDistribution} {
 		if found, ok := find(fs); ok {

@@ -1,4 +1,4 @@
-package pause
+package match
 
 import (
 	"strings"
@@ -63,8 +63,8 @@ func TestEveryValueExceptFalsePauses(t *testing.T) {
 	for value, want := range builders.StopValues {
 		profile := &v1alpha1.StorageClientProfile{}
 		profile.Annotations = map[string]string{v1alpha1.PausedAnnotation: value}
-		if IsAnnotated(profile) != want || IsProfilePaused(profile) != want {
-			t.Errorf("%q pauses: %t, want %t", value, IsAnnotated(profile), want)
+		if IsPaused(profile) != want || IsProfilePaused(profile) != want {
+			t.Errorf("%q pauses: %t, want %t", value, IsPaused(profile), want)
 		}
 		profile.Spec.Paused = true
 		if !IsProfilePaused(profile) {

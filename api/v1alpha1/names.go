@@ -80,12 +80,14 @@ const (
 	// MountOptionsStepAnnotation describes the last change of a PersistentVolume by the operator, in JSON. since is the time of its
 	// batch; written is the time of this volume's change. set is the hash of the option set: the declared options and the driver that
 	// mounts them. rules are the rules of the set, as profile/rule. unproven means that the set was not known to work at the time of
-	// the change. evidence is the observation that had proven it before the change. probed means that a probe proved it, only for the
-	// volume's server. created means that the volume was created with these options. It then belongs to no batch, unless it was the
-	// first volume with them.
+	// the change. evidence is the observation that proves it, from before or after the change. probed means that a probe proved it,
+	// only for the volume's server. created means that the volume was created with these options. It then belongs to no
+	// batch, unless canary is set: it was the first volume with them.
 	MountOptionsStepAnnotation = "tuning.storageclient.dev/mount-options-step"
-	// FailedMountOptionsAnnotation is an annotation of the previous release on a PersistentVolume that a pod could not mount. This
-	// release removes it. The ConfigMaps storage-client-volumes-N prevent other volumes from getting the options.
+	// FailedMountOptionsAnnotation is set on a PersistentVolume whose options were restored because a pod could not mount it. It
+	// contains JSON with set and rules, as in MountOptionsStepAnnotation, and driver, options and the event's message. The ConfigMaps
+	// storage-client-volumes-N prevent other volumes from getting the options of that set. The annotation has this effect for the
+	// previous release.
 	FailedMountOptionsAnnotation = "tuning.storageclient.dev/failed-mount-options"
 	// Finalizer stays on a profile until every reachable node and volume is restored.
 	Finalizer = "tuning.storageclient.dev/restore"

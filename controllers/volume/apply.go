@@ -35,25 +35,37 @@ func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 //
 // It returns nil if the volume would not change: another user or controller removed the annotations, or only the ledger records the step.
 func patchFor(step plan.Step) []byte {
-	pv := step.Target()
-	metadata := map[string]any{"resourceVersion": pv.ResourceVersion, "annotations": judge.AnnotationsWithout()}
+	if !wouldChange(step) {
+		return nil
+	}
+	metadata := map[string]any{"resourceVersion": step.Target().ResourceVersion}
 	patch := map[string]any{"metadata": metadata}
-	changes := judge.IsAnnotated(pv)
 	switch step := step.(type) {
 	case plan.WriteOptions:
-		changes = true
 		metadata["annotations"] = judge.AnnotationsWith(step.Verdict, step.Mark)
 		patch["spec"] = map[string]any{"mountOptions": orNil(step.Verdict.Options)}
 	case plan.RestoreOptions:
-		changes = changes || !slices.Equal(step.Options, pv.Spec.MountOptions)
+		metadata["annotations"] = judge.AnnotationsWithout(step.FailedMount)
 		patch["spec"] = map[string]any{"mountOptions": orNil(step.Options)}
+	case plan.ReleaseVolume:
+		metadata["annotations"] = judge.AnnotationsWithout(nil)
 	case plan.RecordSet:
-		changes = false
-	}
-	if !changes {
-		return nil
+		metadata["annotations"] = judge.AnnotationsForEarlier(step.Mark, step.FailedMount)
 	}
 	return []byte(text.JSON(patch))
+}
+
+func wouldChange(step plan.Step) bool {
+	pv := step.Target()
+	switch step := step.(type) {
+	case plan.RestoreOptions:
+		return judge.IsAnnotated(pv) || step.FailedMount != nil || !slices.Equal(step.Options, pv.Spec.MountOptions)
+	case plan.ReleaseVolume:
+		return judge.IsAnnotated(pv)
+	case plan.RecordSet:
+		return step.Mark != nil || step.FailedMount != nil
+	}
+	return true
 }
 
 // orNil removes the field if the list is empty.

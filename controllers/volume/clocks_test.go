@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/test/builders"
@@ -150,6 +149,7 @@ func TestEvidenceOfPods(t *testing.T) {
 		}
 		for name, test := range map[string]struct {
 			objects []client.Object
+			anyAge  bool
 			want    string
 		}{
 			"the mount of a new pod":                               {objects: []client.Object{pod(after), c.reported(mounted)}, want: "n has mounted a"},
@@ -160,7 +160,7 @@ func TestEvidenceOfPods(t *testing.T) {
 			"a mount for another pod":                              {objects: []client.Object{pod(after, func(p *corev1.Pod) { p.UID = "x" }), c.reported(mounted)}},
 			"a mount for a pod that has not started":               {objects: []client.Object{c.pod(after, time.Time{}), c.reported(mounted)}},
 			"a mount for a pod from before the write":              {objects: []client.Object{pod(before), c.reported(mounted)}},
-			"a mount for a pod right after the write":              {objects: []client.Object{pod(written.Add(judge.ClockTolerance)), c.reported(mounted)}},
+			"a mount for a pod right after the write":              {objects: []client.Object{pod(written.Add(plan.ClockTolerance)), c.reported(mounted)}},
 			"a mount that is older than its pod":                   {objects: []client.Object{pod(after), earlier, c.reported(before)}},
 			"a mount that was last missing before its pod":         {objects: []client.Object{pod(after), c.reported(after.Add(-4 * time.Second))}, want: "n has mounted a"},
 			"the same next to an earlier pod":                      {objects: []client.Object{pod(after), earlier, c.reported(after.Add(-4 * time.Second))}},
@@ -179,6 +179,10 @@ func TestEvidenceOfPods(t *testing.T) {
 			"a new pod next to one that is deleted, without agent": {objects: []client.Object{pod(after), pod(before, is(corev1.PodRunning), leaving)}},
 			"a new pod on a node without an agent":                 {objects: []client.Object{pod(after)}, want: "Pod eda/pod on n has started with a"},
 			"a new pod next to an earlier one, without an agent":   {objects: []client.Object{pod(after), earlier}},
+			"any effective mount for a write of an earlier release": {objects: []client.Object{pod(before), c.reported(before, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
+				anyAge: true, want: "n has mounted a"},
+			"a stale mount for a write of an earlier release":          {objects: []client.Object{pod(before), c.reported(before, func(m *v1alpha1.MountStatus) { m.State = v1alpha1.MountStale })}, anyAge: true},
+			"a mount for a write of an earlier release, without a pod": {objects: []client.Object{c.reported(mounted)}, anyAge: true},
 		} {
 			t.Run(skew.String()+" "+name, func(t *testing.T) {
 				objects := []client.Object{nodeN()}
@@ -190,7 +194,7 @@ func TestEvidenceOfPods(t *testing.T) {
 				pv := created("a", 0)
 				pv.Spec.ClaimRef.Name = "web-data"
 				got, err := (&scope{Reconciler: r}).inspectEvidence(context.Background(), []plan.Awaited{{
-					Volume: pv, Set: "s", Written: written, After: written.Add(judge.ClockTolerance), Options: []string{"nocto"},
+					Volume: pv, Set: "s", Written: written, After: written.Add(plan.ClockTolerance), Options: []string{"nocto"}, AnyAge: test.anyAge,
 				}})
 				if err != nil || got["s"].Text != test.want {
 					t.Errorf("got evidence %q, %v; want %q", got["s"].Text, err, test.want)
@@ -231,6 +235,7 @@ func TestEvidenceOfFileSystemsThatAgentsDoNotReport(t *testing.T) {
 	for name, test := range map[string]struct {
 		volume  builders.VolumeOption
 		objects []client.Object
+		anyAge  bool
 		want    string
 	}{
 		"ext4": {volume: local("ext4"), objects: []client.Object{agent(), pod(after)}, want: byPod},
@@ -238,17 +243,19 @@ func TestEvidenceOfFileSystemsThatAgentsDoNotReport(t *testing.T) {
 			builders.CSI("ebs.csi.aws.com", nil)(pv)
 			pv.Spec.CSI.FSType = "ext4"
 		}, objects: []client.Object{agent(), pod(after)}, want: byPod},
-		"ext4 without an agent":                      {volume: local("ext4"), objects: []client.Object{pod(after)}, want: byPod},
-		"ext4 next to an earlier pod":                {volume: local("ext4"), objects: []client.Object{agent(), pod(after), pod(before, earlier)}},
-		"ext4 next to a finished pod":                {volume: local("ext4"), objects: []client.Object{agent(), pod(after), pod(before, earlier, finished)}, want: byPod},
-		"ext4, with a pod from before the write":     {volume: local("ext4"), objects: []client.Object{agent(), pod(before)}},
-		"ext4, with a pod that has not started":      {volume: local("ext4"), objects: []client.Object{agent(), c.pod(after, time.Time{})}},
-		"a file system of unknown type":              {volume: local(""), objects: []client.Object{agent(), pod(after)}, want: byPod},
-		"XFS of unknown type that the agent reports": {volume: local(""), objects: []client.Object{xfs(after.Add(2*time.Second), "rw", "noatime"), pod(after)}, want: byAgent},
-		"XFS of unknown type that lacks the options": {volume: local(""), objects: []client.Object{xfs(after.Add(2*time.Second), "rw", "relatime"), pod(after)}},
-		"XFS that the agent does not report yet":     {volume: local("xfs"), objects: []client.Object{agent(), pod(after)}},
-		"XFS that the agent reports":                 {volume: local("xfs"), objects: []client.Object{xfs(after.Add(2*time.Second), "rw", "noatime"), pod(after)}, want: byAgent},
-		"NFS that the agent does not report yet":     {volume: func(*corev1.PersistentVolume) {}, objects: []client.Object{agent(), pod(after)}},
+		"ext4 without an agent":                          {volume: local("ext4"), objects: []client.Object{pod(after)}, want: byPod},
+		"ext4 next to an earlier pod":                    {volume: local("ext4"), objects: []client.Object{agent(), pod(after), pod(before, earlier)}},
+		"ext4 next to a finished pod":                    {volume: local("ext4"), objects: []client.Object{agent(), pod(after), pod(before, earlier, finished)}, want: byPod},
+		"ext4, with a pod from before the write":         {volume: local("ext4"), objects: []client.Object{agent(), pod(before)}},
+		"ext4, with a finished pod from before":          {volume: local("ext4"), objects: []client.Object{agent(), pod(before, finished)}, anyAge: true},
+		"ext4, with a pod that has not started":          {volume: local("ext4"), objects: []client.Object{agent(), c.pod(after, time.Time{})}},
+		"a file system of unknown type":                  {volume: local(""), objects: []client.Object{agent(), pod(after)}, want: byPod},
+		"XFS of unknown type that the agent reports":     {volume: local(""), objects: []client.Object{xfs(after.Add(2*time.Second), "rw", "noatime"), pod(after)}, want: byAgent},
+		"XFS of unknown type that lacks the options":     {volume: local(""), objects: []client.Object{xfs(after.Add(2*time.Second), "rw", "relatime"), pod(after)}},
+		"XFS that the agent does not report yet":         {volume: local("xfs"), objects: []client.Object{agent(), pod(after)}},
+		"XFS that the agent reports":                     {volume: local("xfs"), objects: []client.Object{xfs(after.Add(2*time.Second), "rw", "noatime"), pod(after)}, want: byAgent},
+		"NFS that the agent does not report yet":         {volume: func(*corev1.PersistentVolume) {}, objects: []client.Object{agent(), pod(after)}},
+		"NFS, with a finished pod, but without an agent": {volume: func(*corev1.PersistentVolume) {}, objects: []client.Object{pod(before, finished)}, anyAge: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := newReconciler(t, refusePathsAsNames, append(test.objects, nodeN())...)
@@ -256,7 +263,7 @@ func TestEvidenceOfFileSystemsThatAgentsDoNotReport(t *testing.T) {
 			pv := created("a", 0, test.volume)
 			pv.Spec.ClaimRef.Name = "web-data"
 			got, err := (&scope{Reconciler: r}).inspectEvidence(context.Background(), []plan.Awaited{{
-				Volume: pv, Set: "s", Written: written, After: written.Add(judge.ClockTolerance), Options: []string{"noatime"},
+				Volume: pv, Set: "s", Written: written, After: written.Add(plan.ClockTolerance), Options: []string{"noatime"}, AnyAge: test.anyAge,
 			}})
 			if err != nil || got["s"].Text != test.want {
 				t.Errorf("got evidence %q, %v; want %q", got["s"].Text, err, test.want)

@@ -66,7 +66,7 @@ func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (string, er
 		}
 		isNew := pod.arrived.After(a.After)
 		before[pod.node] = before[pod.node] || !isNew && !pod.completed
-		if isNew && !pod.started.IsZero() {
+		if (isNew || a.AnyAge) && !pod.started.IsZero() {
 			users = append(users, key)
 		}
 	}
@@ -81,7 +81,7 @@ func (w *witnesses) findMounter(ctx context.Context, a plan.Awaited) (string, er
 		case !node.exists:
 		case node.hasAgent && node.hasMounted(a, pod, before[pod.node]):
 			return fmt.Sprintf("%s has mounted %s", pod.node, a.Volume.Name), nil
-		case !before[pod.node] && (!node.hasAgent || isUnreported && !node.reports(a.Volume, pod)):
+		case pod.arrived.After(a.After) && !before[pod.node] && (!node.hasAgent || isUnreported && !node.reports(a.Volume, pod)):
 			return fmt.Sprintf("Pod %s on %s has started with %s", key, pod.node, a.Volume.Name), nil
 		}
 	}
@@ -94,6 +94,9 @@ func (n *nodeFacts) hasMounted(a plan.Awaited, pod *podFacts, hasEarlier bool) b
 	return slices.ContainsFunc(n.mounts, func(m v1alpha1.MountStatus) bool {
 		isMadeWithIt := m.Used && m.Since != nil && !pod.accepted.IsZero() && (!m.Since.Time.Before(pod.accepted) ||
 			!hasEarlier && pod.arrived.Add(m.Since.Sub(pod.accepted)).After(a.After))
+		if a.AnyAge {
+			isMadeWithIt = m.State == v1alpha1.MountEffective
+		}
 		return isMadeWithIt && m.Volume == a.Volume.Name && slices.Contains(m.PodUIDs, string(pod.uid)) && plan.ShowsOptions(&m, a.Options)
 	})
 }

@@ -151,7 +151,7 @@ func (f *failedMount) setTimes(duration time.Duration, managers []metav1.Managed
 		return
 	}
 	f.latest = updated
-	if first := updated.Add(-duration); first.Before(f.created.Add(-judge.ClockTolerance)) {
+	if first := updated.Add(-duration); first.Before(f.created.Add(-plan.ClockTolerance)) {
 		f.first = first
 	}
 }

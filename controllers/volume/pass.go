@@ -14,28 +14,26 @@ import (
 )
 
 // arm returns the pass.
-func (s *scope) arm() loop.Arm[*plan.Planner, plan.Plan] {
-	return loop.Arm[*plan.Planner, plan.Plan]{Read: s.read, Plan: (*plan.Planner).Decide, Refresh: s.refresh, Apply: s.apply}
+func (s *scope) arm() loop.Arm[plan.Snapshot, plan.Plan] {
+	return loop.Arm[plan.Snapshot, plan.Plan]{Read: s.read, Plan: plan.For, Refresh: s.refresh, Apply: s.apply}
 }
 
 // read reads the cache, and makes the due observations.
-func (s *scope) read(ctx context.Context) (*plan.Planner, error) {
-	snapshot, err := s.readSnapshot(ctx)
+func (s *scope) read(ctx context.Context) (plan.Snapshot, error) {
+	out, err := s.readSnapshot(ctx)
 	if err != nil {
 		s.inspected = store.Pace{}
-		return nil, err
+		return out, err
 	}
-	out := plan.Prepare(snapshot)
 	if s.isInspectionDue(plan.MinInspection) {
-		if wanted := out.RequiredObservations(); !wanted.IsEmpty() && s.isInspectionDue(wanted.Interval) {
-			s.observed = true
-			s.unread = s.observe(ctx, out, wanted)
+		if wanted := plan.RequiredObservations(out); !wanted.IsEmpty() && s.isInspectionDue(wanted.Interval) {
+			s.unread, s.observed = s.observe(ctx, &out, wanted), true
 		}
 	}
 	return out, nil
 }
 
-func (s *scope) refresh(ctx context.Context, cached *plan.Planner, planned plan.Plan) (fresh *plan.Planner, newer bool, err error) {
+func (s *scope) refresh(ctx context.Context, cached plan.Snapshot, planned plan.Plan) (fresh plan.Snapshot, newer bool, err error) {
 	isRead, isLedgerDue := s.unread == nil, planned.LedgerDue && s.compared.Remaining(plan.LedgerInterval, s.now) == 0
 	if !isRead || !planned.NeedsFresh() && !isLedgerDue {
 		return cached, false, nil
@@ -46,15 +44,14 @@ func (s *scope) refresh(ctx context.Context, cached *plan.Planner, planned plan.
 }
 
 // confirm reads live, and reports whether the plan must be made again.
-func (s *scope) confirm(ctx context.Context, cached *plan.Planner, planned plan.Plan) (fresh *plan.Planner, newer bool, err error) {
-	live, newer, err := s.readLive(ctx, cached.Snapshot)
+func (s *scope) confirm(ctx context.Context, cached plan.Snapshot, planned plan.Plan) (fresh plan.Snapshot, newer bool, err error) {
+	fresh, newer, err = s.readLive(ctx, cached)
 	if err != nil || s.observed && !newer && !planned.Canary {
-		return cached, false, err
+		return fresh, false, err
 	}
-	fresh = plan.Prepare(live)
-	wanted := fresh.RequiredObservations()
+	wanted := plan.RequiredObservations(fresh)
 	if !s.observed || newer {
-		if err := s.observe(ctx, fresh, wanted); err != nil {
+		if err := s.observe(ctx, &fresh, wanted); err != nil {
 			return fresh, false, err
 		}
 	}
@@ -64,8 +61,8 @@ func (s *scope) confirm(ctx context.Context, cached *plan.Planner, planned plan.
 	return fresh, true, err
 }
 
-// observe adds the observations to a planner, all or none.
-func (s *scope) observe(ctx context.Context, to *plan.Planner, wanted plan.Observations) error {
+// observe adds the observations to a snapshot, all or none.
+func (s *scope) observe(ctx context.Context, to *plan.Snapshot, wanted plan.Observations) error {
 	failedMounts, err := inspectFailedMounts(ctx, s.APIReader, wanted.Watched)
 	if err != nil {
 		return err
@@ -76,18 +73,15 @@ func (s *scope) observe(ctx context.Context, to *plan.Planner, wanted plan.Obser
 		return err
 	}
 	evidence, err := s.inspectEvidence(ctx, wanted.Awaited)
-	if err != nil {
-		return err
+	if err == nil {
+		to.FailedMounts, to.RollbackResults, to.Evidence = failedMounts, rollbacks, evidence
 	}
-	to.FailedMounts = failedMounts
-	to.RollbackResults = rollbacks
-	to.Evidence = evidence
-	return nil
+	return err
 }
 
 // apply runs the steps in order, several at a time. Each concerns another volume, and a failed step does not block the others. The ledger records
 // their writes before and after.
-func (s *scope) apply(ctx context.Context, _ *plan.Planner, planned plan.Plan, out *loop.Outcome) {
+func (s *scope) apply(ctx context.Context, _ plan.Snapshot, planned plan.Plan, out *loop.Outcome) {
 	if s.unread != nil {
 		out.Skip("", s.unread)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -301,17 +300,16 @@ func TestAFailedMountOfTheCanaryIsRevertedAndStopsTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	verdict := verdictFor(p, &pv)
-	recorded, err := fresh.reader.ReadLedger(ctx, r.Client)
-	if err != nil {
-		t.Fatal(err)
+	want := &optionset.Failed{
+		Identity: optionset.Identity{Set: verdict.Set, RuleSet: verdict.RuleSet, Rules: verdict.Rules, Driver: "kubernetes.io/nfs", Protocol: v1alpha1.ProtocolNFS},
+		Blame: optionset.Blame{
+			Volume: "pv00", UID: pv.UID, Options: []string{"hard", "nocto"},
+			Text: `MountVolume.SetUp failed for volume "pv00" : mount failed: exit status 32 Output: mount.nfs: an incorrect mount option was specified`,
+		},
 	}
-	want := []optionset.Blame{{
-		Volume: "pv00", UID: pv.UID, Options: []string{"hard", "nocto"}, Since: clock.Now().UTC(), RevertedAt: clock.Now().UTC(),
-		Text: `MountVolume.SetUp failed for volume "pv00" : mount failed: exit status 32 Output: mount.nfs: an incorrect mount option was specified`,
-	}}
-	blames := optionset.Decode(recorded.Sets())[verdict.Set].Blames
-	if diff := cmp.Diff(want, blames, cmpopts.IgnoreFields(optionset.Blame{}, "Failure")); diff != "" || len(pv.Annotations) > 0 {
-		t.Errorf("got annotations %q, want none; recorded failures (-want +got):\n%s", pv.Annotations, diff)
+	want.Since, want.Failure = clock.Now(), judge.FailedMountOf(&pv).Failure
+	if diff := cmp.Diff(want, judge.FailedMountOf(&pv)); diff != "" || judge.HasRecord(&pv) || len(pv.Annotations) != 1 {
+		t.Errorf("got annotations %q, want only the failed mount (-want +got):\n%s", pv.Annotations, diff)
 	}
 	if diff := cmp.Diff([]string{"hard"}, pv.Spec.MountOptions); diff != "" {
 		t.Errorf("options (-want +got):\n%s", diff)

@@ -145,7 +145,7 @@ func (r *Reconciler) noteOf(t *testing.T, volume string) plan.Note {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return plan.Prepare(s).Decide().Notes[volume]
+	return plan.For(s).Notes[volume]
 }
 
 func snapshotOf(volumes []*corev1.PersistentVolume, list ...v1alpha1.StorageClientProfile) plan.Snapshot {

@@ -70,7 +70,7 @@ func (w *world) settle(m *manager, workers int, undone func() string) {
 	w.calm(m, workers)
 	for turn := 0; (undone() != "" || m.steps > 0) && w.broken == nil; turn++ {
 		if turn == maxTurns {
-			for _, note := range plan.Prepare(w.live()).Decide().Notes {
+			for _, note := range plan.For(w.live()).Notes {
 				w.logf("%s: %s", note.Volume, note.Message)
 			}
 			w.fail("still pending after %d turns: %s", maxTurns, undone())
@@ -438,10 +438,10 @@ func (w *world) undone() string {
 			return v.pv.Name + " is in its soak"
 		}
 	}
-	if plan.Prepare(s).Decide().LedgerDue {
+	if plan.For(s).LedgerDue {
 		return "the ledger is due"
 	}
-	if checks := plan.Prepare(s).RequiredObservations().RollbackChecks; len(checks) > 0 { // its pod may stop waiting at any time
+	if checks := plan.RequiredObservations(s).RollbackChecks; len(checks) > 0 { // its pod may stop waiting at any time
 		return checks[0].Volume.Name + " is in a rollback check"
 	}
 	return ""

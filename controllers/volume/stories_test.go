@@ -275,7 +275,7 @@ func (s *story) until(d time.Duration) {
 
 // waits logs new reasons for waiting volumes.
 func (s *story) waits() {
-	notes := plan.Prepare(s.live()).Decide().Notes
+	notes := plan.For(s.live()).Notes
 	for _, name := range s.names() {
 		reason, _, waits := strings.Cut(notes[name].Message, "; then ")
 		line := "  " + name + " waits: " + reason
@@ -287,6 +287,6 @@ func (s *story) waits() {
 
 // notes logs the note of a volume.
 func (s *story) notes(name string) {
-	note := plan.Prepare(s.live()).Decide().Notes[name]
+	note := plan.For(s.live()).Notes[name]
 	s.logf("%s: %s: %s", name, note.Reason, note.Message)
 }

@@ -21,7 +21,7 @@ func TestCacheTransformKeepsTheRelevantFields(t *testing.T) {
 	pv := builders.NFSVolume(nil, managedBy("kubelet", metav1.ManagedFieldsOperationUpdate, ownsOptions),
 		managedBy("labeller", metav1.ManagedFieldsOperationApply, `{"f:metadata":{}}`), managedBy("flux", metav1.ManagedFieldsOperationApply, ownsOptions))
 	noteOf := func() plan.Note {
-		return plan.Prepare(snapshotOf([]*corev1.PersistentVolume{pv}, *fastProfile())).Decide().Notes[pv.Name]
+		return plan.For(snapshotOf([]*corev1.PersistentVolume{pv}, *fastProfile())).Notes[pv.Name]
 	}
 	before := noteOf()
 	if _, err := NewCacheTransform()(pv); err != nil {

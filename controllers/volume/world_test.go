@@ -469,11 +469,11 @@ func (m *manager) pass(workers int) (next time.Time, died bool) {
 	out := loop.Outcome{Clock: m.api, Pause: passInterval}
 	ctx := log.IntoContext(context.Background(), logr.Discard())
 	arm := (&scope{Reconciler: m.Reconciler, now: m.api.Now(), workers: workers}).arm()
-	arm.Plan = func(p *plan.Planner) plan.Plan {
+	arm.Plan = func(s plan.Snapshot) plan.Plan {
 		if m.plans++; m.plans > 2 {
 			m.fail("got %d plans in one pass, want at most 2", m.plans)
 		}
-		out := p.Decide()
+		out := plan.For(s)
 		m.planned = lists.Map(out.Steps, func(step plan.Step) (string, plan.Step) { return step.Target().Name, step })
 		return out
 	}
@@ -1048,6 +1048,32 @@ func (w *world) actingOn(v *simVolume) []string {
 	return out
 }
 
+// blameBefore returns the failed mount of a volume from a previous record. If the page of the ledger is damaged, the annotation contains it.
+func (w *world) blameBefore(previous *optionset.Record, volume string) *optionset.Blame {
+	if b := previous.BlameOf(volume); b != nil {
+		return b
+	}
+	v := w.volumes[volume]
+	if v == nil {
+		return nil
+	}
+	f := judge.FailedMountOf(v.pv)
+	if f == nil || f.Set != previous.Set {
+		return nil
+	}
+	r := &optionset.Record{Identity: f.Identity}
+	r.Import(optionset.Earlier{Volume: volume, Failed: f})
+	return r.BlameOf(volume)
+}
+
+// holdsCleared reports whether an annotation contains a failure as cleared. An earlier step checked that result.
+func (w *world) holdsCleared(set, failure string) bool {
+	return slices.ContainsFunc(w.names(), func(name string) bool {
+		f := judge.FailedMountOf(w.volumes[name].pv)
+		return f != nil && f.Cleared && f.Set == set && f.Failure == failure
+	})
+}
+
 // checkRecords checks the observations behind a change of the records. A failure needs a failed mount by a kubelet. A final result needs
 // an observation after the restore of the original options. A failure stays recorded as long as a profile declares its options.
 func (m *manager) checkRecords(before, after map[string]*optionset.Record) {
@@ -1063,7 +1089,7 @@ func (m *manager) checkRecords(before, after map[string]*optionset.Record) {
 			if !m.failed[failedOnce{b.Volume, b.Failure}] {
 				m.fail("the ledger has a failed mount of %s that no kubelet reported: %+v", b.Volume, b)
 			}
-			known := previous.BlameOf(b.Volume)
+			known := m.blameBefore(previous, b.Volume)
 			isMade := known != nil && !m.mountedAt[b.Volume].Before(cmp.Or(known.RevertedAt, b.RevertedAt)) && !slices.Equal(m.mounts[b.Volume], b.Options)
 			// The world forgets the mounts of a volume that was deleted during the pass.
 			if b.Settled && b.Unclear && !isMade && m.volumes[b.Volume] != nil && (known == nil || !known.Settled) {
@@ -1072,10 +1098,10 @@ func (m *manager) checkRecords(before, after map[string]*optionset.Record) {
 		}
 		for _, kind := range r.Cleared {
 			again := func(f failure) bool {
-				b := previous.BlameOf(f.volume)
+				b := m.blameBefore(previous, f.volume)
 				return b != nil && b.Failure == kind && f.kind == kind && !b.RevertedAt.IsZero() && !f.at.Before(b.RevertedAt)
 			}
-			if previous.Counts(kind) && !slices.ContainsFunc(m.failures, again) {
+			if previous.Counts(kind) && !slices.ContainsFunc(m.failures, again) && !m.holdsCleared(set, kind) {
 				m.fail("failure %q of set %s is cleared without a failed mount with the original options", kind, set)
 			}
 		}
@@ -1149,6 +1175,9 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 		if !slices.Equal(v.pv.Spec.MountOptions, v.own) || !slices.Equal(before.Spec.MountOptions, v.written) {
 			m.fail("%s was restored from %q to %q, want from %q to %q", name, before.Spec.MountOptions, v.pv.Spec.MountOptions, v.written, v.own)
 		}
+		if failed := judge.FailedMountOf(v.pv); (failed == nil) != (step.FailedMount == nil) {
+			m.fail("got recorded failed mount %+v for %s, want %+v", failed, name, step.FailedMount)
+		}
 	case plan.ReleaseVolume:
 		if !slices.Equal(v.pv.Spec.MountOptions, before.Spec.MountOptions) {
 			m.fail("the release of %s changed its options", name)
@@ -1163,7 +1192,7 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 	if _, written := step.(plan.WriteOptions); !written {
 		v.carried = false
 		for _, key := range ours {
-			if _, left := v.pv.Annotations[key]; left {
+			if _, left := v.pv.Annotations[key]; left && key != v1alpha1.FailedMountOptionsAnnotation {
 				m.fail("%s still has annotation %s", name, key)
 			}
 		}

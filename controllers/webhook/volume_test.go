@@ -31,8 +31,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume"
 	"github.com/storageclient/operator/controllers/volume/judge"
-	"github.com/storageclient/operator/controllers/volume/ledger"
-	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 )
 
@@ -372,16 +370,21 @@ func TestNewVolumesStayUnchangedWhileTheirOptionsAreStopped(t *testing.T) {
 	if err := h.reader.Get(t.Context(), types.NamespacedName{Name: "pv"}, written); err != nil {
 		t.Fatal(err)
 	}
-	mark := judge.MarkOf(written)
-	r := judge.SetOf(judge.SourceOf(written), mark.Set, mark.RuleSet, mark.Rules)
-	r.Blames = []optionset.Blame{{Volume: "bad", Options: []string{"nconnect=4"}, Text: "exit status 32", Settled: true, RevertedAt: time.Unix(1e9, 0)}}
-	changes := ledger.Changes{}
-	for key, text := range r.Encode() {
-		changes[types.UID(key)] = ledger.KeepSet(text)
+	var mark struct {
+		Set   string   `json:"set"`
+		Rules []string `json:"rules"`
 	}
-	writes, _ := new(ledger.Reader).Read(nil).Apply(changes)
-	recorded := writes[0].Page
-	recorded.Namespace = v1alpha1.ManagerNamespace
+	if err := json.Unmarshal([]byte(written.Annotations[v1alpha1.MountOptionsStepAnnotation]), &mark); err != nil {
+		t.Fatal(err)
+	}
+	failure, err := json.Marshal(map[string]any{"set": mark.Set, "rules": mark.Rules, "driver": "kubernetes.io/nfs", "options": []string{"nconnect=4"}, "message": "exit status 32"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := newVolume(func(pv *corev1.PersistentVolume) {
+		pv.Name = "bad"
+		metav1.SetMetaDataAnnotation(&pv.ObjectMeta, v1alpha1.FailedMountOptionsAnnotation, string(failure))
+	})
 	changed := newProfile(rule(allNFS, "nconnect=4", "nocto"))
 	for name, test := range map[string]struct {
 		profile *v1alpha1.StorageClientProfile
@@ -393,7 +396,7 @@ func TestNewVolumesStayUnchangedWhileTheirOptionsAreStopped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := creation(t, newVolume())
-			h := newHandler(t, interceptor.Funcs{}, fast, recorded.DeepCopy())
+			h := newHandler(t, interceptor.Funcs{}, fast, bad)
 			pass(t, h)
 			var current v1alpha1.StorageClientProfile
 			if err := h.reader.Get(t.Context(), client.ObjectKeyFromObject(fast), &current); err != nil {

@@ -212,7 +212,7 @@ func forge(pod string, changes ...func(*corev1.Event)) func(*actor) error {
 			return err
 		}
 		change.clock.SetTime(time.Now().Add(time.Minute))
-		if options := change.visit().Spec.MountOptions; len(options) == 2 {
+		if _, failed := change.visit().Annotations[v1alpha1.FailedMountOptionsAnnotation]; !failed {
 			return stopped{by: byManager, message: "the event is not believed"}
 		}
 		return nil

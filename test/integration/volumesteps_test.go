@@ -185,7 +185,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		Expect(carrying()).To(Equal([]string{"pv0", "pv1"}))
 		reverted := getVolume("pv2")
 		Expect(reverted.Spec.MountOptions).To(Equal([]string{"hard"}))
-		Expect(reverted.Annotations).To(BeEmpty())
+		Expect(reverted.Annotations).To(And(HaveLen(1), HaveKey(v1alpha1.FailedMountOptionsAnnotation)))
 
 		_, err := newKeeper(k8s).profile("fast")
 		Expect(err).NotTo(HaveOccurred())

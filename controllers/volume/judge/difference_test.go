@@ -23,7 +23,8 @@ func ofClass(name, class string, change ...builders.ProfileOption) v1alpha1.Stor
 // A volume is evaluated again only if a related profile changes: one that selects it, selected it, or is in its annotations.
 func TestMemoryEvaluatesAgainOnlyAffectedVolumes(t *testing.T) {
 	plain, carrying := builders.NFSVolume(nil), builders.NFSVolume([]string{"nocto"}, builders.Carrying(nil, []string{"nocto"}, "gone"))
-	for _, pv := range []*corev1.PersistentVolume{plain, carrying} {
+	failed := builders.NFSVolume(nil, builders.Annotated(v1alpha1.FailedMountOptionsAnnotation, `{"set":"x"}`))
+	for _, pv := range []*corev1.PersistentVolume{plain, carrying, failed} {
 		pv.Spec.StorageClassName = "mine"
 	}
 	mine, others := ofClass("mine", "mine"), ofClass("others", "others")
@@ -43,16 +44,17 @@ func TestMemoryEvaluatesAgainOnlyAffectedVolumes(t *testing.T) {
 		pauseAll bool
 		same     bool
 	}{
-		"a profile that selects others":        {plain, []v1alpha1.StorageClientProfile{mine, changed(others, deeper)}, false, true},
-		"a profile that selects others goes":   {plain, []v1alpha1.StorageClientProfile{mine}, false, true},
-		"a new profile that selects others":    {plain, append([]v1alpha1.StorageClientProfile{ofClass("new", "new")}, first...), false, true},
-		"a profile that selects it":            {plain, []v1alpha1.StorageClientProfile{changed(mine, deeper), others}, false, false},
-		"a profile that selected it goes":      {plain, []v1alpha1.StorageClientProfile{others}, false, false},
-		"a profile comes to select it":         {plain, []v1alpha1.StorageClientProfile{mine, changed(others, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"mine"}}))}, false, false},
-		"a new profile that selects it":        {plain, append([]v1alpha1.StorageClientProfile{ofClass("new", "mine")}, first...), false, false},
-		"a pause of everything":                {plain, first, true, false},
-		"a profile that it carries comes back": {carrying, append([]v1alpha1.StorageClientProfile{ofClass("gone", "new", builders.Paused)}, first...), false, false},
-		"a profile that follows classes":       {plain, append([]v1alpha1.StorageClientProfile{ofClass("new", "new", builders.Ruled(func(r *v1alpha1.VolumeRule) { r.MountOptionsFrom = v1alpha1.MountOptionsFromClass }))}, first...), false, false},
+		"a profile that selects others":                {plain, []v1alpha1.StorageClientProfile{mine, changed(others, deeper)}, false, true},
+		"a profile that selects others goes":           {plain, []v1alpha1.StorageClientProfile{mine}, false, true},
+		"a new profile that selects others":            {plain, append([]v1alpha1.StorageClientProfile{ofClass("new", "new")}, first...), false, true},
+		"a profile that selects it":                    {plain, []v1alpha1.StorageClientProfile{changed(mine, deeper), others}, false, false},
+		"a profile that selected it goes":              {plain, []v1alpha1.StorageClientProfile{others}, false, false},
+		"a profile comes to select it":                 {plain, []v1alpha1.StorageClientProfile{mine, changed(others, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"mine"}}))}, false, false},
+		"a new profile that selects it":                {plain, append([]v1alpha1.StorageClientProfile{ofClass("new", "mine")}, first...), false, false},
+		"a pause of everything":                        {plain, first, true, false},
+		"a profile that it carries comes back":         {carrying, append([]v1alpha1.StorageClientProfile{ofClass("gone", "new", builders.Paused)}, first...), false, false},
+		"a profile that follows classes":               {plain, append([]v1alpha1.StorageClientProfile{ofClass("new", "new", builders.Ruled(func(r *v1alpha1.VolumeRule) { r.MountOptionsFrom = v1alpha1.MountOptionsFromClass }))}, first...), false, false},
+		"any profile, if the volume records a failure": {failed, []v1alpha1.StorageClientProfile{mine, changed(others, deeper)}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			compiler, memory := &Compiler{}, &Memory{}

@@ -5,5 +5,5 @@
 //	Evaluate(Input) *Evaluation                    // one volume, alone; or a Memory, which caches
 //	Servers.Evaluate(*Evaluation) Verdict          // among the other volumes of its server
 //	EvaluateNew(*Evaluation, index, find)          // a volume that does not exist yet, for the webhook
-//	RecordOf, MarkOf                               // read the annotations of a volume
+//	RecordOf, MarkOf, FailedMountOf                // read the annotations of a volume
 package judge

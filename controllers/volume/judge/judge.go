@@ -140,7 +140,7 @@ func Volume(in Input) Verdict {
 	}
 	_, dispute := readAheadOf(s.rules)
 	v.readAhead, v.disputed = s.merged.readAhead, dispute != ""
-	return s.removeLeftover(v)
+	return s.releaseFailedMount(v)
 }
 
 func (s *scope) originalOptions() []string {
@@ -482,7 +482,7 @@ func (v Verdict) Apply(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
 	}
 	out := pv.DeepCopy()
 	out.UID, out.ResourceVersion = "", ""
-	for _, key := range ownAnnotations {
+	for _, key := range slices.Concat(markAnnotations, recordAnnotations) {
 		delete(out.Annotations, key)
 	}
 	if v.Action != ActionRelease {

@@ -9,7 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
@@ -24,6 +26,8 @@ type Evaluation struct {
 	Verdict Verdict
 	// Mark identifies the batch that wrote the volume. Nil if there is none, or if it is about another volume.
 	Mark *Mark
+	// FailedMount is the failed mount in the volume's annotation. Nil if there is none, or if it is about another volume.
+	FailedMount *optionset.Failed
 	// Record is the record of the volume.
 	Record Record
 	// HasAppliedOptions is true if the operator wrote the current mount options.
@@ -42,14 +46,9 @@ type Evaluation struct {
 func Evaluate(in Input) *Evaluation {
 	v, record := Volume(in), recallRecord(in.Volume, in.Entry)
 	j := &Evaluation{
-		Volume:            in.Volume,
-		Verdict:           v,
-		Mark:              in.ownMark(),
-		Record:            record,
-		HasAppliedOptions: record.HasAppliedOptions(in.Volume),
-		Source:            SourceOf(in.Volume),
-		Unknown:           unknownOf(in.Volume),
-		demand:            demandOf(in.Volume, optionsAfter(in.Volume, v)),
+		Volume: in.Volume, Verdict: v, Mark: in.ownMark(), FailedMount: in.ownFailedMount(),
+		Record: record, HasAppliedOptions: record.HasAppliedOptions(in.Volume), Source: SourceOf(in.Volume), Unknown: unknownOf(in.Volume),
+		demand: demandOf(in.Volume, optionsAfter(in.Volume, v)),
 	}
 	if slices.ContainsFunc(v.DeclaredOptions(), setsNconnect) {
 		j.withCurrentNconnect = j.evaluateLater(in)
@@ -67,6 +66,22 @@ func (j *Evaluation) evaluateLater(in Input) func() Verdict {
 // profilesOf returns the names of the profiles that select the volume, or whose options it carries.
 func (j *Evaluation) profilesOf() []string {
 	return lists.Distinct(j.Verdict.Profiles, j.Record.Profiles)
+}
+
+// hasRecordedFailure reports whether the verdict depends on all profiles: any of them may still declare the options that failed.
+func (j *Evaluation) hasRecordedFailure() bool {
+	_, marked := j.Volume.Annotations[v1alpha1.FailedMountOptionsAnnotation]
+	return marked
+}
+
+// WasFailedFor reports whether the recorded failed mount used options of a profile.
+func (j *Evaluation) WasFailedFor(profile string) bool {
+	return j.FailedMount != nil && j.FailedMount.IsDeclaredBy(profile)
+}
+
+// NamedProfiles returns the profiles in the volume's mark and failed mount.
+func (j *Evaluation) NamedProfiles() []string {
+	return append(j.Mark.Profiles(), profilesOfRules(ptr.Deref(j.FailedMount, optionset.Failed{}).Rules)...)
 }
 
 // MountsPerPod reports whether each pod on a node has a separate mount.
@@ -187,10 +202,10 @@ func differenceOf(from, to *Profiles) difference {
 	return d
 }
 
-// skipsReevaluation reports whether both versions give a volume the same verdict. No changed profile selects it or selected it, and it carries the
-// options of none.
+// skipsReevaluation reports whether both versions give a volume the same verdict. No changed profile selects it or selected it, it carries the
+// options of none, and it records no failed mount.
 func (d difference) skipsReevaluation(j *Evaluation, in Input) bool {
-	if d.inAll || slices.ContainsFunc(j.profilesOf(), func(name string) bool { return d.names[name] }) {
+	if d.inAll || j.hasRecordedFailure() || slices.ContainsFunc(j.profilesOf(), func(name string) bool { return d.names[name] }) {
 		return false
 	}
 	volumeClaim := onlyBound(in.Volume, in.VolumeClaim)

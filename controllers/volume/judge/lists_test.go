@@ -20,7 +20,7 @@ func verdictOf(pv *corev1.PersistentVolume, list ...v1alpha1.StorageClientProfil
 // carryOut applies a verdict to its volume.
 func carryOut(t *testing.T, pv *corev1.PersistentVolume, v Verdict) {
 	t.Helper()
-	annotations := AnnotationsWithout()
+	annotations := AnnotationsWithout(nil)
 	if v.Action == ActionWrite {
 		annotations = AnnotationsWith(v, nil)
 	}

@@ -44,7 +44,7 @@ func toolOf(id string) *tool {
 // kappPaths returns the paths that kapp must leave unchanged. kapp removes annotations that its manifests do not name, unless its rules copy
 // them.
 func kappPaths() string {
-	keys := lists.Each(ownAnnotations, func(key string) string { return "[metadata, annotations, " + key + "]" })
+	keys := lists.Each(slices.Concat(recordAnnotations, markAnnotations), func(key string) string { return "[metadata, annotations, " + key + "]" })
 	return strings.Join(append([]string{"[spec, mountOptions]"}, keys...), ", ")
 }
 

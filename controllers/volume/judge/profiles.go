@@ -149,8 +149,11 @@ func (p *Profile) rulesSelecting(pv *corev1.PersistentVolume, volumeClaim *metav
 	})
 }
 
-// among returns the profiles that affect a volume.
+// among returns the profiles that affect a volume. If the volume records a failure, these are all profiles.
 func (ps *Profiles) among(j *Evaluation) *Profiles {
+	if j.hasRecordedFailure() {
+		return ps
+	}
 	names := j.profilesOf()
 	return ps.parts.Share(strings.Join(names, "\n"), func() *Profiles {
 		some := lists.Filter(lists.Each(names, ps.Get), func(p *Profile) bool { return p != nil })

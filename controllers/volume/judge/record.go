@@ -33,9 +33,6 @@ var recordAnnotations = []string{
 	v1alpha1.OriginalMountOptionsAnnotation, v1alpha1.AppliedMountOptionsAnnotation, v1alpha1.ProfilesAnnotation,
 }
 
-// ownAnnotations are all annotations of the operator. The previous release recorded failed mounts on volumes.
-var ownAnnotations = append(slices.Clone(recordAnnotations), v1alpha1.MountOptionsStepAnnotation, v1alpha1.FailedMountOptionsAnnotation)
-
 // HasRecord reports whether the volume has any annotation of the record.
 func HasRecord(pv *corev1.PersistentVolume) bool {
 	return slices.ContainsFunc(recordAnnotations, func(key string) bool { _, ok := pv.Annotations[key]; return ok })
@@ -43,7 +40,7 @@ func HasRecord(pv *corev1.PersistentVolume) bool {
 
 // IsAnnotated reports whether the volume has any annotation of the operator.
 func IsAnnotated(pv *corev1.PersistentVolume) bool {
-	return slices.ContainsFunc(ownAnnotations, func(key string) bool { _, ok := pv.Annotations[key]; return ok })
+	return slices.ContainsFunc(slices.Concat(recordAnnotations, markAnnotations), func(key string) bool { _, ok := pv.Annotations[key]; return ok })
 }
 
 // recallRecord reads the record of a volume from its annotations if they are complete: they change in the same write as the mount options.

@@ -4,7 +4,7 @@
 //
 //	Decode(entries) map[string]*Record   // from the entries of the ledger, by set
 //	Record.Encode() map[string]string    // its entries, by key
-//	Record.Add(*Record)                  // observations of another record
+//	Record.Import(Earlier)               // state that an earlier release left on a volume
 //	Record.State(server) State
 //	Record.Next(Event)
 //	Record.MustRestore(server) bool      // whether the volumes that have them get their original options back

@@ -7,12 +7,15 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
-	// failedPrefix starts the keys of failures: SET for a failed mount, SET.SERVER for a rejected probe. setPrefix starts all other keys.
+	// failedPrefix starts the keys of failures: SET for a failed mount, SET.SERVER for a rejected probe. setPrefix starts all other keys. An
+	// earlier release reads keys with failedPrefix and removes keys with setPrefix.
 	failedPrefix, setPrefix = "failed.", "set."
 	// maxWorked is the maximum number of servers whose probes are recorded. The oldest stay, so that a record does not change with each probe.
 	maxWorked = 16
@@ -40,24 +43,22 @@ func failedKey(set, server string) string {
 	return failedPrefix + set + "." + text.Hash(server, 6)
 }
 
-// failed is the JSON of a failure in the ledger.
-type failed struct {
+// Failed is the JSON of a failure, in the ledger and in the volume's annotation for an earlier release. That release sets neither State nor More.
+type Failed struct {
 	Identity
 	Blame
 	// Server is the server of a rejected probe. Empty for a failed mount.
 	Server string  `json:"server,omitempty"`
 	State  State   `json:"state,omitempty"`
 	More   []Blame `json:"more,omitempty"`
+	// Cluster is the UID of the cluster in which the annotation was written. Empty in the ledger, in annotations of earlier releases, and if it is
+	// unknown.
+	Cluster types.UID `json:"cluster,omitempty"`
+	// Cleared is true in an annotation if the options are not the cause.
+	Cleared bool `json:"acquitted,omitempty"`
 }
 
-// known is the JSON of all other state of a set in the ledger.
-type known struct {
-	Record
-	// IsStopped is true if the set has failures. They may be on another page, which users can delete.
-	IsStopped bool `json:"stopped,omitempty"`
-}
-
-func (f *failed) encode() string {
+func (f *Failed) encode() string {
 	whole := text.JSON(f)
 	if len(whole) <= maxBytes {
 		return whole
@@ -93,20 +94,20 @@ func (r *Record) encode(set string) map[string]string {
 		return out
 	}
 	if len(r.Blames) > 0 {
-		f := failed{Identity: r.Identity, Blame: r.Blames[0], More: r.Blames[1:], State: Suspected}
+		f := Failed{Identity: r.Identity, Blame: r.Blames[0], More: r.Blames[1:], State: Suspected}
 		if r.isSettled() {
 			f.State = Failing
 		}
 		out[failedKey(set, "")] = f.encode()
 	}
 	for server, b := range r.Rejected {
-		f := failed{Identity: r.Identity, Blame: b, Server: server, State: Rejected}
+		f := Failed{Identity: r.Identity, Blame: b, Server: server, State: Rejected}
 		out[failedKey(set, server)] = f.encode()
 	}
 	if r.Evidence != nil || len(r.Worked)+len(r.Cleared)+len(r.Closed) > 0 {
-		k := known{Record: *r, IsStopped: r.Stops()}
-		k.Worked = oldestOf(r.Worked)
-		out[setPrefix+set] = text.JSON(k)
+		known := *r
+		known.Worked = oldestOf(r.Worked)
+		out[setPrefix+set] = text.JSON(known)
 	}
 	return out
 }
@@ -120,14 +121,12 @@ func oldestOf(worked map[string]Evidence) map[string]Evidence {
 }
 
 // Decode returns the records in the entries of sets, by set. It skips an entry that it cannot read, or that has another key. A copy for the
-// previous release completes the record: the manager may die between the writes of two pages. If the failures of a set are lost, its evidence does
-// not count: the set needs a canary again.
+// previous release completes the record: the manager may die between the writes of two pages.
 func Decode(entries map[string]string) map[string]*Record {
 	out, copies := map[string]*Record{}, map[string]*Record{}
-	stopped := map[string]bool{}
 	for key, value := range entries {
-		var f failed
-		var k known
+		var f Failed
+		var known Record
 		err := json.Unmarshal([]byte(value), &f)
 		f.Set = cmp.Or(f.Set, f.RuleSet)
 		set, records := f.Set, out
@@ -142,23 +141,14 @@ func Decode(entries map[string]string) map[string]*Record {
 		case key == failedKey(set, f.Server):
 			r := recordIn(records, f.Identity)
 			r.Blames = slices.DeleteFunc(append([]Blame{f.Blame}, f.More...), func(b Blame) bool { return b.Volume == "" })
-		case key == setPrefix+set && json.Unmarshal([]byte(value), &k) == nil:
+			r.isEarlier = f.State == ""
+		case key == setPrefix+set && json.Unmarshal([]byte(value), &known) == nil:
 			r := recordIn(records, f.Identity)
-			r.Evidence = k.Evidence
-			r.Worked = k.Worked
-			r.Cleared = k.Cleared
-			r.Closed = k.Closed
-			stopped[f.Set] = stopped[f.Set] || k.IsStopped
+			r.Evidence, r.Worked, r.Cleared, r.Closed = known.Evidence, known.Worked, known.Cleared, known.Closed
 		}
 	}
 	for _, r := range copies {
 		recordIn(out, r.Identity).Add(r)
-	}
-	for set, r := range out {
-		if areFailuresLost := stopped[set] && !r.Stops() && !out[r.RuleSet].Stops(); areFailuresLost {
-			r.Evidence = nil
-			r.Worked = nil
-		}
 	}
 	return out
 }

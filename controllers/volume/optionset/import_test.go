@@ -2,10 +2,107 @@ package optionset
 
 import (
 	"fmt"
-	"maps"
+	"strings"
 	"testing"
 	"time"
 )
+
+// A record imports the state that an earlier release left on volumes, except failures with a later result.
+func TestImport(t *testing.T) {
+	later := noon.Add(time.Hour)
+	failed := func(change ...func(*Failed)) Earlier {
+		f := &Failed{Identity: newRecord().Identity, Blame: Blame{Options: []string{"hard"}, Text: "denied", Since: later, Failure: "denied", Unclear: true}}
+		for _, c := range change {
+			c(f)
+		}
+		return Earlier{Volume: "a", Failed: f}
+	}
+	of := func(volume string, e Earlier) Earlier {
+		e.Volume = volume
+		return e
+	}
+	named, settled := func(f *Failed) { f.Unclear = false }, func(f *Failed) { f.Unclear, f.Settled = false, true }
+	cleared := func(f *Failed) { f.Unclear, f.Cleared = false, true }
+	nothingLearned := func(f *Failed) { f.Unclear, f.Cleared, f.Failure = false, true, "" }
+	// recorded is a failure in the ledger of an earlier release. If the text names the options, it is settled from the start.
+	recorded := func() *Record {
+		return Decode(map[string]string{"failed.abc": `{"set":"abc","rules":["p/rule"],"driver":"kubernetes.io/nfs","failure":"denied","settled":true,"volume":"a"}`})["abc"]
+	}
+	open := func() *Record {
+		r := newRecord()
+		r.Next(event(MountFailed, false))
+		return r
+	}
+	judged := func(kind Kind) func() *Record {
+		return func() *Record {
+			r := newRecord()
+			e := event(MountFailed, false)
+			e.At = later
+			r.Next(e)
+			r.Next(event(Restored, false))
+			r.Next(event(kind, false))
+			return r
+		}
+	}
+	for name, test := range map[string]struct {
+		before         func() *Record
+		earlier        []Earlier
+		server, others State
+		blames         int
+		cleared        bool
+	}{
+		"a mount counts for all servers":                           {newRecord, []Earlier{{Volume: "b", Server: server, Evidence: "mounted"}}, Works, Works, 0, false},
+		"a probe counts for its server":                            {newRecord, []Earlier{{Volume: "b", Server: server, Evidence: "probed", Probed: true}}, Works, Untried, 0, false},
+		"a failure of unknown cause":                               {newRecord, []Earlier{failed()}, Suspected, Suspected, 1, false},
+		"a failure that names the options, too":                    {newRecord, []Earlier{failed(named)}, Suspected, Suspected, 1, false},
+		"a failure that is settled":                                {newRecord, []Earlier{failed(settled)}, Failing, Failing, 1, false},
+		"with evidence it is disputed":                             {newRecord, []Earlier{failed(settled), {Volume: "b", Evidence: "mounted"}}, Disputed, Disputed, 1, false},
+		"a cleared failure":                                        {newRecord, []Earlier{failed(cleared)}, Untried, Untried, 0, true},
+		"a cleared failure in a mark":                              {newRecord, []Earlier{{Cleared: "denied"}}, Untried, Untried, 0, true},
+		"and then it is not a cause for another volume":            {newRecord, []Earlier{{Cleared: "denied"}, failed()}, Untried, Untried, 0, true},
+		"a failure without a result":                               {newRecord, []Earlier{failed(nothingLearned)}, Untried, Untried, 0, false},
+		"a settled failure in the ledger stays":                    {recorded, nil, Failing, Failing, 1, false},
+		"but an open failure on the volume continues":              {recorded, []Earlier{failed(named)}, Suspected, Suspected, 1, false},
+		"and a cleared failure ends it":                            {recorded, []Earlier{failed(cleared)}, Untried, Untried, 0, true},
+		"a failure that was cleared since is not open again":       {judged(OwnFailed), []Earlier{failed(func(f *Failed) { f.Failure = "another" })}, Untried, Untried, 0, true},
+		"nor is a failure without a result":                        {judged(NoPodWaits), []Earlier{failed()}, Untried, Untried, 0, false},
+		"but a later failure is":                                   {judged(NoPodWaits), []Earlier{failed(func(f *Failed) { f.Since = later.Add(time.Second) })}, Suspected, Suspected, 1, false},
+		"a result for one volume does not close another's failure": {judged(NoPodWaits), []Earlier{of("b", failed())}, Suspected, Suspected, 1, false},
+		"a settled one outlives its page of the ledger":            {judged(NoPodWaits), []Earlier{failed(settled)}, Failing, Failing, 1, false},
+		"and settles an open failure in the record":                {open, []Earlier{failed(settled)}, Failing, Failing, 1, false},
+		"a cause that was found since stays":                       {judged(OwnMounted), []Earlier{failed()}, Failing, Failing, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := test.before()
+			for range 2 { // a second import does not change the record
+				for _, e := range test.earlier {
+					r.Import(e)
+				}
+				if r.State(server) != test.server || r.State(another) != test.others || len(r.Blames) != test.blames || r.Counts("denied") == test.cleared {
+					t.Errorf("got states %s and %s (%+v), want %s and %s, %d failures, cleared: %t", r.State(server), r.State(another), r,
+						test.server, test.others, test.blames, test.cleared)
+				}
+			}
+			if r.State(server) == Suspected && !r.Blames[0].RevertedAt.Equal(test.earlier[0].Failed.Since) {
+				t.Errorf("got a revert at %s, want %s", r.Blames[0].RevertedAt, test.earlier[0].Failed.Since)
+			}
+		})
+	}
+}
+
+// A user can edit an annotation to any length. After the import, the record still fits on a page.
+func TestImportIsBounded(t *testing.T) {
+	long, r := strings.Repeat("long", maxBytes), newRecord()
+	r.Import(Earlier{Volume: "a", Server: server, Evidence: long, Cleared: long, Failed: &Failed{Blame: Blame{Options: []string{long}, Text: long, Failure: "denied " + long}}})
+	if entries := r.Encode(); len(entries) != 2 {
+		t.Fatalf("got %d entries, want 2", len(entries))
+	}
+	for key, text := range r.Encode() {
+		if len(text) > maxBytes {
+			t.Errorf("%s: got %d bytes, want at most %d", key, len(text), maxBytes)
+		}
+	}
+}
 
 // An entry without a volume is useless: no volume can show whether the options are the cause.
 func TestAFailureOfNoVolumeIsSkipped(t *testing.T) {
@@ -60,38 +157,6 @@ func TestAdd(t *testing.T) {
 		}
 		if _, works := test.record.EvidenceOn(server); test.want == Rejected && test.copied.Evidence == nil && works {
 			t.Errorf("%s: got evidence for a rejected probe", name)
-		}
-	}
-}
-
-// Each entry may be on another page, which users can delete. A set without its failures is not proven either: it needs a canary.
-func TestALostFailureTakesTheEvidenceAlong(t *testing.T) {
-	r := newRecord()
-	r.RuleSet = "rules"
-	for _, kind := range []Kind{ProbeWorked, Mounted, MountFailed} {
-		r.Next(event(kind, false))
-	}
-	all := EncodeAll(map[string]*Record{r.Set: r})
-	for name, test := range map[string]struct {
-		lost []string
-		want State
-	}{
-		"no entry":                                {want: Suspected},
-		"the failure, of which a copy is left":    {lost: []string{"failed.abc"}, want: Suspected},
-		"the failure and its copy":                {lost: []string{"failed.abc", "failed.rules"}, want: Untried},
-		"the evidence, of which a copy is left":   {lost: []string{"set.abc"}, want: Suspected},
-		"the failure, its copy, and the evidence": {lost: []string{"failed.abc", "failed.rules", "set.abc"}, want: Untried},
-		"all entries":                             {lost: []string{"failed.abc", "failed.rules", "set.abc", "set.rules"}, want: Untried},
-	} {
-		entries := maps.Clone(all)
-		for _, key := range test.lost {
-			if entries[key] == "" {
-				t.Errorf("%s: got no entry %s, want one", name, key)
-			}
-			delete(entries, key)
-		}
-		if got := Decode(entries)["abc"].State(server); got != test.want {
-			t.Errorf("%s: got state %s, want %s", name, got, test.want)
 		}
 	}
 }

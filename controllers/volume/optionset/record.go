@@ -70,6 +70,8 @@ type Record struct {
 	// probing are the servers with a current probe. isWritten is true while a volume has the options.
 	probing   map[string]bool
 	isWritten bool
+	// isEarlier is true if an earlier release wrote the blame. It recorded a failure as settled at once if the text names the options.
+	isEarlier bool
 }
 
 // Evidence is an observation that shows that an option set works.
@@ -85,7 +87,7 @@ type Blame struct {
 	// Options are the mount options that failed. Nil if they are too long to record.
 	Volume  string   `json:"volume,omitempty"`
 	Options []string `json:"options,omitempty"`
-	// UID is the UID of the volume.
+	// UID is the UID of the volume. Empty if an earlier release recorded the failure.
 	UID types.UID `json:"uid,omitempty"`
 	// Failure identifies the failure: all events of one failure share it, for any volume. Text is the text of the event.
 	Failure string `json:"failure,omitempty"`

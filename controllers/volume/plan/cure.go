@@ -11,12 +11,12 @@ import (
 
 // failureOf returns the failed mount of a volume that has options of the operator. A failure that also occurred with the original options does
 // not count.
-func (p *Planner) failureOf(j evaluation) (failure Failure, failed bool) {
+func (p *planner) failureOf(j evaluation) (failure Failure, failed bool) {
 	failure, failed = p.FailedMounts[j.Volume.Name]
 	return failure, failed && j.isWatched() && p.sets.carried(j).Counts(failure.Kind)
 }
 
-func (p *Planner) noteFailures() {
+func (p *planner) noteFailures() {
 	for _, j := range p.volumes {
 		if failure, failed := p.failureOf(j); failed && j.mayRevert() {
 			r := p.sets.carried(j)
@@ -34,7 +34,7 @@ func blameFor(j evaluation, failure Failure) optionset.Blame {
 }
 
 // revert restores the original options of a volume that a pod could not mount with the options of the operator.
-func (p *Planner) revert(j evaluation, failure Failure) Step {
+func (p *planner) revert(j evaluation, failure Failure) Step {
 	set, known := p.sets.carried(j), p.blameOf(j)
 	blame := blameFor(j, failure)
 	blame.Since = p.second()
@@ -42,12 +42,19 @@ func (p *Planner) revert(j evaluation, failure Failure) Step {
 		blame = *known
 	}
 	verdict := judge.Reverted(*j.verdict, set, blame)
-	return RestoreOptions{OnVolume: OnVolume{Note: p.noteFor(j.Volume, &verdict)}, Options: verdict.Options, Set: set}
+	step := RestoreOptions{
+		OnVolume: OnVolume{Note: p.noteFor(j.Volume, &verdict)}, Options: verdict.Options,
+		FailedMount: &optionset.Failed{Identity: set.Identity, Blame: blame, Cluster: p.Cluster},
+	}
+	if known != nil {
+		step.Set = set
+	}
+	return step
 }
 
 // isInRollbackCheck reports whether the volume is in its rollback check: it has its original options back, and mounts by pods matter. This includes
 // volumes that no rule selects any longer, since other volumes wait for the result.
-func (p *Planner) isInRollbackCheck(j evaluation) bool {
+func (p *planner) isInRollbackCheck(j evaluation) bool {
 	b := p.blameOf(j)
 	if b == nil || b.RevertedAt.IsZero() || j.HasAppliedOptions {
 		return false
@@ -66,7 +73,7 @@ func (p *Planner) isInRollbackCheck(j evaluation) bool {
 }
 
 // rollbackResult returns the result of a volume's rollback check, and its consequence. Empty if there is none.
-func (p *Planner) rollbackResult(j evaluation) (kind optionset.Kind, message string) {
+func (p *planner) rollbackResult(j evaluation) (kind optionset.Kind, message string) {
 	kind, known := p.RollbackResults[j.Volume.Name]
 	if !known || !p.isInRollbackCheck(j) {
 		return "", ""
@@ -87,7 +94,7 @@ func (p *Planner) rollbackResult(j evaluation) (kind optionset.Kind, message str
 }
 
 // recordRollbackResult records the result of a rollback check. It applies from the next plan on.
-func (p *Planner) recordRollbackResult(j evaluation, target OnVolume, kind optionset.Kind, message string) RecordSet {
+func (p *planner) recordRollbackResult(j evaluation, target OnVolume, kind optionset.Kind, message string) RecordSet {
 	r := p.blamed[j.Volume.Name]
 	p.later = append(p.later, func() {
 		for _, blaming := range p.sets {
@@ -95,17 +102,21 @@ func (p *Planner) recordRollbackResult(j evaluation, target OnVolume, kind optio
 		}
 	})
 	target.Note.Reason, target.Note.Message = v1alpha1.VolumeReasonFailedMount, message
-	return RecordSet{OnVolume: target, Set: r, text: fmt.Sprintf("end rollback check of %s: %s", j.Volume.Name, message)}
+	out := RecordSet{OnVolume: target, Set: r, text: fmt.Sprintf("end rollback check of %s: %s", j.Volume.Name, message)}
+	if j.FailedMount != nil && j.verdict.State != judge.StateUnselected {
+		out.FailedMount = j.FailedMount.WithResult(kind)
+	}
+	return out
 }
 
 // hasFailingSet reports whether the volume carries options of a set that must be removed from all volumes. If there is evidence that the set works,
 // a failure concerns only its volume: an event from one namespace must not change the volumes of others.
-func (p *Planner) hasFailingSet(j evaluation) bool {
+func (p *planner) hasFailingSet(j evaluation) bool {
 	return j.mayRevert() && p.sets[j.carriedSet()].MustRestore(j.Source.Server)
 }
 
 // revertFailed restores a volume of such a set before a pod fails. Each profile limits the number of restores at a time to its share.
-func (p *Planner) revertFailed(j evaluation, target OnVolume) bool {
+func (p *planner) revertFailed(j evaluation, target OnVolume) bool {
 	for _, name := range j.verdict.Profiles {
 		if progress := p.progress[name]; progress.reverted >= progress.share() {
 			p.planAgain(p.Now.Add(observeInterval))

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +17,6 @@ import (
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/test/builders"
-	"github.com/storageclient/operator/tuning/lists"
 )
 
 // A failure of unknown cause reverts that volume, and its original options show whether the declared ones were the cause.
@@ -87,84 +85,37 @@ func TestRollbackCheck(t *testing.T) {
 	}
 }
 
-// Without live reads, a volume still gets its original options back, and its failure is recorded: the options are not written again.
-func TestARestoreWithoutALiveReadRecordsItsFailure(t *testing.T) {
+// Without live reads, a volume still gets its original options back. No cached page replaces a page of the ledger. The next plan records
+// the failure from the annotation.
+func TestARestoreWithoutALiveReadRecordsNothing(t *testing.T) {
 	b := newBench(t)
 	toCanary(b)
-	b.volumes = append(b.volumes, created("gone", 1, bound))
-	b.keep(ledger.Changes{"uid-of-gone": ledger.Settle("gone", ledger.Lists{}, nil)})
-	b.volumes = b.volumes[:3]
 	s := b.snapshot()
 	s.FailedMounts = map[string]Failure{"a": unclearFailure}
 	planned := For(s)
-	if !planned.NeedsFresh() || planned.Ledger["uid-of-gone"] == nil {
-		t.Error("got a plan without a need for live reads, want one that also removes the entry of a deleted volume")
+	if !planned.NeedsFresh() {
+		t.Error("got a plan that records the failure from the cache, want a need for live reads")
 	}
 	planned = planned.WithoutFresh()
-	if len(planned.Steps) != 1 || planned.Ledger["uid-of-gone"] != nil {
-		t.Fatalf("got steps %v, want one, and no other change of the ledger", planned.Steps)
+	if len(planned.Steps) != 1 {
+		t.Fatalf("got steps %v, want one", planned.Steps)
 	}
-	b.keep(planned.ChangesBefore(planned.Steps))
+	for key := range planned.ChangesBefore(planned.Steps) {
+		if optionset.IsKey(string(key)) {
+			t.Errorf("got a write of %s before the step, want none", key)
+		}
+	}
 	carryOut(t, planned.Steps[0], b.volumes)
+	for key := range ChangesAfter(planned.Steps, b.now) {
+		if optionset.IsKey(string(key)) {
+			t.Errorf("got a write of %s after the step, want none", key)
+		}
+	}
+	b.wait(10 * time.Second)
+	b.pass(nothingSeen)
+	b.strip("a")
 	if r := newPlanner(b.snapshot()).sets[b.set()]; r.State("filer") != optionset.Suspected || r.BlamedVolume() != "a" {
 		t.Errorf("got state %s (%+v), want %s by a", r.State("filer"), r, optionset.Suspected)
-	}
-	b.keep(ChangesAfter(planned.Steps, b.now))
-	if r := newPlanner(b.snapshot()).sets[b.set()]; r.BlameOf("a").RevertedAt.IsZero() {
-		t.Error("got no time of the restore")
-	}
-}
-
-// A restore waits for a page that another manager has just written: its failure must be recorded first.
-func TestARestoreConcernsThePageOfItsFailure(t *testing.T) {
-	b := newBench(t)
-	toCanary(b)
-	s := b.snapshot()
-	s.FailedMounts = map[string]Failure{"a": unclearFailure}
-	keys := LedgerKeys(For(s).Steps[0])
-	for _, want := range []types.UID{"uid-of-a", types.UID("failed." + b.set())} {
-		if !slices.Contains(keys, want) {
-			t.Errorf("got keys %q, want %s among them", keys, want)
-		}
-	}
-}
-
-// A user deletes pages of the ledger. A set that has lost its evidence or its failures needs a canary: no batch gets it.
-func TestALostPageLeadsToACanary(t *testing.T) {
-	for _, way := range []string{
-		"Works", "Works, by a probe", "Suspected", "Suspected, with evidence", "Suspected, by name, with evidence", "Failing", "Disputed",
-	} {
-		made := newBench(t)
-		ways[way](made)
-		made.keep(For(made.snapshot()).Ledger)
-		var keys []string
-		for _, page := range made.pages {
-			keys = append(keys, lists.Filter(slices.Collect(maps.Keys(page.Data)), optionset.IsKey)...)
-		}
-		slices.Sort(keys)
-		for lost := 1; lost < 1<<len(keys); lost++ {
-			isLost := func(i int) bool { return lost&(1<<i) > 0 }
-			if proven, _ := stands[way]; len(proven.blamed) == 0 && lost != 1<<len(keys)-1 {
-				continue // a copy of the evidence is left
-			}
-			b := newBench(t)
-			ways[way](b)
-			b.keep(For(b.snapshot()).Ledger)
-			for i, key := range keys {
-				for _, page := range b.pages {
-					if isLost(i) {
-						delete(page.Data, key)
-					}
-				}
-			}
-			b.probes, b.log = nil, nil
-			for _, name := range []string{"x", "y", "z"} {
-				b.volumes = append(b.volumes, created(name, 1, bound))
-			}
-			if written := lists.Filter(b.settle(), func(line string) bool { return strings.HasPrefix(line, "write") }); len(written) > 1 {
-				t.Errorf("%s, without %b of %q: got %q, want at most one write", way, lost, keys, written)
-			}
-		}
 	}
 }
 
@@ -279,30 +230,49 @@ func TestHeldVolumesGetNoRollbackResult(t *testing.T) {
 // Once options are known as the cause of a failure, all volumes lose them. Options with evidence of a mount stay.
 func TestFailingOptionsAreRemovedFromAllVolumes(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromString("50%")))
+	// settled adds the annotation of an earlier release to a volume.
+	settled := func(settled bool) builders.VolumeOption {
+		return func(pv *corev1.PersistentVolume) {
+			failedFor(p)(pv)
+			failed := judge.FailedMountOf(pv)
+			failed.Settled, failed.Unclear = settled, !settled
+			pv.Annotations[v1alpha1.FailedMountOptionsAnnotation] = builders.JSON(failed)
+		}
+	}
+	withEvidence := func(m *judge.Mark) { m.Evidence = "n has mounted b" }
 	byHand := func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = append(pv.Spec.MountOptions, "noatime") }
-	cause, suspect, proven := failedFor(p, true), failedFor(p, false), failedFor(p, true)
-	proven.Evidence = &optionset.Evidence{Text: "n has mounted b", Volume: "b"}
+	// recorded is the ledger of an earlier release, with the failure of a. Its text names the options as the cause.
+	recorded := func() *ledger.Ledger {
+		failed := judge.FailedMountOf(created("a", 9, settled(true)))
+		failed.Volume, failed.Protocol = "a", v1alpha1.ProtocolNFS
+		page := corev1.ConfigMap{Data: map[string]string{"failed." + failed.Set: builders.JSON(map[string]any{"volume": "a", "written": []any{}, "failed": builders.JSON(failed)})}}
+		page.Name = v1alpha1.VolumesConfigMapPrefix + "0"
+		return new(ledger.Reader).Read([]corev1.ConfigMap{page})
+	}()
+	if len(recorded.Sets()) != 1 {
+		t.Fatalf("got sets %v in the ledger, want one", recorded.Sets())
+	}
 	for name, test := range map[string]struct {
 		volumes []*corev1.PersistentVolume
 		want    []string
-		record  *optionset.Record
+		ledger  *ledger.Ledger
 	}{
 		"no more at a time than the profile's share": {[]*corev1.PersistentVolume{
-			created("a", 9), created("b", 8, written(p, 600)), created("c", 7, written(p, 600)), created("d", 6, written(p, 600)),
-		}, []string{"b", "c"}, cause},
-		"not while the cause is unknown":            {[]*corev1.PersistentVolume{created("a", 9), created("b", 8, written(p, 600))}, nil, suspect},
-		"also after that volume is deleted":         {[]*corev1.PersistentVolume{created("b", 8, written(p, 600))}, []string{"b"}, cause},
-		"not options that a mount has proven":       {[]*corev1.PersistentVolume{created("a", 9), created("b", 8, written(p, 600)), created("c", 7, written(p, 600))}, nil, proven},
-		"not options that a user has changed since": {[]*corev1.PersistentVolume{created("a", 9), created("b", 8, written(p, 600), byHand)}, nil, cause},
+			created("a", 9, settled(true)), created("b", 8, written(p, 600)), created("c", 7, written(p, 600)), created("d", 6, written(p, 600)),
+		}, []string{"b", "c"}, nil},
+		"not while the cause is unknown":            {[]*corev1.PersistentVolume{created("a", 9, settled(false)), created("b", 8, written(p, 600))}, nil, recorded},
+		"also after that volume is deleted":         {[]*corev1.PersistentVolume{created("b", 8, written(p, 600))}, []string{"b"}, recorded},
+		"not options that a mount has proven":       {[]*corev1.PersistentVolume{created("a", 9, settled(true)), created("b", 8, written(p, 600, withEvidence)), created("c", 7, written(p, 600))}, nil, nil},
+		"not options that a user has changed since": {[]*corev1.PersistentVolume{created("a", 9, settled(true)), created("b", 8, written(p, 600), byHand)}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := snapshotOf(test.volumes, p)
-			s.Now, s.Ledger = noon, ledgerOf(t, test.record)
+			s.Now, s.Ledger = noon, test.ledger
 			next := For(s)
 			var restored []string
 			for _, step := range next.Steps {
 				restore, ok := step.(RestoreOptions)
-				if !ok || restore.Set != nil || !slices.Equal(restore.Options, []string{"hard"}) {
+				if !ok || restore.FailedMount != nil || !slices.Equal(restore.Options, []string{"hard"}) {
 					t.Errorf("got step %s, want a restore of the original options", step)
 					continue
 				}
@@ -321,7 +291,7 @@ func TestFailingOptionsAreRemovedFromAllVolumes(t *testing.T) {
 				carryOut(t, step, test.volumes)
 			}
 			s = snapshotOf(test.volumes, p)
-			s.Now, s.Ledger = noon.Add(observeInterval), ledgerOf(t, test.record)
+			s.Now, s.Ledger = noon.Add(observeInterval), test.ledger
 			for _, step := range For(s).Steps {
 				if BelongsToBatch(step) {
 					t.Errorf("in the next plan: got step %s, want no step of a batch", step)

@@ -1,9 +1,7 @@
 // Package plan decides how changed mount options reach PersistentVolumes, and how the original options are restored. It is pure: a Snapshot is
 // its only input, and it uses neither a client nor a clock.
 //
-//	Prepare(Snapshot) *Planner                 // the planner of a pass
-//	Planner.RequiredObservations()             // the observations that it requires
-//	Planner.Decide() Plan                      // the next writes, and a note for every volume
+//	For(Snapshot) Plan                         // the next writes, and a note for every volume
 //	Summarize(profile, Snapshot) Summary       // the volumes in a profile's status
 //	StaleMounts(summary.Volumes, clientNodes)  // mounts from before a change
 //	Snapshot.Mounted()                         // the mounted volumes in the specs of nodes
@@ -17,6 +15,6 @@
 // The second volume of a set waits for evidence that the options of the first one work: a mount that was made with them. A StorageClientNode
 // or Snapshot.Evidence reports it. A profile may instead accept the soak.
 //
-// Each volume of a batch carries its mark. The ledger holds the evidence and the failures of sets. If its page is lost, the set needs new
-// evidence. If a batch does not fit in one pass, the next pass may join it for a minute.
+// The volumes hold most of this state: each volume of a batch carries its mark, which includes the evidence for the set. If a batch does not
+// fit in one pass, the next pass may join it for a minute.
 package plan

@@ -14,7 +14,7 @@ import (
 // importRecord distributes the record of rules from the previous release to the option sets of their volumes. The failures concern all of them,
 // and stay recorded for options that no volume has yet. The evidence proves the sets that volumes carry. If no volume carries one, it proves the
 // sets of new volumes of the StorageClasses. It is used only once: later, the rules may give volumes other options.
-func (p *Planner) importRecord(r *optionset.Record) {
+func (p *planner) importRecord(r *optionset.Record) {
 	declared := lists.Filter(p.volumes, func(j evaluation) bool { return j.verdict.RuleSet == r.RuleSet })
 	carrying := lists.Filter(p.volumes, func(j evaluation) bool {
 		return j.HasAppliedOptions && (j.Mark == nil && j.isDeclaredBy(r.RuleSet) || j.Mark != nil && j.Mark.Set == "" && j.Mark.RuleSet == r.RuleSet)
@@ -43,7 +43,7 @@ func (p *Planner) importRecord(r *optionset.Record) {
 
 // newVolumes evaluates new volumes that resemble the given ones, with the mount options of their StorageClasses. If no volume is given, there is
 // one for each class.
-func (p *Planner) newVolumes(r *optionset.Record, similar []evaluation) (out []evaluation) {
+func (p *planner) newVolumes(r *optionset.Record, similar []evaluation) (out []evaluation) {
 	volumes := lists.Each(similar, func(j evaluation) *corev1.PersistentVolume { return j.Volume })
 	if len(volumes) == 0 {
 		source := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: r.Driver, FSType: r.FSType}}

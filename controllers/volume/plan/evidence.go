@@ -17,6 +17,10 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
+// ClockTolerance is the minimum time between a write and the arrival of a pod that counts as evidence. The disadvantage: a mount within these
+// seconds is no evidence.
+const ClockTolerance = judge.ClockTolerance
+
 // carriesSet reports whether the volume carries options of the set that is currently declared for it.
 func (j evaluation) carriesSet() bool {
 	return j.HasAppliedOptions && j.verdict.Set != "" && j.isCurrent()
@@ -28,7 +32,7 @@ func (j evaluation) writtenAt() time.Time {
 }
 
 // observeMounts records the mounts that show that sets work. The API server shows a pod for each of them.
-func (p *Planner) observeMounts() {
+func (p *planner) observeMounts() {
 	p.news = map[string]bool{}
 	for _, j := range p.volumes {
 		evidence, seen := p.Evidence[j.verdict.Set]
@@ -39,14 +43,14 @@ func (p *Planner) observeMounts() {
 }
 
 // lacksMount reports whether a mount of the volume would be the first evidence of a pod for its set.
-func (p *Planner) lacksMount(j evaluation) bool {
+func (p *planner) lacksMount(j evaluation) bool {
 	r := p.sets[j.verdict.Set]
 	return j.carriesSet() && (r == nil || r.Evidence == nil || r.State(j.Source.Server) == optionset.Rejected)
 }
 
 // findReported returns the volumes of which a node reports a mount with their options. This is no evidence, since any node may report anything.
 // But it is a reason to look for a pod there.
-func (p *Planner) findReported() map[string]bool {
+func (p *planner) findReported() map[string]bool {
 	carriers, out := byName(lists.Filter(p.volumes, p.lacksMount)), map[string]bool{}
 	if len(carriers) == 0 {
 		return nil
@@ -62,7 +66,7 @@ func (p *Planner) findReported() map[string]bool {
 	return out
 }
 
-func (p *Planner) noteMount(j evaluation, text string) {
+func (p *planner) noteMount(j evaluation, text string) {
 	r := p.sets.declared(j)
 	p.news[j.verdict.Set] = p.news[j.verdict.Set] || r.Evidence == nil
 	r.Next(optionset.Event{Kind: optionset.Mounted, Server: j.Source.Server, Blame: optionset.Blame{Volume: j.Volume.Name, Text: text}, At: p.second()})
@@ -78,17 +82,21 @@ func ShowsOptions(m *v1alpha1.MountStatus, options []string) bool {
 }
 
 // mayRecordEvidence reports whether the volume's mount is new evidence for its set.
-func (p *Planner) mayRecordEvidence(j evaluation) bool {
+func (p *planner) mayRecordEvidence(j evaluation) bool {
 	return p.news[j.verdict.Set] && p.sets[j.verdict.Set].Evidence.Volume == j.Volume.Name && j.mayRevert()
 }
 
-func (p *Planner) recordEvidence(j evaluation, target OnVolume) RecordSet {
+func (p *planner) recordEvidence(j evaluation, target OnVolume) RecordSet {
 	r := p.sets[j.verdict.Set]
 	target.Note.Message = "Options work: " + r.Evidence.Text
-	return RecordSet{OnVolume: target, Set: r, text: fmt.Sprintf("record evidence on %s: %s", j.Volume.Name, r.Evidence.Text)}
+	out := RecordSet{OnVolume: target, Set: r, text: fmt.Sprintf("record evidence on %s: %s", j.Volume.Name, r.Evidence.Text)}
+	if j.Mark != nil {
+		out.Mark = j.Mark.WithEvidence(r.Evidence.Text)
+	}
+	return out
 }
 
-func (p *Planner) findMounted() map[string]bool {
+func (p *planner) findMounted() map[string]bool {
 	out := map[string]bool{}
 	for _, clientNode := range p.ClientNodes {
 		for k := range clientNode.Status.Mounts {
@@ -100,7 +108,7 @@ func (p *Planner) findMounted() map[string]bool {
 
 // canaryRank returns the rank of a volume as a canary: first volumes that a pod is about to mount, then volumes that pods have mounted.
 // Next are the others, and volumes that no pod can mount are last. The rank matters only until there is evidence.
-func (p *Planner) canaryRank(j evaluation) int {
+func (p *planner) canaryRank(j evaluation) int {
 	proven := p.sets.isProven(j)
 	switch {
 	case j.isUnused():
@@ -115,7 +123,7 @@ func (p *Planner) canaryRank(j evaluation) int {
 
 // findCarriers finds the volumes with options of unproven sets, by set: volumes that pods can mount, and volumes that no pod can mount in
 // their current phase.
-func (p *Planner) findCarriers() {
+func (p *planner) findCarriers() {
 	p.carriers, p.unusedCarriers = map[string][]string{}, map[string][]string{}
 	for _, j := range p.volumes {
 		set := j.verdict.Set
@@ -133,7 +141,7 @@ func (p *Planner) findCarriers() {
 
 // waitsForMount returns the names of the volumes of which one must be mounted before the volume gets its options. Empty if there are none. A
 // volume that no pod can mount does not prevent another one from being the canary.
-func (p *Planner) waitsForMount(j evaluation) []string {
+func (p *planner) waitsForMount(j evaluation) []string {
 	if carriers := p.carriers[j.verdict.Set]; len(carriers) > 0 || !j.isUnused() {
 		return carriers
 	}
@@ -145,7 +153,7 @@ const maxReservation = 2 * time.Minute
 
 // followReservations makes other volumes wait for a reserved canary that has not appeared yet. A reservation ends with the need for the canary: its
 // volume is proven, gone, unused, or carries other options.
-func (p *Planner) followReservations() {
+func (p *planner) followReservations() {
 	if p.Ledger == nil {
 		return
 	}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
-	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/test/builders"
 )
 
@@ -61,7 +60,6 @@ func TestEvidence(t *testing.T) {
 		nodes    []*v1alpha1.StorageClientNode
 		seen     map[string]Evidence
 		coming   []string
-		proven   *optionset.Record
 		want     []string
 		message  string
 		recorded string // the volume with the recorded evidence
@@ -75,7 +73,7 @@ func TestEvidence(t *testing.T) {
 			recorded: "a", evidence: "n1 has mounted a",
 		},
 		"recorded evidence needs no mount": {
-			volumes: with(canary), proven: seenFor(wait), want: []string{"b", "c"}, message: another, evidence: "seen",
+			volumes: with(created("a", 9, written(wait, 400, unproven, func(m *judge.Mark) { m.Evidence = "seen" }))), want: []string{"b", "c"}, message: another, evidence: "seen",
 		},
 		"but not before the soak is over": {
 			volumes: with(created("a", 9, written(wait, 100, unproven))), seen: seen("a", 100),
@@ -92,6 +90,7 @@ func TestEvidence(t *testing.T) {
 		"but not one of an earlier write": {
 			volumes: with(canary), seen: map[string]Evidence{"a": {Text: "Pod eda/web on n2", Volume: "a", Written: noon.Add(-900 * time.Second)}}, message: unmounted,
 		},
+		"for a write of an earlier release, too": {volumes: with(created("a", 9, written(wait, 400))), seen: seen("a", 400), want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a"},
 		"a mount of a volume that was created with the options counts": {
 			volumes: with(created("a", 9, createdWith)), seen: map[string]Evidence{"a": {Text: "n1 has mounted a", Volume: "a", Written: created("a", 9).CreationTimestamp.Time}}, want: []string{"b", "c"}, message: another, recorded: "a", evidence: "n1 has mounted a",
 		},
@@ -108,15 +107,12 @@ func TestEvidence(t *testing.T) {
 		"a volume that a pod is about to mount is the canary": {volumes: with(), coming: []string{"c"}, want: []string{"c"}, message: another},
 		"then a volume that pods have mounted":                {volumes: with(), nodes: []*v1alpha1.StorageClientNode{mountOf("d", 9000)}, want: []string{"d"}, message: another},
 		"proven options are written by age": {
-			volumes: with(canary), proven: seenFor(wait), coming: []string{"d"}, want: []string{"b", "c"}, message: another, evidence: "seen",
+			volumes: with(created("a", 9, written(wait, 400, unproven, func(m *judge.Mark) { m.Evidence = "seen" }))), coming: []string{"d"}, want: []string{"b", "c"}, message: another, evidence: "seen",
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			snapshot := snapshotOf(test.volumes, wait)
-			if test.proven != nil {
-				snapshot.Ledger = ledgerOf(t, test.proven)
-			}
 			snapshot.Now, snapshot.ClientNodes, snapshot.Evidence, snapshot.Coming = noon, test.nodes, map[string]Evidence{}, map[string]bool{}
 			for volume, evidence := range test.seen {
 				pv := test.volumes[slices.IndexFunc(test.volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == volume })]
@@ -170,8 +166,8 @@ func TestRequiredObservationsOfPods(t *testing.T) {
 	var awaited, candidates []string
 	for _, a := range got.Awaited {
 		awaited = append(awaited, a.Volume.Name)
-		if !a.After.Equal(a.Written.Add(judge.ClockTolerance)) {
-			t.Errorf("%s, written at %s: got mounts that count from %s, want %s later", a.Volume.Name, a.Written, a.After, judge.ClockTolerance)
+		if !a.After.Equal(a.Written.Add(ClockTolerance)) {
+			t.Errorf("%s, written at %s: got mounts that count from %s, want %s later", a.Volume.Name, a.Written, a.After, ClockTolerance)
 		}
 	}
 	for _, pv := range got.Candidates {

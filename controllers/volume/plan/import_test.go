@@ -15,8 +15,9 @@ import (
 	"github.com/storageclient/operator/controllers/volume/optionset"
 )
 
-// previous is the release whose recordings an upgrade reads. It knew one option set for all results of the same rules.
-const previous = "d57d12a0"
+// The recordings that an upgrade reads, by the commit of the release: previous knew one option set for all results of the same rules, earlier knew
+// a set only from its volumes.
+const earlier, previous = "bc1e4c0", "d57d12a0"
 
 // readRecording returns a cluster with the objects of a recording.
 func readRecording(t *testing.T, directory, way string) *bench {
@@ -67,11 +68,13 @@ var stands = map[string]struct {
 	"Cleared, and written again":        {filer: optionset.Canary, other: optionset.Canary, cleared: true},
 	"Nothing learned":                   {filer: optionset.Untried, other: optionset.Untried},
 	"Created with the list":             {filer: optionset.Canary, other: optionset.Canary},
+	"Written by a release that noted no proofs": {filer: optionset.Canary, other: optionset.Canary},
+	"Written by a release that left no marks":   {filer: optionset.Canary, other: optionset.Canary},
 }
 
 // This release reads the records that the previous release and this one left on volumes and in the ledger.
 func TestRecordingsAreRead(t *testing.T) {
-	for _, directory := range []string{previous, "recorded"} {
+	for _, directory := range []string{earlier, previous, "recorded"} {
 		for _, way := range slices.Sorted(maps.Keys(ways)) {
 			want, known := stands[way]
 			if !known {
@@ -123,15 +126,17 @@ func asUntried(state optionset.State) optionset.State {
 
 // Evidence survives an upgrade: a batch continues only if the previous release had evidence that the options work.
 func TestABatchContinuesAfterAnUpgrade(t *testing.T) {
-	for way, want := range map[string]bool{"Works": true, "Canary": false} {
-		b := readRecording(t, previous, way)
-		for _, name := range []string{"x", "y"} {
-			b.volumes = append(b.volumes, created(name, 1, bound))
-		}
-		b.wait(time.Hour)
-		batch, _ := stepsOf(For(b.snapshot()))
-		if got := slices.Contains(batch, "x") && slices.Contains(batch, "y"); got != want {
-			t.Errorf("%s: got writes of %q, want x and y: %t", way, batch, want)
+	for _, directory := range []string{earlier, previous} {
+		for way, want := range map[string]bool{"Works": true, "Canary": false} {
+			b := readRecording(t, directory, way)
+			for _, name := range []string{"x", "y"} {
+				b.volumes = append(b.volumes, created(name, 1, bound))
+			}
+			b.wait(time.Hour)
+			batch, _ := stepsOf(For(b.snapshot()))
+			if got := slices.Contains(batch, "x") && slices.Contains(batch, "y"); got != want {
+				t.Errorf("%s of %s: got writes of %q, want x and y: %t", way, directory, batch, want)
+			}
 		}
 	}
 }

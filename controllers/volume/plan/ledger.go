@@ -19,7 +19,7 @@ const LedgerInterval = time.Minute
 
 // keepLedger finds the changes that the ledger has missed: outdated records, and entries of volumes that were deleted or no longer have a
 // record. Each change holds for current volumes and a current ledger, but may be wrong for cached ones.
-func (p *Planner) keepLedger() {
+func (p *planner) keepLedger() {
 	p.plan.Records = lists.Map(p.plan.Steps, func(step Step) (string, judge.Record) { return step.Target().Name, judge.Record{} })
 	missed, existing := ledger.Changes{}, make(map[types.UID]bool, len(p.volumes))
 	for _, j := range p.volumes {
@@ -109,20 +109,11 @@ func (s WriteOptions) lists() ledger.Lists {
 
 // LedgerKeys returns the keys of the ledger that a step affects. If one of them cannot be written, the step may have to wait.
 func LedgerKeys(step Step) []types.UID {
-	switch step := step.(type) {
-	case RecordSet:
-		return keysOf(step.Set)
-	case RestoreOptions:
-		return append(keysOf(step.Set), step.Target().UID)
+	record, ok := step.(RecordSet)
+	if !ok {
+		return []types.UID{step.Target().UID}
 	}
-	return []types.UID{step.Target().UID}
-}
-
-func keysOf(set *optionset.Record) []types.UID {
-	if set == nil {
-		return nil
-	}
-	return lists.Each(optionset.Keys(set.Set, ""), func(key string) types.UID { return types.UID(key) })
+	return lists.Each(optionset.Keys(record.Set.Set, ""), func(key string) types.UID { return types.UID(key) })
 }
 
 // MayRunUnrecorded reports whether a step may run even if the ledger does not contain it: the removal of the operator's options needs no

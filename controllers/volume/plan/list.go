@@ -44,13 +44,13 @@ func List(name string, s Snapshot) (listed []Listed, isHeld bool) {
 			s.Memory = nil
 		}
 	}
-	p := Prepare(s)
-	notes := p.Decide().Notes
+	p := newPlanner(s)
+	notes := p.decide().Notes
 	for _, j := range p.volumes {
 		profiles := lists.Distinct(j.verdict.Profiles, judge.CarriedProfiles(j.Volume))
 		note, concerns := notes[j.Volume.Name]
 		isOfProfile := slices.Contains(j.verdict.Profiles, name) || note.State == judge.StatePending && slices.Contains(profiles, name)
-		if !concerns || name != "" && !isOfProfile {
+		if !concerns || name != "" && !isOfProfile && !j.WasFailedFor(name) {
 			continue
 		}
 		listed = append(listed, p.list(j, note, profiles, name))
@@ -60,7 +60,7 @@ func List(name string, s Snapshot) (listed []Listed, isHeld bool) {
 }
 
 // list returns the entry of one volume. of limits the exceptions to one profile. Empty means all.
-func (p *Planner) list(j evaluation, note Note, profiles []string, of string) Listed {
+func (p *planner) list(j evaluation, note Note, profiles []string, of string) Listed {
 	source := j.Source
 	out := Listed{
 		Volume: j.Volume.Name, Driver: source.Driver, Protocol: source.Protocol, Profiles: profiles,

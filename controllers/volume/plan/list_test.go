@@ -76,8 +76,8 @@ func TestListReportsKeptValues(t *testing.T) {
 
 // The list contains the kubelet's message, which is too long for the condition.
 func TestListReportsFailedMounts(t *testing.T) {
-	s := snapshotOf([]*corev1.PersistentVolume{created("a", 9), created("b", 5)}, fast)
-	s.Now, s.Ledger = noon, ledgerOf(t, failedFor(fast, true))
+	s := snapshotOf([]*corev1.PersistentVolume{created("a", 9, failedFor(fast)), created("b", 5)}, fast)
+	s.Now = noon
 	listed, _ := List("fast", s)
 	if want := `; it could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs, event: "exit status 32")`; len(listed) != 2 || !strings.HasSuffix(listed[0].Message, want) {
 		t.Errorf("got %+v, want the message of a to end with %q", listed, want)

@@ -15,8 +15,8 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Planner is the state of one pass. It decides once.
-type Planner struct {
+// planner is the state of one pass.
+type planner struct {
 	Snapshot
 	volumes []evaluation
 	// sets are the records of option sets. news are the sets with a mount that is not recorded yet.
@@ -40,32 +40,10 @@ type Planner struct {
 	plan    Plan
 }
 
-// Prepare evaluates the volumes of a snapshot and reads the records of their option sets. The observations may still be missing.
-func Prepare(s Snapshot) *Planner {
-	p := &Planner{Snapshot: s, volumes: s.evaluateAll(), plan: Plan{Notes: make(map[string]Note, len(s.Volumes))}}
-	p.tried = triedKeys(p.volumes)
-	p.readSets()
-	p.observeProbes()
-	p.followBlamed()
-	return p
-}
+// For decides on the next writes, with a reason for every volume.
+func For(s Snapshot) Plan { return newPlanner(s).decide() }
 
-// newPlanner returns a planner of a snapshot with all observations.
-func newPlanner(s Snapshot) *Planner {
-	p := Prepare(s)
-	p.applyEvidence()
-	return p
-}
-
-func (p *Planner) applyEvidence() {
-	p.observeMounts()
-	p.findCarriers()
-	p.followReservations()
-}
-
-// Decide decides on the next writes, with a reason for every volume.
-func (p *Planner) Decide() Plan {
-	p.applyEvidence()
+func (p *planner) decide() Plan {
 	p.noteFailures()
 	p.mounted, p.soaking = p.findMounted(), p.isAnySoaking()
 	p.progress = p.progressByProfile()
@@ -86,8 +64,20 @@ func (p *Planner) Decide() Plan {
 	return p.plan
 }
 
+func newPlanner(s Snapshot) *planner {
+	p := &planner{Snapshot: s, volumes: s.evaluateAll(), plan: Plan{Notes: make(map[string]Note, len(s.Volumes))}}
+	p.tried = triedKeys(p.volumes)
+	p.readSets()
+	p.observeProbes()
+	p.observeMounts()
+	p.followBlamed()
+	p.findCarriers()
+	p.followReservations()
+	return p
+}
+
 // stepAtOnce plans steps that need not wait, and leaves a change of mount options for a profile to stepInBatch.
-func (p *Planner) stepAtOnce(j evaluation) bool {
+func (p *planner) stepAtOnce(j evaluation) bool {
 	target := OnVolume{Note: p.noteFor(j.Volume, j.verdict)}
 	var step Step
 	failure, failed := p.failureOf(j)
@@ -122,7 +112,7 @@ func (p *Planner) stepAtOnce(j evaluation) bool {
 }
 
 // noteFor records the note of a volume, unless no profile concerns it.
-func (p *Planner) noteFor(pv *corev1.PersistentVolume, v *judge.Verdict) Note {
+func (p *planner) noteFor(pv *corev1.PersistentVolume, v *judge.Verdict) Note {
 	n := Note{Volume: pv.Name, Reason: v.Reason, Message: v.Message, State: v.State, Object: pv}
 	if v.State != judge.StateUnselected || v.Action != judge.ActionNone {
 		p.plan.Notes[pv.Name] = n
@@ -132,7 +122,7 @@ func (p *Planner) noteFor(pv *corev1.PersistentVolume, v *judge.Verdict) Note {
 
 // isRejected reports whether the API server rejected the volume's last write. A volume that a policy protects must not block all others as the
 // canary.
-func (p *Planner) isRejected(volume string) bool {
+func (p *planner) isRejected(volume string) bool {
 	retryAt, rejected := p.Rejected[volume]
 	if !rejected || !p.Now.Before(retryAt) {
 		return false
@@ -147,7 +137,7 @@ func (p *Planner) isRejected(volume string) bool {
 // stepInBatch plans a change of mount options, or notes the reason for the wait. The canary of an option set goes alone: one volume. Later
 // batches are limited to the profile's share. Volumes wait while another batch soaks, and after a FailedMount. A volume of several profiles
 // waits for all of them.
-func (p *Planner) stepInBatch(j evaluation) {
+func (p *planner) stepInBatch(j evaluation) {
 	if p.isRejected(j.Volume.Name) {
 		return
 	}
@@ -181,7 +171,7 @@ func (p *Planner) stepInBatch(j evaluation) {
 }
 
 // noteHeldFailure notes that a held volume cannot be mounted. A user holds it, and must decide about a restore.
-func (p *Planner) noteHeldFailure(j evaluation, message string) {
+func (p *planner) noteHeldFailure(j evaluation, message string) {
 	note := p.plan.Notes[j.Volume.Name]
 	note.Message = fmt.Sprintf("A pod could not mount the volume with %s: %s; original options not restored: %s",
 		strings.Join(j.Volume.Spec.MountOptions, ","), text.Line(message), note.Message)
@@ -189,7 +179,7 @@ func (p *Planner) noteHeldFailure(j evaluation, message string) {
 }
 
 // watchBatches plans again when a batch is over.
-func (p *Planner) watchBatches() {
+func (p *planner) watchBatches() {
 	for _, progress := range p.progress {
 		for _, b := range progress.busy {
 			p.planAgain(b.end)
@@ -204,7 +194,7 @@ func (p *Planner) watchBatches() {
 	}
 }
 
-func (p *Planner) planAgain(at time.Time) {
+func (p *planner) planAgain(at time.Time) {
 	if p.plan.Next.IsZero() || at.Before(p.plan.Next) {
 		p.plan.Next = at
 	}
@@ -229,10 +219,10 @@ func (j evaluation) carriedSince() time.Time {
 	return j.Mark.Since
 }
 
-func (p *Planner) isAnySoaking() bool { return slices.ContainsFunc(p.volumes, p.isSoaking) }
+func (p *planner) isAnySoaking() bool { return slices.ContainsFunc(p.volumes, p.isSoaking) }
 
 // isSoaking reports whether the volume carries its options and its batch still soaks.
-func (p *Planner) isSoaking(j evaluation) bool {
+func (p *planner) isSoaking(j evaluation) bool {
 	if !j.carriesBatch() {
 		return false
 	}
@@ -245,7 +235,7 @@ func (p *Planner) isSoaking(j evaluation) bool {
 }
 
 // inOrder sorts volumes by canaryRank, then by age, then by name.
-func (p *Planner) inOrder(all []evaluation) []evaluation {
+func (p *planner) inOrder(all []evaluation) []evaluation {
 	slices.SortStableFunc(all, func(a, b evaluation) int {
 		byAge := a.Volume.CreationTimestamp.Compare(b.Volume.CreationTimestamp.Time)
 		return cmp.Or(cmp.Compare(p.canaryRank(a), p.canaryRank(b)), byAge, strings.Compare(a.Volume.Name, b.Volume.Name))

@@ -12,12 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
-	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/test/builders"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -51,52 +49,13 @@ func verdictFor(p v1alpha1.StorageClientProfile, pv *corev1.PersistentVolume) ju
 	return judge.Volume(judge.Input{Volume: pv, Profiles: new(judge.Compiler).Compile(lists.Pointers([]v1alpha1.StorageClientProfile{p}), catalogue.AllowList{}, false, nil)})
 }
 
-// setOf returns the record of the options that a profile declares for the volumes of these tests.
-func setOf(p v1alpha1.StorageClientProfile) *optionset.Record {
-	pv := created("a", 9)
-	v := verdictFor(p, pv)
-	return judge.SetOf(judge.SourceOf(pv), v.Set, v.RuleSet, v.Rules)
-}
-
-// failedFor returns the record of a failed mount of volume a, which the options caused or may have caused.
-func failedFor(p v1alpha1.StorageClientProfile, settled bool) *optionset.Record {
-	r := setOf(p)
-	r.Blames = []optionset.Blame{{
-		Volume: "a", Options: []string{"hard", "nocto"}, Text: "exit status 32", Unclear: !settled, Settled: settled, RevertedAt: noon,
-	}}
-	return r
-}
-
-// seenFor returns the record of a mount by a pod.
-func seenFor(p v1alpha1.StorageClientProfile) *optionset.Record {
-	r := setOf(p)
-	r.Evidence = &optionset.Evidence{Text: "seen", Volume: "a"}
-	return r
-}
-
-// ledgerOf returns a ledger with the given records.
-func ledgerOf(t *testing.T, records ...*optionset.Record) *ledger.Ledger {
-	t.Helper()
-	changes := ledger.Changes{}
-	for _, r := range records {
-		for key, text := range optionset.EncodeAll(map[string]*optionset.Record{r.Set: r}) {
-			changes[types.UID(key)] = ledger.KeepSet(text)
-		}
+func failedFor(p v1alpha1.StorageClientProfile) builders.VolumeOption {
+	return func(pv *corev1.PersistentVolume) {
+		pv.Annotations[v1alpha1.FailedMountOptionsAnnotation] = builders.JSON(optionset.Failed{
+			Identity: optionset.Identity{Set: verdictFor(p, pv).Set, RuleSet: verdictFor(p, pv).RuleSet, Rules: verdictFor(p, pv).Rules, Driver: "kubernetes.io/nfs"},
+			Blame:    optionset.Blame{Options: []string{"hard", "nocto"}, Text: "exit status 32", Settled: true},
+		})
 	}
-	return afterChanges(t, new(ledger.Reader).Read(nil), changes)
-}
-
-// afterChanges returns the ledger after changes.
-func afterChanges(t *testing.T, before *ledger.Ledger, changes ...ledger.Changes) *ledger.Ledger {
-	t.Helper()
-	for _, c := range changes {
-		writes, rejected := before.Apply(c)
-		if len(rejected) > 0 {
-			t.Fatal(rejected)
-		}
-		before = before.With(lists.Each(writes, func(w ledger.Write) *corev1.ConfigMap { return w.Page })...)
-	}
-	return before
 }
 
 func ofPhase(phase corev1.PersistentVolumePhase) builders.VolumeOption {
@@ -126,7 +85,7 @@ func stepsOf(p Plan) (batch, reverted []string) {
 		switch {
 		case BelongsToBatch(step):
 			batch = append(batch, step.Target().Name)
-		case ok && restore.Set != nil:
+		case ok && restore.FailedMount != nil:
 			reverted = append(reverted, step.Target().Name)
 		}
 	}
@@ -146,7 +105,6 @@ func TestBatches(t *testing.T) {
 	tests := map[string]struct {
 		volumes  []*corev1.PersistentVolume
 		profiles []v1alpha1.StorageClientProfile
-		recorded *optionset.Record
 		failed   map[string]string
 		want     []string
 		reverted []string
@@ -224,11 +182,11 @@ func TestBatches(t *testing.T) {
 			reverted: []string{"a"}, message: "StorageClientProfile p: these options are stopped: PersistentVolume a could not be mounted with them", next: 60,
 		},
 		"a reverted volume stops the rest too": {
-			volumes: []*corev1.PersistentVolume{created("a", 9), created("b", 3)}, recorded: failedFor(p, true),
+			volumes:  []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 3)},
 			profiles: []v1alpha1.StorageClientProfile{p}, message: "StorageClientProfile p: these options are stopped: PersistentVolume a could not be mounted with them",
 		},
 		"until the rules change": {
-			volumes: []*corev1.PersistentVolume{created("a", 9), created("b", 3)}, recorded: failedFor(p, true),
+			volumes:  []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 3)},
 			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto", "actimeo=30"})}, want: []string{"a"},
 			message: "StorageClientProfile p: another batch comes first", next: 10,
 		},
@@ -268,9 +226,6 @@ func TestBatches(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			snapshot := snapshotOf(test.volumes, test.profiles...)
-			if test.recorded != nil {
-				snapshot.Ledger = ledgerOf(t, test.recorded)
-			}
 			snapshot.Now, snapshot.FailedMounts = noon, namingOptions(test.failed)
 			got := For(snapshot)
 			batch, reverted := stepsOf(got)
@@ -387,16 +342,9 @@ func TestAFailedMountStopsItsSetOfOptions(t *testing.T) {
 	p.Spec.Volumes[0].Selector = v1alpha1.VolumeSelector{StorageClassNames: []string{"nfs"}}
 	p.Spec.Volumes = append(p.Spec.Volumes, v1alpha1.VolumeRule{Name: "gold", Selector: v1alpha1.VolumeSelector{StorageClassNames: []string{"gold"}}, MountOptions: []v1alpha1.MountOption{"actimeo=30"}})
 	gold := func(pv *corev1.PersistentVolume) { pv.Spec.StorageClassName = "gold" }
-	volumes := []*corev1.PersistentVolume{created("a", 9), created("b", 5), created("g", 3, gold)}
-	for _, pv := range volumes[:2] {
-		pv.Spec.StorageClassName = "nfs"
-	}
-	failed := failedFor(p, true)
-	v := verdictFor(p, volumes[0])
-	failed.Set, failed.RuleSet, failed.Rules = v.Set, v.RuleSet, v.Rules
-	recorded := ledgerOf(t, failed)
+	volumes := []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 5), created("g", 3, gold)}
 	snapshot := snapshotOf(volumes, p)
-	snapshot.Now, snapshot.Ledger = noon, recorded
+	snapshot.Now = noon
 	got := For(snapshot)
 	if batch, _ := stepsOf(got); !slices.Equal(batch, []string{"g"}) {
 		t.Errorf("got writes of %q, want only the volume of the other rule", batch)
@@ -407,7 +355,7 @@ func TestAFailedMountStopsItsSetOfOptions(t *testing.T) {
 	edited := *p.DeepCopy()
 	edited.Spec.Volumes[1].MountOptions = []v1alpha1.MountOption{"actimeo=60"}
 	snapshot = snapshotOf(volumes, edited)
-	snapshot.Now, snapshot.Ledger = noon, recorded
+	snapshot.Now = noon
 	if batch, _ := stepsOf(For(snapshot)); !slices.Equal(batch, []string{"g"}) {
 		t.Errorf("after an edit of the other rule: got writes of %q, want only g", batch)
 	}
@@ -416,7 +364,7 @@ func TestAFailedMountStopsItsSetOfOptions(t *testing.T) {
 	}
 	edited.Spec.Volumes[0].Name = "again"
 	snapshot = snapshotOf(volumes, edited)
-	snapshot.Now, snapshot.Ledger = noon, recorded
+	snapshot.Now = noon
 	if batch, _ := stepsOf(For(snapshot)); !slices.Equal(batch, []string{"a"}) {
 		t.Errorf("after the rule got a new name: got writes of %q, want only a", batch)
 	}
@@ -434,10 +382,9 @@ func TestFailingOptionsReachAtMostTheCanaryAndOneBatch(t *testing.T) {
 				volumes = append(volumes, created(fmt.Sprintf("pv%02d", i), count-i))
 			}
 			clock, written, reverted := noon, 0, map[string]bool{}
-			recorded := ledgerOf(t)
 			for range 4 * count {
 				snapshot := snapshotOf(volumes, p)
-				snapshot.Now, snapshot.FailedMounts, snapshot.Ledger = clock, map[string]Failure{}, recorded
+				snapshot.Now, snapshot.FailedMounts = clock, map[string]Failure{}
 				for _, w := range RequiredObservations(snapshot).Watched {
 					if index := slices.IndexFunc(volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == w.Volume.Name }); index >= firstFailure {
 						snapshot.FailedMounts[w.Volume.Name] = Failure{Text: "exit status 32", NamesOptions: true}
@@ -455,7 +402,6 @@ func TestFailingOptionsReachAtMostTheCanaryAndOneBatch(t *testing.T) {
 				for _, step := range next.Steps {
 					carryOut(t, step, volumes)
 				}
-				recorded = afterChanges(t, recorded, next.ChangesBefore(next.Steps), ChangesAfter(next.Steps, clock))
 				clock = clock.Add(150 * time.Second)
 			}
 			if written > firstFailure+limit || written <= firstFailure && firstFailure < count {
@@ -524,10 +470,12 @@ func carryOut(t *testing.T, step Step, volumes []*corev1.PersistentVolume) {
 		annotations = judge.AnnotationsWith(step.Verdict, step.Mark)
 		pv.Spec.MountOptions = step.Verdict.Options
 	case RestoreOptions:
-		annotations = judge.AnnotationsWithout()
+		annotations = judge.AnnotationsWithout(step.FailedMount)
 		pv.Spec.MountOptions = step.Options
 	case ReleaseVolume:
-		annotations = judge.AnnotationsWithout()
+		annotations = judge.AnnotationsWithout(nil)
+	case RecordSet:
+		annotations = judge.AnnotationsForEarlier(step.Mark, step.FailedMount)
 	}
 	for key, text := range annotations {
 		delete(pv.Annotations, key)
@@ -537,48 +485,32 @@ func carryOut(t *testing.T, step Step, volumes []*corev1.PersistentVolume) {
 	}
 }
 
-// The previous release left failed mounts on volumes. This release only removes them.
-func TestALeftoverOfThePreviousReleaseIsRemoved(t *testing.T) {
+func TestAFailedMountIsRecordedUntilNoProfileDeclaresTheOptions(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
-	leftover := builders.Annotated(v1alpha1.FailedMountOptionsAnnotation, `{"set":"x","rules":["p/rule"],"message":"exit status 32","settled":true}`)
-	elsewhere := builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"other"}})
-	for name, test := range map[string]struct {
+	changed := builders.NFSProfile("p", []string{"hard"})
+	tests := map[string]struct {
 		profiles []v1alpha1.StorageClientProfile
-		change   builders.VolumeOption
-		pauseAll bool
-		want     string
+		want     judge.Action
 	}{
-		"with the next write":               {profiles: []v1alpha1.StorageClientProfile{p}, want: "write a: hard,nocto"},
-		"with a restore":                    {profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto"}, elsewhere)}, change: written(p, 0), want: "restore a: hard"},
-		"if no rule selects the volume":     {profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto"}, elsewhere)}, want: "release a"},
-		"if the options are as declared":    {profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"hard"})}, want: "release a"},
-		"without any profile":               {want: "release a"},
-		"also while the profile is paused":  {profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto"}, builders.Paused)}, want: "release a"},
-		"not while everything is paused":    {pauseAll: true},
-		"not from a volume that is ignored": {change: builders.Annotated(v1alpha1.IgnoreAnnotation, v1alpha1.True)},
-	} {
+		"while the profile declares them": {[]v1alpha1.StorageClientProfile{p}, judge.ActionWrite},
+		"while it is paused":              {[]v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto"}, builders.Paused)}, judge.ActionNone},
+		"while it no longer selects the volume, but others do": {
+			[]v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"other"}}))}, judge.ActionNone,
+		},
+		"its rules changed":   {[]v1alpha1.StorageClientProfile{changed}, judge.ActionRelease},
+		"it is being deleted": {[]v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto"}, builders.Deleted)}, judge.ActionRelease},
+		"it is deleted":       {nil, judge.ActionRelease},
+	}
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			pv := created("a", 0, bound, leftover)
-			if test.change != nil {
-				test.change(pv)
-			}
+			pv := created("a", 0, failedFor(p))
 			s := snapshotOf([]*corev1.PersistentVolume{pv}, test.profiles...)
-			s.Profiles = new(judge.Compiler).Compile(lists.Pointers(test.profiles), catalogue.AllowList{}, test.pauseAll, nil)
-			s.Now = noon
-			var got []string
-			for _, step := range For(s).Steps {
-				line, _, _ := strings.Cut(step.String(), ", batch of")
-				got = append(got, line)
-				carryOut(t, step, s.Volumes)
-				if _, left := s.Volumes[0].Annotations[v1alpha1.FailedMountOptionsAnnotation]; left {
-					t.Errorf("%s: the annotation is left", step)
-				}
+			if d := s.evaluateAll()[0].verdict; d.Action != test.want {
+				t.Errorf("got action %s (%s), want %s", d.Action, d.Message, test.want)
 			}
-			if text := strings.Join(got, "; "); text != test.want {
-				t.Errorf("got steps %q, want %q", text, test.want)
-			}
-			if unrestored := Summarize("p", s).Unrestored; len(unrestored) > 0 {
-				t.Errorf("got a deletion that waits for %q, want none", unrestored)
+			deleting := len(test.profiles) == 1 && test.profiles[0].DeletionTimestamp != nil
+			if waits := len(Summarize("p", s).Unrestored) == 1; waits != (deleting || test.want == judge.ActionRelease) && test.want != judge.ActionWrite {
+				t.Errorf("got a deletion that waits for the volume: %t, want %t", waits, !waits)
 			}
 		})
 	}
@@ -588,7 +520,6 @@ func TestSummaryReportsBatches(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	tests := map[string]struct {
 		volumes        []*corev1.PersistentVolume
-		recorded       *optionset.Record
 		batch, stopped string
 	}{
 		"a canary soaks": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 10)), created("b", 1)},
@@ -599,16 +530,13 @@ func TestSummaryReportsBatches(t *testing.T) {
 		"another user changed the options": {volumes: []*corev1.PersistentVolume{
 			created("a", 9, written(p, 10), func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} }), created("b", 1)}},
 		"the soak is over": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("b", 1)}},
-		"a volume could not be mounted": {volumes: []*corev1.PersistentVolume{created("a", 9), created("b", 1)}, recorded: failedFor(p, true),
+		"a volume could not be mounted": {volumes: []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 1)},
 			stopped: `PersistentVolume a could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs, event: "exit status 32")`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := snapshotOf(test.volumes, p)
 			s.Now = noon
-			if test.recorded != nil {
-				s.Ledger = ledgerOf(t, test.recorded)
-			}
 			got := Summarize("p", s)
 			if got.Batch != test.batch || got.Stopped != test.stopped {
 				t.Errorf("got batch %q, stopped %q; want batch %q, stopped %q", got.Batch, got.Stopped, test.batch, test.stopped)

@@ -68,7 +68,7 @@ func PreviewVolumes(names []string, s Snapshot) Preview {
 const maxSettle = 10
 
 // settle returns the volumes after all writes, in the same order. Options of a set that failed are not written.
-func (p *Planner) settle() []evaluation {
+func (p *planner) settle() []evaluation {
 	s, all := p.Snapshot, p.volumes
 	s.Memory, s.previousEvaluation = nil, nil
 	for range maxSettle {
@@ -103,7 +103,7 @@ func (p *Planner) settle() []evaluation {
 }
 
 // rejection explains why a volume does not get its declared options: they failed on another volume. Empty if it gets them or has them.
-func (p *Planner) rejection(j evaluation) string {
+func (p *planner) rejection(j evaluation) string {
 	if !j.verdict.ChangesOptions(j.Volume) {
 		return ""
 	}

@@ -47,7 +47,7 @@ func ProbeCandidates(s Snapshot) []ProbeCandidate {
 		return nil
 	}
 	s.Probes = nil
-	p, found := Prepare(s), map[ProbeKey]ProbeCandidate{}
+	p, found := newPlanner(s), map[ProbeKey]ProbeCandidate{}
 	for _, j := range p.volumes {
 		key := keyOf(j)
 		if !p.isProbed(j) {
@@ -79,7 +79,7 @@ func triedKeys(all []evaluation) map[ProbeKey]bool {
 
 // mayProbe reports whether the volume's options could be probed before they are written: they change, no volume of the server has them yet,
 // and a file server provides the volume.
-func (p *Planner) mayProbe(j evaluation) bool {
+func (p *planner) mayProbe(j evaluation) bool {
 	return j.verdict.ChangesOptions(j.Volume) && !p.tried[keyOf(j)] && j.Source.Protocol != v1alpha1.ProtocolBlock
 }
 
@@ -96,12 +96,12 @@ func MayProbeNew(profiles *judge.Profiles, pv *corev1.PersistentVolume, v judge.
 }
 
 // isProbed reports whether the volume must wait for a probe.
-func (p *Planner) isProbed(j evaluation) bool {
+func (p *planner) isProbed(j evaluation) bool {
 	_, worked := p.sets.declared(j).Worked[j.Source.Server]
 	return !worked && p.mayProbe(j) && allowProbe(p.Profiles, j.verdict)
 }
 
-func (p *Planner) observeProbes() {
+func (p *planner) observeProbes() {
 	seen := map[ProbeKey]bool{}
 	for _, j := range p.volumes {
 		key, isWanted := keyOf(j), allowProbe(p.Profiles, j.verdict)
@@ -135,7 +135,7 @@ func (p *Planner) observeProbes() {
 	}
 }
 
-func (p *Planner) probeOf(key ProbeKey) (probe Probe, known bool) {
+func (p *planner) probeOf(key ProbeKey) (probe Probe, known bool) {
 	if probe, known = p.Probes[key]; !known {
 		probe, known = p.Probes[AnySet]
 	}
@@ -143,7 +143,7 @@ func (p *Planner) probeOf(key ProbeKey) (probe Probe, known bool) {
 }
 
 // waitsForProbe returns the reason why a probe delays the volume's options. Empty if there is none.
-func (p *Planner) waitsForProbe(j evaluation) string {
+func (p *planner) waitsForProbe(j evaluation) string {
 	key, isProbed := keyOf(j), p.Probes != nil && p.isProbed(j)
 	if isProbed {
 		p.planAgain(p.Now.Add(observeInterval))
@@ -163,7 +163,7 @@ func (p *Planner) waitsForProbe(j evaluation) string {
 }
 
 // describeProbe describes the probe that withholds the set from all volumes of the volume's server. It still runs, or it was rejected.
-func (p *Planner) describeProbe(j evaluation) (probing, rejection string) {
+func (p *planner) describeProbe(j evaluation) (probing, rejection string) {
 	r, server := p.sets[j.verdict.Set], j.Source.Server
 	if r.State(server) == optionset.Probing {
 		return "Waiting for a probe of these options: an isolated mount from server " + server, ""
@@ -177,7 +177,7 @@ func (p *Planner) describeProbe(j evaluation) (probing, rejection string) {
 }
 
 // addProbes adds a profile's option sets that wait for a probe, and the sets that no volume gets because a probe failed.
-func (s *Summary) addProbes(p *Planner, volumes []*evaluation, name string) {
+func (s *Summary) addProbes(p *planner, volumes []*evaluation, name string) {
 	seen := map[ProbeKey]bool{}
 	var stopped, waiting, unprobed []string
 	for _, j := range volumes {

@@ -59,7 +59,7 @@ func (p *progress) share() int {
 }
 
 // progressByProfile groups the state of all volumes by the profiles that act on them.
-func (p *Planner) progressByProfile() map[string]*progress {
+func (p *planner) progressByProfile() map[string]*progress {
 	out := map[string]*progress{}
 	for _, j := range p.volumes {
 		for _, name := range j.verdict.Profiles {

@@ -69,8 +69,9 @@ func (j evaluation) isDeclaredBy(ruleSet string) bool {
 	return ruleSet == j.verdict.RuleSet || ruleSet == j.Verdict.RuleSet
 }
 
-// readSets reads the records of option sets from the ledger. It clears sets that no rule declares and no volume has.
-func (p *Planner) readSets() {
+// readSets reads the records of option sets from the ledger, and the state that earlier releases left on volumes. It clears sets that no rule
+// declares and no volume has.
+func (p *planner) readSets() {
 	p.sets = optionset.Decode(p.Ledger.Sets())
 	for _, set := range slices.Sorted(maps.Keys(p.sets)) {
 		if r := p.sets[set]; r.Set == r.RuleSet {
@@ -87,6 +88,7 @@ func (p *Planner) readSets() {
 		if j.HasAppliedOptions {
 			needed[j.carriedSet()] = true
 		}
+		p.importAnnotations(j)
 	}
 	for set, r := range p.sets {
 		if !needed[set] && !p.Profiles.Declare(r) {
@@ -97,7 +99,7 @@ func (p *Planner) readSets() {
 
 // followBlamed records the fate of the volumes whose mounts failed: restored or deleted. A failure that the previous release recorded concerns
 // several sets. While the volume carries one of them, its fate is open for all.
-func (p *Planner) followBlamed() {
+func (p *planner) followBlamed() {
 	p.blamed = map[string]*optionset.Record{}
 	for _, r := range p.sets {
 		for _, b := range r.Blames {
@@ -120,7 +122,7 @@ func (p *Planner) followBlamed() {
 }
 
 // noteBlamed records the volumes with a failed mount of unknown cause.
-func (p *Planner) noteBlamed(r *optionset.Record) {
+func (p *planner) noteBlamed(r *optionset.Record) {
 	for _, b := range r.Blames {
 		if !b.Settled {
 			p.blamed[b.Volume] = r
@@ -128,20 +130,20 @@ func (p *Planner) noteBlamed(r *optionset.Record) {
 	}
 }
 
-func (p *Planner) eventOn(volume string, kind optionset.Kind) optionset.Event {
+func (p *planner) eventOn(volume string, kind optionset.Kind) optionset.Event {
 	return optionset.Event{Kind: kind, Blame: optionset.Blame{Volume: volume}, At: p.second()}
 }
 
 // blameOf returns the failed mount of a volume if its cause is unknown. Nil if there is none.
-func (p *Planner) blameOf(j evaluation) *optionset.Blame {
+func (p *planner) blameOf(j evaluation) *optionset.Blame {
 	return p.blamed[j.Volume.Name].BlameOf(j.Volume.Name)
 }
 
 // second returns the time of the plan with the precision of the records.
-func (p *Planner) second() time.Time { return p.Now.UTC().Truncate(time.Second) }
+func (p *planner) second() time.Time { return p.Now.UTC().Truncate(time.Second) }
 
 // keepSets finds differences between the records of sets and their entries in the ledger.
-func (p *Planner) keepSets(missed ledger.Changes) {
+func (p *planner) keepSets(missed ledger.Changes) {
 	stored, next, count := p.Ledger.Sets(), optionset.EncodeAll(p.sets), 0
 	isCounted := func(key string) bool { // copies for the previous release do not count
 		_, set, _ := strings.Cut(key, ".")
@@ -164,5 +166,23 @@ func (p *Planner) keepSets(missed ledger.Changes) {
 			count++
 		}
 		missed[types.UID(key)] = ledger.KeepSet(next[key])
+	}
+}
+
+// importAnnotations adds the annotations of a volume to the records. An earlier release wrote them, or this one for an earlier release.
+// Annotations also survive the loss of a ledger page.
+func (p *planner) importAnnotations(j evaluation) {
+	if m := j.Mark; m != nil && j.HasAppliedOptions {
+		if m.Evidence != "" && j.carriesSet() {
+			p.sets.carried(j).Import(optionset.Earlier{
+				Volume: j.Volume.Name, Server: j.Source.Server, Evidence: m.Evidence, Probed: m.Probed, At: j.writtenAt(),
+			})
+		}
+		if m.Cleared != "" {
+			p.sets.carried(j).Import(optionset.Earlier{Cleared: m.Cleared})
+		}
+	}
+	if f := j.FailedMount; f != nil && f.RuleSet != "" {
+		p.sets.of(j, j.setOf(f.Set, f.RuleSet, f.Options), f.RuleSet, f.Rules).Import(optionset.Earlier{Volume: j.Volume.Name, Failed: f})
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
-	"github.com/storageclient/operator/tuning/lists"
 )
 
 // Plan contains the next steps, and a note for each volume.
@@ -43,16 +42,14 @@ func (p Plan) NeedsFresh() bool {
 	})
 }
 
-// WithoutFresh returns the part of the plan that may run without a live read: removals of the operator's options, and the records of the failed
-// mounts that caused them. Without these records, the options would be written again.
+// WithoutFresh returns the part of the plan that may run without a live read. It includes removals of the operator's options, but does not
+// change the ledger: the annotation holds the failed mount until a live read allows its record.
 func (p Plan) WithoutFresh() Plan {
-	p.Steps = slices.DeleteFunc(slices.Clone(p.Steps), needsFresh)
-	p.Expired = nil
-	missed := p.Ledger
-	p.Ledger = ledger.Changes{}
-	for _, key := range slices.Concat(lists.Each(p.Steps, LedgerKeys)...) {
-		if change, isMissing := missed[key]; isMissing {
-			p.Ledger[key] = change
+	p.Steps, p.Ledger, p.Expired = slices.DeleteFunc(slices.Clone(p.Steps), needsFresh), nil, nil
+	for i, step := range p.Steps {
+		if restore, restores := step.(RestoreOptions); restores {
+			restore.Set = nil
+			p.Steps[i] = restore
 		}
 	}
 	return p
@@ -91,9 +88,10 @@ type Watched struct {
 type Awaited struct {
 	Volume *corev1.PersistentVolume
 	// Set is its option set. Written is the time at which it got its options. Only a mount for a pod that arrived on its node after After counts as
-	// a mount with them.
+	// a mount with them. If AnyAge is true, an earlier release wrote it, and any effective mount counts.
 	Set            string
 	Written, After time.Time
+	AnyAge         bool
 	// Options are the declared options that the mount must show.
 	Options []string
 }
@@ -150,7 +148,9 @@ func WithWriteTime(step Step, now time.Time) Step {
 type RestoreOptions struct {
 	OnVolume
 	Options []string
-	// Set is the record of the options that a pod could not mount. Nil if there was no such failure.
+	// FailedMount stays on the volume for an earlier release if a pod could not mount it. Nil otherwise.
+	FailedMount *optionset.Failed
+	// Set is the record that holds the failed mount. Nil if none does.
 	Set *optionset.Record
 }
 
@@ -162,8 +162,11 @@ type ReleaseVolume struct {
 // RecordSet records an observation of an option set in the ledger.
 type RecordSet struct {
 	OnVolume
-	Set  *optionset.Record
-	text string
+	Set *optionset.Record
+	// Mark and FailedMount are written to the volume for the previous release. Nil if there is nothing to write.
+	Mark        *judge.Mark
+	FailedMount *optionset.Failed
+	text        string
 }
 
 func (s RecordSet) String() string { return s.text }
@@ -176,8 +179,8 @@ func (s WriteOptions) String() string {
 }
 
 func (s RestoreOptions) String() string {
-	if b := s.Set.BlameOf(s.Note.Volume); b != nil {
-		return fmt.Sprintf("revert %s: %s", s.Note.Volume, b.Text)
+	if s.FailedMount != nil {
+		return fmt.Sprintf("revert %s: %s", s.Note.Volume, s.FailedMount.Text)
 	}
 	return fmt.Sprintf("restore %s: %s", s.Note.Volume, strings.Join(s.Options, ","))
 }

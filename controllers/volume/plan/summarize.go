@@ -160,7 +160,7 @@ func (s sets) describeBlames(profile string, profiles *judge.Profiles) (failed, 
 }
 
 // addEvidence adds the volumes that wait for a mount, and the volumes that pods must mount.
-func (s *Summary) addEvidence(p *Planner, volumes []*evaluation, name string) {
+func (s *Summary) addEvidence(p *planner, volumes []*evaluation, name string) {
 	profile := p.Profiles.Get(name)
 	if profile == nil || !profile.Acts() || profile.Rollout.Volumes.OnNoEvidence == v1alpha1.NoEvidenceProceed {
 		return
@@ -224,7 +224,7 @@ func (t transports) withServerOf(j *evaluation, profile string, servers []advice
 		return servers
 	}
 	options := v.Options
-	if v.Action == judge.ActionNone || v.Action == judge.ActionRelease {
+	if v.Action == judge.ActionNone {
 		options = pv.Spec.MountOptions
 	}
 	transport := t.of(source.Options(), options)

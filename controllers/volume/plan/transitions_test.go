@@ -273,11 +273,14 @@ var ways = map[string]func(*bench){
 	"Nothing learned":                   then(then(toCanary, failing("a", unclearFailure)), cured("a", optionset.NoPodWaits)),
 	"Suspected of two":                  then(then(toWorks, failing("b", unclearFailure)), failing("c", namedFailure)),
 	"Created with the list": func(b *bench) {
-		pv := b.volume("a")
-		pv.Spec.MountOptions = []string{"hard", "nocto"}
-		builders.Carrying([]string{"hard"}, pv.Spec.MountOptions, "p")(pv)
-		pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(creationOf(b.profile, pv))
+		b.mark("a", func(pv *corev1.PersistentVolume) *judge.Mark { return creationOf(b.profile, pv) })
 	},
+	"Written by a release that noted no proofs": func(b *bench) {
+		b.mark("a", func(pv *corev1.PersistentVolume) *judge.Mark {
+			return judge.MarkFor(verdictFor(b.profile, pv), noon.Add(-time.Hour))
+		})
+	},
+	"Written by a release that left no marks": func(b *bench) { b.mark("a", func(*corev1.PersistentVolume) *judge.Mark { return nil }) },
 }
 
 // creationOf returns the mark of a volume that was created as the canary of its set. The release before marked all new volumes so.
@@ -285,6 +288,17 @@ func creationOf(p v1alpha1.StorageClientProfile, pv *corev1.PersistentVolume) *j
 	v := verdictFor(p, pv)
 	v.IsCanary = true
 	return judge.MarkOfCreation(v, "")
+}
+
+// mark gives a volume the options and annotations of an earlier release.
+func (b *bench) mark(name string, markOf func(*corev1.PersistentVolume) *judge.Mark) {
+	pv := b.volume(name)
+	mark := markOf(pv)
+	pv.Spec.MountOptions = []string{"hard", "nocto"}
+	builders.Carrying([]string{"hard"}, pv.Spec.MountOptions, "p")(pv)
+	if mark != nil {
+		pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(mark)
+	}
 }
 
 // happenings contains the possible events for an option set.

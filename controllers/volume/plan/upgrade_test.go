@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/optionset"
 	"github.com/storageclient/operator/test/builders"
@@ -30,8 +31,10 @@ func (b *bench) byPreviousRelease() {
 		return fields
 	}
 	for _, pv := range b.volumes {
-		if text, found := pv.Annotations[v1alpha1.MountOptionsStepAnnotation]; found {
-			pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(without(text))
+		for _, key := range []string{v1alpha1.MountOptionsStepAnnotation, v1alpha1.FailedMountOptionsAnnotation} {
+			if text, found := pv.Annotations[key]; found {
+				pv.Annotations[key] = builders.JSON(without(text))
+			}
 		}
 	}
 	for _, page := range b.pages {
@@ -286,6 +289,13 @@ func TestAnUpgradeMayStopBetweenTwoPages(t *testing.T) {
 		b := newBench(t)
 		ways[way](b)
 		b.byPreviousRelease()
+		for _, pv := range b.volumes { // the ledger alone counts
+			delete(pv.Annotations, v1alpha1.FailedMountOptionsAnnotation)
+			if mark := judge.MarkOf(pv); mark != nil {
+				mark.Evidence, mark.Probed = "", false
+				pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(mark)
+			}
+		}
 		want, before := b.snapshot().states(), b.pages
 		changes := For(b.snapshot()).Ledger
 		keys := lists.Filter(slices.Sorted(maps.Keys(changes)), func(key types.UID) bool { return optionset.IsKey(string(key)) })

@@ -12,7 +12,7 @@ import (
 type View struct {
 	snapshot Snapshot
 	// current uses the current profiles, acting the profiles without the global pause. Both are the same if there is no global pause.
-	current, acting *Planner
+	current, acting *planner
 	// concerned are the volumes that concern each profile. Computed on demand.
 	concerned map[string][]*evaluation
 	// stale are the mounts from before a change, by profile. Computed on demand.
@@ -45,7 +45,7 @@ func (v *View) Summarize(name string) Summary {
 	for _, j := range volumes {
 		out.addVolume(name, j)
 		out.Servers = parsed.withServerOf(j, name, out.Servers)
-		if slices.Contains(j.Record.Profiles, name) && v.isUnrestored(j, planner) {
+		if (j.WasFailedFor(name) || slices.Contains(j.Record.Profiles, name)) && v.isUnrestored(j, planner) {
 			out.Unrestored = append(out.Unrestored, j.Volume.Name)
 		}
 	}
@@ -75,7 +75,7 @@ func (v *View) ReadAheads(name string) map[string]judge.ReadAhead {
 }
 
 // isUnrestored reports whether a volume must still be restored, by the current profiles.
-func (v *View) isUnrestored(j *evaluation, p *Planner) bool {
+func (v *View) isUnrestored(j *evaluation, p *planner) bool {
 	verdict := j.verdict
 	if p != v.current {
 		verdict = &v.snapshot.evaluateAlone(j.Volume).Verdict
@@ -84,7 +84,7 @@ func (v *View) isUnrestored(j *evaluation, p *Planner) bool {
 }
 
 // actingPlanner returns the planner as if the named profile acted, and the volumes that concern it. It does not evaluate other volumes again.
-func (v *View) actingPlanner(name string) (*Planner, []*evaluation) {
+func (v *View) actingPlanner(name string) (*planner, []*evaluation) {
 	if v.concerned == nil {
 		v.concerned = concernedBy(v.acting.volumes)
 	}
@@ -111,14 +111,14 @@ func concernedBy(volumes []evaluation) map[string][]*evaluation {
 	out := map[string][]*evaluation{}
 	for i := range volumes {
 		j := &volumes[i]
-		for _, name := range lists.Distinct(j.verdict.Profiles, j.Record.Profiles, j.Mark.Profiles()) {
+		for _, name := range lists.Distinct(j.verdict.Profiles, j.Record.Profiles, j.NamedProfiles()) {
 			out[name] = append(out[name], j)
 		}
 	}
 	return out
 }
 
-func (v *View) staleMounts(planner *Planner, name string, volumes []Volume) Stale {
+func (v *View) staleMounts(planner *planner, name string, volumes []Volume) Stale {
 	if planner != v.acting {
 		return countStale(carriedBy(name, volumes), v.snapshot.ClientNodes)[name]
 	}

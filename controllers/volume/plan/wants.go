@@ -39,9 +39,9 @@ type Observations struct {
 // IsEmpty reports whether there is no volume whose mounts matter.
 func (w Observations) IsEmpty() bool { return len(w.Watched)+len(w.RollbackChecks)+len(w.Awaited) == 0 }
 
-// RequiredObservations returns the observations of volumes that Decide requires.
-func (p *Planner) RequiredObservations() Observations {
-	out := Observations{Interval: watchInterval}
+// RequiredObservations returns the required observations of the volumes of a snapshot before For decides.
+func RequiredObservations(s Snapshot) Observations {
+	p, out := newPlanner(s), Observations{Interval: watchInterval}
 	if p.isAnySoaking() {
 		out.Interval = observeInterval
 	}
@@ -52,7 +52,7 @@ func (p *Planner) RequiredObservations() Observations {
 
 // watchLists adds the volumes whose failed mounts matter: all volumes with options of the operator, even if the rules have changed. The next
 // mount by a pod may come at any time.
-func (p *Planner) watchLists(out *Observations) {
+func (p *planner) watchLists(out *Observations) {
 	for _, j := range p.volumes {
 		if j.isWatched() {
 			out.Watched = append(out.Watched, Watched{
@@ -68,7 +68,7 @@ func (p *Planner) watchLists(out *Observations) {
 
 // awaitEvidence adds the volumes whose mount would be evidence that others wait for, the volumes of which nodes report one, and the volumes that
 // may be the first of their set.
-func (p *Planner) awaitEvidence(out *Observations) {
+func (p *planner) awaitEvidence(out *Observations) {
 	waiting, awaited := map[string]bool{}, map[string]int{}
 	for _, j := range p.volumes {
 		changes := j.verdict.ChangesOptions(j.Volume)
@@ -108,12 +108,12 @@ func (j evaluation) isNewCanary() bool {
 }
 
 func (j evaluation) awaitMount() Awaited {
-	after := j.writtenAt().Add(judge.ClockTolerance)
+	after := j.writtenAt().Add(ClockTolerance)
 	if j.carriesSet() && j.Mark != nil && j.Mark.Created { // it never had other options
-		after = j.writtenAt().Add(-judge.ClockTolerance)
+		after = j.writtenAt().Add(-ClockTolerance)
 	}
 	return Awaited{
 		Volume: j.Volume, Set: j.verdict.Set, Written: j.writtenAt(), After: after,
-		Options: j.verdict.DeclaredOptions(),
+		Options: j.verdict.DeclaredOptions(), AnyAge: j.Mark.IsOfEarlierRelease(),
 	}
 }

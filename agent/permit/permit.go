@@ -137,6 +137,8 @@ func (p *Permit) read(ctx context.Context, checked *v1alpha1.StorageClientNode) 
 	case err != nil:
 		logr.FromContextOrDiscard(ctx).Error(err, "Cannot read the StorageClientNode; the permit waits", "permit", permit.ID)
 	case !isSame(live, checked): // The watch delivers the newer object. It must be applied first.
+	case permit.NotAfter != nil && now.IsZero():
+		logr.FromContextOrDiscard(ctx).Info("The API server's response has no Date; the permit waits", "permit", permit.ID)
 	default:
 		return live, now
 	}
@@ -149,16 +151,16 @@ func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, s
 	reason := p.FindObjection(live, settings)
 	if reason == "" {
 		if busy := p.findHostWork(ctx); busy != "" {
-			return p.wait(ctx, id, busy)
+			log.Info("The host is busy; the permit waits", "reason", busy)
+			p.holdersAt = p.Clock.Now().Add(holdersInterval + rand.N(holdersInterval/4))
+			return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootWaiting, Message: busy}
 		}
 		// Much time may have passed since the permit was read. It must not be used up for the error of a read.
 		var now time.Time
 		if live, now = p.read(ctx, live); live == nil {
 			return nil
 		}
-		if reason = expiry(live.Spec.RebootPermit, now); reason == noDate {
-			return p.wait(ctx, id, noDate+"; a proxy before the API server must keep this header")
-		}
+		reason = expiry(live.Spec.RebootPermit, now)
 	}
 	if reason == "" {
 		if err := p.RearmTrial(true); err != nil {
@@ -172,22 +174,13 @@ func (p *Permit) decide(ctx context.Context, live *v1alpha1.StorageClientNode, s
 	return p.use(ctx, live, settings.RebootBy)
 }
 
-// wait returns the status of a permit that waits until the next check.
-func (p *Permit) wait(ctx context.Context, id, reason string) *v1alpha1.RebootStatus {
-	logr.FromContextOrDiscard(ctx).Info("The permit waits", "permit", id, "reason", reason)
-	p.holdersAt = p.Clock.Now().Add(holdersInterval + rand.N(holdersInterval/4))
-	return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootWaiting, Message: reason}
-}
-
-const noDate = "the API server's response has no Date, so the permit may be over"
-
 // expiry returns the reason why a permit is over at the API server's time, empty if it is not. The local clock may be wrong, so it does not count.
 func expiry(permit *v1alpha1.RebootPermit, now time.Time) string {
 	switch {
 	case permit.NotAfter == nil:
 		return ""
 	case now.IsZero():
-		return noDate
+		return "the API server's response has no Date, so the permit may be over"
 	case now.After(permit.NotAfter.Time):
 		return fmt.Sprintf("the permit expired at %s; the API server's time is %s", permit.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}

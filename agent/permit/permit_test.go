@@ -140,7 +140,7 @@ func TestAPermitIsReadAgainBeforeItIsUsed(t *testing.T) {
 	}{
 		"there is no change":            {func(*node) {}, v1alpha1.RebootStarted},
 		"the API server cannot be read": {func(n *node) { n.err = errors.New("no answer") }, ""},
-		"its response has no Date":      {func(n *node) { n.date = time.Time{} }, v1alpha1.RebootWaiting},
+		"its response has no Date":      {func(n *node) { n.date = time.Time{} }, ""},
 		"the permit is withdrawn":       {func(n *node) { n.Generation, n.Spec.RebootPermit = 2, nil }, ""},
 		"the permit is over":            {func(n *node) { n.date = end.Add(time.Second) }, v1alpha1.RebootRefused},
 	} {

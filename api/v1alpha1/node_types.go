@@ -818,8 +818,8 @@ type RebootStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	PermitID string `json:"permitID"`
 
-	// phase is the agent's progress with the permit: Waiting (for the event in message), Refused (no reboot), Started or Failed (the
-	// host rejected the reboot).
+	// phase is the agent's progress with the permit: Waiting (for the host), Refused (no reboot), Started or Failed (the host
+	// rejected the reboot).
 	// +required
 	Phase RebootPhase `json:"phase"`
 

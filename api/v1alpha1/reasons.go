@@ -101,8 +101,7 @@ const (
 	// RolloutReasonPermitGiven is set when the agent may reboot the node, and stays set during the reboot.
 	RolloutReasonPermitGiven = "PermitGiven"
 	// RolloutReasonHostBusy is set when the agent has a reboot permit and an activity on its host must not be interrupted. This is a
-	// running package manager, or a program that inhibits shutdown. The agent also waits while responses of the API server lack the
-	// Date, which shows whether the permit is over. The message names the cause.
+	// running package manager, or a program that inhibits shutdown. The message names it.
 	RolloutReasonHostBusy = "HostBusy"
 	// RolloutReasonRebootStarted is set when the agent has requested the reboot from its host, after the permit has waited for the
 	// host.

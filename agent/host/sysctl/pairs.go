@@ -57,16 +57,32 @@ func (s *Subject) restorePair(o *host.Observation, original host.Original) error
 		o.Message = other + " is set instead; its journal entry contains both original values"
 		return nil
 	}
-	ownValue, counterpart := normaliseValue(original.Value), normaliseValue(original.Counterpart)
-	name, value := o.Name, ownValue
-	if ownValue == "" || ownValue == "0" {
-		name, value = other, counterpart
+	ownValue, counterpart := completePair(original)
+	if ownValue == "" || counterpart == "" {
+		return s.restoreUnknown(o, ownValue, counterpart)
 	}
-	if value == "" {
-		return fmt.Errorf("%s was effective before, but the journal does not contain its value: set it manually", name)
+	return s.restoreKnown(o, ownValue, counterpart)
+}
+
+// completePair derives a value that the journal does not contain: if one of a pair was not 0, the other was 0.
+func completePair(original host.Original) (ownValue, counterpart string) {
+	ownValue, counterpart = normaliseValue(original.Value), normaliseValue(original.Counterpart)
+	if counterpart == "" && ownValue != "" && ownValue != "0" {
+		counterpart = "0"
+	}
+	if ownValue == "" && counterpart != "" && counterpart != "0" {
+		ownValue = "0"
+	}
+	return ownValue, counterpart
+}
+
+func (s *Subject) restoreKnown(o *host.Observation, ownValue, counterpart string) error {
+	name, value := o.Name, ownValue
+	if ownValue == "0" {
+		name, value = s.Counterpart(o.Name), counterpart
 	}
 	if value == "0" {
-		o.Message = fmt.Sprintf("left unchanged: it and %s were both 0, which blocks all writes", other)
+		o.Message = fmt.Sprintf("left unchanged: it and %s were both 0, which blocks all writes", s.Counterpart(o.Name))
 		return nil
 	}
 	err := s.writePair(name, value)
@@ -94,3 +110,29 @@ func (s *Subject) writePair(name, value string) error {
 }
 
 var errNotCleared = errors.New("the kernel did not clear it")
+
+// restoreUnknown restores a pair if the journal only shows that one parameter was 0. The other one was effective then, and the
+// host's files may contain its value.
+func (s *Subject) restoreUnknown(o *host.Observation, ownValue, counterpart string) error {
+	unknown := s.Counterpart(o.Name)
+	if ownValue == "" {
+		unknown = o.Name
+	}
+	set, err := s.readAssignments(isForeign)
+	if err != nil {
+		return err
+	}
+	if found := set[unknown].value; found != "" && found != "0" {
+		if ownValue == "" {
+			ownValue = found
+		} else {
+			counterpart = found
+		}
+		return s.restoreKnown(o, ownValue, counterpart)
+	}
+	if now, err := s.readName(unknown); err == nil && now != "" && now != "0" {
+		o.Message = unknown + " is effective again"
+		return nil
+	}
+	return fmt.Errorf("%s was effective before, but the journal does not contain its value: set it manually", unknown)
+}

@@ -85,19 +85,29 @@ func TestPairIsRestoredTogether(t *testing.T) {
 	}
 }
 
-// The counterpart may be missing in the journal. A value of 0 then shows that the counterpart was effective, with an unknown value.
+// The journal may contain only one value of a pair, as for values that an image set. If that value is 0, the other one was effective.
 func TestAPairWithAnUnknownCounterpart(t *testing.T) {
-	for name, test := range map[string]struct {
-		value, message string
-		state          host.State
-		want           [2]string
+	tests := map[string]struct {
+		name, value, file string
+		now               [2]string
+		state             host.State
+		message           string
+		want              [2]string
 	}{
-		"the ratio was effective": {"20", "", host.InSync, [2]string{"20", "0"}},
-		"bytes were effective":    {"0", "vm.dirty_bytes was effective before", host.Failed, [2]string{"15", "0"}},
-	} {
+		"the ratio was effective":                    {ratio, "20", "", [2]string{"15", "0"}, host.InSync, "", [2]string{"20", "0"}},
+		"bytes were effective, and a file has them":  {ratio, "0", "vm.dirty_bytes = 50000000\n", [2]string{"15", "0"}, host.InSync, "", [2]string{"0", "50000000"}},
+		"bytes were effective, and no file has them": {ratio, "0", "", [2]string{"15", "0"}, host.Failed, "vm.dirty_bytes was effective before", [2]string{"15", "0"}},
+		"another user has set the bytes again":       {ratio, "0", "", [2]string{"0", "60000000"}, host.InSync, "effective again", [2]string{"0", "60000000"}},
+		"an image has set the bytes":                 {bytes, "", "", [2]string{"0", "60000000"}, host.InSync, "effective again", [2]string{"0", "60000000"}},
+		"the ratio was effective, bytes are managed": {bytes, "0", "vm.dirty_ratio = 30\n", [2]string{"0", "60000000"}, host.InSync, "", [2]string{"30", "0"}},
+	}
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s, read := pairOn(t, "15", "0")
-			restored := s.Restore(t.Context(), map[string]host.Original{ratio: {Present: true, Value: test.value}})
+			s, read := pairOn(t, test.now[0], test.now[1])
+			if test.file != "" {
+				hosttest.WriteFile(t, s.fs.Dir(), "/etc/sysctl.d/50-node.conf", test.file)
+			}
+			restored := s.Restore(t.Context(), map[string]host.Original{test.name: {Present: true, Value: test.value}})
 			hosttest.ExpectState(t, restored[0], test.state, test.message)
 			if diff := cmp.Diff(test.want, read()); diff != "" {
 				t.Errorf("ratio and bytes (-want +got):\n%s", diff)

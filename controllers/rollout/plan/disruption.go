@@ -380,16 +380,16 @@ func (p *planner) awaitStarted(n *nodeState) {
 
 // awaitHost keeps the permit of a node whose host is busy and must not be interrupted. It does so no longer than the timeout of a reboot, and while
 // neither failures nor other control-plane nodes prevent the reboot. A window that closes lets the agent use its permit until then.
-func (p *planner) awaitHost(n *nodeState, obstacle string) {
+func (p *planner) awaitHost(n *nodeState, holders string) {
 	switch reason, _ := firstReason(n, ofEachProfile(p.checkFailures), p.checkControlPlane); {
 	case reason != "":
 		p.withdrawPermit(n, reason)
 		p.endDisruption(n, reason)
 	case p.isPermitOver(n):
 		p.withdrawPermit(n, v1alpha1.RolloutReasonHostBusy)
-		p.backOffFrom(n, v1alpha1.RolloutReasonHostBusy, fmt.Sprintf("The agent waited for %s: %s", p.rebootTimeout(n), obstacle))
+		p.backOffFrom(n, v1alpha1.RolloutReasonHostBusy, fmt.Sprintf("The host was busy for %s: %s", p.rebootTimeout(n), holders))
 	default:
-		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonHostBusy, "The agent has its permit, and waits: "+obstacle)
+		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonHostBusy, "The host is busy; the agent reboots it when it is free: "+holders)
 	}
 }
 

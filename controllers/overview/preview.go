@@ -12,7 +12,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -71,7 +70,7 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 	otherProfiles := slices.DeleteFunc(slices.Clone(c.Profiles), func(p v1alpha1.StorageClientProfile) bool { return p.Name == profile.Name })
 	view := fleet.NewProfileSet(append(otherProfiles, Acting(profile)), c.Allow)
 	out := Preview{PlanHash: nodesettings.PlanHash(profile), Approved: fleet.IsPlanApproved(profile)}
-	var turns []order.Turn
+	var turns []match.Turn
 	reboots := map[string]Reboot{}
 	nodes := lists.Pointers(c.Nodes)
 	for _, m := range membersOf(profile, c) {
@@ -94,8 +93,8 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 }
 
 // orderReboots lists the reboots in the order of the rollout. All nodes count for the choice of the canary.
-func (p *Preview) orderReboots(profile *v1alpha1.StorageClientProfile, turns []order.Turn, reboots map[string]Reboot) {
-	for _, turn := range order.InTurn(turns, *profile.Spec.WithDefaults().Rollout.Canary) {
+func (p *Preview) orderReboots(profile *v1alpha1.StorageClientProfile, turns []match.Turn, reboots map[string]Reboot) {
+	for _, turn := range match.InTurn(turns, *profile.Spec.WithDefaults().Rollout.Canary) {
 		reboot, isDue := reboots[turn.Name]
 		switch {
 		case !isDue:
@@ -132,8 +131,8 @@ func WhenKnown(t time.Time) *metav1.Time {
 
 // TurnOf returns the data that determines a node's place in the order of the rollout. managerNode is the node of the manager, empty if it is
 // unknown.
-func TurnOf(node *corev1.Node, bootHash, managerNode string) order.Turn {
-	return order.Turn{
+func TurnOf(node *corev1.Node, bootHash, managerNode string) match.Turn {
+	return match.Turn{
 		Name:     node.Name,
 		Created:  node.CreationTimestamp.Time,
 		Labels:   node.Labels,

@@ -17,7 +17,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
@@ -111,7 +110,7 @@ func PlanTogether(names []string, c Cluster) Together {
 		requested: map[string]*v1alpha1.StorageClientProfile{},
 		shares:    map[string]*Share{},
 		groups:    map[string]int{},
-		turns:     map[string][]order.Turn{},
+		turns:     map[string][]match.Turn{},
 		reboots:   map[string]JointReboot{},
 	}
 	for i := range t.all {
@@ -143,7 +142,7 @@ type together struct {
 	groups   map[string]int
 	disputes []Dispute
 	// turns are the places of each profile's nodes in the order of its rollout; reboots are the nodes that are due, by name.
-	turns   map[string][]order.Turn
+	turns   map[string][]match.Turn
 	reboots map[string]JointReboot
 }
 
@@ -334,7 +333,7 @@ func (t *together) orderReboots(out *Together) {
 			turn := &t.turns[name][i]
 			turn.Blocked = turn.Blocked || t.reboots[turn.Name].Refused
 		}
-		for _, turn := range order.InTurn(t.turns[name], *t.rolloutOf(name).Canary) {
+		for _, turn := range match.InTurn(t.turns[name], *t.rolloutOf(name).Canary) {
 			t.listReboot(turn.Name, out)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/tuning/servermap"
 	"github.com/storageclient/operator/tuning/standing"
 )
@@ -56,7 +55,7 @@ func GatesOf(all Snapshot, untunedTaint string) Gates {
 
 // CanaryMatcher matches the labels of the nodes that a profile chooses for its canary; no labels if it has no canary selector.
 func CanaryMatcher(profile *Profile) func(map[string]string) bool {
-	return order.LabelMatcher(profile.Spec.WithDefaults().Rollout.Canary.NodeSelector)
+	return match.LabelMatcher(profile.Spec.WithDefaults().Rollout.Canary.NodeSelector)
 }
 
 // GateEntry returns the input of a node for the gate of live changes, except Wanted and Canary. A node with the taint has no workload yet.

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/order"
+	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/store"
 	"github.com/storageclient/operator/tuning/lists"
@@ -51,7 +51,7 @@ func (r Report) plannedInOrder() (names []string, free int) {
 		return nil, 0
 	}
 	holds := lists.Map(r.nodes.planned, func(p planned) (string, string) { return p.node, p.hold })
-	for _, turn := range order.InTurn(r.nodes.turns, *r.profile.Spec.WithDefaults().Rollout.Canary) {
+	for _, turn := range match.InTurn(r.nodes.turns, *r.profile.Spec.WithDefaults().Rollout.Canary) {
 		if _, isDue := holds[turn.Name]; isDue {
 			names = append(names, turn.Name)
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/lists"
@@ -68,7 +67,7 @@ type tally struct {
 	// conflicts describe the keys about which profiles of equal priority disagree, once each.
 	conflicts []string
 	// turns contains the order of the rollout for all nodes that the profile may change.
-	turns       []order.Turn
+	turns       []match.Turn
 	managerNode string
 	// failedBoots are the failed nodes that failed their reboot, failedLive the nodes on which settings failed. failedReadAheads is the number of
 	// nodes that failed each read-ahead. idle is the number of failedBoots that stay cordoned, and count as disrupted.

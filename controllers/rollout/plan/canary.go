@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/order"
+	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -67,7 +67,7 @@ func (p *planner) checkCanary(n *nodeState) (reason, message string) {
 // has had the settings for long enough is evidence.
 func (p *planner) evaluateCanary(key canaryKey) canary {
 	rule := p.profiles[key.profile].Rollout.Canary
-	selector := order.LabelMatcher(rule.NodeSelector)
+	selector := match.LabelMatcher(rule.NodeSelector)
 	soak := toDuration(rule.SoakSeconds)
 	var out canary
 	var evidence []string

@@ -8,10 +8,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/order"
+	"github.com/storageclient/operator/controllers/internal/match"
 )
 
-// TestThePlannerFollowsTheSharedOrder plays a rollout with a budget of one node and compares its claims with order.InTurn.
+// TestThePlannerFollowsTheSharedOrder plays a rollout with a budget of one node and compares its claims with match.InTurn.
 func TestThePlannerFollowsTheSharedOrder(t *testing.T) {
 	f := cluster("a", "b", "c", "d", "e")
 	f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
@@ -23,11 +23,11 @@ func TestThePlannerFollowsTheSharedOrder(t *testing.T) {
 	f.node("c").Labels = map[string]string{"topology.kubernetes.io/zone": "x"}
 	f.node("e").Labels = map[string]string{"canary": "yes"}
 	var want, got []string
-	var nodes []order.Turn
+	var nodes []match.Turn
 	for _, n := range newPlanner(NewSession(f.Snapshot)).states {
 		nodes = append(nodes, n.rolloutTurn())
 	}
-	for _, turn := range order.InTurn(nodes, *f.Profiles[0].Rollout.Canary) {
+	for _, turn := range match.InTurn(nodes, *f.Profiles[0].Rollout.Canary) {
 		want = append(want, "claim "+turn.Name+" for eda")
 	}
 	for range f.Nodes {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/order"
+	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/standing"
@@ -110,8 +110,8 @@ func (s *Session) tunedOf(n *nodeState) *v1alpha1.RolloutTuned {
 	return &v1alpha1.RolloutTuned{Hash: spec.Hash, Since: metav1.NewTime(s.Now)}
 }
 
-func (n *nodeState) rolloutTurn() order.Turn {
-	return order.Turn{Name: n.Name, Created: n.Created, Labels: n.Labels, Zone: n.zone, Manager: n.Manager}
+func (n *nodeState) rolloutTurn() match.Turn {
+	return match.Turn{Name: n.Name, Created: n.Created, Labels: n.Labels, Zone: n.zone, Manager: n.Manager}
 }
 
 // isDisrupted reports whether the rollout disrupts the node, or may at any moment.

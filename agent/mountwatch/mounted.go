@@ -15,6 +15,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/knownbad"
 	"github.com/storageclient/operator/tuning/lists"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -227,5 +228,25 @@ func (o *orphans) report(list []v1alpha1.MountStatus, now time.Time) {
 				"because that can hang. %s", cmp.Or(orphan.PodUID, "unknown: staging mount"), m.Server, orphan.Changed.UTC().Format(time.RFC3339), m.Message)
 			m.Message = text.Cut(strings.TrimSpace(message), bounds.Message)
 		}
+	}
+}
+
+// Signs returns the function for mounts.Reader.Signs that evaluates the registry of known problems.
+func Signs(fs host.FS) func(m mounts.Mount, operations map[string]mounts.Operation) []string {
+	value := func(file string) string {
+		text, _ := fs.ReadValue(file)
+		return text
+	}
+	return func(m mounts.Mount, operations map[string]mounts.Operation) (ids []string) {
+		counts := map[string]knownbad.Counts{}
+		for name, o := range operations {
+			counts[name] = knownbad.Counts{Requests: o.Count, Errors: o.Errors}
+		}
+		for _, e := range knownbad.Entries() {
+			if e.Concerns(m.Protocol, m.Options) && e.Sign.IsShown(value, counts) {
+				ids = append(ids, e.ID)
+			}
+		}
+		return ids
 	}
 }

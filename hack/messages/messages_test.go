@@ -36,7 +36,7 @@ var allowed = map[string]string{
 	"cmd/kubectl-storageclient/hints.go hintFor":        "client-go's words about a missing configuration",
 	"controllers/fence/try.go isImpersonationRefused":   "the API server's words about a missing right",
 	"controllers/fence/try.go isRejectedByPolicy":       "the API server's words about a policy, of which it reports no field",
-	"controllers/loop/outcome.go Err":                   "a comparison for change: an error is logged once",
+	"controllers/loop/loop.go Err":                      "a comparison for change: an error is logged once",
 	"controllers/node/plan/condition.go stampTimes":     "a comparison for change: the condition is written if its message is new",
 	"controllers/overview/overview.go Deviations":       "a comparison for change: nodes with the same message are listed together",
 	"controllers/rollout/events.go emitNoteEvent":       "a comparison for change: an event is sent if the message is new",

@@ -2,11 +2,20 @@
 package program
 
 import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
 	"runtime/debug"
 	"strings"
 
+	goyaml "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/runtime"
 	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -46,4 +55,87 @@ func DecodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error 
 	strict := serializer.SerializerOptions{Yaml: true, Strict: true}
 	_, _, err := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, scheme, scheme, strict).Decode(document, nil, into)
 	return nameRemoved(err)
+}
+
+// Limits in bytes of one input, of all inputs, and of a document with its aliases replaced.
+const (
+	maxInput  = 8 << 20
+	maxInputs = 64 << 20
+)
+
+// ErrAliases is the error of Parse for a document of hostile size.
+var ErrAliases = fmt.Errorf("aliases make the document larger than %d bytes: replace them with their content", maxInput)
+
+// Inputs reads the files that a user names.
+type Inputs struct {
+	Stdin io.Reader
+	total int
+}
+
+// Read returns the content of a file, a pipe or standard input ("-"). It opens no device, socket or directory.
+func (in *Inputs) Read(path string) ([]byte, error) {
+	reader, size := in.Stdin, 0
+	if path != "-" {
+		info, err := os.Stat(path)
+		if err == nil && info.Mode().Type()&^fs.ModeNamedPipe != 0 {
+			err = fmt.Errorf("neither a file nor a pipe (mode %s)", info.Mode())
+		}
+		if err != nil {
+			return nil, err
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		reader, size = file, int(info.Size())
+	}
+	limit := min(maxInput, maxInputs-in.total)
+	data, err := io.ReadAll(io.LimitReader(reader, int64(limit)+1))
+	if len(data) > limit {
+		return nil, fmt.Errorf("input has %d bytes or more: split it; the limits are %d bytes, and %d for all inputs", max(size, len(data)), maxInput, maxInputs)
+	}
+	in.total += len(data)
+	return data, err
+}
+
+// Await returns the result of f, or early if the context ends: neither a read nor a parser can be interrupted.
+func Await(ctx context.Context, f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Parse decodes a document. It checks the size first, because decoders copy the content of each alias.
+func Parse(document []byte) (content map[string]any, err error) {
+	if bytes.ContainsRune(document, '*') {
+		var root goyaml.Node
+		if err := goyaml.Unmarshal(document, &root); err != nil {
+			return nil, err
+		}
+		if sizeOf(&root, map[*goyaml.Node]int{}) > maxInput {
+			return nil, ErrAliases
+		}
+	}
+	err = yaml.Unmarshal(document, &content)
+	return content, err
+}
+
+// sizeOf returns the size of a node with its aliases replaced, at most one more than the limit.
+func sizeOf(n *goyaml.Node, known map[*goyaml.Node]int) int {
+	n = cmp.Or(n.Alias, n)
+	if _, found := known[n]; !found {
+		known[n] = 0 // Decoders reject a node that contains itself.
+		size := len(n.Value) + 1
+		for _, child := range n.Content {
+			size = min(size+sizeOf(child, known), maxInput+1)
+		}
+		known[n] = size
+	}
+	return known[n]
 }

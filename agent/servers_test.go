@@ -43,9 +43,9 @@ func newWatched(t *testing.T) (*watched, *Agent) {
 	t.Helper()
 	f := &watched{world: newWorld(t), sockets: func() []sockets.Socket { return nil }}
 	f.counters = []mounts.ServerCounters{{
-		Server: "filer1", Address: "10.0.0.1:2049", Protocol: connect.NFS,
-		Ask:         connect.Server{Name: "filer1", Address: "10.0.0.1:2049", Protocol: connect.NFS, Version: 4},
-		Connections: []counters.Connection{{ID: "0", Sends: 5, Responses: 5, Idle: time.Second}},
+		Server: "filer1", Protocol: connect.NFS,
+		Ask:      connect.Server{Name: "filer1", Address: "10.0.0.1:2049", Protocol: connect.NFS, Version: 4},
+		Activity: counters.Activity{Address: "10.0.0.1:2049", Connections: []counters.Connection{{ID: "0", Sends: 5, Responses: 5, Idle: time.Second}}},
 	}}
 	f.mounts = []mounts.Mount{
 		{MountPoint: "/a", FSType: "nfs4", Server: "filer1", Volume: "pv2", PodUIDs: []string{"u2", "u1"}, Age: -1, Device: "0:1"},

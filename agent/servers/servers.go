@@ -203,10 +203,7 @@ func (w *Watch) recall(servers []v1alpha1.ServerStatus) {
 func batchOf(r reading, answers []serverhealth.Probe) serverhealth.Batch {
 	batch := serverhealth.Batch{Probes: answers}
 	for _, c := range r.counters {
-		one := serverhealth.Reading{
-			Key: keyOf(c), Address: c.Address, Tunnel: c.Tunnel, Gone: c.Gone, Taken: c.Taken, Connections: c.Connections, Queues: c.Queues,
-			Requests: c.Requests, RequestsKnown: c.RequestsKnown, Operations: c.Operations, Handles: c.Handles, Identified: c.Identified, RejectedSessions: c.Refused,
-		}
+		one := serverhealth.Reading{Key: keyOf(c), Activity: c.Activity}
 		for _, socket := range r.sockets {
 			if socket.Remote.String() == c.Address {
 				one.Sockets = append(one.Sockets, serverhealth.Socket{Port: socket.Local, Repeats: socket.Repeats})

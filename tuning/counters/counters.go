@@ -87,6 +87,31 @@ type Log struct {
 	NoSpace  uint64 `json:"noSpace,omitempty"`
 }
 
+// Activity contains the kernel's counters and lists about one server from which the host mounts.
+type Activity struct {
+	// Address is the address and port of the connections. If mounts use several, it is the first one.
+	Address string
+	// Tunnel reports whether Address is the host itself: one of its processes forwards the requests of the mounts.
+	Tunnel bool
+	// Gone reports whether no socket listens at the address of a tunnel, Taken whether only sockets of users other than root do.
+	Gone, Taken bool
+	// Connections are the transports of NFS, or the sockets of SMB.
+	Connections []Connection
+	// Queues are the same transports in sysfs, which cannot be matched with Connections (since Linux 5.14, only while they are connected).
+	Queues []Queue
+	// Requests are the first 256 pending requests. RequestsKnown is false if the kernel does not list them.
+	Requests      []Request
+	RequestsKnown bool
+	// Handles are the requests of each NFS mount that identify a file only by its handle.
+	Handles []HandleRequests
+	// Operations is the number of SMB requests, with or without a response. SMB does not count responses.
+	Operations uint64
+	// Identified is the number of times that the NFSv4 client identified itself (EXCHANGE_ID or SETCLIENTID). RejectedSessions is the number of
+	// rejected sessions (errors of CREATE_SESSION); its JSON name is an older one, which recordings contain.
+	Identified       uint64
+	RejectedSessions uint64 `json:"Refused"`
+}
+
 // Connection is one NFS transport or one SMB socket.
 type Connection struct {
 	// ID is stable while the mounts of the connection exist.

@@ -31,7 +31,7 @@ type flight struct {
 }
 
 func newHealthy(seed uint64, key Key, lists, queues bool) *healthy {
-	h := &healthy{random: rand.New(rand.NewPCG(seed, 1)), reading: Reading{Key: key, RequestsKnown: lists}}
+	h := &healthy{random: rand.New(rand.NewPCG(seed, 1)), reading: Reading{Key: key, Activity: counters.Activity{RequestsKnown: lists}}}
 	for i := range 1 + h.random.IntN(4) {
 		h.reading.Connections = append(h.reading.Connections, counters.Connection{ID: strconv.Itoa(i), Connects: 1})
 		if queues {

@@ -46,28 +46,9 @@ func (k Key) compare(other Key) int {
 // Reading contains the values that were read for one server at one time.
 type Reading struct {
 	Key
-	// Address is the address and port of the connections. If mounts use several, it is the first one.
-	Address string
-	// Tunnel reports whether Address is the node itself: a process on the node forwards the requests of the mounts.
-	Tunnel bool
-	// Gone reports whether no socket listens at the address of a tunnel, Taken whether only sockets of users other than root do.
-	Gone, Taken bool
-	// Connections are the transports of NFS, or the sockets of SMB.
-	Connections []counters.Connection
-	// Queues are the same transports in sysfs, which cannot be matched with Connections (since Linux 5.14, only while they are connected).
-	Queues []counters.Queue
-	// Requests are the pending requests. RequestsKnown is false if the kernel does not list them.
-	Requests      []counters.Request
-	RequestsKnown bool
-	// Operations is the number of SMB requests, with or without a response. SMB does not count responses.
-	Operations uint64
-	// Handles are the requests of each mount that identify a file only by its handle.
-	Handles []counters.HandleRequests
+	counters.Activity
 	// Sockets are the sockets to the server from the kernel's socket diagnostics. Nil if they were not read.
 	Sockets []Socket
-	// Identified is the number of times that the NFSv4 client identified itself (EXCHANGE_ID or SETCLIENTID). RejectedSessions is the number of
-	// rejected sessions (errors of CREATE_SESSION).
-	Identified, RejectedSessions uint64
 }
 
 // nameInLog returns the name of the server in the kernel's log, which is without the port of a tunnel.

@@ -32,7 +32,7 @@ type scene struct {
 
 func newScene(t *testing.T, key Key, connections int) *scene {
 	t.Helper()
-	s := &scene{t: t, now: start, reading: Reading{Key: key, Address: "10.0.0.1:2049"}}
+	s := &scene{t: t, now: start, reading: Reading{Key: key, Activity: counters.Activity{Address: "10.0.0.1:2049"}}}
 	for i := range connections {
 		s.reading.Connections = append(s.reading.Connections, counters.Connection{ID: strconv.Itoa(i), Connects: 1})
 	}
@@ -302,7 +302,10 @@ func TestAKernelMessageNeedsNoMinute(t *testing.T) {
 // The kernel's log names a tunnel without its port.
 func TestALineOfTheKernelCountsForTheOnlyTunnelOfItsName(t *testing.T) {
 	tunnel := func(server, address string) Reading {
-		return Reading{Key: Key{server, v1alpha1.ServerNFS}, Address: address, Tunnel: true, Queues: []counters.Queue{{ID: "a", LastUsed: 7, Pending: 1}}}
+		return Reading{
+			Key:      Key{server, v1alpha1.ServerNFS},
+			Activity: counters.Activity{Address: address, Tunnel: true, Queues: []counters.Queue{{ID: "a", LastUsed: 7, Pending: 1}}},
+		}
 	}
 	for name, test := range map[string]struct {
 		line     string

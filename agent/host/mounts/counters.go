@@ -29,24 +29,10 @@ const (
 type ServerCounters struct {
 	// Ask is the endpoint for a separate connection to the server. Its address is empty if the server cannot be queried.
 	Ask connect.Server
-	// Server is its name or address as in the mounts. Address is the destination of its connections.
-	Server, Address string
-	Protocol        connect.Protocol
-	// Tunnel is true if the destination is the host itself: one of its processes forwards the requests of the mounts.
-	Tunnel bool
-	// Gone is true if no socket listens at the address of a tunnel. Taken is true if all sockets that listen there belong to users other than root.
-	Gone, Taken bool
-	Connections []counters.Connection
-	Queues      []counters.Queue
-	// Requests are the first 256 pending requests. RequestsKnown is false if the kernel does not list them.
-	Requests      []counters.Request
-	RequestsKnown bool
-	// Handles counts the requests of each NFS mount that use a handle alone.
-	Handles []counters.HandleRequests
-	// Operations is the number of SMB requests, with or without a response.
-	Operations uint64
-	// Identified is the number of EXCHANGE_ID and SETCLIENTID requests. Refused is the number of CREATE_SESSION errors.
-	Identified, Refused uint64
+	// Server is its name or address as in the mounts.
+	Server   string
+	Protocol connect.Protocol
+	counters.Activity
 }
 
 // TransportCounters are the counters of one transport in mountstats.
@@ -130,7 +116,7 @@ func (s *ServerCounters) addClient(name string, c client, mount stats, queues []
 		s.Connections = append(s.Connections, t.Connection)
 	}
 	s.Identified += mount.operations["EXCHANGE_ID"].Count + mount.operations["SETCLIENTID"].Count
-	s.Refused += mount.operations["CREATE_SESSION"].Errors
+	s.RejectedSessions += mount.operations["CREATE_SESSION"].Errors
 	for _, q := range queues {
 		known := slices.ContainsFunc(s.Queues, func(k counters.Queue) bool { return k.ID == q.ID })
 		if q.port == c.port && sameAddress(q.server, c.server) && !known {

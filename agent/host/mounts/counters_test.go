@@ -94,28 +94,40 @@ func TestCounters(t *testing.T) {
 	want := []ServerCounters{
 		{
 			Ask:    connect.Server{Name: "10.0.0.1", Address: "10.0.0.1:2049", Protocol: connect.NFS, Version: 4},
-			Server: "10.0.0.1", Address: "10.0.0.1:2049", Protocol: connect.NFS, RequestsKnown: true, Identified: 4, Refused: 2,
-			Connections: []counters.Connection{
-				{ID: "10.0.0.1:2049 4.1 tcp  0", Sends: 57, Responses: 56, Connects: 2, Idle: 7 * time.Second},
-				{ID: "10.0.0.1:2049 4.1 tcp  1", Sends: 40, Responses: 40, Connects: 1},
+			Server: "10.0.0.1", Protocol: connect.NFS,
+			Activity: counters.Activity{
+				Address: "10.0.0.1:2049", RequestsKnown: true, Identified: 4, RejectedSessions: 2,
+				Connections: []counters.Connection{
+					{ID: "10.0.0.1:2049 4.1 tcp  0", Sends: 57, Responses: 56, Connects: 2, Idle: 7 * time.Second},
+					{ID: "10.0.0.1:2049 4.1 tcp  1", Sends: 40, Responses: 40, Connects: 1},
+				},
+				Queues:   []counters.Queue{{ID: "switch-1/xprt-1-tcp", LastUsed: 4294893128, Pending: 3}},
+				Requests: []counters.Request{{ID: "2/101/0x9f3c", Operation: "GETATTR"}, {ID: "2/102/0x9f3d", Operation: "READ"}},
 			},
-			Queues:   []counters.Queue{{ID: "switch-1/xprt-1-tcp", LastUsed: 4294893128, Pending: 3}},
-			Requests: []counters.Request{{ID: "2/101/0x9f3c", Operation: "GETATTR"}, {ID: "2/102/0x9f3d", Operation: "READ"}},
 		},
 		{
 			Ask:    connect.Server{Name: "127.0.0.1:20049", Address: "127.0.0.1:20049", Protocol: connect.NFS, Version: 4},
-			Server: "127.0.0.1:20049", Address: "127.0.0.1:20049", Protocol: connect.NFS, Tunnel: true, RequestsKnown: true,
-			Connections: []counters.Connection{{ID: "127.0.0.1:20049 4.1 tcp  0", Sends: 3, Responses: 3, Connects: 1}},
+			Server: "127.0.0.1:20049", Protocol: connect.NFS,
+			Activity: counters.Activity{
+				Address: "127.0.0.1:20049", Tunnel: true, RequestsKnown: true,
+				Connections: []counters.Connection{{ID: "127.0.0.1:20049 4.1 tcp  0", Sends: 3, Responses: 3, Connects: 1}},
+			},
 		},
 		{
 			Ask:    connect.Server{Name: "Filer", Address: "10.0.0.9:445", Protocol: connect.SMB},
-			Server: "Filer", Address: "10.0.0.9:445", Protocol: connect.SMB, RequestsKnown: true, Operations: 7,
-			Connections: []counters.Connection{{ID: "0/0"}, {ID: "0/1", Down: true}},
-			Requests:    []counters.Request{{ID: "0/41", Operation: "READ"}, {ID: "0/42", Operation: "CHANGE_NOTIFY"}},
+			Server: "Filer", Protocol: connect.SMB,
+			Activity: counters.Activity{
+				Address: "10.0.0.9:445", RequestsKnown: true, Operations: 7,
+				Connections: []counters.Connection{{ID: "0/0"}, {ID: "0/1", Down: true}},
+				Requests:    []counters.Request{{ID: "0/41", Operation: "READ"}, {ID: "0/42", Operation: "CHANGE_NOTIFY"}},
+			},
 		},
 		{
-			Server: "old", Address: "10.0.0.7:2049", Protocol: connect.NFS, RequestsKnown: true,
-			Connections: []counters.Connection{{ID: "10.0.0.7:2049 3 udp  0", Sends: 9, Responses: 8}},
+			Server: "old", Protocol: connect.NFS,
+			Activity: counters.Activity{
+				Address: "10.0.0.7:2049", RequestsKnown: true,
+				Connections: []counters.Connection{{ID: "10.0.0.7:2049 3 udp  0", Sends: 9, Responses: 8}},
+			},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -4,15 +4,18 @@ package servers
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"math/bits"
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -22,6 +25,7 @@ import (
 	"github.com/storageclient/operator/agent/host/kernellog"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/sockets"
+	"github.com/storageclient/operator/agent/metrics"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/knownbad"
 	"github.com/storageclient/operator/tuning/lists"
@@ -329,4 +333,37 @@ func roundDown(n int) int32 {
 		return 0
 	}
 	return 1 << min(bits.Len(uint(n))-1, 30)
+}
+
+//go:embed metrics.yaml
+var metricsYAML []byte
+
+var described = metrics.ReadDescribed(metricsYAML)
+
+// Metrics exports the last evaluated state of the servers. A scrape may read it during a pass.
+type Metrics struct {
+	verdicts atomic.Pointer[[]serverhealth.Verdict]
+}
+
+func (m *Metrics) note(verdicts []serverhealth.Verdict) { m.verdicts.Store(&verdicts) }
+
+// Describe implements prometheus.Collector.
+func (*Metrics) Describe(descriptors chan<- *prometheus.Desc) { described.Describe(descriptors) }
+
+// Collect implements prometheus.Collector. It returns no metrics before the first reading.
+func (m *Metrics) Collect(out chan<- prometheus.Metric) {
+	verdicts := m.verdicts.Load()
+	if verdicts == nil {
+		return
+	}
+	for _, v := range *verdicts {
+		protocol := string(v.Protocol)
+		described.Send(out, "storageclient_agent_server_state", 1, v.Server, protocol, string(v.State), v.Reason)
+		described.Send(out, "storageclient_agent_server_connections", float64(v.Connections), v.Server, protocol)
+		described.Send(out, "storageclient_agent_server_waiting_requests", float64(v.Waiting), v.Server, protocol)
+		described.Send(out, "storageclient_agent_server_requests_in_flight", float64(v.InFlight), v.Server, protocol)
+		if !v.LastResponse.IsZero() {
+			described.Send(out, "storageclient_agent_server_last_answer_timestamp_seconds", float64(v.LastResponse.Unix()), v.Server, protocol)
+		}
+	}
 }

@@ -31,7 +31,7 @@ var allowed = map[string]string{
 	"agent/orders/trial.go nameCauses":                  "the kernel's and mount's words about a trial's mounts",
 	"cmd/kubectl-storageclient/files.go explainField":   "the API machinery's words about an unknown field",
 	"cmd/kubectl-storageclient/files.go explainType":    "the API machinery's words about a field of another type",
-	"cmd/internal/program/removed.go nameRemoved":       "the API machinery's words about an unknown field",
+	"cmd/internal/program/program.go nameRemoved":       "the API machinery's words about an unknown field",
 	"cmd/kubectl-storageclient/hints.go explainFlag":    "the flag package's words about an unknown flag",
 	"cmd/kubectl-storageclient/hints.go hintFor":        "client-go's words about a missing configuration",
 	"controllers/fence/try.go isImpersonationRefused":   "the API server's words about a missing right",

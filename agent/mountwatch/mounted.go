@@ -121,7 +121,8 @@ func (w *Watch) Report(status *v1alpha1.StorageClientNodeStatus, spec *v1alpha1.
 	status.Mounts, status.MountsOmitted = statusesOf(w.table.Mounts, newJudge(spec, readAhead, w.table.Mounts, w.modules), w.sightings)
 	status.Signs = w.table.Signs
 	w.orphans.report(status.Mounts, w.clock.Now())
-	status.BusyMounts, status.BusyMountsOmitted = busyStatuses(w.table.Busy)
+	busy := lists.Each(w.table.Busy, busyStatus)
+	status.BusyMounts, status.BusyMountsOmitted = boundList(busy, func(m v1alpha1.BusyMount) string { return m.MountPoint })
 	status.BusyMountsOmitted += int32(w.table.Malformed)
 	if w.err != nil {
 		// The mounts are unknown, which also blocks a reboot.
@@ -161,10 +162,6 @@ func statusOf(m mounts.Mount, j *comparison) v1alpha1.MountStatus {
 	status.Options = lists.Each(bounds.First(m.Options, bounds.Options), func(option string) string { return text.Cut(option, maxOption) })
 	status.PodUIDs = lists.Filter(bounds.First(m.PodUIDs, maxPods), func(uid string) bool { return len(uid) <= bounds.UID })
 	return status
-}
-
-func busyStatuses(all []mounts.Busy) (list []v1alpha1.BusyMount, omitted int32) {
-	return boundList(lists.Each(all, busyStatus), func(m v1alpha1.BusyMount) string { return m.MountPoint })
 }
 
 func busyStatus(b mounts.Busy) v1alpha1.BusyMount {
@@ -238,9 +235,8 @@ func Signs(fs host.FS) func(m mounts.Mount, operations map[string]mounts.Operati
 		return text
 	}
 	return func(m mounts.Mount, operations map[string]mounts.Operation) (ids []string) {
-		counts := map[string]knownbad.Counts{}
-		for name, o := range operations {
-			counts[name] = knownbad.Counts{Requests: o.Count, Errors: o.Errors}
+		counts := func(operation string) knownbad.Counts {
+			return knownbad.Counts{Requests: operations[operation].Count, Errors: operations[operation].Errors}
 		}
 		for _, e := range knownbad.Entries() {
 			if e.Concerns(m.Protocol, m.Options) && e.Sign.IsShown(value, counts) {

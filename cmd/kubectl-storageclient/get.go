@@ -49,11 +49,7 @@ func showTree(ctx context.Context, env *environment, name string, o output, isWa
 	}
 	v := newLiveView(c, name)
 	if err := v.read(ctx); err != nil {
-		err = fmt.Errorf("get StorageClientProfile %s: %w", name, err)
-		if apierrors.IsNotFound(err) {
-			err = suggestName(ctx, c, profileKind, err, name)
-		}
-		return err
+		return profileError(ctx, c, name, err)
 	}
 	settings, err := readManagerSettings(ctx, c, managerFlags{})
 	if err != nil {

@@ -155,13 +155,18 @@ func newScheme() (*runtime.Scheme, error) {
 func getProfile(ctx context.Context, c client.Client, name string) (*v1alpha1.StorageClientProfile, error) {
 	profile := &v1alpha1.StorageClientProfile{}
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, profile); err != nil {
-		err = fmt.Errorf("get StorageClientProfile %s: %w", name, err)
-		if apierrors.IsNotFound(err) {
-			err = suggestName(ctx, c, profileKind, err, name)
-		}
-		return nil, err
+		return nil, profileError(ctx, c, name, err)
 	}
 	return profile, nil
+}
+
+// profileError returns the error of a profile that could not be read, with the most similar name if there is no such profile.
+func profileError(ctx context.Context, c client.Client, name string, err error) error {
+	err = fmt.Errorf("get StorageClientProfile %s: %w", name, err)
+	if apierrors.IsNotFound(err) {
+		return suggestName(ctx, c, profileKind, err, name)
+	}
+	return err
 }
 
 type output string

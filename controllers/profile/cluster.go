@@ -8,10 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
@@ -122,9 +118,4 @@ func (r *Reconciler) refreshCluster(ctx context.Context, now time.Time) error {
 func (c *cluster) declares(profile *v1alpha1.StorageClientProfile) bool {
 	known := c.fleet.Profiles.ByName(profile.Name)
 	return known != nil && match.IsSameDeclaration(known.StorageClientProfile, profile)
-}
-
-// findPods finds the pods that use PersistentVolumeClaims. It bypasses the cache, which does not contain pods of users.
-func (r *Reconciler) findPods(ctx context.Context, profile string, claims []types.NamespacedName) (map[types.NamespacedName][]corev1.Pod, error) {
-	return r.passOf(profile).pods.Of(ctx, cmp.Or[client.Reader](r.APIReader, r.Client), claims, r.Clock.Now())
 }

@@ -140,7 +140,8 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 	}
 	r.passOf(profile.Name).pace.Begin(passEvery, r.Clock.Now())
 	report := status.Evaluate(profile.Name, *snapshot, r.Clock.Now())
-	pods, err := r.findPods(ctx, profile.Name, report.AwaitedClaims())
+	// The cache does not contain pods of users.
+	pods, err := r.passOf(profile.Name).pods.Of(ctx, cmp.Or[client.Reader](r.APIReader, r.Client), report.AwaitedClaims(), r.Clock.Now())
 	if err != nil {
 		return err
 	}

@@ -61,15 +61,15 @@ type Sign struct {
 // Counts are the requests of one operation of a mount since it was made, and its failed requests.
 type Counts struct{ Requests, Errors uint64 }
 
-// IsShown reports whether a mount with these operations, by name, shows the sign. value returns the content of a file of the host, without the
+// IsShown reports whether a mount with these counts of its operations shows the sign. value returns the content of a file of the host, without the
 // newline, and empty if there is no such file. A sign in the kernel log is not shown by a mount.
-func (s *Sign) IsShown(value func(file string) string, operations map[string]Counts) bool {
+func (s *Sign) IsShown(value func(file string) string, counts func(operation string) Counts) bool {
 	if s == nil || s.Log != "" || s.Parameter != "" && !slices.Contains(s.Values, value(s.Parameter)) {
 		return false
 	}
-	o, compared := operations[s.Operation], uint64(0)
+	o, compared := counts(s.Operation), uint64(0)
 	for _, name := range s.Than {
-		compared += operations[name].Requests
+		compared += counts(name).Requests
 	}
 	return o.Errors >= s.Errors && o.Requests >= s.Requests && o.Requests >= s.Times*compared
 }

@@ -202,7 +202,8 @@ func TestSigns(t *testing.T) {
 			}
 			return test.value
 		}
-		if got := find(t, test.id).Sign.IsShown(value, test.operations); got != test.want {
+		counts := func(operation string) Counts { return test.operations[operation] }
+		if got := find(t, test.id).Sign.IsShown(value, counts); got != test.want {
 			t.Errorf("%s with %q and %v: got %t", test.id, test.value, test.operations, got)
 		}
 	}

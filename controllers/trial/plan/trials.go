@@ -141,7 +141,7 @@ func (p *planner) followWork(n Node) {
 		case hasResponded && !status.Succeeded && t.Status.Rounds < order.Passes[0].Round && n.Writable && !n.Node.Spec.Unschedulable:
 			p.concludeWork(t, *status)
 		case !hasResponded && !n.Node.Spec.Unschedulable && !isLost:
-			p.report(t, v1alpha1.TrialReasonRunning, t.runsText(order.Passes[0].Round, n.Node.Name))
+			p.report(t, v1alpha1.TrialReasonRunning, fmt.Sprintf("Round %d of %d runs on %s", order.Passes[0].Round, t.plannedRounds(), n.Node.Name))
 			return
 		case isLost:
 			p.memory.LostTurns[t.UID] = fmt.Sprintf("the agent on %s did not respond within %s", n.Node.Name, maxTurn)
@@ -210,10 +210,6 @@ func (p *planner) recordPasses(t Trial, node string, passes []v1alpha1.TrialPass
 	status.Rounds, status.Node = roundsIn(status.Passes), node
 	status.RoundsWanted, status.RoundsReason = t.decideRounds(status)
 	p.writeStatus(t, *status)
-}
-
-func (t Trial) runsText(round int32, node string) string {
-	return fmt.Sprintf("Round %d of %d runs on %s", round, t.plannedRounds(), node)
 }
 
 // advance advances a trial to its next order, or to its end.

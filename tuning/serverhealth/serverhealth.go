@@ -111,7 +111,7 @@ type Verdict struct {
 	NeedsProbe bool
 	// Stale are the mount points whose file handles the server no longer recognizes.
 	Stale []string
-	// Flapping reports whether the server keeps losing the state of this client: see flaps.go.
+	// Flapping reports whether the server keeps losing the state of this client: see flaps.
 	Flapping bool
 }
 

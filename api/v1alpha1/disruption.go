@@ -52,7 +52,9 @@ func (d Disruption) Encode() string {
 
 // DecodeDisruption decodes the value of a claim or an annotation. Missing fields are empty; fields of later releases are ignored.
 // For a value that cannot be decoded, it returns an empty disruption and the error; the disruption still counts.
-func DecodeDisruption(value string) (Disruption, error) { return decode[Disruption]("disruption", value) }
+func DecodeDisruption(value string) (Disruption, error) {
+	return decode[Disruption]("disruption", value)
+}
 
 // ProfileFailures contains the recorded failures of a profile. FailuresConfigMap contains it under the profile's name in the form
 // of Encode.
@@ -101,7 +103,9 @@ func (f ProfileFailures) Encode() string {
 }
 
 // DecodeFailures decodes a value of FailuresConfigMap. Fields of later releases are ignored.
-func DecodeFailures(value string) (ProfileFailures, error) { return decode[ProfileFailures]("failures", value) }
+func DecodeFailures(value string) (ProfileFailures, error) {
+	return decode[ProfileFailures]("failures", value)
+}
 
 // encode returns the JSON of a value that contains only strings, numbers and times.
 func encode(value any) string {

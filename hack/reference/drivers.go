@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -35,6 +36,20 @@ type reading struct {
 	Ran bool
 }
 
+// use describes how a driver uses mount options: what it makes of them, when it reads them, what it makes of none, and the program that gets them.
+type use struct{ options, read, empty, client string }
+
+func useOf(d drivers.Documented) use {
+	if d.Unsupported != "" {
+		return use{options: "no effect: " + d.Unsupported}
+	}
+	out := use{options: cmp.Or(d.Changes, "unchanged"), read: d.Reads, empty: cmp.Or(d.Empty, "stays empty"), client: cmp.Or(d.Client, "kernel")}
+	if d.Additional != "" {
+		out.options += ", then " + d.Additional
+	}
+	return out
+}
+
 // writeDrivers writes docs/drivers.md: the known facts about drivers and their use of mount options.
 func writeDrivers() error {
 	data, err := os.ReadFile("tuning/drivers/readings.yaml")
@@ -50,16 +65,17 @@ func writeDrivers() error {
 	table(&b, "Kinds of volumes", "The first matching row of a driver applies. \"When\" is the mount for which the driver reads the options: a change takes effect at the next such mount.",
 		"driver", "volumes", "identified by", "server", "mount options", "when", "empty mount options", "client", "known")
 	for _, d := range drivers.Document() {
-		known := "unverified"
+		known, use := "unverified", useOf(d)
 		switch read, found := readings[d.Driver]; {
 		case found && read.Ran:
 			known = "proven"
 		case found:
 			known = "read"
-		case !d.Unsupported:
-			d.Options, d.Empty = "", ""
+		case d.Unsupported == "":
+			use.options, use.empty = "", ""
 		}
-		row(&b, code(d.Driver), d.Volumes, d.Selector, d.Server, d.Options, d.Read, d.Empty, d.Client, known)
+		volumes := cmp.Or(string(d.Protocol), "not supported")
+		row(&b, code(d.Driver), volumes, d.Selector, d.Server, use.options, use.read, use.empty, use.client, known)
 	}
 	b.WriteString("\n## Sources\n")
 	for _, driver := range slices.Sorted(maps.Keys(readings)) {

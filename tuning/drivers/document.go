@@ -1,37 +1,30 @@
 package drivers
 
 import (
-	"cmp"
-
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
-// Documented describes one kind of volumes of a driver, for users. Empty fields are unknown.
+// Documented describes one kind of volumes of a driver, for the generated documentation. Empty fields are unknown, or have the usual value.
 type Documented struct {
-	Driver string
-	// Volumes is the protocol of the volumes. Selector is the attribute that distinguishes them from other volumes of the driver.
-	Volumes, Selector string
-	// Server is the place of the server in the volume. Options describes changes of the driver to mountOptions, and Read the time at
-	// which it reads them. Empty describes the effect of empty mountOptions. Client is the program that mounts the volume.
-	Server, Options, Read, Empty, Client string
-	// Unsupported reports whether mount options have no effect.
-	Unsupported bool
+	Driver   string
+	Protocol v1alpha1.VolumeProtocol
+	// Selector is the attribute that distinguishes the volumes from other volumes of the driver. Server is the place of the server in the volume.
+	Selector, Server string
+	// Changes and Additional describe changes of the driver to mountOptions. Empty describes the effect of empty mountOptions.
+	Changes, Additional, Empty string
+	// Reads is the time at which the driver reads the options, and Client the program that mounts the volume.
+	Reads, Client string
+	// Unsupported is the reason why mount options have no effect.
+	Unsupported string
 }
 
-// Document returns the table for users, in the order of the table.
-func Document() []Documented { return lists.Each(lists.Pointers(table), (*row).document) }
-
-func (r *row) document() Documented {
-	d := Documented{
-		Driver: r.driver, Volumes: cmp.Or(string(r.protocol), "not supported"), Selector: r.selector.text, Server: r.server.text, Read: string(r.reads),
-		Client: cmp.Or(string(r.client), "kernel"), Unsupported: r.unsupported != "", Options: cmp.Or(r.changes.text, "unchanged"),
-		Empty: cmp.Or(r.empty.Text, "stays empty"),
-	}
-	if r.additional.text != "" {
-		d.Options += ", then " + r.additional.text
-	}
-	if r.unsupported != "" {
-		d.Options, d.Read, d.Empty, d.Client = "no effect: "+r.unsupported, "", "", ""
-	}
-	return d
+// Document returns the table in its order.
+func Document() []Documented {
+	return lists.Each(lists.Pointers(table), func(r *row) Documented {
+		return Documented{
+			Driver: r.driver, Protocol: r.protocol, Selector: r.selector.text, Server: r.server.text, Changes: r.changes.text,
+			Additional: r.additional.text, Empty: r.empty.Text, Reads: string(r.reads), Client: string(r.client), Unsupported: r.unsupported,
+		}
+	})
 }

@@ -56,22 +56,23 @@ func (p *pass) read(ctx context.Context) (*plan.Session, error) {
 	return p.session, nil
 }
 
-// decide plans, observes the drains of nodes that are already cordoned, and then plans again.
+// decide plans, observes the drains of nodes that are already cordoned, and plans again if it has learned the progress of a drain. A drain with
+// work to do has no progress before its node is read live.
 func (p *pass) decide(ctx context.Context) plan.Plan {
 	p.plan = p.makePlan()
 	drains := lists.Pick(p.plan.Steps, func(step plan.Step) (plan.Drain, bool) {
 		drain, isDrain := step.(plan.Drain)
 		return drain, isDrain && !drain.AfterCordon && p.isLive(drain.Node)
 	})
-	if len(drains) > 0 {
-		parallel.ForEach(p.workers(), drains, func(step plan.Drain) {
-			if p.stepping {
-				p.drainNode(ctx, step)
-			} else {
-				// A node that only waits for its pods to terminate need not be read.
-				p.inspectPods(ctx, step)
-			}
-		})
+	parallel.ForEach(p.workers(), drains, func(step plan.Drain) {
+		if p.stepping {
+			p.drainNode(ctx, step)
+		} else {
+			// A node that only waits for its pods to terminate need not be read.
+			p.inspectPods(ctx, step)
+		}
+	})
+	if p.changed.Len() > 0 {
 		p.session.Update(p.news())
 		p.plan = p.makePlan()
 	}

@@ -83,7 +83,8 @@ func Evaluate(passes []v1alpha1.TrialPass, goal Goal, work Work) Verdict {
 			v.Results = append(v.Results, p.evaluate(m, goal, levels.of(m.name)))
 		}
 	}
-	v.Outcome, v.Why = summarize(v, goal, levels.fewestFor(goal))
+	v.Outcome, v.Why = decideOutcome(v, goal, levels.fewestFor(goal))
+	v.Why = text.CutBytes(v.Why, sentenceBytes)
 	return v
 }
 

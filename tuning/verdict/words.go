@@ -16,11 +16,6 @@ import (
 // sentenceBytes is the maximum length of Why, which is the message of a condition.
 const sentenceBytes = 240
 
-func summarize(v Verdict, goal Goal, fewest int) (v1alpha1.TrialVerdict, string) {
-	outcome, reason := decideOutcome(v, goal, fewest)
-	return outcome, text.CutBytes(reason, sentenceBytes)
-}
-
 // decideOutcome returns the outcome and its reason. Times decide first: no verdict is Better unless the time of each phase is shown.
 func decideOutcome(v Verdict, goal Goal, fewest int) (v1alpha1.TrialVerdict, string) {
 	results := lists.Filter(v.Results, func(r Result) bool { return r.Metric == goal.metric() })

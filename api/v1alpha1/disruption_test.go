@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 var since = metav1.NewTime(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
@@ -38,16 +38,12 @@ func TestDisruptionEncodingIsStable(t *testing.T) {
 				t.Fatalf("got  %s\nwant %s", got, c.want)
 			}
 			got, err := v1alpha1.DecodeDisruption(c.want)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			if !got.Since.Time.Equal(c.in.Since.Time) {
 				t.Errorf("since: got %s, want %s", got.Since, c.in.Since)
 			}
 			got.Since, c.in.Since = metav1.Time{}, metav1.Time{}
-			if diff := cmp.Diff(c.in, got); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", c.in, got)
 		})
 	}
 }
@@ -71,9 +67,7 @@ func TestDecodeDisruption(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := v1alpha1.DecodeDisruption(c.value)
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", c.want, got)
 			if (err != nil) != (len(c.wrong) > 0) {
 				t.Fatalf("error %v", err)
 			}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // TestFailuresEncodingIsStable pins the encoding that clusters already store.
@@ -33,13 +34,9 @@ func TestFailuresEncodingIsStable(t *testing.T) {
 				t.Fatalf("got  %s\nwant %s", got, c.want)
 			}
 			got, err := v1alpha1.DecodeFailures(c.want)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			sameTime := cmp.Comparer(func(a, b metav1.Time) bool { return a.Time.Equal(b.Time) })
-			if diff := cmp.Diff(c.in, got, sameTime); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", c.in, got, sameTime)
 		})
 	}
 }

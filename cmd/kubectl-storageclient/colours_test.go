@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestCellsAreColouredAndSentencesAreNot(t *testing.T) {
@@ -79,15 +80,11 @@ func TestEveryTableIsColouredOnATerminalAndPlainInAPipe(t *testing.T) {
 
 func TestOnlyTerminalsGetColours(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer file.Close()
 	// Open a character device, like a terminal.
 	device, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer device.Close()
 	environment := func(vars map[string]string) func(string) string {
 		return func(name string) string { return vars[name] }

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestShellsCompleteNames(t *testing.T) {
@@ -66,9 +68,7 @@ func TestHelpPagesAreShort(t *testing.T) {
 		var out bytes.Buffer
 		root := newRoot(genericiooptions.IOStreams{Out: &out, ErrOut: &out})
 		root.SetArgs(args)
-		if err := root.Execute(); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, root.Execute())
 		return out.String()
 	}
 	var root bytes.Buffer

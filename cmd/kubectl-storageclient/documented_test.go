@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // documented matches a plugin command in a page, up to the end of the shell command or the sentence.
@@ -46,9 +48,7 @@ func TestDocumentedCommandsExist(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if commands < 50 {
 		t.Errorf("got %d commands of the plugin in the documentation, want at least 50", commands)
 	}

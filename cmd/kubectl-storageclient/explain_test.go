@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/advice"
 )
 
@@ -46,9 +47,7 @@ func TestExplainCommand(t *testing.T) {
 		return out.String(), err
 	}
 	list, err := run()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for _, rule := range advice.Rules() {
 		if !strings.Contains(list, rule.ID) {
 			t.Errorf("the list lacks %s", rule.ID)

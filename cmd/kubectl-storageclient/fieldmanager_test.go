@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // strippedByFlux is a prefix of field managers. Flux's kustomize-controller removes the fields of these managers.
@@ -30,9 +31,7 @@ func TestNoFieldManagerIsNamedLikeKubectls(t *testing.T) {
 			return
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, content, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		named, used := fieldManagersOf(file)
 		for _, value := range append(named, used...) {
 			switch name, isText := textOf(value); {

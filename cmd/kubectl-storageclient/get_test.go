@@ -22,6 +22,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/test/check"
 )
 
 // rollingNode returns a node of profile eda with a rollout status.
@@ -115,9 +116,7 @@ func (w *waitFor) until(t *testing.T, text string) {
 func watching(t *testing.T, funcs interceptor.Funcs, out io.Writer, screen func() (view.Screen, bool)) (c client.WithWatch, stop func() error) {
 	t.Helper()
 	scheme, err := newScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	c = fake.NewClientBuilder().WithScheme(scheme).WithObjects(rollingCluster()...).WithStatusSubresource(&v1alpha1.StorageClientProfile{}).WithInterceptorFuncs(funcs).
 		WithIndex(&v1alpha1.StorageClientProfile{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
 	env := &environment{
@@ -152,21 +151,15 @@ func TestWatchInAPipePrintsALineForEachChange(t *testing.T) {
 		<-watched
 	}
 	var clientNode v1alpha1.StorageClientNode
-	if err := c.Get(t.Context(), client.ObjectKey{Name: "n1"}, &clientNode); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "n1"}, &clientNode))
 	clientNode.Status = rollingNode(v1alpha1.RolloutRebooting, "RebootPermitted").Status
-	if err := c.Update(t.Context(), &clientNode); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Update(t.Context(), &clientNode))
 	out.until(t, "2026-09-01T00:00:00Z n1 Rebooting RebootPermitted: as it is\n")
 	if err := stop(); err != nil {
 		t.Errorf("got error %v after Ctrl-C", err)
 	}
 	want := "2026-09-01T00:00:00Z eda is done\n2026-09-01T00:00:00Z n1 Draining WaitingForPods: as it is\n2026-09-01T00:00:00Z n1 Rebooting RebootPermitted: as it is\n"
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("lines (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "lines", want, out.String())
 }
 
 func TestWatchOnATerminalLeavesTheLastFrame(t *testing.T) {
@@ -194,16 +187,10 @@ func TestWatchEndsWithTheProfile(t *testing.T) {
 		<-watched
 	}
 	deleted, err := getProfile(t.Context(), c, "eda")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	deleted.Finalizers = nil
-	if err := c.Update(t.Context(), deleted); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Delete(t.Context(), deleted); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Update(t.Context(), deleted))
+	check.NoError(t, c.Delete(t.Context(), deleted))
 	out.until(t, "Profile eda was deleted.\n")
 	if err := stop(); err != nil {
 		t.Errorf("got error %v at the end", err)
@@ -238,13 +225,9 @@ func TestWatchRelistsKindsThatCannotBeWatched(t *testing.T) {
 		<-watched
 	}
 	profile, err := getProfile(t.Context(), c, "eda")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	profile.Status.Conditions[0].Status = metav1.ConditionFalse
-	if err := c.Status().Update(t.Context(), profile); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, c.Status().Update(t.Context(), profile))
 	out.until(t, "eda is not done")
 	if err := stop(); err != nil || strings.Contains(out.String(), "not current") {
 		t.Errorf("%v:\n%s", err, out.String())

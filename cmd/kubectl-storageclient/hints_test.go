@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // TestEveryCommandExplainsWrongInput covers all commands except "plan -f", which planfiles_test.go covers.
@@ -104,9 +105,7 @@ func TestEveryCommandExplainsWrongInput(t *testing.T) {
 func TestAWrongKubeconfigIsExplained(t *testing.T) {
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config")
-	if err := os.WriteFile(config, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(config, []byte("apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"), 0o600))
 	t.Setenv("KUBECONFIG", filepath.Join(dir, "none"))
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for name, test := range map[string]struct{ args, want string }{

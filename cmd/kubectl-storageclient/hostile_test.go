@@ -20,6 +20,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/test/hostile"
 )
 
@@ -192,9 +193,7 @@ func TestAWatchPrintsNoControlCharacters(t *testing.T) {
 	screen := func() (view.Screen, bool) { return view.Screen{Width: 80, Height: 24, Colour: true}, true }
 	var out strings.Builder
 	d := &screenDisplay{out: &out, size: screen}
-	if err := errors.Join(d.show(tree, at()), d.close(hostile.Text)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, errors.Join(d.show(tree, at()), d.close(hostile.Text)))
 	text := ownColours.ReplaceAllString(out.String(), "")
 	for _, own := range []string{enterScreen, leaveScreen, home, clearLine, clearRest, "\r\n"} {
 		text = strings.ReplaceAll(text, own, "\n")
@@ -202,8 +201,6 @@ func TestAWatchPrintsNoControlCharacters(t *testing.T) {
 	hostile.Check(t, text)
 	out.Reset()
 	lines := &lineDisplay{out: &out}
-	if err := errors.Join(lines.show(tree, at()), lines.close(hostile.Text)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, errors.Join(lines.show(tree, at()), lines.close(hostile.Text)))
 	hostile.Check(t, out.String())
 }

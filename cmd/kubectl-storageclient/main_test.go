@@ -27,6 +27,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -107,9 +108,7 @@ func executeIn(t *testing.T, env *environment, funcs interceptor.Funcs, objects 
 func newClient(t *testing.T, funcs interceptor.Funcs, objects []client.Object) client.WithWatch {
 	t.Helper()
 	scheme, err := newScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if funcs.Patch == nil {
 		funcs.Patch = patchOrTry
 	}
@@ -134,9 +133,7 @@ func patchOrTry(ctx context.Context, c client.WithWatch, o client.Object, patch 
 func (r result) annotations(t *testing.T) map[string]string {
 	t.Helper()
 	p, err := getProfile(context.Background(), r.client, "eda")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return p.Annotations
 }
 
@@ -158,9 +155,7 @@ func TestApproveShowsAndApprovesExactlyThePlan(t *testing.T) {
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	if diff := cmp.Diff(map[string]string{v1alpha1.ApprovedPlanAnnotation: planOfEDA}, r.annotations(t)); diff != "" {
-		t.Errorf("annotations (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "annotations", map[string]string{v1alpha1.ApprovedPlanAnnotation: planOfEDA}, r.annotations(t))
 	want := fmt.Sprintf("Plan %s of eda reboots 3 nodes, at most 1 at a time, in this order:\n%s\n", planOfEDA, list)
 	if !strings.HasPrefix(r.out, want) || !strings.HasSuffix(r.out, "\nApproved plan "+planOfEDA+" of eda.\n") {
 		t.Errorf("output is %q, want %q", r.out, want)
@@ -354,9 +349,7 @@ func TestPauseAndResume(t *testing.T) {
 			if r.err != nil {
 				t.Fatal(r.err)
 			}
-			if diff := cmp.Diff(test.annotations, r.annotations(t)); diff != "" {
-				t.Errorf("annotations (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "annotations", test.annotations, r.annotations(t))
 			if r.out != test.out {
 				t.Errorf("output is %q, want %q", r.out, test.out)
 			}
@@ -395,9 +388,7 @@ func TestStatusOfOneProfileHasDetails(t *testing.T) {
 			if len(details.Nodes) != 1 || details.Nodes[0].Name != "n1" {
 				t.Errorf("got nodes %+v, want n1", details.Nodes)
 			}
-			if diff := cmp.Diff(test.want, details.Stale, cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Message" }, cmp.Ignore())); diff != "" {
-				t.Errorf("stale mounts (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "stale mounts", test.want, details.Stale, cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Message" }, cmp.Ignore()))
 		})
 	}
 }
@@ -444,9 +435,7 @@ func TestPlanShowsOldAndNewMountOptions(t *testing.T) {
 	if r.err != nil || json.Unmarshal([]byte(r.out), &plan) != nil || len(plan.Volumes.Changes) != 1 {
 		t.Fatalf("error %v and output:\n%s", r.err, r.out)
 	}
-	if got := fmt.Sprint(plan.Volumes.Changes[0]); got != "{pv1 [nocto] [nocto nconnect=4]}" {
-		t.Errorf("volume is %s", got)
-	}
+	check.Equal(t, "volume", "{pv1 [nocto] [nocto nconnect=4]}", fmt.Sprint(plan.Volumes.Changes[0]))
 	text := execute(t, interceptor.Funcs{}, append(cluster(), profile), "plan", "eda")
 	if want := "1 volume of eda: pv1\n  - nocto\n  + nocto,nconnect=4\n"; !strings.Contains(text.out, want) {
 		t.Errorf("text lacks %q:\n%s", want, text.out)
@@ -508,9 +497,7 @@ func TestPlanPutsTheManagersNodeLast(t *testing.T) {
 			for _, reboot := range plan.Nodes.Reboots {
 				order = append(order, reboot.Node)
 			}
-			if diff := cmp.Diff(test.want, order); diff != "" {
-				t.Errorf("order (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "order", test.want, order)
 		})
 	}
 }

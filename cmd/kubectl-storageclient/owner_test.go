@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 var update = flag.Bool("update", false, "write the golden file instead of comparing with it")
@@ -79,21 +80,15 @@ func TestThePluginOwnsItsAnnotations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := clientWithOwners(t, interceptor.Funcs{})
 			for _, w := range test.before {
-				if err := w.do(t.Context(), c); err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, w.do(t.Context(), c))
 			}
 			r := executeIn(t, &environment{connect: func() (client.WithWatch, error) { return c, nil }}, interceptor.Funcs{}, nil, strings.Fields(test.command)...)
 			if r.err != nil {
 				t.Fatal(r.err)
 			}
 			profile, err := getProfile(t.Context(), c, "eda")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, ownersOf(t, profile)); diff != "" {
-				t.Errorf("field managers of annotations (-want +got):\n%s", diff)
-			}
+			check.NoError(t, err)
+			check.Equal(t, "field managers of annotations", test.want, ownersOf(t, profile))
 			profiles[name] = profile
 		})
 	}
@@ -113,13 +108,9 @@ func compareOwners(t *testing.T, profiles map[string]*v1alpha1.StorageClientProf
 		metadata[name] = map[string]any{"annotations": profile.Annotations, "managedFields": profile.ManagedFields}
 	}
 	got, err := yaml.Marshal(metadata)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if *update {
-		if err := os.WriteFile(ownersFile, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(ownersFile, got, 0o600))
 	}
 	want, err := os.ReadFile(ownersFile)
 	if diff := cmp.Diff(string(want), string(got)); err != nil || diff != "" {
@@ -131,9 +122,7 @@ func compareOwners(t *testing.T, profiles map[string]*v1alpha1.StorageClientProf
 func clientWithOwners(t *testing.T, funcs interceptor.Funcs) client.WithWatch {
 	t.Helper()
 	scheme, err := newScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return fake.NewClientBuilder().WithScheme(scheme).WithReturnManagedFields().WithObjects(append(cluster(), eda())...).
 		WithStatusSubresource(&v1alpha1.StorageClientProfile{}).WithInterceptorFuncs(funcs).Build()
 }
@@ -148,9 +137,7 @@ func ownersOf(t *testing.T, profile *v1alpha1.StorageClientProfile) map[string][
 				Annotations map[string]any `json:"f:annotations"`
 			} `json:"f:metadata"`
 		}
-		if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields))
 		for key := range fields.Metadata.Annotations {
 			if name, isKey := strings.CutPrefix(key, "f:"); isKey {
 				owners[name] = append(owners[name], entry.Manager)
@@ -194,20 +181,14 @@ func TestThePluginOwnsAnAnnotationDespiteConflicts(t *testing.T) {
 				}
 				return c.Patch(ctx, o, patch, opts...)
 			}})
-			if err := set(earlierManager, pausedKey, "true").do(t.Context(), c); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, set(earlierManager, pausedKey, "true").do(t.Context(), c))
 			r := executeIn(t, &environment{connect: func() (client.WithWatch, error) { return c, nil }}, interceptor.Funcs{}, nil, "pause", "eda")
 			if test.err == "" && r.err != nil || test.err != "" && (r.err == nil || r.err.Error() != test.err) {
 				t.Errorf("got error %v, want %q", r.err, test.err)
 			}
 			profile, err := getProfile(t.Context(), c, "eda")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(map[string][]string{pausedKey: test.want, "other": {"argocd-server"}}, ownersOf(t, profile)); diff != "" {
-				t.Errorf("field managers (-want +got):\n%s", diff)
-			}
+			check.NoError(t, err)
+			check.Equal(t, "field managers", map[string][]string{pausedKey: test.want, "other": {"argocd-server"}}, ownersOf(t, profile))
 		})
 	}
 }

@@ -28,6 +28,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/test/check"
 )
 
 // edaFile differs from eda and cluster: it declares a larger hash table, and nconnect.
@@ -58,18 +59,12 @@ func write(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		if target, isLink := strings.CutPrefix(content, "-> "); isLink {
-			if err := os.Symlink(target, path); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, os.Symlink(target, path))
 			continue
 		}
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(path, []byte(content), 0o644))
 	}
 	return dir
 }
@@ -108,18 +103,14 @@ func TestPlanOfFilesNamesAllChanges(t *testing.T) {
 			settings = append(settings, fmt.Sprint(c.Nodes, s.Key, s.Old != nil, ptr.Deref(s.New, "none")))
 		}
 	}
-	if diff := cmp.Diff([]string{"[n1]kernelArgument/ihash_entriestrue33554432", "[n1]sysctl/vm.dirty_ratiofalse20"}, settings); diff != "" {
-		t.Errorf("settings (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "settings", []string{"[n1]kernelArgument/ihash_entriestrue33554432", "[n1]sysctl/vm.dirty_ratiofalse20"}, settings)
 	if c := plan.Volumes.Changes; len(c) != 1 || c[0].Volume != "pv1" || !cmp.Equal(c[0].Old, []string{"nocto"}) || !cmp.Equal(c[0].New, []string{"nocto", "nconnect=4"}) {
 		t.Errorf("got volumes %+v, want nconnect=4 added to pv1", c)
 	}
 	if len(plan.Reboots) != 1 || plan.Reboots[0].Node != "n1" || plan.Pods == nil || plan.Pods.Evicted != 1 {
 		t.Errorf("got reboots %+v with pods %+v, want n1 and one Pod", plan.Reboots, plan.Pods)
 	}
-	if want := (view.Budget{MaxUnavailable: "3", AtOnce: 3, Source: "--max-unavailable of Deployment storage-client-system/storage-client-manager"}); plan.Budget != want {
-		t.Errorf("got budget %+v, want %+v", plan.Budget, want)
-	}
+	check.Equal(t, "budget", view.Budget{MaxUnavailable: "3", AtOnce: 3, Source: "--max-unavailable of Deployment storage-client-system/storage-client-manager"}, plan.Budget)
 	fields := map[string]view.FieldChange{}
 	for _, f := range plan.Profiles[0].Fields {
 		fields[f.Field] = f
@@ -252,9 +243,7 @@ func TestFlagsOfTheManager(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var deployment appsv1.Deployment
 			deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "proxy", Args: []string{"--max-unavailable=9"}}, {Name: "manager", Args: test.args}}
-			if diff := cmp.Diff(test.want, flagsOf(&deployment), cmp.AllowUnexported(managerFlags{})); diff != "" {
-				t.Errorf("flags (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "flags", test.want, flagsOf(&deployment), cmp.AllowUnexported(managerFlags{}))
 		})
 	}
 }
@@ -335,9 +324,7 @@ func TestADryRunDistinguishesPermissionsFromPolicies(t *testing.T) {
 			}
 		})
 	}
-	if request != want {
-		t.Errorf("got a review of %+v, want %+v", request, want)
-	}
+	check.Equal(t, "review", want, request)
 }
 
 func TestPlanOfFilesReportsMissingPermissions(t *testing.T) {

@@ -30,6 +30,7 @@ import (
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/profile"
 	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -68,9 +69,7 @@ func planWorldOf(t *testing.T, seed uint64, objects []client.Object) *planWorld 
 		objects = w.populate()
 	}
 	scheme, err := newScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithReturnManagedFields().
 		WithStatusSubresource(&v1alpha1.StorageClientProfile{}, &v1alpha1.StorageClientNode{}, &corev1.Node{}).
 		WithInterceptorFuncs(interceptor.Funcs{Patch: patchOrTry}).

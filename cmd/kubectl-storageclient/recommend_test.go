@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -153,9 +154,7 @@ spec:
       protocols:
       - NFS
 `
-	if diff := cmp.Diff(want, r.out); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", want, r.out)
 	appliable(t, r.out)
 	checkNoTrials(t, r)
 	if !strings.HasPrefix(made.Name, "recommend-") || made.Spec.ClaimName != "tools" || made.Spec.Workload.Name != v1alpha1.WorkloadObserve || made.Spec.Window() != 60 || made.Spec.Timeout() != 360 {
@@ -241,9 +240,7 @@ func TestRecommendWithTheLeastRights(t *testing.T) {
 			if len(profiles) != 1 || profiles[0].Spec.NodeSelector.MatchExpressions[0].Values[0] != "n1" || !strings.Contains(r.out, test.note) {
 				t.Fatalf("%s", r.out)
 			}
-			if diff := cmp.Diff(test.selector, profiles[0].Spec.Volumes[0].Selector); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Equal(t, "result", test.selector, profiles[0].Spec.Volumes[0].Selector)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // failedNode returns a node that failed its reboot for profile eda.
@@ -87,9 +88,7 @@ func TestRetry(t *testing.T) {
 			if c.err == "" && r.out != c.out {
 				t.Errorf("output (-want +got):\n%s", cmp.Diff(c.out, r.out))
 			}
-			if got := r.annotations(t)[v1alpha1.RetryAnnotation]; got != c.want {
-				t.Errorf("got annotation %q, want %q", got, c.want)
-			}
+			check.Equal(t, "annotation", c.want, r.annotations(t)[v1alpha1.RetryAnnotation])
 		})
 	}
 }

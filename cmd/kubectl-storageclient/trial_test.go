@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // listed returns rounds in which the candidate requests no attributes during the repeated listing.
@@ -72,9 +73,7 @@ func standing(condition, reason, message string, rounds int32) v1alpha1.StorageC
 func trialsLeft(t *testing.T, r result) []v1alpha1.StorageClientTrial {
 	t.Helper()
 	var trials v1alpha1.StorageClientTrialList
-	if err := r.client.List(context.Background(), &trials); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, r.client.List(context.Background(), &trials))
 	return trials.Items
 }
 
@@ -126,9 +125,7 @@ func TestATrialIsCreatedFollowedShownAndDeleted(t *testing.T) {
 	if !maps.Equal(spec.Sysctls, want) {
 		t.Errorf("sysctls: got %v, want %v", spec.Sysctls, want)
 	}
-	if want := (v1alpha1.TrialLoad{Workers: 16, BlockKiB: 8, Sync: true, Direct: true, Cached: true, ThroughClient: true}); spec.Workload.TrialLoad != want {
-		t.Errorf("load: got %+v, want %+v", spec.Workload.TrialLoad, want)
-	}
+	check.Equal(t, "load", v1alpha1.TrialLoad{Workers: 16, BlockKiB: 8, Sync: true, Direct: true, Cached: true, ThroughClient: true}, spec.Workload.TrialLoad)
 	if remaining := trialsLeft(t, r); len(remaining) > 0 {
 		t.Errorf("got remaining trials: %v", remaining)
 	}

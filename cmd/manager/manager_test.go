@@ -13,26 +13,21 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/storageclient/operator/controllers/objects"
+	"github.com/storageclient/operator/test/check"
 )
 
 // newTestControllers returns the controllers of a manager that does not run.
 func newTestControllers(t *testing.T) (ctrl.Manager, []namedController) {
 	t.Helper()
 	scheme, err := newScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	// The manager does not connect before it starts.
 	mgr, err := ctrl.NewManager(&rest.Config{Host: "http://127.0.0.1:1"}, ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, NewClient: objects.ShareCache,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	controllers, err := newControllers(mgr, clock.RealClock{}, settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return mgr, controllers
 }
 

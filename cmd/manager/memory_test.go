@@ -5,6 +5,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // The manager keeps less garbage than Go's default share, unless GOGC is set. This matters in clusters with thousands of nodes.
@@ -13,9 +15,7 @@ func TestGarbageIsLimited(t *testing.T) {
 	for goGC, want := range map[string]int{"": garbageShare, "80": 77} {
 		debug.SetGCPercent(77)
 		t.Setenv("GOGC", goGC)
-		if err := limitMemory(); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, limitMemory())
 		if got := debug.SetGCPercent(77); got != want {
 			t.Errorf("GOGC=%q: got share %d, want %d", goGC, got, want)
 		}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func resolve(t *testing.T, args ...string) (settings, error) {
@@ -17,20 +18,14 @@ func resolve(t *testing.T, args ...string) (settings, error) {
 	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	o := bindFlags(flags)
-	if err := flags.Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, flags.Parse(args))
 	return o.resolve()
 }
 
 func TestResolve(t *testing.T) {
 	got, err := resolve(t, "--allow-parameter=sysctl/vm\\.swappiness", "--allow-parameter=module/foo/.*", "--allow-filesystem=/scratch")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.webhookPort != 0 {
-		t.Errorf("default of the webhook port: got %d", got.webhookPort)
-	}
+	check.NoError(t, err)
+	check.Equal(t, "default of the webhook port", 0, got.webhookPort)
 	if got.maxUnavailable != intstr.FromString("5%") || got.untunedTaint != v1alpha1.UntunedTaint {
 		t.Errorf("defaults: %+v", got)
 	}
@@ -65,9 +60,7 @@ func TestResolveCertificates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := resolve(t, append(test.args, "--webhook-port=9443")...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			if webhooks := newWebhooks(got); webhooks.KeepCertificates != test.keep || webhooks.Port != 9443 {
 				t.Errorf("got %+v", webhooks)
 			}

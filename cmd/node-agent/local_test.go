@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/localreport"
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -84,9 +85,7 @@ func TestEachCommandReportsAndReturnsAnError(t *testing.T) {
 func TestTheReportAsText(t *testing.T) {
 	dir := hosttest.CopyHost(t, "debian-12")
 	out, err := execute(t, dir, good, "plan", "-f", "-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	want := `Host: HOST (Linux 6.1.0-25-amd64)
 Boot loader: GrubDebian
 Profiles: p
@@ -97,9 +96,7 @@ sysctl/net.core.rmem_max  16777216  212992    -         Live          Pending  S
 
 No changes made. This host supports all declared settings.
 `
-	if diff := cmp.Diff(want, strings.ReplaceAll(out, dir, "HOST")); diff != "" {
-		t.Errorf("report (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "report", want, strings.ReplaceAll(out, dir, "HOST"))
 }
 
 func TestUnprovableSettingsAreRejected(t *testing.T) {
@@ -139,9 +136,7 @@ func TestTheReportAdvisesOnThisMachine(t *testing.T) {
 			t.Fatal(err)
 		}
 		var r localreport.Report
-		if err := json.Unmarshal([]byte(out), &r); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, json.Unmarshal([]byte(out), &r))
 		texts := map[string]string{}
 		for _, a := range r.Advice {
 			texts[a.ID] = a.Text
@@ -215,20 +210,14 @@ func TestReadingEndsWithASignal(t *testing.T) {
 	child := process(t, t.TempDir(), "", "plan", "-f", "-")
 	child.Stdin = nil
 	stdin, err := child.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer stdin.Close()
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, child.Start())
 	// The command has read this and installed its handler; it waits for more.
 	if _, err := stdin.Write(bytes.Repeat([]byte("#\n"), 1<<20)); err != nil {
 		t.Fatal(err)
 	}
-	if err := child.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, child.Process.Signal(syscall.SIGTERM))
 	if err := child.Wait(); err == nil || child.ProcessState.ExitCode() != 1 {
 		t.Errorf("got %v, want exit code 1", err)
 	}
@@ -238,13 +227,9 @@ func TestSeveralFilesAndDocumentsAreReadTogether(t *testing.T) {
 	dir, file := hosttest.CopyHost(t, "debian-12"), filepath.Join(t.TempDir(), "more.yaml")
 	other := strings.NewReplacer("name: p", "name: q", "rmem_max", "wmem_max").Replace(good)
 	third := strings.NewReplacer("name: p", "name: r", "net.core.rmem_max: \"16777216\"", "vm.dirty_ratio: \"10\"").Replace(good)
-	if err := os.WriteFile(file, []byte(other+"---\n# between\n---\n"+third), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.WriteFile(file, []byte(other+"---\n# between\n---\n"+third), 0o600))
 	out, err := execute(t, dir, good, "apply", "-f", "-", "-f", file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for _, want := range []string{"Profiles: p, q, r", "sysctl/net.core.rmem_max", "sysctl/net.core.wmem_max", "sysctl/vm.dirty_ratio"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("report lacks %q:\n%s", want, out)
@@ -255,14 +240,10 @@ func TestSeveralFilesAndDocumentsAreReadTogether(t *testing.T) {
 func TestNothingChangesWhileAnotherAgentRuns(t *testing.T) {
 	dir := hosttest.CopyHost(t, "debian-12")
 	fs, err := host.OpenFS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer fs.Close()
 	unlock, err := fs.Lock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for _, changing := range [][]string{{"apply", "-f", "-"}, {"restore"}, {"run", "--node-name=n"}} {
 		if _, err := execute(t, dir, good, changing...); !errors.Is(err, host.ErrLocked) {
 			t.Errorf("%v: error is %v", changing, err)
@@ -271,9 +252,7 @@ func TestNothingChangesWhileAnotherAgentRuns(t *testing.T) {
 	if _, err := execute(t, dir, good, "plan", "-f", "-"); err != nil {
 		t.Errorf("plan: %v", err)
 	}
-	if err := unlock(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, unlock())
 	if _, err := execute(t, dir, good, "apply", "-f", "-"); err != nil {
 		t.Errorf("without the lock: %v", err)
 	}

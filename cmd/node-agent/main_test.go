@@ -16,6 +16,7 @@ import (
 
 	"github.com/storageclient/operator/agent/metrics"
 	"github.com/storageclient/operator/cmd/internal/program"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestFlags(t *testing.T) {
@@ -61,12 +62,8 @@ func TestFlags(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(options{})); diff != "" {
-				t.Errorf("options (-want +got):\n%s", diff)
-			}
+			check.NoError(t, err)
+			check.Equal(t, "options", test.want, got, cmp.AllowUnexported(options{}))
 		})
 	}
 }
@@ -91,9 +88,7 @@ func TestCommands(t *testing.T) {
 			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
 				t.Errorf("error is %v, want %q", err, test.wantErr)
 			}
-			if diff := cmp.Diff(test.stdout, stdout.String()); diff != "" {
-				t.Errorf("output (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "output", test.stdout, stdout.String())
 		})
 	}
 }
@@ -128,40 +123,28 @@ func TestProbes(t *testing.T) {
 
 func TestRemoteMetricsRequireTLS(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	address := listener.Addr().String()
 	_ = listener.Close()
 	config := metrics.TLSConfig("n1", address, clock.RealClock{})
 	server, err := serve(t.Context(), address, "metrics", config, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "told") }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer server.Close()
 	cert, err := config.GetCertificate(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(cert.Leaf)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
 	defer client.CloseIdleConnections()
 	get := func(url string) string {
 		response, err := client.Get(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		return response.Proto + " " + string(body)
 	}
-	if got := get("https://" + address); got != "HTTP/1.1 told" {
-		t.Errorf("over TLS: %q", got)
-	}
+	check.Equal(t, "response over TLS", "HTTP/1.1 told", get("https://"+address))
 	if got := get("http://" + address); strings.Contains(got, "told") {
 		t.Errorf("without TLS: %q", got)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/test/check"
 )
 
 // asProgram is the environment variable that makes the test binary run as the node agent.
@@ -39,9 +40,7 @@ func process(t *testing.T, dir, profile string, args ...string) *exec.Cmd {
 func serveNull(t *testing.T) (port string, unanswered <-chan struct{}) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	waiting := make(chan struct{}, 100)
 	go func() {
@@ -63,9 +62,7 @@ func serveNull(t *testing.T) (port string, unanswered <-chan struct{}) {
 		}
 	}()
 	_, port, err = net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return port, waiting
 }
 
@@ -82,9 +79,7 @@ func TestAKilledAgentsJournalIsOneOfANewerAgent(t *testing.T) {
 
 	tuning := strings.Replace(good, "{net.core.rmem_max: \"16777216\"}", "{net.core.rmem_max: \"16777216\", vm.dirty_ratio: \"30\"}", 1)
 	killed := process(t, dir, tuning, "apply", "-f", "-")
-	if err := killed.Start(); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, killed.Start())
 	exited := make(chan error, 1)
 	go func() { exited <- killed.Wait() }()
 	select {

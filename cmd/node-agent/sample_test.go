@@ -9,6 +9,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/workload"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestAWindowIsChecked(t *testing.T) {
@@ -31,9 +32,7 @@ func TestAWindowIsChecked(t *testing.T) {
 
 func TestWorkloadCommand(t *testing.T) {
 	var out bytes.Buffer
-	if err := command([]string{"workload", "--name=CreateUnlink", "--path=" + t.TempDir(), "--allow-writes"}, nil, &out, io.Discard); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, command([]string{"workload", "--name=CreateUnlink", "--path=" + t.TempDir(), "--allow-writes"}, nil, &out, io.Discard))
 	var r workload.Result
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil || len(r.Passes) != 1 || r.Passes[0].Units == 0 {
 		t.Errorf("%s: %v", out.String(), err)

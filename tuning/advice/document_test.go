@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -84,12 +85,8 @@ func TestTheExampleOfTheDocument(t *testing.T) {
 func readDocument(t *testing.T) *v1alpha1.StorageClientProfile {
 	t.Helper()
 	content, err := os.ReadFile("testdata/azure-netapp-files.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	var profile v1alpha1.StorageClientProfile
-	if err := yaml.UnmarshalStrict(content, &profile); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.UnmarshalStrict(content, &profile))
 	return &profile
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // maxFields is the limit of the number of fields in the spec of a profile, inner parts of selectors included. It only goes down.
@@ -82,9 +84,7 @@ func appliedTexts(t *testing.T) (texts []string) {
 // Users learn a field from an example. A field without one costs states and tests, and can be removed.
 func TestEachFieldOfTheSpecIsShownInYAMLThatATestApplies(t *testing.T) {
 	data, err := os.ReadFile("../../config/crd/bases/tuning.storageclient.dev_storageclientprofiles.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	var definition struct {
 		Spec struct {
 			Versions []struct {
@@ -96,9 +96,7 @@ func TestEachFieldOfTheSpecIsShownInYAMLThatATestApplies(t *testing.T) {
 			}
 		}
 	}
-	if err := yaml.Unmarshal(data, &definition); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.Unmarshal(data, &definition))
 	fields, shown := map[string]bool{}, map[string]bool{}
 	for _, version := range definition.Spec.Versions {
 		addSchemaFields(version.Schema.OpenAPIV3Schema.Properties.Spec, "", fields)

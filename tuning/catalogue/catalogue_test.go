@@ -5,9 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestCatalogueIsConsistent(t *testing.T) {
@@ -99,14 +98,10 @@ func TestKeys(t *testing.T) {
 		"a flag has no value":                        {argument("nosmt"), pair{"kernelArgument/nosmt", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, test.got); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", test.want, test.got)
 		})
 	}
-	if got := CanonicalValue(" 4096\t 131072  6291456 \n"); got != "4096 131072 6291456" {
-		t.Errorf("CanonicalValue: got %q", got)
-	}
+	check.Equal(t, "CanonicalValue", "4096 131072 6291456", CanonicalValue(" 4096\t 131072  6291456 \n"))
 }
 
 func TestWarning(t *testing.T) {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestCheck(t *testing.T) {
@@ -103,14 +105,10 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			allow, err := NewAllowList(test.allow)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			err = allow.Check(test.key, test.value)
 			if len(test.want) == 0 {
-				if err != nil {
-					t.Fatal(err)
-				}
+				check.NoError(t, err)
 				return
 			}
 			var rejection *Error
@@ -135,9 +133,7 @@ func TestNewAllowListNamesABadPattern(t *testing.T) {
 // No allow-list admits a byte with a special meaning in a generated file or a shell.
 func TestCheckNeverAdmitsAnUnsafeByte(t *testing.T) {
 	everything, err := NewAllowList([]string{`(?s).*`})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	safeKey := regexp.MustCompile(`\A((sysctl|module|kernelArgument|readAhead|tuned|nfsMountDefaults)/[A-Za-z0-9_.,:/@+-]+|filesystem/[A-Za-z0-9_.,:=/@+*?-]+)\z`)
 	safeValue := regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+ -]*\z`)
 	rapid.Check(t, func(t *rapid.T) {

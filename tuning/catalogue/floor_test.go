@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // Values that the kernel accepts but that break a node are rejected with a valid value. Values that are only unwise are not.
@@ -64,17 +66,13 @@ func TestOnlyAnAllowedValuePassesTheFloor(t *testing.T) {
 		"sysctl/net[.]ipv4[.]tcp_rmem=1 1 1 1?": false,
 	} {
 		allow, err := NewAllowList([]string{pattern})
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		if err := allow.Check(key, value); (err == nil) != admitted {
 			t.Errorf("%s: got %v, want it accepted: %v", pattern, err, admitted)
 		}
 	}
 	allow, err := NewAllowList([]string{"sysctl/net[.]ipv4[.]tcp_rmem=.*"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for _, never := range []string{"0 0 0", "1 1", "3 2 1", "1 1 1;reboot"} {
 		if allow.Check(key, never) == nil {
 			t.Errorf("got %q accepted, which the kernel rejects", never)

@@ -3,8 +3,9 @@ package catalogue
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 const (
@@ -52,9 +53,7 @@ func TestHashSize(t *testing.T) {
 			if !ok {
 				t.Fatal("got no result")
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", test.want, got)
 		})
 	}
 }

@@ -3,6 +3,8 @@ package catalogue
 import (
 	"strings"
 	"testing"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestMountPointsMustBeDataDirectories(t *testing.T) {
@@ -54,9 +56,7 @@ func TestAnAdministratorAdmitsMoreFileSystems(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			allow, err := AllowList{}.WithFilesystems(test.dirs)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			if err := allow.Check("filesystem"+test.point, "xfs:noatime"); (err == nil) != test.admitted {
 				t.Errorf("%s: got %v, want accepted %t", test.point, err, test.admitted)
 			}

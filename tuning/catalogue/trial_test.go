@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -34,9 +35,7 @@ func TestSysctlsThatATrialCanHave(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := catalogue.TrialProblem(map[string]v1alpha1.SettingText{test.key: v1alpha1.SettingText(test.value), "net.ipv4.tcp_timestamps": "1"})
 			if test.want == "" {
-				if got != "" {
-					t.Errorf("got %q, want no problem", got)
-				}
+				check.Equal(t, "problem", "", got)
 				return
 			}
 			if !strings.HasPrefix(got, "spec.sysctls["+test.key+"] is ") || !strings.Contains(got, test.want) {
@@ -52,9 +51,7 @@ func TestSysctlsThatATrialCanHave(t *testing.T) {
 // The kernel has no separate value for other sysctls: agent/host/probe compares the list with a network namespace.
 func TestTheSysctlsOfATrialAreDocumented(t *testing.T) {
 	data, err := os.ReadFile("../../docs/trials.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	names := catalogue.NetNSSysctls()
 	if len(names) != 12 {
 		t.Errorf("got %d sysctls: %v", len(names), names)

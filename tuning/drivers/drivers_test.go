@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -55,9 +56,7 @@ func TestPassedOptions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			options := strings.Fields(test.options)
 			before := slices.Clone(options)
-			if diff := cmp.Diff(strings.Fields(test.want), test.volume.PassedOptions(options), cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", strings.Fields(test.want), test.volume.PassedOptions(options), cmpopts.EquateEmpty())
 			if diff := cmp.Diff(before, options); diff != "" {
 				t.Errorf("got the volume's list changed: %s", diff)
 			}
@@ -84,9 +83,7 @@ func TestMissingForBackend(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := test.volume.MissingForBackend(test.volume.Source().Options(), strings.Fields(test.original), strings.Fields(test.list))
-			if got != test.want {
-				t.Errorf("got missing options %q, want %q", got, test.want)
-			}
+			check.Equal(t, "missing options", test.want, got)
 		})
 	}
 }
@@ -109,9 +106,7 @@ func TestLooksLike(t *testing.T) {
 		"what provisioners give":      {Volume{Driver: "example.com", FSType: "ext4"}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := test.volume.LooksLike(strings.Fields(test.options)); got != test.want {
-				t.Errorf("got similar to %q, want %q", got, test.want)
-			}
+			check.Equal(t, "similar driver", test.want, test.volume.LooksLike(strings.Fields(test.options)))
 		})
 	}
 }
@@ -129,9 +124,7 @@ func TestProtectedOptions(t *testing.T) {
 			"ro rw"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(strings.Fields(test.want), test.volume.ProtectedOptions(), cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", strings.Fields(test.want), test.volume.ProtectedOptions(), cmpopts.EquateEmpty())
 		})
 	}
 }
@@ -228,9 +221,7 @@ func TestOptions(t *testing.T) {
 		"hostPath":             {Volume{Driver: "kubernetes.io/host-path"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := test.volume.Source().Options(); got != test.want {
-				t.Errorf("got options of %q, want %q", got, test.want)
-			}
+			check.Equal(t, "options", test.want, test.volume.Source().Options())
 		})
 	}
 }
@@ -262,9 +253,7 @@ func TestMountedPath(t *testing.T) {
 		"a driver that names no server":      {Volume{Driver: "csi.trident.netapp.io", Attributes: map[string]string{"protocol": "file"}}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := test.volume.Source().Server; got != test.server {
-				t.Errorf("got server %q, want %q", got, test.server)
-			}
+			check.Equal(t, "server", test.server, test.volume.Source().Server)
 			if got := test.volume.MountedPath(); got != test.path {
 				t.Errorf("got path %q, want %q", got, test.path)
 			}
@@ -326,9 +315,7 @@ func TestNamesThatTheManagerIsGiven(t *testing.T) {
 		t.Run(text, func(t *testing.T) {
 			before := maps.Clone(rowsByDriver)
 			t.Cleanup(func() { rowsByDriver = before })
-			if err := AddName("share.example.com=nfs.csi.k8s.io"); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, AddName("share.example.com=nfs.csi.k8s.io"))
 			if err := AddName(text); (err == nil) != want || err != nil && !strings.Contains(err.Error(), strconv.Quote(text)) {
 				t.Errorf("got %v", err)
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
@@ -211,9 +212,7 @@ func TestSigns(t *testing.T) {
 
 func TestSignsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/troubleshooting.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for _, e := range Entries() {
 		if documented := strings.Contains(string(page), "\n  | `"+e.ID+"` | "); documented != (e.Sign != nil) {
 			t.Errorf("%s: has a sign: %t, is in docs/troubleshooting.md: %t", e.ID, e.Sign != nil, documented)

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/storageclient/operator/test/check"
 )
 
 func TestLists(t *testing.T) {
@@ -29,9 +29,7 @@ func TestLists(t *testing.T) {
 		"without lists, there is no distinct item": {Distinct[int](), []int(nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, test.got); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", test.want, test.got)
 		})
 	}
 }
@@ -39,9 +37,7 @@ func TestLists(t *testing.T) {
 func TestPointersPointToTheItems(t *testing.T) {
 	items := []int{1, 2}
 	*Pointers(items)[1] = 3
-	if diff := cmp.Diff([]int{1, 3}, items); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "items", []int{1, 3}, items)
 }
 
 func TestFindOrAdd(t *testing.T) {
@@ -49,23 +45,17 @@ func TestFindOrAdd(t *testing.T) {
 	isEven := func(n int) bool { return n%2 == 0 }
 	*FindOrAdd(&items, isEven, 6) = 8
 	*FindOrAdd(&items, func(n int) bool { return n > 8 }, 9) += 100
-	if diff := cmp.Diff([]int{1, 8, 4, 109}, items); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "items", []int{1, 8, 4, 109}, items)
 }
 
 func TestFilterLeavesTheListUnchanged(t *testing.T) {
 	items := []int{1, 2, 3, 4}
 	Filter(items, func(n int) bool { return n > 2 })
-	if diff := cmp.Diff([]int{1, 2, 3, 4}, items); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "items", []int{1, 2, 3, 4}, items)
 }
 
 func TestDistinctLeavesTheListUnchanged(t *testing.T) {
 	items := []int{2, 1, 2}
 	Distinct(items)
-	if diff := cmp.Diff([]int{2, 1, 2}, items); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "items", []int{2, 1, 2}, items)
 }

@@ -7,6 +7,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/mountfailures"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
@@ -33,16 +34,12 @@ func (f failure) message(frames map[string]string) (string, bool) {
 
 func readCorpus(t *testing.T) (frames map[string]string, cases []failure) {
 	data, err := os.ReadFile("testdata/corpus.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	var corpus struct {
 		Frames map[string]string
 		Cases  []failure
 	}
-	if err := yaml.UnmarshalStrict(data, &corpus); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.UnmarshalStrict(data, &corpus))
 	if len(corpus.Cases) < 150 {
 		t.Fatalf("got %d messages in the corpus, want at least 150", len(corpus.Cases))
 	}

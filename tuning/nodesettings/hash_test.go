@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func readProfiles(t *testing.T) []v1alpha1.StorageClientProfile {
@@ -24,9 +25,7 @@ func readProfiles(t *testing.T) []v1alpha1.StorageClientProfile {
 	profiles := make([]v1alpha1.StorageClientProfile, len(files))
 	for i, file := range files {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		if err := yaml.UnmarshalStrict(data, &profiles[i]); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
@@ -38,9 +37,7 @@ func readProfiles(t *testing.T) []v1alpha1.StorageClientProfile {
 // code, not the line.
 func TestHashesOfUnchangedProfilesNeverChange(t *testing.T) {
 	golden, err := os.ReadFile("testdata/hashes.golden")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	profiles := readProfiles(t)
 	var got strings.Builder
 	line := func(name string, hashes ...string) {
@@ -99,9 +96,7 @@ func TestHashes(t *testing.T) {
 		t.Error("got a boot hash without settings that take effect at boot")
 	}
 	// printf 'kernelArgument/ihash_entries=16777216\nsysctl/net.core.rmem_max=16777216\n' | sha256sum
-	if want := "709d4d2dba322a18"; both[0] != want {
-		t.Errorf("got hash %s, want %s", both[0], want)
-	}
+	check.Equal(t, "hash", "709d4d2dba322a18", both[0])
 }
 
 // The former release had another field for the slot table. Each case has the old spelling as its name, and the settings and hashes of that release.

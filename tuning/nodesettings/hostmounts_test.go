@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -39,9 +39,7 @@ func TestHostSettingsHaveCanonicalKeys(t *testing.T) {
 		"filesystem/mnt/disks/*":  "xfs:noatime,logbsize=256k",
 		"filesystem/srv":          ":noatime",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("settings (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "settings", want, got)
 	if problems := Validate(&p, catalogue.AllowList{}); len(problems) > 0 {
 		t.Errorf("got problems %v", problems)
 	}
@@ -53,13 +51,9 @@ func TestHostSettingsHaveCanonicalKeys(t *testing.T) {
 // The rules of hashes.golden apply to this line too.
 func TestTheHashOfHostSettingsNeverChanges(t *testing.T) {
 	data, err := os.ReadFile("testdata/later/host-mounts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	var p v1alpha1.StorageClientProfile
-	if err := yaml.UnmarshalStrict(data, &p); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.UnmarshalStrict(data, &p))
 	if hash, bootHash := Hashes(Settings(&p)); hash != "ff2aba30f775c90b" || bootHash != "" {
 		t.Errorf("got hash %s, boot hash %q; want ff2aba30f775c90b and none", hash, bootHash)
 	}

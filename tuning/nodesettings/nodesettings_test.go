@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // profile returns a profile with a priority and the changes of the options.
@@ -208,12 +209,8 @@ func TestMerge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Merge(test.profiles, test.inForce)
-			if diff := cmp.Diff(test.want, lines(got.Settings), cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
-			if diff := cmp.Diff(test.conflicts, got.Conflicts, cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "settings", test.want, lines(got.Settings), cmpopts.EquateEmpty())
+			check.Equal(t, "conflicts", test.conflicts, got.Conflicts, cmpopts.EquateEmpty())
 			hash, bootHash := Hashes(got.Settings)
 			if got.Hash != hash || got.BootHash != bootHash {
 				t.Errorf("got hashes %s, %s; want %s, %s", got.Hash, got.BootHash, hash, bootHash)
@@ -249,9 +246,7 @@ func TestMergeLeavesOutWhatDoesNotFit(t *testing.T) {
 	if len(got.Settings) != MaxSettings || settingOf(got.Settings, "sysctl/net.z").Profile != "high" {
 		t.Errorf("got %d settings, including %+v of the profile with the highest priority", len(got.Settings), settingOf(got.Settings, "sysctl/net.z"))
 	}
-	if diff := cmp.Diff([]string{"sysctl/net.a255"}, got.Omitted); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "omitted", []string{"sysctl/net.a255"}, got.Omitted)
 }
 
 func TestTakesEffectAtBoot(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // planned returns a profile that sets every field of the plan's hash.
@@ -194,13 +195,9 @@ func withField(t *testing.T, p *v1alpha1.StorageClientProfile, path string, valu
 		value = map[string]any{name: value}
 	}
 	data, err := yaml.Marshal(map[string]any{"spec": value})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	changed := p.DeepCopy()
-	if err := yaml.UnmarshalStrict(data, changed); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.UnmarshalStrict(data, changed))
 	return changed
 }
 

@@ -8,21 +8,18 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 // Every shipped profile works without changes.
 func TestShippedProfiles(t *testing.T) {
 	files, err := filepath.Glob("../../config/profiles/*/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	profiles := map[string]bool{}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		var p v1alpha1.StorageClientProfile
 		if err := yaml.Unmarshal(content, &p); err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -83,9 +80,7 @@ func TestShippedProfilesNeverLowerAKernelsDefault(t *testing.T) {
 	compared := 0
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		var p v1alpha1.StorageClientProfile
 		if err := yaml.UnmarshalStrict(content, &p); err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -110,13 +105,9 @@ func TestShippedProfilesNeverLowerAKernelsDefault(t *testing.T) {
 func TestProfilesOfDisksAndSharesHaveNoWarnings(t *testing.T) {
 	for _, name := range []string{"smb-shares", "xfs-many-small-files"} {
 		content, err := os.ReadFile(filepath.Join("../../config/profiles", name, "profile.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		var p v1alpha1.StorageClientProfile
-		if err := yaml.UnmarshalStrict(content, &p); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, yaml.UnmarshalStrict(content, &p))
 		for _, problem := range Validate(&p, catalogue.AllowList{}) {
 			t.Errorf("%s: %s", name, problem)
 		}

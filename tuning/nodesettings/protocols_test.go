@@ -3,10 +3,10 @@ package nodesettings
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
@@ -30,9 +30,7 @@ func TestProtocolsOf(t *testing.T) {
 		"an unknown driver of a disk":            {v1alpha1.VolumeSelector{Drivers: []string{"example.com"}, FSTypes: []string{"xfs"}}, []mountoptions.Protocol{mountoptions.XFS}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, protocolsOf(&test.selector, []string{"nconnect=4"}), cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", test.want, protocolsOf(&test.selector, []string{"nconnect=4"}), cmpopts.EquateEmpty())
 		})
 	}
 }
@@ -83,9 +81,7 @@ func TestValidateBySelector(t *testing.T) {
 			[]string{"error: spec.volumes[0].mountOptions[0]: is unknown to this version of the operator, and mount fails on options that the kernel does not know"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, test.got, cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", test.want, test.got, cmpopts.EquateEmpty())
 		})
 	}
 }
@@ -128,9 +124,7 @@ func TestValidateWarnsOfOptionsThatStricterVolumesDoNotGet(t *testing.T) {
 		"what has nothing to do with it":                {at(v1alpha1.ConflictUseProfile, nfs, "nocto", "nconnect=4"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, test.got, cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
+			check.Equal(t, "result", test.want, test.got, cmpopts.EquateEmpty())
 		})
 	}
 }

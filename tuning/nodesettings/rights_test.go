@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // freeUnderAutomatic contains everything that an author may change without the verb approve while the policy is Automatic, each with
@@ -59,18 +60,14 @@ func annotation(name string) string {
 func approvalPolicy(t *testing.T, variable string) []string {
 	t.Helper()
 	data, err := os.ReadFile("../../config/rbac/approval_policy.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	first, _, _ := strings.Cut(string(data), "\n---\n")
 	var policy struct {
 		Spec struct {
 			Variables []struct{ Name, Expression string }
 		}
 	}
-	if err := yaml.Unmarshal([]byte(first), &policy); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.Unmarshal([]byte(first), &policy))
 	for _, v := range policy.Spec.Variables {
 		if v.Name == variable {
 			var out []string
@@ -119,9 +116,7 @@ func schemaFields(properties map[string]any, path string, levels []string) []str
 func definedFields(t *testing.T, levels []string) []string {
 	t.Helper()
 	data, err := os.ReadFile("../../config/crd/bases/tuning.storageclient.dev_storageclientprofiles.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	var definition struct {
 		Spec struct {
 			Versions []struct {
@@ -135,9 +130,7 @@ func definedFields(t *testing.T, levels []string) []string {
 			}
 		}
 	}
-	if err := yaml.Unmarshal(data, &definition); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.Unmarshal(data, &definition))
 	var out []string
 	for _, version := range definition.Spec.Versions {
 		out = append(out, schemaFields(version.Schema.OpenAPIV3Schema.Properties.Spec.Properties, "spec.", levels)...)
@@ -186,9 +179,7 @@ func TestThePolicyAndItsPageHaveTheListOfFreeFields(t *testing.T) {
 		}
 	}
 	page, err := os.ReadFile("../../docs/roles.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	for _, list := range []map[string]string{freeUnderAutomatic, freeIfItStops} {
 		for path, reason := range list {
 			if row := "| `" + path + "` | " + reason + " |\n"; !strings.Contains(string(page), row) {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -151,9 +152,7 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			allow, err := catalogue.NewAllowList(test.allow)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			p := profile("a", 0, test.options...)
 			got := Validate(&p, allow)
 			if len(got) != len(test.want) {

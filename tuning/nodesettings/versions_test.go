@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // The rules of hashes.golden apply to these lines too: they cover later fields.
@@ -28,13 +29,9 @@ func TestDefaultsNeverChange(t *testing.T) {
 	p := v1alpha1.StorageClientProfile{}
 	p.Spec.Volumes = []v1alpha1.VolumeRule{{Name: "any"}}
 	got, err := yaml.Marshal(p.Spec.WithDefaults())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	want, err := os.ReadFile("testdata/defaults.golden.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
 		t.Errorf("defaults (-before +now):\n%s", diff)
 	}
@@ -43,12 +40,8 @@ func TestDefaultsNeverChange(t *testing.T) {
 func readLater(t *testing.T, file string) *v1alpha1.StorageClientProfile {
 	t.Helper()
 	data, err := os.ReadFile("testdata/later/" + file + ".yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	p := &v1alpha1.StorageClientProfile{}
-	if err := yaml.UnmarshalStrict(data, p); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, yaml.UnmarshalStrict(data, p))
 	return p
 }

@@ -6,9 +6,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // fill gives every field a different value, to detect lost or swapped fields.
@@ -43,16 +42,10 @@ func TestTheAPIKeepsTheWholeSample(t *testing.T) {
 	fill(reflect.ValueOf(&want).Elem(), &n)
 	want.Seconds = 60.5
 	m, err := ForAPI(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	got, err := FromAPI([]v1alpha1.MountSample{m}, 60500)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]Sample{want}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.NoError(t, err)
+	check.Equal(t, "result", []Sample{want}, got)
 }
 
 func TestACounterBeyondTheLimitOfTheAPIIsAnError(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/utils/ptr"
 
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/drivers"
 	"github.com/storageclient/operator/tuning/mountoptions"
@@ -41,9 +42,7 @@ func corpus(t *testing.T) []recorded {
 	var all []recorded
 	for _, name := range files {
 		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		var r recorded
 		if err := json.Unmarshal(data, &r); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -87,17 +86,13 @@ func TestRecordedSamples(t *testing.T) {
 		fmt.Fprintf(&text, "%s\n  %s\n", r.Planted, v.Summary)
 		for _, f := range v.Findings {
 			change, err := json.Marshal(f.Change)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			fmt.Fprintf(&text, "  %s: %s\n    change %s\n    effect: %s\n", f.Rule, f.Seen, change, f.Effect)
 		}
 	}
 	const golden = "testdata/verdicts.golden"
 	if *update {
-		if err := os.WriteFile(golden, []byte(text.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(golden, []byte(text.String()), 0o644))
 	}
 	if want, err := os.ReadFile(golden); err != nil || string(want) != text.String() {
 		t.Errorf("got changed verdicts (run with -update to write them): %v\n%s", err, text.String())

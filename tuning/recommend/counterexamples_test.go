@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/drivers"
 )
@@ -35,13 +36,9 @@ func TestCounterExamplesHaveNoReadyChange(t *testing.T) {
 	for _, name := range files {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			data, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			var c counterExample
-			if err := json.Unmarshal(data, &c); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, json.Unmarshal(data, &c))
 			v := Evaluate(c.Sample, advice.Node{Name: "n1", Kernel: c.Kernel}, c.Volume)
 			if got := rulesOf(v); !slices.Equal(got, c.Rules) {
 				t.Errorf("got rules %q, want %q: %+v", got, c.Rules, v.Findings)

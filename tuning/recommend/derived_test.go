@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // derived is a sample that is not recorded. It is derived from a recording until a recording of the state in ReplaceBy replaces it.
@@ -25,13 +27,9 @@ func TestDerivedSamples(t *testing.T) {
 	for _, name := range files {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			data, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, err)
 			var d derived
-			if err := json.Unmarshal(data, &d); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, json.Unmarshal(data, &d))
 			if d.DerivedFrom == "" || d.By == "" || d.ReplaceBy == "" {
 				t.Error("want derivedFrom, by and replaceBy")
 			}

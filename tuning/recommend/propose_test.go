@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/counters"
@@ -69,9 +70,7 @@ func TestAProposalChangesTheRuleOfTheVolume(t *testing.T) {
 		"profile eda, rule nfs: mountOptions [acregmin=30]", "profile eda, rule nfs: onConflict stays KeepVolume, so a volume with another value keeps it",
 		"profile eda, rule nfs: all volumes that it selects get the same changes",
 	}
-	if diff := cmp.Diff(changes, p.Changes); diff != "" {
-		t.Errorf("changes (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "changes", changes, p.Changes)
 	if diff := cmp.Diff(declared().Profile, target.Profile); diff != "" {
 		t.Errorf("got the caller's profile changed:\n%s", diff)
 	}
@@ -96,9 +95,7 @@ func TestAProposalWithoutARuleIsANewProfile(t *testing.T) {
 	if len(p.Profiles) != 1 || p.Profiles[0].Name != "recommended-eda-tools" {
 		t.Fatalf("%+v", p)
 	}
-	if diff := cmp.Diff(want, p.Profiles[0].Spec); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", want, p.Profiles[0].Spec)
 }
 
 // Node settings do not belong in the profile that selects the volume: it may select other nodes.
@@ -121,9 +118,7 @@ func TestNodeSettingsOfSeveralRulesAreJoined(t *testing.T) {
 	}
 	for range samples {
 		samples = append(samples[1:], samples[0])
-		if diff := cmp.Diff(want, Propose(target(), findings(samples...)).Profiles[0].Spec.Node); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		check.Equal(t, "result", want, Propose(target(), findings(samples...)).Profiles[0].Spec.Node)
 	}
 }
 
@@ -178,9 +173,7 @@ func TestAChangeThatIsByHandOnOneMountIsLeftOut(t *testing.T) {
 		if p := Propose(declared(), findings(samples...)); len(p.Profiles) > 0 || len(p.LeftOut) != 1 {
 			t.Errorf("%+v", p)
 		}
-		if got := Conclude([]Mount{of("n1", findings(samples[0])...), of("n2", findings(samples[1])...)}); got != MayHelp {
-			t.Errorf("got %s, want %s", got, MayHelp)
-		}
+		check.Equal(t, "result", MayHelp, Conclude([]Mount{of("n1", findings(samples[0])...), of("n2", findings(samples[1])...)}))
 	}
 }
 
@@ -305,9 +298,7 @@ func sessionSlots(limit int) func(*Sample) { return func(s *Sample) { s.SessionS
 func wantedSlots(t *testing.T, node *v1alpha1.NodeTuning) int {
 	t.Helper()
 	n, err := strconv.Atoi(string(node.KernelModules[0].Parameters["max_session_slots"]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return n
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/counters"
 )
 
@@ -327,9 +328,7 @@ func TestALineOfTheKernelCountsForTheOnlyTunnelOfItsName(t *testing.T) {
 				t.Fatalf("got %s before the line", verdicts[0].State)
 			}
 			verdicts := w.Note(start.Add(time.Second), Batch{Readings: test.readings, Lines: []Line{{Server: test.line, At: start}}})
-			if verdicts[0].State != test.want {
-				t.Errorf("got %s, want %s", verdicts[0].State, test.want)
-			}
+			check.Equal(t, "result", test.want, verdicts[0].State)
 		})
 	}
 }
@@ -441,9 +440,7 @@ func TestAServerWithoutMountsIsRemoved(t *testing.T) {
 	if got := w.Note(start.Add(every), Batch{Readings: []Reading{{Key: share}}}); len(got) != 1 || got[0].Key != share {
 		t.Errorf("got verdicts for %v", got)
 	}
-	if len(w.servers) != 1 {
-		t.Errorf("got %d servers stored", len(w.servers))
-	}
+	check.Equal(t, "stored servers", 1, len(w.servers))
 }
 
 // sockets sets the sockets in the kernel's diagnostics: the retransmissions of the first segment by local port.

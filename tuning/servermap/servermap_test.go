@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/lists"
 )
 
@@ -58,18 +59,12 @@ func TestBuild(t *testing.T) {
 			Versions: []string{"SMB3.1.1"}, Volumes: []string{"pv9"},
 		},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("map (-want +got):\n%s", diff)
-	}
-	if got := got[1].Exceeds(); got != "5 connections of 4" {
-		t.Errorf("got Exceeds %q", got)
-	}
+	check.Equal(t, "map", want, got)
+	check.Equal(t, "Exceeds", "5 connections of 4", got[1].Exceeds())
 	if got := want[0].Exceeds(); got != "" {
 		t.Errorf("got Exceeds %q", got)
 	}
-	if got := want[1].Variants[0].String(); got != "nconnect: - on 1 mount, 4 on 2 mounts" {
-		t.Errorf("got variant %q", got)
-	}
+	check.Equal(t, "variant", "nconnect: - on 1 mount, 4 on 2 mounts", want[1].Variants[0].String())
 }
 
 func TestNodesWithDuplicateNFSv4ClientIDs(t *testing.T) {
@@ -80,13 +75,9 @@ func TestNodesWithDuplicateNFSv4ClientIDs(t *testing.T) {
 	for i, name := range []string{"x", "id/x", "x", "x", "", ""} {
 		nodes[i].Status.NFS4ClientName = name
 	}
-	if diff := cmp.Diff([]DuplicateClientID{{Name: "x", Nodes: []string{"a", "b", "d"}}}, FindDuplicateClientIDs(nodes)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	check.Equal(t, "result", []DuplicateClientID{{Name: "x", Nodes: []string{"a", "b", "d"}}}, FindDuplicateClientIDs(nodes))
 	servers := Build(nodes, nil)
-	if diff := cmp.Diff([]DuplicateClientID{{Name: "x", Nodes: []string{"a", "b"}}}, servers[0].DuplicateClientIDs); diff != "" {
-		t.Errorf("volumes of filer1 (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "volumes of filer1", []DuplicateClientID{{Name: "x", Nodes: []string{"a", "b"}}}, servers[0].DuplicateClientIDs)
 	if diff := cmp.Diff([]string{"a", "b", "c"}, servers[0].Stale); diff != "" || servers[1].DuplicateClientIDs != nil {
 		t.Errorf("stale (-want +got):\n%s\nduplicate client IDs of filer2: %v", diff, servers[1].DuplicateClientIDs)
 	}

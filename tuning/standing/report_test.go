@@ -3,9 +3,8 @@ package standing
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 // A reboot of a node with an obstacle would be useless. Settings that a boot makes effective or does not change are no obstacle.
@@ -27,9 +26,7 @@ func TestObstacles(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, keysOf(test.report.Obstacles())); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Equal(t, "result", test.want, keysOf(test.report.Obstacles()))
 		})
 	}
 }

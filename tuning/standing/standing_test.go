@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -187,9 +188,7 @@ func TestRead(t *testing.T) {
 				test.change(n)
 			}
 			got := Read(&n.Spec, &n.Status, test.profile)
-			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty(), cmp.AllowUnexported(Setting{})); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Equal(t, "result", test.want, got, cmpopts.EquateEmpty(), cmp.AllowUnexported(Setting{}))
 		})
 	}
 }
@@ -215,16 +214,12 @@ func TestTheWorstStandingDecides(t *testing.T) {
 				for _, s := range test.standings {
 					r.Settings = append(r.Settings, Setting{Standing: s})
 				}
-				if got := r.Reason(); got != test.want {
-					t.Errorf("got %s, want %s", got, test.want)
-				}
+				check.Equal(t, "result", test.want, r.Reason())
 				slices.Reverse(test.standings)
 			}
 		})
 	}
-	if got := (Report{Withheld: true}).Reason(); got != v1alpha1.NodeReasonSettingsFailed {
-		t.Errorf("got withheld settings: %s", got)
-	}
+	check.Equal(t, "reason with withheld settings", v1alpha1.NodeReasonSettingsFailed, (Report{Withheld: true}).Reason())
 }
 
 func TestDescribe(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -34,12 +35,8 @@ func TestLists(t *testing.T) {
 
 func TestCapCountsTheOmittedEntries(t *testing.T) {
 	lines := []string{"a", "b", "c", "d"}
-	if diff := cmp.Diff([]string{"a", "b", "and 2 more warnings"}, text.Cap(lines, 2, "warnings")); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff(lines, text.Cap(lines, 4, "warnings")); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", []string{"a", "b", "and 2 more warnings"}, text.Cap(lines, 2, "warnings"))
+	check.Equal(t, "result", lines, text.Cap(lines, 4, "warnings"))
 	if diff := cmp.Diff([]string{"a", "b", "c", "d"}, lines); diff != "" {
 		t.Errorf("got the caller's list changed: %s", diff)
 	}
@@ -63,9 +60,7 @@ func TestCutsKeepTheirBounds(t *testing.T) {
 		text.CutBytes("aäöü", 6):    "aä…",
 		text.CutBytes("abc\xff", 4): "abc?",
 	} {
-		if got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		check.Equal(t, "result", want, got)
 	}
 }
 
@@ -98,16 +93,12 @@ func TestEscapeShowsInvisibleCharacters(t *testing.T) {
 		"a replacement character is no mistake": {"\ufffd", "", "\ufffd"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := text.Escape(test.text, test.keep); got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
+			check.Equal(t, "result", test.want, text.Escape(test.text, test.keep))
 		})
 	}
 }
 
 func TestHashIsAPrefixOfSHA256(t *testing.T) {
 	// printf abc | sha256sum
-	if got := text.Hash("abc", 6); got != "ba7816bf8f01" {
-		t.Errorf("Hash: got %s", got)
-	}
+	check.Equal(t, "Hash", "ba7816bf8f01", text.Hash("abc", 6))
 }

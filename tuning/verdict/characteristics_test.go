@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
@@ -196,9 +197,7 @@ func checkTable(t *testing.T, name, table string) {
 	t.Helper()
 	const page = "../../docs/trials.md"
 	data, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	begin := fmt.Sprintf("<!-- generated: %s -->\n", name)
 	before, rest, found := strings.Cut(string(data), begin)
 	old, after, ends := strings.Cut(rest, "<!-- end -->")
@@ -206,9 +205,7 @@ func checkTable(t *testing.T, name, table string) {
 	case !found || !ends:
 		t.Errorf("%s: got no table %s", page, name)
 	case *full && *update:
-		if err := os.WriteFile(page, []byte(before+begin+table+"<!-- end -->"+after), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(page, []byte(before+begin+table+"<!-- end -->"+after), 0o644))
 	case *full && old != table:
 		t.Errorf("%s: got another table %s (write it with -full -update):\n%s", page, name, table)
 	}

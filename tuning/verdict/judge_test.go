@@ -1,6 +1,7 @@
 package verdict_test
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
@@ -36,6 +38,18 @@ func rounds(n int32, phase func(round int, arm v1alpha1.TrialArm) sample) (passe
 func jitter(round int, arm v1alpha1.TrialArm, by float64) float64 {
 	r := rand.New(rand.NewPCG(uint64(round), uint64(len(arm))))
 	return math.Exp(by * r.NormFloat64())
+}
+
+// arms returns the numbers of all arms: those of the current options, whose times differ slightly, and a change of them for the candidate.
+func arms(current sample, differ float64, change func(after *sample)) func(int, v1alpha1.TrialArm) sample {
+	return func(round int, arm v1alpha1.TrialArm) sample {
+		p := current
+		p.Seconds, p.Counts = p.Seconds*jitter(round, arm, differ), maps.Clone(p.Counts)
+		if arm == v1alpha1.ArmAfter {
+			change(&p)
+		}
+		return p
+	}
 }
 
 func find(t *testing.T, v verdict.Verdict, metric string) verdict.Result {
@@ -72,36 +86,20 @@ func TestVerdicts(t *testing.T) {
 		},
 		"more requests are worse if they are the goal": {
 			rounds: 9, goal: verdict.Goal{Metric: verdict.Operations},
-			phase: func(round int, arm v1alpha1.TrialArm) sample {
-				p := sample{Seconds: jitter(round, arm, 0.02), Counts: requests("READ", 100)}
-				if arm == v1alpha1.ArmAfter {
-					p.Counts = requests("READ", 380)
-				}
-				return p
-			},
-			want: verdict.Worse, why: "Worse: 3.8 times the requests in listing (at least 3.8 times).",
+			phase: arms(sample{Seconds: 1, Counts: requests("READ", 100)}, 0.02, func(after *sample) { after.Counts = requests("READ", 380) }),
+			want:  verdict.Worse, why: "Worse: 3.8 times the requests in listing (at least 3.8 times).",
 		},
 		"a goal of time ignores fewer requests that carry many more bytes": {
 			rounds: 9,
-			phase: func(round int, arm v1alpha1.TrialArm) sample {
-				p := sample{Seconds: jitter(round, arm, 0.02), Counts: map[string]float64{"READ": 400, verdict.BytesReceived: 1 << 24}}
-				if arm == v1alpha1.ArmAfter {
-					p.Counts = map[string]float64{"READ": 100, verdict.BytesReceived: 5 << 24}
-				}
-				return p
-			},
+			phase: arms(sample{Seconds: 1, Counts: map[string]float64{"READ": 400, verdict.BytesReceived: 1 << 24}}, 0.02, func(after *sample) {
+				after.Counts = map[string]float64{"READ": 100, verdict.BytesReceived: 5 << 24}
+			}),
 			want: verdict.NoDifference, why: "No difference: the result is within 10 % of the current options, although 5 times the bytes in listing (at least 5 times).",
 		},
 		"times alone decide if the requests are the same": {
 			rounds: 12,
-			phase: func(round int, arm v1alpha1.TrialArm) sample {
-				p := sample{Seconds: 4 * jitter(round, arm, 0.05), Counts: requests("READ", 400)}
-				if arm == v1alpha1.ArmAfter {
-					p.Seconds /= 2
-				}
-				return p
-			},
-			want: verdict.Better, why: "Better: 51 % less time in listing (at least 47 %).",
+			phase:  arms(sample{Seconds: 4, Counts: requests("READ", 400)}, 0.05, func(after *sample) { after.Seconds /= 2 }),
+			want:   verdict.Better, why: "Better: 51 % less time in listing (at least 47 %).",
 		},
 		"current options that differ from themselves leave times undecided": {
 			rounds: 12,
@@ -150,25 +148,13 @@ func TestVerdicts(t *testing.T) {
 		},
 		"a difference below the goal is none": {
 			rounds: 12,
-			phase: func(round int, arm v1alpha1.TrialArm) sample {
-				p := sample{Seconds: 4 * jitter(round, arm, 0.01), Counts: requests("READ", 400)}
-				if arm == v1alpha1.ArmAfter {
-					p.Seconds, p.Counts = p.Seconds*0.95, requests("READ", 380)
-				}
-				return p
-			},
-			want: verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
+			phase:  arms(sample{Seconds: 4, Counts: requests("READ", 400)}, 0.01, func(after *sample) { after.Seconds, after.Counts = after.Seconds*0.95, requests("READ", 380) }),
+			want:   verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
 		},
 		"the same difference is one for a smaller goal": {
 			rounds: 12, goal: verdict.Goal{BetterByPercent: ptr.To[int32](2)},
-			phase: func(round int, arm v1alpha1.TrialArm) sample {
-				p := sample{Seconds: 4 * jitter(round, arm, 0.001), Counts: requests("READ", 400)}
-				if arm == v1alpha1.ArmAfter {
-					p.Seconds *= 0.95
-				}
-				return p
-			},
-			want: verdict.Better, why: "Better: 5 % less time in listing (at least 4 %).",
+			phase: arms(sample{Seconds: 4, Counts: requests("READ", 400)}, 0.001, func(after *sample) { after.Seconds *= 0.95 }),
+			want:  verdict.Better, why: "Better: 5 % less time in listing (at least 4 %).",
 		},
 		"an interval that reaches over the margin is undecided": {
 			rounds: 12,
@@ -179,59 +165,33 @@ func TestVerdicts(t *testing.T) {
 		},
 		"fewer requests that take longer are worse, whatever the goal": {
 			rounds: 9, goal: verdict.Goal{Metric: "READ"},
-			phase: func(_ int, arm v1alpha1.TrialArm) sample {
-				p := sample{Seconds: 4, Counts: map[string]float64{"READ": 400, "LOOKUP": 50}}
-				if arm == v1alpha1.ArmAfter {
-					p = sample{Seconds: 8, Counts: map[string]float64{"READ": 200, "LOOKUP": 100}}
-				}
-				return p
-			},
+			phase: arms(sample{Seconds: 4, Counts: map[string]float64{"READ": 400, "LOOKUP": 50}}, 0, func(after *sample) {
+				*after = sample{Seconds: 8, Counts: map[string]float64{"READ": 200, "LOOKUP": 100}}
+			}),
 			want: verdict.Worse, why: "Worse: 2 times the time in listing (at least 2 times), although 50 % fewer READ in listing (at least 50 %).",
 		},
 		"an operation as the goal is better if the time is not longer": {
 			rounds: 9, goal: verdict.Goal{Metric: "READ"},
-			phase: func(_ int, arm v1alpha1.TrialArm) sample {
-				p := sample{Seconds: 4, Counts: map[string]float64{"READ": 400, "LOOKUP": 50}}
-				if arm == v1alpha1.ArmAfter {
-					p = sample{Seconds: 4.1, Counts: map[string]float64{"READ": 200, "LOOKUP": 100}}
-				}
-				return p
-			},
+			phase: arms(sample{Seconds: 4, Counts: map[string]float64{"READ": 400, "LOOKUP": 50}}, 0, func(after *sample) {
+				*after = sample{Seconds: 4.1, Counts: map[string]float64{"READ": 200, "LOOKUP": 100}}
+			}),
 			want: verdict.Better, why: "Better: 50 % fewer READ in listing (at least 50 %).",
 		},
 		"a smaller margin of time is not reached": {
 			rounds: 9, goal: verdict.Goal{Metric: "READ", TimeMarginPercent: ptr.To[int32](2)},
-			phase: func(_ int, arm v1alpha1.TrialArm) sample {
-				p := sample{Seconds: 4, Counts: requests("READ", 400)}
-				if arm == v1alpha1.ArmAfter {
-					p = sample{Seconds: 4.1, Counts: requests("READ", 200)}
-				}
-				return p
-			},
-			want: verdict.FewerRequests,
-			why:  "Fewer requests: 50 % fewer READ in listing (at least 50 %). Not shown: time in listing is 1 to 1 times the value of the current options after 9 rounds.",
+			phase: arms(sample{Seconds: 4, Counts: requests("READ", 400)}, 0, func(after *sample) { *after = sample{Seconds: 4.1, Counts: requests("READ", 200)} }),
+			want:  verdict.FewerRequests,
+			why:   "Fewer requests: 50 % fewer READ in listing (at least 50 %). Not shown: time in listing is 1 to 1 times the value of the current options after 9 rounds.",
 		},
 		"fewer requests in the same time": {
 			rounds: 9,
-			phase: func(round int, arm v1alpha1.TrialArm) sample {
-				p := sample{Seconds: 4 * jitter(round, arm, 0.01), Counts: requests("READ", 400)}
-				if arm == v1alpha1.ArmAfter {
-					p.Counts = requests("READ", 200)
-				}
-				return p
-			},
-			want: verdict.FewerRequests, why: "Fewer requests: 50 % fewer requests in listing (at least 50 %). The time is at most 5 % longer.",
+			phase:  arms(sample{Seconds: 4, Counts: requests("READ", 400)}, 0.01, func(after *sample) { after.Counts = requests("READ", 200) }),
+			want:   verdict.FewerRequests, why: "Fewer requests: 50 % fewer requests in listing (at least 50 %). The time is at most 5 % longer.",
 		},
 		"less time with more requests is better": {
 			rounds: 9,
-			phase: func(round int, arm v1alpha1.TrialArm) sample {
-				p := sample{Seconds: 4 * jitter(round, arm, 0.01), Counts: requests("READ", 400)}
-				if arm == v1alpha1.ArmAfter {
-					p.Seconds, p.Counts = p.Seconds/2, requests("READ", 800)
-				}
-				return p
-			},
-			want: verdict.Better, why: "Better: 50 % less time in listing (at least 49 %), although 2 times the requests in listing (at least 2 times).",
+			phase:  arms(sample{Seconds: 4, Counts: requests("READ", 400)}, 0.01, func(after *sample) { after.Seconds, after.Counts = after.Seconds/2, requests("READ", 800) }),
+			want:   verdict.Better, why: "Better: 50 % less time in listing (at least 49 %), although 2 times the requests in listing (at least 2 times).",
 		},
 		"an operation without counts decides nothing": {
 			rounds: 9, goal: verdict.Goal{Metric: "LOOKUP"},
@@ -288,58 +248,28 @@ func TestVerdicts(t *testing.T) {
 		},
 		"nothing before and many after is worse": {
 			rounds: 9, goal: verdict.Goal{Metric: "READ"},
-			phase: func(_ int, arm v1alpha1.TrialArm) sample {
-				p := sample{Seconds: 0, Counts: requests("READ", 0)}
-				if arm == v1alpha1.ArmAfter {
-					p.Counts = requests("READ", 1000)
-				}
-				return p
-			},
-			want: verdict.Worse, why: "Worse: 100 times the READ in listing (at least 100 times).",
+			phase: arms(sample{Seconds: 0, Counts: requests("READ", 0)}, 0, func(after *sample) { after.Counts = requests("READ", 1000) }),
+			want:  verdict.Worse, why: "Worse: 100 times the READ in listing (at least 100 times).",
 		},
 		"many before and nothing after is better": {
 			rounds: 9, goal: verdict.Goal{Metric: "READ"},
-			phase: func(_ int, arm v1alpha1.TrialArm) sample {
-				p := sample{Seconds: 0, Counts: requests("READ", 1000)}
-				if arm == v1alpha1.ArmAfter {
-					p.Counts = nil
-				}
-				return p
-			},
-			want: verdict.Better, why: "Better: 99 % fewer READ in listing (at least 99 %).",
+			phase: arms(sample{Seconds: 0, Counts: requests("READ", 1000)}, 0, func(after *sample) { after.Counts = nil }),
+			want:  verdict.Better, why: "Better: 99 % fewer READ in listing (at least 99 %).",
 		},
 		"a handful of requests is no difference": {
 			rounds: 9,
-			phase: func(_ int, arm v1alpha1.TrialArm) sample {
-				p := sample{Seconds: 1, Counts: requests("READ", 0)}
-				if arm == v1alpha1.ArmAfter {
-					p.Counts = requests("READ", 5)
-				}
-				return p
-			},
-			want: verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
+			phase:  arms(sample{Seconds: 1, Counts: requests("READ", 0)}, 0, func(after *sample) { after.Counts = requests("READ", 5) }),
+			want:   verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
 		},
 		"requests that keep the client known are no work": {
 			rounds: 9,
-			phase: func(_ int, arm v1alpha1.TrialArm) sample {
-				p := sample{Seconds: 1, Counts: requests("READ", 100)}
-				if arm == v1alpha1.ArmAfter {
-					p.Counts["SEQUENCE"] = 500
-				}
-				return p
-			},
-			want: verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
+			phase:  arms(sample{Seconds: 1, Counts: requests("READ", 100)}, 0, func(after *sample) { after.Counts["SEQUENCE"] = 500 }),
+			want:   verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
 		},
 		"more work in a pass is no more requests": {
 			rounds: 9,
-			phase: func(_ int, arm v1alpha1.TrialArm) sample {
-				p := sample{Units: 100, Seconds: 1, Counts: requests("READ", 100)}
-				if arm == v1alpha1.ArmAfter {
-					p = sample{Units: 300, Seconds: 3, Counts: requests("READ", 300)}
-				}
-				return p
-			},
-			want: verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
+			phase:  arms(sample{Units: 100, Seconds: 1, Counts: requests("READ", 100)}, 0, func(after *sample) { *after = sample{Units: 300, Seconds: 3, Counts: requests("READ", 300)} }),
+			want:   verdict.NoDifference, why: "No difference: the result is within 10 % of the current options.",
 		},
 		"passes without work are not compared": {
 			rounds: 9,
@@ -409,9 +339,7 @@ func TestMessagesDoNotRoundUp(t *testing.T) {
 			return
 		}
 		shown, err := strconv.ParseFloat(found[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, err)
 		r := v.Results[0]
 		limit := 100 * max(1-r.High, r.Low-1)
 		if found[2] == "times" {
@@ -508,9 +436,7 @@ func TestResultsAreInOrderAndCountedPerUnit(t *testing.T) {
 		{"GETATTR", "requests per entry", 1, 0.001, verdict.Better, false},
 		{"READDIR", "requests per entry", 0.02, 0.02, verdict.NoDifference, false},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	check.Equal(t, "result", want, got)
 	const note = "passes took 5 to 5 s (attributes cached for 3 s) before and 1 to 1 s (attributes cached for 30 s) after, with a pause of 5 s"
 	if r := find(t, v, "GETATTR"); r.Note != note {
 		t.Error(cmp.Diff(note, r.Note))

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/verdict"
 )
 
@@ -96,7 +97,5 @@ func TestAllOrdersComeUp(t *testing.T) {
 			t.Errorf("got order %v first with %d of %d seeds", order, n, seeds)
 		}
 	}
-	if len(seen) != 6 {
-		t.Errorf("got %d of 6 orders", len(seen))
-	}
+	check.Equal(t, "number of orders", 6, len(seen))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/check"
 )
 
 func window(schedule string, length time.Duration, zone string) v1alpha1.Window {
@@ -16,9 +17,7 @@ func window(schedule string, length time.Duration, zone string) v1alpha1.Window 
 func set(t *testing.T, list ...v1alpha1.Window) Set {
 	t.Helper()
 	out, err := ParseSet(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return out
 }
 
@@ -28,9 +27,7 @@ func timeOf(t *testing.T, text string) time.Time {
 		return time.Time{}
 	}
 	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	return at
 }
 

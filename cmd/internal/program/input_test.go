@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/storageclient/operator/test/check"
 )
 
 // endless is a reader without an end.
@@ -29,9 +31,7 @@ func (e *endless) Read(p []byte) (int, error) {
 func sparse(t *testing.T, size int64) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "profile.yaml")
-	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, size)); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, size)))
 	return path
 }
 
@@ -39,9 +39,7 @@ func sparse(t *testing.T, size int64) string {
 func fifo(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, syscall.Mkfifo(path, 0o600))
 	go func() {
 		if w, err := os.OpenFile(path, os.O_WRONLY, 0); err == nil {
 			_, _ = io.Copy(w, &endless{})
@@ -95,13 +93,9 @@ func TestInputsAreFilesAndPipes(t *testing.T) {
 	dir := t.TempDir()
 	socket, link := filepath.Join(dir, "socket"), filepath.Join(dir, "link")
 	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer listener.Close()
-	if err := os.Symlink("/dev/zero", link); err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, os.Symlink("/dev/zero", link))
 	// To open a socket is another error.
 	for _, path := range []string{"/dev/zero", "/dev/null", link, socket, dir} {
 		in := Inputs{}
@@ -110,9 +104,7 @@ func TestInputsAreFilesAndPipes(t *testing.T) {
 		}
 	}
 	reader, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	check.NoError(t, err)
 	defer reader.Close()
 	go func() {
 		_, _ = writer.WriteString("a: b")
@@ -196,9 +188,7 @@ func TestAliasesDoNotMultiplyADocument(t *testing.T) {
 		"a deep block with a star": {"'*':\n" + strings.Repeat("- ", 20000), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := checkParsed(t, test.document); got != test.accepted {
-				t.Errorf("accepted: %t, want %t", got, test.accepted)
-			}
+			check.Equal(t, "accepted", test.accepted, checkParsed(t, test.document))
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/advice"
 )
 
@@ -71,9 +72,7 @@ func testFilePlan() FilePlan {
 func TestFilePlanText(t *testing.T) {
 	for name, wide := range map[string]bool{"fileplan": false, "fileplan-wide": true} {
 		var out bytes.Buffer
-		if err := testFilePlan().WriteText(&out, wide); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, testFilePlan().WriteText(&out, wide))
 		golden(t, name, out.Bytes())
 	}
 }

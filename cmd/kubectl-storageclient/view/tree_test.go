@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/test/check"
 )
 
 func standing(name, zone, phase, reason, message string, since time.Duration, done bool) overview.Progress {
@@ -91,9 +92,7 @@ func TestTreeOfADoneProfile(t *testing.T) {
 	p := with(profile("eda", trueCondition("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Status.Nodes = v1alpha1.NodeCounts{Matched: 2, UpToDate: 2} })
 	tree := NewTree(&p, []overview.Progress{standing("b", "", "UpToDate", "", "", 0, true), standing("a", "", "UpToDate", "", "", 0, true)}, "you may not list Nodes")
 	want := []string{"eda is done", "Nodes   [########################] 2/2", "Note: you may not list Nodes", "", "(no zone)  2/2", "└─ 2 up to date"}
-	if diff := cmp.Diff(want, tree.Draw(Screen{Width: 80}, now)); diff != "" {
-		t.Errorf("lines (-want +got):\n%s", diff)
-	}
+	check.Equal(t, "lines", want, tree.Draw(Screen{Width: 80}, now))
 }
 
 func TestSinceReturnsALineForEachChange(t *testing.T) {
@@ -117,9 +116,7 @@ func TestSinceReturnsALineForEachChange(t *testing.T) {
 		"and no message alone":           {second, third, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, test.now.Since(test.old, now)); diff != "" {
-				t.Errorf("lines (-want +got):\n%s", diff)
-			}
+			check.Equal(t, "lines", test.want, test.now.Since(test.old, now))
 		})
 	}
 }

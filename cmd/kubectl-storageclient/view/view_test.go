@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -18,6 +17,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/test/check"
 	"github.com/storageclient/operator/tuning/advice"
 )
 
@@ -27,18 +27,12 @@ func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
 	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		check.NoError(t, os.WriteFile(path, got, 0o644))
 		return
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
+	check.NoError(t, err)
+	check.Equal(t, path, string(want), string(got))
 }
 
 var now = time.Date(2026, 9, 1, 2, 30, 0, 0, time.UTC)
@@ -194,9 +188,7 @@ func TestStatusText(t *testing.T) {
 	for name, status := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := status.WriteText(&out, now); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, status.WriteText(&out, now))
 			golden(t, name, out.Bytes())
 		})
 	}
@@ -256,9 +248,7 @@ func TestPlanText(t *testing.T) {
 	for name, plan := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := plan.WriteText(&out, false); err != nil {
-				t.Fatal(err)
-			}
+			check.NoError(t, plan.WriteText(&out, false))
 			golden(t, name, out.Bytes())
 		})
 	}
@@ -284,9 +274,7 @@ func TestApprovable(t *testing.T) {
 			if err := CheckApprovable(&test.profile, test.plan); err != nil {
 				got = err.Error()
 			}
-			if got != test.want {
-				t.Errorf("got error %q, want %q", got, test.want)
-			}
+			check.Equal(t, "error", test.want, got)
 		})
 	}
 }
@@ -294,7 +282,5 @@ func TestApprovable(t *testing.T) {
 func TestApprovalShowsThePlan(t *testing.T) {
 	p := rollingOut()
 	want := "Plan 1a2b3c4d5e6f7a8b of netapp-eda reboots 2 nodes (node-2, node-7), at most 1 at a time.\nLimited by: node-2 holds the budget.\n"
-	if got := strings.Join(DescribeApproval(&p), "\n") + "\n"; got != want {
-		t.Errorf("got approval %q, want %q", got, want)
-	}
+	check.Equal(t, "approval", want, strings.Join(DescribeApproval(&p), "\n")+"\n")
 }
